@@ -1,0 +1,378 @@
+// Single operations of the library that are not a plain allocation, next to what they are made of.
+#include "bench.h"
+
+#include <umf/experimental/memory_properties.h>
+#include <umf/ipc.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include <sys/mman.h>
+
+namespace bench {
+
+namespace {
+
+constexpr size_t MIB = size_t{1} << 20;
+constexpr size_t GIB = size_t{1} << 30;
+
+// A pool with one live allocation; empty if either cannot be had.
+struct Live {
+    Pool pool;
+    void *ptr = nullptr;
+    Live(const char *kind, const char *provider, size_t size) : pool(kind, provider) {
+        ptr = pool.handle ? umfPoolMalloc(pool.handle, size) : nullptr;
+    }
+    ~Live() {
+        if (ptr) {
+            umfPoolFree(pool.handle, ptr);
+        }
+    }
+    Live(const Live &) = delete;
+    Live &operator=(const Live &) = delete;
+};
+
+// The job, if `ready`; otherwise the reason.
+template <class F>
+std::unique_ptr<Job> job_if(bool ready, const std::string &error, std::string &why, F f) {
+    if (ready) {
+        return make_fn_job(std::move(f));
+    }
+    why = error.empty() ? "its set-up failed" : error;
+    return nullptr;
+}
+
+std::unique_ptr<Job> make_loop(std::string &) {
+    return make_fn_job([](uint64_t i) {
+        asm volatile("" : : "r"(i) : "memory");
+        return true;
+    });
+}
+
+// --- lookup
+// -------------------------------------------------------------------------------------------
+
+std::unique_ptr<Job> make_by_ptr(const char *pool, const char *provider, size_t size,
+                                 std::string &why) {
+    auto live = std::make_unique<Live>(pool, provider, size);
+    const bool ready = live->ptr != nullptr;
+    const std::string error = live->pool.error;
+    return job_if(ready, error, why, [l = std::move(live)](uint64_t) {
+        umf_memory_pool_handle_t found;
+        return umfPoolByPtr(l->ptr, &found) == UMF_RESULT_SUCCESS;
+    });
+}
+
+std::unique_ptr<Job> make_by_ptr_slab(std::string &why) {
+    return make_by_ptr("disjoint", "os", 64, why);
+}
+
+std::unique_ptr<Job> make_by_ptr_whole(std::string &why) {
+    return make_by_ptr("proxy", "null", 2 * MIB, why);
+}
+
+std::unique_ptr<Job> make_usable_size(const char *pool, std::string &why) {
+    auto live = std::make_unique<Live>(pool, "os", 64);
+    const bool ready = live->ptr != nullptr;
+    const std::string error = live->pool.error;
+    return job_if(ready, error, why, [l = std::move(live)](uint64_t) {
+        size_t size;
+        return umfPoolMallocUsableSize(l->pool.handle, l->ptr, &size) == UMF_RESULT_SUCCESS;
+    });
+}
+
+std::unique_ptr<Job> make_usable_size_disjoint(std::string &why) {
+    return make_usable_size("disjoint", why);
+}
+
+std::unique_ptr<Job> make_usable_size_jemalloc(std::string &why) {
+    return make_usable_size("jemalloc", why);
+}
+
+std::unique_ptr<Job> make_properties(std::string &why) {
+    auto live = std::make_unique<Live>("disjoint", "os", 64);
+    const bool ready = live->ptr != nullptr;
+    const std::string error = live->pool.error;
+    return job_if(ready, error, why, [l = std::move(live)](uint64_t) {
+        umf_memory_properties_handle_t properties;
+        return umfGetMemoryPropertiesHandle(l->ptr, &properties) == UMF_RESULT_SUCCESS;
+    });
+}
+
+// --- the framework around a user's pool
+// ---------------------------------------------------------------
+
+std::unique_ptr<Job> make_empty_pool_pair(std::string &why) {
+    auto pool = std::make_unique<Pool>(empty_pool_ops(), "reserve");
+    const bool ready = pool->handle != nullptr;
+    const std::string error = pool->error;
+    return job_if(ready, error, why, [p = std::move(pool)](uint64_t) {
+        void *ptr = umfPoolMalloc(p->handle, 64);
+        return umfFree(ptr) == UMF_RESULT_SUCCESS;
+    });
+}
+
+struct BareEmptyPool {
+    Provider provider{"reserve"};
+    const umf_memory_pool_ops_t *volatile ops = empty_pool_ops();
+    void *pool = nullptr;
+    BareEmptyPool() {
+        if (provider.handle) {
+            ops->initialize(provider.handle, nullptr, &pool);
+        }
+    }
+    ~BareEmptyPool() {
+        if (pool) {
+            ops->finalize(pool);
+        }
+    }
+    BareEmptyPool(const BareEmptyPool &) = delete;
+    BareEmptyPool &operator=(const BareEmptyPool &) = delete;
+};
+
+std::unique_ptr<Job> make_empty_callbacks(std::string &why) {
+    auto bare = std::make_unique<BareEmptyPool>();
+    const bool ready = bare->pool != nullptr;
+    const std::string error = bare->provider.error;
+    return job_if(ready, error, why, [b = std::move(bare)](uint64_t) {
+        const umf_memory_pool_ops_t *ops = b->ops;
+        void *ptr = ops->malloc(b->pool, 64);
+        return ops->free(b->pool, ptr) == UMF_RESULT_SUCCESS;
+    });
+}
+
+// --- providers and spans
+// ------------------------------------------------------------------------------
+
+std::unique_ptr<Job> make_raw_mmap(std::string &) {
+    return make_fn_job([](uint64_t) {
+        void *map =
+            mmap(nullptr, 2 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return map != MAP_FAILED && munmap(map, 2 * MIB) == 0;
+    });
+}
+
+std::unique_ptr<Job> make_os_provider(std::string &why) {
+    auto provider = std::make_unique<Provider>("os");
+    const bool ready = provider->handle != nullptr;
+    const std::string error = provider->error;
+    return job_if(ready, error, why, [p = std::move(provider)](uint64_t) {
+        void *ptr = nullptr;
+        return umfMemoryProviderAlloc(p->handle, 2 * MIB, 0, &ptr) == UMF_RESULT_SUCCESS &&
+               umfMemoryProviderFree(p->handle, ptr, 2 * MIB) == UMF_RESULT_SUCCESS;
+    });
+}
+
+std::unique_ptr<Job> make_proxy_pair(const char *provider, size_t size, std::string &why) {
+    auto pool = std::make_unique<Pool>("proxy", provider);
+    const bool ready = pool->handle != nullptr;
+    const std::string error = pool->error;
+    return job_if(ready, error, why, [p = std::move(pool), size](uint64_t) {
+        void *ptr = umfPoolMalloc(p->handle, size);
+        return umfPoolFree(p->handle, ptr) == UMF_RESULT_SUCCESS && ptr;
+    });
+}
+
+std::unique_ptr<Job> make_proxy_over_os(std::string &why) {
+    return make_proxy_pair("os", 2 * MIB, why);
+}
+
+std::unique_ptr<Job> make_span_2m(std::string &why) {
+    return make_proxy_pair("null", 2 * MIB, why);
+}
+
+std::unique_ptr<Job> make_span_80g(std::string &why) {
+    return make_proxy_pair("reserve", 80 * GIB, why);
+}
+
+// --- creation
+// -----------------------------------------------------------------------------------------
+
+std::unique_ptr<Job> make_create(const char *kind, bool used, std::string &why) {
+    const umf_memory_pool_ops_t *ops = pool_ops(kind);
+    auto probe = std::make_unique<Pool>(kind, "os");
+    const bool ready = probe->handle != nullptr;
+    const std::string error = probe->error;
+    probe.reset();
+    auto provider = std::make_unique<Provider>("os");
+    return job_if(ready, error, why, [p = std::move(provider), ops, used](uint64_t) {
+        umf_memory_pool_handle_t pool = nullptr;
+        bool good = umfPoolCreate(ops, p->handle, nullptr, 0, &pool) == UMF_RESULT_SUCCESS;
+        if (good && used) {
+            good = umfPoolFree(pool, umfPoolMalloc(pool, 64)) == UMF_RESULT_SUCCESS;
+        }
+        return umfPoolDestroy(pool) == UMF_RESULT_SUCCESS && good;
+    });
+}
+
+std::unique_ptr<Job> make_create_proxy(std::string &why) {
+    return make_create("proxy", false, why);
+}
+
+std::unique_ptr<Job> make_create_disjoint(std::string &why) {
+    return make_create("disjoint", false, why);
+}
+
+std::unique_ptr<Job> make_create_jemalloc(std::string &why) {
+    return make_create("jemalloc", false, why);
+}
+
+std::unique_ptr<Job> make_create_use_disjoint(std::string &why) {
+    return make_create("disjoint", true, why);
+}
+
+std::unique_ptr<Job> make_create_use_jemalloc(std::string &why) {
+    return make_create("jemalloc", true, why);
+}
+
+std::unique_ptr<Job> make_create_mimalloc(std::string &why) {
+    why = "library not found";
+    return peer_create_job("mimalloc heap");
+}
+
+std::unique_ptr<Job> make_create_tbb(std::string &why) {
+    why = "library not found";
+    return peer_create_job("TBB pool");
+}
+
+// --- sharing
+// ------------------------------------------------------------------------------------------
+
+std::unique_ptr<Job> make_get_again(std::string &why) {
+    auto live = std::make_unique<Live>("proxy", "os shared", 65536);
+    const bool ready = live->ptr != nullptr;
+    const std::string error = live->pool.error;
+    return job_if(ready, error, why, [l = std::move(live)](uint64_t) {
+        umf_ipc_handle_t handle = nullptr;
+        size_t size;
+        return umfGetIPCHandle(l->ptr, &handle, &size) == UMF_RESULT_SUCCESS &&
+               umfPutIPCHandle(handle) == UMF_RESULT_SUCCESS;
+    });
+}
+
+struct Opened {
+    Live live{"proxy", "os shared", 65536};
+    umf_ipc_handle_t handle = nullptr;
+    umf_ipc_handler_handle_t handler = nullptr;
+    umf_result_t result = UMF_RESULT_ERROR_UNKNOWN;
+    Opened() {
+        size_t size;
+        if (live.ptr) {
+            result = umfGetIPCHandle(live.ptr, &handle, &size);
+        }
+        if (result == UMF_RESULT_SUCCESS) {
+            result = umfPoolGetIPCHandler(live.pool.handle, &handler);
+        }
+    }
+    ~Opened() {
+        umfPutIPCHandle(handle);
+    }
+    Opened(const Opened &) = delete;
+    Opened &operator=(const Opened &) = delete;
+};
+
+std::unique_ptr<Job> make_open_cached(std::string &why) {
+    auto opened = std::make_unique<Opened>();
+    const bool ready = opened->result == UMF_RESULT_SUCCESS;
+    const std::string error = result_text(opened->result);
+    return job_if(ready, error, why, [o = std::move(opened)](uint64_t) {
+        void *ptr = nullptr;
+        return umfOpenIPCHandle(o->handler, o->handle, &ptr) == UMF_RESULT_SUCCESS &&
+               umfCloseIPCHandle(ptr) == UMF_RESULT_SUCCESS;
+    });
+}
+
+} // namespace
+
+// The first row is the loop itself; it is subtracted from the others.
+const Micro micros[] = {
+    {"", "(the loop itself, subtracted below)", make_loop, 20000},
+    {"lookup", "umfPoolByPtr, object in a slab", make_by_ptr_slab, 20000},
+    {"lookup", "umfPoolByPtr, whole 2 MiB", make_by_ptr_whole, 20000},
+    {"lookup", "usable size, disjoint", make_usable_size_disjoint, 20000},
+    {"lookup", "usable size, jemalloc", make_usable_size_jemalloc, 20000},
+    {"lookup", "properties handle", make_properties, 20000},
+    {"framework", "pair through an empty pool", make_empty_pool_pair, 20000},
+    {"framework", "its callbacks alone", make_empty_callbacks, 20000},
+    {"provider", "mmap + munmap 2 MiB", make_raw_mmap, 1000},
+    {"provider", "OS provider 2 MiB", make_os_provider, 1000},
+    {"provider", "proxy over OS 2 MiB", make_proxy_over_os, 1000},
+    {"span", "2 MiB, insert + remove", make_span_2m, 10000},
+    {"span", "80 GiB, insert + remove", make_span_80g, 0},
+    {"pool", "create proxy", make_create_proxy, 100},
+    {"pool", "create disjoint", make_create_disjoint, 100},
+    {"pool", "create jemalloc", make_create_jemalloc, 100},
+    {"pool", "create, use once, disjoint", make_create_use_disjoint, 100},
+    {"pool", "create, use once, jemalloc", make_create_use_jemalloc, 100},
+    {"pool", "create mimalloc heap", make_create_mimalloc, 100},
+    {"pool", "create TBB pool", make_create_tbb, 100},
+    {"ipc", "get again + put", make_get_again, 10000},
+    {"ipc", "open cached + close", make_open_cached, 10000},
+};
+const size_t micro_count = sizeof(micros) / sizeof(micros[0]);
+
+// --- timed mode
+// ---------------------------------------------------------------------------------------
+
+namespace {
+
+struct Entry {
+    const Micro *micro;
+    std::unique_ptr<Job> job;
+    std::string why;
+    Samples samples;
+};
+
+void run_group(const std::string &group) {
+    std::vector<Entry> entries;
+    for (size_t i = 0; i < micro_count; ++i) {
+        if (i == 0 || group == micros[i].group) {
+            Entry e = {&micros[i], nullptr, "", {}};
+            e.job = micros[i].make(e.why);
+            if (e.job) {
+                calibrate(*e.job, 1);
+            }
+            entries.push_back(std::move(e));
+        }
+    }
+    for (unsigned round = 0; round < options.rounds; ++round) {
+        for (Entry &e : entries) {
+            if (e.job) {
+                e.samples.add(run_round(*e.job, 1));
+            }
+        }
+    }
+    for (size_t i = 1; i < entries.size(); ++i) {
+        entries[i].samples.subtract(entries[0].samples);
+    }
+    print_title(group + ": ns per operation, best and median");
+    for (Entry &e : entries) {
+        const std::string key = group + "/" + e.micro->name;
+        if (e.job && e.job->failed) {
+            e.why = "the operation returned an error";
+            e.job.reset();
+        }
+        if (e.job) {
+            report.add(key, "ns", e.samples);
+            print_row(e.micro->name, e.samples, "ns");
+        } else {
+            report.absent(key, e.why);
+            print_absent(e.micro->name, e.why);
+        }
+    }
+    report.print_new_targets();
+}
+
+} // namespace
+
+void run_micro_cases() {
+    for (size_t i = 1; i < micro_count; ++i) {
+        const bool first = strcmp(micros[i].group, micros[i - 1].group) != 0;
+        if (first && wanted(micros[i].group)) {
+            run_group(micros[i].group);
+        }
+    }
+}
+
+} // namespace bench

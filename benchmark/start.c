@@ -1,0 +1,75 @@
+/*
+ * umf-bench-start LIBRARY FUNCTION: nanoseconds from before the library is loaded until its first
+ * allocation is done. Not linked with the library, so that its start is part of what is measured.
+ * FUNCTION names a pool's ops function of libumf, or a malloc.
+ */
+#include <umf.h>
+#include <umf/providers/provider_os_memory.h>
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* The function of that name, as its declaration has it. */
+#define LOOK_UP(library, name) ((__typeof__(&name))look_up(library, #name))
+
+typedef void (*function_t)(void);
+
+static function_t look_up(void *library, const char *name) {
+    function_t function;
+    void *address = dlsym(library, name);
+    memcpy(&function, &address, sizeof(function));
+    return function;
+}
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void *first_malloc(void *library, const char *name) {
+    void *(*allocate)(size_t) = (void *(*)(size_t))look_up(library, name);
+    return allocate ? allocate(64) : NULL;
+}
+
+static void *first_pool_malloc(void *library, const char *name) {
+    const umf_memory_pool_ops_t *(*ops)(void) =
+        (const umf_memory_pool_ops_t *(*)(void))look_up(library, name);
+    umf_os_memory_provider_params_handle_t params = NULL;
+    umf_memory_provider_handle_t provider = NULL;
+    umf_memory_pool_handle_t pool = NULL;
+    if (!ops || LOOK_UP(library, umfOsMemoryProviderParamsCreate)(&params) != UMF_RESULT_SUCCESS ||
+        LOOK_UP(library, umfMemoryProviderCreate)(LOOK_UP(library, umfOsMemoryProviderOps)(),
+                                                  params, &provider) != UMF_RESULT_SUCCESS ||
+        LOOK_UP(library, umfPoolCreate)(ops(), provider, NULL, UMF_POOL_CREATE_FLAG_OWN_PROVIDER,
+                                        &pool) != UMF_RESULT_SUCCESS) {
+        return NULL;
+    }
+    return LOOK_UP(library, umfPoolMalloc)(pool, 64);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) {
+        fprintf(stderr, "usage: umf-bench-start LIBRARY FUNCTION\n");
+        return 2;
+    }
+    const uint64_t begin = now_ns();
+    void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        printf("%s\n", dlerror());
+        return 1;
+    }
+    void *ptr = strncmp(argv[2], "umf", 3) == 0 ? first_pool_malloc(library, argv[2])
+                                                : first_malloc(library, argv[2]);
+    const uint64_t end = now_ns();
+    if (!ptr) {
+        printf("%s: the first allocation failed\n", argv[2]);
+        return 1;
+    }
+    *(volatile char *)ptr = 1;
+    printf("%llu\n", (unsigned long long)(end - begin));
+    return 0;
+}

@@ -1,0 +1,68 @@
+# What is compiled into the library.
+#
+# Providers and pools come from their lists, src/providers/providers.def and src/pools/pools.def. A
+# line is UMF_PROVIDER(<kind>, "<name>", <feature>) or UMF_POOL(...), and stands for <kind>.c and the
+# files <kind>_*.c beside it, compiled when this build has the feature. All other folders are taken
+# as they are.
+#
+# Sets UMF_SOURCES, UMF_PROVIDER_KINDS and UMF_POOL_KINDS (the kinds this build has), and
+# UMF_FEATURE_DEFINITIONS: UMF_WITH_<feature> is 1 or 0 in every source.
+
+set(umf_feature_ANY 1)
+set(umf_feature_LINUX 0)
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    set(umf_feature_LINUX 1)
+endif()
+set(umf_feature_JEMALLOC 0)
+if(UMF_BUILD_LIBUMF_POOL_JEMALLOC)
+    set(umf_feature_JEMALLOC 1)
+endif()
+
+set(UMF_FEATURE_DEFINITIONS)
+foreach(feature ANY LINUX JEMALLOC)
+    list(APPEND UMF_FEATURE_DEFINITIONS "UMF_WITH_${feature}=${umf_feature_${feature}}")
+endforeach()
+
+# Reads the list `def` of one folder. Files that belong to no line are shared by all of its kinds.
+function(umf_read_list def macro out_kinds out_sources)
+    set(dir "${PROJECT_SOURCE_DIR}/src/${def}")
+    cmake_path(GET dir PARENT_PATH dir)
+    file(GLOB sources CONFIGURE_DEPENDS "${dir}/*.c")
+    set(kinds)
+    if(EXISTS "${PROJECT_SOURCE_DIR}/src/${def}")
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+            "${PROJECT_SOURCE_DIR}/src/${def}")
+        file(STRINGS "${PROJECT_SOURCE_DIR}/src/${def}" lines REGEX "^${macro}\\(")
+        foreach(line IN LISTS lines)
+            if(NOT line MATCHES "^${macro}\\(([a-z0-9_]+), *\"[^\"]*\", *([A-Z0-9_]+)\\)")
+                message(FATAL_ERROR "src/${def}: cannot read '${line}'")
+            endif()
+            set(kind "${CMAKE_MATCH_1}")
+            if(NOT DEFINED umf_feature_${CMAKE_MATCH_2})
+                message(FATAL_ERROR "src/${def}: unknown feature '${CMAKE_MATCH_2}' of ${kind}")
+            endif()
+            if(umf_feature_${CMAKE_MATCH_2})
+                list(APPEND kinds ${kind})
+            else()
+                list(FILTER sources EXCLUDE REGEX "/${kind}(_[a-z0-9_]+)?\\.c$")
+            endif()
+        endforeach()
+    endif()
+    set(${out_kinds} "${kinds}" PARENT_SCOPE)
+    set(${out_sources} "${sources}" PARENT_SCOPE)
+endfunction()
+
+umf_read_list(providers/providers.def UMF_PROVIDER UMF_PROVIDER_KINDS umf_provider_sources)
+umf_read_list(pools/pools.def UMF_POOL UMF_POOL_KINDS umf_pool_sources)
+
+file(GLOB umf_other_sources CONFIGURE_DEPENDS
+    "${PROJECT_SOURCE_DIR}/src/*.c"
+    "${PROJECT_SOURCE_DIR}/src/base/*.c"
+    "${PROJECT_SOURCE_DIR}/src/ds/*.c"
+    "${PROJECT_SOURCE_DIR}/src/ctl/*.c"
+    "${PROJECT_SOURCE_DIR}/src/track/*.c"
+    "${PROJECT_SOURCE_DIR}/src/core/*.c"
+    "${PROJECT_SOURCE_DIR}/src/ipc/*.c"
+    "${PROJECT_SOURCE_DIR}/src/numa/*.c")
+
+set(UMF_SOURCES ${umf_other_sources} ${umf_provider_sources} ${umf_pool_sources})

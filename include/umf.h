@@ -1,0 +1,51 @@
+/*
+ * Unified Memory Framework: pools over providers of memory.
+ *
+ * A provider (umf/memory_provider.h) is a source of coarse pieces of memory; a pool
+ * (umf/memory_pool.h) divides them. This header brings both and the life of the library.
+ */
+#ifndef UMF_UNIFIED_MEMORY_FRAMEWORK_H
+#define UMF_UNIFIED_MEMORY_FRAMEWORK_H 1
+
+#include <umf/base.h>
+#include <umf/memory_pool.h>
+#include <umf/memory_provider.h>
+#include <umf/result.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief Starts the library, or adds one more user of it.
+///
+/// The library starts itself when it is loaded, so most programs never call this. It is for
+/// programs that load the library with dlopen or need a say in the order of shutdown. The first
+/// start reads UMF_LOG, UMF_CONF, UMF_CONF_FILE and UMF_MAX_OPENED_IPC_HANDLES.
+///
+/// Thread-safe. Each successful call is paired with one ::umfTearDown.
+///
+/// @return ::UMF_RESULT_SUCCESS, or what kept the log, the settings, the pointer tracking or the
+///         IPC cache from being set up; the library is then not started by this call.
+umf_result_t umfInit(void);
+
+/// @brief Removes one user of the library; the last one stops it.
+///
+/// Stopping releases everything the library made for itself, stored defaults of settings included,
+/// and closes libraries it opened. Destroy pools and providers before. What is destroyed
+/// afterwards, for instance by destructors of static objects, is left alone: ::umfPoolDestroy and
+/// ::umfMemoryProviderDestroy then answer ::UMF_RESULT_ERROR_UNKNOWN without touching the handle.
+///
+/// Thread-safe. A call without a matching start does nothing.
+///
+/// @return ::UMF_RESULT_SUCCESS
+umf_result_t umfTearDown(void);
+
+/// @brief The version of the interface the library was built with: the ::UMF_VERSION_CURRENT of
+///        that moment, to be taken apart with ::UMF_MAJOR_VERSION and ::UMF_MINOR_VERSION.
+int umfGetCurrentVersion(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_UNIFIED_MEMORY_FRAMEWORK_H */

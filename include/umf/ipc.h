@@ -1,0 +1,105 @@
+/*
+ * Sharing memory of a pool with other processes.
+ *
+ * Producer: umfGetIPCHandle(ptr, &handle, &size), send the `size` bytes at `handle` by any means,
+ * and umfPutIPCHandle(handle) when they are sent. The memory itself stays allocated while others
+ * use it.
+ *
+ * Consumer: receive the bytes into a buffer of its own, umfPoolGetIPCHandler(pool, &handler) once,
+ * then umfOpenIPCHandle(handler, (umf_ipc_handle_t)buffer, &ptr), use the memory,
+ * umfCloseIPCHandle(ptr). The consumer's pool is only a door: it needs a provider of the same kind,
+ * able to share, and need not have allocated anything.
+ *
+ * All functions are thread-safe. Outputs are written only on success. Handles come from outside and
+ * are checked: a damaged, foreign or outdated one gives a result code, never other memory.
+ */
+#ifndef UMF_IPC_H
+#define UMF_IPC_H 1
+
+#include <umf/memory_pool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief Bytes that describe an address to other processes.
+///
+/// They may be copied freely (into a buffer aligned as malloc aligns) and understood by processes
+/// that run the same build of the library. Their format is private.
+typedef struct umf_ipc_data_t *umf_ipc_handle_t;
+
+/// @brief A pool as the door through which handles are opened.
+typedef void *umf_ipc_handler_handle_t;
+
+/// @brief Size of the handles that ::umfGetIPCHandle makes for memory of a pool.
+///
+/// @param hPool pool
+/// @param size [out] bytes; the same for all memory of the pool
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL, if the
+///         pool records no memory, or if its provider is not configured for sharing;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if its provider cannot share; other errors of the
+///         provider
+umf_result_t umfPoolGetIPCHandleSize(umf_memory_pool_handle_t hPool, size_t *size);
+
+/// @brief Makes a handle for an address in memory of a pool.
+///
+/// The provider is asked once per piece of memory it handed out; further handles for addresses
+/// inside are copies.
+///
+/// @param ptr any address inside an allocation; the offset travels along
+/// @param ipcHandle [out] the handle, owned by the library: release it with ::umfPutIPCHandle
+/// @param size [out] its size in bytes
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or no
+///         pool has recorded the address; ::UMF_RESULT_ERROR_UNKNOWN if the memory itself was
+///         opened from a handle; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; errors of the provider
+umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcHandle, size_t *size);
+
+/// @brief Releases a handle made by ::umfGetIPCHandle. Mappings opened from it are not affected.
+///
+/// @param ipcHandle the handle itself, not a copy; NULL is allowed. The memory it describes may
+///        have been freed before.
+/// @return ::UMF_RESULT_SUCCESS
+umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle);
+
+/// @brief Maps the memory a handle describes.
+///
+/// The mapping is kept and shared by all opens of the same piece of memory through the same
+/// handler, whatever their offsets. Works in the producing process, too, if the provider can do
+/// that (those of host memory can).
+///
+/// @param hIPCHandler from ::umfPoolGetIPCHandler
+/// @param ipcHandle the handle or a copy; not changed, needed only during the call, freed by
+///        whoever made the copy
+/// @param ptr [out] the address in this process; close with ::umfCloseIPCHandle
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL, if
+///         `hIPCHandler` is not a handler, if the bytes are no valid handle, were made for another
+///         kind of provider, or describe memory that was freed or whose producer has ended;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; errors of the provider
+umf_result_t umfOpenIPCHandle(umf_ipc_handler_handle_t hIPCHandler, umf_ipc_handle_t ipcHandle,
+                              void **ptr);
+
+/// @brief Ends one use of opened memory.
+///
+/// The mapping may be kept for the next open. It goes when the limit UMF_MAX_OPENED_IPC_HANDLES
+/// asks for room, when the producer has put other memory at its place, or with the consumer's pool.
+///
+/// @param ptr result of ::umfOpenIPCHandle, or any address inside the mapping; not to be used
+///        afterwards unless it is open once more
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `ptr` is NULL or not in
+///         memory that is open
+umf_result_t umfCloseIPCHandle(void *ptr);
+
+/// @brief The handler of a pool, through which handles are opened.
+///
+/// @param hPool pool
+/// @param hIPCHandler [out] owned by the pool and valid while it lives; the same at each call
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or the
+///         pool was created with ::UMF_POOL_CREATE_FLAG_DISABLE_TRACKING
+umf_result_t umfPoolGetIPCHandler(umf_memory_pool_handle_t hPool,
+                                  umf_ipc_handler_handle_t *hIPCHandler);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_IPC_H */

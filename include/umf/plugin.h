@@ -1,0 +1,218 @@
+/*
+ * Kinds of providers and pools by name: those of the library, those an application registers, and
+ * those of plugins loaded at run time. A kind that is known by name can be created from text
+ * (umf/text.h) and may offer operations beyond the ops tables.
+ *
+ * A descriptor ties an ops table to a name. Every struct here begins with its own size: members are
+ * only ever appended, what a smaller size leaves out counts as NULL, and what a newer plugin has
+ * beyond our size is ignored.
+ *
+ * A plugin is a shared library that exports one symbol:
+ *
+ *     static const umf_memory_provider_descriptor_t hbm = {
+ *         .struct_size = sizeof(hbm), .name = "hbm", .ops = &hbm_ops, .probe = hbm_probe, ...};
+ *     static const umf_memory_provider_descriptor_t *const providers[] = {&hbm};
+ *
+ *     const umf_plugin_t umf_plugin = {.struct_size = sizeof(umf_plugin), .abi = UMF_PLUGIN_ABI,
+ *                                      .providers = providers, .num_providers = 1};
+ *
+ * All functions here are thread-safe.
+ */
+#ifndef UMF_PLUGIN_H
+#define UMF_PLUGIN_H 1
+
+#include <umf/base.h>
+#include <umf/memory_pool_ops.h>
+#include <umf/memory_provider_ops.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief What a provider can do beyond ::umf_memory_provider_ops_t.
+///
+/// All operations are optional; NULL means absent. They belong to the providers created from the
+/// ops table of the same descriptor and get the data those stored in `initialize`. The same rules
+/// hold as for the ops table: thread-safe, no lock of the library held, outputs only on success.
+typedef struct umf_memory_provider_ext_ops_t {
+    /// sizeof(umf_memory_provider_ext_ops_t) of the headers the table was compiled with.
+    size_t struct_size;
+
+    /// @brief A word to watch, so that a mapping kept for later can be checked with one load.
+    ///
+    /// Called after an open of the same description, before the matching close. As long as `*word`
+    /// reads as `*expected`, the producer's allocation lives and the mapping shows it; once it
+    /// differs it never reads so again.
+    ///
+    /// @param provider the consumer's provider
+    /// @param providerIpcData the description that was opened
+    /// @param word [out] memory shared with the producer, aligned to 8 bytes, to be read atomically
+    ///        (load acquire); valid until the mapping that was opened from this description is
+    ///        closed
+    /// @param expected [out] the value `*word` keeps while the allocation lives
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if there is no such word for
+    ///         this allocation; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if the description is not valid
+    ///         or not open
+    umf_result_t (*ipc_watch)(void *provider, const void *providerIpcData, const uint64_t **word,
+                              uint64_t *expected);
+
+    /// @brief Tells whether a description is one of an allocation of that size.
+    ///
+    /// Called before an open, so that a handle with a false size is refused instead of leading to
+    /// accesses, or to an unmapping, beyond what is opened.
+    ///
+    /// @param provider the consumer's provider
+    /// @param providerIpcData the description that is to be opened
+    /// @param size as it was given to `ext_get_ipc_handle` in the producer
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if the description is not
+    ///         valid or has another size
+    umf_result_t (*ipc_check)(void *provider, const void *providerIpcData, size_t size);
+} umf_memory_provider_ext_ops_t;
+
+/// @brief Only the size set: every operation is absent.
+#define UMF_MEMORY_PROVIDER_EXT_OPS_INIT                                                           \
+    { sizeof(umf_memory_provider_ext_ops_t), NULL, NULL }
+
+/// @brief A kind of provider.
+typedef struct umf_memory_provider_descriptor_t {
+    /// sizeof(umf_memory_provider_descriptor_t) of the headers the descriptor was compiled with.
+    size_t struct_size;
+
+    /// Name of the kind in text: 1 to 63 characters out of [a-z0-9_-]. Not to be confused with the
+    /// name of one provider.
+    const char *name;
+
+    /// Operations. Providers created from this very table, by whatever way, belong to the kind.
+    const umf_memory_provider_ops_t *ops;
+
+    /// Operations beyond; NULL for none.
+    const umf_memory_provider_ext_ops_t *ext;
+
+    /// @brief Makes the parameters for `initialize` from text.
+    ///
+    /// NULL: the kind takes no settings, `initialize` gets NULL.
+    ///
+    /// @param text settings as umf/text.h describes them, without the kind: "a=1,b=x"; "" for none
+    /// @param params [out] handed to `initialize`, then to `params_destroy`; may be NULL. Written
+    ///        only on success.
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT for a mistake in the text.
+    ///         Any failure becomes the result of the creation from text.
+    umf_result_t (*params_from_text)(const char *text, void **params);
+
+    /// Destroys what `params_from_text` made. NULL: there is nothing to destroy.
+    void (*params_destroy)(void *params);
+
+    /// @brief Tells whether the kind can work on this machine. NULL: always.
+    ///
+    /// Cheap, and leaves nothing behind.
+    ///
+    /// @param why [out] if it cannot: what is missing and what to do about it; at most `why_size`
+    ///        bytes with the NUL. Empty on entry.
+    /// @param why_size room at `why` in bytes, at least 256
+    /// @return ::UMF_RESULT_SUCCESS if it can, otherwise what a creation would give
+    umf_result_t (*probe)(char *why, size_t why_size);
+} umf_memory_provider_descriptor_t;
+
+/// @brief Only the size set.
+#define UMF_MEMORY_PROVIDER_DESCRIPTOR_INIT                                                        \
+    { sizeof(umf_memory_provider_descriptor_t), NULL, NULL, NULL, NULL, NULL, NULL }
+
+/// @brief A kind of pool. As ::umf_memory_provider_descriptor_t.
+typedef struct umf_memory_pool_descriptor_t {
+    /// sizeof(umf_memory_pool_descriptor_t) of the headers the descriptor was compiled with.
+    size_t struct_size;
+
+    /// Name of the kind in text: 1 to 63 characters out of [a-z0-9_-].
+    const char *name;
+
+    /// Operations. Pools created from this very table, by whatever way, belong to the kind.
+    const umf_memory_pool_ops_t *ops;
+
+    /// Makes the parameters for `initialize` from text; see ::umf_memory_provider_descriptor_t.
+    umf_result_t (*params_from_text)(const char *text, void **params);
+
+    /// Destroys what `params_from_text` made. NULL: there is nothing to destroy.
+    void (*params_destroy)(void *params);
+
+    /// Tells whether the kind can work on this machine; see ::umf_memory_provider_descriptor_t.
+    umf_result_t (*probe)(char *why, size_t why_size);
+} umf_memory_pool_descriptor_t;
+
+/// @brief Only the size set.
+#define UMF_MEMORY_POOL_DESCRIPTOR_INIT                                                            \
+    { sizeof(umf_memory_pool_descriptor_t), NULL, NULL, NULL, NULL, NULL }
+
+/// @brief Version of the agreement between library and plugin. A plugin of another version is
+///        refused.
+#define UMF_PLUGIN_ABI 1
+
+/// @brief What a plugin offers. Must stay unchanged while the plugin is loaded.
+typedef struct umf_plugin_t {
+    /// sizeof(umf_plugin_t) of the headers the plugin was compiled with.
+    size_t struct_size;
+    /// ::UMF_PLUGIN_ABI of those headers.
+    uint32_t abi;
+    /// Kinds of providers; may be NULL if there are none.
+    const umf_memory_provider_descriptor_t *const *providers;
+    /// How many.
+    size_t num_providers;
+    /// Kinds of pools; may be NULL if there are none.
+    const umf_memory_pool_descriptor_t *const *pools;
+    /// How many.
+    size_t num_pools;
+} umf_plugin_t;
+
+/// @brief Only size and version set.
+#define UMF_PLUGIN_INIT                                                                            \
+    { sizeof(umf_plugin_t), UMF_PLUGIN_ABI, NULL, 0, NULL, 0 }
+
+#if defined(__GNUC__)
+/// @brief Makes a symbol visible also in a plugin compiled with -fvisibility=hidden.
+#define UMF_PLUGIN_EXPORT __attribute__((visibility("default")))
+#else
+#define UMF_PLUGIN_EXPORT
+#endif
+
+/// @brief The one symbol of a plugin. Plugins define it, nobody else does.
+extern UMF_PLUGIN_EXPORT const umf_plugin_t umf_plugin;
+
+/// @brief Makes a kind of provider known by its name.
+///
+/// @param descriptor kept, not copied: it and all it points to must stay unchanged until the
+///        library is torn down
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `descriptor`, its name or its table is NULL, if
+///         the size ends before the table, if the name is not allowed or taken, or if the table
+///         belongs to a kind already;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the version of the table is not known;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+umf_result_t umfRegisterProvider(const umf_memory_provider_descriptor_t *descriptor);
+
+/// @brief Makes a kind of pool known by its name. Names of pools and of providers do not clash.
+///
+/// @param descriptor as for ::umfRegisterProvider
+/// @return as ::umfRegisterProvider
+umf_result_t umfRegisterPool(const umf_memory_pool_descriptor_t *descriptor);
+
+/// @brief Loads a plugin and registers all its kinds, or none of them.
+///
+/// A plugin stays loaded until the library is torn down. Loading runs the code of the plugin: load
+/// only what you trust.
+///
+/// @param path file name as dlopen takes it: with a '/' that very file, without one searched as
+///        libraries are
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `path` is NULL or empty, if the symbol or a
+///         descriptor in it is not valid, or if a name is taken (so a plugin cannot be loaded
+///         twice);
+///         ::UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE if the file cannot be loaded or lacks the
+///         symbol;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the plugin was made for another ::UMF_PLUGIN_ABI;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. The log says what was wrong.
+umf_result_t umfLoadPlugin(const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_PLUGIN_H */

@@ -1,0 +1,72 @@
+/*
+ * The jemalloc pool: a general allocator over a provider. Its name is "jemalloc" unless another is
+ * set.
+ *
+ * Needs a provider that can split allocations. Keeps no data in the memory it serves, so that works
+ * with memory the CPU cannot reach; only umfPoolCalloc and umfPoolRealloc touch it.
+ * umfPoolTrimMemory returns what is unused and ignores its byte count.
+ *
+ * The pool may have been compiled out: then umfJemallocPoolOps gives NULL and the other functions
+ * answer UMF_RESULT_ERROR_NOT_SUPPORTED whatever their arguments.
+ *
+ * Parameters are created with defaults, set, and copied by umfPoolCreate; they may be destroyed or
+ * reused directly afterwards. NULL instead of parameters means defaults. One parameter object must
+ * not be used by two threads at once.
+ */
+#ifndef UMF_JEMALLOC_MEMORY_POOL_H
+#define UMF_JEMALLOC_MEMORY_POOL_H 1
+
+#include <umf/memory_pool_ops.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief Parameters of a jemalloc pool.
+typedef struct umf_jemalloc_pool_params_t *umf_jemalloc_pool_params_handle_t;
+
+/// @brief Creates parameters with defaults.
+///
+/// @param hParams [out] parameters, to be destroyed by ::umfJemallocPoolParamsDestroy
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+umf_result_t umfJemallocPoolParamsCreate(umf_jemalloc_pool_params_handle_t *hParams);
+
+/// @brief Destroys parameters. Pools made from them are not affected.
+///
+/// @param hParams parameters; NULL is allowed
+/// @return ::UMF_RESULT_SUCCESS
+umf_result_t umfJemallocPoolParamsDestroy(umf_jemalloc_pool_params_handle_t hParams);
+
+/// @brief Sets the largest number of arenas, the parts of the pool that threads can use without
+///        waiting for each other. Arenas are made when they are needed. Default: 0, the library
+///        chooses by the number of CPUs.
+///
+/// @param hParams parameters
+/// @param numArenas above 4095 the creation of the pool gives ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL
+umf_result_t umfJemallocPoolParamsSetNumArenas(umf_jemalloc_pool_params_handle_t hParams,
+                                               size_t numArenas);
+
+/// @brief Sets the pool's name. Default: "jemalloc".
+///
+/// @param hParams parameters
+/// @param name copied; cut to 63 characters
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL
+umf_result_t umfJemallocPoolParamsSetName(umf_jemalloc_pool_params_handle_t hParams,
+                                          const char *name);
+
+/// @brief The table of this kind for ::umfPoolCreate, which takes parameters of type
+///        ::umf_jemalloc_pool_params_handle_t or NULL.
+///
+/// Creating a pool answers ::UMF_RESULT_ERROR_NOT_SUPPORTED if the provider cannot split, and
+/// ::UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC if an arena cannot be set up.
+///
+/// @return constant data of the library; NULL if the pool was compiled out
+const umf_memory_pool_ops_t *umfJemallocPoolOps(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_JEMALLOC_MEMORY_POOL_H */

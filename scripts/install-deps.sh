@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# Installs what building, testing and measuring libumf needs on Debian 12, Ubuntu 24.04 or newer.
+#
+#   scripts/install-deps.sh             everything
+#   scripts/install-deps.sh --minimal   build and test only: no benchmark peers, no coverage report
+#
+# Says nothing and needs no network when all of it is already here.
+set -euo pipefail
+
+network_hint="Is there a network, and do the entries under /etc/apt point to a mirror it reaches?"
+root=$(cd "$(dirname "$0")/.." && pwd)
+jemalloc_source=$root/build/deps/jemalloc-source
+
+packages=(build-essential clang clang-format cmake ninja-build pkg-config git ca-certificates
+    libgtest-dev libnuma-dev libhwloc-dev valgrind dpkg-dev)
+peers=(libbenchmark-dev libtbb-dev libmimalloc-dev libjemalloc-dev gcovr)
+
+case ${1:-} in
+"") packages+=("${peers[@]}") ;;
+--minimal) ;;
+*)
+    echo "usage: scripts/install-deps.sh [--minimal]" >&2
+    exit 2
+    ;;
+esac
+
+die() {
+    printf 'install-deps: %s\n' "$@" >&2
+    exit 1
+}
+
+# Asked for before the first change, so that the message is not lost in a log.
+need_root() {
+    [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
+        die "root rights are needed to install packages." "Run this script as root, or install sudo."
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        sudo "$@"
+    fi
+}
+
+# Runs a command quietly and shows its output only when it fails.
+quietly() {
+    local log
+    log=$(mktemp)
+    if ! "$@" >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
+}
+
+is_installed() {
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+need_apt() {
+    command -v apt-get >/dev/null && command -v dpkg-query >/dev/null ||
+        die "apt-get is not here: this script knows Debian and Ubuntu only." \
+            "Elsewhere install by hand: ${packages[*]}" \
+            "and pass -DUMF_JEMALLOC_SOURCE_DIR=<unpacked jemalloc 5.3.0> to cmake."
+}
+
+# Not fatal: one unreachable entry of many leaves the others usable. Who needs a package says so.
+update_lists() {
+    quietly as_root apt-get update ||
+        echo "install-deps: not all package lists could be fetched" >&2
+}
+
+install_packages() {
+    local missing=()
+    for package in "$@"; do
+        is_installed "$package" || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+
+    need_root
+    echo "install-deps: installing ${missing[*]}"
+    update_lists
+    quietly as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "${missing[@]}" ||
+        die "apt-get could not install: ${missing[*]}" "$network_hint"
+}
+
+# Prints the machine's own entries for its distribution, turned into source entries. Third-party
+# repositories often publish no sources, so only suites named after the release are taken.
+source_entries_deb822() {
+    awk -v codename="$1" 'BEGIN { RS = ""; FS = "\n" }
+        $0 ~ "(^|\n)Types:([^\n]* )?deb( |\n)" && $0 ~ "(^|\n)Suites:([^\n]* )?" codename "[ \n-]" &&
+        $0 ~ "(^|\n)Components:[^\n]*main" && $0 !~ "(^|\n)Enabled: *no" {
+            for (i = 1; i <= NF; i++) {
+                if ($i ~ /^#/) continue
+                if ($i ~ /^Types:/) $i = "Types: deb-src"
+                print $i
+            }
+            print ""
+        }' /dev/null "${@:2}"
+}
+
+source_entries_list() {
+    sed -nE "s/^deb( +(\[[^]]*\] +)?[^ ]+ +$1(-[a-z]+)? .*\bmain\b)/deb-src\1/p" /dev/null "${@:2}"
+}
+
+has_jemalloc_source() {
+    apt-cache showsrc jemalloc 2>/dev/null | grep -q '^Package: jemalloc$'
+}
+
+enable_sources() {
+    local codename new
+    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    [ -n "$codename" ] || die "/etc/os-release names no release, so no source entry can be derived."
+    new=$(mktemp -d)
+    shopt -s nullglob
+    source_entries_deb822 "$codename" /etc/apt/sources.list.d/*.sources >"$new/umf-deb-src.sources"
+    source_entries_list "$codename" /etc/apt/sources.list.d/*.list \
+        $([ ! -e /etc/apt/sources.list ] || echo /etc/apt/sources.list) >"$new/umf-deb-src.list"
+    shopt -u nullglob
+    for file in umf-deb-src.sources umf-deb-src.list; do
+        [ ! -s "$new/$file" ] ||
+            as_root install -m 644 "$new/$file" "/etc/apt/sources.list.d/$file"
+    done
+    rm -rf "$new"
+}
+
+# The jemalloc pool links a private build of jemalloc (cmake/jemalloc.cmake says why).
+fetch_jemalloc() {
+    [ ! -e "$jemalloc_source/configure.ac" ] || return 0
+
+    echo "install-deps: fetching the source of jemalloc"
+    if ! has_jemalloc_source; then
+        need_root
+        enable_sources
+        update_lists
+    fi
+    local work
+    work=$(mktemp -d)
+    (cd "$work" && quietly apt-get source jemalloc) ||
+        die "the source package of jemalloc could not be fetched." "$network_hint" \
+            "Or unpack jemalloc 5.3.0 by hand and pass -DUMF_JEMALLOC_SOURCE_DIR=<folder> to cmake."
+    if dpkg --compare-versions "$(sed 's/-.*//' "$work"/jemalloc-*/VERSION)" lt 5.3.0; then
+        echo "install-deps: jemalloc is older than 5.3.0 here; cmake will fetch the release instead"
+    else
+        mkdir -p "${jemalloc_source%/*}"
+        mv "$work"/jemalloc-*/ "$jemalloc_source"
+    fi
+    rm -rf "$work"
+}
+
+check_cmake() {
+    local version
+    version=$(cmake --version | sed -n '1s/.* //p')
+    dpkg --compare-versions "$version" ge 3.25 ||
+        die "cmake $version is here, 3.25 or newer is needed." \
+            "Debian 12 and Ubuntu 24.04 have it; elsewhere: pip install cmake, and put it first in PATH."
+}
+
+# The sanitizers of clang are a package of their own that clang merely recommends.
+clang_runtime() {
+    clang --version | sed -nE '1s/.*version ([0-9]+).*/libclang-rt-\1-dev/p'
+}
+
+need_apt
+install_packages "${packages[@]}"
+install_packages "$(clang_runtime)"
+check_cmake
+fetch_jemalloc

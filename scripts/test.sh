@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Builds libumf and runs its tests. Installs what is missing first.
+#
+#   scripts/test.sh           three builds (release by gcc, address and undefined sanitizers by gcc,
+#                             thread sanitizer by clang), then one test run over all of them
+#   scripts/test.sh --quick   the debug build and its tests, for the inner loop
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+
+case ${1:-} in
+"") presets=(release asan tsan) ;;
+--quick) presets=(debug) ;;
+*)
+    echo "usage: scripts/test.sh [--quick]" >&2
+    exit 2
+    ;;
+esac
+
+if [ ${1:-full} = full ]; then
+    scripts/install-deps.sh
+else
+    scripts/install-deps.sh --minimal
+fi
+
+for preset in "${presets[@]}"; do
+    echo "== building $preset"
+    cmake --preset "$preset" --log-level=WARNING
+    cmake --build --preset "$preset"
+done
+
+# One ctest over all builds, so that its last lines are the result of everything.
+mkdir -p build/all
+printf 'subdirs("%s")\n' "${presets[@]/#/$PWD/build/}" >build/all/CTestTestfile.cmake
+
+# Thread sanitizers of today's distributions cannot start when addresses are spread very widely.
+wrapper=()
+if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)" -gt 28 ] &&
+    setarch "$(uname -m)" -R true 2>/dev/null; then
+    wrapper=(setarch "$(uname -m)" -R)
+fi
+
+echo "== testing ${presets[*]}"
+exec ${wrapper[@]+"${wrapper[@]}"} ctest --test-dir build/all --output-on-failure \
+    --no-tests=error --no-label-summary -j "$(nproc)"

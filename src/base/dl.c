@@ -1,0 +1,56 @@
+/*
+ * Libraries found at run time.
+ */
+#include "base/dl.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+void *umf_dl_open(const char *name, bool loaded_only, char *why, size_t why_size) {
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | (loaded_only ? RTLD_NOLOAD : 0));
+    if (!library && why && why_size > 0) {
+        /* The loader has no text for a library that is merely not loaded. */
+        const char *text = dlerror();
+        snprintf(why, why_size, "%s", text ? text : "not loaded");
+    }
+    return library;
+}
+
+void umf_dl_close(void *library) {
+    if (library) {
+        dlclose(library);
+    }
+}
+
+void *umf_dl_symbol(void *library, const char *name) {
+    return dlsym(library, name);
+}
+
+static const char *dl_first_missing(void *library, const umf_dl_symbol_t *symbols, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (!symbols[i].optional && !dlsym(library, symbols[i].name)) {
+            return symbols[i].name;
+        }
+    }
+    return NULL;
+}
+
+umf_result_t umf_dl_load(void *library, const char *library_name, const umf_dl_symbol_t *symbols,
+                         size_t count, void *table) {
+    const char *missing = dl_first_missing(library, symbols, count);
+    if (missing) {
+        UMF_LOG_ERROR(
+            "library %s has no symbol %s: it is too old or not what its name says; install a "
+            "newer one",
+            library_name, missing);
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        void *symbol = dlsym(library, symbols[i].name);
+        memcpy((char *)table + symbols[i].offset, &symbol, sizeof(symbol));
+    }
+    return UMF_RESULT_SUCCESS;
+}

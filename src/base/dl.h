@@ -1,0 +1,31 @@
+/*
+ * Libraries found at run time: one list of symbols per library loads, stores and checks them.
+ */
+#ifndef UMF_SRC_BASE_DL_H
+#define UMF_SRC_BASE_DL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <umf/base.h>
+
+typedef struct umf_dl_symbol_t {
+    const char *name;
+    size_t offset; /* of the function pointer in the caller's table */
+    bool optional; /* absent: NULL is stored */
+} umf_dl_symbol_t;
+
+/* Opens `name`; NULL if absent. With `loaded_only` it is looked up among the loaded ones and not
+ * loaded. `why` (may be NULL) receives the loader's text on failure. */
+void *umf_dl_open(const char *name, bool loaded_only, char *why, size_t why_size);
+void umf_dl_close(void *library);
+
+/* One symbol, or NULL. */
+void *umf_dl_symbol(void *library, const char *name);
+
+/* Fills `table`. DEPENDENCY_UNAVAILABLE with a log line naming the first missing symbol; the table
+ * is then left untouched. */
+umf_result_t umf_dl_load(void *library, const char *library_name, const umf_dl_symbol_t *symbols,
+                         size_t count, void *table);
+
+#endif

@@ -1,0 +1,372 @@
+/*
+ * One block of memory per (thread, owner).
+ *
+ * A thread has a table: an array of block pointers by the owner's index. Only its thread reads the
+ * array without a lock; everybody writes to it, links blocks and unlinks them under the LOCAL lock.
+ *
+ * Two may want to get rid of a block: its thread, when it ends, and its owner, when it is
+ * destroyed. Whoever takes the block out of the table under the lock has it. An ending thread marks
+ * the block in its table as `exiting` while it calls the owner without the lock; an owner that is
+ * being destroyed waits until none of its blocks is marked so. The block stays in the owner's list
+ * until the call is over, thus the owner finds it, and umf_local_each never sees a freed one.
+ *
+ * In a forked child the tables of the other threads are dead. Their blocks stay with their owners
+ * and go with them; a mark `exiting` of a dead table is recognised by its fork count and not waited
+ * for. The table itself is not reclaimed: a few hundred bytes for each thread that was lost.
+ */
+#include "base/local.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+
+#define LOCAL_OWNERS_MAX ((size_t)1 << 20)
+#define LOCAL_WORD_BITS 64
+#define LOCAL_WORDS (LOCAL_OWNERS_MAX / LOCAL_WORD_BITS)
+#define LOCAL_COUNT_MIN 32
+
+typedef struct umf_local_table_t {
+    _Atomic(umf_local_t *) *blocks; /* Sync: LOCAL lock, or its own thread for reading */
+    uint32_t count;                 /* likewise */
+    uint32_t used;                  /* blocks in it. Sync: LOCAL lock */
+    umf_local_t *exiting;           /* Sync: LOCAL lock */
+    unsigned fork_count;            /* when `exiting` was set. Sync: LOCAL lock */
+    unsigned rounds;                /* of table_on_thread_exit. Sync: its own thread */
+} umf_local_table_t;
+
+__thread umf_local_tls_t umf_local_tls __attribute__((tls_model("initial-exec")));
+const union umf_local_empty_t umf_local_empty;
+
+UMF_LOCK_STATIC(local_lock, UMF_RANK_LOCAL);
+
+/* Indices in use, one bit each. Sync: LOCAL lock. No word below `local_first_word` has a free bit.
+ */
+static uint64_t local_indices[LOCAL_WORDS];
+static size_t local_first_word;
+
+static enum { KEY_NONE, KEY_READY, KEY_FAILED } local_key_state; /* Sync: LOCAL lock */
+static pthread_key_t local_key;
+
+static umf_local_t *local_empty(void) {
+    return (umf_local_t *)(uintptr_t)&umf_local_empty.head;
+}
+
+static size_t local_array_size(uint32_t count) {
+    return count * sizeof(_Atomic(umf_local_t *));
+}
+
+/* --- owners --- */
+
+static bool local_index_get_locked(uint32_t *index) {
+    local_indices[0] |= 1; /* index 0 stands for none */
+    for (size_t word = local_first_word; word < LOCAL_WORDS; word++) {
+        if (local_indices[word] != UINT64_MAX) {
+            unsigned bit = (unsigned)__builtin_ctzll(~local_indices[word]);
+            local_indices[word] |= UINT64_C(1) << bit;
+            local_first_word = word;
+            *index = (uint32_t)(word * LOCAL_WORD_BITS + bit);
+            return true;
+        }
+    }
+    local_first_word = LOCAL_WORDS;
+    return false;
+}
+
+static void local_index_put_locked(uint32_t index) {
+    size_t word = index / LOCAL_WORD_BITS;
+    local_indices[word] &= ~(UINT64_C(1) << index % LOCAL_WORD_BITS);
+    if (word < local_first_word) {
+        local_first_word = word;
+    }
+}
+
+umf_result_t umf_local_index_get(uint32_t *index) {
+    umf_lock(&local_lock);
+    bool is_found = local_index_get_locked(index);
+    umf_unlock(&local_lock);
+    if (!is_found) {
+        UMF_LOG_ERROR("%zu pools exist: no more are possible, destroy some first",
+                      LOCAL_OWNERS_MAX - 1);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_local_index_put(uint32_t index) {
+    umf_lock(&local_lock);
+    local_index_put_locked(index);
+    umf_unlock(&local_lock);
+}
+
+umf_result_t umf_local_owner_init(umf_local_owner_t *owner, uint32_t index, size_t size,
+                                  void (*thread_exit)(umf_local_owner_t *, umf_local_t *)) {
+    assert(size >= sizeof(umf_local_t) && size <= UINT32_MAX);
+    owner->owns_index = index == 0;
+    if (owner->owns_index) {
+        umf_result_t result = umf_local_index_get(&index);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    owner->index = index;
+    owner->size = (uint32_t)size;
+    owner->first = NULL;
+    owner->thread_exit = thread_exit;
+    return UMF_RESULT_SUCCESS;
+}
+
+static void local_link_locked(umf_local_owner_t *owner, umf_local_t *block) {
+    block->prev = NULL;
+    block->next = owner->first;
+    if (owner->first) {
+        owner->first->prev = block;
+    }
+    owner->first = block;
+}
+
+static void local_unlink_locked(umf_local_owner_t *owner, umf_local_t *block) {
+    *(block->prev ? &block->prev->next : &owner->first) = block->next;
+    if (block->next) {
+        block->next->prev = block->prev;
+    }
+}
+
+/* Takes a block out of its thread's table. */
+static void local_detach_locked(umf_local_t *block, uint32_t index) {
+    umf_local_table_t *table = block->thread;
+    if (atomic_load_explicit(&table->blocks[index], memory_order_relaxed) == block) {
+        atomic_store_explicit(&table->blocks[index], local_empty(), memory_order_relaxed);
+        table->used--;
+    }
+}
+
+static bool local_is_exiting_locked(const umf_local_owner_t *owner) {
+    for (const umf_local_t *block = owner->first; block; block = block->next) {
+        const umf_local_table_t *table = block->thread;
+        if (table && table->exiting == block && table->fork_count == umf_fork_count()) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A condition variable would not survive a fork; the wait is rare and as short as one
+ * `thread_exit`. */
+static void local_wait_exits_locked(const umf_local_owner_t *owner) {
+    for (unsigned round = 0; local_is_exiting_locked(owner); round++) {
+        umf_unlock(&local_lock);
+        if (round < 16) {
+            sched_yield();
+        } else {
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        }
+        umf_lock(&local_lock);
+    }
+}
+
+void umf_local_owner_close(umf_local_owner_t *owner) {
+    umf_lock(&local_lock);
+    local_wait_exits_locked(owner);
+    for (umf_local_t *block = owner->first; block; block = block->next) {
+        if (block->thread) {
+            local_detach_locked(block, owner->index);
+            block->thread = NULL;
+        }
+    }
+    umf_unlock(&local_lock);
+}
+
+void umf_local_owner_fini(umf_local_owner_t *owner) {
+    umf_local_owner_close(owner);
+    umf_lock(&local_lock);
+    umf_local_t *block = owner->first;
+    owner->first = NULL;
+    if (owner->owns_index) {
+        local_index_put_locked(owner->index);
+    }
+    umf_unlock(&local_lock);
+    while (block) {
+        umf_local_t *next = block->next;
+        umf_meta_free(block, owner->size);
+        block = next;
+    }
+}
+
+void umf_local_each(umf_local_owner_t *owner, void (*visit)(umf_local_t *block, void *arg),
+                    void *arg) {
+    umf_lock(&local_lock);
+    for (umf_local_t *block = owner->first; block; block = block->next) {
+        visit(block, arg);
+    }
+    umf_unlock(&local_lock);
+}
+
+/* --- the end of a thread --- */
+
+/* Takes the block of one owner out of the table and marks it; NULL if there is none. */
+static umf_local_t *table_begin_exit(umf_local_table_t *table, uint32_t index) {
+    if (atomic_load_explicit(&table->blocks[index], memory_order_relaxed) == local_empty()) {
+        return NULL;
+    }
+    umf_lock(&local_lock);
+    umf_local_t *block = atomic_load_explicit(&table->blocks[index], memory_order_relaxed);
+    if (block != local_empty()) {
+        local_detach_locked(block, index);
+        table->exiting = block;
+        table->fork_count = umf_fork_count();
+    }
+    umf_unlock(&local_lock);
+    return block != local_empty() ? block : NULL;
+}
+
+static void table_exit_one(umf_local_table_t *table, uint32_t index) {
+    umf_local_t *block = table_begin_exit(table, index);
+    if (!block) {
+        return;
+    }
+    umf_local_owner_t *owner = block->owner;
+    if (owner->thread_exit) {
+        owner->thread_exit(owner, block);
+    }
+    umf_lock(&local_lock);
+    uint32_t size = owner->size;
+    table->exiting = NULL;
+    local_unlink_locked(owner, block);
+    umf_unlock(&local_lock);
+    /* From here on the owner may be gone. */
+    umf_meta_free(block, size);
+}
+
+static void table_free(umf_local_table_t *table) {
+    umf_local_tls = (umf_local_tls_t){0};
+    umf_meta_free(table->blocks, local_array_size(table->count));
+    umf_meta_free(table, sizeof(*table));
+}
+
+static bool table_is_empty(const umf_local_table_t *table) {
+    umf_lock(&local_lock);
+    bool is_empty = table->used == 0;
+    umf_unlock(&local_lock);
+    return is_empty;
+}
+
+/*
+ * Runs when a thread ends. Giving blocks back may use other owners and make new blocks: then the
+ * key is armed again and another round follows. The last round the system offers is left to those
+ * who must come after us (sanitizers do); what is still there then goes with its owner.
+ */
+static void table_on_thread_exit(void *arg) {
+    umf_local_table_t *table = arg;
+    for (uint32_t index = 0; index < table->count; index++) {
+        table_exit_one(table, index);
+    }
+    if (table_is_empty(table)) {
+        table_free(table);
+    } else if (++table->rounds < PTHREAD_DESTRUCTOR_ITERATIONS - 1) {
+        pthread_setspecific(local_key, table);
+    }
+}
+
+/* Where the library can be unloaded, threads must not call into it when they end later. */
+__attribute__((destructor)) static void local_unload(void) {
+    umf_lock(&local_lock);
+    if (local_key_state == KEY_READY) {
+        pthread_key_delete(local_key);
+        local_key_state = KEY_FAILED;
+    }
+    umf_unlock(&local_lock);
+}
+
+/* --- making a block --- */
+
+static bool local_key_get(void) {
+    umf_lock(&local_lock);
+    bool is_failed = false;
+    if (local_key_state == KEY_NONE) {
+        is_failed = pthread_key_create(&local_key, table_on_thread_exit) != 0;
+        local_key_state = is_failed ? KEY_FAILED : KEY_READY;
+    }
+    bool is_ready = local_key_state == KEY_READY;
+    umf_unlock(&local_lock);
+    if (is_failed) {
+        UMF_LOG_WARN(
+            "no thread-specific key is left: what ending threads have cached is given back "
+            "only when its pool is destroyed");
+    }
+    return is_ready;
+}
+
+/* The calling thread's table, made if absent. */
+static umf_local_table_t *table_get(void) {
+    umf_local_table_t *table = umf_local_tls.table;
+    if (table) {
+        return table;
+    }
+    table = umf_meta_alloc(sizeof(*table));
+    if (!table) {
+        return NULL;
+    }
+    /* Before the key is armed: that may allocate, and come back here if we are malloc. */
+    umf_local_tls.table = table;
+    if (local_key_get()) {
+        pthread_setspecific(local_key, table);
+    }
+    return table;
+}
+
+/* Makes room for `index`. */
+static bool table_grow(umf_local_table_t *table, uint32_t index) {
+    uint32_t count = table->count ? table->count : LOCAL_COUNT_MIN;
+    while (count <= index) {
+        count *= 2;
+    }
+    _Atomic(umf_local_t *) *blocks = umf_meta_alloc(local_array_size(count));
+    if (!blocks) {
+        return false;
+    }
+    _Atomic(umf_local_t *) *old = table->blocks;
+    uint32_t old_count = table->count;
+    for (uint32_t i = old_count; i < count; i++) {
+        atomic_init(&blocks[i], local_empty());
+    }
+    umf_lock(&local_lock);
+    for (uint32_t i = 0; i < old_count; i++) {
+        atomic_init(&blocks[i], atomic_load_explicit(&old[i], memory_order_relaxed));
+    }
+    table->blocks = blocks;
+    table->count = count;
+    umf_unlock(&local_lock);
+    umf_local_tls.blocks = blocks;
+    umf_local_tls.count = count;
+    umf_meta_free(old, local_array_size(old_count));
+    return true;
+}
+
+static umf_local_t *local_create(umf_local_owner_t *owner, umf_local_table_t *table) {
+    umf_local_t *block = umf_meta_alloc(owner->size);
+    if (!block) {
+        return NULL;
+    }
+    block->owner = owner;
+    block->thread = table;
+    umf_lock(&local_lock);
+    local_link_locked(owner, block);
+    atomic_store_explicit(&table->blocks[owner->index], block, memory_order_relaxed);
+    table->used++;
+    umf_unlock(&local_lock);
+    return block;
+}
+
+umf_local_t *umf_local_make(umf_local_owner_t *owner) {
+    umf_local_table_t *table = table_get();
+    if (!table || (owner->index >= table->count && !table_grow(table, owner->index))) {
+        return NULL;
+    }
+    umf_local_t *block = umf_local_get(owner->index);
+    return block->owner ? block : local_create(owner, table);
+}

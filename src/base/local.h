@@ -1,0 +1,90 @@
+/*
+ * One block of memory per (thread, owner), found in a few instructions.
+ *
+ * A pool is an owner: its thread caches and its per-thread counters live in such blocks. Blocks are
+ * made at a thread's first use, given to the owner's `thread_exit` when the thread ends, and freed
+ * with it or with the owner. A thread's table of blocks grows with the indices it has used.
+ *
+ * The table's address is the only thread-local storage on a hot path: one initial-exec block of at
+ * most 64 bytes, which fits the loader's surplus also when the library is loaded late.
+ */
+#ifndef UMF_SRC_BASE_LOCAL_H
+#define UMF_SRC_BASE_LOCAL_H
+
+#include "base/common.h"
+#include "base/lock.h"
+
+typedef struct umf_local_owner_t umf_local_owner_t;
+
+/* Head of every block; the owner's own data follows. */
+typedef struct umf_local_t {
+    umf_local_owner_t *owner;         /* NULL in the shared empty block */
+    struct umf_local_t *prev, *next;  /* of the owner. Sync: LOCAL lock */
+    struct umf_local_table_t *thread; /* NULL once the owner is closed. Sync: LOCAL lock */
+} umf_local_t;
+
+struct umf_local_owner_t {
+    uint32_t index; /* Immutable after init, as all above `first` */
+    bool owns_index;
+    uint32_t size;      /* of a block with its head */
+    umf_local_t *first; /* Sync: the LOCAL lock */
+    /* Runs in the ending thread, once per block, without locks held. May be NULL. The block is
+     * already out of the thread's table (the thread would make a new one) but still visited by
+     * umf_local_each. */
+    void (*thread_exit)(umf_local_owner_t *owner, umf_local_t *block);
+};
+
+typedef struct umf_local_tls_t {
+    _Atomic(umf_local_t *) *blocks; /* by owner's index; an absent block is the shared empty one */
+    uint32_t count;
+    struct umf_local_table_t *table;
+} umf_local_tls_t;
+
+extern __thread umf_local_tls_t umf_local_tls __attribute__((tls_model("initial-exec")));
+
+/* Zero bytes that stand for "no block yet"; large enough for every owner's hot part. */
+#define UMF_LOCAL_EMPTY_SIZE 4096
+extern const union umf_local_empty_t {
+    umf_local_t head;
+    char bytes[UMF_LOCAL_EMPTY_SIZE];
+} umf_local_empty;
+
+/*
+ * Indices, 1 to 2^20 - 1: what a pool is called in tables of pools, in words of the pointer map and
+ * in the tables of threads. Get: OUT_OF_RESOURCES when all are taken.
+ */
+umf_result_t umf_local_index_get(uint32_t *index);
+void umf_local_index_put(uint32_t index);
+
+/* `index`: one the caller has and that no other owner uses; 0: one is taken for this owner. */
+umf_result_t umf_local_owner_init(umf_local_owner_t *owner, uint32_t index, size_t size,
+                                  void (*thread_exit)(umf_local_owner_t *, umf_local_t *));
+
+/*
+ * Cuts the blocks of all threads off: from here on no `thread_exit` of this owner runs, and one
+ * that is under way in an ending thread has been waited for. The blocks can still be visited with
+ * umf_local_each. No thread may be using the owner. Comes before anything that `thread_exit` uses
+ * is taken down.
+ */
+void umf_local_owner_close(umf_local_owner_t *owner);
+
+/* Closes the owner and frees its blocks without calling `thread_exit`. */
+void umf_local_owner_fini(umf_local_owner_t *owner);
+
+/* The calling thread's block, made if absent. NULL when out of memory. */
+umf_local_t *umf_local_make(umf_local_owner_t *owner);
+
+/* Calls `visit` for the block of every thread, under the LOCAL lock. The blocks' threads may be
+ * running: what is read must be atomic. */
+void umf_local_each(umf_local_owner_t *owner, void (*visit)(umf_local_t *block, void *arg),
+                    void *arg);
+
+/* The calling thread's block or the empty one: hot. */
+static inline umf_local_t *umf_local_get(uint32_t index) {
+    if (umf_unlikely(index >= umf_local_tls.count)) {
+        return (umf_local_t *)(uintptr_t)&umf_local_empty.head;
+    }
+    return __atomic_load_n((umf_local_t **)&umf_local_tls.blocks[index], __ATOMIC_RELAXED);
+}
+
+#endif

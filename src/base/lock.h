@@ -1,0 +1,112 @@
+/*
+ * Locks with ranks, and fork.
+ *
+ * A lock is taken only while every lock the thread holds has a lower rank; debug builds assert it.
+ * No lock is held across a driver call or a user callback.
+ *
+ * Every lock is known to the fork handlers: before a fork they take all locks in rank order, after
+ * it they release them in parent and child, so the child finds no lock held by a thread that is
+ * gone and no structure half changed. Locks of one rank are taken in the order of their
+ * initialisation.
+ */
+#ifndef UMF_SRC_BASE_LOCK_H
+#define UMF_SRC_BASE_LOCK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/common.h"
+
+typedef enum umf_lock_rank_t {
+    UMF_RANK_INIT,     /* umf.c: start and stop of the library */
+    UMF_RANK_REGISTRY, /* kinds of providers and pools */
+    UMF_RANK_CTL,      /* stored defaults */
+    UMF_RANK_POOLS,    /* list of pools by name */
+    UMF_RANK_IMPORT,   /* ipc/import.c: cache of opened handles */
+    UMF_RANK_EXPORT,   /* ipc/export.c */
+    UMF_RANK_DEPOT,    /* base/magazine.c */
+    UMF_RANK_BIN,      /* pools: the slabs of one size */
+    UMF_RANK_ARENA,    /* pools/jemalloc.c: arenas of one pool */
+    UMF_RANK_JEMALLOC, /* place of jemalloc's own locks; not used by ours */
+    UMF_RANK_PAGES,    /* pools: page cache below an allocator */
+    UMF_RANK_LIMITS,   /* pools: limits shared by several pools */
+    UMF_RANK_PROVIDER, /* state of one provider */
+    UMF_RANK_VIEW,     /* spans of one pool */
+    UMF_RANK_MAP,      /* pointer map */
+    UMF_RANK_SPANS,    /* span descriptors */
+    UMF_RANK_LOCAL,    /* table of per-thread blocks */
+    UMF_RANK_META,     /* metadata arena */
+    UMF_RANK_LOG,      /* logger */
+    UMF_RANK_COUNT
+} umf_lock_rank_t;
+
+typedef struct umf_lock_t {
+    pthread_mutex_t mutex;
+    umf_lock_rank_t rank;
+    uint32_t order;                 /* of initialisation, within the process */
+    struct umf_lock_t *prev, *next; /* all locks of this rank */
+#ifndef NDEBUG
+    struct umf_lock_t *below; /* taken before by the thread that holds this one. Sync: this lock */
+#endif
+} umf_lock_t;
+
+/*
+ * Initialise once, destroy once; a destroyed lock may be initialised again. Cannot fail.
+ *
+ * Both may be called with other locks held, with one limit that lets fork make progress: a lock of
+ * an outer rank (below JEMALLOC) is not initialised or destroyed while one of an inner rank is
+ * held.
+ */
+void umf_lock_init(umf_lock_t *lock, umf_lock_rank_t rank);
+void umf_lock_destroy(umf_lock_t *lock);
+
+/*
+ * A lock of static storage that may be taken before any constructor has run; never destroyed:
+ * `UMF_LOCK_STATIC(map_lock, UMF_RANK_MAP);`
+ */
+#define UMF_LOCK_STATIC(name, lock_rank)                                                           \
+    static umf_lock_t name;                                                                        \
+    __attribute__((constructor)) static void name##_register(void) {                               \
+        umf_lock_register(&name);                                                                  \
+    }                                                                                              \
+    static umf_lock_t name = {.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (lock_rank)}
+
+/* Makes a static lock known to the fork handlers; somebody may hold it already. */
+void umf_lock_register(umf_lock_t *lock);
+
+#ifdef NDEBUG
+static inline void umf_lock(umf_lock_t *lock) {
+    pthread_mutex_lock(&lock->mutex);
+}
+static inline bool umf_trylock(umf_lock_t *lock) {
+    return pthread_mutex_trylock(&lock->mutex) == 0;
+}
+static inline void umf_unlock(umf_lock_t *lock) {
+    pthread_mutex_unlock(&lock->mutex);
+}
+static inline void umf_assert_locked(umf_lock_t *lock) {
+    (void)lock;
+}
+#else
+void umf_lock(umf_lock_t *lock);
+bool umf_trylock(umf_lock_t *lock);
+void umf_unlock(umf_lock_t *lock);
+void umf_assert_locked(umf_lock_t *lock);
+#endif
+
+/*
+ * Registers the fork handlers. Inner locks (ranks above JEMALLOC) and outer ones are registered
+ * apart, the inner before and the outer after an allocator below us registers its own, because
+ * prepare handlers run in the opposite order.
+ */
+void umf_fork_register_inner(void);
+void umf_fork_register_outer(void);
+
+/* Stands in for pthread_atfork in the allocator below us (cmake/jemalloc.cmake): its handlers run
+ * between those of our outer and our inner locks, whenever it registers them. */
+int umf_fork_below(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+
+/* How many forks lie between the first process and this one. */
+unsigned umf_fork_count(void);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * Logging: one line per write, format and options as docs/guide.md ("Logging") tells.
+ *
+ * Callable from any thread, with any lock held. Uses the stack only: nothing is allocated.
+ */
+#ifndef UMF_SRC_BASE_LOG_H
+#define UMF_SRC_BASE_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <umf/base.h>
+
+typedef enum umf_log_level_t {
+    UMF_LOG_LEVEL_DEBUG = 0,
+    UMF_LOG_LEVEL_INFO = 1,
+    UMF_LOG_LEVEL_WARNING = 2,
+    UMF_LOG_LEVEL_ERROR = 3,
+    UMF_LOG_LEVEL_FATAL = 4,
+} umf_log_level_t;
+
+/* What the settings tree reads and writes. */
+typedef struct umf_log_config_t {
+    bool timestamp;
+    bool pid;
+    int level;       /* smallest level written */
+    int flush_level; /* smallest level after which the stream is flushed */
+} umf_log_config_t;
+
+/* Reads UMF_LOG. Called once by every start of the library; the first one counts. */
+void umf_log_init(void);
+
+umf_log_config_t umf_log_get_config(void);
+/* INVALID_ARGUMENT when a level is outside 0..4. */
+umf_result_t umf_log_set_config(const umf_log_config_t *config);
+
+/*
+ * Output is "stdout", "stderr", "disabled" (reads only) or a file name, appended to.
+ * Set: INVALID_ARGUMENT if the file cannot be opened or its name exceeds 255 characters; the old
+ * output stays. Get: copies the name, INVALID_ARGUMENT if it does not fit into `size` bytes.
+ */
+umf_result_t umf_log_set_output(const char *name);
+umf_result_t umf_log_get_output(char *name, size_t size);
+
+/* `errnum` is 0 or an errno value whose text is appended as ": <text>". errno is preserved. */
+void umf_log_write(umf_log_level_t level, int errnum, const char *function, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#define UMF_LOG_DEBUG(...) umf_log_write(UMF_LOG_LEVEL_DEBUG, 0, __func__, __VA_ARGS__)
+#define UMF_LOG_INFO(...) umf_log_write(UMF_LOG_LEVEL_INFO, 0, __func__, __VA_ARGS__)
+#define UMF_LOG_WARN(...) umf_log_write(UMF_LOG_LEVEL_WARNING, 0, __func__, __VA_ARGS__)
+#define UMF_LOG_ERROR(...) umf_log_write(UMF_LOG_LEVEL_ERROR, 0, __func__, __VA_ARGS__)
+#define UMF_LOG_FATAL(...) umf_log_write(UMF_LOG_LEVEL_FATAL, 0, __func__, __VA_ARGS__)
+
+/* The same for a failed system call: the text of errno follows. */
+#define UMF_LOG_PERROR(...) umf_log_write(UMF_LOG_LEVEL_ERROR, errno, __func__, __VA_ARGS__)
+#define UMF_LOG_PWARN(...) umf_log_write(UMF_LOG_LEVEL_WARNING, errno, __func__, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,295 @@
+#include "base/magazine.h"
+
+#include <string.h>
+
+#include "base/meta.h"
+
+/* Batches of one bin on their way between threads. */
+struct umf_depot_t {
+    umf_lock_t lock;
+    size_t count; /* objects. Sync: lock */
+    void *objects[];
+};
+
+static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
+    return UMF_CONTAINER_OF(owner, umf_magazines_t, owner);
+}
+
+static size_t batch_of(const umf_magazines_t *m, uint32_t bin) {
+    return m->capacity[bin] / 2u;
+}
+
+static size_t depot_capacity(const umf_magazines_t *m, uint32_t bin) {
+    return m->depot_batches * batch_of(m, bin);
+}
+
+static size_t depot_bytes(const umf_magazines_t *m, uint32_t bin) {
+    return sizeof(umf_depot_t) + depot_capacity(m, bin) * sizeof(void *);
+}
+
+/* --- depot --- */
+
+/* NULL: the pool wants none, or there is no memory for one. */
+static umf_depot_t *depot_make(umf_magazines_t *m, uint32_t bin) {
+    umf_depot_t *depot = atomic_load_explicit(&m->depots[bin], memory_order_acquire);
+    if (depot || m->depot_batches == 0) {
+        return depot;
+    }
+    depot = umf_meta_alloc(depot_bytes(m, bin));
+    if (!depot) {
+        return NULL;
+    }
+    umf_lock_init(&depot->lock, UMF_RANK_DEPOT);
+    umf_depot_t *other = NULL;
+    if (!atomic_compare_exchange_strong_explicit(&m->depots[bin], &other, depot,
+                                                 memory_order_acq_rel, memory_order_acquire)) {
+        umf_lock_destroy(&depot->lock);
+        umf_meta_free(depot, depot_bytes(m, bin));
+        return other;
+    }
+    return depot;
+}
+
+static size_t depot_take(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
+    umf_depot_t *depot = atomic_load_explicit(&m->depots[bin], memory_order_acquire);
+    if (!depot) {
+        return 0;
+    }
+    umf_lock(&depot->lock);
+    size_t taken = depot->count < n ? depot->count : n;
+    depot->count -= taken;
+    memcpy(objects, &depot->objects[depot->count], taken * sizeof(void *));
+    umf_unlock(&depot->lock);
+    return taken;
+}
+
+/* All or nothing. */
+static bool depot_give(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
+    umf_depot_t *depot = depot_make(m, bin);
+    if (!depot) {
+        return false;
+    }
+    umf_lock(&depot->lock);
+    bool fits = depot->count + n <= depot_capacity(m, bin);
+    if (fits) {
+        memcpy(&depot->objects[depot->count], objects, n * sizeof(void *));
+        depot->count += n;
+    }
+    umf_unlock(&depot->lock);
+    return fits;
+}
+
+/* --- between a thread and the pool --- */
+
+static size_t pool_refill(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
+    size_t got = m->ops->refill(m->pool, bin, objects, n);
+    atomic_fetch_add_explicit(&m->out, (int64_t)got, memory_order_relaxed);
+    return got;
+}
+
+static void pool_flush(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
+    m->ops->flush(m->pool, bin, objects, n);
+    atomic_fetch_sub_explicit(&m->out, (int64_t)n, memory_order_relaxed);
+}
+
+/* Also of another thread's magazine: one without a stack has no top or no base. */
+static size_t magazine_count(umf_magazine_t *mag) {
+    void **top = __atomic_load_n(&mag->top, __ATOMIC_ACQUIRE);
+    void **base = __atomic_load_n(&mag->base, __ATOMIC_RELAXED);
+    return top && base ? (size_t)(top - base) : 0;
+}
+
+static void magazine_set_top(umf_magazine_t *mag, void **top) {
+    __atomic_store_n(&mag->top, top, __ATOMIC_RELEASE);
+}
+
+static void cache_flush(umf_magazines_t *m, umf_cache_t *cache) {
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        umf_magazine_t *mag = &cache->bins[bin];
+        size_t count = magazine_count(mag);
+        if (count) {
+            magazine_set_top(mag, mag->base);
+            pool_flush(m, bin, mag->base, count);
+        }
+    }
+}
+
+static void cache_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        umf_magazine_t *mag = &cache->bins[bin];
+        void **stack = mag->base;
+        __atomic_store_n(&mag->base, NULL, __ATOMIC_RELAXED);
+        magazine_set_top(mag, NULL);
+        mag->limit = NULL;
+        mag->magic = 0;
+        umf_meta_free(stack, m->capacity[bin] * sizeof(void *));
+    }
+}
+
+static void thread_exit(umf_local_owner_t *owner, umf_local_t *block) {
+    umf_magazines_t *m = magazines_of(owner);
+    cache_flush(m, (umf_cache_t *)block);
+    cache_free_stacks(m, (umf_cache_t *)block);
+}
+
+/* The calling thread's magazine with its stack, NULL when out of memory. Follows a trim. */
+static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
+    umf_cache_t *cache = (umf_cache_t *)umf_local_get(m->owner.index);
+    uint32_t epoch = atomic_load_explicit(&m->epoch, memory_order_relaxed);
+    if (!cache->head.owner) {
+        cache = (umf_cache_t *)umf_local_make(&m->owner);
+        if (!cache) {
+            return NULL;
+        }
+        cache->epoch = epoch;
+    }
+    if (cache->epoch != epoch) {
+        cache->epoch = epoch;
+        cache_flush(m, cache);
+    }
+    umf_magazine_t *mag = &cache->bins[bin];
+    if (!mag->base) {
+        void **stack = umf_meta_alloc(m->capacity[bin] * sizeof(void *));
+        if (!stack) {
+            return NULL;
+        }
+        __atomic_store_n(&mag->base, stack, __ATOMIC_RELAXED);
+        mag->limit = stack + m->capacity[bin];
+        mag->magic = m->magics ? m->magics[bin] : 0;
+        magazine_set_top(mag, stack);
+    }
+    return mag;
+}
+
+UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
+    umf_magazine_t *mag = magazine_ready(m, bin);
+    void *object = NULL;
+    if (!mag) {
+        return pool_refill(m, bin, &object, 1) ? object : NULL;
+    }
+    size_t batch = batch_of(m, bin);
+    size_t got = depot_take(m, bin, mag->base, batch);
+    if (!got) {
+        got = pool_refill(m, bin, mag->base, batch);
+    }
+    if (!got) {
+        return NULL;
+    }
+    object = mag->base[got - 1];
+    magazine_set_top(mag, mag->base + got - 1);
+    return object;
+}
+
+/* The older half goes, the recently freed stay. */
+UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *object) {
+    umf_magazine_t *mag = magazine_ready(m, bin);
+    if (!mag) {
+        pool_flush(m, bin, &object, 1);
+        return;
+    }
+    if (mag->top == mag->limit) {
+        size_t batch = batch_of(m, bin);
+        if (!depot_give(m, bin, mag->base, batch)) {
+            pool_flush(m, bin, mag->base, batch);
+        }
+        size_t rest = m->capacity[bin] - batch;
+        memmove(mag->base, mag->base + batch, rest * sizeof(void *));
+        magazine_set_top(mag, mag->base + rest);
+    }
+    *mag->top = object;
+    magazine_set_top(mag, mag->top + 1);
+}
+
+/* --- whole sets --- */
+
+umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
+                                const umf_magazine_ops_t *ops, const uint16_t *capacity,
+                                uint32_t bins, uint32_t depot_batches) {
+    m->pool = pool;
+    m->ops = ops;
+    m->bins = bins;
+    m->depot_batches = depot_batches;
+    atomic_init(&m->epoch, 0);
+    atomic_init(&m->out, 0);
+    for (uint32_t bin = 0; bin < bins; bin++) {
+        m->capacity[bin] = capacity[bin] < 2 ? 2 : capacity[bin];
+        atomic_init(&m->depots[bin], NULL);
+    }
+    return umf_local_owner_init(&m->owner, index,
+                                sizeof(umf_cache_t) + bins * sizeof(umf_magazine_t), thread_exit);
+}
+
+static void free_stacks(umf_local_t *block, void *m) {
+    cache_free_stacks(m, (umf_cache_t *)block);
+}
+
+void umf_magazines_fini(umf_magazines_t *m) {
+    umf_local_owner_close(&m->owner);
+    umf_local_each(&m->owner, free_stacks, m);
+    umf_local_owner_fini(&m->owner);
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        umf_depot_t *depot = atomic_load_explicit(&m->depots[bin], memory_order_relaxed);
+        if (depot) {
+            umf_lock_destroy(&depot->lock);
+            umf_meta_free(depot, depot_bytes(m, bin));
+        }
+    }
+}
+
+static void depots_flush(umf_magazines_t *m) {
+    void *objects[64];
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        for (size_t n; (n = depot_take(m, bin, objects, UMF_COUNT_OF(objects))) != 0;) {
+            pool_flush(m, bin, objects, n);
+        }
+    }
+}
+
+void umf_magazines_flush(umf_magazines_t *m) {
+    umf_cache_t *cache = (umf_cache_t *)umf_local_get(m->owner.index);
+    if (cache->head.owner) {
+        cache_flush(m, cache);
+    }
+    depots_flush(m);
+}
+
+void umf_magazines_trim(umf_magazines_t *m) {
+    atomic_fetch_add_explicit(&m->epoch, 1, memory_order_relaxed);
+    umf_magazines_flush(m);
+}
+
+typedef struct cached_count_t {
+    uint32_t first, last; /* bins */
+    size_t count;
+} cached_count_t;
+
+static void count_cached(umf_local_t *block, void *arg) {
+    cached_count_t *sum = arg;
+    for (uint32_t bin = sum->first; bin <= sum->last; bin++) {
+        sum->count += magazine_count(&((umf_cache_t *)block)->bins[bin]);
+    }
+}
+
+static size_t cached_in(umf_magazines_t *m, uint32_t first, uint32_t last) {
+    cached_count_t sum = {first, last, 0};
+    umf_local_each(&m->owner, count_cached, &sum);
+    for (uint32_t bin = first; bin <= last; bin++) {
+        umf_depot_t *depot = atomic_load_explicit(&m->depots[bin], memory_order_acquire);
+        if (depot) {
+            umf_lock(&depot->lock);
+            sum.count += depot->count;
+            umf_unlock(&depot->lock);
+        }
+    }
+    return sum.count;
+}
+
+size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin) {
+    return cached_in(m, bin, bin);
+}
+
+size_t umf_magazines_live(umf_magazines_t *m) {
+    int64_t live =
+        atomic_load_explicit(&m->out, memory_order_relaxed) - (int64_t)cached_in(m, 0, m->bins - 1);
+    return live > 0 ? (size_t)live : 0;
+}

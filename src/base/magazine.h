@@ -1,0 +1,144 @@
+/*
+ * Magazines: small stacks of free objects per thread, pool and bin, in front of a pool's own
+ * structures.
+ *
+ * A hit is a pop or a push on the calling thread's own stack: no lock, no shared counter. Misses
+ * move batches of half a stack between the thread and the pool (`refill`, `flush`), or, where the
+ * pool asks for a depot, between threads by way of it. A thread's stacks are flushed when it ends.
+ *
+ * The design follows J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001.
+ */
+#ifndef UMF_SRC_BASE_MAGAZINE_H
+#define UMF_SRC_BASE_MAGAZINE_H
+
+#include <stdatomic.h>
+
+#include "base/local.h"
+
+typedef struct umf_magazine_t {
+    void **top; /* Sync: atomic, relaxed: only its thread writes, statistics read */
+    void **limit;
+    void **base;
+    uint64_t magic; /* umf_magic() of the objects' size, for checked pushes; 0: none, or no stack */
+} umf_magazine_t;
+
+typedef struct umf_cache_t {
+    umf_local_t head;
+    uint32_t epoch; /* of the last trim this thread has followed */
+    umf_magazine_t bins[];
+} umf_cache_t;
+
+/* The empty block of base/local.h must cover a cache: all its stacks are empty and full at once. */
+#define UMF_MAGAZINE_MAX_BINS 64
+_Static_assert(sizeof(umf_cache_t) + UMF_MAGAZINE_MAX_BINS * sizeof(umf_magazine_t) <=
+                   UMF_LOCAL_EMPTY_SIZE,
+               "the empty block is too small");
+
+typedef struct umf_magazine_ops_t {
+    /* Hands out 1 to `n` objects of `bin` and returns how many; 0 when there is no memory (and the
+     * pool's last error is set). It must not take new memory from the provider for more than one.
+     */
+    size_t (*refill)(void *pool, uint32_t bin, void **objects, size_t n);
+    void (*flush)(void *pool, uint32_t bin, void **objects, size_t n);
+} umf_magazine_ops_t;
+
+typedef struct umf_depot_t umf_depot_t;
+
+typedef struct umf_magazines_t {
+    umf_local_owner_t owner;
+    void *pool;
+    const umf_magazine_ops_t *ops;
+    uint32_t bins;
+    uint32_t depot_batches;
+    const uint64_t *magics; /* by bin, NULL: no checked pushes. Set after init */
+    _Atomic uint32_t epoch; /* raised by trim: every thread flushes at its next miss */
+    _Atomic int64_t out;    /* objects handed out by refill minus those flushed */
+    uint16_t capacity[UMF_MAGAZINE_MAX_BINS]; /* Immutable after init */
+    _Atomic(umf_depot_t *) depots[UMF_MAGAZINE_MAX_BINS];
+} umf_magazines_t;
+
+/* `index`: of the pool's per-thread blocks, see umf_local_owner_init. `capacity[bin]` objects at
+ * most per thread; at least 2. `depot_batches`: how many batches of a bin may wait for another
+ * thread, 0 for no depot. */
+umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
+                                const umf_magazine_ops_t *ops, const uint16_t *capacity,
+                                uint32_t bins, uint32_t depot_batches);
+
+/* Drops all stacks; the objects in them are the pool's, which is about to give everything back. */
+void umf_magazines_fini(umf_magazines_t *m);
+
+/* Flushes the calling thread's stacks and the depots. */
+void umf_magazines_flush(umf_magazines_t *m);
+/* The same, and every other thread's at its next miss. */
+void umf_magazines_trim(umf_magazines_t *m);
+
+/* Objects in the hands of users: exact while no thread is allocating or freeing. */
+size_t umf_magazines_live(umf_magazines_t *m);
+/* Objects of a bin that wait in stacks and depots. */
+size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin);
+
+void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin);
+void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *object);
+
+static inline umf_magazine_t *umf_magazine_at(uint32_t index, size_t bin) {
+    return &((umf_cache_t *)umf_local_get(index))->bins[bin];
+}
+
+static inline umf_magazine_t *umf_magazine_of(const umf_magazines_t *m, size_t bin) {
+    return umf_magazine_at(m->owner.index, bin);
+}
+
+/* An object of `bin`, NULL when the pool has no memory. Hot. */
+static inline void *umf_magazine_pop(umf_magazines_t *m, size_t bin) {
+    umf_magazine_t *mag = umf_magazine_of(m, bin);
+    void **top = mag->top;
+    if (umf_unlikely(top == mag->base)) {
+        return umf_magazine_pop_slow(m, (uint32_t)bin);
+    }
+    void *object = *--top;
+    __atomic_store_n(&mag->top, top, __ATOMIC_RELAXED);
+    return object;
+}
+
+/* Onto a magazine at hand; false if it is full or has no stack. Hot. */
+static inline bool umf_magazine_try_push(umf_magazine_t *mag, void *object) {
+    void **top = mag->top;
+    if (umf_unlikely(top == mag->limit)) {
+        return false;
+    }
+    *top = object;
+    __atomic_store_n(&mag->top, top + 1, __ATOMIC_RELAXED);
+    return true;
+}
+
+/*
+ * n % size == 0, for n below 2^32, is (uint64_t)(n * magic) < magic (D. Lemire, O. Kaser, N. Kurz,
+ * "Faster remainder by direct computation", 2019).
+ */
+static inline uint64_t umf_magic(size_t size) {
+    return UINT64_MAX / size + 1;
+}
+
+static inline bool umf_magic_divides(uint64_t magic, uint64_t n) {
+    return n * magic < magic;
+}
+
+/*
+ * Onto the calling thread's magazine, if `offset`, the object's distance from the first one, is
+ * right for it. false: it is not, or there is no stack with room, or the bin takes no checked
+ * pushes. Hot.
+ */
+static inline bool umf_magazine_push_checked(uint32_t index, size_t bin, uint64_t offset,
+                                             void *object) {
+    umf_magazine_t *mag = umf_magazine_at(index, bin);
+    return umf_likely(umf_magic_divides(mag->magic, offset)) && umf_magazine_try_push(mag, object);
+}
+
+/* Hot. */
+static inline void umf_magazine_push(umf_magazines_t *m, size_t bin, void *object) {
+    if (umf_unlikely(!umf_magazine_try_push(umf_magazine_of(m, bin), object))) {
+        umf_magazine_push_slow(m, (uint32_t)bin, object);
+    }
+}
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * Last native error of a provider kind.
+ */
+#include "base/native.h"
+
+#include <stdio.h>
+
+#include "base/line.h"
+#include "base/log.h"
+#include "base/os.h"
+
+umf_result_t umf_native_fail(umf_native_t *last, int32_t code, int errnum) {
+    last->code = code;
+    last->errnum = errnum;
+    return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+}
+
+static const char *native_text(const umf_native_text_t *texts, size_t count, int32_t code) {
+    for (size_t i = 0; i < count; i++) {
+        if (texts[i].code == code) {
+            return texts[i].text;
+        }
+    }
+    return "no native error";
+}
+
+umf_result_t umf_native_get(const umf_native_t *last, const umf_native_text_t *texts, size_t count,
+                            const char **message, int32_t *code) {
+    if (!message || !code) {
+        UMF_LOG_ERROR("the last native error was asked for without a place for its %s",
+                      message ? "code" : "message");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    const char *text = native_text(texts, count, last->code);
+    char *line = last->errnum != 0 ? umf_line(UMF_LINE_NATIVE) : NULL;
+    if (line) {
+        char system_text[128];
+        snprintf(line, UMF_LINE_SIZE, "%s: %s", text,
+                 umf_os_error_text(last->errnum, system_text, sizeof(system_text)));
+    }
+    *message = line ? line : text;
+    *code = last->code;
+    return UMF_RESULT_SUCCESS;
+}

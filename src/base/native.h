@@ -1,0 +1,32 @@
+/*
+ * Last native error of a provider kind, per thread: a code, a fixed text and perhaps an errno.
+ */
+#ifndef UMF_SRC_BASE_NATIVE_H
+#define UMF_SRC_BASE_NATIVE_H
+
+#include <stdint.h>
+
+#include <umf/base.h>
+
+/* Kept by each kind in a `static __thread umf_native_t`. */
+typedef struct umf_native_t {
+    int32_t code;
+    int errnum; /* 0: no system call failed */
+} umf_native_t;
+
+typedef struct umf_native_text_t {
+    int32_t code;
+    const char *text;
+} umf_native_text_t;
+
+/* Stores code and the current errno value given, and answers MEMORY_PROVIDER_SPECIFIC. */
+umf_result_t umf_native_fail(umf_native_t *last, int32_t code, int errnum);
+
+/*
+ * The body of every get_last_native_error: `*message` reads "<text>" or "<text>: <system's text>"
+ * and holds until the next call in this thread. INVALID_ARGUMENT on NULL.
+ */
+umf_result_t umf_native_get(const umf_native_t *last, const umf_native_text_t *texts, size_t count,
+                            const char **message, int32_t *code);
+
+#endif

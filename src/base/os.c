@@ -1,0 +1,421 @@
+/*
+ * The system behind a few primitives (Linux).
+ *
+ * Every function asks the fault hook under its own name before it does anything. Closing is the
+ * exception: a descriptor is gone after close() whatever it answers, so it is really closed first.
+ */
+#include "base/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/common.h"
+
+/* Newer than some C libraries; the numbers are the same on all architectures. */
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+#ifndef SYS_memfd_secret
+#define SYS_memfd_secret 447
+#endif
+
+#define OS_SHM_DIR "/dev/shm/"
+
+_Atomic(umf_os_fault_t) umf_os_fault;
+
+void umf_os_set_fault(umf_os_fault_t fault) {
+    atomic_store(&umf_os_fault, fault);
+}
+
+static int os_fault(const char *call) {
+    umf_os_fault_t fault = atomic_load_explicit(&umf_os_fault, memory_order_relaxed);
+    return umf_unlikely(fault != NULL) ? fault(call) : 0;
+}
+
+/* The errno value of a call that answers -1 for failure. */
+static int os_result(long answer) {
+    return answer == -1 ? errno : 0;
+}
+
+static int os_result_fd(long answer, int *fd) {
+    if (answer == -1) {
+        return errno;
+    }
+    *fd = (int)answer;
+    return 0;
+}
+
+static bool os_to_off(uint64_t value, off_t *offset) {
+    *offset = (off_t)value;
+    return value <= INT64_MAX && sizeof(off_t) == sizeof(int64_t);
+}
+
+const char *umf_os_error_text(int error, char *buffer, size_t size) {
+#if __GLIBC__ > 2 || __GLIBC_MINOR__ >= 32
+    /* strerror() would translate, which locks and allocates. */
+    const char *text = strerrordesc_np(error);
+#else
+    const char *text = strerror_r(error, buffer, size);
+#endif
+    if (!text) {
+        snprintf(buffer, size, "Unknown error %d", error);
+        text = buffer;
+    }
+    return text;
+}
+
+/* --- facts about the machine --- */
+
+/* Remembers the first good answer of sysconf; threads that race store the same. */
+static size_t os_sysconf(atomic_size_t *cache, int name, size_t fallback) {
+    size_t value = atomic_load_explicit(cache, memory_order_relaxed);
+    if (umf_unlikely(value == 0)) {
+        long answer = sysconf(name);
+        value = answer > 0 ? (size_t)answer : fallback;
+        atomic_store_explicit(cache, value, memory_order_relaxed);
+    }
+    return value;
+}
+
+size_t umf_os_page_size(void) {
+    static atomic_size_t cache;
+    return os_sysconf(&cache, _SC_PAGESIZE, 4096);
+}
+
+size_t umf_os_cache_line_size(void) {
+    static atomic_size_t cache;
+    return os_sysconf(&cache, _SC_LEVEL1_DCACHE_LINESIZE, 64);
+}
+
+/* --- memory --- */
+
+int umf_os_map(void **addr, size_t size, int prot, int flags, int fd, size_t offset) {
+    int error = os_fault("map");
+    off_t off;
+    if (error != 0) {
+        return error;
+    }
+    if (!os_to_off(offset, &off)) {
+        return EOVERFLOW;
+    }
+    void *ptr = mmap(*addr, size, prot, flags, fd, off);
+    if (ptr == MAP_FAILED) {
+        return errno;
+    }
+    *addr = ptr;
+    return 0;
+}
+
+int umf_os_unmap(void *addr, size_t size) {
+    int error = os_fault("unmap");
+    return error != 0 ? error : os_result(munmap(addr, size));
+}
+
+int umf_os_protect(void *addr, size_t size, int prot) {
+    int error = os_fault("protect");
+    return error != 0 ? error : os_result(mprotect(addr, size, prot));
+}
+
+int umf_os_advise(void *addr, size_t size, int advice) {
+    int error = os_fault("advise");
+    return error != 0 ? error : os_result(madvise(addr, size, advice));
+}
+
+int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
+                 unsigned long max_node) {
+    int error = os_fault("mbind");
+    if (error != 0) {
+        return error;
+    }
+    /* The kernel reads one bit less than it is told. */
+    return os_result(syscall(SYS_mbind, addr, size, mode, mask, mask ? max_node + 1 : 0, 0));
+}
+
+/* --- files --- */
+
+static int os_open(const char *path, int flags, mode_t mode, int *fd) {
+    int answer;
+    do {
+        answer = open(path, flags | O_CLOEXEC, mode);
+    } while (answer == -1 && errno == EINTR);
+    return os_result_fd(answer, fd);
+}
+
+int umf_os_open(const char *path, int flags, mode_t mode, int *fd) {
+    int error = os_fault("open");
+    return error != 0 ? error : os_open(path, flags, mode, fd);
+}
+
+int umf_os_close(int fd) {
+    int error = os_result(close(fd));
+    int fault = os_fault("close");
+    /* Interrupted means closed all the same. */
+    return fault != 0 ? fault : (error == EINTR ? 0 : error);
+}
+
+int umf_os_dup(int fd, int *copy) {
+    int error = os_fault("dup");
+    return error != 0 ? error : os_result_fd(fcntl(fd, F_DUPFD_CLOEXEC, 0), copy);
+}
+
+int umf_os_flock(int fd) {
+    int error = os_fault("flock");
+    return error != 0 ? error : os_result(flock(fd, LOCK_EX | LOCK_NB));
+}
+
+int umf_os_memfd(const char *name, bool secret, int *fd) {
+    int error = os_fault("memfd");
+    if (error != 0) {
+        return error;
+    }
+    if (secret) {
+        return os_result_fd(syscall(SYS_memfd_secret, O_CLOEXEC), fd);
+    }
+    return os_result_fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), fd);
+}
+
+/* The file behind a named object: what shm_open() of the C library does, without its library. */
+static int os_shm_path(const char *name, char *path, size_t size) {
+    if (name[0] == '\0' || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+        return EINVAL;
+    }
+    int length = snprintf(path, size, OS_SHM_DIR "%s", name);
+    return length < 0 || (size_t)length >= size ? ENAMETOOLONG : 0;
+}
+
+int umf_os_shm_open(const char *name, int flags, mode_t mode, int *fd) {
+    char path[sizeof(OS_SHM_DIR) + NAME_MAX];
+    int error = os_fault("shm_open");
+    if (error == 0) {
+        error = os_shm_path(name, path, sizeof(path));
+    }
+    return error != 0 ? error : os_open(path, flags | O_NOFOLLOW, mode, fd);
+}
+
+int umf_os_shm_unlink(const char *name) {
+    char path[sizeof(OS_SHM_DIR) + NAME_MAX];
+    int error = os_fault("shm_unlink");
+    if (error == 0) {
+        error = os_shm_path(name, path, sizeof(path));
+    }
+    return error != 0 ? error : os_result(unlink(path));
+}
+
+int umf_os_truncate(int fd, uint64_t size) {
+    int error = os_fault("truncate");
+    off_t off;
+    if (error != 0) {
+        return error;
+    }
+    if (!os_to_off(size, &off)) {
+        return EFBIG;
+    }
+    do {
+        error = os_result(ftruncate(fd, off));
+    } while (error == EINTR);
+    return error;
+}
+
+int umf_os_punch(int fd, uint64_t offset, uint64_t size) {
+    int error = os_fault("punch");
+    off_t off, length;
+    if (error != 0) {
+        return error;
+    }
+    if (!os_to_off(offset, &off) || !os_to_off(size, &length)) {
+        return EFBIG;
+    }
+    do {
+        error = os_result(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off, length));
+    } while (error == EINTR);
+    return error;
+}
+
+int umf_os_add_seals(int fd, int seals) {
+    int error = os_fault("add_seals");
+    return error != 0 ? error : os_result(fcntl(fd, F_ADD_SEALS, seals));
+}
+
+int umf_os_read_at(int fd, void *buffer, size_t size, uint64_t offset) {
+    int error = os_fault("read_at");
+    char *to = buffer;
+    off_t off;
+    if (error != 0) {
+        return error;
+    }
+    if (!os_to_off(offset, &off)) {
+        return EFBIG;
+    }
+    while (size > 0) {
+        ssize_t count = pread(fd, to, size, off);
+        if (count == 0) {
+            return EIO;
+        }
+        if (count > 0) {
+            to += count;
+            off += count;
+            size -= (size_t)count;
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size) {
+    struct stat info;
+    int error = os_fault("file_id");
+    if (error == 0) {
+        error = os_result(fstat(fd, &info));
+    }
+    if (error != 0) {
+        return error;
+    }
+    *dev = info.st_dev;
+    *ino = info.st_ino;
+    *size = (uint64_t)info.st_size;
+    return 0;
+}
+
+/* --- processes --- */
+
+int umf_os_pid(void) {
+    return (int)getpid();
+}
+
+int umf_os_tid(void) {
+    return (int)syscall(SYS_gettid);
+}
+
+/* Reads a small text file of the kernel, cut to what fits. */
+static int os_read_text(const char *path, char *text, size_t size) {
+    size_t length = 0;
+    ssize_t count;
+    int fd = -1;
+    int error = os_open(path, O_RDONLY, 0, &fd);
+    if (error != 0) {
+        return error;
+    }
+    do {
+        count = read(fd, text + length, size - 1 - length);
+        length += count > 0 ? (size_t)count : 0;
+    } while (count > 0 || (count == -1 && errno == EINTR));
+    error = os_result(count);
+    text[length] = '\0';
+    close(fd);
+    return error;
+}
+
+/*
+ * Field `number` of a process' stat line, counted as in proc(5); NULL if it is not there. Fields
+ * before the third cannot be asked for: the program's name may contain anything, so counting starts
+ * after the last bracket.
+ */
+static const char *os_stat_field(const char *line, int number) {
+    const char *at = strrchr(line, ')');
+    for (int i = 3; at && i <= number; i++) {
+        at = strchr(at + 1, ' ');
+    }
+    return at ? at + 1 : NULL;
+}
+
+/* All that is left of it is an exit status. A dead first thread with others alive is not that. */
+static bool os_is_zombie(const char *line) {
+    const char *state = os_stat_field(line, 3);
+    const char *threads = os_stat_field(line, 20);
+    return state && threads && (*state == 'Z' || *state == 'X') && atoi(threads) <= 1;
+}
+
+static int os_read_start_time(const char *path, uint64_t *ticks) {
+    char line[1024];
+    int error = os_read_text(path, line, sizeof(line));
+    if (error != 0) {
+        return error == ENOENT ? ESRCH : error;
+    }
+    const char *field = os_stat_field(line, 22);
+    if (!field) {
+        return EIO;
+    }
+    if (os_is_zombie(line)) {
+        return ESRCH;
+    }
+    *ticks = strtoull(field, NULL, 10);
+    return 0;
+}
+
+/*
+ * Our own start time, remembered together with the pid it belongs to, so that a forked child does
+ * not take its parent's. One word: 22 bits of pid (the kernel's limit), 42 bits of ticks.
+ */
+static int os_own_start_time(int pid, uint64_t *ticks) {
+    static _Atomic uint64_t cache;
+    uint64_t word = atomic_load_explicit(&cache, memory_order_relaxed);
+    if (word >> 42 != (uint64_t)pid) {
+        uint64_t read_ticks;
+        /* /proc may show another pid namespace than ours; "self" is right in any. */
+        int error = os_read_start_time("/proc/self/stat", &read_ticks);
+        if (error != 0) {
+            return error;
+        }
+        word = (uint64_t)pid << 42 | (read_ticks & ((UINT64_C(1) << 42) - 1));
+        atomic_store_explicit(&cache, word, memory_order_relaxed);
+    }
+    *ticks = word & ((UINT64_C(1) << 42) - 1);
+    return 0;
+}
+
+int umf_os_start_time(int pid, uint64_t *ticks) {
+    char path[32];
+    int error = os_fault("start_time");
+    if (error != 0) {
+        return error;
+    }
+    if (pid == umf_os_pid()) {
+        return os_own_start_time(pid, ticks);
+    }
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    return os_read_start_time(path, ticks);
+}
+
+/* FNV-1a, 64 bits. */
+static uint64_t os_hash_text(const char *text) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (; *text; text++) {
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+uint64_t umf_os_boot_id(void) {
+    static _Atomic uint64_t cache;
+    char text[64];
+    uint64_t id = atomic_load_explicit(&cache, memory_order_relaxed);
+    if (id == 0 && os_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)) == 0) {
+        id = os_hash_text(text) | 1;
+        atomic_store_explicit(&cache, id, memory_order_relaxed);
+    }
+    return id;
+}
+
+int umf_os_pidfd_open(int pid, int *fd) {
+    int error = os_fault("pidfd_open");
+    return error != 0 ? error : os_result_fd(syscall(SYS_pidfd_open, pid, 0), fd);
+}
+
+int umf_os_pidfd_getfd(int pidfd, int target, int *fd) {
+    int error = os_fault("pidfd_getfd");
+    return error != 0 ? error : os_result_fd(syscall(SYS_pidfd_getfd, pidfd, target, 0), fd);
+}

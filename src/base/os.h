@@ -1,0 +1,69 @@
+/*
+ * The system behind a few primitives. Each is the system call of the same name with these promises:
+ * it is retried on EINTR where that is right, returns 0 or an errno value (never sets meaning
+ * through errno), and asks the fault hook first, so that a test can make the n-th call fail on any
+ * path.
+ */
+#ifndef UMF_SRC_BASE_OS_H
+#define UMF_SRC_BASE_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* NULL in production. `call` is the name below without "umf_os_", or "meta_alloc" (base/meta.h).
+ * Returns 0 to let the call happen, or the errno value it is to fail with. */
+typedef int (*umf_os_fault_t)(const char *call);
+#ifndef __cplusplus
+extern _Atomic(umf_os_fault_t) umf_os_fault;
+#endif
+void umf_os_set_fault(umf_os_fault_t fault);
+
+/* The system's text for an errno value, without locks or allocation; `buffer` may be used for it.
+ */
+const char *umf_os_error_text(int error, char *buffer, size_t size);
+
+size_t umf_os_page_size(void);
+size_t umf_os_cache_line_size(void); /* L1 data cache line, 64 if the system does not tell */
+
+/* Memory. `*addr` is the wish on entry (NULL: anywhere) and the address on success. */
+int umf_os_map(void **addr, size_t size, int prot, int flags, int fd, size_t offset);
+int umf_os_unmap(void *addr, size_t size);
+int umf_os_protect(void *addr, size_t size, int prot);
+int umf_os_advise(void *addr, size_t size, int advice);
+/* NUMA policy of a range; `mask` has `max_node` bits. */
+int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
+                 unsigned long max_node);
+
+/* Files. Descriptors are close-on-exec. */
+int umf_os_open(const char *path, int flags, mode_t mode, int *fd);
+int umf_os_close(int fd);
+int umf_os_dup(int fd, int *copy);
+/* A lock on the open file, dropped when its last descriptor goes; EWOULDBLOCK if somebody has it.
+ */
+int umf_os_flock(int fd);
+int umf_os_memfd(const char *name, bool secret, int *fd);
+int umf_os_shm_open(const char *name, int flags, mode_t mode, int *fd); /* name without '/' */
+int umf_os_shm_unlink(const char *name);
+int umf_os_truncate(int fd, uint64_t size);
+int umf_os_punch(int fd, uint64_t offset, uint64_t size);
+int umf_os_add_seals(int fd, int seals);
+int umf_os_read_at(int fd, void *buffer, size_t size,
+                   uint64_t offset); /* EIO if the file is shorter */
+/* Identity and size of an open file. */
+int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size);
+
+/* Processes. */
+int umf_os_pid(void);
+int umf_os_tid(void);
+/* Start time of a process in clock ticks since boot; ESRCH if it is gone, also when only its exit
+ * status is left. With the pid it names one process for the life of the machine. */
+int umf_os_start_time(int pid, uint64_t *ticks);
+/* A number drawn from the kernel's boot id: differs between boots and between machines. 0 if it
+ * cannot be read. */
+uint64_t umf_os_boot_id(void);
+int umf_os_pidfd_open(int pid, int *fd);
+int umf_os_pidfd_getfd(int pidfd, int target, int *fd);
+
+#endif

@@ -1,0 +1,209 @@
+#include "core/ctl_nodes.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "core/names.h"
+#include "ctl/ctl.h"
+#include "ctl/field.h"
+
+/* A child of a node. */
+typedef struct node_t {
+    const char *name;
+    umf_ctl_node_t query;
+} node_t;
+
+static umf_result_t node_query(const node_t *nodes, size_t count, umf_ctl_query_t *query,
+                               const char *rest) {
+    char name[UMF_CTL_NAME_MAX];
+    if (umf_ctl_next(query, &rest, name, sizeof(name))) {
+        for (size_t i = 0; i < count; i++) {
+            if (strcmp(nodes[i].name, name) == 0) {
+                return nodes[i].query(query, rest);
+            }
+        }
+    }
+    return UMF_RESULT_ERROR_INVALID_CTL_PATH;
+}
+
+/* The next element must be "{}", with something behind it. */
+static umf_result_t node_handle(umf_ctl_query_t *query, const char **rest, void **handle) {
+    if (strncmp(*rest, "{}.", 3) != 0 || (*rest)[3] == '\0') {
+        return UMF_RESULT_ERROR_INVALID_CTL_PATH;
+    }
+    void *given = va_arg(*query->args, void *);
+    if (!given) {
+        UMF_LOG_ERROR("the handle given for by_handle.{} is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *rest += 3;
+    *handle = given;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* One pool. */
+
+static umf_result_t get_alloc_count(void *object, size_t index, void *value, size_t size) {
+    (void)index, (void)size;
+    *(size_t *)value = umf_pool_alloc_count(object);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* What every pool has. */
+static const umf_field_t pool_list[] = {
+    {.path = "stats.alloc_count",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_READ,
+     .get = get_alloc_count,
+     .help = "live allocations"},
+};
+static const umf_fields_t pool_fields = UMF_FIELDS(pool_list);
+
+/* Takes no argument off the query, so that several pools may be asked in turn. */
+static umf_result_t pool_query(umf_memory_pool_handle_t pool, umf_ctl_query_t *query,
+                               const char *path) {
+    umf_result_t result = umf_field_ctl(pool, false, &pool_fields, query->source, path, query->arg,
+                                        query->size, query->type, *query->args);
+    if (result == UMF_RESULT_ERROR_INVALID_CTL_PATH) {
+        va_list args;
+        va_copy(args, *query->args);
+        result =
+            umf_pool_ctl(pool, query->source, path, query->arg, query->size, query->type, args);
+        va_end(args);
+    }
+    return result;
+}
+
+static umf_result_t pool_by_handle(umf_ctl_query_t *query, const char *rest) {
+    void *pool;
+    umf_result_t result = node_handle(query, &rest, &pool);
+    return result == UMF_RESULT_SUCCESS ? pool_query(pool, query, rest) : result;
+}
+
+/* Pools by name. */
+
+static umf_result_t by_name_count(umf_ctl_query_t *query, const char *name, bool has_index) {
+    size_t count = umf_names_count(name);
+    if (query->type != CTL_QUERY_READ || has_index || count == 0 || query->size != sizeof(count)) {
+        UMF_LOG_ERROR(
+            "by_name.%s.count is only read, of a name that has pools, without index, into a "
+            "size_t",
+            name);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    memcpy(query->arg, &count, sizeof(count));
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t by_name_one(umf_ctl_query_t *query, const char *name, size_t index,
+                                const char *path) {
+    umf_memory_pool_handle_t pool = umf_names_get(name, index);
+    if (!pool) {
+        UMF_LOG_ERROR("there are %zu pools named \"%s\", number %zu is not among them",
+                      umf_names_count(name), name, index);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = pool_query(pool, query, path);
+    umf_names_put(pool);
+    return result;
+}
+
+static umf_result_t by_name_read(umf_ctl_query_t *query, const char *name, const char *path) {
+    size_t count = umf_names_count(name);
+    if (count > 1) {
+        UMF_LOG_ERROR("there are %zu pools named \"%s\"; read one of them by its index", count,
+                      name);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return by_name_one(query, name, 0, path);
+}
+
+/* Every pool is tried; the first error counts. */
+static umf_result_t by_name_all(umf_ctl_query_t *query, const char *name, const char *path) {
+    umf_memory_pool_handle_t pool = umf_names_next(name, NULL);
+    if (!pool) {
+        UMF_LOG_ERROR("there is no pool named \"%s\"", name);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t first = UMF_RESULT_SUCCESS;
+    for (; pool; pool = umf_names_next(name, pool)) {
+        umf_result_t result = pool_query(pool, query, path);
+        first = first == UMF_RESULT_SUCCESS ? result : first;
+    }
+    return first;
+}
+
+/* Takes an index off the path if one stands there; what is too large is out of every range. */
+static bool take_index(umf_ctl_query_t *query, const char **rest, size_t *index) {
+    size_t length = strcspn(*rest, ".");
+    if (length == 2 && memcmp(*rest, "{}", 2) == 0) {
+        *index = umf_ctl_index_argument(query->args);
+    } else if (!umf_ctl_index_parse(*rest, length, index)) {
+        return false;
+    }
+    *rest += length + ((*rest)[length] == '.');
+    return true;
+}
+
+static umf_result_t pool_by_name(umf_ctl_query_t *query, const char *rest) {
+    char name[UMF_CTL_NAME_MAX];
+    size_t index = 0;
+    if (!umf_ctl_next(query, &rest, name, sizeof(name)) || *rest == '\0') {
+        return UMF_RESULT_ERROR_INVALID_CTL_PATH;
+    }
+    bool has_index = take_index(query, &rest, &index);
+    if (*rest == '\0') {
+        return UMF_RESULT_ERROR_INVALID_CTL_PATH;
+    }
+    if (strcmp(rest, "count") == 0) {
+        return by_name_count(query, name, has_index);
+    }
+    if (has_index) {
+        return by_name_one(query, name, index, rest);
+    }
+    return query->type == CTL_QUERY_READ ? by_name_read(query, name, rest)
+                                         : by_name_all(query, name, rest);
+}
+
+/* The two roots. */
+
+static umf_result_t pool_default(umf_ctl_query_t *query, const char *rest) {
+    return umf_ctl_defaults_query(&umf_ctl_pool_defaults, query, rest);
+}
+
+static umf_result_t provider_by_handle(umf_ctl_query_t *query, const char *rest) {
+    void *provider;
+    umf_result_t result = node_handle(query, &rest, &provider);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_provider_ctl(provider, query->source, rest, query->arg, query->size,
+                                  query->type, *query->args);
+    }
+    return result;
+}
+
+static umf_result_t provider_default(umf_ctl_query_t *query, const char *rest) {
+    return umf_ctl_defaults_query(&umf_ctl_provider_defaults, query, rest);
+}
+
+static umf_result_t pool_root(umf_ctl_query_t *query, const char *rest) {
+    static const node_t nodes[] = {
+        {"by_handle", pool_by_handle},
+        {"by_name", pool_by_name},
+        {"default", pool_default},
+    };
+    return node_query(nodes, UMF_COUNT_OF(nodes), query, rest);
+}
+
+static umf_result_t provider_root(umf_ctl_query_t *query, const char *rest) {
+    static const node_t nodes[] = {
+        {"by_handle", provider_by_handle},
+        {"default", provider_default},
+    };
+    return node_query(nodes, UMF_COUNT_OF(nodes), query, rest);
+}
+
+void umf_ctl_nodes_init(void) {
+    umf_names_init();
+    umf_ctl_register("pool", pool_root);
+    umf_ctl_register("provider", provider_root);
+}

@@ -1,0 +1,80 @@
+/*
+ * The objects behind the public handles. Only core, ipc, suspend and umf.c look inside.
+ */
+#ifndef UMF_SRC_CORE_OBJECT_H
+#define UMF_SRC_CORE_OBJECT_H
+
+#include <stdatomic.h>
+
+#include <umf/memory_pool.h>
+#include <umf/memory_provider.h>
+#include <umf/plugin.h>
+
+#include "base/local.h"
+#include "core/names.h"
+#include "core/view.h"
+
+/* A provider, or a pool's view of one: the same operations on the same provider, recorded. */
+struct umf_memory_provider_t {
+    umf_memory_provider_ops_t ops; /* as of the current version. Immutable after create */
+    void *self;
+    const umf_memory_provider_ext_ops_t *ext;     /* never NULL; its operations may be */
+    const umf_memory_provider_descriptor_t *kind; /* NULL: of no registered kind */
+    umf_memory_provider_handle_t root; /* the user's handle; itself unless this is a view */
+    bool is_known;                     /* of a registered kind: its table says what it can do */
+    /* Views only: */
+    bool is_view;
+    umf_map_t *private_map; /* NULL: the spans are in the map of the process */
+    umf_span_set_t spans;
+};
+
+struct umf_memory_pool_t {
+    /* Hot: */
+    void *self;
+    umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word); /* NULL: counted by core */
+    umf_memory_pool_ops_t ops;                                       /* Immutable after create */
+    uint32_t index;                                                  /* in umf_pool_table */
+
+    const umf_pool_fast_ops_t *fast; /* NULL: a user's pool */
+    umf_view_t *view;                /* NULL: tracking is disabled */
+    umf_memory_provider_handle_t provider;
+    umf_pool_create_flags_t flags;
+    _Atomic(void *) tag;
+    _Atomic(void *) ipc_handler; /* ipc/import.c; Sync: atomic, published once */
+
+    umf_named_t named;             /* core/names.c */
+    umf_local_owner_t counters;    /* pools without `fast` */
+    _Atomic int64_t retired_count; /* of threads that have ended */
+};
+
+/* Pools by index; slot 0 stays NULL. */
+extern _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_WORD_POOL_BITS];
+
+/* No pointer leads to a pool any more: what runs after the teardown gets an error, not a crash. */
+void umf_core_teardown(void);
+
+/* 0: the library is not started. umf.c counts. */
+extern _Atomic unsigned umf_started;
+static inline bool umf_is_started(void) {
+    return atomic_load_explicit(&umf_started, memory_order_acquire) != 0;
+}
+
+/* Remembers the provider whose operation failed, for umfGetLastFailedMemoryProvider. */
+void umf_provider_failed(umf_memory_provider_handle_t provider);
+
+umf_result_t umf_view_create(umf_memory_provider_handle_t provider, uint32_t pool_index,
+                             umf_view_t **view);
+/* Withdraws the spans that are left and frees the view. */
+void umf_view_destroy(umf_view_t *view);
+
+/*
+ * What the layers above hang on objects of the core; set once at start, never NULL.
+ * export_drop: the allocation is about to go back to its provider. import_drop: the pool is going
+ * away.
+ */
+extern void (*umf_core_export_drop)(umf_span_t *span, umf_memory_provider_handle_t provider);
+extern void (*umf_core_import_drop)(umf_memory_pool_handle_t pool);
+/* The provider of a span of kind IMPORT. */
+extern umf_memory_provider_handle_t (*umf_core_import_provider)(const umf_span_t *span);
+
+#endif

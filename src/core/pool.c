@@ -1,0 +1,526 @@
+#include <string.h>
+
+#include "base/annotate.h"
+#include "base/log.h"
+#include "base/magazine.h"
+#include "base/meta.h"
+#include "core/ctl_nodes.h"
+#include "core/names.h"
+#include "core/object.h"
+#include "core/registry.h"
+#include "ctl/ctl.h"
+
+_Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_WORD_POOL_BITS];
+
+static _Atomic uint32_t highest_index; /* of all pools there were */
+
+static void export_drop_none(umf_span_t *span, umf_memory_provider_handle_t provider) {
+    (void)span;
+    (void)provider;
+}
+static void import_drop_none(umf_memory_pool_handle_t pool) {
+    (void)pool;
+}
+static umf_memory_provider_handle_t import_provider_none(const umf_span_t *span) {
+    (void)span;
+    return NULL;
+}
+void (*umf_core_export_drop)(umf_span_t *, umf_memory_provider_handle_t) = export_drop_none;
+void (*umf_core_import_drop)(umf_memory_pool_handle_t) = import_drop_none;
+umf_memory_provider_handle_t (*umf_core_import_provider)(const umf_span_t *) = import_provider_none;
+
+void umf_core_teardown(void) {
+    uint32_t last = atomic_load_explicit(&highest_index, memory_order_acquire);
+    for (uint32_t i = 1; i <= last; i++) {
+        atomic_store_explicit(&umf_pool_table[i], NULL, memory_order_release);
+    }
+}
+
+static void list_pool(umf_memory_pool_handle_t pool) {
+    uint32_t highest = atomic_load_explicit(&highest_index, memory_order_relaxed);
+    while (highest < pool->index &&
+           !atomic_compare_exchange_weak_explicit(&highest_index, &highest, pool->index,
+                                                  memory_order_release, memory_order_relaxed)) {
+    }
+    atomic_store_explicit(&umf_pool_table[pool->index], pool, memory_order_release);
+}
+
+/* --- counting for pools that do not count themselves --- */
+
+/* The room of an empty magazine: what frees by word looks for in a thread's block is not there. */
+typedef struct pool_counter_t {
+    union {
+        umf_local_t head;
+        char no_magazine[sizeof(umf_cache_t) + sizeof(umf_magazine_t)];
+    };
+    int64_t count; /* Sync: atomic, relaxed: only its thread writes */
+} pool_counter_t;
+
+static UMF_COLD void count_without_block(umf_memory_pool_handle_t pool, int64_t change) {
+    pool_counter_t *counter = (pool_counter_t *)umf_local_make(&pool->counters);
+    if (counter) {
+        counter->count += change;
+    } else {
+        atomic_fetch_add_explicit(&pool->retired_count, change, memory_order_relaxed);
+    }
+}
+
+static inline void count(umf_memory_pool_handle_t pool, int64_t change) {
+    pool_counter_t *counter = (pool_counter_t *)umf_local_get(pool->counters.index);
+    if (umf_unlikely(!counter->head.owner)) {
+        count_without_block(pool, change);
+        return;
+    }
+    __atomic_store_n(&counter->count, counter->count + change, __ATOMIC_RELAXED);
+}
+
+static void counter_retire(umf_local_owner_t *owner, umf_local_t *block) {
+    umf_memory_pool_handle_t pool = UMF_CONTAINER_OF(owner, struct umf_memory_pool_t, counters);
+    atomic_fetch_add_explicit(&pool->retired_count, ((pool_counter_t *)block)->count,
+                              memory_order_relaxed);
+}
+
+static void counter_sum(umf_local_t *block, void *sum) {
+    *(int64_t *)sum += __atomic_load_n(&((pool_counter_t *)block)->count, __ATOMIC_RELAXED);
+}
+
+size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
+    if (pool->fast) {
+        return pool->fast->alloc_count(pool->self);
+    }
+    int64_t sum = atomic_load_explicit(&pool->retired_count, memory_order_relaxed);
+    umf_local_each(&pool->counters, counter_sum, &sum);
+    return sum > 0 ? (size_t)sum : 0;
+}
+
+/* --- create --- */
+
+static umf_result_t ops_copy(umf_memory_pool_ops_t *to, const umf_memory_pool_ops_t *from) {
+    size_t size = sizeof(*to);
+    if (from->version != UMF_POOL_OPS_VERSION_CURRENT) {
+        UMF_LOG_WARN("pool operations have version %u.%u, this library's is %u.%u",
+                     UMF_MAJOR_VERSION(from->version), UMF_MINOR_VERSION(from->version),
+                     UMF_MAJOR_VERSION(UMF_POOL_OPS_VERSION_CURRENT),
+                     UMF_MINOR_VERSION(UMF_POOL_OPS_VERSION_CURRENT));
+        if (from->version > UMF_POOL_OPS_VERSION_CURRENT) {
+            return UMF_RESULT_ERROR_NOT_SUPPORTED;
+        }
+        size = offsetof(umf_memory_pool_ops_t, ext_trim_memory);
+    }
+    memcpy(to, from, size);
+    if (!to->initialize || !to->finalize || !to->malloc || !to->calloc || !to->realloc ||
+        !to->aligned_malloc || !to->malloc_usable_size || !to->free ||
+        !to->get_last_allocation_error || !to->get_name) {
+        UMF_LOG_ERROR("pool operations are incomplete: everything up to get_name is required");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_pool_ctl(umf_memory_pool_handle_t pool, umf_ctl_query_source_t source,
+                          const char *path, void *arg, size_t size, umf_ctl_query_type_t type,
+                          va_list args) {
+    if (!pool->ops.ext_ctl) {
+        return UMF_RESULT_ERROR_INVALID_CTL_PATH;
+    }
+    return pool->ops.ext_ctl(pool->self, source, path, arg, size, type, args);
+}
+
+static umf_result_t pool_ctl_list(umf_memory_pool_handle_t pool, umf_ctl_query_source_t source,
+                                  const char *path, void *arg, size_t size,
+                                  umf_ctl_query_type_t type, ...) {
+    va_list args;
+    va_start(args, type);
+    umf_result_t result = umf_pool_ctl(pool, source, path, arg, size, type, args);
+    va_end(args);
+    return result;
+}
+
+static umf_result_t write_default(void *object, umf_ctl_query_source_t source, const char *path,
+                                  void *arg, size_t size) {
+    return pool_ctl_list(object, source, path, arg, size, CTL_QUERY_WRITE);
+}
+
+/* From `initialize` to a finished pool. A user's pool that fails later cleans up itself (the
+ * contract); ours is finalized. */
+static umf_result_t pool_start(umf_memory_pool_handle_t pool, const void *params,
+                               const char **name) {
+    umf_memory_provider_handle_t provider = pool->view ? pool->view : pool->provider;
+    umf_result_t result = pool->ops.initialize(provider, params, &pool->self);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = pool->ops.get_name(pool->self, name);
+    if (result == UMF_RESULT_SUCCESS) {
+        if (*name) {
+            umf_ctl_defaults_apply(&umf_ctl_pool_defaults, *name, write_default, pool);
+        }
+        result = pool_ctl_list(pool, CTL_QUERY_PROGRAMMATIC, "post_initialize", NULL, 0,
+                               CTL_QUERY_RUNNABLE);
+        if (result == UMF_RESULT_ERROR_INVALID_CTL_PATH) {
+            result = UMF_RESULT_SUCCESS;
+        }
+    }
+    if (result != UMF_RESULT_SUCCESS && pool->fast) {
+        pool->ops.finalize(pool->self);
+    }
+    return result;
+}
+
+static umf_result_t pool_prepare(umf_memory_pool_handle_t pool) {
+    umf_result_t result = umf_local_index_get(&pool->index);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (!(pool->flags & UMF_POOL_CREATE_FLAG_DISABLE_TRACKING)) {
+        result = umf_view_create(pool->provider, pool->index, &pool->view);
+        if (result != UMF_RESULT_SUCCESS) {
+            goto index;
+        }
+    }
+    if (!pool->fast) {
+        result = umf_local_owner_init(&pool->counters, pool->index, sizeof(pool_counter_t),
+                                      counter_retire);
+        if (result != UMF_RESULT_SUCCESS) {
+            goto view;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+
+view:
+    if (pool->view) {
+        umf_view_destroy(pool->view);
+    }
+index:
+    umf_local_index_put(pool->index);
+    return result;
+}
+
+static void pool_dispose(umf_memory_pool_handle_t pool) {
+    if (pool->view) {
+        umf_view_destroy(pool->view);
+    }
+    atomic_store_explicit(&umf_pool_table[pool->index], NULL, memory_order_release);
+    if (!pool->fast) {
+        umf_local_owner_fini(&pool->counters);
+    }
+    umf_local_index_put(pool->index);
+    umf_meta_free(pool, sizeof(*pool));
+}
+
+static umf_result_t check_create(const umf_memory_pool_ops_t *ops,
+                                 umf_memory_provider_handle_t provider,
+                                 umf_pool_create_flags_t flags, umf_memory_pool_handle_t *out) {
+    const umf_pool_create_flags_t known =
+        UMF_POOL_CREATE_FLAG_OWN_PROVIDER | UMF_POOL_CREATE_FLAG_DISABLE_TRACKING;
+    if (!ops || !provider || !out) {
+        UMF_LOG_ERROR("%s is NULL", !ops ? "ops" : !provider ? "provider" : "hPool");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (flags & ~known) {
+        UMF_LOG_ERROR("unknown flags 0x%x", flags & ~known);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!umf_is_started()) {
+        UMF_LOG_ERROR("the library has been torn down; call umfInit first");
+        return UMF_RESULT_ERROR_UNKNOWN;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
+                                       umf_memory_provider_handle_t provider, const void *params,
+                                       umf_pool_create_flags_t flags,
+                                       umf_memory_pool_handle_t *hPool) {
+    umf_result_t result = check_create(ops, provider, flags, hPool);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_memory_pool_handle_t pool = umf_meta_alloc(sizeof(*pool));
+    if (!pool) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    pool->provider = provider;
+    pool->flags = flags;
+    pool->fast = umf_registry_pool_fast_ops(ops);
+    result = ops_copy(&pool->ops, ops);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = pool_prepare(pool);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(pool, sizeof(*pool));
+        return result;
+    }
+    /* Listed before it starts: what `initialize` allocates can be looked up. */
+    list_pool(pool);
+    const char *name = NULL;
+    result = pool_start(pool, params, &name);
+    if (result != UMF_RESULT_SUCCESS) {
+        pool_dispose(pool);
+        return result;
+    }
+    if (pool->fast && pool->view) {
+        pool->free_at = pool->fast->free_at;
+    }
+    if (name) {
+        umf_names_add(name, pool);
+    }
+    *hPool = pool;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
+    if (!hPool) {
+        UMF_LOG_ERROR("pool is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!umf_is_started()) {
+        return UMF_RESULT_ERROR_UNKNOWN;
+    }
+    umf_names_remove(hPool);
+    umf_result_t result = hPool->ops.finalize(hPool->self);
+    umf_core_import_drop(hPool);
+    size_t left = hPool->view ? umf_view_span_count(hPool->view) : 0;
+    if (left) {
+        UMF_LOG_WARN("%zu provider allocations of the destroyed pool %p were not given back", left,
+                     (void *)hPool);
+    }
+    umf_memory_provider_handle_t owned =
+        hPool->flags & UMF_POOL_CREATE_FLAG_OWN_PROVIDER ? hPool->provider : NULL;
+    pool_dispose(hPool);
+    umf_result_t owned_result = umfMemoryProviderDestroy(owned);
+    return result != UMF_RESULT_SUCCESS ? result : owned_result;
+}
+
+/* --- allocation: hot ---
+ *
+ * Pools of ours count and check on their own; around a user's pool we count. */
+
+static __attribute__((noinline)) void *malloc_counted(umf_memory_pool_handle_t pool, size_t size) {
+    void *ptr = pool->ops.malloc(pool->self, size);
+    if (ptr) {
+        count(pool, 1);
+    }
+    return ptr;
+}
+
+UMF_API_1_0 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size) {
+    if (umf_unlikely(!hPool)) {
+        return NULL;
+    }
+    if (umf_likely(hPool->fast != NULL)) {
+        return hPool->ops.malloc(hPool->self, size);
+    }
+    return malloc_counted(hPool, size);
+}
+
+UMF_API_1_0 void *umfPoolAlignedMalloc(umf_memory_pool_handle_t hPool, size_t size,
+                                       size_t alignment) {
+    if (umf_unlikely(!hPool)) {
+        return NULL;
+    }
+    void *ptr = hPool->ops.aligned_malloc(hPool->self, size, alignment);
+    if (ptr && !hPool->fast) {
+        count(hPool, 1);
+    }
+    return ptr;
+}
+
+UMF_API_1_0 void *umfPoolCalloc(umf_memory_pool_handle_t hPool, size_t num, size_t size) {
+    if (umf_unlikely(!hPool)) {
+        return NULL;
+    }
+    void *ptr = hPool->ops.calloc(hPool->self, num, size);
+    if (ptr && !hPool->fast) {
+        count(hPool, 1);
+    }
+    return ptr;
+}
+
+UMF_API_1_0 void *umfPoolRealloc(umf_memory_pool_handle_t hPool, void *ptr, size_t size) {
+    if (umf_unlikely(!hPool)) {
+        return NULL;
+    }
+    void *moved = hPool->ops.realloc(hPool->self, ptr, size);
+    if (!hPool->fast) {
+        if (!ptr && moved) {
+            count(hPool, 1);
+        } else if (ptr && !moved && size == 0) {
+            count(hPool, -1);
+        }
+    }
+    return moved;
+}
+
+static __attribute__((noinline)) umf_result_t free_counted(umf_memory_pool_handle_t pool,
+                                                           void *ptr) {
+    umf_result_t result = pool->ops.free(pool->self, ptr);
+    if (ptr && !pool->fast && result == UMF_RESULT_SUCCESS) {
+        count(pool, -1);
+    }
+    return result;
+}
+
+static umf_memory_pool_handle_t pool_of_word(umf_word_t word) {
+    return atomic_load_explicit(&umf_pool_table[umf_word_pool(word)], memory_order_acquire);
+}
+
+static UMF_COLD umf_result_t free_foreign(umf_memory_pool_handle_t pool, void *ptr) {
+    if (!ptr) {
+        return pool->ops.free(pool->self, NULL);
+    }
+    umf_memory_pool_handle_t owner = pool_of_word(umf_map_find(&umf_map_global, (uintptr_t)ptr));
+    UMF_LOG_ERROR("%p does not belong to pool %p but to %s %p", ptr, (void *)pool,
+                  owner ? "pool" : "none:", (void *)owner);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static UMF_COLD umf_result_t free_unknown(void *ptr) {
+    UMF_LOG_ERROR("no pool knows %p: it is NULL, foreign, already freed, or of an untracked pool",
+                  ptr);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* The common case: the calling thread has a stack with room for it. Needs nothing but the word. */
+static inline bool free_cached(void *ptr, umf_word_t word) {
+    size_t magazine = umf_word_hint(word);
+    if (UMF_IS_ASAN || magazine == 0) {
+        return false; /* the pool annotates, or knows more than the word does */
+    }
+    uint64_t offset = (uintptr_t)ptr - umf_span_at(umf_word_span(word))->base;
+    return umf_magazine_push_checked(umf_word_pool(word), magazine, offset, ptr);
+}
+
+/* `pool`: whose pointer it must be, NULL for any. */
+static inline umf_result_t free_word(umf_memory_pool_handle_t pool, void *ptr, umf_word_t word) {
+    umf_memory_pool_handle_t owner = pool_of_word(word);
+    if (umf_unlikely(!owner)) {
+        return pool ? free_foreign(pool, ptr) : free_unknown(ptr);
+    }
+    if (umf_unlikely(pool && pool != owner)) {
+        return free_foreign(pool, ptr);
+    }
+    if (umf_unlikely(!owner->free_at)) {
+        return free_counted(owner, ptr);
+    }
+    return owner->free_at(owner->self, ptr, word);
+}
+
+/* Addresses that need more than the plain walk. */
+static __attribute__((noinline)) umf_result_t free_slow(umf_memory_pool_handle_t pool, void *ptr) {
+    return free_word(pool, ptr, umf_map_find(&umf_map_global, (uintptr_t)ptr));
+}
+
+UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) {
+    if (umf_unlikely(!hPool)) {
+        UMF_LOG_ERROR("pool is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (umf_unlikely(!hPool->free_at)) {
+        return free_counted(hPool, ptr);
+    }
+    umf_word_t word;
+    if (umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word))) {
+        return free_slow(hPool, ptr);
+    }
+    if (umf_unlikely(umf_word_pool(word) != hPool->index)) {
+        return free_foreign(hPool, ptr);
+    }
+    if (umf_likely(free_cached(ptr, word))) {
+        return UMF_RESULT_SUCCESS;
+    }
+    return hPool->free_at(hPool->self, ptr, word);
+}
+
+UMF_API_1_0 umf_result_t umfFree(void *ptr) {
+    umf_word_t word;
+    if (umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word))) {
+        return free_slow(NULL, ptr);
+    }
+    if (umf_likely(free_cached(ptr, word))) {
+        return UMF_RESULT_SUCCESS;
+    }
+    return free_word(NULL, ptr, word);
+}
+
+static __attribute__((noinline)) umf_memory_pool_handle_t by_ptr_slow(const void *ptr) {
+    return pool_of_word(umf_map_find(&umf_map_global, (uintptr_t)ptr));
+}
+
+UMF_API_1_0 umf_result_t umfPoolByPtr(const void *ptr, umf_memory_pool_handle_t *pool) {
+    if (umf_unlikely(!pool)) {
+        UMF_LOG_ERROR("pool is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_word_t word;
+    bool found = umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word);
+    *pool = umf_likely(found) ? pool_of_word(word) : by_ptr_slow(ptr);
+    return *pool ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* --- the rest --- */
+
+static umf_result_t null_argument(const char *name) {
+    UMF_LOG_ERROR("%s is NULL", name);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+UMF_API_1_0 umf_result_t umfPoolMallocUsableSize(umf_memory_pool_handle_t hPool, const void *ptr,
+                                                 size_t *size) {
+    if (!hPool) {
+        return null_argument("pool");
+    }
+    return hPool->ops.malloc_usable_size(hPool->self, ptr, size);
+}
+
+UMF_API_1_0 umf_result_t umfPoolGetLastAllocationError(umf_memory_pool_handle_t hPool) {
+    if (!hPool) {
+        return null_argument("pool");
+    }
+    return hPool->ops.get_last_allocation_error(hPool->self);
+}
+
+UMF_API_1_0 umf_result_t umfPoolGetMemoryProvider(umf_memory_pool_handle_t hPool,
+                                                  umf_memory_provider_handle_t *hProvider) {
+    if (!hPool || !hProvider) {
+        return null_argument(hPool ? "hProvider" : "pool");
+    }
+    *hProvider = hPool->provider;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfPoolGetName(umf_memory_pool_handle_t pool, const char **name) {
+    if (!pool || !name) {
+        return null_argument(pool ? "name" : "pool");
+    }
+    return pool->ops.get_name(pool->self, name);
+}
+
+UMF_API_1_0 umf_result_t umfPoolSetTag(umf_memory_pool_handle_t hPool, void *tag, void **oldTag) {
+    if (!hPool) {
+        return null_argument("pool");
+    }
+    void *old = atomic_exchange(&hPool->tag, tag);
+    if (oldTag) {
+        *oldTag = old;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfPoolGetTag(umf_memory_pool_handle_t hPool, void **tag) {
+    if (!hPool || !tag) {
+        return null_argument(hPool ? "tag" : "pool");
+    }
+    *tag = atomic_load(&hPool->tag);
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_1 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_t minBytesToKeep) {
+    if (!hPool) {
+        return null_argument("pool");
+    }
+    if (!hPool->ops.ext_trim_memory) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    return hPool->ops.ext_trim_memory(hPool->self, minBytesToKeep);
+}

@@ -1,0 +1,157 @@
+#include <umf/experimental/memory_properties.h>
+#include <umf/memory_provider_gpu.h>
+
+#include "base/log.h"
+#include "core/object.h"
+
+/* A properties handle is the span itself. */
+static umf_span_t *span_of(umf_memory_properties_handle_t handle) {
+    umf_span_t *span = (umf_span_t *)handle;
+    return span && span->kind ? span : NULL;
+}
+
+static umf_memory_provider_handle_t provider_of(const umf_span_t *span) {
+    if (span->kind == UMF_SPAN_IMPORT) {
+        return umf_core_import_provider(span);
+    }
+    return ((const umf_view_t *)span->owner)->root;
+}
+
+UMF_API_1_1 umf_result_t
+umfGetMemoryPropertiesHandle(const void *ptr, umf_memory_properties_handle_t *props_handle) {
+    if (!props_handle) {
+        UMF_LOG_ERROR("props_handle is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (umf_unlikely(!umf_is_started())) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
+    if (umf_unlikely(!span)) {
+        UMF_LOG_ERROR("no pool and no opened IPC handle knows %p", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *props_handle = (umf_memory_properties_handle_t)span;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Size of what the library answers itself; 0: the provider is asked. */
+static size_t own_size(umf_memory_property_id_t id) {
+    switch (id) {
+    case UMF_MEMORY_PROPERTY_PROVIDER_HANDLE:
+        return sizeof(umf_memory_provider_handle_t);
+    case UMF_MEMORY_PROPERTY_POOL_HANDLE:
+        return sizeof(umf_memory_pool_handle_t);
+    case UMF_MEMORY_PROPERTY_BASE_ADDRESS:
+        return sizeof(uintptr_t);
+    case UMF_MEMORY_PROPERTY_BASE_SIZE:
+        return sizeof(size_t);
+    case UMF_MEMORY_PROPERTY_BUFFER_ID:
+        return sizeof(uint64_t);
+    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
+        return sizeof(umf_usm_memory_type_t);
+    default:
+        return 0;
+    }
+}
+
+static umf_result_t provider_property_size(umf_memory_provider_handle_t provider,
+                                           umf_memory_property_id_t id, size_t *size) {
+    if (!provider || !provider->ops.ext_get_allocation_properties_size) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_result_t result =
+        provider->ops.ext_get_allocation_properties_size(provider->self, id, size);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(provider);
+    }
+    return result;
+}
+
+UMF_API_1_1 umf_result_t umfGetMemoryPropertySize(umf_memory_properties_handle_t props_handle,
+                                                  umf_memory_property_id_t memory_property_id,
+                                                  size_t *size) {
+    umf_span_t *span = span_of(props_handle);
+    if (!span || !size || memory_property_id == UMF_MEMORY_PROPERTY_INVALID) {
+        UMF_LOG_ERROR("%s", !span   ? "the handle is NULL or its memory was freed"
+                            : !size ? "size is NULL"
+                                    : "the property id is UMF_MEMORY_PROPERTY_INVALID");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    size_t own = own_size(memory_property_id);
+    if (!own) {
+        return provider_property_size(provider_of(span), memory_property_id, size);
+    }
+    *size = own;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Host providers and those without property operations have no type to tell. */
+static umf_usm_memory_type_t pointer_type(const umf_span_t *span) {
+    umf_memory_provider_handle_t provider = provider_of(span);
+    umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;
+    if (!provider || !provider->ops.ext_get_allocation_properties ||
+        provider->ops.ext_get_allocation_properties(provider->self, (void *)span->base,
+                                                    UMF_MEMORY_PROPERTY_POINTER_TYPE,
+                                                    &type) != UMF_RESULT_SUCCESS) {
+        return UMF_MEMORY_TYPE_UNKNOWN;
+    }
+    return type;
+}
+
+static void own_property(const umf_span_t *span, umf_memory_property_id_t id, void *value) {
+    switch (id) {
+    case UMF_MEMORY_PROPERTY_PROVIDER_HANDLE:
+        *(umf_memory_provider_handle_t *)value = provider_of(span);
+        break;
+    case UMF_MEMORY_PROPERTY_POOL_HANDLE:
+        *(umf_memory_pool_handle_t *)value =
+            span->pool ? atomic_load_explicit(&umf_pool_table[span->pool], memory_order_acquire)
+                       : NULL;
+        break;
+    case UMF_MEMORY_PROPERTY_BASE_ADDRESS:
+        *(uintptr_t *)value = span->base;
+        break;
+    case UMF_MEMORY_PROPERTY_BASE_SIZE:
+        *(size_t *)value = span->size;
+        break;
+    case UMF_MEMORY_PROPERTY_BUFFER_ID:
+        *(uint64_t *)value = span->id;
+        break;
+    default:
+        *(umf_usm_memory_type_t *)value = pointer_type(span);
+        break;
+    }
+}
+
+UMF_API_1_1 umf_result_t umfGetMemoryProperty(umf_memory_properties_handle_t props_handle,
+                                              umf_memory_property_id_t memory_property_id,
+                                              void *property_value, size_t max_property_size) {
+    umf_span_t *span = span_of(props_handle);
+    if (!span || !property_value || max_property_size == 0) {
+        UMF_LOG_ERROR("%s", !span ? "the handle is NULL or its memory was freed"
+                                  : "property_value is NULL or its size 0");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    size_t size;
+    umf_result_t result = umfGetMemoryPropertySize(props_handle, memory_property_id, &size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (size > max_property_size) {
+        UMF_LOG_ERROR("property %d needs %zu bytes, the buffer has %zu", (int)memory_property_id,
+                      size, max_property_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (own_size(memory_property_id)) {
+        own_property(span, memory_property_id, property_value);
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_memory_provider_handle_t provider = provider_of(span);
+    result = provider->ops.ext_get_allocation_properties(provider->self, (void *)span->base,
+                                                         memory_property_id, property_value);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(provider);
+    }
+    return result;
+}

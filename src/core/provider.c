@@ -1,0 +1,594 @@
+#include <string.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "core/ctl_nodes.h"
+#include "core/names.h"
+#include "core/object.h"
+#include "core/registry.h"
+#include "ctl/ctl.h"
+
+static __thread umf_memory_provider_handle_t last_failed;
+
+void umf_provider_failed(umf_memory_provider_handle_t provider) {
+    last_failed = provider->root;
+}
+
+/* --- tables --- */
+
+static umf_result_t default_cache_line_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = 64;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* How much of the caller's structure its version promises; 0: unknown version. */
+static size_t ops_size(uint32_t version) {
+    if (version == UMF_PROVIDER_OPS_VERSION_CURRENT) {
+        return sizeof(umf_memory_provider_ops_t);
+    }
+    switch (UMF_MINOR_VERSION(version)) {
+    case 0:
+        return offsetof(umf_memory_provider_ops_t, ext_get_allocation_properties);
+    case 1:
+        return offsetof(umf_memory_provider_ops_t, get_cache_line_size);
+    default:
+        return 0;
+    }
+}
+
+static bool all_or_none(bool a, bool b) {
+    return a == b;
+}
+
+static const char *ops_missing(const umf_memory_provider_ops_t *ops) {
+    if (!ops->initialize || !ops->finalize || !ops->alloc || !ops->free) {
+        return "initialize, finalize, alloc and free are required";
+    }
+    if (!ops->get_last_native_error || !ops->get_recommended_page_size || !ops->get_min_page_size ||
+        !ops->get_name || !ops->get_cache_line_size) {
+        return "get_last_native_error, get_recommended_page_size, get_min_page_size, get_name and "
+               "get_cache_line_size are required";
+    }
+    if (!all_or_none(ops->ext_allocation_merge, ops->ext_allocation_split)) {
+        return "split and merge are offered together or not at all";
+    }
+    bool ipc = ops->ext_get_ipc_handle_size;
+    if (!all_or_none(ipc, ops->ext_get_ipc_handle) || !all_or_none(ipc, ops->ext_put_ipc_handle) ||
+        !all_or_none(ipc, ops->ext_open_ipc_handle) ||
+        !all_or_none(ipc, ops->ext_close_ipc_handle)) {
+        return "the five IPC operations are offered together or not at all";
+    }
+    if (!all_or_none(ops->ext_get_allocation_properties, ops->ext_get_allocation_properties_size)) {
+        return "the two property operations are offered together or not at all";
+    }
+    return NULL;
+}
+
+static umf_result_t ops_copy(umf_memory_provider_ops_t *to, const umf_memory_provider_ops_t *from) {
+    size_t size = ops_size(from->version);
+    if (from->version != UMF_PROVIDER_OPS_VERSION_CURRENT) {
+        UMF_LOG_WARN("provider operations have version %u.%u, this library's is %u.%u",
+                     UMF_MAJOR_VERSION(from->version), UMF_MINOR_VERSION(from->version),
+                     UMF_MAJOR_VERSION(UMF_PROVIDER_OPS_VERSION_CURRENT),
+                     UMF_MINOR_VERSION(UMF_PROVIDER_OPS_VERSION_CURRENT));
+    }
+    if (size == 0) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    memcpy(to, from, size);
+    if (size < sizeof(*to)) {
+        to->get_cache_line_size = default_cache_line_size;
+    }
+    const char *missing = ops_missing(to);
+    if (missing) {
+        UMF_LOG_ERROR("provider operations are incomplete: %s", missing);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- create, destroy --- */
+
+static umf_result_t provider_ctl_list(umf_memory_provider_handle_t provider,
+                                      umf_ctl_query_source_t source, const char *path, void *arg,
+                                      size_t size, umf_ctl_query_type_t type, ...) {
+    va_list args;
+    va_start(args, type);
+    umf_result_t result = umf_provider_ctl(provider, source, path, arg, size, type, args);
+    va_end(args);
+    return result;
+}
+
+umf_result_t umf_provider_ctl(umf_memory_provider_handle_t provider, umf_ctl_query_source_t source,
+                              const char *path, void *arg, size_t size, umf_ctl_query_type_t type,
+                              va_list args) {
+    if (!provider->ops.ext_ctl) {
+        return UMF_RESULT_ERROR_INVALID_CTL_PATH;
+    }
+    return provider->ops.ext_ctl(provider->self, source, path, arg, size, type, args);
+}
+
+static umf_result_t write_default(void *object, umf_ctl_query_source_t source, const char *path,
+                                  void *arg, size_t size) {
+    return provider_ctl_list(object, source, path, arg, size, CTL_QUERY_WRITE);
+}
+
+/* From `initialize` to a finished object; undoes `initialize` on failure. */
+static umf_result_t provider_start(umf_memory_provider_handle_t provider, const void *params) {
+    umf_result_t result = provider->ops.initialize(params, &provider->self);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    const char *name = NULL;
+    result = provider->ops.get_name(provider->self, &name);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto finalize;
+    }
+    if (name && !umf_name_is_valid(name)) {
+        UMF_LOG_WARN(
+            "provider name \"%s\" is longer than 64 characters or has others than letters, "
+            "digits, '_' and '-'; settings cannot name it",
+            name);
+    }
+    if (name) {
+        umf_ctl_defaults_apply(&umf_ctl_provider_defaults, name, write_default, provider);
+    }
+    if (UMF_MINOR_VERSION(provider->ops.version) >= 1) {
+        result = provider_ctl_list(provider, CTL_QUERY_PROGRAMMATIC, "post_initialize", NULL, 0,
+                                   CTL_QUERY_RUNNABLE);
+        if (result != UMF_RESULT_SUCCESS && result != UMF_RESULT_ERROR_INVALID_CTL_PATH) {
+            goto finalize;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+
+finalize:
+    provider->ops.finalize(provider->self);
+    return result;
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t *ops,
+                                                 const void *params,
+                                                 umf_memory_provider_handle_t *hProvider) {
+    static const umf_memory_provider_ext_ops_t no_ext = {.struct_size = sizeof(no_ext)};
+    if (!ops || !hProvider) {
+        UMF_LOG_ERROR("%s is NULL", ops ? "hProvider" : "ops");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_memory_provider_handle_t provider = umf_meta_alloc(sizeof(*provider));
+    if (!provider) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    provider->root = provider;
+    const umf_memory_provider_descriptor_t *kind = umf_registry_provider_by_ops(ops);
+    provider->kind = kind;
+    provider->is_known = kind != NULL;
+    provider->ext = kind && kind->ext ? kind->ext : &no_ext;
+    umf_result_t result = ops_copy(&provider->ops, ops);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = provider_start(provider, params);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(provider, sizeof(*provider));
+        return result;
+    }
+    *hProvider = provider;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t hProvider) {
+    if (!umf_is_started()) {
+        return UMF_RESULT_ERROR_UNKNOWN;
+    }
+    if (!hProvider) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_result_t result = hProvider->ops.finalize(hProvider->self);
+    if (last_failed == hProvider) {
+        last_failed = NULL;
+    }
+    umf_meta_free(hProvider, sizeof(*hProvider));
+    return result;
+}
+
+/* --- views --- */
+
+umf_result_t umf_view_create(umf_memory_provider_handle_t provider, uint32_t pool_index,
+                             umf_view_t **out) {
+    umf_view_t *view = umf_meta_alloc(sizeof(*view));
+    if (!view) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    view->ops = provider->ops;
+    view->self = provider->self;
+    view->ext = provider->ext;
+    view->kind = provider->kind;
+    view->root = provider->root;
+    view->is_known = provider->is_known;
+    view->is_view = true;
+    umf_span_set_init(&view->spans, &umf_map_global, pool_index);
+    *out = view;
+    return UMF_RESULT_SUCCESS;
+}
+
+static void drop_export(umf_span_t *span, void *view) {
+    umf_core_export_drop(span, ((umf_view_t *)view)->root);
+}
+
+void umf_view_destroy(umf_view_t *view) {
+    umf_span_set_drain(&view->spans, drop_export, view);
+    umf_span_set_fini(&view->spans);
+    umf_meta_free(view, sizeof(*view));
+}
+
+umf_result_t umf_view_acquire(umf_memory_provider_handle_t provider, umf_view_t **out) {
+    if (provider->is_view) {
+        *out = provider;
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_map_t *map = umf_meta_alloc(sizeof(*map));
+    if (!map) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = umf_map_init(map);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_view_create(provider, 0, out);
+        if (result == UMF_RESULT_SUCCESS) {
+            (*out)->private_map = map;
+            (*out)->spans.map = map;
+            return UMF_RESULT_SUCCESS;
+        }
+        umf_map_fini(map);
+    }
+    umf_meta_free(map, sizeof(*map));
+    return result;
+}
+
+void umf_view_release(umf_view_t *view) {
+    umf_map_t *map = view->private_map;
+    if (map) {
+        umf_view_destroy(view);
+        umf_map_fini(map);
+        umf_meta_free(map, sizeof(*map));
+    }
+}
+
+umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_t page_size) {
+    if (!provider->ops.ext_allocation_split) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (provider->is_known) {
+        return UMF_RESULT_SUCCESS;
+    }
+    void *nowhere = (void *)(uintptr_t)page_size;
+    return provider->ops.ext_allocation_split(provider->self, nowhere, 2 * page_size, page_size);
+}
+
+const umf_map_t *umf_view_map(const umf_view_t *view) {
+    return view->spans.map;
+}
+
+uint32_t umf_view_pool_index(const umf_view_t *view) {
+    return view->spans.pool;
+}
+
+umf_span_t *umf_view_find_word(const umf_view_t *view, const void *ptr, umf_word_t *word) {
+    umf_span_t *span = umf_span_find(view->spans.map, (uintptr_t)ptr, word);
+    return span && span->owner == view ? span : NULL;
+}
+
+umf_span_t *umf_view_find(const umf_view_t *view, const void *ptr) {
+    return umf_view_find_word(view, ptr, NULL);
+}
+
+size_t umf_view_span_count(umf_view_t *view) {
+    umf_lock(&view->spans.lock);
+    size_t count = view->spans.count;
+    umf_unlock(&view->spans.lock);
+    return count;
+}
+
+void umf_view_each_span(umf_view_t *view, void (*visit)(umf_span_t *span, void *arg), void *arg) {
+    umf_span_each(&view->spans, visit, arg);
+}
+
+umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uint16_t hint,
+                            void *cookie, void **ptr) {
+    void *memory = NULL;
+    umf_result_t result = view->ops.alloc(view->self, size, alignment, &memory);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(view);
+        return result;
+    }
+    /* A provider may answer NULL, for size 0 say: there is nothing to record. */
+    if (memory) {
+        result = umf_span_add(&view->spans, (uintptr_t)memory, size, UMF_SPAN_POOL, view, cookie,
+                              hint, NULL);
+        if (result != UMF_RESULT_SUCCESS) {
+            view->ops.free(view->self, memory, size);
+            return result;
+        }
+    }
+    *ptr = memory;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* `size` is what the provider is told. */
+static umf_result_t view_free_sized(umf_view_t *view, umf_span_t *span, void *ptr, size_t size) {
+    umf_result_t result = umf_span_withdraw(&view->spans, span, (uintptr_t)ptr);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("%p is being freed by another thread as well", ptr);
+        return result;
+    }
+    umf_core_export_drop(span, view->root);
+    result = view->ops.free(view->self, ptr, size);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_span_release(span);
+        return result;
+    }
+    umf_provider_failed(view);
+    if (umf_span_restore(&view->spans, span) != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("%p could not be freed by its provider and cannot be recorded again", ptr);
+    }
+    return result;
+}
+
+umf_result_t umf_view_free(umf_view_t *view, umf_span_t *span) {
+    return view_free_sized(view, span, (void *)span->base, span->size);
+}
+
+static umf_result_t view_free_ptr(umf_view_t *view, void *ptr, size_t size) {
+    umf_span_t *span = ptr ? umf_view_find(view, ptr) : NULL;
+    if (span && span->base == (uintptr_t)ptr) {
+        return view_free_sized(view, span, ptr, size ? size : span->size);
+    }
+    umf_result_t result = view->ops.free(view->self, ptr, size);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(view);
+    }
+    return result;
+}
+
+static umf_result_t not_a_span(const char *what, const void *ptr, size_t size) {
+    UMF_LOG_ERROR("%s: %p of %zu bytes is not an allocation of this pool's provider", what, ptr,
+                  size);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static umf_result_t view_split(umf_view_t *view, void *ptr, size_t total, size_t first) {
+    umf_span_t *span = umf_view_find(view, ptr);
+    if (!span || span->base != (uintptr_t)ptr || span->size != total) {
+        return not_a_span("split", ptr, total);
+    }
+    umf_result_t result = umf_span_split(&view->spans, span, first);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_core_export_drop(span, view->root); /* it describes both parts */
+    result = view->ops.ext_allocation_split(view->self, ptr, total, first);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(view);
+        umf_span_t *high = umf_view_find(view, (char *)ptr + first);
+        if (!high || umf_span_merge(&view->spans, span, high) != UMF_RESULT_SUCCESS) {
+            UMF_LOG_ERROR("the record of %p stays split although its provider refused", ptr);
+        }
+    }
+    return result;
+}
+
+static umf_result_t view_merge(umf_view_t *view, void *low_ptr, void *high_ptr, size_t total) {
+    umf_span_t *low = umf_view_find(view, low_ptr), *high = umf_view_find(view, high_ptr);
+    if (!low || low->base != (uintptr_t)low_ptr || !high || high->base != (uintptr_t)high_ptr ||
+        low == high || low->size + high->size != total) {
+        return not_a_span("merge", low_ptr, total);
+    }
+    size_t first = low->size;
+    umf_core_export_drop(low, view->root);
+    umf_core_export_drop(high, view->root);
+    umf_result_t result = umf_span_merge(&view->spans, low, high);
+    if (result != UMF_RESULT_SUCCESS) {
+        return not_a_span("merge", high_ptr, total);
+    }
+    result = view->ops.ext_allocation_merge(view->self, low_ptr, high_ptr, total);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(view);
+        if (umf_span_split(&view->spans, low, first) != UMF_RESULT_SUCCESS) {
+            UMF_LOG_ERROR("the record of %p stays merged although its provider refused", low_ptr);
+        }
+    }
+    return result;
+}
+
+/* --- operations ---
+ *
+ * Each checks its arguments, asks the table, remembers who failed. */
+
+static umf_result_t answer(umf_memory_provider_handle_t provider, umf_result_t result) {
+    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
+        umf_provider_failed(provider);
+    }
+    return result;
+}
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (umf_unlikely(!(condition))) {                                                          \
+            UMF_LOG_ERROR("invalid argument: " #condition " does not hold");                       \
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;                                              \
+        }                                                                                          \
+    } while (0)
+
+UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hProvider, size_t size,
+                                                size_t alignment, void **ptr) {
+    CHECK(hProvider != NULL);
+    CHECK(ptr != NULL);
+    if (hProvider->is_view) {
+        return umf_view_alloc(hProvider, size, alignment, 0, NULL, ptr);
+    }
+    return answer(hProvider, hProvider->ops.alloc(hProvider->self, size, alignment, ptr));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hProvider, void *ptr,
+                                               size_t size) {
+    CHECK(hProvider != NULL);
+    if (hProvider->is_view) {
+        return view_free_ptr(hProvider, ptr, size);
+    }
+    return answer(hProvider, hProvider->ops.free(hProvider->self, ptr, size));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderGetLastNativeError(umf_memory_provider_handle_t hProvider,
+                                                             const char **ppMessage,
+                                                             int32_t *pError) {
+    CHECK(hProvider != NULL);
+    CHECK(ppMessage != NULL);
+    CHECK(pError != NULL);
+    return hProvider->ops.get_last_native_error(hProvider->self, ppMessage, pError);
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderGetRecommendedPageSize(
+    umf_memory_provider_handle_t hProvider, size_t size, size_t *pageSize) {
+    CHECK(hProvider != NULL);
+    CHECK(pageSize != NULL);
+    return answer(hProvider,
+                  hProvider->ops.get_recommended_page_size(hProvider->self, size, pageSize));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderGetMinPageSize(umf_memory_provider_handle_t hProvider,
+                                                         const void *ptr, size_t *pageSize) {
+    CHECK(hProvider != NULL);
+    CHECK(pageSize != NULL);
+    return answer(hProvider, hProvider->ops.get_min_page_size(hProvider->self, ptr, pageSize));
+}
+
+UMF_API_1_2 umf_result_t umfMemoryProviderGetCacheLineSize(umf_memory_provider_handle_t hProvider,
+                                                           size_t *size) {
+    CHECK(hProvider != NULL);
+    CHECK(size != NULL);
+    return answer(hProvider, hProvider->ops.get_cache_line_size(hProvider->self, size));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderGetName(umf_memory_provider_handle_t hProvider,
+                                                  const char **name) {
+    CHECK(hProvider != NULL);
+    CHECK(name != NULL);
+    return answer(hProvider, hProvider->ops.get_name(hProvider->self, name));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderPurgeLazy(umf_memory_provider_handle_t hProvider,
+                                                    void *ptr, size_t size) {
+    CHECK(hProvider != NULL);
+    CHECK(ptr != NULL);
+    if (!hProvider->ops.ext_purge_lazy) {
+        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    return answer(hProvider, hProvider->ops.ext_purge_lazy(hProvider->self, ptr, size));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderPurgeForce(umf_memory_provider_handle_t hProvider,
+                                                     void *ptr, size_t size) {
+    CHECK(hProvider != NULL);
+    CHECK(ptr != NULL);
+    if (!hProvider->ops.ext_purge_force) {
+        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    return answer(hProvider, hProvider->ops.ext_purge_force(hProvider->self, ptr, size));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderAllocationSplit(umf_memory_provider_handle_t hProvider,
+                                                          void *ptr, size_t totalSize,
+                                                          size_t firstSize) {
+    CHECK(hProvider != NULL);
+    CHECK(ptr != NULL);
+    CHECK(firstSize > 0 && firstSize < totalSize);
+    if (!hProvider->ops.ext_allocation_split) {
+        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    if (hProvider->is_view) {
+        return view_split(hProvider, ptr, totalSize, firstSize);
+    }
+    return answer(hProvider,
+                  hProvider->ops.ext_allocation_split(hProvider->self, ptr, totalSize, firstSize));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderAllocationMerge(umf_memory_provider_handle_t hProvider,
+                                                          void *lowPtr, void *highPtr,
+                                                          size_t totalSize) {
+    CHECK(hProvider != NULL);
+    CHECK(lowPtr != NULL && highPtr != NULL);
+    CHECK(totalSize > 0);
+    CHECK((uintptr_t)lowPtr < (uintptr_t)highPtr);
+    CHECK((uintptr_t)highPtr - (uintptr_t)lowPtr < totalSize);
+    if (!hProvider->ops.ext_allocation_merge) {
+        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    if (hProvider->is_view) {
+        return view_merge(hProvider, lowPtr, highPtr, totalSize);
+    }
+    return answer(hProvider,
+                  hProvider->ops.ext_allocation_merge(hProvider->self, lowPtr, highPtr, totalSize));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderGetIPCHandleSize(umf_memory_provider_handle_t hProvider,
+                                                           size_t *size) {
+    CHECK(hProvider != NULL);
+    CHECK(size != NULL);
+    if (!hProvider->ops.ext_get_ipc_handle_size) {
+        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    return answer(hProvider, hProvider->ops.ext_get_ipc_handle_size(hProvider->self, size));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderGetIPCHandle(umf_memory_provider_handle_t hProvider,
+                                                       const void *ptr, size_t size,
+                                                       void *providerIpcData) {
+    CHECK(hProvider != NULL);
+    CHECK(ptr != NULL);
+    CHECK(size > 0);
+    CHECK(providerIpcData != NULL);
+    if (!hProvider->ops.ext_get_ipc_handle) {
+        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    return answer(hProvider,
+                  hProvider->ops.ext_get_ipc_handle(hProvider->self, ptr, size, providerIpcData));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderPutIPCHandle(umf_memory_provider_handle_t hProvider,
+                                                       void *providerIpcData) {
+    CHECK(hProvider != NULL);
+    CHECK(providerIpcData != NULL);
+    if (!hProvider->ops.ext_put_ipc_handle) {
+        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    return answer(hProvider, hProvider->ops.ext_put_ipc_handle(hProvider->self, providerIpcData));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderOpenIPCHandle(umf_memory_provider_handle_t hProvider,
+                                                        void *providerIpcData, void **ptr) {
+    CHECK(hProvider != NULL);
+    CHECK(providerIpcData != NULL);
+    CHECK(ptr != NULL);
+    if (!hProvider->ops.ext_open_ipc_handle) {
+        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    return answer(hProvider,
+                  hProvider->ops.ext_open_ipc_handle(hProvider->self, providerIpcData, ptr));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderCloseIPCHandle(umf_memory_provider_handle_t hProvider,
+                                                         void *ptr, size_t size) {
+    CHECK(hProvider != NULL);
+    CHECK(ptr != NULL);
+    CHECK(size > 0);
+    if (!hProvider->ops.ext_close_ipc_handle) {
+        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    return answer(hProvider, hProvider->ops.ext_close_ipc_handle(hProvider->self, ptr, size));
+}
+
+UMF_API_1_0 umf_result_t umfGetLastFailedMemoryProvider(umf_memory_provider_handle_t *provider) {
+    CHECK(provider != NULL);
+    *provider = last_failed;
+    return UMF_RESULT_SUCCESS;
+}

@@ -1,0 +1,39 @@
+/*
+ * Kinds of providers and pools: those of the tree (providers.def, pools.def), those an application
+ * registered and those of plugins.
+ *
+ * A kind of the tree is the constant `umf_<identifier>_descriptor` (a pool's:
+ * `umf_<identifier>_pool_descriptor`, with `umf_<identifier>_pool_fast_ops` beside it). It is
+ * listed when the build defines UMF_WITH_<its third column> as 1.
+ *
+ * Descriptors handed out are as of the current headers whatever their origin: what a smaller one
+ * left out is NULL. They hold until teardown.
+ */
+#ifndef UMF_SRC_CORE_REGISTRY_H
+#define UMF_SRC_CORE_REGISTRY_H
+
+#include <umf/plugin.h>
+
+#include "base/common.h"
+
+void umf_registry_init(void);
+/* Forgets everything that is not of the tree and closes plugins. */
+void umf_registry_teardown(void);
+
+/* NULL if there is no such kind. */
+const umf_memory_provider_descriptor_t *umf_registry_provider_by_name(const char *name);
+const umf_memory_provider_descriptor_t *
+umf_registry_provider_by_ops(const umf_memory_provider_ops_t *ops);
+const umf_memory_pool_descriptor_t *umf_registry_pool_by_name(const char *name);
+const umf_memory_pool_descriptor_t *umf_registry_pool_by_ops(const umf_memory_pool_ops_t *ops);
+
+/* What a pool of the tree offers beyond its table; NULL for any other. */
+const struct umf_pool_fast_ops_t *umf_registry_pool_fast_ops(const umf_memory_pool_ops_t *ops);
+
+/* The kind behind `after` (NULL: the first), NULL at the end. */
+const umf_memory_provider_descriptor_t *
+umf_registry_provider_next(const umf_memory_provider_descriptor_t *after);
+const umf_memory_pool_descriptor_t *
+umf_registry_pool_next(const umf_memory_pool_descriptor_t *after);
+
+#endif

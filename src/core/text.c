@@ -1,0 +1,339 @@
+/* Providers and pools from text. The grammar is in umf/text.h. */
+#include <string.h>
+
+#include <umf/result.h>
+#include <umf/text.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "core/registry.h"
+#include "ctl/text.h"
+
+/* kind[:settings], cut out of a copy of the text. */
+typedef struct text_part_t {
+    const char *what; /* "provider" or "pool" */
+    const char *kind;
+    const char *settings; /* NULL: none */
+} text_part_t;
+
+typedef umf_result_t (*params_from_text_t)(const char *text, void **params);
+
+static char *skip_space(char *at) {
+    while (umf_text_is_space(*at)) {
+        at++;
+    }
+    return at;
+}
+
+static bool is_separator(char c) {
+    return c == ',' || c == '=';
+}
+
+/* Behind the settings: white space (or the end) that no separator stands beside, quotes respected.
+ */
+static char *skip_settings(char *at) {
+    bool quoted = false;
+    char before = ',';
+    for (; *at; at++) {
+        if (quoted && *at == '\\' && at[1]) {
+            at++;
+        } else if (quoted) {
+            quoted = *at != '"';
+        } else if (!umf_text_is_space(*at)) {
+            quoted = *at == '"';
+            before = *at;
+        } else if (!is_separator(before) && !is_separator(*skip_space(at))) {
+            return at;
+        }
+    }
+    return at;
+}
+
+/* Cuts at `end`; returns what is behind it and its white space. */
+static char *cut(char *end) {
+    if (*end == '\0') {
+        return end;
+    }
+    *end = '\0';
+    return skip_space(end + 1);
+}
+
+static umf_result_t fail_word(const char *at, const char *expected) {
+    size_t length = strcspn(at, UMF_TEXT_SPACES);
+    if (length == 0) {
+        return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, at, "the text ends, expected %s",
+                             expected);
+    }
+    return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, at,
+                         "'%s' is not expected here, expected %s", umf_text_show(at, length).text,
+                         expected);
+}
+
+/* Reads one part at `*at`, which is left behind it. */
+static umf_result_t part_read(char **at, const char *what, text_part_t *part) {
+    char *kind = *at;
+    char *end = kind + strcspn(kind, ":" UMF_TEXT_SPACES);
+    if (end == kind) {
+        return fail_word(kind, strcmp(what, "pool") == 0 ? "a kind of pool" : "a kind of provider");
+    }
+    *part = (text_part_t){.what = what, .kind = kind};
+    char *colon = skip_space(end);
+    if (*colon != ':') {
+        *at = cut(end);
+        return UMF_RESULT_SUCCESS;
+    }
+    *end = '\0';
+    char *settings = skip_space(colon + 1);
+    if (*settings == '\0') {
+        return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, settings,
+                             "nothing behind ':', expected a setting name=value");
+    }
+    part->settings = settings;
+    *at = cut(skip_settings(settings));
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t fail_kind(const text_part_t *part, const char *expected) {
+    return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, part->kind,
+                         "unknown kind of %s '%s', expected one of: %s", part->what,
+                         umf_text_show(part->kind, strlen(part->kind)).text, expected);
+}
+
+static umf_result_t provider_find(const text_part_t *part,
+                                  const umf_memory_provider_descriptor_t **kind) {
+    *kind = umf_registry_provider_by_name(part->kind);
+    if (*kind) {
+        return UMF_RESULT_SUCCESS;
+    }
+    char list[512] = "";
+    const umf_memory_provider_descriptor_t *each = NULL;
+    while ((each = umf_registry_provider_next(each))) {
+        umf_text_append(list, sizeof(list), "%s%s", *list ? ", " : "", each->name);
+    }
+    return fail_kind(part, list);
+}
+
+static umf_result_t pool_find(const text_part_t *part, const umf_memory_pool_descriptor_t **kind) {
+    *kind = umf_registry_pool_by_name(part->kind);
+    if (*kind) {
+        return UMF_RESULT_SUCCESS;
+    }
+    char list[512] = "";
+    const umf_memory_pool_descriptor_t *each = NULL;
+    while ((each = umf_registry_pool_next(each))) {
+        umf_text_append(list, sizeof(list), "%s%s", *list ? ", " : "", each->name);
+    }
+    return fail_kind(part, list);
+}
+
+/* `*params` is for `destroy` (may be NULL) of the same kind. */
+static umf_result_t params_make(const text_part_t *part, params_from_text_t from_text,
+                                void **params) {
+    *params = NULL;
+    if (!from_text) {
+        return part->settings
+                   ? umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, part->settings,
+                                   "%s '%s' has no settings, expected none", part->what, part->kind)
+                   : UMF_RESULT_SUCCESS;
+    }
+    char subject[96] = "";
+    umf_text_append(subject, sizeof(subject), " of %s '%s'", part->what, part->kind);
+    const char *settings = part->settings ? part->settings : "";
+    umf_text_scope_t outer =
+        umf_text_begin(part->settings ? settings : part->kind, strlen(settings), subject);
+    umf_result_t result = from_text(settings, params);
+    umf_text_end(outer);
+    if (result != UMF_RESULT_SUCCESS) {
+        *params = NULL;
+        if (!*umf_text_error()) {
+            umf_text_fail(result, part->settings ? part->settings : part->kind,
+                          "settings of %s '%s' are refused: %s", part->what, part->kind,
+                          umfResultText(result));
+        }
+    }
+    return result;
+}
+
+static umf_result_t fail_create(const text_part_t *part, umf_result_t result) {
+    return umf_text_fail(result, part->kind, "%s '%s' cannot be created: %s; the log tells more",
+                         part->what, part->kind, umfResultText(result));
+}
+
+static umf_result_t provider_make(const text_part_t *part,
+                                  const umf_memory_provider_descriptor_t *kind,
+                                  umf_memory_provider_handle_t *provider) {
+    void *params;
+    umf_result_t result = params_make(part, kind->params_from_text, &params);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = umfMemoryProviderCreate(kind->ops, params, provider);
+    if (kind->params_destroy && params) {
+        kind->params_destroy(params);
+    }
+    return result == UMF_RESULT_SUCCESS ? result : fail_create(part, result);
+}
+
+/* The pool owns `provider` once it exists. */
+static umf_result_t pool_make(const text_part_t *part, const umf_memory_pool_descriptor_t *kind,
+                              umf_memory_provider_handle_t provider,
+                              umf_memory_pool_handle_t *pool) {
+    void *params;
+    umf_result_t result = params_make(part, kind->params_from_text, &params);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = umfPoolCreate(kind->ops, provider, params, UMF_POOL_CREATE_FLAG_OWN_PROVIDER, pool);
+    if (kind->params_destroy && params) {
+        kind->params_destroy(params);
+    }
+    return result == UMF_RESULT_SUCCESS ? result : fail_create(part, result);
+}
+
+static umf_result_t provider_read(char *at, umf_memory_provider_handle_t *provider) {
+    text_part_t part;
+    const umf_memory_provider_descriptor_t *kind = NULL;
+    umf_result_t result = part_read(&at, "provider", &part);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = *at ? fail_word(at, "the end of the text") : provider_find(&part, &kind);
+    }
+    return result == UMF_RESULT_SUCCESS ? provider_make(&part, kind, provider) : result;
+}
+
+static umf_result_t over_read(char **at) {
+    static const char over[] = "over";
+    size_t length = sizeof(over) - 1;
+    if (strncmp(*at, over, length) != 0 || ((*at)[length] && !umf_text_is_space((*at)[length]))) {
+        return fail_word(*at, "'over' and a provider");
+    }
+    *at = skip_space(*at + length);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t pool_read_both(const text_part_t *part, const text_part_t *below,
+                                   umf_memory_pool_handle_t *pool) {
+    const umf_memory_pool_descriptor_t *kind;
+    const umf_memory_provider_descriptor_t *below_kind;
+    umf_memory_provider_handle_t provider;
+    umf_result_t result = pool_find(part, &kind);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = provider_find(below, &below_kind);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = provider_make(below, below_kind, &provider);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = pool_make(part, kind, provider, pool);
+    if (result != UMF_RESULT_SUCCESS) {
+        umfMemoryProviderDestroy(provider);
+    }
+    return result;
+}
+
+static umf_result_t pool_read(char *at, umf_memory_pool_handle_t *pool) {
+    text_part_t part, below;
+    umf_result_t result = part_read(&at, "pool", &part);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = over_read(&at);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = part_read(&at, "provider", &below);
+    }
+    if (result == UMF_RESULT_SUCCESS && *at) {
+        result = fail_word(at, "the end of the text");
+    }
+    return result == UMF_RESULT_SUCCESS ? pool_read_both(&part, &below, pool) : result;
+}
+
+/* Begins a creation: a copy of `text` to cut, of `*length` + 1 bytes, and its positions. */
+static umf_result_t text_open(const char *text, const void *out, char **copy, size_t *length) {
+    umf_text_forget();
+    if (!text || !out) {
+        return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, NULL, "%s is NULL",
+                             text ? "the handle to be written" : "the text");
+    }
+    *length = strnlen(text, UMF_TEXT_MAX + 1);
+    if (*length > UMF_TEXT_MAX) {
+        return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, NULL,
+                             "the text is longer than %zu bytes", UMF_TEXT_MAX);
+    }
+    *copy = umf_meta_alloc(*length + 1);
+    if (!*copy) {
+        return umf_text_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, NULL,
+                             "no memory to read %zu bytes of text", *length);
+    }
+    memcpy(*copy, text, *length);
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t
+umfMemoryProviderCreateFromText(const char *text, umf_memory_provider_handle_t *hProvider) {
+    char *copy;
+    size_t length;
+    umf_result_t result = text_open(text, hProvider, &copy, &length);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_text_scope_t outer = umf_text_begin(copy, length, "");
+    result = provider_read(skip_space(copy), hProvider);
+    umf_text_end(outer);
+    umf_meta_free(copy, length + 1);
+    return result;
+}
+
+UMF_API_EXT_1 umf_result_t umfPoolCreateFromText(const char *text,
+                                                 umf_memory_pool_handle_t *hPool) {
+    char *copy;
+    size_t length;
+    umf_result_t result = text_open(text, hPool, &copy, &length);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_text_scope_t outer = umf_text_begin(copy, length, "");
+    result = pool_read(skip_space(copy), hPool);
+    umf_text_end(outer);
+    umf_meta_free(copy, length + 1);
+    return result;
+}
+
+UMF_API_EXT_1 const char *umfTextError(void) {
+    return umf_text_error();
+}
+
+/* Calls the visitor for one kind; false: it wants to stop. */
+static bool kind_visit(const char *name, umf_result_t (*probe)(char *why, size_t why_size),
+                       umf_kind_visitor_t visitor, void *arg) {
+    char why[512] = "";
+    bool available = !probe || probe(why, sizeof(why)) == UMF_RESULT_SUCCESS;
+    return visitor(name, available, available ? "" : why, arg) == 0;
+}
+
+UMF_API_EXT_1 umf_result_t umfProviderKinds(umf_kind_visitor_t visitor, void *arg) {
+    if (!visitor) {
+        UMF_LOG_ERROR("visitor is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    const umf_memory_provider_descriptor_t *kind = NULL;
+    while ((kind = umf_registry_provider_next(kind))) {
+        if (!kind_visit(kind->name, kind->probe, visitor, arg)) {
+            return UMF_RESULT_ERROR_USER_SPECIFIC;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfPoolKinds(umf_kind_visitor_t visitor, void *arg) {
+    if (!visitor) {
+        UMF_LOG_ERROR("visitor is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    const umf_memory_pool_descriptor_t *kind = NULL;
+    while ((kind = umf_registry_pool_next(kind))) {
+        if (!kind_visit(kind->name, kind->probe, visitor, arg)) {
+            return UMF_RESULT_ERROR_USER_SPECIFIC;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}

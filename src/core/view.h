@@ -1,0 +1,61 @@
+/*
+ * What an in-tree pool sees of the core: its view of a provider, and what it offers beyond the
+ * contract's table.
+ *
+ * A view is the provider handle a pool receives: the provider's operations plus the set of spans to
+ * record in. Allocations through a view are recorded, so that a pointer leads to its span with one
+ * lookup, and the pool may hang its own data (a slab) on the span.
+ */
+#ifndef UMF_SRC_CORE_VIEW_H
+#define UMF_SRC_CORE_VIEW_H
+
+#include <umf/memory_pool_ops.h>
+#include <umf/memory_provider.h>
+
+#include "track/span.h"
+
+typedef struct umf_memory_provider_t umf_view_t;
+
+/*
+ * The view behind the handle given to `initialize`: that handle itself if it is one, otherwise
+ * (tracking disabled, or the table is used without umfPoolCreate) a new view with a private map.
+ */
+umf_result_t umf_view_acquire(umf_memory_provider_handle_t provider, umf_view_t **view);
+/* Undoes acquire. */
+void umf_view_release(umf_view_t *view);
+
+/*
+ * NOT_SUPPORTED if the provider cannot split its allocations. A table of the user's may have the
+ * operation and still refuse: it is tried on an address that is not an allocation (the contract).
+ */
+umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_t page_size);
+
+const umf_map_t *umf_view_map(const umf_view_t *view);
+/* The pool index words of this view carry. */
+uint32_t umf_view_pool_index(const umf_view_t *view);
+
+/* Allocates from the provider and records the span. On failure nothing is held. */
+umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uint16_t hint,
+                            void *cookie, void **ptr);
+/* Withdraws the span and frees it at the provider; if the provider fails the span is restored and
+ * the provider's error returned. */
+umf_result_t umf_view_free(umf_view_t *view, umf_span_t *span);
+
+/* The view's own span that contains `ptr`; NULL if it belongs to nobody or to somebody else. */
+umf_span_t *umf_view_find(const umf_view_t *view, const void *ptr);
+/* The same, and the span's word. */
+umf_span_t *umf_view_find_word(const umf_view_t *view, const void *ptr, umf_word_t *word);
+
+/* Live provider allocations, and a visit to each under the view's lock. */
+size_t umf_view_span_count(umf_view_t *view);
+void umf_view_each_span(umf_view_t *view, void (*visit)(umf_span_t *span, void *arg), void *arg);
+
+/* What in-tree pools offer beyond their ops table. */
+typedef struct umf_pool_fast_ops_t {
+    /* Frees `ptr`, whose leaf word (of this pool) the caller already looked up. */
+    umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word);
+    /* Live allocations, for stats.alloc_count. */
+    size_t (*alloc_count)(void *pool);
+} umf_pool_fast_ops_t;
+
+#endif

@@ -1,0 +1,561 @@
+#include "ctl/field.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "ctl/ctl.h"
+#include "ctl/text.h"
+
+#define FIELD_DEPTH 8
+
+/* The longest node name or text that is taken from an argument without its own NUL inside `size`.
+ */
+#define FIELD_NAME_MAX 256
+#define FIELD_TEXT_MAX 4096
+
+/* One element of a path given by a caller. */
+typedef struct field_part_t {
+    const char *at;
+    size_t length;
+    enum { PART_WORD, PART_OPEN, PART_INDEX } kind; /* OPEN: "{}" not yet replaced */
+    size_t index;
+} field_part_t;
+
+typedef struct field_path_t {
+    field_part_t parts[FIELD_DEPTH];
+    size_t count;
+} field_path_t;
+
+typedef union field_value_t {
+    bool b;
+    int i;
+    unsigned u;
+    size_t s;
+} field_value_t;
+
+static const size_t field_sizes[] = {
+    [UMF_FIELD_NONE] = 0,
+    [UMF_FIELD_BOOL] = sizeof(bool),
+    [UMF_FIELD_INT] = sizeof(int),
+    [UMF_FIELD_UINT] = sizeof(unsigned),
+    [UMF_FIELD_SIZE] = sizeof(size_t),
+    [UMF_FIELD_ENUM] = sizeof(int),
+    [UMF_FIELD_FLAGS] = sizeof(unsigned),
+    [UMF_FIELD_STRING] = 0,
+    [UMF_FIELD_TEXT] = 0,
+};
+
+static bool field_is_text(const umf_field_t *field) {
+    return field->type == UMF_FIELD_STRING || field->type == UMF_FIELD_TEXT;
+}
+
+/* Path matching. */
+
+static bool part_is(const field_part_t *part, const char *word, size_t length) {
+    return part->length == length && memcmp(part->at, word, length) == 0;
+}
+
+/* false: an empty element, or more than any field has. */
+static bool path_split(const char *path, field_path_t *out) {
+    out->count = 0;
+    for (;;) {
+        size_t length = strcspn(path, ".");
+        if (length == 0 || out->count == FIELD_DEPTH) {
+            return false;
+        }
+        field_part_t *part = &out->parts[out->count++];
+        *part = (field_part_t){.at = path, .length = length, .kind = PART_WORD};
+        if (part_is(part, "{}", 2)) {
+            part->kind = PART_OPEN;
+        }
+        if (path[length] == '\0') {
+            return true;
+        }
+        path += length + 1;
+    }
+}
+
+static bool part_matches(const field_part_t *part, const char *pattern, size_t length) {
+    bool index = length == 2 && memcmp(pattern, "{}", 2) == 0;
+    size_t number;
+    switch (part->kind) {
+    case PART_OPEN:
+        return true;
+    case PART_INDEX:
+        return index;
+    default:
+        return index ? umf_ctl_index_parse(part->at, part->length, &number)
+                     : part_is(part, pattern, length);
+    }
+}
+
+/* Element `at` of a pattern is an index. */
+static bool pattern_has_index(const char *pattern, size_t at) {
+    while (at-- > 0) {
+        pattern += strcspn(pattern, ".") + 1;
+    }
+    return strncmp(pattern, "{}", 2) == 0;
+}
+
+static bool path_matches(const field_path_t *path, const char *pattern) {
+    for (size_t i = 0; i < path->count; i++) {
+        size_t length = strcspn(pattern, ".");
+        if (!part_matches(&path->parts[i], pattern, length)) {
+            return false;
+        }
+        bool last = i + 1 == path->count;
+        if (last != (pattern[length] == '\0')) {
+            return false;
+        }
+        pattern += length + 1;
+    }
+    return true;
+}
+
+/* What must be known before an argument is taken: does any field fit, and is an index meant? */
+static bool path_opens_index(const field_path_t *path, const umf_fields_t *fields, size_t at,
+                             bool *index) {
+    bool found = false;
+    *index = false;
+    for (size_t i = 0; i < fields->count && !*index; i++) {
+        if (path_matches(path, fields->list[i].path)) {
+            found = true;
+            *index = pattern_has_index(fields->list[i].path, at);
+        }
+    }
+    return found;
+}
+
+static bool part_take_name(field_part_t *part, va_list *args) {
+    const char *name = va_arg(*args, const char *);
+    if ((uintptr_t)name < UMF_CTL_FIRST_ADDRESS) {
+        return false;
+    }
+    *part = (field_part_t){.at = name, .length = strnlen(name, FIELD_NAME_MAX), .kind = PART_WORD};
+    return true;
+}
+
+/* Replaces every "{}" by its argument. */
+static bool path_close(field_path_t *path, const umf_fields_t *fields, va_list *args) {
+    for (size_t i = 0; i < path->count; i++) {
+        field_part_t *part = &path->parts[i];
+        if (part->kind != PART_OPEN) {
+            continue;
+        }
+        bool index;
+        if (!path_opens_index(path, fields, i, &index)) {
+            return false;
+        }
+        if (index) {
+            *part = (field_part_t){.kind = PART_INDEX, .index = umf_ctl_index_argument(args)};
+        } else if (!part_take_name(part, args)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static size_t path_index(const field_path_t *path, const char *pattern) {
+    for (size_t i = 0; i < path->count; i++) {
+        if (pattern_has_index(pattern, i)) {
+            size_t index = path->parts[i].index;
+            if (path->parts[i].kind == PART_WORD) {
+                umf_ctl_index_parse(path->parts[i].at, path->parts[i].length, &index);
+            }
+            return index;
+        }
+    }
+    return 0;
+}
+
+static const umf_field_t *field_find(const umf_fields_t *fields, const char *text, va_list *args,
+                                     size_t *index) {
+    field_path_t path;
+    if (!path_split(text, &path) || !path_close(&path, fields, args)) {
+        return NULL;
+    }
+    for (size_t i = 0; i < fields->count; i++) {
+        if (path_matches(&path, fields->list[i].path)) {
+            *index = path_index(&path, fields->list[i].path);
+            return &fields->list[i];
+        }
+    }
+    return NULL;
+}
+
+/* Values from text. */
+
+/* C notation with an optional sign; `*end` is the first character behind the number. */
+static bool parse_number(const char *text, bool *negative, unsigned long long *magnitude,
+                         const char **end) {
+    *negative = *text == '-';
+    text += *text == '-' || *text == '+';
+    if (*text < '0' || *text > '9') {
+        return false;
+    }
+    int saved = errno;
+    char *stop;
+    errno = 0;
+    *magnitude = strtoull(text, &stop, 0);
+    bool overflow = errno == ERANGE;
+    errno = saved;
+    *end = stop;
+    return !overflow;
+}
+
+static bool parse_int(const char *text, int *out) {
+    bool negative;
+    unsigned long long n;
+    const char *end;
+    if (!parse_number(text, &negative, &n, &end) || *end ||
+        n > (unsigned long long)INT_MAX + negative) {
+        return false;
+    }
+    *out = negative ? (int)-(long long)n : (int)n;
+    return true;
+}
+
+static bool parse_unsigned(const char *text, const char *suffixes, size_t max, size_t *out) {
+    bool negative;
+    unsigned long long n;
+    const char *end;
+    if (!parse_number(text, &negative, &n, &end) || (negative && n)) {
+        return false;
+    }
+    size_t value = n;
+    const char *suffix = *end ? strchr(suffixes, *end) : NULL;
+    if (suffix) {
+        if (!umf_mul(value, (size_t)1 << (10 * (suffix - suffixes + 1)), &value)) {
+            return false;
+        }
+        end++;
+    }
+    *out = value;
+    return *end == '\0' && value <= max;
+}
+
+static const umf_field_word_t *word_find(const umf_field_word_t *words, const char *text,
+                                         size_t length) {
+    for (; words->word; words++) {
+        if (strlen(words->word) == length && memcmp(words->word, text, length) == 0) {
+            return words;
+        }
+    }
+    return NULL;
+}
+
+static bool enum_is_valid(const umf_field_word_t *words, int value) {
+    while (words->word && words->value != value) {
+        words++;
+    }
+    return words->word != NULL;
+}
+
+static bool parse_enum(const umf_field_word_t *words, const char *text, int *out) {
+    const umf_field_word_t *word = word_find(words, text, strlen(text));
+    if (word) {
+        *out = word->value;
+        return true;
+    }
+    return parse_int(text, out) && enum_is_valid(words, *out);
+}
+
+static bool parse_flags(const umf_field_word_t *words, const char *text, unsigned *out) {
+    size_t number;
+    if (parse_unsigned(text, "", UINT_MAX, &number)) {
+        *out = (unsigned)number;
+        return true;
+    }
+    *out = 0;
+    for (;;) {
+        size_t length = strcspn(text, "+");
+        const umf_field_word_t *word = word_find(words, text, length);
+        if (!word) {
+            return false;
+        }
+        *out |= (unsigned)word->value;
+        if (text[length] == '\0') {
+            return true;
+        }
+        text += length + 1;
+    }
+}
+
+/* In the configuration the first character decides. */
+static bool parse_bool_letter(const char *text, bool *out) {
+    *out = *text && strchr("yY1", *text);
+    return *out || (*text && strchr("nN0", *text));
+}
+
+static bool parse_bool_word(const char *text, bool *out) {
+    static const umf_field_word_t words[] = {{"yes", 1},   {"no", 0}, {"true", 1},
+                                             {"false", 0}, {"1", 1},  {"0", 0},
+                                             {"y", 1},     {"n", 0},  {NULL, 0}};
+    const umf_field_word_t *word = word_find(words, text, strlen(text));
+    *out = word && word->value;
+    return word != NULL;
+}
+
+static bool field_parse(const umf_field_t *field, bool (*parse_bool)(const char *, bool *),
+                        const char *text, field_value_t *value) {
+    size_t number = 0;
+    bool ok;
+    switch (field->type) {
+    case UMF_FIELD_BOOL:
+        return parse_bool(text, &value->b);
+    case UMF_FIELD_INT:
+        return parse_int(text, &value->i);
+    case UMF_FIELD_UINT:
+        ok = parse_unsigned(text, "", UINT_MAX, &number);
+        value->u = (unsigned)number;
+        return ok;
+    case UMF_FIELD_SIZE:
+        return parse_unsigned(text, "KMGT", SIZE_MAX, &value->s);
+    case UMF_FIELD_ENUM:
+        return parse_enum(field->words, text, &value->i);
+    case UMF_FIELD_FLAGS:
+        return parse_flags(field->words, text, &value->u);
+    default:
+        return false;
+    }
+}
+
+static void field_expect(const umf_field_t *field, char *why, size_t why_size) {
+    static const char *const forms[] = {
+        [UMF_FIELD_BOOL] = "yes or no",
+        [UMF_FIELD_INT] = "a whole number such as -1, 8 or 0x10",
+        [UMF_FIELD_UINT] = "a whole number from 0 to 4294967295",
+        [UMF_FIELD_SIZE] = "a number such as 65536, 0x10000 or 64K",
+        [UMF_FIELD_ENUM] = "one of: ",
+        [UMF_FIELD_FLAGS] = "words joined by '+' out of: ",
+    };
+    bool has_form = field->type < UMF_COUNT_OF(forms) && forms[field->type];
+    if (has_form) {
+        umf_text_append(why, why_size, "%s", forms[field->type]);
+    }
+    if (field->type == UMF_FIELD_ENUM || field->type == UMF_FIELD_FLAGS) {
+        for (const umf_field_word_t *word = field->words; word->word; word++) {
+            umf_text_append(why, why_size, "%s%s", word == field->words ? "" : ", ", word->word);
+        }
+    }
+    if (field->help) {
+        umf_text_append(why, why_size, has_form ? "; %s" : "%s", field->help);
+    }
+}
+
+static umf_result_t field_write_text(void *object, const umf_field_t *field,
+                                     bool (*parse_bool)(const char *, bool *), const char *text) {
+    if (field_is_text(field)) {
+        return field->set(object, text);
+    }
+    field_value_t value = {.s = 0};
+    return field_parse(field, parse_bool, text, &value) ? field->set(object, &value)
+                                                        : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* Access by path. */
+
+static umf_result_t field_check_size(const umf_field_t *field, size_t size) {
+    size_t want = field_sizes[field->type];
+    if (size == want || (size > want && (field->access & UMF_FIELD_ROOMY))) {
+        return UMF_RESULT_SUCCESS;
+    }
+    UMF_LOG_ERROR("\"%s\" has %zu bytes, the buffer given has %zu", field->path, want, size);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static umf_result_t field_read(void *object, const umf_field_t *field, size_t index, void *arg,
+                               size_t size) {
+    if (!(field->access & UMF_FIELD_READ)) {
+        UMF_LOG_ERROR("\"%s\" cannot be read", field->path);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (field_is_text(field)) {
+        return field->get(object, index, arg, size);
+    }
+    umf_result_t result = field_check_size(field, size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    field_value_t value = {.s = 0};
+    result = field->get(object, index, &value, field_sizes[field->type]);
+    if (result == UMF_RESULT_SUCCESS) {
+        memcpy(arg, &value, field_sizes[field->type]);
+    }
+    return result;
+}
+
+/* Text from a caller need not end inside its `size` bytes. */
+static umf_result_t field_write_string(void *object, const umf_field_t *field, const char *text,
+                                       size_t size) {
+    char copy[FIELD_TEXT_MAX];
+    size_t length = strnlen(text, size);
+    if (length < size) {
+        return field->set(object, text);
+    }
+    if (length >= sizeof(copy)) {
+        UMF_LOG_ERROR("\"%s\": text of %zu bytes without end", field->path, size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    return field->set(object, copy);
+}
+
+static umf_result_t field_write_value(void *object, const umf_field_t *field, const void *arg,
+                                      size_t size) {
+    if (field_is_text(field)) {
+        return field_write_string(object, field, arg, size);
+    }
+    umf_result_t result = field_check_size(field, size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    field_value_t value = {.s = 0};
+    if (field->type == UMF_FIELD_BOOL) {
+        value.b = *(const unsigned char *)arg != 0; /* any byte may stand in the caller's memory */
+    } else {
+        memcpy(&value, arg, field_sizes[field->type]);
+    }
+    if (field->type == UMF_FIELD_ENUM && !enum_is_valid(field->words, value.i)) {
+        UMF_LOG_ERROR("\"%s\" has no value %d", field->path, value.i);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return field->set(object, &value);
+}
+
+static umf_result_t field_check_write(const umf_field_t *field, bool creating) {
+    if (field->access & UMF_FIELD_WRITE) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (!(field->access & UMF_FIELD_CREATE)) {
+        UMF_LOG_ERROR("\"%s\" cannot be written", field->path);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!creating) {
+        UMF_LOG_ERROR("\"%s\" is fixed once the object exists; set it as a default before",
+                      field->path);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Text from the configuration. */
+static umf_result_t field_write_config(void *object, const umf_field_t *field, const char *text,
+                                       size_t size) {
+    if (!memchr(text, '\0', size)) {
+        UMF_LOG_ERROR("\"%s\": text of %zu bytes without end", field->path, size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = field_write_text(object, field, parse_bool_letter, text);
+    if (result != UMF_RESULT_SUCCESS) {
+        char why[512] = "";
+        field_expect(field, why, sizeof(why));
+        UMF_LOG_ERROR("\"%s\" cannot be \"%s\"; expected %s", field->path,
+                      umf_text_show(text, strlen(text)).text, why);
+    }
+    return result;
+}
+
+static umf_result_t field_write(void *object, bool creating, const umf_field_t *field,
+                                umf_ctl_query_source_t source, const void *arg, size_t size) {
+    umf_result_t result = field_check_write(field, creating);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    return source == CTL_QUERY_CONFIG_INPUT ? field_write_config(object, field, arg, size)
+                                            : field_write_value(object, field, arg, size);
+}
+
+static umf_result_t field_run(void *object, const umf_field_t *field) {
+    if (!(field->access & UMF_FIELD_RUN)) {
+        UMF_LOG_ERROR("\"%s\" cannot be executed", field->path);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return field->run(object);
+}
+
+umf_result_t umf_field_ctl(void *object, bool creating, const umf_fields_t *fields,
+                           umf_ctl_query_source_t source, const char *path, void *arg, size_t size,
+                           umf_ctl_query_type_t type, va_list args) {
+    va_list copy;
+    va_copy(copy, args);
+    size_t index = 0;
+    const umf_field_t *field = field_find(fields, path, &copy, &index);
+    va_end(copy);
+    if (!field) {
+        return UMF_RESULT_ERROR_INVALID_CTL_PATH;
+    }
+    if (field->access == 0) {
+        UMF_LOG_ERROR("\"%s\" is no setting: an index is missing or there is one too many", path);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (type == CTL_QUERY_RUNNABLE) {
+        return field_run(object, field);
+    }
+    if (!arg || size == 0) {
+        UMF_LOG_ERROR("\"%s\" needs a buffer", field->path);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    switch (type) {
+    case CTL_QUERY_READ:
+        return field_read(object, field, index, arg, size);
+    case CTL_QUERY_WRITE:
+        return field_write(object, creating, field, source, arg, size);
+    default:
+        UMF_LOG_ERROR("query type %d does not exist", (int)type);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+}
+
+/* Access by name, for creation text. */
+
+static const char *field_name(const umf_field_t *field) {
+    static const char prefix[] = "params.";
+    bool has = strncmp(field->path, prefix, sizeof(prefix) - 1) == 0;
+    return field->path + (has ? sizeof(prefix) - 1 : 0);
+}
+
+static bool field_is_setting(const umf_field_t *field) {
+    return (field->access & (UMF_FIELD_WRITE | UMF_FIELD_CREATE)) && field->set;
+}
+
+static const umf_field_t *field_by_name(const umf_fields_t *fields, const char *name) {
+    for (size_t i = 0; i < fields->count; i++) {
+        const umf_field_t *field = &fields->list[i];
+        if (field_is_setting(field) && strcmp(field_name(field), name) == 0) {
+            return field;
+        }
+    }
+    return NULL;
+}
+
+static void fields_expect(const umf_fields_t *fields, char *why, size_t why_size) {
+    const char *before = "one of: ";
+    for (size_t i = 0; i < fields->count; i++) {
+        if (field_is_setting(&fields->list[i])) {
+            umf_text_append(why, why_size, "%s%s", before, field_name(&fields->list[i]));
+            before = ", ";
+        }
+    }
+}
+
+umf_result_t umf_field_set_text(void *object, const umf_fields_t *fields, const char *name,
+                                const char *text, char *why, size_t why_size) {
+    if (why_size) {
+        why[0] = '\0';
+    }
+    const umf_field_t *field = field_by_name(fields, name);
+    if (!field) {
+        fields_expect(fields, why, why_size);
+        return UMF_RESULT_ERROR_INVALID_CTL_PATH;
+    }
+    umf_result_t result = field_write_text(object, field, parse_bool_word, text);
+    if (result != UMF_RESULT_SUCCESS) {
+        field_expect(field, why, why_size);
+    }
+    return result;
+}

@@ -1,0 +1,104 @@
+/*
+ * Fields: one table per kind describes its settings and counters. The settings tree, the stored
+ * defaults, the environment and creation from text all read the same table.
+ */
+#ifndef UMF_SRC_CTL_FIELD_H
+#define UMF_SRC_CTL_FIELD_H
+
+#include <stdarg.h>
+
+#include "base/common.h"
+
+typedef enum umf_field_type_t {
+    UMF_FIELD_NONE,   /* runnable leaf */
+    UMF_FIELD_BOOL,   /* bool */
+    UMF_FIELD_INT,    /* int */
+    UMF_FIELD_UINT,   /* unsigned */
+    UMF_FIELD_SIZE,   /* size_t; text may carry a suffix K, M, G or T (powers of 1024) */
+    UMF_FIELD_ENUM,   /* int-sized enum; text is one of `words` */
+    UMF_FIELD_FLAGS,  /* unsigned; text is words joined by '+' */
+    UMF_FIELD_STRING, /* NUL-terminated */
+    UMF_FIELD_TEXT,   /* a list or another form that only `set` can read, given as text */
+} umf_field_type_t;
+
+/* A field with access 0 is a path that is known and never usable: INVALID_ARGUMENT instead of
+ * INVALID_CTL_PATH (e.g. "buckets.size", which needs an index). */
+enum {
+    UMF_FIELD_READ = 1,
+    UMF_FIELD_WRITE = 2,  /* at any time */
+    UMF_FIELD_CREATE = 4, /* written only while the object is being created */
+    UMF_FIELD_RUN = 8,
+    UMF_FIELD_ROOMY = 16, /* a caller's buffer larger than the type is accepted */
+};
+
+typedef struct umf_field_word_t {
+    const char *word;
+    int value;
+} umf_field_word_t;
+
+typedef struct umf_field_t {
+    /* Path below the object, e.g. "stats.used_memory"; "{}" stands for one index, e.g.
+     * "buckets.{}.size"; at most 8 elements. In creation text a field "params.<name>" is called
+     * "<name>". */
+    const char *path;
+    umf_field_type_t type;
+    unsigned access;
+    const umf_field_word_t *words; /* ENUM, FLAGS: ends with a NULL word */
+    /* `value` has the type's size; STRING: `size` bytes of room. `index` is 0 without "{}". */
+    umf_result_t (*get)(void *object, size_t index, void *value, size_t size);
+    /* STRING and TEXT: `value` is the text. Otherwise it points to a value of the type. */
+    umf_result_t (*set)(void *object, const void *value);
+    umf_result_t (*run)(void *object);
+    const char *help; /* one line, with unit and default */
+} umf_field_t;
+
+typedef struct umf_fields_t {
+    const umf_field_t *list;
+    size_t count;
+} umf_fields_t;
+
+#define UMF_FIELDS(array)                                                                          \
+    { (array), UMF_COUNT_OF(array) }
+
+/*
+ * The body of an `ext_ctl` callback. `creating`: fields with CREATE may be written.
+ * INVALID_CTL_PATH: no such field; INVALID_ARGUMENT: wrong access or size; NOT_SUPPORTED: a CREATE
+ * field written later. From configuration (`source` CONFIG_INPUT) the value is text and parsed by
+ * the field's type. Otherwise the getter's or setter's result.
+ */
+umf_result_t umf_field_ctl(void *object, bool creating, const umf_fields_t *fields,
+                           umf_ctl_query_source_t source, const char *path, void *arg, size_t size,
+                           umf_ctl_query_type_t type, va_list args);
+
+/*
+ * Writes a field from text, e.g. ("capacity", "8"). `why` receives what was expected on failure. A
+ * bool is a word here ("yes", "no", "true", ...). INVALID_CTL_PATH: no such field;
+ * INVALID_ARGUMENT: the text does not parse; or the setter's result.
+ */
+umf_result_t umf_field_set_text(void *object, const umf_fields_t *fields, const char *name,
+                                const char *text, char *why, size_t why_size);
+
+/*
+ * The body of a descriptor's `params_from_text` (ctl/params.c): `create` makes params with their
+ * defaults, then every setting of `text` ("name=value,name=value", grammar in umf/text.h) is
+ * written by its field. On failure nothing is left, and `why` names the position, the word and what
+ * was expected.
+ */
+umf_result_t umf_params_from_text(const umf_fields_t *fields, umf_result_t (*create)(void **params),
+                                  void (*destroy)(void *params), const char *text, void **params);
+
+/* Memory statistics every in-tree provider keeps: requested bytes of live allocations and their
+ * peak. */
+typedef struct umf_stats_t {
+    size_t allocated; /* Sync: atomic, relaxed */
+    size_t peak;      /* Sync: atomic, relaxed */
+} umf_stats_t;
+
+void umf_stats_add(umf_stats_t *stats, size_t size);
+void umf_stats_sub(umf_stats_t *stats, size_t size);
+/* Answers "stats.allocated_memory", "stats.peak_memory" and "stats.peak_memory.reset"; other paths
+ * give INVALID_CTL_PATH. */
+umf_result_t umf_stats_ctl(umf_stats_t *stats, const char *path, void *arg, size_t size,
+                           umf_ctl_query_type_t type, va_list args);
+
+#endif

@@ -1,0 +1,85 @@
+#include "ctl/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/line.h"
+#include "base/log.h"
+
+static __thread umf_text_scope_t text_scope;
+
+static bool text_holds(const char *at) {
+    uintptr_t begin = (uintptr_t)text_scope.begin;
+    return begin && (uintptr_t)at >= begin && (uintptr_t)at - begin <= text_scope.length;
+}
+
+umf_text_word_t umf_text_show(const char *word, size_t length) {
+    umf_text_word_t shown;
+    size_t n = length < UMF_TEXT_SHOWN ? length : UMF_TEXT_SHOWN;
+    for (size_t i = 0; i < n; i++) {
+        shown.text[i] = word[i] >= ' ' && word[i] <= '~' ? word[i] : '?';
+    }
+    memcpy(shown.text + n, n < length ? "..." : "", n < length ? 4 : 1);
+    return shown;
+}
+
+void umf_text_append(char *buffer, size_t size, const char *format, ...) {
+    size_t used = size ? strnlen(buffer, size) : 0;
+    if (used + 1 >= size) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(buffer + used, size - used, format, args);
+    va_end(args);
+}
+
+umf_text_scope_t umf_text_begin(const char *text, size_t length, const char *subject) {
+    umf_text_scope_t outer = text_scope;
+    if (!text_holds(text)) {
+        text_scope.begin = text;
+        text_scope.length = length;
+    }
+    text_scope.subject = subject;
+    return outer;
+}
+
+void umf_text_end(umf_text_scope_t outer) {
+    text_scope = outer;
+}
+
+const char *umf_text_subject(void) {
+    return text_scope.subject ? text_scope.subject : "";
+}
+
+umf_result_t umf_text_fail(umf_result_t result, const char *at, const char *format, ...) {
+    char *line = umf_line(UMF_LINE_TEXT);
+    if (!line) {
+        UMF_LOG_ERROR("creation from text failed, and there is no memory to say why");
+        return result;
+    }
+    line[0] = '\0';
+    if (text_holds(at)) {
+        umf_text_append(line, UMF_LINE_SIZE, "at %zu: ", (size_t)(at - text_scope.begin) + 1);
+    }
+    size_t used = strlen(line);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line + used, UMF_LINE_SIZE - used, format, args);
+    va_end(args);
+    UMF_LOG_ERROR("creation from text failed: %s", line);
+    return result;
+}
+
+const char *umf_text_error(void) {
+    const char *line = umf_line(UMF_LINE_TEXT);
+    return line ? line : "";
+}
+
+void umf_text_forget(void) {
+    char *line = umf_line(UMF_LINE_TEXT);
+    if (line) {
+        line[0] = '\0';
+    }
+}

@@ -1,0 +1,134 @@
+/*
+ * Hash table: open addressing with linear probing, at most three quarters full. Removal shifts the
+ * followers back, so there are no tombstones and a table never degrades.
+ */
+#include "ds/hash.h"
+
+#include "base/meta.h"
+
+struct umf_hash_slot_t {
+    uint64_t key; /* 0: free */
+    void *value;
+};
+
+#define HASH_MIN_SLOTS 8
+
+static size_t hash_home(const umf_hash_t *hash, uint64_t key) {
+    key *= UINT64_C(0x9E3779B97F4A7C15);
+    return (size_t)(key ^ (key >> 32)) & hash->mask;
+}
+
+/* The slot of `key`, or the free one where it belongs. The table has at least one free slot. */
+static struct umf_hash_slot_t *hash_slot(const umf_hash_t *hash, uint64_t key) {
+    size_t i = hash_home(hash, key);
+    while (hash->slots[i].key != 0 && hash->slots[i].key != key) {
+        i = (i + 1) & hash->mask;
+    }
+    return &hash->slots[i];
+}
+
+static size_t hash_capacity(const umf_hash_t *hash) {
+    return hash->slots ? hash->mask + 1 : 0;
+}
+
+void umf_hash_fini(umf_hash_t *hash) {
+    umf_meta_free(hash->slots, hash_capacity(hash) * sizeof(*hash->slots));
+    *hash = (umf_hash_t){0};
+}
+
+static bool hash_rehash(umf_hash_t *hash, size_t capacity) {
+    size_t bytes;
+    if (!umf_mul(capacity, sizeof(*hash->slots), &bytes)) {
+        return false;
+    }
+    umf_hash_t larger = {
+        .slots = umf_meta_alloc(bytes), .mask = capacity - 1, .count = hash->count};
+    if (!larger.slots) {
+        return false;
+    }
+    for (size_t i = 0; i < hash_capacity(hash); i++) {
+        if (hash->slots[i].key != 0) {
+            *hash_slot(&larger, hash->slots[i].key) = hash->slots[i];
+        }
+    }
+    umf_meta_free(hash->slots, hash_capacity(hash) * sizeof(*hash->slots));
+    *hash = larger;
+    return true;
+}
+
+bool umf_hash_reserve(umf_hash_t *hash, size_t more) {
+    size_t wanted;
+    if (!umf_add(hash->count, more, &wanted) || wanted > SIZE_MAX / 8) {
+        return false;
+    }
+    size_t capacity = hash_capacity(hash);
+    if (wanted * 4 <= capacity * 3) {
+        return true;
+    }
+    if (capacity < HASH_MIN_SLOTS) {
+        capacity = HASH_MIN_SLOTS;
+    }
+    while (wanted * 4 > capacity * 3) {
+        capacity *= 2;
+    }
+    return hash_rehash(hash, capacity);
+}
+
+void *umf_hash_get(const umf_hash_t *hash, uint64_t key) {
+    return hash->count && key ? hash_slot(hash, key)->value : NULL;
+}
+
+bool umf_hash_put(umf_hash_t *hash, uint64_t key, void *value) {
+    struct umf_hash_slot_t *slot = hash->count ? hash_slot(hash, key) : NULL;
+    if (slot && slot->key == key) {
+        slot->value = value;
+        return true;
+    }
+    if (!umf_hash_reserve(hash, 1)) {
+        return false;
+    }
+    *hash_slot(hash, key) = (struct umf_hash_slot_t){.key = key, .value = value};
+    hash->count++;
+    return true;
+}
+
+/* Moves later entries of the run into the hole at `hole` as long as that is nearer to their home.
+ */
+static void hash_close_gap(umf_hash_t *hash, size_t hole) {
+    size_t i = hole;
+    for (;;) {
+        hash->slots[hole] = (struct umf_hash_slot_t){0};
+        size_t home;
+        do {
+            i = (i + 1) & hash->mask;
+            if (hash->slots[i].key == 0) {
+                return;
+            }
+            home = hash_home(hash, hash->slots[i].key);
+        } while (((i - home) & hash->mask) < ((i - hole) & hash->mask));
+        hash->slots[hole] = hash->slots[i];
+        hole = i;
+    }
+}
+
+void *umf_hash_remove(umf_hash_t *hash, uint64_t key) {
+    if (!hash->count || !key) {
+        return NULL;
+    }
+    struct umf_hash_slot_t *slot = hash_slot(hash, key);
+    void *value = slot->value;
+    if (slot->key == key) {
+        hash->count--;
+        hash_close_gap(hash, (size_t)(slot - hash->slots));
+    }
+    return value;
+}
+
+void umf_hash_each(const umf_hash_t *hash, void (*visit)(uint64_t key, void *value, void *arg),
+                   void *arg) {
+    for (size_t i = 0; i < hash_capacity(hash); i++) {
+        if (hash->slots[i].key != 0) {
+            visit(hash->slots[i].key, hash->slots[i].value, arg);
+        }
+    }
+}

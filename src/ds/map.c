@@ -1,0 +1,644 @@
+#include "ds/map.h"
+
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/os.h"
+
+#define LEVELS 4
+#define PAGE ((uintptr_t)4096)
+
+static const uint8_t level_shift[LEVELS] = {30, 21, 16, 12};
+static const uint16_t level_slots[LEVELS] = {0, 512, 32, 16};
+
+/*
+ * A page that holds the edge of a span: `under` is the word of whatever covers the whole page, the
+ * entries are the spans (or ends of spans) inside it. The innermost one is the shortest that
+ * contains the address. Readers go by the sequence number; a list that is too small is replaced and
+ * kept.
+ */
+typedef struct map_entry_t {
+    _Atomic uint32_t range; /* begin << 16 | end, end at most 4096 */
+    _Atomic umf_word_t word;
+} map_entry_t;
+
+typedef struct map_list_t {
+    _Atomic uint32_t seq; /* odd: being changed */
+    uint32_t capacity;
+    _Atomic uint32_t count;
+    _Atomic umf_word_t under;
+    struct map_list_t *older; /* the list this one replaced */
+    map_entry_t entries[];
+} map_list_t;
+
+/* Spans above 48 bits. Few, or none: a plain array. */
+typedef struct umf_map_high_t {
+    size_t count, capacity;
+    struct {
+        uintptr_t base;
+        size_t size;
+        umf_word_t word;
+    } spans[];
+} umf_map_high_t;
+
+_Atomic umf_word_t umf_map_global_root[UMF_MAP_ROOT_SIZE] __attribute__((aligned(4096)));
+static umf_lock_t global_shards[UMF_MAP_SHARDS];
+umf_map_t umf_map_global;
+
+void umf_map_global_init(void) {
+    umf_map_global.root = umf_map_global_root;
+    umf_map_global.shards = global_shards;
+    umf_map_global.shard_mask = UMF_MAP_SHARDS - 1;
+    for (uint32_t i = 0; i < UMF_MAP_SHARDS; i++) {
+        umf_lock_init(&global_shards[i], UMF_RANK_MAP);
+    }
+    umf_os_advise(umf_map_global_root, sizeof(umf_map_global_root), MADV_NOHUGEPAGE);
+}
+
+umf_result_t umf_map_init(umf_map_t *map) {
+    *map = (umf_map_t){.shard_mask = 0};
+    map->shards = umf_meta_alloc(sizeof(umf_lock_t));
+    if (!map->shards) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    void *root = NULL;
+    int err = umf_os_map(&root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (err) {
+        umf_meta_free(map->shards, sizeof(umf_lock_t));
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_os_advise(root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t), MADV_NOHUGEPAGE);
+    map->root = root;
+    umf_lock_init(&map->shards[0], UMF_RANK_MAP);
+    return UMF_RESULT_SUCCESS;
+}
+
+static map_list_t *list_of(umf_word_t w) {
+    return (map_list_t *)(uintptr_t)(w - UMF_WORD_LIST);
+}
+
+static size_t list_bytes(uint32_t capacity) {
+    return sizeof(map_list_t) + capacity * sizeof(map_entry_t);
+}
+
+static void list_free(map_list_t *list) {
+    while (list) {
+        map_list_t *older = list->older;
+        umf_meta_free(list, list_bytes(list->capacity));
+        list = older;
+    }
+}
+
+static void table_free(umf_word_t w, int level) {
+    _Atomic umf_word_t *table = UMF_MAP_CHILD(w);
+    for (uint32_t i = 0; i < level_slots[level]; i++) {
+        umf_word_t child = umf_map_load(&table[i]);
+        if (child & 1) {
+            if (level == LEVELS - 1) {
+                list_free(list_of(child));
+            } else {
+                table_free(child, level + 1);
+            }
+        }
+    }
+    umf_meta_free((void *)table, level_slots[level] * sizeof(umf_word_t));
+}
+
+void umf_map_fini(umf_map_t *map) {
+    for (size_t page = 0; page < UMF_MAP_ROOT_SIZE / 512; page++) {
+        if (!(map->touched[page / 64] >> page % 64 & 1)) {
+            continue;
+        }
+        for (size_t i = page * 512; i < (page + 1) * 512; i++) {
+            umf_word_t w = umf_map_load(&map->root[i]);
+            if (w & 1) {
+                table_free(w, 1);
+            }
+        }
+    }
+    if (map->high) {
+        umf_meta_free(map->high,
+                      sizeof(*map->high) + map->high->capacity * sizeof(map->high->spans[0]));
+    }
+    umf_os_unmap((void *)map->root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t));
+    umf_lock_destroy(&map->shards[0]);
+    umf_meta_free(map->shards, sizeof(umf_lock_t));
+    *map = (umf_map_t){.shard_mask = 0};
+}
+
+/* --- locking --- */
+
+/* The one shard a range needs, or NULL if it needs all. Above 48 bits everything is behind shard 0.
+ */
+static umf_lock_t *one_shard(const umf_map_t *map, uintptr_t base, size_t size) {
+    if (map->shard_mask == 0 || base >> 48) {
+        return &map->shards[0];
+    }
+    bool one = base >> 30 == (base + size - 1) >> 30;
+    return one ? &map->shards[(base >> 30) & map->shard_mask] : NULL;
+}
+
+void umf_map_lock(umf_map_t *map, uintptr_t base, size_t size) {
+    umf_lock_t *shard = one_shard(map, base, size);
+    if (shard) {
+        umf_lock(shard);
+        return;
+    }
+    for (uint32_t i = 0; i <= map->shard_mask; i++) {
+        umf_lock(&map->shards[i]);
+    }
+}
+
+void umf_map_unlock(umf_map_t *map, uintptr_t base, size_t size) {
+    umf_lock_t *shard = one_shard(map, base, size);
+    if (shard) {
+        umf_unlock(shard);
+        return;
+    }
+    for (uint32_t i = map->shard_mask + 1; i-- > 0;) {
+        umf_unlock(&map->shards[i]);
+    }
+}
+
+/* --- pages with a list --- */
+
+static uint32_t entry_begin(uint32_t range) {
+    return range >> 16;
+}
+static uint32_t entry_end(uint32_t range) {
+    return range & 0xffff;
+}
+
+/* The word that covers [lo, hi) of the page most closely. `whole` (may be NULL) tells whether every
+ * entry that meets the range contains it. */
+static umf_word_t list_find(const map_list_t *list, uint32_t lo, uint32_t hi, bool *whole) {
+    umf_word_t best = atomic_load_explicit(&list->under, memory_order_acquire);
+    uint32_t best_length = UINT32_MAX;
+    uint32_t count = atomic_load_explicit(&list->count, memory_order_acquire);
+    bool contained = true;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_acquire);
+        uint32_t begin = entry_begin(range), end = entry_end(range);
+        if (end <= lo || begin >= hi) {
+            continue;
+        }
+        contained &= begin <= lo && end >= hi;
+        /* Of two equal ranges the later one is nested in the earlier. */
+        if (begin <= lo && end >= hi && end - begin <= best_length) {
+            best = atomic_load_explicit(&list->entries[i].word, memory_order_acquire);
+            best_length = end - begin;
+        }
+    }
+    if (whole) {
+        *whole = contained;
+    }
+    return best;
+}
+
+static void list_change_begin(map_list_t *list) {
+    uint32_t seq = atomic_load_explicit(&list->seq, memory_order_relaxed);
+    atomic_store_explicit(&list->seq, seq + 1, memory_order_relaxed);
+}
+
+static void list_change_end(map_list_t *list) {
+    uint32_t seq = atomic_load_explicit(&list->seq, memory_order_relaxed);
+    atomic_store_explicit(&list->seq, seq + 1, memory_order_release);
+}
+
+/* Release stores: none of them may be seen before the sequence number became odd. */
+static void entry_store(map_entry_t *entry, uint32_t range, umf_word_t word) {
+    atomic_store_explicit(&entry->range, range, memory_order_release);
+    atomic_store_explicit(&entry->word, word, memory_order_release);
+}
+
+static void list_insert(map_list_t *list, uint32_t lo, uint32_t hi, umf_word_t word) {
+    list_change_begin(list);
+    if (lo == 0 && hi == PAGE) {
+        atomic_store_explicit(&list->under, word, memory_order_release);
+    } else {
+        uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
+        entry_store(&list->entries[count], lo << 16 | hi, word);
+        atomic_store_explicit(&list->count, count + 1, memory_order_release);
+    }
+    list_change_end(list);
+}
+
+/* `to` replaces `word`; as the word of an entry, 0 removes the entry. */
+static void list_replace(map_list_t *list, uint32_t lo, uint32_t hi, umf_word_t word, umf_word_t to,
+                         bool drop_entries) {
+    list_change_begin(list);
+    if (lo == 0 && hi == PAGE && atomic_load_explicit(&list->under, memory_order_relaxed) == word) {
+        atomic_store_explicit(&list->under, to, memory_order_release);
+    }
+    uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed), kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
+        umf_word_t w = atomic_load_explicit(&list->entries[i].word, memory_order_relaxed);
+        if (w == word && entry_begin(range) >= lo && entry_end(range) <= hi) {
+            if (drop_entries) {
+                continue;
+            }
+            w = to;
+        }
+        entry_store(&list->entries[kept++], range, w);
+    }
+    atomic_store_explicit(&list->count, kept, memory_order_release);
+    list_change_end(list);
+}
+
+/* The parts of a span that met inside of the page become one: an entry, or what covers the page. */
+static void list_join(map_list_t *list, umf_word_t word) {
+    uint32_t begin = PAGE, end = 0, parts = 0, kept = 0, at = 0;
+    uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
+    for (uint32_t i = 0; i < count; i++) {
+        if (atomic_load_explicit(&list->entries[i].word, memory_order_relaxed) == word) {
+            uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
+            begin = entry_begin(range) < begin ? entry_begin(range) : begin;
+            end = entry_end(range) > end ? entry_end(range) : end;
+            parts++;
+        }
+    }
+    if (parts < 2) {
+        return;
+    }
+    list_change_begin(list);
+    bool whole_page = begin == 0 && end == PAGE;
+    if (whole_page) {
+        atomic_store_explicit(&list->under, word, memory_order_release);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
+        umf_word_t w = atomic_load_explicit(&list->entries[i].word, memory_order_relaxed);
+        if (w != word) {
+            entry_store(&list->entries[kept++], range, w);
+        } else if (at++ == 0 && !whole_page) {
+            entry_store(&list->entries[kept++], begin << 16 | end, w);
+        }
+    }
+    atomic_store_explicit(&list->count, kept, memory_order_release);
+    list_change_end(list);
+}
+
+/* Divides what `low` covers of the page at `mid`; needs room for two entries. */
+static void list_split(map_list_t *list, uint32_t mid, umf_word_t low, umf_word_t high,
+                       umf_word_t under) {
+    list_change_begin(list);
+    uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed), all = count;
+    if (atomic_load_explicit(&list->under, memory_order_relaxed) == low) {
+        atomic_store_explicit(&list->under, under, memory_order_release);
+        entry_store(&list->entries[all++], mid, low);
+        entry_store(&list->entries[all++], mid << 16 | (uint32_t)PAGE, high);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
+        if (atomic_load_explicit(&list->entries[i].word, memory_order_relaxed) != low ||
+            entry_end(range) <= mid) {
+            continue;
+        }
+        if (entry_begin(range) < mid) {
+            entry_store(&list->entries[i], entry_begin(range) << 16 | mid, low);
+            entry_store(&list->entries[all++], mid << 16 | entry_end(range), high);
+        } else {
+            entry_store(&list->entries[i], range, high);
+        }
+    }
+    atomic_store_explicit(&list->count, all, memory_order_release);
+    list_change_end(list);
+}
+
+/* Makes the page behind `slot` a list with room for two more entries. */
+static bool list_make_room(_Atomic umf_word_t *slot) {
+    umf_word_t w = umf_map_load(slot);
+    map_list_t *old = w & 1 ? list_of(w) : NULL;
+    uint32_t count = old ? atomic_load_explicit(&old->count, memory_order_relaxed) : 0;
+    if (old && count + 2 <= old->capacity) {
+        return true;
+    }
+    uint32_t capacity = old ? 2 * old->capacity : 4;
+    map_list_t *list = umf_meta_alloc(list_bytes(capacity));
+    if (!list) {
+        return false;
+    }
+    list->capacity = capacity;
+    list->older = old;
+    atomic_init(&list->under, old ? atomic_load_explicit(&old->under, memory_order_relaxed) : w);
+    for (uint32_t i = 0; i < count; i++) {
+        entry_store(&list->entries[i],
+                    atomic_load_explicit(&old->entries[i].range, memory_order_relaxed),
+                    atomic_load_explicit(&old->entries[i].word, memory_order_relaxed));
+    }
+    atomic_init(&list->count, count);
+    atomic_store_explicit(slot, (umf_word_t)(uintptr_t)list | UMF_WORD_LIST, memory_order_release);
+    return true;
+}
+
+/* --- reading --- */
+
+static umf_word_t high_find_locked(const umf_map_t *map, uintptr_t addr) {
+    umf_assert_locked(&map->shards[0]);
+    umf_word_t best = 0;
+    size_t best_size = SIZE_MAX;
+    for (size_t i = 0; map->high && i < map->high->count; i++) {
+        uintptr_t base = map->high->spans[i].base;
+        size_t size = map->high->spans[i].size;
+        if (addr >= base && addr - base < size && size <= best_size) {
+            best = map->high->spans[i].word;
+            best_size = size;
+        }
+    }
+    return best;
+}
+
+static umf_word_t high_find(const umf_map_t *map, uintptr_t addr) {
+    umf_lock(&map->shards[0]);
+    umf_word_t word = high_find_locked(map, addr);
+    umf_unlock(&map->shards[0]);
+    return word;
+}
+
+umf_word_t umf_map_find_locked(const umf_map_t *map, uintptr_t addr) {
+    return addr >> 48 ? high_find_locked(map, addr) : umf_map_find(map, addr);
+}
+
+umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr, umf_word_t word) {
+    if (addr >> 48) {
+        return high_find(map, addr);
+    }
+    const map_list_t *list = list_of(word);
+    uint32_t offset = (uint32_t)(addr % PAGE);
+    for (;;) {
+        uint32_t seq = atomic_load_explicit(&list->seq, memory_order_acquire);
+        umf_word_t found = list_find(list, offset, offset + 1, NULL);
+        if (!(seq & 1) && atomic_load_explicit(&list->seq, memory_order_relaxed) == seq) {
+            return found;
+        }
+    }
+}
+
+/* --- writing --- */
+
+/* Makes `addr` a boundary between words. Readers see the same mapping before and after. */
+static bool map_cut(umf_map_t *map, uintptr_t addr) {
+    _Atomic umf_word_t *slot = &map->root[addr >> level_shift[0]];
+    for (int level = 0; addr & (((uintptr_t)1 << level_shift[level]) - 1); level++) {
+        if (level == LEVELS - 1) {
+            return list_make_room(slot);
+        }
+        umf_word_t w = umf_map_load(slot);
+        uint32_t slots = level_slots[level + 1];
+        if (!(w & 1)) {
+            _Atomic umf_word_t *table = umf_meta_alloc(slots * sizeof(umf_word_t));
+            if (!table) {
+                return false;
+            }
+            for (uint32_t i = 0; w && i < slots; i++) {
+                atomic_init(&table[i], w);
+            }
+            w = (umf_word_t)(uintptr_t)table | UMF_WORD_TABLE;
+            atomic_store_explicit(slot, w, memory_order_release);
+        }
+        slot = &UMF_MAP_CHILD(w)[(addr >> level_shift[level + 1]) & (slots - 1)];
+    }
+    return true;
+}
+
+/* The word of a page that map_cut has made a list. */
+static umf_word_t map_page(umf_map_t *map, uintptr_t addr) {
+    _Atomic umf_word_t *table = map->root;
+    for (int level = 0; level < LEVELS - 1; level++) {
+        uintptr_t index = addr >> level_shift[level];
+        umf_word_t w = umf_map_load(&table[level ? index & (level_slots[level] - 1u) : index]);
+        table = UMF_MAP_CHILD(w);
+    }
+    return umf_map_load(&table[(addr >> level_shift[LEVELS - 1]) & 15]);
+}
+
+typedef enum map_action_t {
+    ACTION_CHECK,
+    ACTION_INSERT,
+    ACTION_REMOVE,
+    ACTION_RENAME
+} map_action_t;
+
+typedef struct map_job_t {
+    map_action_t action;
+    umf_word_t word; /* CHECK: expected everywhere; INSERT: new; REMOVE, RENAME: old */
+    umf_word_t to;   /* REMOVE, RENAME */
+} map_job_t;
+
+static bool job_on_list(const map_job_t *job, map_list_t *list, uint32_t lo, uint32_t hi) {
+    bool whole = true;
+    switch (job->action) {
+    case ACTION_CHECK:
+        return list_find(list, lo, hi, &whole) == job->word && whole;
+    case ACTION_INSERT:
+        list_insert(list, lo, hi, job->word);
+        break;
+    case ACTION_REMOVE:
+        list_replace(list, lo, hi, job->word, job->to, true);
+        break;
+    case ACTION_RENAME:
+        list_replace(list, lo, hi, job->word, job->to, false);
+        list_join(list, job->to);
+        break;
+    }
+    return true;
+}
+
+static bool job_on_slot(const map_job_t *job, _Atomic umf_word_t *slot, umf_word_t w) {
+    switch (job->action) {
+    case ACTION_CHECK:
+        return w == job->word;
+    case ACTION_INSERT:
+        atomic_store_explicit(slot, job->word, memory_order_release);
+        break;
+    case ACTION_REMOVE:
+    case ACTION_RENAME:
+        if (w == job->word) {
+            atomic_store_explicit(slot, job->to, memory_order_release);
+        }
+        break;
+    }
+    return true;
+}
+
+/* Does the job on every word of [base, last] below `table`; stops at the first one that refuses. */
+static bool map_walk(const map_job_t *job, _Atomic umf_word_t *table, int level, uintptr_t base,
+                     uintptr_t last) {
+    uintptr_t cover = (uintptr_t)1 << level_shift[level];
+    uintptr_t mask = level == 0 ? UMF_MAP_ROOT_SIZE - 1 : (uintptr_t)level_slots[level] - 1;
+    for (;;) {
+        _Atomic umf_word_t *slot = &table[(base >> level_shift[level]) & mask];
+        uintptr_t slot_last = base | (cover - 1);
+        uintptr_t piece_last = slot_last < last ? slot_last : last;
+        umf_word_t w = umf_map_load(slot);
+        bool ok;
+        if (!(w & 1)) {
+            ok = job_on_slot(job, slot, w);
+        } else if (level < LEVELS - 1) {
+            ok = map_walk(job, UMF_MAP_CHILD(w), level + 1, base, piece_last);
+        } else {
+            ok = job_on_list(job, list_of(w), (uint32_t)(base % PAGE),
+                             (uint32_t)(piece_last % PAGE) + 1);
+        }
+        if (!ok || slot_last >= last) {
+            return ok;
+        }
+        base = slot_last + 1;
+    }
+}
+
+static umf_result_t high_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
+    umf_map_high_t *high = map->high;
+    size_t entry = sizeof(high->spans[0]);
+    if (!high || high->count == high->capacity) {
+        size_t capacity = high ? 2 * high->capacity : 16;
+        umf_map_high_t *bigger = umf_meta_alloc(sizeof(*high) + capacity * entry);
+        if (!bigger) {
+            return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        }
+        bigger->capacity = capacity;
+        for (size_t i = 0; high && i < high->count; i++) {
+            bigger->spans[bigger->count++] = high->spans[i];
+        }
+        if (high) {
+            umf_meta_free(high, sizeof(*high) + high->capacity * entry);
+        }
+        map->high = high = bigger;
+    }
+    high->spans[high->count].base = base;
+    high->spans[high->count].size = size;
+    high->spans[high->count++].word = word;
+    return UMF_RESULT_SUCCESS;
+}
+
+static void high_remove(umf_map_t *map, umf_word_t word) {
+    size_t kept = 0;
+    for (size_t i = 0; map->high && i < map->high->count; i++) {
+        if (map->high->spans[i].word != word) {
+            map->high->spans[kept++] = map->high->spans[i];
+        }
+    }
+    if (map->high) {
+        map->high->count = kept;
+    }
+}
+
+/* `word` becomes `to`, or the end of the neighbour that is `to` already. */
+static void high_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
+                        umf_word_t to) {
+    umf_map_high_t *high = map->high;
+    for (size_t i = 0; i < high->count; i++) {
+        if (high->spans[i].word == to && high->spans[i].base + high->spans[i].size == base) {
+            high->spans[i].size += size;
+            high_remove(map, word);
+            return;
+        }
+    }
+    for (size_t i = 0; i < high->count; i++) {
+        if (high->spans[i].word == word) {
+            high->spans[i].word = to;
+        }
+    }
+}
+
+static bool high_is_uniform(const umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
+    uintptr_t last = base + (size - 1);
+    for (size_t i = 0; map->high && i < map->high->count; i++) {
+        uintptr_t begin = map->high->spans[i].base;
+        uintptr_t end = begin + (map->high->spans[i].size - 1);
+        bool meets = begin <= last && base <= end;
+        if (meets && !(begin <= base && last <= end)) {
+            return false;
+        }
+    }
+    return high_find_locked(map, base) == word;
+}
+
+static void high_resize(umf_map_t *map, umf_word_t word, size_t size) {
+    for (size_t i = 0; i < map->high->count; i++) {
+        if (map->high->spans[i].word == word) {
+            map->high->spans[i].size = size;
+        }
+    }
+}
+
+umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
+                            umf_word_t word) {
+    uintptr_t last;
+    if (size == 0 || __builtin_add_overflow(base, size - 1, &last) || last == UINTPTR_MAX ||
+        (base >> 48 == 0) != (last >> 48 == 0)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (base >> 48) {
+        return high_is_uniform(map, base, size, under) ? high_insert(map, base, size, word)
+                                                       : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (map->shard_mask == 0) {
+        map->touched[base >> 39 >> 6] |= 1ull << (base >> 39 & 63);
+        map->touched[last >> 39 >> 6] |= 1ull << (last >> 39 & 63);
+    }
+    map_job_t check = {.action = ACTION_CHECK, .word = under};
+    if (!map_walk(&check, map->root, 0, base, last)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    /* An end on the last address of the 48 bits needs no boundary behind it. */
+    if (!map_cut(map, base) || ((last + 1) >> 48 == 0 && !map_cut(map, last + 1))) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    map_job_t insert = {.action = ACTION_INSERT, .word = word};
+    map_walk(&insert, map->root, 0, base, last);
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
+                    umf_word_t under) {
+    if (base >> 48) {
+        high_remove(map, word);
+        return;
+    }
+    map_job_t job = {.action = ACTION_REMOVE, .word = word, .to = under};
+    map_walk(&job, map->root, 0, base, base + size - 1);
+}
+
+void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word, umf_word_t to) {
+    if (base >> 48) {
+        high_rename(map, base, size, word, to);
+        return;
+    }
+    map_job_t job = {.action = ACTION_RENAME, .word = word, .to = to};
+    map_walk(&job, map->root, 0, base, base + size - 1);
+}
+
+umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t first,
+                           umf_word_t low, umf_word_t high, umf_word_t under) {
+    uintptr_t mid = base + first, end = base + size;
+    if (base >> 48) {
+        umf_result_t result = high_insert(map, mid, size - first, high);
+        if (result == UMF_RESULT_SUCCESS) {
+            high_resize(map, low, first);
+        }
+        return result;
+    }
+    if (!map_cut(map, mid)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    uintptr_t next_page = umf_align_up(mid, PAGE);
+    if (next_page < end) {
+        umf_map_rename(map, next_page, end - next_page, low, high);
+    }
+    if (mid % PAGE) {
+        list_split(list_of(map_page(map, mid)), (uint32_t)(mid % PAGE), low, high, under);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
+    if (base >> 48) {
+        return high_is_uniform(map, base, size, word);
+    }
+    map_job_t job = {.action = ACTION_CHECK, .word = word};
+    return map_walk(&job, map->root, 0, base, base + size - 1);
+}

@@ -1,0 +1,138 @@
+/*
+ * Pointer map: from any address to the span that contains it, in one radix walk of self-contained
+ * words.
+ *
+ * Levels cover 1 GiB, 2 MiB, 64 KiB and 4 KiB of a 48-bit address space, with early leaves. A word
+ * is empty, a child table, a leaf, or a list (a page that holds the edge of a span). The leaf
+ * itself says which pool and which span, so the common lookups read nothing else.
+ *
+ * Readers take no lock: they load words with acquire. Writers lock a shard per GiB, fill a new
+ * table with the word it replaces, then publish it. A word that became a table stays one; tables
+ * are never freed while the map lives, so no reader can see one disappear. The cost of that is
+ * bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that was ever divided.
+ */
+#ifndef UMF_SRC_DS_MAP_H
+#define UMF_SRC_DS_MAP_H
+
+#include <stdatomic.h>
+
+#include "base/common.h"
+#include "base/lock.h"
+
+typedef uint64_t umf_word_t;
+
+enum {
+    UMF_WORD_EMPTY = 0,
+    UMF_WORD_TABLE = 1,
+    UMF_WORD_LEAF = 2,
+    UMF_WORD_LIST = 3,
+    UMF_WORD_TAG = 3,
+};
+
+/* Leaf: tag 2 bits, hint 16 (the pool's own use), span 26, pool 20. */
+#define UMF_WORD_POOL_BITS 20
+#define UMF_WORD_SPAN_BITS 26
+
+static inline umf_word_t umf_word_make(uint32_t hint, uint32_t pool, uint32_t span) {
+    return UMF_WORD_LEAF | (umf_word_t)hint << 2 | (umf_word_t)span << 18 | (umf_word_t)pool << 44;
+}
+static inline size_t umf_word_hint(umf_word_t w) {
+    return (uint16_t)(w >> 2);
+}
+static inline uint32_t umf_word_span(umf_word_t w) {
+    return (uint32_t)(w >> 18) & ((1u << UMF_WORD_SPAN_BITS) - 1);
+}
+static inline uint32_t umf_word_pool(umf_word_t w) {
+    return (uint32_t)(w >> 44);
+}
+
+#define UMF_MAP_ROOT_BITS 18
+#define UMF_MAP_ROOT_SIZE ((size_t)1 << UMF_MAP_ROOT_BITS)
+#define UMF_MAP_SHARDS 64
+
+typedef struct umf_map_t {
+    _Atomic umf_word_t *root;    /* Immutable after init */
+    umf_lock_t *shards;          /* by address / 1 GiB. Immutable after init */
+    uint32_t shard_mask;         /* shards - 1 */
+    struct umf_map_high_t *high; /* spans above 48 bits. Sync: shard 0, readers too */
+    uint64_t touched[UMF_MAP_ROOT_SIZE / 512 / 64]; /* pages of a private root. Sync: shard 0 */
+} umf_map_t;
+
+/* The map of the process; its root is zero-initialised storage. */
+extern umf_map_t umf_map_global;
+extern _Atomic umf_word_t umf_map_global_root[UMF_MAP_ROOT_SIZE];
+
+void umf_map_global_init(void);            /* once, before anything is inserted */
+umf_result_t umf_map_init(umf_map_t *map); /* a private map, with one shard */
+void umf_map_fini(umf_map_t *map);         /* of a private map: frees its tables */
+
+/* Rare lookups: pages shared by spans, and addresses above 48 bits. */
+umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr, umf_word_t word);
+
+/* The tag is subtracted, not masked: the compiler folds it into the address. */
+#define UMF_MAP_CHILD(w) ((_Atomic umf_word_t *)(uintptr_t)((w)-UMF_WORD_TABLE))
+
+static inline umf_word_t umf_map_load(const _Atomic umf_word_t *slot) {
+    return atomic_load_explicit(slot, memory_order_acquire);
+}
+
+/* The walk without its rare cases: false if `addr` lies above 48 bits or in a page with a list.
+ * Hot. */
+static inline bool umf_map_find_fast(const _Atomic umf_word_t *root, uintptr_t addr,
+                                     umf_word_t *word) {
+    if (umf_unlikely(addr >> 48)) {
+        *word = 0;
+        return false;
+    }
+    umf_word_t w = umf_map_load(&root[addr >> 30]);
+    if (w & 1) {
+        w = umf_map_load(&UMF_MAP_CHILD(w)[(addr >> 21) & 511]);
+        if (w & 1) {
+            w = umf_map_load(&UMF_MAP_CHILD(w)[(addr >> 16) & 31]);
+            if (w & 1) {
+                w = umf_map_load(&UMF_MAP_CHILD(w)[(addr >> 12) & 15]);
+                *word = w;
+                return umf_likely(!(w & 1));
+            }
+        }
+    }
+    *word = w;
+    return true;
+}
+
+/* The leaf word of the innermost span that contains `addr`, or 0. */
+static inline umf_word_t umf_map_find(const umf_map_t *map, uintptr_t addr) {
+    umf_word_t word;
+    return umf_map_find_fast(map->root, addr, &word) ? word : umf_map_find_slow(map, addr, word);
+}
+
+/* Writers. The caller holds the shards of the range (umf_map_lock). */
+void umf_map_lock(umf_map_t *map, uintptr_t base, size_t size);
+void umf_map_unlock(umf_map_t *map, uintptr_t base, size_t size);
+
+/* The same as umf_map_find, for a writer. */
+umf_word_t umf_map_find_locked(const umf_map_t *map, uintptr_t addr);
+
+/*
+ * Writes `word` for [base, base + size), where every address must have led to `under` so far (0, or
+ * the word of the span around it). INVALID_ARGUMENT if not, or if the range wraps or crosses 48
+ * bits; OUT_OF_HOST_MEMORY. A failed insert changes nothing that a reader could see.
+ */
+umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
+                            umf_word_t word);
+
+/* Withdraws `word`: the range leads to `under` again. Words of spans nested inside stay. */
+void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word, umf_word_t under);
+
+/* Puts `to` in the place of `word` (which covers the range alone). */
+void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word, umf_word_t to);
+
+/* Divides what `low` covers alone: from base + first on the range leads to `high`. `under` as for
+ * remove. OUT_OF_HOST_MEMORY: nothing is changed. */
+umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t first,
+                           umf_word_t low, umf_word_t high, umf_word_t under);
+
+/* Does every address of the range lead to `word`? */
+bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word);
+
+#endif

@@ -1,0 +1,328 @@
+/*
+ * Export: handles for memory of this process.
+ *
+ * A span's `export` is NULL, or an export with the tag MAKING while one thread asks the provider,
+ * or a finished export. A finished one is never changed, so it is read without a lock; the memory
+ * it describes may not be freed meanwhile, as with any pointer.
+ *
+ * A child of a fork finds the exports of its parent. Their handles name the parent, so the child
+ * makes its own; the inherited one stays linked behind it until the span goes, because another
+ * thread may be reading it.
+ */
+#include "ipc/export.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include <umf/ipc.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "core/object.h"
+#include "ipc/ipc.h"
+#include "ipc/process.h"
+#include "ipc/turn.h"
+#include "ipc/wire.h"
+
+typedef struct umf_export_t {
+    struct umf_export_t *inherited; /* from before a fork */
+    uint32_t pid;                   /* the process that made it */
+    uintptr_t base;
+    uint64_t fixed_sum;
+    size_t size; /* of the handle */
+    _Alignas(16) unsigned char handle[];
+} umf_export_t;
+
+#define EXPORT_MAKING 1
+
+static umf_lock_t export_lock; /* for changes of any span's export */
+static umf_turn_t export_turn;
+static _Atomic uint64_t export_last_id;
+
+static void *export_tagged(umf_export_t *export) {
+    return (void *)((uintptr_t) export | EXPORT_MAKING);
+}
+
+static umf_export_t *export_untagged(void *word) {
+    return (umf_export_t *)((uintptr_t)word & ~(uintptr_t)EXPORT_MAKING);
+}
+
+static bool export_is_making(void *word) {
+    return (uintptr_t)word & EXPORT_MAKING;
+}
+
+static size_t export_bytes(const umf_export_t *export) {
+    return sizeof(*export) + export->size;
+}
+
+static void *export_data(umf_export_t *export) {
+    return export->handle + UMF_WIRE_HEADER;
+}
+
+/* --- one export --- */
+
+static umf_result_t export_create(umf_span_t *span, umf_memory_provider_handle_t provider,
+                                  umf_export_t **out) {
+    size_t data_size, size;
+    umf_result_t result = umfMemoryProviderGetIPCHandleSize(provider, &data_size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (!umf_wire_size(data_size, &size)) {
+        UMF_LOG_ERROR(
+            "the provider wants %zu bytes in its IPC handles, more than a handle can hold",
+            data_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_export_t *export = umf_meta_alloc(sizeof(*export) + size);
+    if (export == NULL) {
+        UMF_LOG_ERROR("no memory for an IPC handle of %zu bytes", size);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    export->pid = umf_process_pid();
+    export->base = span->base;
+    export->size = size;
+    *out = export;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Asks the provider, then writes the header in front of its answer. */
+static umf_result_t export_fill(umf_export_t *export, size_t size,
+                                umf_memory_provider_handle_t provider) {
+    umf_result_t result =
+        umfMemoryProviderGetIPCHandle(provider, (void *)export->base, size, export_data(export));
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_process_t self;
+    umf_process_self(&self);
+    umf_wire_t wire = {
+        .kind = umf_ipc_kind(provider),
+        .boot_id = self.boot_id,
+        .start_time = self.start_time,
+        .base = export->base,
+        .size = size,
+        .export_id = atomic_fetch_add_explicit(&export_last_id, 1, memory_order_relaxed) + 1,
+        .pid = self.pid,
+        .pid_ns = self.pid_ns,
+        .data_size = (uint32_t)(export->size - UMF_WIRE_HEADER),
+    };
+    umf_wire_pack(&wire, export->handle);
+    export->fixed_sum = umf_wire_fixed_sum(export->handle);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- the export of a span --- */
+
+/* Waits while another thread of this process makes it. One made by a thread that did not come along
+ * into this child of a fork is never finished. */
+static void *export_settled_locked(umf_span_t *span) {
+    umf_assert_locked(&export_lock);
+    void *word;
+    while (export_is_making(word = atomic_load_explicit(&span->export, memory_order_acquire)) &&
+           export_untagged(word)->pid == umf_process_pid()) {
+        uint32_t seen = umf_turn_look(&export_turn);
+        umf_unlock(&export_lock);
+        umf_turn_wait(&export_turn, seen);
+        umf_lock(&export_lock);
+    }
+    return word;
+}
+
+/* The finished export of this process, or NULL. Hot. */
+static umf_export_t *export_known(umf_span_t *span) {
+    void *word = atomic_load_explicit(&span->export, memory_order_acquire);
+    if (word == NULL || export_is_making(word)) {
+        return NULL;
+    }
+    umf_export_t *export = word;
+    return export->pid == umf_process_pid() ? export : NULL;
+}
+
+/* Claims the making of the export; true if another thread has finished it meanwhile. */
+static bool export_claim(umf_span_t *span, umf_export_t *mine, umf_export_t **known) {
+    umf_lock(&export_lock);
+    umf_export_t *other = export_untagged(export_settled_locked(span));
+    bool is_known = other && other->pid == mine->pid;
+    if (is_known) {
+        *known = other;
+    } else {
+        mine->inherited = other;
+        atomic_store_explicit(&span->export, export_tagged(mine), memory_order_release);
+    }
+    umf_unlock(&export_lock);
+    return is_known;
+}
+
+static void export_settle(umf_span_t *span, umf_export_t *result) {
+    umf_lock(&export_lock);
+    atomic_store_explicit(&span->export, result, memory_order_release);
+    umf_unlock(&export_lock);
+    umf_turn_next(&export_turn);
+}
+
+static UMF_COLD umf_result_t export_make(umf_span_t *span, umf_export_t **export) {
+    umf_memory_provider_handle_t provider = ((umf_view_t *)span->owner)->root;
+    umf_export_t *mine;
+    umf_result_t result = export_create(span, provider, &mine);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (export_claim(span, mine, export)) {
+        umf_meta_free(mine, export_bytes(mine));
+        return UMF_RESULT_SUCCESS;
+    }
+    result = export_fill(mine, span->size, provider);
+    if (result != UMF_RESULT_SUCCESS) {
+        export_settle(span, mine->inherited);
+        umf_meta_free(mine, export_bytes(mine));
+        return result;
+    }
+    export_settle(span, mine);
+    *export = mine;
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider) {
+    if (umf_likely(atomic_load_explicit(&span->export, memory_order_relaxed) == NULL)) {
+        return;
+    }
+    umf_lock(&export_lock);
+    umf_export_t *export = export_untagged(export_settled_locked(span));
+    atomic_store_explicit(&span->export, NULL, memory_order_relaxed);
+    umf_unlock(&export_lock);
+    while (export) {
+        umf_export_t *inherited = export->inherited;
+        /* What a parent exported is the parent's to put. */
+        if (export->pid == umf_process_pid() &&
+            umfMemoryProviderPutIPCHandle(provider, export_data(export)) != UMF_RESULT_SUCCESS) {
+            UMF_LOG_WARN(
+                "the provider could not put the IPC handle of %p; what it holds for it may be "
+                "lost",
+                (void *)export->base);
+        }
+        umf_meta_free(export, export_bytes(export));
+        export = inherited;
+    }
+}
+
+/* --- handles given to the user --- */
+
+/*
+ * Stands in front of each handle, so that umfPutIPCHandle knows what it was given. The arena aligns
+ * such blocks to 64 bytes: a handle is always 16 bytes behind a multiple of 64, and looking for the
+ * mark of a pointer that is not ours stays within one line.
+ */
+typedef struct export_mark_t {
+    _Atomic uint64_t cookie;
+    uint64_t bytes; /* of the whole block */
+} export_mark_t;
+
+#define EXPORT_COOKIE 0x2f1c9a6b7e4d5380u
+#define EXPORT_LINE 64
+
+static uint64_t export_cookie(const export_mark_t *mark) {
+    return EXPORT_COOKIE ^ (uintptr_t)mark;
+}
+
+static umf_result_t export_copy(const umf_export_t *export, uint64_t offset,
+                                umf_ipc_handle_t *handle, size_t *size) {
+    export_mark_t *mark = umf_meta_alloc(sizeof(*mark) + export->size);
+    if (mark == NULL) {
+        UMF_LOG_ERROR("no memory for an IPC handle of %zu bytes", export->size);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    mark->bytes = sizeof(*mark) + export->size;
+    void *bytes = mark + 1;
+    memcpy(bytes, export->handle, export->size);
+    umf_wire_set_offset(bytes, export->fixed_sum, offset);
+    atomic_store_explicit(&mark->cookie, export_cookie(mark), memory_order_release);
+    *handle = bytes;
+    *size = export->size;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcHandle,
+                                         size_t *size) {
+    if (ptr == NULL || ipcHandle == NULL || size == NULL) {
+        UMF_LOG_ERROR("NULL argument: ptr %p, handle %p, size %p", ptr, (void *)ipcHandle,
+                      (void *)size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
+    if (span == NULL) {
+        UMF_LOG_ERROR("%p is not memory of a tracked pool", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (span->kind == UMF_SPAN_IMPORT) {
+        UMF_LOG_ERROR(
+            "%p was opened from an IPC handle; only the process that allocated the memory "
+            "can make handles for it",
+            ptr);
+        return UMF_RESULT_ERROR_UNKNOWN;
+    }
+    umf_export_t *export = export_known(span);
+    if (umf_unlikely(export == NULL)) {
+        umf_result_t result = export_make(span, &export);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    return export_copy(export, (uintptr_t)ptr - export->base, ipcHandle, size);
+}
+
+/* Takes the mark off a handle; false if there is none. May look at memory that is not a handle's.
+ */
+__attribute__((no_sanitize_address)) static bool export_unmark(export_mark_t *mark) {
+    uint64_t cookie = export_cookie(mark);
+    return (uintptr_t)mark % EXPORT_LINE == 0 &&
+           atomic_compare_exchange_strong(&mark->cookie, &cookie, 0);
+}
+
+UMF_API_1_0 umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle) {
+    if (ipcHandle == NULL) {
+        return UMF_RESULT_SUCCESS;
+    }
+    export_mark_t *mark = (export_mark_t *)ipcHandle - 1;
+    if (!export_unmark(mark)) {
+        UMF_LOG_ERROR("%p was not made by umfGetIPCHandle in this process, or was put before; a "
+                      "received handle is freed by whoever allocated its buffer",
+                      (void *)ipcHandle);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_meta_free(mark, mark->bytes);
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfPoolGetIPCHandleSize(umf_memory_pool_handle_t hPool, size_t *size) {
+    if (hPool == NULL || size == NULL) {
+        UMF_LOG_ERROR("NULL argument: pool %p, size %p", (void *)hPool, (void *)size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_memory_provider_handle_t provider;
+    umf_result_t result = umf_ipc_provider(hPool, &provider);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    size_t data_size, total;
+    result = umfMemoryProviderGetIPCHandleSize(provider, &data_size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (!umf_wire_size(data_size, &total)) {
+        UMF_LOG_ERROR(
+            "the provider wants %zu bytes in its IPC handles, more than a handle can hold",
+            data_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *size = total;
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_export_init(void) {
+    static bool is_ready;
+    if (!is_ready) {
+        umf_lock_init(&export_lock, UMF_RANK_EXPORT);
+        is_ready = true;
+    }
+}

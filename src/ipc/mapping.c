@@ -1,0 +1,735 @@
+/*
+ * Mapping: the cache of what is open.
+ *
+ * The life of a mapping:
+ *
+ *   new -> OPENING -> OPEN -> (RETIRED ->) closed -> new
+ *              \-> closed (the provider failed)
+ *
+ * OPENING and OPEN ones are in the table, one per (owner, producer, base address). An OPEN one
+ * whose memory the producer has freed is retired: no longer in the table, kept for those who still
+ * use it, closed with the last of them. All changes of phase are made under the lock; providers are
+ * called without it, by the one thread whose change made the mapping its own (OPENING, or CLOSED
+ * and unlinked).
+ *
+ * Opening what is open already takes no lock. `state` is one atomic word: the number of users, the
+ * flag that more may come, and a generation that differs each time the descriptor is used anew. A
+ * guess from `mapping_recent` is compared with the handle first and then gets a user by a
+ * compare-and-swap, which succeeds only if the state, and so all that was compared, has not changed
+ * meanwhile. Descriptors are never given back to the arena, so looking at a wrong guess is
+ * harmless.
+ */
+#include "ipc/mapping.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "ds/hash.h"
+#include "ipc/ipc.h"
+#include "ipc/process.h"
+#include "ipc/turn.h"
+#include "ipc/wire.h"
+
+typedef enum mapping_phase_t {
+    MAPPING_NEW, /* 0: a fresh one is */
+    MAPPING_OPENING,
+    MAPPING_OPEN,
+    MAPPING_RETIRED,
+    MAPPING_CLOSED,
+} mapping_phase_t;
+
+/* A thread that waits for the outcome of an OPENING mapping; on its stack. */
+typedef struct mapping_waiter_t {
+    struct mapping_waiter_t *next;
+    bool done;           /* Sync: lock */
+    umf_result_t result; /* Sync: lock */
+} mapping_waiter_t;
+
+#define MAPPING_LIVE ((uint64_t)1 << 63) /* may get more users */
+#define MAPPING_USERS ((uint64_t)UINT32_MAX)
+#define MAPPING_GENERATION (~(MAPPING_LIVE | MAPPING_USERS))
+#define MAPPING_NEXT_GENERATION (MAPPING_USERS + 1)
+
+#define MAPPING_FIXED_WORDS (UMF_WIRE_FIXED / sizeof(uint64_t))
+
+struct umf_mapping_t {
+    _Atomic uint64_t state; /* Sync: atomic */
+
+    /* What a guess is compared by: the first bytes of the handle, in its own byte order. Sync:
+     * atomic; changed only while not live */
+    _Atomic(umf_mapping_owner_t *) owner;
+    _Atomic uint64_t fixed[MAPPING_FIXED_WORDS];
+
+    /* Immutable from OPENING on (base, span and watch: from OPEN on) until the last user is gone:
+     */
+    umf_memory_provider_handle_t provider;
+    umf_wire_t wire;
+    uint64_t fixed_sum;
+    void *data; /* the provider's part of the handle */
+    char *base;
+    umf_span_t *span;
+    umf_ipc_watch_t watch;
+
+    /* Sync: lock */
+    mapping_phase_t phase;
+    uint32_t opener; /* the process that made it OPENING */
+    mapping_waiter_t *waiters;
+    umf_list_t siblings; /* of its owner; later of those to close, then of spare ones */
+    umf_list_t order;    /* of OPEN ones */
+    umf_mapping_t *same; /* next one with the same key in the table */
+};
+
+#define MAPPING_RECENT 1024 /* a power of two */
+
+static umf_lock_t mapping_lock;
+static umf_turn_t mapping_turn;
+static umf_hash_t mapping_table;     /* Sync: lock */
+static umf_list_t mapping_order;     /* OPEN ones, last opened last. Sync: lock */
+static umf_list_t mapping_spare;     /* Sync: lock */
+static size_t mapping_count;         /* those that hold or get memory. Sync: lock */
+static size_t mapping_limit;         /* 0: none. Immutable after init */
+static umf_span_set_t mapping_spans; /* of all */
+/* Guesses, by handle. Not used with a limit: then each open must find its place in the order. */
+static _Atomic(umf_mapping_t *) mapping_recent[MAPPING_RECENT];
+
+/* --- users of a mapping --- */
+
+static inline bool mapping_is_used(uint64_t state) {
+    return (state & MAPPING_USERS) != 0;
+}
+
+static inline umf_mapping_owner_t *mapping_owner(const umf_mapping_t *mapping) {
+    return atomic_load_explicit(&mapping->owner, memory_order_acquire);
+}
+
+/* Equal up to offset and data? */
+static inline bool mapping_is_fixed(const umf_mapping_t *mapping, const void *fixed) {
+    uint64_t difference = 0;
+    for (size_t i = 0; i < MAPPING_FIXED_WORDS; i++) {
+        uint64_t word;
+        memcpy(&word, (const char *)fixed + i * sizeof(word), sizeof(word));
+        difference |= word ^ atomic_load_explicit(&mapping->fixed[i], memory_order_acquire);
+    }
+    return difference == 0;
+}
+
+/* Adds a user if the mapping is open and the one that is looked for. Hot. */
+static inline bool mapping_use_if(umf_mapping_t *mapping, const umf_mapping_owner_t *owner,
+                                  const void *fixed) {
+    uint64_t state = atomic_load_explicit(&mapping->state, memory_order_acquire);
+    do {
+        if (!(state & MAPPING_LIVE) || mapping_owner(mapping) != owner ||
+            !mapping_is_fixed(mapping, fixed)) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&mapping->state, &state, state + 1,
+                                                    memory_order_acq_rel, memory_order_acquire));
+    return true;
+}
+
+/* One user less; false if there was none. `left` is the state after that. Hot. */
+static inline bool mapping_unuse(umf_mapping_t *mapping, uint64_t *left) {
+    uint64_t state = atomic_load_explicit(&mapping->state, memory_order_relaxed);
+    do {
+        if (!mapping_is_used(state)) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&mapping->state, &state, state - 1,
+                                                    memory_order_acq_rel, memory_order_relaxed));
+    *left = state - 1;
+    return true;
+}
+
+/* --- mappings --- */
+
+/* Never 0: the provider is to get a pointer even if it has nothing to say. */
+static size_t mapping_data_bytes(size_t data_size) {
+    return data_size + 1;
+}
+
+static umf_mapping_t *mapping_take_spare(void) {
+    umf_mapping_t *mapping = NULL;
+    umf_lock(&mapping_lock);
+    if (!umf_list_is_empty(&mapping_spare)) {
+        mapping = UMF_CONTAINER_OF(mapping_spare.next, umf_mapping_t, siblings);
+        umf_list_remove(&mapping->siblings);
+    }
+    umf_unlock(&mapping_lock);
+    return mapping;
+}
+
+static umf_mapping_t *mapping_alloc(size_t data_size) {
+    void *data = umf_meta_alloc(mapping_data_bytes(data_size));
+    umf_mapping_t *mapping = data ? mapping_take_spare() : NULL;
+    if (data && mapping == NULL) {
+        mapping = umf_meta_alloc(sizeof(*mapping));
+    }
+    if (mapping == NULL) {
+        umf_meta_free(data, mapping_data_bytes(data_size));
+        return NULL;
+    }
+    umf_list_init(&mapping->siblings);
+    umf_list_init(&mapping->order);
+    mapping->data = data;
+    return mapping;
+}
+
+static void mapping_free(umf_mapping_t *mapping) {
+    umf_meta_free(mapping->data, mapping_data_bytes(mapping->wire.data_size));
+    umf_lock(&mapping_lock);
+    mapping->phase = MAPPING_NEW;
+    umf_list_add(&mapping_spare, &mapping->siblings);
+    umf_unlock(&mapping_lock);
+}
+
+static uint64_t mapping_key(const umf_mapping_t *mapping) {
+    uint64_t key = (uintptr_t)mapping_owner(mapping) ^ mapping->wire.base * 0x9e3779b97f4a7c15u;
+    key = (key ^ key >> 29) * 0xd6e8feb86659fd93u;
+    key = (key ^ key >> 32 ^ mapping->wire.start_time) + mapping->wire.pid;
+    return key ? key : 1;
+}
+
+static bool mapping_is_same_place(const umf_mapping_t *a, const umf_mapping_t *b) {
+    return mapping_owner(a) == mapping_owner(b) && a->wire.base == b->wire.base &&
+           a->wire.pid == b->wire.pid && a->wire.start_time == b->wire.start_time &&
+           a->wire.pid_ns == b->wire.pid_ns && a->wire.boot_id == b->wire.boot_id;
+}
+
+static void mapping_set_fixed(umf_mapping_t *mapping, const void *fixed) {
+    for (size_t i = 0; i < MAPPING_FIXED_WORDS; i++) {
+        uint64_t word;
+        memcpy(&word, (const char *)fixed + i * sizeof(word), sizeof(word));
+        atomic_store_explicit(&mapping->fixed[i], word, memory_order_release);
+    }
+}
+
+/* Handles equal up to the offset? */
+static bool mapping_is_same(const umf_mapping_t *a, const umf_mapping_t *b) {
+    return mapping_is_fixed(a, (const void *)b->fixed) &&
+           memcmp(a->data, b->data, a->wire.data_size) == 0;
+}
+
+/* --- table --- */
+
+static umf_mapping_t *mapping_find_locked(const umf_mapping_t *like) {
+    umf_assert_locked(&mapping_lock);
+    umf_mapping_t *mapping = umf_hash_get(&mapping_table, mapping_key(like));
+    while (mapping && !mapping_is_same_place(mapping, like)) {
+        mapping = mapping->same;
+    }
+    return mapping;
+}
+
+static bool mapping_insert_locked(umf_mapping_t *mapping) {
+    umf_assert_locked(&mapping_lock);
+    uint64_t key = mapping_key(mapping);
+    mapping->same = umf_hash_get(&mapping_table, key);
+    return umf_hash_put(&mapping_table, key, mapping);
+}
+
+static void mapping_remove_locked(umf_mapping_t *mapping) {
+    umf_assert_locked(&mapping_lock);
+    uint64_t key = mapping_key(mapping);
+    umf_mapping_t *first = umf_hash_get(&mapping_table, key);
+    if (first == mapping) {
+        /* Replacing the value of a key that is there needs no memory. */
+        if (mapping->same) {
+            umf_hash_put(&mapping_table, key, mapping->same);
+        } else {
+            umf_hash_remove(&mapping_table, key);
+        }
+        return;
+    }
+    while (first && first->same != mapping) {
+        first = first->same;
+    }
+    if (first) {
+        first->same = mapping->same;
+    }
+}
+
+/* --- closing --- */
+
+/* From now on the mapping belongs to the caller, who closes it without the lock. */
+static void mapping_unlink_locked(umf_mapping_t *mapping, umf_list_t *closing) {
+    umf_assert_locked(&mapping_lock);
+    if (mapping->phase == MAPPING_OPEN) {
+        mapping_remove_locked(mapping);
+        umf_list_remove(&mapping->order);
+    }
+    mapping->phase = MAPPING_CLOSED;
+    umf_list_remove(&mapping->siblings);
+    umf_list_add_tail(closing, &mapping->siblings);
+    mapping_count--;
+}
+
+/* Takes an OPEN mapping out of the table for good; its last user closes it. */
+static void mapping_retire_locked(umf_mapping_t *mapping, umf_list_t *closing) {
+    uint64_t before = atomic_fetch_and(&mapping->state, ~MAPPING_LIVE);
+    if (!mapping_is_used(before)) {
+        mapping_unlink_locked(mapping, closing);
+        return;
+    }
+    mapping_remove_locked(mapping);
+    umf_list_remove(&mapping->order);
+    mapping->phase = MAPPING_RETIRED;
+}
+
+static void mapping_close(umf_mapping_t *mapping) {
+    if (umf_span_withdraw(&mapping_spans, mapping->span, (uintptr_t)mapping->base) ==
+        UMF_RESULT_SUCCESS) {
+        umf_span_release(mapping->span);
+    }
+    umf_result_t result =
+        umfMemoryProviderCloseIPCHandle(mapping->provider, mapping->base, mapping->wire.size);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR(
+            "the provider could not close the mapping of %llu bytes at %p; it stays mapped",
+            (unsigned long long)mapping->wire.size, (void *)mapping->base);
+    }
+    mapping_free(mapping);
+}
+
+static void mapping_close_all(umf_list_t *closing) {
+    while (!umf_list_is_empty(closing)) {
+        umf_mapping_t *mapping = UMF_CONTAINER_OF(closing->next, umf_mapping_t, siblings);
+        umf_list_remove(&mapping->siblings);
+        mapping_close(mapping);
+    }
+}
+
+/* Makes room for one more mapping, least recently opened first. Entries in use stay. */
+static void mapping_evict_locked(umf_list_t *closing) {
+    umf_list_t *next;
+    for (umf_list_t *item = mapping_order.next;
+         mapping_limit && mapping_count >= mapping_limit && item != &mapping_order; item = next) {
+        next = item->next;
+        umf_mapping_t *mapping = UMF_CONTAINER_OF(item, umf_mapping_t, order);
+        uint64_t state = atomic_load(&mapping->state);
+        if (!mapping_is_used(state) &&
+            atomic_compare_exchange_strong(&mapping->state, &state, state & ~MAPPING_LIVE)) {
+            mapping_unlink_locked(mapping, closing);
+        }
+    }
+}
+
+/* --- opening --- */
+
+static umf_result_t mapping_check_header(const umf_mapping_owner_t *owner, const void *header,
+                                         umf_wire_t *wire) {
+    size_t own_size;
+    umf_result_t result = umfMemoryProviderGetIPCHandleSize(owner->provider, &own_size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    size_t limit = own_size < UINT32_MAX ? own_size + UMF_WIRE_DATA_SLACK : UINT32_MAX;
+    result = umf_wire_check(header, limit, wire);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (wire->kind && owner->kind && wire->kind != owner->kind) {
+        UMF_LOG_ERROR(
+            "the IPC handle was made by a provider of another kind than the pool's (%016llx, "
+            "the pool's is %016llx)",
+            (unsigned long long)wire->kind, (unsigned long long)owner->kind);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* A new mapping that holds a checked copy of the handle: what it was copied from may change any
+ * time.
+ */
+static umf_result_t mapping_prepare(umf_mapping_owner_t *owner, const void *handle,
+                                    umf_mapping_t **out) {
+    unsigned char header[UMF_WIRE_HEADER];
+    memcpy(header, handle, sizeof(header));
+    umf_wire_t wire;
+    umf_result_t result = mapping_check_header(owner, header, &wire);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_mapping_t *mapping = mapping_alloc(wire.data_size);
+    if (mapping == NULL) {
+        UMF_LOG_ERROR("no memory to open an IPC handle");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    atomic_store_explicit(&mapping->owner, owner, memory_order_release);
+    mapping->provider = owner->provider;
+    mapping->wire = wire;
+    mapping->fixed_sum = umf_wire_fixed_sum(header);
+    mapping_set_fixed(mapping, header);
+    memcpy(mapping->data, (const char *)handle + UMF_WIRE_HEADER, wire.data_size);
+    result = umf_wire_check_data(&wire, mapping->data);
+    if (result != UMF_RESULT_SUCCESS) {
+        mapping_free(mapping);
+        return result;
+    }
+    *out = mapping;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* The outcome of another thread's opening. The mapping may be gone when this returns. */
+static umf_result_t mapping_wait_locked(umf_mapping_t *mapping) {
+    umf_assert_locked(&mapping_lock);
+    mapping_waiter_t waiter = {.next = mapping->waiters};
+    mapping->waiters = &waiter;
+    while (!waiter.done) {
+        uint32_t seen = umf_turn_look(&mapping_turn);
+        umf_unlock(&mapping_lock);
+        umf_turn_wait(&mapping_turn, seen);
+        umf_lock(&mapping_lock);
+    }
+    return waiter.result;
+}
+
+/* The thread that was opening it did not come along into this child of a fork. */
+static void mapping_abandon_locked(umf_mapping_t *mapping) {
+    mapping_remove_locked(mapping);
+    umf_list_remove(&mapping->siblings);
+    mapping_count--;
+}
+
+static umf_result_t mapping_refuse(const umf_mapping_t *mine, const char *why) {
+    UMF_LOG_ERROR("the IPC handle for %llu bytes at 0x%llx of process %u is not valid: %s",
+                  (unsigned long long)mine->wire.size, (unsigned long long)mine->wire.base,
+                  mine->wire.pid, why);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* Adds a user to an OPEN mapping, unless one of the two handles is outdated. An outdated mapping is
+ * retired. */
+static umf_result_t mapping_join_locked(umf_mapping_t *mapping, const umf_mapping_t *mine,
+                                        umf_list_t *closing) {
+    if (mine->wire.export_id > mapping->wire.export_id) {
+        mapping_retire_locked(mapping, closing);
+        return UMF_RESULT_SUCCESS;
+    }
+    if (mine->wire.export_id < mapping->wire.export_id) {
+        return mapping_refuse(mine, "a newer one was opened before, so that memory was freed");
+    }
+    if (!mapping_is_same(mapping, mine)) {
+        return mapping_refuse(mine, "it contradicts one that was opened before");
+    }
+    if (!umf_ipc_is_alive(mapping->watch)) {
+        mapping_retire_locked(mapping, closing);
+        return mapping_refuse(mine, "the producer has freed that memory");
+    }
+    atomic_fetch_add(&mapping->state, 1);
+    umf_list_remove(&mapping->order);
+    umf_list_add_tail(&mapping_order, &mapping->order);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t mapping_begin_locked(umf_mapping_t *mine, umf_list_t *closing) {
+    mine->opener = umf_process_pid();
+    if (!mapping_insert_locked(mine)) {
+        UMF_LOG_ERROR("no memory to remember one more opened IPC handle");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    mapping_evict_locked(closing);
+    mine->phase = MAPPING_OPENING;
+    umf_list_add_tail(&mapping_owner(mine)->mappings, &mine->siblings);
+    mapping_count++;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* The open mapping for the handle in `mine`, with one user more; or `mine` itself, OPENING. */
+static umf_result_t mapping_enter(umf_mapping_t *mine, umf_mapping_t **out) {
+    umf_list_t closing;
+    umf_list_init(&closing);
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    umf_mapping_t *mapping;
+    umf_lock(&mapping_lock);
+    while ((mapping = mapping_find_locked(mine)) != NULL && result == UMF_RESULT_SUCCESS) {
+        if (mapping->phase == MAPPING_OPEN) {
+            result = mapping_join_locked(mapping, mine, &closing);
+            if (mapping->phase == MAPPING_OPEN) {
+                break;
+            }
+        } else if (mapping->opener != umf_process_pid()) {
+            mapping_abandon_locked(mapping);
+        } else {
+            bool is_equal = mapping_is_same(mapping, mine);
+            umf_result_t outcome = mapping_wait_locked(mapping);
+            result = is_equal ? outcome : UMF_RESULT_SUCCESS;
+        }
+    }
+    if (mapping == NULL && result == UMF_RESULT_SUCCESS) {
+        mapping = mine;
+        result = mapping_begin_locked(mine, &closing);
+    }
+    umf_unlock(&mapping_lock);
+    mapping_close_all(&closing);
+    if (result == UMF_RESULT_SUCCESS) {
+        *out = mapping;
+    }
+    return result;
+}
+
+/* Providers may write into what they are given. */
+static umf_result_t mapping_call_open(umf_mapping_t *mapping, void **base) {
+    size_t size = mapping_data_bytes(mapping->wire.data_size);
+    void *data = umf_meta_alloc(size);
+    if (data == NULL) {
+        UMF_LOG_ERROR("no memory for %zu bytes of provider data", size);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    memcpy(data, mapping->data, mapping->wire.data_size);
+    umf_result_t result = umfMemoryProviderOpenIPCHandle(mapping->provider, data, base);
+    umf_meta_free(data, size);
+    return result;
+}
+
+static umf_result_t mapping_record(umf_mapping_t *mapping) {
+    if (!umf_ipc_is_alive(mapping->watch)) {
+        return mapping_refuse(mapping, "the producer has freed that memory");
+    }
+    umf_result_t result = umf_span_add(&mapping_spans, (uintptr_t)mapping->base, mapping->wire.size,
+                                       UMF_SPAN_IMPORT, mapping, NULL, 0, &mapping->span);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("the mapping of %llu bytes at %p cannot be recorded",
+                      (unsigned long long)mapping->wire.size, (void *)mapping->base);
+    }
+    return result;
+}
+
+/* Does the producer still run? Cheap if it is the last one something was opened of; otherwise `met`
+ * gets it. */
+static umf_result_t mapping_check_producer(umf_mapping_owner_t *owner,
+                                           const umf_process_t *producer,
+                                           umf_process_known_t *met) {
+    umf_lock(&mapping_lock);
+    bool is_known = umf_process_is_known(&owner->producer, producer);
+    umf_unlock(&mapping_lock);
+    return is_known ? UMF_RESULT_SUCCESS : umf_process_meet(producer, met);
+}
+
+static void mapping_remember_producer(umf_mapping_owner_t *owner, umf_process_known_t *met) {
+    umf_lock(&mapping_lock);
+    umf_process_known_t before = owner->producer;
+    owner->producer = *met;
+    umf_unlock(&mapping_lock);
+    *met = before;
+}
+
+static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, void **base) {
+    umf_process_t producer = {
+        .boot_id = mapping->wire.boot_id,
+        .start_time = mapping->wire.start_time,
+        .pid = mapping->wire.pid,
+        .pid_ns = mapping->wire.pid_ns,
+    };
+    umf_process_known_t met = {0};
+    umf_result_t result = mapping_check_producer(mapping_owner(mapping), &producer, &met);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_ipc_check(mapping->provider, mapping->data, mapping->wire.size);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_process_trust(&producer);
+        result = mapping_call_open(mapping, base);
+        umf_process_distrust();
+    }
+    if (result == UMF_RESULT_SUCCESS && met.process.pid != 0) {
+        mapping_remember_producer(mapping_owner(mapping), &met);
+    }
+    umf_process_forget(&met);
+    return result;
+}
+
+/* From OPENING to a mapping on record, or to nothing. */
+static umf_result_t mapping_map(umf_mapping_t *mapping) {
+    void *base = NULL;
+    umf_result_t result = mapping_ask_provider(mapping, &base);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (base == NULL || (uintptr_t)base > UINTPTR_MAX - mapping->wire.size) {
+        UMF_LOG_ERROR("the provider opened an IPC handle at %p, where %llu bytes cannot be", base,
+                      (unsigned long long)mapping->wire.size);
+        return UMF_RESULT_ERROR_UNKNOWN;
+    }
+    mapping->base = base;
+    mapping->watch = umf_ipc_watch(mapping->provider, mapping->data);
+    result = mapping_record(mapping);
+    if (result != UMF_RESULT_SUCCESS) {
+        umfMemoryProviderCloseIPCHandle(mapping->provider, base, mapping->wire.size);
+    }
+    return result;
+}
+
+static void mapping_tell_waiters_locked(umf_mapping_t *mapping, umf_result_t result) {
+    umf_assert_locked(&mapping_lock);
+    for (mapping_waiter_t *waiter = mapping->waiters, *next; waiter; waiter = next) {
+        next = waiter->next; /* a waiter's frame is gone as soon as it is done and the lock free */
+        waiter->result = result;
+        waiter->done = true;
+    }
+    mapping->waiters = NULL;
+}
+
+/* Ends OPENING: the mapping is open with one user, or out of the table and freed. */
+static umf_result_t mapping_finish(umf_mapping_t *mapping, umf_result_t result) {
+    umf_lock(&mapping_lock);
+    if (result == UMF_RESULT_SUCCESS) {
+        mapping->phase = MAPPING_OPEN;
+        umf_list_add_tail(&mapping_order, &mapping->order);
+        uint64_t generation = atomic_load(&mapping->state) + MAPPING_NEXT_GENERATION;
+        atomic_store_explicit(&mapping->state, MAPPING_LIVE | (generation & MAPPING_GENERATION) | 1,
+                              memory_order_release);
+    } else {
+        mapping_abandon_locked(mapping);
+    }
+    mapping_tell_waiters_locked(mapping, result);
+    umf_unlock(&mapping_lock);
+    umf_turn_next(&mapping_turn);
+    if (result != UMF_RESULT_SUCCESS) {
+        mapping_free(mapping);
+    }
+    return result;
+}
+
+static _Atomic(umf_mapping_t *) *mapping_guess(const umf_mapping_owner_t *owner,
+                                               const void *handle) {
+    uintptr_t hint = umf_wire_hint(handle) ^ (uintptr_t)owner >> 6;
+    return &mapping_recent[hint % MAPPING_RECENT];
+}
+
+umf_result_t umf_mapping_open(umf_mapping_owner_t *owner, const void *handle, void **ptr) {
+    umf_mapping_t *mine, *mapping;
+    umf_result_t result = mapping_prepare(owner, handle, &mine);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    uint64_t offset = mine->wire.offset;
+    result = mapping_enter(mine, &mapping);
+    if (result != UMF_RESULT_SUCCESS || mapping != mine) {
+        mapping_free(mine);
+    } else {
+        result = mapping_finish(mine, mapping_map(mine));
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    *ptr = mapping->base + offset;
+    if (mapping_limit == 0) {
+        atomic_store_explicit(mapping_guess(owner, (const void *)mapping->fixed), mapping,
+                              memory_order_release);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- letting go --- */
+
+/* After the last user has gone: a mapping that is retired, or whose memory the producer has freed,
+ * is closed; another one stays for the next open. */
+static UMF_COLD void mapping_let_go(umf_mapping_t *mapping) {
+    umf_list_t closing;
+    umf_list_init(&closing);
+    umf_lock(&mapping_lock);
+    bool is_used = mapping_is_used(atomic_load(&mapping->state));
+    if (mapping->phase == MAPPING_RETIRED && !is_used) {
+        mapping_unlink_locked(mapping, &closing);
+    } else if (mapping->phase == MAPPING_OPEN && !is_used && !umf_ipc_is_alive(mapping->watch)) {
+        mapping_retire_locked(mapping, &closing);
+    }
+    umf_unlock(&mapping_lock);
+    mapping_close_all(&closing);
+}
+
+bool umf_mapping_close(umf_mapping_t *mapping) {
+    uint64_t left = atomic_load_explicit(&mapping->state, memory_order_acquire);
+    if (umf_unlikely(!mapping_is_used(left))) {
+        return false;
+    }
+    /* Asked first: without a user the mapping may go at any time. */
+    bool is_alive = umf_ipc_is_alive(mapping->watch);
+    if (umf_unlikely(!mapping_unuse(mapping, &left))) {
+        return false;
+    }
+    if (umf_unlikely(!mapping_is_used(left) && (!is_alive || !(left & MAPPING_LIVE)))) {
+        mapping_let_go(mapping);
+    }
+    return true;
+}
+
+/* Undoes `mapping_use_if`. A mapping of freed memory stays: umf_mapping_open is to find it and say
+ * so. */
+static UMF_COLD void mapping_put_back(umf_mapping_t *mapping) {
+    uint64_t left;
+    if (mapping_unuse(mapping, &left) && !mapping_is_used(left) && !(left & MAPPING_LIVE)) {
+        mapping_let_go(mapping);
+    }
+}
+
+bool umf_mapping_open_again(const umf_mapping_owner_t *owner, const void *handle, void **ptr) {
+    umf_mapping_t *mapping =
+        atomic_load_explicit(mapping_guess(owner, handle), memory_order_acquire);
+    if (umf_unlikely(mapping == NULL || !mapping_use_if(mapping, owner, handle))) {
+        return false;
+    }
+    const char *data = (const char *)handle + UMF_WIRE_HEADER;
+    uint64_t offset;
+    if (umf_unlikely(memcmp(mapping->data, data, mapping->wire.data_size) != 0 ||
+                     !umf_wire_get_offset(handle, mapping->fixed_sum, &offset) ||
+                     offset >= mapping->wire.size || !umf_ipc_is_alive(mapping->watch))) {
+        mapping_put_back(mapping);
+        return false;
+    }
+    *ptr = mapping->base + offset;
+    return true;
+}
+
+/* --- owners --- */
+
+/* All mappings of an owner, in use or not, become the caller's to close. */
+static void mapping_unlink_all_locked(umf_mapping_owner_t *owner, umf_list_t *closing) {
+    while (!umf_list_is_empty(&owner->mappings)) {
+        umf_mapping_t *mapping = UMF_CONTAINER_OF(owner->mappings.next, umf_mapping_t, siblings);
+        if (mapping->phase != MAPPING_OPENING) {
+            atomic_fetch_and(&mapping->state, MAPPING_GENERATION);
+            mapping_unlink_locked(mapping, closing);
+        } else if (mapping->opener != umf_process_pid()) {
+            mapping_abandon_locked(mapping);
+        } else {
+            mapping_wait_locked(mapping);
+        }
+    }
+}
+
+void umf_mapping_owner_init(umf_mapping_owner_t *owner, umf_memory_provider_handle_t provider) {
+    owner->provider = provider;
+    owner->kind = umf_ipc_kind(provider);
+    owner->producer = (umf_process_known_t){0};
+    umf_list_init(&owner->mappings);
+}
+
+void umf_mapping_owner_fini(umf_mapping_owner_t *owner) {
+    umf_list_t closing;
+    umf_list_init(&closing);
+    umf_lock(&mapping_lock);
+    mapping_unlink_all_locked(owner, &closing);
+    umf_unlock(&mapping_lock);
+    mapping_close_all(&closing);
+    umf_process_forget(&owner->producer);
+}
+
+umf_memory_provider_handle_t umf_mapping_provider(const umf_mapping_t *mapping) {
+    return mapping->provider;
+}
+
+/* What is open outlives a stop of the library, as the pools do: only the first start makes things
+ * new. */
+void umf_mapping_init(size_t limit) {
+    static bool is_ready;
+    if (!is_ready) {
+        umf_lock_init(&mapping_lock, UMF_RANK_IMPORT);
+        umf_span_set_init(&mapping_spans, &umf_map_global, 0);
+        umf_list_init(&mapping_order);
+        umf_list_init(&mapping_spare);
+        is_ready = true;
+    }
+    mapping_limit = limit;
+}

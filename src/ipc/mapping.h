@@ -1,0 +1,50 @@
+/*
+ * Mapping: memory of other processes, opened once and kept.
+ *
+ * A mapping stands for one allocation of one producer, opened through one owner. Opening the same
+ * again adds a user. Without users it stays open until it is replaced by a newer allocation at the
+ * same address, evicted, or its owner goes; in use it is never closed but with its owner.
+ */
+#ifndef UMF_SRC_IPC_MAPPING_H
+#define UMF_SRC_IPC_MAPPING_H
+
+#include <umf/memory_provider.h>
+
+#include "ds/list.h"
+#include "ipc/process.h"
+#include "track/span.h"
+
+typedef struct umf_mapping_t umf_mapping_t;
+
+/* On whose behalf mappings are opened. */
+typedef struct umf_mapping_owner_t {
+    umf_memory_provider_handle_t provider; /* Immutable after init */
+    uint64_t kind;                         /* of the provider. Immutable after init */
+    umf_list_t mappings;                   /* Sync: the lock of mapping.c, as `producer` */
+    umf_process_known_t producer;          /* the last one something was opened of */
+} umf_mapping_owner_t;
+
+void umf_mapping_owner_init(umf_mapping_owner_t *owner, umf_memory_provider_handle_t provider);
+
+/* Closes all mappings of the owner, in use or not. No other thread may use the owner. */
+void umf_mapping_owner_fini(umf_mapping_owner_t *owner);
+
+/*
+ * Opens what is open already: adds a user and writes the address. false: it is not, or something
+ * about the handle is odd; umf_mapping_open tells. `owner` is compared only and may be any pointer.
+ * Hot.
+ */
+bool umf_mapping_open_again(const umf_mapping_owner_t *owner, const void *handle, void **ptr);
+
+/* Checks the handle, then opens it or adds a user. Calls the provider: no lock may be held. */
+umf_result_t umf_mapping_open(umf_mapping_owner_t *owner, const void *handle, void **ptr);
+
+/* One user less; false if there was none. May call the provider. Hot. */
+bool umf_mapping_close(umf_mapping_t *mapping);
+
+umf_memory_provider_handle_t umf_mapping_provider(const umf_mapping_t *mapping);
+
+/* At every start of the library; at most `limit` mappings are kept, 0: any number. */
+void umf_mapping_init(size_t limit);
+
+#endif

@@ -1,0 +1,195 @@
+/*
+ * Process: the identity of this process and of others.
+ *
+ * Ours is remembered in a page that the kernel clears in the child of a fork, so that the child
+ * cannot take itself for its parent, however it was forked.
+ */
+#include "ipc/process.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/os.h"
+
+/* Sync: atomic; every writer writes the same values, `pid` last */
+typedef struct process_memo_t {
+    _Atomic uint64_t boot_id;
+    _Atomic uint64_t start_time;
+    _Atomic uint32_t pid_ns;
+    _Atomic uint32_t pid; /* 0: not known yet */
+} process_memo_t;
+
+static _Atomic(process_memo_t *) process_memo;
+
+#ifdef MADV_WIPEONFORK
+static UMF_COLD process_memo_t *process_make_memo(void) {
+    void *page = NULL;
+    size_t size = umf_os_page_size();
+    if (umf_os_map(&page, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != 0) {
+        return NULL;
+    }
+    process_memo_t *known = NULL;
+    if (umf_os_advise(page, size, MADV_WIPEONFORK) != 0 ||
+        !atomic_compare_exchange_strong(&process_memo, &known, (process_memo_t *)page)) {
+        umf_os_unmap(page, size);
+        return known;
+    }
+    return page;
+}
+#else
+static process_memo_t *process_make_memo(void) {
+    return NULL;
+}
+#endif
+
+static uint32_t process_pid_namespace(void) {
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint32_t)st.st_ino : 0;
+}
+
+static UMF_COLD void process_ask(umf_process_t *self) {
+    *self = (umf_process_t){
+        .boot_id = umf_os_boot_id(),
+        .pid = (uint32_t)umf_os_pid(),
+        .pid_ns = process_pid_namespace(),
+    };
+    if (umf_os_start_time((int)self->pid, &self->start_time) != 0) {
+        self->start_time = 0;
+    }
+    process_memo_t *memo = atomic_load_explicit(&process_memo, memory_order_acquire);
+    if (memo == NULL && (memo = process_make_memo()) == NULL) {
+        return;
+    }
+    atomic_store_explicit(&memo->boot_id, self->boot_id, memory_order_relaxed);
+    atomic_store_explicit(&memo->start_time, self->start_time, memory_order_relaxed);
+    atomic_store_explicit(&memo->pid_ns, self->pid_ns, memory_order_relaxed);
+    atomic_store_explicit(&memo->pid, self->pid, memory_order_release);
+}
+
+void umf_process_self(umf_process_t *self) {
+    process_memo_t *memo = atomic_load_explicit(&process_memo, memory_order_acquire);
+    uint32_t pid = memo ? atomic_load_explicit(&memo->pid, memory_order_acquire) : 0;
+    if (umf_unlikely(pid == 0)) {
+        process_ask(self);
+        return;
+    }
+    *self = (umf_process_t){
+        .boot_id = atomic_load_explicit(&memo->boot_id, memory_order_relaxed),
+        .start_time = atomic_load_explicit(&memo->start_time, memory_order_relaxed),
+        .pid = pid,
+        .pid_ns = atomic_load_explicit(&memo->pid_ns, memory_order_relaxed),
+    };
+}
+
+uint32_t umf_process_pid(void) {
+    process_memo_t *memo = atomic_load_explicit(&process_memo, memory_order_acquire);
+    uint32_t pid = memo ? atomic_load_explicit(&memo->pid, memory_order_acquire) : 0;
+    if (umf_unlikely(pid == 0)) {
+        umf_process_t self;
+        process_ask(&self);
+        return self.pid;
+    }
+    return pid;
+}
+
+static bool process_is_same(const umf_process_t *a, const umf_process_t *b) {
+    return a->pid == b->pid && a->start_time == b->start_time && a->pid_ns == b->pid_ns &&
+           a->boot_id == b->boot_id;
+}
+
+static __thread umf_process_t process_trusted; /* pid 0: none */
+
+void umf_process_trust(const umf_process_t *process) {
+    process_trusted = *process;
+}
+
+void umf_process_distrust(void) {
+    process_trusted.pid = 0;
+}
+
+umf_result_t umf_process_check(const umf_process_t *process) {
+    if (process->pid != 0 && process_is_same(process, &process_trusted)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_process_t self;
+    umf_process_self(&self);
+    if (process->boot_id != self.boot_id) {
+        UMF_LOG_ERROR("the IPC handle was made on another machine or before its last start (boot "
+                      "%016llx, here %016llx)",
+                      (unsigned long long)process->boot_id, (unsigned long long)self.boot_id);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (process->pid_ns == 0 || process->pid_ns != self.pid_ns) {
+        return UMF_RESULT_SUCCESS;
+    }
+    uint64_t start_time = self.start_time;
+    int error = 0;
+    if (process->pid != self.pid) {
+        error =
+            process->pid <= INT32_MAX ? umf_os_start_time((int)process->pid, &start_time) : ESRCH;
+    }
+    if (error == ESRCH || error == ENOENT) {
+        UMF_LOG_ERROR("the process %u that made the IPC handle has ended; its memory is gone",
+                      process->pid);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    /* Not allowed to look (hidepid): the transport decides. */
+    if (error == 0 && start_time != process->start_time) {
+        UMF_LOG_ERROR("the IPC handle is not from process %u: that number was given to another "
+                      "process (started at %llu, the producer at %llu)",
+                      process->pid, (unsigned long long)start_time,
+                      (unsigned long long)process->start_time);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* A process descriptor becomes readable when its process ends. */
+static bool process_has_ended(int pidfd) {
+    struct pollfd wait = {.fd = pidfd, .events = POLLIN};
+    return poll(&wait, 1, 0) == 1 && (wait.revents & POLLIN);
+}
+
+bool umf_process_is_known(const umf_process_known_t *known, const umf_process_t *process) {
+    return known->process.pid != 0 && process_is_same(&known->process, process) &&
+           !process_has_ended(known->pidfd);
+}
+
+umf_result_t umf_process_meet(const umf_process_t *process, umf_process_known_t *known) {
+    *known = (umf_process_known_t){0};
+    umf_process_t self;
+    umf_process_self(&self);
+    int pidfd = -1;
+    if (process->pid != self.pid && process->pid <= INT32_MAX && process->pid_ns == self.pid_ns &&
+        umf_os_pidfd_open((int)process->pid, &pidfd) != 0) {
+        pidfd = -1;
+    }
+    /* Asked after the descriptor was opened: it is one of the process that is found right now. */
+    umf_result_t result = umf_process_check(process);
+    if (pidfd == -1) {
+        return result;
+    }
+    if (result == UMF_RESULT_SUCCESS && process_has_ended(pidfd)) {
+        UMF_LOG_ERROR("the process %u that made the IPC handle has ended; its memory is gone",
+                      process->pid);
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_os_close(pidfd);
+        return result;
+    }
+    *known = (umf_process_known_t){.process = *process, .pidfd = pidfd};
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_process_forget(umf_process_known_t *known) {
+    if (known->process.pid != 0) {
+        umf_os_close(known->pidfd);
+        known->process.pid = 0;
+    }
+}

@@ -1,0 +1,49 @@
+/*
+ * Transports: how a descriptor travels from the process that owns it to the one that needs it.
+ *
+ * A table, tried in order; each way that failed is said in the log with its reason. Base level:
+ * includes base only, so that providers may use it.
+ */
+#ifndef UMF_SRC_IPC_TRANSPORT_H
+#define UMF_SRC_IPC_TRANSPORT_H
+
+#include "base/common.h"
+
+/* Names a descriptor of a living process. Fixed width, no padding; travels inside handles. */
+typedef struct umf_fd_ticket_t {
+    uint64_t boot_id;
+    uint64_t start_time; /* with pid and boot: one process */
+    uint64_t dev, ino;   /* identity of the file behind the descriptor */
+    uint32_t pid;
+    uint32_t pid_ns; /* the namespace in which pid holds; 0 if unknown */
+    int32_t fd;
+    uint32_t reserved; /* 0 */
+} umf_fd_ticket_t;
+
+/* Fills a ticket for a descriptor of this process. */
+umf_result_t umf_ticket_make(int fd, umf_fd_ticket_t *ticket);
+
+/*
+ * A descriptor of this process for the same file: the caller closes it. The result's identity is
+ * checked against the ticket, so a recycled pid or descriptor number is never mistaken for the
+ * right one. INVALID_ARGUMENT: producer gone, recycled, other boot, or denied; OUT_OF_HOST_MEMORY:
+ * no descriptor left; NOT_SUPPORTED: no transport works on this kernel.
+ */
+umf_result_t umf_ticket_redeem(const umf_fd_ticket_t *ticket, int *fd);
+
+/* Whether `fd` is open on the ticket's file: 0, or an errno value (ESTALE: another file). */
+int umf_ticket_check_file(const umf_fd_ticket_t *ticket, int fd);
+
+/* One way. A new one is a file transport_<name>.c and a line in transport.c. */
+typedef struct umf_transport_t {
+    const char *name;
+    bool (*applies)(const umf_fd_ticket_t *ticket); /* NULL: always */
+    /* 0 or an errno value; ENOSYS: this kernel has no such way. The caller checks the file. */
+    int (*redeem)(const umf_fd_ticket_t *ticket, int *fd);
+} umf_transport_t;
+
+extern const umf_transport_t umf_transport_self;  /* the same process: a duplicate */
+extern const umf_transport_t umf_transport_proc;  /* open again through /proc/<pid>/fd */
+extern const umf_transport_t umf_transport_pidfd; /* pidfd_getfd */
+
+#endif

@@ -1,0 +1,21 @@
+/* The kernel copies the descriptor; needs the permission to attach to the producer (ptrace). */
+#include <errno.h>
+
+#include "base/os.h"
+#include "ipc/transport.h"
+
+static int pidfd_redeem(const umf_fd_ticket_t *ticket, int *fd) {
+    int process;
+    int error = umf_os_pidfd_open((int)ticket->pid, &process);
+    if (error) {
+        return error;
+    }
+    error = umf_os_pidfd_getfd(process, ticket->fd, fd);
+    umf_os_close(process);
+    return error;
+}
+
+const umf_transport_t umf_transport_pidfd = {
+    .name = "pidfd_getfd",
+    .redeem = pidfd_redeem,
+};

@@ -1,0 +1,33 @@
+/*
+ * Turn: waiting on a counter, with the kernel's futex where there is one.
+ */
+#include "ipc/turn.h"
+
+#include <limits.h>
+
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void umf_turn_wait(umf_turn_t *turn, uint32_t seen) {
+    syscall(SYS_futex, &turn->count, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+void umf_turn_next(umf_turn_t *turn) {
+    __atomic_fetch_add(&turn->count, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &turn->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+#else
+#include <sched.h>
+
+void umf_turn_wait(umf_turn_t *turn, uint32_t seen) {
+    if (umf_turn_look(turn) == seen) {
+        sched_yield();
+    }
+}
+
+void umf_turn_next(umf_turn_t *turn) {
+    __atomic_fetch_add(&turn->count, 1, __ATOMIC_RELEASE);
+}
+#endif

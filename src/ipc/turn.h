@@ -1,0 +1,27 @@
+/*
+ * Turn: waiting until another thread has finished a provider call.
+ *
+ * No lock may be held across such a call, and a condition variable does not survive a fork. A turn
+ * is a counter: look at it while the lock is held, give the lock back, wait until it differs. It
+ * has no state that a fork could break.
+ */
+#ifndef UMF_SRC_IPC_TURN_H
+#define UMF_SRC_IPC_TURN_H
+
+#include "base/common.h"
+
+typedef struct umf_turn_t {
+    uint32_t count; /* Sync: atomic */
+} umf_turn_t;
+
+static inline uint32_t umf_turn_look(umf_turn_t *turn) {
+    return __atomic_load_n(&turn->count, __ATOMIC_ACQUIRE);
+}
+
+/* Sleeps until the count is no longer `seen`; may return early. */
+void umf_turn_wait(umf_turn_t *turn, uint32_t seen);
+
+/* Wakes all who wait. Call after the change they wait for is visible. */
+void umf_turn_next(umf_turn_t *turn);
+
+#endif

@@ -1,0 +1,98 @@
+/*
+ * Wire: the bytes of an IPC handle.
+ *
+ * A handle is a header of 96 bytes followed by the provider's own data. Every number is little
+ * endian, nothing is padding, so two handles for the same pointer are equal byte for byte.
+ *
+ *   offset  bytes  content
+ *        0      4  magic "UMFH"
+ *        4      2  version of this format
+ *        6      2  length of the header
+ *        8      4  length of the whole handle
+ *       12      4  producer: process id
+ *       16      8  kind of the provider (hash of its kind's name), 0 if unknown
+ *       24      8  producer: boot of the machine it runs on
+ *       32      8  producer: start time of the process; with the id it names one process
+ *       40      8  base address of the provider's allocation in the producer
+ *       48      8  its size
+ *       56      8  export id: unique in the producer, growing, never reused
+ *       64      4  producer: namespace of its process id
+ *       68      4  length of the provider's data
+ *       72      8  checksum of the provider's data
+ *       80      8  offset of the pointer from the base
+ *       88      8  checksum of bytes 0..87
+ *       96         the provider's data
+ *
+ * Checksums: M(v) mixes one 64-bit word, v *= 0x9e3779b97f4a7c15, v ^= v >> 32, v *=
+ * 0xd6e8feb86659fd93, v ^= v >> 29. H(bytes) begins with M(length + 1) and takes each word w, the
+ * last one filled up with zeros, as h = M(h ^ w). The data's sum is H(data), the header's is
+ * H(bytes 0..79) + M(offset + 1).
+ *
+ * Bytes 0..79 and the data are the same for every pointer into one allocation, so a handle for
+ * another pointer is made, and checked against a known one, without reading the rest again.
+ *
+ * The checksums find accidents (any change within eight aligned bytes for certain, any other with a
+ * probability of 1 - 2^-64). They do not stop an attacker; limits and identities are therefore
+ * checked as well before anything is used.
+ */
+#ifndef UMF_SRC_IPC_WIRE_H
+#define UMF_SRC_IPC_WIRE_H
+
+#include "base/common.h"
+
+#define UMF_WIRE_VERSION 1
+#define UMF_WIRE_HEADER 96 /* a multiple of 16: the provider's data is aligned as the handle is */
+#define UMF_WIRE_FIXED 80  /* what all handles of one allocation share */
+
+/* How much longer than the consumer's own a producer's data may be: names and paths differ. */
+#define UMF_WIRE_DATA_SLACK 4096
+
+/* The header in the machine's own form. */
+typedef struct umf_wire_t {
+    uint64_t kind;
+    uint64_t boot_id;
+    uint64_t start_time;
+    uint64_t base;
+    uint64_t size;
+    uint64_t export_id;
+    uint64_t offset;
+    uint64_t data_sum;
+    uint32_t pid;
+    uint32_t pid_ns;
+    uint32_t data_size;
+} umf_wire_t;
+
+/* Length of a handle with `data_size` bytes of provider data; false if no handle can be that long.
+ */
+bool umf_wire_size(size_t data_size, size_t *size);
+
+/* Writes the header; the data already stands behind it. `wire->data_sum` is computed. */
+void umf_wire_pack(const umf_wire_t *wire, void *handle);
+
+/* Makes `handle`, complete but for another pointer, one for `offset`. `fixed_sum` is that of its
+ * first UMF_WIRE_FIXED bytes. */
+uint64_t umf_wire_fixed_sum(const void *handle);
+void umf_wire_set_offset(void *handle, uint64_t fixed_sum, uint64_t offset);
+
+/* The offset, if the header's checksum confirms it for fixed bytes that are known to be right. */
+bool umf_wire_get_offset(const void *handle, uint64_t fixed_sum, uint64_t *offset);
+
+/*
+ * Reads a header of UMF_WIRE_HEADER bytes. INVALID_ARGUMENT, with a message that says what is
+ * wrong, unless magic, version, lengths and checksum are right, the offset lies inside the
+ * allocation, the allocation in the address space, and the data is not longer than `data_limit`. No
+ * alignment is needed.
+ */
+umf_result_t umf_wire_check(const void *handle, size_t data_limit, umf_wire_t *wire);
+
+/* The same for the data. */
+umf_result_t umf_wire_check_data(const umf_wire_t *wire, const void *data);
+
+/* A number that most likely differs between allocations. Reads the header, which may be anything.
+ */
+uint32_t umf_wire_hint(const void *handle);
+
+/* 64-bit hash of a name (FNV-1a), never 0. */
+uint64_t umf_wire_name_hash(const char *name);
+
+#endif

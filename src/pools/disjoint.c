@@ -1,0 +1,556 @@
+/*
+ * The disjoint pool: slabs of equal chunks, all metadata outside of the memory that is served.
+ *
+ * Sizes map to bins, two per doubling. Small bins have a magazine per thread in front (magazine.h);
+ * with trace or checking on there are none, so that every count and every error is exact. Sizes
+ * above the poolable limit are provider allocations of their own.
+ */
+#include "pools/disjoint.h"
+
+#include "base/annotate.h"
+#include "base/log.h"
+#include "base/meta.h"
+
+#define MAX_CACHED_SIZE ((size_t)32 * 1024) /* larger chunks are not worth holding per thread */
+#define MAX_CACHED_CHUNKS 64
+
+typedef umf_disjoint_pool_t disjoint_pool_t;
+
+static __thread umf_result_t last_error;
+
+static UMF_COLD void *fail(umf_result_t error) {
+    last_error = error;
+    return NULL;
+}
+
+/* --- sizes --- */
+
+/* Bins are half doublings apart: the class is the highest bit of size - 1 and the bit below it. */
+static inline uint32_t class_of(size_t size) {
+    size_t n = (size - 1) | 2;
+    uint32_t bit = 63u - (uint32_t)__builtin_clzll(n);
+    return 2 * bit + ((uint32_t)(n >> (bit - 1)) & 1);
+}
+
+static size_t class_max(uint32_t class) {
+    uint32_t bit = class / 2;
+    size_t low = (size_t)1 << bit, half = low / 2;
+    return low + (class % 2 ? 2 * half : half);
+}
+
+static void add_bin(disjoint_pool_t *pool, size_t size) {
+    size = umf_align_up(size, pool->params.min_bucket_size);
+    if (size < UMF_DISJOINT_MAX_BIN_SIZE &&
+        (pool->bins == 0 || size > pool->sizes[pool->bins - 1])) {
+        pool->sizes[pool->bins++] = size;
+    }
+}
+
+static void make_sizes(disjoint_pool_t *pool) {
+    size_t start = pool->params.min_bucket_size;
+    start = start < 8 ? 8 : start > UMF_DISJOINT_MAX_BIN_SIZE ? UMF_DISJOINT_MAX_BIN_SIZE : start;
+    pool->bins = 0;
+    for (size_t size = start; size < UMF_DISJOINT_MAX_BIN_SIZE; size *= 2) {
+        add_bin(pool, size);
+        add_bin(pool, size + size / 2);
+    }
+    pool->sizes[pool->bins++] = UMF_DISJOINT_MAX_BIN_SIZE;
+    uint32_t bin = 0;
+    for (uint32_t class = 2; class_max(class) <= UMF_DISJOINT_MAX_BIN_SIZE; class ++) {
+        while (pool->sizes[bin] < class_max(class)) {
+            bin++;
+        }
+        pool->bin_by_class[class] = (uint8_t)bin;
+    }
+}
+
+/* A slab that holds one chunk only is as good as the chunk: caching it would hide it from its
+ * limits. */
+static bool is_chunked(const disjoint_pool_t *pool, size_t size) {
+    return size <= pool->params.slab_min_size / 2;
+}
+
+static bool is_exact(const disjoint_pool_t *pool) {
+    return pool->params.trace > 0 || pool->params.check;
+}
+
+static void choose_cached(disjoint_pool_t *pool, uint16_t *capacity) {
+    pool->cached_bins = 0;
+    while (pool->cached_bins < pool->bins) {
+        size_t size = pool->sizes[pool->cached_bins];
+        if (size > MAX_CACHED_SIZE || !is_chunked(pool, size) ||
+            size > pool->params.max_poolable_size || is_exact(pool)) {
+            break;
+        }
+        size_t chunks = MAX_CACHED_SIZE / size;
+        capacity[pool->cached_bins + 1] =
+            (uint16_t)(chunks < MAX_CACHED_CHUNKS ? chunks : MAX_CACHED_CHUNKS);
+        pool->cached_bins++;
+        pool->magics[pool->cached_bins] = umf_magic(size);
+    }
+    pool->cached_max = pool->cached_bins ? pool->sizes[pool->cached_bins - 1] : 0;
+}
+
+/* Bins below 8 bytes apart do not fit the table of small sizes. */
+static void make_small_table(disjoint_pool_t *pool) {
+    bool fits = pool->params.min_bucket_size >= 8 && pool->cached_max >= UMF_DISJOINT_SMALL_MAX;
+    pool->small_max = fits ? UMF_DISJOINT_SMALL_MAX : 0;
+    uint8_t bin = 0;
+    for (size_t size = 8; size <= pool->small_max; size += 8) {
+        bin = (uint8_t)(bin + (pool->sizes[bin] < size));
+        pool->bin_by_size[size / 8] = (uint8_t)(bin + 1);
+    }
+}
+
+static const umf_magazine_ops_t magazine_ops;
+
+umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
+    uint16_t capacity[UMF_DISJOINT_MAX_BINS + 1] = {0};
+    pool->slabs.count_slabs = pool->params.trace >= 1;
+    pool->slabs.count_chunks = pool->params.trace >= 2;
+    make_sizes(pool);
+    choose_cached(pool, capacity);
+    make_small_table(pool);
+    if (pool->magazines.ops) {
+        umf_magazines_fini(&pool->magazines);
+    }
+    umf_result_t result =
+        umf_magazines_init(&pool->magazines, umf_view_pool_index(pool->slabs.view), pool,
+                           &magazine_ops, capacity, pool->cached_bins + 1, 0);
+    pool->magazines.magics = pool->magics;
+    return result;
+}
+
+static size_t bin_of(const disjoint_pool_t *pool, size_t size) {
+    return pool->bin_by_class[class_of(size)];
+}
+
+static bool is_poolable(const disjoint_pool_t *pool, size_t size) {
+    return size <= pool->params.max_poolable_size && size <= UMF_DISJOINT_MAX_BIN_SIZE;
+}
+
+/* --- bins --- */
+
+static umf_bin_t *bin_make(disjoint_pool_t *pool, uint32_t index) {
+    size_t max_kept = is_chunked(pool, pool->sizes[index]) ? 1 : pool->params.capacity;
+    uint16_t hint = index < pool->cached_bins ? (uint16_t)(index + 1) : 0;
+    umf_bin_t *bin = umf_bin_create(&pool->slabs, pool->sizes[index], pool->params.slab_min_size,
+                                    hint, max_kept);
+    umf_bin_t *other = NULL;
+    if (bin && !atomic_compare_exchange_strong_explicit(
+                   &pool->bin[index], &other, bin, memory_order_acq_rel, memory_order_acquire)) {
+        umf_bin_destroy(bin);
+        return other;
+    }
+    return bin;
+}
+
+static umf_bin_t *bin_at(disjoint_pool_t *pool, uint32_t index) {
+    return atomic_load_explicit(&pool->bin[index], memory_order_acquire);
+}
+
+static umf_bin_t *bin_get(disjoint_pool_t *pool, uint32_t index) {
+    umf_bin_t *bin = bin_at(pool, index);
+    return bin ? bin : bin_make(pool, index);
+}
+
+static size_t take(disjoint_pool_t *pool, uint32_t index, void **chunks, size_t n) {
+    umf_bin_t *bin = bin_get(pool, index);
+    size_t got = bin ? umf_bin_take(bin, chunks, n) : 0;
+    if (!got) {
+        fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    }
+    return got;
+}
+
+static size_t refill(void *self, uint32_t magazine, void **chunks, size_t n) {
+    return take(self, magazine - 1, chunks, n);
+}
+
+static void flush(void *self, uint32_t magazine, void **chunks, size_t n) {
+    umf_bin_put(bin_at(self, magazine - 1), chunks, n);
+}
+
+static const umf_magazine_ops_t magazine_ops = {.refill = refill, .flush = flush};
+
+/* --- allocation --- */
+
+static void *alloc_direct(disjoint_pool_t *pool, size_t size, size_t alignment) {
+    void *ptr = NULL;
+    umf_result_t result = umf_view_alloc(pool->slabs.view, size, alignment, 0, NULL, &ptr);
+    if (result != UMF_RESULT_SUCCESS) {
+        return fail(result);
+    }
+    if (ptr) {
+        atomic_fetch_add_explicit(&pool->direct, 1, memory_order_relaxed);
+    }
+    return ptr;
+}
+
+static void *alloc_chunk(disjoint_pool_t *pool, size_t size) {
+    uint32_t index = (uint32_t)bin_of(pool, size);
+    if (index < pool->cached_bins) {
+        return umf_magazine_pop(&pool->magazines, index + 1);
+    }
+    void *chunk = NULL;
+    return take(pool, index, &chunk, 1) ? chunk : NULL;
+}
+
+static void trace(const disjoint_pool_t *pool, const char *what, const void *ptr, size_t size) {
+    if (pool->params.trace >= 3) {
+        UMF_LOG_DEBUG("%s: %s %p, %zu bytes", pool->params.name, what, ptr, size);
+    }
+}
+
+static UMF_COLD void *malloc_slow(disjoint_pool_t *pool, size_t size) {
+    if (size == 0) {
+        return fail(UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+    void *ptr = is_poolable(pool, size) ? alloc_chunk(pool, size) : alloc_direct(pool, size, 0);
+    UMF_UNPOISON(ptr, ptr ? size : 0);
+    trace(pool, "alloc", ptr, size);
+    return ptr;
+}
+
+static void *disjoint_malloc(void *self, size_t size) {
+    disjoint_pool_t *pool = self;
+    void *ptr;
+    if (umf_likely(size - 1 < pool->small_max)) {
+        ptr = umf_magazine_pop(&pool->magazines, pool->bin_by_size[(size + 7) / 8]);
+    } else if (umf_likely(size - 1 < pool->cached_max)) {
+        ptr = umf_magazine_pop(&pool->magazines, bin_of(pool, size) + 1);
+    } else {
+        return malloc_slow(pool, size);
+    }
+    UMF_UNPOISON(ptr, ptr ? size : 0);
+    return ptr;
+}
+
+static void *not_supported(void) {
+    return fail(UMF_RESULT_ERROR_NOT_SUPPORTED);
+}
+
+static void *disjoint_calloc(void *self, size_t num, size_t size) {
+    (void)self, (void)num, (void)size;
+    return not_supported();
+}
+
+static void *disjoint_realloc(void *self, void *ptr, size_t size) {
+    (void)self, (void)ptr, (void)size;
+    return not_supported();
+}
+
+static umf_slab_t *slab_of(const disjoint_pool_t *pool, const void *ptr) {
+    umf_span_t *span = umf_view_find(pool->slabs.view, ptr);
+    return span ? span->cookie : NULL;
+}
+
+static umf_result_t put_chunk(disjoint_pool_t *pool, void *ptr);
+
+/* The first aligned address inside a chunk with room for it; its distance is remembered. */
+static void *align_chunk(disjoint_pool_t *pool, void *chunk, size_t alignment) {
+    uintptr_t ptr = umf_align_up((uintptr_t)chunk, alignment);
+    if (ptr != (uintptr_t)chunk &&
+        umf_slab_set_offset(slab_of(pool, chunk), ptr) != UMF_RESULT_SUCCESS) {
+        put_chunk(pool, chunk);
+        return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    }
+    return (void *)ptr;
+}
+
+static void *aligned_with_room(disjoint_pool_t *pool, size_t size, size_t alignment) {
+    size_t needed;
+    if (!umf_add(size, alignment - 1, &needed) || !is_poolable(pool, needed)) {
+        return alloc_direct(pool, size, alignment);
+    }
+    void *chunk = alloc_chunk(pool, needed);
+    return chunk ? align_chunk(pool, chunk, alignment) : NULL;
+}
+
+/* Chunks of a multiple of the alignment are aligned where their slab is. */
+static void *aligned_in_page(disjoint_pool_t *pool, size_t size, size_t alignment) {
+    size_t needed;
+    if (!umf_round_up(size, alignment, &needed) || !is_poolable(pool, needed)) {
+        return alloc_direct(pool, size, alignment);
+    }
+    void *chunk = alloc_chunk(pool, needed);
+    if (chunk && (uintptr_t)chunk % alignment != 0) {
+        put_chunk(pool, chunk);
+        return aligned_with_room(pool, size, alignment);
+    }
+    return chunk;
+}
+
+static void *disjoint_aligned_malloc(void *self, size_t size, size_t alignment) {
+    disjoint_pool_t *pool = self;
+    if (alignment <= 1) {
+        return disjoint_malloc(pool, size);
+    }
+    if (size == 0 || !umf_is_pow2(alignment)) {
+        UMF_LOG_ERROR("cannot allocate %zu bytes at a multiple of %zu: %s", size, alignment,
+                      size ? "the alignment must be a power of two" : "the size is 0");
+        return fail(UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+    void *ptr = alignment <= pool->page_size ? aligned_in_page(pool, size, alignment)
+                                             : aligned_with_room(pool, size, alignment);
+    UMF_UNPOISON(ptr, ptr ? size : 0);
+    trace(pool, "aligned alloc", ptr, size);
+    return ptr;
+}
+
+/* --- free --- */
+
+static umf_result_t not_an_allocation(const void *ptr) {
+    UMF_LOG_ERROR(
+        "%p is not the start of a live allocation: freed already, or an address inside one", ptr);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* A chunk that goes to its slab at once. */
+static umf_result_t put_chunk(disjoint_pool_t *pool, void *ptr) {
+    umf_slab_t *slab = slab_of(pool, ptr);
+    umf_result_t result =
+        slab ? umf_slab_put_ptr(slab, (uintptr_t)ptr) : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return result == UMF_RESULT_SUCCESS ? result : not_an_allocation(ptr);
+}
+
+static umf_result_t free_direct(disjoint_pool_t *pool, umf_span_t *span, void *ptr) {
+    if (span->base != (uintptr_t)ptr) {
+        return not_an_allocation(ptr);
+    }
+    umf_result_t result = umf_view_free(pool->slabs.view, span);
+    if (result == UMF_RESULT_SUCCESS) {
+        atomic_fetch_sub_explicit(&pool->direct, 1, memory_order_relaxed);
+    }
+    return result;
+}
+
+/*
+ * The word tells the magazine, the span where its slab begins: an address inside a chunk is caught.
+ * The core has tried the calling thread's magazine; this is for all other cases.
+ */
+static umf_result_t disjoint_free_at(void *self, void *ptr, umf_word_t word) {
+    disjoint_pool_t *pool = self;
+    umf_span_t *span = umf_span_at(umf_word_span(word));
+    size_t magazine = umf_word_hint(word);
+    if (magazine && umf_magic_divides(pool->magics[magazine], (uintptr_t)ptr - span->base)) {
+        UMF_POISON(ptr, pool->sizes[magazine - 1]);
+        umf_magazine_push(&pool->magazines, magazine, ptr);
+        return UMF_RESULT_SUCCESS;
+    }
+    trace(pool, "free", ptr, 0);
+    return span->cookie ? put_chunk(pool, ptr) : free_direct(pool, span, ptr);
+}
+
+static umf_result_t disjoint_free(void *self, void *ptr) {
+    disjoint_pool_t *pool = self;
+    if (!ptr) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_word_t word;
+    if (!umf_view_find_word(pool->slabs.view, ptr, &word)) {
+        return not_an_allocation(ptr);
+    }
+    return disjoint_free_at(pool, ptr, word);
+}
+
+static UMF_COLD umf_result_t usable_size_slow(umf_span_t *span, const void *ptr, size_t *size) {
+    if (span->cookie) {
+        umf_result_t result = umf_slab_usable_size(span->cookie, (uintptr_t)ptr, size);
+        return result == UMF_RESULT_SUCCESS ? result : not_an_allocation(ptr);
+    }
+    if (span->base != (uintptr_t)ptr) {
+        return not_an_allocation(ptr);
+    }
+    *size = span->size;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t usable_size(disjoint_pool_t *pool, const void *ptr, size_t *size) {
+    umf_word_t word;
+    umf_span_t *span = umf_view_find_word(pool->slabs.view, ptr, &word);
+    if (!span) {
+        return not_an_allocation(ptr);
+    }
+    size_t magazine = umf_word_hint(word);
+    if (magazine && umf_magic_divides(pool->magics[magazine], (uintptr_t)ptr - span->base)) {
+        *size = pool->sizes[magazine - 1];
+        return UMF_RESULT_SUCCESS;
+    }
+    return usable_size_slow(span, ptr, size);
+}
+
+static umf_result_t disjoint_usable_size(void *self, const void *ptr, size_t *size) {
+    if (!size) {
+        UMF_LOG_ERROR("size is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!ptr) {
+        *size = 0;
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_result_t result = usable_size(self, ptr, size);
+    if (result == UMF_RESULT_SUCCESS) {
+        UMF_UNPOISON(ptr, *size); /* all of it may be used now */
+    }
+    return result;
+}
+
+/* --- trim and counts --- */
+
+static void purge(disjoint_pool_t *pool) {
+    for (uint32_t i = 0; i < pool->bins; i++) {
+        umf_bin_t *bin = bin_at(pool, i);
+        if (bin && bin->chunks > 1 && !umf_bin_purge(bin, pool->page_size)) {
+            return;
+        }
+    }
+}
+
+static umf_result_t disjoint_trim(void *self, size_t keep) {
+    disjoint_pool_t *pool = self;
+    umf_magazines_trim(&pool->magazines);
+    for (uint32_t i = 0; i < pool->bins; i++) {
+        umf_bin_t *bin = bin_at(pool, i);
+        if (bin) {
+            umf_bin_trim(bin, &keep);
+        }
+    }
+    purge(pool);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_bin_t *umf_disjoint_bin(disjoint_pool_t *pool, uint32_t index) {
+    return bin_at(pool, index);
+}
+
+size_t umf_disjoint_used_chunks(disjoint_pool_t *pool, uint32_t index) {
+    umf_bin_t *bin = bin_at(pool, index);
+    if (!bin) {
+        return 0;
+    }
+    size_t cached =
+        index < pool->cached_bins ? umf_magazines_cached(&pool->magazines, index + 1) : 0;
+    umf_lock(&bin->lock);
+    size_t used = bin->used;
+    umf_unlock(&bin->lock);
+    return used > cached ? used - cached : 0;
+}
+
+static size_t disjoint_alloc_count(void *self) {
+    disjoint_pool_t *pool = self;
+    size_t count = atomic_load_explicit(&pool->direct, memory_order_relaxed);
+    for (uint32_t i = 0; i < pool->bins; i++) {
+        count += umf_disjoint_used_chunks(pool, i);
+    }
+    return count;
+}
+
+/* --- life --- */
+
+static umf_result_t choose_defaults(disjoint_pool_t *pool) {
+    umf_view_t *view = pool->slabs.view;
+    if (umfMemoryProviderGetMinPageSize(view, NULL, &pool->page_size) != UMF_RESULT_SUCCESS ||
+        !umf_is_pow2(pool->page_size)) {
+        pool->page_size = 4096;
+    }
+    size_t line;
+    if (!pool->params.min_bucket_set &&
+        umfMemoryProviderGetCacheLineSize(view, &line) == UMF_RESULT_SUCCESS && umf_is_pow2(line)) {
+        pool->params.min_bucket_size = line;
+    }
+    return umf_disjoint_lay_out(pool);
+}
+
+static umf_result_t disjoint_initialize(umf_memory_provider_handle_t provider, const void *params,
+                                        void **out) {
+    disjoint_pool_t *pool = umf_meta_alloc(sizeof(*pool));
+    if (!pool) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    pool->params =
+        params ? *(const umf_disjoint_pool_params_t *)params : umf_disjoint_default_params;
+    pool->slabs.limits = pool->params.limits;
+    umf_result_t result = umf_view_acquire(provider, &pool->slabs.view);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = choose_defaults(pool);
+        if (result == UMF_RESULT_SUCCESS) {
+            *out = pool;
+            return result;
+        }
+        umf_view_release(pool->slabs.view);
+    }
+    umf_meta_free(pool, sizeof(*pool));
+    return result;
+}
+
+static void find_direct(umf_span_t *span, void *arg) {
+    if (!span->cookie) {
+        *(umf_span_t **)arg = span;
+    }
+}
+
+/* Allocations of their own that were not freed. */
+static void free_direct_left(disjoint_pool_t *pool) {
+    for (;;) {
+        umf_span_t *span = NULL;
+        umf_view_each_span(pool->slabs.view, find_direct, &span);
+        if (!span || umf_view_free(pool->slabs.view, span) != UMF_RESULT_SUCCESS) {
+            return;
+        }
+    }
+}
+
+static umf_result_t disjoint_finalize(void *self) {
+    disjoint_pool_t *pool = self;
+    umf_disjoint_log_summary(pool);
+    umf_magazines_fini(&pool->magazines);
+    for (uint32_t i = 0; i < pool->bins; i++) {
+        umf_bin_t *bin = bin_at(pool, i);
+        if (bin) {
+            umf_bin_destroy(bin);
+        }
+    }
+    free_direct_left(pool);
+    umf_view_release(pool->slabs.view);
+    umf_meta_free(pool, sizeof(*pool));
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t disjoint_last_error(void *self) {
+    (void)self;
+    return last_error;
+}
+
+static const umf_memory_pool_ops_t disjoint_ops = {
+    .version = UMF_POOL_OPS_VERSION_CURRENT,
+    .initialize = disjoint_initialize,
+    .finalize = disjoint_finalize,
+    .malloc = disjoint_malloc,
+    .calloc = disjoint_calloc,
+    .realloc = disjoint_realloc,
+    .aligned_malloc = disjoint_aligned_malloc,
+    .malloc_usable_size = disjoint_usable_size,
+    .free = disjoint_free,
+    .get_last_allocation_error = disjoint_last_error,
+    .get_name = umf_disjoint_get_name,
+    .ext_ctl = umf_disjoint_ctl,
+    .ext_trim_memory = disjoint_trim,
+};
+
+UMF_API_1_0 const umf_memory_pool_ops_t *umfDisjointPoolOps(void) {
+    return &disjoint_ops;
+}
+
+const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
+    .free_at = disjoint_free_at,
+    .alloc_count = disjoint_alloc_count,
+};
+
+const umf_memory_pool_descriptor_t umf_disjoint_pool_descriptor = {
+    .struct_size = sizeof(umf_memory_pool_descriptor_t),
+    .name = "disjoint",
+    .ops = &disjoint_ops,
+    .params_from_text = umf_disjoint_params_from_text,
+    .params_destroy = umf_disjoint_params_destroy,
+};

@@ -1,0 +1,70 @@
+/* The disjoint pool's own parts: the object, and what its settings (disjoint_settings.c) need of
+ * it. */
+#ifndef UMF_SRC_POOLS_DISJOINT_H
+#define UMF_SRC_POOLS_DISJOINT_H
+
+#include <umf/plugin.h>
+#include <umf/pools/pool_disjoint.h>
+
+#include "base/magazine.h"
+#include "pools/slab.h"
+
+#define UMF_DISJOINT_MAX_BIN_SIZE ((size_t)1 << 31)
+#define UMF_DISJOINT_MAX_BINS 60
+#define UMF_DISJOINT_SMALL_MAX 1024
+
+struct umf_disjoint_pool_shared_limits_t {
+    umf_slab_limits_t limits;
+};
+
+typedef struct umf_disjoint_pool_params_t {
+    size_t slab_min_size;
+    size_t max_poolable_size;
+    size_t capacity;
+    size_t min_bucket_size;
+    bool min_bucket_set; /* otherwise the provider's cache line is taken */
+    bool check;          /* every free is checked at once; no magazines */
+    int trace;
+    umf_slab_limits_t *limits;
+    char name[UMF_NAME_MAX];
+} umf_disjoint_pool_params_t;
+
+typedef struct umf_disjoint_pool_t {
+    umf_disjoint_pool_params_t params; /* first: its fields are the pool's. Immutable once sealed */
+    /* Hot: */
+    size_t small_max; /* sizes up to this one have their bin in a table; 0: none */
+    uint8_t bin_by_size[UMF_DISJOINT_SMALL_MAX / 8 + 1]; /* (size + 7) / 8 -> magazine */
+    size_t cached_max;         /* sizes up to this one go through the magazines; 0: none */
+    uint8_t bin_by_class[128]; /* class_of(size) -> bin */
+    umf_magazines_t magazines; /* magazine i + 1 is of bin i; 0 stands for "none" in words */
+    uint64_t magics[UMF_DISJOINT_MAX_BINS + 1]; /* by magazine */
+    size_t sizes[UMF_DISJOINT_MAX_BINS];
+
+    uint32_t cached_bins;
+    uint32_t bins;
+    _Atomic(umf_bin_t *) bin[UMF_DISJOINT_MAX_BINS]; /* made at first use */
+    umf_slab_owner_t slabs;
+    size_t page_size;
+    bool sealed;           /* created: parameters cannot change any more */
+    _Atomic size_t direct; /* live allocations that are provider allocations of their own */
+} umf_disjoint_pool_t;
+
+/* Everything that follows from the parameters; again after each change, while nothing is allocated.
+ */
+umf_result_t umf_disjoint_lay_out(umf_disjoint_pool_t *pool);
+
+/* NULL: no chunk of this bin was ever asked for. */
+umf_bin_t *umf_disjoint_bin(umf_disjoint_pool_t *pool, uint32_t index);
+/* Chunks of a bin in the hands of users. */
+size_t umf_disjoint_used_chunks(umf_disjoint_pool_t *pool, uint32_t index);
+
+/* disjoint_settings.c */
+extern const umf_disjoint_pool_params_t umf_disjoint_default_params;
+umf_result_t umf_disjoint_get_name(void *pool, const char **name);
+umf_result_t umf_disjoint_ctl(void *pool, umf_ctl_query_source_t source, const char *name,
+                              void *arg, size_t size, umf_ctl_query_type_t type, va_list args);
+void umf_disjoint_log_summary(umf_disjoint_pool_t *pool);
+umf_result_t umf_disjoint_params_from_text(const char *text, void **params);
+void umf_disjoint_params_destroy(void *params);
+
+#endif

@@ -1,0 +1,1051 @@
+/*
+ * The jemalloc pool.
+ *
+ * Three layers. Magazines (base/magazine.h) serve objects of up to 32 KiB without entering
+ * anything else. Below them jemalloc divides slabs into objects of up to 14 KiB, in arenas of this
+ * pool; larger ones, and everything above 32 KiB, are pieces of the page cache (pools/pages.h).
+ * jemalloc gets its slabs from the page cache, too.
+ *
+ * jemalloc calls us through extent hooks. In a hook it must not be entered again, by nobody: an
+ * allocation would come from its own memory instead of the arena's. Therefore hooks only take pages
+ * at hand and put them back; the provider, which may stand on another pool of this kind, is called
+ * outside of jemalloc.
+ *
+ * jemalloc never merges extents of ours: it would do so across arenas and provider spans, which
+ * corrupts its heap. It returns every free extent at once, and pages coalesce in the page cache.
+ *
+ * Beside each page lies a record of where live objects start. What has no start there was never
+ * handed out: interior, foreign and freed pointers are refused before jemalloc sees them. Of double
+ * frees this finds: of a block above 32 KiB always, of an object freed last by this thread at once,
+ * of another object at the latest when its magazine is flushed, unless it was handed out again
+ * meanwhile.
+ */
+#include <umf/pools/pool_jemalloc.h>
+
+#include <errno.h>
+#include <jemalloc/jemalloc.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <umf/plugin.h>
+#include <umf/result.h>
+
+#include "base/log.h"
+#include "base/magazine.h"
+#include "base/meta.h"
+#include "ctl/field.h"
+#include "pools/pages.h"
+
+#define JEMALLOC_NAME "jemalloc"
+#define JEMALLOC_ARENAS_MAX 4095
+#define JEMALLOC_ARENAS_PER_CPU 4
+#define SPARE_ARENAS_MAX 64
+
+#define BIN_LARGEST ((size_t)32 << 10)     /* larger blocks have no bin */
+#define BIN_FIRST_PAGES ((size_t)16 << 10) /* from here on objects are pieces of the page cache */
+#define BINS_MAX 64
+#define BIN_BYTES ((size_t)64 << 10) /* a thread keeps about so much of each size, ... */
+#define BIN_OBJECTS_MIN 16           /* ... but so many objects at least ... */
+#define BIN_OBJECTS_MAX 128          /* ... and at most */
+#define DEPOT_BATCHES 4
+
+#define GRANULE_SHIFT 4 /* objects start at multiples of 16 */
+#define GRANULE ((size_t)1 << GRANULE_SHIFT)
+#define GRANULES_PER_PAGE (UMF_PAGE_SIZE >> GRANULE_SHIFT)
+
+/*
+ * Decay 0: free extents come back at once. No tcache: the magazines are in front. No retain: hooks
+ * are called without a lock of jemalloc held. No huge pages: they would be one 2 MiB page per
+ * arena.
+ */
+extern const char *umf_je_malloc_conf;
+const char *umf_je_malloc_conf = "narenas:1,tcache:false,retain:false,dirty_decay_ms:0,"
+                                 "muzzy_decay_ms:0,oversize_threshold:0,thp:never,"
+                                 "background_thread:false,percpu_arena:disabled";
+
+struct umf_jemalloc_pool_params_t {
+    size_t num_arenas;
+    char name[UMF_NAME_MAX];
+};
+
+/* The record of a page (pages.h). A bit is set while an object that starts there is out of
+ * jemalloc. */
+typedef struct page_t {
+    _Atomic uint64_t starts[GRANULES_PER_PAGE / 64];
+    _Atomic uint32_t pages; /* of the block without bin that starts here, 0: none does */
+    _Atomic uint8_t bin;    /* of the objects; holds where a bit is set */
+} page_t;
+
+typedef struct arena_t {
+    unsigned index;       /* jemalloc's. Immutable once counted */
+    _Atomic bool is_busy; /* a hint: some thread is refilling from it */
+} arena_t;
+
+typedef struct jemalloc_pool_t {
+    umf_magazines_t magazines;
+    umf_view_t *view;
+    umf_pages_t pages;
+    extent_hooks_t hooks;
+    _Atomic int64_t large_count; /* live blocks without bin */
+    bool is_closing;             /* its arenas are emptied: nothing need be put back */
+    umf_lock_t lock;
+    arena_t *arenas;              /* room for arenas_max. Sync: lock, published by arena_count */
+    _Atomic uint32_t arena_count; /* Sync: lock for writers */
+    uint32_t arenas_max;          /* Immutable after create */
+    char name[UMF_NAME_MAX];
+} jemalloc_pool_t;
+
+static __thread umf_result_t jemalloc_last_error;
+/* Set by a hook of this thread that found no pages at hand. */
+static __thread bool jemalloc_is_short;
+
+static void *fail(umf_result_t result) {
+    jemalloc_last_error = result;
+    return NULL;
+}
+
+/* --- sizes: what jemalloc was built with, asked once --- */
+
+typedef struct mib_t {
+    size_t ids[4];
+    size_t length;
+} mib_t;
+
+enum {
+    CLASSES_NONE,
+    CLASSES_READY,
+    CLASSES_FAILED,
+    CLASSES_STARTING, /* + the fork count of the process that does it */
+};
+
+static struct {
+    _Atomic unsigned state; /* the rest is Immutable once it is CLASSES_READY */
+    uint32_t bins;
+    uint32_t slab_bins; /* the first ones are jemalloc's */
+    uint32_t size[BINS_MAX];
+    uint32_t slab_size[BINS_MAX];
+    uint16_t capacity[BINS_MAX];
+    uint8_t of_size[BIN_LARGEST / GRANULE + 1]; /* bin by granules */
+    mib_t arenas_create, arena_hooks, arena_purge, arena_reset, arena_destroy;
+    uint32_t default_arenas;
+} classes;
+
+static inline uint32_t bin_of(size_t size) {
+    return classes.of_size[(size + GRANULE - 1) >> GRANULE_SHIFT];
+}
+
+static bool mib_find(const char *name, mib_t *mib) {
+    mib->length = UMF_COUNT_OF(mib->ids);
+    return umf_je_mallctlnametomib(name, mib->ids, &mib->length) == 0;
+}
+
+/* Reads a number at `mib` with `index` as its third element. */
+static size_t mib_read(mib_t mib, size_t index, size_t size) {
+    union {
+        size_t size;
+        unsigned number;
+        uint32_t number32;
+    } value = {0};
+    mib.ids[2] = index;
+    umf_je_mallctlbymib(mib.ids, mib.length, &value, &size, NULL, 0);
+    return size == sizeof(size_t) ? value.size : value.number;
+}
+
+static bool bin_add(size_t size, size_t slab_size) {
+    if (classes.bins == BINS_MAX) {
+        return false;
+    }
+    uint32_t bin = classes.bins++;
+    size_t objects = BIN_BYTES / size;
+    classes.size[bin] = (uint32_t)size;
+    classes.slab_size[bin] = (uint32_t)slab_size;
+    classes.capacity[bin] = (uint16_t)(objects > BIN_OBJECTS_MAX   ? BIN_OBJECTS_MAX
+                                       : objects < BIN_OBJECTS_MIN ? BIN_OBJECTS_MIN
+                                                                   : objects);
+    return true;
+}
+
+/* Sizes below a granule are left out: what is in them gets a granule. */
+static bool bins_add_slabs(void) {
+    unsigned count = 0;
+    size_t length = sizeof(count);
+    mib_t size, slab;
+    if (umf_je_mallctl("arenas.nbins", &count, &length, NULL, 0) ||
+        !mib_find("arenas.bin.0.size", &size) || !mib_find("arenas.bin.0.slab_size", &slab)) {
+        return false;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        size_t bytes = mib_read(size, i, sizeof(size_t));
+        if (bytes >= BIN_FIRST_PAGES) {
+            break;
+        }
+        if (bytes % GRANULE == 0 && !bin_add(bytes, mib_read(slab, i, sizeof(size_t)))) {
+            return false;
+        }
+    }
+    classes.slab_bins = classes.bins;
+    return classes.bins > 0 && classes.size[0] == GRANULE;
+}
+
+/* Four sizes per doubling, as jemalloc's. */
+static bool bins_add_pages(void) {
+    size_t step = BIN_FIRST_PAGES / 4;
+    for (size_t size = BIN_FIRST_PAGES; size <= BIN_LARGEST; size += step) {
+        if (!bin_add(size, 0)) {
+            return false;
+        }
+        if (size == 8 * step) {
+            step *= 2;
+        }
+    }
+    return true;
+}
+
+static void bins_index(void) {
+    uint32_t bin = 0;
+    for (size_t i = 0; i < UMF_COUNT_OF(classes.of_size); i++) {
+        bin += classes.size[bin] < i * GRANULE;
+        classes.of_size[i] = (uint8_t)bin;
+    }
+}
+
+static bool classes_ask(void) {
+    size_t page = 0, length = sizeof(page);
+    return umf_je_mallctl("arenas.page", &page, &length, NULL, 0) == 0 && page == UMF_PAGE_SIZE &&
+           mib_find("arenas.create", &classes.arenas_create) &&
+           mib_find("arena.0.extent_hooks", &classes.arena_hooks) &&
+           mib_find("arena.0.purge", &classes.arena_purge) &&
+           mib_find("arena.0.reset", &classes.arena_reset) &&
+           mib_find("arena.0.destroy", &classes.arena_destroy) && bins_add_slabs() &&
+           bins_add_pages();
+}
+
+static bool classes_init(void) {
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t arenas = (size_t)(cpus > 0 ? cpus : 1) * JEMALLOC_ARENAS_PER_CPU;
+    classes.default_arenas =
+        (uint32_t)(arenas < JEMALLOC_ARENAS_MAX ? arenas : JEMALLOC_ARENAS_MAX);
+    if (!classes_ask()) {
+        UMF_LOG_ERROR(
+            "the jemalloc this library was built with lacks what the pool needs (pages of "
+            "%zu bytes, sizes from 16 bytes on)",
+            UMF_PAGE_SIZE);
+        return false;
+    }
+    bins_index();
+    return true;
+}
+
+/*
+ * The first pool starts jemalloc. No lock is held meanwhile, for jemalloc registers fork handlers
+ * then. A child forked by another thread at that moment finds jemalloc half started and must not
+ * enter it.
+ */
+static umf_result_t classes_start(void) {
+    for (;;) {
+        unsigned state = CLASSES_NONE;
+        unsigned starting = CLASSES_STARTING + umf_fork_count();
+        if (atomic_compare_exchange_strong(&classes.state, &state, starting)) {
+            state = classes_init() ? CLASSES_READY : CLASSES_FAILED;
+            atomic_store(&classes.state, state);
+        }
+        if (state == CLASSES_READY) {
+            return UMF_RESULT_SUCCESS;
+        }
+        if (state != starting) {
+            UMF_LOG_ERROR("jemalloc did not start%s",
+                          state == CLASSES_FAILED
+                              ? ""
+                              : ": this process was forked while it did; create a jemalloc pool "
+                                "before forking");
+            return UMF_RESULT_ERROR_UNKNOWN;
+        }
+        sched_yield();
+    }
+}
+
+/* --- records --- */
+
+static inline page_t *page_of(const umf_pages_span_t *span, size_t offset) {
+    return (page_t *)(uintptr_t)span->records + (offset >> UMF_PAGE_SHIFT);
+}
+
+static inline _Atomic uint64_t *starts_of(page_t *page, size_t offset) {
+    return &page->starts[offset >> (GRANULE_SHIFT + 6) & (GRANULES_PER_PAGE / 64 - 1)];
+}
+
+static inline uint64_t start_bit(size_t offset) {
+    return UINT64_C(1) << (offset >> GRANULE_SHIFT & 63);
+}
+
+/* Does a live object of a bin start at `offset`? */
+static inline bool is_start(page_t *page, size_t offset) {
+    return (offset & (GRANULE - 1)) == 0 &&
+           (atomic_load_explicit(starts_of(page, offset), memory_order_relaxed) &
+            start_bit(offset)) != 0;
+}
+
+static inline uint32_t page_bin(page_t *page) {
+    return atomic_load_explicit(&page->bin, memory_order_relaxed);
+}
+
+static void mark(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n) {
+    const umf_pages_span_t *span = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!span || (uintptr_t)objects[i] - span->base >= span->size) {
+            span = umf_pages_find(&pool->pages, objects[i]);
+        }
+        size_t offset = (uintptr_t)objects[i] - span->base;
+        page_t *page = page_of(span, offset);
+        if (page_bin(page) != bin) {
+            atomic_store_explicit(&page->bin, (uint8_t)bin, memory_order_relaxed);
+        }
+        atomic_fetch_or_explicit(starts_of(page, offset), start_bit(offset), memory_order_relaxed);
+    }
+}
+
+/* false: it was unmarked already. */
+static bool unmark(const umf_pages_span_t *span, void *object) {
+    size_t offset = (uintptr_t)object - span->base;
+    uint64_t old = atomic_fetch_and_explicit(starts_of(page_of(span, offset), offset),
+                                             ~start_bit(offset), memory_order_relaxed);
+    return (old & start_bit(offset)) != 0;
+}
+
+/* --- hooks: called by jemalloc without its locks, except while a pool is closing --- */
+
+static jemalloc_pool_t *pool_of_hooks(extent_hooks_t *hooks) {
+    return UMF_CONTAINER_OF(hooks, jemalloc_pool_t, hooks);
+}
+
+static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size_t alignment,
+                        bool *zero, bool *commit, unsigned arena) {
+    (void)arena;
+    if (new_addr || *zero) {
+        return NULL;
+    }
+    void *ptr = umf_pages_take(&pool_of_hooks(hooks)->pages, size, alignment);
+    if (!ptr) {
+        jemalloc_is_short = true;
+        return NULL;
+    }
+    *commit = true;
+    return ptr;
+}
+
+static void *hook_alloc_none(extent_hooks_t *hooks, void *new_addr, size_t size, size_t alignment,
+                             bool *zero, bool *commit, unsigned arena) {
+    (void)hooks, (void)new_addr, (void)size, (void)alignment, (void)zero, (void)commit, (void)arena;
+    return NULL;
+}
+
+static void hook_destroy(extent_hooks_t *hooks, void *ptr, size_t size, bool committed,
+                         unsigned arena) {
+    (void)committed, (void)arena;
+    jemalloc_pool_t *pool = pool_of_hooks(hooks);
+    if (!pool->is_closing) {
+        umf_pages_put(&pool->pages, ptr, size);
+    }
+}
+
+static bool hook_dalloc(extent_hooks_t *hooks, void *ptr, size_t size, bool committed,
+                        unsigned arena) {
+    hook_destroy(hooks, ptr, size, committed, arena);
+    return false;
+}
+
+static bool hook_split(extent_hooks_t *hooks, void *ptr, size_t size, size_t size_a, size_t size_b,
+                       bool committed, unsigned arena) {
+    (void)size_b, (void)committed, (void)arena;
+    return umf_pages_split(&pool_of_hooks(hooks)->pages, ptr, size, size_a) != UMF_RESULT_SUCCESS;
+}
+
+/* What is absent counts as refused: commit, decommit, purge and merge. */
+static const extent_hooks_t jemalloc_hooks = {
+    .alloc = hook_alloc,
+    .dalloc = hook_dalloc,
+    .destroy = hook_destroy,
+    .split = hook_split,
+};
+
+/* --- arenas --- */
+
+static int arena_ctl(mib_t mib, unsigned index, void *new_value, size_t size) {
+    mib.ids[1] = index;
+    return umf_je_mallctlbymib(mib.ids, mib.length, NULL, NULL, new_value, size);
+}
+
+/*
+ * Arenas of destroyed pools, emptied. Making one costs many page faults, and jemalloc looks at all
+ * arenas to destroy one; so some are kept for the next pools.
+ */
+static struct {
+    unsigned index[SPARE_ARENAS_MAX]; /* Sync: spare_lock */
+    uint32_t count;                   /* Sync: spare_lock */
+} spare;
+UMF_LOCK_STATIC(spare_lock, UMF_RANK_ARENA);
+
+static bool spare_get(unsigned *index) {
+    umf_lock(&spare_lock);
+    bool is_found = spare.count > 0;
+    if (is_found) {
+        *index = spare.index[--spare.count];
+    }
+    umf_unlock(&spare_lock);
+    return is_found;
+}
+
+static bool spare_put(unsigned index) {
+    umf_lock(&spare_lock);
+    bool has_room = spare.count < SPARE_ARENAS_MAX;
+    if (has_room) {
+        spare.index[spare.count++] = index;
+    }
+    umf_unlock(&spare_lock);
+    return has_room;
+}
+
+static int arena_set_hooks(unsigned index, extent_hooks_t *hooks) {
+    return arena_ctl(classes.arena_hooks, index, (void *)&hooks, sizeof(hooks));
+}
+
+/* Leaves nothing of the pool in the arena; false if jemalloc keeps using the pool's hooks. */
+static bool arena_retire(unsigned index) {
+    static extent_hooks_t no_hooks = {.alloc = hook_alloc_none};
+    int error = arena_ctl(classes.arena_reset, index, NULL, 0);
+    if (!error) {
+        error = arena_ctl(classes.arena_purge, index, NULL, 0);
+    }
+    if (!error) {
+        error = arena_set_hooks(index, &no_hooks);
+    }
+    if (error || !spare_put(index)) {
+        error = arena_ctl(classes.arena_destroy, index, NULL, 0);
+    }
+    if (error) {
+        UMF_LOG_ERROR("jemalloc does not give up arena %u (error %d)", index, error);
+    }
+    return error == 0;
+}
+
+static bool arena_create(unsigned *index) {
+    size_t size = sizeof(*index);
+    mib_t create = classes.arenas_create;
+    int error = umf_je_mallctlbymib(create.ids, create.length, index, &size, NULL, 0);
+    if (error) {
+        UMF_LOG_ERROR("jemalloc cannot make an arena (error %d). It has %d for the whole process, "
+                      "each jemalloc pool in use takes one or more: destroy unused pools",
+                      error, JEMALLOC_ARENAS_MAX - 1);
+    }
+    return error == 0;
+}
+
+/* Made without hooks, given them afterwards: so jemalloc's own data never lies in provider memory.
+ */
+static bool arena_make(jemalloc_pool_t *pool, unsigned *index) {
+    if (!spare_get(index) && !arena_create(index)) {
+        return false;
+    }
+    int error = arena_set_hooks(*index, &pool->hooks);
+    if (error) {
+        UMF_LOG_ERROR("pool %s: jemalloc refused the hooks of arena %u (error %d)", pool->name,
+                      *index, error);
+        arena_retire(*index);
+    }
+    return error == 0;
+}
+
+/* NULL: the pool has as many as it may have, or there is no memory to list them. */
+static arena_t *arena_list_locked(jemalloc_pool_t *pool, unsigned index) {
+    umf_assert_locked(&pool->lock);
+    uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_relaxed);
+    if (!pool->arenas) {
+        pool->arenas = umf_meta_alloc(pool->arenas_max * sizeof(arena_t));
+    }
+    if (!pool->arenas || count == pool->arenas_max) {
+        return NULL;
+    }
+    arena_t *arena = &pool->arenas[count];
+    arena->index = index;
+    atomic_init(&arena->is_busy, true);
+    atomic_store_explicit(&pool->arena_count, count + 1, memory_order_release);
+    return arena;
+}
+
+static UMF_COLD arena_t *arena_add(jemalloc_pool_t *pool) {
+    unsigned index;
+    if (!arena_make(pool, &index)) {
+        return NULL;
+    }
+    umf_lock(&pool->lock);
+    arena_t *arena = arena_list_locked(pool, index);
+    umf_unlock(&pool->lock);
+    if (!arena) {
+        arena_retire(index);
+    }
+    return arena;
+}
+
+/* An idle arena, else a new one, else any; NULL if there is none at all. */
+static arena_t *arena_get(jemalloc_pool_t *pool) {
+    uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        arena_t *arena = &pool->arenas[i];
+        if (!atomic_load_explicit(&arena->is_busy, memory_order_relaxed) &&
+            !atomic_exchange_explicit(&arena->is_busy, true, memory_order_relaxed)) {
+            return arena;
+        }
+    }
+    arena_t *arena = count < pool->arenas_max ? arena_add(pool) : NULL;
+    return arena ? arena : count ? &pool->arenas[count - 1] : NULL;
+}
+
+/* MALLOCX_ARENA, which overflows for the upper half of the indices. */
+static int arena_flag(unsigned index) {
+    return (int)((index + 1) << 20);
+}
+
+static void arena_put(arena_t *arena) {
+    atomic_store_explicit(&arena->is_busy, false, memory_order_relaxed);
+}
+
+/* --- between magazines and what is below --- */
+
+static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n) {
+    arena_t *arena = arena_get(pool);
+    if (!arena) {
+        return 0;
+    }
+    int flags = arena_flag(arena->index) | MALLOCX_TCACHE_NONE;
+    size_t got = 0;
+    while (got < n && (objects[got] = umf_je_mallocx(classes.size[bin], flags)) != NULL) {
+        got++;
+    }
+    arena_put(arena);
+    return got;
+}
+
+static size_t refill_from_pages(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n) {
+    size_t got = 0;
+    while (got < n && (objects[got] = umf_pages_take(&pool->pages, classes.size[bin],
+                                                     UMF_PAGE_SIZE)) != NULL) {
+        got++;
+    }
+    jemalloc_is_short = got == 0;
+    return got;
+}
+
+static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n) {
+    jemalloc_is_short = false;
+    return bin < classes.slab_bins ? refill_from_arena(pool, bin, objects, n)
+                                   : refill_from_pages(pool, bin, objects, n);
+}
+
+static size_t jemalloc_refill(void *self, uint32_t bin, void **objects, size_t n) {
+    jemalloc_pool_t *pool = self;
+    size_t need = bin < classes.slab_bins ? classes.slab_size[bin] : classes.size[bin];
+    size_t got;
+    while ((got = refill_at_hand(pool, bin, objects, n)) == 0) {
+        if (!jemalloc_is_short ||
+            umf_pages_grow(&pool->pages, need, UMF_PAGE_SIZE) != UMF_RESULT_SUCCESS) {
+            jemalloc_last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+            return 0;
+        }
+    }
+    mark(pool, bin, objects, got);
+    return got;
+}
+
+static void object_release(jemalloc_pool_t *pool, uint32_t bin, const umf_pages_span_t *span,
+                           void *object) {
+    if (!span || !unmark(span, object)) {
+        UMF_LOG_ERROR("pool %s: %p was freed twice", pool->name, object);
+    } else if (bin < classes.slab_bins) {
+        umf_je_sdallocx(object, classes.size[bin], MALLOCX_TCACHE_NONE);
+    } else {
+        umf_pages_put(&pool->pages, object, classes.size[bin]);
+    }
+}
+
+static void jemalloc_flush(void *self, uint32_t bin, void **objects, size_t n) {
+    jemalloc_pool_t *pool = self;
+    int saved_errno = errno;
+    const umf_pages_span_t *span = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!span || (uintptr_t)objects[i] - span->base >= span->size) {
+            span = umf_pages_find(&pool->pages, objects[i]);
+        }
+        object_release(pool, bin, span, objects[i]);
+    }
+    umf_pages_settle(&pool->pages);
+    errno = saved_errno;
+}
+
+static const umf_magazine_ops_t jemalloc_magazine_ops = {
+    .refill = jemalloc_refill,
+    .flush = jemalloc_flush,
+};
+
+/* --- blocks without bin --- */
+
+static UMF_COLD void *large_alloc(jemalloc_pool_t *pool, size_t size, size_t alignment) {
+    size_t bytes;
+    if (!umf_round_up(size ? size : 1, UMF_PAGE_SIZE, &bytes) ||
+        bytes >> UMF_PAGE_SHIFT > UINT32_MAX) {
+        return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    }
+    void *ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
+    if (!ptr) {
+        return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    }
+    const umf_pages_span_t *span = umf_pages_find(&pool->pages, ptr);
+    page_t *page = page_of(span, (uintptr_t)ptr - span->base);
+    atomic_store_explicit(&page->pages, (uint32_t)(bytes >> UMF_PAGE_SHIFT), memory_order_release);
+    atomic_fetch_add_explicit(&pool->large_count, 1, memory_order_relaxed);
+    return ptr;
+}
+
+static UMF_COLD umf_result_t refuse(const jemalloc_pool_t *pool, const void *ptr) {
+    UMF_LOG_ERROR("pool %s: %p is not the start of a live allocation: it is inside one, was freed "
+                  "already, or was never allocated",
+                  pool->name, ptr);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* Of several threads that free the same block one gets here first. */
+static UMF_COLD umf_result_t large_free(jemalloc_pool_t *pool, void *ptr, page_t *page) {
+    uint32_t pages = 0;
+    if ((uintptr_t)ptr % UMF_PAGE_SIZE == 0) {
+        pages = atomic_exchange_explicit(&page->pages, 0, memory_order_acq_rel);
+    }
+    if (pages == 0) {
+        return refuse(pool, ptr);
+    }
+    int saved_errno = errno;
+    umf_pages_put(&pool->pages, ptr, (size_t)pages << UMF_PAGE_SHIFT);
+    atomic_fetch_sub_explicit(&pool->large_count, 1, memory_order_relaxed);
+    umf_pages_settle(&pool->pages);
+    errno = saved_errno;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Gives the tail of a block back. false: it stays as it is. */
+static bool large_shrink(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t old, size_t size) {
+    size_t bytes = umf_align_up(size, UMF_PAGE_SIZE);
+    if (umf_pages_split(&pool->pages, ptr, old, bytes) != UMF_RESULT_SUCCESS) {
+        return false;
+    }
+    atomic_store_explicit(&page->pages, (uint32_t)(bytes >> UMF_PAGE_SHIFT), memory_order_release);
+    umf_pages_put(&pool->pages, (char *)ptr + bytes, old - bytes);
+    return true;
+}
+
+/* --- free: hot --- */
+
+static UMF_COLD umf_result_t push_slow(jemalloc_pool_t *pool, uint32_t bin, void *ptr) {
+    umf_magazine_push_slow(&pool->magazines, bin, ptr);
+    return UMF_RESULT_SUCCESS;
+}
+
+static inline umf_result_t free_in(jemalloc_pool_t *pool, void *ptr, const umf_pages_span_t *span,
+                                   size_t offset) {
+    page_t *page = page_of(span, offset);
+    if (umf_unlikely(!is_start(page, offset))) {
+        return large_free(pool, ptr, page);
+    }
+    uint32_t bin = page_bin(page);
+    umf_magazine_t *magazine = umf_magazine_of(&pool->magazines, bin);
+    if (umf_unlikely(magazine->top != magazine->base && magazine->top[-1] == ptr)) {
+        return refuse(pool, ptr);
+    }
+    return umf_likely(umf_magazine_try_push(magazine, ptr)) ? UMF_RESULT_SUCCESS
+                                                            : push_slow(pool, bin, ptr);
+}
+
+static umf_result_t jemalloc_free_at(void *self, void *ptr, umf_word_t word) {
+    const umf_span_t *span = umf_span_at(umf_word_span(word));
+    return free_in(self, ptr, span->cookie, (uintptr_t)ptr - span->base);
+}
+
+static umf_result_t jemalloc_free(void *self, void *ptr) {
+    jemalloc_pool_t *pool = self;
+    if (!ptr) {
+        return UMF_RESULT_SUCCESS;
+    }
+    const umf_span_t *span = umf_view_find(pool->view, ptr);
+    if (!span) {
+        return refuse(pool, ptr);
+    }
+    return free_in(pool, ptr, span->cookie, (uintptr_t)ptr - span->base);
+}
+
+/* --- allocate --- */
+
+/* Hot. */
+static void *jemalloc_malloc(void *self, size_t size) {
+    jemalloc_pool_t *pool = self;
+    if (umf_unlikely(size > BIN_LARGEST)) {
+        return large_alloc(pool, size, UMF_PAGE_SIZE);
+    }
+    return umf_magazine_pop(&pool->magazines, bin_of(size));
+}
+
+/* Objects are aligned as far as their size is divisible by a power of two, up to a page. */
+static void *jemalloc_aligned_malloc(void *self, size_t size, size_t alignment) {
+    jemalloc_pool_t *pool = self;
+    if (alignment != 0 && !umf_is_pow2(alignment)) {
+        UMF_LOG_ERROR("pool %s: alignment %zu is not a power of two", pool->name, alignment);
+        return fail(UMF_RESULT_ERROR_INVALID_ALIGNMENT);
+    }
+    if (size > BIN_LARGEST || alignment > UMF_PAGE_SIZE) {
+        return large_alloc(pool, size, alignment > UMF_PAGE_SIZE ? alignment : UMF_PAGE_SIZE);
+    }
+    uint32_t bin = bin_of(size);
+    while (alignment && classes.size[bin] & (alignment - 1)) {
+        bin++;
+    }
+    return umf_magazine_pop(&pool->magazines, bin);
+}
+
+static void *jemalloc_calloc(void *self, size_t num, size_t size) {
+    size_t bytes;
+    if (!umf_mul(num, size, &bytes)) {
+        return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    }
+    void *ptr = jemalloc_malloc(self, bytes);
+    if (ptr) {
+        memset(ptr, 0, bytes);
+    }
+    return ptr;
+}
+
+/* The room of a live allocation and the record of the page it starts in; 0 if `ptr` is none. */
+static size_t usable_size(jemalloc_pool_t *pool, const void *ptr, page_t **page) {
+    const umf_span_t *span = umf_view_find(pool->view, ptr);
+    if (!span) {
+        return 0;
+    }
+    size_t offset = (uintptr_t)ptr - span->base;
+    *page = page_of(span->cookie, offset);
+    if (is_start(*page, offset)) {
+        return classes.size[page_bin(*page)];
+    }
+    return offset % UMF_PAGE_SIZE
+               ? 0
+               : (size_t)atomic_load_explicit(&(*page)->pages, memory_order_acquire)
+                     << UMF_PAGE_SHIFT;
+}
+
+static umf_result_t jemalloc_usable_size(void *self, const void *ptr, size_t *size) {
+    if (!size) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    page_t *page;
+    size_t room = ptr ? usable_size(self, ptr, &page) : 0;
+    if (ptr && !room) {
+        return refuse(self, ptr);
+    }
+    *size = room;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Can the block stay where it is? */
+static bool fits_in_place(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t old, size_t size) {
+    if (size > old) {
+        return false;
+    }
+    if (old <= BIN_LARGEST) {
+        return size > old / 2;
+    }
+    return size > BIN_LARGEST &&
+           (old - size < UMF_PAGE_SIZE || large_shrink(pool, ptr, page, old, size));
+}
+
+static void *jemalloc_realloc(void *self, void *ptr, size_t size) {
+    if (!ptr) {
+        return jemalloc_malloc(self, size);
+    }
+    if (size == 0) {
+        umf_result_t result = jemalloc_free(self, ptr);
+        return result == UMF_RESULT_SUCCESS ? NULL : fail(result);
+    }
+    page_t *page;
+    size_t old = usable_size(self, ptr, &page);
+    if (!old) {
+        return fail(refuse(self, ptr));
+    }
+    if (fits_in_place(self, ptr, page, old, size)) {
+        return ptr;
+    }
+    void *moved = jemalloc_malloc(self, size);
+    if (moved) {
+        memcpy(moved, ptr, old < size ? old : size);
+        jemalloc_free(self, ptr);
+    }
+    return moved;
+}
+
+/* --- create and destroy --- */
+
+static const struct umf_jemalloc_pool_params_t default_params = {.num_arenas = 0,
+                                                                 .name = JEMALLOC_NAME};
+
+/* The contract asks for a provider that can split, although pieces are divided here. */
+static umf_result_t check_split(umf_memory_provider_handle_t provider, size_t page) {
+    if (umf_provider_can_split(provider, page) != UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        return UMF_RESULT_SUCCESS;
+    }
+    const char *name = NULL;
+    umfMemoryProviderGetName(provider, &name);
+    UMF_LOG_ERROR(
+        "provider %s cannot split allocations, a jemalloc pool needs that; use a disjoint "
+        "or proxy pool",
+        name ? name : "?");
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+static umf_result_t check_provider(umf_memory_provider_handle_t provider, size_t *page) {
+    umf_result_t result = umfMemoryProviderGetMinPageSize(provider, NULL, page);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("the provider does not tell its smallest page: %s", umfResultName(result));
+        return result;
+    }
+    if (*page == 0 || *page > SIZE_MAX / 4) {
+        UMF_LOG_ERROR("the provider's smallest page is %zu bytes", *page);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return check_split(provider, *page);
+}
+
+static umf_result_t check_params(const struct umf_jemalloc_pool_params_t *params) {
+    if (params->num_arenas > JEMALLOC_ARENAS_MAX) {
+        UMF_LOG_ERROR("%zu arenas wanted, jemalloc has at most %d", params->num_arenas,
+                      JEMALLOC_ARENAS_MAX);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return classes_start();
+}
+
+static umf_result_t pool_build(jemalloc_pool_t *pool,
+                               const struct umf_jemalloc_pool_params_t *params,
+                               umf_memory_provider_handle_t provider, size_t page) {
+    umf_result_t result = umf_view_acquire(provider, &pool->view);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result =
+        umf_magazines_init(&pool->magazines, umf_view_pool_index(pool->view), pool,
+                           &jemalloc_magazine_ops, classes.capacity, classes.bins, DEPOT_BATCHES);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_view_release(pool->view);
+        return result;
+    }
+    umf_pages_init(&pool->pages, pool->view, page, sizeof(page_t));
+    umf_lock_init(&pool->lock, UMF_RANK_ARENA);
+    pool->hooks = jemalloc_hooks;
+    pool->arenas_max = params->num_arenas ? (uint32_t)params->num_arenas : classes.default_arenas;
+    memcpy(pool->name, params->name, sizeof(pool->name));
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Nothing is taken from the provider or from jemalloc before the first allocation. */
+static umf_result_t jemalloc_initialize(umf_memory_provider_handle_t provider, const void *params,
+                                        void **self) {
+    const struct umf_jemalloc_pool_params_t *wish = params ? params : &default_params;
+    size_t page = 0;
+    if (!provider || !self) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = check_params(wish);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = check_provider(provider, &page);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    jemalloc_pool_t *pool = umf_meta_alloc(sizeof(*pool));
+    if (!pool) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    result = pool_build(pool, wish, provider, page);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(pool, sizeof(*pool));
+        return result;
+    }
+    *self = pool;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* false: jemalloc may still use the hooks. */
+static bool arenas_retire(jemalloc_pool_t *pool) {
+    bool all = true;
+    uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        all = arena_retire(pool->arenas[i].index) && all;
+    }
+    umf_meta_free(pool->arenas, pool->arenas_max * sizeof(arena_t));
+    return all;
+}
+
+static umf_result_t jemalloc_finalize(void *self) {
+    jemalloc_pool_t *pool = self;
+    umf_magazines_fini(&pool->magazines); /* waits for threads that are ending */
+    pool->is_closing = true;
+    bool is_unused = arenas_retire(pool);
+    umf_result_t result = umf_pages_fini(&pool->pages);
+    umf_view_release(pool->view);
+    umf_lock_destroy(&pool->lock);
+    if (is_unused) {
+        umf_meta_free(pool, sizeof(*pool));
+    }
+    return result;
+}
+
+/* --- the rest of the table --- */
+
+static umf_result_t jemalloc_last_allocation_error(void *self) {
+    (void)self;
+    return jemalloc_last_error;
+}
+
+static umf_result_t jemalloc_get_name(void *self, const char **name) {
+    if (!name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *name = self ? ((jemalloc_pool_t *)self)->name : JEMALLOC_NAME;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t jemalloc_trim(void *self, size_t keep) {
+    (void)keep;
+    jemalloc_pool_t *pool = self;
+    umf_magazines_trim(&pool->magazines);
+    uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        arena_ctl(classes.arena_purge, pool->arenas[i].index, NULL, 0);
+    }
+    umf_pages_trim(&pool->pages);
+    return UMF_RESULT_SUCCESS;
+}
+
+static size_t jemalloc_alloc_count(void *self) {
+    jemalloc_pool_t *pool = self;
+    return umf_magazines_live(&pool->magazines) +
+           (size_t)atomic_load_explicit(&pool->large_count, memory_order_relaxed);
+}
+
+static const umf_memory_pool_ops_t jemalloc_ops = {
+    .version = UMF_POOL_OPS_VERSION_CURRENT,
+    .initialize = jemalloc_initialize,
+    .finalize = jemalloc_finalize,
+    .malloc = jemalloc_malloc,
+    .calloc = jemalloc_calloc,
+    .realloc = jemalloc_realloc,
+    .aligned_malloc = jemalloc_aligned_malloc,
+    .malloc_usable_size = jemalloc_usable_size,
+    .free = jemalloc_free,
+    .get_last_allocation_error = jemalloc_last_allocation_error,
+    .get_name = jemalloc_get_name,
+    .ext_trim_memory = jemalloc_trim,
+};
+
+extern const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops;
+const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops = {
+    .free_at = jemalloc_free_at,
+    .alloc_count = jemalloc_alloc_count,
+};
+
+UMF_API_1_0 const umf_memory_pool_ops_t *umfJemallocPoolOps(void) {
+    return &jemalloc_ops;
+}
+
+/* --- parameters --- */
+
+static umf_result_t check_handle(const void *params) {
+    if (!params) {
+        UMF_LOG_ERROR("params is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfJemallocPoolParamsCreate(umf_jemalloc_pool_params_handle_t *hParams) {
+    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_jemalloc_pool_params_handle_t params = umf_meta_alloc(sizeof(*params));
+    if (!params) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    *params = default_params;
+    *hParams = params;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfJemallocPoolParamsDestroy(umf_jemalloc_pool_params_handle_t hParams) {
+    umf_meta_free(hParams, sizeof(*hParams));
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t
+umfJemallocPoolParamsSetNumArenas(umf_jemalloc_pool_params_handle_t hParams, size_t numArenas) {
+    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    hParams->num_arenas = numArenas;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_1 umf_result_t umfJemallocPoolParamsSetName(umf_jemalloc_pool_params_handle_t hParams,
+                                                      const char *name) {
+    if (check_handle(hParams) != UMF_RESULT_SUCCESS || !name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    snprintf(hParams->name, sizeof(hParams->name), "%s", name);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t params_set_num_arenas(void *params, const void *value) {
+    return umfJemallocPoolParamsSetNumArenas(params, *(const size_t *)value);
+}
+
+static umf_result_t params_set_name(void *params, const void *value) {
+    return umfJemallocPoolParamsSetName(params, value);
+}
+
+static const umf_field_t jemalloc_field_list[] = {
+    {.path = "params.num_arenas",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_CREATE,
+     .set = params_set_num_arenas,
+     .help = "most arenas, up to 4095; 0 (default): 4 per CPU"},
+    {.path = "params.name",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_CREATE,
+     .set = params_set_name,
+     .help = "name of the pool (default: jemalloc)"},
+};
+static const umf_fields_t jemalloc_fields = UMF_FIELDS(jemalloc_field_list);
+
+static umf_result_t params_create(void **params) {
+    return umfJemallocPoolParamsCreate((umf_jemalloc_pool_params_handle_t *)params);
+}
+
+static void params_destroy(void *params) {
+    umfJemallocPoolParamsDestroy(params);
+}
+
+static umf_result_t params_from_text(const char *text, void **params) {
+    return umf_params_from_text(&jemalloc_fields, params_create, params_destroy, text, params);
+}
+
+extern const umf_memory_pool_descriptor_t umf_jemalloc_pool_descriptor;
+const umf_memory_pool_descriptor_t umf_jemalloc_pool_descriptor = {
+    .struct_size = sizeof(umf_jemalloc_pool_descriptor),
+    .name = "jemalloc",
+    .ops = &jemalloc_ops,
+    .params_from_text = params_from_text,
+    .params_destroy = params_destroy,
+};

@@ -1,0 +1,83 @@
+/*
+ * Page cache: spans from a provider, divided into pieces of whole pages for an allocator above.
+ *
+ * The cache never touches the memory it divides. Beside each span it keeps a table with a record
+ * per page, for the owner's own use, found from any address of the span.
+ *
+ * `take`, `put` and `split` never call the provider and hold one short lock, so they may run below
+ * an allocator that must not be re-entered. `alloc`, `grow`, `settle` and `trim` call the provider,
+ * with no lock held.
+ */
+#ifndef UMF_SRC_POOLS_PAGES_H
+#define UMF_SRC_POOLS_PAGES_H
+
+#include "base/lock.h"
+#include "core/view.h"
+#include "ds/list.h"
+#include "ds/range.h"
+
+#define UMF_PAGE_SHIFT 12
+#define UMF_PAGE_SIZE ((size_t)1 << UMF_PAGE_SHIFT)
+
+/* What hangs on a span (its cookie). */
+typedef struct umf_pages_span_t {
+    umf_list_t link;    /* all spans of the cache. Sync: the cache's lock */
+    umf_list_t surplus; /* spans to give back. Sync: the cache's lock */
+    umf_span_t *span;   /* this and the rest: Immutable once pieces of it are handed out */
+    uintptr_t base;
+    size_t size;
+    _Alignas(64) char records[]; /* one per page; zeroed at first */
+} umf_pages_span_t;
+
+typedef struct umf_pages_t {
+    umf_view_t *view;
+    size_t granule;     /* the provider's smallest page, at least UMF_PAGE_SIZE */
+    size_t alignment;   /* what spans are aligned to; a power of two */
+    size_t record_size; /* this and the above: Immutable after init */
+    _Atomic int purge_mode;
+    _Atomic bool has_surplus;
+    umf_lock_t lock;
+    unsigned purging;          /* purges that hold free pieces just now. Sync: lock */
+    unsigned waiting;          /* allocations that wait for them. Sync: lock */
+    umf_range_t *range;        /* NULL before the first span. Sync: lock */
+    umf_list_t spans, surplus; /* Sync: lock */
+    umf_pages_span_t *reserve; /* was wholly free when last looked at, and is kept. Sync: lock */
+} umf_pages_t;
+
+/* Takes no memory. `granule`: the provider's smallest page. */
+void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t record_size);
+/* Gives every span back, whatever is in use. The provider's first error. */
+umf_result_t umf_pages_fini(umf_pages_t *pages);
+
+/* A piece from what is at hand; NULL if nothing fits. Sizes are multiples of the page, alignments
+ * powers of two. */
+void *umf_pages_take(umf_pages_t *pages, size_t size, size_t alignment);
+/* The same, growing if need be; NULL when the provider has no more. */
+void *umf_pages_alloc(umf_pages_t *pages, size_t size, size_t alignment);
+/* Makes room for one piece of this kind. */
+umf_result_t umf_pages_grow(umf_pages_t *pages, size_t size, size_t alignment);
+
+/* Gives a piece back. Whole spans that fall free go to the provider at the next `settle`. */
+void umf_pages_put(umf_pages_t *pages, void *ptr, size_t size);
+/* Makes two pieces of one. */
+umf_result_t umf_pages_split(umf_pages_t *pages, void *ptr, size_t total, size_t first);
+
+void umf_pages_settle_slow(umf_pages_t *pages);
+static inline void umf_pages_settle(umf_pages_t *pages) {
+    if (umf_unlikely(atomic_load_explicit(&pages->has_surplus, memory_order_relaxed))) {
+        umf_pages_settle_slow(pages);
+    }
+}
+
+/* Gives back all wholly free spans and lets the provider drop the content of the free pieces. */
+void umf_pages_trim(umf_pages_t *pages);
+
+/* The cache's span around `ptr`, also where a span of somebody else lies inside it; NULL if none.
+ */
+umf_pages_span_t *umf_pages_find(const umf_pages_t *pages, const void *ptr);
+
+/* Bytes held from the provider, and those in use. */
+size_t umf_pages_total(umf_pages_t *pages);
+size_t umf_pages_used(umf_pages_t *pages);
+
+#endif

@@ -1,0 +1,477 @@
+#include "pools/slab.h"
+
+#include <string.h>
+
+#include "base/annotate.h"
+#include "base/log.h"
+#include "base/meta.h"
+
+#define SLAB_MAX_CHUNKS ((uint32_t)1 << 31) /* what is beyond in a slab is not used */
+
+static size_t words_for(uint32_t chunks) {
+    return (chunks + 63) / 64;
+}
+
+static size_t slab_bytes(const umf_bin_t *bin) {
+    return sizeof(umf_slab_t) + words_for(bin->chunks) * sizeof(uint64_t);
+}
+
+static size_t max_of(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, size_t size, size_t slab_size,
+                          uint16_t hint, size_t max_kept) {
+    umf_bin_t *bin = umf_meta_alloc(sizeof(*bin));
+    if (!bin) {
+        return NULL;
+    }
+    bin->owner = owner;
+    bin->size = size;
+    bin->slab_size = max_of(size, slab_size);
+    size_t chunks = max_of(slab_size / size, 1);
+    bin->chunks = chunks < SLAB_MAX_CHUNKS ? (uint32_t)chunks : SLAB_MAX_CHUNKS;
+    bin->hint = hint;
+    bin->max_kept = max_kept;
+    umf_list_init(&bin->partial);
+    umf_list_init(&bin->empty);
+    umf_list_init(&bin->full);
+    umf_lock_init(&bin->lock, UMF_RANK_BIN);
+    return bin;
+}
+
+/* --- descriptors --- */
+
+static void slab_free_descriptor(const umf_bin_t *bin, umf_slab_t *slab) {
+    umf_meta_free(slab->offsets, bin->chunks * sizeof(uint32_t));
+    umf_meta_free(slab, slab_bytes(bin));
+}
+
+static void set_all(uint64_t *bits, uint32_t count) {
+    memset(bits, 0xff, words_for(count) * sizeof(*bits));
+    if (count % 64) {
+        bits[count / 64] = (1ull << count % 64) - 1;
+    }
+}
+
+/* Takes memory from the provider; no lock is held. */
+static umf_slab_t *slab_create(umf_bin_t *bin) {
+    umf_slab_t *slab = umf_meta_alloc(slab_bytes(bin));
+    if (!slab) {
+        return NULL;
+    }
+    slab->bin = bin;
+    slab->free = bin->chunks;
+    set_all(slab->free_bits, bin->chunks);
+    void *memory = NULL;
+    umf_result_t result =
+        umf_view_alloc(bin->owner->view, bin->slab_size, 0, bin->hint, slab, &memory);
+    if (result != UMF_RESULT_SUCCESS || !memory) {
+        slab_free_descriptor(bin, slab);
+        return NULL;
+    }
+    slab->base = (uintptr_t)memory;
+    umf_list_init(&slab->link);
+    UMF_POISON(memory, bin->slab_size);
+    return slab;
+}
+
+/* --- limits --- */
+
+static bool limits_reserve(umf_slab_limits_t *limits, size_t size) {
+    if (!limits) {
+        return true;
+    }
+    size_t kept = atomic_load_explicit(&limits->kept, memory_order_relaxed);
+    do {
+        if (size > limits->max || kept > limits->max - size) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&limits->kept, &kept, kept + size,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+/* Also beyond the limit: for what has to stay. */
+static void limits_hold(umf_slab_limits_t *limits, size_t size) {
+    if (limits) {
+        atomic_fetch_add_explicit(&limits->kept, size, memory_order_relaxed);
+    }
+}
+
+static void limits_release(umf_slab_limits_t *limits, size_t size) {
+    if (limits) {
+        atomic_fetch_sub_explicit(&limits->kept, size, memory_order_relaxed);
+    }
+}
+
+/* --- giving slabs back --- */
+
+/* Gives an empty, unlinked slab back; if the provider refuses it stays with the bin. */
+static void slab_destroy(umf_bin_t *bin, umf_slab_t *slab) {
+    umf_span_t *span = umf_view_find(bin->owner->view, (void *)slab->base);
+    UMF_UNPOISON((void *)slab->base, bin->slab_size);
+    umf_result_t result =
+        span ? umf_view_free(bin->owner->view, span) : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    if (result == UMF_RESULT_SUCCESS) {
+        slab_free_descriptor(bin, slab);
+        return;
+    }
+    UMF_LOG_ERROR("the provider did not take back the slab %p of %zu bytes: result %d",
+                  (void *)slab->base, bin->slab_size, (int)result);
+    umf_lock(&bin->lock);
+    umf_list_add_tail(&bin->empty, &slab->link);
+    limits_hold(bin->owner->limits, bin->slab_size);
+    bin->empty_count++;
+    bin->slabs++;
+    umf_unlock(&bin->lock);
+}
+
+static void slabs_destroy(umf_bin_t *bin, umf_list_t *slabs) {
+    while (!umf_list_is_empty(slabs)) {
+        umf_slab_t *slab = UMF_CONTAINER_OF(slabs->next, umf_slab_t, link);
+        umf_list_remove(&slab->link);
+        slab_destroy(bin, slab);
+    }
+}
+
+/* --- counters --- */
+
+static void count_in_use(umf_bin_t *bin, size_t in_use, size_t in_pool) {
+    umf_bin_counters_t *c = &bin->counters;
+    if (bin->owner->count_slabs) {
+        c->slabs_in_use = in_use;
+        c->slabs_in_pool = in_pool;
+        c->max_slabs_in_use = max_of(c->max_slabs_in_use, in_use);
+        c->max_slabs_in_pool = max_of(c->max_slabs_in_pool, in_pool);
+    }
+}
+
+static void count_slabs_locked(umf_bin_t *bin) {
+    count_in_use(bin, bin->slabs - bin->empty_count, bin->empty_count);
+}
+
+/* --- states of a slab: each is in one of the bin's three lists --- */
+
+static void slab_move_locked(umf_slab_t *slab, umf_list_t *list) {
+    umf_list_remove(&slab->link);
+    umf_list_add(list, &slab->link);
+}
+
+static void slab_leave_empty_locked(umf_bin_t *bin, umf_slab_t *slab) {
+    umf_list_remove(&slab->link);
+    bin->empty_count--;
+    limits_release(bin->owner->limits, bin->slab_size);
+}
+
+/* A slab whose last chunk came back is kept or goes to `leaving`. */
+static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, umf_list_t *leaving) {
+    if (bin->empty_count < bin->max_kept && limits_reserve(bin->owner->limits, bin->slab_size)) {
+        slab_move_locked(slab, &bin->empty);
+        bin->empty_count++;
+    } else {
+        slab_move_locked(slab, leaving);
+        bin->slabs--;
+    }
+    count_slabs_locked(bin);
+}
+
+/* A slab to take chunks from, made partial; NULL if there is none. */
+static umf_slab_t *slab_with_room_locked(umf_bin_t *bin) {
+    if (umf_list_is_empty(&bin->partial)) {
+        if (umf_list_is_empty(&bin->empty)) {
+            return NULL;
+        }
+        umf_slab_t *slab = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);
+        slab_leave_empty_locked(bin, slab);
+        umf_list_add(&bin->partial, &slab->link);
+        count_slabs_locked(bin);
+    }
+    return UMF_CONTAINER_OF(bin->partial.next, umf_slab_t, link);
+}
+
+static size_t slab_take_locked(umf_bin_t *bin, umf_slab_t *slab, void **chunks, size_t n) {
+    size_t taken = 0;
+    for (size_t w = 0; taken < n && slab->free; w++) {
+        while (slab->free_bits[w] && taken < n) {
+            unsigned bit = (unsigned)__builtin_ctzll(slab->free_bits[w]);
+            slab->free_bits[w] &= slab->free_bits[w] - 1;
+            slab->free--;
+            chunks[taken++] = (void *)(slab->base + (w * 64 + bit) * bin->size);
+        }
+    }
+    if (!slab->free) {
+        slab_move_locked(slab, &bin->full);
+    }
+    bin->used += taken;
+    return taken;
+}
+
+size_t umf_bin_take(umf_bin_t *bin, void **chunks, size_t n) {
+    size_t taken = 0;
+    umf_slab_t *slab;
+    umf_lock(&bin->lock);
+    while (taken < n && (slab = slab_with_room_locked(bin)) != NULL) {
+        taken += slab_take_locked(bin, slab, chunks + taken, n - taken);
+    }
+    bool from_pool = taken > 0;
+    if (!from_pool) {
+        umf_unlock(&bin->lock);
+        slab = slab_create(bin);
+        if (!slab) {
+            return 0;
+        }
+        umf_lock(&bin->lock);
+        bin->slabs++;
+        count_slabs_locked(bin);
+        umf_list_add(&bin->partial, &slab->link);
+        taken = slab_take_locked(bin, slab, chunks, n);
+    }
+    if (bin->owner->count_chunks) {
+        bin->counters.alloc_num += taken;
+        bin->counters.alloc_pool_num += from_pool ? taken : 0;
+    }
+    umf_unlock(&bin->lock);
+    return taken;
+}
+
+/* --- giving back --- */
+
+uint32_t umf_slab_chunk_of(const umf_slab_t *slab, uintptr_t addr, uintptr_t *start) {
+    uint64_t offset = addr - slab->base;
+    uint32_t chunk = (uint32_t)(offset / slab->bin->size);
+    *start = slab->base + chunk * slab->bin->size;
+    return chunk;
+}
+
+static bool is_free(const umf_slab_t *slab, uint32_t chunk) {
+    return slab->free_bits[chunk / 64] >> chunk % 64 & 1;
+}
+
+static void slab_put_locked(umf_bin_t *bin, umf_slab_t *slab, uint32_t chunk, umf_list_t *leaving) {
+    slab->free_bits[chunk / 64] |= 1ull << chunk % 64;
+    slab->dirty = true;
+    bin->used--;
+    if (slab->free++ == 0) {
+        slab_move_locked(slab, &bin->partial);
+    }
+    if (slab->free == bin->chunks) {
+        slab_became_empty_locked(bin, slab, leaving);
+    }
+    if (bin->owner->count_chunks) {
+        bin->counters.free_num++;
+    }
+}
+
+static umf_slab_t *slab_of(const umf_bin_t *bin, void *chunk) {
+    umf_span_t *span = umf_view_find(bin->owner->view, chunk);
+    umf_slab_t *slab = span ? span->cookie : NULL;
+    return slab && slab->bin == bin ? slab : NULL;
+}
+
+void umf_bin_put(umf_bin_t *bin, void **chunks, size_t n) {
+    umf_list_t leaving;
+    umf_list_init(&leaving);
+    umf_lock(&bin->lock);
+    for (size_t i = 0; i < n; i++) {
+        umf_slab_t *slab = slab_of(bin, chunks[i]);
+        uintptr_t start = 0;
+        uint32_t chunk = slab ? umf_slab_chunk_of(slab, (uintptr_t)chunks[i], &start) : 0;
+        if (!slab || start != (uintptr_t)chunks[i] || is_free(slab, chunk)) {
+            UMF_LOG_ERROR("%p was freed twice", chunks[i]);
+            continue;
+        }
+        slab_put_locked(bin, slab, chunk, &leaving);
+    }
+    umf_unlock(&bin->lock);
+    slabs_destroy(bin, &leaving);
+}
+
+/* The used chunk behind a user's pointer; false if the pointer is not one. */
+static bool slab_resolve_locked(umf_slab_t *slab, uintptr_t ptr, uint32_t *chunk) {
+    uintptr_t start;
+    *chunk = umf_slab_chunk_of(slab, ptr, &start);
+    if (*chunk >= slab->bin->chunks || is_free(slab, *chunk)) {
+        return false;
+    }
+    return start + (slab->offsets ? slab->offsets[*chunk] : 0) == ptr;
+}
+
+umf_result_t umf_slab_put_ptr(umf_slab_t *slab, uintptr_t ptr) {
+    umf_bin_t *bin = slab->bin;
+    umf_list_t leaving;
+    umf_list_init(&leaving);
+    uint32_t chunk;
+    umf_lock(&bin->lock);
+    bool found = slab_resolve_locked(slab, ptr, &chunk);
+    if (found) {
+        if (slab->offsets) {
+            slab->offsets[chunk] = 0;
+        }
+        slab_put_locked(bin, slab, chunk, &leaving);
+    }
+    umf_unlock(&bin->lock);
+    slabs_destroy(bin, &leaving);
+    return found ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size) {
+    uint32_t chunk;
+    umf_lock(&slab->bin->lock);
+    bool found = slab_resolve_locked(slab, ptr, &chunk);
+    umf_unlock(&slab->bin->lock);
+    if (!found) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *size = slab->base + (chunk + 1) * slab->bin->size - ptr;
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_slab_set_offset(umf_slab_t *slab, uintptr_t ptr) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    uintptr_t start;
+    uint32_t chunk = umf_slab_chunk_of(slab, ptr, &start);
+    umf_lock(&slab->bin->lock);
+    if (!slab->offsets) {
+        slab->offsets = umf_meta_alloc(slab->bin->chunks * sizeof(uint32_t));
+    }
+    if (slab->offsets) {
+        slab->offsets[chunk] = (uint32_t)(ptr - start);
+    } else {
+        result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_unlock(&slab->bin->lock);
+    return result;
+}
+
+/* --- trim and purge --- */
+
+void umf_bin_trim(umf_bin_t *bin, size_t *keep) {
+    umf_list_t leaving, staying;
+    umf_list_init(&leaving);
+    umf_list_init(&staying);
+    umf_lock(&bin->lock);
+    while (!umf_list_is_empty(&bin->empty)) {
+        umf_slab_t *slab = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);
+        if (*keep > 0) {
+            *keep -= *keep < bin->slab_size ? *keep : bin->slab_size;
+            slab_move_locked(slab, &staying);
+        } else {
+            slab_leave_empty_locked(bin, slab);
+            umf_list_add(&leaving, &slab->link);
+            bin->slabs--;
+        }
+    }
+    while (!umf_list_is_empty(&staying)) {
+        slab_move_locked(UMF_CONTAINER_OF(staying.next, umf_slab_t, link), &bin->empty);
+    }
+    count_slabs_locked(bin);
+    umf_unlock(&bin->lock);
+    slabs_destroy(bin, &leaving);
+}
+
+/* Purges the whole pages inside the run of chunks [first, last]. */
+static umf_result_t purge_run(const umf_slab_t *slab, uint32_t first, uint32_t last,
+                              size_t page_size) {
+    const umf_bin_t *bin = slab->bin;
+    uintptr_t begin = slab->base + first * bin->size;
+    uintptr_t end = umf_align_down(slab->base + (last + 1) * bin->size, page_size);
+    begin = umf_align_up(begin, page_size);
+    if (begin >= end) {
+        return UMF_RESULT_SUCCESS;
+    }
+    return umfMemoryProviderPurgeForce(bin->owner->view, (void *)begin, end - begin);
+}
+
+static umf_result_t purge_runs(const umf_slab_t *slab, const uint64_t *free_bits,
+                               size_t page_size) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (uint32_t i = 0; i < slab->bin->chunks && result == UMF_RESULT_SUCCESS; i++) {
+        uint32_t first = i;
+        while (i < slab->bin->chunks && free_bits[i / 64] >> i % 64 & 1) {
+            i++;
+        }
+        if (i > first) {
+            result = purge_run(slab, first, i - 1, page_size);
+        }
+    }
+    return result;
+}
+
+/* The free chunks of a slab are taken while its pages are purged, so that nobody is given them. */
+static umf_slab_t *purge_begin_locked(umf_bin_t *bin, uint64_t *free_bits) {
+    for (umf_list_t *link = bin->partial.next; link != &bin->partial; link = link->next) {
+        umf_slab_t *slab = UMF_CONTAINER_OF(link, umf_slab_t, link);
+        if (slab->dirty) {
+            for (size_t w = 0; w < words_for(bin->chunks); w++) {
+                free_bits[w] = slab->free_bits[w];
+                slab->free_bits[w] = 0;
+            }
+            bin->used += slab->free;
+            slab->free = 0;
+            slab->dirty = false;
+            slab_move_locked(slab, &bin->full);
+            return slab;
+        }
+    }
+    return NULL;
+}
+
+static void purge_end_locked(umf_bin_t *bin, umf_slab_t *slab, const uint64_t *free_bits,
+                             umf_list_t *leaving) {
+    bool dirty = slab->dirty;
+    size_t counted = bin->counters.free_num;
+    for (uint32_t i = 0; i < bin->chunks; i++) {
+        if (free_bits[i / 64] >> i % 64 & 1) {
+            slab_put_locked(bin, slab, i, leaving);
+        }
+    }
+    slab->dirty = dirty;
+    bin->counters.free_num = counted;
+}
+
+bool umf_bin_purge(umf_bin_t *bin, size_t page_size) {
+    size_t bytes = words_for(bin->chunks) * sizeof(uint64_t);
+    uint64_t *free_bits = umf_meta_alloc(bytes);
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    umf_list_t leaving;
+    umf_list_init(&leaving);
+    umf_lock(&bin->lock);
+    umf_slab_t *slab;
+    while (free_bits && result == UMF_RESULT_SUCCESS &&
+           (slab = purge_begin_locked(bin, free_bits)) != NULL) {
+        umf_unlock(&bin->lock);
+        result = purge_runs(slab, free_bits, page_size);
+        umf_lock(&bin->lock);
+        purge_end_locked(bin, slab, free_bits, &leaving);
+    }
+    umf_unlock(&bin->lock);
+    umf_meta_free(free_bits, bytes);
+    slabs_destroy(bin, &leaving);
+    return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+/* --- end --- */
+
+void umf_bin_destroy(umf_bin_t *bin) {
+    limits_release(bin->owner->limits, bin->empty_count * bin->slab_size);
+    bin->empty_count = 0;
+    umf_list_t *lists[] = {&bin->empty, &bin->partial, &bin->full};
+    for (size_t i = 0; i < UMF_COUNT_OF(lists); i++) {
+        umf_list_t leaving;
+        umf_list_init(&leaving);
+        while (!umf_list_is_empty(lists[i])) {
+            umf_list_t *link = lists[i]->next;
+            umf_list_remove(link);
+            umf_list_add(&leaving, link);
+        }
+        slabs_destroy(bin, &leaving);
+    }
+    while (!umf_list_is_empty(&bin->empty)) {
+        umf_slab_t *slab = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);
+        slab_leave_empty_locked(bin, slab);
+        slab_free_descriptor(bin, slab);
+    }
+    umf_lock_destroy(&bin->lock);
+    umf_meta_free(bin, sizeof(*bin));
+}

@@ -1,0 +1,93 @@
+/*
+ * Slabs: equal chunks cut out of provider memory, with all bookkeeping outside of it.
+ *
+ * A bin serves chunks of one size from slabs; a slab is one provider allocation, a descriptor and a
+ * bitmap of free chunks. The descriptor hangs on the slab's span, so a pointer leads to its slab
+ * with the one lookup that finds its pool. Wholly free slabs are kept up to a limit, the rest goes
+ * back at once.
+ */
+#ifndef UMF_SRC_POOLS_SLAB_H
+#define UMF_SRC_POOLS_SLAB_H
+
+#include <stdatomic.h>
+
+#include "core/view.h"
+#include "ds/list.h"
+
+/* Kept empty slabs of all pools that share the limit, in bytes. */
+typedef struct umf_slab_limits_t {
+    size_t max;
+    _Atomic size_t kept;
+} umf_slab_limits_t;
+
+/* What all bins of one pool have in common. */
+typedef struct umf_slab_owner_t {
+    umf_view_t *view;
+    umf_slab_limits_t *limits; /* NULL: none */
+    bool count_slabs;          /* the slab counters below are kept */
+    bool count_chunks;         /* the chunk counters too */
+} umf_slab_owner_t;
+
+typedef struct umf_bin_counters_t {
+    size_t alloc_num, alloc_pool_num, free_num;
+    size_t slabs_in_use, slabs_in_pool, max_slabs_in_use, max_slabs_in_pool;
+} umf_bin_counters_t;
+
+typedef struct umf_bin_t {
+    const umf_slab_owner_t *owner;
+    size_t size;        /* of a chunk. Immutable, as all up to the lock */
+    size_t slab_size;   /* of a provider request */
+    uint32_t chunks;    /* per slab */
+    uint16_t hint;      /* for the words of its slabs */
+    size_t max_kept;    /* empty slabs */
+    umf_lock_t lock;    /* guards all that follows, and the slabs */
+    umf_list_t partial; /* slabs with free and used chunks */
+    umf_list_t empty;   /* slabs without used chunks */
+    umf_list_t full;    /* slabs without free chunks */
+    size_t empty_count;
+    size_t slabs; /* all */
+    size_t used;  /* chunks */
+    umf_bin_counters_t counters;
+} umf_bin_t;
+
+typedef struct umf_slab_t {
+    umf_list_t link;
+    umf_bin_t *bin;
+    uintptr_t base;
+    uint32_t free;     /* chunks. Sync: bin lock, as all that follows */
+    bool dirty;        /* a chunk was freed since the free pages were purged */
+    uint32_t *offsets; /* of over-aligned allocations from their chunks; NULL: there was none */
+    uint64_t free_bits[];
+} umf_slab_t;
+
+/* NULL when out of memory. */
+umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, size_t size, size_t slab_size,
+                          uint16_t hint, size_t max_kept);
+/* Frees the descriptors; gives every slab back to the provider, with or without used chunks. */
+void umf_bin_destroy(umf_bin_t *bin);
+
+/* Up to `n` chunks, 0 when there is no memory. A new slab is taken only if no chunk is free at all.
+ */
+size_t umf_bin_take(umf_bin_t *bin, void **chunks, size_t n);
+
+/* Chunks given back by their starts. What was not in use is logged and ignored. */
+void umf_bin_put(umf_bin_t *bin, void **chunks, size_t n);
+
+/* The chunk that holds an address of the slab: its number, and its start. */
+uint32_t umf_slab_chunk_of(const umf_slab_t *slab, uintptr_t addr, uintptr_t *start);
+
+/* One chunk by the pointer its user has: its start, or the offset recorded for it. INVALID_ARGUMENT
+ * if the pointer is another one or the chunk is not in use. */
+umf_result_t umf_slab_put_ptr(umf_slab_t *slab, uintptr_t ptr);
+/* Bytes from such a pointer to the end of its chunk; INVALID_ARGUMENT likewise. */
+umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size);
+
+/* Remembers that the user's pointer to a used chunk is `ptr`. */
+umf_result_t umf_slab_set_offset(umf_slab_t *slab, uintptr_t ptr);
+
+/* Gives empty slabs back, but keeps some while `*keep` is above 0, and lowers it by their sizes. */
+void umf_bin_trim(umf_bin_t *bin, size_t *keep);
+/* Drops the content of whole free pages in slabs that stay; false: the provider cannot. */
+bool umf_bin_purge(umf_bin_t *bin, size_t page_size);
+
+#endif

@@ -1,0 +1,203 @@
+/* Cutting allocations out of a range: the rules common to several providers. */
+#include "providers/carve.h"
+
+#include "base/log.h"
+
+umf_result_t umf_carve_init(umf_carve_t *carve, size_t page_size) {
+    *carve = (umf_carve_t){.range = umf_range_create(), .page_size = page_size};
+    if (!carve->range) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_lock_init(&carve->lock, UMF_RANK_PROVIDER);
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_carve_fini(umf_carve_t *carve) {
+    umf_lock_destroy(&carve->lock);
+    umf_hash_fini(&carve->requested);
+    umf_range_destroy(carve->range);
+}
+
+umf_result_t umf_carve_add(umf_carve_t *carve, uintptr_t base, size_t size) {
+    umf_lock(&carve->lock);
+    umf_result_t result = umf_range_add(carve->range, base, size);
+    umf_unlock(&carve->lock);
+    return result;
+}
+
+umf_result_t umf_carve_grow(umf_carve_t *carve, uintptr_t end, size_t more) {
+    umf_lock(&carve->lock);
+    umf_result_t result = umf_range_grow(carve->range, end, more);
+    umf_unlock(&carve->lock);
+    return result;
+}
+
+/* --- requested sizes: kept apart only where they differ from the piece's, so most pieces need none
+ * --- */
+
+/* Stored plus one, because a part of a split allocation may have none of the requested bytes. */
+static size_t carve_requested_locked(const umf_carve_t *carve, uintptr_t base, size_t size) {
+    void *stored = umf_hash_get(&carve->requested, base);
+    return stored ? (uintptr_t)stored - 1 : size;
+}
+
+/* The room was reserved. */
+static void carve_remember_locked(umf_carve_t *carve, uintptr_t base, size_t size,
+                                  size_t requested) {
+    if (requested == size) {
+        umf_hash_remove(&carve->requested, base);
+    } else {
+        umf_hash_put(&carve->requested, base, (void *)(uintptr_t)(requested + 1));
+    }
+}
+
+/* Whether a caller may call the piece `size` bytes long. */
+static bool carve_matches_locked(const umf_carve_t *carve, uintptr_t base, size_t piece,
+                                 size_t size) {
+    size_t rounded;
+    return size == piece || size == carve_requested_locked(carve, base, piece) ||
+           (umf_round_up(size, carve->page_size, &rounded) && rounded == piece);
+}
+
+/* --- operations ------------------------------------------------------------------------------- */
+
+static umf_result_t carve_alloc_locked(umf_carve_t *carve, size_t size, size_t rounded,
+                                       size_t alignment, uintptr_t *base) {
+    umf_assert_locked(&carve->lock);
+    if (size != rounded && !umf_hash_reserve(&carve->requested, 1)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = umf_range_alloc(carve->range, rounded, alignment, base);
+    if (result == UMF_RESULT_SUCCESS) {
+        carve_remember_locked(carve, *base, rounded, size);
+    }
+    return result;
+}
+
+umf_result_t umf_carve_alloc(umf_carve_t *carve, size_t size, size_t alignment, void **ptr) {
+    size_t rounded;
+    if (size == 0 || !umf_round_up(size, carve->page_size, &rounded)) {
+        UMF_LOG_ERROR(
+            "cannot allocate %zu bytes: the size must be above 0 and, rounded up to pages "
+            "of %zu bytes, fit the address space",
+            size, carve->page_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (alignment != 0 && !umf_is_pow2(alignment)) {
+        UMF_LOG_ERROR("alignment %zu is not 0 or a power of two", alignment);
+        return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
+    }
+    uintptr_t base;
+    umf_lock(&carve->lock);
+    umf_result_t result =
+        carve_alloc_locked(carve, size, rounded, alignment ? alignment : carve->page_size, &base);
+    umf_unlock(&carve->lock);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_stats_add(&carve->stats, size);
+        *ptr = (void *)base;
+    }
+    return result;
+}
+
+static umf_result_t carve_free_locked(umf_carve_t *carve, uintptr_t base, size_t size,
+                                      size_t *requested) {
+    umf_assert_locked(&carve->lock);
+    size_t piece = umf_range_used_size(carve->range, base);
+    if (piece == 0 || (size != 0 && !carve_matches_locked(carve, base, piece, size))) {
+        UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider (0: any size)",
+                      (void *)base, size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *requested = carve_requested_locked(carve, base, piece);
+    umf_hash_remove(&carve->requested, base);
+    return umf_range_free(carve->range, base, piece, NULL);
+}
+
+umf_result_t umf_carve_free(umf_carve_t *carve, void *ptr, size_t size) {
+    if (!ptr) {
+        return UMF_RESULT_SUCCESS;
+    }
+    size_t requested;
+    umf_lock(&carve->lock);
+    umf_result_t result = carve_free_locked(carve, (uintptr_t)ptr, size, &requested);
+    umf_unlock(&carve->lock);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_stats_sub(&carve->stats, requested);
+    }
+    return result;
+}
+
+/* The requested bytes are divided, too: those of both parts together stay the same. */
+static umf_result_t carve_split_locked(umf_carve_t *carve, uintptr_t base, size_t total,
+                                       size_t first) {
+    umf_assert_locked(&carve->lock);
+    size_t piece = umf_range_used_size(carve->range, base);
+    if (piece == 0 || !carve_matches_locked(carve, base, piece, total) || first == 0 ||
+        first >= total) {
+        UMF_LOG_ERROR("%p is not an allocation of %zu bytes that can be split after %zu bytes",
+                      (void *)base, total, first);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!umf_hash_reserve(&carve->requested, 2)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    size_t requested = carve_requested_locked(carve, base, piece);
+    umf_result_t result = umf_range_split(carve->range, base, piece, first);
+    if (result == UMF_RESULT_SUCCESS) {
+        size_t low = requested < first ? requested : first;
+        carve_remember_locked(carve, base, first, low);
+        carve_remember_locked(carve, base + first, piece - first, requested - low);
+    }
+    return result;
+}
+
+umf_result_t umf_carve_split(umf_carve_t *carve, void *ptr, size_t total, size_t first) {
+    umf_lock(&carve->lock);
+    umf_result_t result = carve_split_locked(carve, (uintptr_t)ptr, total, first);
+    umf_unlock(&carve->lock);
+    return result;
+}
+
+static umf_result_t carve_merge_locked(umf_carve_t *carve, uintptr_t low, uintptr_t high,
+                                       size_t total) {
+    umf_assert_locked(&carve->lock);
+    size_t low_size = umf_range_used_size(carve->range, low);
+    size_t high_size = umf_range_used_size(carve->range, high);
+    size_t whole = low_size + high_size;
+    size_t rounded;
+    bool size_matches =
+        total == whole || (umf_round_up(total, carve->page_size, &rounded) && rounded == whole);
+    if (low_size == 0 || high_size == 0 || !size_matches) {
+        UMF_LOG_ERROR("%p and %p are not allocations of together %zu bytes", (void *)low,
+                      (void *)high, total);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!umf_hash_reserve(&carve->requested, 1)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    size_t requested = carve_requested_locked(carve, low, low_size) +
+                       carve_requested_locked(carve, high, high_size);
+    umf_result_t result = umf_range_merge(carve->range, low, high, whole);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("allocations %p and %p are not adjacent", (void *)low, (void *)high);
+        return result;
+    }
+    umf_hash_remove(&carve->requested, high);
+    carve_remember_locked(carve, low, whole, requested);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_carve_merge(umf_carve_t *carve, void *low, void *high, size_t total) {
+    umf_lock(&carve->lock);
+    umf_result_t result = carve_merge_locked(carve, (uintptr_t)low, (uintptr_t)high, total);
+    umf_unlock(&carve->lock);
+    return result;
+}
+
+size_t umf_carve_size(umf_carve_t *carve, const void *ptr) {
+    umf_lock(&carve->lock);
+    size_t size = umf_range_used_size(carve->range, (uintptr_t)ptr);
+    umf_unlock(&carve->lock);
+    return size;
+}

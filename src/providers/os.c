@@ -1,0 +1,416 @@
+/*
+ * OS provider: memory straight from the system. Private memory is anonymous and needs no
+ * bookkeeping; shared memory lies in a file of the provider's own (os_export.h) and can be opened
+ * by others (os_import.h).
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <umf/plugin.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/native.h"
+#include "base/os.h"
+#include "providers/name.h"
+#include "providers/os_export.h"
+#include "providers/os_import.h"
+#include "providers/os_numa.h"
+#include "providers/os_place.h"
+
+typedef struct os_provider_t {
+    umf_stats_t stats;
+    umf_os_numa_t numa;
+    size_t page_size; /* Immutable after create, as all without a note */
+    int protection;   /* as mmap has it */
+    bool is_shared;
+    char name[UMF_NAME_MAX];
+    umf_lock_t lock;        /* UMF_RANK_PROVIDER; used when shared */
+    umf_os_export_t export; /* Sync: lock */
+    umf_os_import_t import; /* Sync: lock */
+} os_provider_t;
+
+static __thread umf_native_t os_native;
+
+static const umf_native_text_t os_native_texts[] = {
+    {UMF_OS_RESULT_SUCCESS, "success"},
+    {UMF_OS_RESULT_ERROR_ALLOC_FAILED, "memory allocation failed"},
+    {UMF_OS_RESULT_ERROR_ADDRESS_NOT_ALIGNED, "allocated address is not aligned"},
+    {UMF_OS_RESULT_ERROR_BIND_FAILED, "binding memory to NUMA node failed"},
+    {UMF_OS_RESULT_ERROR_FREE_FAILED, "memory deallocation failed"},
+    {UMF_OS_RESULT_ERROR_PURGE_LAZY_FAILED, "lazy purging failed"},
+    {UMF_OS_RESULT_ERROR_PURGE_FORCE_FAILED, "force purging failed"},
+    {UMF_OS_RESULT_ERROR_TOPO_DISCOVERY_FAILED, "HWLOC topology discovery failed"},
+};
+
+umf_result_t umf_os_native_fail(int32_t code, int errnum) {
+    return umf_native_fail(&os_native, code, errnum);
+}
+
+/* --- creation --------------------------------------------------------------------------------- */
+
+static bool os_shm_name_is_valid(const char *name) {
+    if (name && (strlen(name) > UMF_OS_SHM_NAME_MAX || strchr(name, '/'))) {
+        UMF_LOG_ERROR("\"%s\" cannot name shared memory: it contains '/' or is longer than %d "
+                      "characters",
+                      name, UMF_OS_SHM_NAME_MAX);
+        return false;
+    }
+    return true;
+}
+
+static umf_result_t os_check_params(const umf_os_params_t *params) {
+    if (!params) {
+        UMF_LOG_ERROR("the OS provider needs parameters: umfOsMemoryProviderParamsCreate");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!umf_os_protection_is_valid(params->protection)) {
+        UMF_LOG_ERROR("protection %#x has bits that are no umf_mem_protection_flag_t",
+                      params->protection);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (params->visibility != UMF_MEM_MAP_PRIVATE && params->visibility != UMF_MEM_MAP_SHARED) {
+        UMF_LOG_ERROR("visibility %d is neither UMF_MEM_MAP_PRIVATE nor UMF_MEM_MAP_SHARED",
+                      (int)params->visibility);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (params->visibility == UMF_MEM_MAP_SHARED && params->numa_mode != UMF_NUMA_MODE_DEFAULT) {
+        UMF_LOG_ERROR(
+            "shared memory cannot be placed on NUMA nodes: use private memory or NUMA mode "
+            "\"default\"");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    return os_shm_name_is_valid(params->shm_name) ? UMF_RESULT_SUCCESS
+                                                  : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static umf_result_t os_initialize_shared(os_provider_t *os, const umf_os_params_t *params) {
+    umf_lock_init(&os->lock, UMF_RANK_PROVIDER);
+    umf_result_t result =
+        umf_os_export_init(&os->export, &os->lock, params->shm_name, params->protection);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_lock_destroy(&os->lock);
+        return result;
+    }
+    umf_os_import_init(&os->import, &os->lock);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_initialize(const void *params, void **provider) {
+    const umf_os_params_t *wanted = params;
+    umf_result_t result = os_check_params(wanted);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    os_provider_t *os = umf_meta_alloc(sizeof(*os));
+    if (!os) {
+        UMF_LOG_ERROR("no memory for a provider");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    os->page_size = umf_os_page_size();
+    os->protection = umf_os_protection_bits(wanted->protection);
+    os->is_shared = wanted->visibility == UMF_MEM_MAP_SHARED;
+    umf_name_copy(os->name, wanted->name);
+    result = umf_os_numa_init(&os->numa, wanted, os->page_size);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto free_provider;
+    }
+    if (os->is_shared) {
+        result = os_initialize_shared(os, wanted);
+        if (result != UMF_RESULT_SUCCESS) {
+            goto fini_numa;
+        }
+    }
+    *provider = os;
+    return UMF_RESULT_SUCCESS;
+
+fini_numa:
+    umf_os_numa_fini(&os->numa);
+free_provider:
+    umf_meta_free(os, sizeof(*os));
+    return result;
+}
+
+static umf_result_t os_finalize(void *provider) {
+    os_provider_t *os = provider;
+    if (os->is_shared) {
+        umf_os_import_fini(&os->import);
+        umf_os_export_fini(&os->export);
+        umf_lock_destroy(&os->lock);
+    }
+    umf_os_numa_fini(&os->numa);
+    umf_meta_free(os, sizeof(*os));
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static umf_result_t os_fail(int32_t code, int error, const char *what, const void *ptr,
+                            size_t size) {
+    umf_log_write(UMF_LOG_LEVEL_ERROR, error, "os_provider", "%s %zu bytes at %p failed", what,
+                  size, ptr);
+    return umf_os_native_fail(code, error);
+}
+
+static umf_result_t os_alloc_private(os_provider_t *os, size_t size, size_t alignment, void **ptr) {
+    size_t rounded;
+    void *base;
+    int error = EINVAL;
+    if (size != 0) {
+        error = umf_round_up(size, os->page_size, &rounded)
+                    ? umf_os_place(rounded, alignment, os->protection, &base)
+                    : ENOMEM;
+    }
+    if (error) {
+        return os_fail(UMF_OS_RESULT_ERROR_ALLOC_FAILED, error, "mapping", NULL, size);
+    }
+    error = umf_os_numa_place(&os->numa, base, rounded, size);
+    if (error) {
+        umf_os_unmap(base, rounded);
+        return umf_os_native_fail(UMF_OS_RESULT_ERROR_BIND_FAILED, error);
+    }
+    *ptr = base;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_alloc_shared(os_provider_t *os, size_t size, size_t alignment, void **ptr) {
+    int error = umf_os_export_alloc(&os->export, size, alignment, ptr);
+    return error ? os_fail(UMF_OS_RESULT_ERROR_ALLOC_FAILED, error, "mapping shared", NULL, size)
+                 : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
+    os_provider_t *os = provider;
+    if (alignment && alignment % os->page_size && os->page_size % alignment) {
+        UMF_LOG_ERROR("alignment %zu is neither a multiple nor a divisor of the page size %zu",
+                      alignment, os->page_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = os->is_shared ? os_alloc_shared(os, size, alignment, ptr)
+                                        : os_alloc_private(os, size, alignment, ptr);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_stats_add(&os->stats, size);
+    }
+    return result;
+}
+
+/* The kernel unmaps whatever is there, or nothing: what can be told to be wrong is refused here. */
+static int os_free_private(const os_provider_t *os, void *ptr, size_t size) {
+    if (size == 0) {
+        return EINVAL;
+    }
+    int error = umf_os_unmap(ptr, size);
+    if (!error) {
+        umf_os_place_freed(ptr, umf_align_up(size, os->page_size));
+    }
+    return error;
+}
+
+static umf_result_t os_free(void *provider, void *ptr, size_t size) {
+    os_provider_t *os = provider;
+    if (!ptr) {
+        return UMF_RESULT_SUCCESS;
+    }
+    size_t requested = size;
+    int error = os->is_shared ? umf_os_export_free(&os->export, ptr, size, &requested)
+                              : os_free_private(os, ptr, size);
+    if (error) {
+        return os_fail(UMF_OS_RESULT_ERROR_FREE_FAILED, error, "unmapping", ptr, size);
+    }
+    umf_stats_sub(&os->stats, requested);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Shared memory is dropped from its file, else other mappings would keep it. */
+static umf_result_t os_purge_lazy(void *provider, void *ptr, size_t size) {
+    const os_provider_t *os = provider;
+    int error = umf_os_advise(ptr, size, os->is_shared ? MADV_REMOVE : MADV_FREE);
+    return error
+               ? os_fail(UMF_OS_RESULT_ERROR_PURGE_LAZY_FAILED, error, "lazily purging", ptr, size)
+               : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_purge_force(void *provider, void *ptr, size_t size) {
+    const os_provider_t *os = provider;
+    int error = umf_os_advise(ptr, size, os->is_shared ? MADV_REMOVE : MADV_DONTNEED);
+    return error ? os_fail(UMF_OS_RESULT_ERROR_PURGE_FORCE_FAILED, error, "purging", ptr, size)
+                 : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_allocation_split(void *provider, void *ptr, size_t total, size_t first) {
+    os_provider_t *os = provider;
+    return os->is_shared ? umf_os_export_split(&os->export, ptr, total, first) : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_allocation_merge(void *provider, void *low, void *high, size_t total) {
+    os_provider_t *os = provider;
+    return os->is_shared ? umf_os_export_merge(&os->export, low, high, total) : UMF_RESULT_SUCCESS;
+}
+
+/* --- facts ------------------------------------------------------------------------------------ */
+
+static umf_result_t os_get_last_native_error(void *provider, const char **message, int32_t *code) {
+    (void)provider;
+    return umf_native_get(&os_native, os_native_texts, UMF_COUNT_OF(os_native_texts), message,
+                          code);
+}
+
+static umf_result_t os_get_recommended_page_size(void *provider, size_t size, size_t *page_size) {
+    (void)size;
+    *page_size = ((const os_provider_t *)provider)->page_size;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
+    (void)ptr;
+    *page_size = ((const os_provider_t *)provider)->page_size;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_get_cache_line_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = umf_os_cache_line_size();
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_get_name(void *provider, const char **name) {
+    if (!name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *name = provider ? ((const os_provider_t *)provider)->name : umf_os_default_name;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_ctl_get_ipc_enabled(void *object, size_t index, void *value, size_t size) {
+    (void)index, (void)size;
+    *(int *)value = ((const os_provider_t *)object)->is_shared;
+    return UMF_RESULT_SUCCESS;
+}
+
+static const umf_field_t os_field_list[] = {
+    {.path = "params.ipc_enabled",
+     .type = UMF_FIELD_INT,
+     .access = UMF_FIELD_READ,
+     .get = os_ctl_get_ipc_enabled,
+     .help = "1 if other processes can open the memory, else 0"},
+};
+static const umf_fields_t os_fields = UMF_FIELDS(os_field_list);
+
+static umf_result_t os_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
+                           void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
+    os_provider_t *os = provider;
+    va_list copy;
+    va_copy(copy, args);
+    umf_result_t result = umf_field_ctl(os, false, &os_fields, source, name, arg, size, type, copy);
+    va_end(copy);
+    return result == UMF_RESULT_ERROR_INVALID_CTL_PATH
+               ? umf_stats_ctl(&os->stats, name, arg, size, type, args)
+               : result;
+}
+
+/* --- sharing ---------------------------------------------------------------------------------- */
+
+static bool os_can_share(const os_provider_t *os) {
+    if (!os->is_shared) {
+        UMF_LOG_ERROR(
+            "private memory cannot be shared with other processes: create the provider with "
+            "visibility UMF_MEM_MAP_SHARED");
+    }
+    return os->is_shared;
+}
+
+static umf_result_t os_get_ipc_handle_size(void *provider, size_t *size) {
+    const os_provider_t *os = provider;
+    if (!os_can_share(os)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *size = umf_os_export_handle_size(&os->export);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_get_ipc_handle(void *provider, const void *ptr, size_t size, void *data) {
+    os_provider_t *os = provider;
+    return os_can_share(os) ? umf_os_export_get_handle(&os->export, ptr, size, data)
+                            : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static umf_result_t os_put_ipc_handle(void *provider, void *data) {
+    os_provider_t *os = provider;
+    return os_can_share(os) ? umf_os_export_put_handle(&os->export, data)
+                            : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static umf_result_t os_open_ipc_handle(void *provider, void *data, void **ptr) {
+    os_provider_t *os = provider;
+    return os_can_share(os) ? umf_os_import_open(&os->import, data, ptr)
+                            : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static umf_result_t os_close_ipc_handle(void *provider, void *ptr, size_t size) {
+    os_provider_t *os = provider;
+    if (!os_can_share(os)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    int error = umf_os_import_close(&os->import, ptr, size);
+    return error ? os_fail(UMF_OS_RESULT_ERROR_FREE_FAILED, error, "closing", ptr, size)
+                 : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_ipc_watch(void *provider, const void *data, const uint64_t **word,
+                                 uint64_t *expected) {
+    os_provider_t *os = provider;
+    return os_can_share(os) ? umf_os_import_watch(&os->import, data, word, expected)
+                            : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static umf_result_t os_ipc_check(void *provider, const void *data, size_t size) {
+    os_provider_t *os = provider;
+    return os_can_share(os) ? umf_os_import_check(&os->import, data, size)
+                            : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+static const umf_memory_provider_ops_t os_ops = {
+    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    .initialize = os_initialize,
+    .finalize = os_finalize,
+    .alloc = os_alloc,
+    .free = os_free,
+    .get_last_native_error = os_get_last_native_error,
+    .get_recommended_page_size = os_get_recommended_page_size,
+    .get_min_page_size = os_get_min_page_size,
+    .get_name = os_get_name,
+    .ext_purge_lazy = os_purge_lazy,
+    .ext_purge_force = os_purge_force,
+    .ext_allocation_merge = os_allocation_merge,
+    .ext_allocation_split = os_allocation_split,
+    .ext_get_ipc_handle_size = os_get_ipc_handle_size,
+    .ext_get_ipc_handle = os_get_ipc_handle,
+    .ext_put_ipc_handle = os_put_ipc_handle,
+    .ext_open_ipc_handle = os_open_ipc_handle,
+    .ext_close_ipc_handle = os_close_ipc_handle,
+    .ext_ctl = os_ctl,
+    .get_cache_line_size = os_get_cache_line_size,
+};
+
+static const umf_memory_provider_ext_ops_t os_ext_ops = {
+    .struct_size = sizeof(os_ext_ops),
+    .ipc_watch = os_ipc_watch,
+    .ipc_check = os_ipc_check,
+};
+
+UMF_API_1_0 const umf_memory_provider_ops_t *umfOsMemoryProviderOps(void) {
+    return &os_ops;
+}
+
+extern const umf_memory_provider_descriptor_t umf_os_descriptor;
+const umf_memory_provider_descriptor_t umf_os_descriptor = {
+    .struct_size = sizeof(umf_os_descriptor),
+    .name = "os",
+    .ops = &os_ops,
+    .ext = &os_ext_ops,
+    .params_from_text = umf_os_params_from_text,
+    .params_destroy = umf_os_params_destroy,
+};

@@ -1,0 +1,386 @@
+/* Shared allocations of the OS provider. */
+#include "providers/os_export.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/os.h"
+#include "providers/os_params.h"
+#include "providers/os_place.h"
+
+typedef struct allocation_t {
+    umf_os_share_t *share;
+    uint64_t offset;
+    size_t size;         /* whole pages */
+    size_t requested;    /* the part of it that was asked for */
+    uint64_t generation; /* with slot; 0: never exported. Sync: the provider's lock */
+    uint32_t slot;
+} allocation_t;
+
+umf_result_t umf_os_export_init(umf_os_export_t *export, umf_lock_t *lock, const char *name,
+                                unsigned protection) {
+    umf_os_share_t *share;
+    umf_result_t result = umf_os_share_create(name, &share);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    *export = (umf_os_export_t){
+        .lock = lock,
+        .shares = share,
+        .page_size = umf_os_page_size(),
+        .protection = protection,
+        .name_length = strlen(share->name),
+    };
+    return UMF_RESULT_SUCCESS;
+}
+
+static void export_forget(uint64_t address, void *value, void *arg) {
+    (void)address, (void)arg;
+    umf_meta_free(value, sizeof(allocation_t));
+}
+
+void umf_os_export_fini(umf_os_export_t *export) {
+    umf_hash_each(&export->allocations, export_forget, NULL);
+    umf_hash_fini(&export->allocations);
+    for (umf_os_share_t *share = export->shares, *next; share; share = next) {
+        next = share->next;
+        umf_os_share_destroy(share);
+    }
+}
+
+static allocation_t *export_find_locked(const umf_os_export_t *export, const void *ptr) {
+    umf_assert_locked(export->lock);
+    return umf_hash_get(&export->allocations, (uintptr_t)ptr);
+}
+
+/* Callers name the size they asked for, or that in whole pages. */
+static bool allocation_matches(const umf_os_export_t *export, const allocation_t *allocation,
+                               size_t size) {
+    size_t rounded;
+    return size != 0 &&
+           (size == allocation->requested ||
+            (umf_round_up(size, export->page_size, &rounded) && rounded == allocation->size));
+}
+
+/* --- alloc ------------------------------------------------------------------------------------ */
+
+/* The file to take from. A forked child makes its own, anonymous: the name is its parent's. */
+static umf_os_share_t *export_share_locked(umf_os_export_t *export) {
+    umf_assert_locked(export->lock);
+    if (umf_os_share_is_mine(export->shares)) {
+        return export->shares;
+    }
+    umf_os_share_t *share;
+    if (umf_os_share_create(NULL, &share) != UMF_RESULT_SUCCESS) {
+        return NULL;
+    }
+    share->next = export->shares;
+    export->shares = share;
+    return share;
+}
+
+static int export_take(umf_os_export_t *export, allocation_t *allocation) {
+    umf_lock(export->lock);
+    int error = ENOMEM;
+    allocation->share = export_share_locked(export);
+    if (allocation->share) {
+        error = umf_os_share_take(allocation->share, allocation->size, &allocation->offset);
+    }
+    umf_unlock(export->lock);
+    return error;
+}
+
+/* `is_clear`: never used, so there is nothing to clear. */
+static void export_give(umf_os_export_t *export, const allocation_t *allocation, bool is_clear) {
+    bool reuse =
+        is_clear || umf_os_share_clear(allocation->share, allocation->offset, allocation->size);
+    if (reuse) {
+        umf_lock(export->lock);
+        umf_os_share_give(allocation->share, allocation->offset);
+        umf_unlock(export->lock);
+    }
+}
+
+static bool export_remember(umf_os_export_t *export, const void *ptr, allocation_t *allocation) {
+    umf_lock(export->lock);
+    bool done = umf_hash_put(&export->allocations, (uintptr_t)ptr, allocation);
+    umf_unlock(export->lock);
+    return done;
+}
+
+static int export_map(umf_os_export_t *export, allocation_t *allocation, size_t alignment,
+                      void **ptr) {
+    void *base;
+    int error =
+        umf_os_place_file(allocation->size, alignment, umf_os_protection_bits(export->protection),
+                          allocation->share->fd, allocation->offset, &base);
+    if (error) {
+        if (allocation->share->secret) {
+            UMF_LOG_ERROR("memory of memfd_secret is locked: RLIMIT_MEMLOCK (ulimit -l) may be too "
+                          "small for %zu bytes more",
+                          allocation->size);
+        }
+        return error;
+    }
+    if (!export_remember(export, base, allocation)) {
+        umf_os_unmap(base, allocation->size);
+        return ENOMEM;
+    }
+    *ptr = base;
+    return 0;
+}
+
+int umf_os_export_alloc(umf_os_export_t *export, size_t size, size_t alignment, void **ptr) {
+    size_t rounded;
+    if (size == 0) {
+        return EINVAL;
+    }
+    if (!umf_round_up(size, export->page_size, &rounded)) {
+        return ENOMEM;
+    }
+    allocation_t *allocation = umf_meta_alloc(sizeof(*allocation));
+    if (!allocation) {
+        return ENOMEM;
+    }
+    allocation->size = rounded;
+    allocation->requested = size;
+    int error = export_take(export, allocation);
+    if (!error) {
+        error = export_map(export, allocation, alignment, ptr);
+        if (error) {
+            export_give(export, allocation, true);
+        }
+    }
+    if (error) {
+        umf_meta_free(allocation, sizeof(*allocation));
+    }
+    return error;
+}
+
+/* --- free ------------------------------------------------------------------------------------- */
+
+/* Takes the allocation out of the table, so that only one of two concurrent frees goes on. */
+static allocation_t *export_withdraw(umf_os_export_t *export, void *ptr, size_t size) {
+    umf_lock(export->lock);
+    allocation_t *allocation = export_find_locked(export, ptr);
+    if (allocation && allocation_matches(export, allocation, size)) {
+        umf_hash_remove(&export->allocations, (uintptr_t)ptr);
+    } else {
+        allocation = NULL;
+    }
+    umf_unlock(export->lock);
+    return allocation;
+}
+
+/* Before the memory goes: no process may open it any more. What a child inherited is its parent's.
+ */
+static void export_retire(umf_os_export_t *export, allocation_t *allocation) {
+    umf_lock(export->lock);
+    if (umf_os_share_is_mine(allocation->share)) {
+        umf_os_share_retire_slot(allocation->share, allocation->slot, allocation->generation);
+    }
+    umf_unlock(export->lock);
+}
+
+int umf_os_export_free(umf_os_export_t *export, void *ptr, size_t size, size_t *requested) {
+    allocation_t *allocation = export_withdraw(export, ptr, size);
+    if (!allocation) {
+        UMF_LOG_ERROR("%p is not a shared allocation of %zu bytes of this provider", ptr, size);
+        return EINVAL;
+    }
+    int error = umf_os_unmap(ptr, allocation->size);
+    if (error) {
+        if (!export_remember(export, ptr, allocation)) {
+            UMF_LOG_ERROR("no memory to remember %p, which could not be unmapped", ptr);
+            umf_meta_free(allocation, sizeof(*allocation));
+        }
+        return error;
+    }
+    export_retire(export, allocation);
+    if (umf_os_share_is_mine(allocation->share)) {
+        export_give(export, allocation, false);
+    }
+    *requested = allocation->requested;
+    umf_meta_free(allocation, sizeof(*allocation));
+    return 0;
+}
+
+/* --- split and merge -------------------------------------------------------------------------- */
+
+/* Both parts keep the slot: to free either ends the export of the whole. */
+static umf_result_t export_split_locked(umf_os_export_t *export, allocation_t *low, void *ptr,
+                                        size_t first, allocation_t *high) {
+    if (!umf_hash_reserve(&export->allocations, 1)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = umf_os_share_split(low->share, low->offset, low->size, first);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    *high = *low;
+    high->offset += first;
+    high->size -= first;
+    high->requested -= low->requested < first ? low->requested : first;
+    low->requested -= high->requested;
+    low->size = first;
+    umf_hash_put(&export->allocations, (uintptr_t)ptr + first, high);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_os_export_split(umf_os_export_t *export, void *ptr, size_t total, size_t first) {
+    allocation_t *high = umf_meta_alloc(sizeof(*high));
+    if (!high) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_lock(export->lock);
+    allocation_t *low = export_find_locked(export, ptr);
+    umf_result_t result = UMF_RESULT_ERROR_UNKNOWN;
+    if (!low) {
+        UMF_LOG_ERROR("%p is not a shared allocation of this provider", ptr);
+    } else if (!allocation_matches(export, low, total) || first == 0 || first >= low->size ||
+               first % export->page_size) {
+        UMF_LOG_ERROR("the %zu bytes at %p cannot be split after %zu of %zu bytes; parts are whole "
+                      "pages",
+                      low->size, ptr, first, total);
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    } else {
+        result = export_split_locked(export, low, ptr, first, high);
+    }
+    umf_unlock(export->lock);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(high, sizeof(*high));
+    }
+    return result;
+}
+
+/* The low part's slot stays. Whoever was told of the high part alone is told that it is gone. */
+static umf_result_t export_merge_locked(umf_os_export_t *export, allocation_t *low, void *ptr,
+                                        allocation_t *high, size_t total) {
+    size_t whole = low->size + high->size;
+    size_t rounded;
+    if (low->share != high->share || low->offset + low->size != high->offset ||
+        !umf_round_up(total, export->page_size, &rounded) ||
+        (rounded != whole && total != low->requested + high->requested)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = umf_os_share_merge(low->share, low->offset, high->offset, whole);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (high->slot != low->slot || high->generation != low->generation) {
+        umf_os_share_retire_slot(high->share, high->slot, high->generation);
+    }
+    low->size = whole;
+    low->requested += high->requested;
+    umf_hash_remove(&export->allocations, (uintptr_t)ptr);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_os_export_merge(umf_os_export_t *export, void *low_ptr, void *high_ptr,
+                                 size_t total) {
+    umf_lock(export->lock);
+    allocation_t *low = export_find_locked(export, low_ptr);
+    allocation_t *high = export_find_locked(export, high_ptr);
+    umf_result_t result = UMF_RESULT_ERROR_UNKNOWN;
+    if (!low || !high) {
+        UMF_LOG_ERROR("%p is not a shared allocation of this provider", low ? high_ptr : low_ptr);
+    } else {
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        if ((char *)low_ptr + low->size == (char *)high_ptr) {
+            result = export_merge_locked(export, low, high_ptr, high, total);
+        }
+        if (result == UMF_RESULT_ERROR_INVALID_ARGUMENT) {
+            UMF_LOG_ERROR(
+                "%p and %p are not neighbours of together %zu bytes in memory and in their "
+                "file",
+                low_ptr, high_ptr, total);
+        }
+    }
+    umf_unlock(export->lock);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_meta_free(high, sizeof(*high));
+    }
+    return result;
+}
+
+/* --- handles ---------------------------------------------------------------------------------- */
+
+size_t umf_os_export_handle_size(const umf_os_export_t *export) {
+    return umf_os_handle_size(export->name_length);
+}
+
+static umf_result_t export_claim_slot_locked(allocation_t *allocation) {
+    if (umf_os_share_slot_is_live(allocation->share, allocation->slot, allocation->generation)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    return umf_os_share_claim_slot(allocation->share, &allocation->slot, &allocation->generation);
+}
+
+static umf_result_t export_describe_locked(umf_os_export_t *export, const void *ptr, size_t size,
+                                           umf_os_handle_t *handle, umf_os_share_t **share) {
+    allocation_t *allocation = export_find_locked(export, ptr);
+    if (!allocation || size > allocation->size) {
+        UMF_LOG_ERROR("%p is not a shared allocation of %zu bytes of this provider", ptr, size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!umf_os_share_is_mine(allocation->share)) {
+        UMF_LOG_ERROR("%p was inherited from process %d: only that one can share it", ptr,
+                      allocation->share->owner);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = export_claim_slot_locked(allocation);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    *share = allocation->share;
+    *handle = (umf_os_handle_t){
+        .ticket = allocation->share->ticket,
+        .offset = allocation->offset,
+        .size = allocation->size,
+        .generation = allocation->generation,
+        .slot = allocation->slot,
+        .header_size = (uint32_t)allocation->share->header_size,
+        .protection = export->protection,
+        .visibility = UMF_MEM_MAP_SHARED,
+        .name_length = (uint32_t)strlen(allocation->share->name),
+    };
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_os_export_get_handle(umf_os_export_t *export, const void *ptr, size_t size,
+                                      void *data) {
+    umf_os_handle_t handle;
+    umf_os_share_t *share;
+    umf_lock(export->lock);
+    umf_result_t result = export_describe_locked(export, ptr, size, &handle, &share);
+    umf_unlock(export->lock);
+    if (result == UMF_RESULT_SUCCESS) {
+        memset(data, 0, umf_os_export_handle_size(export));
+        umf_os_handle_write(&handle, share->name, data);
+    }
+    return result;
+}
+
+umf_result_t umf_os_export_put_handle(umf_os_export_t *export, const void *data) {
+    umf_os_handle_t handle;
+    const char *name;
+    umf_result_t result = umf_os_handle_read(data, &handle, &name);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    bool mine = false;
+    umf_lock(export->lock);
+    for (umf_os_share_t *share = export->shares; share && !mine; share = share->next) {
+        mine = umf_os_share_is_mine(share) &&
+               memcmp(&handle.ticket, &share->ticket, sizeof(share->ticket)) == 0;
+    }
+    umf_unlock(export->lock);
+    if (!mine) {
+        UMF_LOG_ERROR("this description was made by another provider or process (%u)",
+                      handle.ticket.pid);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}

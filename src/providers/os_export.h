@@ -1,0 +1,45 @@
+/*
+ * Export: the shared allocations of an OS provider, and their description for other processes.
+ *
+ * Thread-safe.
+ */
+#ifndef UMF_SRC_PROVIDERS_OS_EXPORT_H
+#define UMF_SRC_PROVIDERS_OS_EXPORT_H
+
+#include "base/lock.h"
+#include "ds/hash.h"
+#include "providers/os_share.h"
+
+typedef struct umf_os_export_t {
+    umf_lock_t *lock;       /* the provider's */
+    umf_os_share_t *shares; /* the one in use; behind it inherited ones. Sync: lock */
+    umf_hash_t allocations; /* by address. Sync: lock */
+    size_t page_size;       /* Immutable after create, as all below */
+    unsigned protection;    /* umf_mem_protection_flag_t */
+    size_t name_length;
+} umf_os_export_t;
+
+/* `name`: of the object, NULL or "" for an anonymous file. Results as umf_os_share_create. */
+umf_result_t umf_os_export_init(umf_os_export_t *export, umf_lock_t *lock, const char *name,
+                                unsigned protection);
+void umf_os_export_fini(umf_os_export_t *export);
+
+/* 0 or an errno value. `size` is what the caller asked for. */
+int umf_os_export_alloc(umf_os_export_t *export, size_t size, size_t alignment, void **ptr);
+/* The same; EINVAL if there is no such allocation. `requested` gets the size once asked for. */
+int umf_os_export_free(umf_os_export_t *export, void *ptr, size_t size, size_t *requested);
+
+/* UNKNOWN: not an allocation; INVALID_ARGUMENT: sizes that are not its, or parts that are not
+ * adjacent. */
+umf_result_t umf_os_export_split(umf_os_export_t *export, void *ptr, size_t total, size_t first);
+umf_result_t umf_os_export_merge(umf_os_export_t *export, void *low, void *high, size_t total);
+
+/* Constant for one provider. */
+size_t umf_os_export_handle_size(const umf_os_export_t *export);
+/* INVALID_ARGUMENT: not an allocation of that size; OUT_OF_RESOURCES: too many are exported. */
+umf_result_t umf_os_export_get_handle(umf_os_export_t *export, const void *ptr, size_t size,
+                                      void *data);
+/* INVALID_ARGUMENT unless it is a description made by this provider in this process. */
+umf_result_t umf_os_export_put_handle(umf_os_export_t *export, const void *data);
+
+#endif

@@ -1,0 +1,101 @@
+/* Descriptions of shared allocations: writing, and reading with suspicion. */
+#include "providers/os_handle.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/os.h"
+#include "providers/os_params.h"
+#include "providers/os_share.h"
+
+/* The ticket, five long and six short fields: nothing between them. */
+_Static_assert(sizeof(umf_os_handle_t) == 48 + 5 * 8 + 6 * 4, "handles travel between processes");
+
+/* By words of 8 bytes. Each step is reversible, so any change of one word changes the sum. */
+static uint64_t handle_sum(const void *data, size_t size) {
+    const char *bytes = data;
+    uint64_t sum = UINT64_C(0xcbf29ce484222325) + size;
+    while (size) {
+        uint64_t word = 0;
+        size_t length = size < sizeof(word) ? size : sizeof(word);
+        memcpy(&word, bytes, length);
+        sum = (sum ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+        sum ^= sum >> 29;
+        bytes += length;
+        size -= length;
+    }
+    return sum;
+}
+
+/* Of the fixed fields, with `check` taken as 0. */
+static uint64_t handle_fields_sum(const umf_os_handle_t *handle) {
+    umf_os_handle_t copy = *handle;
+    copy.check = 0;
+    return handle_sum(&copy, sizeof(copy));
+}
+
+size_t umf_os_handle_size(size_t name_length) {
+    return sizeof(umf_os_handle_t) + name_length + 1;
+}
+
+void umf_os_handle_write(umf_os_handle_t *handle, const char *name, void *data) {
+    char *to = data;
+    handle->name_check = handle_sum(name, handle->name_length);
+    handle->check = handle_fields_sum(handle);
+    memcpy(to, handle, sizeof(*handle));
+    memcpy(to + sizeof(*handle), name, handle->name_length);
+    to[sizeof(*handle) + handle->name_length] = '\0';
+}
+
+static bool handle_place_is_valid(const umf_os_handle_t *handle) {
+    uint64_t page_mask = umf_os_page_size() - 1;
+    uint64_t end;
+    return ((handle->offset | handle->size | handle->header_size) & page_mask) == 0 &&
+           handle->size != 0 && handle->header_size != 0 &&
+           handle->header_size <= UMF_OS_SHARE_HEADER_MAX &&
+           handle->offset >= handle->header_size &&
+           !__builtin_add_overflow(handle->offset, handle->size, &end) && end <= INT64_MAX;
+}
+
+static bool handle_slot_is_valid(const umf_os_handle_t *handle) {
+    return handle->slot != 0 && handle->slot < handle->header_size / sizeof(uint64_t) &&
+           handle->generation != 0;
+}
+
+static bool handle_access_is_valid(const umf_os_handle_t *handle) {
+    return handle->visibility == UMF_MEM_MAP_SHARED &&
+           umf_os_protection_is_valid(handle->protection) && handle->reserved == 0;
+}
+
+/* The fields are known to be right, so the name's length can be believed. */
+static bool handle_name_is_valid(const umf_os_handle_t *handle, const char *name) {
+    return handle_sum(name, handle->name_length) == handle->name_check &&
+           strnlen(name, handle->name_length + 1) == handle->name_length && !strchr(name, '/');
+}
+
+umf_result_t umf_os_handle_read(const void *data, umf_os_handle_t *handle, const char **name) {
+    umf_os_handle_t read;
+    memcpy(&read, data, sizeof(read));
+    if (read.check != handle_fields_sum(&read)) {
+        UMF_LOG_ERROR(
+            "this is not a description of shared memory by an OS provider, or it is damaged "
+            "(checksum)");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!handle_place_is_valid(&read) || !handle_slot_is_valid(&read) ||
+        !handle_access_is_valid(&read)) {
+        UMF_LOG_ERROR("a description of %llu bytes at %llu (slot %u, protection %u, visibility %u) "
+                      "cannot be one of shared memory here: is it of another version?",
+                      (unsigned long long)read.size, (unsigned long long)read.offset, read.slot,
+                      read.protection, read.visibility);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    const char *text = (const char *)data + sizeof(read);
+    if (read.name_length > UMF_OS_SHM_NAME_MAX || !handle_name_is_valid(&read, text)) {
+        UMF_LOG_ERROR("the name in a description of shared memory is damaged");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *handle = read;
+    *name = text;
+    return UMF_RESULT_SUCCESS;
+}

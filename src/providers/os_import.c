@@ -1,0 +1,389 @@
+/* Opening shared memory of other processes. */
+#include "providers/os_import.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/os.h"
+#include "providers/os_params.h"
+#include "providers/os_place.h"
+#include "providers/os_share.h"
+
+typedef struct umf_os_source_t {
+    struct umf_os_source_t *next; /* Sync: the provider's lock, as `refs` */
+    size_t refs;
+    uint64_t dev, ino; /* Immutable after create, as all below */
+    int fd;
+    uint64_t size; /* the file's, when last asked for; it only grows. Sync: atomic, relaxed */
+    const uint64_t *header; /* written by the producer. Sync: atomic */
+    size_t header_size;
+} source_t;
+
+typedef struct opened_t {
+    source_t *source;
+    size_t size;
+} opened_t;
+
+void umf_os_import_init(umf_os_import_t *import, umf_lock_t *lock) {
+    *import = (umf_os_import_t){.lock = lock, .page_size = umf_os_page_size()};
+}
+
+/* --- sources ---------------------------------------------------------------------------------- */
+
+static void source_destroy(source_t *source) {
+    umf_os_unmap((void *)(uintptr_t)source->header, source->header_size);
+    umf_os_close(source->fd);
+    umf_meta_free(source, sizeof(*source));
+}
+
+/* An object whose maker's lock can be had is an orphan: nobody will remove its name but us. */
+static umf_result_t source_check_owner(int fd, const char *name) {
+    int error = umf_os_flock(fd);
+    if (error == EWOULDBLOCK) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                      "asking for the lock of /dev/shm/%s failed", name);
+        return UMF_RESULT_ERROR_UNKNOWN;
+    }
+    UMF_LOG_ERROR(
+        "the process that made /dev/shm/%s has ended without removing it; it is removed now", name);
+    umf_os_shm_unlink(name);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static umf_result_t source_open_name(const umf_os_handle_t *handle, const char *name, int *fd) {
+    int got;
+    int error = umf_os_shm_open(name, O_RDWR, 0, &got);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "opening /dev/shm/%s failed%s", name,
+                      error == ENOENT ? " (has its provider been destroyed?)" : "");
+        return error == ENOENT                      ? UMF_RESULT_ERROR_UNKNOWN
+               : error == EMFILE || error == ENFILE ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+                                                    : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    error = umf_ticket_check_file(&handle->ticket, got);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                      "/dev/shm/%s is not the object that was described", name);
+    } else {
+        result = source_check_owner(got, name);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_os_close(got);
+        return result;
+    }
+    *fd = got;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Nothing behind the file's end may be touched: that would be a bus error. */
+static umf_result_t source_check_size(source_t *source, uint64_t end) {
+    if (end <= __atomic_load_n(&source->size, __ATOMIC_RELAXED)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    uint64_t dev, ino, size;
+    int error = umf_os_file_id(source->fd, &dev, &ino, &size);
+    if (error || end > size) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                      "the description reaches to byte %llu, behind the end of the producer's file",
+                      (unsigned long long)end);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    __atomic_store_n(&source->size, size, __ATOMIC_RELAXED);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t source_map_header(source_t *source) {
+    umf_result_t result = source_check_size(source, source->header_size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    void *header = NULL;
+    int error = umf_os_map(&header, source->header_size, PROT_READ, MAP_SHARED, source->fd, 0);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                      "mapping the header of a producer's file failed");
+        return umf_os_native_fail(UMF_OS_RESULT_ERROR_ALLOC_FAILED, error);
+    }
+    source->header = header;
+    if (__atomic_load_n(&source->header[0], __ATOMIC_ACQUIRE) !=
+        umf_os_share_word0(source->header_size)) {
+        UMF_LOG_ERROR("the producer's file is not one of shared memory of an OS provider with a "
+                      "header of %zu bytes",
+                      source->header_size);
+        umf_os_unmap(header, source->header_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t source_create(const umf_os_handle_t *handle, const char *name,
+                                  source_t **result) {
+    source_t *source = umf_meta_alloc(sizeof(*source));
+    if (!source) {
+        UMF_LOG_ERROR("no memory to open shared memory");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    source->refs = 1;
+    source->dev = handle->ticket.dev;
+    source->ino = handle->ticket.ino;
+    source->header_size = handle->header_size;
+    umf_result_t made = *name ? source_open_name(handle, name, &source->fd)
+                              : umf_ticket_redeem(&handle->ticket, &source->fd);
+    if (made != UMF_RESULT_SUCCESS) {
+        goto free_source;
+    }
+    made = source_map_header(source);
+    if (made != UMF_RESULT_SUCCESS) {
+        goto close_file;
+    }
+    *result = source;
+    return UMF_RESULT_SUCCESS;
+
+close_file:
+    umf_os_close(source->fd);
+free_source:
+    umf_meta_free(source, sizeof(*source));
+    return made;
+}
+
+/* While a file is open its identity is not given to another one. */
+static source_t *source_find_locked(const umf_os_import_t *import, const umf_os_handle_t *handle) {
+    umf_assert_locked(import->lock);
+    source_t *source = import->sources;
+    while (source && (source->dev != handle->ticket.dev || source->ino != handle->ticket.ino)) {
+        source = source->next;
+    }
+    return source;
+}
+
+/* The known source, or `made`, which becomes known. NULL if there is neither. */
+static source_t *source_join(umf_os_import_t *import, const umf_os_handle_t *handle,
+                             source_t *made) {
+    umf_lock(import->lock);
+    source_t *source = source_find_locked(import, handle);
+    if (source) {
+        source->refs++;
+    } else if (made) {
+        made->next = import->sources;
+        import->sources = made;
+        source = made;
+    }
+    umf_unlock(import->lock);
+    return source;
+}
+
+static umf_result_t source_get(umf_os_import_t *import, const umf_os_handle_t *handle,
+                               const char *name, source_t **result) {
+    source_t *source = source_join(import, handle, NULL);
+    if (!source) {
+        source_t *made;
+        umf_result_t created = source_create(handle, name, &made);
+        if (created != UMF_RESULT_SUCCESS) {
+            return created;
+        }
+        source = source_join(import, handle, made);
+        if (source != made) {
+            source_destroy(made);
+        }
+    }
+    *result = source;
+    return UMF_RESULT_SUCCESS;
+}
+
+static void source_put(umf_os_import_t *import, source_t *source) {
+    umf_lock(import->lock);
+    bool last = --source->refs == 0;
+    if (last) {
+        source_t **link = &import->sources;
+        while (*link != source) {
+            link = &(*link)->next;
+        }
+        *link = source->next;
+    }
+    umf_unlock(import->lock);
+    if (last) {
+        source_destroy(source);
+    }
+}
+
+/* --- open ------------------------------------------------------------------------------------- */
+
+static umf_result_t source_check_generation(const source_t *source, const umf_os_handle_t *handle) {
+    if (handle->header_size != source->header_size) {
+        UMF_LOG_ERROR("the description does not fit its file: a header of %u instead of %zu bytes",
+                      handle->header_size, source->header_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    uint64_t now = __atomic_load_n(&source->header[handle->slot], __ATOMIC_ACQUIRE);
+    if (now != handle->generation) {
+        UMF_LOG_ERROR(
+            "the producer has freed the memory that was described (generation %llu of slot "
+            "%u, now %llu)",
+            (unsigned long long)handle->generation, handle->slot, (unsigned long long)now);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t import_remember(umf_os_import_t *import, source_t *source, void *ptr,
+                                    size_t size) {
+    opened_t *opened = umf_meta_alloc(sizeof(*opened));
+    if (!opened) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    *opened = (opened_t){.source = source, .size = size};
+    umf_lock(import->lock);
+    bool done = umf_hash_put(&import->opened, (uintptr_t)ptr, opened);
+    umf_unlock(import->lock);
+    if (!done) {
+        umf_meta_free(opened, sizeof(*opened));
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Whether the memory is still the one described is certain only once it is mapped: a producer
+ * clears the slot before it uses the memory again. */
+static umf_result_t import_map(umf_os_import_t *import, source_t *source,
+                               const umf_os_handle_t *handle, void **ptr) {
+    void *base;
+    int error =
+        umf_os_place_file((size_t)handle->size, 0, umf_os_protection_bits(handle->protection),
+                          source->fd, handle->offset, &base);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                      "mapping %llu bytes of a producer's file failed",
+                      (unsigned long long)handle->size);
+        return umf_os_native_fail(UMF_OS_RESULT_ERROR_ALLOC_FAILED, error);
+    }
+    umf_result_t result = source_check_generation(source, handle);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = import_remember(import, source, base, (size_t)handle->size);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_os_unmap(base, (size_t)handle->size);
+        return result;
+    }
+    *ptr = base;
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_os_import_open(umf_os_import_t *import, const void *data, void **ptr) {
+    umf_os_handle_t handle;
+    const char *name;
+    source_t *source;
+    umf_result_t result = umf_os_handle_read(data, &handle, &name);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = source_get(import, &handle, name, &source);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = source_check_generation(source, &handle);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = source_check_size(source, handle.offset + handle.size);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = import_map(import, source, &handle, ptr);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        source_put(import, source);
+    }
+    return result;
+}
+
+/* --- close and watch -------------------------------------------------------------------------- */
+
+/* Takes the mapping out of the table, so that only one of two concurrent closes goes on. */
+static opened_t *import_withdraw(umf_os_import_t *import, const void *ptr, size_t size) {
+    size_t rounded;
+    umf_lock(import->lock);
+    opened_t *opened = umf_hash_get(&import->opened, (uintptr_t)ptr);
+    if (opened && umf_round_up(size, import->page_size, &rounded) && rounded == opened->size) {
+        umf_hash_remove(&import->opened, (uintptr_t)ptr);
+    } else {
+        opened = NULL;
+    }
+    umf_unlock(import->lock);
+    return opened;
+}
+
+int umf_os_import_close(umf_os_import_t *import, void *ptr, size_t size) {
+    opened_t *opened = import_withdraw(import, ptr, size);
+    if (!opened) {
+        UMF_LOG_ERROR("%zu bytes at %p were not opened by this provider", size, ptr);
+        return EINVAL;
+    }
+    int error = umf_os_unmap(ptr, opened->size);
+    if (error) {
+        umf_lock(import->lock);
+        bool done = umf_hash_put(&import->opened, (uintptr_t)ptr, opened);
+        umf_unlock(import->lock);
+        if (done) {
+            return error;
+        }
+        UMF_LOG_ERROR("no memory to remember %p, which could not be unmapped", ptr);
+    }
+    source_put(import, opened->source);
+    umf_meta_free(opened, sizeof(*opened));
+    return error;
+}
+
+umf_result_t umf_os_import_check(const umf_os_import_t *import, const void *data, size_t size) {
+    umf_os_handle_t handle;
+    const char *name;
+    umf_result_t result = umf_os_handle_read(data, &handle, &name);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    size_t rounded;
+    if (!umf_round_up(size, import->page_size, &rounded) || rounded != handle.size) {
+        UMF_LOG_ERROR("%zu bytes are to be opened, but %llu were described", size,
+                      (unsigned long long)handle.size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_os_import_watch(umf_os_import_t *import, const void *data, const uint64_t **word,
+                                 uint64_t *expected) {
+    umf_os_handle_t handle;
+    const char *name;
+    umf_result_t result = umf_os_handle_read(data, &handle, &name);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_lock(import->lock);
+    const source_t *source = source_find_locked(import, &handle);
+    umf_unlock(import->lock);
+    if (!source || handle.header_size != source->header_size) {
+        UMF_LOG_ERROR("nothing of the file that was described is open");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *word = &source->header[handle.slot];
+    *expected = handle.generation;
+    return UMF_RESULT_SUCCESS;
+}
+
+static void import_forget(uint64_t address, void *value, void *arg) {
+    (void)address, (void)arg;
+    umf_meta_free(value, sizeof(opened_t));
+}
+
+void umf_os_import_fini(umf_os_import_t *import) {
+    umf_hash_each(&import->opened, import_forget, NULL);
+    umf_hash_fini(&import->opened);
+    for (source_t *source = import->sources, *next; source; source = next) {
+        next = source->next;
+        source_destroy(source);
+    }
+}

@@ -1,0 +1,401 @@
+/* Parameters of the OS provider: the public functions, and the same settings as text. */
+#include "providers/os_params.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "providers/name.h"
+
+const char umf_os_default_name[] = "OS";
+
+#define OS_PROTECTION_ALL                                                                          \
+    ((unsigned)(UMF_PROTECTION_NONE | UMF_PROTECTION_READ | UMF_PROTECTION_WRITE |                 \
+                UMF_PROTECTION_EXEC))
+
+bool umf_os_protection_is_valid(unsigned protection) {
+    return (protection & ~OS_PROTECTION_ALL) == 0;
+}
+
+int umf_os_protection_bits(unsigned protection) {
+    return (protection & UMF_PROTECTION_READ ? PROT_READ : 0) |
+           (protection & UMF_PROTECTION_WRITE ? PROT_WRITE : 0) |
+           (protection & UMF_PROTECTION_EXEC ? PROT_EXEC : 0);
+}
+
+/* --- setting ---------------------------------------------------------------------------------- */
+
+static size_t params_text_bytes(const char *text) {
+    return text ? strlen(text) + 1 : 0;
+}
+
+/* A copy of `bytes` bytes in the metadata arena; NULL for 0 bytes. false: no memory. */
+static bool params_copy(const void *from, size_t bytes, void **copy) {
+    void *made = NULL;
+    if (bytes) {
+        made = umf_meta_alloc(bytes);
+        if (!made) {
+            UMF_LOG_ERROR("no memory for %zu bytes of parameters", bytes);
+            return false;
+        }
+        memcpy(made, from, bytes);
+    }
+    *copy = made;
+    return true;
+}
+
+static umf_result_t params_set_shm_name(umf_os_params_t *params, const char *name) {
+    void *copy;
+    if (!params_copy(name, params_text_bytes(name), &copy)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_meta_free(params->shm_name, params_text_bytes(params->shm_name));
+    params->shm_name = copy;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t params_set_numa_list(umf_os_params_t *params, const unsigned *list,
+                                         unsigned length) {
+    size_t bytes;
+    void *copy;
+    if (length && !list) {
+        UMF_LOG_ERROR("a list of %u nodes is NULL", length);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!umf_mul(length, sizeof(*list), &bytes) || !params_copy(list, bytes, &copy)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_meta_free(params->numa_list, params->numa_list_len * sizeof(*list));
+    params->numa_list = copy;
+    params->numa_list_len = length;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t params_set_partitions(umf_os_params_t *params,
+                                          const umf_numa_split_partition_t *partitions,
+                                          unsigned length) {
+    size_t bytes;
+    void *copy;
+    if (length && !partitions) {
+        UMF_LOG_ERROR("a list of %u partitions is NULL", length);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!umf_mul(length, sizeof(*partitions), &bytes) || !params_copy(partitions, bytes, &copy)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_meta_free(params->partitions, params->partitions_len * sizeof(*partitions));
+    params->partitions = copy;
+    params->partitions_len = length;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- public functions ------------------------------------------------------------------------- */
+
+static bool params_are_given(const umf_os_params_t *params) {
+    if (!params) {
+        UMF_LOG_ERROR("parameters are NULL");
+    }
+    return params != NULL;
+}
+
+UMF_API_1_0 umf_result_t
+umfOsMemoryProviderParamsCreate(umf_os_memory_provider_params_handle_t *hParams) {
+    if (!hParams) {
+        UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_os_params_t *params = umf_meta_alloc(sizeof(*params));
+    if (!params) {
+        UMF_LOG_ERROR("no memory for parameters");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    params->protection = UMF_PROTECTION_READ | UMF_PROTECTION_WRITE;
+    params->visibility = UMF_MEM_MAP_PRIVATE;
+    params->numa_mode = UMF_NUMA_MODE_DEFAULT;
+    umf_name_copy(params->name, umf_os_default_name);
+    *hParams = params;
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_os_params_destroy(void *params) {
+    umf_os_params_t *os = params;
+    if (os) {
+        umf_meta_free(os->shm_name, params_text_bytes(os->shm_name));
+        umf_meta_free(os->numa_list, os->numa_list_len * sizeof(*os->numa_list));
+        umf_meta_free(os->partitions, os->partitions_len * sizeof(*os->partitions));
+        umf_meta_free(os, sizeof(*os));
+    }
+}
+
+UMF_API_1_0 umf_result_t
+umfOsMemoryProviderParamsDestroy(umf_os_memory_provider_params_handle_t hParams) {
+    umf_os_params_destroy(hParams);
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetProtection(
+    umf_os_memory_provider_params_handle_t hParams, unsigned protection) {
+    if (!params_are_given(hParams)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    hParams->protection = protection;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetVisibility(
+    umf_os_memory_provider_params_handle_t hParams, umf_memory_visibility_t visibility) {
+    if (!params_are_given(hParams)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    hParams->visibility = visibility;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetShmName(
+    umf_os_memory_provider_params_handle_t hParams, const char *shm_name) {
+    return params_are_given(hParams) ? params_set_shm_name(hParams, shm_name)
+                                     : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetNumaList(
+    umf_os_memory_provider_params_handle_t hParams, unsigned *numa_list, unsigned numa_list_len) {
+    return params_are_given(hParams) ? params_set_numa_list(hParams, numa_list, numa_list_len)
+                                     : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetNumaMode(
+    umf_os_memory_provider_params_handle_t hParams, umf_numa_mode_t numa_mode) {
+    if (!params_are_given(hParams)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    hParams->numa_mode = numa_mode;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetPartSize(
+    umf_os_memory_provider_params_handle_t hParams, size_t part_size) {
+    if (!params_are_given(hParams)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    hParams->part_size = part_size;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetPartitions(
+    umf_os_memory_provider_params_handle_t hParams, umf_numa_split_partition_t *partitions,
+    unsigned partitions_len) {
+    return params_are_given(hParams) ? params_set_partitions(hParams, partitions, partitions_len)
+                                     : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+UMF_API_1_1 umf_result_t
+umfOsMemoryProviderParamsSetName(umf_os_memory_provider_params_handle_t hParams, const char *name) {
+    if (!hParams || !name) {
+        UMF_LOG_ERROR("parameters or name are NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_name_copy(hParams->name, name);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+#define PARAMS_LIST_MAX 4096 /* elements of a list in text */
+
+/* A decimal number of 32 bits at the start of `*text`, which is moved behind it. */
+static bool params_read_number(const char **text, unsigned *number) {
+    char *end;
+    if (**text < '0' || **text > '9') {
+        return false;
+    }
+    unsigned long long value = strtoull(*text, &end, 10);
+    if (value > UINT32_MAX) {
+        return false;
+    }
+    *number = (unsigned)value;
+    *text = end;
+    return true;
+}
+
+/* Elements are joined by '+': there is another one, or this was the last. */
+static bool params_read_plus(const char **text, bool *more) {
+    *more = **text == '+';
+    *text += *more;
+    return *more || **text == '\0';
+}
+
+static size_t params_count_elements(const char *text) {
+    size_t count = *text != '\0';
+    for (; *text; text++) {
+        count += *text == '+';
+    }
+    return count;
+}
+
+/* "0+1+2": nodes. */
+static bool params_read_nodes(const char *text, unsigned *nodes) {
+    bool more = *text != '\0';
+    for (size_t i = 0; more; i++) {
+        if (!params_read_number(&text, &nodes[i]) || !params_read_plus(&text, &more)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* "0*3+1*1": node and weight. */
+static bool params_read_partitions(const char *text, umf_numa_split_partition_t *partitions) {
+    bool more = *text != '\0';
+    for (size_t i = 0; more; i++) {
+        if (!params_read_number(&text, &partitions[i].target) || *text++ != '*' ||
+            !params_read_number(&text, &partitions[i].weight) || !params_read_plus(&text, &more)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static umf_result_t params_text_numa_list(void *object, const void *value) {
+    size_t count = params_count_elements(value);
+    if (count > PARAMS_LIST_MAX) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    unsigned *nodes = umf_meta_alloc(count * sizeof(*nodes));
+    if (!nodes) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = params_read_nodes(value, nodes)
+                              ? params_set_numa_list(object, nodes, (unsigned)count)
+                              : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    umf_meta_free(nodes, count * sizeof(*nodes));
+    return result;
+}
+
+static umf_result_t params_text_partitions(void *object, const void *value) {
+    size_t count = params_count_elements(value);
+    if (count > PARAMS_LIST_MAX) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_numa_split_partition_t *partitions = umf_meta_alloc(count * sizeof(*partitions));
+    if (!partitions) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = params_read_partitions(value, partitions)
+                              ? params_set_partitions(object, partitions, (unsigned)count)
+                              : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    umf_meta_free(partitions, count * sizeof(*partitions));
+    return result;
+}
+
+static umf_result_t params_text_protection(void *object, const void *value) {
+    return umfOsMemoryProviderParamsSetProtection(object, *(const unsigned *)value);
+}
+
+static umf_result_t params_text_visibility(void *object, const void *value) {
+    return umfOsMemoryProviderParamsSetVisibility(object,
+                                                  (umf_memory_visibility_t) * (const int *)value);
+}
+
+static umf_result_t params_text_shm_name(void *object, const void *value) {
+    return params_set_shm_name(object, value);
+}
+
+static umf_result_t params_text_numa_mode(void *object, const void *value) {
+    return umfOsMemoryProviderParamsSetNumaMode(object, (umf_numa_mode_t) * (const int *)value);
+}
+
+static umf_result_t params_text_part_size(void *object, const void *value) {
+    return umfOsMemoryProviderParamsSetPartSize(object, *(const size_t *)value);
+}
+
+static umf_result_t params_text_name(void *object, const void *value) {
+    return umfOsMemoryProviderParamsSetName(object, value);
+}
+
+static const umf_field_word_t params_protections[] = {
+    {"none", UMF_PROTECTION_NONE},
+    {"read", UMF_PROTECTION_READ},
+    {"write", UMF_PROTECTION_WRITE},
+    {"exec", UMF_PROTECTION_EXEC},
+    {NULL, 0},
+};
+
+static const umf_field_word_t params_visibilities[] = {
+    {"private", UMF_MEM_MAP_PRIVATE},
+    {"shared", UMF_MEM_MAP_SHARED},
+    {NULL, 0},
+};
+
+static const umf_field_word_t params_numa_modes[] = {
+    {"default", UMF_NUMA_MODE_DEFAULT},
+    {"bind", UMF_NUMA_MODE_BIND},
+    {"interleave", UMF_NUMA_MODE_INTERLEAVE},
+    {"preferred", UMF_NUMA_MODE_PREFERRED},
+    {"split", UMF_NUMA_MODE_SPLIT},
+    {"local", UMF_NUMA_MODE_LOCAL},
+    {NULL, 0},
+};
+
+static const umf_field_t params_list[] = {
+    {.path = "params.protection",
+     .type = UMF_FIELD_FLAGS,
+     .access = UMF_FIELD_CREATE,
+     .words = params_protections,
+     .set = params_text_protection,
+     .help = "access to the memory; default read+write"},
+    {.path = "params.visibility",
+     .type = UMF_FIELD_ENUM,
+     .access = UMF_FIELD_CREATE,
+     .words = params_visibilities,
+     .set = params_text_visibility,
+     .help = "private memory, or memory that other processes can open; default private"},
+    {.path = "params.shm_name",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_CREATE,
+     .set = params_text_shm_name,
+     .help = "name of the object in /dev/shm, without '/'; default none: an anonymous file"},
+    {.path = "params.numa_mode",
+     .type = UMF_FIELD_ENUM,
+     .access = UMF_FIELD_CREATE,
+     .words = params_numa_modes,
+     .set = params_text_numa_mode,
+     .help = "placement on NUMA nodes; default: the process's policy"},
+    {.path = "params.numa_list",
+     .type = UMF_FIELD_TEXT,
+     .access = UMF_FIELD_CREATE,
+     .set = params_text_numa_list,
+     .help = "NUMA nodes joined by '+', such as 0+1; default none"},
+    {.path = "params.part_size",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_CREATE,
+     .set = params_text_part_size,
+     .help = "bytes on one node with numa_mode=interleave; default 0: page by page"},
+    {.path = "params.partitions",
+     .type = UMF_FIELD_TEXT,
+     .access = UMF_FIELD_CREATE,
+     .set = params_text_partitions,
+     .help =
+         "node*weight joined by '+' for numa_mode=split, such as 0*3+1*1; default: equal parts"},
+    {.path = "params.name",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_CREATE,
+     .set = params_text_name,
+     .help = "name of the provider; default OS"},
+};
+const umf_fields_t umf_os_params_fields = UMF_FIELDS(params_list);
+
+static umf_result_t params_create(void **params) {
+    umf_os_memory_provider_params_handle_t made;
+    umf_result_t result = umfOsMemoryProviderParamsCreate(&made);
+    if (result == UMF_RESULT_SUCCESS) {
+        *params = made;
+    }
+    return result;
+}
+
+umf_result_t umf_os_params_from_text(const char *text, void **params) {
+    return umf_params_from_text(&umf_os_params_fields, params_create, umf_os_params_destroy, text,
+                                params);
+}

@@ -1,0 +1,163 @@
+/*
+ * Placing mappings.
+ *
+ * An alignment above the page size is reached by mapping more and giving the ends back. Mappings of
+ * 2 MiB and more are placed at multiples of 2 MiB and get transparent huge pages: the first touch
+ * of fresh memory is then about twenty times faster. To save the detour over a larger mapping, the
+ * next one is tried where the last one began, or below the last one made; the kernel takes the wish
+ * if it can.
+ */
+#include "providers/os_place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "base/os.h"
+
+#define PLACE_HUGE ((size_t)2 << 20)
+#define PLACE_ANONYMOUS (MAP_PRIVATE | MAP_ANONYMOUS)
+
+typedef enum place_huge_t {
+    PLACE_HUGE_UNKNOWN,
+    PLACE_HUGE_NEVER,  /* do not bother with alignment */
+    PLACE_HUGE_ADVISE, /* where madvise asks for them */
+    PLACE_HUGE_ALWAYS, /* without being asked */
+} place_huge_t;
+
+static _Atomic int place_huge; /* Sync: atomic, relaxed; written once with the same value */
+/* End of the place to try next; 0: none known. Sync: atomic, relaxed; only a wish */
+static _Atomic uintptr_t place_next_end;
+
+static UMF_COLD place_huge_t place_ask_huge(void) {
+    char text[22] = {0}; /* "[always] madvise never" with the brackets elsewhere */
+    int fd;
+    place_huge_t huge = PLACE_HUGE_NEVER;
+    if (umf_os_open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY, 0, &fd) == 0) {
+        if (umf_os_read_at(fd, text, sizeof(text) - 1, 0) == 0) {
+            huge = strstr(text, "[always]")    ? PLACE_HUGE_ALWAYS
+                   : strstr(text, "[madvise]") ? PLACE_HUGE_ADVISE
+                                               : PLACE_HUGE_NEVER;
+        }
+        umf_os_close(fd);
+    }
+    return huge;
+}
+
+static place_huge_t place_get_huge(void) {
+    int huge = atomic_load_explicit(&place_huge, memory_order_relaxed);
+    if (umf_unlikely(huge == PLACE_HUGE_UNKNOWN)) {
+        huge = (int)place_ask_huge();
+        atomic_store_explicit(&place_huge, huge, memory_order_relaxed);
+    }
+    return (place_huge_t)huge;
+}
+
+/* Maps `size + alignment` bytes and gives back what lies before the first multiple and behind. */
+static int place_over(size_t size, size_t alignment, int prot, int flags, void **ptr) {
+    size_t total;
+    if (!umf_add(size, alignment - umf_os_page_size(), &total)) {
+        return ENOMEM;
+    }
+    void *mapped = NULL;
+    int error = umf_os_map(&mapped, total, prot, flags, -1, 0);
+    if (error) {
+        return error;
+    }
+    size_t rest = (uintptr_t)mapped % alignment;
+    size_t head = rest ? alignment - rest : 0;
+    size_t tail = total - head - size;
+    char *base = (char *)mapped + head;
+    if (head && (error = umf_os_unmap(mapped, head)) != 0) {
+        umf_os_unmap(mapped, total);
+        return error;
+    }
+    if (tail && (error = umf_os_unmap(base + size, tail)) != 0) {
+        umf_os_unmap(base, size + tail);
+        return error;
+    }
+    *ptr = base;
+    return 0;
+}
+
+/* `wish` may be NULL. What the kernel chose is kept if it is aligned. */
+static int place_try(void *wish, size_t size, size_t alignment, int prot, int flags, void **ptr) {
+    void *mapped = wish;
+    int error = umf_os_map(&mapped, size, prot, flags, -1, 0);
+    if (error) {
+        return error;
+    }
+    if ((uintptr_t)mapped % alignment == 0) {
+        *ptr = mapped;
+        return 0;
+    }
+    error = umf_os_unmap(mapped, size);
+    return error ? error : place_over(size, alignment, prot, flags, ptr);
+}
+
+/* `alignment` is a multiple of PLACE_HUGE. */
+static int place_huge_aligned(size_t size, size_t alignment, int prot, void **ptr) {
+    uintptr_t end = atomic_load_explicit(&place_next_end, memory_order_relaxed);
+    uintptr_t wish = end > size ? (end - size) / alignment * alignment : 0;
+    void *mapped;
+    int error = place_try((void *)wish, size, alignment, prot, PLACE_ANONYMOUS, &mapped);
+    if (error) {
+        return error;
+    }
+    atomic_store_explicit(&place_next_end, (uintptr_t)mapped, memory_order_relaxed);
+    if (place_get_huge() == PLACE_HUGE_ADVISE) {
+        /* Only a hint: without it the memory is as good, but slower to touch. */
+        error = umf_os_advise(mapped, size, MADV_HUGEPAGE);
+        if (error) {
+            UMF_LOG_DEBUG("no huge pages for %zu bytes at %p (errno %d)", size, mapped, error);
+        }
+    }
+    *ptr = mapped;
+    return 0;
+}
+
+int umf_os_place(size_t size, size_t alignment, int prot, void **ptr) {
+    bool divides_huge = alignment == 0 || PLACE_HUGE % alignment == 0;
+    if (size >= PLACE_HUGE && (divides_huge || alignment % PLACE_HUGE == 0) &&
+        place_get_huge() != PLACE_HUGE_NEVER) {
+        return place_huge_aligned(size, divides_huge ? PLACE_HUGE : alignment, prot, ptr);
+    }
+    size_t page_size = umf_os_page_size();
+    return place_try(NULL, size, alignment > page_size ? alignment : page_size, prot,
+                     PLACE_ANONYMOUS, ptr);
+}
+
+int umf_os_place_file(size_t size, size_t alignment, int prot, int fd, uint64_t offset,
+                      void **ptr) {
+    void *base = NULL;
+    int flags = MAP_SHARED;
+    bool reserve = alignment > umf_os_page_size();
+    if (reserve) {
+        int error =
+            place_try(NULL, size, alignment, PROT_NONE, PLACE_ANONYMOUS | MAP_NORESERVE, &base);
+        if (error) {
+            return error;
+        }
+        flags |= MAP_FIXED;
+    }
+    int error = umf_os_map(&base, size, prot, flags, fd, (size_t)offset);
+    if (error) {
+        if (reserve) {
+            umf_os_unmap(base, size);
+        }
+        return error;
+    }
+    *ptr = base;
+    return 0;
+}
+
+void umf_os_place_freed(const void *ptr, size_t size) {
+    uintptr_t base = (uintptr_t)ptr;
+    if (size >= PLACE_HUGE && base % PLACE_HUGE == 0) {
+        atomic_store_explicit(&place_next_end, umf_align_up(base + size, PLACE_HUGE),
+                              memory_order_relaxed);
+    }
+}

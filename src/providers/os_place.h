@@ -1,0 +1,17 @@
+/* Mapping memory at the right place: any alignment, and huge pages where they help. */
+#ifndef UMF_SRC_PROVIDERS_OS_PLACE_H
+#define UMF_SRC_PROVIDERS_OS_PLACE_H
+
+#include "base/common.h"
+
+/* `size` is in whole pages; `alignment` is 0, a divisor of the page size, or a multiple of it. The
+ * memory is anonymous, private and zero. 0 or an errno value. */
+int umf_os_place(size_t size, size_t alignment, int prot, void **ptr);
+
+/* The same for a range of a file, shared. */
+int umf_os_place_file(size_t size, size_t alignment, int prot, int fd, uint64_t offset, void **ptr);
+
+/* `ptr` was given back: a good place for the next mapping of that size. */
+void umf_os_place_freed(const void *ptr, size_t size);
+
+#endif

@@ -1,0 +1,297 @@
+/* The file behind shared memory. */
+#include "providers/os_share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/os.h"
+
+/* The file grows by at least this much; sparse, so it costs nothing. */
+#define SHARE_STEP_MIN ((uint64_t)64 << 20)
+#define SHARE_STEP_MAX ((uint64_t)1 << 30)
+
+/* Nothing near the limits of the file system is meant seriously. */
+#define SHARE_SIZE_MAX ((uint64_t)1 << 46)
+
+/* A secret file gets its size once; what is mapped counts as locked, so its header is small. */
+#define SHARE_SECRET_SIZE ((uint64_t)1 << 40)
+#define SHARE_SECRET_HEADER ((size_t)16 << 10)
+
+/* --- making the file -------------------------------------------------------------------------- */
+
+/* Memory of memfd_secret is locked memory, of which an ordinary user has few; so only on request.
+ */
+static bool share_wants_secret(void) {
+    const char *wish = getenv("UMF_MEM_FD_FUNC");
+    return wish && strstr(wish, "memfd_secret");
+}
+
+static int share_make_anonymous(umf_os_share_t *share) {
+    share->secret = share_wants_secret();
+    int error = umf_os_memfd("umf", share->secret, &share->fd);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "%s failed%s",
+                      share->secret ? "memfd_secret" : "memfd_create",
+                      share->secret ? " (asked for by UMF_MEM_FD_FUNC; the kernel may need "
+                                      "secretmem.enable=1)"
+                                    : "");
+        return error;
+    }
+    if (!share->secret) {
+        /* Who maps the file can then rely on its length. */
+        error = umf_os_add_seals(share->fd, F_SEAL_SHRINK);
+        if (error) {
+            UMF_LOG_DEBUG("the shared file cannot be sealed against shrinking (errno %d)", error);
+        }
+    }
+    return 0;
+}
+
+static int share_make_named(umf_os_share_t *share) {
+    int error = umf_os_shm_unlink(share->name);
+    if (error && error != ENOENT) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                      "removing the old object /dev/shm/%s failed", share->name);
+        return error;
+    }
+    error = umf_os_shm_open(share->name, O_CREAT | O_EXCL | O_RDWR, S_IRUSR | S_IWUSR, &share->fd);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "making the object /dev/shm/%s failed",
+                      share->name);
+        return error;
+    }
+    /* Held as long as this process lives: consumers learn from it whether the object is an orphan.
+     */
+    error = umf_os_flock(share->fd);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "locking /dev/shm/%s failed",
+                      share->name);
+        umf_os_shm_unlink(share->name);
+        umf_os_close(share->fd);
+    }
+    return error;
+}
+
+/* Only if the name still means this file: somebody else may have taken it. */
+static void share_remove_name(const umf_os_share_t *share) {
+    int fd;
+    if (umf_os_shm_open(share->name, O_RDONLY, 0, &fd) == 0) {
+        if (umf_ticket_check_file(&share->ticket, fd) == 0) {
+            umf_os_shm_unlink(share->name);
+        }
+        umf_os_close(fd);
+    }
+}
+
+static void share_close(umf_os_share_t *share) {
+    if (share->name[0] && umf_os_share_is_mine(share)) {
+        share_remove_name(share);
+    }
+    umf_os_close(share->fd);
+}
+
+static int share_map_header(umf_os_share_t *share) {
+    share->header_size = share->secret ? SHARE_SECRET_HEADER : UMF_OS_SHARE_HEADER_MAX;
+    share->file_size = share->secret ? SHARE_SECRET_SIZE : share->header_size;
+    share->range_end = share->header_size;
+    int error = umf_os_truncate(share->fd, share->file_size);
+    void *header = NULL;
+    if (!error) {
+        error = umf_os_map(&header, share->header_size, PROT_READ | PROT_WRITE, MAP_SHARED,
+                           share->fd, 0);
+    }
+    if (error) {
+        umf_log_write(
+            UMF_LOG_LEVEL_ERROR, error, __func__, "making the header of a shared file failed%s",
+            share->secret ? " (memfd_secret memory is locked: RLIMIT_MEMLOCK, ulimit -l)" : "");
+        return error;
+    }
+    share->header = header;
+    __atomic_store_n(&share->header[0], umf_os_share_word0(share->header_size), __ATOMIC_RELEASE);
+    return 0;
+}
+
+umf_result_t umf_os_share_create(const char *name, umf_os_share_t **result) {
+    umf_os_share_t *share = umf_meta_alloc(sizeof(*share));
+    if (!share) {
+        UMF_LOG_ERROR("no memory for a shared file");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    share->owner = umf_os_pid();
+    if (name) {
+        memcpy(share->name, name, strnlen(name, UMF_OS_SHM_NAME_MAX));
+    }
+    if ((share->name[0] ? share_make_named(share) : share_make_anonymous(share)) != 0) {
+        goto free_share;
+    }
+    if (umf_ticket_make(share->fd, &share->ticket) != UMF_RESULT_SUCCESS ||
+        share_map_header(share) != 0) {
+        goto close_file;
+    }
+    *result = share;
+    return UMF_RESULT_SUCCESS;
+
+close_file:
+    share_close(share);
+free_share:
+    umf_meta_free(share, sizeof(*share));
+    return UMF_RESULT_ERROR_UNKNOWN;
+}
+
+void umf_os_share_destroy(umf_os_share_t *share) {
+    if (umf_os_share_is_mine(share)) {
+        for (uint32_t slot = 1; share->slots_used && slot < share->header_size / 8; slot++) {
+            share->slots_used -=
+                __atomic_exchange_n(&share->header[slot], 0, __ATOMIC_RELEASE) != 0;
+        }
+    }
+    umf_os_unmap(share->header, share->header_size);
+    share_close(share);
+    if (share->range) {
+        umf_range_destroy(share->range);
+    }
+    umf_meta_free(share, sizeof(*share));
+}
+
+bool umf_os_share_is_mine(const umf_os_share_t *share) {
+    return share->owner == umf_os_pid();
+}
+
+/* --- ranges ----------------------------------------------------------------------------------- */
+
+static int share_add_range(umf_os_share_t *share, uint64_t more) {
+    if (!share->range && !(share->range = umf_range_create())) {
+        return ENOMEM;
+    }
+    umf_result_t result = umf_range_total_bytes(share->range)
+                              ? umf_range_grow(share->range, share->range_end, more)
+                              : umf_range_add(share->range, share->range_end, more);
+    if (result != UMF_RESULT_SUCCESS) {
+        return ENOMEM;
+    }
+    share->range_end += more;
+    return 0;
+}
+
+static int share_grow_by(umf_os_share_t *share, uint64_t more) {
+    uint64_t wanted = share->range_end + more;
+    if (more > SHARE_SIZE_MAX || wanted > SHARE_SIZE_MAX) {
+        return ENOMEM;
+    }
+    if (wanted > share->file_size) {
+        int error = share->secret ? ENOMEM : umf_os_truncate(share->fd, wanted);
+        if (error) {
+            return error;
+        }
+        share->file_size = wanted;
+    }
+    return share_add_range(share, more);
+}
+
+/* In large steps that keep pace with the file, or by what is needed if the system refuses those. */
+static int share_grow(umf_os_share_t *share, size_t size) {
+    uint64_t step = share->range_end;
+    step = step < SHARE_STEP_MIN ? SHARE_STEP_MIN : step > SHARE_STEP_MAX ? SHARE_STEP_MAX : step;
+    if (size >= step || share_grow_by(share, umf_align_up(step, umf_os_page_size())) != 0) {
+        return share_grow_by(share, size);
+    }
+    return 0;
+}
+
+int umf_os_share_take(umf_os_share_t *share, size_t size, uint64_t *offset) {
+    size_t page_size = umf_os_page_size();
+    uintptr_t base;
+    umf_result_t result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    if (share->range) {
+        result = umf_range_alloc(share->range, size, page_size, &base);
+    }
+    if (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
+        int error = share_grow(share, size);
+        if (error) {
+            return error;
+        }
+        result = umf_range_alloc(share->range, size, page_size, &base);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return ENOMEM;
+    }
+    *offset = base;
+    return 0;
+}
+
+/* A secret file cannot be punched. */
+static int share_clear_secret(const umf_os_share_t *share, uint64_t offset, size_t size) {
+    void *base = NULL;
+    int error =
+        umf_os_map(&base, size, PROT_READ | PROT_WRITE, MAP_SHARED, share->fd, (size_t)offset);
+    if (!error) {
+        memset(base, 0, size);
+        error = umf_os_unmap(base, size);
+    }
+    return error;
+}
+
+bool umf_os_share_clear(const umf_os_share_t *share, uint64_t offset, size_t size) {
+    int error = share->secret ? share_clear_secret(share, offset, size)
+                              : umf_os_punch(share->fd, offset, size);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_WARNING, error, __func__,
+                      "%zu bytes of a shared file could not be cleared; they stay taken until the "
+                      "provider is destroyed",
+                      size);
+    }
+    return error == 0;
+}
+
+void umf_os_share_give(umf_os_share_t *share, uint64_t offset) {
+    umf_range_free(share->range, (uintptr_t)offset, 0, NULL);
+}
+
+umf_result_t umf_os_share_split(umf_os_share_t *share, uint64_t offset, size_t total,
+                                size_t first) {
+    return umf_range_split(share->range, (uintptr_t)offset, total, first);
+}
+
+umf_result_t umf_os_share_merge(umf_os_share_t *share, uint64_t low, uint64_t high, size_t total) {
+    return umf_range_merge(share->range, (uintptr_t)low, (uintptr_t)high, total);
+}
+
+/* --- slots ------------------------------------------------------------------------------------ */
+
+umf_result_t umf_os_share_claim_slot(umf_os_share_t *share, uint32_t *slot, uint64_t *generation) {
+    uint32_t count = (uint32_t)(share->header_size / sizeof(uint64_t));
+    if (share->slots_used == count - 1) {
+        UMF_LOG_ERROR(
+            "%u allocations of this provider are exported, there is no room for more; free "
+            "some or use a second provider",
+            share->slots_used);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    uint32_t at = share->slot_last;
+    do {
+        at = at + 1 < count ? at + 1 : 1;
+    } while (__atomic_load_n(&share->header[at], __ATOMIC_RELAXED) != 0);
+    share->slot_last = at;
+    share->slots_used++;
+    share->generation_last++;
+    __atomic_store_n(&share->header[at], share->generation_last, __ATOMIC_RELEASE);
+    *slot = at;
+    *generation = share->generation_last;
+    return UMF_RESULT_SUCCESS;
+}
+
+bool umf_os_share_slot_is_live(const umf_os_share_t *share, uint32_t slot, uint64_t generation) {
+    return slot && __atomic_load_n(&share->header[slot], __ATOMIC_RELAXED) == generation;
+}
+
+void umf_os_share_retire_slot(umf_os_share_t *share, uint32_t slot, uint64_t generation) {
+    if (umf_os_share_slot_is_live(share, slot, generation)) {
+        __atomic_store_n(&share->header[slot], 0, __ATOMIC_SEQ_CST);
+        share->slots_used--;
+    }
+}

@@ -1,0 +1,343 @@
+#include "track/span.h"
+
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "base/os.h"
+
+/* A multiple of every page size, for descriptors of any multiple of 8 bytes. */
+#define SPANS_PER_STEP 8192u
+
+umf_span_t *umf_span_table;
+
+/* Descriptors without a span, linked through `next`. */
+static struct {
+    umf_lock_t lock;
+    uint32_t first;    /* Sync: lock */
+    uint32_t made;     /* Sync: lock */
+    uint32_t usable;   /* Sync: lock */
+    uint32_t reserved; /* Immutable after init */
+} spare;
+
+static _Atomic uint64_t last_id;
+
+/* Where address space is limited (ulimit -v) less is reserved. */
+void umf_span_global_init(void) {
+    umf_lock_init(&spare.lock, UMF_RANK_SPANS);
+    for (uint32_t count = 1u << UMF_WORD_SPAN_BITS; count >= SPANS_PER_STEP; count /= 4) {
+        void *table = NULL;
+        if (umf_os_map(&table, count * sizeof(umf_span_t), PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == 0) {
+            umf_span_table = table;
+            spare.reserved = count;
+            return;
+        }
+    }
+}
+
+/* --- descriptors --- */
+
+static bool descriptors_grow_locked(void) {
+    umf_assert_locked(&spare.lock);
+    if (spare.usable >= spare.reserved ||
+        umf_os_protect(umf_span_at(spare.usable), SPANS_PER_STEP * sizeof(umf_span_t),
+                       PROT_READ | PROT_WRITE) != 0) {
+        return false;
+    }
+    spare.usable += SPANS_PER_STEP;
+    return true;
+}
+
+/* Index 0 is left out. */
+static uint32_t descriptor_make_locked(void) {
+    if (spare.made + 1 >= spare.usable && !descriptors_grow_locked()) {
+        return 0;
+    }
+    return ++spare.made;
+}
+
+static uint32_t descriptor_get(void) {
+    umf_lock(&spare.lock);
+    uint32_t index = spare.first;
+    if (index) {
+        spare.first = umf_span_at(index)->next;
+    } else {
+        index = descriptor_make_locked();
+    }
+    umf_unlock(&spare.lock);
+    return index;
+}
+
+static void descriptor_put(uint32_t index) {
+    umf_lock(&spare.lock);
+    umf_span_at(index)->next = spare.first;
+    spare.first = index;
+    umf_unlock(&spare.lock);
+}
+
+/* --- spans of one owner --- */
+
+void umf_span_set_init(umf_span_set_t *set, umf_map_t *map, uint32_t pool) {
+    *set = (umf_span_set_t){.map = map, .pool = pool};
+    umf_lock_init(&set->lock, UMF_RANK_VIEW);
+}
+
+static void set_link(umf_span_set_t *set, umf_span_t *span) {
+    umf_lock(&set->lock);
+    span->prev = 0;
+    span->next = set->first;
+    if (set->first) {
+        umf_span_at(set->first)->prev = span->index;
+    }
+    set->first = span->index;
+    set->count++;
+    umf_unlock(&set->lock);
+}
+
+static void set_unlink(umf_span_set_t *set, umf_span_t *span) {
+    umf_lock(&set->lock);
+    if (span->prev) {
+        umf_span_at(span->prev)->next = span->next;
+    } else {
+        set->first = span->next;
+    }
+    if (span->next) {
+        umf_span_at(span->next)->prev = span->prev;
+    }
+    set->count--;
+    umf_unlock(&set->lock);
+}
+
+void umf_span_each(umf_span_set_t *set, void (*visit)(umf_span_t *span, void *arg), void *arg) {
+    umf_lock(&set->lock);
+    for (uint32_t index = set->first; index;) {
+        umf_span_t *span = umf_span_at(index);
+        index = span->next;
+        visit(span, arg);
+    }
+    umf_unlock(&set->lock);
+}
+
+void umf_span_set_fini(umf_span_set_t *set) {
+    umf_lock_destroy(&set->lock);
+}
+
+void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void *arg), void *arg) {
+    for (uint32_t index; (index = set->first) != 0;) {
+        umf_span_t *span = umf_span_at(index);
+        if (umf_span_withdraw(set, span, span->base) != UMF_RESULT_SUCCESS) {
+            return; /* another thread is freeing it: a user's error, and it is gone already */
+        }
+        drop(span, arg);
+        umf_span_release(span);
+    }
+}
+
+/* --- map --- */
+
+/* Allocations of size 0 occupy one byte of the map, so that their pointer is known. */
+static size_t extent_of(size_t size) {
+    return size ? size : 1;
+}
+
+static umf_word_t word_of(const umf_span_set_t *set, const umf_span_t *span) {
+    return umf_word_make(span->hint, set->pool, span->index);
+}
+
+umf_span_t *umf_span_find(const umf_map_t *map, uintptr_t addr, umf_word_t *word) {
+    umf_word_t w = umf_map_find(map, addr);
+    if (!w) {
+        return NULL;
+    }
+    if (word) {
+        *word = w;
+    }
+    return umf_span_at(umf_word_span(w));
+}
+
+/* The word that leads to the same places when `span` is gone. */
+static umf_word_t word_below(const umf_span_t *span) {
+    if (!span->outer) {
+        return 0;
+    }
+    /* The outer span may have been freed too early and its descriptor reused since. */
+    const umf_span_t *outer = umf_span_at(span->outer);
+    bool alive = outer->kind && outer->id < span->id && outer->base <= span->base &&
+                 span->base + span->size <= outer->base + outer->size;
+    return alive ? umf_word_make(outer->hint, outer->pool, outer->index) : 0;
+}
+
+static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_word_t *under) {
+    *under = umf_map_find_locked(map, span->base);
+    span->outer = 0;
+    span->depth = 1;
+    if (!*under) {
+        return UMF_RESULT_SUCCESS;
+    }
+    const umf_span_t *outer = umf_span_at(umf_word_span(*under));
+    if (span->base + extent_of(span->size) > outer->base + extent_of(outer->size)) {
+        UMF_LOG_ERROR(
+            "provider memory %p of %zu bytes begins inside the tracked allocation %p of %zu "
+            "bytes and ends outside",
+            (void *)span->base, span->size, (void *)outer->base, outer->size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (outer->depth >= UMF_TRACK_MAX_DEPTH) {
+        UMF_LOG_ERROR("provider memory %p is nested deeper than %d levels", (void *)span->base,
+                      UMF_TRACK_MAX_DEPTH);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    span->outer = outer->index;
+    span->depth = (uint8_t)(outer->depth + 1);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span_kind_t kind) {
+    uintptr_t last;
+    size_t extent = extent_of(span->size);
+    if (__builtin_add_overflow(span->base, extent - 1, &last) || last == UINTPTR_MAX) {
+        UMF_LOG_ERROR("provider memory %p of %zu bytes does not fit into the address space",
+                      (void *)span->base, span->size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_word_t under;
+    umf_map_lock(set->map, span->base, extent);
+    umf_result_t result = span_nest(span, set->map, &under);
+    if (result == UMF_RESULT_SUCCESS) {
+        span->kind = (uint8_t)kind;
+        result = umf_map_insert(set->map, span->base, extent, under, word_of(set, span));
+        if (result != UMF_RESULT_SUCCESS) {
+            span->kind = 0;
+        }
+    }
+    umf_map_unlock(set->map, span->base, extent);
+    return result;
+}
+
+umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size, umf_span_kind_t kind,
+                          void *owner, void *cookie, uint16_t hint, umf_span_t **out) {
+    uint32_t index = descriptor_get();
+    if (!index) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_span_t *span = umf_span_at(index);
+    span->index = index;
+    span->base = base;
+    span->size = size;
+    span->owner = owner;
+    span->cookie = cookie;
+    span->hint = hint;
+    span->pool = set->pool;
+    span->id = 1 + atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed);
+    atomic_store_explicit(&span->export, NULL, memory_order_relaxed);
+    set_link(set, span);
+    umf_result_t result = span_publish(set, span, kind);
+    if (result != UMF_RESULT_SUCCESS) {
+        set_unlink(set, span);
+        descriptor_put(index);
+        return result;
+    }
+    if (out) {
+        *out = span;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
+    size_t extent = extent_of(span->size);
+    umf_map_lock(set->map, base, extent);
+    bool alive = span->kind && span->base == base && span->pool == set->pool;
+    if (alive) {
+        umf_map_remove(set->map, base, extent, word_of(set, span), word_below(span));
+        span->kind = 0;
+    }
+    umf_map_unlock(set->map, base, extent);
+    if (!alive) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    set_unlink(set, span);
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_span_release(umf_span_t *span) {
+    descriptor_put(span->index);
+}
+
+umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span) {
+    set_link(set, span);
+    umf_result_t result = span_publish(set, span, UMF_SPAN_POOL);
+    if (result != UMF_RESULT_SUCCESS) {
+        set_unlink(set, span);
+        descriptor_put(span->index);
+    }
+    return result;
+}
+
+/* --- split and merge --- */
+
+umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first) {
+    uint32_t index = descriptor_get();
+    if (!index) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_span_t *high = umf_span_at(index);
+    uintptr_t base = span->base;
+    size_t total = span->size;
+    umf_map_lock(set->map, base, total);
+    umf_word_t word = word_of(set, span);
+    umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    if (span->kind && span->base == base && span->size == total && first > 0 && first < total &&
+        umf_map_is_uniform(set->map, base, total, word)) {
+        high->index = index;
+        high->base = base + first;
+        high->size = total - first;
+        high->owner = span->owner;
+        high->cookie = span->cookie;
+        high->hint = span->hint;
+        high->pool = span->pool;
+        high->outer = span->outer;
+        high->depth = span->depth;
+        high->id = 1 + atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed);
+        atomic_store_explicit(&high->export, NULL, memory_order_relaxed);
+        result =
+            umf_map_split(set->map, base, total, first, word, word_of(set, high), word_below(span));
+        if (result == UMF_RESULT_SUCCESS) {
+            high->kind = span->kind;
+            span->size = first;
+        }
+    }
+    umf_map_unlock(set->map, base, total);
+    if (result != UMF_RESULT_SUCCESS) {
+        descriptor_put(index);
+        return result;
+    }
+    set_link(set, high);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *high) {
+    uintptr_t base = low->base;
+    size_t total;
+    if (!umf_add(low->size, high->size, &total) || base + low->size != high->base) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_map_lock(set->map, base, total);
+    umf_word_t high_word = word_of(set, high);
+    bool ok = low->kind && high->kind && low->pool == set->pool && high->pool == set->pool &&
+              low->depth == high->depth && low->outer == high->outer &&
+              low->size + high->size == total &&
+              umf_map_is_uniform(set->map, base, low->size, word_of(set, low)) &&
+              umf_map_is_uniform(set->map, high->base, high->size, high_word);
+    if (ok) {
+        umf_map_rename(set->map, high->base, high->size, high_word, word_of(set, low));
+        low->size = total;
+        high->kind = 0;
+    }
+    umf_map_unlock(set->map, base, total);
+    if (!ok) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    set_unlink(set, high);
+    descriptor_put(high->index);
+    return UMF_RESULT_SUCCESS;
+}

@@ -1,0 +1,74 @@
+/* Start and stop of the library. The only file that knows every part. */
+#include <umf.h>
+
+#include "base/log.h"
+#include "core/ctl_nodes.h"
+#include "core/object.h"
+#include "core/registry.h"
+#include "ctl/ctl.h"
+#include "ipc/ipc.h"
+#include "track/span.h"
+
+_Atomic unsigned umf_started; /* Sync: start_lock for writers */
+static umf_lock_t start_lock;
+
+/* Before anything else, an allocator below us included, registers fork handlers of its own. */
+__attribute__((constructor(101))) static void prepare(void) {
+    umf_fork_register_inner();
+    umf_lock_init(&start_lock, UMF_RANK_INIT);
+    umf_map_global_init();
+    umf_span_global_init();
+    umf_ctl_nodes_init();
+}
+
+static void start_locked(void) {
+    umf_assert_locked(&start_lock);
+    umf_log_init();
+    umf_registry_init();
+    umf_ctl_init();
+    umf_ipc_init();
+}
+
+UMF_API_1_0 umf_result_t umfInit(void) {
+    umf_lock(&start_lock);
+    if (umf_started == 0) {
+        start_locked();
+    }
+    umf_started++;
+    umf_unlock(&start_lock);
+    return UMF_RESULT_SUCCESS;
+}
+
+/*
+ * Pools and providers that are still alive keep their memory: destructors that run later may use
+ * it. Only what the library holds for itself is given back.
+ */
+UMF_API_1_0 umf_result_t umfTearDown(void) {
+    umf_lock(&start_lock);
+    bool last = umf_started == 1;
+    if (last) {
+        umf_core_teardown();
+        umf_ctl_teardown();
+    }
+    if (umf_started > 0) {
+        umf_started--;
+    }
+    umf_unlock(&start_lock);
+    if (last) {
+        umf_registry_teardown(); /* unloads plugins, which run code of theirs: without the lock */
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 int umfGetCurrentVersion(void) {
+    return UMF_VERSION_CURRENT;
+}
+
+__attribute__((constructor)) static void load(void) {
+    umf_fork_register_outer();
+    umfInit();
+}
+
+__attribute__((destructor)) static void unload(void) {
+    umfTearDown();
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Every public header stands alone, in C and in C++, brings what the contract says it brings, and
+# has its own include guard.
+#
+#   headers.sh <source folder> <C compiler> <C++ compiler>
+set -euo pipefail
+
+include=$1/include
+cc=$2
+cxx=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+    echo "$*" >&2
+    failed=1
+}
+
+# guard and direct includes of each header
+table='
+umf.h UMF_UNIFIED_MEMORY_FRAMEWORK_H umf/base.h umf/memory_pool.h umf/memory_provider.h umf/result.h
+umf/base.h UMF_BASE_H stddef.h stdint.h
+umf/result.h UMF_RESULT_H umf/base.h
+umf/memory_provider_ops.h UMF_MEMORY_PROVIDER_OPS_H stdarg.h umf/base.h
+umf/memory_provider.h UMF_MEMORY_PROVIDER_H umf/memory_provider_ops.h
+umf/memory_provider_gpu.h UMF_MEMORY_PROVIDER_GPU_H umf/memory_provider.h
+umf/memory_pool_ops.h UMF_MEMORY_POOL_OPS_H stdarg.h umf/base.h umf/memory_provider.h
+umf/memory_pool.h UMF_MEMORY_POOL_H umf/base.h umf/memory_pool_ops.h umf/memory_provider.h
+umf/ipc.h UMF_IPC_H umf/memory_pool.h
+umf/providers/provider_os_memory.h UMF_OS_MEMORY_PROVIDER_H umf/memory_provider.h
+umf/providers/provider_fixed_memory.h UMF_FIXED_MEMORY_PROVIDER_H umf/memory_provider.h
+umf/pools/pool_proxy.h UMF_PROXY_MEMORY_POOL_H umf/memory_pool.h umf/memory_provider.h
+umf/pools/pool_disjoint.h UMF_DISJOINT_MEMORY_POOL_H umf/memory_pool.h umf/memory_provider.h
+umf/pools/pool_jemalloc.h UMF_JEMALLOC_MEMORY_POOL_H umf/memory_pool_ops.h
+umf/experimental/ctl.h UMF_CTL_H umf/base.h
+umf/experimental/memory_properties.h UMF_MEMORY_PROPERTIES_H umf/base.h
+umf/plugin.h UMF_PLUGIN_H umf/base.h umf/memory_pool_ops.h umf/memory_provider_ops.h
+umf/text.h UMF_TEXT_H umf/base.h umf/memory_pool.h umf/memory_provider.h
+'
+
+compile() { # <header> <compiler> <language and standard...>
+    local header=$1
+    shift
+    "$@" -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I"$include" -fsyntax-only \
+        "$work/alone.c" || fail "$header does not compile alone with: $*"
+}
+
+while read -r header guard includes; do
+    [ -n "$header" ] || continue
+    found=$(sed -n 's/^#include <\(.*\)>$/\1/p' "$include/$header" | tr '\n' ' ')
+    [ "${found% }" = "$includes" ] || fail "$header includes '${found% }', expected '$includes'"
+    first=$(grep -m1 '^#ifndef' "$include/$header")
+    [ "$first" = "#ifndef $guard" ] || fail "$header begins with '$first', expected guard $guard"
+
+    # Twice, to try the guard; C++ needs the C names.
+    printf '#include <%s>\n#include <%s>\n#ifndef %s\n#error guard\n#endif\nextern int alone;\n' \
+        "$header" "$header" "$guard" >"$work/alone.c"
+    compile "$header" "$cc" -x c -std=c11 -Wstrict-prototypes
+    compile "$header" "$cxx" -x c++ -std=c++11
+    compile "$header" "$cxx" -x c++ -std=c++17
+done <<<"$table"
+
+listed=$(awk 'NF {print $1}' <<<"$table" | sort)
+present=$(cd "$include" && find . -name '*.h' | sed 's|^\./||' | sort)
+[ "$listed" = "$present" ] || fail "headers and this script's table differ:
+$(diff <(echo "$listed") <(echo "$present") || true)"
+
+exit "$failed"

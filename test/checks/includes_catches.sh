@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Shows that includes.sh catches what it is there for: each line breaks one rule.
+set -euo pipefail
+
+check=$(cd "$(dirname "$0")" && pwd)/includes.sh
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+
+reset_tree() {
+    rm -rf "${tree:?}"/*
+    mkdir -p "$tree"/src/{base,ds,core,providers,pools,ipc,numa}
+    echo 'UMF_PROVIDER(os, "OS", ANY)' >"$tree/src/providers/providers.def"
+    echo 'UMF_PROVIDER(fixed, "FIXED", ANY)' >>"$tree/src/providers/providers.def"
+    echo '#include "base/log.h"' >"$tree/src/core/good.c"
+    echo '#include "providers/os_numa.h"' >"$tree/src/providers/os.c"
+}
+
+expect_caught() {
+    reset_tree
+    mkdir -p "$(dirname "$tree/$1")"
+    echo "#include $2" >"$tree/$1"
+    if bash "$check" "$tree" >/dev/null; then
+        echo "not caught: $1 includes $2"
+        exit 1
+    fi
+}
+
+reset_tree
+bash "$check" "$tree" >/dev/null || { echo "a good tree was refused"; exit 1; }
+
+expect_caught src/base/x.c '"core/view.h"'
+expect_caught src/base/x.c '<umf/memory_pool.h>'
+expect_caught src/ds/x.c '"track/span.h"'
+expect_caught src/core/x.c '"providers/os.h"'
+expect_caught src/core/x.c '<umf/providers/provider_os_memory.h>'
+expect_caught src/providers/os.c '"providers/fixed.h"'
+expect_caught src/providers/os.c '"track/span.h"'
+expect_caught src/providers/os.c '"ctl/ctl.h"'
+expect_caught src/pools/x.c '"ipc/wire.h"'
+expect_caught src/numa/x.c '<umf/ipc.h>'
+expect_caught src/core/x.c '"view.h"'
+expect_caught src/unknown/x.c '"base/log.h"'
+expect_caught examples/x.c '"base/log.h"'
+echo "check_includes_catches: every broken rule was caught"

@@ -1,0 +1,916 @@
+/*
+ * What every provider promises (umf/memory_provider.h), stated once and run for each kind of
+ * providers.def and for a provider written by a user.
+ */
+#include <cerrno>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "fakes/kinds.h"
+#include "fakes/scale.h"
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr umf_result_t NONE = UMF_RESULT_ERROR_NOT_SUPPORTED;
+
+TEST(Kinds, EveryLineOfTheListIsTested) {
+    for (const Listed &listed : listed_providers()) {
+        bool known = false;
+        for (const SourceKind &kind : source_kinds()) {
+            known |= std::string(kind.id) == listed.id;
+        }
+        EXPECT_TRUE(known || !listed.available)
+            << "add " << listed.id << " to source_kinds() in fakes/kinds.h";
+    }
+}
+
+class Provider : public testing::TestWithParam<SourceKind> {
+  protected:
+    void SetUp() override {
+        source = GetParam().make();
+        ASSERT_NE(source->handle, nullptr);
+        provider = source->handle;
+        ASSERT_EQ(umfMemoryProviderGetMinPageSize(provider, nullptr, &page), OK);
+    }
+    void TearDown() override {
+        if (source->handle) {
+            EXPECT_EQ(source->live_bytes(), 0u);
+        }
+        if (source->fake) {
+            EXPECT_EQ(source->fake->mistakes, 0u);
+        }
+    }
+    char *alloc(size_t size, size_t alignment = 0) {
+        void *ptr = nullptr;
+        EXPECT_EQ(umfMemoryProviderAlloc(provider, size, alignment, &ptr), OK);
+        return static_cast<char *>(ptr);
+    }
+    void free(void *ptr, size_t size) {
+        EXPECT_EQ(umfMemoryProviderFree(provider, ptr, size), OK);
+    }
+    bool is(const char *label) {
+        return std::string(GetParam().label) == label;
+    }
+    size_t read(const char *path) {
+        size_t value = SIZE_MAX;
+        std::string full = std::string("umf.provider.by_handle.{}.") + path;
+        EXPECT_EQ(umfCtlGet(full.c_str(), &value, sizeof(value), provider), OK);
+        return value;
+    }
+    umf_memory_provider_handle_t last_failed() {
+        umf_memory_provider_handle_t failed = nullptr;
+        EXPECT_EQ(umfGetLastFailedMemoryProvider(&failed), OK);
+        return failed;
+    }
+
+    std::unique_ptr<Source> source;
+    umf_memory_provider_handle_t provider = nullptr;
+    size_t page = 0;
+};
+
+TEST_P(Provider, TableIsWhole) {
+    const umf_memory_provider_ops_t *ops = GetParam().ops();
+    ASSERT_NE(ops, nullptr);
+    EXPECT_EQ(ops->version, uint32_t{UMF_PROVIDER_OPS_VERSION_CURRENT});
+    EXPECT_EQ(GetParam().ops(), ops);
+    EXPECT_TRUE(ops->initialize && ops->finalize && ops->alloc && ops->free &&
+                ops->get_last_native_error && ops->get_recommended_page_size &&
+                ops->get_min_page_size && ops->get_name && ops->get_cache_line_size);
+    EXPECT_EQ(!ops->ext_allocation_merge, !ops->ext_allocation_split);
+}
+
+TEST_P(Provider, CreateChecksItsArguments) {
+    auto untouched = reinterpret_cast<umf_memory_provider_handle_t>(this);
+    umf_memory_provider_handle_t handle = untouched;
+    EXPECT_EQ(umfMemoryProviderCreate(nullptr, nullptr, &handle), BAD);
+    EXPECT_EQ(umfMemoryProviderCreate(GetParam().ops(), nullptr, nullptr), BAD);
+    if (GetParam().needs_params) {
+        EXPECT_EQ(umfMemoryProviderCreate(GetParam().ops(), nullptr, &handle), BAD);
+    }
+    EXPECT_EQ(handle, untouched);
+}
+
+TEST_P(Provider, DestroyOfNullIsFine) {
+    EXPECT_EQ(umfMemoryProviderDestroy(nullptr), OK);
+}
+
+TEST_P(Provider, Names) {
+    const char *name = nullptr;
+    ASSERT_EQ(umfMemoryProviderGetName(provider, &name), OK);
+    for (const Listed &listed : listed_providers()) {
+        if (std::string(listed.id) == GetParam().id) {
+            EXPECT_STREQ(name, listed.name);
+        }
+    }
+    const char *default_name = nullptr;
+    ASSERT_EQ(GetParam().ops()->get_name(nullptr, &default_name), OK);
+    EXPECT_STREQ(name, default_name);
+    if (*GetParam().id) {
+        EXPECT_EQ(GetParam().ops()->get_name(nullptr, nullptr), BAD);
+    }
+}
+
+TEST_P(Provider, NullsAreRefusedAndNotRecorded) {
+    umf_memory_provider_handle_t before = last_failed();
+    void *ptr = nullptr;
+    size_t size = 0;
+    const char *text = nullptr;
+    int32_t error = 0;
+    char data[256];
+    char *p = alloc(4 * page);
+
+    EXPECT_EQ(umfMemoryProviderAlloc(nullptr, 1, 0, &ptr), BAD);
+    EXPECT_EQ(umfMemoryProviderAlloc(provider, 1, 0, nullptr), BAD);
+    EXPECT_EQ(umfMemoryProviderFree(nullptr, p, page), BAD);
+    EXPECT_EQ(umfMemoryProviderGetLastNativeError(nullptr, &text, &error), BAD);
+    EXPECT_EQ(umfMemoryProviderGetLastNativeError(provider, nullptr, &error), BAD);
+    EXPECT_EQ(umfMemoryProviderGetLastNativeError(provider, &text, nullptr), BAD);
+    EXPECT_EQ(umfMemoryProviderGetRecommendedPageSize(nullptr, 1, &size), BAD);
+    EXPECT_EQ(umfMemoryProviderGetRecommendedPageSize(provider, 1, nullptr), BAD);
+    EXPECT_EQ(umfMemoryProviderGetMinPageSize(nullptr, nullptr, &size), BAD);
+    EXPECT_EQ(umfMemoryProviderGetMinPageSize(provider, nullptr, nullptr), BAD);
+    EXPECT_EQ(umfMemoryProviderGetCacheLineSize(nullptr, &size), BAD);
+    EXPECT_EQ(umfMemoryProviderGetCacheLineSize(provider, nullptr), BAD);
+    EXPECT_EQ(umfMemoryProviderGetName(nullptr, &text), BAD);
+    EXPECT_EQ(umfMemoryProviderGetName(provider, nullptr), BAD);
+    EXPECT_EQ(umfMemoryProviderPurgeLazy(nullptr, p, page), BAD);
+    EXPECT_EQ(umfMemoryProviderPurgeLazy(provider, nullptr, page), BAD);
+    EXPECT_EQ(umfMemoryProviderPurgeForce(nullptr, p, page), BAD);
+    EXPECT_EQ(umfMemoryProviderPurgeForce(provider, nullptr, page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationSplit(nullptr, p, 2 * page, page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationSplit(provider, nullptr, 2 * page, page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationSplit(provider, p, 0, page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationSplit(provider, p, 2 * page, 0), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationSplit(provider, p, page, page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationSplit(provider, p, page, 2 * page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(nullptr, p, p + page, 2 * page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(provider, nullptr, p, 2 * page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(provider, p, nullptr, 2 * page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(provider, p, p + page, 0), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(provider, p, p, 2 * page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(provider, p + page, p, 2 * page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(provider, p, p + 2 * page, 2 * page), BAD);
+    EXPECT_EQ(umfMemoryProviderGetIPCHandleSize(nullptr, &size), BAD);
+    EXPECT_EQ(umfMemoryProviderGetIPCHandleSize(provider, nullptr), BAD);
+    EXPECT_EQ(umfMemoryProviderGetIPCHandle(nullptr, p, page, data), BAD);
+    EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, nullptr, page, data), BAD);
+    EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, p, 0, data), BAD);
+    EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, p, page, nullptr), BAD);
+    EXPECT_EQ(umfMemoryProviderPutIPCHandle(nullptr, data), BAD);
+    EXPECT_EQ(umfMemoryProviderPutIPCHandle(provider, nullptr), BAD);
+    EXPECT_EQ(umfMemoryProviderOpenIPCHandle(nullptr, data, &ptr), BAD);
+    EXPECT_EQ(umfMemoryProviderOpenIPCHandle(provider, nullptr, &ptr), BAD);
+    EXPECT_EQ(umfMemoryProviderOpenIPCHandle(provider, data, nullptr), BAD);
+    EXPECT_EQ(umfMemoryProviderCloseIPCHandle(nullptr, p, page), BAD);
+    EXPECT_EQ(umfMemoryProviderCloseIPCHandle(provider, nullptr, page), BAD);
+    EXPECT_EQ(umfMemoryProviderCloseIPCHandle(provider, p, 0), BAD);
+    EXPECT_EQ(umfGetLastFailedMemoryProvider(nullptr), BAD);
+    EXPECT_EQ(last_failed(), before);
+    free(p, 4 * page);
+}
+
+TEST_P(Provider, MemoryIsAlignedWritableAndSeparate) {
+    const size_t sizes[] = {1, page - 1, page, page + 1, 3 * page, 1u << 20};
+    std::vector<std::pair<char *, size_t>> live;
+    for (size_t size : sizes) {
+        char *p = alloc(size);
+        ASSERT_NE(p, nullptr);
+        memset(p, static_cast<int>(live.size() + 1), size);
+        live.emplace_back(p, size);
+    }
+    for (size_t i = 0; i < live.size(); i++) {
+        EXPECT_EQ(live[i].first[0], static_cast<char>(i + 1));
+        EXPECT_EQ(live[i].first[live[i].second - 1], static_cast<char>(i + 1));
+    }
+    for (auto &[p, size] : live) {
+        free(p, size);
+    }
+}
+
+TEST_P(Provider, FreshSystemMemoryReadsAsZero) {
+    if (std::string(GetParam().id) != "os") {
+        GTEST_SKIP() << "promised by the OS provider only";
+    }
+    for (int round = 0; round < 8; round++) {
+        char *p = alloc(2 * page);
+        for (size_t i = 0; i < 2 * page; i++) {
+            ASSERT_EQ(p[i], 0) << "round " << round << ", byte " << i;
+        }
+        memset(p, 0x5a, 2 * page);
+        free(p, 2 * page);
+    }
+}
+
+TEST_P(Provider, PowersOfTwoAsAlignment) {
+    for (size_t alignment = 1; alignment <= (1u << 22); alignment *= 2) {
+        for (size_t size : {page, 3 * page}) {
+            char *p = alloc(size, alignment);
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % alignment, 0u) << alignment;
+            p[0] = p[size - 1] = 1;
+            free(p, size);
+        }
+    }
+}
+
+TEST_P(Provider, BadAlignmentIsRefused) {
+    void *untouched = this, *ptr = untouched;
+    umf_result_t expected =
+        std::string(GetParam().id) == "os" ? BAD : UMF_RESULT_ERROR_INVALID_ALIGNMENT;
+    for (size_t alignment : {size_t{3}, size_t{5}, page + 8, page - 1}) {
+        EXPECT_EQ(umfMemoryProviderAlloc(provider, page, alignment, &ptr), expected) << alignment;
+    }
+    EXPECT_EQ(ptr, untouched);
+    EXPECT_EQ(last_failed(), provider);
+}
+
+TEST_P(Provider, ImpossibleSizesAreRefused) {
+    void *untouched = this, *ptr = untouched;
+    for (size_t size : {SIZE_MAX, SIZE_MAX - 1, SIZE_MAX - page + 1, SIZE_MAX - page, SIZE_MAX / 2,
+                        SIZE_MAX - 2 * page}) {
+        for (size_t alignment : {size_t{0}, page, 16 * page}) {
+            EXPECT_NE(umfMemoryProviderAlloc(provider, size, alignment, &ptr), OK) << size;
+        }
+    }
+    EXPECT_NE(umfMemoryProviderAlloc(provider, page, size_t{1} << 63, &ptr), OK);
+    EXPECT_EQ(ptr, untouched);
+    EXPECT_EQ(source->live_bytes(), 0u);
+}
+
+TEST_P(Provider, SizeZeroReachesTheProvider) {
+    void *ptr = nullptr;
+    umf_result_t result = umfMemoryProviderAlloc(provider, 0, 0, &ptr);
+    if (std::string(GetParam().id) == "os") {
+        EXPECT_EQ(result, UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+        const char *text = nullptr;
+        int32_t error = 0;
+        ASSERT_EQ(umfMemoryProviderGetLastNativeError(provider, &text, &error), OK);
+        EXPECT_EQ(error, UMF_OS_RESULT_ERROR_ALLOC_FAILED);
+        EXPECT_EQ(std::string(text).rfind("memory allocation failed", 0), 0u) << text;
+    }
+    if (source->fake) {
+        EXPECT_EQ(source->fake->allocs, 1u);
+    }
+    if (result == OK) {
+        umfMemoryProviderFree(provider, ptr, 0);
+    }
+}
+
+TEST_P(Provider, FreeOfNullIsFine) {
+    EXPECT_EQ(umfMemoryProviderFree(provider, nullptr, 0), OK);
+    EXPECT_EQ(umfMemoryProviderFree(provider, nullptr, 123), OK);
+}
+
+TEST_P(Provider, BadFreesAreRefused) {
+    if (!GetParam().is_coarse && !is("os_shared")) {
+        GTEST_SKIP() << "the system decides";
+    }
+    umf_result_t expected = is("os_shared") ? UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC : BAD;
+    char *p = alloc(4 * page), *q = alloc(page);
+    char local;
+    EXPECT_EQ(umfMemoryProviderFree(provider, &local, page), expected);
+    EXPECT_EQ(umfMemoryProviderFree(provider, p + page, page), expected);
+    EXPECT_EQ(umfMemoryProviderFree(provider, p, 3 * page), expected);
+    EXPECT_EQ(umfMemoryProviderFree(provider, p, 5 * page), expected);
+    p[0] = p[4 * page - 1] = 1;
+    free(p, 4 * page);
+    EXPECT_EQ(umfMemoryProviderFree(provider, p, 4 * page), expected) << "freed already";
+    free(q, page);
+}
+
+TEST_P(Provider, CoarseSpaceIsReusedAndJoined) {
+    if (!GetParam().is_coarse) {
+        GTEST_SKIP() << "no range";
+    }
+    size_t all = source->region_size / 4;
+    std::vector<char *> parts;
+    for (int i = 0; i < 4; i++) {
+        parts.push_back(alloc(all));
+    }
+    EXPECT_EQ(parts[1] - parts[0], static_cast<ptrdiff_t>(all)) << "served upwards";
+    void *ptr = nullptr;
+    EXPECT_EQ(umfMemoryProviderAlloc(provider, page, 0, &ptr), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    for (int i : {2, 0, 3, 1}) {
+        free(parts[static_cast<size_t>(i)], i % 2 ? all : 0);
+    }
+    char *whole = alloc(4 * all);
+    EXPECT_EQ(whole, source->region);
+    free(whole, 4 * all);
+}
+
+TEST_P(Provider, SplitPartsAreIndependent) {
+    if (!GetParam().can_split) {
+        GTEST_SKIP();
+    }
+    char *p = alloc(4 * page);
+    ASSERT_EQ(umfMemoryProviderAllocationSplit(provider, p, 4 * page, page), OK);
+    ASSERT_EQ(umfMemoryProviderAllocationSplit(provider, p + page, 3 * page, page), OK);
+    free(p + page, page);
+    p[0] = p[2 * page] = p[4 * page - 1] = 7;
+    free(p + 2 * page, 2 * page);
+    EXPECT_EQ(p[0], 7);
+    free(p, page);
+}
+
+TEST_P(Provider, MergedPartsAreOne) {
+    if (!GetParam().can_split) {
+        GTEST_SKIP();
+    }
+    char *p = alloc(6 * page);
+    memset(p, 9, 6 * page);
+    ASSERT_EQ(umfMemoryProviderAllocationSplit(provider, p, 6 * page, 2 * page), OK);
+    ASSERT_EQ(umfMemoryProviderAllocationSplit(provider, p + 2 * page, 4 * page, page), OK);
+    ASSERT_EQ(umfMemoryProviderAllocationMerge(provider, p + 2 * page, p + 3 * page, 4 * page), OK);
+    ASSERT_EQ(umfMemoryProviderAllocationMerge(provider, p, p + 2 * page, 6 * page), OK);
+    EXPECT_EQ(p[6 * page - 1], 9);
+    free(p, 6 * page);
+}
+
+TEST_P(Provider, NonsenseIsNotSplitOrMerged) {
+    if (!GetParam().is_coarse && !source->fake) {
+        GTEST_SKIP() << "private OS memory answers SUCCESS always";
+    }
+    char *p = alloc(4 * page), *q = alloc(page);
+    char local[2];
+    EXPECT_EQ(umfMemoryProviderAllocationSplit(provider, local, 2 * page, page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationSplit(provider, p, 3 * page, page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationSplit(provider, p + page, 3 * page, page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(provider, local, local + 1, page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(provider, p, p + page, 2 * page), BAD);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(provider, p, p + 4 * page, 5 * page),
+              GetParam().is_coarse && q == p + 4 * page ? OK : BAD)
+        << "neighbours that were not split off may join only where the provider has one range";
+    if (GetParam().is_coarse && q == p + 4 * page) {
+        free(p, 5 * page);
+    } else {
+        free(p, 4 * page);
+        free(q, page);
+    }
+}
+
+TEST_P(Provider, Purge) {
+    char *p = alloc(4 * page);
+    memset(p, 3, 4 * page);
+    EXPECT_EQ(umfMemoryProviderPurgeLazy(provider, p, page), GetParam().purges_lazily ? OK : NONE);
+    EXPECT_EQ(umfMemoryProviderPurgeForce(provider, p + page, page), GetParam().purges ? OK : NONE);
+    if (GetParam().purges) {
+        EXPECT_EQ(p[page], 0) << "the contents are dropped now";
+        EXPECT_EQ(p[2 * page - 1], 0);
+    }
+    EXPECT_EQ(p[2 * page], 3) << "and only there";
+    memset(p, 4, 4 * page);
+    EXPECT_EQ(p[page], 4) << "the memory stays usable";
+    free(p, 4 * page);
+}
+
+TEST_P(Provider, PageAndCacheLineSizes) {
+    char *p = alloc(page);
+    size_t size = 0;
+    ASSERT_EQ(umfMemoryProviderGetMinPageSize(provider, p, &size), OK);
+    EXPECT_EQ(size, page);
+    EXPECT_EQ(page, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+    ASSERT_EQ(umfMemoryProviderGetRecommendedPageSize(provider, 10 * page, &size), OK);
+    EXPECT_GE(size, page);
+    ASSERT_EQ(umfMemoryProviderGetCacheLineSize(provider, &size), OK);
+    EXPECT_TRUE(size >= 8 && (size & (size - 1)) == 0) << size;
+    if (GetParam().is_coarse) {
+        EXPECT_EQ(size, 64u);
+    }
+    free(p, page);
+}
+
+TEST_P(Provider, NativeErrorIsThereBeforeAnyFailure) {
+    const char *text = nullptr;
+    int32_t error = -1;
+    ASSERT_EQ(umfMemoryProviderGetLastNativeError(provider, &text, &error), OK);
+    ASSERT_NE(text, nullptr);
+    EXPECT_TRUE(error == 0 || error >= GetParam().first_native_error) << error;
+}
+
+TEST_P(Provider, LastFailedIsPerThreadAndKept) {
+    umf_memory_provider_handle_t in_thread = provider;
+    void *ptr = nullptr;
+    EXPECT_NE(umfMemoryProviderAlloc(provider, SIZE_MAX, 0, &ptr), OK);
+    EXPECT_EQ(last_failed(), provider);
+    free(alloc(page), page);
+    EXPECT_EQ(last_failed(), provider) << "a success does not clear it";
+    std::thread([&] { in_thread = last_failed(); }).join();
+    EXPECT_EQ(in_thread, nullptr);
+}
+
+TEST_P(Provider, IpcOperationsAnswer) {
+    size_t size = 0;
+    char data[4096] = {};
+    void *ptr = nullptr;
+    char *p = alloc(page);
+    umf_result_t expected = GetParam().ipc;
+    if (is("os_shared")) {
+        EXPECT_EQ(umfMemoryProviderGetIPCHandleSize(provider, &size), OK);
+        ASSERT_LE(size, sizeof(data));
+        EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, data, page, data), BAD);
+        ASSERT_EQ(umfMemoryProviderGetIPCHandle(provider, p, page, data), OK);
+        p[5] = 42;
+        ASSERT_EQ(umfMemoryProviderOpenIPCHandle(provider, data, &ptr), OK);
+        EXPECT_EQ(static_cast<char *>(ptr)[5], 42);
+        EXPECT_EQ(umfMemoryProviderCloseIPCHandle(provider, ptr, page), OK);
+        EXPECT_EQ(umfMemoryProviderPutIPCHandle(provider, data), OK);
+    } else {
+        EXPECT_EQ(umfMemoryProviderGetIPCHandleSize(provider, &size), expected);
+        EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, p, page, data), expected);
+    }
+    char junk[4096];
+    memset(junk, 0x77, sizeof(junk));
+    EXPECT_EQ(umfMemoryProviderPutIPCHandle(provider, junk), expected);
+    EXPECT_EQ(umfMemoryProviderOpenIPCHandle(provider, junk, &ptr), expected);
+    EXPECT_NE(umfMemoryProviderCloseIPCHandle(provider, junk, page), OK);
+    free(p, page);
+}
+
+TEST_P(Provider, StatisticsCountRequestedSizes) {
+    if (source->fake) {
+        GTEST_SKIP() << "a user's provider has its own";
+    }
+    EXPECT_EQ(read("stats.allocated_memory"), 0u);
+    char *p = alloc(3 * page), *q = alloc(page);
+    EXPECT_EQ(read("stats.allocated_memory"), 4 * page);
+    free(p, 3 * page);
+    EXPECT_EQ(read("stats.allocated_memory"), page);
+    EXPECT_EQ(read("stats.peak_memory"), 4 * page);
+    EXPECT_EQ(umfCtlExec("umf.provider.by_handle.{}.stats.peak_memory.reset", nullptr, 0, provider),
+              OK);
+    EXPECT_EQ(read("stats.peak_memory"), page);
+    free(q, page);
+    void *ptr = nullptr;
+    EXPECT_NE(umfMemoryProviderAlloc(provider, SIZE_MAX / 2, 0, &ptr), OK);
+    EXPECT_EQ(read("stats.allocated_memory"), 0u) << "a failed allocation does not count";
+    EXPECT_EQ(read("stats.peak_memory"), page);
+    p = alloc(10);
+    EXPECT_EQ(read("stats.allocated_memory"), 10u);
+    free(p, 10);
+}
+
+TEST_P(Provider, ControlRefusesWhatIsNotThere) {
+    if (source->fake) {
+        GTEST_SKIP() << "a user's provider has its own";
+    }
+    size_t value = 0;
+    EXPECT_EQ(umfCtlGet("umf.provider.by_handle.{}.stats.nothing", &value, sizeof(value), provider),
+              UMF_RESULT_ERROR_INVALID_CTL_PATH);
+    EXPECT_EQ(
+        umfCtlSet("umf.provider.by_handle.{}.stats.peak_memory", &value, sizeof(value), provider),
+        BAD);
+    EXPECT_EQ(umfCtlExec("umf.provider.by_handle.{}.stats.allocated_memory", nullptr, 0, provider),
+              BAD);
+    char small = 0;
+    EXPECT_EQ(umfCtlGet("umf.provider.by_handle.{}.stats.peak_memory", &small, 1, provider), BAD);
+}
+
+TEST_P(Provider, ThreadsShareOne) {
+    const size_t rounds = scaled(400);
+    std::vector<std::thread> threads;
+    std::atomic<int> failures{0};
+    for (int t = 0; t < 4; t++) {
+        threads.emplace_back([&, t] {
+            for (size_t i = 0; i < rounds; i++) {
+                size_t size = page * (1 + (i * 7 + static_cast<size_t>(t)) % 8);
+                void *ptr = nullptr;
+                if (umfMemoryProviderAlloc(provider, size, 0, &ptr) != OK) {
+                    failures++;
+                    continue;
+                }
+                auto p = static_cast<char *>(ptr);
+                p[0] = p[size - 1] = static_cast<char>(t);
+                if (GetParam().can_split && size > page &&
+                    umfMemoryProviderAllocationSplit(provider, p, size, page) == OK) {
+                    failures += p[size - 1] != t;
+                    failures += umfMemoryProviderFree(provider, p + page, size - page) != OK;
+                    size = page;
+                }
+                failures += p[0] != t || umfMemoryProviderFree(provider, p, size) != OK;
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(failures, 0);
+}
+
+// RULE 50: what is freed goes back to the system, and nothing is left open.
+TEST_P(Provider, ChurnDoesNotGrow) {
+    const size_t size = 1u << 20;
+    size_t rounds = scaled(400);
+    auto resident = [] {
+        long pages = 0;
+        FILE *file = fopen("/proc/self/statm", "r");
+        EXPECT_EQ(fscanf(file, "%*d %ld", &pages), 1);
+        fclose(file);
+        return static_cast<size_t>(pages) * 4096;
+    };
+    size_t before = resident();
+    for (size_t i = 0; i < rounds; i++) {
+        char *p = alloc(size);
+        memset(p, 1, size);
+        free(p, size);
+    }
+    EXPECT_LT(resident(), before + (128u << 20));
+}
+
+TEST_P(Provider, CreateAndDestroyLeaveNoDescriptor) {
+    auto next_descriptor = [] {
+        int fd = dup(0);
+        close(fd);
+        return fd;
+    };
+    int before = next_descriptor();
+    for (int i = 0; i < 50; i++) {
+        auto other = GetParam().make();
+        ASSERT_NE(other->handle, nullptr);
+        void *ptr = nullptr;
+        ASSERT_EQ(umfMemoryProviderAlloc(other->handle, page, 0, &ptr), OK);
+        ASSERT_EQ(umfMemoryProviderFree(other->handle, ptr, page), OK);
+    }
+    EXPECT_EQ(next_descriptor(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Provider, testing::ValuesIn(source_kinds()),
+                         [](const auto &test) { return test.param.label; });
+
+// --- parameters common to built-in kinds ---
+
+TEST(OsParams, SettersCheck) {
+    umf_os_memory_provider_params_handle_t params = nullptr;
+    EXPECT_EQ(umfOsMemoryProviderParamsCreate(nullptr), BAD);
+    EXPECT_EQ(umfOsMemoryProviderParamsDestroy(nullptr), OK);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetName(nullptr, "x"), BAD);
+    ASSERT_EQ(umfOsMemoryProviderParamsCreate(&params), OK);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetName(params, nullptr), BAD);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetName(params, std::string(100, 'n').c_str()), OK);
+    umf_memory_provider_handle_t provider = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(umfOsMemoryProviderOps(), params, &provider), OK);
+    EXPECT_EQ(umfOsMemoryProviderParamsDestroy(params), OK);
+    const char *name = nullptr;
+    ASSERT_EQ(umfMemoryProviderGetName(provider, &name), OK);
+    EXPECT_EQ(std::string(name), std::string(63, 'n')) << "cut, and kept after the parameters went";
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+TEST(FixedParams, SettersCheck) {
+    static char memory[1 << 16];
+    umf_fixed_memory_provider_params_handle_t params = nullptr;
+    EXPECT_EQ(umfFixedMemoryProviderParamsCreate(memory, sizeof(memory), nullptr), BAD);
+    EXPECT_EQ(umfFixedMemoryProviderParamsCreate(nullptr, 1, &params), BAD);
+    EXPECT_EQ(umfFixedMemoryProviderParamsCreate(memory, 0, &params), BAD);
+    EXPECT_EQ(params, nullptr);
+    ASSERT_EQ(umfFixedMemoryProviderParamsCreate(memory, sizeof(memory), &params), OK);
+    EXPECT_EQ(umfFixedMemoryProviderParamsSetMemory(params, nullptr, 1), BAD);
+    EXPECT_EQ(umfFixedMemoryProviderParamsSetMemory(params, memory, 0), BAD);
+    EXPECT_EQ(umfFixedMemoryProviderParamsSetMemory(nullptr, memory, 1), BAD);
+    EXPECT_EQ(umfFixedMemoryProviderParamsSetName(params, nullptr), BAD);
+    EXPECT_EQ(umfFixedMemoryProviderParamsSetName(nullptr, "x"), BAD);
+    EXPECT_EQ(umfFixedMemoryProviderParamsDestroy(params), OK);
+    EXPECT_EQ(umfFixedMemoryProviderParamsDestroy(nullptr), OK);
+}
+
+// --- tables written by users ---
+
+umf_memory_provider_handle_t const untouched =
+    reinterpret_cast<umf_memory_provider_handle_t>(uintptr_t{0x1234});
+
+umf_result_t create(const umf_memory_provider_ops_t &ops, FakeProvider &fake,
+                    umf_memory_provider_handle_t *handle) {
+    *handle = untouched;
+    return umfMemoryProviderCreate(&ops, &fake, handle);
+}
+
+TEST(UserTable, RequiredOperations) {
+    umf_memory_provider_handle_t handle = nullptr;
+    auto missing = [&](const char *what, auto change) {
+        FakeProvider fake;
+        umf_memory_provider_ops_t ops = FakeProvider::table();
+        change(ops);
+        EXPECT_EQ(create(ops, fake, &handle), BAD) << what;
+        EXPECT_EQ(handle, untouched);
+        EXPECT_EQ(fake.initializes, 0u) << what;
+    };
+    using Ops = umf_memory_provider_ops_t;
+    missing("initialize", [](Ops &o) { o.initialize = nullptr; });
+    missing("finalize", [](Ops &o) { o.finalize = nullptr; });
+    missing("alloc", [](Ops &o) { o.alloc = nullptr; });
+    missing("free", [](Ops &o) { o.free = nullptr; });
+    missing("get_last_native_error", [](Ops &o) { o.get_last_native_error = nullptr; });
+    missing("get_recommended_page_size", [](Ops &o) { o.get_recommended_page_size = nullptr; });
+    missing("get_min_page_size", [](Ops &o) { o.get_min_page_size = nullptr; });
+    missing("get_name", [](Ops &o) { o.get_name = nullptr; });
+    missing("get_cache_line_size", [](Ops &o) { o.get_cache_line_size = nullptr; });
+    missing("merge without split", [](Ops &o) { o.ext_allocation_split = nullptr; });
+    missing("split without merge", [](Ops &o) { o.ext_allocation_merge = nullptr; });
+}
+
+umf_result_t ipc_size(void *, size_t *size) {
+    *size = 7;
+    return OK;
+}
+umf_result_t ipc_get(void *, const void *, size_t, void *) {
+    return UMF_RESULT_ERROR_USER_SPECIFIC;
+}
+umf_result_t ipc_put(void *, void *) {
+    return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+}
+umf_result_t ipc_open(void *, void *, void **) {
+    return UMF_RESULT_ERROR_UNKNOWN;
+}
+umf_result_t ipc_close(void *, void *, size_t) {
+    return UMF_RESULT_ERROR_USER_SPECIFIC;
+}
+umf_result_t property(void *, const void *, umf_memory_property_id_t, void *) {
+    return OK;
+}
+umf_result_t property_size(void *, umf_memory_property_id_t, size_t *) {
+    return OK;
+}
+
+umf_memory_provider_ops_t full_table() {
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    ops.ext_get_ipc_handle_size = ipc_size;
+    ops.ext_get_ipc_handle = ipc_get;
+    ops.ext_put_ipc_handle = ipc_put;
+    ops.ext_open_ipc_handle = ipc_open;
+    ops.ext_close_ipc_handle = ipc_close;
+    ops.ext_get_allocation_properties = property;
+    ops.ext_get_allocation_properties_size = property_size;
+    return ops;
+}
+
+TEST(UserTable, AllOrNone) {
+    umf_memory_provider_handle_t handle = nullptr;
+    auto missing = [&](const char *what, auto change) {
+        FakeProvider fake;
+        umf_memory_provider_ops_t ops = full_table();
+        change(ops);
+        EXPECT_EQ(create(ops, fake, &handle), BAD) << what;
+        EXPECT_EQ(fake.initializes, 0u);
+    };
+    using Ops = umf_memory_provider_ops_t;
+    missing("size", [](Ops &o) { o.ext_get_ipc_handle_size = nullptr; });
+    missing("get", [](Ops &o) { o.ext_get_ipc_handle = nullptr; });
+    missing("put", [](Ops &o) { o.ext_put_ipc_handle = nullptr; });
+    missing("open", [](Ops &o) { o.ext_open_ipc_handle = nullptr; });
+    missing("close", [](Ops &o) { o.ext_close_ipc_handle = nullptr; });
+    missing("properties", [](Ops &o) { o.ext_get_allocation_properties = nullptr; });
+    missing("properties size", [](Ops &o) { o.ext_get_allocation_properties_size = nullptr; });
+}
+
+TEST(UserTable, ResultsArePassedOnAndRecorded) {
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider, failed = nullptr;
+    ASSERT_EQ(create(full_table(), fake, &provider), OK);
+    size_t size = 0;
+    char data[16];
+    void *ptr = nullptr;
+    EXPECT_EQ(umfMemoryProviderGetIPCHandleSize(provider, &size), OK);
+    EXPECT_EQ(size, 7u);
+    EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, data, 1, data),
+              UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_EQ(umfMemoryProviderPutIPCHandle(provider, data), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umfMemoryProviderOpenIPCHandle(provider, data, &ptr), UMF_RESULT_ERROR_UNKNOWN);
+    EXPECT_EQ(umfMemoryProviderCloseIPCHandle(provider, data, 1), UMF_RESULT_ERROR_USER_SPECIFIC);
+    ASSERT_EQ(umfGetLastFailedMemoryProvider(&failed), OK);
+    EXPECT_EQ(failed, provider);
+    fake.failure = UMF_RESULT_ERROR_USER_SPECIFIC;
+    fake.alloc_fails = true;
+    EXPECT_EQ(umfMemoryProviderAlloc(provider, 1, 0, &ptr), UMF_RESULT_ERROR_USER_SPECIFIC);
+    fake.free_fails = true;
+    EXPECT_EQ(umfMemoryProviderFree(provider, data, 1), UMF_RESULT_ERROR_USER_SPECIFIC);
+    const char *text = nullptr;
+    int32_t error = 0;
+    EXPECT_EQ(umfMemoryProviderGetLastNativeError(provider, &text, &error), OK);
+    EXPECT_STREQ(text, "fake error");
+    EXPECT_EQ(error, 4711);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+TEST(UserTable, OptionalOperationsThatAreAbsent) {
+    FakeProvider fake;
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    ops.ext_purge_lazy = nullptr;
+    ops.ext_purge_force = nullptr;
+    ops.ext_allocation_merge = nullptr;
+    ops.ext_allocation_split = nullptr;
+    ops.ext_ctl = nullptr;
+    umf_memory_provider_handle_t provider;
+    ASSERT_EQ(create(ops, fake, &provider), OK);
+    char data[16];
+    size_t size = 0;
+    void *ptr = nullptr;
+    EXPECT_EQ(umfMemoryProviderPurgeLazy(provider, data, 1), NONE);
+    EXPECT_EQ(umfMemoryProviderPurgeForce(provider, data, 1), NONE);
+    EXPECT_EQ(umfMemoryProviderAllocationSplit(provider, data, 2, 1), NONE);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(provider, data, data + 1, 2), NONE);
+    EXPECT_EQ(umfMemoryProviderGetIPCHandleSize(provider, &size), NONE);
+    EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, data, 1, data), NONE);
+    EXPECT_EQ(umfMemoryProviderPutIPCHandle(provider, data), NONE);
+    EXPECT_EQ(umfMemoryProviderOpenIPCHandle(provider, data, &ptr), NONE);
+    EXPECT_EQ(umfMemoryProviderCloseIPCHandle(provider, data, 1), NONE);
+    EXPECT_EQ(umfCtlGet("umf.provider.by_handle.{}.x", &size, sizeof(size), provider),
+              UMF_RESULT_ERROR_INVALID_CTL_PATH);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+using Journal = std::vector<std::string>;
+
+TEST(UserTable, CreationCallsInOrder) {
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider;
+    ASSERT_EQ(create(FakeProvider::table(), fake, &provider), OK);
+    EXPECT_EQ(fake.journal, (Journal{"initialize", "get_name", "post_initialize"}));
+    EXPECT_EQ(fake.params_seen, &fake);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    EXPECT_EQ(fake.journal, (Journal{"initialize", "get_name", "post_initialize", "finalize"}));
+}
+
+TEST(UserTable, FailureOfInitialize) {
+    FakeProvider fake;
+    fake.initialize_result = UMF_RESULT_ERROR_USER_SPECIFIC;
+    umf_memory_provider_handle_t provider;
+    EXPECT_EQ(create(FakeProvider::table(), fake, &provider), UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_EQ(provider, untouched);
+    EXPECT_EQ(fake.journal, (Journal{"initialize"}));
+}
+
+TEST(UserTable, FailureOfGetName) {
+    FakeProvider fake;
+    fake.get_name_result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    umf_memory_provider_handle_t provider;
+    EXPECT_EQ(create(FakeProvider::table(), fake, &provider), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(provider, untouched);
+    EXPECT_EQ(fake.journal, (Journal{"initialize", "get_name", "finalize"}));
+}
+
+TEST(UserTable, FailureOfPostInitialize) {
+    FakeProvider fake;
+    fake.post_initialize_result = UMF_RESULT_ERROR_USER_SPECIFIC;
+    umf_memory_provider_handle_t provider;
+    EXPECT_EQ(create(FakeProvider::table(), fake, &provider), UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_EQ(provider, untouched);
+    EXPECT_EQ(fake.journal, (Journal{"initialize", "get_name", "post_initialize", "finalize"}));
+}
+
+TEST(UserTable, PostInitializeMayBeUnknownOrSucceed) {
+    for (umf_result_t result : {OK, UMF_RESULT_ERROR_INVALID_CTL_PATH}) {
+        FakeProvider fake;
+        fake.post_initialize_result = result;
+        umf_memory_provider_handle_t provider;
+        ASSERT_EQ(create(FakeProvider::table(), fake, &provider), OK);
+        EXPECT_EQ(fake.post_initializes, 1u);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        EXPECT_EQ(fake.finalizes, 1u);
+    }
+}
+
+TEST(UserTable, OddNamesOnlyWarn) {
+    for (const std::string &name : {std::string(100, 'x'), std::string("a b.c"), std::string()}) {
+        FakeProvider fake;
+        fake.name = name;
+        umf_memory_provider_handle_t provider;
+        ASSERT_EQ(create(FakeProvider::table(), fake, &provider), OK) << name;
+        const char *got = nullptr;
+        ASSERT_EQ(umfMemoryProviderGetName(provider, &got), OK);
+        EXPECT_EQ(name, got);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+}
+
+umf_result_t finalize_fails(void *) {
+    return UMF_RESULT_ERROR_USER_SPECIFIC;
+}
+
+TEST(UserTable, ResultOfFinalizeIsReturned) {
+    FakeProvider fake;
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    ops.finalize = finalize_fails;
+    umf_memory_provider_handle_t provider;
+    ASSERT_EQ(create(ops, fake, &provider), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), UMF_RESULT_ERROR_USER_SPECIFIC);
+}
+
+umf_result_t stores_null(const void *, void **provider) {
+    *provider = nullptr;
+    return OK;
+}
+umf_result_t alloc_of_null(void *provider, size_t, size_t, void **ptr) {
+    *ptr = nullptr;
+    return provider ? UMF_RESULT_ERROR_UNKNOWN : OK;
+}
+umf_result_t free_of_null(void *provider, void *, size_t) {
+    return provider ? UMF_RESULT_ERROR_UNKNOWN : OK;
+}
+umf_result_t finalize_of_null(void *provider) {
+    return provider ? UMF_RESULT_ERROR_UNKNOWN : OK;
+}
+
+TEST(UserTable, PrivatePointerMayBeNull) {
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    ops.initialize = stores_null;
+    ops.finalize = finalize_of_null;
+    ops.alloc = alloc_of_null;
+    ops.free = free_of_null;
+    ops.ext_ctl = nullptr;
+    umf_memory_provider_handle_t provider = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, nullptr, &provider), OK);
+    void *ptr = &ops;
+    EXPECT_EQ(umfMemoryProviderAlloc(provider, 1, 0, &ptr), OK);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 1), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+// A table that ends where its version says, right before a page that faults.
+class ShortTable {
+  public:
+    ShortTable(const umf_memory_provider_ops_t &ops, size_t size) {
+        size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+        mapped = 2 * page;
+        memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mprotect(static_cast<char *>(memory) + page, page, PROT_NONE);
+        table = static_cast<char *>(memory) + page - size;
+        memcpy(table, &ops, size);
+    }
+    ~ShortTable() {
+        munmap(memory, mapped);
+    }
+    ShortTable(const ShortTable &) = delete;
+    ShortTable &operator=(const ShortTable &) = delete;
+    const umf_memory_provider_ops_t *ops() {
+        return static_cast<const umf_memory_provider_ops_t *>(table);
+    }
+
+  private:
+    void *memory = nullptr, *table = nullptr;
+    size_t mapped = 0;
+};
+
+constexpr size_t SIZE_1_0 = offsetof(umf_memory_provider_ops_t, ext_get_allocation_properties);
+constexpr size_t SIZE_1_1 = offsetof(umf_memory_provider_ops_t, get_cache_line_size);
+
+TEST(OldTables, AreReadUpToTheirEnd) {
+    struct {
+        uint32_t version;
+        size_t size;
+        size_t post_initializes;
+    } const cases[] = {
+        {UMF_MAKE_VERSION(1, 0), SIZE_1_0, 0},
+        {UMF_MAKE_VERSION(0, 0), SIZE_1_0, 0},
+        {UMF_MAKE_VERSION(7, 0), SIZE_1_0, 0},
+        {UMF_MAKE_VERSION(1, 1), SIZE_1_1, 1},
+        {UMF_MAKE_VERSION(2, 1), SIZE_1_1, 1},
+        {UMF_MAKE_VERSION(1, 2), sizeof(umf_memory_provider_ops_t), 1},
+    };
+    for (const auto &c : cases) {
+        FakeProvider fake;
+        fake.cache_line = 128;
+        umf_memory_provider_ops_t ops = full_table();
+        ops.version = c.version;
+        ShortTable table(ops, c.size);
+        umf_memory_provider_handle_t provider = nullptr;
+        ASSERT_EQ(umfMemoryProviderCreate(table.ops(), &fake, &provider), OK) << c.version;
+        size_t line = 0;
+        EXPECT_EQ(umfMemoryProviderGetCacheLineSize(provider, &line), OK);
+        EXPECT_EQ(line, c.version == UMF_PROVIDER_OPS_VERSION_CURRENT ? 128u : 64u);
+        EXPECT_EQ(fake.post_initializes, c.post_initializes);
+        void *ptr = nullptr;
+        EXPECT_EQ(umfMemoryProviderAlloc(provider, 100, 0, &ptr), OK);
+        EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 100), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+}
+
+TEST(OldTables, UnknownMinorVersions) {
+    for (uint32_t version : {uint32_t{UMF_MAKE_VERSION(1, 3)}, uint32_t{UMF_MAKE_VERSION(2, 2)},
+                             uint32_t{UMF_MAKE_VERSION(0, 99)}, uint32_t{0xffffffff}}) {
+        FakeProvider fake;
+        umf_memory_provider_ops_t ops = full_table();
+        ops.version = version;
+        umf_memory_provider_handle_t provider;
+        EXPECT_EQ(create(ops, fake, &provider), NONE) << version;
+        EXPECT_EQ(provider, untouched);
+        EXPECT_EQ(fake.initializes, 0u);
+    }
+}
+
+TEST(OldTables, PropertiesOfATableBefore11CountAsAbsent) {
+    FakeProvider fake;
+    umf_memory_provider_ops_t ops = full_table();
+    ops.version = UMF_MAKE_VERSION(1, 0);
+    ops.ext_get_allocation_properties = nullptr; // one of two: would be refused in 1.1
+    umf_memory_provider_handle_t provider;
+    ASSERT_EQ(create(ops, fake, &provider), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+} // namespace

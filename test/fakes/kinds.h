@@ -1,0 +1,177 @@
+/*
+ * The kinds of the two lists, src/providers/providers.def and src/pools/pools.def, and how to make
+ * one of each: whoever adds a line there adds an entry here and gets all conformance tests.
+ */
+#ifndef UMF_TEST_FAKES_KINDS_H
+#define UMF_TEST_FAKES_KINDS_H
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+#include <umf/pools/pool_disjoint.h>
+#include <umf/pools/pool_jemalloc.h>
+#include <umf/pools/pool_proxy.h>
+#include <umf/providers/provider_fixed_memory.h>
+#include <umf/providers/provider_os_memory.h>
+
+#include "fakes/fake_provider.h"
+
+struct Listed {
+    const char *id, *name;
+    bool available;
+};
+
+inline const std::vector<Listed> &listed_providers() {
+    static const std::vector<Listed> list = {
+#define UMF_PROVIDER(id, name, feature) {#id, name, UMF_WITH_##feature != 0},
+#include "../../src/providers/providers.def"
+#undef UMF_PROVIDER
+    };
+    return list;
+}
+
+inline const std::vector<Listed> &listed_pools() {
+    static const std::vector<Listed> list = {
+#define UMF_POOL(id, name, feature) {#id, name, UMF_WITH_##feature != 0},
+#include "../../src/pools/pools.def"
+#undef UMF_POOL
+    };
+    return list;
+}
+
+// A provider with what it stands on.
+struct Source {
+    umf_memory_provider_handle_t handle = nullptr;
+    std::unique_ptr<FakeProvider> fake; // NULL unless it is one
+    void *region = nullptr;             // of a fixed provider
+    size_t region_size = 0;
+
+    Source() = default;
+    Source(const Source &) = delete;
+    Source &operator=(const Source &) = delete;
+    ~Source() {
+        if (handle) {
+            umfMemoryProviderDestroy(handle);
+        }
+        if (region) {
+            munmap(region, region_size);
+        }
+    }
+    // Bytes that were taken and not given back.
+    size_t live_bytes() {
+        size_t bytes = SIZE_MAX;
+        if (fake) {
+            return fake->live_bytes();
+        }
+        umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &bytes, sizeof(bytes),
+                  handle);
+        return bytes;
+    }
+};
+
+inline std::unique_ptr<Source> make_os(umf_memory_visibility_t visibility) {
+    auto source = std::make_unique<Source>();
+    umf_os_memory_provider_params_handle_t params = nullptr;
+    umfOsMemoryProviderParamsCreate(&params);
+    umfOsMemoryProviderParamsSetVisibility(params, visibility);
+    umfMemoryProviderCreate(umfOsMemoryProviderOps(), params, &source->handle);
+    umfOsMemoryProviderParamsDestroy(params);
+    return source;
+}
+
+inline std::unique_ptr<Source> make_fixed(size_t size) {
+    auto source = std::make_unique<Source>();
+    source->region_size = size;
+    source->region = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    umf_fixed_memory_provider_params_handle_t params = nullptr;
+    umfFixedMemoryProviderParamsCreate(source->region, size, &params);
+    umfMemoryProviderCreate(umfFixedMemoryProviderOps(), params, &source->handle);
+    umfFixedMemoryProviderParamsDestroy(params);
+    return source;
+}
+
+inline std::unique_ptr<Source> make_fake() {
+    auto source = std::make_unique<Source>();
+    source->fake = std::make_unique<FakeProvider>();
+    source->handle = source->fake->create();
+    return source;
+}
+
+struct SourceKind {
+    const char *label;
+    const char *id; // in providers.def; "" for the user-written one
+    const umf_memory_provider_ops_t *(*ops)();
+    std::function<std::unique_ptr<Source>()> make;
+    bool needs_params; // NULL parameters are refused
+    bool is_coarse;    // cut out of one range: contract/providers.md section 4
+    bool can_split;
+    bool purges_lazily, purges;
+    umf_result_t ipc; // what its IPC operations answer to nonsense
+    int32_t first_native_error;
+};
+
+inline std::ostream &operator<<(std::ostream &out, const SourceKind &kind) {
+    return out << kind.label;
+}
+
+inline const umf_memory_provider_ops_t *fake_ops() {
+    static const umf_memory_provider_ops_t ops = FakeProvider::table();
+    return &ops;
+}
+
+inline const std::vector<SourceKind> &source_kinds() {
+    const size_t room = size_t{1} << 30;
+    static const std::vector<SourceKind> kinds = {
+        {"os", "os", umfOsMemoryProviderOps, [] { return make_os(UMF_MEM_MAP_PRIVATE); }, true,
+         false, true, true, true, UMF_RESULT_ERROR_INVALID_ARGUMENT, UMF_OS_RESULTS_START_FROM},
+        {"os_shared", "os", umfOsMemoryProviderOps, [] { return make_os(UMF_MEM_MAP_SHARED); },
+         true, false, true, true, true, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+         UMF_OS_RESULTS_START_FROM},
+        {"fixed", "fixed", umfFixedMemoryProviderOps, [] { return make_fixed(room); }, true, true,
+         true, false, true, UMF_RESULT_ERROR_NOT_SUPPORTED, UMF_FIXED_RESULTS_START_FROM},
+        {"user", "", fake_ops, [] { return make_fake(); }, false, false, true, true, true,
+         UMF_RESULT_ERROR_NOT_SUPPORTED, 4711},
+    };
+    return kinds;
+}
+
+struct PoolKind {
+    const char *id;
+    const umf_memory_pool_ops_t *(*ops)();
+    bool callocs, reallocs, tells_size, trims;
+    size_t always_caught; // a double free of a block above this size is always noticed
+};
+
+inline std::ostream &operator<<(std::ostream &out, const PoolKind &kind) {
+    return out << kind.id;
+}
+
+inline const std::vector<PoolKind> &pool_kinds() {
+    static const std::vector<PoolKind> kinds = [] {
+        std::vector<PoolKind> list = {
+            {"proxy", umfProxyPoolOps, false, false, false, false, 0},
+            {"disjoint", umfDisjointPoolOps, false, false, true, true, 2u << 20},
+        };
+        if (UMF_WITH_JEMALLOC) {
+            list.push_back({"jemalloc", umfJemallocPoolOps, true, true, true, true, 32u << 10});
+        }
+        return list;
+    }();
+    return kinds;
+}
+
+inline size_t alloc_count(umf_memory_pool_handle_t pool) {
+    size_t count = SIZE_MAX;
+    umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &count, sizeof(count), pool);
+    return count;
+}
+
+#endif

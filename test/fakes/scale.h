@@ -1,0 +1,51 @@
+/*
+ * How much work a test does: everything in a plain build, less under a sanitizer.
+ */
+#ifndef UMF_TEST_FAKES_SCALE_H
+#define UMF_TEST_FAKES_SCALE_H
+
+#include <cstddef>
+#include <cstdlib>
+
+#if defined(__SANITIZE_THREAD__)
+#define UMF_TEST_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UMF_TEST_TSAN 1
+#endif
+#endif
+#ifndef UMF_TEST_TSAN
+#define UMF_TEST_TSAN 0
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#define UMF_TEST_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define UMF_TEST_ASAN 1
+#endif
+#endif
+#ifndef UMF_TEST_ASAN
+#define UMF_TEST_ASAN 0
+#endif
+
+#if UMF_TEST_TSAN
+// Memory that crosses a GiB holds all shards of the pointer map, and a fork holds every lock: more
+// than its deadlock detector can follow. The order of locks is checked by ourselves (base/lock.h).
+extern "C" const char *__tsan_default_options() {
+    return "detect_deadlocks=0:die_after_fork=0";
+}
+#endif
+
+// Percent of the usual number of rounds; UMF_TEST_SCALE overrides it, for long runs by hand.
+inline size_t scaled(size_t rounds) {
+    const char *percent = std::getenv("UMF_TEST_SCALE");
+    size_t scale = percent         ? std::strtoul(percent, nullptr, 10)
+                   : UMF_TEST_TSAN ? 15
+                   : UMF_TEST_ASAN ? 40
+                                   : 100;
+    size_t result = rounds * scale / 100;
+    return result ? result : 1;
+}
+
+#endif

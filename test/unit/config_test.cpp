@@ -1,0 +1,239 @@
+extern "C" {
+#include "base/log.h"
+#include "ctl/config.h"
+#include "ctl/ctl.h"
+}
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+
+namespace {
+
+std::string stored(const std::string &path) {
+    std::string value(1000, '\0');
+    umf_result_t result =
+        umfCtlGet(("umf.pool.default." + path).c_str(), value.data(), value.size());
+    return result == UMF_RESULT_SUCCESS ? value.c_str() : "absent";
+}
+
+/* The log goes to a file that the test reads. */
+class Config : public testing::Test {
+  protected:
+    void SetUp() override {
+        ASSERT_EQ(umfInit(), UMF_RESULT_SUCCESS);
+        dir = testing::TempDir() + "umf_config_" + std::to_string(getpid());
+        mkdir(dir.c_str(), 0700);
+        ASSERT_EQ(umf_log_set_output((dir + "/log").c_str()), UMF_RESULT_SUCCESS);
+        umf_log_config_t config = umf_log_get_config();
+        config.level = UMF_LOG_LEVEL_WARNING;
+        ASSERT_EQ(umf_log_set_config(&config), UMF_RESULT_SUCCESS);
+    }
+
+    void TearDown() override {
+        umf_log_set_output("stderr");
+        unsetenv("UMF_CONF");
+        unsetenv("UMF_CONF_FILE");
+        umf_ctl_defaults_forget(&umf_ctl_pool_defaults);
+        for (const char *name : {"/log", "/conf", "/other", "/pipe"}) {
+            unlink((dir + name).c_str());
+        }
+        rmdir(dir.c_str());
+        umfTearDown();
+    }
+
+    std::string log() {
+        std::ifstream file(dir + "/log");
+        std::stringstream text;
+        text << file.rdbuf();
+        return text.str();
+    }
+
+    static size_t count(const std::string &in, const std::string &what) {
+        size_t n = 0;
+        for (size_t at = 0; (at = in.find(what, at)) != std::string::npos; at++) {
+            n++;
+        }
+        return n;
+    }
+
+    static void apply(const std::string &text) {
+        umf_config_apply("UMF_CONF", text.data(), text.size());
+    }
+
+    std::string file(const std::string &text) {
+        std::ofstream(dir + "/conf", std::ios::binary) << text;
+        return dir + "/conf";
+    }
+
+    std::string dir;
+};
+
+TEST_F(Config, entries_are_written) {
+    apply("umf.pool.default.toy.a=1;umf.pool.default.toy.b=x y;;umf.logger.pid=1;");
+    EXPECT_EQ(stored("toy.a"), "1");
+    EXPECT_EQ(stored("toy.b"), "x y");
+    EXPECT_TRUE(umf_log_get_config().pid);
+    apply("umf.logger.pid=no");
+    EXPECT_FALSE(umf_log_get_config().pid);
+    EXPECT_EQ(log(), "");
+}
+
+TEST_F(Config, what_cannot_be_written_is_skipped_and_named_once) {
+    apply("umf.pool.default.toy.a=1;umf.nothing=5;umf.logger.timestamp=maybe;umf=1;"
+          "umf.pool.by_handle.{}.stats.alloc_count=1;umf.pool.default.{}.a=1;"
+          "umf.pool.default.toy.b=2");
+    EXPECT_EQ(stored("toy.a"), "1");
+    EXPECT_EQ(stored("toy.b"), "2");
+    std::string said = log();
+    EXPECT_EQ(count(said, "WARN"), 5u) << said;
+    EXPECT_EQ(count(said, "UMF_CONF: entry 2 \"umf.nothing=5\" is ignored: there is no such "
+                          "setting"),
+              1u)
+        << said;
+    EXPECT_EQ(count(said, "entry 3 \"umf.logger.timestamp=maybe\" is ignored: the setting does "
+                          "not take this value"),
+              1u)
+        << said;
+}
+
+TEST_F(Config, the_first_malformed_entry_ends) {
+    const char *const malformed[] = {
+        "nonsense", "=5", "umf.pool.default.toy.x=", "umf.a=b=c", "umf.a==",
+        " ",        "=",  "umf.pool.default.toy.x"};
+    for (const char *bad : malformed) {
+        apply(std::string("umf.pool.default.toy.a=1;") + bad + ";umf.pool.default.toy.b=2");
+        EXPECT_EQ(stored("toy.a"), "1") << bad;
+        EXPECT_EQ(stored("toy.b"), "absent") << bad;
+        EXPECT_EQ(stored("toy.x"), "absent") << bad;
+        umf_ctl_defaults_forget(&umf_ctl_pool_defaults);
+    }
+    std::string said = log();
+    EXPECT_EQ(count(said, "it is not of the form path=value"), std::size(malformed)) << said;
+    EXPECT_EQ(count(said, "nothing after entry 2 is read"), std::size(malformed)) << said;
+}
+
+TEST_F(Config, a_nul_byte_is_malformed) {
+    using namespace std::string_literals;
+    apply("umf.pool.default.toy.a=1;umf.pool.default.toy.b=2\0;umf.pool.default.toy.c=3"s);
+    EXPECT_EQ(stored("toy.a"), "1");
+    EXPECT_EQ(stored("toy.b"), "absent");
+    EXPECT_EQ(stored("toy.c"), "absent");
+}
+
+TEST_F(Config, many_ignored_entries_are_counted) {
+    std::string text;
+    for (int i = 0; i < 1000; i++) {
+        text += "umf.nothing=1;";
+    }
+    apply(text + "umf.pool.default.toy.a=1");
+    EXPECT_EQ(stored("toy.a"), "1");
+    std::string said = log();
+    EXPECT_EQ(count(said, "umf.nothing=1"), 8u) << said;
+    EXPECT_EQ(count(said, "992 more entries are ignored"), 1u) << said;
+}
+
+TEST_F(Config, warnings_use_the_log_that_the_text_sets_up) {
+    umf_log_set_output("stderr");
+    apply("umf.nothing=1;umf.logger.output=" + dir + "/other");
+    umf_log_set_output("stderr");
+    std::ifstream other(dir + "/other");
+    std::string said((std::istreambuf_iterator<char>(other)), std::istreambuf_iterator<char>());
+    EXPECT_EQ(count(said, "umf.nothing=1"), 1u) << said;
+}
+
+TEST_F(Config, foreign_bytes_are_shown_harmlessly) {
+    apply("\xff\x1b[31m=1");
+    EXPECT_EQ(count(log(), "\"??[31m=1\" is ignored"), 1u) << log();
+}
+
+TEST_F(Config, long_paths_and_values) {
+    std::string huge(1 << 20, 'x');
+    apply(huge + "=1;umf." + huge + "=1;umf.logger.output=" + huge +
+          ";umf.pool.default.toy.a=" + huge + ";umf.pool.default.toy.b=2");
+    EXPECT_EQ(stored("toy.b"), "2");
+    EXPECT_LT(log().size(), 20000u);
+    std::string big(huge.size() + 1, '\0');
+    ASSERT_EQ(umfCtlGet("umf.pool.default.toy.a", big.data(), big.size()), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(big.c_str(), huge);
+}
+
+TEST_F(Config, file_has_comments_and_white_space) {
+    umf_config_apply_file(file("# first = line; here\n"
+                               "umf.pool.default.toy.a = o n e ;\r\n"
+                               "umf.pool.default.\n\ttoy.b=2# rest; umf.x=1\n;"
+                               "umf.pool.default.toy.c=3 # no line break at the end")
+                              .c_str());
+    EXPECT_EQ(stored("toy.a"), "one");
+    EXPECT_EQ(stored("toy.b"), "2");
+    EXPECT_EQ(stored("toy.c"), "3");
+    EXPECT_EQ(log(), "");
+}
+
+TEST_F(Config, file_of_the_largest_size) {
+    std::string text = "umf.pool.default.toy.a=1;#";
+    umf_config_apply_file(file(text + std::string(UMF_CONFIG_FILE_MAX - text.size(), 'c')).c_str());
+    EXPECT_EQ(stored("toy.a"), "1");
+    umf_ctl_defaults_forget(&umf_ctl_pool_defaults);
+    umf_config_apply_file(
+        file(text + std::string(UMF_CONFIG_FILE_MAX - text.size() + 1, 'c')).c_str());
+    EXPECT_EQ(stored("toy.a"), "absent");
+    EXPECT_EQ(count(log(), "1 MiB is needed"), 1u);
+}
+
+TEST_F(Config, files_that_are_none) {
+    ASSERT_EQ(mkfifo((dir + "/pipe").c_str(), 0600), 0);
+    size_t warnings = 0;
+    for (const std::string &path :
+         {std::string("/dev/zero"), std::string("/dev/random"), dir + "/missing", dir,
+          dir + "/pipe", file(""), std::string(10000, 'x'), std::string("/proc/self/maps")}) {
+        umf_config_apply_file(path.c_str());
+        EXPECT_EQ(count(log(), "is ignored"), ++warnings) << path;
+    }
+}
+
+TEST_F(Config, the_file_comes_after_the_text) {
+    setenv("UMF_CONF", "umf.pool.default.toy.a=text;umf.pool.default.toy.b=text", 1);
+    setenv("UMF_CONF_FILE", file("umf.pool.default.toy.b=file").c_str(), 1);
+    umf_config_load();
+    EXPECT_EQ(stored("toy.a"), "text");
+    EXPECT_EQ(stored("toy.b"), "file");
+}
+
+TEST_F(Config, empty_is_unset) {
+    setenv("UMF_CONF", "", 1);
+    setenv("UMF_CONF_FILE", "", 1);
+    umf_config_load();
+    EXPECT_EQ(log(), "");
+}
+
+TEST_F(Config, random_text) {
+    const char *const pieces[] = {"umf", ".", "=", ";", "pool", "default", "logger", "level",
+                                  "{}",  "1", " ", "#", "\n",   "by_name", "count",  "a"};
+    std::mt19937 random(2);
+    for (int i = 0; i < 5000; i++) {
+        std::string text;
+        for (auto n = random() % 20; n > 0; n--) {
+            text += random() % 8 ? pieces[random() % 16] : std::string(1, char(random() % 256));
+        }
+        apply(text);
+        if (i % 50 == 0) {
+            umf_config_apply_file(file(text).c_str());
+            umf_ctl_defaults_forget(&umf_ctl_pool_defaults);
+            ASSERT_EQ(truncate((dir + "/log").c_str(), 0), 0);
+        }
+    }
+}
+
+} // namespace

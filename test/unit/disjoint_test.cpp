@@ -1,0 +1,872 @@
+/* The disjoint pool's numbers: contract/pools.md section 6 and contract/ctl.md section 4. */
+#include <algorithm>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+#include <umf/pools/pool_disjoint.h>
+
+#include "fakes/fake_provider.h"
+#include "fakes/scale.h"
+
+#if UMF_TEST_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr umf_result_t NONE = UMF_RESULT_ERROR_NOT_SUPPORTED;
+constexpr umf_result_t NO_PATH = UMF_RESULT_ERROR_INVALID_CTL_PATH;
+
+class Disjoint : public testing::Test {
+  protected:
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_disjoint_pool_params_handle_t params = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+
+    void SetUp() override {
+        ASSERT_EQ(umfDisjointPoolParamsCreate(&params), OK);
+        ASSERT_EQ(umfDisjointPoolParamsSetMinBucketSize(params, 8), OK);
+    }
+    void create(umf_pool_create_flags_t flags = 0) {
+        provider = fake.create();
+        ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, params, flags, &pool), OK);
+    }
+    void TearDown() override {
+        if (pool) {
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+        }
+        if (provider) {
+            EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        }
+        EXPECT_EQ(umfDisjointPoolParamsDestroy(params), OK);
+        EXPECT_EQ(fake.live(), 0u);
+        EXPECT_EQ(fake.mistakes, 0u);
+    }
+    std::vector<void *> alloc(size_t n, size_t size) {
+        std::vector<void *> list;
+        for (size_t i = 0; i < n; i++) {
+            list.push_back(umfPoolMalloc(pool, size));
+            EXPECT_NE(list.back(), nullptr);
+        }
+        return list;
+    }
+    void free(const std::vector<void *> &list) {
+        for (void *p : list) {
+            EXPECT_EQ(umfPoolFree(pool, p), OK);
+        }
+    }
+    umf_result_t try_read(const char *path, size_t *value, size_t size = sizeof(size_t)) {
+        return umfCtlGet((std::string("umf.pool.by_handle.{}.") + path).c_str(), value, size, pool);
+    }
+    size_t read(const char *path) {
+        size_t value = SIZE_MAX;
+        EXPECT_EQ(try_read(path, &value), OK) << path;
+        return value;
+    }
+    size_t bucket(size_t id) {
+        size_t value = SIZE_MAX;
+        EXPECT_EQ(
+            umfCtlGet("umf.pool.by_handle.{}.buckets.{}.size", &value, sizeof(value), pool, id),
+            OK);
+        return value;
+    }
+    std::vector<size_t> buckets() {
+        std::vector<size_t> list;
+        for (size_t i = 0; i < read("buckets.count"); i++) {
+            list.push_back(bucket(i));
+        }
+        return list;
+    }
+};
+
+// --- parameters ---
+
+TEST_F(Disjoint, SettersCheck) {
+    umf_disjoint_pool_shared_limits_handle_t limits = nullptr;
+    EXPECT_EQ(umfDisjointPoolParamsCreate(nullptr), BAD);
+    EXPECT_EQ(umfDisjointPoolParamsDestroy(nullptr), OK);
+    EXPECT_EQ(umfDisjointPoolParamsSetSlabMinSize(nullptr, 1), BAD);
+    EXPECT_EQ(umfDisjointPoolParamsSetMaxPoolableSize(nullptr, 1), BAD);
+    EXPECT_EQ(umfDisjointPoolParamsSetCapacity(nullptr, 1), BAD);
+    EXPECT_EQ(umfDisjointPoolParamsSetMinBucketSize(nullptr, 1), BAD);
+    EXPECT_EQ(umfDisjointPoolParamsSetTrace(nullptr, 1), BAD);
+    EXPECT_EQ(umfDisjointPoolParamsSetSharedLimits(nullptr, nullptr), BAD);
+    EXPECT_EQ(umfDisjointPoolParamsSetName(nullptr, "x"), BAD);
+    EXPECT_EQ(umfDisjointPoolParamsSetName(params, nullptr), BAD);
+    EXPECT_EQ(umfDisjointPoolSharedLimitsCreate(1, nullptr), BAD);
+    EXPECT_EQ(umfDisjointPoolSharedLimitsDestroy(limits), OK);
+    for (size_t size : {size_t{0}, size_t{3}, size_t{24}, SIZE_MAX}) {
+        EXPECT_EQ(umfDisjointPoolParamsSetMinBucketSize(params, size), BAD) << size;
+    }
+    for (size_t size : {size_t{1}, size_t{8}, size_t{1} << 40}) {
+        EXPECT_EQ(umfDisjointPoolParamsSetMinBucketSize(params, size), OK) << size;
+    }
+}
+
+TEST_F(Disjoint, DefaultsOfNullParameters) {
+    umfDisjointPoolParamsDestroy(params);
+    params = nullptr;
+    fake.cache_line = 128;
+    create();
+    EXPECT_EQ(read("params.slab_min_size"), 65536u);
+    EXPECT_EQ(read("params.max_poolable_size"), 2097152u);
+    EXPECT_EQ(read("params.capacity"), 4u);
+    EXPECT_EQ(read("params.min_bucket_size"), 128u) << "the provider's cache line";
+    int trace = -1;
+    EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.params.pool_trace", &trace, sizeof(trace), pool),
+              OK);
+    EXPECT_EQ(trace, 0);
+    const char *name = nullptr;
+    EXPECT_EQ(umfPoolGetName(pool, &name), OK);
+    EXPECT_STREQ(name, "disjoint");
+    ASSERT_EQ(umfDisjointPoolParamsCreate(&params), OK);
+}
+
+TEST_F(Disjoint, WithoutACacheLineTheDefaultStays) {
+    umf_disjoint_pool_params_handle_t fresh = nullptr;
+    ASSERT_EQ(umfDisjointPoolParamsCreate(&fresh), OK);
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    ops.get_cache_line_size = [](void *, size_t *) { return UMF_RESULT_ERROR_UNKNOWN; };
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
+    ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, fresh, 0, &pool), OK);
+    EXPECT_EQ(umfDisjointPoolParamsDestroy(fresh), OK);
+    EXPECT_EQ(read("params.min_bucket_size"), UMF_DISJOINT_POOL_MIN_BUCKET_DEFAULT_SIZE);
+}
+
+TEST_F(Disjoint, ParametersCannotChangeLater) {
+    create();
+    size_t value = 64;
+    int trace = 1;
+    EXPECT_EQ(umfCtlSet("umf.pool.by_handle.{}.params.slab_min_size", &value, sizeof(value), pool),
+              NONE);
+    EXPECT_EQ(umfCtlSet("umf.pool.by_handle.{}.params.pool_trace", &trace, sizeof(trace), pool),
+              NONE);
+    EXPECT_EQ(umfCtlSet("umf.pool.by_handle.{}.stats.used_memory", &value, sizeof(value), pool),
+              BAD);
+    EXPECT_EQ(read("params.slab_min_size"), 65536u);
+}
+
+TEST_F(Disjoint, DefaultsOfTheControlTreeWin) {
+    size_t capacity = 11, bucket_size = 64, odd = 24;
+    ASSERT_EQ(umfDisjointPoolParamsSetName(params, "with_defaults"), OK);
+    EXPECT_EQ(
+        umfCtlSet("umf.pool.default.with_defaults.params.capacity", &capacity, sizeof(capacity)),
+        OK);
+    EXPECT_EQ(umfCtlSet("umf.pool.default.with_defaults.params.min_bucket_size", &bucket_size,
+                        sizeof(bucket_size)),
+              OK);
+    create();
+    EXPECT_EQ(read("params.capacity"), 11u);
+    EXPECT_EQ(read("params.min_bucket_size"), 64u);
+    EXPECT_EQ(bucket(0), 64u);
+    // One that does not fit is ignored.
+    EXPECT_EQ(umfCtlSet("umf.pool.default.with_defaults.params.min_bucket_size", &odd, sizeof(odd)),
+              OK);
+    umf_memory_pool_handle_t second = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, params, 0, &second), OK);
+    std::swap(pool, second);
+    EXPECT_EQ(read("params.min_bucket_size"), 8u);
+    EXPECT_EQ(read("params.capacity"), 11u);
+    EXPECT_EQ(umfPoolDestroy(second), OK);
+}
+
+// --- buckets ---
+
+TEST_F(Disjoint, BucketsFrom8) {
+    create();
+    std::vector<size_t> list = buckets();
+    std::vector<size_t> first = {8, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+    ASSERT_GE(list.size(), first.size());
+    EXPECT_TRUE(std::equal(first.begin(), first.end(), list.begin()));
+    EXPECT_EQ(list.back(), size_t{1} << 31);
+}
+
+TEST_F(Disjoint, BucketsFrom64) {
+    ASSERT_EQ(umfDisjointPoolParamsSetMinBucketSize(params, 64), OK);
+    create();
+    std::vector<size_t> list = buckets();
+    std::vector<size_t> first = {64, 128, 192, 256, 384, 512, 768};
+    ASSERT_GE(list.size(), first.size());
+    EXPECT_TRUE(std::equal(first.begin(), first.end(), list.begin()));
+}
+
+TEST_F(Disjoint, BucketsOfEveryMinimum) {
+    for (size_t min = 1; min <= (size_t{1} << 33); min *= 2) {
+        ASSERT_EQ(umfDisjointPoolParamsSetMinBucketSize(params, min), OK);
+        create();
+        std::vector<size_t> list = buckets();
+        size_t start = std::min(std::max(min, size_t{8}), size_t{1} << 31);
+        EXPECT_EQ(list.front(), start);
+        EXPECT_EQ(list.back(), size_t{1} << 31);
+        for (size_t i = 1; i < list.size(); i++) {
+            EXPECT_GE(list[i], list[i - 1] + min) << min << " at " << i;
+            if (i + 1 < list.size()) {
+                EXPECT_EQ(list[i] % min, 0u) << min << " at " << i;
+            }
+        }
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        pool = nullptr;
+        provider = nullptr;
+    }
+}
+
+TEST_F(Disjoint, EverySizeGetsTheSmallestBucketThatHoldsIt) {
+    for (size_t min : {size_t{1}, size_t{8}, size_t{64}, size_t{4096}}) {
+        ASSERT_EQ(umfDisjointPoolParamsSetMinBucketSize(params, min), OK);
+        create();
+        std::vector<size_t> list = buckets();
+        std::vector<size_t> sizes;
+        for (size_t size = 1; size <= 5000; size++) {
+            sizes.push_back(size);
+        }
+        for (size_t b : list) {
+            if (b <= (2u << 20)) {
+                sizes.insert(sizes.end(), {b - 1, b, b + 1});
+            }
+        }
+        for (size_t size : sizes) {
+            if (size == 0 || size > (2u << 20)) {
+                continue;
+            }
+            void *p = umfPoolMalloc(pool, size);
+            size_t usable = 0;
+            ASSERT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
+            EXPECT_EQ(usable, *std::lower_bound(list.begin(), list.end(), size)) << size;
+            ASSERT_EQ(umfPoolFree(pool, p), OK);
+        }
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        pool = nullptr;
+        provider = nullptr;
+    }
+}
+
+// --- slabs ---
+
+TEST_F(Disjoint, SizesOfProviderRequests) {
+    create();
+    struct {
+        size_t size, request;
+    } const cases[] = {{1, 65536},         {64, 65536},        {65535, 65536},
+                       {65536, 65536},     {65537, 98304},     {98305, 131072},
+                       {2097152, 2097152}, {2097153, 2097153}, {3000001, 3000001}};
+    for (const auto &c : cases) {
+        void *p = umfPoolMalloc(pool, c.size);
+        EXPECT_EQ(fake.last_size, c.request) << c.size;
+        EXPECT_EQ(fake.last_alignment, 0u);
+        EXPECT_EQ(umfPoolFree(pool, p), OK);
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        EXPECT_EQ(fake.live(), 0u);
+    }
+}
+
+TEST_F(Disjoint, ASlabHoldsAsManyChunksAsFit) {
+    ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 1), OK);
+    create();
+    for (size_t size : {size_t{64}, size_t{96}, size_t{1024}, size_t{24576}, size_t{32768}}) {
+        size_t chunks = 65536 / size, before = fake.allocs;
+        auto list = alloc(chunks, size);
+        EXPECT_EQ(fake.allocs - before, 1u) << size;
+        auto one_more = alloc(1, size);
+        EXPECT_EQ(fake.allocs - before, 2u) << size;
+        free(one_more);
+        free(list);
+    }
+}
+
+TEST_F(Disjoint, SizeZeroIsNull) {
+    create();
+    EXPECT_EQ(umfPoolMalloc(pool, 0), nullptr);
+    EXPECT_EQ(umfPoolAlignedMalloc(pool, 0, 64), nullptr);
+    EXPECT_EQ(fake.allocs, 0u);
+}
+
+TEST_F(Disjoint, PoolableSizesAboveTheLargestBucketAreDirect) {
+    ASSERT_EQ(umfDisjointPoolParamsSetMaxPoolableSize(params, SIZE_MAX), OK);
+    create();
+    size_t size = (size_t{1} << 31) + 1;
+    void *p = umfPoolMalloc(pool, size);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(fake.last_size, size);
+    EXPECT_EQ(umfPoolFree(pool, p), OK);
+    EXPECT_EQ(fake.live(), 0u);
+    p = umfPoolMalloc(pool, size - 1);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(fake.last_size, size - 1);
+    EXPECT_EQ(umfPoolFree(pool, p), OK);
+}
+
+TEST_F(Disjoint, NothingIsPoolable) {
+    ASSERT_EQ(umfDisjointPoolParamsSetMaxPoolableSize(params, 0), OK);
+    create();
+    for (size_t size : {size_t{1}, size_t{100}, size_t{1} << 20}) {
+        void *p = umfPoolMalloc(pool, size);
+        EXPECT_EQ(fake.last_size, size);
+        EXPECT_EQ(umfPoolFree(pool, p), OK);
+        EXPECT_EQ(fake.live(), 0u);
+    }
+}
+
+TEST_F(Disjoint, SmallAndHugeSlabs) {
+    for (size_t slab : {size_t{0}, size_t{1}, size_t{100}, size_t{1} << 26}) {
+        ASSERT_EQ(umfDisjointPoolParamsSetSlabMinSize(params, slab), OK);
+        create();
+        for (size_t size : {8, 100, 70000}) {
+            free(alloc(20, size));
+        }
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        pool = nullptr;
+        provider = nullptr;
+    }
+}
+
+// A slab with more chunks than 32 bits count: refused or served, but nothing is lost.
+TEST_F(Disjoint, AbsurdSlabs) {
+    if (UMF_TEST_ASAN) {
+        GTEST_SKIP() << "the shadow of 32 GiB takes long";
+    }
+    ASSERT_EQ(umfDisjointPoolParamsSetSlabMinSize(params, size_t{1} << 35), OK);
+    create();
+    for (int i = 0; i < 3; i++) {
+        void *p = umfPoolMalloc(pool, 8);
+        if (p) {
+            EXPECT_EQ(umfPoolFree(pool, p), OK);
+        } else {
+            EXPECT_EQ(umfPoolGetLastAllocationError(pool), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        }
+        EXPECT_LE(fake.live(), 1u);
+    }
+}
+
+// --- what is kept ---
+
+TEST_F(Disjoint, CapacityOfWholeSlabChunks) {
+    for (size_t capacity : {size_t{0}, size_t{1}, size_t{4}, size_t{100}}) {
+        ASSERT_EQ(umfDisjointPoolParamsSetCapacity(params, capacity), OK);
+        create();
+        auto list = alloc(5, 65536);
+        size_t before = fake.frees;
+        free(list);
+        size_t kept = std::min(capacity, size_t{5});
+        EXPECT_EQ(fake.frees - before, 5 - kept) << capacity;
+        EXPECT_EQ(fake.live(), kept);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        pool = nullptr;
+        provider = nullptr;
+    }
+}
+
+TEST_F(Disjoint, ChunkedBucketsKeepOneSlab) {
+    ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 1), OK); // no thread caches in between
+    ASSERT_EQ(umfDisjointPoolParamsSetCapacity(params, 100), OK);
+    create();
+    for (size_t size : {size_t{64}, size_t{1024}, size_t{32768}}) {
+        auto list = alloc(5 * (65536 / size), size);
+        EXPECT_EQ(fake.live(), 5u) << size;
+        free(list);
+        EXPECT_EQ(fake.live(), 1u) << size;
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    }
+    auto list = alloc(5, 49152); // above half a slab: unchunked
+    free(list);
+    EXPECT_EQ(fake.live(), 5u);
+}
+
+TEST_F(Disjoint, SharedLimits) {
+    umf_disjoint_pool_shared_limits_handle_t limits = nullptr;
+    ASSERT_EQ(umfDisjointPoolSharedLimitsCreate(3 * 65536, &limits), OK);
+    ASSERT_EQ(umfDisjointPoolParamsSetSharedLimits(params, limits), OK);
+    create();
+    umf_memory_pool_handle_t first = pool, second = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, params, 0, &second), OK);
+    auto list = alloc(4, 65536);
+    pool = second;
+    auto more = alloc(4, 65536);
+    free(more);
+    EXPECT_EQ(fake.live(), 4u + 3u) << "the second pool keeps all the limit allows";
+    pool = first;
+    free(list);
+    EXPECT_EQ(fake.live(), 3u) << "nothing is left for the first";
+    pool = second;
+    more = alloc(3, 65536);
+    EXPECT_EQ(fake.live(), 3u);
+    pool = first;
+    free(alloc(2, 65536));
+    EXPECT_EQ(fake.live(), 5u) << "slabs in use do not count";
+    pool = second;
+    free(more);
+    EXPECT_EQ(fake.live(), 3u);
+    EXPECT_EQ(umfPoolDestroy(second), OK);
+    pool = first;
+    free(alloc(4, 65536));
+    EXPECT_EQ(fake.live(), 3u) << "a destroyed pool gave its share back";
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    pool = nullptr;
+    EXPECT_EQ(umfDisjointPoolSharedLimitsDestroy(limits), OK);
+}
+
+// A provider that refuses frees must not confuse the account of the shared limit.
+TEST_F(Disjoint, SharedLimitsAfterFailedFrees) {
+    umf_disjoint_pool_shared_limits_handle_t limits = nullptr;
+    ASSERT_EQ(umfDisjointPoolSharedLimitsCreate(2 * 65536, &limits), OK);
+    ASSERT_EQ(umfDisjointPoolParamsSetSharedLimits(params, limits), OK);
+    create();
+    auto list = alloc(6, 65536);
+    fake.free_fails = true;
+    free(list);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    fake.free_fails = false;
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+    free(alloc(6, 65536));
+    EXPECT_EQ(fake.live(), 2u) << "as if nothing had happened";
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    free(alloc(1, 65536));
+    EXPECT_EQ(fake.live(), 1u);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    pool = nullptr;
+    EXPECT_EQ(umfDisjointPoolSharedLimitsDestroy(limits), OK);
+}
+
+TEST_F(Disjoint, TrimKeepsWhatIsAskedFor) {
+    create();
+    auto fill = [&] { free(alloc(4, 65536)); };
+    struct {
+        size_t keep, left;
+    } const cases[] = {{0, 0},         {1, 1},         {65536, 1},     {65537, 2},
+                       {2 * 65536, 2}, {3 * 65536, 3}, {4 * 65536, 4}, {SIZE_MAX, 4}};
+    for (const auto &c : cases) {
+        fill();
+        EXPECT_EQ(fake.live(), 4u);
+        EXPECT_EQ(umfPoolTrimMemory(pool, c.keep), OK);
+        EXPECT_EQ(fake.live(), c.left) << c.keep;
+        EXPECT_EQ(read("stats.reserved_memory"), c.left * 65536);
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    }
+}
+
+TEST_F(Disjoint, TrimWalksFromSmallToLarge) {
+    create();
+    auto small = alloc(2, 65536), large = alloc(2, 131072);
+    free(small);
+    free(large);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 2 * 65536), OK);
+    EXPECT_EQ(fake.live_bytes(), 2u * 65536) << "the small ones are kept";
+    auto list = alloc(3, 131072);
+    free({list[0], list[1]});
+    EXPECT_EQ(umfPoolTrimMemory(pool, 3 * 65536), OK);
+    EXPECT_EQ(fake.live_bytes(), 2u * 65536 + 2u * 131072) << "one is in use, one fully counted";
+    free({list[2]});
+}
+
+TEST_F(Disjoint, TrimLeavesWhatIsInUse) {
+    create();
+    auto list = alloc(1000, 100);
+    memset(list[500], 0x77, 100);
+    for (size_t i = 0; i < list.size(); i++) {
+        if (i != 500) {
+            EXPECT_EQ(umfPoolFree(pool, list[i]), OK);
+        }
+    }
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(read("stats.reserved_memory"), 65536u);
+    EXPECT_GT(fake.purges, 0u) << "free pages of a slab in use are dropped";
+    auto bytes = static_cast<char *>(list[500]);
+    EXPECT_TRUE(std::all_of(bytes, bytes + 100, [](char c) { return c == 0x77; }));
+    free(alloc(1000, 100));
+    free({list[500]});
+}
+
+// --- statistics ---
+
+TEST_F(Disjoint, UsedAndReservedMemory) {
+    create();
+    EXPECT_EQ(read("stats.used_memory"), 0u);
+    EXPECT_EQ(read("stats.reserved_memory"), 0u);
+    auto list = alloc(10, 100); // of 128
+    EXPECT_EQ(read("stats.used_memory"), 1280u);
+    EXPECT_EQ(read("stats.reserved_memory"), 65536u);
+    auto direct = alloc(2, 3u << 20);
+    EXPECT_EQ(read("stats.used_memory"), 1280u) << "direct allocations are in none of them";
+    EXPECT_EQ(read("stats.reserved_memory"), 65536u);
+    auto large = alloc(3, 65537); // of 98304
+    EXPECT_EQ(read("stats.used_memory"), 1280u + 3 * 98304);
+    EXPECT_EQ(read("stats.reserved_memory"), 65536u + 3 * 98304);
+    free(direct);
+    free(list);
+    free(large);
+    EXPECT_EQ(read("stats.used_memory"), 0u);
+    EXPECT_EQ(read("stats.reserved_memory"), 65536u + 3 * 98304);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(read("stats.reserved_memory"), 0u);
+}
+
+const char *const slab_counters[] = {"curr_slabs_in_use", "curr_slabs_in_pool", "max_slabs_in_use",
+                                     "max_slabs_in_pool"};
+const char *const chunk_counters[] = {"alloc_num", "alloc_pool_num", "free_num"};
+
+TEST_F(Disjoint, CountersAreOffWithoutTrace) {
+    create();
+    size_t value = 0;
+    for (const char *name : slab_counters) {
+        EXPECT_EQ(try_read((std::string("stats.") + name).c_str(), &value), NONE);
+        EXPECT_EQ(try_read((std::string("buckets.1.stats.") + name).c_str(), &value), NONE);
+    }
+    for (const char *name : chunk_counters) {
+        EXPECT_EQ(try_read((std::string("stats.") + name).c_str(), &value), NONE);
+    }
+}
+
+TEST_F(Disjoint, TraceOneCountsSlabsOnly) {
+    ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 1), OK);
+    create();
+    auto list = alloc(3, 65536);
+    free({list[0]});
+    EXPECT_EQ(read("stats.curr_slabs_in_use"), 2u);
+    EXPECT_EQ(read("stats.curr_slabs_in_pool"), 1u);
+    EXPECT_EQ(read("stats.max_slabs_in_use"), 3u);
+    EXPECT_EQ(read("stats.max_slabs_in_pool"), 1u);
+    EXPECT_EQ(read("stats.alloc_num"), 0u);
+    EXPECT_EQ(read("stats.free_num"), 0u);
+    free({list[1], list[2]});
+    EXPECT_EQ(read("stats.curr_slabs_in_use"), 0u);
+    EXPECT_EQ(read("stats.curr_slabs_in_pool"), 3u);
+}
+
+TEST_F(Disjoint, TraceTwoCountsAll) {
+    for (int trace : {2, 3}) {
+        ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, trace), OK);
+        create();
+        auto list = alloc(10, 128);
+        EXPECT_EQ(read("stats.curr_slabs_in_use"), 1u);
+        free(list);
+        EXPECT_EQ(read("stats.alloc_num"), 10u);
+        EXPECT_EQ(read("stats.alloc_pool_num"), 9u) << "the first needed a new slab";
+        EXPECT_EQ(read("stats.free_num"), 10u);
+        EXPECT_EQ(read("stats.curr_slabs_in_use"), 0u);
+        EXPECT_EQ(read("stats.curr_slabs_in_pool"), 1u);
+        EXPECT_EQ(read("stats.max_slabs_in_use"), 1u);
+        free(alloc(2, 5u << 20));
+        EXPECT_EQ(read("stats.alloc_num"), 10u) << "direct allocations are in none of them";
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        EXPECT_EQ(read("stats.curr_slabs_in_pool"), 0u);
+        EXPECT_EQ(read("stats.max_slabs_in_pool"), 1u);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        pool = nullptr;
+        provider = nullptr;
+    }
+}
+
+TEST_F(Disjoint, CountersOfOneBucket) {
+    ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 2), OK);
+    create();
+    std::vector<size_t> list = buckets();
+    size_t id =
+        static_cast<size_t>(std::find(list.begin(), list.end(), size_t{128}) - list.begin());
+    auto live = alloc(10, 128), other = alloc(4, 512);
+    size_t value = 0;
+    EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.buckets.{}.stats.{}", &value, sizeof(value), pool,
+                        id, "alloc_num"),
+              OK);
+    EXPECT_EQ(value, 10u);
+    EXPECT_EQ(read(("buckets." + std::to_string(id) + ".stats.alloc_pool_num").c_str()), 9u);
+    EXPECT_EQ(read(("buckets." + std::to_string(id) + ".stats.free_num").c_str()), 0u);
+    EXPECT_EQ(read(("buckets." + std::to_string(id) + ".stats.curr_slabs_in_use").c_str()), 1u);
+    EXPECT_EQ(read("stats.alloc_num"), 14u);
+    EXPECT_EQ(read(("buckets." + std::to_string(id + 1) + ".stats.alloc_num").c_str()), 0u);
+    free(live);
+    free(other);
+}
+
+TEST_F(Disjoint, ControlRefusesWhatIsNotThere) {
+    create();
+    size_t value = 0, count = read("buckets.count");
+    EXPECT_EQ(
+        umfCtlGet("umf.pool.by_handle.{}.buckets.{}.size", &value, sizeof(value), pool, count),
+        BAD);
+    EXPECT_EQ(
+        umfCtlGet("umf.pool.by_handle.{}.buckets.{}.size", &value, sizeof(value), pool, SIZE_MAX),
+        BAD);
+    EXPECT_EQ(try_read("buckets.1.count", &value), BAD);
+    EXPECT_EQ(try_read("buckets.size", &value), BAD);
+    EXPECT_EQ(try_read("stats.buckets.count", &value), NO_PATH);
+    EXPECT_EQ(try_read("stats.nothing", &value), NO_PATH);
+    EXPECT_EQ(try_read("params.nothing", &value), NO_PATH);
+    EXPECT_EQ(try_read("buckets.1.stats.nothing", &value), NO_PATH);
+    // RULE 54.
+    EXPECT_EQ(try_read("stats.used_memory", &value, 4), BAD);
+    EXPECT_EQ(try_read("params.capacity", &value, 4), BAD);
+    EXPECT_EQ(try_read("buckets.count", &value, 1), BAD);
+    EXPECT_EQ(try_read("params.pool_trace", &value, 8), BAD);
+}
+
+// --- alignment ---
+
+// RULE 26.
+TEST_F(Disjoint, AlignedWithinAPage) {
+    create();
+    std::vector<size_t> list = buckets();
+    for (size_t alignment = 1; alignment <= fake.page_size; alignment *= 2) {
+        for (size_t size : {size_t{1}, size_t{8}, size_t{70}, size_t{1000}, size_t{5000}}) {
+            void *p = umfPoolAlignedMalloc(pool, size, alignment);
+            ASSERT_NE(p, nullptr);
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % alignment, 0u);
+            size_t rounded = (size + alignment - 1) / alignment * alignment, usable = 0;
+            EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
+            EXPECT_EQ(usable, *std::lower_bound(list.begin(), list.end(), rounded))
+                << size << " at " << alignment;
+            EXPECT_EQ(umfPoolFree(pool, p), OK);
+        }
+    }
+}
+
+TEST_F(Disjoint, AlignedAboveAPage) {
+    create();
+    std::vector<size_t> list = buckets();
+    std::vector<void *> live;
+    for (size_t alignment : {size_t{8192}, size_t{65536}, size_t{1} << 20}) {
+        for (size_t size : {size_t{1}, size_t{5000}, size_t{100000}}) {
+            void *p = umfPoolAlignedMalloc(pool, size, alignment);
+            ASSERT_NE(p, nullptr);
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % alignment, 0u);
+            size_t usable = 0;
+            EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
+            size_t chunk = *std::lower_bound(list.begin(), list.end(), size + alignment - 1);
+            EXPECT_GE(usable, size);
+            EXPECT_GT(usable + alignment, chunk);
+            EXPECT_LE(usable, chunk) << "the chunk less the offset";
+            EXPECT_EQ(umfPoolFree(pool, static_cast<char *>(p) + 1), BAD);
+            EXPECT_EQ(umfPoolFree(pool, static_cast<char *>(p) - 8), BAD);
+            memset(p, 1, usable);
+            live.push_back(p);
+        }
+    }
+    free(live);
+}
+
+TEST_F(Disjoint, AlignedAboveThePoolableSize) {
+    create();
+    void *p = umfPoolAlignedMalloc(pool, 2u << 20, 8192);
+    EXPECT_EQ(fake.last_size, 2u << 20) << "exactly what was asked for";
+    EXPECT_EQ(fake.last_alignment, 8192u);
+    void *q = umfPoolAlignedMalloc(pool, (2u << 20) - 4000, 8192);
+    EXPECT_EQ(fake.last_size, (2u << 20) - 4000) << "size + alignment - 1 is above the limit";
+    void *r = umfPoolAlignedMalloc(pool, (2u << 20) + 1, 64);
+    EXPECT_EQ(fake.last_size, (2u << 20) + 1);
+    EXPECT_EQ(fake.last_alignment, 64u);
+    size_t usable = 0;
+    EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
+    EXPECT_EQ(usable, 2u << 20);
+    free({p, q, r});
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+// Slabs that do not begin at a page.
+TEST_F(Disjoint, AlignmentOnAProviderThatGivesOddAddresses) {
+    fake.stingy = 8;
+    create();
+    std::vector<void *> live;
+    for (size_t alignment = 8; alignment <= 16384; alignment *= 2) {
+        for (size_t size : {size_t{1}, size_t{100}, size_t{3000}, size_t{40000}}) {
+            void *p = umfPoolAlignedMalloc(pool, size, alignment);
+            ASSERT_NE(p, nullptr);
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % alignment, 0u);
+            memset(p, 1, size);
+            live.push_back(p);
+        }
+    }
+    free(live);
+}
+
+// RULE 26: a chunk that ends where its slab ends belongs to that slab.
+TEST_F(Disjoint, LastChunkOfASlab) {
+    ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 2), OK);
+    create();
+    auto list = alloc(3 * 16, 4096);
+    std::sort(list.begin(), list.end());
+    for (void *p : list) {
+        umf_memory_pool_handle_t found = nullptr;
+        EXPECT_EQ(umfPoolByPtr(static_cast<char *>(p) + 4095, &found), OK);
+    }
+    free(list);
+    EXPECT_EQ(read("stats.free_num"), 48u);
+    EXPECT_EQ(read("stats.curr_slabs_in_use"), 0u);
+}
+
+// --- misuse ---
+
+// RULE 49: with counting or checking on, every free is checked at once.
+TEST_F(Disjoint, ExactModesCatchEveryDoubleFree) {
+    bool yes = true;
+    ASSERT_EQ(umfDisjointPoolParamsSetName(params, "checked"), OK);
+    ASSERT_EQ(umfCtlSet("umf.pool.default.checked.params.check", &yes, sizeof(yes)), OK);
+    for (int trace : {0, 1, 2, 3}) {
+        ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, trace), OK);
+        create();
+        for (size_t size : {8, 100, 5000, 40000, 100000, 3 << 20}) {
+            auto list = alloc(5, size);
+            free({list[2]});
+            EXPECT_EQ(umfPoolFree(pool, list[2]), BAD) << size;
+            EXPECT_EQ(umfFree(list[2]), BAD) << size;
+            size_t usable = 0;
+            EXPECT_EQ(umfPoolMallocUsableSize(pool, list[2], &usable), BAD) << size;
+            EXPECT_EQ(umfPoolFree(pool, static_cast<char *>(list[3]) + 1), BAD) << size;
+            free({list[0], list[1], list[3], list[4]});
+            EXPECT_EQ(umfPoolFree(pool, list[4]), BAD) << size;
+        }
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        pool = nullptr;
+        provider = nullptr;
+    }
+}
+
+// A double free that hides in thread caches is noticed when they are flushed.
+TEST_F(Disjoint, CachedDoubleFreesAreCaughtAtTheFlush) {
+    create();
+    auto list = alloc(30, 64);
+    free(list);
+    for (void *p : list) {
+        umfPoolFree(pool, p);
+    }
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    auto again = alloc(60, 64);
+    std::sort(again.begin(), again.end());
+    EXPECT_EQ(std::unique(again.begin(), again.end()), again.end())
+        << "one address was handed out twice";
+    for (void *p : again) {
+        umfPoolFree(pool, p);
+    }
+}
+
+// RULE 28.
+#if UMF_TEST_ASAN
+TEST_F(Disjoint, AddressSanitizerIsTold) {
+    create();
+    auto p = static_cast<char *>(umfPoolMalloc(pool, 100));
+    EXPECT_FALSE(__asan_address_is_poisoned(p + 99));
+    EXPECT_TRUE(__asan_address_is_poisoned(p + 104)) << "behind what was asked for";
+    size_t usable = 0;
+    EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
+    EXPECT_FALSE(__asan_address_is_poisoned(p + usable - 1)) << "who asks may use all";
+    EXPECT_EQ(umfPoolFree(pool, p), OK);
+    EXPECT_TRUE(__asan_address_is_poisoned(p));
+}
+#endif
+
+// --- errors ---
+
+TEST_F(Disjoint, LastErrors) {
+    create();
+    fake.failure = UMF_RESULT_ERROR_USER_SPECIFIC;
+    fake.alloc_fails = true;
+    EXPECT_EQ(umfPoolMalloc(pool, 100), nullptr);
+    EXPECT_EQ(umfPoolGetLastAllocationError(pool), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    EXPECT_EQ(umfPoolMalloc(pool, 3u << 20), nullptr);
+    EXPECT_EQ(umfPoolGetLastAllocationError(pool), UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_EQ(umfPoolAlignedMalloc(pool, 3u << 20, 64), nullptr);
+    EXPECT_EQ(umfPoolGetLastAllocationError(pool), UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_EQ(umfPoolCalloc(pool, 1, 1), nullptr);
+    EXPECT_EQ(umfPoolGetLastAllocationError(pool), NONE);
+}
+
+TEST_F(Disjoint, ReturnedDirectFreesStayValid) {
+    create();
+    void *p = umfPoolMalloc(pool, 3u << 20);
+    fake.failure = UMF_RESULT_ERROR_USER_SPECIFIC;
+    fake.free_fails = true;
+    EXPECT_EQ(umfPoolFree(pool, p), UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_EQ(umfPoolFree(pool, p), UMF_RESULT_ERROR_USER_SPECIFIC);
+    fake.free_fails = false;
+    EXPECT_EQ(umfPoolFree(pool, p), OK);
+    EXPECT_EQ(umfPoolFree(pool, p), BAD);
+    // Of slabs it is only logged.
+    ASSERT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    auto list = alloc(6, 65536);
+    fake.free_fails = true;
+    free(list);
+    fake.free_fails = false;
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+// --- threads ---
+
+TEST_F(Disjoint, ThreadsLeaveNothingBehind) {
+    create();
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(static_cast<unsigned>(t));
+            std::vector<void *> live;
+            for (size_t i = 0; i < scaled(3000); i++) {
+                live.push_back(umfPoolMalloc(pool, 1 + random() % 3000));
+                if (live.size() > 100) {
+                    umfPoolFree(pool, live[i % 100]);
+                    live[i % 100] = live.back();
+                    live.pop_back();
+                }
+            }
+            for (void *p : live) {
+                umfPoolFree(pool, p);
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(read("stats.used_memory"), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u) << "ended threads gave back what they had cached";
+}
+
+TEST_F(Disjoint, CountersAreExactUnderThreads) {
+    ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 2), OK);
+    create();
+    const size_t rounds = scaled(2000);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++) {
+        threads.emplace_back([&] {
+            for (size_t i = 0; i < rounds; i++) {
+                umfPoolFree(pool, umfPoolMalloc(pool, 1 + i % 5000));
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(read("stats.alloc_num"), 4 * rounds);
+    EXPECT_EQ(read("stats.free_num"), 4 * rounds);
+    EXPECT_EQ(read("stats.curr_slabs_in_use"), 0u);
+}
+
+// Without tracking everything works as well, on a map of the pool's own.
+TEST_F(Disjoint, Untracked) {
+    create(UMF_POOL_CREATE_FLAG_DISABLE_TRACKING);
+    std::vector<void *> list;
+    for (size_t size : {8, 100, 70000, 3 << 20}) {
+        list.push_back(umfPoolMalloc(pool, size));
+        size_t usable = 0;
+        EXPECT_EQ(umfPoolMallocUsableSize(pool, list.back(), &usable), OK);
+        EXPECT_GE(usable, size);
+    }
+    EXPECT_EQ(umfFree(list[0]), BAD);
+    free(list);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+} // namespace

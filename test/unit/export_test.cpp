@@ -1,0 +1,315 @@
+// The producer's end of IPC: handles for memory of this process.
+#include <array>
+#include <thread>
+
+#include "fakes/ipc_fixture.h"
+
+namespace {
+
+void *const untouched = reinterpret_cast<void *>(0x1234);
+
+umf_result_t get(const void *ptr) {
+    auto handle = static_cast<umf_ipc_handle_t>(untouched);
+    size_t size = 77;
+    umf_result_t result = umfGetIPCHandle(ptr, &handle, &size);
+    if (result == UMF_RESULT_SUCCESS) {
+        EXPECT_EQ(umfPutIPCHandle(handle), UMF_RESULT_SUCCESS);
+    } else {
+        EXPECT_EQ(handle, untouched);
+        EXPECT_EQ(size, 77u);
+    }
+    return result;
+}
+
+TEST(Export, ChecksItsArguments) {
+    FakePool p;
+    char *ptr = p.alloc();
+    umf_ipc_handle_t handle;
+    size_t size;
+    EXPECT_EQ(umfGetIPCHandle(nullptr, &handle, &size), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfGetIPCHandle(ptr, nullptr, &size), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfGetIPCHandle(ptr, &handle, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfPoolGetIPCHandleSize(nullptr, &size), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfPoolGetIPCHandleSize(p.pool, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    int on_stack = 0;
+    EXPECT_EQ(get(&on_stack), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(get(ptr + (size_t{1} << 40)), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    p.free(ptr);
+    EXPECT_EQ(get(ptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(p.fake.gets, 0);
+}
+
+TEST(Export, SizesAgreeWhateverThePointer) {
+    FakePool p;
+    char *small = p.alloc(1), *large = p.alloc(1 << 20);
+    size_t promised = 0;
+    ASSERT_EQ(umfPoolGetIPCHandleSize(p.pool, &promised), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(handle_of(small).size(), promised);
+    EXPECT_EQ(handle_of(large).size(), promised);
+    EXPECT_EQ(handle_of(large + 12345).size(), promised);
+    p.free(small);
+    p.free(large);
+}
+
+TEST(Export, DescribesTheAllocation) {
+    FakePool p;
+    char *ptr = p.alloc(10000);
+    umf_wire_t wire = decoded(handle_of(ptr + 123));
+    EXPECT_EQ(wire.base, reinterpret_cast<uintptr_t>(ptr));
+    EXPECT_EQ(wire.size, 10000u);
+    EXPECT_EQ(wire.offset, 123u);
+    EXPECT_EQ(wire.pid, static_cast<uint32_t>(getpid()));
+    EXPECT_NE(wire.start_time, 0u);
+    EXPECT_NE(wire.boot_id, 0u);
+    EXPECT_EQ(wire.kind, 0u); // an unregistered table
+    p.free(ptr);
+}
+
+TEST(Export, NamesTheRegisteredKind) {
+    FakePool p(FakeIpc::watched_ops());
+    char *ptr = p.alloc();
+    EXPECT_EQ(decoded(handle_of(ptr)).kind, umf_wire_name_hash("fake_ipc_watched"));
+    p.free(ptr);
+}
+
+TEST(Export, AsksTheProviderOncePerAllocation) {
+    FakePool p;
+    char *one = p.alloc(), *two = p.alloc();
+    Bytes first = handle_of(one);
+    EXPECT_EQ(handle_of(one), first);
+    EXPECT_EQ(decoded(handle_of(one + 100)).export_id, decoded(first).export_id);
+    EXPECT_EQ(p.fake.gets, 1);
+    EXPECT_GT(decoded(handle_of(two)).export_id, decoded(first).export_id);
+    EXPECT_EQ(p.fake.gets, 2);
+    EXPECT_EQ(p.fake.puts, 0);
+    p.free(one);
+    EXPECT_EQ(p.fake.puts, 1);
+    p.free(two);
+    EXPECT_EQ(p.fake.calls(), "aaggpfpf");
+}
+
+TEST(Export, NeverUsesAnIdAgain) {
+    FakePool p;
+    char *ptr = p.alloc();
+    uint64_t id = decoded(handle_of(ptr)).export_id;
+    p.free(ptr);
+    ptr = p.alloc_at(ptr);
+    EXPECT_GT(decoded(handle_of(ptr)).export_id, id);
+    p.free(ptr);
+}
+
+TEST(Export, PutsOnlyWhatWasGot) {
+    FakePool p;
+    char *ptr = p.alloc();
+    p.free(ptr);
+    EXPECT_EQ(p.fake.calls(), "af");
+}
+
+// A pool that does nothing but keep the handle of its provider for the test.
+umf_memory_provider_handle_t view_of_pool;
+
+TEST(Export, SplitAndMergeEndWhatDescribedTheWhole) {
+    umf_memory_pool_ops_t ops = *umfProxyPoolOps();
+    ops.initialize = [](umf_memory_provider_handle_t provider, const void *, void **pool) {
+        view_of_pool = provider;
+        *pool = nullptr;
+        return UMF_RESULT_SUCCESS;
+    };
+    ops.finalize = [](void *) { return UMF_RESULT_SUCCESS; };
+    ops.get_name = [](void *, const char **name) {
+        *name = "mine";
+        return UMF_RESULT_SUCCESS;
+    };
+    ops.ext_ctl = nullptr;
+    FakePool p;
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(&ops, p.provider, nullptr, UMF_POOL_CREATE_FLAG_NONE, &pool),
+              UMF_RESULT_SUCCESS);
+    void *memory = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(view_of_pool, 8192, 0, &memory), UMF_RESULT_SUCCESS);
+    auto low = static_cast<char *>(memory), high = low + 4096;
+
+    umf_wire_t whole = decoded(handle_of(high));
+    EXPECT_EQ(whole.size, 8192u);
+    ASSERT_EQ(umfMemoryProviderAllocationSplit(view_of_pool, low, 8192, 4096), UMF_RESULT_SUCCESS);
+    umf_wire_t low_part = decoded(handle_of(low)), high_part = decoded(handle_of(high));
+    EXPECT_EQ(low_part.size, 4096u);
+    EXPECT_GT(low_part.export_id, whole.export_id);
+    EXPECT_EQ(high_part.base, reinterpret_cast<uintptr_t>(high));
+    EXPECT_EQ(high_part.offset, 0u);
+
+    ASSERT_EQ(umfMemoryProviderAllocationMerge(view_of_pool, low, high, 8192), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(decoded(handle_of(high)).size, 8192u);
+    EXPECT_EQ(umfMemoryProviderFree(view_of_pool, low, 8192), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(p.fake.calls(), "agpsggppmgpf");
+    EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
+}
+
+TEST(Export, PutsWhatIsLeftWhenThePoolGoes) {
+    FakePool p;
+    handle_of(p.alloc());
+    p.destroy_pool();
+    EXPECT_EQ(p.fake.puts, 1);
+}
+
+TEST(Export, FreesTheMemoryEvenIfThePutFails) {
+    FakePool p;
+    char *ptr = p.alloc();
+    handle_of(ptr);
+    p.fake.put_result = UMF_RESULT_ERROR_UNKNOWN;
+    p.free(ptr);
+    EXPECT_EQ(p.fake.calls(), "agpf");
+}
+
+TEST(Export, PutTakesBackOnlyItsOwnHandles) {
+    FakePool p;
+    char *ptr = p.alloc();
+    umf_ipc_handle_t handle = nullptr;
+    size_t size = 0;
+    ASSERT_EQ(umfGetIPCHandle(ptr, &handle, &size), UMF_RESULT_SUCCESS);
+    p.free(ptr);
+
+    // Copies at every alignment, among them that of real handles.
+    std::vector<char> room(size + 256);
+    for (size_t shift = 0; shift < 128; shift++) {
+        memcpy(room.data() + 64 + shift, handle, size);
+        EXPECT_EQ(umfPutIPCHandle(reinterpret_cast<umf_ipc_handle_t>(room.data() + 64 + shift)),
+                  UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+    // A copy with the bytes in front of it, at the alignment of real ones.
+    alignas(64) char aligned[1024];
+    ASSERT_LE(size + 16, sizeof(aligned));
+    memcpy(aligned, reinterpret_cast<char *>(handle) - 16, size + 16);
+    EXPECT_EQ(umfPutIPCHandle(reinterpret_cast<umf_ipc_handle_t>(aligned + 16)),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    // A copy at the start of a page with nothing in front of it.
+    auto pages = static_cast<char *>(
+        mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(pages, 4096, PROT_NONE);
+    memcpy(pages + 4096, handle, size);
+    EXPECT_EQ(umfPutIPCHandle(reinterpret_cast<umf_ipc_handle_t>(pages + 4096)),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    munmap(pages, 8192);
+
+    EXPECT_EQ(umfPutIPCHandle(nullptr), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfPutIPCHandle(handle), UMF_RESULT_SUCCESS) << "allowed after the memory is gone";
+    EXPECT_EQ(umfPutIPCHandle(handle), UMF_RESULT_ERROR_INVALID_ARGUMENT) << "twice";
+}
+
+TEST(Export, PassesErrorsOfTheProviderOn) {
+    FakePool p;
+    char *ptr = p.alloc();
+    for (umf_result_t result :
+         {UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+          UMF_RESULT_ERROR_USER_SPECIFIC, UMF_RESULT_ERROR_UNKNOWN}) {
+        size_t size = 77;
+        p.fake.size_result = result;
+        EXPECT_EQ(umfPoolGetIPCHandleSize(p.pool, &size), result);
+        EXPECT_EQ(size, 77u);
+        EXPECT_EQ(get(ptr), result);
+        p.fake.size_result = UMF_RESULT_SUCCESS;
+        p.fake.get_result = result;
+        EXPECT_EQ(get(ptr), result);
+        p.fake.get_result = UMF_RESULT_SUCCESS;
+    }
+    EXPECT_EQ(p.fake.gets, 4);
+    EXPECT_EQ(get(ptr), UMF_RESULT_SUCCESS) << "a failure is not remembered";
+    EXPECT_EQ(p.fake.gets, 5);
+    p.free(ptr);
+    EXPECT_EQ(p.fake.puts, 1) << "only what succeeded is put";
+}
+
+TEST(Export, RefusesHandlesThatAreTooLarge) {
+    FakePool p;
+    char *ptr = p.alloc();
+    for (size_t answer :
+         {SIZE_MAX, SIZE_MAX - 40, SIZE_MAX - UMF_WIRE_HEADER, static_cast<size_t>(UINT32_MAX)}) {
+        p.fake.size_answer = answer;
+        size_t size = 77;
+        EXPECT_EQ(umfPoolGetIPCHandleSize(p.pool, &size), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        EXPECT_EQ(size, 77u);
+        EXPECT_EQ(get(ptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+    EXPECT_EQ(p.fake.gets, 0);
+    p.free(ptr);
+}
+
+TEST(Export, NeedsAProviderThatShares) {
+    umf_memory_provider_ops_t ops = *FakeIpc::ops();
+    ops.ext_get_ipc_handle_size = nullptr;
+    ops.ext_get_ipc_handle = nullptr;
+    ops.ext_put_ipc_handle = nullptr;
+    ops.ext_open_ipc_handle = nullptr;
+    ops.ext_close_ipc_handle = nullptr;
+    FakePool p(&ops);
+    char *ptr = p.alloc();
+    size_t size = 77;
+    EXPECT_EQ(umfPoolGetIPCHandleSize(p.pool, &size), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(size, 77u);
+    EXPECT_EQ(get(ptr), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    p.free(ptr);
+}
+
+TEST(Export, NeedsATrackingPool) {
+    FakePool tracked;
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), tracked.provider, nullptr,
+                            UMF_POOL_CREATE_FLAG_DISABLE_TRACKING, &pool),
+              UMF_RESULT_SUCCESS);
+    size_t size = 77;
+    umf_ipc_handler_handle_t handler = untouched;
+    EXPECT_EQ(umfPoolGetIPCHandleSize(pool, &size), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfPoolGetIPCHandler(pool, &handler), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(size, 77u);
+    EXPECT_EQ(handler, untouched);
+    void *ptr = umfPoolMalloc(pool, 100);
+    EXPECT_EQ(get(ptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    umfPoolFree(pool, ptr);
+    umfPoolDestroy(pool);
+}
+
+TEST(Export, ConcurrentGetsMakeOneProviderGet) {
+    FakePool p;
+    char *ptr = p.alloc();
+    std::array<Bytes, 8> handles;
+    in_threads(p.fake, 8, [&](int i) { handles[static_cast<size_t>(i)] = handle_of(ptr); });
+    EXPECT_EQ(p.fake.gets, 1);
+    for (Bytes &handle : handles) {
+        EXPECT_EQ(handle, handles[0]);
+    }
+    p.free(ptr);
+    EXPECT_EQ(p.fake.puts, 1);
+}
+
+TEST(Export, ConcurrentGetsSurviveAFailingProvider) {
+    FakePool p;
+    char *ptr = p.alloc();
+    p.fake.get_result = UMF_RESULT_ERROR_USER_SPECIFIC;
+    in_threads(p.fake, 8, [&](int) { EXPECT_EQ(get(ptr), UMF_RESULT_ERROR_USER_SPECIFIC); });
+    p.fake.get_result = UMF_RESULT_SUCCESS;
+    EXPECT_EQ(get(ptr), UMF_RESULT_SUCCESS);
+    p.free(ptr);
+    EXPECT_EQ(p.fake.puts, 1);
+}
+
+TEST(Export, GetsAndFreesOfDifferentMemoryRunSideBySide) {
+    FakePool p;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++) {
+        threads.emplace_back([&p] {
+            for (int round = 0; round < 100; round++) {
+                char *ptr = p.alloc(4096);
+                Bytes handle = handle_of(ptr + round);
+                EXPECT_EQ(decoded(handle).base, reinterpret_cast<uintptr_t>(ptr));
+                p.free(ptr);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(p.fake.gets, 400);
+    EXPECT_EQ(p.fake.puts, 400);
+}
+
+} // namespace

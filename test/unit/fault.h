@@ -1,0 +1,71 @@
+/*
+ * Faults: makes the n-th call of the system or of the metadata arena fail, once.
+ *
+ *     for (fault::Nth nth; nth.next();) { ... code under test ... }
+ *
+ * runs the body with the 1st, 2nd, ... call failing, until a run makes fewer calls than that.
+ */
+#ifndef UMF_TEST_FAULT_H
+#define UMF_TEST_FAULT_H
+
+#include <cerrno>
+#include <cstring>
+
+extern "C" {
+#include "base/os.h"
+}
+
+namespace fault {
+
+inline int target, seen, error;
+inline const char *only;
+
+inline int hook(const char *call) {
+    if (only && strcmp(call, only) != 0) {
+        return 0;
+    }
+    return ++seen == target ? error : 0;
+}
+
+/* Calls of that name only, or of any name but unmap and close, after which nobody can clean up. */
+inline int hook_but_release(const char *call) {
+    bool releases = strcmp(call, "unmap") == 0 || strcmp(call, "close") == 0;
+    return releases ? 0 : hook(call);
+}
+
+class Nth {
+  public:
+    explicit Nth(const char *call = nullptr, int errnum = ENOMEM) {
+        only = call;
+        error = errnum;
+        target = 0;
+    }
+    ~Nth() {
+        off();
+    }
+    /* Arms the next fault. false: the last run did not reach its fault. */
+    bool next() {
+        off();
+        if (target > 0 && seen < target) {
+            return false;
+        }
+        target++;
+        seen = 0;
+        umf_os_set_fault(only ? hook : hook_but_release);
+        return true;
+    }
+    /* Whether the fault of this run has happened. */
+    bool hit() const {
+        return seen >= target;
+    }
+    void off() const {
+        umf_os_set_fault(nullptr);
+    }
+    int runs() const {
+        return target;
+    }
+};
+
+} // namespace fault
+
+#endif

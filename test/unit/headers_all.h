@@ -1,0 +1,20 @@
+/*
+ * Every public header.
+ */
+#ifndef UMF_TEST_HEADERS_ALL_H
+#define UMF_TEST_HEADERS_ALL_H
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+#include <umf/experimental/memory_properties.h>
+#include <umf/ipc.h>
+#include <umf/memory_provider_gpu.h>
+#include <umf/plugin.h>
+#include <umf/pools/pool_disjoint.h>
+#include <umf/pools/pool_jemalloc.h>
+#include <umf/pools/pool_proxy.h>
+#include <umf/providers/provider_fixed_memory.h>
+#include <umf/providers/provider_os_memory.h>
+#include <umf/text.h>
+
+#endif

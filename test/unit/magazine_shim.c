@@ -1,0 +1,54 @@
+#include "magazine_shim.h"
+
+#include <stdlib.h>
+
+#include "base/magazine.h"
+
+struct shim_magazines_t {
+    umf_magazines_t m;
+    umf_magazine_ops_t ops;
+};
+
+shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t refill, shim_flush_t flush,
+                                        const uint16_t *capacity, uint32_t bins,
+                                        uint32_t depot_batches) {
+    shim_magazines_t *m = calloc(1, sizeof(*m));
+    m->ops.refill = refill;
+    m->ops.flush = flush;
+    if (umf_magazines_init(&m->m, 0, pool, &m->ops, capacity, bins, depot_batches) !=
+        UMF_RESULT_SUCCESS) {
+        free(m);
+        return NULL;
+    }
+    return m;
+}
+
+void shim_magazines_destroy(shim_magazines_t *m) {
+    umf_magazines_fini(&m->m);
+    free(m);
+}
+
+void *shim_pop(shim_magazines_t *m, uint32_t bin) {
+    return umf_magazine_pop(&m->m, bin);
+}
+void shim_push(shim_magazines_t *m, uint32_t bin, void *object) {
+    umf_magazine_push(&m->m, bin, object);
+}
+void shim_flush(shim_magazines_t *m) {
+    umf_magazines_flush(&m->m);
+}
+void shim_trim(shim_magazines_t *m) {
+    umf_magazines_trim(&m->m);
+}
+size_t shim_live(shim_magazines_t *m) {
+    return umf_magazines_live(&m->m);
+}
+size_t shim_cached(shim_magazines_t *m, uint32_t bin) {
+    return umf_magazines_cached(&m->m, bin);
+}
+uint64_t shim_magic(size_t size) {
+    return umf_magic(size);
+}
+int shim_magic_divides(uint64_t magic, uint64_t n) {
+    return umf_magic_divides(magic, n);
+}

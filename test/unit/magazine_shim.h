@@ -1,0 +1,35 @@
+/* Magazines behind plain functions: their header is C11 with atomics. */
+#ifndef UMF_TEST_UNIT_MAGAZINE_SHIM_H
+#define UMF_TEST_UNIT_MAGAZINE_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <umf/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef size_t (*shim_refill_t)(void *pool, uint32_t bin, void **objects, size_t n);
+typedef void (*shim_flush_t)(void *pool, uint32_t bin, void **objects, size_t n);
+typedef struct shim_magazines_t shim_magazines_t;
+
+shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t refill, shim_flush_t flush,
+                                        const uint16_t *capacity, uint32_t bins,
+                                        uint32_t depot_batches);
+void shim_magazines_destroy(shim_magazines_t *m);
+void *shim_pop(shim_magazines_t *m, uint32_t bin);
+void shim_push(shim_magazines_t *m, uint32_t bin, void *object);
+void shim_flush(shim_magazines_t *m);
+void shim_trim(shim_magazines_t *m);
+size_t shim_live(shim_magazines_t *m);
+size_t shim_cached(shim_magazines_t *m, uint32_t bin);
+uint64_t shim_magic(size_t size);
+int shim_magic_divides(uint64_t magic, uint64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,305 @@
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fakes/scale.h"
+#include "magazine_shim.h"
+
+extern "C" {
+#include "base/meta.h"
+#include "base/os.h"
+}
+
+namespace {
+
+// A pool of numbers: what is handed out is never handed out again before it came back.
+class Magazines : public testing::Test {
+  protected:
+    std::mutex mutex;
+    std::set<void *> out[3];
+    std::vector<void *> spare[3];
+    uintptr_t made = 0;
+    size_t refills = 0, flushes = 0, mistakes = 0, limit = SIZE_MAX, last_asked = 0;
+    shim_magazines_t *m = nullptr;
+    const uint16_t capacity[3] = {8, 4, 64};
+
+    void create(uint32_t depot_batches = 0) {
+        m = shim_magazines_create(this, refill, flush, capacity, 3, depot_batches);
+        ASSERT_NE(m, nullptr);
+    }
+    void TearDown() override {
+        umf_os_set_fault(nullptr);
+        if (m) {
+            shim_magazines_destroy(m);
+        }
+        EXPECT_EQ(mistakes, 0u);
+    }
+    static size_t refill(void *pool, uint32_t bin, void **objects, size_t n) {
+        auto self = static_cast<Magazines *>(pool);
+        std::lock_guard<std::mutex> guard(self->mutex);
+        self->refills++;
+        self->last_asked = n;
+        size_t i = 0;
+        for (; i < n && self->out[bin].size() < self->limit; i++) {
+            if (self->spare[bin].empty()) {
+                self->spare[bin].push_back(reinterpret_cast<void *>(++self->made * 64));
+            }
+            objects[i] = self->spare[bin].back();
+            self->spare[bin].pop_back();
+            self->mistakes += !self->out[bin].insert(objects[i]).second;
+        }
+        return i;
+    }
+    static void flush(void *pool, uint32_t bin, void **objects, size_t n) {
+        auto self = static_cast<Magazines *>(pool);
+        std::lock_guard<std::mutex> guard(self->mutex);
+        self->flushes++;
+        for (size_t i = 0; i < n; i++) {
+            self->mistakes += self->out[bin].erase(objects[i]) != 1;
+            self->spare[bin].push_back(objects[i]);
+        }
+    }
+};
+
+TEST_F(Magazines, MissesMoveHalfAStack) {
+    create();
+    std::vector<void *> live;
+    for (int i = 0; i < 9; i++) {
+        live.push_back(shim_pop(m, 0));
+        ASSERT_NE(live.back(), nullptr);
+    }
+    EXPECT_EQ(last_asked, 4u);
+    EXPECT_EQ(refills, 3u);
+    EXPECT_EQ(shim_live(m), 9u);
+    EXPECT_EQ(shim_cached(m, 0), 3u);
+    EXPECT_EQ(shim_cached(m, 1), 0u);
+    EXPECT_EQ(std::set<void *>(live.begin(), live.end()).size(), 9u);
+    for (void *object : live) {
+        shim_push(m, 0, object);
+    }
+    EXPECT_EQ(flushes, 1u);
+    EXPECT_EQ(shim_live(m), 0u);
+    EXPECT_LE(shim_cached(m, 0), 8u);
+}
+
+TEST_F(Magazines, LastInFirstOut) {
+    create();
+    void *a = shim_pop(m, 2), *b = shim_pop(m, 2);
+    shim_push(m, 2, a);
+    shim_push(m, 2, b);
+    EXPECT_EQ(shim_pop(m, 2), b);
+    EXPECT_EQ(shim_pop(m, 2), a);
+    EXPECT_EQ(refills, 1u);
+    shim_push(m, 2, a);
+    shim_push(m, 2, b);
+}
+
+TEST_F(Magazines, TheOlderHalfGoesFirst) {
+    create();
+    std::vector<void *> live;
+    for (int i = 0; i < 12; i++) {
+        live.push_back(shim_pop(m, 0));
+    }
+    shim_flush(m);
+    for (size_t i = 0; i < 9; i++) {
+        shim_push(m, 0, live[i]);
+    }
+    EXPECT_EQ(out[0].count(live[0]), 0u) << "back in the pool";
+    EXPECT_EQ(out[0].count(live[8]), 1u) << "kept";
+    for (size_t i = 9; i < 12; i++) {
+        shim_push(m, 0, live[i]);
+    }
+}
+
+TEST_F(Magazines, FlushGivesEverythingBack) {
+    create();
+    for (uint32_t bin = 0; bin < 3; bin++) {
+        shim_push(m, bin, shim_pop(m, bin));
+    }
+    EXPECT_FALSE(out[0].empty());
+    shim_flush(m);
+    EXPECT_TRUE(out[0].empty() && out[1].empty() && out[2].empty());
+    EXPECT_EQ(shim_cached(m, 0), 0u);
+}
+
+TEST_F(Magazines, AThreadsEndGivesItsStacksBack) {
+    create();
+    void *kept = nullptr;
+    std::thread([&] {
+        kept = shim_pop(m, 0);
+        shim_push(m, 0, shim_pop(m, 0));
+        shim_push(m, 1, shim_pop(m, 1));
+    }).join();
+    EXPECT_EQ(out[0].size(), 1u);
+    EXPECT_TRUE(out[1].empty());
+    EXPECT_EQ(shim_live(m), 1u);
+    shim_push(m, 0, kept);
+}
+
+TEST_F(Magazines, TrimReachesOtherThreadsAtTheirNextMiss) {
+    create();
+    std::atomic<int> step{0};
+    std::thread other([&] {
+        void *p = shim_pop(m, 0);
+        shim_push(m, 0, p);
+        step = 1;
+        while (step != 2) {
+            std::this_thread::yield();
+        }
+        std::vector<void *> live;
+        for (int i = 0; i < 5; i++) { // one more than it holds: a miss
+            live.push_back(shim_pop(m, 0));
+        }
+        for (void *q : live) {
+            shim_push(m, 0, q);
+        }
+        step = 3;
+        while (step != 4) {
+            std::this_thread::yield();
+        }
+    });
+    while (step != 1) {
+        std::this_thread::yield();
+    }
+    shim_trim(m);
+    EXPECT_EQ(shim_cached(m, 0), 4u) << "not ours to touch";
+    size_t before = flushes;
+    step = 2;
+    while (step != 3) {
+        std::this_thread::yield();
+    }
+    EXPECT_GE(flushes, before);
+    step = 4;
+    other.join();
+    EXPECT_TRUE(out[0].empty());
+}
+
+TEST_F(Magazines, ADepotPassesBatchesBetweenThreads) {
+    create(2);
+    std::vector<void *> live;
+    for (int i = 0; i < 12; i++) {
+        live.push_back(shim_pop(m, 0));
+    }
+    size_t before = refills;
+    std::thread([&] {
+        for (void *object : live) {
+            shim_push(m, 0, object); // 12 into a stack of 8: a batch of 4 goes to the depot
+        }
+        EXPECT_EQ(flushes, 0u);
+        for (int i = 0; i < 4; i++) {
+            shim_pop(m, 0);
+        }
+    }).join();
+    for (int i = 0; i < 4; i++) {
+        EXPECT_NE(shim_pop(m, 0), nullptr);
+    }
+    EXPECT_EQ(refills, before) << "the depot served";
+    shim_flush(m);
+    EXPECT_EQ(shim_cached(m, 0), 0u);
+}
+
+TEST_F(Magazines, NoMemoryInThePool) {
+    create();
+    limit = 2;
+    EXPECT_NE(shim_pop(m, 0), nullptr);
+    EXPECT_NE(shim_pop(m, 0), nullptr);
+    EXPECT_EQ(shim_pop(m, 0), nullptr);
+    EXPECT_EQ(shim_live(m), 2u);
+}
+
+TEST_F(Magazines, NoMemoryForStacks) {
+    create();
+    umf_os_set_fault([](const char *) { return 12; });
+    std::thread([&] {
+        void *p = shim_pop(m, 0);
+        EXPECT_NE(p, nullptr) << "served without a stack";
+        EXPECT_EQ(last_asked, 1u);
+        shim_push(m, 0, p);
+    }).join();
+    umf_os_set_fault(nullptr);
+    EXPECT_TRUE(out[0].empty());
+    EXPECT_EQ(shim_live(m), 0u);
+}
+
+TEST_F(Magazines, NothingIsLeft) {
+    create();
+    shim_push(m, 0, shim_pop(m, 0));
+    shim_magazines_destroy(m);
+    out[0].clear();
+    size_t used = umf_meta_used();
+    for (int i = 0; i < 10; i++) {
+        create(4);
+        for (uint32_t bin = 0; bin < 3; bin++) {
+            std::vector<void *> live;
+            for (int k = 0; k < 100; k++) {
+                live.push_back(shim_pop(m, bin));
+            }
+            for (void *p : live) {
+                shim_push(m, bin, p);
+            }
+        }
+        shim_magazines_destroy(m);
+        m = nullptr;
+        for (auto &set : out) {
+            set.clear();
+        }
+        EXPECT_EQ(umf_meta_used(), used);
+    }
+}
+
+TEST_F(Magazines, ManyThreads) {
+    create(3);
+    std::vector<std::thread> threads;
+    std::atomic<void *> shared[16] = {};
+    for (unsigned t = 0; t < 6; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(t);
+            for (size_t i = 0; i < scaled(20000); i++) {
+                void *object = random() % 3 ? shim_pop(m, 0) : nullptr;
+                object = shared[random() % 16].exchange(object);
+                if (object) {
+                    shim_push(m, 0, object);
+                }
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    size_t left = 0;
+    for (auto &object : shared) {
+        left += object != nullptr;
+    }
+    EXPECT_EQ(shim_live(m), left);
+    for (auto &object : shared) {
+        if (object) {
+            shim_push(m, 0, object);
+        }
+    }
+    shim_flush(m);
+    EXPECT_TRUE(out[0].empty());
+    EXPECT_EQ(shim_live(m), 0u);
+}
+
+TEST(Magic, TellsMultiples) {
+    std::mt19937_64 random(3);
+    for (size_t size : {8, 16, 24, 48, 64, 96, 768, 1536, 4096, 24576, 32768, 49152}) {
+        uint64_t magic = shim_magic(size);
+        for (uint64_t n = 0; n < 3 * size; n++) {
+            ASSERT_EQ(shim_magic_divides(magic, n) != 0, n % size == 0) << n << " by " << size;
+        }
+        for (int i = 0; i < 2000; i++) {
+            uint64_t n = random() >> 33;
+            ASSERT_EQ(shim_magic_divides(magic, n) != 0, n % size == 0) << n << " by " << size;
+            ASSERT_TRUE(shim_magic_divides(magic, n / size * size));
+        }
+    }
+}
+
+} // namespace

@@ -1,0 +1,75 @@
+#include "map_shim.h"
+
+#include <stdlib.h>
+
+#include "ds/map.h"
+
+struct shim_map_t {
+    umf_map_t map;
+};
+
+shim_map_t *shim_map_create(void) {
+    shim_map_t *map = calloc(1, sizeof(*map));
+    if (map && umf_map_init(&map->map) != UMF_RESULT_SUCCESS) {
+        free(map);
+        return NULL;
+    }
+    return map;
+}
+
+void shim_map_destroy(shim_map_t *map) {
+    umf_map_fini(&map->map);
+    free(map);
+}
+
+uint64_t shim_word(uint32_t hint, uint32_t pool, uint32_t span) {
+    return umf_word_make(hint, pool, span);
+}
+uint32_t shim_word_hint(uint64_t word) {
+    return (uint32_t)umf_word_hint(word);
+}
+uint32_t shim_word_pool(uint64_t word) {
+    return umf_word_pool(word);
+}
+uint32_t shim_word_span(uint64_t word) {
+    return umf_word_span(word);
+}
+
+umf_result_t shim_map_insert(shim_map_t *map, uintptr_t base, size_t size, uint64_t under,
+                             uint64_t word) {
+    umf_map_lock(&map->map, base, size);
+    umf_result_t result = umf_map_insert(&map->map, base, size, under, word);
+    umf_map_unlock(&map->map, base, size);
+    return result;
+}
+
+void shim_map_remove(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t under) {
+    umf_map_lock(&map->map, base, size);
+    umf_map_remove(&map->map, base, size, word, under);
+    umf_map_unlock(&map->map, base, size);
+}
+
+void shim_map_rename(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t to) {
+    umf_map_lock(&map->map, base, size);
+    umf_map_rename(&map->map, base, size, word, to);
+    umf_map_unlock(&map->map, base, size);
+}
+
+umf_result_t shim_map_split(shim_map_t *map, uintptr_t base, size_t size, size_t first,
+                            uint64_t low, uint64_t high, uint64_t under) {
+    umf_map_lock(&map->map, base, size);
+    umf_result_t result = umf_map_split(&map->map, base, size, first, low, high, under);
+    umf_map_unlock(&map->map, base, size);
+    return result;
+}
+
+bool shim_map_is_uniform(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
+    umf_map_lock(&map->map, base, size);
+    bool uniform = umf_map_is_uniform(&map->map, base, size, word);
+    umf_map_unlock(&map->map, base, size);
+    return uniform;
+}
+
+uint64_t shim_map_find(shim_map_t *map, uintptr_t addr) {
+    return umf_map_find(&map->map, addr);
+}

@@ -1,0 +1,39 @@
+/* The map and the spans behind plain functions: their headers are C11 with atomics. */
+#ifndef UMF_TEST_UNIT_MAP_SHIM_H
+#define UMF_TEST_UNIT_MAP_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <umf/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct shim_map_t shim_map_t;
+
+shim_map_t *shim_map_create(void); /* a private one */
+void shim_map_destroy(shim_map_t *map);
+
+uint64_t shim_word(uint32_t hint, uint32_t pool, uint32_t span);
+uint32_t shim_word_hint(uint64_t word);
+uint32_t shim_word_pool(uint64_t word);
+uint32_t shim_word_span(uint64_t word);
+
+/* Each takes the locks of the range. */
+umf_result_t shim_map_insert(shim_map_t *map, uintptr_t base, size_t size, uint64_t under,
+                             uint64_t word);
+void shim_map_remove(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t under);
+void shim_map_rename(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t to);
+umf_result_t shim_map_split(shim_map_t *map, uintptr_t base, size_t size, size_t first,
+                            uint64_t low, uint64_t high, uint64_t under);
+bool shim_map_is_uniform(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
+uint64_t shim_map_find(shim_map_t *map, uintptr_t addr);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

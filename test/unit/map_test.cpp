@@ -1,0 +1,426 @@
+#include <atomic>
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fakes/scale.h"
+#include "map_shim.h"
+
+extern "C" {
+#include "base/meta.h"
+#include "base/os.h"
+}
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr size_t GiB = size_t{1} << 30, TiB = size_t{1} << 40;
+
+class Map : public testing::Test {
+  protected:
+    size_t used = umf_meta_used();
+    shim_map_t *map = shim_map_create();
+
+    void TearDown() override {
+        umf_os_set_fault(nullptr);
+        shim_map_destroy(map);
+        EXPECT_EQ(umf_meta_used(), used) << "tables were left";
+    }
+    uint64_t find(uintptr_t addr) {
+        return shim_map_find(map, addr);
+    }
+};
+
+uint64_t word(uint32_t n) {
+    return shim_word(n & 0xffff, n, n);
+}
+
+TEST_F(Map, WordsCarryTheirParts) {
+    const uint32_t hints[] = {0, 1, 0xffff}, pools[] = {0, 1, (1u << 20) - 1},
+                   spans[] = {0, 1, (1u << 26) - 1};
+    for (uint32_t hint : hints) {
+        for (uint32_t pool : pools) {
+            for (uint32_t span : spans) {
+                uint64_t w = shim_word(hint, pool, span);
+                EXPECT_EQ(shim_word_hint(w), hint);
+                EXPECT_EQ(shim_word_pool(w), pool);
+                EXPECT_EQ(shim_word_span(w), span);
+                EXPECT_EQ(w & 3, 2u) << "a leaf";
+            }
+        }
+    }
+}
+
+TEST_F(Map, EmptyFindsNothing) {
+    for (uintptr_t addr :
+         {uintptr_t{0}, uintptr_t{1}, uintptr_t{1} << 47, uintptr_t{1} << 48, UINTPTR_MAX}) {
+        EXPECT_EQ(find(addr), 0u);
+    }
+}
+
+TEST_F(Map, BordersOfEveryLevel) {
+    const uintptr_t base = 5 * TiB;
+    for (size_t size : {size_t{1}, size_t{17}, size_t{4095}, size_t{4096}, size_t{4097},
+                        size_t{65536}, size_t{65537}, size_t{2} << 20, (size_t{2} << 20) + 1, GiB,
+                        GiB + 4096, 3 * GiB + 12345}) {
+        for (uintptr_t start : {base, base + 1, base + 4096, base + 65536 - 3, base + GiB - 1}) {
+            ASSERT_EQ(shim_map_insert(map, start, size, 0, word(1)), OK);
+            EXPECT_EQ(find(start), word(1));
+            EXPECT_EQ(find(start + size / 2), word(1));
+            EXPECT_EQ(find(start + size - 1), word(1));
+            EXPECT_EQ(find(start - 1), 0u) << size << " at " << start - base;
+            EXPECT_EQ(find(start + size), 0u) << size << " at " << start - base;
+            EXPECT_TRUE(shim_map_is_uniform(map, start, size, word(1)));
+            shim_map_remove(map, start, size, word(1), 0);
+            EXPECT_EQ(find(start), 0u);
+            EXPECT_EQ(find(start + size - 1), 0u);
+        }
+    }
+}
+
+TEST_F(Map, EightyGiBWithSomethingInside) {
+    const uintptr_t base = 7 * TiB + 4096;
+    ASSERT_EQ(shim_map_insert(map, base, 80 * GiB, 0, word(1)), OK);
+    ASSERT_EQ(shim_map_insert(map, base + 33 * GiB + 100, 50, word(1), word(2)), OK);
+    ASSERT_EQ(shim_map_insert(map, base + 40 * GiB, 3 * GiB, word(1), word(3)), OK);
+    EXPECT_EQ(find(base + 33 * GiB + 99), word(1));
+    EXPECT_EQ(find(base + 33 * GiB + 100), word(2));
+    EXPECT_EQ(find(base + 33 * GiB + 150), word(1));
+    EXPECT_EQ(find(base + 42 * GiB), word(3));
+    EXPECT_EQ(find(base + 80 * GiB - 1), word(1));
+    EXPECT_EQ(find(base + 80 * GiB), 0u);
+    shim_map_remove(map, base + 40 * GiB, 3 * GiB, word(3), word(1));
+    EXPECT_EQ(find(base + 42 * GiB), word(1));
+    // The outer one first: what is inside stays.
+    shim_map_remove(map, base, 80 * GiB, word(1), 0);
+    EXPECT_EQ(find(base + 33 * GiB + 120), word(2));
+    EXPECT_EQ(find(base + 33 * GiB + 99), 0u);
+    shim_map_remove(map, base + 33 * GiB + 100, 50, word(2), 0);
+    EXPECT_EQ(find(base + 33 * GiB + 120), 0u);
+}
+
+TEST_F(Map, EndsOfTheAddressSpace) {
+    const uintptr_t last48 = (uintptr_t{1} << 48) - 1;
+    ASSERT_EQ(shim_map_insert(map, last48 - 4095, 4096, 0, word(1)), OK);
+    EXPECT_EQ(find(last48), word(1));
+    EXPECT_EQ(find(last48 + 1), 0u);
+    shim_map_remove(map, last48 - 4095, 4096, word(1), 0);
+    ASSERT_EQ(shim_map_insert(map, last48 - 9, 10, 0, word(1)), OK);
+    EXPECT_EQ(find(last48 - 10), 0u);
+    EXPECT_EQ(find(last48), word(1));
+    EXPECT_EQ(shim_map_insert(map, last48 - 4095, 4097, 0, word(2)), BAD) << "crosses 48 bits";
+    EXPECT_EQ(shim_map_insert(map, UINTPTR_MAX - 100, 101, 0, word(2)), BAD) << "wraps";
+    EXPECT_EQ(shim_map_insert(map, UINTPTR_MAX - 100, 200, 0, word(2)), BAD) << "wraps";
+    EXPECT_EQ(shim_map_insert(map, 4096, 0, 0, word(2)), BAD) << "nothing";
+    ASSERT_EQ(shim_map_insert(map, 1, 4095, 0, word(3)), OK);
+    EXPECT_EQ(find(0), 0u);
+    EXPECT_EQ(find(1), word(3));
+    EXPECT_EQ(find(4096), 0u);
+}
+
+TEST_F(Map, AddressesAbove48Bits) {
+    const uintptr_t base = uintptr_t{0x1234} << 48;
+    for (uint32_t i = 0; i < 100; i++) {
+        ASSERT_EQ(shim_map_insert(map, base + i * 10000, 5000, 0, word(i + 1)), OK);
+    }
+    ASSERT_EQ(shim_map_insert(map, base + 1000, 100, word(1), word(500)), OK);
+    EXPECT_EQ(find(base + 1050), word(500)) << "the innermost";
+    EXPECT_EQ(find(base + 1100), word(1));
+    EXPECT_EQ(find(base + 990000 + 4999), word(100));
+    EXPECT_EQ(find(base + 990000 + 5000), 0u);
+    ASSERT_EQ(shim_map_split(map, base + 20000, 5000, 1000, word(3), word(600), 0), OK);
+    EXPECT_EQ(find(base + 20999), word(3));
+    EXPECT_EQ(find(base + 21000), word(600));
+    EXPECT_TRUE(shim_map_is_uniform(map, base + 21000, 4000, word(600)));
+    EXPECT_FALSE(shim_map_is_uniform(map, base + 20000, 5000, word(3)));
+    shim_map_rename(map, base + 21000, 4000, word(600), word(3));
+    EXPECT_TRUE(shim_map_is_uniform(map, base + 20000, 5000, word(3)));
+    ASSERT_EQ(shim_map_split(map, base + 20000, 5000, 3000, word(3), word(601), 0), OK);
+    EXPECT_EQ(find(base + 22999), word(3));
+    EXPECT_EQ(find(base + 23000), word(601));
+    EXPECT_EQ(shim_map_insert(map, base + 40500, 10000, word(5), word(700)), BAD);
+    EXPECT_EQ(shim_map_insert(map, base + 39000, 2000, 0, word(700)), BAD) << "ends inside";
+    EXPECT_EQ(shim_map_insert(map, base + 39000, 9000, 0, word(700)), BAD) << "holds one whole";
+    EXPECT_FALSE(shim_map_is_uniform(map, base, 5000, word(1)));
+    shim_map_remove(map, base + 1000, 100, word(500), word(1));
+    EXPECT_EQ(find(base + 1050), word(1));
+    shim_map_remove(map, base, 5000, word(1), 0);
+    EXPECT_EQ(find(base), 0u);
+    EXPECT_EQ(find(base + 10000), word(2));
+}
+
+TEST_F(Map, OverlapIsRefusedAndChangesNothing) {
+    const uintptr_t base = 9 * TiB;
+    ASSERT_EQ(shim_map_insert(map, base + 1000, 100000, 0, word(1)), OK);
+    struct {
+        size_t offset, size;
+        uint64_t under;
+    } const wrong[] = {
+        {0, 1001, 0},     {0, 200000, 0},         {100999, 2, 0},     {100999, 2, word(1)},
+        {5000, 100, 0},   {5000, 100, word(2)},   {0, 1001, word(1)}, {1000, 100001, word(1)},
+        {999, 100002, 0}, {999, 100002, word(1)},
+    };
+    for (const auto &w : wrong) {
+        EXPECT_EQ(shim_map_insert(map, base + w.offset, w.size, w.under, word(3)), BAD)
+            << w.offset << " " << w.size;
+    }
+    EXPECT_TRUE(shim_map_is_uniform(map, base + 1000, 100000, word(1)));
+    EXPECT_EQ(find(base + 999), 0u);
+    EXPECT_EQ(find(base + 101000), 0u);
+}
+
+TEST_F(Map, ManySpansInOnePage) {
+    const uintptr_t base = 11 * TiB;
+    for (uint32_t i = 0; i < 256; i++) {
+        ASSERT_EQ(shim_map_insert(map, base + i * 16, 16, 0, word(i + 1)), OK);
+    }
+    for (uint32_t i = 0; i < 256; i++) {
+        EXPECT_EQ(find(base + i * 16), word(i + 1));
+        EXPECT_EQ(find(base + i * 16 + 15), word(i + 1));
+    }
+    for (uint32_t i = 0; i < 256; i += 2) {
+        shim_map_remove(map, base + i * 16, 16, word(i + 1), 0);
+    }
+    for (uint32_t i = 0; i < 256; i++) {
+        EXPECT_EQ(find(base + i * 16 + 7), i % 2 ? word(i + 1) : 0u);
+    }
+}
+
+TEST_F(Map, SplitAndJoinInsideOfAPage) {
+    const uintptr_t base = 13 * TiB;
+    const size_t size = 20000;
+    ASSERT_EQ(shim_map_insert(map, base, size, 0, word(1)), OK);
+    for (int round = 0; round < 40; round++) {
+        size_t first = 100 + static_cast<size_t>(round) * 487;
+        ASSERT_EQ(shim_map_split(map, base, size, first, word(1), word(2), 0), OK);
+        EXPECT_EQ(find(base + first - 1), word(1));
+        EXPECT_EQ(find(base + first), word(2));
+        EXPECT_EQ(find(base + size - 1), word(2));
+        EXPECT_EQ(find(base + size), 0u);
+        EXPECT_TRUE(shim_map_is_uniform(map, base, first, word(1)));
+        EXPECT_TRUE(shim_map_is_uniform(map, base + first, size - first, word(2)));
+        shim_map_rename(map, base + first, size - first, word(2), word(1));
+        ASSERT_TRUE(shim_map_is_uniform(map, base, size, word(1))) << "joined at " << first;
+        // Something nested may lie across the former border.
+        ASSERT_EQ(shim_map_insert(map, base + first - 50, 100, word(1), word(3)), OK);
+        EXPECT_EQ(find(base + first), word(3));
+        shim_map_remove(map, base + first - 50, 100, word(3), word(1));
+        EXPECT_EQ(find(base + first), word(1));
+        // Also a whole page.
+        uintptr_t page = (base + first) & ~uintptr_t{4095};
+        if (page + 4096 <= base + size) {
+            ASSERT_EQ(shim_map_insert(map, page, 4096, word(1), word(4)), OK);
+            EXPECT_EQ(find(page), word(4));
+            EXPECT_EQ(find(page + 4095), word(4));
+            shim_map_remove(map, page, 4096, word(4), word(1));
+            EXPECT_EQ(find(page), word(1));
+        }
+    }
+}
+
+TEST_F(Map, FailedInsertChangesNothingAnyoneSees) {
+    static std::atomic<int> left;
+    const uintptr_t base = 17 * TiB + 100;
+    for (int n = 0; n < 10; n++) {
+        left = n;
+        umf_os_set_fault([](const char *) { return left-- == 0 ? ENOMEM : 0; });
+        umf_result_t result = shim_map_insert(map, base, GiB, 0, word(1));
+        umf_os_set_fault(nullptr);
+        if (result == OK) {
+            EXPECT_GT(n, 2) << "two ends need tables";
+            shim_map_remove(map, base, GiB, word(1), 0);
+            return;
+        }
+        EXPECT_EQ(result, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        EXPECT_EQ(find(base), 0u);
+        EXPECT_EQ(find(base + GiB - 1), 0u);
+    }
+    FAIL() << "never succeeded";
+}
+
+// Random nested spans against the obvious model: a list of intervals.
+class Model {
+  public:
+    struct Item {
+        uintptr_t base;
+        size_t size;
+        uint64_t word, under;
+        std::vector<Item *> inside;
+        Item *outer = nullptr;
+    };
+    std::vector<std::unique_ptr<Item>> items;
+
+    uint64_t find(uintptr_t addr) const {
+        const Item *item = deepest(addr);
+        return item ? item->word : 0;
+    }
+    Item *deepest(uintptr_t addr) const {
+        Item *best = nullptr;
+        for (auto &item : items) {
+            if (addr >= item->base && addr - item->base < item->size &&
+                (!best || item->size < best->size ||
+                 (item->size == best->size && item->word > best->word))) {
+                best = item.get();
+            }
+        }
+        return best;
+    }
+    // Does [base, base + size) lie in one place only?
+    bool fits(uintptr_t base, size_t size, Item *within) const {
+        if (within && base + size > within->base + within->size) {
+            return false;
+        }
+        for (auto &item : items) {
+            bool meets = item->base < base + size && base < item->base + item->size;
+            bool contains = item->base <= base && base + size <= item->base + item->size;
+            if (meets && !contains) {
+                return false;
+            }
+        }
+        return true;
+    }
+    void erase(Item *item) {
+        for (size_t i = 0; i < items.size(); i++) {
+            if (items[i].get() == item) {
+                items.erase(items.begin() + static_cast<long>(i));
+                return;
+            }
+        }
+    }
+    bool has_inside(const Item *item) const {
+        for (auto &other : items) {
+            if (other->outer == item) {
+                return true;
+            }
+        }
+        return false;
+    }
+};
+
+TEST_F(Map, RandomAgainstAModel) {
+    const uintptr_t area = 19 * TiB + GiB - 40000; // a shard and a table end inside
+    const size_t room = 80000;
+    for (unsigned seed = 1; seed <= scaled(6); seed++) {
+        std::mt19937 random(seed);
+        Model model;
+        uint32_t words = 0;
+        for (int round = 0; round < 3000; round++) {
+            auto what = random() % 10;
+            if (what < 5) {
+                uintptr_t base = area + random() % room;
+                size_t size = 1 + random() % (random() % 3 ? 300 : 20000);
+                if (random() % 3 == 0) {
+                    base &= ~uintptr_t{4095};
+                    size = (size + 4095) & ~size_t{4095};
+                }
+                Model::Item *outer = model.deepest(base);
+                uint64_t under = outer ? outer->word : 0, w = word(++words);
+                bool fits = model.fits(base, size, outer);
+                ASSERT_EQ(shim_map_insert(map, base, size, under, w), fits ? OK : BAD)
+                    << "seed " << seed << " round " << round;
+                if (fits) {
+                    auto item = std::make_unique<Model::Item>();
+                    item->base = base;
+                    item->size = size;
+                    item->word = w;
+                    item->under = under;
+                    item->outer = outer;
+                    model.items.push_back(std::move(item));
+                }
+            } else if (!model.items.empty()) {
+                Model::Item *item = model.items[random() % model.items.size()].get();
+                if (model.has_inside(item)) {
+                    continue;
+                }
+                if (what < 8) {
+                    shim_map_remove(map, item->base, item->size, item->word, item->under);
+                    model.erase(item);
+                } else if (item->size > 1) {
+                    size_t first = 1 + random() % (item->size - 1), size = item->size;
+                    uint64_t high = word(++words);
+                    ASSERT_EQ(
+                        shim_map_split(map, item->base, size, first, item->word, high, item->under),
+                        OK);
+                    EXPECT_EQ(find(item->base + first - 1), item->word);
+                    EXPECT_EQ(find(item->base + first), high);
+                    EXPECT_EQ(find(item->base + size - 1), high);
+                    if (what == 8) {
+                        shim_map_rename(map, item->base + first, size - first, high, item->word);
+                        ASSERT_TRUE(shim_map_is_uniform(map, item->base, size, item->word));
+                    } else {
+                        auto part = std::make_unique<Model::Item>(*item);
+                        part->base += first;
+                        part->size -= first;
+                        part->word = high;
+                        item->size = first;
+                        model.items.push_back(std::move(part));
+                    }
+                }
+            }
+            for (int probe = 0; probe < 10; probe++) {
+                uintptr_t addr = area + random() % (room + 20000);
+                ASSERT_EQ(find(addr), model.find(addr))
+                    << "seed " << seed << " round " << round << " at " << addr - area;
+            }
+        }
+        // The inner ones first.
+        while (!model.items.empty()) {
+            for (size_t i = model.items.size(); i-- > 0;) {
+                Model::Item *item = model.items[i].get();
+                if (!model.has_inside(item)) {
+                    shim_map_remove(map, item->base, item->size, item->word, item->under);
+                    model.erase(item);
+                }
+            }
+        }
+        for (uintptr_t addr = area; addr < area + room + 20000; addr += 97) {
+            ASSERT_EQ(find(addr), 0u);
+        }
+    }
+}
+
+// RULE 17: readers without a lock see the old or the new word, never anything else.
+TEST_F(Map, ReadersWhileWritersWork) {
+    const uintptr_t area = 23 * TiB;
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    // Span 1 stays and goes, 2 and 3 share its pages; the address belongs to one of them or nobody.
+    std::thread writer([&] {
+        for (size_t i = 0; i < scaled(20000); i++) {
+            shim_map_insert(map, area + 100, 9000, 0, word(1));
+            shim_map_insert(map, area + 5000, 300, word(1), word(2));
+            shim_map_insert(map, area + 5300, 10, word(1), word(3));
+            shim_map_split(map, area + 5000, 300, 150, word(2), word(4), word(1));
+            shim_map_rename(map, area + 5150, 150, word(4), word(2));
+            shim_map_remove(map, area + 5300, 10, word(3), word(1));
+            shim_map_remove(map, area + 5000, 300, word(2), word(1));
+            shim_map_remove(map, area + 100, 9000, word(1), 0);
+        }
+        stop = true;
+    });
+    std::vector<std::thread> readers;
+    for (int t = 0; t < 2; t++) {
+        readers.emplace_back([&] {
+            while (!stop) {
+                uint64_t a = find(area + 200), b = find(area + 5100), c = find(area + 5305),
+                         d = find(area + 5200), e = find(area + 50);
+                wrong += a != 0 && a != word(1);
+                wrong += b != 0 && b != word(1) && b != word(2);
+                wrong += c != 0 && c != word(1) && c != word(3);
+                wrong += d != 0 && d != word(1) && d != word(2) && d != word(4);
+                wrong += e != 0;
+            }
+        });
+    }
+    writer.join();
+    for (auto &reader : readers) {
+        reader.join();
+    }
+    EXPECT_EQ(wrong, 0);
+}
+
+} // namespace

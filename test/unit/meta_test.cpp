@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "base/annotate.h"
+#include "base/meta.h"
+#include "base/os.h"
+}
+
+namespace {
+
+size_t alignment_of(size_t size) {
+    return size >= umf_os_page_size() ? umf_os_page_size() : size >= 64 ? 64 : 16;
+}
+
+bool is_zero(const void *ptr, size_t size) {
+    const char *bytes = static_cast<const char *>(ptr);
+    return std::all_of(bytes, bytes + size, [](char c) { return c == 0; });
+}
+
+int fail_map(const char *call) {
+    return std::strcmp(call, "map") == 0 ? ENOMEM : 0;
+}
+
+struct block_t {
+    unsigned char *ptr;
+    size_t size;
+    unsigned char fill;
+};
+
+bool is_intact(const block_t &block) {
+    return std::all_of(block.ptr, block.ptr + block.size,
+                       [&](unsigned char c) { return c == block.fill; });
+}
+
+void churn(unsigned seed, int rounds) {
+    std::mt19937 random(seed);
+    std::vector<block_t> live;
+    for (int i = 0; i < rounds; i++) {
+        if (live.size() < 64 || random() % 2) {
+            size_t size = random() % 100 ? 1 + random() % 6000 : 30000 + random() % 80000;
+            auto ptr = static_cast<unsigned char *>(umf_meta_alloc(size));
+            ASSERT_NE(ptr, nullptr);
+            ASSERT_EQ(reinterpret_cast<uintptr_t>(ptr) % alignment_of(size), 0u) << size;
+            ASSERT_TRUE(is_zero(ptr, size)) << size;
+            auto fill = static_cast<unsigned char>(1 + random() % 255);
+            std::memset(ptr, fill, size);
+            live.push_back({ptr, size, fill});
+        } else {
+            std::swap(live[random() % live.size()], live.back());
+            ASSERT_TRUE(is_intact(live.back()));
+            umf_meta_free(live.back().ptr, live.back().size);
+            live.pop_back();
+        }
+    }
+    for (const block_t &block : live) {
+        ASSERT_TRUE(is_intact(block));
+        umf_meta_free(block.ptr, block.size);
+    }
+}
+
+} // namespace
+
+TEST(meta, blocks_are_zero_and_aligned_for_every_size) {
+    for (size_t size = 0; size <= 40000; size += size < 300 ? 1 : 97) {
+        void *ptr = umf_meta_alloc(size);
+        ASSERT_NE(ptr, nullptr);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(ptr) % alignment_of(size), 0u) << size;
+        EXPECT_TRUE(is_zero(ptr, size)) << size;
+        std::memset(ptr, 0xff, size);
+        umf_meta_free(ptr, size);
+    }
+}
+
+TEST(meta, a_freed_block_is_used_again_and_zero) {
+    void *first = umf_meta_alloc(1000);
+    std::memset(first, 0xff, 1000);
+    umf_meta_free(first, 1000);
+    void *second = umf_meta_alloc(1000);
+    EXPECT_EQ(first, second);
+    EXPECT_TRUE(is_zero(second, 1000));
+    umf_meta_free(second, 1000);
+}
+
+TEST(meta, used_counts_what_callers_hold) {
+    size_t before = umf_meta_used();
+    void *small = umf_meta_alloc(100);
+    void *large = umf_meta_alloc(1000000);
+    EXPECT_EQ(umf_meta_used(), before + 1000100);
+    umf_meta_free(small, 100);
+    EXPECT_EQ(umf_meta_used(), before + 1000000);
+    umf_meta_free(large, 1000000);
+    EXPECT_EQ(umf_meta_used(), before);
+}
+
+TEST(meta, large_blocks_go_back_to_the_system) {
+    size_t page = umf_os_page_size();
+    size_t before = umf_meta_mapped();
+    void *ptr = umf_meta_alloc(100 * page - 1);
+    ASSERT_NE(ptr, nullptr);
+    EXPECT_EQ(umf_meta_mapped(), before + 100 * page);
+    umf_meta_free(ptr, 100 * page - 1);
+    EXPECT_EQ(umf_meta_mapped(), before);
+    EXPECT_EQ(madvise(ptr, 100 * page, MADV_NORMAL), -1);
+    EXPECT_EQ(errno, ENOMEM);
+}
+
+TEST(meta, null_is_ignored) {
+    size_t before = umf_meta_used();
+    umf_meta_free(nullptr, 100);
+    EXPECT_EQ(umf_meta_used(), before);
+}
+
+TEST(meta, size_that_cannot_be_rounded_gives_null) {
+    EXPECT_EQ(umf_meta_alloc(SIZE_MAX), nullptr);
+    EXPECT_EQ(umf_meta_alloc(SIZE_MAX - 4096), nullptr);
+    EXPECT_EQ(umf_meta_alloc(SIZE_MAX / 2), nullptr);
+}
+
+TEST(meta, out_of_memory_gives_null_and_the_arena_lives_on) {
+    size_t used = umf_meta_used();
+    std::vector<void *> blocks;
+    umf_os_set_fault(fail_map);
+    EXPECT_EQ(umf_meta_alloc(1 << 20), nullptr);
+    for (void *ptr = umf_meta_alloc(32768); ptr; ptr = umf_meta_alloc(32768)) {
+        blocks.push_back(ptr);
+        ASSERT_LT(blocks.size(), 100u);
+    }
+    umf_os_set_fault(nullptr);
+    EXPECT_EQ(umf_meta_used(), used + blocks.size() * 32768);
+    void *ptr = umf_meta_alloc(32768);
+    EXPECT_NE(ptr, nullptr);
+    umf_meta_free(ptr, 32768);
+    for (void *block : blocks) {
+        umf_meta_free(block, 32768);
+    }
+    EXPECT_EQ(umf_meta_used(), used);
+}
+
+TEST(meta, blocks_do_not_overlap) {
+    churn(1, 20000);
+}
+
+TEST(meta, blocks_of_many_threads_do_not_overlap) {
+    size_t used = umf_meta_used();
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 4; i++) {
+        threads.emplace_back([i] { churn(100 + i, 5000); });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(umf_meta_used(), used);
+}
+
+#if UMF_IS_ASAN
+TEST(meta_death, access_outside_a_block_is_reported) {
+    auto freed = static_cast<volatile char *>(umf_meta_alloc(200));
+    umf_meta_free(const_cast<char *>(freed), 200);
+    EXPECT_DEATH(freed[100] = 1, "use-after-poison");
+
+    auto block = static_cast<volatile char *>(umf_meta_alloc(200));
+    EXPECT_DEATH(block[200] = 1, "use-after-poison");
+    umf_meta_free(const_cast<char *>(block), 200);
+}
+#endif

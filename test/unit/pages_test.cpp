@@ -1,0 +1,399 @@
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "fakes/fake_provider.h"
+#include "fakes/scale.h"
+
+extern "C" {
+#include "pages_shim.h"
+}
+
+static constexpr size_t KiB = 1024, MiB = 1024 * KiB, PAGE = 4 * KiB;
+
+/* A cache on a provider whose memory the CPU cannot touch. */
+class PagesTest : public ::testing::Test {
+  protected:
+    FakeProvider memory;
+    umf_memory_provider_handle_t provider = nullptr;
+    shim_pages_t *pages = nullptr;
+
+    void SetUp() override {
+        memory.protection = PROT_NONE;
+        provider = memory.create();
+        ASSERT_NE(provider, nullptr);
+        open(PAGE);
+    }
+    void TearDown() override {
+        if (pages) {
+            EXPECT_EQ(shim_pages_destroy(pages), UMF_RESULT_SUCCESS);
+        }
+        EXPECT_EQ(memory.live(), 0u);
+        EXPECT_EQ(memory.mistakes, 0u);
+        umfMemoryProviderDestroy(provider);
+    }
+    void open(size_t granule) {
+        if (pages) {
+            EXPECT_EQ(shim_pages_destroy(pages), UMF_RESULT_SUCCESS);
+        }
+        pages = shim_pages_create(provider, granule);
+        ASSERT_NE(pages, nullptr);
+    }
+    char *alloc(size_t size, size_t alignment = PAGE) {
+        auto *ptr = (char *)shim_alloc(pages, size, alignment);
+        EXPECT_NE(ptr, nullptr) << size;
+        EXPECT_EQ((uintptr_t)ptr % alignment, 0u);
+        return ptr;
+    }
+};
+
+TEST_F(PagesTest, TakesNothingBeforeItIsUsed) {
+    EXPECT_EQ(memory.allocs, 0u);
+    EXPECT_EQ(shim_take(pages, PAGE, PAGE), nullptr);
+    EXPECT_EQ(memory.allocs, 0u);
+    shim_settle(pages);
+    shim_trim(pages);
+}
+
+TEST_F(PagesTest, ManyPiecesFromOneSpan) {
+    for (int i = 0; i < 512; i++) {
+        alloc(PAGE);
+    }
+    EXPECT_EQ(memory.allocs, 1u);
+    EXPECT_EQ(shim_total(pages), 2 * MiB);
+    EXPECT_EQ(shim_used(pages), 2 * MiB);
+    EXPECT_EQ(shim_take(pages, PAGE, PAGE), nullptr) << "take never asks the provider";
+    EXPECT_EQ(memory.allocs, 1u);
+}
+
+TEST_F(PagesTest, SpansGrowWithWhatIsHeld) {
+    size_t largest = 0;
+    for (size_t total = 0; total < 512 * MiB; total += MiB) {
+        alloc(MiB);
+        largest = std::max(largest, memory.last_size);
+    }
+    EXPECT_EQ(largest, 64 * MiB);
+    EXPECT_LT(memory.allocs, 20u);
+    EXPECT_LE(shim_total(pages), 512 * MiB + 64 * MiB);
+}
+
+TEST_F(PagesTest, LargeRequestGetsItsOwnSpan) {
+    char *ptr = alloc(100 * MiB);
+    EXPECT_EQ(memory.last_size, 100 * MiB);
+    shim_put(pages, ptr, 100 * MiB);
+    shim_settle(pages);
+    EXPECT_EQ(memory.live(), 0u) << "too large to be kept";
+}
+
+TEST_F(PagesTest, ProviderWithLittleMemory) {
+    memory.limit = 300 * KiB;
+    std::vector<char *> pieces;
+    while (auto *ptr = (char *)shim_alloc(pages, 20 * KiB, PAGE)) {
+        pieces.push_back(ptr);
+    }
+    EXPECT_GE(pieces.size(), 13u) << "of 15 that fit";
+    for (char *piece : pieces) {
+        shim_put(pages, piece, 20 * KiB);
+    }
+    EXPECT_NE(shim_alloc(pages, 256 * KiB, PAGE), nullptr) << "free spans make room";
+}
+
+TEST_F(PagesTest, GrowFailsWithTheProvidersResult) {
+    memory.alloc_fails = true;
+    memory.failure = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    EXPECT_EQ(shim_grow(pages, PAGE, PAGE), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(shim_alloc(pages, PAGE, PAGE), nullptr);
+    memory.alloc_fails = false;
+    EXPECT_EQ(shim_grow(pages, PAGE, PAGE), UMF_RESULT_SUCCESS);
+    EXPECT_NE(shim_take(pages, PAGE, PAGE), nullptr);
+}
+
+TEST_F(PagesTest, AbsurdSizes) {
+    for (size_t size :
+         {SIZE_MAX & ~(PAGE - 1), SIZE_MAX / 2 & ~(PAGE - 1), SIZE_MAX / 8 & ~(PAGE - 1)}) {
+        EXPECT_EQ(shim_alloc(pages, size, PAGE), nullptr);
+        EXPECT_EQ(shim_alloc(pages, size, MiB), nullptr);
+    }
+    EXPECT_EQ(shim_alloc(pages, PAGE, (SIZE_MAX >> 1) + 1), nullptr);
+}
+
+TEST_F(PagesTest, Alignments) {
+    for (size_t alignment = 1; alignment <= 32 * MiB; alignment *= 2) {
+        alloc(PAGE, alignment);
+        alloc(3 * PAGE, alignment);
+    }
+}
+
+/* Some providers refuse alignments above their page: then a larger span holds an aligned piece. */
+TEST_F(PagesTest, ProviderThatCannotAlign) {
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    ops.alloc = [](void *self, size_t size, size_t alignment, void **ptr) {
+        return alignment > PAGE ? UMF_RESULT_ERROR_NOT_SUPPORTED
+                                : FakeProvider::table().alloc(self, size, alignment, ptr);
+    };
+    umf_memory_provider_handle_t plain = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &memory, &plain), UMF_RESULT_SUCCESS);
+    shim_pages_t *cache = shim_pages_create(plain, PAGE);
+    for (size_t alignment = PAGE; alignment <= 16 * MiB; alignment *= 2) {
+        void *ptr = shim_alloc(cache, 5 * PAGE, alignment);
+        EXPECT_NE(ptr, nullptr) << alignment;
+        EXPECT_EQ((uintptr_t)ptr % alignment, 0u);
+    }
+    EXPECT_EQ(shim_pages_destroy(cache), UMF_RESULT_SUCCESS);
+    umfMemoryProviderDestroy(plain);
+}
+
+TEST_F(PagesTest, MisplacedMemoryIsRefused) {
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    ops.alloc = [](void *self, size_t size, size_t, void **ptr) {
+        auto *fake = static_cast<FakeProvider *>(self);
+        fake->stingy = 64;
+        return FakeProvider::table().alloc(self, size, 0, ptr);
+    };
+    umf_memory_provider_handle_t crooked = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &memory, &crooked), UMF_RESULT_SUCCESS);
+    shim_pages_t *cache = shim_pages_create(crooked, PAGE);
+    EXPECT_EQ(shim_grow(cache, PAGE, PAGE), UMF_RESULT_ERROR_INVALID_ALIGNMENT);
+    EXPECT_EQ(shim_alloc(cache, PAGE, PAGE), nullptr);
+    EXPECT_EQ(memory.live(), 0u);
+    EXPECT_EQ(shim_pages_destroy(cache), UMF_RESULT_SUCCESS);
+    umfMemoryProviderDestroy(crooked);
+    memory.stingy = 0;
+}
+
+TEST_F(PagesTest, RequestsAreMultiplesOfTheProvidersPage) {
+    for (size_t granule : {2 * MiB, 3 * MiB, 64 * KiB, (size_t)6000, (size_t)1}) {
+        open(granule);
+        for (size_t size : {PAGE, 100 * KiB, 5 * MiB}) {
+            alloc(size);
+            EXPECT_EQ(memory.last_size % granule, 0u) << granule << " " << size;
+        }
+    }
+}
+
+TEST_F(PagesTest, OneFreeSpanIsKept) {
+    char *a = alloc(2 * MiB), *b = alloc(2 * MiB), *c = alloc(2 * MiB);
+    EXPECT_EQ(memory.live(), 3u);
+    shim_put(pages, a, 2 * MiB);
+    shim_settle(pages);
+    EXPECT_EQ(memory.live(), 3u);
+    shim_put(pages, b, 2 * MiB);
+    EXPECT_EQ(memory.live(), 3u) << "put never calls the provider";
+    shim_settle(pages);
+    EXPECT_EQ(memory.live(), 2u);
+    shim_put(pages, c, 2 * MiB);
+    shim_settle(pages);
+    EXPECT_EQ(memory.live(), 1u);
+    size_t allocs = memory.allocs;
+    alloc(2 * MiB);
+    EXPECT_EQ(memory.allocs, allocs) << "the kept one is used again";
+}
+
+TEST_F(PagesTest, TrimGivesAllFreeSpansBack) {
+    std::vector<char *> pieces;
+    for (int i = 0; i < 10; i++) {
+        pieces.push_back(alloc(1 * MiB));
+    }
+    for (char *piece : pieces) {
+        shim_put(pages, piece, 1 * MiB);
+    }
+    shim_trim(pages);
+    EXPECT_EQ(memory.live(), 0u);
+    EXPECT_EQ(shim_total(pages), 0u);
+    alloc(PAGE);
+}
+
+TEST_F(PagesTest, SpanInUseAgainIsNotGivenBack) {
+    char *a = alloc(2 * MiB), *b = alloc(2 * MiB);
+    shim_put(pages, a, 2 * MiB);
+    shim_put(pages, b, 2 * MiB); /* a is surplus now */
+    char *c = (char *)shim_take(pages, 2 * MiB, PAGE), *d = (char *)shim_take(pages, 2 * MiB, PAGE);
+    ASSERT_TRUE(c && d);
+    shim_settle(pages);
+    EXPECT_EQ(memory.live(), 2u);
+}
+
+TEST_F(PagesTest, RefusedFreeLosesNothing) {
+    char *a = alloc(2 * MiB), *b = alloc(2 * MiB);
+    shim_put(pages, a, 2 * MiB);
+    shim_put(pages, b, 2 * MiB);
+    memory.free_fails = true;
+    shim_trim(pages);
+    EXPECT_EQ(memory.live(), 2u);
+    EXPECT_EQ(shim_total(pages), 4 * MiB) << "still usable";
+    EXPECT_NE(shim_take(pages, 2 * MiB, PAGE), nullptr);
+    memory.free_fails = false;
+}
+
+TEST_F(PagesTest, FailingFreeAtTheEndIsReported) {
+    alloc(PAGE);
+    memory.free_fails = true;
+    memory.failure = UMF_RESULT_ERROR_USER_SPECIFIC;
+    EXPECT_EQ(shim_pages_destroy(pages), UMF_RESULT_ERROR_USER_SPECIFIC);
+    pages = nullptr;
+    memory.free_fails = false;
+    EXPECT_EQ(memory.live(), 1u);
+    FakeProvider::table().free(&memory, memory.last_free_ptr, 0);
+}
+
+TEST_F(PagesTest, SplitMakesTwoPieces) {
+    char *ptr = alloc(8 * PAGE);
+    EXPECT_EQ(shim_split(pages, ptr, 8 * PAGE, 3 * PAGE), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(shim_split(pages, ptr, 8 * PAGE, 3 * PAGE), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    shim_put(pages, ptr + 3 * PAGE, 5 * PAGE);
+    EXPECT_EQ(shim_used(pages), 3 * PAGE);
+    shim_put(pages, ptr, 3 * PAGE);
+    EXPECT_EQ(shim_used(pages), 0u);
+}
+
+TEST_F(PagesTest, TrimPurgesFreePiecesOnly) {
+    memory.protection = PROT_READ | PROT_WRITE;
+    std::vector<char *> pieces;
+    for (int i = 0; i < 200; i++) {
+        pieces.push_back(alloc(2 * PAGE));
+        memset(pieces.back(), i + 1, 2 * PAGE);
+    }
+    for (size_t i = 0; i < pieces.size(); i += 2) {
+        shim_put(pages, pieces[i], 2 * PAGE);
+    }
+    shim_trim(pages);
+    EXPECT_GE(memory.purges, 100u);
+    for (size_t i = 0; i < pieces.size(); i++) {
+        EXPECT_EQ(pieces[i][0], i % 2 ? (char)(i + 1) : 0);
+        EXPECT_EQ(pieces[i][2 * PAGE - 1], i % 2 ? (char)(i + 1) : 0);
+    }
+    EXPECT_EQ(shim_used(pages), 100 * 2 * PAGE);
+}
+
+TEST_F(PagesTest, PurgeKeepsToTheProvidersPages) {
+    memory.page_size = 64 * KiB;
+    open(64 * KiB);
+    char *a = alloc(20 * KiB), *b = alloc(200 * KiB), *c = alloc(20 * KiB);
+    shim_put(pages, b, 200 * KiB);
+    shim_trim(pages);
+    EXPECT_GE(memory.purges, 2u); /* inside b, and the rest of the span */
+    EXPECT_EQ(memory.mistakes, 0u);
+    (void)a, (void)c;
+}
+
+TEST_F(PagesTest, ProviderWithoutPurgeIsAskedOnce) {
+    memory.can_purge = false;
+    char *a = alloc(2 * PAGE);
+    alloc(2 * PAGE);
+    shim_put(pages, a, 2 * PAGE);
+    shim_trim(pages);
+    EXPECT_EQ(memory.purges, 2u) << "once each way";
+    shim_trim(pages);
+    EXPECT_EQ(memory.purges, 2u);
+    EXPECT_EQ(shim_used(pages), 2 * PAGE);
+}
+
+TEST_F(PagesTest, RecordsAreFoundFromEveryAddress) {
+    char *small = alloc(PAGE), *large = alloc(10 * MiB);
+    for (size_t at = 0; at < 10 * MiB; at += PAGE) {
+        uint64_t *record = shim_record(pages, large + at + at % 4095);
+        ASSERT_NE(record, nullptr);
+        ASSERT_EQ(*record, 0u);
+        *record = at + 1;
+    }
+    for (size_t at = 0; at < 10 * MiB; at += PAGE) {
+        ASSERT_EQ(*shim_record(pages, large + at + PAGE - 1), at + 1);
+    }
+    ASSERT_NE(shim_record(pages, small), nullptr);
+    EXPECT_EQ(shim_record(pages, &small), nullptr);
+}
+
+/* Against a model: pieces never overlap and lie in memory the provider gave. */
+TEST_F(PagesTest, RandomWork) {
+    std::minstd_rand random(11);
+    std::map<uintptr_t, size_t> live;
+    size_t used = 0;
+    for (size_t round = 0; round < scaled(20000); round++) {
+        memory.alloc_fails = random() % 20 == 0;
+        if (live.size() < 300 && random() % 2) {
+            size_t size = (1 + random() % (random() % 8 ? 16 : 1024)) * PAGE;
+            size_t alignment = PAGE << random() % 8;
+            auto ptr = (uintptr_t)shim_alloc(pages, size, alignment);
+            if (!ptr) {
+                continue;
+            }
+            ASSERT_EQ(ptr % alignment, 0u);
+            auto above = live.lower_bound(ptr);
+            ASSERT_TRUE(above == live.end() || ptr + size <= above->first);
+            ASSERT_TRUE(above == live.begin() ||
+                        std::prev(above)->first + std::prev(above)->second <= ptr);
+            ASSERT_NE(shim_record(pages, (void *)(ptr + size - 1)), nullptr);
+            live[ptr] = size;
+            used += size;
+        } else if (!live.empty()) {
+            auto it = live.lower_bound((uintptr_t)random() << 20);
+            it = it == live.end() ? live.begin() : it;
+            size_t pages_of = it->second / PAGE;
+            if (random() % 4 == 0 && pages_of > 1) {
+                size_t first = (1 + random() % (pages_of - 1)) * PAGE;
+                ASSERT_EQ(shim_split(pages, (void *)it->first, it->second, first),
+                          UMF_RESULT_SUCCESS);
+                live[it->first + first] = it->second - first;
+                it->second = first;
+                continue;
+            }
+            shim_put(pages, (void *)it->first, it->second);
+            used -= it->second;
+            live.erase(it);
+        }
+        if (random() % 16 == 0) {
+            shim_settle(pages);
+        }
+        if (random() % 500 == 0) {
+            shim_trim(pages);
+        }
+        ASSERT_EQ(shim_used(pages), used);
+        ASSERT_LE(shim_total(pages), memory.live_bytes());
+    }
+    for (auto &piece : live) {
+        shim_put(pages, (void *)piece.first, piece.second);
+    }
+    shim_trim(pages);
+    EXPECT_EQ(memory.live(), 0u);
+}
+
+/* A purge withholds free pieces: that must not look like the end of memory. */
+TEST_F(PagesTest, TrimBesideAllocation) {
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    static std::atomic<int> purges;
+    purges = 0;
+    ops.ext_purge_force = [](void *, void *, size_t) {
+        purges++;
+        std::this_thread::sleep_for(std::chrono::microseconds(500));
+        return UMF_RESULT_SUCCESS;
+    };
+    umf_memory_provider_handle_t slow = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &memory, &slow), UMF_RESULT_SUCCESS);
+    shim_pages_t *cache = shim_pages_create(slow, PAGE);
+    memory.limit = 2 * MiB;
+    std::atomic<bool> stop{false};
+    EXPECT_NE(shim_alloc(cache, PAGE, PAGE), nullptr);
+    std::thread trimmer([&] {
+        while (!stop) {
+            shim_trim(cache);
+        }
+    });
+    for (size_t i = 0; i < scaled(300) || purges < 20; i++) {
+        void *ptr = shim_alloc(cache, 1 * MiB, PAGE);
+        EXPECT_NE(ptr, nullptr) << i;
+        if (!ptr) {
+            break;
+        }
+        shim_put(cache, ptr, 1 * MiB);
+    }
+    stop = true;
+    trimmer.join();
+    EXPECT_EQ(shim_pages_destroy(cache), UMF_RESULT_SUCCESS);
+    umfMemoryProviderDestroy(slow);
+}

@@ -1,0 +1,273 @@
+/*
+ * The inside of core/pool.c and of what stands below: what is left when memory or the system fails
+ * at any step. What a user sees of pools is in conformance/pool_test.cpp.
+ */
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+#include <umf/pools/pool_disjoint.h>
+#include <umf/pools/pool_jemalloc.h>
+#include <umf/pools/pool_proxy.h>
+#include <umf/providers/provider_fixed_memory.h>
+#include <umf/providers/provider_os_memory.h>
+
+#include "fakes/fake_provider.h"
+#include "fakes/kinds.h"
+#include "fakes/scale.h"
+
+extern "C" {
+#include "base/meta.h"
+#include "base/os.h"
+}
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t NO_MEMORY = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+
+std::atomic<long> calls_left{-1};
+std::atomic<bool> all_after{false};
+
+// When all fails, giving back does not: nobody could undo anything then.
+int fail_nth(const char *call) {
+    bool gives_back = std::strcmp(call, "unmap") == 0 || std::strcmp(call, "close") == 0;
+    if (all_after && gives_back) {
+        return 0;
+    }
+    long left = calls_left--;
+    return left == 0 || (left < 0 && all_after) ? ENOMEM : 0;
+}
+
+// Runs `work` with the n-th call of metadata or system failing, for n = 0, 1, ... until nothing
+// fails any more; `work` answers whether it got through.
+void every_nth_failure(bool and_all_after, const std::function<bool()> &work) {
+    for (long n = 0;; n++) {
+        ASSERT_LT(n, 500) << "never got through";
+        calls_left = n;
+        all_after = and_all_after;
+        umf_os_set_fault(fail_nth);
+        bool done = work();
+        umf_os_set_fault(nullptr);
+        bool was_hit = calls_left < 0;
+        EXPECT_TRUE(done || was_hit) << "failed without a cause";
+        if (!was_hit) {
+            return;
+        }
+    }
+}
+
+class Faults : public testing::TestWithParam<std::tuple<PoolKind, SourceKind>> {
+  protected:
+    const PoolKind &kind = std::get<0>(GetParam());
+
+    // Everything was made once, so type-stable things (span descriptors, map tables, a thread's
+    // table) are there.
+    void warm_up() {
+        for (int i = 0; i < 3; i++) {
+            auto source = std::get<1>(GetParam()).make();
+            for (umf_pool_create_flags_t flags : {0u, 2u}) {
+                umf_memory_pool_handle_t pool = nullptr;
+                ASSERT_EQ(umfPoolCreate(kind.ops(), source->handle, nullptr, flags, &pool), OK);
+                for (size_t size : sizes) {
+                    umfPoolFree(pool, umfPoolMalloc(pool, size));
+                }
+                ASSERT_EQ(umfPoolDestroy(pool), OK);
+            }
+        }
+    }
+    std::vector<size_t> sizes = {16, 100, 3000, 40000, 100000, 3u << 20};
+};
+
+bool is_clear(umf_result_t result) {
+    return result == NO_MEMORY || result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC ||
+           result == UMF_RESULT_ERROR_UNKNOWN;
+}
+
+TEST_P(Faults, CreateProvider) {
+    warm_up();
+    for (bool and_all_after : {false, true}) {
+        every_nth_failure(and_all_after, [&] {
+            size_t used = umf_meta_used();
+            bool done;
+            {
+                auto source = std::get<1>(GetParam()).make();
+                done = source->handle != nullptr;
+                umf_os_set_fault(nullptr);
+            }
+            EXPECT_EQ(umf_meta_used(), used);
+            return done;
+        });
+    }
+}
+
+TEST_P(Faults, CreatePool) {
+    warm_up();
+    auto source = std::get<1>(GetParam()).make();
+    for (umf_pool_create_flags_t flags : {0u, 2u}) {
+        for (bool and_all_after : {false, true}) {
+            every_nth_failure(and_all_after, [&] {
+                size_t used = umf_meta_used();
+                umf_memory_pool_handle_t pool = nullptr;
+                umf_result_t result =
+                    umfPoolCreate(kind.ops(), source->handle, nullptr, flags, &pool);
+                umf_os_set_fault(nullptr);
+                if (result == OK) {
+                    EXPECT_EQ(umfPoolDestroy(pool), OK);
+                } else {
+                    EXPECT_TRUE(is_clear(result)) << result;
+                    EXPECT_EQ(pool, nullptr);
+                }
+                EXPECT_EQ(umf_meta_used(), used) << "something was left";
+                EXPECT_EQ(source->live_bytes(), 0u);
+                return result == OK;
+            });
+        }
+    }
+}
+
+TEST_P(Faults, AllocateAndFree) {
+    warm_up();
+    auto source = std::get<1>(GetParam()).make();
+    for (umf_pool_create_flags_t flags : {0u, 2u}) {
+        for (bool and_all_after : {false, true}) {
+            for (size_t size : sizes) {
+                every_nth_failure(and_all_after, [&] {
+                    long n = calls_left;
+                    umf_os_set_fault(nullptr);
+                    umf_memory_pool_handle_t pool = nullptr;
+                    EXPECT_EQ(umfPoolCreate(kind.ops(), source->handle, nullptr, flags, &pool), OK);
+                    void *before = umfPoolMalloc(pool, 64);
+                    EXPECT_NE(before, nullptr);
+                    size_t count = alloc_count(pool);
+                    calls_left = n;
+                    umf_os_set_fault(fail_nth);
+                    void *p = umfPoolMalloc(pool, size);
+                    EXPECT_TRUE(p || is_clear(umfPoolGetLastAllocationError(pool)))
+                        << umfPoolGetLastAllocationError(pool);
+                    void *q = umfPoolAlignedMalloc(pool, size, 8192);
+                    EXPECT_TRUE(q || is_clear(umfPoolGetLastAllocationError(pool)))
+                        << umfPoolGetLastAllocationError(pool);
+                    size_t succeeded = (p != nullptr) + (q != nullptr);
+                    EXPECT_EQ(alloc_count(pool), count + succeeded);
+                    if (p) {
+                        static_cast<char *>(p)[size - 1] = 1;
+                        umfPoolFree(pool, p); // may fail: the system refuses to unmap
+                    }
+                    umf_os_set_fault(nullptr);
+                    if (q) {
+                        static_cast<char *>(q)[size - 1] = 1;
+                        EXPECT_EQ(umfPoolFree(pool, q), OK);
+                    }
+                    EXPECT_EQ(umfPoolFree(pool, before), OK);
+                    // It works again.
+                    void *again = umfPoolMalloc(pool, size);
+                    EXPECT_NE(again, nullptr);
+                    EXPECT_EQ(umfPoolFree(pool, again), OK);
+                    EXPECT_EQ(umfPoolDestroy(pool), OK);
+                    EXPECT_EQ(source->live_bytes(), 0u);
+                    return succeeded == 2;
+                });
+            }
+        }
+    }
+}
+
+TEST_P(Faults, NothingGrows) {
+    warm_up();
+    auto source = std::get<1>(GetParam()).make();
+    size_t used = 0;
+    for (int round = 0; round < 20; round++) {
+        umf_memory_pool_handle_t pool = nullptr;
+        ASSERT_EQ(umfPoolCreate(kind.ops(), source->handle, nullptr, 0, &pool), OK);
+        std::vector<void *> live;
+        for (size_t i = 0; i < 200; i++) {
+            live.push_back(umfPoolMalloc(pool, 16 + i * 500));
+        }
+        for (void *p : live) {
+            EXPECT_EQ(umfPoolFree(pool, p), OK);
+        }
+        ASSERT_EQ(umfPoolDestroy(pool), OK);
+        if (round == 9) {
+            used = umf_meta_used();
+        }
+    }
+    EXPECT_LE(umf_meta_used(), used + 8192) << "metadata grows with every pool";
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Faults,
+                         testing::Combine(testing::ValuesIn(pool_kinds()),
+                                          testing::ValuesIn(source_kinds())),
+                         [](const auto &test) {
+                             return std::string(std::get<0>(test.param).id) + "_on_" +
+                                    std::get<1>(test.param).label;
+                         });
+
+// A thread that ends while its pool is being destroyed: its caches are given back once.
+TEST(ThreadEnd, MeetsTheEndOfThePool) {
+    for (const PoolKind &kind : pool_kinds()) {
+        FakeProvider fake;
+        umf_memory_provider_handle_t provider = fake.create();
+        for (size_t round = 0; round < scaled(300); round++) {
+            umf_memory_pool_handle_t pool = nullptr;
+            ASSERT_EQ(umfPoolCreate(kind.ops(), provider, nullptr, 0, &pool), OK);
+            std::atomic<int> done{0};
+            std::vector<std::thread> threads;
+            for (int t = 0; t < 3; t++) {
+                threads.emplace_back([&] {
+                    void *p = umfPoolMalloc(pool, 64);
+                    umfPoolFree(pool, p);
+                    done++;
+                });
+            }
+            while (done < 3) {
+                std::this_thread::yield();
+            }
+            ASSERT_EQ(umfPoolDestroy(pool), OK); // no thread uses it; some are still ending
+            for (auto &thread : threads) {
+                thread.join();
+            }
+            ASSERT_EQ(fake.live(), 0u);
+        }
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        EXPECT_EQ(fake.mistakes, 0u);
+    }
+}
+
+// RULE 55: pools are cheap.
+TEST(Many, TenThousandPools) {
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider = fake.create();
+    const size_t count = scaled(10000);
+    for (const PoolKind &kind : pool_kinds()) {
+        size_t used = umf_meta_used();
+        std::vector<umf_memory_pool_handle_t> pools(count);
+        for (auto &pool : pools) {
+            ASSERT_EQ(umfPoolCreate(kind.ops(), provider, nullptr, 0, &pool), OK);
+        }
+        EXPECT_LT((umf_meta_used() - used) / count, 20u << 10) << kind;
+        // Some of them work.
+        for (size_t i = 0; i < count; i += 97) {
+            void *p = umfPoolMalloc(pools[i], 100);
+            umf_memory_pool_handle_t found = nullptr;
+            ASSERT_NE(p, nullptr) << kind << " " << i;
+            EXPECT_EQ(umfPoolByPtr(p, &found), OK);
+            EXPECT_EQ(found, pools[i]);
+            EXPECT_EQ(umfFree(p), OK);
+        }
+        for (auto &pool : pools) {
+            ASSERT_EQ(umfPoolDestroy(pool), OK);
+        }
+        EXPECT_EQ(fake.live(), 0u);
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+} // namespace

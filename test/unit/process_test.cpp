@@ -1,0 +1,106 @@
+// Who a process is.
+#include <csignal>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "ipc/process.h"
+}
+
+namespace {
+
+umf_process_t self() {
+    umf_process_t process = {};
+    umf_process_self(&process);
+    return process;
+}
+
+TEST(Process, KnowsItself) {
+    umf_process_t process = self(), again = self();
+    EXPECT_EQ(process.pid, static_cast<uint32_t>(getpid()));
+    EXPECT_EQ(umf_process_pid(), process.pid);
+    EXPECT_NE(process.start_time, 0u);
+    EXPECT_NE(process.boot_id, 0u);
+    EXPECT_NE(process.pid_ns, 0u);
+    EXPECT_EQ(again.start_time, process.start_time);
+    EXPECT_EQ(again.boot_id, process.boot_id);
+    EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
+}
+
+TEST(Process, RefusesTheDead) {
+    pid_t child = -1;
+    char name[] = "sleep", time[] = "100", *arguments[] = {name, time, nullptr};
+    ASSERT_EQ(posix_spawnp(&child, name, nullptr, nullptr, arguments, environ), 0);
+    umf_process_t process = self();
+    process.pid = static_cast<uint32_t>(child);
+    // The start time of the child is not ours but for a rare coincidence of clock ticks.
+    for (uint64_t later = 0; later < 1000 && umf_process_check(&process) != UMF_RESULT_SUCCESS;
+         later++) {
+        process.start_time++;
+    }
+    EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
+    umf_process_known_t known = {}, none = {};
+    ASSERT_EQ(umf_process_meet(&process, &known), UMF_RESULT_SUCCESS);
+    EXPECT_TRUE(umf_process_is_known(&known, &process));
+    umf_process_t other = process;
+    other.start_time++;
+    EXPECT_FALSE(umf_process_is_known(&known, &other));
+    EXPECT_FALSE(umf_process_is_known(&none, &process));
+
+    kill(child, SIGKILL);
+    siginfo_t info;
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+    EXPECT_FALSE(umf_process_is_known(&known, &process)) << "dead, though not waited for";
+    EXPECT_EQ(umf_process_meet(&process, &none), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(none.process.pid, 0u);
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    EXPECT_FALSE(umf_process_is_known(&known, &process));
+    umf_process_forget(&known);
+    EXPECT_EQ(umf_process_check(&process), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_process_meet(&process, &none), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(Process, TrustsWhatWasJustFoundOut) {
+    umf_process_t process = self();
+    process.start_time--;
+    umf_process_trust(&process);
+    EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
+    umf_process_t other = process;
+    other.start_time--;
+    EXPECT_EQ(umf_process_check(&other), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    umf_process_distrust();
+    EXPECT_EQ(umf_process_check(&process), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(Process, MeetsItselfWithoutADescriptor) {
+    umf_process_t process = self();
+    umf_process_known_t known = {};
+    EXPECT_EQ(umf_process_meet(&process, &known), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(known.process.pid, 0u);
+}
+
+TEST(Process, RefusesStrangers) {
+    umf_process_t process = self();
+    process.start_time--;
+    EXPECT_EQ(umf_process_check(&process), UMF_RESULT_ERROR_INVALID_ARGUMENT) << "a number reused";
+    process = self();
+    process.boot_id++;
+    EXPECT_EQ(umf_process_check(&process), UMF_RESULT_ERROR_INVALID_ARGUMENT) << "another boot";
+    process = self();
+    process.pid = UINT32_MAX;
+    EXPECT_EQ(umf_process_check(&process), UMF_RESULT_ERROR_INVALID_ARGUMENT) << "no process";
+}
+
+TEST(Process, CannotLookIntoOtherNamespaces) {
+    umf_process_t process = self();
+    process.pid = UINT32_MAX;
+    process.pid_ns++;
+    EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
+    process.pid_ns = 0;
+    EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
+}
+
+} // namespace

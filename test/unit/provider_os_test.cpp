@@ -1,0 +1,1301 @@
+/* providers/os through its ops table: private and shared memory, and sharing between processes. */
+#include <climits>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf/plugin.h>
+#include <umf/providers/provider_os_memory.h>
+
+#include "fault.h"
+#include "provider.h"
+
+extern "C" {
+#include "base/meta.h"
+#include "providers/os_handle.h"
+#include "providers/os_params.h"
+#include "providers/os_share.h"
+extern const umf_memory_provider_descriptor_t umf_os_descriptor;
+}
+
+namespace {
+
+constexpr size_t MiB = size_t{1} << 20;
+const size_t page = umf_os_page_size();
+
+class Params {
+  public:
+    umf_os_memory_provider_params_handle_t handle = nullptr;
+    Params() {
+        EXPECT_EQ(umfOsMemoryProviderParamsCreate(&handle), UMF_RESULT_SUCCESS);
+    }
+    ~Params() {
+        EXPECT_EQ(umfOsMemoryProviderParamsDestroy(handle), UMF_RESULT_SUCCESS);
+    }
+    Params &shared(const char *name = nullptr) {
+        umfOsMemoryProviderParamsSetVisibility(handle, UMF_MEM_MAP_SHARED);
+        umfOsMemoryProviderParamsSetShmName(handle, name);
+        return *this;
+    }
+    Params &protection(unsigned flags) {
+        umfOsMemoryProviderParamsSetProtection(handle, flags);
+        return *this;
+    }
+};
+
+class Os : public Provider {
+  public:
+    explicit Os(const Params &params) : Provider(umfOsMemoryProviderOps(), params.handle) {}
+
+    using Handle = std::vector<char>;
+
+    size_t handle_size() const {
+        size_t size = 0;
+        EXPECT_EQ(ops->ext_get_ipc_handle_size(self, &size), UMF_RESULT_SUCCESS);
+        return size;
+    }
+    Handle get(const void *ptr, size_t size) const {
+        Handle handle(handle_size(), 'x');
+        EXPECT_EQ(ops->ext_get_ipc_handle(self, ptr, size, handle.data()), UMF_RESULT_SUCCESS);
+        return handle;
+    }
+    umf_result_t put(Handle handle) const {
+        return ops->ext_put_ipc_handle(self, handle.data());
+    }
+    umf_result_t open(Handle handle, void **ptr) const {
+        return ops->ext_open_ipc_handle(self, handle.data(), ptr);
+    }
+    char *must_open(const Handle &handle) const {
+        void *ptr = nullptr;
+        EXPECT_EQ(open(handle, &ptr), UMF_RESULT_SUCCESS);
+        return static_cast<char *>(ptr);
+    }
+    umf_result_t close(void *ptr, size_t size) const {
+        return ops->ext_close_ipc_handle(self, ptr, size);
+    }
+};
+
+umf_result_t initialize(const Params &params) {
+    void *provider = nullptr;
+    umf_result_t result = umfOsMemoryProviderOps()->initialize(params.handle, &provider);
+    if (result == UMF_RESULT_SUCCESS) {
+        umfOsMemoryProviderOps()->finalize(provider);
+    } else {
+        EXPECT_EQ(provider, nullptr);
+    }
+    return result;
+}
+
+/* Runs in a child of this process; true if `body` is. */
+bool in_child(const std::function<bool()> &body) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit(body() ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    return status == 0;
+}
+
+/* The kernel's own check: whether the process may read or write there. */
+bool can_read(const void *ptr) {
+    int fds[2];
+    EXPECT_EQ(pipe(fds), 0);
+    bool can = write(fds[1], ptr, 1) == 1;
+    close(fds[0]);
+    close(fds[1]);
+    return can;
+}
+bool can_write(void *ptr) {
+    int fds[2];
+    EXPECT_EQ(pipe(fds), 0);
+    EXPECT_EQ(write(fds[1], "x", 1), 1);
+    bool can = read(fds[0], ptr, 1) == 1;
+    close(fds[0]);
+    close(fds[1]);
+    return can;
+}
+
+/* The descriptor of the only shared file of this process. */
+int shared_file() {
+    int found = -1;
+    for (int fd = 0; fd < 1024; fd++) {
+        char target[256] = {};
+        std::string path = "/proc/self/fd/" + std::to_string(fd);
+        if (readlink(path.c_str(), target, sizeof(target) - 1) > 0 && strstr(target, "memfd:umf")) {
+            EXPECT_EQ(found, -1);
+            found = fd;
+        }
+    }
+    return found;
+}
+
+struct stat stat_of(int fd) {
+    struct stat st = {};
+    EXPECT_EQ(fstat(fd, &st), 0);
+    return st;
+}
+
+size_t file_bytes(int fd) {
+    return static_cast<size_t>(stat_of(fd).st_blocks) * 512;
+}
+
+size_t count_mappings(const char *of) {
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
+    size_t count = 0;
+    while (std::getline(maps, line)) {
+        count += line.find(of) != std::string::npos;
+    }
+    return count;
+}
+
+std::string shm_name(const char *what) {
+    return "umf_test_" + std::string(what) + "_" + std::to_string(getpid());
+}
+std::string shm_path(const std::string &name) {
+    return "/dev/shm/" + name;
+}
+bool exists(const std::string &name) {
+    return access(shm_path(name).c_str(), F_OK) == 0;
+}
+
+bool all_are(const char *ptr, size_t size, char value) {
+    return ptr[0] == value && memcmp(ptr, ptr + 1, size - 1) == 0;
+}
+
+} // namespace
+
+/* --- parameters and creation ------------------------------------------------------------------ */
+
+TEST(os, ParamsCheckTheirArguments) {
+    const umf_result_t bad = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    Params params;
+    unsigned node = 0;
+    umf_numa_split_partition_t partition = {1, 0};
+    EXPECT_EQ(umfOsMemoryProviderParamsCreate(nullptr), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsDestroy(nullptr), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetProtection(nullptr, 0), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetVisibility(nullptr, UMF_MEM_MAP_SHARED), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetShmName(nullptr, "x"), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetNumaList(nullptr, &node, 1), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetNumaMode(nullptr, UMF_NUMA_MODE_BIND), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetPartSize(nullptr, 1), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetPartitions(nullptr, &partition, 1), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetName(nullptr, "x"), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetName(params.handle, nullptr), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetNumaList(params.handle, nullptr, 1), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetPartitions(params.handle, nullptr, 1), bad);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetNumaList(params.handle, nullptr, 0), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetPartitions(params.handle, nullptr, 0),
+              UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfOsMemoryProviderParamsSetShmName(params.handle, nullptr), UMF_RESULT_SUCCESS);
+}
+
+TEST(os, ParamsAreCopiedAndCleared) {
+    size_t before = umf_meta_used();
+    {
+        Params params;
+        unsigned nodes[] = {0, 1};
+        umf_numa_split_partition_t partitions[] = {{1, 0}, {2, 1}};
+        for (int i = 0; i < 3; i++) {
+            EXPECT_EQ(umfOsMemoryProviderParamsSetNumaList(params.handle, nodes, 2),
+                      UMF_RESULT_SUCCESS);
+            EXPECT_EQ(umfOsMemoryProviderParamsSetPartitions(params.handle, partitions, 2),
+                      UMF_RESULT_SUCCESS);
+            EXPECT_EQ(umfOsMemoryProviderParamsSetShmName(params.handle, "name"),
+                      UMF_RESULT_SUCCESS);
+        }
+        nodes[0] = 9;
+        partitions[0].weight = 9;
+        EXPECT_EQ(params.handle->numa_list[0], 0u);
+        EXPECT_EQ(params.handle->partitions[0].weight, 1u);
+        EXPECT_EQ(umfOsMemoryProviderParamsSetNumaList(params.handle, nullptr, 0),
+                  UMF_RESULT_SUCCESS);
+        EXPECT_EQ(params.handle->numa_list, nullptr);
+    }
+    EXPECT_EQ(umf_meta_used(), before);
+}
+
+TEST(os, CreationChecks) {
+    void *provider = nullptr;
+    EXPECT_EQ(umfOsMemoryProviderOps()->initialize(nullptr, &provider),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    for (unsigned protection : {16u, UINT_MAX, 3u | 64u}) {
+        EXPECT_EQ(initialize(Params().protection(protection)), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+    for (unsigned protection = 0; protection < 16; protection++) {
+        EXPECT_EQ(initialize(Params().protection(protection)), UMF_RESULT_SUCCESS);
+    }
+    for (int visibility : {0, 3}) {
+        Params params;
+        umfOsMemoryProviderParamsSetVisibility(params.handle,
+                                               static_cast<umf_memory_visibility_t>(visibility));
+        EXPECT_EQ(initialize(params), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+    for (auto mode : {UMF_NUMA_MODE_BIND, UMF_NUMA_MODE_LOCAL, UMF_NUMA_MODE_SPLIT}) {
+        Params params;
+        params.shared();
+        umfOsMemoryProviderParamsSetNumaMode(params.handle, mode);
+        EXPECT_EQ(initialize(params), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    EXPECT_EQ(initialize(Params().shared("a/b")), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(initialize(Params().shared("/a")), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(initialize(Params().shared(std::string(NAME_MAX - 1, 'n').c_str())),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(initialize(Params().shared(std::string(NAME_MAX - 2, 'n').c_str())),
+              UMF_RESULT_SUCCESS);
+    EXPECT_EQ(initialize(Params().shared(".")), UMF_RESULT_ERROR_UNKNOWN);
+    EXPECT_EQ(initialize(Params().shared("")), UMF_RESULT_SUCCESS);
+}
+
+TEST(os, Facts) {
+    Os provider{Params()};
+    size_t value = 0;
+    EXPECT_EQ(provider.ops->get_min_page_size(provider.self, nullptr, &value), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(value, page);
+    value = 0;
+    EXPECT_EQ(provider.ops->get_recommended_page_size(provider.self, MiB, &value),
+              UMF_RESULT_SUCCESS);
+    EXPECT_EQ(value, page);
+    EXPECT_EQ(provider.ops->get_cache_line_size(provider.self, &value), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(value, umf_os_cache_line_size());
+    const char *name;
+    EXPECT_EQ(provider.ops->get_name(provider.self, &name), UMF_RESULT_SUCCESS);
+    EXPECT_STREQ(name, "OS");
+    EXPECT_EQ(provider.ops->get_name(nullptr, &name), UMF_RESULT_SUCCESS);
+    EXPECT_STREQ(name, "OS");
+    EXPECT_EQ(provider.ops->get_name(provider.self, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    Params named;
+    umfOsMemoryProviderParamsSetName(named.handle, std::string(99, 'x').c_str());
+    Os other(named);
+    EXPECT_EQ(other.ops->get_name(other.self, &name), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(name, std::string(63, 'x'));
+}
+
+TEST(os, Settings) {
+    Os private_one{Params()}, shared_one(Params().shared());
+    int enabled = -1;
+    EXPECT_EQ(private_one.ctl("params.ipc_enabled", &enabled, sizeof(enabled), CTL_QUERY_READ),
+              UMF_RESULT_SUCCESS);
+    EXPECT_EQ(enabled, 0);
+    EXPECT_EQ(shared_one.ctl("params.ipc_enabled", &enabled, sizeof(enabled), CTL_QUERY_READ),
+              UMF_RESULT_SUCCESS);
+    EXPECT_EQ(enabled, 1);
+    EXPECT_EQ(shared_one.ctl("params.ipc_enabled", &enabled, sizeof(enabled), CTL_QUERY_WRITE),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(shared_one.ctl("params.ipc_enabled", &enabled, 1, CTL_QUERY_READ),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(shared_one.ctl("params.other", &enabled, sizeof(enabled), CTL_QUERY_READ),
+              UMF_RESULT_ERROR_INVALID_CTL_PATH);
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+namespace {
+
+umf_result_t from_text(const char *text, umf_os_params_t **params) {
+    void *made = nullptr;
+    umf_result_t result = umf_os_descriptor.params_from_text(text, &made);
+    *params = static_cast<umf_os_params_t *>(made);
+    return result;
+}
+
+} // namespace
+
+TEST(os, ParamsFromText) {
+    umf_os_params_t *params;
+    EXPECT_NE(from_text("x", &params), UMF_RESULT_SUCCESS); /* the thread's text error stays */
+    size_t before = umf_meta_used();
+    EXPECT_STREQ(umf_os_descriptor.name, "os");
+    ASSERT_EQ(from_text("visibility=shared,protection=read+exec,shm_name=abc,numa_mode=split,"
+                        "numa_list=0+12,part_size=2M,partitions=0*3+12*1,name=mine",
+                        &params),
+              UMF_RESULT_SUCCESS);
+    EXPECT_EQ(params->visibility, UMF_MEM_MAP_SHARED);
+    EXPECT_EQ(params->protection, unsigned{UMF_PROTECTION_READ | UMF_PROTECTION_EXEC});
+    EXPECT_STREQ(params->shm_name, "abc");
+    EXPECT_EQ(params->numa_mode, UMF_NUMA_MODE_SPLIT);
+    ASSERT_EQ(params->numa_list_len, 2u);
+    EXPECT_EQ(params->numa_list[1], 12u);
+    EXPECT_EQ(params->part_size, 2 * MiB);
+    ASSERT_EQ(params->partitions_len, 2u);
+    EXPECT_EQ(params->partitions[0].target, 0u);
+    EXPECT_EQ(params->partitions[0].weight, 3u);
+    EXPECT_EQ(params->partitions[1].target, 12u);
+    EXPECT_STREQ(params->name, "mine");
+    umf_os_descriptor.params_destroy(params);
+    for (const char *wrong :
+         {"numa_list=", "numa_list=1+", "numa_list=+1", "numa_list=1-2", "numa_list=4294967296",
+          "numa_list=a", "partitions=0", "partitions=0*", "partitions=0*1+", "partitions=*1",
+          "partitions=0@1", "visibility=half", "protection=read+fly", "nonsense=1",
+          "part_size=x"}) {
+        umf_result_t result = from_text(wrong, &params);
+        if (result == UMF_RESULT_SUCCESS) {
+            EXPECT_STREQ(wrong, "numa_list=") << "accepted";
+            umf_os_descriptor.params_destroy(params);
+        }
+    }
+    EXPECT_EQ(umf_meta_used(), before);
+}
+
+/* --- private memory --------------------------------------------------------------------------- */
+
+TEST(os, PrivateMemoryIsZeroAndCounted) {
+    Os provider{Params()};
+    for (size_t size : {size_t{1}, page, page + 1, MiB, 2 * MiB, 5 * MiB + 3}) {
+        char *ptr = provider.must_alloc(size);
+        EXPECT_TRUE(all_are(ptr, size, 0));
+        memset(ptr, 'x', size);
+        EXPECT_EQ(provider.allocated(), size);
+        EXPECT_EQ(provider.split(ptr, size, size / 2), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(provider.merge(ptr, ptr + size / 2, size), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(provider.allocated(), 0u);
+    EXPECT_EQ(provider.peak(), 5 * MiB + 3);
+}
+
+TEST(os, Alignments) {
+    Os private_one{Params()}, shared_one(Params().shared());
+    for (Os *provider : {&private_one, &shared_one}) {
+        std::vector<std::pair<char *, size_t>> all;
+        for (size_t alignment : {size_t{0}, size_t{1}, size_t{64}, page / 2, page, 2 * page,
+                                 3 * page, 7 * page, MiB, 2 * MiB, 3 * MiB, 4 * MiB, 64 * MiB}) {
+            for (size_t size : {size_t{1}, page, 3 * page, 2 * MiB, 3 * MiB + 1}) {
+                char *ptr = provider->must_alloc(size, alignment);
+                ASSERT_EQ(reinterpret_cast<uintptr_t>(ptr) % (alignment ? alignment : page), 0u)
+                    << size << " aligned to " << alignment;
+                memset(ptr, 'x', size);
+                all.push_back({ptr, size});
+            }
+        }
+        for (auto [ptr, size] : all) {
+            EXPECT_EQ(provider->free(ptr, size), UMF_RESULT_SUCCESS);
+        }
+        void *ptr = nullptr;
+        for (size_t alignment : {size_t{3}, page + 8, page + page / 2, SIZE_MAX}) {
+            EXPECT_EQ(provider->alloc(page, alignment, &ptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        }
+        EXPECT_EQ(provider->alloc(page, SIZE_MAX / 2 + 1, &ptr),
+                  UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+        EXPECT_EQ(ptr, nullptr);
+        EXPECT_EQ(provider->allocated(), 0u);
+    }
+}
+
+TEST(os, SizesThatCannotBe) {
+    Os private_one{Params()}, shared_one(Params().shared());
+    for (Os *provider : {&private_one, &shared_one}) {
+        for (size_t size : {size_t{0}, SIZE_MAX, SIZE_MAX - page, SIZE_MAX / 2, size_t{1} << 62}) {
+            void *ptr = nullptr;
+            EXPECT_EQ(provider->alloc(size, 0, &ptr), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+            EXPECT_EQ(provider->native(), UMF_OS_RESULT_ERROR_ALLOC_FAILED);
+            EXPECT_EQ(provider->native_text().find("memory allocation failed: "), 0u);
+            EXPECT_EQ(ptr, nullptr);
+        }
+        EXPECT_EQ(provider->must_alloc(1) != nullptr, true);
+    }
+}
+
+TEST(os, FreeChecksWhatItIsGiven) {
+    Os private_one{Params()}, shared_one(Params().shared());
+    for (Os *provider : {&private_one, &shared_one}) {
+        char *ptr = provider->must_alloc(2 * page);
+        EXPECT_EQ(provider->free(nullptr, 0), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(provider->free(ptr, 0), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+        EXPECT_EQ(provider->native(), UMF_OS_RESULT_ERROR_FREE_FAILED);
+        EXPECT_EQ(provider->free(ptr + 1, page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+        EXPECT_EQ(provider->allocated(), 2 * page);
+        memset(ptr, 'x', 2 * page);
+        EXPECT_EQ(provider->free(ptr, 2 * page), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(provider->allocated(), 0u);
+    }
+    char *ptr = shared_one.must_alloc(2 * page);
+    EXPECT_EQ(shared_one.free(ptr, page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(shared_one.free(ptr + page, page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(shared_one.free(ptr, 2 * page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(shared_one.free(ptr, 2 * page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+}
+
+TEST(os, Protection) {
+    const struct {
+        unsigned flags;
+        bool read, write;
+    } cases[] = {
+        {0, false, false},
+        {UMF_PROTECTION_NONE, false, false},
+        {UMF_PROTECTION_READ, true, false},
+        {UMF_PROTECTION_READ | UMF_PROTECTION_WRITE, true, true},
+        {UMF_PROTECTION_READ | UMF_PROTECTION_EXEC, true, false},
+    };
+    for (auto &c : cases) {
+        for (bool shared : {false, true}) {
+            Params params;
+            params.protection(c.flags);
+            if (shared) {
+                params.shared();
+            }
+            Os provider(params);
+            char *ptr = provider.must_alloc(page);
+            EXPECT_EQ(can_read(ptr), c.read) << c.flags;
+            EXPECT_EQ(can_write(ptr), c.write) << c.flags;
+            EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+        }
+    }
+}
+
+TEST(os, PrivatePurge) {
+    Os provider{Params()};
+    char *ptr = provider.must_alloc(4 * page);
+    memset(ptr, 'x', 4 * page);
+    EXPECT_EQ(provider.ops->ext_purge_lazy(provider.self, ptr, 4 * page), UMF_RESULT_SUCCESS);
+    memset(ptr, 'y', 4 * page);
+    EXPECT_EQ(provider.ops->ext_purge_force(provider.self, ptr + page, 2 * page),
+              UMF_RESULT_SUCCESS);
+    EXPECT_TRUE(all_are(ptr, page, 'y'));
+    EXPECT_TRUE(all_are(ptr + page, 2 * page, 0));
+    EXPECT_TRUE(all_are(ptr + 3 * page, page, 'y'));
+    EXPECT_EQ(provider.ops->ext_purge_lazy(provider.self, ptr + 1, page),
+              UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_PURGE_LAZY_FAILED);
+    EXPECT_EQ(provider.ops->ext_purge_force(provider.self, ptr + 1, page),
+              UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_PURGE_FORCE_FAILED);
+    EXPECT_EQ(provider.free(ptr, 4 * page), UMF_RESULT_SUCCESS);
+}
+
+TEST(os, LargePrivateMemoryIsPlacedForHugePages) {
+    std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+    std::string mode((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (mode.empty() || mode.find("[never]") != std::string::npos) {
+        GTEST_SKIP() << "no transparent huge pages on this machine";
+    }
+    Os provider{Params()};
+    std::mt19937 random(1);
+    std::vector<std::pair<char *, size_t>> live;
+    for (int i = 0; i < 500; i++) {
+        if (live.size() > 20 || (!live.empty() && random() % 2)) {
+            size_t at = random() % live.size();
+            ASSERT_EQ(provider.free(live[at].first, live[at].second), UMF_RESULT_SUCCESS);
+            live.erase(live.begin() + static_cast<long>(at));
+        } else {
+            size_t size = 2 * MiB + random() % (4 * MiB);
+            char *ptr = provider.must_alloc(size, random() % 2 ? 0 : random() % 2 ? page : 4 * MiB);
+            ASSERT_EQ(reinterpret_cast<uintptr_t>(ptr) % (2 * MiB), 0u);
+            ptr[0] = ptr[size - 1] = 'x';
+            live.push_back({ptr, size});
+        }
+    }
+    for (auto [ptr, size] : live) {
+        ASSERT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+    }
+}
+
+TEST(os, PrivateMemoryCannotBeShared) {
+    Os provider{Params()};
+    char *ptr = provider.must_alloc(page), data[512] = {};
+    size_t size = 7;
+    void *opened = nullptr;
+    const umf_result_t bad = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    EXPECT_EQ(provider.ops->ext_get_ipc_handle_size(provider.self, &size), bad);
+    EXPECT_EQ(size, 7u);
+    EXPECT_EQ(provider.ops->ext_get_ipc_handle(provider.self, ptr, page, data), bad);
+    EXPECT_EQ(provider.ops->ext_put_ipc_handle(provider.self, data), bad);
+    EXPECT_EQ(provider.ops->ext_open_ipc_handle(provider.self, data, &opened), bad);
+    EXPECT_EQ(provider.ops->ext_close_ipc_handle(provider.self, ptr, page), bad);
+    EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+}
+
+/* --- shared memory of one process ------------------------------------------------------------- */
+
+TEST(os, SharedMemoryIsGivenBackAndUsedAgain) {
+    int descriptors = count_descriptors();
+    {
+        Os provider(Params().shared());
+        int file = shared_file();
+        ASSERT_GE(file, 0);
+        size_t header = file_bytes(file);
+        std::mt19937 random(3);
+        for (int i = 0; i < 100; i++) {
+            size_t size = MiB + random() % MiB;
+            char *ptr = provider.must_alloc(size);
+            ASSERT_TRUE(all_are(ptr, size, 0)) << "round " << i;
+            memset(ptr, 'x', size);
+            ASSERT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+        }
+        EXPECT_LE(file_bytes(file), header + 16 * page);
+        EXPECT_LE(stat_of(file).st_size, static_cast<off_t>(256 * MiB));
+        EXPECT_EQ(count_descriptors(), descriptors + 1);
+    }
+    EXPECT_EQ(count_descriptors(), descriptors);
+}
+
+TEST(os, SharedFileGrowsOnDemand) {
+    Os provider(Params().shared());
+    int file = shared_file();
+    EXPECT_LE(stat_of(file).st_size, static_cast<off_t>(4 * MiB));
+    std::vector<char *> all;
+    for (int i = 0; i < 40; i++) {
+        all.push_back(provider.must_alloc(50 * MiB));
+        all.back()[0] = static_cast<char>(i);
+    }
+    EXPECT_LE(stat_of(file).st_size, static_cast<off_t>(4096 * MiB));
+    for (int i = 0; i < 40; i++) {
+        EXPECT_EQ(all[static_cast<size_t>(i)][0], static_cast<char>(i));
+        EXPECT_EQ(provider.free(all[static_cast<size_t>(i)], 50 * MiB), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_LE(file_bytes(file), MiB);
+}
+
+TEST(os, DescriptorsAreClosed) {
+    int before = count_descriptors();
+    for (int i = 0; i < 2000; i++) {
+        ASSERT_EQ(initialize(Params().shared()), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(count_descriptors(), before);
+}
+
+TEST(os, SharedSplitAndMerge) {
+    Os provider(Params().shared());
+    const umf_result_t bad = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    char *ptr = provider.must_alloc(4 * page);
+    memset(ptr, 'x', 4 * page);
+    EXPECT_EQ(provider.split(ptr + page, 2 * page, page), UMF_RESULT_ERROR_UNKNOWN);
+    EXPECT_EQ(provider.merge(ptr, ptr + page, 2 * page), UMF_RESULT_ERROR_UNKNOWN);
+    EXPECT_EQ(provider.split(ptr, 3 * page, page), bad);
+    EXPECT_EQ(provider.split(ptr, 4 * page, page + 1), bad);
+    EXPECT_EQ(provider.split(ptr, 4 * page, 4 * page), bad);
+    ASSERT_EQ(provider.split(ptr, 4 * page, page), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(provider.split(ptr + page, 3 * page, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.merge(ptr, ptr + 2 * page, 3 * page), bad);
+    EXPECT_EQ(provider.merge(ptr, ptr + page, 4 * page), bad);
+    ASSERT_EQ(provider.merge(ptr, ptr + page, 2 * page), UMF_RESULT_SUCCESS);
+    EXPECT_TRUE(all_are(ptr, 4 * page, 'x'));
+    EXPECT_EQ(provider.free(ptr + 2 * page, 2 * page), UMF_RESULT_SUCCESS);
+    EXPECT_TRUE(all_are(ptr, 2 * page, 'x'));
+    EXPECT_EQ(provider.allocated(), 2 * page);
+    EXPECT_EQ(provider.free(ptr, 2 * page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.allocated(), 0u);
+    ptr = provider.must_alloc(page + 100);
+    ASSERT_EQ(provider.split(ptr, page + 100, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.free(ptr + page, 100), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.allocated(), page);
+    EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+}
+
+TEST(os, SharedPurgeReachesTheFile) {
+    Os provider(Params().shared());
+    int file = shared_file();
+    char *ptr = provider.must_alloc(8 * MiB);
+    for (auto purge : {provider.ops->ext_purge_lazy, provider.ops->ext_purge_force}) {
+        memset(ptr, 'x', 8 * MiB);
+        EXPECT_EQ(purge(provider.self, ptr + MiB, 7 * MiB), UMF_RESULT_SUCCESS);
+        EXPECT_LE(file_bytes(file), 2 * MiB);
+        EXPECT_TRUE(all_are(ptr, MiB, 'x'));
+        EXPECT_TRUE(all_are(ptr + MiB, 7 * MiB, 0));
+    }
+    EXPECT_EQ(provider.free(ptr, 8 * MiB), UMF_RESULT_SUCCESS);
+}
+
+TEST(os, SharedMemoryOfMemfdSecretOnRequest) {
+    setenv("UMF_MEM_FD_FUNC", "memfd_secret", 1);
+    void *self = nullptr;
+    umf_result_t result = umfOsMemoryProviderOps()->initialize(Params().shared().handle, &self);
+    unsetenv("UMF_MEM_FD_FUNC");
+    if (result != UMF_RESULT_SUCCESS) {
+        EXPECT_EQ(result, UMF_RESULT_ERROR_UNKNOWN);
+        GTEST_SKIP() << "no memfd_secret on this machine";
+    }
+    EXPECT_EQ(shared_file(), -1);
+    const umf_memory_provider_ops_t *ops = umfOsMemoryProviderOps();
+    for (int i = 0; i < 30; i++) {
+        void *ptr = nullptr;
+        ASSERT_EQ(ops->alloc(self, MiB, 0, &ptr), UMF_RESULT_SUCCESS);
+        ASSERT_TRUE(all_are(static_cast<char *>(ptr), MiB, 0));
+        memset(ptr, 'x', MiB);
+        if (i == 0) {
+            char data[512];
+            void *opened = nullptr;
+            ASSERT_EQ(ops->ext_get_ipc_handle(self, ptr, MiB, data), UMF_RESULT_SUCCESS);
+            ASSERT_EQ(ops->ext_open_ipc_handle(self, data, &opened), UMF_RESULT_SUCCESS);
+            EXPECT_EQ(static_cast<char *>(opened)[MiB - 1], 'x');
+            EXPECT_EQ(ops->ext_close_ipc_handle(self, opened, MiB), UMF_RESULT_SUCCESS);
+        }
+        ASSERT_EQ(ops->free(self, ptr, MiB), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(ops->finalize(self), UMF_RESULT_SUCCESS);
+}
+
+/* --- names ------------------------------------------------------------------------------------ */
+
+TEST(os, NamedObjectLivesAsLongAsItsProvider) {
+    std::string name = shm_name("lives");
+    {
+        Os provider(Params().shared(name.c_str()));
+        struct stat st;
+        ASSERT_EQ(stat(shm_path(name).c_str(), &st), 0);
+        EXPECT_EQ(st.st_mode & 0777, 0600u);
+        EXPECT_LT(st.st_size, static_cast<off_t>(1) << 32);
+        EXPECT_EQ(provider.handle_size(), umf_os_handle_size(name.size()));
+    }
+    EXPECT_FALSE(exists(name));
+}
+
+TEST(os, OldObjectIsRemovedFirstAndOnlyTheOwnNameAtLast) {
+    std::string name = shm_name("old");
+    std::ofstream(shm_path(name)) << "something old";
+    auto first = std::make_unique<Os>(Params().shared(name.c_str()));
+    char *ptr = first->must_alloc(page);
+    EXPECT_EQ(ptr[0], 0);
+    auto second = std::make_unique<Os>(Params().shared(name.c_str()));
+    EXPECT_EQ(first->free(ptr, page), UMF_RESULT_SUCCESS);
+    first.reset();
+    EXPECT_TRUE(exists(name)) << "removed by the provider whose name it was before";
+    second.reset();
+    EXPECT_FALSE(exists(name));
+}
+
+TEST(os, AnyNumberOfConsumersOfANamedObject) {
+    std::string name = shm_name("any");
+    Os provider(Params().shared(name.c_str()));
+    char *ptr = provider.must_alloc(page);
+    strcpy(ptr, "hello");
+    Os::Handle handle = provider.get(ptr, page);
+    for (int i = 0; i < 5; i++) {
+        EXPECT_TRUE(in_child([&] {
+            Os consumer(Params().shared(i % 2 ? shm_name("other").c_str() : nullptr));
+            char *opened = consumer.must_open(handle);
+            bool ok = opened && strcmp(opened, "hello") == 0 && exists(name);
+            opened[10 + i] = 'c';
+            return ok && consumer.close(opened, page) == UMF_RESULT_SUCCESS;
+        }));
+        EXPECT_EQ(ptr[10 + i], 'c');
+        EXPECT_TRUE(exists(name));
+    }
+    EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+}
+
+TEST(os, NameThatMeansAnotherObjectByNow) {
+    std::string name = shm_name("again");
+    auto provider = std::make_unique<Os>(Params().shared(name.c_str()));
+    char *ptr = provider->must_alloc(page);
+    Os::Handle handle = provider->get(ptr, page);
+    Os consumer(Params().shared());
+    void *opened = nullptr;
+    provider.reset();
+    munmap(ptr, page);
+    EXPECT_EQ(consumer.open(handle, &opened), UMF_RESULT_ERROR_UNKNOWN) << "the name is gone";
+    Os successor(Params().shared(name.c_str()));
+    successor.get(successor.must_alloc(page), page);
+    EXPECT_EQ(consumer.open(handle, &opened), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(opened, nullptr);
+}
+
+/* The producer is killed: nobody but a consumer is there to see it and remove the object. */
+TEST(os, OrphanIsRefusedAndRemoved) {
+    std::string name = shm_name("orphan");
+    int fds[2];
+    ASSERT_EQ(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        Os provider(Params().shared(name.c_str()));
+        Os::Handle handle = provider.get(provider.must_alloc(page), page);
+        (void)!write(fds[1], handle.data(), handle.size());
+        pause();
+    }
+    Os::Handle handle(umf_os_handle_size(name.size()));
+    ASSERT_EQ(read(fds[0], handle.data(), handle.size()), static_cast<ssize_t>(handle.size()));
+    close(fds[0]);
+    close(fds[1]);
+    Os consumer(Params().shared());
+    char *opened = consumer.must_open(handle);
+    EXPECT_EQ(consumer.close(opened, page), UMF_RESULT_SUCCESS);
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    EXPECT_TRUE(exists(name));
+    void *ptr = nullptr;
+    EXPECT_EQ(consumer.open(handle, &ptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_FALSE(exists(name));
+}
+
+/* --- between processes ------------------------------------------------------------------------ */
+
+TEST(os, SharedWithAnotherProcess) {
+    Os provider(Params().shared());
+    char *other = provider.must_alloc(3 * page), *ptr = provider.must_alloc(10 * page);
+    memset(other, 'o', 3 * page);
+    memset(ptr, 'p', 10 * page);
+    Os::Handle handle = provider.get(ptr, 10 * page);
+    EXPECT_TRUE(in_child([&] {
+        int before = count_descriptors();
+        {
+            Os consumer(Params().shared());
+            char *opened = consumer.must_open(handle);
+            if (!opened || !all_are(opened, 10 * page, 'p')) {
+                return false;
+            }
+            memset(opened, 'c', 10 * page);
+            if (consumer.close(opened, 10 * page) != UMF_RESULT_SUCCESS) {
+                return false;
+            }
+        }
+        return count_descriptors() == before;
+    }));
+    EXPECT_TRUE(all_are(ptr, 10 * page, 'c'));
+    EXPECT_TRUE(all_are(other, 3 * page, 'o'));
+    EXPECT_EQ(provider.put(handle), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.free(ptr, 10 * page), UMF_RESULT_SUCCESS);
+}
+
+TEST(os, SharedWithinOneProcess) {
+    Os provider(Params().shared());
+    int descriptors = count_descriptors();
+    char *ptr = provider.must_alloc(page + 5);
+    Os::Handle handle = provider.get(ptr, page + 5);
+    EXPECT_EQ(handle, provider.get(ptr, page + 5)) << "the same bytes each time";
+    std::vector<char *> opened;
+    for (int i = 0; i < 50; i++) {
+        opened.push_back(provider.must_open(handle));
+        EXPECT_NE(opened.back(), ptr);
+        opened.back()[page] = static_cast<char>(i);
+        EXPECT_EQ(ptr[page], static_cast<char>(i));
+    }
+    EXPECT_EQ(count_descriptors(), descriptors + 1) << "one descriptor for one file";
+    for (char *p : opened) {
+        EXPECT_EQ(provider.close(p, page + 5), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(count_descriptors(), descriptors);
+    EXPECT_EQ(provider.free(ptr, page + 5), UMF_RESULT_SUCCESS);
+}
+
+TEST(os, OpenedWithTheProducersProtection) {
+    Os provider(Params().shared().protection(UMF_PROTECTION_READ));
+    char *ptr = provider.must_alloc(page);
+    Os consumer(Params().shared());
+    char *opened = consumer.must_open(provider.get(ptr, page));
+    EXPECT_TRUE(can_read(opened));
+    EXPECT_FALSE(can_write(opened));
+    EXPECT_EQ(consumer.close(opened, page), UMF_RESULT_SUCCESS);
+}
+
+TEST(os, HandlesOfWhatIsNotAnAllocation) {
+    Os provider(Params().shared()), other(Params().shared());
+    char *ptr = provider.must_alloc(2 * page);
+    Os::Handle data(provider.handle_size(), 'x'), untouched = data;
+    const umf_result_t bad = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    auto get = [&](const Os &from, const void *p, size_t size) {
+        return from.ops->ext_get_ipc_handle(from.self, p, size, data.data());
+    };
+    EXPECT_EQ(get(provider, ptr + page, page), bad);
+    EXPECT_EQ(get(provider, &provider, page), bad);
+    EXPECT_EQ(get(provider, ptr, 3 * page), bad);
+    EXPECT_EQ(get(other, ptr, 2 * page), bad);
+    EXPECT_EQ(data, untouched);
+    Os::Handle handle = provider.get(ptr, 2 * page);
+    EXPECT_EQ(other.put(handle), bad);
+    EXPECT_EQ(provider.put(untouched), bad);
+    EXPECT_TRUE(in_child([&] { return provider.put(handle) == bad; })) << "another process";
+    EXPECT_EQ(provider.put(handle), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.free(ptr, 2 * page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.put(handle), UMF_RESULT_SUCCESS) << "allowed after free";
+}
+
+TEST(os, FreedMemoryIsNotOpened) {
+    Os provider(Params().shared()), consumer(Params().shared());
+    char *ptr = provider.must_alloc(page);
+    Os::Handle handle = provider.get(ptr, page);
+    char *opened = consumer.must_open(handle);
+    EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+    void *again = nullptr;
+    EXPECT_EQ(consumer.open(handle, &again), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    ptr = provider.must_alloc(page);
+    Os::Handle next = provider.get(ptr, page);
+    EXPECT_NE(handle, next);
+    EXPECT_EQ(consumer.open(handle, &again), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(consumer.close(opened, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(consumer.open(handle, &again), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(again, nullptr);
+    EXPECT_EQ(consumer.close(consumer.must_open(next), page), UMF_RESULT_SUCCESS);
+}
+
+TEST(os, DestroyedProviderEndsItsExports) {
+    Os consumer(Params().shared());
+    auto provider = std::make_unique<Os>(Params().shared());
+    char *ptr = provider->must_alloc(page);
+    Os::Handle handle = provider->get(ptr, page);
+    char *opened = consumer.must_open(handle);
+    provider.reset();
+    strcpy(ptr, "still there");
+    EXPECT_STREQ(opened, "still there");
+    void *again = nullptr;
+    EXPECT_EQ(consumer.open(handle, &again), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(consumer.close(opened, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(consumer.open(handle, &again), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    munmap(ptr, page);
+}
+
+TEST(os, EndedProducer) {
+    int fds[2];
+    ASSERT_EQ(pipe(fds), 0);
+    EXPECT_TRUE(in_child([&] {
+        Os provider(Params().shared());
+        Os::Handle handle = provider.get(provider.must_alloc(page), page);
+        return write(fds[1], handle.data(), handle.size()) == static_cast<ssize_t>(handle.size());
+    }));
+    Os consumer(Params().shared());
+    Os::Handle handle(consumer.handle_size());
+    ASSERT_EQ(read(fds[0], handle.data(), handle.size()), static_cast<ssize_t>(handle.size()));
+    close(fds[0]);
+    close(fds[1]);
+    int before = count_descriptors();
+    void *ptr = nullptr;
+    EXPECT_EQ(consumer.open(handle, &ptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(ptr, nullptr);
+    EXPECT_EQ(count_descriptors(), before);
+}
+
+TEST(os, DamagedHandles) {
+    for (const std::string &name : {std::string(), shm_name("damaged")}) {
+        Os provider(Params().shared(name.c_str())), consumer(Params().shared());
+        char *ptr = provider.must_alloc(page);
+        const Os::Handle handle = provider.get(ptr, page);
+        int descriptors = count_descriptors();
+        size_t used = umf_meta_used();
+        void *opened = nullptr;
+        for (size_t i = 0; i < handle.size(); i++) {
+            for (int change : {1, 0x80, 0xff}) {
+                Os::Handle damaged = handle;
+                damaged[i] = static_cast<char>(damaged[i] ^ change);
+                ASSERT_EQ(consumer.open(damaged, &opened), UMF_RESULT_ERROR_INVALID_ARGUMENT) << i;
+                ASSERT_EQ(provider.put(damaged), UMF_RESULT_ERROR_INVALID_ARGUMENT) << i;
+            }
+        }
+        std::mt19937 random(5);
+        for (int i = 0; i < 1000; i++) {
+            Os::Handle noise(handle.size());
+            for (char &byte : noise) {
+                byte = static_cast<char>(random());
+            }
+            ASSERT_EQ(consumer.open(noise, &opened), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        }
+        EXPECT_EQ(consumer.open(Os::Handle(handle.size(), 0), &opened),
+                  UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        EXPECT_EQ(opened, nullptr);
+        EXPECT_EQ(count_descriptors(), descriptors);
+        EXPECT_EQ(umf_meta_used(), used);
+        EXPECT_EQ(consumer.close(consumer.must_open(handle), page), UMF_RESULT_SUCCESS);
+    }
+}
+
+/* Right sums over wrong fields, as a hostile or newer producer could send them. */
+TEST(os, HandlesWithWrongFields) {
+    std::string name = shm_name("fields");
+    Os provider(Params().shared(name.c_str())), consumer(Params().shared());
+    char *ptr = provider.must_alloc(2 * page);
+    const Os::Handle handle = provider.get(ptr, 2 * page);
+    auto open_changed = [&](auto change, const char *text) {
+        umf_os_handle_t fields;
+        const char *old;
+        EXPECT_EQ(umf_os_handle_read(handle.data(), &fields, &old), UMF_RESULT_SUCCESS);
+        change(fields);
+        std::string copy(text);
+        copy.resize(512);
+        Os::Handle changed(1024);
+        umf_os_handle_write(&fields, copy.data(), changed.data());
+        void *opened = nullptr;
+        umf_result_t result = consumer.open(changed, &opened);
+        EXPECT_TRUE(result == UMF_RESULT_SUCCESS || opened == nullptr);
+        if (result == UMF_RESULT_SUCCESS) {
+            EXPECT_EQ(consumer.close(opened, fields.size), UMF_RESULT_SUCCESS);
+        }
+        return result;
+    };
+    auto expect_bad = [&](auto change) {
+        EXPECT_EQ(open_changed(change, name.c_str()), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    };
+    EXPECT_EQ(open_changed([](auto &) {}, name.c_str()), UMF_RESULT_SUCCESS);
+    expect_bad([](auto &f) { f.offset++; });
+    expect_bad([](auto &f) { f.offset = 0; });
+    expect_bad([](auto &f) { f.offset = uint64_t{1} << 62; });
+    expect_bad([](auto &f) { f.offset = ~uint64_t{0} - page + 1; });
+    expect_bad([](auto &f) { f.size = 0; });
+    expect_bad([](auto &f) { f.size++; });
+    expect_bad([](auto &f) { f.size = uint64_t{1} << 50; });
+    expect_bad([](auto &f) { f.size = ~uint64_t{0} - page + 1; });
+    expect_bad([](auto &f) { f.slot = 0; });
+    expect_bad([](auto &f) { f.slot = UINT32_MAX; });
+    expect_bad([](auto &f) { f.slot++; });
+    expect_bad([](auto &f) { f.generation = 0; });
+    expect_bad([](auto &f) { f.generation++; });
+    expect_bad([](auto &f) { f.header_size = 0; });
+    expect_bad([](auto &f) { f.header_size = 4096; });
+    expect_bad([](auto &f) { f.header_size *= 2; });
+    expect_bad([](auto &f) { f.protection = 64; });
+    expect_bad([](auto &f) { f.visibility = UMF_MEM_MAP_PRIVATE; });
+    expect_bad([](auto &f) { f.reserved = 1; });
+    expect_bad([](auto &f) { f.name_length++; });
+    expect_bad([](auto &f) { f.name_length = NAME_MAX; });
+    expect_bad([](auto &f) { f.ticket.ino++; });
+    EXPECT_EQ(open_changed([](auto &f) { f.name_length = 9; }, "../shm/xy"),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(open_changed([](auto &f) { f.name_length = 7; }, "missing"),
+              UMF_RESULT_ERROR_UNKNOWN);
+}
+
+/* A file that is none of ours, though the description fits it. */
+TEST(os, FilesOfOtherKinds) {
+    Os consumer(Params().shared());
+    std::string name = shm_name("foreign");
+    for (off_t size : {off_t{0}, static_cast<off_t>(UMF_OS_SHARE_HEADER_MAX + 4 * page)}) {
+        int fd = open(shm_path(name).c_str(), O_CREAT | O_RDWR, 0600);
+        ASSERT_GE(fd, 0);
+        ASSERT_EQ(ftruncate(fd, size), 0);
+        umf_os_handle_t fields = {};
+        ASSERT_EQ(umf_ticket_make(fd, &fields.ticket), UMF_RESULT_SUCCESS);
+        fields.header_size = UMF_OS_SHARE_HEADER_MAX;
+        fields.offset = UMF_OS_SHARE_HEADER_MAX;
+        fields.size = page;
+        fields.slot = 1;
+        fields.generation = 1;
+        fields.visibility = UMF_MEM_MAP_SHARED;
+        Os::Handle handle(umf_os_handle_size(0));
+        umf_os_handle_write(&fields, "", handle.data());
+        int before = count_descriptors();
+        void *opened = nullptr;
+        EXPECT_EQ(consumer.open(handle, &opened), UMF_RESULT_ERROR_INVALID_ARGUMENT) << size;
+        EXPECT_EQ(count_descriptors(), before);
+        close(fd);
+        unlink(shm_path(name).c_str());
+    }
+}
+
+TEST(os, CloseUnmapsOnlyWhatWasOpened) {
+    Os provider(Params().shared()), consumer(Params().shared());
+    char *ptr = provider.must_alloc(4 * page), *bystander = provider.must_alloc(page);
+    char *opened = consumer.must_open(provider.get(ptr, 4 * page));
+    auto expect_refused = [&](void *p, size_t size) {
+        EXPECT_EQ(consumer.close(p, size), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+        EXPECT_EQ(consumer.native(), UMF_OS_RESULT_ERROR_FREE_FAILED);
+    };
+    expect_refused(opened, 8 * page);
+    expect_refused(opened, page);
+    expect_refused(opened, SIZE_MAX);
+    expect_refused(opened + page, 3 * page);
+    expect_refused(bystander, page);
+    expect_refused(ptr, 4 * page);
+    opened[0] = bystander[0] = ptr[3 * page] = 'x';
+    EXPECT_EQ(consumer.close(opened, 4 * page), UMF_RESULT_SUCCESS);
+    expect_refused(opened, 4 * page);
+    EXPECT_EQ(consumer.free(ptr, 4 * page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+}
+
+TEST(os, WatchedWordTellsOfTheEnd) {
+    auto watch = umf_os_descriptor.ext->ipc_watch;
+    Os provider(Params().shared()), consumer(Params().shared());
+    char *ptr = provider.must_alloc(page);
+    Os::Handle handle = provider.get(ptr, page);
+    const uint64_t *word = nullptr;
+    uint64_t expected = 0;
+    EXPECT_EQ(watch(consumer.self, handle.data(), &word, &expected),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT)
+        << "not open yet";
+    char *opened = consumer.must_open(handle);
+    ASSERT_EQ(watch(consumer.self, handle.data(), &word, &expected), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(__atomic_load_n(word, __ATOMIC_ACQUIRE), expected);
+    EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+    EXPECT_NE(__atomic_load_n(word, __ATOMIC_ACQUIRE), expected);
+    ptr = provider.must_alloc(page);
+    Os::Handle next = provider.get(ptr, page);
+    EXPECT_NE(__atomic_load_n(word, __ATOMIC_ACQUIRE), expected);
+    EXPECT_EQ(consumer.close(opened, page), UMF_RESULT_SUCCESS);
+    Os private_one{Params()};
+    EXPECT_EQ(watch(private_one.self, handle.data(), &word, &expected),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+/* Parts of an exported allocation: a part that goes takes the export of the whole with it. */
+TEST(os, SplitAndMergeOfExports) {
+    Os provider(Params().shared()), consumer(Params().shared());
+    void *opened = nullptr;
+    char *ptr = provider.must_alloc(4 * page);
+    Os::Handle whole = provider.get(ptr, 4 * page);
+    ASSERT_EQ(provider.split(ptr, 4 * page, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(consumer.close(consumer.must_open(whole), 4 * page), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(provider.free(ptr + page, 3 * page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(consumer.open(whole, &opened), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    Os::Handle low = provider.get(ptr, page);
+    EXPECT_EQ(consumer.close(consumer.must_open(low), page), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+
+    ptr = provider.must_alloc(4 * page);
+    ASSERT_EQ(provider.split(ptr, 4 * page, page), UMF_RESULT_SUCCESS);
+    low = provider.get(ptr, page);
+    Os::Handle high = provider.get(ptr + page, 3 * page);
+    ASSERT_EQ(provider.merge(ptr, ptr + page, 4 * page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(consumer.open(high, &opened), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(consumer.close(consumer.must_open(low), page), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(provider.free(ptr, 4 * page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(consumer.open(low, &opened), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(os, SlotsRunOutAndComeBack) {
+    umf_os_share_t *share;
+    ASSERT_EQ(umf_os_share_create(nullptr, &share), UMF_RESULT_SUCCESS);
+    const uint32_t count = UMF_OS_SHARE_HEADER_MAX / 8 - 1;
+    uint32_t slot = 0;
+    uint64_t generation = 0, last = 0;
+    std::set<uint32_t> seen;
+    for (uint32_t i = 0; i < count; i++) {
+        ASSERT_EQ(umf_os_share_claim_slot(share, &slot, &generation), UMF_RESULT_SUCCESS);
+        ASSERT_GT(generation, last);
+        last = generation;
+        ASSERT_TRUE(seen.insert(slot).second);
+    }
+    EXPECT_EQ(seen.count(0), 0u);
+    EXPECT_EQ(umf_os_share_claim_slot(share, &slot, &generation),
+              UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    umf_os_share_retire_slot(share, 77, 1); /* not that slot's generation */
+    EXPECT_EQ(umf_os_share_claim_slot(share, &slot, &generation),
+              UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    umf_os_share_retire_slot(share, slot, last);
+    EXPECT_EQ(umf_os_share_claim_slot(share, &slot, &generation), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(generation, last + 1);
+    umf_os_share_destroy(share);
+}
+
+/* --- forks ------------------------------------------------------------------------------------ */
+
+TEST(os, ChildDoesNotDisturbItsParentsFile) {
+    std::string name = shm_name("fork");
+    Os provider(Params().shared(name.c_str()));
+    char *kept = provider.must_alloc(page), *both = provider.must_alloc(page);
+    memset(kept, 'k', page);
+    Os::Handle handle = provider.get(kept, page);
+    int fds[2], go[2];
+    ASSERT_EQ(pipe(fds), 0);
+    ASSERT_EQ(pipe(go), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool ok = provider.free(kept, page) == UMF_RESULT_SUCCESS;
+        char *own = provider.must_alloc(page);
+        ok = ok && own && own[0] == 0;
+        strcpy(own, "from the child");
+        strcpy(both, "seen by both");
+        Os::Handle mine = provider.get(own, page), none = mine;
+        ok = ok && provider.ops->ext_get_ipc_handle(provider.self, both, page, none.data()) ==
+                       UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        ok = ok && write(fds[1], mine.data(), mine.size()) == static_cast<ssize_t>(mine.size());
+        char byte;
+        ok = ok && read(go[0], &byte, 1) == 1; /* until the parent has looked */
+        ok = ok && provider.free(own, page) == UMF_RESULT_SUCCESS;
+        ok = ok && umfOsMemoryProviderOps()->finalize(provider.self) == UMF_RESULT_SUCCESS;
+        _exit(ok && exists(name) ? 0 : 1);
+    }
+    close(fds[1]);
+    Os::Handle mine(provider.handle_size());
+    ASSERT_EQ(read(fds[0], mine.data(), mine.size()), static_cast<ssize_t>(mine.size()));
+    char *opened = provider.must_open(mine);
+    EXPECT_STREQ(opened, "from the child");
+    EXPECT_STREQ(both, "seen by both");
+    EXPECT_TRUE(all_are(kept, page, 'k')) << "dropped by the child's free";
+    char *fresh = provider.must_alloc(page);
+    EXPECT_STRNE(fresh, "from the child");
+    EXPECT_EQ(provider.close(provider.must_open(handle), page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.close(opened, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(write(go[1], "x", 1), 1);
+    int status = -1;
+    waitpid(pid, &status, 0);
+    EXPECT_EQ(status, 0);
+    for (int fd : {fds[0], go[0], go[1]}) {
+        close(fd);
+    }
+    EXPECT_TRUE(exists(name)) << "removed by the child";
+    EXPECT_EQ(provider.close(provider.must_open(handle), page), UMF_RESULT_SUCCESS);
+}
+
+/* --- threads ---------------------------------------------------------------------------------- */
+
+TEST(os, ManyThreadsShare) {
+    int descriptors = count_descriptors();
+    size_t mappings = count_mappings("memfd:umf");
+    {
+        Os provider(Params().shared()), consumer(Params().shared());
+        char *common = provider.must_alloc(page);
+        Os::Handle common_handle = provider.get(common, page);
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 4; t++) {
+            threads.emplace_back([&, t] {
+                for (size_t i = 0; i < 300; i++) {
+                    size_t size = (i % 7 + 1) * page;
+                    char *ptr = provider.must_alloc(size, i % 5 ? 0 : 2 * page);
+                    ASSERT_TRUE(all_are(ptr, size, 0));
+                    memset(ptr, 'a' + t, size);
+                    char *opened = consumer.must_open(provider.get(ptr, size));
+                    char *second = consumer.must_open(common_handle);
+                    ASSERT_TRUE(all_are(opened, size, static_cast<char>('a' + t)));
+                    ASSERT_EQ(consumer.close(second, page), UMF_RESULT_SUCCESS);
+                    ASSERT_EQ(consumer.close(opened, size), UMF_RESULT_SUCCESS);
+                    ASSERT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+                }
+            });
+        }
+        for (auto &thread : threads) {
+            thread.join();
+        }
+        EXPECT_EQ(provider.allocated(), page);
+        EXPECT_EQ(provider.free(common, page), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(count_descriptors(), descriptors);
+    EXPECT_EQ(count_mappings("memfd:umf"), mappings);
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+namespace {
+
+/* All a provider does, checked only for what holds when any one call fails. */
+void exercise(const std::string &name, bool shared, const fault::Nth &nth) {
+    const umf_memory_provider_ops_t *ops = umfOsMemoryProviderOps();
+    umf_os_memory_provider_params_handle_t params;
+    void *self = nullptr, *consumer = nullptr, *ptr = nullptr, *opened = nullptr;
+    if (umfOsMemoryProviderParamsCreate(&params) != UMF_RESULT_SUCCESS) {
+        return;
+    }
+    if (shared) {
+        umfOsMemoryProviderParamsSetVisibility(params, UMF_MEM_MAP_SHARED);
+        umfOsMemoryProviderParamsSetShmName(params, name.c_str());
+    }
+    umf_result_t result = ops->initialize(params, &self);
+    umf_result_t other = ops->initialize(params, &consumer);
+    umfOsMemoryProviderParamsDestroy(params);
+    for (size_t size : {page, 3 * MiB}) {
+        if (result == UMF_RESULT_SUCCESS &&
+            ops->alloc(self, size, 2 * page, &ptr) == UMF_RESULT_SUCCESS) {
+            char data[1024];
+            if (shared && other == UMF_RESULT_SUCCESS &&
+                ops->ext_get_ipc_handle(self, ptr, size, data) == UMF_RESULT_SUCCESS &&
+                ops->ext_open_ipc_handle(consumer, data, &opened) == UMF_RESULT_SUCCESS) {
+                *static_cast<char *>(opened) = 'x';
+                ASSERT_EQ(*static_cast<char *>(ptr), 'x');
+                ASSERT_EQ(ops->ext_close_ipc_handle(consumer, opened, size), UMF_RESULT_SUCCESS);
+            }
+            umf_result_t split = ops->ext_allocation_split(self, ptr, size, page);
+            bool is_split = split == UMF_RESULT_SUCCESS && size > page;
+            ASSERT_EQ(ops->free(self, ptr, is_split ? page : size), UMF_RESULT_SUCCESS);
+            if (is_split) {
+                ASSERT_EQ(ops->free(self, static_cast<char *>(ptr) + page, size - page),
+                          UMF_RESULT_SUCCESS);
+            }
+        }
+    }
+    ASSERT_TRUE((result == UMF_RESULT_SUCCESS && other == UMF_RESULT_SUCCESS) || nth.hit());
+    if (result == UMF_RESULT_SUCCESS) {
+        ASSERT_EQ(ops->finalize(self), UMF_RESULT_SUCCESS);
+    }
+    if (other == UMF_RESULT_SUCCESS) {
+        ASSERT_EQ(ops->finalize(consumer), UMF_RESULT_SUCCESS);
+    }
+}
+
+} // namespace
+
+TEST(os, EveryFailureLeavesNothing) {
+    std::string name = shm_name("faults");
+    for (auto [shared, text] :
+         {std::pair{false, std::string()}, {true, std::string()}, {true, name}}) {
+        exercise(text, shared, fault::Nth()); /* what is made once for the process */
+        size_t used = umf_meta_used(), mappings = count_mappings("memfd:umf");
+        int descriptors = count_descriptors(), runs = 0;
+        for (fault::Nth nth(nullptr, EIO); nth.next(); runs++) {
+            exercise(text, shared, nth);
+            nth.off();
+            ASSERT_EQ(umf_meta_used(), used) << "call " << nth.runs();
+            ASSERT_EQ(count_descriptors(), descriptors) << "call " << nth.runs();
+            ASSERT_EQ(count_mappings("memfd:umf"), mappings) << "call " << nth.runs();
+            ASSERT_EQ(count_mappings(name.c_str()), 0u) << "call " << nth.runs();
+            if (HasFatalFailure()) {
+                return;
+            }
+            unlink(shm_path(name).c_str()); /* a failed look at the name leaves it */
+        }
+        EXPECT_GT(runs, shared ? 20 : 3);
+    }
+}
+
+/* A free that the system refuses leaves the memory allocated, and the export alive. */
+TEST(os, FailedUnmapKeepsTheMemory) {
+    Os provider(Params().shared()), consumer(Params().shared());
+    char *ptr = provider.must_alloc(page);
+    Os::Handle handle = provider.get(ptr, page);
+    char *opened = consumer.must_open(handle);
+    {
+        fault::Nth nth("unmap", ENOMEM);
+        nth.next();
+        EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    }
+    EXPECT_EQ(provider.native_text(),
+              std::string("memory deallocation failed: ") + strerror(ENOMEM));
+    EXPECT_EQ(provider.allocated(), page);
+    {
+        fault::Nth nth("unmap", ENOMEM);
+        nth.next();
+        EXPECT_EQ(consumer.close(opened, page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    }
+    opened[1] = 'y';
+    EXPECT_EQ(ptr[1], 'y');
+    EXPECT_EQ(consumer.close(opened, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(consumer.close(consumer.must_open(handle), page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+}
+
+/* What cannot be cleared is never handed out again: fresh memory reads as zero. */
+TEST(os, RangeThatCannotBeClearedIsNotUsedAgain) {
+    Os provider(Params().shared());
+    char *ptr = provider.must_alloc(page);
+    memset(ptr, 'x', page);
+    {
+        fault::Nth nth("punch", EIO);
+        nth.next();
+        EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+        EXPECT_TRUE(nth.hit());
+    }
+    std::vector<char *> all;
+    for (int i = 0; i < 100; i++) {
+        all.push_back(provider.must_alloc(page));
+        ASSERT_TRUE(all_are(all.back(), page, 0));
+    }
+    for (char *p : all) {
+        EXPECT_EQ(provider.free(p, page), UMF_RESULT_SUCCESS);
+    }
+}
+
+TEST(os, FailedBindingReleasesTheMemory) {
+    Params params;
+    unsigned node = 0;
+    umfOsMemoryProviderParamsSetNumaMode(params.handle, UMF_NUMA_MODE_BIND);
+    umfOsMemoryProviderParamsSetNumaList(params.handle, &node, 1);
+    Os provider(params);
+    void *ptr = nullptr;
+    fault::Nth nth("mbind", EPERM);
+    nth.next();
+    EXPECT_EQ(provider.alloc(page, 0, &ptr), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_BIND_FAILED);
+    EXPECT_EQ(ptr, nullptr);
+    EXPECT_EQ(provider.allocated(), 0u);
+}

@@ -1,0 +1,425 @@
+/* ds/range: against a model that knows every byte's state by piece, and without memory. */
+#include <iterator>
+#include <map>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "base/meta.h"
+#include "ds/range.h"
+}
+
+#include "fault.h"
+
+namespace {
+
+constexpr size_t KiB = 1024, MiB = 1024 * KiB;
+
+/* Spans and their used pieces. What is not used is free, and free neighbours are one piece. */
+class Model {
+  public:
+    struct Span {
+        uintptr_t end;
+        std::map<uintptr_t, size_t> used;
+    };
+    std::map<uintptr_t, Span> spans;
+
+    Span *span_of(uintptr_t addr) {
+        auto it = spans.upper_bound(addr);
+        if (it == spans.begin()) {
+            return nullptr;
+        }
+        --it;
+        return addr < it->second.end ? &it->second : nullptr;
+    }
+    uintptr_t base_of(const Span *span) const {
+        for (auto &[base, s] : spans) {
+            if (&s == span) {
+                return base;
+            }
+        }
+        return 0;
+    }
+    bool overlaps(uintptr_t base, uintptr_t end) const {
+        for (auto &[start, span] : spans) {
+            if (base < span.end && start < end) {
+                return true;
+            }
+        }
+        return false;
+    }
+    /* The free piece around a free address of a span. */
+    std::pair<uintptr_t, size_t> free_around(const Span *span, uintptr_t addr) const {
+        uintptr_t low = base_of(span), high = span->end;
+        for (auto &[base, size] : span->used) {
+            if (base + size <= addr) {
+                low = base + size;
+            } else if (base >= addr) {
+                high = base;
+                break;
+            }
+        }
+        return {low, high - low};
+    }
+    template <class Visit> void each_free(Visit visit) const {
+        for (auto &[start, span] : spans) {
+            uintptr_t at = start;
+            for (auto &[base, size] : span.used) {
+                if (base > at) {
+                    visit(at, base - at);
+                }
+                at = base + size;
+            }
+            if (span.end > at) {
+                visit(at, span.end - at);
+            }
+        }
+    }
+    size_t used_bytes() const {
+        size_t sum = 0;
+        for (auto &[start, span] : spans) {
+            for (auto &[base, size] : span.used) {
+                sum += size;
+            }
+        }
+        return sum;
+    }
+    bool fits(size_t size, size_t alignment) const {
+        bool found = false;
+        each_free([&](uintptr_t base, size_t length) {
+            uintptr_t start = (base + alignment - 1) / alignment * alignment;
+            found = found || (start + size <= base + length);
+        });
+        return found;
+    }
+};
+
+class Checked {
+  public:
+    Model model;
+    umf_range_t *range = umf_range_create();
+    std::mt19937_64 random;
+
+    explicit Checked(unsigned seed) : random(seed) {}
+    ~Checked() {
+        umf_range_destroy(range);
+    }
+
+    size_t pick(size_t n) {
+        return random() % n;
+    }
+
+    size_t pick_size() {
+        static const size_t limits[] = {16, 512, 8 * KiB, 256 * KiB, 4 * MiB};
+        return pick(limits[pick(std::size(limits))]) + 1;
+    }
+    size_t pick_alignment() {
+        static const size_t odd[] = {3, 7, 12, 24, 3 * 4096, 5 * 4096, 1000};
+        return pick(4) ? size_t{1} << pick(21) : odd[pick(std::size(odd))];
+    }
+
+    void add() {
+        uintptr_t base = 0x10000 + pick(64) * MiB + pick(5) * 100;
+        size_t size = pick_size();
+        bool ok = !model.overlaps(base, base + size);
+        ASSERT_EQ(umf_range_add(range, base, size),
+                  ok ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        if (ok) {
+            model.spans[base] = {base + size, {}};
+        }
+    }
+    void grow() {
+        if (model.spans.empty()) {
+            return;
+        }
+        auto it = std::next(model.spans.begin(), static_cast<long>(pick(model.spans.size())));
+        uintptr_t end = it->second.end;
+        size_t more = pick_size();
+        auto after = std::next(it);
+        bool ok = after == model.spans.end() || after->first >= end + more;
+        ASSERT_EQ(umf_range_grow(range, end, more),
+                  ok ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        if (ok) {
+            it->second.end += more;
+        }
+    }
+    void remove() {
+        if (model.spans.empty()) {
+            return;
+        }
+        auto it = std::next(model.spans.begin(), static_cast<long>(pick(model.spans.size())));
+        bool ok = it->second.used.empty();
+        ASSERT_EQ(umf_range_remove(range, it->first),
+                  ok ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        if (ok) {
+            model.spans.erase(it);
+        }
+    }
+    void alloc() {
+        size_t size = pick_size(), alignment = pick_alignment();
+        uintptr_t base = 0;
+        umf_result_t result = umf_range_alloc(range, size, alignment, &base);
+        if (!model.fits(size, alignment)) {
+            ASSERT_EQ(result, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+            return;
+        }
+        ASSERT_EQ(result, UMF_RESULT_SUCCESS) << size << " aligned to " << alignment;
+        ASSERT_EQ(base % alignment, 0u);
+        Model::Span *span = model.span_of(base);
+        ASSERT_NE(span, nullptr);
+        auto [low, length] = model.free_around(span, base);
+        ASSERT_LE(low, base);
+        ASSERT_LE(base + size, low + length) << "overlaps a used piece";
+        span->used[base] = size;
+    }
+    /* A random used piece: its span, or nullptr. */
+    Model::Span *pick_used(uintptr_t *base) {
+        std::vector<std::pair<Model::Span *, uintptr_t>> all;
+        for (auto &[start, span] : model.spans) {
+            for (auto &[piece, size] : span.used) {
+                all.push_back({&span, piece});
+            }
+        }
+        if (all.empty()) {
+            return nullptr;
+        }
+        auto [span, piece] = all[pick(all.size())];
+        *base = piece;
+        return span;
+    }
+    void free() {
+        uintptr_t base;
+        Model::Span *span = pick_used(&base);
+        if (!span) {
+            return;
+        }
+        size_t size = span->used[base];
+        ASSERT_EQ(umf_range_free(range, base, size + 1, nullptr),
+                  UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        umf_range_freed_t freed;
+        ASSERT_EQ(umf_range_free(range, base, pick(2) ? size : 0, &freed), UMF_RESULT_SUCCESS);
+        span->used.erase(base);
+        auto [low, length] = model.free_around(span, base);
+        ASSERT_EQ(freed.free_base, low) << "not joined with the piece before";
+        ASSERT_EQ(freed.free_size, length) << "not joined with the piece behind";
+        ASSERT_EQ(freed.whole_span, span->used.empty());
+        ASSERT_EQ(umf_range_free(range, base, 0, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+    void split() {
+        uintptr_t base;
+        Model::Span *span = pick_used(&base);
+        if (!span || span->used[base] < 2) {
+            return;
+        }
+        size_t size = span->used[base], first = pick(size - 1) + 1;
+        ASSERT_EQ(umf_range_split(range, base, size, size), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        ASSERT_EQ(umf_range_split(range, base, size + 1, first), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        ASSERT_EQ(umf_range_split(range, base, size, first), UMF_RESULT_SUCCESS);
+        span->used[base] = first;
+        span->used[base + first] = size - first;
+    }
+    void merge() {
+        uintptr_t low;
+        Model::Span *span = pick_used(&low);
+        if (!span) {
+            return;
+        }
+        size_t size = span->used[low];
+        auto high = span->used.find(low + size);
+        if (high == span->used.end()) {
+            ASSERT_EQ(umf_range_merge(range, low, low + size, size + 1),
+                      UMF_RESULT_ERROR_INVALID_ARGUMENT);
+            return;
+        }
+        size_t total = size + high->second;
+        ASSERT_EQ(umf_range_merge(range, low, low + size, total + 1),
+                  UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        ASSERT_EQ(umf_range_merge(range, low, low + size, total), UMF_RESULT_SUCCESS);
+        span->used.erase(high);
+        span->used[low] = total;
+    }
+    void step() {
+        static const struct {
+            void (Checked::*run)();
+            unsigned weight;
+        } steps[] = {{&Checked::alloc, 40}, {&Checked::free, 34}, {&Checked::split, 8},
+                     {&Checked::merge, 8},  {&Checked::add, 5},   {&Checked::grow, 3},
+                     {&Checked::remove, 2}};
+        size_t at = pick(100);
+        for (auto &s : steps) {
+            if (at < s.weight) {
+                (this->*s.run)();
+                return;
+            }
+            at -= s.weight;
+        }
+    }
+    void compare() {
+        ASSERT_TRUE(umf_range_is_valid(range));
+        ASSERT_EQ(umf_range_used_bytes(range), model.used_bytes());
+        size_t total = 0, whole = 0;
+        for (auto &[base, span] : model.spans) {
+            total += span.end - base;
+            whole += span.used.empty();
+            for (auto &[piece, size] : span.used) {
+                ASSERT_EQ(umf_range_used_size(range, piece), size);
+            }
+        }
+        ASSERT_EQ(umf_range_total_bytes(range), total);
+        ASSERT_EQ(umf_range_free_spans(range, nullptr, nullptr), whole);
+        std::map<uintptr_t, size_t> expected, found;
+        model.each_free([&](uintptr_t base, size_t size) { expected[base] = size; });
+        umf_range_free_pieces(
+            range,
+            [](uintptr_t base, size_t size, void *arg) {
+                (*static_cast<std::map<uintptr_t, size_t> *>(arg))[base] = size;
+            },
+            &found);
+        ASSERT_EQ(found, expected);
+    }
+};
+
+} // namespace
+
+TEST(range, BehavesLikeTheModel) {
+    size_t before = umf_meta_used();
+    for (unsigned seed = 0; seed < 12; seed++) {
+        SCOPED_TRACE(seed);
+        Checked checked(seed);
+        for (int i = 0; i < 3000; i++) {
+            checked.step();
+            if (i % 20 == 0) {
+                checked.compare();
+            }
+            if (testing::Test::HasFatalFailure()) {
+                return;
+            }
+        }
+    }
+    EXPECT_EQ(umf_meta_used(), before);
+}
+
+TEST(range, FreshSpanIsServedUpwards) {
+    umf_range_t *range = umf_range_create();
+    ASSERT_EQ(umf_range_add(range, 0, MiB), UMF_RESULT_SUCCESS);
+    for (uintptr_t expected = 0; expected < MiB; expected += 4096) {
+        uintptr_t base = 1;
+        ASSERT_EQ(umf_range_alloc(range, 4096, 4096, &base), UMF_RESULT_SUCCESS);
+        ASSERT_EQ(base, expected);
+    }
+    uintptr_t base;
+    EXPECT_EQ(umf_range_alloc(range, 1, 1, &base), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    umf_range_destroy(range);
+}
+
+/* More pieces in one bin than are looked at first, and only the last of them fits. */
+TEST(range, FindsTheOnlyFit) {
+    umf_range_t *range = umf_range_create();
+    for (uintptr_t i = 0; i < 100; i++) {
+        ASSERT_EQ(umf_range_add(range, (i + 1) * MiB, 64 * KiB + (i == 0 ? 512 : i)),
+                  UMF_RESULT_SUCCESS);
+    }
+    uintptr_t base = 0;
+    ASSERT_EQ(umf_range_alloc(range, 64 * KiB + 512, 1, &base), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(base, MiB);
+    umf_range_destroy(range);
+}
+
+TEST(range, TakesTheBestOfSimilarPieces) {
+    umf_range_t *range = umf_range_create();
+    ASSERT_EQ(umf_range_add(range, 1 * MiB, 70000), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_range_add(range, 2 * MiB, 66000), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_range_add(range, 3 * MiB, 68000), UMF_RESULT_SUCCESS);
+    uintptr_t base = 0;
+    ASSERT_EQ(umf_range_alloc(range, 65900, 1, &base), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(base, 2 * MiB);
+    umf_range_destroy(range);
+}
+
+TEST(range, AdjacentSpansStayApart) {
+    umf_range_t *range = umf_range_create();
+    ASSERT_EQ(umf_range_add(range, MiB, MiB), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_range_add(range, 2 * MiB, MiB), UMF_RESULT_SUCCESS);
+    uintptr_t base, low, high;
+    EXPECT_EQ(umf_range_alloc(range, 2 * MiB, 1, &base), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    ASSERT_EQ(umf_range_alloc(range, MiB, 1, &low), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_range_alloc(range, MiB, 1, &high), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umf_range_merge(range, MiB, 2 * MiB, 2 * MiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_grow(range, 2 * MiB, 1), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    umf_range_freed_t freed;
+    ASSERT_EQ(umf_range_free(range, MiB, 0, &freed), UMF_RESULT_SUCCESS);
+    EXPECT_TRUE(freed.whole_span);
+    EXPECT_EQ(freed.free_size, MiB);
+    EXPECT_EQ(umf_range_remove(range, MiB), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umf_range_remove(range, 2 * MiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    umf_range_destroy(range);
+}
+
+TEST(range, ImpossibleRequests) {
+    umf_range_t *range = umf_range_create();
+    uintptr_t base;
+    EXPECT_EQ(umf_range_add(range, 1, 0), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_add(range, 2, SIZE_MAX), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_alloc(range, 1, 1, &base), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    ASSERT_EQ(umf_range_add(range, 4096, SIZE_MAX - 4096), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umf_range_grow(range, SIZE_MAX, 1), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_alloc(range, 0, 1, &base), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_alloc(range, 1, 0, &base), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_alloc(range, SIZE_MAX, 1, &base), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umf_range_alloc(range, SIZE_MAX - 4096, size_t{1} << 63, &base),
+              UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umf_range_free(range, 4096, 0, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_used_size(range, 4096), 0u);
+    umf_range_destroy(range);
+}
+
+/* Whatever fails for want of memory leaves the set as it was. */
+TEST(range, WithoutMemoryNothingChanges) {
+    size_t before = umf_meta_used();
+    int runs = 0;
+    for (fault::Nth nth("meta_alloc"); nth.next(); runs++) {
+        umf_range_t *range = umf_range_create();
+        if (!range) {
+            ASSERT_TRUE(nth.hit());
+            continue;
+        }
+        size_t used = 0, total = 0;
+        std::vector<uintptr_t> pieces;
+        for (uintptr_t i = 1; i <= 40; i++) {
+            umf_result_t result = umf_range_add(range, i * MiB, 64 * KiB);
+            ASSERT_TRUE(result == UMF_RESULT_SUCCESS ||
+                        (result == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY && nth.hit()));
+            total += result == UMF_RESULT_SUCCESS ? 64 * KiB : 0;
+            result = umf_range_grow(range, i * MiB + 64 * KiB, 64 * KiB);
+            total += result == UMF_RESULT_SUCCESS ? 64 * KiB : 0;
+            for (int j = 0; j < 8; j++) {
+                uintptr_t base;
+                result = umf_range_alloc(range, 3000, 4096, &base);
+                ASSERT_TRUE(result == UMF_RESULT_SUCCESS || nth.hit());
+                if (result == UMF_RESULT_SUCCESS) {
+                    used += 3000;
+                    pieces.push_back(base);
+                    result = umf_range_split(range, base, 3000, 1000);
+                    ASSERT_TRUE(result == UMF_RESULT_SUCCESS || nth.hit());
+                    if (result == UMF_RESULT_SUCCESS) {
+                        ASSERT_EQ(umf_range_free(range, base + 1000, 2000, nullptr),
+                                  UMF_RESULT_SUCCESS);
+                        used -= 2000;
+                    }
+                }
+            }
+            ASSERT_EQ(umf_range_used_bytes(range), used);
+            ASSERT_EQ(umf_range_total_bytes(range), total);
+            ASSERT_TRUE(umf_range_is_valid(range));
+        }
+        for (uintptr_t base : pieces) {
+            ASSERT_EQ(umf_range_free(range, base, 0, nullptr), UMF_RESULT_SUCCESS);
+        }
+        ASSERT_EQ(umf_range_used_bytes(range), 0u);
+        umf_range_destroy(range);
+    }
+    EXPECT_GT(runs, 5);
+    EXPECT_EQ(umf_meta_used(), before);
+}

@@ -1,0 +1,309 @@
+#include <algorithm>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fakes/fake_provider.h"
+#include "fakes/scale.h"
+#include "slab_shim.h"
+
+extern "C" {
+#include "base/meta.h"
+#include "base/os.h"
+}
+
+#if UMF_TEST_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace {
+
+// Chunks are poisoned until the pool hands them out.
+void fill(void *chunk, int value, size_t size) {
+#if UMF_TEST_ASAN
+    __asan_unpoison_memory_region(chunk, size);
+#endif
+    memset(chunk, value, size);
+}
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+
+class Slab : public testing::Test {
+  protected:
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider = fake.create();
+    shim_bin_t *bin = nullptr;
+
+    void create(size_t size, size_t slab_size, size_t max_kept = 1, size_t limit = SIZE_MAX) {
+        bin = shim_bin_create(provider, size, slab_size, max_kept, limit);
+        ASSERT_NE(bin, nullptr);
+    }
+    void TearDown() override {
+        umf_os_set_fault(nullptr);
+        if (bin) {
+            shim_bin_destroy(bin);
+        }
+        EXPECT_EQ(fake.live(), 0u);
+        EXPECT_EQ(fake.mistakes, 0u);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+    std::vector<void *> take(size_t n) {
+        std::vector<void *> list(n);
+        size_t got = 0;
+        while (got < n) {
+            size_t more = shim_take(bin, &list[got], n - got);
+            EXPECT_GT(more, 0u);
+            got += more;
+        }
+        return list;
+    }
+    void put(std::vector<void *> list) {
+        shim_put(bin, list.data(), list.size());
+    }
+};
+
+TEST_F(Slab, ChunksAreEqualAndApart) {
+    for (size_t size : {8, 24, 96, 1000, 4096, 24576, 65536, 70000}) {
+        create(size, 65536);
+        size_t chunks = std::max<size_t>(65536 / size, 1);
+        auto list = take(2 * chunks);
+        EXPECT_EQ(shim_slabs(bin), 2u) << size;
+        EXPECT_EQ(shim_used(bin), 2 * chunks);
+        EXPECT_EQ(fake.last_size, std::max<size_t>(size, 65536));
+        std::sort(list.begin(), list.end());
+        for (size_t i = 1; i < list.size(); i++) {
+            EXPECT_GE(static_cast<char *>(list[i]) - static_cast<char *>(list[i - 1]),
+                      static_cast<ptrdiff_t>(size));
+        }
+        put(list);
+        EXPECT_EQ(shim_used(bin), 0u);
+        EXPECT_EQ(shim_slabs(bin), 1u) << "one is kept";
+        shim_bin_destroy(bin);
+        bin = nullptr;
+        EXPECT_EQ(fake.live(), 0u);
+    }
+}
+
+TEST_F(Slab, ANewSlabOnlyWhenNothingIsFree) {
+    create(1024, 65536);
+    auto list = take(60);
+    void *more[64];
+    EXPECT_EQ(shim_take(bin, more, 64), 4u) << "what is at hand, no new slab for the rest";
+    EXPECT_EQ(fake.allocs, 1u);
+    EXPECT_EQ(shim_take(bin, more + 4, 60), 60u);
+    EXPECT_EQ(fake.allocs, 2u);
+}
+
+TEST_F(Slab, KeepsUpToTheMaximum) {
+    create(65536, 65536, 3);
+    auto list = take(6);
+    put(list);
+    EXPECT_EQ(shim_empty(bin), 3u);
+    EXPECT_EQ(fake.live(), 3u);
+    take(2);
+    EXPECT_EQ(shim_empty(bin), 1u);
+    EXPECT_EQ(fake.allocs, 6u);
+}
+
+TEST_F(Slab, TrimCounts) {
+    create(65536, 65536, 10);
+    put(take(5));
+    EXPECT_EQ(shim_trim(bin, 3 * 65536 + 1), 0u);
+    EXPECT_EQ(shim_empty(bin), 4u);
+    EXPECT_EQ(shim_trim(bin, 10 * 65536), 6u * 65536) << "what is left for the next bin";
+    EXPECT_EQ(shim_trim(bin, 0), 0u);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+TEST_F(Slab, LimitIsAccountedFor) {
+    create(65536, 65536, 10, 2 * 65536);
+    auto list = take(5);
+    EXPECT_EQ(shim_kept(bin), 0u);
+    put(list);
+    EXPECT_EQ(shim_empty(bin), 2u);
+    EXPECT_EQ(shim_kept(bin), 2u * 65536);
+    list = take(1);
+    EXPECT_EQ(shim_kept(bin), 65536u);
+    put(list);
+    shim_trim(bin, 0);
+    EXPECT_EQ(shim_kept(bin), 0u);
+}
+
+TEST_F(Slab, LimitAfterAProviderThatRefused) {
+    create(65536, 65536, 10, 2 * 65536);
+    auto list = take(5);
+    fake.free_fails = true;
+    put(list);
+    EXPECT_EQ(shim_empty(bin), 5u) << "they have to stay";
+    EXPECT_EQ(shim_slabs(bin), 5u);
+    EXPECT_EQ(shim_kept(bin), 5u * 65536);
+    shim_trim(bin, 0);
+    EXPECT_EQ(shim_slabs(bin), 5u);
+    EXPECT_EQ(shim_kept(bin), 5u * 65536);
+    fake.free_fails = false;
+    list = take(5);
+    EXPECT_EQ(fake.allocs, 5u) << "and are used";
+    EXPECT_EQ(shim_kept(bin), 0u);
+    put(list);
+    EXPECT_EQ(shim_kept(bin), 2u * 65536);
+}
+
+TEST_F(Slab, DestroyOverAProviderThatRefuses) {
+    create(4096, 65536, 1, 65536);
+    take(20);
+    fake.free_fails = true;
+    size_t used = umf_meta_used();
+    shim_bin_destroy(bin);
+    bin = nullptr;
+    EXPECT_LT(umf_meta_used(), used);
+    fake.free_fails = false;
+    EXPECT_EQ(fake.live(), 2u) << "the provider has them still";
+    while (fake.live()) {
+        ASSERT_EQ(umfMemoryProviderFree(provider, fake.any(), 0), OK);
+    }
+}
+
+TEST_F(Slab, WhatIsNotInUseIsIgnored) {
+    create(64, 65536);
+    auto list = take(10);
+    char *first = static_cast<char *>(*std::min_element(list.begin(), list.end()));
+    put({list[3]});
+    put({list[3]});
+    EXPECT_EQ(shim_used(bin), 9u);
+    put({first + 1, first + 63, first + 60000});
+    EXPECT_EQ(shim_used(bin), 9u);
+    EXPECT_EQ(shim_put_ptr(bin, first, first + 1), BAD);
+    EXPECT_EQ(shim_put_ptr(bin, first, list[3]), BAD);
+    EXPECT_EQ(shim_put_ptr(bin, first, list[4]), OK);
+    EXPECT_EQ(shim_put_ptr(bin, first, list[4]), BAD);
+    EXPECT_EQ(shim_used(bin), 8u);
+}
+
+TEST_F(Slab, Offsets) {
+    create(4096, 65536);
+    auto list = take(4);
+    auto chunk = static_cast<char *>(list[1]);
+    size_t size = 0;
+    EXPECT_EQ(shim_usable_size(bin, chunk, chunk, &size), OK);
+    EXPECT_EQ(size, 4096u);
+    ASSERT_EQ(shim_set_offset(bin, chunk + 512), OK);
+    EXPECT_EQ(shim_usable_size(bin, chunk, chunk, &size), BAD) << "not what the user has";
+    EXPECT_EQ(shim_usable_size(bin, chunk, chunk + 512, &size), OK);
+    EXPECT_EQ(size, 4096u - 512);
+    EXPECT_EQ(shim_put_ptr(bin, chunk, chunk), BAD);
+    EXPECT_EQ(shim_put_ptr(bin, chunk, chunk + 512), OK);
+    auto again = take(1);
+    EXPECT_EQ(shim_usable_size(bin, again[0], again[0], &size), OK) << "the offset is forgotten";
+    EXPECT_EQ(size, 4096u);
+}
+
+TEST_F(Slab, PurgeDropsFreePagesOnly) {
+    create(1024, 65536);
+    auto list = take(64);
+    for (void *p : list) {
+        fill(p, 0x5c, 1024);
+    }
+    std::sort(list.begin(), list.end());
+    std::vector<void *> freed(list.begin() + 1, list.begin() + 20);
+    freed.push_back(list[40]);
+    put(freed);
+    EXPECT_TRUE(shim_purge(bin, 4096));
+    EXPECT_GT(fake.purges, 0u);
+    for (size_t i : {0, 20, 39, 41, 63}) {
+        auto p = static_cast<char *>(list[i]);
+        EXPECT_TRUE(std::all_of(p, p + 1024, [](char c) { return c == 0x5c; })) << i;
+    }
+    EXPECT_EQ(static_cast<char *>(list[8])[0], 0) << "a whole free page was dropped";
+    size_t purges = fake.purges;
+    EXPECT_TRUE(shim_purge(bin, 4096));
+    EXPECT_EQ(fake.purges, purges) << "nothing was freed since";
+    EXPECT_EQ(take(20).size(), 20u) << "the chunks are free as before";
+    EXPECT_EQ(fake.allocs, 1u);
+}
+
+TEST_F(Slab, ProviderThatCannotPurge) {
+    fake.can_purge = false;
+    create(1024, 65536);
+    auto list = take(64);
+    put({list[0], list[1], list[2], list[3], list[4], list[5], list[6], list[7]});
+    EXPECT_FALSE(shim_purge(bin, 4096));
+    take(8);
+}
+
+TEST_F(Slab, NoMemory) {
+    create(64, 65536);
+    void *chunk = nullptr;
+    fake.alloc_fails = true;
+    EXPECT_EQ(shim_take(bin, &chunk, 1), 0u);
+    fake.alloc_fails = false;
+    umf_os_set_fault([](const char *) { return 12; });
+    EXPECT_EQ(shim_take(bin, &chunk, 1), 0u);
+    umf_os_set_fault(nullptr);
+    EXPECT_EQ(shim_slabs(bin), 0u);
+    EXPECT_EQ(fake.live(), 0u);
+    take(1);
+}
+
+TEST_F(Slab, RandomAgainstAModel) {
+    for (size_t size : {64, 1536, 32768}) {
+        create(size, 65536, 2);
+        std::mt19937 random(11);
+        std::set<void *> live;
+        for (size_t i = 0; i < scaled(5000); i++) {
+            if (random() % 2 || live.empty()) {
+                void *chunks[16];
+                size_t got = shim_take(bin, chunks, 1 + random() % 16);
+                for (size_t k = 0; k < got; k++) {
+                    ASSERT_TRUE(live.insert(chunks[k]).second) << "handed out twice";
+                }
+            } else {
+                std::vector<void *> some;
+                for (auto at = live.begin(); at != live.end() && some.size() < 20;) {
+                    if (random() % 4 == 0) {
+                        some.push_back(*at);
+                        at = live.erase(at);
+                    } else {
+                        ++at;
+                    }
+                }
+                if (!some.empty()) {
+                    put(some);
+                }
+            }
+            ASSERT_EQ(shim_used(bin), live.size());
+        }
+        shim_bin_destroy(bin);
+        bin = nullptr;
+    }
+}
+
+TEST_F(Slab, Threads) {
+    create(512, 65536, 1);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++) {
+        threads.emplace_back([&] {
+            for (size_t i = 0; i < scaled(3000); i++) {
+                void *chunks[8];
+                size_t got = shim_take(bin, chunks, 8);
+                for (size_t k = 0; k < got; k++) {
+                    fill(chunks[k], static_cast<int>(i), 512);
+                }
+                shim_put(bin, chunks, got);
+                if (i % 100 == 0) {
+                    shim_purge(bin, 4096);
+                    shim_trim(bin, 0);
+                }
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(shim_used(bin), 0u);
+}
+
+} // namespace

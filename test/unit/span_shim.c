@@ -1,0 +1,123 @@
+#include "span_shim.h"
+
+#include <stdlib.h>
+
+#include "track/span.h"
+
+struct shim_map_t {
+    umf_map_t own;
+    umf_map_t *map;
+};
+
+struct shim_set_t {
+    umf_span_set_t set;
+};
+
+shim_map_t *shim_map_create(bool global) {
+    shim_map_t *map = calloc(1, sizeof(*map));
+    map->map = global ? &umf_map_global : &map->own;
+    if (!global && umf_map_init(&map->own) != UMF_RESULT_SUCCESS) {
+        free(map);
+        return NULL;
+    }
+    return map;
+}
+
+void shim_map_destroy(shim_map_t *map) {
+    if (map->map == &map->own) {
+        umf_map_fini(&map->own);
+    }
+    free(map);
+}
+
+shim_set_t *shim_set_create(shim_map_t *map, uint32_t pool) {
+    shim_set_t *set = calloc(1, sizeof(*set));
+    umf_span_set_init(&set->set, map->map, pool);
+    return set;
+}
+
+void shim_set_destroy(shim_set_t *set) {
+    umf_span_set_fini(&set->set);
+    free(set);
+}
+
+size_t shim_set_count(shim_set_t *set) {
+    return set->set.count;
+}
+
+static void count_one(umf_span_t *span, void *count) {
+    (void)span;
+    ++*(size_t *)count;
+}
+
+size_t shim_set_visit(shim_set_t *set) {
+    size_t count = 0;
+    umf_span_each(&set->set, count_one, &count);
+    return count;
+}
+
+size_t shim_set_drain(shim_set_t *set) {
+    size_t count = 0;
+    umf_span_set_drain(&set->set, count_one, &count);
+    return count;
+}
+
+umf_result_t shim_add(shim_set_t *set, uintptr_t base, size_t size, void *cookie, uint16_t hint,
+                      umf_span_t **span) {
+    return umf_span_add(&set->set, base, size, UMF_SPAN_POOL, set, cookie, hint, span);
+}
+
+umf_span_t *shim_find(shim_map_t *map, uintptr_t addr) {
+    return umf_span_find(map->map, addr, NULL);
+}
+
+uint32_t shim_find_pool(shim_map_t *map, uintptr_t addr) {
+    umf_word_t word = 0;
+    umf_span_find(map->map, addr, &word);
+    return umf_word_pool(word);
+}
+
+uint32_t shim_find_hint(shim_map_t *map, uintptr_t addr) {
+    umf_word_t word = 0;
+    umf_span_find(map->map, addr, &word);
+    return (uint32_t)umf_word_hint(word);
+}
+
+umf_result_t shim_withdraw(shim_set_t *set, umf_span_t *span, uintptr_t base) {
+    return umf_span_withdraw(&set->set, span, base);
+}
+
+void shim_release(umf_span_t *span) {
+    umf_span_release(span);
+}
+
+umf_result_t shim_restore(shim_set_t *set, umf_span_t *span) {
+    return umf_span_restore(&set->set, span);
+}
+
+umf_result_t shim_split(shim_set_t *set, umf_span_t *span, size_t first) {
+    return umf_span_split(&set->set, span, first);
+}
+
+umf_result_t shim_merge(shim_set_t *set, umf_span_t *low, umf_span_t *high) {
+    return umf_span_merge(&set->set, low, high);
+}
+
+uintptr_t shim_base(const umf_span_t *span) {
+    return span->base;
+}
+size_t shim_size(const umf_span_t *span) {
+    return span->size;
+}
+uint64_t shim_id(const umf_span_t *span) {
+    return span->id;
+}
+unsigned shim_depth(const umf_span_t *span) {
+    return span->depth;
+}
+void *shim_cookie(const umf_span_t *span) {
+    return span->cookie;
+}
+void *shim_owner(const umf_span_t *span) {
+    return span->owner;
+}

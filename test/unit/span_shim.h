@@ -1,0 +1,50 @@
+/* Spans behind plain functions: their header is C11 with atomics. Each set has a map of its own. */
+#ifndef UMF_TEST_UNIT_SPAN_SHIM_H
+#define UMF_TEST_UNIT_SPAN_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <umf/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct shim_map_t shim_map_t;
+typedef struct shim_set_t shim_set_t;
+typedef struct umf_span_t umf_span_t;
+
+shim_map_t *shim_map_create(bool global);
+void shim_map_destroy(shim_map_t *map);
+shim_set_t *shim_set_create(shim_map_t *map, uint32_t pool);
+void shim_set_destroy(shim_set_t *set);
+size_t shim_set_count(shim_set_t *set);
+/* Counts by visiting. */
+size_t shim_set_visit(shim_set_t *set);
+size_t shim_set_drain(shim_set_t *set);
+
+umf_result_t shim_add(shim_set_t *set, uintptr_t base, size_t size, void *cookie, uint16_t hint,
+                      umf_span_t **span);
+umf_span_t *shim_find(shim_map_t *map, uintptr_t addr);
+uint32_t shim_find_pool(shim_map_t *map, uintptr_t addr);
+uint32_t shim_find_hint(shim_map_t *map, uintptr_t addr);
+umf_result_t shim_withdraw(shim_set_t *set, umf_span_t *span, uintptr_t base);
+void shim_release(umf_span_t *span);
+umf_result_t shim_restore(shim_set_t *set, umf_span_t *span);
+umf_result_t shim_split(shim_set_t *set, umf_span_t *span, size_t first);
+umf_result_t shim_merge(shim_set_t *set, umf_span_t *low, umf_span_t *high);
+
+uintptr_t shim_base(const umf_span_t *span);
+size_t shim_size(const umf_span_t *span);
+uint64_t shim_id(const umf_span_t *span);
+unsigned shim_depth(const umf_span_t *span);
+void *shim_cookie(const umf_span_t *span);
+void *shim_owner(const umf_span_t *span);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

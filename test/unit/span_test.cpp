@@ -1,0 +1,360 @@
+#include <atomic>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+
+#include "fakes/scale.h"
+#include "span_shim.h"
+
+extern "C" {
+#include "base/meta.h"
+#include "base/os.h"
+}
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr size_t GiB = size_t{1} << 30, TiB = size_t{1} << 40;
+
+// On a private map (tracking disabled) and on the one of the process.
+class Span : public testing::TestWithParam<bool> {
+  protected:
+    shim_map_t *map = shim_map_create(GetParam());
+    std::vector<shim_set_t *> sets;
+
+    // Links what makes the maps ready before main.
+    static void SetUpTestSuite() {
+        ASSERT_EQ(umfInit(), OK);
+    }
+    static void TearDownTestSuite() {
+        ASSERT_EQ(umfTearDown(), OK);
+    }
+    shim_set_t *set(uint32_t pool = 77) {
+        sets.push_back(shim_set_create(map, pool));
+        return sets.back();
+    }
+    void TearDown() override {
+        umf_os_set_fault(nullptr);
+        for (shim_set_t *one : sets) {
+            shim_set_drain(one);
+            EXPECT_EQ(shim_set_count(one), 0u);
+            shim_set_destroy(one);
+        }
+        shim_map_destroy(map);
+    }
+    umf_span_t *add(shim_set_t *to, uintptr_t base, size_t size) {
+        umf_span_t *span = nullptr;
+        EXPECT_EQ(shim_add(to, base, size, nullptr, 0, &span), OK);
+        return span;
+    }
+    void remove(shim_set_t *from, umf_span_t *span) {
+        ASSERT_EQ(shim_withdraw(from, span, shim_base(span)), OK);
+        shim_release(span);
+    }
+    umf_span_t *find(uintptr_t addr) {
+        return shim_find(map, addr);
+    }
+};
+
+TEST_P(Span, FoundByAnyAddressInside) {
+    shim_set_t *s = set(5);
+    int cookie;
+    umf_span_t *span = nullptr;
+    const uintptr_t base = 3 * TiB + 123;
+    ASSERT_EQ(shim_add(s, base, 1000, &cookie, 9, &span), OK);
+    EXPECT_EQ(find(base), span);
+    EXPECT_EQ(find(base + 999), span);
+    EXPECT_EQ(find(base + 1000), nullptr);
+    EXPECT_EQ(find(base - 1), nullptr);
+    EXPECT_EQ(shim_find_pool(map, base + 5), 5u);
+    EXPECT_EQ(shim_find_hint(map, base + 5), 9u);
+    EXPECT_EQ(shim_cookie(span), &cookie);
+    EXPECT_EQ(shim_owner(span), s);
+    EXPECT_EQ(shim_depth(span), 1u);
+    EXPECT_EQ(shim_set_count(s), 1u);
+    remove(s, span);
+    EXPECT_EQ(find(base), nullptr);
+}
+
+TEST_P(Span, SizeZeroIsKnownByItsAddress) {
+    shim_set_t *s = set();
+    umf_span_t *span = add(s, 3 * TiB, 0);
+    EXPECT_EQ(find(3 * TiB), span);
+    EXPECT_EQ(find(3 * TiB + 1), nullptr);
+    EXPECT_EQ(shim_size(span), 0u);
+    remove(s, span);
+}
+
+TEST_P(Span, IdsGrow) {
+    shim_set_t *s = set();
+    umf_span_t *a = add(s, 3 * TiB, 100);
+    uint64_t id = shim_id(a);
+    remove(s, a);
+    a = add(s, 3 * TiB, 100);
+    EXPECT_GT(shim_id(a), id) << "the same address again, another piece";
+    remove(s, a);
+}
+
+TEST_P(Span, WithdrawnOnce) {
+    shim_set_t *s = set(), *other = set(78);
+    const uintptr_t base = 3 * TiB;
+    umf_span_t *span = add(s, base, 5000);
+    EXPECT_EQ(shim_withdraw(other, span, base), BAD) << "of another owner";
+    EXPECT_EQ(shim_withdraw(s, span, base + 1), BAD);
+    ASSERT_EQ(shim_withdraw(s, span, base), OK);
+    EXPECT_EQ(shim_withdraw(s, span, base), BAD) << "another thread came too late";
+    EXPECT_EQ(shim_set_count(s), 0u);
+    ASSERT_EQ(shim_restore(s, span), OK);
+    EXPECT_EQ(find(base + 4999), span);
+    EXPECT_EQ(shim_set_count(s), 1u);
+    remove(s, span);
+}
+
+TEST_P(Span, NestedUpToEight) {
+    std::vector<std::pair<shim_set_t *, umf_span_t *>> levels;
+    const uintptr_t base = 3 * TiB + 500;
+    for (uint32_t level = 1; level <= 8; level++) {
+        shim_set_t *s = set(level);
+        umf_span_t *span = add(s, base + level * 10, 100000 - level * 20);
+        ASSERT_NE(span, nullptr);
+        EXPECT_EQ(shim_depth(span), level);
+        levels.emplace_back(s, span);
+    }
+    umf_span_t *ninth = nullptr;
+    shim_set_t *s9 = set(9);
+    EXPECT_EQ(shim_add(s9, base + 500, 10, nullptr, 0, &ninth), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(ninth, nullptr);
+    EXPECT_EQ(shim_set_count(s9), 0u);
+    for (uint32_t level = 8; level >= 1; level--) {
+        EXPECT_EQ(find(base + 500), levels[level - 1].second);
+        EXPECT_EQ(shim_find_pool(map, base + 500), level);
+        remove(levels[level - 1].first, levels[level - 1].second);
+    }
+    EXPECT_EQ(find(base + 500), nullptr);
+}
+
+TEST_P(Span, EqualRangesNest) {
+    shim_set_t *a = set(1), *b = set(2);
+    for (auto [base, size] : {std::pair<uintptr_t, size_t>{3 * TiB, 8192},
+                              {3 * TiB + 100, 200},
+                              {3 * TiB + 4000, 5000}}) {
+        umf_span_t *outer = add(a, base, size), *inner = add(b, base, size);
+        EXPECT_EQ(find(base), inner);
+        EXPECT_EQ(find(base + size - 1), inner);
+        remove(b, inner);
+        EXPECT_EQ(find(base), outer);
+        EXPECT_EQ(find(base + size - 1), outer);
+        remove(a, outer);
+        EXPECT_EQ(find(base), nullptr);
+    }
+}
+
+TEST_P(Span, CrossingIsRefused) {
+    shim_set_t *a = set(1), *b = set(2);
+    const uintptr_t base = 3 * TiB + 1000;
+    umf_span_t *span = add(a, base, 10000), *none = nullptr;
+    EXPECT_EQ(shim_add(b, base + 9000, 1001, nullptr, 0, &none), BAD);
+    EXPECT_EQ(shim_add(b, base - 10, 11, nullptr, 0, &none), BAD);
+    EXPECT_EQ(shim_add(b, base - 10, 20000, nullptr, 0, &none), BAD);
+    EXPECT_EQ(shim_add(b, UINTPTR_MAX - 10, 12, nullptr, 0, &none), BAD);
+    EXPECT_EQ(none, nullptr);
+    EXPECT_EQ(shim_set_count(b), 0u);
+    remove(b, add(b, base + 9000, 1000));
+    remove(b, add(b, base - 10, 10));
+    remove(a, span);
+}
+
+// The contract calls it undefined; it must not crash, and the child can still be freed.
+TEST_P(Span, ParentFreedBeforeChild) {
+    shim_set_t *a = set(1), *b = set(2), *c = set(3);
+    for (size_t size : {size_t{500}, size_t{20000}, 3 * GiB}) {
+        const uintptr_t base = 3 * TiB + 1000;
+        umf_span_t *parent = add(a, base, size), *child = add(b, base + 100, size / 2);
+        remove(a, parent);
+        EXPECT_EQ(find(base), nullptr);
+        EXPECT_EQ(find(base + 100), child);
+        // Its descriptor is reused by another span, which must not become the child's parent.
+        umf_span_t *reused = add(c, 5 * TiB, 100);
+        remove(b, child);
+        EXPECT_EQ(find(base + 100), nullptr);
+        EXPECT_EQ(find(base + size / 2), nullptr);
+        remove(c, reused);
+    }
+}
+
+TEST_P(Span, GrandchildWithoutParent) {
+    shim_set_t *a = set(1), *b = set(2), *c = set(3);
+    const uintptr_t base = 3 * TiB;
+    umf_span_t *outer = add(a, base, 100000), *middle = add(b, base + 1000, 50000),
+               *inner = add(c, base + 2000, 10000);
+    remove(b, middle);
+    EXPECT_EQ(find(base + 1500), outer);
+    EXPECT_EQ(find(base + 2500), inner);
+    remove(c, inner);
+    umf_span_t *seen = find(base + 2500);
+    EXPECT_TRUE(seen == nullptr || seen == outer) << "never the middle one";
+    remove(a, outer);
+    EXPECT_EQ(find(base + 1500), nullptr);
+}
+
+TEST_P(Span, SplitAndMerge) {
+    shim_set_t *s = set(1), *other = set(2);
+    const uintptr_t base = 3 * TiB + 77;
+    umf_span_t *low = add(s, base, 30000);
+    uint64_t id = shim_id(low);
+    EXPECT_EQ(shim_split(s, low, 0), BAD);
+    EXPECT_EQ(shim_split(s, low, 30000), BAD);
+    EXPECT_EQ(shim_split(s, low, 40000), BAD);
+    for (size_t first : {size_t{1}, size_t{3000}, size_t{4019}, size_t{8115}, size_t{29999}}) {
+        ASSERT_EQ(shim_split(s, low, first), OK) << first;
+        EXPECT_EQ(shim_set_count(s), 2u);
+        umf_span_t *high = find(base + first);
+        ASSERT_NE(high, low);
+        EXPECT_EQ(find(base + first - 1), low);
+        EXPECT_EQ(shim_base(high), base + first);
+        EXPECT_EQ(shim_size(low), first);
+        EXPECT_EQ(shim_size(high), 30000 - first);
+        EXPECT_GT(shim_id(high), id);
+        EXPECT_EQ(shim_merge(s, high, low), BAD) << "order";
+        EXPECT_EQ(shim_merge(other, low, high), BAD) << "another owner";
+        ASSERT_EQ(shim_merge(s, low, high), OK) << first;
+        EXPECT_EQ(shim_size(low), 30000u);
+        EXPECT_EQ(find(base + 29999), low);
+        EXPECT_EQ(shim_set_count(s), 1u);
+        EXPECT_EQ(shim_set_visit(s), 1u);
+    }
+    umf_span_t *child = add(other, base + 10000, 10);
+    EXPECT_EQ(shim_split(s, low, 5000), BAD) << "something is nested inside";
+    remove(other, child);
+    ASSERT_EQ(shim_split(s, low, 5000), OK);
+    umf_span_t *high = find(base + 5000);
+    child = add(other, base + 10000, 10);
+    EXPECT_EQ(shim_merge(s, low, high), BAD);
+    remove(other, child);
+    umf_span_t *apart = add(s, base + 40000, 10);
+    EXPECT_EQ(shim_merge(s, low, apart), BAD) << "not adjacent";
+    remove(s, low);
+    EXPECT_EQ(find(base + 4999), nullptr);
+    EXPECT_EQ(find(base + 5000), high);
+}
+
+TEST_P(Span, BeyondAGiBAndBeyond48Bits) {
+    shim_set_t *s = set(1), *t = set(2);
+    umf_span_t *huge = add(s, 3 * TiB + 5, 80 * GiB);
+    umf_span_t *child = add(t, 3 * TiB + 40 * GiB - 100, 200);
+    EXPECT_EQ(find(3 * TiB + 40 * GiB), child);
+    EXPECT_EQ(find(3 * TiB + 40 * GiB + 100), huge);
+    EXPECT_EQ(shim_split(s, huge, 10 * GiB), BAD);
+    remove(t, child);
+    ASSERT_EQ(shim_split(s, huge, 10 * GiB), OK);
+    EXPECT_NE(find(3 * TiB + 79 * GiB), huge);
+    const uintptr_t high = (uintptr_t{0xabc} << 48) + 1000;
+    umf_span_t *a = add(s, high, 9 * GiB), *b = add(t, high + GiB, GiB);
+    EXPECT_EQ(find(high), a);
+    EXPECT_EQ(find(high + GiB), b);
+    EXPECT_EQ(find(high + 2 * GiB), a);
+    umf_span_t *none = nullptr;
+    EXPECT_EQ(shim_add(t, high + 8 * GiB, 2 * GiB, nullptr, 0, &none), BAD);
+    remove(t, b);
+    EXPECT_EQ(find(high + GiB), a);
+    remove(s, a);
+    EXPECT_EQ(find(high + GiB), nullptr);
+}
+
+TEST_P(Span, DrainSeesEverySpan) {
+    shim_set_t *s = set(1);
+    for (uintptr_t i = 0; i < 3000; i++) {
+        add(s, 3 * TiB + i * 5000, 4096 + i % 100);
+    }
+    EXPECT_EQ(shim_set_visit(s), 3000u);
+    EXPECT_EQ(shim_set_drain(s), 3000u);
+    EXPECT_EQ(shim_set_count(s), 0u);
+    for (uintptr_t i = 0; i < 3000; i++) {
+        EXPECT_EQ(find(3 * TiB + i * 5000), nullptr);
+    }
+}
+
+TEST_P(Span, EveryNthFailureOfAdd) {
+    static std::atomic<int> left;
+    shim_set_t *s = set(1);
+    const uintptr_t base = 90 * TiB + 12345;
+    for (int n = 0;; n++) {
+        ASSERT_LT(n, 20);
+        size_t used = umf_meta_used();
+        left = n;
+        umf_os_set_fault([](const char *) { return left-- == 0 ? 12 : 0; });
+        umf_span_t *span = nullptr;
+        umf_result_t result = shim_add(s, base, 5 * GiB, nullptr, 0, &span);
+        umf_os_set_fault(nullptr);
+        if (result == OK) {
+            remove(s, span);
+            break;
+        }
+        EXPECT_EQ(result, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        EXPECT_EQ(span, nullptr);
+        EXPECT_EQ(shim_set_count(s), 0u);
+        EXPECT_EQ(find(base), nullptr);
+        EXPECT_EQ(find(base + 5 * GiB - 1), nullptr);
+        // Tables and descriptors that were made stay, for the next time; nothing else.
+        EXPECT_LT(umf_meta_used() - used, 100u << 10);
+    }
+}
+
+// RULE 17: threads add and remove spans in shared pages while others look them up.
+TEST_P(Span, ConcurrentOwnersAndReaders) {
+    const uintptr_t base = 3 * TiB + GiB - 8192; // a shard ends inside
+    const size_t rounds = scaled(3000);
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < 3; t++) {
+        shim_set_t *s = set(t + 1);
+        threads.emplace_back([&, t, s] {
+            std::mt19937 random(t);
+            for (size_t i = 0; i < rounds; i++) {
+                uintptr_t at = base + t * 1000 + (random() % 16) * 3000 + random() % 100;
+                size_t size = 1 + random() % 800;
+                umf_span_t *span = nullptr;
+                if (shim_add(s, at, size, s, static_cast<uint16_t>(t), &span) != OK) {
+                    wrong++;
+                    continue;
+                }
+                wrong += shim_find(map, at) != span;
+                wrong += shim_find_pool(map, at + size - 1) != t + 1;
+                if (size > 10 && shim_split(s, span, size / 2) == OK) {
+                    umf_span_t *high = shim_find(map, at + size / 2);
+                    wrong += shim_base(high) != at + size / 2;
+                    wrong += shim_merge(s, span, high) != OK;
+                }
+                wrong += shim_withdraw(s, span, at) != OK;
+                shim_release(span);
+            }
+        });
+    }
+    threads.emplace_back([&] {
+        std::mt19937 random(99);
+        while (!stop) {
+            uintptr_t at = base + random() % 50000;
+            uint32_t pool = shim_find_pool(map, at);
+            uint32_t expected = static_cast<uint32_t>((at - base) % 3000 / 1000 + 1);
+            wrong += pool != 0 && pool != expected;
+        }
+    });
+    for (size_t t = 0; t < 3; t++) {
+        threads[t].join();
+    }
+    stop = true;
+    threads[3].join();
+    EXPECT_EQ(wrong, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(On, Span, testing::Bool(), [](const auto &test) {
+    return test.param ? "the_map_of_the_process" : "a_private_map";
+});
+
+} // namespace

@@ -1,0 +1,285 @@
+/* ipc/transport: descriptors between real processes. */
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <functional>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "ipc/transport.h"
+}
+
+#include "fault.h"
+#include "provider.h"
+
+namespace {
+
+int make_file(const char *text) {
+    int fd = memfd_create("transport", MFD_CLOEXEC);
+    EXPECT_EQ(write(fd, text, strlen(text)), static_cast<ssize_t>(strlen(text)));
+    return fd;
+}
+
+void expect_text(int fd, const char *text) {
+    char buffer[64] = {};
+    ASSERT_EQ(pread(fd, buffer, sizeof(buffer) - 1, 0), static_cast<ssize_t>(strlen(text)));
+    EXPECT_STREQ(buffer, text);
+}
+
+/* A process that has a file and waits; the ticket for it. */
+class Producer {
+  public:
+    umf_fd_ticket_t ticket{};
+    pid_t pid;
+    int to_child[2];
+
+    explicit Producer(bool close_file = false) {
+        int from_child[2];
+        EXPECT_EQ(pipe(from_child), 0);
+        EXPECT_EQ(pipe(to_child), 0);
+        pid = fork();
+        if (pid == 0) {
+            close(to_child[1]);
+            int fd = make_file("from the producer");
+            bool ok = umf_ticket_make(fd, &ticket) == UMF_RESULT_SUCCESS;
+            if (close_file) {
+                close(fd);
+            }
+            ok = ok && write(from_child[1], &ticket, sizeof(ticket)) == sizeof(ticket);
+            char byte;
+            ok = ok && read(to_child[0], &byte, 1) == 0;
+            _exit(ok ? 0 : 1);
+        }
+        close(from_child[1]);
+        close(to_child[0]);
+        EXPECT_EQ(read(from_child[0], &ticket, sizeof(ticket)),
+                  static_cast<ssize_t>(sizeof(ticket)));
+        close(from_child[0]);
+    }
+    void end() {
+        if (pid > 0) {
+            close(to_child[1]);
+            int status = -1;
+            EXPECT_EQ(waitpid(pid, &status, 0), pid);
+            EXPECT_EQ(status, 0);
+            pid = 0;
+        }
+    }
+    ~Producer() {
+        end();
+    }
+};
+
+umf_result_t redeem(const umf_fd_ticket_t &ticket) {
+    int fd = -1;
+    umf_result_t result = umf_ticket_redeem(&ticket, &fd);
+    if (result == UMF_RESULT_SUCCESS) {
+        close(fd);
+    } else {
+        EXPECT_EQ(fd, -1) << "output written on failure";
+    }
+    return result;
+}
+
+/* Runs in a child of this process; true if `body` is. */
+bool in_child(const std::function<bool()> &body) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit(body() ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    return status == 0;
+}
+
+} // namespace
+
+TEST(transport, SameProcessGetsADuplicate) {
+    int before = count_descriptors();
+    int fd = make_file("mine"), copy = -1;
+    umf_fd_ticket_t ticket;
+    ASSERT_EQ(umf_ticket_make(fd, &ticket), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_ticket_redeem(&ticket, &copy), UMF_RESULT_SUCCESS);
+    EXPECT_NE(copy, fd);
+    EXPECT_TRUE(fcntl(copy, F_GETFD) & FD_CLOEXEC);
+    close(fd);
+    expect_text(copy, "mine");
+    close(copy);
+    EXPECT_EQ(count_descriptors(), before);
+}
+
+TEST(transport, OtherProcess) {
+    int before = count_descriptors();
+    {
+        Producer producer;
+        int fd = -1;
+        ASSERT_EQ(umf_ticket_redeem(&producer.ticket, &fd), UMF_RESULT_SUCCESS);
+        expect_text(fd, "from the producer");
+        void *map = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        EXPECT_NE(map, MAP_FAILED);
+        munmap(map, 4096);
+        close(fd);
+    }
+    EXPECT_EQ(count_descriptors(), before);
+}
+
+TEST(transport, EachWayAlone) {
+    Producer producer;
+    for (const umf_transport_t *way : {&umf_transport_proc, &umf_transport_pidfd}) {
+        int before = count_descriptors(), fd = -1;
+        int error = way->redeem(&producer.ticket, &fd);
+        if (error == EPERM || error == EACCES || error == ENOSYS) {
+            continue; /* not allowed on this machine; the other way may be */
+        }
+        ASSERT_EQ(error, 0) << way->name;
+        expect_text(fd, "from the producer");
+        close(fd);
+        EXPECT_EQ(count_descriptors(), before) << way->name;
+    }
+    EXPECT_FALSE(umf_transport_self.applies(&producer.ticket));
+}
+
+TEST(transport, SecondWayWhenTheFirstFails) {
+    Producer producer;
+    fault::Nth nth("open", EACCES);
+    nth.next();
+    umf_result_t result = redeem(producer.ticket);
+    EXPECT_TRUE(nth.hit());
+    nth.off();
+    int fd;
+    if (umf_transport_pidfd.redeem(&producer.ticket, &fd) == 0) {
+        close(fd);
+        EXPECT_EQ(result, UMF_RESULT_SUCCESS);
+    } else {
+        EXPECT_EQ(result, UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+}
+
+TEST(transport, ProducerThatIsGone) {
+    Producer producer;
+    producer.end();
+    EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(transport, ProcessNumberThatWasGivenAgain) {
+    Producer producer;
+    umf_fd_ticket_t ticket = producer.ticket;
+    ticket.start_time--;
+    EXPECT_EQ(redeem(ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    ticket = producer.ticket;
+    ticket.boot_id++;
+    EXPECT_EQ(redeem(ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    ticket = producer.ticket;
+    ticket.pid_ns++;
+    EXPECT_EQ(redeem(ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_SUCCESS);
+}
+
+TEST(transport, DescriptorThatWasClosedOrGivenAgain) {
+    Producer producer(true);
+    int before = count_descriptors();
+    EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    for (int fd = 0; fd < 3; fd++) {
+        umf_fd_ticket_t ticket = producer.ticket;
+        ticket.fd = fd;
+        EXPECT_EQ(redeem(ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+    int mine = make_file("mine"), other = make_file("other");
+    umf_fd_ticket_t ticket;
+    ASSERT_EQ(umf_ticket_make(mine, &ticket), UMF_RESULT_SUCCESS);
+    ticket.fd = other;
+    EXPECT_EQ(redeem(ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    close(mine);
+    close(other);
+    EXPECT_EQ(count_descriptors(), before);
+}
+
+TEST(transport, DamagedTickets) {
+    Producer producer;
+    auto expect_invalid = [&](auto change) {
+        umf_fd_ticket_t ticket = producer.ticket;
+        change(ticket);
+        EXPECT_EQ(redeem(ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    };
+    expect_invalid([](auto &t) { t.fd = -1; });
+    expect_invalid([](auto &t) { t.fd = INT32_MAX; });
+    expect_invalid([](auto &t) { t.pid = 0; });
+    expect_invalid([](auto &t) { t.pid = UINT32_MAX; });
+    expect_invalid([](auto &t) { t.ino++; });
+    expect_invalid([](auto &t) { t.dev++; });
+    expect_invalid([](auto &t) { t.reserved = 1; });
+    umf_fd_ticket_t ticket;
+    EXPECT_EQ(umf_ticket_make(-1, &ticket), UMF_RESULT_ERROR_UNKNOWN);
+}
+
+TEST(transport, NoDescriptorLeft) {
+    Producer producer;
+    rlimit old, none;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = old;
+    none.rlim_cur = 3;
+    /* Fills the gaps below the limit. */
+    int filler = dup(0);
+    while (filler >= 0 && filler < 3) {
+        filler = dup(0);
+    }
+    close(filler);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    umf_result_t result = redeem(producer.ticket);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+    EXPECT_EQ(result, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+}
+
+TEST(transport, KernelWithoutAnyWay) {
+    Producer producer;
+    umf_os_set_fault([](const char *call) {
+        return !strcmp(call, "open") || !strcmp(call, "pidfd_open") ? ENOSYS : 0;
+    });
+    umf_result_t result = redeem(producer.ticket);
+    umf_os_set_fault(nullptr);
+    EXPECT_EQ(result, UMF_RESULT_ERROR_NOT_SUPPORTED);
+}
+
+/* Another user: refused, with a result code. Only the administrator can become another user. */
+TEST(transport, OtherUserIsDenied) {
+    if (geteuid() != 0) {
+        GTEST_SKIP() << "needs the right to change the user";
+    }
+    int fd = make_file("mine");
+    ASSERT_EQ(fchmod(fd, 0600), 0);
+    umf_fd_ticket_t ticket;
+    ASSERT_EQ(umf_ticket_make(fd, &ticket), UMF_RESULT_SUCCESS);
+    EXPECT_TRUE(in_child([&] {
+        close(fd);
+        return setgid(65534) == 0 && setuid(65534) == 0 &&
+               redeem(ticket) == UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }));
+    close(fd);
+}
+
+TEST(transport, EveryFailureLeavesNoDescriptor) {
+    Producer producer;
+    int before = count_descriptors(), runs = 0;
+    for (fault::Nth nth(nullptr, EIO); nth.next(); runs++) {
+        int fd = -1;
+        umf_result_t result = umf_ticket_redeem(&producer.ticket, &fd);
+        if (result == UMF_RESULT_SUCCESS) {
+            close(fd);
+        }
+        nth.off();
+        ASSERT_EQ(count_descriptors(), before) << "call " << nth.runs();
+    }
+    EXPECT_GE(runs, 4);
+    int fd = make_file("mine");
+    umf_fd_ticket_t ticket;
+    fault::Nth nth("file_id", EIO);
+    nth.next();
+    EXPECT_EQ(umf_ticket_make(fd, &ticket), UMF_RESULT_ERROR_UNKNOWN);
+    close(fd);
+}
