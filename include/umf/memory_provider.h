@@ -69,9 +69,10 @@ umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t *ops, const
 
 /// @brief Destroys a provider. Pools that use it must be destroyed before.
 ///
-/// @param hProvider invalid afterwards, whatever is returned; NULL is allowed
-/// @return ::UMF_RESULT_SUCCESS, or what the provider's `finalize` said. After the library was torn
-///         down: ::UMF_RESULT_ERROR_UNKNOWN, the handle is not touched.
+/// @param hProvider NULL is allowed; invalid afterwards, but in the two refusals named below
+/// @return ::UMF_RESULT_SUCCESS, or what the provider's `finalize` said.
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if a pool still uses it: nothing is done.
+///         ::UMF_RESULT_ERROR_UNKNOWN after the library was torn down: the handle is not touched.
 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t hProvider);
 
 /// @brief Allocates memory.

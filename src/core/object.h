@@ -21,7 +21,7 @@ struct umf_memory_provider_t {
     const umf_memory_provider_ext_ops_t *ext;     /* never NULL; its operations may be */
     const umf_memory_provider_descriptor_t *kind; /* NULL: of no registered kind */
     umf_memory_provider_handle_t root; /* the user's handle; itself unless this is a view */
-    bool is_known;                     /* of a registered kind: its table says what it can do */
+    _Atomic size_t pools;              /* that stand on it; of the root */
     /* Views only: */
     bool is_view;
     umf_map_t *private_map; /* NULL: the spans are in the map of the process */

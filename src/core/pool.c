@@ -185,6 +185,7 @@ static umf_result_t pool_prepare(umf_memory_pool_handle_t pool) {
             goto view;
         }
     }
+    atomic_fetch_add_explicit(&pool->provider->root->pools, 1, memory_order_relaxed);
     return UMF_RESULT_SUCCESS;
 
 view:
@@ -205,6 +206,7 @@ static void pool_dispose(umf_memory_pool_handle_t pool) {
         umf_local_owner_fini(&pool->counters);
     }
     umf_local_index_put(pool->index);
+    atomic_fetch_sub_explicit(&pool->provider->root->pools, 1, memory_order_release);
     umf_meta_free(pool, sizeof(*pool));
 }
 

@@ -163,7 +163,6 @@ UMF_API_1_0 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t
     provider->root = provider;
     const umf_memory_provider_descriptor_t *kind = umf_registry_provider_by_ops(ops);
     provider->kind = kind;
-    provider->is_known = kind != NULL;
     provider->ext = kind && kind->ext ? kind->ext : &no_ext;
     umf_result_t result = ops_copy(&provider->ops, ops);
     if (result == UMF_RESULT_SUCCESS) {
@@ -183,6 +182,12 @@ UMF_API_1_0 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t h
     }
     if (!hProvider) {
         return UMF_RESULT_SUCCESS;
+    }
+    size_t pools = atomic_load_explicit(&hProvider->pools, memory_order_acquire);
+    if (pools) {
+        UMF_LOG_ERROR("%zu pools still stand on provider %p: destroy them first", pools,
+                      (void *)hProvider);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = hProvider->ops.finalize(hProvider->self);
     if (last_failed == hProvider) {
@@ -205,7 +210,6 @@ umf_result_t umf_view_create(umf_memory_provider_handle_t provider, uint32_t poo
     view->ext = provider->ext;
     view->kind = provider->kind;
     view->root = provider->root;
-    view->is_known = provider->is_known;
     view->is_view = true;
     umf_span_set_init(&view->spans, &umf_map_global, pool_index);
     *out = view;
@@ -258,7 +262,7 @@ umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_
     if (!provider->ops.ext_allocation_split) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    if (provider->is_known) {
+    if (provider->kind) { /* its table says what it can do */
         return UMF_RESULT_SUCCESS;
     }
     void *nowhere = (void *)(uintptr_t)page_size;

@@ -102,12 +102,13 @@ static umf_result_t span_create(umf_pages_t *pages, size_t size, size_t alignmen
     if (!span) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    void *base;
+    void *base = NULL;
     umf_result_t result = umf_view_alloc(pages->view, size, alignment, 0, span, &base);
     if (result == UMF_RESULT_SUCCESS) {
         result = span_adopt(pages, span, base, size);
     }
-    if (result != UMF_RESULT_SUCCESS) {
+    /* A provider that does not take its memory back leaves a record that points here. */
+    if (result != UMF_RESULT_SUCCESS && !umf_view_find(pages->view, base)) {
         umf_meta_free(span, bytes);
     }
     return result;

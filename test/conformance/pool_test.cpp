@@ -618,6 +618,15 @@ TEST_P(Pool, DestroyWithLiveBlocks) {
     }
 }
 
+// Rule 58: destroying in the wrong order is refused, and everything works on.
+TEST_P(Pool, ProviderBelowAPoolIsNotDestroyed) {
+    char *p = alloc(100);
+    EXPECT_EQ(umfMemoryProviderDestroy(source->handle), BAD);
+    memset(p, 1, 100);
+    free(p);
+    free(alloc(3 << 20));
+}
+
 TEST_P(Pool, ControlOfCommonNodes) {
     size_t value = 0;
     EXPECT_EQ(umfCtlSet("umf.pool.by_handle.{}.stats.alloc_count", &value, sizeof(value), pool),

@@ -111,13 +111,15 @@ TEST_P(Each, MisuseWithoutEnd) {
             size_t size = small ? 16 + random() % 3000 : 100;
             auto p = static_cast<char *>(umfPoolMalloc(pool, size));
             ASSERT_NE(p, nullptr);
-            memcpy(p, &p, sizeof(p));
+            auto own = reinterpret_cast<uintptr_t>(p);
+            memcpy(p, &own, sizeof(own));
             live.push_back(p);
         }
         size_t at = random() % live.size();
-        char *p = live[at], *seen = nullptr;
+        char *p = live[at];
+        uintptr_t seen = 0;
         memcpy(&seen, p, sizeof(seen));
-        ASSERT_EQ(seen, p) << "somebody else wrote into a live block";
+        ASSERT_EQ(seen, reinterpret_cast<uintptr_t>(p)) << "somebody else wrote into a live block";
         switch (random() % 8) {
         case 0:
             EXPECT_NE(umfPoolFree(other, p), OK);

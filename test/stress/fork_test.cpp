@@ -140,7 +140,7 @@ TEST(Fork, WhileThreadsAllocate) {
            (done < forks / 10 || std::chrono::steady_clock::now() < end)) {
         fork_and_wait(all, done++);
     }
-    std::cout << done << " forks\n";
+    std::cout << done << " forks" << std::endl;
     stop = true;
     for (auto &thread : threads) {
         thread.join();
