@@ -64,6 +64,11 @@ static void make_sizes(disjoint_pool_t *pool) {
     }
 }
 
+/* Where frees can be checked by umf_magic_divides. */
+static bool has_small_slabs(const disjoint_pool_t *pool) {
+    return pool->params.slab_min_size <= UINT32_MAX;
+}
+
 /* A slab that holds one chunk only is as good as the chunk: caching it would hide it from its
  * limits. */
 static bool is_chunked(const disjoint_pool_t *pool, size_t size) {
@@ -75,11 +80,12 @@ static bool is_exact(const disjoint_pool_t *pool) {
 }
 
 static void choose_cached(disjoint_pool_t *pool, uint16_t *capacity) {
+    bool cached = has_small_slabs(pool) && !is_exact(pool);
     pool->cached_bins = 0;
-    while (pool->cached_bins < pool->bins) {
+    while (cached && pool->cached_bins < pool->bins) {
         size_t size = pool->sizes[pool->cached_bins];
         if (size > MAX_CACHED_SIZE || !is_chunked(pool, size) ||
-            size > pool->params.max_poolable_size || is_exact(pool)) {
+            size > pool->params.max_poolable_size) {
             break;
         }
         size_t chunks = MAX_CACHED_SIZE / size;

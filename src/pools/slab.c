@@ -272,9 +272,13 @@ static umf_slab_t *slab_of(const umf_bin_t *bin, void *chunk) {
 void umf_bin_put(umf_bin_t *bin, void **chunks, size_t n) {
     umf_list_t leaving;
     umf_list_init(&leaving);
+    umf_slab_t *slab = NULL;
     umf_lock(&bin->lock);
     for (size_t i = 0; i < n; i++) {
-        umf_slab_t *slab = slab_of(bin, chunks[i]);
+        /* Neighbours in a stack are often of one slab. */
+        if (!slab || (uintptr_t)chunks[i] - slab->base >= bin->slab_size) {
+            slab = slab_of(bin, chunks[i]);
+        }
         uintptr_t start = 0;
         uint32_t chunk = slab ? umf_slab_chunk_of(slab, (uintptr_t)chunks[i], &start) : 0;
         if (!slab || start != (uintptr_t)chunks[i] || is_free(slab, chunk)) {
