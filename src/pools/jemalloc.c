@@ -558,26 +558,38 @@ static size_t jemalloc_refill(void *self, uint32_t bin, void **objects, size_t n
     return got;
 }
 
-static void object_release(jemalloc_pool_t *pool, uint32_t bin, const umf_pages_span_t *span,
-                           void *object) {
-    if (!span || !unmark(span, object)) {
-        UMF_LOG_ERROR("pool %s: %p was freed twice", pool->name, object);
-    } else if (bin < classes.slab_bins) {
+/* Takes the marks of objects away and keeps those that had one in front; returns how many. */
+static size_t unmark_all(jemalloc_pool_t *pool, void **objects, size_t n) {
+    const umf_pages_span_t *span = NULL;
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!span || (uintptr_t)objects[i] - span->base >= span->size) {
+            span = umf_pages_find(&pool->pages, objects[i]);
+        }
+        if (span && unmark(span, objects[i])) {
+            objects[kept++] = objects[i];
+        } else {
+            UMF_LOG_ERROR("pool %s: %p was freed twice", pool->name, objects[i]);
+        }
+    }
+    return kept;
+}
+
+static void object_release(jemalloc_pool_t *pool, uint32_t bin, void *object) {
+    if (bin < classes.slab_bins) {
         umf_je_sdallocx(object, classes.size[bin], MALLOCX_TCACHE_NONE);
     } else {
         umf_pages_put(&pool->pages, object, classes.size[bin]);
     }
 }
 
+/* In two steps: a span can go to the provider as soon as its last object is released. */
 static void jemalloc_flush(void *self, uint32_t bin, void **objects, size_t n) {
     jemalloc_pool_t *pool = self;
     int saved_errno = errno;
-    const umf_pages_span_t *span = NULL;
+    n = unmark_all(pool, objects, n);
     for (size_t i = 0; i < n; i++) {
-        if (!span || (uintptr_t)objects[i] - span->base >= span->size) {
-            span = umf_pages_find(&pool->pages, objects[i]);
-        }
-        object_release(pool, bin, span, objects[i]);
+        object_release(pool, bin, objects[i]);
     }
     umf_pages_settle(&pool->pages);
     errno = saved_errno;
