@@ -29,6 +29,11 @@ void (*umf_core_export_drop)(umf_span_t *, umf_memory_provider_handle_t) = expor
 void (*umf_core_import_drop)(umf_memory_pool_handle_t) = import_drop_none;
 umf_memory_provider_handle_t (*umf_core_import_provider)(const umf_span_t *) = import_provider_none;
 
+static UMF_COLD umf_result_t null_argument(const char *name) {
+    UMF_LOG_ERROR("%s is NULL", name);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
 void umf_core_teardown(void) {
     uint32_t last = atomic_load_explicit(&highest_index, memory_order_acquire);
     for (uint32_t i = 1; i <= last; i++) {
@@ -273,8 +278,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
 
 UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     if (!hPool) {
-        UMF_LOG_ERROR("pool is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        return null_argument("pool");
     }
     if (!umf_is_started()) {
         return UMF_RESULT_ERROR_UNKNOWN;
@@ -415,8 +419,7 @@ static __attribute__((noinline)) umf_result_t free_slow(umf_memory_pool_handle_t
 
 UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) {
     if (umf_unlikely(!hPool)) {
-        UMF_LOG_ERROR("pool is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        return null_argument("pool");
     }
     if (umf_unlikely(!hPool->free_at)) {
         return free_counted(hPool, ptr);
@@ -445,27 +448,28 @@ UMF_API_1_0 umf_result_t umfFree(void *ptr) {
     return free_word(NULL, ptr, word);
 }
 
-static __attribute__((noinline)) umf_memory_pool_handle_t by_ptr_slow(const void *ptr) {
-    return pool_of_word(umf_map_find(&umf_map_global, (uintptr_t)ptr));
+static inline umf_result_t by_word(umf_word_t word, umf_memory_pool_handle_t *pool) {
+    *pool = pool_of_word(word);
+    return *pool ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static __attribute__((noinline)) umf_result_t by_ptr_slow(const void *ptr,
+                                                          umf_memory_pool_handle_t *pool) {
+    return by_word(umf_map_find(&umf_map_global, (uintptr_t)ptr), pool);
 }
 
 UMF_API_1_0 umf_result_t umfPoolByPtr(const void *ptr, umf_memory_pool_handle_t *pool) {
     if (umf_unlikely(!pool)) {
-        UMF_LOG_ERROR("pool is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        return null_argument("pool");
     }
     umf_word_t word;
-    bool found = umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word);
-    *pool = umf_likely(found) ? pool_of_word(word) : by_ptr_slow(ptr);
-    return *pool ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    if (umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word))) {
+        return by_ptr_slow(ptr, pool);
+    }
+    return by_word(word, pool);
 }
 
 /* --- the rest --- */
-
-static umf_result_t null_argument(const char *name) {
-    UMF_LOG_ERROR("%s is NULL", name);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
 
 UMF_API_1_0 umf_result_t umfPoolMallocUsableSize(umf_memory_pool_handle_t hPool, const void *ptr,
                                                  size_t *size) {
