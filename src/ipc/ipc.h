@@ -9,10 +9,8 @@
 
 #include "base/common.h"
 
-/* After track and core, before any pool exists. Teardown undoes it; what is open then stays mapped.
- */
+/* After track and core, before any pool exists. Once for each start of the library. */
 void umf_ipc_init(void);
-void umf_ipc_teardown(void);
 
 /* The provider behind a pool that records its memory; INVALID_ARGUMENT, with a message, if the pool
  * does not: such a pool takes no part in IPC. */

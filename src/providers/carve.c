@@ -26,13 +26,6 @@ umf_result_t umf_carve_add(umf_carve_t *carve, uintptr_t base, size_t size) {
     return result;
 }
 
-umf_result_t umf_carve_grow(umf_carve_t *carve, uintptr_t end, size_t more) {
-    umf_lock(&carve->lock);
-    umf_result_t result = umf_range_grow(carve->range, end, more);
-    umf_unlock(&carve->lock);
-    return result;
-}
-
 /* --- requested sizes: kept apart only where they differ from the piece's, so most pieces need none
  * --- */
 
@@ -193,11 +186,4 @@ umf_result_t umf_carve_merge(umf_carve_t *carve, void *low, void *high, size_t t
     umf_result_t result = carve_merge_locked(carve, (uintptr_t)low, (uintptr_t)high, total);
     umf_unlock(&carve->lock);
     return result;
-}
-
-size_t umf_carve_size(umf_carve_t *carve, const void *ptr) {
-    umf_lock(&carve->lock);
-    size_t size = umf_range_used_size(carve->range, (uintptr_t)ptr);
-    umf_unlock(&carve->lock);
-    return size;
 }

@@ -24,9 +24,8 @@ typedef struct umf_carve_t {
 umf_result_t umf_carve_init(umf_carve_t *carve, size_t page_size);
 void umf_carve_fini(umf_carve_t *carve);
 
-/* More room. Results as umf_range_add and umf_range_grow. */
+/* More room. Results as umf_range_add. */
 umf_result_t umf_carve_add(umf_carve_t *carve, uintptr_t base, size_t size);
-umf_result_t umf_carve_grow(umf_carve_t *carve, uintptr_t end, size_t more);
 
 /*
  * INVALID_ARGUMENT: size 0, or its rounding overflows; INVALID_ALIGNMENT: not 0 (a page) or a power
@@ -41,9 +40,5 @@ umf_result_t umf_carve_free(umf_carve_t *carve, void *ptr, size_t size);
 /* INVALID_ARGUMENT: not such an allocation, or not adjacent ones. */
 umf_result_t umf_carve_split(umf_carve_t *carve, void *ptr, size_t total, size_t first);
 umf_result_t umf_carve_merge(umf_carve_t *carve, void *low, void *high, size_t total);
-
-/* Size, in whole pages unless split otherwise, of the allocation that starts at `ptr`; 0 if none
- * does. */
-size_t umf_carve_size(umf_carve_t *carve, const void *ptr);
 
 #endif
