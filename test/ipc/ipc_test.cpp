@@ -264,6 +264,8 @@ int serve(const char *shm_name, const char *shared) {
 
 class Peer {
     int socket = -1;
+    std::string shm_name;
+    bool was_killed = false;
     pid_t pid = -1;
 
     Reply call(Op op, uint32_t slot = 0, uint64_t a = 0, uint64_t b = 0, const Bytes &bytes = {}) {
@@ -292,7 +294,7 @@ class Peer {
     }
 
   public:
-    explicit Peer(const std::string &shm_name = "", bool shared = true) {
+    explicit Peer(const std::string &name = "", bool shared = true) : shm_name(name) {
         int sockets[2];
         EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
         socket = sockets[0];
@@ -311,6 +313,9 @@ class Peer {
     ~Peer() {
         if (pid != -1) {
             quit();
+        }
+        if (was_killed && !shm_name.empty()) {
+            unlink(("/dev/shm/" + shm_name).c_str()); // its owner could not
         }
     }
     Peer(const Peer &) = delete;
@@ -332,6 +337,7 @@ class Peer {
     void kill() {
         ::kill(pid, SIGKILL);
         end(SIGKILL);
+        was_killed = true;
     }
 
     uint64_t alloc(uint32_t slot, size_t size) {
