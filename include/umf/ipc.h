@@ -58,7 +58,8 @@ umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcHandle, size_
 ///
 /// @param ipcHandle the handle itself, not a copy; NULL is allowed. The memory it describes may
 ///        have been freed before.
-/// @return ::UMF_RESULT_SUCCESS
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if it is a copy, was put
+///         before, or is no handle at all, as far as that can be told: nothing is done
 umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle);
 
 /// @brief Maps the memory a handle describes.
