@@ -543,11 +543,32 @@ static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, void **objects
                                    : refill_from_pages(pool, bin, objects, n);
 }
 
+static void *large_alloc(jemalloc_pool_t *pool, size_t size, size_t alignment);
+
+/*
+ * Without any arena, because jemalloc has no more of them, each small object has pages of its own:
+ * wasteful, but it works. Such a block is counted as an object when it is handed out, as a large
+ * one when it is freed.
+ */
+static size_t refill_without_arena(jemalloc_pool_t *pool, uint32_t bin, void **objects) {
+    void *block = large_alloc(pool, classes.size[bin], UMF_PAGE_SIZE);
+    if (!block) {
+        return 0;
+    }
+    atomic_fetch_sub_explicit(&pool->large_count, 1, memory_order_relaxed);
+    objects[0] = block;
+    return 1;
+}
+
 static size_t jemalloc_refill(void *self, uint32_t bin, void **objects, size_t n) {
     jemalloc_pool_t *pool = self;
-    size_t need = bin < classes.slab_bins ? classes.slab_size[bin] : classes.size[bin];
+    bool from_arena = bin < classes.slab_bins;
+    size_t need = from_arena ? classes.slab_size[bin] : classes.size[bin];
     size_t got;
     while ((got = refill_at_hand(pool, bin, objects, n)) == 0) {
+        if (from_arena && atomic_load_explicit(&pool->arena_count, memory_order_acquire) == 0) {
+            return refill_without_arena(pool, bin, objects);
+        }
         if (!jemalloc_is_short ||
             umf_pages_grow(&pool->pages, need, UMF_PAGE_SIZE) != UMF_RESULT_SUCCESS) {
             jemalloc_last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
