@@ -499,7 +499,12 @@ static arena_t *arena_get(jemalloc_pool_t *pool) {
         }
     }
     arena_t *arena = count < pool->arenas_max ? arena_add(pool) : NULL;
-    return arena ? arena : count ? &pool->arenas[count - 1] : NULL;
+    if (!arena) {
+        /* Others may have added theirs meanwhile, the last one that fits, too. */
+        count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
+        arena = count ? &pool->arenas[count - 1] : NULL;
+    }
+    return arena;
 }
 
 /* MALLOCX_ARENA, which overflows for the upper half of the indices. */
@@ -513,8 +518,10 @@ static void arena_put(arena_t *arena) {
 
 /* --- between magazines and what is below --- */
 
-static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n) {
+static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n,
+                                bool *lacks_arena) {
     arena_t *arena = arena_get(pool);
+    *lacks_arena = !arena;
     if (!arena) {
         return 0;
     }
@@ -537,9 +544,11 @@ static size_t refill_from_pages(jemalloc_pool_t *pool, uint32_t bin, void **obje
     return got;
 }
 
-static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n) {
+static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n,
+                             bool *lacks_arena) {
     jemalloc_is_short = false;
-    return bin < classes.slab_bins ? refill_from_arena(pool, bin, objects, n)
+    *lacks_arena = false;
+    return bin < classes.slab_bins ? refill_from_arena(pool, bin, objects, n, lacks_arena)
                                    : refill_from_pages(pool, bin, objects, n);
 }
 
@@ -562,11 +571,11 @@ static size_t refill_without_arena(jemalloc_pool_t *pool, uint32_t bin, void **o
 
 static size_t jemalloc_refill(void *self, uint32_t bin, void **objects, size_t n) {
     jemalloc_pool_t *pool = self;
-    bool from_arena = bin < classes.slab_bins;
-    size_t need = from_arena ? classes.slab_size[bin] : classes.size[bin];
+    size_t need = bin < classes.slab_bins ? classes.slab_size[bin] : classes.size[bin];
     size_t got;
-    while ((got = refill_at_hand(pool, bin, objects, n)) == 0) {
-        if (from_arena && atomic_load_explicit(&pool->arena_count, memory_order_acquire) == 0) {
+    bool lacks_arena;
+    while ((got = refill_at_hand(pool, bin, objects, n, &lacks_arena)) == 0) {
+        if (lacks_arena) {
             return refill_without_arena(pool, bin, objects);
         }
         if (!jemalloc_is_short ||
