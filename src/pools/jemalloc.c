@@ -4,7 +4,8 @@
  * Three layers. Magazines (base/magazine.h) serve objects of up to 32 KiB without entering
  * anything else. Below them jemalloc divides slabs into objects of up to 14 KiB, in arenas of this
  * pool; larger ones, and everything above 32 KiB, are pieces of the page cache (pools/pages.h).
- * jemalloc gets its slabs from the page cache, too.
+ * jemalloc gets its slabs from the page cache, too. A pool for which jemalloc has no arena left
+ * takes every object from there.
  *
  * jemalloc calls us through extent hooks. In a hook it must not be entered again, by nobody: an
  * allocation would come from its own memory instead of the arena's. Therefore hooks only take pages

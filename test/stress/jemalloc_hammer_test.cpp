@@ -383,8 +383,28 @@ TEST_F(JemallocHammer, TenThousandPoolsAtOnce) {
     umfMemoryProviderDestroy(provider);
 }
 
-/* jemalloc has 4,094 arenas for the process. Pools beyond that fail cleanly and large blocks work
- * on. */
+// Who finds all places for arenas taken meanwhile uses one of them.
+TEST_F(JemallocHammer, ThreadsMakeTheOnlyArenaAtOnce) {
+    Memory memory;
+    umf_memory_provider_handle_t provider = memory.create();
+    umf_jemalloc_pool_params_handle_t params = nullptr;
+    ASSERT_EQ(umfJemallocPoolParamsCreate(&params), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfJemallocPoolParamsSetNumArenas(params, 1), UMF_RESULT_SUCCESS);
+    for (int i = 0; i < 100; i++) {
+        umf_memory_pool_handle_t pool = nullptr;
+        ASSERT_EQ(umfPoolCreate(umfJemallocPoolOps(), provider, params, 0, &pool),
+                  UMF_RESULT_SUCCESS);
+        in_threads(8, [&](unsigned) {
+            void *ptr = umfPoolMalloc(pool, 48);
+            EXPECT_NE(ptr, nullptr);
+            EXPECT_EQ(umfFree(ptr), UMF_RESULT_SUCCESS);
+        });
+        ASSERT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
+    }
+    umfJemallocPoolParamsDestroy(params);
+    umfMemoryProviderDestroy(provider);
+}
+
 // jemalloc has 4,094 arenas; pools beyond them serve small objects from pages.
 TEST_F(JemallocHammer, MorePoolsInUseThanArenas) {
     constexpr size_t pools = 4200;
