@@ -18,8 +18,11 @@ if(UMF_BUILD_LIBUMF_POOL_JEMALLOC)
     set(umf_feature_JEMALLOC 1)
 endif()
 
+set(umf_feature_CUDA 0)
+set(umf_feature_LEVEL_ZERO 0)
+
 set(UMF_FEATURE_DEFINITIONS)
-foreach(feature ANY LINUX JEMALLOC)
+foreach(feature ANY LINUX JEMALLOC CUDA LEVEL_ZERO)
     list(APPEND UMF_FEATURE_DEFINITIONS "UMF_WITH_${feature}=${umf_feature_${feature}}")
 endforeach()
 

@@ -85,6 +85,25 @@ static const struct {
 };
 #undef UMF_POOL
 
+/* The other way round: what this build is without. */
+#define KIND_UNLESS(feature) KIND_UNLESS_VALUE(UMF_WITH_##feature)
+#define KIND_UNLESS_VALUE(value) KIND_UNLESS_JOIN(value)
+#define KIND_UNLESS_JOIN(value) KIND_UNLESS_##value
+#define KIND_UNLESS_0(...) __VA_ARGS__
+#define KIND_UNLESS_1(...)
+
+#define UMF_PROVIDER(id, default_name, feature) KIND_UNLESS(feature)(#id, )
+const char *const umf_registry_left_out_providers[] = {
+#include "providers/providers.def"
+    NULL};
+#undef UMF_PROVIDER
+
+#define UMF_POOL(id, default_name, feature) KIND_UNLESS(feature)(#id, )
+const char *const umf_registry_left_out_pools[] = {
+#include "pools/pools.def"
+    NULL};
+#undef UMF_POOL
+
 static provider_kind_t tree_provider_kinds[UMF_COUNT_OF(tree_providers)];
 static pool_kind_t tree_pool_kinds[UMF_COUNT_OF(tree_pools)];
 

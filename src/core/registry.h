@@ -36,4 +36,8 @@ umf_registry_provider_next(const umf_memory_provider_descriptor_t *after);
 const umf_memory_pool_descriptor_t *
 umf_registry_pool_next(const umf_memory_pool_descriptor_t *after);
 
+/* Kinds of the tree that this build is without; a NULL ends the list. */
+extern const char *const umf_registry_left_out_providers[];
+extern const char *const umf_registry_left_out_pools[];
+
 #endif

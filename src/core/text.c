@@ -93,7 +93,20 @@ static umf_result_t part_read(char **at, const char *what, text_part_t *part) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t fail_kind(const text_part_t *part, const char *expected) {
+static bool is_left_out(const char *kind, const char *const *left_out) {
+    while (*left_out && strcmp(*left_out, kind) != 0) {
+        left_out++;
+    }
+    return *left_out != NULL;
+}
+
+static umf_result_t fail_kind(const text_part_t *part, const char *const *left_out,
+                              const char *expected) {
+    if (is_left_out(part->kind, left_out)) {
+        return umf_text_fail(UMF_RESULT_ERROR_NOT_SUPPORTED, part->kind,
+                             "this libumf was built without the %s '%s'; it has: %s", part->what,
+                             part->kind, expected);
+    }
     return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, part->kind,
                          "unknown kind of %s '%s', expected one of: %s", part->what,
                          umf_text_show(part->kind, strlen(part->kind)).text, expected);
@@ -110,7 +123,7 @@ static umf_result_t provider_find(const text_part_t *part,
     while ((each = umf_registry_provider_next(each))) {
         umf_text_append(list, sizeof(list), "%s%s", *list ? ", " : "", each->name);
     }
-    return fail_kind(part, list);
+    return fail_kind(part, umf_registry_left_out_providers, list);
 }
 
 static umf_result_t pool_find(const text_part_t *part, const umf_memory_pool_descriptor_t **kind) {
@@ -123,7 +136,7 @@ static umf_result_t pool_find(const text_part_t *part, const umf_memory_pool_des
     while ((each = umf_registry_pool_next(each))) {
         umf_text_append(list, sizeof(list), "%s%s", *list ? ", " : "", each->name);
     }
-    return fail_kind(part, list);
+    return fail_kind(part, umf_registry_left_out_pools, list);
 }
 
 /* `*params` is for `destroy` (may be NULL) of the same kind. */
@@ -310,6 +323,16 @@ static bool kind_visit(const char *name, umf_result_t (*probe)(char *why, size_t
     return visitor(name, available, available ? "" : why, arg) == 0;
 }
 
+static umf_result_t visit_left_out(const char *const *left_out, umf_kind_visitor_t visitor,
+                                   void *arg) {
+    for (; *left_out; left_out++) {
+        if (visitor(*left_out, 0, "this libumf was built without it", arg) != 0) {
+            return UMF_RESULT_ERROR_USER_SPECIFIC;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
 UMF_API_EXT_1 umf_result_t umfProviderKinds(umf_kind_visitor_t visitor, void *arg) {
     if (!visitor) {
         UMF_LOG_ERROR("visitor is NULL");
@@ -321,7 +344,7 @@ UMF_API_EXT_1 umf_result_t umfProviderKinds(umf_kind_visitor_t visitor, void *ar
             return UMF_RESULT_ERROR_USER_SPECIFIC;
         }
     }
-    return UMF_RESULT_SUCCESS;
+    return visit_left_out(umf_registry_left_out_providers, visitor, arg);
 }
 
 UMF_API_EXT_1 umf_result_t umfPoolKinds(umf_kind_visitor_t visitor, void *arg) {
@@ -335,5 +358,5 @@ UMF_API_EXT_1 umf_result_t umfPoolKinds(umf_kind_visitor_t visitor, void *arg) {
             return UMF_RESULT_ERROR_USER_SPECIFIC;
         }
     }
-    return UMF_RESULT_SUCCESS;
+    return visit_left_out(umf_registry_left_out_pools, visitor, arg);
 }

@@ -267,6 +267,30 @@ TEST_F(Text, failures_of_the_kinds) {
     expectError("", "at 1: settings of provider 'sour' are refused: ");
 }
 
+/* Known, but not in this build: that is another answer than to a word that means nothing. */
+TEST_F(Text, kinds_left_out_of_the_build) {
+    if (!UMF_WITH_LEVEL_ZERO) {
+        EXPECT_EQ(provider("level_zero"), UMF_RESULT_ERROR_NOT_SUPPORTED);
+        expectError("",
+                    "at 1: this libumf was built without the provider 'level_zero'; it has: os");
+    }
+    if (!UMF_WITH_JEMALLOC) {
+        EXPECT_EQ(pool("jemalloc over os"), UMF_RESULT_ERROR_NOT_SUPPORTED);
+        expectError("", "at 1: this libumf was built without the pool 'jemalloc'; it has: proxy");
+    }
+    std::map<std::string, std::string> why;
+    auto visit = [](const char *name, int available, const char *text, void *arg) {
+        if (!available) {
+            (*static_cast<std::map<std::string, std::string> *>(arg))[name] = text;
+        }
+        return 0;
+    };
+    EXPECT_EQ(umfProviderKinds(visit, &why), Success);
+    EXPECT_EQ(umfPoolKinds(visit, &why), Success);
+    EXPECT_EQ(why["level_zero"] == "this libumf was built without it", !UMF_WITH_LEVEL_ZERO);
+    EXPECT_EQ(why["jemalloc"] == "this libumf was built without it", !UMF_WITH_JEMALLOC);
+}
+
 TEST_F(Text, null_and_too_long) {
     umf_memory_provider_handle_t provider_handle = nullptr;
     umf_memory_pool_handle_t pool_handle = nullptr;

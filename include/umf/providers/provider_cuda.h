@@ -1,0 +1,99 @@
+/*
+ * The CUDA provider: pinned host memory, device memory and managed memory of one NVIDIA GPU, by way
+ * of the CUDA driver, libcuda.so.1. Its name is "CUDA" unless another is set.
+ *
+ * The driver is found at run time and never linked. Where it is missing, creating parameters or a
+ * provider gives UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE. In a library that was built without this
+ * provider every function here gives UMF_RESULT_ERROR_NOT_SUPPORTED and the table is NULL.
+ *
+ * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
+ * reused directly afterwards. One parameter object must not be used by two threads at once.
+ */
+#ifndef UMF_CUDA_PROVIDER_H
+#define UMF_CUDA_PROVIDER_H 1
+
+#include <umf/memory_provider_gpu.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief Parameters of a CUDA provider.
+typedef struct umf_cuda_memory_provider_params_t *umf_cuda_memory_provider_params_handle_t;
+
+/// @brief Creates parameters: the calling thread's current context and its device, no memory type.
+///
+/// @param hParams [out] parameters, to be destroyed by ::umfCUDAMemoryProviderParamsDestroy
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE if the driver or one of its functions is
+///         missing; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without this provider
+umf_result_t umfCUDAMemoryProviderParamsCreate(umf_cuda_memory_provider_params_handle_t *hParams);
+
+/// @brief Destroys parameters. Providers made from them are not affected.
+///
+/// @param hParams parameters; NULL is allowed
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without this provider
+umf_result_t umfCUDAMemoryProviderParamsDestroy(umf_cuda_memory_provider_params_handle_t hParams);
+
+/// @brief Sets the context whose memory is allocated.
+///
+/// @param hParams parameters
+/// @param hContext a `CUcontext`; it must outlive the providers made from these parameters
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without this provider
+umf_result_t umfCUDAMemoryProviderParamsSetContext(umf_cuda_memory_provider_params_handle_t hParams,
+                                                   void *hContext);
+
+/// @brief Sets the device whose memory is allocated.
+///
+/// @param hParams parameters
+/// @param hDevice a `CUdevice`; checked when a provider is created
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without this provider
+umf_result_t umfCUDAMemoryProviderParamsSetDevice(umf_cuda_memory_provider_params_handle_t hParams,
+                                                  int hDevice);
+
+/// @brief Sets the kind of memory: pinned host, device or managed ("shared") memory.
+///
+/// @param hParams parameters
+/// @param memoryType not ::UMF_MEMORY_TYPE_UNKNOWN, which is the default and which creation
+///        refuses; checked when a provider is created
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without this provider
+umf_result_t
+umfCUDAMemoryProviderParamsSetMemoryType(umf_cuda_memory_provider_params_handle_t hParams,
+                                         umf_usm_memory_type_t memoryType);
+
+/// @brief Sets the flags of allocations of pinned and of managed memory. Default: 0.
+///
+/// @param hParams parameters
+/// @param flags of `cuMemHostAlloc`, or of `cuMemAllocManaged`, for which 0 stands for
+///        `CU_MEM_ATTACH_GLOBAL`
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without this provider
+umf_result_t
+umfCUDAMemoryProviderParamsSetAllocFlags(umf_cuda_memory_provider_params_handle_t hParams,
+                                         unsigned int flags);
+
+/// @brief Sets the provider's name. Default: "CUDA".
+///
+/// @param hParams parameters
+/// @param name copied; cut to 63 characters
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without this provider
+umf_result_t umfCUDAMemoryProviderParamsSetName(umf_cuda_memory_provider_params_handle_t hParams,
+                                                const char *name);
+
+/// @brief The table of this kind for ::umfMemoryProviderCreate, which needs parameters of type
+///        ::umf_cuda_memory_provider_params_handle_t.
+///
+/// @return constant data of the library; NULL if it was built without this provider
+const umf_memory_provider_ops_t *umfCUDAMemoryProviderOps(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_CUDA_PROVIDER_H */

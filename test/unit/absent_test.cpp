@@ -1,0 +1,54 @@
+// The kinds that a build may be without: their functions are there and say so.
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <umf/pools/pool_jemalloc.h>
+#include <umf/providers/provider_cuda.h>
+#include <umf/providers/provider_level_zero.h>
+
+extern "C" char absent_log[256];
+
+namespace {
+
+template <typename... Args> void expect_absent(umf_result_t (*function)(Args...), const char *who) {
+    absent_log[0] = '\0';
+    EXPECT_EQ(function(Args{}...), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_NE(std::string(absent_log).find(who), std::string::npos) << absent_log;
+}
+
+} // namespace
+
+TEST(absent, Jemalloc) {
+    EXPECT_EQ(umfJemallocPoolOps(), nullptr);
+    expect_absent(umfJemallocPoolParamsCreate, "jemalloc");
+    expect_absent(umfJemallocPoolParamsDestroy, "jemalloc");
+    expect_absent(umfJemallocPoolParamsSetNumArenas, "jemalloc");
+    expect_absent(umfJemallocPoolParamsSetName, "jemalloc");
+}
+
+TEST(absent, Cuda) {
+    EXPECT_EQ(umfCUDAMemoryProviderOps(), nullptr);
+    expect_absent(umfCUDAMemoryProviderParamsCreate, "CUDA");
+    expect_absent(umfCUDAMemoryProviderParamsDestroy, "CUDA");
+    expect_absent(umfCUDAMemoryProviderParamsSetContext, "CUDA");
+    expect_absent(umfCUDAMemoryProviderParamsSetDevice, "CUDA");
+    expect_absent(umfCUDAMemoryProviderParamsSetMemoryType, "CUDA");
+    expect_absent(umfCUDAMemoryProviderParamsSetAllocFlags, "CUDA");
+    expect_absent(umfCUDAMemoryProviderParamsSetName, "CUDA");
+}
+
+TEST(absent, LevelZero) {
+    EXPECT_EQ(umfLevelZeroMemoryProviderOps(), nullptr);
+    expect_absent(umfLevelZeroMemoryProviderParamsCreate, "Level Zero");
+    expect_absent(umfLevelZeroMemoryProviderParamsDestroy, "Level Zero");
+    expect_absent(umfLevelZeroMemoryProviderParamsSetContext, "Level Zero");
+    expect_absent(umfLevelZeroMemoryProviderParamsSetDevice, "Level Zero");
+    expect_absent(umfLevelZeroMemoryProviderParamsSetMemoryType, "Level Zero");
+    expect_absent(umfLevelZeroMemoryProviderParamsSetResidentDevices, "Level Zero");
+    expect_absent(umfLevelZeroMemoryProviderParamsSetFreePolicy, "Level Zero");
+    expect_absent(umfLevelZeroMemoryProviderParamsSetDeviceOrdinal, "Level Zero");
+    expect_absent(umfLevelZeroMemoryProviderParamsSetName, "Level Zero");
+    expect_absent(umfLevelZeroMemoryProviderResidentDeviceChange, "Level Zero");
+}
