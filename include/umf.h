@@ -1,4 +1,4 @@
-/*
+/** @file
  * Unified Memory Framework: pools over providers of memory.
  *
  * A provider (umf/memory_provider.h) is a source of coarse pieces of memory; a pool
@@ -40,8 +40,10 @@ umf_result_t umfInit(void);
 /// @return ::UMF_RESULT_SUCCESS
 umf_result_t umfTearDown(void);
 
-/// @brief The version of the interface the library was built with: the ::UMF_VERSION_CURRENT of
-///        that moment, to be taken apart with ::UMF_MAJOR_VERSION and ::UMF_MINOR_VERSION.
+/// @brief The version of the interface the library was built with.
+///
+/// @return the ::UMF_VERSION_CURRENT of that moment, to be taken apart with ::UMF_MAJOR_VERSION and
+///         ::UMF_MINOR_VERSION
 int umfGetCurrentVersion(void);
 
 #ifdef __cplusplus

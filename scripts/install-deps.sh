@@ -12,7 +12,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 jemalloc_source=$root/build/deps/jemalloc-source
 
 packages=(build-essential clang clang-format cmake ninja-build pkg-config git ca-certificates
-    libgtest-dev libnuma-dev libhwloc-dev valgrind dpkg-dev)
+    libgtest-dev libnuma-dev libhwloc-dev valgrind dpkg-dev doxygen)
 peers=(libbenchmark-dev libtbb-dev libmimalloc-dev libjemalloc-dev gcovr)
 
 case ${1:-} in

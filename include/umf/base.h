@@ -1,4 +1,4 @@
-/*
+/** @file
  * Types that every other header uses: versions, result codes, ids of properties, kinds of control
  * queries.
  */
@@ -96,6 +96,7 @@ typedef enum umf_ctl_query_type {
 
 /// @brief Where a control query comes from.
 typedef enum ctl_query_source {
+    /// Not said; the library does not use it.
     CTL_UNKNOWN_QUERY_SOURCE = 0,
     /// A call of the program: the argument has the type of the node.
     CTL_QUERY_PROGRAMMATIC = 1,

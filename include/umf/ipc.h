@@ -1,4 +1,4 @@
-/*
+/** @file
  * Sharing memory of a pool with other processes.
  *
  * Producer: umfGetIPCHandle(ptr, &handle, &size), send the `size` bytes at `handle` by any means,
@@ -95,7 +95,8 @@ umf_result_t umfCloseIPCHandle(void *ptr);
 /// @param hPool pool
 /// @param hIPCHandler [out] owned by the pool and valid while it lives; the same at each call
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or the
-///         pool was created with ::UMF_POOL_CREATE_FLAG_DISABLE_TRACKING
+///         pool was created with ::UMF_POOL_CREATE_FLAG_DISABLE_TRACKING;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
 umf_result_t umfPoolGetIPCHandler(umf_memory_pool_handle_t hPool,
                                   umf_ipc_handler_handle_t *hIPCHandler);
 

@@ -1,4 +1,4 @@
-/*
+/** @file
  * Memory pools: allocators over one provider.
  *
  * The kinds that come with the library are in umf/pools/; umf/memory_pool_ops.h shows how to write
@@ -30,6 +30,7 @@ typedef struct umf_memory_pool_t *umf_memory_pool_handle_t;
 
 /// @brief Choices for ::umfPoolCreate: flags, combined in a ::umf_pool_create_flags_t.
 typedef enum umf_pool_create_flag_t {
+    /// None of the choices below.
     UMF_POOL_CREATE_FLAG_NONE = 0,
     /// The pool owns its provider and destroys it at the end.
     UMF_POOL_CREATE_FLAG_OWN_PROVIDER = (1 << 0),

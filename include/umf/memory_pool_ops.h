@@ -1,4 +1,4 @@
-/*
+/** @file
  * The operations of a memory pool: what a user writes to plug in an allocator.
  *
  * Fill a table, hand it to umfPoolCreate. The table is copied; its functions must stay callable

@@ -1,4 +1,4 @@
-/*
+/** @file
  * Memory providers: sources of coarse pieces of memory.
  *
  * Use one directly, or put a pool on top (umf/memory_pool.h). The kinds that come with the library

@@ -1,4 +1,4 @@
-/*
+/** @file
  * What providers of GPU memory have in common.
  */
 #ifndef UMF_MEMORY_PROVIDER_GPU_H

@@ -1,4 +1,4 @@
-/*
+/** @file
  * The operations of a memory provider: what a user writes to plug in a source of memory.
  *
  * Fill a table, hand it to umfMemoryProviderCreate. The table is copied; its functions must stay

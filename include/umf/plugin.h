@@ -1,4 +1,4 @@
-/*
+/** @file
  * Kinds of providers and pools by name: those of the library, those an application registers, and
  * those of plugins loaded at run time. A kind that is known by name can be created from text
  * (umf/text.h) and may offer operations beyond the ops tables.
@@ -9,12 +9,18 @@
  *
  * A plugin is a shared library that exports one symbol:
  *
- *     static const umf_memory_provider_descriptor_t hbm = {
- *         .struct_size = sizeof(hbm), .name = "hbm", .ops = &hbm_ops, .probe = hbm_probe, ...};
- *     static const umf_memory_provider_descriptor_t *const providers[] = {&hbm};
+ * @code{.c}
+ * #include <umf/plugin.h>
  *
- *     const umf_plugin_t umf_plugin = {.struct_size = sizeof(umf_plugin), .abi = UMF_PLUGIN_ABI,
- *                                      .providers = providers, .num_providers = 1};
+ * extern const umf_memory_provider_ops_t hbm_ops;
+ *
+ * static const umf_memory_provider_descriptor_t hbm = {
+ *     .struct_size = sizeof(hbm), .name = "hbm", .ops = &hbm_ops};
+ * static const umf_memory_provider_descriptor_t *const providers[] = {&hbm};
+ *
+ * const umf_plugin_t umf_plugin = {.struct_size = sizeof(umf_plugin), .abi = UMF_PLUGIN_ABI,
+ *                                  .providers = providers, .num_providers = 1};
+ * @endcode
  *
  * All functions here are thread-safe.
  */

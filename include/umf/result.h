@@ -1,4 +1,4 @@
-/*
+/** @file
  * Result codes as text, for messages to people.
  */
 #ifndef UMF_RESULT_H

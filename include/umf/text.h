@@ -1,4 +1,4 @@
-/*
+/** @file
  * Providers and pools from text, for configuration files and command lines.
  *
  *     provider := kind [ ":" setting { "," setting } ]
@@ -60,7 +60,8 @@ umf_result_t umfPoolCreateFromText(const char *text, umf_memory_pool_handle_t *h
 /// @brief Why the last creation from text failed in this thread, in words for people.
 ///
 /// For a mistake in the text it names the position (the first character is 1), the word found there
-/// and what was expected: position 4: "visiblity": no such setting; expected ...
+/// and what was expected: "at 4: unknown setting 'visiblity' of provider 'os', expected one of:
+/// ...".
 ///
 /// @return text of the library, valid in this thread until its next creation from text; never NULL;
 ///         "" if that creation succeeded or there was none

@@ -1,4 +1,4 @@
-/*
+/** @file
  * Settings and counters by path.
  *
  * A path is a list of names separated by '.', for instance "umf.logger.level" or
@@ -7,17 +7,20 @@
  * Surplus arguments are ignored. Names and values are case-sensitive.
  *
  * The tree:
- *   umf.logger.<name>                       the log
- *   umf.provider.by_handle.{}.<path>        one provider
- *   umf.provider.default.<name>.<path>      stored for providers of that name made later
- *   umf.pool.by_handle.{}.<path>            one pool
- *   umf.pool.by_name.<name>.<path>          the pool, or each pool, of that name
- *   umf.pool.by_name.<name>.<index>.<path>  one of several pools of that name, by age
- *   umf.pool.by_name.<name>.count           how many there are
- *   umf.pool.default.<name>.<path>          stored for pools of that name made later
  *
- * The same nodes can be written from the environment at start: UMF_CONF="path=value;path=value", or
- * a file named by UMF_CONF_FILE.
+ *     umf.logger.<name>                       the log
+ *     umf.provider.by_handle.{}.<path>        one provider
+ *     umf.provider.default.<name>.<path>      stored for providers of that name made later
+ *     umf.pool.by_handle.{}.<path>            one pool
+ *     umf.pool.by_name.<name>.<path>          the pool, or each pool, of that name
+ *     umf.pool.by_name.<name>.<index>.<path>  one of several pools of that name, by age
+ *     umf.pool.by_name.<name>.count           how many there are
+ *     umf.pool.default.<name>.<path>          stored for pools of that name made later
+ *
+ * The same nodes can be written from the environment at start, or from a file that UMF_CONF_FILE
+ * names:
+ *
+ *     UMF_CONF="umf.logger.output=stderr;umf.pool.default.disjoint.params.capacity=8"
  *
  * All functions are thread-safe. A handle given for "{}" must be valid.
  */

@@ -1,4 +1,4 @@
-/*
+/** @file
  * What is known about the memory at an address.
  *
  * Known is memory of pools that record it, and memory opened through umf/ipc.h; where pools are

@@ -1,4 +1,4 @@
-/*
+/** @file
  * The disjoint pool: small allocations out of slabs, large ones directly from the provider. Its
  * name is "disjoint" unless another is set.
  *
@@ -57,7 +57,7 @@ umf_result_t umfDisjointPoolParamsCreate(umf_disjoint_pool_params_handle_t *hPar
 
 /// @brief Destroys parameters. Pools made from them are not affected.
 ///
-/// @param hParams parameters; NULL is allowed. Not touched after the library was torn down.
+/// @param hParams parameters; NULL is allowed, and so is a call after the library was torn down
 /// @return ::UMF_RESULT_SUCCESS
 umf_result_t umfDisjointPoolParamsDestroy(umf_disjoint_pool_params_handle_t hParams);
 

@@ -1,4 +1,4 @@
-/*
+/** @file
  * The jemalloc pool: a general allocator over a provider. Its name is "jemalloc" unless another is
  * set.
  *

@@ -1,4 +1,4 @@
-/*
+/** @file
  * The proxy pool: every allocation is one allocation of the provider. Its name is "proxy".
  *
  * For tracking, sharing and freeing by pointer without an allocator in between. An allocation

@@ -1,4 +1,4 @@
-/*
+/** @file
  * The CUDA provider: pinned host memory, device memory and managed memory of one NVIDIA GPU, by way
  * of the CUDA driver, libcuda.so.1. Its name is "CUDA" unless another is set.
  *

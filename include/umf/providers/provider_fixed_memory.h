@@ -1,4 +1,4 @@
-/*
+/** @file
  * The fixed provider: cuts allocations out of a range of memory that the caller has.
  * Its name is "FIXED" unless another is set.
  *

@@ -1,4 +1,4 @@
-/*
+/** @file
  * The Level Zero provider: host, device and shared memory of one Level Zero context, by way of the
  * loader, libze_loader.so.1. Its name is "LEVEL_ZERO" unless another is set.
  *

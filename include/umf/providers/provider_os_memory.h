@@ -1,4 +1,4 @@
-/*
+/** @file
  * The OS provider: memory of the operating system, private or shared, placed on NUMA nodes as
  * wished. Its name is "OS" unless another is set.
  *
@@ -6,7 +6,7 @@
  * divisor of the page size; any other gives UMF_RESULT_ERROR_INVALID_ARGUMENT.
  *
  * Shared memory (visibility UMF_MEM_MAP_SHARED) can be opened by other processes through umf/ipc.h.
- * It lies in an anonymous file made by memfd_create, or in the named object /dev/shm/<name> if a
+ * It lies in an anonymous file made by memfd_create, or in the named object `/dev/shm/<name>` if a
  * name is set. A memfd_secret file is used instead if the environment variable UMF_MEM_FD_FUNC
  * contains "memfd_secret"; such memory is locked, so RLIMIT_MEMLOCK limits it. Opening anonymous
  * memory needs the permission to reach the producer's descriptor. Any number of processes may open
@@ -114,7 +114,7 @@ umf_result_t umfOsMemoryProviderParamsSetProtection(umf_os_memory_provider_param
 umf_result_t umfOsMemoryProviderParamsSetVisibility(umf_os_memory_provider_params_handle_t hParams,
                                                     umf_memory_visibility_t visibility);
 
-/// @brief Puts shared memory into the named object /dev/shm/<name>. Default: no name.
+/// @brief Puts shared memory into the named object `/dev/shm/<name>`. Default: no name.
 ///
 /// An object of that name that exists when the provider is created is replaced.
 ///
