@@ -44,6 +44,8 @@ extern "C" {
 /// @return ::UMF_RESULT_SUCCESS;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL, or the text has a mistake:
 ///         grammar, unknown kind or setting, a value that does not fit;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if this library was built without the kind, or the kind
+///         needs what no text can give (fixed: an address);
 ///         otherwise as ::umfMemoryProviderCreate. ::umfTextError tells more.
 umf_result_t umfMemoryProviderCreateFromText(const char *text,
                                              umf_memory_provider_handle_t *hProvider);

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Checks that docs/guide/configuration.md names every environment variable and every setting of the
+# source, and nothing else; and that the functions and constants which the guide speaks of exist:
+# settings.sh <project root>
+#
+# In the page a name is a first cell of a table: | `NAME` | ... for variables, paths below an object
+# (`stats.used_memory`) and settings of a kind in creation text (`os visibility`).
+set -euo pipefail
+
+cd "$1"
+page=docs/guide/configuration.md
+
+# First cells of tables, without their backticks.
+cells=$(sed -nE 's/^\| `([^`]+)` +\|.*/\1/p' "$page" | sort -u)
+
+compare() { # <what> <names in the source> <names in the page>
+    local only
+    [ -n "$2" ] || { echo "no $1 found in the source: is the pattern still right?"; return 1; }
+    only=$(comm -23 <(echo "$2") <(echo "$3"))
+    [ -z "$only" ] || { echo "$1 not in $page:" $only; return 1; }
+    only=$(comm -13 <(echo "$2") <(echo "$3"))
+    [ -z "$only" ] || { echo "$1 in $page, but not in the source:" $only; return 1; }
+}
+
+# Fields with the macros that stand for them; what nobody can use is left out.
+paths_in() {
+    sed -nE 's/.*\.path = "([^"]+)"[,}].*/\1/p
+        s/.*\.path = "([^"]+)"$/\1/p
+        s/.*PARAM_FIELD\("([^"]+)".*/params.\1/p
+        s/.*COUNTER_FIELDS\("([^"]+)".*/stats.\1\nbuckets.{}.stats.\1/p' "$@" |
+        grep -vxE 'post_initialize|buckets\.size|buckets\.\{\}\.count' || true
+}
+
+status=0
+variables=$(grep -rhoE 'getenv\("[A-Z_]+"' src | sed 's/.*"\(.*\)"/\1/' | sort -u)
+compare "environment variables" "$variables" "$(grep -E '^[A-Z_]+$' <<<"$cells")" || status=1
+
+kinds=$(sed -nE 's/^UMF_(PROVIDER|POOL)\(([a-z0-9_]+),.*/\2/p' src/providers/providers.def \
+    src/pools/pools.def)
+texts=$(for kind in $kinds; do
+    paths_in $(find src/providers src/pools -name "$kind.c" -o -name "${kind}_*.c") |
+        sed -nE "s/^params\.(.*)/$kind \1/p"
+done | sort -u)
+# Read only: not for creation text.
+texts=$(grep -vxE 'os ipc_enabled' <<<"$texts")
+compare "settings of kinds" "$texts" "$(grep -E '^[a-z_0-9]+ [a-z_0-9]+$' <<<"$cells")" || status=1
+
+paths=$(paths_in $(find src -name '*.c') | grep -v '^params\.' | sort -u)
+compare "paths" "$paths" \
+    "$(grep -E '^[a-z_.{}]+$' <<<"$cells" | sed 's/^umf\.logger\.//' | grep -v '^\(umf\|params\)\.' |
+        sort -u)" || status=1
+
+# What is gone since an older UMF is named in migration.md only.
+names=$(grep -hoE '\b(umf[A-Z][A-Za-z0-9]+|UMF_[A-Z0-9_]*[A-Z0-9])\b' README.md docs/guide.md \
+    $(find docs/guide -name '*.md' ! -name migration.md) | sort -u)
+known=$(grep -rhoE '\b(umf[A-Z][A-Za-z0-9]+|UMF_[A-Z0-9_]*[A-Z0-9])\b' include CMakeLists.txt cmake | sort -u)
+unknown=$(comm -23 <(echo "$names") <(sort -u <<<"$known
+$variables"))
+if [ -n "$unknown" ]; then
+    echo "the guide speaks of what does not exist:" $unknown
+    status=1
+fi
+
+[ $status -ne 0 ] || echo "check_settings: $(wc -l <<<"$variables") variables," \
+    "$(wc -l <<<"$texts") settings and $(wc -l <<<"$paths") paths are in the guide"
+exit $status

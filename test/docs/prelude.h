@@ -1,0 +1,34 @@
+/*
+ * What the statements in the documentation find declared: the headers, and the names they use
+ * without saying where they come from.
+ */
+#ifndef UMF_TEST_DOCS_PRELUDE_H
+#define UMF_TEST_DOCS_PRELUDE_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+#include <umf/experimental/memory_properties.h>
+#include <umf/ipc.h>
+#include <umf/plugin.h>
+#include <umf/pools/pool_disjoint.h>
+#include <umf/pools/pool_jemalloc.h>
+#include <umf/pools/pool_proxy.h>
+#include <umf/providers/provider_fixed_memory.h>
+#include <umf/providers/provider_os_memory.h>
+#include <umf/text.h>
+
+extern umf_memory_provider_handle_t provider;
+extern umf_memory_pool_handle_t pool;
+extern void *ptr;
+extern int connection;
+extern pid_t consumer;
+
+#endif
