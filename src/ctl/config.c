@@ -181,12 +181,14 @@ void umf_config_apply_file(const char *path) {
     }
 }
 
+/* A program with raised privileges must neither write to files its caller names (the log's) nor
+ * show what is in them. */
 void umf_config_load(void) {
-    const char *text = getenv("UMF_CONF");
+    const char *text = secure_getenv("UMF_CONF");
     if (text && *text) {
         umf_config_apply("UMF_CONF", text, strlen(text));
     }
-    const char *path = getenv("UMF_CONF_FILE");
+    const char *path = secure_getenv("UMF_CONF_FILE");
     if (path && *path) {
         umf_config_apply_file(path);
     }

@@ -4,7 +4,10 @@ extern "C" {
 #include "ctl/ctl.h"
 }
 
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -18,6 +21,8 @@ extern "C" {
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+
+#include "fakes/scale.h"
 
 namespace {
 
@@ -46,7 +51,7 @@ class Config : public testing::Test {
         unsetenv("UMF_CONF");
         unsetenv("UMF_CONF_FILE");
         umf_ctl_defaults_forget(&umf_ctl_pool_defaults);
-        for (const char *name : {"/log", "/conf", "/other", "/pipe"}) {
+        for (const char *name : {"/log", "/conf", "/other", "/pipe", "/program", "/written"}) {
             unlink((dir + name).c_str());
         }
         rmdir(dir.c_str());
@@ -216,6 +221,53 @@ TEST_F(Config, empty_is_unset) {
     setenv("UMF_CONF_FILE", "", 1);
     umf_config_load();
     EXPECT_EQ(log(), "");
+}
+
+/* Runs this program as another user, set-user-ID root: it starts the library and lists its tests.
+ */
+void run_privileged(const std::string &program, const std::string &conf) {
+    pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        std::string entry = "UMF_CONF=" + conf;
+        char *environment[] = {entry.data(), nullptr};
+        char list[] = "--gtest_list_tests";
+        char *arguments[] = {const_cast<char *>(program.c_str()), list, nullptr};
+        if (setgid(65534) == 0 && setuid(65534) == 0) {
+            execve(program.c_str(), arguments, environment);
+        }
+        _exit(1);
+    }
+    int status;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+}
+
+TEST_F(Config, is_not_read_with_raised_privileges) {
+    struct statvfs mount;
+    if (UMF_TEST_ASAN || UMF_TEST_TSAN) {
+        GTEST_SKIP() << "sanitizers do not start in a set-user-ID program";
+    }
+    if (getuid() != 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 0 ||
+        statvfs(dir.c_str(), &mount) != 0 || (mount.f_flag & ST_NOSUID)) {
+        GTEST_SKIP() << "no set-user-ID program can be made here";
+    }
+    std::ifstream self("/proc/self/exe", std::ios::binary);
+    std::string program = dir + "/program", output = dir + "/written";
+    std::ofstream(program, std::ios::binary) << self.rdbuf();
+    ASSERT_EQ(chmod(dir.c_str(), 0755), 0);
+
+    /* Without the bit the setting counts, as far as the user may write. */
+    std::string conf = "umf.logger.output=" + output;
+    ASSERT_EQ(chmod(program.c_str(), 0755), 0);
+    ASSERT_EQ(chown(dir.c_str(), 65534, 65534), 0);
+    run_privileged(program, conf);
+    ASSERT_EQ(access(output.c_str(), F_OK), 0);
+    ASSERT_EQ(unlink(output.c_str()), 0);
+
+    ASSERT_EQ(chmod(program.c_str(), 04755), 0);
+    run_privileged(program, conf);
+    EXPECT_NE(access(output.c_str(), F_OK), 0);
 }
 
 TEST_F(Config, random_text) {
