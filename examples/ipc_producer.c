@@ -84,7 +84,8 @@ int main(int argc, char **argv) {
     }
     snprintf(text, size, "ping");
 
-    /* The consumer takes a copy of our memory's file descriptor. Many systems allow that only to a
+    /* The consumer opens our memory through /proc, which any process of the same user may. Where
+     * /proc cannot be read it copies our file descriptor, which many systems allow only to a
      * process that was permitted to; an application would name the one it trusts instead of "any".
      */
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
