@@ -2,7 +2,8 @@
 # Installs what building, testing and measuring libumf needs on Debian 12, Ubuntu 24.04 or newer.
 #
 #   scripts/install-deps.sh             everything
-#   scripts/install-deps.sh --minimal   build and test only: no benchmark peers, no coverage report
+#   scripts/install-deps.sh --minimal   build and test only: no benchmark peers, no coverage report,
+#                                       no virtual machine
 #
 # Says nothing and needs no network when all of it is already here.
 set -euo pipefail
@@ -10,13 +11,23 @@ set -euo pipefail
 network_hint="Is there a network, and do the entries under /etc/apt point to a mirror it reaches?"
 root=$(cd "$(dirname "$0")/.." && pwd)
 jemalloc_source=$root/build/deps/jemalloc-source
+vm=$root/build/deps/vm
 
 packages=(build-essential clang clang-format cmake ninja-build pkg-config git ca-certificates
     libgtest-dev libnuma-dev libhwloc-dev valgrind dpkg-dev doxygen)
 peers=(libbenchmark-dev libtbb-dev libmimalloc-dev libjemalloc-dev gcovr)
 
+# The virtual machine of test/vm is for this one architecture and not for quick builds.
+mode=${1:-full}
+emulates() {
+    [ "$mode" = full ] && [ "$(uname -m)" = x86_64 ]
+}
+
 case ${1:-} in
-"") packages+=("${peers[@]}") ;;
+"")
+    packages+=("${peers[@]}")
+    ! emulates || packages+=(qemu-system-x86 busybox-static e2fsprogs)
+    ;;
 --minimal) ;;
 *)
     echo "usage: scripts/install-deps.sh [--minimal]" >&2
@@ -151,6 +162,34 @@ fetch_jemalloc() {
     rm -rf "$work"
 }
 
+download_kernel() {
+    local kernel # of Debian, else of Ubuntu
+    kernel=$(apt-cache depends linux-image-cloud-amd64 linux-image-virtual 2>/dev/null |
+        sed -nE 's/^ *Depends: (linux-image-[0-9].*)/\1/p' | head -n 1)
+    [ -n "$kernel" ] && cd "$1" && quietly apt-get download "$kernel" && dpkg -x "$kernel"_*.deb .
+}
+
+# A kernel for test/vm and its modules for DAX: taken out of the package, not installed. Without it one
+# test skips, so nothing here is fatal.
+fetch_kernel() {
+    ! compgen -G "$vm/vmlinuz-*" >/dev/null || return 0
+
+    echo "install-deps: fetching a kernel for the virtual machine"
+    local work
+    work=$(mktemp -d)
+    if (download_kernel "$work") || (update_lists && download_kernel "$work"); then
+        mkdir -p "$vm"
+        for module in nfit libnvdimm nd_btt nd_pmem device_dax dax_pmem; do
+            find "$work" -name "$module.ko*" -exec mv -t "$vm" {} +
+        done
+        find "$vm" -name '*.ko.xz' -exec xz -df {} +
+        find "$work" -name 'vmlinuz-*' -exec mv -t "$vm" {} +
+    else
+        echo "install-deps: no kernel could be fetched, so the test vm.numa will skip" >&2
+    fi
+    rm -rf "$work"
+}
+
 check_cmake() {
     local version
     version=$(cmake --version | sed -n '1s/.* //p')
@@ -169,3 +208,4 @@ install_packages "${packages[@]}"
 install_packages "$(clang_runtime)"
 check_cmake
 fetch_jemalloc
+! emulates || fetch_kernel
