@@ -21,8 +21,10 @@ endif()
 set(umf_feature_CUDA 0)
 set(umf_feature_LEVEL_ZERO 0)
 
+include(hwloc) # umf_feature_HWLOC, UMF_HWLOC_LIBRARY
+
 set(UMF_FEATURE_DEFINITIONS)
-foreach(feature ANY LINUX JEMALLOC CUDA LEVEL_ZERO)
+foreach(feature ANY LINUX JEMALLOC CUDA LEVEL_ZERO HWLOC)
     list(APPEND UMF_FEATURE_DEFINITIONS "UMF_WITH_${feature}=${umf_feature_${feature}}")
 endforeach()
 
@@ -67,5 +69,11 @@ file(GLOB umf_other_sources CONFIGURE_DEPENDS
     "${PROJECT_SOURCE_DIR}/src/core/*.c"
     "${PROJECT_SOURCE_DIR}/src/ipc/*.c"
     "${PROJECT_SOURCE_DIR}/src/numa/*.c")
+
+if(umf_feature_HWLOC)
+    list(FILTER umf_other_sources EXCLUDE REGEX "/numa/topology_none\\.c$")
+else()
+    list(FILTER umf_other_sources EXCLUDE REGEX "/numa/topology_hwloc\\.c$")
+endif()
 
 set(UMF_SOURCES ${umf_other_sources} ${umf_provider_sources} ${umf_pool_sources})

@@ -7,6 +7,8 @@
 #include "core/registry.h"
 #include "ctl/ctl.h"
 #include "ipc/ipc.h"
+#include "numa/memspace.h"
+#include "numa/topology.h"
 #include "track/span.h"
 
 _Atomic unsigned umf_started; /* Sync: start_lock for writers */
@@ -49,6 +51,8 @@ UMF_API_1_0 umf_result_t umfTearDown(void) {
     if (last) {
         umf_core_teardown();
         umf_ctl_teardown();
+        umf_memspace_teardown();
+        umf_topology_teardown();
     }
     if (umf_started > 0) {
         umf_started--;

@@ -4,12 +4,20 @@
 #include "base/dl.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/common.h"
 #include "base/log.h"
+#include "base/os.h"
 
 void *umf_dl_open(const char *name, bool loaded_only, char *why, size_t why_size) {
+    umf_os_fault_t fault = atomic_load_explicit(&umf_os_fault, memory_order_relaxed);
+    if (umf_unlikely(fault != NULL) && fault("dl_open") != 0) {
+        snprintf(why, why ? why_size : 0, "%s: refused by a test", name);
+        return NULL;
+    }
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | (loaded_only ? RTLD_NOLOAD : 0));
     if (!library && why && why_size > 0) {
         /* The loader has no text for a library that is merely not loaded. */

@@ -12,8 +12,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* NULL in production. `call` is the name below without "umf_os_", or "meta_alloc" (base/meta.h).
- * Returns 0 to let the call happen, or the errno value it is to fail with. */
+/* NULL in production. `call` is the name below without "umf_os_", or "meta_alloc" (base/meta.h) or
+ * "dl_open" (base/dl.h). Returns 0 to let the call happen, or the errno value it is to fail with.
+ */
 typedef int (*umf_os_fault_t)(const char *call);
 #ifndef __cplusplus
 extern _Atomic(umf_os_fault_t) umf_os_fault;

@@ -37,6 +37,9 @@ umf/pools/pool_disjoint.h UMF_DISJOINT_MEMORY_POOL_H umf/memory_pool.h umf/memor
 umf/pools/pool_jemalloc.h UMF_JEMALLOC_MEMORY_POOL_H umf/memory_pool_ops.h
 umf/experimental/ctl.h UMF_CTL_H umf/base.h
 umf/experimental/memory_properties.h UMF_MEMORY_PROPERTIES_H umf/base.h
+umf/experimental/memtarget.h UMF_MEMTARGET_H umf/base.h
+umf/experimental/mempolicy.h UMF_MEMPOLICY_H umf/base.h
+umf/experimental/memspace.h UMF_MEMSPACE_H umf/experimental/mempolicy.h umf/experimental/memtarget.h umf/memory_pool.h umf/memory_provider.h
 umf/plugin.h UMF_PLUGIN_H umf/base.h umf/memory_pool_ops.h umf/memory_provider_ops.h
 umf/text.h UMF_TEXT_H umf/base.h umf/memory_pool.h umf/memory_provider.h
 '

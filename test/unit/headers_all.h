@@ -7,6 +7,9 @@
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
+#include <umf/experimental/mempolicy.h>
+#include <umf/experimental/memspace.h>
+#include <umf/experimental/memtarget.h>
 #include <umf/ipc.h>
 #include <umf/memory_provider_gpu.h>
 #include <umf/plugin.h>

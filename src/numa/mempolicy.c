@@ -1,0 +1,97 @@
+/* How a provider made from a memspace divides its memory. */
+#include "numa/mempolicy.h"
+
+#include <string.h>
+
+#include "base/common.h"
+#include "base/log.h"
+#include "base/meta.h"
+
+static const char *const mempolicy_names[] = {
+    [UMF_MEMPOLICY_INTERLEAVE] = "interleave",
+    [UMF_MEMPOLICY_BIND] = "bind",
+    [UMF_MEMPOLICY_PREFERRED] = "preferred",
+    [UMF_MEMPOLICY_SPLIT] = "split",
+};
+
+UMF_API_1_0 umf_result_t umfMempolicyCreate(umf_mempolicy_membind_t bind,
+                                            umf_mempolicy_handle_t *hPolicy) {
+    if (!hPolicy) {
+        UMF_LOG_ERROR("no place for the policy (hPolicy is NULL)");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if ((unsigned)bind >= UMF_COUNT_OF(mempolicy_names)) {
+        UMF_LOG_ERROR("memory policy %d does not exist", (int)bind);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_mempolicy_handle_t policy = umf_meta_alloc(sizeof(*policy));
+    if (!policy) {
+        UMF_LOG_ERROR("no memory for a memory policy");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    policy->bind = bind;
+    *hPolicy = policy;
+    return UMF_RESULT_SUCCESS;
+}
+
+static void mempolicy_drop_partitions(umf_mempolicy_handle_t policy) {
+    umf_meta_free(policy->partitions, policy->partition_count * sizeof(*policy->partitions));
+    policy->partitions = NULL;
+    policy->partition_count = 0;
+}
+
+UMF_API_1_0 umf_result_t umfMempolicyDestroy(umf_mempolicy_handle_t hPolicy) {
+    if (hPolicy) {
+        mempolicy_drop_partitions(hPolicy);
+        umf_meta_free(hPolicy, sizeof(*hPolicy));
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Settings are those of one kind of policy. */
+static bool mempolicy_is(umf_const_mempolicy_handle_t policy, umf_mempolicy_membind_t bind) {
+    if (!policy) {
+        UMF_LOG_ERROR("the memory policy is NULL");
+        return false;
+    }
+    if (policy->bind != bind) {
+        UMF_LOG_ERROR("this setting is for memory policy \"%s\", not for \"%s\"",
+                      mempolicy_names[bind], mempolicy_names[policy->bind]);
+        return false;
+    }
+    return true;
+}
+
+UMF_API_1_0 umf_result_t umfMempolicySetInterleavePartSize(umf_mempolicy_handle_t hPolicy,
+                                                           size_t partSize) {
+    if (!mempolicy_is(hPolicy, UMF_MEMPOLICY_INTERLEAVE)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    hPolicy->part_size = partSize;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfMempolicySetCustomSplitPartitions(
+    umf_mempolicy_handle_t hPolicy, umf_mempolicy_split_partition_t *partList, size_t partListLen) {
+    if (!mempolicy_is(hPolicy, UMF_MEMPOLICY_SPLIT)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!partList && partListLen != 0) {
+        UMF_LOG_ERROR("a list of %zu partitions is NULL", partListLen);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_mempolicy_split_partition_t *copy = NULL;
+    if (partListLen != 0) {
+        size_t bytes;
+        copy = umf_mul(partListLen, sizeof(*copy), &bytes) ? umf_meta_alloc(bytes) : NULL;
+        if (!copy) {
+            UMF_LOG_ERROR("no memory for %zu partitions", partListLen);
+            return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        }
+        memcpy(copy, partList, bytes);
+    }
+    mempolicy_drop_partitions(hPolicy);
+    hPolicy->partitions = copy;
+    hPolicy->partition_count = partListLen;
+    return UMF_RESULT_SUCCESS;
+}

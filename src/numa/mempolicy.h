@@ -1,0 +1,14 @@
+/* How a provider made from a memspace divides its memory. */
+#ifndef UMF_SRC_NUMA_MEMPOLICY_H
+#define UMF_SRC_NUMA_MEMPOLICY_H
+
+#include <umf/experimental/mempolicy.h>
+
+struct umf_mempolicy_t {
+    umf_mempolicy_membind_t bind;                /* Immutable after create */
+    size_t part_size;                            /* INTERLEAVE */
+    umf_mempolicy_split_partition_t *partitions; /* SPLIT; NULL: none */
+    size_t partition_count;
+};
+
+#endif

@@ -1,0 +1,64 @@
+/* One NUMA node as the member of a memspace. */
+#include "numa/memtarget.h"
+
+#include "base/common.h"
+#include "base/log.h"
+#include "base/meta.h"
+#include "numa/topology.h"
+
+umf_memtarget_handle_t umf_memtarget_create(unsigned id) {
+    umf_memtarget_handle_t target = umf_meta_alloc(sizeof(*target));
+    if (target) {
+        target->id = id;
+    } else {
+        UMF_LOG_ERROR("no memory for a memory target");
+    }
+    return target;
+}
+
+void umf_memtarget_destroy(umf_memtarget_handle_t target) {
+    umf_meta_free(target, sizeof(*target));
+}
+
+static bool memtarget_can_answer(umf_const_memtarget_handle_t target, const void *place) {
+    if (!target || !place) {
+        UMF_LOG_ERROR("%s is NULL", target ? "the place for the answer" : "the memory target");
+    }
+    return target && place;
+}
+
+UMF_API_1_0 umf_result_t umfMemtargetGetType(umf_const_memtarget_handle_t hMemtarget,
+                                             umf_memtarget_type_t *type) {
+    if (!memtarget_can_answer(hMemtarget, type)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *type = UMF_MEMTARGET_TYPE_NUMA;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfMemtargetGetCapacity(umf_const_memtarget_handle_t hMemtarget,
+                                                 size_t *capacity) {
+    const umf_topology_t *topology;
+    if (!memtarget_can_answer(hMemtarget, capacity)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = umf_topology_get(&topology);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    const umf_topology_node_t *node = umf_topology_find(topology, hMemtarget->id);
+    if (!node) {
+        UMF_LOG_ERROR("there is no NUMA node %u on this machine", hMemtarget->id);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *capacity = node->capacity;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfMemtargetGetId(umf_const_memtarget_handle_t hMemtarget, unsigned *id) {
+    if (!memtarget_can_answer(hMemtarget, id)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *id = hMemtarget->id;
+    return UMF_RESULT_SUCCESS;
+}
