@@ -2,6 +2,7 @@
 // pools.
 #include "bench.h"
 
+#include <umf/experimental/memspace.h>
 #include <umf/ipc.h>
 
 #include <algorithm>
@@ -572,6 +573,43 @@ void run_start() {
     report.print_new_targets();
 }
 
+// --- the machine's NUMA nodes
+// -------------------------------------------------------------------------------
+
+int child_topology() {
+    const uint64_t t0 = now_ns();
+    umf_const_memspace_handle_t all = umfMemspaceHostAllGet();
+    const uint64_t t1 = now_ns();
+    if (!all || umfMemspaceHostAllGet() != all) {
+        printf("no topology\n");
+        return 1;
+    }
+    const uint64_t t2 = now_ns();
+    printf("first %.1f\nagain %.1f\n", static_cast<double>(t1 - t0), static_cast<double>(t2 - t1));
+    return 0;
+}
+
+void run_topology() {
+    Samples first, again;
+    std::string error;
+    for (unsigned i = 0; i < (options.quick ? 10 : 40) && error.empty(); ++i) {
+        auto values = run_child("topology", "", "", error);
+        first.add(values["first"]);
+        again.add(values["again"]);
+    }
+    print_title("umfMemspaceHostAllGet in a process: ns, best and median");
+    if (!error.empty()) {
+        report.absent("topology/first", error);
+        print_absent("first topology read", error);
+        return;
+    }
+    report.add("topology/first", "ns", first);
+    report.add("topology/again", "ns", again);
+    print_row("first topology read", first, "ns");
+    print_row("again", again, "ns");
+    report.print_new_targets();
+}
+
 // --- first export and import of an allocation
 // ---------------------------------------------------------
 
@@ -636,7 +674,7 @@ const struct {
 } system_cases[] = {
     {"byptr", run_by_ptr_cases}, {"first touch", run_first_touch}, {"rss", run_rss},
     {"metadata", run_metadata},  {"thread", run_threads},          {"many pools", run_many_pools},
-    {"start", run_start},        {"ipc first", run_ipc_first},
+    {"start", run_start},        {"topology", run_topology},       {"ipc first", run_ipc_first},
 };
 
 } // namespace
@@ -656,6 +694,9 @@ int run_system_child(const std::string &what, const std::string &arg1, const std
     }
     if (what == "metadata") {
         return child_metadata(arg1, arg2);
+    }
+    if (what == "topology") {
+        return child_topology();
     }
     return child_many_pools(arg1, arg2);
 }

@@ -20,7 +20,7 @@ endif()
 find_path(UMF_HWLOC_INCLUDE_DIR hwloc/memattrs.h)
 mark_as_advanced(UMF_HWLOC_INCLUDE_DIR)
 set(umf_feature_HWLOC 0)
-if(UMF_HWLOC_INCLUDE_DIR)
+if(EXISTS "${UMF_HWLOC_INCLUDE_DIR}/hwloc.h")
     file(STRINGS "${UMF_HWLOC_INCLUDE_DIR}/hwloc.h" umf_hwloc_version_2
         REGEX "^#define HWLOC_API_VERSION 0x0002")
     if(umf_hwloc_version_2)
