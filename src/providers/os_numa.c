@@ -185,10 +185,8 @@ static int numa_place_preferred(const umf_os_numa_t *numa, void *base, size_t si
                            : error;
 }
 
-/* Parts go round the nodes; an allocation goes on after the bytes allocated before it. */
-static int numa_place_parts(umf_os_numa_t *numa, char *base, size_t size, size_t requested) {
-    size_t before = __atomic_fetch_add(&numa->allocated, requested, __ATOMIC_RELAXED);
-    size_t index = before / numa->part_size % numa->node_count;
+/* Parts go round the nodes from nodes[index] on. */
+static int numa_bind_parts(const umf_os_numa_t *numa, char *base, size_t size, size_t index) {
     while (size) {
         size_t part = size < numa->part_size ? size : numa->part_size;
         int error = numa_bind_list(numa, base, part, MPOL_BIND, &numa->nodes[index], 1);
@@ -200,6 +198,16 @@ static int numa_place_parts(umf_os_numa_t *numa, char *base, size_t size, size_t
         index = (index + 1) % numa->node_count;
     }
     return 0;
+}
+
+/* An allocation goes on after the bytes allocated before it; one that fails is not among them. */
+static int numa_place_parts(umf_os_numa_t *numa, char *base, size_t size, size_t requested) {
+    size_t before = __atomic_fetch_add(&numa->allocated, requested, __ATOMIC_RELAXED);
+    int error = numa_bind_parts(numa, base, size, before / numa->part_size % numa->node_count);
+    if (error) {
+        __atomic_fetch_sub(&numa->allocated, requested, __ATOMIC_RELAXED);
+    }
+    return error;
 }
 
 /* Binds `count` pages from page `first` on to the nodes of partitions `low`..`high`. */

@@ -152,6 +152,46 @@ TEST(os_numa, PartsGoRoundAndGoOn) {
     EXPECT_EQ(numa.place(1, MPOL_BIND), (Nodes{{0}}));
 }
 
+TEST(os_numa, PartsOfAFailedAllocationDoNotCount) {
+    Numa numa(UMF_NUMA_MODE_INTERLEAVE, {4, 0}, page);
+    EXPECT_EQ(numa.place(page, MPOL_BIND), (Nodes{{4}}));
+    bound_errors[MPOL_BIND] = ENOMEM;
+    EXPECT_EQ(umf_os_numa_place(&numa.numa, bound_base, page, page), ENOMEM);
+    bound_errors[MPOL_BIND] = 0;
+    EXPECT_EQ(numa.place(page, MPOL_BIND), (Nodes{{0}}));
+}
+
+/* Masks of more than one word, and of every length around their ends. */
+TEST(os_numa, ManyNodes) {
+    for (unsigned node : {62u, 63u, 64u, 65u, 127u, 128u, 1023u, 4095u}) {
+        EXPECT_EQ(Numa(UMF_NUMA_MODE_BIND, {0, node}).place(page, MPOL_BIND), (Nodes{{0, node}}));
+        EXPECT_EQ(Numa(UMF_NUMA_MODE_INTERLEAVE, {node}, page).place(page, MPOL_BIND),
+                  (Nodes{{node}}));
+        EXPECT_EQ(Numa(UMF_NUMA_MODE_SPLIT, {node, 1}).place(2 * page, MPOL_BIND),
+                  (Nodes{{node}, {1}}));
+    }
+    std::vector<unsigned> list;
+    std::set<unsigned> all;
+    for (unsigned node = 0; node < 200; node++) {
+        list.push_back(node);
+        all.insert(node);
+    }
+    EXPECT_EQ(Numa(UMF_NUMA_MODE_BIND, list).place(page, MPOL_BIND), (Nodes{all}));
+}
+
+/* The kernel reads one bit less than it is told, so a wrong count would make this mask empty. */
+TEST(os_numa, TheKernelReadsTheLastNode) {
+    unsigned long mask[2] = {1, 0};
+    void *ptr = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(ptr, MAP_FAILED);
+    int error = umf_os_mbind(ptr, page, MPOL_BIND, mask, 1);
+    munmap(ptr, page);
+    if (error == ENOSYS || error == EPERM) {
+        GTEST_SKIP() << "NUMA policies are forbidden here";
+    }
+    EXPECT_EQ(error, 0);
+}
+
 TEST(os_numa, SplitOfTheContract) {
     EXPECT_EQ(Numa(UMF_NUMA_MODE_SPLIT, {0, 1, 2}).place(5 * page, MPOL_BIND),
               (Nodes{{0}, {0, 1}, {1}, {1, 2}, {2}}));
