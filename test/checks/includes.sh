@@ -73,6 +73,8 @@ find src -mindepth 2 -name '*.[ch]' | sort | xargs -r awk -v table="$table" -v k
         if (!sub(/\/.*/, "", folder)) { fail("write the folder, as in \"base/log.h\""); next }
         if (!((layer, folder) in allowed) && !((layer, header) in allowed)) {
             fail("not in its row of the table")
+        } else if (layer == "numa" && FILENAME ~ /\/topology/ && folder == "numa" && header != "numa/topology.h") {
+            fail("providers use the topology, so it knows base only")
         } else if (folder == layer && layer ~ /^(providers|pools)$/) {
             target = kind_of(header)
             if (target in is_kind && target != kind_of(FILENAME)) fail("they do not know each other")

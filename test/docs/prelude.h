@@ -16,6 +16,7 @@
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
+#include <umf/experimental/memspace.h>
 #include <umf/ipc.h>
 #include <umf/plugin.h>
 #include <umf/pools/pool_disjoint.h>

@@ -401,6 +401,25 @@ TEST(memspace, TeardownReleasesThePredefined) {
     EXPECT_EQ(umf_meta_used(), before);
 }
 
+/* RULE 11: destructors of static objects may run this late. */
+TEST(memspace, LateCallsAnswer) {
+    REQUIRE_HWLOC();
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(60);
+        umf_memspace_handle_t own = nullptr;
+        bool good = umfMemspaceNew(&own) == OK;
+        umfMemspaceHostAllGet();
+        umfTearDown();
+        good = good && umfMemspaceHostAllGet() == umfMemspaceHostAllGet();
+        good = good && umfMemspaceDestroy(own) == OK && umfTearDown() == OK;
+        _exit(good ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+}
+
 TEST(memspace, WithoutHwlocThereAreNoPredefinedOnes) {
     machine::forget();
     for (auto &one : predefined) {
