@@ -24,6 +24,7 @@ struct umf_memory_provider_t {
     _Atomic size_t pools;              /* that stand on it; of the root */
     /* Views only: */
     bool is_view;
+    bool is_direct; /* a pool of ours records in it; else only in one of its own, see acquire */
     umf_map_t *private_map; /* NULL: the spans are in the map of the process */
     umf_span_set_t spans;
 };

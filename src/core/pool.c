@@ -52,12 +52,8 @@ static void list_pool(umf_memory_pool_handle_t pool) {
 
 /* --- counting for pools that do not count themselves --- */
 
-/* The room of an empty magazine: what frees by word looks for in a thread's block is not there. */
 typedef struct pool_counter_t {
-    union {
-        umf_local_t head;
-        char no_magazine[sizeof(umf_cache_t) + sizeof(umf_magazine_t)];
-    };
+    umf_local_t head;
     int64_t count; /* Sync: atomic, relaxed: only its thread writes */
 } pool_counter_t;
 
@@ -182,10 +178,11 @@ static umf_result_t pool_prepare(umf_memory_pool_handle_t pool) {
         if (result != UMF_RESULT_SUCCESS) {
             goto index;
         }
+        pool->view->is_direct = pool->fast != NULL;
     }
     if (!pool->fast) {
-        result = umf_local_owner_init(&pool->counters, pool->index, sizeof(pool_counter_t),
-                                      counter_retire);
+        /* With an index of their own: what frees by word finds no magazines under the pool's. */
+        result = umf_local_owner_init(&pool->counters, 0, sizeof(pool_counter_t), counter_retire);
         if (result != UMF_RESULT_SUCCESS) {
             goto view;
         }

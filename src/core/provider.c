@@ -211,6 +211,7 @@ umf_result_t umf_view_create(umf_memory_provider_handle_t provider, uint32_t poo
     view->kind = provider->kind;
     view->root = provider->root;
     view->is_view = true;
+    view->is_direct = true;
     umf_span_set_init(&view->spans, &umf_map_global, pool_index);
     *out = view;
     return UMF_RESULT_SUCCESS;
@@ -226,11 +227,15 @@ void umf_view_destroy(umf_view_t *view) {
     umf_meta_free(view, sizeof(*view));
 }
 
-umf_result_t umf_view_acquire(umf_memory_provider_handle_t provider, umf_view_t **out) {
-    if (provider->is_view) {
-        *out = provider;
-        return UMF_RESULT_SUCCESS;
+static umf_result_t view_create_inner(umf_view_t *outer, umf_view_t **out) {
+    umf_result_t result = umf_view_create(outer, outer->spans.pool, out);
+    if (result == UMF_RESULT_SUCCESS) {
+        (*out)->is_direct = false;
     }
+    return result;
+}
+
+static umf_result_t view_create_private(umf_memory_provider_handle_t provider, umf_view_t **out) {
     umf_map_t *map = umf_meta_alloc(sizeof(*map));
     if (!map) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -249,12 +254,25 @@ umf_result_t umf_view_acquire(umf_memory_provider_handle_t provider, umf_view_t 
     return result;
 }
 
+umf_result_t umf_view_acquire(umf_memory_provider_handle_t provider, umf_view_t **out) {
+    if (!provider->is_view) {
+        return view_create_private(provider, out);
+    }
+    if (!provider->is_direct) {
+        return view_create_inner(provider, out);
+    }
+    *out = provider;
+    return UMF_RESULT_SUCCESS;
+}
+
 void umf_view_release(umf_view_t *view) {
     umf_map_t *map = view->private_map;
     if (map) {
         umf_view_destroy(view);
         umf_map_fini(map);
         umf_meta_free(map, sizeof(*map));
+    } else if (!view->is_direct) {
+        umf_view_destroy(view);
     }
 }
 
@@ -273,8 +291,8 @@ const umf_map_t *umf_view_map(const umf_view_t *view) {
     return view->spans.map;
 }
 
-uint32_t umf_view_pool_index(const umf_view_t *view) {
-    return view->spans.pool;
+uint32_t umf_view_magazine_index(const umf_view_t *view) {
+    return view->is_direct ? view->spans.pool : 0;
 }
 
 umf_span_t *umf_view_find_word(const umf_view_t *view, const void *ptr, umf_word_t *word) {

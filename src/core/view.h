@@ -17,8 +17,12 @@
 typedef struct umf_memory_provider_t umf_view_t;
 
 /*
- * The view behind the handle given to `initialize`: that handle itself if it is one, otherwise
- * (tracking disabled, or the table is used without umfPoolCreate) a new view with a private map.
+ * The view behind the handle given to `initialize`:
+ * - the handle itself if it is the view that umfPoolCreate made for this pool;
+ * - a new view with a private map for a plain provider (tracking disabled, or the table is used
+ *   without umfPoolCreate);
+ * - a new view on the map of the process if the handle is the view of a user's pool, which calls
+ *   our table: pointers lead to the user's pool, and nobody meets the spans of anybody else.
  */
 umf_result_t umf_view_acquire(umf_memory_provider_handle_t provider, umf_view_t **view);
 /* Undoes acquire. */
@@ -31,8 +35,8 @@ void umf_view_release(umf_view_t *view);
 umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_t page_size);
 
 const umf_map_t *umf_view_map(const umf_view_t *view);
-/* The pool index words of this view carry. */
-uint32_t umf_view_pool_index(const umf_view_t *view);
+/* Where core looks for the magazines of the pool that uses the view; 0: nowhere. */
+uint32_t umf_view_magazine_index(const umf_view_t *view);
 
 /* Allocates from the provider and records the span. On failure nothing is held. */
 umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uint16_t hint,

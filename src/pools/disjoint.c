@@ -121,7 +121,7 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
         umf_magazines_fini(&pool->magazines);
     }
     umf_result_t result =
-        umf_magazines_init(&pool->magazines, umf_view_pool_index(pool->slabs.view), pool,
+        umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->slabs.view), pool,
                            &magazine_ops, capacity, pool->cached_bins + 1, 0);
     pool->magazines.magics = pool->magics;
     return result;

@@ -879,7 +879,7 @@ static umf_result_t pool_build(jemalloc_pool_t *pool,
         return result;
     }
     result =
-        umf_magazines_init(&pool->magazines, umf_view_pool_index(pool->view), pool,
+        umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->view), pool,
                            &jemalloc_magazine_ops, classes.capacity, classes.bins, DEPOT_BATCHES);
     if (result != UMF_RESULT_SUCCESS) {
         umf_view_release(pool->view);

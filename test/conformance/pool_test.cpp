@@ -1055,6 +1055,137 @@ TEST_P(EachPool, NestsOnAProviderOverAPool) {
     }
 }
 
+// The tables are the user's to call, copy and wrap: contract/README.md section 2.
+
+TEST_P(EachPool, TableIsCalledDirectly) {
+    provider = fake.create();
+    const umf_memory_pool_ops_t *ops = GetParam().ops();
+    void *self = nullptr;
+    ASSERT_EQ(ops->initialize(provider, nullptr, &self), OK);
+    std::vector<void *> live;
+    for (size_t size : {16, 100, 5000, 40000, 3 << 20}) {
+        live.push_back(ops->malloc(self, size));
+        live.push_back(ops->aligned_malloc(self, size, 256));
+    }
+    for (void *p : live) {
+        ASSERT_NE(p, nullptr);
+        EXPECT_EQ(umfFree(p), BAD) << "no pool of the library's";
+        size_t usable = 0;
+        EXPECT_EQ(ops->malloc_usable_size(self, p, &usable), GetParam().tells_size ? OK : NONE);
+        EXPECT_EQ(ops->free(self, p), OK);
+    }
+    EXPECT_EQ(ops->malloc(self, SIZE_MAX), nullptr);
+    EXPECT_NE(ops->get_last_allocation_error(self), OK);
+    const char *name = nullptr;
+    EXPECT_EQ(ops->get_name(self, &name), OK);
+    EXPECT_STREQ(name, GetParam().id);
+    if (GetParam().trims) {
+        EXPECT_EQ(ops->ext_trim_memory(self, 0), OK);
+        EXPECT_EQ(fake.live(), 0u);
+    }
+    EXPECT_EQ(ops->finalize(self), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+TEST_P(EachPool, CopyOfTheTable) {
+    provider = fake.create();
+    for (umf_pool_create_flags_t flags : {0u, 2u}) {
+        umf_memory_pool_ops_t ops = *GetParam().ops();
+        ASSERT_EQ(umfPoolCreate(&ops, provider, nullptr, flags, &pool), OK);
+        std::vector<void *> live;
+        for (size_t i = 0; i < 500; i++) {
+            size_t size = 8 + i * 24;
+            live.push_back(umfPoolMalloc(pool, size));
+            ASSERT_NE(live.back(), nullptr);
+            memset(live.back(), 1, size);
+        }
+        EXPECT_EQ(alloc_count(pool), live.size());
+        for (size_t i = 0; i < live.size(); i++) {
+            EXPECT_EQ(flags == 0 && i % 2 ? umfFree(live[i]) : umfPoolFree(pool, live[i]), OK);
+        }
+        EXPECT_EQ(alloc_count(pool), 0u);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(fake.live(), 0u);
+    }
+    pool = nullptr;
+}
+
+// A user's pool that hands its calls on to two of ours, and has a piece of its own.
+struct Wrapper {
+    const umf_memory_pool_ops_t *ops;
+    umf_memory_provider_handle_t provider;
+    void *small, *large, *piece;
+    size_t frees;
+};
+
+Wrapper *wrapper(void *self) {
+    return static_cast<Wrapper *>(self);
+}
+
+umf_memory_pool_ops_t wrapper_table() {
+    umf_memory_pool_ops_t ops = {};
+    ops.version = UMF_POOL_OPS_VERSION_CURRENT;
+    ops.initialize = [](umf_memory_provider_handle_t provider, const void *params, void **self) {
+        Wrapper *w = wrapper(const_cast<void *>(params));
+        w->provider = provider;
+        EXPECT_EQ(umfMemoryProviderAlloc(provider, 5000, 0, &w->piece), OK);
+        EXPECT_EQ(w->ops->initialize(provider, nullptr, &w->small), OK);
+        *self = w;
+        return w->ops->initialize(provider, nullptr, &w->large);
+    };
+    ops.finalize = [](void *self) {
+        Wrapper *w = wrapper(self);
+        EXPECT_EQ(w->ops->finalize(w->small), OK);
+        EXPECT_EQ(w->ops->finalize(w->large), OK);
+        return umfMemoryProviderFree(w->provider, w->piece, 5000);
+    };
+    ops.malloc = [](void *self, size_t size) {
+        Wrapper *w = wrapper(self);
+        return w->ops->malloc(size < 1000 ? w->small : w->large, size);
+    };
+    ops.calloc = [](void *, size_t, size_t) -> void * { return nullptr; };
+    ops.realloc = [](void *, void *, size_t) -> void * { return nullptr; };
+    ops.aligned_malloc = [](void *, size_t, size_t) -> void * { return nullptr; };
+    ops.malloc_usable_size = [](void *, const void *, size_t *) { return NONE; };
+    ops.free = [](void *self, void *ptr) {
+        Wrapper *w = wrapper(self);
+        w->frees++;
+        return w->ops->free(w->small, ptr) == OK ? OK : w->ops->free(w->large, ptr);
+    };
+    ops.get_last_allocation_error = [](void *) { return OK; };
+    ops.get_name = [](void *, const char **name) {
+        *name = "wrapper";
+        return OK;
+    };
+    return ops;
+}
+
+TEST_P(EachPool, InsideAPoolOfAUser) {
+    provider = fake.create();
+    const umf_memory_pool_ops_t ops = wrapper_table();
+    for (umf_pool_create_flags_t flags : {0u, 2u}) {
+        Wrapper w = {GetParam().ops(), nullptr, nullptr, nullptr, nullptr, 0};
+        ASSERT_EQ(umfPoolCreate(&ops, provider, &w, flags, &pool), OK);
+        std::vector<void *> live;
+        for (size_t i = 0; i < 200; i++) {
+            live.push_back(umfPoolMalloc(pool, 8 + i * 24));
+            ASSERT_NE(live.back(), nullptr);
+            umf_memory_pool_handle_t found = nullptr;
+            EXPECT_EQ(umfPoolByPtr(live.back(), &found), flags ? BAD : OK);
+            EXPECT_EQ(found, flags ? nullptr : pool) << "the user's, not the one below";
+        }
+        EXPECT_EQ(alloc_count(pool), live.size());
+        for (size_t i = 0; i < live.size() - 10; i++) {
+            EXPECT_EQ(flags == 0 && i % 2 ? umfFree(live[i]) : umfPoolFree(pool, live[i]), OK);
+            EXPECT_EQ(w.frees, i + 1) << "the user's callback is always called";
+        }
+        EXPECT_EQ(alloc_count(pool), 10u);
+        EXPECT_EQ(umfPoolDestroy(pool), OK) << "each gives back its own only";
+        EXPECT_EQ(fake.live(), 0u);
+    }
+    pool = nullptr;
+}
+
 INSTANTIATE_TEST_SUITE_P(Each, EachPool, testing::ValuesIn(pool_kinds()),
                          [](const auto &test) { return test.param.id; });
 
