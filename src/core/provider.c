@@ -7,6 +7,7 @@
 #include "core/object.h"
 #include "core/registry.h"
 #include "ctl/ctl.h"
+#include "ctl/text.h"
 
 static __thread umf_memory_provider_handle_t last_failed;
 
@@ -129,7 +130,7 @@ static umf_result_t provider_start(umf_memory_provider_handle_t provider, const 
         UMF_LOG_WARN(
             "provider name \"%s\" is longer than 64 characters or has others than letters, "
             "digits, '_' and '-'; settings cannot name it",
-            name);
+            umf_text_show(name, strlen(name)).text);
     }
     if (name) {
         umf_ctl_defaults_apply(&umf_ctl_provider_defaults, name, write_default, provider);

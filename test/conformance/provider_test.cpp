@@ -3,6 +3,7 @@
  * providers.def and for a provider written by a user.
  */
 #include <cerrno>
+#include <functional>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -11,7 +12,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <umf/experimental/memory_properties.h>
+
 #include "fakes/kinds.h"
+#include "fakes/log_file.h"
 #include "fakes/scale.h"
 
 namespace {
@@ -265,6 +269,10 @@ TEST_P(Provider, SizeZeroReachesTheProvider) {
 TEST_P(Provider, FreeOfNullIsFine) {
     EXPECT_EQ(umfMemoryProviderFree(provider, nullptr, 0), OK);
     EXPECT_EQ(umfMemoryProviderFree(provider, nullptr, 123), OK);
+    if (source->fake) {
+        EXPECT_EQ(source->fake->frees, 2u) << "both reach the provider";
+        EXPECT_EQ(source->fake->last_free_size, 123u);
+    }
 }
 
 TEST_P(Provider, BadFreesAreRefused) {
@@ -278,6 +286,7 @@ TEST_P(Provider, BadFreesAreRefused) {
     EXPECT_EQ(umfMemoryProviderFree(provider, p + page, page), expected);
     EXPECT_EQ(umfMemoryProviderFree(provider, p, 3 * page), expected);
     EXPECT_EQ(umfMemoryProviderFree(provider, p, 5 * page), expected);
+    EXPECT_EQ(source->live_bytes(), 5 * page) << "what was refused does not count";
     p[0] = p[4 * page - 1] = 1;
     free(p, 4 * page);
     EXPECT_EQ(umfMemoryProviderFree(provider, p, 4 * page), expected) << "freed already";
@@ -455,6 +464,45 @@ TEST_P(Provider, StatisticsCountRequestedSizes) {
     free(p, 10);
 }
 
+TEST_P(Provider, StatisticsAreOfThisProviderOnly) {
+    if (source->fake) {
+        GTEST_SKIP() << "a user's provider has its own";
+    }
+    auto other = GetParam().make();
+    void *ptr = nullptr;
+    char *p = alloc(page);
+    ASSERT_EQ(umfMemoryProviderAlloc(other->handle, 3 * page, 0, &ptr), OK);
+    EXPECT_EQ(read("stats.allocated_memory"), page);
+    EXPECT_EQ(read("stats.peak_memory"), page);
+    EXPECT_EQ(other->live_bytes(), 3 * page);
+    EXPECT_EQ(umfMemoryProviderFree(other->handle, ptr, 3 * page), OK);
+    free(p, page);
+}
+
+TEST_P(Provider, NodesGivenAsArguments) {
+    if (source->fake) {
+        GTEST_SKIP() << "a user's provider has its own";
+    }
+    char *p = alloc(page);
+    size_t value = 0;
+    EXPECT_EQ(umfCtlGet("umf.provider.by_handle.{}.{}.{}", &value, sizeof(value), provider, "stats",
+                        "allocated_memory"),
+              OK);
+    EXPECT_EQ(value, page);
+    value = 0;
+    EXPECT_EQ(umfCtlGet("{}.{}.{}.{}.{}.{}", &value, sizeof(value), "umf", "provider", "by_handle",
+                        provider, "stats", "peak_memory"),
+              OK);
+    EXPECT_EQ(value, page);
+    EXPECT_EQ(umfCtlExec("umf.provider.by_handle.{}.stats.{}.{}", nullptr, 0, provider,
+                         "peak_memory", "reset", "surplus"),
+              OK);
+    EXPECT_EQ(umfCtlGet("umf.provider.by_handle.{}.{}.{}", &value, sizeof(value), provider, "stats",
+                        "nothing"),
+              UMF_RESULT_ERROR_INVALID_CTL_PATH);
+    free(p, page);
+}
+
 TEST_P(Provider, ControlRefusesWhatIsNotThere) {
     if (source->fake) {
         GTEST_SKIP() << "a user's provider has its own";
@@ -578,6 +626,42 @@ TEST(FixedParams, SettersCheck) {
     EXPECT_EQ(umfFixedMemoryProviderParamsDestroy(nullptr), OK);
 }
 
+// --- native errors: contract/README.md section 6 ---
+
+int32_t native_error(umf_memory_provider_handle_t provider) {
+    const char *text = nullptr;
+    int32_t error = -1;
+    EXPECT_EQ(umfMemoryProviderGetLastNativeError(provider, &text, &error), OK);
+    return error;
+}
+
+TEST(NativeErrors, AreKeptPerThreadAndKind) {
+    constexpr umf_result_t SPECIFIC = UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+    auto os = make_os(UMF_MEM_MAP_PRIVATE), other_os = make_os(UMF_MEM_MAP_PRIVATE);
+    auto fixed = make_fixed(1u << 20);
+    void *ptr = nullptr;
+    char foreign = 0;
+    std::thread([&] {
+        EXPECT_EQ(umfMemoryProviderAlloc(os->handle, 0, 0, &ptr), SPECIFIC);
+        EXPECT_EQ(native_error(os->handle), UMF_OS_RESULT_ERROR_ALLOC_FAILED);
+        EXPECT_EQ(native_error(other_os->handle), UMF_OS_RESULT_ERROR_ALLOC_FAILED)
+            << "one value for the kind";
+        int32_t of_fixed = native_error(fixed->handle);
+        EXPECT_TRUE(of_fixed == 0 || of_fixed == UMF_FIXED_RESULT_SUCCESS) << of_fixed;
+        EXPECT_EQ(umfMemoryProviderPurgeForce(fixed->handle, &foreign, 1), SPECIFIC);
+        EXPECT_EQ(native_error(fixed->handle), UMF_FIXED_RESULT_ERROR_PURGE_FORCE_FAILED);
+        EXPECT_EQ(native_error(os->handle), UMF_OS_RESULT_ERROR_ALLOC_FAILED);
+        std::thread([&] {
+            int32_t seen = native_error(os->handle);
+            EXPECT_TRUE(seen == 0 || seen == UMF_OS_RESULT_SUCCESS) << seen;
+            EXPECT_EQ(umfMemoryProviderFree(os->handle, &foreign, 0), SPECIFIC);
+            EXPECT_EQ(native_error(os->handle), UMF_OS_RESULT_ERROR_FREE_FAILED);
+        }).join();
+        EXPECT_EQ(native_error(os->handle), UMF_OS_RESULT_ERROR_ALLOC_FAILED)
+            << "not changed by another thread";
+    }).join();
+}
+
 // --- tables written by users ---
 
 umf_memory_provider_handle_t const untouched =
@@ -696,6 +780,145 @@ TEST(UserTable, ResultsArePassedOnAndRecorded) {
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
+// A provider that answers to every operation what it is told to.
+
+umf_result_t told = OK;
+
+umf_memory_provider_ops_t obedient_table() {
+    umf_memory_provider_ops_t ops = full_table();
+    ops.alloc = [](void *, size_t, size_t, void **) { return told; };
+    ops.free = [](void *, void *, size_t) { return told; };
+    ops.get_last_native_error = [](void *, const char **, int32_t *) { return told; };
+    ops.get_recommended_page_size = [](void *, size_t, size_t *) { return told; };
+    ops.get_min_page_size = [](void *, const void *, size_t *) { return told; };
+    ops.get_cache_line_size = [](void *, size_t *) { return told; };
+    ops.get_name = [](void *, const char **name) {
+        *name = "obedient";
+        return told;
+    };
+    ops.ext_purge_lazy = [](void *, void *, size_t) { return told; };
+    ops.ext_purge_force = [](void *, void *, size_t) { return told; };
+    ops.ext_allocation_split = [](void *, void *, size_t, size_t) { return told; };
+    ops.ext_allocation_merge = [](void *, void *, void *, size_t) { return told; };
+    ops.ext_get_ipc_handle_size = [](void *, size_t *) { return told; };
+    ops.ext_get_ipc_handle = [](void *, const void *, size_t, void *) { return told; };
+    ops.ext_put_ipc_handle = [](void *, void *) { return told; };
+    ops.ext_open_ipc_handle = [](void *, void *, void **) { return told; };
+    ops.ext_close_ipc_handle = [](void *, void *, size_t) { return told; };
+    return ops;
+}
+
+struct Operation {
+    const char *name;
+    std::function<umf_result_t(umf_memory_provider_handle_t)> call;
+};
+
+using Handle = umf_memory_provider_handle_t;
+char some[16];
+size_t a_size;
+void *a_pointer;
+const char *a_text;
+int32_t an_error;
+
+const Operation recorded[] = {
+    {"alloc", [](Handle h) { return umfMemoryProviderAlloc(h, 1, 0, &a_pointer); }},
+    {"free", [](Handle h) { return umfMemoryProviderFree(h, some, 1); }},
+    {"recommended",
+     [](Handle h) { return umfMemoryProviderGetRecommendedPageSize(h, 1, &a_size); }},
+    {"min", [](Handle h) { return umfMemoryProviderGetMinPageSize(h, nullptr, &a_size); }},
+    {"line", [](Handle h) { return umfMemoryProviderGetCacheLineSize(h, &a_size); }},
+    {"name", [](Handle h) { return umfMemoryProviderGetName(h, &a_text); }},
+    {"purge lazy", [](Handle h) { return umfMemoryProviderPurgeLazy(h, some, 1); }},
+    {"purge force", [](Handle h) { return umfMemoryProviderPurgeForce(h, some, 1); }},
+    {"split", [](Handle h) { return umfMemoryProviderAllocationSplit(h, some, 2, 1); }},
+    {"merge", [](Handle h) { return umfMemoryProviderAllocationMerge(h, some, some + 1, 2); }},
+    {"ipc size", [](Handle h) { return umfMemoryProviderGetIPCHandleSize(h, &a_size); }},
+    {"ipc get", [](Handle h) { return umfMemoryProviderGetIPCHandle(h, some, 1, some); }},
+    {"ipc put", [](Handle h) { return umfMemoryProviderPutIPCHandle(h, some); }},
+    {"ipc open", [](Handle h) { return umfMemoryProviderOpenIPCHandle(h, some, &a_pointer); }},
+    {"ipc close", [](Handle h) { return umfMemoryProviderCloseIPCHandle(h, some, 1); }},
+};
+
+TEST(UserTable, AnyResultIsPassedOn) {
+    FakeProvider fake;
+    Handle provider = nullptr;
+    told = OK;
+    ASSERT_EQ(create(obedient_table(), fake, &provider), OK);
+    for (int result : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x7ffffffe, 4711, -1}) {
+        told = static_cast<umf_result_t>(result);
+        for (const Operation &operation : recorded) {
+            EXPECT_EQ(operation.call(provider), told) << operation.name;
+        }
+        EXPECT_EQ(umfMemoryProviderGetLastNativeError(provider, &a_text, &an_error), told);
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+class LastFailed : public testing::Test {
+  protected:
+    FakeProvider fake, marker_fake;
+    Handle provider = nullptr, marker = marker_fake.create();
+
+    void SetUp() override {
+        told = OK;
+        ASSERT_EQ(create(obedient_table(), fake, &provider), OK);
+        marker_fake.alloc_fails = true;
+        EXPECT_NE(umfMemoryProviderAlloc(marker, 1, 0, &a_pointer), OK);
+        told = UMF_RESULT_ERROR_USER_SPECIFIC;
+    }
+    void TearDown() override {
+        if (provider) {
+            EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        }
+        EXPECT_EQ(umfMemoryProviderDestroy(marker), OK);
+    }
+    Handle last() {
+        Handle failed = nullptr;
+        EXPECT_EQ(umfGetLastFailedMemoryProvider(&failed), OK);
+        return failed;
+    }
+};
+
+TEST_F(LastFailed, IsRecordedByEachOperation) {
+    for (const Operation &operation : recorded) {
+        ASSERT_NE(umfMemoryProviderAlloc(marker, 1, 0, &a_pointer), OK);
+        ASSERT_EQ(last(), marker);
+        EXPECT_EQ(operation.call(provider), told);
+        EXPECT_EQ(last(), provider) << operation.name;
+    }
+}
+
+TEST_F(LastFailed, IsNotRecordedByASuccess) {
+    told = OK;
+    for (const Operation &operation : recorded) {
+        EXPECT_EQ(operation.call(provider), OK);
+        EXPECT_EQ(last(), marker) << operation.name;
+    }
+}
+
+TEST_F(LastFailed, IsNotRecordedByCreateDestroyAndNativeError) {
+    EXPECT_EQ(umfMemoryProviderGetLastNativeError(provider, &a_text, &an_error), told);
+    EXPECT_EQ(last(), marker);
+    Handle other = nullptr;
+    EXPECT_EQ(create(obedient_table(), fake, &other), told) << "its get_name fails";
+    EXPECT_EQ(last(), marker);
+    told = OK;
+    umf_memory_provider_ops_t ops = obedient_table();
+    ops.finalize = [](void *) { return UMF_RESULT_ERROR_USER_SPECIFIC; };
+    ASSERT_EQ(create(ops, fake, &other), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(other), UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_EQ(last(), marker);
+}
+
+// No handle that is gone is given to anybody in this thread.
+TEST_F(LastFailed, IsForgottenWithItsProvider) {
+    EXPECT_EQ(umfMemoryProviderAlloc(provider, 1, 0, &a_pointer), told);
+    EXPECT_EQ(last(), provider);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    provider = nullptr;
+    EXPECT_EQ(last(), nullptr);
+}
+
 TEST(UserTable, OptionalOperationsThatAreAbsent) {
     FakeProvider fake;
     umf_memory_provider_ops_t ops = FakeProvider::table();
@@ -775,14 +998,52 @@ TEST(UserTable, PostInitializeMayBeUnknownOrSucceed) {
 }
 
 TEST(UserTable, OddNamesOnlyWarn) {
-    for (const std::string &name : {std::string(100, 'x'), std::string("a b.c"), std::string()}) {
+    for (const std::string &name : {std::string(65, 'x'), std::string("a b.c"), std::string(),
+                                    std::string("new\nline"), std::string(100000, 'x')}) {
         FakeProvider fake;
         fake.name = name;
         umf_memory_provider_handle_t provider;
+        LogFile log;
         ASSERT_EQ(create(FakeProvider::table(), fake, &provider), OK) << name;
+        EXPECT_EQ(log.count("[WARN  UMF]"), 1u) << log.text();
+        EXPECT_EQ(log.count("\n"), 1u) << "one line, whatever the name";
         const char *got = nullptr;
         ASSERT_EQ(umfMemoryProviderGetName(provider, &got), OK);
         EXPECT_EQ(name, got);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+}
+
+TEST(UserTable, NamesThatCanBeUsedAreNotWarnedAbout) {
+    for (const std::string &name :
+         {std::string(64, 'x'), std::string("My-Name_7"), std::string("-")}) {
+        FakeProvider fake;
+        fake.name = name;
+        umf_memory_provider_handle_t provider;
+        LogFile log;
+        ASSERT_EQ(create(FakeProvider::table(), fake, &provider), OK);
+        EXPECT_EQ(log.text(), "");
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+}
+
+// Stored defaults are writes between get_name and post_initialize; what they answer is ignored.
+TEST(UserTable, DefaultsReachTablesOfEveryVersion) {
+    int value = 5;
+    ASSERT_EQ(umfCtlSet("umf.provider.default.with_defaults.x", &value, sizeof(value)), OK);
+    ASSERT_EQ(umfCtlSet("umf.provider.default.with_defaults.y", &value, sizeof(value)), OK);
+    for (uint32_t version :
+         {UMF_MAKE_VERSION(1, 0), UMF_MAKE_VERSION(1, 1), UMF_MAKE_VERSION(1, 2)}) {
+        FakeProvider fake;
+        fake.name = "with_defaults";
+        umf_memory_provider_ops_t ops = full_table();
+        ops.version = version;
+        umf_memory_provider_handle_t provider;
+        ASSERT_EQ(create(ops, fake, &provider), OK) << version;
+        EXPECT_EQ(fake.ctls, 2u + fake.post_initializes) << version;
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        ops.ext_ctl = nullptr;
+        ASSERT_EQ(create(ops, fake, &provider), OK) << version;
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
     }
 }
@@ -876,12 +1137,25 @@ TEST(OldTables, AreReadUpToTheirEnd) {
         fake.cache_line = 128;
         umf_memory_provider_ops_t ops = full_table();
         ops.version = c.version;
-        ShortTable table(ops, c.size);
+        bool is_current = c.version == UMF_PROVIDER_OPS_VERSION_CURRENT;
         umf_memory_provider_handle_t provider = nullptr;
-        ASSERT_EQ(umfMemoryProviderCreate(table.ops(), &fake, &provider), OK) << c.version;
+        {
+            ShortTable table(ops, c.size); // gone afterwards: it was copied
+            LogFile log;
+            ASSERT_EQ(umfMemoryProviderCreate(table.ops(), &fake, &provider), OK) << c.version;
+            EXPECT_EQ(log.count("[WARN  UMF]"), is_current ? 0u : 1u) << log.text();
+        }
         size_t line = 0;
         EXPECT_EQ(umfMemoryProviderGetCacheLineSize(provider, &line), OK);
-        EXPECT_EQ(line, c.version == UMF_PROVIDER_OPS_VERSION_CURRENT ? 128u : 64u);
+        EXPECT_EQ(line, is_current ? 128u : 64u);
+        umf_memory_pool_handle_t pool = nullptr;
+        umf_memory_properties_handle_t handle = nullptr;
+        ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+        ASSERT_EQ(umfGetMemoryPropertiesHandle(umfPoolMalloc(pool, 100), &handle), OK);
+        EXPECT_EQ(umfGetMemoryPropertySize(handle, UMF_MEMORY_PROPERTY_CONTEXT, &line),
+                  c.size == SIZE_1_0 ? NONE : OK)
+            << "the property callbacks came with 1.1";
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
         EXPECT_EQ(fake.post_initializes, c.post_initializes);
         void *ptr = nullptr;
         EXPECT_EQ(umfMemoryProviderAlloc(provider, 100, 0, &ptr), OK);
@@ -897,7 +1171,9 @@ TEST(OldTables, UnknownMinorVersions) {
         umf_memory_provider_ops_t ops = full_table();
         ops.version = version;
         umf_memory_provider_handle_t provider;
+        LogFile log;
         EXPECT_EQ(create(ops, fake, &provider), NONE) << version;
+        EXPECT_EQ(log.count("[WARN  UMF]"), 1u) << log.text();
         EXPECT_EQ(provider, untouched);
         EXPECT_EQ(fake.initializes, 0u);
     }

@@ -281,14 +281,15 @@ class FakeProvider {
         return UMF_RESULT_SUCCESS;
     }
 
-    static umf_result_t ctl(void *provider, umf_ctl_query_source_t, const char *path, void *arg,
-                            size_t size, umf_ctl_query_type_t type, va_list) {
+    static umf_result_t ctl(void *provider, umf_ctl_query_source_t source, const char *path,
+                            void *arg, size_t size, umf_ctl_query_type_t type, va_list) {
         FakeProvider *fake = self(provider);
         fake->ctls++;
         if (std::strcmp(path, "post_initialize") == 0) {
             fake->post_initializes++;
             fake->journal.push_back("post_initialize");
-            bool as_agreed = type == CTL_QUERY_RUNNABLE && !arg && size == 0;
+            bool as_agreed =
+                source == CTL_QUERY_PROGRAMMATIC && type == CTL_QUERY_RUNNABLE && !arg && size == 0;
             return as_agreed ? fake->post_initialize_result : UMF_RESULT_ERROR_UNKNOWN;
         }
         return UMF_RESULT_ERROR_INVALID_CTL_PATH;
