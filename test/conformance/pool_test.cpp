@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "fakes/kinds.h"
+#include "fakes/log_file.h"
 #include "fakes/scale.h"
 
 namespace {
@@ -1452,6 +1453,21 @@ TEST_F(UserTable, OwnedProviderGoesWithThePool) {
     provider = nullptr;
 }
 
+TEST_F(UserTable, FailureOfTheOwnedProviderIsReturned) {
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    ops.finalize = [](void *) { return UMF_RESULT_ERROR_OUT_OF_RESOURCES; };
+    umf_memory_provider_handle_t owned = nullptr;
+    for (umf_result_t first : {OK, UMF_RESULT_ERROR_USER_SPECIFIC}) {
+        ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &owned), OK);
+        const umf_memory_pool_ops_t table = user_table();
+        self = UserPool();
+        self.finalize_result = first;
+        ASSERT_EQ(umfPoolCreate(&table, owned, &self, UMF_POOL_CREATE_FLAG_OWN_PROVIDER, &pool),
+                  OK);
+        EXPECT_EQ(umfPoolDestroy(pool), first == OK ? UMF_RESULT_ERROR_OUT_OF_RESOURCES : first);
+    }
+}
+
 TEST_F(UserTable, ResultsArePassedOn) {
     ASSERT_EQ(create(), OK);
     size_t size = 0;
@@ -1468,6 +1484,14 @@ TEST_F(UserTable, ResultsArePassedOn) {
     self.free_result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     EXPECT_EQ(umfPoolFree(pool, nullptr), UMF_RESULT_ERROR_OUT_OF_RESOURCES) << "for NULL, too";
     EXPECT_EQ(self.journal.back(), "free");
+    const char *name = nullptr;
+    EXPECT_EQ(umfPoolGetName(pool, &name), OK);
+    EXPECT_STREQ(name, "user_pool");
+    for (int result : {1, 2, 3, 4, 5, 6, 7, 8, 9, 0x7ffffffe, 4711, -1}) {
+        self.free_result = self.get_name_result = static_cast<umf_result_t>(result);
+        EXPECT_EQ(umfPoolFree(pool, &size), result);
+        EXPECT_EQ(umfPoolGetName(pool, &name), result);
+    }
     EXPECT_EQ(umfPoolDestroy(pool), OK);
 }
 
@@ -1509,8 +1533,15 @@ TEST_F(UserTable, UmfFreeCallsTheOwner) {
     EXPECT_EQ(umfFree(static_cast<char *>(self.from_provider) + 100), OK)
         << "what is a valid pointer is the pool's to say";
     EXPECT_EQ(self.journal.back(), "free");
+    self.answer = &self;
+    umfPoolMalloc(pool, 1);
+    umfPoolMalloc(pool, 1);
+    size_t before = alloc_count(pool);
+    EXPECT_EQ(umfFree(self.from_provider), OK);
+    EXPECT_EQ(alloc_count(pool), before - 1) << "it counts like umfPoolFree";
     self.free_result = UMF_RESULT_ERROR_USER_SPECIFIC;
     EXPECT_EQ(umfFree(self.from_provider), UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_EQ(alloc_count(pool), before - 1);
     EXPECT_EQ(umfMemoryProviderFree(self.provider, self.from_provider, 5000), OK);
     EXPECT_EQ(umfPoolDestroy(pool), OK);
 }
@@ -1560,8 +1591,14 @@ TEST_F(UserTable, Versions) {
         memcpy(memory + page - size, &ops, size);
         pool = untouched;
         self = UserPool();
-        return umfPoolCreate(reinterpret_cast<const umf_memory_pool_ops_t *>(memory + page - size),
-                             provider, &self, 0, &pool);
+        LogFile log;
+        umf_result_t result =
+            umfPoolCreate(reinterpret_cast<const umf_memory_pool_ops_t *>(memory + page - size),
+                          provider, &self, 0, &pool);
+        EXPECT_EQ(log.count("[WARN  UMF]"), version == UMF_POOL_OPS_VERSION_CURRENT ? 0u : 1u)
+            << log.text();
+        memset(memory, 0xee, page); // it was copied
+        return result;
     };
     for (uint32_t version : {UMF_MAKE_VERSION(1, 0), UMF_MAKE_VERSION(0, 9), 0, 1}) {
         ASSERT_EQ(create_from_end(version, old_size), OK) << version;
@@ -1675,14 +1712,101 @@ TEST_F(UserTable, FreeThroughTheRecordingProvider) {
     EXPECT_EQ(umfPoolDestroy(pool), OK);
 }
 
+TEST_F(UserTable, DefaultsComeBetweenTheNameAndPostInitialize) {
+    int value = 5;
+    ASSERT_EQ(umfCtlSet("umf.pool.default.with_defaults.params.x", &value, sizeof(value)), OK);
+    ASSERT_EQ(umfCtlSet("umf.pool.default.with_defaults.y", &value, sizeof(value)), OK);
+    umf_memory_pool_ops_t ops = user_table();
+    ops.get_name = [](void *object, const char **name) {
+        user(object)->journal.push_back("get_name");
+        *name = "with_defaults";
+        return OK;
+    };
+    for (uint32_t version : {UMF_MAKE_VERSION(1, 0), UMF_MAKE_VERSION(1, 1)}) {
+        ops.version = version;
+        self = UserPool();
+        ASSERT_EQ(create(ops), OK) << "what a default answers is ignored";
+        EXPECT_EQ(self.journal,
+                  (Journal{"initialize", "get_name", "params.x", "y", "post_initialize"}));
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
+}
+
+TEST_F(UserTable, NamesThatCannotBeListedAreLogged) {
+    static std::string name;
+    umf_memory_pool_ops_t ops = user_table();
+    ops.get_name = [](void *, const char **out) {
+        *out = name.c_str();
+        return OK;
+    };
+    for (const char *good : {"listed_pool-1", "x"}) {
+        name = good;
+        size_t count = 0;
+        LogFile log;
+        ASSERT_EQ(create(ops), OK);
+        EXPECT_EQ(log.text(), "");
+        EXPECT_EQ(umfCtlGet("umf.pool.by_name.{}.count", &count, sizeof(count), good), OK);
+        EXPECT_EQ(count, 1u);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfCtlGet("umf.pool.by_name.{}.count", &count, sizeof(count), good), BAD);
+    }
+    for (const std::string &bad :
+         {std::string(65, 'x'), std::string("a b"), std::string(), std::string("line\nbreak")}) {
+        name = bad;
+        size_t count = 0;
+        LogFile log(2);
+        ASSERT_EQ(create(ops), OK) << bad;
+        EXPECT_EQ(log.count("is not listed"), 1u) << log.text();
+        EXPECT_EQ(log.count("\n"), 1u) << log.text();
+        EXPECT_NE(umfCtlGet("umf.pool.by_name.{}.count", &count, sizeof(count), bad.c_str()), OK);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
+}
+
 TEST_F(UserTable, LeftoversOfAUserPoolAreForgotten) {
     self.allocate_in_initialize = 5000;
     ASSERT_EQ(create(), OK);
+    LogFile log(2);
     EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(log.count("1 provider allocations"), 1u) << "reported in the log only" << log.text();
     umf_memory_pool_handle_t found = nullptr;
     EXPECT_EQ(umfPoolByPtr(self.from_provider, &found), BAD);
     EXPECT_EQ(fake.live(), 1u) << "the memory is the user's";
     EXPECT_EQ(umfMemoryProviderFree(provider, self.from_provider, 5000), OK);
+}
+
+// --- errors of built-in pools: contract/README.md section 6 ---
+
+TEST(LastAllocationError, IsOneValueForEachKindAndThread) {
+    FakeProvider fake;
+    fake.failure = UMF_RESULT_ERROR_USER_SPECIFIC;
+    umf_memory_provider_handle_t provider = fake.create();
+    umf_memory_pool_handle_t proxy = nullptr, disjoint = nullptr, second = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &proxy), OK);
+    ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &disjoint), OK);
+    ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &second), OK);
+    std::thread([&] {
+        fake.alloc_fails = true;
+        EXPECT_EQ(umfPoolMalloc(disjoint, 8u << 20), nullptr);
+        EXPECT_EQ(umfPoolGetLastAllocationError(disjoint), UMF_RESULT_ERROR_USER_SPECIFIC);
+        EXPECT_EQ(umfPoolGetLastAllocationError(second), UMF_RESULT_ERROR_USER_SPECIFIC)
+            << "of the same kind";
+        EXPECT_EQ(umfPoolGetLastAllocationError(proxy), OK) << "of another kind";
+        EXPECT_EQ(umfPoolCalloc(proxy, 1, 1), nullptr);
+        EXPECT_EQ(umfPoolGetLastAllocationError(proxy), NONE);
+        EXPECT_EQ(umfPoolGetLastAllocationError(disjoint), UMF_RESULT_ERROR_USER_SPECIFIC);
+        fake.alloc_fails = false;
+        EXPECT_EQ(umfPoolFree(disjoint, umfPoolMalloc(disjoint, 100)), OK);
+        EXPECT_EQ(umfPoolGetLastAllocationError(disjoint), UMF_RESULT_ERROR_USER_SPECIFIC)
+            << "a success leaves the older value";
+        EXPECT_EQ(umfPoolFree(proxy, umfPoolMalloc(proxy, 100)), OK);
+        EXPECT_EQ(umfPoolGetLastAllocationError(proxy), OK) << "here it does not";
+        std::thread([&] { EXPECT_EQ(umfPoolGetLastAllocationError(disjoint), OK); }).join();
+    }).join();
+    for (umf_memory_pool_handle_t pool : {proxy, disjoint, second}) {
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
 // --- creation of the built-in pools ---
@@ -1726,6 +1850,47 @@ TEST(Creation, JemallocWantsAProviderThatCanSplit) {
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
+// What the trial split of the creation was called with, and what it answers.
+struct {
+    void *ptr;
+    size_t total, first, calls;
+    umf_result_t answer;
+} trial;
+
+TEST(Creation, JemallocTriesASplitOnce) {
+    if (!UMF_WITH_JEMALLOC) {
+        GTEST_SKIP() << "this build has no jemalloc pool";
+    }
+    FakeProvider fake;
+    fake.page_size = 16384;
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    ops.ext_allocation_split = [](void *, void *ptr, size_t total, size_t first) {
+        trial.ptr = ptr;
+        trial.total = total;
+        trial.first = first;
+        trial.calls++;
+        return trial.answer;
+    };
+    umf_memory_provider_handle_t provider = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
+    for (int answer = 0; answer <= 9; answer++) {
+        umf_memory_pool_handle_t pool = nullptr;
+        trial = {nullptr, 0, 0, 0, static_cast<umf_result_t>(answer)};
+        umf_result_t expected = trial.answer == NONE ? NONE : OK;
+        EXPECT_EQ(umfPoolCreate(umfJemallocPoolOps(), provider, nullptr, 0, &pool), expected)
+            << "only NOT_SUPPORTED is an obstacle, not " << answer;
+        EXPECT_EQ(trial.calls, 1u);
+        EXPECT_NE(trial.ptr, nullptr);
+        EXPECT_EQ(trial.total, 2 * fake.page_size);
+        EXPECT_EQ(trial.first, fake.page_size);
+        if (pool) {
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+        }
+    }
+    EXPECT_EQ(fake.allocs, 0u) << "the pointer is a fictitious one";
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
 TEST(Creation, JemallocParams) {
     if (!UMF_WITH_JEMALLOC) {
         GTEST_SKIP() << "this build has no jemalloc pool";
@@ -1740,8 +1905,15 @@ TEST(Creation, JemallocParams) {
     EXPECT_EQ(umfJemallocPoolParamsSetName(nullptr, "x"), BAD);
     ASSERT_EQ(umfJemallocPoolParamsCreate(&params), OK);
     EXPECT_EQ(umfJemallocPoolParamsSetName(params, nullptr), BAD);
-    EXPECT_EQ(umfJemallocPoolParamsSetNumArenas(params, 4096), OK) << "checked at creation";
-    EXPECT_EQ(umfPoolCreate(umfJemallocPoolOps(), provider, params, 0, &pool), BAD);
+    for (size_t arenas : {size_t{4096}, SIZE_MAX, size_t{1} << 32}) {
+        EXPECT_EQ(umfJemallocPoolParamsSetNumArenas(params, arenas), OK) << "checked at creation";
+        EXPECT_EQ(umfPoolCreate(umfJemallocPoolOps(), provider, params, 0, &pool), BAD);
+    }
+    for (size_t arenas : {size_t{0}, size_t{4095}}) {
+        EXPECT_EQ(umfJemallocPoolParamsSetNumArenas(params, arenas), OK);
+        ASSERT_EQ(umfPoolCreate(umfJemallocPoolOps(), provider, params, 0, &pool), OK) << arenas;
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
     EXPECT_EQ(umfJemallocPoolParamsSetNumArenas(params, 1), OK);
     EXPECT_EQ(umfJemallocPoolParamsSetName(params, std::string(80, 'j').c_str()), OK);
     ASSERT_EQ(umfPoolCreate(umfJemallocPoolOps(), provider, params, 0, &pool), OK);
