@@ -9,9 +9,11 @@
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+#include <umf/experimental/memory_properties.h>
 #include <umf/pools/pool_disjoint.h>
 
 #include "fakes/fake_provider.h"
+#include "fakes/log_file.h"
 #include "fakes/scale.h"
 
 #if UMF_TEST_ASAN
@@ -79,6 +81,16 @@ class Disjoint : public testing::Test {
             OK);
         return value;
     }
+    // How far behind the start of its chunk an address lies.
+    static size_t offset_in_chunk(void *ptr, size_t chunk) {
+        umf_memory_properties_handle_t handle = nullptr;
+        uintptr_t base = 0;
+        EXPECT_EQ(umfGetMemoryPropertiesHandle(ptr, &handle), OK);
+        EXPECT_EQ(
+            umfGetMemoryProperty(handle, UMF_MEMORY_PROPERTY_BASE_ADDRESS, &base, sizeof(base)),
+            OK);
+        return (reinterpret_cast<uintptr_t>(ptr) - base) % chunk;
+    }
     std::vector<size_t> buckets() {
         std::vector<size_t> list;
         for (size_t i = 0; i < read("buckets.count"); i++) {
@@ -142,14 +154,46 @@ TEST_F(Disjoint, WithoutACacheLineTheDefaultStays) {
     EXPECT_EQ(read("params.min_bucket_size"), UMF_DISJOINT_POOL_MIN_BUCKET_DEFAULT_SIZE);
 }
 
+TEST_F(Disjoint, NameIsCutTo63) {
+    std::string name(100, 'd');
+    ASSERT_EQ(umfDisjointPoolParamsSetName(params, name.c_str()), OK);
+    ASSERT_EQ(umfDisjointPoolParamsSetName(params, "short"), OK);
+    ASSERT_EQ(umfDisjointPoolParamsSetName(params, name.c_str()), OK);
+    create();
+    const char *got = nullptr;
+    EXPECT_EQ(umfPoolGetName(pool, &got), OK);
+    EXPECT_EQ(got, std::string(63, 'd'));
+}
+
+TEST_F(Disjoint, ParametersAreCopiedAtCreation) {
+    ASSERT_EQ(umfDisjointPoolParamsSetName(params, "before"), OK);
+    ASSERT_EQ(umfDisjointPoolParamsSetCapacity(params, 7), OK);
+    create();
+    ASSERT_EQ(umfDisjointPoolParamsSetName(params, "after"), OK);
+    ASSERT_EQ(umfDisjointPoolParamsSetCapacity(params, 8), OK);
+    ASSERT_EQ(umfDisjointPoolParamsSetMaxPoolableSize(params, 0), OK);
+    ASSERT_EQ(umfDisjointPoolParamsDestroy(params), OK);
+    ASSERT_EQ(umfDisjointPoolParamsCreate(&params), OK);
+    const char *name = nullptr;
+    EXPECT_EQ(umfPoolGetName(pool, &name), OK);
+    EXPECT_STREQ(name, "before");
+    EXPECT_EQ(read("params.capacity"), 7u);
+    EXPECT_EQ(read("params.max_poolable_size"), 2097152u);
+}
+
 TEST_F(Disjoint, ParametersCannotChangeLater) {
     create();
     size_t value = 64;
     int trace = 1;
-    EXPECT_EQ(umfCtlSet("umf.pool.by_handle.{}.params.slab_min_size", &value, sizeof(value), pool),
-              NONE);
+    for (const char *name : {"slab_min_size", "max_poolable_size", "capacity", "min_bucket_size"}) {
+        EXPECT_EQ(umfCtlSet("umf.pool.by_handle.{}.params.{}", &value, sizeof(value), pool, name),
+                  NONE)
+            << name;
+        EXPECT_EQ(umfCtlExec("umf.pool.by_handle.{}.params.{}", nullptr, 0, pool, name), BAD);
+    }
     EXPECT_EQ(umfCtlSet("umf.pool.by_handle.{}.params.pool_trace", &trace, sizeof(trace), pool),
               NONE);
+    EXPECT_EQ(umfCtlExec("umf.pool.by_handle.{}.stats.used_memory", nullptr, 0, pool), BAD);
     EXPECT_EQ(umfCtlSet("umf.pool.by_handle.{}.stats.used_memory", &value, sizeof(value), pool),
               BAD);
     EXPECT_EQ(read("params.slab_min_size"), 65536u);
@@ -176,7 +220,51 @@ TEST_F(Disjoint, DefaultsOfTheControlTreeWin) {
     std::swap(pool, second);
     EXPECT_EQ(read("params.min_bucket_size"), 8u);
     EXPECT_EQ(read("params.capacity"), 11u);
+    capacity = 12;
+    EXPECT_EQ(
+        umfCtlSet("umf.pool.default.with_defaults.params.capacity", &capacity, sizeof(capacity)),
+        OK);
+    EXPECT_EQ(read("params.capacity"), 11u) << "a pool that exists is not affected";
     EXPECT_EQ(umfPoolDestroy(second), OK);
+}
+
+TEST_F(Disjoint, EveryParameterHasADefaultInTheControlTree) {
+    size_t slab = 1 << 20, poolable = 12345, capacity = 9, bucket_size = 32;
+    int trace = 2;
+    ASSERT_EQ(umfDisjointPoolParamsSetName(params, "all_defaults"), OK);
+    const std::string node = "umf.pool.default.all_defaults.params.";
+    auto set = [&](const char *name, void *value, size_t size) {
+        EXPECT_EQ(umfCtlSet((node + name).c_str(), value, size), OK) << name;
+    };
+    set("slab_min_size", &slab, sizeof(slab));
+    set("max_poolable_size", &poolable, sizeof(poolable));
+    set("capacity", &capacity, sizeof(capacity));
+    set("min_bucket_size", &bucket_size, sizeof(bucket_size));
+    set("pool_trace", &trace, sizeof(trace));
+    create();
+    EXPECT_EQ(read("params.slab_min_size"), slab);
+    EXPECT_EQ(read("params.max_poolable_size"), poolable);
+    EXPECT_EQ(read("params.capacity"), capacity);
+    EXPECT_EQ(read("params.min_bucket_size"), bucket_size);
+    EXPECT_EQ(read("stats.alloc_num"), 0u) << "counted: the trace is on";
+    free(alloc(1, 100));
+    EXPECT_EQ(fake.last_size, slab);
+}
+
+// RULE 54: a default of another size is not taken.
+TEST_F(Disjoint, DefaultsOfAnotherSizeAreIgnored) {
+    ASSERT_EQ(umfDisjointPoolParamsSetName(params, "short_default"), OK);
+    uint32_t four = 77;
+    uint64_t eight[2] = {78, 79};
+    EXPECT_EQ(umfCtlSet("umf.pool.default.short_default.params.capacity", &four, sizeof(four)), OK);
+    EXPECT_EQ(
+        umfCtlSet("umf.pool.default.short_default.params.slab_min_size", eight, sizeof(eight)), OK);
+    EXPECT_EQ(umfCtlSet("umf.pool.default.short_default.params.pool_trace", eight, 8), OK);
+    create();
+    EXPECT_EQ(read("params.capacity"), 4u);
+    EXPECT_EQ(read("params.slab_min_size"), 65536u);
+    size_t value = 0;
+    EXPECT_EQ(try_read("stats.alloc_num", &value), NONE) << "the trace is off";
 }
 
 // --- buckets ---
@@ -204,15 +292,22 @@ TEST_F(Disjoint, BucketsOfEveryMinimum) {
         ASSERT_EQ(umfDisjointPoolParamsSetMinBucketSize(params, min), OK);
         create();
         std::vector<size_t> list = buckets();
-        size_t start = std::min(std::max(min, size_t{8}), size_t{1} << 31);
-        EXPECT_EQ(list.front(), start);
-        EXPECT_EQ(list.back(), size_t{1} << 31);
         for (size_t i = 1; i < list.size(); i++) {
             EXPECT_GE(list[i], list[i - 1] + min) << min << " at " << i;
-            if (i + 1 < list.size()) {
-                EXPECT_EQ(list[i] % min, 0u) << min << " at " << i;
+        }
+        // The definition: s, 1.5 s, 2 s, 3 s, ... in multiples of the minimum, each once.
+        const size_t end = size_t{1} << 31;
+        std::vector<size_t> expected;
+        for (size_t s = std::min(std::max(min, size_t{8}), end); s < end; s *= 2) {
+            for (size_t size : {s, s + s / 2}) {
+                size = (size + min - 1) / min * min;
+                if (size < end && (expected.empty() || size != expected.back())) {
+                    expected.push_back(size);
+                }
             }
         }
+        expected.push_back(end);
+        EXPECT_EQ(list, expected) << min;
         EXPECT_EQ(umfPoolDestroy(pool), OK);
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
         pool = nullptr;
@@ -526,6 +621,11 @@ TEST_F(Disjoint, CountersAreOffWithoutTrace) {
     }
     for (const char *name : chunk_counters) {
         EXPECT_EQ(try_read((std::string("stats.") + name).c_str(), &value), NONE);
+        EXPECT_EQ(try_read((std::string("buckets.1.stats.") + name).c_str(), &value), NONE);
+    }
+    for (const char *path :
+         {"stats.used_memory", "stats.reserved_memory", "buckets.count", "buckets.0.size"}) {
+        EXPECT_EQ(try_read(path, &value), OK) << path << " always works";
     }
 }
 
@@ -591,6 +691,68 @@ TEST_F(Disjoint, CountersOfOneBucket) {
     free(other);
 }
 
+TEST_F(Disjoint, CountersOfAllBucketsAddUp) {
+    ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 2), OK);
+    create();
+    std::vector<void *> live;
+    for (size_t size : {8, 100, 1000, 40000, 65536, 100000, 1 << 20}) {
+        for (void *p : alloc(5, size)) {
+            live.push_back(p);
+        }
+    }
+    free({live[0], live[6], live[20], live[21], live[34]});
+    for (const char *name :
+         {"alloc_num", "alloc_pool_num", "free_num", "curr_slabs_in_use", "curr_slabs_in_pool"}) {
+        size_t sum = 0;
+        for (size_t id = 0; id < read("buckets.count"); id++) {
+            size_t value = SIZE_MAX;
+            EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.buckets.{}.stats.{}", &value, sizeof(value),
+                                pool, id, name),
+                      OK);
+            sum += value;
+        }
+        EXPECT_EQ(sum, read((std::string("stats.") + name).c_str())) << name;
+    }
+    for (const char *name : {"max_slabs_in_use", "max_slabs_in_pool"}) {
+        for (size_t id = 0; id < read("buckets.count"); id++) {
+            size_t value = SIZE_MAX;
+            EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.buckets.{}.stats.{}", &value, sizeof(value),
+                                pool, id, name),
+                      OK);
+            EXPECT_LE(value, read((std::string("stats.") + name).c_str())) << name;
+        }
+    }
+    EXPECT_EQ(read("stats.alloc_num"), 35u);
+    EXPECT_EQ(read("stats.free_num"), 5u);
+    live.erase(live.begin() + 34);
+    live.erase(live.begin() + 20, live.begin() + 22);
+    live.erase(live.begin() + 6);
+    live.erase(live.begin());
+    free(live);
+}
+
+// Trace 2 logs a summary at the end, trace 3 also a line for each operation, both for debugging.
+TEST_F(Disjoint, TraceIsLogged) {
+    for (int trace : {0, 1, 2, 3}) {
+        ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, trace), OK);
+        create();
+        LogFile log;
+        auto list = alloc(3, 100), direct = alloc(1, 3u << 20);
+        void *aligned = umfPoolAlignedMalloc(pool, 100, 64);
+        free(list);
+        free(direct);
+        free({aligned});
+        EXPECT_EQ(log.count("[DEBUG UMF]"), trace == 3 ? 10u : 0u) << log.text();
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(log.count("4 allocations, 3 of them from the pool, 4 frees"),
+                  trace >= 2 ? 1u : 0u)
+            << log.text();
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        pool = nullptr;
+        provider = nullptr;
+    }
+}
+
 TEST_F(Disjoint, ControlRefusesWhatIsNotThere) {
     create();
     size_t value = 0, count = read("buckets.count");
@@ -646,8 +808,7 @@ TEST_F(Disjoint, AlignedAboveAPage) {
             EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
             size_t chunk = *std::lower_bound(list.begin(), list.end(), size + alignment - 1);
             EXPECT_GE(usable, size);
-            EXPECT_GT(usable + alignment, chunk);
-            EXPECT_LE(usable, chunk) << "the chunk less the offset";
+            EXPECT_EQ(usable, chunk - offset_in_chunk(p, chunk)) << "the chunk less the offset";
             EXPECT_EQ(umfPoolFree(pool, static_cast<char *>(p) + 1), BAD);
             EXPECT_EQ(umfPoolFree(pool, static_cast<char *>(p) - 8), BAD);
             memset(p, 1, usable);
