@@ -23,6 +23,7 @@ extern "C" {
 #include <umf/experimental/ctl.h>
 
 #include "fakes/scale.h"
+#include "unit/toy.h"
 
 namespace {
 
@@ -31,6 +32,21 @@ std::string stored(const std::string &path) {
     umf_result_t result =
         umfCtlGet(("umf.pool.default." + path).c_str(), value.data(), value.size());
     return result == UMF_RESULT_SUCCESS ? value.c_str() : "absent";
+}
+
+/* Whether the library is started. */
+bool is_started() {
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+    EXPECT_EQ(umfMemoryProviderCreate(&toy::provider_ops, nullptr, &provider), UMF_RESULT_SUCCESS);
+    umf_result_t result = umfPoolCreate(&toy::pool_ops, provider, nullptr, 0, &pool);
+    if (result == UMF_RESULT_SUCCESS) {
+        EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), UMF_RESULT_SUCCESS);
+    } else {
+        toy::finalize(toy::last_made);
+    }
+    return result == UMF_RESULT_SUCCESS;
 }
 
 /* The log goes to a file that the test reads. */
@@ -214,6 +230,77 @@ TEST_F(Config, the_file_comes_after_the_text) {
     umf_config_load();
     EXPECT_EQ(stored("toy.a"), "text");
     EXPECT_EQ(stored("toy.b"), "file");
+}
+
+/* Each start from nothing reads the environment anew. */
+TEST_F(Config, is_read_at_the_start_of_the_library) {
+    int starts = 0;
+    setenv("UMF_CONF", "umf.pool.default.toy.a=text;umf.pool.default.toy.b=text", 1);
+    setenv("UMF_CONF_FILE", file("umf.pool.default.toy.b=file").c_str(), 1);
+    ASSERT_EQ(umfInit(), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(stored("toy.a"), "absent") << "only the first start";
+    for (; is_started(); starts++) {
+        ASSERT_EQ(umfTearDown(), UMF_RESULT_SUCCESS);
+    }
+    for (; starts > 1; starts--) {
+        ASSERT_EQ(umfInit(), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(stored("toy.a"), "text");
+    EXPECT_EQ(stored("toy.b"), "file");
+}
+
+TEST_F(Config, defaults_from_text_are_kept_as_text) {
+    apply("umf.pool.default.toy.a=0x10");
+    char room[5] = "****";
+    EXPECT_EQ(umfCtlGet("umf.pool.default.toy.a", room, 4), UMF_RESULT_ERROR_INVALID_ARGUMENT)
+        << "no room for the NUL";
+    EXPECT_EQ(umfCtlGet("umf.pool.default.toy.a", room, 5), UMF_RESULT_SUCCESS);
+    EXPECT_STREQ(room, "0x10");
+    toy::Pool pool;
+    EXPECT_EQ(stored("toy.a"), "0x10");
+    umf_ctl_defaults_forget(&umf_ctl_pool_defaults);
+}
+
+/* What a callback sees: the source, and text whose size counts the NUL. */
+TEST_F(Config, pools_by_name_get_text) {
+    toy::Pool first("configured"), second("configured");
+    apply("umf.pool.by_name.configured.a.b=17;umf.pool.by_name.configured.1.c=x");
+    ASSERT_EQ(first.object->queries.size(), 1u);
+    ASSERT_EQ(second.object->queries.size(), 2u);
+    for (toy::Pool *pool : {&first, &second}) {
+        const toy::Query &query = pool->object->queries[0];
+        EXPECT_EQ(query.source, CTL_QUERY_CONFIG_INPUT);
+        EXPECT_EQ(query.type, CTL_QUERY_WRITE);
+        EXPECT_EQ(query.path, "a.b");
+        EXPECT_EQ(query.bytes, std::string("17\0", 3));
+    }
+    EXPECT_EQ(second.object->queries[1].path, "c");
+    EXPECT_EQ(log(), "");
+}
+
+TEST_F(Config, every_logger_setting) {
+    apply("umf.logger.timestamp=Y;umf.logger.pid=1;umf.logger.level=0x1;umf.logger.flush_level=+4;"
+          "umf.logger.output=" +
+          dir + "/other");
+    umf_log_config_t config = umf_log_get_config();
+    EXPECT_TRUE(config.timestamp);
+    EXPECT_TRUE(config.pid);
+    EXPECT_EQ(config.level, 1);
+    EXPECT_EQ(config.flush_level, 4);
+    char name[300];
+    EXPECT_EQ(umf_log_get_output(name, sizeof(name)), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(name, dir + "/other");
+    apply("umf.logger.timestamp=no;umf.logger.pid=0;umf.logger.level=debug;"
+          "umf.logger.flush_level=5;umf.logger.output=/no/such/folder/log");
+    config = umf_log_get_config();
+    EXPECT_FALSE(config.timestamp);
+    EXPECT_FALSE(config.pid);
+    EXPECT_EQ(config.level, 1) << "a number is needed";
+    EXPECT_EQ(config.flush_level, 4) << "out of range";
+    EXPECT_EQ(umf_log_get_output(name, sizeof(name)), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(name, dir + "/other");
+    config = {false, false, 2, 3};
+    umf_log_set_config(&config);
 }
 
 TEST_F(Config, empty_is_unset) {

@@ -178,6 +178,20 @@ TEST(by_handle, alloc_count) {
     EXPECT_TRUE(pool.object->queries.empty());
 }
 
+TEST(by_handle, every_node_can_be_an_argument) {
+    toy::Pool pool;
+    size_t count = 99;
+    EXPECT_EQ(umfCtlGet("{}.{}.{}.{}.{}.{}", &count, sizeof(count), "umf", "pool", "by_handle",
+                        pool.handle, "stats", "alloc_count", "surplus"),
+              Success);
+    EXPECT_EQ(count, 0u);
+    EXPECT_TRUE(pool.object->queries.empty());
+    EXPECT_EQ(
+        umfCtlGet("umf.pool.by_handle.{}.{}.{}", &count, sizeof(count), pool.handle, "a", "b"),
+        Success);
+    EXPECT_EQ(pool.object->queries.back().path, "{}.{}") << "not resolved for a user's pool";
+}
+
 TEST(by_handle, paths_that_are_none) {
     toy::Pool pool;
     size_t count;
@@ -234,14 +248,35 @@ TEST(by_handle, the_rest_goes_to_the_provider) {
     passesOn(provider.object, provider.handle, "umf.provider.by_handle.{}");
 }
 
+/* A buffer, its size and no buffer at all: what the caller passed is what the callback gets. */
+TEST(by_handle, argument_and_size_are_passed_as_given) {
+    toy::Pool pool;
+    toy::Provider provider;
+    char room[3];
+    EXPECT_EQ(umfCtlSet("umf.pool.by_handle.{}.a", room, 3, pool.handle), Success);
+    EXPECT_EQ(umfCtlExec("umf.pool.by_handle.{}.b", room, 2, pool.handle), Success);
+    EXPECT_EQ(umfCtlExec("umf.pool.by_handle.{}.c", nullptr, 0, pool.handle), Success);
+    ASSERT_EQ(pool.object->queries.size(), 3u);
+    EXPECT_EQ(pool.object->queries[0].size, 3u);
+    EXPECT_EQ(pool.object->queries[1].arg, room);
+    EXPECT_EQ(pool.object->queries[1].size, 2u);
+    EXPECT_EQ(pool.object->queries[2].arg, nullptr);
+    provider.object->queries.clear();
+    EXPECT_EQ(umfCtlExec("umf.provider.by_handle.{}.d", room, 1, provider.handle), Success);
+    EXPECT_EQ(provider.object->queries.at(0).size, 1u);
+}
+
 TEST(by_handle, without_callback_there_is_no_path) {
     umf_memory_provider_ops_t ops = toy::providerOps();
     ops.ext_ctl = nullptr;
     umf_memory_provider_handle_t provider;
     ASSERT_EQ(umfMemoryProviderCreate(&ops, nullptr, &provider), Success);
-    int value;
+    int value = 0;
     EXPECT_EQ(umfCtlGet("umf.provider.by_handle.{}.a", &value, sizeof(value), provider),
               InvalidPath);
+    EXPECT_EQ(umfCtlSet("umf.provider.by_handle.{}.a", &value, sizeof(value), provider),
+              InvalidPath);
+    EXPECT_EQ(umfCtlExec("umf.provider.by_handle.{}.a", nullptr, 0, provider), InvalidPath);
     umfMemoryProviderDestroy(provider);
 }
 
@@ -258,8 +293,12 @@ TEST(default, reaches_objects_made_later) {
               std::string(reinterpret_cast<char *>(&two), sizeof(two)));
     EXPECT_EQ(provider.object->queries[1].path, "a");
     EXPECT_EQ(provider.object->queries[1].type, CTL_QUERY_WRITE);
+    EXPECT_EQ(provider.object->queries[0].source, CTL_QUERY_PROGRAMMATIC);
     EXPECT_EQ(provider.object->queries[2].path, "post_initialize");
     EXPECT_EQ(provider.object->queries[2].type, CTL_QUERY_RUNNABLE);
+    EXPECT_EQ(provider.object->queries[2].source, CTL_QUERY_PROGRAMMATIC);
+    EXPECT_EQ(provider.object->queries[2].arg, nullptr);
+    EXPECT_EQ(provider.object->queries[2].size, 0u);
 }
 
 /* Any text is answered, never a crash. Every argument can stand for a name, an index and a handle.

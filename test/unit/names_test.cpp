@@ -116,6 +116,33 @@ TEST(by_name, names_without_pool) {
     }
 }
 
+TEST(by_name, names_have_at_most_254_characters) {
+    size_t value;
+    std::string longer(255, 'x');
+    EXPECT_EQ(get(longer + ".count", &value), InvalidPath);
+    EXPECT_EQ(get("{}.count", &value, longer.c_str()), InvalidPath);
+    EXPECT_EQ(get("{}.count", &value, std::string(254, 'x').c_str()), InvalidArgument)
+        << "a name like any other, that nobody has";
+}
+
+/* The element behind the name may be an index or the first node; as an argument it is an index. */
+TEST(by_name, arguments_behind_the_name_are_indices) {
+    toy::Pool first("a"), second("a");
+    size_t value = 99;
+    void *ptr = umfPoolMalloc(second.handle, 1);
+    EXPECT_EQ(get("{}.{}.stats.alloc_count", &value, "a", size_t{1}), Success);
+    EXPECT_EQ(value, 1u);
+    EXPECT_EQ(get("a.{}.{}.alloc_count", &value, size_t{0}, "stats"), Success);
+    EXPECT_EQ(value, 0u);
+    EXPECT_EQ(get("a.{}.stats.alloc_count", &value, size_t{2}), InvalidArgument);
+    EXPECT_EQ(get("a.{}.stats.alloc_count", &value, SIZE_MAX), InvalidArgument);
+    EXPECT_EQ(get("a.{}.count", &value, size_t{0}), InvalidArgument) << "count with an index";
+    EXPECT_EQ(get("a.0.count", &value), InvalidArgument);
+    EXPECT_EQ(get("{}.count", &value, "a", "surplus"), Success);
+    EXPECT_EQ(value, 2u);
+    umfPoolFree(second.handle, ptr);
+}
+
 TEST(by_name, several_pools) {
     toy::Pool first("a"), second("a");
     size_t value = 0;
