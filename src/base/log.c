@@ -34,6 +34,7 @@
 #define LOG_ENV_PATH_MAX 256 /* of a path in UMF_LOG */
 #define LOG_SET_PATH_MAX 255 /* of a path given to umf_log_set_output */
 #define LOG_NO_OUTPUT (-1)
+#define LOG_SHOWN 64 /* characters of an ignored option */
 
 /* What the messages of umf_log_init are signed with; programs that read logs know this name. */
 #define LOG_INIT_NAME "utils_log_init"
@@ -329,45 +330,76 @@ static bool log_next_option(const char **at, log_text_t *option) {
     return true;
 }
 
-static void log_parse_level(log_text_t value, int *level) {
+/* The following answer whether they know the value; if not they leave what there is. */
+
+static bool log_parse_level(log_text_t value, int *level) {
     static const char *const words[] = {"debug", "info", "warning", "error", "fatal"};
     for (size_t i = 0; i < UMF_COUNT_OF(words); i++) {
         if (log_text_is(value, words[i])) {
             *level = (int)i;
+            return true;
         }
     }
+    return false;
 }
 
-static void log_parse_bool(log_text_t value, bool *flag) {
-    if (log_text_is(value, "yes")) {
-        *flag = true;
-    } else if (log_text_is(value, "no")) {
-        *flag = false;
+static bool log_parse_bool(log_text_t value, bool *flag) {
+    bool is_yes = log_text_is(value, "yes");
+    if (!is_yes && !log_text_is(value, "no")) {
+        return false;
     }
+    *flag = is_yes;
+    return true;
 }
 
-static void log_parse_output(log_text_t value, log_text_t *output) {
+static bool log_parse_output(log_text_t value, log_text_t *output) {
     log_text_t path;
-    if (log_text_is(value, "stdout") || log_text_is(value, "stderr") ||
-        log_text_after(value, "file,", &path)) {
-        *output = value;
+    if (!log_text_is(value, "stdout") && !log_text_is(value, "stderr") &&
+        !log_text_after(value, "file,", &path)) {
+        return false;
     }
+    *output = value;
+    return true;
 }
 
-static void log_parse(const char *text, umf_log_config_t *config, log_text_t *output) {
-    log_text_t option, value;
+static bool log_parse_option(log_text_t option, umf_log_config_t *config, log_text_t *output) {
+    log_text_t value;
+    return option.length == 0 ||
+           (log_text_after(option, "level:", &value) && log_parse_level(value, &config->level)) ||
+           (log_text_after(option, "flush:", &value) &&
+            log_parse_level(value, &config->flush_level)) ||
+           (log_text_after(option, "output:", &value) && log_parse_output(value, output)) ||
+           (log_text_after(option, "timestamp:", &value) &&
+            log_parse_bool(value, &config->timestamp)) ||
+           (log_text_after(option, "pid:", &value) && log_parse_bool(value, &config->pid));
+}
+
+/* What was ignored of UMF_LOG; it is said when the output is open. */
+typedef struct log_ignored_t {
+    log_text_t first;
+    int count;
+} log_ignored_t;
+
+static log_ignored_t log_parse(const char *text, umf_log_config_t *config, log_text_t *output) {
+    log_ignored_t ignored = {.count = 0};
+    log_text_t option;
     while (log_next_option(&text, &option)) {
-        if (log_text_after(option, "level:", &value)) {
-            log_parse_level(value, &config->level);
-        } else if (log_text_after(option, "flush:", &value)) {
-            log_parse_level(value, &config->flush_level);
-        } else if (log_text_after(option, "output:", &value)) {
-            log_parse_output(value, output);
-        } else if (log_text_after(option, "timestamp:", &value)) {
-            log_parse_bool(value, &config->timestamp);
-        } else if (log_text_after(option, "pid:", &value)) {
-            log_parse_bool(value, &config->pid);
+        if (!log_parse_option(option, config, output)) {
+            ignored.first = ignored.count == 0 ? option : ignored.first;
+            ignored.count++;
         }
+    }
+    return ignored;
+}
+
+static void log_say_ignored(const log_ignored_t *ignored) {
+    if (ignored->count) {
+        int length = ignored->first.length < LOG_SHOWN ? (int)ignored->first.length : LOG_SHOWN;
+        umf_log_write(UMF_LOG_LEVEL_WARNING, 0, LOG_INIT_NAME,
+                      "UMF_LOG: %d options are ignored, first \"%.*s\"; expected level: or flush: "
+                      "with debug, info, warning, error or fatal, timestamp: or pid: with yes or "
+                      "no, output: with stdout, stderr or file,<path>",
+                      ignored->count, length, ignored->first.start);
     }
 }
 
@@ -408,7 +440,7 @@ void umf_log_init(void) {
     if (!env) {
         return;
     }
-    log_parse(env, &config, &output);
+    log_ignored_t ignored = log_parse(env, &config, &output);
     if (!log_start_output(env, output)) {
         return;
     }
@@ -418,4 +450,5 @@ void umf_log_init(void) {
                   UMF_VERSION_STRING, log_level_names[config.level],
                   log_level_names[config.flush_level], config.pid ? "yes" : "no",
                   config.timestamp ? "yes" : "no");
+    log_say_ignored(&ignored);
 }

@@ -60,6 +60,25 @@ TEST(Init, Version) {
     EXPECT_EQ(umfGetCurrentVersion(), 0x10000);
 }
 
+TEST(Init, LoggingIsOffUnlessAskedFor) {
+    if (getenv("UMF_LOG") || getenv("UMF_CONF") || getenv("UMF_CONF_FILE")) {
+        GTEST_SKIP() << "the environment asks for it";
+    }
+    char output[16] = "";
+    EXPECT_EQ(umfCtlGet("umf.logger.output", output, sizeof(output)), OK);
+    EXPECT_STREQ(output, "disabled");
+    EXPECT_EQ(umfCtlGet("umf.logger.output", output, sizeof("disabled")), OK);
+    EXPECT_EQ(umfCtlGet("umf.logger.output", output, sizeof("disabled") - 1), BAD);
+    bool truth = true;
+    int level = -1;
+    EXPECT_EQ(umfCtlGet("umf.logger.timestamp", &truth, sizeof(truth)), OK);
+    EXPECT_FALSE(truth);
+    EXPECT_EQ(umfCtlGet("umf.logger.level", &level, sizeof(level)), OK);
+    EXPECT_EQ(level, 3);
+    EXPECT_EQ(umfCtlGet("umf.logger.flush_level", &level, sizeof(level)), OK);
+    EXPECT_EQ(level, 3);
+}
+
 TEST(Init, PairsNest) {
     for (int i = 0; i < 100; i++) {
         EXPECT_EQ(umfInit(), OK);

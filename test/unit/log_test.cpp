@@ -18,15 +18,20 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <regex.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
+#include "fakes/scale.h"
+
 extern "C" {
 #include "base/log.h"
+#include "base/os.h"
 }
 
 namespace {
@@ -312,6 +317,24 @@ TEST_F(log_test, nothing_is_lost_in_a_crash) {
     EXPECT_NE(got.out.find(work_lines(UMF_LOG_LEVEL_DEBUG)), std::string::npos);
 }
 
+TEST_F(log_test, file_without_a_name_cannot_be_opened) {
+    outcome_t got = run("nothing", "output:file,");
+    EXPECT_EQ(got.out, "");
+    EXPECT_EQ(got.err, "[ERROR UMF] utils_log_init: Cannot open output file \"\" - logging "
+                       "disabled: No such file or directory\n");
+}
+
+TEST_F(log_test, logging_that_could_not_start_stays_off) {
+    for (const std::string &value :
+         {std::string("output:file,/no/such/dir/log;level:debug"),
+          "level:debug;output:file," + dir_,
+          "output:file,/tmp/" + std::string(300, 'x') + ";level:debug"}) {
+        outcome_t got = run("settings", value);
+        EXPECT_EQ(got.out, "0 0 3 3 0 disabled\n") << value;
+        EXPECT_EQ(lines_of(got.err).size(), 1u) << got.err;
+    }
+}
+
 /* --- options --- */
 
 TEST_F(log_test, level) {
@@ -347,6 +370,30 @@ TEST_F(log_test, options_count_only_as_written) {
         std::string expected = *c.settings ? c.settings : "0 0 3 3 0 disabled\n";
         EXPECT_EQ(got.out, expected) << c.text;
     }
+}
+
+/* RULE 54: what was ignored is said once, as a warning. */
+TEST_F(log_test, ignored_options_are_told_once) {
+    for (const char *text :
+         {"output:stdout;level:warning;flush:never", "output:stdout;level:warning;x",
+          "output:stdout;level:warning;pid:maybe", "output:nowhere;output:stdout;level:warning",
+          "output:stdout;timestamp:YES;level:warning"}) {
+        outcome_t got = run("nothing", text);
+        EXPECT_EQ(lines_of(got.out).size(), 1u) << got.out;
+        EXPECT_EQ(got.out.find("[WARN  UMF] utils_log_init: UMF_LOG: 1 options are ignored, first "
+                               "\""),
+                  0u)
+            << got.out;
+    }
+    outcome_t got = run("nothing", "output:stdout;level:info;flush:never;;a;b;");
+    std::vector<std::string> lines = lines_of(got.out);
+    ASSERT_EQ(lines.size(), 2u) << got.out;
+    EXPECT_NE(lines[0].find("Logger enabled ("), std::string::npos) << "comes first";
+    EXPECT_NE(lines[1].find("3 options are ignored, first \"flush:never\";"), std::string::npos);
+    EXPECT_EQ(run("nothing", "output:stdout;level:warning;;").out, "");
+    got = run("nothing", "output:stdout;level:warning;" + std::string(100000, 'x'));
+    EXPECT_NE(got.out.find('"' + std::string(64, 'x') + '"'), std::string::npos);
+    EXPECT_LT(got.out.size(), 400u);
 }
 
 TEST_F(log_test, start_is_told_once_at_info) {
@@ -430,6 +477,33 @@ TEST_F(log_test, line_that_does_not_fit_is_cut) {
         EXPECT_EQ(out.size(), 8192u) << scenario;
         EXPECT_EQ(out.substr(0, 21), "[ERROR UMF] work: xxx") << scenario;
         EXPECT_EQ(out.substr(out.size() - 18), "xxx[truncated...]\n") << scenario;
+    }
+}
+
+/* A socket keeps the borders of what is written to it. */
+TEST_F(log_test, each_line_is_one_write) {
+    int sockets[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("UMF_LOG", "output:stdout;level:debug;timestamp:yes;pid:yes", 1);
+        dup2(sockets[1], STDOUT_FILENO);
+        close(sockets[0]), close(sockets[1]);
+        execl("/proc/self/exe", "log_test", "--umf-child", "levels", nullptr);
+        _exit(127);
+    }
+    close(sockets[1]);
+    std::vector<std::string> writes;
+    char room[10000];
+    for (ssize_t size; (size = recv(sockets[0], room, sizeof(room), 0)) > 0;) {
+        writes.emplace_back(room, static_cast<size_t>(size));
+    }
+    close(sockets[0]);
+    waitpid(child, nullptr, 0);
+    ASSERT_EQ(writes.size(), 6u) << "the start and five levels";
+    for (const std::string &line : writes) {
+        EXPECT_EQ(line.front(), '[');
+        EXPECT_EQ(line.find('\n'), line.size() - 1);
     }
 }
 
@@ -542,6 +616,27 @@ TEST_F(log_settings, levels_are_checked) {
     EXPECT_TRUE(config.timestamp && config.pid);
     EXPECT_EQ(config.level, UMF_LOG_LEVEL_DEBUG);
     EXPECT_EQ(config.flush_level, UMF_LOG_LEVEL_INFO);
+}
+
+/* We may be somebody's malloc, and a line may tell that there is no memory. */
+TEST_F(log_settings, a_line_allocates_nothing) {
+    set_config(true, true, UMF_LOG_LEVEL_DEBUG, UMF_LOG_LEVEL_DEBUG);
+    write_all_levels();
+    static int calls;
+    calls = 0;
+    umf_os_set_fault([](const char *) { return calls++, ENOMEM; });
+    [[maybe_unused]] size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < 100; i++) {
+        write_all_levels();
+        umf_log_write(UMF_LOG_LEVEL_ERROR, ENOENT, "work", "%.3f %s %d", i / 3.0, "text", i);
+    }
+#if !UMF_TEST_ASAN && !UMF_TEST_TSAN
+    EXPECT_EQ(mallinfo2().uordblks, before);
+#endif
+    umf_os_set_fault(nullptr);
+    EXPECT_EQ(calls, 0) << "no memory of ours, and no call that may fail";
+    set_config(false, false, UMF_LOG_LEVEL_ERROR, UMF_LOG_LEVEL_ERROR);
+    EXPECT_EQ(lines_of(read_file(path("first"))).size(), 605u);
 }
 
 TEST_F(log_settings, changes_while_others_write) {
