@@ -2,6 +2,8 @@
 #include <array>
 #include <thread>
 
+#include <umf/pools/pool_disjoint.h>
+
 #include "fakes/ipc_fixture.h"
 
 namespace {
@@ -86,6 +88,31 @@ TEST(Export, AsksTheProviderOncePerAllocation) {
     EXPECT_EQ(p.fake.puts, 1);
     p.free(two);
     EXPECT_EQ(p.fake.calls(), "aaggpfpf");
+}
+
+// What a pool keeps for the next allocation keeps its handle.
+TEST(Export, MemoryThatAPoolKeepsIsNotPut) {
+    FakePool p;
+    umf_memory_pool_handle_t disjoint = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), p.provider, nullptr, 0, &disjoint),
+              UMF_RESULT_SUCCESS);
+    uint64_t id = 0;
+    for (int round = 0; round < 5; round++) {
+        auto one = static_cast<char *>(umfPoolMalloc(disjoint, 100)),
+             two = static_cast<char *>(umfPoolMalloc(disjoint, 100));
+        umf_wire_t first = decoded(handle_of(one)), second = decoded(handle_of(two + 50));
+        EXPECT_EQ(first.export_id, second.export_id) << "one slab";
+        EXPECT_EQ(first.base, second.base);
+        EXPECT_EQ(first.offset + static_cast<size_t>(two - one) + 50, second.offset);
+        EXPECT_TRUE(id == 0 || id == first.export_id);
+        id = first.export_id;
+        EXPECT_EQ(umfPoolFree(disjoint, one), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfPoolFree(disjoint, two), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(p.fake.calls(), "ag");
+    EXPECT_EQ(umfPoolTrimMemory(disjoint, 0), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(p.fake.calls(), "agpf") << "put when the slab goes back, before the provider's free";
+    EXPECT_EQ(umfPoolDestroy(disjoint), UMF_RESULT_SUCCESS);
 }
 
 TEST(Export, NeverUsesAnIdAgain) {

@@ -8,8 +8,10 @@
 #include <thread>
 
 #include <umf/experimental/memory_properties.h>
+#include <umf/memory_provider_gpu.h>
 
 #include "fakes/ipc_fixture.h"
+#include "fakes/log_file.h"
 
 extern "C" {
 #include "base/meta.h"
@@ -193,6 +195,87 @@ TEST(Import, IsRecordedWithoutAPool) {
     EXPECT_EQ(umfGetMemoryPropertiesHandle(opened, &properties), UMF_RESULT_ERROR_INVALID_ARGUMENT);
 }
 
+template <typename T> T property(const void *ptr, umf_memory_property_id_t id) {
+    umf_memory_properties_handle_t properties = nullptr;
+    T value = {};
+    size_t size = 0;
+    EXPECT_EQ(umfGetMemoryPropertiesHandle(ptr, &properties), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfGetMemoryPropertySize(properties, id, &size), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(size, sizeof(T));
+    EXPECT_EQ(umfGetMemoryProperty(properties, id, &value, sizeof(value)), UMF_RESULT_SUCCESS);
+    return value;
+}
+
+TEST(Import, EachMappingHasABufferIdOfItsOwn) {
+    FakePool p;
+    char *ptr = p.alloc();
+    auto of_producer = property<uint64_t>(ptr, UMF_MEMORY_PROPERTY_BUFFER_ID);
+    char *opened = open(p.handler(), handle_of(ptr));
+    auto id = property<uint64_t>(opened, UMF_MEMORY_PROPERTY_BUFFER_ID);
+    EXPECT_GT(id, of_producer);
+    char *again = open(p.handler(), handle_of(ptr + 77));
+    EXPECT_EQ(property<uint64_t>(again, UMF_MEMORY_PROPERTY_BUFFER_ID), id) << "the same mapping";
+    EXPECT_EQ(property<umf_usm_memory_type_t>(opened, UMF_MEMORY_PROPERTY_POINTER_TYPE),
+              UMF_MEMORY_TYPE_UNKNOWN);
+    close(opened);
+    close(again);
+    p.free(ptr);
+}
+
+const void *asked_for;
+
+TEST(Import, TheHandlersProviderAnswersForItsMapping) {
+    umf_memory_provider_ops_t ops = *FakeIpc::ops();
+    ops.ext_get_allocation_properties = [](void *, const void *base, umf_memory_property_id_t id,
+                                           void *value) {
+        asked_for = base;
+        if (id == UMF_MEMORY_PROPERTY_POINTER_TYPE) {
+            *static_cast<umf_usm_memory_type_t *>(value) = UMF_MEMORY_TYPE_SHARED;
+        } else {
+            *static_cast<uint32_t *>(value) = 4242;
+        }
+        return UMF_RESULT_SUCCESS;
+    };
+    ops.ext_get_allocation_properties_size = [](void *, umf_memory_property_id_t, size_t *size) {
+        *size = sizeof(uint32_t);
+        return UMF_RESULT_SUCCESS;
+    };
+    FakePool producer, consumer(&ops);
+    char *ptr = producer.alloc();
+    char *opened = open(consumer.handler(), handle_of(ptr + 100));
+    EXPECT_EQ(property<uint32_t>(opened, UMF_MEMORY_PROPERTY_CONTEXT), 4242u);
+    EXPECT_EQ(asked_for, opened - 100) << "the base of the mapping";
+    EXPECT_EQ(property<umf_usm_memory_type_t>(opened, UMF_MEMORY_PROPERTY_POINTER_TYPE),
+              UMF_MEMORY_TYPE_SHARED);
+    EXPECT_EQ(property<umf_usm_memory_type_t>(ptr, UMF_MEMORY_PROPERTY_POINTER_TYPE),
+              UMF_MEMORY_TYPE_UNKNOWN);
+    EXPECT_EQ(property<umf_memory_provider_handle_t>(opened, UMF_MEMORY_PROPERTY_PROVIDER_HANDLE),
+              consumer.provider);
+    close(opened);
+    producer.free(ptr);
+}
+
+TEST(Import, TwoPoolsOnOneProviderAreTwoMappings) {
+    FakePool p;
+    umf_memory_pool_handle_t second = nullptr;
+    umf_ipc_handler_handle_t handler = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), p.provider, nullptr, 0, &second),
+              UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfPoolGetIPCHandler(second, &handler), UMF_RESULT_SUCCESS);
+    EXPECT_NE(handler, p.handler());
+    char *ptr = p.alloc();
+    Bytes handle = handle_of(ptr);
+    char *one = open(p.handler(), handle), *two = open(handler, handle);
+    EXPECT_NE(one, two);
+    EXPECT_EQ(p.fake.opens, 2);
+    close(two);
+    EXPECT_EQ(umfPoolDestroy(second), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(p.fake.closes, 1);
+    one[0] = 1;
+    close(one);
+    p.free(ptr);
+}
+
 TEST(Import, TwoHandlersAreTwoMappings) {
     FakePool producer, a, b;
     char *ptr = producer.alloc();
@@ -350,7 +433,7 @@ TEST(Import, FailuresCostNoMetadata) {
     FakePool p;
     char *ptr = p.alloc();
     Bytes good = handle_of(ptr), damaged = good,
-          hostile = forged(good, [](umf_wire_t &w) { w.pid++; });
+          hostile = forged(good, [](umf_wire_t &w) { w.start_time--; });
     damaged[UMF_WIRE_HEADER] ^= 1;
     auto fail_in_all_ways = [&] {
         EXPECT_NE(try_open(p.handler(), damaged), UMF_RESULT_SUCCESS);
@@ -647,7 +730,10 @@ TEST(ImportLimit, CountsOverAllPools) {
 
 TEST(ImportLimit, UnlimitedWithoutANumber) {
     for (const char *text : {"", "0", "-1", "two", "2x", " 2", "99999999999999999999999", "0x2"}) {
+        LogFile log(3);
         restart(text);
+        EXPECT_EQ(log.count("UMF_MAX_OPENED_IPC_HANDLES"), strcmp(text, "0") == 0 ? 0u : 1u)
+            << log.text();
         FakePool p;
         for (int i = 0; i < 10; i++) {
             close(open(p.handler(), handle_of(p.alloc())));

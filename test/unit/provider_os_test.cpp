@@ -248,12 +248,23 @@ TEST(os, CreationChecks) {
                                                static_cast<umf_memory_visibility_t>(visibility));
         EXPECT_EQ(initialize(params), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     }
-    for (auto mode : {UMF_NUMA_MODE_BIND, UMF_NUMA_MODE_LOCAL, UMF_NUMA_MODE_SPLIT}) {
+    for (auto mode : {UMF_NUMA_MODE_BIND, UMF_NUMA_MODE_INTERLEAVE, UMF_NUMA_MODE_PREFERRED,
+                      UMF_NUMA_MODE_SPLIT, UMF_NUMA_MODE_LOCAL}) {
         Params params;
+        unsigned node = 0;
         params.shared();
         umfOsMemoryProviderParamsSetNumaMode(params.handle, mode);
-        EXPECT_EQ(initialize(params), UMF_RESULT_ERROR_NOT_SUPPORTED);
+        EXPECT_EQ(initialize(params), UMF_RESULT_ERROR_NOT_SUPPORTED) << mode;
+        umfOsMemoryProviderParamsSetNumaList(params.handle, &node, 1);
+        EXPECT_EQ(initialize(params), UMF_RESULT_ERROR_NOT_SUPPORTED) << mode;
     }
+    Params named; /* the name is checked for private memory, too */
+    umfOsMemoryProviderParamsSetShmName(named.handle, "a/b");
+    EXPECT_EQ(initialize(named), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    umfOsMemoryProviderParamsSetShmName(named.handle, std::string(NAME_MAX, 'n').c_str());
+    EXPECT_EQ(initialize(named), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    umfOsMemoryProviderParamsSetShmName(named.handle, nullptr);
+    EXPECT_EQ(initialize(named), UMF_RESULT_SUCCESS) << "NULL clears it";
     EXPECT_EQ(initialize(Params().shared("a/b")), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(initialize(Params().shared("/a")), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(initialize(Params().shared(std::string(NAME_MAX - 1, 'n').c_str())),
@@ -369,6 +380,50 @@ TEST(os, PrivateMemoryIsZeroAndCounted) {
     }
     EXPECT_EQ(provider.allocated(), 0u);
     EXPECT_EQ(provider.peak(), 5 * MiB + 3);
+}
+
+TEST(os, PrivateSplitAndMergeAlwaysSucceed) {
+    Os provider{Params()};
+    char local[2];
+    EXPECT_EQ(provider.split(local, 2, 1), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.merge(local, local + 1, 2), UMF_RESULT_SUCCESS);
+    char *ptr = provider.must_alloc(4 * page);
+    EXPECT_EQ(provider.split(ptr + page, 100 * page, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.merge(ptr, ptr + 3 * page, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.allocated(), 4 * page);
+    EXPECT_EQ(provider.free(ptr, 4 * page), UMF_RESULT_SUCCESS);
+}
+
+/* The fixed text of each native error, then the system's. */
+TEST(os, NativeErrorTexts) {
+    Params params;
+    unsigned node = 0;
+    umfOsMemoryProviderParamsSetNumaMode(params.handle, UMF_NUMA_MODE_BIND);
+    umfOsMemoryProviderParamsSetNumaList(params.handle, &node, 1);
+    Os provider{Params()}, bound(params);
+    char *ptr = provider.must_alloc(page);
+    void *none = nullptr;
+    auto text = [](const char *fixed, int error) {
+        return std::string(fixed) + ": " + strerror(error);
+    };
+    auto fails = [](const char *call, int error, const std::function<umf_result_t()> &body) {
+        fault::Nth nth(call, error);
+        nth.next();
+        EXPECT_EQ(body(), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC) << call;
+    };
+    fails("map", ENOMEM, [&] { return provider.alloc(page, 0, &none); });
+    EXPECT_EQ(provider.native_text(), text("memory allocation failed", ENOMEM));
+    fails("mbind", EPERM, [&] { return bound.alloc(page, 0, &none); });
+    EXPECT_EQ(provider.native_text(), text("binding memory to NUMA node failed", EPERM));
+    fails("unmap", EINVAL, [&] { return provider.free(ptr, page); });
+    EXPECT_EQ(provider.native_text(), text("memory deallocation failed", EINVAL));
+    fails("advise", EAGAIN, [&] { return provider.ops->ext_purge_lazy(provider.self, ptr, page); });
+    EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_PURGE_LAZY_FAILED);
+    EXPECT_EQ(provider.native_text(), text("lazy purging failed", EAGAIN));
+    fails("advise", EIO, [&] { return provider.ops->ext_purge_force(provider.self, ptr, page); });
+    EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_PURGE_FORCE_FAILED);
+    EXPECT_EQ(provider.native_text(), text("force purging failed", EIO));
+    EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
 }
 
 TEST(os, Alignments) {
