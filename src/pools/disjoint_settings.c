@@ -338,11 +338,20 @@ static const umf_field_t field_list[] = {
 };
 static const umf_fields_t fields = UMF_FIELDS(field_list);
 
+/* Who calls the table directly may never seal the pool: sizes stay once there are slabs of them. */
+static bool is_being_created(pool_t *pool) {
+    bool has_bin = false;
+    for (uint32_t i = 0; i < pool->bins; i++) {
+        has_bin |= umf_disjoint_bin(pool, i) != NULL;
+    }
+    return !pool->sealed && !has_bin;
+}
+
 umf_result_t umf_disjoint_ctl(void *self, umf_ctl_query_source_t source, const char *name,
                               void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
     pool_t *pool = self;
     umf_result_t result =
-        umf_field_ctl(pool, !pool->sealed, &fields, source, name, arg, size, type, args);
+        umf_field_ctl(pool, is_being_created(pool), &fields, source, name, arg, size, type, args);
     if (result == UMF_RESULT_SUCCESS && type == CTL_QUERY_WRITE) {
         result = umf_disjoint_lay_out(pool);
     }

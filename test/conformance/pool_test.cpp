@@ -1187,6 +1187,54 @@ TEST_P(EachPool, InsideAPoolOfAUser) {
     pool = nullptr;
 }
 
+// A user's pool that creates a pool of ours on the provider it was given.
+struct Outer {
+    const umf_memory_pool_ops_t *ops;
+    umf_pool_create_flags_t flags;
+    umf_memory_pool_handle_t inner;
+    umf_memory_provider_handle_t provider;
+};
+
+Outer *outer(void *self) {
+    return static_cast<Outer *>(self);
+}
+
+TEST_P(EachPool, CreatedOnTheProviderOfAUsersPool) {
+    provider = fake.create();
+    umf_memory_pool_ops_t ops = wrapper_table();
+    ops.initialize = [](umf_memory_provider_handle_t given, const void *params, void **self) {
+        Outer *o = outer(const_cast<void *>(params));
+        *self = o;
+        o->provider = given;
+        return umfPoolCreate(o->ops, given, nullptr, o->flags, &o->inner);
+    };
+    ops.finalize = [](void *self) { return umfPoolDestroy(outer(self)->inner); };
+    ops.malloc = [](void *self, size_t size) { return umfPoolMalloc(outer(self)->inner, size); };
+    ops.free = [](void *self, void *ptr) { return umfPoolFree(outer(self)->inner, ptr); };
+    for (umf_pool_create_flags_t flags : {0u, 2u}) {
+        Outer o = {GetParam().ops(), flags, nullptr, nullptr};
+        ASSERT_EQ(umfPoolCreate(&ops, provider, &o, 0, &pool), OK);
+        umf_memory_provider_handle_t below = nullptr;
+        EXPECT_EQ(umfPoolGetMemoryProvider(o.inner, &below), OK);
+        EXPECT_EQ(below, o.provider) << "the one it was given";
+        std::vector<void *> live;
+        for (size_t i = 0; i < 200; i++) {
+            live.push_back(umfPoolMalloc(pool, 8 + i * 24));
+            ASSERT_NE(live.back(), nullptr);
+            umf_memory_pool_handle_t found = nullptr;
+            EXPECT_EQ(umfPoolByPtr(live.back(), &found), OK);
+            EXPECT_EQ(found, flags ? pool : o.inner) << "the innermost that tracks";
+        }
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), BAD) << "pools stand on it";
+        for (size_t i = 0; i < live.size(); i++) {
+            EXPECT_EQ(i % 2 ? umfFree(live[i]) : umfPoolFree(pool, live[i]), OK);
+        }
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(fake.live(), 0u);
+    }
+    pool = nullptr;
+}
+
 INSTANTIATE_TEST_SUITE_P(Each, EachPool, testing::ValuesIn(pool_kinds()),
                          [](const auto &test) { return test.param.id; });
 

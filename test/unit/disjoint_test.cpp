@@ -267,6 +267,35 @@ TEST_F(Disjoint, DefaultsOfAnotherSizeAreIgnored) {
     EXPECT_EQ(try_read("stats.alloc_num", &value), NONE) << "the trace is off";
 }
 
+umf_result_t call_ctl(const umf_memory_pool_ops_t *ops, void *self, const char *path, void *arg,
+                      size_t size, int type, ...) {
+    va_list args;
+    va_start(args, type);
+    umf_result_t result = ops->ext_ctl(self, CTL_QUERY_PROGRAMMATIC, path, arg, size,
+                                       static_cast<umf_ctl_query_type_t>(type), args);
+    va_end(args);
+    return result;
+}
+
+TEST_F(Disjoint, TableCalledDirectlyTakesSettingsBeforeTheFirstAllocation) {
+    const umf_memory_pool_ops_t *ops = umfDisjointPoolOps();
+    provider = fake.create();
+    void *self = nullptr;
+    ASSERT_EQ(ops->initialize(provider, params, &self), OK);
+    size_t bucket_size = 64, value = 0;
+    EXPECT_EQ(call_ctl(ops, self, "params.min_bucket_size", &bucket_size, 8, CTL_QUERY_WRITE), OK);
+    EXPECT_EQ(call_ctl(ops, self, "buckets.0.size", &value, 8, CTL_QUERY_READ), OK);
+    EXPECT_EQ(value, 64u);
+    void *p = ops->malloc(self, 100);
+    bucket_size = 8;
+    EXPECT_EQ(call_ctl(ops, self, "params.min_bucket_size", &bucket_size, 8, CTL_QUERY_WRITE),
+              NONE);
+    EXPECT_EQ(call_ctl(ops, self, "buckets.0.size", &value, 8, CTL_QUERY_READ), OK);
+    EXPECT_EQ(value, 64u);
+    EXPECT_EQ(ops->free(self, p), OK);
+    EXPECT_EQ(ops->finalize(self), OK);
+}
+
 // --- buckets ---
 
 TEST_F(Disjoint, BucketsFrom8) {

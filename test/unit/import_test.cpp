@@ -295,6 +295,29 @@ TEST(Import, TwoHandlersAreTwoMappings) {
     producer.free(ptr);
 }
 
+// RULE 12: what is open and what is exported goes before the provider does.
+std::string calls_before_the_end;
+
+TEST(Import, AnOwnedProviderGoesLast) {
+    umf_memory_provider_ops_t ops = *FakeIpc::ops();
+    ops.finalize = [](void *self) {
+        calls_before_the_end = static_cast<FakeIpc *>(self)->calls();
+        return UMF_RESULT_SUCCESS;
+    };
+    FakeIpc fake;
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_ipc_handler_handle_t handler = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, UMF_POOL_CREATE_FLAG_OWN_PROVIDER,
+                            &pool),
+              UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfPoolGetIPCHandler(pool, &handler), UMF_RESULT_SUCCESS);
+    open(handler, handle_of(umfPoolMalloc(pool, 100)));
+    EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(calls_before_the_end, "agopfc");
+}
+
 // --- outdated handles ---
 
 TEST(Import, AReallocationAtTheSameAddressReplacesTheMapping) {

@@ -26,6 +26,7 @@
 #include "provider.h"
 
 extern "C" {
+#include "base/log.h"
 #include "base/meta.h"
 #include "providers/os_handle.h"
 #include "providers/os_params.h"
@@ -695,6 +696,27 @@ TEST(os, SharedMemoryOfMemfdSecretOnRequest) {
         ASSERT_EQ(ops->free(self, ptr, MiB), UMF_RESULT_SUCCESS);
     }
     EXPECT_EQ(ops->finalize(self), UMF_RESULT_SUCCESS);
+}
+
+/* RULE 51: locked memory is few, and the message says so. */
+TEST(os, MemfdSecretThatFailsIsExplained) {
+    std::string file = "/tmp/umf_os_log_" + std::to_string(getpid());
+    ASSERT_EQ(umf_log_set_output(file.c_str()), UMF_RESULT_SUCCESS);
+    setenv("UMF_MEM_FD_FUNC", "memfd_secret", 1);
+    {
+        fault::Nth nth("map", EAGAIN);
+        nth.next();
+        EXPECT_EQ(initialize(Params().shared()), UMF_RESULT_ERROR_UNKNOWN);
+    }
+    unsetenv("UMF_MEM_FD_FUNC");
+    ASSERT_EQ(umf_log_set_output("/dev/null"), UMF_RESULT_SUCCESS);
+    std::stringstream said;
+    said << std::ifstream(file).rdbuf();
+    unlink(file.c_str());
+    EXPECT_NE(said.str().find("memfd_secret"), std::string::npos) << said.str();
+    EXPECT_TRUE(said.str().find("RLIMIT_MEMLOCK") != std::string::npos ||
+                said.str().find("secretmem.enable=1") != std::string::npos)
+        << said.str();
 }
 
 /* --- names ------------------------------------------------------------------------------------ */
