@@ -27,9 +27,10 @@ scripts/install-deps.sh --minimal
 
 echo "== building Release"
 cmake --preset release --log-level=WARNING
-cmake --build --preset release --target umf umf_examples
+cmake --build --preset release --target umf umf_examples umfctl
 
 step "the providers and pools of this machine, and why others are missing" "$bin/umf_example_kinds"
+step "what libumf finds on this machine, limits included" build/release/tools/umfctl info
 step "memory from a provider, then from a pool, freed by its pointer alone" "$bin/umf_example_basic"
 step "a provider written by the application" "$bin/umf_example_custom_provider"
 step "a provider from a plugin, created from text" \

@@ -42,4 +42,5 @@ expect_caught src/numa/topology_x.c '"numa/memspace.h"'
 expect_caught src/core/x.c '"view.h"'
 expect_caught src/unknown/x.c '"base/log.h"'
 expect_caught examples/x.c '"base/log.h"'
+expect_caught tools/x.c '"base/log.h"'
 echo "check_includes_catches: every broken rule was caught"

@@ -1,0 +1,199 @@
+#!/usr/bin/env bash
+# Tests umfctl: umfctl_test.sh <umfctl> <folder to work in> [<a library with a defect in it>]
+set -euo pipefail
+
+umfctl=$1 work=$2 broken=${3:-}
+rm -rf "$work"
+mkdir -p "$work/tmp"
+export TMPDIR=$work/tmp LC_ALL=C
+unset UMF_LOG UMF_CONF UMF_CONF_FILE NO_COLOR
+
+fail() {
+    printf 'umfctl_test: %s\n' "$*" >&2
+    exit 1
+}
+
+note() {
+    printf 'umfctl_test: %s\n' "$*"
+}
+
+# expect_status <status> <command>...: output is in $work/out and $work/err.
+expect_status() {
+    local status=0
+    "${@:2}" >"$work/out" 2>"$work/err" || status=$?
+    [ $status -eq "$1" ] || {
+        cat "$work/out" "$work/err" >&2
+        fail "status $status, expected $1: ${*:2}"
+    }
+}
+
+expect_in() { # <file> <pattern>
+    grep -Eq -e "$2" "$work/$1" || {
+        cat "$work/$1" >&2
+        fail "no '$2' in the output above"
+    }
+}
+
+nothing_is_left() {
+    local rest
+    rest=$(find "$work/tmp" -mindepth 1)
+    [ -z "$rest" ] || fail "left behind: $rest"
+}
+
+# --- the command line ---
+
+expect_status 0 "$umfctl" --help
+expect_in out '^usage: umfctl'
+expect_status 0 "$umfctl" info --help
+expect_status 0 "$umfctl" --version
+expect_in out '^umfctl [0-9]+\.[0-9]+\.[0-9]+$'
+for line in '' 'nonsense' '--json' 'info --jsn' 'info check' 'check --json extra' '-x info'; do
+    # shellcheck disable=SC2086
+    expect_status 2 "$umfctl" $line
+    expect_in err "^umfctl: "
+    expect_in err "umfctl --help"
+    [ ! -s "$work/out" ] || fail "'$line' wrote to stdout"
+done
+
+# --- output that cannot be written ---
+
+expect_status 1 bash -c "exec '$umfctl' info >/dev/full"
+expect_in err 'could not be written'
+expect_status 1 bash -c "exec '$umfctl' check >/dev/full"
+expect_status 1 bash -c "exec '$umfctl' info >&-"
+expect_in err 'no standard output'
+expect_status 0 bash -c "exec '$umfctl' info <&- 2>&-"
+
+# --- text ---
+
+expect_status 0 "$umfctl" info
+for heading in Library Machine Providers Pools Graphics Libraries Limits; do
+    expect_in out "^$heading"
+done
+expect_in out '^  \+ os$'
+expect_in out '^    locked memory|^  ! locked memory'
+! LC_ALL=C grep -n '[^ -~]' "$work/out" || fail "the lines above are not plain ASCII"
+# A path cannot be folded.
+! grep -nE '^.{81}' "$work/out" | grep -v / || fail "the lines above are longer than 80 columns"
+if locale -a | grep -qix 'C.utf-\?8'; then
+    LC_ALL=C.UTF-8 expect_status 0 "$umfctl" info
+    expect_in out '^  ✓ os$'
+else
+    note "skipped: UTF-8 marks, the locale C.UTF-8 is not here"
+fi
+
+# --- colour ---
+
+escape=$(printf '\033')
+if command -v script >/dev/null; then
+    TERM=xterm script -qec "'$umfctl' info" /dev/null >"$work/terminal" </dev/null
+    grep -q "$escape" "$work/terminal" || fail "no colour on a terminal"
+    NO_COLOR=1 script -qec "'$umfctl' info" /dev/null >"$work/terminal" </dev/null
+    ! grep -q "$escape" "$work/terminal" || fail "colour in spite of NO_COLOR"
+else
+    note "skipped: colour on a terminal, the program script is not here"
+fi
+expect_status 0 "$umfctl" info
+! grep -q "$escape" "$work/out" || fail "colour without a terminal"
+
+# --- JSON ---
+
+# Prints "section/row/state" of a JSON document, or fails if it is none.
+flatten='
+import json, sys
+document = json.load(sys.stdin)
+assert document["tool"] == "umfctl" and document["command"] == sys.argv[1]
+for section, rows in document.items():
+    if isinstance(rows, dict):
+        for name, row in rows.items():
+            assert not set(row) - {"state", "value", "unit", "note"}, row
+            print(section, name, row.get("state"), sep="/")
+'
+read_json() {
+    if command -v python3 >/dev/null; then
+        python3 -c "$flatten" "$1"
+    else
+        jq -r 'to_entries[] | .key as $s | select(.value | type == "object") | .value | to_entries[]
+            | "\($s)/\(.key)/\(.value.state)"'
+    fi
+}
+if command -v python3 >/dev/null || command -v jq >/dev/null; then
+    expect_status 0 "$umfctl" info --json
+    read_json info <"$work/out" >"$work/rows" || fail "info --json is not what it should be"
+    expect_in rows '^providers/os/ok$'
+    expect_in rows '^pools/disjoint/ok$'
+    expect_in rows '^limits/locked memory/'
+    expect_status 0 "$umfctl" --json check
+    read_json check <"$work/out" >"$work/rows" || fail "check --json is not what it should be"
+    expect_in rows '^pools/disjoint over os/ok$'
+    expect_in rows '^summary/failed/'
+    # Hostile text stays text.
+    LD_PRELOAD=$(printf 'no"such\\thing\n\377\033') expect_status 0 "$umfctl" info --json
+    read_json info <"$work/out" >"$work/rows" || fail "hostile text breaks the JSON document"
+else
+    note "skipped: JSON, neither python3 nor jq is here"
+fi
+LD_PRELOAD=$(printf 'no\033[31msuch') expect_status 0 "$umfctl" info
+! grep -q "$escape" "$work/out" || fail "an escape sequence from the environment reached the output"
+
+# --- check ---
+
+expect_status 0 "$umfctl" check
+expect_in out '^  \+ disjoint over os$'
+expect_in out '^All is well$'
+expect_in out '^    failed +0$'
+! grep -E '^  x ' "$work/out" || fail "steps failed"
+nothing_is_left
+
+# --- devices, of a made-up machine ---
+
+pci=$work/pci
+mkdir -p "$pci/0000:81:00.0" "$pci/0000:00:1f.0" "$work/bus/drivers/nvidia"
+echo 0x030200 >"$pci/0000:81:00.0/class"
+echo 0x10de >"$pci/0000:81:00.0/vendor"
+echo 0x2335 >"$pci/0000:81:00.0/device"
+ln -s ../../bus/drivers/nvidia "$pci/0000:81:00.0/driver"
+echo 0x060100 >"$pci/0000:00:1f.0/class"
+if [ -d /sys/bus/pci/devices ] && unshare -rm mount --bind "$pci" /sys/bus/pci/devices 2>/dev/null; then
+    expect_status 0 unshare -rm bash -c \
+        "mount --bind '$pci' /sys/bus/pci/devices && exec '$umfctl' info"
+    expect_in out '^    0000:81:00.0  NVIDIA.*, id 10de:2335, driver nvidia$'
+    ! grep -q '0000:00:1f' "$work/out" || fail "a bridge was taken for a graphics device"
+else
+    note "skipped: a made-up graphics device, mounts are not allowed here"
+fi
+
+# --- a library with a defect ---
+
+if [ -z "$broken" ]; then
+    note "skipped: crashes, hangs and interruption, they need a shared library without a sanitizer"
+    exit 0
+fi
+export BROKEN_ONCE=$work/once
+
+BROKEN=crash LD_PRELOAD=$broken expect_status 1 "$umfctl" check
+expect_in out '^  x proxy +it crashed: Aborted'
+expect_in out '^There are problems$'
+expect_in out '^    passed +[1-9]'
+nothing_is_left
+
+rm -f "$BROKEN_ONCE"
+BROKEN=hang LD_PRELOAD=$broken expect_status 1 "$umfctl" check
+expect_in out '^  x proxy +not done after 10 seconds'
+nothing_is_left
+
+rm -f "$BROKEN_ONCE"
+BROKEN=hang LD_PRELOAD=$broken "$umfctl" check >"$work/out" &
+pid=$!
+for _ in $(seq 200); do
+    [ ! -e "$BROKEN_ONCE" ] || break
+    sleep 0.05
+done
+kill -TERM $pid
+status=0
+wait $pid || status=$?
+[ $status -eq 143 ] || fail "status $status after SIGTERM, expected 143"
+expect_in out 'interrupted$'
+nothing_is_left
+[ ! -e "/dev/shm/umfctl-$pid" ] || fail "left behind: /dev/shm/umfctl-$pid"
+note "everything as it should be"

@@ -1,0 +1,312 @@
+/* Two ways to render a report: text of 80 columns, and JSON. */
+#include <errno.h>
+#include <inttypes.h>
+#include <langinfo.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "report.h"
+
+#define COLUMNS 80
+#define INDENT 4 /* in front of names: two spaces, the mark, a space */
+
+static const struct {
+    const char *word; /* in JSON */
+    const char *mark;
+    const char *plain_mark;
+    const char *color;
+} states[] = {
+    [REPORT_FACT] = {NULL, " ", " ", ""},
+    [REPORT_OK] = {"ok", "✓", "+", "\033[32m"},
+    [REPORT_ABSENT] = {"absent", "·", "-", "\033[2m"},
+    [REPORT_SKIPPED] = {"skipped", "·", "-", "\033[2m"},
+    [REPORT_WARNING] = {"warning", "!", "!", "\033[33m"},
+    [REPORT_FAILED] = {"failed", "✗", "x", "\033[1;31m"},
+};
+
+static struct {
+    bool json;
+    bool color;
+    bool utf8;
+    bool in_section;
+    bool section_is_empty;
+    unsigned width;
+} report;
+
+/* --- pieces ----------------------------------------------------------------------------------- */
+
+/* Length of the UTF-8 character at `s`, 0 if there is none: broken, overlong or a surrogate. */
+static size_t utf8_length(const unsigned char *s) {
+    static const unsigned char least_second[] = {[0xe0 - 0xc0] = 0xa0, [0xf0 - 0xc0] = 0x90};
+    if (s[0] < 0x80) {
+        return 1;
+    }
+    size_t length = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (s[0] < 0xc2 || s[0] > 0xf4) {
+        return 0;
+    }
+    for (size_t i = 1; i < length; i++) {
+        if ((s[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    size_t row = (size_t)(s[0] - 0xc0);
+    bool overlong = row < sizeof(least_second) && s[1] < least_second[row];
+    bool beyond = (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f);
+    return overlong || beyond ? 0 : length;
+}
+
+static void json_string(const char *text) {
+    const unsigned char *s = (const unsigned char *)text;
+    putchar('"');
+    while (*s) {
+        size_t length = utf8_length(s);
+        if (length == 0) {
+            fputs("\\ufffd", stdout);
+            length = 1;
+        } else if (*s == '"' || *s == '\\') {
+            printf("\\%c", *s);
+        } else if (*s < 0x20 || *s == 0x7f) {
+            printf("\\u%04x", *s);
+        } else {
+            fwrite(s, 1, length, stdout);
+        }
+        s += length;
+    }
+    putchar('"');
+}
+
+/* One character for people; returns how many bytes of the text it was. */
+static size_t plain_char(const char *text) {
+    const unsigned char *s = (const unsigned char *)text;
+    size_t length = utf8_length(s);
+    bool shown = length == 1 ? *s >= 0x20 && *s != 0x7f : length > 1 && report.utf8 && *s != 0xc2;
+    if (shown) {
+        fwrite(s, 1, length, stdout);
+    } else {
+        putchar(*s == '\n' || *s == '\t' ? ' ' : '?');
+    }
+    return length ? length : 1;
+}
+
+static unsigned plain_text(const char *text) {
+    unsigned columns = 0;
+    while (*text) {
+        text += plain_char(text);
+        columns++;
+    }
+    return columns;
+}
+
+static void spaces(unsigned count) {
+    printf("%*s", (int)count, "");
+}
+
+static unsigned word_columns(const char *text) {
+    unsigned columns = 0;
+    for (; *text && *text != ' '; columns++) {
+        size_t length = utf8_length((const unsigned char *)text);
+        text += length ? length : 1;
+    }
+    return columns;
+}
+
+/* Text that begins at column `at` and goes on below the same column. */
+static void wrapped(const char *text, unsigned at) {
+    unsigned column = at;
+    while (*text) {
+        unsigned columns = word_columns(text);
+        if (column > at && column + 1 + columns > COLUMNS) {
+            putchar('\n');
+            spaces(at);
+            column = at;
+        } else if (column > at) {
+            putchar(' ');
+            column++;
+        }
+        while (*text && *text != ' ') {
+            text += plain_char(text);
+        }
+        while (*text == ' ') {
+            text++;
+        }
+        column += columns;
+    }
+}
+
+static void in_color(const char *color, const char *text) {
+    printf("%s%s%s", report.color ? color : "", text, report.color && *color ? "\033[0m" : "");
+}
+
+static const char *bytes_text(uint64_t bytes, char *text, size_t size) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    double value = (double)bytes;
+    for (; value >= 1024 && unit < 4; unit++) {
+        value /= 1024;
+    }
+    bool whole = value == (double)(uint64_t)value || value >= 100;
+    snprintf(text, size, "%.*f %s", whole ? 0 : 1, value, units[unit]);
+    return text;
+}
+
+/* The value for people; "" if there is none. */
+static const char *value_text(const report_value_t *value, char *text, size_t size) {
+    if (value->unit == REPORT_TEXT) {
+        return value->text;
+    }
+    if (value->unit == REPORT_NOTHING) {
+        return "";
+    }
+    if (value->number == REPORT_UNLIMITED) {
+        return "unlimited";
+    }
+    if (value->unit == REPORT_BYTES) {
+        return bytes_text(value->number, text, size);
+    }
+    snprintf(text, size, "%" PRIu64, value->number);
+    return text;
+}
+
+/* --- rows ------------------------------------------------------------------------------------- */
+
+static void row_as_json(const report_row_t *row) {
+    printf("%s\n    ", report.section_is_empty ? "" : ",");
+    json_string(row->name);
+    fputs(": {", stdout);
+    const char *comma = "";
+    if (states[row->state].word) {
+        printf("\"state\": \"%s\"", states[row->state].word);
+        comma = ", ";
+    }
+    if (row->value.unit != REPORT_NOTHING) {
+        printf("%s\"value\": ", comma);
+        comma = ", ";
+        if (row->value.unit == REPORT_TEXT) {
+            json_string(row->value.text);
+        } else if (row->value.number == REPORT_UNLIMITED) {
+            fputs("null", stdout);
+        } else {
+            printf("%" PRIu64, row->value.number);
+        }
+    }
+    if (row->value.unit == REPORT_BYTES) {
+        fputs(", \"unit\": \"bytes\"", stdout);
+    }
+    if (row->note) {
+        printf("%s\"note\": ", comma);
+        json_string(row->note);
+    }
+    putchar('}');
+}
+
+static void row_as_text(const report_row_t *row) {
+    char number[64];
+    const char *value = value_text(&row->value, number, sizeof(number));
+    fputs("  ", stdout);
+    in_color(states[row->state].color,
+             report.utf8 ? states[row->state].mark : states[row->state].plain_mark);
+    putchar(' ');
+    unsigned columns = plain_text(row->name);
+    bool has_text = *value || row->note;
+    if (has_text && columns > report.width) {
+        putchar('\n');
+        spaces(INDENT + report.width + 2);
+    } else if (has_text) {
+        spaces(report.width - columns + 2);
+    }
+    wrapped(value, INDENT + report.width + 2);
+    if (*value && row->note) {
+        putchar('\n');
+        spaces(INDENT + report.width + 2);
+    }
+    if (row->note) {
+        wrapped(row->note, INDENT + report.width + 2);
+    }
+    putchar('\n');
+}
+
+void report_row(const report_row_t *row) {
+    if (report.json) {
+        row_as_json(row);
+    } else {
+        row_as_text(row);
+    }
+    report.section_is_empty = false;
+    /* A person watches; the next row may take its time. */
+    fflush(stdout);
+}
+
+void report_text(const char *name, const char *text) {
+    report_row(&(report_row_t){.name = name, .value = {.unit = REPORT_TEXT, .text = text}});
+}
+
+void report_number(const char *name, uint64_t number) {
+    report_row(&(report_row_t){.name = name, .value = {.unit = REPORT_NUMBER, .number = number}});
+}
+
+void report_bytes(const char *name, uint64_t bytes) {
+    report_row(&(report_row_t){.name = name, .value = {.unit = REPORT_BYTES, .number = bytes}});
+}
+
+/* --- document --------------------------------------------------------------------------------- */
+
+static bool wants_color(void) {
+    const char *no_color = getenv("NO_COLOR");
+    const char *terminal = getenv("TERM");
+    return isatty(STDOUT_FILENO) && !(no_color && *no_color) &&
+           !(terminal && strcmp(terminal, "dumb") == 0);
+}
+
+void report_begin(const char *command, bool json) {
+    report.json = json;
+    report.color = !json && wants_color();
+    report.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    if (json) {
+        printf("{\n  \"tool\": \"umfctl\",\n  \"command\": \"%s\",\n  \"version\": \"%s\"", command,
+               UMFCTL_VERSION);
+    }
+}
+
+static void section_end(void) {
+    if (!report.in_section) {
+        return;
+    }
+    if (report.json) {
+        fputs(report.section_is_empty ? "}" : "\n  }", stdout);
+    } else if (report.section_is_empty) {
+        fputs("    none\n", stdout);
+    }
+    report.in_section = false;
+}
+
+void report_section(const char *name, const char *title, unsigned width) {
+    bool is_first = !report.in_section;
+    section_end();
+    if (report.json) {
+        printf(",\n  \"%s\": {", name);
+    } else {
+        fputs(is_first ? "" : "\n", stdout);
+        in_color("\033[1m", title);
+        putchar('\n');
+    }
+    report.in_section = true;
+    report.section_is_empty = true;
+    report.width = width;
+}
+
+int report_end(void) {
+    section_end();
+    if (report.json) {
+        fputs("\n}\n", stdout);
+    }
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "umfctl: the output could not be written%s%s\n", errno ? ": " : "",
+                errno ? strerror(errno) : "");
+        return -1;
+    }
+    return 0;
+}

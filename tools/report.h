@@ -1,0 +1,59 @@
+/*
+ * What umfctl writes. A report is sections of rows; each row is stated once and rendered as a line
+ * for people or as a member of a JSON document.
+ *
+ * Text from the machine (names of devices, messages of the library) may contain anything: control
+ * characters are replaced, and JSON is always UTF-8.
+ */
+#ifndef UMFCTL_REPORT_H
+#define UMFCTL_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum report_state_t {
+    REPORT_FACT,    /* neither good nor bad */
+    REPORT_OK,      /* works */
+    REPORT_ABSENT,  /* not here, which may be fine */
+    REPORT_SKIPPED, /* not tried */
+    REPORT_WARNING, /* may become a problem */
+    REPORT_FAILED,
+} report_state_t;
+
+typedef enum report_unit_t {
+    REPORT_NOTHING, /* the row has no value */
+    REPORT_TEXT,
+    REPORT_NUMBER,
+    REPORT_BYTES, /* a number that people read as KiB, MiB, ... */
+} report_unit_t;
+
+/* A number that stands for "no limit"; null in JSON. */
+#define REPORT_UNLIMITED UINT64_MAX
+
+typedef struct report_value_t {
+    report_unit_t unit;
+    uint64_t number;
+    const char *text;
+} report_value_t;
+
+typedef struct report_row_t {
+    const char *name; /* unique in its section */
+    report_state_t state;
+    report_value_t value;
+    const char *note; /* what the row means, or why; NULL for nothing to say */
+} report_row_t;
+
+/* Writes to stdout. `command` is the word that was given to umfctl. */
+void report_begin(const char *command, bool json);
+
+/* `name` is the section's key in JSON, `title` its heading; names are padded to `width` columns. */
+void report_section(const char *name, const char *title, unsigned width);
+void report_row(const report_row_t *row);
+void report_text(const char *name, const char *text);
+void report_number(const char *name, uint64_t number);
+void report_bytes(const char *name, uint64_t bytes);
+
+/* Ends the document. Returns 0, or -1 with a message if not everything could be written. */
+int report_end(void);
+
+#endif /* UMFCTL_REPORT_H */

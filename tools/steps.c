@@ -1,0 +1,490 @@
+/* What the steps do, over the public interface alone. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+#include <umf/experimental/memory_properties.h>
+#include <umf/ipc.h>
+#include <umf/pools/pool_disjoint.h>
+#include <umf/providers/provider_fixed_memory.h>
+#include <umf/text.h>
+
+#include "steps.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+/* --- outcomes --------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 2, 3))) static report_state_t failed(char *why, const char *format,
+                                                                   ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, STEP_WHY_SIZE, format, args);
+    va_end(args);
+    return REPORT_FAILED;
+}
+
+static report_state_t call_failed(char *why, const char *call, umf_result_t result) {
+    const char *text = *umfTextError() ? umfTextError() : umfResultText(result);
+    return failed(why, "%.*s: %s", (int)strcspn(call, "("), call, text);
+}
+
+/* Both leave the step; there must be a `why`. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        umf_result_t try_result = (call);                                                          \
+        if (try_result != UMF_RESULT_SUCCESS) {                                                    \
+            return call_failed(why, #call, try_result);                                            \
+        }                                                                                          \
+    } while (0)
+#define EXPECT(condition, ...)                                                                     \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            return failed(why, __VA_ARGS__);                                                       \
+        }                                                                                          \
+    } while (0)
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static unsigned char pattern(size_t seed, size_t i) {
+    return (unsigned char)(seed * 131 + i * 7 + (i >> 8));
+}
+
+static void fill(void *memory, size_t size, size_t seed) {
+    for (size_t i = 0; i < size; i++) {
+        ((unsigned char *)memory)[i] = pattern(seed, i);
+    }
+}
+
+static bool is_filled(const void *memory, size_t size, size_t seed) {
+    for (size_t i = 0; i < size; i++) {
+        if (((const unsigned char *)memory)[i] != pattern(seed, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static umf_result_t pool_over(const char *pool, const char *provider,
+                              umf_memory_pool_handle_t *hPool) {
+    char text[sizeof(((step_t *)0)->pool) + sizeof(((step_t *)0)->provider) + 8];
+    snprintf(text, sizeof(text), "%s over %s", pool, provider);
+    return umfPoolCreateFromText(text, hPool);
+}
+
+/* --- providers -------------------------------------------------------------------------------- */
+
+static report_state_t provider_holds(umf_memory_provider_handle_t provider, size_t expected,
+                                     char *why) {
+    size_t bytes;
+    umf_result_t result = umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &bytes,
+                                    sizeof(bytes), provider);
+    if (result == UMF_RESULT_ERROR_INVALID_CTL_PATH || result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        return REPORT_OK; /* it does not count */
+    }
+    EXPECT(result == UMF_RESULT_SUCCESS, "reading its counter: %s", umfResultText(result));
+    EXPECT(bytes == expected, "it counts %zu allocated bytes, %zu are right", bytes, expected);
+    return REPORT_OK;
+}
+
+static report_state_t use_provider(umf_memory_provider_handle_t provider, char *why) {
+    void *memory[2];
+    size_t size[2];
+    TRY(umfMemoryProviderGetRecommendedPageSize(provider, 0, &size[0]));
+    EXPECT(size[0] > 0 && size[0] <= (size_t)1 << 30, "its page size is %zu", size[0]);
+    size[1] = 5 * size[0];
+    for (size_t i = 0; i < COUNT_OF(memory); i++) {
+        TRY(umfMemoryProviderAlloc(provider, size[i], 0, &memory[i]));
+        fill(memory[i], size[i], i);
+    }
+    report_state_t counter = provider_holds(provider, size[0] + size[1], why);
+    if (counter != REPORT_OK) {
+        return counter;
+    }
+    for (size_t i = 0; i < COUNT_OF(memory); i++) {
+        EXPECT(is_filled(memory[i], size[i], i), "memory changed by itself");
+        TRY(umfMemoryProviderFree(provider, memory[i], size[i]));
+    }
+    counter = provider_holds(provider, 0, why);
+    if (counter != REPORT_OK) {
+        return counter;
+    }
+    TRY(umfMemoryProviderDestroy(provider));
+    return REPORT_OK;
+}
+
+/* A kind nobody here knows may have settings that must be given: that is no failure. */
+report_state_t step_provider(const step_t *step, char *why) {
+    umf_memory_provider_handle_t provider;
+    umf_result_t result = umfMemoryProviderCreateFromText(step->provider, &provider);
+    if (result == UMF_RESULT_ERROR_INVALID_ARGUMENT && !strchr(step->provider, ':')) {
+        snprintf(why, STEP_WHY_SIZE, "it needs settings: %s", umfTextError());
+        return REPORT_SKIPPED;
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return call_failed(why, "creating it", result);
+    }
+    return use_provider(provider, why);
+}
+
+static umf_result_t make_fixed(void *memory, size_t size, umf_memory_provider_handle_t *provider) {
+    umf_fixed_memory_provider_params_handle_t params;
+    umf_result_t result = umfFixedMemoryProviderParamsCreate(memory, size, &params);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = umfMemoryProviderCreate(umfFixedMemoryProviderOps(), params, provider);
+    umfFixedMemoryProviderParamsDestroy(params);
+    return result;
+}
+
+static char fixed_memory[1 << 20];
+
+report_state_t step_fixed(const step_t *step, char *why) {
+    umf_memory_provider_handle_t provider;
+    (void)step;
+    TRY(make_fixed(fixed_memory, sizeof(fixed_memory), &provider));
+    return use_provider(provider, why);
+}
+
+/* --- pools ------------------------------------------------------------------------------------ */
+
+static report_state_t pool_holds(umf_memory_pool_handle_t pool, size_t expected, char *why) {
+    size_t count;
+    TRY(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &count, sizeof(count), pool));
+    EXPECT(count == expected, "it counts %zu live allocations, %zu are right", count, expected);
+    return REPORT_OK;
+}
+
+/* Not every pool offers every operation. */
+static bool is_offered(umf_memory_pool_handle_t pool, const void *memory) {
+    return memory || umfPoolGetLastAllocationError(pool) != UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+static report_state_t use_calloc_and_realloc(umf_memory_pool_handle_t pool, char *why) {
+    char *memory = umfPoolCalloc(pool, 10, 100);
+    if (!is_offered(pool, memory)) {
+        return REPORT_OK;
+    }
+    EXPECT(memory, "no memory from calloc");
+    for (size_t i = 0; i < 1000; i++) {
+        EXPECT(memory[i] == 0, "memory from calloc is not zero");
+    }
+    fill(memory, 1000, 1);
+    char *larger = umfPoolRealloc(pool, memory, 50000);
+    if (is_offered(pool, larger)) {
+        EXPECT(larger, "no memory from realloc");
+        EXPECT(is_filled(larger, 1000, 1), "realloc lost what was in the memory");
+        memory = larger;
+    }
+    TRY(umfPoolFree(pool, memory));
+    return REPORT_OK;
+}
+
+static report_state_t use_sizes(umf_memory_pool_handle_t pool, char *why) {
+    static const size_t sizes[] = {1, 8, 17, 100, 1000, 4096, 10000, 70000};
+    enum { ROUNDS = 8, OBJECTS = ROUNDS * COUNT_OF(sizes) };
+    void *objects[OBJECTS];
+    for (size_t i = 0; i < OBJECTS; i++) {
+        size_t size = sizes[i % COUNT_OF(sizes)];
+        objects[i] = i % 3 ? umfPoolMalloc(pool, size) : umfPoolAlignedMalloc(pool, size, 64);
+        EXPECT(objects[i], "no memory for %zu bytes: %s", size,
+               umfResultText(umfPoolGetLastAllocationError(pool)));
+        EXPECT(i % 3 || (uintptr_t)objects[i] % 64 == 0, "%p is not aligned to 64", objects[i]);
+        fill(objects[i], size, i);
+    }
+    report_state_t counter = pool_holds(pool, OBJECTS, why);
+    if (counter != REPORT_OK) {
+        return counter;
+    }
+    for (size_t i = 0; i < OBJECTS; i++) {
+        size_t size = sizes[i % COUNT_OF(sizes)];
+        umf_memory_pool_handle_t found;
+        EXPECT(is_filled(objects[i], size, i), "an object of %zu bytes changed by itself", size);
+        TRY(umfPoolByPtr((char *)objects[i] + size / 2, &found));
+        EXPECT(found == pool, "%p leads to another pool", objects[i]);
+        TRY(i % 2 ? umfFree(objects[i]) : umfPoolFree(pool, objects[i]));
+    }
+    return REPORT_OK;
+}
+
+static report_state_t use_pool(umf_memory_pool_handle_t pool, char *why) {
+    report_state_t state = use_sizes(pool, why);
+    if (state == REPORT_OK) {
+        state = use_calloc_and_realloc(pool, why);
+    }
+    if (state == REPORT_OK) {
+        state = pool_holds(pool, 0, why);
+    }
+    if (state != REPORT_OK) {
+        return state;
+    }
+    umf_result_t trimmed = umfPoolTrimMemory(pool, 0);
+    EXPECT(trimmed == UMF_RESULT_SUCCESS || trimmed == UMF_RESULT_ERROR_NOT_SUPPORTED,
+           "giving back unused memory: %s", umfResultText(trimmed));
+    TRY(umfPoolDestroy(pool));
+    return REPORT_OK;
+}
+
+report_state_t step_pool(const step_t *step, char *why) {
+    umf_memory_pool_handle_t pool;
+    umf_result_t result = pool_over(step->pool, step->provider, &pool);
+    if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        snprintf(why, STEP_WHY_SIZE, "the two do not fit: %s", umfTextError());
+        return REPORT_SKIPPED;
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return call_failed(why, "creating it", result);
+    }
+    return use_pool(pool, why);
+}
+
+report_state_t step_pool_over_fixed(const step_t *step, char *why) {
+    umf_memory_provider_handle_t provider;
+    umf_memory_pool_handle_t pool;
+    (void)step;
+    TRY(make_fixed(fixed_memory, sizeof(fixed_memory), &provider));
+    TRY(umfPoolCreate(umfDisjointPoolOps(), provider, NULL, UMF_POOL_CREATE_FLAG_OWN_PROVIDER,
+                      &pool));
+    for (int i = 0; i < 10; i++) {
+        void *memory = umfPoolMalloc(pool, 10000);
+        EXPECT(memory, "no memory");
+        EXPECT((char *)memory >= fixed_memory &&
+                   (char *)memory < fixed_memory + sizeof(fixed_memory),
+               "%p is not in the buffer of the provider", memory);
+        fill(memory, 10000, 1);
+        TRY(umfFree(memory));
+    }
+    TRY(umfPoolDestroy(pool));
+    return REPORT_OK;
+}
+
+/* --- pointers --------------------------------------------------------------------------------- */
+
+report_state_t step_lookups(const step_t *step, char *why) {
+    umf_memory_pool_handle_t pool, found;
+    umf_memory_properties_handle_t properties;
+    int on_the_stack = 0;
+    void *base;
+    TRY(pool_over(step->pool, step->provider, &pool));
+    char *memory = umfPoolMalloc(pool, 1000);
+    EXPECT(memory, "no memory");
+
+    EXPECT(umfPoolByPtr(&on_the_stack, &found) == UMF_RESULT_ERROR_INVALID_ARGUMENT,
+           "a pool claims an address on the stack");
+    EXPECT(umfFree(&on_the_stack) == UMF_RESULT_ERROR_INVALID_ARGUMENT,
+           "an address on the stack was freed");
+    TRY(umfGetMemoryPropertiesHandle(memory + 500, &properties));
+    TRY(umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_POOL_HANDLE, &found, sizeof(found)));
+    EXPECT(found == pool, "the properties of a pointer name another pool");
+    TRY(umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_BASE_ADDRESS, &base, sizeof(base)));
+    EXPECT((char *)base <= memory, "the base address %p is above the pointer %p", base,
+           (void *)memory);
+
+    TRY(umfFree(memory));
+    TRY(umfPoolDestroy(pool));
+    EXPECT(umfPoolByPtr(memory, &found) == UMF_RESULT_ERROR_INVALID_ARGUMENT,
+           "a destroyed pool still claims its memory");
+    return REPORT_OK;
+}
+
+/* --- threads ---------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, EXCHANGES = 5000, BOXES = 16 };
+
+typedef struct exchange_t {
+    umf_memory_pool_handle_t pool;
+    _Atomic(unsigned *) boxes[BOXES];
+    atomic_uint errors;
+} exchange_t;
+
+/* An object begins with its size and ends with its complement. */
+static void object_free(exchange_t *exchange, unsigned *object) {
+    if (object && (object[object[0] - 1] != ~object[0] || umfFree(object) != UMF_RESULT_SUCCESS)) {
+        exchange->errors++;
+    }
+}
+
+static void *exchange_objects(void *arg) {
+    exchange_t *exchange = arg;
+    for (unsigned i = 0; i < EXCHANGES; i++) {
+        unsigned words = 2 + i * 37 % 500;
+        unsigned *object = umfPoolMalloc(exchange->pool, words * sizeof(*object));
+        if (!object) {
+            exchange->errors++;
+            return NULL;
+        }
+        object[0] = words;
+        object[words - 1] = ~words;
+        object_free(exchange, atomic_exchange(&exchange->boxes[i * 7 % BOXES], object));
+    }
+    return NULL;
+}
+
+/* Most objects are freed by another thread than the one that allocated them. */
+report_state_t step_threads(const step_t *step, char *why) {
+    exchange_t exchange = {0};
+    pthread_t threads[THREADS];
+    TRY(pool_over(step->pool, step->provider, &exchange.pool));
+    for (size_t i = 0; i < THREADS; i++) {
+        int error = pthread_create(&threads[i], NULL, exchange_objects, &exchange);
+        EXPECT(error == 0, "starting a thread: %s", strerror(error));
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    for (size_t i = 0; i < BOXES; i++) {
+        object_free(&exchange, exchange.boxes[i]);
+    }
+    EXPECT(exchange.errors == 0, "%u of %u objects were damaged or not to be had",
+           (unsigned)exchange.errors, THREADS * EXCHANGES);
+    report_state_t counter = pool_holds(exchange.pool, 0, why);
+    if (counter != REPORT_OK) {
+        return counter;
+    }
+    TRY(umfPoolDestroy(exchange.pool));
+    return REPORT_OK;
+}
+
+/* --- processes -------------------------------------------------------------------------------- */
+
+/* Forks a process that does not outlive this one; 0 in the new one. */
+static pid_t fork_child(void) {
+    pid_t parent = getpid();
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) {
+            _exit(1);
+        }
+    }
+    return child;
+}
+
+/* 0 if the process ended well. */
+static int wait_for(pid_t child) {
+    int status;
+    while (waitpid(child, &status, 0) != child) {
+        if (errno != EINTR) {
+            return -1;
+        }
+    }
+    return status;
+}
+
+report_state_t step_fork(const step_t *step, char *why) {
+    umf_memory_pool_handle_t pool;
+    TRY(pool_over(step->pool, step->provider, &pool));
+    void *memory = umfPoolMalloc(pool, 10000);
+    EXPECT(memory, "no memory");
+    fill(memory, 10000, 1);
+
+    pid_t child = fork_child();
+    EXPECT(child >= 0, "fork: %s", strerror(errno));
+    if (child == 0) {
+        bool kept = is_filled(memory, 10000, 1) && umfFree(memory) == UMF_RESULT_SUCCESS;
+        _exit(kept && use_sizes(pool, why) == REPORT_OK ? 0 : 1);
+    }
+    EXPECT(wait_for(child) == 0, "a pool did not work in a child of fork");
+    EXPECT(is_filled(memory, 10000, 1), "memory changed when a child of fork wrote to its own");
+    TRY(umfFree(memory));
+    return use_pool(pool, why);
+}
+
+enum { SHARED_SIZE = 100000 };
+
+/* Shares memory that is filled with one pattern, and waits until it is filled with another. */
+static report_state_t produce(const step_t *step, int consumer, char *why) {
+    umf_memory_pool_handle_t pool;
+    umf_ipc_handle_t handle;
+    size_t size;
+    char done;
+    TRY(pool_over("disjoint", step->provider, &pool));
+    void *memory = umfPoolMalloc(pool, SHARED_SIZE);
+    EXPECT(memory, "no memory to share");
+    fill(memory, SHARED_SIZE, 1);
+    TRY(umfGetIPCHandle(memory, &handle, &size));
+    EXPECT(send(consumer, handle, size, 0) == (ssize_t)size, "sending a handle: %s",
+           strerror(errno));
+    TRY(umfPutIPCHandle(handle));
+    if (recv(consumer, &done, 1, 0) == 1) {
+        EXPECT(is_filled(memory, SHARED_SIZE, 2), "what the consumer wrote did not arrive");
+    }
+    TRY(umfFree(memory));
+    TRY(umfPoolDestroy(pool));
+    return REPORT_OK;
+}
+
+static int ptrace_scope(void) {
+    int scope = 0;
+    FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
+    if (file && fscanf(file, "%d", &scope) != 1) {
+        scope = 0;
+    }
+    if (file) {
+        fclose(file);
+    }
+    return scope;
+}
+
+static report_state_t consume(const step_t *step, int producer, char *why) {
+    _Alignas(16) static char handle[65536];
+    umf_memory_pool_handle_t pool;
+    umf_ipc_handler_handle_t handler;
+    void *memory;
+    ssize_t size = recv(producer, handle, sizeof(handle), 0);
+    if (size <= 0) {
+        return failed(why, "the producer sent no handle%s%s", *why ? ": " : "", why);
+    }
+    TRY(pool_over("disjoint", step->consumer, &pool));
+    TRY(umfPoolGetIPCHandler(pool, &handler));
+    umf_result_t result = umfOpenIPCHandle(handler, (umf_ipc_handle_t)handle, &memory);
+    if (result != UMF_RESULT_SUCCESS && ptrace_scope() >= 2) {
+        snprintf(why, STEP_WHY_SIZE, "ptrace scope %d forbids it", ptrace_scope());
+        return REPORT_SKIPPED;
+    }
+    EXPECT(result == UMF_RESULT_SUCCESS,
+           "opening a handle: %s (UMF_LOG='output:stderr' tells more)", umfResultText(result));
+    EXPECT(is_filled(memory, SHARED_SIZE, 1), "the opened memory is not that of the producer");
+    fill(memory, SHARED_SIZE, 2);
+    TRY(umfCloseIPCHandle(memory));
+    EXPECT(send(producer, "", 1, 0) == 1, "the producer has gone");
+    TRY(umfPoolDestroy(pool));
+    return REPORT_OK;
+}
+
+/* The producer is a child of the consumer, because that direction is allowed most often. */
+report_state_t step_sharing(const step_t *step, char *why) {
+    int ends[2];
+    EXPECT(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0, "socketpair: %s", strerror(errno));
+    pid_t child = fork_child();
+    EXPECT(child >= 0, "fork: %s", strerror(errno));
+    if (child == 0) {
+        close(ends[0]);
+        report_state_t state = produce(step, ends[1], why);
+        if (state != REPORT_OK) {
+            fprintf(stderr, "umfctl: %s: producer: %s\n", step->name, why);
+        }
+        _exit(state == REPORT_OK ? 0 : 1);
+    }
+    close(ends[1]);
+    report_state_t state = consume(step, ends[0], why);
+    close(ends[0]);
+    int status = wait_for(child);
+    if (state == REPORT_OK && status != 0) {
+        return failed(why, "the producer did not end well");
+    }
+    return state;
+}

@@ -1,0 +1,103 @@
+/*
+ * umfctl: what libumf offers on this machine, and whether it works.
+ *
+ * docs/man/umfctl.1 is its manual.
+ */
+#include <fcntl.h>
+#include <locale.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "report.h"
+#include "umfctl.h"
+
+#define EXIT_USAGE 2
+
+static const char usage[] =
+    "usage: umfctl <command> [--json]\n"
+    "\n"
+    "  info       what there is: providers, pools, NUMA nodes, GPUs, limits that matter\n"
+    "  check      tests all of it; send the output along when you report a problem\n"
+    "\n"
+    "  --json     for programs instead of people\n"
+    "  --help     this text\n"
+    "  --version  the version of umfctl\n"
+    "\n"
+    "Exit status: 0 all is well; 1 a step of check failed, or the output could not\n"
+    "be written; 2 the command line was wrong.\n";
+
+static const struct {
+    const char *name;
+    int (*run)(void);
+} commands[] = {
+    {"info", umfctl_info},
+    {"check", umfctl_check},
+};
+
+static int bad_usage(const char *what, const char *word) {
+    fprintf(stderr, "umfctl: %s%s%s%s\n", what, word ? " '" : "", word ? word : "",
+            word ? "'" : "");
+    fputs("Try 'umfctl --help'.\n", stderr);
+    return EXIT_USAGE;
+}
+
+static int say(const char *text) {
+    fputs(text, stdout);
+    return report_end() == 0 ? 0 : 1;
+}
+
+static int run(size_t command, bool json) {
+    report_begin(commands[command].name, json);
+    int status = commands[command].run();
+    return report_end() == 0 ? status : 1;
+}
+
+/* A descriptor that is closed would be given to the next file, and that file get our output. */
+static bool has_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && (fd == STDOUT_FILENO || open("/dev/null", O_RDWR) != fd)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int main(int argc, char **argv) {
+    const size_t count = sizeof(commands) / sizeof(commands[0]);
+    size_t command = count;
+    bool json = false;
+    setlocale(LC_CTYPE, "");
+    if (!has_streams()) {
+        fputs("umfctl: there is no standard output\n", stderr);
+        return 1;
+    }
+
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        size_t found = 0;
+        while (found < count && strcmp(word, commands[found].name) != 0) {
+            found++;
+        }
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            return say(usage);
+        } else if (strcmp(word, "--version") == 0) {
+            return say("umfctl " UMFCTL_VERSION "\n");
+        } else if (strcmp(word, "--json") == 0) {
+            json = true;
+        } else if (word[0] == '-') {
+            return bad_usage("unknown option", word);
+        } else if (found == count) {
+            return bad_usage("unknown command", word);
+        } else if (command != count) {
+            return bad_usage("one command at a time, but there is also", word);
+        } else {
+            command = found;
+        }
+    }
+    if (command == count) {
+        return bad_usage("a command is missing", NULL);
+    }
+    return run(command, json);
+}

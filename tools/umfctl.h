@@ -1,0 +1,15 @@
+/* The parts of umfctl. Each command writes its report and returns an exit status. */
+#ifndef UMFCTL_H
+#define UMFCTL_H
+
+int umfctl_info(void);
+int umfctl_check(void);
+
+/* Sections that both reports begin with: library and machine. */
+void umfctl_where(void);
+
+/* The sections of info that look at the machine. */
+void machine_devices(void);
+void machine_limits(void);
+
+#endif /* UMFCTL_H */
