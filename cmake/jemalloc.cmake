@@ -9,12 +9,17 @@
 #
 # Where the source comes from, first hit wins:
 #   1. UMF_JEMALLOC_SOURCE_DIR
-#   2. UMF_DEPS_DIR/jemalloc-source, put there by scripts/install-deps.sh
+#   2. build/deps/jemalloc-source below the source tree, put there by scripts/install-deps.sh
 #   3. the pinned release archive below
 
 set(UMF_JEMALLOC_SOURCE_DIR "" CACHE PATH "Unpacked source of jemalloc 5.3.0 or newer")
-set(UMF_DEPS_DIR "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH
-    "Where the private jemalloc is built and kept")
+# Inside another project our sources are not ours to write to.
+if(PROJECT_IS_TOP_LEVEL)
+    set(umf_deps_default "${PROJECT_SOURCE_DIR}/build/deps")
+else()
+    set(umf_deps_default "${PROJECT_BINARY_DIR}/deps")
+endif()
+set(UMF_DEPS_DIR "${umf_deps_default}" CACHE PATH "Where the private jemalloc is built and kept")
 
 set(umf_jemalloc_version 5.3.0)
 set(umf_jemalloc_url
@@ -39,8 +44,8 @@ set(umf_jemalloc_cflags "-fPIC -fvisibility=hidden -O2 -g0 -Dpthread_atfork=umf_
 function(umf_jemalloc_find_source out)
     if(UMF_JEMALLOC_SOURCE_DIR)
         set(dir "${UMF_JEMALLOC_SOURCE_DIR}")
-    elseif(EXISTS "${UMF_DEPS_DIR}/jemalloc-source/configure")
-        set(dir "${UMF_DEPS_DIR}/jemalloc-source")
+    elseif(EXISTS "${PROJECT_SOURCE_DIR}/build/deps/jemalloc-source/configure")
+        set(dir "${PROJECT_SOURCE_DIR}/build/deps/jemalloc-source")
     else()
         umf_jemalloc_download()
         set(dir "${UMF_DEPS_DIR}/jemalloc-${umf_jemalloc_version}")
@@ -105,11 +110,7 @@ function(umf_jemalloc_check_symbols archive)
 endfunction()
 
 function(umf_jemalloc_build source prefix cc)
-    include(ProcessorCount)
-    ProcessorCount(jobs)
-    if(jobs EQUAL 0)
-        set(jobs 1)
-    endif()
+    cmake_host_system_information(RESULT jobs QUERY NUMBER_OF_LOGICAL_CORES)
 
     message(STATUS "jemalloc: building ${prefix} (once)")
     set(work "${prefix}.work")

@@ -14,7 +14,7 @@ jemalloc_source=$root/build/deps/jemalloc-source
 vm=$root/build/deps/vm
 
 packages=(build-essential clang clang-format cmake ninja-build pkg-config git ca-certificates
-    libgtest-dev libnuma-dev libhwloc-dev valgrind dpkg-dev doxygen)
+    libgtest-dev libnuma-dev libhwloc-dev valgrind dpkg-dev doxygen file)
 peers=(libbenchmark-dev libtbb-dev libmimalloc-dev libjemalloc-dev gcovr)
 
 # The virtual machine of test/vm is for this one architecture and not for quick builds.

@@ -1,0 +1,117 @@
+# What `cmake --install` puts where, and the target `uninstall`.
+#
+# Components, which are also the Debian packages (umf_package.cmake): umf_runtime, umf_development and
+# umf_tools.
+
+include(CMakePackageConfigHelpers)
+
+set(umf_cmake_dir "${CMAKE_INSTALL_LIBDIR}/cmake/umf")
+set(umf_pkgconfig_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+set(umf_doc_dir "${CMAKE_INSTALL_DATAROOTDIR}/doc/umf")
+
+# An installed tree may be moved as a whole. Not so below /usr: there the system knows where to look.
+set(umf_is_relocatable ON)
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr" OR IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}"
+        OR IS_ABSOLUTE "${CMAKE_INSTALL_BINDIR}")
+    set(umf_is_relocatable OFF)
+endif()
+
+# --- targets -------------------------------------------------------------------------------------
+
+set(umf_exported umf umf_headers)
+set_target_properties(umf PROPERTIES INSTALL_RPATH "${UMF_INSTALL_RPATH}")
+
+# umf_find_the_library(<target> <its installed folder>): what is installed finds the library beside it.
+function(umf_find_the_library target dir)
+    set(rpath ${UMF_INSTALL_RPATH})
+    if(umf_is_relocatable AND NOT DEFINED CMAKE_INSTALL_RPATH)
+        file(RELATIVE_PATH to_library "/${dir}" "/${CMAKE_INSTALL_LIBDIR}")
+        string(REGEX REPLACE "/$" "" here "\$ORIGIN/${to_library}")
+        list(PREPEND rpath "${here}")
+    endif()
+    if(rpath)
+        set_target_properties(${target} PROPERTIES INSTALL_RPATH "${rpath}")
+    endif()
+endfunction()
+
+if(TARGET umf_proxy)
+    list(APPEND umf_exported umf_proxy)
+    umf_find_the_library(umf_proxy "${CMAKE_INSTALL_LIBDIR}")
+endif()
+
+# A static library leaves its private jemalloc to the program that links it.
+set(umf_pc_libs "-lumf")
+set(umf_package_dependencies "")
+if(NOT UMF_BUILD_SHARED_LIBRARY)
+    set(umf_package_dependencies "find_dependency(Threads)")
+    if(TARGET umf_jemalloc)
+        cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "$<INSTALL_PREFIX>"
+            OUTPUT_VARIABLE libdir)
+        target_link_libraries(umf PRIVATE "$<INSTALL_INTERFACE:${libdir}/libumf_jemalloc.a>")
+        string(APPEND umf_pc_libs " -lumf_jemalloc")
+        get_target_property(archive umf_jemalloc IMPORTED_LOCATION)
+        install(FILES "${archive}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT umf_development)
+    endif()
+    set(umf_pc_libs "-Wl,-u,umfInit ${umf_pc_libs} -pthread -ldl")
+endif()
+
+install(TARGETS ${umf_exported} EXPORT umf-targets
+    LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+        COMPONENT umf_runtime NAMELINK_COMPONENT umf_development
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT umf_development)
+if(TARGET umfctl)
+    umf_find_the_library(umfctl "${CMAKE_INSTALL_BINDIR}")
+    install(TARGETS umfctl DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT umf_tools)
+endif()
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+    COMPONENT umf_development FILES_MATCHING PATTERN "*.h")
+
+# --- for CMake and pkg-config --------------------------------------------------------------------
+
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/umf-config.cmake.in"
+    "${PROJECT_BINARY_DIR}/umf-config.cmake" INSTALL_DESTINATION "${umf_cmake_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/umf-config-version.cmake"
+    COMPATIBILITY SameMajorVersion)
+install(EXPORT umf-targets NAMESPACE umf:: DESTINATION "${umf_cmake_dir}" COMPONENT umf_development)
+install(FILES "${PROJECT_BINARY_DIR}/umf-config.cmake"
+    "${PROJECT_BINARY_DIR}/umf-config-version.cmake"
+    DESTINATION "${umf_cmake_dir}" COMPONENT umf_development)
+
+if(umf_is_relocatable)
+    file(RELATIVE_PATH umf_pc_prefix "/${umf_pkgconfig_dir}" "/")
+    set(umf_pc_prefix "\${pcfiledir}/${umf_pc_prefix}")
+    string(REGEX REPLACE "/$" "" umf_pc_prefix "${umf_pc_prefix}")
+else()
+    set(umf_pc_prefix "${CMAKE_INSTALL_PREFIX}")
+endif()
+cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "\${prefix}"
+    OUTPUT_VARIABLE umf_pc_libdir)
+cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${prefix}"
+    OUTPUT_VARIABLE umf_pc_includedir)
+configure_file("${CMAKE_CURRENT_LIST_DIR}/umf.pc.in" "${PROJECT_BINARY_DIR}/umf.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/umf.pc"
+    DESTINATION "${umf_pkgconfig_dir}" COMPONENT umf_development)
+
+# --- documents -----------------------------------------------------------------------------------
+
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" RENAME LICENSE.TXT
+    DESTINATION "${umf_doc_dir}" COMPONENT umf_development)
+install(FILES "${PROJECT_SOURCE_DIR}/licensing/third-party-programs.txt"
+    DESTINATION "${umf_doc_dir}/licensing" COMPONENT umf_development)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/"
+    DESTINATION "${umf_doc_dir}/examples" COMPONENT umf_development)
+
+file(GLOB umf_man_pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/man/*.[1-8]")
+foreach(page IN LISTS umf_man_pages)
+    cmake_path(GET page EXTENSION LAST_ONLY section)
+    string(SUBSTRING "${section}" 1 1 section)
+    install(FILES "${page}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}" COMPONENT umf_tools)
+endforeach()
+
+if(PROJECT_IS_TOP_LEVEL)
+    add_custom_target(uninstall
+        COMMAND ${CMAKE_COMMAND} "-DMANIFEST=${PROJECT_BINARY_DIR}/install_manifest.txt"
+            -P "${CMAKE_CURRENT_LIST_DIR}/umf_uninstall.cmake"
+        VERBATIM)
+endif()

@@ -1,0 +1,96 @@
+# Shared by the install tests: source common.sh <settings.sh> <name of the test>
+set -euo pipefail
+
+. "$1"
+test_name=$2
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$work/$test_name
+rm -rf "$work"
+mkdir -p "$work"
+export LC_ALL=C
+unset DESTDIR CMAKE_PREFIX_PATH PKG_CONFIG_PATH LD_LIBRARY_PATH
+
+fail() {
+    printf 'install.%s: %s\n' "$test_name" "$*" >&2
+    exit 1
+}
+
+skip() {
+    printf 'install.%s: skipped, %s\n' "$test_name" "$*"
+    exit 77
+}
+
+# Runs a command and shows its output only when it fails.
+quietly() {
+    "$@" >"$work/log" 2>&1 || {
+        tail -n 40 "$work/log" >&2
+        fail "failed: $*"
+    }
+}
+
+need_file() {
+    [ -e "$1" ] || fail "$1 is not there"
+}
+
+# configure <source> <build folder> <option>...: with the compilers of the build we belong to.
+configure() {
+    quietly cmake -S "$1" -B "$2" -G "$generator" -DCMAKE_BUILD_TYPE= \
+        -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" \
+        ${c_launcher:+-DCMAKE_C_COMPILER_LAUNCHER="$c_launcher"} \
+        ${cxx_launcher:+-DCMAKE_CXX_COMPILER_LAUNCHER="$cxx_launcher"} "${@:3}"
+}
+
+# configure_umf <build folder> <option>...: the library again, not optimised, with the same jemalloc.
+configure_umf() {
+    configure "$source" "$1" -DUMF_BUILD_TESTS=OFF -DUMF_BUILD_EXAMPLES=OFF \
+        -DUMF_BUILD_LIBUMF_POOL_JEMALLOC="$with_jemalloc" -DUMF_DEPS_DIR="$deps" \
+        -DUMF_JEMALLOC_SOURCE_DIR="$jemalloc_source" "${@:2}"
+    ! grep -A5 'CMake Warning' "$work/log" || fail "configuring gave the warning above"
+}
+
+# Both programs must run, and find the library without help if `$2` is empty.
+run_apps() { # <folder of the programs> <folder of the library>
+    quietly env ${2:+LD_LIBRARY_PATH="$2"} "$1/app_c"
+    quietly env ${2:+LD_LIBRARY_PATH="$2"} "$1/app_cpp"
+}
+
+use_by_cmake() { # <option>...: where the package is, what it has
+    configure "$here/app" "$work/by_cmake" "$@"
+    quietly cmake --build "$work/by_cmake"
+    run_apps "$work/by_cmake" ""
+}
+
+use_by_pkg_config() { # <folder of the .pc file> <folder of the library> <option of pkg-config>...
+    local out=$work/by_pkg_config cflags libs
+    command -v pkg-config >/dev/null || fail "pkg-config is not here (scripts/install-deps.sh installs it)"
+    mkdir -p "$out"
+    cflags=$(PKG_CONFIG_PATH=$1 pkg-config --cflags umf)
+    libs=$(PKG_CONFIG_PATH=$1 pkg-config --libs "${@:3}" umf)
+    [ "$(PKG_CONFIG_PATH=$1 pkg-config --modversion umf)" = "$version" ] || fail "wrong version in umf.pc"
+    quietly "$cc" $cflags "$here/app/app.c" -o "$out/app_c" $libs
+    quietly "$cxx" $cflags "$here/app/app.cpp" -o "$out/app_cpp" $libs
+    run_apps "$out" "$2"
+}
+
+use_by_hand() { # <prefix> <folder of the library> <flags for the linker>...
+    local out=$work/by_hand
+    mkdir -p "$out"
+    quietly "$cc" -I"$1/include" "$here/app/app.c" -o "$out/app_c" -L"$2" "${@:3}"
+    quietly "$cxx" -I"$1/include" "$here/app/app.cpp" -o "$out/app_cpp" -L"$2" "${@:3}"
+    run_apps "$out" "$2"
+}
+
+check_tree() { # <prefix> <libdir>
+    local file
+    (cd "$source/include" && find . -name '*.h') | while read -r file; do
+        need_file "$1/include/$file"
+    done
+    for file in umf-config umf-config-version umf-targets; do
+        need_file "$1/$2/cmake/umf/$file.cmake"
+    done
+    need_file "$1/$2/pkgconfig/umf.pc"
+    for file in LICENSE.TXT licensing/third-party-programs.txt examples/basic.c \
+        examples/CMakeLists.txt; do
+        need_file "$1/share/doc/umf/$file"
+    done
+}

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Makes the Debian packages, looks into them, and builds programs with what is in them.
+. "$(dirname "$0")/common.sh" "$1" deb
+
+for tool in dpkg-deb dpkg-shlibdeps file gzip; do
+    command -v $tool >/dev/null || skip "$tool is not here (scripts/install-deps.sh installs it)"
+done
+
+configure_umf "$work/build" -DCMAKE_INSTALL_PREFIX=/usr
+quietly cmake --build "$work/build"
+(cd "$work/build" && quietly cpack -G DEB -B "$work/packages")
+cd "$work/packages"
+architecture=$(dpkg --print-architecture)
+runtime=libumf1_${version}_$architecture.deb
+development=libumf-dev_${version}_$architecture.deb
+tools=umf-tools_${version}_$architecture.deb
+packages=("$runtime" "$development" "$tools")
+
+expect_field() { # <package> <field> <pattern>
+    local value
+    value=$(dpkg-deb -f "$1" "$2")
+    [[ $value =~ $3 ]] || fail "$1: the field $2 is '$value', expected '$3'"
+}
+
+for package in "${packages[@]}"; do
+    name=${package%%_*}
+    need_file "$package"
+    expect_field "$package" Version "^${version}$"
+    expect_field "$package" Architecture "^$architecture$"
+    expect_field "$package" Maintainer '^.+ <.+@.+>$'
+    expect_field "$package" Description "^Memory pools over any kind of memory - .*
+ .+"
+    quietly dpkg-deb -x "$package" root
+    quietly dpkg-deb -e "$package" "control.$name"
+    (cd root && quietly md5sum --check "../control.$name/md5sums")
+    need_file "root/usr/share/doc/$name/copyright"
+    quietly gzip -t "root/usr/share/doc/$name/changelog.gz"
+    dpkg-deb -c "$package" | grep -v '/$' | awk '{ print $6 }' >>listed
+    ! dpkg-deb -c "$package" | grep -vE '^(d|-|l).* root/root ' || fail "$package: not owned by root"
+    ! dpkg-deb -c "$package" | grep -E '^[-d].{4}w|^[-d].{7}w' || fail "$package: writable by others"
+done
+twice=$(sort listed | uniq -d)
+[ -z "$twice" ] || fail "in more than one package: $twice"
+
+expect_field "$runtime" Depends '^libc6 \([^,]*\)$'
+expect_field "$runtime" Recommends '^libhwloc15$'
+expect_field "$runtime" Suggests '^libtbbmalloc2$'
+expect_field "$runtime" Section '^libs$'
+expect_field "$development" Depends "^libumf1 \(= $version\)$"
+expect_field "$development" Section '^libdevel$'
+expect_field "$tools" Depends "^libumf1 \(= $version\), libc6 "
+grep -q "^libumf 1 libumf1 (>= $version)$" control.libumf1/shlibs || fail "wrong shlibs"
+
+triplet=$("$cc" -print-multiarch 2>/dev/null || gcc -print-multiarch)
+lib=$work/packages/root/usr/lib/$triplet
+check_tree root/usr "lib/$triplet"
+need_file "$lib/libumf.so.$version"
+file "$lib/libumf.so.$version" | grep -q ', stripped' || fail "the library is not stripped"
+! "$readelf" -d "$lib/libumf.so" root/usr/bin/umfctl | grep -E 'RPATH|RUNPATH' ||
+    fail "a search path in the files above: below /usr the system knows where libraries are"
+! find root -path '*/man/*' -type f ! -name '*.gz' | grep . || fail "manual pages that are not compressed"
+need_file root/usr/share/man/man1/umfctl.1.gz
+
+# apt tells whether this system could satisfy the dependencies. Nothing is installed.
+if command -v apt-get >/dev/null && [ -n "$(apt-cache policy libc6 2>/dev/null)" ]; then
+    quietly apt-get install --simulate "${packages[@]/#/./}"
+fi
+
+use_by_cmake -DCMAKE_PREFIX_PATH="$work/packages/root/usr"
+PKG_CONFIG_SYSROOT_DIR=$work/packages/root use_by_pkg_config "$lib/pkgconfig" "$lib"
+use_by_hand root/usr "$lib" -lumf
+quietly env LD_LIBRARY_PATH="$lib" root/usr/bin/umfctl --version
+echo "install.deb: ${packages[*]}"

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs the library of this build, moves the tree elsewhere and builds programs with it.
+. "$(dirname "$0")/common.sh" "$1" shared
+
+# Who installed from this build folder still wants to uninstall.
+manifest=$build/install_manifest.txt
+[ ! -e "$manifest" ] || cp -p "$manifest" "$work/manifest"
+restore_manifest() {
+    if [ -e "$work/manifest" ]; then cp -p "$work/manifest" "$manifest"; else rm -f "$manifest"; fi
+}
+trap restore_manifest EXIT
+
+quietly cmake --install "$build" --prefix "$work/first"
+mv "$work/first" "$work/moved"
+prefix=$work/moved
+lib=$prefix/$libdir
+
+check_tree "$prefix" "$libdir"
+need_file "$lib/libumf.so.$version"
+[ "$(readlink "$lib/libumf.so.1")" = "libumf.so.$version" ] || fail "libumf.so.1 is not that link"
+[ "$(readlink "$lib/libumf.so")" = libumf.so.1 ] || fail "libumf.so is not that link"
+"$readelf" -d "$lib/libumf.so" | grep -q 'SONAME.*\[libumf.so.1\]' || fail "wrong soname"
+! grep -rlF -e "$build" -e "$source" "$lib/cmake" "$lib/pkgconfig" || fail "paths of the build in the files above"
+
+use_by_cmake -DCMAKE_PREFIX_PATH="$prefix" -DWITH_PROXY="$with_proxy"
+use_by_pkg_config "$lib/pkgconfig" "$lib"
+use_by_hand "$prefix" "$lib" -lumf
+# It finds the library beside it.
+[ "$with_proxy" != ON ] || quietly env LD_PRELOAD="$lib/libumf_proxy.so.1" "$work/by_cmake/app_c"
+
+configure "$prefix/share/doc/umf/examples" "$work/examples" -DCMAKE_PREFIX_PATH="$prefix"
+quietly cmake --build "$work/examples"
+quietly "$work/examples/umf_example_basic"
+[ ! -e "$build/tools/umfctl" ] || quietly "$prefix/bin/umfctl" --version
+echo "install.shared: $(find "$prefix" ! -type d | wc -l) files, used in three ways after a move"
