@@ -88,6 +88,7 @@ int umfctl_info(void) {
     umf_result_t providers = umfProviderKinds(kind, NULL);
     report_section("pools", "Pools, which divide it", 12);
     umf_result_t pools = umfPoolKinds(kind, NULL);
+    machine_nodes();
     machine_devices();
     machine_limits();
     return providers == UMF_RESULT_SUCCESS && pools == UMF_RESULT_SUCCESS ? 0 : 1;

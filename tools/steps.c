@@ -15,6 +15,7 @@
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
+#include <umf/experimental/memspace.h>
 #include <umf/ipc.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/providers/provider_fixed_memory.h>
@@ -268,6 +269,68 @@ report_state_t step_pool_over_fixed(const step_t *step, char *why) {
     }
     TRY(umfPoolDestroy(pool));
     return REPORT_OK;
+}
+
+/* --- NUMA nodes ------------------------------------------------------------------------------- */
+
+static report_state_t no_nodes(char *why) {
+    snprintf(why, STEP_WHY_SIZE, "the nodes are not known; 'umfctl info' says why");
+    return REPORT_SKIPPED;
+}
+
+/* Containers often may not bind memory. */
+static bool is_forbidden(umf_memory_provider_handle_t provider, umf_result_t result) {
+    const char *text = "";
+    int32_t error;
+    return result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC &&
+           umfMemoryProviderGetLastNativeError(provider, &text, &error) == UMF_RESULT_SUCCESS &&
+           text && strstr(text, strerror(EPERM));
+}
+
+static report_state_t use_node(unsigned id, char *why) {
+    umf_memspace_handle_t memspace;
+    umf_memory_provider_handle_t provider;
+    void *memory;
+    TRY(umfMemspaceCreateFromNumaArray(&id, 1, &memspace));
+    TRY(umfMemoryProviderCreateFromMemspace(memspace, NULL, &provider));
+    TRY(umfMemspaceDestroy(memspace));
+    umf_result_t result = umfMemoryProviderAlloc(provider, 4096, 0, &memory);
+    if (is_forbidden(provider, result)) {
+        snprintf(why, STEP_WHY_SIZE,
+                 "memory may not be bound here; a container needs CAP_SYS_NICE");
+        return REPORT_SKIPPED;
+    }
+    EXPECT(result == UMF_RESULT_SUCCESS, "memory of node %u: %s", id, umfResultText(result));
+    TRY(umfMemoryProviderFree(provider, memory, 4096));
+    return use_provider(provider, why);
+}
+
+report_state_t step_nodes(const step_t *step, char *why) {
+    umf_const_memspace_handle_t all = umfMemspaceHostAllGet();
+    report_state_t state = all ? REPORT_OK : no_nodes(why);
+    (void)step;
+    for (unsigned i = 0; state == REPORT_OK && i < umfMemspaceMemtargetNum(all); i++) {
+        umf_const_memtarget_handle_t target = umfMemspaceMemtargetGet(all, i);
+        size_t capacity;
+        unsigned id;
+        TRY(umfMemtargetGetId(target, &id));
+        TRY(umfMemtargetGetCapacity(target, &capacity));
+        if (capacity > 0) {
+            state = use_node(id, why);
+        }
+    }
+    return state;
+}
+
+report_state_t step_all_nodes(const step_t *step, char *why) {
+    umf_const_memspace_handle_t all = umfMemspaceHostAllGet();
+    umf_memory_pool_handle_t pool;
+    (void)step;
+    if (!all) {
+        return no_nodes(why);
+    }
+    TRY(umfPoolCreateFromMemspace(all, NULL, &pool));
+    return use_pool(pool, why);
 }
 
 /* --- pointers --------------------------------------------------------------------------------- */

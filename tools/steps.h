@@ -36,6 +36,8 @@ report_state_t step_provider(const step_t *step, char *why);
 report_state_t step_fixed(const step_t *step, char *why);
 report_state_t step_pool(const step_t *step, char *why);
 report_state_t step_pool_over_fixed(const step_t *step, char *why);
+report_state_t step_nodes(const step_t *step, char *why);
+report_state_t step_all_nodes(const step_t *step, char *why);
 report_state_t step_lookups(const step_t *step, char *why);
 report_state_t step_threads(const step_t *step, char *why);
 report_state_t step_fork(const step_t *step, char *why);

@@ -198,6 +198,10 @@ step_t *steps_list(const steps_place_t *place, size_t *count) {
     list->section = "Pools: many sizes, counters, lookups by pointer";
     list->key = "pools";
     add_pools(list);
+    list->section = "NUMA nodes";
+    list->key = "numa";
+    add_step(list, step_nodes, "memory of each node");
+    add_step(list, step_all_nodes, "a pool over all nodes");
     list->section = "Pointers: whose they are";
     list->key = "pointers";
     add_over_os(list, step_lookups);

@@ -9,6 +9,7 @@ int umfctl_check(void);
 void umfctl_where(void);
 
 /* The sections of info that look at the machine. */
+void machine_nodes(void);
 void machine_devices(void);
 void machine_limits(void);
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Tests umfctl: umfctl_test.sh <umfctl> <folder to work in> [<a library with a defect in it>]
+# Tests umfctl: umfctl_test.sh <umfctl> <folder to work in> <recorded machines> [<a library
+# with a defect in it>]
 set -euo pipefail
 
-umfctl=$1 work=$2 broken=${3:-}
+umfctl=$1 work=$2 topologies=$3 broken=${4:-}
 rm -rf "$work"
 mkdir -p "$work/tmp"
 export TMPDIR=$work/tmp LC_ALL=C
@@ -67,7 +68,7 @@ expect_status 0 bash -c "exec '$umfctl' info <&- 2>&-"
 # --- text ---
 
 expect_status 0 "$umfctl" info
-for heading in Library Machine Providers Pools Graphics Libraries Limits; do
+for heading in Library Machine Providers Pools NUMA Graphics Libraries Limits; do
     expect_in out "^$heading"
 done
 expect_in out '^  \+ os$'
@@ -144,6 +145,22 @@ expect_in out '^All is well$'
 expect_in out '^    failed +0$'
 ! grep -E '^  x ' "$work/out" || fail "steps failed"
 nothing_is_left
+
+# --- NUMA nodes, of a recorded machine ---
+
+expect_status 0 "$umfctl" info
+if grep -q 'built without hwloc\|hwloc is not here' "$work/out"; then
+    note "skipped: NUMA nodes, hwloc is not here or was not when the library was built"
+else
+    HWLOC_XMLFILE=$topologies/hbm_flat.xml expect_status 0 "$umfctl" info
+    expect_in out '^    node 3 +[0-9.]+ GiB$'
+    expect_in out '^    highest bandwidth +node 2, 3$'
+    expect_in out '^    lowest latency +node 0, 1$'
+    HWLOC_XMLFILE=$topologies/two_sockets.xml expect_status 0 "$umfctl" info
+    expect_in out '^  - highest bandwidth +the firmware does not tell$'
+    HWLOC_XMLFILE=$topologies/broken.xml expect_status 0 "$umfctl" info
+    expect_in out '^  - nodes '
+fi
 
 # --- devices, of a made-up machine ---
 
