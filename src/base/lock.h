@@ -31,6 +31,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_JEMALLOC, /* place of jemalloc's own locks; not used by ours */
     UMF_RANK_PAGES,    /* pools: page cache below an allocator */
     UMF_RANK_LIMITS,   /* pools: limits shared by several pools */
+    UMF_RANK_GROW,     /* providers: growth of one file */
     UMF_RANK_PROVIDER, /* state of one provider */
     UMF_RANK_VIEW,     /* spans of one pool */
     UMF_RANK_MAP,      /* pointer map */

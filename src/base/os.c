@@ -15,8 +15,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/common.h"
@@ -33,6 +36,10 @@
 #endif
 
 #define OS_SHM_DIR "/dev/shm/"
+#define OS_DEV_DIR "/dev/"
+
+/* What is tried at once at the least when signals interrupt the making of space. */
+#define OS_ALLOCATE_MIN ((off_t)1 << 20)
 
 _Atomic(umf_os_fault_t) umf_os_fault;
 
@@ -244,6 +251,102 @@ int umf_os_punch(int fd, uint64_t offset, uint64_t size) {
     return error;
 }
 
+/* To write beyond this limit is answered with a signal that ends the process. */
+static int os_check_file_limit(int fd, uint64_t end) {
+    struct rlimit limit;
+    struct stat info;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && end > limit.rlim_cur &&
+        (fstat(fd, &info) != 0 || end > (uint64_t)info.st_size)) {
+        return EFBIG;
+    }
+    return 0;
+}
+
+/* Some file systems undo all they did when a signal comes, so a repeated one would never let a
+ * large request through: after each the pieces get smaller. */
+static int os_allocate(int fd, off_t offset, off_t size) {
+    off_t piece = size;
+    while (size > 0) {
+        piece = piece < size ? piece : size;
+        int error = os_result(fallocate(fd, 0, offset, piece));
+        if (error == 0) {
+            offset += piece;
+            size -= piece;
+        } else if (error == EINTR) {
+            piece = piece / 2 > OS_ALLOCATE_MIN ? piece / 2 : OS_ALLOCATE_MIN;
+        } else {
+            return error;
+        }
+    }
+    return 0;
+}
+
+int umf_os_allocate(int fd, uint64_t offset, uint64_t size) {
+    int error = os_fault("allocate");
+    off_t off, length, end;
+    if (error != 0) {
+        return error;
+    }
+    if (!os_to_off(offset, &off) || !os_to_off(size, &length) ||
+        __builtin_add_overflow(off, length, &end)) {
+        return EFBIG;
+    }
+    error = os_check_file_limit(fd, (uint64_t)end);
+    return error != 0 ? error : os_allocate(fd, off, length);
+}
+
+int umf_os_zero(int fd, uint64_t offset, uint64_t size) {
+    int error = os_fault("zero");
+    off_t off, length;
+    if (error != 0) {
+        return error;
+    }
+    if (!os_to_off(offset, &off) || !os_to_off(size, &length)) {
+        return EFBIG;
+    }
+    do {
+        error = os_result(fallocate(fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, off, length));
+    } while (error == EINTR);
+    return error;
+}
+
+/* Truncating could shrink the file if another process makes it longer just now; writing its last
+ * byte cannot. */
+int umf_os_extend(int fd, uint64_t size) {
+    struct stat info;
+    off_t last;
+    int error = os_fault("extend");
+    if (error == 0) {
+        error = os_result(fstat(fd, &info));
+    }
+    if (error != 0 || (uint64_t)info.st_size >= size) {
+        return error;
+    }
+    if (!os_to_off(size - 1, &last)) {
+        return EFBIG;
+    }
+    error = os_check_file_limit(fd, size);
+    while (error == 0 && pwrite(fd, "", 1, last) != 1) {
+        error = errno == EINTR ? 0 : errno;
+    }
+    return error;
+}
+
+int umf_os_free_space(int fd, uint64_t *bytes) {
+    struct statvfs info;
+    int error = os_fault("free_space");
+    if (error == 0) {
+        error = os_result(fstatvfs(fd, &info));
+    }
+    if (error != 0) {
+        return error;
+    }
+    if (info.f_blocks == 0 || __builtin_mul_overflow(info.f_bfree, info.f_frsize, bytes)) {
+        *bytes = UINT64_MAX;
+    }
+    return 0;
+}
+
 int umf_os_add_seals(int fd, int seals) {
     int error = os_fault("add_seals");
     return error != 0 ? error : os_result(fcntl(fd, F_ADD_SEALS, seals));
@@ -288,6 +391,23 @@ int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size) {
     *ino = info.st_ino;
     *size = (uint64_t)info.st_size;
     return 0;
+}
+
+int umf_os_check_regular(int fd) {
+    struct stat info;
+    int error = os_fault("check_regular");
+    if (error == 0) {
+        error = os_result(fstat(fd, &info));
+    }
+    if (error != 0 || S_ISREG(info.st_mode)) {
+        return error;
+    }
+    return S_ISDIR(info.st_mode) ? EISDIR : ENODEV;
+}
+
+int umf_os_getcwd(char *path, size_t size) {
+    int error = os_fault("getcwd");
+    return error != 0 ? error : getcwd(path, size) ? 0 : errno;
 }
 
 /* --- processes --- */
@@ -418,4 +538,81 @@ int umf_os_pidfd_open(int pid, int *fd) {
 int umf_os_pidfd_getfd(int pidfd, int target, int *fd) {
     int error = os_fault("pidfd_getfd");
     return error != 0 ? error : os_result_fd(syscall(SYS_pidfd_getfd, pidfd, target, 0), fd);
+}
+
+/* --- DAX --- */
+
+static _Atomic(const char *) os_dax_dir;
+
+void umf_os_set_dax_dir(const char *dir) {
+    atomic_store(&os_dax_dir, dir);
+}
+
+static const char *os_get_dax_dir(void) {
+    return atomic_load_explicit(&os_dax_dir, memory_order_relaxed);
+}
+
+int umf_os_map_sync(void **addr, size_t size, int prot, int flags, int fd, size_t offset) {
+    int how = os_get_dax_dir() ? MAP_SHARED : MAP_SHARED_VALIDATE | MAP_SYNC;
+    return umf_os_map(addr, size, prot, flags | how, fd, offset);
+}
+
+int umf_os_dax_open(const char *path, int flags, int *fd) {
+    char other[PATH_MAX];
+    const char *dir = os_get_dax_dir();
+    if (dir && strncmp(path, OS_DEV_DIR, strlen(OS_DEV_DIR)) == 0) {
+        int length = snprintf(other, sizeof(other), "%s/%s", dir, path + strlen(OS_DEV_DIR));
+        if (length < 0 || (size_t)length >= sizeof(other)) {
+            return ENAMETOOLONG;
+        }
+        path = other;
+    }
+    return umf_os_open(path, flags, 0, fd);
+}
+
+/* A number that the kernel tells of a device, 0 if it does not. */
+static uint64_t os_device_number(dev_t device, const char *name) {
+    char path[64], text[32];
+    snprintf(path, sizeof(path), "/sys/dev/char/%u:%u/%s", major(device), minor(device), name);
+    return os_read_text(path, text, sizeof(text)) == 0 ? strtoull(text, NULL, 0) : 0;
+}
+
+int umf_os_dax_info(int fd, umf_os_dax_t *dax) {
+    struct stat info;
+    int error = os_fault("dax_info");
+    if (error == 0) {
+        error = os_result(fstat(fd, &info));
+    }
+    if (error != 0) {
+        return error;
+    }
+    if (S_ISCHR(info.st_mode)) {
+        *dax = (umf_os_dax_t){
+            .dev = info.st_rdev,
+            .size = os_device_number(info.st_rdev, "size"),
+            .align = os_device_number(info.st_rdev, "align"),
+        };
+        return 0;
+    }
+    if (os_get_dax_dir() && S_ISREG(info.st_mode) && info.st_size != 0) {
+        *dax = (umf_os_dax_t){.dev = info.st_ino, .size = (uint64_t)info.st_size};
+        return 0;
+    }
+    return ENODEV;
+}
+
+/* Every device is an entry of a folder. Directory streams of the C library would allocate. */
+int umf_os_dax_probe(void) {
+    char entries[1024];
+    const char *dir = os_get_dax_dir();
+    int fd = -1;
+    int error = umf_os_open(dir ? dir : "/sys/bus/dax/devices", O_RDONLY | O_DIRECTORY, 0, &fd);
+    if (error != 0) {
+        return error;
+    }
+    long size = syscall(SYS_getdents64, fd, entries, sizeof(entries));
+    error = os_result(size);
+    close(fd);
+    /* "." and ".." take 24 bytes each. */
+    return error != 0 ? error : size > 2 * 24 ? 0 : ENOENT;
 }

@@ -49,11 +49,45 @@ int umf_os_shm_open(const char *name, int flags, mode_t mode, int *fd); /* name 
 int umf_os_shm_unlink(const char *name);
 int umf_os_truncate(int fd, uint64_t size);
 int umf_os_punch(int fd, uint64_t offset, uint64_t size);
+/* Gives a range real space, so that writing to it cannot fail for want of it. The file grows if it
+ * is shorter and never shrinks, its content stays; EOPNOTSUPP if the file system has no such call.
+ */
+int umf_os_allocate(int fd, uint64_t offset, uint64_t size);
+/* A range inside the file reads as zero, its space stays. EOPNOTSUPP as above. */
+int umf_os_zero(int fd, uint64_t offset, uint64_t size);
+/* Makes a file at least `size` (not 0) bytes long, without space; never shrinks it. */
+int umf_os_extend(int fd, uint64_t size);
+/* Bytes that are free on the file system of an open file; UINT64_MAX if it does not tell. */
+int umf_os_free_space(int fd, uint64_t *bytes);
 int umf_os_add_seals(int fd, int seals);
 int umf_os_read_at(int fd, void *buffer, size_t size,
                    uint64_t offset); /* EIO if the file is shorter */
 /* Identity and size of an open file. */
 int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size);
+/* 0 for a regular file; EISDIR for a folder, ENODEV for anything else. */
+int umf_os_check_regular(int fd);
+int umf_os_getcwd(char *path, size_t size);
+
+/* DAX: files and devices whose memory is mapped directly. */
+typedef struct umf_os_dax_t {
+    uint64_t dev;   /* number of the device */
+    uint64_t size;  /* in bytes; 0 if the system does not tell */
+    uint64_t align; /* of offsets and sizes that can be mapped; 0 if the system does not tell */
+} umf_os_dax_t;
+
+/* Shared and synchronous; EOPNOTSUPP if the file is not DAX. As umf_os_map otherwise. */
+int umf_os_map_sync(void **addr, size_t size, int prot, int flags, int fd, size_t offset);
+int umf_os_dax_open(const char *path, int flags, int *fd);
+/* ENODEV if it is not a character device. */
+int umf_os_dax_info(int fd, umf_os_dax_t *info);
+/* Whether the machine has a DAX device; ENOENT if not. */
+int umf_os_dax_probe(void);
+/*
+ * For tests on machines without DAX: while `dir` is not NULL, /dev/<name> opens <dir>/<name>, a
+ * regular file that is not empty counts as a device of its size, and any file can be mapped
+ * synchronously. `dir` is kept, not copied.
+ */
+void umf_os_set_dax_dir(const char *dir);
 
 /* Processes. */
 int umf_os_pid(void);

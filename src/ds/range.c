@@ -327,6 +327,17 @@ umf_result_t umf_range_add(umf_range_t *range, uintptr_t base, size_t size) {
     return UMF_RESULT_SUCCESS;
 }
 
+/* The end piece of the span that ends at `end`, NULL if there is none. */
+static piece_t *span_end(const umf_range_t *range, uintptr_t end) {
+    size_t at = end ? span_above(range, end - 1) : range->span_count;
+    return at < range->span_count && range->spans[at]->base == end ? range->spans[at] : NULL;
+}
+
+size_t umf_range_free_tail(const umf_range_t *range, uintptr_t end) {
+    const piece_t *last = span_end(range, end);
+    return last && last->prev->kind == RANGE_FREE ? last->prev->size : 0;
+}
+
 umf_result_t umf_range_grow(umf_range_t *range, uintptr_t end, size_t more) {
     size_t at = end ? span_above(range, end - 1) : range->span_count;
     uintptr_t new_end;

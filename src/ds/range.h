@@ -26,6 +26,8 @@ void umf_range_destroy(umf_range_t *range);
 umf_result_t umf_range_add(umf_range_t *range, uintptr_t base, size_t size);
 /* Enlarges the span that ends at `end` (file providers grow). */
 umf_result_t umf_range_grow(umf_range_t *range, uintptr_t end, size_t more);
+/* Free bytes directly below `end`, the end of a span; 0 also if no span ends there. */
+size_t umf_range_free_tail(const umf_range_t *range, uintptr_t end);
 /* Takes a wholly free span back. INVALID_ARGUMENT if it is unknown or any of it is used. */
 umf_result_t umf_range_remove(umf_range_t *range, uintptr_t base);
 

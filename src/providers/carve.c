@@ -26,6 +26,27 @@ umf_result_t umf_carve_add(umf_carve_t *carve, uintptr_t base, size_t size) {
     return result;
 }
 
+umf_result_t umf_carve_grow(umf_carve_t *carve, uintptr_t end, size_t more) {
+    umf_lock(&carve->lock);
+    umf_result_t result = umf_range_grow(carve->range, end, more);
+    umf_unlock(&carve->lock);
+    return result;
+}
+
+size_t umf_carve_free_tail(umf_carve_t *carve, uintptr_t end) {
+    umf_lock(&carve->lock);
+    size_t size = umf_range_free_tail(carve->range, end);
+    umf_unlock(&carve->lock);
+    return size;
+}
+
+size_t umf_carve_size(umf_carve_t *carve, const void *ptr) {
+    umf_lock(&carve->lock);
+    size_t size = umf_range_used_size(carve->range, (uintptr_t)ptr);
+    umf_unlock(&carve->lock);
+    return size;
+}
+
 /* --- requested sizes: kept apart only where they differ from the piece's, so most pieces need none
  * --- */
 

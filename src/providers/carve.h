@@ -27,6 +27,15 @@ void umf_carve_fini(umf_carve_t *carve);
 /* More room. Results as umf_range_add. */
 umf_result_t umf_carve_add(umf_carve_t *carve, uintptr_t base, size_t size);
 
+/* More room behind what was added before, so that pieces can span both. As umf_range_grow. */
+umf_result_t umf_carve_grow(umf_carve_t *carve, uintptr_t end, size_t more);
+/* Free bytes directly below the end of what was added. */
+size_t umf_carve_free_tail(umf_carve_t *carve, uintptr_t end);
+
+/* Size in whole pages of the allocation that starts at `ptr` (as it is, if it is a part of one that
+ * was split), 0 if there is none. */
+size_t umf_carve_size(umf_carve_t *carve, const void *ptr);
+
 /*
  * INVALID_ARGUMENT: size 0, or its rounding overflows; INVALID_ALIGNMENT: not 0 (a page) or a power
  * of two; OUT_OF_RESOURCES: no room; OUT_OF_HOST_MEMORY: no memory for bookkeeping.

@@ -18,6 +18,7 @@
 #include "providers/os_import.h"
 #include "providers/os_numa.h"
 #include "providers/os_place.h"
+#include "providers/protection.h"
 
 typedef struct os_provider_t {
     umf_stats_t stats;
@@ -65,7 +66,7 @@ static umf_result_t os_check_params(const umf_os_params_t *params) {
         UMF_LOG_ERROR("the OS provider needs parameters: umfOsMemoryProviderParamsCreate");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!umf_os_protection_is_valid(params->protection)) {
+    if (!umf_protection_is_valid(params->protection)) {
         UMF_LOG_ERROR("protection %#x has bits that are no umf_mem_protection_flag_t",
                       params->protection);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -109,7 +110,7 @@ static umf_result_t os_initialize(const void *params, void **provider) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     os->page_size = umf_os_page_size();
-    os->protection = umf_os_protection_bits(wanted->protection);
+    os->protection = umf_protection_bits(wanted->protection);
     os->is_shared = wanted->visibility == UMF_MEM_MAP_SHARED;
     umf_name_copy(os->name, wanted->name);
     result = umf_os_numa_init(&os->numa, wanted, os->page_size);

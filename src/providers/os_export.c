@@ -9,6 +9,7 @@
 #include "base/os.h"
 #include "providers/os_params.h"
 #include "providers/os_place.h"
+#include "providers/protection.h"
 
 typedef struct allocation_t {
     umf_os_share_t *share;
@@ -114,7 +115,7 @@ static int export_map(umf_os_export_t *export, allocation_t *allocation, size_t 
                       void **ptr) {
     void *base;
     int error =
-        umf_os_place_file(allocation->size, alignment, umf_os_protection_bits(export->protection),
+        umf_os_place_file(allocation->size, alignment, umf_protection_bits(export->protection),
                           allocation->share->fd, allocation->offset, &base);
     if (error) {
         if (allocation->share->secret) {

@@ -7,6 +7,7 @@
 #include "base/os.h"
 #include "providers/os_params.h"
 #include "providers/os_share.h"
+#include "providers/protection.h"
 
 /* The ticket, five long and six short fields: nothing between them. */
 _Static_assert(sizeof(umf_os_handle_t) == 48 + 5 * 8 + 6 * 4, "handles travel between processes");
@@ -64,7 +65,7 @@ static bool handle_slot_is_valid(const umf_os_handle_t *handle) {
 
 static bool handle_access_is_valid(const umf_os_handle_t *handle) {
     return handle->visibility == UMF_MEM_MAP_SHARED &&
-           umf_os_protection_is_valid(handle->protection) && handle->reserved == 0;
+           umf_protection_is_valid(handle->protection) && handle->reserved == 0;
 }
 
 /* The fields are known to be right, so the name's length can be believed. */

@@ -12,6 +12,7 @@
 #include "providers/os_params.h"
 #include "providers/os_place.h"
 #include "providers/os_share.h"
+#include "providers/protection.h"
 
 typedef struct umf_os_source_t {
     struct umf_os_source_t *next; /* Sync: the provider's lock, as `refs` */
@@ -255,9 +256,8 @@ static umf_result_t import_remember(umf_os_import_t *import, source_t *source, v
 static umf_result_t import_map(umf_os_import_t *import, source_t *source,
                                const umf_os_handle_t *handle, void **ptr) {
     void *base;
-    int error =
-        umf_os_place_file((size_t)handle->size, 0, umf_os_protection_bits(handle->protection),
-                          source->fd, handle->offset, &base);
+    int error = umf_os_place_file((size_t)handle->size, 0, umf_protection_bits(handle->protection),
+                                  source->fd, handle->offset, &base);
     if (error) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
                       "mapping %llu bytes of a producer's file failed",

@@ -3,27 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/log.h"
 #include "base/meta.h"
 #include "providers/name.h"
+#include "providers/protection.h"
 
 const char umf_os_default_name[] = "OS";
-
-#define OS_PROTECTION_ALL                                                                          \
-    ((unsigned)(UMF_PROTECTION_NONE | UMF_PROTECTION_READ | UMF_PROTECTION_WRITE |                 \
-                UMF_PROTECTION_EXEC))
-
-bool umf_os_protection_is_valid(unsigned protection) {
-    return (protection & ~OS_PROTECTION_ALL) == 0;
-}
-
-int umf_os_protection_bits(unsigned protection) {
-    return (protection & UMF_PROTECTION_READ ? PROT_READ : 0) |
-           (protection & UMF_PROTECTION_WRITE ? PROT_WRITE : 0) |
-           (protection & UMF_PROTECTION_EXEC ? PROT_EXEC : 0);
-}
 
 /* --- setting ---------------------------------------------------------------------------------- */
 
@@ -314,20 +300,6 @@ static umf_result_t params_text_name(void *object, const void *value) {
     return umfOsMemoryProviderParamsSetName(object, value);
 }
 
-static const umf_field_word_t params_protections[] = {
-    {"none", UMF_PROTECTION_NONE},
-    {"read", UMF_PROTECTION_READ},
-    {"write", UMF_PROTECTION_WRITE},
-    {"exec", UMF_PROTECTION_EXEC},
-    {NULL, 0},
-};
-
-static const umf_field_word_t params_visibilities[] = {
-    {"private", UMF_MEM_MAP_PRIVATE},
-    {"shared", UMF_MEM_MAP_SHARED},
-    {NULL, 0},
-};
-
 static const umf_field_word_t params_numa_modes[] = {
     {"default", UMF_NUMA_MODE_DEFAULT},
     {"bind", UMF_NUMA_MODE_BIND},
@@ -342,13 +314,13 @@ static const umf_field_t params_list[] = {
     {.path = "params.protection",
      .type = UMF_FIELD_FLAGS,
      .access = UMF_FIELD_CREATE,
-     .words = params_protections,
+     .words = umf_protection_words,
      .set = params_text_protection,
      .help = "access to the memory; default read+write"},
     {.path = "params.visibility",
      .type = UMF_FIELD_ENUM,
      .access = UMF_FIELD_CREATE,
-     .words = params_visibilities,
+     .words = umf_visibility_words,
      .set = params_text_visibility,
      .help = "private memory, or memory that other processes can open; default private"},
     {.path = "params.shm_name",

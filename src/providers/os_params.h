@@ -29,11 +29,6 @@ extern const umf_fields_t umf_os_params_fields;
 umf_result_t umf_os_params_from_text(const char *text, void **params);
 void umf_os_params_destroy(void *params);
 
-/* Whether all bits are those of umf_mem_protection_flag_t; 0 is no access. */
-bool umf_os_protection_is_valid(unsigned protection);
-/* The flags as mmap has them. */
-int umf_os_protection_bits(unsigned protection);
-
 /* Stores the native error of this kind for the thread (os.c). Returns MEMORY_PROVIDER_SPECIFIC. */
 umf_result_t umf_os_native_fail(int32_t code, int errnum);
 

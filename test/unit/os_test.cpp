@@ -4,14 +4,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -126,6 +129,150 @@ TEST(os, memfd_grows_and_takes_seals) {
     EXPECT_EQ(umf_os_truncate(fd, 4096), EPERM);
     EXPECT_EQ(umf_os_truncate(fd, UINT64_MAX), EFBIG);
     EXPECT_EQ(umf_os_close(fd), 0);
+}
+
+TEST(os, allocate_makes_space_and_keeps_what_is_there) {
+    int fd = file_with("abc");
+    EXPECT_EQ(umf_os_allocate(fd, 8192, 65536), 0);
+    uint64_t dev, ino, size;
+    EXPECT_EQ(umf_os_file_id(fd, &dev, &ino, &size), 0);
+    EXPECT_EQ(size, 8192u + 65536);
+    EXPECT_GE(blocks_of(fd), 65536u);
+    EXPECT_EQ(umf_os_allocate(fd, 0, 4096), 0);
+    EXPECT_EQ(umf_os_file_id(fd, &dev, &ino, &size), 0);
+    EXPECT_EQ(size, 8192u + 65536) << "not shorter";
+    char text[4] = {};
+    EXPECT_EQ(umf_os_read_at(fd, text, 3, 0), 0);
+    EXPECT_STREQ(text, "abc");
+    EXPECT_EQ(umf_os_allocate(fd, UINT64_MAX, 1), EFBIG);
+    EXPECT_EQ(umf_os_allocate(fd, 4096, UINT64_MAX), EFBIG);
+    EXPECT_EQ(umf_os_allocate(fd, INT64_MAX, 4096), EFBIG);
+    EXPECT_EQ(umf_os_close(fd), 0);
+    EXPECT_EQ(umf_os_allocate(fd, 0, 4096), EBADF);
+}
+
+/* Signals that come faster than the whole can be done. */
+TEST(os, allocate_gets_through_between_signals) {
+    struct sigaction action = {}, before;
+    action.sa_handler = [](int) {};
+    ASSERT_EQ(sigaction(SIGALRM, &action, &before), 0);
+    int fd = file_with("");
+    itimerval timer = {{0, 5000}, {0, 5000}}, off = {};
+    setitimer(ITIMER_REAL, &timer, nullptr);
+    EXPECT_EQ(umf_os_allocate(fd, 0, 256u << 20), 0);
+    setitimer(ITIMER_REAL, &off, nullptr);
+    sigaction(SIGALRM, &before, nullptr);
+    EXPECT_EQ(blocks_of(fd), 256u << 20);
+    EXPECT_EQ(umf_os_close(fd), 0);
+}
+
+TEST(os, extend_never_shrinks) {
+    int fd = file_with("abc");
+    uint64_t dev, ino, size;
+    EXPECT_EQ(umf_os_extend(fd, 100000), 0);
+    EXPECT_EQ(umf_os_extend(fd, 50000), 0);
+    EXPECT_EQ(umf_os_extend(fd, 100000), 0);
+    EXPECT_EQ(umf_os_file_id(fd, &dev, &ino, &size), 0);
+    EXPECT_EQ(size, 100000u);
+    EXPECT_EQ(umf_os_extend(fd, UINT64_MAX), EFBIG);
+    EXPECT_EQ(umf_os_close(fd), 0);
+}
+
+TEST(os, limit_of_file_sizes_is_an_error_and_no_signal) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct rlimit limit = {8192, 8192};
+        int fd = file_with("");
+        bool good = setrlimit(RLIMIT_FSIZE, &limit) == 0 && umf_os_allocate(fd, 0, 8192) == 0 &&
+                    umf_os_allocate(fd, 4096, 8192) == EFBIG && umf_os_extend(fd, 8193) == EFBIG;
+        _exit(good ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+}
+
+TEST(os, zero_keeps_the_space_or_says_that_it_cannot) {
+    char path[] = "/var/tmp/umf_os_test_XXXXXX";
+    int fd = mkstemp(path);
+    ASSERT_GE(fd, 0);
+    unlink(path);
+    std::string text(8192, 'x');
+    ASSERT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    int error = umf_os_zero(fd, 4096, 4096);
+    if (error != EOPNOTSUPP) {
+        EXPECT_EQ(error, 0);
+        char bytes[2];
+        EXPECT_EQ(umf_os_read_at(fd, bytes, 2, 4095), 0);
+        EXPECT_EQ(bytes[0], 'x');
+        EXPECT_EQ(bytes[1], 0);
+        EXPECT_GE(blocks_of(fd), 8192u);
+    }
+    close(fd);
+}
+
+TEST(os, free_space) {
+    uint64_t bytes = 0;
+    int fd = -1;
+    ASSERT_EQ(umf_os_open("/var/tmp", O_RDONLY, 0, &fd), 0);
+    EXPECT_EQ(umf_os_free_space(fd, &bytes), 0);
+    EXPECT_GT(bytes, 0u);
+    close(fd);
+    ASSERT_EQ(umf_os_open("/proc/self/status", O_RDONLY, 0, &fd), 0);
+    EXPECT_EQ(umf_os_free_space(fd, &bytes), 0);
+    EXPECT_EQ(bytes, UINT64_MAX) << "a file system that does not tell";
+    close(fd);
+}
+
+TEST(os, regular_files) {
+    const struct {
+        const char *path;
+        int error;
+    } cases[] = {{"/proc/self/exe", 0}, {"/tmp", EISDIR}, {"/dev/null", ENODEV}};
+    for (const auto &c : cases) {
+        int fd = -1;
+        ASSERT_EQ(umf_os_open(c.path, O_RDONLY, 0, &fd), 0);
+        EXPECT_EQ(umf_os_check_regular(fd), c.error) << c.path;
+        close(fd);
+    }
+}
+
+TEST(os, getcwd) {
+    char path[PATH_MAX], expected[PATH_MAX];
+    EXPECT_EQ(umf_os_getcwd(path, sizeof(path)), 0);
+    EXPECT_STREQ(path, ::getcwd(expected, sizeof(expected)));
+    EXPECT_EQ(umf_os_getcwd(path, 1), ERANGE);
+}
+
+TEST(os, a_folder_in_the_place_of_dax_devices) {
+    char folder[] = "/var/tmp/umf_os_test_XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    umf_os_dax_t info;
+    int fd = -1;
+    ASSERT_EQ(umf_os_open("/dev/null", O_RDWR, 0, &fd), 0);
+    EXPECT_EQ(umf_os_dax_info(fd, &info), 0);
+    EXPECT_EQ(info.size, 0u) << "the system does not tell";
+    close(fd);
+    umf_os_set_dax_dir(folder);
+    EXPECT_EQ(umf_os_dax_probe(), ENOENT);
+    EXPECT_EQ(umf_os_dax_open("/dev/dax0.0", O_RDWR, &fd), ENOENT);
+    EXPECT_EQ(umf_os_dax_open(("/dev/" + std::string(PATH_MAX, 'x')).c_str(), O_RDWR, &fd),
+              ENAMETOOLONG);
+    std::string file = std::string(folder) + "/dax0.0";
+    std::ofstream(file) << std::string(8192, 'x');
+    EXPECT_EQ(umf_os_dax_probe(), 0);
+    ASSERT_EQ(umf_os_dax_open("/dev/dax0.0", O_RDWR, &fd), 0);
+    EXPECT_EQ(umf_os_dax_info(fd, &info), 0);
+    EXPECT_EQ(info.size, 8192u);
+    void *ptr = nullptr;
+    EXPECT_EQ(umf_os_map_sync(&ptr, 8192, PROT_READ, 0, fd, 0), 0);
+    EXPECT_EQ(umf_os_unmap(ptr, 8192), 0);
+    umf_os_set_dax_dir(nullptr);
+    EXPECT_EQ(umf_os_dax_info(fd, &info), ENODEV) << "a file is no device";
+    EXPECT_EQ(umf_os_map_sync(&ptr, 8192, PROT_READ, 0, fd, 0), EOPNOTSUPP);
+    close(fd);
+    unlink(file.c_str());
+    rmdir(folder);
 }
 
 TEST(os, secret_memfd_works_or_is_not_offered) {
@@ -360,6 +507,13 @@ TEST(os, the_fault_hook_can_fail_every_call) {
     FAILS(advise, addr, 4096, MADV_NORMAL);
     FAILS(mbind, addr, 4096, 0, nullptr, 0);
     FAILS(open, "/dev/null", O_RDONLY, 0, &fd);
+    FAILS(allocate, 0, 0, 1);
+    FAILS(zero, 0, 0, 1);
+    FAILS(extend, 0, 1);
+    FAILS(free_space, 0, nullptr);
+    FAILS(check_regular, 0);
+    FAILS(getcwd, nullptr, 0);
+    FAILS(dax_info, 0, nullptr);
     FAILS(memfd, "x", false, &fd);
     FAILS(shm_open, "x", O_RDONLY, 0, &fd);
     FAILS(shm_unlink, "x");

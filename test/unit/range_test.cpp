@@ -266,6 +266,13 @@ class Checked {
             for (auto &[piece, size] : span.used) {
                 ASSERT_EQ(umf_range_used_size(range, piece), size);
             }
+            uintptr_t last = base;
+            if (!span.used.empty()) {
+                auto piece = std::prev(span.used.end());
+                last = piece->first + piece->second;
+            }
+            ASSERT_EQ(umf_range_free_tail(range, span.end), span.end - last);
+            ASSERT_EQ(umf_range_free_tail(range, span.end - 1), 0u);
         }
         ASSERT_EQ(umf_range_total_bytes(range), total);
         ASSERT_EQ(umf_range_free_spans(range, nullptr, nullptr), whole);

@@ -1,0 +1,19 @@
+/* How memory may be accessed, and by whom: the public flags as the system and as texts have them.
+ */
+#ifndef UMF_SRC_PROVIDERS_PROTECTION_H
+#define UMF_SRC_PROVIDERS_PROTECTION_H
+
+#include <umf/memory_provider.h>
+
+#include "ctl/field.h"
+
+/* Whether all bits are those of umf_mem_protection_flag_t; 0 is no access. */
+bool umf_protection_is_valid(unsigned protection);
+/* The flags as mmap has them. */
+int umf_protection_bits(unsigned protection);
+
+/* For the fields of a kind. */
+extern const umf_field_word_t umf_protection_words[];
+extern const umf_field_word_t umf_visibility_words[];
+
+#endif
