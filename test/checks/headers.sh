@@ -29,6 +29,8 @@ umf/memory_pool_ops.h UMF_MEMORY_POOL_OPS_H stdarg.h umf/base.h umf/memory_provi
 umf/memory_pool.h UMF_MEMORY_POOL_H umf/base.h umf/memory_pool_ops.h umf/memory_provider.h
 umf/ipc.h UMF_IPC_H umf/memory_pool.h
 umf/providers/provider_os_memory.h UMF_OS_MEMORY_PROVIDER_H umf/memory_provider.h
+umf/providers/provider_file_memory.h UMF_FILE_MEMORY_PROVIDER_H umf/memory_provider.h
+umf/providers/provider_devdax_memory.h UMF_DEVDAX_MEMORY_PROVIDER_H umf/memory_provider.h
 umf/providers/provider_fixed_memory.h UMF_FIXED_MEMORY_PROVIDER_H umf/memory_provider.h
 umf/providers/provider_cuda.h UMF_CUDA_PROVIDER_H umf/memory_provider_gpu.h
 umf/providers/provider_level_zero.h UMF_LEVEL_ZERO_PROVIDER_H stdbool.h umf/memory_provider_gpu.h

@@ -5,6 +5,8 @@
 #ifndef UMF_TEST_FAKES_KINDS_H
 #define UMF_TEST_FAKES_KINDS_H
 
+#include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -12,14 +14,18 @@
 #include <vector>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
+#include <umf/providers/provider_devdax_memory.h>
+#include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_os_memory.h>
+#include <umf/text.h>
 
 #include "fakes/fake_provider.h"
 
@@ -52,6 +58,7 @@ struct Source {
     std::unique_ptr<FakeProvider> fake; // NULL unless it is one
     void *region = nullptr;             // of a fixed provider
     size_t region_size = 0;
+    std::string path; // of a file provider; removed with it
 
     Source() = default;
     Source(const Source &) = delete;
@@ -62,6 +69,9 @@ struct Source {
         }
         if (region) {
             munmap(region, region_size);
+        }
+        if (!path.empty()) {
+            unlink(path.c_str());
         }
     }
     // Bytes that were taken and not given back.
@@ -98,6 +108,38 @@ inline std::unique_ptr<Source> make_fixed(size_t size) {
     return source;
 }
 
+// Not in /tmp, which may lie in memory.
+inline std::string fresh_path() {
+    static std::atomic<int> serial{0};
+    const char *folder = getenv("TMPDIR");
+    return std::string(folder ? folder : "/var/tmp") + "/umf_test_" + std::to_string(getpid()) +
+           "_" + std::to_string(serial++);
+}
+
+inline std::unique_ptr<Source> make_file(umf_memory_visibility_t visibility) {
+    auto source = std::make_unique<Source>();
+    source->path = fresh_path();
+    umf_file_memory_provider_params_handle_t params = nullptr;
+    umfFileMemoryProviderParamsCreate(source->path.c_str(), &params);
+    umfFileMemoryProviderParamsSetVisibility(params, visibility);
+    umfMemoryProviderCreate(umfFileMemoryProviderOps(), params, &source->handle);
+    umfFileMemoryProviderParamsDestroy(params);
+    return source;
+}
+
+// Settings of a device to be tested, such as "path=/dev/dax0.0,size=1G"; NULL: there is none. What
+// it holds is overwritten. unit.provider_devdax_kind sets it to a file in the place of a device.
+inline const char *devdax_settings() {
+    return getenv("UMF_TEST_DEVDAX");
+}
+
+inline std::unique_ptr<Source> make_devdax() {
+    auto source = std::make_unique<Source>();
+    umfMemoryProviderCreateFromText((std::string("devdax:") + devdax_settings()).c_str(),
+                                    &source->handle);
+    return source;
+}
+
 inline std::unique_ptr<Source> make_fake() {
     auto source = std::make_unique<Source>();
     source->fake = std::make_unique<FakeProvider>();
@@ -116,6 +158,7 @@ struct SourceKind {
     bool purges_lazily, purges;
     umf_result_t ipc; // what its IPC operations answer to nonsense
     int32_t first_native_error;
+    bool shares; // other processes can open the memory
 };
 
 inline std::ostream &operator<<(std::ostream &out, const SourceKind &kind) {
@@ -128,18 +171,35 @@ inline const umf_memory_provider_ops_t *fake_ops() {
 }
 
 inline const std::vector<SourceKind> &source_kinds() {
-    const size_t room = size_t{1} << 30;
-    static const std::vector<SourceKind> kinds = {
-        {"os", "os", umfOsMemoryProviderOps, [] { return make_os(UMF_MEM_MAP_PRIVATE); }, true,
-         false, true, true, true, UMF_RESULT_ERROR_INVALID_ARGUMENT, UMF_OS_RESULTS_START_FROM},
-        {"os_shared", "os", umfOsMemoryProviderOps, [] { return make_os(UMF_MEM_MAP_SHARED); },
-         true, false, true, true, true, UMF_RESULT_ERROR_INVALID_ARGUMENT,
-         UMF_OS_RESULTS_START_FROM},
-        {"fixed", "fixed", umfFixedMemoryProviderOps, [] { return make_fixed(room); }, true, true,
-         true, false, true, UMF_RESULT_ERROR_NOT_SUPPORTED, UMF_FIXED_RESULTS_START_FROM},
-        {"user", "", fake_ops, [] { return make_fake(); }, false, false, true, true, true,
-         UMF_RESULT_ERROR_NOT_SUPPORTED, 4711},
-    };
+    constexpr size_t room = size_t{1} << 30;
+    static const std::vector<SourceKind> kinds = [] {
+        std::vector<SourceKind> list = {
+            {"os", "os", umfOsMemoryProviderOps, [] { return make_os(UMF_MEM_MAP_PRIVATE); }, true,
+             false, true, true, true, UMF_RESULT_ERROR_INVALID_ARGUMENT, UMF_OS_RESULTS_START_FROM,
+             false},
+            {"os_shared", "os", umfOsMemoryProviderOps, [] { return make_os(UMF_MEM_MAP_SHARED); },
+             true, false, true, true, true, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+             UMF_OS_RESULTS_START_FROM, true},
+            {"fixed", "fixed", umfFixedMemoryProviderOps, [] { return make_fixed(room); }, true,
+             true, true, false, true, UMF_RESULT_ERROR_NOT_SUPPORTED, UMF_FIXED_RESULTS_START_FROM,
+             false},
+            {"file", "file", umfFileMemoryProviderOps,
+             [] { return make_file(UMF_MEM_MAP_PRIVATE); }, true, true, true, false, true,
+             UMF_RESULT_ERROR_INVALID_ARGUMENT, UMF_FILE_RESULTS_START_FROM, false},
+            {"file_shared", "file", umfFileMemoryProviderOps,
+             [] { return make_file(UMF_MEM_MAP_SHARED); }, true, true, true, false, true,
+             UMF_RESULT_ERROR_INVALID_ARGUMENT, UMF_FILE_RESULTS_START_FROM, true},
+            {"user", "", fake_ops, [] { return make_fake(); }, false, false, true, true, true,
+             UMF_RESULT_ERROR_NOT_SUPPORTED, 4711, false},
+        };
+        if (devdax_settings()) {
+            list.push_back({"devdax", "devdax", umfDevDaxMemoryProviderOps,
+                            [] { return make_devdax(); }, true, true, true, false, true,
+                            UMF_RESULT_ERROR_INVALID_ARGUMENT, UMF_DEVDAX_RESULTS_START_FROM,
+                            true});
+        }
+        return list;
+    }();
     return kinds;
 }
 

@@ -6,6 +6,8 @@
 
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/providers/provider_cuda.h>
+#include <umf/providers/provider_devdax_memory.h>
+#include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_level_zero.h>
 
 extern "C" char absent_log[256];
@@ -51,4 +53,23 @@ TEST(absent, LevelZero) {
     expect_absent(umfLevelZeroMemoryProviderParamsSetDeviceOrdinal, "Level Zero");
     expect_absent(umfLevelZeroMemoryProviderParamsSetName, "Level Zero");
     expect_absent(umfLevelZeroMemoryProviderResidentDeviceChange, "Level Zero");
+}
+
+TEST(absent, File) {
+    EXPECT_EQ(umfFileMemoryProviderOps(), nullptr);
+    expect_absent(umfFileMemoryProviderParamsCreate, "file provider");
+    expect_absent(umfFileMemoryProviderParamsDestroy, "file provider");
+    expect_absent(umfFileMemoryProviderParamsSetPath, "file provider");
+    expect_absent(umfFileMemoryProviderParamsSetProtection, "file provider");
+    expect_absent(umfFileMemoryProviderParamsSetVisibility, "file provider");
+    expect_absent(umfFileMemoryProviderParamsSetName, "file provider");
+}
+
+TEST(absent, DevDax) {
+    EXPECT_EQ(umfDevDaxMemoryProviderOps(), nullptr);
+    expect_absent(umfDevDaxMemoryProviderParamsCreate, "devdax");
+    expect_absent(umfDevDaxMemoryProviderParamsDestroy, "devdax");
+    expect_absent(umfDevDaxMemoryProviderParamsSetDeviceDax, "devdax");
+    expect_absent(umfDevDaxMemoryProviderParamsSetProtection, "devdax");
+    expect_absent(umfDevDaxMemoryProviderParamsSetName, "devdax");
 }

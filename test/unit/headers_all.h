@@ -17,6 +17,8 @@
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_cuda.h>
+#include <umf/providers/provider_devdax_memory.h>
+#include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_level_zero.h>
 #include <umf/providers/provider_os_memory.h>

@@ -1,0 +1,476 @@
+/*
+ * DevDax provider: memory of a DAX device (/dev/dax0.0), mapped at creation as a whole and divided;
+ * see carve.h for the rules. Other processes open the memory by the path of the device (locator.h).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <umf/plugin.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/native.h"
+#include "base/os.h"
+#include "providers/carve.h"
+#include "providers/devdax_params.h"
+#include "providers/name.h"
+#include "providers/opened.h"
+#include "providers/protection.h"
+
+#define DEVDAX_PREFIX "/dev/dax"
+#define DEVDAX_PAGE ((size_t)2 << 20)
+
+typedef struct devdax_provider_t {
+    umf_carve_t carve;
+    umf_opened_t opened;
+    umf_window_t window; /* Immutable after create, as all below */
+    size_t size;         /* whole pages */
+    umf_os_dax_t device;
+    unsigned protection;
+    char path[UMF_PATH_ROOM];
+    char name[UMF_NAME_MAX];
+} devdax_provider_t;
+
+static __thread umf_native_t devdax_native;
+
+static const umf_native_text_t devdax_native_texts[] = {
+    {UMF_DEVDAX_RESULT_SUCCESS, "success"},
+    {UMF_DEVDAX_RESULT_ERROR_ALLOC_FAILED, "memory allocation failed"},
+    {UMF_DEVDAX_RESULT_ERROR_ADDRESS_NOT_ALIGNED, "allocated address is not aligned"},
+    {UMF_DEVDAX_RESULT_ERROR_FREE_FAILED, "memory deallocation failed"},
+    {UMF_DEVDAX_RESULT_ERROR_PURGE_FORCE_FAILED, "force purging failed"},
+};
+
+/* --- the device ------------------------------------------------------------------------------- */
+
+static bool devdax_path_is_valid(const char *path) {
+    return strncmp(path, DEVDAX_PREFIX, strlen(DEVDAX_PREFIX)) == 0 && !umf_path_is_too_long(path);
+}
+
+/* Some devices have larger pages than ours. */
+static size_t devdax_granule(const umf_os_dax_t *device) {
+    bool is_larger = umf_is_pow2((size_t)device->align) && device->align > DEVDAX_PAGE &&
+                     device->align <= UMF_LOCATOR_GRANULE_MAX;
+    return is_larger ? (size_t)device->align : DEVDAX_PAGE;
+}
+
+static int devdax_open(const char *path, unsigned protection, umf_os_dax_t *device,
+                       umf_window_file_t *file) {
+    int fd = -1;
+    int access = protection & UMF_PROTECTION_WRITE ? O_RDWR : O_RDONLY;
+    int error = umf_os_dax_open(path, access | O_NOCTTY | O_NONBLOCK, &fd);
+    if (error) {
+        return error;
+    }
+    error = umf_os_dax_info(fd, device);
+    if (error) {
+        umf_os_close(fd);
+        return error;
+    }
+    *file = (umf_window_file_t){
+        .fd = fd,
+        .prot = umf_protection_bits(protection),
+        .how = UMF_WINDOW_SYNC,
+    };
+    return 0;
+}
+
+static void devdax_log_open(const char *path, int error) {
+    umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "opening the DAX device \"%s\" failed%s",
+                  path,
+                  error == ENODEV   ? " (it is not a character device)"
+                  : error == ENOENT ? " (daxctl list shows the devices there are)"
+                                    : "");
+}
+
+static void devdax_log_map(const char *path, uint64_t size, int error) {
+    umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                  "mapping %llu bytes of \"%s\" shared and synchronously failed%s",
+                  (unsigned long long)size, path,
+                  error == EOPNOTSUPP ? " (it is not a DAX device, or the kernel is too old)" : "");
+}
+
+/* --- creation --------------------------------------------------------------------------------- */
+
+static umf_result_t devdax_check_params(const umf_devdax_params_t *params) {
+    if (!params) {
+        UMF_LOG_ERROR("the DevDax provider needs parameters: umfDevDaxMemoryProviderParamsCreate");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!devdax_path_is_valid(params->path)) {
+        UMF_LOG_ERROR("\"%s\" is no DAX device: their paths begin with " DEVDAX_PREFIX,
+                      params->path);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (params->size == 0) {
+        UMF_LOG_ERROR("0 bytes of \"%s\" are of no use: set the size of the device", params->path);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_check_size(devdax_provider_t *devdax, size_t wanted) {
+    if (devdax->device.size != 0 && wanted > devdax->device.size) {
+        UMF_LOG_ERROR("\"%s\" has %llu bytes, %zu are wanted", devdax->path,
+                      (unsigned long long)devdax->device.size, wanted);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    devdax->size = wanted / devdax_granule(&devdax->device) * devdax_granule(&devdax->device);
+    if (devdax->size == 0) {
+        UMF_LOG_ERROR("%zu bytes are less than a page of \"%s\", which has %zu", wanted,
+                      devdax->path, devdax_granule(&devdax->device));
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_map(devdax_provider_t *devdax, const umf_window_file_t *file) {
+    int error = umf_window_open(&devdax->window, devdax->size, devdax_granule(&devdax->device));
+    if (!error) {
+        error = umf_window_map(&devdax->window, 0, devdax->size, file, 0);
+        if (error) {
+            umf_window_close(&devdax->window);
+        }
+    }
+    if (error) {
+        devdax_log_map(devdax->path, devdax->size, error);
+        return UMF_RESULT_ERROR_UNKNOWN;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_divide(devdax_provider_t *devdax) {
+    umf_result_t result = umf_carve_init(&devdax->carve, DEVDAX_PAGE);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = umf_carve_add(&devdax->carve, devdax->window.base, devdax->size);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_carve_fini(&devdax->carve);
+    }
+    return result;
+}
+
+/* The mapping needs no open file. */
+static umf_result_t devdax_set_up(devdax_provider_t *devdax, size_t wanted) {
+    umf_window_file_t file;
+    int error = devdax_open(devdax->path, devdax->protection, &devdax->device, &file);
+    if (error) {
+        devdax_log_open(devdax->path, error);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = devdax_check_size(devdax, wanted);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = devdax_map(devdax, &file);
+    }
+    umf_os_close(file.fd);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = devdax_divide(devdax);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_window_close(&devdax->window);
+    }
+    return result;
+}
+
+static umf_result_t devdax_initialize(const void *params, void **provider) {
+    const umf_devdax_params_t *wanted = params;
+    umf_result_t result = devdax_check_params(wanted);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    devdax_provider_t *devdax = umf_meta_alloc(sizeof(*devdax));
+    if (!devdax) {
+        UMF_LOG_ERROR("no memory for a provider");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    devdax->protection = wanted->protection;
+    umf_path_copy(devdax->path, wanted->path);
+    umf_name_copy(devdax->name, wanted->name);
+    result = devdax_set_up(devdax, wanted->size);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(devdax, sizeof(*devdax));
+        return result;
+    }
+    umf_opened_init(&devdax->opened);
+    *provider = devdax;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_finalize(void *provider) {
+    devdax_provider_t *devdax = provider;
+    umf_opened_fini(&devdax->opened);
+    umf_carve_fini(&devdax->carve);
+    umf_window_close(&devdax->window);
+    umf_meta_free(devdax, sizeof(*devdax));
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static umf_result_t devdax_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
+    devdax_provider_t *devdax = provider;
+    umf_result_t result = size > devdax->size
+                              ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
+                              : umf_carve_alloc(&devdax->carve, size, alignment, ptr);
+    if (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
+        UMF_LOG_ERROR("no free %zu bytes aligned to %zu in the %zu bytes of \"%s\"", size,
+                      alignment, devdax->size, devdax->path);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    return result;
+}
+
+static umf_result_t devdax_free(void *provider, void *ptr, size_t size) {
+    return umf_carve_free(&((devdax_provider_t *)provider)->carve, ptr, size);
+}
+
+/* What the device holds stays: it cannot be given to anybody else. Dropped is this process's hold
+ * on the pages. */
+static umf_result_t devdax_purge_force(void *provider, void *ptr, size_t size) {
+    const devdax_provider_t *devdax = provider;
+    uintptr_t at = (uintptr_t)ptr - devdax->window.base;
+    int error = at > devdax->size || size > devdax->size - at
+                    ? EINVAL
+                    : umf_os_advise(ptr, size, MADV_DONTNEED);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                      "dropping the contents of %zu bytes at %p failed", size, ptr);
+        return umf_native_fail(&devdax_native, UMF_DEVDAX_RESULT_ERROR_PURGE_FORCE_FAILED, error);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_allocation_merge(void *provider, void *low, void *high, size_t total) {
+    return umf_carve_merge(&((devdax_provider_t *)provider)->carve, low, high, total);
+}
+
+static umf_result_t devdax_allocation_split(void *provider, void *ptr, size_t total, size_t first) {
+    return umf_carve_split(&((devdax_provider_t *)provider)->carve, ptr, total, first);
+}
+
+/* --- facts ------------------------------------------------------------------------------------ */
+
+static umf_result_t devdax_get_last_native_error(void *provider, const char **message,
+                                                 int32_t *code) {
+    (void)provider;
+    return umf_native_get(&devdax_native, devdax_native_texts, UMF_COUNT_OF(devdax_native_texts),
+                          message, code);
+}
+
+static umf_result_t devdax_get_recommended_page_size(void *provider, size_t size,
+                                                     size_t *page_size) {
+    (void)provider, (void)size;
+    *page_size = DEVDAX_PAGE;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
+    (void)provider, (void)ptr;
+    *page_size = DEVDAX_PAGE;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_get_cache_line_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = 64;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_get_name(void *provider, const char **name) {
+    if (!name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *name = provider ? ((const devdax_provider_t *)provider)->name : umf_devdax_default_name;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
+                               void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
+    (void)source;
+    return umf_stats_ctl(&((devdax_provider_t *)provider)->carve.stats, name, arg, size, type,
+                         args);
+}
+
+/* --- sharing ---------------------------------------------------------------------------------- */
+
+static umf_result_t devdax_get_ipc_handle_size(void *provider, size_t *size) {
+    *size = umf_locator_size(((const devdax_provider_t *)provider)->path);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_get_ipc_handle(void *provider, const void *ptr, size_t size,
+                                          void *data) {
+    devdax_provider_t *devdax = provider;
+    umf_locator_t locator = {
+        .kind = UMF_LOCATOR_DEVICE,
+        .dev = devdax->device.dev,
+        .offset = (uintptr_t)ptr - devdax->window.base,
+        .size = umf_carve_size(&devdax->carve, ptr),
+        .granule = devdax_granule(&devdax->device),
+        .protection = devdax->protection,
+        .visibility = UMF_MEM_MAP_SHARED,
+    };
+    if (locator.size == 0 || size > locator.size) {
+        UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider", ptr, size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_locator_write(&locator, devdax->path, data);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Nothing is held for a handle. */
+static umf_result_t devdax_put_ipc_handle(void *provider, void *data) {
+    const devdax_provider_t *devdax = provider;
+    umf_locator_t locator;
+    const char *path;
+    umf_result_t result = umf_locator_read(data, UMF_LOCATOR_DEVICE, &locator, &path);
+    if (result == UMF_RESULT_SUCCESS && strcmp(path, devdax->path) != 0) {
+        UMF_LOG_ERROR("this description is of memory of \"%s\", not of \"%s\"", path, devdax->path);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return result;
+}
+
+static umf_result_t devdax_read(const void *data, umf_locator_t *locator, const char **path) {
+    umf_result_t result = umf_locator_read(data, UMF_LOCATOR_DEVICE, locator, path);
+    if (result == UMF_RESULT_SUCCESS && !devdax_path_is_valid(*path)) {
+        UMF_LOG_ERROR("\"%s\" in a description of memory is no DAX device", *path);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return result;
+}
+
+/* Whether it is the producer's device, and large enough. */
+static umf_result_t devdax_check_described(const umf_locator_t *locator, const char *path,
+                                           const umf_os_dax_t *device) {
+    umf_locator_extent_t extent = umf_locator_extent(locator);
+    uint64_t end = extent.offset + extent.size;
+    if (locator->dev != device->dev || (device->size != 0 && end > device->size)) {
+        UMF_LOG_ERROR(
+            "\"%s\" is not the device that was described, or too small: it has %llu bytes, "
+            "%llu were described",
+            path, (unsigned long long)device->size, (unsigned long long)end);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_map_described(devdax_provider_t *devdax, const umf_locator_t *locator,
+                                         const char *path, const umf_window_file_t *file,
+                                         void **ptr) {
+    int error = umf_opened_map(&devdax->opened, locator, file, ptr);
+    if (error) {
+        devdax_log_map(path, locator->size, error);
+        return error == EOPNOTSUPP
+                   ? UMF_RESULT_ERROR_UNKNOWN
+                   : umf_native_fail(&devdax_native, UMF_DEVDAX_RESULT_ERROR_ALLOC_FAILED, error);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_open_ipc_handle(void *provider, void *data, void **ptr) {
+    devdax_provider_t *devdax = provider;
+    umf_locator_t locator;
+    const char *path;
+    umf_os_dax_t device;
+    umf_window_file_t file;
+    umf_result_t result = devdax_read(data, &locator, &path);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    int error = devdax_open(path, locator.protection, &device, &file);
+    if (error) {
+        devdax_log_open(path, error);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    result = devdax_check_described(&locator, path, &device);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = devdax_map_described(devdax, &locator, path, &file, ptr);
+    }
+    umf_os_close(file.fd);
+    return result;
+}
+
+static umf_result_t devdax_close_ipc_handle(void *provider, void *ptr, size_t size) {
+    devdax_provider_t *devdax = provider;
+    int error = umf_opened_unmap(&devdax->opened, ptr, size);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "closing %zu bytes at %p failed", size,
+                      ptr);
+        return umf_native_fail(&devdax_native, UMF_DEVDAX_RESULT_ERROR_FREE_FAILED, error);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t devdax_ipc_check(void *provider, const void *data, size_t size) {
+    (void)provider;
+    umf_locator_t locator;
+    const char *path;
+    umf_result_t result = devdax_read(data, &locator, &path);
+    if (result == UMF_RESULT_SUCCESS && !umf_locator_fits(&locator, size)) {
+        UMF_LOG_ERROR("%zu bytes are to be opened, but %llu were described", size,
+                      (unsigned long long)locator.size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return result;
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+static umf_result_t devdax_probe(char *why, size_t why_size) {
+    if (umf_os_dax_probe() == 0) {
+        return UMF_RESULT_SUCCESS;
+    }
+    snprintf(
+        why, why_size,
+        "this machine has no DAX device; one is made with ndctl create-namespace --mode=devdax "
+        "or daxctl reconfigure-device --mode=devdax");
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static const umf_memory_provider_ops_t devdax_ops = {
+    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    .initialize = devdax_initialize,
+    .finalize = devdax_finalize,
+    .alloc = devdax_alloc,
+    .free = devdax_free,
+    .get_last_native_error = devdax_get_last_native_error,
+    .get_recommended_page_size = devdax_get_recommended_page_size,
+    .get_min_page_size = devdax_get_min_page_size,
+    .get_name = devdax_get_name,
+    .ext_purge_force = devdax_purge_force,
+    .ext_allocation_merge = devdax_allocation_merge,
+    .ext_allocation_split = devdax_allocation_split,
+    .ext_get_ipc_handle_size = devdax_get_ipc_handle_size,
+    .ext_get_ipc_handle = devdax_get_ipc_handle,
+    .ext_put_ipc_handle = devdax_put_ipc_handle,
+    .ext_open_ipc_handle = devdax_open_ipc_handle,
+    .ext_close_ipc_handle = devdax_close_ipc_handle,
+    .ext_ctl = devdax_ctl,
+    .get_cache_line_size = devdax_get_cache_line_size,
+};
+
+static const umf_memory_provider_ext_ops_t devdax_ext_ops = {
+    .struct_size = sizeof(devdax_ext_ops),
+    .ipc_check = devdax_ipc_check,
+};
+
+UMF_API_1_0 const umf_memory_provider_ops_t *umfDevDaxMemoryProviderOps(void) {
+    return &devdax_ops;
+}
+
+extern const umf_memory_provider_descriptor_t umf_devdax_descriptor;
+const umf_memory_provider_descriptor_t umf_devdax_descriptor = {
+    .struct_size = sizeof(umf_devdax_descriptor),
+    .name = "devdax",
+    .ops = &devdax_ops,
+    .ext = &devdax_ext_ops,
+    .params_from_text = umf_devdax_params_from_text,
+    .params_destroy = umf_devdax_params_destroy,
+    .probe = devdax_probe,
+};

@@ -1,0 +1,157 @@
+/* Parameters of the DevDax provider: the public functions, and the same settings as text. */
+#include "providers/devdax_params.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "ctl/field.h"
+#include "providers/name.h"
+#include "providers/protection.h"
+
+const char umf_devdax_default_name[] = "DEVDAX";
+
+static bool params_are_given(const umf_devdax_params_t *params) {
+    if (!params) {
+        UMF_LOG_ERROR("parameters are NULL");
+    }
+    return params != NULL;
+}
+
+static umf_result_t params_set_path(umf_devdax_params_t *params, const char *path) {
+    if (!path || !*path) {
+        UMF_LOG_ERROR("the path is %s; a DevDax provider needs that of a device, as /dev/dax0.0",
+                      path ? "empty" : "NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_path_copy(params->path, path);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t params_create(void **params) {
+    umf_devdax_params_t *made = umf_meta_alloc(sizeof(*made));
+    if (!made) {
+        UMF_LOG_ERROR("no memory for parameters");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    made->protection = UMF_PROTECTION_READ | UMF_PROTECTION_WRITE;
+    umf_name_copy(made->name, umf_devdax_default_name);
+    *params = made;
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_devdax_params_destroy(void *params) {
+    umf_meta_free(params, sizeof(umf_devdax_params_t));
+}
+
+/* --- public functions ------------------------------------------------------------------------- */
+
+UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsCreate(
+    const char *path, size_t size, umf_devdax_memory_provider_params_handle_t *hParams) {
+    void *made;
+    if (!hParams) {
+        UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = params_create(&made);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_devdax_params_t *params = made;
+    result = umfDevDaxMemoryProviderParamsSetDeviceDax(params, path, size);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_devdax_params_destroy(params);
+        return result;
+    }
+    *hParams = params;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t
+umfDevDaxMemoryProviderParamsDestroy(umf_devdax_memory_provider_params_handle_t hParams) {
+    umf_devdax_params_destroy(hParams);
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetDeviceDax(
+    umf_devdax_memory_provider_params_handle_t hParams, const char *path, size_t size) {
+    if (!params_are_given(hParams)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = params_set_path(hParams, path);
+    if (result == UMF_RESULT_SUCCESS) {
+        hParams->size = size;
+    }
+    return result;
+}
+
+UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetProtection(
+    umf_devdax_memory_provider_params_handle_t hParams, unsigned protection) {
+    if (!params_are_given(hParams)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (protection == 0 || !umf_protection_is_valid(protection)) {
+        UMF_LOG_ERROR("protection %#x is 0 or has bits that are no umf_mem_protection_flag_t",
+                      protection);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    hParams->protection = protection;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_1 umf_result_t umfDevDaxMemoryProviderParamsSetName(
+    umf_devdax_memory_provider_params_handle_t hParams, const char *name) {
+    if (!hParams || !name) {
+        UMF_LOG_ERROR("parameters or name are NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_name_copy(hParams->name, name);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+static umf_result_t params_text_path(void *object, const void *value) {
+    return params_set_path(object, value);
+}
+
+static umf_result_t params_text_size(void *object, const void *value) {
+    ((umf_devdax_params_t *)object)->size = *(const size_t *)value;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t params_text_protection(void *object, const void *value) {
+    return umfDevDaxMemoryProviderParamsSetProtection(object, *(const unsigned *)value);
+}
+
+static umf_result_t params_text_name(void *object, const void *value) {
+    return umfDevDaxMemoryProviderParamsSetName(object, value);
+}
+
+static const umf_field_t params_list[] = {
+    {.path = "params.path",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_CREATE,
+     .set = params_text_path,
+     .help = "the device, such as /dev/dax0.0; no default"},
+    {.path = "params.size",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_CREATE,
+     .set = params_text_size,
+     .help = "bytes of the device that are used; no default"},
+    {.path = "params.protection",
+     .type = UMF_FIELD_FLAGS,
+     .access = UMF_FIELD_CREATE,
+     .words = umf_protection_words,
+     .set = params_text_protection,
+     .help = "access to the memory; default read+write"},
+    {.path = "params.name",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_CREATE,
+     .set = params_text_name,
+     .help = "name of the provider; default DEVDAX"},
+};
+static const umf_fields_t params_fields = UMF_FIELDS(params_list);
+
+umf_result_t umf_devdax_params_from_text(const char *text, void **params) {
+    return umf_params_from_text(&params_fields, params_create, umf_devdax_params_destroy, text,
+                                params);
+}

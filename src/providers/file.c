@@ -1,0 +1,382 @@
+/*
+ * File provider: memory in a file that grows as needed (file_store.h). Shared memory can be opened
+ * by others, by the path of the file (locator.h).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include <umf/plugin.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/native.h"
+#include "base/os.h"
+#include "providers/file_params.h"
+#include "providers/file_store.h"
+#include "providers/name.h"
+#include "providers/opened.h"
+#include "providers/protection.h"
+
+typedef struct file_provider_t {
+    umf_file_store_t store;
+    umf_opened_t opened;
+    unsigned protection; /* Immutable after create, as all below */
+    bool is_shared;
+    char name[UMF_NAME_MAX];
+} file_provider_t;
+
+static __thread umf_native_t file_native;
+
+static const umf_native_text_t file_native_texts[] = {
+    {UMF_FILE_RESULT_SUCCESS, "success"},
+    {UMF_FILE_RESULT_ERROR_ALLOC_FAILED, "memory allocation failed"},
+    {UMF_FILE_RESULT_ERROR_FREE_FAILED, "memory deallocation failed"},
+    {UMF_FILE_RESULT_ERROR_PURGE_FORCE_FAILED, "force purging failed"},
+};
+
+/* --- creation --------------------------------------------------------------------------------- */
+
+static umf_result_t file_check_params(const umf_file_params_t *params) {
+    if (!params) {
+        UMF_LOG_ERROR("the file provider needs parameters: umfFileMemoryProviderParamsCreate");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!*params->path) {
+        UMF_LOG_ERROR("the file provider needs a path, as in file:path=/mnt/fast/memory");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!umf_protection_is_valid(params->protection)) {
+        UMF_LOG_ERROR("protection %#x has bits that are no umf_mem_protection_flag_t",
+                      params->protection);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (params->visibility != UMF_MEM_MAP_PRIVATE && params->visibility != UMF_MEM_MAP_SHARED) {
+        UMF_LOG_ERROR("visibility %d is neither UMF_MEM_MAP_PRIVATE nor UMF_MEM_MAP_SHARED",
+                      (int)params->visibility);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t file_initialize(const void *params, void **provider) {
+    const umf_file_params_t *wanted = params;
+    umf_result_t result = file_check_params(wanted);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    file_provider_t *file = umf_meta_alloc(sizeof(*file));
+    if (!file) {
+        UMF_LOG_ERROR("no memory for a provider");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    result =
+        umf_file_store_init(&file->store, wanted->path, wanted->protection, wanted->visibility);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(file, sizeof(*file));
+        return result;
+    }
+    umf_opened_init(&file->opened);
+    file->protection = wanted->protection;
+    file->is_shared = wanted->visibility == UMF_MEM_MAP_SHARED;
+    umf_name_copy(file->name, wanted->name);
+    *provider = file;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t file_finalize(void *provider) {
+    file_provider_t *file = provider;
+    umf_opened_fini(&file->opened);
+    umf_file_store_fini(&file->store);
+    umf_meta_free(file, sizeof(*file));
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static umf_result_t file_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
+    return umf_file_store_alloc(&((file_provider_t *)provider)->store, size, alignment, ptr);
+}
+
+static umf_result_t file_free(void *provider, void *ptr, size_t size) {
+    return umf_carve_free(&((file_provider_t *)provider)->store.carve, ptr, size);
+}
+
+static umf_result_t file_purge_force(void *provider, void *ptr, size_t size) {
+    file_provider_t *file = provider;
+    int error = umf_file_store_purge(&file->store, ptr, size);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                      "dropping the contents of %zu bytes at %p failed", size, ptr);
+        return umf_native_fail(&file_native, UMF_FILE_RESULT_ERROR_PURGE_FORCE_FAILED, error);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t file_allocation_merge(void *provider, void *low, void *high, size_t total) {
+    return umf_carve_merge(&((file_provider_t *)provider)->store.carve, low, high, total);
+}
+
+static umf_result_t file_allocation_split(void *provider, void *ptr, size_t total, size_t first) {
+    return umf_carve_split(&((file_provider_t *)provider)->store.carve, ptr, total, first);
+}
+
+/* --- facts ------------------------------------------------------------------------------------ */
+
+static umf_result_t file_get_last_native_error(void *provider, const char **message,
+                                               int32_t *code) {
+    (void)provider;
+    return umf_native_get(&file_native, file_native_texts, UMF_COUNT_OF(file_native_texts), message,
+                          code);
+}
+
+static umf_result_t file_get_recommended_page_size(void *provider, size_t size, size_t *page_size) {
+    (void)size;
+    *page_size = ((const file_provider_t *)provider)->store.carve.page_size;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t file_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
+    (void)ptr;
+    *page_size = ((const file_provider_t *)provider)->store.carve.page_size;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t file_get_cache_line_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = 64;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t file_get_name(void *provider, const char **name) {
+    if (!name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *name = provider ? ((const file_provider_t *)provider)->name : umf_file_default_name;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t file_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
+                             void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
+    (void)source;
+    return umf_stats_ctl(&((file_provider_t *)provider)->store.carve.stats, name, arg, size, type,
+                         args);
+}
+
+/* --- sharing ---------------------------------------------------------------------------------- */
+
+static bool file_can_share(const file_provider_t *file) {
+    if (!file->is_shared) {
+        UMF_LOG_ERROR(
+            "private memory cannot be shared with other processes: create the provider with "
+            "visibility UMF_MEM_MAP_SHARED");
+    }
+    return file->is_shared;
+}
+
+static umf_result_t file_get_ipc_handle_size(void *provider, size_t *size) {
+    const file_provider_t *file = provider;
+    if (!file_can_share(file)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *size = umf_locator_size(file->store.path);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t file_get_ipc_handle(void *provider, const void *ptr, size_t size, void *data) {
+    file_provider_t *file = provider;
+    if (!file_can_share(file)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_locator_t locator = {
+        .kind = UMF_LOCATOR_FILE,
+        .dev = file->store.dev,
+        .ino = file->store.ino,
+        .size = umf_carve_size(&file->store.carve, ptr),
+        .granule = file->store.carve.page_size,
+        .protection = file->protection,
+        .visibility = UMF_MEM_MAP_SHARED,
+    };
+    if (locator.size == 0 || size > locator.size ||
+        !umf_file_store_locate(&file->store, ptr, (size_t)locator.size, &locator.offset)) {
+        UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider", ptr, size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_locator_write(&locator, file->store.path, data);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Nothing is held for a handle. */
+static umf_result_t file_put_ipc_handle(void *provider, void *data) {
+    const file_provider_t *file = provider;
+    umf_locator_t locator;
+    const char *path;
+    if (!file_can_share(file)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = umf_locator_read(data, UMF_LOCATOR_FILE, &locator, &path);
+    if (result == UMF_RESULT_SUCCESS && strcmp(path, file->store.path) != 0) {
+        UMF_LOG_ERROR("this description is of memory in \"%s\", not in \"%s\"", path,
+                      file->store.path);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return result;
+}
+
+/* Mapping beyond the end of a file works, touching that memory ends the process. */
+static int file_check_described(int fd, const umf_locator_t *locator) {
+    umf_locator_extent_t extent = umf_locator_extent(locator);
+    uint64_t dev, ino, size;
+    int error = umf_os_check_regular(fd);
+    if (!error) {
+        error = umf_os_file_id(fd, &dev, &ino, &size);
+    }
+    if (error) {
+        return error;
+    }
+    if (dev != locator->dev || ino != locator->ino) {
+        return ESTALE;
+    }
+    return extent.offset + extent.size > size ? ERANGE : 0;
+}
+
+static int file_open_described(const umf_locator_t *locator, const char *path, int *fd) {
+    int opened;
+    int access = locator->protection & UMF_PROTECTION_WRITE ? O_RDWR : O_RDONLY;
+    int error = umf_os_open(path, access | O_NOCTTY | O_NONBLOCK, 0, &opened);
+    if (error) {
+        return error;
+    }
+    error = file_check_described(opened, locator);
+    if (error) {
+        umf_os_close(opened);
+        return error;
+    }
+    *fd = opened;
+    return 0;
+}
+
+static void file_log_described(const umf_locator_t *locator, const char *path, int error) {
+    if (error == ESTALE) {
+        UMF_LOG_ERROR("\"%s\" is not the file that was described: it was replaced since, or the "
+                      "producer sees other folders",
+                      path);
+    } else if (error == ERANGE) {
+        UMF_LOG_ERROR("the description reaches to byte %llu of \"%s\", behind the end of the file",
+                      (unsigned long long)(locator->offset + locator->size), path);
+    } else {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                      "opening the file \"%s\" of another process failed", path);
+    }
+}
+
+/* As the producer has mapped it, so that both see the same pages. */
+static int file_map_described(file_provider_t *file, const umf_locator_t *locator, int fd,
+                              void **ptr) {
+    umf_window_file_t source = {
+        .fd = fd,
+        .prot = umf_protection_bits(locator->protection),
+        .how = locator->granule > umf_os_page_size() ? UMF_WINDOW_SYNC : UMF_WINDOW_SHARED,
+    };
+    return umf_opened_map(&file->opened, locator, &source, ptr);
+}
+
+static umf_result_t file_open_ipc_handle(void *provider, void *data, void **ptr) {
+    file_provider_t *file = provider;
+    umf_locator_t locator;
+    const char *path;
+    int fd;
+    if (!file_can_share(file)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = umf_locator_read(data, UMF_LOCATOR_FILE, &locator, &path);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    int error = file_open_described(&locator, path, &fd);
+    if (error) {
+        file_log_described(&locator, path, error);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    error = file_map_described(file, &locator, fd, ptr);
+    umf_os_close(fd);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "mapping %llu bytes of \"%s\" failed",
+                      (unsigned long long)locator.size, path);
+        return umf_native_fail(&file_native, UMF_FILE_RESULT_ERROR_ALLOC_FAILED, error);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t file_close_ipc_handle(void *provider, void *ptr, size_t size) {
+    file_provider_t *file = provider;
+    if (!file_can_share(file)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    int error = umf_opened_unmap(&file->opened, ptr, size);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "closing %zu bytes at %p failed", size,
+                      ptr);
+        return umf_native_fail(&file_native, UMF_FILE_RESULT_ERROR_FREE_FAILED, error);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t file_ipc_check(void *provider, const void *data, size_t size) {
+    const file_provider_t *file = provider;
+    umf_locator_t locator;
+    const char *path;
+    if (!file_can_share(file)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = umf_locator_read(data, UMF_LOCATOR_FILE, &locator, &path);
+    if (result == UMF_RESULT_SUCCESS && !umf_locator_fits(&locator, size)) {
+        UMF_LOG_ERROR("%zu bytes are to be opened, but %llu were described", size,
+                      (unsigned long long)locator.size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return result;
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+static const umf_memory_provider_ops_t file_ops = {
+    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    .initialize = file_initialize,
+    .finalize = file_finalize,
+    .alloc = file_alloc,
+    .free = file_free,
+    .get_last_native_error = file_get_last_native_error,
+    .get_recommended_page_size = file_get_recommended_page_size,
+    .get_min_page_size = file_get_min_page_size,
+    .get_name = file_get_name,
+    .ext_purge_force = file_purge_force,
+    .ext_allocation_merge = file_allocation_merge,
+    .ext_allocation_split = file_allocation_split,
+    .ext_get_ipc_handle_size = file_get_ipc_handle_size,
+    .ext_get_ipc_handle = file_get_ipc_handle,
+    .ext_put_ipc_handle = file_put_ipc_handle,
+    .ext_open_ipc_handle = file_open_ipc_handle,
+    .ext_close_ipc_handle = file_close_ipc_handle,
+    .ext_ctl = file_ctl,
+    .get_cache_line_size = file_get_cache_line_size,
+};
+
+static const umf_memory_provider_ext_ops_t file_ext_ops = {
+    .struct_size = sizeof(file_ext_ops),
+    .ipc_check = file_ipc_check,
+};
+
+UMF_API_1_0 const umf_memory_provider_ops_t *umfFileMemoryProviderOps(void) {
+    return &file_ops;
+}
+
+extern const umf_memory_provider_descriptor_t umf_file_descriptor;
+const umf_memory_provider_descriptor_t umf_file_descriptor = {
+    .struct_size = sizeof(umf_file_descriptor),
+    .name = "file",
+    .ops = &file_ops,
+    .ext = &file_ext_ops,
+    .params_from_text = umf_file_params_from_text,
+    .params_destroy = umf_file_params_destroy,
+};

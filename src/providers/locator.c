@@ -1,0 +1,126 @@
+/* Descriptions of memory at a path: writing, and reading with suspicion. */
+#include "providers/locator.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/os.h"
+#include "providers/protection.h"
+
+#define LOCATOR_MAGIC UINT32_C(0x50464D55) /* "UMFP" */
+#define LOCATOR_VERSION 1
+
+/* Seven long fields, five of half that length, two of a quarter: nothing between them. */
+_Static_assert(sizeof(umf_locator_t) == 7 * 8 + 5 * 4 + 2 * 2, "handles travel between processes");
+
+/* By words of 8 bytes. Each step is reversible, so any change of one word changes the sum. */
+static uint64_t locator_sum(const void *data, size_t size) {
+    const char *bytes = data;
+    uint64_t sum = UINT64_C(0xcbf29ce484222325) + size;
+    while (size) {
+        uint64_t word = 0;
+        size_t length = size < sizeof(word) ? size : sizeof(word);
+        memcpy(&word, bytes, length);
+        sum = (sum ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+        sum ^= sum >> 29;
+        bytes += length;
+        size -= length;
+    }
+    return sum;
+}
+
+/* Of the fixed fields, with `check` taken as 0. */
+static uint64_t locator_fields_sum(const umf_locator_t *locator) {
+    umf_locator_t copy = *locator;
+    copy.check = 0;
+    return locator_sum(&copy, sizeof(copy));
+}
+
+size_t umf_locator_size(const char *path) {
+    return sizeof(umf_locator_t) + strlen(path) + 1;
+}
+
+void umf_locator_write(const umf_locator_t *locator, const char *path, void *data) {
+    umf_locator_t fields = *locator;
+    size_t length = strlen(path);
+    fields.magic = LOCATOR_MAGIC;
+    fields.version = LOCATOR_VERSION;
+    fields.length = (uint32_t)umf_locator_size(path);
+    fields.path_length = (uint32_t)length;
+    fields.path_check = locator_sum(path, length);
+    fields.check = locator_fields_sum(&fields);
+    memcpy(data, &fields, sizeof(fields));
+    memcpy((char *)data + sizeof(fields), path, length + 1);
+}
+
+static bool locator_is_ours(const umf_locator_t *locator) {
+    return locator->magic == LOCATOR_MAGIC && locator->version == LOCATOR_VERSION &&
+           locator->check == locator_fields_sum(locator);
+}
+
+static bool locator_place_is_valid(const umf_locator_t *locator) {
+    uint64_t end;
+    return umf_is_pow2(locator->granule) && locator->granule >= umf_os_page_size() &&
+           locator->granule <= UMF_LOCATOR_GRANULE_MAX && locator->size != 0 &&
+           !__builtin_add_overflow(locator->offset, locator->size, &end) &&
+           end <= INT64_MAX - UMF_LOCATOR_GRANULE_MAX;
+}
+
+static bool locator_access_is_valid(const umf_locator_t *locator) {
+    return locator->visibility == UMF_MEM_MAP_SHARED &&
+           umf_protection_is_valid(locator->protection);
+}
+
+/* The fields are known to be right, so the path's length can be believed. */
+static bool locator_path_is_valid(const umf_locator_t *locator, const char *path) {
+    return locator->path_length != 0 && locator->path_length < PATH_MAX &&
+           locator->length == sizeof(*locator) + locator->path_length + 1 &&
+           locator_sum(path, locator->path_length) == locator->path_check &&
+           strnlen(path, locator->path_length + 1) == locator->path_length && path[0] == '/';
+}
+
+umf_result_t umf_locator_read(const void *data, umf_locator_kind_t kind, umf_locator_t *locator,
+                              const char **path) {
+    umf_locator_t read;
+    memcpy(&read, data, sizeof(read));
+    if (!locator_is_ours(&read) || read.kind != kind) {
+        UMF_LOG_ERROR("this is not a description of memory in a %s by such a provider, it is of "
+                      "another version, or it is damaged",
+                      kind == UMF_LOCATOR_FILE ? "file" : "DAX device");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!locator_place_is_valid(&read) || !locator_access_is_valid(&read)) {
+        UMF_LOG_ERROR("a description of %llu bytes at %llu (pages of %llu, protection %u, "
+                      "visibility %u) cannot be right",
+                      (unsigned long long)read.size, (unsigned long long)read.offset,
+                      (unsigned long long)read.granule, read.protection, read.visibility);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    const char *text = (const char *)data + sizeof(read);
+    if (!locator_path_is_valid(&read, text)) {
+        UMF_LOG_ERROR("the path in a description of memory is damaged");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *locator = read;
+    *path = text;
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_locator_extent_t umf_locator_extent(const umf_locator_t *locator) {
+    uint64_t offset = umf_align_down(locator->offset, locator->granule);
+    uint64_t end = umf_align_up(locator->offset + locator->size, locator->granule);
+    return (umf_locator_extent_t){
+        .offset = offset,
+        .size = (size_t)(end - offset),
+        .head = (size_t)(locator->offset - offset),
+    };
+}
+
+bool umf_locator_fits(const umf_locator_t *locator, size_t size) {
+    umf_locator_extent_t extent = umf_locator_extent(locator);
+    size_t rounded, whole;
+    return size == locator->size ||
+           (size <= extent.size - extent.head && umf_round_up(size, locator->granule, &rounded) &&
+            umf_round_up(locator->size, locator->granule, &whole) && rounded == whole);
+}

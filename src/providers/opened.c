@@ -1,0 +1,90 @@
+/* Mappings of other processes' memory. */
+#include "providers/opened.h"
+
+#include <errno.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/os.h"
+
+void umf_opened_init(umf_opened_t *opened) {
+    *opened = (umf_opened_t){0};
+    umf_lock_init(&opened->lock, UMF_RANK_PROVIDER);
+}
+
+static void opened_forget(uint64_t address, void *value, void *arg) {
+    (void)address, (void)arg;
+    umf_meta_free(value, sizeof(umf_locator_t));
+}
+
+void umf_opened_fini(umf_opened_t *opened) {
+    umf_hash_each(&opened->table, opened_forget, NULL);
+    umf_hash_fini(&opened->table);
+    umf_lock_destroy(&opened->lock);
+}
+
+static bool opened_remember(umf_opened_t *opened, const void *ptr, umf_locator_t *locator) {
+    umf_lock(&opened->lock);
+    bool done = umf_hash_put(&opened->table, (uintptr_t)ptr, locator);
+    umf_unlock(&opened->lock);
+    return done;
+}
+
+int umf_opened_map(umf_opened_t *opened, const umf_locator_t *locator,
+                   const umf_window_file_t *file, void **ptr) {
+    umf_locator_extent_t extent = umf_locator_extent(locator);
+    umf_locator_t *copy = umf_meta_alloc(sizeof(*copy));
+    if (!copy) {
+        return ENOMEM;
+    }
+    *copy = *locator;
+    void *base;
+    int error = umf_window_map_anywhere(extent.size, file, extent.offset, &base);
+    if (error) {
+        goto free_copy;
+    }
+    char *start = (char *)base + extent.head;
+    if (!opened_remember(opened, start, copy)) {
+        error = ENOMEM;
+        goto unmap;
+    }
+    *ptr = start;
+    return 0;
+
+unmap:
+    umf_os_unmap(base, extent.size);
+free_copy:
+    umf_meta_free(copy, sizeof(*copy));
+    return error;
+}
+
+/* Takes the mapping out of the table, so that only one of two concurrent closes goes on. */
+static umf_locator_t *opened_withdraw(umf_opened_t *opened, const void *ptr, size_t size) {
+    umf_lock(&opened->lock);
+    umf_locator_t *locator = umf_hash_get(&opened->table, (uintptr_t)ptr);
+    if (locator && umf_locator_fits(locator, size)) {
+        umf_hash_remove(&opened->table, (uintptr_t)ptr);
+    } else {
+        locator = NULL;
+    }
+    umf_unlock(&opened->lock);
+    return locator;
+}
+
+int umf_opened_unmap(umf_opened_t *opened, void *ptr, size_t size) {
+    umf_locator_t *locator = opened_withdraw(opened, ptr, size);
+    if (!locator) {
+        UMF_LOG_ERROR("%zu bytes at %p were not opened by this provider", size, ptr);
+        return EINVAL;
+    }
+    umf_locator_extent_t extent = umf_locator_extent(locator);
+    int error = umf_os_unmap((char *)ptr - extent.head, extent.size);
+    if (error && opened_remember(opened, ptr, locator)) {
+        return error;
+    }
+    if (error) {
+        UMF_LOG_ERROR("no memory to remember %p, which could not be unmapped", ptr);
+    }
+    umf_meta_free(locator, sizeof(*locator));
+    return error;
+}
