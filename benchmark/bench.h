@@ -189,9 +189,9 @@ const umf_memory_pool_ops_t *pool_ops(const char *name);
 // Heap-like objects of the peers, for comparing creation.
 std::unique_ptr<Job> peer_create_job(const char *peer);
 
-// Provider kinds: "os", "os shared", "fixed", "chunks" (a user's trivial provider over mmap),
-// "reserve" (hands out addresses that nobody may touch, so spans cost no memory), "null" (always
-// the same address, `reserve` without any work).
+// Provider kinds: "os", "os shared", "file", "file shared" (a file in /var/tmp), "fixed", "chunks"
+// (a user's trivial provider over mmap), "reserve" (hands out addresses that nobody may touch, so
+// spans cost no memory), "null" (always the same address, `reserve` without any work).
 class Provider {
   public:
     explicit Provider(const char *kind);

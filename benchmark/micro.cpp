@@ -153,8 +153,8 @@ std::unique_ptr<Job> make_raw_mmap(std::string &) {
     });
 }
 
-std::unique_ptr<Job> make_os_provider(std::string &why) {
-    auto provider = std::make_unique<Provider>("os");
+std::unique_ptr<Job> make_provider_pair(const char *kind, std::string &why) {
+    auto provider = std::make_unique<Provider>(kind);
     const bool ready = provider->handle != nullptr;
     const std::string error = provider->error;
     return job_if(ready, error, why, [p = std::move(provider)](uint64_t) {
@@ -162,6 +162,18 @@ std::unique_ptr<Job> make_os_provider(std::string &why) {
         return umfMemoryProviderAlloc(p->handle, 2 * MIB, 0, &ptr) == UMF_RESULT_SUCCESS &&
                umfMemoryProviderFree(p->handle, ptr, 2 * MIB) == UMF_RESULT_SUCCESS;
     });
+}
+
+std::unique_ptr<Job> make_os_provider(std::string &why) {
+    return make_provider_pair("os", why);
+}
+
+std::unique_ptr<Job> make_file_provider(std::string &why) {
+    return make_provider_pair("file", why);
+}
+
+std::unique_ptr<Job> make_file_shared_provider(std::string &why) {
+    return make_provider_pair("file shared", why);
 }
 
 std::unique_ptr<Job> make_proxy_pair(const char *provider, size_t size, std::string &why) {
@@ -298,6 +310,8 @@ const Micro micros[] = {
     {"provider", "mmap + munmap 2 MiB", make_raw_mmap, 1000},
     {"provider", "OS provider 2 MiB", make_os_provider, 1000},
     {"provider", "proxy over OS 2 MiB", make_proxy_over_os, 1000},
+    {"provider", "file provider 2 MiB", make_file_provider, 1000},
+    {"provider", "file provider 2 MiB, shared", make_file_shared_provider, 1000},
     {"span", "2 MiB, insert + remove", make_span_2m, 10000},
     {"span", "80 GiB, insert + remove", make_span_80g, 0},
     {"pool", "create proxy", make_create_proxy, 100},

@@ -8,6 +8,7 @@
 #include <umf/pools/pool_scalable.h>
 #define UMF_BENCH_SCALABLE 1
 #endif
+#include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_os_memory.h>
 
@@ -19,6 +20,7 @@
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace bench {
 
@@ -287,6 +289,27 @@ umf_result_t create_os(umf_memory_visibility_t visibility, umf_memory_provider_h
     return result;
 }
 
+// Over a file that nobody else needs to find.
+umf_result_t create_file(umf_memory_visibility_t visibility, umf_memory_provider_handle_t *handle) {
+    char path[] = "/var/tmp/umf_bench_XXXXXX";
+    const int fd = mkstemp(path);
+    if (fd == -1) {
+        return UMF_RESULT_ERROR_UNKNOWN;
+    }
+    close(fd);
+    umf_file_memory_provider_params_handle_t params = nullptr;
+    umf_result_t result = umfFileMemoryProviderParamsCreate(path, &params);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umfFileMemoryProviderParamsSetVisibility(params, visibility);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umfMemoryProviderCreate(umfFileMemoryProviderOps(), params, handle);
+    }
+    umfFileMemoryProviderParamsDestroy(params);
+    unlink(path);
+    return result;
+}
+
 umf_result_t create_fixed(void *range, size_t size, umf_memory_provider_handle_t *handle) {
     umf_fixed_memory_provider_params_handle_t params = nullptr;
     umf_result_t result = umfFixedMemoryProviderParamsCreate(range, size, &params);
@@ -308,6 +331,8 @@ Provider::Provider(const char *kind) {
     umf_result_t result;
     if (name == "os" || name == "os shared") {
         result = create_os(name == "os" ? UMF_MEM_MAP_PRIVATE : UMF_MEM_MAP_SHARED, &handle);
+    } else if (name == "file" || name == "file shared") {
+        result = create_file(name == "file" ? UMF_MEM_MAP_PRIVATE : UMF_MEM_MAP_SHARED, &handle);
     } else if (name == "fixed") {
         range_size = size_t{64} << 30;
         range = mmap(nullptr, range_size, PROT_READ | PROT_WRITE,
