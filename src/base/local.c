@@ -17,7 +17,6 @@
 #include "base/local.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -33,10 +32,8 @@
 typedef struct umf_local_table_t {
     _Atomic(umf_local_t *) *blocks; /* Sync: LOCAL lock, or its own thread for reading */
     uint32_t count;                 /* likewise */
-    uint32_t used;                  /* blocks in it. Sync: LOCAL lock */
     umf_local_t *exiting;           /* Sync: LOCAL lock */
     unsigned fork_count;            /* when `exiting` was set. Sync: LOCAL lock */
-    unsigned rounds;                /* of table_on_thread_exit. Sync: its own thread */
 } umf_local_table_t;
 
 __thread umf_local_tls_t umf_local_tls __attribute__((tls_model("initial-exec")));
@@ -141,7 +138,6 @@ static void local_detach_locked(umf_local_t *block, uint32_t index) {
     umf_local_table_t *table = block->thread;
     if (atomic_load_explicit(&table->blocks[index], memory_order_relaxed) == block) {
         atomic_store_explicit(&table->blocks[index], local_empty(), memory_order_relaxed);
-        table->used--;
     }
 }
 
@@ -242,34 +238,20 @@ static void table_exit_one(umf_local_table_t *table, uint32_t index) {
     umf_meta_free(block, size);
 }
 
-static void table_free(umf_local_table_t *table) {
-    umf_local_tls = (umf_local_tls_t){0};
-    umf_meta_free(table->blocks, local_array_size(table->count));
-    umf_meta_free(table, sizeof(*table));
-}
-
-static bool table_is_empty(const umf_local_table_t *table) {
-    umf_lock(&local_lock);
-    bool is_empty = table->used == 0;
-    umf_unlock(&local_lock);
-    return is_empty;
-}
-
 /*
- * Runs when a thread ends. Giving blocks back may use other owners and make new blocks: then the
- * key is armed again and another round follows. The last round the system offers is left to those
- * who must come after us (sanitizers do); what is still there then goes with its owner.
+ * Runs when a thread ends. Other exit handlers may come later, and after the last of them the C
+ * library still frees memory, which is our business when we are malloc. A block made then would
+ * never be given back, so there are none any more.
  */
 static void table_on_thread_exit(void *arg) {
     umf_local_table_t *table = arg;
+    umf_local_tls.is_ending = true;
     for (uint32_t index = 0; index < table->count; index++) {
         table_exit_one(table, index);
     }
-    if (table_is_empty(table)) {
-        table_free(table);
-    } else if (++table->rounds < PTHREAD_DESTRUCTOR_ITERATIONS - 1) {
-        pthread_setspecific(local_key, table);
-    }
+    umf_local_tls = (umf_local_tls_t){.is_ending = true};
+    umf_meta_free(table->blocks, local_array_size(table->count));
+    umf_meta_free(table, sizeof(*table));
 }
 
 /* Where the library can be unloaded, threads must not call into it when they end later. */
@@ -357,13 +339,12 @@ static umf_local_t *local_create(umf_local_owner_t *owner, umf_local_table_t *ta
     umf_lock(&local_lock);
     local_link_locked(owner, block);
     atomic_store_explicit(&table->blocks[owner->index], block, memory_order_relaxed);
-    table->used++;
     umf_unlock(&local_lock);
     return block;
 }
 
 umf_local_t *umf_local_make(umf_local_owner_t *owner) {
-    umf_local_table_t *table = table_get();
+    umf_local_table_t *table = umf_local_tls.is_ending ? NULL : table_get();
     if (!table || (owner->index >= table->count && !table_grow(table, owner->index))) {
         return NULL;
     }

@@ -29,7 +29,7 @@ struct umf_local_owner_t {
     uint32_t size;      /* of a block with its head */
     umf_local_t *first; /* Sync: the LOCAL lock */
     /* Runs in the ending thread, once per block, without locks held. May be NULL. The block is
-     * already out of the thread's table (the thread would make a new one) but still visited by
+     * already out of the thread's table, which gets no new one, but still visited by
      * umf_local_each. */
     void (*thread_exit)(umf_local_owner_t *owner, umf_local_t *block);
 };
@@ -37,6 +37,7 @@ struct umf_local_owner_t {
 typedef struct umf_local_tls_t {
     _Atomic(umf_local_t *) *blocks; /* by owner's index; an absent block is the shared empty one */
     uint32_t count;
+    bool is_ending; /* thread exit handlers are running, or have run */
     struct umf_local_table_t *table;
 } umf_local_tls_t;
 
@@ -71,7 +72,8 @@ void umf_local_owner_close(umf_local_owner_t *owner);
 /* Closes the owner and frees its blocks without calling `thread_exit`. */
 void umf_local_owner_fini(umf_local_owner_t *owner);
 
-/* The calling thread's block, made if absent. NULL when out of memory. */
+/* The calling thread's block, made if absent. NULL when out of memory, and in a thread that has
+ * come to its end: nobody would give the block back. */
 umf_local_t *umf_local_make(umf_local_owner_t *owner);
 
 /* Calls `visit` for the block of every thread, under the LOCAL lock. The blocks' threads may be

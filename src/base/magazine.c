@@ -132,7 +132,8 @@ static void thread_exit(umf_local_owner_t *owner, umf_local_t *block) {
     cache_free_stacks(m, (umf_cache_t *)block);
 }
 
-/* The calling thread's magazine with its stack, NULL when out of memory. Follows a trim. */
+/* The calling thread's magazine with its stack, NULL when out of memory or when the thread is
+ * ending. Follows a trim. */
 static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
     umf_cache_t *cache = (umf_cache_t *)umf_local_get(m->owner.index);
     uint32_t epoch = atomic_load_explicit(&m->epoch, memory_order_relaxed);
@@ -165,7 +166,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     umf_magazine_t *mag = magazine_ready(m, bin);
     void *object = NULL;
     if (!mag) {
-        return pool_refill(m, bin, &object, 1) ? object : NULL;
+        return depot_take(m, bin, &object, 1) || pool_refill(m, bin, &object, 1) ? object : NULL;
     }
     size_t batch = batch_of(m, bin);
     size_t got = depot_take(m, bin, mag->base, batch);
@@ -184,7 +185,9 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
 UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *object) {
     umf_magazine_t *mag = magazine_ready(m, bin);
     if (!mag) {
-        pool_flush(m, bin, &object, 1);
+        if (!depot_give(m, bin, &object, 1)) {
+            pool_flush(m, bin, &object, 1);
+        }
         return;
     }
     if (mag->top == mag->limit) {
