@@ -519,18 +519,41 @@ static void arena_put(arena_t *arena) {
 
 /* --- between magazines and what is below --- */
 
-static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n,
-                                bool *lacks_arena) {
-    arena_t *arena = arena_get(pool);
-    *lacks_arena = !arena;
-    if (!arena) {
-        return 0;
+/*
+ * In a thread whose exit handlers are running, jemalloc's among them, it takes no notice of the
+ * arena it is given and serves from memory of its own. Such a thread is treated as if there were
+ * no arena.
+ */
+static bool arena_is_ignored(jemalloc_pool_t *pool, uint32_t bin, void *object) {
+    bool is_ignored = umf_pages_find(&pool->pages, object) == NULL;
+    if (is_ignored) {
+        umf_je_sdallocx(object, classes.size[bin], MALLOCX_TCACHE_NONE);
     }
+    return is_ignored;
+}
+
+static size_t refill_from(jemalloc_pool_t *pool, const arena_t *arena, uint32_t bin, void **objects,
+                          size_t n, bool *lacks_arena) {
     int flags = arena_flag(arena->index) | MALLOCX_TCACHE_NONE;
     size_t got = 0;
     while (got < n && (objects[got] = umf_je_mallocx(classes.size[bin], flags)) != NULL) {
+        if (got == 0 && arena_is_ignored(pool, bin, objects[0])) {
+            *lacks_arena = true;
+            break;
+        }
         got++;
     }
+    return got;
+}
+
+static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n,
+                                bool *lacks_arena) {
+    arena_t *arena = arena_get(pool);
+    if (!arena) {
+        *lacks_arena = true;
+        return 0;
+    }
+    size_t got = refill_from(pool, arena, bin, objects, n, lacks_arena);
     arena_put(arena);
     return got;
 }

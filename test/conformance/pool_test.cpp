@@ -917,6 +917,52 @@ TEST_P(EachPool, ManyPoolsAndFreeChoosesTheRightOne) {
     }
 }
 
+namespace {
+
+struct Ending {
+    umf_memory_pool_handle_t pool;
+    pthread_key_t key;
+    int rounds = 0;
+    size_t refused = 0, foreign = 0;
+    std::vector<void *> kept;
+};
+
+// In each round after other exit handlers, those of the library and of jemalloc among them.
+void allocate_at_the_end(void *arg) {
+    Ending *ending = static_cast<Ending *>(arg);
+    for (size_t size = 16; size < 100000; size += size / 4) {
+        void *ptr = umfPoolMalloc(ending->pool, size);
+        umf_memory_pool_handle_t owner = nullptr;
+        ending->foreign += umfPoolByPtr(ptr, &owner) != OK || owner != ending->pool;
+        ending->refused += umfPoolFree(ending->pool, ptr) != OK;
+        ending->kept.push_back(umfPoolMalloc(ending->pool, size));
+    }
+    if (++ending->rounds < 3) {
+        pthread_setspecific(ending->key, ending);
+    }
+}
+
+} // namespace
+
+TEST_P(EachPool, ServesThreadsToTheirEnd) {
+    create();
+    Ending ending;
+    ending.pool = pool;
+    umfPoolFree(pool, umfPoolMalloc(pool, 100)); // the library has its handlers by now
+    ASSERT_EQ(pthread_key_create(&ending.key, allocate_at_the_end), 0);
+    std::thread([&] {
+        pthread_setspecific(ending.key, &ending);
+        umfPoolFree(pool, umfPoolMalloc(pool, 100));
+    }).join();
+    EXPECT_EQ(ending.rounds, 3);
+    EXPECT_EQ(ending.foreign, 0u);
+    EXPECT_EQ(ending.refused, 0u);
+    for (void *ptr : ending.kept) {
+        EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+    }
+    pthread_key_delete(ending.key);
+}
+
 TEST_P(EachPool, TagIsAtomic) {
     create();
     const size_t rounds = scaled(20000);
