@@ -21,17 +21,30 @@ static struct {
 
 static _Atomic uint64_t last_id;
 
-/* Where address space is limited (ulimit -v) less is reserved. */
+/* Address space for `count` descriptors; `spare_bytes` more must be there and are left to others.
+ */
+static bool table_reserve(uint32_t count, size_t spare_bytes) {
+    size_t size = count * sizeof(umf_span_t);
+    void *table = NULL;
+    if (umf_os_map(&table, size + spare_bytes, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != 0) {
+        return false;
+    }
+    if (spare_bytes) {
+        umf_os_unmap((char *)table + size, spare_bytes);
+    }
+    umf_span_table = table;
+    spare.reserved = count;
+    return true;
+}
+
+/* Where address space is limited (ulimit -v) the table takes a quarter of what there is at most. */
 void umf_span_global_init(void) {
     umf_lock_init(&spare.lock, UMF_RANK_SPANS);
-    for (uint32_t count = 1u << UMF_WORD_SPAN_BITS; count >= SPANS_PER_STEP; count /= 4) {
-        void *table = NULL;
-        if (umf_os_map(&table, count * sizeof(umf_span_t), PROT_NONE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == 0) {
-            umf_span_table = table;
-            spare.reserved = count;
-            return;
-        }
+    uint32_t count = 1u << UMF_WORD_SPAN_BITS;
+    bool is_done = table_reserve(count, 0);
+    while (!is_done && (count /= 4) >= SPANS_PER_STEP) {
+        is_done = table_reserve(count, 3 * count * sizeof(umf_span_t));
     }
 }
 
