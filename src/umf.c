@@ -1,6 +1,7 @@
 /* Start and stop of the library. The only file that knows every part. */
 #include <umf.h>
 
+#include "base/dl.h"
 #include "base/log.h"
 #include "core/ctl_nodes.h"
 #include "core/object.h"
@@ -41,20 +42,27 @@ UMF_API_1_0 umf_result_t umfInit(void) {
     return UMF_RESULT_SUCCESS;
 }
 
+/* Are we behind the program's malloc (src/proxy_lib)? Then what is allocated must stay known,
+ * however often the program calls umfTearDown. */
+static bool is_malloc(void) {
+    return umf_dl_is_from("malloc_usable_size", "libumf_proxy.so");
+}
+
 /*
  * Pools and providers that are still alive keep their memory: destructors that run later may use
  * it. Only what the library holds for itself is given back.
  */
 UMF_API_1_0 umf_result_t umfTearDown(void) {
+    unsigned least = is_malloc() ? 1 : 0; /* asks the loader: without the lock */
     umf_lock(&start_lock);
-    bool last = umf_started == 1;
+    bool last = umf_started == 1 && least == 0;
     if (last) {
         umf_core_teardown();
         umf_ctl_teardown();
         umf_memspace_teardown();
         umf_topology_teardown();
     }
-    if (umf_started > 0) {
+    if (umf_started > least) {
         umf_started--;
     }
     umf_unlock(&start_lock);

@@ -37,6 +37,16 @@ void *umf_dl_symbol(void *library, const char *name) {
     return dlsym(library, name);
 }
 
+bool umf_dl_is_from(const char *name, const char *library) {
+    Dl_info info;
+    void *function = dlsym(RTLD_DEFAULT, name);
+    if (!function || !dladdr(function, &info) || !info.dli_fname) {
+        return false;
+    }
+    const char *slash = strrchr(info.dli_fname, '/');
+    return strncmp(slash ? slash + 1 : info.dli_fname, library, strlen(library)) == 0;
+}
+
 static const char *dl_first_missing(void *library, const umf_dl_symbol_t *symbols, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (!symbols[i].optional && !dlsym(library, symbols[i].name)) {

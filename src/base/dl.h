@@ -23,6 +23,10 @@ void umf_dl_close(void *library);
 /* One symbol, or NULL. */
 void *umf_dl_symbol(void *library, const char *name);
 
+/* Is the program's function `name` that of a library whose file is called `library`, with whatever
+ * version behind it? */
+bool umf_dl_is_from(const char *name, const char *library);
+
 /* Fills `table`. DEPENDENCY_UNAVAILABLE with a log line naming the first missing symbol; the table
  * is then left untouched. */
 umf_result_t umf_dl_load(void *library, const char *library_name, const umf_dl_symbol_t *symbols,

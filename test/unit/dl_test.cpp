@@ -95,3 +95,10 @@ TEST(dl, missing_symbol_leaves_the_table_untouched) {
     EXPECT_TRUE(is_unset(table));
     umf_dl_close(library);
 }
+
+TEST(dl, knows_where_a_function_comes_from) {
+    EXPECT_TRUE(umf_dl_is_from("getppid", "libc.so"));
+    EXPECT_FALSE(umf_dl_is_from("getppid", "libc.so.6.of.another"));
+    EXPECT_FALSE(umf_dl_is_from("getppid", "libumf_proxy.so"));
+    EXPECT_FALSE(umf_dl_is_from("no_such_function_anywhere", "libc.so"));
+}
