@@ -42,6 +42,7 @@ umf/experimental/memory_properties.h UMF_MEMORY_PROPERTIES_H umf/base.h
 umf/experimental/memtarget.h UMF_MEMTARGET_H umf/base.h
 umf/experimental/mempolicy.h UMF_MEMPOLICY_H umf/base.h
 umf/experimental/memspace.h UMF_MEMSPACE_H umf/experimental/mempolicy.h umf/experimental/memtarget.h umf/memory_pool.h umf/memory_provider.h
+umf/proxy_lib_new_delete.h UMF_PROXY_LIB_NEW_DELETE_H new stddef.h stdlib.h
 umf/plugin.h UMF_PLUGIN_H umf/base.h umf/memory_pool_ops.h umf/memory_provider_ops.h
 umf/text.h UMF_TEXT_H umf/base.h umf/memory_pool.h umf/memory_provider.h
 '

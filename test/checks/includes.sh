@@ -84,7 +84,7 @@ find src -mindepth 2 -name '*.[ch]' | sort | xargs -r awk -v table="$table" -v k
 '
 
 # Outside src everything sees the public headers only. Unit tests are the exception.
-outside=$(find examples benchmark tools test/conformance test/ipc test/stress test/vm \
+outside=$(find examples benchmark tools test/conformance test/ipc test/preload test/stress test/vm \
     -name '*.[ch]*' 2>/dev/null || true)
 layers=$(awk 'NF { printf "%s%s", sep, $1; sep = "|" }' <<<"$table")
 if [ -n "$outside" ] && grep -nE "^ *# *include *[<\"](src/|($layers)/)" $outside; then

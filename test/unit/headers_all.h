@@ -22,6 +22,7 @@
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_level_zero.h>
 #include <umf/providers/provider_os_memory.h>
+#include <umf/proxy_lib_new_delete.h>
 #include <umf/text.h>
 
 #endif

@@ -1,0 +1,12 @@
+/* What the parts of the library share. */
+#ifndef UMF_SRC_PROXY_LIB_COMMON_H
+#define UMF_SRC_PROXY_LIB_COMMON_H
+
+#define UMF_PROXY_COLD __attribute__((cold, noinline))
+#define umf_proxy_likely(x) __builtin_expect(!!(x), 1)
+#define umf_proxy_unlikely(x) __builtin_expect(!!(x), 0)
+
+/* Any other model may allocate at a thread's first access. */
+#define UMF_PROXY_THREAD __thread __attribute__((tls_model("initial-exec")))
+
+#endif

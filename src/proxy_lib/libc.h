@@ -1,0 +1,22 @@
+/*
+ * The allocator that would serve the program without us: as a rule the C library's. It owns what
+ * never came through us (memory of posix_memalign, say) and serves requests below the threshold.
+ */
+#ifndef UMF_SRC_PROXY_LIB_LIBC_H
+#define UMF_SRC_PROXY_LIB_LIBC_H
+
+#include <stddef.h>
+
+typedef struct umf_proxy_libc_t {
+    void *(*malloc)(size_t size);
+    void *(*calloc)(size_t num, size_t size);
+    void *(*realloc)(void *ptr, size_t size);
+    void *(*aligned_alloc)(size_t alignment, size_t size);
+    void (*free)(void *ptr);
+    size_t (*malloc_usable_size)(void *ptr);
+} umf_proxy_libc_t;
+
+/* NULL while it is being looked for by this thread, or if the program has none. */
+const umf_proxy_libc_t *umf_proxy_libc(void);
+
+#endif

@@ -1,0 +1,345 @@
+/*
+ * malloc and its kin on top of a pool.
+ *
+ * A thread that is inside the library must not enter the pool again: what it holds there may be
+ * what it would wait for. So each thread knows the pool it may enter, and forgets it while it is
+ * inside. A request that comes then, or before the pool exists, is served from the arena, and when
+ * that is used up by the C library; memory that is freed then waits until the thread is out.
+ *
+ * Memory that is freed, resized or asked for its size may be of four kinds: the pool's, the
+ * arena's, another pool's (a parent's before a fork), or the C library's. The pointer map tells; a
+ * pointer it does not know is the C library's, which checks it in its own way.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <umf.h>
+
+#include "proxy_lib/arena.h"
+#include "proxy_lib/common.h"
+#include "proxy_lib/heap.h"
+#include "proxy_lib/libc.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+#define PROBE ((void *)1)
+#define PROBE_ANSWER 0xDEADBEEF
+
+#define INSIDE ((umf_memory_pool_handle_t)1)
+
+/* Blocks of this size are not cleared but replaced by fresh pages, so untouched parts cost
+ * nothing. */
+#define FRESH_MIN ((size_t)1 << 20)
+
+typedef struct freed_t {
+    struct freed_t *next;
+} freed_t;
+
+typedef struct here_t {
+    umf_memory_pool_handle_t pool; /* the one to enter; INSIDE; NULL: ask for it */
+    freed_t *freed;                /* while inside */
+} here_t;
+
+static UMF_PROXY_THREAD here_t here;
+
+EXPORT void *malloc(size_t size);
+EXPORT void *calloc(size_t num, size_t size);
+EXPORT void *realloc(void *ptr, size_t size);
+EXPORT void *aligned_alloc(size_t alignment, size_t size);
+EXPORT void free(void *ptr);
+EXPORT size_t malloc_usable_size(void *ptr);
+
+/* --- in and out --- */
+
+static UMF_PROXY_COLD umf_memory_pool_handle_t ask_pool(void) {
+    if (here.pool == INSIDE) {
+        return NULL;
+    }
+    here.pool = atomic_load_explicit(&umf_proxy_heap.pool, memory_order_acquire);
+    return here.pool;
+}
+
+/* NULL: this thread must not enter it now, or there is none. */
+static inline umf_memory_pool_handle_t get_pool(void) {
+    umf_memory_pool_handle_t pool = here.pool;
+    return umf_proxy_likely((uintptr_t)pool > (uintptr_t)INSIDE) ? pool : ask_pool();
+}
+
+static inline void enter(void) {
+    here.pool = INSIDE;
+}
+
+static UMF_PROXY_COLD void free_late(void) {
+    freed_t *freed = here.freed;
+    here.freed = NULL;
+    while (freed) {
+        freed_t *next = freed->next;
+        free(freed);
+        freed = next;
+    }
+}
+
+static inline void leave(umf_memory_pool_handle_t pool) {
+    here.pool = pool;
+    if (umf_proxy_unlikely(here.freed != NULL)) {
+        free_late();
+    }
+}
+
+static inline void *checked(void *ptr) {
+    if (umf_proxy_unlikely(!ptr)) {
+        errno = ENOMEM;
+    }
+    return ptr;
+}
+
+/* NULL: no pool's. */
+static inline umf_memory_pool_handle_t owner_of(const void *ptr) {
+    umf_memory_pool_handle_t owner = NULL;
+    return umfPoolByPtr(ptr, &owner) == UMF_RESULT_SUCCESS ? owner : NULL;
+}
+
+/* --- allocation without the pool --- */
+
+static void *no_memory(void) {
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* Zeroed. */
+static UMF_PROXY_COLD void *early_alloc(size_t size, size_t alignment) {
+    void *ptr = umf_proxy_heap.is_missing ? NULL : umf_proxy_arena_alloc(size, alignment);
+    if (ptr) {
+        return ptr;
+    }
+    const umf_proxy_libc_t *libc = umf_proxy_libc();
+    if (!libc) {
+        return no_memory();
+    }
+    if (alignment <= _Alignof(max_align_t)) {
+        return libc->calloc(1, size);
+    }
+    ptr = libc->aligned_alloc(alignment, size);
+    return ptr ? memset(ptr, 0, size) : NULL;
+}
+
+static UMF_PROXY_COLD void *malloc_elsewhere(umf_memory_pool_handle_t pool, size_t size) {
+    const umf_proxy_libc_t *libc = pool ? umf_proxy_libc() : NULL;
+    return libc ? libc->malloc(size) : early_alloc(size, 1);
+}
+
+static UMF_PROXY_COLD void *calloc_elsewhere(umf_memory_pool_handle_t pool, size_t bytes) {
+    const umf_proxy_libc_t *libc = pool ? umf_proxy_libc() : NULL;
+    return libc ? libc->calloc(1, bytes) : early_alloc(bytes, 1);
+}
+
+static UMF_PROXY_COLD void *aligned_elsewhere(umf_memory_pool_handle_t pool, size_t alignment,
+                                              size_t size) {
+    const umf_proxy_libc_t *libc = pool ? umf_proxy_libc() : NULL;
+    return libc ? libc->aligned_alloc(alignment, size) : early_alloc(size, alignment);
+}
+
+/* --- allocation --- */
+
+/* Hot. */
+void *malloc(size_t size) {
+    umf_memory_pool_handle_t pool = get_pool();
+    if (umf_proxy_unlikely(!pool || size < umf_proxy_heap.threshold)) {
+        return malloc_elsewhere(pool, size);
+    }
+    enter();
+    void *ptr = umfPoolMalloc(pool, size + !size);
+    leave(pool);
+    return checked(ptr);
+}
+
+/* The pages of a large block are the block's alone, as far as they lie in it. */
+static void *clear(void *ptr, size_t bytes) {
+    uintptr_t page = 4096, begin = ((uintptr_t)ptr + page - 1) & ~(page - 1);
+    uintptr_t end = ((uintptr_t)ptr + bytes) & ~(page - 1);
+    if (umf_proxy_heap.is_shared || madvise((void *)begin, end - begin, MADV_DONTNEED) != 0) {
+        return memset(ptr, 0, bytes);
+    }
+    memset(ptr, 0, begin - (uintptr_t)ptr);
+    memset((void *)end, 0, (uintptr_t)ptr + bytes - end);
+    return ptr;
+}
+
+static UMF_PROXY_COLD void *calloc_large(size_t bytes) {
+    int saved_errno = errno;
+    void *ptr = malloc(bytes);
+    if (ptr) {
+        clear(ptr, bytes);
+        errno = saved_errno;
+    }
+    return ptr;
+}
+
+void *calloc(size_t num, size_t size) {
+    size_t bytes;
+    umf_memory_pool_handle_t pool = get_pool();
+    if (umf_proxy_unlikely(__builtin_mul_overflow(num, size, &bytes))) {
+        return no_memory();
+    }
+    if (umf_proxy_unlikely(!pool || bytes < umf_proxy_heap.threshold)) {
+        return calloc_elsewhere(pool, bytes);
+    }
+    if (umf_proxy_unlikely(bytes >= FRESH_MIN)) {
+        return calloc_large(bytes);
+    }
+    enter();
+    void *ptr = umfPoolCalloc(pool, 1, bytes + !bytes);
+    leave(pool);
+    return checked(ptr);
+}
+
+void *aligned_alloc(size_t alignment, size_t size) {
+    umf_memory_pool_handle_t pool = get_pool();
+    if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
+        errno = EINVAL;
+        return NULL;
+    }
+    if (umf_proxy_unlikely(!pool || size < umf_proxy_heap.threshold)) {
+        return aligned_elsewhere(pool, alignment, size);
+    }
+    enter();
+    void *ptr = umfPoolAlignedMalloc(pool, size + !size, alignment);
+    leave(pool);
+    return checked(ptr);
+}
+
+/* --- what is allocated already --- */
+
+static size_t pool_usable_size(umf_memory_pool_handle_t pool, const void *ptr) {
+    size_t size = 0;
+    umfPoolMallocUsableSize(pool, ptr, &size);
+    return size;
+}
+
+/* Before libumf has been started it must not be asked. */
+static umf_memory_pool_handle_t owner_if_started(const void *ptr) {
+    return atomic_load_explicit(&umf_proxy_heap.is_started, memory_order_acquire) ? owner_of(ptr)
+                                                                                  : NULL;
+}
+
+static UMF_PROXY_COLD void free_elsewhere(void *ptr) {
+    if (!ptr || umf_proxy_arena_has(ptr)) {
+        return;
+    }
+    umf_memory_pool_handle_t owner = owner_if_started(ptr);
+    if (!owner) {
+        const umf_proxy_libc_t *libc = umf_proxy_libc();
+        if (libc) {
+            libc->free(ptr);
+        }
+    } else if (owner == atomic_load_explicit(&umf_proxy_heap.pool, memory_order_acquire)) {
+        freed_t *freed = ptr;
+        freed->next = here.freed;
+        here.freed = freed;
+    }
+    /* The parent's: the child of a fork leaves it alone. */
+}
+
+/* Hot. */
+void free(void *ptr) {
+    umf_memory_pool_handle_t pool = get_pool();
+    int saved_errno = errno;
+    if (umf_proxy_likely(pool && owner_of(ptr) == pool)) {
+        enter();
+        umfPoolFree(pool, ptr);
+        leave(pool);
+    } else {
+        free_elsewhere(ptr);
+    }
+    errno = saved_errno;
+}
+
+static void *move(void *ptr, size_t old, size_t size) {
+    void *moved = malloc(size);
+    if (moved) {
+        memcpy(moved, ptr, old < size ? old : size);
+        free(ptr);
+    }
+    return moved;
+}
+
+static UMF_PROXY_COLD void *realloc_elsewhere(void *ptr, size_t size) {
+    if (umf_proxy_arena_has(ptr)) {
+        return move(ptr, umf_proxy_arena_size(ptr), size);
+    }
+    umf_memory_pool_handle_t owner = owner_if_started(ptr);
+    if (owner) {
+        return move(ptr, pool_usable_size(owner, ptr), size);
+    }
+    const umf_proxy_libc_t *libc = umf_proxy_libc();
+    return libc ? libc->realloc(ptr, size) : no_memory();
+}
+
+void *realloc(void *ptr, size_t size) {
+    if (!ptr) {
+        return malloc(size);
+    }
+    if (size == 0) {
+        free(ptr);
+        return NULL;
+    }
+    umf_memory_pool_handle_t pool = get_pool();
+    if (umf_proxy_unlikely(!pool || owner_of(ptr) != pool)) {
+        return realloc_elsewhere(ptr, size);
+    }
+    enter();
+    void *moved = umfPoolRealloc(pool, ptr, size);
+    leave(pool);
+    return checked(moved);
+}
+
+size_t malloc_usable_size(void *ptr) {
+    if (ptr == PROBE) {
+        return PROBE_ANSWER;
+    }
+    if (!ptr || umf_proxy_arena_has(ptr)) {
+        return 0;
+    }
+    umf_memory_pool_handle_t owner = owner_if_started(ptr);
+    if (owner) {
+        return pool_usable_size(owner, ptr);
+    }
+    const umf_proxy_libc_t *libc = umf_proxy_libc();
+    return libc ? libc->malloc_usable_size(ptr) : 0;
+}
+
+/* --- start, fork, end --- */
+
+/*
+ * Registered after libumf's handlers: this one runs before it takes its locks, the other two after
+ * it has released them. What other handlers allocate in between is served from the arena.
+ */
+static void before_fork(void) {
+    enter();
+}
+
+static void after_fork(void) {
+    leave(NULL);
+}
+
+static void after_fork_in_child(void) {
+    umf_proxy_heap_forked();
+    leave(NULL);
+}
+
+/* libumf, which this library needs, has been started before. */
+__attribute__((constructor)) static void start(void) {
+    enter();
+    umf_proxy_libc(); /* not later: the loader may be locked then */
+    umf_proxy_heap_start();
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+    leave(NULL);
+}
+
+__attribute__((destructor)) static void stop(void) {
+    umf_proxy_heap_stop();
+}

@@ -1,0 +1,15 @@
+/* Names of shared heaps under /dev/shm. */
+#ifndef UMF_SRC_PROXY_LIB_SHM_H
+#define UMF_SRC_PROXY_LIB_SHM_H
+
+#include <sys/types.h>
+
+#define UMF_PROXY_SHM_NAME_SIZE 48
+
+/* Consumers of the memory know this name. */
+void umf_proxy_shm_name(pid_t pid, char name[UMF_PROXY_SHM_NAME_SIZE]);
+
+/* Removes the names that processes left behind which were killed. */
+void umf_proxy_shm_sweep(void);
+
+#endif

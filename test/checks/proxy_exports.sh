@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Checks what libumf_proxy.so exports, needs and is called: proxy_exports.sh <nm> <readelf> <library>
+set -euo pipefail
+
+nm=$1 readelf=$2 library=$3
+wanted="aligned_alloc calloc free malloc malloc_usable_size realloc"
+failed=0
+
+# A versioned symbol would show as name@@version.
+exported=$("$nm" -D --defined-only --with-symbol-versions -P "$library" | awk '{ print $1 }' | sort | xargs)
+if [ "$exported" != "$wanted" ]; then
+    echo "exports '$exported', wanted '$wanted'"
+    failed=1
+fi
+
+dynamic=$("$readelf" -dW "$library")
+grep -q 'SONAME.*\[libumf_proxy\.so\.1\]' <<<"$dynamic" || { echo "the soname is wrong"; failed=1; }
+grep -q 'NEEDED.*\[libumf\.so\.1\]' <<<"$dynamic" || { echo "does not need libumf.so.1"; failed=1; }
+# A thread-local variable of another model may be allocated at its first access: by us.
+if "$readelf" -rW "$library" | grep -E 'R_.*(DTPMOD|TLSDESC)'; then
+    echo "thread-local variables are not of the initial-exec model"
+    failed=1
+fi
+
+[ $failed -ne 0 ] || echo "check_proxy_exports: $exported"
+exit $failed
