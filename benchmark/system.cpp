@@ -610,6 +610,61 @@ void run_topology() {
     report.print_new_targets();
 }
 
+// --- malloc of a whole program
+// ---------------------------------------------------------------------------
+
+void run_preload() {
+    const std::string self = self_path();
+    const std::string program = self.substr(0, self.rfind('/')) + "/umf-bench-preload";
+    struct Row {
+        const char *name;
+        std::string library; // "": the C library's own
+        Samples start, pair, batch;
+        std::string error;
+    } rows[] = {{"C library", "", {}, {}, {}, ""},
+                {"libumf_proxy", UMF_BENCH_PROXY, {}, {}, {}, ""},
+                {"jemalloc", "libjemalloc.so.2", {}, {}, {}, ""},
+                {"mimalloc", "libmimalloc.so.2", {}, {}, {}, ""}};
+    for (unsigned i = 0; i < (options.quick ? 3 : 10); ++i) {
+        for (Row &row : rows) {
+            const std::string env = "LD_PRELOAD=" + row.library;
+            std::string output;
+            if (row.error.empty()) {
+                output = run_program({"/usr/bin/env", env, program, row.library}, row.error);
+            }
+            const uint64_t begin = now_ns();
+            if (row.error.empty()) {
+                run_program({"/usr/bin/env", env, "/bin/echo", "started"}, row.error);
+            }
+            const uint64_t end = now_ns();
+            if (row.error.empty()) {
+                char *rest = nullptr;
+                row.pair.add(strtod(output.c_str(), &rest));
+                row.batch.add(strtod(rest, nullptr));
+                row.start.add(static_cast<double>(end - begin));
+            }
+        }
+    }
+    print_title(
+        "malloc by LD_PRELOAD: ns for a process that does nothing, a pair of 64 B, an object "
+        "of a batch of mixed sizes; best and median");
+    for (const Row &row : rows) {
+        const std::string name = row.name;
+        if (!row.error.empty()) {
+            report.absent("preload/" + name, row.error);
+            print_absent(row.name, row.error);
+            continue;
+        }
+        report.add("preload/start/" + name, "ns", row.start);
+        report.add("preload/pair/" + name, "ns", row.pair);
+        report.add("preload/batch/" + name, "ns", row.batch);
+        print_row((name + ", start").c_str(), row.start, "ns");
+        print_row((name + ", pair").c_str(), row.pair, "ns");
+        print_row((name + ", batch").c_str(), row.batch, "ns");
+    }
+    report.print_new_targets();
+}
+
 // --- first export and import of an allocation
 // ---------------------------------------------------------
 
@@ -672,9 +727,10 @@ const struct {
     const char *name;
     void (*run)();
 } system_cases[] = {
-    {"byptr", run_by_ptr_cases}, {"first touch", run_first_touch}, {"rss", run_rss},
-    {"metadata", run_metadata},  {"thread", run_threads},          {"many pools", run_many_pools},
-    {"start", run_start},        {"topology", run_topology},       {"ipc first", run_ipc_first},
+    {"byptr", run_by_ptr_cases},  {"first touch", run_first_touch}, {"rss", run_rss},
+    {"metadata", run_metadata},   {"thread", run_threads},          {"many pools", run_many_pools},
+    {"start", run_start},         {"preload", run_preload},         {"topology", run_topology},
+    {"ipc first", run_ipc_first},
 };
 
 } // namespace

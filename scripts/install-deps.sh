@@ -16,6 +16,8 @@ vm=$root/build/deps/vm
 packages=(build-essential clang clang-format cmake ninja-build pkg-config git ca-certificates
     libgtest-dev libnuma-dev libhwloc-dev valgrind dpkg-dev doxygen file)
 peers=(libbenchmark-dev libtbb-dev libmimalloc-dev libjemalloc-dev gcovr)
+# What test/preload runs with the proxy library in front, and what checks the manual pages.
+programs=(python3 perl sqlite3 redis-tools nodejs groff)
 
 # The virtual machine of test/vm is for this one architecture and not for quick builds.
 mode=${1:-full}
@@ -25,7 +27,7 @@ emulates() {
 
 case ${1:-} in
 "")
-    packages+=("${peers[@]}")
+    packages+=("${peers[@]}" "${programs[@]}")
     ! emulates || packages+=(qemu-system-x86 busybox-static e2fsprogs)
     ;;
 --minimal) ;;

@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <umf.h>
 
@@ -159,7 +160,8 @@ void *malloc(size_t size) {
 
 /* The pages of a large block are the block's alone, as far as they lie in it. */
 static void *clear(void *ptr, size_t bytes) {
-    uintptr_t page = 4096, begin = ((uintptr_t)ptr + page - 1) & ~(page - 1);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)ptr + page - 1) & ~(page - 1);
     uintptr_t end = ((uintptr_t)ptr + bytes) & ~(page - 1);
     if (umf_proxy_heap.is_shared || madvise((void *)begin, end - begin, MADV_DONTNEED) != 0) {
         return memset(ptr, 0, bytes);
@@ -226,16 +228,22 @@ static umf_memory_pool_handle_t owner_if_started(const void *ptr) {
                                                                                   : NULL;
 }
 
+static void free_foreign(void *ptr) {
+    const umf_proxy_libc_t *libc = umf_proxy_libc();
+    int saved_errno = errno; /* the C library keeps it, since glibc 2.33 */
+    if (libc) {
+        libc->free(ptr);
+    }
+    errno = saved_errno;
+}
+
 static UMF_PROXY_COLD void free_elsewhere(void *ptr) {
     if (!ptr || umf_proxy_arena_has(ptr)) {
         return;
     }
     umf_memory_pool_handle_t owner = owner_if_started(ptr);
     if (!owner) {
-        const umf_proxy_libc_t *libc = umf_proxy_libc();
-        if (libc) {
-            libc->free(ptr);
-        }
+        free_foreign(ptr);
     } else if (owner == atomic_load_explicit(&umf_proxy_heap.pool, memory_order_acquire)) {
         freed_t *freed = ptr;
         freed->next = here.freed;
@@ -244,18 +252,16 @@ static UMF_PROXY_COLD void free_elsewhere(void *ptr) {
     /* The parent's: the child of a fork leaves it alone. */
 }
 
-/* Hot. */
+/* Hot. Pools leave errno as it was. */
 void free(void *ptr) {
     umf_memory_pool_handle_t pool = get_pool();
-    int saved_errno = errno;
-    if (umf_proxy_likely(pool && owner_of(ptr) == pool)) {
-        enter();
-        umfPoolFree(pool, ptr);
-        leave(pool);
-    } else {
+    if (umf_proxy_unlikely(!pool || owner_of(ptr) != pool)) {
         free_elsewhere(ptr);
+        return;
     }
-    errno = saved_errno;
+    enter();
+    umfPoolFree(pool, ptr);
+    leave(pool);
 }
 
 static void *move(void *ptr, size_t old, size_t size) {

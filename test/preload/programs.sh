@@ -196,11 +196,13 @@ END
 
 do_redis() {
     local socket=$PWD/socket
+    # The server is the same file under another name; its own package would start a service.
+    ln -s "$(command -v redis-check-rdb)" redis-server
     if [ -z "${options+set}" ]; then
-        redis-server --port 0 --unixsocket "$socket" --save '' >server.log 2>&1 &
+        ./redis-server --port 0 --unixsocket "$socket" --save '' >server.log 2>&1 &
     else
         UMF_LOG="level:warning;output:file,$work/log" UMF_PROXY="$marker;$options" \
-            LD_PRELOAD=$library redis-server --port 0 --unixsocket "$socket" --save '' \
+            LD_PRELOAD=$library ./redis-server --port 0 --unixsocket "$socket" --save '' \
             >server.log 2>&1 &
     fi
     local server=$!
@@ -261,7 +263,7 @@ with() { # <options>
 }
 
 case $program in
-redis) need redis-server redis-cli redis-benchmark ;;
+redis) need redis-check-rdb redis-cli redis-benchmark ;;
 gcc) need gcc g++ ;;
 *) need "$program" ;;
 esac
