@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Checks what libumf_proxy.so exports, needs and is called: proxy_exports.sh <nm> <readelf> <library>
+# Checks what libumf_proxy.so exports, needs and is called: proxy_exports.sh <readelf> <library>
 set -euo pipefail
 
-nm=$1 readelf=$2 library=$3
+readelf=$1 library=$2
 wanted="aligned_alloc calloc free malloc malloc_usable_size realloc"
 failed=0
 
 # A versioned symbol would show as name@@version.
-exported=$("$nm" -D --defined-only --with-symbol-versions -P "$library" | awk '{ print $1 }' | sort | xargs)
+exported=$("$readelf" --dyn-syms -W "$library" |
+    awk '$1 ~ /^[0-9]+:$/ && $5 != "LOCAL" && $7 != "UND" { print $8 }' | sort | xargs)
 if [ "$exported" != "$wanted" ]; then
     echo "exports '$exported', wanted '$wanted'"
     failed=1
