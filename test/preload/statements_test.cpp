@@ -494,7 +494,11 @@ TEST(Fork, TwoHundredTimesWhileThreadsAllocate) {
                           std::memset(ptr, 1, n);
                           free(ptr);
                       }
-                      std::thread([] { free(make(1000)); }).join();
+                      // A new thread takes over what the C library allocated for one of the
+                      // parent's, which still uses it if the pages are shared.
+                      if (!is_option("page.disposition=")) {
+                          std::thread([] { free(make(1000)); }).join();
+                      }
                       return true;
                   }),
                   0)
@@ -664,7 +668,6 @@ TEST(Inside, RequestsAreServed) {
     for (void *block : blocks) {
         free(block);
     }
-    umfPoolTrimMemory(heap(), 0);
     allocates = false;
     EXPECT_GT(nested, 0);
     EXPECT_EQ(of_the_heap, nullptr);
