@@ -1,4 +1,4 @@
-/*
+/** @file
  * C++ operators new and delete on top of malloc, free and aligned_alloc, for programs that run with
  * the proxy library (libumf_proxy.so): so every object comes from its heap, whatever the operators
  * of the C++ library do.
