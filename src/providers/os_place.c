@@ -4,8 +4,9 @@
  * An alignment above the page size is reached by mapping more and giving the ends back. Mappings of
  * 2 MiB and more are placed at multiples of 2 MiB and get transparent huge pages: the first touch
  * of fresh memory is then about twenty times faster. To save the detour over a larger mapping, the
- * next one is tried where the last one began, or below the last one made; the kernel takes the wish
- * if it can.
+ * next one is tried below the last one made, or in the place of a freed one above it; the kernel
+ * takes the wish if it can. Going back up matters: the pointer map keeps a table for every 2 MiB
+ * that were ever divided, so mappings must not wander through the address space.
  */
 #include "providers/os_place.h"
 
@@ -156,8 +157,9 @@ int umf_os_place_file(size_t size, size_t alignment, int prot, int fd, uint64_t 
 
 void umf_os_place_freed(const void *ptr, size_t size) {
     uintptr_t base = (uintptr_t)ptr;
-    if (size >= PLACE_HUGE && base % PLACE_HUGE == 0) {
-        atomic_store_explicit(&place_next_end, umf_align_up(base + size, PLACE_HUGE),
-                              memory_order_relaxed);
+    uintptr_t end = umf_align_up(base + size, PLACE_HUGE);
+    if (size >= PLACE_HUGE && base % PLACE_HUGE == 0 &&
+        end > atomic_load_explicit(&place_next_end, memory_order_relaxed)) {
+        atomic_store_explicit(&place_next_end, end, memory_order_relaxed);
     }
 }

@@ -1,4 +1,5 @@
 /* providers/os through its ops table: private and shared memory, and sharing between processes. */
+#include <algorithm>
 #include <climits>
 #include <csignal>
 #include <cstdlib>
@@ -561,6 +562,26 @@ TEST(os, LargePrivateMemoryIsPlacedForHugePages) {
     for (auto [ptr, size] : live) {
         ASSERT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
     }
+}
+
+/* Whatever the order of frees: what was given back is used again, so that the tables kept for every
+ * address ever used stay small. */
+TEST(os, PrivateMemoryDoesNotWander) {
+    Os provider{Params()};
+    std::set<char *> places;
+    for (int round = 0; round < 100; round++) {
+        char *low_to_high[] = {nullptr, nullptr, nullptr};
+        for (char *&ptr : low_to_high) {
+            ptr = provider.must_alloc(3 * MiB);
+            places.insert(ptr);
+        }
+        std::sort(std::begin(low_to_high), std::end(low_to_high));
+        for (int i = 0; i < 3; i++) {
+            char *ptr = low_to_high[round % 2 ? i : 2 - i];
+            ASSERT_EQ(provider.free(ptr, 3 * MiB), UMF_RESULT_SUCCESS);
+        }
+    }
+    EXPECT_LE(places.size(), 12u);
 }
 
 TEST(os, PrivateMemoryCannotBeShared) {
