@@ -12,9 +12,13 @@
 #include "base/log.h"
 #include "base/os.h"
 
-void *umf_dl_open(const char *name, bool loaded_only, char *why, size_t why_size) {
+static bool dl_fails(const char *call) {
     umf_os_fault_t fault = atomic_load_explicit(&umf_os_fault, memory_order_relaxed);
-    if (umf_unlikely(fault != NULL) && fault("dl_open") != 0) {
+    return umf_unlikely(fault != NULL) && fault(call) != 0;
+}
+
+void *umf_dl_open(const char *name, bool loaded_only, char *why, size_t why_size) {
+    if (dl_fails("dl_open")) {
         snprintf(why, why ? why_size : 0, "%s: refused by a test", name);
         return NULL;
     }
@@ -34,7 +38,7 @@ void umf_dl_close(void *library) {
 }
 
 void *umf_dl_symbol(void *library, const char *name) {
-    return dlsym(library, name);
+    return dl_fails("dl_symbol") ? NULL : dlsym(library, name);
 }
 
 bool umf_dl_is_from(const char *name, const char *library) {
@@ -49,7 +53,7 @@ bool umf_dl_is_from(const char *name, const char *library) {
 
 static const char *dl_first_missing(void *library, const umf_dl_symbol_t *symbols, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        if (!symbols[i].optional && !dlsym(library, symbols[i].name)) {
+        if (!symbols[i].optional && !umf_dl_symbol(library, symbols[i].name)) {
             return symbols[i].name;
         }
     }

@@ -141,6 +141,12 @@ int umf_os_advise(void *addr, size_t size, int advice) {
     return error != 0 ? error : os_result(madvise(addr, size, advice));
 }
 
+/* Any call will do that writes so much and has no other effect. */
+int umf_os_probe_write(void *addr) {
+    int error = os_fault("probe_write");
+    return error != 0 ? error : os_result(syscall(SYS_getcpu, addr, NULL, NULL));
+}
+
 int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
                  unsigned long max_node) {
     int error = os_fault("mbind");

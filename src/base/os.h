@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* NULL in production. `call` is the name below without "umf_os_", or "meta_alloc" (base/meta.h) or
- * "dl_open" (base/dl.h). Returns 0 to let the call happen, or the errno value it is to fail with.
- */
+/* NULL in production. `call` is the name below without "umf_os_", or "meta_alloc" (base/meta.h),
+ * "dl_open" or "dl_symbol" (base/dl.h). Returns 0 to let the call happen, or the errno value it is
+ * to fail with. */
 typedef int (*umf_os_fault_t)(const char *call);
 #ifndef __cplusplus
 extern _Atomic(umf_os_fault_t) umf_os_fault;
@@ -33,6 +33,8 @@ int umf_os_map(void **addr, size_t size, int prot, int flags, int fd, size_t off
 int umf_os_unmap(void *addr, size_t size);
 int umf_os_protect(void *addr, size_t size, int prot);
 int umf_os_advise(void *addr, size_t size, int advice);
+/* EFAULT if the CPU cannot write to the 4 bytes at `addr`; if it can they are overwritten. */
+int umf_os_probe_write(void *addr);
 /* NUMA policy of a range; `mask` has `max_node` bits. */
 int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
                  unsigned long max_node);

@@ -82,6 +82,20 @@ TEST(os, map_protect_advise_unmap) {
     EXPECT_EQ(umf_os_unmap(static_cast<char *>(addr) + 1, page), EINVAL);
 }
 
+TEST(os, probe_write) {
+    size_t page = umf_os_page_size();
+    void *addr = nullptr;
+    ASSERT_EQ(umf_os_map(&addr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+              0);
+    EXPECT_EQ(umf_os_probe_write(addr), 0);
+    for (int prot : {PROT_READ, PROT_NONE}) {
+        ASSERT_EQ(umf_os_protect(addr, page, prot), 0);
+        EXPECT_EQ(umf_os_probe_write(addr), EFAULT);
+    }
+    EXPECT_EQ(umf_os_unmap(addr, page), 0);
+    EXPECT_EQ(umf_os_probe_write(addr), EFAULT);
+}
+
 TEST(os, failed_map_keeps_the_address) {
     char place;
     void *addr = &place;
@@ -505,6 +519,7 @@ TEST(os, the_fault_hook_can_fail_every_call) {
     FAILS(unmap, addr, 4096);
     FAILS(protect, addr, 4096, PROT_NONE);
     FAILS(advise, addr, 4096, MADV_NORMAL);
+    FAILS(probe_write, &byte);
     FAILS(mbind, addr, 4096, 0, nullptr, 0);
     FAILS(open, "/dev/null", O_RDONLY, 0, &fd);
     FAILS(allocate, 0, 0, 1);
