@@ -53,8 +53,9 @@ struct Row {
 const std::vector<Row> &rows() {
     static const std::vector<Row> all = {
         {"pair 64",
-         {"disjoint over os", "jemalloc over os", "disjoint over os, umfPoolFree", "glibc",
-          "jemalloc", "mimalloc heap", "TBB pool", "TBB scalable"}},
+         {"disjoint over os", "jemalloc over os", "scalable over os",
+          "disjoint over os, umfPoolFree", "glibc", "jemalloc", "mimalloc heap", "TBB pool",
+          "TBB scalable"}},
         {"pair 4K", {"disjoint over os", "jemalloc over os", "glibc", "jemalloc", "mimalloc heap"}},
         {"pair 64K",
          {"disjoint over chunks", "jemalloc over chunks", "jemalloc", "mimalloc heap", "TBB pool"}},

@@ -230,6 +230,10 @@ std::unique_ptr<Job> make_create_jemalloc(std::string &why) {
     return make_create("jemalloc", false, why);
 }
 
+std::unique_ptr<Job> make_create_scalable(std::string &why) {
+    return make_create("scalable", false, why);
+}
+
 std::unique_ptr<Job> make_create_use_disjoint(std::string &why) {
     return make_create("disjoint", true, why);
 }
@@ -317,6 +321,7 @@ const Micro micros[] = {
     {"pool", "create proxy", make_create_proxy, 100},
     {"pool", "create disjoint", make_create_disjoint, 100},
     {"pool", "create jemalloc", make_create_jemalloc, 100},
+    {"pool", "create scalable", make_create_scalable, 100},
     {"pool", "create, use once, disjoint", make_create_use_disjoint, 100},
     {"pool", "create, use once, jemalloc", make_create_use_jemalloc, 100},
     {"pool", "create mimalloc heap", make_create_mimalloc, 100},

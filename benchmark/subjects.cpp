@@ -4,10 +4,7 @@
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
-#if __has_include(<umf/pools/pool_scalable.h>)
 #include <umf/pools/pool_scalable.h>
-#define UMF_BENCH_SCALABLE 1
-#endif
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_os_memory.h>
@@ -396,9 +393,7 @@ const PoolKind pool_kinds[] = {
     {"proxy", umfProxyPoolOps},
     {"disjoint", umfDisjointPoolOps},
     {"jemalloc", umfJemallocPoolOps},
-#ifdef UMF_BENCH_SCALABLE
     {"scalable", umfScalablePoolOps},
-#endif
 };
 const size_t pool_kind_count = sizeof(pool_kinds) / sizeof(pool_kinds[0]);
 

@@ -326,6 +326,9 @@ void run_metadata() {
             if (strcmp(pool_kinds[i].name, "proxy") == 0 && strcmp(size.bytes, "64") == 0) {
                 continue; // a provider's smallest piece is a page
             }
+            if (strcmp(pool_kinds[i].name, "scalable") == 0) {
+                continue; // its data lies in the memory it serves
+            }
             std::string error;
             const auto values = run_child("metadata", pool_kinds[i].name, size.bytes, error);
             if (error.empty()) {

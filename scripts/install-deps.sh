@@ -14,7 +14,7 @@ jemalloc_source=$root/build/deps/jemalloc-source
 vm=$root/build/deps/vm
 
 packages=(build-essential clang clang-format cmake ninja-build pkg-config git ca-certificates
-    libgtest-dev libnuma-dev libhwloc-dev valgrind dpkg-dev doxygen file)
+    libgtest-dev libnuma-dev libhwloc-dev libtbbmalloc2 valgrind dpkg-dev doxygen file)
 peers=(libbenchmark-dev libtbb-dev libmimalloc-dev libjemalloc-dev gcovr)
 # What test/preload runs with the proxy library in front, and what checks the manual pages.
 programs=(python3 perl sqlite3 redis-tools nodejs groff)

@@ -37,6 +37,7 @@ umf/providers/provider_level_zero.h UMF_LEVEL_ZERO_PROVIDER_H stdbool.h umf/memo
 umf/pools/pool_proxy.h UMF_PROXY_MEMORY_POOL_H umf/memory_pool.h umf/memory_provider.h
 umf/pools/pool_disjoint.h UMF_DISJOINT_MEMORY_POOL_H umf/memory_pool.h umf/memory_provider.h
 umf/pools/pool_jemalloc.h UMF_JEMALLOC_MEMORY_POOL_H umf/memory_pool_ops.h
+umf/pools/pool_scalable.h UMF_SCALABLE_MEMORY_POOL_H stdbool.h umf/memory_pool.h umf/memory_provider.h
 umf/experimental/ctl.h UMF_CTL_H umf/base.h
 umf/experimental/memory_properties.h UMF_MEMORY_PROPERTIES_H umf/base.h
 umf/experimental/memtarget.h UMF_MEMTARGET_H umf/base.h

@@ -21,6 +21,7 @@
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
+#include <umf/pools/pool_scalable.h>
 #include <umf/providers/provider_devdax_memory.h>
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
@@ -208,6 +209,10 @@ struct PoolKind {
     const umf_memory_pool_ops_t *(*ops)();
     bool callocs, reallocs, tells_size, trims;
     size_t always_caught; // a double free of a block above this size is always noticed
+    bool is_built_on;     // another allocator with its own sizes, and with its own ideas about when
+                          // memory goes back to the provider
+    bool touches_memory;  // the provider's, for its own data
+    size_t most = SIZE_MAX; // so many pools can exist at least
 };
 
 inline std::ostream &operator<<(std::ostream &out, const PoolKind &kind) {
@@ -217,11 +222,13 @@ inline std::ostream &operator<<(std::ostream &out, const PoolKind &kind) {
 inline const std::vector<PoolKind> &pool_kinds() {
     static const std::vector<PoolKind> kinds = [] {
         std::vector<PoolKind> list = {
-            {"proxy", umfProxyPoolOps, false, false, false, false, 0},
-            {"disjoint", umfDisjointPoolOps, false, false, true, true, 2u << 20},
+            {"proxy", umfProxyPoolOps, false, false, false, false, 0, false, false},
+            {"disjoint", umfDisjointPoolOps, false, false, true, true, 2u << 20, false, false},
+            {"scalable", umfScalablePoolOps, true, true, true, true, 8128, true, true, 900},
         };
         if (UMF_WITH_JEMALLOC) {
-            list.push_back({"jemalloc", umfJemallocPoolOps, true, true, true, true, 32u << 10});
+            list.push_back(
+                {"jemalloc", umfJemallocPoolOps, true, true, true, true, 32u << 10, true, false});
         }
         return list;
     }();

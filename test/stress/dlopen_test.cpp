@@ -63,7 +63,8 @@ struct Library {
         find(pool_malloc, "umfPoolMalloc");
         find(free, "umfFree");
         pools.clear();
-        for (const char *name : {"umfProxyPoolOps", "umfDisjointPoolOps", "umfJemallocPoolOps"}) {
+        for (const char *name : {"umfProxyPoolOps", "umfDisjointPoolOps", "umfJemallocPoolOps",
+                                 "umfScalablePoolOps"}) {
             decltype(&umfProxyPoolOps) ops = nullptr;
             find(ops, name);
             if (ops()) {

@@ -26,7 +26,8 @@ struct Pools {
     Pools() {
         for (const PoolKind &kind : pool_kinds()) {
             for (auto visibility : {UMF_MEM_MAP_PRIVATE, UMF_MEM_MAP_SHARED}) {
-                sources.push_back(make_os(visibility));
+                // What a pool keeps in memory that parent and child share would belong to both.
+                sources.push_back(make_os(kind.touches_memory ? UMF_MEM_MAP_PRIVATE : visibility));
                 umf_memory_pool_handle_t pool = nullptr;
                 umf_result_t result =
                     umfPoolCreate(kind.ops(), sources.back()->handle, nullptr, 0, &pool);

@@ -12,6 +12,7 @@
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
+#include <umf/pools/pool_scalable.h>
 
 #include "fakes/fake_provider.h"
 #include "fakes/scale.h"
@@ -48,7 +49,8 @@ class Teardown : public testing::Test {
 };
 
 std::vector<const umf_memory_pool_ops_t *> pool_tables() {
-    std::vector<const umf_memory_pool_ops_t *> list = {umfProxyPoolOps(), umfDisjointPoolOps()};
+    std::vector<const umf_memory_pool_ops_t *> list = {umfProxyPoolOps(), umfDisjointPoolOps(),
+                                                       umfScalablePoolOps()};
     if (umfJemallocPoolOps()) {
         list.push_back(umfJemallocPoolOps());
     }

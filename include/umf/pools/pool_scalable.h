@@ -1,0 +1,113 @@
+/** @file
+ * The scalable pool: oneTBB's allocator over a provider. Its name is "scalable" unless another is
+ * set.
+ *
+ * oneTBB is not part of this library: libtbbmalloc.so.2 (on Debian and Ubuntu the package
+ * libtbbmalloc2) is loaded when the first pool is created.
+ *
+ * What it cannot do:
+ *
+ *  - It keeps its own data inside the memory it serves, so the provider must give memory that the
+ *    CPU can read and write. Over memory that a child of fork shares with its parent (an os
+ *    provider with UMF_MEM_MAP_SHARED) only one of the two may go on using the pool.
+ *  - It takes memory in pieces of the granularity, often four at once, and gives a piece back only
+ *    when nothing in it is in use or cached. By itself it does so late or never.
+ *  - umfPoolTrimMemory empties the caches of oneTBB; its byte count is ignored. If then nothing at
+ *    all is in use or cached, everything goes back. Otherwise these pieces are still held: those
+ *    with a block in use, however small; those with the slabs (16 KiB) that a thread using the pool
+ *    allocated from last; those with blocks in other threads' caches of this library, until these
+ *    threads next use the pool or end. Where the provider can purge, the whole pages of free memory
+ *    in such pieces are dropped, three of four in a slab. While one thread trims, others may take
+ *    more memory from the provider than otherwise.
+ *  - With "keep all memory" nothing goes back, and umfPoolTrimMemory answers
+ *    UMF_RESULT_ERROR_NOT_SUPPORTED.
+ *  - Each pool takes one of the 1024 thread-specific keys of the process (pthread_key_create), so
+ *    that about 1,000 pools can exist at once. Beyond that creation fails with
+ *    UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC.
+ *  - oneTBB does not know fork. A fork waits until no thread is inside oneTBB, so that the child
+ *    can use the pools; but only for about a second: if an operation of a provider, called on
+ *    behalf of such a pool, takes longer, the child must not use scalable pools.
+ *
+ * Parameters are created with defaults, set, and copied by umfPoolCreate; they may be destroyed or
+ * reused directly afterwards. NULL instead of parameters means defaults. One parameter object must
+ * not be used by two threads at once.
+ */
+#ifndef UMF_SCALABLE_MEMORY_POOL_H
+#define UMF_SCALABLE_MEMORY_POOL_H 1
+
+#include <stdbool.h>
+
+#include <umf/memory_pool.h>
+#include <umf/memory_provider.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief Parameters of a scalable pool.
+typedef struct umf_scalable_pool_params_t *umf_scalable_pool_params_handle_t;
+
+/// @brief Creates parameters with defaults.
+///
+/// @param hParams [out] parameters, to be destroyed by ::umfScalablePoolParamsDestroy
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+umf_result_t umfScalablePoolParamsCreate(umf_scalable_pool_params_handle_t *hParams);
+
+/// @brief Destroys parameters. Pools made from them are not affected.
+///
+/// @param hParams parameters
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL (unlike
+///         for the other kinds)
+umf_result_t umfScalablePoolParamsDestroy(umf_scalable_pool_params_handle_t hParams);
+
+/// @brief Sets the granularity of the requests to the provider. Default: 2 MiB.
+///
+/// Small allocations make requests of exactly that size, with alignment 0, if it is at least 2 MiB;
+/// larger ones make requests of multiples of it.
+///
+/// @param hParams parameters
+/// @param granularity in bytes; above a quarter of the address space the creation of the pool gives
+///        ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL or
+///         `granularity` is 0
+umf_result_t umfScalablePoolParamsSetGranularity(umf_scalable_pool_params_handle_t hParams,
+                                                 size_t granularity);
+
+/// @brief Sets whether all memory is kept until the pool is destroyed. Default: false.
+///
+/// @param hParams parameters
+/// @param keepAllMemory true: nothing is given back to the provider before
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL
+umf_result_t umfScalablePoolParamsSetKeepAllMemory(umf_scalable_pool_params_handle_t hParams,
+                                                   bool keepAllMemory);
+
+/// @brief Sets the pool's name. Default: "scalable".
+///
+/// @param hParams parameters
+/// @param name copied; cut to 63 characters
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL
+umf_result_t umfScalablePoolParamsSetName(umf_scalable_pool_params_handle_t hParams,
+                                          const char *name);
+
+/// @brief The table of this kind for ::umfPoolCreate, which takes parameters of type
+///        ::umf_scalable_pool_params_handle_t or NULL.
+///
+/// Creating a pool answers ::UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE if libtbbmalloc.so.2 or a
+/// symbol of it is missing (the log says which), and ::UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC if
+/// oneTBB cannot set the pool up.
+///
+/// The last allocation error is ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if the provider refused
+/// memory, otherwise ::UMF_RESULT_ERROR_UNKNOWN. An allocation whose memory the provider does not
+/// take back counts as freed; it is offered to the provider again by umfPoolTrimMemory and at the
+/// end of the pool. What it then still refuses makes umfPoolDestroy answer
+/// ::UMF_RESULT_ERROR_UNKNOWN.
+///
+/// @return constant data of the library, never NULL
+const umf_memory_pool_ops_t *umfScalablePoolOps(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_SCALABLE_MEMORY_POOL_H */

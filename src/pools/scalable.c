@@ -1,0 +1,914 @@
+/*
+ * The scalable pool.
+ *
+ * Magazines (base/magazine.h) serve objects of up to 8128 bytes without entering anything else;
+ * their sizes are the size classes of oneTBB. Below them, and for all larger blocks, stands a
+ * memory pool of oneTBB (pools/scalable_tbb.h), which takes its memory from the provider through
+ * two hooks.
+ *
+ * oneTBB trusts every pointer it is given. So beside each span lies a record of where live objects
+ * start, with one bit per 16 bytes. What has no start there was never handed out: interior, foreign
+ * and freed pointers are refused before oneTBB sees them. Of double frees this finds: of a block
+ * without bin always, of an object freed last by this thread at once, of another object at the
+ * latest when its magazine is flushed, unless it was handed out again meanwhile.
+ *
+ * oneTBB has no call to empty the caches of one pool. But it empties them when the provider refuses
+ * memory, before it gives up. So trim asks for more than any machine has and refuses that itself.
+ */
+#include <umf/pools/pool_scalable.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <umf/plugin.h>
+#include <umf/result.h>
+
+#include "base/log.h"
+#include "base/magazine.h"
+#include "base/meta.h"
+#include "base/os.h"
+#include "core/view.h"
+#include "ctl/field.h"
+#include "pools/scalable_tbb.h"
+
+#define SCALABLE_NAME "scalable"
+#define SCALABLE_GRANULARITY ((size_t)2 << 20)
+
+/* Sizes and alignments up to here cannot overflow when oneTBB adds to them and rounds them up. */
+#define SIZE_LIMIT (SIZE_MAX / 4)
+#define SIZE_IMPOSSIBLE (SIZE_MAX >> 8)
+
+/* Blocks that trim takes, with room for oneTBB's header of them: from a slab up. */
+#define PURGE_LARGEST ((size_t)64 << 20)
+#define PURGE_EXACT ((size_t)128 << 10) /* from here on in steps of oneTBB's ... */
+#define PURGE_STEP ((size_t)8 << 10)    /* ... sizes of large blocks, above by halves */
+#define PURGE_SMALLEST ((size_t)16 << 10)
+#define PURGE_HEADER 256
+
+#define PAGE_SHIFT 12
+#define GRANULE_SHIFT 4 /* objects start at multiples of 16 */
+#define GRANULE ((size_t)1 << GRANULE_SHIFT)
+#define GRANULES_PER_PAGE ((size_t)1 << (PAGE_SHIFT - GRANULE_SHIFT))
+
+#define BIN_LARGEST 8128
+#define BIN_NONE UINT8_MAX           /* of blocks that are larger */
+#define BIN_BYTES ((size_t)64 << 10) /* a thread keeps about so much of each size, ... */
+#define BIN_OBJECTS_MIN 16           /* ... but so many objects at least ... */
+#define BIN_OBJECTS_MAX 128          /* ... and at most */
+#define DEPOT_BATCHES 4
+#define ALIGNMENT_IN_BINS 1024 /* above, each block has memory of its own */
+
+static const uint16_t bin_sizes[] = {16,  32,   48,   64,   80,   96,   112,        128, 160,
+                                     192, 224,  256,  320,  384,  448,  512,        640, 768,
+                                     896, 1024, 1792, 2688, 4032, 5376, BIN_LARGEST};
+#define BINS UMF_COUNT_OF(bin_sizes)
+
+struct umf_scalable_pool_params_t {
+    size_t granularity;
+    bool keep_all_memory;
+    char name[UMF_NAME_MAX];
+};
+
+/* A bit is set while an object that starts there is out of oneTBB. A page has objects of one size
+ * only, for oneTBB's slabs are larger. */
+typedef struct page_t {
+    _Atomic uint64_t starts[GRANULES_PER_PAGE / 64];
+    _Atomic uint8_t bin; /* of the objects; holds where a bit is set */
+} page_t;
+
+/* Hangs on a span, with a record for each page the span touches. */
+typedef struct record_t {
+    size_t size;          /* of this */
+    _Atomic bool is_lost; /* oneTBB has given the span up, the provider did not take it */
+    page_t pages[];
+} record_t;
+
+typedef struct scalable_pool_t {
+    umf_magazines_t magazines;
+    const umf_tbb_t *tbb;
+    void *below; /* oneTBB's pool. Sync: between umf_tbb_enter and leave, or stopped */
+    umf_view_t *view;
+    _Atomic int64_t out_count;     /* objects and blocks out of oneTBB. Sync: as `below` */
+    _Atomic int64_t large_count;   /* live blocks without bin */
+    _Atomic(const void *) trimmer; /* thread that trims, and gets no memory. Cleared before it
+                                      leaves oneTBB */
+    umf_tbb_policy_t policy;       /* Immutable after create */
+    char name[UMF_NAME_MAX];
+} scalable_pool_t;
+
+static struct {
+    uint16_t capacity[BINS];
+    uint8_t of_size[BIN_LARGEST / GRANULE + 1]; /* bin by granules */
+} bins;                                         /* Immutable after bins_init */
+
+/* Before a call of oneTBB that may fail: UNKNOWN. The hook changes it when there is no memory. */
+static __thread umf_result_t scalable_last_error;
+
+/* Tells threads apart. */
+static const void *this_thread(void) {
+    return &scalable_last_error;
+}
+
+static void *fail(void) {
+    scalable_last_error = UMF_RESULT_ERROR_UNKNOWN;
+    return NULL;
+}
+
+/* --- sizes --- */
+
+static void bins_init(void) {
+    uint8_t bin = 0;
+    for (size_t i = 0; i < UMF_COUNT_OF(bins.of_size); i++) {
+        bin = (uint8_t)(bin + (bin_sizes[bin] < i * GRANULE));
+        bins.of_size[i] = bin;
+    }
+    for (size_t i = 0; i < BINS; i++) {
+        size_t objects = BIN_BYTES / bin_sizes[i];
+        bins.capacity[i] = (uint16_t)(objects > BIN_OBJECTS_MAX   ? BIN_OBJECTS_MAX
+                                      : objects < BIN_OBJECTS_MIN ? BIN_OBJECTS_MIN
+                                                                  : objects);
+    }
+}
+
+static inline uint32_t bin_of(size_t size) {
+    return bins.of_size[(size + GRANULE - 1) >> GRANULE_SHIFT];
+}
+
+/* --- records --- */
+
+static record_t *record_make(size_t span_size) {
+    size_t size = sizeof(record_t) + ((span_size >> PAGE_SHIFT) + 2) * sizeof(page_t);
+    record_t *record = umf_meta_alloc(size);
+    if (record) {
+        record->size = size;
+    }
+    return record;
+}
+
+static inline page_t *page_of(const umf_span_t *span, const void *ptr) {
+    record_t *record = span->cookie;
+    return &record->pages[((uintptr_t)ptr >> PAGE_SHIFT) - (span->base >> PAGE_SHIFT)];
+}
+
+static inline _Atomic uint64_t *starts_of(page_t *page, const void *ptr) {
+    return &page->starts[(uintptr_t)ptr >> (GRANULE_SHIFT + 6) & (GRANULES_PER_PAGE / 64 - 1)];
+}
+
+static inline uint64_t start_bit(const void *ptr) {
+    return UINT64_C(1) << ((uintptr_t)ptr >> GRANULE_SHIFT & 63);
+}
+
+static inline bool is_start(page_t *page, const void *ptr) {
+    return ((uintptr_t)ptr & (GRANULE - 1)) == 0 &&
+           (atomic_load_explicit(starts_of(page, ptr), memory_order_relaxed) & start_bit(ptr)) != 0;
+}
+
+static inline uint8_t page_bin(page_t *page) {
+    return atomic_load_explicit(&page->bin, memory_order_relaxed);
+}
+
+static inline bool span_holds(const umf_span_t *span, const void *ptr) {
+    return span && (uintptr_t)ptr - span->base < span->size;
+}
+
+/* Acquire here and release below: what the last owner of the memory did happened before. */
+static void mark(scalable_pool_t *pool, uint8_t bin, void **objects, size_t n) {
+    const umf_span_t *span = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!span_holds(span, objects[i])) {
+            span = umf_view_find(pool->view, objects[i]);
+        }
+        page_t *page = page_of(span, objects[i]);
+        if (page_bin(page) != bin) {
+            atomic_store_explicit(&page->bin, bin, memory_order_relaxed);
+        }
+        atomic_fetch_or_explicit(starts_of(page, objects[i]), start_bit(objects[i]),
+                                 memory_order_acquire);
+    }
+}
+
+/* false: it was unmarked already. */
+static bool unmark(page_t *page, const void *ptr) {
+    uint64_t old =
+        atomic_fetch_and_explicit(starts_of(page, ptr), ~start_bit(ptr), memory_order_release);
+    return (old & start_bit(ptr)) != 0;
+}
+
+/* --- hooks: called by oneTBB --- */
+
+static void *refuse_memory(void) {
+    scalable_last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    return NULL;
+}
+
+static umf_result_t span_free(scalable_pool_t *pool, umf_span_t *span) {
+    record_t *record = span->cookie;
+    umf_result_t result = umf_view_free(pool->view, span);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_meta_free(record, record->size);
+    }
+    return result;
+}
+
+static int hook_free(intptr_t id, void *ptr, size_t size) {
+    scalable_pool_t *pool = (scalable_pool_t *)id;
+    umf_span_t *span = umf_view_find(pool->view, ptr);
+    if (!span) {
+        return -1;
+    }
+    umf_result_t result = span_free(pool, span);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("pool %s: the provider does not take back %zu bytes at %p (%s); they are "
+                      "offered to it again on trim and at the end of the pool",
+                      pool->name, size, ptr, umfResultName(result));
+        atomic_store_explicit(&((record_t *)span->cookie)->is_lost, true, memory_order_relaxed);
+        return -1;
+    }
+    return 0;
+}
+
+/* It would crash inside oneTBB. */
+static bool is_writable(const scalable_pool_t *pool, void *ptr) {
+    if (umf_os_probe_write(ptr) != EFAULT) {
+        return true;
+    }
+    UMF_LOG_ERROR("pool %s: the CPU cannot write to memory of the provider at %p, and a scalable "
+                  "pool keeps its data there; use a disjoint, jemalloc or proxy pool",
+                  pool->name, ptr);
+    return false;
+}
+
+static void *hook_alloc(intptr_t id, size_t *size) {
+    scalable_pool_t *pool = (scalable_pool_t *)id;
+    if (atomic_load_explicit(&pool->trimmer, memory_order_relaxed) == this_thread()) {
+        return NULL;
+    }
+    record_t *record = record_make(*size);
+    if (!record) {
+        return refuse_memory();
+    }
+    void *ptr = NULL;
+    if (umf_view_alloc(pool->view, *size, 0, 0, record, &ptr) != UMF_RESULT_SUCCESS || !ptr) {
+        umf_meta_free(record, record->size);
+        return refuse_memory();
+    }
+    if (!is_writable(pool, ptr)) {
+        hook_free(id, ptr, *size);
+        return NULL;
+    }
+    return ptr;
+}
+
+static void note_lost(umf_span_t *span, void *found) {
+    if (atomic_load_explicit(&((record_t *)span->cookie)->is_lost, memory_order_relaxed)) {
+        *(umf_span_t **)found = span;
+    }
+}
+
+static void note_any(umf_span_t *span, void *found) {
+    *(umf_span_t **)found = span;
+}
+
+/* Offers spans to the provider again until it refuses one. */
+static void spans_free(scalable_pool_t *pool, void (*note)(umf_span_t *, void *)) {
+    umf_span_t *span;
+    do {
+        span = NULL;
+        umf_view_each_span(pool->view, note, &span);
+    } while (span && span_free(pool, span) == UMF_RESULT_SUCCESS);
+}
+
+/* --- between magazines and oneTBB --- */
+
+static size_t scalable_refill(void *arg, uint32_t bin, void **objects, size_t n) {
+    scalable_pool_t *pool = arg;
+    size_t got = 0;
+    fail();
+    umf_tbb_enter();
+    while (got < n &&
+           (objects[got] = pool->tbb->pool_malloc(pool->below, bin_sizes[bin])) != NULL) {
+        got++;
+    }
+    atomic_fetch_add_explicit(&pool->out_count, (int64_t)got, memory_order_relaxed);
+    umf_tbb_leave();
+    mark(pool, (uint8_t)bin, objects, got);
+    return got;
+}
+
+/* Takes the marks of objects away and keeps those that had one in front; returns how many. */
+static size_t unmark_all(scalable_pool_t *pool, void **objects, size_t n) {
+    const umf_span_t *span = NULL;
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!span_holds(span, objects[i])) {
+            span = umf_view_find(pool->view, objects[i]);
+        }
+        if (span && unmark(page_of(span, objects[i]), objects[i])) {
+            objects[kept++] = objects[i];
+        } else {
+            UMF_LOG_ERROR("pool %s: %p was freed twice", pool->name, objects[i]);
+        }
+    }
+    return kept;
+}
+
+static void give_back(scalable_pool_t *pool, void **objects, size_t n) {
+    int saved_errno = errno;
+    umf_tbb_enter();
+    for (size_t i = 0; i < n; i++) {
+        pool->tbb->pool_free(pool->below, objects[i]);
+    }
+    atomic_fetch_sub_explicit(&pool->out_count, (int64_t)n, memory_order_relaxed);
+    umf_tbb_leave();
+    errno = saved_errno;
+}
+
+/* In two steps: a span can go to the provider as soon as its last object is released. */
+static void scalable_flush(void *arg, uint32_t bin, void **objects, size_t n) {
+    (void)bin;
+    n = unmark_all(arg, objects, n);
+    give_back(arg, objects, n);
+}
+
+static const umf_magazine_ops_t scalable_magazine_ops = {
+    .refill = scalable_refill,
+    .flush = scalable_flush,
+};
+
+/* --- blocks without bin --- */
+
+static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t alignment) {
+    fail();
+    if (size > SIZE_LIMIT || alignment > SIZE_LIMIT) {
+        return NULL;
+    }
+    size_t bytes = size > BIN_LARGEST ? size : BIN_LARGEST + 1;
+    umf_tbb_enter();
+    void *ptr = alignment ? pool->tbb->pool_aligned_malloc(pool->below, bytes, alignment)
+                          : pool->tbb->pool_malloc(pool->below, bytes);
+    atomic_fetch_add_explicit(&pool->out_count, ptr != NULL, memory_order_relaxed);
+    umf_tbb_leave();
+    if (!ptr) {
+        return NULL;
+    }
+    mark(pool, BIN_NONE, &ptr, 1);
+    atomic_fetch_add_explicit(&pool->large_count, 1, memory_order_relaxed);
+    return ptr;
+}
+
+static UMF_COLD umf_result_t refuse(const scalable_pool_t *pool, const void *ptr) {
+    UMF_LOG_ERROR("pool %s: %p is not the start of a live allocation: it is inside one, was freed "
+                  "already, or was never allocated",
+                  pool->name, ptr);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* Of several threads that free the same block one gets through. */
+static UMF_COLD umf_result_t large_free(scalable_pool_t *pool, void *ptr, page_t *page) {
+    if (!unmark(page, ptr)) {
+        return refuse(pool, ptr);
+    }
+    atomic_fetch_sub_explicit(&pool->large_count, 1, memory_order_relaxed);
+    give_back(pool, &ptr, 1);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- free: hot --- */
+
+static UMF_COLD umf_result_t push_slow(scalable_pool_t *pool, uint32_t bin, void *ptr) {
+    umf_magazine_push_slow(&pool->magazines, bin, ptr);
+    return UMF_RESULT_SUCCESS;
+}
+
+static inline umf_result_t free_in(scalable_pool_t *pool, void *ptr, const umf_span_t *span) {
+    page_t *page = page_of(span, ptr);
+    if (umf_unlikely(!is_start(page, ptr))) {
+        return refuse(pool, ptr);
+    }
+    uint8_t bin = page_bin(page);
+    if (umf_unlikely(bin == BIN_NONE)) {
+        return large_free(pool, ptr, page);
+    }
+    umf_magazine_t *magazine = umf_magazine_of(&pool->magazines, bin);
+    if (umf_unlikely(magazine->top != magazine->base && magazine->top[-1] == ptr)) {
+        return refuse(pool, ptr);
+    }
+    return umf_likely(umf_magazine_try_push(magazine, ptr)) ? UMF_RESULT_SUCCESS
+                                                            : push_slow(pool, bin, ptr);
+}
+
+static umf_result_t scalable_free_at(void *arg, void *ptr, umf_word_t word) {
+    return free_in(arg, ptr, umf_span_at(umf_word_span(word)));
+}
+
+static umf_result_t scalable_free(void *arg, void *ptr) {
+    scalable_pool_t *pool = arg;
+    if (!ptr) {
+        return UMF_RESULT_SUCCESS;
+    }
+    const umf_span_t *span = umf_view_find(pool->view, ptr);
+    return span ? free_in(pool, ptr, span) : refuse(pool, ptr);
+}
+
+/* --- allocate --- */
+
+/* Hot. */
+static void *scalable_malloc(void *arg, size_t size) {
+    scalable_pool_t *pool = arg;
+    if (umf_unlikely(size > BIN_LARGEST)) {
+        return large_alloc(pool, size, 0);
+    }
+    return umf_magazine_pop(&pool->magazines, bin_of(size));
+}
+
+/* In oneTBB's slabs objects are aligned as far as their size is divisible by a power of two. That
+ * is not promised, hence looked at. */
+static void *aligned_from_bin(scalable_pool_t *pool, size_t size, size_t alignment) {
+    uint32_t bin = bin_of(size);
+    while (bin < BINS && bin_sizes[bin] & (alignment - 1)) {
+        bin++;
+    }
+    if (bin == BINS) {
+        return large_alloc(pool, size, alignment);
+    }
+    void *ptr = umf_magazine_pop(&pool->magazines, bin);
+    if (umf_unlikely((uintptr_t)ptr & (alignment - 1))) {
+        umf_magazine_push(&pool->magazines, bin, ptr);
+        return large_alloc(pool, size, alignment);
+    }
+    return ptr;
+}
+
+static void *scalable_aligned_malloc(void *arg, size_t size, size_t alignment) {
+    scalable_pool_t *pool = arg;
+    if (alignment == 0) {
+        return scalable_malloc(pool, size);
+    }
+    if (!umf_is_pow2(alignment)) {
+        UMF_LOG_ERROR("pool %s: alignment %zu is not a power of two", pool->name, alignment);
+        return fail();
+    }
+    return size > BIN_LARGEST || alignment > ALIGNMENT_IN_BINS
+               ? large_alloc(pool, size, alignment)
+               : aligned_from_bin(pool, size, alignment);
+}
+
+static void *scalable_calloc(void *arg, size_t num, size_t size) {
+    size_t bytes;
+    if (!umf_mul(num, size, &bytes)) {
+        return fail();
+    }
+    void *ptr = scalable_malloc(arg, bytes);
+    if (ptr) {
+        memset(ptr, 0, bytes);
+    }
+    return ptr;
+}
+
+/* The room of a live allocation; 0 if `ptr` is none. */
+static size_t usable_size(scalable_pool_t *pool, const void *ptr) {
+    const umf_span_t *span = umf_view_find(pool->view, ptr);
+    if (!span || !is_start(page_of(span, ptr), ptr)) {
+        return 0;
+    }
+    return pool->tbb->pool_msize(pool->below, (void *)(uintptr_t)ptr);
+}
+
+static umf_result_t scalable_usable_size(void *arg, const void *ptr, size_t *size) {
+    if (!size) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    size_t room = ptr ? usable_size(arg, ptr) : 0;
+    if (ptr && !room) {
+        return refuse(arg, ptr);
+    }
+    *size = room;
+    return UMF_RESULT_SUCCESS;
+}
+
+static void *scalable_realloc(void *arg, void *ptr, size_t size) {
+    scalable_pool_t *pool = arg;
+    if (!ptr) {
+        return scalable_malloc(pool, size);
+    }
+    size_t old = usable_size(pool, ptr);
+    if (!old) {
+        refuse(pool, ptr);
+        return fail();
+    }
+    if (size == 0) {
+        scalable_free(pool, ptr);
+        return NULL;
+    }
+    if (size <= old && size > old / 2) {
+        return ptr;
+    }
+    void *moved = scalable_malloc(pool, size);
+    if (moved) {
+        memcpy(moved, ptr, old < size ? old : size);
+        scalable_free(pool, ptr);
+    }
+    return moved;
+}
+
+/* --- create and destroy --- */
+
+static const struct umf_scalable_pool_params_t default_params = {
+    .granularity = SCALABLE_GRANULARITY,
+    .name = SCALABLE_NAME,
+};
+
+/* Returns oneTBB's error, 0 for none. */
+static int below_create(scalable_pool_t *pool, void **below) {
+    umf_tbb_enter();
+    int error = pool->tbb->pool_create((intptr_t)pool, &pool->policy, below);
+    umf_tbb_leave();
+    return error;
+}
+
+static umf_result_t below_build(scalable_pool_t *pool) {
+    int error = below_create(pool, &pool->below);
+    if (error) {
+        UMF_LOG_ERROR("pool %s: oneTBB cannot set up a memory pool (error %d). Each takes one of "
+                      "the 1024 thread-specific keys of the process, so there can be about 1000: "
+                      "destroy unused pools",
+                      pool->name, error);
+    }
+    return error ? UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t pool_build(scalable_pool_t *pool,
+                               const struct umf_scalable_pool_params_t *params,
+                               umf_memory_provider_handle_t provider) {
+    pool->policy = (umf_tbb_policy_t){
+        .alloc = hook_alloc,
+        .free = hook_free,
+        .granularity = params->granularity,
+        .version = UMF_TBB_POLICY_VERSION,
+        .flags = params->keep_all_memory ? UMF_TBB_KEEP_ALL_MEMORY : 0,
+    };
+    memcpy(pool->name, params->name, sizeof(pool->name));
+    umf_result_t result = umf_tbb_load(&pool->tbb);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = umf_view_acquire(provider, &pool->view);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = below_build(pool);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto view;
+    }
+    result = umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->view), pool,
+                                &scalable_magazine_ops, bins.capacity, BINS, DEPOT_BATCHES);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto below;
+    }
+    return UMF_RESULT_SUCCESS;
+
+below:
+    umf_tbb_pool_destroy(pool->tbb, pool->below);
+view:
+    umf_view_release(pool->view);
+    return result;
+}
+
+/* Nothing is taken from the provider before the first allocation. */
+static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, const void *params,
+                                        void **out) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const struct umf_scalable_pool_params_t *wish = params ? params : &default_params;
+    if (!provider || !out) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (wish->granularity > SIZE_LIMIT) {
+        UMF_LOG_ERROR("granularity %zu is more than any provider has", wish->granularity);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    pthread_once(&once, bins_init);
+    scalable_pool_t *pool = umf_meta_alloc(sizeof(*pool));
+    if (!pool) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = pool_build(pool, wish, provider);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(pool, sizeof(*pool));
+        return result;
+    }
+    *out = pool;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t scalable_finalize(void *arg) {
+    scalable_pool_t *pool = arg;
+    umf_magazines_fini(&pool->magazines); /* waits for threads that are ending */
+    umf_tbb_pool_destroy(pool->tbb, pool->below);
+    spans_free(pool, note_any);
+    bool has_left = umf_view_span_count(pool->view) > 0;
+    umf_view_release(pool->view);
+    umf_meta_free(pool, sizeof(*pool));
+    return has_left ? UMF_RESULT_ERROR_UNKNOWN : UMF_RESULT_SUCCESS;
+}
+
+/* --- trim --- */
+
+/* Asks for the impossible, see above. The caller is the trimmer. */
+static void caches_empty(scalable_pool_t *pool) {
+    pool->tbb->pool_malloc(pool->below, SIZE_IMPOSSIBLE);
+}
+
+/* What the trimmer has taken. It is listed out of line, for in it nothing stays. */
+typedef struct taken_t {
+    struct taken_t *next;
+    size_t count;
+    char *blocks[510];
+} taken_t;
+
+static char *take(scalable_pool_t *pool, size_t size, taken_t **list) {
+    taken_t *taken = *list;
+    if (!taken || taken->count == UMF_COUNT_OF(taken->blocks)) {
+        taken = umf_meta_alloc(sizeof(*taken));
+        if (!taken) {
+            return NULL;
+        }
+        taken->next = *list;
+        *list = taken;
+    }
+    char *block = pool->tbb->pool_malloc(pool->below, size);
+    if (block) {
+        taken->blocks[taken->count++] = block;
+    }
+    return block;
+}
+
+/* What was taken last goes first: of the two objects in a slab, oneTBB writes only to the one that
+ * is freed first, and the lower one begins in the page that stays anyway. */
+static void taken_free(scalable_pool_t *pool, taken_t *taken) {
+    while (taken) {
+        for (size_t i = taken->count; i-- > 0;) {
+            pool->tbb->pool_free(pool->below, taken->blocks[i]);
+        }
+        taken_t *next = taken->next;
+        umf_meta_free(taken, sizeof(*taken));
+        taken = next;
+    }
+}
+
+/* Drops what is in the whole pages of [begin, end). */
+static void purge(scalable_pool_t *pool, char *begin, char *end, size_t page) {
+    uintptr_t first = (uintptr_t)begin + page - 1;
+    first -= first % page;
+    uintptr_t last = (uintptr_t)end - (uintptr_t)end % page;
+    if (first < last && umfMemoryProviderPurgeForce(pool->view, (void *)first, last - first) ==
+                            UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        umfMemoryProviderPurgeLazy(pool->view, (void *)first, last - first);
+    }
+}
+
+static size_t purge_next(size_t size) {
+    return size > PURGE_EXACT ? size / 2 : size - PURGE_STEP;
+}
+
+/*
+ * Free memory between blocks in use stays resident. So the trimmer, who gets no new memory, takes
+ * all there is, drops what is in it and gives it back: first from the parts for large blocks, then
+ * slabs, by objects of which two fill one, the upper one first.
+ */
+static void free_memory_purge(scalable_pool_t *pool) {
+    size_t page = 0;
+    if (umfMemoryProviderGetMinPageSize(pool->view, NULL, &page) != UMF_RESULT_SUCCESS || !page) {
+        return;
+    }
+    taken_t *taken = NULL;
+    char *block, *upper = NULL;
+    for (size_t size = PURGE_LARGEST; size >= PURGE_SMALLEST; size = purge_next(size)) {
+        while ((block = take(pool, size - PURGE_HEADER, &taken)) != NULL) {
+            purge(pool, block, block + size - PURGE_HEADER, page);
+        }
+    }
+    while ((block = take(pool, BIN_LARGEST, &taken)) != NULL) {
+        char *end = block + BIN_LARGEST;
+        purge(pool, block, end == upper ? upper + BIN_LARGEST : end, page);
+        upper = block;
+    }
+    taken_free(pool, taken);
+}
+
+/* One thread is enough. */
+static void trim_used(scalable_pool_t *pool) {
+    const void *none = NULL;
+    umf_tbb_enter();
+    if (atomic_compare_exchange_strong(&pool->trimmer, &none, this_thread())) {
+        caches_empty(pool);
+        free_memory_purge(pool);
+        caches_empty(pool);
+        atomic_store(&pool->trimmer, NULL);
+    }
+    umf_tbb_leave();
+}
+
+static bool is_unused(scalable_pool_t *pool) {
+    return atomic_load_explicit(&pool->out_count, memory_order_relaxed) == 0;
+}
+
+/* Puts a fresh pool of oneTBB in the place of an unused one, which lets go what it holds on to.
+ * false: it is in use. */
+static bool renew(scalable_pool_t *pool) {
+    void *spare;
+    if (!is_unused(pool) || below_create(pool, &spare) != 0) {
+        return false;
+    }
+    bool is_renewed = umf_tbb_stop() && is_unused(pool);
+    if (is_renewed) {
+        void *old = pool->below;
+        pool->below = spare;
+        spare = old;
+    }
+    umf_tbb_resume();
+    umf_tbb_pool_destroy(pool->tbb, spare);
+    return is_renewed;
+}
+
+static umf_result_t scalable_trim(void *arg, size_t keep) {
+    (void)keep;
+    scalable_pool_t *pool = arg;
+    if (pool->policy.flags & UMF_TBB_KEEP_ALL_MEMORY) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_magazines_trim(&pool->magazines);
+    if (umf_view_span_count(pool->view) > 0 && !renew(pool)) {
+        trim_used(pool);
+    }
+    spans_free(pool, note_lost);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- the rest of the table --- */
+
+static umf_result_t scalable_last_allocation_error(void *arg) {
+    (void)arg;
+    return scalable_last_error;
+}
+
+static umf_result_t scalable_get_name(void *arg, const char **name) {
+    if (!name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *name = arg ? ((scalable_pool_t *)arg)->name : SCALABLE_NAME;
+    return UMF_RESULT_SUCCESS;
+}
+
+static size_t scalable_alloc_count(void *arg) {
+    scalable_pool_t *pool = arg;
+    return umf_magazines_live(&pool->magazines) +
+           (size_t)atomic_load_explicit(&pool->large_count, memory_order_relaxed);
+}
+
+static const umf_memory_pool_ops_t scalable_ops = {
+    .version = UMF_POOL_OPS_VERSION_CURRENT,
+    .initialize = scalable_initialize,
+    .finalize = scalable_finalize,
+    .malloc = scalable_malloc,
+    .calloc = scalable_calloc,
+    .realloc = scalable_realloc,
+    .aligned_malloc = scalable_aligned_malloc,
+    .malloc_usable_size = scalable_usable_size,
+    .free = scalable_free,
+    .get_last_allocation_error = scalable_last_allocation_error,
+    .get_name = scalable_get_name,
+    .ext_trim_memory = scalable_trim,
+};
+
+extern const umf_pool_fast_ops_t umf_scalable_pool_fast_ops;
+const umf_pool_fast_ops_t umf_scalable_pool_fast_ops = {
+    .free_at = scalable_free_at,
+    .alloc_count = scalable_alloc_count,
+};
+
+UMF_API_1_0 const umf_memory_pool_ops_t *umfScalablePoolOps(void) {
+    return &scalable_ops;
+}
+
+/* --- parameters --- */
+
+static umf_result_t check_handle(const void *params) {
+    if (!params) {
+        UMF_LOG_ERROR("params is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfScalablePoolParamsCreate(umf_scalable_pool_params_handle_t *hParams) {
+    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_scalable_pool_params_handle_t params = umf_meta_alloc(sizeof(*params));
+    if (!params) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    *params = default_params;
+    *hParams = params;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfScalablePoolParamsDestroy(umf_scalable_pool_params_handle_t hParams) {
+    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_meta_free(hParams, sizeof(*hParams));
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t
+umfScalablePoolParamsSetGranularity(umf_scalable_pool_params_handle_t hParams, size_t granularity) {
+    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (granularity == 0) {
+        UMF_LOG_ERROR("granularity is 0, it must be at least 1 byte");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    hParams->granularity = granularity;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_0 umf_result_t umfScalablePoolParamsSetKeepAllMemory(
+    umf_scalable_pool_params_handle_t hParams, bool keepAllMemory) {
+    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    hParams->keep_all_memory = keepAllMemory;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_1 umf_result_t umfScalablePoolParamsSetName(umf_scalable_pool_params_handle_t hParams,
+                                                      const char *name) {
+    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!name) {
+        UMF_LOG_ERROR("name is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    snprintf(hParams->name, sizeof(hParams->name), "%s", name);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- creation from text --- */
+
+static umf_result_t params_set_granularity(void *params, const void *value) {
+    return umfScalablePoolParamsSetGranularity(params, *(const size_t *)value);
+}
+
+static umf_result_t params_set_keep_all_memory(void *params, const void *value) {
+    return umfScalablePoolParamsSetKeepAllMemory(params, *(const bool *)value);
+}
+
+static umf_result_t params_set_name(void *params, const void *value) {
+    return umfScalablePoolParamsSetName(params, value);
+}
+
+static const umf_field_t scalable_field_list[] = {
+    {.path = "params.granularity",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_CREATE,
+     .set = params_set_granularity,
+     .help = "bytes, above 0, of a request to the provider (default: 2M)"},
+    {.path = "params.keep_all_memory",
+     .type = UMF_FIELD_BOOL,
+     .access = UMF_FIELD_CREATE,
+     .set = params_set_keep_all_memory,
+     .help = "yes: nothing goes back to the provider before the end (default: no)"},
+    {.path = "params.name",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_CREATE,
+     .set = params_set_name,
+     .help = "name of the pool (default: scalable)"},
+};
+static const umf_fields_t scalable_fields = UMF_FIELDS(scalable_field_list);
+
+static umf_result_t params_create(void **params) {
+    return umfScalablePoolParamsCreate((umf_scalable_pool_params_handle_t *)params);
+}
+
+static void params_destroy(void *params) {
+    umfScalablePoolParamsDestroy(params);
+}
+
+static umf_result_t params_from_text(const char *text, void **params) {
+    return umf_params_from_text(&scalable_fields, params_create, params_destroy, text, params);
+}
+
+extern const umf_memory_pool_descriptor_t umf_scalable_pool_descriptor;
+const umf_memory_pool_descriptor_t umf_scalable_pool_descriptor = {
+    .struct_size = sizeof(umf_scalable_pool_descriptor),
+    .name = "scalable",
+    .ops = &scalable_ops,
+    .params_from_text = params_from_text,
+    .params_destroy = params_destroy,
+    .probe = umf_tbb_probe,
+};

@@ -1,0 +1,328 @@
+/*
+ * Two gates, `calls` and `endings`. Who passes a gate is counted in one of its stripes, which costs
+ * one atomic addition on a cache line that is mostly the thread's own. Who closes a gate makes
+ * newcomers wait and then waits until the stripes add up to nothing.
+ *
+ * `calls` is passed by every call of oneTBB and closed by fork, before the fork takes our locks, so
+ * that threads inside can finish what they do; oneTBB calls the provider, and the provider takes
+ * locks. `endings` is passed by a thread while oneTBB takes its data apart, and closed while a pool
+ * is destroyed.
+ *
+ * oneTBB does that in a destructor of thread-specific data. A thread passes `endings` before these
+ * destructors run, and leaves it by a key of ours in their second round.
+ *
+ * All waiting has an end: what is waited for may be an operation of a user's provider, and that may
+ * wait for the very thread that waits here.
+ */
+#include "pools/scalable_tbb.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/common.h"
+#include "base/dl.h"
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/os.h"
+
+#define GATE_STRIPES 64
+#define GATE_STRIPES_SHIFT 58 /* of a 64-bit hash */
+
+#define NAP_NS 50000
+#define PATIENCE_LONG 10000 /* naps: about a second, for each takes longer than it asks for */
+#define PATIENCE_SHORT 40
+
+typedef struct stripe_t {
+    _Alignas(64) _Atomic uint32_t inside;
+} stripe_t;
+
+typedef struct gate_t {
+    _Atomic uint32_t closed; /* by how many */
+    stripe_t stripes[GATE_STRIPES];
+} gate_t;
+
+static gate_t calls, endings;
+
+typedef struct tbb_thread_t {
+    uint16_t depth; /* of calls: a provider may stand on another pool */
+    bool is_known;  /* it will tell when it ends */
+    bool is_ending; /* it has passed the gate `endings` */
+} tbb_thread_t;
+
+static __thread tbb_thread_t self;
+
+/* --- gates --- */
+
+static void nap(unsigned round) {
+    if (round < 16) {
+        sched_yield();
+    } else {
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+}
+
+static _Atomic uint32_t *gate_stripe(gate_t *gate) {
+    uint64_t hash = (uintptr_t)&self * UINT64_C(0x9e3779b97f4a7c15);
+    return &gate->stripes[hash >> GATE_STRIPES_SHIFT].inside;
+}
+
+static UMF_COLD void gate_wait(gate_t *gate) {
+    for (unsigned round = 0; atomic_load(&gate->closed); round++) {
+        nap(round);
+    }
+}
+
+/* The order of all these atomics is what makes it work: either the closer sees the newcomer in its
+ * stripe, or the newcomer sees the gate closed. */
+static void gate_enter(gate_t *gate) {
+    _Atomic uint32_t *inside = gate_stripe(gate);
+    atomic_fetch_add(inside, 1);
+    while (umf_unlikely(atomic_load(&gate->closed))) {
+        atomic_fetch_sub(inside, 1);
+        gate_wait(gate);
+        atomic_fetch_add(inside, 1);
+    }
+}
+
+static void gate_leave(gate_t *gate) {
+    atomic_fetch_sub_explicit(gate_stripe(gate), 1, memory_order_release);
+}
+
+static uint32_t gate_count(gate_t *gate) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < GATE_STRIPES; i++) {
+        count += atomic_load(&gate->stripes[i].inside);
+    }
+    return count;
+}
+
+/* `own`: how often the caller itself is inside. false: others still are. */
+static bool gate_close(gate_t *gate, uint32_t own, unsigned patience) {
+    atomic_fetch_add(&gate->closed, 1);
+    for (unsigned round = 0; gate_count(gate) != own; round++) {
+        if (round == patience) {
+            return false;
+        }
+        nap(round);
+    }
+    return true;
+}
+
+static void gate_open(gate_t *gate) {
+    atomic_fetch_sub(&gate->closed, 1);
+}
+
+/* In a child of fork: the other threads are gone. */
+static void gate_reset(gate_t *gate, uint32_t own) {
+    for (size_t i = 0; i < GATE_STRIPES; i++) {
+        atomic_store(&gate->stripes[i].inside, 0);
+    }
+    atomic_store(gate_stripe(gate), own);
+    atomic_store(&gate->closed, 0);
+}
+
+static uint32_t own_calls(void) {
+    return self.depth > 0;
+}
+
+/* --- fork --- */
+
+static void fork_prepare(void) {
+    if (!gate_close(&calls, own_calls(), PATIENCE_LONG)) {
+        UMF_LOG_WARN("fork: a thread is inside a scalable pool for longer than a second; the child "
+                     "must not use scalable pools");
+    }
+}
+
+static void fork_parent(void) {
+    gate_open(&calls);
+}
+
+static void fork_child(void) {
+    gate_reset(&calls, own_calls());
+    gate_reset(&endings, self.is_ending);
+}
+
+/* --- ends of threads --- */
+
+/* Of glibc: `function` runs before the destructors of thread-specific data, and never if a thread
+ * asks for it in one of those. */
+extern int __cxa_thread_atexit_impl(void (*function)(void *), void *arg, void *dso)
+    __attribute__((weak));
+extern void *__dso_handle;
+
+static pthread_key_t key;
+static bool has_key;
+static char first_round, last_round; /* their addresses are what the key holds */
+
+static void ending_leave(void) {
+    umf_tbb_leave();
+    self.is_ending = false;
+    gate_leave(&endings);
+}
+
+static void ending_enter(void *unused) {
+    (void)unused;
+    gate_enter(&endings);
+    self.is_ending = true;
+    umf_tbb_enter();
+    if (!has_key || pthread_setspecific(key, &first_round) != 0) {
+        ending_leave();
+    }
+}
+
+/* In the next round all destructors of this round have run. */
+static void on_key(void *round) {
+    if (round != &first_round || pthread_setspecific(key, &last_round) != 0) {
+        ending_leave();
+    }
+}
+
+/* The main thread's end is that of the process. */
+static UMF_COLD void thread_announce(void) {
+    self.is_known = true; /* at first: what follows may allocate, and we may be malloc */
+    if (has_key && __cxa_thread_atexit_impl && umf_os_tid() != umf_os_pid()) {
+        __cxa_thread_atexit_impl(ending_enter, NULL, &__dso_handle);
+    }
+}
+
+/* Where the library can be unloaded, threads must not call into it when they end later. */
+__attribute__((destructor)) static void unload(void) {
+    if (has_key) {
+        has_key = false;
+        pthread_key_delete(key);
+    }
+}
+
+static void start(void) {
+    has_key = pthread_key_create(&key, on_key) == 0;
+    if (!has_key) {
+        UMF_LOG_WARN("no thread-specific key is left: while a scalable pool is destroyed, threads "
+                     "that have used it must not be ending");
+    }
+    /* Registered after the handlers of our locks, thus called before them. */
+    if (pthread_atfork(fork_prepare, fork_parent, fork_child) != 0) {
+        UMF_LOG_ERROR("cannot register fork handlers (no memory): a child process of fork() must "
+                      "not use scalable pools");
+    }
+}
+
+/* --- calls --- */
+
+void umf_tbb_enter(void) {
+    if (self.depth++ > 0) {
+        return;
+    }
+    if (umf_unlikely(!self.is_known)) {
+        thread_announce();
+    }
+    gate_enter(&calls);
+}
+
+void umf_tbb_leave(void) {
+    if (--self.depth == 0) {
+        gate_leave(&calls);
+    }
+}
+
+bool umf_tbb_stop(void) {
+    return gate_close(&calls, own_calls(), PATIENCE_SHORT) && !own_calls();
+}
+
+void umf_tbb_resume(void) {
+    gate_open(&calls);
+}
+
+bool umf_tbb_pool_destroy(const umf_tbb_t *tbb, void *pool) {
+    if (!gate_close(&endings, self.is_ending, PATIENCE_LONG)) {
+        UMF_LOG_WARN("a scalable pool is destroyed while a thread has been ending for longer than "
+                     "a second");
+    }
+    umf_tbb_enter();
+    bool is_destroyed = tbb->pool_destroy(pool);
+    umf_tbb_leave();
+    gate_open(&endings);
+    return is_destroyed;
+}
+
+/* --- the library --- */
+
+#define TBB_SYMBOL(mangled, member)                                                                \
+    { .name = (mangled), .offset = offsetof(umf_tbb_t, member) }
+
+static const umf_dl_symbol_t tbb_symbols[] = {
+    TBB_SYMBOL("_ZN3rml14pool_create_v1ElPKNS_13MemPoolPolicyEPPNS_10MemoryPoolE", pool_create),
+    TBB_SYMBOL("_ZN3rml12pool_destroyEPNS_10MemoryPoolE", pool_destroy),
+    TBB_SYMBOL("_ZN3rml11pool_mallocEPNS_10MemoryPoolEm", pool_malloc),
+    TBB_SYMBOL("_ZN3rml19pool_aligned_mallocEPNS_10MemoryPoolEmm", pool_aligned_malloc),
+    TBB_SYMBOL("_ZN3rml9pool_freeEPNS_10MemoryPoolEPv", pool_free),
+    TBB_SYMBOL("_ZN3rml10pool_msizeEPNS_10MemoryPoolEPv", pool_msize),
+};
+
+/* Never closed: threads run destructors in it, and pools may outlive the teardown. */
+static _Atomic(umf_tbb_t *) tbb_loaded; /* Sync: atomic, published once */
+
+static umf_result_t tbb_open(umf_tbb_t *tbb, void **library, char *why, size_t why_size) {
+    *library = umf_dl_open(UMF_TBB_LIBRARY, false, why, why_size);
+    if (!*library) {
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    umf_result_t result =
+        umf_dl_load(*library, UMF_TBB_LIBRARY, tbb_symbols, UMF_COUNT_OF(tbb_symbols), tbb);
+    if (result != UMF_RESULT_SUCCESS) {
+        snprintf(why, why_size, "it is too old or not what its name says");
+        umf_dl_close(*library);
+    }
+    return result;
+}
+
+#define TBB_REMEDY "install oneTBB's allocator (Debian and Ubuntu: package libtbbmalloc2)"
+
+umf_result_t umf_tbb_probe(char *why, size_t why_size) {
+    umf_tbb_t tbb;
+    void *library;
+    char reason[160] = "";
+    if (atomic_load_explicit(&tbb_loaded, memory_order_acquire)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_result_t result = tbb_open(&tbb, &library, reason, sizeof(reason));
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_dl_close(library);
+    } else {
+        snprintf(why, why_size, "%s: %s", reason, TBB_REMEDY);
+    }
+    return result;
+}
+
+umf_result_t umf_tbb_load(const umf_tbb_t **tbb) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    umf_tbb_t *loaded = atomic_load_explicit(&tbb_loaded, memory_order_acquire);
+    if (loaded) {
+        *tbb = loaded;
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_tbb_t *fresh = umf_meta_alloc(sizeof(*fresh));
+    if (!fresh) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    void *library;
+    char why[256] = "";
+    umf_result_t result = tbb_open(fresh, &library, why, sizeof(why));
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("the scalable pool cannot use %s: %s; %s", UMF_TBB_LIBRARY, why, TBB_REMEDY);
+        umf_meta_free(fresh, sizeof(*fresh));
+        return result;
+    }
+    pthread_once(&once, start);
+    if (atomic_compare_exchange_strong(&tbb_loaded, &loaded, fresh)) {
+        loaded = fresh;
+    } else {
+        umf_dl_close(library);
+        umf_meta_free(fresh, sizeof(*fresh));
+    }
+    *tbb = loaded;
+    return UMF_RESULT_SUCCESS;
+}

@@ -1,0 +1,58 @@
+/*
+ * oneTBB's memory pools, found at run time, and when they may be entered.
+ *
+ * oneTBB has locks of its own that a fork in the middle leaves locked in the child, and its data of
+ * a thread is taken apart when the thread ends, which a pool's end in another thread does not wait
+ * for. Both are made safe here: every call goes through enter and leave.
+ */
+#ifndef UMF_SRC_POOLS_SCALABLE_TBB_H
+#define UMF_SRC_POOLS_SCALABLE_TBB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <umf/base.h>
+
+#define UMF_TBB_LIBRARY "libtbbmalloc.so.2"
+
+/* As in tbb/scalable_allocator.h: rml::MemPoolPolicy, and calls with a reference as a pointer. */
+typedef struct umf_tbb_policy_t {
+    void *(*alloc)(intptr_t id, size_t *size);
+    int (*free)(intptr_t id, void *ptr, size_t size); /* not 0: failed */
+    size_t granularity;
+    int version;
+    unsigned flags;
+} umf_tbb_policy_t;
+
+#define UMF_TBB_POLICY_VERSION 1
+#define UMF_TBB_KEEP_ALL_MEMORY 2u
+
+typedef struct umf_tbb_t {
+    int (*pool_create)(intptr_t id, const umf_tbb_policy_t *policy, void **pool);
+    bool (*pool_destroy)(void *pool);
+    void *(*pool_malloc)(void *pool, size_t size);
+    void *(*pool_aligned_malloc)(void *pool, size_t size, size_t alignment);
+    bool (*pool_free)(void *pool, void *ptr);
+    size_t (*pool_msize)(void *pool, void *ptr);
+} umf_tbb_t;
+
+/* Loads the library at the first call; it stays loaded. DEPENDENCY_UNAVAILABLE, and a log line that
+ * says what to install. */
+umf_result_t umf_tbb_load(const umf_tbb_t **tbb);
+/* Whether it could be loaded; `why` gets the reason if not. */
+umf_result_t umf_tbb_probe(char *why, size_t why_size);
+
+/* Around every call of a function above but pool_msize. May nest, and the provider may be called in
+ * between. Waits while a fork is under way. */
+void umf_tbb_enter(void);
+void umf_tbb_leave(void);
+
+/* Until resume nobody enters. false: somebody is still inside, also if it is the caller itself. */
+bool umf_tbb_stop(void);
+void umf_tbb_resume(void);
+
+/* Destroys a pool when no ending thread has its data in the hand. */
+bool umf_tbb_pool_destroy(const umf_tbb_t *tbb, void *pool);
+
+#endif
