@@ -2,14 +2,15 @@
 # Builds libumf and runs its tests. Installs what is missing first.
 #
 #   scripts/test.sh           three builds (release by gcc, address and undefined sanitizers by gcc,
-#                             thread sanitizer by clang), then one test run over all of them
+#                             thread sanitizer by clang) and the fuzz targets, then one test run over
+#                             all of them
 #   scripts/test.sh --quick   the debug build and its tests, for the inner loop
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 
 case ${1:-} in
-"") presets=(release asan tsan) ;;
+"") presets=(release asan tsan fuzz) ;;
 --quick) presets=(debug) ;;
 *)
     echo "usage: scripts/test.sh [--quick]" >&2
@@ -31,7 +32,12 @@ done
 
 # One ctest over all builds, so that its last lines are the result of everything.
 mkdir -p build/all
-printf 'subdirs("%s")\n' "${presets[@]/#/$PWD/build/}" >build/all/CTestTestfile.cmake
+for preset in "${presets[@]}"; do
+    case $preset in
+    fuzz) printf 'subdirs("%s")\n' "$PWD/build/fuzz/test/fuzz" ;; # nothing else of it is built
+    *) printf 'subdirs("%s")\n' "$PWD/build/$preset" ;;
+    esac
+done >build/all/CTestTestfile.cmake
 
 # Thread sanitizers of today's distributions cannot start when addresses are spread very widely.
 wrapper=()

@@ -433,15 +433,18 @@ static bool log_start_output(const char *env, log_text_t output) {
 
 void umf_log_init(void) {
     static atomic_flag done = ATOMIC_FLAG_INIT;
-    log_text_t output = {NULL, 0};
-    umf_log_config_t config = umf_log_get_config();
     /* A program with raised privileges must not write to files its caller names. */
     const char *env = atomic_flag_test_and_set(&done) ? NULL : secure_getenv("UMF_LOG");
-    if (!env) {
-        return;
+    if (env) {
+        umf_log_configure(env);
     }
-    log_ignored_t ignored = log_parse(env, &config, &output);
-    if (!log_start_output(env, output)) {
+}
+
+void umf_log_configure(const char *text) {
+    log_text_t output = {NULL, 0};
+    umf_log_config_t config = umf_log_get_config();
+    log_ignored_t ignored = log_parse(text, &config, &output);
+    if (!log_start_output(text, output)) {
         return;
     }
     umf_log_set_config(&config);

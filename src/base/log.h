@@ -30,6 +30,10 @@ typedef struct umf_log_config_t {
 /* Reads UMF_LOG. Called once by every start of the library; the first one counts. */
 void umf_log_init(void);
 
+/* Applies a text of the form of UMF_LOG. Without a valid output in it everything stays as it is,
+ * and one line on stderr says so. */
+void umf_log_configure(const char *text);
+
 umf_log_config_t umf_log_get_config(void);
 /* INVALID_ARGUMENT when a level is outside 0..4. */
 umf_result_t umf_log_set_config(const umf_log_config_t *config);
