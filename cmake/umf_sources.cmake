@@ -18,7 +18,7 @@ if(UMF_BUILD_LIBUMF_POOL_JEMALLOC)
     set(umf_feature_JEMALLOC 1)
 endif()
 
-set(umf_feature_CUDA 0)
+set(umf_feature_CUDA ${UMF_HAVE_CUDA})
 set(umf_feature_LEVEL_ZERO 0)
 
 include(hwloc) # umf_feature_HWLOC, UMF_HWLOC_LIBRARY

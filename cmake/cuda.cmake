@@ -1,0 +1,28 @@
+# Headers of the CUDA driver, for the CUDA provider. Nothing is linked: the driver is found at run
+# time.
+#
+# Sets UMF_HAVE_CUDA, and UMF_CUDA_INCLUDE_DIR to the folder of cuda.h and cudaTypedefs.h: the one
+# given, that of a CUDA Toolkit, or the one scripts/install-deps.sh fetched.
+
+set(UMF_HAVE_CUDA 0)
+if(NOT UMF_BUILD_CUDA_PROVIDER)
+    return()
+endif()
+
+if(NOT UMF_CUDA_INCLUDE_DIR)
+    find_package(CUDAToolkit QUIET)
+    find_path(UMF_CUDA_INCLUDE_DIR cudaTypedefs.h
+        HINTS ${CUDAToolkit_INCLUDE_DIRS} "${PROJECT_SOURCE_DIR}/build/deps/cuda/include"
+        DOC "Folder of cuda.h and cudaTypedefs.h")
+endif()
+
+if(EXISTS "${UMF_CUDA_INCLUDE_DIR}/cudaTypedefs.h")
+    set(UMF_HAVE_CUDA 1)
+elseif(UMF_BUILD_CUDA_PROVIDER STREQUAL "AUTO")
+    message(STATUS "No cudaTypedefs.h: the library is built without the CUDA provider"
+        " (scripts/install-deps.sh fetches it, UMF_CUDA_INCLUDE_DIR names it)")
+else()
+    message(FATAL_ERROR "UMF_BUILD_CUDA_PROVIDER is ON and no cudaTypedefs.h was found."
+        " Install the CUDA Toolkit, run scripts/install-deps.sh, or set UMF_CUDA_INCLUDE_DIR to the"
+        " folder that has it.")
+endif()

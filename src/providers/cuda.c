@@ -1,0 +1,482 @@
+/*
+ * CUDA provider: pinned host memory, device memory and managed memory, each allocation one call of
+ * the driver. Every call runs in the provider's context and leaves the caller's as it was.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/native.h"
+#include "ctl/field.h"
+#include "ds/hash.h"
+#include "providers/cuda_driver.h"
+#include "providers/cuda_params.h"
+#include "providers/name.h"
+
+/* Of the device memory of all current GPUs. */
+#define CUDA_CACHE_LINE_SIZE 128
+
+typedef struct cuda_provider_t {
+    const umf_cuda_driver_t *driver; /* Immutable after create, as all without a note */
+    CUcontext context;
+    CUdevice device;
+    umf_usm_memory_type_t memory_type;
+    unsigned flags;
+    bool owns_primary; /* the primary context is retained until finalize */
+    size_t min_page_size, recommended_page_size;
+    char name[UMF_NAME_MAX];
+    umf_stats_t stats; /* requested sizes */
+    umf_lock_t lock;   /* UMF_RANK_PROVIDER */
+    umf_hash_t sizes;  /* requested size + 1 by address. Sync: lock */
+} cuda_provider_t;
+
+static __thread umf_native_t cuda_native;
+
+static umf_result_t cuda_result(const cuda_provider_t *cuda, CUresult result, const char *what) {
+    return umf_cuda_result(cuda->driver, result, &cuda_native, what);
+}
+
+static CUresult cuda_enter(const cuda_provider_t *cuda, umf_cuda_scope_t *scope) {
+    return umf_cuda_enter(cuda->driver, cuda->context, scope);
+}
+
+static CUresult cuda_leave(const cuda_provider_t *cuda, const umf_cuda_scope_t *scope,
+                           CUresult result) {
+    return umf_cuda_leave(cuda->driver, scope, result);
+}
+
+/* --- creation --------------------------------------------------------------------------------- */
+
+static umf_result_t cuda_check_params(const umf_cuda_params_t *params) {
+    if (!params) {
+        UMF_LOG_ERROR("the CUDA provider needs parameters: umfCUDAMemoryProviderParamsCreate");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (params->memory_type <= UMF_MEMORY_TYPE_UNKNOWN ||
+        params->memory_type > UMF_MEMORY_TYPE_SHARED) {
+        UMF_LOG_ERROR("memory type %d is none of host, device and shared: set it with "
+                      "umfCUDAMemoryProviderParamsSetMemoryType",
+                      (int)params->memory_type);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (params->device < 0) {
+        UMF_LOG_ERROR("device %d: there is no current context to take it from; set it with "
+                      "umfCUDAMemoryProviderParamsSetDevice",
+                      params->device);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!params->context && params->context_is_set) {
+        UMF_LOG_ERROR("the context is NULL: set one, or none for the primary context of device %d",
+                      params->device);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* The context of the parameters, or the primary one of their device. */
+static umf_result_t cuda_take_context(cuda_provider_t *cuda, const umf_cuda_params_t *params) {
+    cuda->context = params->context;
+    if (cuda->context) {
+        return UMF_RESULT_SUCCESS;
+    }
+    const umf_cuda_driver_t *driver = cuda->driver;
+    if (!driver->cuInit || !driver->cuDevicePrimaryCtxRetain ||
+        !driver->cuDevicePrimaryCtxRelease) {
+        UMF_LOG_ERROR("this CUDA driver is too old for primary contexts: set a context with "
+                      "umfCUDAMemoryProviderParamsSetContext");
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    umf_result_t result = cuda_result(cuda, driver->cuInit(0), "initialising CUDA");
+    if (result == UMF_RESULT_SUCCESS) {
+        result = cuda_result(cuda, driver->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device),
+                             "retaining the primary context");
+    }
+    cuda->owns_primary = result == UMF_RESULT_SUCCESS;
+    return result;
+}
+
+static void cuda_drop_context(cuda_provider_t *cuda) {
+    if (cuda->owns_primary) {
+        cuda_result(cuda, cuda->driver->cuDevicePrimaryCtxRelease(cuda->device),
+                    "releasing the primary context");
+    }
+}
+
+static umf_result_t cuda_read_page_sizes(cuda_provider_t *cuda) {
+    const CUmemAllocationProp properties = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->device},
+    };
+    CUresult result = cuda->driver->cuMemGetAllocationGranularity(&cuda->min_page_size, &properties,
+                                                                  CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (result == CUDA_SUCCESS) {
+        result = cuda->driver->cuMemGetAllocationGranularity(
+            &cuda->recommended_page_size, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    }
+    return cuda_result(cuda, result, "asking for the allocation granularity");
+}
+
+static umf_result_t cuda_initialize(const void *params, void **provider) {
+    const umf_cuda_params_t *wanted = params;
+    umf_result_t result = cuda_check_params(wanted);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    char why[256];
+    const umf_cuda_driver_t *driver = umf_cuda_driver(why, sizeof(why));
+    if (!driver) {
+        UMF_LOG_ERROR("%s", why);
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    cuda_provider_t *cuda = umf_meta_alloc(sizeof(*cuda));
+    if (!cuda) {
+        UMF_LOG_ERROR("no memory for a provider");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    cuda->driver = driver;
+    cuda->device = wanted->device;
+    cuda->memory_type = wanted->memory_type;
+    cuda->flags = wanted->flags;
+    umf_name_copy(cuda->name, wanted->name);
+    result = cuda_take_context(cuda, wanted);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto free_provider;
+    }
+    result = cuda_read_page_sizes(cuda);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto drop_context;
+    }
+    umf_lock_init(&cuda->lock, UMF_RANK_PROVIDER);
+    *provider = cuda;
+    return UMF_RESULT_SUCCESS;
+
+drop_context:
+    cuda_drop_context(cuda);
+free_provider:
+    umf_meta_free(cuda, sizeof(*cuda));
+    return result;
+}
+
+static umf_result_t cuda_finalize(void *provider) {
+    cuda_provider_t *cuda = provider;
+    cuda_drop_context(cuda);
+    umf_lock_destroy(&cuda->lock);
+    umf_hash_fini(&cuda->sizes);
+    umf_meta_free(cuda, sizeof(*cuda));
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- allocation ------------------------------------------------------------------------------- */
+
+static CUresult cuda_call_alloc(const cuda_provider_t *cuda, size_t size, void **ptr) {
+    CUdeviceptr address = 0;
+    CUresult result;
+    switch (cuda->memory_type) {
+    case UMF_MEMORY_TYPE_HOST:
+        return cuda->driver->cuMemHostAlloc(ptr, size, cuda->flags);
+    case UMF_MEMORY_TYPE_DEVICE:
+        result = cuda->driver->cuMemAlloc(&address, size);
+        break;
+    default:
+        result = cuda->driver->cuMemAllocManaged(
+            &address, size, cuda->flags ? cuda->flags : (unsigned)CU_MEM_ATTACH_GLOBAL);
+    }
+    if (result == CUDA_SUCCESS) {
+        *ptr = (void *)(uintptr_t)address;
+    }
+    return result;
+}
+
+static CUresult cuda_call_free(const cuda_provider_t *cuda, void *ptr) {
+    return cuda->memory_type == UMF_MEMORY_TYPE_HOST
+               ? cuda->driver->cuMemFreeHost(ptr)
+               : cuda->driver->cuMemFree((CUdeviceptr)(uintptr_t)ptr);
+}
+
+static bool cuda_remember(cuda_provider_t *cuda, const void *ptr, size_t size) {
+    umf_lock(&cuda->lock);
+    bool done = umf_hash_put(&cuda->sizes, (uintptr_t)ptr, (void *)(uintptr_t)(size + 1));
+    umf_unlock(&cuda->lock);
+    return done;
+}
+
+/* The requested size, and the allocation is no longer known; false if it never was. */
+static bool cuda_forget(cuda_provider_t *cuda, const void *ptr, size_t *size) {
+    umf_lock(&cuda->lock);
+    void *stored = umf_hash_remove(&cuda->sizes, (uintptr_t)ptr);
+    umf_unlock(&cuda->lock);
+    *size = (uintptr_t)stored - 1;
+    return stored != NULL;
+}
+
+static umf_result_t cuda_keep(cuda_provider_t *cuda, void *made, size_t size, size_t alignment) {
+    if (alignment && (uintptr_t)made % alignment != 0) {
+        UMF_LOG_ERROR("the driver gave %p, which is not aligned to %zu", made, alignment);
+        return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
+    }
+    if (!cuda_remember(cuda, made, size)) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
+    cuda_provider_t *cuda = provider;
+    if (alignment > cuda->min_page_size) {
+        UMF_LOG_ERROR("alignment %zu is above the driver's granularity of %zu", alignment,
+                      cuda->min_page_size);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_cuda_scope_t scope;
+    void *made = NULL;
+    umf_result_t kept = UMF_RESULT_SUCCESS;
+    CUresult result = cuda_enter(cuda, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda_call_alloc(cuda, size, &made);
+    }
+    if (result == CUDA_SUCCESS) {
+        kept = cuda_keep(cuda, made, size, alignment);
+    }
+    if (kept != UMF_RESULT_SUCCESS) {
+        cuda_call_free(cuda, made);
+    }
+    result = cuda_leave(cuda, &scope, result);
+    if (result != CUDA_SUCCESS || kept != UMF_RESULT_SUCCESS) {
+        return result != CUDA_SUCCESS ? cuda_result(cuda, result, "allocating memory") : kept;
+    }
+    umf_stats_add(&cuda->stats, size);
+    *ptr = made;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_free(void *provider, void *ptr, size_t size) {
+    cuda_provider_t *cuda = provider;
+    if (!ptr) {
+        return UMF_RESULT_SUCCESS;
+    }
+    size_t requested;
+    if (!cuda_forget(cuda, ptr, &requested)) {
+        UMF_LOG_ERROR("%p is not an allocation of this provider, or freed already", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    (void)size;
+    umf_cuda_scope_t scope;
+    CUresult result = cuda_enter(cuda, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda_leave(cuda, &scope, cuda_call_free(cuda, ptr));
+    }
+    if (result != CUDA_SUCCESS) {
+        cuda_remember(cuda, ptr, requested); /* its slot was just left empty: this cannot fail */
+        return cuda_result(cuda, result, "freeing memory");
+    }
+    umf_stats_sub(&cuda->stats, requested);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- what is asked ---------------------------------------------------------------------------- */
+
+static umf_result_t cuda_get_last_native_error(void *provider, const char **message,
+                                               int32_t *code) {
+    const umf_cuda_driver_t *driver =
+        provider ? ((cuda_provider_t *)provider)->driver : umf_cuda_driver(NULL, 0);
+    if (!message || !code) {
+        UMF_LOG_ERROR("the last native error was asked for without a place for its %s",
+                      message ? "code" : "message");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *message = driver ? umf_cuda_error_text(driver, (CUresult)cuda_native.code) : "no CUDA driver";
+    *code = cuda_native.code;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
+    (void)ptr;
+    *page_size = ((cuda_provider_t *)provider)->min_page_size;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_get_recommended_page_size(void *provider, size_t size, size_t *page_size) {
+    (void)size;
+    *page_size = ((cuda_provider_t *)provider)->recommended_page_size;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_get_cache_line_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = CUDA_CACHE_LINE_SIZE;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_get_name(void *provider, const char **name) {
+    if (!name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *name = provider ? ((cuda_provider_t *)provider)->name : umf_cuda_default_name;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
+                             void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
+    (void)source;
+    return umf_stats_ctl(&((cuda_provider_t *)provider)->stats, name, arg, size, type, args);
+}
+
+/* --- properties ------------------------------------------------------------------------------- */
+
+static umf_result_t cuda_get_property(void *provider, const void *ptr, umf_memory_property_id_t id,
+                                      void *value) {
+    const cuda_provider_t *cuda = provider;
+    (void)ptr;
+    switch (id) {
+    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
+        *(umf_usm_memory_type_t *)value = cuda->memory_type;
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_CONTEXT:
+        *(CUcontext *)value = cuda->context;
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_DEVICE:
+        *(CUdevice *)value = cuda->device;
+        return UMF_RESULT_SUCCESS;
+    default:
+        UMF_LOG_ERROR("the CUDA provider has no property %d", (int)id);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+}
+
+static umf_result_t cuda_get_property_size(void *provider, umf_memory_property_id_t id,
+                                           size_t *size) {
+    (void)provider;
+    switch (id) {
+    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
+        *size = sizeof(umf_usm_memory_type_t);
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_CONTEXT:
+        *size = sizeof(CUcontext);
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_DEVICE:
+        *size = sizeof(CUdevice);
+        return UMF_RESULT_SUCCESS;
+    default:
+        UMF_LOG_ERROR("the CUDA provider has no property %d", (int)id);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+}
+
+/* --- IPC: the driver's own handles ------------------------------------------------------------ */
+
+static umf_result_t cuda_get_ipc_handle_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = sizeof(CUipcMemHandle);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_get_ipc_handle(void *provider, const void *ptr, size_t size, void *data) {
+    const cuda_provider_t *cuda = provider;
+    (void)size;
+    CUipcMemHandle handle;
+    umf_result_t result =
+        cuda_result(cuda, cuda->driver->cuIpcGetMemHandle(&handle, (CUdeviceptr)(uintptr_t)ptr),
+                    "getting an IPC handle");
+    if (result == UMF_RESULT_SUCCESS) {
+        memcpy(data, &handle, sizeof(handle));
+    }
+    return result;
+}
+
+/* The driver keeps nothing for a handle. */
+static umf_result_t cuda_put_ipc_handle(void *provider, void *data) {
+    (void)provider, (void)data;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_open_ipc_handle(void *provider, void *data, void **ptr) {
+    const cuda_provider_t *cuda = provider;
+    CUipcMemHandle handle;
+    memcpy(&handle, data, sizeof(handle));
+    umf_cuda_scope_t scope;
+    CUdeviceptr address = 0;
+    CUresult result = cuda_enter(cuda, &scope);
+    if (result == CUDA_SUCCESS) {
+        result =
+            cuda->driver->cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+        result = cuda_leave(cuda, &scope, result);
+    }
+    if (result == CUDA_SUCCESS) {
+        *ptr = (void *)(uintptr_t)address;
+    }
+    return cuda_result(cuda, result, "opening an IPC handle");
+}
+
+static umf_result_t cuda_close_ipc_handle(void *provider, void *ptr, size_t size) {
+    const cuda_provider_t *cuda = provider;
+    (void)size;
+    umf_cuda_scope_t scope;
+    CUresult result = cuda_enter(cuda, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda->driver->cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)ptr);
+        result = cuda_leave(cuda, &scope, result);
+    }
+    return cuda_result(cuda, result, "closing an IPC handle");
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+static const umf_memory_provider_ops_t cuda_ops = {
+    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    .initialize = cuda_initialize,
+    .finalize = cuda_finalize,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .get_last_native_error = cuda_get_last_native_error,
+    .get_recommended_page_size = cuda_get_recommended_page_size,
+    .get_min_page_size = cuda_get_min_page_size,
+    .get_name = cuda_get_name,
+    .ext_get_ipc_handle_size = cuda_get_ipc_handle_size,
+    .ext_get_ipc_handle = cuda_get_ipc_handle,
+    .ext_put_ipc_handle = cuda_put_ipc_handle,
+    .ext_open_ipc_handle = cuda_open_ipc_handle,
+    .ext_close_ipc_handle = cuda_close_ipc_handle,
+    .ext_ctl = cuda_ctl,
+    .ext_get_allocation_properties = cuda_get_property,
+    .ext_get_allocation_properties_size = cuda_get_property_size,
+    .get_cache_line_size = cuda_get_cache_line_size,
+};
+
+UMF_API_1_0 const umf_memory_provider_ops_t *umfCUDAMemoryProviderOps(void) {
+    return &cuda_ops;
+}
+
+static umf_result_t cuda_probe(char *why, size_t why_size) {
+    const umf_cuda_driver_t *driver = umf_cuda_driver(why, why_size);
+    if (!driver) {
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    int count = 0;
+    CUresult result = driver->cuInit ? driver->cuInit(0) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS && driver->cuDeviceGetCount) {
+        result = driver->cuDeviceGetCount(&count);
+    }
+    if (result != CUDA_SUCCESS) {
+        snprintf(why, why_size, "the CUDA driver does not start: %s",
+                 umf_cuda_error_text(driver, result));
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    if (count == 0) {
+        snprintf(why, why_size, "the CUDA driver finds no GPU");
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+extern const umf_memory_provider_descriptor_t umf_cuda_descriptor;
+const umf_memory_provider_descriptor_t umf_cuda_descriptor = {
+    .struct_size = sizeof(umf_cuda_descriptor),
+    .name = "cuda",
+    .ops = &cuda_ops,
+    .params_from_text = umf_cuda_params_from_text,
+    .params_destroy = umf_cuda_params_destroy,
+    .probe = cuda_probe,
+};

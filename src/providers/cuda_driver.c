@@ -1,0 +1,166 @@
+/* The CUDA driver: its functions, its errors, and contexts. */
+#include "providers/cuda_driver.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/common.h"
+#include "base/dl.h"
+#include "base/line.h"
+#include "base/lock.h"
+#include "base/log.h"
+
+#define CUDA_LIBRARY "libcuda.so.1"
+
+typedef struct cuda_symbol_t {
+    const char *function;
+    int version;
+    const char *symbol;
+    bool optional;
+    size_t offset;
+} cuda_symbol_t;
+
+static const cuda_symbol_t cuda_symbols[] = {
+#define UMF_CUDA(function, version, symbol, optional)                                              \
+    {#function, version, symbol, optional, offsetof(umf_cuda_driver_t, function)},
+#include "providers/cuda_driver.def"
+#undef UMF_CUDA
+};
+
+static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
+static umf_cuda_driver_t cuda_driver; /* Immutable after cuda_load, as all below */
+static bool cuda_is_there;
+static char cuda_why[256];
+static unsigned cuda_forks; /* when it was loaded */
+
+static void *cuda_resolve(void *library, PFN_cuGetProcAddress_v11030 get,
+                          const cuda_symbol_t *symbol) {
+    void *address = NULL;
+    if (get &&
+        get(symbol->function, &address, symbol->version, CU_GET_PROC_ADDRESS_DEFAULT) ==
+            CUDA_SUCCESS &&
+        address) {
+        return address;
+    }
+    return umf_dl_symbol(library, symbol->symbol);
+}
+
+static bool cuda_resolve_all(void *library) {
+    void *found = umf_dl_symbol(library, "cuGetProcAddress");
+    PFN_cuGetProcAddress_v11030 get;
+    memcpy(&get, &found, sizeof(get));
+    for (size_t i = 0; i < UMF_COUNT_OF(cuda_symbols); i++) {
+        void *address = cuda_resolve(library, get, &cuda_symbols[i]);
+        if (!address && !cuda_symbols[i].optional) {
+            snprintf(cuda_why, sizeof(cuda_why),
+                     "%s has no function %s: install a newer NVIDIA driver", CUDA_LIBRARY,
+                     cuda_symbols[i].function);
+            return false;
+        }
+        memcpy((char *)&cuda_driver + cuda_symbols[i].offset, &address, sizeof(address));
+    }
+    return true;
+}
+
+/* The library stays open: the answer is remembered for the life of the process. */
+static void cuda_load(void) {
+    char reason[160] = "";
+    void *library = umf_dl_open(CUDA_LIBRARY, true, NULL, 0);
+    if (!library) {
+        library = umf_dl_open(CUDA_LIBRARY, false, reason, sizeof(reason));
+    }
+    if (!library) {
+        snprintf(cuda_why, sizeof(cuda_why), "no CUDA driver: %s; install the NVIDIA driver",
+                 reason);
+        return;
+    }
+    cuda_is_there = cuda_resolve_all(library);
+    cuda_forks = umf_fork_count();
+}
+
+const umf_cuda_driver_t *umf_cuda_driver(char *why, size_t why_size) {
+    pthread_once(&cuda_once, cuda_load);
+    if (!cuda_is_there && why && why_size > 0) {
+        snprintf(why, why_size, "%s", cuda_why);
+    }
+    return cuda_is_there ? &cuda_driver : NULL;
+}
+
+/* --- errors ----------------------------------------------------------------------------------- */
+
+const char *umf_cuda_error_text(const umf_cuda_driver_t *driver, CUresult result) {
+    const char *name = NULL, *description = NULL;
+    driver->cuGetErrorName(result, &name);
+    driver->cuGetErrorString(result, &description);
+    char *line = umf_line(UMF_LINE_NATIVE);
+    if (!line) {
+        return name ? name : "unknown error";
+    }
+    snprintf(line, UMF_LINE_SIZE, "%s - %s", name ? name : "unknown error",
+             description ? description : "no description");
+    return line;
+}
+
+static umf_result_t cuda_map(CUresult result) {
+    switch (result) {
+    case CUDA_SUCCESS:
+        return UMF_RESULT_SUCCESS;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_INVALID_HANDLE:
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    case CUDA_ERROR_DEINITIALIZED:
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    default:
+        return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+    }
+}
+
+static bool cuda_is_gone(CUresult result) {
+    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/* What a person can do about it, where the driver's text does not say. */
+static const char *cuda_hint(CUresult result) {
+    if (result == CUDA_ERROR_NOT_INITIALIZED && umf_fork_count() != cuda_forks) {
+        return "; CUDA cannot be used in a process forked after it was initialised: fork first, or "
+               "start the child with exec";
+    }
+    return "";
+}
+
+umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, umf_native_t *last,
+                             const char *what) {
+    if (result != CUDA_SUCCESS) {
+        last->code = (int32_t)result;
+        umf_log_level_t level = cuda_is_gone(result) ? UMF_LOG_LEVEL_DEBUG : UMF_LOG_LEVEL_ERROR;
+        umf_log_write(level, 0, __func__, "%s failed: %s%s", what,
+                      umf_cuda_error_text(driver, result), cuda_hint(result));
+    }
+    return cuda_map(result);
+}
+
+/* --- contexts --------------------------------------------------------------------------------- */
+
+CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, CUcontext context,
+                        umf_cuda_scope_t *scope) {
+    *scope = (umf_cuda_scope_t){0};
+    CUresult result = driver->cuCtxGetCurrent(&scope->callers);
+    if (result != CUDA_SUCCESS || scope->callers == context) {
+        return result;
+    }
+    result = driver->cuCtxSetCurrent(context);
+    scope->switched = result == CUDA_SUCCESS;
+    return result;
+}
+
+CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope,
+                        CUresult result) {
+    if (!scope->switched) {
+        return result;
+    }
+    CUresult restored = driver->cuCtxSetCurrent(scope->callers);
+    return result == CUDA_SUCCESS ? restored : result;
+}

@@ -1,0 +1,57 @@
+/*
+ * The CUDA driver, libcuda.so.1: found at run time, never linked.
+ *
+ * Its functions come from one list (cuda_driver.def), are typed by the toolkit's cudaTypedefs.h and
+ * resolved by cuGetProcAddress in the form of the version that the list names; drivers older than
+ * 11.3 have no such function and give their symbols to dlsym.
+ */
+#ifndef UMF_SRC_PROVIDERS_CUDA_DRIVER_H
+#define UMF_SRC_PROVIDERS_CUDA_DRIVER_H
+
+#include <stdbool.h>
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <umf/base.h>
+
+#include "base/native.h"
+
+typedef struct umf_cuda_driver_t {
+#define UMF_CUDA(function, version, symbol, optional) PFN_##function##_v##version function;
+#include "providers/cuda_driver.def"
+#undef UMF_CUDA
+} umf_cuda_driver_t;
+
+/*
+ * Looks the driver up once: among the libraries the process has loaded, then on the system. NULL if
+ * it or a function that cannot be missed is not there; `why` (may be NULL) then receives the reason
+ * and what to do.
+ */
+const umf_cuda_driver_t *umf_cuda_driver(char *why, size_t why_size);
+
+/*
+ * Result of a driver call, CUDA_SUCCESS included. A failure is kept in `last` with the driver's
+ * code and logged with `what` was tried; a driver that is shutting down is no news and logged as
+ * debug only.
+ */
+umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, umf_native_t *last,
+                             const char *what);
+
+/* The driver's text for a code, "<name> - <description>"; holds until the thread asks again. */
+const char *umf_cuda_error_text(const umf_cuda_driver_t *driver, CUresult result);
+
+/* A context made current for the calls between enter and leave; the caller's is then back. */
+typedef struct umf_cuda_scope_t {
+    CUcontext callers;
+    bool switched;
+} umf_cuda_scope_t;
+
+CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, CUcontext context,
+                        umf_cuda_scope_t *scope);
+/* `result` is what the calls gave; a failure to restore the caller's context is returned when they
+ * gave none. */
+CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope,
+                        CUresult result);
+
+#endif

@@ -1,0 +1,1269 @@
+// The software CUDA driver; fake_cuda.h says what it does. Every function takes one lock.
+
+#include "fake_cuda.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+// The driver's own types, which its header leaves open.
+struct CUctx_st {
+    int device;
+    bool primary;
+    int references;
+    CUstream_st *null_stream;
+    CUresult broken; // sticky
+};
+
+namespace {
+
+struct Work {
+    std::function<bool()> run; // false: it waits for something
+    uintptr_t reads = 0, writes = 0;
+    size_t size = 0;
+};
+
+} // namespace
+
+struct CUevent_st {
+    CUctx_st *context;
+    bool recorded; // at least once
+    long pending;  // records that have not been reached
+};
+
+struct CUstream_st {
+    CUctx_st *context;
+    std::deque<Work> queue;
+};
+
+namespace {
+
+enum Kind { DEVICE, PINNED, REGISTERED, MANAGED, IMPORTED };
+
+struct Memory {
+    size_t size;
+    Kind kind;
+    CUctx_st *context;
+    int device;
+    int fd; // -1: none
+};
+
+struct Physical {
+    size_t size;
+    int device; // -1: of the host
+    int fd;
+    long references; // handle counts as one, as does each mapping
+    bool exportable;
+    bool released;
+};
+
+struct Mapping {
+    size_t size;
+    Physical *physical;
+    bool accessible;
+    std::set<int> devices; // that may access
+};
+
+struct IpcHandle { // fits into CUipcMemHandle
+    uint64_t magic;
+    int32_t pid, fd, device, unused;
+    uint64_t size;
+};
+constexpr uint64_t ipc_magic = 0x756d662066616b65;
+static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle), "an IPC handle has 64 bytes");
+
+struct State {
+    fake_cuda_t control{};
+    bool initialised = false;
+    pid_t pid = 0;
+    std::map<uintptr_t, Memory> memory;
+    std::map<uintptr_t, size_t> reservations;
+    std::map<uintptr_t, Mapping> mappings;
+    std::set<Physical *> physicals;
+    std::set<CUctx_st *> contexts;
+    std::set<CUstream_st *> streams;
+    std::set<CUevent_st *> events;
+    CUctx_st *primary[FAKE_CUDA_DEVICES] = {};
+};
+
+std::recursive_mutex lock;
+State *state;
+thread_local std::vector<CUctx_st *> stack;
+
+State *fresh() {
+    State *made = new State;
+    made->control.devices = 2;
+    made->control.granularity = size_t{2} << 20;
+    made->control.fail_function = FAKE_CUDA_ANY;
+    std::fill_n(made->control.device_memory, FAKE_CUDA_DEVICES, size_t{1} << 30);
+    return made;
+}
+
+State &get() {
+    if (!state) {
+        state = fresh();
+    }
+    return *state;
+}
+
+// What every call begins with: it is counted, and may have to fail.
+CUresult enter(int function) {
+    fake_cuda_t &control = get().control;
+    control.calls[function]++;
+    if (control.gone) {
+        return CUDA_ERROR_DEINITIALIZED;
+    }
+    if (get().initialised && getpid() != get().pid && function != FAKE_cuGetErrorName &&
+        function != FAKE_cuGetErrorString) {
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
+    if (control.fail_at > 0 &&
+        (control.fail_function == FAKE_CUDA_ANY || control.fail_function == function) &&
+        --control.fail_at == 0) {
+        return static_cast<CUresult>(control.fail_with);
+    }
+    return CUDA_SUCCESS;
+}
+
+#define ENTER(function)                                                                            \
+    std::lock_guard<std::recursive_mutex> guard(lock);                                             \
+    if (CUresult entered = enter(function)) {                                                      \
+        return entered;                                                                            \
+    }
+
+#define ENTER_STARTED(function)                                                                    \
+    ENTER(function)                                                                                \
+    if (!get().initialised) {                                                                      \
+        return CUDA_ERROR_NOT_INITIALIZED;                                                         \
+    }
+
+CUctx_st *current() {
+    return stack.empty() ? nullptr : stack.back();
+}
+
+// Also for calls that need a living context.
+CUresult in_context(CUctx_st **context) {
+    *context = current();
+    if (!*context) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (!get().contexts.count(*context)) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    return (*context)->broken;
+}
+
+#define ENTER_CONTEXT(function)                                                                    \
+    ENTER_STARTED(function)                                                                        \
+    CUctx_st *context;                                                                             \
+    if (CUresult entered = in_context(&context)) {                                                 \
+        return entered;                                                                            \
+    }
+
+bool is_device(int device) {
+    return device >= 0 && device < get().control.devices;
+}
+
+bool take(int device, size_t size) {
+    fake_cuda_t &control = get().control;
+    if (size > control.device_memory[device] - control.used[device]) {
+        return false;
+    }
+    control.used[device] += size;
+    control.peak[device] = std::max(control.peak[device], control.used[device]);
+    return true;
+}
+
+void give(int device, size_t size) {
+    get().control.used[device] -= size;
+}
+
+size_t page_round(size_t size) {
+    return (size + 4095) & ~size_t{4095};
+}
+
+// --- queued work ---------------------------------------------------------------------------------
+
+bool overlaps(uintptr_t a, size_t a_size, uintptr_t b, size_t b_size) {
+    return a < b + b_size && b < a + a_size;
+}
+
+bool is_used_by_queued_work(uintptr_t base, size_t size) {
+    for (CUstream_st *stream : get().streams) {
+        for (const Work &work : stream->queue) {
+            if ((work.reads && overlaps(work.reads, work.size, base, size)) ||
+                (work.writes && overlaps(work.writes, work.size, base, size))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void note_removal(uintptr_t base, size_t size) {
+    if (is_used_by_queued_work(base, size)) {
+        get().control.unordered_unmaps++;
+    }
+}
+
+// All of [base, base + size) is mapped and accessible, or is no memory of the driver at all: plain
+// memory of the host.
+bool is_reachable(uintptr_t base, size_t size) {
+    State &s = get();
+    auto memory = s.memory.upper_bound(base);
+    if (memory != s.memory.begin()) {
+        --memory;
+        if (base < memory->first + memory->second.size) {
+            return base + size <= memory->first + memory->second.size;
+        }
+    }
+    bool reserved = false;
+    for (const auto &[at, length] : s.reservations) {
+        reserved = reserved || overlaps(at, length, base, size);
+    }
+    if (!reserved) {
+        return true;
+    }
+    while (size > 0) {
+        auto mapping = s.mappings.upper_bound(base);
+        if (mapping == s.mappings.begin()) {
+            return false;
+        }
+        --mapping;
+        size_t into = base - mapping->first;
+        if (into >= mapping->second.size || !mapping->second.accessible) {
+            return false;
+        }
+        size_t part = std::min(size, mapping->second.size - into);
+        base += part;
+        size -= part;
+    }
+    return true;
+}
+
+bool run_one(CUstream_st *stream) {
+    if (stream->queue.empty() || !stream->queue.front().run()) {
+        return false;
+    }
+    stream->queue.pop_front();
+    return true;
+}
+
+// Streams wait for events of others, so all are run until nothing moves.
+void run_all(CUctx_st *context) {
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (CUstream_st *stream : get().streams) {
+            while (stream->context == context && run_one(stream)) {
+                moved = true;
+            }
+        }
+    }
+}
+
+void run_stream(CUstream_st *stream) {
+    while (!stream->queue.empty()) {
+        if (!run_one(stream)) {
+            size_t before = stream->queue.size();
+            run_all(stream->context);
+            if (stream->queue.size() == before) {
+                return; // waits for another context's event
+            }
+        }
+    }
+}
+
+CUstream_st *stream_of(CUstream stream, CUctx_st *context) {
+    return stream ? stream : context->null_stream;
+}
+
+CUresult illegal(CUctx_st *context) {
+    get().control.illegal_accesses++;
+    context->broken = CUDA_ERROR_ILLEGAL_ADDRESS;
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+CUresult copy_now(CUctx_st *context, uintptr_t to, uintptr_t from, size_t size) {
+    if (!is_reachable(to, size) || !is_reachable(from, size)) {
+        return illegal(context);
+    }
+    memmove(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), size);
+    return CUDA_SUCCESS;
+}
+
+CUresult set_now(CUctx_st *context, uintptr_t to, unsigned char value, size_t size) {
+    if (!is_reachable(to, size)) {
+        return illegal(context);
+    }
+    memset(reinterpret_cast<void *>(to), value, size);
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+extern "C" {
+
+fake_cuda_t *fake_cuda(void) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    return &get().control;
+}
+
+void fake_cuda_reset(void) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    state = fresh();
+    stack.clear();
+}
+
+// --- start, errors, devices ----------------------------------------------------------------------
+
+CUresult fake_cuInit(unsigned flags) {
+    ENTER(FAKE_cuInit)
+    if (flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (get().control.devices == 0) {
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    if (!get().initialised) {
+        get().initialised = true;
+        get().pid = getpid();
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuDriverGetVersion(int *version) {
+    ENTER(FAKE_cuDriverGetVersion)
+    *version = 13000;
+    return CUDA_SUCCESS;
+}
+
+static const struct {
+    CUresult code;
+    const char *name, *text;
+} errors[] = {
+    {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
+    {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {CUDA_ERROR_DEINITIALIZED, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
+    {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
+     "an illegal memory access was encountered"},
+    {CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
+    {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CUDA_ERROR_MAP_FAILED, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
+    {CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+     "part or all of the requested memory range is already mapped"},
+    {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+// Texts are there whatever the state of the driver.
+CUresult fake_cuGetErrorName(CUresult error, const char **text) {
+    for (const auto &each : errors) {
+        if (each.code == error) {
+            *text = each.name;
+            return CUDA_SUCCESS;
+        }
+    }
+    *text = nullptr;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult fake_cuGetErrorString(CUresult error, const char **text) {
+    for (const auto &each : errors) {
+        if (each.code == error) {
+            *text = each.text;
+            return CUDA_SUCCESS;
+        }
+    }
+    *text = nullptr;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult fake_cuDeviceGetCount(int *count) {
+    ENTER_STARTED(FAKE_cuDeviceGetCount)
+    *count = get().control.devices;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuDeviceGet(CUdevice *device, int ordinal) {
+    ENTER_STARTED(FAKE_cuDeviceGet)
+    if (!is_device(ordinal)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuDeviceTotalMem(size_t *bytes, CUdevice device) {
+    ENTER_STARTED(FAKE_cuDeviceTotalMem)
+    if (!is_device(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *bytes = get().control.device_memory[device];
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+    ENTER_STARTED(FAKE_cuDeviceGetAttribute)
+    if (!is_device(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+        *value = 1;
+        return CUDA_SUCCESS;
+    default:
+        *value = 0;
+        return CUDA_SUCCESS;
+    }
+}
+
+CUresult fake_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+    ENTER_STARTED(FAKE_cuDeviceCanAccessPeer)
+    if (!is_device(device) || !is_device(peer)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *can = device != peer;
+    return CUDA_SUCCESS;
+}
+
+// --- contexts ------------------------------------------------------------------------------------
+
+static CUctx_st *make_context(int device, bool primary) {
+    CUctx_st *context = new CUctx_st{device, primary, 1, nullptr, CUDA_SUCCESS};
+    context->null_stream = new CUstream_st{context, {}};
+    get().streams.insert(context->null_stream);
+    get().contexts.insert(context);
+    get().control.contexts++;
+    return context;
+}
+
+// Memory of a context goes with it; the objects stay as dead handles.
+static void end_context(CUctx_st *context) {
+    State &s = get();
+    for (auto at = s.memory.begin(); at != s.memory.end();) {
+        Memory &memory = at->second;
+        if (memory.context != context) {
+            ++at;
+            continue;
+        }
+        if (memory.kind == DEVICE || memory.kind == MANAGED) {
+            give(memory.device, memory.size);
+        } else if (memory.kind != IMPORTED) {
+            s.control.pinned -= memory.size;
+        }
+        if (memory.kind != REGISTERED) {
+            munmap(reinterpret_cast<void *>(at->first), memory.size);
+        }
+        if (memory.fd >= 0) {
+            close(memory.fd);
+        }
+        s.control.objects--;
+        at = s.memory.erase(at);
+    }
+    for (auto at = s.streams.begin(); at != s.streams.end();) {
+        at = (*at)->context == context ? s.streams.erase(at) : std::next(at);
+    }
+    s.contexts.erase(context);
+    s.control.contexts--;
+}
+
+CUresult fake_cuCtxCreate(CUcontext *context, unsigned, CUdevice device) {
+    ENTER_STARTED(FAKE_cuCtxCreate)
+    if (!is_device(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *context = make_context(device, false);
+    stack.push_back(*context);
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuCtxDestroy(CUcontext context) {
+    ENTER_STARTED(FAKE_cuCtxDestroy)
+    if (!get().contexts.count(context) || context->primary) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (current() == context) {
+        stack.pop_back();
+    }
+    end_context(context);
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuCtxPushCurrent(CUcontext context) {
+    ENTER_STARTED(FAKE_cuCtxPushCurrent)
+    if (!get().contexts.count(context)) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    stack.push_back(context);
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuCtxPopCurrent(CUcontext *context) {
+    ENTER_STARTED(FAKE_cuCtxPopCurrent)
+    if (stack.empty()) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (context) {
+        *context = stack.back();
+    }
+    stack.pop_back();
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuCtxGetCurrent(CUcontext *context) {
+    ENTER_STARTED(FAKE_cuCtxGetCurrent)
+    *context = current();
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuCtxSetCurrent(CUcontext context) {
+    ENTER_STARTED(FAKE_cuCtxSetCurrent)
+    if (context && !get().contexts.count(context)) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    if (!stack.empty()) {
+        stack.pop_back();
+    }
+    if (context) {
+        stack.push_back(context);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuCtxGetDevice(CUdevice *device) {
+    ENTER_STARTED(FAKE_cuCtxGetDevice)
+    if (!current()) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *device = current()->device;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuCtxSynchronize(void) {
+    ENTER_CONTEXT(FAKE_cuCtxSynchronize)
+    run_all(context);
+    return context->broken;
+}
+
+CUresult fake_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    ENTER_STARTED(FAKE_cuDevicePrimaryCtxRetain)
+    if (!is_device(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    CUctx_st *&primary = get().primary[device];
+    if (primary) {
+        primary->references++;
+    } else {
+        primary = make_context(device, true);
+    }
+    *context = primary;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuDevicePrimaryCtxRelease(CUdevice device) {
+    ENTER_STARTED(FAKE_cuDevicePrimaryCtxRelease)
+    if (!is_device(device) || !get().primary[device]) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    CUctx_st *&primary = get().primary[device];
+    if (--primary->references == 0) {
+        end_context(primary);
+        primary = nullptr;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+    ENTER_STARTED(FAKE_cuDevicePrimaryCtxGetState)
+    if (!is_device(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *flags = 0;
+    *active = get().primary[device] != nullptr;
+    return CUDA_SUCCESS;
+}
+
+// --- memory --------------------------------------------------------------------------------------
+
+// Maps an anonymous file, so that another process can open it; `misalign` shifts the address.
+static void *map_file(size_t size, int *fd) {
+    *fd = memfd_create("fake_cuda", MFD_CLOEXEC);
+    if (*fd < 0 || ftruncate(*fd, static_cast<off_t>(size)) != 0) {
+        return nullptr;
+    }
+    void *base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    return base == MAP_FAILED ? nullptr : base;
+}
+
+static CUresult add_memory(CUctx_st *context, size_t size, Kind kind, uintptr_t *address) {
+    State &s = get();
+    if (size == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (size > size_t{1} << 46) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    size_t rounded = page_round(size + s.control.misalign);
+    bool on_device = kind == DEVICE || kind == MANAGED;
+    if (on_device && !take(context->device, rounded)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    int fd = -1;
+    void *base = map_file(rounded, &fd);
+    if (!base) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!on_device) {
+        s.control.pinned += rounded;
+    }
+    *address = reinterpret_cast<uintptr_t>(base) + s.control.misalign;
+    s.memory[*address] = Memory{rounded, kind, context, context->device, fd};
+    s.control.objects++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult remove_memory(uintptr_t address, std::set<Kind> kinds) {
+    State &s = get();
+    auto at = s.memory.find(address);
+    if (at == s.memory.end() || !kinds.count(at->second.kind)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    Memory memory = at->second;
+    // As the real one, it waits for the work that uses the memory.
+    run_all(memory.context);
+    if (memory.kind == DEVICE || memory.kind == MANAGED) {
+        give(memory.device, memory.size);
+    } else if (memory.kind != IMPORTED) {
+        s.control.pinned -= memory.size;
+    }
+    if (memory.kind != REGISTERED) {
+        munmap(reinterpret_cast<void *>(address & ~uintptr_t{4095}), memory.size);
+    }
+    if (memory.fd >= 0) {
+        close(memory.fd);
+    }
+    s.memory.erase(at);
+    s.control.objects--;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemAlloc(CUdeviceptr *address, size_t size) {
+    ENTER_CONTEXT(FAKE_cuMemAlloc)
+    uintptr_t made;
+    CUresult result = add_memory(context, size, DEVICE, &made);
+    if (result == CUDA_SUCCESS) {
+        *address = made;
+    }
+    return result;
+}
+
+CUresult fake_cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
+    ENTER_CONTEXT(FAKE_cuMemAllocManaged)
+    if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uintptr_t made;
+    CUresult result = add_memory(context, size, MANAGED, &made);
+    if (result == CUDA_SUCCESS) {
+        *address = made;
+    }
+    return result;
+}
+
+CUresult fake_cuMemFree(CUdeviceptr address) {
+    ENTER_CONTEXT(FAKE_cuMemFree)
+    return remove_memory(address, {DEVICE, MANAGED});
+}
+
+CUresult fake_cuMemHostAlloc(void **address, size_t size, unsigned) {
+    ENTER_CONTEXT(FAKE_cuMemHostAlloc)
+    uintptr_t made;
+    CUresult result = add_memory(context, size, PINNED, &made);
+    if (result == CUDA_SUCCESS) {
+        *address = reinterpret_cast<void *>(made);
+    }
+    return result;
+}
+
+CUresult fake_cuMemFreeHost(void *address) {
+    ENTER_CONTEXT(FAKE_cuMemFreeHost)
+    return remove_memory(reinterpret_cast<uintptr_t>(address), {PINNED});
+}
+
+CUresult fake_cuMemHostRegister(void *address, size_t size, unsigned) {
+    ENTER_CONTEXT(FAKE_cuMemHostRegister)
+    State &s = get();
+    uintptr_t base = reinterpret_cast<uintptr_t>(address);
+    if (!address || size == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (const auto &[at, memory] : s.memory) {
+        if (overlaps(at, memory.size, base, size)) {
+            return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+        }
+    }
+    s.memory[base] = Memory{size, REGISTERED, context, context->device, -1};
+    s.control.pinned += size;
+    s.control.objects++;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemHostUnregister(void *address) {
+    ENTER_CONTEXT(FAKE_cuMemHostUnregister)
+    return remove_memory(reinterpret_cast<uintptr_t>(address), {REGISTERED});
+}
+
+CUresult fake_cuMemGetInfo(size_t *free, size_t *total) {
+    ENTER_CONTEXT(FAKE_cuMemGetInfo)
+    const fake_cuda_t &control = get().control;
+    *total = control.device_memory[context->device];
+    *free = *total - control.used[context->device];
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
+                                    CUdeviceptr address) {
+    ENTER_CONTEXT(FAKE_cuPointerGetAttribute)
+    State &s = get();
+    auto memory = s.memory.upper_bound(address);
+    bool known = memory != s.memory.begin() &&
+                 address < std::prev(memory)->first + std::prev(memory)->second.size;
+    auto mapping = s.mappings.upper_bound(address);
+    bool mapped = mapping != s.mappings.begin() &&
+                  address < std::prev(mapping)->first + std::prev(mapping)->second.size;
+    if (!known && !mapped) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool of_host = known ? std::prev(memory)->second.kind == PINNED ||
+                               std::prev(memory)->second.kind == REGISTERED
+                         : std::prev(mapping)->second.physical->device < 0;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *static_cast<unsigned *>(value) = of_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *static_cast<int *>(value) =
+            known ? std::prev(memory)->second.device : std::prev(mapping)->second.physical->device;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *static_cast<unsigned *>(value) = known && std::prev(memory)->second.kind == MANAGED;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+// --- virtual memory ------------------------------------------------------------------------------
+
+static bool is_granular(size_t size) {
+    return size > 0 && size % get().control.granularity == 0;
+}
+
+CUresult fake_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *wanted,
+                                            CUmemAllocationGranularity_flags) {
+    ENTER_STARTED(FAKE_cuMemGetAllocationGranularity)
+    if (wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !is_device(wanted->location.id)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *granularity = get().control.granularity;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment,
+                                  CUdeviceptr wish, unsigned long long flags) {
+    ENTER_STARTED(FAKE_cuMemAddressReserve)
+    State &s = get();
+    size_t unit = std::max(alignment, s.control.granularity);
+    if (!is_granular(size) || flags != 0 || (alignment & (alignment - 1)) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    (void)wish;
+    size_t room = size + unit;
+    void *raw = room < size ? MAP_FAILED
+                            : mmap(nullptr, room, PROT_NONE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (raw == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uintptr_t start = reinterpret_cast<uintptr_t>(raw);
+    uintptr_t base = (start + unit - 1) / unit * unit;
+    if (base > start) {
+        munmap(raw, base - start);
+    }
+    munmap(reinterpret_cast<void *>(base + size), start + room - base - size);
+    s.reservations[base] = size;
+    s.control.objects++;
+    *address = base;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemAddressFree(CUdeviceptr address, size_t size) {
+    ENTER_STARTED(FAKE_cuMemAddressFree)
+    State &s = get();
+    auto at = s.reservations.find(address);
+    if (at == s.reservations.end() || at->second != size) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (const auto &[base, mapping] : s.mappings) {
+        if (overlaps(base, mapping.size, address, size)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    munmap(reinterpret_cast<void *>(address), size);
+    s.reservations.erase(at);
+    s.control.objects--;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                          const CUmemAllocationProp *wanted, unsigned long long flags) {
+    ENTER_STARTED(FAKE_cuMemCreate)
+    bool of_host = wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+    int device = of_host ? -1 : wanted->location.id;
+    if (!is_granular(size) || flags != 0 || wanted->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!of_host && !is_device(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
+    if (!of_host && !take(device, size)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    int fd = memfd_create("fake_cuda_physical", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, static_cast<off_t>(size)) != 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    bool exportable = wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    Physical *made = new Physical{size, device, fd, 1, exportable, false};
+    get().physicals.insert(made);
+    get().control.objects++;
+    *handle = reinterpret_cast<CUmemGenericAllocationHandle>(made);
+    return CUDA_SUCCESS;
+}
+
+static void drop(Physical *physical) {
+    if (--physical->references > 0) {
+        return;
+    }
+    if (physical->device >= 0) {
+        give(physical->device, physical->size);
+    }
+    close(physical->fd);
+    get().physicals.erase(physical);
+    delete physical;
+}
+
+static Physical *physical_of(CUmemGenericAllocationHandle handle) {
+    Physical *physical = reinterpret_cast<Physical *>(handle);
+    return get().physicals.count(physical) && !physical->released ? physical : nullptr;
+}
+
+CUresult fake_cuMemRelease(CUmemGenericAllocationHandle handle) {
+    ENTER_STARTED(FAKE_cuMemRelease)
+    Physical *physical = physical_of(handle);
+    if (!physical) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    physical->released = true;
+    drop(physical);
+    get().control.objects--;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
+                       CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    ENTER_STARTED(FAKE_cuMemMap)
+    State &s = get();
+    Physical *physical = physical_of(handle);
+    if (!physical || offset != 0 || flags != 0 || !is_granular(size) || size > physical->size ||
+        address % s.control.granularity != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool inside = false;
+    for (const auto &[base, length] : s.reservations) {
+        inside = inside || (address >= base && address + size <= base + length);
+    }
+    for (const auto &[base, mapping] : s.mappings) {
+        inside = inside && !overlaps(base, mapping.size, address, size);
+    }
+    if (!inside) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (mmap(reinterpret_cast<void *>(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED,
+             physical->fd, 0) == MAP_FAILED) {
+        return CUDA_ERROR_MAP_FAILED;
+    }
+    physical->references++;
+    s.mappings[address] = Mapping{size, physical, false, {}};
+    s.control.objects++;
+    return CUDA_SUCCESS;
+}
+
+// Whole mappings from `address` on that fill `size` bytes without a gap.
+static bool is_run_of_mappings(uintptr_t address, size_t size) {
+    while (size > 0) {
+        auto at = get().mappings.find(address);
+        if (at == get().mappings.end() || at->second.size > size) {
+            return false;
+        }
+        address += at->second.size;
+        size -= at->second.size;
+    }
+    return true;
+}
+
+CUresult fake_cuMemUnmap(CUdeviceptr address, size_t size) {
+    ENTER_STARTED(FAKE_cuMemUnmap)
+    State &s = get();
+    if (size == 0 || !is_run_of_mappings(address, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    note_removal(address, size);
+    mmap(reinterpret_cast<void *>(address), size, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    for (uintptr_t end = address + size; address < end;) {
+        auto at = s.mappings.find(address);
+        address += at->second.size;
+        drop(at->second.physical);
+        s.mappings.erase(at);
+        s.control.objects--;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *list,
+                             size_t count) {
+    ENTER_STARTED(FAKE_cuMemSetAccess)
+    if (!list || count == 0 || !is_run_of_mappings(address, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+            !is_device(list[i].location.id)) {
+            return CUDA_ERROR_INVALID_DEVICE;
+        }
+    }
+    mprotect(reinterpret_cast<void *>(address), size, PROT_READ | PROT_WRITE);
+    for (uintptr_t end = address + size; address < end;) {
+        Mapping &mapping = get().mappings[address];
+        mapping.accessible = true;
+        for (size_t i = 0; i < count; i++) {
+            mapping.devices.insert(list[i].location.id);
+        }
+        address += mapping.size;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
+                                           CUmemAllocationHandleType type,
+                                           unsigned long long flags) {
+    ENTER_STARTED(FAKE_cuMemExportToShareableHandle)
+    Physical *physical = physical_of(handle);
+    if (!physical || flags != 0 || !physical->exportable ||
+        type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int copy = fcntl(physical->fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    *static_cast<int *>(out) = copy;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
+                                             CUmemAllocationHandleType type) {
+    ENTER_STARTED(FAKE_cuMemImportFromShareableHandle)
+    struct stat status;
+    int fd = static_cast<int>(reinterpret_cast<intptr_t>(os_handle));
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(fd, &status) != 0 ||
+        status.st_size == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    // The exporter pays for the memory.
+    Physical *made = new Physical{static_cast<size_t>(status.st_size), -1, copy, 1, false, false};
+    get().physicals.insert(made);
+    get().control.objects++;
+    *handle = reinterpret_cast<CUmemGenericAllocationHandle>(made);
+    return CUDA_SUCCESS;
+}
+
+// --- IPC -----------------------------------------------------------------------------------------
+
+CUresult fake_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
+    ENTER_STARTED(FAKE_cuIpcGetMemHandle)
+    auto at = get().memory.find(address);
+    if (at == get().memory.end() || at->second.kind != DEVICE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    IpcHandle made{ipc_magic, getpid(), at->second.fd, at->second.device, 0, at->second.size};
+    memset(handle, 0, sizeof(*handle));
+    memcpy(handle, &made, sizeof(made));
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
+    ENTER_CONTEXT(FAKE_cuIpcOpenMemHandle)
+    IpcHandle wanted;
+    memcpy(&wanted, &handle, sizeof(wanted));
+    if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || wanted.magic != ipc_magic) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (wanted.pid == getpid()) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    std::string path = "/proc/" + std::to_string(wanted.pid) + "/fd/" + std::to_string(wanted.fd);
+    int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    void *base =
+        fd < 0 ? MAP_FAILED : mmap(nullptr, wanted.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return CUDA_ERROR_MAP_FAILED;
+    }
+    *address = reinterpret_cast<uintptr_t>(base);
+    get().memory[*address] = Memory{wanted.size, IMPORTED, context, wanted.device, fd};
+    get().control.objects++;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuIpcCloseMemHandle(CUdeviceptr address) {
+    ENTER_CONTEXT(FAKE_cuIpcCloseMemHandle)
+    return remove_memory(address, {IMPORTED});
+}
+
+// --- streams and events --------------------------------------------------------------------------
+
+CUresult fake_cuStreamCreate(CUstream *stream, unsigned) {
+    ENTER_CONTEXT(FAKE_cuStreamCreate)
+    *stream = new CUstream_st{context, {}};
+    get().streams.insert(*stream);
+    get().control.objects++;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuStreamDestroy(CUstream stream) {
+    ENTER_STARTED(FAKE_cuStreamDestroy)
+    if (!get().streams.count(stream)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    run_stream(stream);
+    get().streams.erase(stream);
+    get().control.objects--;
+    delete stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuStreamSynchronize(CUstream stream) {
+    ENTER_CONTEXT(FAKE_cuStreamSynchronize)
+    stream = stream_of(stream, context);
+    if (!get().streams.count(stream)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    run_stream(stream);
+    return stream->context->broken;
+}
+
+CUresult fake_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+    ENTER_CONTEXT(FAKE_cuStreamWaitEvent)
+    stream = stream_of(stream, context);
+    if (!get().streams.count(stream) || !get().events.count(event)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    stream->queue.push_back(
+        {[event] { return !get().events.count(event) || event->pending == 0; }});
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuEventCreate(CUevent *event, unsigned) {
+    ENTER_CONTEXT(FAKE_cuEventCreate)
+    *event = new CUevent_st{context, false, 0};
+    get().events.insert(*event);
+    get().control.objects++;
+    return CUDA_SUCCESS;
+}
+
+// The handle itself stays allocated: queued work may still name it.
+CUresult fake_cuEventDestroy(CUevent event) {
+    ENTER_STARTED(FAKE_cuEventDestroy)
+    if (!get().events.erase(event)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    get().control.objects--;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuEventRecord(CUevent event, CUstream stream) {
+    ENTER_CONTEXT(FAKE_cuEventRecord)
+    stream = stream_of(stream, context);
+    if (!get().streams.count(stream) || !get().events.count(event) ||
+        event->context != stream->context) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    event->recorded = true;
+    event->pending++;
+    stream->queue.push_back({[event] {
+        event->pending--;
+        return true;
+    }});
+    return CUDA_SUCCESS;
+}
+
+// Each query lets the streams do one more piece of their work.
+CUresult fake_cuEventQuery(CUevent event) {
+    ENTER_STARTED(FAKE_cuEventQuery)
+    if (!get().events.count(event)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (event->pending > 0) {
+        for (CUstream_st *stream : get().streams) {
+            if (stream->context == event->context) {
+                run_one(stream);
+            }
+        }
+        return CUDA_ERROR_NOT_READY;
+    }
+    return event->context->broken;
+}
+
+CUresult fake_cuEventSynchronize(CUevent event) {
+    ENTER_STARTED(FAKE_cuEventSynchronize)
+    if (!get().events.count(event)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    run_all(event->context);
+    return event->context->broken;
+}
+
+CUresult fake_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data) {
+    ENTER_CONTEXT(FAKE_cuLaunchHostFunc)
+    stream = stream_of(stream, context);
+    if (!get().streams.count(stream)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    stream->queue.push_back({[function, data] {
+        function(data);
+        return true;
+    }});
+    return CUDA_SUCCESS;
+}
+
+// --- copies --------------------------------------------------------------------------------------
+
+CUresult fake_cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+    ENTER_CONTEXT(FAKE_cuMemcpyAsync)
+    stream = stream_of(stream, context);
+    if (!get().streams.count(stream)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    stream->queue.push_back({[=] {
+                                 copy_now(stream->context, to, from, size);
+                                 return true;
+                             },
+                             static_cast<uintptr_t>(from), static_cast<uintptr_t>(to), size});
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t size, CUstream stream) {
+    ENTER_CONTEXT(FAKE_cuMemsetD8Async)
+    stream = stream_of(stream, context);
+    if (!get().streams.count(stream)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    stream->queue.push_back({[=] {
+                                 set_now(stream->context, to, value, size);
+                                 return true;
+                             },
+                             0, static_cast<uintptr_t>(to), size});
+    return CUDA_SUCCESS;
+}
+
+// Those of the default stream wait for all others.
+CUresult fake_cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t size) {
+    ENTER_CONTEXT(FAKE_cuMemcpyHtoD)
+    run_all(context);
+    return copy_now(context, to, reinterpret_cast<uintptr_t>(from), size);
+}
+
+CUresult fake_cuMemcpyDtoH(void *to, CUdeviceptr from, size_t size) {
+    ENTER_CONTEXT(FAKE_cuMemcpyDtoH)
+    run_all(context);
+    return copy_now(context, reinterpret_cast<uintptr_t>(to), from, size);
+}
+
+CUresult fake_cuMemsetD8(CUdeviceptr to, unsigned char value, size_t size) {
+    ENTER_CONTEXT(FAKE_cuMemsetD8)
+    run_all(context);
+    return set_now(context, to, value, size);
+}
+
+// --- symbols -------------------------------------------------------------------------------------
+
+// A function of another type than the list says does not get past the compiler.
+#define UMF_CUDA(function, version, symbol, optional)                                              \
+    static_assert(sizeof(PFN_##function##_v##version(&fake_##function)), #function);               \
+    __asm__(".globl " symbol "\n.type " symbol ", @function\n.set " symbol ", fake_" #function);
+#include "../../../src/providers/cuda_driver.def"
+#include "extra.def"
+#undef UMF_CUDA
+
+static const struct {
+    const char *name;
+    int version;
+    void *address;
+} functions[] = {
+#define UMF_CUDA(function, version, symbol, optional)                                              \
+    {#function, version, reinterpret_cast<void *>(&fake_##function)},
+#include "../../../src/providers/cuda_driver.def"
+#include "extra.def"
+#undef UMF_CUDA
+};
+
+__attribute__((visibility("default"))) CUresult
+cuGetProcAddress_v11030(const char *symbol, void **address, int version,
+                        cuuint64_t flags) __asm__("cuGetProcAddress");
+CUresult cuGetProcAddress_v11030(const char *symbol, void **address, int version,
+                                 cuuint64_t flags) {
+    (void)flags;
+    for (const auto &each : functions) {
+        if (strcmp(each.name, symbol) == 0 && each.version <= version) {
+            *address = each.address;
+            return CUDA_SUCCESS;
+        }
+    }
+    *address = nullptr;
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+} // extern "C"

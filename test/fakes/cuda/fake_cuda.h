@@ -1,0 +1,61 @@
+/*
+ * The software CUDA driver: what a test may turn and read. It is built from the same symbol list as
+ * the code that calls it and becomes libcuda.so.1 for whoever loads it first.
+ *
+ * It behaves: contexts with a stack per thread, memory that is real host memory with a limit per
+ * device, virtual memory with real mappings, IPC with real descriptors, and streams that run late:
+ * queued work is done when somebody waits for it, one piece for each query.
+ */
+#ifndef UMF_TEST_FAKES_FAKE_CUDA_H
+#define UMF_TEST_FAKES_FAKE_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum fake_cuda_function {
+#define UMF_CUDA(function, version, symbol, optional) FAKE_##function,
+#include "../../../src/providers/cuda_driver.def"
+#include "extra.def"
+#undef UMF_CUDA
+    FAKE_CUDA_FUNCTIONS
+};
+
+#define FAKE_CUDA_ANY (-1)
+#define FAKE_CUDA_DEVICES 4
+
+typedef struct fake_cuda_t {
+    /* To turn. */
+    int devices;                             /* 0 to FAKE_CUDA_DEVICES; 2 at first */
+    size_t device_memory[FAKE_CUDA_DEVICES]; /* bytes that may be allocated; 1 GiB at first */
+    size_t granularity;                      /* of virtual memory; 2 MiB at first */
+    size_t misalign;                         /* added to the address of the next allocations */
+    int fail_function;                       /* a fake_cuda_function or FAKE_CUDA_ANY */
+    long fail_at;                            /* the n-th call from now fails, 0: none */
+    int fail_with;                           /* CUresult */
+    int gone;                                /* the driver has shut down */
+
+    /* To read. */
+    long calls[FAKE_CUDA_FUNCTIONS];
+    size_t used[FAKE_CUDA_DEVICES]; /* physical bytes held */
+    size_t peak[FAKE_CUDA_DEVICES];
+    size_t pinned;         /* bytes of host memory pinned or registered */
+    long contexts;         /* alive, primary ones included */
+    long objects;          /* allocations, handles, mappings, reservations, streams, events alive */
+    long illegal_accesses; /* work that touched memory which was not there */
+    long unordered_unmaps; /* unmapped or freed while queued work still used it */
+} fake_cuda_t;
+
+/* Exported by the driver: found with dlsym. */
+fake_cuda_t *fake_cuda(void);
+/* As freshly loaded; everything alive is forgotten, which leaks what a test left. */
+void fake_cuda_reset(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
