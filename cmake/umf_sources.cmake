@@ -68,7 +68,8 @@ file(GLOB umf_other_sources CONFIGURE_DEPENDS
     "${PROJECT_SOURCE_DIR}/src/track/*.c"
     "${PROJECT_SOURCE_DIR}/src/core/*.c"
     "${PROJECT_SOURCE_DIR}/src/ipc/*.c"
-    "${PROJECT_SOURCE_DIR}/src/numa/*.c")
+    "${PROJECT_SOURCE_DIR}/src/numa/*.c"
+    "${PROJECT_SOURCE_DIR}/src/suspend/*.c")
 
 if(umf_feature_HWLOC)
     list(FILTER umf_other_sources EXCLUDE REGEX "/numa/topology_none\\.c$")

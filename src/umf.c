@@ -10,6 +10,7 @@
 #include "ipc/ipc.h"
 #include "numa/memspace.h"
 #include "numa/topology.h"
+#include "suspend/suspend.h"
 #include "track/span.h"
 
 _Atomic unsigned umf_started; /* Sync: start_lock for writers */
@@ -30,6 +31,7 @@ static void start_locked(void) {
     umf_registry_init();
     umf_ctl_init();
     umf_ipc_init();
+    umf_suspend_init();
 }
 
 UMF_API_1_0 umf_result_t umfInit(void) {

@@ -35,6 +35,18 @@
 extern "C" {
 #endif
 
+/// @brief A range of addresses whose physical memory comes and goes as a whole.
+typedef struct umf_vm_piece_t {
+    /// First address.
+    void *base;
+    /// Size in bytes.
+    size_t size;
+    /// How many allocations of the provider lie in it.
+    size_t allocations;
+    /// 1 if it has physical memory, 0 if it was detached.
+    int attached;
+} umf_vm_piece_t;
+
 /// @brief What a provider can do beyond ::umf_memory_provider_ops_t.
 ///
 /// All operations are optional; NULL means absent. They belong to the providers created from the
@@ -73,11 +85,158 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if the description is not
     ///         valid or has another size
     umf_result_t (*ipc_check)(void *provider, const void *providerIpcData, size_t size);
+
+    /// @name Data
+    /// Copying and filling memory of this provider, in order on a queue of its own.
+    /// @{
+
+    /// @brief Makes a queue. Work on one queue is done in order.
+    ///
+    /// @param provider the provider
+    /// @param queue [out] to be destroyed by `queue_destroy`
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*queue_create)(void *provider, void **queue);
+
+    /// @brief Destroys a queue after its work is done.
+    ///
+    /// @param provider the provider
+    /// @param queue made by `queue_create`
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*queue_destroy)(void *provider, void *queue);
+
+    /// @brief Waits until all work on the queue is done.
+    ///
+    /// @param provider the provider
+    /// @param queue made by `queue_create`
+    /// @return ::UMF_RESULT_SUCCESS; otherwise the error of any of that work
+    umf_result_t (*queue_wait)(void *provider, void *queue);
+
+    /// @brief Copies; at least one side is memory of this provider, the other may be any memory of
+    ///        the host or memory that `peer_alloc` gave.
+    ///
+    /// @param provider the provider
+    /// @param queue on which it happens
+    /// @param dst where to
+    /// @param src where from
+    /// @param size in bytes
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider; errors of the work itself may come
+    ///         later, from `queue_wait`
+    umf_result_t (*copy)(void *provider, void *queue, void *dst, const void *src, size_t size);
+
+    /// @brief Sets every byte.
+    ///
+    /// @param provider the provider
+    /// @param queue on which it happens
+    /// @param dst memory of this provider
+    /// @param value of every byte
+    /// @param size in bytes
+    /// @return as `copy`
+    umf_result_t (*fill)(void *provider, void *queue, void *dst, uint8_t value, size_t size);
+
+    /// @brief Waits for work that others queued on this memory.
+    ///
+    /// @param provider the provider
+    /// @param queues native queues (a CUstream, ...) to wait for; NULL if there are none
+    /// @param num_queues length of `queues`
+    /// @param events native events (a CUevent, ...) to wait for; NULL if there are none
+    /// @param num_events length of `events`. If both counts are 0, everything that was queued on
+    ///        the device is waited for.
+    /// @return ::UMF_RESULT_SUCCESS; otherwise an error of that work or of the provider
+    umf_result_t (*wait)(void *provider, void *const *queues, size_t num_queues,
+                         void *const *events, size_t num_events);
+
+    /// @}
+    /// @name Pinning and other stores
+    /// @{
+
+    /// @brief Pins memory of the host, so that copies to and from it are fast.
+    ///
+    /// @param provider the provider
+    /// @param ptr start, aligned to a page
+    /// @param size in bytes
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*host_pin)(void *provider, void *ptr, size_t size);
+
+    /// @brief Undoes `host_pin`.
+    ///
+    /// @param provider the provider
+    /// @param ptr as given to `host_pin`
+    /// @param size as given to `host_pin`
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*host_unpin)(void *provider, void *ptr, size_t size);
+
+    /// @brief Memory on another device that copies of this provider can reach.
+    ///
+    /// @param provider the provider
+    /// @param device number of the other device
+    /// @param size in bytes
+    /// @param ptr [out] to be freed by `peer_free`
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the two devices cannot
+    ///         reach each other; or an error of the provider
+    umf_result_t (*peer_alloc)(void *provider, int device, size_t size, void **ptr);
+
+    /// @brief Frees memory of `peer_alloc`.
+    ///
+    /// @param provider the provider
+    /// @param ptr as `peer_alloc` gave it
+    /// @param size as given to `peer_alloc`
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*peer_free)(void *provider, void *ptr, size_t size);
+
+    /// @}
+    /// @name Virtual memory
+    /// Physical memory that can be given back while its addresses stay reserved. All or none of
+    /// these are there. Pieces are named by their first address.
+    /// @{
+
+    /// @brief The piece that holds an address.
+    ///
+    /// @param provider the provider
+    /// @param ptr any address inside an allocation of the provider
+    /// @param piece [out] the piece
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if there is none
+    umf_result_t (*vm_find)(void *provider, const void *ptr, umf_vm_piece_t *piece);
+
+    /// @brief Gives the physical memory of pieces back. What it held is lost.
+    ///
+    /// @param provider the provider
+    /// @param pieces first addresses, ascending
+    /// @param count length of `pieces`
+    /// @return ::UMF_RESULT_SUCCESS; otherwise an error of the provider, and the pieces that still
+    ///         have their memory are those that `vm_find` calls attached
+    umf_result_t (*vm_detach)(void *provider, void *const *pieces, size_t count);
+
+    /// @brief Makes physical memory for detached pieces, not yet mapped: for all or for none.
+    ///
+    /// @param provider the provider
+    /// @param pieces first addresses, ascending
+    /// @param count length of `pieces`
+    /// @param missing [out] on failure: bytes that could not be had; otherwise not written
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*vm_create)(void *provider, void *const *pieces, size_t count, size_t *missing);
+
+    /// @brief Maps what `vm_create` made: for all or for none. The content is not defined.
+    ///
+    /// @param provider the provider
+    /// @param pieces as given to `vm_create`
+    /// @param count as given to `vm_create`
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*vm_attach)(void *provider, void *const *pieces, size_t count);
+
+    /// @brief Undoes `vm_create`.
+    ///
+    /// @param provider the provider
+    /// @param pieces as given to `vm_create`
+    /// @param count as given to `vm_create`
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*vm_discard)(void *provider, void *const *pieces, size_t count);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
 #define UMF_MEMORY_PROVIDER_EXT_OPS_INIT                                                           \
-    { sizeof(umf_memory_provider_ext_ops_t), NULL, NULL }
+    { .struct_size = sizeof(umf_memory_provider_ext_ops_t) }
 
 /// @brief A kind of provider.
 typedef struct umf_memory_provider_descriptor_t {

@@ -23,6 +23,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_REGISTRY, /* kinds of providers and pools */
     UMF_RANK_CTL,      /* stored defaults */
     UMF_RANK_POOLS,    /* list of pools by name */
+    UMF_RANK_SUSPEND,  /* suspend: states of pools, pinned memory held ready */
     UMF_RANK_IMPORT,   /* ipc/import.c: cache of opened handles */
     UMF_RANK_EXPORT,   /* ipc/export.c */
     UMF_RANK_DEPOT,    /* base/magazine.c */

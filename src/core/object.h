@@ -33,8 +33,9 @@ struct umf_memory_pool_t {
     /* Hot: */
     void *self;
     umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word); /* NULL: counted by core */
-    umf_memory_pool_ops_t ops;                                       /* Immutable after create */
-    uint32_t index;                                                  /* in umf_pool_table */
+    /* Immutable after create, but for what suspend/suspend.c replaces. Sync: atomic, relaxed */
+    umf_memory_pool_ops_t ops;
+    uint32_t index; /* in umf_pool_table */
 
     const umf_pool_fast_ops_t *fast; /* NULL: a user's pool */
     umf_view_t *view;                /* NULL: tracking is disabled */
@@ -42,6 +43,7 @@ struct umf_memory_pool_t {
     umf_pool_create_flags_t flags;
     _Atomic(void *) tag;
     _Atomic(void *) ipc_handler; /* ipc/import.c; Sync: atomic, published once */
+    _Atomic(void *) sleep;       /* suspend/suspend.c; Sync: atomic, published once */
 
     umf_named_t named;             /* core/names.c */
     umf_local_owner_t counters;    /* pools without `fast` */
@@ -75,6 +77,12 @@ void umf_view_destroy(umf_view_t *view);
  */
 extern void (*umf_core_export_drop)(umf_span_t *span, umf_memory_provider_handle_t provider);
 extern void (*umf_core_import_drop)(umf_memory_pool_handle_t pool);
+/* The pool's allocation at `ptr` went back to the provider; called for pools with `sleep`. */
+extern void (*umf_core_freed_asleep)(umf_memory_pool_handle_t pool, const void *ptr);
+/* The pool is going away, its provider not yet. */
+extern void (*umf_core_sleep_drop)(umf_memory_pool_handle_t pool);
+/* The provider is going away. */
+extern void (*umf_core_provider_ends)(umf_memory_provider_handle_t provider);
 /* The provider of a span of kind IMPORT. */
 extern umf_memory_provider_handle_t (*umf_core_import_provider)(const umf_span_t *span);
 

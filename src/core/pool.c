@@ -21,12 +21,21 @@ static void export_drop_none(umf_span_t *span, umf_memory_provider_handle_t prov
 static void import_drop_none(umf_memory_pool_handle_t pool) {
     (void)pool;
 }
+static void freed_asleep_none(umf_memory_pool_handle_t pool, const void *ptr) {
+    (void)pool, (void)ptr;
+}
+static void provider_ends_none(umf_memory_provider_handle_t provider) {
+    (void)provider;
+}
 static umf_memory_provider_handle_t import_provider_none(const umf_span_t *span) {
     (void)span;
     return NULL;
 }
 void (*umf_core_export_drop)(umf_span_t *, umf_memory_provider_handle_t) = export_drop_none;
 void (*umf_core_import_drop)(umf_memory_pool_handle_t) = import_drop_none;
+void (*umf_core_freed_asleep)(umf_memory_pool_handle_t, const void *) = freed_asleep_none;
+void (*umf_core_sleep_drop)(umf_memory_pool_handle_t) = import_drop_none;
+void (*umf_core_provider_ends)(umf_memory_provider_handle_t) = provider_ends_none;
 umf_memory_provider_handle_t (*umf_core_import_provider)(const umf_span_t *) = import_provider_none;
 
 static UMF_COLD umf_result_t null_argument(const char *name) {
@@ -283,6 +292,7 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     umf_names_remove(hPool);
     umf_result_t result = hPool->ops.finalize(hPool->self);
     umf_core_import_drop(hPool);
+    umf_core_sleep_drop(hPool);
     size_t left = hPool->view ? umf_view_span_count(hPool->view) : 0;
     if (left) {
         UMF_LOG_WARN("%zu provider allocations of the destroyed pool %p were not given back", left,
@@ -299,8 +309,11 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
  *
  * Pools of ours count and check on their own; around a user's pool we count. */
 
+/* Suspending a pool replaces its operations; the load costs what a plain one costs. */
+#define OP(pool, operation) __atomic_load_n(&(pool)->ops.operation, __ATOMIC_RELAXED)
+
 static __attribute__((noinline)) void *malloc_counted(umf_memory_pool_handle_t pool, size_t size) {
-    void *ptr = pool->ops.malloc(pool->self, size);
+    void *ptr = OP(pool, malloc)(pool->self, size);
     if (ptr) {
         count(pool, 1);
     }
@@ -312,7 +325,7 @@ UMF_API_1_0 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size) {
         return NULL;
     }
     if (umf_likely(hPool->fast != NULL)) {
-        return hPool->ops.malloc(hPool->self, size);
+        return OP(hPool, malloc)(hPool->self, size);
     }
     return malloc_counted(hPool, size);
 }
@@ -322,7 +335,7 @@ UMF_API_1_0 void *umfPoolAlignedMalloc(umf_memory_pool_handle_t hPool, size_t si
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    void *ptr = hPool->ops.aligned_malloc(hPool->self, size, alignment);
+    void *ptr = OP(hPool, aligned_malloc)(hPool->self, size, alignment);
     if (ptr && !hPool->fast) {
         count(hPool, 1);
     }
@@ -333,7 +346,7 @@ UMF_API_1_0 void *umfPoolCalloc(umf_memory_pool_handle_t hPool, size_t num, size
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    void *ptr = hPool->ops.calloc(hPool->self, num, size);
+    void *ptr = OP(hPool, calloc)(hPool->self, num, size);
     if (ptr && !hPool->fast) {
         count(hPool, 1);
     }
@@ -344,7 +357,7 @@ UMF_API_1_0 void *umfPoolRealloc(umf_memory_pool_handle_t hPool, void *ptr, size
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    void *moved = hPool->ops.realloc(hPool->self, ptr, size);
+    void *moved = OP(hPool, realloc)(hPool->self, ptr, size);
     if (!hPool->fast) {
         if (!ptr && moved) {
             count(hPool, 1);
@@ -480,7 +493,7 @@ UMF_API_1_0 umf_result_t umfPoolGetLastAllocationError(umf_memory_pool_handle_t 
     if (!hPool) {
         return null_argument("pool");
     }
-    return hPool->ops.get_last_allocation_error(hPool->self);
+    return OP(hPool, get_last_allocation_error)(hPool->self);
 }
 
 UMF_API_1_0 umf_result_t umfPoolGetMemoryProvider(umf_memory_pool_handle_t hPool,

@@ -190,6 +190,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t h
                       (void *)hProvider);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_core_provider_ends(hProvider);
     umf_result_t result = hProvider->ops.finalize(hProvider->self);
     if (last_failed == hProvider) {
         last_failed = NULL;
@@ -312,6 +313,16 @@ size_t umf_view_span_count(umf_view_t *view) {
     return count;
 }
 
+static void add_bytes(umf_span_t *span, void *bytes) {
+    *(size_t *)bytes += span->size;
+}
+
+size_t umf_view_bytes(umf_view_t *view) {
+    size_t bytes = 0;
+    umf_view_each_span(view, add_bytes, &bytes);
+    return bytes;
+}
+
 void umf_view_each_span(umf_view_t *view, void (*visit)(umf_span_t *span, void *arg), void *arg) {
     umf_span_each(&view->spans, visit, arg);
 }
@@ -337,6 +348,14 @@ umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uin
     return UMF_RESULT_SUCCESS;
 }
 
+static void tell_sleeping_pool(const umf_view_t *view, const void *ptr) {
+    umf_memory_pool_handle_t pool =
+        atomic_load_explicit(&umf_pool_table[view->spans.pool], memory_order_relaxed);
+    if (pool && atomic_load_explicit(&pool->sleep, memory_order_acquire)) {
+        umf_core_freed_asleep(pool, ptr);
+    }
+}
+
 /* `size` is what the provider is told. */
 static umf_result_t view_free_sized(umf_view_t *view, umf_span_t *span, void *ptr, size_t size) {
     umf_result_t result = umf_span_withdraw(&view->spans, span, (uintptr_t)ptr);
@@ -348,6 +367,7 @@ static umf_result_t view_free_sized(umf_view_t *view, umf_span_t *span, void *pt
     result = view->ops.free(view->self, ptr, size);
     if (result == UMF_RESULT_SUCCESS) {
         umf_span_release(span);
+        tell_sleeping_pool(view, ptr);
         return result;
     }
     umf_provider_failed(view);

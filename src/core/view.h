@@ -52,6 +52,7 @@ umf_span_t *umf_view_find_word(const umf_view_t *view, const void *ptr, umf_word
 
 /* Live provider allocations, and a visit to each under the view's lock. */
 size_t umf_view_span_count(umf_view_t *view);
+size_t umf_view_bytes(umf_view_t *view);
 void umf_view_each_span(umf_view_t *view, void (*visit)(umf_span_t *span, void *arg), void *arg);
 
 /* What in-tree pools offer beyond their ops table. */
@@ -60,6 +61,8 @@ typedef struct umf_pool_fast_ops_t {
     umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word);
     /* Live allocations, for stats.alloc_count. */
     size_t (*alloc_count)(void *pool);
+    /* The pool keeps data of its own inside the memory it divides. */
+    bool data_inside;
 } umf_pool_fast_ops_t;
 
 #endif

@@ -1,0 +1,248 @@
+/** @file
+ * Suspend and resume, also called sleep mode: the physical memory of pools is given back while
+ * every address stays valid, and had again later with the same content.
+ *
+ * The unit is a pool: make one pool for each purpose. It works on pools that track their memory and
+ * stand on a provider of virtual memory (linux_vmm, cuda_vmm, or one of your own with the
+ * operations of umf/plugin.h); anything else gives UMF_RESULT_ERROR_NOT_SUPPORTED, and so do pools
+ * that keep their own data in the memory (scalable).
+ *
+ *     umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
+ *     umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+ *     umfPoolsSuspend(pools, 2, &params, &report);   // report.bytes are free for others now
+ *     ...
+ *     umfPoolsResume(pools, 2, &params, &report);
+ *
+ * While a pool is suspended its memory must not be touched. Allocating from it fails, with
+ * UMF_RESULT_ERROR_OUT_OF_RESOURCES as the last allocation error; freeing works, and what was kept
+ * of the freed memory is dropped; the pool may be destroyed. A pool must not be used by other
+ * threads while it is being suspended or resumed.
+ *
+ * Memory that another process has mapped keeps its physical memory until that process closes it;
+ * the other process then sees the old memory and this one, after the resume, new memory: share it
+ * anew.
+ *
+ * All functions are thread-safe. Pools that take part in one call cannot take part in another at
+ * the same time: that call gives UMF_RESULT_ERROR_OUT_OF_RESOURCES.
+ */
+#ifndef UMF_SUSPEND_H
+#define UMF_SUSPEND_H 1
+
+#include <umf/base.h>
+#include <umf/memory_pool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief What becomes of the content of a suspended pool.
+typedef enum umf_suspend_keep_t {
+    /// Kept in pinned memory of the host: the fastest. It stays pinned for the next time until
+    /// ::umfSuspendTrim or the provider's end.
+    UMF_SUSPEND_KEEP_PINNED = 0,
+    /// Kept in ordinary memory of the host, which the system may swap.
+    UMF_SUSPEND_KEEP_HOST = 1,
+    /// Kept in a file, which is removed after the resume.
+    UMF_SUSPEND_KEEP_FILE = 2,
+    /// Kept in memory of another device.
+    UMF_SUSPEND_KEEP_PEER = 3,
+    /// Not kept; the memory reads as zero after the resume.
+    UMF_SUSPEND_ZERO = 4,
+    /// Not kept; what the memory holds after the resume is not defined.
+    UMF_SUSPEND_DISCARD = 5
+} umf_suspend_keep_t;
+
+/// @brief How a pool is suspended.
+typedef struct umf_suspend_policy_t {
+    /// sizeof(umf_suspend_policy_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// What becomes of the content.
+    umf_suspend_keep_t keep;
+    /// Folder for ::UMF_SUSPEND_KEEP_FILE; copied by ::umfPoolSetSuspendPolicy.
+    const char *folder;
+    /// Device number for ::UMF_SUSPEND_KEEP_PEER.
+    int device;
+} umf_suspend_policy_t;
+
+/// @brief The default: kept in pinned memory.
+#define UMF_SUSPEND_POLICY_INIT                                                                    \
+    { sizeof(umf_suspend_policy_t), UMF_SUSPEND_KEEP_PINNED, NULL, -1 }
+
+/// @brief What a suspend or resume waits for before it begins.
+///
+/// Without queues and events everything that was queued on the devices of the pools is waited for.
+typedef struct umf_suspend_params_t {
+    /// sizeof(umf_suspend_params_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// Native queues (CUstream, ...) whose work so far is waited for; NULL if there are none.
+    void *const *queues;
+    /// Length of `queues`.
+    size_t num_queues;
+    /// Native events (CUevent, ...) that are waited for; NULL if there are none.
+    void *const *events;
+    /// Length of `events`.
+    size_t num_events;
+} umf_suspend_params_t;
+
+/// @brief Waits for everything.
+#define UMF_SUSPEND_PARAMS_INIT                                                                    \
+    { sizeof(umf_suspend_params_t), NULL, 0, NULL, 0 }
+
+/// @brief What a suspend or resume did. Bytes, over all its pools.
+typedef struct umf_suspend_report_t {
+    /// sizeof(umf_suspend_report_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// Physical memory given back, or had again.
+    size_t bytes;
+    /// Content that was kept, or brought back.
+    size_t kept;
+    /// Left as it was, because allocations outside of these pools lie in the same pieces.
+    size_t shared;
+    /// Of allocations whose handles other processes may hold: see the head of this file.
+    size_t exported;
+    /// On a resume that failed for want of memory: how much is missing.
+    size_t missing;
+} umf_suspend_report_t;
+
+/// @brief Only the size set.
+#define UMF_SUSPEND_REPORT_INIT                                                                    \
+    { sizeof(umf_suspend_report_t), 0, 0, 0, 0, 0 }
+
+/// @brief State of a pool.
+typedef enum umf_suspend_state_t {
+    /// It can be used.
+    UMF_SUSPEND_STATE_RESIDENT = 0,
+    /// It is being suspended.
+    UMF_SUSPEND_STATE_SUSPENDING = 1,
+    /// It is suspended.
+    UMF_SUSPEND_STATE_SUSPENDED = 2,
+    /// It is being resumed.
+    UMF_SUSPEND_STATE_RESUMING = 3
+} umf_suspend_state_t;
+
+/// @brief Where the memory of a pool is. Bytes.
+typedef struct umf_residency_t {
+    /// sizeof(umf_residency_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// State of the pool.
+    umf_suspend_state_t state;
+    /// Allocated from the provider: what would be resident if nothing were suspended.
+    size_t reserved;
+    /// Of that, with physical memory.
+    size_t resident;
+    /// Kept in pinned memory of the host.
+    size_t pinned;
+    /// Kept in ordinary memory of the host.
+    size_t host;
+    /// Kept in files.
+    size_t file;
+    /// Kept in memory of other devices.
+    size_t peer;
+} umf_residency_t;
+
+/// @brief Only the size set.
+#define UMF_RESIDENCY_INIT                                                                         \
+    { sizeof(umf_residency_t), UMF_SUSPEND_STATE_RESIDENT, 0, 0, 0, 0, 0, 0 }
+
+/// @brief A suspend or resume that goes on in the background.
+typedef struct umf_suspend_job_t *umf_suspend_job_handle_t;
+
+/// @brief Sets what becomes of a pool's content at its next suspend.
+///
+/// @param pool a pool that is resident
+/// @param policy copied
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL, the
+///         size is too small, the value of `keep` is none of its enum, a folder or device is
+///         wanting or the folder's name is too long; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the
+///         pool is not resident; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the pool cannot be suspended,
+///         or its provider cannot keep memory in that way; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool,
+                                     const umf_suspend_policy_t *policy);
+
+/// @brief Gives the physical memory of pools back: of all or of none.
+///
+/// The content is kept in full before the first memory goes. On failure every pool is as before.
+/// A pool that is suspended already stays so. A pool that is named twice counts once.
+///
+/// @param pools handles
+/// @param num length of `pools`; not 0
+/// @param params what to wait for first; NULL: everything
+/// @param report [out] what was done, also on failure; may be NULL
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or a
+///         size too small; ::UMF_RESULT_ERROR_NOT_SUPPORTED if a pool cannot be suspended;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if a pool takes part in another call;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if there is no room for the content; or an error
+///         of the provider
+umf_result_t umfPoolsSuspend(umf_memory_pool_handle_t *pools, size_t num,
+                             const umf_suspend_params_t *params, umf_suspend_report_t *report);
+
+/// @brief Has the physical memory of pools again, at the same addresses and with what was kept: of
+///        all or of none.
+///
+/// All memory is made before the first is mapped. On failure every pool stays suspended with its
+/// content kept, and `missing` tells how much memory was wanting. A pool that is resident stays so.
+///
+/// @param pools handles
+/// @param num length of `pools`; not 0
+/// @param params what to wait for first; NULL: everything
+/// @param report [out] what was done, also on failure; may be NULL
+/// @return as ::umfPoolsSuspend
+umf_result_t umfPoolsResume(umf_memory_pool_handle_t *pools, size_t num,
+                            const umf_suspend_params_t *params, umf_suspend_report_t *report);
+
+/// @brief ::umfPoolsSuspend in the background.
+///
+/// @param pools handles; copied
+/// @param num length of `pools`; not 0
+/// @param params copied, its arrays too; NULL: everything is waited for
+/// @param job [out] to be ended by ::umfSuspendJobWait
+/// @return ::UMF_RESULT_SUCCESS if it was begun; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument
+///         is NULL or a size too small; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if no thread can be started
+umf_result_t umfPoolsSuspendAsync(umf_memory_pool_handle_t *pools, size_t num,
+                                  const umf_suspend_params_t *params,
+                                  umf_suspend_job_handle_t *job);
+
+/// @brief ::umfPoolsResume in the background.
+///
+/// @param pools handles; copied
+/// @param num length of `pools`; not 0
+/// @param params copied, its arrays too; NULL: everything is waited for
+/// @param job [out] to be ended by ::umfSuspendJobWait
+/// @return as ::umfPoolsSuspendAsync
+umf_result_t umfPoolsResumeAsync(umf_memory_pool_handle_t *pools, size_t num,
+                                 const umf_suspend_params_t *params, umf_suspend_job_handle_t *job);
+
+/// @brief Tells whether a job is done. Does not wait.
+///
+/// @param job not ended yet
+/// @param done [out] 1 if it is done, whether well or not; otherwise 0
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL
+umf_result_t umfSuspendJobQuery(umf_suspend_job_handle_t job, int *done);
+
+/// @brief Waits until a job is done and ends it; the handle is no longer valid.
+///
+/// @param job not ended yet
+/// @param report [out] what was done; may be NULL
+/// @return the result of what was done; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `job` is NULL or the
+///         size of the report too small
+umf_result_t umfSuspendJobWait(umf_suspend_job_handle_t job, umf_suspend_report_t *report);
+
+/// @brief Tells where the memory of a pool is.
+///
+/// @param pool any pool that tracks its memory; one that cannot be suspended is wholly resident
+/// @param residency [out] `struct_size` is set by the caller
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or the
+///         size too small; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the pool does not track
+umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool, umf_residency_t *residency);
+
+/// @brief Gives back pinned memory that is held ready for the next suspend.
+///
+/// @return ::UMF_RESULT_SUCCESS
+umf_result_t umfSuspendTrim(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_SUSPEND_H */

@@ -1,0 +1,392 @@
+/* Linux_vmm provider: virtual memory over anonymous memory files. See vmm.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <umf/providers/provider_linux_vmm.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/os.h"
+#include "providers/name.h"
+#include "providers/vmm.h"
+
+#define LINUX_VMM_PIECE_SIZE ((size_t)64 << 20)
+
+typedef struct umf_linux_vmm_memory_provider_params_t {
+    size_t piece_size;
+    char name[UMF_NAME_MAX];
+} linux_vmm_params_t;
+
+typedef struct linux_vmm_t {
+    umf_vmm_t vmm;
+    char name[UMF_NAME_MAX]; /* Immutable after create */
+} linux_vmm_t;
+
+static const char linux_vmm_default_name[] = "LINUX_VMM";
+
+static const linux_vmm_params_t linux_vmm_defaults = {
+    .piece_size = LINUX_VMM_PIECE_SIZE,
+    .name = "LINUX_VMM",
+};
+
+/* --- back end --------------------------------------------------------------------------------- */
+
+static umf_result_t linux_vmm_fail(int error, const char *what, size_t size) {
+    errno = error;
+    UMF_LOG_PERROR("%s %zu bytes failed%s", what, size,
+                   error == EMFILE ? " (raise the limit of open files, or the piece size)" : "");
+    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+/* More than is needed, so that an aligned part is in it; the rest goes back at once. */
+static umf_result_t linux_vmm_reserve(void *backend, size_t size, size_t alignment,
+                                      uintptr_t *base) {
+    (void)backend;
+    void *start = NULL;
+    size_t room;
+    if (!umf_add(size, alignment, &room)) {
+        return linux_vmm_fail(ENOMEM, "reserving", size);
+    }
+    int error =
+        umf_os_map(&start, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (error) {
+        return linux_vmm_fail(error, "reserving", size);
+    }
+    *base = umf_align_up((uintptr_t)start, alignment);
+    size_t before = *base - (uintptr_t)start;
+    if (before) {
+        umf_os_unmap(start, before);
+    }
+    umf_os_unmap((void *)(*base + size), room - before - size);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_unreserve(void *backend, uintptr_t base, size_t size) {
+    (void)backend;
+    int error = umf_os_unmap((void *)base, size);
+    return error ? linux_vmm_fail(error, "giving back the addresses of", size) : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_create(void *backend, size_t size, umf_physical_t *physical) {
+    (void)backend;
+    int fd;
+    int error = umf_os_memfd("umf_vmm", false, &fd);
+    if (error) {
+        return linux_vmm_fail(error, "making a memory file of", size);
+    }
+    error = umf_os_truncate(fd, size);
+    if (error) {
+        umf_os_close(fd);
+        return linux_vmm_fail(error, "sizing a memory file to", size);
+    }
+    *physical = (umf_physical_t)fd;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_destroy(void *backend, umf_physical_t physical) {
+    (void)backend;
+    umf_os_close((int)physical);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_map(void *backend, uintptr_t base, size_t size,
+                                  umf_physical_t physical) {
+    (void)backend;
+    void *at = (void *)base;
+    int error =
+        umf_os_map(&at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)physical, 0);
+    return error ? linux_vmm_fail(error, "mapping", size) : UMF_RESULT_SUCCESS;
+}
+
+/* The addresses stay ours, without access. */
+static umf_result_t linux_vmm_unmap(void *backend, uintptr_t base, size_t size) {
+    (void)backend;
+    void *at = (void *)base;
+    int error = umf_os_map(&at, size, PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return error ? linux_vmm_fail(error, "unmapping", size) : UMF_RESULT_SUCCESS;
+}
+
+static const umf_vmm_backend_t linux_vmm_backend = {
+    .reserve = linux_vmm_reserve,
+    .unreserve = linux_vmm_unreserve,
+    .create = linux_vmm_create,
+    .destroy = linux_vmm_destroy,
+    .map = linux_vmm_map,
+    .unmap = linux_vmm_unmap,
+};
+
+/* --- parameters ------------------------------------------------------------------------------- */
+
+UMF_API_EXT_1 umf_result_t
+umfLinuxVmmMemoryProviderParamsCreate(umf_linux_vmm_memory_provider_params_handle_t *hParams) {
+    if (!hParams) {
+        UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    linux_vmm_params_t *params = umf_meta_alloc(sizeof(*params));
+    if (!params) {
+        UMF_LOG_ERROR("no memory for parameters");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    *params = linux_vmm_defaults;
+    *hParams = params;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t
+umfLinuxVmmMemoryProviderParamsDestroy(umf_linux_vmm_memory_provider_params_handle_t hParams) {
+    umf_meta_free(hParams, sizeof(*hParams));
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsSetPieceSize(
+    umf_linux_vmm_memory_provider_params_handle_t hParams, size_t size) {
+    if (!hParams || size == 0) {
+        UMF_LOG_ERROR("%s", hParams ? "a piece of 0 bytes" : "parameters are NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    hParams->piece_size = size;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsSetName(
+    umf_linux_vmm_memory_provider_params_handle_t hParams, const char *name) {
+    if (!hParams || !name) {
+        UMF_LOG_ERROR("parameters or name are NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_name_copy(hParams->name, name);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t field_set_piece_size(void *object, const void *value) {
+    return umfLinuxVmmMemoryProviderParamsSetPieceSize(object, *(const size_t *)value);
+}
+
+static umf_result_t field_set_name(void *object, const void *value) {
+    return umfLinuxVmmMemoryProviderParamsSetName(object, value);
+}
+
+static const umf_field_t linux_vmm_field_list[] = {
+    {.path = "params.piece_size",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_piece_size,
+     .help = "smallest piece of memory that comes and goes, in bytes; default 64M"},
+    {.path = "params.name",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_name,
+     .help = "name of the provider; default LINUX_VMM"},
+};
+static const umf_fields_t linux_vmm_fields = UMF_FIELDS(linux_vmm_field_list);
+
+static umf_result_t linux_vmm_params_create(void **params) {
+    umf_linux_vmm_memory_provider_params_handle_t made;
+    umf_result_t result = umfLinuxVmmMemoryProviderParamsCreate(&made);
+    if (result == UMF_RESULT_SUCCESS) {
+        *params = made;
+    }
+    return result;
+}
+
+static void linux_vmm_params_destroy(void *params) {
+    umfLinuxVmmMemoryProviderParamsDestroy(params);
+}
+
+static umf_result_t linux_vmm_params_from_text(const char *text, void **params) {
+    return umf_params_from_text(&linux_vmm_fields, linux_vmm_params_create,
+                                linux_vmm_params_destroy, text, params);
+}
+
+/* --- operations ------------------------------------------------------------------------------- */
+
+static umf_vmm_t *vmm_of(void *provider) {
+    return &((linux_vmm_t *)provider)->vmm;
+}
+
+static umf_result_t linux_vmm_initialize(const void *params, void **provider) {
+    const linux_vmm_params_t *wanted = params ? params : &linux_vmm_defaults;
+    linux_vmm_t *made = umf_meta_alloc(sizeof(*made));
+    if (!made) {
+        UMF_LOG_ERROR("no memory for a provider");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result =
+        umf_vmm_init(&made->vmm, &linux_vmm_backend, made, umf_os_page_size(), wanted->piece_size);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(made, sizeof(*made));
+        return result;
+    }
+    umf_name_copy(made->name, wanted->name);
+    *provider = made;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_finalize(void *provider) {
+    umf_vmm_fini(vmm_of(provider));
+    umf_meta_free(provider, sizeof(linux_vmm_t));
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
+    return umf_vmm_alloc(vmm_of(provider), size, alignment, ptr);
+}
+
+static umf_result_t linux_vmm_free(void *provider, void *ptr, size_t size) {
+    return umf_vmm_free(vmm_of(provider), ptr, size);
+}
+
+/* Failures of the system have results of their own; there is nothing native to tell. */
+static umf_result_t linux_vmm_get_last_native_error(void *provider, const char **message,
+                                                    int32_t *code) {
+    (void)provider;
+    static const umf_native_t none;
+    return umf_native_get(&none, NULL, 0, message, code);
+}
+
+static umf_result_t linux_vmm_get_min_page_size(void *provider, const void *ptr,
+                                                size_t *page_size) {
+    (void)ptr;
+    *page_size = vmm_of(provider)->granularity;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_get_recommended_page_size(void *provider, size_t size,
+                                                        size_t *page_size) {
+    (void)size;
+    *page_size = vmm_of(provider)->granularity;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_get_cache_line_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = umf_os_cache_line_size();
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_get_name(void *provider, const char **name) {
+    if (!name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *name = provider ? ((linux_vmm_t *)provider)->name : linux_vmm_default_name;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_merge(void *provider, void *low, void *high, size_t total) {
+    return umf_vmm_merge(vmm_of(provider), low, high, total);
+}
+
+static umf_result_t linux_vmm_split(void *provider, void *ptr, size_t total, size_t first) {
+    return umf_vmm_split(vmm_of(provider), ptr, total, first);
+}
+
+static umf_result_t linux_vmm_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
+                                  void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
+    (void)source;
+    return umf_stats_ctl(&vmm_of(provider)->stats, name, arg, size, type, args);
+}
+
+/* --- operations beyond: the CPU does everything at once, so queues are nothing -------------------
+ */
+
+static umf_result_t linux_vmm_queue_create(void *provider, void **queue) {
+    *queue = provider;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_queue_done(void *provider, void *queue) {
+    (void)provider, (void)queue;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_copy(void *provider, void *queue, void *dst, const void *src,
+                                   size_t size) {
+    (void)provider, (void)queue;
+    memcpy(dst, src, size);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_fill(void *provider, void *queue, void *dst, uint8_t value,
+                                   size_t size) {
+    (void)provider, (void)queue;
+    memset(dst, value, size);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_wait(void *provider, void *const *queues, size_t num_queues,
+                                   void *const *events, size_t num_events) {
+    (void)provider, (void)queues, (void)num_queues, (void)events, (void)num_events;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece) {
+    return umf_vmm_find(vmm_of(provider), ptr, piece);
+}
+
+static umf_result_t linux_vmm_detach(void *provider, void *const *pieces, size_t count) {
+    return umf_vmm_detach(vmm_of(provider), pieces, count);
+}
+
+static umf_result_t linux_vmm_create_physical(void *provider, void *const *pieces, size_t count,
+                                              size_t *missing) {
+    return umf_vmm_create(vmm_of(provider), pieces, count, missing);
+}
+
+static umf_result_t linux_vmm_attach(void *provider, void *const *pieces, size_t count) {
+    return umf_vmm_attach(vmm_of(provider), pieces, count);
+}
+
+static umf_result_t linux_vmm_discard(void *provider, void *const *pieces, size_t count) {
+    return umf_vmm_discard(vmm_of(provider), pieces, count);
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+static const umf_memory_provider_ops_t linux_vmm_ops = {
+    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    .initialize = linux_vmm_initialize,
+    .finalize = linux_vmm_finalize,
+    .alloc = linux_vmm_alloc,
+    .free = linux_vmm_free,
+    .get_last_native_error = linux_vmm_get_last_native_error,
+    .get_recommended_page_size = linux_vmm_get_recommended_page_size,
+    .get_min_page_size = linux_vmm_get_min_page_size,
+    .get_name = linux_vmm_get_name,
+    .ext_allocation_merge = linux_vmm_merge,
+    .ext_allocation_split = linux_vmm_split,
+    .ext_ctl = linux_vmm_ctl,
+    .get_cache_line_size = linux_vmm_get_cache_line_size,
+};
+
+static const umf_memory_provider_ext_ops_t linux_vmm_ext_ops = {
+    .struct_size = sizeof(linux_vmm_ext_ops),
+    .queue_create = linux_vmm_queue_create,
+    .queue_destroy = linux_vmm_queue_done,
+    .queue_wait = linux_vmm_queue_done,
+    .copy = linux_vmm_copy,
+    .fill = linux_vmm_fill,
+    .wait = linux_vmm_wait,
+    .vm_find = linux_vmm_find,
+    .vm_detach = linux_vmm_detach,
+    .vm_create = linux_vmm_create_physical,
+    .vm_attach = linux_vmm_attach,
+    .vm_discard = linux_vmm_discard,
+};
+
+UMF_API_EXT_1 const umf_memory_provider_ops_t *umfLinuxVmmMemoryProviderOps(void) {
+    return &linux_vmm_ops;
+}
+
+extern const umf_memory_provider_descriptor_t umf_linux_vmm_descriptor;
+const umf_memory_provider_descriptor_t umf_linux_vmm_descriptor = {
+    .struct_size = sizeof(umf_linux_vmm_descriptor),
+    .name = "linux_vmm",
+    .ops = &linux_vmm_ops,
+    .ext = &linux_vmm_ext_ops,
+    .params_from_text = linux_vmm_params_from_text,
+    .params_destroy = linux_vmm_params_destroy,
+};

@@ -1,0 +1,546 @@
+/*
+ * Vmm: pieces of virtual memory and the allocations cut out of them. No lock is held across the
+ * back end: a piece that is being made is not listed yet, one that is going is listed no more.
+ */
+#include "providers/vmm.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+
+typedef enum vmm_state_t {
+    VMM_ATTACHED,
+    VMM_DETACHED, /* no physical memory */
+    VMM_CREATED,  /* physical memory, not mapped */
+} vmm_state_t;
+
+/* Sync: the lock of its vmm, except what is immutable. */
+struct umf_vmm_piece_t {
+    uintptr_t base; /* Immutable */
+    size_t size;    /* Immutable */
+    umf_physical_t physical;
+    vmm_state_t state;
+    size_t allocations;
+    /* What is free in a piece without memory is kept out of the range, so that nothing is allocated
+     * there. */
+    umf_range_piece_t *parked;
+    size_t parked_count, parked_room;
+};
+
+umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, void *backend,
+                          size_t granularity, size_t piece_size) {
+    *vmm = (umf_vmm_t){.ops = ops, .backend = backend, .granularity = granularity};
+    if (!umf_round_up(piece_size ? piece_size : 1, granularity, &vmm->piece_size)) {
+        UMF_LOG_ERROR("a piece size of %zu bytes is too large", piece_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    vmm->range = umf_range_create();
+    if (!vmm->range) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_lock_init(&vmm->lock, UMF_RANK_PROVIDER);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- the list of pieces ----------------------------------------------------------------------- */
+
+/* Index of the first piece that begins above `addr`. */
+static size_t vmm_above_locked(const umf_vmm_t *vmm, uintptr_t addr) {
+    size_t low = 0, high = vmm->piece_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (vmm->pieces[middle]->base > addr) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+static umf_vmm_piece_t *vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr) {
+    umf_assert_locked(&vmm->lock);
+    size_t above = vmm_above_locked(vmm, addr);
+    if (above == 0 || addr - vmm->pieces[above - 1]->base >= vmm->pieces[above - 1]->size) {
+        return NULL;
+    }
+    return vmm->pieces[above - 1];
+}
+
+/* A larger copy of an array out of the metadata arena. */
+static bool vmm_grow(void **array, size_t *room, size_t item_size) {
+    size_t more = *room ? *room * 2 : 8;
+    void *made = umf_meta_alloc(more * item_size);
+    if (!made) {
+        return false;
+    }
+    if (*room) {
+        memcpy(made, *array, *room * item_size);
+        umf_meta_free(*array, *room * item_size);
+    }
+    *array = made;
+    *room = more;
+    return true;
+}
+
+static bool vmm_list_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    if (vmm->piece_count == vmm->piece_room &&
+        !vmm_grow((void **)&vmm->pieces, &vmm->piece_room, sizeof(*vmm->pieces))) {
+        return false;
+    }
+    size_t at = vmm_above_locked(vmm, piece->base);
+    memmove(&vmm->pieces[at + 1], &vmm->pieces[at], (vmm->piece_count - at) * sizeof(*vmm->pieces));
+    vmm->pieces[at] = piece;
+    vmm->piece_count++;
+    vmm->reserved += piece->size;
+    vmm->resident += piece->size;
+    return true;
+}
+
+static void vmm_unlist_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    size_t at = vmm_above_locked(vmm, piece->base) - 1;
+    vmm->piece_count--;
+    memmove(&vmm->pieces[at], &vmm->pieces[at + 1], (vmm->piece_count - at) * sizeof(*vmm->pieces));
+    vmm->reserved -= piece->size;
+    vmm->resident -= piece->state == VMM_DETACHED ? 0 : piece->size;
+}
+
+static void vmm_piece_destroy(umf_vmm_piece_t *piece) {
+    umf_meta_free(piece->parked, piece->parked_room * sizeof(*piece->parked));
+    umf_meta_free(piece, sizeof(*piece));
+}
+
+/* --- making and giving back pieces ------------------------------------------------------------ */
+
+static umf_result_t vmm_piece_make(umf_vmm_t *vmm, size_t size, size_t alignment,
+                                   umf_vmm_piece_t **made) {
+    umf_vmm_piece_t *piece = umf_meta_alloc(sizeof(*piece));
+    if (!piece) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    piece->size = size;
+    umf_result_t result = vmm->ops->reserve(vmm->backend, size, alignment, &piece->base);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto free_piece;
+    }
+    result = vmm->ops->create(vmm->backend, size, &piece->physical);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto unreserve;
+    }
+    result = vmm->ops->map(vmm->backend, piece->base, size, piece->physical);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto destroy_physical;
+    }
+    *made = piece;
+    return UMF_RESULT_SUCCESS;
+
+destroy_physical:
+    vmm->ops->destroy(vmm->backend, piece->physical);
+unreserve:
+    vmm->ops->unreserve(vmm->backend, piece->base, size);
+free_piece:
+    vmm_piece_destroy(piece);
+    return result;
+}
+
+/* Of a piece that is not listed. Goes on after a failure: what can go goes. The first failure is
+ * returned. */
+static umf_result_t vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    umf_result_t unmapped = UMF_RESULT_SUCCESS, destroyed = UMF_RESULT_SUCCESS;
+    if (piece->state == VMM_ATTACHED) {
+        unmapped = vmm->ops->unmap(vmm->backend, piece->base, piece->size);
+    }
+    if (piece->state != VMM_DETACHED) {
+        destroyed = vmm->ops->destroy(vmm->backend, piece->physical);
+    }
+    umf_result_t unreserved = unmapped == UMF_RESULT_SUCCESS
+                                  ? vmm->ops->unreserve(vmm->backend, piece->base, piece->size)
+                                  : UMF_RESULT_SUCCESS;
+    vmm_piece_destroy(piece);
+    return unmapped ? unmapped : destroyed ? destroyed : unreserved;
+}
+
+void umf_vmm_fini(umf_vmm_t *vmm) {
+    for (size_t i = 0; i < vmm->piece_count; i++) {
+        vmm_piece_unmake(vmm, vmm->pieces[i]);
+    }
+    umf_meta_free(vmm->pieces, vmm->piece_room * sizeof(*vmm->pieces));
+    umf_range_destroy(vmm->range);
+    umf_lock_destroy(&vmm->lock);
+}
+
+/* --- allocations ------------------------------------------------------------------------------ */
+
+static umf_result_t vmm_cut_locked(umf_vmm_t *vmm, size_t size, size_t alignment, uintptr_t *base) {
+    umf_result_t result = umf_range_alloc(vmm->range, size, alignment, base);
+    if (result == UMF_RESULT_SUCCESS) {
+        vmm_piece_locked(vmm, *base)->allocations++;
+    }
+    return result;
+}
+
+/* Lists a piece that was just made and cuts the allocation it was made for. */
+static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, size_t size, size_t alignment,
+                            uintptr_t *base) {
+    umf_lock(&vmm->lock);
+    umf_result_t result = umf_range_add(vmm->range, piece->base, piece->size);
+    if (result == UMF_RESULT_SUCCESS) {
+        if (vmm_list_locked(vmm, piece)) {
+            result = vmm_cut_locked(vmm, size, alignment, base);
+            if (result != UMF_RESULT_SUCCESS) {
+                vmm_unlist_locked(vmm, piece);
+            }
+        } else {
+            result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        }
+        if (result != UMF_RESULT_SUCCESS) {
+            umf_range_remove(vmm->range, piece->base);
+        }
+    }
+    umf_unlock(&vmm->lock);
+    return result;
+}
+
+umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void **ptr) {
+    size_t rounded;
+    uintptr_t base;
+    alignment = alignment > vmm->granularity ? alignment : vmm->granularity;
+    if (size == 0 || !umf_round_up(size, vmm->granularity, &rounded)) {
+        UMF_LOG_ERROR("%zu bytes cannot be allocated", size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!umf_is_pow2(alignment)) {
+        UMF_LOG_ERROR("alignment %zu is not a power of two", alignment);
+        return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
+    }
+    umf_lock(&vmm->lock);
+    umf_result_t result = vmm_cut_locked(vmm, rounded, alignment, &base);
+    umf_unlock(&vmm->lock);
+    if (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
+        umf_vmm_piece_t *piece;
+        size_t piece_size = rounded > vmm->piece_size ? rounded : vmm->piece_size;
+        result = vmm_piece_make(vmm, piece_size, alignment, &piece);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+        result = vmm_add(vmm, piece, rounded, alignment, &base);
+        if (result != UMF_RESULT_SUCCESS) {
+            vmm_piece_unmake(vmm, piece);
+        }
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return result;
+    }
+    umf_stats_add(&vmm->stats, rounded);
+    *ptr = (void *)base;
+    return UMF_RESULT_SUCCESS;
+}
+
+static bool vmm_park_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size) {
+    if (piece->parked_count == piece->parked_room &&
+        !vmm_grow((void **)&piece->parked, &piece->parked_room, sizeof(*piece->parked))) {
+        return false;
+    }
+    piece->parked[piece->parked_count++] = (umf_range_piece_t){base, size};
+    return true;
+}
+
+static void vmm_unpark_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    for (size_t i = 0; i < piece->parked_count; i++) {
+        umf_range_free(vmm->range, piece->parked[i].base, piece->parked[i].size, NULL);
+    }
+    piece->parked_count = 0;
+}
+
+/* Takes the last allocation's piece out of all lists; what was parked in it goes with it. */
+static void vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece, uintptr_t base) {
+    umf_range_free(vmm->range, base, 0, NULL);
+    vmm_unpark_locked(vmm, piece);
+    umf_range_remove(vmm->range, piece->base);
+    vmm_unlist_locked(vmm, piece);
+}
+
+/* `*retired` is the piece if this was its last allocation. */
+static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size, size_t *freed,
+                                    umf_vmm_piece_t **retired) {
+    *freed = umf_range_used_size(vmm->range, base);
+    umf_vmm_piece_t *piece = vmm_piece_locked(vmm, base);
+    size_t rounded;
+    if (*freed == 0 ||
+        (size && (!umf_round_up(size, vmm->granularity, &rounded) || rounded != *freed))) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    for (size_t i = 0; i < piece->parked_count; i++) {
+        if (piece->parked[i].base == base) {
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT; /* freed already */
+        }
+    }
+    if (piece->allocations == 1) {
+        vmm_retire_locked(vmm, piece, base);
+        *retired = piece;
+        return UMF_RESULT_SUCCESS;
+    }
+    if (piece->state == VMM_ATTACHED) {
+        umf_range_free(vmm->range, base, 0, NULL);
+    } else if (!vmm_park_locked(piece, base, *freed)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    piece->allocations--;
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size) {
+    umf_vmm_piece_t *retired = NULL;
+    size_t freed;
+    if (!ptr) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_lock(&vmm->lock);
+    umf_result_t result = vmm_free_locked(vmm, (uintptr_t)ptr, size, &freed, &retired);
+    umf_unlock(&vmm->lock);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider", ptr, size);
+        return result;
+    }
+    umf_stats_sub(&vmm->stats, freed);
+    if (retired && vmm_piece_unmake(vmm, retired) != UMF_RESULT_SUCCESS) {
+        UMF_LOG_WARN("the memory at %p is freed, but the system did not take all of it back", ptr);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static bool vmm_is_granular(const umf_vmm_t *vmm, size_t size) {
+    return size % vmm->granularity == 0;
+}
+
+/* The size of the low part must be whole pages; the total may be as it was asked for. */
+umf_result_t umf_vmm_split(umf_vmm_t *vmm, void *ptr, size_t total, size_t first) {
+    size_t rounded;
+    if (!vmm_is_granular(vmm, first) || !umf_round_up(total, vmm->granularity, &rounded)) {
+        UMF_LOG_ERROR("%zu bytes are not whole pages of %zu", first, vmm->granularity);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_lock(&vmm->lock);
+    umf_result_t result = umf_range_split(vmm->range, (uintptr_t)ptr, rounded, first);
+    if (result == UMF_RESULT_SUCCESS) {
+        vmm_piece_locked(vmm, (uintptr_t)ptr)->allocations++;
+    }
+    umf_unlock(&vmm->lock);
+    return result;
+}
+
+umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total) {
+    size_t rounded;
+    if (!umf_round_up(total, vmm->granularity, &rounded)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_lock(&vmm->lock);
+    umf_result_t result = umf_range_merge(vmm->range, (uintptr_t)low, (uintptr_t)high, rounded);
+    if (result == UMF_RESULT_SUCCESS) {
+        vmm_piece_locked(vmm, (uintptr_t)low)->allocations--;
+    }
+    umf_unlock(&vmm->lock);
+    return result;
+}
+
+/* --- memory that goes and comes --------------------------------------------------------------- */
+
+umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece) {
+    umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    umf_lock(&vmm->lock);
+    const umf_vmm_piece_t *found = vmm_piece_locked(vmm, (uintptr_t)ptr);
+    if (found) {
+        *piece = (umf_vm_piece_t){.base = (void *)found->base,
+                                  .size = found->size,
+                                  .allocations = found->allocations,
+                                  .attached = found->state == VMM_ATTACHED};
+        result = UMF_RESULT_SUCCESS;
+    }
+    umf_unlock(&vmm->lock);
+    return result;
+}
+
+/* The piece, if it begins there and is in that state. Its owner keeps it alive meanwhile. */
+static umf_vmm_piece_t *vmm_expect(umf_vmm_t *vmm, const void *base, vmm_state_t state) {
+    umf_lock(&vmm->lock);
+    umf_vmm_piece_t *piece = vmm_piece_locked(vmm, (uintptr_t)base);
+    bool is_so = piece && piece->base == (uintptr_t)base && piece->state == state;
+    umf_unlock(&vmm->lock);
+    if (!is_so) {
+        UMF_LOG_ERROR("%p is not the start of a piece in the state that this needs", base);
+    }
+    return is_so ? piece : NULL;
+}
+
+static bool vmm_expect_all(umf_vmm_t *vmm, void *const *pieces, size_t count, vmm_state_t state) {
+    for (size_t i = 0; i < count; i++) {
+        if (!vmm_expect(vmm, pieces[i], state)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void vmm_set_state(umf_vmm_t *vmm, umf_vmm_piece_t *piece, vmm_state_t state) {
+    umf_lock(&vmm->lock);
+    if (piece->state == VMM_DETACHED) {
+        vmm->resident += piece->size;
+    }
+    if (state == VMM_DETACHED) {
+        vmm->resident -= piece->size;
+    }
+    piece->state = state;
+    if (state == VMM_ATTACHED) {
+        vmm_unpark_locked(vmm, piece);
+    }
+    umf_unlock(&vmm->lock);
+}
+
+/*
+ * Keeps the free parts of pieces out of the range before their memory goes. All free parts are
+ * taken and those of other pieces given back.
+ */
+static umf_result_t vmm_park_free_locked(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    umf_range_piece_t taken[64], *keep = NULL;
+    size_t kept = 0, room = 0, n;
+    uintptr_t cursor = UINTPTR_MAX;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    while ((n = umf_range_take_free(vmm->range, &cursor, 1, taken, UMF_COUNT_OF(taken)))) {
+        for (size_t i = 0; i < n; i++) {
+            umf_vmm_piece_t *piece = vmm_piece_locked(vmm, taken[i].base);
+            bool is_going = false;
+            for (size_t k = 0; k < count && !is_going; k++) {
+                is_going = piece->base == (uintptr_t)pieces[k];
+            }
+            if (is_going && !vmm_park_locked(piece, taken[i].base, taken[i].size)) {
+                result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+                is_going = false;
+            }
+            if (is_going) {
+                continue;
+            }
+            if (kept == room && !vmm_grow((void **)&keep, &room, sizeof(*keep))) {
+                umf_range_free(vmm->range, taken[i].base, taken[i].size, NULL);
+                continue; /* it may be taken once more, no harm */
+            }
+            keep[kept++] = taken[i];
+        }
+    }
+    for (size_t i = 0; i < kept; i++) {
+        umf_range_free(vmm->range, keep[i].base, keep[i].size, NULL);
+    }
+    umf_meta_free(keep, room * sizeof(*keep));
+    return result;
+}
+
+static void vmm_unpark_all(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    umf_lock(&vmm->lock);
+    for (size_t i = 0; i < count; i++) {
+        umf_vmm_piece_t *piece = vmm_piece_locked(vmm, (uintptr_t)pieces[i]);
+        if (piece->state == VMM_ATTACHED) {
+            vmm_unpark_locked(vmm, piece);
+        }
+    }
+    umf_unlock(&vmm->lock);
+}
+
+/* How many pieces from `first` on lie side by side, so that one call unmaps them. */
+static size_t vmm_run_length(umf_vmm_t *vmm, void *const *pieces, size_t first, size_t count,
+                             size_t *size) {
+    size_t n = 0;
+    *size = 0;
+    while (first + n < count && (uintptr_t)pieces[first + n] == (uintptr_t)pieces[first] + *size) {
+        *size += vmm_expect(vmm, pieces[first + n], VMM_ATTACHED)->size;
+        n++;
+    }
+    return n;
+}
+
+umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    if (!vmm_expect_all(vmm, pieces, count, VMM_ATTACHED)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_lock(&vmm->lock);
+    umf_result_t result = vmm_park_free_locked(vmm, pieces, count);
+    umf_unlock(&vmm->lock);
+    for (size_t i = 0, n; i < count && result == UMF_RESULT_SUCCESS; i += n) {
+        size_t size;
+        n = vmm_run_length(vmm, pieces, i, count, &size);
+        result = vmm->ops->unmap(vmm->backend, (uintptr_t)pieces[i], size);
+        for (size_t k = i; k < i + n && result == UMF_RESULT_SUCCESS; k++) {
+            umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[k], VMM_ATTACHED);
+            if (vmm->ops->destroy(vmm->backend, piece->physical) != UMF_RESULT_SUCCESS) {
+                UMF_LOG_WARN("the system did not take %zu bytes back", piece->size);
+            }
+            vmm_set_state(vmm, piece, VMM_DETACHED);
+        }
+    }
+    vmm_unpark_all(vmm, pieces, count);
+    return result;
+}
+
+umf_result_t umf_vmm_discard(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    umf_result_t first = UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < count; i++) {
+        umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[i], VMM_CREATED);
+        umf_result_t result = piece ? vmm->ops->destroy(vmm->backend, piece->physical)
+                                    : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        if (piece) {
+            vmm_set_state(vmm, piece, VMM_DETACHED);
+        }
+        first = first ? first : result;
+    }
+    return first;
+}
+
+/* Bytes of the pieces from `first` on. */
+static size_t vmm_bytes(umf_vmm_t *vmm, void *const *pieces, size_t first, size_t count) {
+    size_t bytes = 0;
+    for (size_t i = first; i < count; i++) {
+        bytes += vmm_expect(vmm, pieces[i], VMM_DETACHED)->size;
+    }
+    return bytes;
+}
+
+umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, size_t *missing) {
+    if (!vmm_expect_all(vmm, pieces, count, VMM_DETACHED)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    for (size_t i = 0; i < count; i++) {
+        umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[i], VMM_DETACHED);
+        umf_result_t result = vmm->ops->create(vmm->backend, piece->size, &piece->physical);
+        if (result != UMF_RESULT_SUCCESS) {
+            *missing = vmm_bytes(vmm, pieces, i, count);
+            umf_vmm_discard(vmm, pieces, i);
+            return result;
+        }
+        vmm_set_state(vmm, piece, VMM_CREATED);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    if (!vmm_expect_all(vmm, pieces, count, VMM_CREATED)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    size_t mapped = 0;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    while (mapped < count && result == UMF_RESULT_SUCCESS) {
+        umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[mapped], VMM_CREATED);
+        result = vmm->ops->map(vmm->backend, piece->base, piece->size, piece->physical);
+        mapped += result == UMF_RESULT_SUCCESS;
+    }
+    for (size_t i = 0; i < mapped; i++) {
+        umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[i], VMM_CREATED);
+        if (result == UMF_RESULT_SUCCESS) {
+            vmm_set_state(vmm, piece, VMM_ATTACHED);
+        } else {
+            vmm->ops->unmap(vmm->backend, piece->base, piece->size);
+        }
+    }
+    return result;
+}

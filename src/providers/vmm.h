@@ -1,0 +1,77 @@
+/*
+ * Vmm: what the providers of virtual memory share (linux_vmm, cuda_vmm). Address space and physical
+ * memory are apart: physical memory can be given back while its addresses stay reserved, and be
+ * mapped there again later.
+ *
+ * A *piece* is one range of addresses with one handle to physical memory. Allocations are cut out
+ * of pieces and never cross them. A piece goes back to the system when its last allocation is
+ * freed; until then what was freed in it is used again.
+ *
+ * The back end supplies a few operations; everything else is written once, in vmm.c.
+ */
+#ifndef UMF_SRC_PROVIDERS_VMM_H
+#define UMF_SRC_PROVIDERS_VMM_H
+
+#include <umf/plugin.h>
+
+#include "base/lock.h"
+#include "base/native.h"
+#include "ctl/field.h"
+#include "ds/range.h"
+
+typedef uint64_t umf_physical_t; /* the back end's handle */
+
+/*
+ * Results are those of the provider's operations; the back end has logged the cause. Sizes are
+ * multiples of the granularity. No lock is held.
+ */
+typedef struct umf_vmm_backend_t {
+    umf_result_t (*reserve)(void *backend, size_t size, size_t alignment, uintptr_t *base);
+    umf_result_t (*unreserve)(void *backend, uintptr_t base, size_t size);
+    umf_result_t (*create)(void *backend, size_t size, umf_physical_t *physical);
+    umf_result_t (*destroy)(void *backend, umf_physical_t physical);
+    /* Maps all of `physical` at `base`, ready for access. */
+    umf_result_t (*map)(void *backend, uintptr_t base, size_t size, umf_physical_t physical);
+    /* Unmaps what was mapped by one or more calls of map, adjacent ones. */
+    umf_result_t (*unmap)(void *backend, uintptr_t base, size_t size);
+    /* A descriptor of physical memory that another process may import; NULL: cannot. */
+    umf_result_t (*export)(void *backend, umf_physical_t physical, int *fd);
+    umf_result_t (*import)(void *backend, int fd, size_t size, umf_physical_t *physical);
+} umf_vmm_backend_t;
+
+typedef struct umf_vmm_piece_t umf_vmm_piece_t;
+
+typedef struct umf_vmm_t {
+    const umf_vmm_backend_t *ops; /* Immutable after init, as all without a note */
+    void *backend;
+    size_t granularity;
+    size_t piece_size; /* smallest piece made for an allocation */
+    umf_stats_t stats; /* requested sizes */
+    umf_lock_t lock;   /* UMF_RANK_PROVIDER */
+    umf_range_t *range;
+    umf_vmm_piece_t **pieces; /* by address. Sync: lock, as all below */
+    size_t piece_count, piece_room;
+    size_t resident; /* bytes with physical memory */
+    size_t reserved; /* bytes of addresses */
+} umf_vmm_t;
+
+/* `granularity` is a power of two; `piece_size` is rounded up to it. */
+umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, void *backend,
+                          size_t granularity, size_t piece_size);
+/* Gives everything back that is left. */
+void umf_vmm_fini(umf_vmm_t *vmm);
+
+/* The bodies of a provider's operations. */
+umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void **ptr);
+umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size);
+umf_result_t umf_vmm_split(umf_vmm_t *vmm, void *ptr, size_t total, size_t first);
+umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total);
+
+/* The bodies of the extension operations of the same names (umf/plugin.h). */
+umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece);
+umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count);
+umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, size_t *missing);
+umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count);
+umf_result_t umf_vmm_discard(umf_vmm_t *vmm, void *const *pieces, size_t count);
+
+#endif

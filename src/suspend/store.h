@@ -1,0 +1,42 @@
+/*
+ * Stores: where the content of suspended memory is kept. A store is one row of bytes; pieces of
+ * memory are written into it one behind the other and read back in the same way.
+ *
+ * The work is divided into units of UMF_STORE_UNIT bytes of the row, done by several threads, each
+ * with a queue of the provider's and a buffer of its own.
+ */
+#ifndef UMF_SRC_SUSPEND_STORE_H
+#define UMF_SRC_SUSPEND_STORE_H
+
+#include <umf/suspend.h>
+
+#include "core/object.h"
+
+#define UMF_STORE_UNIT ((size_t)32 << 20)
+
+/* Memory whose content is kept at `offset` of the row. */
+typedef struct umf_store_part_t {
+    char *base;
+    size_t size;
+    size_t offset;
+} umf_store_part_t;
+
+typedef struct umf_store_t umf_store_t;
+
+/* Whether the provider can keep memory in that way; the log tells why not. */
+bool umf_store_can(umf_memory_provider_handle_t provider, umf_suspend_keep_t keep);
+
+/* Room for `size` bytes. `folder` and `device` as in the policy. */
+umf_result_t umf_store_create(umf_memory_provider_handle_t provider,
+                              const umf_suspend_policy_t *policy, size_t size, umf_store_t **store);
+void umf_store_destroy(umf_store_t *store);
+
+/* Copies all parts, which are in the order of their offsets, into the store or back. When it
+ * returns the copies are complete. */
+umf_result_t umf_store_save(umf_store_t *store, const umf_store_part_t *parts, size_t count);
+umf_result_t umf_store_load(umf_store_t *store, const umf_store_part_t *parts, size_t count);
+
+/* Pinned memory held ready: of one provider, which is about to end, or of all (NULL). */
+void umf_store_trim(umf_memory_provider_handle_t provider);
+
+#endif
