@@ -44,6 +44,19 @@ UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetDevice(void) ABSENT(cuda_
 UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetMemoryType(void) ABSENT(cuda_absent);
 UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetAllocFlags(void) ABSENT(cuda_absent);
 UMF_API_1_1 umf_result_t umfCUDAMemoryProviderParamsSetName(void) ABSENT(cuda_absent);
+
+UMF_API_EXT_1 const void *umfCUDAVmmMemoryProviderOps(void);
+const void *umfCUDAVmmMemoryProviderOps(void) {
+    return NULL;
+}
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsCreate(void) ABSENT(cuda_absent);
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsDestroy(void) ABSENT(cuda_absent);
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetContext(void) ABSENT(cuda_absent);
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetHostNode(void) ABSENT(cuda_absent);
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPeers(void) ABSENT(cuda_absent);
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetShare(void) ABSENT(cuda_absent);
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPieceSize(void) ABSENT(cuda_absent);
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetName(void) ABSENT(cuda_absent);
 #endif
 
 #if !UMF_WITH_LEVEL_ZERO
@@ -103,4 +116,20 @@ UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsDestroy(void) ABSENT(devda
 UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetDeviceDax(void) ABSENT(devdax_absent);
 UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetProtection(void) ABSENT(devdax_absent);
 UMF_API_1_1 umf_result_t umfDevDaxMemoryProviderParamsSetName(void) ABSENT(devdax_absent);
+#endif
+
+#if !UMF_WITH_LINUX
+static umf_result_t linux_vmm_absent(void) {
+    UMF_LOG_ERROR("this libumf was built for a system without the linux_vmm provider");
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+UMF_API_EXT_1 const void *umfLinuxVmmMemoryProviderOps(void);
+const void *umfLinuxVmmMemoryProviderOps(void) {
+    return NULL;
+}
+UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsCreate(void) ABSENT(linux_vmm_absent);
+UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsDestroy(void) ABSENT(linux_vmm_absent);
+UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsSetPieceSize(void)
+    ABSENT(linux_vmm_absent);
+UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsSetName(void) ABSENT(linux_vmm_absent);
 #endif

@@ -130,7 +130,7 @@ static umf_result_t transport_result(const int errors[TRANSPORTS]) {
     return supported ? UMF_RESULT_ERROR_INVALID_ARGUMENT : UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-umf_result_t umf_ticket_redeem(const umf_fd_ticket_t *ticket, int *fd) {
+static umf_result_t ticket_redeem(const umf_fd_ticket_t *ticket, bool copy_only, int *fd) {
     umf_result_t result = ticket_check(ticket);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -138,7 +138,8 @@ umf_result_t umf_ticket_redeem(const umf_fd_ticket_t *ticket, int *fd) {
     int errors[TRANSPORTS] = {0};
     for (size_t i = 0; i < TRANSPORTS; i++) {
         const umf_transport_t *transport = transports[i];
-        if (transport->applies && !transport->applies(ticket)) {
+        if ((transport->applies && !transport->applies(ticket)) ||
+            (copy_only && !transport->copies)) {
             continue;
         }
         errors[i] = transport_try(transport, ticket, fd);
@@ -149,4 +150,12 @@ umf_result_t umf_ticket_redeem(const umf_fd_ticket_t *ticket, int *fd) {
     }
     transport_report(UMF_LOG_LEVEL_ERROR, ticket, errors);
     return transport_result(errors);
+}
+
+umf_result_t umf_ticket_redeem(const umf_fd_ticket_t *ticket, int *fd) {
+    return ticket_redeem(ticket, false, fd);
+}
+
+umf_result_t umf_ticket_redeem_copy(const umf_fd_ticket_t *ticket, int *fd) {
+    return ticket_redeem(ticket, true, fd);
 }

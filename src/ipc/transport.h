@@ -31,6 +31,10 @@ umf_result_t umf_ticket_make(int fd, umf_fd_ticket_t *ticket);
  */
 umf_result_t umf_ticket_redeem(const umf_fd_ticket_t *ticket, int *fd);
 
+/* The same, and the result is a copy of the very descriptor: of one that stands for more than a
+ * file can be opened anew for, such as memory of a device. */
+umf_result_t umf_ticket_redeem_copy(const umf_fd_ticket_t *ticket, int *fd);
+
 /* Whether `fd` is open on the ticket's file: 0, or an errno value (ESTALE: another file). */
 int umf_ticket_check_file(const umf_fd_ticket_t *ticket, int fd);
 
@@ -40,6 +44,7 @@ typedef struct umf_transport_t {
     bool (*applies)(const umf_fd_ticket_t *ticket); /* NULL: always */
     /* 0 or an errno value; ENOSYS: this kernel has no such way. The caller checks the file. */
     int (*redeem)(const umf_fd_ticket_t *ticket, int *fd);
+    bool copies; /* the very descriptor, not another one of the same file */
 } umf_transport_t;
 
 extern const umf_transport_t umf_transport_self;  /* the same process: a duplicate */

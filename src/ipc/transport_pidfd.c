@@ -18,4 +18,5 @@ static int pidfd_redeem(const umf_fd_ticket_t *ticket, int *fd) {
 const umf_transport_t umf_transport_pidfd = {
     .name = "pidfd_getfd",
     .redeem = pidfd_redeem,
+    .copies = true,
 };

@@ -18,4 +18,5 @@ const umf_transport_t umf_transport_self = {
     .name = "same process",
     .applies = self_applies,
     .redeem = self_redeem,
+    .copies = true,
 };

@@ -2,7 +2,6 @@
  * CUDA provider: pinned host memory, device memory and managed memory, each allocation one call of
  * the driver. Every call runs in the provider's context and leaves the caller's as it was.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/lock.h"
@@ -449,28 +448,6 @@ UMF_API_1_0 const umf_memory_provider_ops_t *umfCUDAMemoryProviderOps(void) {
     return &cuda_ops;
 }
 
-static umf_result_t cuda_probe(char *why, size_t why_size) {
-    const umf_cuda_driver_t *driver = umf_cuda_driver(why, why_size);
-    if (!driver) {
-        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
-    }
-    int count = 0;
-    CUresult result = driver->cuInit ? driver->cuInit(0) : CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS && driver->cuDeviceGetCount) {
-        result = driver->cuDeviceGetCount(&count);
-    }
-    if (result != CUDA_SUCCESS) {
-        snprintf(why, why_size, "the CUDA driver does not start: %s",
-                 umf_cuda_error_text(driver, result));
-        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
-    }
-    if (count == 0) {
-        snprintf(why, why_size, "the CUDA driver finds no GPU");
-        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
 extern const umf_memory_provider_descriptor_t umf_cuda_descriptor;
 const umf_memory_provider_descriptor_t umf_cuda_descriptor = {
     .struct_size = sizeof(umf_cuda_descriptor),
@@ -478,5 +455,5 @@ const umf_memory_provider_descriptor_t umf_cuda_descriptor = {
     .ops = &cuda_ops,
     .params_from_text = umf_cuda_params_from_text,
     .params_destroy = umf_cuda_params_destroy,
-    .probe = cuda_probe,
+    .probe = umf_cuda_probe,
 };

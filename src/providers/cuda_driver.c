@@ -164,3 +164,27 @@ CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t 
     CUresult restored = driver->cuCtxSetCurrent(scope->callers);
     return result == CUDA_SUCCESS ? restored : result;
 }
+
+/* --- probe ------------------------------------------------------------------------------------ */
+
+umf_result_t umf_cuda_probe(char *why, size_t why_size) {
+    const umf_cuda_driver_t *driver = umf_cuda_driver(why, why_size);
+    if (!driver) {
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    int count = 0;
+    CUresult result = driver->cuInit ? driver->cuInit(0) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS && driver->cuDeviceGetCount) {
+        result = driver->cuDeviceGetCount(&count);
+    }
+    if (result != CUDA_SUCCESS) {
+        snprintf(why, why_size, "the CUDA driver does not start: %s",
+                 umf_cuda_error_text(driver, result));
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    if (count == 0) {
+        snprintf(why, why_size, "the CUDA driver finds no GPU");
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    return UMF_RESULT_SUCCESS;
+}

@@ -38,6 +38,9 @@ const umf_cuda_driver_t *umf_cuda_driver(char *why, size_t why_size);
 umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, umf_native_t *last,
                              const char *what);
 
+/* Whether there is a driver that starts and finds a GPU; for a descriptor's probe. */
+umf_result_t umf_cuda_probe(char *why, size_t why_size);
+
 /* The driver's text for a code, "<name> - <description>"; holds until the thread asks again. */
 const char *umf_cuda_error_text(const umf_cuda_driver_t *driver, CUresult result);
 

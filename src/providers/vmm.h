@@ -34,9 +34,6 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*map)(void *backend, uintptr_t base, size_t size, umf_physical_t physical);
     /* Unmaps what was mapped by one or more calls of map, adjacent ones. */
     umf_result_t (*unmap)(void *backend, uintptr_t base, size_t size);
-    /* A descriptor of physical memory that another process may import; NULL: cannot. */
-    umf_result_t (*export)(void *backend, umf_physical_t physical, int *fd);
-    umf_result_t (*import)(void *backend, int fd, size_t size, umf_physical_t *physical);
 } umf_vmm_backend_t;
 
 typedef struct umf_vmm_piece_t umf_vmm_piece_t;

@@ -16,7 +16,12 @@
 #include <unistd.h>
 
 #include <umf/memory_provider.h>
+#include <umf/providers/provider_cuda_vmm.h>
 #include <umf/providers/provider_linux_vmm.h>
+
+#if UMF_WITH_CUDA
+#include "gpu/gpu.h"
+#endif
 
 struct VmmKind {
     const char *name;
@@ -63,12 +68,86 @@ inline umf_memory_provider_handle_t create_linux_vmm(size_t piece_size) {
     return provider;
 }
 
+#if UMF_WITH_CUDA
+
+inline CUcontext &cuda_vmm_context() {
+    static CUcontext context;
+    return context;
+}
+
+// A context of device 0, which the provider shares with the test.
+inline std::string start_cuda_vmm() {
+    if (!driver().is_real) {
+        driver().reset();
+    }
+    driver().cuInit(0);
+    driver().cuDevicePrimaryCtxRetain(&cuda_vmm_context(), 0);
+    driver().cuCtxSetCurrent(cuda_vmm_context());
+    return "";
+}
+
+inline void stop_cuda_vmm() {
+    driver().cuCtxSetCurrent(nullptr);
+    driver().cuDevicePrimaryCtxRelease(0);
+}
+
+inline umf_memory_provider_handle_t create_cuda_vmm(size_t piece_size) {
+    umf_cuda_vmm_memory_provider_params_handle_t params = nullptr;
+    umf_memory_provider_handle_t provider = nullptr;
+    umfCUDAVmmMemoryProviderParamsCreate(0, &params);
+    if (piece_size) {
+        umfCUDAVmmMemoryProviderParamsSetPieceSize(params, piece_size);
+    }
+    umfMemoryProviderCreate(umfCUDAVmmMemoryProviderOps(), params, &provider);
+    umfCUDAVmmMemoryProviderParamsDestroy(params);
+    return provider;
+}
+
+inline void write_cuda(void *to, const void *from, size_t size) {
+    if (driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(to), from, size) != CUDA_SUCCESS) {
+        ADD_FAILURE() << "writing " << size << " bytes";
+    }
+}
+
+inline void read_cuda(void *to, const void *from, size_t size) {
+    if (driver().cuMemcpyDtoH(to, reinterpret_cast<CUdeviceptr>(from), size) != CUDA_SUCCESS) {
+        ADD_FAILURE() << "reading " << size << " bytes";
+    }
+}
+
+inline size_t held_cuda() {
+    size_t free = 0, total = 0;
+    driver().cuMemGetInfo(&free, &total);
+    return total - free;
+}
+
+inline size_t pinned_cuda() {
+    return driver().is_real ? 0 : driver().control()->pinned;
+}
+
+inline bool has_second_gpu() {
+    int count = 0, can = 0;
+    driver().cuInit(0);
+    driver().cuDeviceGetCount(&count);
+    return count > 1 && driver().cuDeviceCanAccessPeer(&can, 0, 1) == CUDA_SUCCESS && can;
+}
+
+#endif
+
 inline std::vector<const VmmKind *> vmm_kinds() {
     static const VmmKind linux_vmm = {
         "linux_vmm",      false,  100,    [] { return std::string(); }, [] {},
         create_linux_vmm, memcpy, memcpy, count_memory_files,           [] { return size_t{0}; },
     };
+#if UMF_WITH_CUDA
+    static const VmmKind cuda_vmm = {
+        "cuda_vmm",      has_second_gpu(), 100,       start_cuda_vmm, stop_cuda_vmm,
+        create_cuda_vmm, write_cuda,       read_cuda, held_cuda,      pinned_cuda,
+    };
+    return {&linux_vmm, &cuda_vmm};
+#else
     return {&linux_vmm};
+#endif
 }
 
 #endif

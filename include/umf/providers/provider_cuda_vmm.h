@@ -1,0 +1,141 @@
+/** @file
+ * The cuda_vmm provider: memory of one NVIDIA GPU, or of the host next to it, by way of the CUDA
+ * driver's virtual memory. Its name is "CUDA_VMM" unless another is set.
+ *
+ * Addresses and physical memory are apart: pools on this provider can be suspended and resumed
+ * (umf/suspend.h), allocations can be split and merged, other GPUs can be given access, and memory
+ * can be shared with other processes by a file descriptor.
+ *
+ * Sizes are rounded up to the driver's granularity, 2 MiB on current GPUs. Memory comes in pieces,
+ * each one handle of the driver: a large allocation is one piece, small ones share pieces of the
+ * piece size. A piece goes back to the driver when nothing in it is allocated any more.
+ *
+ * The driver, libcuda.so.1, is found at run time and never linked. Where it is missing, or too old
+ * for virtual memory, creating a provider gives UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE. In a
+ * library that was built without CUDA every function here gives UMF_RESULT_ERROR_NOT_SUPPORTED and
+ * the table is NULL.
+ *
+ * Results of the driver are those of the CUDA provider (umf/providers/provider_cuda.h). The
+ * caller's current context is left as it was by every call.
+ *
+ * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
+ * reused directly afterwards. One parameter object must not be used by two threads at once.
+ */
+#ifndef UMF_CUDA_VMM_MEMORY_PROVIDER_H
+#define UMF_CUDA_VMM_MEMORY_PROVIDER_H 1
+
+#include <umf/memory_provider_gpu.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief Parameters of a cuda_vmm provider.
+typedef struct umf_cuda_vmm_memory_provider_params_t *umf_cuda_vmm_memory_provider_params_handle_t;
+
+/// @brief How memory can be shared with other processes.
+typedef enum umf_cuda_vmm_share_t {
+    /// Not at all.
+    UMF_CUDA_VMM_SHARE_NONE = 0,
+    /// By a file descriptor, within one machine.
+    UMF_CUDA_VMM_SHARE_FD = 1
+} umf_cuda_vmm_share_t;
+
+/// @brief Creates parameters for memory of a device.
+///
+/// @param device number of the GPU, as `cuDeviceGet` counts them; checked when a provider is
+///        created
+/// @param hParams [out] parameters, to be destroyed by ::umfCUDAVmmMemoryProviderParamsDestroy
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL or
+///         `device` is negative; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without CUDA
+umf_result_t
+umfCUDAVmmMemoryProviderParamsCreate(int device,
+                                     umf_cuda_vmm_memory_provider_params_handle_t *hParams);
+
+/// @brief Destroys parameters. Providers made from them are not affected.
+///
+/// @param hParams parameters; NULL is allowed
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without CUDA
+umf_result_t
+umfCUDAVmmMemoryProviderParamsDestroy(umf_cuda_vmm_memory_provider_params_handle_t hParams);
+
+/// @brief Sets the context in which the provider copies. Default: the device's primary context,
+///        which is then held as long as the provider lives.
+///
+/// @param hParams parameters
+/// @param hContext a `CUcontext` of the device, which outlives the provider; NULL for the default
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without CUDA
+umf_result_t
+umfCUDAVmmMemoryProviderParamsSetContext(umf_cuda_vmm_memory_provider_params_handle_t hParams,
+                                         void *hContext);
+
+/// @brief Takes memory of the host, of one NUMA node, that the device and the CPU can access.
+///        Default: memory of the device.
+///
+/// @param hParams parameters
+/// @param node number of the NUMA node; negative for memory of the device
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without CUDA
+umf_result_t
+umfCUDAVmmMemoryProviderParamsSetHostNode(umf_cuda_vmm_memory_provider_params_handle_t hParams,
+                                          int node);
+
+/// @brief Sets which other GPUs may access the memory. Default: none.
+///
+/// @param hParams parameters
+/// @param devices numbers of GPUs; copied. NULL with a count of 0 for none
+/// @param count length of `devices`, at most 64
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL, the
+///         array is NULL with a count above 0, the count is above 64 or a number is negative;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without CUDA
+umf_result_t
+umfCUDAVmmMemoryProviderParamsSetPeers(umf_cuda_vmm_memory_provider_params_handle_t hParams,
+                                       const int *devices, size_t count);
+
+/// @brief Sets how memory can be shared with other processes.
+///
+/// @param hParams parameters
+/// @param share default: ::UMF_CUDA_VMM_SHARE_NONE
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL or the
+///         value none of the enum; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built
+///         without CUDA
+umf_result_t
+umfCUDAVmmMemoryProviderParamsSetShare(umf_cuda_vmm_memory_provider_params_handle_t hParams,
+                                       umf_cuda_vmm_share_t share);
+
+/// @brief Sets the smallest piece. Default: the driver's granularity.
+///
+/// Large pieces are faster to map; what is free in them is held until all of a piece is free.
+///
+/// @param hParams parameters
+/// @param size in bytes, not 0; rounded up to the granularity
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or 0;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without CUDA
+umf_result_t
+umfCUDAVmmMemoryProviderParamsSetPieceSize(umf_cuda_vmm_memory_provider_params_handle_t hParams,
+                                           size_t size);
+
+/// @brief Sets the provider's name. Default: "CUDA_VMM".
+///
+/// @param hParams parameters
+/// @param name copied; cut to 63 characters
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without CUDA
+umf_result_t
+umfCUDAVmmMemoryProviderParamsSetName(umf_cuda_vmm_memory_provider_params_handle_t hParams,
+                                      const char *name);
+
+/// @brief The table of this kind for ::umfMemoryProviderCreate, which needs parameters of type
+///        ::umf_cuda_vmm_memory_provider_params_handle_t.
+///
+/// @return constant data of the library; NULL if it was built without CUDA
+const umf_memory_provider_ops_t *umfCUDAVmmMemoryProviderOps(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_CUDA_VMM_MEMORY_PROVIDER_H */

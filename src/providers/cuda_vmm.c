@@ -1,0 +1,691 @@
+/* Cuda_vmm provider: virtual memory by way of the CUDA driver. See vmm.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include <umf/plugin.h>
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/native.h"
+#include "base/os.h"
+#include "ctl/field.h"
+#include "ds/hash.h"
+#include "ipc/transport.h"
+#include "providers/cuda_driver.h"
+#include "providers/cuda_vmm_params.h"
+#include "providers/name.h"
+#include "providers/vmm.h"
+
+#define CUDA_CACHE_LINE_SIZE 128
+
+typedef struct cuda_vmm_t {
+    umf_vmm_t vmm;
+    const umf_cuda_driver_t *driver; /* Immutable after create, as all without a note */
+    CUcontext context;
+    CUdevice device;
+    bool owns_primary; /* the primary context is retained until finalize */
+    bool is_shared;
+    bool is_of_host;
+    CUmemAllocationProp properties;
+    CUmemAccessDesc access[UMF_CUDA_VMM_PEERS + 2];
+    size_t access_count;
+    char name[UMF_NAME_MAX];
+    umf_lock_t lock;  /* UMF_RANK_PROVIDER */
+    umf_hash_t peers; /* handles of peer_alloc by address. Sync: lock */
+    umf_hash_t open;  /* opened pieces by address. Sync: lock */
+} cuda_vmm_t;
+
+static __thread umf_native_t cuda_vmm_native;
+
+static umf_result_t cuda_vmm_result(const cuda_vmm_t *cuda, CUresult result, const char *what) {
+    return umf_cuda_result(cuda->driver, result, &cuda_vmm_native, what);
+}
+
+/* Runs one call of the driver in the provider's context. */
+#define IN_CONTEXT(cuda, result, call)                                                             \
+    do {                                                                                           \
+        umf_cuda_scope_t scope_;                                                                   \
+        result = umf_cuda_enter((cuda)->driver, (cuda)->context, &scope_);                         \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = umf_cuda_leave((cuda)->driver, &scope_, (cuda)->driver->call);                \
+        }                                                                                          \
+    } while (0)
+
+/* --- back end --------------------------------------------------------------------------------- */
+
+static umf_result_t cuda_vmm_reserve(void *backend, size_t size, size_t alignment,
+                                     uintptr_t *base) {
+    const cuda_vmm_t *cuda = backend;
+    CUdeviceptr address = 0;
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuMemAddressReserve(&address, size, alignment, 0, 0));
+    if (result == CUDA_SUCCESS) {
+        *base = (uintptr_t)address;
+    }
+    return cuda_vmm_result(cuda, result, "reserving addresses");
+}
+
+static umf_result_t cuda_vmm_unreserve(void *backend, uintptr_t base, size_t size) {
+    const cuda_vmm_t *cuda = backend;
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuMemAddressFree((CUdeviceptr)base, size));
+    return cuda_vmm_result(cuda, result, "giving back addresses");
+}
+
+static umf_result_t cuda_vmm_create(void *backend, size_t size, umf_physical_t *physical) {
+    const cuda_vmm_t *cuda = backend;
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuMemCreate(&handle, size, &cuda->properties, 0));
+    if (result == CUDA_SUCCESS) {
+        *physical = handle;
+    }
+    return cuda_vmm_result(cuda, result, "making physical memory");
+}
+
+static umf_result_t cuda_vmm_destroy(void *backend, umf_physical_t physical) {
+    const cuda_vmm_t *cuda = backend;
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuMemRelease((CUmemGenericAllocationHandle)physical));
+    return cuda_vmm_result(cuda, result, "giving back physical memory");
+}
+
+static CUresult cuda_vmm_map_for(const cuda_vmm_t *cuda, uintptr_t base, size_t size,
+                                 CUmemGenericAllocationHandle handle, const CUmemAccessDesc *access,
+                                 size_t count) {
+    CUresult result = cuda->driver->cuMemMap((CUdeviceptr)base, size, 0, handle, 0);
+    if (result == CUDA_SUCCESS) {
+        result = cuda->driver->cuMemSetAccess((CUdeviceptr)base, size, access, count);
+        if (result != CUDA_SUCCESS) {
+            cuda->driver->cuMemUnmap((CUdeviceptr)base, size);
+        }
+    }
+    return result;
+}
+
+static umf_result_t cuda_vmm_map(void *backend, uintptr_t base, size_t size,
+                                 umf_physical_t physical) {
+    const cuda_vmm_t *cuda = backend;
+    umf_cuda_scope_t scope;
+    CUresult result = umf_cuda_enter(cuda->driver, cuda->context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda_vmm_map_for(cuda, base, size, (CUmemGenericAllocationHandle)physical,
+                                  cuda->access, cuda->access_count);
+        result = umf_cuda_leave(cuda->driver, &scope, result);
+    }
+    return cuda_vmm_result(cuda, result, "mapping memory");
+}
+
+static umf_result_t cuda_vmm_unmap(void *backend, uintptr_t base, size_t size) {
+    const cuda_vmm_t *cuda = backend;
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuMemUnmap((CUdeviceptr)base, size));
+    return cuda_vmm_result(cuda, result, "unmapping memory");
+}
+
+static const umf_vmm_backend_t cuda_vmm_backend = {
+    .reserve = cuda_vmm_reserve,
+    .unreserve = cuda_vmm_unreserve,
+    .create = cuda_vmm_create,
+    .destroy = cuda_vmm_destroy,
+    .map = cuda_vmm_map,
+    .unmap = cuda_vmm_unmap,
+};
+
+/* --- creation --------------------------------------------------------------------------------- */
+
+static bool driver_has_vmm(const umf_cuda_driver_t *driver) {
+    return driver->cuInit && driver->cuDevicePrimaryCtxRetain &&
+           driver->cuDevicePrimaryCtxRelease && driver->cuDeviceGetAttribute &&
+           driver->cuMemAddressReserve && driver->cuMemAddressFree && driver->cuMemCreate &&
+           driver->cuMemRelease && driver->cuMemMap && driver->cuMemUnmap &&
+           driver->cuMemSetAccess && driver->cuMemExportToShareableHandle &&
+           driver->cuMemImportFromShareableHandle && driver->cuMemcpyAsync &&
+           driver->cuMemsetD8Async && driver->cuStreamCreate && driver->cuStreamDestroy &&
+           driver->cuStreamSynchronize && driver->cuEventSynchronize && driver->cuCtxSynchronize;
+}
+
+static const umf_cuda_driver_t *cuda_vmm_driver(char *why, size_t why_size) {
+    const umf_cuda_driver_t *driver = umf_cuda_driver(why, why_size);
+    if (driver && !driver_has_vmm(driver)) {
+        snprintf(why, why_size, "this CUDA driver has no virtual memory: install a newer one");
+        return NULL;
+    }
+    return driver;
+}
+
+static void cuda_vmm_describe(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
+    CUmemAllocationProp *properties = &cuda->properties;
+    properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties->location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->device};
+    properties->requestedHandleTypes =
+        cuda->is_shared ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+    cuda->access[cuda->access_count++] = (CUmemAccessDesc){
+        .location = properties->location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    for (size_t i = 0; i < wanted->peer_count; i++) {
+        cuda->access[cuda->access_count++] = (CUmemAccessDesc){
+            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = wanted->peers[i]},
+            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    }
+    if (cuda->is_of_host) {
+        properties->location =
+            (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = wanted->host_node};
+        cuda->access[cuda->access_count++] = (CUmemAccessDesc){
+            .location = properties->location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    }
+}
+
+static umf_result_t cuda_vmm_take_context(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
+    umf_result_t result = cuda_vmm_result(cuda, cuda->driver->cuInit(0), "initialising CUDA");
+    cuda->context = wanted->context;
+    if (result == UMF_RESULT_SUCCESS && !cuda->context) {
+        result = cuda_vmm_result(
+            cuda, cuda->driver->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device),
+            "retaining the primary context");
+        cuda->owns_primary = result == UMF_RESULT_SUCCESS;
+    }
+    return result;
+}
+
+static void cuda_vmm_drop_context(cuda_vmm_t *cuda) {
+    if (cuda->owns_primary) {
+        cuda_vmm_result(cuda, cuda->driver->cuDevicePrimaryCtxRelease(cuda->device),
+                        "releasing the primary context");
+    }
+}
+
+static umf_result_t cuda_vmm_check_device(const cuda_vmm_t *cuda) {
+    int can = 0;
+    umf_result_t result = cuda_vmm_result(
+        cuda,
+        cuda->driver->cuDeviceGetAttribute(
+            &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, cuda->device),
+        "asking the device for virtual memory");
+    if (result == UMF_RESULT_SUCCESS && !can) {
+        UMF_LOG_ERROR("device %d has no virtual memory: use the provider \"cuda\"", cuda->device);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    return result;
+}
+
+static umf_result_t cuda_vmm_start(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
+    umf_result_t result = cuda_vmm_take_context(cuda, wanted);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    size_t granularity = 0;
+    result = cuda_vmm_check_device(cuda);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = cuda_vmm_result(
+            cuda,
+            cuda->driver->cuMemGetAllocationGranularity(&granularity, &cuda->properties,
+                                                        CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+            "asking for the allocation granularity");
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_vmm_init(&cuda->vmm, &cuda_vmm_backend, cuda, granularity, wanted->piece_size);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        cuda_vmm_drop_context(cuda);
+    }
+    return result;
+}
+
+static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
+    const umf_cuda_vmm_params_t *wanted = params;
+    if (!wanted) {
+        UMF_LOG_ERROR("the cuda_vmm provider needs parameters: "
+                      "umfCUDAVmmMemoryProviderParamsCreate");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    char why[256];
+    const umf_cuda_driver_t *driver = cuda_vmm_driver(why, sizeof(why));
+    if (!driver) {
+        UMF_LOG_ERROR("%s", why);
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    cuda_vmm_t *cuda = umf_meta_alloc(sizeof(*cuda));
+    if (!cuda) {
+        UMF_LOG_ERROR("no memory for a provider");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    cuda->driver = driver;
+    cuda->device = wanted->device;
+    cuda->is_shared = wanted->share == UMF_CUDA_VMM_SHARE_FD;
+    cuda->is_of_host = wanted->host_node >= 0;
+    umf_name_copy(cuda->name, wanted->name);
+    cuda_vmm_describe(cuda, wanted);
+    umf_result_t result = cuda_vmm_start(cuda, wanted);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(cuda, sizeof(*cuda));
+        return result;
+    }
+    umf_lock_init(&cuda->lock, UMF_RANK_PROVIDER);
+    *provider = cuda;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_vmm_finalize(void *provider) {
+    cuda_vmm_t *cuda = provider;
+    umf_vmm_fini(&cuda->vmm);
+    cuda_vmm_drop_context(cuda);
+    umf_lock_destroy(&cuda->lock);
+    umf_hash_fini(&cuda->peers);
+    umf_hash_fini(&cuda->open);
+    umf_meta_free(cuda, sizeof(*cuda));
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- operations ------------------------------------------------------------------------------- */
+
+static umf_vmm_t *vmm_of(void *provider) {
+    return &((cuda_vmm_t *)provider)->vmm;
+}
+
+static umf_result_t cuda_vmm_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
+    return umf_vmm_alloc(vmm_of(provider), size, alignment, ptr);
+}
+
+static umf_result_t cuda_vmm_free(void *provider, void *ptr, size_t size) {
+    return umf_vmm_free(vmm_of(provider), ptr, size);
+}
+
+static umf_result_t cuda_vmm_get_last_native_error(void *provider, const char **message,
+                                                   int32_t *code) {
+    char why[256];
+    const umf_cuda_driver_t *driver =
+        provider ? ((cuda_vmm_t *)provider)->driver : umf_cuda_driver(why, sizeof(why));
+    if (!message || !code) {
+        UMF_LOG_ERROR("the last native error was asked for without a place for its %s",
+                      message ? "code" : "message");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *message =
+        driver ? umf_cuda_error_text(driver, (CUresult)cuda_vmm_native.code) : "no CUDA driver";
+    *code = cuda_vmm_native.code;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_vmm_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
+    (void)ptr;
+    *page_size = vmm_of(provider)->granularity;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_vmm_get_recommended_page_size(void *provider, size_t size,
+                                                       size_t *page_size) {
+    (void)size;
+    *page_size = vmm_of(provider)->granularity;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_vmm_get_cache_line_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = CUDA_CACHE_LINE_SIZE;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_vmm_get_name(void *provider, const char **name) {
+    if (!name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *name = provider ? ((cuda_vmm_t *)provider)->name : umf_cuda_vmm_default_name;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_vmm_merge(void *provider, void *low, void *high, size_t total) {
+    return umf_vmm_merge(vmm_of(provider), low, high, total);
+}
+
+static umf_result_t cuda_vmm_split(void *provider, void *ptr, size_t total, size_t first) {
+    return umf_vmm_split(vmm_of(provider), ptr, total, first);
+}
+
+static umf_result_t cuda_vmm_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
+                                 void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
+    (void)source;
+    return umf_stats_ctl(&vmm_of(provider)->stats, name, arg, size, type, args);
+}
+
+static umf_result_t cuda_vmm_get_property(void *provider, const void *ptr,
+                                          umf_memory_property_id_t id, void *value) {
+    const cuda_vmm_t *cuda = provider;
+    (void)ptr;
+    switch (id) {
+    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
+        *(umf_usm_memory_type_t *)value =
+            cuda->is_of_host ? UMF_MEMORY_TYPE_HOST : UMF_MEMORY_TYPE_DEVICE;
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_CONTEXT:
+        *(CUcontext *)value = cuda->context;
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_DEVICE:
+        *(CUdevice *)value = cuda->device;
+        return UMF_RESULT_SUCCESS;
+    default:
+        UMF_LOG_ERROR("the cuda_vmm provider has no property %d", (int)id);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+}
+
+static umf_result_t cuda_vmm_get_property_size(void *provider, umf_memory_property_id_t id,
+                                               size_t *size) {
+    (void)provider;
+    switch (id) {
+    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
+        *size = sizeof(umf_usm_memory_type_t);
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_CONTEXT:
+        *size = sizeof(CUcontext);
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_DEVICE:
+        *size = sizeof(CUdevice);
+        return UMF_RESULT_SUCCESS;
+    default:
+        UMF_LOG_ERROR("the cuda_vmm provider has no property %d", (int)id);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+}
+
+/* --- data ------------------------------------------------------------------------------------- */
+
+static umf_result_t cuda_vmm_queue_create(void *provider, void **queue) {
+    const cuda_vmm_t *cuda = provider;
+    CUstream stream = NULL;
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    if (result == CUDA_SUCCESS) {
+        *queue = stream;
+    }
+    return cuda_vmm_result(cuda, result, "making a stream");
+}
+
+static umf_result_t cuda_vmm_queue_destroy(void *provider, void *queue) {
+    const cuda_vmm_t *cuda = provider;
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuStreamDestroy(queue));
+    return cuda_vmm_result(cuda, result, "destroying a stream");
+}
+
+static umf_result_t cuda_vmm_queue_wait(void *provider, void *queue) {
+    const cuda_vmm_t *cuda = provider;
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuStreamSynchronize(queue));
+    return cuda_vmm_result(cuda, result, "waiting for a stream");
+}
+
+static umf_result_t cuda_vmm_copy(void *provider, void *queue, void *dst, const void *src,
+                                  size_t size) {
+    const cuda_vmm_t *cuda = provider;
+    CUresult result;
+    IN_CONTEXT(
+        cuda, result,
+        cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, size, queue));
+    return cuda_vmm_result(cuda, result, "copying memory");
+}
+
+static umf_result_t cuda_vmm_fill(void *provider, void *queue, void *dst, uint8_t value,
+                                  size_t size) {
+    const cuda_vmm_t *cuda = provider;
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuMemsetD8Async((CUdeviceptr)(uintptr_t)dst, value, size, queue));
+    return cuda_vmm_result(cuda, result, "filling memory");
+}
+
+static CUresult cuda_vmm_wait_each(const cuda_vmm_t *cuda, void *const *queues, size_t num_queues,
+                                   void *const *events, size_t num_events) {
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < num_queues && result == CUDA_SUCCESS; i++) {
+        result = cuda->driver->cuStreamSynchronize(queues[i]);
+    }
+    for (size_t i = 0; i < num_events && result == CUDA_SUCCESS; i++) {
+        result = cuda->driver->cuEventSynchronize(events[i]);
+    }
+    return num_queues || num_events ? result : cuda->driver->cuCtxSynchronize();
+}
+
+static umf_result_t cuda_vmm_wait(void *provider, void *const *queues, size_t num_queues,
+                                  void *const *events, size_t num_events) {
+    const cuda_vmm_t *cuda = provider;
+    umf_cuda_scope_t scope;
+    CUresult result = umf_cuda_enter(cuda->driver, cuda->context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda_vmm_wait_each(cuda, queues, num_queues, events, num_events);
+        result = umf_cuda_leave(cuda->driver, &scope, result);
+    }
+    return cuda_vmm_result(cuda, result, "waiting for queued work");
+}
+
+/* --- pinning, and memory of other devices ----------------------------------------------------- */
+
+static umf_result_t cuda_vmm_host_pin(void *provider, void *ptr, size_t size) {
+    const cuda_vmm_t *cuda = provider;
+    if (!cuda->driver->cuMemHostRegister || !cuda->driver->cuMemHostUnregister) {
+        return UMF_RESULT_SUCCESS; /* copies are slower, nothing else */
+    }
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuMemHostRegister(ptr, size, CU_MEMHOSTREGISTER_PORTABLE));
+    return cuda_vmm_result(cuda, result, "pinning host memory");
+}
+
+static umf_result_t cuda_vmm_host_unpin(void *provider, void *ptr, size_t size) {
+    const cuda_vmm_t *cuda = provider;
+    (void)size;
+    if (!cuda->driver->cuMemHostRegister || !cuda->driver->cuMemHostUnregister) {
+        return UMF_RESULT_SUCCESS;
+    }
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuMemHostUnregister(ptr));
+    return cuda_vmm_result(cuda, result, "unpinning host memory");
+}
+
+/* Maps `handle` somewhere, for this device and `device`. */
+static CUresult cuda_vmm_map_anywhere(const cuda_vmm_t *cuda, CUmemGenericAllocationHandle handle,
+                                      size_t size, int device, uintptr_t *base) {
+    CUmemAccessDesc access[2] = {cuda->access[0], cuda->access[0]};
+    access[1].location.id = device;
+    CUdeviceptr address = 0;
+    CUresult result = cuda->driver->cuMemAddressReserve(&address, size, 0, 0, 0);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = cuda_vmm_map_for(cuda, (uintptr_t)address, size, handle, access,
+                              device == cuda->device ? 1 : 2);
+    if (result != CUDA_SUCCESS) {
+        cuda->driver->cuMemAddressFree(address, size);
+        return result;
+    }
+    *base = (uintptr_t)address;
+    return CUDA_SUCCESS;
+}
+
+static void cuda_vmm_unmap_anywhere(const cuda_vmm_t *cuda, uintptr_t base, size_t size) {
+    cuda->driver->cuMemUnmap((CUdeviceptr)base, size);
+    cuda->driver->cuMemAddressFree((CUdeviceptr)base, size);
+}
+
+static bool cuda_vmm_remember(cuda_vmm_t *cuda, umf_hash_t *hash, uintptr_t base,
+                              CUmemGenericAllocationHandle handle) {
+    umf_lock(&cuda->lock);
+    bool done = umf_hash_put(hash, base, (void *)(uintptr_t)handle);
+    umf_unlock(&cuda->lock);
+    return done;
+}
+
+static CUmemGenericAllocationHandle cuda_vmm_forget(cuda_vmm_t *cuda, umf_hash_t *hash,
+                                                    uintptr_t base) {
+    umf_lock(&cuda->lock);
+    void *handle = umf_hash_remove(hash, base);
+    umf_unlock(&cuda->lock);
+    return (CUmemGenericAllocationHandle)(uintptr_t)handle;
+}
+
+/* Keeps a mapping of `handle`, or gives the handle back. */
+static umf_result_t cuda_vmm_adopt(cuda_vmm_t *cuda, umf_hash_t *hash,
+                                   CUmemGenericAllocationHandle handle, size_t size, int device,
+                                   uintptr_t *base) {
+    umf_cuda_scope_t scope;
+    uintptr_t made = 0;
+    bool kept = true;
+    CUresult result = umf_cuda_enter(cuda->driver, cuda->context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda_vmm_map_anywhere(cuda, handle, size, device, &made);
+        if (result == CUDA_SUCCESS) {
+            kept = cuda_vmm_remember(cuda, hash, made, handle);
+            if (!kept) {
+                cuda_vmm_unmap_anywhere(cuda, made, size);
+            }
+        }
+        if (result != CUDA_SUCCESS || !kept) {
+            cuda->driver->cuMemRelease(handle);
+        }
+        result = umf_cuda_leave(cuda->driver, &scope, result);
+    }
+    if (!kept) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    if (result == CUDA_SUCCESS) {
+        *base = made;
+    }
+    return cuda_vmm_result(cuda, result, "mapping memory");
+}
+
+static umf_result_t cuda_vmm_abandon(cuda_vmm_t *cuda, umf_hash_t *hash, void *ptr, size_t size) {
+    CUmemGenericAllocationHandle handle = cuda_vmm_forget(cuda, hash, (uintptr_t)ptr);
+    if (!handle) {
+        UMF_LOG_ERROR("%p is not mapped here", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_cuda_scope_t scope;
+    CUresult result = umf_cuda_enter(cuda->driver, cuda->context, &scope);
+    if (result == CUDA_SUCCESS) {
+        cuda_vmm_unmap_anywhere(cuda, (uintptr_t)ptr, size);
+        result = umf_cuda_leave(cuda->driver, &scope, cuda->driver->cuMemRelease(handle));
+    }
+    return cuda_vmm_result(cuda, result, "unmapping memory");
+}
+
+static bool cuda_vmm_reaches(const cuda_vmm_t *cuda, int device) {
+    int can = 0;
+    return device == cuda->device ||
+           (cuda->driver->cuDeviceCanAccessPeer &&
+            cuda->driver->cuDeviceCanAccessPeer(&can, cuda->device, device) == CUDA_SUCCESS && can);
+}
+
+static umf_result_t cuda_vmm_peer_alloc(void *provider, int device, size_t size, void **ptr) {
+    cuda_vmm_t *cuda = provider;
+    size_t rounded;
+    if (!cuda_vmm_reaches(cuda, device)) {
+        UMF_LOG_ERROR("device %d cannot reach device %d", cuda->device, device);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (!umf_round_up(size, cuda->vmm.granularity, &rounded)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    CUmemAllocationProp properties = cuda->properties;
+    properties.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult made;
+    IN_CONTEXT(cuda, made, cuMemCreate(&handle, rounded, &properties, 0));
+    umf_result_t result = cuda_vmm_result(cuda, made, "making memory on another device");
+    uintptr_t base;
+    if (result == UMF_RESULT_SUCCESS) {
+        result = cuda_vmm_adopt(cuda, &cuda->peers, handle, rounded, device, &base);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        *ptr = (void *)base;
+    }
+    return result;
+}
+
+static umf_result_t cuda_vmm_peer_free(void *provider, void *ptr, size_t size) {
+    cuda_vmm_t *cuda = provider;
+    size_t rounded = 0;
+    umf_round_up(size, cuda->vmm.granularity, &rounded);
+    return cuda_vmm_abandon(cuda, &cuda->peers, ptr, rounded);
+}
+
+/* --- virtual memory --------------------------------------------------------------------------- */
+
+static umf_result_t cuda_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece) {
+    return umf_vmm_find(vmm_of(provider), ptr, piece);
+}
+
+static umf_result_t cuda_vmm_detach(void *provider, void *const *pieces, size_t count) {
+    return umf_vmm_detach(vmm_of(provider), pieces, count);
+}
+
+static umf_result_t cuda_vmm_create_physical(void *provider, void *const *pieces, size_t count,
+                                             size_t *missing) {
+    return umf_vmm_create(vmm_of(provider), pieces, count, missing);
+}
+
+static umf_result_t cuda_vmm_attach(void *provider, void *const *pieces, size_t count) {
+    return umf_vmm_attach(vmm_of(provider), pieces, count);
+}
+
+static umf_result_t cuda_vmm_discard(void *provider, void *const *pieces, size_t count) {
+    return umf_vmm_discard(vmm_of(provider), pieces, count);
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+static const umf_memory_provider_ops_t cuda_vmm_ops = {
+    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    .initialize = cuda_vmm_initialize,
+    .finalize = cuda_vmm_finalize,
+    .alloc = cuda_vmm_alloc,
+    .free = cuda_vmm_free,
+    .get_last_native_error = cuda_vmm_get_last_native_error,
+    .get_recommended_page_size = cuda_vmm_get_recommended_page_size,
+    .get_min_page_size = cuda_vmm_get_min_page_size,
+    .get_name = cuda_vmm_get_name,
+    .ext_allocation_merge = cuda_vmm_merge,
+    .ext_allocation_split = cuda_vmm_split,
+    .ext_ctl = cuda_vmm_ctl,
+    .ext_get_allocation_properties = cuda_vmm_get_property,
+    .ext_get_allocation_properties_size = cuda_vmm_get_property_size,
+    .get_cache_line_size = cuda_vmm_get_cache_line_size,
+};
+
+static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
+    .struct_size = sizeof(cuda_vmm_ext_ops),
+    .queue_create = cuda_vmm_queue_create,
+    .queue_destroy = cuda_vmm_queue_destroy,
+    .queue_wait = cuda_vmm_queue_wait,
+    .copy = cuda_vmm_copy,
+    .fill = cuda_vmm_fill,
+    .wait = cuda_vmm_wait,
+    .host_pin = cuda_vmm_host_pin,
+    .host_unpin = cuda_vmm_host_unpin,
+    .peer_alloc = cuda_vmm_peer_alloc,
+    .peer_free = cuda_vmm_peer_free,
+    .vm_find = cuda_vmm_find,
+    .vm_detach = cuda_vmm_detach,
+    .vm_create = cuda_vmm_create_physical,
+    .vm_attach = cuda_vmm_attach,
+    .vm_discard = cuda_vmm_discard,
+};
+
+UMF_API_EXT_1 const umf_memory_provider_ops_t *umfCUDAVmmMemoryProviderOps(void) {
+    return &cuda_vmm_ops;
+}
+
+static umf_result_t cuda_vmm_probe(char *why, size_t why_size) {
+    return cuda_vmm_driver(why, why_size) ? umf_cuda_probe(why, why_size)
+                                          : UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+}
+
+extern const umf_memory_provider_descriptor_t umf_cuda_vmm_descriptor;
+const umf_memory_provider_descriptor_t umf_cuda_vmm_descriptor = {
+    .struct_size = sizeof(umf_cuda_vmm_descriptor),
+    .name = "cuda_vmm",
+    .ops = &cuda_vmm_ops,
+    .ext = &cuda_vmm_ext_ops,
+    .params_from_text = umf_cuda_vmm_params_from_text,
+    .params_destroy = umf_cuda_vmm_params_destroy,
+    .probe = cuda_vmm_probe,
+};

@@ -1,0 +1,209 @@
+/* Parameters of the cuda_vmm provider: the public functions, and the same settings as text. */
+#include "providers/cuda_vmm_params.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "ctl/field.h"
+#include "providers/name.h"
+
+const char umf_cuda_vmm_default_name[] = "CUDA_VMM";
+
+static umf_result_t params_refuse(const char *why) {
+    UMF_LOG_ERROR("%s", why);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsCreate(
+    int device, umf_cuda_vmm_memory_provider_params_handle_t *hParams) {
+    if (!hParams || device < 0) {
+        return params_refuse(hParams ? "the device is negative" : "hParams is NULL");
+    }
+    umf_cuda_vmm_params_t *params = umf_meta_alloc(sizeof(*params));
+    if (!params) {
+        UMF_LOG_ERROR("no memory for parameters");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    params->device = device;
+    params->host_node = -1;
+    umf_name_copy(params->name, umf_cuda_vmm_default_name);
+    *hParams = params;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t
+umfCUDAVmmMemoryProviderParamsDestroy(umf_cuda_vmm_memory_provider_params_handle_t hParams) {
+    umf_meta_free(hParams, sizeof(*hParams));
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetContext(
+    umf_cuda_vmm_memory_provider_params_handle_t hParams, void *hContext) {
+    if (!hParams) {
+        return params_refuse("parameters are NULL");
+    }
+    hParams->context = hContext;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetHostNode(
+    umf_cuda_vmm_memory_provider_params_handle_t hParams, int node) {
+    if (!hParams) {
+        return params_refuse("parameters are NULL");
+    }
+    hParams->host_node = node < 0 ? -1 : node;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPeers(
+    umf_cuda_vmm_memory_provider_params_handle_t hParams, const int *devices, size_t count) {
+    if (!hParams || (count && !devices) || count > UMF_CUDA_VMM_PEERS) {
+        return params_refuse("parameters or devices are NULL, or there are more than 64");
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (devices[i] < 0) {
+            return params_refuse("the number of a device is negative");
+        }
+    }
+    if (count) {
+        memcpy(hParams->peers, devices, count * sizeof(*devices));
+    }
+    hParams->peer_count = count;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetShare(
+    umf_cuda_vmm_memory_provider_params_handle_t hParams, umf_cuda_vmm_share_t share) {
+    if (!hParams || (share != UMF_CUDA_VMM_SHARE_NONE && share != UMF_CUDA_VMM_SHARE_FD)) {
+        return params_refuse(hParams ? "the way to share is no umf_cuda_vmm_share_t"
+                                     : "parameters are NULL");
+    }
+    hParams->share = share;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPieceSize(
+    umf_cuda_vmm_memory_provider_params_handle_t hParams, size_t size) {
+    if (!hParams || size == 0) {
+        return params_refuse(hParams ? "a piece of 0 bytes" : "parameters are NULL");
+    }
+    hParams->piece_size = size;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetName(
+    umf_cuda_vmm_memory_provider_params_handle_t hParams, const char *name) {
+    if (!hParams || !name) {
+        return params_refuse("parameters or name are NULL");
+    }
+    umf_name_copy(hParams->name, name);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+static umf_result_t field_set_device(void *object, const void *value) {
+    int device = *(const int *)value;
+    if (device < 0) {
+        return params_refuse("the device is negative");
+    }
+    ((umf_cuda_vmm_params_t *)object)->device = device;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t field_set_host_node(void *object, const void *value) {
+    return umfCUDAVmmMemoryProviderParamsSetHostNode(object, *(const int *)value);
+}
+
+/* Numbers joined by '+'. */
+static umf_result_t field_set_peers(void *object, const void *value) {
+    const char *at = value;
+    int peers[UMF_CUDA_VMM_PEERS];
+    size_t count = 0;
+    while (count < UMF_CUDA_VMM_PEERS) {
+        char *end;
+        long number = strtol(at, &end, 10);
+        if (end == at || number < 0 || number > INT32_MAX || (*end && *end != '+')) {
+            return params_refuse("peers are numbers joined by '+', such as 1+2");
+        }
+        peers[count++] = (int)number;
+        if (!*end) {
+            return umfCUDAVmmMemoryProviderParamsSetPeers(object, peers, count);
+        }
+        at = end + 1;
+    }
+    return params_refuse("more than 64 peers");
+}
+
+static umf_result_t field_set_share(void *object, const void *value) {
+    return umfCUDAVmmMemoryProviderParamsSetShare(object, *(const umf_cuda_vmm_share_t *)value);
+}
+
+static umf_result_t field_set_piece_size(void *object, const void *value) {
+    return umfCUDAVmmMemoryProviderParamsSetPieceSize(object, *(const size_t *)value);
+}
+
+static umf_result_t field_set_name(void *object, const void *value) {
+    return umfCUDAVmmMemoryProviderParamsSetName(object, value);
+}
+
+static const umf_field_word_t share_words[] = {
+    {"none", UMF_CUDA_VMM_SHARE_NONE},
+    {"fd", UMF_CUDA_VMM_SHARE_FD},
+    {NULL, 0},
+};
+
+static const umf_field_t cuda_vmm_field_list[] = {
+    {.path = "params.device",
+     .type = UMF_FIELD_INT,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_device,
+     .help = "number of the GPU; default 0"},
+    {.path = "params.host_node",
+     .type = UMF_FIELD_INT,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_host_node,
+     .help = "NUMA node of the host to take memory from; default -1: memory of the device"},
+    {.path = "params.peers",
+     .type = UMF_FIELD_TEXT,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_peers,
+     .help = "other GPUs that may access the memory, joined by '+', such as 1+2; default none"},
+    {.path = "params.share",
+     .type = UMF_FIELD_ENUM,
+     .access = UMF_FIELD_CREATE,
+     .words = share_words,
+     .set = field_set_share,
+     .help = "how other processes can get at the memory; default none"},
+    {.path = "params.piece_size",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_piece_size,
+     .help = "smallest piece of memory that comes and goes, in bytes; default: the granularity"},
+    {.path = "params.name",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_name,
+     .help = "name of the provider; default CUDA_VMM"},
+};
+static const umf_fields_t cuda_vmm_fields = UMF_FIELDS(cuda_vmm_field_list);
+
+static umf_result_t params_create(void **params) {
+    umf_cuda_vmm_params_t *made;
+    umf_result_t result = umfCUDAVmmMemoryProviderParamsCreate(0, &made);
+    if (result == UMF_RESULT_SUCCESS) {
+        *params = made;
+    }
+    return result;
+}
+
+void umf_cuda_vmm_params_destroy(void *params) {
+    umfCUDAVmmMemoryProviderParamsDestroy(params);
+}
+
+umf_result_t umf_cuda_vmm_params_from_text(const char *text, void **params) {
+    return umf_params_from_text(&cuda_vmm_fields, params_create, umf_cuda_vmm_params_destroy, text,
+                                params);
+}
