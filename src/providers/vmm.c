@@ -460,6 +460,13 @@ static size_t vmm_run_length(umf_vmm_t *vmm, void *const *pieces, size_t first, 
     return n;
 }
 
+/* A piece whose memory the system does not take back keeps it. */
+static umf_result_t vmm_drop_physical(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    umf_result_t result = vmm->ops->destroy(vmm->backend, piece->physical);
+    vmm_set_state(vmm, piece, result == UMF_RESULT_SUCCESS ? VMM_DETACHED : VMM_CREATED);
+    return result;
+}
+
 umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     if (!vmm_expect_all(vmm, pieces, count, VMM_ATTACHED)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -471,12 +478,10 @@ umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
         size_t size;
         n = vmm_run_length(vmm, pieces, i, count, &size);
         result = vmm->ops->unmap(vmm->backend, (uintptr_t)pieces[i], size);
-        for (size_t k = i; k < i + n && result == UMF_RESULT_SUCCESS; k++) {
-            umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[k], VMM_ATTACHED);
-            if (vmm->ops->destroy(vmm->backend, piece->physical) != UMF_RESULT_SUCCESS) {
-                UMF_LOG_WARN("the system did not take %zu bytes back", piece->size);
-            }
-            vmm_set_state(vmm, piece, VMM_DETACHED);
+        umf_result_t unmapped = result;
+        for (size_t k = i; k < i + n && unmapped == UMF_RESULT_SUCCESS; k++) {
+            umf_result_t dropped = vmm_drop_physical(vmm, vmm_expect(vmm, pieces[k], VMM_ATTACHED));
+            result = result != UMF_RESULT_SUCCESS ? result : dropped;
         }
     }
     vmm_unpark_all(vmm, pieces, count);
@@ -487,34 +492,52 @@ umf_result_t umf_vmm_discard(umf_vmm_t *vmm, void *const *pieces, size_t count) 
     umf_result_t first = UMF_RESULT_SUCCESS;
     for (size_t i = 0; i < count; i++) {
         umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[i], VMM_CREATED);
-        umf_result_t result = piece ? vmm->ops->destroy(vmm->backend, piece->physical)
-                                    : UMF_RESULT_ERROR_INVALID_ARGUMENT;
-        if (piece) {
-            vmm_set_state(vmm, piece, VMM_DETACHED);
-        }
+        umf_result_t result =
+            piece ? vmm_drop_physical(vmm, piece) : UMF_RESULT_ERROR_INVALID_ARGUMENT;
         first = first ? first : result;
     }
     return first;
 }
 
-/* Bytes of the pieces from `first` on. */
-static size_t vmm_bytes(umf_vmm_t *vmm, void *const *pieces, size_t first, size_t count) {
+/* The piece, if it begins there and is not mapped; `*has_memory` tells the two states apart. */
+static umf_vmm_piece_t *vmm_expect_away(umf_vmm_t *vmm, const void *base, bool *has_memory) {
+    umf_lock(&vmm->lock);
+    umf_vmm_piece_t *piece = vmm_piece_locked(vmm, (uintptr_t)base);
+    bool is_away = piece && piece->base == (uintptr_t)base && piece->state != VMM_ATTACHED;
+    *has_memory = is_away && piece->state == VMM_CREATED;
+    umf_unlock(&vmm->lock);
+    if (!is_away) {
+        UMF_LOG_ERROR("%p is not the start of a piece that was detached", base);
+    }
+    return is_away ? piece : NULL;
+}
+
+/* Bytes that the pieces from `first` on are without. */
+static size_t vmm_missing(umf_vmm_t *vmm, void *const *pieces, size_t first, size_t count) {
     size_t bytes = 0;
     for (size_t i = first; i < count; i++) {
-        bytes += vmm_expect(vmm, pieces[i], VMM_DETACHED)->size;
+        bool has_memory;
+        umf_vmm_piece_t *piece = vmm_expect_away(vmm, pieces[i], &has_memory);
+        bytes += has_memory ? 0 : piece->size;
     }
     return bytes;
 }
 
 umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, size_t *missing) {
-    if (!vmm_expect_all(vmm, pieces, count, VMM_DETACHED)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    bool has_memory;
+    for (size_t i = 0; i < count; i++) {
+        if (!vmm_expect_away(vmm, pieces[i], &has_memory)) {
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        }
     }
     for (size_t i = 0; i < count; i++) {
-        umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[i], VMM_DETACHED);
+        umf_vmm_piece_t *piece = vmm_expect_away(vmm, pieces[i], &has_memory);
+        if (has_memory) {
+            continue;
+        }
         umf_result_t result = vmm->ops->create(vmm->backend, piece->size, &piece->physical);
         if (result != UMF_RESULT_SUCCESS) {
-            *missing = vmm_bytes(vmm, pieces, i, count);
+            *missing = vmm_missing(vmm, pieces, i, count);
             umf_vmm_discard(vmm, pieces, i);
             return result;
         }

@@ -629,18 +629,31 @@ static umf_result_t make_memory(sleepers_t *all) {
     return result;
 }
 
-/* Brings back those pools whose memory went before another's failed to. */
-static void suspend_undo(sleepers_t *all, size_t detached) {
+/* Brings back what went of a pool before something failed: all, some or nothing of it. */
+static umf_result_t sleep_restore(sleep_t *sleep) {
+    umf_memory_provider_handle_t provider = sleep_provider(sleep);
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    bool went = false;
+    for (size_t i = 0; i < sleep->count && result == UMF_RESULT_SUCCESS; i++) {
+        umf_vm_piece_t piece;
+        size_t missing;
+        result = provider->ext->vm_find(provider->self, sleep->bases[i], &piece);
+        if (result == UMF_RESULT_SUCCESS && !piece.attached) {
+            went = true;
+            result = provider->ext->vm_create(provider->self, &sleep->bases[i], 1, &missing);
+            if (result == UMF_RESULT_SUCCESS) {
+                result = provider->ext->vm_attach(provider->self, &sleep->bases[i], 1);
+            }
+        }
+    }
+    return went && result == UMF_RESULT_SUCCESS ? sleep_load(sleep) : result;
+}
+
+/* A failed suspend: everything is as it was before. */
+static void suspend_undo(sleepers_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         sleep_t *sleep = all->list[i];
-        size_t missing;
-        bool back = i >= detached;
-        if (!back) {
-            back = sleep_create(sleep, &missing) == UMF_RESULT_SUCCESS &&
-                   sleep_attach(sleep) == UMF_RESULT_SUCCESS &&
-                   sleep_load(sleep) == UMF_RESULT_SUCCESS;
-        }
-        if (back) {
+        if (sleep_restore(sleep) == UMF_RESULT_SUCCESS) {
             sleep_open_pool(sleep);
             sleep_forget_pieces(sleep);
             sleep_set_state(sleep, UMF_SUSPEND_STATE_RESIDENT);
@@ -652,25 +665,21 @@ static void suspend_undo(sleepers_t *all, size_t detached) {
 }
 
 static umf_result_t suspend_all(sleepers_t *all) {
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    size_t detached = 0;
     for (size_t i = 0; i < all->count; i++) {
         sleep_close_pool(all->list[i]);
     }
-    result = wait_for_work(all);
+    umf_result_t result = wait_for_work(all);
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         result = sleep_plan(all->list[i], &all->report);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         result = sleep_save(all->list[i]);
     }
-    while (detached < all->count && result == UMF_RESULT_SUCCESS) {
-        sleep_t *sleep = all->list[detached];
-        result = sleep_detach(sleep);
-        detached += result == UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
+        result = sleep_detach(all->list[i]);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        suspend_undo(all, detached);
+        suspend_undo(all);
         return result;
     }
     for (size_t i = 0; i < all->count; i++) {

@@ -580,6 +580,98 @@ TEST_P(Suspend, RandomSchedules) {
     }
 }
 
+// Whichever call of the driver fails: all pools are as before, and the same call works afterwards.
+TEST_P(Suspend, EveryCallMayFail) {
+    if (!kind.fail) {
+        GTEST_SKIP() << "failures on demand need the software driver";
+    }
+    for (umf_suspend_keep_t keep : keeps) {
+        umf_memory_pool_handle_t both[] = {make_pool(make_provider(4 * MiB)),
+                                           make_pool(make_provider(4 * MiB))};
+        std::vector<void *> blocks;
+        for (unsigned i = 0; i < 4; i++) {
+            ASSERT_TRUE(set(both[i % 2], keep));
+            blocks.push_back(umfPoolMalloc(both[i % 2], 4 * MiB));
+            write(blocks.back(), 4 * MiB, i);
+        }
+        auto all_hold = [&] {
+            for (unsigned i = 0; i < 4; i++) {
+                if (is_kept(keep) && !holds(blocks[i], 4 * MiB, i)) {
+                    return false;
+                }
+            }
+            return true;
+        };
+        auto all_are = [&](umf_suspend_state_t state) {
+            return residency(both[0]).state == state && residency(both[1]).state == state;
+        };
+        size_t resident = kind.held();
+        int failures = 0;
+        for (long n = 1;; n++) {
+            ASSERT_LT(n, 500);
+            kind.fail(n);
+            umf_result_t result = umfPoolsSuspend(both, 2, nullptr, nullptr);
+            bool was_reached = kind.fail(0);
+            if (result != OK) {
+                failures++;
+                ASSERT_TRUE(all_are(UMF_SUSPEND_STATE_RESIDENT)) << keep << " " << n;
+                ASSERT_TRUE(all_hold()) << keep << " " << n;
+                ASSERT_EQ(umfPoolsSuspend(both, 2, nullptr, nullptr), OK);
+            }
+            ASSERT_TRUE(all_are(UMF_SUSPEND_STATE_SUSPENDED));
+            size_t away = kind.held();
+            ASSERT_LT(away, resident);
+
+            kind.fail(n);
+            umf_suspend_report_t back = report();
+            result = umfPoolsResume(both, 2, nullptr, &back);
+            was_reached = kind.fail(0) || was_reached;
+            if (result != OK) {
+                failures++;
+                ASSERT_TRUE(all_are(UMF_SUSPEND_STATE_SUSPENDED)) << keep << " " << n;
+                ASSERT_EQ(kind.held(), away) << keep << " " << n;
+                ASSERT_EQ(umfPoolsResume(both, 2, nullptr, nullptr), OK);
+            }
+            ASSERT_TRUE(all_are(UMF_SUSPEND_STATE_RESIDENT));
+            ASSERT_EQ(kind.held(), resident) << keep << " " << n;
+            ASSERT_TRUE(all_hold()) << keep << " " << n;
+            if (!was_reached) {
+                break;
+            }
+        }
+        EXPECT_GT(failures, 10) << keep;
+        for (void *ptr : blocks) {
+            EXPECT_EQ(umfFree(ptr), OK);
+        }
+        drop_pool(both[0]);
+        drop_pool(both[1]);
+        umfSuspendTrim();
+    }
+}
+
+TEST_P(Suspend, TheReportTellsWhatIsMissing) {
+    if (!kind.limit) {
+        GTEST_SKIP() << "a limit of memory needs the software driver";
+    }
+    umf_memory_pool_handle_t both[] = {make_pool(make_provider()), make_pool(make_provider())};
+    void *blocks[] = {umfPoolMalloc(both[0], 64 * MiB), umfPoolMalloc(both[1], 32 * MiB)};
+    write(blocks[0], 64 * MiB, 1);
+    write(blocks[1], 32 * MiB, 2);
+    ASSERT_EQ(umfPoolsSuspend(both, 2, nullptr, nullptr), OK);
+    kind.limit(kind.held() + 70 * MiB);
+    umf_suspend_report_t back = report();
+    EXPECT_EQ(umfPoolsResume(both, 2, nullptr, &back), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    EXPECT_EQ(back.missing, 32 * MiB);
+    EXPECT_EQ(back.bytes, 0u);
+    EXPECT_EQ(residency(both[0]).resident, 0u); // of all or of none
+    kind.limit(SIZE_MAX);
+    EXPECT_EQ(umfPoolsResume(both, 2, nullptr, &back), OK);
+    EXPECT_TRUE(holds(blocks[0], 64 * MiB, 1));
+    EXPECT_TRUE(holds(blocks[1], 32 * MiB, 2));
+    EXPECT_EQ(umfFree(blocks[0]), OK);
+    EXPECT_EQ(umfFree(blocks[1]), OK);
+}
+
 TEST_P(Suspend, ManyCyclesDoNotDrift) {
     umf_memory_pool_handle_t pool = make_pool(make_provider(), umfDisjointPoolOps());
     std::vector<void *> blocks;

@@ -34,6 +34,9 @@ struct VmmKind {
     std::function<void(void *to, const void *from, size_t size)> read;
     std::function<size_t()> held;   // physical memory of providers, in any unit
     std::function<size_t()> pinned; // bytes of the host
+    // The n-th next call of the driver fails; 0: none does. Tells whether the last one was reached.
+    std::function<bool(long n)> fail;
+    std::function<void(size_t bytes)> limit; // of the device's memory
 };
 
 inline std::ostream &operator<<(std::ostream &out, const VmmKind *kind) {
@@ -125,6 +128,19 @@ inline size_t pinned_cuda() {
     return driver().is_real ? 0 : driver().control()->pinned;
 }
 
+inline bool fail_cuda(long n) {
+    fake_cuda_t *control = driver().control();
+    bool was_reached = control->fail_at == 0;
+    control->fail_function = FAKE_CUDA_ANY;
+    control->fail_with = CUDA_ERROR_UNKNOWN;
+    control->fail_at = n;
+    return was_reached;
+}
+
+inline void limit_cuda(size_t bytes) {
+    driver().control()->device_memory[0] = bytes == SIZE_MAX ? size_t{1} << 30 : bytes;
+}
+
 inline bool has_second_gpu() {
     int count = 0, can = 0;
     driver().cuInit(0);
@@ -136,13 +152,24 @@ inline bool has_second_gpu() {
 
 inline std::vector<const VmmKind *> vmm_kinds() {
     static const VmmKind linux_vmm = {
-        "linux_vmm",      false,  100,    [] { return std::string(); }, [] {},
-        create_linux_vmm, memcpy, memcpy, count_memory_files,           [] { return size_t{0}; },
+        "linux_vmm",      false,   100,    [] { return std::string(); }, [] {},
+        create_linux_vmm, memcpy,  memcpy, count_memory_files,           [] { return size_t{0}; },
+        nullptr,          nullptr,
     };
 #if UMF_WITH_CUDA
     static const VmmKind cuda_vmm = {
-        "cuda_vmm",      has_second_gpu(), 100,       start_cuda_vmm, stop_cuda_vmm,
-        create_cuda_vmm, write_cuda,       read_cuda, held_cuda,      pinned_cuda,
+        "cuda_vmm",
+        has_second_gpu(),
+        100,
+        start_cuda_vmm,
+        stop_cuda_vmm,
+        create_cuda_vmm,
+        write_cuda,
+        read_cuda,
+        held_cuda,
+        pinned_cuda,
+        driver().is_real ? std::function<bool(long)>() : fail_cuda,
+        driver().is_real ? std::function<void(size_t)>() : limit_cuda,
     };
     return {&linux_vmm, &cuda_vmm};
 #else
