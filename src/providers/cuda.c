@@ -103,6 +103,21 @@ static void cuda_drop_context(cuda_provider_t *cuda) {
     }
 }
 
+/* The driver answers the next question for devices, too, that are not there. */
+static umf_result_t cuda_check_device(const cuda_provider_t *cuda) {
+    int count = 0;
+    if (!cuda->driver->cuDeviceGetCount) {
+        return UMF_RESULT_SUCCESS;
+    }
+    CUresult result = cuda->driver->cuDeviceGetCount(&count);
+    if (result == CUDA_SUCCESS && cuda->device >= count) {
+        UMF_LOG_ERROR("there is no device %d among the %d of this machine", cuda->device, count);
+        cuda_native.code = CUDA_ERROR_INVALID_DEVICE;
+        return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+    }
+    return cuda_result(cuda, result, "counting the devices");
+}
+
 static umf_result_t cuda_read_page_sizes(cuda_provider_t *cuda) {
     const CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -143,7 +158,10 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
     if (result != UMF_RESULT_SUCCESS) {
         goto free_provider;
     }
-    result = cuda_read_page_sizes(cuda);
+    result = cuda_check_device(cuda);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = cuda_read_page_sizes(cuda);
+    }
     if (result != UMF_RESULT_SUCCESS) {
         goto drop_context;
     }

@@ -38,14 +38,22 @@ UMF_LOCK_STATIC(store_lock, UMF_RANK_SUSPEND);
 /* Pinned chunks held ready. Sync: store_lock */
 static umf_list_t store_ready = {&store_ready, &store_ready};
 
-bool umf_store_can(umf_memory_provider_handle_t provider, umf_suspend_keep_t keep) {
+static bool peer_is_reached(umf_memory_provider_handle_t provider, int device) {
+    void *trial;
+    return provider->ext->peer_alloc(provider->self, device, 1, &trial) == UMF_RESULT_SUCCESS &&
+           provider->ext->peer_free(provider->self, trial, 1) == UMF_RESULT_SUCCESS;
+}
+
+bool umf_store_can(umf_memory_provider_handle_t provider, const umf_suspend_policy_t *policy) {
     const umf_memory_provider_ext_ops_t *ext = provider->ext;
+    umf_suspend_keep_t keep = policy->keep;
     bool has_data =
         ext->queue_create && ext->queue_destroy && ext->queue_wait && ext->copy && ext->fill;
     const char *missing = NULL;
     if (keep != UMF_SUSPEND_DISCARD && !has_data) {
         missing = "copy memory";
-    } else if (keep == UMF_SUSPEND_KEEP_PEER && !(ext->peer_alloc && ext->peer_free)) {
+    } else if (keep == UMF_SUSPEND_KEEP_PEER &&
+               !(ext->peer_alloc && ext->peer_free && peer_is_reached(provider, policy->device))) {
         missing = "keep memory on another device";
     }
     if (missing) {

@@ -23,8 +23,9 @@ typedef struct umf_store_part_t {
 
 typedef struct umf_store_t umf_store_t;
 
-/* Whether the provider can keep memory in that way; the log tells why not. */
-bool umf_store_can(umf_memory_provider_handle_t provider, umf_suspend_keep_t keep);
+/* Whether the provider can keep memory in that way; the log tells why not. Another device is tried.
+ */
+bool umf_store_can(umf_memory_provider_handle_t provider, const umf_suspend_policy_t *policy);
 
 /* Room for `size` bytes. `folder` and `device` as in the policy. */
 umf_result_t umf_store_create(umf_memory_provider_handle_t provider,

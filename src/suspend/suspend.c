@@ -158,7 +158,7 @@ UMF_API_EXT_1 umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if (!umf_store_can(pool->provider, policy->keep)) {
+    if (!umf_store_can(pool->provider, policy)) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     char *folder = NULL;
@@ -495,9 +495,6 @@ static bool is_kept(const sleep_t *sleep) {
 static umf_result_t sleep_save(sleep_t *sleep) {
     if (sleep->count == 0 || !is_kept(sleep)) {
         return UMF_RESULT_SUCCESS;
-    }
-    if (!umf_store_can(sleep_provider(sleep), sleep->policy.keep)) {
-        return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_result_t result =
         umf_store_create(sleep_provider(sleep), &sleep->policy, sleep->part_bytes, &sleep->store);
