@@ -496,6 +496,9 @@ static umf_result_t sleep_save(sleep_t *sleep) {
     if (sleep->count == 0 || !is_kept(sleep)) {
         return UMF_RESULT_SUCCESS;
     }
+    if (!umf_store_can(sleep_provider(sleep), &sleep->policy)) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
     umf_result_t result =
         umf_store_create(sleep_provider(sleep), &sleep->policy, sleep->part_bytes, &sleep->store);
     if (result == UMF_RESULT_SUCCESS) {
