@@ -786,6 +786,7 @@ extern const umf_pool_fast_ops_t umf_scalable_pool_fast_ops;
 const umf_pool_fast_ops_t umf_scalable_pool_fast_ops = {
     .free_at = scalable_free_at,
     .alloc_count = scalable_alloc_count,
+    .data_inside = true,
 };
 
 UMF_API_1_0 const umf_memory_pool_ops_t *umfScalablePoolOps(void) {
