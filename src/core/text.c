@@ -152,10 +152,10 @@ static umf_result_t params_make(const text_part_t *part, params_from_text_t from
     char subject[96] = "";
     umf_text_append(subject, sizeof(subject), " of %s '%s'", part->what, part->kind);
     const char *settings = part->settings ? part->settings : "";
-    umf_text_scope_t outer =
-        umf_text_begin(part->settings ? settings : part->kind, strlen(settings), subject);
+    umf_text_scope_t scope;
+    umf_text_begin(&scope, part->settings ? settings : part->kind, strlen(settings), subject);
     umf_result_t result = from_text(settings, params);
-    umf_text_end(outer);
+    umf_text_end(&scope);
     if (result != UMF_RESULT_SUCCESS) {
         *params = NULL;
         if (!*umf_text_error()) {
@@ -289,9 +289,10 @@ umfMemoryProviderCreateFromText(const char *text, umf_memory_provider_handle_t *
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    umf_text_scope_t outer = umf_text_begin(copy, length, "");
+    umf_text_scope_t scope;
+    umf_text_begin(&scope, copy, length, "");
     result = provider_read(skip_space(copy), hProvider);
-    umf_text_end(outer);
+    umf_text_end(&scope);
     umf_meta_free(copy, length + 1);
     return result;
 }
@@ -304,9 +305,10 @@ UMF_API_EXT_1 umf_result_t umfPoolCreateFromText(const char *text,
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    umf_text_scope_t outer = umf_text_begin(copy, length, "");
+    umf_text_scope_t scope;
+    umf_text_begin(&scope, copy, length, "");
     result = pool_read(skip_space(copy), hPool);
-    umf_text_end(outer);
+    umf_text_end(&scope);
     umf_meta_free(copy, length + 1);
     return result;
 }

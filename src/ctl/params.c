@@ -130,9 +130,10 @@ static umf_result_t params_read(void *params, const umf_fields_t *fields, const 
         return umf_text_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, NULL,
                              "no memory to read %zu bytes of settings", length);
     }
-    umf_text_scope_t outer = umf_text_begin(text, length, umf_text_subject());
+    umf_text_scope_t scope;
+    umf_text_begin(&scope, text, length, umf_text_subject());
     umf_result_t result = settings_read(&reader, text);
-    umf_text_end(outer);
+    umf_text_end(&scope);
     umf_meta_free(reader.room, length + 2);
     return result;
 }

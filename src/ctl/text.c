@@ -7,11 +7,11 @@
 #include "base/line.h"
 #include "base/log.h"
 
-static __thread umf_text_scope_t text_scope;
+static __thread const umf_text_scope_t *text_scope; /* NULL: nothing is read */
 
 static bool text_holds(const char *at) {
-    uintptr_t begin = (uintptr_t)text_scope.begin;
-    return begin && (uintptr_t)at >= begin && (uintptr_t)at - begin <= text_scope.length;
+    uintptr_t begin = text_scope ? (uintptr_t)text_scope->begin : 0;
+    return begin && (uintptr_t)at >= begin && (uintptr_t)at - begin <= text_scope->length;
 }
 
 umf_text_word_t umf_text_show(const char *word, size_t length) {
@@ -35,22 +35,23 @@ void umf_text_append(char *buffer, size_t size, const char *format, ...) {
     va_end(args);
 }
 
-umf_text_scope_t umf_text_begin(const char *text, size_t length, const char *subject) {
-    umf_text_scope_t outer = text_scope;
-    if (!text_holds(text)) {
-        text_scope.begin = text;
-        text_scope.length = length;
-    }
-    text_scope.subject = subject;
-    return outer;
+void umf_text_begin(umf_text_scope_t *scope, const char *text, size_t length, const char *subject) {
+    bool is_part = text_holds(text);
+    *scope = (umf_text_scope_t){
+        .begin = is_part ? text_scope->begin : text,
+        .length = is_part ? text_scope->length : length,
+        .subject = subject,
+        .outer = text_scope,
+    };
+    text_scope = scope;
 }
 
-void umf_text_end(umf_text_scope_t outer) {
-    text_scope = outer;
+void umf_text_end(const umf_text_scope_t *scope) {
+    text_scope = scope->outer;
 }
 
 const char *umf_text_subject(void) {
-    return text_scope.subject ? text_scope.subject : "";
+    return text_scope ? text_scope->subject : "";
 }
 
 umf_result_t umf_text_fail(umf_result_t result, const char *at, const char *format, ...) {
@@ -61,7 +62,7 @@ umf_result_t umf_text_fail(umf_result_t result, const char *at, const char *form
     }
     line[0] = '\0';
     if (text_holds(at)) {
-        umf_text_append(line, UMF_LINE_SIZE, "at %zu: ", (size_t)(at - text_scope.begin) + 1);
+        umf_text_append(line, UMF_LINE_SIZE, "at %zu: ", (size_t)(at - text_scope->begin) + 1);
     }
     size_t used = strlen(line);
     va_list args;

@@ -30,17 +30,18 @@ static inline bool umf_text_is_space(char c) {
 }
 #define UMF_TEXT_SPACES " \t\n\v\f\r"
 
-/* What this thread is reading; positions count from its start. */
+/* What a thread is reading; positions count from its start. Lives on the reader's stack. */
 typedef struct umf_text_scope_t {
-    const char *begin; /* NULL: nothing */
+    const char *begin;
     size_t length;
     const char *subject; /* "" or whose settings are read: " of provider 'os'" */
+    const struct umf_text_scope_t *outer;
 } umf_text_scope_t;
 
-/* Begins reading `text`; a part of the text being read keeps that text's positions. `umf_text_end`
- * gets what begin returned. */
-umf_text_scope_t umf_text_begin(const char *text, size_t length, const char *subject);
-void umf_text_end(umf_text_scope_t outer);
+/* Begins reading `text`; a part of the text being read keeps that text's positions. `scope` must
+ * stay until the end. */
+void umf_text_begin(umf_text_scope_t *scope, const char *text, size_t length, const char *subject);
+void umf_text_end(const umf_text_scope_t *scope);
 const char *umf_text_subject(void);
 
 /* Records and logs why creation from text failed; `at` is where in the text, or NULL. Returns

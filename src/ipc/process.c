@@ -102,18 +102,18 @@ static bool process_is_same(const umf_process_t *a, const umf_process_t *b) {
            a->boot_id == b->boot_id;
 }
 
-static __thread umf_process_t process_trusted; /* pid 0: none */
+static __thread const umf_process_t *process_trusted; /* NULL: none */
 
 void umf_process_trust(const umf_process_t *process) {
-    process_trusted = *process;
+    process_trusted = process;
 }
 
 void umf_process_distrust(void) {
-    process_trusted.pid = 0;
+    process_trusted = NULL;
 }
 
 umf_result_t umf_process_check(const umf_process_t *process) {
-    if (process->pid != 0 && process_is_same(process, &process_trusted)) {
+    if (process_trusted && process->pid != 0 && process_is_same(process, process_trusted)) {
         return UMF_RESULT_SUCCESS;
     }
     umf_process_t self;

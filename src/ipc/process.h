@@ -43,7 +43,7 @@ void umf_process_forget(umf_process_known_t *known);
 
 /*
  * From trust to distrust, checks of `process` by this thread succeed at once: what is called in
- * between need not ask again what was just found out.
+ * between need not ask again what was just found out. `process` must stay until then.
  */
 void umf_process_trust(const umf_process_t *process);
 void umf_process_distrust(void);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -148,6 +149,63 @@ TEST(Fork, WhileThreadsAllocate) {
     for (auto &thread : threads) {
         thread.join();
     }
+}
+
+// Each allocation of this provider lies in a GiB of its own, so that whoever keeps a tree of
+// addresses makes it grow all the time.
+umf_result_t spread_alloc(void *, size_t size, size_t, void **ptr) {
+    static std::atomic<uintptr_t> next{uintptr_t{1} << 44};
+    void *wish = reinterpret_cast<void *>(next.fetch_add(uintptr_t{1} << 30));
+    *ptr = mmap(wish, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                0);
+    return *ptr == MAP_FAILED ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY : OK;
+}
+umf_result_t spread_free(void *, void *ptr, size_t size) {
+    return munmap(ptr, size) == 0 ? OK : UMF_RESULT_ERROR_UNKNOWN;
+}
+
+TEST(Fork, WhileAddressesAreNew) {
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    FakeProvider fake; // for the operations that are not replaced
+    ops.alloc = spread_alloc;
+    ops.free = spread_free;
+    // Those of the fake take a mutex, which no fork may meet.
+    ops.ext_allocation_split = [](void *, void *, size_t, size_t) { return OK; };
+    ops.ext_allocation_merge = [](void *, void *, void *, size_t) { return OK; };
+    ops.ext_purge_force = ops.ext_purge_lazy = nullptr;
+    umf_memory_provider_handle_t provider = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
+    for (const PoolKind &kind : pool_kinds()) {
+        auto use_fresh = [&] {
+            umf_memory_pool_handle_t pool = nullptr;
+            bool good = umfPoolCreate(kind.ops(), provider, nullptr, 0, &pool) == OK &&
+                        umfPoolFree(pool, umfPoolMalloc(pool, 100)) == OK;
+            return umfPoolDestroy(pool) == OK && good;
+        };
+        std::atomic<bool> stop{false};
+        std::atomic<size_t> made{0};
+        std::thread thread([&] {
+            while (!stop && made < 6000) {
+                EXPECT_TRUE(use_fresh());
+                made++;
+            }
+        });
+        for (size_t i = 0; i < scaled(100) && !HasFailure(); i++) {
+            pid_t pid = fork();
+            ASSERT_GE(pid, 0);
+            if (pid == 0) {
+                alarm(30);
+                _exit(use_fresh() ? 0 : 1);
+            }
+            int status = 0;
+            ASSERT_EQ(waitpid(pid, &status, 0), pid);
+            EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+                << kind << ", fork " << i << ": status " << status;
+        }
+        stop = true;
+        thread.join();
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
 TEST(Fork, ChildOfAChild) {

@@ -515,9 +515,10 @@ void destroy(void *params) {
 umf_result_t build(const char *text, Object *out = nullptr) {
     void *params = nullptr;
     umf_text_forget();
-    umf_text_scope_t outer = umf_text_begin(text, strlen(text), " of provider 'toy'");
+    umf_text_scope_t scope;
+    umf_text_begin(&scope, text, strlen(text), " of provider 'toy'");
     umf_result_t result = umf_params_from_text(&fields, create, destroy, text, &params);
-    umf_text_end(outer);
+    umf_text_end(&scope);
     EXPECT_EQ(params != nullptr, result == Success) << text;
     if (params) {
         if (out) {
