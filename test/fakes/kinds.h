@@ -25,6 +25,7 @@
 #include <umf/providers/provider_devdax_memory.h>
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
+#include <umf/providers/provider_linux_vmm.h>
 #include <umf/providers/provider_os_memory.h>
 #include <umf/text.h>
 
@@ -141,6 +142,12 @@ inline std::unique_ptr<Source> make_devdax() {
     return source;
 }
 
+inline std::unique_ptr<Source> make_linux_vmm() {
+    auto source = std::make_unique<Source>();
+    umfMemoryProviderCreate(umfLinuxVmmMemoryProviderOps(), nullptr, &source->handle);
+    return source;
+}
+
 inline std::unique_ptr<Source> make_fake() {
     auto source = std::make_unique<Source>();
     source->fake = std::make_unique<FakeProvider>();
@@ -154,7 +161,7 @@ struct SourceKind {
     const umf_memory_provider_ops_t *(*ops)();
     std::function<std::unique_ptr<Source>()> make;
     bool needs_params; // NULL parameters are refused
-    bool is_coarse;    // cut out of one range: contract/providers.md section 4
+    bool is_coarse;    // cut out of ranges: contract/providers.md section 4
     bool can_split;
     bool purges_lazily, purges;
     umf_result_t ipc; // what its IPC operations answer to nonsense
@@ -190,6 +197,9 @@ inline const std::vector<SourceKind> &source_kinds() {
             {"file_shared", "file", umfFileMemoryProviderOps,
              [] { return make_file(UMF_MEM_MAP_SHARED); }, true, true, true, false, true,
              UMF_RESULT_ERROR_INVALID_ARGUMENT, UMF_FILE_RESULTS_START_FROM, true},
+            {"linux_vmm", "linux_vmm", umfLinuxVmmMemoryProviderOps,
+             [] { return make_linux_vmm(); }, false, true, true, false, false,
+             UMF_RESULT_ERROR_NOT_SUPPORTED, 0, false},
             {"user", "", fake_ops, [] { return make_fake(); }, false, false, true, true, true,
              UMF_RESULT_ERROR_NOT_SUPPORTED, 4711, false},
         };
