@@ -10,9 +10,11 @@ if(NOT UMF_BUILD_CUDA_PROVIDER)
 endif()
 
 if(NOT UMF_CUDA_INCLUDE_DIR)
-    find_package(CUDAToolkit QUIET)
+    unset(UMF_CUDA_INCLUDE_DIR CACHE) # empty would pass for found
+    # Not find_package(CUDAToolkit), which leaves a hundred names in the cache of a parent project.
     find_path(UMF_CUDA_INCLUDE_DIR cudaTypedefs.h
-        HINTS ${CUDAToolkit_INCLUDE_DIRS} "${PROJECT_SOURCE_DIR}/build/deps/cuda/include"
+        HINTS ${CUDAToolkit_INCLUDE_DIRS} "$ENV{CUDA_PATH}/include" /usr/local/cuda/include
+            "${PROJECT_SOURCE_DIR}/build/deps/cuda/include"
         DOC "Folder of cuda.h and cudaTypedefs.h")
 endif()
 

@@ -12,6 +12,7 @@ network_hint="Is there a network, and do the entries under /etc/apt point to a m
 root=$(cd "$(dirname "$0")/.." && pwd)
 jemalloc_source=$root/build/deps/jemalloc-source
 vm=$root/build/deps/vm
+cuda=$root/build/deps/cuda
 
 packages=(build-essential clang clang-format cmake ninja-build pkg-config git ca-certificates
     libgtest-dev libnuma-dev libhwloc-dev libtbbmalloc2 valgrind dpkg-dev doxygen file)
@@ -192,6 +193,39 @@ fetch_kernel() {
     rm -rf "$work"
 }
 
+has_cuda_header() {
+    local folder
+    for folder in "$cuda/include" ${CUDA_PATH:+"$CUDA_PATH/include"} /usr/local/cuda/include \
+        /usr/include; do
+        [ ! -e "$folder/cudaTypedefs.h" ] || return 0
+    done
+    return 1
+}
+
+# One wheel has them, in nvidia/cu<version>/include.
+download_cuda_headers() {
+    local headers
+    python3 -m pip --version >/dev/null 2>&1 || (install_packages python3 python3-pip) || return 1
+    quietly python3 -m pip download --no-deps --dest "$1" nvidia-cuda-runtime &&
+        python3 -m zipfile -e "$1"/nvidia_cuda_runtime-*.whl "$1/unpacked" &&
+        headers=$(find "$1/unpacked" -name cudaTypedefs.h -print -quit) && [ -n "$headers" ] &&
+        mkdir -p "$cuda" && mv "${headers%/*}" "$cuda/include"
+}
+
+# The headers of the CUDA driver: nothing of CUDA is linked. Without them the library is built
+# without the providers of GPU memory, so nothing here is fatal.
+fetch_cuda_headers() {
+    ! has_cuda_header || return 0
+
+    echo "install-deps: fetching the headers of the CUDA driver"
+    local work
+    work=$(mktemp -d)
+    download_cuda_headers "$work" ||
+        echo "install-deps: no CUDA headers could be fetched, so libumf is built without the" \
+            "providers cuda and cuda_vmm" >&2
+    rm -rf "$work"
+}
+
 check_cmake() {
     local version
     version=$(cmake --version | sed -n '1s/.* //p')
@@ -210,4 +244,5 @@ install_packages "${packages[@]}"
 install_packages "$(clang_runtime)"
 check_cmake
 fetch_jemalloc
+fetch_cuda_headers
 ! emulates || fetch_kernel

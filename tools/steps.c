@@ -19,6 +19,7 @@
 #include <umf/ipc.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/providers/provider_fixed_memory.h>
+#include <umf/suspend.h>
 #include <umf/text.h>
 
 #include "steps.h"
@@ -151,6 +152,23 @@ static umf_result_t make_fixed(void *memory, size_t size, umf_memory_provider_ha
 }
 
 static char fixed_memory[1 << 20];
+
+/* The CPU cannot look at it: only taken and given back. */
+report_state_t step_device(const step_t *step, char *why) {
+    umf_memory_provider_handle_t provider;
+    void *memory;
+    size_t size;
+    TRY(umfMemoryProviderCreateFromText(step->provider, &provider));
+    TRY(umfMemoryProviderGetRecommendedPageSize(provider, 0, &size));
+    TRY(umfMemoryProviderAlloc(provider, size, 0, &memory));
+    report_state_t counter = provider_holds(provider, size, why);
+    if (counter != REPORT_OK) {
+        return counter;
+    }
+    TRY(umfMemoryProviderFree(provider, memory, size));
+    TRY(umfMemoryProviderDestroy(provider));
+    return REPORT_OK;
+}
 
 report_state_t step_fixed(const step_t *step, char *why) {
     umf_memory_provider_handle_t provider;
@@ -550,4 +568,29 @@ report_state_t step_sharing(const step_t *step, char *why) {
         return failed(why, "the producer did not end well");
     }
     return state;
+}
+
+/* --- sleep and wake --------------------------------------------------------------------------- */
+
+report_state_t step_suspend(const step_t *step, char *why) {
+    enum { SIZE = 4 << 20 };
+    umf_memory_pool_handle_t pool;
+    umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+    umf_residency_t residency = UMF_RESIDENCY_INIT;
+    TRY(pool_over(step->pool, step->provider, &pool));
+    void *memory = umfPoolMalloc(pool, SIZE);
+    EXPECT(memory, "no memory");
+    fill(memory, SIZE, 1);
+
+    TRY(umfPoolsSuspend(&pool, 1, NULL, &report));
+    EXPECT(report.bytes >= SIZE && report.kept >= SIZE, "%zu bytes were given back, %zu kept",
+           report.bytes, report.kept);
+    TRY(umfPoolGetResidency(pool, &residency));
+    EXPECT(residency.resident == 0, "%zu bytes are left while it sleeps", residency.resident);
+    EXPECT(!umfPoolMalloc(pool, 100), "a pool allocates while it sleeps");
+
+    TRY(umfPoolsResume(&pool, 1, NULL, &report));
+    EXPECT(is_filled(memory, SIZE, 1), "memory changed while it slept");
+    TRY(umfFree(memory));
+    return use_pool(pool, why);
 }

@@ -33,6 +33,7 @@ typedef struct steps_place_t {
 } steps_place_t;
 
 report_state_t step_provider(const step_t *step, char *why);
+report_state_t step_device(const step_t *step, char *why);
 report_state_t step_fixed(const step_t *step, char *why);
 report_state_t step_pool(const step_t *step, char *why);
 report_state_t step_pool_over_fixed(const step_t *step, char *why);
@@ -42,6 +43,7 @@ report_state_t step_lookups(const step_t *step, char *why);
 report_state_t step_threads(const step_t *step, char *why);
 report_state_t step_fork(const step_t *step, char *why);
 report_state_t step_sharing(const step_t *step, char *why);
+report_state_t step_suspend(const step_t *step, char *why);
 
 /* All steps for this machine, to be freed by free(). NULL: no memory. */
 step_t *steps_list(const steps_place_t *place, size_t *count);

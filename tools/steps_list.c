@@ -3,6 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <umf/text.h>
 
@@ -41,6 +44,7 @@ static const struct source_t {
     {"file", "file", "file:path=\"%/private\"", NULL},
     {"file", "file shared", "file:path=\"%/shared\",visibility=shared", NULL},
     {"devdax", "devdax", NULL, "not tried, because the device may hold data"},
+    {"linux_vmm", "linux_vmm", "linux_vmm", NULL},
 };
 
 static int remember_kind(const char *name, int available, const char *why, void *arg) {
@@ -50,6 +54,33 @@ static int remember_kind(const char *name, int available, const char *why, void 
     snprintf(kind->why, sizeof(kind->why), "%s", why);
     kind->available = available;
     return kinds->count == MAX_KINDS;
+}
+
+/*
+ * Asked in a process of its own: looking whether a driver works starts it, and a driver that was
+ * started here would not work in the steps, which are children of this process.
+ */
+static void remember_kinds(list_t *list) {
+    enum { PROVIDERS, POOLS, LISTS };
+    kinds_t *shared = mmap(NULL, LISTS * sizeof(*shared), PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        return;
+    }
+    pid_t child = fork();
+    if (child <= 0) { /* here if there can be no other process */
+        umfProviderKinds(remember_kind, &shared[PROVIDERS]);
+        umfPoolKinds(remember_kind, &shared[POOLS]);
+    }
+    if (child == 0) {
+        _exit(0);
+    }
+    if (child > 0) {
+        waitpid(child, NULL, 0);
+    }
+    list->providers = shared[PROVIDERS];
+    list->pools = shared[POOLS];
+    munmap(shared, LISTS * sizeof(*shared));
 }
 
 static bool has_kind(const kinds_t *kinds, const char *name) {
@@ -106,7 +137,12 @@ static void add_provider(list_t *list, const char *pool, const char *label, cons
                          const char *not_tried) {
     (void)pool;
     bool is_fixed = strcmp(label, "fixed") == 0;
-    step_t *step = add_step(list, is_fixed ? step_fixed : step_provider, "%s", label);
+    bool is_device = strcmp(label, "cuda") == 0 || strcmp(label, "cuda_vmm") == 0;
+    step_t *step = add_step(list,
+                            is_fixed    ? step_fixed
+                            : is_device ? step_device
+                                        : step_provider,
+                            "%s", label);
     if (not_tried) {
         step->run = NULL;
         snprintf(step->why, sizeof(step->why), "%s", not_tried);
@@ -189,8 +225,7 @@ step_t *steps_list(const steps_place_t *place, size_t *count) {
     }
     list->place = place;
     list->steps = steps;
-    umfProviderKinds(remember_kind, &list->providers);
-    umfPoolKinds(remember_kind, &list->pools);
+    remember_kinds(list);
 
     list->section = "Providers: allocate, fill, compare, free";
     list->key = "providers";
@@ -214,6 +249,14 @@ step_t *steps_list(const steps_place_t *place, size_t *count) {
     list->section = "Sharing with another process";
     list->key = "sharing";
     add_sharing(list);
+
+    if (has_kind(&list->providers, "linux_vmm")) {
+        list->section = "Sleep and wake: memory goes and comes back as it was";
+        list->key = "suspend";
+        step_t *step = add_step(list, step_suspend, "disjoint over linux_vmm");
+        snprintf(step->pool, sizeof(step->pool), "disjoint");
+        snprintf(step->provider, sizeof(step->provider), "linux_vmm");
+    }
 
     *count = list->count;
     free(list);

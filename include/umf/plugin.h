@@ -236,7 +236,10 @@ typedef struct umf_memory_provider_ext_ops_t {
 
 /// @brief Only the size set: every operation is absent.
 #define UMF_MEMORY_PROVIDER_EXT_OPS_INIT                                                           \
-    { .struct_size = sizeof(umf_memory_provider_ext_ops_t) }
+    {                                                                                              \
+        sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                   \
+    }
 
 /// @brief A kind of provider.
 typedef struct umf_memory_provider_descriptor_t {

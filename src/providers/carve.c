@@ -2,6 +2,7 @@
 #include "providers/carve.h"
 
 #include "base/log.h"
+#include "providers/requested.h"
 
 umf_result_t umf_carve_init(umf_carve_t *carve, size_t page_size) {
     *carve = (umf_carve_t){.range = umf_range_create(), .page_size = page_size};
@@ -47,33 +48,6 @@ size_t umf_carve_size(umf_carve_t *carve, const void *ptr) {
     return size;
 }
 
-/* --- requested sizes: kept apart only where they differ from the piece's, so most pieces need none
- * --- */
-
-/* Stored plus one, because a part of a split allocation may have none of the requested bytes. */
-static size_t carve_requested_locked(const umf_carve_t *carve, uintptr_t base, size_t size) {
-    void *stored = umf_hash_get(&carve->requested, base);
-    return stored ? (uintptr_t)stored - 1 : size;
-}
-
-/* The room was reserved. */
-static void carve_remember_locked(umf_carve_t *carve, uintptr_t base, size_t size,
-                                  size_t requested) {
-    if (requested == size) {
-        umf_hash_remove(&carve->requested, base);
-    } else {
-        umf_hash_put(&carve->requested, base, (void *)(uintptr_t)(requested + 1));
-    }
-}
-
-/* Whether a caller may call the piece `size` bytes long. */
-static bool carve_matches_locked(const umf_carve_t *carve, uintptr_t base, size_t piece,
-                                 size_t size) {
-    size_t rounded;
-    return size == piece || size == carve_requested_locked(carve, base, piece) ||
-           (umf_round_up(size, carve->page_size, &rounded) && rounded == piece);
-}
-
 /* --- operations ------------------------------------------------------------------------------- */
 
 static umf_result_t carve_alloc_locked(umf_carve_t *carve, size_t size, size_t rounded,
@@ -84,7 +58,7 @@ static umf_result_t carve_alloc_locked(umf_carve_t *carve, size_t size, size_t r
     }
     umf_result_t result = umf_range_alloc(carve->range, rounded, alignment, base);
     if (result == UMF_RESULT_SUCCESS) {
-        carve_remember_locked(carve, *base, rounded, size);
+        umf_requested_set(&carve->requested, *base, rounded, size);
     }
     return result;
 }
@@ -118,12 +92,13 @@ static umf_result_t carve_free_locked(umf_carve_t *carve, uintptr_t base, size_t
                                       size_t *requested) {
     umf_assert_locked(&carve->lock);
     size_t piece = umf_range_used_size(carve->range, base);
-    if (piece == 0 || (size != 0 && !carve_matches_locked(carve, base, piece, size))) {
+    if (piece == 0 || (size != 0 && !umf_requested_matches(&carve->requested, carve->page_size,
+                                                           base, piece, size))) {
         UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider (0: any size)",
                       (void *)base, size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *requested = carve_requested_locked(carve, base, piece);
+    *requested = umf_requested(&carve->requested, base, piece);
     umf_hash_remove(&carve->requested, base);
     return umf_range_free(carve->range, base, piece, NULL);
 }
@@ -142,13 +117,13 @@ umf_result_t umf_carve_free(umf_carve_t *carve, void *ptr, size_t size) {
     return result;
 }
 
-/* The requested bytes are divided, too: those of both parts together stay the same. */
 static umf_result_t carve_split_locked(umf_carve_t *carve, uintptr_t base, size_t total,
                                        size_t first) {
     umf_assert_locked(&carve->lock);
     size_t piece = umf_range_used_size(carve->range, base);
-    if (piece == 0 || !carve_matches_locked(carve, base, piece, total) || first == 0 ||
-        first >= total) {
+    if (piece == 0 ||
+        !umf_requested_matches(&carve->requested, carve->page_size, base, piece, total) ||
+        first == 0 || first >= total) {
         UMF_LOG_ERROR("%p is not an allocation of %zu bytes that can be split after %zu bytes",
                       (void *)base, total, first);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -156,12 +131,9 @@ static umf_result_t carve_split_locked(umf_carve_t *carve, uintptr_t base, size_
     if (!umf_hash_reserve(&carve->requested, 2)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    size_t requested = carve_requested_locked(carve, base, piece);
     umf_result_t result = umf_range_split(carve->range, base, piece, first);
     if (result == UMF_RESULT_SUCCESS) {
-        size_t low = requested < first ? requested : first;
-        carve_remember_locked(carve, base, first, low);
-        carve_remember_locked(carve, base + first, piece - first, requested - low);
+        umf_requested_split(&carve->requested, base, piece, first);
     }
     return result;
 }
@@ -190,15 +162,12 @@ static umf_result_t carve_merge_locked(umf_carve_t *carve, uintptr_t low, uintpt
     if (!umf_hash_reserve(&carve->requested, 1)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    size_t requested = carve_requested_locked(carve, low, low_size) +
-                       carve_requested_locked(carve, high, high_size);
     umf_result_t result = umf_range_merge(carve->range, low, high, whole);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("allocations %p and %p are not adjacent", (void *)low, (void *)high);
         return result;
     }
-    umf_hash_remove(&carve->requested, high);
-    carve_remember_locked(carve, low, whole, requested);
+    umf_requested_merge(&carve->requested, low, low_size, high, high_size);
     return UMF_RESULT_SUCCESS;
 }
 

@@ -1,11 +1,11 @@
 /* Linux_vmm provider: virtual memory over anonymous memory files. See vmm.h. */
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include <umf/providers/provider_linux_vmm.h>
 
+#include "base/annotate.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/os.h"
@@ -306,14 +306,14 @@ static umf_result_t linux_vmm_queue_done(void *provider, void *queue) {
 static umf_result_t linux_vmm_copy(void *provider, void *queue, void *dst, const void *src,
                                    size_t size) {
     (void)provider, (void)queue;
-    memcpy(dst, src, size);
+    umf_copy_poisoned(dst, src, size);
     return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t linux_vmm_fill(void *provider, void *queue, void *dst, uint8_t value,
                                    size_t size) {
     (void)provider, (void)queue;
-    memset(dst, value, size);
+    umf_fill_poisoned(dst, value, size);
     return UMF_RESULT_SUCCESS;
 }
 

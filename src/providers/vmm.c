@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "providers/requested.h"
 
 typedef enum vmm_state_t {
     VMM_ATTACHED,
@@ -168,28 +169,41 @@ void umf_vmm_fini(umf_vmm_t *vmm) {
         vmm_piece_unmake(vmm, vmm->pieces[i]);
     }
     umf_meta_free(vmm->pieces, vmm->piece_room * sizeof(*vmm->pieces));
+    umf_hash_fini(&vmm->requested);
     umf_range_destroy(vmm->range);
     umf_lock_destroy(&vmm->lock);
 }
 
 /* --- allocations ------------------------------------------------------------------------------ */
 
-static umf_result_t vmm_cut_locked(umf_vmm_t *vmm, size_t size, size_t alignment, uintptr_t *base) {
-    umf_result_t result = umf_range_alloc(vmm->range, size, alignment, base);
+/* What an allocation is, besides where. */
+typedef struct vmm_wish_t {
+    size_t requested;
+    size_t size; /* the same, in whole pages */
+    size_t alignment;
+} vmm_wish_t;
+
+static umf_result_t vmm_cut_locked(umf_vmm_t *vmm, const vmm_wish_t *wish, uintptr_t *base) {
+    umf_assert_locked(&vmm->lock);
+    if (wish->requested != wish->size && !umf_hash_reserve(&vmm->requested, 1)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = umf_range_alloc(vmm->range, wish->size, wish->alignment, base);
     if (result == UMF_RESULT_SUCCESS) {
         vmm_piece_locked(vmm, *base)->allocations++;
+        umf_requested_set(&vmm->requested, *base, wish->size, wish->requested);
     }
     return result;
 }
 
 /* Lists a piece that was just made and cuts the allocation it was made for. */
-static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, size_t size, size_t alignment,
+static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, const vmm_wish_t *wish,
                             uintptr_t *base) {
     umf_lock(&vmm->lock);
     umf_result_t result = umf_range_add(vmm->range, piece->base, piece->size);
     if (result == UMF_RESULT_SUCCESS) {
         if (vmm_list_locked(vmm, piece)) {
-            result = vmm_cut_locked(vmm, size, alignment, base);
+            result = vmm_cut_locked(vmm, wish, base);
             if (result != UMF_RESULT_SUCCESS) {
                 vmm_unlist_locked(vmm, piece);
             }
@@ -204,40 +218,50 @@ static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, size_t size,
     return result;
 }
 
+/* In a piece of its own, or the first of several in one. */
+static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_wish_t *wish,
+                                           uintptr_t *base) {
+    umf_vmm_piece_t *piece;
+    size_t piece_size = wish->size > vmm->piece_size ? wish->size : vmm->piece_size;
+    umf_result_t result = vmm_piece_make(vmm, piece_size, wish->alignment, &piece);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = vmm_add(vmm, piece, wish, base);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        vmm_piece_unmake(vmm, piece);
+    }
+    return result;
+}
+
 umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void **ptr) {
-    size_t rounded;
-    uintptr_t base;
-    alignment = alignment > vmm->granularity ? alignment : vmm->granularity;
-    if (size == 0 || !umf_round_up(size, vmm->granularity, &rounded)) {
+    vmm_wish_t wish = {.requested = size, .alignment = vmm->granularity};
+    if (size == 0 || !umf_round_up(size, vmm->granularity, &wish.size)) {
         UMF_LOG_ERROR("%zu bytes cannot be allocated", size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!umf_is_pow2(alignment)) {
-        UMF_LOG_ERROR("alignment %zu is not a power of two", alignment);
+    if (alignment != 0 && !umf_is_pow2(alignment)) {
+        UMF_LOG_ERROR("alignment %zu is not 0 or a power of two", alignment);
         return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
     }
+    if (alignment > wish.alignment) {
+        wish.alignment = alignment;
+    }
+    uintptr_t base;
     umf_lock(&vmm->lock);
-    umf_result_t result = vmm_cut_locked(vmm, rounded, alignment, &base);
+    umf_result_t result = vmm_cut_locked(vmm, &wish, &base);
     umf_unlock(&vmm->lock);
     if (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
-        umf_vmm_piece_t *piece;
-        size_t piece_size = rounded > vmm->piece_size ? rounded : vmm->piece_size;
-        result = vmm_piece_make(vmm, piece_size, alignment, &piece);
-        if (result != UMF_RESULT_SUCCESS) {
-            return result;
-        }
-        result = vmm_add(vmm, piece, rounded, alignment, &base);
-        if (result != UMF_RESULT_SUCCESS) {
-            vmm_piece_unmake(vmm, piece);
-        }
-    }
-    if (result != UMF_RESULT_SUCCESS) {
+        result = vmm_alloc_in_new_piece(vmm, &wish, &base);
+    } else if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("no memory for bookkeeping");
-        return result;
     }
-    umf_stats_add(&vmm->stats, rounded);
-    *ptr = (void *)base;
-    return UMF_RESULT_SUCCESS;
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_stats_add(&vmm->stats, size);
+        *ptr = (void *)base;
+    }
+    return result;
 }
 
 static bool vmm_park_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size) {
@@ -264,85 +288,120 @@ static void vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece, uintptr_t 
     vmm_unlist_locked(vmm, piece);
 }
 
-/* `*retired` is the piece if this was its last allocation. */
-static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size, size_t *freed,
-                                    umf_vmm_piece_t **retired) {
-    *freed = umf_range_used_size(vmm->range, base);
-    umf_vmm_piece_t *piece = vmm_piece_locked(vmm, base);
-    size_t rounded;
-    if (*freed == 0 ||
-        (size && (!umf_round_up(size, vmm->granularity, &rounded) || rounded != *freed))) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
+static bool vmm_is_parked_locked(const umf_vmm_piece_t *piece, uintptr_t base) {
     for (size_t i = 0; i < piece->parked_count; i++) {
         if (piece->parked[i].base == base) {
-            return UMF_RESULT_ERROR_INVALID_ARGUMENT; /* freed already */
+            return true;
         }
     }
+    return false;
+}
+
+/* Size of the allocation at `base` if the caller may call it `size` bytes long, otherwise 0. */
+static size_t vmm_used_locked(umf_vmm_t *vmm, uintptr_t base, size_t size) {
+    umf_assert_locked(&vmm->lock);
+    size_t used = umf_range_used_size(vmm->range, base);
+    return used && !vmm_is_parked_locked(vmm_piece_locked(vmm, base), base) &&
+                   umf_requested_matches(&vmm->requested, vmm->granularity, base, used, size)
+               ? used
+               : 0;
+}
+
+/* `*requested` is what was once asked for, `*retired` the piece if this was its last allocation. */
+static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size, size_t *requested,
+                                    umf_vmm_piece_t **retired) {
+    size_t used = vmm_used_locked(vmm, base, size ? size : umf_range_used_size(vmm->range, base));
+    if (used == 0) {
+        UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider (0: any size)",
+                      (void *)base, size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_vmm_piece_t *piece = vmm_piece_locked(vmm, base);
+    *requested = umf_requested(&vmm->requested, base, used);
     if (piece->allocations == 1) {
         vmm_retire_locked(vmm, piece, base);
         *retired = piece;
-        return UMF_RESULT_SUCCESS;
-    }
-    if (piece->state == VMM_ATTACHED) {
+    } else if (piece->state == VMM_ATTACHED) {
         umf_range_free(vmm->range, base, 0, NULL);
-    } else if (!vmm_park_locked(piece, base, *freed)) {
+    } else if (!vmm_park_locked(piece, base, used)) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    piece->allocations--;
+    if (!*retired) {
+        piece->allocations--;
+    }
+    umf_hash_remove(&vmm->requested, base);
     return UMF_RESULT_SUCCESS;
 }
 
 umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size) {
     umf_vmm_piece_t *retired = NULL;
-    size_t freed;
+    size_t requested;
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
     umf_lock(&vmm->lock);
-    umf_result_t result = vmm_free_locked(vmm, (uintptr_t)ptr, size, &freed, &retired);
+    umf_result_t result = vmm_free_locked(vmm, (uintptr_t)ptr, size, &requested, &retired);
     umf_unlock(&vmm->lock);
     if (result != UMF_RESULT_SUCCESS) {
-        UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider", ptr, size);
         return result;
     }
-    umf_stats_sub(&vmm->stats, freed);
+    umf_stats_sub(&vmm->stats, requested);
     if (retired && vmm_piece_unmake(vmm, retired) != UMF_RESULT_SUCCESS) {
         UMF_LOG_WARN("the memory at %p is freed, but the system did not take all of it back", ptr);
     }
     return UMF_RESULT_SUCCESS;
 }
 
-static bool vmm_is_granular(const umf_vmm_t *vmm, size_t size) {
-    return size % vmm->granularity == 0;
-}
-
-/* The size of the low part must be whole pages; the total may be as it was asked for. */
-umf_result_t umf_vmm_split(umf_vmm_t *vmm, void *ptr, size_t total, size_t first) {
-    size_t rounded;
-    if (!vmm_is_granular(vmm, first) || !umf_round_up(total, vmm->granularity, &rounded)) {
-        UMF_LOG_ERROR("%zu bytes are not whole pages of %zu", first, vmm->granularity);
+static umf_result_t vmm_split_locked(umf_vmm_t *vmm, uintptr_t base, size_t total, size_t first) {
+    size_t used = vmm_used_locked(vmm, base, total);
+    if (used == 0 || first == 0 || first >= used || first % vmm->granularity != 0) {
+        UMF_LOG_ERROR("%p is not an allocation of %zu bytes that can be split after %zu bytes",
+                      (void *)base, total, first);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_lock(&vmm->lock);
-    umf_result_t result = umf_range_split(vmm->range, (uintptr_t)ptr, rounded, first);
-    if (result == UMF_RESULT_SUCCESS) {
-        vmm_piece_locked(vmm, (uintptr_t)ptr)->allocations++;
+    if (!umf_hash_reserve(&vmm->requested, 2)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
+    umf_result_t result = umf_range_split(vmm->range, base, used, first);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_requested_split(&vmm->requested, base, used, first);
+        vmm_piece_locked(vmm, base)->allocations++;
+    }
+    return result;
+}
+
+umf_result_t umf_vmm_split(umf_vmm_t *vmm, void *ptr, size_t total, size_t first) {
+    umf_lock(&vmm->lock);
+    umf_result_t result = vmm_split_locked(vmm, (uintptr_t)ptr, total, first);
     umf_unlock(&vmm->lock);
     return result;
 }
 
-umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total) {
+static umf_result_t vmm_merge_locked(umf_vmm_t *vmm, uintptr_t low, uintptr_t high, size_t total) {
+    size_t low_size = vmm_used_locked(vmm, low, umf_range_used_size(vmm->range, low));
+    size_t high_size = vmm_used_locked(vmm, high, umf_range_used_size(vmm->range, high));
     size_t rounded;
-    if (!umf_round_up(total, vmm->granularity, &rounded)) {
+    if (low_size == 0 || high_size == 0 || !umf_round_up(total, vmm->granularity, &rounded) ||
+        rounded != low_size + high_size) {
+        UMF_LOG_ERROR("%p and %p are not allocations of together %zu bytes", (void *)low,
+                      (void *)high, total);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_lock(&vmm->lock);
-    umf_result_t result = umf_range_merge(vmm->range, (uintptr_t)low, (uintptr_t)high, rounded);
-    if (result == UMF_RESULT_SUCCESS) {
-        vmm_piece_locked(vmm, (uintptr_t)low)->allocations--;
+    if (!umf_hash_reserve(&vmm->requested, 1)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
+    umf_result_t result = umf_range_merge(vmm->range, low, high, rounded);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_requested_merge(&vmm->requested, low, low_size, high, high_size);
+        vmm_piece_locked(vmm, low)->allocations--;
+    }
+    return result;
+}
+
+umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total) {
+    umf_lock(&vmm->lock);
+    umf_result_t result = vmm_merge_locked(vmm, (uintptr_t)low, (uintptr_t)high, total);
     umf_unlock(&vmm->lock);
     return result;
 }

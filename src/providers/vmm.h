@@ -17,6 +17,7 @@
 #include "base/lock.h"
 #include "base/native.h"
 #include "ctl/field.h"
+#include "ds/hash.h"
 #include "ds/range.h"
 
 typedef uint64_t umf_physical_t; /* the back end's handle */
@@ -48,8 +49,9 @@ typedef struct umf_vmm_t {
     umf_range_t *range;
     umf_vmm_piece_t **pieces; /* by address. Sync: lock, as all below */
     size_t piece_count, piece_room;
-    size_t resident; /* bytes with physical memory */
-    size_t reserved; /* bytes of addresses */
+    umf_hash_t requested; /* sizes, where they are not whole pages: requested.h */
+    size_t resident;      /* bytes with physical memory */
+    size_t reserved;      /* bytes of addresses */
 } umf_vmm_t;
 
 /* `granularity` is a power of two; `piece_size` is rounded up to it. */

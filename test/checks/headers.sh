@@ -33,6 +33,8 @@ umf/providers/provider_file_memory.h UMF_FILE_MEMORY_PROVIDER_H umf/memory_provi
 umf/providers/provider_devdax_memory.h UMF_DEVDAX_MEMORY_PROVIDER_H umf/memory_provider.h
 umf/providers/provider_fixed_memory.h UMF_FIXED_MEMORY_PROVIDER_H umf/memory_provider.h
 umf/providers/provider_cuda.h UMF_CUDA_PROVIDER_H umf/memory_provider_gpu.h
+umf/providers/provider_cuda_vmm.h UMF_CUDA_VMM_MEMORY_PROVIDER_H umf/memory_provider_gpu.h
+umf/providers/provider_linux_vmm.h UMF_LINUX_VMM_MEMORY_PROVIDER_H umf/memory_provider.h
 umf/providers/provider_level_zero.h UMF_LEVEL_ZERO_PROVIDER_H stdbool.h umf/memory_provider_gpu.h
 umf/pools/pool_proxy.h UMF_PROXY_MEMORY_POOL_H umf/memory_pool.h umf/memory_provider.h
 umf/pools/pool_disjoint.h UMF_DISJOINT_MEMORY_POOL_H umf/memory_pool.h umf/memory_provider.h
@@ -45,6 +47,7 @@ umf/experimental/mempolicy.h UMF_MEMPOLICY_H umf/base.h
 umf/experimental/memspace.h UMF_MEMSPACE_H umf/experimental/mempolicy.h umf/experimental/memtarget.h umf/memory_pool.h umf/memory_provider.h
 umf/proxy_lib_new_delete.h UMF_PROXY_LIB_NEW_DELETE_H new stddef.h stdlib.h
 umf/plugin.h UMF_PLUGIN_H umf/base.h umf/memory_pool_ops.h umf/memory_provider_ops.h
+umf/suspend.h UMF_SUSPEND_H umf/base.h umf/memory_pool.h
 umf/text.h UMF_TEXT_H umf/base.h umf/memory_pool.h umf/memory_provider.h
 '
 

@@ -37,9 +37,15 @@ compare "environment variables" "$variables" "$(grep -E '^[A-Z_]+$' <<<"$cells")
 
 kinds=$(sed -nE 's/^UMF_(PROVIDER|POOL)\(([a-z0-9_]+),.*/\2/p' src/providers/providers.def \
     src/pools/pools.def)
+# The files of a kind: without those of kinds whose names begin with its name.
+files_of() {
+    local others
+    others=$(sed -nE "s|^($1_.*)|/\1[._]|p" <<<"$kinds" | paste -sd '|')
+    find src/providers src/pools -name "$1.c" -o -name "$1_*.c" | grep -vE "${others:-^$}"
+}
 texts=$(for kind in $kinds; do
-    paths_in $(find src/providers src/pools -name "$kind.c" -o -name "${kind}_*.c") |
-        sed -nE "s/^params\.(.*)/$kind \1/p"
+    files=$(files_of "$kind") || continue # not in the tree yet
+    paths_in $files | sed -nE "s/^params\.(.*)/$kind \1/p"
 done | sort -u)
 # Read only: not for creation text.
 texts=$(grep -vxE 'os ipc_enabled' <<<"$texts")

@@ -23,6 +23,7 @@
 #include <umf/suspend.h>
 #include <umf/text.h>
 
+#include "fakes/scale.h"
 #include "fakes/vmm_kinds.h"
 
 namespace {
@@ -156,7 +157,7 @@ TEST_P(Suspend, EachPolicy) {
         // More than one unit of a store, and not a multiple of it.
         std::vector<std::pair<void *, size_t>> blocks;
         size_t before = kind.held();
-        for (size_t size : {2 * MiB, 70 * MiB, 4 * MiB}) {
+        for (size_t size : {2 * MiB, 34 * MiB, 4 * MiB}) {
             void *ptr = umfPoolMalloc(pool, size);
             ASSERT_NE(ptr, nullptr);
             write(ptr, size, static_cast<unsigned>(size));
@@ -166,18 +167,18 @@ TEST_P(Suspend, EachPolicy) {
         EXPECT_GT(with, before);
         umf_residency_t now = residency(pool);
         EXPECT_EQ(now.state, UMF_SUSPEND_STATE_RESIDENT);
-        EXPECT_EQ(now.reserved, 76 * MiB);
-        EXPECT_EQ(now.resident, 76 * MiB);
+        EXPECT_EQ(now.reserved, 40 * MiB);
+        EXPECT_EQ(now.resident, 40 * MiB);
 
         umf_suspend_report_t done = report();
         ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, &done), OK) << keep;
-        EXPECT_GE(done.bytes, 76 * MiB);
-        EXPECT_EQ(done.kept, is_kept(keep) ? 76 * MiB : 0);
+        EXPECT_GE(done.bytes, 40 * MiB);
+        EXPECT_EQ(done.kept, is_kept(keep) ? 40 * MiB : 0);
         EXPECT_EQ(done.shared, 0u);
         EXPECT_EQ(kind.held(), before) << keep;
         now = residency(pool);
         EXPECT_EQ(now.state, UMF_SUSPEND_STATE_SUSPENDED);
-        EXPECT_EQ(now.reserved, 76 * MiB);
+        EXPECT_EQ(now.reserved, 40 * MiB);
         EXPECT_EQ(now.resident, 0u);
         EXPECT_EQ(now.pinned, keep == UMF_SUSPEND_KEEP_PINNED ? done.kept : 0);
         EXPECT_EQ(now.host, keep == UMF_SUSPEND_KEEP_HOST ? done.kept : 0);
@@ -191,7 +192,7 @@ TEST_P(Suspend, EachPolicy) {
         EXPECT_EQ(kind.held(), with);
         now = residency(pool);
         EXPECT_EQ(now.state, UMF_SUSPEND_STATE_RESIDENT);
-        EXPECT_EQ(now.resident, 76 * MiB);
+        EXPECT_EQ(now.resident, 40 * MiB);
         EXPECT_EQ(now.pinned + now.host + now.file + now.peer, 0u);
         for (auto [ptr, size] : blocks) {
             if (is_kept(keep)) {
@@ -495,7 +496,7 @@ TEST_P(Suspend, RandomSchedules) {
     };
     umf_memory_provider_handle_t provider = make_provider(8 * MiB);
     size_t before = kind.held();
-    for (unsigned schedule = 0; schedule < kind.schedules; schedule++) {
+    for (unsigned schedule = 0; schedule < scaled(100); schedule++) {
         std::mt19937 random(schedule);
         constexpr size_t count = 4;
         umf_memory_pool_handle_t pool[count];
@@ -585,18 +586,19 @@ TEST_P(Suspend, EveryCallMayFail) {
     if (!kind.fail) {
         GTEST_SKIP() << "failures on demand need the software driver";
     }
+    const size_t size = MiB / 4;
     for (umf_suspend_keep_t keep : keeps) {
-        umf_memory_pool_handle_t both[] = {make_pool(make_provider(4 * MiB)),
-                                           make_pool(make_provider(4 * MiB))};
+        umf_memory_pool_handle_t both[] = {make_pool(make_provider(size)),
+                                           make_pool(make_provider(size))};
         std::vector<void *> blocks;
         for (unsigned i = 0; i < 4; i++) {
             ASSERT_TRUE(set(both[i % 2], keep));
-            blocks.push_back(umfPoolMalloc(both[i % 2], 4 * MiB));
-            write(blocks.back(), 4 * MiB, i);
+            blocks.push_back(umfPoolMalloc(both[i % 2], size));
+            write(blocks.back(), size, i);
         }
         auto all_hold = [&] {
             for (unsigned i = 0; i < 4; i++) {
-                if (is_kept(keep) && !holds(blocks[i], 4 * MiB, i)) {
+                if (is_kept(keep) && !holds(blocks[i], size, i)) {
                     return false;
                 }
             }
@@ -680,7 +682,7 @@ TEST_P(Suspend, ManyCyclesDoNotDrift) {
         write(blocks.back(), 100000, i);
     }
     size_t with = 0;
-    for (int cycle = 0; cycle < 200; cycle++) {
+    for (int cycle = 0; cycle < static_cast<int>(scaled(200)); cycle++) {
         ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
         ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
         if (cycle == 0) {

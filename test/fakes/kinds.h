@@ -22,13 +22,18 @@
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/pools/pool_scalable.h>
+#include <umf/providers/provider_cuda_vmm.h>
 #include <umf/providers/provider_devdax_memory.h>
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
+#include <umf/providers/provider_linux_vmm.h>
 #include <umf/providers/provider_os_memory.h>
 #include <umf/text.h>
 
 #include "fakes/fake_provider.h"
+#if UMF_WITH_CUDA
+#include "gpu/gpu.h"
+#endif
 
 struct Listed {
     const char *id, *name;
@@ -141,6 +146,32 @@ inline std::unique_ptr<Source> make_devdax() {
     return source;
 }
 
+inline std::unique_ptr<Source> make_linux_vmm() {
+    auto source = std::make_unique<Source>();
+    umfMemoryProviderCreate(umfLinuxVmmMemoryProviderOps(), nullptr, &source->handle);
+    return source;
+}
+
+#if UMF_WITH_CUDA
+// On the software driver, whose memory the CPU can read and write, in the pages of this machine.
+inline std::unique_ptr<Source> make_cuda_vmm() {
+    static bool started = [] {
+        driver().control()->granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+        driver().control()->device_memory[0] = size_t{1} << 36;
+        return driver().cuInit(0) == CUDA_SUCCESS;
+    }();
+    auto source = std::make_unique<Source>();
+    umf_cuda_vmm_memory_provider_params_handle_t params = nullptr;
+    umfCUDAVmmMemoryProviderParamsCreate(0, &params);
+    umfCUDAVmmMemoryProviderParamsSetPieceSize(params, 16u << 20);
+    if (started) {
+        umfMemoryProviderCreate(umfCUDAVmmMemoryProviderOps(), params, &source->handle);
+    }
+    umfCUDAVmmMemoryProviderParamsDestroy(params);
+    return source;
+}
+#endif
+
 inline std::unique_ptr<Source> make_fake() {
     auto source = std::make_unique<Source>();
     source->fake = std::make_unique<FakeProvider>();
@@ -154,7 +185,7 @@ struct SourceKind {
     const umf_memory_provider_ops_t *(*ops)();
     std::function<std::unique_ptr<Source>()> make;
     bool needs_params; // NULL parameters are refused
-    bool is_coarse;    // cut out of one range: contract/providers.md section 4
+    bool is_coarse;    // cut out of ranges: contract/providers.md section 4
     bool can_split;
     bool purges_lazily, purges;
     umf_result_t ipc; // what its IPC operations answer to nonsense
@@ -190,9 +221,19 @@ inline const std::vector<SourceKind> &source_kinds() {
             {"file_shared", "file", umfFileMemoryProviderOps,
              [] { return make_file(UMF_MEM_MAP_SHARED); }, true, true, true, false, true,
              UMF_RESULT_ERROR_INVALID_ARGUMENT, UMF_FILE_RESULTS_START_FROM, true},
+            {"linux_vmm", "linux_vmm", umfLinuxVmmMemoryProviderOps,
+             [] { return make_linux_vmm(); }, false, true, true, false, false,
+             UMF_RESULT_ERROR_NOT_SUPPORTED, 0, false},
             {"user", "", fake_ops, [] { return make_fake(); }, false, false, true, true, true,
              UMF_RESULT_ERROR_NOT_SUPPORTED, 4711, false},
         };
+#if UMF_WITH_CUDA
+        if (!driver().is_real) {
+            list.push_back({"cuda_vmm", "cuda_vmm", umfCUDAVmmMemoryProviderOps,
+                            [] { return make_cuda_vmm(); }, true, true, true, false, false,
+                            UMF_RESULT_ERROR_NOT_SUPPORTED, 0, false});
+        }
+#endif
         if (devdax_settings()) {
             list.push_back({"devdax", "devdax", umfDevDaxMemoryProviderOps,
                             [] { return make_devdax(); }, true, true, true, false, true,

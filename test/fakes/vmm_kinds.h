@@ -25,8 +25,7 @@
 
 struct VmmKind {
     const char *name;
-    bool has_peer; // memory of another device can keep content
-    unsigned schedules;
+    bool has_peer;                      // memory of another device can keep content
     std::function<std::string()> start; // "" or why it cannot be tested here
     std::function<void()> stop;
     std::function<umf_memory_provider_handle_t(size_t piece_size)> create; // 0: the default
@@ -82,6 +81,7 @@ inline CUcontext &cuda_vmm_context() {
 inline std::string start_cuda_vmm() {
     if (!driver().is_real) {
         driver().reset();
+        driver().control()->granularity = 64 << 10; // so that tests need not use much memory
     }
     driver().cuInit(0);
     driver().cuDevicePrimaryCtxRetain(&cuda_vmm_context(), 0);
@@ -152,15 +152,22 @@ inline bool has_second_gpu() {
 
 inline std::vector<const VmmKind *> vmm_kinds() {
     static const VmmKind linux_vmm = {
-        "linux_vmm",      false,   100,    [] { return std::string(); }, [] {},
-        create_linux_vmm, memcpy,  memcpy, count_memory_files,           [] { return size_t{0}; },
-        nullptr,          nullptr,
+        "linux_vmm",
+        false,
+        [] { return std::string(); },
+        [] {},
+        create_linux_vmm,
+        memcpy,
+        memcpy,
+        count_memory_files,
+        [] { return size_t{0}; },
+        nullptr,
+        nullptr,
     };
 #if UMF_WITH_CUDA
     static const VmmKind cuda_vmm = {
         "cuda_vmm",
         has_second_gpu(),
-        100,
         start_cuda_vmm,
         stop_cuda_vmm,
         create_cuda_vmm,

@@ -126,10 +126,10 @@ TEST_F(Cuda, CreationRefuses) {
     EXPECT_EQ(umfMemoryProviderCreate(umfCUDAMemoryProviderOps(), nullptr, &provider), BAD);
     umfCUDAMemoryProviderParamsSetMemoryType(params, UMF_MEMORY_TYPE_UNKNOWN);
     refused(BAD);
-    const int beyond = UMF_MEMORY_TYPE_SHARED + 1;
-    umf_usm_memory_type_t type;
-    memcpy(&type, &beyond, sizeof(type));
-    umfCUDAMemoryProviderParamsSetMemoryType(params, type);
+    // In C++ an enum cannot hold it, so it goes by an int as a caller in C would have it.
+    auto set = reinterpret_cast<umf_result_t (*)(umf_cuda_memory_provider_params_handle_t, int)>(
+        umfCUDAMemoryProviderParamsSetMemoryType);
+    EXPECT_EQ(set(params, UMF_MEMORY_TYPE_SHARED + 1), OK);
     refused(BAD);
     umfCUDAMemoryProviderParamsSetMemoryType(params, UMF_MEMORY_TYPE_DEVICE);
     umfCUDAMemoryProviderParamsSetDevice(params, -1);

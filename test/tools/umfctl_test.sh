@@ -127,7 +127,15 @@ if command -v python3 >/dev/null || command -v jq >/dev/null; then
     expect_status 0 "$umfctl" --json check
     read_json check <"$work/out" >"$work/rows" || fail "check --json is not what it should be"
     expect_in rows '^pools/disjoint over os/ok$'
+    expect_in rows '^suspend/disjoint over linux_vmm/ok$'
     expect_in rows '^summary/failed/'
+    # With a driver in reach, a software one.
+    if [ -n "${UMF_TEST_DRIVERS:-}" ]; then
+        LD_LIBRARY_PATH=$UMF_TEST_DRIVERS expect_status 0 "$umfctl" --json check
+        read_json check <"$work/out" >"$work/rows" || fail "check --json with a CUDA driver"
+        expect_in rows '^providers/cuda/ok$'
+        expect_in rows '^providers/cuda_vmm/ok$'
+    fi
     # Hostile text stays text.
     LD_PRELOAD=$(printf 'no"such\\thing\n\377\033') expect_status 0 "$umfctl" info --json
     read_json info <"$work/out" >"$work/rows" || fail "hostile text breaks the JSON document"

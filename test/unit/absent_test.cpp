@@ -6,9 +6,11 @@
 
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/providers/provider_cuda.h>
+#include <umf/providers/provider_cuda_vmm.h>
 #include <umf/providers/provider_devdax_memory.h>
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_level_zero.h>
+#include <umf/providers/provider_linux_vmm.h>
 
 extern "C" char absent_log[256];
 
@@ -39,6 +41,18 @@ TEST(absent, Cuda) {
     expect_absent(umfCUDAMemoryProviderParamsSetMemoryType, "CUDA");
     expect_absent(umfCUDAMemoryProviderParamsSetAllocFlags, "CUDA");
     expect_absent(umfCUDAMemoryProviderParamsSetName, "CUDA");
+}
+
+TEST(absent, CudaVmm) {
+    EXPECT_EQ(umfCUDAVmmMemoryProviderOps(), nullptr);
+    expect_absent(umfCUDAVmmMemoryProviderParamsCreate, "CUDA");
+    expect_absent(umfCUDAVmmMemoryProviderParamsDestroy, "CUDA");
+    expect_absent(umfCUDAVmmMemoryProviderParamsSetContext, "CUDA");
+    expect_absent(umfCUDAVmmMemoryProviderParamsSetHostNode, "CUDA");
+    expect_absent(umfCUDAVmmMemoryProviderParamsSetPeers, "CUDA");
+    expect_absent(umfCUDAVmmMemoryProviderParamsSetShare, "CUDA");
+    expect_absent(umfCUDAVmmMemoryProviderParamsSetPieceSize, "CUDA");
+    expect_absent(umfCUDAVmmMemoryProviderParamsSetName, "CUDA");
 }
 
 TEST(absent, LevelZero) {
@@ -72,4 +86,12 @@ TEST(absent, DevDax) {
     expect_absent(umfDevDaxMemoryProviderParamsSetDeviceDax, "devdax");
     expect_absent(umfDevDaxMemoryProviderParamsSetProtection, "devdax");
     expect_absent(umfDevDaxMemoryProviderParamsSetName, "devdax");
+}
+
+TEST(absent, LinuxVmm) {
+    EXPECT_EQ(umfLinuxVmmMemoryProviderOps(), nullptr);
+    expect_absent(umfLinuxVmmMemoryProviderParamsCreate, "linux_vmm");
+    expect_absent(umfLinuxVmmMemoryProviderParamsDestroy, "linux_vmm");
+    expect_absent(umfLinuxVmmMemoryProviderParamsSetPieceSize, "linux_vmm");
+    expect_absent(umfLinuxVmmMemoryProviderParamsSetName, "linux_vmm");
 }

@@ -19,11 +19,14 @@
 #include <umf/pools/pool_proxy.h>
 #include <umf/pools/pool_scalable.h>
 #include <umf/providers/provider_cuda.h>
+#include <umf/providers/provider_cuda_vmm.h>
 #include <umf/providers/provider_devdax_memory.h>
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_level_zero.h>
+#include <umf/providers/provider_linux_vmm.h>
 #include <umf/providers/provider_os_memory.h>
+#include <umf/suspend.h>
 #include <umf/text.h>
 
 #endif

@@ -28,5 +28,10 @@ size_t headers_shim_sizes(void) {
     umf_memory_provider_descriptor_t provider = UMF_MEMORY_PROVIDER_DESCRIPTOR_INIT;
     umf_memory_pool_descriptor_t pool = UMF_MEMORY_POOL_DESCRIPTOR_INIT;
     umf_plugin_t plugin = UMF_PLUGIN_INIT;
-    return ext.struct_size + provider.struct_size + pool.struct_size + plugin.struct_size;
+    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+    umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
+    umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+    umf_residency_t residency = UMF_RESIDENCY_INIT;
+    return ext.struct_size + provider.struct_size + pool.struct_size + plugin.struct_size +
+           policy.struct_size + params.struct_size + report.struct_size + residency.struct_size;
 }

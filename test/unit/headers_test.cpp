@@ -78,5 +78,18 @@ TEST(headers, initialisers_set_the_size_and_leave_the_rest_absent) {
     EXPECT_EQ(plugin.pools, nullptr);
     EXPECT_EQ(plugin.num_pools, 0u);
 
-    EXPECT_EQ(headers_shim_sizes(), sizeof(ext) + sizeof(provider) + sizeof(pool) + sizeof(plugin));
+    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+    EXPECT_EQ(policy.struct_size, sizeof(policy));
+    EXPECT_EQ(policy.keep, UMF_SUSPEND_KEEP_PINNED);
+    umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
+    EXPECT_EQ(params.struct_size, sizeof(params));
+    EXPECT_EQ(params.num_queues + params.num_events, 0u);
+    umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+    EXPECT_EQ(report.struct_size, sizeof(report));
+    umf_residency_t residency = UMF_RESIDENCY_INIT;
+    EXPECT_EQ(residency.struct_size, sizeof(residency));
+
+    EXPECT_EQ(headers_shim_sizes(), sizeof(ext) + sizeof(provider) + sizeof(pool) + sizeof(plugin) +
+                                        sizeof(policy) + sizeof(params) + sizeof(report) +
+                                        sizeof(residency));
 }
