@@ -707,8 +707,16 @@ INSTANTIATE_TEST_SUITE_P(Kinds, IpcGpu, testing::ValuesIn(kinds),
 
 // --- one process ---
 
-class CudaVmmShare : public Gpu {
+// In the primary context, which stays until the program ends.
+class CudaVmmShare : public testing::Test {
   protected:
+    void SetUp() override {
+        CUcontext context = nullptr;
+        CU(cuInit(0));
+        CU(cuDevicePrimaryCtxRetain(&context, 0));
+        CU(cuCtxSetCurrent(context));
+    }
+
     static umf_memory_provider_handle_t make(umf_cuda_vmm_share_t share) {
         umf_cuda_vmm_memory_provider_params_handle_t params = nullptr;
         umf_memory_provider_handle_t provider = nullptr;
@@ -744,6 +752,8 @@ TEST_F(CudaVmmShare, IsAskedForAtCreation) {
 TEST_F(CudaVmmShare, ExportsAPieceOnce) {
     NEEDS_FAKE()
     umf_memory_provider_handle_t provider = make(UMF_CUDA_VMM_SHARE_FD);
+    const long &exports = driver().control()->calls[FAKE_cuMemExportToShareableHandle];
+    const long before = exports;
     void *ptr = nullptr;
     alignas(16) char first[4096] = {}, again[4096] = {}, part[4096] = {};
     size_t bytes = 0;
@@ -768,7 +778,7 @@ TEST_F(CudaVmmShare, ExportsAPieceOnce) {
     ASSERT_EQ(umfMemoryProviderAllocationMerge(provider, ptr, high, 4 * MiB), OK);
     EXPECT_EQ(umfMemoryProviderOpenIPCHandle(provider, part, &opened), BAD);
 
-    EXPECT_EQ(driver().control()->calls[FAKE_cuMemExportToShareableHandle], 1);
+    EXPECT_EQ(exports, before + 1);
     EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4 * MiB), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
