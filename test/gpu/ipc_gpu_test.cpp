@@ -20,6 +20,7 @@
 #include <umf.h>
 #include <umf/ipc.h>
 #include <umf/providers/provider_cuda_vmm.h>
+#include <umf/providers/provider_linux_vmm.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
 
@@ -431,6 +432,50 @@ class IpcGpu : public testing::TestWithParam<Kind> {
     static constexpr size_t size = 4 * MiB;
 };
 
+// What stands at `at` in the provider's bytes.
+template <class T> T field(const Bytes &handle, size_t at) {
+    T value;
+    memcpy(&value, handle.data() + header + at, sizeof(value));
+    return value;
+}
+
+// A description with one field changed and its sum right, as src/providers/vmm_share.c has it.
+template <class T> Bytes forged_description(Bytes handle, size_t at, T value) {
+    memcpy(handle.data() + header + at, &value, sizeof(value));
+    uint64_t sum = 0;
+    memcpy(handle.data() + header + 8, &sum, sizeof(sum));
+    sum = 0xcbf29ce484222325;
+    for (size_t i = header; i < handle.size(); i += sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, handle.data() + i, sizeof(word));
+        sum = (sum ^ word) * 0x9E3779B97F4A7C15;
+        sum ^= sum >> 29;
+    }
+    memcpy(handle.data() + header + 8, &sum, sizeof(sum));
+    return handle;
+}
+
+uint64_t mix(uint64_t v) {
+    v *= 0x9e3779b97f4a7c15u;
+    v ^= v >> 32;
+    v *= 0xd6e8feb86659fd93u;
+    return v ^ v >> 29;
+}
+
+// A handle of another size with a right sum, as src/ipc/wire.h describes it.
+Bytes forged_size(Bytes handle, uint64_t bytes) {
+    memcpy(handle.data() + 48, &bytes, sizeof(bytes));
+    uint64_t sum = mix(80 + 1), word;
+    for (size_t at = 0; at < 80; at += sizeof(word)) {
+        memcpy(&word, handle.data() + at, sizeof(word));
+        sum = mix(sum ^ word);
+    }
+    memcpy(&word, handle.data() + 80, sizeof(word));
+    sum += mix(word + 1);
+    memcpy(handle.data() + 88, &sum, sizeof(sum));
+    return handle;
+}
+
 #define NEEDS_VMM()                                                                                \
     if (!kind.is_vmm) {                                                                            \
         GTEST_SKIP() << "a statement about memory that comes and goes";                            \
@@ -556,6 +601,54 @@ TEST_P(IpcGpu, RefusesEveryDamagedByte) {
     }
     consumer.open(0, handle);
     EXPECT_EQ(consumer.close(0), OK);
+}
+
+// Whoever knows the format can get the sums right, too.
+TEST_P(IpcGpu, RefusesForgedDescriptions) {
+    NEEDS_VMM()
+    Peer producer(kind), consumer(kind);
+    producer.alloc(0, size);
+    producer.fill(0, size, 14);
+    Bytes good = producer.get(0);
+    uint64_t descriptors = consumer.descriptors();
+    ASSERT_EQ(forged_description(good, 156, uint32_t{0}), good) << "the forger knows the format";
+    const struct {
+        const char *what;
+        Bytes handle;
+    } cases[] = {
+        {"another format", forged_description(good, 4, uint16_t{2})},
+        {"another kind", forged_description(good, 6, uint16_t{7})},
+        {"another boot", forged_description(good, 16, uint64_t{1})},
+        {"another file", forged_description(good, 40, uint64_t{1})},
+        {"another process for one of the two", forged_description(good, 48, uint32_t{1})},
+        {"the descriptor of the board", forged_description(good, 56, field<int32_t>(good, 104))},
+        {"no descriptor", forged_description(good, 56, int32_t{-1})},
+        {"another board", forged_description(good, 88, uint64_t{1})},
+        {"a piece of half the size", forged_description(good, 112, uint64_t{size})},
+        {"a piece of twice the size", forged_description(good, 112, uint64_t{4 * size})},
+        {"a piece of no size", forged_description(good, 112, uint64_t{0})},
+        {"a piece of all memory", forged_description(good, 112, UINT64_MAX & ~(2 * MiB - 1))},
+        {"an offset behind the piece", forged_description(good, 120, uint64_t{2 * size})},
+        {"an offset far out", forged_description(good, 120, UINT64_MAX & ~(2 * MiB - 1))},
+        {"an odd offset", forged_description(good, 120, uint64_t{1})},
+        {"no size", forged_description(good, 128, uint64_t{0})},
+        {"no granule", forged_description(good, 136, uint64_t{0})},
+        {"an odd granule", forged_description(good, 136, uint64_t{3})},
+        {"another generation", forged_description(good, 144, uint64_t{77})},
+        {"no generation", forged_description(good, 144, uint64_t{0})},
+        {"another word", forged_description(good, 152, uint32_t{500})},
+        {"no word", forged_description(good, 152, uint32_t{0})},
+        {"a word behind the board", forged_description(good, 152, uint32_t{1} << 30)},
+    };
+    for (const auto &c : cases) {
+        EXPECT_NE(consumer.raw_open(0, c.handle), OK) << c.what;
+    }
+    EXPECT_EQ(consumer.descriptors(), descriptors);
+    // A size that differs from the one in the handle would lead to unmapping other memory later.
+    EXPECT_EQ(consumer.try_open(0, forged_size(good, size / 2)), BAD);
+    EXPECT_EQ(consumer.try_open(0, forged_size(good, 2 * size)), BAD);
+    consumer.open(0, good);
+    EXPECT_TRUE(consumer.check(0, size, 14));
 }
 
 TEST_P(IpcGpu, MappingsOutliveTheProducerButHandlesDoNot) {
@@ -781,6 +874,78 @@ TEST_F(CudaVmmShare, ExportsAPieceOnce) {
     EXPECT_EQ(exports, before + 1);
     EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4 * MiB), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+class LinuxVmmShare : public testing::Test {
+  protected:
+    umf_memory_provider_handle_t provider = nullptr;
+    alignas(16) char data[4096] = {};
+    static constexpr size_t page = 4096;
+
+    void make(size_t piece_size) {
+        umf_linux_vmm_memory_provider_params_handle_t params = nullptr;
+        ASSERT_EQ(umfLinuxVmmMemoryProviderParamsCreate(&params), OK);
+        ASSERT_EQ(umfLinuxVmmMemoryProviderParamsSetPieceSize(params, piece_size), OK);
+        ASSERT_EQ(umfMemoryProviderCreate(umfLinuxVmmMemoryProviderOps(), params, &provider), OK);
+        umfLinuxVmmMemoryProviderParamsDestroy(params);
+    }
+
+    void TearDown() override {
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+
+    bool opens(const char *handle) {
+        void *ptr = nullptr;
+        alignas(16) char copy[4096];
+        memcpy(copy, handle, sizeof(copy));
+        return umfMemoryProviderOpenIPCHandle(provider, copy, &ptr) == OK &&
+               umfMemoryProviderCloseIPCHandle(provider, ptr, page) == OK;
+    }
+};
+
+// What a child of a fork does with its copy of a provider is nothing to its parent's handles.
+TEST_F(LinuxVmmShare, AChildHasHandlesOfItsOwn) {
+    make(MiB);
+    void *ptr = nullptr, *other = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, page, 0, &ptr), OK);
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, page, 0, &other), OK);
+    ASSERT_EQ(umfMemoryProviderGetIPCHandle(provider, ptr, page, data), OK);
+    pid_t child = fork();
+    if (child == 0) {
+        alignas(16) char mine[4096] = {};
+        bool is_good = umfMemoryProviderPutIPCHandle(provider, data) == BAD &&
+                       umfMemoryProviderGetIPCHandle(provider, ptr, page, mine) == OK &&
+                       memcmp(mine, data, 160) != 0 && opens(mine) &&
+                       umfMemoryProviderFree(provider, ptr, page) == OK && !opens(mine);
+        _exit(is_good ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(opens(data));
+    EXPECT_EQ(umfMemoryProviderPutIPCHandle(provider, data), OK);
+}
+
+TEST_F(LinuxVmmShare, ThereIsAnEndToWhatCanBeShared) {
+    constexpr size_t words = MiB / sizeof(uint64_t); // of which the first is none
+    make(words * page);
+    std::vector<void *> all(words);
+    for (void *&ptr : all) {
+        ASSERT_EQ(umfMemoryProviderAlloc(provider, page, 0, &ptr), OK);
+    }
+    for (size_t i = 0; i < words - 1; i++) {
+        ASSERT_EQ(umfMemoryProviderGetIPCHandle(provider, all[i], page, data), OK) << i;
+    }
+    EXPECT_TRUE(opens(data));
+    EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, all.back(), page, data), BUSY);
+    ASSERT_EQ(umfMemoryProviderFree(provider, all[77], page), OK);
+    EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, all.back(), page, data), OK);
+    EXPECT_TRUE(opens(data));
+    umf_memory_provider_handle_t late = provider;
+    make(MiB);
+    EXPECT_TRUE(opens(data)); // by any provider of the kind
+    EXPECT_EQ(umfMemoryProviderDestroy(late), OK);
+    EXPECT_FALSE(opens(data));
 }
 
 int main(int argc, char **argv) {
