@@ -64,6 +64,9 @@ static umf_span_t *import_span(const void *ptr) {
 UMF_API_1_0 umf_result_t umfCloseIPCHandle(void *ptr) {
     umf_span_t *span = ptr ? import_span(ptr) : NULL;
     if (umf_unlikely(span == NULL)) {
+        if (ptr && umf_mapping_close_own(ptr)) {
+            return UMF_RESULT_SUCCESS;
+        }
         UMF_LOG_ERROR("%p was not opened with umfOpenIPCHandle, or is closed already", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

@@ -18,6 +18,10 @@
  * compare-and-swap, which succeeds only if the state, and so all that was compared, has not changed
  * meanwhile. Descriptors are never given back to the arena, so looking at a wrong guess is
  * harmless.
+ *
+ * A provider that cannot map memory of its own process a second time opens it in place. Such a
+ * mapping has no span: what is there stays what it is. It is closed with its last user, because as
+ * long as it is open the memory cannot go.
  */
 #include "ipc/mapping.h"
 
@@ -62,14 +66,16 @@ struct umf_mapping_t {
     _Atomic(umf_mapping_owner_t *) owner;
     _Atomic uint64_t fixed[MAPPING_FIXED_WORDS];
 
-    /* Immutable from OPENING on (base, span and watch: from OPEN on) until the last user is gone:
+    /* Immutable from OPENING on (base, span, is_own and watch: from OPEN on) until the last user is
+     * gone:
      */
     umf_memory_provider_handle_t provider;
     umf_wire_t wire;
     uint64_t fixed_sum;
     void *data; /* the provider's part of the handle */
     char *base;
-    umf_span_t *span;
+    umf_span_t *span; /* NULL if it is opened in place */
+    bool is_own;
     umf_ipc_watch_t watch;
 
     /* Sync: lock */
@@ -78,6 +84,7 @@ struct umf_mapping_t {
     mapping_waiter_t *waiters;
     umf_list_t siblings; /* of its owner; later of those to close, then of spare ones */
     umf_list_t order;    /* of OPEN ones */
+    umf_list_t own;      /* of those opened in place */
     umf_mapping_t *same; /* next one with the same key in the table */
 };
 
@@ -88,6 +95,7 @@ static umf_turn_t mapping_turn;
 static umf_hash_t mapping_table;     /* Sync: lock */
 static umf_list_t mapping_order;     /* OPEN ones, last opened last. Sync: lock */
 static umf_list_t mapping_spare;     /* Sync: lock */
+static umf_list_t mapping_own;       /* opened in place, not closed yet. Sync: lock */
 static size_t mapping_count;         /* those that hold or get memory. Sync: lock */
 static size_t mapping_limit;         /* 0: none. Immutable after init */
 static umf_span_set_t mapping_spans; /* of all */
@@ -172,6 +180,9 @@ static umf_mapping_t *mapping_alloc(size_t data_size) {
     }
     umf_list_init(&mapping->siblings);
     umf_list_init(&mapping->order);
+    umf_list_init(&mapping->own);
+    mapping->span = NULL;
+    mapping->is_own = false;
     mapping->data = data;
     return mapping;
 }
@@ -278,8 +289,12 @@ static void mapping_retire_locked(umf_mapping_t *mapping, umf_list_t *closing) {
 }
 
 static void mapping_close(umf_mapping_t *mapping) {
-    if (umf_span_withdraw(&mapping_spans, mapping->span, (uintptr_t)mapping->base) ==
-        UMF_RESULT_SUCCESS) {
+    if (mapping->is_own) {
+        umf_lock(&mapping_lock);
+        umf_list_remove(&mapping->own);
+        umf_unlock(&mapping_lock);
+    } else if (umf_span_withdraw(&mapping_spans, mapping->span, (uintptr_t)mapping->base) ==
+               UMF_RESULT_SUCCESS) {
         umf_span_release(mapping->span);
     }
     umf_result_t result =
@@ -483,9 +498,24 @@ static umf_result_t mapping_call_open(umf_mapping_t *mapping, void **base) {
     return result;
 }
 
+/* Whether the provider gave the very memory that the handle was made for. */
+static bool mapping_is_in_place(const umf_mapping_t *mapping) {
+    umf_process_t self;
+    umf_process_self(&self);
+    return mapping->wire.base == (uintptr_t)mapping->base && mapping->wire.pid == self.pid &&
+           mapping->wire.start_time == self.start_time && mapping->wire.boot_id == self.boot_id;
+}
+
 static umf_result_t mapping_record(umf_mapping_t *mapping) {
     if (!umf_ipc_is_alive(mapping->watch)) {
         return mapping_refuse(mapping, "the producer has freed that memory");
+    }
+    if (mapping_is_in_place(mapping)) {
+        umf_lock(&mapping_lock);
+        mapping->is_own = true;
+        umf_list_add(&mapping_own, &mapping->own);
+        umf_unlock(&mapping_lock);
+        return UMF_RESULT_SUCCESS;
     }
     umf_result_t result = umf_span_add(&mapping_spans, (uintptr_t)mapping->base, mapping->wire.size,
                                        UMF_SPAN_IMPORT, mapping, NULL, 0, &mapping->span);
@@ -623,8 +653,8 @@ umf_result_t umf_mapping_open(umf_mapping_owner_t *owner, const void *handle, vo
 
 /* --- letting go --- */
 
-/* After the last user has gone: a mapping that is retired, or whose memory the producer has freed,
- * is closed; another one stays for the next open. */
+/* After the last user has gone: a mapping that is retired or in place, or whose memory the producer
+ * has freed, is closed; another one stays for the next open. */
 static UMF_COLD void mapping_let_go(umf_mapping_t *mapping) {
     umf_list_t closing;
     umf_list_init(&closing);
@@ -632,7 +662,8 @@ static UMF_COLD void mapping_let_go(umf_mapping_t *mapping) {
     bool is_used = mapping_is_used(atomic_load(&mapping->state));
     if (mapping->phase == MAPPING_RETIRED && !is_used) {
         mapping_unlink_locked(mapping, &closing);
-    } else if (mapping->phase == MAPPING_OPEN && !is_used && !umf_ipc_is_alive(mapping->watch)) {
+    } else if (mapping->phase == MAPPING_OPEN && !is_used &&
+               (mapping->is_own || !umf_ipc_is_alive(mapping->watch))) {
         mapping_retire_locked(mapping, &closing);
     }
     umf_unlock(&mapping_lock);
@@ -653,6 +684,24 @@ bool umf_mapping_close(umf_mapping_t *mapping) {
         mapping_let_go(mapping);
     }
     return true;
+}
+
+bool umf_mapping_close_own(const void *ptr) {
+    uint64_t left = 0;
+    umf_mapping_t *closed = NULL;
+    umf_lock(&mapping_lock);
+    for (umf_list_t *item = mapping_own.next; item != &mapping_own && !closed; item = item->next) {
+        umf_mapping_t *mapping = UMF_CONTAINER_OF(item, umf_mapping_t, own);
+        if ((uintptr_t)ptr - (uintptr_t)mapping->base < mapping->wire.size &&
+            mapping_unuse(mapping, &left)) {
+            closed = mapping;
+        }
+    }
+    umf_unlock(&mapping_lock);
+    if (closed && !mapping_is_used(left)) {
+        mapping_let_go(closed);
+    }
+    return closed != NULL;
 }
 
 /* Undoes `mapping_use_if`. A mapping of freed memory stays: umf_mapping_open is to find it and say
@@ -729,6 +778,7 @@ void umf_mapping_init(size_t limit) {
         umf_span_set_init(&mapping_spans, &umf_map_global, 0);
         umf_list_init(&mapping_order);
         umf_list_init(&mapping_spare);
+        umf_list_init(&mapping_own);
         is_ready = true;
     }
     mapping_limit = limit;

@@ -42,6 +42,12 @@ umf_result_t umf_mapping_open(umf_mapping_owner_t *owner, const void *handle, vo
 /* One user less; false if there was none. May call the provider. Hot. */
 bool umf_mapping_close(umf_mapping_t *mapping);
 
+/*
+ * The same for memory of this process that its provider opened in place: it is on record as what it
+ * was before. One user less of one of the mappings with `ptr` in them; false if there is none.
+ */
+bool umf_mapping_close_own(const void *ptr);
+
 umf_memory_provider_handle_t umf_mapping_provider(const umf_mapping_t *mapping);
 
 /* At every start of the library; at most `limit` mappings are kept, 0: any number. */

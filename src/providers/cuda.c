@@ -4,6 +4,8 @@
  */
 #include <string.h>
 
+#include <umf/plugin.h>
+
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
@@ -11,6 +13,7 @@
 #include "ctl/field.h"
 #include "ds/hash.h"
 #include "providers/cuda_driver.h"
+#include "providers/cuda_own.h"
 #include "providers/cuda_params.h"
 #include "providers/name.h"
 
@@ -280,6 +283,10 @@ static umf_result_t cuda_free(void *provider, void *ptr, size_t size) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     (void)size;
+    if (umf_cuda_own_retire(ptr)) {
+        umf_stats_sub(&cuda->stats, requested);
+        return UMF_RESULT_SUCCESS;
+    }
     umf_cuda_scope_t scope;
     CUresult result = cuda_enter(cuda, &scope);
     if (result == CUDA_SUCCESS) {
@@ -399,6 +406,7 @@ static umf_result_t cuda_get_ipc_handle(void *provider, const void *ptr, size_t 
                     "getting an IPC handle");
     if (result == UMF_RESULT_SUCCESS) {
         memcpy(data, &handle, sizeof(handle));
+        umf_cuda_own_add(&handle, (void *)(uintptr_t)ptr, cuda->context);
     }
     return result;
 }
@@ -413,6 +421,11 @@ static umf_result_t cuda_open_ipc_handle(void *provider, void *data, void **ptr)
     const cuda_provider_t *cuda = provider;
     CUipcMemHandle handle;
     memcpy(&handle, data, sizeof(handle));
+    void *own = umf_cuda_own_open(&handle);
+    if (own) {
+        *ptr = own;
+        return UMF_RESULT_SUCCESS;
+    }
     umf_cuda_scope_t scope;
     CUdeviceptr address = 0;
     CUresult result = cuda_enter(cuda, &scope);
@@ -427,9 +440,23 @@ static umf_result_t cuda_open_ipc_handle(void *provider, void *data, void **ptr)
     return cuda_result(cuda, result, "opening an IPC handle");
 }
 
+/* Memory that was freed while it was open in this process, in the context that it came from. */
+static umf_result_t cuda_free_late(const cuda_provider_t *cuda, CUcontext context, void *ptr) {
+    umf_cuda_scope_t scope;
+    CUresult result = umf_cuda_enter(cuda->driver, context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda_leave(cuda, &scope, cuda->driver->cuMemFree((CUdeviceptr)(uintptr_t)ptr));
+    }
+    return cuda_result(cuda, result, "freeing memory that was shared");
+}
+
 static umf_result_t cuda_close_ipc_handle(void *provider, void *ptr, size_t size) {
     const cuda_provider_t *cuda = provider;
     (void)size;
+    CUcontext freed_in;
+    if (umf_cuda_own_close(ptr, &freed_in)) {
+        return freed_in ? cuda_free_late(cuda, freed_in, ptr) : UMF_RESULT_SUCCESS;
+    }
     umf_cuda_scope_t scope;
     CUresult result = cuda_enter(cuda, &scope);
     if (result == CUDA_SUCCESS) {
@@ -437,6 +464,21 @@ static umf_result_t cuda_close_ipc_handle(void *provider, void *ptr, size_t size
         result = cuda_leave(cuda, &scope, result);
     }
     return cuda_result(cuda, result, "closing an IPC handle");
+}
+
+/* Only what this process made can be watched. */
+static umf_result_t cuda_ipc_watch(void *provider, const void *data, const uint64_t **word,
+                                   uint64_t *expected) {
+    (void)provider;
+    CUipcMemHandle handle;
+    memcpy(&handle, data, sizeof(handle));
+    const uint64_t *alive = umf_cuda_own_watch(&handle);
+    if (!alive) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    *word = alive;
+    *expected = 1;
+    return UMF_RESULT_SUCCESS;
 }
 
 /* --- tables ----------------------------------------------------------------------------------- */
@@ -462,6 +504,11 @@ static const umf_memory_provider_ops_t cuda_ops = {
     .get_cache_line_size = cuda_get_cache_line_size,
 };
 
+static const umf_memory_provider_ext_ops_t cuda_ext_ops = {
+    .struct_size = sizeof(cuda_ext_ops),
+    .ipc_watch = cuda_ipc_watch,
+};
+
 UMF_API_1_0 const umf_memory_provider_ops_t *umfCUDAMemoryProviderOps(void) {
     return &cuda_ops;
 }
@@ -471,6 +518,7 @@ const umf_memory_provider_descriptor_t umf_cuda_descriptor = {
     .struct_size = sizeof(umf_cuda_descriptor),
     .name = "cuda",
     .ops = &cuda_ops,
+    .ext = &cuda_ext_ops,
     .params_from_text = umf_cuda_params_from_text,
     .params_destroy = umf_cuda_params_destroy,
     .probe = umf_cuda_probe,

@@ -11,7 +11,6 @@
 #include "base/os.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
-#include "ipc/transport.h"
 #include "providers/cuda_driver.h"
 #include "providers/cuda_vmm_params.h"
 #include "providers/name.h"
@@ -33,7 +32,6 @@ typedef struct cuda_vmm_t {
     char name[UMF_NAME_MAX];
     umf_lock_t lock;  /* UMF_RANK_PROVIDER */
     umf_hash_t peers; /* handles of peer_alloc by address. Sync: lock */
-    umf_hash_t open;  /* opened pieces by address. Sync: lock */
 } cuda_vmm_t;
 
 static __thread umf_native_t cuda_vmm_native;
@@ -124,6 +122,42 @@ static umf_result_t cuda_vmm_unmap(void *backend, uintptr_t base, size_t size) {
     return cuda_vmm_result(cuda, result, "unmapping memory");
 }
 
+static umf_result_t cuda_vmm_export(void *backend, umf_physical_t physical, int *fd) {
+    const cuda_vmm_t *cuda = backend;
+    int made = -1;
+    CUresult result;
+    IN_CONTEXT(cuda, result,
+               cuMemExportToShareableHandle(&made, (CUmemGenericAllocationHandle)physical,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    umf_result_t outcome = cuda_vmm_result(cuda, result, "exporting physical memory");
+    if (outcome != UMF_RESULT_SUCCESS) {
+        return outcome;
+    }
+    /* A copy that a program started by this one does not get: it would keep the memory. */
+    int error = umf_os_dup(made, fd);
+    umf_os_close(made);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "no descriptor to share memory");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Whether `size` is right shows when it is mapped. */
+static umf_result_t cuda_vmm_import(void *backend, int fd, size_t size, umf_physical_t *physical) {
+    const cuda_vmm_t *cuda = backend;
+    (void)size;
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult result;
+    IN_CONTEXT(cuda, result,
+               cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    if (result == CUDA_SUCCESS) {
+        *physical = handle;
+    }
+    return cuda_vmm_result(cuda, result, "importing physical memory");
+}
+
 static const umf_vmm_backend_t cuda_vmm_backend = {
     .reserve = cuda_vmm_reserve,
     .unreserve = cuda_vmm_unreserve,
@@ -131,6 +165,10 @@ static const umf_vmm_backend_t cuda_vmm_backend = {
     .destroy = cuda_vmm_destroy,
     .map = cuda_vmm_map,
     .unmap = cuda_vmm_unmap,
+    .export = cuda_vmm_export,
+    .import = cuda_vmm_import,
+    .kind = 2,
+    .is_device = true,
 };
 
 /* --- creation --------------------------------------------------------------------------------- */
@@ -272,7 +310,6 @@ static umf_result_t cuda_vmm_finalize(void *provider) {
     cuda_vmm_drop_context(cuda);
     umf_lock_destroy(&cuda->lock);
     umf_hash_fini(&cuda->peers);
-    umf_hash_fini(&cuda->open);
     umf_meta_free(cuda, sizeof(*cuda));
     return UMF_RESULT_SUCCESS;
 }
@@ -386,6 +423,56 @@ static umf_result_t cuda_vmm_get_property_size(void *provider, umf_memory_proper
         UMF_LOG_ERROR("the cuda_vmm provider has no property %d", (int)id);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+}
+
+/* --- IPC -------------------------------------------------------------------------------------- */
+
+static umf_result_t cuda_vmm_check_share(const void *provider) {
+    if (!((const cuda_vmm_t *)provider)->is_shared) {
+        UMF_LOG_ERROR("the provider does not share its memory: set "
+                      "umfCUDAVmmMemoryProviderParamsSetShare to UMF_CUDA_VMM_SHARE_FD");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t cuda_vmm_get_ipc_handle_size(void *provider, size_t *size) {
+    umf_result_t result = cuda_vmm_check_share(provider);
+    if (result == UMF_RESULT_SUCCESS) {
+        *size = umf_vmm_handle_size();
+    }
+    return result;
+}
+
+static umf_result_t cuda_vmm_get_ipc_handle(void *provider, const void *ptr, size_t size,
+                                            void *data) {
+    umf_result_t result = cuda_vmm_check_share(provider);
+    return result ? result : umf_vmm_get_handle(vmm_of(provider), ptr, size, data);
+}
+
+static umf_result_t cuda_vmm_put_ipc_handle(void *provider, void *data) {
+    umf_result_t result = cuda_vmm_check_share(provider);
+    return result ? result : umf_vmm_put_handle(vmm_of(provider), data);
+}
+
+static umf_result_t cuda_vmm_open_ipc_handle(void *provider, void *data, void **ptr) {
+    umf_result_t result = cuda_vmm_check_share(provider);
+    return result ? result : umf_vmm_open_handle(vmm_of(provider), data, ptr);
+}
+
+static umf_result_t cuda_vmm_close_ipc_handle(void *provider, void *ptr, size_t size) {
+    umf_result_t result = cuda_vmm_check_share(provider);
+    return result ? result : umf_vmm_close_handle(vmm_of(provider), ptr, size);
+}
+
+static umf_result_t cuda_vmm_ipc_check(void *provider, const void *data, size_t size) {
+    umf_result_t result = cuda_vmm_check_share(provider);
+    return result ? result : umf_vmm_check_handle(vmm_of(provider), data, size);
+}
+
+static umf_result_t cuda_vmm_ipc_watch(void *provider, const void *data, const uint64_t **word,
+                                       uint64_t *expected) {
+    return umf_vmm_watch_handle(vmm_of(provider), data, word, expected);
 }
 
 /* --- data ------------------------------------------------------------------------------------- */
@@ -645,6 +732,11 @@ static const umf_memory_provider_ops_t cuda_vmm_ops = {
     .get_name = cuda_vmm_get_name,
     .ext_allocation_merge = cuda_vmm_merge,
     .ext_allocation_split = cuda_vmm_split,
+    .ext_get_ipc_handle_size = cuda_vmm_get_ipc_handle_size,
+    .ext_get_ipc_handle = cuda_vmm_get_ipc_handle,
+    .ext_put_ipc_handle = cuda_vmm_put_ipc_handle,
+    .ext_open_ipc_handle = cuda_vmm_open_ipc_handle,
+    .ext_close_ipc_handle = cuda_vmm_close_ipc_handle,
     .ext_ctl = cuda_vmm_ctl,
     .ext_get_allocation_properties = cuda_vmm_get_property,
     .ext_get_allocation_properties_size = cuda_vmm_get_property_size,
@@ -653,6 +745,8 @@ static const umf_memory_provider_ops_t cuda_vmm_ops = {
 
 static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .struct_size = sizeof(cuda_vmm_ext_ops),
+    .ipc_watch = cuda_vmm_ipc_watch,
+    .ipc_check = cuda_vmm_ipc_check,
     .queue_create = cuda_vmm_queue_create,
     .queue_destroy = cuda_vmm_queue_destroy,
     .queue_wait = cuda_vmm_queue_wait,

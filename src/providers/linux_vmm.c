@@ -77,6 +77,9 @@ static umf_result_t linux_vmm_create(void *backend, size_t size, umf_physical_t 
         return linux_vmm_fail(error, "making a memory file of", size);
     }
     error = umf_os_truncate(fd, size);
+    if (!error) {
+        error = umf_os_add_seals(fd, F_SEAL_SHRINK); /* others may get it, but not cut it short */
+    }
     if (error) {
         umf_os_close(fd);
         return linux_vmm_fail(error, "sizing a memory file to", size);
@@ -109,6 +112,32 @@ static umf_result_t linux_vmm_unmap(void *backend, uintptr_t base, size_t size) 
     return error ? linux_vmm_fail(error, "unmapping", size) : UMF_RESULT_SUCCESS;
 }
 
+static umf_result_t linux_vmm_export(void *backend, umf_physical_t physical, int *fd) {
+    (void)backend;
+    int error = umf_os_dup((int)physical, fd);
+    return error ? linux_vmm_fail(error, "sharing", 0) : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_import(void *backend, int fd, size_t size, umf_physical_t *physical) {
+    (void)backend;
+    uint64_t dev, ino, real_size;
+    int copy;
+    int error = umf_os_file_id(fd, &dev, &ino, &real_size);
+    if (!error && real_size != size) {
+        UMF_LOG_ERROR("a description says %zu bytes of a file that has %llu", size,
+                      (unsigned long long)real_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!error) {
+        error = umf_os_dup(fd, &copy);
+    }
+    if (error) {
+        return linux_vmm_fail(error, "opening", size);
+    }
+    *physical = (umf_physical_t)copy;
+    return UMF_RESULT_SUCCESS;
+}
+
 static const umf_vmm_backend_t linux_vmm_backend = {
     .reserve = linux_vmm_reserve,
     .unreserve = linux_vmm_unreserve,
@@ -116,6 +145,9 @@ static const umf_vmm_backend_t linux_vmm_backend = {
     .destroy = linux_vmm_destroy,
     .map = linux_vmm_map,
     .unmap = linux_vmm_unmap,
+    .export = linux_vmm_export,
+    .import = linux_vmm_import,
+    .kind = 1,
 };
 
 /* --- parameters ------------------------------------------------------------------------------- */
@@ -290,6 +322,40 @@ static umf_result_t linux_vmm_ctl(void *provider, umf_ctl_query_source_t source,
     return umf_stats_ctl(&vmm_of(provider)->stats, name, arg, size, type, args);
 }
 
+/* --- IPC -------------------------------------------------------------------------------------- */
+
+static umf_result_t linux_vmm_get_ipc_handle_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = umf_vmm_handle_size();
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_get_ipc_handle(void *provider, const void *ptr, size_t size,
+                                             void *data) {
+    return umf_vmm_get_handle(vmm_of(provider), ptr, size, data);
+}
+
+static umf_result_t linux_vmm_put_ipc_handle(void *provider, void *data) {
+    return umf_vmm_put_handle(vmm_of(provider), data);
+}
+
+static umf_result_t linux_vmm_open_ipc_handle(void *provider, void *data, void **ptr) {
+    return umf_vmm_open_handle(vmm_of(provider), data, ptr);
+}
+
+static umf_result_t linux_vmm_close_ipc_handle(void *provider, void *ptr, size_t size) {
+    return umf_vmm_close_handle(vmm_of(provider), ptr, size);
+}
+
+static umf_result_t linux_vmm_ipc_check(void *provider, const void *data, size_t size) {
+    return umf_vmm_check_handle(vmm_of(provider), data, size);
+}
+
+static umf_result_t linux_vmm_ipc_watch(void *provider, const void *data, const uint64_t **word,
+                                        uint64_t *expected) {
+    return umf_vmm_watch_handle(vmm_of(provider), data, word, expected);
+}
+
 /* --- operations beyond: the CPU does everything at once, so queues are nothing -------------------
  */
 
@@ -358,12 +424,19 @@ static const umf_memory_provider_ops_t linux_vmm_ops = {
     .get_name = linux_vmm_get_name,
     .ext_allocation_merge = linux_vmm_merge,
     .ext_allocation_split = linux_vmm_split,
+    .ext_get_ipc_handle_size = linux_vmm_get_ipc_handle_size,
+    .ext_get_ipc_handle = linux_vmm_get_ipc_handle,
+    .ext_put_ipc_handle = linux_vmm_put_ipc_handle,
+    .ext_open_ipc_handle = linux_vmm_open_ipc_handle,
+    .ext_close_ipc_handle = linux_vmm_close_ipc_handle,
     .ext_ctl = linux_vmm_ctl,
     .get_cache_line_size = linux_vmm_get_cache_line_size,
 };
 
 static const umf_memory_provider_ext_ops_t linux_vmm_ext_ops = {
     .struct_size = sizeof(linux_vmm_ext_ops),
+    .ipc_watch = linux_vmm_ipc_watch,
+    .ipc_check = linux_vmm_ipc_check,
     .queue_create = linux_vmm_queue_create,
     .queue_destroy = linux_vmm_queue_done,
     .queue_wait = linux_vmm_queue_done,

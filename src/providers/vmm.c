@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/os.h"
 #include "providers/requested.h"
 
 typedef enum vmm_state_t {
@@ -27,6 +28,7 @@ struct umf_vmm_piece_t {
      * there. */
     umf_range_piece_t *parked;
     size_t parked_count, parked_room;
+    umf_vmm_piece_share_t share;
 };
 
 umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, void *backend,
@@ -123,6 +125,7 @@ static umf_result_t vmm_piece_make(umf_vmm_t *vmm, size_t size, size_t alignment
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     piece->size = size;
+    umf_list_init(&piece->share.exports);
     umf_result_t result = vmm->ops->reserve(vmm->backend, size, alignment, &piece->base);
     if (result != UMF_RESULT_SUCCESS) {
         goto free_piece;
@@ -147,10 +150,18 @@ free_piece:
     return result;
 }
 
+/* Before its physical memory goes: nobody may have it from now on, or keep it by a descriptor. */
+static void vmm_unshare(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    umf_lock(&vmm->lock);
+    umf_vmm_share_drop_piece_locked(&vmm->share, &piece->share);
+    umf_unlock(&vmm->lock);
+}
+
 /* Of a piece that is not listed. Goes on after a failure: what can go goes. The first failure is
  * returned. */
 static umf_result_t vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     umf_result_t unmapped = UMF_RESULT_SUCCESS, destroyed = UMF_RESULT_SUCCESS;
+    vmm_unshare(vmm, piece);
     if (piece->state == VMM_ATTACHED) {
         unmapped = vmm->ops->unmap(vmm->backend, piece->base, piece->size);
     }
@@ -168,6 +179,7 @@ void umf_vmm_fini(umf_vmm_t *vmm) {
     for (size_t i = 0; i < vmm->piece_count; i++) {
         vmm_piece_unmake(vmm, vmm->pieces[i]);
     }
+    umf_vmm_share_fini(vmm);
     umf_meta_free(vmm->pieces, vmm->piece_room * sizeof(*vmm->pieces));
     umf_hash_fini(&vmm->requested);
     umf_range_destroy(vmm->range);
@@ -288,6 +300,7 @@ static void vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece, uintptr_t 
     vmm_unlist_locked(vmm, piece);
 }
 
+/* What is parked in a piece counts as used in the range, but was freed. */
 static bool vmm_is_parked_locked(const umf_vmm_piece_t *piece, uintptr_t base) {
     for (size_t i = 0; i < piece->parked_count; i++) {
         if (piece->parked[i].base == base) {
@@ -331,6 +344,7 @@ static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
         piece->allocations--;
     }
     umf_hash_remove(&vmm->requested, base);
+    umf_vmm_share_drop_locked(&vmm->share, base);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -366,6 +380,7 @@ static umf_result_t vmm_split_locked(umf_vmm_t *vmm, uintptr_t base, size_t tota
     umf_result_t result = umf_range_split(vmm->range, base, used, first);
     if (result == UMF_RESULT_SUCCESS) {
         umf_requested_split(&vmm->requested, base, used, first);
+        umf_vmm_share_drop_locked(&vmm->share, base);
         vmm_piece_locked(vmm, base)->allocations++;
     }
     return result;
@@ -394,6 +409,8 @@ static umf_result_t vmm_merge_locked(umf_vmm_t *vmm, uintptr_t low, uintptr_t hi
     umf_result_t result = umf_range_merge(vmm->range, low, high, rounded);
     if (result == UMF_RESULT_SUCCESS) {
         umf_requested_merge(&vmm->requested, low, low_size, high, high_size);
+        umf_vmm_share_drop_locked(&vmm->share, low);
+        umf_vmm_share_drop_locked(&vmm->share, high);
         vmm_piece_locked(vmm, low)->allocations--;
     }
     return result;
@@ -521,6 +538,7 @@ static size_t vmm_run_length(umf_vmm_t *vmm, void *const *pieces, size_t first, 
 
 /* A piece whose memory the system does not take back keeps it. */
 static umf_result_t vmm_drop_physical(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    vmm_unshare(vmm, piece);
     umf_result_t result = vmm->ops->destroy(vmm->backend, piece->physical);
     vmm_set_state(vmm, piece, result == UMF_RESULT_SUCCESS ? VMM_DETACHED : VMM_CREATED);
     return result;
@@ -623,6 +641,68 @@ umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
         } else {
             vmm->ops->unmap(vmm->backend, piece->base, piece->size);
         }
+    }
+    return result;
+}
+
+/* --- sharing ---------------------------------------------------------------------------------- */
+
+/* The piece of an allocation, NULL if there is none of that size. */
+static umf_vmm_piece_t *vmm_allocated_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
+                                             umf_vmm_place_t *place) {
+    size_t used = umf_range_used_size(vmm->range, base);
+    umf_vmm_piece_t *piece = vmm_piece_locked(vmm, base);
+    size_t rounded;
+    if (used == 0 || !umf_round_up(size, vmm->granularity, &rounded) || rounded != used ||
+        vmm_is_parked_locked(piece, base)) {
+        return NULL;
+    }
+    *place = (umf_vmm_place_t){
+        .base = base, .size = used, .offset = base - piece->base, .piece_size = piece->size};
+    return piece;
+}
+
+/* Asks the back end once for each piece. Whoever shares an allocation keeps its piece alive
+ * meanwhile. */
+static umf_result_t vmm_export(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    int fd;
+    umf_result_t result = vmm->ops->export(vmm->backend, piece->physical, &fd);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_lock(&vmm->lock);
+    bool is_taken = false;
+    if (!piece->share.has_descriptor) {
+        result = umf_vmm_share_take_locked(&piece->share, fd);
+        is_taken = result == UMF_RESULT_SUCCESS;
+    }
+    umf_unlock(&vmm->lock);
+    if (!is_taken) {
+        umf_os_close(fd);
+    }
+    return result;
+}
+
+umf_result_t umf_vmm_get_handle(umf_vmm_t *vmm, const void *ptr, size_t size, void *data) {
+    umf_vmm_place_t place;
+    umf_lock(&vmm->lock);
+    umf_vmm_piece_t *piece = vmm_allocated_locked(vmm, (uintptr_t)ptr, size, &place);
+    bool is_attached = piece && piece->state == VMM_ATTACHED;
+    bool is_exported = is_attached && piece->share.has_descriptor;
+    umf_unlock(&vmm->lock);
+    if (!piece) {
+        UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider", ptr, size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!is_attached) {
+        UMF_LOG_ERROR("%p cannot be shared while its pool is suspended: resume it first", ptr);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    umf_result_t result = is_exported ? UMF_RESULT_SUCCESS : vmm_export(vmm, piece);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_lock(&vmm->lock);
+        result = umf_vmm_share_describe_locked(vmm, &piece->share, &place, data);
+        umf_unlock(&vmm->lock);
     }
     return result;
 }

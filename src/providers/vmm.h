@@ -19,6 +19,7 @@
 #include "ctl/field.h"
 #include "ds/hash.h"
 #include "ds/range.h"
+#include "providers/vmm_share.h"
 
 typedef uint64_t umf_physical_t; /* the back end's handle */
 
@@ -35,11 +36,18 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*map)(void *backend, uintptr_t base, size_t size, umf_physical_t physical);
     /* Unmaps what was mapped by one or more calls of map, adjacent ones. */
     umf_result_t (*unmap)(void *backend, uintptr_t base, size_t size);
+
+    /* Sharing: a new descriptor of physical memory; and the memory behind a descriptor, which stays
+     * the caller's. INVALID_ARGUMENT if `size` bytes are not behind it. */
+    umf_result_t (*export)(void *backend, umf_physical_t physical, int *fd);
+    umf_result_t (*import)(void *backend, int fd, size_t size, umf_physical_t *physical);
+    uint16_t kind;  /* in descriptions, differs from back end to back end */
+    bool is_device; /* a descriptor cannot be had by opening its file again */
 } umf_vmm_backend_t;
 
 typedef struct umf_vmm_piece_t umf_vmm_piece_t;
 
-typedef struct umf_vmm_t {
+struct umf_vmm_t {
     const umf_vmm_backend_t *ops; /* Immutable after init, as all without a note */
     void *backend;
     size_t granularity;
@@ -52,7 +60,8 @@ typedef struct umf_vmm_t {
     umf_hash_t requested; /* sizes, where they are not whole pages: requested.h */
     size_t resident;      /* bytes with physical memory */
     size_t reserved;      /* bytes of addresses */
-} umf_vmm_t;
+    umf_vmm_share_t share;
+};
 
 /* `granularity` is a power of two; `piece_size` is rounded up to it. */
 umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, void *backend,
@@ -72,5 +81,12 @@ umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count);
 umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, size_t *missing);
 umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count);
 umf_result_t umf_vmm_discard(umf_vmm_t *vmm, void *const *pieces, size_t count);
+
+/*
+ * Describes the allocation at `ptr` for other processes. INVALID_ARGUMENT: not an allocation of
+ * that size; OUT_OF_RESOURCES: it has no physical memory at present, or too many are described. The
+ * other IPC operations are in vmm_share.h.
+ */
+umf_result_t umf_vmm_get_handle(umf_vmm_t *vmm, const void *ptr, size_t size, void *data);
 
 #endif

@@ -441,6 +441,34 @@ TEST_F(Cuda, Properties) {
     }
 }
 
+// The driver refuses that, so it is the very memory, which lives as long as it is open.
+TEST_F(Cuda, OpensItsOwnHandlesInPlace) {
+    ASSERT_EQ(create(), OK);
+    void *ptr = nullptr, *first = nullptr, *second = nullptr;
+    CUipcMemHandle handle;
+    size_t before = 0, after = 0, total = 0;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 4 << 20, 0, &ptr), OK);
+    CU(cuMemGetInfo(&before, &total));
+    ASSERT_EQ(umfMemoryProviderGetIPCHandle(provider, ptr, 4 << 20, &handle), OK);
+    ASSERT_EQ(umfMemoryProviderOpenIPCHandle(provider, &handle, &first), OK);
+    ASSERT_EQ(umfMemoryProviderOpenIPCHandle(provider, &handle, &second), OK);
+    EXPECT_EQ(first, ptr);
+    EXPECT_EQ(second, ptr);
+    CU(cuMemsetD8(reinterpret_cast<CUdeviceptr>(ptr), 7, 4 << 20));
+    EXPECT_EQ(umfMemoryProviderCloseIPCHandle(provider, first, 4 << 20), OK);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4 << 20), OK);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4 << 20), BAD);
+    EXPECT_NE(umfMemoryProviderOpenIPCHandle(provider, &handle, &first), OK);
+    EXPECT_EQ(allocated(), 0u);
+    CU(cuMemsetD8(reinterpret_cast<CUdeviceptr>(second), 8, 4 << 20));
+    CU(cuMemGetInfo(&after, &total));
+    EXPECT_EQ(after, before);
+    EXPECT_EQ(umfMemoryProviderCloseIPCHandle(provider, second, 4 << 20), OK);
+    CU(cuMemGetInfo(&after, &total));
+    EXPECT_GT(after, before);
+    EXPECT_NE(umfMemoryProviderCloseIPCHandle(provider, second, 4 << 20), OK);
+}
+
 TEST_F(Cuda, IpcHandlesAreTheDrivers) {
     ASSERT_EQ(create(), OK);
     size_t size = 0;

@@ -6,6 +6,11 @@
  * provider gives UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE. In a library that was built without this
  * provider every function here gives UMF_RESULT_ERROR_NOT_SUPPORTED and the table is NULL.
  *
+ * Device memory can be shared with other processes (umf/ipc.h) by handles of the driver, in which
+ * its rules hold: the consumer closes before the producer frees, and a handle of memory that was
+ * freed is not always refused. Opening in the producing process gives the very memory, at its own
+ * address; freeing it then takes effect when it is closed, for which its provider must still live.
+ *
  * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
  * reused directly afterwards. One parameter object must not be used by two threads at once.
  */

@@ -10,6 +10,21 @@
  * each one handle of the driver: a large allocation is one piece, small ones share pieces of the
  * piece size. A piece goes back to the driver when nothing in it is allocated any more.
  *
+ * With UMF_CUDA_VMM_SHARE_FD memory can be shared with other processes of the machine (umf/ipc.h);
+ * without it all IPC operations give UMF_RESULT_ERROR_INVALID_ARGUMENT. What travels is a file
+ * descriptor, so the consumer needs the permission to take one from the producer (ptrace; see
+ * prctl(PR_SET_PTRACER, ...)), and its provider must share, too, but may be of another device: then
+ * that device must be able to reach the memory. A piece is mapped as a whole, so that a consumer
+ * can reach what else is in it: set the piece size, or share from a provider of its own, where that
+ * matters. Opening works in the producing process as well and gives another address.
+ *
+ * A handle holds until its memory is freed, split, merged or suspended, and is refused from then
+ * on. What was opened before stays mapped, and keeps its whole piece of physical memory, until it
+ * is closed: the counters of the producer (umfPoolGetResidency, and the bytes a suspend reports)
+ * count the piece as given back, while the device still holds it. After a resume the producer has
+ * new memory; the consumer sees the old one until it opens a new handle. A handle asked for while
+ * the pool is suspended gives UMF_RESULT_ERROR_OUT_OF_RESOURCES.
+ *
  * The driver, libcuda.so.1, is found at run time and never linked. Where it is missing, or too old
  * for virtual memory, creating a provider gives UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE. In a
  * library that was built without CUDA every function here gives UMF_RESULT_ERROR_NOT_SUPPORTED and
@@ -37,7 +52,7 @@ typedef struct umf_cuda_vmm_memory_provider_params_t *umf_cuda_vmm_memory_provid
 typedef enum umf_cuda_vmm_share_t {
     /// Not at all.
     UMF_CUDA_VMM_SHARE_NONE = 0,
-    /// By a file descriptor, within one machine.
+    /// By a file descriptor, within one machine: see the head of this file.
     UMF_CUDA_VMM_SHARE_FD = 1
 } umf_cuda_vmm_share_t;
 

@@ -10,6 +10,14 @@
  * When the system has no memory or no file descriptor left an allocation gives
  * UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. Allocations can be split at pages and merged again.
  *
+ * Memory can be shared with other processes of the machine (umf/ipc.h), which take the descriptor
+ * of its piece from this one; docs/guide/sharing.md has the permissions. A piece is mapped as a
+ * whole, so that a consumer can reach what else is in it. A handle holds until its memory is freed,
+ * split, merged or suspended, and is refused from then on; what was opened before stays mapped, and
+ * keeps the piece's memory, until it is closed. After a resume the producer has new memory, and
+ * handles are made anew. A handle asked for while the pool is suspended gives
+ * UMF_RESULT_ERROR_OUT_OF_RESOURCES.
+ *
  * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
  * reused directly afterwards. One parameter object must not be used by two threads at once.
  */

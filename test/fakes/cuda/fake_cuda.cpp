@@ -945,9 +945,12 @@ CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
     ENTER_STARTED(FAKE_cuMemMap)
     State &s = get();
     Physical *physical = physical_of(handle);
-    if (!physical || offset != 0 || flags != 0 || !is_granular(size) || size > physical->size ||
+    if (!physical || offset != 0 || flags != 0 || !is_granular(size) ||
         address % s.control.granularity != 0) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (size != physical->size) {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     bool inside = false;
     for (const auto &[base, length] : s.reservations) {

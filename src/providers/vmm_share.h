@@ -1,0 +1,75 @@
+/*
+ * Vmm_share: memory of the vmm providers in other processes.
+ *
+ * What travels is a descriptor of the piece's physical memory and the place of the allocation in
+ * it. Descriptors of device memory all name one device file and numbers are used again, so a
+ * descriptor alone does not tell whether the memory behind it is still the one described. Therefore
+ * each provider that shares has a *board*: a file of words, one for each described allocation. The
+ * word holds the description's generation until the allocation is freed, changes its extent, or its
+ * piece loses its physical memory; only then is the descriptor closed. Who opens a description has
+ * the descriptor first and looks at the word after that.
+ */
+#ifndef UMF_SRC_PROVIDERS_VMM_SHARE_H
+#define UMF_SRC_PROVIDERS_VMM_SHARE_H
+
+#include "ds/hash.h"
+#include "ds/list.h"
+#include "ipc/transport.h"
+
+typedef struct umf_vmm_t umf_vmm_t;
+
+/* Of one provider. Sync: its lock. A zeroed one shares nothing yet. */
+typedef struct umf_vmm_share_t {
+    umf_hash_t exports; /* described allocations by address */
+    uint64_t *words;    /* the board; NULL: none. Word 0 is not used */
+    umf_fd_ticket_t board;
+    uint32_t words_used, cursor;
+    uint64_t generation; /* the last one given */
+    umf_hash_t opened;   /* mappings of others' memory by address */
+    struct umf_vmm_source_t *sources;
+} umf_vmm_share_t;
+
+/* Of one piece. Sync: the lock of its provider. */
+typedef struct umf_vmm_piece_share_t {
+    umf_list_t exports; /* of its allocations */
+    umf_fd_ticket_t ticket;
+    bool has_descriptor;
+} umf_vmm_piece_share_t;
+
+/* Where a described allocation lies. */
+typedef struct umf_vmm_place_t {
+    uintptr_t base;
+    size_t size;
+    size_t offset; /* in its piece */
+    size_t piece_size;
+} umf_vmm_place_t;
+
+size_t umf_vmm_handle_size(void);
+
+/*
+ * Describes an allocation of a piece that has a descriptor. OUT_OF_HOST_MEMORY, or OUT_OF_RESOURCES
+ * if too many are described.
+ */
+umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t *piece,
+                                           const umf_vmm_place_t *place, void *data);
+
+/* Gives a piece a descriptor, which it then owns. */
+umf_result_t umf_vmm_share_take_locked(umf_vmm_piece_share_t *piece, int fd);
+
+/* The allocation at `base` is freed or changes its extent: its descriptions are void. */
+void umf_vmm_share_drop_locked(umf_vmm_share_t *share, uintptr_t base);
+/* The same for all allocations of a piece; then its descriptor is closed. */
+void umf_vmm_share_drop_piece_locked(umf_vmm_share_t *share, umf_vmm_piece_share_t *piece);
+
+/* Everything goes; what was opened stays mapped. */
+void umf_vmm_share_fini(umf_vmm_t *vmm);
+
+/* The bodies of the provider's operations; umf_vmm_get_handle is in vmm.h. */
+umf_result_t umf_vmm_put_handle(umf_vmm_t *vmm, const void *data);
+umf_result_t umf_vmm_open_handle(umf_vmm_t *vmm, const void *data, void **ptr);
+umf_result_t umf_vmm_close_handle(umf_vmm_t *vmm, void *ptr, size_t size);
+umf_result_t umf_vmm_check_handle(umf_vmm_t *vmm, const void *data, size_t size);
+umf_result_t umf_vmm_watch_handle(umf_vmm_t *vmm, const void *data, const uint64_t **word,
+                                  uint64_t *expected);
+
+#endif
