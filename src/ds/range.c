@@ -37,6 +37,7 @@ typedef struct piece_t {
     struct piece_t *bin_prev, *bin_next; /* free pieces */
     struct piece_t *chain; /* used pieces of one hash slot; unused pieces of the slab */
     range_kind_t kind;
+    uint32_t bin; /* of a free piece */
 } piece_t;
 
 typedef struct range_slab_t {
@@ -133,8 +134,9 @@ static unsigned bin_of(size_t size) {
     return ((exponent - RANGE_STEPS + 1) << RANGE_STEPS) + step;
 }
 
-static void bin_add(umf_range_t *range, piece_t *piece) {
+static inline void bin_add(umf_range_t *range, piece_t *piece) {
     unsigned bin = bin_of(piece->size);
+    piece->bin = bin;
     piece->bin_prev = NULL;
     piece->bin_next = range->bins[bin];
     if (piece->bin_next) {
@@ -145,7 +147,7 @@ static void bin_add(umf_range_t *range, piece_t *piece) {
     range->summary |= UINT64_C(1) << (bin / 64);
 }
 
-static void bin_remove(umf_range_t *range, piece_t *piece) {
+static inline void bin_remove(umf_range_t *range, piece_t *piece) {
     if (piece->bin_next) {
         piece->bin_next->bin_prev = piece->bin_prev;
     }
@@ -153,7 +155,7 @@ static void bin_remove(umf_range_t *range, piece_t *piece) {
         piece->bin_prev->bin_next = piece->bin_next;
         return;
     }
-    unsigned bin = bin_of(piece->size);
+    unsigned bin = piece->bin;
     range->bins[bin] = piece->bin_next;
     if (!piece->bin_next) {
         range->bitmap[bin / 64] &= ~(UINT64_C(1) << (bin % 64));
@@ -227,13 +229,19 @@ static void used_add(umf_range_t *range, piece_t *piece) {
     range->used_count++;
 }
 
-static void used_remove(umf_range_t *range, piece_t *piece) {
-    piece_t **slot = used_slot(range->hash, range->hash_size, piece->base);
-    while (*slot != piece) {
+/* Finds and removes. `size` 0: any. NULL if there is no such piece. */
+static piece_t *used_take(umf_range_t *range, uintptr_t base, size_t size) {
+    piece_t **slot = used_slot(range->hash, range->hash_size, base);
+    while (*slot && (*slot)->base != base) {
         slot = &(*slot)->chain;
+    }
+    piece_t *piece = *slot;
+    if (!piece || (size && size != piece->size)) {
+        return NULL;
     }
     *slot = piece->chain;
     range->used_count--;
+    return piece;
 }
 
 /* --- spans ------------------------------------------------------------------------------------ */
@@ -500,11 +508,10 @@ static void piece_absorb(umf_range_t *range, piece_t *low, piece_t *high) {
 
 umf_result_t umf_range_free(umf_range_t *range, uintptr_t base, size_t size,
                             umf_range_freed_t *freed) {
-    piece_t *piece = used_find(range, base);
-    if (!piece || (size && size != piece->size)) {
+    piece_t *piece = used_take(range, base, size);
+    if (!piece) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    used_remove(range, piece);
     range->used_bytes -= piece->size;
     piece->kind = RANGE_FREE;
     if (piece->next->kind == RANGE_FREE) {
@@ -549,7 +556,7 @@ umf_result_t umf_range_merge(umf_range_t *range, uintptr_t low, uintptr_t high, 
         first->size + first->next->size != total) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    used_remove(range, first->next);
+    used_take(range, high, 0);
     piece_absorb(range, first, first->next);
     return UMF_RESULT_SUCCESS;
 }
