@@ -249,6 +249,7 @@ extern const size_t micro_count;
 void run_allocation_cases();
 void run_micro_cases();
 void run_system_cases();
+void run_sequences();
 int run_system_child(const std::string &what, const std::string &arg1, const std::string &arg2);
 
 int run_ir();

@@ -1,6 +1,7 @@
 // What is measured: the library's pools over providers, and the peers it is compared with.
 #include "bench.h"
 
+#include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
@@ -390,9 +391,8 @@ Pool::~Pool() {
 }
 
 const PoolKind pool_kinds[] = {
-    {"proxy", umfProxyPoolOps},
-    {"disjoint", umfDisjointPoolOps},
-    {"jemalloc", umfJemallocPoolOps},
+    {"proxy", umfProxyPoolOps},           {"disjoint", umfDisjointPoolOps},
+    {"coalescing", umfCoalescingPoolOps}, {"jemalloc", umfJemallocPoolOps},
     {"scalable", umfScalablePoolOps},
 };
 const size_t pool_kind_count = sizeof(pool_kinds) / sizeof(pool_kinds[0]);

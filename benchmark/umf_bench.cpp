@@ -95,6 +95,7 @@ int main(int argc, char **argv) {
         bench::run_allocation_cases();
         bench::run_micro_cases();
         bench::run_system_cases();
+        bench::run_sequences();
     }
     bench::report.print_summary(ir);
     if (!json.empty() && !bench::report.write_json(json, mode)) {

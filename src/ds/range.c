@@ -37,6 +37,7 @@ typedef struct piece_t {
     struct piece_t *bin_prev, *bin_next; /* free pieces */
     struct piece_t *chain; /* used pieces of one hash slot; unused pieces of the slab */
     range_kind_t kind;
+    uint32_t bin; /* of a free piece */
 } piece_t;
 
 typedef struct range_slab_t {
@@ -58,6 +59,7 @@ struct umf_range_t {
     size_t span_count, span_room;
 
     size_t used_bytes, total_bytes;
+    size_t free_span_bytes; /* of spans that are wholly free */
 
     uint64_t summary;             /* which words of the bitmap are not 0 */
     uint64_t bitmap[RANGE_WORDS]; /* which bins are not empty */
@@ -132,8 +134,9 @@ static unsigned bin_of(size_t size) {
     return ((exponent - RANGE_STEPS + 1) << RANGE_STEPS) + step;
 }
 
-static void bin_add(umf_range_t *range, piece_t *piece) {
+static inline void bin_add(umf_range_t *range, piece_t *piece) {
     unsigned bin = bin_of(piece->size);
+    piece->bin = bin;
     piece->bin_prev = NULL;
     piece->bin_next = range->bins[bin];
     if (piece->bin_next) {
@@ -144,7 +147,7 @@ static void bin_add(umf_range_t *range, piece_t *piece) {
     range->summary |= UINT64_C(1) << (bin / 64);
 }
 
-static void bin_remove(umf_range_t *range, piece_t *piece) {
+static inline void bin_remove(umf_range_t *range, piece_t *piece) {
     if (piece->bin_next) {
         piece->bin_next->bin_prev = piece->bin_prev;
     }
@@ -152,7 +155,7 @@ static void bin_remove(umf_range_t *range, piece_t *piece) {
         piece->bin_prev->bin_next = piece->bin_next;
         return;
     }
-    unsigned bin = bin_of(piece->size);
+    unsigned bin = piece->bin;
     range->bins[bin] = piece->bin_next;
     if (!piece->bin_next) {
         range->bitmap[bin / 64] &= ~(UINT64_C(1) << (bin % 64));
@@ -226,13 +229,19 @@ static void used_add(umf_range_t *range, piece_t *piece) {
     range->used_count++;
 }
 
-static void used_remove(umf_range_t *range, piece_t *piece) {
-    piece_t **slot = used_slot(range->hash, range->hash_size, piece->base);
-    while (*slot != piece) {
+/* Finds and removes. `size` 0: any. NULL if there is no such piece. */
+static piece_t *used_take(umf_range_t *range, uintptr_t base, size_t size) {
+    piece_t **slot = used_slot(range->hash, range->hash_size, base);
+    while (*slot && (*slot)->base != base) {
         slot = &(*slot)->chain;
+    }
+    piece_t *piece = *slot;
+    if (!piece || (size && size != piece->size)) {
+        return NULL;
     }
     *slot = piece->chain;
     range->used_count--;
+    return piece;
 }
 
 /* --- spans ------------------------------------------------------------------------------------ */
@@ -271,6 +280,11 @@ static bool span_reserve(umf_range_t *range) {
     range->spans = spans;
     range->span_room = room;
     return true;
+}
+
+/* Is it all of its span? */
+static bool is_span(const piece_t *piece) {
+    return !piece->prev && piece->next->kind == RANGE_END;
 }
 
 /* The span's only piece if it is wholly free, else NULL. */
@@ -324,6 +338,7 @@ umf_result_t umf_range_add(umf_range_t *range, uintptr_t base, size_t size) {
     }
     range->spans[at] = last;
     range->total_bytes += size;
+    range->free_span_bytes += size;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -361,6 +376,7 @@ umf_result_t umf_range_grow(umf_range_t *range, uintptr_t end, size_t more) {
         piece = added;
     }
     bin_add(range, piece);
+    range->free_span_bytes += is_span(piece) ? more : 0;
     last->base = new_end;
     last->size += more;
     range->total_bytes += more;
@@ -379,6 +395,7 @@ umf_result_t umf_range_remove(umf_range_t *range, uintptr_t base) {
     }
     bin_remove(range, piece);
     range->total_bytes -= last->size;
+    range->free_span_bytes -= last->size;
     piece_delete(range, piece);
     piece_delete(range, last);
     range->span_count--;
@@ -460,6 +477,7 @@ umf_result_t umf_range_alloc(umf_range_t *range, size_t size, size_t alignment, 
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     bin_remove(range, piece);
+    range->free_span_bytes -= is_span(piece) ? piece->size : 0;
     size_t gap = piece_gap(piece, size, alignment);
     if (gap) {
         piece_t *front = piece_new(range, piece->base, gap, RANGE_FREE);
@@ -490,11 +508,10 @@ static void piece_absorb(umf_range_t *range, piece_t *low, piece_t *high) {
 
 umf_result_t umf_range_free(umf_range_t *range, uintptr_t base, size_t size,
                             umf_range_freed_t *freed) {
-    piece_t *piece = used_find(range, base);
-    if (!piece || (size && size != piece->size)) {
+    piece_t *piece = used_take(range, base, size);
+    if (!piece) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    used_remove(range, piece);
     range->used_bytes -= piece->size;
     piece->kind = RANGE_FREE;
     if (piece->next->kind == RANGE_FREE) {
@@ -507,10 +524,12 @@ umf_result_t umf_range_free(umf_range_t *range, uintptr_t base, size_t size,
         piece_absorb(range, piece, piece->next);
     }
     bin_add(range, piece);
+    bool whole_span = is_span(piece);
+    range->free_span_bytes += whole_span ? piece->size : 0;
     if (freed) {
         freed->free_base = piece->base;
         freed->free_size = piece->size;
-        freed->whole_span = !piece->prev && piece->next->kind == RANGE_END;
+        freed->whole_span = whole_span;
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -537,7 +556,7 @@ umf_result_t umf_range_merge(umf_range_t *range, uintptr_t low, uintptr_t high, 
         first->size + first->next->size != total) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    used_remove(range, first->next);
+    used_take(range, high, 0);
     piece_absorb(range, first, first->next);
     return UMF_RESULT_SUCCESS;
 }
@@ -579,6 +598,7 @@ static size_t span_take_free(umf_range_t *range, const piece_t *end, uintptr_t *
     for (piece_t *piece = end->prev; piece && count < n; piece = piece->prev) {
         if (piece->kind == RANGE_FREE && piece->base < *cursor && piece->size >= min) {
             bin_remove(range, piece);
+            range->free_span_bytes -= is_span(piece) ? piece->size : 0;
             used_add(range, piece);
             range->used_bytes += piece->size;
             pieces[count++] = (umf_range_piece_t){piece->base, piece->size};
@@ -609,8 +629,16 @@ size_t umf_range_total_bytes(const umf_range_t *range) {
     return range->total_bytes;
 }
 
+size_t umf_range_free_span_bytes(const umf_range_t *range) {
+    return range->free_span_bytes;
+}
+
+size_t umf_range_span_count(const umf_range_t *range) {
+    return range->span_count;
+}
+
 typedef struct range_tally_t {
-    size_t used, used_bytes, total_bytes, free;
+    size_t used, used_bytes, total_bytes, free_span_bytes, free;
 } range_tally_t;
 
 static bool span_is_valid(const umf_range_t *range, const piece_t *end, range_tally_t *tally) {
@@ -629,6 +657,7 @@ static bool span_is_valid(const umf_range_t *range, const piece_t *end, range_ta
         tally->used_bytes += is_free ? 0 : piece->size;
     }
     tally->total_bytes += end->size;
+    tally->free_span_bytes += span_free_piece(end) ? end->size : 0;
     return expected == span_base(end);
 }
 
@@ -648,5 +677,6 @@ bool umf_range_is_valid(const umf_range_t *range) {
     }
     umf_range_free_pieces(range, tally_bin_piece, &tally);
     return tally.free == 0 && tally.used == range->used_count &&
-           tally.used_bytes == range->used_bytes && tally.total_bytes == range->total_bytes;
+           tally.used_bytes == range->used_bytes && tally.total_bytes == range->total_bytes &&
+           tally.free_span_bytes == range->free_span_bytes;
 }

@@ -77,6 +77,9 @@ size_t umf_range_take_free(umf_range_t *range, uintptr_t *cursor, size_t min,
 
 size_t umf_range_used_bytes(const umf_range_t *range);
 size_t umf_range_total_bytes(const umf_range_t *range);
+/* Bytes of the spans that are wholly free. */
+size_t umf_range_free_span_bytes(const umf_range_t *range);
+size_t umf_range_span_count(const umf_range_t *range);
 
 /* For tests and debugging: walks everything and compares all views of it. */
 bool umf_range_is_valid(const umf_range_t *range);

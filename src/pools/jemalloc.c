@@ -36,6 +36,7 @@
 #include "base/log.h"
 #include "base/magazine.h"
 #include "base/meta.h"
+#include "core/content.h"
 #include "ctl/field.h"
 #include "pools/pages.h"
 
@@ -87,6 +88,7 @@ typedef struct arena_t {
 typedef struct jemalloc_pool_t {
     umf_magazines_t magazines;
     umf_view_t *view;
+    umf_content_t content;
     umf_pages_t pages;
     extent_hooks_t hooks;
     _Atomic int64_t large_count; /* live blocks without bin */
@@ -781,8 +783,13 @@ static void *jemalloc_calloc(void *self, size_t num, size_t size) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     void *ptr = jemalloc_malloc(self, bytes);
-    if (ptr) {
-        memset(ptr, 0, bytes);
+    if (!ptr) {
+        return NULL;
+    }
+    umf_result_t result = umf_content_zero(&((jemalloc_pool_t *)self)->content, ptr, bytes);
+    if (result != UMF_RESULT_SUCCESS) {
+        jemalloc_free(self, ptr);
+        return fail(result);
     }
     return ptr;
 }
@@ -829,6 +836,16 @@ static bool fits_in_place(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t
            (old - size < UMF_PAGE_SIZE || large_shrink(pool, ptr, page, old, size));
 }
 
+static void *move(jemalloc_pool_t *pool, void *ptr, size_t old, size_t size) {
+    void *moved = jemalloc_malloc(pool, size);
+    if (!moved) {
+        return NULL;
+    }
+    umf_result_t result = umf_content_copy(&pool->content, moved, ptr, old < size ? old : size);
+    jemalloc_free(pool, result == UMF_RESULT_SUCCESS ? ptr : moved);
+    return result == UMF_RESULT_SUCCESS ? moved : fail(result);
+}
+
 static void *jemalloc_realloc(void *self, void *ptr, size_t size) {
     if (!ptr) {
         return jemalloc_malloc(self, size);
@@ -845,12 +862,7 @@ static void *jemalloc_realloc(void *self, void *ptr, size_t size) {
     if (fits_in_place(self, ptr, page, old, size)) {
         return ptr;
     }
-    void *moved = jemalloc_malloc(self, size);
-    if (moved) {
-        memcpy(moved, ptr, old < size ? old : size);
-        jemalloc_free(self, ptr);
-    }
-    return moved;
+    return move(self, ptr, old, size);
 }
 
 /* --- create and destroy --- */
@@ -908,6 +920,7 @@ static umf_result_t pool_build(jemalloc_pool_t *pool,
         umf_view_release(pool->view);
         return result;
     }
+    umf_content_init(&pool->content, pool->view);
     umf_pages_init(&pool->pages, pool->view, page, sizeof(page_t));
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     pool->hooks = jemalloc_hooks;
@@ -960,6 +973,7 @@ static umf_result_t jemalloc_finalize(void *self) {
     umf_magazines_fini(&pool->magazines); /* waits for threads that are ending */
     pool->is_closing = true;
     bool is_unused = arenas_retire(pool);
+    umf_content_fini(&pool->content);
     umf_result_t result = umf_pages_fini(&pool->pages);
     umf_view_release(pool->view);
     umf_lock_destroy(&pool->lock);

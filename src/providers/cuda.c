@@ -389,6 +389,73 @@ static umf_result_t cuda_get_property_size(void *provider, umf_memory_property_i
     }
 }
 
+/* --- data ------------------------------------------------------------------------------------- */
+
+static umf_result_t cuda_queue_create(void *provider, void **queue) {
+    const cuda_provider_t *cuda = provider;
+    const umf_cuda_driver_t *driver = cuda->driver;
+    if (!driver->cuStreamCreate || !driver->cuStreamDestroy || !driver->cuStreamSynchronize ||
+        !driver->cuMemcpyAsync || !driver->cuMemsetD8Async) {
+        UMF_LOG_ERROR("this CUDA driver is too old to copy memory for the provider");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_cuda_scope_t scope;
+    CUstream stream = NULL;
+    CUresult result = cuda_enter(cuda, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+        result = cuda_leave(cuda, &scope, result);
+    }
+    if (result == CUDA_SUCCESS) {
+        *queue = stream;
+    }
+    return cuda_result(cuda, result, "making a stream");
+}
+
+static umf_result_t cuda_queue_destroy(void *provider, void *queue) {
+    const cuda_provider_t *cuda = provider;
+    umf_cuda_scope_t scope;
+    CUresult result = cuda_enter(cuda, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda_leave(cuda, &scope, cuda->driver->cuStreamDestroy(queue));
+    }
+    return cuda_result(cuda, result, "destroying a stream");
+}
+
+static umf_result_t cuda_queue_wait(void *provider, void *queue) {
+    const cuda_provider_t *cuda = provider;
+    umf_cuda_scope_t scope;
+    CUresult result = cuda_enter(cuda, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda_leave(cuda, &scope, cuda->driver->cuStreamSynchronize(queue));
+    }
+    return cuda_result(cuda, result, "waiting for a stream");
+}
+
+static umf_result_t cuda_copy(void *provider, void *queue, void *dst, const void *src,
+                              size_t size) {
+    const cuda_provider_t *cuda = provider;
+    umf_cuda_scope_t scope;
+    CUresult result = cuda_enter(cuda, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst,
+                                             (CUdeviceptr)(uintptr_t)src, size, queue);
+        result = cuda_leave(cuda, &scope, result);
+    }
+    return cuda_result(cuda, result, "copying memory");
+}
+
+static umf_result_t cuda_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size) {
+    const cuda_provider_t *cuda = provider;
+    umf_cuda_scope_t scope;
+    CUresult result = cuda_enter(cuda, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)dst, value, size, queue);
+        result = cuda_leave(cuda, &scope, result);
+    }
+    return cuda_result(cuda, result, "filling memory");
+}
+
 /* --- IPC: the driver's own handles ------------------------------------------------------------ */
 
 static umf_result_t cuda_get_ipc_handle_size(void *provider, size_t *size) {
@@ -507,6 +574,11 @@ static const umf_memory_provider_ops_t cuda_ops = {
 static const umf_memory_provider_ext_ops_t cuda_ext_ops = {
     .struct_size = sizeof(cuda_ext_ops),
     .ipc_watch = cuda_ipc_watch,
+    .queue_create = cuda_queue_create,
+    .queue_destroy = cuda_queue_destroy,
+    .queue_wait = cuda_queue_wait,
+    .copy = cuda_copy,
+    .fill = cuda_fill,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfCUDAMemoryProviderOps(void) {

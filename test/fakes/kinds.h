@@ -18,6 +18,7 @@
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+#include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
@@ -253,6 +254,7 @@ struct PoolKind {
     bool is_built_on;     // another allocator with its own sizes, and with its own ideas about when
                           // memory goes back to the provider
     bool touches_memory;  // the provider's, for its own data
+    bool tells_cause;     // of every failure of the provider, also for small objects
     size_t most = SIZE_MAX; // so many pools can exist at least
 };
 
@@ -263,13 +265,15 @@ inline std::ostream &operator<<(std::ostream &out, const PoolKind &kind) {
 inline const std::vector<PoolKind> &pool_kinds() {
     static const std::vector<PoolKind> kinds = [] {
         std::vector<PoolKind> list = {
-            {"proxy", umfProxyPoolOps, false, false, false, false, 0, false, false},
-            {"disjoint", umfDisjointPoolOps, false, false, true, true, 2u << 20, false, false},
-            {"scalable", umfScalablePoolOps, true, true, true, true, 8128, true, true, 900},
+            {"proxy", umfProxyPoolOps, false, false, false, false, 0, false, false, true},
+            {"disjoint", umfDisjointPoolOps, false, false, true, true, 2u << 20, false, false,
+             false},
+            {"coalescing", umfCoalescingPoolOps, true, true, true, true, 0, true, false, true},
+            {"scalable", umfScalablePoolOps, true, true, true, true, 8128, true, true, false, 900},
         };
         if (UMF_WITH_JEMALLOC) {
-            list.push_back(
-                {"jemalloc", umfJemallocPoolOps, true, true, true, true, 32u << 10, true, false});
+            list.push_back({"jemalloc", umfJemallocPoolOps, true, true, true, true, 32u << 10, true,
+                            false, false});
         }
         return list;
     }();

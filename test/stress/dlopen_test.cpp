@@ -64,7 +64,7 @@ struct Library {
         find(free, "umfFree");
         pools.clear();
         for (const char *name : {"umfProxyPoolOps", "umfDisjointPoolOps", "umfJemallocPoolOps",
-                                 "umfScalablePoolOps"}) {
+                                 "umfCoalescingPoolOps", "umfScalablePoolOps"}) {
             decltype(&umfProxyPoolOps) ops = nullptr;
             find(ops, name);
             if (ops()) {

@@ -14,6 +14,7 @@
 #include <umf/ipc.h>
 #include <umf/memory_provider_gpu.h>
 #include <umf/plugin.h>
+#include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>

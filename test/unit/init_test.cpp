@@ -9,6 +9,7 @@
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
+#include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
@@ -49,8 +50,8 @@ class Teardown : public testing::Test {
 };
 
 std::vector<const umf_memory_pool_ops_t *> pool_tables() {
-    std::vector<const umf_memory_pool_ops_t *> list = {umfProxyPoolOps(), umfDisjointPoolOps(),
-                                                       umfScalablePoolOps()};
+    std::vector<const umf_memory_pool_ops_t *> list = {
+        umfProxyPoolOps(), umfDisjointPoolOps(), umfCoalescingPoolOps(), umfScalablePoolOps()};
     if (umfJemallocPoolOps()) {
         list.push_back(umfJemallocPoolOps());
     }

@@ -275,6 +275,10 @@ class Checked {
             ASSERT_EQ(umf_range_free_tail(range, span.end - 1), 0u);
         }
         ASSERT_EQ(umf_range_total_bytes(range), total);
+        size_t free_span_bytes = 0;
+        auto add = [](uintptr_t, size_t size, void *sum) { *static_cast<size_t *>(sum) += size; };
+        umf_range_free_spans(range, add, &free_span_bytes);
+        ASSERT_EQ(umf_range_free_span_bytes(range), free_span_bytes);
         ASSERT_EQ(umf_range_free_spans(range, nullptr, nullptr), whole);
         std::map<uintptr_t, size_t> expected, found;
         model.each_free([&](uintptr_t base, size_t size) { expected[base] = size; });

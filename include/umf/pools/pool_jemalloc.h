@@ -3,7 +3,13 @@
  * set.
  *
  * Needs a provider that can split allocations. Keeps no data in the memory it serves, so that works
- * with memory the CPU cannot reach; only umfPoolCalloc and umfPoolRealloc touch it.
+ * with memory the CPU cannot reach; only umfPoolCalloc and umfPoolRealloc touch it. Where the
+ * memory is of a device (its property UMF_MEMORY_PROPERTY_POINTER_TYPE says
+ * UMF_MEMORY_TYPE_DEVICE), these two use the operations `fill` and `copy` of the provider
+ * (umf/plugin.h) and wait for them; without these operations they give NULL, and the last error is
+ * UMF_RESULT_ERROR_NOT_SUPPORTED. Work that was queued on an allocation must be done before
+ * umfPoolRealloc of it.
+ *
  * umfPoolTrimMemory returns what is unused and ignores its byte count.
  *
  * The pool may have been compiled out: then umfJemallocPoolOps gives NULL and the other functions

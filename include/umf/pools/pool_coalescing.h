@@ -1,0 +1,127 @@
+/** @file
+ * The coalescing pool: large blocks of any memory, above all of GPUs. Its name is "coalescing"
+ * unless another is set.
+ *
+ * It takes large spans from the provider and cuts blocks of any size out of them: the smallest free
+ * piece that fits is split, and a freed block joins its free neighbours at once. So there are no
+ * size classes, and what is held follows what is in use. An allocation with memory at hand calls
+ * nobody.
+ *
+ *  - It keeps all its data elsewhere (64 bytes for each block), so it works with memory that the
+ *    CPU cannot reach. Only umfPoolCalloc and umfPoolRealloc touch the memory.
+ *  - Where the provider's memory is of a device (its property UMF_MEMORY_PROPERTY_POINTER_TYPE says
+ *    UMF_MEMORY_TYPE_DEVICE), these two use the operations `fill` and `copy` of the provider
+ *    (umf/plugin.h) and wait for them. Without these operations they give NULL, and the last error
+ *    is UMF_RESULT_ERROR_NOT_SUPPORTED. Work that was queued on an allocation must be done before
+ *    umfPoolRealloc of it.
+ *  - Every wrong pointer is refused: freed already, inside an allocation, or of somebody else.
+ *  - Nothing is held back by threads; one short lock guards a pool. For many small objects a
+ *    disjoint or jemalloc pool is faster.
+ *
+ * Giving memory back. A span that is wholly free is kept up to the limit that
+ * umfCoalescingPoolParamsSetRetain sets, by default without limit, and goes back
+ *
+ *  - when a request fits nowhere: as many bytes of wholly free spans go back first as the new span
+ *    has, so that a change of sizes does not make the pool grow;
+ *  - all of them before an allocation is given up for lack of memory: then the provider is asked
+ *    once more, for just what the allocation needs;
+ *  - on umfPoolTrimMemory, which keeps at least as many bytes as it is told, as far as there are;
+ *  - with the pool.
+ *
+ * Size 0 is an allocation of its own. Blocks are multiples of the granule and aligned to it;
+ * umfPoolMallocUsableSize tells the rounded size. The last allocation error is that of the
+ * provider, or UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if a size is too large or there is no memory for
+ * bookkeeping, or UMF_RESULT_ERROR_INVALID_ALIGNMENT. All functions on pools are thread-safe.
+ *
+ * Counters by path (`umf.pool.by_handle.{}.stats.<name>`, all size_t): used_memory, the bytes of
+ * all blocks, rounded; reserved_memory, the bytes of all spans; spans, how many; largest_free, the
+ * largest block there is room for without asking the provider.
+ *
+ * Parameters are created with defaults, set, and copied by umfPoolCreate; they may be destroyed or
+ * reused directly afterwards. NULL instead of parameters means defaults. One parameter object must
+ * not be used by two threads at once.
+ */
+#ifndef UMF_COALESCING_MEMORY_POOL_H
+#define UMF_COALESCING_MEMORY_POOL_H 1
+
+#include <umf/memory_pool.h>
+#include <umf/memory_provider.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief Parameters of a coalescing pool.
+typedef struct umf_coalescing_pool_params_t *umf_coalescing_pool_params_handle_t;
+
+/// @brief Creates parameters with defaults.
+///
+/// @param hParams [out] parameters, to be destroyed by ::umfCoalescingPoolParamsDestroy
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+umf_result_t umfCoalescingPoolParamsCreate(umf_coalescing_pool_params_handle_t *hParams);
+
+/// @brief Destroys parameters. Pools made from them are not affected.
+///
+/// @param hParams parameters; NULL is allowed
+/// @return ::UMF_RESULT_SUCCESS
+umf_result_t umfCoalescingPoolParamsDestroy(umf_coalescing_pool_params_handle_t hParams);
+
+/// @brief Sets what sizes of blocks are rounded up to and blocks are aligned to. Default: 512
+///        bytes, or the provider's cache line if that is larger.
+///
+/// A granule of at least a cache line keeps two blocks out of one line, which a host and a device
+/// could otherwise write to at once. 512 bytes are also what kernels and copy engines of GPUs work
+/// best with, and the bookkeeping of a block has 64 bytes already.
+///
+/// @param hParams parameters
+/// @param granule in bytes, a power of two from 8 to 1 GiB; 0 for the default
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL or
+///         `granule` is not allowed
+umf_result_t umfCoalescingPoolParamsSetGranule(umf_coalescing_pool_params_handle_t hParams,
+                                               size_t granule);
+
+/// @brief Sets the smallest request to the provider. Default: 2 MiB, or the provider's page if that
+///        is larger.
+///
+/// Requests grow with the pool: a sixteenth of what it holds, up to 1 GiB; and a larger allocation
+/// gets a span of its size. They are multiples of the provider's page, and have eight pages where
+/// rounding one block up to whole pages would waste more than a sixteenth. Where the provider has
+/// no such span left it is asked for just what an allocation needs.
+///
+/// @param hParams parameters
+/// @param spanSize in bytes; 0 for the default
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL
+umf_result_t umfCoalescingPoolParamsSetSpanSize(umf_coalescing_pool_params_handle_t hParams,
+                                                size_t spanSize);
+
+/// @brief Sets how many bytes of wholly free spans are kept. Default: SIZE_MAX, all.
+///
+/// @param hParams parameters
+/// @param retain in bytes; a span that would exceed them goes back when its last block is freed
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL
+umf_result_t umfCoalescingPoolParamsSetRetain(umf_coalescing_pool_params_handle_t hParams,
+                                              size_t retain);
+
+/// @brief Sets the pool's name. Default: "coalescing".
+///
+/// @param hParams parameters
+/// @param name copied; cut to 63 characters
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL
+umf_result_t umfCoalescingPoolParamsSetName(umf_coalescing_pool_params_handle_t hParams,
+                                            const char *name);
+
+/// @brief The table of this kind for ::umfPoolCreate, which takes parameters of type
+///        ::umf_coalescing_pool_params_handle_t or NULL.
+///
+/// Freeing a block cannot fail because of the provider: a span that it does not take back is kept
+/// and offered again later. What it refuses at the end makes ::umfPoolDestroy answer its error.
+///
+/// @return constant data of the library, never NULL
+const umf_memory_pool_ops_t *umfCoalescingPoolOps(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_COALESCING_MEMORY_POOL_H */

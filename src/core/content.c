@@ -1,0 +1,119 @@
+#include "core/content.h"
+
+#include <string.h>
+
+#include <umf/memory_provider_gpu.h>
+
+#include "base/log.h"
+#include "core/object.h"
+
+enum {
+    ACCESS_UNKNOWN, /* the provider has not been asked */
+    ACCESS_CPU,
+    ACCESS_PROVIDER, /* only by its operations */
+};
+
+void umf_content_init(umf_content_t *content, umf_view_t *view) {
+    content->view = view;
+    atomic_init(&content->access,
+                view->ops.ext_get_allocation_properties ? ACCESS_UNKNOWN : ACCESS_CPU);
+    atomic_init(&content->queue, NULL);
+}
+
+/* --- queue: one is kept, others are made while it is in use -------------------------------------
+ */
+
+static umf_result_t queue_take(umf_content_t *content, void **queue) {
+    void *kept = atomic_exchange_explicit(&content->queue, NULL, memory_order_acquire);
+    if (kept) {
+        *queue = kept;
+        return UMF_RESULT_SUCCESS;
+    }
+    return content->view->ext->queue_create(content->view->self, queue);
+}
+
+static void queue_put(umf_content_t *content, void *queue) {
+    void *none = NULL;
+    if (!queue || !atomic_compare_exchange_strong_explicit(
+                      &content->queue, &none, queue, memory_order_release, memory_order_relaxed)) {
+        content->view->ext->queue_destroy(content->view->self, queue);
+    }
+}
+
+void umf_content_fini(umf_content_t *content) {
+    void *kept = atomic_exchange_explicit(&content->queue, NULL, memory_order_acquire);
+    if (kept) {
+        content->view->ext->queue_destroy(content->view->self, kept);
+    }
+}
+
+/* --- who does it --------------------------------------------------------------------------------
+ */
+
+static int content_ask(umf_content_t *content, const void *ptr) {
+    const umf_view_t *view = content->view;
+    umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;
+    umf_result_t result = view->ops.ext_get_allocation_properties(
+        view->self, ptr, UMF_MEMORY_PROPERTY_POINTER_TYPE, &type);
+    int access = result == UMF_RESULT_SUCCESS && type == UMF_MEMORY_TYPE_DEVICE ? ACCESS_PROVIDER
+                                                                                : ACCESS_CPU;
+    atomic_store_explicit(&content->access, access, memory_order_relaxed);
+    return access;
+}
+
+static bool is_for_cpu(umf_content_t *content, const void *ptr) {
+    int access = atomic_load_explicit(&content->access, memory_order_relaxed);
+    if (umf_unlikely(access == ACCESS_UNKNOWN)) {
+        access = content_ask(content, ptr);
+    }
+    return access == ACCESS_CPU;
+}
+
+static UMF_COLD umf_result_t refuse(const umf_content_t *content, const char *what) {
+    const char *name = NULL;
+    umfMemoryProviderGetName(content->view->root, &name);
+    UMF_LOG_ERROR("memory of provider %s is out of the CPU's reach, and the provider cannot %s it",
+                  name ? name : "?", what);
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+static bool has_queues(const umf_content_t *content) {
+    const umf_memory_provider_ext_ops_t *ext = content->view->ext;
+    return ext->queue_create && ext->queue_destroy && ext->queue_wait;
+}
+
+/* Zeroes where `src` is NULL. Waits also for what failed: the memory may be reused then. */
+static umf_result_t content_run(umf_content_t *content, void *dst, const void *src, size_t size) {
+    const umf_view_t *view = content->view;
+    void *queue = NULL;
+    umf_result_t result = queue_take(content, &queue);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = src ? view->ext->copy(view->self, queue, dst, src, size)
+                     : view->ext->fill(view->self, queue, dst, 0, size);
+        umf_result_t waited = view->ext->queue_wait(view->self, queue);
+        result = result == UMF_RESULT_SUCCESS ? waited : result;
+        queue_put(content, queue);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(content->view);
+    }
+    return result;
+}
+
+umf_result_t umf_content_zero(umf_content_t *content, void *ptr, size_t size) {
+    if (size == 0 || is_for_cpu(content, ptr)) {
+        memset(ptr, 0, size);
+        return UMF_RESULT_SUCCESS;
+    }
+    return content->view->ext->fill && has_queues(content) ? content_run(content, ptr, NULL, size)
+                                                           : refuse(content, "fill");
+}
+
+umf_result_t umf_content_copy(umf_content_t *content, void *dst, const void *src, size_t size) {
+    if (size == 0 || is_for_cpu(content, src)) {
+        memcpy(dst, src, size);
+        return UMF_RESULT_SUCCESS;
+    }
+    return content->view->ext->copy && has_queues(content) ? content_run(content, dst, src, size)
+                                                           : refuse(content, "copy");
+}

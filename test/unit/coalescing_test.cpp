@@ -1,0 +1,537 @@
+/*
+ * The coalescing pool: against a shadow model, and how it takes and gives back memory. What holds
+ * for every pool is in conformance/pool_test.cpp, calloc and realloc out of the CPU's reach in
+ * content_test.cpp.
+ */
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+#include <umf/pools/pool_coalescing.h>
+#include <umf/text.h>
+
+#include "fakes/fake_provider.h"
+#include "fakes/scale.h"
+#include "fault.h"
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr size_t KiB = 1024, MiB = 1024 * KiB;
+
+struct Settings {
+    size_t granule = 0, span_size = 0, retain = SIZE_MAX;
+};
+
+class Coalescing : public testing::Test {
+  protected:
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+
+    void create(const Settings &settings = {},
+                umf_pool_create_flags_t flags = UMF_POOL_CREATE_FLAG_NONE) {
+        if (!provider) {
+            provider = fake.create();
+        }
+        umf_coalescing_pool_params_handle_t params = nullptr;
+        ASSERT_EQ(umfCoalescingPoolParamsCreate(&params), OK);
+        EXPECT_EQ(umfCoalescingPoolParamsSetGranule(params, settings.granule), OK);
+        EXPECT_EQ(umfCoalescingPoolParamsSetSpanSize(params, settings.span_size), OK);
+        EXPECT_EQ(umfCoalescingPoolParamsSetRetain(params, settings.retain), OK);
+        EXPECT_EQ(umfPoolCreate(umfCoalescingPoolOps(), provider, params, flags, &pool), OK);
+        EXPECT_EQ(umfCoalescingPoolParamsDestroy(params), OK);
+    }
+    umf_result_t destroy() {
+        umf_result_t result = umfPoolDestroy(pool);
+        pool = nullptr;
+        return result;
+    }
+    void TearDown() override {
+        if (pool) {
+            EXPECT_EQ(destroy(), OK);
+        }
+        umfMemoryProviderDestroy(provider);
+        EXPECT_EQ(fake.live(), 0u);
+        EXPECT_EQ(fake.mistakes, 0u);
+    }
+    size_t stat(const std::string &name) {
+        size_t value = SIZE_MAX;
+        EXPECT_EQ(
+            umfCtlGet(("umf.pool.by_handle.{}.stats." + name).c_str(), &value, sizeof(value), pool),
+            OK);
+        return value;
+    }
+    char *alloc(size_t size) {
+        char *p = static_cast<char *>(umfPoolMalloc(pool, size));
+        EXPECT_NE(p, nullptr) << size;
+        return p;
+    }
+    void free(void *p) {
+        EXPECT_EQ(umfPoolFree(pool, p), OK);
+    }
+    umf_result_t last_error() {
+        return umfPoolGetLastAllocationError(pool);
+    }
+};
+
+// Live blocks by address, filled with a byte of their own.
+class Shadow {
+  public:
+    struct Block {
+        size_t size;
+        char mark;
+    };
+    std::map<char *, Block> blocks;
+
+    void add(char *p, size_t size, char mark) {
+        auto after = blocks.lower_bound(p);
+        ASSERT_TRUE(after == blocks.end() || p + size <= after->first) << "overlaps";
+        if (after != blocks.begin()) {
+            auto before = std::prev(after);
+            ASSERT_LE(before->first + before->second.size, p) << "overlaps";
+        }
+        memset(p, mark, size);
+        blocks[p] = {size, mark};
+    }
+    static bool holds(const char *p, size_t size, char mark) {
+        return p[0] == mark && p[size / 2] == mark && p[size - 1] == mark;
+    }
+};
+
+} // namespace
+
+TEST_F(Coalescing, AgainstAShadow) {
+    for (size_t granule : {size_t{8}, size_t{0}, 64 * KiB}) {
+        create({granule});
+        size_t step = granule ? granule : 512;
+        std::mt19937_64 random(granule);
+        Shadow shadow;
+        char mark = 0;
+        for (size_t round = 0; round < scaled(20000); round++) {
+            size_t size = 1 + random() % (size_t{1} << random() % 19);
+            unsigned what = random() % 8;
+            if (what < 4 || shadow.blocks.empty()) {
+                size_t alignment = what == 0 ? size_t{1} << random() % 17 : 1;
+                char *p =
+                    static_cast<char *>(what == 1 ? umfPoolCalloc(pool, 1, size)
+                                                  : umfPoolAlignedMalloc(pool, size, alignment));
+                ASSERT_NE(p, nullptr);
+                ASSERT_EQ(reinterpret_cast<uintptr_t>(p) % alignment, 0u);
+                ASSERT_EQ(reinterpret_cast<uintptr_t>(p) % step, 0u);
+                ASSERT_TRUE(what != 1 || Shadow::holds(p, size, 0));
+                size_t usable = 0;
+                ASSERT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
+                ASSERT_EQ(usable, (size + step - 1) / step * step);
+                shadow.add(p, size, ++mark);
+                continue;
+            }
+            auto block = shadow.blocks.begin();
+            std::advance(block, random() % shadow.blocks.size() % 64);
+            char *p = block->first;
+            Shadow::Block old = block->second;
+            ASSERT_TRUE(Shadow::holds(p, old.size, old.mark));
+            shadow.blocks.erase(block);
+            if (what == 4) {
+                char *moved = static_cast<char *>(umfPoolRealloc(pool, p, size));
+                ASSERT_NE(moved, nullptr);
+                ASSERT_TRUE(Shadow::holds(moved, std::min(size, old.size), old.mark));
+                shadow.add(moved, size, ++mark);
+            } else {
+                free(p);
+            }
+            if (shadow.blocks.size() > 500) {
+                while (shadow.blocks.size() > 100) {
+                    free(shadow.blocks.begin()->first);
+                    shadow.blocks.erase(shadow.blocks.begin());
+                }
+            }
+        }
+        for (auto &block : shadow.blocks) {
+            free(block.first);
+        }
+        // Each span is one free piece again, so trimming leaves nothing.
+        EXPECT_EQ(stat("used_memory"), 0u);
+        EXPECT_EQ(stat("reserved_memory"), fake.live_bytes());
+        EXPECT_EQ(stat("spans"), fake.live());
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        EXPECT_EQ(fake.live(), 0u);
+        EXPECT_EQ(stat("reserved_memory"), 0u);
+        EXPECT_EQ(destroy(), OK);
+    }
+}
+
+TEST_F(Coalescing, NeighboursJoinInEveryOrder) {
+    create();
+    for (int order = 0; order < 6; order++) {
+        const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+        char *blocks[] = {alloc(100 * KiB), alloc(200 * KiB), alloc(300 * KiB)};
+        EXPECT_EQ(stat("largest_free"), 2 * MiB - 600 * KiB);
+        for (int i : orders[order]) {
+            free(blocks[i]);
+        }
+        EXPECT_EQ(stat("largest_free"), 2 * MiB);
+        EXPECT_EQ(stat("spans"), 1u);
+    }
+}
+
+TEST_F(Coalescing, TheSmallestPieceThatFitsIsSplit) {
+    create();
+    char *large = alloc(400 * KiB), *a = alloc(1 * KiB), *small = alloc(100 * KiB), *b = alloc(1);
+    free(large);
+    free(small);
+    char *fits = alloc(90 * KiB);
+    EXPECT_EQ(fits, small);
+    EXPECT_EQ(alloc(10 * KiB), small + 90 * KiB) << "the rest is used";
+    (void)a, (void)b;
+}
+
+// RULE 8 of the architecture.
+TEST_F(Coalescing, NeverTouchesTheMemory) {
+    fake.protection = PROT_NONE;
+    create({0, 0, 4 * MiB});
+    std::vector<void *> live;
+    for (size_t i = 1; i < 2000; i++) {
+        live.push_back(i % 5 ? umfPoolMalloc(pool, i * 37) : umfPoolAlignedMalloc(pool, i, 8192));
+        ASSERT_NE(live.back(), nullptr);
+        if (i % 3 == 0) {
+            free(live[i / 2]);
+            live[i / 2] = nullptr;
+        }
+    }
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+}
+
+TEST_F(Coalescing, WrongPointersAreRefused) {
+    for (umf_pool_create_flags_t flags :
+         {UMF_POOL_CREATE_FLAG_NONE, UMF_POOL_CREATE_FLAG_DISABLE_TRACKING}) {
+        create({}, flags);
+        char *p = alloc(10000), *q = alloc(10000);
+        size_t size;
+        for (char *wrong : {p + 1, p + 512, p + 9999, reinterpret_cast<char *>(&p),
+                            reinterpret_cast<char *>(8)}) {
+            EXPECT_EQ(umfPoolFree(pool, wrong), BAD);
+            EXPECT_EQ(umfPoolMallocUsableSize(pool, wrong, &size), BAD);
+            EXPECT_EQ(umfPoolRealloc(pool, wrong, 100), nullptr);
+            EXPECT_EQ(umfPoolRealloc(pool, wrong, 0), nullptr);
+            EXPECT_EQ(last_error(), BAD);
+        }
+        free(p);
+        for (int i = 0; i < 3; i++) {
+            EXPECT_EQ(umfPoolFree(pool, p), BAD) << "freed already";
+        }
+        EXPECT_EQ(umfPoolFree(pool, q + 512), BAD);
+        free(q);
+        EXPECT_EQ(umfPoolFree(pool, q), BAD);
+        EXPECT_EQ(umfPoolFree(pool, nullptr), OK);
+        EXPECT_EQ(umfPoolMallocUsableSize(pool, nullptr, nullptr), BAD);
+        EXPECT_EQ(destroy(), OK);
+    }
+}
+
+TEST_F(Coalescing, MemoryAtHandNeedsNoCall) {
+    create();
+    free(alloc(64 * MiB));
+    size_t calls = fake.allocs + fake.frees;
+    for (size_t size : {1 * KiB, 1 * MiB, 64 * MiB}) {
+        free(alloc(size));
+    }
+    EXPECT_EQ(fake.allocs + fake.frees, calls);
+}
+
+TEST_F(Coalescing, SpansGrowWithThePool) {
+    create({0, 1 * MiB});
+    alloc(1);
+    EXPECT_EQ(fake.last_size, 1 * MiB);
+    EXPECT_EQ(fake.last_alignment, 512u);
+    alloc(100 * MiB);
+    EXPECT_EQ(fake.last_size, 100 * MiB) << "no rest";
+    alloc(2 * MiB);
+    EXPECT_EQ(fake.last_size, 6 * MiB) << "a sixteenth, in whole blocks";
+    alloc(5 * MiB + 1);
+    EXPECT_EQ(fake.last_size, 5 * MiB + 4 * KiB) << "whole pages";
+}
+
+TEST_F(Coalescing, ASpanMakesRoomForALargerOne) {
+    create();
+    for (size_t size = 4 * MiB; size < 512 * MiB; size += size / 2) {
+        free(alloc(size));
+        EXPECT_LE(fake.live_bytes(), size + 4 * MiB) << "what was too small is not kept as well";
+    }
+}
+
+TEST_F(Coalescing, FreeSpansGoBeforeMemoryIsOut) {
+    fake.limit = 12 * MiB;
+    create({0, 4 * MiB});
+    char *a = alloc(3 * MiB), *b = alloc(3 * MiB);
+    EXPECT_EQ(fake.live_bytes(), 8 * MiB);
+    EXPECT_EQ(umfPoolMalloc(pool, 5 * MiB), nullptr);
+    EXPECT_EQ(last_error(), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    free(a);
+    char *c = alloc(7 * MiB);
+    EXPECT_EQ(fake.live_bytes(), 11 * MiB);
+    EXPECT_EQ(umfPoolFree(pool, b), OK);
+    char *e = alloc(4 * MiB + 512 * KiB);
+    EXPECT_LE(fake.live_bytes(), 12 * MiB) << "just what it needs";
+    free(c);
+    free(e);
+}
+
+TEST_F(Coalescing, AtTheLimitJustWhatIsNeeded) {
+    fake.limit = 5 * MiB;
+    create({0, 4 * MiB});
+    alloc(3 * MiB);
+    char *p = alloc(1 * MiB);
+    EXPECT_NE(p, nullptr);
+    char *q = alloc(1 * MiB - 1);
+    EXPECT_NE(q, nullptr);
+    EXPECT_EQ(fake.live_bytes(), 5 * MiB);
+    EXPECT_EQ(umfPoolMalloc(pool, 1), nullptr);
+    EXPECT_EQ(last_error(), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+}
+
+TEST_F(Coalescing, Retain) {
+    create({0, 2 * MiB, 0});
+    char *p = alloc(5 * MiB), *q = alloc(3 * MiB);
+    free(p);
+    EXPECT_EQ(stat("spans"), 1u) << "goes at once";
+    free(q);
+    EXPECT_EQ(fake.live(), 0u);
+    EXPECT_EQ(destroy(), OK);
+    create({0, 2 * MiB, 6 * MiB});
+    p = alloc(5 * MiB);
+    q = alloc(3 * MiB);
+    free(p);
+    EXPECT_EQ(fake.live_bytes(), 8 * MiB) << "may be kept";
+    free(q);
+    EXPECT_LE(fake.live_bytes(), 6 * MiB);
+    EXPECT_GE(fake.live_bytes(), 3 * MiB);
+}
+
+TEST_F(Coalescing, TrimKeepsWhatItIsTold) {
+    create();
+    std::vector<char *> blocks;
+    for (size_t i = 1; i <= 8; i++) {
+        blocks.push_back(alloc(i * 2 * MiB));
+    }
+    size_t held = fake.live_bytes();
+    for (char *p : blocks) {
+        free(p);
+    }
+    EXPECT_EQ(umfPoolTrimMemory(pool, SIZE_MAX), OK);
+    EXPECT_EQ(fake.live_bytes(), held);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 20 * MiB), OK);
+    EXPECT_GE(fake.live_bytes(), 20 * MiB);
+    EXPECT_LT(fake.live_bytes(), 36 * MiB);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+TEST_F(Coalescing, ASpanTheProviderDoesNotTakeIsUsedOn) {
+    create({0, 0, 0});
+    char *p = alloc(5 * MiB);
+    fake.free_fails = true;
+    fake.failure = UMF_RESULT_ERROR_USER_SPECIFIC;
+    free(p);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(stat("reserved_memory"), 5 * MiB);
+    EXPECT_EQ(umfPoolFree(pool, p), BAD);
+    EXPECT_EQ(alloc(5 * MiB), p);
+    EXPECT_EQ(fake.allocs, 1u);
+    free(p);
+    EXPECT_EQ(destroy(), UMF_RESULT_ERROR_USER_SPECIFIC);
+    fake.free_fails = false;
+    EXPECT_EQ(umfMemoryProviderFree(provider, p, 5 * MiB), OK);
+}
+
+TEST_F(Coalescing, ShrinkingFreesTheTail) {
+    create();
+    char *p = alloc(1 * MiB);
+    memset(p, 0x11, 1 * MiB);
+    EXPECT_EQ(umfPoolRealloc(pool, p, 100 * KiB), p);
+    EXPECT_EQ(stat("used_memory"), 100 * KiB);
+    EXPECT_EQ(alloc(900 * KiB), p + 100 * KiB);
+    char *moved = static_cast<char *>(umfPoolRealloc(pool, p, 200 * KiB));
+    ASSERT_NE(moved, nullptr);
+    EXPECT_NE(moved, p);
+    EXPECT_EQ(moved[100 * KiB - 1], 0x11);
+}
+
+static decltype(umf_memory_provider_ops_t::alloc) fake_alloc;
+
+// As drivers of GPUs do.
+TEST_F(Coalescing, AProviderThatAlignsToItsPageOnly) {
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    fake_alloc = ops.alloc;
+    ops.alloc = [](void *self, size_t size, size_t alignment, void **ptr) {
+        return alignment > 4096 ? UMF_RESULT_ERROR_NOT_SUPPORTED
+                                : fake_alloc(self, size, alignment, ptr);
+    };
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
+    create();
+    for (size_t alignment = 8; alignment <= 64 * MiB; alignment *= 2) {
+        void *p = umfPoolAlignedMalloc(pool, 3 * MiB, alignment);
+        ASSERT_NE(p, nullptr) << alignment;
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % alignment, 0u);
+        free(p);
+    }
+}
+
+TEST_F(Coalescing, SizesOutOfThisWorld) {
+    create();
+    for (size_t size : {SIZE_MAX, SIZE_MAX - 511, SIZE_MAX - 4096, SIZE_MAX / 2}) {
+        EXPECT_EQ(umfPoolMalloc(pool, size), nullptr);
+        EXPECT_EQ(last_error(), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        EXPECT_EQ(umfPoolAlignedMalloc(pool, size, size_t{1} << 40), nullptr);
+    }
+    EXPECT_EQ(umfPoolCalloc(pool, SIZE_MAX / 2, 3), nullptr);
+    EXPECT_EQ(umfPoolAlignedMalloc(pool, 1, size_t{1} << 63), nullptr);
+    EXPECT_EQ(umfPoolAlignedMalloc(pool, 100, 48), nullptr);
+    EXPECT_EQ(last_error(), UMF_RESULT_ERROR_INVALID_ALIGNMENT);
+    void *p = umfPoolMalloc(pool, 0), *q = umfPoolMalloc(pool, 0);
+    EXPECT_NE(p, nullptr);
+    EXPECT_NE(p, q);
+    free(p);
+    free(q);
+}
+
+TEST_F(Coalescing, GranuleFollowsTheProvider) {
+    fake.cache_line = 4096;
+    create();
+    alloc(1);
+    EXPECT_EQ(stat("used_memory"), 4096u);
+    size_t granule = 0;
+    EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.params.granule", &granule, sizeof(granule), pool),
+              OK);
+    EXPECT_EQ(granule, 4096u);
+}
+
+TEST_F(Coalescing, Settings) {
+    umf_coalescing_pool_params_handle_t params = nullptr;
+    EXPECT_EQ(umfCoalescingPoolParamsCreate(nullptr), BAD);
+    EXPECT_EQ(umfCoalescingPoolParamsSetGranule(nullptr, 512), BAD);
+    EXPECT_EQ(umfCoalescingPoolParamsSetSpanSize(nullptr, 1), BAD);
+    EXPECT_EQ(umfCoalescingPoolParamsSetRetain(nullptr, 1), BAD);
+    EXPECT_EQ(umfCoalescingPoolParamsSetName(nullptr, "x"), BAD);
+    EXPECT_EQ(umfCoalescingPoolParamsDestroy(nullptr), OK);
+    ASSERT_EQ(umfCoalescingPoolParamsCreate(&params), OK);
+    EXPECT_EQ(umfCoalescingPoolParamsSetName(params, nullptr), BAD);
+    for (size_t granule : {size_t{1}, size_t{4}, size_t{24}, size_t{2} << 30}) {
+        EXPECT_EQ(umfCoalescingPoolParamsSetGranule(params, granule), BAD);
+    }
+    EXPECT_EQ(umfCoalescingPoolParamsDestroy(params), OK);
+
+    ASSERT_EQ(umfPoolCreateFromText(
+                  "coalescing:granule=64,span_size=3M,retain=1M,name=large over os", &pool),
+              OK);
+    const char *name = nullptr;
+    EXPECT_EQ(umfPoolGetName(pool, &name), OK);
+    EXPECT_STREQ(name, "large");
+    free(alloc(1));
+    EXPECT_EQ(stat("reserved_memory"), 0u) << "above what is retained";
+    alloc(1);
+    EXPECT_EQ(stat("used_memory"), 64u);
+    EXPECT_EQ(stat("reserved_memory"), 3 * MiB);
+    size_t late = 128;
+    EXPECT_EQ(umfCtlSet("umf.pool.by_handle.{}.params.granule", &late, sizeof(late), pool),
+              UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(destroy(), OK);
+    EXPECT_EQ(umfPoolCreateFromText("coalescing:granule=100 over os", &pool), BAD);
+    pool = nullptr;
+
+    size_t span = 8 * MiB;
+    ASSERT_EQ(umfCtlSet("umf.pool.default.coalescing.params.span_size", &span, sizeof(span)), OK);
+    create();
+    alloc(1);
+    EXPECT_EQ(stat("reserved_memory"), span);
+    span = 0;
+    ASSERT_EQ(umfCtlSet("umf.pool.default.coalescing.params.span_size", &span, sizeof(span)), OK);
+}
+
+// Whichever call of the system fails, nothing is lost.
+TEST_F(Coalescing, EveryFailureOfTheSystem) {
+    provider = fake.create();
+    for (fault::Nth nth; nth.next();) {
+        if (umfPoolCreate(umfCoalescingPoolOps(), provider, nullptr, 0, &pool) != OK) {
+            continue;
+        }
+        std::vector<void *> live;
+        for (size_t i = 0; i < 3000; i++) {
+            void *p = umfPoolMalloc(pool, i % 100 == 0 ? 3 * MiB : 1 + i);
+            if (p) {
+                live.push_back(p);
+            }
+        }
+        EXPECT_GT(live.size(), 2900u);
+        for (void *p : live) {
+            free(p);
+        }
+        EXPECT_EQ(stat("used_memory"), 0u);
+        EXPECT_EQ(destroy(), OK);
+        ASSERT_EQ(fake.live(), 0u);
+    }
+}
+
+TEST_F(Coalescing, EveryFailureOfTheProvider) {
+    for (long n = 0; n < 40; n++) {
+        create({0, 1 * MiB, 0});
+        fake.allocs_until_failure = n;
+        std::vector<void *> live;
+        for (size_t i = 1; i < 60; i++) {
+            void *p = umfPoolMalloc(pool, i * 50 * KiB);
+            if (p) {
+                live.push_back(p);
+            }
+        }
+        EXPECT_EQ(live.size(), 59u) << "asked again, for less";
+        for (void *p : live) {
+            free(p);
+        }
+        EXPECT_EQ(fake.live(), 0u);
+        EXPECT_EQ(destroy(), OK);
+    }
+}
+
+TEST_F(Coalescing, Threads) {
+    create({0, 2 * MiB, 4 * MiB});
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 4; t++) {
+        threads.emplace_back([this, t] {
+            std::mt19937 random(t);
+            std::vector<std::pair<char *, size_t>> live;
+            for (size_t i = 0; i < scaled(5000); i++) {
+                if (live.size() < 20 && random() % 2) {
+                    size_t size = 1 + random() % (400 * KiB);
+                    live.push_back({alloc(size), size});
+                    memset(live.back().first, static_cast<int>(t), std::min(size, 100 * KiB));
+                } else if (!live.empty()) {
+                    auto &at = live[random() % live.size()];
+                    ASSERT_EQ(at.first[0], static_cast<char>(t));
+                    free(at.first);
+                    at = live.back();
+                    live.pop_back();
+                }
+                if (i % 500 == 0) {
+                    umfPoolTrimMemory(pool, 0);
+                }
+            }
+            for (auto &at : live) {
+                free(at.first);
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(stat("used_memory"), 0u);
+    EXPECT_LE(fake.live_bytes(), 4 * MiB);
+}
