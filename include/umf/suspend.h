@@ -238,6 +238,9 @@ umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool, umf_residency_t 
 
 /// @brief Gives back pinned memory that is held ready for the next suspend.
 ///
+/// It is made and given back in blocks of up to 256 MiB; a block stays while a suspended pool has
+/// content in any part of it.
+///
 /// @return ::UMF_RESULT_SUCCESS
 umf_result_t umfSuspendTrim(void);
 
