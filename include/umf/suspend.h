@@ -42,7 +42,7 @@ typedef enum umf_suspend_keep_t {
     UMF_SUSPEND_KEEP_PINNED = 0,
     /// Kept in ordinary memory of the host, which the system may swap.
     UMF_SUSPEND_KEEP_HOST = 1,
-    /// Kept in a file, which is removed after the resume.
+    /// Kept in a file without a name, in several if it is large; gone after the resume.
     UMF_SUSPEND_KEEP_FILE = 2,
     /// Kept in memory of another device.
     UMF_SUSPEND_KEEP_PEER = 3,
