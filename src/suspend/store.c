@@ -169,6 +169,7 @@ void umf_store_destroy(umf_store_t *store) {
         break;
     case UMF_SUSPEND_KEEP_HOST:
         umf_os_unmap(store->memory, store->units * UMF_STORE_UNIT);
+        umf_os_place_freed(store->memory, store->units * UMF_STORE_UNIT);
         break;
     case UMF_SUSPEND_KEEP_FILE:
         store_close_files(store);
@@ -432,9 +433,13 @@ static void *work_thread(void *arg) {
     return NULL;
 }
 
-static size_t work_threads(const umf_store_t *store) {
+/* Where there is nothing to do but to wait for copies, more threads only meet in the driver. */
+static size_t work_threads(const store_work_t *work) {
+    const umf_store_t *store = work->store;
+    bool only_copies = !store_needs_buffers(store) && work->usable == store->units;
+    size_t most = only_copies ? STORE_COPYING_THREADS : STORE_MAX_THREADS;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t most = cpus > STORE_MAX_THREADS ? STORE_MAX_THREADS : cpus > 1 ? (size_t)cpus : 1;
+    most = cpus > (long)most ? most : cpus > 1 ? (size_t)cpus : 1;
     return most < store->units ? most : store->units;
 }
 
@@ -442,7 +447,7 @@ static size_t work_threads(const umf_store_t *store) {
 static umf_result_t store_run(store_work_t *work) {
     pthread_t threads[STORE_MAX_THREADS];
     store_worker_t workers[STORE_MAX_THREADS];
-    size_t wished = work_threads(work->store), started = 1;
+    size_t wished = work_threads(work), started = 1;
     for (size_t i = 0; i < wished; i++) {
         workers[i] = (store_worker_t){.work = work, .copies_first = i < STORE_COPYING_THREADS};
     }
