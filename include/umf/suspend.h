@@ -42,7 +42,7 @@ typedef enum umf_suspend_keep_t {
     UMF_SUSPEND_KEEP_PINNED = 0,
     /// Kept in ordinary memory of the host, which the system may swap.
     UMF_SUSPEND_KEEP_HOST = 1,
-    /// Kept in a file, which is removed after the resume.
+    /// Kept in a file without a name, in several if it is large; gone after the resume.
     UMF_SUSPEND_KEEP_FILE = 2,
     /// Kept in memory of another device.
     UMF_SUSPEND_KEEP_PEER = 3,
@@ -237,6 +237,9 @@ umf_result_t umfSuspendJobWait(umf_suspend_job_handle_t job, umf_suspend_report_
 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool, umf_residency_t *residency);
 
 /// @brief Gives back pinned memory that is held ready for the next suspend.
+///
+/// It is made and given back in blocks of up to 256 MiB; a block stays while a suspended pool has
+/// content in any part of it.
 ///
 /// @return ::UMF_RESULT_SUCCESS
 umf_result_t umfSuspendTrim(void);

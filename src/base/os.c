@@ -384,6 +384,31 @@ int umf_os_read_at(int fd, void *buffer, size_t size, uint64_t offset) {
     return 0;
 }
 
+int umf_os_write_at(int fd, const void *buffer, size_t size, uint64_t offset) {
+    int error = os_fault("write_at");
+    const char *from = buffer;
+    off_t off, length, end;
+    if (error != 0) {
+        return error;
+    }
+    if (!os_to_off(offset, &off) || !os_to_off(size, &length) ||
+        __builtin_add_overflow(off, length, &end)) {
+        return EFBIG;
+    }
+    error = os_check_file_limit(fd, (uint64_t)end);
+    while (error == 0 && size > 0) {
+        ssize_t count = pwrite(fd, from, size, off);
+        if (count > 0) {
+            from += count;
+            off += count;
+            size -= (size_t)count;
+        } else if (count == 0 || errno != EINTR) {
+            error = count == 0 ? EIO : errno;
+        }
+    }
+    return error;
+}
+
 int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size) {
     struct stat info;
     int error = os_fault("file_id");

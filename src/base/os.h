@@ -64,6 +64,7 @@ int umf_os_free_space(int fd, uint64_t *bytes);
 int umf_os_add_seals(int fd, int seals);
 int umf_os_read_at(int fd, void *buffer, size_t size,
                    uint64_t offset); /* EIO if the file is shorter */
+int umf_os_write_at(int fd, const void *buffer, size_t size, uint64_t offset);
 /* Identity and size of an open file. */
 int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size);
 /* 0 for a regular file; EISDIR for a folder, ENODEV for anything else. */

@@ -678,7 +678,7 @@ static umf_result_t cuda_vmm_peer_alloc(void *provider, int device, size_t size,
     CUresult made;
     IN_CONTEXT(cuda, made, cuMemCreate(&handle, rounded, &properties, 0));
     umf_result_t result = cuda_vmm_result(cuda, made, "making memory on another device");
-    uintptr_t base;
+    uintptr_t base = 0;
     if (result == UMF_RESULT_SUCCESS) {
         result = cuda_vmm_adopt(cuda, &cuda->peers, handle, rounded, device, &base);
     }

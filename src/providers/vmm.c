@@ -476,6 +476,20 @@ static void vmm_set_state(umf_vmm_t *vmm, umf_vmm_piece_t *piece, vmm_state_t st
     umf_unlock(&vmm->lock);
 }
 
+/* Whether the piece is one of `pieces`, which ascend. */
+static bool vmm_is_among(const umf_vmm_piece_t *piece, void *const *pieces, size_t count) {
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if ((uintptr_t)pieces[middle] < piece->base) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < count && (uintptr_t)pieces[low] == piece->base;
+}
+
 /*
  * Keeps the free parts of pieces out of the range before their memory goes. All free parts are
  * taken and those of other pieces given back.
@@ -488,10 +502,7 @@ static umf_result_t vmm_park_free_locked(umf_vmm_t *vmm, void *const *pieces, si
     while ((n = umf_range_take_free(vmm->range, &cursor, 1, taken, UMF_COUNT_OF(taken)))) {
         for (size_t i = 0; i < n; i++) {
             umf_vmm_piece_t *piece = vmm_piece_locked(vmm, taken[i].base);
-            bool is_going = false;
-            for (size_t k = 0; k < count && !is_going; k++) {
-                is_going = piece->base == (uintptr_t)pieces[k];
-            }
+            bool is_going = vmm_is_among(piece, pieces, count);
             if (is_going && !vmm_park_locked(piece, taken[i].base, taken[i].size)) {
                 result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
                 is_going = false;

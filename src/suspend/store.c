@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,30 +12,27 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/os.h"
-#include "ds/list.h"
+#include "ipc/turn.h"
+#include "providers/os_place.h"
+#include "suspend/pinned.h"
 
 #define STORE_MAX_THREADS 12
-
-/* A unit of pinned memory, in use by a store or held ready. */
-typedef struct store_chunk_t {
-    umf_list_t link;
-    umf_memory_provider_handle_t provider;
-    char *base;
-} store_chunk_t;
+#define STORE_COPYING_THREADS 4 /* so many copies at once are as fast as the bus */
+#define STORE_MAX_FILES 8
+#define STORE_FILE_SIZE ((size_t)1 << 30) /* a smaller store has one file */
 
 struct umf_store_t {
-    umf_memory_provider_handle_t provider; /* Immutable, as all without a note */
+    umf_memory_provider_handle_t provider; /* Immutable after create, as all without a note */
     umf_suspend_keep_t keep;
     size_t size;
     size_t units;
-    store_chunk_t **chunks; /* PINNED: one for each unit. Sync: the thread that does the unit */
-    char *memory;           /* HOST, PEER */
-    int fd;                 /* FILE: already without a name */
+    umf_pinned_t **pinned;      /* PINNED: one for each unit */
+    size_t pinned_count;        /* so many are pinned, from the first on. Sync: the end of a save */
+    char *memory;               /* HOST, PEER */
+    const char *folder;         /* FILE: of the policy, which outlives the store */
+    int files[STORE_MAX_FILES]; /* already without names */
+    size_t file_count;
 };
-
-UMF_LOCK_STATIC(store_lock, UMF_RANK_SUSPEND);
-/* Pinned chunks held ready. Sync: store_lock */
-static umf_list_t store_ready = {&store_ready, &store_ready};
 
 static bool peer_is_reached(umf_memory_provider_handle_t provider, int device) {
     void *trial;
@@ -62,141 +58,72 @@ bool umf_store_can(umf_memory_provider_handle_t provider, const umf_suspend_poli
     return !missing;
 }
 
-/* --- pinned chunks ---------------------------------------------------------------------------- */
+/* --- creation --------------------------------------------------------------------------------- */
 
-/* Pages are made before they are pinned: that is several times faster than pinning makes them. */
-static void *store_map(size_t size) {
-    void *base = NULL;
-    int error = umf_os_map(&base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+static void store_close_files(umf_store_t *store) {
+    while (store->file_count > 0) {
+        umf_os_close(store->files[--store->file_count]);
+    }
+}
+
+/* Without names from the start, so that no crash leaves them behind. */
+static umf_result_t store_open_files(umf_store_t *store, const char *folder) {
+    size_t wished = 1 + store->size / STORE_FILE_SIZE;
+    wished = wished < STORE_MAX_FILES ? wished : STORE_MAX_FILES;
+    store->folder = folder;
+    while (store->file_count < wished) {
+        int *fd = &store->files[store->file_count];
+        int error = umf_os_open(folder, O_TMPFILE | O_RDWR, 0600, fd);
+        if (error) {
+            errno = error;
+            UMF_LOG_PERROR("no file can be made in %s to keep content in", folder);
+            store_close_files(store);
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        store->file_count++;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t store_take_pinned(umf_store_t *store) {
+    size_t bytes = store->units * sizeof(*store->pinned);
+    store->pinned = umf_meta_alloc(bytes);
+    if (!store->pinned) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result =
+        umf_pinned_take(store->provider, store->pinned, store->units, &store->pinned_count);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(store->pinned, bytes);
+    }
+    return result;
+}
+
+static umf_result_t store_map(umf_store_t *store) {
+    void *memory;
+    size_t size = store->units * UMF_STORE_UNIT;
+    int error = umf_os_place(size, 0, PROT_READ | PROT_WRITE, &memory);
     if (error) {
         errno = error;
         UMF_LOG_PERROR("no %zu bytes of host memory to keep content in", size);
-        return NULL;
-    }
-    umf_os_advise(base, size, MADV_HUGEPAGE);
-    return base;
-}
-
-static void store_touch(char *base, size_t size) {
-    size_t page = umf_os_page_size();
-    for (size_t at = 0; at < size; at += page) {
-        ((volatile char *)base)[at] = 0;
-    }
-}
-
-static store_chunk_t *chunk_take_ready(umf_memory_provider_handle_t provider) {
-    store_chunk_t *found = NULL;
-    umf_lock(&store_lock);
-    for (umf_list_t *at = store_ready.next; at != &store_ready && !found; at = at->next) {
-        store_chunk_t *chunk = UMF_CONTAINER_OF(at, store_chunk_t, link);
-        if (chunk->provider == provider) {
-            umf_list_remove(&chunk->link);
-            found = chunk;
-        }
-    }
-    umf_unlock(&store_lock);
-    return found;
-}
-
-static store_chunk_t *chunk_make(umf_memory_provider_handle_t provider) {
-    store_chunk_t *chunk = umf_meta_alloc(sizeof(*chunk));
-    if (!chunk) {
-        return NULL;
-    }
-    chunk->provider = provider;
-    chunk->base = store_map(UMF_STORE_UNIT);
-    if (!chunk->base) {
-        goto free_chunk;
-    }
-    store_touch(chunk->base, UMF_STORE_UNIT);
-    if (provider->ext->host_pin && provider->ext->host_pin(provider->self, chunk->base,
-                                                           UMF_STORE_UNIT) != UMF_RESULT_SUCCESS) {
-        UMF_LOG_ERROR("no pinned memory left; another way to keep content needs less of it");
-        goto unmap;
-    }
-    return chunk;
-
-unmap:
-    umf_os_unmap(chunk->base, UMF_STORE_UNIT);
-free_chunk:
-    umf_meta_free(chunk, sizeof(*chunk));
-    return NULL;
-}
-
-static store_chunk_t *chunk_get(umf_memory_provider_handle_t provider) {
-    store_chunk_t *chunk = chunk_take_ready(provider);
-    return chunk ? chunk : chunk_make(provider);
-}
-
-static void chunk_put(store_chunk_t *chunk) {
-    umf_lock(&store_lock);
-    umf_list_add(&store_ready, &chunk->link);
-    umf_unlock(&store_lock);
-}
-
-static void chunk_destroy(store_chunk_t *chunk) {
-    umf_memory_provider_handle_t provider = chunk->provider;
-    if (provider->ext->host_unpin) {
-        provider->ext->host_unpin(provider->self, chunk->base, UMF_STORE_UNIT);
-    }
-    umf_os_unmap(chunk->base, UMF_STORE_UNIT);
-    umf_meta_free(chunk, sizeof(*chunk));
-}
-
-void umf_store_trim(umf_memory_provider_handle_t provider) {
-    umf_list_t gone;
-    umf_list_init(&gone);
-    umf_lock(&store_lock);
-    for (umf_list_t *at = store_ready.next, *next; at != &store_ready; at = next) {
-        next = at->next;
-        store_chunk_t *chunk = UMF_CONTAINER_OF(at, store_chunk_t, link);
-        if (!provider || chunk->provider == provider) {
-            umf_list_remove(at);
-            umf_list_add(&gone, at);
-        }
-    }
-    umf_unlock(&store_lock);
-    while (!umf_list_is_empty(&gone)) {
-        umf_list_t *at = gone.next;
-        umf_list_remove(at);
-        chunk_destroy(UMF_CONTAINER_OF(at, store_chunk_t, link));
-    }
-}
-
-/* --- creation --------------------------------------------------------------------------------- */
-
-/* Without a name from the start, so that no crash leaves it behind; its blocks are reserved, so
- * that a full disk is found before anything is given up. */
-static umf_result_t store_open_file(umf_store_t *store, const char *folder) {
-    int error = umf_os_open(folder, O_TMPFILE | O_RDWR, 0600, &store->fd);
-    if (error) {
-        errno = error;
-        UMF_LOG_PERROR("no file can be made in %s to keep content in", folder);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    error = posix_fallocate(store->fd, 0, (off_t)store->size);
-    if (error) {
-        errno = error;
-        UMF_LOG_PERROR("%s has no room for %zu bytes of content", folder, store->size);
-        umf_os_close(store->fd);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
+    store->memory = memory;
     return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t store_make_room(umf_store_t *store, const umf_suspend_policy_t *policy) {
     umf_memory_provider_handle_t provider = store->provider;
     void *memory = NULL;
-    umf_result_t result = UMF_RESULT_SUCCESS;
+    umf_result_t result;
     switch (store->keep) {
     case UMF_SUSPEND_KEEP_PINNED:
-        store->chunks = umf_meta_alloc(store->units * sizeof(*store->chunks));
-        return store->chunks ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        return store_take_pinned(store);
     case UMF_SUSPEND_KEEP_HOST:
-        store->memory = store_map(store->size);
-        return store->memory ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        return store_map(store);
     case UMF_SUSPEND_KEEP_FILE:
-        return store_open_file(store, policy->folder);
+        return store_open_files(store, policy->folder);
     default:
         result = provider->ext->peer_alloc(provider->self, policy->device, store->size, &memory);
         store->memory = memory;
@@ -225,13 +152,11 @@ umf_result_t umf_store_create(umf_memory_provider_handle_t provider,
     return UMF_RESULT_SUCCESS;
 }
 
-static void store_put_chunks(umf_store_t *store) {
+static void store_put_pinned(umf_store_t *store) {
     for (size_t i = 0; i < store->units; i++) {
-        if (store->chunks[i]) {
-            chunk_put(store->chunks[i]);
-        }
+        umf_pinned_put(store->pinned[i]);
     }
-    umf_meta_free(store->chunks, store->units * sizeof(*store->chunks));
+    umf_meta_free(store->pinned, store->units * sizeof(*store->pinned));
 }
 
 void umf_store_destroy(umf_store_t *store) {
@@ -240,13 +165,14 @@ void umf_store_destroy(umf_store_t *store) {
     }
     switch (store->keep) {
     case UMF_SUSPEND_KEEP_PINNED:
-        store_put_chunks(store);
+        store_put_pinned(store);
         break;
     case UMF_SUSPEND_KEEP_HOST:
-        umf_os_unmap(store->memory, store->size);
+        umf_os_unmap(store->memory, store->units * UMF_STORE_UNIT);
+        umf_os_place_freed(store->memory, store->units * UMF_STORE_UNIT);
         break;
     case UMF_SUSPEND_KEEP_FILE:
-        umf_os_close(store->fd);
+        store_close_files(store);
         break;
     default:
         store->provider->ext->peer_free(store->provider->self, store->memory, store->size);
@@ -256,21 +182,29 @@ void umf_store_destroy(umf_store_t *store) {
 
 /* --- units ------------------------------------------------------------------------------------ */
 
-/* One saving or loading, shared by its threads. */
+/*
+ * One saving or loading, shared by its threads. Units of pinned memory that are fresh go through
+ * three hands: touched by any thread, pinned in blocks by one thread at a time, copied by any.
+ */
 typedef struct store_work_t {
     umf_store_t *store;
     const umf_store_part_t *parts;
     size_t count;
     bool is_load;
-    _Atomic size_t next_unit;
-    _Atomic int result; /* the first failure: nobody begins another unit then */
+    _Atomic size_t usable;     /* units that can be copied, from the first on */
+    _Atomic size_t next_unit;  /* to copy */
+    _Atomic size_t next_fresh; /* to touch */
+    _Atomic bool is_pinning;   /* by some thread */
+    _Atomic int result;        /* the first failure: nobody begins another step then */
+    umf_turn_t turn;           /* counts what others may wait for */
 } store_work_t;
 
 /* What one thread has. */
 typedef struct store_worker_t {
     store_work_t *work;
+    bool copies_first; /* rather than to touch: a few threads keep the device busy */
     void *queue;
-    store_chunk_t *buffer; /* HOST and FILE */
+    umf_pinned_t *buffer; /* HOST and FILE */
 } store_worker_t;
 
 /* The first part that reaches beyond `offset` of the row. */
@@ -307,35 +241,39 @@ static umf_result_t unit_copy(store_worker_t *worker, size_t start, size_t end, 
     return result != UMF_RESULT_SUCCESS ? result : waited;
 }
 
-/* All of the bytes, whatever the system does at once. */
-static umf_result_t unit_file(const umf_store_t *store, char *buffer, size_t start, size_t size,
+/* Units go to the files in turn: a file lets one thread write at a time. */
+static umf_result_t unit_file(const umf_store_t *store, char *buffer, size_t unit, size_t size,
                               bool is_load) {
-    for (size_t done = 0; done < size;) {
-        ssize_t n = is_load ? pread(store->fd, buffer + done, size - done, (off_t)(start + done))
-                            : pwrite(store->fd, buffer + done, size - done, (off_t)(start + done));
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            errno = n < 0 ? errno : EIO;
-            UMF_LOG_PERROR("%s the file that keeps content failed",
-                           is_load ? "reading" : "writing");
-            return UMF_RESULT_ERROR_UNKNOWN;
-        }
-        done += (size_t)n;
+    int fd = store->files[unit % store->file_count];
+    uint64_t at = unit / store->file_count * UMF_STORE_UNIT;
+    int error = 0;
+    if (is_load) {
+        error = umf_os_read_at(fd, buffer, size, at);
+    } else {
+        /* A file system that cannot reserve finds out while it writes. */
+        error = umf_os_allocate(fd, at, size);
+        error = error == 0 || error == EOPNOTSUPP ? umf_os_write_at(fd, buffer, size, at) : error;
+    }
+    if (error) {
+        errno = error;
+        UMF_LOG_PERROR("%s %zu bytes of content in %s failed", is_load ? "reading" : "keeping",
+                       size, store->folder);
+        return error == ENOSPC || error == EFBIG ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+                                                 : UMF_RESULT_ERROR_UNKNOWN;
     }
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t unit_bounce(umf_store_t *store, char *buffer, size_t start, size_t size,
+static umf_result_t unit_bounce(umf_store_t *store, char *buffer, size_t unit, size_t size,
                                 bool is_load) {
     if (store->keep == UMF_SUSPEND_KEEP_FILE) {
-        return unit_file(store, buffer, start, size, is_load);
+        return unit_file(store, buffer, unit, size, is_load);
     }
+    char *memory = store->memory + unit * UMF_STORE_UNIT;
     if (is_load) {
-        memcpy(buffer, store->memory + start, size);
+        memcpy(buffer, memory, size);
     } else {
-        memcpy(store->memory + start, buffer, size);
+        memcpy(memory, buffer, size);
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -349,21 +287,17 @@ static umf_result_t unit_do(store_worker_t *worker, size_t unit) {
         return unit_copy(worker, start, end, store->memory + start);
     }
     if (store->keep == UMF_SUSPEND_KEEP_PINNED) {
-        if (!store->chunks[unit]) {
-            store->chunks[unit] = chunk_get(store->provider);
-        }
-        return store->chunks[unit] ? unit_copy(worker, start, end, store->chunks[unit]->base)
-                                   : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        return unit_copy(worker, start, end, store->pinned[unit]->base);
     }
     umf_result_t result = UMF_RESULT_SUCCESS;
     if (work->is_load) {
-        result = unit_bounce(store, worker->buffer->base, start, end - start, true);
+        result = unit_bounce(store, worker->buffer->base, unit, end - start, true);
     }
     if (result == UMF_RESULT_SUCCESS) {
         result = unit_copy(worker, start, end, worker->buffer->base);
     }
     if (result == UMF_RESULT_SUCCESS && !work->is_load) {
-        result = unit_bounce(store, worker->buffer->base, start, end - start, false);
+        result = unit_bounce(store, worker->buffer->base, unit, end - start, false);
     }
     return result;
 }
@@ -373,82 +307,187 @@ static umf_result_t unit_do(store_worker_t *worker, size_t unit) {
 static void work_fail(store_work_t *work, umf_result_t result) {
     int none = UMF_RESULT_SUCCESS;
     atomic_compare_exchange_strong(&work->result, &none, (int)result);
+    umf_turn_next(&work->turn);
 }
 
-static void work_units(store_worker_t *worker) {
-    store_work_t *work = worker->work;
-    while (atomic_load(&work->result) == UMF_RESULT_SUCCESS) {
-        size_t unit = atomic_fetch_add(&work->next_unit, 1);
-        if (unit >= work->store->units) {
-            return;
+static bool work_claim(_Atomic size_t *next, size_t end, size_t *unit) {
+    size_t at = atomic_load(next);
+    while (at < end) {
+        if (atomic_compare_exchange_weak(next, &at, at + 1)) {
+            *unit = at;
+            return true;
         }
-        umf_result_t result = unit_do(worker, unit);
-        if (result != UMF_RESULT_SUCCESS) {
+    }
+    return false;
+}
+
+static bool work_has_block_to_pin(const store_work_t *work) {
+    size_t usable = atomic_load(&work->usable);
+    return usable < work->store->units && umf_pinned_is_touched(work->store->pinned[usable]);
+}
+
+/* Pins the next block if it is ready and nobody else does. */
+static bool work_pin(store_work_t *work) {
+    if (!work_has_block_to_pin(work) || atomic_exchange(&work->is_pinning, true)) {
+        return false;
+    }
+    bool has_block = work_has_block_to_pin(work);
+    if (has_block) {
+        size_t count, usable = atomic_load(&work->usable);
+        umf_result_t result = umf_pinned_pin(work->store->pinned[usable], &count);
+        if (result == UMF_RESULT_SUCCESS) {
+            atomic_store(&work->usable, usable + count);
+            umf_turn_next(&work->turn);
+        } else {
             work_fail(work, result);
         }
     }
+    atomic_store(&work->is_pinning, false);
+    return has_block;
+}
+
+static bool work_touch(store_work_t *work) {
+    size_t unit;
+    if (!work_claim(&work->next_fresh, work->store->units, &unit)) {
+        return false;
+    }
+    umf_pinned_touch(work->store->pinned[unit]);
+    umf_turn_next(&work->turn);
+    return true;
+}
+
+static bool work_copy(store_worker_t *worker) {
+    store_work_t *work = worker->work;
+    size_t unit;
+    if (!work_claim(&work->next_unit, atomic_load(&work->usable), &unit)) {
+        return false;
+    }
+    umf_result_t result = unit_do(worker, unit);
+    if (result != UMF_RESULT_SUCCESS) {
+        work_fail(work, result);
+    }
+    return true;
+}
+
+static void work_steps(store_worker_t *worker) {
+    store_work_t *work = worker->work;
+    while (atomic_load(&work->result) == UMF_RESULT_SUCCESS) {
+        uint32_t seen = umf_turn_look(&work->turn);
+        if (work_pin(work) || (worker->copies_first && work_copy(worker)) || work_touch(work) ||
+            work_copy(worker)) {
+            continue;
+        }
+        if (atomic_load(&work->next_unit) == work->store->units) {
+            return;
+        }
+        umf_turn_wait(&work->turn, seen);
+    }
+}
+
+/* One unit of pinned memory for the way to and from memory that is not. */
+static umf_result_t worker_take_buffer(store_worker_t *worker) {
+    size_t ready, count;
+    umf_result_t result =
+        umf_pinned_take(worker->work->store->provider, &worker->buffer, 1, &ready);
+    if (result != UMF_RESULT_SUCCESS || ready == 1) {
+        return result;
+    }
+    umf_pinned_touch(worker->buffer);
+    result = umf_pinned_pin(worker->buffer, &count);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_pinned_put(worker->buffer);
+    }
+    return result;
+}
+
+static bool store_needs_buffers(const umf_store_t *store) {
+    return store->keep == UMF_SUSPEND_KEEP_HOST || store->keep == UMF_SUSPEND_KEEP_FILE;
+}
+
+static umf_result_t worker_run(store_worker_t *worker) {
+    if (!store_needs_buffers(worker->work->store)) {
+        work_steps(worker);
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_result_t result = worker_take_buffer(worker);
+    if (result == UMF_RESULT_SUCCESS) {
+        work_steps(worker);
+        umf_pinned_put(worker->buffer);
+    }
+    return result;
 }
 
 static void *work_thread(void *arg) {
-    store_work_t *work = arg;
+    store_worker_t *worker = arg;
+    store_work_t *work = worker->work;
     umf_memory_provider_handle_t provider = work->store->provider;
-    store_worker_t worker = {.work = work};
-    bool needs_buffer =
-        work->store->keep == UMF_SUSPEND_KEEP_HOST || work->store->keep == UMF_SUSPEND_KEEP_FILE;
-    umf_result_t result = provider->ext->queue_create(provider->self, &worker.queue);
+    umf_result_t result = provider->ext->queue_create(provider->self, &worker->queue);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_result_t done = worker_run(worker);
+        result = provider->ext->queue_destroy(provider->self, worker->queue);
+        result = done != UMF_RESULT_SUCCESS ? done : result;
+    }
     if (result != UMF_RESULT_SUCCESS) {
         work_fail(work, result);
-        return NULL;
-    }
-    if (needs_buffer) {
-        worker.buffer = chunk_get(provider);
-    }
-    if (needs_buffer && !worker.buffer) {
-        work_fail(work, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-    } else {
-        work_units(&worker);
-    }
-    result = provider->ext->queue_destroy(provider->self, worker.queue);
-    if (result != UMF_RESULT_SUCCESS) {
-        work_fail(work, result);
-    }
-    if (worker.buffer) {
-        chunk_put(worker.buffer);
     }
     return NULL;
 }
 
-static size_t work_threads(const umf_store_t *store) {
+/* Where there is nothing to do but to wait for copies, more threads only meet in the driver. */
+static size_t work_threads(const store_work_t *work) {
+    const umf_store_t *store = work->store;
+    bool only_copies = !store_needs_buffers(store) && work->usable == store->units;
+    size_t most = only_copies ? STORE_COPYING_THREADS : STORE_MAX_THREADS;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t most = cpus > STORE_MAX_THREADS ? STORE_MAX_THREADS : cpus > 1 ? (size_t)cpus : 1;
+    most = cpus > (long)most ? most : cpus > 1 ? (size_t)cpus : 1;
     return most < store->units ? most : store->units;
 }
 
 /* The caller works as well. Fewer threads than wished are no failure. */
 static umf_result_t store_run(store_work_t *work) {
     pthread_t threads[STORE_MAX_THREADS];
-    size_t wished = work_threads(work->store), started = 0;
+    store_worker_t workers[STORE_MAX_THREADS];
+    size_t wished = work_threads(work), started = 1;
+    for (size_t i = 0; i < wished; i++) {
+        workers[i] = (store_worker_t){.work = work, .copies_first = i < STORE_COPYING_THREADS};
+    }
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
-    while (started + 1 < wished &&
-           pthread_create(&threads[started], NULL, work_thread, work) == 0) {
+    while (started < wished &&
+           pthread_create(&threads[started], NULL, work_thread, &workers[started]) == 0) {
         started++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    work_thread(work);
-    for (size_t i = 0; i < started; i++) {
+    work_thread(&workers[0]);
+    for (size_t i = 1; i < started; i++) {
         pthread_join(threads[i], NULL);
     }
     return (umf_result_t)atomic_load(&work->result);
 }
 
+static size_t store_usable(const umf_store_t *store) {
+    return store->keep == UMF_SUSPEND_KEEP_PINNED ? store->pinned_count : store->units;
+}
+
 umf_result_t umf_store_save(umf_store_t *store, const umf_store_part_t *parts, size_t count) {
-    store_work_t work = {.store = store, .parts = parts, .count = count};
-    return store_run(&work);
+    size_t usable = store_usable(store);
+    store_work_t work = {
+        .store = store, .parts = parts, .count = count, .usable = usable, .next_fresh = usable};
+    umf_result_t result = store_run(&work);
+    if (store->keep == UMF_SUSPEND_KEEP_PINNED) {
+        store->pinned_count = atomic_load(&work.usable);
+    }
+    return result;
 }
 
 umf_result_t umf_store_load(umf_store_t *store, const umf_store_part_t *parts, size_t count) {
-    store_work_t work = {.store = store, .parts = parts, .count = count, .is_load = true};
+    size_t usable = store_usable(store);
+    store_work_t work = {.store = store,
+                         .parts = parts,
+                         .count = count,
+                         .is_load = true,
+                         .usable = usable,
+                         .next_fresh = store->units};
     return store_run(&work);
 }

@@ -11,8 +11,9 @@
 #include <umf/suspend.h>
 
 #include "core/object.h"
+#include "suspend/pinned.h"
 
-#define UMF_STORE_UNIT ((size_t)32 << 20)
+#define UMF_STORE_UNIT UMF_PINNED_UNIT
 
 /* Memory whose content is kept at `offset` of the row. */
 typedef struct umf_store_part_t {
@@ -36,8 +37,5 @@ void umf_store_destroy(umf_store_t *store);
  * returns the copies are complete. */
 umf_result_t umf_store_save(umf_store_t *store, const umf_store_part_t *parts, size_t count);
 umf_result_t umf_store_load(umf_store_t *store, const umf_store_part_t *parts, size_t count);
-
-/* Pinned memory held ready: of one provider, which is about to end, or of all (NULL). */
-void umf_store_trim(umf_memory_provider_handle_t provider);
 
 #endif

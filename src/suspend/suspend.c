@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "suspend/pinned.h"
 #include "suspend/store.h"
 
 typedef struct sleep_piece_t {
@@ -824,12 +825,12 @@ UMF_API_EXT_1 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool,
 }
 
 UMF_API_EXT_1 umf_result_t umfSuspendTrim(void) {
-    umf_store_trim(NULL);
+    umf_pinned_trim(NULL);
     return UMF_RESULT_SUCCESS;
 }
 
 void umf_suspend_init(void) {
     umf_core_freed_asleep = umf_suspend_freed;
     umf_core_sleep_drop = umf_suspend_drop_pool;
-    umf_core_provider_ends = umf_store_trim;
+    umf_core_provider_ends = umf_pinned_trim;
 }

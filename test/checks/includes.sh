@@ -17,7 +17,7 @@ providers base ds ctl/field.h numa/topology.h ipc/transport.h providers public
 pools     base ds ctl/field.h track/span.h core/view.h core/content.h pools public
 ipc       base ds track core ipc public
 numa      base numa public
-suspend   base ds track core suspend public
+suspend   base ds track core ipc/turn.h providers/os_place.h suspend public
 proxy_lib proxy_lib public
 '
 

@@ -399,6 +399,38 @@ TEST_P(Suspend, DestroyingASuspendedPool) {
     EXPECT_EQ(kind.pinned(), 0u);
 }
 
+// Pinned memory comes in blocks: several are made at once, held ready, used by others, given back.
+TEST_P(Suspend, PinnedMemoryIsHeldReady) {
+    umfSuspendTrim();
+    umf_memory_provider_handle_t provider = make_provider();
+    umf_memory_pool_handle_t large = make_pool(provider), small = make_pool(provider);
+    constexpr size_t size = 300 * MiB, part = 60 * MiB;
+    char *ptr = static_cast<char *>(umfPoolMalloc(large, size));
+    void *other = umfPoolMalloc(small, part);
+    for (unsigned i = 0; i < size / part; i++) {
+        write(ptr + i * part, part, i);
+    }
+    write(other, part, 99);
+    ASSERT_EQ(umfPoolsSuspend(&large, 1, nullptr, nullptr), OK);
+    const size_t pinned = kind.pinned();
+    ASSERT_EQ(umfPoolsResume(&large, 1, nullptr, nullptr), OK);
+    ASSERT_EQ(umfPoolsSuspend(&small, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(kind.pinned(), pinned);
+    ASSERT_EQ(umfPoolsSuspend(&large, 1, nullptr, nullptr), OK); // some ready, some fresh
+    EXPECT_GE(kind.pinned(), pinned);
+    umfSuspendTrim();
+    ASSERT_EQ(umfPoolsResume(&small, 1, nullptr, nullptr), OK);
+    ASSERT_EQ(umfPoolsResume(&large, 1, nullptr, nullptr), OK);
+    umfSuspendTrim();
+    EXPECT_EQ(kind.pinned(), 0u);
+    for (unsigned i = 0; i < size / part; i++) {
+        EXPECT_TRUE(holds(ptr + i * part, part, i)) << i;
+    }
+    EXPECT_TRUE(holds(other, part, 99));
+    EXPECT_EQ(umfFree(ptr), OK);
+    EXPECT_EQ(umfFree(other), OK);
+}
+
 // Two pools over one provider: what both have in one piece stays, and nothing is lost.
 TEST_P(Suspend, PiecesSharedByPoolsStay) {
     umf_memory_provider_handle_t provider = make_provider(64 * MiB);

@@ -165,6 +165,19 @@ TEST(os, allocate_makes_space_and_keeps_what_is_there) {
     EXPECT_EQ(umf_os_allocate(fd, 0, 4096), EBADF);
 }
 
+TEST(os, write_at_writes_all_of_it) {
+    int fd = -1;
+    ASSERT_EQ(umf_os_memfd("write", false, &fd), 0);
+    EXPECT_EQ(umf_os_write_at(fd, "abcdef", 6, 100), 0);
+    char text[7] = "";
+    EXPECT_EQ(umf_os_read_at(fd, text, 6, 100), 0);
+    EXPECT_STREQ(text, "abcdef");
+    EXPECT_EQ(umf_os_write_at(fd, text, 1, UINT64_MAX), EFBIG);
+    EXPECT_EQ(umf_os_write_at(fd, text, SIZE_MAX, 1), EFBIG);
+    ASSERT_EQ(umf_os_close(fd), 0);
+    EXPECT_EQ(umf_os_write_at(fd, text, 1, 0), EBADF);
+}
+
 /* Signals that come faster than the whole can be done. */
 TEST(os, allocate_gets_through_between_signals) {
     struct sigaction action = {}, before;

@@ -1,0 +1,95 @@
+// What the parts of umf-bench-gpu share: the driver, results with targets, time.
+#ifndef UMF_BENCHMARK_GPU_H
+#define UMF_BENCHMARK_GPU_H
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+// The driver's functions: name, version of its form, symbol. It can do without the second list.
+#define GPU_DRIVER_FUNCTIONS(X)                                                                    \
+    X(cuInit, 2000, "cuInit")                                                                      \
+    X(cuGetErrorName, 6000, "cuGetErrorName")                                                      \
+    X(cuDeviceGetCount, 2000, "cuDeviceGetCount")                                                  \
+    X(cuDeviceCanAccessPeer, 4000, "cuDeviceCanAccessPeer")                                        \
+    X(cuDevicePrimaryCtxRetain, 7000, "cuDevicePrimaryCtxRetain")                                  \
+    X(cuDevicePrimaryCtxRelease, 11000, "cuDevicePrimaryCtxRelease_v2")                            \
+    X(cuCtxSetCurrent, 4000, "cuCtxSetCurrent")                                                    \
+    X(cuCtxSynchronize, 2000, "cuCtxSynchronize")                                                  \
+    X(cuMemGetInfo, 3020, "cuMemGetInfo_v2")                                                       \
+    X(cuMemAlloc, 3020, "cuMemAlloc_v2")                                                           \
+    X(cuMemFree, 3020, "cuMemFree_v2")                                                             \
+    X(cuMemHostAlloc, 2020, "cuMemHostAlloc")                                                      \
+    X(cuMemFreeHost, 2000, "cuMemFreeHost")                                                        \
+    X(cuMemcpyHtoD, 3020, "cuMemcpyHtoD_v2")                                                       \
+    X(cuMemcpyDtoH, 3020, "cuMemcpyDtoH_v2")                                                       \
+    X(cuMemcpyAsync, 4000, "cuMemcpyAsync")                                                        \
+    X(cuMemsetD8, 3020, "cuMemsetD8_v2")                                                           \
+    X(cuStreamCreate, 2000, "cuStreamCreate")                                                      \
+    X(cuStreamDestroy, 4000, "cuStreamDestroy_v2")                                                 \
+    X(cuStreamSynchronize, 2000, "cuStreamSynchronize")                                            \
+    X(cuMemAddressReserve, 10020, "cuMemAddressReserve")                                           \
+    X(cuMemAddressFree, 10020, "cuMemAddressFree")                                                 \
+    X(cuMemCreate, 10020, "cuMemCreate")                                                           \
+    X(cuMemRelease, 10020, "cuMemRelease")                                                         \
+    X(cuMemMap, 10020, "cuMemMap")                                                                 \
+    X(cuMemUnmap, 10020, "cuMemUnmap")                                                             \
+    X(cuMemSetAccess, 10020, "cuMemSetAccess")
+
+#define GPU_DRIVER_OPTIONAL(X)                                                                     \
+    X(cuCtxEnablePeerAccess, 4000, "cuCtxEnablePeerAccess")                                        \
+    X(cuMemAllocAsync, 11020, "cuMemAllocAsync")                                                   \
+    X(cuMemFreeAsync, 11020, "cuMemFreeAsync")                                                     \
+    X(cuDeviceGetDefaultMemPool, 11020, "cuDeviceGetDefaultMemPool")                               \
+    X(cuMemPoolSetAttribute, 11020, "cuMemPoolSetAttribute")                                       \
+    X(cuMemPoolTrimTo, 11020, "cuMemPoolTrimTo")
+
+namespace gpu {
+
+struct Driver {
+#define X(function, version, symbol) PFN_##function##_v##version function;
+    GPU_DRIVER_FUNCTIONS(X)
+    GPU_DRIVER_OPTIONAL(X)
+#undef X
+};
+extern Driver driver;
+
+struct Options {
+    std::vector<double> sleep_gib = {8};
+    std::string folder = "/dev/shm";
+    std::string filter; // "pair" or "sleep"; empty: both
+    bool quick = false;
+};
+extern Options options;
+
+// Ends the program if the driver call failed.
+void check(CUresult result, const char *what);
+#define GPU_CALL(call) gpu::check(gpu::driver.call, #call)
+
+CUcontext context();      // of device 0
+size_t free_bytes();      // of device 0
+std::string text(size_t); // "512", "64K", "1G"
+
+class Stopwatch {
+    std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+
+  public:
+    double seconds() const {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+};
+
+// Prints whether value <= bound (or >= with at_least), and counts what was missed.
+void print_target(const std::string &what, double value, double bound, bool at_least = false);
+int missed_targets();
+
+void run_pairs();
+void run_sleep(double gib);
+
+} // namespace gpu
+
+#endif

@@ -1,0 +1,180 @@
+/* Pinned: blocks of units, which go back to the system together. */
+#include "suspend/pinned.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/os.h"
+#include "ds/list.h"
+#include "providers/os_place.h"
+
+#define PINNED_BLOCK_UNITS 8
+
+struct umf_pinned_block_t {
+    umf_list_t link;                       /* Sync: pinned_lock */
+    umf_memory_provider_handle_t provider; /* Immutable */
+    size_t count;                          /* of units. Immutable */
+    unsigned ready;                        /* a bit for each that nobody has. Sync: pinned_lock */
+    bool is_pinned;                        /* Sync: pinned_lock */
+    _Atomic size_t touched;
+    umf_pinned_t units[PINNED_BLOCK_UNITS];
+};
+
+UMF_LOCK_STATIC(pinned_lock, UMF_RANK_SUSPEND);
+/* Sync: pinned_lock */
+static umf_list_t pinned_blocks = {&pinned_blocks, &pinned_blocks};
+
+static unsigned block_all(const umf_pinned_block_t *block) {
+    return (1U << block->count) - 1;
+}
+
+static umf_pinned_block_t *block_create(umf_memory_provider_handle_t provider, size_t count) {
+    umf_pinned_block_t *block = umf_meta_alloc(sizeof(*block));
+    if (!block) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return NULL;
+    }
+    void *base;
+    size_t size = count * UMF_PINNED_UNIT;
+    int error = umf_os_place(size, 0, PROT_READ | PROT_WRITE, &base);
+    if (error) {
+        errno = error;
+        UMF_LOG_PERROR("no %zu bytes of host memory to keep content in", size);
+        umf_meta_free(block, sizeof(*block));
+        return NULL;
+    }
+    block->provider = provider;
+    block->count = count;
+    for (size_t i = 0; i < count; i++) {
+        block->units[i] =
+            (umf_pinned_t){.block = block, .base = (char *)base + i * UMF_PINNED_UNIT};
+    }
+    umf_list_init(&block->link);
+    return block;
+}
+
+/* Of a block that is in no list. */
+static void block_destroy(umf_pinned_block_t *block) {
+    umf_memory_provider_handle_t provider = block->provider;
+    size_t size = block->count * UMF_PINNED_UNIT;
+    char *base = block->units[0].base;
+    if (block->is_pinned && provider->ext->host_unpin) {
+        provider->ext->host_unpin(provider->self, base, size);
+    }
+    umf_os_unmap(base, size);
+    umf_os_place_freed(base, size);
+    umf_meta_free(block, sizeof(*block));
+}
+
+static size_t pinned_take_ready(umf_memory_provider_handle_t provider, umf_pinned_t **units,
+                                size_t count) {
+    size_t taken = 0;
+    umf_lock(&pinned_lock);
+    for (umf_list_t *at = pinned_blocks.next; at != &pinned_blocks && taken < count;
+         at = at->next) {
+        umf_pinned_block_t *block = UMF_CONTAINER_OF(at, umf_pinned_block_t, link);
+        bool is_usable = block->provider == provider && block->is_pinned;
+        while (is_usable && block->ready && taken < count) {
+            units[taken++] = &block->units[__builtin_ctz(block->ready)];
+            block->ready &= block->ready - 1;
+        }
+    }
+    umf_unlock(&pinned_lock);
+    return taken;
+}
+
+umf_result_t umf_pinned_take(umf_memory_provider_handle_t provider, umf_pinned_t **units,
+                             size_t count, size_t *ready) {
+    size_t taken = pinned_take_ready(provider, units, count);
+    size_t were_ready = taken;
+    while (taken < count) {
+        size_t more = count - taken < PINNED_BLOCK_UNITS ? count - taken : PINNED_BLOCK_UNITS;
+        umf_pinned_block_t *block = block_create(provider, more);
+        if (!block) {
+            goto put;
+        }
+        umf_lock(&pinned_lock);
+        umf_list_add(&pinned_blocks, &block->link);
+        umf_unlock(&pinned_lock);
+        for (size_t i = 0; i < more; i++) {
+            units[taken++] = &block->units[i];
+        }
+    }
+    *ready = were_ready;
+    return UMF_RESULT_SUCCESS;
+
+put:
+    while (taken > 0) {
+        umf_pinned_put(units[--taken]);
+    }
+    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+void umf_pinned_put(umf_pinned_t *unit) {
+    umf_pinned_block_t *block = unit->block;
+    umf_lock(&pinned_lock);
+    block->ready |= 1U << (unit - block->units);
+    bool is_useless = !block->is_pinned && block->ready == block_all(block);
+    if (is_useless) {
+        umf_list_remove(&block->link);
+    }
+    umf_unlock(&pinned_lock);
+    if (is_useless) {
+        block_destroy(block);
+    }
+}
+
+void umf_pinned_touch(umf_pinned_t *unit) {
+    size_t page = umf_os_page_size();
+    for (size_t at = 0; at < UMF_PINNED_UNIT; at += page) {
+        ((volatile char *)unit->base)[at] = 0;
+    }
+    atomic_fetch_add(&unit->block->touched, 1);
+}
+
+bool umf_pinned_is_touched(const umf_pinned_t *unit) {
+    return atomic_load(&unit->block->touched) == unit->block->count;
+}
+
+umf_result_t umf_pinned_pin(umf_pinned_t *unit, size_t *count) {
+    umf_pinned_block_t *block = unit->block;
+    umf_memory_provider_handle_t provider = block->provider;
+    size_t size = block->count * UMF_PINNED_UNIT;
+    umf_result_t result = provider->ext->host_pin
+                              ? provider->ext->host_pin(provider->self, block->units[0].base, size)
+                              : UMF_RESULT_SUCCESS;
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("%zu bytes of host memory cannot be pinned; another way to keep content "
+                      "needs less of it",
+                      size);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_lock(&pinned_lock);
+    block->is_pinned = true;
+    umf_unlock(&pinned_lock);
+    *count = block->count;
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_pinned_trim(umf_memory_provider_handle_t provider) {
+    umf_list_t gone;
+    umf_list_init(&gone);
+    umf_lock(&pinned_lock);
+    for (umf_list_t *at = pinned_blocks.next, *next; at != &pinned_blocks; at = next) {
+        next = at->next;
+        umf_pinned_block_t *block = UMF_CONTAINER_OF(at, umf_pinned_block_t, link);
+        if ((!provider || block->provider == provider) && block->ready == block_all(block)) {
+            umf_list_remove(at);
+            umf_list_add(&gone, at);
+        }
+    }
+    umf_unlock(&pinned_lock);
+    while (!umf_list_is_empty(&gone)) {
+        umf_list_t *at = gone.next;
+        umf_list_remove(at);
+        block_destroy(UMF_CONTAINER_OF(at, umf_pinned_block_t, link));
+    }
+}
