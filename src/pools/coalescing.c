@@ -11,6 +11,7 @@
 #include <umf/pools/pool_coalescing.h>
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,6 +35,7 @@
 
 #define SPAN_PAGES 8 /* where whole pages for one block were a waste */
 #define PAGE_MAX (SIZE_MAX / 16)
+#define PURGE_BATCH 16
 
 struct umf_coalescing_pool_params_t {
     size_t granule;   /* 0: chosen when the pool is made */
@@ -51,6 +53,10 @@ typedef struct coalescing_pool_t {
     umf_lock_t lock;
     umf_range_t *range; /* Sync: lock */
     size_t live;        /* blocks. Sync: lock */
+    /* Free pieces that a trim has in hand: used for the range, nobody's block. Sync: lock */
+    umf_range_piece_t held[PURGE_BATCH];
+    size_t held_count;
+    unsigned held_since; /* umf_fork_count: in a child of fork the trim is gone */
 } coalescing_pool_t;
 
 static __thread umf_result_t coalescing_last_error;
@@ -126,6 +132,82 @@ static UMF_COLD void release(coalescing_pool_t *pool, size_t bytes) {
     while (span_withdraw(pool, bytes, &choice) &&
            span_return(pool, choice.base, choice.size) == UMF_RESULT_SUCCESS) {
         bytes -= choice.size;
+    }
+}
+
+/* --- dropping the content of free pieces ------------------------------------------------------ */
+
+static bool is_held_locked(coalescing_pool_t *pool, const void *ptr) {
+    umf_assert_locked(&pool->lock);
+    for (size_t i = 0; i < pool->held_count; i++) {
+        if (pool->held[i].base == (uintptr_t)ptr) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void unhold_locked(coalescing_pool_t *pool) {
+    umf_assert_locked(&pool->lock);
+    for (size_t i = 0; i < pool->held_count; i++) {
+        umf_range_free(pool->range, pool->held[i].base, 0, NULL);
+    }
+    pool->held_count = 0;
+}
+
+/* The next free pieces from high addresses to low; one thread at a time gets any. */
+static size_t hold(coalescing_pool_t *pool, uintptr_t *cursor) {
+    size_t count = 0;
+    umf_lock(&pool->lock);
+    if (pool->held_count && pool->held_since != umf_fork_count()) {
+        unhold_locked(pool);
+    }
+    if (pool->held_count == 0) {
+        count = umf_range_take_free(pool->range, cursor, pool->page, pool->held, PURGE_BATCH);
+        pool->held_count = count;
+        pool->held_since = umf_fork_count();
+    }
+    umf_unlock(&pool->lock);
+    return count;
+}
+
+static void unhold(coalescing_pool_t *pool) {
+    umf_lock(&pool->lock);
+    unhold_locked(pool);
+    umf_unlock(&pool->lock);
+}
+
+static bool is_trim_at_work(coalescing_pool_t *pool) {
+    umf_lock(&pool->lock);
+    bool is_at_work = pool->held_count && pool->held_since == umf_fork_count();
+    umf_unlock(&pool->lock);
+    return is_at_work;
+}
+
+/* false: the provider cannot. */
+static bool purge_piece(coalescing_pool_t *pool, const umf_range_piece_t *piece) {
+    uintptr_t end = piece->base + piece->size;
+    uintptr_t rest = piece->base % pool->page;
+    uintptr_t first = piece->base + (rest ? pool->page - rest : 0);
+    end -= end % pool->page;
+    if (first >= end) {
+        return true;
+    }
+    umf_result_t result = umfMemoryProviderPurgeForce(pool->view, (void *)first, end - first);
+    if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        result = umfMemoryProviderPurgeLazy(pool->view, (void *)first, end - first);
+    }
+    return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+static void purge(coalescing_pool_t *pool) {
+    uintptr_t cursor = UINTPTR_MAX;
+    bool can = true;
+    for (size_t count; can && (count = hold(pool, &cursor)) > 0;) {
+        for (size_t i = 0; can && i < count; i++) {
+            can = purge_piece(pool, &pool->held[i]); /* nobody else changes them now */
+        }
+        unhold(pool);
     }
 }
 
@@ -225,6 +307,9 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, const request_t *reque
             result = grow(pool, least, request, &ptr);
         }
     }
+    while (!ptr && is_trim_at_work(pool) && take(pool, request, &ptr) != UMF_RESULT_SUCCESS) {
+        sched_yield();
+    }
     return ptr ? ptr : fail(result);
 }
 
@@ -261,7 +346,9 @@ static void *coalescing_aligned_malloc(void *self, size_t size, size_t alignment
 static umf_result_t put(coalescing_pool_t *pool, void *ptr, size_t size) {
     umf_range_freed_t freed;
     umf_lock(&pool->lock);
-    umf_result_t result = umf_range_free(pool->range, (uintptr_t)ptr, size, &freed);
+    umf_result_t result = umf_unlikely(pool->held_count) && is_held_locked(pool, ptr)
+                              ? UMF_RESULT_ERROR_INVALID_ARGUMENT
+                              : umf_range_free(pool->range, (uintptr_t)ptr, size, &freed);
     bool is_surplus = false;
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
         pool->live--;
@@ -292,7 +379,7 @@ static umf_result_t coalescing_free(void *self, void *ptr) {
 /* 0: no live allocation starts there. */
 static size_t usable_size(coalescing_pool_t *pool, const void *ptr) {
     umf_lock(&pool->lock);
-    size_t size = umf_range_used_size(pool->range, (uintptr_t)ptr);
+    size_t size = is_held_locked(pool, ptr) ? 0 : umf_range_used_size(pool->range, (uintptr_t)ptr);
     umf_unlock(&pool->lock);
     return size;
 }
@@ -491,6 +578,9 @@ static umf_result_t coalescing_trim(void *self, size_t keep) {
     if (bytes > keep) {
         release(pool, bytes - keep);
     }
+    if (keep != SIZE_MAX) {
+        purge(pool);
+    }
     return UMF_RESULT_SUCCESS;
 }
 
@@ -594,16 +684,20 @@ static umf_result_t set_name(void *object, const void *value) {
 /* --- fields: counters. The object is the pool. -------------------------------------------------
  */
 
-static size_t count_used_memory(const umf_range_t *range) {
-    return umf_range_used_bytes(range);
+static size_t count_used_memory(const coalescing_pool_t *pool) {
+    size_t bytes = umf_range_used_bytes(pool->range);
+    for (size_t i = 0; i < pool->held_count; i++) {
+        bytes -= pool->held[i].size;
+    }
+    return bytes;
 }
 
-static size_t count_reserved_memory(const umf_range_t *range) {
-    return umf_range_total_bytes(range);
+static size_t count_reserved_memory(const coalescing_pool_t *pool) {
+    return umf_range_total_bytes(pool->range);
 }
 
-static size_t count_spans(const umf_range_t *range) {
-    return umf_range_span_count(range);
+static size_t count_spans(const coalescing_pool_t *pool) {
+    return umf_range_span_count(pool->range);
 }
 
 static void note_larger(uintptr_t base, size_t size, void *largest) {
@@ -613,9 +707,9 @@ static void note_larger(uintptr_t base, size_t size, void *largest) {
     }
 }
 
-static size_t count_largest_free(const umf_range_t *range) {
+static size_t count_largest_free(const coalescing_pool_t *pool) {
     size_t largest = 0;
-    umf_range_free_pieces(range, note_larger, &largest);
+    umf_range_free_pieces(pool->range, note_larger, &largest);
     return largest;
 }
 
@@ -624,7 +718,7 @@ static size_t count_largest_free(const umf_range_t *range) {
         (void)index, (void)size;                                                                   \
         coalescing_pool_t *pool = object;                                                          \
         umf_lock(&pool->lock);                                                                     \
-        *(size_t *)value = count_##member(pool->range);                                            \
+        *(size_t *)value = count_##member(pool);                                                   \
         umf_unlock(&pool->lock);                                                                   \
         return UMF_RESULT_SUCCESS;                                                                 \
     }

@@ -336,6 +336,37 @@ TEST_F(Coalescing, TrimKeepsWhatItIsTold) {
     EXPECT_EQ(fake.live(), 0u);
 }
 
+// What is free between blocks in use goes as far as the provider can drop it; the blocks stay.
+TEST_F(Coalescing, TrimPurgesFreePages) {
+    create();
+    std::vector<char *> blocks;
+    for (int i = 0; i < 200; i++) {
+        blocks.push_back(alloc(10000));
+        memset(blocks.back(), 0x77, 10000);
+    }
+    for (size_t i = 0; i < blocks.size(); i++) {
+        if (i % 10) {
+            free(blocks[i]);
+        }
+    }
+    EXPECT_EQ(umfPoolTrimMemory(pool, SIZE_MAX), OK);
+    EXPECT_EQ(fake.purges, 0u);
+    size_t used = stat("used_memory"), largest = stat("largest_free");
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_GE(fake.purges, 20u);
+    EXPECT_EQ(stat("used_memory"), used);
+    EXPECT_EQ(stat("largest_free"), largest);
+    EXPECT_EQ(blocks[1][8000], 0) << "dropped";
+    for (size_t i = 0; i < blocks.size(); i += 10) {
+        EXPECT_TRUE(Shadow::holds(blocks[i], 10000, 0x77));
+        EXPECT_EQ(umfPoolFree(pool, blocks[i + 1]), BAD);
+        free(blocks[i]);
+    }
+    fake.can_purge = false;
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
 TEST_F(Coalescing, ASpanTheProviderDoesNotTakeIsUsedOn) {
     create({0, 0, 0});
     char *p = alloc(5 * MiB);

@@ -25,7 +25,9 @@
  *    has, so that a change of sizes does not make the pool grow;
  *  - all of them before an allocation is given up for lack of memory: then the provider is asked
  *    once more, for just what the allocation needs;
- *  - on umfPoolTrimMemory, which keeps at least as many bytes as it is told, as far as there are;
+ *  - on umfPoolTrimMemory, which keeps at least as many bytes as it is told, as far as there are,
+ *    and unless it is told SIZE_MAX lets the provider drop the content of all free pages, if that
+ *    can purge;
  *  - with the pool.
  *
  * Size 0 is an allocation of its own. Blocks are multiples of the granule and aligned to it;
