@@ -299,11 +299,39 @@ CUresult illegal(CUctx_st *context) {
     return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+// A device knows nothing of what pools tell AddressSanitizer about the memory they hold.
+#ifdef __has_feature
+#define HAS_ASAN __has_feature(address_sanitizer)
+#elif defined(__SANITIZE_ADDRESS__)
+#define HAS_ASAN 1
+#endif
+#if HAS_ASAN
+__attribute__((no_sanitize_address)) void move_bytes(void *to, const void *from, size_t size) {
+    volatile char *target = static_cast<volatile char *>(to);
+    const volatile char *source = static_cast<const volatile char *>(from);
+    const bool is_upwards = to <= from;
+    for (size_t i = 0; i < size; i++) {
+        const size_t at = is_upwards ? i : size - 1 - i;
+        target[at] = source[at];
+    }
+}
+
+__attribute__((no_sanitize_address)) void fill_bytes(void *to, int value, size_t size) {
+    volatile char *target = static_cast<volatile char *>(to);
+    for (size_t i = 0; i < size; i++) {
+        target[i] = static_cast<char>(value);
+    }
+}
+#else
+constexpr auto move_bytes = memmove;
+constexpr auto fill_bytes = memset;
+#endif
+
 CUresult copy_now(CUctx_st *context, uintptr_t to, uintptr_t from, size_t size) {
     if (!is_reachable(to, size) || !is_reachable(from, size)) {
         return illegal(context);
     }
-    memmove(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), size);
+    move_bytes(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), size);
     return CUDA_SUCCESS;
 }
 
@@ -311,7 +339,7 @@ CUresult set_now(CUctx_st *context, uintptr_t to, unsigned char value, size_t si
     if (!is_reachable(to, size)) {
         return illegal(context);
     }
-    memset(reinterpret_cast<void *>(to), value, size);
+    fill_bytes(reinterpret_cast<void *>(to), value, size);
     return CUDA_SUCCESS;
 }
 
