@@ -133,11 +133,12 @@ static void local_unlink_locked(umf_local_owner_t *owner, umf_local_t *block) {
     }
 }
 
-/* Takes a block out of its thread's table. */
+/* Takes a block out of its thread's table. Release: the thread, if it ends, may free the table as
+ * soon as it sees that. */
 static void local_detach_locked(umf_local_t *block, uint32_t index) {
     umf_local_table_t *table = block->thread;
     if (atomic_load_explicit(&table->blocks[index], memory_order_relaxed) == block) {
-        atomic_store_explicit(&table->blocks[index], local_empty(), memory_order_relaxed);
+        atomic_store_explicit(&table->blocks[index], local_empty(), memory_order_release);
     }
 }
 
@@ -206,7 +207,7 @@ void umf_local_each(umf_local_owner_t *owner, void (*visit)(umf_local_t *block, 
 
 /* Takes the block of one owner out of the table and marks it; NULL if there is none. */
 static umf_local_t *table_begin_exit(umf_local_table_t *table, uint32_t index) {
-    if (atomic_load_explicit(&table->blocks[index], memory_order_relaxed) == local_empty()) {
+    if (atomic_load_explicit(&table->blocks[index], memory_order_acquire) == local_empty()) {
         return NULL;
     }
     umf_lock(&local_lock);
