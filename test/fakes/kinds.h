@@ -224,7 +224,7 @@ inline const std::vector<SourceKind> &source_kinds() {
              UMF_RESULT_ERROR_INVALID_ARGUMENT, UMF_FILE_RESULTS_START_FROM, true},
             {"linux_vmm", "linux_vmm", umfLinuxVmmMemoryProviderOps,
              [] { return make_linux_vmm(); }, false, true, true, false, false,
-             UMF_RESULT_ERROR_NOT_SUPPORTED, 0, false},
+             UMF_RESULT_ERROR_INVALID_ARGUMENT, 0, true},
             {"user", "", fake_ops, [] { return make_fake(); }, false, false, true, true, true,
              UMF_RESULT_ERROR_NOT_SUPPORTED, 4711, false},
         };
@@ -232,7 +232,7 @@ inline const std::vector<SourceKind> &source_kinds() {
         if (!driver().is_real) {
             list.push_back({"cuda_vmm", "cuda_vmm", umfCUDAVmmMemoryProviderOps,
                             [] { return make_cuda_vmm(); }, true, true, true, false, false,
-                            UMF_RESULT_ERROR_NOT_SUPPORTED, 0, false});
+                            UMF_RESULT_ERROR_INVALID_ARGUMENT, 0, false});
         }
 #endif
         if (devdax_settings()) {
