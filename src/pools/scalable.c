@@ -90,7 +90,10 @@ typedef struct scalable_pool_t {
     const umf_tbb_t *tbb;
     void *below; /* oneTBB's pool. Sync: between umf_tbb_enter and leave, or stopped */
     umf_view_t *view;
-    _Atomic int64_t out_count;     /* objects and blocks out of oneTBB. Sync: as `below` */
+    /* Objects and blocks out of oneTBB. Sync: as `below`. What goes in is released and what comes
+     * out acquired: oneTBB keeps that order inside, where neither the language nor a tool sees it.
+     */
+    _Atomic int64_t out_count;
     _Atomic int64_t large_count;   /* live blocks without bin */
     _Atomic(const void *) trimmer; /* thread that trims, and gets no memory. Cleared before it
                                       leaves oneTBB */
@@ -214,6 +217,7 @@ static umf_result_t span_free(scalable_pool_t *pool, umf_span_t *span) {
 
 static int hook_free(intptr_t id, void *ptr, size_t size) {
     scalable_pool_t *pool = (scalable_pool_t *)id;
+    atomic_load_explicit(&pool->out_count, memory_order_acquire);
     umf_span_t *span = umf_view_find(pool->view, ptr);
     if (!span) {
         return -1;
@@ -291,7 +295,7 @@ static size_t scalable_refill(void *arg, uint32_t bin, void **objects, size_t n)
            (objects[got] = pool->tbb->pool_malloc(pool->below, bin_sizes[bin])) != NULL) {
         got++;
     }
-    atomic_fetch_add_explicit(&pool->out_count, (int64_t)got, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pool->out_count, (int64_t)got, memory_order_acquire);
     umf_tbb_leave();
     mark(pool, (uint8_t)bin, objects, got);
     return got;
@@ -317,10 +321,10 @@ static size_t unmark_all(scalable_pool_t *pool, void **objects, size_t n) {
 static void give_back(scalable_pool_t *pool, void **objects, size_t n) {
     int saved_errno = errno;
     umf_tbb_enter();
+    atomic_fetch_sub_explicit(&pool->out_count, (int64_t)n, memory_order_release);
     for (size_t i = 0; i < n; i++) {
         pool->tbb->pool_free(pool->below, objects[i]);
     }
-    atomic_fetch_sub_explicit(&pool->out_count, (int64_t)n, memory_order_relaxed);
     umf_tbb_leave();
     errno = saved_errno;
 }
@@ -348,7 +352,7 @@ static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t ali
     umf_tbb_enter();
     void *ptr = alignment ? pool->tbb->pool_aligned_malloc(pool->below, bytes, alignment)
                           : pool->tbb->pool_malloc(pool->below, bytes);
-    atomic_fetch_add_explicit(&pool->out_count, ptr != NULL, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pool->out_count, ptr != NULL, memory_order_acquire);
     umf_tbb_leave();
     if (!ptr) {
         return NULL;
