@@ -17,9 +17,6 @@
 #include "providers/cuda_params.h"
 #include "providers/name.h"
 
-/* Of the device memory of all current GPUs. */
-#define CUDA_CACHE_LINE_SIZE 128
-
 typedef struct cuda_provider_t {
     const umf_cuda_driver_t *driver; /* Immutable after create, as all without a note */
     CUcontext context;
@@ -330,7 +327,7 @@ static umf_result_t cuda_get_recommended_page_size(void *provider, size_t size, 
 
 static umf_result_t cuda_get_cache_line_size(void *provider, size_t *size) {
     (void)provider;
-    *size = CUDA_CACHE_LINE_SIZE;
+    *size = UMF_CUDA_CACHE_LINE_SIZE;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -354,39 +351,13 @@ static umf_result_t cuda_get_property(void *provider, const void *ptr, umf_memor
                                       void *value) {
     const cuda_provider_t *cuda = provider;
     (void)ptr;
-    switch (id) {
-    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
-        *(umf_usm_memory_type_t *)value = cuda->memory_type;
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_CONTEXT:
-        *(CUcontext *)value = cuda->context;
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_DEVICE:
-        *(CUdevice *)value = cuda->device;
-        return UMF_RESULT_SUCCESS;
-    default:
-        UMF_LOG_ERROR("the CUDA provider has no property %d", (int)id);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
+    return umf_cuda_property(id, cuda->memory_type, cuda->context, cuda->device, value);
 }
 
 static umf_result_t cuda_get_property_size(void *provider, umf_memory_property_id_t id,
                                            size_t *size) {
     (void)provider;
-    switch (id) {
-    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
-        *size = sizeof(umf_usm_memory_type_t);
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_CONTEXT:
-        *size = sizeof(CUcontext);
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_DEVICE:
-        *size = sizeof(CUdevice);
-        return UMF_RESULT_SUCCESS;
-    default:
-        UMF_LOG_ERROR("the CUDA provider has no property %d", (int)id);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
+    return umf_cuda_property_size(id, size);
 }
 
 /* --- data ------------------------------------------------------------------------------------- */

@@ -142,6 +142,46 @@ umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, u
     return cuda_map(result);
 }
 
+/* --- properties ------------------------------------------------------------------------------- */
+
+static umf_result_t no_property(umf_memory_property_id_t id) {
+    UMF_LOG_ERROR("memory of the CUDA driver has no property %d", (int)id);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+umf_result_t umf_cuda_property(umf_memory_property_id_t id, umf_usm_memory_type_t type,
+                               CUcontext context, CUdevice device, void *value) {
+    switch (id) {
+    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
+        *(umf_usm_memory_type_t *)value = type;
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_CONTEXT:
+        *(CUcontext *)value = context;
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_DEVICE:
+        *(CUdevice *)value = device;
+        return UMF_RESULT_SUCCESS;
+    default:
+        return no_property(id);
+    }
+}
+
+umf_result_t umf_cuda_property_size(umf_memory_property_id_t id, size_t *size) {
+    switch (id) {
+    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
+        *size = sizeof(umf_usm_memory_type_t);
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_CONTEXT:
+        *size = sizeof(CUcontext);
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_DEVICE:
+        *size = sizeof(CUdevice);
+        return UMF_RESULT_SUCCESS;
+    default:
+        return no_property(id);
+    }
+}
+
 /* --- contexts --------------------------------------------------------------------------------- */
 
 CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, CUcontext context,

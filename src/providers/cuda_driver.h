@@ -14,6 +14,7 @@
 #include <cudaTypedefs.h>
 
 #include <umf/base.h>
+#include <umf/memory_provider_gpu.h>
 
 #include "base/native.h"
 
@@ -40,6 +41,14 @@ umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, u
 
 /* Whether there is a driver that starts and finds a GPU; for a descriptor's probe. */
 umf_result_t umf_cuda_probe(char *why, size_t why_size);
+
+/* Of the device memory of all current GPUs. */
+#define UMF_CUDA_CACHE_LINE_SIZE 128
+
+/* What the properties of memory of a context are, and how large; INVALID_ARGUMENT for others. */
+umf_result_t umf_cuda_property(umf_memory_property_id_t id, umf_usm_memory_type_t type,
+                               CUcontext context, CUdevice device, void *value);
+umf_result_t umf_cuda_property_size(umf_memory_property_id_t id, size_t *size);
 
 /* The driver's text for a code, "<name> - <description>"; holds until the thread asks again. */
 const char *umf_cuda_error_text(const umf_cuda_driver_t *driver, CUresult result);

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/os.h"
+#include "base/sum.h"
 #include "providers/protection.h"
 
 #define LOCATOR_MAGIC UINT32_C(0x50464D55) /* "UMFP" */
@@ -14,27 +15,11 @@
 /* Seven long fields, five of half that length, two of a quarter: nothing between them. */
 _Static_assert(sizeof(umf_locator_t) == 7 * 8 + 5 * 4 + 2 * 2, "handles travel between processes");
 
-/* By words of 8 bytes. Each step is reversible, so any change of one word changes the sum. */
-static uint64_t locator_sum(const void *data, size_t size) {
-    const char *bytes = data;
-    uint64_t sum = UINT64_C(0xcbf29ce484222325) + size;
-    while (size) {
-        uint64_t word = 0;
-        size_t length = size < sizeof(word) ? size : sizeof(word);
-        memcpy(&word, bytes, length);
-        sum = (sum ^ word) * UINT64_C(0x9E3779B97F4A7C15);
-        sum ^= sum >> 29;
-        bytes += length;
-        size -= length;
-    }
-    return sum;
-}
-
 /* Of the fixed fields, with `check` taken as 0. */
 static uint64_t locator_fields_sum(const umf_locator_t *locator) {
     umf_locator_t copy = *locator;
     copy.check = 0;
-    return locator_sum(&copy, sizeof(copy));
+    return umf_sum(&copy, sizeof(copy));
 }
 
 size_t umf_locator_size(const char *path) {
@@ -48,7 +33,7 @@ void umf_locator_write(const umf_locator_t *locator, const char *path, void *dat
     fields.version = LOCATOR_VERSION;
     fields.length = (uint32_t)umf_locator_size(path);
     fields.path_length = (uint32_t)length;
-    fields.path_check = locator_sum(path, length);
+    fields.path_check = umf_sum(path, length);
     fields.check = locator_fields_sum(&fields);
     memcpy(data, &fields, sizeof(fields));
     memcpy((char *)data + sizeof(fields), path, length + 1);
@@ -76,7 +61,7 @@ static bool locator_access_is_valid(const umf_locator_t *locator) {
 static bool locator_path_is_valid(const umf_locator_t *locator, const char *path) {
     return locator->path_length != 0 && locator->path_length < PATH_MAX &&
            locator->length == sizeof(*locator) + locator->path_length + 1 &&
-           locator_sum(path, locator->path_length) == locator->path_check &&
+           umf_sum(path, locator->path_length) == locator->path_check &&
            strnlen(path, locator->path_length + 1) == locator->path_length && path[0] == '/';
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/os.h"
+#include "base/sum.h"
 #include "providers/os_params.h"
 #include "providers/os_share.h"
 #include "providers/protection.h"
@@ -12,27 +13,11 @@
 /* The ticket, five long and six short fields: nothing between them. */
 _Static_assert(sizeof(umf_os_handle_t) == 48 + 5 * 8 + 6 * 4, "handles travel between processes");
 
-/* By words of 8 bytes. Each step is reversible, so any change of one word changes the sum. */
-static uint64_t handle_sum(const void *data, size_t size) {
-    const char *bytes = data;
-    uint64_t sum = UINT64_C(0xcbf29ce484222325) + size;
-    while (size) {
-        uint64_t word = 0;
-        size_t length = size < sizeof(word) ? size : sizeof(word);
-        memcpy(&word, bytes, length);
-        sum = (sum ^ word) * UINT64_C(0x9E3779B97F4A7C15);
-        sum ^= sum >> 29;
-        bytes += length;
-        size -= length;
-    }
-    return sum;
-}
-
 /* Of the fixed fields, with `check` taken as 0. */
 static uint64_t handle_fields_sum(const umf_os_handle_t *handle) {
     umf_os_handle_t copy = *handle;
     copy.check = 0;
-    return handle_sum(&copy, sizeof(copy));
+    return umf_sum(&copy, sizeof(copy));
 }
 
 size_t umf_os_handle_size(size_t name_length) {
@@ -41,7 +26,7 @@ size_t umf_os_handle_size(size_t name_length) {
 
 void umf_os_handle_write(umf_os_handle_t *handle, const char *name, void *data) {
     char *to = data;
-    handle->name_check = handle_sum(name, handle->name_length);
+    handle->name_check = umf_sum(name, handle->name_length);
     handle->check = handle_fields_sum(handle);
     memcpy(to, handle, sizeof(*handle));
     memcpy(to + sizeof(*handle), name, handle->name_length);
@@ -70,7 +55,7 @@ static bool handle_access_is_valid(const umf_os_handle_t *handle) {
 
 /* The fields are known to be right, so the name's length can be believed. */
 static bool handle_name_is_valid(const umf_os_handle_t *handle, const char *name) {
-    return handle_sum(name, handle->name_length) == handle->name_check &&
+    return umf_sum(name, handle->name_length) == handle->name_check &&
            strnlen(name, handle->name_length + 1) == handle->name_length && !strchr(name, '/');
 }
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/os.h"
+#include "base/sum.h"
 #include "providers/vmm.h"
 
 #define HANDLE_MAGIC UINT32_C(0x56464D55) /* "UMFV" */
@@ -60,19 +61,11 @@ typedef struct share_opened_t {
 
 /* --- the bytes -------------------------------------------------------------------------------- */
 
-/* By words of 8 bytes, with `check` taken as 0. Each step is reversible, so any change of one word
- * changes the sum. */
+/* Of all fields, with `check` taken as 0. */
 static uint64_t handle_sum(const share_handle_t *handle) {
     share_handle_t copy = *handle;
     copy.check = 0;
-    uint64_t sum = UINT64_C(0xcbf29ce484222325);
-    for (size_t at = 0; at < sizeof(copy); at += sizeof(uint64_t)) {
-        uint64_t word;
-        memcpy(&word, (const char *)&copy + at, sizeof(word));
-        sum = (sum ^ word) * UINT64_C(0x9E3779B97F4A7C15);
-        sum ^= sum >> 29;
-    }
-    return sum;
+    return umf_sum(&copy, sizeof(copy));
 }
 
 size_t umf_vmm_handle_size(void) {

@@ -439,12 +439,12 @@ template <class T> T field(const Bytes &handle, size_t at) {
     return value;
 }
 
-// A description with one field changed and its sum right, as src/providers/vmm_share.c has it.
+// A description with one field changed and its sum right, as src/base/sum.c has it.
 template <class T> Bytes forged_description(Bytes handle, size_t at, T value) {
     memcpy(handle.data() + header + at, &value, sizeof(value));
     uint64_t sum = 0;
     memcpy(handle.data() + header + 8, &sum, sizeof(sum));
-    sum = 0xcbf29ce484222325;
+    sum = 0xcbf29ce484222325 + (handle.size() - header);
     for (size_t i = header; i < handle.size(); i += sizeof(uint64_t)) {
         uint64_t word;
         memcpy(&word, handle.data() + i, sizeof(word));
