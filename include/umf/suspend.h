@@ -161,7 +161,8 @@ umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool,
 
 /// @brief Gives the physical memory of pools back: of all or of none.
 ///
-/// The content is kept in full before the first memory goes. On failure every pool is as before.
+/// The content is kept in full before the first memory goes. On failure every pool is as before;
+/// only content that is not to be kept (::UMF_SUSPEND_ZERO, ::UMF_SUSPEND_DISCARD) may be lost.
 /// A pool that is suspended already stays so. A pool that is named twice counts once.
 ///
 /// @param pools handles
