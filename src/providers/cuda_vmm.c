@@ -103,14 +103,18 @@ static CUresult cuda_vmm_map_for(const cuda_vmm_t *cuda, uintptr_t base, size_t 
 static umf_result_t cuda_vmm_map(void *backend, uintptr_t base, size_t size,
                                  umf_physical_t physical) {
     const cuda_vmm_t *cuda = backend;
-    umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(cuda->driver, cuda->context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = cuda_vmm_map_for(cuda, base, size, (CUmemGenericAllocationHandle)physical,
-                                  cuda->access, cuda->access_count);
-        result = umf_cuda_leave(cuda->driver, &scope, result);
-    }
+    CUresult result;
+    IN_CONTEXT(cuda, result,
+               cuMemMap((CUdeviceptr)base, size, 0, (CUmemGenericAllocationHandle)physical, 0));
     return cuda_vmm_result(cuda, result, "mapping memory");
+}
+
+static umf_result_t cuda_vmm_allow(void *backend, uintptr_t base, size_t size) {
+    const cuda_vmm_t *cuda = backend;
+    CUresult result;
+    IN_CONTEXT(cuda, result,
+               cuMemSetAccess((CUdeviceptr)base, size, cuda->access, cuda->access_count));
+    return cuda_vmm_result(cuda, result, "letting devices at memory");
 }
 
 static umf_result_t cuda_vmm_unmap(void *backend, uintptr_t base, size_t size) {
@@ -162,6 +166,7 @@ static const umf_vmm_backend_t cuda_vmm_backend = {
     .create = cuda_vmm_create,
     .destroy = cuda_vmm_destroy,
     .map = cuda_vmm_map,
+    .allow = cuda_vmm_allow,
     .unmap = cuda_vmm_unmap,
     .export = cuda_vmm_export,
     .import = cuda_vmm_import,
@@ -524,7 +529,7 @@ static umf_result_t cuda_vmm_host_pin(void *provider, void *ptr, size_t size) {
         return UMF_RESULT_SUCCESS; /* copies are slower, nothing else */
     }
     CUresult result;
-    IN_CONTEXT(cuda, result, cuMemHostRegister(ptr, size, CU_MEMHOSTREGISTER_PORTABLE));
+    IN_CONTEXT(cuda, result, cuMemHostRegister(ptr, size, 0));
     return cuda_vmm_result(cuda, result, "pinning host memory");
 }
 

@@ -117,6 +117,22 @@ static void vmm_piece_destroy(umf_vmm_piece_t *piece) {
 
 /* --- making and giving back pieces ------------------------------------------------------------ */
 
+static umf_result_t vmm_allow(umf_vmm_t *vmm, uintptr_t base, size_t size) {
+    return vmm->ops->allow ? vmm->ops->allow(vmm->backend, base, size) : UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physical_t physical) {
+    umf_result_t result = vmm->ops->map(vmm->backend, base, size, physical);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = vmm_allow(vmm, base, size);
+    if (result != UMF_RESULT_SUCCESS) {
+        vmm->ops->unmap(vmm->backend, base, size);
+    }
+    return result;
+}
+
 static umf_result_t vmm_piece_make(umf_vmm_t *vmm, size_t size, size_t alignment,
                                    umf_vmm_piece_t **made) {
     umf_vmm_piece_t *piece = umf_meta_alloc(sizeof(*piece));
@@ -134,7 +150,7 @@ static umf_result_t vmm_piece_make(umf_vmm_t *vmm, size_t size, size_t alignment
     if (result != UMF_RESULT_SUCCESS) {
         goto unreserve;
     }
-    result = vmm->ops->map(vmm->backend, piece->base, size, piece->physical);
+    result = umf_vmm_map(vmm, piece->base, size, piece->physical);
     if (result != UMF_RESULT_SUCCESS) {
         goto destroy_physical;
     }
@@ -535,13 +551,13 @@ static void vmm_unpark_all(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     umf_unlock(&vmm->lock);
 }
 
-/* How many pieces from `first` on lie side by side, so that one call unmaps them. */
+/* How many pieces from `first` on lie side by side, so that one call serves them. */
 static size_t vmm_run_length(umf_vmm_t *vmm, void *const *pieces, size_t first, size_t count,
-                             size_t *size) {
+                             vmm_state_t state, size_t *size) {
     size_t n = 0;
     *size = 0;
     while (first + n < count && (uintptr_t)pieces[first + n] == (uintptr_t)pieces[first] + *size) {
-        *size += vmm_expect(vmm, pieces[first + n], VMM_ATTACHED)->size;
+        *size += vmm_expect(vmm, pieces[first + n], state)->size;
         n++;
     }
     return n;
@@ -564,7 +580,7 @@ umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     umf_unlock(&vmm->lock);
     for (size_t i = 0, n; i < count && result == UMF_RESULT_SUCCESS; i += n) {
         size_t size;
-        n = vmm_run_length(vmm, pieces, i, count, &size);
+        n = vmm_run_length(vmm, pieces, i, count, VMM_ATTACHED, &size);
         result = vmm->ops->unmap(vmm->backend, (uintptr_t)pieces[i], size);
         umf_result_t unmapped = result;
         for (size_t k = i; k < i + n && unmapped == UMF_RESULT_SUCCESS; k++) {
@@ -634,6 +650,16 @@ umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, s
     return UMF_RESULT_SUCCESS;
 }
 
+static umf_result_t vmm_allow_all(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (size_t i = 0, n; i < count && result == UMF_RESULT_SUCCESS; i += n) {
+        size_t size;
+        n = vmm_run_length(vmm, pieces, i, count, VMM_CREATED, &size);
+        result = vmm_allow(vmm, (uintptr_t)pieces[i], size);
+    }
+    return result;
+}
+
 umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     if (!vmm_expect_all(vmm, pieces, count, VMM_CREATED)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -645,6 +671,7 @@ umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
         result = vmm->ops->map(vmm->backend, piece->base, piece->size, piece->physical);
         mapped += result == UMF_RESULT_SUCCESS;
     }
+    result = result == UMF_RESULT_SUCCESS ? vmm_allow_all(vmm, pieces, count) : result;
     for (size_t i = 0; i < mapped; i++) {
         umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[i], VMM_CREATED);
         if (result == UMF_RESULT_SUCCESS) {

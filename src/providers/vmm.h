@@ -32,8 +32,11 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*unreserve)(void *backend, uintptr_t base, size_t size);
     umf_result_t (*create)(void *backend, size_t size, umf_physical_t *physical);
     umf_result_t (*destroy)(void *backend, umf_physical_t physical);
-    /* Maps all of `physical` at `base`, ready for access. */
+    /* Maps all of `physical` at `base`, ready for access unless there is `allow`. */
     umf_result_t (*map)(void *backend, uintptr_t base, size_t size, umf_physical_t physical);
+    /* NULL, or makes what adjacent calls of map mapped ready for access: a costly call on some
+     * devices, whatever the size. */
+    umf_result_t (*allow)(void *backend, uintptr_t base, size_t size);
     /* Unmaps what was mapped by one or more calls of map, adjacent ones. */
     umf_result_t (*unmap)(void *backend, uintptr_t base, size_t size);
 
@@ -68,6 +71,9 @@ umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, void *ba
                           size_t granularity, size_t piece_size);
 /* Gives everything back that is left. */
 void umf_vmm_fini(umf_vmm_t *vmm);
+
+/* Maps all of `physical` at `base`, ready for access. */
+umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physical_t physical);
 
 /* The bodies of a provider's operations. */
 umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void **ptr);

@@ -454,7 +454,7 @@ static umf_result_t open_map(umf_vmm_t *vmm, const share_handle_t *handle, opene
     uintptr_t made;
     result = vmm->ops->reserve(vmm->backend, size, vmm->granularity, &made);
     if (result == UMF_RESULT_SUCCESS) {
-        result = vmm->ops->map(vmm->backend, made, size, physical);
+        result = umf_vmm_map(vmm, made, size, physical);
         if (result != UMF_RESULT_SUCCESS) {
             vmm->ops->unreserve(vmm->backend, made, size);
         }

@@ -2,8 +2,7 @@
  * Stores: where the content of suspended memory is kept. A store is one row of bytes; pieces of
  * memory are written into it one behind the other and read back in the same way.
  *
- * The work is divided into units of UMF_STORE_UNIT bytes of the row, done by several threads, each
- * with a queue of the provider's and a buffer of its own.
+ * The work is divided into units of UMF_STORE_UNIT bytes of the row.
  */
 #ifndef UMF_SRC_SUSPEND_STORE_H
 #define UMF_SRC_SUSPEND_STORE_H
@@ -24,9 +23,10 @@ typedef struct umf_store_part_t {
 
 typedef struct umf_store_t umf_store_t;
 
-/* Whether the provider can keep memory in that way; the log tells why not. Another device is tried.
- */
-bool umf_store_can(umf_memory_provider_handle_t provider, const umf_suspend_policy_t *policy);
+/* Whether the provider has what that way to keep content needs; the log tells what is missing. */
+bool umf_store_can(umf_memory_provider_handle_t provider, umf_suspend_keep_t keep);
+/* Whether memory of another device can be had: tries it. The provider can KEEP_PEER. */
+bool umf_store_reaches(umf_memory_provider_handle_t provider, int device);
 
 /* Room for `size` bytes. `folder` and `device` as in the policy. */
 umf_result_t umf_store_create(umf_memory_provider_handle_t provider,

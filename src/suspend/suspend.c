@@ -159,7 +159,9 @@ UMF_API_EXT_1 umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if (!umf_store_can(pool->provider, policy)) {
+    if (!umf_store_can(pool->provider, policy->keep) ||
+        (policy->keep == UMF_SUSPEND_KEEP_PEER &&
+         !umf_store_reaches(pool->provider, policy->device))) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     char *folder = NULL;
@@ -497,7 +499,7 @@ static umf_result_t sleep_save(sleep_t *sleep) {
     if (sleep->count == 0 || !is_kept(sleep)) {
         return UMF_RESULT_SUCCESS;
     }
-    if (!umf_store_can(sleep_provider(sleep), &sleep->policy)) {
+    if (!umf_store_can(sleep_provider(sleep), sleep->policy.keep)) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_result_t result =

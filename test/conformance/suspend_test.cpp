@@ -519,7 +519,8 @@ TEST_P(Suspend, AFileLeavesNothingBehind) {
     EXPECT_EQ(umfFree(ptr), OK);
 }
 
-// Allocate, write, suspend some, allocate in others, resume, check, free: in any order.
+// Allocate, write, suspend some, allocate in others, resume, check, free: in any order, and with
+// failures of the driver where they can be had on demand.
 TEST_P(Suspend, RandomSchedules) {
     struct Block {
         void *ptr;
@@ -528,6 +529,7 @@ TEST_P(Suspend, RandomSchedules) {
     };
     umf_memory_provider_handle_t provider = make_provider(8 * MiB);
     size_t before = kind.held();
+    size_t failures = 0;
     for (unsigned schedule = 0; schedule < scaled(100); schedule++) {
         std::mt19937 random(schedule);
         constexpr size_t count = 4;
@@ -569,11 +571,30 @@ TEST_P(Suspend, RandomSchedules) {
             default: {
                 umf_memory_pool_handle_t some[] = {pool[i], pool[random() % count]};
                 bool wake = random() % 2;
-                if (wake) {
-                    ASSERT_EQ(umfPoolsResume(some, 2, nullptr, nullptr), OK);
-                } else {
-                    ASSERT_EQ(umfPoolsSuspend(some, 2, nullptr, nullptr), OK);
+                bool may_fail = kind.fail && random() % 2;
+                if (may_fail) {
+                    kind.fail(1 + random() % 60);
                 }
+                umf_result_t result = wake ? umfPoolsResume(some, 2, nullptr, nullptr)
+                                           : umfPoolsSuspend(some, 2, nullptr, nullptr);
+                if (may_fail) {
+                    kind.fail(0);
+                }
+                if (may_fail && result != OK) { // all are as they were
+                    failures++;
+                    for (umf_memory_pool_handle_t one : some) {
+                        ptrdiff_t k = std::find(pool, pool + count, one) - pool;
+                        ASSERT_EQ(residency(one).state, asleep[k] ? UMF_SUSPEND_STATE_SUSPENDED
+                                                                  : UMF_SUSPEND_STATE_RESIDENT);
+                        if (!asleep[k] && !is_kept(keep[k])) {
+                            for (Block &block : blocks[k]) { // may be lost already
+                                write(block.ptr, block.size, block.seed);
+                            }
+                        }
+                    }
+                    break;
+                }
+                ASSERT_EQ(result, OK);
                 for (size_t k = 0; k < count; k++) {
                     if (pool[k] != some[0] && pool[k] != some[1]) {
                         continue;
@@ -611,6 +632,7 @@ TEST_P(Suspend, RandomSchedules) {
             providers.pop_back();
         }
     }
+    EXPECT_EQ(failures > 0, static_cast<bool>(kind.fail));
 }
 
 // Whichever call of the driver fails: all pools are as before, and the same call works afterwards.

@@ -77,6 +77,17 @@ inline CUcontext &cuda_vmm_context() {
     return context;
 }
 
+// The driver keeps what it once took for streams: it takes it before memory is compared.
+inline void warm_cuda_streams() {
+    CUstream streams[16] = {};
+    for (CUstream &stream : streams) {
+        driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    }
+    for (CUstream &stream : streams) {
+        driver().cuStreamDestroy(stream);
+    }
+}
+
 // A context of device 0, which the provider shares with the test.
 inline std::string start_cuda_vmm() {
     if (!driver().is_real) {
@@ -86,6 +97,7 @@ inline std::string start_cuda_vmm() {
     driver().cuInit(0);
     driver().cuDevicePrimaryCtxRetain(&cuda_vmm_context(), 0);
     driver().cuCtxSetCurrent(cuda_vmm_context());
+    warm_cuda_streams();
     return "";
 }
 

@@ -1,0 +1,128 @@
+/*
+ * Copies of a device that needs no CPU for them: one thread queues all and waits once, which is as
+ * fast as the bus. Units of pinned memory that are fresh go through three hands at the same time:
+ * other threads touch them, this one pins a block as soon as it is touched, the device copies.
+ */
+#include "suspend/store_own.h"
+
+#include <stdatomic.h>
+
+#include "ipc/turn.h"
+
+#define QUEUE_BATCHES 4
+
+/* The threads that touch. */
+typedef struct touchers_t {
+    const umf_store_t *store;
+    _Atomic size_t next; /* unit */
+    _Atomic bool stop;
+    umf_turn_t turn; /* counts what was touched */
+    pthread_t threads[STORE_MAX_THREADS];
+    size_t count;
+} touchers_t;
+
+static bool touchers_touch_one(touchers_t *all) {
+    size_t unit = atomic_fetch_add(&all->next, 1);
+    if (unit >= all->store->units) {
+        return false;
+    }
+    umf_pinned_touch(all->store->pinned[unit]);
+    umf_turn_next(&all->turn);
+    return true;
+}
+
+static void *touchers_thread(void *arg) {
+    touchers_t *all = arg;
+    while (!atomic_load(&all->stop) && touchers_touch_one(all)) {
+    }
+    return NULL;
+}
+
+static void touchers_start(touchers_t *all) {
+    size_t wished = umf_store_threads(all->store->units - all->store->ready);
+    while (all->count < wished &&
+           umf_store_start_thread(touchers_thread, all, &all->threads[all->count])) {
+        all->count++;
+    }
+}
+
+static void touchers_stop(touchers_t *all) {
+    atomic_store(&all->stop, true);
+    while (all->count > 0) {
+        pthread_join(all->threads[--all->count], NULL);
+    }
+}
+
+static void touchers_wait(touchers_t *all, const umf_pinned_t *unit) {
+    for (;;) {
+        uint32_t seen = umf_turn_look(&all->turn);
+        if (umf_pinned_is_touched(unit)) {
+            return;
+        }
+        if (all->count == 0) { /* no thread could be made */
+            touchers_touch_one(all);
+        } else {
+            umf_turn_wait(&all->turn, seen);
+        }
+    }
+}
+
+static umf_result_t queue_units(const umf_store_work_t *work, void *queue, size_t first,
+                                size_t end) {
+    const umf_store_t *store = work->store;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (size_t unit = first; unit < end && result == UMF_RESULT_SUCCESS; unit++) {
+        size_t start = unit * UMF_STORE_UNIT;
+        size_t stop = start + UMF_STORE_UNIT < store->size ? start + UMF_STORE_UNIT : store->size;
+        result = umf_store_copy(work, queue, start, stop, store->pinned[unit]->base);
+    }
+    return result;
+}
+
+/* Pins what is fresh block by block. A driver pins slowly while it copies, so copies are queued a
+ * few times only. */
+static umf_result_t queue_fresh(const umf_store_work_t *work, void *queue) {
+    const umf_store_t *store = work->store;
+    size_t batch = (store->units - store->ready + QUEUE_BATCHES - 1) / QUEUE_BATCHES;
+    touchers_t touchers = {.store = store, .next = store->ready};
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    touchers_start(&touchers);
+    for (size_t queued = store->ready, usable = queued;
+         usable < store->units && result == UMF_RESULT_SUCCESS;) {
+        size_t count = 0;
+        touchers_wait(&touchers, store->pinned[usable]);
+        result = umf_pinned_pin(store->pinned[usable], &count);
+        usable += count;
+        bool is_due = usable - queued >= batch || usable == store->units;
+        if (result == UMF_RESULT_SUCCESS && is_due) {
+            result = queue_units(work, queue, queued, usable);
+            queued = usable;
+        }
+    }
+    touchers_stop(&touchers);
+    return result;
+}
+
+static umf_result_t queue_pinned(const umf_store_work_t *work, void *queue) {
+    const umf_store_t *store = work->store;
+    size_t usable = work->is_load ? store->units : store->ready;
+    umf_result_t result = queue_units(work, queue, 0, usable);
+    return result == UMF_RESULT_SUCCESS && usable < store->units ? queue_fresh(work, queue)
+                                                                 : result;
+}
+
+umf_result_t umf_store_run_queue(const umf_store_work_t *work) {
+    const umf_store_t *store = work->store;
+    umf_memory_provider_handle_t provider = store->provider;
+    void *queue;
+    umf_result_t result = provider->ext->queue_create(provider->self, &queue);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = store->keep == UMF_SUSPEND_KEEP_PINNED
+                 ? queue_pinned(work, queue)
+                 : umf_store_copy(work, queue, 0, store->size, store->memory);
+    umf_result_t waited = provider->ext->queue_wait(provider->self, queue);
+    umf_result_t destroyed = provider->ext->queue_destroy(provider->self, queue);
+    return result ? result : waited ? waited : destroyed;
+}
