@@ -1,0 +1,119 @@
+// A recorded sequence of allocations through our pools: what they hold, and what an event costs.
+#include "gpu.h"
+#include "trace.h"
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+#include <umf/text.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace gpu {
+namespace {
+
+constexpr double GB = 1e9;
+
+struct Held {
+    bool failed = true;
+    size_t provider = 0; // peak of what the pool had from its provider
+    size_t device = 0;   // the same as the device sees it; 0: not known
+    double ns = 0;       // per event
+};
+
+size_t held_now(umf_memory_provider_handle_t provider) {
+    size_t bytes = 0;
+    umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &bytes, sizeof(bytes), provider);
+    return bytes;
+}
+
+bool replay_once(const trace::Trace &trace, const std::string &text, Held &held, bool is_timed) {
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_memory_provider_handle_t provider = nullptr;
+    const bool on_device = driver.cuMemGetInfo != nullptr;
+    const size_t before = on_device ? free_bytes() : 0;
+    if (umfPoolCreateFromText(text.c_str(), &pool) != UMF_RESULT_SUCCESS ||
+        umfPoolGetMemoryProvider(pool, &provider) != UMF_RESULT_SUCCESS) {
+        return false;
+    }
+    const auto look = [&] {
+        const size_t now = held_now(provider);
+        if (now > held.provider) {
+            held.provider = now;
+            const size_t free = on_device ? free_bytes() : before;
+            held.device = std::max(held.device, before > free ? before - free : 0);
+        }
+    };
+    const Stopwatch watch;
+    bool good = true;
+    if (is_timed) {
+        good = trace::replay(trace, pool, nullptr);
+        const double ns = watch.seconds() * 1e9 / static_cast<double>(trace.events.size());
+        held.ns = held.ns > 0 ? std::min(held.ns, ns) : ns;
+    } else {
+        good = trace::replay(trace, pool, look);
+    }
+    return umfPoolDestroy(pool) == UMF_RESULT_SUCCESS && good;
+}
+
+Held measure(const trace::Trace &trace, const std::string &text) {
+    Held held;
+    held.failed = !replay_once(trace, text, held, false) || !replay_once(trace, text, held, true) ||
+                  !replay_once(trace, text, held, true);
+    return held;
+}
+
+void print_held(const std::string &name, const trace::Trace &trace, const Held &held) {
+    const auto live = static_cast<double>(trace.peak_live);
+    if (held.failed) {
+        printf("  %-32s failed\n", name.c_str());
+        return;
+    }
+    printf("  %-32s %12.3f %12.3f", name.c_str(), static_cast<double>(held.provider) / GB,
+           static_cast<double>(held.provider) / live);
+    if (held.device) {
+        printf(" %12.3f", static_cast<double>(held.device) / live);
+    } else {
+        printf(" %12s", "-");
+    }
+    if (held.ns > 0) {
+        printf(" %12.1f", held.ns);
+    }
+    printf("\n");
+}
+
+} // namespace
+
+bool run_replay(const std::string &path, const std::string &over) {
+    trace::Trace trace;
+    std::string error;
+    if (!trace::read_file(path.c_str(), trace, error)) {
+        fprintf(stderr, "umf-bench-gpu: %s: %s\n", path.c_str(), error.c_str());
+        return false;
+    }
+    printf("\n%s: %zu events, %zu blocks, at most %.3f GB live; over %s\n", path.c_str(),
+           trace.events.size(), trace.blocks, static_cast<double>(trace.peak_live) / GB,
+           over.c_str());
+    printf("  %-32s %12s %12s %12s %12s\n", "", "held GB", "held / live", "on device",
+           "ns / event");
+    Held torch;
+    if (trace.reserved) {
+        torch.failed = false;
+        torch.provider = trace.reserved;
+        print_held("PyTorch, as recorded", trace, torch);
+    }
+    bool good = true;
+    for (const char *kind : {"coalescing", "disjoint", "jemalloc"}) {
+        const Held held = measure(trace, std::string(kind) + " over " + over);
+        print_held(kind, trace, held);
+        if (std::string(kind) == "coalescing" && !held.failed) {
+            const size_t most = std::max(held.provider, held.device);
+            print_target("held / live, coalescing, " + path.substr(path.rfind('/') + 1),
+                         static_cast<double>(most) / static_cast<double>(trace.peak_live), 1.15);
+        }
+        good = good && (!held.failed || std::string(kind) != "coalescing");
+    }
+    return good;
+}
+
+} // namespace gpu
