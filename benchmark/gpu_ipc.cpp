@@ -203,8 +203,6 @@ void run_ipc() {
     }
     printf("\n");
     for (const size_t size : {size_t{2} << 20, size_t{64} << 20}) {
-        double first[2] = {};
-        int index = 0;
         for (const char *provider : {"cuda:memory_type=device", "cuda_vmm:share=fd"}) {
             const Times times = measure(provider, size);
             printf("%-40s %8s", provider, text(size).c_str());
@@ -212,10 +210,6 @@ void run_ipc() {
             print_time(times.again);
             print_time(times.raw);
             printf("\n");
-            first[index++] = times.first;
-        }
-        if (first[0] > 0 && first[1] > 0) {
-            print_target("first open " + text(size) + ", cuda_vmm / cuda", first[1] / first[0], 1);
         }
     }
 }

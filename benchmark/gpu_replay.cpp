@@ -15,7 +15,7 @@ namespace {
 constexpr double GB = 1e9;
 
 struct Held {
-    bool failed = true;
+    const char *failure = nullptr;
     size_t provider = 0; // peak of what the pool had from its provider
     size_t device = 0;   // the same as the device sees it; 0: not known
     double ns = 0;       // per event
@@ -27,15 +27,17 @@ size_t held_now(umf_memory_provider_handle_t provider) {
     return bytes;
 }
 
-bool replay_once(const trace::Trace &trace, const std::string &text, Held &held, bool is_timed) {
+// nullptr: it went well.
+const char *replay_once(const trace::Trace &trace, const std::string &text, Held &held,
+                        bool is_timed) {
     umf_memory_pool_handle_t pool = nullptr;
     umf_memory_provider_handle_t provider = nullptr;
     const bool on_device = driver.cuMemGetInfo != nullptr;
     const size_t before = on_device ? free_bytes() : 0;
-    if (umfPoolCreateFromText(text.c_str(), &pool) != UMF_RESULT_SUCCESS ||
-        umfPoolGetMemoryProvider(pool, &provider) != UMF_RESULT_SUCCESS) {
-        return false;
+    if (umfPoolCreateFromText(text.c_str(), &pool) != UMF_RESULT_SUCCESS) {
+        return "the pool was not created";
     }
+    umfPoolGetMemoryProvider(pool, &provider);
     const auto look = [&] {
         const size_t now = held_now(provider);
         if (now > held.provider) {
@@ -45,28 +47,30 @@ bool replay_once(const trace::Trace &trace, const std::string &text, Held &held,
         }
     };
     const Stopwatch watch;
-    bool good = true;
+    const bool good =
+        is_timed ? trace::replay(trace, pool, nullptr) : trace::replay(trace, pool, look);
     if (is_timed) {
-        good = trace::replay(trace, pool, nullptr);
         const double ns = watch.seconds() * 1e9 / static_cast<double>(trace.events.size());
         held.ns = held.ns > 0 ? std::min(held.ns, ns) : ns;
-    } else {
-        good = trace::replay(trace, pool, look);
     }
-    return umfPoolDestroy(pool) == UMF_RESULT_SUCCESS && good;
+    const umf_result_t result = umfPoolDestroy(pool);
+    return !good                          ? "an allocation or a free failed"
+           : result != UMF_RESULT_SUCCESS ? "the pool was not destroyed"
+                                          : nullptr;
 }
 
 Held measure(const trace::Trace &trace, const std::string &text) {
     Held held;
-    held.failed = !replay_once(trace, text, held, false) || !replay_once(trace, text, held, true) ||
-                  !replay_once(trace, text, held, true);
+    for (int round = 0; round < 3 && !held.failure; round++) {
+        held.failure = replay_once(trace, text, held, round > 0);
+    }
     return held;
 }
 
 void print_held(const std::string &name, const trace::Trace &trace, const Held &held) {
     const auto live = static_cast<double>(trace.peak_live);
-    if (held.failed) {
-        printf("  %-32s failed\n", name.c_str());
+    if (held.failure) {
+        printf("  %-32s %s\n", name.c_str(), held.failure);
         return;
     }
     printf("  %-32s %12.3f %12.3f", name.c_str(), static_cast<double>(held.provider) / GB,
@@ -98,20 +102,20 @@ bool run_replay(const std::string &path, const std::string &over) {
            "ns / event");
     Held torch;
     if (trace.reserved) {
-        torch.failed = false;
         torch.provider = trace.reserved;
         print_held("PyTorch, as recorded", trace, torch);
     }
     bool good = true;
     for (const char *kind : {"coalescing", "disjoint", "jemalloc"}) {
         const Held held = measure(trace, std::string(kind) + " over " + over);
+        const bool is_judged = std::string(kind) == "coalescing";
         print_held(kind, trace, held);
-        if (std::string(kind) == "coalescing" && !held.failed) {
+        if (is_judged && !held.failure) {
             const size_t most = std::max(held.provider, held.device);
             print_target("held / live, coalescing, " + path.substr(path.rfind('/') + 1),
                          static_cast<double>(most) / static_cast<double>(trace.peak_live), 1.15);
         }
-        good = good && (!held.failed || std::string(kind) != "coalescing");
+        good = good && !(is_judged && held.failure);
     }
     return good;
 }
