@@ -91,13 +91,105 @@ std::vector<double> numbers(const char *list) {
 }
 
 const char usage[] =
-    "usage: umf-bench-gpu [--sleep GIB[,GIB...]] [--folder PATH] [--only pair|sleep] [--quick]\n"
-    "                     [--driver PATH]\n"
-    "  --sleep GIB    how much memory sleeps (8)\n"
-    "  --folder PATH  where content is kept in files (/dev/shm)\n"
-    "  --only WHAT    one of the two parts\n"
-    "  --quick        shorter rounds, fewer sizes\n"
-    "  --driver PATH  the CUDA driver (libcuda.so.1)\n";
+    "usage: umf-bench-gpu [--sleep GIB[,GIB...]] [--folder PATH] [--only pair|ipc|sleep] "
+    "[--quick]\n"
+    "                     [--torch FILE] [--driver PATH]\n"
+    "       umf-bench-gpu --replay FILE... [--over PROVIDER] [--driver PATH]\n"
+    "  --sleep GIB      how much memory sleeps (8)\n"
+    "  --folder PATH    where content is kept in files (/dev/shm)\n"
+    "  --only WHAT      one of the parts\n"
+    "  --quick          shorter rounds, fewer sizes\n"
+    "  --torch FILE     what torch_peer.py --out has measured, for the comparison\n"
+    "  --replay FILE    a sequence that torch_record.py has recorded; may be given again\n"
+    "  --over PROVIDER  what serves it (cuda_vmm); linux_vmm needs no GPU\n"
+    "  --driver PATH    the CUDA driver (libcuda.so.1)\n";
+
+// Text of an option that takes one.
+std::string *text_option(const std::string &name) {
+    const struct {
+        const char *name;
+        std::string *value;
+    } table[] = {{"--folder", &options.folder},
+                 {"--only", &options.filter},
+                 {"--torch", &options.torch},
+                 {"--over", &options.over},
+                 {"--driver", &options.driver}};
+    for (const auto &option : table) {
+        if (name == option.name) {
+            return option.value;
+        }
+    }
+    return nullptr;
+}
+
+struct Command {
+    bool good = true, help = false;
+    std::string produce; // a pool's text; empty: measure
+    size_t block = 0;
+};
+
+Command parse(int argc, char **argv) {
+    Command command;
+    for (int i = 1; i < argc && command.good; i++) {
+        const std::string arg = argv[i];
+        const int values = argc - i - 1;
+        if (arg == "--quick") {
+            options.quick = true;
+        } else if (arg == "--sleep" && values >= 1) {
+            options.sleep_gib = numbers(argv[++i]);
+        } else if (arg == "--replay" && values >= 1) {
+            options.replay.emplace_back(argv[++i]);
+        } else if (arg == "--produce" && values >= 2) {
+            command.produce = argv[++i];
+            command.block = strtoull(argv[++i], nullptr, 10);
+        } else if (text_option(arg) && values >= 1) {
+            *text_option(arg) = argv[++i];
+        } else {
+            command.help = arg == "--help";
+            command.good = false;
+        }
+    }
+    command.good = command.good && !options.sleep_gib.empty();
+    return command;
+}
+
+bool wants(const char *part) {
+    return options.filter.empty() || options.filter == part;
+}
+
+bool run() {
+    bool good = true;
+    for (const std::string &path : options.replay) {
+        good = run_replay(path, options.over) && good;
+    }
+    if (!options.replay.empty()) {
+        return good;
+    }
+    if (wants("pair")) {
+        run_pairs();
+    }
+    if (wants("ipc")) {
+        run_ipc();
+    }
+    for (double gib : options.sleep_gib) {
+        if (wants("sleep")) {
+            run_sleep(gib);
+        }
+    }
+    return true;
+}
+
+bool start_driver() {
+    if (!options.replay.empty() && options.over.rfind("linux_vmm", 0) == 0) {
+        return true;
+    }
+    if (!load_driver(options.driver.c_str())) {
+        return false;
+    }
+    GPU_CALL(cuInit(0));
+    GPU_CALL(cuCtxSetCurrent(context()));
+    return true;
+}
 
 } // namespace
 
@@ -115,43 +207,19 @@ int missed_targets() {
 } // namespace gpu
 
 int main(int argc, char **argv) {
-    const char *path = "libcuda.so.1";
-    for (int i = 1; i < argc; i++) {
-        const std::string arg = argv[i];
-        const bool has_value = i + 1 < argc;
-        if (arg == "--sleep" && has_value) {
-            gpu::options.sleep_gib = gpu::numbers(argv[++i]);
-        } else if (arg == "--folder" && has_value) {
-            gpu::options.folder = argv[++i];
-        } else if (arg == "--only" && has_value) {
-            gpu::options.filter = argv[++i];
-        } else if (arg == "--driver" && has_value) {
-            path = argv[++i];
-        } else if (arg == "--quick") {
-            gpu::options.quick = true;
-        } else {
-            fputs(gpu::usage, arg == "--help" ? stdout : stderr);
-            return arg == "--help" ? 0 : 2;
-        }
+    const gpu::Command command = gpu::parse(argc, argv);
+    if (!command.good) {
+        fputs(gpu::usage, command.help ? stdout : stderr);
+        return command.help ? 0 : 2;
     }
-    if (gpu::options.sleep_gib.empty()) {
-        fputs(gpu::usage, stderr);
-        return 2;
-    }
-    if (!gpu::load_driver(path)) {
+    if (!gpu::start_driver()) {
         return 77;
     }
-    GPU_CALL(cuInit(0));
-    GPU_CALL(cuCtxSetCurrent(gpu::context()));
+    if (!command.produce.empty()) {
+        return gpu::produce(command.produce, command.block);
+    }
     setvbuf(stdout, nullptr, _IOLBF, 0);
-    if (gpu::options.filter != "sleep") {
-        gpu::run_pairs();
-    }
-    if (gpu::options.filter != "pair") {
-        for (double gib : gpu::options.sleep_gib) {
-            gpu::run_sleep(gib);
-        }
-    }
+    const bool good = gpu::run();
     printf("\n%d targets missed\n", gpu::missed_targets());
-    return 0;
+    return good ? 0 : 1;
 }

@@ -46,7 +46,10 @@
     X(cuMemFreeAsync, 11020, "cuMemFreeAsync")                                                     \
     X(cuDeviceGetDefaultMemPool, 11020, "cuDeviceGetDefaultMemPool")                               \
     X(cuMemPoolSetAttribute, 11020, "cuMemPoolSetAttribute")                                       \
-    X(cuMemPoolTrimTo, 11020, "cuMemPoolTrimTo")
+    X(cuMemPoolTrimTo, 11020, "cuMemPoolTrimTo")                                                   \
+    X(cuIpcGetMemHandle, 4010, "cuIpcGetMemHandle")                                                \
+    X(cuIpcOpenMemHandle, 11000, "cuIpcOpenMemHandle_v2")                                          \
+    X(cuIpcCloseMemHandle, 4010, "cuIpcCloseMemHandle")
 
 namespace gpu {
 
@@ -60,8 +63,12 @@ extern Driver driver;
 
 struct Options {
     std::vector<double> sleep_gib = {8};
+    std::string driver = "libcuda.so.1";
     std::string folder = "/dev/shm";
-    std::string filter; // "pair" or "sleep"; empty: both
+    std::string filter;              // "pair", "ipc" or "sleep"; empty: all
+    std::string torch;               // figures of torch_peer.py, a file; empty: none
+    std::vector<std::string> replay; // recorded sequences, files: nothing else runs
+    std::string over = "cuda_vmm";   // the provider that serves them
     bool quick = false;
 };
 extern Options options;
@@ -88,7 +95,10 @@ void print_target(const std::string &what, double value, double bound, bool at_l
 int missed_targets();
 
 void run_pairs();
+void run_ipc();
 void run_sleep(double gib);
+bool run_replay(const std::string &path, const std::string &over); // false: it failed
+int produce(const std::string &text, size_t size);                 // the other process of run_ipc
 
 } // namespace gpu
 

@@ -2,6 +2,7 @@
 #include "gpu.h"
 
 #include <umf.h>
+#include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_cuda.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -75,17 +77,11 @@ umf_memory_provider_handle_t make_cuda_vmm() {
 
 struct Pool : Subject {
     umf_memory_pool_handle_t pool = nullptr;
-    Pool(umf_memory_provider_handle_t provider, bool is_disjoint) {
-        umf_disjoint_pool_params_handle_t params = nullptr;
-        umfDisjointPoolParamsCreate(&params);
-        umfDisjointPoolParamsSetSlabMinSize(params, 2 * MiB);
-        umfDisjointPoolParamsSetMaxPoolableSize(params, GiB);
-        umfDisjointPoolParamsSetCapacity(params, 16);
+    Pool(const umf_memory_pool_ops_t *ops, const void *params,
+         umf_memory_provider_handle_t provider) {
         if (provider) {
-            umfPoolCreate(is_disjoint ? umfDisjointPoolOps() : umfProxyPoolOps(), provider,
-                          is_disjoint ? params : nullptr, UMF_POOL_CREATE_FLAG_OWN_PROVIDER, &pool);
+            umfPoolCreate(ops, provider, params, UMF_POOL_CREATE_FLAG_OWN_PROVIDER, &pool);
         }
-        umfDisjointPoolParamsDestroy(params);
     }
     ~Pool() override {
         if (pool) {
@@ -98,17 +94,37 @@ struct Pool : Subject {
     }
 };
 
+// With slabs of the driver's granularity, and all sizes pooled.
+std::unique_ptr<Pool> make_disjoint(umf_memory_provider_handle_t provider) {
+    umf_disjoint_pool_params_handle_t params = nullptr;
+    umfDisjointPoolParamsCreate(&params);
+    umfDisjointPoolParamsSetSlabMinSize(params, 2 * MiB);
+    umfDisjointPoolParamsSetMaxPoolableSize(params, GiB);
+    umfDisjointPoolParamsSetCapacity(params, 16);
+    auto pool = std::make_unique<Pool>(umfDisjointPoolOps(), params, provider);
+    umfDisjointPoolParamsDestroy(params);
+    return pool;
+}
+
+std::unique_ptr<Pool> make_coalescing(umf_memory_provider_handle_t provider) {
+    return std::make_unique<Pool>(umfCoalescingPoolOps(), nullptr, provider);
+}
+
 struct Kind {
     const char *name;
+    bool is_pool;                                   // one that a user would choose
     std::function<std::unique_ptr<Subject>()> make; // gives nothing if the driver cannot
 };
 
 const Kind kinds[] = {
-    {"disjoint over cuda", [] { return std::make_unique<Pool>(make_cuda(), true); }},
-    {"disjoint over cuda_vmm", [] { return std::make_unique<Pool>(make_cuda_vmm(), true); }},
-    {"proxy over cuda", [] { return std::make_unique<Pool>(make_cuda(), false); }},
-    {"cuMemAlloc", [] { return std::make_unique<MemAlloc>(); }},
-    {"cuMemAllocAsync",
+    {"coalescing over cuda_vmm", true, [] { return make_coalescing(make_cuda_vmm()); }},
+    {"coalescing over cuda", true, [] { return make_coalescing(make_cuda()); }},
+    {"disjoint over cuda_vmm", true, [] { return make_disjoint(make_cuda_vmm()); }},
+    {"disjoint over cuda", true, [] { return make_disjoint(make_cuda()); }},
+    {"proxy over cuda", false,
+     [] { return std::make_unique<Pool>(umfProxyPoolOps(), nullptr, make_cuda()); }},
+    {"cuMemAlloc", false, [] { return std::make_unique<MemAlloc>(); }},
+    {"cuMemAllocAsync", false,
      []() -> std::unique_ptr<Subject> {
          const bool has_it = driver.cuMemAllocAsync && driver.cuMemFreeAsync &&
                              driver.cuDeviceGetDefaultMemPool && driver.cuMemPoolSetAttribute &&
@@ -165,15 +181,66 @@ double measure(Subject &subject, size_t size, unsigned threads) {
     return failed ? 0 : sum / threads;
 }
 
-void print_targets(size_t size, unsigned threads, std::map<std::string, double> &times) {
-    const double peer = times["cuMemAllocAsync"];
-    for (const char *name : {"disjoint over cuda", "disjoint over cuda_vmm"}) {
-        if (peer > 0 && times[name] > 0) {
-            print_target("pair " + text(size) + ", " + std::to_string(threads) + " threads, " +
-                             name + " / cuMemAllocAsync",
-                         times[name] / peer, size <= 64 * KiB ? 0.08 : 0.15);
+using Key = std::pair<size_t, unsigned>; // size, threads
+
+// Lines of "<size> <threads> <ns>", from torch_peer.py.
+std::map<Key, double> read_torch() {
+    std::map<Key, double> times;
+    std::ifstream file(options.torch);
+    size_t size;
+    unsigned threads;
+    double ns;
+    while (file >> size >> threads >> ns) {
+        times[{size, threads}] = ns;
+    }
+    if (!options.torch.empty() && times.empty()) {
+        fprintf(stderr, "umf-bench-gpu: %s has no figures\n", options.torch.c_str());
+    }
+    return times;
+}
+
+struct Named {
+    std::string name;
+    double ns = 0;
+    void keep_less(const std::string &other, double other_ns) {
+        if (other_ns > 0 && (ns == 0 || other_ns < ns)) {
+            name = other;
+            ns = other_ns;
         }
     }
+};
+
+// The best of our pools against the best of those that keep memory.
+void print_targets(const Key &key, std::map<std::string, double> &times, double torch) {
+    Named pool, peer;
+    for (const Kind &kind : kinds) {
+        if (kind.is_pool) {
+            pool.keep_less(kind.name, times[kind.name]);
+        }
+    }
+    peer.keep_less("cuMemAllocAsync", times["cuMemAllocAsync"]);
+    peer.keep_less("PyTorch", torch);
+    if (pool.ns > 0 && peer.ns > 0) {
+        const std::string threads =
+            std::to_string(key.second) + (key.second > 1 ? " threads" : " thread");
+        print_target(text(key.first) + ", " + threads + ": " + pool.name + " / " + peer.name,
+                     pool.ns / peer.ns, key.first <= 64 * KiB ? 0.08 : 0.15);
+    }
+}
+
+std::string measure_text(const Kind &kind, const Key &key, double &ns) {
+    // Each thread has one, and a cache may keep more.
+    if (key.first * key.second > free_bytes() / 3) {
+        return "no room";
+    }
+    std::unique_ptr<Subject> subject = kind.make();
+    if (!subject) {
+        return "not here";
+    }
+    ns = measure(*subject, key.first, key.second);
+    char number[32];
+    snprintf(number, sizeof(number), "%.1f", ns);
+    return ns > 0 ? number : "failed";
 }
 
 } // namespace
@@ -183,32 +250,25 @@ void run_pairs() {
     if (options.quick) {
         sizes = {512, 64 * KiB, 16 * MiB};
     }
+    std::map<Key, double> torch = read_torch();
     printf("\nAllocate and free, ns per pair and thread\n%-8s %-8s", "size", "threads");
     for (const Kind &kind : kinds) {
         printf(" %24s", kind.name);
     }
-    printf("\n");
-    std::map<std::pair<size_t, unsigned>, std::map<std::string, double>> all;
+    printf(" %12s\n", "PyTorch");
+    std::map<Key, std::map<std::string, double>> all;
     for (size_t size : sizes) {
         for (unsigned threads : {1u, 16u}) {
+            const Key key = {size, threads};
             printf("%-8s %-8u", text(size).c_str(), threads);
-            // Each thread has one, and a cache may keep more.
-            const bool fits = size * threads <= free_bytes() / 3;
             for (const Kind &kind : kinds) {
-                std::unique_ptr<Subject> subject = fits ? kind.make() : nullptr;
-                const double ns = subject ? measure(*subject, size, threads) : 0;
-                all[{size, threads}][kind.name] = ns;
-                if (ns > 0) {
-                    printf(" %24.1f", ns);
-                } else {
-                    printf(" %24s", !fits ? "no room" : subject ? "failed" : "not here");
-                }
+                printf(" %24s", measure_text(kind, key, all[key][kind.name]).c_str());
             }
-            printf("\n");
+            torch[key] > 0 ? printf(" %12.1f\n", torch[key]) : printf(" %12s\n", "-");
         }
     }
     for (auto &[key, times] : all) {
-        print_targets(key.first, key.second, times);
+        print_targets(key, times, torch[key]);
     }
 }
 

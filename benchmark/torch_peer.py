@@ -4,6 +4,8 @@
 Calls the allocator by way of torch._C, as torch itself does; the time of an empty loop is taken
 away, that of the call from Python is not. Threads take turns in Python, so 16 of them tell what a
 program sees, not what the allocator could do. Exit status 77 without torch or a GPU.
+
+With --out FILE the figures go there as well, for umf-bench-gpu --torch FILE.
 """
 import sys
 import threading
@@ -73,6 +75,10 @@ def measure_threads(torch, size, threads):
 
 
 def main():
+    out = sys.argv[2] if len(sys.argv) == 3 and sys.argv[1] == "--out" else None
+    if len(sys.argv) > 1 and not out:
+        print("usage: torch_peer.py [--out FILE]", file=sys.stderr)
+        return 2
     try:
         import torch
     except ImportError as error:
@@ -84,6 +90,7 @@ def main():
     torch.cuda.init()
     print(f"\nAllocate and free, ns per pair and thread: PyTorch {torch.__version__}")
     print(f"{'size':8} {'threads':8} {'caching allocator':>20}")
+    lines = []
     for size in SIZES:
         for threads in THREADS:
             free, _ = torch.cuda.mem_get_info()
@@ -91,7 +98,11 @@ def main():
                 value = "no room"
             else:
                 value = f"{measure_threads(torch, size, threads):.1f}"
+                lines.append(f"{size} {threads} {value}\n")
             print(f"{text(size):8} {threads:<8} {value:>20}")
+    if out:
+        with open(out, "w", encoding="ascii") as file:
+            file.writelines(lines)
     return 0
 
 

@@ -6,6 +6,11 @@
  * than 12.5 %), and a two-level bitmap leads to the next bin that is not empty. Used pieces are
  * found by a hash of their start.
  *
+ * A used piece with a ticket (parking) is in the list of those, by way of the links that free
+ * pieces have in their bins. Its claim changes without the lock; whoever changes it to what is not
+ * claimed has the piece to itself. The number in a claim outlives the piece, so that old tickets
+ * stay void.
+ *
  * A span ends in a piece of size 0 that is never free (its `size` field holds the span's size). It
  * stops coalescing at the span's end and is what the sorted table of spans points to.
  *
@@ -34,11 +39,15 @@ typedef struct piece_t {
     uintptr_t base;
     size_t size;
     struct piece_t *prev, *next;         /* in the span; NULL at its two ends */
-    struct piece_t *bin_prev, *bin_next; /* free pieces */
+    struct piece_t *bin_prev, *bin_next; /* free pieces; used pieces with a ticket */
     struct piece_t *chain; /* used pieces of one hash slot; unused pieces of the slab */
-    range_kind_t kind;
-    uint32_t bin; /* of a free piece */
+    uint32_t claim;        /* number, and the two bits below. Sync: atomic */
+    uint16_t bin;          /* of a free piece */
+    uint8_t kind;          /* range_kind_t */
 } piece_t;
+_Static_assert(sizeof(piece_t) == 64, "what a block costs");
+
+#define CLAIMED 2u /* there is a ticket; UMF_RANGE_PARKED is the other bit */
 
 typedef struct range_slab_t {
     struct range_slab_t *next;
@@ -54,6 +63,7 @@ struct umf_range_t {
     piece_t **hash;
     size_t hash_size; /* power of two */
     size_t used_count;
+    piece_t *claimed; /* used pieces with a ticket */
 
     piece_t **spans; /* their end pieces, sorted by address */
     size_t span_count, span_room;
@@ -103,7 +113,7 @@ static piece_t *piece_new(umf_range_t *range, uintptr_t base, size_t size, range
     piece->base = base;
     piece->size = size;
     piece->prev = piece->next = NULL;
-    piece->kind = kind;
+    piece->kind = (uint8_t)kind;
     return piece;
 }
 
@@ -136,7 +146,7 @@ static unsigned bin_of(size_t size) {
 
 static inline void bin_add(umf_range_t *range, piece_t *piece) {
     unsigned bin = bin_of(piece->size);
-    piece->bin = bin;
+    piece->bin = (uint16_t)bin;
     piece->bin_prev = NULL;
     piece->bin_next = range->bins[bin];
     if (piece->bin_next) {
@@ -181,6 +191,55 @@ static unsigned bin_next(const umf_range_t *range, unsigned bin) {
     }
     i += (unsigned)__builtin_ctzll(words);
     return i * 64 + (unsigned)__builtin_ctzll(range->bitmap[i]);
+}
+
+/* --- used pieces with tickets ----------------------------------------------------------------- */
+
+static void claimed_link(umf_range_t *range, piece_t *piece) {
+    piece->bin_prev = NULL;
+    piece->bin_next = range->claimed;
+    if (piece->bin_next) {
+        piece->bin_next->bin_prev = piece;
+    }
+    range->claimed = piece;
+}
+
+static void claimed_unlink(umf_range_t *range, piece_t *piece) {
+    *(piece->bin_prev ? &piece->bin_prev->bin_next : &range->claimed) = piece->bin_next;
+    if (piece->bin_next) {
+        piece->bin_next->bin_prev = piece->bin_prev;
+    }
+}
+
+static bool is_parked(const piece_t *piece) {
+    return __atomic_load_n(&piece->claim, __ATOMIC_RELAXED) & UMF_RANGE_PARKED;
+}
+
+/* From just this claim to none. false: it is another by now. */
+static bool claim_end(umf_range_t *range, piece_t *piece, uint32_t claim) {
+    uint32_t none = (claim | CLAIMED | UMF_RANGE_PARKED) + 1;
+    if (!__atomic_compare_exchange_n(&piece->claim, &claim, none, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED)) {
+        return false;
+    }
+    claimed_unlink(range, piece);
+    return true;
+}
+
+/* Makes the ticket void, if there is one. false: the piece is parked. */
+static bool claim_void(umf_range_t *range, piece_t *piece) {
+    for (;;) {
+        uint32_t claim = __atomic_load_n(&piece->claim, __ATOMIC_RELAXED);
+        if (umf_likely(!(claim & CLAIMED))) {
+            return true;
+        }
+        if (claim & UMF_RANGE_PARKED) {
+            return false;
+        }
+        if (claim_end(range, piece, claim)) {
+            return true;
+        }
+    }
 }
 
 /* --- used pieces by their start --------------------------------------------------------------- */
@@ -229,14 +288,14 @@ static void used_add(umf_range_t *range, piece_t *piece) {
     range->used_count++;
 }
 
-/* Finds and removes. `size` 0: any. NULL if there is no such piece. */
+/* Finds and removes. `size` 0: any. NULL if there is no such piece, or it is parked. */
 static piece_t *used_take(umf_range_t *range, uintptr_t base, size_t size) {
     piece_t **slot = used_slot(range->hash, range->hash_size, base);
     while (*slot && (*slot)->base != base) {
         slot = &(*slot)->chain;
     }
     piece_t *piece = *slot;
-    if (!piece || (size && size != piece->size)) {
+    if (!piece || (size && size != piece->size) || !claim_void(range, piece)) {
         return NULL;
     }
     *slot = piece->chain;
@@ -506,13 +565,10 @@ static void piece_absorb(umf_range_t *range, piece_t *low, piece_t *high) {
     piece_delete(range, high);
 }
 
-umf_result_t umf_range_free(umf_range_t *range, uintptr_t base, size_t size,
-                            umf_range_freed_t *freed) {
-    piece_t *piece = used_take(range, base, size);
-    if (!piece) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    range->used_bytes -= piece->size;
+/* One that is no longer among the used. `freed` may be NULL. */
+static void piece_free(umf_range_t *range, piece_t *piece, umf_range_freed_t *freed) {
+    size_t size = piece->size;
+    range->used_bytes -= size;
     piece->kind = RANGE_FREE;
     if (piece->next->kind == RANGE_FREE) {
         bin_remove(range, piece->next);
@@ -527,10 +583,20 @@ umf_result_t umf_range_free(umf_range_t *range, uintptr_t base, size_t size,
     bool whole_span = is_span(piece);
     range->free_span_bytes += whole_span ? piece->size : 0;
     if (freed) {
-        freed->free_base = piece->base;
-        freed->free_size = piece->size;
-        freed->whole_span = whole_span;
+        *freed = (umf_range_freed_t){.size = size,
+                                     .free_base = piece->base,
+                                     .free_size = piece->size,
+                                     .whole_span = whole_span};
     }
+}
+
+umf_result_t umf_range_free(umf_range_t *range, uintptr_t base, size_t size,
+                            umf_range_freed_t *freed) {
+    piece_t *piece = used_take(range, base, size);
+    if (!piece) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    piece_free(range, piece, freed);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -541,6 +607,9 @@ umf_result_t umf_range_split(umf_range_t *range, uintptr_t base, size_t total, s
     }
     if (!piece_reserve(range, 1)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    if (!claim_void(range, piece)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     piece_t *high = piece_new(range, base + first, total - first, RANGE_USED);
     piece_link(high, piece->next);
@@ -553,19 +622,57 @@ umf_result_t umf_range_split(umf_range_t *range, uintptr_t base, size_t total, s
 umf_result_t umf_range_merge(umf_range_t *range, uintptr_t low, uintptr_t high, size_t total) {
     piece_t *first = used_find(range, low);
     if (!first || first->next->base != high || first->next->kind != RANGE_USED ||
-        first->size + first->next->size != total) {
+        first->size + first->next->size != total || !claim_void(range, first) ||
+        !used_take(range, high, 0)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    used_take(range, high, 0);
     piece_absorb(range, first, first->next);
     return UMF_RESULT_SUCCESS;
+}
+
+/* --- parking ---------------------------------------------------------------------------------- */
+
+umf_range_ticket_t umf_range_ticket(umf_range_t *range, uintptr_t base) {
+    piece_t *piece = used_find(range, base);
+    if (!piece || !claim_void(range, piece)) {
+        return (umf_range_ticket_t){0};
+    }
+    uint32_t claim = __atomic_load_n(&piece->claim, __ATOMIC_RELAXED) | CLAIMED;
+    __atomic_store_n(&piece->claim, claim, __ATOMIC_RELAXED);
+    claimed_link(range, piece);
+    return (umf_range_ticket_t){&piece->claim, claim};
+}
+
+/* Frees the piece if this is its claim still. */
+static bool parked_free(umf_range_t *range, piece_t *piece, uint32_t claim) {
+    if (!claim_end(range, piece, claim)) {
+        return false;
+    }
+    piece_free(range, used_take(range, piece->base, 0), NULL);
+    return true;
+}
+
+bool umf_range_ticket_end(umf_range_t *range, const umf_range_ticket_t *ticket) {
+    piece_t *piece = UMF_CONTAINER_OF(ticket->claim, piece_t, claim);
+    return !claim_end(range, piece, ticket->number) &&
+           parked_free(range, piece, ticket->number | UMF_RANGE_PARKED);
+}
+
+size_t umf_range_reclaim(umf_range_t *range) {
+    size_t count = 0;
+    for (piece_t *piece = range->claimed, *next; piece; piece = next) {
+        next = piece->bin_next;
+        uint32_t claim = __atomic_load_n(&piece->claim, __ATOMIC_RELAXED);
+        count += (claim & UMF_RANGE_PARKED) && parked_free(range, piece, claim);
+    }
+    return count;
 }
 
 /* --- what there is ---------------------------------------------------------------------------- */
 
 size_t umf_range_used_size(const umf_range_t *range, uintptr_t base) {
     const piece_t *piece = used_find(range, base);
-    return piece ? piece->size : 0;
+    return piece && !is_parked(piece) ? piece->size : 0;
 }
 
 size_t umf_range_free_spans(const umf_range_t *range,

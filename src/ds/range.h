@@ -38,6 +38,7 @@ umf_result_t umf_range_alloc(umf_range_t *range, size_t size, size_t alignment, 
 
 /* What a successful free tells, so that the caller can give whole spans back. */
 typedef struct umf_range_freed_t {
+    size_t size;         /* that was freed */
     uintptr_t free_base; /* the free piece that now holds the freed one */
     size_t free_size;
     bool whole_span; /* the span is wholly free now */
@@ -52,6 +53,40 @@ umf_result_t umf_range_free(umf_range_t *range, uintptr_t base, size_t size,
  * one. */
 umf_result_t umf_range_split(umf_range_t *range, uintptr_t base, size_t total, size_t first);
 umf_result_t umf_range_merge(umf_range_t *range, uintptr_t low, uintptr_t high, size_t total);
+
+/*
+ * Parking. Whoever holds the ticket of a used piece may park it, which gives it back for the time
+ * being, and take it again; both without the caller's lock and by any thread. A parked piece is
+ * nobody's: it cannot be freed, split or merged, and has no size, until it is unparked or
+ * reclaimed. A ticket is void as soon as its piece is freed, split or merged.
+ */
+typedef struct umf_range_ticket_t {
+    uint32_t *claim; /* of the piece. Sync: atomic */
+    uint32_t number; /* what it says while the piece is used and this ticket is good */
+} umf_range_ticket_t;
+
+#define UMF_RANGE_PARKED 1u
+
+/* Of the used piece at `base`, makes an earlier one void; no claim if there is no such piece. */
+umf_range_ticket_t umf_range_ticket(umf_range_t *range, uintptr_t base);
+/* Makes a ticket void and frees its piece if that is parked. Was it? */
+bool umf_range_ticket_end(umf_range_t *range, const umf_range_ticket_t *ticket);
+/* Frees all parked pieces; how many. */
+size_t umf_range_reclaim(umf_range_t *range);
+
+/* Hot. false: the ticket is void, or the piece is parked already. */
+static inline bool umf_range_park(const umf_range_ticket_t *ticket) {
+    uint32_t expected = ticket->number;
+    return __atomic_compare_exchange_n(ticket->claim, &expected, expected | UMF_RANGE_PARKED, false,
+                                       __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+/* Hot. false: the piece is not parked any more. */
+static inline bool umf_range_unpark(const umf_range_ticket_t *ticket) {
+    uint32_t expected = ticket->number | UMF_RANGE_PARKED;
+    return __atomic_compare_exchange_n(ticket->claim, &expected, ticket->number, false,
+                                       __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
 
 /* Size of the used piece that starts at `base`, 0 if there is none. */
 size_t umf_range_used_size(const umf_range_t *range, uintptr_t base);

@@ -3,7 +3,12 @@
  * spans of the provider. All bookkeeping is out of line.
  *
  * There are no magazines in front: a block that waits in a thread's stack neither coalesces nor
- * serves another size, which is what this pool is for; and so every wrong pointer is found at once.
+ * serves another size, which is what this pool is for. But a thread that gets the very block back
+ * that it has just freed is likely to go on like that. Such a block is parked when it is freed the
+ * next time (ds/range.h): it waits for its thread, which takes it again without the lock. All
+ * parked blocks are reclaimed before a request is said not to fit, before spans are given back and
+ * before anything is counted, so nobody can tell them from free ones; and a second free of one is
+ * refused as any other. Nothing is parked where free spans are not all kept.
  *
  * A span is withdrawn from the range before it goes to the provider, and added after it came from
  * there; the provider is called without the lock.
@@ -18,6 +23,7 @@
 #include <umf/plugin.h>
 #include <umf/result.h>
 
+#include "base/local.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
@@ -36,6 +42,7 @@
 #define SPAN_PAGES 8 /* where whole pages for one block were a waste */
 #define PAGE_MAX (SIZE_MAX / 16)
 #define PURGE_BATCH 16
+#define HOT_BLOCKS 8 /* per thread */
 
 struct umf_coalescing_pool_params_t {
     size_t granule;   /* 0: chosen when the pool is made */
@@ -44,15 +51,33 @@ struct umf_coalescing_pool_params_t {
     char name[UMF_NAME_MAX];
 };
 
+/* A block that a thread has freed, or has got back since. */
+typedef struct hot_block_t {
+    uintptr_t base; /* 0: none */
+    size_t size;
+    umf_range_ticket_t ticket; /* no claim: it was free when last seen */
+    bool is_parked;            /* by this thread; others may have reclaimed it */
+    bool is_recent;            /* used again since it was last up for replacement */
+} hot_block_t;
+
+typedef struct hot_blocks_t {
+    umf_local_t head;
+    uint32_t last; /* used */
+    uint32_t next; /* to be replaced */
+    hot_block_t blocks[HOT_BLOCKS];
+} hot_blocks_t;
+_Static_assert(sizeof(hot_blocks_t) <= UMF_LOCAL_EMPTY_SIZE, "the empty block is too small");
+
 typedef struct coalescing_pool_t {
     struct umf_coalescing_pool_params_t params; /* Immutable once sealed */
     bool sealed;                                /* settings can no longer change */
     umf_view_t *view;
     umf_content_t content;
-    size_t page; /* the provider's smallest. Immutable */
+    size_t page;           /* the provider's smallest. Immutable */
+    umf_local_owner_t hot; /* hot_blocks_t of each thread */
     umf_lock_t lock;
     umf_range_t *range; /* Sync: lock */
-    size_t live;        /* blocks. Sync: lock */
+    size_t live;        /* blocks, and those that are parked. Sync: lock */
     /* Free pieces that a trim has in hand: used for the range, nobody's block. Sync: lock */
     umf_range_piece_t held[PURGE_BATCH];
     size_t held_count;
@@ -77,6 +102,122 @@ static UMF_COLD umf_result_t refuse(const coalescing_pool_t *pool, const void *p
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
+/* --- blocks that go and come again and again ----------------------------------------------------
+ */
+
+static hot_blocks_t *hot_blocks(const coalescing_pool_t *pool) {
+    return (hot_blocks_t *)umf_local_get(pool->hot.index);
+}
+
+static hot_block_t *hot_find(hot_blocks_t *hot, uintptr_t base) {
+    for (uint32_t i = 0; i < HOT_BLOCKS; i++) {
+        if (hot->blocks[i].base == base) {
+            return &hot->blocks[i];
+        }
+    }
+    return NULL;
+}
+
+static inline void *hot_try_take(hot_block_t *block, size_t size) {
+    if (!block->is_parked || block->size != size) {
+        return NULL;
+    }
+    block->is_parked = false;
+    block->is_recent = true;
+    return umf_likely(umf_range_unpark(&block->ticket)) ? (void *)block->base : NULL;
+}
+
+/* A parked block of just this size. Hot. */
+static inline void *hot_take(const coalescing_pool_t *pool, size_t size) {
+    hot_blocks_t *hot = hot_blocks(pool);
+    void *ptr = hot_try_take(&hot->blocks[hot->last], size);
+    for (uint32_t i = 0; !ptr && i < HOT_BLOCKS; i++) {
+        ptr = hot_try_take(&hot->blocks[i], size);
+        if (ptr) {
+            hot->last = i;
+        }
+    }
+    return ptr;
+}
+
+/* false: the block goes the usual way. Hot. */
+static inline bool hot_put(const coalescing_pool_t *pool, void *ptr) {
+    hot_blocks_t *hot = hot_blocks(pool);
+    hot_block_t *block = &hot->blocks[hot->last];
+    if (umf_unlikely(block->base != (uintptr_t)ptr)) {
+        block = hot_find(hot, (uintptr_t)ptr);
+        if (!block) {
+            return false;
+        }
+        hot->last = (uint32_t)(block - hot->blocks);
+    }
+    if (!block->ticket.claim || !umf_range_park(&block->ticket)) {
+        return false;
+    }
+    block->is_parked = true;
+    return true;
+}
+
+static void hot_forget_locked(coalescing_pool_t *pool, hot_block_t *block) {
+    umf_assert_locked(&pool->lock);
+    if (block->ticket.claim) {
+        pool->live -= umf_range_ticket_end(pool->range, &block->ticket);
+    }
+    *block = (hot_block_t){0};
+}
+
+/* A block was freed that may come back: takes the place of one that was not used lately. */
+static void hot_note_locked(coalescing_pool_t *pool, hot_blocks_t *hot, uintptr_t base,
+                            size_t size) {
+    umf_assert_locked(&pool->lock);
+    hot_block_t *block = hot_find(hot, base);
+    while (!block) {
+        hot_block_t *next = &hot->blocks[hot->next++ % HOT_BLOCKS];
+        block = next->is_recent ? NULL : next;
+        next->is_recent = false;
+    }
+    hot_forget_locked(pool, block);
+    block->base = base;
+    block->size = size;
+}
+
+/* A block was taken: the same that this thread has freed lately is worth a ticket. */
+static void hot_meet_locked(coalescing_pool_t *pool, uintptr_t base, size_t size) {
+    umf_assert_locked(&pool->lock);
+    hot_block_t *block = hot_find(hot_blocks(pool), base);
+    if (block && block->size == size) {
+        block->ticket = umf_range_ticket(pool->range, base);
+        block->is_parked = false;
+        block->is_recent = true;
+    }
+}
+
+static void hot_thread_exit(umf_local_owner_t *owner, umf_local_t *head) {
+    coalescing_pool_t *pool = UMF_CONTAINER_OF(owner, coalescing_pool_t, hot);
+    umf_lock(&pool->lock);
+    for (uint32_t i = 0; i < HOT_BLOCKS; i++) {
+        hot_forget_locked(pool, &((hot_blocks_t *)head)->blocks[i]);
+    }
+    umf_unlock(&pool->lock);
+}
+
+/* The calling thread's; NULL if nothing is to be parked. */
+static hot_blocks_t *hot_blocks_made(coalescing_pool_t *pool) {
+    if (pool->params.retain != SIZE_MAX) {
+        return NULL;
+    }
+    hot_blocks_t *hot = hot_blocks(pool);
+    return umf_likely(hot->head.owner != NULL) ? hot : (hot_blocks_t *)umf_local_make(&pool->hot);
+}
+
+/* From all threads. Was there any? */
+static bool reclaim_locked(coalescing_pool_t *pool) {
+    umf_assert_locked(&pool->lock);
+    size_t count = umf_range_reclaim(pool->range);
+    pool->live -= count;
+    return count > 0;
+}
+
 /* --- giving spans back ------------------------------------------------------------------------ */
 
 typedef struct choice_t {
@@ -97,6 +238,7 @@ static void choose_largest(uintptr_t base, size_t size, void *arg) {
 static bool span_withdraw(coalescing_pool_t *pool, size_t limit, choice_t *choice) {
     *choice = (choice_t){.limit = limit};
     umf_lock(&pool->lock);
+    reclaim_locked(pool);
     umf_range_free_spans(pool->range, choose_largest, choice);
     if (choice->size) {
         umf_range_remove(pool->range, choice->base);
@@ -233,6 +375,12 @@ static umf_result_t take_locked(coalescing_pool_t *pool, const request_t *reques
 static umf_result_t take(coalescing_pool_t *pool, const request_t *request, void **ptr) {
     umf_lock(&pool->lock);
     umf_result_t result = take_locked(pool, request, ptr);
+    if (umf_unlikely(result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) && reclaim_locked(pool)) {
+        result = take_locked(pool, request, ptr);
+    }
+    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
+        hot_meet_locked(pool, (uintptr_t)*ptr, request->size);
+    }
     umf_unlock(&pool->lock);
     return result;
 }
@@ -313,18 +461,24 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, const request_t *reque
     return ptr ? ptr : fail(result);
 }
 
+static __attribute__((noinline)) void *alloc_locked(coalescing_pool_t *pool,
+                                                    const request_t *request) {
+    void *ptr = NULL;
+    umf_result_t result = take(pool, request, &ptr);
+    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
+        return ptr;
+    }
+    return result == UMF_RESULT_ERROR_OUT_OF_RESOURCES ? alloc_slow(pool, request) : fail(result);
+}
+
 static inline void *alloc(coalescing_pool_t *pool, size_t size, size_t alignment) {
     request_t request = {.alignment = alignment};
     if (umf_unlikely(!umf_add(size ? size : 1, pool->params.granule - 1, &request.size))) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     request.size = umf_align_down(request.size, pool->params.granule);
-    void *ptr = NULL;
-    umf_result_t result = take(pool, &request, &ptr);
-    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        return ptr;
-    }
-    return result == UMF_RESULT_ERROR_OUT_OF_RESOURCES ? alloc_slow(pool, &request) : fail(result);
+    void *ptr = alignment == pool->params.granule ? hot_take(pool, request.size) : NULL;
+    return ptr ? ptr : alloc_locked(pool, &request);
 }
 
 static void *coalescing_malloc(void *self, size_t size) {
@@ -343,12 +497,13 @@ static void *coalescing_aligned_malloc(void *self, size_t size, size_t alignment
 
 /* --- free ------------------------------------------------------------------------------------- */
 
-static umf_result_t put(coalescing_pool_t *pool, void *ptr, size_t size) {
+static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool, void *ptr) {
+    hot_blocks_t *hot = hot_blocks_made(pool);
     umf_range_freed_t freed;
     umf_lock(&pool->lock);
     umf_result_t result = umf_unlikely(pool->held_count) && is_held_locked(pool, ptr)
                               ? UMF_RESULT_ERROR_INVALID_ARGUMENT
-                              : umf_range_free(pool->range, (uintptr_t)ptr, size, &freed);
+                              : umf_range_free(pool->range, (uintptr_t)ptr, 0, &freed);
     bool is_surplus = false;
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
         pool->live--;
@@ -356,6 +511,8 @@ static umf_result_t put(coalescing_pool_t *pool, void *ptr, size_t size) {
             freed.whole_span && umf_range_free_span_bytes(pool->range) > pool->params.retain;
         if (umf_unlikely(is_surplus)) {
             umf_range_remove(pool->range, freed.free_base);
+        } else if (umf_likely(hot != NULL)) {
+            hot_note_locked(pool, hot, (uintptr_t)ptr, freed.size);
         }
     }
     umf_unlock(&pool->lock);
@@ -365,13 +522,17 @@ static umf_result_t put(coalescing_pool_t *pool, void *ptr, size_t size) {
     return umf_likely(result == UMF_RESULT_SUCCESS) ? result : refuse(pool, ptr);
 }
 
+static inline umf_result_t put(coalescing_pool_t *pool, void *ptr) {
+    return umf_likely(hot_put(pool, ptr)) ? UMF_RESULT_SUCCESS : put_locked(pool, ptr);
+}
+
 static umf_result_t coalescing_free_at(void *self, void *ptr, umf_word_t word) {
     (void)word;
-    return put(self, ptr, 0);
+    return put(self, ptr);
 }
 
 static umf_result_t coalescing_free(void *self, void *ptr) {
-    return ptr ? put(self, ptr, 0) : UMF_RESULT_SUCCESS;
+    return ptr ? put(self, ptr) : UMF_RESULT_SUCCESS;
 }
 
 /* --- sizes, and content ----------------------------------------------------------------------- */
@@ -409,7 +570,7 @@ static void *coalescing_calloc(void *self, size_t num, size_t size) {
     }
     umf_result_t result = umf_content_zero(&pool->content, ptr, bytes);
     if (result != UMF_RESULT_SUCCESS) {
-        put(pool, ptr, 0);
+        put(pool, ptr);
         return fail(result);
     }
     return ptr;
@@ -436,7 +597,7 @@ static void *move(coalescing_pool_t *pool, void *ptr, size_t old, size_t size) {
         return NULL;
     }
     umf_result_t result = umf_content_copy(&pool->content, moved, ptr, old < size ? old : size);
-    put(pool, result == UMF_RESULT_SUCCESS ? ptr : moved, 0);
+    put(pool, result == UMF_RESULT_SUCCESS ? ptr : moved);
     return result == UMF_RESULT_SUCCESS ? moved : fail(result);
 }
 
@@ -446,7 +607,7 @@ static void *coalescing_realloc(void *self, void *ptr, size_t size) {
         return coalescing_malloc(pool, size);
     }
     if (size == 0) {
-        umf_result_t result = put(pool, ptr, 0);
+        umf_result_t result = put(pool, ptr);
         return result == UMF_RESULT_SUCCESS ? NULL : fail(result);
     }
     size_t old = usable_size(pool, ptr);
@@ -466,6 +627,15 @@ static size_t default_granule(umf_view_t *view) {
     bool is_known =
         umfMemoryProviderGetCacheLineSize(view, &line) == UMF_RESULT_SUCCESS && umf_is_pow2(line);
     return is_known && line > DEFAULT_GRANULE && line <= GRANULE_MAX ? line : DEFAULT_GRANULE;
+}
+
+static void choose_defaults(coalescing_pool_t *pool) {
+    if (!pool->params.granule) {
+        pool->params.granule = default_granule(pool->view);
+    }
+    if (!pool->params.span_size) {
+        pool->params.span_size = larger(pool->page, DEFAULT_SPAN_SIZE);
+    }
 }
 
 static umf_result_t read_page(coalescing_pool_t *pool) {
@@ -491,16 +661,18 @@ static umf_result_t pool_build(coalescing_pool_t *pool, umf_memory_provider_hand
         result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
         goto view;
     }
-    if (!pool->params.granule) {
-        pool->params.granule = default_granule(pool->view);
-    }
-    if (!pool->params.span_size) {
-        pool->params.span_size = pool->page > DEFAULT_SPAN_SIZE ? pool->page : DEFAULT_SPAN_SIZE;
+    choose_defaults(pool);
+    result = umf_local_owner_init(&pool->hot, umf_view_magazine_index(pool->view),
+                                  sizeof(hot_blocks_t), hot_thread_exit);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto range;
     }
     umf_content_init(&pool->content, pool->view);
     umf_lock_init(&pool->lock, UMF_RANK_PAGES);
     return UMF_RESULT_SUCCESS;
 
+range:
+    umf_range_destroy(pool->range);
 view:
     umf_view_release(pool->view);
     return result;
@@ -546,6 +718,7 @@ static umf_result_t spans_free(coalescing_pool_t *pool) {
 
 static umf_result_t coalescing_finalize(void *self) {
     coalescing_pool_t *pool = self;
+    umf_local_owner_fini(&pool->hot);
     umf_content_fini(&pool->content);
     umf_result_t result = spans_free(pool);
     umf_range_destroy(pool->range);
@@ -573,6 +746,7 @@ static umf_result_t coalescing_get_name(void *self, const char **name) {
 static umf_result_t coalescing_trim(void *self, size_t keep) {
     coalescing_pool_t *pool = self;
     umf_lock(&pool->lock);
+    reclaim_locked(pool);
     size_t bytes = umf_range_free_span_bytes(pool->range);
     umf_unlock(&pool->lock);
     if (bytes > keep) {
@@ -587,6 +761,7 @@ static umf_result_t coalescing_trim(void *self, size_t keep) {
 static size_t coalescing_alloc_count(void *self) {
     coalescing_pool_t *pool = self;
     umf_lock(&pool->lock);
+    reclaim_locked(pool);
     size_t live = pool->live;
     umf_unlock(&pool->lock);
     return live;
@@ -718,6 +893,7 @@ static size_t count_largest_free(const coalescing_pool_t *pool) {
         (void)index, (void)size;                                                                   \
         coalescing_pool_t *pool = object;                                                          \
         umf_lock(&pool->lock);                                                                     \
+        reclaim_locked(pool);                                                                      \
         *(size_t *)value = count_##member(pool);                                                   \
         umf_unlock(&pool->lock);                                                                   \
         return UMF_RESULT_SUCCESS;                                                                 \
@@ -775,9 +951,7 @@ static umf_result_t coalescing_ctl(void *self, umf_ctl_query_source_t source, co
     coalescing_pool_t *pool = self;
     umf_result_t result =
         umf_field_ctl(pool, !pool->sealed, &fields, source, name, arg, size, type, args);
-    if (pool->params.granule == 0) {
-        pool->params.granule = default_granule(pool->view);
-    }
+    choose_defaults(pool);
     return result;
 }
 

@@ -6,7 +6,11 @@
 # umf-bench-gpu and libumf.so.1 side by side. --sleep is how many GiB sleep in the benchmark (8),
 # --folder where content is kept in files there; --software runs all on the software driver
 # (libcuda.so.1 in <folder> or <folder>/test/fakes), --tests only the tests, --bench only the
-# benchmark. UMF_GPU_TIMEOUT is how many seconds each program may take (120).
+# benchmark. UMF_GPU_TIMEOUT is how many seconds each test may take (120), UMF_GPU_BENCH_TIMEOUT
+# each part of the benchmark (300).
+#
+# PyTorch's part needs python3 with torch, and torch_peer.py and torch_record.py in <folder> or in
+# benchmark/ of this tree. The sequences it records lie in UMF_GPU_TRACES afterwards, if that is set.
 #
 # Exit status: 0 passed, 1 something failed, 77 nothing could run. Targets that were missed are
 # printed and are no failure.
@@ -52,8 +56,9 @@ else
     export UMF_TEST_GPU=real
 fi
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+temporary=$(mktemp -d)
+log=$temporary/log
+trap 'rm -rf "$temporary"' EXIT
 passed=0
 failed=0
 skipped=0
@@ -96,19 +101,47 @@ if [ -n "$with_tests" ]; then
     done
 fi
 
-bench_status=0
-if [ -n "$with_bench" ]; then
-    bench_status=77
-    for bench in "$build/benchmark/umf-bench-gpu" "$build/umf-bench-gpu"; do
-        [ -x "$bench" ] || continue
-        bench_status=0
-        timeout 240 "$bench" --driver "$driver" --sleep "$sleep_gib" --folder "$folder" ||
-            bench_status=$?
-        break
+# A part of the benchmark: the first that fails gives the status.
+bench_status=77
+run_bench() {
+    local status=0
+    timeout "${UMF_GPU_BENCH_TIMEOUT:-300}" "$bench" --driver "$driver" "$@" || status=$?
+    if [ $bench_status -eq 77 ] || [ $bench_status -eq 0 ]; then
+        bench_status=$status
+    fi
+}
+
+# torch <script> <argument>...: false if it did not run to its end.
+torch() {
+    local script status=0
+    for script in "$build/$1" "$root/benchmark/$1"; do
+        [ ! -f "$script" ] || break
     done
+    shift
+    timeout "${UMF_GPU_BENCH_TIMEOUT:-300}" python3 "$script" "$@" || status=$?
+    if [ $status -ne 0 ]; then
+        echo "${script##*/} did not run (status $status)"
+        return 1
+    fi
+}
+
+if [ -n "$with_bench" ]; then
+    for bench in "$build/benchmark/umf-bench-gpu" "$build/umf-bench-gpu"; do
+        [ ! -x "$bench" ] || break
+    done
+    traces=${UMF_GPU_TRACES:-$temporary}
+    torch_times=()
     if [ -z "$software" ]; then
-        python3 "$root/benchmark/torch_peer.py" ||
-            echo "PyTorch's allocator was not measured (status $?)"
+        ! torch torch_peer.py --out "$temporary/torch" || torch_times=(--torch "$temporary/torch")
+        torch torch_record.py --out "$traces" || true
+    fi
+    if [ -x "$bench" ]; then
+        run_bench --only pair "${torch_times[@]}"
+        run_bench --only ipc
+        for recorded in "$traces"/*.trace; do
+            run_bench --replay "$recorded"
+        done
+        run_bench --only sleep --sleep "$sleep_gib" --folder "$folder"
     fi
 fi
 

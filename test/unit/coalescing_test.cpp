@@ -4,6 +4,7 @@
  * content_test.cpp.
  */
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <random>
@@ -565,4 +566,201 @@ TEST_F(Coalescing, Threads) {
     }
     EXPECT_EQ(stat("used_memory"), 0u);
     EXPECT_LE(fake.live_bytes(), 4 * MiB);
+}
+
+// A thread that takes and frees one size again and again gets its block without the lock. Nobody
+// can tell that from a block that is free.
+class CoalescingHot : public Coalescing {
+  protected:
+    static constexpr size_t SIZE = 300 * KiB;
+
+    // Freed, but waiting for this thread.
+    char *parked(size_t size = SIZE) {
+        char *p = alloc(size);
+        for (int i = 0; i < 5; i++) {
+            free(p);
+            EXPECT_EQ(alloc(size), p);
+        }
+        free(p);
+        return p;
+    }
+};
+
+TEST_F(CoalescingHot, IsRefusedWhenFreedAgain) {
+    create();
+    char *other = alloc(SIZE);
+    char *p = parked();
+    size_t size;
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(umfPoolFree(pool, p), BAD);
+        EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &size), BAD);
+        EXPECT_EQ(umfPoolRealloc(pool, p, 100), nullptr);
+        std::thread([&] { EXPECT_EQ(umfPoolFree(pool, p), BAD); }).join();
+    }
+    EXPECT_EQ(alloc(SIZE), p);
+    EXPECT_NE(alloc(SIZE), p);
+    free(p);
+    free(other);
+}
+
+TEST_F(CoalescingHot, CountsAsFree) {
+    create();
+    for (int i = 0; i < 3; i++) {
+        parked();
+        EXPECT_EQ(stat("used_memory"), 0u);
+        parked();
+        EXPECT_EQ(stat("largest_free"), 2 * MiB);
+        parked();
+        size_t count = SIZE_MAX;
+        EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &count, sizeof(count), pool),
+                  OK);
+        EXPECT_EQ(count, 0u);
+    }
+    parked();
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+TEST_F(CoalescingHot, ServesOthersBeforeTheProviderIsAsked) {
+    create();
+    char *p = parked(1500 * KiB);
+    EXPECT_EQ(fake.allocs, 1u);
+    std::thread([&] {
+        char *all = alloc(2 * MiB);
+        EXPECT_EQ(all, p);
+        EXPECT_EQ(fake.allocs, 1u);
+        free(all);
+    }).join();
+    EXPECT_EQ(alloc(1500 * KiB), p) << "without its ticket";
+    free(p);
+}
+
+TEST_F(CoalescingHot, MayBeFreedByAnother) {
+    create();
+    char *p = parked();
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(alloc(SIZE), p);
+        std::thread([&] {
+            free(p);
+            EXPECT_EQ(umfPoolFree(pool, p), BAD);
+        }).join();
+        EXPECT_EQ(umfPoolFree(pool, p), BAD);
+    }
+    // The address begins something else now.
+    char *small = alloc(1 * KiB);
+    ASSERT_EQ(small, p);
+    free(small);
+    EXPECT_EQ(alloc(SIZE), p);
+    EXPECT_EQ(stat("used_memory"), SIZE);
+    free(p);
+}
+
+TEST_F(CoalescingHot, GoesWithItsThread) {
+    create();
+    std::thread([&] { parked(); }).join();
+    EXPECT_EQ(umfPoolTrimMemory(pool, SIZE_MAX), OK);
+    char *all = alloc(2 * MiB);
+    EXPECT_EQ(fake.allocs, 1u);
+    free(all);
+    std::thread([&] { parked(); }).join();
+    EXPECT_EQ(destroy(), OK);
+}
+
+// A shrunk block is another one.
+TEST_F(CoalescingHot, MayShrink) {
+    create();
+    char *p = parked();
+    EXPECT_EQ(alloc(SIZE), p);
+    EXPECT_EQ(umfPoolRealloc(pool, p, 4 * KiB), p);
+    free(p);
+    EXPECT_EQ(stat("used_memory"), 0u);
+    EXPECT_EQ(stat("largest_free"), 2 * MiB);
+    char *a = alloc(SIZE), *b = alloc(4 * KiB);
+    EXPECT_EQ(stat("used_memory"), SIZE + 4 * KiB);
+    free(a);
+    free(b);
+}
+
+TEST_F(CoalescingHot, MoreBlocksThanAreRemembered) {
+    create();
+    std::vector<char *> blocks(20);
+    for (size_t round = 0; round < 20; round++) {
+        for (size_t i = 0; i < blocks.size(); i++) {
+            blocks[i] = alloc((i % 7 + 1) * 4 * KiB);
+            memset(blocks[i], static_cast<int>(i), 4 * KiB);
+        }
+        for (size_t i = 0; i < blocks.size(); i++) {
+            size_t at = round % 2 ? i : blocks.size() - 1 - i;
+            EXPECT_EQ(blocks[at][4095], static_cast<char>(at));
+            free(blocks[at]);
+            parked(64 * KiB);
+        }
+    }
+    EXPECT_EQ(stat("used_memory"), 0u);
+    EXPECT_EQ(stat("largest_free"), 2 * MiB);
+}
+
+TEST_F(CoalescingHot, NotWhereSpansGoBack) {
+    create({0, 2 * MiB, 0});
+    for (int i = 0; i < 6; i++) {
+        free(alloc(SIZE));
+        EXPECT_EQ(fake.live(), 0u);
+    }
+}
+
+// Each thread has its block; one takes all there is again and again.
+TEST_F(CoalescingHot, Threads) {
+    fake.limit = 8 * MiB;
+    create();
+    std::atomic<bool> is_over{false};
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 3; t++) {
+        threads.emplace_back([&, t] {
+            for (size_t i = 0; i < scaled(20000); i++) {
+                char *p = static_cast<char *>(umfPoolMalloc(pool, SIZE));
+                if (p) {
+                    p[0] = p[SIZE - 1] = static_cast<char>(t);
+                    ASSERT_EQ(p[0], static_cast<char>(t));
+                    ASSERT_EQ(p[SIZE - 1], static_cast<char>(t));
+                    free(p);
+                }
+            }
+            is_over = true;
+        });
+    }
+    while (!is_over) {
+        char *p = static_cast<char *>(umfPoolMalloc(pool, 6 * MiB));
+        if (p) {
+            p[0] = p[6 * MiB - 1] = 9;
+            ASSERT_EQ(p[6 * MiB - 1], 9);
+            free(p);
+        }
+        stat("largest_free");
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(stat("used_memory"), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+// Two that free one block: one of them is told.
+TEST_F(CoalescingHot, FreedTwiceAtOnce) {
+    create();
+    for (size_t round = 0; round < scaled(2000); round++) {
+        parked();
+        char *p = alloc(SIZE);
+        std::atomic<int> ready{0}, freed{0};
+        auto work = [&] {
+            for (ready++; ready < 2;) {
+            }
+            freed += umfPoolFree(pool, p) == OK;
+        };
+        std::thread other(work);
+        work();
+        other.join();
+        ASSERT_EQ(freed, 1);
+        ASSERT_EQ(stat("used_memory"), 0u);
+    }
 }

@@ -386,6 +386,81 @@ TEST(range, ImpossibleRequests) {
     umf_range_destroy(range);
 }
 
+TEST(range, AParkedPieceIsNobodys) {
+    umf_range_t *range = umf_range_create();
+    uintptr_t a, b, c;
+    ASSERT_EQ(umf_range_add(range, 1 * MiB, 64 * KiB), UMF_RESULT_SUCCESS);
+    for (uintptr_t *base : {&a, &b, &c}) {
+        ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, base), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(umf_range_ticket(range, a + 1).claim, nullptr);
+    umf_range_ticket_t ticket = umf_range_ticket(range, b);
+    ASSERT_NE(ticket.claim, nullptr);
+    EXPECT_FALSE(umf_range_unpark(&ticket));
+    EXPECT_TRUE(umf_range_park(&ticket));
+    EXPECT_FALSE(umf_range_park(&ticket));
+    EXPECT_EQ(umf_range_used_size(range, b), 0u);
+    EXPECT_EQ(umf_range_free(range, b, 0, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_split(range, b, 8 * KiB, 1 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_merge(range, a, b, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_merge(range, b, c, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_ticket(range, b).claim, nullptr);
+    EXPECT_TRUE(umf_range_unpark(&ticket));
+    EXPECT_EQ(umf_range_used_size(range, b), 8 * KiB);
+    EXPECT_EQ(umf_range_reclaim(range), 0u);
+
+    EXPECT_TRUE(umf_range_park(&ticket));
+    EXPECT_EQ(umf_range_used_bytes(range), 24 * KiB);
+    EXPECT_EQ(umf_range_reclaim(range), 1u);
+    EXPECT_EQ(umf_range_used_bytes(range), 16 * KiB);
+    EXPECT_FALSE(umf_range_unpark(&ticket));
+    EXPECT_TRUE(umf_range_is_valid(range));
+    umf_range_destroy(range);
+}
+
+/* A ticket is void once its piece has changed, also when the same piece is used again. */
+TEST(range, TicketsEnd) {
+    umf_range_t *range = umf_range_create();
+    uintptr_t a, b, again;
+    ASSERT_EQ(umf_range_add(range, 1 * MiB, 64 * KiB), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, &a), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, &b), UMF_RESULT_SUCCESS);
+    std::vector<umf_range_ticket_t> old;
+    for (int how = 0; how < 5; how++) {
+        old.push_back(umf_range_ticket(range, a));
+        umf_range_ticket_t &last = old.back();
+        if (how == 0) {
+            ASSERT_EQ(umf_range_free(range, a, 0, nullptr), UMF_RESULT_SUCCESS);
+        } else if (how == 1) {
+            ASSERT_EQ(umf_range_split(range, a, 8 * KiB, 4 * KiB), UMF_RESULT_SUCCESS);
+            EXPECT_FALSE(umf_range_park(&last));
+            old.push_back(umf_range_ticket(range, a));
+            old.push_back(umf_range_ticket(range, a + 4 * KiB));
+            ASSERT_EQ(umf_range_merge(range, a, a + 4 * KiB, 8 * KiB), UMF_RESULT_SUCCESS);
+        } else if (how == 2) {
+            EXPECT_FALSE(umf_range_ticket_end(range, &last)) << "used";
+        } else if (how == 3) {
+            EXPECT_TRUE(umf_range_park(&last));
+            EXPECT_TRUE(umf_range_ticket_end(range, &last));
+            EXPECT_FALSE(umf_range_ticket_end(range, &last));
+        } else {
+            old.push_back(umf_range_ticket(range, a)); /* makes the first void */
+            ASSERT_EQ(umf_range_free(range, a, 0, nullptr), UMF_RESULT_SUCCESS);
+        }
+        if (umf_range_used_size(range, a) == 0) {
+            ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, &again), UMF_RESULT_SUCCESS);
+            ASSERT_EQ(again, a);
+        }
+        for (umf_range_ticket_t &ticket : old) {
+            EXPECT_FALSE(umf_range_park(&ticket));
+            EXPECT_FALSE(umf_range_unpark(&ticket));
+        }
+        ASSERT_TRUE(umf_range_is_valid(range));
+    }
+    EXPECT_EQ(umf_range_reclaim(range), 0u);
+    umf_range_destroy(range);
+}
+
 /* Whatever fails for want of memory leaves the set as it was. */
 TEST(range, WithoutMemoryNothingChanges) {
     size_t before = umf_meta_used();

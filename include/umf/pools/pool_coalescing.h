@@ -15,8 +15,12 @@
  *    is UMF_RESULT_ERROR_NOT_SUPPORTED. Work that was queued on an allocation must be done before
  *    umfPoolRealloc of it.
  *  - Every wrong pointer is refused: freed already, inside an allocation, or of somebody else.
- *  - Nothing is held back by threads; one short lock guards a pool. For many small objects a
- *    disjoint or jemalloc pool is faster.
+ *  - One short lock guards a pool. A thread that frees a block and allocates the same size again
+ *    and again gets the same block without it. Such a block waits for its thread, up to eight for
+ *    each, and is as good as free: it is taken for other requests before anything is asked of the
+ *    provider, it joins its neighbours before anything is counted or given back, and a second free
+ *    of it is refused. With a limit for free spans (umfCoalescingPoolParamsSetRetain) no block
+ *    waits. For many small objects a disjoint or jemalloc pool is faster.
  *
  * Giving memory back. A span that is wholly free is kept up to the limit that
  * umfCoalescingPoolParamsSetRetain sets, by default without limit, and goes back
