@@ -50,13 +50,13 @@ static umf_result_t cuda_vmm_given_back(const cuda_vmm_t *cuda, CUresult result,
         }                                                                                          \
     } while (0)
 
-/* The same for what gives something back. Virtual memory outlives contexts, so it needs none. */
+/* The same for what gives something back: virtual memory outlives contexts, so it is done also
+ * where the provider's cannot be entered. */
 #define GIVE_BACK(cuda, result, call)                                                              \
     do {                                                                                           \
-        IN_CONTEXT(cuda, result, call);                                                            \
-        if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {                                           \
-            result = (cuda)->driver->call;                                                         \
-        }                                                                                          \
+        umf_cuda_scope_t scope_;                                                                   \
+        umf_cuda_enter((cuda)->driver, &(cuda)->context, &scope_);                                 \
+        result = umf_cuda_leave((cuda)->driver, &scope_, (cuda)->driver->call);                    \
     } while (0)
 
 /* --- back end --------------------------------------------------------------------------------- */
@@ -737,11 +737,9 @@ static umf_result_t cuda_vmm_abandon(cuda_vmm_t *cuda, umf_hash_t *hash, void *p
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(cuda->driver, &cuda->context, &scope);
-    if (result == CUDA_SUCCESS || result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
-        cuda_vmm_unmap_anywhere(cuda, (uintptr_t)ptr, size);
-        result = umf_cuda_leave(cuda->driver, &scope, cuda->driver->cuMemRelease(handle));
-    }
+    umf_cuda_enter(cuda->driver, &cuda->context, &scope); /* as GIVE_BACK */
+    cuda_vmm_unmap_anywhere(cuda, (uintptr_t)ptr, size);
+    CUresult result = umf_cuda_leave(cuda->driver, &scope, cuda->driver->cuMemRelease(handle));
     return cuda_vmm_given_back(cuda, result, "unmapping memory");
 }
 
