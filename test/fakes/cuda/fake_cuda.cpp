@@ -149,6 +149,7 @@ State *fresh() {
     made->control.devices = 2;
     made->control.granularity = size_t{2} << 20;
     made->control.fail_function = FAKE_CUDA_ANY;
+    made->control.keeps_memory = getenv("UMF_FAKE_CUDA_KEEPS_MEMORY") != nullptr;
     std::fill_n(made->control.device_memory, FAKE_CUDA_DEVICES, size_t{1} << 30);
     return made;
 }

@@ -47,7 +47,8 @@ typedef struct fake_cuda_t {
     long fail_at;                            /* the n-th call from now fails, 0: none */
     int fail_with;                           /* CUresult */
     int gone;                                /* the driver has shut down */
-    int keeps_memory;                        /* what is released stays used */
+    int keeps_memory;                        /* what is released stays used; 1 at first where the
+                                              * environment has UMF_FAKE_CUDA_KEEPS_MEMORY */
     int fabric;                              /* a fake_cuda_fabric */
 
     /* To read. */
