@@ -68,6 +68,13 @@ class CudaVmm : public Gpu {
         EXPECT_EQ(driver().cuMemGetInfo(&free, &total), CUDA_SUCCESS);
         return total - free;
     }
+    // The real driver may have taken a little for itself since.
+    static testing::AssertionResult holds(size_t expected) {
+        size_t now = held(), slack = driver().is_real ? 4 * MiB : 0;
+        bool is_right = now <= expected + slack && now + slack >= expected;
+        return (is_right ? testing::AssertionSuccess() : testing::AssertionFailure())
+               << now << " bytes are held, " << expected << " were expected";
+    }
     static umf_residency_t residency(umf_memory_pool_handle_t of) {
         umf_residency_t now = UMF_RESIDENCY_INIT;
         EXPECT_EQ(umfPoolGetResidency(of, &now), OK);
@@ -127,7 +134,7 @@ TEST_F(CudaVmm, NotEnoughMemory) {
     int32_t code = 0;
     EXPECT_EQ(native(&code), "CUDA_ERROR_OUT_OF_MEMORY - out of memory");
     EXPECT_EQ(code, CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(held(), before);
+    EXPECT_TRUE(holds(before));
 }
 
 TEST_F(CudaVmm, AChildOfForkIsTold) {
@@ -149,8 +156,10 @@ TEST_F(CudaVmm, AChildOfForkIsTold) {
 
 // Memory that is mapped outlives its context, so it is given back when it is freed.
 TEST_F(CudaVmm, AfterTheContextIsDestroyed) {
-    size_t before = held();
     CUcontext doomed = nullptr;
+    CU(cuCtxCreate(&doomed, 0, 0)); // once before, so that the driver has what it keeps
+    CU(cuCtxDestroy(doomed));
+    size_t before = held();
     CU(cuCtxCreate(&doomed, 0, 0));
     ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetContext(params, doomed), OK);
     create_pool();
@@ -171,13 +180,15 @@ TEST_F(CudaVmm, AfterTheContextIsDestroyed) {
         destroy();
         EXPECT_EQ(log.count("ERROR"), 0u) << log.text();
     }
-    EXPECT_EQ(held(), before);
+    EXPECT_TRUE(holds(before));
     EXPECT_EQ(current(), context);
 }
 
 TEST_F(CudaVmm, AsleepWhenTheContextIsDestroyed) {
-    size_t before = held();
     CUcontext doomed = nullptr;
+    CU(cuCtxCreate(&doomed, 0, 0)); // once before, so that the driver has what it keeps
+    CU(cuCtxDestroy(doomed));
+    size_t before = held();
     CU(cuCtxCreate(&doomed, 0, 0));
     ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetContext(params, doomed), OK);
     create_pool();
@@ -191,7 +202,7 @@ TEST_F(CudaVmm, AsleepWhenTheContextIsDestroyed) {
     EXPECT_EQ(umfPoolDestroy(pool), OK);
     pool = nullptr;
     destroy();
-    EXPECT_EQ(held(), before);
+    EXPECT_TRUE(holds(before));
 }
 
 TEST_F(CudaVmm, AfterTheDriverHasShutDown) {
@@ -249,17 +260,17 @@ TEST_F(CudaVmm, NothingIsReleasedTwice) {
     ASSERT_TRUE(a && b);
     ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
     ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
-    EXPECT_EQ(held(), before);
+    EXPECT_TRUE(holds(before));
     EXPECT_EQ(umfPoolFree(pool, a), OK);
     EXPECT_EQ(umfMemoryProviderFree(provider, a, 8 * MiB), BAD);
-    EXPECT_EQ(held(), before);
+    EXPECT_TRUE(holds(before));
     ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
-    EXPECT_EQ(held(), before + 8 * MiB);
+    EXPECT_TRUE(holds(before + 8 * MiB));
     ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
-    EXPECT_EQ(held(), before + 8 * MiB);
+    EXPECT_TRUE(holds(before + 8 * MiB));
     EXPECT_EQ(umfPoolFree(pool, b), OK);
     EXPECT_EQ(umfMemoryProviderFree(provider, b, 8 * MiB), BAD);
-    EXPECT_EQ(held(), before);
+    EXPECT_TRUE(holds(before));
 }
 
 // --- RULE 32: all memory is made before any is mapped --------------------------------------------
@@ -291,7 +302,7 @@ TEST_F(CudaVmm, AWakeWithoutMemoryChangesNothing) {
     }
     EXPECT_EQ(report.missing, 20 * MiB);
     EXPECT_EQ(calls(FAKE_cuMemMap), maps);
-    EXPECT_EQ(held(), asleep);
+    EXPECT_TRUE(holds(asleep));
     EXPECT_EQ(driver().control()->objects, objects);
     EXPECT_EQ(residency(pools[0]).state, UMF_SUSPEND_STATE_SUSPENDED);
     EXPECT_EQ(residency(pools[1]).state, UMF_SUSPEND_STATE_SUSPENDED);
@@ -359,12 +370,12 @@ TEST_F(CudaVmm, CountersAreWhatTheDriverSays) {
     ASSERT_TRUE(a && b);
     EXPECT_EQ(residency(pool).reserved, 32 * MiB);
     EXPECT_EQ(residency(pool).resident, 32 * MiB);
-    EXPECT_EQ(held(), before + residency(pool).resident);
+    EXPECT_TRUE(holds(before + residency(pool).resident));
     umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
     ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, &report), OK);
     EXPECT_EQ(report.bytes, 32 * MiB);
     EXPECT_EQ(report.kept, 32 * MiB);
-    EXPECT_EQ(held(), before);
+    EXPECT_TRUE(holds(before));
     EXPECT_EQ(residency(pool).reserved, 32 * MiB);
     EXPECT_EQ(residency(pool).resident, 0u);
     EXPECT_EQ(residency(pool).pinned, 32 * MiB);
@@ -375,10 +386,10 @@ TEST_F(CudaVmm, CountersAreWhatTheDriverSays) {
     EXPECT_EQ(report.bytes, 24 * MiB);
     EXPECT_EQ(residency(pool).resident, 24 * MiB);
     EXPECT_EQ(residency(pool).pinned, 0u);
-    EXPECT_EQ(held(), before + 24 * MiB);
+    EXPECT_TRUE(holds(before + 24 * MiB));
     EXPECT_EQ(umfPoolFree(pool, b), OK);
     EXPECT_EQ(residency(pool).reserved, 0u);
-    EXPECT_EQ(held(), before);
+    EXPECT_TRUE(holds(before));
 }
 
 // --- RULE 35: granularity, and few costly calls --------------------------------------------------
@@ -434,13 +445,13 @@ TEST_F(CudaVmm, MemoryReallyComesBack) {
     for (int cycle = 0; cycle < 3; cycle++) {
         void *ptr = umfPoolMalloc(pool, 64 * MiB);
         ASSERT_NE(ptr, nullptr);
-        EXPECT_EQ(held(), before + 64 * MiB);
+        EXPECT_TRUE(holds(before + 64 * MiB));
         ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
-        EXPECT_EQ(held(), before);
+        EXPECT_TRUE(holds(before));
         ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
-        EXPECT_EQ(held(), before + 64 * MiB);
+        EXPECT_TRUE(holds(before + 64 * MiB));
         EXPECT_EQ(umfPoolFree(pool, ptr), OK);
-        EXPECT_EQ(held(), before);
+        EXPECT_TRUE(holds(before));
     }
 }
 
@@ -529,6 +540,7 @@ TEST_F(CudaVmm, PoolsOfTwoDevicesSleepInOneCall) {
     CUcontext contexts[2] = {};
     void *blocks[2] = {};
     size_t awake[2], asleep[2];
+    const size_t slack = driver().is_real ? 4 * MiB : 0;
     auto look = [&](size_t *into) {
         for (int i = 0; i < 2; i++) {
             CU(cuCtxPushCurrent(contexts[i]));
@@ -553,13 +565,15 @@ TEST_F(CudaVmm, PoolsOfTwoDevicesSleepInOneCall) {
     for (int cycle = 0; cycle < 2; cycle++) {
         ASSERT_EQ(umfPoolsSuspend(pools, 2, nullptr, nullptr), OK);
         look(asleep);
-        EXPECT_EQ(asleep[0], awake[0] - 8 * MiB);
-        EXPECT_EQ(asleep[1], awake[1] - 16 * MiB);
+        EXPECT_LE(asleep[0], awake[0] - 8 * MiB + slack);
+        EXPECT_LE(asleep[1], awake[1] - 16 * MiB + slack);
         ASSERT_EQ(umfPoolsResume(pools, 2, nullptr, nullptr), OK);
         size_t again[2];
         look(again);
-        EXPECT_EQ(again[0], awake[0]);
-        EXPECT_EQ(again[1], awake[1]);
+        EXPECT_GE(again[0], awake[0]);
+        EXPECT_LE(again[0], awake[0] + slack);
+        EXPECT_GE(again[1], awake[1]);
+        EXPECT_LE(again[1], awake[1] + slack);
     }
     for (int i = 0; i < 2; i++) {
         CU(cuCtxPushCurrent(contexts[i]));
@@ -662,7 +676,7 @@ TEST_F(CudaVmm, FabricIsRefusedWithTheReason) {
     native(&code);
     EXPECT_EQ(code, CUDA_ERROR_NOT_PERMITTED);
     EXPECT_EQ(provider, nullptr);
-    EXPECT_EQ(held(), before);
+    EXPECT_TRUE(holds(before));
 }
 
 // On any machine: it works, or the creation tells why not.
@@ -707,7 +721,7 @@ TEST_F(CudaVmm, FabricHandlesTravelInsteadOfDescriptors) {
     EXPECT_TRUE(is_all(opened, 0x6B, 8 * MiB));
     EXPECT_EQ(umfMemoryProviderOpenIPCHandle(consumer, data, &half), BAD) << "it is freed";
     EXPECT_EQ(umfMemoryProviderCloseIPCHandle(consumer, opened, 8 * MiB), OK);
-    EXPECT_EQ(held(), before);
+    EXPECT_TRUE(holds(before));
     // A byte of the fabric handle that is not right is noticed.
     ASSERT_EQ(umfMemoryProviderAlloc(provider, 8 * MiB, 0, &ptr), OK);
     ASSERT_EQ(umfMemoryProviderGetIPCHandle(provider, ptr, 8 * MiB, data), OK);
@@ -751,7 +765,7 @@ TEST_F(CudaVmm, FabricWithFailures) {
             if (provider) {
                 destroy();
             }
-            EXPECT_EQ(held(), before) << function << " " << n;
+            EXPECT_TRUE(holds(before)) << function << " " << n;
             EXPECT_EQ(driver().control()->objects, objects) << function << " " << n;
             EXPECT_EQ(current(), context);
             ASSERT_LT(n, 100);
