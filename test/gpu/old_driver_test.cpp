@@ -14,6 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
 #include <gtest/gtest.h>
 
 #include <umf.h>
@@ -153,8 +156,9 @@ void use_all(int wrong) {
 }
 
 void *make_context() {
-    int (*start)(unsigned), (*create)(void **, unsigned, int);
-    void *context = nullptr;
+    PFN_cuInit_v2000 start;
+    PFN_cuCtxCreate_v3020 create;
+    CUcontext context = nullptr;
     find("cuInit", &start);
     find("cuCtxCreate_v2", &create);
     return start && create && start(0) == 0 && create(&context, 0, 0) == 0 ? context : nullptr;
@@ -320,8 +324,9 @@ TEST_F(OldDriver, NoStackOfContexts) {
     for (const char *function :
          {"cuCtxPushCurrent", "cuCtxPopCurrent", "cuPointerGetAttribute", "cuDeviceGetCount"}) {
         Outcome outcome = on_driver_without(function, [](int wrong) {
-            void *context = make_context(), *now = nullptr;
-            int (*get_current)(void **);
+            void *context = make_context();
+            CUcontext now = nullptr;
+            PFN_cuCtxGetCurrent_v4000 get_current;
             find("cuCtxGetCurrent", &get_current);
             use_all(wrong);
             MUST(get_current(&now) == 0 && now == context && now != nullptr);
