@@ -19,6 +19,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fakes/cuda/fake_cuda.h"
+
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/pools/pool_disjoint.h>
@@ -347,4 +349,40 @@ TEST_F(OldDriver, NoRuntimeIsLoaded) {
         MUST(all.str().find("libnvidia") == std::string::npos);
     });
     EXPECT_GOOD(outcome);
+}
+
+// RULE 13: the driver shuts down at the end of the process, before all that was made is destroyed.
+TEST_F(OldDriver, EndsBeforeTheProgramDoes) {
+    static umf_memory_provider_handle_t providers[3];
+    static umf_memory_pool_handle_t pools[3];
+    Outcome outcome = on_driver_without("", [](int wrong) {
+        fake_cuda_t *(*control)() = nullptr;
+        find("fake_cuda", &control);
+        MUST(make_cuda(&providers[0]) == OK);
+        MUST(make_vmm(&providers[1]) == OK);
+        MUST(make_vmm(&providers[2]) == OK);
+        for (int i = 0; i < 3; i++) {
+            umfPoolCreate(i == 0 ? umfDisjointPoolOps() : umfProxyPoolOps(), providers[i], nullptr,
+                          0, &pools[i]);
+            MUST(umfPoolMalloc(pools[i], 4 * MiB) != nullptr);
+        }
+        MUST(umfPoolsSuspend(&pools[2], 1, nullptr, nullptr) == OK);
+        static int errors = wrong;
+        atexit([] {
+            void *ptr = umfPoolMalloc(pools[0], 100 * MiB);
+            if (ptr) {
+                dprintf(errors, "memory of a driver that is gone\n");
+            }
+            for (int i = 0; i < 3; i++) {
+                if (umfPoolDestroy(pools[i]) != OK ||
+                    umfMemoryProviderDestroy(providers[i]) != OK) {
+                    dprintf(errors, "%d is not destroyed\n", i);
+                }
+            }
+        });
+        control()->gone = 1;
+        exit(0);
+    });
+    EXPECT_GOOD(outcome);
+    EXPECT_EQ(outcome.log, "");
 }
