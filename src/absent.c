@@ -56,6 +56,8 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetHostNode(void) ABSEN
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPeers(void) ABSENT(cuda_absent);
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetShare(void) ABSENT(cuda_absent);
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPieceSize(void) ABSENT(cuda_absent);
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPerThreadStream(void)
+    ABSENT(cuda_absent);
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetName(void) ABSENT(cuda_absent);
 #endif
 

@@ -1,4 +1,5 @@
 /* What the steps do, over the public interface alone. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -593,4 +594,49 @@ report_state_t step_suspend(const step_t *step, char *why) {
     EXPECT(is_filled(memory, SIZE, 1), "memory changed while it slept");
     TRY(umfFree(memory));
     return use_pool(pool, why);
+}
+
+/* Of GPU 0, as the driver counts it; false if it cannot be asked. */
+static bool cuda_free_memory(size_t *bytes) {
+    static int (*retain)(void **, int), (*set_current)(void *), (*get_info)(size_t *, size_t *);
+    static void *context;
+    size_t total;
+    if (!context) {
+        void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+        void *found[3] = {driver ? dlsym(driver, "cuDevicePrimaryCtxRetain") : NULL,
+                          driver ? dlsym(driver, "cuCtxSetCurrent") : NULL,
+                          driver ? dlsym(driver, "cuMemGetInfo_v2") : NULL};
+        memcpy(&retain, &found[0], sizeof(retain));
+        memcpy(&set_current, &found[1], sizeof(set_current));
+        memcpy(&get_info, &found[2], sizeof(get_info));
+        if (!retain || !set_current || !get_info || retain(&context, 0) != 0) {
+            return false;
+        }
+    }
+    return set_current(context) == 0 && get_info(bytes, &total) == 0;
+}
+
+/* What a pool gives back must be free for others, by the driver's own count: on some systems it was
+ * not. */
+report_state_t step_suspend_cuda(const step_t *step, char *why) {
+    enum { SIZE = 64 << 20 };
+    umf_memory_pool_handle_t pool;
+    umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+    size_t awake, asleep, again, freed;
+    TRY(pool_over(step->pool, step->provider, &pool)); /* which starts the driver */
+    void *memory = umfPoolMalloc(pool, SIZE);
+    EXPECT(memory, "no %d bytes of GPU memory", (int)SIZE);
+    EXPECT(cuda_free_memory(&awake), "the driver does not tell how much memory is free");
+    TRY(umfPoolsSuspend(&pool, 1, NULL, &report));
+    EXPECT(report.bytes >= SIZE, "%zu bytes were given back", report.bytes);
+    EXPECT(cuda_free_memory(&asleep) && asleep >= awake + report.bytes,
+           "%zu bytes were given back, but the driver has %zu more than before", report.bytes,
+           asleep > awake ? asleep - awake : 0);
+    TRY(umfPoolsResume(&pool, 1, NULL, &report));
+    EXPECT(cuda_free_memory(&again) && again <= asleep - report.bytes,
+           "%zu bytes came back from nowhere", report.bytes);
+    TRY(umfFree(memory));
+    TRY(umfPoolDestroy(pool));
+    EXPECT(cuda_free_memory(&freed) && freed >= asleep, "freed memory does not come back");
+    return REPORT_OK;
 }

@@ -44,6 +44,7 @@ report_state_t step_threads(const step_t *step, char *why);
 report_state_t step_fork(const step_t *step, char *why);
 report_state_t step_sharing(const step_t *step, char *why);
 report_state_t step_suspend(const step_t *step, char *why);
+report_state_t step_suspend_cuda(const step_t *step, char *why);
 
 /* All steps for this machine, to be freed by free(). NULL: no memory. */
 step_t *steps_list(const steps_place_t *place, size_t *count);

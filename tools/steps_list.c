@@ -250,12 +250,17 @@ step_t *steps_list(const steps_place_t *place, size_t *count) {
     list->key = "sharing";
     add_sharing(list);
 
+    list->section = "Sleep and wake: memory goes and comes back as it was";
+    list->key = "suspend";
     if (has_kind(&list->providers, "linux_vmm")) {
-        list->section = "Sleep and wake: memory goes and comes back as it was";
-        list->key = "suspend";
         step_t *step = add_step(list, step_suspend, "disjoint over linux_vmm");
         snprintf(step->pool, sizeof(step->pool), "disjoint");
         snprintf(step->provider, sizeof(step->provider), "linux_vmm");
+    }
+    if (has_kind(&list->providers, "cuda_vmm")) {
+        step_t *step = add_step(list, step_suspend_cuda, "disjoint over cuda_vmm");
+        snprintf(step->pool, sizeof(step->pool), "disjoint");
+        snprintf(step->provider, sizeof(step->provider), "cuda_vmm:device=0");
     }
 
     *count = list->count;

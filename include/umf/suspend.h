@@ -22,6 +22,12 @@
  * the other process then sees the old memory and this one, after the resume, new memory: share it
  * anew.
  *
+ * Addresses stay, but some keep more than the address: the driver's or a library's own record of
+ * the memory behind it (registrations of buffers by communication libraries, handles given to
+ * peers). Such a record is stale after a resume. Who makes one either forbids the suspend as long
+ * as it lasts (umfPoolForbidSuspend), or takes it back and makes it anew in callbacks
+ * (umfPoolAddSuspendCallback). CUDA graphs of plain copies and kernels need neither.
+ *
  * All functions are thread-safe. Pools that take part in one call cannot take part in another at
  * the same time: that call gives UMF_RESULT_ERROR_OUT_OF_RESOURCES.
  */
@@ -171,7 +177,8 @@ umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool,
 /// @param report [out] what was done, also on failure; may be NULL
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or a
 ///         size too small; ::UMF_RESULT_ERROR_NOT_SUPPORTED if a pool cannot be suspended;
-///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if a pool takes part in another call;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if a pool takes part in another call, or must not be
+///         suspended (::umfPoolForbidSuspend); the result of a callback that refuses;
 ///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if there is no room for the content; or an error
 ///         of the provider
 umf_result_t umfPoolsSuspend(umf_memory_pool_handle_t *pools, size_t num,
@@ -228,6 +235,73 @@ umf_result_t umfSuspendJobQuery(umf_suspend_job_handle_t job, int *done);
 /// @return the result of what was done; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `job` is NULL or the
 ///         size of the report too small
 umf_result_t umfSuspendJobWait(umf_suspend_job_handle_t job, umf_suspend_report_t *report);
+
+/// @brief What a callback is told.
+typedef enum umf_suspend_event_t {
+    /// The pool is about to be suspended. Its memory is still there and nothing was waited for yet.
+    UMF_SUSPEND_EVENT_SUSPEND = 0,
+    /// The pool has memory at its addresses again, after a resume or a suspend that failed.
+    UMF_SUSPEND_EVENT_RESUME = 1
+} umf_suspend_event_t;
+
+/// @brief Called by the thread that suspends or resumes, with no lock held.
+///
+/// It may allocate, free and use the memory. It must not suspend, resume or destroy the pool, and
+/// calls that change its policy, its callbacks or whether it may be suspended fail.
+///
+/// @param pool the pool
+/// @param event what happens to it
+/// @param arg as given to ::umfPoolAddSuspendCallback
+/// @return ::UMF_RESULT_SUCCESS; anything else refuses a suspend, which then fails with this result
+///         for all of its pools, and is ignored on a resume
+typedef umf_result_t (*umf_suspend_callback_t)(umf_memory_pool_handle_t pool,
+                                               umf_suspend_event_t event, void *arg);
+
+/// @brief Has a function called when a pool is suspended and resumed.
+///
+/// Before a suspend the last that was added is called first, after a resume the first. Each that
+/// was told of a suspend is told of the end of it: when one refuses, or the suspend fails later and
+/// the pool is as before, those that were told already get ::UMF_SUSPEND_EVENT_RESUME. A pool that
+/// is in the wanted state already is not told.
+///
+/// @param pool a pool that is resident
+/// @param callback may be added several times, and is then called as often
+/// @param arg handed to it; must live until the callback is removed or the pool destroyed
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `pool` or `callback` is
+///         NULL; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the pool is not resident;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if it cannot be suspended;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+umf_result_t umfPoolAddSuspendCallback(umf_memory_pool_handle_t pool,
+                                       umf_suspend_callback_t callback, void *arg);
+
+/// @brief Takes ::umfPoolAddSuspendCallback back: the last one with these arguments.
+///
+/// @param pool a pool that is resident
+/// @param callback as it was added
+/// @param arg as it was added
+/// @return as ::umfPoolAddSuspendCallback; ::UMF_RESULT_ERROR_INVALID_ARGUMENT, too, if it was not
+///         added
+umf_result_t umfPoolRemoveSuspendCallback(umf_memory_pool_handle_t pool,
+                                          umf_suspend_callback_t callback, void *arg);
+
+/// @brief Forbids that a pool is suspended: something holds on to the memory behind its addresses.
+///
+/// Counted: it holds until ::umfPoolAllowSuspend was called as often. Until then every suspend that
+/// names the pool gives ::UMF_RESULT_ERROR_OUT_OF_RESOURCES and changes nothing.
+///
+/// @param pool a pool that is resident
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `pool` is NULL;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the pool is not resident;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if it cannot be suspended anyway;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+umf_result_t umfPoolForbidSuspend(umf_memory_pool_handle_t pool);
+
+/// @brief Takes one ::umfPoolForbidSuspend back.
+///
+/// @param pool a pool whose suspend is forbidden
+/// @return as ::umfPoolForbidSuspend; ::UMF_RESULT_ERROR_INVALID_ARGUMENT, too, if it is not
+///         forbidden
+umf_result_t umfPoolAllowSuspend(umf_memory_pool_handle_t pool);
 
 /// @brief Tells where the memory of a pool is.
 ///

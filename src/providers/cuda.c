@@ -12,18 +12,16 @@
 #include "base/native.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
-#include "providers/cuda_driver.h"
+#include "providers/cuda_context.h"
 #include "providers/cuda_own.h"
 #include "providers/cuda_params.h"
 #include "providers/name.h"
 
 typedef struct cuda_provider_t {
     const umf_cuda_driver_t *driver; /* Immutable after create, as all without a note */
-    CUcontext context;
-    CUdevice device;
+    umf_cuda_context_t context;
     umf_usm_memory_type_t memory_type;
     unsigned flags;
-    bool owns_primary; /* the primary context is retained until finalize */
     size_t min_page_size, recommended_page_size;
     char name[UMF_NAME_MAX];
     umf_stats_t stats; /* requested sizes */
@@ -37,8 +35,13 @@ static umf_result_t cuda_result(const cuda_provider_t *cuda, CUresult result, co
     return umf_cuda_result(cuda->driver, result, &cuda_native, what);
 }
 
+static umf_result_t cuda_given_back(const cuda_provider_t *cuda, CUresult result,
+                                    const char *what) {
+    return umf_cuda_given_back(cuda->driver, result, &cuda_native, what);
+}
+
 static CUresult cuda_enter(const cuda_provider_t *cuda, umf_cuda_scope_t *scope) {
-    return umf_cuda_enter(cuda->driver, cuda->context, scope);
+    return umf_cuda_enter(cuda->driver, &cuda->context, scope);
 }
 
 static CUresult cuda_leave(const cuda_provider_t *cuda, const umf_cuda_scope_t *scope,
@@ -74,54 +77,10 @@ static umf_result_t cuda_check_params(const umf_cuda_params_t *params) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* The context of the parameters, or the primary one of their device. */
-static umf_result_t cuda_take_context(cuda_provider_t *cuda, const umf_cuda_params_t *params) {
-    cuda->context = params->context;
-    if (cuda->context) {
-        return UMF_RESULT_SUCCESS;
-    }
-    const umf_cuda_driver_t *driver = cuda->driver;
-    if (!driver->cuInit || !driver->cuDevicePrimaryCtxRetain ||
-        !driver->cuDevicePrimaryCtxRelease) {
-        UMF_LOG_ERROR("this CUDA driver is too old for primary contexts: set a context with "
-                      "umfCUDAMemoryProviderParamsSetContext");
-        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
-    }
-    umf_result_t result = cuda_result(cuda, driver->cuInit(0), "initialising CUDA");
-    if (result == UMF_RESULT_SUCCESS) {
-        result = cuda_result(cuda, driver->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device),
-                             "retaining the primary context");
-    }
-    cuda->owns_primary = result == UMF_RESULT_SUCCESS;
-    return result;
-}
-
-static void cuda_drop_context(cuda_provider_t *cuda) {
-    if (cuda->owns_primary) {
-        cuda_result(cuda, cuda->driver->cuDevicePrimaryCtxRelease(cuda->device),
-                    "releasing the primary context");
-    }
-}
-
-/* The driver answers the next question for devices, too, that are not there. */
-static umf_result_t cuda_check_device(const cuda_provider_t *cuda) {
-    int count = 0;
-    if (!cuda->driver->cuDeviceGetCount) {
-        return UMF_RESULT_SUCCESS;
-    }
-    CUresult result = cuda->driver->cuDeviceGetCount(&count);
-    if (result == CUDA_SUCCESS && cuda->device >= count) {
-        UMF_LOG_ERROR("there is no device %d among the %d of this machine", cuda->device, count);
-        cuda_native.code = CUDA_ERROR_INVALID_DEVICE;
-        return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
-    }
-    return cuda_result(cuda, result, "counting the devices");
-}
-
 static umf_result_t cuda_read_page_sizes(cuda_provider_t *cuda) {
     const CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->device},
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->context.device},
     };
     CUresult result = cuda->driver->cuMemGetAllocationGranularity(&cuda->min_page_size, &properties,
                                                                   CU_MEM_ALLOC_GRANULARITY_MINIMUM);
@@ -150,18 +109,15 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     cuda->driver = driver;
-    cuda->device = wanted->device;
     cuda->memory_type = wanted->memory_type;
     cuda->flags = wanted->flags;
     umf_name_copy(cuda->name, wanted->name);
-    result = cuda_take_context(cuda, wanted);
+    result = umf_cuda_context_take(driver, wanted->context, wanted->device, &cuda->context,
+                                   &cuda_native);
     if (result != UMF_RESULT_SUCCESS) {
         goto free_provider;
     }
-    result = cuda_check_device(cuda);
-    if (result == UMF_RESULT_SUCCESS) {
-        result = cuda_read_page_sizes(cuda);
-    }
+    result = cuda_read_page_sizes(cuda);
     if (result != UMF_RESULT_SUCCESS) {
         goto drop_context;
     }
@@ -170,7 +126,7 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
     return UMF_RESULT_SUCCESS;
 
 drop_context:
-    cuda_drop_context(cuda);
+    umf_cuda_context_drop(driver, &cuda->context, &cuda_native);
 free_provider:
     umf_meta_free(cuda, sizeof(*cuda));
     return result;
@@ -178,7 +134,7 @@ free_provider:
 
 static umf_result_t cuda_finalize(void *provider) {
     cuda_provider_t *cuda = provider;
-    cuda_drop_context(cuda);
+    umf_cuda_context_drop(cuda->driver, &cuda->context, &cuda_native);
     umf_lock_destroy(&cuda->lock);
     umf_hash_fini(&cuda->sizes);
     umf_meta_free(cuda, sizeof(*cuda));
@@ -289,9 +245,10 @@ static umf_result_t cuda_free(void *provider, void *ptr, size_t size) {
     if (result == CUDA_SUCCESS) {
         result = cuda_leave(cuda, &scope, cuda_call_free(cuda, ptr));
     }
-    if (result != CUDA_SUCCESS) {
+    umf_result_t told = cuda_given_back(cuda, result, "freeing memory");
+    if (told != UMF_RESULT_SUCCESS) {
         cuda_remember(cuda, ptr, requested); /* its slot was just left empty: this cannot fail */
-        return cuda_result(cuda, result, "freeing memory");
+        return told;
     }
     umf_stats_sub(&cuda->stats, requested);
     return UMF_RESULT_SUCCESS;
@@ -351,7 +308,8 @@ static umf_result_t cuda_get_property(void *provider, const void *ptr, umf_memor
                                       void *value) {
     const cuda_provider_t *cuda = provider;
     (void)ptr;
-    return umf_cuda_property(id, cuda->memory_type, cuda->context, cuda->device, value);
+    return umf_cuda_property(id, cuda->memory_type, cuda->context.handle, cuda->context.device,
+                             value);
 }
 
 static umf_result_t cuda_get_property_size(void *provider, umf_memory_property_id_t id,
@@ -390,7 +348,7 @@ static umf_result_t cuda_queue_destroy(void *provider, void *queue) {
     if (result == CUDA_SUCCESS) {
         result = cuda_leave(cuda, &scope, cuda->driver->cuStreamDestroy(queue));
     }
-    return cuda_result(cuda, result, "destroying a stream");
+    return cuda_given_back(cuda, result, "destroying a stream");
 }
 
 static umf_result_t cuda_queue_wait(void *provider, void *queue) {
@@ -439,12 +397,16 @@ static umf_result_t cuda_get_ipc_handle(void *provider, const void *ptr, size_t 
     const cuda_provider_t *cuda = provider;
     (void)size;
     CUipcMemHandle handle;
-    umf_result_t result =
-        cuda_result(cuda, cuda->driver->cuIpcGetMemHandle(&handle, (CUdeviceptr)(uintptr_t)ptr),
-                    "getting an IPC handle");
+    umf_cuda_scope_t scope;
+    CUresult made = cuda_enter(cuda, &scope);
+    if (made == CUDA_SUCCESS) {
+        made = cuda->driver->cuIpcGetMemHandle(&handle, (CUdeviceptr)(uintptr_t)ptr);
+        made = cuda_leave(cuda, &scope, made);
+    }
+    umf_result_t result = cuda_result(cuda, made, "getting an IPC handle");
     if (result == UMF_RESULT_SUCCESS) {
         memcpy(data, &handle, sizeof(handle));
-        umf_cuda_own_add(&handle, (void *)(uintptr_t)ptr, cuda->context);
+        umf_cuda_own_add(&handle, (void *)(uintptr_t)ptr, &cuda->context);
     }
     return result;
 }
@@ -479,21 +441,22 @@ static umf_result_t cuda_open_ipc_handle(void *provider, void *data, void **ptr)
 }
 
 /* Memory that was freed while it was open in this process, in the context that it came from. */
-static umf_result_t cuda_free_late(const cuda_provider_t *cuda, CUcontext context, void *ptr) {
+static umf_result_t cuda_free_late(const cuda_provider_t *cuda, const umf_cuda_context_t *context,
+                                   void *ptr) {
     umf_cuda_scope_t scope;
     CUresult result = umf_cuda_enter(cuda->driver, context, &scope);
     if (result == CUDA_SUCCESS) {
         result = cuda_leave(cuda, &scope, cuda->driver->cuMemFree((CUdeviceptr)(uintptr_t)ptr));
     }
-    return cuda_result(cuda, result, "freeing memory that was shared");
+    return cuda_given_back(cuda, result, "freeing memory that was shared");
 }
 
 static umf_result_t cuda_close_ipc_handle(void *provider, void *ptr, size_t size) {
     const cuda_provider_t *cuda = provider;
     (void)size;
-    CUcontext freed_in;
+    umf_cuda_context_t freed_in;
     if (umf_cuda_own_close(ptr, &freed_in)) {
-        return freed_in ? cuda_free_late(cuda, freed_in, ptr) : UMF_RESULT_SUCCESS;
+        return freed_in.handle ? cuda_free_late(cuda, &freed_in, ptr) : UMF_RESULT_SUCCESS;
     }
     umf_cuda_scope_t scope;
     CUresult result = cuda_enter(cuda, &scope);
@@ -501,7 +464,7 @@ static umf_result_t cuda_close_ipc_handle(void *provider, void *ptr, size_t size
         result = cuda->driver->cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)ptr);
         result = cuda_leave(cuda, &scope, result);
     }
-    return cuda_result(cuda, result, "closing an IPC handle");
+    return cuda_given_back(cuda, result, "closing an IPC handle");
 }
 
 /* Only what this process made can be watched. */

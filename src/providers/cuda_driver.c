@@ -1,4 +1,4 @@
-/* The CUDA driver: its functions, its errors, and contexts. */
+/* The CUDA driver: its functions, its errors, and properties of its memory. */
 #include "providers/cuda_driver.h"
 
 #include <pthread.h>
@@ -29,7 +29,9 @@ static const cuda_symbol_t cuda_symbols[] = {
 };
 
 static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
-static umf_cuda_driver_t cuda_driver; /* Immutable after cuda_load, as all below */
+/* For the default stream of the process and of the thread. Immutable after cuda_load, as all below
+ */
+static umf_cuda_driver_t cuda_driver, cuda_driver_per_thread;
 static bool cuda_is_there;
 static char cuda_why[256];
 static unsigned cuda_forks; /* when it was loaded */
@@ -46,6 +48,20 @@ static void *cuda_resolve(void *library, PFN_cuGetProcAddress_v11030 get,
     return umf_dl_symbol(library, symbol->symbol);
 }
 
+/* The form for the default stream of the thread, which came with 7.0; NULL if there is no other. */
+static void *cuda_resolve_per_thread(void *library, PFN_cuGetProcAddress_v11030 get,
+                                     const cuda_symbol_t *symbol) {
+    void *address = NULL;
+    int version = symbol->version < 7000 ? 7000 : symbol->version;
+    char name[64];
+    if (get && get(symbol->function, &address, version,
+                   CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) == CUDA_SUCCESS) {
+        return address;
+    }
+    snprintf(name, sizeof(name), "%s_ptsz", symbol->symbol);
+    return umf_dl_symbol(library, name);
+}
+
 static bool cuda_resolve_all(void *library) {
     void *found = umf_dl_symbol(library, "cuGetProcAddress");
     PFN_cuGetProcAddress_v11030 get;
@@ -59,6 +75,9 @@ static bool cuda_resolve_all(void *library) {
             return false;
         }
         memcpy((char *)&cuda_driver + cuda_symbols[i].offset, &address, sizeof(address));
+        void *own = cuda_resolve_per_thread(library, get, &cuda_symbols[i]);
+        address = own ? own : address;
+        memcpy((char *)&cuda_driver_per_thread + cuda_symbols[i].offset, &address, sizeof(address));
     }
     return true;
 }
@@ -85,6 +104,10 @@ const umf_cuda_driver_t *umf_cuda_driver(char *why, size_t why_size) {
         snprintf(why, why_size, "%s", cuda_why);
     }
     return cuda_is_there ? &cuda_driver : NULL;
+}
+
+const umf_cuda_driver_t *umf_cuda_driver_per_thread(void) {
+    return &cuda_driver_per_thread;
 }
 
 /* --- errors ----------------------------------------------------------------------------------- */
@@ -142,6 +165,12 @@ umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, u
     return cuda_map(result);
 }
 
+umf_result_t umf_cuda_given_back(const umf_cuda_driver_t *driver, CUresult result,
+                                 umf_native_t *last, const char *what) {
+    umf_result_t told = umf_cuda_result(driver, result, last, what);
+    return cuda_is_gone(result) ? UMF_RESULT_SUCCESS : told;
+}
+
 /* --- properties ------------------------------------------------------------------------------- */
 
 static umf_result_t no_property(umf_memory_property_id_t id) {
@@ -180,29 +209,6 @@ umf_result_t umf_cuda_property_size(umf_memory_property_id_t id, size_t *size) {
     default:
         return no_property(id);
     }
-}
-
-/* --- contexts --------------------------------------------------------------------------------- */
-
-CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, CUcontext context,
-                        umf_cuda_scope_t *scope) {
-    *scope = (umf_cuda_scope_t){0};
-    CUresult result = driver->cuCtxGetCurrent(&scope->callers);
-    if (result != CUDA_SUCCESS || scope->callers == context) {
-        return result;
-    }
-    result = driver->cuCtxSetCurrent(context);
-    scope->switched = result == CUDA_SUCCESS;
-    return result;
-}
-
-CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope,
-                        CUresult result) {
-    if (!scope->switched) {
-        return result;
-    }
-    CUresult restored = driver->cuCtxSetCurrent(scope->callers);
-    return result == CUDA_SUCCESS ? restored : result;
 }
 
 /* --- probe ------------------------------------------------------------------------------------ */

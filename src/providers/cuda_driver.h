@@ -31,6 +31,11 @@ typedef struct umf_cuda_driver_t {
  */
 const umf_cuda_driver_t *umf_cuda_driver(char *why, size_t why_size);
 
+/* The same driver, whose default stream is that of the calling thread: the functions that take a
+ * stream are those which programs built with CUDA_API_PER_THREAD_DEFAULT_STREAM call. Only after
+ * umf_cuda_driver has found one. */
+const umf_cuda_driver_t *umf_cuda_driver_per_thread(void);
+
 /*
  * Result of a driver call, CUDA_SUCCESS included. A failure is kept in `last` with the driver's
  * code and logged with `what` was tried; a driver that is shutting down is no news and logged as
@@ -38,6 +43,13 @@ const umf_cuda_driver_t *umf_cuda_driver(char *why, size_t why_size);
  */
 umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, umf_native_t *last,
                              const char *what);
+
+/*
+ * The same where something was given back: if the driver or its context is gone, that is gone with
+ * it, and all is well.
+ */
+umf_result_t umf_cuda_given_back(const umf_cuda_driver_t *driver, CUresult result,
+                                 umf_native_t *last, const char *what);
 
 /* Whether there is a driver that starts and finds a GPU; for a descriptor's probe. */
 umf_result_t umf_cuda_probe(char *why, size_t why_size);
@@ -52,18 +64,5 @@ umf_result_t umf_cuda_property_size(umf_memory_property_id_t id, size_t *size);
 
 /* The driver's text for a code, "<name> - <description>"; holds until the thread asks again. */
 const char *umf_cuda_error_text(const umf_cuda_driver_t *driver, CUresult result);
-
-/* A context made current for the calls between enter and leave; the caller's is then back. */
-typedef struct umf_cuda_scope_t {
-    CUcontext callers;
-    bool switched;
-} umf_cuda_scope_t;
-
-CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, CUcontext context,
-                        umf_cuda_scope_t *scope);
-/* `result` is what the calls gave; a failure to restore the caller's context is returned when they
- * gave none. */
-CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope,
-                        CUresult result);
 
 #endif

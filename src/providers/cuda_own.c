@@ -12,7 +12,7 @@
 typedef struct own_t {
     CUipcMemHandle handle; /* Immutable, as all without a note */
     uintptr_t address;
-    CUcontext context;
+    umf_cuda_context_t context;
     int pid;           /* a child of a fork has its parent's table, but no CUDA */
     size_t users;      /* Sync: lock */
     uint64_t is_alive; /* Sync: atomic */
@@ -51,12 +51,12 @@ static bool own_list_locked(own_t *own) {
     return true;
 }
 
-void umf_cuda_own_add(const CUipcMemHandle *handle, void *ptr, CUcontext context) {
+void umf_cuda_own_add(const CUipcMemHandle *handle, void *ptr, const umf_cuda_context_t *context) {
     own_t *own = umf_meta_alloc(sizeof(*own));
     if (own) {
         *own = (own_t){.handle = *handle,
                        .address = (uintptr_t)ptr,
-                       .context = context,
+                       .context = *context,
                        .pid = umf_os_pid(),
                        .is_alive = 1};
     }
@@ -84,8 +84,8 @@ void *umf_cuda_own_open(const CUipcMemHandle *handle) {
     return ptr;
 }
 
-bool umf_cuda_own_close(const void *ptr, CUcontext *context) {
-    *context = NULL;
+bool umf_cuda_own_close(const void *ptr, umf_cuda_context_t *context) {
+    *context = (umf_cuda_context_t){0};
     umf_lock(&own_lock);
     own_t *own = umf_hash_get(&own_by_address, (uintptr_t)ptr);
     bool is_open = own && own->users > 0;

@@ -11,7 +11,7 @@
 #include "base/os.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
-#include "providers/cuda_driver.h"
+#include "providers/cuda_context.h"
 #include "providers/cuda_vmm_params.h"
 #include "providers/name.h"
 #include "providers/vmm.h"
@@ -19,10 +19,8 @@
 typedef struct cuda_vmm_t {
     umf_vmm_t vmm;
     const umf_cuda_driver_t *driver; /* Immutable after create, as all without a note */
-    CUcontext context;
-    CUdevice device;
-    bool owns_primary; /* the primary context is retained until finalize */
-    bool is_shared;
+    umf_cuda_context_t context;
+    umf_cuda_vmm_share_t share;
     bool is_of_host;
     CUmemAllocationProp properties;
     CUmemAccessDesc access[UMF_CUDA_VMM_PEERS + 2];
@@ -38,14 +36,27 @@ static umf_result_t cuda_vmm_result(const cuda_vmm_t *cuda, CUresult result, con
     return umf_cuda_result(cuda->driver, result, &cuda_vmm_native, what);
 }
 
+static umf_result_t cuda_vmm_given_back(const cuda_vmm_t *cuda, CUresult result, const char *what) {
+    return umf_cuda_given_back(cuda->driver, result, &cuda_vmm_native, what);
+}
+
 /* Runs one call of the driver in the provider's context. */
 #define IN_CONTEXT(cuda, result, call)                                                             \
     do {                                                                                           \
         umf_cuda_scope_t scope_;                                                                   \
-        result = umf_cuda_enter((cuda)->driver, (cuda)->context, &scope_);                         \
+        result = umf_cuda_enter((cuda)->driver, &(cuda)->context, &scope_);                        \
         if (result == CUDA_SUCCESS) {                                                              \
             result = umf_cuda_leave((cuda)->driver, &scope_, (cuda)->driver->call);                \
         }                                                                                          \
+    } while (0)
+
+/* The same for what gives something back: virtual memory outlives contexts, so it is done also
+ * where the provider's cannot be entered. */
+#define GIVE_BACK(cuda, result, call)                                                              \
+    do {                                                                                           \
+        umf_cuda_scope_t scope_;                                                                   \
+        umf_cuda_enter((cuda)->driver, &(cuda)->context, &scope_);                                 \
+        result = umf_cuda_leave((cuda)->driver, &scope_, (cuda)->driver->call);                    \
     } while (0)
 
 /* --- back end --------------------------------------------------------------------------------- */
@@ -65,8 +76,8 @@ static umf_result_t cuda_vmm_reserve(void *backend, size_t size, size_t alignmen
 static umf_result_t cuda_vmm_unreserve(void *backend, uintptr_t base, size_t size) {
     const cuda_vmm_t *cuda = backend;
     CUresult result;
-    IN_CONTEXT(cuda, result, cuMemAddressFree((CUdeviceptr)base, size));
-    return cuda_vmm_result(cuda, result, "giving back addresses");
+    GIVE_BACK(cuda, result, cuMemAddressFree((CUdeviceptr)base, size));
+    return cuda_vmm_given_back(cuda, result, "giving back addresses");
 }
 
 static umf_result_t cuda_vmm_create(void *backend, size_t size, umf_physical_t *physical) {
@@ -83,8 +94,8 @@ static umf_result_t cuda_vmm_create(void *backend, size_t size, umf_physical_t *
 static umf_result_t cuda_vmm_destroy(void *backend, umf_physical_t physical) {
     const cuda_vmm_t *cuda = backend;
     CUresult result;
-    IN_CONTEXT(cuda, result, cuMemRelease((CUmemGenericAllocationHandle)physical));
-    return cuda_vmm_result(cuda, result, "giving back physical memory");
+    GIVE_BACK(cuda, result, cuMemRelease((CUmemGenericAllocationHandle)physical));
+    return cuda_vmm_given_back(cuda, result, "giving back physical memory");
 }
 
 static CUresult cuda_vmm_map_for(const cuda_vmm_t *cuda, uintptr_t base, size_t size,
@@ -120,8 +131,8 @@ static umf_result_t cuda_vmm_allow(void *backend, uintptr_t base, size_t size) {
 static umf_result_t cuda_vmm_unmap(void *backend, uintptr_t base, size_t size) {
     const cuda_vmm_t *cuda = backend;
     CUresult result;
-    IN_CONTEXT(cuda, result, cuMemUnmap((CUdeviceptr)base, size));
-    return cuda_vmm_result(cuda, result, "unmapping memory");
+    GIVE_BACK(cuda, result, cuMemUnmap((CUdeviceptr)base, size));
+    return cuda_vmm_given_back(cuda, result, "unmapping memory");
 }
 
 static umf_result_t cuda_vmm_export(void *backend, umf_physical_t physical, int *fd) {
@@ -160,48 +171,114 @@ static umf_result_t cuda_vmm_import(void *backend, int fd, size_t size, umf_phys
     return cuda_vmm_result(cuda, result, "importing physical memory");
 }
 
+_Static_assert(sizeof(CUmemFabricHandle) == UMF_VMM_TOKEN_SIZE, "a token is a fabric handle");
+
+static umf_result_t cuda_vmm_export_fabric(void *backend, umf_physical_t physical,
+                                           unsigned char *token) {
+    const cuda_vmm_t *cuda = backend;
+    CUmemFabricHandle handle;
+    CUresult result;
+    IN_CONTEXT(cuda, result,
+               cuMemExportToShareableHandle(&handle, (CUmemGenericAllocationHandle)physical,
+                                            CU_MEM_HANDLE_TYPE_FABRIC, 0));
+    if (result == CUDA_SUCCESS) {
+        memcpy(token, &handle, sizeof(handle));
+    }
+    return cuda_vmm_result(cuda, result, "exporting physical memory to the fabric");
+}
+
+static umf_result_t cuda_vmm_import_fabric(void *backend, const unsigned char *token, size_t size,
+                                           umf_physical_t *physical) {
+    const cuda_vmm_t *cuda = backend;
+    (void)size;
+    CUmemFabricHandle fabric;
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult result;
+    memcpy(&fabric, token, sizeof(fabric));
+    IN_CONTEXT(cuda, result,
+               cuMemImportFromShareableHandle(&handle, &fabric, CU_MEM_HANDLE_TYPE_FABRIC));
+    if (result == CUDA_SUCCESS) {
+        *physical = handle;
+    }
+    return cuda_vmm_result(cuda, result, "importing physical memory from the fabric");
+}
+
+#define BACKEND_COMMON                                                                             \
+    .reserve = cuda_vmm_reserve, .unreserve = cuda_vmm_unreserve, .create = cuda_vmm_create,       \
+    .destroy = cuda_vmm_destroy, .map = cuda_vmm_map, .allow = cuda_vmm_allow,                     \
+    .unmap = cuda_vmm_unmap, .is_device = true
+
 static const umf_vmm_backend_t cuda_vmm_backend = {
-    .reserve = cuda_vmm_reserve,
-    .unreserve = cuda_vmm_unreserve,
-    .create = cuda_vmm_create,
-    .destroy = cuda_vmm_destroy,
-    .map = cuda_vmm_map,
-    .allow = cuda_vmm_allow,
-    .unmap = cuda_vmm_unmap,
+    BACKEND_COMMON,
     .export = cuda_vmm_export,
     .import = cuda_vmm_import,
     .kind = 2,
-    .is_device = true,
+};
+
+static const umf_vmm_backend_t cuda_vmm_fabric_backend = {
+    BACKEND_COMMON,
+    .export_token = cuda_vmm_export_fabric,
+    .import_token = cuda_vmm_import_fabric,
+    .kind = 3,
 };
 
 /* --- creation --------------------------------------------------------------------------------- */
 
-static bool driver_has_vmm(const umf_cuda_driver_t *driver) {
-    return driver->cuInit && driver->cuDevicePrimaryCtxRetain &&
-           driver->cuDevicePrimaryCtxRelease && driver->cuDeviceGetAttribute &&
-           driver->cuMemAddressReserve && driver->cuMemAddressFree && driver->cuMemCreate &&
-           driver->cuMemRelease && driver->cuMemMap && driver->cuMemUnmap &&
-           driver->cuMemSetAccess && driver->cuMemExportToShareableHandle &&
-           driver->cuMemImportFromShareableHandle && driver->cuMemcpyAsync &&
-           driver->cuMemsetD8Async && driver->cuStreamCreate && driver->cuStreamDestroy &&
-           driver->cuStreamSynchronize && driver->cuEventSynchronize && driver->cuCtxSynchronize;
+/* A function without which nothing works, and which the driver does not have; NULL: none. */
+static const char *driver_lacks(const umf_cuda_driver_t *driver) {
+#define NEEDS(function)                                                                            \
+    if (!driver->function) {                                                                       \
+        return #function;                                                                          \
+    }
+    NEEDS(cuDeviceGetAttribute)
+    NEEDS(cuMemAddressReserve)
+    NEEDS(cuMemAddressFree)
+    NEEDS(cuMemCreate)
+    NEEDS(cuMemRelease)
+    NEEDS(cuMemMap)
+    NEEDS(cuMemUnmap)
+    NEEDS(cuMemSetAccess)
+    NEEDS(cuMemcpyAsync)
+    NEEDS(cuMemsetD8Async)
+    NEEDS(cuStreamCreate)
+    NEEDS(cuStreamDestroy)
+    NEEDS(cuStreamSynchronize)
+    NEEDS(cuEventSynchronize)
+    NEEDS(cuCtxSynchronize)
+#undef NEEDS
+    return NULL;
 }
 
 static const umf_cuda_driver_t *cuda_vmm_driver(char *why, size_t why_size) {
     const umf_cuda_driver_t *driver = umf_cuda_driver(why, why_size);
-    if (driver && !driver_has_vmm(driver)) {
-        snprintf(why, why_size, "this CUDA driver has no virtual memory: install a newer one");
+    const char *function = driver ? driver_lacks(driver) : NULL;
+    if (function) {
+        snprintf(why, why_size,
+                 "this CUDA driver is too old for virtual memory, it has no %s: install a newer "
+                 "one, or use the provider \"cuda\"",
+                 function);
         return NULL;
     }
     return driver;
 }
 
+static CUmemAllocationHandleType cuda_vmm_handle_type(umf_cuda_vmm_share_t share) {
+    switch (share) {
+    case UMF_CUDA_VMM_SHARE_FD:
+        return CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    case UMF_CUDA_VMM_SHARE_FABRIC:
+        return CU_MEM_HANDLE_TYPE_FABRIC;
+    default:
+        return CU_MEM_HANDLE_TYPE_NONE;
+    }
+}
+
 static void cuda_vmm_describe(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
     CUmemAllocationProp *properties = &cuda->properties;
     properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties->location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->device};
-    properties->requestedHandleTypes =
-        cuda->is_shared ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+    properties->location =
+        (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = wanted->device};
+    properties->requestedHandleTypes = cuda_vmm_handle_type(wanted->share);
     cuda->access[cuda->access_count++] = (CUmemAccessDesc){
         .location = properties->location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     for (size_t i = 0; i < wanted->peer_count; i++) {
@@ -217,41 +294,73 @@ static void cuda_vmm_describe(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wan
     }
 }
 
-static umf_result_t cuda_vmm_take_context(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
-    umf_result_t result = cuda_vmm_result(cuda, cuda->driver->cuInit(0), "initialising CUDA");
-    cuda->context = wanted->context;
-    if (result == UMF_RESULT_SUCCESS && !cuda->context) {
-        result = cuda_vmm_result(
-            cuda, cuda->driver->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device),
-            "retaining the primary context");
-        cuda->owns_primary = result == UMF_RESULT_SUCCESS;
-    }
-    return result;
-}
-
-static void cuda_vmm_drop_context(cuda_vmm_t *cuda) {
-    if (cuda->owns_primary) {
-        cuda_vmm_result(cuda, cuda->driver->cuDevicePrimaryCtxRelease(cuda->device),
-                        "releasing the primary context");
-    }
-}
-
 static umf_result_t cuda_vmm_check_device(const cuda_vmm_t *cuda) {
     int can = 0;
     umf_result_t result = cuda_vmm_result(
         cuda,
         cuda->driver->cuDeviceGetAttribute(
-            &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, cuda->device),
+            &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, cuda->context.device),
         "asking the device for virtual memory");
     if (result == UMF_RESULT_SUCCESS && !can) {
-        UMF_LOG_ERROR("device %d has no virtual memory: use the provider \"cuda\"", cuda->device);
+        UMF_LOG_ERROR("device %d has no virtual memory: use the provider \"cuda\"",
+                      cuda->context.device);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     return result;
 }
 
+/* Permission shows only when it is tried. */
+static umf_result_t cuda_vmm_try_fabric(cuda_vmm_t *cuda, size_t granularity) {
+    unsigned char token[UMF_VMM_TOKEN_SIZE];
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult made;
+    IN_CONTEXT(cuda, made, cuMemCreate(&handle, granularity, &cuda->properties, 0));
+    if (made == CUDA_ERROR_OUT_OF_MEMORY) {
+        return cuda_vmm_result(cuda, made, "trying fabric handles");
+    }
+    if (made != CUDA_SUCCESS) {
+        cuda_vmm_result(cuda, made, "trying fabric handles");
+        UMF_LOG_ERROR("device %d has fabric handles, but this machine or process is not set up for "
+                      "them (IMEX channels): share by UMF_CUDA_VMM_SHARE_FD",
+                      cuda->context.device);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_result_t result = cuda_vmm_export_fabric(cuda, handle, token);
+    cuda_vmm_destroy(cuda, handle);
+    return result == UMF_RESULT_SUCCESS ? result : UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+/* Whether memory can be shared in the way that is wanted. */
+static umf_result_t cuda_vmm_try_share(cuda_vmm_t *cuda, size_t granularity) {
+    bool is_fabric = cuda->share == UMF_CUDA_VMM_SHARE_FABRIC;
+    const umf_cuda_driver_t *driver = cuda->driver;
+    int can = 0;
+    if (cuda->share == UMF_CUDA_VMM_SHARE_NONE) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (!driver->cuMemExportToShareableHandle || !driver->cuMemImportFromShareableHandle) {
+        UMF_LOG_ERROR("this CUDA driver is too old to share memory, it has no %s",
+                      driver->cuMemExportToShareableHandle ? "cuMemImportFromShareableHandle"
+                                                           : "cuMemExportToShareableHandle");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    CUresult asked = driver->cuDeviceGetAttribute(
+        &can,
+        is_fabric ? CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
+                  : CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        cuda->context.device);
+    if (asked != CUDA_SUCCESS || !can) {
+        cuda_vmm_result(cuda, asked, "asking the device how it can share memory");
+        UMF_LOG_ERROR("device %d cannot share memory by %s", cuda->context.device,
+                      is_fabric ? "fabric handles: use UMF_CUDA_VMM_SHARE_FD" : "descriptors");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    return is_fabric ? cuda_vmm_try_fabric(cuda, granularity) : UMF_RESULT_SUCCESS;
+}
+
 static umf_result_t cuda_vmm_start(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
-    umf_result_t result = cuda_vmm_take_context(cuda, wanted);
+    umf_result_t result = umf_cuda_context_take(cuda->driver, wanted->context, wanted->device,
+                                                &cuda->context, &cuda_vmm_native);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -265,10 +374,16 @@ static umf_result_t cuda_vmm_start(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t
             "asking for the allocation granularity");
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_vmm_init(&cuda->vmm, &cuda_vmm_backend, cuda, granularity, wanted->piece_size);
+        result = cuda_vmm_try_share(cuda, granularity);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_vmm_init(&cuda->vmm,
+                              cuda->share == UMF_CUDA_VMM_SHARE_FABRIC ? &cuda_vmm_fabric_backend
+                                                                       : &cuda_vmm_backend,
+                              cuda, granularity, wanted->piece_size);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        cuda_vmm_drop_context(cuda);
+        umf_cuda_context_drop(cuda->driver, &cuda->context, &cuda_vmm_native);
     }
     return result;
 }
@@ -291,9 +406,8 @@ static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
         UMF_LOG_ERROR("no memory for a provider");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    cuda->driver = driver;
-    cuda->device = wanted->device;
-    cuda->is_shared = wanted->share == UMF_CUDA_VMM_SHARE_FD;
+    cuda->driver = wanted->per_thread_stream ? umf_cuda_driver_per_thread() : driver;
+    cuda->share = wanted->share;
     cuda->is_of_host = wanted->host_node >= 0;
     umf_name_copy(cuda->name, wanted->name);
     cuda_vmm_describe(cuda, wanted);
@@ -310,7 +424,7 @@ static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
 static umf_result_t cuda_vmm_finalize(void *provider) {
     cuda_vmm_t *cuda = provider;
     umf_vmm_fini(&cuda->vmm);
-    cuda_vmm_drop_context(cuda);
+    umf_cuda_context_drop(cuda->driver, &cuda->context, &cuda_vmm_native);
     umf_lock_destroy(&cuda->lock);
     umf_hash_fini(&cuda->peers);
     umf_meta_free(cuda, sizeof(*cuda));
@@ -393,7 +507,7 @@ static umf_result_t cuda_vmm_get_property(void *provider, const void *ptr,
     const cuda_vmm_t *cuda = provider;
     (void)ptr;
     return umf_cuda_property(id, cuda->is_of_host ? UMF_MEMORY_TYPE_HOST : UMF_MEMORY_TYPE_DEVICE,
-                             cuda->context, cuda->device, value);
+                             cuda->context.handle, cuda->context.device, value);
 }
 
 static umf_result_t cuda_vmm_get_property_size(void *provider, umf_memory_property_id_t id,
@@ -405,9 +519,9 @@ static umf_result_t cuda_vmm_get_property_size(void *provider, umf_memory_proper
 /* --- IPC -------------------------------------------------------------------------------------- */
 
 static umf_result_t cuda_vmm_check_share(const void *provider) {
-    if (!((const cuda_vmm_t *)provider)->is_shared) {
+    if (((const cuda_vmm_t *)provider)->share == UMF_CUDA_VMM_SHARE_NONE) {
         UMF_LOG_ERROR("the provider does not share its memory: set "
-                      "umfCUDAVmmMemoryProviderParamsSetShare to UMF_CUDA_VMM_SHARE_FD");
+                      "umfCUDAVmmMemoryProviderParamsSetShare");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     return UMF_RESULT_SUCCESS;
@@ -469,7 +583,7 @@ static umf_result_t cuda_vmm_queue_destroy(void *provider, void *queue) {
     const cuda_vmm_t *cuda = provider;
     CUresult result;
     IN_CONTEXT(cuda, result, cuStreamDestroy(queue));
-    return cuda_vmm_result(cuda, result, "destroying a stream");
+    return cuda_vmm_given_back(cuda, result, "destroying a stream");
 }
 
 static umf_result_t cuda_vmm_queue_wait(void *provider, void *queue) {
@@ -513,7 +627,7 @@ static umf_result_t cuda_vmm_wait(void *provider, void *const *queues, size_t nu
                                   void *const *events, size_t num_events) {
     const cuda_vmm_t *cuda = provider;
     umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(cuda->driver, cuda->context, &scope);
+    CUresult result = umf_cuda_enter(cuda->driver, &cuda->context, &scope);
     if (result == CUDA_SUCCESS) {
         result = cuda_vmm_wait_each(cuda, queues, num_queues, events, num_events);
         result = umf_cuda_leave(cuda->driver, &scope, result);
@@ -541,7 +655,7 @@ static umf_result_t cuda_vmm_host_unpin(void *provider, void *ptr, size_t size) 
     }
     CUresult result;
     IN_CONTEXT(cuda, result, cuMemHostUnregister(ptr));
-    return cuda_vmm_result(cuda, result, "unpinning host memory");
+    return cuda_vmm_given_back(cuda, result, "unpinning host memory");
 }
 
 /* Maps `handle` somewhere, for this device and `device`. */
@@ -555,7 +669,7 @@ static CUresult cuda_vmm_map_anywhere(const cuda_vmm_t *cuda, CUmemGenericAlloca
         return result;
     }
     result = cuda_vmm_map_for(cuda, (uintptr_t)address, size, handle, access,
-                              device == cuda->device ? 1 : 2);
+                              device == cuda->context.device ? 1 : 2);
     if (result != CUDA_SUCCESS) {
         cuda->driver->cuMemAddressFree(address, size);
         return result;
@@ -592,7 +706,7 @@ static umf_result_t cuda_vmm_adopt(cuda_vmm_t *cuda, umf_hash_t *hash,
     umf_cuda_scope_t scope;
     uintptr_t made = 0;
     bool kept = true;
-    CUresult result = umf_cuda_enter(cuda->driver, cuda->context, &scope);
+    CUresult result = umf_cuda_enter(cuda->driver, &cuda->context, &scope);
     if (result == CUDA_SUCCESS) {
         result = cuda_vmm_map_anywhere(cuda, handle, size, device, &made);
         if (result == CUDA_SUCCESS) {
@@ -623,26 +737,26 @@ static umf_result_t cuda_vmm_abandon(cuda_vmm_t *cuda, umf_hash_t *hash, void *p
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(cuda->driver, cuda->context, &scope);
-    if (result == CUDA_SUCCESS) {
-        cuda_vmm_unmap_anywhere(cuda, (uintptr_t)ptr, size);
-        result = umf_cuda_leave(cuda->driver, &scope, cuda->driver->cuMemRelease(handle));
-    }
-    return cuda_vmm_result(cuda, result, "unmapping memory");
+    umf_cuda_enter(cuda->driver, &cuda->context, &scope); /* as GIVE_BACK */
+    cuda_vmm_unmap_anywhere(cuda, (uintptr_t)ptr, size);
+    CUresult result = umf_cuda_leave(cuda->driver, &scope, cuda->driver->cuMemRelease(handle));
+    return cuda_vmm_given_back(cuda, result, "unmapping memory");
 }
 
 static bool cuda_vmm_reaches(const cuda_vmm_t *cuda, int device) {
     int can = 0;
-    return device == cuda->device ||
+    return device == cuda->context.device ||
            (cuda->driver->cuDeviceCanAccessPeer &&
-            cuda->driver->cuDeviceCanAccessPeer(&can, cuda->device, device) == CUDA_SUCCESS && can);
+            cuda->driver->cuDeviceCanAccessPeer(&can, cuda->context.device, device) ==
+                CUDA_SUCCESS &&
+            can);
 }
 
 static umf_result_t cuda_vmm_peer_alloc(void *provider, int device, size_t size, void **ptr) {
     cuda_vmm_t *cuda = provider;
     size_t rounded;
     if (!cuda_vmm_reaches(cuda, device)) {
-        UMF_LOG_ERROR("device %d cannot reach device %d", cuda->device, device);
+        UMF_LOG_ERROR("device %d cannot reach device %d", cuda->context.device, device);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     if (!umf_round_up(size, cuda->vmm.granularity, &rounded)) {

@@ -76,7 +76,7 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPeers(
 
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetShare(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, umf_cuda_vmm_share_t share) {
-    if (!hParams || (share != UMF_CUDA_VMM_SHARE_NONE && share != UMF_CUDA_VMM_SHARE_FD)) {
+    if (!hParams || share < UMF_CUDA_VMM_SHARE_NONE || share > UMF_CUDA_VMM_SHARE_FABRIC) {
         return params_refuse(hParams ? "the way to share is no umf_cuda_vmm_share_t"
                                      : "parameters are NULL");
     }
@@ -90,6 +90,15 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPieceSize(
         return params_refuse(hParams ? "a piece of 0 bytes" : "parameters are NULL");
     }
     hParams->piece_size = size;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPerThreadStream(
+    umf_cuda_vmm_memory_provider_params_handle_t hParams, int per_thread) {
+    if (!hParams) {
+        return params_refuse("parameters are NULL");
+    }
+    hParams->per_thread_stream = per_thread != 0;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -145,6 +154,10 @@ static umf_result_t field_set_piece_size(void *object, const void *value) {
     return umfCUDAVmmMemoryProviderParamsSetPieceSize(object, *(const size_t *)value);
 }
 
+static umf_result_t field_set_per_thread_stream(void *object, const void *value) {
+    return umfCUDAVmmMemoryProviderParamsSetPerThreadStream(object, *(const bool *)value);
+}
+
 static umf_result_t field_set_name(void *object, const void *value) {
     return umfCUDAVmmMemoryProviderParamsSetName(object, value);
 }
@@ -152,6 +165,7 @@ static umf_result_t field_set_name(void *object, const void *value) {
 static const umf_field_word_t share_words[] = {
     {"none", UMF_CUDA_VMM_SHARE_NONE},
     {"fd", UMF_CUDA_VMM_SHARE_FD},
+    {"fabric", UMF_CUDA_VMM_SHARE_FABRIC},
     {NULL, 0},
 };
 
@@ -182,6 +196,11 @@ static const umf_field_t cuda_vmm_field_list[] = {
      .access = UMF_FIELD_CREATE,
      .set = field_set_piece_size,
      .help = "smallest piece of memory that comes and goes, in bytes; default: the granularity"},
+    {.path = "params.per_thread_stream",
+     .type = UMF_FIELD_BOOL,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_per_thread_stream,
+     .help = "the default stream is that of the calling thread; default false"},
     {.path = "params.name",
      .type = UMF_FIELD_STRING,
      .access = UMF_FIELD_CREATE,

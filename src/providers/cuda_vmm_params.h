@@ -16,6 +16,7 @@ typedef struct umf_cuda_vmm_memory_provider_params_t {
     size_t peer_count;
     umf_cuda_vmm_share_t share;
     size_t piece_size;
+    bool per_thread_stream; /* the default stream is that of the calling thread */
     char name[UMF_NAME_MAX];
 } umf_cuda_vmm_params_t;
 

@@ -700,10 +700,25 @@ static umf_vmm_piece_t *vmm_allocated_locked(umf_vmm_t *vmm, uintptr_t base, siz
     return piece;
 }
 
+static umf_result_t vmm_export_token(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    unsigned char token[UMF_VMM_TOKEN_SIZE];
+    umf_result_t result = vmm->ops->export_token(vmm->backend, piece->physical, token);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_lock(&vmm->lock);
+        memcpy(piece->share.token, token, sizeof(token));
+        piece->share.has_token = true;
+        umf_unlock(&vmm->lock);
+    }
+    return result;
+}
+
 /* Asks the back end once for each piece. Whoever shares an allocation keeps its piece alive
  * meanwhile. */
 static umf_result_t vmm_export(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     int fd;
+    if (vmm->ops->export_token) {
+        return vmm_export_token(vmm, piece);
+    }
     umf_result_t result = vmm->ops->export(vmm->backend, piece->physical, &fd);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -726,7 +741,7 @@ umf_result_t umf_vmm_get_handle(umf_vmm_t *vmm, const void *ptr, size_t size, vo
     umf_lock(&vmm->lock);
     umf_vmm_piece_t *piece = vmm_allocated_locked(vmm, (uintptr_t)ptr, size, &place);
     bool is_attached = piece && piece->state == VMM_ATTACHED;
-    bool is_exported = is_attached && piece->share.has_descriptor;
+    bool is_exported = is_attached && (piece->share.has_descriptor || piece->share.has_token);
     umf_unlock(&vmm->lock);
     if (!piece) {
         UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider", ptr, size);

@@ -44,6 +44,10 @@ typedef struct umf_vmm_backend_t {
      * the caller's. INVALID_ARGUMENT if `size` bytes are not behind it. */
     umf_result_t (*export)(void *backend, umf_physical_t physical, int *fd);
     umf_result_t (*import)(void *backend, int fd, size_t size, umf_physical_t *physical);
+    /* If they are there, a few bytes travel instead of a descriptor: the physical memory's name. */
+    umf_result_t (*export_token)(void *backend, umf_physical_t physical, unsigned char *token);
+    umf_result_t (*import_token)(void *backend, const unsigned char *token, size_t size,
+                                 umf_physical_t *physical);
     uint16_t kind;  /* in descriptions, differs from back end to back end */
     bool is_device; /* a descriptor cannot be had by opening its file again */
 } umf_vmm_backend_t;

@@ -22,18 +22,20 @@
 typedef struct share_handle_t {
     uint32_t magic;
     uint16_t version;
-    uint16_t kind;  /* of the back end */
-    uint64_t check; /* sum of all other fields */
-    umf_fd_ticket_t piece, board;
+    uint16_t kind;                /* of the back end */
+    uint64_t check;               /* sum of all other fields */
+    umf_fd_ticket_t piece, board; /* with a token: the board twice */
     uint64_t piece_size;
     uint64_t offset, size; /* of the allocation, in the piece */
     uint64_t granule;      /* the producer's granularity */
     uint64_t generation;   /* what the word holds as long as this is true */
     uint32_t word;
     uint32_t reserved; /* 0 */
+    unsigned char token[UMF_VMM_TOKEN_SIZE];
 } share_handle_t;
 
-_Static_assert(sizeof(share_handle_t) == 16 + 2 * 48 + 5 * 8 + 8, "handles travel");
+_Static_assert(sizeof(share_handle_t) == 16 + 2 * 48 + UMF_VMM_TOKEN_SIZE + 5 * 8 + 8,
+               "handles travel");
 
 typedef struct share_export_t {
     umf_list_t siblings; /* of one piece */
@@ -232,7 +234,8 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
                                            const umf_vmm_place_t *place, void *data) {
     umf_vmm_share_t *share = &vmm->share;
     umf_result_t result = board_settle_locked(share);
-    if (result == UMF_RESULT_SUCCESS && piece->ticket.pid != share->board.pid) {
+    if (result == UMF_RESULT_SUCCESS && piece->has_descriptor &&
+        piece->ticket.pid != share->board.pid) {
         result = umf_vmm_share_take_locked(piece, piece->ticket.fd);
     }
     share_export_t *export = umf_hash_get(&share->exports, place->base);
@@ -246,7 +249,7 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
         .magic = HANDLE_MAGIC,
         .version = HANDLE_VERSION,
         .kind = vmm->ops->kind,
-        .piece = piece->ticket,
+        .piece = piece->has_descriptor ? piece->ticket : share->board,
         .board = share->board,
         .piece_size = place->piece_size,
         .offset = place->offset,
@@ -255,6 +258,7 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
         .generation = export->generation,
         .word = export->word,
     };
+    memcpy(handle.token, piece->token, sizeof(handle.token));
     handle.check = handle_sum(&handle);
     memcpy(data, &handle, sizeof(handle));
     return UMF_RESULT_SUCCESS;
@@ -288,6 +292,8 @@ void umf_vmm_share_drop_piece_locked(umf_vmm_share_t *share, umf_vmm_piece_share
         umf_os_close(piece->ticket.fd);
         piece->has_descriptor = false;
     }
+    piece->has_token = false;
+    memset(piece->token, 0, sizeof(piece->token));
 }
 
 umf_result_t umf_vmm_put_handle(umf_vmm_t *vmm, const void *data) {
@@ -424,11 +430,32 @@ static umf_result_t source_check(const source_t *source, const share_handle_t *h
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
+/* As open_import. */
+static umf_result_t open_import_token(umf_vmm_t *vmm, const share_handle_t *handle,
+                                      const source_t *source, umf_physical_t *physical) {
+    umf_physical_t made;
+    umf_result_t result =
+        vmm->ops->import_token(vmm->backend, handle->token, (size_t)handle->piece_size, &made);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = source_check(source, handle);
+    if (result != UMF_RESULT_SUCCESS) {
+        vmm->ops->destroy(vmm->backend, made);
+        return result;
+    }
+    *physical = made;
+    return UMF_RESULT_SUCCESS;
+}
+
 /* The physical memory of the piece. Only what was looked at after the descriptor was had is
  * certain. */
 static umf_result_t open_import(umf_vmm_t *vmm, const share_handle_t *handle,
                                 const source_t *source, umf_physical_t *physical) {
     int fd;
+    if (vmm->ops->import_token) {
+        return open_import_token(vmm, handle, source, physical);
+    }
     umf_result_t result = vmm->ops->is_device ? umf_ticket_redeem_copy(&handle->piece, &fd)
                                               : umf_ticket_redeem(&handle->piece, &fd);
     if (result != UMF_RESULT_SUCCESS) {

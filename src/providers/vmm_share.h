@@ -8,6 +8,9 @@
  * word holds the description's generation until the allocation is freed, changes its extent, or its
  * piece loses its physical memory; only then is the descriptor closed. Who opens a description has
  * the descriptor first and looks at the word after that.
+ *
+ * A back end may have tokens instead, bytes that name physical memory wherever they are; the board
+ * remains a file.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_SHARE_H
 #define UMF_SRC_PROVIDERS_VMM_SHARE_H
@@ -17,6 +20,8 @@
 #include "ipc/transport.h"
 
 typedef struct umf_vmm_t umf_vmm_t;
+
+#define UMF_VMM_TOKEN_SIZE 64
 
 /* Of one provider. Sync: its lock. A zeroed one shares nothing yet. */
 typedef struct umf_vmm_share_t {
@@ -33,7 +38,8 @@ typedef struct umf_vmm_share_t {
 typedef struct umf_vmm_piece_share_t {
     umf_list_t exports; /* of its allocations */
     umf_fd_ticket_t ticket;
-    bool has_descriptor;
+    unsigned char token[UMF_VMM_TOKEN_SIZE];
+    bool has_descriptor, has_token; /* one of them once it was exported */
 } umf_vmm_piece_share_t;
 
 /* Where a described allocation lies. */

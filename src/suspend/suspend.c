@@ -14,6 +14,7 @@
 #include "base/meta.h"
 #include "suspend/pinned.h"
 #include "suspend/store.h"
+#include "suspend/watch.h"
 
 typedef struct sleep_piece_t {
     char *base;
@@ -28,6 +29,7 @@ typedef struct sleep_t {
     umf_suspend_policy_t policy;
     char *folder;              /* of the policy; a copy */
     umf_suspend_state_t state; /* Sync: sleep_lock */
+    umf_watch_t watch;         /* see watch.h */
     /* While it is not resident: */
     sleep_piece_t *pieces;   /* by address */
     void **bases;            /* of pieces, for the provider's operations */
@@ -182,6 +184,101 @@ UMF_API_EXT_1 umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool
     return result;
 }
 
+/* --- who has addresses of it ------------------------------------------------------------------ */
+
+/* Locks, if the pool is resident. */
+static umf_result_t watch_lock(umf_memory_pool_handle_t pool, sleep_t **sleep) {
+    if (!pool) {
+        UMF_LOG_ERROR("pool is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = sleep_get(pool, sleep);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_lock(&sleep_lock);
+    if ((*sleep)->state != UMF_SUSPEND_STATE_RESIDENT) {
+        umf_unlock(&sleep_lock);
+        UMF_LOG_ERROR("pool %p is not resident", (void *)pool);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfPoolForbidSuspend(umf_memory_pool_handle_t pool) {
+    sleep_t *sleep;
+    umf_result_t result = watch_lock(pool, &sleep);
+    if (result == UMF_RESULT_SUCCESS) {
+        sleep->watch.forbids++;
+        umf_unlock(&sleep_lock);
+    }
+    return result;
+}
+
+UMF_API_EXT_1 umf_result_t umfPoolAllowSuspend(umf_memory_pool_handle_t pool) {
+    sleep_t *sleep;
+    umf_result_t result = watch_lock(pool, &sleep);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    bool was_forbidden = sleep->watch.forbids > 0;
+    sleep->watch.forbids -= was_forbidden;
+    umf_unlock(&sleep_lock);
+    if (!was_forbidden) {
+        UMF_LOG_ERROR("suspending pool %p was not forbidden", (void *)pool);
+    }
+    return was_forbidden ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+UMF_API_EXT_1 umf_result_t umfPoolAddSuspendCallback(umf_memory_pool_handle_t pool,
+                                                     umf_suspend_callback_t callback, void *arg) {
+    sleep_t *sleep;
+    if (!callback) {
+        UMF_LOG_ERROR("callback is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = watch_lock(pool, &sleep);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    bool is_added = umf_watch_add(&sleep->watch, callback, arg);
+    umf_unlock(&sleep_lock);
+    if (!is_added) {
+        UMF_LOG_ERROR("no memory for a callback");
+    }
+    return is_added ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+UMF_API_EXT_1 umf_result_t umfPoolRemoveSuspendCallback(umf_memory_pool_handle_t pool,
+                                                        umf_suspend_callback_t callback,
+                                                        void *arg) {
+    sleep_t *sleep;
+    umf_result_t result = watch_lock(pool, &sleep);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    bool is_removed = umf_watch_remove(&sleep->watch, callback, arg);
+    umf_unlock(&sleep_lock);
+    if (!is_removed) {
+        UMF_LOG_ERROR("pool %p has no such callback", (void *)pool);
+    }
+    return is_removed ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* Before anything is done to any of them. */
+static umf_result_t tell_suspend(const sleepers_t *all) {
+    for (size_t i = 0; i < all->count; i++) {
+        umf_result_t result = umf_watch_tell_suspend(&all->list[i]->watch, all->list[i]->pool);
+        if (result != UMF_RESULT_SUCCESS) {
+            for (size_t told = 0; told < i; told++) {
+                umf_watch_tell_resume(&all->list[told]->watch, all->list[told]->pool);
+            }
+            return result;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
 /* --- a suspended pool ------------------------------------------------------------------------- */
 
 static void *asleep_malloc(void *pool, size_t size) {
@@ -284,6 +381,7 @@ void umf_suspend_drop_pool(umf_memory_pool_handle_t pool) {
     sleep_t *sleep = sleep_of(pool);
     if (sleep) {
         sleep_forget_pieces(sleep);
+        umf_watch_fini(&sleep->watch);
         umf_meta_free(sleep->folder, text_bytes(sleep->folder));
         umf_meta_free(sleep, sizeof(*sleep));
         atomic_store(&pool->sleep, NULL);
@@ -309,6 +407,12 @@ static umf_result_t claim_locked(sleepers_t *all, sleep_t *sleep, umf_suspend_st
     }
     if (sleep->state != from) {
         UMF_LOG_ERROR("pool %p is being suspended or resumed by another call", (void *)sleep->pool);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    if (to == UMF_SUSPEND_STATE_SUSPENDING && sleep->watch.forbids > 0) {
+        UMF_LOG_ERROR("pool %p must not be suspended: umfPoolForbidSuspend was called %zu times "
+                      "more than umfPoolAllowSuspend",
+                      (void *)sleep->pool, sleep->watch.forbids);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     sleep->state = to;
@@ -659,6 +763,7 @@ static void suspend_undo(sleepers_t *all) {
         if (sleep_restore(sleep) == UMF_RESULT_SUCCESS) {
             sleep_open_pool(sleep);
             sleep_forget_pieces(sleep);
+            umf_watch_tell_resume(&sleep->watch, sleep->pool);
             sleep_set_state(sleep, UMF_SUSPEND_STATE_RESIDENT);
         } else {
             UMF_LOG_ERROR("pool %p stays suspended, its content is kept", (void *)sleep->pool);
@@ -668,10 +773,15 @@ static void suspend_undo(sleepers_t *all) {
 }
 
 static umf_result_t suspend_all(sleepers_t *all) {
+    umf_result_t result = tell_suspend(all);
+    if (result != UMF_RESULT_SUCCESS) {
+        unclaim(all, UMF_SUSPEND_STATE_RESIDENT);
+        return result;
+    }
     for (size_t i = 0; i < all->count; i++) {
         sleep_close_pool(all->list[i]);
     }
-    umf_result_t result = wait_for_work(all);
+    result = wait_for_work(all);
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         result = sleep_plan(all->list[i], &all->report);
     }
@@ -721,7 +831,10 @@ static umf_result_t resume_all(sleepers_t *all) {
         all->report.kept += sleep->store ? sleep_kept(sleep) : 0;
         sleep_open_pool(sleep);
         sleep_forget_pieces(sleep);
-        sleep_set_state(sleep, UMF_SUSPEND_STATE_RESIDENT);
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        umf_watch_tell_resume(&all->list[i]->watch, all->list[i]->pool);
+        sleep_set_state(all->list[i], UMF_SUSPEND_STATE_RESIDENT);
     }
     return UMF_RESULT_SUCCESS;
 }

@@ -137,7 +137,7 @@ inline size_t held_cuda() {
 }
 
 inline size_t pinned_cuda() {
-    return driver().is_real ? 0 : driver().control()->pinned;
+    return driver().is_real ? 0 : driver().control()->registered;
 }
 
 inline bool fail_cuda(long n) {

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fakes/log_file.h"
 #include "gpu.h"
 
 #include <umf.h>
@@ -61,7 +62,7 @@ class Cuda : public Gpu {
 
     std::string native(int32_t *code) {
         const char *text = nullptr;
-        EXPECT_EQ(umfMemoryProviderGetLastNativeError(provider, &text, code), OK);
+        EXPECT_EQ(umfCUDAMemoryProviderOps()->get_last_native_error(nullptr, &text, code), OK);
         return text ? text : "";
     }
 };
@@ -139,9 +140,33 @@ TEST_F(Cuda, CreationRefuses) {
     refused(BAD);
     umfCUDAMemoryProviderParamsSetContext(params, context);
     umfCUDAMemoryProviderParamsSetDevice(params, 1 << 20); // no such GPU
-    refused(UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    {
+        LogFile log(3);
+        refused(UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+        EXPECT_EQ(log.count("there is no device 1048576 among the"), 1u) << log.text();
+    }
+    int32_t code = 0;
+    native(&code);
+    EXPECT_EQ(code, CUDA_ERROR_INVALID_DEVICE);
     umfCUDAMemoryProviderParamsSetDevice(params, 0);
     EXPECT_EQ(create(), OK);
+}
+
+// Out of device memory is told as such, with the driver's own words.
+TEST_F(Cuda, NotEnoughMemory) {
+    ASSERT_EQ(create(), OK);
+    size_t free = 0, total = 0;
+    CU(cuMemGetInfo(&free, &total));
+    void *ptr = &ptr;
+    LogFile log(3);
+    EXPECT_EQ(umfMemoryProviderAlloc(provider, total + (2 << 20), 0, &ptr),
+              UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    EXPECT_EQ(ptr, &ptr);
+    EXPECT_EQ(log.count("allocating memory failed: CUDA_ERROR_OUT_OF_MEMORY - out of memory"), 1u)
+        << log.text();
+    int32_t code = 0;
+    EXPECT_EQ(native(&code), "CUDA_ERROR_OUT_OF_MEMORY - out of memory");
+    EXPECT_EQ(code, CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 TEST_F(Cuda, EachTypeOfMemory) {
@@ -305,7 +330,12 @@ TEST_F(Cuda, ResultsOfTheDriver) {
         native(&code);
         EXPECT_EQ(code, each.from);
 
-        // A failed free leaves the memory allocated.
+        // A failed free leaves the memory allocated, unless it went with its context.
+        bool is_gone =
+            each.from == CUDA_ERROR_DEINITIALIZED || each.from == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        if (is_gone) {
+            continue;
+        }
         ASSERT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &ptr), OK);
         fail(FAKE_cuMemFree, each.from);
         EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4096), each.to) << each.from;
@@ -350,35 +380,155 @@ TEST_F(Cuda, EveryCallMayFail) {
     }
 }
 
+// RULE 13: all calls fail quietly, and what went with the driver is freed.
 TEST_F(Cuda, AfterTheDriverHasShutDown) {
     NEEDS_FAKE();
     ASSERT_EQ(create(), OK);
     void *ptr = nullptr, *more = nullptr;
+    CUipcMemHandle handle;
     ASSERT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &ptr), OK);
-    testing::internal::CaptureStderr();
-    EXPECT_EQ(umfCtlSet("umf.logger.output", const_cast<char *>("stderr"), 7), OK);
     driver().control()->gone = 1;
-    EXPECT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &more), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
-    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4096), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
-    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
-    provider = nullptr;
-    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-    EXPECT_EQ(umfCtlSet("umf.logger.output", const_cast<char *>("/dev/null"), 10), OK);
+    {
+        LogFile log(1);
+        EXPECT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &more),
+                  UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, ptr, 4096, &handle),
+                  UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4096), OK);
+        EXPECT_EQ(allocated(), 0u);
+        int32_t code = 0;
+        EXPECT_EQ(native(&code), "CUDA_ERROR_DEINITIALIZED - driver shutting down");
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        provider = nullptr;
+        EXPECT_EQ(log.text(), "");
+    }
     driver().control()->gone = 0;
 }
 
+// RULE 13: the context is gone, and with it its memory; the driver must not see its handle again.
 TEST_F(Cuda, AfterTheContextIsDestroyed) {
+    for (umf_usm_memory_type_t type : types) {
+        CUcontext doomed = nullptr;
+        CU(cuCtxCreate(&doomed, 0, 0));
+        umfCUDAMemoryProviderParamsSetContext(params, doomed);
+        create_of(type);
+        CU(cuCtxPopCurrent(nullptr));
+        void *ptr = nullptr, *more = nullptr;
+        CUipcMemHandle handle;
+        ASSERT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &ptr), OK);
+        CU(cuCtxDestroy(doomed));
+        {
+            LogFile log(1);
+            EXPECT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &more),
+                      UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+            int32_t code = 0;
+            EXPECT_EQ(native(&code), "CUDA_ERROR_CONTEXT_IS_DESTROYED - context is destroyed");
+            EXPECT_EQ(code, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+            EXPECT_NE(umfMemoryProviderGetIPCHandle(provider, ptr, 4096, &handle), OK);
+            EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4096), OK);
+            EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4096), BAD);
+            EXPECT_EQ(allocated(), 0u);
+            EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+            provider = nullptr;
+            EXPECT_EQ(log.count("ERROR"), 1u) << log.text(); // the second free
+        }
+        EXPECT_EQ(current(), context);
+        if (!driver().is_real) {
+            EXPECT_EQ(driver().control()->dead_uses, 0);
+        }
+    }
+}
+
+// RULE 13: the driver gives the addresses of a context that is gone to the next one.
+TEST_F(Cuda, WhatHasTheAddressNowIsNotFreed) {
+    for (umf_usm_memory_type_t type : types) {
+        CUcontext doomed = nullptr, next = nullptr;
+        CU(cuCtxCreate(&doomed, 0, 0));
+        umfCUDAMemoryProviderParamsSetContext(params, doomed);
+        create_of(type);
+        void *ptr = nullptr;
+        CUdeviceptr others = 0;
+        ASSERT_EQ(umfMemoryProviderAlloc(provider, 4 << 20, 0, &ptr), OK);
+        CU(cuCtxDestroy(doomed));
+        CU(cuCtxCreate(&next, 0, 0));
+        void *witness = nullptr; // has the address of the provider's, most likely
+        CU(cuMemHostAlloc(&witness, 1, 0));
+        CU(cuMemAlloc(&others, 4 << 20));
+        EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4 << 20), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        provider = nullptr;
+        EXPECT_EQ(driver().cuMemFree(others), CUDA_SUCCESS);
+        EXPECT_EQ(driver().cuMemFreeHost(witness), CUDA_SUCCESS);
+        CU(cuCtxDestroy(next));
+        EXPECT_EQ(current(), context);
+    }
+}
+
+// RULE 13: a primary context can be reset by any other part of the program.
+TEST_F(Cuda, AfterThePrimaryContextIsReset) {
+    CU(cuCtxSetCurrent(nullptr));
+    umf_cuda_memory_provider_params_handle_t of_device = nullptr;
+    ASSERT_EQ(umfCUDAMemoryProviderParamsCreate(&of_device), OK);
+    umfCUDAMemoryProviderParamsSetMemoryType(of_device, UMF_MEMORY_TYPE_DEVICE);
+    umfCUDAMemoryProviderParamsSetDevice(of_device, 0);
+    ASSERT_EQ(umfMemoryProviderCreate(umfCUDAMemoryProviderOps(), of_device, &provider), OK);
+    umfCUDAMemoryProviderParamsDestroy(of_device);
+    void *ptr = nullptr, *more = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 4 << 20, 0, &ptr), OK);
+    CU(cuDevicePrimaryCtxReset(0));
+    EXPECT_NE(umfMemoryProviderAlloc(provider, 4 << 20, 0, &more), OK);
+
+    // Somebody else begins anew, at the same handle.
+    CUcontext again = nullptr;
+    CUdeviceptr others = 0;
+    CU(cuDevicePrimaryCtxRetain(&again, 0));
+    CU(cuCtxSetCurrent(again));
+    CU(cuMemAlloc(&others, 4 << 20));
+    EXPECT_NE(umfMemoryProviderAlloc(provider, 4 << 20, 0, &more), OK);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4 << 20), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    provider = nullptr;
+    EXPECT_EQ(driver().cuMemFree(others), CUDA_SUCCESS);
+    CU(cuCtxSetCurrent(nullptr));
+    CU(cuDevicePrimaryCtxRelease(0));
+    unsigned flags;
+    int active = 1;
+    CU(cuDevicePrimaryCtxGetState(0, &flags, &active));
+    EXPECT_EQ(active, 0);
+    if (!driver().is_real) {
+        EXPECT_EQ(driver().control()->dead_uses, 0);
+    }
+    CU(cuCtxPushCurrent(context));
+}
+
+// RULE 13: the caller's own context is destroyed while it is current in the thread.
+TEST_F(Cuda, ADestroyedContextStaysCurrent) {
+    ASSERT_EQ(create(), OK);
     CUcontext doomed = nullptr;
     CU(cuCtxCreate(&doomed, 0, 0));
-    umfCUDAMemoryProviderParamsSetContext(params, doomed);
-    ASSERT_EQ(create(), OK);
     CU(cuCtxPopCurrent(nullptr));
-    void *ptr = nullptr;
-    ASSERT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &ptr), OK);
+    std::atomic<int> step{0};
+    std::thread thread([&] {
+        EXPECT_EQ(driver().cuCtxSetCurrent(doomed), CUDA_SUCCESS);
+        step = 1;
+        while (step != 2) {
+            std::this_thread::yield();
+        }
+        void *ptr = nullptr;
+        EXPECT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &ptr), OK);
+        EXPECT_EQ(current(), doomed);
+        EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4096), OK);
+        EXPECT_EQ(current(), doomed);
+    });
+    while (step != 1) {
+        std::this_thread::yield();
+    }
     CU(cuCtxDestroy(doomed));
-    EXPECT_NE(umfMemoryProviderFree(provider, ptr, 4096), OK);
-    EXPECT_NE(umfMemoryProviderAlloc(provider, 4096, 0, &ptr), OK);
-    EXPECT_EQ(current(), context);
+    step = 2;
+    thread.join();
+    if (!driver().is_real) {
+        EXPECT_EQ(driver().control()->dead_uses, 0);
+    }
 }
 
 TEST_F(Cuda, AChildOfForkIsTold) {

@@ -2,7 +2,7 @@
 # Runs everything that tests and measures GPU memory on a machine with a GPU, and prints one summary:
 #     test/gpu/run.sh <folder> [--sleep GIB[,GIB...]] [--folder PATH] [--software] [--tests] [--bench]
 #
-# <folder> is a build folder, or a bare one with copies of umf_gpu_*, umf_conformance_suspend_test,
+# <folder> is a build folder, or a bare one with copies of umf_gpu_*, umf_conformance_suspend*_test,
 # umf-bench-gpu and libumf.so.1 side by side. --sleep is how many GiB sleep in the benchmark (8),
 # --folder where content is kept in files there; --software runs all on the software driver
 # (libcuda.so.1 in <folder> or <folder>/test/fakes), --tests only the tests, --bench only the
@@ -91,8 +91,8 @@ run_test() {
     fi
 }
 
-tests=("$build"/test/umf_gpu_* "$build"/umf_gpu_* "$build"/test/umf_conformance_suspend_test
-    "$build"/umf_conformance_suspend_test)
+tests=("$build"/test/umf_gpu_* "$build"/umf_gpu_* "$build"/test/umf_conformance_suspend*_test
+    "$build"/umf_conformance_suspend*_test)
 if [ -n "$with_tests" ]; then
     for test in "${tests[@]}"; do
         if [ -x "$test" ] && [ -f "$test" ]; then

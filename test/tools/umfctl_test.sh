@@ -135,6 +135,12 @@ if command -v python3 >/dev/null || command -v jq >/dev/null; then
         read_json check <"$work/out" >"$work/rows" || fail "check --json with a CUDA driver"
         expect_in rows '^providers/cuda/ok$'
         expect_in rows '^providers/cuda_vmm/ok$'
+        expect_in rows '^suspend/disjoint over cuda_vmm/ok$'
+        # RULE 36: a driver that keeps what is given back.
+        UMF_FAKE_CUDA_KEEPS_MEMORY=1 LD_LIBRARY_PATH=$UMF_TEST_DRIVERS \
+            expect_status 1 "$umfctl" --json check
+        read_json check <"$work/out" >"$work/rows" || fail "check --json with a driver that keeps"
+        expect_in rows '^suspend/disjoint over cuda_vmm/failed$'
     fi
     # Hostile text stays text.
     LD_PRELOAD=$(printf 'no"such\\thing\n\377\033') expect_status 0 "$umfctl" info --json

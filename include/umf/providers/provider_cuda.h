@@ -11,6 +11,14 @@
  * freed is not always refused. Opening in the producing process gives the very memory, at its own
  * address; freeing it then takes effect when it is closed, for which its provider must still live.
  *
+ * A context that is given with umfCUDAMemoryProviderParamsSetContext should outlive the provider.
+ * If it is destroyed first, or a primary context reset, its memory is gone: allocating then fails
+ * with UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC and CUDA_ERROR_CONTEXT_IS_DESTROYED as the native
+ * error, freeing and destroying the provider succeed, and nothing is logged above debug level. The
+ * same holds when the driver has shut down, at the end of the process, except that allocating gives
+ * UMF_RESULT_ERROR_OUT_OF_RESOURCES. Destroying a context while another thread is in a call of its
+ * provider is a mistake of the program.
+ *
  * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
  * reused directly afterwards. One parameter object must not be used by two threads at once.
  */
@@ -45,7 +53,8 @@ umf_result_t umfCUDAMemoryProviderParamsDestroy(umf_cuda_memory_provider_params_
 /// @brief Sets the context whose memory is allocated.
 ///
 /// @param hParams parameters
-/// @param hContext a `CUcontext`; it must outlive the providers made from these parameters
+/// @param hContext a `CUcontext`; see the head of this file for what happens when it is destroyed
+///        before the providers made from these parameters
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without this provider
 umf_result_t umfCUDAMemoryProviderParamsSetContext(umf_cuda_memory_provider_params_handle_t hParams,

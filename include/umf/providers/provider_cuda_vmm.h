@@ -18,6 +18,15 @@
  * can reach what else is in it: set the piece size, or share from a provider of its own, where that
  * matters. Opening works in the producing process as well and gives another address.
  *
+ * With UMF_CUDA_VMM_SHARE_FABRIC the physical memory travels as a fabric handle of the driver, 64
+ * bytes that are part of ours, instead of a descriptor. The device must offer it and the machine be
+ * set up for it (IMEX channels); whether it is, is tried when the provider is created, which gives
+ * UMF_RESULT_ERROR_NOT_SUPPORTED and logs the driver's reason where it is not. Everything else is
+ * as with a descriptor, also that handles hold within one machine: whether one still holds is
+ * looked up in a file of the producer. Both sides must share in the same way. The descriptors of
+ * the driver's memory pools (cuMemPoolExportToShareableHandle) do not occur: no such pool is used
+ * here.
+ *
  * A handle holds until its memory is freed, split, merged or suspended, and is refused from then
  * on. What was opened before stays mapped, and keeps its whole piece of physical memory, until it
  * is closed: the counters of the producer (umfPoolGetResidency, and the bytes a suspend reports)
@@ -30,8 +39,10 @@
  * library that was built without CUDA every function here gives UMF_RESULT_ERROR_NOT_SUPPORTED and
  * the table is NULL.
  *
- * Results of the driver are those of the CUDA provider (umf/providers/provider_cuda.h). The
- * caller's current context is left as it was by every call.
+ * Results of the driver are those of the CUDA provider (umf/providers/provider_cuda.h), and so is
+ * what happens when the context is destroyed or the driver shuts down; but virtual memory outlives
+ * its context, so it is given back when it is freed. The caller's current context is left as it was
+ * by every call.
  *
  * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
  * reused directly afterwards. One parameter object must not be used by two threads at once.
@@ -53,7 +64,9 @@ typedef enum umf_cuda_vmm_share_t {
     /// Not at all.
     UMF_CUDA_VMM_SHARE_NONE = 0,
     /// By a file descriptor, within one machine: see the head of this file.
-    UMF_CUDA_VMM_SHARE_FD = 1
+    UMF_CUDA_VMM_SHARE_FD = 1,
+    /// By a fabric handle of the driver: see the head of this file.
+    UMF_CUDA_VMM_SHARE_FABRIC = 2
 } umf_cuda_vmm_share_t;
 
 /// @brief Creates parameters for memory of a device.
@@ -132,6 +145,21 @@ umfCUDAVmmMemoryProviderParamsSetShare(umf_cuda_vmm_memory_provider_params_handl
 umf_result_t
 umfCUDAVmmMemoryProviderParamsSetPieceSize(umf_cuda_vmm_memory_provider_params_handle_t hParams,
                                            size_t size);
+
+/// @brief Sets what the NULL stream means where streams are named (umf/suspend.h). Default: the
+///        default stream of the process.
+///
+/// Programs built with CUDA_API_PER_THREAD_DEFAULT_STREAM (nvcc --default-stream per-thread) set
+/// this, so that NULL means the same here as in their own calls of CUDA. It is the stream of the
+/// thread that suspends: umfPoolsSuspendAsync, which does so in a thread of its own, is to be given
+/// other streams or events.
+///
+/// @param hParams parameters
+/// @param per_thread not 0: the default stream of the calling thread
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without CUDA
+umf_result_t umfCUDAVmmMemoryProviderParamsSetPerThreadStream(
+    umf_cuda_vmm_memory_provider_params_handle_t hParams, int per_thread);
 
 /// @brief Sets the provider's name. Default: "CUDA_VMM".
 ///

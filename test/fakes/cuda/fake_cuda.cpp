@@ -12,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -28,7 +29,8 @@ struct CUctx_st {
     bool primary;
     int references;
     CUstream_st *null_stream;
-    CUresult broken; // sticky
+    CUresult broken;                                     // sticky
+    std::map<std::thread::id, CUstream_st *> per_thread; // default streams
 };
 
 namespace {
@@ -47,9 +49,27 @@ struct CUevent_st {
     long pending;  // records that have not been reached
 };
 
+// What a capture recorded; as an executable graph it is the same.
+struct CUgraph_st {
+    std::vector<Work> work;
+};
+
+struct CUgraphExec_st {
+    std::vector<Work> work;
+};
+
 struct CUstream_st {
     CUctx_st *context;
     std::deque<Work> queue;
+    CUgraph_st *capture = nullptr;
+
+    void add(Work work) {
+        if (capture) {
+            capture->work.push_back(std::move(work));
+        } else {
+            queue.push_back(std::move(work));
+        }
+    }
 };
 
 namespace {
@@ -62,6 +82,7 @@ struct Memory {
     CUctx_st *context;
     int device;
     int fd; // -1: none
+    unsigned long long id;
 };
 
 struct Physical {
@@ -69,7 +90,7 @@ struct Physical {
     int device; // -1: of the host
     int fd;
     long references; // handle counts as one, as does each mapping
-    bool exportable;
+    bool exportable, fabric;
     bool released;
 };
 
@@ -88,6 +109,13 @@ struct IpcHandle { // fits into CUipcMemHandle
 constexpr uint64_t ipc_magic = 0x756d662066616b65;
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle), "an IPC handle has 64 bytes");
 
+struct FabricHandle { // fits into CUmemFabricHandle
+    uint64_t magic;
+    int32_t pid, fd;
+};
+constexpr uint64_t fabric_magic = 0x756d666661627269;
+static_assert(sizeof(FabricHandle) <= sizeof(CUmemFabricHandle), "a fabric handle has 64 bytes");
+
 struct State {
     fake_cuda_t control{};
     bool initialised = false;
@@ -99,7 +127,10 @@ struct State {
     std::set<CUctx_st *> contexts;
     std::set<CUstream_st *> streams;
     std::set<CUevent_st *> events;
+    std::set<CUgraph_st *> graphs;
+    std::set<CUgraphExec_st *> executables;
     CUctx_st *primary[FAKE_CUDA_DEVICES] = {};
+    unsigned long long ids = 0;
 };
 
 std::recursive_mutex lock;
@@ -118,6 +149,7 @@ State *fresh() {
     made->control.devices = 2;
     made->control.granularity = size_t{2} << 20;
     made->control.fail_function = FAKE_CUDA_ANY;
+    made->control.keeps_memory = getenv("UMF_FAKE_CUDA_KEEPS_MEMORY") != nullptr;
     std::fill_n(made->control.device_memory, FAKE_CUDA_DEVICES, size_t{1} << 30);
     return made;
 }
@@ -300,6 +332,12 @@ CUstream_st *stream_of(CUstream stream, CUctx_st *context) {
     return stream ? stream : context->null_stream;
 }
 
+// What the real driver does not survive.
+CUresult dead() {
+    get().control.dead_uses++;
+    return CUDA_ERROR_INVALID_HANDLE;
+}
+
 CUresult illegal(CUctx_st *context) {
     get().control.illegal_accesses++;
     context->broken = CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -480,6 +518,9 @@ CUresult fake_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUd
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
         *value = 1;
         return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+        *value = get().control.fabric != FAKE_CUDA_FABRIC_NONE;
+        return CUDA_SUCCESS;
     default:
         *value = 0;
         return CUDA_SUCCESS;
@@ -498,12 +539,40 @@ CUresult fake_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
 // --- contexts ------------------------------------------------------------------------------------
 
 static CUctx_st *make_context(int device, bool primary) {
-    CUctx_st *context = kept(new CUctx_st{device, primary, 1, nullptr, CUDA_SUCCESS});
-    context->null_stream = kept(new CUstream_st{context, {}});
+    CUctx_st *context = kept(new CUctx_st{device, primary, 1, nullptr, CUDA_SUCCESS, {}});
+    context->null_stream = kept(new CUstream_st{context, {}, nullptr});
     get().streams.insert(context->null_stream);
     get().contexts.insert(context);
     get().control.contexts++;
     return context;
+}
+
+// A primary context that was reset begins anew.
+static void revive(CUctx_st *context) {
+    if (get().contexts.insert(context).second) {
+        context->null_stream = kept(new CUstream_st{context, {}, nullptr});
+        context->per_thread.clear();
+        context->broken = CUDA_SUCCESS;
+        get().streams.insert(context->null_stream);
+        get().control.contexts++;
+    }
+}
+
+static void uncount(const Memory &memory) {
+    switch (memory.kind) {
+    case DEVICE:
+    case MANAGED:
+        give(memory.device, memory.size);
+        break;
+    case PINNED:
+        get().control.pinned -= memory.size;
+        break;
+    case REGISTERED:
+        get().control.registered -= memory.size;
+        break;
+    case IMPORTED:
+        break;
+    }
 }
 
 // Memory of a context goes with it; the objects stay as dead handles.
@@ -515,11 +584,7 @@ static void end_context(CUctx_st *context) {
             ++at;
             continue;
         }
-        if (memory.kind == DEVICE || memory.kind == MANAGED) {
-            give(memory.device, memory.size);
-        } else if (memory.kind != IMPORTED) {
-            s.control.pinned -= memory.size;
-        }
+        uncount(memory);
         if (memory.kind != REGISTERED) {
             munmap(reinterpret_cast<void *>(at->first), memory.size);
         }
@@ -561,7 +626,7 @@ CUresult fake_cuCtxDestroy(CUcontext context) {
 CUresult fake_cuCtxPushCurrent(CUcontext context) {
     ENTER_STARTED(FAKE_cuCtxPushCurrent)
     if (!get().contexts.count(context)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return dead();
     }
     stack.push_back(context);
     return CUDA_SUCCESS;
@@ -588,7 +653,7 @@ CUresult fake_cuCtxGetCurrent(CUcontext *context) {
 CUresult fake_cuCtxSetCurrent(CUcontext context) {
     ENTER_STARTED(FAKE_cuCtxSetCurrent)
     if (context && !get().contexts.count(context)) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        return dead();
     }
     if (!stack.empty()) {
         stack.pop_back();
@@ -622,10 +687,23 @@ CUresult fake_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     CUctx_st *&primary = get().primary[device];
     if (primary) {
         primary->references++;
+        revive(primary);
     } else {
         primary = make_context(device, true);
     }
     *context = primary;
+    return CUDA_SUCCESS;
+}
+
+// What was in it is gone. It stays retained, and its handle is used again.
+CUresult fake_cuDevicePrimaryCtxReset(CUdevice device) {
+    ENTER_STARTED(FAKE_cuDevicePrimaryCtxReset)
+    if (!is_device(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (get().contexts.count(get().primary[device])) {
+        end_context(get().primary[device]);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -636,7 +714,9 @@ CUresult fake_cuDevicePrimaryCtxRelease(CUdevice device) {
     }
     CUctx_st *&primary = get().primary[device];
     if (--primary->references == 0) {
-        end_context(primary);
+        if (get().contexts.count(primary)) {
+            end_context(primary);
+        }
         primary = nullptr;
     }
     return CUDA_SUCCESS;
@@ -648,7 +728,7 @@ CUresult fake_cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *flags = 0;
-    *active = get().primary[device] != nullptr;
+    *active = get().contexts.count(get().primary[device]) != 0;
     return CUDA_SUCCESS;
 }
 
@@ -686,7 +766,7 @@ static CUresult add_memory(CUctx_st *context, size_t size, Kind kind, uintptr_t 
         s.control.pinned += rounded;
     }
     *address = reinterpret_cast<uintptr_t>(base) + s.control.misalign;
-    s.memory[*address] = Memory{rounded, kind, context, context->device, fd};
+    s.memory[*address] = Memory{rounded, kind, context, context->device, fd, ++s.ids};
     s.control.objects++;
     return CUDA_SUCCESS;
 }
@@ -700,11 +780,7 @@ static CUresult remove_memory(uintptr_t address, std::set<Kind> kinds) {
     Memory memory = at->second;
     // As the real one, it waits for the work that uses the memory.
     run_all(memory.context);
-    if (memory.kind == DEVICE || memory.kind == MANAGED) {
-        give(memory.device, memory.size);
-    } else if (memory.kind != IMPORTED) {
-        s.control.pinned -= memory.size;
-    }
+    uncount(memory);
     if (memory.kind != REGISTERED) {
         munmap(reinterpret_cast<void *>(address & ~uintptr_t{4095}), memory.size);
     }
@@ -771,8 +847,8 @@ CUresult fake_cuMemHostRegister(void *address, size_t size, unsigned) {
             return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
         }
     }
-    s.memory[base] = Memory{size, REGISTERED, context, context->device, -1};
-    s.control.pinned += size;
+    s.memory[base] = Memory{size, REGISTERED, context, context->device, -1, ++s.ids};
+    s.control.registered += size;
     s.control.objects++;
     return CUDA_SUCCESS;
 }
@@ -792,7 +868,7 @@ CUresult fake_cuMemGetInfo(size_t *free, size_t *total) {
 
 CUresult fake_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
                                     CUdeviceptr address) {
-    ENTER_CONTEXT(FAKE_cuPointerGetAttribute)
+    ENTER_STARTED(FAKE_cuPointerGetAttribute)
     State &s = get();
     auto memory = s.memory.upper_bound(address);
     bool known = memory != s.memory.begin() &&
@@ -813,6 +889,9 @@ CUresult fake_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *static_cast<int *>(value) =
             known ? std::prev(memory)->second.device : std::prev(mapping)->second.physical->device;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *static_cast<unsigned long long *>(value) = known ? std::prev(memory)->second.id : 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         *static_cast<unsigned *>(value) = known && std::prev(memory)->second.kind == MANAGED;
@@ -893,8 +972,10 @@ CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     if (!of_host && !is_device(device)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    if (wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) {
-        return CUDA_ERROR_NOT_PERMITTED;
+    bool fabric = wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC;
+    if (fabric && get().control.fabric != FAKE_CUDA_FABRIC_PERMITTED) {
+        return get().control.fabric == FAKE_CUDA_FABRIC_NONE ? CUDA_ERROR_NOT_SUPPORTED
+                                                             : CUDA_ERROR_NOT_PERMITTED;
     }
     if (!of_host && !take(device, size)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -904,7 +985,7 @@ CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool exportable = wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    Physical *made = new Physical{size, device, fd, 1, exportable, false};
+    Physical *made = new Physical{size, device, fd, 1, exportable, fabric, false};
     get().physicals.insert(made);
     get().control.objects++;
     *handle = reinterpret_cast<CUmemGenericAllocationHandle>(made);
@@ -915,7 +996,7 @@ static void drop(Physical *physical) {
     if (--physical->references > 0) {
         return;
     }
-    if (physical->device >= 0) {
+    if (physical->device >= 0 && !get().control.keeps_memory) {
         give(physical->device, physical->size);
     }
     close(physical->fd);
@@ -1033,6 +1114,12 @@ CUresult fake_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHand
                                            unsigned long long flags) {
     ENTER_STARTED(FAKE_cuMemExportToShareableHandle)
     Physical *physical = physical_of(handle);
+    if (physical && flags == 0 && physical->fabric && type == CU_MEM_HANDLE_TYPE_FABRIC) {
+        FabricHandle made{fabric_magic, getpid(), physical->fd};
+        memset(out, 0, sizeof(CUmemFabricHandle));
+        memcpy(out, &made, sizeof(made));
+        return CUDA_SUCCESS;
+    }
     if (!physical || flags != 0 || !physical->exportable ||
         type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -1045,18 +1132,34 @@ CUresult fake_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHand
     return CUDA_SUCCESS;
 }
 
+static int open_of(int pid, int fd) {
+    std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
+    return open(path.c_str(), O_RDWR | O_CLOEXEC);
+}
+
 CUresult fake_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
                                              CUmemAllocationHandleType type) {
     ENTER_STARTED(FAKE_cuMemImportFromShareableHandle)
     struct stat status;
-    int fd = static_cast<int>(reinterpret_cast<intptr_t>(os_handle));
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(fd, &status) != 0 ||
-        status.st_size == 0) {
+    int copy = -1;
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        copy = fcntl(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)), F_DUPFD_CLOEXEC, 0);
+    } else if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+        FabricHandle wanted;
+        memcpy(&wanted, os_handle, sizeof(wanted));
+        if (wanted.magic == fabric_magic) {
+            copy = open_of(wanted.pid, wanted.fd);
+        }
+    }
+    if (copy < 0 || fstat(copy, &status) != 0 || status.st_size == 0) {
+        if (copy >= 0) {
+            close(copy);
+        }
         return CUDA_ERROR_INVALID_VALUE;
     }
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     // The exporter pays for the memory.
-    Physical *made = new Physical{static_cast<size_t>(status.st_size), -1, copy, 1, false, false};
+    Physical *made =
+        new Physical{static_cast<size_t>(status.st_size), -1, copy, 1, false, false, false};
     get().physicals.insert(made);
     get().control.objects++;
     *handle = reinterpret_cast<CUmemGenericAllocationHandle>(made);
@@ -1087,8 +1190,7 @@ CUresult fake_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, un
     if (wanted.pid == getpid()) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    std::string path = "/proc/" + std::to_string(wanted.pid) + "/fd/" + std::to_string(wanted.fd);
-    int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    int fd = open_of(wanted.pid, wanted.fd);
     void *base =
         fd < 0 ? MAP_FAILED : mmap(nullptr, wanted.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) {
@@ -1098,7 +1200,7 @@ CUresult fake_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, un
         return CUDA_ERROR_MAP_FAILED;
     }
     *address = reinterpret_cast<uintptr_t>(base);
-    get().memory[*address] = Memory{wanted.size, IMPORTED, context, wanted.device, fd};
+    get().memory[*address] = Memory{wanted.size, IMPORTED, context, wanted.device, fd, ++get().ids};
     get().control.objects++;
     return CUDA_SUCCESS;
 }
@@ -1112,7 +1214,7 @@ CUresult fake_cuIpcCloseMemHandle(CUdeviceptr address) {
 
 CUresult fake_cuStreamCreate(CUstream *stream, unsigned) {
     ENTER_CONTEXT(FAKE_cuStreamCreate)
-    *stream = kept(new CUstream_st{context, {}});
+    *stream = kept(new CUstream_st{context, {}, nullptr});
     get().streams.insert(*stream);
     get().control.objects++;
     return CUDA_SUCCESS;
@@ -1121,7 +1223,7 @@ CUresult fake_cuStreamCreate(CUstream *stream, unsigned) {
 CUresult fake_cuStreamDestroy(CUstream stream) {
     ENTER_STARTED(FAKE_cuStreamDestroy)
     if (!get().streams.count(stream)) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return dead();
     }
     run_stream(stream);
     get().streams.erase(stream);
@@ -1134,7 +1236,7 @@ CUresult fake_cuStreamSynchronize(CUstream stream) {
     ENTER_CONTEXT(FAKE_cuStreamSynchronize)
     stream = stream_of(stream, context);
     if (!get().streams.count(stream)) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return dead();
     }
     run_stream(stream);
     return stream->context->broken;
@@ -1146,8 +1248,7 @@ CUresult fake_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
     if (!get().streams.count(stream) || !get().events.count(event)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    stream->queue.push_back(
-        {[event] { return !get().events.count(event) || event->pending == 0; }});
+    stream->add({[event] { return !get().events.count(event) || event->pending == 0; }});
     return CUDA_SUCCESS;
 }
 
@@ -1178,7 +1279,7 @@ CUresult fake_cuEventRecord(CUevent event, CUstream stream) {
     }
     event->recorded = true;
     event->pending++;
-    stream->queue.push_back({[event] {
+    stream->add({[event] {
         event->pending--;
         return true;
     }});
@@ -1215,9 +1316,9 @@ CUresult fake_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data) {
     ENTER_CONTEXT(FAKE_cuLaunchHostFunc)
     stream = stream_of(stream, context);
     if (!get().streams.count(stream)) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return dead();
     }
-    stream->queue.push_back({[function, data] {
+    stream->add({[function, data] {
         function(data);
         return true;
     }});
@@ -1230,13 +1331,13 @@ CUresult fake_cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstr
     ENTER_CONTEXT(FAKE_cuMemcpyAsync)
     stream = stream_of(stream, context);
     if (!get().streams.count(stream)) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return dead();
     }
-    stream->queue.push_back({[=] {
-                                 copy_now(stream->context, to, from, size);
-                                 return true;
-                             },
-                             static_cast<uintptr_t>(from), static_cast<uintptr_t>(to), size});
+    stream->add({[=] {
+                     copy_now(stream->context, to, from, size);
+                     return true;
+                 },
+                 static_cast<uintptr_t>(from), static_cast<uintptr_t>(to), size});
     return CUDA_SUCCESS;
 }
 
@@ -1244,13 +1345,13 @@ CUresult fake_cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t size, 
     ENTER_CONTEXT(FAKE_cuMemsetD8Async)
     stream = stream_of(stream, context);
     if (!get().streams.count(stream)) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return dead();
     }
-    stream->queue.push_back({[=] {
-                                 set_now(stream->context, to, value, size);
-                                 return true;
-                             },
-                             0, static_cast<uintptr_t>(to), size});
+    stream->add({[=] {
+                     set_now(stream->context, to, value, size);
+                     return true;
+                 },
+                 0, static_cast<uintptr_t>(to), size});
     return CUDA_SUCCESS;
 }
 
@@ -1273,36 +1374,151 @@ CUresult fake_cuMemsetD8(CUdeviceptr to, unsigned char value, size_t size) {
     return set_now(context, to, value, size);
 }
 
+// --- graphs: captured copies and fills -----------------------------------------------------------
+
+CUresult fake_cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+    ENTER_CONTEXT(FAKE_cuStreamBeginCapture)
+    if (!get().streams.count(stream) || stream->capture) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    stream->capture = kept(new CUgraph_st);
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    ENTER_CONTEXT(FAKE_cuStreamEndCapture)
+    if (!get().streams.count(stream) || !stream->capture) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *graph = stream->capture;
+    get().graphs.insert(*graph);
+    get().control.objects++;
+    stream->capture = nullptr;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuGraphInstantiateWithFlags(CUgraphExec *made, CUgraph graph, unsigned long long) {
+    ENTER_STARTED(FAKE_cuGraphInstantiateWithFlags)
+    if (!get().graphs.count(graph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *made = kept(new CUgraphExec_st{graph->work});
+    get().executables.insert(*made);
+    get().control.objects++;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+    ENTER_CONTEXT(FAKE_cuGraphLaunch)
+    stream = stream_of(stream, context);
+    if (!get().streams.count(stream) || !get().executables.count(graph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (const Work &work : graph->work) {
+        stream->add(work);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuGraphDestroy(CUgraph graph) {
+    ENTER_STARTED(FAKE_cuGraphDestroy)
+    if (!get().graphs.erase(graph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    get().control.objects--;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuGraphExecDestroy(CUgraphExec graph) {
+    ENTER_STARTED(FAKE_cuGraphExecDestroy)
+    if (!get().executables.erase(graph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    get().control.objects--;
+    return CUDA_SUCCESS;
+}
+
+// --- the forms for the default stream of the thread ----------------------------------------------
+
+static CUstream_st *of_thread(CUstream stream) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    get().control.per_thread_calls++;
+    if (stream || !get().contexts.count(current())) {
+        return stream;
+    }
+    CUstream_st *&mine = current()->per_thread[std::this_thread::get_id()];
+    if (!mine) {
+        mine = kept(new CUstream_st{current(), {}, nullptr});
+        get().streams.insert(mine);
+    }
+    return mine;
+}
+
+CUresult fake_cuMemcpyAsync_ptsz(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+    return fake_cuMemcpyAsync(to, from, size, of_thread(stream));
+}
+
+CUresult fake_cuMemsetD8Async_ptsz(CUdeviceptr to, unsigned char value, size_t size,
+                                   CUstream stream) {
+    return fake_cuMemsetD8Async(to, value, size, of_thread(stream));
+}
+
+CUresult fake_cuStreamSynchronize_ptsz(CUstream stream) {
+    return fake_cuStreamSynchronize(of_thread(stream));
+}
+
+CUresult fake_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) {
+    return fake_cuStreamWaitEvent(of_thread(stream), event, flags);
+}
+
+CUresult fake_cuEventRecord_ptsz(CUevent event, CUstream stream) {
+    return fake_cuEventRecord(event, of_thread(stream));
+}
+
 // --- symbols -------------------------------------------------------------------------------------
 
-// A function of another type than the list says does not get past the compiler.
-#define UMF_CUDA(function, version, symbol, optional)                                              \
-    static_assert(sizeof(PFN_##function##_v##version(&fake_##function)), #function);               \
-    __asm__(".globl " symbol "\n.type " symbol ", @function\n.set " symbol ", fake_" #function);
-#include "../../../src/providers/cuda_driver.def"
-#include "extra.def"
-#undef UMF_CUDA
+static bool is_hidden(const char *function) {
+    const char *list = getenv("UMF_FAKE_CUDA_HIDE");
+    for (size_t length = strlen(function); list && *list;) {
+        size_t word = strcspn(list, ",");
+        if (word == length && strncmp(list, function, length) == 0) {
+            return true;
+        }
+        list += word + (list[word] == ',');
+    }
+    return false;
+}
+
+// Forms for the default stream of the thread.
+#define PER_THREAD(FUNCTION)                                                                       \
+    FUNCTION(cuMemcpyAsync)                                                                        \
+    FUNCTION(cuMemsetD8Async)                                                                      \
+    FUNCTION(cuStreamSynchronize)                                                                  \
+    FUNCTION(cuStreamWaitEvent)                                                                    \
+    FUNCTION(cuEventRecord)
 
 static const struct {
     const char *name;
     int version;
+    bool per_thread;
     void *address;
 } functions[] = {
+#define FUNCTION(function)                                                                         \
+    {#function, 7000, true, reinterpret_cast<void *>(&fake_##function##_ptsz)},
+    PER_THREAD(FUNCTION)
+#undef FUNCTION
 #define UMF_CUDA(function, version, symbol, optional)                                              \
-    {#function, version, reinterpret_cast<void *>(&fake_##function)},
+    {#function, version, false, reinterpret_cast<void *>(&fake_##function)},
 #include "../../../src/providers/cuda_driver.def"
 #include "extra.def"
 #undef UMF_CUDA
 };
 
-__attribute__((visibility("default"))) CUresult
-cuGetProcAddress_v11030(const char *symbol, void **address, int version,
-                        cuuint64_t flags) __asm__("cuGetProcAddress");
-CUresult cuGetProcAddress_v11030(const char *symbol, void **address, int version,
-                                 cuuint64_t flags) {
-    (void)flags;
+CUresult fake_cuGetProcAddress(const char *symbol, void **address, int version, cuuint64_t flags) {
+    bool wants_per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     for (const auto &each : functions) {
-        if (strcmp(each.name, symbol) == 0 && each.version <= version) {
+        if (strcmp(each.name, symbol) == 0 && each.version <= version &&
+            (!each.per_thread || wants_per_thread) && !is_hidden(symbol)) {
             *address = each.address;
             return CUDA_SUCCESS;
         }
@@ -1310,5 +1526,28 @@ CUresult cuGetProcAddress_v11030(const char *symbol, void **address, int version
     *address = nullptr;
     return CUDA_ERROR_NOT_FOUND;
 }
+
+// The symbols are looked up, never linked: each lookup asks anew whether it is hidden. A function
+// of another type than the list says does not get past the compiler.
+#define SYMBOL(symbol, resolver)                                                                   \
+    __asm__(".globl " symbol "\n.type " symbol ", @gnu_indirect_function\n.set " symbol            \
+            ", " resolver);
+#define UMF_CUDA(function, version, symbol, optional)                                              \
+    static_assert(sizeof(PFN_##function##_v##version(&fake_##function)), #function);               \
+    __attribute__((used)) void *resolve_##function(void) {                                         \
+        return is_hidden(#function) ? nullptr : reinterpret_cast<void *>(&fake_##function);        \
+    }                                                                                              \
+    SYMBOL(symbol, "resolve_" #function)
+#include "../../../src/providers/cuda_driver.def"
+#include "extra.def"
+UMF_CUDA(cuGetProcAddress, 11030, "cuGetProcAddress", true)
+#undef UMF_CUDA
+#define FUNCTION(function)                                                                         \
+    __attribute__((used)) void *resolve_##function##_ptsz(void) {                                  \
+        return is_hidden(#function) ? nullptr : reinterpret_cast<void *>(&fake_##function##_ptsz); \
+    }                                                                                              \
+    SYMBOL(#function "_ptsz", "resolve_" #function "_ptsz")
+PER_THREAD(FUNCTION)
+#undef FUNCTION
 
 } // extern "C"

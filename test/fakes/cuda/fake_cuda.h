@@ -2,6 +2,9 @@
  * The software CUDA driver: what a test may turn and read. It is built from the same symbol list as
  * the code that calls it and becomes libcuda.so.1 for whoever loads it first.
  *
+ * An environment variable makes it an older driver: the functions in UMF_FAKE_CUDA_HIDE, separated
+ * by commas, cannot be found in it.
+ *
  * It behaves: contexts with a stack per thread, memory that is real host memory with a limit per
  * device, virtual memory with real mappings, IPC with real descriptors, and streams that run late:
  * queued work is done when somebody waits for it, one piece for each query.
@@ -27,6 +30,13 @@ enum fake_cuda_function {
 #define FAKE_CUDA_ANY (-1)
 #define FAKE_CUDA_DEVICES 4
 
+/* Whether handles of memory may go to other machines. */
+enum fake_cuda_fabric {
+    FAKE_CUDA_FABRIC_NONE,      /* no device can */
+    FAKE_CUDA_FABRIC_FORBIDDEN, /* the devices can, the machine is not set up for it */
+    FAKE_CUDA_FABRIC_PERMITTED
+};
+
 typedef struct fake_cuda_t {
     /* To turn. */
     int devices;                             /* 0 to FAKE_CUDA_DEVICES; 2 at first */
@@ -37,16 +47,23 @@ typedef struct fake_cuda_t {
     long fail_at;                            /* the n-th call from now fails, 0: none */
     int fail_with;                           /* CUresult */
     int gone;                                /* the driver has shut down */
+    int keeps_memory;                        /* what is released stays used; 1 at first where the
+                                              * environment has UMF_FAKE_CUDA_KEEPS_MEMORY */
+    int fabric;                              /* a fake_cuda_fabric */
 
     /* To read. */
     long calls[FAKE_CUDA_FUNCTIONS];
     size_t used[FAKE_CUDA_DEVICES]; /* physical bytes held */
     size_t peak[FAKE_CUDA_DEVICES];
-    size_t pinned;         /* bytes of host memory pinned or registered */
+    size_t pinned;         /* bytes of host memory allocated pinned */
+    size_t registered;     /* bytes of host memory of others that were pinned */
     long contexts;         /* alive, primary ones included */
     long objects;          /* allocations, handles, mappings, reservations, streams, events alive */
     long illegal_accesses; /* work that touched memory which was not there */
     long unordered_unmaps; /* unmapped or freed while queued work still used it */
+    long dead_uses;        /* a context, or a stream of one, was used that is destroyed: the real
+                            * driver ends the process then */
+    long per_thread_calls; /* of forms for the default stream of the thread */
 } fake_cuda_t;
 
 /* Exported by the driver: found with dlsym. */

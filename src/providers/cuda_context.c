@@ -1,0 +1,157 @@
+/* The context of a provider: taking it, its witness, and making it current. */
+#include "providers/cuda_context.h"
+
+#include "base/log.h"
+
+static CUresult witness_ask(const umf_cuda_driver_t *driver, const void *witness,
+                            unsigned long long *id) {
+    return driver->cuPointerGetAttribute(id, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                         (CUdeviceptr)(uintptr_t)witness);
+}
+
+/* Its address may have been given to others, who then have another number there. */
+static CUresult context_check(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context) {
+    if (!context->witness) {
+        return CUDA_SUCCESS;
+    }
+    unsigned long long id = 0;
+    CUresult result = witness_ask(driver, context->witness, &id);
+    bool is_gone =
+        result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && id != context->witness_id);
+    return is_gone ? CUDA_ERROR_CONTEXT_IS_DESTROYED : result;
+}
+
+/* --- current ---------------------------------------------------------------------------------- */
+
+/* The caller's own may be destroyed as well: then it must stay where it is, on the stack below. */
+CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                        umf_cuda_scope_t *scope) {
+    *scope = (umf_cuda_scope_t){0};
+    CUresult result = context_check(driver, context);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuCtxGetCurrent(&scope->callers);
+    }
+    if (result != CUDA_SUCCESS || scope->callers == context->handle) {
+        return result;
+    }
+    if (driver->cuCtxPushCurrent && driver->cuCtxPopCurrent) {
+        result = driver->cuCtxPushCurrent(context->handle);
+        scope->is_pushed = result == CUDA_SUCCESS;
+    } else {
+        result = driver->cuCtxSetCurrent(context->handle);
+        scope->is_set = result == CUDA_SUCCESS;
+    }
+    return result;
+}
+
+CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope,
+                        CUresult result) {
+    CUcontext left;
+    CUresult restored = CUDA_SUCCESS;
+    if (scope->is_pushed) {
+        restored = driver->cuCtxPopCurrent(&left);
+    } else if (scope->is_set) {
+        restored = driver->cuCtxSetCurrent(scope->callers);
+    }
+    return result == CUDA_SUCCESS ? restored : result;
+}
+
+/* --- taking ----------------------------------------------------------------------------------- */
+
+/* The driver takes some calls for devices that are not there. */
+static umf_result_t check_device(const umf_cuda_driver_t *driver, CUdevice device,
+                                 umf_native_t *last) {
+    int count = 0;
+    if (!driver->cuDeviceGetCount) {
+        return UMF_RESULT_SUCCESS;
+    }
+    CUresult result = driver->cuDeviceGetCount(&count);
+    if (result == CUDA_SUCCESS && device >= count) {
+        UMF_LOG_ERROR("there is no device %d among the %d of this machine", device, count);
+        last->code = CUDA_ERROR_INVALID_DEVICE;
+        return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+    }
+    return umf_cuda_result(driver, result, last, "counting the devices");
+}
+
+static umf_result_t take_primary(const umf_cuda_driver_t *driver, umf_cuda_context_t *context,
+                                 umf_native_t *last) {
+    if (!driver->cuInit || !driver->cuDevicePrimaryCtxRetain ||
+        !driver->cuDevicePrimaryCtxRelease) {
+        UMF_LOG_ERROR("this CUDA driver is too old for primary contexts: give the provider a "
+                      "context in its parameters");
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    umf_result_t result = umf_cuda_result(driver, driver->cuInit(0), last, "initialising CUDA");
+    if (result == UMF_RESULT_SUCCESS) {
+        result = check_device(driver, context->device, last);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_cuda_result(
+            driver, driver->cuDevicePrimaryCtxRetain(&context->handle, context->device), last,
+            "retaining the primary context");
+    }
+    context->is_primary = result == UMF_RESULT_SUCCESS;
+    return result;
+}
+
+static CUresult witness_make(const umf_cuda_driver_t *driver, umf_cuda_context_t *context) {
+    void *made = NULL;
+    CUresult result = driver->cuMemHostAlloc(&made, 1, 0);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = witness_ask(driver, made, &context->witness_id);
+    if (result != CUDA_SUCCESS) {
+        driver->cuMemFreeHost(made);
+        return result;
+    }
+    context->witness = made;
+    return CUDA_SUCCESS;
+}
+
+static umf_result_t take_witness(const umf_cuda_driver_t *driver, umf_cuda_context_t *context,
+                                 umf_native_t *last) {
+    if (!driver->cuPointerGetAttribute) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_cuda_scope_t scope;
+    CUresult result = umf_cuda_enter(driver, context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = umf_cuda_leave(driver, &scope, witness_make(driver, context));
+    }
+    return umf_cuda_result(driver, result, last, "making memory in the provider's context");
+}
+
+umf_result_t umf_cuda_context_take(const umf_cuda_driver_t *driver, CUcontext given,
+                                   CUdevice device, umf_cuda_context_t *context,
+                                   umf_native_t *last) {
+    umf_cuda_context_t made = {.handle = given, .device = device};
+    umf_result_t result =
+        given ? check_device(driver, device, last) : take_primary(driver, &made, last);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = take_witness(driver, &made, last);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_cuda_context_drop(driver, &made, last);
+        return result;
+    }
+    *context = made;
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_cuda_context_drop(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                           umf_native_t *last) {
+    if (context->witness) {
+        umf_cuda_scope_t scope;
+        CUresult result = umf_cuda_enter(driver, context, &scope);
+        if (result == CUDA_SUCCESS) {
+            result = umf_cuda_leave(driver, &scope, driver->cuMemFreeHost(context->witness));
+        }
+        umf_cuda_given_back(driver, result, last, "giving back memory in the provider's context");
+    }
+    if (context->is_primary) {
+        umf_cuda_given_back(driver, driver->cuDevicePrimaryCtxRelease(context->device), last,
+                            "releasing the primary context");
+    }
+}

@@ -1,0 +1,46 @@
+/*
+ * Cuda_context: the context that a provider works in, and whether it still lives.
+ *
+ * A context may be destroyed, or a primary one reset, by others at any time between two calls. Its
+ * handle must not be touched then: the driver ends the process, and gives the addresses of what was
+ * in it to others. So each has a *witness*: a byte of pinned memory, which goes with its context,
+ * and whose number in the driver (CU_POINTER_ATTRIBUTE_BUFFER_ID) is never used again. Asking for
+ * the number of an address is always allowed and needs no context.
+ */
+#ifndef UMF_SRC_PROVIDERS_CUDA_CONTEXT_H
+#define UMF_SRC_PROVIDERS_CUDA_CONTEXT_H
+
+#include "providers/cuda_driver.h"
+
+/* Immutable between take and drop; copies of it may be entered as long as it is not dropped. */
+typedef struct umf_cuda_context_t {
+    CUcontext handle;
+    CUdevice device;
+    bool is_primary; /* and retained */
+    void *witness;   /* NULL: the driver cannot tell, the context is taken to live */
+    unsigned long long witness_id;
+} umf_cuda_context_t;
+
+/* The context `given`, or the primary one of `device` where it is NULL. Logs, and keeps the
+ * driver's code in `last`. */
+umf_result_t umf_cuda_context_take(const umf_cuda_driver_t *driver, CUcontext given,
+                                   CUdevice device, umf_cuda_context_t *context,
+                                   umf_native_t *last);
+void umf_cuda_context_drop(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                           umf_native_t *last);
+
+/* A context made current for the calls between enter and leave; the caller's is then back. */
+typedef struct umf_cuda_scope_t {
+    CUcontext callers; /* where the driver has no stack of contexts */
+    bool is_pushed, is_set;
+} umf_cuda_scope_t;
+
+/* CUDA_ERROR_CONTEXT_IS_DESTROYED if it lives no more. */
+CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                        umf_cuda_scope_t *scope);
+/* `result` is what the calls gave; a failure to restore the caller's context is returned when they
+ * gave none. */
+CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope,
+                        CUresult result);
+
+#endif
