@@ -345,18 +345,21 @@ struct Raw {
     Way copy, unmap, naive, peer;
 };
 
-// Both in turn, for what the driver takes to release memory varies.
+// The median of both in turn, for what the driver takes to release memory varies.
 double discard_ratio(Sleeper &sleeper, const Case &of) {
-    double raw = 1e9, ours = 1e9;
+    std::vector<double> raw, ours;
     Blocks blocks(of);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 9; i++) {
         const Stopwatch sleep;
         blocks.drop(true);
-        raw = std::min(raw, sleep.seconds());
+        raw.push_back(sleep.seconds());
+        let_driver_clean();
         blocks.make(true);
-        ours = std::min(ours, sleeper.cycle(UMF_SUSPEND_DISCARD).sleep);
+        ours.push_back(sleeper.cycle(UMF_SUSPEND_DISCARD).sleep);
     }
-    return ours / raw;
+    std::sort(raw.begin(), raw.end());
+    std::sort(ours.begin(), ours.end());
+    return ours[ours.size() / 2] / raw[raw.size() / 2];
 }
 
 void print_targets(umf_suspend_keep_t keep, const Case &of, const Raw &raw, const Way &first,

@@ -1,15 +1,13 @@
 /*
  * Copies of a device that needs no CPU for them: one thread queues all and waits once, which is as
- * fast as the bus. Units of pinned memory that are fresh go through three hands at the same time:
- * other threads touch them, this one pins a block as soon as it is touched, the device copies.
+ * fast as the bus. Pinned memory that is fresh is made before: other threads touch it, this one
+ * pins each block as soon as it is touched.
  */
 #include "suspend/store_own.h"
 
 #include <stdatomic.h>
 
 #include "ipc/turn.h"
-
-#define QUEUE_BATCHES 4
 
 /* The threads that touch. */
 typedef struct touchers_t {
@@ -67,37 +65,16 @@ static void touchers_wait(touchers_t *all, const umf_pinned_t *unit) {
     }
 }
 
-static umf_result_t queue_units(const umf_store_work_t *work, void *queue, size_t first,
-                                size_t end) {
-    const umf_store_t *store = work->store;
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    for (size_t unit = first; unit < end && result == UMF_RESULT_SUCCESS; unit++) {
-        size_t start = unit * UMF_STORE_UNIT;
-        size_t stop = start + UMF_STORE_UNIT < store->size ? start + UMF_STORE_UNIT : store->size;
-        result = umf_store_copy(work, queue, start, stop, store->pinned[unit]->base);
-    }
-    return result;
-}
-
-/* Pins what is fresh block by block. A driver pins slowly while it copies, so copies are queued a
- * few times only. */
-static umf_result_t queue_fresh(const umf_store_work_t *work, void *queue) {
-    const umf_store_t *store = work->store;
-    size_t batch = (store->units - store->ready + QUEUE_BATCHES - 1) / QUEUE_BATCHES;
+/* All of it before the first copy: a driver that copies takes several times as long to pin. */
+static umf_result_t pin_fresh(const umf_store_t *store) {
     touchers_t touchers = {.store = store, .next = store->ready};
     umf_result_t result = UMF_RESULT_SUCCESS;
     touchers_start(&touchers);
-    for (size_t queued = store->ready, usable = queued;
-         usable < store->units && result == UMF_RESULT_SUCCESS;) {
+    for (size_t unit = store->ready; unit < store->units && result == UMF_RESULT_SUCCESS;) {
         size_t count = 0;
-        touchers_wait(&touchers, store->pinned[usable]);
-        result = umf_pinned_pin(store->pinned[usable], &count);
-        usable += count;
-        bool is_due = usable - queued >= batch || usable == store->units;
-        if (result == UMF_RESULT_SUCCESS && is_due) {
-            result = queue_units(work, queue, queued, usable);
-            queued = usable;
-        }
+        touchers_wait(&touchers, store->pinned[unit]);
+        result = umf_pinned_pin(store->pinned[unit], &count);
+        unit += count;
     }
     touchers_stop(&touchers);
     return result;
@@ -105,10 +82,16 @@ static umf_result_t queue_fresh(const umf_store_work_t *work, void *queue) {
 
 static umf_result_t queue_pinned(const umf_store_work_t *work, void *queue) {
     const umf_store_t *store = work->store;
-    size_t usable = work->is_load ? store->units : store->ready;
-    umf_result_t result = queue_units(work, queue, 0, usable);
-    return result == UMF_RESULT_SUCCESS && usable < store->units ? queue_fresh(work, queue)
-                                                                 : result;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    if (!work->is_load && store->ready < store->units) {
+        result = pin_fresh(store);
+    }
+    for (size_t unit = 0; unit < store->units && result == UMF_RESULT_SUCCESS; unit++) {
+        size_t start = unit * UMF_STORE_UNIT;
+        size_t end = start + UMF_STORE_UNIT < store->size ? start + UMF_STORE_UNIT : store->size;
+        result = umf_store_copy(work, queue, start, end, store->pinned[unit]->base);
+    }
+    return result;
 }
 
 umf_result_t umf_store_run_queue(const umf_store_work_t *work) {

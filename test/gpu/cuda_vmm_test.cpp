@@ -564,7 +564,9 @@ TEST_F(CudaVmm, PoolsOfTwoDevicesSleepInOneCall) {
         CU(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                  reinterpret_cast<CUdeviceptr>(blocks[i])));
         EXPECT_EQ(device, i);
+        CU(cuCtxPushCurrent(contexts[i]));
         fill(blocks[i], static_cast<unsigned char>(i + 1), (i + 1) * 8 * MiB);
+        CU(cuCtxPopCurrent(nullptr));
     }
     look(awake);
     for (int cycle = 0; cycle < 2; cycle++) {
