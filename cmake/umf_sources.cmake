@@ -20,6 +20,9 @@ endif()
 
 set(umf_feature_CUDA ${UMF_HAVE_CUDA})
 set(umf_feature_LEVEL_ZERO 0)
+if(EXISTS "${PROJECT_SOURCE_DIR}/src/providers/level_zero.c")
+    set(umf_feature_LEVEL_ZERO ${UMF_HAVE_LEVEL_ZERO})
+endif()
 
 include(hwloc) # umf_feature_HWLOC, UMF_HWLOC_LIBRARY
 
