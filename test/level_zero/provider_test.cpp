@@ -11,6 +11,7 @@
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
+#include <umf/ipc.h>
 #include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_proxy.h>
@@ -109,6 +110,21 @@ class Ze : public LevelZero {
         std::vector<int> calls(control->order, control->order + control->ordered);
         calls.erase(std::unique(calls.begin(), calls.end()), calls.end());
         return calls;
+    }
+    // What memory of the device holds.
+    std::vector<unsigned char> read(const void *ptr, size_t size) {
+        std::vector<unsigned char> content(size, 0xee);
+        ze_command_queue_desc_t wanted = {};
+        wanted.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+        wanted.mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS;
+        ze_command_list_handle_t list = nullptr;
+        EXPECT_EQ(ze().zeCommandListCreateImmediate(context, device, &wanted, &list),
+                  ZE_RESULT_SUCCESS);
+        EXPECT_EQ(ze().zeCommandListAppendMemoryCopy(list, content.data(), ptr, size, nullptr, 0,
+                                                     nullptr),
+                  ZE_RESULT_SUCCESS);
+        EXPECT_EQ(ze().zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
+        return content;
     }
     static bool resident(const void *ptr, int on) {
         return ze().is_resident(ptr, on) != 0;
@@ -861,8 +877,10 @@ TEST_F(Ze, PoolsOnMemoryOfADevice) {
     ASSERT_EQ(umfPoolCreate(umfCoalescingPoolOps(), provider, nullptr, 0, &pool), OK);
     void *zeroed = umfPoolCalloc(pool, 100, 100);
     ASSERT_NE(zeroed, nullptr);
+    EXPECT_EQ(read(zeroed, 10000), std::vector<unsigned char>(10000, 0));
     void *grown = umfPoolRealloc(pool, zeroed, 5 << 20);
     ASSERT_NE(grown, nullptr);
+    EXPECT_EQ(read(grown, 10000), std::vector<unsigned char>(10000, 0));
     EXPECT_GE(ze().control()->calls[FAKE_zeCommandListAppendMemoryFill], 1);
     EXPECT_GE(ze().control()->calls[FAKE_zeCommandListAppendMemoryCopy], 1);
     EXPECT_EQ(umfFree(grown), OK);
