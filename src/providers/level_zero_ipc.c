@@ -14,18 +14,17 @@
 
 typedef enum ze_way_t {
     ZE_WAY_DRIVER = 1, /* a handle of the driver, which begins with a descriptor */
-    ZE_WAY_SEALED = 2, /* one that does not: the driver brings it over by itself */
-    ZE_WAY_EXPORT = 3, /* no handle: the descriptor is the memory */
+    ZE_WAY_EXPORT = 2, /* no handle: the descriptor is the memory */
 } ze_way_t;
 
 /* Fixed width, nothing is padding. */
 typedef struct ze_handle_t {
     uint32_t magic;
     uint16_t version;
-    uint16_t way;           /* ze_way_t */
-    uint64_t check;         /* sum of all other fields */
-    umf_fd_ticket_t ticket; /* zero without a descriptor, but for the pid */
-    uint64_t size;          /* of the allocation */
+    uint16_t way;   /* ze_way_t */
+    uint64_t check; /* sum of all other fields */
+    umf_fd_ticket_t ticket;
+    uint64_t size; /* of the allocation */
     ze_ipc_mem_handle_t driver;
 } ze_handle_t;
 
@@ -87,26 +86,24 @@ static int driver_fd(const ze_ipc_mem_handle_t *handle) {
     return fd;
 }
 
-static bool fd_is_open(int fd) {
-    uint64_t dev, ino, size;
-    return fd >= 0 && umf_os_file_id(fd, &dev, &ino, &size) == 0;
-}
-
 /* Whether this process made the ticket and the descriptor still is what it was. */
 static bool ticket_is_own(const umf_fd_ticket_t *ticket) {
     umf_fd_ticket_t now;
-    return ticket->pid == (uint32_t)umf_os_pid() && fd_is_open(ticket->fd) &&
+    return ticket->pid == (uint32_t)umf_os_pid() &&
+           umf_ticket_check_file(ticket, ticket->fd) == 0 &&
            umf_ticket_make(ticket->fd, &now) == UMF_RESULT_SUCCESS &&
            memcmp(&now, ticket, sizeof(now)) == 0;
 }
 
 /* --- the producer's side ---------------------------------------------------------------------- */
 
-static void driver_put(const umf_ze_provider_t *ze, ze_ipc_mem_handle_t handle) {
-    if (ze->driver->zeMemPutIpcHandle) {
-        umf_ze_result(ze->driver->zeMemPutIpcHandle(ze->context, handle), &umf_ze_native,
-                      "putting an IPC handle");
+/* Older loaders have no such function: the descriptor goes with the memory. */
+static umf_result_t driver_put(const umf_ze_provider_t *ze, ze_ipc_mem_handle_t handle) {
+    if (!ze->driver->zeMemPutIpcHandle) {
+        return UMF_RESULT_SUCCESS;
     }
+    return umf_ze_result(ze->driver->zeMemPutIpcHandle(ze->context, handle), &umf_ze_native,
+                         "putting an IPC handle");
 }
 
 static umf_result_t get_driver_handle(const umf_ze_provider_t *ze, const void *ptr,
@@ -117,12 +114,8 @@ static umf_result_t get_driver_handle(const umf_ze_provider_t *ze, const void *p
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    int fd = driver_fd(&handle->driver);
-    handle->way = fd_is_open(fd) ? ZE_WAY_DRIVER : ZE_WAY_SEALED;
-    handle->ticket.pid = (uint32_t)umf_os_pid();
-    if (handle->way == ZE_WAY_DRIVER) {
-        result = umf_ticket_make(fd, &handle->ticket);
-    }
+    handle->way = ZE_WAY_DRIVER;
+    result = umf_ticket_make(driver_fd(&handle->driver), &handle->ticket);
     if (result != UMF_RESULT_SUCCESS) {
         driver_put(ze, handle->driver);
     }
@@ -177,9 +170,7 @@ umf_result_t umf_ze_ipc_put(umf_ze_provider_t *ze, const void *data) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    bool is_own = handle.way == ZE_WAY_SEALED ? handle.ticket.pid == (uint32_t)umf_os_pid()
-                                              : ticket_is_own(&handle.ticket);
-    if (!is_own) {
+    if (!ticket_is_own(&handle.ticket)) {
         UMF_LOG_ERROR("process %u made this description, or it was put already", handle.ticket.pid);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -187,19 +178,10 @@ umf_result_t umf_ze_ipc_put(umf_ze_provider_t *ze, const void *data) {
         umf_os_close(handle.ticket.fd); /* the driver gave it to us */
         return UMF_RESULT_SUCCESS;
     }
-    if (!ze->driver->zeMemPutIpcHandle) {
-        return UMF_RESULT_SUCCESS;
-    }
-    return umf_ze_result(ze->driver->zeMemPutIpcHandle(ze->context, handle.driver), &umf_ze_native,
-                         "putting an IPC handle");
+    return driver_put(ze, handle.driver);
 }
 
 /* --- the consumer's side ---------------------------------------------------------------------- */
-
-static ze_result_t open_driver_handle(const umf_ze_provider_t *ze, ze_ipc_mem_handle_t handle,
-                                      void **ptr) {
-    return ze->driver->zeMemOpenIpcHandle(ze->context, ze->device, handle, 0, ptr);
-}
 
 static ze_result_t open_import(const umf_ze_provider_t *ze, int fd, size_t size, void **ptr) {
     ze_external_memory_import_fd_t import = {
@@ -223,22 +205,20 @@ static ze_result_t open_with(const umf_ze_provider_t *ze, const ze_handle_t *han
     }
     ze_ipc_mem_handle_t local = handle->driver;
     memcpy(local.data, &fd, sizeof(fd));
-    return open_driver_handle(ze, local, ptr);
+    return ze->driver->zeMemOpenIpcHandle(ze->context, ze->device, local, 0, ptr);
 }
 
 static umf_result_t open_any(const umf_ze_provider_t *ze, const ze_handle_t *handle, void **ptr) {
-    ze_result_t opened;
-    if (handle->way == ZE_WAY_SEALED) {
-        opened = open_driver_handle(ze, handle->driver, ptr);
-    } else if (ticket_is_own(&handle->ticket)) {
-        opened = open_with(ze, handle, handle->ticket.fd, ptr);
-    } else {
-        int fd;
+    int fd = handle->ticket.fd;
+    bool is_own = ticket_is_own(&handle->ticket);
+    if (!is_own) {
         umf_result_t result = umf_ticket_redeem_copy(&handle->ticket, &fd);
         if (result != UMF_RESULT_SUCCESS) {
             return result;
         }
-        opened = open_with(ze, handle, fd, ptr);
+    }
+    ze_result_t opened = open_with(ze, handle, fd, ptr);
+    if (!is_own) {
         umf_os_close(fd);
     }
     return umf_ze_result(opened, &umf_ze_native, "opening shared memory");
