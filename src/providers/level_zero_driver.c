@@ -11,7 +11,6 @@
 #include "base/log.h"
 
 #define LOADER_LIBRARY "libze_loader.so.1"
-#define LOADER_VARIABLE "UMF_ZE_LOADER_LIB_NAME"
 
 static const umf_dl_symbol_t ze_symbols[] = {
 #define UMF_ZE(function, optional) {#function, offsetof(umf_ze_driver_t, function), optional},
@@ -30,7 +29,7 @@ static bool ze_resolve_all(void *library, const char *name) {
         if (!address && !ze_symbols[i].optional) {
             snprintf(ze_why, sizeof(ze_why),
                      "%.200s has no function %s: install a newer Level Zero loader (libze1), or "
-                     "name another one in " LOADER_VARIABLE,
+                     "name another one in UMF_ZE_LOADER_LIB_NAME",
                      name, ze_symbols[i].name);
             return false;
         }
@@ -41,7 +40,7 @@ static bool ze_resolve_all(void *library, const char *name) {
 
 /* The library stays open: the answer is remembered for the life of the process. */
 static void ze_load(void) {
-    const char *wish = secure_getenv(LOADER_VARIABLE);
+    const char *wish = secure_getenv("UMF_ZE_LOADER_LIB_NAME");
     const char *name = wish && *wish ? wish : LOADER_LIBRARY;
     char reason[256] = "";
     void *library = umf_dl_open(name, true, NULL, 0);
@@ -51,7 +50,7 @@ static void ze_load(void) {
     if (!library) {
         snprintf(ze_why, sizeof(ze_why),
                  "no Level Zero loader: %s; install it (libze1) and a driver, or name another one "
-                 "in " LOADER_VARIABLE,
+                 "in UMF_ZE_LOADER_LIB_NAME",
                  reason);
         return;
     }
