@@ -261,7 +261,8 @@ static umf_result_t ze_release(umf_ze_provider_t *ze) {
         umf_ze_resident_fini(ze);
     }
     if (ze->owns_context) {
-        result = ze_result(ze->driver->zeContextDestroy(ze->context), "destroying the context");
+        result = umf_ze_given_back(ze->driver->zeContextDestroy(ze->context), &umf_ze_native,
+                                   "destroying the context");
     }
     umf_hash_fini(&ze->opened);
     umf_lock_destroy(&ze->lock);
@@ -338,7 +339,8 @@ static umf_result_t ze_free(void *provider, void *ptr, size_t size) {
         UMF_LOG_ERROR("%p is not an allocation of this provider, or freed already", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = ze_result(ze_call_free(ze, ptr), "freeing memory");
+    umf_result_t result =
+        umf_ze_given_back(ze_call_free(ze, ptr), &umf_ze_native, "freeing memory");
     if (result != UMF_RESULT_SUCCESS) {
         umf_ze_alloc_add(ze, ptr, requested);
         return result;

@@ -63,7 +63,8 @@ umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handl
 }
 
 umf_result_t umf_ze_queue_destroy(const umf_ze_driver_t *driver, umf_native_t *last, void *queue) {
-    return umf_ze_result(driver->zeCommandListDestroy(queue), last, "destroying a command list");
+    return umf_ze_given_back(driver->zeCommandListDestroy(queue), last,
+                             "destroying a command list");
 }
 
 umf_result_t umf_ze_copy(const umf_ze_driver_t *driver, umf_native_t *last, void *queue, void *dst,

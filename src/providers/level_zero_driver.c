@@ -141,6 +141,11 @@ umf_result_t umf_ze_result(ze_result_t result, umf_native_t *last, const char *w
     return ze_map(result);
 }
 
+umf_result_t umf_ze_given_back(ze_result_t result, umf_native_t *last, const char *what) {
+    umf_result_t told = umf_ze_result(result, last, what);
+    return ze_is_gone(result) ? UMF_RESULT_SUCCESS : told;
+}
+
 umf_result_t umf_ze_native_error(const umf_native_t *last, const char **message, int32_t *code) {
     if (!message || !code) {
         UMF_LOG_ERROR("the last native error was asked for without a place for its %s",

@@ -37,6 +37,9 @@ const umf_ze_driver_t *umf_ze_driver(char *why, size_t why_size);
  */
 umf_result_t umf_ze_result(ze_result_t result, umf_native_t *last, const char *what);
 
+/* The same for a call that gives something back: a driver that is shutting down has it already. */
+umf_result_t umf_ze_given_back(ze_result_t result, umf_native_t *last, const char *what);
+
 /* The body of get_last_native_error: "<name>: <description>". */
 umf_result_t umf_ze_native_error(const umf_native_t *last, const char **message, int32_t *code);
 

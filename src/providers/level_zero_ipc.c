@@ -274,7 +274,7 @@ umf_result_t umf_ze_ipc_close(umf_ze_provider_t *ze, void *ptr) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result =
-        umf_ze_result(close_any(ze, way, ptr), &umf_ze_native, "closing shared memory");
+        umf_ze_given_back(close_any(ze, way, ptr), &umf_ze_native, "closing shared memory");
     if (result != UMF_RESULT_SUCCESS) {
         opened_add(ze, ptr, way); /* its slot was just left empty: this cannot fail */
     }

@@ -964,6 +964,26 @@ TEST_F(Ze, WhenTheDeviceIsLost) {
     EXPECT_EQ(ze().control()->allocations, 0);
 }
 
+// What a process does last, when the loader has gone before it: no news, and no error for what is
+// given back.
+TEST_F(Ze, AfterTheDriverHasShutDown) {
+    NEEDS_FAKE_ZE();
+    ASSERT_EQ(umfMemoryProviderCreateFromText("level_zero", &provider), OK);
+    umf_memory_pool_handle_t pool = proxy();
+    void *ptr = umfPoolMalloc(pool, 4096), *more = alloc(4096);
+    LogFile log(1);
+    ze().control()->lost = ZE_RESULT_ERROR_UNINITIALIZED;
+    EXPECT_EQ(umfPoolMalloc(pool, 4096), nullptr);
+    EXPECT_EQ(umfPoolGetLastAllocationError(pool), NATIVE);
+    EXPECT_EQ(umfFree(ptr), OK);
+    EXPECT_EQ(umfMemoryProviderFree(provider, more, 4096), OK);
+    EXPECT_EQ(allocated(), 0u);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    destroy();
+    EXPECT_EQ(log.count("ERROR"), 0u) << log.text();
+    ze().control()->lost = ZE_RESULT_SUCCESS;
+}
+
 // At each call: nothing is left, and the log says what failed.
 TEST_F(Ze, LostInTheMiddle) {
     NEEDS_FAKE_ZE();
