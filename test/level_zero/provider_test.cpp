@@ -656,9 +656,16 @@ TEST_F(Ze, ResidentDeviceChangesWhileOthersAllocate) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 2; t++) {
         threads.emplace_back([&] {
-            while (!stop) {
-                void *ptr = umfPoolMalloc(pool, 4096);
-                failures += ptr == nullptr || umfFree(ptr) != OK;
+            // A free often meets a change that is just at the block.
+            std::vector<void *> blocks(100, nullptr);
+            for (size_t i = 0; !stop; i++) {
+                void *&block = blocks[i * 37 % blocks.size()];
+                failures += block && umfFree(block) != OK;
+                block = umfPoolMalloc(pool, 4096);
+                failures += block == nullptr;
+            }
+            for (void *block : blocks) {
+                failures += block && umfFree(block) != OK;
             }
         });
     }
