@@ -14,7 +14,7 @@ void *umf_provider_self(umf_memory_provider_handle_t provider,
                         const umf_memory_provider_ops_t *ops);
 
 /* Whether a pool that tracks has got the allocation that begins at `ptr` from the provider. The
- * caller sees to it that the allocation is not freed meanwhile. */
+ * answer holds as long as the caller keeps the provider from freeing it. */
 bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *ptr);
 
 #endif
