@@ -28,6 +28,7 @@
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_level_zero.h>
+#include <umf/providers/provider_level_zero_vmm.h>
 #include <umf/providers/provider_linux_vmm.h>
 #include <umf/providers/provider_os_memory.h>
 #include <umf/text.h>
@@ -179,14 +180,13 @@ inline std::unique_ptr<Source> make_cuda_vmm() {
 
 #if UMF_WITH_LEVEL_ZERO
 // The same on the software Level Zero driver, behind the real loader.
-inline std::unique_ptr<Source> make_level_zero(const char *memory_type) {
+inline std::unique_ptr<Source> make_level_zero(const char *text) {
     fake_ze_t *control = ze().control();
     control->touchable = 1;
-    control->page_size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    control->page_size = control->granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     control->device_memory[0] = control->host_memory = size_t{1} << 36;
     auto source = std::make_unique<Source>();
-    umfMemoryProviderCreateFromText((std::string("level_zero:memory_type=") + memory_type).c_str(),
-                                    &source->handle);
+    umfMemoryProviderCreateFromText(text, &source->handle);
     return source;
 }
 #endif
@@ -256,11 +256,17 @@ inline const std::vector<SourceKind> &source_kinds() {
 #if UMF_WITH_LEVEL_ZERO
         if (!ze().is_real) {
             list.push_back({"level_zero", "level_zero", umfLevelZeroMemoryProviderOps,
-                            [] { return make_level_zero("device"); }, true, false, false, false,
-                            false, UMF_RESULT_ERROR_INVALID_ARGUMENT, ZE_RESULT_NOT_READY, true});
+                            [] { return make_level_zero("level_zero:memory_type=device"); }, true,
+                            false, false, false, false, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                            ZE_RESULT_NOT_READY, true});
             list.push_back({"level_zero_shared", "level_zero", umfLevelZeroMemoryProviderOps,
-                            [] { return make_level_zero("shared"); }, true, false, false, false,
-                            false, UMF_RESULT_ERROR_INVALID_ARGUMENT, ZE_RESULT_NOT_READY, true});
+                            [] { return make_level_zero("level_zero:memory_type=shared"); }, true,
+                            false, false, false, false, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                            ZE_RESULT_NOT_READY, true});
+            list.push_back({"level_zero_vmm", "level_zero_vmm", umfLevelZeroVmmMemoryProviderOps,
+                            [] { return make_level_zero("level_zero_vmm:piece_size=16M"); }, true,
+                            true, true, false, false, UMF_RESULT_ERROR_NOT_SUPPORTED,
+                            ZE_RESULT_NOT_READY, false});
         }
 #endif
         if (devdax_settings()) {

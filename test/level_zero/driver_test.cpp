@@ -564,6 +564,8 @@ TEST_F(Driver, LosesTheDeviceByAWildAccess) {
 TEST_F(Driver, MapsPhysicalMemoryAtReservedAddresses) {
     size_t page_size = 0;
     ZE(zeVirtualMemQueryPageSize(context, device, 1, &page_size));
+    ASSERT_EQ(page_size, page);
+    ZE(zeVirtualMemQueryPageSize(context, device, granule, &page_size));
     ASSERT_EQ(page_size, granule);
     char *base = reserve(3 * granule);
     ze_physical_mem_handle_t memory = physical(2 * granule);
@@ -596,7 +598,9 @@ TEST_F(Driver, MapsPhysicalMemoryAtReservedAddresses) {
     EXPECT_EQ(access, ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE);
     EXPECT_EQ(size, 2 * granule);
 
-    ZE(zeVirtualMemUnmap(context, base, 2 * granule));
+    EXPECT_EQ(ze().zeVirtualMemUnmap(context, base, 2 * granule), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    ZE(zeVirtualMemUnmap(context, base, granule));
+    ZE(zeVirtualMemUnmap(context, base + granule, granule));
     EXPECT_EQ(control->mappings, 0);
     EXPECT_EQ(control->used[0], 2 * granule) << "physical memory stays until it is destroyed";
     ZE(zePhysicalMemDestroy(context, memory));
@@ -613,6 +617,7 @@ TEST_F(Driver, RefusesWrongMappings) {
     };
     EXPECT_EQ(map(base + 4096, granule, 0), ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
     EXPECT_EQ(map(base, 4096, 0), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
+    EXPECT_EQ(map(base, granule + page, 0), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
     EXPECT_EQ(map(base, 2 * granule, 0), ZE_RESULT_ERROR_INVALID_ARGUMENT) << "more than there is";
     EXPECT_EQ(map(base + 2 * granule, granule, 0), ZE_RESULT_ERROR_INVALID_ARGUMENT)
         << "not reserved";

@@ -237,7 +237,7 @@ ze_result_t lost() {
         return needed;                                                                             \
     }
 
-// For what works on a lost device, too: enumeration, and what gives back, which ends with lost().
+// For what works on a lost device, too.
 #define ENTER_ALWAYS(function)                                                                     \
     std::lock_guard<std::recursive_mutex> guard(lock);                                             \
     NEED(enter(FAKE_##function))
@@ -245,6 +245,14 @@ ze_result_t lost() {
 #define ENTER(function)                                                                            \
     ENTER_ALWAYS(function)                                                                         \
     NEED(lost())
+
+// For what gives back: that works on a lost device, too, and ends with lost().
+#define ENTER_RELEASE(function)                                                                    \
+    std::lock_guard<std::recursive_mutex> guard(lock);                                             \
+    if (ze_result_t entered = enter(FAKE_##function)) {                                            \
+        get().control.refused++;                                                                   \
+        return entered;                                                                            \
+    }
 
 ze_result_t pointer(const void *ptr) {
     return ptr ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -487,9 +495,13 @@ void fill_now(const Stream *stream, uintptr_t to, const std::vector<char> &patte
         if (!target) {
             return fault();
         }
-        for (size_t i = 0; i < part; i++, at++) {
-            target[i] = pattern[at % pattern.size()];
+        for (size_t i = 0; pattern.size() > 1 && i < part; i++) {
+            target[i] = pattern[(at + i) % pattern.size()];
         }
+        if (pattern.size() == 1) {
+            memset(target, pattern[0], part);
+        }
+        at += part;
     }
 }
 
@@ -784,13 +796,18 @@ ze_result_t begins(ze_context_handle_t context, const void *ptr, bool is_importe
 
 // --- virtual memory ------------------------------------------------------------------------------
 
+// Small memory has smaller pages.
+size_t granularity_of(size_t size) {
+    size_t large = get().control.granularity;
+    return size >= large ? large : std::min(large, get().control.page_size);
+}
+
 ze_result_t is_granular(const void *ptr, size_t size) {
     NEED(is_size(size))
-    if (reinterpret_cast<uintptr_t>(ptr) % get().control.granularity != 0) {
+    if (reinterpret_cast<uintptr_t>(ptr) % granularity_of(size) != 0) {
         return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
     }
-    return size % get().control.granularity == 0 ? ZE_RESULT_SUCCESS
-                                                 : ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
+    return size % granularity_of(size) == 0 ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
 }
 
 // Whole mappings from `address` on that fill `size` bytes without a gap.
@@ -1061,7 +1078,7 @@ static ze_result_t fake_zeContextCreate(ze_driver_handle_t driver, const ze_cont
 
 // A context goes last: the real driver would leave what is in it to crash.
 static ze_result_t fake_zeContextDestroy(ze_context_handle_t context) {
-    ENTER_ALWAYS(zeContextDestroy)
+    ENTER_RELEASE(zeContextDestroy)
     NEED(in(context))
     if (context->objects > 0) {
         return ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE;
@@ -1161,7 +1178,7 @@ static ze_result_t fake_zeMemAllocShared(ze_context_handle_t context,
 }
 
 static ze_result_t fake_zeMemFree(ze_context_handle_t context, void *ptr) {
-    ENTER_ALWAYS(zeMemFree)
+    ENTER_RELEASE(zeMemFree)
     NEED(begins(context, ptr, false))
     uintptr_t address = reinterpret_cast<uintptr_t>(ptr);
     note_removal(address, get().memory[address].size);
@@ -1171,7 +1188,7 @@ static ze_result_t fake_zeMemFree(ze_context_handle_t context, void *ptr) {
 
 static ze_result_t fake_zeMemFreeExt(ze_context_handle_t context,
                                      const ze_memory_free_ext_desc_t *how, void *ptr) {
-    ENTER_ALWAYS(zeMemFreeExt)
+    ENTER_RELEASE(zeMemFreeExt)
     NEED(pointer(how))
     NEED(begins(context, ptr, false))
     uintptr_t address = reinterpret_cast<uintptr_t>(ptr);
@@ -1298,7 +1315,7 @@ static ze_result_t fake_zeMemOpenIpcHandle(ze_context_handle_t context, ze_devic
 }
 
 static ze_result_t fake_zeMemCloseIpcHandle(ze_context_handle_t context, const void *ptr) {
-    ENTER_ALWAYS(zeMemCloseIpcHandle)
+    ENTER_RELEASE(zeMemCloseIpcHandle)
     NEED(begins(context, ptr, true))
     uintptr_t address = reinterpret_cast<uintptr_t>(ptr);
     note_removal(address, get().memory[address].size);
@@ -1320,7 +1337,7 @@ static ze_result_t fake_zeVirtualMemReserve(ze_context_handle_t context, const v
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     }
     if (base == MAP_FAILED) {
-        base = reserve(size, get().control.granularity);
+        base = reserve(size, granularity_of(size));
     }
     if (!base) {
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -1335,7 +1352,7 @@ static ze_result_t fake_zeVirtualMemReserve(ze_context_handle_t context, const v
 // As the specification says, mappings that are left go as well; the range must be a whole one.
 static ze_result_t fake_zeVirtualMemFree(ze_context_handle_t context, const void *ptr,
                                          size_t size) {
-    ENTER_ALWAYS(zeVirtualMemFree)
+    ENTER_RELEASE(zeVirtualMemFree)
     NEED(in(context))
     NEED(pointer(ptr))
     NEED(is_granular(ptr, size))
@@ -1366,7 +1383,7 @@ static ze_result_t fake_zeVirtualMemQueryPageSize(ze_context_handle_t context,
     NEED(in(context, device))
     NEED(is_size(size))
     NEED(pointer(page_size))
-    *page_size = get().control.granularity;
+    *page_size = granularity_of(size);
     return ZE_RESULT_SUCCESS;
 }
 
@@ -1398,7 +1415,7 @@ static ze_result_t fake_zePhysicalMemCreate(ze_context_handle_t context, ze_devi
 
 static ze_result_t fake_zePhysicalMemDestroy(ze_context_handle_t context,
                                              ze_physical_mem_handle_t physical) {
-    ENTER_ALWAYS(zePhysicalMemDestroy)
+    ENTER_RELEASE(zePhysicalMemDestroy)
     NEED(in(context))
     NEED(living(get().physicals, physical))
     if (physical->mappings > 0 || physical->context != context) {
@@ -1421,7 +1438,7 @@ static ze_result_t fake_zeVirtualMemMap(ze_context_handle_t context, const void 
     NEED(is_granular(ptr, size))
     State &s = get();
     uintptr_t address = reinterpret_cast<uintptr_t>(ptr);
-    if (offset % s.control.granularity != 0) {
+    if (offset % granularity_of(size) != 0) {
         return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
     }
     if (access > ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY) {
@@ -1448,12 +1465,13 @@ static ze_result_t fake_zeVirtualMemMap(ze_context_handle_t context, const void 
 
 static ze_result_t fake_zeVirtualMemUnmap(ze_context_handle_t context, const void *ptr,
                                           size_t size) {
-    ENTER_ALWAYS(zeVirtualMemUnmap)
+    ENTER_RELEASE(zeVirtualMemUnmap)
     NEED(in(context))
     NEED(pointer(ptr))
     NEED(is_granular(ptr, size))
-    if (!is_run_of_mappings(reinterpret_cast<uintptr_t>(ptr), size)) {
-        return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    auto at = get().mappings.find(reinterpret_cast<uintptr_t>(ptr));
+    if (at == get().mappings.end() || at->second.size != size) {
+        return ZE_RESULT_ERROR_INVALID_ARGUMENT; // what was mapped is unmapped, no more and no less
     }
     unmap(reinterpret_cast<uintptr_t>(ptr), size);
     return lost();
@@ -1494,7 +1512,7 @@ static ze_result_t fake_zeVirtualMemGetAccessAttribute(ze_context_handle_t conte
     *access = access_at(address);
     *out_size = 0;
     while (*out_size < size && access_at(address + *out_size) == *access) {
-        *out_size += s.control.granularity;
+        *out_size += granularity_of(1);
     }
     return ZE_RESULT_SUCCESS;
 }
@@ -1524,7 +1542,7 @@ static ze_result_t fake_zeCommandQueueCreate(ze_context_handle_t context, ze_dev
 
 // What is still queued is done before: the real driver asks its user to have waited.
 static ze_result_t fake_zeCommandQueueDestroy(ze_command_queue_handle_t queue) {
-    ENTER_ALWAYS(zeCommandQueueDestroy)
+    ENTER_RELEASE(zeCommandQueueDestroy)
     NEED(living(get().queues, queue))
     run_all();
     get().streams.erase(&queue->stream);
@@ -1608,7 +1626,7 @@ static ze_result_t fake_zeCommandListCreateImmediate(ze_context_handle_t context
 }
 
 static ze_result_t fake_zeCommandListDestroy(ze_command_list_handle_t list) {
-    ENTER_ALWAYS(zeCommandListDestroy)
+    ENTER_RELEASE(zeCommandListDestroy)
     NEED(living(get().lists, list))
     if (list->immediate) {
         run_all();
@@ -1713,7 +1731,7 @@ static ze_result_t fake_zeFenceCreate(ze_command_queue_handle_t queue,
 }
 
 static ze_result_t fake_zeFenceDestroy(ze_fence_handle_t fence) {
-    ENTER_ALWAYS(zeFenceDestroy)
+    ENTER_RELEASE(zeFenceDestroy)
     NEED(living(get().fences, fence))
     gone(get().fences, get().control.fences, fence->queue->stream.context, fence);
     return lost();
@@ -1754,7 +1772,7 @@ static ze_result_t fake_zeEventPoolCreate(ze_context_handle_t context,
 }
 
 static ze_result_t fake_zeEventPoolDestroy(ze_event_pool_handle_t pool) {
-    ENTER_ALWAYS(zeEventPoolDestroy)
+    ENTER_RELEASE(zeEventPoolDestroy)
     NEED(living(get().pools, pool))
     if (std::count(pool->taken.begin(), pool->taken.end(), true) > 0) {
         return ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE;
@@ -1779,7 +1797,7 @@ static ze_result_t fake_zeEventCreate(ze_event_pool_handle_t pool, const ze_even
 }
 
 static ze_result_t fake_zeEventDestroy(ze_event_handle_t event) {
-    ENTER_ALWAYS(zeEventDestroy)
+    ENTER_RELEASE(zeEventDestroy)
     NEED(living(get().events, event))
     event->pool->taken[event->index] = false;
     gone(get().events, get().control.events, event->pool->context, event);

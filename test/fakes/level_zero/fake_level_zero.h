@@ -57,17 +57,17 @@ typedef struct fake_ze_t {
     size_t host_memory;                        /* the same for memory of the host; 4 GiB at first */
     size_t max_alloc_size;                     /* without relaxed limits; 256 MiB at first */
     size_t page_size;                          /* of device and shared memory; 64 KiB at first */
-    size_t granularity;                        /* of virtual memory; 2 MiB at first */
-    size_t cache_line;                         /* 64 at first, 0: the extension is not there */
-    int touchable;     /* memory of devices is open to the CPU; 0 at first */
-    int cut;           /* small allocations lie inside pages, aligned as asked for; 0 at first */
-    int peers;         /* devices of one driver reach each other's memory; 1 at first */
-    int deaf;          /* wishes for an address are not heard; 0 at first */
-    int fail_function; /* a fake_ze_function or FAKE_ZE_ANY */
-    long fail_at;      /* the n-th call from now fails, 0: none */
-    int fail_with;     /* ze_result_t */
-    int fail_stays;    /* that failure becomes `lost` */
-    int lost;          /* ze_result_t of all calls; what gives back does so and says it, too */
+    size_t granularity; /* of virtual memory that is no smaller; 2 MiB at first */
+    size_t cache_line;  /* 64 at first, 0: the extension is not there */
+    int touchable;      /* memory of devices is open to the CPU; 0 at first */
+    int cut;            /* small allocations lie inside pages, aligned as asked for; 0 at first */
+    int peers;          /* devices of one driver reach each other's memory; 1 at first */
+    int deaf;           /* wishes for an address are not heard; 0 at first */
+    int fail_function;  /* a fake_ze_function or FAKE_ZE_ANY */
+    long fail_at;       /* the n-th call from now fails, 0: none */
+    int fail_with;      /* ze_result_t */
+    int fail_stays;     /* that failure becomes `lost` */
+    int lost;           /* ze_result_t of all calls; what gives back does so and says it, too */
 
     /* To read. */
     long calls[FAKE_ZE_FUNCTIONS];
@@ -83,6 +83,7 @@ typedef struct fake_ze_t {
     long descriptors;      /* of IPC, open for allocations of this process */
     long illegal_accesses; /* work that touched memory which was not there; the device is then lost
                             */
+    long refused;          /* calls to give back that failed on demand: what they were for stays */
     long wrong_handles;    /* calls with what is no (living) object of the right driver */
     long unordered_frees;  /* unmapped or freed while queued work still used it */
 } fake_ze_t;
