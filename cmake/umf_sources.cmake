@@ -19,10 +19,7 @@ if(UMF_BUILD_LIBUMF_POOL_JEMALLOC)
 endif()
 
 set(umf_feature_CUDA ${UMF_HAVE_CUDA})
-set(umf_feature_LEVEL_ZERO 0)
-if(EXISTS "${PROJECT_SOURCE_DIR}/src/providers/level_zero.c")
-    set(umf_feature_LEVEL_ZERO ${UMF_HAVE_LEVEL_ZERO})
-endif()
+set(umf_feature_LEVEL_ZERO ${UMF_HAVE_LEVEL_ZERO})
 
 include(hwloc) # umf_feature_HWLOC, UMF_HWLOC_LIBRARY
 

@@ -44,6 +44,12 @@ static umf_result_t ze_vmm_result(ze_result_t result, const char *what) {
     return umf_ze_result(result, &ze_vmm_native, what);
 }
 
+/* A lost device has nothing any more, so what it was to give back is given back. */
+static umf_result_t ze_vmm_gave_back(ze_result_t result, const char *what) {
+    umf_result_t outcome = ze_vmm_result(result, what);
+    return result == ZE_RESULT_ERROR_DEVICE_LOST ? UMF_RESULT_SUCCESS : outcome;
+}
+
 /* --- addresses -------------------------------------------------------------------------------- */
 
 /* An aligned address with room behind it: drivers try to give what is wished for, and the loader's
@@ -107,8 +113,8 @@ static umf_result_t ze_vmm_reserve(void *backend, size_t size, size_t alignment,
         *base = (uintptr_t)start;
         return UMF_RESULT_SUCCESS;
     }
-    result = ze_vmm_result(ze->driver->zeVirtualMemFree(ze->context, start, size),
-                           "giving back addresses");
+    result = ze_vmm_gave_back(ze->driver->zeVirtualMemFree(ze->context, start, size),
+                              "giving back addresses");
     return result ? result : ze_vmm_reserve_wider(ze, size, alignment, base);
 }
 
@@ -121,7 +127,7 @@ static umf_result_t ze_vmm_unreserve(void *backend, uintptr_t base, size_t size)
                              ? ze->driver->zeVirtualMemFree(ze->context, wider->start, wider->size)
                              : ze->driver->zeVirtualMemFree(ze->context, (void *)base, size);
     umf_meta_free(wider, sizeof(*wider));
-    return ze_vmm_result(result, "giving back addresses");
+    return ze_vmm_gave_back(result, "giving back addresses");
 }
 
 /* --- physical memory -------------------------------------------------------------------------- */
@@ -149,8 +155,8 @@ static ze_physical_mem_handle_t ze_vmm_handle(umf_physical_t physical) {
 
 static umf_result_t ze_vmm_destroy(void *backend, umf_physical_t physical) {
     const ze_vmm_t *ze = backend;
-    return ze_vmm_result(ze->driver->zePhysicalMemDestroy(ze->context, ze_vmm_handle(physical)),
-                         "giving back physical memory");
+    return ze_vmm_gave_back(ze->driver->zePhysicalMemDestroy(ze->context, ze_vmm_handle(physical)),
+                            "giving back physical memory");
 }
 
 static umf_result_t ze_vmm_map(void *backend, uintptr_t base, size_t size,
@@ -164,8 +170,8 @@ static umf_result_t ze_vmm_map(void *backend, uintptr_t base, size_t size,
 
 static umf_result_t ze_vmm_unmap(void *backend, uintptr_t base, size_t size) {
     const ze_vmm_t *ze = backend;
-    return ze_vmm_result(ze->driver->zeVirtualMemUnmap(ze->context, (void *)base, size),
-                         "unmapping memory");
+    return ze_vmm_gave_back(ze->driver->zeVirtualMemUnmap(ze->context, (void *)base, size),
+                            "unmapping memory");
 }
 
 /* Nothing is exported: there is no such function, and IPC is refused before. */
@@ -177,7 +183,7 @@ static const umf_vmm_backend_t ze_vmm_backend = {
     .map = ze_vmm_map,
     .unmap = ze_vmm_unmap,
     .unmaps_one = true,
-    .kind = 3,
+    .kind = 4,
     .is_device = true,
 };
 

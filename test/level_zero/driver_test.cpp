@@ -714,18 +714,31 @@ TEST_F(Driver, IsUsedByManyThreads) {
 
 namespace {
 
+struct Ended {
+    int status;
+    std::string errors; // what it said on stderr
+};
+
 // Runs this program again with one test of class Other, and `setting` in its environment.
-int run_other(const char *test, const std::string &setting) {
+Ended run_other(const char *test, const std::string &setting) {
     std::string filter = std::string("--gtest_filter=Other.DISABLED_") + test;
     std::string all = "--gtest_also_run_disabled_tests", path = "/proc/self/exe";
     char *arguments[] = {path.data(), filter.data(), all.data(), nullptr};
+    int errors = memfd_create("errors", MFD_CLOEXEC);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
     setenv("UMF_TEST_OTHER", setting.c_str(), 1);
     pid_t child = 0;
-    EXPECT_EQ(posix_spawn(&child, path.c_str(), nullptr, nullptr, arguments, environ), 0);
+    EXPECT_EQ(posix_spawn(&child, path.c_str(), &actions, nullptr, arguments, environ), 0);
     unsetenv("UMF_TEST_OTHER");
-    int status = -1;
-    waitpid(child, &status, 0);
-    return status;
+    posix_spawn_file_actions_destroy(&actions);
+    Ended ended{-1, std::string(4096, ' ')};
+    waitpid(child, &ended.status, 0);
+    ssize_t length = pread(errors, ended.errors.data(), ended.errors.size(), 0);
+    ended.errors.resize(length > 0 ? static_cast<size_t>(length) : 0);
+    close(errors);
+    return ended;
 }
 
 // What the other processes do: disabled, since it is nothing without the first one.
@@ -757,7 +770,8 @@ TEST_F(Driver, SharesMemoryWithAnotherProcess) {
     memcpy(handle.data, &inherited, sizeof(inherited));
     int file = memfd_create("handle", 0);
     ASSERT_EQ(write(file, &handle, sizeof(handle)), static_cast<ssize_t>(sizeof(handle)));
-    EXPECT_EQ(run_other("OpensMemory", std::to_string(file)), 0);
+    Ended other = run_other("OpensMemory", std::to_string(file));
+    EXPECT_EQ(other.status, 0) << other.errors;
     close(inherited);
     close(file);
 
@@ -791,10 +805,13 @@ TEST_F(Other, DISABLED_OpensMemory) {
 }
 
 TEST_F(Driver, FailsAProcessThatLeaks) {
-    int status = run_other("Leaks", "1");
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
-    status = run_other("Forgets", "1");
-    EXPECT_EQ(status, 0);
+    Ended other = run_other("Leaks", "");
+    EXPECT_TRUE(WIFEXITED(other.status) && WEXITSTATUS(other.status) == 1) << other.status;
+    EXPECT_NE(other.errors.find("1 contexts, 1 allocations, 0 imports"), std::string::npos)
+        << other.errors;
+    other = run_other("Forgets", "");
+    EXPECT_EQ(other.status, 0);
+    EXPECT_EQ(other.errors, "");
 }
 
 TEST_F(Other, DISABLED_Leaks) {
