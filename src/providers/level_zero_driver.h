@@ -40,6 +40,9 @@ umf_result_t umf_ze_result(ze_result_t result, umf_native_t *last, const char *w
 /* The same for a call that gives something back: a driver that is shutting down has it already. */
 umf_result_t umf_ze_given_back(ze_result_t result, umf_native_t *last, const char *what);
 
+/* Of this thread, for both kinds of provider over the driver: thread-local memory is dear. */
+extern __thread umf_native_t umf_ze_native;
+
 /* The body of get_last_native_error: "<name>: <description>". */
 umf_result_t umf_ze_native_error(const umf_native_t *last, const char **message, int32_t *code);
 

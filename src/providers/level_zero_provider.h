@@ -37,6 +37,4 @@ typedef struct umf_ze_provider_t {
     umf_turn_t turn;            /* of changes, and of frees that wait for one */
 } umf_ze_provider_t;
 
-extern __thread umf_native_t umf_ze_native; /* the last native error of the kind */
-
 #endif

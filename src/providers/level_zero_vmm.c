@@ -7,7 +7,6 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/native.h"
 #include "base/os.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
@@ -38,10 +37,8 @@ typedef struct ze_vmm_range_t {
     size_t size;
 } ze_vmm_range_t;
 
-static __thread umf_native_t ze_vmm_native;
-
 static umf_result_t ze_vmm_result(ze_result_t result, const char *what) {
-    return umf_ze_result(result, &ze_vmm_native, what);
+    return umf_ze_result(result, &umf_ze_native, what);
 }
 
 /* A lost device has nothing any more, so what it was to give back is given back. */
@@ -212,10 +209,10 @@ static umf_result_t ze_vmm_take_context(ze_vmm_t *ze, const umf_ze_vmm_params_t 
         return UMF_RESULT_SUCCESS;
     }
     umf_ze_place_t place;
-    umf_result_t result = umf_ze_find_device(ze->driver, wanted->number, &ze_vmm_native, &place);
+    umf_result_t result = umf_ze_find_device(ze->driver, wanted->number, &umf_ze_native, &place);
     if (result == UMF_RESULT_SUCCESS) {
         ze->device = place.device;
-        result = umf_ze_make_context(ze->driver, place.owner, &ze_vmm_native, &ze->context);
+        result = umf_ze_make_context(ze->driver, place.owner, &umf_ze_native, &ze->context);
         ze->owns_context = result == UMF_RESULT_SUCCESS;
     }
     return result;
@@ -239,7 +236,7 @@ static umf_result_t ze_vmm_check_page_size(size_t page_size) {
 static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted) {
     size_t page_size = 0;
     umf_result_t result =
-        umf_ze_cache_line_size(ze->driver, ze->device, &ze_vmm_native, &ze->cache_line_size);
+        umf_ze_cache_line_size(ze->driver, ze->device, &umf_ze_native, &ze->cache_line_size);
     if (result == UMF_RESULT_SUCCESS) {
         result = ze_vmm_result(
             ze->driver->zeVirtualMemQueryPageSize(ze->context, ze->device, LARGE_SIZE, &page_size),
@@ -313,7 +310,7 @@ static umf_result_t ze_vmm_free(void *provider, void *ptr, size_t size) {
 static umf_result_t ze_vmm_get_last_native_error(void *provider, const char **message,
                                                  int32_t *code) {
     (void)provider;
-    return umf_ze_native_error(&ze_vmm_native, message, code);
+    return umf_ze_native_error(&umf_ze_native, message, code);
 }
 
 static umf_result_t ze_vmm_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
@@ -407,11 +404,11 @@ static umf_result_t ze_vmm_close_ipc_handle(void *provider, void *ptr, size_t si
 
 static umf_result_t ze_vmm_queue_create(void *provider, void **queue) {
     const ze_vmm_t *ze = provider;
-    return umf_ze_queue_create(ze->driver, ze->context, ze->device, &ze_vmm_native, queue);
+    return umf_ze_queue_create(ze->driver, ze->context, ze->device, &umf_ze_native, queue);
 }
 
 static umf_result_t ze_vmm_queue_destroy(void *provider, void *queue) {
-    return umf_ze_queue_destroy(((ze_vmm_t *)provider)->driver, &ze_vmm_native, queue);
+    return umf_ze_queue_destroy(((ze_vmm_t *)provider)->driver, &umf_ze_native, queue);
 }
 
 /* Each command was done before it returned. */
@@ -422,12 +419,12 @@ static umf_result_t ze_vmm_queue_wait(void *provider, void *queue) {
 
 static umf_result_t ze_vmm_copy(void *provider, void *queue, void *dst, const void *src,
                                 size_t size) {
-    return umf_ze_copy(((ze_vmm_t *)provider)->driver, &ze_vmm_native, queue, dst, src, size);
+    return umf_ze_copy(((ze_vmm_t *)provider)->driver, &umf_ze_native, queue, dst, src, size);
 }
 
 static umf_result_t ze_vmm_fill(void *provider, void *queue, void *dst, uint8_t value,
                                 size_t size) {
-    return umf_ze_fill(((ze_vmm_t *)provider)->driver, &ze_vmm_native, queue, dst, value, size);
+    return umf_ze_fill(((ze_vmm_t *)provider)->driver, &umf_ze_native, queue, dst, value, size);
 }
 
 /* Nothing waits for a whole device: provider_level_zero_vmm.h says so. */
@@ -462,7 +459,7 @@ static bool ze_vmm_reaches(const ze_vmm_t *ze, ze_device_handle_t device) {
 static umf_result_t ze_vmm_peer_alloc(void *provider, int device, size_t size, void **ptr) {
     const ze_vmm_t *ze = provider;
     umf_ze_place_t place;
-    umf_result_t result = umf_ze_find_device(ze->driver, (unsigned)device, &ze_vmm_native, &place);
+    umf_result_t result = umf_ze_find_device(ze->driver, (unsigned)device, &umf_ze_native, &place);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
