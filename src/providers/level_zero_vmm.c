@@ -42,9 +42,9 @@ static umf_result_t ze_vmm_result(ze_result_t result, const char *what) {
 }
 
 /* A lost device has nothing any more, so what it was to give back is given back. */
-static umf_result_t ze_vmm_gave_back(ze_result_t result, const char *what) {
-    umf_result_t outcome = ze_vmm_result(result, what);
-    return result == ZE_RESULT_ERROR_DEVICE_LOST ? UMF_RESULT_SUCCESS : outcome;
+static umf_result_t ze_vmm_given_back(ze_result_t result, const char *what) {
+    umf_result_t told = umf_ze_given_back(result, &umf_ze_native, what);
+    return result == ZE_RESULT_ERROR_DEVICE_LOST ? UMF_RESULT_SUCCESS : told;
 }
 
 /* --- addresses -------------------------------------------------------------------------------- */
@@ -110,8 +110,8 @@ static umf_result_t ze_vmm_reserve(void *backend, size_t size, size_t alignment,
         *base = (uintptr_t)start;
         return UMF_RESULT_SUCCESS;
     }
-    result = ze_vmm_gave_back(ze->driver->zeVirtualMemFree(ze->context, start, size),
-                              "giving back addresses");
+    result = ze_vmm_given_back(ze->driver->zeVirtualMemFree(ze->context, start, size),
+                               "giving back addresses");
     return result ? result : ze_vmm_reserve_wider(ze, size, alignment, base);
 }
 
@@ -124,7 +124,7 @@ static umf_result_t ze_vmm_unreserve(void *backend, uintptr_t base, size_t size)
                              ? ze->driver->zeVirtualMemFree(ze->context, wider->start, wider->size)
                              : ze->driver->zeVirtualMemFree(ze->context, (void *)base, size);
     umf_meta_free(wider, sizeof(*wider));
-    return ze_vmm_gave_back(result, "giving back addresses");
+    return ze_vmm_given_back(result, "giving back addresses");
 }
 
 /* --- physical memory -------------------------------------------------------------------------- */
@@ -152,8 +152,8 @@ static ze_physical_mem_handle_t ze_vmm_handle(umf_physical_t physical) {
 
 static umf_result_t ze_vmm_destroy(void *backend, umf_physical_t physical) {
     const ze_vmm_t *ze = backend;
-    return ze_vmm_gave_back(ze->driver->zePhysicalMemDestroy(ze->context, ze_vmm_handle(physical)),
-                            "giving back physical memory");
+    return ze_vmm_given_back(ze->driver->zePhysicalMemDestroy(ze->context, ze_vmm_handle(physical)),
+                             "giving back physical memory");
 }
 
 static umf_result_t ze_vmm_map(void *backend, uintptr_t base, size_t size,
@@ -167,8 +167,8 @@ static umf_result_t ze_vmm_map(void *backend, uintptr_t base, size_t size,
 
 static umf_result_t ze_vmm_unmap(void *backend, uintptr_t base, size_t size) {
     const ze_vmm_t *ze = backend;
-    return ze_vmm_gave_back(ze->driver->zeVirtualMemUnmap(ze->context, (void *)base, size),
-                            "unmapping memory");
+    return ze_vmm_given_back(ze->driver->zeVirtualMemUnmap(ze->context, (void *)base, size),
+                             "unmapping memory");
 }
 
 /* Nothing is exported: there is no such function, and IPC is refused before. */
@@ -220,7 +220,7 @@ static umf_result_t ze_vmm_take_context(ze_vmm_t *ze, const umf_ze_vmm_params_t 
 
 static void ze_vmm_drop_context(ze_vmm_t *ze) {
     if (ze->owns_context) {
-        ze_vmm_result(ze->driver->zeContextDestroy(ze->context), "destroying the context");
+        ze_vmm_given_back(ze->driver->zeContextDestroy(ze->context), "destroying the context");
     }
 }
 
@@ -488,8 +488,8 @@ static umf_result_t ze_vmm_peer_alloc(void *provider, int device, size_t size, v
 static umf_result_t ze_vmm_peer_free(void *provider, void *ptr, size_t size) {
     const ze_vmm_t *ze = provider;
     (void)size;
-    return ze_vmm_result(ze->driver->zeMemFree(ze->context, ptr),
-                         "giving back memory of another device");
+    return ze_vmm_given_back(ze->driver->zeMemFree(ze->context, ptr),
+                             "giving back memory of another device");
 }
 
 /* --- virtual memory --------------------------------------------------------------------------- */

@@ -263,6 +263,19 @@ TEST_F(Vmm, ALostDeviceLeavesNothingBehind) {
     control->lost = ZE_RESULT_SUCCESS;
 }
 
+// At the end of a process: nobody is told of what nobody can change.
+TEST_F(Vmm, ADriverThatShutsDownHasEverythingBack) {
+    umf_memory_provider_handle_t provider = create();
+    void *ptr = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 4 * MiB, 0, &ptr), OK);
+    control->lost = ZE_RESULT_ERROR_UNINITIALIZED;
+    LogFile log(2); // warnings and errors
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4 * MiB), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    EXPECT_EQ(log.text(), "");
+    control->lost = ZE_RESULT_SUCCESS;
+}
+
 // --- sharing -------------------------------------------------------------------------------------
 
 TEST_F(Vmm, IsNotShared) {
