@@ -19,7 +19,7 @@ if(UMF_BUILD_LIBUMF_POOL_JEMALLOC)
 endif()
 
 set(umf_feature_CUDA ${UMF_HAVE_CUDA})
-set(umf_feature_LEVEL_ZERO 0)
+set(umf_feature_LEVEL_ZERO ${UMF_HAVE_LEVEL_ZERO})
 
 include(hwloc) # umf_feature_HWLOC, UMF_HWLOC_LIBRARY
 

@@ -85,6 +85,23 @@ UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetDeviceOrdinal(void)
 UMF_API_1_1 umf_result_t umfLevelZeroMemoryProviderParamsSetName(void) ABSENT(level_zero_absent);
 UMF_API_1_1 umf_result_t umfLevelZeroMemoryProviderResidentDeviceChange(void)
     ABSENT(level_zero_absent);
+
+UMF_API_EXT_1 const void *umfLevelZeroVmmMemoryProviderOps(void);
+const void *umfLevelZeroVmmMemoryProviderOps(void) {
+    return NULL;
+}
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsCreate(void)
+    ABSENT(level_zero_absent);
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsDestroy(void)
+    ABSENT(level_zero_absent);
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetContext(void)
+    ABSENT(level_zero_absent);
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDevice(void)
+    ABSENT(level_zero_absent);
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetPieceSize(void)
+    ABSENT(level_zero_absent);
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetName(void)
+    ABSENT(level_zero_absent);
 #endif
 
 #if !UMF_WITH_LINUX

@@ -137,7 +137,8 @@ static void add_provider(list_t *list, const char *pool, const char *label, cons
                          const char *not_tried) {
     (void)pool;
     bool is_fixed = strcmp(label, "fixed") == 0;
-    bool is_device = strcmp(label, "cuda") == 0 || strcmp(label, "cuda_vmm") == 0;
+    bool is_device = strcmp(label, "cuda") == 0 || strcmp(label, "cuda_vmm") == 0 ||
+                     strcmp(label, "level_zero") == 0 || strcmp(label, "level_zero_vmm") == 0;
     step_t *step = add_step(list,
                             is_fixed    ? step_fixed
                             : is_device ? step_device

@@ -3,9 +3,9 @@
  * every address stays valid, and had again later with the same content.
  *
  * The unit is a pool: make one pool for each purpose. It works on pools that track their memory and
- * stand on a provider of virtual memory (linux_vmm, cuda_vmm, or one of your own with the
- * operations of umf/plugin.h); anything else gives UMF_RESULT_ERROR_NOT_SUPPORTED, and so do pools
- * that keep their own data in the memory (scalable).
+ * stand on a provider of virtual memory (linux_vmm, cuda_vmm, level_zero_vmm, or one of your own
+ * with the operations of umf/plugin.h); anything else gives UMF_RESULT_ERROR_NOT_SUPPORTED, and so
+ * do pools that keep their own data in the memory (scalable).
  *
  *     umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
  *     umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
@@ -76,7 +76,8 @@ typedef struct umf_suspend_policy_t {
 
 /// @brief What a suspend or resume waits for before it begins.
 ///
-/// Without queues and events everything that was queued on the devices of the pools is waited for.
+/// Without queues and events everything that was queued on the devices of the pools is waited for,
+/// except with level_zero_vmm: Level Zero cannot, so its users name them or have waited before.
 typedef struct umf_suspend_params_t {
     /// sizeof(umf_suspend_params_t) of the headers it was compiled with.
     size_t struct_size;

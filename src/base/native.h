@@ -8,7 +8,7 @@
 
 #include <umf/base.h>
 
-/* Kept by each kind in a `static __thread umf_native_t`. */
+/* Kept by each kind, or by the kinds over one driver together, in a `__thread umf_native_t`. */
 typedef struct umf_native_t {
     int32_t code;
     int errnum; /* 0: no system call failed */

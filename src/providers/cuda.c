@@ -9,7 +9,6 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/native.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
 #include "providers/cuda_context.h"
@@ -29,15 +28,13 @@ typedef struct cuda_provider_t {
     umf_hash_t sizes;  /* requested size + 1 by address. Sync: lock */
 } cuda_provider_t;
 
-static __thread umf_native_t cuda_native;
-
 static umf_result_t cuda_result(const cuda_provider_t *cuda, CUresult result, const char *what) {
-    return umf_cuda_result(cuda->driver, result, &cuda_native, what);
+    return umf_cuda_result(cuda->driver, result, &umf_cuda_native, what);
 }
 
 static umf_result_t cuda_given_back(const cuda_provider_t *cuda, CUresult result,
                                     const char *what) {
-    return umf_cuda_given_back(cuda->driver, result, &cuda_native, what);
+    return umf_cuda_given_back(cuda->driver, result, &umf_cuda_native, what);
 }
 
 static CUresult cuda_enter(const cuda_provider_t *cuda, umf_cuda_scope_t *scope) {
@@ -113,7 +110,7 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
     cuda->flags = wanted->flags;
     umf_name_copy(cuda->name, wanted->name);
     result = umf_cuda_context_take(driver, wanted->context, wanted->device, &cuda->context,
-                                   &cuda_native);
+                                   &umf_cuda_native);
     if (result != UMF_RESULT_SUCCESS) {
         goto free_provider;
     }
@@ -126,7 +123,7 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
     return UMF_RESULT_SUCCESS;
 
 drop_context:
-    umf_cuda_context_drop(driver, &cuda->context, &cuda_native);
+    umf_cuda_context_drop(driver, &cuda->context, &umf_cuda_native);
 free_provider:
     umf_meta_free(cuda, sizeof(*cuda));
     return result;
@@ -134,7 +131,7 @@ free_provider:
 
 static umf_result_t cuda_finalize(void *provider) {
     cuda_provider_t *cuda = provider;
-    umf_cuda_context_drop(cuda->driver, &cuda->context, &cuda_native);
+    umf_cuda_context_drop(cuda->driver, &cuda->context, &umf_cuda_native);
     umf_lock_destroy(&cuda->lock);
     umf_hash_fini(&cuda->sizes);
     umf_meta_free(cuda, sizeof(*cuda));
@@ -265,8 +262,9 @@ static umf_result_t cuda_get_last_native_error(void *provider, const char **mess
                       message ? "code" : "message");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *message = driver ? umf_cuda_error_text(driver, (CUresult)cuda_native.code) : "no CUDA driver";
-    *code = cuda_native.code;
+    *message =
+        driver ? umf_cuda_error_text(driver, (CUresult)umf_cuda_native.code) : "no CUDA driver";
+    *code = umf_cuda_native.code;
     return UMF_RESULT_SUCCESS;
 }
 

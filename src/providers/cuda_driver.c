@@ -36,6 +36,8 @@ static bool cuda_is_there;
 static char cuda_why[256];
 static unsigned cuda_forks; /* when it was loaded */
 
+__thread umf_native_t umf_cuda_native;
+
 static void *cuda_resolve(void *library, PFN_cuGetProcAddress_v11030 get,
                           const cuda_symbol_t *symbol) {
     void *address = NULL;

@@ -51,6 +51,9 @@ umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, u
 umf_result_t umf_cuda_given_back(const umf_cuda_driver_t *driver, CUresult result,
                                  umf_native_t *last, const char *what);
 
+/* Of this thread, for both kinds of provider over the driver: thread-local memory is dear. */
+extern __thread umf_native_t umf_cuda_native;
+
 /* Whether there is a driver that starts and finds a GPU; for a descriptor's probe. */
 umf_result_t umf_cuda_probe(char *why, size_t why_size);
 

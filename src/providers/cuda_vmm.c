@@ -7,7 +7,6 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/native.h"
 #include "base/os.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
@@ -30,14 +29,12 @@ typedef struct cuda_vmm_t {
     umf_hash_t peers; /* handles of peer_alloc by address. Sync: lock */
 } cuda_vmm_t;
 
-static __thread umf_native_t cuda_vmm_native;
-
 static umf_result_t cuda_vmm_result(const cuda_vmm_t *cuda, CUresult result, const char *what) {
-    return umf_cuda_result(cuda->driver, result, &cuda_vmm_native, what);
+    return umf_cuda_result(cuda->driver, result, &umf_cuda_native, what);
 }
 
 static umf_result_t cuda_vmm_given_back(const cuda_vmm_t *cuda, CUresult result, const char *what) {
-    return umf_cuda_given_back(cuda->driver, result, &cuda_vmm_native, what);
+    return umf_cuda_given_back(cuda->driver, result, &umf_cuda_native, what);
 }
 
 /* Runs one call of the driver in the provider's context. */
@@ -360,7 +357,7 @@ static umf_result_t cuda_vmm_try_share(cuda_vmm_t *cuda, size_t granularity) {
 
 static umf_result_t cuda_vmm_start(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
     umf_result_t result = umf_cuda_context_take(cuda->driver, wanted->context, wanted->device,
-                                                &cuda->context, &cuda_vmm_native);
+                                                &cuda->context, &umf_cuda_native);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -383,7 +380,7 @@ static umf_result_t cuda_vmm_start(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t
                               cuda, granularity, wanted->piece_size);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        umf_cuda_context_drop(cuda->driver, &cuda->context, &cuda_vmm_native);
+        umf_cuda_context_drop(cuda->driver, &cuda->context, &umf_cuda_native);
     }
     return result;
 }
@@ -424,7 +421,7 @@ static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
 static umf_result_t cuda_vmm_finalize(void *provider) {
     cuda_vmm_t *cuda = provider;
     umf_vmm_fini(&cuda->vmm);
-    umf_cuda_context_drop(cuda->driver, &cuda->context, &cuda_vmm_native);
+    umf_cuda_context_drop(cuda->driver, &cuda->context, &umf_cuda_native);
     umf_lock_destroy(&cuda->lock);
     umf_hash_fini(&cuda->peers);
     umf_meta_free(cuda, sizeof(*cuda));
@@ -456,8 +453,8 @@ static umf_result_t cuda_vmm_get_last_native_error(void *provider, const char **
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     *message =
-        driver ? umf_cuda_error_text(driver, (CUresult)cuda_vmm_native.code) : "no CUDA driver";
-    *code = cuda_vmm_native.code;
+        driver ? umf_cuda_error_text(driver, (CUresult)umf_cuda_native.code) : "no CUDA driver";
+    *code = umf_cuda_native.code;
     return UMF_RESULT_SUCCESS;
 }
 

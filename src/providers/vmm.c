@@ -559,6 +559,9 @@ static size_t vmm_run_length(umf_vmm_t *vmm, void *const *pieces, size_t first, 
     while (first + n < count && (uintptr_t)pieces[first + n] == (uintptr_t)pieces[first] + *size) {
         *size += vmm_expect(vmm, pieces[first + n], state)->size;
         n++;
+        if (vmm->ops->unmaps_one) {
+            break;
+        }
     }
     return n;
 }

@@ -1,7 +1,7 @@
 /*
- * Vmm: what the providers of virtual memory share (linux_vmm, cuda_vmm). Address space and physical
- * memory are apart: physical memory can be given back while its addresses stay reserved, and be
- * mapped there again later.
+ * Vmm: what the providers of virtual memory share (linux_vmm, cuda_vmm, level_zero_vmm). Address
+ * space and physical memory are apart: physical memory can be given back while its addresses stay
+ * reserved, and be mapped there again later.
  *
  * A *piece* is one range of addresses with one handle to physical memory. Allocations are cut out
  * of pieces and never cross them. A piece goes back to the system when its last allocation is
@@ -48,8 +48,9 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*export_token)(void *backend, umf_physical_t physical, unsigned char *token);
     umf_result_t (*import_token)(void *backend, const unsigned char *token, size_t size,
                                  umf_physical_t *physical);
-    uint16_t kind;  /* in descriptions, differs from back end to back end */
-    bool is_device; /* a descriptor cannot be had by opening its file again */
+    bool unmaps_one; /* unmap takes no more than one call of map made */
+    uint16_t kind;   /* in descriptions, differs from back end to back end */
+    bool is_device;  /* a descriptor cannot be had by opening its file again */
 } umf_vmm_backend_t;
 
 typedef struct umf_vmm_piece_t umf_vmm_piece_t;

@@ -68,7 +68,8 @@ static umf_result_t pool_check(umf_memory_pool_handle_t pool) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     if (!ext_has_vm(pool->provider->ext)) {
-        UMF_LOG_ERROR("the provider of pool %p has no virtual memory: use linux_vmm or cuda_vmm",
+        UMF_LOG_ERROR("the provider of pool %p has no virtual memory: use linux_vmm, cuda_vmm or "
+                      "level_zero_vmm",
                       (void *)pool);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }

@@ -36,6 +36,7 @@ umf/providers/provider_cuda.h UMF_CUDA_PROVIDER_H umf/memory_provider_gpu.h
 umf/providers/provider_cuda_vmm.h UMF_CUDA_VMM_MEMORY_PROVIDER_H umf/memory_provider_gpu.h
 umf/providers/provider_linux_vmm.h UMF_LINUX_VMM_MEMORY_PROVIDER_H umf/memory_provider.h
 umf/providers/provider_level_zero.h UMF_LEVEL_ZERO_PROVIDER_H stdbool.h umf/memory_provider_gpu.h
+umf/providers/provider_level_zero_vmm.h UMF_LEVEL_ZERO_VMM_MEMORY_PROVIDER_H umf/providers/provider_level_zero.h
 umf/pools/pool_proxy.h UMF_PROXY_MEMORY_POOL_H umf/memory_pool.h umf/memory_provider.h
 umf/pools/pool_coalescing.h UMF_COALESCING_MEMORY_POOL_H umf/memory_pool.h umf/memory_provider.h
 umf/pools/pool_disjoint.h UMF_DISJOINT_MEMORY_POOL_H umf/memory_pool.h umf/memory_provider.h

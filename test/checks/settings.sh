@@ -47,8 +47,8 @@ texts=$(for kind in $kinds; do
     files=$(files_of "$kind") || continue # not in the tree yet
     paths_in $files | sed -nE "s/^params\.(.*)/$kind \1/p"
 done | sort -u)
-# Read only: not for creation text.
-texts=$(grep -vxE 'os ipc_enabled' <<<"$texts")
+# Of living providers only: not for creation text.
+texts=$(grep -vxE 'os ipc_enabled|level_zero use_import_export_for_IPC' <<<"$texts")
 compare "settings of kinds" "$texts" "$(grep -E '^[a-z_0-9]+ [a-z_0-9]+$' <<<"$cells")" || status=1
 
 paths=$(paths_in $(find src -name '*.c') | grep -v '^params\.' | sort -u)

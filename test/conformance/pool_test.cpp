@@ -64,6 +64,7 @@ class Pool : public testing::TestWithParam<Parameter> {
     void SetUp() override {
         source = std::get<1>(GetParam()).make();
         ASSERT_NE(source->handle, nullptr);
+        NEEDS_TO_FIT(kind, std::get<1>(GetParam()))
         ASSERT_EQ(umfPoolCreate(kind.ops(), source->handle, nullptr, flags, &pool), OK);
     }
     // Whatever a test does, in the end the provider has everything back.
@@ -359,6 +360,9 @@ TEST_P(Pool, WrongPoolIsRefused) {
     auto other_source = make_fake();
     for (const PoolKind &other_kind : pool_kinds()) {
         for (umf_memory_provider_handle_t provider : {source->handle, other_source->handle}) {
+            if (provider == source->handle && !fits(other_kind, std::get<1>(GetParam()))) {
+                continue;
+            }
             umf_pool_create_flags_t other_flags = flags & ~UMF_POOL_CREATE_FLAG_OWN_PROVIDER;
             umf_memory_pool_handle_t other = nullptr;
             ASSERT_EQ(umfPoolCreate(other_kind.ops(), provider, nullptr, other_flags, &other), OK);

@@ -27,6 +27,8 @@
 #include <umf/providers/provider_devdax_memory.h>
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
+#include <umf/providers/provider_level_zero.h>
+#include <umf/providers/provider_level_zero_vmm.h>
 #include <umf/providers/provider_linux_vmm.h>
 #include <umf/providers/provider_os_memory.h>
 #include <umf/text.h>
@@ -34,6 +36,9 @@
 #include "fakes/fake_provider.h"
 #if UMF_WITH_CUDA
 #include "gpu/gpu.h"
+#endif
+#if UMF_WITH_LEVEL_ZERO
+#include "level_zero/level_zero.h"
 #endif
 
 struct Listed {
@@ -173,6 +178,19 @@ inline std::unique_ptr<Source> make_cuda_vmm() {
 }
 #endif
 
+#if UMF_WITH_LEVEL_ZERO
+// The same on the software Level Zero driver, behind the real loader.
+inline std::unique_ptr<Source> make_level_zero(const char *text) {
+    fake_ze_t *control = ze().control();
+    control->touchable = 1;
+    control->page_size = control->granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    control->device_memory[0] = control->host_memory = size_t{1} << 36;
+    auto source = std::make_unique<Source>();
+    umfMemoryProviderCreateFromText(text, &source->handle);
+    return source;
+}
+#endif
+
 inline std::unique_ptr<Source> make_fake() {
     auto source = std::make_unique<Source>();
     source->fake = std::make_unique<FakeProvider>();
@@ -235,6 +253,22 @@ inline const std::vector<SourceKind> &source_kinds() {
                             UMF_RESULT_ERROR_INVALID_ARGUMENT, 0, false});
         }
 #endif
+#if UMF_WITH_LEVEL_ZERO
+        if (!ze().is_real) {
+            list.push_back({"level_zero", "level_zero", umfLevelZeroMemoryProviderOps,
+                            [] { return make_level_zero("level_zero:memory_type=device"); }, true,
+                            false, false, false, false, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                            ZE_RESULT_NOT_READY, true});
+            list.push_back({"level_zero_shared", "level_zero", umfLevelZeroMemoryProviderOps,
+                            [] { return make_level_zero("level_zero:memory_type=shared"); }, true,
+                            false, false, false, false, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                            ZE_RESULT_NOT_READY, true});
+            list.push_back({"level_zero_vmm", "level_zero_vmm", umfLevelZeroVmmMemoryProviderOps,
+                            [] { return make_level_zero("level_zero_vmm:piece_size=16M"); }, true,
+                            true, true, false, false, UMF_RESULT_ERROR_NOT_SUPPORTED,
+                            ZE_RESULT_NOT_READY, false});
+        }
+#endif
         if (devdax_settings()) {
             list.push_back({"devdax", "devdax", umfDevDaxMemoryProviderOps,
                             [] { return make_devdax(); }, true, true, true, false, true,
@@ -257,6 +291,15 @@ struct PoolKind {
     bool tells_cause;     // of every failure of the provider, also for small objects
     size_t most = SIZE_MAX; // so many pools can exist at least
 };
+
+// A jemalloc pool needs a provider that can split.
+inline bool fits(const PoolKind &pool, const SourceKind &source) {
+    return source.can_split || std::string(pool.id) != "jemalloc";
+}
+#define NEEDS_TO_FIT(pool, source)                                                                 \
+    if (!fits(pool, source)) {                                                                     \
+        GTEST_SKIP() << "a jemalloc pool needs a provider that can split allocations";             \
+    }
 
 inline std::ostream &operator<<(std::ostream &out, const PoolKind &kind) {
     return out << kind.id;

@@ -17,10 +17,14 @@
 
 #include <umf/memory_provider.h>
 #include <umf/providers/provider_cuda_vmm.h>
+#include <umf/providers/provider_level_zero_vmm.h>
 #include <umf/providers/provider_linux_vmm.h>
 
 #if UMF_WITH_CUDA
 #include "gpu/gpu.h"
+#endif
+#if UMF_WITH_LEVEL_ZERO
+#include "level_zero/level_zero.h"
 #endif
 
 struct VmmKind {
@@ -162,7 +166,99 @@ inline bool has_second_gpu() {
 
 #endif
 
+#if UMF_WITH_LEVEL_ZERO
+
+struct LevelZeroPlace {
+    ze_driver_handle_t driver = nullptr;
+    ze_device_handle_t device = nullptr;
+    ze_context_handle_t context = nullptr;
+    ze_command_list_handle_t list = nullptr; // for what the test looks at
+};
+
+inline LevelZeroPlace &level_zero_vmm_place() {
+    static LevelZeroPlace place;
+    return place;
+}
+
+inline std::string start_level_zero_vmm() {
+    if (ze().is_real) {
+        return "what memory is held is asked of the software driver";
+    }
+    LevelZeroPlace &place = level_zero_vmm_place();
+    ze().reset();
+    ze().control()->granularity = 64 << 10; // so that tests need not use much memory
+    uint32_t one = 1;
+    ze_context_desc_t for_context = {};
+    for_context.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC;
+    ze_command_queue_desc_t for_list = {};
+    for_list.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+    for_list.mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS;
+    bool is_started =
+        ze().zeDriverGet(&one, &place.driver) == ZE_RESULT_SUCCESS &&
+        ze().zeDeviceGet(place.driver, &one, &place.device) == ZE_RESULT_SUCCESS &&
+        ze().zeContextCreate(place.driver, &for_context, &place.context) == ZE_RESULT_SUCCESS &&
+        ze().zeCommandListCreateImmediate(place.context, place.device, &for_list, &place.list) ==
+            ZE_RESULT_SUCCESS;
+    return is_started ? "" : "Level Zero does not start";
+}
+
+// What was refused to be given back may be there still, and then its context, too; nothing else.
+inline void stop_level_zero_vmm() {
+    long refused = ze().control()->refused;
+    EXPECT_EQ(ze().zeCommandListDestroy(level_zero_vmm_place().list), ZE_RESULT_SUCCESS);
+    if (ze().zeContextDestroy(level_zero_vmm_place().context) != ZE_RESULT_SUCCESS) {
+        EXPECT_GT(refused, 0);
+        EXPECT_LE(ze().alive(), refused + 1);
+    } else {
+        EXPECT_EQ(ze().alive(), 0);
+    }
+    EXPECT_EQ(ze().control()->unordered_frees, 0);
+    EXPECT_EQ(ze().control()->illegal_accesses, 0);
+    ze().reset();
+}
+
+inline umf_memory_provider_handle_t create_level_zero_vmm(size_t piece_size) {
+    umf_level_zero_vmm_memory_provider_params_handle_t params = nullptr;
+    umf_memory_provider_handle_t provider = nullptr;
+    umfLevelZeroVmmMemoryProviderParamsCreate(&params);
+    umfLevelZeroVmmMemoryProviderParamsSetContext(params, level_zero_vmm_place().context,
+                                                  level_zero_vmm_place().device);
+    if (piece_size) {
+        umfLevelZeroVmmMemoryProviderParamsSetPieceSize(params, piece_size);
+    }
+    umfMemoryProviderCreate(umfLevelZeroVmmMemoryProviderOps(), params, &provider);
+    umfLevelZeroVmmMemoryProviderParamsDestroy(params);
+    return provider;
+}
+
+inline void copy_level_zero(void *to, const void *from, size_t size) {
+    if (ze().zeCommandListAppendMemoryCopy(level_zero_vmm_place().list, to, from, size, nullptr, 0,
+                                           nullptr) != ZE_RESULT_SUCCESS) {
+        ADD_FAILURE() << "copying " << size << " bytes";
+    }
+}
+
+inline size_t held_level_zero() {
+    return ze().control()->used[0];
+}
+
+inline bool fail_level_zero(long n) {
+    fake_ze_t *control = ze().control();
+    bool was_reached = control->fail_at == 0;
+    control->fail_function = FAKE_ZE_ANY;
+    control->fail_with = static_cast<int>(ZE_RESULT_ERROR_UNKNOWN);
+    control->fail_at = n;
+    return was_reached;
+}
+
+inline void limit_level_zero(size_t bytes) {
+    ze().control()->device_memory[0] = bytes == SIZE_MAX ? size_t{1} << 30 : bytes;
+}
+
+#endif
+
 inline std::vector<const VmmKind *> vmm_kinds() {
+    std::vector<const VmmKind *> kinds;
     static const VmmKind linux_vmm = {
         "linux_vmm",
         false,
@@ -176,6 +272,7 @@ inline std::vector<const VmmKind *> vmm_kinds() {
         nullptr,
         nullptr,
     };
+    kinds.push_back(&linux_vmm);
 #if UMF_WITH_CUDA
     static const VmmKind cuda_vmm = {
         "cuda_vmm",
@@ -190,10 +287,20 @@ inline std::vector<const VmmKind *> vmm_kinds() {
         driver().is_real ? std::function<bool(long)>() : fail_cuda,
         driver().is_real ? std::function<void(size_t)>() : limit_cuda,
     };
-    return {&linux_vmm, &cuda_vmm};
-#else
-    return {&linux_vmm};
+    kinds.push_back(&cuda_vmm);
 #endif
+#if UMF_WITH_LEVEL_ZERO
+    static const VmmKind level_zero_vmm = {
+        "level_zero_vmm",         true,
+        start_level_zero_vmm,     stop_level_zero_vmm,
+        create_level_zero_vmm,    copy_level_zero,
+        copy_level_zero,          held_level_zero,
+        [] { return size_t{0}; }, fail_level_zero,
+        limit_level_zero,
+    };
+    kinds.push_back(&level_zero_vmm);
+#endif
+    return kinds;
 }
 
 #endif

@@ -13,10 +13,11 @@ for name in LINK_HWLOC_STATICALLY BUILD_GPU_TESTS BUILD_BENCHMARKS BUILD_BENCHMA
     options+=("-DUMF_$name=OFF")
 done
 [ "$with_cuda" = 1 ] && cuda=ON || cuda=OFF # ON needs the headers
+[ "$with_level_zero" = 1 ] && level_zero=ON || level_zero=OFF
 configure_umf "$work/build" "${options[@]}" -DUMF_BUILD_SHARED_LIBRARY=OFF \
-    -DUMF_BUILD_LEVEL_ZERO_PROVIDER=ON -DUMF_BUILD_CUDA_PROVIDER=$cuda \
+    -DUMF_BUILD_LEVEL_ZERO_PROVIDER=$level_zero -DUMF_BUILD_CUDA_PROVIDER=$cuda \
     -DUMF_HWLOC_NAME=hwloc -DUMF_INSTALL_RPATH=/opt/other -DUMF_PROXY_LIB_BASED_ON_POOL=JEMALLOC \
-    -DUMF_LEVEL_ZERO_INCLUDE_DIR= -DUMF_CUDA_INCLUDE_DIR="$cuda_include" \
+    -DUMF_LEVEL_ZERO_INCLUDE_DIR="$level_zero_include" -DUMF_CUDA_INCLUDE_DIR="$cuda_include" \
     -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR=lib64/here
 quietly cmake --build "$work/build"
 mkdir -p "$prefix/share/doc/other"

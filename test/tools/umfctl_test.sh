@@ -142,6 +142,11 @@ if command -v python3 >/dev/null || command -v jq >/dev/null; then
         read_json check <"$work/out" >"$work/rows" || fail "check --json with a driver that keeps"
         expect_in rows '^suspend/disjoint over cuda_vmm/failed$'
     fi
+    if [ -n "${UMF_TEST_ZE_DRIVER:-}" ]; then
+        ZE_ENABLE_ALT_DRIVERS=$UMF_TEST_ZE_DRIVER expect_status 0 "$umfctl" --json check
+        read_json check <"$work/out" >"$work/rows" || fail "check --json with a Level Zero driver"
+        expect_in rows '^providers/level_zero/ok$'
+    fi
     # Hostile text stays text.
     LD_PRELOAD=$(printf 'no"such\\thing\n\377\033') expect_status 0 "$umfctl" info --json
     read_json info <"$work/out" >"$work/rows" || fail "hostile text breaks the JSON document"

@@ -10,6 +10,7 @@
 #include <umf/providers/provider_devdax_memory.h>
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_level_zero.h>
+#include <umf/providers/provider_level_zero_vmm.h>
 #include <umf/providers/provider_linux_vmm.h>
 
 extern "C" char absent_log[256];
@@ -68,6 +69,16 @@ TEST(absent, LevelZero) {
     expect_absent(umfLevelZeroMemoryProviderParamsSetDeviceOrdinal, "Level Zero");
     expect_absent(umfLevelZeroMemoryProviderParamsSetName, "Level Zero");
     expect_absent(umfLevelZeroMemoryProviderResidentDeviceChange, "Level Zero");
+}
+
+TEST(absent, LevelZeroVmm) {
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderOps(), nullptr);
+    expect_absent(umfLevelZeroVmmMemoryProviderParamsCreate, "Level Zero");
+    expect_absent(umfLevelZeroVmmMemoryProviderParamsDestroy, "Level Zero");
+    expect_absent(umfLevelZeroVmmMemoryProviderParamsSetContext, "Level Zero");
+    expect_absent(umfLevelZeroVmmMemoryProviderParamsSetDevice, "Level Zero");
+    expect_absent(umfLevelZeroVmmMemoryProviderParamsSetPieceSize, "Level Zero");
+    expect_absent(umfLevelZeroVmmMemoryProviderParamsSetName, "Level Zero");
 }
 
 TEST(absent, File) {

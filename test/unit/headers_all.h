@@ -25,6 +25,7 @@
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_level_zero.h>
+#include <umf/providers/provider_level_zero_vmm.h>
 #include <umf/providers/provider_linux_vmm.h>
 #include <umf/providers/provider_os_memory.h>
 #include <umf/suspend.h>

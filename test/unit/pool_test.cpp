@@ -69,6 +69,10 @@ class Faults : public testing::TestWithParam<std::tuple<PoolKind, SourceKind>> {
   protected:
     const PoolKind &kind = std::get<0>(GetParam());
 
+    void SetUp() override {
+        NEEDS_TO_FIT(kind, std::get<1>(GetParam()))
+    }
+
     // Everything was made once, so type-stable things (span descriptors, map tables, a thread's
     // table) are there.
     void warm_up() {

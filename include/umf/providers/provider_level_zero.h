@@ -7,6 +7,14 @@
  * without this provider every function here gives UMF_RESULT_ERROR_NOT_SUPPORTED and the table is
  * NULL.
  *
+ * Device memory can be shared with other processes (umf/ipc.h) by handles of the driver, or, with
+ * the setting params.use_import_export_for_IPC (umf/experimental/ctl.h), as an exported DMA buffer.
+ * Either way it is a descriptor that the consumer fetches, for which it needs the permission to
+ * attach to the producer. A handle of memory that was freed is refused; what is open stays usable.
+ *
+ * After ::UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC, ::umfMemoryProviderGetLastNativeError gives
+ * the `ze_result_t` with its name and meaning.
+ *
  * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
  * reused directly afterwards. One parameter object must not be used by two threads at once.
  */
@@ -133,14 +141,19 @@ umfLevelZeroMemoryProviderParamsSetName(umf_level_zero_memory_provider_params_ha
 ///
 /// Every living allocation of the provider that a tracking pool made is made resident on the device
 /// or evicted from it; later allocations follow. Memory allocated directly from the provider, or by
-/// a pool that does not track, stays as it is.
+/// a pool that does not track, stays as it is. If the driver fails for one allocation the others
+/// still follow, and the device counts as added or removed.
+///
+/// Thread-safe; changes of one provider are made one after the other. An allocation that runs at
+/// the same time follows the devices before or after the change.
 ///
 /// @param provider a Level Zero provider
 /// @param device to add or to remove
 /// @param is_adding true to add
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL, if the
-///         device is there already or is not there; ::UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC if
-///         the driver fails;
+///         provider is of another kind, if the device is there already or is not there;
+///         ::UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC if the driver fails;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, and nothing has changed;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without this provider
 umf_result_t umfLevelZeroMemoryProviderResidentDeviceChange(umf_memory_provider_handle_t provider,
                                                             ze_device_handle_t device,

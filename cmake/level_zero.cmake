@@ -1,0 +1,27 @@
+# Headers of Level Zero, for the providers of its memory. Nothing is linked: the loader is found at
+# run time.
+#
+# Sets UMF_HAVE_LEVEL_ZERO, and UMF_LEVEL_ZERO_INCLUDE_DIR to the folder of level_zero/ze_api.h: the
+# one given, or that of the package libze-dev.
+
+set(UMF_HAVE_LEVEL_ZERO 0)
+if(NOT UMF_BUILD_LEVEL_ZERO_PROVIDER)
+    return()
+endif()
+
+if(NOT UMF_LEVEL_ZERO_INCLUDE_DIR)
+    unset(UMF_LEVEL_ZERO_INCLUDE_DIR CACHE) # empty would pass for found
+    find_path(UMF_LEVEL_ZERO_INCLUDE_DIR level_zero/ze_api.h
+        DOC "Folder of level_zero/ze_api.h")
+endif()
+
+if(EXISTS "${UMF_LEVEL_ZERO_INCLUDE_DIR}/level_zero/ze_api.h")
+    set(UMF_HAVE_LEVEL_ZERO 1)
+elseif(UMF_BUILD_LEVEL_ZERO_PROVIDER STREQUAL "AUTO")
+    message(STATUS "No level_zero/ze_api.h: the library is built without the Level Zero provider"
+        " (scripts/install-deps.sh installs libze-dev, UMF_LEVEL_ZERO_INCLUDE_DIR names the folder)")
+else()
+    message(FATAL_ERROR "UMF_BUILD_LEVEL_ZERO_PROVIDER is ON and no level_zero/ze_api.h was found."
+        " Run scripts/install-deps.sh, install libze-dev, or set UMF_LEVEL_ZERO_INCLUDE_DIR to the"
+        " folder that has level_zero/ze_api.h.")
+endif()

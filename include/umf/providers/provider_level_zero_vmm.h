@@ -1,0 +1,116 @@
+/** @file
+ * The level_zero_vmm provider: memory of one device, by way of Level Zero's virtual memory. Its
+ * name is "LEVEL_ZERO_VMM" unless another is set.
+ *
+ * Addresses and physical memory are apart: pools on this provider can be suspended and resumed
+ * (umf/suspend.h), and allocations can be split and merged. The memory cannot be shared with other
+ * processes, since Level Zero has no way to hand physical memory out: IPC gives
+ * UMF_RESULT_ERROR_NOT_SUPPORTED; the Level Zero provider can share.
+ *
+ * Sizes are rounded up to the driver's page size for large memory, 2 MiB on current GPUs. Memory
+ * comes in pieces, each one physical memory of the driver: a large allocation is one piece, small
+ * ones share pieces of the piece size. A piece goes back to the driver when nothing in it is
+ * allocated any more.
+ *
+ * Level Zero has no way to wait for all that was queued on a device. So a suspend or resume waits
+ * only for what its parameters name: queues are `ze_command_queue_handle_t`, events are
+ * `ze_event_handle_t`. Who names none must have waited before: work that uses memory which goes
+ * loses the device.
+ *
+ * The loader, libze_loader.so.1, is found at run time and never linked. Where it is missing, or too
+ * old for virtual memory, creating a provider gives UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE. In a
+ * library that was built without Level Zero every function here gives
+ * UMF_RESULT_ERROR_NOT_SUPPORTED and the table is NULL.
+ *
+ * Too little memory of the device gives UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; all other results of
+ * the driver are those of the Level Zero provider (umf/providers/provider_level_zero.h).
+ *
+ * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
+ * reused directly afterwards. One parameter object must not be used by two threads at once.
+ */
+#ifndef UMF_LEVEL_ZERO_VMM_MEMORY_PROVIDER_H
+#define UMF_LEVEL_ZERO_VMM_MEMORY_PROVIDER_H 1
+
+#include <umf/providers/provider_level_zero.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief Parameters of a level_zero_vmm provider.
+typedef struct umf_level_zero_vmm_memory_provider_params_t
+    *umf_level_zero_vmm_memory_provider_params_handle_t;
+
+/// @brief Creates parameters: memory of device 0, in a context of the provider's own.
+///
+/// @param hParams [out] parameters, to be destroyed by
+///        ::umfLevelZeroVmmMemoryProviderParamsDestroy
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without Level Zero
+umf_result_t umfLevelZeroVmmMemoryProviderParamsCreate(
+    umf_level_zero_vmm_memory_provider_params_handle_t *hParams);
+
+/// @brief Destroys parameters. Providers made from them are not affected.
+///
+/// @param hParams parameters; NULL is allowed
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without Level Zero
+umf_result_t umfLevelZeroVmmMemoryProviderParamsDestroy(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams);
+
+/// @brief Takes memory of a device of the program's, in its context: the one in which the program
+///        uses the memory.
+///
+/// @param hParams parameters
+/// @param hContext outlives the provider
+/// @param hDevice of the context's driver
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without Level Zero
+umf_result_t umfLevelZeroVmmMemoryProviderParamsSetContext(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, ze_context_handle_t hContext,
+    ze_device_handle_t hDevice);
+
+/// @brief Takes memory of a device by its number, in a context that the provider makes and that the
+///        property ::UMF_MEMORY_PROPERTY_CONTEXT of its memory tells. A context set before counts
+///        no longer.
+///
+/// @param hParams parameters
+/// @param number of the device, counted over the devices of all drivers, as the loader lists them;
+///        checked when a provider is created
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without Level Zero
+umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDevice(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, unsigned number);
+
+/// @brief Sets the smallest piece. Default: the driver's page size.
+///
+/// Large pieces are faster to map; what is free in them is held until all of a piece is free.
+///
+/// @param hParams parameters
+/// @param size in bytes, not 0; rounded up to the page size
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or 0;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without Level Zero
+umf_result_t umfLevelZeroVmmMemoryProviderParamsSetPieceSize(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, size_t size);
+
+/// @brief Sets the provider's name. Default: "LEVEL_ZERO_VMM".
+///
+/// @param hParams parameters
+/// @param name copied; cut to 63 characters
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without Level Zero
+umf_result_t umfLevelZeroVmmMemoryProviderParamsSetName(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, const char *name);
+
+/// @brief The table of this kind for ::umfMemoryProviderCreate, which needs parameters of type
+///        ::umf_level_zero_vmm_memory_provider_params_handle_t.
+///
+/// @return constant data of the library; NULL if it was built without Level Zero
+const umf_memory_provider_ops_t *umfLevelZeroVmmMemoryProviderOps(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_LEVEL_ZERO_VMM_MEMORY_PROVIDER_H */

@@ -1,0 +1,549 @@
+/*
+ * Level Zero provider: memory of the host, of a device, or shared by both, in one context; each
+ * allocation is one call of the driver.
+ */
+#include <umf/plugin.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "providers/level_zero_copy.h"
+#include "providers/level_zero_ipc.h"
+#include "providers/level_zero_machine.h"
+#include "providers/level_zero_params.h"
+#include "providers/level_zero_resident.h"
+#include "providers/name.h"
+
+__thread umf_native_t umf_ze_native;
+
+static umf_result_t ze_result(ze_result_t result, const char *what) {
+    return umf_ze_result(result, &umf_ze_native, what);
+}
+
+/* --- the driver's calls ----------------------------------------------------------------------- */
+
+static ze_result_t ze_call_alloc_host(const umf_ze_provider_t *ze, size_t size, size_t alignment,
+                                      void **ptr) {
+    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
+        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
+        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE,
+    };
+    ze_host_mem_alloc_desc_t host = {
+        .stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC,
+        .pNext = &relaxed,
+    };
+    return ze->driver->zeMemAllocHost(ze->context, &host, size, alignment, ptr);
+}
+
+static ze_result_t ze_call_alloc_device(const umf_ze_provider_t *ze, size_t size, size_t alignment,
+                                        void **ptr) {
+    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
+        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
+        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE,
+    };
+    ze_external_memory_export_desc_t exported = {
+        .stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
+        .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF,
+    };
+    ze_host_mem_alloc_desc_t host = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
+    ze_device_mem_alloc_desc_t device = {
+        .stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
+        .ordinal = ze->ordinal,
+    };
+    if (size > ze->max_alloc_size) {
+        device.pNext = &relaxed;
+    }
+    if (ze->memory_type == UMF_MEMORY_TYPE_SHARED) {
+        return ze->driver->zeMemAllocShared(ze->context, &device, &host, size, alignment,
+                                            ze->device, ptr);
+    }
+    if (__atomic_load_n(&ze->exports, __ATOMIC_RELAXED)) {
+        exported.pNext = device.pNext;
+        device.pNext = &exported;
+    }
+    return ze->driver->zeMemAllocDevice(ze->context, &device, size, alignment, ze->device, ptr);
+}
+
+static ze_result_t ze_call_free(const umf_ze_provider_t *ze, void *ptr) {
+    if (!ze->free_policy) {
+        return ze->driver->zeMemFree(ze->context, ptr);
+    }
+    ze_memory_free_ext_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
+        .freePolicy = ze->free_policy,
+    };
+    return ze->driver->zeMemFreeExt(ze->context, &desc, ptr);
+}
+
+/* Allocates and makes it resident. On failure nothing is held. */
+static ze_result_t ze_call_alloc(umf_ze_provider_t *ze, size_t size, size_t alignment, void **ptr) {
+    void *made = NULL;
+    ze_result_t result = ze->memory_type == UMF_MEMORY_TYPE_HOST
+                             ? ze_call_alloc_host(ze, size, alignment, &made)
+                             : ze_call_alloc_device(ze, size, alignment, &made);
+    if (result != ZE_RESULT_SUCCESS) {
+        return result;
+    }
+    result = umf_ze_resident_make(ze, made, size);
+    if (result != ZE_RESULT_SUCCESS) {
+        ze_call_free(ze, made);
+        return result;
+    }
+    *ptr = made;
+    return ZE_RESULT_SUCCESS;
+}
+
+static ze_result_t ze_call_page_size(const umf_ze_provider_t *ze, const void *ptr, size_t *size) {
+    ze_memory_allocation_properties_t properties = {
+        .stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES,
+    };
+    ze_result_t result = ze->driver->zeMemGetAllocProperties(ze->context, ptr, &properties, NULL);
+    if (result == ZE_RESULT_SUCCESS) {
+        *size = (size_t)properties.pageSize;
+    }
+    return result;
+}
+
+/* --- creation --------------------------------------------------------------------------------- */
+
+static umf_result_t ze_refuse(const char *why) {
+    UMF_LOG_ERROR("%s", why);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* Of a text, the context and the device are not there yet. */
+static umf_result_t ze_check_handles(const umf_ze_params_t *params) {
+    if (params->numbers.are_meant) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (!params->context) {
+        return ze_refuse("there is no context: set it with "
+                         "umfLevelZeroMemoryProviderParamsSetContext");
+    }
+    if (params->memory_type == UMF_MEMORY_TYPE_HOST && params->device) {
+        return ze_refuse("memory of the host belongs to no device: set the device to NULL, or "
+                         "another memory type");
+    }
+    if (params->memory_type != UMF_MEMORY_TYPE_HOST && !params->device) {
+        return ze_refuse("there is no device: set it with "
+                         "umfLevelZeroMemoryProviderParamsSetDevice, or the memory type to host");
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_check_params(const umf_ze_params_t *params) {
+    if (!params) {
+        return ze_refuse(
+            "the Level Zero provider needs parameters: umfLevelZeroMemoryProviderParamsCreate");
+    }
+    umf_result_t result = ze_check_handles(params);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (params->memory_type <= UMF_MEMORY_TYPE_UNKNOWN ||
+        params->memory_type > UMF_MEMORY_TYPE_SHARED) {
+        UMF_LOG_ERROR("memory type %d is none of host, device and shared: set it with "
+                      "umfLevelZeroMemoryProviderParamsSetMemoryType",
+                      (int)params->memory_type);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if ((unsigned)params->free_policy > UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_DEFER_FREE) {
+        UMF_LOG_ERROR("free policy %d is none of umf_level_zero_memory_provider_free_policy_t",
+                      (int)params->free_policy);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_set_free_policy(umf_ze_provider_t *ze, const umf_ze_params_t *params) {
+    static const ze_driver_memory_free_policy_ext_flags_t flags[] = {
+        [UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_DEFAULT] = 0,
+        [UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_BLOCKING_FREE] =
+            ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE,
+        [UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_DEFER_FREE] =
+            ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE,
+    };
+    ze->free_policy = flags[params->free_policy];
+    if (ze->free_policy && !ze->driver->zeMemFreeExt) {
+        UMF_LOG_ERROR("this Level Zero loader has no function zeMemFreeExt, which free policies "
+                      "need: install a newer one, or use the default policy");
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_use_handles(umf_ze_provider_t *ze, const umf_ze_params_t *params) {
+    ze->context = params->context;
+    ze->device = params->device;
+    return umf_ze_resident_init(ze, params->resident, params->resident_count);
+}
+
+/* Devices of one driver share the context. */
+static umf_result_t ze_find_resident(umf_ze_provider_t *ze, const umf_ze_numbers_t *numbers,
+                                     ze_driver_handle_t owner, ze_device_handle_t *devices) {
+    for (uint32_t i = 0; i < numbers->resident_count; i++) {
+        umf_ze_place_t place;
+        umf_result_t result =
+            umf_ze_find_device(ze->driver, numbers->resident[i], &umf_ze_native, &place);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+        if (place.owner != owner) {
+            UMF_LOG_ERROR("resident device %u has another driver than device %u",
+                          numbers->resident[i], numbers->device);
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        devices[i] = place.device;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_use_numbers(umf_ze_provider_t *ze, const umf_ze_numbers_t *numbers) {
+    umf_ze_place_t place;
+    ze_device_handle_t resident[UMF_ZE_NUMBERS_MAX];
+    umf_result_t result = umf_ze_find_device(ze->driver, numbers->device, &umf_ze_native, &place);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = ze_find_resident(ze, numbers, place.owner, resident);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_ze_make_context(ze->driver, place.owner, &umf_ze_native, &ze->context);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    ze->owns_context = true;
+    ze->device = ze->memory_type == UMF_MEMORY_TYPE_HOST ? NULL : place.device;
+    return umf_ze_resident_init(ze, resident, numbers->resident_count);
+}
+
+static umf_result_t ze_read_limit(umf_ze_provider_t *ze) {
+    ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
+    if (!ze->device) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_result_t result = ze_result(ze->driver->zeDeviceGetProperties(ze->device, &properties),
+                                    "asking for the properties of the device");
+    ze->max_alloc_size = properties.maxMemAllocSize;
+    return result;
+}
+
+/* The page size is only told for an allocation. */
+static umf_result_t ze_read_page_size(umf_ze_provider_t *ze) {
+    void *probe;
+    ze_result_t result = ze_call_alloc(ze, 1, 0, &probe);
+    if (result != ZE_RESULT_SUCCESS) {
+        return ze_result(result, "allocating one byte to ask for its page size");
+    }
+    result = ze_call_page_size(ze, probe, &ze->min_page_size);
+    ze_result_t freed = ze_call_free(ze, probe);
+    return ze_result(result != ZE_RESULT_SUCCESS ? result : freed, "asking for the page size");
+}
+
+/* From the parameters to a provider that works; what it holds is undone by ze_release. */
+static umf_result_t ze_start(umf_ze_provider_t *ze, const umf_ze_params_t *params) {
+    umf_result_t result = ze_set_free_policy(ze, params);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = params->numbers.are_meant ? ze_use_numbers(ze, &params->numbers)
+                                           : ze_use_handles(ze, params);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = ze_read_limit(ze);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result =
+            umf_ze_cache_line_size(ze->driver, ze->device, &umf_ze_native, &ze->cache_line_size);
+    }
+    return result == UMF_RESULT_SUCCESS ? ze_read_page_size(ze) : result;
+}
+
+static umf_result_t ze_release(umf_ze_provider_t *ze) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    if (ze->resident) {
+        umf_ze_resident_fini(ze);
+    }
+    if (ze->owns_context) {
+        result = umf_ze_given_back(ze->driver->zeContextDestroy(ze->context), &umf_ze_native,
+                                   "destroying the context");
+    }
+    umf_hash_fini(&ze->opened);
+    umf_lock_destroy(&ze->lock);
+    umf_meta_free(ze, sizeof(*ze));
+    return result;
+}
+
+static umf_result_t ze_initialize(const void *params, void **provider) {
+    const umf_ze_params_t *wanted = params;
+    umf_result_t result = ze_check_params(wanted);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    char why[512];
+    const umf_ze_driver_t *driver = umf_ze_driver(why, sizeof(why));
+    if (!driver) {
+        UMF_LOG_ERROR("%s", why);
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    umf_ze_provider_t *ze = umf_meta_alloc(sizeof(*ze));
+    if (!ze) {
+        UMF_LOG_ERROR("no memory for a provider");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    ze->driver = driver;
+    ze->memory_type = wanted->memory_type;
+    ze->ordinal = wanted->ordinal;
+    umf_name_copy(ze->name, wanted->name);
+    umf_lock_init(&ze->lock, UMF_RANK_PROVIDER);
+    result = ze_start(ze, wanted);
+    if (result != UMF_RESULT_SUCCESS) {
+        ze_release(ze);
+        return result;
+    }
+    *provider = ze;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_finalize(void *provider) {
+    return ze_release(provider);
+}
+
+/* --- allocation ------------------------------------------------------------------------------- */
+
+static umf_result_t ze_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
+    umf_ze_provider_t *ze = provider;
+    void *made;
+    if (alignment && !umf_is_pow2(alignment)) {
+        UMF_LOG_ERROR("alignment %zu is not a power of two", alignment);
+        return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
+    }
+    umf_result_t result = ze_result(ze_call_alloc(ze, size, alignment, &made), "allocating memory");
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (!umf_ze_alloc_add(ze, made, size)) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        ze_call_free(ze, made);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_stats_add(&ze->stats, size);
+    *ptr = made;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_free(void *provider, void *ptr, size_t size) {
+    umf_ze_provider_t *ze = provider;
+    (void)size;
+    if (!ptr) {
+        return UMF_RESULT_SUCCESS;
+    }
+    size_t requested;
+    if (!umf_ze_alloc_remove(ze, ptr, &requested)) {
+        UMF_LOG_ERROR("%p is not an allocation of this provider, or freed already", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result =
+        umf_ze_given_back(ze_call_free(ze, ptr), &umf_ze_native, "freeing memory");
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_ze_alloc_add(ze, ptr, requested);
+        return result;
+    }
+    umf_stats_sub(&ze->stats, requested);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- what is asked ---------------------------------------------------------------------------- */
+
+static umf_result_t ze_get_last_native_error(void *provider, const char **message, int32_t *code) {
+    (void)provider;
+    return umf_ze_native_error(&umf_ze_native, message, code);
+}
+
+static umf_result_t ze_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
+    const umf_ze_provider_t *ze = provider;
+    size_t size = ze->min_page_size;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    if (ptr) {
+        result = ze_result(ze_call_page_size(ze, ptr, &size), "asking for a page size");
+    }
+    if (result == UMF_RESULT_SUCCESS && ptr && size == 0) {
+        UMF_LOG_ERROR("Level Zero knows no memory at %p", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        *page_size = size;
+    }
+    return result;
+}
+
+static umf_result_t ze_get_recommended_page_size(void *provider, size_t size, size_t *page_size) {
+    (void)size;
+    *page_size = ((umf_ze_provider_t *)provider)->min_page_size;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_get_cache_line_size(void *provider, size_t *size) {
+    *size = ((umf_ze_provider_t *)provider)->cache_line_size;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_get_name(void *provider, const char **name) {
+    if (!name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *name = provider ? ((umf_ze_provider_t *)provider)->name : umf_ze_default_name;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_get_property(void *provider, const void *ptr, umf_memory_property_id_t id,
+                                    void *value) {
+    const umf_ze_provider_t *ze = provider;
+    (void)ptr;
+    return umf_ze_property(id, ze->memory_type, ze->context, ze->device, value);
+}
+
+static umf_result_t ze_get_property_size(void *provider, umf_memory_property_id_t id,
+                                         size_t *size) {
+    (void)provider;
+    return umf_ze_property_size(id, size);
+}
+
+/* --- settings --------------------------------------------------------------------------------- */
+
+static umf_result_t ze_ctl_get_exports(void *object, size_t index, void *value, size_t size) {
+    (void)index, (void)size;
+    *(int *)value = __atomic_load_n(&((umf_ze_provider_t *)object)->exports, __ATOMIC_RELAXED);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_ctl_set_exports(void *object, const void *value) {
+    __atomic_store_n(&((umf_ze_provider_t *)object)->exports, *(const int *)value,
+                     __ATOMIC_RELAXED);
+    return UMF_RESULT_SUCCESS;
+}
+
+static const umf_field_t ze_ctl_field_list[] = {
+    {.path = "params.use_import_export_for_IPC",
+     .type = UMF_FIELD_INT,
+     .access = UMF_FIELD_READ | UMF_FIELD_WRITE,
+     .get = ze_ctl_get_exports,
+     .set = ze_ctl_set_exports,
+     .help = "1: memory allocated from now on is shared by exporting and importing it, not by IPC "
+             "handles of the driver; default: 0"},
+};
+static const umf_fields_t ze_ctl_fields = UMF_FIELDS(ze_ctl_field_list);
+
+static umf_result_t ze_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
+                           void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
+    umf_ze_provider_t *ze = provider;
+    va_list copy;
+    va_copy(copy, args);
+    umf_result_t result =
+        umf_field_ctl(ze, false, &ze_ctl_fields, source, name, arg, size, type, copy);
+    va_end(copy);
+    return result == UMF_RESULT_ERROR_INVALID_CTL_PATH
+               ? umf_stats_ctl(&ze->stats, name, arg, size, type, args)
+               : result;
+}
+
+/* --- data ------------------------------------------------------------------------------------- */
+
+static umf_result_t ze_queue_create(void *provider, void **queue) {
+    const umf_ze_provider_t *ze = provider;
+    return umf_ze_queue_create(ze->driver, ze->context, ze->device, &umf_ze_native, queue);
+}
+
+static umf_result_t ze_queue_destroy(void *provider, void *queue) {
+    return umf_ze_queue_destroy(((umf_ze_provider_t *)provider)->driver, &umf_ze_native, queue);
+}
+
+/* Each command is done when it returns. */
+static umf_result_t ze_queue_wait(void *provider, void *queue) {
+    (void)provider, (void)queue;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_copy(void *provider, void *queue, void *dst, const void *src, size_t size) {
+    return umf_ze_copy(((umf_ze_provider_t *)provider)->driver, &umf_ze_native, queue, dst, src,
+                       size);
+}
+
+static umf_result_t ze_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size) {
+    return umf_ze_fill(((umf_ze_provider_t *)provider)->driver, &umf_ze_native, queue, dst, value,
+                       size);
+}
+
+/* --- IPC -------------------------------------------------------------------------------------- */
+
+static umf_result_t ze_get_ipc_handle_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = umf_ze_ipc_size();
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_get_ipc_handle(void *provider, const void *ptr, size_t size, void *data) {
+    return umf_ze_ipc_get(provider, ptr, size, data);
+}
+
+static umf_result_t ze_put_ipc_handle(void *provider, void *data) {
+    return umf_ze_ipc_put(provider, data);
+}
+
+static umf_result_t ze_open_ipc_handle(void *provider, void *data, void **ptr) {
+    return umf_ze_ipc_open(provider, data, ptr);
+}
+
+static umf_result_t ze_close_ipc_handle(void *provider, void *ptr, size_t size) {
+    (void)size;
+    return umf_ze_ipc_close(provider, ptr);
+}
+
+static umf_result_t ze_ipc_check(void *provider, const void *data, size_t size) {
+    (void)provider;
+    return umf_ze_ipc_check(data, size);
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+static const umf_memory_provider_ops_t ze_ops = {
+    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    .initialize = ze_initialize,
+    .finalize = ze_finalize,
+    .alloc = ze_alloc,
+    .free = ze_free,
+    .get_last_native_error = ze_get_last_native_error,
+    .get_recommended_page_size = ze_get_recommended_page_size,
+    .get_min_page_size = ze_get_min_page_size,
+    .get_name = ze_get_name,
+    .ext_get_ipc_handle_size = ze_get_ipc_handle_size,
+    .ext_get_ipc_handle = ze_get_ipc_handle,
+    .ext_put_ipc_handle = ze_put_ipc_handle,
+    .ext_open_ipc_handle = ze_open_ipc_handle,
+    .ext_close_ipc_handle = ze_close_ipc_handle,
+    .ext_ctl = ze_ctl,
+    .ext_get_allocation_properties = ze_get_property,
+    .ext_get_allocation_properties_size = ze_get_property_size,
+    .get_cache_line_size = ze_get_cache_line_size,
+};
+
+static const umf_memory_provider_ext_ops_t ze_ext_ops = {
+    .struct_size = sizeof(ze_ext_ops),
+    .ipc_check = ze_ipc_check,
+    .queue_create = ze_queue_create,
+    .queue_destroy = ze_queue_destroy,
+    .queue_wait = ze_queue_wait,
+    .copy = ze_copy,
+    .fill = ze_fill,
+};
+
+UMF_API_1_0 const umf_memory_provider_ops_t *umfLevelZeroMemoryProviderOps(void) {
+    return &ze_ops;
+}
+
+extern const umf_memory_provider_descriptor_t umf_level_zero_descriptor;
+const umf_memory_provider_descriptor_t umf_level_zero_descriptor = {
+    .struct_size = sizeof(umf_level_zero_descriptor),
+    .name = "level_zero",
+    .ops = &ze_ops,
+    .ext = &ze_ext_ops,
+    .params_from_text = umf_ze_params_from_text,
+    .params_destroy = umf_ze_params_destroy,
+    .probe = umf_ze_probe,
+};

@@ -1,0 +1,82 @@
+/* Copying and filling memory of Level Zero. */
+#include "providers/level_zero_copy.h"
+
+#include "base/log.h"
+
+#define GROUPS_MAX 32
+
+static bool can_copy(const umf_ze_driver_t *driver) {
+    return driver->zeCommandListCreateImmediate && driver->zeCommandListDestroy &&
+           driver->zeCommandListAppendMemoryCopy && driver->zeCommandListAppendMemoryFill;
+}
+
+/* The first group of engines that copies; groups that compute do, too. */
+static ze_result_t find_group(const umf_ze_driver_t *driver, ze_device_handle_t device,
+                              uint32_t *ordinal) {
+    ze_command_queue_group_properties_t groups[GROUPS_MAX] = {0};
+    uint32_t count = 0;
+    *ordinal = 0;
+    if (!driver->zeDeviceGetCommandQueueGroupProperties) {
+        return ZE_RESULT_SUCCESS;
+    }
+    ze_result_t result = driver->zeDeviceGetCommandQueueGroupProperties(device, &count, NULL);
+    count = count < GROUPS_MAX ? count : GROUPS_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        groups[i].stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES;
+    }
+    if (result == ZE_RESULT_SUCCESS && count) {
+        result = driver->zeDeviceGetCommandQueueGroupProperties(device, &count, groups);
+    }
+    for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && i < count; i++) {
+        if (groups[i].flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY) {
+            *ordinal = i;
+            return result;
+        }
+    }
+    return result;
+}
+
+umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handle_t context,
+                                 ze_device_handle_t device, umf_native_t *last, void **queue) {
+    if (!device) {
+        UMF_LOG_ERROR("the provider has no device that could copy; the CPU can");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (!can_copy(driver)) {
+        UMF_LOG_ERROR("this Level Zero loader has no immediate command lists to copy memory with");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    ze_command_queue_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
+        .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS,
+        .priority = ZE_COMMAND_QUEUE_PRIORITY_NORMAL,
+    };
+    ze_command_list_handle_t list = NULL;
+    ze_result_t result = find_group(driver, device, &desc.ordinal);
+    if (result == ZE_RESULT_SUCCESS) {
+        result = driver->zeCommandListCreateImmediate(context, device, &desc, &list);
+    }
+    if (result == ZE_RESULT_SUCCESS) {
+        *queue = list;
+    }
+    return umf_ze_result(result, last, "making a command list");
+}
+
+umf_result_t umf_ze_queue_destroy(const umf_ze_driver_t *driver, umf_native_t *last, void *queue) {
+    return umf_ze_given_back(driver->zeCommandListDestroy(queue), last,
+                             "destroying a command list");
+}
+
+umf_result_t umf_ze_copy(const umf_ze_driver_t *driver, umf_native_t *last, void *queue, void *dst,
+                         const void *src, size_t size) {
+    return umf_ze_result(
+        driver->zeCommandListAppendMemoryCopy(queue, dst, src, size, NULL, 0, NULL), last,
+        "copying memory");
+}
+
+umf_result_t umf_ze_fill(const umf_ze_driver_t *driver, umf_native_t *last, void *queue, void *dst,
+                         uint8_t value, size_t size) {
+    return umf_ze_result(driver->zeCommandListAppendMemoryFill(queue, dst, &value, sizeof(value),
+                                                               size, NULL, 0, NULL),
+                         last, "filling memory");
+}

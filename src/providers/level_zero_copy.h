@@ -1,0 +1,19 @@
+/*
+ * Copying and filling memory of Level Zero, on immediate command lists that are done with each
+ * command before they return: the queues of umf_memory_provider_ext_ops_t.
+ */
+#ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_COPY_H
+#define UMF_SRC_PROVIDERS_LEVEL_ZERO_COPY_H
+
+#include "providers/level_zero_driver.h"
+
+/* NOT_SUPPORTED: there is no device (NULL), or the loader has no such lists. */
+umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handle_t context,
+                                 ze_device_handle_t device, umf_native_t *last, void **queue);
+umf_result_t umf_ze_queue_destroy(const umf_ze_driver_t *driver, umf_native_t *last, void *queue);
+umf_result_t umf_ze_copy(const umf_ze_driver_t *driver, umf_native_t *last, void *queue, void *dst,
+                         const void *src, size_t size);
+umf_result_t umf_ze_fill(const umf_ze_driver_t *driver, umf_native_t *last, void *queue, void *dst,
+                         uint8_t value, size_t size);
+
+#endif

@@ -1,0 +1,198 @@
+/* The Level Zero loader: its functions and its errors. */
+#include "providers/level_zero_driver.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/common.h"
+#include "base/dl.h"
+#include "base/log.h"
+
+#define LOADER_LIBRARY "libze_loader.so.1"
+
+static const umf_dl_symbol_t ze_symbols[] = {
+#define UMF_ZE(function, optional) {#function, offsetof(umf_ze_driver_t, function), optional},
+#include "providers/level_zero_driver.def"
+#undef UMF_ZE
+};
+
+static pthread_once_t ze_once = PTHREAD_ONCE_INIT;
+static umf_ze_driver_t ze_driver; /* Immutable after ze_load, as all below */
+static bool ze_is_there;
+static char ze_why[512];
+
+static bool ze_resolve_all(void *library, const char *name) {
+    for (size_t i = 0; i < UMF_COUNT_OF(ze_symbols); i++) {
+        void *address = umf_dl_symbol(library, ze_symbols[i].name);
+        if (!address && !ze_symbols[i].optional) {
+            snprintf(ze_why, sizeof(ze_why),
+                     "%.200s has no function %s: install a newer Level Zero loader (libze1), or "
+                     "name another one in UMF_ZE_LOADER_LIB_NAME",
+                     name, ze_symbols[i].name);
+            return false;
+        }
+        memcpy((char *)&ze_driver + ze_symbols[i].offset, &address, sizeof(address));
+    }
+    return true;
+}
+
+/* The library stays open: the answer is remembered for the life of the process. */
+static void ze_load(void) {
+    const char *wish = secure_getenv("UMF_ZE_LOADER_LIB_NAME");
+    const char *name = wish && *wish ? wish : LOADER_LIBRARY;
+    char reason[256] = "";
+    void *library = umf_dl_open(name, true, NULL, 0);
+    if (!library) {
+        library = umf_dl_open(name, false, reason, sizeof(reason));
+    }
+    if (!library) {
+        snprintf(ze_why, sizeof(ze_why),
+                 "no Level Zero loader: %s; install it (libze1) and a driver, or name another one "
+                 "in UMF_ZE_LOADER_LIB_NAME",
+                 reason);
+        return;
+    }
+    ze_is_there = ze_resolve_all(library, name);
+}
+
+const umf_ze_driver_t *umf_ze_driver(char *why, size_t why_size) {
+    pthread_once(&ze_once, ze_load);
+    if (!ze_is_there && why && why_size > 0) {
+        snprintf(why, why_size, "%s", ze_why);
+    }
+    return ze_is_there ? &ze_driver : NULL;
+}
+
+/* --- errors ----------------------------------------------------------------------------------- */
+
+#define ZE_TEXT(code, text)                                                                        \
+    { (int32_t)(code), #code ": " text }
+
+static const umf_native_text_t ze_texts[] = {
+    ZE_TEXT(ZE_RESULT_SUCCESS, "no error"),
+    ZE_TEXT(ZE_RESULT_NOT_READY, "it is not done yet"),
+    ZE_TEXT(ZE_RESULT_ERROR_DEVICE_LOST, "the device hung, was reset or removed, or its driver was "
+                                         "updated; start the program again"),
+    ZE_TEXT(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, "the host has too little memory"),
+    ZE_TEXT(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, "the device has too little memory"),
+    ZE_TEXT(ZE_RESULT_ERROR_DEVICE_REQUIRES_RESET, "the device must be reset"),
+    ZE_TEXT(ZE_RESULT_ERROR_DEVICE_IN_LOW_POWER_STATE, "the device sleeps to save power"),
+    ZE_TEXT(ZE_RESULT_ERROR_INSUFFICIENT_PERMISSIONS, "permission is missing"),
+    ZE_TEXT(ZE_RESULT_ERROR_NOT_AVAILABLE, "it is in use by another process, or was removed"),
+    ZE_TEXT(ZE_RESULT_ERROR_DEPENDENCY_UNAVAILABLE, "the driver misses a library"),
+    ZE_TEXT(ZE_RESULT_ERROR_UNINITIALIZED,
+            "there is no driver, or zeInit has not been called, or the process ends"),
+    ZE_TEXT(ZE_RESULT_ERROR_UNSUPPORTED_VERSION, "the driver is of a version without this"),
+    ZE_TEXT(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, "the driver or the device cannot do this"),
+    ZE_TEXT(ZE_RESULT_ERROR_INVALID_ARGUMENT, "an argument is wrong"),
+    ZE_TEXT(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, "a handle is not valid"),
+    ZE_TEXT(ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE, "the device still uses the object"),
+    ZE_TEXT(ZE_RESULT_ERROR_INVALID_NULL_POINTER, "a pointer is NULL"),
+    ZE_TEXT(ZE_RESULT_ERROR_INVALID_SIZE, "a size is not valid"),
+    ZE_TEXT(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, "the device cannot do this size"),
+    ZE_TEXT(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, "the device cannot do this alignment"),
+    ZE_TEXT(ZE_RESULT_ERROR_INVALID_ENUMERATION, "a choice or a flag is not valid"),
+    ZE_TEXT(ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION, "the device cannot do what a flag asks for"),
+    ZE_TEXT(ZE_RESULT_ERROR_OVERLAPPING_REGIONS, "the source and the target of a copy overlap"),
+    ZE_TEXT(ZE_RESULT_ERROR_UNKNOWN, "the driver does not say what failed"),
+};
+
+static const char *ze_text(ze_result_t result) {
+    for (size_t i = 0; i < UMF_COUNT_OF(ze_texts); i++) {
+        if (ze_texts[i].code == (int32_t)result) {
+            return ze_texts[i].text;
+        }
+    }
+    return "an error of Level Zero, see ze_result_t in ze_api.h";
+}
+
+static umf_result_t ze_map(ze_result_t result) {
+    switch (result) {
+    case ZE_RESULT_SUCCESS:
+        return UMF_RESULT_SUCCESS;
+    case ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY:
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    case ZE_RESULT_ERROR_INVALID_ARGUMENT:
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    default:
+        return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+    }
+}
+
+/* Once something has worked, a loader that is not initialised is one that is shutting down. */
+static bool ze_is_gone(ze_result_t result) {
+    static bool has_worked; /* Sync: atomic, relaxed */
+    if (result == ZE_RESULT_SUCCESS && !__atomic_load_n(&has_worked, __ATOMIC_RELAXED)) {
+        __atomic_store_n(&has_worked, true, __ATOMIC_RELAXED);
+    }
+    return result == ZE_RESULT_ERROR_UNINITIALIZED &&
+           __atomic_load_n(&has_worked, __ATOMIC_RELAXED);
+}
+
+umf_result_t umf_ze_result(ze_result_t result, umf_native_t *last, const char *what) {
+    bool is_gone = ze_is_gone(result);
+    if (result != ZE_RESULT_SUCCESS) {
+        last->code = (int32_t)result;
+        umf_log_write(is_gone ? UMF_LOG_LEVEL_DEBUG : UMF_LOG_LEVEL_ERROR, 0, __func__,
+                      "%s failed: %s (0x%x)", what, ze_text(result), (unsigned)result);
+    }
+    return ze_map(result);
+}
+
+umf_result_t umf_ze_given_back(ze_result_t result, umf_native_t *last, const char *what) {
+    umf_result_t told = umf_ze_result(result, last, what);
+    return ze_is_gone(result) ? UMF_RESULT_SUCCESS : told;
+}
+
+umf_result_t umf_ze_native_error(const umf_native_t *last, const char **message, int32_t *code) {
+    if (!message || !code) {
+        UMF_LOG_ERROR("the last native error was asked for without a place for its %s",
+                      message ? "code" : "message");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *message = ze_text((ze_result_t)last->code);
+    *code = last->code;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- properties ------------------------------------------------------------------------------- */
+
+static umf_result_t no_property(umf_memory_property_id_t id) {
+    UMF_LOG_ERROR("memory of Level Zero has no property %d", (int)id);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+umf_result_t umf_ze_property(umf_memory_property_id_t id, umf_usm_memory_type_t type,
+                             ze_context_handle_t context, ze_device_handle_t device, void *value) {
+    switch (id) {
+    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
+        *(umf_usm_memory_type_t *)value = type;
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_CONTEXT:
+        *(ze_context_handle_t *)value = context;
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_DEVICE:
+        *(ze_device_handle_t *)value = device;
+        return UMF_RESULT_SUCCESS;
+    default:
+        return no_property(id);
+    }
+}
+
+umf_result_t umf_ze_property_size(umf_memory_property_id_t id, size_t *size) {
+    switch (id) {
+    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
+        *size = sizeof(umf_usm_memory_type_t);
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_CONTEXT:
+        *size = sizeof(ze_context_handle_t);
+        return UMF_RESULT_SUCCESS;
+    case UMF_MEMORY_PROPERTY_DEVICE:
+        *size = sizeof(ze_device_handle_t);
+        return UMF_RESULT_SUCCESS;
+    default:
+        return no_property(id);
+    }
+}

@@ -1,0 +1,282 @@
+/* Sharing memory of a Level Zero provider. */
+#include "providers/level_zero_ipc.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/os.h"
+#include "base/sum.h"
+#include "ipc/transport.h"
+#include "providers/level_zero_resident.h"
+
+#define HANDLE_MAGIC UINT32_C(0x5A464D55) /* "UMFZ" */
+#define HANDLE_VERSION 1
+
+typedef enum ze_way_t {
+    ZE_WAY_DRIVER = 1, /* a handle of the driver, which begins with a descriptor */
+    ZE_WAY_EXPORT = 2, /* no handle: the descriptor is the memory */
+} ze_way_t;
+
+/* Fixed width, nothing is padding. */
+typedef struct ze_handle_t {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t way;   /* ze_way_t */
+    uint64_t check; /* sum of all other fields */
+    umf_fd_ticket_t ticket;
+    uint64_t size; /* of the allocation */
+    ze_ipc_mem_handle_t driver;
+} ze_handle_t;
+
+_Static_assert(sizeof(ze_handle_t) == 16 + 48 + 8 + ZE_MAX_IPC_HANDLE_SIZE, "handles travel");
+
+/* --- the bytes -------------------------------------------------------------------------------- */
+
+size_t umf_ze_ipc_size(void) {
+    return sizeof(ze_handle_t);
+}
+
+/* Of all fields, with `check` taken as 0. */
+static uint64_t handle_sum(const ze_handle_t *handle) {
+    ze_handle_t copy = *handle;
+    copy.check = 0;
+    return umf_sum(&copy, sizeof(copy));
+}
+
+static umf_result_t handle_read(const void *data, ze_handle_t *handle) {
+    memcpy(handle, data, sizeof(*handle));
+    if (handle->magic != HANDLE_MAGIC || handle->version != HANDLE_VERSION ||
+        handle->way < ZE_WAY_DRIVER || handle->way > ZE_WAY_EXPORT ||
+        handle->check != handle_sum(handle)) {
+        UMF_LOG_ERROR("this is not a description of memory by a Level Zero provider, it is of "
+                      "another version, or it is damaged");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (handle->size == 0 || handle->size > PTRDIFF_MAX) {
+        UMF_LOG_ERROR("a description of %llu bytes cannot be right",
+                      (unsigned long long)handle->size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static void handle_write(ze_handle_t *handle, void *data) {
+    handle->magic = HANDLE_MAGIC;
+    handle->version = HANDLE_VERSION;
+    handle->check = handle_sum(handle);
+    memcpy(data, handle, sizeof(*handle));
+}
+
+umf_result_t umf_ze_ipc_check(const void *data, size_t size) {
+    ze_handle_t handle;
+    umf_result_t result = handle_read(data, &handle);
+    if (result == UMF_RESULT_SUCCESS && handle.size != size) {
+        UMF_LOG_ERROR("%zu bytes are to be opened, but %llu were described", size,
+                      (unsigned long long)handle.size);
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return result;
+}
+
+/* --- descriptors ------------------------------------------------------------------------------ */
+
+static int driver_fd(const ze_ipc_mem_handle_t *handle) {
+    int fd;
+    memcpy(&fd, handle->data, sizeof(fd));
+    return fd;
+}
+
+/* Whether this process made the ticket and the descriptor still is what it was. */
+static bool ticket_is_own(const umf_fd_ticket_t *ticket) {
+    umf_fd_ticket_t now;
+    return ticket->pid == (uint32_t)umf_os_pid() &&
+           umf_ticket_check_file(ticket, ticket->fd) == 0 &&
+           umf_ticket_make(ticket->fd, &now) == UMF_RESULT_SUCCESS &&
+           memcmp(&now, ticket, sizeof(now)) == 0;
+}
+
+/* --- the producer's side ---------------------------------------------------------------------- */
+
+/* Older loaders have no such function: the descriptor goes with the memory. */
+static umf_result_t driver_put(const umf_ze_provider_t *ze, ze_ipc_mem_handle_t handle) {
+    if (!ze->driver->zeMemPutIpcHandle) {
+        return UMF_RESULT_SUCCESS;
+    }
+    return umf_ze_result(ze->driver->zeMemPutIpcHandle(ze->context, handle), &umf_ze_native,
+                         "putting an IPC handle");
+}
+
+static umf_result_t get_driver_handle(const umf_ze_provider_t *ze, const void *ptr,
+                                      ze_handle_t *handle) {
+    umf_result_t result =
+        umf_ze_result(ze->driver->zeMemGetIpcHandle(ze->context, ptr, &handle->driver),
+                      &umf_ze_native, "getting an IPC handle");
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    handle->way = ZE_WAY_DRIVER;
+    result = umf_ticket_make(driver_fd(&handle->driver), &handle->ticket);
+    if (result != UMF_RESULT_SUCCESS) {
+        driver_put(ze, handle->driver);
+    }
+    return result;
+}
+
+static umf_result_t get_export(const umf_ze_provider_t *ze, const void *ptr, ze_handle_t *handle) {
+    ze_external_memory_export_fd_t exported = {
+        .stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD,
+        .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF,
+        .fd = -1,
+    };
+    ze_memory_allocation_properties_t properties = {
+        .stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES,
+        .pNext = &exported,
+    };
+    umf_result_t result = umf_ze_result(
+        ze->driver->zeMemGetAllocProperties(ze->context, ptr, &properties, NULL), &umf_ze_native,
+        "exporting memory (it must be memory of a device, allocated while "
+        "params.use_import_export_for_IPC was 1)");
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    handle->way = ZE_WAY_EXPORT;
+    result = umf_ticket_make(exported.fd, &handle->ticket);
+    if (result != UMF_RESULT_SUCCESS && exported.fd >= 0) {
+        umf_os_close(exported.fd);
+    }
+    return result;
+}
+
+umf_result_t umf_ze_ipc_get(umf_ze_provider_t *ze, const void *ptr, size_t size, void *data) {
+    if (!umf_ze_alloc_is_listed(ze, ptr)) {
+        UMF_LOG_ERROR("%p is not an allocation of this provider, or freed already", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    ze_handle_t handle;
+    memset(&handle, 0, sizeof(handle));
+    handle.size = size;
+    umf_result_t result = __atomic_load_n(&ze->exports, __ATOMIC_RELAXED)
+                              ? get_export(ze, ptr, &handle)
+                              : get_driver_handle(ze, ptr, &handle);
+    if (result == UMF_RESULT_SUCCESS) {
+        handle_write(&handle, data);
+    }
+    return result;
+}
+
+umf_result_t umf_ze_ipc_put(umf_ze_provider_t *ze, const void *data) {
+    ze_handle_t handle;
+    umf_result_t result = handle_read(data, &handle);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (!ticket_is_own(&handle.ticket)) {
+        UMF_LOG_ERROR("process %u made this description, or it was put already", handle.ticket.pid);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (handle.way == ZE_WAY_EXPORT) {
+        umf_os_close(handle.ticket.fd); /* the driver gave it to us */
+        return UMF_RESULT_SUCCESS;
+    }
+    return driver_put(ze, handle.driver);
+}
+
+/* --- the consumer's side ---------------------------------------------------------------------- */
+
+static ze_result_t open_import(const umf_ze_provider_t *ze, int fd, size_t size, void **ptr) {
+    ze_external_memory_import_fd_t import = {
+        .stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD,
+        .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF,
+        .fd = fd,
+    };
+    ze_device_mem_alloc_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
+        .pNext = &import,
+        .ordinal = ze->ordinal,
+    };
+    return ze->driver->zeMemAllocDevice(ze->context, &desc, size, 0, ze->device, ptr);
+}
+
+/* With a descriptor of this process for what the ticket names. */
+static ze_result_t open_with(const umf_ze_provider_t *ze, const ze_handle_t *handle, int fd,
+                             void **ptr) {
+    if (handle->way == ZE_WAY_EXPORT) {
+        return open_import(ze, fd, (size_t)handle->size, ptr);
+    }
+    ze_ipc_mem_handle_t local = handle->driver;
+    memcpy(local.data, &fd, sizeof(fd));
+    return ze->driver->zeMemOpenIpcHandle(ze->context, ze->device, local, 0, ptr);
+}
+
+static umf_result_t open_any(const umf_ze_provider_t *ze, const ze_handle_t *handle, void **ptr) {
+    int fd = handle->ticket.fd;
+    bool is_own = ticket_is_own(&handle->ticket);
+    if (!is_own) {
+        umf_result_t result = umf_ticket_redeem_copy(&handle->ticket, &fd);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    ze_result_t opened = open_with(ze, handle, fd, ptr);
+    if (!is_own) {
+        umf_os_close(fd);
+    }
+    return umf_ze_result(opened, &umf_ze_native, "opening shared memory");
+}
+
+static ze_result_t close_any(const umf_ze_provider_t *ze, ze_way_t way, void *ptr) {
+    return way == ZE_WAY_EXPORT ? ze->driver->zeMemFree(ze->context, ptr)
+                                : ze->driver->zeMemCloseIpcHandle(ze->context, ptr);
+}
+
+static bool opened_add(umf_ze_provider_t *ze, const void *ptr, ze_way_t way) {
+    umf_lock(&ze->lock);
+    bool is_done = umf_hash_put(&ze->opened, (uintptr_t)ptr, (void *)(uintptr_t)way);
+    umf_unlock(&ze->lock);
+    return is_done;
+}
+
+/* 0: not open. */
+static ze_way_t opened_remove(umf_ze_provider_t *ze, const void *ptr) {
+    umf_lock(&ze->lock);
+    uintptr_t way = (uintptr_t)umf_hash_remove(&ze->opened, (uintptr_t)ptr);
+    umf_unlock(&ze->lock);
+    return (ze_way_t)way;
+}
+
+umf_result_t umf_ze_ipc_open(umf_ze_provider_t *ze, const void *data, void **ptr) {
+    ze_handle_t handle;
+    void *made = NULL;
+    umf_result_t result = handle_read(data, &handle);
+    if (result == UMF_RESULT_SUCCESS && !ze->device) {
+        UMF_LOG_ERROR("a provider of host memory has no device to open shared memory on");
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = open_any(ze, &handle, &made);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (!opened_add(ze, made, (ze_way_t)handle.way)) {
+        UMF_LOG_ERROR("no memory to open shared memory");
+        close_any(ze, (ze_way_t)handle.way, made);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    *ptr = made;
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_ze_ipc_close(umf_ze_provider_t *ze, void *ptr) {
+    ze_way_t way = opened_remove(ze, ptr);
+    if (!way) {
+        UMF_LOG_ERROR("%p was not opened by this provider, or is closed already", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result =
+        umf_ze_given_back(close_any(ze, way, ptr), &umf_ze_native, "closing shared memory");
+    if (result != UMF_RESULT_SUCCESS) {
+        opened_add(ze, ptr, way); /* its slot was just left empty: this cannot fail */
+    }
+    return result;
+}

@@ -1,0 +1,578 @@
+/* Level_zero_vmm provider: virtual memory by way of Level Zero. See vmm.h. */
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include <umf/plugin.h>
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/os.h"
+#include "ctl/field.h"
+#include "ds/hash.h"
+#include "providers/level_zero_copy.h"
+#include "providers/level_zero_machine.h"
+#include "providers/level_zero_vmm_params.h"
+#include "providers/name.h"
+#include "providers/vmm.h"
+
+/* The page size grows with the size; what suits large memory suits all. */
+#define LARGE_SIZE ((size_t)1 << 30)
+
+typedef struct ze_vmm_t {
+    umf_vmm_t vmm;
+    const umf_ze_driver_t *driver; /* Immutable after create, as all without a note */
+    ze_context_handle_t context;
+    ze_device_handle_t device;
+    bool owns_context;
+    size_t cache_line_size;
+    char name[UMF_NAME_MAX];
+    umf_lock_t lock;  /* UMF_RANK_PROVIDER */
+    umf_hash_t wider; /* ze_vmm_range_t by aligned address. Sync: lock */
+} ze_vmm_t;
+
+/* Addresses that were reserved with more around them, so that an aligned part is in them. */
+typedef struct ze_vmm_range_t {
+    void *start;
+    size_t size;
+} ze_vmm_range_t;
+
+static umf_result_t ze_vmm_result(ze_result_t result, const char *what) {
+    return umf_ze_result(result, &umf_ze_native, what);
+}
+
+/* A lost device has nothing any more, so what it was to give back is given back. */
+static umf_result_t ze_vmm_given_back(ze_result_t result, const char *what) {
+    umf_result_t told = umf_ze_given_back(result, &umf_ze_native, what);
+    return result == ZE_RESULT_ERROR_DEVICE_LOST ? UMF_RESULT_SUCCESS : told;
+}
+
+/* --- addresses -------------------------------------------------------------------------------- */
+
+/* An aligned address with room behind it: drivers try to give what is wished for, and the loader's
+ * validation insists on a wish. NULL: there is none. */
+static void *ze_vmm_wish(size_t size, size_t alignment) {
+    void *start = NULL;
+    size_t room;
+    if (!umf_add(size, alignment, &room) ||
+        umf_os_map(&start, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+        return NULL;
+    }
+    umf_os_unmap(start, room);
+    return (void *)umf_align_up((uintptr_t)start, alignment);
+}
+
+/* With more around it, which stays reserved until all is given back. */
+static umf_result_t ze_vmm_reserve_wider(ze_vmm_t *ze, size_t size, size_t alignment,
+                                         uintptr_t *base) {
+    ze_vmm_range_t *range = umf_meta_alloc(sizeof(*range));
+    if (!range) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    if (!umf_add(size, alignment, &range->size)) {
+        umf_meta_free(range, sizeof(*range));
+        UMF_LOG_ERROR("%zu bytes cannot be aligned to %zu", size, alignment);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = ze_vmm_result(
+        ze->driver->zeVirtualMemReserve(ze->context, ze_vmm_wish(range->size, alignment),
+                                        range->size, &range->start),
+        "reserving addresses");
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(range, sizeof(*range));
+        return result;
+    }
+    uintptr_t aligned = umf_align_up((uintptr_t)range->start, alignment);
+    umf_lock(&ze->lock);
+    bool is_kept = umf_hash_put(&ze->wider, aligned, range);
+    umf_unlock(&ze->lock);
+    if (!is_kept) {
+        ze->driver->zeVirtualMemFree(ze->context, range->start, range->size);
+        umf_meta_free(range, sizeof(*range));
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    *base = aligned;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_vmm_reserve(void *backend, size_t size, size_t alignment, uintptr_t *base) {
+    ze_vmm_t *ze = backend;
+    void *start = NULL;
+    umf_result_t result = ze_vmm_result(
+        ze->driver->zeVirtualMemReserve(ze->context, ze_vmm_wish(size, alignment), size, &start),
+        "reserving addresses");
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if ((uintptr_t)start % alignment == 0) {
+        *base = (uintptr_t)start;
+        return UMF_RESULT_SUCCESS;
+    }
+    result = ze_vmm_given_back(ze->driver->zeVirtualMemFree(ze->context, start, size),
+                               "giving back addresses");
+    return result ? result : ze_vmm_reserve_wider(ze, size, alignment, base);
+}
+
+static umf_result_t ze_vmm_unreserve(void *backend, uintptr_t base, size_t size) {
+    ze_vmm_t *ze = backend;
+    umf_lock(&ze->lock);
+    ze_vmm_range_t *wider = umf_hash_remove(&ze->wider, base);
+    umf_unlock(&ze->lock);
+    ze_result_t result = wider
+                             ? ze->driver->zeVirtualMemFree(ze->context, wider->start, wider->size)
+                             : ze->driver->zeVirtualMemFree(ze->context, (void *)base, size);
+    umf_meta_free(wider, sizeof(*wider));
+    return ze_vmm_given_back(result, "giving back addresses");
+}
+
+/* --- physical memory -------------------------------------------------------------------------- */
+
+/* As with other GPUs, and unlike the Level Zero provider: who resumes learns that memory is
+ * wanting. */
+static umf_result_t ze_vmm_create(void *backend, size_t size, umf_physical_t *physical) {
+    const ze_vmm_t *ze = backend;
+    ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = size};
+    ze_physical_mem_handle_t handle = NULL;
+    ze_result_t made = ze->driver->zePhysicalMemCreate(ze->context, ze->device, &desc, &handle);
+    umf_result_t result = ze_vmm_result(made, "making physical memory");
+    if (made == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        *physical = (umf_physical_t)(uintptr_t)handle;
+    }
+    return result;
+}
+
+static ze_physical_mem_handle_t ze_vmm_handle(umf_physical_t physical) {
+    return (ze_physical_mem_handle_t)(uintptr_t)physical;
+}
+
+static umf_result_t ze_vmm_destroy(void *backend, umf_physical_t physical) {
+    const ze_vmm_t *ze = backend;
+    return ze_vmm_given_back(ze->driver->zePhysicalMemDestroy(ze->context, ze_vmm_handle(physical)),
+                             "giving back physical memory");
+}
+
+static umf_result_t ze_vmm_map(void *backend, uintptr_t base, size_t size,
+                               umf_physical_t physical) {
+    const ze_vmm_t *ze = backend;
+    return ze_vmm_result(ze->driver->zeVirtualMemMap(ze->context, (void *)base, size,
+                                                     ze_vmm_handle(physical), 0,
+                                                     ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE),
+                         "mapping memory");
+}
+
+static umf_result_t ze_vmm_unmap(void *backend, uintptr_t base, size_t size) {
+    const ze_vmm_t *ze = backend;
+    return ze_vmm_given_back(ze->driver->zeVirtualMemUnmap(ze->context, (void *)base, size),
+                             "unmapping memory");
+}
+
+/* Nothing is exported: there is no such function, and IPC is refused before. */
+static const umf_vmm_backend_t ze_vmm_backend = {
+    .reserve = ze_vmm_reserve,
+    .unreserve = ze_vmm_unreserve,
+    .create = ze_vmm_create,
+    .destroy = ze_vmm_destroy,
+    .map = ze_vmm_map,
+    .unmap = ze_vmm_unmap,
+    .unmaps_one = true,
+    .kind = 4,
+    .is_device = true,
+};
+
+/* --- creation --------------------------------------------------------------------------------- */
+
+static bool driver_has_vmm(const umf_ze_driver_t *driver) {
+    return driver->zeVirtualMemReserve && driver->zeVirtualMemFree &&
+           driver->zeVirtualMemQueryPageSize && driver->zeVirtualMemMap &&
+           driver->zeVirtualMemUnmap && driver->zePhysicalMemCreate && driver->zePhysicalMemDestroy;
+}
+
+static const umf_ze_driver_t *ze_vmm_driver(char *why, size_t why_size) {
+    const umf_ze_driver_t *driver = umf_ze_driver(why, why_size);
+    if (driver && !driver_has_vmm(driver)) {
+        snprintf(why, why_size,
+                 "this Level Zero loader has no virtual memory: install a newer one (libze1)");
+        return NULL;
+    }
+    return driver;
+}
+
+static umf_result_t ze_vmm_take_context(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted) {
+    if (wanted->context) {
+        ze->context = wanted->context;
+        ze->device = wanted->device;
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_ze_place_t place;
+    umf_result_t result = umf_ze_find_device(ze->driver, wanted->number, &umf_ze_native, &place);
+    if (result == UMF_RESULT_SUCCESS) {
+        ze->device = place.device;
+        result = umf_ze_make_context(ze->driver, place.owner, &umf_ze_native, &ze->context);
+        ze->owns_context = result == UMF_RESULT_SUCCESS;
+    }
+    return result;
+}
+
+static void ze_vmm_drop_context(ze_vmm_t *ze) {
+    if (ze->owns_context) {
+        ze_vmm_given_back(ze->driver->zeContextDestroy(ze->context), "destroying the context");
+    }
+}
+
+static umf_result_t ze_vmm_check_page_size(size_t page_size) {
+    if (!umf_is_pow2(page_size)) {
+        UMF_LOG_ERROR("the driver says that pages have %zu bytes, which is no power of two",
+                      page_size);
+        return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted) {
+    size_t page_size = 0;
+    umf_result_t result =
+        umf_ze_cache_line_size(ze->driver, ze->device, &umf_ze_native, &ze->cache_line_size);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = ze_vmm_result(
+            ze->driver->zeVirtualMemQueryPageSize(ze->context, ze->device, LARGE_SIZE, &page_size),
+            "asking for the page size");
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = ze_vmm_check_page_size(page_size);
+    }
+    return result ? result
+                  : umf_vmm_init(&ze->vmm, &ze_vmm_backend, ze, page_size, wanted->piece_size);
+}
+
+static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
+    const umf_ze_vmm_params_t *wanted = params;
+    if (!wanted) {
+        UMF_LOG_ERROR("the level_zero_vmm provider needs parameters: "
+                      "umfLevelZeroVmmMemoryProviderParamsCreate");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    char why[512];
+    const umf_ze_driver_t *driver = ze_vmm_driver(why, sizeof(why));
+    if (!driver) {
+        UMF_LOG_ERROR("%s", why);
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    ze_vmm_t *ze = umf_meta_alloc(sizeof(*ze));
+    if (!ze) {
+        UMF_LOG_ERROR("no memory for a provider");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    ze->driver = driver;
+    umf_name_copy(ze->name, wanted->name);
+    umf_result_t result = ze_vmm_take_context(ze, wanted);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = ze_vmm_start(ze, wanted);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        ze_vmm_drop_context(ze);
+        umf_meta_free(ze, sizeof(*ze));
+        return result;
+    }
+    umf_lock_init(&ze->lock, UMF_RANK_PROVIDER);
+    *provider = ze;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_vmm_finalize(void *provider) {
+    ze_vmm_t *ze = provider;
+    umf_vmm_fini(&ze->vmm);
+    ze_vmm_drop_context(ze);
+    umf_lock_destroy(&ze->lock);
+    umf_hash_fini(&ze->wider);
+    umf_meta_free(ze, sizeof(*ze));
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- operations ------------------------------------------------------------------------------- */
+
+static umf_vmm_t *vmm_of(void *provider) {
+    return &((ze_vmm_t *)provider)->vmm;
+}
+
+static umf_result_t ze_vmm_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
+    return umf_vmm_alloc(vmm_of(provider), size, alignment, ptr);
+}
+
+static umf_result_t ze_vmm_free(void *provider, void *ptr, size_t size) {
+    return umf_vmm_free(vmm_of(provider), ptr, size);
+}
+
+static umf_result_t ze_vmm_get_last_native_error(void *provider, const char **message,
+                                                 int32_t *code) {
+    (void)provider;
+    return umf_ze_native_error(&umf_ze_native, message, code);
+}
+
+static umf_result_t ze_vmm_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
+    (void)ptr;
+    *page_size = vmm_of(provider)->granularity;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_vmm_get_recommended_page_size(void *provider, size_t size,
+                                                     size_t *page_size) {
+    (void)size;
+    *page_size = vmm_of(provider)->granularity;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_vmm_get_cache_line_size(void *provider, size_t *size) {
+    *size = ((ze_vmm_t *)provider)->cache_line_size;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_vmm_get_name(void *provider, const char **name) {
+    if (!name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *name = provider ? ((ze_vmm_t *)provider)->name : umf_ze_vmm_default_name;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_vmm_merge(void *provider, void *low, void *high, size_t total) {
+    return umf_vmm_merge(vmm_of(provider), low, high, total);
+}
+
+static umf_result_t ze_vmm_split(void *provider, void *ptr, size_t total, size_t first) {
+    return umf_vmm_split(vmm_of(provider), ptr, total, first);
+}
+
+static umf_result_t ze_vmm_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
+                               void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
+    (void)source;
+    return umf_stats_ctl(&vmm_of(provider)->stats, name, arg, size, type, args);
+}
+
+static umf_result_t ze_vmm_get_property(void *provider, const void *ptr,
+                                        umf_memory_property_id_t id, void *value) {
+    const ze_vmm_t *ze = provider;
+    (void)ptr;
+    return umf_ze_property(id, UMF_MEMORY_TYPE_DEVICE, ze->context, ze->device, value);
+}
+
+static umf_result_t ze_vmm_get_property_size(void *provider, umf_memory_property_id_t id,
+                                             size_t *size) {
+    (void)provider;
+    return umf_ze_property_size(id, size);
+}
+
+/* --- IPC -------------------------------------------------------------------------------------- */
+
+static umf_result_t ze_vmm_no_ipc(void) {
+    UMF_LOG_ERROR("Level Zero cannot give the memory of level_zero_vmm to other processes: use the "
+                  "provider level_zero to share memory");
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+static umf_result_t ze_vmm_get_ipc_handle_size(void *provider, size_t *size) {
+    (void)provider, (void)size;
+    return ze_vmm_no_ipc();
+}
+
+static umf_result_t ze_vmm_get_ipc_handle(void *provider, const void *ptr, size_t size,
+                                          void *data) {
+    (void)provider, (void)ptr, (void)size, (void)data;
+    return ze_vmm_no_ipc();
+}
+
+static umf_result_t ze_vmm_put_ipc_handle(void *provider, void *data) {
+    (void)provider, (void)data;
+    return ze_vmm_no_ipc();
+}
+
+static umf_result_t ze_vmm_open_ipc_handle(void *provider, void *data, void **ptr) {
+    (void)provider, (void)data, (void)ptr;
+    return ze_vmm_no_ipc();
+}
+
+static umf_result_t ze_vmm_close_ipc_handle(void *provider, void *ptr, size_t size) {
+    (void)provider, (void)ptr, (void)size;
+    return ze_vmm_no_ipc();
+}
+
+/* --- data ------------------------------------------------------------------------------------- */
+
+static umf_result_t ze_vmm_queue_create(void *provider, void **queue) {
+    const ze_vmm_t *ze = provider;
+    return umf_ze_queue_create(ze->driver, ze->context, ze->device, &umf_ze_native, queue);
+}
+
+static umf_result_t ze_vmm_queue_destroy(void *provider, void *queue) {
+    return umf_ze_queue_destroy(((ze_vmm_t *)provider)->driver, &umf_ze_native, queue);
+}
+
+/* Each command was done before it returned. */
+static umf_result_t ze_vmm_queue_wait(void *provider, void *queue) {
+    (void)provider, (void)queue;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t ze_vmm_copy(void *provider, void *queue, void *dst, const void *src,
+                                size_t size) {
+    return umf_ze_copy(((ze_vmm_t *)provider)->driver, &umf_ze_native, queue, dst, src, size);
+}
+
+static umf_result_t ze_vmm_fill(void *provider, void *queue, void *dst, uint8_t value,
+                                size_t size) {
+    return umf_ze_fill(((ze_vmm_t *)provider)->driver, &umf_ze_native, queue, dst, value, size);
+}
+
+/* Nothing waits for a whole device: provider_level_zero_vmm.h says so. */
+static umf_result_t ze_vmm_wait(void *provider, void *const *queues, size_t num_queues,
+                                void *const *events, size_t num_events) {
+    const umf_ze_driver_t *driver = ((ze_vmm_t *)provider)->driver;
+    ze_result_t result = ZE_RESULT_SUCCESS;
+    if ((num_queues && !driver->zeCommandQueueSynchronize) ||
+        (num_events && !driver->zeEventHostSynchronize)) {
+        UMF_LOG_ERROR("this Level Zero loader cannot wait for queues or events");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    for (size_t i = 0; i < num_queues && result == ZE_RESULT_SUCCESS; i++) {
+        result = driver->zeCommandQueueSynchronize(queues[i], UINT64_MAX);
+    }
+    for (size_t i = 0; i < num_events && result == ZE_RESULT_SUCCESS; i++) {
+        result = driver->zeEventHostSynchronize(events[i], UINT64_MAX);
+    }
+    return ze_vmm_result(result, "waiting for queued work");
+}
+
+/* --- memory of other devices ------------------------------------------------------------------ */
+
+static bool ze_vmm_reaches(const ze_vmm_t *ze, ze_device_handle_t device) {
+    ze_bool_t can = 0;
+    return device == ze->device ||
+           (ze->driver->zeDeviceCanAccessPeer &&
+            ze->driver->zeDeviceCanAccessPeer(ze->device, device, &can) == ZE_RESULT_SUCCESS &&
+            can);
+}
+
+static umf_result_t ze_vmm_peer_alloc(void *provider, int device, size_t size, void **ptr) {
+    const ze_vmm_t *ze = provider;
+    umf_ze_place_t place;
+    umf_result_t result = umf_ze_find_device(ze->driver, (unsigned)device, &umf_ze_native, &place);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (!ze_vmm_reaches(ze, place.device)) {
+        UMF_LOG_ERROR("the provider's device cannot reach device %d", device);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
+        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
+        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE,
+    };
+    const ze_device_mem_alloc_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
+        .pNext = &relaxed,
+    };
+    void *made = NULL;
+    result = ze_vmm_result(
+        ze->driver->zeMemAllocDevice(ze->context, &desc, size, 0, place.device, &made),
+        "making memory on another device");
+    if (result == UMF_RESULT_SUCCESS) {
+        *ptr = made;
+    }
+    return result;
+}
+
+static umf_result_t ze_vmm_peer_free(void *provider, void *ptr, size_t size) {
+    const ze_vmm_t *ze = provider;
+    (void)size;
+    return ze_vmm_given_back(ze->driver->zeMemFree(ze->context, ptr),
+                             "giving back memory of another device");
+}
+
+/* --- virtual memory --------------------------------------------------------------------------- */
+
+static umf_result_t ze_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece) {
+    return umf_vmm_find(vmm_of(provider), ptr, piece);
+}
+
+static umf_result_t ze_vmm_detach(void *provider, void *const *pieces, size_t count) {
+    return umf_vmm_detach(vmm_of(provider), pieces, count);
+}
+
+static umf_result_t ze_vmm_create_physical(void *provider, void *const *pieces, size_t count,
+                                           size_t *missing) {
+    return umf_vmm_create(vmm_of(provider), pieces, count, missing);
+}
+
+static umf_result_t ze_vmm_attach(void *provider, void *const *pieces, size_t count) {
+    return umf_vmm_attach(vmm_of(provider), pieces, count);
+}
+
+static umf_result_t ze_vmm_discard(void *provider, void *const *pieces, size_t count) {
+    return umf_vmm_discard(vmm_of(provider), pieces, count);
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+static const umf_memory_provider_ops_t ze_vmm_ops = {
+    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    .initialize = ze_vmm_initialize,
+    .finalize = ze_vmm_finalize,
+    .alloc = ze_vmm_alloc,
+    .free = ze_vmm_free,
+    .get_last_native_error = ze_vmm_get_last_native_error,
+    .get_recommended_page_size = ze_vmm_get_recommended_page_size,
+    .get_min_page_size = ze_vmm_get_min_page_size,
+    .get_name = ze_vmm_get_name,
+    .ext_allocation_merge = ze_vmm_merge,
+    .ext_allocation_split = ze_vmm_split,
+    .ext_get_ipc_handle_size = ze_vmm_get_ipc_handle_size,
+    .ext_get_ipc_handle = ze_vmm_get_ipc_handle,
+    .ext_put_ipc_handle = ze_vmm_put_ipc_handle,
+    .ext_open_ipc_handle = ze_vmm_open_ipc_handle,
+    .ext_close_ipc_handle = ze_vmm_close_ipc_handle,
+    .ext_ctl = ze_vmm_ctl,
+    .ext_get_allocation_properties = ze_vmm_get_property,
+    .ext_get_allocation_properties_size = ze_vmm_get_property_size,
+    .get_cache_line_size = ze_vmm_get_cache_line_size,
+};
+
+static const umf_memory_provider_ext_ops_t ze_vmm_ext_ops = {
+    .struct_size = sizeof(ze_vmm_ext_ops),
+    .queue_create = ze_vmm_queue_create,
+    .queue_destroy = ze_vmm_queue_destroy,
+    .queue_wait = ze_vmm_queue_wait,
+    .copy = ze_vmm_copy,
+    .fill = ze_vmm_fill,
+    .wait = ze_vmm_wait,
+    .peer_alloc = ze_vmm_peer_alloc,
+    .peer_free = ze_vmm_peer_free,
+    .vm_find = ze_vmm_find,
+    .vm_detach = ze_vmm_detach,
+    .vm_create = ze_vmm_create_physical,
+    .vm_attach = ze_vmm_attach,
+    .vm_discard = ze_vmm_discard,
+};
+
+UMF_API_EXT_1 const umf_memory_provider_ops_t *umfLevelZeroVmmMemoryProviderOps(void) {
+    return &ze_vmm_ops;
+}
+
+static umf_result_t ze_vmm_probe(char *why, size_t why_size) {
+    return ze_vmm_driver(why, why_size) ? umf_ze_probe(why, why_size)
+                                        : UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+}
+
+extern const umf_memory_provider_descriptor_t umf_level_zero_vmm_descriptor;
+const umf_memory_provider_descriptor_t umf_level_zero_vmm_descriptor = {
+    .struct_size = sizeof(umf_level_zero_vmm_descriptor),
+    .name = "level_zero_vmm",
+    .ops = &ze_vmm_ops,
+    .ext = &ze_vmm_ext_ops,
+    .params_from_text = umf_ze_vmm_params_from_text,
+    .params_destroy = umf_ze_vmm_params_destroy,
+    .probe = ze_vmm_probe,
+};

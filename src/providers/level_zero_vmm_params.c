@@ -1,0 +1,127 @@
+/* Parameters of the level_zero_vmm provider: the public functions, and the same settings as text.
+ */
+#include "providers/level_zero_vmm_params.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "ctl/field.h"
+#include "providers/name.h"
+
+const char umf_ze_vmm_default_name[] = "LEVEL_ZERO_VMM";
+
+static umf_result_t params_refuse(const char *why) {
+    UMF_LOG_ERROR("%s", why);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsCreate(
+    umf_level_zero_vmm_memory_provider_params_handle_t *hParams) {
+    if (!hParams) {
+        return params_refuse("hParams is NULL");
+    }
+    umf_ze_vmm_params_t *params = umf_meta_alloc(sizeof(*params));
+    if (!params) {
+        UMF_LOG_ERROR("no memory for parameters");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_name_copy(params->name, umf_ze_vmm_default_name);
+    *hParams = params;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsDestroy(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams) {
+    umf_meta_free(hParams, sizeof(*hParams));
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetContext(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, ze_context_handle_t hContext,
+    ze_device_handle_t hDevice) {
+    if (!hParams || !hContext || !hDevice) {
+        return params_refuse("parameters, context or device are NULL");
+    }
+    hParams->context = hContext;
+    hParams->device = hDevice;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDevice(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, unsigned number) {
+    if (!hParams) {
+        return params_refuse("parameters are NULL");
+    }
+    hParams->context = NULL;
+    hParams->device = NULL;
+    hParams->number = number;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetPieceSize(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, size_t size) {
+    if (!hParams || size == 0) {
+        return params_refuse(hParams ? "a piece of 0 bytes" : "parameters are NULL");
+    }
+    hParams->piece_size = size;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetName(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, const char *name) {
+    if (!hParams || !name) {
+        return params_refuse("parameters or name are NULL");
+    }
+    umf_name_copy(hParams->name, name);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+static umf_result_t field_set_device(void *object, const void *value) {
+    return umfLevelZeroVmmMemoryProviderParamsSetDevice(object, *(const unsigned *)value);
+}
+
+static umf_result_t field_set_piece_size(void *object, const void *value) {
+    return umfLevelZeroVmmMemoryProviderParamsSetPieceSize(object, *(const size_t *)value);
+}
+
+static umf_result_t field_set_name(void *object, const void *value) {
+    return umfLevelZeroVmmMemoryProviderParamsSetName(object, value);
+}
+
+static const umf_field_t ze_vmm_field_list[] = {
+    {.path = "params.device",
+     .type = UMF_FIELD_UINT,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_device,
+     .help = "number of the device, counted over all drivers; default 0"},
+    {.path = "params.piece_size",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_piece_size,
+     .help = "smallest piece of memory that comes and goes, in bytes; default: the page size"},
+    {.path = "params.name",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_name,
+     .help = "name of the provider; default LEVEL_ZERO_VMM"},
+};
+static const umf_fields_t ze_vmm_fields = UMF_FIELDS(ze_vmm_field_list);
+
+static umf_result_t params_create(void **params) {
+    umf_ze_vmm_params_t *made;
+    umf_result_t result = umfLevelZeroVmmMemoryProviderParamsCreate(&made);
+    if (result == UMF_RESULT_SUCCESS) {
+        *params = made;
+    }
+    return result;
+}
+
+void umf_ze_vmm_params_destroy(void *params) {
+    umfLevelZeroVmmMemoryProviderParamsDestroy(params);
+}
+
+umf_result_t umf_ze_vmm_params_from_text(const char *text, void **params) {
+    return umf_params_from_text(&ze_vmm_fields, params_create, umf_ze_vmm_params_destroy, text,
+                                params);
+}

@@ -1,0 +1,443 @@
+// The level_zero_vmm provider: what is its own. What all providers of virtual memory promise is in
+// test/conformance.
+
+#include <cstdint>
+#include <string>
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <umf.h>
+#include <umf/experimental/memory_properties.h>
+#include <umf/ipc.h>
+#include <umf/pools/pool_disjoint.h>
+#include <umf/pools/pool_proxy.h>
+#include <umf/providers/provider_level_zero_vmm.h>
+#include <umf/suspend.h>
+#include <umf/text.h>
+
+#include "fakes/log_file.h"
+#include "level_zero/level_zero.h"
+
+extern char **environ;
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr umf_result_t NONE = UMF_RESULT_ERROR_NOT_SUPPORTED;
+constexpr umf_result_t NATIVE = UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+constexpr umf_result_t ABSENT = UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+constexpr size_t MiB = size_t{1} << 20;
+
+using Params = umf_level_zero_vmm_memory_provider_params_handle_t;
+
+class Vmm : public LevelZero {
+  protected:
+    fake_ze_t *control = nullptr;
+
+    void SetUp() override {
+        NEEDS_FAKE_ZE();
+        LevelZero::SetUp();
+        control = ze().control();
+    }
+
+    void TearDown() override {
+        EXPECT_EQ(control->illegal_accesses, 0);
+        EXPECT_EQ(control->wrong_handles, 0);
+        LevelZero::TearDown();
+    }
+
+    umf_result_t try_create(umf_memory_provider_handle_t *provider) {
+        Params params = nullptr;
+        EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsCreate(&params), OK);
+        EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetContext(params, context, device), OK);
+        umf_result_t result =
+            umfMemoryProviderCreate(umfLevelZeroVmmMemoryProviderOps(), params, provider);
+        EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsDestroy(params), OK);
+        return result;
+    }
+
+    umf_memory_provider_handle_t create() {
+        umf_memory_provider_handle_t provider = nullptr;
+        EXPECT_EQ(try_create(&provider), OK);
+        return provider;
+    }
+
+    // The error that the provider remembers for this thread.
+    static int32_t native_error(umf_memory_provider_handle_t provider) {
+        const char *text = nullptr;
+        int32_t code = 0;
+        umfMemoryProviderGetLastNativeError(provider, &text, &code);
+        EXPECT_NE(text, nullptr);
+        return code;
+    }
+};
+
+} // namespace
+
+// --- creation ------------------------------------------------------------------------------------
+
+TEST_F(Vmm, Params) {
+    Params params = nullptr;
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsCreate(nullptr), BAD);
+    ASSERT_EQ(umfLevelZeroVmmMemoryProviderParamsCreate(&params), OK);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetContext(nullptr, context, device), BAD);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetContext(params, nullptr, device), BAD);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetContext(params, context, nullptr), BAD);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetDevice(nullptr, 0), BAD);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetPieceSize(nullptr, 1), BAD);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetPieceSize(params, 0), BAD);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetName(nullptr, "x"), BAD);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetName(params, nullptr), BAD);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsDestroy(params), OK);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsDestroy(nullptr), OK);
+    umf_memory_provider_handle_t provider = nullptr;
+    EXPECT_EQ(umfMemoryProviderCreate(umfLevelZeroVmmMemoryProviderOps(), nullptr, &provider), BAD);
+}
+
+TEST_F(Vmm, MemoryIsInTheGivenContext) {
+    control->cache_line = 256;
+    umf_memory_provider_handle_t provider = create();
+    EXPECT_EQ(control->contexts, 1);
+    const char *name = nullptr;
+    EXPECT_EQ(umfMemoryProviderGetName(provider, &name), OK);
+    EXPECT_STREQ(name, "LEVEL_ZERO_VMM");
+    size_t size = 0;
+    EXPECT_EQ(umfMemoryProviderGetMinPageSize(provider, nullptr, &size), OK);
+    EXPECT_EQ(size, 2 * MiB) << "the page size of large memory, not that of small";
+    EXPECT_EQ(umfMemoryProviderGetCacheLineSize(provider, &size), OK);
+    EXPECT_EQ(size, 256u);
+
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    void *ptr = umfPoolMalloc(pool, 3 * MiB);
+    ASSERT_NE(ptr, nullptr);
+    EXPECT_EQ(control->used[0], 4 * MiB);
+    umf_memory_properties_handle_t properties = nullptr;
+    ASSERT_EQ(umfGetMemoryPropertiesHandle(ptr, &properties), OK);
+    umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;
+    ze_context_handle_t in_context = nullptr;
+    ze_device_handle_t on_device = nullptr;
+    EXPECT_EQ(
+        umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_POINTER_TYPE, &type, sizeof(type)),
+        OK);
+    EXPECT_EQ(umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_CONTEXT, &in_context,
+                                   sizeof(in_context)),
+              OK);
+    EXPECT_EQ(
+        umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_DEVICE, &on_device, sizeof(on_device)),
+        OK);
+    EXPECT_EQ(type, UMF_MEMORY_TYPE_DEVICE);
+    EXPECT_EQ(in_context, context);
+    EXPECT_EQ(on_device, device);
+    EXPECT_EQ(umfFree(ptr), OK);
+    EXPECT_EQ(control->used[0], 0u);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+TEST_F(Vmm, MakesAContextForANumber) {
+    control->drivers = 2;
+    umf_memory_provider_handle_t provider = nullptr;
+    // The second device of the second driver.
+    ASSERT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:device=3,piece_size=3M,name=far",
+                                              &provider),
+              OK);
+    EXPECT_EQ(control->contexts, 2);
+    const char *name = nullptr;
+    EXPECT_EQ(umfMemoryProviderGetName(provider, &name), OK);
+    EXPECT_STREQ(name, "far");
+    void *ptr = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 1, 0, &ptr), OK);
+    EXPECT_EQ(control->used[FAKE_ZE_DEVICES + 1], 4 * MiB);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 1), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    EXPECT_EQ(control->contexts, 1);
+
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:device=4", &provider), BAD);
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:device=-1", &provider), BAD);
+    control->drivers = 0;
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm", &provider), ABSENT);
+    control->drivers = 1;
+}
+
+TEST_F(Vmm, EveryCallOfACreationMayFail) {
+    for (bool by_number : {false, true}) {
+        for (long n = 1;; n++) {
+            ASSERT_LT(n, 50);
+            umf_memory_provider_handle_t provider = nullptr;
+            fail(FAKE_ZE_ANY, ZE_RESULT_ERROR_UNKNOWN, n);
+            umf_result_t result = by_number
+                                      ? umfMemoryProviderCreateFromText("level_zero_vmm", &provider)
+                                      : try_create(&provider);
+            bool was_reached = control->fail_at == 0;
+            control->fail_at = 0;
+            if (!was_reached) {
+                EXPECT_EQ(result, OK);
+                EXPECT_GT(n, 2);
+                EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+                break;
+            }
+            EXPECT_EQ(result, NATIVE) << n;
+            EXPECT_EQ(provider, nullptr);
+            EXPECT_EQ(control->contexts, 1) << n;
+        }
+    }
+}
+
+// --- allocation ----------------------------------------------------------------------------------
+
+TEST_F(Vmm, AlignsWhateverTheDriverGives) {
+    for (int deaf : {0, 1}) {
+        control->deaf = deaf;
+        umf_memory_provider_handle_t provider = create();
+        for (size_t alignment : {size_t{0}, 2 * MiB, 64 * MiB, 1024 * MiB}) {
+            void *ptr = nullptr;
+            ASSERT_EQ(umfMemoryProviderAlloc(provider, 2 * MiB, alignment, &ptr), OK);
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(ptr) % (alignment ? alignment : 2 * MiB), 0u);
+            EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 2 * MiB), OK);
+            EXPECT_EQ(control->reservations, 0);
+        }
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+}
+
+TEST_F(Vmm, EveryCallOfAnAllocationMayFail) {
+    for (int deaf : {0, 1}) {
+        control->deaf = deaf;
+        umf_memory_provider_handle_t provider = create();
+        for (long n = 1;; n++) {
+            ASSERT_LT(n, 20);
+            void *ptr = nullptr;
+            fail(FAKE_ZE_ANY, ZE_RESULT_ERROR_UNKNOWN, n);
+            umf_result_t result = umfMemoryProviderAlloc(provider, 2 * MiB, 1024 * MiB, &ptr);
+            bool was_reached = control->fail_at == 0;
+            control->fail_at = 0;
+            if (!was_reached) {
+                EXPECT_EQ(result, OK);
+                EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 2 * MiB), OK);
+                break;
+            }
+            EXPECT_EQ(result, NATIVE) << n;
+            EXPECT_EQ(ptr, nullptr);
+            EXPECT_EQ(control->physicals + control->mappings, 0) << n;
+            EXPECT_LE(control->reservations, control->refused) << n;
+        }
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+    if (control->refused > 0) { // a reservation was not taken back, on demand
+        ze().reset();
+        context = nullptr;
+    }
+}
+
+TEST_F(Vmm, NoMemoryOfTheDeviceIsAResultOfItsOwn) {
+    umf_memory_provider_handle_t provider = create();
+    control->device_memory[0] = 4 * MiB;
+    void *ptr = nullptr, *more = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 4 * MiB, 0, &ptr), OK);
+    EXPECT_EQ(umfMemoryProviderAlloc(provider, 1, 0, &more), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    EXPECT_EQ(native_error(provider), static_cast<int32_t>(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY));
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4 * MiB), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+TEST_F(Vmm, ALostDeviceLeavesNothingBehind) {
+    umf_memory_provider_handle_t provider = create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &pool), OK);
+    void *small = umfPoolMalloc(pool, 100), *large = umfPoolMalloc(pool, 8 * MiB);
+    ASSERT_TRUE(small && large);
+    control->lost = ZE_RESULT_ERROR_DEVICE_LOST;
+    EXPECT_EQ(umfPoolMalloc(pool, 16 * MiB), nullptr);
+    EXPECT_EQ(umfPoolGetLastAllocationError(pool), NATIVE);
+    EXPECT_EQ(native_error(provider), static_cast<int32_t>(ZE_RESULT_ERROR_DEVICE_LOST));
+    EXPECT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), NATIVE);
+    EXPECT_EQ(umfFree(large), OK);
+    EXPECT_EQ(umfFree(small), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    EXPECT_EQ(ze().alive(), 1) << "the context of the test";
+    control->lost = ZE_RESULT_SUCCESS;
+}
+
+// At the end of a process: nobody is told of what nobody can change.
+TEST_F(Vmm, ADriverThatShutsDownHasEverythingBack) {
+    umf_memory_provider_handle_t provider = create();
+    void *ptr = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 4 * MiB, 0, &ptr), OK);
+    control->lost = ZE_RESULT_ERROR_UNINITIALIZED;
+    LogFile log(2); // warnings and errors
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4 * MiB), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    EXPECT_EQ(log.text(), "");
+    control->lost = ZE_RESULT_SUCCESS;
+}
+
+// --- sharing -------------------------------------------------------------------------------------
+
+TEST_F(Vmm, IsNotShared) {
+    umf_memory_provider_handle_t provider = create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    void *ptr = umfPoolMalloc(pool, 2 * MiB);
+    size_t size = 0;
+    char data[256] = {};
+    void *opened = nullptr;
+    {
+        LogFile log;
+        EXPECT_EQ(umfMemoryProviderGetIPCHandleSize(provider, &size), NONE);
+        EXPECT_NE(log.text().find("use the provider level_zero"), std::string::npos) << log.text();
+    }
+    EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, ptr, 2 * MiB, data), NONE);
+    EXPECT_EQ(umfMemoryProviderPutIPCHandle(provider, data), NONE);
+    EXPECT_EQ(umfMemoryProviderOpenIPCHandle(provider, data, &opened), NONE);
+    EXPECT_EQ(umfMemoryProviderCloseIPCHandle(provider, ptr, 2 * MiB), NONE);
+    umf_ipc_handle_t handle = nullptr;
+    EXPECT_EQ(umfGetIPCHandle(ptr, &handle, &size), NONE);
+    EXPECT_EQ(umfFree(ptr), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+// --- sleep ---------------------------------------------------------------------------------------
+
+namespace {
+
+// A copy into `memory` that a queue does late; `event` is signaled after it.
+class LateCopy {
+  public:
+    ze_command_queue_handle_t queue = nullptr;
+    ze_event_handle_t event = nullptr;
+
+    LateCopy(ze_context_handle_t context, ze_device_handle_t device, void *memory,
+             const void *source, size_t size) {
+        ze_command_queue_desc_t for_queue = {};
+        for_queue.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+        for_queue.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+        EXPECT_EQ(ze().zeCommandQueueCreate(context, device, &for_queue, &queue), 0);
+        ze_command_list_desc_t for_list = {};
+        for_list.stype = ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC;
+        EXPECT_EQ(ze().zeCommandListCreate(context, device, &for_list, &list), 0);
+        ze_event_pool_desc_t for_pool = {};
+        for_pool.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC;
+        for_pool.count = 1;
+        EXPECT_EQ(ze().zeEventPoolCreate(context, &for_pool, 0, nullptr, &pool), 0);
+        ze_event_desc_t for_event = {};
+        for_event.stype = ZE_STRUCTURE_TYPE_EVENT_DESC;
+        EXPECT_EQ(ze().zeEventCreate(pool, &for_event, &event), 0);
+        EXPECT_EQ(ze().zeCommandListAppendMemoryCopy(list, memory, source, size, event, 0, nullptr),
+                  0);
+        EXPECT_EQ(ze().zeCommandListClose(list), 0);
+        EXPECT_EQ(ze().zeCommandQueueExecuteCommandLists(queue, 1, &list, nullptr), 0);
+    }
+    ~LateCopy() {
+        EXPECT_EQ(ze().zeEventDestroy(event), 0);
+        EXPECT_EQ(ze().zeEventPoolDestroy(pool), 0);
+        EXPECT_EQ(ze().zeCommandListDestroy(list), 0);
+        EXPECT_EQ(ze().zeCommandQueueDestroy(queue), 0);
+    }
+
+  private:
+    ze_command_list_handle_t list = nullptr;
+    ze_event_pool_handle_t pool = nullptr;
+};
+
+} // namespace
+
+TEST_F(Vmm, SleepsAfterTheNamedWork) {
+    control->touchable = 1;
+    umf_memory_provider_handle_t provider = create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    char *ptr = static_cast<char *>(umfPoolMalloc(pool, 2 * MiB));
+    for (bool by_event : {false, true}) {
+        std::string source = by_event ? "by an event" : "by a queue";
+        LateCopy copy(context, device, ptr, source.c_str(), source.size() + 1);
+        void *queue = copy.queue, *event = copy.event;
+        umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
+        (by_event ? params.events : params.queues) = by_event ? &event : &queue;
+        (by_event ? params.num_events : params.num_queues) = 1;
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, &params, nullptr), OK);
+        EXPECT_EQ(control->used[0], 0u);
+        EXPECT_EQ(control->unordered_frees, 0);
+        ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+        EXPECT_EQ(ptr, source);
+    }
+    EXPECT_EQ(umfFree(ptr), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+// Pieces side by side: each is unmapped by a call of its own.
+TEST_F(Vmm, SleepsPieceByPiece) {
+    umf_memory_provider_handle_t provider = create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    std::vector<void *> all;
+    for (int i = 0; i < 16; i++) {
+        all.push_back(umfPoolMalloc(pool, 2 * MiB));
+    }
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(control->calls[FAKE_zeVirtualMemUnmap], 16);
+    EXPECT_EQ(control->physicals, 0);
+    EXPECT_EQ(control->reservations, 16);
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    for (void *ptr : all) {
+        EXPECT_EQ(umfFree(ptr), OK);
+    }
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+TEST_F(Vmm, KeepsContentOnlyOnADeviceItReaches) {
+    umf_memory_provider_handle_t provider = create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+    policy.keep = UMF_SUSPEND_KEEP_PEER;
+    policy.device = 7;
+    EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), NONE);
+    policy.device = 1;
+    control->peers = 0;
+    EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), NONE);
+    control->peers = 1;
+    EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
+    control->max_alloc_size = MiB; // limits are relaxed for what is kept
+    void *ptr = umfPoolMalloc(pool, 4 * MiB);
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(control->used[1], 4 * MiB);
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(control->used[1], 0u);
+    EXPECT_EQ(umfFree(ptr), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+// --- without virtual memory ----------------------------------------------------------------------
+
+// Another process, since the loader is looked up once.
+TEST_F(Vmm, NeedsALoaderWithVirtualMemory) {
+    std::string path = "/proc/self/exe", filter = "--gtest_filter=OldLoader.DISABLED_*";
+    std::string all = "--gtest_also_run_disabled_tests";
+    char *arguments[] = {path.data(), filter.data(), all.data(), nullptr};
+    setenv("UMF_ZE_LOADER_LIB_NAME", UMF_TEST_ZE_LOADER_DIR "/ze_loader.so", 1);
+    pid_t child = 0;
+    ASSERT_EQ(posix_spawn(&child, path.c_str(), nullptr, nullptr, arguments, environ), 0);
+    unsetenv("UMF_ZE_LOADER_LIB_NAME");
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+}
+
+TEST(OldLoader, DISABLED_Refuses) {
+    umf_memory_provider_handle_t provider = nullptr;
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm", &provider), ABSENT);
+    const umf_memory_provider_ops_t *ops = umfLevelZeroVmmMemoryProviderOps();
+    Params params = nullptr;
+    ASSERT_EQ(umfLevelZeroVmmMemoryProviderParamsCreate(&params), OK);
+    EXPECT_EQ(umfMemoryProviderCreate(ops, params, &provider), ABSENT);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsDestroy(params), OK);
+}
