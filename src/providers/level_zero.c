@@ -309,7 +309,7 @@ static umf_result_t ze_finalize(void *provider) {
 
 static umf_result_t ze_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
     umf_ze_provider_t *ze = provider;
-    void *made;
+    void *made = NULL;
     if (alignment && !umf_is_pow2(alignment)) {
         UMF_LOG_ERROR("alignment %zu is not a power of two", alignment);
         return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
