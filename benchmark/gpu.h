@@ -24,6 +24,8 @@
     X(cuMemAlloc, 3020, "cuMemAlloc_v2")                                                           \
     X(cuMemFree, 3020, "cuMemFree_v2")                                                             \
     X(cuMemHostAlloc, 2020, "cuMemHostAlloc")                                                      \
+    X(cuMemHostRegister, 6050, "cuMemHostRegister_v2")                                             \
+    X(cuMemHostUnregister, 4000, "cuMemHostUnregister")                                            \
     X(cuMemFreeHost, 2000, "cuMemFreeHost")                                                        \
     X(cuMemcpyHtoD, 3020, "cuMemcpyHtoD_v2")                                                       \
     X(cuMemcpyDtoH, 3020, "cuMemcpyDtoH_v2")                                                       \

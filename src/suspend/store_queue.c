@@ -1,7 +1,7 @@
 /*
  * Copies of a device that needs no CPU for them: one thread queues all and waits once, which is as
- * fast as the bus. Pinned memory that is fresh is made before: other threads touch it, this one
- * pins each block as soon as it is touched.
+ * fast as the bus. Pinned memory that is fresh goes through three hands at the same time: other
+ * threads touch it, this one pins each block as soon as it is touched, the device copies.
  */
 #include "suspend/store_own.h"
 
@@ -65,32 +65,33 @@ static void touchers_wait(touchers_t *all, const umf_pinned_t *unit) {
     }
 }
 
-/* All of it before the first copy: a driver that copies takes several times as long to pin. */
-static umf_result_t pin_fresh(const umf_store_t *store) {
-    touchers_t touchers = {.store = store, .next = store->ready};
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    touchers_start(&touchers);
-    for (size_t unit = store->ready; unit < store->units && result == UMF_RESULT_SUCCESS;) {
-        size_t count = 0;
-        touchers_wait(&touchers, store->pinned[unit]);
-        result = umf_pinned_pin(store->pinned[unit], &count);
-        unit += count;
-    }
-    touchers_stop(&touchers);
-    return result;
+static umf_result_t queue_unit(const umf_store_work_t *work, void *queue, size_t unit) {
+    const umf_store_t *store = work->store;
+    size_t start = unit * UMF_STORE_UNIT;
+    size_t end = start + UMF_STORE_UNIT < store->size ? start + UMF_STORE_UNIT : store->size;
+    return umf_store_copy(work, queue, start, end, store->pinned[unit]->base);
 }
 
 static umf_result_t queue_pinned(const umf_store_work_t *work, void *queue) {
     const umf_store_t *store = work->store;
+    size_t usable = work->is_load ? store->units : store->ready;
+    touchers_t touchers = {.store = store, .next = usable};
     umf_result_t result = UMF_RESULT_SUCCESS;
-    if (!work->is_load && store->ready < store->units) {
-        result = pin_fresh(store);
+    if (usable < store->units) {
+        touchers_start(&touchers);
     }
     for (size_t unit = 0; unit < store->units && result == UMF_RESULT_SUCCESS; unit++) {
-        size_t start = unit * UMF_STORE_UNIT;
-        size_t end = start + UMF_STORE_UNIT < store->size ? start + UMF_STORE_UNIT : store->size;
-        result = umf_store_copy(work, queue, start, end, store->pinned[unit]->base);
+        if (unit == usable) {
+            size_t count = 0;
+            touchers_wait(&touchers, store->pinned[unit]);
+            result = umf_pinned_pin(store->pinned[unit], &count);
+            usable += count;
+        }
+        if (result == UMF_RESULT_SUCCESS) {
+            result = queue_unit(work, queue, unit);
+        }
     }
+    touchers_stop(&touchers);
     return result;
 }
 
