@@ -7,7 +7,9 @@
 #include "core/object.h"
 #include "core/registry.h"
 #include "ctl/ctl.h"
+#include "ipc/broker.h"
 #include "ipc/ipc.h"
+#include "ipc/settings.h"
 #include "numa/memspace.h"
 #include "numa/topology.h"
 #include "suspend/suspend.h"
@@ -29,6 +31,7 @@ static void start_locked(void) {
     umf_assert_locked(&start_lock);
     umf_log_init();
     umf_registry_init();
+    umf_ipc_settings_init();
     umf_ctl_init();
     umf_ipc_init();
     umf_suspend_init();
@@ -69,6 +72,7 @@ UMF_API_1_0 umf_result_t umfTearDown(void) {
     }
     umf_unlock(&start_lock);
     if (last) {
+        umf_broker_stop();       /* waits for its thread: without the lock */
         umf_registry_teardown(); /* unloads plugins, which run code of theirs: without the lock */
     }
     return UMF_RESULT_SUCCESS;
@@ -85,4 +89,5 @@ __attribute__((constructor)) static void load(void) {
 
 __attribute__((destructor)) static void unload(void) {
     umfTearDown();
+    umf_broker_stop(); /* however often the program has started the library */
 }

@@ -15,11 +15,13 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/common.h"
@@ -441,6 +443,74 @@ int umf_os_getcwd(char *path, size_t size) {
     return error != 0 ? error : getcwd(path, size) ? 0 : errno;
 }
 
+int umf_os_chmod(const char *path, mode_t mode) {
+    int error = os_fault("chmod");
+    return error != 0 ? error : os_result(chmod(path, mode));
+}
+
+int umf_os_fchmod(int fd, mode_t mode) {
+    int error = os_fault("fchmod");
+    return error != 0 ? error : os_result(fchmod(fd, mode));
+}
+
+int umf_os_rename(const char *from, const char *to) {
+    int error = os_fault("rename");
+    return error != 0 ? error : os_result(rename(from, to));
+}
+
+int umf_os_unlink(const char *path) {
+    int error = os_fault("unlink");
+    return error != 0 ? error : os_result(unlink(path));
+}
+
+int umf_os_socket_age(const char *path, uint64_t *seconds) {
+    struct stat info;
+    int error = os_fault("socket_age");
+    if (error == 0) {
+        error = os_result(lstat(path, &info));
+    }
+    if (error != 0) {
+        return error;
+    }
+    if (!S_ISSOCK(info.st_mode)) {
+        return ENOTSOCK;
+    }
+    time_t now = time(NULL);
+    *seconds = now > info.st_ctime ? (uint64_t)(now - info.st_ctime) : 0;
+    return 0;
+}
+
+/* What the kernel writes for each entry. */
+typedef struct os_entry_t {
+    uint64_t ino;
+    int64_t next;
+    unsigned short size;
+    unsigned char type;
+    char name[];
+} os_entry_t;
+
+/* Directory streams of the C library would allocate. */
+int umf_os_each_entry(const char *path, bool (*visit)(const char *name, void *arg), void *arg) {
+    _Alignas(os_entry_t) char entries[2048];
+    int fd = -1;
+    int error = umf_os_open(path, O_RDONLY | O_DIRECTORY, 0, &fd);
+    if (error != 0) {
+        return error;
+    }
+    long size;
+    bool goes_on = true;
+    while (goes_on && (size = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0) {
+        for (long at = 0; goes_on && at < size;) {
+            const os_entry_t *entry = (const os_entry_t *)(entries + at);
+            goes_on = visit(entry->name, arg);
+            at += entry->size;
+        }
+    }
+    error = goes_on ? os_result(size) : 0;
+    close(fd);
+    return error;
+}
+
 /* --- processes --- */
 
 int umf_os_pid(void) {
@@ -449,6 +519,19 @@ int umf_os_pid(void) {
 
 int umf_os_tid(void) {
     return (int)syscall(SYS_gettid);
+}
+
+uint32_t umf_os_user(void) {
+    return (uint32_t)geteuid();
+}
+
+int umf_os_random(void *bytes, size_t size) {
+    int error = os_fault("random");
+    if (error != 0) {
+        return error;
+    }
+    ssize_t got = getrandom(bytes, size, GRND_NONBLOCK);
+    return got == (ssize_t)size ? 0 : (got == -1 ? errno : EAGAIN);
 }
 
 /* Reads a small text file of the kernel, cut to what fits. */
@@ -488,6 +571,17 @@ static bool os_is_zombie(const char *line) {
     const char *state = os_stat_field(line, 3);
     const char *threads = os_stat_field(line, 20);
     return state && threads && (*state == 'Z' || *state == 'X') && atoi(threads) <= 1;
+}
+
+bool umf_os_is_last_thread(void) {
+    char line[1024];
+    if (os_fault("is_last_thread") != 0 ||
+        os_read_text("/proc/self/stat", line, sizeof(line)) != 0) {
+        return false;
+    }
+    const char *state = os_stat_field(line, 3);
+    const char *threads = os_stat_field(line, 20);
+    return state && threads && *state == 'Z' && atoi(threads) <= 2;
 }
 
 static int os_read_start_time(const char *path, uint64_t *ticks) {

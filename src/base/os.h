@@ -70,6 +70,14 @@ int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size);
 /* 0 for a regular file; EISDIR for a folder, ENODEV for anything else. */
 int umf_os_check_regular(int fd);
 int umf_os_getcwd(char *path, size_t size);
+int umf_os_chmod(const char *path, mode_t mode);
+int umf_os_fchmod(int fd, mode_t mode);
+int umf_os_rename(const char *from, const char *to);
+int umf_os_unlink(const char *path);
+/* Seconds since a socket file was last changed; ENOTSOCK if it is anything else. */
+int umf_os_socket_age(const char *path, uint64_t *seconds);
+/* Calls `visit` for the entries of a folder, until it answers false. */
+int umf_os_each_entry(const char *path, bool (*visit)(const char *name, void *arg), void *arg);
 
 /* DAX: files and devices whose memory is mapped directly. */
 typedef struct umf_os_dax_t {
@@ -95,6 +103,11 @@ void umf_os_set_dax_dir(const char *dir);
 /* Processes. */
 int umf_os_pid(void);
 int umf_os_tid(void);
+uint32_t umf_os_user(void);
+/* The first thread has ended and no other is left but the calling one. */
+bool umf_os_is_last_thread(void);
+/* Bytes that nobody can guess. */
+int umf_os_random(void *bytes, size_t size);
 /* Start time of a process in clock ticks since boot; ESRCH if it is gone, also when only its exit
  * status is left. With the pid it names one process for the life of the machine. */
 int umf_os_start_time(int pid, uint64_t *ticks);

@@ -2,20 +2,101 @@
 #include "ipc/transport.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/os.h"
+#include "ipc/broker.h"
 #include "ipc/process.h"
 
-/* In the order they are tried: cheapest and least demanding first. */
+/* In the order they are tried unless a setting says otherwise: cheapest first. */
 static const umf_transport_t *const transports[] = {
     &umf_transport_self,
     &umf_transport_proc,
     &umf_transport_pidfd,
+    &umf_transport_broker,
 };
 #define TRANSPORTS UMF_COUNT_OF(transports)
 
-_Static_assert(sizeof(umf_fd_ticket_t) == 48, "tickets travel between processes");
+/* --- the setting ------------------------------------------------------------------------------ */
+
+/* A way in each four bits: its place in the table and one more; 0 ends. Sync: atomic, relaxed */
+#define ORDER_BITS 4
+_Static_assert(TRANSPORTS < 1 << ORDER_BITS && TRANSPORTS < 32 / ORDER_BITS, "fit into the order");
+static _Atomic uint32_t transport_order = 0x4321;
+
+/* The names of all in an order, "self,proc"; false if they do not fit. */
+static bool order_write(uint32_t order, char *words, size_t size) {
+    size_t length = 0;
+    for (; order != 0; order >>= ORDER_BITS) {
+        const char *name = transports[(order & 15) - 1]->name;
+        size_t bytes = strlen(name) + 1;
+        if (bytes > size - length) {
+            return false;
+        }
+        memcpy(words + length, name, bytes);
+        length += bytes;
+        words[length - 1] = ',';
+    }
+    if (length == 0) {
+        return false;
+    }
+    words[length - 1] = '\0';
+    return true;
+}
+
+/* 1 and up; 0: there is none of that name. */
+static uint32_t order_find(const char *name, size_t length) {
+    for (uint32_t i = 0; i < TRANSPORTS; i++) {
+        if (strlen(transports[i]->name) == length &&
+            memcmp(transports[i]->name, name, length) == 0) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+static bool order_has(uint32_t order, uint32_t entry) {
+    while (order != 0 && (order & 15) != entry) {
+        order >>= ORDER_BITS;
+    }
+    return order != 0;
+}
+
+umf_result_t umf_transport_set_order(const char *words) {
+    uint32_t order = 0;
+    unsigned shift = 0;
+    for (const char *at = words; at; shift += ORDER_BITS) {
+        size_t length = strcspn(at, ",");
+        uint32_t entry = order_find(at, length);
+        if (entry == 0 || order_has(order, entry)) {
+            UMF_LOG_ERROR("\"%.80s\" is not a list of ways for memory to other processes: \"%.*s\" "
+                          "is %s; there are self, proc, pidfd and broker",
+                          words, length < 32 ? (int)length : 32, at,
+                          entry == 0 ? "unknown" : "there twice");
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        order |= entry << shift;
+        at = at[length] ? at + length + 1 : NULL;
+    }
+    atomic_store_explicit(&transport_order, order, memory_order_relaxed);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_transport_get_order(char *words, size_t size) {
+    char text[64];
+    uint32_t order = atomic_load_explicit(&transport_order, memory_order_relaxed);
+    if (!order_write(order, text, sizeof(text)) || strlen(text) >= size) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    memcpy(words, text, strlen(text) + 1);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- tickets ---------------------------------------------------------------------------------- */
+
+_Static_assert(sizeof(umf_fd_ticket_t) == 88, "tickets travel between processes");
 
 umf_result_t umf_ticket_make(int fd, umf_fd_ticket_t *ticket) {
     umf_process_t self;
@@ -26,6 +107,7 @@ umf_result_t umf_ticket_make(int fd, umf_fd_ticket_t *ticket) {
         .pid = self.pid,
         .pid_ns = self.pid_ns,
         .fd = fd,
+        .version = UMF_TICKET_VERSION,
     };
     uint64_t size;
     int error = umf_os_file_id(fd, &made.dev, &made.ino, &size);
@@ -38,6 +120,22 @@ umf_result_t umf_ticket_make(int fd, umf_fd_ticket_t *ticket) {
     return UMF_RESULT_SUCCESS;
 }
 
+/* Who does not use the broker needs none. */
+void umf_ticket_prepare(void) {
+    uint32_t order = atomic_load_explicit(&transport_order, memory_order_relaxed);
+    if (order_has(order, order_find("broker", strlen("broker")))) {
+        umf_broker_start();
+    }
+}
+
+void umf_ticket_publish(umf_fd_ticket_t *ticket) {
+    umf_broker_export(ticket);
+}
+
+void umf_ticket_drop(const umf_fd_ticket_t *ticket) {
+    umf_broker_drop(ticket);
+}
+
 int umf_ticket_check_file(const umf_fd_ticket_t *ticket, int fd) {
     uint64_t dev, ino, size;
     int error = umf_os_file_id(fd, &dev, &ino, &size);
@@ -47,19 +145,19 @@ int umf_ticket_check_file(const umf_fd_ticket_t *ticket, int fd) {
     return dev == ticket->dev && ino == ticket->ino ? 0 : ESTALE;
 }
 
+static bool ticket_is_possible(const umf_fd_ticket_t *ticket) {
+    bool has_broker = ticket->place != UMF_BROKER_NOWHERE;
+    return ticket->fd >= 0 && ticket->pid != 0 && ticket->pid <= INT32_MAX &&
+           ticket->version == UMF_TICKET_VERSION && ticket->place <= UMF_BROKER_FOLDER &&
+           has_broker == (ticket->export_id != 0);
+}
+
 static umf_result_t ticket_check(const umf_fd_ticket_t *ticket) {
-    if (ticket->fd < 0 || ticket->pid == 0 || ticket->pid > INT32_MAX || ticket->reserved != 0) {
-        UMF_LOG_ERROR("descriptor %d of process %u cannot exist: the handle is damaged", ticket->fd,
-                      ticket->pid);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_process_t self;
-    umf_process_self(&self);
-    if (ticket->boot_id == self.boot_id && ticket->pid_ns != self.pid_ns) {
-        UMF_LOG_ERROR(
-            "the producer's process id %u holds in another pid namespace (container); use "
-            "named shared memory between containers",
-            ticket->pid);
+    if (!ticket_is_possible(ticket)) {
+        UMF_LOG_ERROR("descriptor %d of process %u (version %u, broker %u, export %llu) cannot "
+                      "exist: the handle is damaged, or from another version of the library",
+                      ticket->fd, ticket->pid, ticket->version, ticket->place,
+                      (unsigned long long)ticket->export_id);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_process_t producer = {
@@ -71,8 +169,15 @@ static umf_result_t ticket_check(const umf_fd_ticket_t *ticket) {
     return umf_process_check(&producer);
 }
 
+/* --- redeeming -------------------------------------------------------------------------------- */
+
 /* One way, and the identity of what it gave. */
 static int transport_try(const umf_transport_t *transport, const umf_fd_ticket_t *ticket, int *fd) {
+    umf_process_t self;
+    umf_process_self(&self);
+    if (transport->by_pid && ticket->pid_ns != self.pid_ns) {
+        return EXDEV;
+    }
     int got;
     int error = transport->redeem(ticket, &got);
     if (error) {
@@ -87,34 +192,54 @@ static int transport_try(const umf_transport_t *transport, const umf_fd_ticket_t
     return 0;
 }
 
+/* What each reason means to people, and what they can do. */
+static const struct {
+    int error;
+    const char *text;
+} transport_hints[] = {
+    {EPERM, "permission towards the producer is missing (same user? the producer may allow it with "
+            "prctl(PR_SET_PTRACER, ...), see also kernel.yama.ptrace_scope)"},
+    {EACCES, "permission towards the producer is missing (same user? see also "
+             "kernel.yama.ptrace_scope)"},
+    {EMFILE, "no descriptor is left (ulimit -n)"},
+    {ENFILE, "no descriptor is left in the system"},
+    {ESTALE, "the producer has closed the descriptor, its provider is destroyed"},
+    {EBADF, "the producer has closed the descriptor, its provider is destroyed"},
+    {ENOENT, "the producer has closed the descriptor, its provider is destroyed"},
+    {ESRCH, "the producer has ended"},
+    {EXDEV, "the producer's process id holds in another pid namespace (container)"},
+    {ENOTCONN,
+     "the producer has no broker (left out of its umf.ipc.transports, or not started: see "
+     "its log)"},
+    {EDESTADDRREQ, "the producer's broker listens in a folder; set umf.ipc.socket_dir "
+                   "(UMF_IPC_SOCKET_DIR) to the same folder here"},
+    {ECONNREFUSED, "nobody listens: the producer has ended, or it is in another network namespace, "
+                   "or in another folder (umf.ipc.socket_dir helps between containers)"},
+    {EKEYREJECTED, "the broker serves its own user and root, and who knows its secret (see "
+                   "umf.ipc.any_user)"},
+    {ETIMEDOUT, "the producer did not answer in time: is it stopped? (umf.ipc.timeout)"},
+    {EPROTO, "what came back is not an answer of a broker of this version"},
+};
+
 static const char *transport_hint(int error) {
-    switch (error) {
-    case EPERM:
-    case EACCES:
-        return ": permission towards the producer is missing (same user? the producer may allow it "
-               "with prctl(PR_SET_PTRACER, ...), see also kernel.yama.ptrace_scope)";
-    case EMFILE:
-    case ENFILE:
-        return ": no descriptor is left (ulimit -n)";
-    case ESTALE:
-    case EBADF:
-    case ENOENT:
-        return ": the producer has closed the descriptor, its provider is destroyed";
-    case ESRCH:
-        return ": the producer has ended";
-    default:
-        return "";
+    for (size_t i = 0; i < UMF_COUNT_OF(transport_hints); i++) {
+        if (transport_hints[i].error == error) {
+            return transport_hints[i].text;
+        }
     }
+    return "unexpected";
 }
 
 /* `errors` holds one value for each way; 0 for one that was not tried. */
-static void transport_report(umf_log_level_t level, const umf_fd_ticket_t *ticket,
+static void transport_report(umf_log_level_t level, const umf_fd_ticket_t *ticket, uint32_t order,
                              const int errors[TRANSPORTS]) {
-    for (size_t i = 0; i < TRANSPORTS; i++) {
+    for (; order != 0; order >>= ORDER_BITS) {
+        uint32_t i = (order & 15) - 1;
         if (errors[i]) {
             umf_log_write(level, errors[i], "umf_ticket_redeem",
-                          "getting descriptor %d of process %u by way of \"%s\" failed%s",
-                          ticket->fd, ticket->pid, transports[i]->name, transport_hint(errors[i]));
+                          "getting descriptor %d of process %u by way of \"%s\" (%s) failed: %s",
+                          ticket->fd, ticket->pid, transports[i]->name, transports[i]->what,
+                          transport_hint(errors[i]));
         }
     }
 }
@@ -125,9 +250,21 @@ static umf_result_t transport_result(const int errors[TRANSPORTS]) {
         if (errors[i] == EMFILE || errors[i] == ENFILE || errors[i] == ENOMEM) {
             return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
         }
-        supported = supported || (errors[i] && errors[i] != ENOSYS);
+        supported = supported || (errors[i] && errors[i] != ENOSYS && errors[i] != ENOTCONN);
     }
     return supported ? UMF_RESULT_ERROR_INVALID_ARGUMENT : UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+static umf_result_t transport_fail(const umf_fd_ticket_t *ticket, uint32_t order,
+                                   const int errors[TRANSPORTS]) {
+    umf_result_t result = transport_result(errors);
+    transport_report(UMF_LOG_LEVEL_ERROR, ticket, order, errors);
+    char words[64] = "";
+    order_write(order, words, sizeof(words));
+    UMF_LOG_ERROR("descriptor %d of process %u cannot be had in any way that applies of \"%s\" "
+                  "(umf.ipc.transports)",
+                  ticket->fd, ticket->pid, words);
+    return result;
 }
 
 static umf_result_t ticket_redeem(const umf_fd_ticket_t *ticket, bool copy_only, int *fd) {
@@ -136,7 +273,9 @@ static umf_result_t ticket_redeem(const umf_fd_ticket_t *ticket, bool copy_only,
         return result;
     }
     int errors[TRANSPORTS] = {0};
-    for (size_t i = 0; i < TRANSPORTS; i++) {
+    const uint32_t order = atomic_load_explicit(&transport_order, memory_order_relaxed);
+    for (uint32_t rest = order; rest != 0; rest >>= ORDER_BITS) {
+        uint32_t i = (rest & 15) - 1;
         const umf_transport_t *transport = transports[i];
         if ((transport->applies && !transport->applies(ticket)) ||
             (copy_only && !transport->copies)) {
@@ -144,12 +283,11 @@ static umf_result_t ticket_redeem(const umf_fd_ticket_t *ticket, bool copy_only,
         }
         errors[i] = transport_try(transport, ticket, fd);
         if (errors[i] == 0) {
-            transport_report(UMF_LOG_LEVEL_DEBUG, ticket, errors);
+            transport_report(UMF_LOG_LEVEL_DEBUG, ticket, order, errors);
             return UMF_RESULT_SUCCESS;
         }
     }
-    transport_report(UMF_LOG_LEVEL_ERROR, ticket, errors);
-    return transport_result(errors);
+    return transport_fail(ticket, order, errors);
 }
 
 umf_result_t umf_ticket_redeem(const umf_fd_ticket_t *ticket, int *fd) {

@@ -16,7 +16,9 @@ static int pidfd_redeem(const umf_fd_ticket_t *ticket, int *fd) {
 }
 
 const umf_transport_t umf_transport_pidfd = {
-    .name = "pidfd_getfd",
+    .name = "pidfd",
+    .what = "pidfd_getfd",
     .redeem = pidfd_redeem,
     .copies = true,
+    .by_pid = true,
 };

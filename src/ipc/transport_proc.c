@@ -28,6 +28,8 @@ static int proc_redeem(const umf_fd_ticket_t *ticket, int *fd) {
 }
 
 const umf_transport_t umf_transport_proc = {
-    .name = "open through /proc",
+    .name = "proc",
+    .what = "opening it again through /proc",
     .redeem = proc_redeem,
+    .by_pid = true,
 };

@@ -7,7 +7,10 @@
 #include "ipc/transport.h"
 
 static bool self_applies(const umf_fd_ticket_t *ticket) {
-    return ticket->pid == umf_process_pid();
+    umf_process_t self;
+    umf_process_self(&self);
+    return ticket->pid == self.pid && ticket->pid_ns == self.pid_ns &&
+           ticket->start_time == self.start_time;
 }
 
 static int self_redeem(const umf_fd_ticket_t *ticket, int *fd) {
@@ -15,7 +18,8 @@ static int self_redeem(const umf_fd_ticket_t *ticket, int *fd) {
 }
 
 const umf_transport_t umf_transport_self = {
-    .name = "same process",
+    .name = "self",
+    .what = "a duplicate within the process",
     .applies = self_applies,
     .redeem = self_redeem,
     .copies = true,

@@ -336,6 +336,9 @@ static umf_result_t export_describe_locked(umf_os_export_t *export, const void *
         return result;
     }
     *share = allocation->share;
+    if (!allocation->share->name[0]) {
+        umf_ticket_publish(&allocation->share->ticket);
+    }
     *handle = (umf_os_handle_t){
         .ticket = allocation->share->ticket,
         .offset = allocation->offset,
@@ -350,10 +353,21 @@ static umf_result_t export_describe_locked(umf_os_export_t *export, const void *
     return UMF_RESULT_SUCCESS;
 }
 
+/* Named objects are opened by their names. */
+static bool export_needs_transport(umf_os_export_t *export) {
+    umf_lock(export->lock);
+    bool is_anonymous = !export->shares->name[0];
+    umf_unlock(export->lock);
+    return is_anonymous;
+}
+
 umf_result_t umf_os_export_get_handle(umf_os_export_t *export, const void *ptr, size_t size,
                                       void *data) {
     umf_os_handle_t handle;
     umf_os_share_t *share;
+    if (export_needs_transport(export)) {
+        umf_ticket_prepare();
+    }
     umf_lock(export->lock);
     umf_result_t result = export_describe_locked(export, ptr, size, &handle, &share);
     umf_unlock(export->lock);

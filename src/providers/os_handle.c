@@ -11,7 +11,7 @@
 #include "providers/protection.h"
 
 /* The ticket, five long and six short fields: nothing between them. */
-_Static_assert(sizeof(umf_os_handle_t) == 48 + 5 * 8 + 6 * 4, "handles travel between processes");
+_Static_assert(sizeof(umf_os_handle_t) == 88 + 5 * 8 + 6 * 4, "handles travel between processes");
 
 /* Of the fixed fields, with `check` taken as 0. */
 static uint64_t handle_fields_sum(const umf_os_handle_t *handle) {

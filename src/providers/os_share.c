@@ -92,6 +92,7 @@ static void share_close(umf_os_share_t *share) {
     if (share->name[0] && umf_os_share_is_mine(share)) {
         share_remove_name(share);
     }
+    umf_ticket_drop(&share->ticket);
     umf_os_close(share->fd);
 }
 

@@ -12,7 +12,7 @@
 #include "providers/vmm.h"
 
 #define HANDLE_MAGIC UINT32_C(0x56464D55) /* "UMFV" */
-#define HANDLE_VERSION 1
+#define HANDLE_VERSION 2
 
 /* A word takes 8 bytes of memory only when its page is used. */
 #define BOARD_SIZE ((size_t)1 << 20)
@@ -34,7 +34,7 @@ typedef struct share_handle_t {
     unsigned char token[UMF_VMM_TOKEN_SIZE];
 } share_handle_t;
 
-_Static_assert(sizeof(share_handle_t) == 16 + 2 * 48 + UMF_VMM_TOKEN_SIZE + 5 * 8 + 8,
+_Static_assert(sizeof(share_handle_t) == 16 + 2 * 88 + UMF_VMM_TOKEN_SIZE + 5 * 8 + 8,
                "handles travel");
 
 typedef struct share_export_t {
@@ -163,6 +163,7 @@ close_file:
 static void board_destroy(umf_vmm_share_t *share) {
     if (share->words) {
         umf_os_unmap(share->words, BOARD_SIZE);
+        umf_ticket_drop(&share->board);
         umf_os_close(share->board.fd);
         share->words = NULL;
     }
@@ -245,6 +246,8 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
+    umf_ticket_publish(&piece->ticket);
+    umf_ticket_publish(&share->board);
     share_handle_t handle = {
         .magic = HANDLE_MAGIC,
         .version = HANDLE_VERSION,
@@ -289,6 +292,7 @@ void umf_vmm_share_drop_piece_locked(umf_vmm_share_t *share, umf_vmm_piece_share
         umf_vmm_share_drop_locked(share, export->base);
     }
     if (piece->has_descriptor) {
+        umf_ticket_drop(&piece->ticket);
         umf_os_close(piece->ticket.fd);
         piece->has_descriptor = false;
     }

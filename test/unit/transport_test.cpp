@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
+#include "ipc/broker.h"
 #include "ipc/transport.h"
 }
 
@@ -161,6 +162,32 @@ TEST(transport, SecondWayWhenTheFirstFails) {
     }
 }
 
+/* The setting: what it takes, what it says, and that it is obeyed. */
+TEST(transport, OrderIsASetting) {
+    char words[64];
+    ASSERT_EQ(umf_transport_get_order(words, sizeof(words)), UMF_RESULT_SUCCESS);
+    EXPECT_STREQ(words, "self,proc,pidfd,broker");
+    for (const char *wrong : {"", ",", "self,", "selfish", "self,proc,self", "proc, pidfd", "Self",
+                              "self,proc,pidfd,broker,proc"}) {
+        EXPECT_EQ(umf_transport_set_order(wrong), UMF_RESULT_ERROR_INVALID_ARGUMENT) << wrong;
+    }
+    ASSERT_EQ(umf_transport_get_order(words, sizeof(words)), UMF_RESULT_SUCCESS);
+    EXPECT_STREQ(words, "self,proc,pidfd,broker") << "a refused one changes nothing";
+    ASSERT_EQ(umf_transport_set_order("pidfd,self"), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_transport_get_order(words, sizeof(words)), UMF_RESULT_SUCCESS);
+    EXPECT_STREQ(words, "pidfd,self");
+    EXPECT_EQ(umf_transport_get_order(words, 10), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_transport_get_order(words, 11), UMF_RESULT_SUCCESS);
+    Producer producer;
+    ASSERT_EQ(umf_transport_set_order("self"), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_ERROR_NOT_SUPPORTED) << "no way is left";
+    ASSERT_EQ(umf_transport_set_order("broker"), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_ERROR_NOT_SUPPORTED) << "it was not published";
+    ASSERT_EQ(umf_transport_set_order("proc"), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_transport_set_order("self,proc,pidfd,broker"), UMF_RESULT_SUCCESS);
+}
+
 TEST(transport, ProducerThatIsGone) {
     Producer producer;
     producer.end();
@@ -213,7 +240,10 @@ TEST(transport, DamagedTickets) {
     expect_invalid([](auto &t) { t.pid = UINT32_MAX; });
     expect_invalid([](auto &t) { t.ino++; });
     expect_invalid([](auto &t) { t.dev++; });
-    expect_invalid([](auto &t) { t.reserved = 1; });
+    expect_invalid([](auto &t) { t.version++; });
+    expect_invalid([](auto &t) { t.place = UMF_BROKER_ABSTRACT; });
+    expect_invalid([](auto &t) { t.place = 99, t.export_id = 1; });
+    expect_invalid([](auto &t) { t.export_id = 1; });
     umf_fd_ticket_t ticket;
     EXPECT_EQ(umf_ticket_make(-1, &ticket), UMF_RESULT_ERROR_UNKNOWN);
 }

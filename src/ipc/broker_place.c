@@ -1,0 +1,264 @@
+/*
+ * Where a broker listens, and who may come.
+ *
+ * In a folder a socket gets its name only when it listens, and loses it before it stops. So a name
+ * that refuses connections is of a process that died, and goes; ".new" ones, which do not listen
+ * yet, go when they are old, and whoever misses his makes another.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "ipc/broker_own.h"
+
+#define PLACE_BACKLOG 128
+#define PLACE_PATH_MAX sizeof(((struct sockaddr_un *)NULL)->sun_path)
+#define PLACE_FOLDER_MAX (PLACE_PATH_MAX - UMF_BROKER_NAME_SIZE - 1)
+#define PLACE_PREFIX "umf-"
+#define PLACE_DIGITS 32
+#define PLACE_NEW ".new"
+#define PLACE_NEW_SECONDS 60 /* a ".new" one of that age has no maker */
+#define PLACE_TRIES 3
+#define PLACE_REAP_MAX 256 /* names looked at by one start */
+
+#define PLACE_DEFAULT_TIMEOUT 5000
+
+_Static_assert(sizeof(PLACE_PREFIX) - 1 + PLACE_DIGITS + sizeof(PLACE_NEW) == UMF_BROKER_NAME_SIZE,
+               "names of sockets");
+
+/* --- settings --- */
+
+UMF_LOCK_STATIC(place_lock, UMF_RANK_EXPORTED);
+static char place_folder[PLACE_FOLDER_MAX + 1]; /* Sync: place_lock */
+static atomic_bool place_is_open;
+static atomic_int place_timeout = PLACE_DEFAULT_TIMEOUT;
+
+umf_result_t umf_broker_set_folder(const char *path) {
+    size_t length = strlen(path);
+    if (length > PLACE_FOLDER_MAX || (length > 0 && path[0] != '/')) {
+        UMF_LOG_ERROR("the folder for sockets \"%.80s\" must be an absolute path of at most %zu "
+                      "characters (it has %zu)",
+                      path, PLACE_FOLDER_MAX, length);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_lock(&place_lock);
+    memcpy(place_folder, path, length + 1);
+    umf_unlock(&place_lock);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_broker_get_folder(char *path, size_t size) {
+    umf_lock(&place_lock);
+    size_t bytes = strlen(place_folder) + 1;
+    if (bytes <= size) {
+        memcpy(path, place_folder, bytes);
+    }
+    umf_unlock(&place_lock);
+    return bytes <= size ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+void umf_broker_set_open(bool is_open) {
+    atomic_store_explicit(&place_is_open, is_open, memory_order_relaxed);
+}
+
+bool umf_broker_is_open(void) {
+    return atomic_load_explicit(&place_is_open, memory_order_relaxed);
+}
+
+umf_result_t umf_broker_set_timeout(int ms) {
+    if (ms < 1 || ms > UMF_BROKER_TIMEOUT_MAX) {
+        UMF_LOG_ERROR("a time limit of %d ms is not between 1 and %d", ms, UMF_BROKER_TIMEOUT_MAX);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    atomic_store_explicit(&place_timeout, ms, memory_order_relaxed);
+    return UMF_RESULT_SUCCESS;
+}
+
+int umf_broker_get_timeout(void) {
+    return atomic_load_explicit(&place_timeout, memory_order_relaxed);
+}
+
+bool umf_broker_admits(uint32_t uid) {
+    return uid == umf_os_user() || uid == 0 || umf_broker_is_open();
+}
+
+/* --- addresses --- */
+
+static void place_name(const uint64_t id[2], const char *end, char name[UMF_BROKER_NAME_SIZE]) {
+    snprintf(name, UMF_BROKER_NAME_SIZE, PLACE_PREFIX "%016llx%016llx%s", (unsigned long long)id[0],
+             (unsigned long long)id[1], end);
+}
+
+static int place_address(const char *name, umf_socket_address_t *address) {
+    char path[PLACE_PATH_MAX];
+    char folder[PLACE_FOLDER_MAX + 1];
+    if (umf_broker_get_folder(folder, sizeof(folder)) != UMF_RESULT_SUCCESS || !folder[0]) {
+        return EDESTADDRREQ;
+    }
+    int length = snprintf(path, sizeof(path), "%s/%s", folder, name);
+    if (length < 0 || (size_t)length >= sizeof(path)) {
+        return ENAMETOOLONG;
+    }
+    return umf_socket_path(path, address);
+}
+
+int umf_broker_address(umf_broker_place_t place, const uint64_t id[2],
+                       umf_socket_address_t *address) {
+    char name[UMF_BROKER_NAME_SIZE];
+    place_name(id, "", name);
+    return place == UMF_BROKER_ABSTRACT ? umf_socket_abstract(name, address)
+                                        : place_address(name, address);
+}
+
+/* --- the reaper --- */
+
+/* The end of a name behind prefix and digits; NULL if it is not of this form. */
+static const char *reap_end(const char *name) {
+    const char *digits = name + strlen(PLACE_PREFIX);
+    if (strncmp(name, PLACE_PREFIX, strlen(PLACE_PREFIX)) != 0 ||
+        strspn(digits, "0123456789abcdef") != PLACE_DIGITS) {
+        return NULL;
+    }
+    return digits + PLACE_DIGITS;
+}
+
+/* Only "nobody listens" is an answer; to be refused or full is a sign of life. */
+static bool reap_is_dead(const umf_socket_address_t *address) {
+    int fd;
+    if (umf_socket_open(&fd) != 0) {
+        return false;
+    }
+    int error = umf_socket_connect(fd, address);
+    umf_os_close(fd);
+    return error == ECONNREFUSED;
+}
+
+static bool reap_visit(const char *name, void *arg) {
+    int *left = arg;
+    const char *end = reap_end(name);
+    umf_socket_address_t address;
+    uint64_t age;
+    if (!end || place_address(name, &address) != 0 ||
+        umf_os_socket_age(address.name.sun_path, &age) != 0) {
+        return true;
+    }
+    bool is_new = strcmp(end, PLACE_NEW) == 0;
+    if ((*end == '\0' || (is_new && age >= PLACE_NEW_SECONDS)) && reap_is_dead(&address) &&
+        umf_os_unlink(address.name.sun_path) == 0) {
+        UMF_LOG_INFO("removed the socket %s of a process that has died", address.name.sun_path);
+    }
+    return --*left > 0;
+}
+
+static void place_reap(const char *folder) {
+    int left = PLACE_REAP_MAX;
+    int error = umf_os_each_entry(folder, reap_visit, &left);
+    if (error != 0) {
+        UMF_LOG_DEBUG("the sockets in %s could not be looked at (errno %d)", folder, error);
+    }
+}
+
+/* --- listening --- */
+
+static int listen_abstract(const umf_broker_id_t *id, umf_broker_listener_t *listener) {
+    int error = umf_broker_address(UMF_BROKER_ABSTRACT, id->word, &listener->address);
+    if (error == 0) {
+        error = umf_socket_bind(listener->fd, &listener->address);
+    }
+    return error != 0 ? error : umf_socket_listen(listener->fd, PLACE_BACKLOG);
+}
+
+/* The file is made with the mode of the socket, so that at no time others may come. */
+static int listen_new(umf_broker_listener_t *listener, const umf_socket_address_t *fresh) {
+    const char *path = fresh->name.sun_path;
+    int error = umf_os_fchmod(listener->fd, S_IRUSR | S_IWUSR);
+    if (error == 0) {
+        error = umf_socket_bind(listener->fd, fresh);
+    }
+    if (error != 0) {
+        return error;
+    }
+    error = umf_broker_is_open() ? umf_os_chmod(path, 0666) : 0;
+    if (error == 0) {
+        error = umf_socket_listen(listener->fd, PLACE_BACKLOG);
+    }
+    if (error == 0) {
+        error = umf_os_rename(path, listener->address.name.sun_path);
+    }
+    if (error != 0) {
+        umf_os_unlink(path);
+    }
+    return error;
+}
+
+static int listen_in_folder(const umf_broker_id_t *id, umf_broker_listener_t *listener) {
+    char name[UMF_BROKER_NAME_SIZE];
+    umf_socket_address_t fresh;
+    int error = umf_broker_address(UMF_BROKER_FOLDER, id->word, &listener->address);
+    if (error == 0) {
+        place_name(id->word, PLACE_NEW, name);
+        error = place_address(name, &fresh);
+    }
+    return error != 0 ? error : listen_new(listener, &fresh);
+}
+
+static int place_listen(const umf_broker_id_t *id, umf_broker_listener_t *listener) {
+    uint64_t dev, size;
+    int error = umf_socket_open(&listener->fd);
+    if (error != 0) {
+        return error;
+    }
+    error = umf_os_file_id(listener->fd, &dev, &listener->ino, &size);
+    if (error == 0) {
+        error = listener->place == UMF_BROKER_ABSTRACT ? listen_abstract(id, listener)
+                                                       : listen_in_folder(id, listener);
+    }
+    if (error != 0) {
+        umf_os_close(listener->fd);
+    }
+    return error;
+}
+
+int umf_broker_listen(const umf_broker_id_t *id, umf_broker_listener_t *listener) {
+    char folder[PLACE_FOLDER_MAX + 1];
+    if (umf_broker_get_folder(folder, sizeof(folder)) != UMF_RESULT_SUCCESS) {
+        return ENAMETOOLONG;
+    }
+    umf_broker_listener_t made = {.place = folder[0] ? UMF_BROKER_FOLDER : UMF_BROKER_ABSTRACT};
+    if (folder[0]) {
+        place_reap(folder);
+    }
+    int error = ENOENT;
+    for (int i = 0; error == ENOENT && i < PLACE_TRIES; i++) {
+        error = place_listen(id, &made);
+    }
+    if (error == 0) {
+        *listener = made;
+        return 0;
+    }
+    umf_log_write(UMF_LOG_LEVEL_WARNING, error, __func__, "listening in %s failed%s",
+                  folder[0] ? folder : "the abstract namespace",
+                  error == ENOENT   ? " (does the folder of umf.ipc.socket_dir exist?)"
+                  : error == EACCES ? " (may this process write to it?)"
+                                    : "");
+    return error;
+}
+
+bool umf_broker_owns(const umf_broker_listener_t *listener) {
+    uint64_t dev, ino = listener->ino, size;
+    return umf_os_file_id(listener->fd, &dev, &ino, &size) != EBADF && ino == listener->ino;
+}
+
+void umf_broker_unlisten(umf_broker_listener_t *listener) {
+    if (listener->place == UMF_BROKER_FOLDER) {
+        umf_os_unlink(listener->address.name.sun_path);
+    }
+    if (umf_broker_owns(listener)) {
+        umf_socket_shutdown(listener->fd);
+    }
+}

@@ -1,0 +1,189 @@
+/* What the broker gives, and the answer to a request. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/os.h"
+#include "ds/hash.h"
+#include "ipc/broker_own.h"
+#include "ipc/process.h"
+
+_Static_assert(sizeof(umf_broker_request_t) == 48, "requests travel between processes");
+_Static_assert(sizeof(umf_broker_reply_t) == 16, "replies travel between processes");
+
+typedef struct broker_export_t {
+    int fd;
+    uint64_t dev, ino;
+} broker_export_t;
+
+UMF_LOCK_STATIC(table_lock, UMF_RANK_EXPORTED);
+
+/* Sync: table_lock */
+static struct {
+    uint32_t pid; /* whose table it is; 0: nobody's */
+    umf_broker_place_t place;
+    umf_broker_id_t id;
+    uint64_t secret[2];
+    uint64_t last_export; /* numbers are never used again */
+    umf_hash_t exports;
+} table;
+
+/* --- exports --- */
+
+static void export_forget(uint64_t id, void *value, void *arg) {
+    (void)id, (void)arg;
+    umf_meta_free(value, sizeof(broker_export_t));
+}
+
+static int table_begin_locked(uint32_t pid) {
+    umf_broker_id_t id;
+    uint64_t secret[2];
+    int error = umf_os_random(&id, sizeof(id));
+    if (error == 0) {
+        error = umf_os_random(secret, sizeof(secret));
+    }
+    if (error != 0) {
+        return error;
+    }
+    umf_hash_each(&table.exports, export_forget, NULL);
+    umf_hash_fini(&table.exports);
+    table.exports = (umf_hash_t){0};
+    table.place = UMF_BROKER_NOWHERE;
+    table.id = id;
+    memcpy(table.secret, secret, sizeof(secret));
+    table.pid = pid;
+    return 0;
+}
+
+int umf_broker_table_begin(uint32_t pid, umf_broker_id_t *id) {
+    umf_lock(&table_lock);
+    int error = table.pid == pid ? 0 : table_begin_locked(pid);
+    if (error == 0) {
+        *id = table.id;
+    }
+    umf_unlock(&table_lock);
+    return error;
+}
+
+void umf_broker_table_open(umf_broker_place_t place) {
+    umf_lock(&table_lock);
+    table.place = place;
+    umf_unlock(&table_lock);
+}
+
+/* A ticket that a parent made names another broker. */
+static bool table_knows_locked(const umf_fd_ticket_t *ticket) {
+    return ticket->export_id != 0 &&
+           memcmp(ticket->broker, table.id.word, sizeof(table.id.word)) == 0;
+}
+
+static bool table_add_locked(umf_fd_ticket_t *ticket) {
+    broker_export_t *export = umf_meta_alloc(sizeof(*export));
+    if (!export || !umf_hash_put(&table.exports, table.last_export + 1, export)) {
+        umf_meta_free(export, sizeof(*export));
+        UMF_LOG_WARN("no memory to offer descriptor %d to other processes", ticket->fd);
+        return false;
+    }
+    *export = (broker_export_t){.fd = ticket->fd, .dev = ticket->dev, .ino = ticket->ino};
+    ticket->export_id = ++table.last_export;
+    ticket->place = (uint16_t)table.place;
+    memcpy(ticket->broker, table.id.word, sizeof(ticket->broker));
+    memcpy(ticket->secret, table.secret, sizeof(ticket->secret));
+    return true;
+}
+
+bool umf_broker_export(umf_fd_ticket_t *ticket) {
+    umf_lock(&table_lock);
+    bool is_open = table.place != UMF_BROKER_NOWHERE && table.pid == umf_process_pid() &&
+                   ticket->pid == table.pid;
+    bool is_there = is_open && (table_knows_locked(ticket) || table_add_locked(ticket));
+    umf_unlock(&table_lock);
+    return is_there;
+}
+
+void umf_broker_drop(const umf_fd_ticket_t *ticket) {
+    if (ticket->export_id == 0) {
+        return;
+    }
+    umf_lock(&table_lock);
+    broker_export_t *export =
+        table_knows_locked(ticket) ? umf_hash_remove(&table.exports, ticket->export_id) : NULL;
+    umf_unlock(&table_lock);
+    umf_meta_free(export, sizeof(*export));
+}
+
+/* --- answers --- */
+
+/* Takes the same time wherever they differ. */
+static bool secrets_match(const uint64_t a[2], const uint64_t b[2]) {
+    return ((a[0] ^ b[0]) | (a[1] ^ b[1])) == 0;
+}
+
+/* The number alone tells little: the program may have closed it behind our back. */
+static bool export_is_open(const broker_export_t *export) {
+    uint64_t dev, ino, size;
+    return umf_os_file_id(export->fd, &dev, &ino, &size) == 0 && dev == export->dev &&
+           ino == export->ino;
+}
+
+static umf_broker_status_t table_find_locked(const umf_broker_request_t *request, int *fd) {
+    if (!secrets_match(request->secret, table.secret)) {
+        return UMF_BROKER_DENIED;
+    }
+    const broker_export_t *export =
+        request->export_id ? umf_hash_get(&table.exports, request->export_id) : NULL;
+    if (!export || export->dev != request->dev || export->ino != request->ino ||
+        !export_is_open(export)) {
+        return UMF_BROKER_GONE;
+    }
+    *fd = export->fd;
+    return UMF_BROKER_GIVEN;
+}
+
+/* Nothing waits here: if there is no room for the answer the other side goes without. */
+static void broker_reply(int connection, umf_broker_status_t status, int fd) {
+    umf_broker_reply_t reply = {
+        .magic = UMF_BROKER_MAGIC,
+        .version = UMF_BROKER_VERSION,
+        .status = (uint32_t)status,
+    };
+    int error = umf_socket_send(connection, &reply, sizeof(reply), fd);
+    if (error != 0) {
+        UMF_LOG_DEBUG("an answer could not be sent (errno %d)", error);
+    }
+}
+
+/* The lock keeps the descriptor open until it is on its way. */
+static void broker_answer(int connection, const umf_broker_request_t *request) {
+    int fd = -1;
+    umf_lock(&table_lock);
+    umf_broker_status_t status = table_find_locked(request, &fd);
+    broker_reply(connection, status, fd);
+    umf_unlock(&table_lock);
+    if (status != UMF_BROKER_GIVEN) {
+        UMF_LOG_INFO("a process asked for export %llu %s", (unsigned long long)request->export_id,
+                     status == UMF_BROKER_GONE ? "which is not there (any more)"
+                                               : "without knowing the secret");
+    }
+}
+
+void umf_broker_deny(int connection) {
+    broker_reply(connection, UMF_BROKER_DENIED, -1);
+}
+
+bool umf_broker_serve(int connection) {
+    umf_broker_request_t request;
+    size_t got;
+    int error = umf_socket_receive(connection, &request, sizeof(request), &got, NULL);
+    if (error == EAGAIN) {
+        return false;
+    }
+    /* Who speaks another language gets no answer. */
+    if (error == 0 && got == sizeof(request) && request.magic == UMF_BROKER_MAGIC &&
+        request.version == UMF_BROKER_VERSION) {
+        broker_answer(connection, &request);
+    }
+    return true;
+}

@@ -1,0 +1,101 @@
+/* The node "umf.ipc", and the environment variables for the same. */
+#include "ipc/settings.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "ctl/ctl.h"
+#include "ctl/field.h"
+#include "ipc/broker.h"
+
+static umf_result_t get_transports(void *object, size_t index, void *value, size_t size) {
+    (void)object, (void)index;
+    return umf_transport_get_order(value, size);
+}
+
+static umf_result_t set_transports(void *object, const void *value) {
+    (void)object;
+    return umf_transport_set_order(value);
+}
+
+static umf_result_t get_socket_dir(void *object, size_t index, void *value, size_t size) {
+    (void)object, (void)index;
+    return umf_broker_get_folder(value, size);
+}
+
+static umf_result_t set_socket_dir(void *object, const void *value) {
+    (void)object;
+    return umf_broker_set_folder(value);
+}
+
+static umf_result_t get_any_user(void *object, size_t index, void *value, size_t size) {
+    (void)object, (void)index, (void)size;
+    *(bool *)value = umf_broker_is_open();
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t set_any_user(void *object, const void *value) {
+    (void)object;
+    umf_broker_set_open(*(const bool *)value);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t get_timeout(void *object, size_t index, void *value, size_t size) {
+    (void)object, (void)index, (void)size;
+    *(int *)value = umf_broker_get_timeout();
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t set_timeout(void *object, const void *value) {
+    (void)object;
+    return umf_broker_set_timeout(*(const int *)value);
+}
+
+static const umf_field_t settings_list[] = {
+    {.path = "transports",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_READ | UMF_FIELD_WRITE,
+     .get = get_transports,
+     .set = set_transports,
+     .help = "ways in which a descriptor may come from another process, in the order they are "
+             "tried: self, proc, pidfd, broker"},
+    {.path = "socket_dir",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_READ | UMF_FIELD_WRITE,
+     .get = get_socket_dir,
+     .set = set_socket_dir,
+     .help = "folder for the sockets of brokers, an absolute path; empty: the abstract namespace"},
+    {.path = "any_user",
+     .type = UMF_FIELD_BOOL,
+     .access = UMF_FIELD_READ | UMF_FIELD_WRITE,
+     .get = get_any_user,
+     .set = set_any_user,
+     .help = "whether brokers of other users are asked and their questions answered"},
+    {.path = "timeout",
+     .type = UMF_FIELD_INT,
+     .access = UMF_FIELD_READ | UMF_FIELD_WRITE,
+     .get = get_timeout,
+     .set = set_timeout,
+     .help = "milliseconds that an exchange with a broker may take, 1 to 600000"},
+};
+static const umf_fields_t settings_fields = UMF_FIELDS(settings_list);
+
+static umf_result_t settings_query(umf_ctl_query_t *query, const char *rest) {
+    return umf_field_ctl(NULL, false, &settings_fields, query->source, rest, query->arg,
+                         query->size, query->type, *query->args);
+}
+
+/* A program with raised privileges takes no paths from its caller. */
+static void settings_read(const char *variable, const char *value,
+                          umf_result_t (*set)(const char *value)) {
+    if (value && set(value) != UMF_RESULT_SUCCESS) {
+        UMF_LOG_WARN("%s is ignored", variable);
+    }
+}
+
+void umf_ipc_settings_init(void) {
+    umf_ctl_register("ipc", settings_query);
+    settings_read("UMF_IPC_TRANSPORTS", secure_getenv("UMF_IPC_TRANSPORTS"),
+                  umf_transport_set_order);
+    settings_read("UMF_IPC_SOCKET_DIR", secure_getenv("UMF_IPC_SOCKET_DIR"), umf_broker_set_folder);
+}

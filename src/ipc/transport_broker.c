@@ -1,0 +1,165 @@
+/*
+ * The producer's broker sends the descriptor. Needs no permission towards the producer, and works
+ * wherever its socket can be reached, whatever namespaces lie between.
+ */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/os.h"
+#include "ipc/broker_own.h"
+#include "ipc/process.h"
+
+/* Pauses between two tries, doubled each time. */
+#define ASK_PAUSE_MIN 1000000L
+#define ASK_PAUSE_MAX 32000000L
+
+/* --- the exchange --- */
+
+/* An impostor has another user or another number; who has neither could ask the kernel for our
+ * memory as well. */
+static int ask_check_peer(int connection, const umf_fd_ticket_t *ticket) {
+    umf_process_t self;
+    uint32_t uid, pid;
+    int error = umf_socket_peer(connection, &uid, &pid);
+    if (error != 0) {
+        return error;
+    }
+    umf_process_self(&self);
+    bool is_visible = ticket->pid_ns != 0 && ticket->pid_ns == self.pid_ns;
+    return umf_broker_admits(uid) && (!is_visible || pid == ticket->pid) ? 0 : EKEYREJECTED;
+}
+
+static int ask_send(int connection, const umf_fd_ticket_t *ticket) {
+    umf_broker_request_t request = {
+        .magic = UMF_BROKER_MAGIC,
+        .version = UMF_BROKER_VERSION,
+        .export_id = ticket->export_id,
+        .dev = ticket->dev,
+        .ino = ticket->ino,
+    };
+    memcpy(request.secret, ticket->secret, sizeof(request.secret));
+    int error = umf_socket_send(connection, &request, sizeof(request), -1);
+    /* Who has been refused finds the connection closed and an answer in it. */
+    return error == EPIPE ? 0 : error;
+}
+
+static int ask_receive(int connection, uint64_t deadline, umf_broker_reply_t *reply, size_t *got,
+                       int *passed) {
+    int error = EAGAIN;
+    while (error == EAGAIN) {
+        error = umf_socket_wait(connection, deadline);
+        if (error == 0) {
+            error = umf_socket_receive(connection, reply, sizeof(*reply), got, passed);
+        }
+    }
+    if (error == ECONNRESET) {
+        /* It is reported first; what was sent before can still be read. */
+        error = umf_socket_receive(connection, reply, sizeof(*reply), got, passed);
+        error = error == EAGAIN ? ECONNRESET : error;
+    }
+    return error;
+}
+
+static int reply_read(const umf_broker_reply_t *reply, size_t got, int passed) {
+    if (got == 0) {
+        return ECONNRESET;
+    }
+    if (got != sizeof(*reply) || reply->magic != UMF_BROKER_MAGIC ||
+        reply->version != UMF_BROKER_VERSION || reply->reserved != 0) {
+        return EPROTO;
+    }
+    switch (reply->status) {
+    case UMF_BROKER_GIVEN:
+        return passed == -1 ? EPROTO : 0;
+    case UMF_BROKER_DENIED:
+        return EKEYREJECTED;
+    case UMF_BROKER_GONE:
+        return ESTALE;
+    default:
+        return EPROTO;
+    }
+}
+
+int umf_broker_ask(int connection, const umf_fd_ticket_t *ticket, uint64_t deadline, int *fd) {
+    umf_broker_reply_t reply;
+    size_t got;
+    int passed = -1;
+    int error = ask_check_peer(connection, ticket);
+    if (error == 0) {
+        error = ask_send(connection, ticket);
+    }
+    if (error == 0) {
+        error = ask_receive(connection, deadline, &reply, &got, &passed);
+    }
+    if (error == 0) {
+        error = reply_read(&reply, got, passed);
+    }
+    if (error == 0) {
+        *fd = passed;
+    } else if (passed != -1) {
+        umf_os_close(passed);
+    }
+    return error;
+}
+
+/* --- the way there --- */
+
+static int broker_connect(const umf_socket_address_t *address, int *connection) {
+    int made;
+    int error = umf_socket_open(&made);
+    if (error != 0) {
+        return error;
+    }
+    error = umf_socket_connect(made, address);
+    if (error == 0) {
+        *connection = made;
+        return 0;
+    }
+    umf_os_close(made);
+    /* What is asked of files does not concern the descriptor: say what it means here. */
+    return error == ENOENT                     ? ECONNREFUSED
+           : error == EACCES || error == EPERM ? EKEYREJECTED
+                                               : error;
+}
+
+static int broker_try(const umf_socket_address_t *address, const umf_fd_ticket_t *ticket,
+                      uint64_t deadline, int *fd) {
+    int connection;
+    int error = broker_connect(address, &connection);
+    if (error == 0) {
+        error = umf_broker_ask(connection, ticket, deadline, fd);
+        umf_os_close(connection);
+    }
+    return error;
+}
+
+/* The broker closes the connection of who has kept it waiting longest when very many come at once,
+ * and has no room in its queue if still more come. */
+static int broker_redeem(const umf_fd_ticket_t *ticket, int *fd) {
+    umf_socket_address_t address;
+    if (ticket->place == UMF_BROKER_NOWHERE) {
+        return ENOTCONN;
+    }
+    int error = umf_broker_address((umf_broker_place_t)ticket->place, ticket->broker, &address);
+    if (error != 0) {
+        return error;
+    }
+    uint64_t deadline = umf_socket_now() + (uint64_t)umf_broker_get_timeout();
+    struct timespec pause = {.tv_nsec = ASK_PAUSE_MIN};
+    while ((error = broker_try(&address, ticket, deadline, fd)) == EAGAIN || error == ECONNRESET) {
+        if (umf_socket_now() >= deadline) {
+            return ETIMEDOUT;
+        }
+        nanosleep(&pause, NULL);
+        pause.tv_nsec *= pause.tv_nsec < ASK_PAUSE_MAX ? 2 : 1;
+    }
+    return error;
+}
+
+const umf_transport_t umf_transport_broker = {
+    .name = "broker",
+    .what = "the producer's broker",
+    .redeem = broker_redeem,
+    .copies = true,
+};
