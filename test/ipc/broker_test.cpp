@@ -1,0 +1,438 @@
+// Sharing memory between processes that may not reach into each other: what the broker is for.
+//
+// The program starts itself again, as producer and as consumer; the consumer first goes where the
+// test wants it (another user, other namespaces, behind a filter of system calls) and then opens.
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+#include <umf/ipc.h>
+#include <umf/text.h>
+
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
+namespace {
+
+using Bytes = std::vector<unsigned char>;
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+const char content[] = "what the producer wrote";
+const char answer[] = "what the consumer wrote";
+constexpr int exit_skip = 77, exit_wrong = 78, exit_first_result = 100;
+constexpr uid_t nobody = 65534;
+
+// --- the producer ---
+
+// Writes the handle to its output and waits until its input ends.
+int produce(const char *text) {
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_ipc_handle_t handle = nullptr;
+    size_t size = 0;
+    if (umfPoolCreateFromText(text, &pool) != UMF_RESULT_SUCCESS) {
+        return exit_wrong;
+    }
+    char *ptr = static_cast<char *>(umfPoolMalloc(pool, 4096));
+    if (!ptr || umfGetIPCHandle(ptr, &handle, &size) != UMF_RESULT_SUCCESS) {
+        return exit_wrong;
+    }
+    strcpy(ptr, content);
+    bool ok = write(1, handle, size) == static_cast<ssize_t>(size);
+    close(1);
+    char byte;
+    while (read(0, &byte, 1) == 1) {
+        ok = ok && strcmp(ptr, answer) == 0;
+    }
+    umfPutIPCHandle(handle);
+    umfFree(ptr);
+    umfPoolDestroy(pool);
+    return ok ? 0 : exit_wrong;
+}
+
+// --- the consumer ---
+
+// Namespaces that this machine does not let us have are a reason to skip.
+void enter(int flags) {
+    if (unshare(flags) != 0) {
+        perror("unshare");
+        exit(exit_skip);
+    }
+}
+
+bool write_file(const char *path, const std::string &text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool ok = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    close(fd);
+    return ok;
+}
+
+// The first process in a new namespace of process ids is a child.
+void enter_pid_namespace(int more) {
+    enter(CLONE_NEWPID | more);
+    pid_t pid = fork();
+    if (pid != 0) {
+        int status = -1;
+        waitpid(pid, &status, 0);
+        exit(WIFEXITED(status) ? WEXITSTATUS(status) : exit_wrong);
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+void enter_user_namespace(bool is_mapped) {
+    uid_t uid = geteuid();
+    enter(CLONE_NEWUSER);
+    if (is_mapped && !write_file("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1\n")) {
+        perror("uid_map");
+        exit(exit_skip);
+    }
+}
+
+// As Docker's profile does it.
+void deny_pidfd_getfd() {
+    sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_getfd, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+        perror("seccomp");
+        exit(exit_skip);
+    }
+    if (syscall(SYS_pidfd_getfd, -1, -1, 0) != -1 || errno != EPERM) {
+        exit(exit_wrong);
+    }
+}
+
+// A container of its own that has the folder under another name.
+void enter_container(const std::string &folder) {
+    std::string here = folder + "_here";
+    enter_pid_namespace(CLONE_NEWNS | CLONE_NEWNET);
+    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("umf", here.c_str(), "tmpfs", 0, nullptr) != 0 ||
+        mkdir((here + "/in").c_str(), 0700) != 0 ||
+        mount(folder.c_str(), (here + "/in").c_str(), nullptr, MS_BIND, nullptr) != 0) {
+        perror("mount");
+        exit(exit_skip);
+    }
+    std::string inside = here + "/in";
+    umfCtlSet("umf.ipc.socket_dir", const_cast<char *>(inside.c_str()), inside.size() + 1);
+}
+
+// Opens the handle that it reads. The exit status tells the result.
+int consume(const std::string &text, const std::string &where, const std::string &folder) {
+    std::vector<std::max_align_t> buffer(1024);
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_ipc_handler_handle_t handler = nullptr;
+    void *ptr = nullptr;
+    if (read(0, buffer.data(), buffer.size() * sizeof(buffer[0])) <= 0) {
+        return exit_wrong;
+    }
+    if (where == "other user" && (setgid(nobody) != 0 || setuid(nobody) != 0)) {
+        return exit_skip;
+    }
+    if (where == "pid namespace") {
+        enter_pid_namespace(0);
+    } else if (where == "user namespace") {
+        enter_user_namespace(true);
+    } else if (where == "user namespace without map") {
+        enter_user_namespace(false);
+    } else if (where == "filter") {
+        deny_pidfd_getfd();
+    } else if (where == "network namespace") {
+        enter(CLONE_NEWNET);
+    } else if (where == "container") {
+        enter_container(folder);
+    }
+    if (umfPoolCreateFromText(text.c_str(), &pool) != UMF_RESULT_SUCCESS ||
+        umfPoolGetIPCHandler(pool, &handler) != UMF_RESULT_SUCCESS) {
+        return exit_wrong;
+    }
+    umf_result_t result =
+        umfOpenIPCHandle(handler, reinterpret_cast<umf_ipc_handle_t>(buffer.data()), &ptr);
+    if (result != UMF_RESULT_SUCCESS) {
+        return exit_first_result + result;
+    }
+    char *text_there = static_cast<char *>(ptr);
+    bool ok = strcmp(text_there, content) == 0 || strcmp(text_there, answer) == 0;
+    strcpy(text_there, answer);
+    ok = ok && umfCloseIPCHandle(ptr) == UMF_RESULT_SUCCESS;
+    ok = umfPoolDestroy(pool) == UMF_RESULT_SUCCESS && ok;
+    return ok ? exit_first_result : exit_wrong;
+}
+
+// --- the test's side ---
+
+const char os_text[] = "disjoint over os:visibility=shared";
+
+class Process {
+    int input = -1, output = -1;
+    pid_t pid = -1;
+
+  public:
+    Process(std::vector<std::string> arguments, const Environment &environment) {
+        int to[2], from[2];
+        EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
+        EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
+        arguments.insert(arguments.begin(), "broker_test");
+        std::vector<char *> argv;
+        for (std::string &argument : arguments) {
+            argv.push_back(argument.data());
+        }
+        argv.push_back(nullptr);
+        pid = fork();
+        if (pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            dup2(to[0], 0);
+            dup2(from[1], 1);
+            for (const auto &[name, value] : environment) {
+                setenv(name.c_str(), value.c_str(), 1);
+            }
+            execv("/proc/self/exe", argv.data());
+            _exit(exit_wrong);
+        }
+        close(to[0]);
+        close(from[1]);
+        input = to[1];
+        output = from[0];
+    }
+    ~Process() {
+        if (pid != -1) {
+            EXPECT_EQ(wait(), 0);
+        }
+    }
+    Process(const Process &) = delete;
+    Process &operator=(const Process &) = delete;
+
+    int wait() {
+        int status = -1;
+        close(input);
+        EXPECT_EQ(waitpid(pid, &status, 0), pid);
+        close(output);
+        pid = -1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+    void kill() {
+        ::kill(pid, SIGKILL);
+        EXPECT_EQ(wait(), -SIGKILL);
+    }
+    Bytes read_all() {
+        Bytes bytes(4096);
+        ssize_t count = read(output, bytes.data(), bytes.size());
+        bytes.resize(count > 0 ? static_cast<size_t>(count) : 0);
+        return bytes;
+    }
+    void send(const void *data, size_t size) {
+        EXPECT_EQ(write(input, data, size), static_cast<ssize_t>(size));
+    }
+};
+
+class Producer {
+    Process process;
+
+  public:
+    Bytes handle;
+
+    explicit Producer(const Environment &environment = {}, const char *text = os_text)
+        : process({"--produce", text}, environment) {
+        handle = process.read_all();
+        EXPECT_GT(handle.size(), 0u);
+    }
+    void expect_answer() {
+        process.send("a", 1);
+    }
+    void kill() {
+        process.kill();
+    }
+};
+
+Environment transports(const char *words) {
+    return {{"UMF_IPC_TRANSPORTS", words}};
+}
+
+constexpr int skipped = -1;
+
+// The result of opening; `skipped` if the machine does not let a process go there.
+int try_open(const Bytes &handle, const std::string &where, const Environment &environment = {},
+             const char *text = os_text, const std::string &folder = "") {
+    Process consumer({"--consume", text, where, folder}, environment);
+    consumer.send(handle.data(), handle.size());
+    int status = consumer.wait();
+    EXPECT_NE(status, exit_wrong);
+    EXPECT_TRUE(status == exit_skip || status >= exit_first_result) << status;
+    return status == exit_skip ? skipped : status - exit_first_result;
+}
+
+// Opens, or says why that cannot be tried here.
+#define EXPECT_OPENS(...)                                                                          \
+    do {                                                                                           \
+        int result_of_open = try_open(__VA_ARGS__);                                                \
+        if (result_of_open == skipped) {                                                           \
+            GTEST_SKIP() << "this machine does not let a process go there";                        \
+        }                                                                                          \
+        EXPECT_EQ(result_of_open, UMF_RESULT_SUCCESS);                                             \
+    } while (0)
+
+#define EXPECT_REFUSED(...)                                                                        \
+    do {                                                                                           \
+        int result_of_open = try_open(__VA_ARGS__);                                                \
+        if (result_of_open == skipped) {                                                           \
+            GTEST_SKIP() << "this machine does not let a process go there";                        \
+        }                                                                                          \
+        EXPECT_EQ(result_of_open, UMF_RESULT_ERROR_INVALID_ARGUMENT);                              \
+    } while (0)
+
+} // namespace
+
+TEST(broker, AnUnrelatedProcess) {
+    Producer producer;
+    EXPECT_OPENS(producer.handle, "here");
+    producer.expect_answer();
+    EXPECT_OPENS(producer.handle, "here", transports("broker"));
+}
+
+TEST(broker, OtherKindsOfMemory) {
+    for (const char *text : {"disjoint over linux_vmm"}) {
+        Producer producer({}, text);
+        for (const char *words : {"self,proc,pidfd,broker", "broker"}) {
+            EXPECT_OPENS(producer.handle, "here", transports(words), text);
+        }
+    }
+}
+
+TEST(broker, ReachesIntoAnotherPidNamespace) {
+    Producer producer;
+    EXPECT_OPENS(producer.handle, "pid namespace");
+    producer.expect_answer();
+    EXPECT_REFUSED(producer.handle, "pid namespace", transports("self,proc,pidfd"));
+}
+
+TEST(broker, ReachesIntoAnotherUserNamespace) {
+    Producer producer;
+    EXPECT_OPENS(producer.handle, "user namespace", transports("broker"));
+    EXPECT_OPENS(producer.handle, "user namespace");
+    EXPECT_OPENS(producer.handle, "user namespace without map");
+    producer.expect_answer();
+}
+
+TEST(broker, WorksBehindAFilterOfSystemCalls) {
+    Producer producer;
+    EXPECT_REFUSED(producer.handle, "filter", transports("pidfd"));
+    EXPECT_OPENS(producer.handle, "filter", transports("pidfd,broker"));
+    EXPECT_OPENS(producer.handle, "filter");
+    producer.expect_answer();
+}
+
+TEST(broker, AnotherUserNeedsTheConsentOfBoth) {
+    Environment open = {{"UMF_CONF", "umf.ipc.any_user=yes"}};
+    if (geteuid() != 0) {
+        GTEST_SKIP() << "needs the right to change the user";
+    }
+    {
+        Producer producer;
+        EXPECT_REFUSED(producer.handle, "other user");
+        EXPECT_REFUSED(producer.handle, "other user", open);
+    }
+    Producer producer(open);
+    EXPECT_OPENS(producer.handle, "other user"); // root is believed
+    producer.expect_answer();
+}
+
+TEST(broker, NetworksAreBridgedByAFolder) {
+    char folder[] = "/tmp/umf_ipc_broker_XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    std::string here = std::string(folder) + "_here";
+    ASSERT_EQ(mkdir(here.c_str(), 0700), 0);
+    struct Remove {
+        const char *first, *second;
+        ~Remove() {
+            EXPECT_EQ(rmdir(first), 0) << "no socket is left";
+            EXPECT_EQ(rmdir(second), 0);
+        }
+    } remove = {folder, here.c_str()};
+    {
+        Producer producer;
+        EXPECT_REFUSED(producer.handle, "network namespace", transports("broker"));
+    }
+    Producer producer({{"UMF_IPC_SOCKET_DIR", folder}});
+    EXPECT_REFUSED(producer.handle, "here", transports("broker")); // was not told where it is
+    EXPECT_OPENS(producer.handle, "here",
+                 {{"UMF_IPC_SOCKET_DIR", folder}, {"UMF_IPC_TRANSPORTS", "broker"}});
+    EXPECT_OPENS(producer.handle, "container", {}, os_text, folder);
+    producer.expect_answer();
+}
+
+TEST(broker, AProducerThatDiedIsRefused) {
+    Producer producer;
+    producer.kill();
+    EXPECT_REFUSED(producer.handle, "here", transports("broker"));
+    EXPECT_REFUSED(producer.handle, "pid namespace");
+}
+
+TEST(broker, SettingsAreInTheTree) {
+    char words[64];
+    ASSERT_EQ(umfCtlGet("umf.ipc.transports", words, sizeof(words)), UMF_RESULT_SUCCESS);
+    EXPECT_STREQ(words, "self,proc,pidfd,broker");
+    char wrong[] = "self,carrier_pigeon", right[] = "broker,self";
+    EXPECT_EQ(umfCtlSet("umf.ipc.transports", wrong, sizeof(wrong)),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfCtlSet("umf.ipc.transports", right, sizeof(right)), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfCtlGet("umf.ipc.transports", words, sizeof(words)), UMF_RESULT_SUCCESS);
+    EXPECT_STREQ(words, "broker,self");
+    EXPECT_EQ(umfCtlGet("umf.ipc.transports", words, 5), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    int timeout = 0;
+    ASSERT_EQ(umfCtlGet("umf.ipc.timeout", &timeout, sizeof(timeout)), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(timeout, 5000);
+    for (int bad : {0, -1, 600001}) {
+        EXPECT_EQ(umfCtlSet("umf.ipc.timeout", &bad, sizeof(bad)),
+                  UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+    timeout = 600000;
+    EXPECT_EQ(umfCtlSet("umf.ipc.timeout", &timeout, sizeof(timeout)), UMF_RESULT_SUCCESS);
+    bool any = true;
+    ASSERT_EQ(umfCtlGet("umf.ipc.any_user", &any, sizeof(any)), UMF_RESULT_SUCCESS);
+    EXPECT_FALSE(any);
+    EXPECT_EQ(umfCtlSet("umf.ipc.any_user", &any, sizeof(any)), UMF_RESULT_SUCCESS);
+    char folder[128] = "x";
+    ASSERT_EQ(umfCtlGet("umf.ipc.socket_dir", folder, sizeof(folder)), UMF_RESULT_SUCCESS);
+    EXPECT_STREQ(folder, "");
+    char relative[] = "run";
+    EXPECT_EQ(umfCtlSet("umf.ipc.socket_dir", relative, sizeof(relative)),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--produce") == 0) {
+        return produce(argv[2]);
+    }
+    if (argc == 5 && strcmp(argv[1], "--consume") == 0) {
+        return consume(argv[2], argv[3], argv[4]);
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
