@@ -135,33 +135,55 @@ static void turn_accept(broker_turn_t *turn) {
     }
 }
 
-/* Serves until it is stopped, or the program has closed the socket or has ended around it. */
-static void broker_serve(void) {
+/* Serves until it is stopped, or the program has closed the socket; true if the program has ended
+ * but for this thread. */
+static bool broker_serve(void) {
     broker_turn_t turn = {.pause_end = 0};
     while (!atomic_load_explicit(&broker_stops, memory_order_acquire)) {
         int events = turn_wait(&turn);
-        if (atomic_load_explicit(&broker_stops, memory_order_acquire) ||
-            (events == 0 && umf_os_is_last_thread())) {
-            return;
+        if (atomic_load_explicit(&broker_stops, memory_order_acquire)) {
+            return false;
+        }
+        if (events == 0 && umf_os_is_last_thread()) {
+            return true;
         }
         connections_serve(turn.polled + 1, events >= 0 ? turn.count : 0);
         if (events > 0 && turn.polled[0].revents) {
             if (!umf_broker_owns(&broker_listener)) {
                 UMF_LOG_WARN("the program has closed the socket by which other processes get "
                              "memory; the next export makes another");
-                return;
+                return false;
             }
             turn_accept(&turn);
         }
     }
+    return false;
+}
+
+static void broker_end_locked(void);
+
+/* The program's last thread runs its exit handlers: with the usual stack, and with signals. */
+static void *broker_be_last(void *arg) {
+    (void)arg;
+    sigset_t none;
+    umf_lock(&broker_lock);
+    broker_end_locked();
+    umf_unlock(&broker_lock);
+    sigemptyset(&none);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    return NULL;
 }
 
 static void *broker_run(void *arg) {
     (void)arg;
+    pthread_t last;
     pthread_setname_np(pthread_self(), "umf-broker");
-    broker_serve();
+    bool is_last = broker_serve();
     connections_close();
     atomic_store_explicit(&broker_runs, 0, memory_order_release);
+    if (is_last && pthread_create(&last, NULL, broker_be_last, NULL) == 0) {
+        pthread_detach(last);
+    }
     return NULL;
 }
 

@@ -10,7 +10,11 @@
 #include "ipc/broker.h"
 #include "ipc/process.h"
 
-/* In the order they are tried unless a setting says otherwise: cheapest first. */
+/*
+ * In the order they are tried unless a setting says otherwise: the least demanding of those that
+ * reach into the producer first, whose refusal system administrators may find in their records; the
+ * broker last, because it costs a trip to another process. 8, 4 and 25 us here, once for each file.
+ */
 static const umf_transport_t *const transports[] = {
     &umf_transport_self,
     &umf_transport_proc,

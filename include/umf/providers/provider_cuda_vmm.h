@@ -12,9 +12,10 @@
  *
  * With UMF_CUDA_VMM_SHARE_FD memory can be shared with other processes of the machine (umf/ipc.h);
  * without it all IPC operations give UMF_RESULT_ERROR_INVALID_ARGUMENT. What travels is a file
- * descriptor, so the consumer needs the permission to take one from the producer (ptrace; see
- * prctl(PR_SET_PTRACER, ...)), and its provider must share, too, but may be of another device: then
- * that device must be able to reach the memory. A piece is mapped as a whole, so that a consumer
+ * descriptor, so the consumer must be able to take one from the producer (ptrace; see
+ * prctl(PR_SET_PTRACER, ...)) or to reach its broker (the setting umf.ipc.transports), and its
+ * provider must share, too, but may be of another device: then that device must be able to reach
+ * the memory. A piece is mapped as a whole, so that a consumer
  * can reach what else is in it: set the piece size, or share from a provider of its own, where that
  * matters. Opening works in the producing process as well and gives another address.
  *
