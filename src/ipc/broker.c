@@ -128,11 +128,16 @@ static int turn_wait(broker_turn_t *turn) {
     return poll(turn->polled, 1 + turn->count, turn_timeout(turn, now));
 }
 
-static void turn_accept(broker_turn_t *turn) {
-    int error = connection_accept();
+/* false: nobody can come any more. */
+static bool turn_accept(broker_turn_t *turn) {
+    int error = umf_broker_owns(&broker_listener) ? connection_accept() : EBADF;
+    if (error == EBADF || error == EINVAL) {
+        return false;
+    }
     if (error != 0 && error != EAGAIN && error != ECONNABORTED) {
         turn->pause_end = umf_socket_now() + BROKER_PAUSE;
     }
+    return true;
 }
 
 /* Serves until it is stopped, or the program has closed the socket; true if the program has ended
@@ -148,13 +153,10 @@ static bool broker_serve(void) {
             return true;
         }
         connections_serve(turn.polled + 1, events >= 0 ? turn.count : 0);
-        if (events > 0 && turn.polled[0].revents) {
-            if (!umf_broker_owns(&broker_listener)) {
-                UMF_LOG_WARN("the program has closed the socket by which other processes get "
-                             "memory; the next export makes another");
-                return false;
-            }
-            turn_accept(&turn);
+        if (events > 0 && turn.polled[0].revents && !turn_accept(&turn)) {
+            UMF_LOG_WARN("the program has closed the socket by which other processes get memory; "
+                         "the next export makes another");
+            return false;
         }
     }
     return false;
