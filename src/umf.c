@@ -8,6 +8,7 @@
 #include "core/registry.h"
 #include "ctl/ctl.h"
 #include "ipc/ipc.h"
+#include "ipc/settings.h"
 #include "numa/memspace.h"
 #include "numa/topology.h"
 #include "suspend/suspend.h"
@@ -23,6 +24,7 @@ __attribute__((constructor(101))) static void prepare(void) {
     umf_map_global_init();
     umf_span_global_init();
     umf_ctl_nodes_init();
+    umf_ipc_settings_init();
 }
 
 static void start_locked(void) {

@@ -53,7 +53,7 @@ compare "settings of kinds" "$texts" "$(grep -E '^[a-z_0-9]+ [a-z_0-9]+$' <<<"$c
 
 paths=$(paths_in $(find src -name '*.c') | grep -v '^params\.' | sort -u)
 compare "paths" "$paths" \
-    "$(grep -E '^[a-z_.{}]+$' <<<"$cells" | sed 's/^umf\.logger\.//' | grep -v '^\(umf\|params\)\.' |
+    "$(grep -E '^[a-z_.{}]+$' <<<"$cells" | sed -E 's/^umf\.(logger|ipc)\.//' | grep -v '^\(umf\|params\)\.' |
         sort -u)" || status=1
 
 # What is gone since an older UMF is named in migration.md only.
