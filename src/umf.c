@@ -7,8 +7,8 @@
 #include "core/object.h"
 #include "core/registry.h"
 #include "ctl/ctl.h"
+#include "ipc/counters.h"
 #include "ipc/ipc.h"
-#include "ipc/settings.h"
 #include "numa/memspace.h"
 #include "numa/topology.h"
 #include "suspend/suspend.h"
@@ -24,13 +24,13 @@ __attribute__((constructor(101))) static void prepare(void) {
     umf_map_global_init();
     umf_span_global_init();
     umf_ctl_nodes_init();
-    umf_ipc_settings_init();
 }
 
 static void start_locked(void) {
     umf_assert_locked(&start_lock);
     umf_log_init();
     umf_registry_init();
+    umf_ipc_counters_init();
     umf_ctl_init();
     umf_ipc_init();
     umf_suspend_init();

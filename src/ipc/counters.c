@@ -1,9 +1,6 @@
-/*
- * Settings: limits and counters of IPC.
- */
-#include "ipc/settings.h"
+/* Limits and counters below "umf.ipc". */
+#include "ipc/counters.h"
 
-#include "ctl/ctl.h"
 #include "ctl/field.h"
 #include "ipc/export.h"
 #include "ipc/mapping.h"
@@ -75,7 +72,7 @@ static umf_result_t get_reaped(void *object, size_t index, void *value, size_t s
     return UMF_RESULT_SUCCESS;
 }
 
-static const umf_field_t settings_list[] = {
+static const umf_field_t counters_list[] = {
     {.path = "max_opened",
      .type = UMF_FIELD_SIZE,
      .access = UMF_FIELD_READ,
@@ -132,13 +129,13 @@ static const umf_field_t settings_list[] = {
      .get = get_reaped,
      .help = "names that crashed processes left and this one removed"},
 };
-static const umf_fields_t settings_fields = UMF_FIELDS(settings_list);
+static const umf_fields_t counters_fields = UMF_FIELDS(counters_list);
 
-static umf_result_t settings_query(umf_ctl_query_t *query, const char *rest) {
-    return umf_field_ctl(NULL, false, &settings_fields, query->source, rest, query->arg,
+umf_result_t umf_ipc_counters_query(umf_ctl_query_t *query, const char *rest) {
+    return umf_field_ctl(NULL, false, &counters_fields, query->source, rest, query->arg,
                          query->size, query->type, *query->args);
 }
 
-void umf_ipc_settings_init(void) {
-    umf_ctl_register("ipc", settings_query);
+void umf_ipc_counters_init(void) {
+    umf_ctl_register("ipc", umf_ipc_counters_query);
 }
