@@ -563,7 +563,10 @@ umf_result_t umf_vmm_open_handle(umf_vmm_t *vmm, const void *data, void **ptr) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = open_from(vmm, &handle, source, ptr);
+    result = source_check(source, &handle); /* first: its descriptor may be closed already */
+    if (result == UMF_RESULT_SUCCESS) {
+        result = open_from(vmm, &handle, source, ptr);
+    }
     if (result != UMF_RESULT_SUCCESS) {
         source_put(vmm, source);
     }
