@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -61,7 +62,7 @@ class Socket {
         ssize_t size;
         do {
             size = ::recv(fd, message.data(), message.size(), flags);
-        } while (size < 0 && errno == EINTR);
+        } while (size < 0 && (errno == EINTR || errno == ECONNRESET)); // it left something unread
         message.resize(size > 0 ? static_cast<size_t>(size) : 0);
         return message;
     }
