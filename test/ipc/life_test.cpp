@@ -23,7 +23,7 @@
 #include <umf/text.h>
 
 #include "fakes/log_file.h"
-#include "ipc/role.h"
+#include "fakes/role.h"
 
 namespace {
 

@@ -26,7 +26,7 @@
 #include <umf/ipc_ext.h>
 #include <umf/text.h>
 
-#include "ipc/role.h"
+#include "fakes/role.h"
 
 namespace {
 

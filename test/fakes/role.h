@@ -10,8 +10,8 @@
  *
  *     int main(int argc, char **argv) { int status; if (run_role(argc, argv, roles, &status)) ... }
  */
-#ifndef UMF_TEST_IPC_ROLE_H
-#define UMF_TEST_IPC_ROLE_H
+#ifndef UMF_TEST_FAKES_ROLE_H
+#define UMF_TEST_FAKES_ROLE_H
 
 #include <fcntl.h>
 #include <spawn.h>
