@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/os.h"
+#include "ipc/process.h"
 
 /* The file grows by at least this much; sparse, so it costs nothing. */
 #define SHARE_STEP_MIN ((uint64_t)64 << 20)
@@ -86,7 +87,7 @@ umf_result_t umf_os_share_create(const char *name, umf_os_share_t **result) {
         UMF_LOG_ERROR("no memory for a shared file");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    share->owner = umf_os_pid();
+    share->owner = (int)umf_process_pid();
     if (name) {
         memcpy(share->name, name, strnlen(name, UMF_OS_SHM_NAME_MAX));
     }
@@ -125,7 +126,7 @@ void umf_os_share_destroy(umf_os_share_t *share) {
 }
 
 bool umf_os_share_is_mine(const umf_os_share_t *share) {
-    return share->owner == umf_os_pid();
+    return share->owner == (int)umf_process_pid();
 }
 
 /* --- ranges ----------------------------------------------------------------------------------- */

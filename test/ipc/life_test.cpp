@@ -588,6 +588,35 @@ TEST_P(Life, TenThousandAreOpenAtOnce) {
     }
 }
 
+// Whatever is open, it takes the addresses it needs; of vmm memory that is its piece.
+TEST_P(Life, OpeningTakesNoMoreAddressesThanItShows) {
+    constexpr size_t count = 64, size = 1 << 20;
+    auto addresses = [] {
+        size_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        return pages * page;
+    };
+    Peer producer(text());
+    Pool pool(text());
+    std::vector<std::string> handles;
+    std::vector<char *> opened;
+    for (size_t i = 0; i <= count; i++) {
+        ASSERT_NE(producer.alloc(i, size, i), 0u);
+        handles.push_back(producer.get(i));
+    }
+    opened.push_back(pool.open(handles[count])); // what is mapped once for a producer
+    size_t before = addresses();
+    for (size_t i = 0; i < count; i++) {
+        opened.push_back(pool.open(handles[i]));
+        ASSERT_NE(opened.back(), nullptr);
+    }
+    size_t each = is("Vmm") ? 2 * size : size;
+    EXPECT_LE(addresses() - before, count * each + size) << "and a little for what is kept of it";
+    for (char *ptr : opened) {
+        EXPECT_EQ(umfCloseIPCHandle(ptr), UMF_RESULT_SUCCESS);
+    }
+}
+
 // No descriptor is left while it lives.
 class Starved {
     rlimit before;
