@@ -281,7 +281,43 @@ TEST(Named, WhatIsOfAnotherUserStays) {
     unlink(path_of(name).c_str());
 }
 
-// Who removes an orphan must not remove what was made in its place meanwhile.
+thread_local bool is_reaper = false;
+std::string race_name;
+std::atomic<bool> is_made;
+std::thread maker_thread;
+umf_memory_provider_handle_t made_provider;
+
+// Just before the reaper removes an orphan, somebody else begins to make a new one of that name.
+int begin_to_make(const char *call) {
+    if (is_reaper && strcmp(call, "shm_unlink") == 0) {
+        is_reaper = false;
+        maker_thread = std::thread([] {
+            made_provider = make(race_name);
+            is_made = true;
+        });
+        for (int i = 0; i < 20 && !is_made; i++) {
+            usleep(1000); // it must not come that far, however long we wait
+        }
+    }
+    return 0;
+}
+
+TEST(Named, ANewObjectWaitsForWhoRemovesTheOldOne) {
+    race_name = name_of("successor");
+    Head().gone().write(race_name);
+    is_reaper = true;
+    umf_os_set_fault(begin_to_make);
+    reap();
+    umf_os_set_fault(nullptr);
+    is_reaper = false;
+    ASSERT_TRUE(maker_thread.joinable());
+    maker_thread.join();
+    EXPECT_TRUE(exists(race_name));
+    EXPECT_EQ(umfMemoryProviderDestroy(made_provider), UMF_RESULT_SUCCESS);
+    EXPECT_FALSE(exists(race_name));
+}
+
+// The same by chance.
 TEST(Named, ReapersDoNotRemoveSuccessors) {
     std::string name = name_of("race");
     std::atomic<bool> stop{false};
