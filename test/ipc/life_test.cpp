@@ -611,7 +611,8 @@ TEST_P(Life, OpeningTakesNoMoreAddressesThanItShows) {
         ASSERT_NE(opened.back(), nullptr);
     }
     size_t each = is("Vmm") ? 2 * size : size;
-    EXPECT_LE(addresses() - before, count * each + 4 * size) << "and a little for what is kept of it";
+    EXPECT_LE(addresses() - before, count * each + 4 * size)
+        << "and a little for what is kept of it";
     for (char *ptr : opened) {
         EXPECT_EQ(umfCloseIPCHandle(ptr), UMF_RESULT_SUCCESS);
     }
