@@ -20,13 +20,14 @@ static const char usage[] =
     "\n"
     "  info       what there is: providers, pools, NUMA nodes, GPUs, limits that matter\n"
     "  check      tests all of it; send the output along when you report a problem\n"
+    "  reap       removes named shared memory that crashed processes left\n"
     "\n"
     "  --json     for programs instead of people\n"
     "  --help     this text\n"
     "  --version  the version of umfctl\n"
     "\n"
-    "Exit status: 0 all is well; 1 a step of check failed, or the output could not\n"
-    "be written; 2 the command line was wrong.\n";
+    "Exit status: 0 all is well; 1 a step of check or reap failed, or the output could\n"
+    "not be written; 2 the command line was wrong.\n";
 
 static const struct {
     const char *name;
@@ -34,6 +35,7 @@ static const struct {
 } commands[] = {
     {"info", umfctl_info},
     {"check", umfctl_check},
+    {"reap", umfctl_reap},
 };
 
 static int bad_usage(const char *what, const char *word) {

@@ -47,6 +47,15 @@ typedef struct umf_vm_piece_t {
     int attached;
 } umf_vm_piece_t;
 
+/// @brief What holds for the descriptions that a provider makes for other processes.
+typedef enum umf_ipc_flag_t {
+    /// `ext_get_ipc_handle` may be called again for an allocation and writes the same bytes, and
+    /// `ext_put_ipc_handle` has nothing to give back. The library may then forget a description
+    /// when
+    /// UMF_MAX_EXPORTED_IPC_HANDLES asks for room, without a put, and ask for it again.
+    UMF_IPC_FLAG_REPEATABLE = 1,
+} umf_ipc_flag_t;
+
 /// @brief What a provider can do beyond ::umf_memory_provider_ops_t.
 ///
 /// All operations are optional; NULL means absent. They belong to the providers created from the
@@ -234,13 +243,17 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*vm_discard)(void *provider, void *const *pieces, size_t count);
 
     /// @}
+
+    /// What holds for the descriptions that the provider makes for other processes: values of
+    /// ::umf_ipc_flag_t joined by |.
+    uint64_t ipc_flags;
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
 #define UMF_MEMORY_PROVIDER_EXT_OPS_INIT                                                           \
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                   \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0                                \
     }
 
 /// @brief A kind of provider.

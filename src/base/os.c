@@ -191,6 +191,11 @@ int umf_os_flock(int fd) {
     return error != 0 ? error : os_result(flock(fd, LOCK_EX | LOCK_NB));
 }
 
+int umf_os_unlock_file(int fd) {
+    int error = os_fault("unlock_file");
+    return error != 0 ? error : os_result(flock(fd, LOCK_UN));
+}
+
 int umf_os_memfd(const char *name, bool secret, int *fd) {
     int error = os_fault("memfd");
     if (error != 0) {
@@ -227,6 +232,39 @@ int umf_os_shm_unlink(const char *name) {
         error = os_shm_path(name, path, sizeof(path));
     }
     return error != 0 ? error : os_result(unlink(path));
+}
+
+/* An entry of a folder, as the kernel writes it. */
+typedef struct os_entry_t {
+    uint64_t ino;
+    int64_t next;
+    uint16_t length;
+    uint8_t type;
+    char name[];
+} os_entry_t;
+
+/* Directory streams of the C library would allocate. */
+int umf_os_shm_each(void (*visit)(const char *name, void *arg), void *arg) {
+    _Alignas(os_entry_t) char entries[4096];
+    int fd = -1;
+    int error = os_fault("shm_each");
+    if (error == 0) {
+        error = os_open(OS_SHM_DIR, O_RDONLY | O_DIRECTORY, 0, &fd);
+    }
+    if (error != 0) {
+        return error;
+    }
+    long size;
+    while ((size = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0) {
+        for (long at = 0; at < size;) {
+            const os_entry_t *entry = (const void *)(entries + at);
+            visit(entry->name, arg);
+            at += entry->length;
+        }
+    }
+    error = os_result(size);
+    close(fd);
+    return error;
 }
 
 int umf_os_truncate(int fd, uint64_t size) {
@@ -436,6 +474,12 @@ int umf_os_check_regular(int fd) {
         return error;
     }
     return S_ISDIR(info.st_mode) ? EISDIR : ENODEV;
+}
+
+bool umf_os_is_own_file(int fd) {
+    struct stat info;
+    return os_fault("is_own_file") == 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+           info.st_uid == geteuid();
 }
 
 int umf_os_getcwd(char *path, size_t size) {

@@ -46,9 +46,13 @@ int umf_os_dup(int fd, int *copy);
 /* A lock on the open file, dropped when its last descriptor goes; EWOULDBLOCK if somebody has it.
  */
 int umf_os_flock(int fd);
+int umf_os_unlock_file(int fd);
 int umf_os_memfd(const char *name, bool secret, int *fd);
 int umf_os_shm_open(const char *name, int flags, mode_t mode, int *fd); /* name without '/' */
 int umf_os_shm_unlink(const char *name);
+/* Visits the name of every shared memory object; what is made or removed meanwhile may be missed.
+ */
+int umf_os_shm_each(void (*visit)(const char *name, void *arg), void *arg);
 int umf_os_truncate(int fd, uint64_t size);
 int umf_os_punch(int fd, uint64_t offset, uint64_t size);
 /* Gives a range real space, so that writing to it cannot fail for want of it. The file grows if it
@@ -69,6 +73,8 @@ int umf_os_write_at(int fd, const void *buffer, size_t size, uint64_t offset);
 int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size);
 /* 0 for a regular file; EISDIR for a folder, ENODEV for anything else. */
 int umf_os_check_regular(int fd);
+/* Whether it is a regular file of the user we run as. */
+bool umf_os_is_own_file(int fd);
 int umf_os_getcwd(char *path, size_t size);
 int umf_os_chmod(const char *path, mode_t mode);
 int umf_os_fchmod(int fd, mode_t mode);

@@ -1,9 +1,14 @@
 /*
  * Export: handles for memory of this process.
  *
- * A span's `export` is NULL, or an export with the tag MAKING while one thread asks the provider,
- * or a finished export. A finished one is never changed, so it is read without a lock; the memory
- * it describes may not be freed meanwhile, as with any pointer.
+ * A span's `export` is a word: nothing, a finished export, an export with the tag MAKING while one
+ * thread asks the provider, or with the tag EVICTED the id of an export that is kept no more. A
+ * finished one is never changed, so it is read without a lock; the memory it describes may not be
+ * freed meanwhile, as with any pointer.
+ *
+ * With a limit exports go while others are made, so then all is done under the lock. What goes is
+ * a copy of bytes that the provider makes again when they are asked for, with the same id: handles
+ * that were sent stay what they are. Exports of providers that cannot do that are kept.
  *
  * A child of a fork finds the exports of its parent. Their handles name the parent, so the child
  * makes its own; the inherited one stays linked behind it until the span goes, because another
@@ -15,10 +20,12 @@
 #include <string.h>
 
 #include <umf/ipc.h>
+#include <umf/plugin.h>
 
 #include "base/log.h"
 #include "base/meta.h"
 #include "core/object.h"
+#include "ds/list.h"
 #include "ipc/ipc.h"
 #include "ipc/process.h"
 #include "ipc/turn.h"
@@ -26,25 +33,47 @@
 
 typedef struct umf_export_t {
     struct umf_export_t *inherited; /* from before a fork */
-    uint32_t pid;                   /* the process that made it */
+    void *before;                   /* the span's word, for when making fails */
+    umf_list_t order;               /* of those that may be evicted. Sync: lock */
+    umf_span_t *span;
+    uint32_t pid; /* the process that made it */
+    bool can_be_evicted, is_made;
+    uint64_t id; /* 0: it gets a new one */
     uintptr_t base;
     uint64_t fixed_sum;
     size_t size; /* of the handle */
     _Alignas(16) unsigned char handle[];
 } umf_export_t;
 
+/* Exports are aligned to 16 bytes. */
 #define EXPORT_MAKING 1
+#define EXPORT_EVICTED 2
+#define EXPORT_TAGS 3
 
 static umf_lock_t export_lock; /* for changes of any span's export */
 static umf_turn_t export_turn;
 static _Atomic uint64_t export_last_id;
+static size_t export_limit;     /* 0: none. Immutable after init */
+static umf_list_t export_order; /* last used last; only with a limit. Sync: lock, as all below */
+static size_t export_count;
+static uint64_t export_made, export_evictions;
 
 static void *export_tagged(umf_export_t *export) {
     return (void *)((uintptr_t) export | EXPORT_MAKING);
 }
 
+/* NULL if the word holds an id. */
 static umf_export_t *export_untagged(void *word) {
-    return (umf_export_t *)((uintptr_t)word & ~(uintptr_t)EXPORT_MAKING);
+    uintptr_t bits = (uintptr_t)word;
+    return bits & EXPORT_EVICTED ? NULL : (umf_export_t *)(bits & ~(uintptr_t)EXPORT_TAGS);
+}
+
+static void *export_word_of_id(uint64_t id) {
+    return (void *)((uintptr_t)id << 2 | EXPORT_EVICTED);
+}
+
+static uint64_t export_id_of_word(void *word) {
+    return (uintptr_t)word & EXPORT_EVICTED ? (uintptr_t)word >> 2 : 0;
 }
 
 static bool export_is_making(void *word) {
@@ -79,7 +108,11 @@ static umf_result_t export_create(umf_span_t *span, umf_memory_provider_handle_t
         UMF_LOG_ERROR("no memory for an IPC handle of %zu bytes", size);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
+    umf_list_init(&export->order);
+    export->span = span;
     export->pid = umf_process_pid();
+    export->can_be_evicted =
+        export_limit != 0 && (provider->ext->ipc_flags & UMF_IPC_FLAG_REPEATABLE);
     export->base = span->base;
     export->size = size;
     *out = export;
@@ -94,6 +127,9 @@ static umf_result_t export_fill(umf_export_t *export, size_t size,
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
+    if (export->id == 0) {
+        export->id = atomic_fetch_add_explicit(&export_last_id, 1, memory_order_relaxed) + 1;
+    }
     umf_process_t self;
     umf_process_self(&self);
     umf_wire_t wire = {
@@ -102,7 +138,7 @@ static umf_result_t export_fill(umf_export_t *export, size_t size,
         .start_time = self.start_time,
         .base = export->base,
         .size = size,
-        .export_id = atomic_fetch_add_explicit(&export_last_id, 1, memory_order_relaxed) + 1,
+        .export_id = export->id,
         .pid = self.pid,
         .pid_ns = self.pid_ns,
         .data_size = (uint32_t)(export->size - UMF_WIRE_HEADER),
@@ -132,55 +168,118 @@ static void *export_settled_locked(umf_span_t *span) {
 /* The finished export of this process, or NULL. Hot. */
 static umf_export_t *export_known(umf_span_t *span) {
     void *word = atomic_load_explicit(&span->export, memory_order_acquire);
-    if (word == NULL || export_is_making(word)) {
+    if (word == NULL || (uintptr_t)word & EXPORT_TAGS) {
         return NULL;
     }
     umf_export_t *export = word;
     return export->pid == umf_process_pid() ? export : NULL;
 }
 
-/* Claims the making of the export; true if another thread has finished it meanwhile. */
-static bool export_claim(umf_span_t *span, umf_export_t *mine, umf_export_t **known) {
-    umf_lock(&export_lock);
-    umf_export_t *other = export_untagged(export_settled_locked(span));
-    bool is_known = other && other->pid == mine->pid;
-    if (is_known) {
-        *known = other;
-    } else {
-        mine->inherited = other;
-        atomic_store_explicit(&span->export, export_tagged(mine), memory_order_release);
+/* Claims the making of the export; false if another thread has finished it meanwhile. */
+static bool export_claim_locked(umf_span_t *span, umf_export_t *mine) {
+    void *word = export_settled_locked(span);
+    umf_export_t *other = export_untagged(word);
+    if (other && other->pid == mine->pid) {
+        return false;
     }
-    umf_unlock(&export_lock);
-    return is_known;
+    if (other) {
+        umf_list_remove(&other->order);
+    }
+    mine->inherited = other;
+    mine->before = word;
+    mine->id = export_id_of_word(word);
+    atomic_store_explicit(&span->export, export_tagged(mine), memory_order_release);
+    return true;
 }
 
-static void export_settle(umf_span_t *span, umf_export_t *result) {
+/* Frees an export and what is behind it. How many there were; a child of a fork may find one that
+ * was not finished. */
+static size_t export_free_chain(umf_export_t *export) {
+    size_t count = 0;
+    for (umf_export_t *inherited; export; export = inherited) {
+        inherited = export->inherited;
+        count += export->is_made;
+        umf_meta_free(export, export_bytes(export));
+    }
+    return count;
+}
+
+/* Those that were used least recently go. */
+static void export_evict_locked(const umf_export_t *spared) {
+    umf_assert_locked(&export_lock);
+    umf_list_t *next;
+    for (umf_list_t *item = export_order.next; export_count > export_limit && item != &export_order;
+         item = next) {
+        next = item->next;
+        umf_export_t *export = UMF_CONTAINER_OF(item, umf_export_t, order);
+        if (export != spared) {
+            umf_list_remove(&export->order);
+            atomic_store_explicit(&export->span->export, export_word_of_id(export->id),
+                                  memory_order_release);
+            export_count -= export_free_chain(export);
+            export_evictions++;
+        }
+    }
+}
+
+static void export_settle_locked(umf_export_t *mine, bool is_made) {
+    umf_span_t *span = mine->span;
+    if (is_made) {
+        atomic_store_explicit(&span->export, mine, memory_order_release);
+        mine->is_made = true;
+        export_count++;
+        export_made++;
+        if (mine->can_be_evicted) {
+            umf_list_add_tail(&export_order, &mine->order);
+        }
+        if (export_limit) {
+            export_evict_locked(mine);
+        }
+        return;
+    }
+    atomic_store_explicit(&span->export, mine->before, memory_order_release);
+    if (mine->inherited && mine->inherited->can_be_evicted) {
+        umf_list_add_tail(&export_order, &mine->inherited->order);
+    }
+}
+
+/* Asks the provider, without the lock, which the caller holds before and after. */
+static umf_result_t export_make_claimed_locked(umf_export_t *mine,
+                                               umf_memory_provider_handle_t provider) {
+    size_t size = mine->span->size;
+    umf_unlock(&export_lock);
+    umf_result_t result = export_fill(mine, size, provider);
     umf_lock(&export_lock);
-    atomic_store_explicit(&span->export, result, memory_order_release);
-    umf_unlock(&export_lock);
+    export_settle_locked(mine, result == UMF_RESULT_SUCCESS);
     umf_turn_next(&export_turn);
+    return result;
 }
 
-static UMF_COLD umf_result_t export_make(umf_span_t *span, umf_export_t **export) {
+/* Returns with the lock held, in every case. */
+static UMF_COLD umf_result_t export_make_locking(umf_span_t *span) {
     umf_memory_provider_handle_t provider = ((umf_view_t *)span->owner)->root;
     umf_export_t *mine;
     umf_result_t result = export_create(span, provider, &mine);
+    umf_lock(&export_lock);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if (export_claim(span, mine, export)) {
-        umf_meta_free(mine, export_bytes(mine));
-        return UMF_RESULT_SUCCESS;
+    bool is_mine = export_claim_locked(span, mine);
+    if (is_mine) {
+        result = export_make_claimed_locked(mine, provider);
     }
-    result = export_fill(mine, span->size, provider);
-    if (result != UMF_RESULT_SUCCESS) {
-        export_settle(span, mine->inherited);
+    if (!is_mine || result != UMF_RESULT_SUCCESS) {
         umf_meta_free(mine, export_bytes(mine));
-        return result;
     }
-    export_settle(span, mine);
-    *export = mine;
-    return UMF_RESULT_SUCCESS;
+    return result;
+}
+
+static void export_put(umf_export_t *export, umf_memory_provider_handle_t provider) {
+    if (umfMemoryProviderPutIPCHandle(provider, export_data(export)) != UMF_RESULT_SUCCESS) {
+        UMF_LOG_WARN(
+            "the provider could not put the IPC handle of %p; what it holds for it may be lost",
+            (void *)export->base);
+    }
 }
 
 void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider) {
@@ -190,20 +289,20 @@ void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider) {
     umf_lock(&export_lock);
     umf_export_t *export = export_untagged(export_settled_locked(span));
     atomic_store_explicit(&span->export, NULL, memory_order_relaxed);
-    umf_unlock(&export_lock);
-    while (export) {
-        umf_export_t *inherited = export->inherited;
-        /* What a parent exported is the parent's to put. */
-        if (export->pid == umf_process_pid() &&
-            umfMemoryProviderPutIPCHandle(provider, export_data(export)) != UMF_RESULT_SUCCESS) {
-            UMF_LOG_WARN(
-                "the provider could not put the IPC handle of %p; what it holds for it may be "
-                "lost",
-                (void *)export->base);
-        }
-        umf_meta_free(export, export_bytes(export));
-        export = inherited;
+    if (export) {
+        umf_list_remove(&export->order);
     }
+    umf_unlock(&export_lock);
+    for (umf_export_t *each = export; each; each = each->inherited) {
+        /* What a parent exported is the parent's to put. */
+        if (each->pid == umf_process_pid()) {
+            export_put(each, provider);
+        }
+    }
+    size_t count = export_free_chain(export);
+    umf_lock(&export_lock);
+    export_count -= count;
+    umf_unlock(&export_lock);
 }
 
 /* --- handles given to the user --- */
@@ -242,6 +341,28 @@ static umf_result_t export_copy(const umf_export_t *export, uint64_t offset,
     return UMF_RESULT_SUCCESS;
 }
 
+/* The first handle, and with a limit every handle. */
+static UMF_COLD umf_result_t export_get_locking(umf_span_t *span, uint64_t offset,
+                                                umf_ipc_handle_t *handle, size_t *size) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    umf_lock(&export_lock);
+    umf_export_t *export = export_known(span);
+    if (export == NULL) {
+        umf_unlock(&export_lock);
+        result = export_make_locking(span);
+        export = export_known(span);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        if (export->can_be_evicted) {
+            umf_list_remove(&export->order);
+            umf_list_add_tail(&export_order, &export->order);
+        }
+        result = export_copy(export, offset, handle, size);
+    }
+    umf_unlock(&export_lock);
+    return result;
+}
+
 UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcHandle,
                                          size_t *size) {
     if (ptr == NULL || ipcHandle == NULL || size == NULL) {
@@ -262,11 +383,8 @@ UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcH
         return UMF_RESULT_ERROR_UNKNOWN;
     }
     umf_export_t *export = export_known(span);
-    if (umf_unlikely(export == NULL)) {
-        umf_result_t result = export_make(span, &export);
-        if (result != UMF_RESULT_SUCCESS) {
-            return result;
-        }
+    if (umf_unlikely(export == NULL || export_limit)) {
+        return export_get_locking(span, (uintptr_t)ptr - span->base, ipcHandle, size);
     }
     return export_copy(export, (uintptr_t)ptr - export->base, ipcHandle, size);
 }
@@ -319,10 +437,24 @@ UMF_API_1_0 umf_result_t umfPoolGetIPCHandleSize(umf_memory_pool_handle_t hPool,
     return UMF_RESULT_SUCCESS;
 }
 
-void umf_export_init(void) {
+umf_export_stats_t umf_export_stats(void) {
+    umf_lock(&export_lock);
+    umf_export_stats_t stats = {
+        .kept = export_count,
+        .made = export_made,
+        .evictions = export_evictions,
+        .limit = export_limit,
+    };
+    umf_unlock(&export_lock);
+    return stats;
+}
+
+void umf_export_init(size_t limit) {
     static bool is_ready;
     if (!is_ready) {
         umf_lock_init(&export_lock, UMF_RANK_EXPORT);
+        umf_list_init(&export_order);
         is_ready = true;
     }
+    export_limit = limit;
 }

@@ -18,7 +18,16 @@
  */
 void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider);
 
-/* At every start of the library. */
-void umf_export_init(void);
+typedef struct umf_export_stats_t {
+    size_t kept; /* exports, now */
+    size_t made; /* as often the provider was asked */
+    size_t evictions;
+    size_t limit; /* 0: none */
+} umf_export_stats_t;
+
+umf_export_stats_t umf_export_stats(void);
+
+/* At every start of the library; at most `limit` exports are kept, 0: any number. */
+void umf_export_init(size_t limit);
 
 #endif

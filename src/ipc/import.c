@@ -3,10 +3,6 @@
  */
 #include "ipc/import.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <stdlib.h>
-
 #include <umf/ipc.h>
 
 #include "base/log.h"
@@ -146,29 +142,11 @@ umf_memory_provider_handle_t umf_import_provider(const umf_span_t *span) {
 
 /* --- start --- */
 
-static size_t import_read_limit(void) {
-    const char *text = getenv("UMF_MAX_OPENED_IPC_HANDLES");
-    if (text == NULL) {
-        return 0;
-    }
-    char *end = NULL;
-    errno = 0;
-    unsigned long long limit = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
-    if (end == NULL || *end != '\0' || errno != 0 || limit > SIZE_MAX) {
-        UMF_LOG_ERROR(
-            "UMF_MAX_OPENED_IPC_HANDLES=\"%s\" is not a decimal number of handles; there is "
-            "no limit",
-            text);
-        return 0;
-    }
-    return (size_t)limit;
-}
-
-void umf_import_init(void) {
+void umf_import_init(size_t limit) {
     static bool is_ready;
     if (!is_ready) {
         umf_lock_init(&import_lock, UMF_RANK_IMPORT);
         is_ready = true;
     }
-    umf_mapping_init(import_read_limit());
+    umf_mapping_init(limit);
 }

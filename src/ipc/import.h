@@ -17,7 +17,7 @@ void umf_import_drop(umf_memory_pool_handle_t pool);
 /* The provider through which the memory of a span of kind UMF_SPAN_IMPORT was opened. */
 umf_memory_provider_handle_t umf_import_provider(const umf_span_t *span);
 
-/* At every start of the library: reads UMF_MAX_OPENED_IPC_HANDLES. */
-void umf_import_init(void);
+/* At every start of the library; at most `limit` mappings are kept, 0: any number. */
+void umf_import_init(size_t limit);
 
 #endif

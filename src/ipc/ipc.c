@@ -3,15 +3,40 @@
  */
 #include "ipc/ipc.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include <umf/ipc_ext.h>
+
 #include "base/log.h"
 #include "core/object.h"
 #include "ipc/export.h"
 #include "ipc/import.h"
+#include "ipc/mapping.h"
+#include "ipc/named.h"
 #include "ipc/wire.h"
 
+/* 0, no limit, unless the text of an environment variable is a number. */
+static size_t ipc_limit(const char *name, const char *text) {
+    if (text == NULL) {
+        return 0;
+    }
+    char *end = NULL;
+    errno = 0;
+    unsigned long long limit = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
+    if (end == NULL || *end != '\0' || errno != 0 || limit > SIZE_MAX) {
+        UMF_LOG_ERROR("%s=\"%s\" is not a decimal number of handles; there is no limit", name,
+                      text);
+        return 0;
+    }
+    return (size_t)limit;
+}
+
 void umf_ipc_init(void) {
-    umf_export_init();
-    umf_import_init();
+    umf_export_init(
+        ipc_limit("UMF_MAX_EXPORTED_IPC_HANDLES", getenv("UMF_MAX_EXPORTED_IPC_HANDLES")));
+    umf_import_init(ipc_limit("UMF_MAX_OPENED_IPC_HANDLES", getenv("UMF_MAX_OPENED_IPC_HANDLES")));
     umf_core_export_drop = umf_export_drop;
     umf_core_import_drop = umf_import_drop;
     umf_core_import_provider = umf_import_provider;
@@ -25,6 +50,31 @@ umf_result_t umf_ipc_provider(umf_memory_pool_handle_t pool,
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     *provider = pool->provider;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfIPCEvict(int pid, size_t *evicted) {
+    if (pid < 0) {
+        UMF_LOG_ERROR("%d is not a process id; 0 stands for all producers", pid);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    size_t count = umf_mapping_evict((uint32_t)pid);
+    if (evicted) {
+        *evicted = count;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfIPCReap(size_t *removed) {
+    int error;
+    size_t count = umf_named_reap(&error);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "reading /dev/shm failed");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (removed) {
+        *removed = count;
+    }
     return UMF_RESULT_SUCCESS;
 }
 

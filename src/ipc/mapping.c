@@ -13,7 +13,7 @@
  * and unlinked).
  *
  * Opening what is open already takes no lock. `state` is one atomic word: the number of users, the
- * flag that more may come, and a generation that differs each time the descriptor is used anew. A
+ * flag that more may come, and a count of opens that goes on when the descriptor is used anew. A
  * guess from `mapping_recent` is compared with the handle first and then gets a user by a
  * compare-and-swap, which succeeds only if the state, and so all that was compared, has not changed
  * meanwhile. Descriptors are never given back to the arena, so looking at a wrong guess is
@@ -53,8 +53,9 @@ typedef struct mapping_waiter_t {
 
 #define MAPPING_LIVE ((uint64_t)1 << 63) /* may get more users */
 #define MAPPING_USERS ((uint64_t)UINT32_MAX)
-#define MAPPING_GENERATION (~(MAPPING_LIVE | MAPPING_USERS))
-#define MAPPING_NEXT_GENERATION (MAPPING_USERS + 1)
+#define MAPPING_OPENS (~(MAPPING_LIVE | MAPPING_USERS)) /* begins again at 0 after the last one */
+#define MAPPING_ONE_OPEN (MAPPING_USERS + 1)
+#define MAPPING_ALL_OPENS ((int64_t)1 << 31)
 
 #define MAPPING_FIXED_WORDS (UMF_WIRE_FIXED / sizeof(uint64_t))
 
@@ -80,7 +81,8 @@ struct umf_mapping_t {
 
     /* Sync: lock */
     mapping_phase_t phase;
-    uint32_t opener; /* the process that made it OPENING */
+    uint32_t opener;       /* the process that made it OPENING */
+    uint64_t opens_before; /* the count of opens when it became OPEN */
     mapping_waiter_t *waiters;
     umf_list_t siblings; /* of its owner; later of those to close, then of spare ones */
     umf_list_t order;    /* of OPEN ones */
@@ -92,12 +94,16 @@ struct umf_mapping_t {
 
 static umf_lock_t mapping_lock;
 static umf_turn_t mapping_turn;
-static umf_hash_t mapping_table;     /* Sync: lock */
-static umf_list_t mapping_order;     /* OPEN ones, last opened last. Sync: lock */
-static umf_list_t mapping_spare;     /* Sync: lock */
-static umf_list_t mapping_own;       /* opened in place, not closed yet. Sync: lock */
-static size_t mapping_count;         /* those that hold or get memory. Sync: lock */
-static size_t mapping_limit;         /* 0: none. Immutable after init */
+static umf_hash_t mapping_table; /* Sync: lock */
+static umf_list_t mapping_order; /* OPEN ones, last opened last. Sync: lock */
+static umf_list_t mapping_spare; /* Sync: lock */
+static umf_list_t mapping_own;   /* opened in place, not closed yet. Sync: lock */
+static size_t mapping_count;     /* those that hold or get memory. Sync: lock */
+static size_t mapping_limit;     /* 0: none. Immutable after init */
+static uint64_t mapping_misses;  /* Sync: lock, as all evictions */
+static uint64_t mapping_evictions;
+/* Opens of what was open, but those that are still counted by an OPEN mapping. Sync: atomic */
+static _Atomic int64_t mapping_hits;
 static umf_span_set_t mapping_spans; /* of all */
 /* Guesses, by handle. Not used with a limit: then each open must find its place in the order. */
 static _Atomic(umf_mapping_t *) mapping_recent[MAPPING_RECENT];
@@ -123,6 +129,18 @@ static inline bool mapping_is_fixed(const umf_mapping_t *mapping, const void *fi
     return difference == 0;
 }
 
+/* One user and one open more. */
+static inline uint64_t mapping_state_used(uint64_t state) {
+    return (state + MAPPING_ONE_OPEN + 1) | MAPPING_LIVE;
+}
+
+/* Counts the opens that a state has no room for. */
+static inline void mapping_count_used(uint64_t state) {
+    if (umf_unlikely((state & MAPPING_OPENS) == MAPPING_OPENS)) {
+        atomic_fetch_add(&mapping_hits, MAPPING_ALL_OPENS);
+    }
+}
+
 /* Adds a user if the mapping is open and the one that is looked for. Hot. */
 static inline bool mapping_use_if(umf_mapping_t *mapping, const umf_mapping_owner_t *owner,
                                   const void *fixed) {
@@ -132,9 +150,29 @@ static inline bool mapping_use_if(umf_mapping_t *mapping, const umf_mapping_owne
             !mapping_is_fixed(mapping, fixed)) {
             return false;
         }
-    } while (!atomic_compare_exchange_weak_explicit(&mapping->state, &state, state + 1,
-                                                    memory_order_acq_rel, memory_order_acquire));
+    } while (!atomic_compare_exchange_weak_explicit(&mapping->state, &state,
+                                                    mapping_state_used(state), memory_order_acq_rel,
+                                                    memory_order_acquire));
+    mapping_count_used(state);
     return true;
+}
+
+/* The same for one that is known to be OPEN. */
+static void mapping_use_locked(umf_mapping_t *mapping) {
+    umf_assert_locked(&mapping_lock);
+    uint64_t state = atomic_load(&mapping->state);
+    while (!atomic_compare_exchange_weak(&mapping->state, &state, mapping_state_used(state))) {
+    }
+    mapping_count_used(state);
+}
+
+static int64_t mapping_hits_of(const umf_mapping_t *mapping, uint64_t state) {
+    return (int64_t)((state & MAPPING_OPENS) >> 32) - (int64_t)(mapping->opens_before >> 32);
+}
+
+/* After a mapping has ceased to be live with this state: the count of its opens is final. */
+static void mapping_settle_hits(const umf_mapping_t *mapping, uint64_t state) {
+    atomic_fetch_add(&mapping_hits, mapping_hits_of(mapping, state));
 }
 
 /* One user less; false if there was none. `left` is the state after that. Hot. */
@@ -279,6 +317,7 @@ static void mapping_unlink_locked(umf_mapping_t *mapping, umf_list_t *closing) {
 /* Takes an OPEN mapping out of the table for good; its last user closes it. */
 static void mapping_retire_locked(umf_mapping_t *mapping, umf_list_t *closing) {
     uint64_t before = atomic_fetch_and(&mapping->state, ~MAPPING_LIVE);
+    mapping_settle_hits(mapping, before);
     if (!mapping_is_used(before)) {
         mapping_unlink_locked(mapping, closing);
         return;
@@ -315,19 +354,44 @@ static void mapping_close_all(umf_list_t *closing) {
     }
 }
 
+/* Takes an OPEN mapping out if nobody uses it. */
+static bool mapping_evict_one_locked(umf_mapping_t *mapping, umf_list_t *closing) {
+    uint64_t state = atomic_load(&mapping->state);
+    if (mapping_is_used(state) ||
+        !atomic_compare_exchange_strong(&mapping->state, &state, state & ~MAPPING_LIVE)) {
+        return false;
+    }
+    mapping_settle_hits(mapping, state);
+    mapping_unlink_locked(mapping, closing);
+    mapping_evictions++;
+    return true;
+}
+
 /* Makes room for one more mapping, least recently opened first. Entries in use stay. */
 static void mapping_evict_locked(umf_list_t *closing) {
     umf_list_t *next;
     for (umf_list_t *item = mapping_order.next;
          mapping_limit && mapping_count >= mapping_limit && item != &mapping_order; item = next) {
         next = item->next;
+        mapping_evict_one_locked(UMF_CONTAINER_OF(item, umf_mapping_t, order), closing);
+    }
+}
+
+size_t umf_mapping_evict(uint32_t pid) {
+    size_t count = 0;
+    umf_list_t closing, *next;
+    umf_list_init(&closing);
+    umf_lock(&mapping_lock);
+    for (umf_list_t *item = mapping_order.next; item != &mapping_order; item = next) {
+        next = item->next;
         umf_mapping_t *mapping = UMF_CONTAINER_OF(item, umf_mapping_t, order);
-        uint64_t state = atomic_load(&mapping->state);
-        if (!mapping_is_used(state) &&
-            atomic_compare_exchange_strong(&mapping->state, &state, state & ~MAPPING_LIVE)) {
-            mapping_unlink_locked(mapping, closing);
+        if (pid == 0 || mapping->wire.pid == pid) {
+            count += mapping_evict_one_locked(mapping, &closing);
         }
     }
+    umf_unlock(&mapping_lock);
+    mapping_close_all(&closing);
+    return count;
 }
 
 /* --- opening --- */
@@ -432,7 +496,7 @@ static umf_result_t mapping_join_locked(umf_mapping_t *mapping, const umf_mappin
         mapping_retire_locked(mapping, closing);
         return mapping_refuse(mine, "the producer has freed that memory");
     }
-    atomic_fetch_add(&mapping->state, 1);
+    mapping_use_locked(mapping);
     umf_list_remove(&mapping->order);
     umf_list_add_tail(&mapping_order, &mapping->order);
     return UMF_RESULT_SUCCESS;
@@ -445,6 +509,7 @@ static umf_result_t mapping_begin_locked(umf_mapping_t *mine, umf_list_t *closin
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     mapping_evict_locked(closing);
+    mapping_misses++;
     mine->phase = MAPPING_OPENING;
     umf_list_add_tail(&mapping_owner(mine)->mappings, &mine->siblings);
     mapping_count++;
@@ -606,8 +671,8 @@ static umf_result_t mapping_finish(umf_mapping_t *mapping, umf_result_t result) 
     if (result == UMF_RESULT_SUCCESS) {
         mapping->phase = MAPPING_OPEN;
         umf_list_add_tail(&mapping_order, &mapping->order);
-        uint64_t generation = atomic_load(&mapping->state) + MAPPING_NEXT_GENERATION;
-        atomic_store_explicit(&mapping->state, MAPPING_LIVE | (generation & MAPPING_GENERATION) | 1,
+        mapping->opens_before = (atomic_load(&mapping->state) + MAPPING_ONE_OPEN) & MAPPING_OPENS;
+        atomic_store_explicit(&mapping->state, MAPPING_LIVE | mapping->opens_before | 1,
                               memory_order_release);
     } else {
         mapping_abandon_locked(mapping);
@@ -708,6 +773,7 @@ bool umf_mapping_close_own(const void *ptr) {
  * so. */
 static UMF_COLD void mapping_put_back(umf_mapping_t *mapping) {
     uint64_t left;
+    atomic_fetch_sub(&mapping_hits, 1);
     if (mapping_unuse(mapping, &left) && !mapping_is_used(left) && !(left & MAPPING_LIVE)) {
         mapping_let_go(mapping);
     }
@@ -738,7 +804,10 @@ static void mapping_unlink_all_locked(umf_mapping_owner_t *owner, umf_list_t *cl
     while (!umf_list_is_empty(&owner->mappings)) {
         umf_mapping_t *mapping = UMF_CONTAINER_OF(owner->mappings.next, umf_mapping_t, siblings);
         if (mapping->phase != MAPPING_OPENING) {
-            atomic_fetch_and(&mapping->state, MAPPING_GENERATION);
+            uint64_t before = atomic_fetch_and(&mapping->state, MAPPING_OPENS);
+            if (before & MAPPING_LIVE) {
+                mapping_settle_hits(mapping, before);
+            }
             mapping_unlink_locked(mapping, closing);
         } else if (mapping->opener != umf_process_pid()) {
             mapping_abandon_locked(mapping);
@@ -767,6 +836,26 @@ void umf_mapping_owner_fini(umf_mapping_owner_t *owner) {
 
 umf_memory_provider_handle_t umf_mapping_provider(const umf_mapping_t *mapping) {
     return mapping->provider;
+}
+
+/* --- counters --- */
+
+umf_mapping_stats_t umf_mapping_stats(void) {
+    umf_mapping_stats_t stats = {.limit = mapping_limit};
+    umf_lock(&mapping_lock);
+    int64_t hits = atomic_load(&mapping_hits);
+    for (umf_list_t *item = mapping_order.next; item != &mapping_order; item = item->next) {
+        const umf_mapping_t *mapping = UMF_CONTAINER_OF(item, umf_mapping_t, order);
+        uint64_t state = atomic_load(&mapping->state);
+        hits += mapping_hits_of(mapping, state);
+        stats.cached += !mapping_is_used(state);
+    }
+    stats.opened = mapping_count - stats.cached;
+    stats.hits = hits > 0 ? (size_t)hits : 0;
+    stats.misses = mapping_misses;
+    stats.evictions = mapping_evictions;
+    umf_unlock(&mapping_lock);
+    return stats;
 }
 
 /* What is open outlives a stop of the library, as the pools do: only the first start makes things

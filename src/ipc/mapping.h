@@ -48,6 +48,21 @@ bool umf_mapping_close(umf_mapping_t *mapping);
  */
 bool umf_mapping_close_own(const void *ptr);
 
+/* Closes what nobody uses of the producer with that process id, 0: of all. How many there were.
+ * Calls providers: no lock may be held. */
+size_t umf_mapping_evict(uint32_t pid);
+
+typedef struct umf_mapping_stats_t {
+    size_t opened; /* in use, or being opened */
+    size_t cached; /* kept, and used by nobody */
+    size_t hits;   /* opens of what was open or kept */
+    size_t misses; /* opens for which the provider was asked */
+    size_t evictions;
+    size_t limit; /* 0: none */
+} umf_mapping_stats_t;
+
+umf_mapping_stats_t umf_mapping_stats(void);
+
 umf_memory_provider_handle_t umf_mapping_provider(const umf_mapping_t *mapping);
 
 /* At every start of the library; at most `limit` mappings are kept, 0: any number. */

@@ -833,6 +833,7 @@ static const umf_memory_provider_ops_t cuda_vmm_ops = {
 
 static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .struct_size = sizeof(cuda_vmm_ext_ops),
+    .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .ipc_watch = cuda_vmm_ipc_watch,
     .ipc_check = cuda_vmm_ipc_check,
     .queue_create = cuda_vmm_queue_create,

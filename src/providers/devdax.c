@@ -457,6 +457,7 @@ static const umf_memory_provider_ops_t devdax_ops = {
 
 static const umf_memory_provider_ext_ops_t devdax_ext_ops = {
     .struct_size = sizeof(devdax_ext_ops),
+    .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .ipc_check = devdax_ipc_check,
 };
 

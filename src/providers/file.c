@@ -364,6 +364,7 @@ static const umf_memory_provider_ops_t file_ops = {
 
 static const umf_memory_provider_ext_ops_t file_ext_ops = {
     .struct_size = sizeof(file_ext_ops),
+    .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .ipc_check = file_ipc_check,
 };
 

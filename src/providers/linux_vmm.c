@@ -435,6 +435,7 @@ static const umf_memory_provider_ops_t linux_vmm_ops = {
 
 static const umf_memory_provider_ext_ops_t linux_vmm_ext_ops = {
     .struct_size = sizeof(linux_vmm_ext_ops),
+    .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .ipc_watch = linux_vmm_ipc_watch,
     .ipc_check = linux_vmm_ipc_check,
     .queue_create = linux_vmm_queue_create,

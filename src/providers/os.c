@@ -398,6 +398,7 @@ static const umf_memory_provider_ops_t os_ops = {
 
 static const umf_memory_provider_ext_ops_t os_ext_ops = {
     .struct_size = sizeof(os_ext_ops),
+    .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .ipc_watch = os_ipc_watch,
     .ipc_check = os_ipc_check,
 };

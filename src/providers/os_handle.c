@@ -44,8 +44,8 @@ static bool handle_place_is_valid(const umf_os_handle_t *handle) {
 }
 
 static bool handle_slot_is_valid(const umf_os_handle_t *handle) {
-    return handle->slot != 0 && handle->slot < handle->header_size / sizeof(uint64_t) &&
-           handle->generation != 0;
+    return handle->slot >= UMF_OS_SHARE_FIRST_SLOT &&
+           handle->slot < handle->header_size / sizeof(uint64_t) && handle->generation != 0;
 }
 
 static bool handle_access_is_valid(const umf_os_handle_t *handle) {

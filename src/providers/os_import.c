@@ -41,49 +41,6 @@ static void source_destroy(source_t *source) {
     umf_meta_free(source, sizeof(*source));
 }
 
-/* An object whose maker's lock can be had is an orphan: nobody will remove its name but us. */
-static umf_result_t source_check_owner(int fd, const char *name) {
-    int error = umf_os_flock(fd);
-    if (error == EWOULDBLOCK) {
-        return UMF_RESULT_SUCCESS;
-    }
-    if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
-                      "asking for the lock of /dev/shm/%s failed", name);
-        return UMF_RESULT_ERROR_UNKNOWN;
-    }
-    UMF_LOG_ERROR(
-        "the process that made /dev/shm/%s has ended without removing it; it is removed now", name);
-    umf_os_shm_unlink(name);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
-static umf_result_t source_open_name(const umf_os_handle_t *handle, const char *name, int *fd) {
-    int got;
-    int error = umf_os_shm_open(name, O_RDWR, 0, &got);
-    if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "opening /dev/shm/%s failed%s", name,
-                      error == ENOENT ? " (has its provider been destroyed?)" : "");
-        return error == ENOENT                      ? UMF_RESULT_ERROR_UNKNOWN
-               : error == EMFILE || error == ENFILE ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
-                                                    : UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    error = umf_ticket_check_file(&handle->ticket, got);
-    if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
-                      "/dev/shm/%s is not the object that was described", name);
-    } else {
-        result = source_check_owner(got, name);
-    }
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_os_close(got);
-        return result;
-    }
-    *fd = got;
-    return UMF_RESULT_SUCCESS;
-}
-
 /* Nothing behind the file's end may be touched: that would be a bus error. */
 static umf_result_t source_check_size(source_t *source, uint64_t end) {
     if (end <= __atomic_load_n(&source->size, __ATOMIC_RELAXED)) {
@@ -136,7 +93,7 @@ static umf_result_t source_create(const umf_os_handle_t *handle, const char *nam
     source->dev = handle->ticket.dev;
     source->ino = handle->ticket.ino;
     source->header_size = handle->header_size;
-    umf_result_t made = *name ? source_open_name(handle, name, &source->fd)
+    umf_result_t made = *name ? umf_named_open(name, &handle->ticket, &source->fd)
                               : umf_ticket_redeem(&handle->ticket, &source->fd);
     if (made != UMF_RESULT_SUCCESS) {
         goto free_source;

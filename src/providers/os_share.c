@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/os.h"
+#include "ipc/process.h"
 
 /* The file grows by at least this much; sparse, so it costs nothing. */
 #define SHARE_STEP_MIN ((uint64_t)64 << 20)
@@ -52,45 +53,9 @@ static int share_make_anonymous(umf_os_share_t *share) {
     return 0;
 }
 
-static int share_make_named(umf_os_share_t *share) {
-    int error = umf_os_shm_unlink(share->name);
-    if (error && error != ENOENT) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
-                      "removing the old object /dev/shm/%s failed", share->name);
-        return error;
-    }
-    error = umf_os_shm_open(share->name, O_CREAT | O_EXCL | O_RDWR, S_IRUSR | S_IWUSR, &share->fd);
-    if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "making the object /dev/shm/%s failed",
-                      share->name);
-        return error;
-    }
-    /* Held as long as this process lives: consumers learn from it whether the object is an orphan.
-     */
-    error = umf_os_flock(share->fd);
-    if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "locking /dev/shm/%s failed",
-                      share->name);
-        umf_os_shm_unlink(share->name);
-        umf_os_close(share->fd);
-    }
-    return error;
-}
-
-/* Only if the name still means this file: somebody else may have taken it. */
-static void share_remove_name(const umf_os_share_t *share) {
-    int fd;
-    if (umf_os_shm_open(share->name, O_RDONLY, 0, &fd) == 0) {
-        if (umf_ticket_check_file(&share->ticket, fd) == 0) {
-            umf_os_shm_unlink(share->name);
-        }
-        umf_os_close(fd);
-    }
-}
-
 static void share_close(umf_os_share_t *share) {
     if (share->name[0] && umf_os_share_is_mine(share)) {
-        share_remove_name(share);
+        umf_named_remove(share->name, &share->ticket);
     }
     umf_ticket_drop(&share->ticket);
     umf_os_close(share->fd);
@@ -113,7 +78,7 @@ static int share_map_header(umf_os_share_t *share) {
         return error;
     }
     share->header = header;
-    __atomic_store_n(&share->header[0], umf_os_share_word0(share->header_size), __ATOMIC_RELEASE);
+    umf_named_sign(header, share->header_size);
     return 0;
 }
 
@@ -123,11 +88,12 @@ umf_result_t umf_os_share_create(const char *name, umf_os_share_t **result) {
         UMF_LOG_ERROR("no memory for a shared file");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    share->owner = umf_os_pid();
+    share->owner = (int)umf_process_pid();
     if (name) {
         memcpy(share->name, name, strnlen(name, UMF_OS_SHM_NAME_MAX));
     }
-    if ((share->name[0] ? share_make_named(share) : share_make_anonymous(share)) != 0) {
+    if ((share->name[0] ? umf_named_create(share->name, &share->fd)
+                        : share_make_anonymous(share)) != 0) {
         goto free_share;
     }
     if (umf_ticket_make(share->fd, &share->ticket) != UMF_RESULT_SUCCESS ||
@@ -146,7 +112,8 @@ free_share:
 
 void umf_os_share_destroy(umf_os_share_t *share) {
     if (umf_os_share_is_mine(share)) {
-        for (uint32_t slot = 1; share->slots_used && slot < share->header_size / 8; slot++) {
+        for (uint32_t slot = UMF_OS_SHARE_FIRST_SLOT;
+             share->slots_used && slot < share->header_size / 8; slot++) {
             share->slots_used -=
                 __atomic_exchange_n(&share->header[slot], 0, __ATOMIC_RELEASE) != 0;
         }
@@ -160,7 +127,7 @@ void umf_os_share_destroy(umf_os_share_t *share) {
 }
 
 bool umf_os_share_is_mine(const umf_os_share_t *share) {
-    return share->owner == umf_os_pid();
+    return share->owner == (int)umf_process_pid();
 }
 
 /* --- ranges ----------------------------------------------------------------------------------- */
@@ -266,16 +233,16 @@ umf_result_t umf_os_share_merge(umf_os_share_t *share, uint64_t low, uint64_t hi
 
 umf_result_t umf_os_share_claim_slot(umf_os_share_t *share, uint32_t *slot, uint64_t *generation) {
     uint32_t count = (uint32_t)(share->header_size / sizeof(uint64_t));
-    if (share->slots_used == count - 1) {
+    if (share->slots_used == count - UMF_OS_SHARE_FIRST_SLOT) {
         UMF_LOG_ERROR(
             "%u allocations of this provider are exported, there is no room for more; free "
             "some or use a second provider",
             share->slots_used);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    uint32_t at = share->slot_last;
+    uint32_t at = share->slot_last ? share->slot_last : UMF_OS_SHARE_FIRST_SLOT - 1;
     do {
-        at = at + 1 < count ? at + 1 : 1;
+        at = at + 1 < count ? at + 1 : UMF_OS_SHARE_FIRST_SLOT;
     } while (__atomic_load_n(&share->header[at], __ATOMIC_RELAXED) != 0);
     share->slot_last = at;
     share->slots_used++;

@@ -1,10 +1,11 @@
 /*
  * Share: the file behind an OS provider's shared memory, on the side that made it.
  *
- * Its first pages are a header of 64-bit words. Word 0 says what the file is. Every other word is a
- * slot: while an allocation that was exported lives, its slot holds a number that no other
- * allocation of the file ever had; it is cleared before the memory can be used again. So whoever
- * holds a description of the memory can tell with one load whether it still means the same memory.
+ * Its first pages are a header of 64-bit words. The first ones say what the file is and who made it
+ * (ipc/named.h). Every other word is a slot: while an allocation that was exported lives, its slot
+ * holds a number that no other allocation of the file ever had; it is cleared before the memory can
+ * be used again. So whoever holds a description of the memory can tell with one load whether it
+ * still means the same memory.
  *
  * Behind the header the file is divided by ds/range. It grows on demand; freed ranges are punched
  * out, so the system has their memory back and they read as zero when they are used again.
@@ -18,13 +19,14 @@
 #define UMF_SRC_PROVIDERS_OS_SHARE_H
 
 #include "ds/range.h"
+#include "ipc/named.h"
 #include "providers/os_handle.h"
 
-#define UMF_OS_SHARE_MAGIC UINT64_C(0x314552414853464D) /* "MFSHARE1" */
-#define UMF_OS_SHARE_HEADER_MAX ((size_t)1 << 20)
+#define UMF_OS_SHARE_HEADER_MAX UMF_NAMED_HEADER_MAX
+#define UMF_OS_SHARE_FIRST_SLOT ((uint32_t)(sizeof(umf_named_head_t) / sizeof(uint64_t)))
 
 static inline uint64_t umf_os_share_word0(size_t header_size) {
-    return UMF_OS_SHARE_MAGIC ^ header_size;
+    return UMF_NAMED_MARK ^ header_size;
 }
 
 typedef struct umf_os_share_t {

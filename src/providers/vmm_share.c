@@ -9,6 +9,7 @@
 #include "base/meta.h"
 #include "base/os.h"
 #include "base/sum.h"
+#include "ipc/process.h"
 #include "providers/vmm.h"
 
 #define HANDLE_MAGIC UINT32_C(0x56464D55) /* "UMFV" */
@@ -116,7 +117,7 @@ static umf_result_t handle_read(const umf_vmm_t *vmm, const void *data, share_ha
 /* --- the board -------------------------------------------------------------------------------- */
 
 static bool board_is_mine(const umf_vmm_share_t *share) {
-    return share->words && share->board.pid == (uint32_t)umf_os_pid();
+    return share->words && share->board.pid == umf_process_pid();
 }
 
 static umf_result_t board_fail(int error, const char *what) {
@@ -567,7 +568,10 @@ umf_result_t umf_vmm_open_handle(umf_vmm_t *vmm, const void *data, void **ptr) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = open_from(vmm, &handle, source, ptr);
+    result = source_check(source, &handle); /* first: its descriptor may be closed already */
+    if (result == UMF_RESULT_SUCCESS) {
+        result = open_from(vmm, &handle, source, ptr);
+    }
     if (result != UMF_RESULT_SUCCESS) {
         source_put(vmm, source);
     }

@@ -13,7 +13,7 @@ ds        base ds umf/base.h
 ctl       base ds ctl public
 track     base ds track public
 core      base ds ctl track core providers/providers.def pools/pools.def public
-providers base ds ctl/field.h numa/topology.h ipc/transport.h ipc/turn.h core/tracked.h providers public
+providers base ds ctl/field.h numa/topology.h ipc/transport.h ipc/named.h ipc/process.h ipc/turn.h core/tracked.h providers public
 pools     base ds ctl/field.h track/span.h core/view.h core/content.h pools public
 ipc       base ds ctl/ctl.h ctl/field.h track core ipc public
 numa      base numa public

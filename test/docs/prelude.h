@@ -18,6 +18,7 @@
 #include <umf/experimental/memory_properties.h>
 #include <umf/experimental/memspace.h>
 #include <umf/ipc.h>
+#include <umf/ipc_ext.h>
 #include <umf/plugin.h>
 #include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>

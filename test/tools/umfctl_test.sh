@@ -56,6 +56,26 @@ for line in '' 'nonsense' '--json' 'info --jsn' 'info check' 'check --json extra
     [ ! -s "$work/out" ] || fail "'$line' wrote to stdout"
 done
 
+# --- reap ---
+
+# An object as a process before the last start of the machine would have left it, and a file of
+# somebody else.
+if [ -w /dev/shm ]; then
+    orphan=/dev/shm/umfctl_test_$$_orphan theirs=/dev/shm/umfctl_test_$$_theirs
+    trap 'rm -f "$orphan" "$theirs"' EXIT
+    printf 'MFRHARE2\001\0\0\0\0\0\0\0\001\0\0\0\0\0\0\0\001\0\0\0\001\0\0\0' >"$orphan"
+    truncate -s 65536 "$orphan"
+    echo theirs >"$theirs"
+    expect_status 0 "$umfctl" reap
+    expect_in out 'removed +[1-9]'
+    [ ! -e "$orphan" ] || fail "the orphan is still there"
+    [ -e "$theirs" ] || fail "a file of somebody else is gone"
+    expect_status 0 "$umfctl" reap --json
+    expect_in out '"removed": ."value": [0-9]'
+else
+    note "/dev/shm cannot be written: reap is not tested"
+fi
+
 # --- output that cannot be written ---
 
 expect_status 1 bash -c "exec '$umfctl' info >/dev/full"

@@ -2,6 +2,7 @@
 #include <array>
 #include <thread>
 
+#include <umf/experimental/ctl.h>
 #include <umf/pools/pool_disjoint.h>
 
 #include "fakes/ipc_fixture.h"
@@ -318,6 +319,156 @@ TEST(Export, ConcurrentGetsSurviveAFailingProvider) {
     p.free(ptr);
     EXPECT_EQ(p.fake.puts, 1);
 }
+
+// --- limit ---
+
+// Stops the library and starts it again with another environment. No pool may be alive.
+void restart(const char *max_exported) {
+    EXPECT_EQ(umfTearDown(), UMF_RESULT_SUCCESS);
+    max_exported ? setenv("UMF_MAX_EXPORTED_IPC_HANDLES", max_exported, 1)
+                 : unsetenv("UMF_MAX_EXPORTED_IPC_HANDLES");
+    EXPECT_EQ(umfInit(), UMF_RESULT_SUCCESS);
+}
+
+class ExportLimit : public testing::Test {
+  protected:
+    void SetUp() override {
+        restart("2");
+    }
+    void TearDown() override {
+        EXPECT_EQ(counter("exports"), 0u) << "all memory was freed";
+        restart(nullptr);
+    }
+    static size_t counter(const std::string &name) {
+        size_t value = 0;
+        EXPECT_EQ(umfCtlGet(("umf.ipc.stats." + name).c_str(), &value, sizeof(value)),
+                  UMF_RESULT_SUCCESS);
+        return value;
+    }
+};
+
+TEST_F(ExportLimit, ForgetsTheLeastRecentlyUsed) {
+    FakePool p(FakeIpc::watched_ops());
+    char *a = p.alloc(), *b = p.alloc(), *c = p.alloc();
+    size_t made = counter("exports_made"), evictions = counter("exports_evictions");
+    handle_of(a);
+    handle_of(b);
+    handle_of(a); // now b is the older one
+    EXPECT_EQ(p.fake.gets, 2);
+    handle_of(c);
+    EXPECT_EQ(counter("exports"), 2u);
+    handle_of(a);
+    EXPECT_EQ(p.fake.gets, 3) << "a was kept";
+    handle_of(b);
+    EXPECT_EQ(p.fake.gets, 4) << "b was forgotten";
+    EXPECT_EQ(counter("exports_made") - made, 4u);
+    EXPECT_EQ(counter("exports_evictions") - evictions, 2u);
+    for (char *ptr : {a, b, c}) {
+        p.free(ptr);
+    }
+    EXPECT_EQ(p.fake.puts, 2) << "what is forgotten is not put";
+}
+
+TEST_F(ExportLimit, WhatIsForgottenKeepsItsHandles) {
+    FakePool p(FakeIpc::watched_ops());
+    umf_ipc_handler_handle_t handler = p.handler();
+    std::array<char *, 10> memory{};
+    std::array<Bytes, 10> handles;
+    void *opened;
+    for (size_t i = 0; i < memory.size(); i++) {
+        memory[i] = p.alloc();
+        memory[i][0] = static_cast<char>('a' + i);
+        handles[i] = handle_of(memory[i]);
+        ASSERT_EQ(umfOpenIPCHandle(handler, as_handle(handles[i]), &opened), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfCloseIPCHandle(opened), UMF_RESULT_SUCCESS);
+    }
+    int opens = p.fake.opens;
+    for (size_t i = 0; i < memory.size(); i++) {
+        EXPECT_EQ(handle_of(memory[i]), handles[i]) << "made again, the bytes are the same";
+        ASSERT_EQ(umfOpenIPCHandle(handler, as_handle(handles[i]), &opened), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(*static_cast<char *>(opened), static_cast<char>('a' + i));
+        EXPECT_EQ(umfCloseIPCHandle(opened), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(p.fake.opens, opens) << "to a consumer it is what is open already";
+    for (char *ptr : memory) {
+        p.free(ptr);
+    }
+}
+
+TEST_F(ExportLimit, MemoryThatWasForgottenAndFreedGetsANewId) {
+    FakePool p(FakeIpc::watched_ops());
+    char *a = p.alloc(), *b = p.alloc(), *c = p.alloc();
+    uint64_t id = decoded(handle_of(a)).export_id;
+    handle_of(b);
+    handle_of(c);
+    p.free(a);
+    char *again = p.alloc_at(a);
+    EXPECT_GT(decoded(handle_of(again)).export_id, id);
+    for (char *ptr : {again, b, c}) {
+        p.free(ptr);
+    }
+}
+
+TEST_F(ExportLimit, KeepsWhatItsProviderCannotRepeat) {
+    FakePool p;
+    std::array<char *, 5> memory{};
+    for (char *&ptr : memory) {
+        ptr = p.alloc();
+        handle_of(ptr);
+    }
+    EXPECT_EQ(counter("exports"), 5u);
+    for (char *ptr : memory) {
+        handle_of(ptr);
+        p.free(ptr);
+    }
+    EXPECT_EQ(p.fake.gets, 5);
+    EXPECT_EQ(p.fake.puts, 5);
+}
+
+TEST_F(ExportLimit, AFailureKeepsTheId) {
+    FakePool p(FakeIpc::watched_ops());
+    char *a = p.alloc(), *b = p.alloc(), *c = p.alloc();
+    Bytes handle = handle_of(a);
+    handle_of(b);
+    handle_of(c);
+    p.fake.get_result = UMF_RESULT_ERROR_USER_SPECIFIC;
+    EXPECT_EQ(get(a), UMF_RESULT_ERROR_USER_SPECIFIC);
+    p.fake.get_result = UMF_RESULT_SUCCESS;
+    EXPECT_EQ(handle_of(a), handle);
+    for (char *ptr : {a, b, c}) {
+        p.free(ptr);
+    }
+}
+
+TEST_F(ExportLimit, ThreadsGetHandlesWhileOthersAreForgotten) {
+    FakePool p(FakeIpc::watched_ops());
+    std::array<char *, 8> memory{};
+    std::array<Bytes, 8> handles;
+    for (size_t i = 0; i < memory.size(); i++) {
+        memory[i] = p.alloc(4096);
+        handles[i] = handle_of(memory[i]);
+    }
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < 4; t++) {
+        threads.emplace_back([&, t] {
+            for (size_t round = 0; round < 500; round++) {
+                size_t i = (round * (t + 1)) % memory.size();
+                ASSERT_EQ(handle_of(memory[i]), handles[i]);
+                char *own = p.alloc(4096);
+                handle_of(own);
+                p.free(own);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    for (char *ptr : memory) {
+        p.free(ptr);
+    }
+}
+
+// --- threads ---
 
 TEST(Export, GetsAndFreesOfDifferentMemoryRunSideBySide) {
     FakePool p;

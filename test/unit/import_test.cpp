@@ -7,7 +7,9 @@
 #include <random>
 #include <thread>
 
+#include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
+#include <umf/ipc_ext.h>
 #include <umf/memory_provider_gpu.h>
 
 #include "fakes/ipc_fixture.h"
@@ -767,6 +769,152 @@ TEST(ImportLimit, UnlimitedWithoutANumber) {
     restart(nullptr);
 }
 
+// --- eviction on request, and counters ---
+
+size_t counter(const char *name) {
+    size_t value = 0;
+    EXPECT_EQ(umfCtlGet((std::string("umf.ipc.") + name).c_str(), &value, sizeof(value)),
+              UMF_RESULT_SUCCESS)
+        << name;
+    return value;
+}
+
+struct Counters {
+    size_t opened = counter("stats.opened"), cached = counter("stats.cached"),
+           hits = counter("stats.hits"), misses = counter("stats.misses"),
+           evictions = counter("stats.evictions");
+
+    Counters operator-(const Counters &before) const {
+        Counters d = *this;
+        d.opened -= before.opened;
+        d.cached -= before.cached;
+        d.hits -= before.hits;
+        d.misses -= before.misses;
+        d.evictions -= before.evictions;
+        return d;
+    }
+    bool operator==(const std::array<size_t, 5> &wanted) const {
+        return std::array<size_t, 5>{opened, cached, hits, misses, evictions} == wanted;
+    }
+};
+
+std::ostream &operator<<(std::ostream &out, const Counters &c) {
+    return out << "opened " << c.opened << ", cached " << c.cached << ", hits " << c.hits
+               << ", misses " << c.misses << ", evictions " << c.evictions;
+}
+
+using Counts = std::array<size_t, 5>;
+
+TEST(ImportCounters, TellWhatIsOpenAndKept) {
+    FakePool p;
+    char *ptr = p.alloc();
+    Bytes handle = handle_of(ptr);
+    Counters before;
+    char *first = open(p.handler(), handle);
+    EXPECT_EQ(Counters() - before, (Counts{1, 0, 0, 1, 0}));
+    char *second = open(p.handler(), handle);
+    close(first);
+    EXPECT_EQ(Counters() - before, (Counts{1, 0, 1, 1, 0}));
+    close(second);
+    EXPECT_EQ(Counters() - before, (Counts{0, 1, 1, 1, 0}));
+    for (int i = 0; i < 100; i++) {
+        close(open(p.handler(), handle));
+    }
+    EXPECT_EQ(Counters() - before, (Counts{0, 1, 101, 1, 0}));
+    p.free(ptr);
+    p.destroy_pool();
+    EXPECT_EQ(Counters() - before, (Counts{0, 0, 101, 1, 0})) << "what was counted stays so";
+}
+
+TEST(ImportCounters, CountOnlyWhatSucceeded) {
+    FakePool p(FakeIpc::watched_ops());
+    char *ptr = p.alloc();
+    Bytes handle = handle_of(ptr);
+    close(open(p.handler(), handle));
+    Counters before;
+    Bytes bad = handle;
+    bad.back() ^= 1;
+    EXPECT_NE(try_open(p.handler(), bad), UMF_RESULT_SUCCESS);
+    p.free(ptr);
+    EXPECT_NE(try_open(p.handler(), handle), UMF_RESULT_SUCCESS);
+    EXPECT_EQ((Counters() - before).hits, 0u);
+}
+
+TEST(ImportCounters, AreTheSameWithALimit) {
+    restart("1");
+    {
+        FakePool p;
+        EXPECT_EQ(counter("max_opened"), 1u);
+        char *a = p.alloc(), *b = p.alloc();
+        Counters before;
+        close(open(p.handler(), handle_of(a)));
+        close(open(p.handler(), handle_of(a)));
+        close(open(p.handler(), handle_of(b)));
+        EXPECT_EQ(Counters() - before, (Counts{0, 1, 1, 2, 1}));
+        p.free(a);
+        p.free(b);
+    }
+    restart(nullptr);
+    EXPECT_EQ(counter("max_opened"), 0u);
+}
+
+TEST(ImportCounters, AreReadOnly) {
+    size_t value = 1;
+    EXPECT_EQ(umfCtlSet("umf.ipc.stats.hits", &value, sizeof(value)),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfCtlGet("umf.ipc.stats.nothing", &value, sizeof(value)),
+              UMF_RESULT_ERROR_INVALID_CTL_PATH);
+    EXPECT_EQ(umfCtlGet("umf.ipc", &value, sizeof(value)), UMF_RESULT_ERROR_INVALID_CTL_PATH);
+}
+
+TEST(ImportEvict, ClosesWhatNobodyUses) {
+    FakePool p;
+    char *a = p.alloc(), *b = p.alloc(), *c = p.alloc();
+    close(open(p.handler(), handle_of(a)));
+    close(open(p.handler(), handle_of(b)));
+    char *used = open(p.handler(), handle_of(c));
+    strcpy(used, "used");
+    Counters before;
+    size_t evicted = 0;
+    EXPECT_EQ(umfIPCEvict(getpid(), &evicted), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(evicted, 2u);
+    EXPECT_EQ(p.fake.closes, 2);
+    EXPECT_EQ((Counters() - before).evictions, 2u);
+    EXPECT_STREQ(c, "used");
+    EXPECT_STREQ(used, "used") << "what is in use stays";
+    EXPECT_EQ(umfIPCEvict(0, &evicted), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(evicted, 0u);
+    close(used);
+    EXPECT_EQ(umfIPCEvict(0, nullptr), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(p.fake.closes, 3);
+    close(open(p.handler(), handle_of(a)));
+    EXPECT_EQ(p.fake.opens, 4) << "it can be opened again";
+    for (char *ptr : {a, b, c}) {
+        p.free(ptr);
+    }
+}
+
+TEST(ImportEvict, TellsProducersApart) {
+    FakePool p;
+    char *a = p.alloc(), *b = p.alloc();
+    close(open(p.handler(), handle_of(a)));
+    Bytes stranger = forged(handle_of(b), [](umf_wire_t &w) {
+        w.pid = 4194305; // above the largest there can be
+        w.pid_ns ^= 1;
+    });
+    close(open(p.handler(), stranger));
+    size_t evicted = 0;
+    EXPECT_EQ(umfIPCEvict(4194305, &evicted), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(evicted, 1u);
+    EXPECT_EQ(umfIPCEvict(4194305, &evicted), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(evicted, 0u);
+    EXPECT_EQ(umfIPCEvict(-1, &evicted), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfIPCEvict(getpid(), &evicted), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(evicted, 1u);
+    p.free(a);
+    p.free(b);
+}
+
 // --- threads ---
 
 TEST(ImportThreads, OpeningOneHandleMakesOneProviderOpen) {
@@ -885,6 +1033,52 @@ TEST(ImportThreads, HandlesAreReplacedWhileOthersOpen) {
     p.free(ptr);
     p.destroy_pool();
     EXPECT_EQ(p.fake.mapped, p.fake.closes);
+}
+
+// Nobody loses what is open, and no open is lost in the counters.
+TEST(ImportThreads, OpenCloseAndEvictOnRequest) {
+    constexpr size_t count = 4, rounds = 2000;
+    FakePool p;
+    std::array<char *, count> memory{};
+    std::array<Bytes, count> handles;
+    for (size_t i = 0; i < count; i++) {
+        memory[i] = p.alloc(4096);
+        memset(memory[i], static_cast<int>('a' + i), 4096);
+        handles[i] = handle_of(memory[i]);
+    }
+    umf_ipc_handler_handle_t handler = p.handler();
+    Counters before;
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (unsigned seed = 0; seed < 3; seed++) {
+        threads.emplace_back([&, seed] {
+            std::mt19937 random(seed);
+            for (size_t round = 0; round < rounds; round++) {
+                size_t i = random() % count;
+                char *opened = open(handler, handles[i]);
+                ASSERT_EQ(opened[random() % 4096], static_cast<char>('a' + i));
+                close(opened);
+            }
+        });
+    }
+    std::thread evictor([&] {
+        while (!stop) {
+            EXPECT_EQ(umfIPCEvict(0, nullptr), UMF_RESULT_SUCCESS);
+            Counters();
+        }
+    });
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    stop = true;
+    evictor.join();
+    Counters after = Counters() - before;
+    EXPECT_EQ(after.hits + after.misses, 3 * rounds);
+    EXPECT_EQ(after.misses, static_cast<size_t>(p.fake.opens));
+    EXPECT_EQ(after.evictions, static_cast<size_t>(p.fake.closes));
+    for (char *ptr : memory) {
+        p.free(ptr);
+    }
 }
 
 TEST(ImportThreads, PoolsAreDestroyedSideBySide) {

@@ -1037,6 +1037,7 @@ TEST(os, HandlesWithWrongFields) {
     expect_bad([](auto &f) { f.size = uint64_t{1} << 50; });
     expect_bad([](auto &f) { f.size = ~uint64_t{0} - page + 1; });
     expect_bad([](auto &f) { f.slot = 0; });
+    expect_bad([](auto &f) { f.slot = UMF_OS_SHARE_FIRST_SLOT - 1; });
     expect_bad([](auto &f) { f.slot = UINT32_MAX; });
     expect_bad([](auto &f) { f.slot++; });
     expect_bad([](auto &f) { f.generation = 0; });
@@ -1069,7 +1070,7 @@ TEST(os, FilesOfOtherKinds) {
         fields.header_size = UMF_OS_SHARE_HEADER_MAX;
         fields.offset = UMF_OS_SHARE_HEADER_MAX;
         fields.size = page;
-        fields.slot = 1;
+        fields.slot = UMF_OS_SHARE_FIRST_SLOT;
         fields.generation = 1;
         fields.visibility = UMF_MEM_MAP_SHARED;
         Os::Handle handle(umf_os_handle_size(0));
@@ -1155,7 +1156,7 @@ TEST(os, SplitAndMergeOfExports) {
 TEST(os, SlotsRunOutAndComeBack) {
     umf_os_share_t *share;
     ASSERT_EQ(umf_os_share_create(nullptr, &share), UMF_RESULT_SUCCESS);
-    const uint32_t count = UMF_OS_SHARE_HEADER_MAX / 8 - 1;
+    const uint32_t count = UMF_OS_SHARE_HEADER_MAX / 8 - UMF_OS_SHARE_FIRST_SLOT;
     uint32_t slot = 0;
     uint64_t generation = 0, last = 0;
     std::set<uint32_t> seen;
@@ -1165,7 +1166,7 @@ TEST(os, SlotsRunOutAndComeBack) {
         last = generation;
         ASSERT_TRUE(seen.insert(slot).second);
     }
-    EXPECT_EQ(seen.count(0), 0u);
+    EXPECT_EQ(*seen.begin(), UMF_OS_SHARE_FIRST_SLOT) << "the head of the file is no slot";
     EXPECT_EQ(umf_os_share_claim_slot(share, &slot, &generation),
               UMF_RESULT_ERROR_OUT_OF_RESOURCES);
     umf_os_share_retire_slot(share, 77, 1); /* not that slot's generation */

@@ -1,0 +1,45 @@
+/** @file
+ * Beyond umf/ipc.h: what is kept for shared memory, and what crashed processes left.
+ *
+ * The settings tree has limits and counters below "umf.ipc", see docs/guide/configuration.md.
+ *
+ * All functions are thread-safe. Outputs are written only on success.
+ */
+#ifndef UMF_IPC_EXT_H
+#define UMF_IPC_EXT_H 1
+
+#include <umf/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief Closes mappings that are kept although nobody uses them.
+///
+/// Opened memory stays mapped after its last ::umfCloseIPCHandle, which keeps memory of the
+/// producer from going back to its system. This lets go of it, for one producer or for all. What is
+/// open stays as it is.
+///
+/// @param pid process id of the producer, as the producer itself sees it; 0: all producers
+/// @param evicted [out] how many mappings were closed; may be NULL
+/// @return ::UMF_RESULT_SUCCESS, also if there was nothing to close;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `pid` is negative
+umf_result_t umfIPCEvict(int pid, size_t *evicted);
+
+/// @brief Removes named shared memory objects whose process has ended without doing that.
+///
+/// Looks at the objects in /dev/shm that OS providers of this user made with a name. One goes if
+/// its process has ended and nobody, such as a child of a fork, holds its lock. Objects of living
+/// processes, of other users, and of anything but OS providers are never touched. The first OS
+/// provider with a name in a process does the same.
+///
+/// @param removed [out] how many objects were removed; may be NULL
+/// @return ::UMF_RESULT_SUCCESS, also if there was nothing to remove;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the system has no /dev/shm or it cannot be read
+umf_result_t umfIPCReap(size_t *removed);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_IPC_EXT_H */

@@ -1,0 +1,15 @@
+/*
+ * Counters: what of IPC can be asked for by path, "umf.ipc.<path>".
+ */
+#ifndef UMF_SRC_IPC_COUNTERS_H
+#define UMF_SRC_IPC_COUNTERS_H
+
+#include "ctl/ctl.h"
+
+/* Answers what is below "umf.ipc." */
+umf_result_t umf_ipc_counters_query(umf_ctl_query_t *query, const char *rest);
+
+/* Before umf_ctl_init. */
+void umf_ipc_counters_init(void);
+
+#endif

@@ -1,0 +1,149 @@
+/*
+ * Other processes for tests: the program starts itself again in a role, which is a function of the
+ * test with a socket. What travels over it is up to the two.
+ *
+ *     int sleeper(Socket &socket, const std::string &argument) { ... return 0; }
+ *     const Roles roles = {{"sleeper", sleeper}};
+ *
+ *     Process process("sleeper", "argument");
+ *     process.socket.send("hello");
+ *
+ *     int main(int argc, char **argv) { int status; if (run_role(argc, argv, roles, &status)) ... }
+ */
+#ifndef UMF_TEST_FAKES_ROLE_H
+#define UMF_TEST_FAKES_ROLE_H
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+
+// Whole messages of at most 64 KiB; "" says that the other side is gone.
+class Socket {
+    int fd = -1;
+
+  public:
+    Socket() = default;
+    explicit Socket(int descriptor) : fd(descriptor) {}
+    ~Socket() {
+        close();
+    }
+    Socket(const Socket &) = delete;
+    Socket &operator=(const Socket &) = delete;
+
+    void set(int descriptor) {
+        close();
+        fd = descriptor;
+    }
+    int get() const {
+        return fd;
+    }
+    void close() {
+        if (fd != -1) {
+            ::close(fd);
+            fd = -1;
+        }
+    }
+    bool send(const std::string &message) const {
+        return ::send(fd, message.data(), message.size(), MSG_NOSIGNAL) ==
+               static_cast<ssize_t>(message.size());
+    }
+    std::string receive(int flags = 0) const {
+        std::string message(65536, '\0');
+        ssize_t size;
+        do {
+            size = ::recv(fd, message.data(), message.size(), flags);
+        } while (size < 0 && (errno == EINTR || errno == ECONNRESET)); // it left something unread
+        message.resize(size > 0 ? static_cast<size_t>(size) : 0);
+        return message;
+    }
+    std::string ask(const std::string &message) const {
+        return send(message) ? receive() : "";
+    }
+};
+
+using Roles = std::map<std::string, int (*)(Socket &socket, const std::string &argument)>;
+
+constexpr int role_socket = 100;
+
+// One such process; killed at the end unless it was waited for.
+class Process {
+  public:
+    Socket socket;
+    pid_t pid = -1;
+
+    Process(const std::string &role, const std::string &argument) {
+        int ends[2];
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+            abort();
+        }
+        socket.set(ends[0]);
+        // Not with fork: under ThreadSanitizer its handlers take more locks than that can follow.
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, ends[1], role_socket);
+        char program[] = "role", flag[] = "--role";
+        char *arguments[] = {program, flag, const_cast<char *>(role.c_str()),
+                             const_cast<char *>(argument.c_str()), nullptr};
+        if (posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, arguments, environ) != 0) {
+            pid = -1;
+        }
+        posix_spawn_file_actions_destroy(&actions);
+        ::close(ends[1]);
+    }
+    ~Process() {
+        kill();
+    }
+    Process(const Process &) = delete;
+    Process &operator=(const Process &) = delete;
+
+    // How it ended, as waitpid tells; -1 if it is gone already.
+    int wait() {
+        int status = -1;
+        if (pid != -1) {
+            waitpid(pid, &status, 0);
+            pid = -1;
+        }
+        return status;
+    }
+    void kill() {
+        if (pid != -1) {
+            ::kill(pid, SIGKILL);
+            wait();
+        }
+    }
+};
+
+// The end of a role that was started by Process; true if this is one.
+inline bool run_role(int argc, char **argv, const Roles &roles, int *status) {
+    if (argc != 4 || strcmp(argv[1], "--role") != 0) {
+        return false;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // What an application does that lets others at its memory.
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+    fcntl(role_socket, F_SETFD, FD_CLOEXEC);
+    Socket socket(role_socket);
+    auto role = roles.find(argv[2]);
+    *status = role == roles.end() ? 99 : role->second(socket, argv[3]);
+    return true;
+}
+
+// For processes that fork; this one has read its own environment already.
+inline void prepare_for_roles() {
+    const char *tsan = getenv("TSAN_OPTIONS");
+    setenv("TSAN_OPTIONS",
+           ((tsan ? tsan + std::string(":") : "") + "detect_deadlocks=0:die_after_fork=0").c_str(),
+           1);
+}
+
+#endif
