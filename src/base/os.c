@@ -243,9 +243,22 @@ typedef struct os_entry_t {
     char name[];
 } os_entry_t;
 
-/* Directory streams of the C library would allocate. */
-int umf_os_shm_each(void (*visit)(const char *name, void *arg), void *arg) {
+/* Until `visit` has seen enough. Directory streams of the C library would allocate. */
+static int os_each_entry(int fd, bool (*visit)(const char *name, void *arg), void *arg) {
     _Alignas(os_entry_t) char entries[4096];
+    long size;
+    bool goes_on = true;
+    while (goes_on && (size = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0) {
+        for (long at = 0; goes_on && at < size;) {
+            const os_entry_t *entry = (const void *)(entries + at);
+            goes_on = visit(entry->name, arg);
+            at += entry->length;
+        }
+    }
+    return goes_on ? os_result(size) : 0;
+}
+
+int umf_os_shm_each(bool (*visit)(const char *name, void *arg), void *arg) {
     int fd = -1;
     int error = os_fault("shm_each");
     if (error == 0) {
@@ -254,15 +267,7 @@ int umf_os_shm_each(void (*visit)(const char *name, void *arg), void *arg) {
     if (error != 0) {
         return error;
     }
-    long size;
-    while ((size = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0) {
-        for (long at = 0; at < size;) {
-            const os_entry_t *entry = (const void *)(entries + at);
-            visit(entry->name, arg);
-            at += entry->length;
-        }
-    }
-    error = os_result(size);
+    error = os_each_entry(fd, visit, arg);
     close(fd);
     return error;
 }
@@ -524,33 +529,13 @@ int umf_os_socket_age(const char *path, uint64_t *seconds) {
     return 0;
 }
 
-/* What the kernel writes for each entry. */
-typedef struct os_entry_t {
-    uint64_t ino;
-    int64_t next;
-    unsigned short size;
-    unsigned char type;
-    char name[];
-} os_entry_t;
-
-/* Directory streams of the C library would allocate. */
 int umf_os_each_entry(const char *path, bool (*visit)(const char *name, void *arg), void *arg) {
-    _Alignas(os_entry_t) char entries[2048];
     int fd = -1;
     int error = umf_os_open(path, O_RDONLY | O_DIRECTORY, 0, &fd);
     if (error != 0) {
         return error;
     }
-    long size;
-    bool goes_on = true;
-    while (goes_on && (size = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0) {
-        for (long at = 0; goes_on && at < size;) {
-            const os_entry_t *entry = (const os_entry_t *)(entries + at);
-            goes_on = visit(entry->name, arg);
-            at += entry->size;
-        }
-    }
-    error = goes_on ? os_result(size) : 0;
+    error = os_each_entry(fd, visit, arg);
     close(fd);
     return error;
 }

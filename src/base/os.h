@@ -50,9 +50,9 @@ int umf_os_unlock_file(int fd);
 int umf_os_memfd(const char *name, bool secret, int *fd);
 int umf_os_shm_open(const char *name, int flags, mode_t mode, int *fd); /* name without '/' */
 int umf_os_shm_unlink(const char *name);
-/* Visits the name of every shared memory object; what is made or removed meanwhile may be missed.
- */
-int umf_os_shm_each(void (*visit)(const char *name, void *arg), void *arg);
+/* Visits the name of every shared memory object until `visit` is false; what is made or removed
+ * meanwhile may be missed. */
+int umf_os_shm_each(bool (*visit)(const char *name, void *arg), void *arg);
 int umf_os_truncate(int fd, uint64_t size);
 int umf_os_punch(int fd, uint64_t offset, uint64_t size);
 /* Gives a range real space, so that writing to it cannot fail for want of it. The file grows if it

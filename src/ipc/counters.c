@@ -135,7 +135,3 @@ umf_result_t umf_ipc_counters_query(umf_ctl_query_t *query, const char *rest) {
     return umf_field_ctl(NULL, false, &counters_fields, query->source, rest, query->arg,
                          query->size, query->type, *query->args);
 }
-
-void umf_ipc_counters_init(void) {
-    umf_ctl_register("ipc", umf_ipc_counters_query);
-}

@@ -6,10 +6,7 @@
 
 #include "ctl/ctl.h"
 
-/* Answers what is below "umf.ipc." */
+/* Answers what is below "umf.ipc." and no setting (ipc/settings.h). */
 umf_result_t umf_ipc_counters_query(umf_ctl_query_t *query, const char *rest);
-
-/* Before umf_ctl_init. */
-void umf_ipc_counters_init(void);
 
 #endif

@@ -92,17 +92,18 @@ static bool named_remove_orphan(const char *name, int fd) {
 
 /* --- reaping ---------------------------------------------------------------------------------- */
 
-static void named_visit(const char *name, void *arg) {
+static bool named_visit(const char *name, void *arg) {
     size_t *count = arg;
     int fd;
     if (umf_os_shm_open(name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, &fd) != 0) {
-        return;
+        return true;
     }
     if (named_lock_orphan(fd) && named_remove_orphan(name, fd)) {
         UMF_LOG_INFO("removed /dev/shm/%s, which a process left that has ended", name);
         ++*count;
     }
     umf_os_close(fd);
+    return true;
 }
 
 size_t umf_named_reap(int *error) {

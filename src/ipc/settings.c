@@ -7,6 +7,7 @@
 #include "ctl/ctl.h"
 #include "ctl/field.h"
 #include "ipc/broker.h"
+#include "ipc/counters.h"
 
 static umf_result_t get_transports(void *object, size_t index, void *value, size_t size) {
     (void)object, (void)index;
@@ -80,9 +81,12 @@ static const umf_field_t settings_list[] = {
 };
 static const umf_fields_t settings_fields = UMF_FIELDS(settings_list);
 
+/* What is no setting is a limit or a counter. */
 static umf_result_t settings_query(umf_ctl_query_t *query, const char *rest) {
-    return umf_field_ctl(NULL, false, &settings_fields, query->source, rest, query->arg,
-                         query->size, query->type, *query->args);
+    umf_result_t result = umf_field_ctl(NULL, false, &settings_fields, query->source, rest,
+                                        query->arg, query->size, query->type, *query->args);
+    return result == UMF_RESULT_ERROR_INVALID_CTL_PATH ? umf_ipc_counters_query(query, rest)
+                                                       : result;
 }
 
 /* A program with raised privileges takes no paths from its caller. */

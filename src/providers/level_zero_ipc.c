@@ -10,7 +10,7 @@
 #include "providers/level_zero_resident.h"
 
 #define HANDLE_MAGIC UINT32_C(0x5A464D55) /* "UMFZ" */
-#define HANDLE_VERSION 1
+#define HANDLE_VERSION 2
 
 typedef enum ze_way_t {
     ZE_WAY_DRIVER = 1, /* a handle of the driver, which begins with a descriptor */
@@ -28,7 +28,7 @@ typedef struct ze_handle_t {
     ze_ipc_mem_handle_t driver;
 } ze_handle_t;
 
-_Static_assert(sizeof(ze_handle_t) == 16 + 48 + 8 + ZE_MAX_IPC_HANDLE_SIZE, "handles travel");
+_Static_assert(sizeof(ze_handle_t) == 16 + 88 + 8 + ZE_MAX_IPC_HANDLE_SIZE, "handles travel");
 
 /* --- the bytes -------------------------------------------------------------------------------- */
 
@@ -86,13 +86,14 @@ static int driver_fd(const ze_ipc_mem_handle_t *handle) {
     return fd;
 }
 
-/* Whether this process made the ticket and the descriptor still is what it was. */
+/* Apart from the broker: whether this process made the ticket and the descriptor still is what it
+ * was. */
 static bool ticket_is_own(const umf_fd_ticket_t *ticket) {
     umf_fd_ticket_t now;
     return ticket->pid == (uint32_t)umf_os_pid() &&
            umf_ticket_check_file(ticket, ticket->fd) == 0 &&
            umf_ticket_make(ticket->fd, &now) == UMF_RESULT_SUCCESS &&
-           memcmp(&now, ticket, sizeof(now)) == 0;
+           memcmp(&now, ticket, offsetof(umf_fd_ticket_t, place)) == 0;
 }
 
 /* --- the producer's side ---------------------------------------------------------------------- */
@@ -155,10 +156,12 @@ umf_result_t umf_ze_ipc_get(umf_ze_provider_t *ze, const void *ptr, size_t size,
     ze_handle_t handle;
     memset(&handle, 0, sizeof(handle));
     handle.size = size;
+    umf_ticket_prepare();
     umf_result_t result = __atomic_load_n(&ze->exports, __ATOMIC_RELAXED)
                               ? get_export(ze, ptr, &handle)
                               : get_driver_handle(ze, ptr, &handle);
     if (result == UMF_RESULT_SUCCESS) {
+        umf_ticket_publish(&handle.ticket);
         handle_write(&handle, data);
     }
     return result;
@@ -174,6 +177,7 @@ umf_result_t umf_ze_ipc_put(umf_ze_provider_t *ze, const void *data) {
         UMF_LOG_ERROR("process %u made this description, or it was put already", handle.ticket.pid);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_ticket_drop(&handle.ticket);
     if (handle.way == ZE_WAY_EXPORT) {
         umf_os_close(handle.ticket.fd); /* the driver gave it to us */
         return UMF_RESULT_SUCCESS;
