@@ -247,7 +247,9 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    umf_ticket_publish(&piece->ticket);
+    if (piece->has_descriptor) {
+        umf_ticket_publish(&piece->ticket);
+    }
     umf_ticket_publish(&share->board);
     share_handle_t handle = {
         .magic = HANDLE_MAGIC,

@@ -113,9 +113,12 @@ void enter_pid_namespace(int more) {
 
 void enter_user_namespace(bool is_mapped) {
     uid_t uid = geteuid();
+    gid_t gid = getegid();
     enter(CLONE_NEWUSER);
-    if (is_mapped && !write_file("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1\n")) {
-        perror("uid_map");
+    if (is_mapped && (!write_file("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1\n") ||
+                      !write_file("/proc/self/setgroups", "deny") ||
+                      !write_file("/proc/self/gid_map", "0 " + std::to_string(gid) + " 1\n"))) {
+        perror("user namespace");
         exit(exit_skip);
     }
 }

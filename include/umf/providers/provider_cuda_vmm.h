@@ -15,9 +15,9 @@
  * descriptor, so the consumer must be able to take one from the producer (ptrace; see
  * prctl(PR_SET_PTRACER, ...)) or to reach its broker (the setting umf.ipc.transports), and its
  * provider must share, too, but may be of another device: then that device must be able to reach
- * the memory. A piece is mapped as a whole, so that a consumer
- * can reach what else is in it: set the piece size, or share from a provider of its own, where that
- * matters. Opening works in the producing process as well and gives another address.
+ * the memory. A piece is mapped as a whole, so that a consumer can reach what else is in it: set
+ * the piece size, or share from a provider of its own, where that matters. Opening works in the
+ * producing process as well and gives another address.
  *
  * With UMF_CUDA_VMM_SHARE_FABRIC the physical memory travels as a fabric handle of the driver, 64
  * bytes that are part of ours, instead of a descriptor. The device must offer it and the machine be

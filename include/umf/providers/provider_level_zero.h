@@ -9,8 +9,9 @@
  *
  * Device memory can be shared with other processes (umf/ipc.h) by handles of the driver, or, with
  * the setting params.use_import_export_for_IPC (umf/experimental/ctl.h), as an exported DMA buffer.
- * Either way it is a descriptor that the consumer fetches, for which it needs the permission to
- * attach to the producer. A handle of memory that was freed is refused; what is open stays usable.
+ * Either way it is a descriptor, for which the consumer needs the permission to attach to the
+ * producer, or to reach its broker (the setting umf.ipc.transports). A handle of memory that was
+ * freed is refused; what is open stays usable.
  *
  * After ::UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC, ::umfMemoryProviderGetLastNativeError gives
  * the `ze_result_t` with its name and meaning.
