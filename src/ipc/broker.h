@@ -4,7 +4,7 @@
  * A thread serves, started with the first export, so that no permission towards this process is
  * needed as by the ways that reach into it. The socket has a random name in the abstract namespace,
  * or in the folder of the setting "umf.ipc.socket_dir" for those who share a folder but no network
- * namespace. Whoever asks must be of the same user, or root, and tell the secret of this process;
+ * namespace. Whoever asks must be of the same user, or root, and tell the secret of the export;
  * who answers must be, too. docs/ipc.md has the protocol.
  *
  * A process ends, forks and closes descriptors as if the thread were not there: docs/ipc.md.

@@ -16,7 +16,10 @@ _Static_assert(sizeof(umf_broker_reply_t) == 16, "replies travel between process
 typedef struct broker_export_t {
     int fd;
     uint64_t dev, ino;
+    uint64_t secret[2]; /* who knows it gets this export, and no other */
 } broker_export_t;
+
+#define FRESH_SECRETS 16 /* asked of the system at once */
 
 UMF_LOCK_STATIC(table_lock, UMF_RANK_EXPORTED);
 
@@ -25,7 +28,8 @@ static struct {
     uint32_t pid; /* whose table it is; 0: nobody's */
     umf_broker_place_t place;
     umf_broker_id_t id;
-    uint64_t secret[2];
+    uint64_t fresh[FRESH_SECRETS][2];
+    size_t fresh_count;
     uint64_t last_export; /* numbers are never used again */
     umf_hash_t exports;
 } table;
@@ -39,11 +43,7 @@ static void export_forget(uint64_t id, void *value, void *arg) {
 
 static int table_begin_locked(uint32_t pid) {
     umf_broker_id_t id;
-    uint64_t secret[2];
     int error = umf_os_random(&id, sizeof(id));
-    if (error == 0) {
-        error = umf_os_random(secret, sizeof(secret));
-    }
     if (error != 0) {
         return error;
     }
@@ -52,7 +52,7 @@ static int table_begin_locked(uint32_t pid) {
     table.exports = (umf_hash_t){0};
     table.place = UMF_BROKER_NOWHERE;
     table.id = id;
-    memcpy(table.secret, secret, sizeof(secret));
+    table.fresh_count = 0; /* a parent's */
     table.pid = pid;
     return 0;
 }
@@ -79,18 +79,34 @@ static bool table_knows_locked(const umf_fd_ticket_t *ticket) {
            memcmp(ticket->broker, table.id.word, sizeof(table.id.word)) == 0;
 }
 
+static bool secret_take_locked(uint64_t secret[2]) {
+    if (table.fresh_count == 0) {
+        int error = umf_os_random(table.fresh, sizeof(table.fresh));
+        if (error != 0) {
+            umf_log_write(UMF_LOG_LEVEL_WARNING, error, __func__, "the system has no random bits");
+            return false;
+        }
+        table.fresh_count = FRESH_SECRETS;
+    }
+    memcpy(secret, table.fresh[--table.fresh_count], sizeof(table.fresh[0]));
+    return true;
+}
+
 static bool table_add_locked(umf_fd_ticket_t *ticket) {
     broker_export_t *export = umf_meta_alloc(sizeof(*export));
-    if (!export || !umf_hash_put(&table.exports, table.last_export + 1, export)) {
+    if (!export || !secret_take_locked(export->secret) ||
+        !umf_hash_put(&table.exports, table.last_export + 1, export)) {
         umf_meta_free(export, sizeof(*export));
-        UMF_LOG_WARN("no memory to offer descriptor %d to other processes", ticket->fd);
+        UMF_LOG_WARN("descriptor %d cannot be offered to other processes", ticket->fd);
         return false;
     }
-    *export = (broker_export_t){.fd = ticket->fd, .dev = ticket->dev, .ino = ticket->ino};
+    export->fd = ticket->fd;
+    export->dev = ticket->dev;
+    export->ino = ticket->ino;
     ticket->export_id = ++table.last_export;
     ticket->place = (uint16_t)table.place;
     memcpy(ticket->broker, table.id.word, sizeof(ticket->broker));
-    memcpy(ticket->secret, table.secret, sizeof(ticket->secret));
+    memcpy(ticket->secret, export->secret, sizeof(ticket->secret));
     return true;
 }
 
@@ -129,11 +145,11 @@ static bool export_is_open(const broker_export_t *export) {
 }
 
 static umf_broker_status_t table_find_locked(const umf_broker_request_t *request, int *fd) {
-    if (!secrets_match(request->secret, table.secret)) {
-        return UMF_BROKER_DENIED;
-    }
     const broker_export_t *export =
         request->export_id ? umf_hash_get(&table.exports, request->export_id) : NULL;
+    if (export && !secrets_match(request->secret, export->secret)) {
+        return UMF_BROKER_DENIED;
+    }
     if (!export || export->dev != request->dev || export->ino != request->ino ||
         !export_is_open(export)) {
         return UMF_BROKER_GONE;

@@ -296,7 +296,9 @@ static umf_result_t file_open_ipc_handle(void *provider, void *data, void **ptr)
     int error = file_open_described(&locator, path, &fd);
     if (error) {
         file_log_described(&locator, path, error);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        return error == EMFILE || error == ENFILE || error == ENOMEM
+                   ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+                   : UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     error = file_map_described(file, &locator, fd, ptr);
     umf_os_close(fd);

@@ -384,6 +384,18 @@ TEST_F(broker, RefusesAWrongSecret) {
     EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_SUCCESS);
 }
 
+TEST_F(broker, ASecretOpensItsOwnExportOnly) {
+    int mine = make_file("mine"), other = make_file("other");
+    umf_fd_ticket_t ticket = publish(mine), forged = publish(other);
+    EXPECT_EQ(ask(forged), 0);
+    memcpy(forged.secret, ticket.secret, sizeof(forged.secret));
+    EXPECT_EQ(ask(forged), EKEYREJECTED);
+    umf_ticket_drop(&ticket);
+    umf_ticket_drop(&forged);
+    close(mine);
+    close(other);
+}
+
 TEST_F(broker, RefusesWhatIsNotExported) {
     Producer producer;
     for (uint64_t id : {producer.ticket.export_id + 1, producer.ticket.export_id - 1, UINT64_MAX}) {
