@@ -549,18 +549,37 @@ static umf_result_t mapping_enter(umf_mapping_t *mine, umf_mapping_t **out) {
     return result;
 }
 
-/* Providers may write into what they are given. */
-static umf_result_t mapping_call_open(umf_mapping_t *mapping, void **base) {
-    size_t size = mapping_data_bytes(mapping->wire.data_size);
+/*
+ * What the provider is given: it may write there. And it believes lengths that it finds there, up
+ * to the longest that may come (`mapping_check_header`); zeros follow, so that it reads nothing
+ * else if such a length is a lie.
+ */
+typedef struct mapping_copy_t {
+    void *data;
+    size_t size;
+} mapping_copy_t;
+
+static void mapping_fill_copy(const umf_mapping_t *mapping, const mapping_copy_t *copy) {
+    memcpy(copy->data, mapping->data, mapping->wire.data_size);
+}
+
+static umf_result_t mapping_make_copy(const umf_mapping_t *mapping, mapping_copy_t *copy) {
+    size_t own_size;
+    umf_result_t result = umfMemoryProviderGetIPCHandleSize(mapping->provider, &own_size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    size_t longest = own_size < UINT32_MAX ? own_size + UMF_WIRE_DATA_SLACK : UINT32_MAX;
+    size_t least = mapping_data_bytes(mapping->wire.data_size);
+    size_t size = longest > least ? longest : least;
     void *data = umf_meta_alloc(size);
     if (data == NULL) {
         UMF_LOG_ERROR("no memory for %zu bytes of provider data", size);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    memcpy(data, mapping->data, mapping->wire.data_size);
-    umf_result_t result = umfMemoryProviderOpenIPCHandle(mapping->provider, data, base);
-    umf_meta_free(data, size);
-    return result;
+    *copy = (mapping_copy_t){.data = data, .size = size};
+    mapping_fill_copy(mapping, copy);
+    return UMF_RESULT_SUCCESS;
 }
 
 /* Whether the provider gave the very memory that the handle was made for. */
@@ -569,6 +588,12 @@ static bool mapping_is_in_place(const umf_mapping_t *mapping) {
     umf_process_self(&self);
     return mapping->wire.base == (uintptr_t)mapping->base && mapping->wire.pid == self.pid &&
            mapping->wire.start_time == self.start_time && mapping->wire.boot_id == self.boot_id;
+}
+
+/* Whether it gave memory of a pool of this process, which is to stay what it is. */
+static bool mapping_is_of_pool(const umf_mapping_t *mapping) {
+    const umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)mapping->base, NULL);
+    return span && span->kind == UMF_SPAN_POOL && span->base == (uintptr_t)mapping->base;
 }
 
 static umf_result_t mapping_record(umf_mapping_t *mapping) {
@@ -581,6 +606,9 @@ static umf_result_t mapping_record(umf_mapping_t *mapping) {
         umf_list_add(&mapping_own, &mapping->own);
         umf_unlock(&mapping_lock);
         return UMF_RESULT_SUCCESS;
+    }
+    if (mapping_is_of_pool(mapping)) {
+        return mapping_refuse(mapping, "it names memory of this process by a false address");
     }
     umf_result_t result = umf_span_add(&mapping_spans, (uintptr_t)mapping->base, mapping->wire.size,
                                        UMF_SPAN_IMPORT, mapping, NULL, 0, &mapping->span);
@@ -610,7 +638,8 @@ static void mapping_remember_producer(umf_mapping_owner_t *owner, umf_process_kn
     *met = before;
 }
 
-static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, void **base) {
+static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, const mapping_copy_t *copy,
+                                         void **base) {
     umf_process_t producer = {
         .boot_id = mapping->wire.boot_id,
         .start_time = mapping->wire.start_time,
@@ -620,11 +649,11 @@ static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, void **base) {
     umf_process_known_t met = {0};
     umf_result_t result = mapping_check_producer(mapping_owner(mapping), &producer, &met);
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_ipc_check(mapping->provider, mapping->data, mapping->wire.size);
+        result = umf_ipc_check(mapping->provider, copy->data, mapping->wire.size);
     }
     if (result == UMF_RESULT_SUCCESS) {
         umf_process_trust(&producer);
-        result = mapping_call_open(mapping, base);
+        result = umfMemoryProviderOpenIPCHandle(mapping->provider, copy->data, base);
         umf_process_distrust();
     }
     if (result == UMF_RESULT_SUCCESS && met.process.pid != 0) {
@@ -634,10 +663,9 @@ static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, void **base) {
     return result;
 }
 
-/* From OPENING to a mapping on record, or to nothing. */
-static umf_result_t mapping_map(umf_mapping_t *mapping) {
+static umf_result_t mapping_map_with(umf_mapping_t *mapping, const mapping_copy_t *copy) {
     void *base = NULL;
-    umf_result_t result = mapping_ask_provider(mapping, &base);
+    umf_result_t result = mapping_ask_provider(mapping, copy, &base);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -647,10 +675,22 @@ static umf_result_t mapping_map(umf_mapping_t *mapping) {
         return UMF_RESULT_ERROR_UNKNOWN;
     }
     mapping->base = base;
-    mapping->watch = umf_ipc_watch(mapping->provider, mapping->data);
+    mapping_fill_copy(mapping, copy);
+    mapping->watch = umf_ipc_watch(mapping->provider, copy->data);
     result = mapping_record(mapping);
     if (result != UMF_RESULT_SUCCESS) {
         umfMemoryProviderCloseIPCHandle(mapping->provider, base, mapping->wire.size);
+    }
+    return result;
+}
+
+/* From OPENING to a mapping on record, or to nothing. */
+static umf_result_t mapping_map(umf_mapping_t *mapping) {
+    mapping_copy_t copy;
+    umf_result_t result = mapping_make_copy(mapping, &copy);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = mapping_map_with(mapping, &copy);
+        umf_meta_free(copy.data, copy.size);
     }
     return result;
 }
