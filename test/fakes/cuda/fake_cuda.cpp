@@ -1184,7 +1184,8 @@ CUresult fake_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, un
     ENTER_CONTEXT(FAKE_cuIpcOpenMemHandle)
     IpcHandle wanted;
     memcpy(&wanted, &handle, sizeof(wanted));
-    if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || wanted.magic != ipc_magic) {
+    if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || wanted.magic != ipc_magic ||
+        !is_device(wanted.device)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (wanted.pid == getpid()) {

@@ -1292,7 +1292,8 @@ static ze_result_t fake_zeMemOpenIpcHandle(ze_context_handle_t context, ze_devic
     IpcHandle wanted;
     memcpy(&wanted, &handle, sizeof(wanted));
     size_t size = wanted.magic == ipc_magic ? size_of_file(wanted.fd) : 0;
-    if (size == 0 || wanted.offset > size || wanted.size > size - wanted.offset) {
+    bool is_type = wanted.type >= ZE_MEMORY_TYPE_HOST && wanted.type <= ZE_MEMORY_TYPE_SHARED;
+    if (size == 0 || !is_type || wanted.offset > size || wanted.size > size - wanted.offset) {
         return ZE_RESULT_ERROR_INVALID_ARGUMENT;
     }
     Memory made{};
