@@ -18,6 +18,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -401,6 +402,22 @@ int umf_os_free_space(int fd, uint64_t *bytes) {
 int umf_os_add_seals(int fd, int seals) {
     int error = os_fault("add_seals");
     return error != 0 ? error : os_result(fcntl(fd, F_ADD_SEALS, seals));
+}
+
+#ifndef SECRETMEM_MAGIC
+#define SECRETMEM_MAGIC 0x5345434d
+#endif
+
+/* Files of memfd_secret have no seals; they get their size once. */
+int umf_os_check_seals(int fd) {
+    struct statfs system;
+    int error = os_fault("check_seals");
+    if (error != 0) {
+        return error;
+    }
+    int seals = fcntl(fd, F_GET_SEALS);
+    bool is_sealed = seals != -1 && (seals & F_SEAL_SHRINK);
+    return is_sealed || (fstatfs(fd, &system) == 0 && system.f_type == SECRETMEM_MAGIC) ? 0 : EPERM;
 }
 
 int umf_os_read_at(int fd, void *buffer, size_t size, uint64_t offset) {

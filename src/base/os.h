@@ -66,6 +66,10 @@ int umf_os_extend(int fd, uint64_t size);
 /* Bytes that are free on the file system of an open file; UINT64_MAX if it does not tell. */
 int umf_os_free_space(int fd, uint64_t *bytes);
 int umf_os_add_seals(int fd, int seals);
+/* On a file that others get: it does not become shorter, and nobody adds seals that hurt. */
+#define UMF_OS_SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
+/* Whether an anonymous file of another process stays as long as it is: 0, or EPERM. */
+int umf_os_check_seals(int fd);
 int umf_os_read_at(int fd, void *buffer, size_t size,
                    uint64_t offset); /* EIO if the file is shorter */
 int umf_os_write_at(int fd, const void *buffer, size_t size, uint64_t offset);

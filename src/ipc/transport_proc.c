@@ -20,6 +20,9 @@ static int proc_redeem(const umf_fd_ticket_t *ticket, int *fd) {
     }
     error = umf_ticket_check_file(ticket, place);
     if (!error) {
+        error = umf_os_check_regular(place);
+    }
+    if (!error) {
         snprintf(path, sizeof(path), "/proc/self/fd/%d", place);
         error = umf_os_open(path, O_RDWR, 0, fd);
     }

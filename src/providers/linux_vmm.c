@@ -78,7 +78,8 @@ static umf_result_t linux_vmm_create(void *backend, size_t size, umf_physical_t 
     }
     error = umf_os_truncate(fd, size);
     if (!error) {
-        error = umf_os_add_seals(fd, F_SEAL_SHRINK); /* others may get it, but not cut it short */
+        error = umf_os_add_seals(fd, UMF_OS_SEALS |
+                                         F_SEAL_GROW); /* others may get it, but not cut it short */
     }
     if (error) {
         umf_os_close(fd);
@@ -126,6 +127,11 @@ static umf_result_t linux_vmm_import(void *backend, int fd, size_t size, umf_phy
     if (!error && real_size != size) {
         UMF_LOG_ERROR("a description says %zu bytes of a file that has %llu", size,
                       (unsigned long long)real_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!error && umf_os_check_seals(fd) != 0) {
+        UMF_LOG_ERROR("a description is of a file that may become shorter while it is mapped; "
+                      "those of this provider cannot");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!error) {

@@ -98,6 +98,12 @@ static umf_result_t source_create(const umf_os_handle_t *handle, const char *nam
     if (made != UMF_RESULT_SUCCESS) {
         goto free_source;
     }
+    if (!*name && umf_os_check_seals(source->fd) != 0) {
+        UMF_LOG_ERROR("the producer's file may become shorter while it is mapped; those of an OS "
+                      "provider cannot");
+        made = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        goto close_file;
+    }
     made = source_map_header(source);
     if (made != UMF_RESULT_SUCCESS) {
         goto close_file;

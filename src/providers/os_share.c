@@ -45,7 +45,7 @@ static int share_make_anonymous(umf_os_share_t *share) {
     }
     if (!share->secret) {
         /* Who maps the file can then rely on its length. */
-        error = umf_os_add_seals(share->fd, F_SEAL_SHRINK);
+        error = umf_os_add_seals(share->fd, UMF_OS_SEALS);
         if (error) {
             UMF_LOG_DEBUG("the shared file cannot be sealed against shrinking (errno %d)", error);
         }
@@ -146,13 +146,21 @@ static int share_add_range(umf_os_share_t *share, uint64_t more) {
     return 0;
 }
 
+/* A consumer may have made it longer than we know, and it does not become shorter. */
+static int share_truncate(int fd, uint64_t size) {
+    uint64_t dev, ino, now;
+    int error = umf_os_truncate(fd, size);
+    bool is_longer = error == EPERM && umf_os_file_id(fd, &dev, &ino, &now) == 0 && now >= size;
+    return is_longer ? 0 : error;
+}
+
 static int share_grow_by(umf_os_share_t *share, uint64_t more) {
     uint64_t wanted = share->range_end + more;
     if (more > SHARE_SIZE_MAX || wanted > SHARE_SIZE_MAX) {
         return ENOMEM;
     }
     if (wanted > share->file_size) {
-        int error = share->secret ? ENOMEM : umf_os_truncate(share->fd, wanted);
+        int error = share->secret ? ENOMEM : share_truncate(share->fd, wanted);
         if (error) {
             return error;
         }
@@ -231,6 +239,18 @@ umf_result_t umf_os_share_merge(umf_os_share_t *share, uint64_t low, uint64_t hi
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
+/* A free one, 0 if none is: consumers can write there, so that nothing is sure. */
+static uint32_t share_find_slot(const umf_os_share_t *share, uint32_t count) {
+    uint32_t at = share->slot_last ? share->slot_last : UMF_OS_SHARE_FIRST_SLOT - 1;
+    for (uint32_t tries = 0; tries < count; tries++) {
+        at = at + 1 < count ? at + 1 : UMF_OS_SHARE_FIRST_SLOT;
+        if (__atomic_load_n(&share->header[at], __ATOMIC_RELAXED) == 0) {
+            return at;
+        }
+    }
+    return 0;
+}
+
 umf_result_t umf_os_share_claim_slot(umf_os_share_t *share, uint32_t *slot, uint64_t *generation) {
     uint32_t count = (uint32_t)(share->header_size / sizeof(uint64_t));
     if (share->slots_used == count - UMF_OS_SHARE_FIRST_SLOT) {
@@ -240,10 +260,11 @@ umf_result_t umf_os_share_claim_slot(umf_os_share_t *share, uint32_t *slot, uint
             share->slots_used);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    uint32_t at = share->slot_last ? share->slot_last : UMF_OS_SHARE_FIRST_SLOT - 1;
-    do {
-        at = at + 1 < count ? at + 1 : UMF_OS_SHARE_FIRST_SLOT;
-    } while (__atomic_load_n(&share->header[at], __ATOMIC_RELAXED) != 0);
+    uint32_t at = share_find_slot(share, count);
+    if (at == 0) {
+        UMF_LOG_ERROR("somebody who shares the file has overwritten its header");
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
     share->slot_last = at;
     share->slots_used++;
     share->generation_last++;

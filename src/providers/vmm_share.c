@@ -1,6 +1,7 @@
 /* Sharing the memory of the vmm providers: descriptions, the board, and opening. */
 #include "providers/vmm_share.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -126,6 +127,13 @@ static umf_result_t board_fail(int error, const char *what) {
     return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
+/* Who maps it can rely on its length. And from now on nobody else writes there; before Linux 5.1
+ * those could who may open it. */
+static int board_seal(int fd) {
+    int error = umf_os_add_seals(fd, UMF_OS_SEALS | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
+    return error == EINVAL ? umf_os_add_seals(fd, UMF_OS_SEALS | F_SEAL_GROW) : error;
+}
+
 static umf_result_t board_make(umf_vmm_share_t *share) {
     int fd;
     void *words = NULL;
@@ -136,14 +144,16 @@ static umf_result_t board_make(umf_vmm_share_t *share) {
     umf_result_t result;
     error = umf_os_truncate(fd, BOARD_SIZE);
     if (!error) {
-        error = umf_os_add_seals(fd, F_SEAL_SHRINK); /* who maps it can rely on its length */
-    }
-    if (!error) {
         error = umf_os_map(&words, BOARD_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
     if (error) {
         result = board_fail(error, "mapping");
         goto close_file;
+    }
+    error = board_seal(fd);
+    if (error) {
+        result = board_fail(error, "sealing");
+        goto unmap;
     }
     result = umf_ticket_make(fd, &share->board);
     if (result != UMF_RESULT_SUCCESS) {
@@ -327,7 +337,7 @@ static umf_result_t source_map(const umf_fd_ticket_t *ticket, int fd, const uint
     uint64_t dev, ino, size;
     void *made = NULL;
     int error = umf_os_file_id(fd, &dev, &ino, &size);
-    if (!error && size != BOARD_SIZE) {
+    if (!error && (size != BOARD_SIZE || umf_os_check_seals(fd) != 0)) {
         UMF_LOG_ERROR("descriptor %d of process %u is not what the description says", ticket->fd,
                       ticket->pid);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
