@@ -515,7 +515,8 @@ class Servant {
     std::string produce() {
         pool = std::make_unique<Pool>(producer_text(kind, folder));
         base = allocate(*pool);
-        if (!base) {
+        // Beside it, so that its address stays the provider's after a free.
+        if (!base || !allocate(*pool)) {
             return "";
         }
         write_bytes(kind, base + at, pattern(question));
