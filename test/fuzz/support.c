@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@
 #define ADDRESSES_MORE ((size_t)4 << 30)
 
 static char folder[4096];
-static int has_outside_names; /* this input has a '/' */
+static atomic_bool has_outside_names; /* this input has a '/'; threads of the library look, too */
 
 _Noreturn void fuzz_fail(const char *what) {
     fprintf(stderr, "fuzz: not so: %s\n", what);

@@ -715,8 +715,9 @@ TEST_P(Ipc, AThousandOpensLeaveNothingBehind) {
     }
     EXPECT_LE(producer.descriptors(), descriptors[0]);
     EXPECT_LE(consumer.descriptors(), descriptors[1]);
-    EXPECT_LE(producer.mappings(), mappings[0]);
-    EXPECT_LE(consumer.mappings(), mappings[1]);
+    /* The kernel joins neighbours or not: a few lines more are no leak, hundreds were one. */
+    EXPECT_LE(producer.mappings(), mappings[0] + 5);
+    EXPECT_LE(consumer.mappings(), mappings[1] + 5);
 }
 
 TEST_P(Ipc, AThousandHandlesAreClosedWithTheirPool) {
