@@ -31,6 +31,11 @@ void *umf_dl_open(const char *name, bool loaded_only, char *why, size_t why_size
     return library;
 }
 
+void *umf_dl_find(const char *name, char *why, size_t why_size) {
+    void *library = umf_dl_open(name, true, NULL, 0);
+    return library ? library : umf_dl_open(name, false, why, why_size);
+}
+
 void umf_dl_close(void *library) {
     if (library) {
         dlclose(library);
@@ -60,19 +65,24 @@ static const char *dl_first_missing(void *library, const umf_dl_symbol_t *symbol
     return NULL;
 }
 
+const char *umf_dl_fill(void *library, const umf_dl_symbol_t *symbols, size_t count, void *table) {
+    const char *missing = dl_first_missing(library, symbols, count);
+    for (size_t i = 0; !missing && i < count; i++) {
+        void *symbol = dlsym(library, symbols[i].name);
+        memcpy((char *)table + symbols[i].offset, &symbol, sizeof(symbol));
+    }
+    return missing;
+}
+
 umf_result_t umf_dl_load(void *library, const char *library_name, const umf_dl_symbol_t *symbols,
                          size_t count, void *table) {
-    const char *missing = dl_first_missing(library, symbols, count);
+    const char *missing = umf_dl_fill(library, symbols, count, table);
     if (missing) {
         UMF_LOG_ERROR(
             "library %s has no symbol %s: it is too old or not what its name says; install a "
             "newer one",
             library_name, missing);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
-    }
-    for (size_t i = 0; i < count; i++) {
-        void *symbol = dlsym(library, symbols[i].name);
-        memcpy((char *)table + symbols[i].offset, &symbol, sizeof(symbol));
     }
     return UMF_RESULT_SUCCESS;
 }

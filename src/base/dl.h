@@ -18,6 +18,8 @@ typedef struct umf_dl_symbol_t {
 /* Opens `name`; NULL if absent. With `loaded_only` it is looked up among the loaded ones and not
  * loaded. `why` (may be NULL) receives the loader's text on failure. */
 void *umf_dl_open(const char *name, bool loaded_only, char *why, size_t why_size);
+/* Among the loaded libraries, otherwise on the system. */
+void *umf_dl_find(const char *name, char *why, size_t why_size);
 void umf_dl_close(void *library);
 
 /* One symbol, or NULL. */
@@ -27,8 +29,11 @@ void *umf_dl_symbol(void *library, const char *name);
  * version behind it? */
 bool umf_dl_is_from(const char *name, const char *library);
 
-/* Fills `table`. DEPENDENCY_UNAVAILABLE with a log line naming the first missing symbol; the table
- * is then left untouched. */
+/* Fills `table`. The first missing symbol if there is one, and the table is left untouched; NULL.
+ */
+const char *umf_dl_fill(void *library, const umf_dl_symbol_t *symbols, size_t count, void *table);
+
+/* The same; DEPENDENCY_UNAVAILABLE with a log line that names the missing symbol. */
 umf_result_t umf_dl_load(void *library, const char *library_name, const umf_dl_symbol_t *symbols,
                          size_t count, void *table);
 

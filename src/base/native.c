@@ -24,11 +24,17 @@ static const char *native_text(const umf_native_text_t *texts, size_t count, int
     return "no native error";
 }
 
-umf_result_t umf_native_get(const umf_native_t *last, const umf_native_text_t *texts, size_t count,
-                            const char **message, int32_t *code) {
+bool umf_native_has_places(const char **message, const int32_t *code) {
     if (!message || !code) {
         UMF_LOG_ERROR("the last native error was asked for without a place for its %s",
                       message ? "code" : "message");
+    }
+    return message && code;
+}
+
+umf_result_t umf_native_get(const umf_native_t *last, const umf_native_text_t *texts, size_t count,
+                            const char **message, int32_t *code) {
+    if (!umf_native_has_places(message, code)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     const char *text = native_text(texts, count, last->code);

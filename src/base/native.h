@@ -4,6 +4,7 @@
 #ifndef UMF_SRC_BASE_NATIVE_H
 #define UMF_SRC_BASE_NATIVE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <umf/base.h>
@@ -22,9 +23,12 @@ typedef struct umf_native_text_t {
 /* Stores code and the current errno value given, and answers MEMORY_PROVIDER_SPECIFIC. */
 umf_result_t umf_native_fail(umf_native_t *last, int32_t code, int errnum);
 
+/* Of a get_last_native_error, whether it was given both places; logs. */
+bool umf_native_has_places(const char **message, const int32_t *code);
+
 /*
- * The body of every get_last_native_error: `*message` reads "<text>" or "<text>: <system's text>"
- * and holds until the next call in this thread. INVALID_ARGUMENT on NULL.
+ * The body of get_last_native_error where the texts are ours: `*message` reads "<text>" or "<text>:
+ * <system's text>" and holds until the next call in this thread. INVALID_ARGUMENT on NULL.
  */
 umf_result_t umf_native_get(const umf_native_t *last, const umf_native_text_t *texts, size_t count,
                             const char **message, int32_t *code);

@@ -11,9 +11,10 @@
 #include "base/meta.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
-#include "providers/cuda_context.h"
+#include "providers/cuda_copy.h"
 #include "providers/cuda_own.h"
 #include "providers/cuda_params.h"
+#include "providers/gpu.h"
 #include "providers/name.h"
 
 typedef struct cuda_provider_t {
@@ -29,22 +30,16 @@ typedef struct cuda_provider_t {
 } cuda_provider_t;
 
 static umf_result_t cuda_result(const cuda_provider_t *cuda, CUresult result, const char *what) {
-    return umf_cuda_result(cuda->driver, result, &umf_cuda_native, what);
+    return umf_cuda_result(cuda->driver, result, what);
 }
 
 static umf_result_t cuda_given_back(const cuda_provider_t *cuda, CUresult result,
                                     const char *what) {
-    return umf_cuda_given_back(cuda->driver, result, &umf_cuda_native, what);
+    return umf_cuda_given_back(cuda->driver, result, what);
 }
 
-static CUresult cuda_enter(const cuda_provider_t *cuda, umf_cuda_scope_t *scope) {
-    return umf_cuda_enter(cuda->driver, &cuda->context, scope);
-}
-
-static CUresult cuda_leave(const cuda_provider_t *cuda, const umf_cuda_scope_t *scope,
-                           CUresult result) {
-    return umf_cuda_leave(cuda->driver, scope, result);
-}
+/* Runs one call of the driver in the provider's context. */
+#define IN_CONTEXT(cuda, result, call) UMF_CUDA_CALL((cuda)->driver, &(cuda)->context, result, call)
 
 /* --- creation --------------------------------------------------------------------------------- */
 
@@ -109,8 +104,7 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
     cuda->memory_type = wanted->memory_type;
     cuda->flags = wanted->flags;
     umf_name_copy(cuda->name, wanted->name);
-    result = umf_cuda_context_take(driver, wanted->context, wanted->device, &cuda->context,
-                                   &umf_cuda_native);
+    result = umf_cuda_context_take(driver, wanted->context, wanted->device, &cuda->context);
     if (result != UMF_RESULT_SUCCESS) {
         goto free_provider;
     }
@@ -123,7 +117,7 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
     return UMF_RESULT_SUCCESS;
 
 drop_context:
-    umf_cuda_context_drop(driver, &cuda->context, &umf_cuda_native);
+    umf_cuda_context_drop(driver, &cuda->context);
 free_provider:
     umf_meta_free(cuda, sizeof(*cuda));
     return result;
@@ -131,7 +125,7 @@ free_provider:
 
 static umf_result_t cuda_finalize(void *provider) {
     cuda_provider_t *cuda = provider;
-    umf_cuda_context_drop(cuda->driver, &cuda->context, &umf_cuda_native);
+    umf_cuda_context_drop(cuda->driver, &cuda->context);
     umf_lock_destroy(&cuda->lock);
     umf_hash_fini(&cuda->sizes);
     umf_meta_free(cuda, sizeof(*cuda));
@@ -203,7 +197,7 @@ static umf_result_t cuda_alloc(void *provider, size_t size, size_t alignment, vo
     umf_cuda_scope_t scope;
     void *made = NULL;
     umf_result_t kept = UMF_RESULT_SUCCESS;
-    CUresult result = cuda_enter(cuda, &scope);
+    CUresult result = umf_cuda_enter(cuda->driver, &cuda->context, &scope);
     if (result == CUDA_SUCCESS) {
         result = cuda_call_alloc(cuda, size, &made);
     }
@@ -213,7 +207,7 @@ static umf_result_t cuda_alloc(void *provider, size_t size, size_t alignment, vo
     if (kept != UMF_RESULT_SUCCESS) {
         cuda_call_free(cuda, made);
     }
-    result = cuda_leave(cuda, &scope, result);
+    result = umf_cuda_leave(cuda->driver, &scope, result);
     if (result != CUDA_SUCCESS || kept != UMF_RESULT_SUCCESS) {
         return result != CUDA_SUCCESS ? cuda_result(cuda, result, "allocating memory") : kept;
     }
@@ -238,9 +232,9 @@ static umf_result_t cuda_free(void *provider, void *ptr, size_t size) {
         return UMF_RESULT_SUCCESS;
     }
     umf_cuda_scope_t scope;
-    CUresult result = cuda_enter(cuda, &scope);
+    CUresult result = umf_cuda_enter(cuda->driver, &cuda->context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = cuda_leave(cuda, &scope, cuda_call_free(cuda, ptr));
+        result = umf_cuda_leave(cuda->driver, &scope, cuda_call_free(cuda, ptr));
     }
     umf_result_t told = cuda_given_back(cuda, result, "freeing memory");
     if (told != UMF_RESULT_SUCCESS) {
@@ -255,17 +249,8 @@ static umf_result_t cuda_free(void *provider, void *ptr, size_t size) {
 
 static umf_result_t cuda_get_last_native_error(void *provider, const char **message,
                                                int32_t *code) {
-    const umf_cuda_driver_t *driver =
-        provider ? ((cuda_provider_t *)provider)->driver : umf_cuda_driver(NULL, 0);
-    if (!message || !code) {
-        UMF_LOG_ERROR("the last native error was asked for without a place for its %s",
-                      message ? "code" : "message");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *message =
-        driver ? umf_cuda_error_text(driver, (CUresult)umf_cuda_native.code) : "no CUDA driver";
-    *code = umf_cuda_native.code;
-    return UMF_RESULT_SUCCESS;
+    return umf_cuda_native_error(provider ? ((cuda_provider_t *)provider)->driver : NULL, message,
+                                 code);
 }
 
 static umf_result_t cuda_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
@@ -306,81 +291,47 @@ static umf_result_t cuda_get_property(void *provider, const void *ptr, umf_memor
                                       void *value) {
     const cuda_provider_t *cuda = provider;
     (void)ptr;
-    return umf_cuda_property(id, cuda->memory_type, cuda->context.handle, cuda->context.device,
-                             value);
+    const umf_gpu_memory_t memory = {
+        .type = cuda->memory_type,
+        .context = cuda->context.handle,
+        .device = &cuda->context.device,
+        .device_size = sizeof(cuda->context.device),
+    };
+    return umf_gpu_property(&memory, id, value);
 }
 
 static umf_result_t cuda_get_property_size(void *provider, umf_memory_property_id_t id,
                                            size_t *size) {
     (void)provider;
-    return umf_cuda_property_size(id, size);
+    return umf_gpu_property_size(sizeof(CUdevice), id, size);
 }
 
 /* --- data ------------------------------------------------------------------------------------- */
 
 static umf_result_t cuda_queue_create(void *provider, void **queue) {
     const cuda_provider_t *cuda = provider;
-    const umf_cuda_driver_t *driver = cuda->driver;
-    if (!driver->cuStreamCreate || !driver->cuStreamDestroy || !driver->cuStreamSynchronize ||
-        !driver->cuMemcpyAsync || !driver->cuMemsetD8Async) {
-        UMF_LOG_ERROR("this CUDA driver is too old to copy memory for the provider");
-        return UMF_RESULT_ERROR_NOT_SUPPORTED;
-    }
-    umf_cuda_scope_t scope;
-    CUstream stream = NULL;
-    CUresult result = cuda_enter(cuda, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-        result = cuda_leave(cuda, &scope, result);
-    }
-    if (result == CUDA_SUCCESS) {
-        *queue = stream;
-    }
-    return cuda_result(cuda, result, "making a stream");
+    return umf_cuda_queue_create(cuda->driver, &cuda->context, queue);
 }
 
 static umf_result_t cuda_queue_destroy(void *provider, void *queue) {
     const cuda_provider_t *cuda = provider;
-    umf_cuda_scope_t scope;
-    CUresult result = cuda_enter(cuda, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = cuda_leave(cuda, &scope, cuda->driver->cuStreamDestroy(queue));
-    }
-    return cuda_given_back(cuda, result, "destroying a stream");
+    return umf_cuda_queue_destroy(cuda->driver, &cuda->context, queue);
 }
 
 static umf_result_t cuda_queue_wait(void *provider, void *queue) {
     const cuda_provider_t *cuda = provider;
-    umf_cuda_scope_t scope;
-    CUresult result = cuda_enter(cuda, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = cuda_leave(cuda, &scope, cuda->driver->cuStreamSynchronize(queue));
-    }
-    return cuda_result(cuda, result, "waiting for a stream");
+    return umf_cuda_queue_wait(cuda->driver, &cuda->context, queue);
 }
 
 static umf_result_t cuda_copy(void *provider, void *queue, void *dst, const void *src,
                               size_t size) {
     const cuda_provider_t *cuda = provider;
-    umf_cuda_scope_t scope;
-    CUresult result = cuda_enter(cuda, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = cuda->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst,
-                                             (CUdeviceptr)(uintptr_t)src, size, queue);
-        result = cuda_leave(cuda, &scope, result);
-    }
-    return cuda_result(cuda, result, "copying memory");
+    return umf_cuda_copy(cuda->driver, &cuda->context, queue, dst, src, size);
 }
 
 static umf_result_t cuda_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size) {
     const cuda_provider_t *cuda = provider;
-    umf_cuda_scope_t scope;
-    CUresult result = cuda_enter(cuda, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = cuda->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)dst, value, size, queue);
-        result = cuda_leave(cuda, &scope, result);
-    }
-    return cuda_result(cuda, result, "filling memory");
+    return umf_cuda_fill(cuda->driver, &cuda->context, queue, dst, value, size);
 }
 
 /* --- IPC: the driver's own handles ------------------------------------------------------------ */
@@ -395,12 +346,8 @@ static umf_result_t cuda_get_ipc_handle(void *provider, const void *ptr, size_t 
     const cuda_provider_t *cuda = provider;
     (void)size;
     CUipcMemHandle handle;
-    umf_cuda_scope_t scope;
-    CUresult made = cuda_enter(cuda, &scope);
-    if (made == CUDA_SUCCESS) {
-        made = cuda->driver->cuIpcGetMemHandle(&handle, (CUdeviceptr)(uintptr_t)ptr);
-        made = cuda_leave(cuda, &scope, made);
-    }
+    CUresult made;
+    IN_CONTEXT(cuda, made, cuIpcGetMemHandle(&handle, (CUdeviceptr)(uintptr_t)ptr));
     umf_result_t result = cuda_result(cuda, made, "getting an IPC handle");
     if (result == UMF_RESULT_SUCCESS) {
         memcpy(data, &handle, sizeof(handle));
@@ -424,14 +371,10 @@ static umf_result_t cuda_open_ipc_handle(void *provider, void *data, void **ptr)
         *ptr = own;
         return UMF_RESULT_SUCCESS;
     }
-    umf_cuda_scope_t scope;
     CUdeviceptr address = 0;
-    CUresult result = cuda_enter(cuda, &scope);
-    if (result == CUDA_SUCCESS) {
-        result =
-            cuda->driver->cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-        result = cuda_leave(cuda, &scope, result);
-    }
+    CUresult result;
+    IN_CONTEXT(cuda, result,
+               cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     if (result == CUDA_SUCCESS) {
         *ptr = (void *)(uintptr_t)address;
     }
@@ -441,11 +384,8 @@ static umf_result_t cuda_open_ipc_handle(void *provider, void *data, void **ptr)
 /* Memory that was freed while it was open in this process, in the context that it came from. */
 static umf_result_t cuda_free_late(const cuda_provider_t *cuda, const umf_cuda_context_t *context,
                                    void *ptr) {
-    umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(cuda->driver, context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = cuda_leave(cuda, &scope, cuda->driver->cuMemFree((CUdeviceptr)(uintptr_t)ptr));
-    }
+    CUresult result;
+    UMF_CUDA_CALL(cuda->driver, context, result, cuMemFree((CUdeviceptr)(uintptr_t)ptr));
     return cuda_given_back(cuda, result, "freeing memory that was shared");
 }
 
@@ -456,12 +396,8 @@ static umf_result_t cuda_close_ipc_handle(void *provider, void *ptr, size_t size
     if (umf_cuda_own_close(ptr, &freed_in)) {
         return freed_in.handle ? cuda_free_late(cuda, &freed_in, ptr) : UMF_RESULT_SUCCESS;
     }
-    umf_cuda_scope_t scope;
-    CUresult result = cuda_enter(cuda, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = cuda->driver->cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)ptr);
-        result = cuda_leave(cuda, &scope, result);
-    }
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)ptr));
     return cuda_given_back(cuda, result, "closing an IPC handle");
 }
 

@@ -59,8 +59,7 @@ CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t 
 /* --- taking ----------------------------------------------------------------------------------- */
 
 /* The driver takes some calls for devices that are not there. */
-static umf_result_t check_device(const umf_cuda_driver_t *driver, CUdevice device,
-                                 umf_native_t *last) {
+static umf_result_t check_device(const umf_cuda_driver_t *driver, CUdevice device) {
     int count = 0;
     if (!driver->cuDeviceGetCount) {
         return UMF_RESULT_SUCCESS;
@@ -68,27 +67,26 @@ static umf_result_t check_device(const umf_cuda_driver_t *driver, CUdevice devic
     CUresult result = driver->cuDeviceGetCount(&count);
     if (result == CUDA_SUCCESS && device >= count) {
         UMF_LOG_ERROR("there is no device %d among the %d of this machine", device, count);
-        last->code = CUDA_ERROR_INVALID_DEVICE;
+        umf_cuda_native.code = CUDA_ERROR_INVALID_DEVICE;
         return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
     }
-    return umf_cuda_result(driver, result, last, "counting the devices");
+    return umf_cuda_result(driver, result, "counting the devices");
 }
 
-static umf_result_t take_primary(const umf_cuda_driver_t *driver, umf_cuda_context_t *context,
-                                 umf_native_t *last) {
+static umf_result_t take_primary(const umf_cuda_driver_t *driver, umf_cuda_context_t *context) {
     if (!driver->cuInit || !driver->cuDevicePrimaryCtxRetain ||
         !driver->cuDevicePrimaryCtxRelease) {
         UMF_LOG_ERROR("this CUDA driver is too old for primary contexts: give the provider a "
                       "context in its parameters");
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    umf_result_t result = umf_cuda_result(driver, driver->cuInit(0), last, "initialising CUDA");
+    umf_result_t result = umf_cuda_result(driver, driver->cuInit(0), "initialising CUDA");
     if (result == UMF_RESULT_SUCCESS) {
-        result = check_device(driver, context->device, last);
+        result = check_device(driver, context->device);
     }
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_cuda_result(
-            driver, driver->cuDevicePrimaryCtxRetain(&context->handle, context->device), last,
+            driver, driver->cuDevicePrimaryCtxRetain(&context->handle, context->device),
             "retaining the primary context");
     }
     context->is_primary = result == UMF_RESULT_SUCCESS;
@@ -110,8 +108,7 @@ static CUresult witness_make(const umf_cuda_driver_t *driver, umf_cuda_context_t
     return CUDA_SUCCESS;
 }
 
-static umf_result_t take_witness(const umf_cuda_driver_t *driver, umf_cuda_context_t *context,
-                                 umf_native_t *last) {
+static umf_result_t take_witness(const umf_cuda_driver_t *driver, umf_cuda_context_t *context) {
     if (!driver->cuPointerGetAttribute) {
         return UMF_RESULT_SUCCESS;
     }
@@ -120,38 +117,35 @@ static umf_result_t take_witness(const umf_cuda_driver_t *driver, umf_cuda_conte
     if (result == CUDA_SUCCESS) {
         result = umf_cuda_leave(driver, &scope, witness_make(driver, context));
     }
-    return umf_cuda_result(driver, result, last, "making memory in the provider's context");
+    return umf_cuda_result(driver, result, "making memory in the provider's context");
 }
 
 umf_result_t umf_cuda_context_take(const umf_cuda_driver_t *driver, CUcontext given,
-                                   CUdevice device, umf_cuda_context_t *context,
-                                   umf_native_t *last) {
+                                   CUdevice device, umf_cuda_context_t *context) {
     umf_cuda_context_t made = {.handle = given, .device = device};
-    umf_result_t result =
-        given ? check_device(driver, device, last) : take_primary(driver, &made, last);
+    umf_result_t result = given ? check_device(driver, device) : take_primary(driver, &made);
     if (result == UMF_RESULT_SUCCESS) {
-        result = take_witness(driver, &made, last);
+        result = take_witness(driver, &made);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        umf_cuda_context_drop(driver, &made, last);
+        umf_cuda_context_drop(driver, &made);
         return result;
     }
     *context = made;
     return UMF_RESULT_SUCCESS;
 }
 
-void umf_cuda_context_drop(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                           umf_native_t *last) {
+void umf_cuda_context_drop(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context) {
     if (context->witness) {
         umf_cuda_scope_t scope;
         CUresult result = umf_cuda_enter(driver, context, &scope);
         if (result == CUDA_SUCCESS) {
             result = umf_cuda_leave(driver, &scope, driver->cuMemFreeHost(context->witness));
         }
-        umf_cuda_given_back(driver, result, last, "giving back memory in the provider's context");
+        umf_cuda_given_back(driver, result, "giving back memory in the provider's context");
     }
     if (context->is_primary) {
-        umf_cuda_given_back(driver, driver->cuDevicePrimaryCtxRelease(context->device), last,
+        umf_cuda_given_back(driver, driver->cuDevicePrimaryCtxRelease(context->device),
                             "releasing the primary context");
     }
 }

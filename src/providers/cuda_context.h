@@ -21,13 +21,10 @@ typedef struct umf_cuda_context_t {
     unsigned long long witness_id;
 } umf_cuda_context_t;
 
-/* The context `given`, or the primary one of `device` where it is NULL. Logs, and keeps the
- * driver's code in `last`. */
+/* The context `given`, or the primary one of `device` where it is NULL. Logs. */
 umf_result_t umf_cuda_context_take(const umf_cuda_driver_t *driver, CUcontext given,
-                                   CUdevice device, umf_cuda_context_t *context,
-                                   umf_native_t *last);
-void umf_cuda_context_drop(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                           umf_native_t *last);
+                                   CUdevice device, umf_cuda_context_t *context);
+void umf_cuda_context_drop(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context);
 
 /* A context made current for the calls between enter and leave; the caller's is then back. */
 typedef struct umf_cuda_scope_t {
@@ -42,5 +39,15 @@ CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_
  * gave none. */
 CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope,
                         CUresult result);
+
+/* Runs one call of the driver in a context. */
+#define UMF_CUDA_CALL(driver, context, result, call)                                               \
+    do {                                                                                           \
+        umf_cuda_scope_t scope_;                                                                   \
+        (result) = umf_cuda_enter((driver), (context), &scope_);                                   \
+        if ((result) == CUDA_SUCCESS) {                                                            \
+            (result) = umf_cuda_leave((driver), &scope_, (driver)->call);                          \
+        }                                                                                          \
+    } while (0)
 
 #endif

@@ -1,4 +1,4 @@
-/* The CUDA driver: its functions, its errors, and properties of its memory. */
+/* The CUDA driver: its functions and its errors. */
 #include "providers/cuda_driver.h"
 
 #include <pthread.h>
@@ -87,10 +87,7 @@ static bool cuda_resolve_all(void *library) {
 /* The library stays open: the answer is remembered for the life of the process. */
 static void cuda_load(void) {
     char reason[160] = "";
-    void *library = umf_dl_open(CUDA_LIBRARY, true, NULL, 0);
-    if (!library) {
-        library = umf_dl_open(CUDA_LIBRARY, false, reason, sizeof(reason));
-    }
+    void *library = umf_dl_find(CUDA_LIBRARY, reason, sizeof(reason));
     if (!library) {
         snprintf(cuda_why, sizeof(cuda_why), "no CUDA driver: %s; install the NVIDIA driver",
                  reason);
@@ -114,7 +111,7 @@ const umf_cuda_driver_t *umf_cuda_driver_per_thread(void) {
 
 /* --- errors ----------------------------------------------------------------------------------- */
 
-const char *umf_cuda_error_text(const umf_cuda_driver_t *driver, CUresult result) {
+static const char *cuda_text(const umf_cuda_driver_t *driver, CUresult result) {
     const char *name = NULL, *description = NULL;
     driver->cuGetErrorName(result, &name);
     driver->cuGetErrorString(result, &description);
@@ -156,61 +153,31 @@ static const char *cuda_hint(CUresult result) {
     return "";
 }
 
-umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, umf_native_t *last,
-                             const char *what) {
+umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, const char *what) {
     if (result != CUDA_SUCCESS) {
-        last->code = (int32_t)result;
+        umf_cuda_native.code = (int32_t)result;
         umf_log_level_t level = cuda_is_gone(result) ? UMF_LOG_LEVEL_DEBUG : UMF_LOG_LEVEL_ERROR;
-        umf_log_write(level, 0, __func__, "%s failed: %s%s", what,
-                      umf_cuda_error_text(driver, result), cuda_hint(result));
+        umf_log_write(level, 0, __func__, "%s failed: %s%s", what, cuda_text(driver, result),
+                      cuda_hint(result));
     }
     return cuda_map(result);
 }
 
 umf_result_t umf_cuda_given_back(const umf_cuda_driver_t *driver, CUresult result,
-                                 umf_native_t *last, const char *what) {
-    umf_result_t told = umf_cuda_result(driver, result, last, what);
+                                 const char *what) {
+    umf_result_t told = umf_cuda_result(driver, result, what);
     return cuda_is_gone(result) ? UMF_RESULT_SUCCESS : told;
 }
 
-/* --- properties ------------------------------------------------------------------------------- */
-
-static umf_result_t no_property(umf_memory_property_id_t id) {
-    UMF_LOG_ERROR("memory of the CUDA driver has no property %d", (int)id);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
-umf_result_t umf_cuda_property(umf_memory_property_id_t id, umf_usm_memory_type_t type,
-                               CUcontext context, CUdevice device, void *value) {
-    switch (id) {
-    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
-        *(umf_usm_memory_type_t *)value = type;
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_CONTEXT:
-        *(CUcontext *)value = context;
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_DEVICE:
-        *(CUdevice *)value = device;
-        return UMF_RESULT_SUCCESS;
-    default:
-        return no_property(id);
+umf_result_t umf_cuda_native_error(const umf_cuda_driver_t *driver, const char **message,
+                                   int32_t *code) {
+    driver = driver ? driver : umf_cuda_driver(NULL, 0);
+    if (!umf_native_has_places(message, code)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-}
-
-umf_result_t umf_cuda_property_size(umf_memory_property_id_t id, size_t *size) {
-    switch (id) {
-    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
-        *size = sizeof(umf_usm_memory_type_t);
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_CONTEXT:
-        *size = sizeof(CUcontext);
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_DEVICE:
-        *size = sizeof(CUdevice);
-        return UMF_RESULT_SUCCESS;
-    default:
-        return no_property(id);
-    }
+    *message = driver ? cuda_text(driver, (CUresult)umf_cuda_native.code) : "no CUDA driver";
+    *code = umf_cuda_native.code;
+    return UMF_RESULT_SUCCESS;
 }
 
 /* --- probe ------------------------------------------------------------------------------------ */
@@ -226,8 +193,7 @@ umf_result_t umf_cuda_probe(char *why, size_t why_size) {
         result = driver->cuDeviceGetCount(&count);
     }
     if (result != CUDA_SUCCESS) {
-        snprintf(why, why_size, "the CUDA driver does not start: %s",
-                 umf_cuda_error_text(driver, result));
+        snprintf(why, why_size, "the CUDA driver does not start: %s", cuda_text(driver, result));
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
     if (count == 0) {

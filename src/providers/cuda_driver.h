@@ -14,7 +14,6 @@
 #include <cudaTypedefs.h>
 
 #include <umf/base.h>
-#include <umf/memory_provider_gpu.h>
 
 #include "base/native.h"
 
@@ -37,21 +36,20 @@ const umf_cuda_driver_t *umf_cuda_driver(char *why, size_t why_size);
 const umf_cuda_driver_t *umf_cuda_driver_per_thread(void);
 
 /*
- * Result of a driver call, CUDA_SUCCESS included. A failure is kept in `last` with the driver's
- * code and logged with `what` was tried; a driver that is shutting down is no news and logged as
+ * Result of a driver call, CUDA_SUCCESS included. A failure is kept for the thread and
+ * logged with `what` was tried; a driver that is shutting down is no news and logged as
  * debug only.
  */
-umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, umf_native_t *last,
-                             const char *what);
+umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, const char *what);
 
 /*
  * The same where something was given back: if the driver or its context is gone, that is gone with
  * it, and all is well.
  */
 umf_result_t umf_cuda_given_back(const umf_cuda_driver_t *driver, CUresult result,
-                                 umf_native_t *last, const char *what);
+                                 const char *what);
 
-/* Of this thread, for both kinds of provider over the driver: thread-local memory is dear. */
+/* For both kinds of provider over the driver: thread-local memory is dear. */
 extern __thread umf_native_t umf_cuda_native;
 
 /* Whether there is a driver that starts and finds a GPU; for a descriptor's probe. */
@@ -60,12 +58,9 @@ umf_result_t umf_cuda_probe(char *why, size_t why_size);
 /* Of the device memory of all current GPUs. */
 #define UMF_CUDA_CACHE_LINE_SIZE 128
 
-/* What the properties of memory of a context are, and how large; INVALID_ARGUMENT for others. */
-umf_result_t umf_cuda_property(umf_memory_property_id_t id, umf_usm_memory_type_t type,
-                               CUcontext context, CUdevice device, void *value);
-umf_result_t umf_cuda_property_size(umf_memory_property_id_t id, size_t *size);
-
-/* The driver's text for a code, "<name> - <description>"; holds until the thread asks again. */
-const char *umf_cuda_error_text(const umf_cuda_driver_t *driver, CUresult result);
+/* The body of get_last_native_error: "<name> - <description>", which holds until the thread asks
+ * again. `driver` is NULL where no provider is asked. */
+umf_result_t umf_cuda_native_error(const umf_cuda_driver_t *driver, const char **message,
+                                   int32_t *code);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/meta.h"
 #include "ctl/field.h"
 #include "providers/cuda_driver.h"
+#include "providers/gpu.h"
 #include "providers/name.h"
 
 const char umf_cuda_default_name[] = "CUDA";
@@ -131,13 +132,6 @@ static umf_result_t field_set_name(void *object, const void *value) {
     return UMF_RESULT_SUCCESS;
 }
 
-static const umf_field_word_t memory_type_words[] = {
-    {"host", UMF_MEMORY_TYPE_HOST},
-    {"device", UMF_MEMORY_TYPE_DEVICE},
-    {"shared", UMF_MEMORY_TYPE_SHARED},
-    {NULL, 0},
-};
-
 static const umf_field_t cuda_field_list[] = {
     {.path = "params.device",
      .type = UMF_FIELD_INT,
@@ -147,7 +141,7 @@ static const umf_field_t cuda_field_list[] = {
     {.path = "params.memory_type",
      .type = UMF_FIELD_ENUM,
      .access = UMF_FIELD_CREATE,
-     .words = memory_type_words,
+     .words = umf_gpu_memory_types,
      .set = field_set_memory_type,
      .help = "host (pinned), device or shared (managed); default: device"},
     {.path = "params.alloc_flags",

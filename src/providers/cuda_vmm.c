@@ -10,8 +10,9 @@
 #include "base/os.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
-#include "providers/cuda_context.h"
+#include "providers/cuda_copy.h"
 #include "providers/cuda_vmm_params.h"
+#include "providers/gpu.h"
 #include "providers/name.h"
 #include "providers/vmm.h"
 
@@ -30,22 +31,15 @@ typedef struct cuda_vmm_t {
 } cuda_vmm_t;
 
 static umf_result_t cuda_vmm_result(const cuda_vmm_t *cuda, CUresult result, const char *what) {
-    return umf_cuda_result(cuda->driver, result, &umf_cuda_native, what);
+    return umf_cuda_result(cuda->driver, result, what);
 }
 
 static umf_result_t cuda_vmm_given_back(const cuda_vmm_t *cuda, CUresult result, const char *what) {
-    return umf_cuda_given_back(cuda->driver, result, &umf_cuda_native, what);
+    return umf_cuda_given_back(cuda->driver, result, what);
 }
 
 /* Runs one call of the driver in the provider's context. */
-#define IN_CONTEXT(cuda, result, call)                                                             \
-    do {                                                                                           \
-        umf_cuda_scope_t scope_;                                                                   \
-        result = umf_cuda_enter((cuda)->driver, &(cuda)->context, &scope_);                        \
-        if (result == CUDA_SUCCESS) {                                                              \
-            result = umf_cuda_leave((cuda)->driver, &scope_, (cuda)->driver->call);                \
-        }                                                                                          \
-    } while (0)
+#define IN_CONTEXT(cuda, result, call) UMF_CUDA_CALL((cuda)->driver, &(cuda)->context, result, call)
 
 /* The same for what gives something back: virtual memory outlives contexts, so it is done also
  * where the provider's cannot be entered. */
@@ -356,8 +350,8 @@ static umf_result_t cuda_vmm_try_share(cuda_vmm_t *cuda, size_t granularity) {
 }
 
 static umf_result_t cuda_vmm_start(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
-    umf_result_t result = umf_cuda_context_take(cuda->driver, wanted->context, wanted->device,
-                                                &cuda->context, &umf_cuda_native);
+    umf_result_t result =
+        umf_cuda_context_take(cuda->driver, wanted->context, wanted->device, &cuda->context);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -380,7 +374,7 @@ static umf_result_t cuda_vmm_start(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t
                               cuda, granularity, wanted->piece_size);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        umf_cuda_context_drop(cuda->driver, &cuda->context, &umf_cuda_native);
+        umf_cuda_context_drop(cuda->driver, &cuda->context);
     }
     return result;
 }
@@ -421,7 +415,7 @@ static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
 static umf_result_t cuda_vmm_finalize(void *provider) {
     cuda_vmm_t *cuda = provider;
     umf_vmm_fini(&cuda->vmm);
-    umf_cuda_context_drop(cuda->driver, &cuda->context, &umf_cuda_native);
+    umf_cuda_context_drop(cuda->driver, &cuda->context);
     umf_lock_destroy(&cuda->lock);
     umf_hash_fini(&cuda->peers);
     umf_meta_free(cuda, sizeof(*cuda));
@@ -444,18 +438,7 @@ static umf_result_t cuda_vmm_free(void *provider, void *ptr, size_t size) {
 
 static umf_result_t cuda_vmm_get_last_native_error(void *provider, const char **message,
                                                    int32_t *code) {
-    char why[256];
-    const umf_cuda_driver_t *driver =
-        provider ? ((cuda_vmm_t *)provider)->driver : umf_cuda_driver(why, sizeof(why));
-    if (!message || !code) {
-        UMF_LOG_ERROR("the last native error was asked for without a place for its %s",
-                      message ? "code" : "message");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *message =
-        driver ? umf_cuda_error_text(driver, (CUresult)umf_cuda_native.code) : "no CUDA driver";
-    *code = umf_cuda_native.code;
-    return UMF_RESULT_SUCCESS;
+    return umf_cuda_native_error(provider ? ((cuda_vmm_t *)provider)->driver : NULL, message, code);
 }
 
 static umf_result_t cuda_vmm_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
@@ -503,14 +486,19 @@ static umf_result_t cuda_vmm_get_property(void *provider, const void *ptr,
                                           umf_memory_property_id_t id, void *value) {
     const cuda_vmm_t *cuda = provider;
     (void)ptr;
-    return umf_cuda_property(id, cuda->is_of_host ? UMF_MEMORY_TYPE_HOST : UMF_MEMORY_TYPE_DEVICE,
-                             cuda->context.handle, cuda->context.device, value);
+    const umf_gpu_memory_t memory = {
+        .type = cuda->is_of_host ? UMF_MEMORY_TYPE_HOST : UMF_MEMORY_TYPE_DEVICE,
+        .context = cuda->context.handle,
+        .device = &cuda->context.device,
+        .device_size = sizeof(cuda->context.device),
+    };
+    return umf_gpu_property(&memory, id, value);
 }
 
 static umf_result_t cuda_vmm_get_property_size(void *provider, umf_memory_property_id_t id,
                                                size_t *size) {
     (void)provider;
-    return umf_cuda_property_size(id, size);
+    return umf_gpu_property_size(sizeof(CUdevice), id, size);
 }
 
 /* --- IPC -------------------------------------------------------------------------------------- */
@@ -567,45 +555,29 @@ static umf_result_t cuda_vmm_ipc_watch(void *provider, const void *data, const u
 
 static umf_result_t cuda_vmm_queue_create(void *provider, void **queue) {
     const cuda_vmm_t *cuda = provider;
-    CUstream stream = NULL;
-    CUresult result;
-    IN_CONTEXT(cuda, result, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    if (result == CUDA_SUCCESS) {
-        *queue = stream;
-    }
-    return cuda_vmm_result(cuda, result, "making a stream");
+    return umf_cuda_queue_create(cuda->driver, &cuda->context, queue);
 }
 
 static umf_result_t cuda_vmm_queue_destroy(void *provider, void *queue) {
     const cuda_vmm_t *cuda = provider;
-    CUresult result;
-    IN_CONTEXT(cuda, result, cuStreamDestroy(queue));
-    return cuda_vmm_given_back(cuda, result, "destroying a stream");
+    return umf_cuda_queue_destroy(cuda->driver, &cuda->context, queue);
 }
 
 static umf_result_t cuda_vmm_queue_wait(void *provider, void *queue) {
     const cuda_vmm_t *cuda = provider;
-    CUresult result;
-    IN_CONTEXT(cuda, result, cuStreamSynchronize(queue));
-    return cuda_vmm_result(cuda, result, "waiting for a stream");
+    return umf_cuda_queue_wait(cuda->driver, &cuda->context, queue);
 }
 
 static umf_result_t cuda_vmm_copy(void *provider, void *queue, void *dst, const void *src,
                                   size_t size) {
     const cuda_vmm_t *cuda = provider;
-    CUresult result;
-    IN_CONTEXT(
-        cuda, result,
-        cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, size, queue));
-    return cuda_vmm_result(cuda, result, "copying memory");
+    return umf_cuda_copy(cuda->driver, &cuda->context, queue, dst, src, size);
 }
 
 static umf_result_t cuda_vmm_fill(void *provider, void *queue, void *dst, uint8_t value,
                                   size_t size) {
     const cuda_vmm_t *cuda = provider;
-    CUresult result;
-    IN_CONTEXT(cuda, result, cuMemsetD8Async((CUdeviceptr)(uintptr_t)dst, value, size, queue));
-    return cuda_vmm_result(cuda, result, "filling memory");
+    return umf_cuda_fill(cuda->driver, &cuda->context, queue, dst, value, size);
 }
 
 static CUresult cuda_vmm_wait_each(const cuda_vmm_t *cuda, void *const *queues, size_t num_queues,

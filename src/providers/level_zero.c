@@ -6,18 +6,13 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "providers/gpu.h"
 #include "providers/level_zero_copy.h"
 #include "providers/level_zero_ipc.h"
 #include "providers/level_zero_machine.h"
 #include "providers/level_zero_params.h"
 #include "providers/level_zero_resident.h"
 #include "providers/name.h"
-
-__thread umf_native_t umf_ze_native;
-
-static umf_result_t ze_result(ze_result_t result, const char *what) {
-    return umf_ze_result(result, &umf_ze_native, what);
-}
 
 /* --- the driver's calls ----------------------------------------------------------------------- */
 
@@ -182,8 +177,7 @@ static umf_result_t ze_find_resident(umf_ze_provider_t *ze, const umf_ze_numbers
                                      ze_driver_handle_t owner, ze_device_handle_t *devices) {
     for (uint32_t i = 0; i < numbers->resident_count; i++) {
         umf_ze_place_t place;
-        umf_result_t result =
-            umf_ze_find_device(ze->driver, numbers->resident[i], &umf_ze_native, &place);
+        umf_result_t result = umf_ze_find_device(ze->driver, numbers->resident[i], &place);
         if (result != UMF_RESULT_SUCCESS) {
             return result;
         }
@@ -200,12 +194,12 @@ static umf_result_t ze_find_resident(umf_ze_provider_t *ze, const umf_ze_numbers
 static umf_result_t ze_use_numbers(umf_ze_provider_t *ze, const umf_ze_numbers_t *numbers) {
     umf_ze_place_t place;
     ze_device_handle_t resident[UMF_ZE_NUMBERS_MAX];
-    umf_result_t result = umf_ze_find_device(ze->driver, numbers->device, &umf_ze_native, &place);
+    umf_result_t result = umf_ze_find_device(ze->driver, numbers->device, &place);
     if (result == UMF_RESULT_SUCCESS) {
         result = ze_find_resident(ze, numbers, place.owner, resident);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_ze_make_context(ze->driver, place.owner, &umf_ze_native, &ze->context);
+        result = umf_ze_make_context(ze->driver, place.owner, &ze->context);
     }
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -220,8 +214,8 @@ static umf_result_t ze_read_limit(umf_ze_provider_t *ze) {
     if (!ze->device) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_result_t result = ze_result(ze->driver->zeDeviceGetProperties(ze->device, &properties),
-                                    "asking for the properties of the device");
+    umf_result_t result = umf_ze_result(ze->driver->zeDeviceGetProperties(ze->device, &properties),
+                                        "asking for the properties of the device");
     ze->max_alloc_size = properties.maxMemAllocSize;
     return result;
 }
@@ -231,11 +225,11 @@ static umf_result_t ze_read_page_size(umf_ze_provider_t *ze) {
     void *probe;
     ze_result_t result = ze_call_alloc(ze, 1, 0, &probe);
     if (result != ZE_RESULT_SUCCESS) {
-        return ze_result(result, "allocating one byte to ask for its page size");
+        return umf_ze_result(result, "allocating one byte to ask for its page size");
     }
     result = ze_call_page_size(ze, probe, &ze->min_page_size);
     ze_result_t freed = ze_call_free(ze, probe);
-    return ze_result(result != ZE_RESULT_SUCCESS ? result : freed, "asking for the page size");
+    return umf_ze_result(result != ZE_RESULT_SUCCESS ? result : freed, "asking for the page size");
 }
 
 /* From the parameters to a provider that works; what it holds is undone by ze_release. */
@@ -249,8 +243,7 @@ static umf_result_t ze_start(umf_ze_provider_t *ze, const umf_ze_params_t *param
         result = ze_read_limit(ze);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result =
-            umf_ze_cache_line_size(ze->driver, ze->device, &umf_ze_native, &ze->cache_line_size);
+        result = umf_ze_cache_line_size(ze->driver, ze->device, &ze->cache_line_size);
     }
     return result == UMF_RESULT_SUCCESS ? ze_read_page_size(ze) : result;
 }
@@ -261,8 +254,8 @@ static umf_result_t ze_release(umf_ze_provider_t *ze) {
         umf_ze_resident_fini(ze);
     }
     if (ze->owns_context) {
-        result = umf_ze_given_back(ze->driver->zeContextDestroy(ze->context), &umf_ze_native,
-                                   "destroying the context");
+        result =
+            umf_ze_given_back(ze->driver->zeContextDestroy(ze->context), "destroying the context");
     }
     umf_hash_fini(&ze->opened);
     umf_lock_destroy(&ze->lock);
@@ -314,7 +307,8 @@ static umf_result_t ze_alloc(void *provider, size_t size, size_t alignment, void
         UMF_LOG_ERROR("alignment %zu is not a power of two", alignment);
         return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
     }
-    umf_result_t result = ze_result(ze_call_alloc(ze, size, alignment, &made), "allocating memory");
+    umf_result_t result =
+        umf_ze_result(ze_call_alloc(ze, size, alignment, &made), "allocating memory");
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -339,8 +333,7 @@ static umf_result_t ze_free(void *provider, void *ptr, size_t size) {
         UMF_LOG_ERROR("%p is not an allocation of this provider, or freed already", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result =
-        umf_ze_given_back(ze_call_free(ze, ptr), &umf_ze_native, "freeing memory");
+    umf_result_t result = umf_ze_given_back(ze_call_free(ze, ptr), "freeing memory");
     if (result != UMF_RESULT_SUCCESS) {
         umf_ze_alloc_add(ze, ptr, requested);
         return result;
@@ -351,17 +344,12 @@ static umf_result_t ze_free(void *provider, void *ptr, size_t size) {
 
 /* --- what is asked ---------------------------------------------------------------------------- */
 
-static umf_result_t ze_get_last_native_error(void *provider, const char **message, int32_t *code) {
-    (void)provider;
-    return umf_ze_native_error(&umf_ze_native, message, code);
-}
-
 static umf_result_t ze_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
     const umf_ze_provider_t *ze = provider;
     size_t size = ze->min_page_size;
     umf_result_t result = UMF_RESULT_SUCCESS;
     if (ptr) {
-        result = ze_result(ze_call_page_size(ze, ptr, &size), "asking for a page size");
+        result = umf_ze_result(ze_call_page_size(ze, ptr, &size), "asking for a page size");
     }
     if (result == UMF_RESULT_SUCCESS && ptr && size == 0) {
         UMF_LOG_ERROR("Level Zero knows no memory at %p", ptr);
@@ -396,13 +384,19 @@ static umf_result_t ze_get_property(void *provider, const void *ptr, umf_memory_
                                     void *value) {
     const umf_ze_provider_t *ze = provider;
     (void)ptr;
-    return umf_ze_property(id, ze->memory_type, ze->context, ze->device, value);
+    const umf_gpu_memory_t memory = {
+        .type = ze->memory_type,
+        .context = ze->context,
+        .device = &ze->device,
+        .device_size = sizeof(ze->device),
+    };
+    return umf_gpu_property(&memory, id, value);
 }
 
 static umf_result_t ze_get_property_size(void *provider, umf_memory_property_id_t id,
                                          size_t *size) {
     (void)provider;
-    return umf_ze_property_size(id, size);
+    return umf_gpu_property_size(sizeof(ze_device_handle_t), id, size);
 }
 
 /* --- settings --------------------------------------------------------------------------------- */
@@ -447,11 +441,11 @@ static umf_result_t ze_ctl(void *provider, umf_ctl_query_source_t source, const 
 
 static umf_result_t ze_queue_create(void *provider, void **queue) {
     const umf_ze_provider_t *ze = provider;
-    return umf_ze_queue_create(ze->driver, ze->context, ze->device, &umf_ze_native, queue);
+    return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
 }
 
 static umf_result_t ze_queue_destroy(void *provider, void *queue) {
-    return umf_ze_queue_destroy(((umf_ze_provider_t *)provider)->driver, &umf_ze_native, queue);
+    return umf_ze_queue_destroy(((umf_ze_provider_t *)provider)->driver, queue);
 }
 
 /* Each command is done when it returns. */
@@ -461,13 +455,11 @@ static umf_result_t ze_queue_wait(void *provider, void *queue) {
 }
 
 static umf_result_t ze_copy(void *provider, void *queue, void *dst, const void *src, size_t size) {
-    return umf_ze_copy(((umf_ze_provider_t *)provider)->driver, &umf_ze_native, queue, dst, src,
-                       size);
+    return umf_ze_copy(((umf_ze_provider_t *)provider)->driver, queue, dst, src, size);
 }
 
 static umf_result_t ze_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size) {
-    return umf_ze_fill(((umf_ze_provider_t *)provider)->driver, &umf_ze_native, queue, dst, value,
-                       size);
+    return umf_ze_fill(((umf_ze_provider_t *)provider)->driver, queue, dst, value, size);
 }
 
 /* --- IPC -------------------------------------------------------------------------------------- */
@@ -508,7 +500,7 @@ static const umf_memory_provider_ops_t ze_ops = {
     .finalize = ze_finalize,
     .alloc = ze_alloc,
     .free = ze_free,
-    .get_last_native_error = ze_get_last_native_error,
+    .get_last_native_error = umf_ze_native_error,
     .get_recommended_page_size = ze_get_recommended_page_size,
     .get_min_page_size = ze_get_min_page_size,
     .get_name = ze_get_name,

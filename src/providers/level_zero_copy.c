@@ -37,7 +37,7 @@ static ze_result_t find_group(const umf_ze_driver_t *driver, ze_device_handle_t 
 }
 
 umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handle_t context,
-                                 ze_device_handle_t device, umf_native_t *last, void **queue) {
+                                 ze_device_handle_t device, void **queue) {
     if (!device) {
         UMF_LOG_ERROR("the provider has no device that could copy; the CPU can");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
@@ -59,24 +59,23 @@ umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handl
     if (result == ZE_RESULT_SUCCESS) {
         *queue = list;
     }
-    return umf_ze_result(result, last, "making a command list");
+    return umf_ze_result(result, "making a command list");
 }
 
-umf_result_t umf_ze_queue_destroy(const umf_ze_driver_t *driver, umf_native_t *last, void *queue) {
-    return umf_ze_given_back(driver->zeCommandListDestroy(queue), last,
-                             "destroying a command list");
+umf_result_t umf_ze_queue_destroy(const umf_ze_driver_t *driver, void *queue) {
+    return umf_ze_given_back(driver->zeCommandListDestroy(queue), "destroying a command list");
 }
 
-umf_result_t umf_ze_copy(const umf_ze_driver_t *driver, umf_native_t *last, void *queue, void *dst,
-                         const void *src, size_t size) {
+umf_result_t umf_ze_copy(const umf_ze_driver_t *driver, void *queue, void *dst, const void *src,
+                         size_t size) {
     return umf_ze_result(
-        driver->zeCommandListAppendMemoryCopy(queue, dst, src, size, NULL, 0, NULL), last,
+        driver->zeCommandListAppendMemoryCopy(queue, dst, src, size, NULL, 0, NULL),
         "copying memory");
 }
 
-umf_result_t umf_ze_fill(const umf_ze_driver_t *driver, umf_native_t *last, void *queue, void *dst,
-                         uint8_t value, size_t size) {
+umf_result_t umf_ze_fill(const umf_ze_driver_t *driver, void *queue, void *dst, uint8_t value,
+                         size_t size) {
     return umf_ze_result(driver->zeCommandListAppendMemoryFill(queue, dst, &value, sizeof(value),
                                                                size, NULL, 0, NULL),
-                         last, "filling memory");
+                         "filling memory");
 }

@@ -9,11 +9,11 @@
 
 /* NOT_SUPPORTED: there is no device (NULL), or the loader has no such lists. */
 umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handle_t context,
-                                 ze_device_handle_t device, umf_native_t *last, void **queue);
-umf_result_t umf_ze_queue_destroy(const umf_ze_driver_t *driver, umf_native_t *last, void *queue);
-umf_result_t umf_ze_copy(const umf_ze_driver_t *driver, umf_native_t *last, void *queue, void *dst,
-                         const void *src, size_t size);
-umf_result_t umf_ze_fill(const umf_ze_driver_t *driver, umf_native_t *last, void *queue, void *dst,
-                         uint8_t value, size_t size);
+                                 ze_device_handle_t device, void **queue);
+umf_result_t umf_ze_queue_destroy(const umf_ze_driver_t *driver, void *queue);
+umf_result_t umf_ze_copy(const umf_ze_driver_t *driver, void *queue, void *dst, const void *src,
+                         size_t size);
+umf_result_t umf_ze_fill(const umf_ze_driver_t *driver, void *queue, void *dst, uint8_t value,
+                         size_t size);
 
 #endif

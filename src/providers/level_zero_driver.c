@@ -23,30 +23,14 @@ static umf_ze_driver_t ze_driver; /* Immutable after ze_load, as all below */
 static bool ze_is_there;
 static char ze_why[512];
 
-static bool ze_resolve_all(void *library, const char *name) {
-    for (size_t i = 0; i < UMF_COUNT_OF(ze_symbols); i++) {
-        void *address = umf_dl_symbol(library, ze_symbols[i].name);
-        if (!address && !ze_symbols[i].optional) {
-            snprintf(ze_why, sizeof(ze_why),
-                     "%.200s has no function %s: install a newer Level Zero loader (libze1), or "
-                     "name another one in UMF_ZE_LOADER_LIB_NAME",
-                     name, ze_symbols[i].name);
-            return false;
-        }
-        memcpy((char *)&ze_driver + ze_symbols[i].offset, &address, sizeof(address));
-    }
-    return true;
-}
+__thread umf_native_t umf_ze_native;
 
 /* The library stays open: the answer is remembered for the life of the process. */
 static void ze_load(void) {
     const char *wish = secure_getenv("UMF_ZE_LOADER_LIB_NAME");
     const char *name = wish && *wish ? wish : LOADER_LIBRARY;
     char reason[256] = "";
-    void *library = umf_dl_open(name, true, NULL, 0);
-    if (!library) {
-        library = umf_dl_open(name, false, reason, sizeof(reason));
-    }
+    void *library = umf_dl_find(name, reason, sizeof(reason));
     if (!library) {
         snprintf(ze_why, sizeof(ze_why),
                  "no Level Zero loader: %s; install it (libze1) and a driver, or name another one "
@@ -54,7 +38,14 @@ static void ze_load(void) {
                  reason);
         return;
     }
-    ze_is_there = ze_resolve_all(library, name);
+    const char *missing = umf_dl_fill(library, ze_symbols, UMF_COUNT_OF(ze_symbols), &ze_driver);
+    if (missing) {
+        snprintf(ze_why, sizeof(ze_why),
+                 "%.200s has no function %s: install a newer Level Zero loader (libze1), or name "
+                 "another one in UMF_ZE_LOADER_LIB_NAME",
+                 name, missing);
+    }
+    ze_is_there = !missing;
 }
 
 const umf_ze_driver_t *umf_ze_driver(char *why, size_t why_size) {
@@ -131,68 +122,27 @@ static bool ze_is_gone(ze_result_t result) {
            __atomic_load_n(&has_worked, __ATOMIC_RELAXED);
 }
 
-umf_result_t umf_ze_result(ze_result_t result, umf_native_t *last, const char *what) {
+umf_result_t umf_ze_result(ze_result_t result, const char *what) {
     bool is_gone = ze_is_gone(result);
     if (result != ZE_RESULT_SUCCESS) {
-        last->code = (int32_t)result;
+        umf_ze_native.code = (int32_t)result;
         umf_log_write(is_gone ? UMF_LOG_LEVEL_DEBUG : UMF_LOG_LEVEL_ERROR, 0, __func__,
                       "%s failed: %s (0x%x)", what, ze_text(result), (unsigned)result);
     }
     return ze_map(result);
 }
 
-umf_result_t umf_ze_given_back(ze_result_t result, umf_native_t *last, const char *what) {
-    umf_result_t told = umf_ze_result(result, last, what);
+umf_result_t umf_ze_given_back(ze_result_t result, const char *what) {
+    umf_result_t told = umf_ze_result(result, what);
     return ze_is_gone(result) ? UMF_RESULT_SUCCESS : told;
 }
 
-umf_result_t umf_ze_native_error(const umf_native_t *last, const char **message, int32_t *code) {
-    if (!message || !code) {
-        UMF_LOG_ERROR("the last native error was asked for without a place for its %s",
-                      message ? "code" : "message");
+umf_result_t umf_ze_native_error(void *provider, const char **message, int32_t *code) {
+    (void)provider;
+    if (!umf_native_has_places(message, code)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *message = ze_text((ze_result_t)last->code);
-    *code = last->code;
+    *message = ze_text((ze_result_t)umf_ze_native.code);
+    *code = umf_ze_native.code;
     return UMF_RESULT_SUCCESS;
-}
-
-/* --- properties ------------------------------------------------------------------------------- */
-
-static umf_result_t no_property(umf_memory_property_id_t id) {
-    UMF_LOG_ERROR("memory of Level Zero has no property %d", (int)id);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
-umf_result_t umf_ze_property(umf_memory_property_id_t id, umf_usm_memory_type_t type,
-                             ze_context_handle_t context, ze_device_handle_t device, void *value) {
-    switch (id) {
-    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
-        *(umf_usm_memory_type_t *)value = type;
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_CONTEXT:
-        *(ze_context_handle_t *)value = context;
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_DEVICE:
-        *(ze_device_handle_t *)value = device;
-        return UMF_RESULT_SUCCESS;
-    default:
-        return no_property(id);
-    }
-}
-
-umf_result_t umf_ze_property_size(umf_memory_property_id_t id, size_t *size) {
-    switch (id) {
-    case UMF_MEMORY_PROPERTY_POINTER_TYPE:
-        *size = sizeof(umf_usm_memory_type_t);
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_CONTEXT:
-        *size = sizeof(ze_context_handle_t);
-        return UMF_RESULT_SUCCESS;
-    case UMF_MEMORY_PROPERTY_DEVICE:
-        *size = sizeof(ze_device_handle_t);
-        return UMF_RESULT_SUCCESS;
-    default:
-        return no_property(id);
-    }
 }

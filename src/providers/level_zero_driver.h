@@ -10,7 +10,6 @@
 #include <level_zero/ze_api.h>
 
 #include <umf/base.h>
-#include <umf/memory_provider_gpu.h>
 
 #include "base/native.h"
 
@@ -32,23 +31,18 @@ typedef struct umf_ze_driver_t {
 const umf_ze_driver_t *umf_ze_driver(char *why, size_t why_size);
 
 /*
- * Result of a call, ZE_RESULT_SUCCESS included. A failure is kept in `last` with its code and
+ * Result of a call, ZE_RESULT_SUCCESS included. A failure is kept for the thread and
  * logged with `what` was tried; a driver that is shutting down is no news and logged as debug only.
  */
-umf_result_t umf_ze_result(ze_result_t result, umf_native_t *last, const char *what);
+umf_result_t umf_ze_result(ze_result_t result, const char *what);
 
 /* The same for a call that gives something back: a driver that is shutting down has it already. */
-umf_result_t umf_ze_given_back(ze_result_t result, umf_native_t *last, const char *what);
+umf_result_t umf_ze_given_back(ze_result_t result, const char *what);
 
-/* Of this thread, for both kinds of provider over the driver: thread-local memory is dear. */
+/* For both kinds of provider over the driver: thread-local memory is dear. */
 extern __thread umf_native_t umf_ze_native;
 
-/* The body of get_last_native_error: "<name>: <description>". */
-umf_result_t umf_ze_native_error(const umf_native_t *last, const char **message, int32_t *code);
-
-/* What the properties of memory of a context are, and how large; INVALID_ARGUMENT for others. */
-umf_result_t umf_ze_property(umf_memory_property_id_t id, umf_usm_memory_type_t type,
-                             ze_context_handle_t context, ze_device_handle_t device, void *value);
-umf_result_t umf_ze_property_size(umf_memory_property_id_t id, size_t *size);
+/* The operation get_last_native_error: "<name>: <description>". */
+umf_result_t umf_ze_native_error(void *provider, const char **message, int32_t *code);
 
 #endif

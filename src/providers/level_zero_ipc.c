@@ -103,15 +103,14 @@ static umf_result_t driver_put(const umf_ze_provider_t *ze, ze_ipc_mem_handle_t 
     if (!ze->driver->zeMemPutIpcHandle) {
         return UMF_RESULT_SUCCESS;
     }
-    return umf_ze_result(ze->driver->zeMemPutIpcHandle(ze->context, handle), &umf_ze_native,
+    return umf_ze_result(ze->driver->zeMemPutIpcHandle(ze->context, handle),
                          "putting an IPC handle");
 }
 
 static umf_result_t get_driver_handle(const umf_ze_provider_t *ze, const void *ptr,
                                       ze_handle_t *handle) {
-    umf_result_t result =
-        umf_ze_result(ze->driver->zeMemGetIpcHandle(ze->context, ptr, &handle->driver),
-                      &umf_ze_native, "getting an IPC handle");
+    umf_result_t result = umf_ze_result(
+        ze->driver->zeMemGetIpcHandle(ze->context, ptr, &handle->driver), "getting an IPC handle");
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -133,10 +132,10 @@ static umf_result_t get_export(const umf_ze_provider_t *ze, const void *ptr, ze_
         .stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES,
         .pNext = &exported,
     };
-    umf_result_t result = umf_ze_result(
-        ze->driver->zeMemGetAllocProperties(ze->context, ptr, &properties, NULL), &umf_ze_native,
-        "exporting memory (it must be memory of a device, allocated while "
-        "params.use_import_export_for_IPC was 1)");
+    umf_result_t result =
+        umf_ze_result(ze->driver->zeMemGetAllocProperties(ze->context, ptr, &properties, NULL),
+                      "exporting memory (it must be memory of a device, allocated while "
+                      "params.use_import_export_for_IPC was 1)");
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -225,7 +224,7 @@ static umf_result_t open_any(const umf_ze_provider_t *ze, const ze_handle_t *han
     if (!is_own) {
         umf_os_close(fd);
     }
-    return umf_ze_result(opened, &umf_ze_native, "opening shared memory");
+    return umf_ze_result(opened, "opening shared memory");
 }
 
 static ze_result_t close_any(const umf_ze_provider_t *ze, ze_way_t way, void *ptr) {
@@ -277,8 +276,7 @@ umf_result_t umf_ze_ipc_close(umf_ze_provider_t *ze, void *ptr) {
         UMF_LOG_ERROR("%p was not opened by this provider, or is closed already", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result =
-        umf_ze_given_back(close_any(ze, way, ptr), &umf_ze_native, "closing shared memory");
+    umf_result_t result = umf_ze_given_back(close_any(ze, way, ptr), "closing shared memory");
     if (result != UMF_RESULT_SUCCESS) {
         opened_add(ze, ptr, way); /* its slot was just left empty: this cannot fail */
     }

@@ -92,7 +92,7 @@ static const char no_driver[] =
     "the Level Zero loader finds no device: install the driver of the GPU (for Intel: "
     "intel-level-zero-gpu) and see that this user may open /dev/dri/renderD*";
 
-umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, unsigned number, umf_native_t *last,
+umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, unsigned number,
                                 umf_ze_place_t *place) {
     if (!can_find(driver)) {
         UMF_LOG_ERROR("this Level Zero loader cannot list devices (zeInit, zeDriverGet, "
@@ -113,18 +113,18 @@ umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, unsigned number, 
     if (result == ZE_RESULT_SUCCESS) {
         *place = found;
     }
-    return umf_ze_result(result, last, "listing the devices");
+    return umf_ze_result(result, "listing the devices");
 }
 
 umf_result_t umf_ze_make_context(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                                 umf_native_t *last, ze_context_handle_t *context) {
+                                 ze_context_handle_t *context) {
     if (!driver->zeContextCreate || !driver->zeContextDestroy) {
         UMF_LOG_ERROR("this Level Zero loader cannot make a context (zeContextCreate, "
                       "zeContextDestroy): give the provider one");
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
     const ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
-    return umf_ze_result(driver->zeContextCreate(owner, &desc, context), last, "making a context");
+    return umf_ze_result(driver->zeContextCreate(owner, &desc, context), "making a context");
 }
 
 /* --- cache lines ------------------------------------------------------------------------------ */
@@ -205,7 +205,7 @@ static ze_result_t ask_driver(const umf_ze_driver_t *driver, ze_driver_handle_t 
 }
 
 umf_result_t umf_ze_cache_line_size(const umf_ze_driver_t *driver, ze_device_handle_t device,
-                                    umf_native_t *last, size_t *size) {
+                                    size_t *size) {
     drivers_t drivers;
     size_t found = CACHE_LINE_SIZE_DEFAULT;
     ze_result_t result = ZE_RESULT_SUCCESS;
@@ -220,7 +220,7 @@ umf_result_t umf_ze_cache_line_size(const umf_ze_driver_t *driver, ze_device_han
     if (result == ZE_RESULT_SUCCESS) {
         *size = found;
     }
-    return umf_ze_result(result, last, "asking for the cache line size");
+    return umf_ze_result(result, "asking for the cache line size");
 }
 
 /* --- probe ------------------------------------------------------------------------------------ */

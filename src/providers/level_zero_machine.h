@@ -16,17 +16,17 @@ typedef struct umf_ze_place_t {
  * The device with that number. INVALID_ARGUMENT: there are fewer; DEPENDENCY_UNAVAILABLE: there is
  * no driver, or the loader cannot tell; or what the driver answered.
  */
-umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, unsigned number, umf_native_t *last,
+umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, unsigned number,
                                 umf_ze_place_t *place);
 
 /* Makes a context on a driver. */
 umf_result_t umf_ze_make_context(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                                 umf_native_t *last, ze_context_handle_t *context);
+                                 ze_context_handle_t *context);
 
 /* Cache line size of the device (NULL: of any) by the driver's extension; 128 where there is none.
  */
 umf_result_t umf_ze_cache_line_size(const umf_ze_driver_t *driver, ze_device_handle_t device,
-                                    umf_native_t *last, size_t *size);
+                                    size_t *size);
 
 /* Whether there is a loader, a driver and a device; for a descriptor's probe. */
 umf_result_t umf_ze_probe(char *why, size_t why_size);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "ctl/field.h"
+#include "providers/gpu.h"
 #include "providers/name.h"
 
 const char umf_ze_default_name[] = "LEVEL_ZERO";
@@ -193,13 +194,6 @@ static umf_result_t field_set_name(void *object, const void *value) {
     return UMF_RESULT_SUCCESS;
 }
 
-static const umf_field_word_t memory_type_words[] = {
-    {"host", UMF_MEMORY_TYPE_HOST},
-    {"device", UMF_MEMORY_TYPE_DEVICE},
-    {"shared", UMF_MEMORY_TYPE_SHARED},
-    {NULL, 0},
-};
-
 static const umf_field_word_t free_policy_words[] = {
     {"default", UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_DEFAULT},
     {"blocking", UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_BLOCKING_FREE},
@@ -216,7 +210,7 @@ static const umf_field_t ze_field_list[] = {
     {.path = "params.memory_type",
      .type = UMF_FIELD_ENUM,
      .access = UMF_FIELD_CREATE,
-     .words = memory_type_words,
+     .words = umf_gpu_memory_types,
      .set = field_set_memory_type,
      .help = "host, device or shared; default: device"},
     {.path = "params.resident_devices",

@@ -2,6 +2,8 @@
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_PROVIDER_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_PROVIDER_H
 
+#include <umf/memory_provider_gpu.h>
+
 #include "base/lock.h"
 #include "ctl/field.h"
 #include "ds/hash.h"

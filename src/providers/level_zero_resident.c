@@ -259,8 +259,7 @@ static umf_result_t change_visit_all(const change_t *change) {
     for (size_t i = 0; i < change->count; i++) {
         ze_result_t one = visit(change, change->due[i]);
         if (one != ZE_RESULT_SUCCESS) {
-            umf_ze_result(one, &umf_ze_native,
-                          change->is_adding ? "making memory resident" : "evicting memory");
+            umf_ze_result(one, change->is_adding ? "making memory resident" : "evicting memory");
             result = UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
         }
     }

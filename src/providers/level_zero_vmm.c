@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
+#include "providers/gpu.h"
 #include "providers/level_zero_copy.h"
 #include "providers/level_zero_machine.h"
 #include "providers/level_zero_vmm_params.h"
@@ -37,13 +38,9 @@ typedef struct ze_vmm_range_t {
     size_t size;
 } ze_vmm_range_t;
 
-static umf_result_t ze_vmm_result(ze_result_t result, const char *what) {
-    return umf_ze_result(result, &umf_ze_native, what);
-}
-
 /* A lost device has nothing any more, so what it was to give back is given back. */
 static umf_result_t ze_vmm_given_back(ze_result_t result, const char *what) {
-    umf_result_t told = umf_ze_given_back(result, &umf_ze_native, what);
+    umf_result_t told = umf_ze_given_back(result, what);
     return result == ZE_RESULT_ERROR_DEVICE_LOST ? UMF_RESULT_SUCCESS : told;
 }
 
@@ -75,7 +72,7 @@ static umf_result_t ze_vmm_reserve_wider(ze_vmm_t *ze, size_t size, size_t align
         UMF_LOG_ERROR("%zu bytes cannot be aligned to %zu", size, alignment);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = ze_vmm_result(
+    umf_result_t result = umf_ze_result(
         ze->driver->zeVirtualMemReserve(ze->context, ze_vmm_wish(range->size, alignment),
                                         range->size, &range->start),
         "reserving addresses");
@@ -100,7 +97,7 @@ static umf_result_t ze_vmm_reserve_wider(ze_vmm_t *ze, size_t size, size_t align
 static umf_result_t ze_vmm_reserve(void *backend, size_t size, size_t alignment, uintptr_t *base) {
     ze_vmm_t *ze = backend;
     void *start = NULL;
-    umf_result_t result = ze_vmm_result(
+    umf_result_t result = umf_ze_result(
         ze->driver->zeVirtualMemReserve(ze->context, ze_vmm_wish(size, alignment), size, &start),
         "reserving addresses");
     if (result != UMF_RESULT_SUCCESS) {
@@ -136,7 +133,7 @@ static umf_result_t ze_vmm_create(void *backend, size_t size, umf_physical_t *ph
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = size};
     ze_physical_mem_handle_t handle = NULL;
     ze_result_t made = ze->driver->zePhysicalMemCreate(ze->context, ze->device, &desc, &handle);
-    umf_result_t result = ze_vmm_result(made, "making physical memory");
+    umf_result_t result = umf_ze_result(made, "making physical memory");
     if (made == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -159,7 +156,7 @@ static umf_result_t ze_vmm_destroy(void *backend, umf_physical_t physical) {
 static umf_result_t ze_vmm_map(void *backend, uintptr_t base, size_t size,
                                umf_physical_t physical) {
     const ze_vmm_t *ze = backend;
-    return ze_vmm_result(ze->driver->zeVirtualMemMap(ze->context, (void *)base, size,
+    return umf_ze_result(ze->driver->zeVirtualMemMap(ze->context, (void *)base, size,
                                                      ze_vmm_handle(physical), 0,
                                                      ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE),
                          "mapping memory");
@@ -209,10 +206,10 @@ static umf_result_t ze_vmm_take_context(ze_vmm_t *ze, const umf_ze_vmm_params_t 
         return UMF_RESULT_SUCCESS;
     }
     umf_ze_place_t place;
-    umf_result_t result = umf_ze_find_device(ze->driver, wanted->number, &umf_ze_native, &place);
+    umf_result_t result = umf_ze_find_device(ze->driver, wanted->number, &place);
     if (result == UMF_RESULT_SUCCESS) {
         ze->device = place.device;
-        result = umf_ze_make_context(ze->driver, place.owner, &umf_ze_native, &ze->context);
+        result = umf_ze_make_context(ze->driver, place.owner, &ze->context);
         ze->owns_context = result == UMF_RESULT_SUCCESS;
     }
     return result;
@@ -235,10 +232,9 @@ static umf_result_t ze_vmm_check_page_size(size_t page_size) {
 
 static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted) {
     size_t page_size = 0;
-    umf_result_t result =
-        umf_ze_cache_line_size(ze->driver, ze->device, &umf_ze_native, &ze->cache_line_size);
+    umf_result_t result = umf_ze_cache_line_size(ze->driver, ze->device, &ze->cache_line_size);
     if (result == UMF_RESULT_SUCCESS) {
-        result = ze_vmm_result(
+        result = umf_ze_result(
             ze->driver->zeVirtualMemQueryPageSize(ze->context, ze->device, LARGE_SIZE, &page_size),
             "asking for the page size");
     }
@@ -307,12 +303,6 @@ static umf_result_t ze_vmm_free(void *provider, void *ptr, size_t size) {
     return umf_vmm_free(vmm_of(provider), ptr, size);
 }
 
-static umf_result_t ze_vmm_get_last_native_error(void *provider, const char **message,
-                                                 int32_t *code) {
-    (void)provider;
-    return umf_ze_native_error(&umf_ze_native, message, code);
-}
-
 static umf_result_t ze_vmm_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
     (void)ptr;
     *page_size = vmm_of(provider)->granularity;
@@ -357,13 +347,19 @@ static umf_result_t ze_vmm_get_property(void *provider, const void *ptr,
                                         umf_memory_property_id_t id, void *value) {
     const ze_vmm_t *ze = provider;
     (void)ptr;
-    return umf_ze_property(id, UMF_MEMORY_TYPE_DEVICE, ze->context, ze->device, value);
+    const umf_gpu_memory_t memory = {
+        .type = UMF_MEMORY_TYPE_DEVICE,
+        .context = ze->context,
+        .device = &ze->device,
+        .device_size = sizeof(ze->device),
+    };
+    return umf_gpu_property(&memory, id, value);
 }
 
 static umf_result_t ze_vmm_get_property_size(void *provider, umf_memory_property_id_t id,
                                              size_t *size) {
     (void)provider;
-    return umf_ze_property_size(id, size);
+    return umf_gpu_property_size(sizeof(ze_device_handle_t), id, size);
 }
 
 /* --- IPC -------------------------------------------------------------------------------------- */
@@ -404,11 +400,11 @@ static umf_result_t ze_vmm_close_ipc_handle(void *provider, void *ptr, size_t si
 
 static umf_result_t ze_vmm_queue_create(void *provider, void **queue) {
     const ze_vmm_t *ze = provider;
-    return umf_ze_queue_create(ze->driver, ze->context, ze->device, &umf_ze_native, queue);
+    return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
 }
 
 static umf_result_t ze_vmm_queue_destroy(void *provider, void *queue) {
-    return umf_ze_queue_destroy(((ze_vmm_t *)provider)->driver, &umf_ze_native, queue);
+    return umf_ze_queue_destroy(((ze_vmm_t *)provider)->driver, queue);
 }
 
 /* Each command was done before it returned. */
@@ -419,12 +415,12 @@ static umf_result_t ze_vmm_queue_wait(void *provider, void *queue) {
 
 static umf_result_t ze_vmm_copy(void *provider, void *queue, void *dst, const void *src,
                                 size_t size) {
-    return umf_ze_copy(((ze_vmm_t *)provider)->driver, &umf_ze_native, queue, dst, src, size);
+    return umf_ze_copy(((ze_vmm_t *)provider)->driver, queue, dst, src, size);
 }
 
 static umf_result_t ze_vmm_fill(void *provider, void *queue, void *dst, uint8_t value,
                                 size_t size) {
-    return umf_ze_fill(((ze_vmm_t *)provider)->driver, &umf_ze_native, queue, dst, value, size);
+    return umf_ze_fill(((ze_vmm_t *)provider)->driver, queue, dst, value, size);
 }
 
 /* Nothing waits for a whole device: provider_level_zero_vmm.h says so. */
@@ -443,7 +439,7 @@ static umf_result_t ze_vmm_wait(void *provider, void *const *queues, size_t num_
     for (size_t i = 0; i < num_events && result == ZE_RESULT_SUCCESS; i++) {
         result = driver->zeEventHostSynchronize(events[i], UINT64_MAX);
     }
-    return ze_vmm_result(result, "waiting for queued work");
+    return umf_ze_result(result, "waiting for queued work");
 }
 
 /* --- memory of other devices ------------------------------------------------------------------ */
@@ -459,7 +455,7 @@ static bool ze_vmm_reaches(const ze_vmm_t *ze, ze_device_handle_t device) {
 static umf_result_t ze_vmm_peer_alloc(void *provider, int device, size_t size, void **ptr) {
     const ze_vmm_t *ze = provider;
     umf_ze_place_t place;
-    umf_result_t result = umf_ze_find_device(ze->driver, (unsigned)device, &umf_ze_native, &place);
+    umf_result_t result = umf_ze_find_device(ze->driver, (unsigned)device, &place);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -476,7 +472,7 @@ static umf_result_t ze_vmm_peer_alloc(void *provider, int device, size_t size, v
         .pNext = &relaxed,
     };
     void *made = NULL;
-    result = ze_vmm_result(
+    result = umf_ze_result(
         ze->driver->zeMemAllocDevice(ze->context, &desc, size, 0, place.device, &made),
         "making memory on another device");
     if (result == UMF_RESULT_SUCCESS) {
@@ -523,7 +519,7 @@ static const umf_memory_provider_ops_t ze_vmm_ops = {
     .finalize = ze_vmm_finalize,
     .alloc = ze_vmm_alloc,
     .free = ze_vmm_free,
-    .get_last_native_error = ze_vmm_get_last_native_error,
+    .get_last_native_error = umf_ze_native_error,
     .get_recommended_page_size = ze_vmm_get_recommended_page_size,
     .get_min_page_size = ze_vmm_get_min_page_size,
     .get_name = ze_vmm_get_name,

@@ -1,0 +1,26 @@
+/* What the providers over GPU drivers share: properties of their memory, and its type in text. */
+#ifndef UMF_SRC_PROVIDERS_GPU_H
+#define UMF_SRC_PROVIDERS_GPU_H
+
+#include <umf/base.h>
+#include <umf/memory_provider_gpu.h>
+
+#include "ctl/field.h"
+
+/* Memory of one context. Handles are as wide as the driver's, the device's as it is. */
+typedef struct umf_gpu_memory_t {
+    umf_usm_memory_type_t type;
+    void *context;
+    const void *device;
+    size_t device_size;
+} umf_gpu_memory_t;
+
+/* What the properties are, and how large; INVALID_ARGUMENT for others. */
+umf_result_t umf_gpu_property(const umf_gpu_memory_t *memory, umf_memory_property_id_t id,
+                              void *value);
+umf_result_t umf_gpu_property_size(size_t device_size, umf_memory_property_id_t id, size_t *size);
+
+/* host, device, shared. */
+extern const umf_field_word_t umf_gpu_memory_types[];
+
+#endif
