@@ -14,7 +14,7 @@
 #include "providers/cuda_vmm_params.h"
 #include "providers/gpu.h"
 #include "providers/name.h"
-#include "providers/vmm.h"
+#include "providers/vmm_ops.h"
 
 typedef struct cuda_vmm_t {
     umf_vmm_t vmm;
@@ -29,6 +29,7 @@ typedef struct cuda_vmm_t {
     umf_lock_t lock;  /* UMF_RANK_PROVIDER */
     umf_hash_t peers; /* handles of peer_alloc by address. Sync: lock */
 } cuda_vmm_t;
+UMF_VMM_FIRST(cuda_vmm_t);
 
 static umf_result_t cuda_vmm_result(const cuda_vmm_t *cuda, CUresult result, const char *what) {
     return umf_cuda_result(cuda->driver, result, what);
@@ -213,6 +214,25 @@ static const umf_vmm_backend_t cuda_vmm_fabric_backend = {
     .kind = 3,
 };
 
+static const umf_vmm_backend_t cuda_vmm_private_backend = {
+    BACKEND_COMMON,
+    .private_result = UMF_RESULT_ERROR_INVALID_ARGUMENT,
+    .private_text = "the provider does not share its memory: set "
+                    "umfCUDAVmmMemoryProviderParamsSetShare",
+    .kind = 2,
+};
+
+static const umf_vmm_backend_t *cuda_vmm_choose_backend(umf_cuda_vmm_share_t share) {
+    switch (share) {
+    case UMF_CUDA_VMM_SHARE_FD:
+        return &cuda_vmm_backend;
+    case UMF_CUDA_VMM_SHARE_FABRIC:
+        return &cuda_vmm_fabric_backend;
+    default:
+        return &cuda_vmm_private_backend;
+    }
+}
+
 /* --- creation --------------------------------------------------------------------------------- */
 
 /* A function without which nothing works, and which the driver does not have; NULL: none. */
@@ -368,10 +388,8 @@ static umf_result_t cuda_vmm_start(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t
         result = cuda_vmm_try_share(cuda, granularity);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_vmm_init(&cuda->vmm,
-                              cuda->share == UMF_CUDA_VMM_SHARE_FABRIC ? &cuda_vmm_fabric_backend
-                                                                       : &cuda_vmm_backend,
-                              cuda, granularity, wanted->piece_size);
+        result = umf_vmm_init(&cuda->vmm, cuda_vmm_choose_backend(cuda->share), cuda, granularity,
+                              wanted->piece_size);
     }
     if (result != UMF_RESULT_SUCCESS) {
         umf_cuda_context_drop(cuda->driver, &cuda->context);
@@ -424,34 +442,9 @@ static umf_result_t cuda_vmm_finalize(void *provider) {
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static umf_vmm_t *vmm_of(void *provider) {
-    return &((cuda_vmm_t *)provider)->vmm;
-}
-
-static umf_result_t cuda_vmm_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
-    return umf_vmm_alloc(vmm_of(provider), size, alignment, ptr);
-}
-
-static umf_result_t cuda_vmm_free(void *provider, void *ptr, size_t size) {
-    return umf_vmm_free(vmm_of(provider), ptr, size);
-}
-
 static umf_result_t cuda_vmm_get_last_native_error(void *provider, const char **message,
                                                    int32_t *code) {
     return umf_cuda_native_error(provider ? ((cuda_vmm_t *)provider)->driver : NULL, message, code);
-}
-
-static umf_result_t cuda_vmm_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
-    (void)ptr;
-    *page_size = vmm_of(provider)->granularity;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t cuda_vmm_get_recommended_page_size(void *provider, size_t size,
-                                                       size_t *page_size) {
-    (void)size;
-    *page_size = vmm_of(provider)->granularity;
-    return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t cuda_vmm_get_cache_line_size(void *provider, size_t *size) {
@@ -466,20 +459,6 @@ static umf_result_t cuda_vmm_get_name(void *provider, const char **name) {
     }
     *name = provider ? ((cuda_vmm_t *)provider)->name : umf_cuda_vmm_default_name;
     return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t cuda_vmm_merge(void *provider, void *low, void *high, size_t total) {
-    return umf_vmm_merge(vmm_of(provider), low, high, total);
-}
-
-static umf_result_t cuda_vmm_split(void *provider, void *ptr, size_t total, size_t first) {
-    return umf_vmm_split(vmm_of(provider), ptr, total, first);
-}
-
-static umf_result_t cuda_vmm_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
-                                 void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
-    (void)source;
-    return umf_stats_ctl(&vmm_of(provider)->stats, name, arg, size, type, args);
 }
 
 static umf_result_t cuda_vmm_get_property(void *provider, const void *ptr,
@@ -499,56 +478,6 @@ static umf_result_t cuda_vmm_get_property_size(void *provider, umf_memory_proper
                                                size_t *size) {
     (void)provider;
     return umf_gpu_property_size(sizeof(CUdevice), id, size);
-}
-
-/* --- IPC -------------------------------------------------------------------------------------- */
-
-static umf_result_t cuda_vmm_check_share(const void *provider) {
-    if (((const cuda_vmm_t *)provider)->share == UMF_CUDA_VMM_SHARE_NONE) {
-        UMF_LOG_ERROR("the provider does not share its memory: set "
-                      "umfCUDAVmmMemoryProviderParamsSetShare");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t cuda_vmm_get_ipc_handle_size(void *provider, size_t *size) {
-    umf_result_t result = cuda_vmm_check_share(provider);
-    if (result == UMF_RESULT_SUCCESS) {
-        *size = umf_vmm_handle_size();
-    }
-    return result;
-}
-
-static umf_result_t cuda_vmm_get_ipc_handle(void *provider, const void *ptr, size_t size,
-                                            void *data) {
-    umf_result_t result = cuda_vmm_check_share(provider);
-    return result ? result : umf_vmm_get_handle(vmm_of(provider), ptr, size, data);
-}
-
-static umf_result_t cuda_vmm_put_ipc_handle(void *provider, void *data) {
-    umf_result_t result = cuda_vmm_check_share(provider);
-    return result ? result : umf_vmm_put_handle(vmm_of(provider), data);
-}
-
-static umf_result_t cuda_vmm_open_ipc_handle(void *provider, void *data, void **ptr) {
-    umf_result_t result = cuda_vmm_check_share(provider);
-    return result ? result : umf_vmm_open_handle(vmm_of(provider), data, ptr);
-}
-
-static umf_result_t cuda_vmm_close_ipc_handle(void *provider, void *ptr, size_t size) {
-    umf_result_t result = cuda_vmm_check_share(provider);
-    return result ? result : umf_vmm_close_handle(vmm_of(provider), ptr, size);
-}
-
-static umf_result_t cuda_vmm_ipc_check(void *provider, const void *data, size_t size) {
-    umf_result_t result = cuda_vmm_check_share(provider);
-    return result ? result : umf_vmm_check_handle(vmm_of(provider), data, size);
-}
-
-static umf_result_t cuda_vmm_ipc_watch(void *provider, const void *data, const uint64_t **word,
-                                       uint64_t *expected) {
-    return umf_vmm_watch_handle(vmm_of(provider), data, word, expected);
 }
 
 /* --- data ------------------------------------------------------------------------------------- */
@@ -755,49 +684,14 @@ static umf_result_t cuda_vmm_peer_free(void *provider, void *ptr, size_t size) {
     return cuda_vmm_abandon(cuda, &cuda->peers, ptr, rounded);
 }
 
-/* --- virtual memory --------------------------------------------------------------------------- */
-
-static umf_result_t cuda_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece) {
-    return umf_vmm_find(vmm_of(provider), ptr, piece);
-}
-
-static umf_result_t cuda_vmm_detach(void *provider, void *const *pieces, size_t count) {
-    return umf_vmm_detach(vmm_of(provider), pieces, count);
-}
-
-static umf_result_t cuda_vmm_create_physical(void *provider, void *const *pieces, size_t count,
-                                             size_t *missing) {
-    return umf_vmm_create(vmm_of(provider), pieces, count, missing);
-}
-
-static umf_result_t cuda_vmm_attach(void *provider, void *const *pieces, size_t count) {
-    return umf_vmm_attach(vmm_of(provider), pieces, count);
-}
-
-static umf_result_t cuda_vmm_discard(void *provider, void *const *pieces, size_t count) {
-    return umf_vmm_discard(vmm_of(provider), pieces, count);
-}
-
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t cuda_vmm_ops = {
-    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    UMF_VMM_OPS,
     .initialize = cuda_vmm_initialize,
     .finalize = cuda_vmm_finalize,
-    .alloc = cuda_vmm_alloc,
-    .free = cuda_vmm_free,
     .get_last_native_error = cuda_vmm_get_last_native_error,
-    .get_recommended_page_size = cuda_vmm_get_recommended_page_size,
-    .get_min_page_size = cuda_vmm_get_min_page_size,
     .get_name = cuda_vmm_get_name,
-    .ext_allocation_merge = cuda_vmm_merge,
-    .ext_allocation_split = cuda_vmm_split,
-    .ext_get_ipc_handle_size = cuda_vmm_get_ipc_handle_size,
-    .ext_get_ipc_handle = cuda_vmm_get_ipc_handle,
-    .ext_put_ipc_handle = cuda_vmm_put_ipc_handle,
-    .ext_open_ipc_handle = cuda_vmm_open_ipc_handle,
-    .ext_close_ipc_handle = cuda_vmm_close_ipc_handle,
-    .ext_ctl = cuda_vmm_ctl,
     .ext_get_allocation_properties = cuda_vmm_get_property,
     .ext_get_allocation_properties_size = cuda_vmm_get_property_size,
     .get_cache_line_size = cuda_vmm_get_cache_line_size,
@@ -805,9 +699,7 @@ static const umf_memory_provider_ops_t cuda_vmm_ops = {
 
 static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .struct_size = sizeof(cuda_vmm_ext_ops),
-    .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
-    .ipc_watch = cuda_vmm_ipc_watch,
-    .ipc_check = cuda_vmm_ipc_check,
+    UMF_VMM_EXT_OPS,
     .queue_create = cuda_vmm_queue_create,
     .queue_destroy = cuda_vmm_queue_destroy,
     .queue_wait = cuda_vmm_queue_wait,
@@ -818,11 +710,6 @@ static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .host_unpin = cuda_vmm_host_unpin,
     .peer_alloc = cuda_vmm_peer_alloc,
     .peer_free = cuda_vmm_peer_free,
-    .vm_find = cuda_vmm_find,
-    .vm_detach = cuda_vmm_detach,
-    .vm_create = cuda_vmm_create_physical,
-    .vm_attach = cuda_vmm_attach,
-    .vm_discard = cuda_vmm_discard,
 };
 
 UMF_API_EXT_1 const umf_memory_provider_ops_t *umfCUDAVmmMemoryProviderOps(void) {

@@ -15,7 +15,7 @@
 #include "providers/level_zero_machine.h"
 #include "providers/level_zero_vmm_params.h"
 #include "providers/name.h"
-#include "providers/vmm.h"
+#include "providers/vmm_ops.h"
 
 /* The page size grows with the size; what suits large memory suits all. */
 #define LARGE_SIZE ((size_t)1 << 30)
@@ -31,6 +31,7 @@ typedef struct ze_vmm_t {
     umf_lock_t lock;  /* UMF_RANK_PROVIDER */
     umf_hash_t wider; /* ze_vmm_range_t by aligned address. Sync: lock */
 } ze_vmm_t;
+UMF_VMM_FIRST(ze_vmm_t);
 
 /* Addresses that were reserved with more around them, so that an aligned part is in them. */
 typedef struct ze_vmm_range_t {
@@ -168,8 +169,10 @@ static umf_result_t ze_vmm_unmap(void *backend, uintptr_t base, size_t size) {
                              "unmapping memory");
 }
 
-/* Nothing is exported: there is no such function, and IPC is refused before. */
 static const umf_vmm_backend_t ze_vmm_backend = {
+    .private_result = UMF_RESULT_ERROR_NOT_SUPPORTED,
+    .private_text = "Level Zero cannot give the memory of level_zero_vmm to other processes: use "
+                    "the provider level_zero to share memory",
     .reserve = ze_vmm_reserve,
     .unreserve = ze_vmm_unreserve,
     .create = ze_vmm_create,
@@ -291,31 +294,6 @@ static umf_result_t ze_vmm_finalize(void *provider) {
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static umf_vmm_t *vmm_of(void *provider) {
-    return &((ze_vmm_t *)provider)->vmm;
-}
-
-static umf_result_t ze_vmm_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
-    return umf_vmm_alloc(vmm_of(provider), size, alignment, ptr);
-}
-
-static umf_result_t ze_vmm_free(void *provider, void *ptr, size_t size) {
-    return umf_vmm_free(vmm_of(provider), ptr, size);
-}
-
-static umf_result_t ze_vmm_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
-    (void)ptr;
-    *page_size = vmm_of(provider)->granularity;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t ze_vmm_get_recommended_page_size(void *provider, size_t size,
-                                                     size_t *page_size) {
-    (void)size;
-    *page_size = vmm_of(provider)->granularity;
-    return UMF_RESULT_SUCCESS;
-}
-
 static umf_result_t ze_vmm_get_cache_line_size(void *provider, size_t *size) {
     *size = ((ze_vmm_t *)provider)->cache_line_size;
     return UMF_RESULT_SUCCESS;
@@ -327,20 +305,6 @@ static umf_result_t ze_vmm_get_name(void *provider, const char **name) {
     }
     *name = provider ? ((ze_vmm_t *)provider)->name : umf_ze_vmm_default_name;
     return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t ze_vmm_merge(void *provider, void *low, void *high, size_t total) {
-    return umf_vmm_merge(vmm_of(provider), low, high, total);
-}
-
-static umf_result_t ze_vmm_split(void *provider, void *ptr, size_t total, size_t first) {
-    return umf_vmm_split(vmm_of(provider), ptr, total, first);
-}
-
-static umf_result_t ze_vmm_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
-                               void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
-    (void)source;
-    return umf_stats_ctl(&vmm_of(provider)->stats, name, arg, size, type, args);
 }
 
 static umf_result_t ze_vmm_get_property(void *provider, const void *ptr,
@@ -360,40 +324,6 @@ static umf_result_t ze_vmm_get_property_size(void *provider, umf_memory_property
                                              size_t *size) {
     (void)provider;
     return umf_gpu_property_size(sizeof(ze_device_handle_t), id, size);
-}
-
-/* --- IPC -------------------------------------------------------------------------------------- */
-
-static umf_result_t ze_vmm_no_ipc(void) {
-    UMF_LOG_ERROR("Level Zero cannot give the memory of level_zero_vmm to other processes: use the "
-                  "provider level_zero to share memory");
-    return UMF_RESULT_ERROR_NOT_SUPPORTED;
-}
-
-static umf_result_t ze_vmm_get_ipc_handle_size(void *provider, size_t *size) {
-    (void)provider, (void)size;
-    return ze_vmm_no_ipc();
-}
-
-static umf_result_t ze_vmm_get_ipc_handle(void *provider, const void *ptr, size_t size,
-                                          void *data) {
-    (void)provider, (void)ptr, (void)size, (void)data;
-    return ze_vmm_no_ipc();
-}
-
-static umf_result_t ze_vmm_put_ipc_handle(void *provider, void *data) {
-    (void)provider, (void)data;
-    return ze_vmm_no_ipc();
-}
-
-static umf_result_t ze_vmm_open_ipc_handle(void *provider, void *data, void **ptr) {
-    (void)provider, (void)data, (void)ptr;
-    return ze_vmm_no_ipc();
-}
-
-static umf_result_t ze_vmm_close_ipc_handle(void *provider, void *ptr, size_t size) {
-    (void)provider, (void)ptr, (void)size;
-    return ze_vmm_no_ipc();
 }
 
 /* --- data ------------------------------------------------------------------------------------- */
@@ -488,49 +418,14 @@ static umf_result_t ze_vmm_peer_free(void *provider, void *ptr, size_t size) {
                              "giving back memory of another device");
 }
 
-/* --- virtual memory --------------------------------------------------------------------------- */
-
-static umf_result_t ze_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece) {
-    return umf_vmm_find(vmm_of(provider), ptr, piece);
-}
-
-static umf_result_t ze_vmm_detach(void *provider, void *const *pieces, size_t count) {
-    return umf_vmm_detach(vmm_of(provider), pieces, count);
-}
-
-static umf_result_t ze_vmm_create_physical(void *provider, void *const *pieces, size_t count,
-                                           size_t *missing) {
-    return umf_vmm_create(vmm_of(provider), pieces, count, missing);
-}
-
-static umf_result_t ze_vmm_attach(void *provider, void *const *pieces, size_t count) {
-    return umf_vmm_attach(vmm_of(provider), pieces, count);
-}
-
-static umf_result_t ze_vmm_discard(void *provider, void *const *pieces, size_t count) {
-    return umf_vmm_discard(vmm_of(provider), pieces, count);
-}
-
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t ze_vmm_ops = {
-    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    UMF_VMM_OPS,
     .initialize = ze_vmm_initialize,
     .finalize = ze_vmm_finalize,
-    .alloc = ze_vmm_alloc,
-    .free = ze_vmm_free,
     .get_last_native_error = umf_ze_native_error,
-    .get_recommended_page_size = ze_vmm_get_recommended_page_size,
-    .get_min_page_size = ze_vmm_get_min_page_size,
     .get_name = ze_vmm_get_name,
-    .ext_allocation_merge = ze_vmm_merge,
-    .ext_allocation_split = ze_vmm_split,
-    .ext_get_ipc_handle_size = ze_vmm_get_ipc_handle_size,
-    .ext_get_ipc_handle = ze_vmm_get_ipc_handle,
-    .ext_put_ipc_handle = ze_vmm_put_ipc_handle,
-    .ext_open_ipc_handle = ze_vmm_open_ipc_handle,
-    .ext_close_ipc_handle = ze_vmm_close_ipc_handle,
-    .ext_ctl = ze_vmm_ctl,
     .ext_get_allocation_properties = ze_vmm_get_property,
     .ext_get_allocation_properties_size = ze_vmm_get_property_size,
     .get_cache_line_size = ze_vmm_get_cache_line_size,
@@ -538,6 +433,7 @@ static const umf_memory_provider_ops_t ze_vmm_ops = {
 
 static const umf_memory_provider_ext_ops_t ze_vmm_ext_ops = {
     .struct_size = sizeof(ze_vmm_ext_ops),
+    UMF_VMM_EXT_OPS,
     .queue_create = ze_vmm_queue_create,
     .queue_destroy = ze_vmm_queue_destroy,
     .queue_wait = ze_vmm_queue_wait,
@@ -546,11 +442,6 @@ static const umf_memory_provider_ext_ops_t ze_vmm_ext_ops = {
     .wait = ze_vmm_wait,
     .peer_alloc = ze_vmm_peer_alloc,
     .peer_free = ze_vmm_peer_free,
-    .vm_find = ze_vmm_find,
-    .vm_detach = ze_vmm_detach,
-    .vm_create = ze_vmm_create_physical,
-    .vm_attach = ze_vmm_attach,
-    .vm_discard = ze_vmm_discard,
 };
 
 UMF_API_EXT_1 const umf_memory_provider_ops_t *umfLevelZeroVmmMemoryProviderOps(void) {

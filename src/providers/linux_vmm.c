@@ -10,7 +10,7 @@
 #include "base/meta.h"
 #include "base/os.h"
 #include "providers/name.h"
-#include "providers/vmm.h"
+#include "providers/vmm_ops.h"
 
 #define LINUX_VMM_PIECE_SIZE ((size_t)64 << 20)
 
@@ -23,6 +23,7 @@ typedef struct linux_vmm_t {
     umf_vmm_t vmm;
     char name[UMF_NAME_MAX]; /* Immutable after create */
 } linux_vmm_t;
+UMF_VMM_FIRST(linux_vmm_t);
 
 static const char linux_vmm_default_name[] = "LINUX_VMM";
 
@@ -242,10 +243,6 @@ static umf_result_t linux_vmm_params_from_text(const char *text, void **params) 
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static umf_vmm_t *vmm_of(void *provider) {
-    return &((linux_vmm_t *)provider)->vmm;
-}
-
 static umf_result_t linux_vmm_initialize(const void *params, void **provider) {
     const linux_vmm_params_t *wanted = params ? params : &linux_vmm_defaults;
     linux_vmm_t *made = umf_meta_alloc(sizeof(*made));
@@ -265,17 +262,9 @@ static umf_result_t linux_vmm_initialize(const void *params, void **provider) {
 }
 
 static umf_result_t linux_vmm_finalize(void *provider) {
-    umf_vmm_fini(vmm_of(provider));
+    umf_vmm_fini(provider);
     umf_meta_free(provider, sizeof(linux_vmm_t));
     return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t linux_vmm_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
-    return umf_vmm_alloc(vmm_of(provider), size, alignment, ptr);
-}
-
-static umf_result_t linux_vmm_free(void *provider, void *ptr, size_t size) {
-    return umf_vmm_free(vmm_of(provider), ptr, size);
 }
 
 /* Failures of the system have results of their own; there is nothing native to tell. */
@@ -284,20 +273,6 @@ static umf_result_t linux_vmm_get_last_native_error(void *provider, const char *
     (void)provider;
     static const umf_native_t none;
     return umf_native_get(&none, NULL, 0, message, code);
-}
-
-static umf_result_t linux_vmm_get_min_page_size(void *provider, const void *ptr,
-                                                size_t *page_size) {
-    (void)ptr;
-    *page_size = vmm_of(provider)->granularity;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t linux_vmm_get_recommended_page_size(void *provider, size_t size,
-                                                        size_t *page_size) {
-    (void)size;
-    *page_size = vmm_of(provider)->granularity;
-    return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t linux_vmm_get_cache_line_size(void *provider, size_t *size) {
@@ -312,54 +287,6 @@ static umf_result_t linux_vmm_get_name(void *provider, const char **name) {
     }
     *name = provider ? ((linux_vmm_t *)provider)->name : linux_vmm_default_name;
     return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t linux_vmm_merge(void *provider, void *low, void *high, size_t total) {
-    return umf_vmm_merge(vmm_of(provider), low, high, total);
-}
-
-static umf_result_t linux_vmm_split(void *provider, void *ptr, size_t total, size_t first) {
-    return umf_vmm_split(vmm_of(provider), ptr, total, first);
-}
-
-static umf_result_t linux_vmm_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
-                                  void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
-    (void)source;
-    return umf_stats_ctl(&vmm_of(provider)->stats, name, arg, size, type, args);
-}
-
-/* --- IPC -------------------------------------------------------------------------------------- */
-
-static umf_result_t linux_vmm_get_ipc_handle_size(void *provider, size_t *size) {
-    (void)provider;
-    *size = umf_vmm_handle_size();
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t linux_vmm_get_ipc_handle(void *provider, const void *ptr, size_t size,
-                                             void *data) {
-    return umf_vmm_get_handle(vmm_of(provider), ptr, size, data);
-}
-
-static umf_result_t linux_vmm_put_ipc_handle(void *provider, void *data) {
-    return umf_vmm_put_handle(vmm_of(provider), data);
-}
-
-static umf_result_t linux_vmm_open_ipc_handle(void *provider, void *data, void **ptr) {
-    return umf_vmm_open_handle(vmm_of(provider), data, ptr);
-}
-
-static umf_result_t linux_vmm_close_ipc_handle(void *provider, void *ptr, size_t size) {
-    return umf_vmm_close_handle(vmm_of(provider), ptr, size);
-}
-
-static umf_result_t linux_vmm_ipc_check(void *provider, const void *data, size_t size) {
-    return umf_vmm_check_handle(vmm_of(provider), data, size);
-}
-
-static umf_result_t linux_vmm_ipc_watch(void *provider, const void *data, const uint64_t **word,
-                                        uint64_t *expected) {
-    return umf_vmm_watch_handle(vmm_of(provider), data, word, expected);
 }
 
 /* --- operations beyond: the CPU does everything at once, so queues are nothing -------------------
@@ -395,66 +322,26 @@ static umf_result_t linux_vmm_wait(void *provider, void *const *queues, size_t n
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t linux_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece) {
-    return umf_vmm_find(vmm_of(provider), ptr, piece);
-}
-
-static umf_result_t linux_vmm_detach(void *provider, void *const *pieces, size_t count) {
-    return umf_vmm_detach(vmm_of(provider), pieces, count);
-}
-
-static umf_result_t linux_vmm_create_physical(void *provider, void *const *pieces, size_t count,
-                                              size_t *missing) {
-    return umf_vmm_create(vmm_of(provider), pieces, count, missing);
-}
-
-static umf_result_t linux_vmm_attach(void *provider, void *const *pieces, size_t count) {
-    return umf_vmm_attach(vmm_of(provider), pieces, count);
-}
-
-static umf_result_t linux_vmm_discard(void *provider, void *const *pieces, size_t count) {
-    return umf_vmm_discard(vmm_of(provider), pieces, count);
-}
-
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t linux_vmm_ops = {
-    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    UMF_VMM_OPS,
     .initialize = linux_vmm_initialize,
     .finalize = linux_vmm_finalize,
-    .alloc = linux_vmm_alloc,
-    .free = linux_vmm_free,
     .get_last_native_error = linux_vmm_get_last_native_error,
-    .get_recommended_page_size = linux_vmm_get_recommended_page_size,
-    .get_min_page_size = linux_vmm_get_min_page_size,
     .get_name = linux_vmm_get_name,
-    .ext_allocation_merge = linux_vmm_merge,
-    .ext_allocation_split = linux_vmm_split,
-    .ext_get_ipc_handle_size = linux_vmm_get_ipc_handle_size,
-    .ext_get_ipc_handle = linux_vmm_get_ipc_handle,
-    .ext_put_ipc_handle = linux_vmm_put_ipc_handle,
-    .ext_open_ipc_handle = linux_vmm_open_ipc_handle,
-    .ext_close_ipc_handle = linux_vmm_close_ipc_handle,
-    .ext_ctl = linux_vmm_ctl,
     .get_cache_line_size = linux_vmm_get_cache_line_size,
 };
 
 static const umf_memory_provider_ext_ops_t linux_vmm_ext_ops = {
     .struct_size = sizeof(linux_vmm_ext_ops),
-    .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
-    .ipc_watch = linux_vmm_ipc_watch,
-    .ipc_check = linux_vmm_ipc_check,
+    UMF_VMM_EXT_OPS,
     .queue_create = linux_vmm_queue_create,
     .queue_destroy = linux_vmm_queue_done,
     .queue_wait = linux_vmm_queue_done,
     .copy = linux_vmm_copy,
     .fill = linux_vmm_fill,
     .wait = linux_vmm_wait,
-    .vm_find = linux_vmm_find,
-    .vm_detach = linux_vmm_detach,
-    .vm_create = linux_vmm_create_physical,
-    .vm_attach = linux_vmm_attach,
-    .vm_discard = linux_vmm_discard,
 };
 
 UMF_API_EXT_1 const umf_memory_provider_ops_t *umfLinuxVmmMemoryProviderOps(void) {

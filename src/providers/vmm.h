@@ -7,7 +7,8 @@
  * of pieces and never cross them. A piece goes back to the system when its last allocation is
  * freed; until then what was freed in it is used again.
  *
- * The back end supplies a few operations; everything else is written once, in vmm.c.
+ * The back end supplies a few operations; everything else is written once: vmm.c, vmm_share.c for
+ * other processes, vmm_ops.c for the tables.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_H
 #define UMF_SRC_PROVIDERS_VMM_H
@@ -48,6 +49,9 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*export_token)(void *backend, umf_physical_t physical, unsigned char *token);
     umf_result_t (*import_token)(void *backend, const unsigned char *token, size_t size,
                                  umf_physical_t *physical);
+    /* Where there is neither: the result of all that shares, and what the log says. */
+    umf_result_t private_result;
+    const char *private_text;
     bool unmaps_one; /* unmap takes no more than one call of map made */
     uint16_t kind;   /* in descriptions, differs from back end to back end */
     bool is_device;  /* a descriptor cannot be had by opening its file again */
@@ -80,7 +84,7 @@ void umf_vmm_fini(umf_vmm_t *vmm);
 /* Maps all of `physical` at `base`, ready for access. */
 umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physical_t physical);
 
-/* The bodies of a provider's operations. */
+/* Of the operations of the same names. */
 umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void **ptr);
 umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size);
 umf_result_t umf_vmm_split(umf_vmm_t *vmm, void *ptr, size_t total, size_t first);
