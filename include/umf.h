@@ -20,7 +20,8 @@ extern "C" {
 ///
 /// The library starts itself when it is loaded, so most programs never call this. It is for
 /// programs that load the library with dlopen or need a say in the order of shutdown. The first
-/// start reads UMF_LOG, UMF_CONF, UMF_CONF_FILE and UMF_MAX_OPENED_IPC_HANDLES.
+/// start reads UMF_LOG, UMF_CONF, UMF_CONF_FILE and what the environment says about IPC
+/// (docs/guide/configuration.md).
 ///
 /// Thread-safe. Each successful call is paired with one ::umfTearDown.
 ///

@@ -11,7 +11,9 @@
  * able to share, and need not have allocated anything.
  *
  * All functions are thread-safe. Outputs are written only on success. Handles come from outside and
- * are checked: a damaged, foreign or outdated one gives a result code, never other memory.
+ * are checked: a damaged, foreign or outdated one gives a result code, never other memory. Only
+ * providers whose memory others open by a path (file, devdax) or by a handle of a driver (cuda)
+ * cannot always tell that it was freed: see their headers.
  */
 #ifndef UMF_IPC_H
 #define UMF_IPC_H 1
@@ -66,7 +68,7 @@ umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle);
 ///
 /// The mapping is kept and shared by all opens of the same piece of memory through the same
 /// handler, whatever their offsets. Works in the producing process, too, if the provider can do
-/// that (those of host memory can).
+/// that (those of the library can, devices and drivers permitting).
 ///
 /// @param hIPCHandler from ::umfPoolGetIPCHandler
 /// @param ipcHandle the handle or a copy; not changed, needed only during the call, freed by

@@ -50,9 +50,8 @@ typedef struct umf_vm_piece_t {
 /// @brief What holds for the descriptions that a provider makes for other processes.
 typedef enum umf_ipc_flag_t {
     /// `ext_get_ipc_handle` may be called again for an allocation and writes the same bytes, and
-    /// `ext_put_ipc_handle` has nothing to give back. The library may then forget a description
-    /// when
-    /// UMF_MAX_EXPORTED_IPC_HANDLES asks for room, without a put, and ask for it again.
+    /// `ext_put_ipc_handle` has nothing to give back. The library may then forget a description,
+    /// without a put, when UMF_MAX_EXPORTED_IPC_HANDLES asks for room, and ask for it again.
     UMF_IPC_FLAG_REPEATABLE = 1,
 } umf_ipc_flag_t;
 

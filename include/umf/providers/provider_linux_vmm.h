@@ -6,6 +6,9 @@
  * are whole pages of the system, cut out of pieces; a piece goes back to the system when nothing in
  * it is allocated any more. Fresh memory reads as zero, memory used again does not.
  *
+ * After a fork parent and child have the same memory, its free parts included: only one of the two
+ * may use the provider, and what it allocated, any more.
+ *
  * An alignment is 0 (a page) or a power of two; any other gives UMF_RESULT_ERROR_INVALID_ALIGNMENT.
  * When the system has no memory or no file descriptor left an allocation gives
  * UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. Allocations can be split at pages and merged again.
