@@ -3,86 +3,28 @@
  * spans of the provider. All bookkeeping is out of line.
  *
  * There are no magazines in front: a block that waits in a thread's stack neither coalesces nor
- * serves another size, which is what this pool is for. But a thread that gets the very block back
- * that it has just freed is likely to go on like that. Such a block is parked when it is freed the
- * next time (ds/range.h): it waits for its thread, which takes it again without the lock. All
- * parked blocks are reclaimed before a request is said not to fit, before spans are given back and
- * before anything is counted, so nobody can tell them from free ones; and a second free of one is
- * refused as any other. Nothing is parked where free spans are not all kept.
+ * serves another size, which is what this pool is for. What a thread frees and gets again is served
+ * without the lock all the same (pools/coalescing_hot.h).
  *
  * A span is withdrawn from the range before it goes to the provider, and added after it came from
  * there; the provider is called without the lock.
  */
-#include <umf/pools/pool_coalescing.h>
-
 #include <errno.h>
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <umf/plugin.h>
 #include <umf/result.h>
 
-#include "base/local.h"
-#include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "core/content.h"
-#include "ctl/field.h"
-#include "ds/range.h"
+#include "pools/coalescing_hot.h"
 
-#define COALESCING_NAME "coalescing"
-#define DEFAULT_GRANULE ((size_t)512)
-#define DEFAULT_SPAN_SIZE ((size_t)2 << 20)
-#define GRANULE_MIN ((size_t)8)
-#define GRANULE_MAX ((size_t)1 << 30)
 #define GROWTH_PARTS 16              /* a new span has this part of what is held ... */
 #define GROWTH_MAX ((size_t)1 << 30) /* ... up to this */
 
 #define SPAN_PAGES 8 /* where whole pages for one block were a waste */
 #define PAGE_MAX (SIZE_MAX / 16)
-#define PURGE_BATCH 16
-#define HOT_BLOCKS 8 /* per thread */
 
-struct umf_coalescing_pool_params_t {
-    size_t granule;   /* 0: chosen when the pool is made */
-    size_t span_size; /* 0: the same */
-    size_t retain;
-    char name[UMF_NAME_MAX];
-};
-
-/* A block that a thread has freed, or has got back since. */
-typedef struct hot_block_t {
-    uintptr_t base; /* 0: none */
-    size_t size;
-    umf_range_ticket_t ticket; /* no claim: it was free when last seen */
-    bool is_parked;            /* by this thread; others may have reclaimed it */
-    bool is_recent;            /* used again since it was last up for replacement */
-} hot_block_t;
-
-typedef struct hot_blocks_t {
-    umf_local_t head;
-    uint32_t last; /* used */
-    uint32_t next; /* to be replaced */
-    hot_block_t blocks[HOT_BLOCKS];
-} hot_blocks_t;
-_Static_assert(sizeof(hot_blocks_t) <= UMF_LOCAL_EMPTY_SIZE, "the empty block is too small");
-
-typedef struct coalescing_pool_t {
-    struct umf_coalescing_pool_params_t params; /* Immutable once sealed */
-    bool sealed;                                /* settings can no longer change */
-    umf_view_t *view;
-    umf_content_t content;
-    size_t page;           /* the provider's smallest. Immutable */
-    umf_local_owner_t hot; /* hot_blocks_t of each thread */
-    umf_lock_t lock;
-    umf_range_t *range; /* Sync: lock */
-    size_t live;        /* blocks, and those that are parked. Sync: lock */
-    /* Free pieces that a trim has in hand: used for the range, nobody's block. Sync: lock */
-    umf_range_piece_t held[PURGE_BATCH];
-    size_t held_count;
-    unsigned held_since; /* umf_fork_count: in a child of fork the trim is gone */
-} coalescing_pool_t;
+typedef umf_coalescing_pool_t coalescing_pool_t;
 
 static __thread umf_result_t coalescing_last_error;
 
@@ -100,122 +42,6 @@ static UMF_COLD umf_result_t refuse(const coalescing_pool_t *pool, const void *p
                   "already, or was never allocated",
                   pool->params.name, ptr);
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
-/* --- blocks that go and come again and again ----------------------------------------------------
- */
-
-static hot_blocks_t *hot_blocks(const coalescing_pool_t *pool) {
-    return (hot_blocks_t *)umf_local_get(pool->hot.index);
-}
-
-static hot_block_t *hot_find(hot_blocks_t *hot, uintptr_t base) {
-    for (uint32_t i = 0; i < HOT_BLOCKS; i++) {
-        if (hot->blocks[i].base == base) {
-            return &hot->blocks[i];
-        }
-    }
-    return NULL;
-}
-
-static inline void *hot_try_take(hot_block_t *block, size_t size) {
-    if (!block->is_parked || block->size != size) {
-        return NULL;
-    }
-    block->is_parked = false;
-    block->is_recent = true;
-    return umf_likely(umf_range_unpark(&block->ticket)) ? (void *)block->base : NULL;
-}
-
-/* A parked block of just this size. Hot. */
-static inline void *hot_take(const coalescing_pool_t *pool, size_t size) {
-    hot_blocks_t *hot = hot_blocks(pool);
-    void *ptr = hot_try_take(&hot->blocks[hot->last], size);
-    for (uint32_t i = 0; !ptr && i < HOT_BLOCKS; i++) {
-        ptr = hot_try_take(&hot->blocks[i], size);
-        if (ptr) {
-            hot->last = i;
-        }
-    }
-    return ptr;
-}
-
-/* false: the block goes the usual way. Hot. */
-static inline bool hot_put(const coalescing_pool_t *pool, void *ptr) {
-    hot_blocks_t *hot = hot_blocks(pool);
-    hot_block_t *block = &hot->blocks[hot->last];
-    if (umf_unlikely(block->base != (uintptr_t)ptr)) {
-        block = hot_find(hot, (uintptr_t)ptr);
-        if (!block) {
-            return false;
-        }
-        hot->last = (uint32_t)(block - hot->blocks);
-    }
-    if (!block->ticket.claim || !umf_range_park(&block->ticket)) {
-        return false;
-    }
-    block->is_parked = true;
-    return true;
-}
-
-static void hot_forget_locked(coalescing_pool_t *pool, hot_block_t *block) {
-    umf_assert_locked(&pool->lock);
-    if (block->ticket.claim) {
-        pool->live -= umf_range_ticket_end(pool->range, &block->ticket);
-    }
-    *block = (hot_block_t){0};
-}
-
-/* A block was freed that may come back: takes the place of one that was not used lately. */
-static void hot_note_locked(coalescing_pool_t *pool, hot_blocks_t *hot, uintptr_t base,
-                            size_t size) {
-    umf_assert_locked(&pool->lock);
-    hot_block_t *block = hot_find(hot, base);
-    while (!block) {
-        hot_block_t *next = &hot->blocks[hot->next++ % HOT_BLOCKS];
-        block = next->is_recent ? NULL : next;
-        next->is_recent = false;
-    }
-    hot_forget_locked(pool, block);
-    block->base = base;
-    block->size = size;
-}
-
-/* A block was taken: the same that this thread has freed lately is worth a ticket. */
-static void hot_meet_locked(coalescing_pool_t *pool, uintptr_t base, size_t size) {
-    umf_assert_locked(&pool->lock);
-    hot_block_t *block = hot_find(hot_blocks(pool), base);
-    if (block && block->size == size) {
-        block->ticket = umf_range_ticket(pool->range, base);
-        block->is_parked = false;
-        block->is_recent = true;
-    }
-}
-
-static void hot_thread_exit(umf_local_owner_t *owner, umf_local_t *head) {
-    coalescing_pool_t *pool = UMF_CONTAINER_OF(owner, coalescing_pool_t, hot);
-    umf_lock(&pool->lock);
-    for (uint32_t i = 0; i < HOT_BLOCKS; i++) {
-        hot_forget_locked(pool, &((hot_blocks_t *)head)->blocks[i]);
-    }
-    umf_unlock(&pool->lock);
-}
-
-/* The calling thread's; NULL if nothing is to be parked. */
-static hot_blocks_t *hot_blocks_made(coalescing_pool_t *pool) {
-    if (pool->params.retain != SIZE_MAX) {
-        return NULL;
-    }
-    hot_blocks_t *hot = hot_blocks(pool);
-    return umf_likely(hot->head.owner != NULL) ? hot : (hot_blocks_t *)umf_local_make(&pool->hot);
-}
-
-/* From all threads. Was there any? */
-static bool reclaim_locked(coalescing_pool_t *pool) {
-    umf_assert_locked(&pool->lock);
-    size_t count = umf_range_reclaim(pool->range);
-    pool->live -= count;
-    return count > 0;
 }
 
 /* --- giving spans back ------------------------------------------------------------------------ */
@@ -238,7 +64,7 @@ static void choose_largest(uintptr_t base, size_t size, void *arg) {
 static bool span_withdraw(coalescing_pool_t *pool, size_t limit, choice_t *choice) {
     *choice = (choice_t){.limit = limit};
     umf_lock(&pool->lock);
-    reclaim_locked(pool);
+    umf_coalescing_reclaim_locked(pool);
     umf_range_free_spans(pool->range, choose_largest, choice);
     if (choice->size) {
         umf_range_remove(pool->range, choice->base);
@@ -305,7 +131,8 @@ static size_t hold(coalescing_pool_t *pool, uintptr_t *cursor) {
         unhold_locked(pool);
     }
     if (pool->held_count == 0) {
-        count = umf_range_take_free(pool->range, cursor, pool->page, pool->held, PURGE_BATCH);
+        count = umf_range_take_free(pool->range, cursor, pool->page, pool->held,
+                                    UMF_COALESCING_PURGE_BATCH);
         pool->held_count = count;
         pool->held_since = umf_fork_count();
     }
@@ -375,11 +202,12 @@ static umf_result_t take_locked(coalescing_pool_t *pool, const request_t *reques
 static umf_result_t take(coalescing_pool_t *pool, const request_t *request, void **ptr) {
     umf_lock(&pool->lock);
     umf_result_t result = take_locked(pool, request, ptr);
-    if (umf_unlikely(result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) && reclaim_locked(pool)) {
+    if (umf_unlikely(result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) &&
+        umf_coalescing_reclaim_locked(pool)) {
         result = take_locked(pool, request, ptr);
     }
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        hot_meet_locked(pool, (uintptr_t)*ptr, request->size);
+        umf_coalescing_hot_meet_locked(pool, (uintptr_t)*ptr, request->size);
     }
     umf_unlock(&pool->lock);
     return result;
@@ -477,7 +305,8 @@ static inline void *alloc(coalescing_pool_t *pool, size_t size, size_t alignment
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     request.size = umf_align_down(request.size, pool->params.granule);
-    void *ptr = alignment == pool->params.granule ? hot_take(pool, request.size) : NULL;
+    void *ptr =
+        alignment == pool->params.granule ? umf_coalescing_hot_take(pool, request.size) : NULL;
     return ptr ? ptr : alloc_locked(pool, &request);
 }
 
@@ -498,7 +327,7 @@ static void *coalescing_aligned_malloc(void *self, size_t size, size_t alignment
 /* --- free ------------------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool, void *ptr) {
-    hot_blocks_t *hot = hot_blocks_made(pool);
+    umf_coalescing_hot_blocks_t *hot = umf_coalescing_hot_blocks_made(pool);
     umf_range_freed_t freed;
     umf_lock(&pool->lock);
     umf_result_t result = umf_unlikely(pool->held_count) && is_held_locked(pool, ptr)
@@ -512,7 +341,7 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
         if (umf_unlikely(is_surplus)) {
             umf_range_remove(pool->range, freed.free_base);
         } else if (umf_likely(hot != NULL)) {
-            hot_note_locked(pool, hot, (uintptr_t)ptr, freed.size);
+            umf_coalescing_hot_note_locked(pool, hot, (uintptr_t)ptr, freed.size);
         }
     }
     umf_unlock(&pool->lock);
@@ -523,7 +352,8 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
 }
 
 static inline umf_result_t put(coalescing_pool_t *pool, void *ptr) {
-    return umf_likely(hot_put(pool, ptr)) ? UMF_RESULT_SUCCESS : put_locked(pool, ptr);
+    return umf_likely(umf_coalescing_hot_put(pool, ptr)) ? UMF_RESULT_SUCCESS
+                                                         : put_locked(pool, ptr);
 }
 
 static umf_result_t coalescing_free_at(void *self, void *ptr, umf_word_t word) {
@@ -619,25 +449,6 @@ static void *coalescing_realloc(void *self, void *ptr, size_t size) {
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-static const struct umf_coalescing_pool_params_t default_params = {.retain = SIZE_MAX,
-                                                                   .name = COALESCING_NAME};
-
-static size_t default_granule(umf_view_t *view) {
-    size_t line;
-    bool is_known =
-        umfMemoryProviderGetCacheLineSize(view, &line) == UMF_RESULT_SUCCESS && umf_is_pow2(line);
-    return is_known && line > DEFAULT_GRANULE && line <= GRANULE_MAX ? line : DEFAULT_GRANULE;
-}
-
-static void choose_defaults(coalescing_pool_t *pool) {
-    if (!pool->params.granule) {
-        pool->params.granule = default_granule(pool->view);
-    }
-    if (!pool->params.span_size) {
-        pool->params.span_size = larger(pool->page, DEFAULT_SPAN_SIZE);
-    }
-}
-
 static umf_result_t read_page(coalescing_pool_t *pool) {
     umf_result_t result = umfMemoryProviderGetMinPageSize(pool->view, NULL, &pool->page);
     if (result != UMF_RESULT_SUCCESS || pool->page == 0 || pool->page > PAGE_MAX) {
@@ -661,9 +472,8 @@ static umf_result_t pool_build(coalescing_pool_t *pool, umf_memory_provider_hand
         result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
         goto view;
     }
-    choose_defaults(pool);
-    result = umf_local_owner_init(&pool->hot, umf_view_magazine_index(pool->view),
-                                  sizeof(hot_blocks_t), hot_thread_exit);
+    umf_coalescing_choose_defaults(pool);
+    result = umf_coalescing_hot_init(pool);
     if (result != UMF_RESULT_SUCCESS) {
         goto range;
     }
@@ -688,7 +498,8 @@ static umf_result_t coalescing_initialize(umf_memory_provider_handle_t provider,
     if (!pool) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    pool->params = params ? *(const struct umf_coalescing_pool_params_t *)params : default_params;
+    pool->params =
+        params ? *(const umf_coalescing_pool_params_t *)params : umf_coalescing_default_params;
     umf_result_t result = pool_build(pool, provider);
     if (result != UMF_RESULT_SUCCESS) {
         umf_meta_free(pool, sizeof(*pool));
@@ -735,18 +546,10 @@ static umf_result_t coalescing_last_allocation_error(void *self) {
     return coalescing_last_error;
 }
 
-static umf_result_t coalescing_get_name(void *self, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name = self ? ((coalescing_pool_t *)self)->params.name : COALESCING_NAME;
-    return UMF_RESULT_SUCCESS;
-}
-
 static umf_result_t coalescing_trim(void *self, size_t keep) {
     coalescing_pool_t *pool = self;
     umf_lock(&pool->lock);
-    reclaim_locked(pool);
+    umf_coalescing_reclaim_locked(pool);
     size_t bytes = umf_range_free_span_bytes(pool->range);
     umf_unlock(&pool->lock);
     if (bytes > keep) {
@@ -761,210 +564,10 @@ static umf_result_t coalescing_trim(void *self, size_t keep) {
 static size_t coalescing_alloc_count(void *self) {
     coalescing_pool_t *pool = self;
     umf_lock(&pool->lock);
-    reclaim_locked(pool);
+    umf_coalescing_reclaim_locked(pool);
     size_t live = pool->live;
     umf_unlock(&pool->lock);
     return live;
-}
-
-/* --- parameters ------------------------------------------------------------------------------- */
-
-static umf_result_t null_argument(const char *what) {
-    UMF_LOG_ERROR("%s is NULL", what);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsCreate(umf_coalescing_pool_params_handle_t *hParams) {
-    if (!hParams) {
-        return null_argument("hParams");
-    }
-    umf_coalescing_pool_params_handle_t params = umf_meta_alloc(sizeof(*params));
-    if (!params) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    *params = default_params;
-    *hParams = params;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsDestroy(umf_coalescing_pool_params_handle_t hParams) {
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsSetGranule(umf_coalescing_pool_params_handle_t hParams, size_t granule) {
-    if (!hParams) {
-        return null_argument("hParams");
-    }
-    if (granule != 0 && (!umf_is_pow2(granule) || granule < GRANULE_MIN || granule > GRANULE_MAX)) {
-        UMF_LOG_ERROR("granule %zu is not a power of two from %zu to %zu", granule, GRANULE_MIN,
-                      GRANULE_MAX);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    hParams->granule = granule;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsSetSpanSize(umf_coalescing_pool_params_handle_t hParams, size_t spanSize) {
-    if (!hParams) {
-        return null_argument("hParams");
-    }
-    hParams->span_size = spanSize;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsSetRetain(umf_coalescing_pool_params_handle_t hParams, size_t retain) {
-    if (!hParams) {
-        return null_argument("hParams");
-    }
-    hParams->retain = retain;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsSetName(umf_coalescing_pool_params_handle_t hParams, const char *name) {
-    if (!hParams || !name) {
-        return null_argument(hParams ? "name" : "hParams");
-    }
-    snprintf(hParams->name, sizeof(hParams->name), "%s", name);
-    return UMF_RESULT_SUCCESS;
-}
-
-/* --- fields: parameters. The object is parameters, which is also how a pool begins. ------------
- */
-
-#define PARAM(function, member)                                                                    \
-    static umf_result_t get_##member(void *object, size_t index, void *value, size_t size) {       \
-        (void)index, (void)size;                                                                   \
-        *(size_t *)value = ((struct umf_coalescing_pool_params_t *)object)->member;                \
-        return UMF_RESULT_SUCCESS;                                                                 \
-    }                                                                                              \
-    static umf_result_t set_##member(void *object, const void *value) {                            \
-        return function(object, *(const size_t *)value);                                           \
-    }
-
-PARAM(umfCoalescingPoolParamsSetGranule, granule)
-PARAM(umfCoalescingPoolParamsSetSpanSize, span_size)
-PARAM(umfCoalescingPoolParamsSetRetain, retain)
-
-static umf_result_t set_name(void *object, const void *value) {
-    return umfCoalescingPoolParamsSetName(object, value);
-}
-
-/* --- fields: counters. The object is the pool. -------------------------------------------------
- */
-
-static size_t count_used_memory(const coalescing_pool_t *pool) {
-    size_t bytes = umf_range_used_bytes(pool->range);
-    for (size_t i = 0; i < pool->held_count; i++) {
-        bytes -= pool->held[i].size;
-    }
-    return bytes;
-}
-
-static size_t count_reserved_memory(const coalescing_pool_t *pool) {
-    return umf_range_total_bytes(pool->range);
-}
-
-static size_t count_spans(const coalescing_pool_t *pool) {
-    return umf_range_span_count(pool->range);
-}
-
-static void note_larger(uintptr_t base, size_t size, void *largest) {
-    (void)base;
-    if (size > *(size_t *)largest) {
-        *(size_t *)largest = size;
-    }
-}
-
-static size_t count_largest_free(const coalescing_pool_t *pool) {
-    size_t largest = 0;
-    umf_range_free_pieces(pool->range, note_larger, &largest);
-    return largest;
-}
-
-#define COUNTER(member)                                                                            \
-    static umf_result_t get_##member(void *object, size_t index, void *value, size_t size) {       \
-        (void)index, (void)size;                                                                   \
-        coalescing_pool_t *pool = object;                                                          \
-        umf_lock(&pool->lock);                                                                     \
-        reclaim_locked(pool);                                                                      \
-        *(size_t *)value = count_##member(pool);                                                   \
-        umf_unlock(&pool->lock);                                                                   \
-        return UMF_RESULT_SUCCESS;                                                                 \
-    }
-
-COUNTER(used_memory)
-COUNTER(reserved_memory)
-COUNTER(spans)
-COUNTER(largest_free)
-
-static umf_result_t run_post_initialize(void *object) {
-    ((coalescing_pool_t *)object)->sealed = true;
-    return UMF_RESULT_SUCCESS;
-}
-
-#define PARAM_FIELD(name, member, text)                                                            \
-    {                                                                                              \
-        .path = "params." name, .type = UMF_FIELD_SIZE,                                            \
-        .access = UMF_FIELD_READ | UMF_FIELD_CREATE, .get = get_##member, .set = set_##member,     \
-        .help = text                                                                               \
-    }
-
-static const umf_field_t field_list[] = {
-    PARAM_FIELD("granule", granule,
-                "sizes and addresses are multiples of it, bytes, a power of two (512, or the "
-                "provider's cache line if larger)"),
-    PARAM_FIELD("span_size", span_size,
-                "smallest request to the provider, bytes (2M, or its page if larger)"),
-    PARAM_FIELD("retain", retain, "wholly free spans that are kept, bytes (all)"),
-    {.path = "params.name",
-     .type = UMF_FIELD_STRING,
-     .access = UMF_FIELD_CREATE,
-     .set = set_name,
-     .help = "name of the pool, up to 63 characters (coalescing)"},
-    {.path = "stats.used_memory",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_used_memory},
-    {.path = "stats.reserved_memory",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_reserved_memory},
-    {.path = "stats.spans", .type = UMF_FIELD_SIZE, .access = UMF_FIELD_READ, .get = get_spans},
-    {.path = "stats.largest_free",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_largest_free},
-    {.path = "post_initialize", .access = UMF_FIELD_RUN, .run = run_post_initialize},
-};
-static const umf_fields_t fields = UMF_FIELDS(field_list);
-
-static umf_result_t coalescing_ctl(void *self, umf_ctl_query_source_t source, const char *name,
-                                   void *arg, size_t size, umf_ctl_query_type_t type,
-                                   va_list args) {
-    coalescing_pool_t *pool = self;
-    umf_result_t result =
-        umf_field_ctl(pool, !pool->sealed, &fields, source, name, arg, size, type, args);
-    choose_defaults(pool);
-    return result;
-}
-
-static umf_result_t params_create(void **params) {
-    return umfCoalescingPoolParamsCreate((umf_coalescing_pool_params_handle_t *)params);
-}
-
-static void params_destroy(void *params) {
-    umfCoalescingPoolParamsDestroy(params);
-}
-
-static umf_result_t params_from_text(const char *text, void **params) {
-    return umf_params_from_text(&fields, params_create, params_destroy, text, params);
 }
 
 /* --- tables ----------------------------------------------------------------------------------- */
@@ -980,8 +583,8 @@ static const umf_memory_pool_ops_t coalescing_ops = {
     .malloc_usable_size = coalescing_usable_size,
     .free = coalescing_free,
     .get_last_allocation_error = coalescing_last_allocation_error,
-    .get_name = coalescing_get_name,
-    .ext_ctl = coalescing_ctl,
+    .get_name = umf_coalescing_get_name,
+    .ext_ctl = umf_coalescing_ctl,
     .ext_trim_memory = coalescing_trim,
 };
 
@@ -1000,6 +603,6 @@ const umf_memory_pool_descriptor_t umf_coalescing_pool_descriptor = {
     .struct_size = sizeof(umf_coalescing_pool_descriptor),
     .name = "coalescing",
     .ops = &coalescing_ops,
-    .params_from_text = params_from_text,
-    .params_destroy = params_destroy,
+    .params_from_text = umf_coalescing_params_from_text,
+    .params_destroy = umf_coalescing_params_destroy,
 };

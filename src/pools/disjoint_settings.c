@@ -1,10 +1,9 @@
 /* Parameters, settings and counters of the disjoint pool. */
 #include <string.h>
 
-#include "base/log.h"
 #include "base/meta.h"
-#include "ctl/field.h"
 #include "pools/disjoint.h"
+#include "pools/settings.h"
 
 typedef umf_disjoint_pool_params_t params_t;
 typedef umf_disjoint_pool_t pool_t;
@@ -19,15 +18,10 @@ const umf_disjoint_pool_params_t umf_disjoint_default_params = {
 
 /* --- public parameter functions --- */
 
-static umf_result_t null_argument(const char *what) {
-    UMF_LOG_ERROR("%s is NULL", what);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
 UMF_API_1_0 umf_result_t umfDisjointPoolSharedLimitsCreate(
     size_t MaxSize, umf_disjoint_pool_shared_limits_handle_t *hSharedLimits) {
     if (!hSharedLimits) {
-        return null_argument("hSharedLimits");
+        return umf_null_argument("hSharedLimits");
     }
     umf_disjoint_pool_shared_limits_handle_t limits = umf_meta_alloc(sizeof(*limits));
     if (!limits) {
@@ -46,7 +40,7 @@ umfDisjointPoolSharedLimitsDestroy(umf_disjoint_pool_shared_limits_handle_t hSha
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsCreate(umf_disjoint_pool_params_handle_t *hParams) {
     if (!hParams) {
-        return null_argument("hParams");
+        return umf_null_argument("hParams");
     }
     params_t *params = umf_meta_alloc(sizeof(*params));
     if (!params) {
@@ -65,7 +59,7 @@ UMF_API_1_0 umf_result_t umfDisjointPoolParamsDestroy(umf_disjoint_pool_params_h
 UMF_API_1_0 umf_result_t
 umfDisjointPoolParamsSetSlabMinSize(umf_disjoint_pool_params_handle_t hParams, size_t slabMinSize) {
     if (!hParams) {
-        return null_argument("hParams");
+        return umf_null_argument("hParams");
     }
     hParams->slab_min_size = slabMinSize;
     return UMF_RESULT_SUCCESS;
@@ -74,7 +68,7 @@ umfDisjointPoolParamsSetSlabMinSize(umf_disjoint_pool_params_handle_t hParams, s
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetMaxPoolableSize(
     umf_disjoint_pool_params_handle_t hParams, size_t maxPoolableSize) {
     if (!hParams) {
-        return null_argument("hParams");
+        return umf_null_argument("hParams");
     }
     hParams->max_poolable_size = maxPoolableSize;
     return UMF_RESULT_SUCCESS;
@@ -83,7 +77,7 @@ UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetMaxPoolableSize(
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetCapacity(umf_disjoint_pool_params_handle_t hParams,
                                                           size_t maxCapacity) {
     if (!hParams) {
-        return null_argument("hParams");
+        return umf_null_argument("hParams");
     }
     hParams->capacity = maxCapacity;
     return UMF_RESULT_SUCCESS;
@@ -92,7 +86,7 @@ UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetCapacity(umf_disjoint_pool_para
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetMinBucketSize(
     umf_disjoint_pool_params_handle_t hParams, size_t minBucketSize) {
     if (!hParams) {
-        return null_argument("hParams");
+        return umf_null_argument("hParams");
     }
     if (!umf_is_pow2(minBucketSize)) {
         UMF_LOG_ERROR("the minimum bucket size %zu is not a power of two", minBucketSize);
@@ -106,7 +100,7 @@ UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetMinBucketSize(
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetTrace(umf_disjoint_pool_params_handle_t hParams,
                                                        int poolTrace) {
     if (!hParams) {
-        return null_argument("hParams");
+        return umf_null_argument("hParams");
     }
     hParams->trace = poolTrace;
     return UMF_RESULT_SUCCESS;
@@ -116,7 +110,7 @@ UMF_API_1_0 umf_result_t
 umfDisjointPoolParamsSetSharedLimits(umf_disjoint_pool_params_handle_t hParams,
                                      umf_disjoint_pool_shared_limits_handle_t hSharedLimits) {
     if (!hParams) {
-        return null_argument("hParams");
+        return umf_null_argument("hParams");
     }
     hParams->limits = hSharedLimits ? &hSharedLimits->limits : NULL;
     return UMF_RESULT_SUCCESS;
@@ -125,7 +119,7 @@ umfDisjointPoolParamsSetSharedLimits(umf_disjoint_pool_params_handle_t hParams,
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetName(umf_disjoint_pool_params_handle_t hParams,
                                                       const char *name) {
     if (!hParams || !name) {
-        return null_argument(hParams ? "name" : "hParams");
+        return umf_null_argument(hParams ? "name" : "hParams");
     }
     strncpy(hParams->name, name, sizeof(hParams->name) - 1);
     return UMF_RESULT_SUCCESS;
@@ -133,7 +127,7 @@ UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetName(umf_disjoint_pool_params_h
 
 umf_result_t umf_disjoint_get_name(void *pool, const char **name) {
     if (!name) {
-        return null_argument("name");
+        return umf_null_argument("name");
     }
     *name = pool ? ((pool_t *)pool)->params.name : umf_disjoint_default_params.name;
     return UMF_RESULT_SUCCESS;
@@ -141,27 +135,17 @@ umf_result_t umf_disjoint_get_name(void *pool, const char **name) {
 
 /* --- fields: parameters. The object is a params_t, which is also how a pool begins. --- */
 
-#define PARAM(function, type, member)                                                              \
-    static umf_result_t get_##member(void *object, size_t index, void *value, size_t size) {       \
-        (void)index, (void)size;                                                                   \
-        *(type *)value = ((params_t *)object)->member;                                             \
-        return UMF_RESULT_SUCCESS;                                                                 \
-    }                                                                                              \
-    static umf_result_t set_##member(void *object, const void *value) {                            \
-        return function(object, *(const type *)value);                                             \
-    }
-
 static umf_result_t set_check_flag(params_t *params, bool check) {
     params->check = check;
     return UMF_RESULT_SUCCESS;
 }
 
-PARAM(umfDisjointPoolParamsSetSlabMinSize, size_t, slab_min_size)
-PARAM(umfDisjointPoolParamsSetMaxPoolableSize, size_t, max_poolable_size)
-PARAM(umfDisjointPoolParamsSetCapacity, size_t, capacity)
-PARAM(umfDisjointPoolParamsSetMinBucketSize, size_t, min_bucket_size)
-PARAM(umfDisjointPoolParamsSetTrace, int, trace)
-PARAM(set_check_flag, bool, check)
+UMF_PARAM(params_t, umfDisjointPoolParamsSetSlabMinSize, size_t, slab_min_size)
+UMF_PARAM(params_t, umfDisjointPoolParamsSetMaxPoolableSize, size_t, max_poolable_size)
+UMF_PARAM(params_t, umfDisjointPoolParamsSetCapacity, size_t, capacity)
+UMF_PARAM(params_t, umfDisjointPoolParamsSetMinBucketSize, size_t, min_bucket_size)
+UMF_PARAM(params_t, umfDisjointPoolParamsSetTrace, int, trace)
+UMF_PARAM(params_t, set_check_flag, bool, check)
 
 static umf_result_t set_name(void *object, const void *value) {
     return umfDisjointPoolParamsSetName(object, value);
@@ -275,12 +259,6 @@ static umf_result_t run_post_initialize(void *object) {
     return UMF_RESULT_SUCCESS;
 }
 
-#define PARAM_FIELD(name, kind, member, text)                                                      \
-    {                                                                                              \
-        .path = "params." name, .type = UMF_FIELD_##kind,                                          \
-        .access = UMF_FIELD_READ | UMF_FIELD_CREATE, .get = get_##member, .set = set_##member,     \
-        .help = text                                                                               \
-    }
 #define COUNTER_FIELDS(name, member)                                                               \
     {.path = "stats." name,                                                                        \
      .type = UMF_FIELD_SIZE,                                                                       \
@@ -292,17 +270,17 @@ static umf_result_t run_post_initialize(void *object) {
     }
 
 static const umf_field_t field_list[] = {
-    PARAM_FIELD("slab_min_size", SIZE, slab_min_size,
-                "smallest request to the provider for pooled sizes, bytes (64K)"),
-    PARAM_FIELD("max_poolable_size", SIZE, max_poolable_size,
-                "larger requests bypass the pool, bytes (2M)"),
-    PARAM_FIELD("capacity", SIZE, capacity,
-                "empty slabs kept per size, where a slab is one chunk (4)"),
-    PARAM_FIELD("min_bucket_size", SIZE, min_bucket_size,
-                "smallest chunk, a power of two, bytes (the provider's cache line)"),
-    PARAM_FIELD("pool_trace", INT, trace,
-                "0: nothing, 1: slab counters, 2: all, 3: every operation (0)"),
-    PARAM_FIELD("check", BOOL, check, "check every free at once, for debugging (no)"),
+    UMF_PARAM_FIELD("slab_min_size", SIZE, slab_min_size,
+                    "smallest request to the provider for pooled sizes, bytes (64K)"),
+    UMF_PARAM_FIELD("max_poolable_size", SIZE, max_poolable_size,
+                    "larger requests bypass the pool, bytes (2M)"),
+    UMF_PARAM_FIELD("capacity", SIZE, capacity,
+                    "empty slabs kept per size, where a slab is one chunk (4)"),
+    UMF_PARAM_FIELD("min_bucket_size", SIZE, min_bucket_size,
+                    "smallest chunk, a power of two, bytes (the provider's cache line)"),
+    UMF_PARAM_FIELD("pool_trace", INT, trace,
+                    "0: nothing, 1: slab counters, 2: all, 3: every operation (0)"),
+    UMF_PARAM_FIELD("check", BOOL, check, "check every free at once, for debugging (no)"),
     {.path = "params.name",
      .type = UMF_FIELD_STRING,
      .access = UMF_FIELD_CREATE,

@@ -1,0 +1,49 @@
+/* The coalescing pool's own parts: the object, and what its settings (coalescing_settings.c) need
+ * of it. */
+#ifndef UMF_SRC_POOLS_COALESCING_H
+#define UMF_SRC_POOLS_COALESCING_H
+
+#include <umf/plugin.h>
+#include <umf/pools/pool_coalescing.h>
+
+#include "base/local.h"
+#include "base/lock.h"
+#include "core/content.h"
+#include "ds/range.h"
+
+#define UMF_COALESCING_PURGE_BATCH 16
+
+typedef struct umf_coalescing_pool_params_t {
+    size_t granule;   /* 0: chosen when the pool is made */
+    size_t span_size; /* 0: the same */
+    size_t retain;
+    char name[UMF_NAME_MAX];
+} umf_coalescing_pool_params_t;
+
+typedef struct umf_coalescing_pool_t {
+    umf_coalescing_pool_params_t params; /* first, as fields want it. Immutable once sealed */
+    bool sealed;                         /* settings can no longer change */
+    umf_view_t *view;
+    umf_content_t content;
+    size_t page;           /* the provider's smallest. Immutable */
+    umf_local_owner_t hot; /* umf_coalescing_hot_blocks_t of each thread */
+    umf_lock_t lock;
+    umf_range_t *range; /* Sync: lock */
+    size_t live;        /* blocks, and those that are parked. Sync: lock */
+    /* Free pieces that a trim has in hand: used for the range, nobody's block. Sync: lock */
+    umf_range_piece_t held[UMF_COALESCING_PURGE_BATCH];
+    size_t held_count;
+    unsigned held_since; /* umf_fork_count: in a child of fork the trim is gone */
+} umf_coalescing_pool_t;
+
+/* coalescing_settings.c */
+extern const umf_coalescing_pool_params_t umf_coalescing_default_params;
+/* What the parameters leave open follows from the provider; `view` and `page` are set. */
+void umf_coalescing_choose_defaults(umf_coalescing_pool_t *pool);
+umf_result_t umf_coalescing_get_name(void *pool, const char **name);
+umf_result_t umf_coalescing_ctl(void *pool, umf_ctl_query_source_t source, const char *name,
+                                void *arg, size_t size, umf_ctl_query_type_t type, va_list args);
+umf_result_t umf_coalescing_params_from_text(const char *text, void **params);
+void umf_coalescing_params_destroy(void *params);
+
+#endif

@@ -1,0 +1,219 @@
+/* Parameters, settings and counters of the coalescing pool. */
+#include <stdio.h>
+
+#include "base/meta.h"
+#include "pools/coalescing_hot.h"
+#include "pools/settings.h"
+
+#define DEFAULT_GRANULE ((size_t)512)
+#define DEFAULT_SPAN_SIZE ((size_t)2 << 20)
+#define GRANULE_MIN ((size_t)8)
+#define GRANULE_MAX ((size_t)1 << 30)
+
+typedef umf_coalescing_pool_params_t params_t;
+typedef umf_coalescing_pool_t coalescing_pool_t;
+
+const umf_coalescing_pool_params_t umf_coalescing_default_params = {.retain = SIZE_MAX,
+                                                                    .name = "coalescing"};
+
+static size_t default_granule(umf_view_t *view) {
+    size_t line;
+    bool is_known =
+        umfMemoryProviderGetCacheLineSize(view, &line) == UMF_RESULT_SUCCESS && umf_is_pow2(line);
+    return is_known && line > DEFAULT_GRANULE && line <= GRANULE_MAX ? line : DEFAULT_GRANULE;
+}
+
+void umf_coalescing_choose_defaults(coalescing_pool_t *pool) {
+    if (!pool->params.granule) {
+        pool->params.granule = default_granule(pool->view);
+    }
+    if (!pool->params.span_size) {
+        pool->params.span_size = pool->page > DEFAULT_SPAN_SIZE ? pool->page : DEFAULT_SPAN_SIZE;
+    }
+}
+
+/* --- public parameter functions --- */
+
+UMF_API_EXT_1 umf_result_t
+umfCoalescingPoolParamsCreate(umf_coalescing_pool_params_handle_t *hParams) {
+    if (!hParams) {
+        return umf_null_argument("hParams");
+    }
+    umf_coalescing_pool_params_handle_t params = umf_meta_alloc(sizeof(*params));
+    if (!params) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    *params = umf_coalescing_default_params;
+    *hParams = params;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t
+umfCoalescingPoolParamsDestroy(umf_coalescing_pool_params_handle_t hParams) {
+    umf_meta_free(hParams, sizeof(*hParams));
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t
+umfCoalescingPoolParamsSetGranule(umf_coalescing_pool_params_handle_t hParams, size_t granule) {
+    if (!hParams) {
+        return umf_null_argument("hParams");
+    }
+    if (granule != 0 && (!umf_is_pow2(granule) || granule < GRANULE_MIN || granule > GRANULE_MAX)) {
+        UMF_LOG_ERROR("granule %zu is not a power of two from %zu to %zu", granule, GRANULE_MIN,
+                      GRANULE_MAX);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    hParams->granule = granule;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t
+umfCoalescingPoolParamsSetSpanSize(umf_coalescing_pool_params_handle_t hParams, size_t spanSize) {
+    if (!hParams) {
+        return umf_null_argument("hParams");
+    }
+    hParams->span_size = spanSize;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t
+umfCoalescingPoolParamsSetRetain(umf_coalescing_pool_params_handle_t hParams, size_t retain) {
+    if (!hParams) {
+        return umf_null_argument("hParams");
+    }
+    hParams->retain = retain;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t
+umfCoalescingPoolParamsSetName(umf_coalescing_pool_params_handle_t hParams, const char *name) {
+    if (!hParams || !name) {
+        return umf_null_argument(hParams ? "name" : "hParams");
+    }
+    snprintf(hParams->name, sizeof(hParams->name), "%s", name);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_coalescing_get_name(void *self, const char **name) {
+    if (!name) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *name = self ? ((coalescing_pool_t *)self)->params.name : umf_coalescing_default_params.name;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- fields: parameters. The object is parameters, which is also how a pool begins. --- */
+
+UMF_PARAM(params_t, umfCoalescingPoolParamsSetGranule, size_t, granule)
+UMF_PARAM(params_t, umfCoalescingPoolParamsSetSpanSize, size_t, span_size)
+UMF_PARAM(params_t, umfCoalescingPoolParamsSetRetain, size_t, retain)
+
+static umf_result_t set_name(void *object, const void *value) {
+    return umfCoalescingPoolParamsSetName(object, value);
+}
+
+/* --- fields: counters. The object is the pool. --- */
+
+static size_t count_used_memory(const coalescing_pool_t *pool) {
+    size_t bytes = umf_range_used_bytes(pool->range);
+    for (size_t i = 0; i < pool->held_count; i++) {
+        bytes -= pool->held[i].size;
+    }
+    return bytes;
+}
+
+static size_t count_reserved_memory(const coalescing_pool_t *pool) {
+    return umf_range_total_bytes(pool->range);
+}
+
+static size_t count_spans(const coalescing_pool_t *pool) {
+    return umf_range_span_count(pool->range);
+}
+
+static void note_larger(uintptr_t base, size_t size, void *largest) {
+    (void)base;
+    if (size > *(size_t *)largest) {
+        *(size_t *)largest = size;
+    }
+}
+
+static size_t count_largest_free(const coalescing_pool_t *pool) {
+    size_t largest = 0;
+    umf_range_free_pieces(pool->range, note_larger, &largest);
+    return largest;
+}
+
+#define COUNTER(member)                                                                            \
+    static umf_result_t get_##member(void *object, size_t index, void *value, size_t size) {       \
+        (void)index, (void)size;                                                                   \
+        coalescing_pool_t *pool = object;                                                          \
+        umf_lock(&pool->lock);                                                                     \
+        umf_coalescing_reclaim_locked(pool);                                                       \
+        *(size_t *)value = count_##member(pool);                                                   \
+        umf_unlock(&pool->lock);                                                                   \
+        return UMF_RESULT_SUCCESS;                                                                 \
+    }
+
+COUNTER(used_memory)
+COUNTER(reserved_memory)
+COUNTER(spans)
+COUNTER(largest_free)
+
+static umf_result_t run_post_initialize(void *object) {
+    ((coalescing_pool_t *)object)->sealed = true;
+    return UMF_RESULT_SUCCESS;
+}
+
+static const umf_field_t field_list[] = {
+    UMF_PARAM_FIELD("granule", SIZE, granule,
+                    "sizes and addresses are multiples of it, bytes, a power of two (512, or the "
+                    "provider's cache line if larger)"),
+    UMF_PARAM_FIELD("span_size", SIZE, span_size,
+                    "smallest request to the provider, bytes (2M, or its page if larger)"),
+    UMF_PARAM_FIELD("retain", SIZE, retain, "wholly free spans that are kept, bytes (all)"),
+    {.path = "params.name",
+     .type = UMF_FIELD_STRING,
+     .access = UMF_FIELD_CREATE,
+     .set = set_name,
+     .help = "name of the pool, up to 63 characters (coalescing)"},
+    {.path = "stats.used_memory",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_READ,
+     .get = get_used_memory},
+    {.path = "stats.reserved_memory",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_READ,
+     .get = get_reserved_memory},
+    {.path = "stats.spans", .type = UMF_FIELD_SIZE, .access = UMF_FIELD_READ, .get = get_spans},
+    {.path = "stats.largest_free",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_READ,
+     .get = get_largest_free},
+    {.path = "post_initialize", .access = UMF_FIELD_RUN, .run = run_post_initialize},
+};
+static const umf_fields_t fields = UMF_FIELDS(field_list);
+
+umf_result_t umf_coalescing_ctl(void *self, umf_ctl_query_source_t source, const char *name,
+                                void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
+    coalescing_pool_t *pool = self;
+    umf_result_t result =
+        umf_field_ctl(pool, !pool->sealed, &fields, source, name, arg, size, type, args);
+    umf_coalescing_choose_defaults(pool);
+    return result;
+}
+
+/* --- creation from text --- */
+
+static umf_result_t params_create(void **params) {
+    return umfCoalescingPoolParamsCreate((umf_coalescing_pool_params_handle_t *)params);
+}
+
+void umf_coalescing_params_destroy(void *params) {
+    umfCoalescingPoolParamsDestroy(params);
+}
+
+umf_result_t umf_coalescing_params_from_text(const char *text, void **params) {
+    return umf_params_from_text(&fields, params_create, umf_coalescing_params_destroy, text,
+                                params);
+}

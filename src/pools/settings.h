@@ -1,0 +1,35 @@
+/* Settings: what the pools' parameter functions and tables of fields have in common. */
+#ifndef UMF_SRC_POOLS_SETTINGS_H
+#define UMF_SRC_POOLS_SETTINGS_H
+
+#include <umf/result.h>
+
+#include "base/log.h"
+#include "ctl/field.h"
+
+static inline umf_result_t umf_null_argument(const char *what) {
+    UMF_LOG_ERROR("%s is NULL", what);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* The getter and the setter of a parameter, for a field whose object begins with a `params_t`;
+ * `function` is the public one that checks and sets. */
+#define UMF_PARAM(params_t, function, type, member)                                                \
+    static umf_result_t get_##member(void *object, size_t index, void *value, size_t size) {       \
+        (void)index, (void)size;                                                                   \
+        *(type *)value = ((params_t *)object)->member;                                             \
+        return UMF_RESULT_SUCCESS;                                                                 \
+    }                                                                                              \
+    static umf_result_t set_##member(void *object, const void *value) {                            \
+        return function(object, *(const type *)value);                                             \
+    }
+
+/* Its field: read at any time, written while the pool is being made. */
+#define UMF_PARAM_FIELD(name, kind, member, text)                                                  \
+    {                                                                                              \
+        .path = "params." name, .type = UMF_FIELD_##kind,                                          \
+        .access = UMF_FIELD_READ | UMF_FIELD_CREATE, .get = get_##member, .set = set_##member,     \
+        .help = text                                                                               \
+    }
+
+#endif
