@@ -27,7 +27,6 @@
 #define LOCAL_OWNERS_MAX ((size_t)1 << 20)
 #define LOCAL_WORD_BITS 64
 #define LOCAL_WORDS (LOCAL_OWNERS_MAX / LOCAL_WORD_BITS)
-#define LOCAL_COUNT_MIN 32
 
 typedef struct umf_local_table_t {
     _Atomic(umf_local_t *) *blocks; /* Sync: LOCAL lock, or its own thread for reading */
@@ -36,8 +35,21 @@ typedef struct umf_local_table_t {
     unsigned fork_count;            /* when `exiting` was set. Sync: LOCAL lock */
 } umf_local_table_t;
 
-__thread umf_local_tls_t umf_local_tls __attribute__((tls_model("initial-exec")));
 const union umf_local_empty_t umf_local_empty;
+
+#define EMPTY ((umf_local_t *)(uintptr_t)&umf_local_empty.head)
+#define EMPTY_4 EMPTY, EMPTY, EMPTY, EMPTY
+#define EMPTY_16 EMPTY_4, EMPTY_4, EMPTY_4, EMPTY_4
+#define EMPTY_64 EMPTY_16, EMPTY_16, EMPTY_16, EMPTY_16
+
+/* Never written. */
+static _Atomic(umf_local_t *) local_none[UMF_LOCAL_COUNT_MIN] = {EMPTY_64, EMPTY_64, EMPTY_64,
+                                                                 EMPTY_64};
+
+#define LOCAL_TLS_NONE .blocks = local_none, .count = UMF_LOCAL_COUNT_MIN
+
+__thread umf_local_tls_t umf_local_tls
+    __attribute__((tls_model("initial-exec"))) = {LOCAL_TLS_NONE};
 
 UMF_LOCK_STATIC(local_lock, UMF_RANK_LOCAL);
 
@@ -50,7 +62,7 @@ static enum { KEY_NONE, KEY_READY, KEY_FAILED } local_key_state; /* Sync: LOCAL 
 static pthread_key_t local_key;
 
 static umf_local_t *local_empty(void) {
-    return (umf_local_t *)(uintptr_t)&umf_local_empty.head;
+    return EMPTY;
 }
 
 static size_t local_array_size(uint32_t count) {
@@ -250,7 +262,7 @@ static void table_on_thread_exit(void *arg) {
     for (uint32_t index = 0; index < table->count; index++) {
         table_exit_one(table, index);
     }
-    umf_local_tls = (umf_local_tls_t){.is_ending = true};
+    umf_local_tls = (umf_local_tls_t){LOCAL_TLS_NONE, .is_ending = true};
     umf_meta_free(table->blocks, local_array_size(table->count));
     umf_meta_free(table, sizeof(*table));
 }
@@ -304,7 +316,7 @@ static umf_local_table_t *table_get(void) {
 
 /* Makes room for `index`. */
 static bool table_grow(umf_local_table_t *table, uint32_t index) {
-    uint32_t count = table->count ? table->count : LOCAL_COUNT_MIN;
+    uint32_t count = table->count ? table->count : UMF_LOCAL_COUNT_MIN;
     while (count <= index) {
         count *= 2;
     }

@@ -6,7 +6,8 @@
  * with it or with the owner. A thread's table of blocks grows with the indices it has used.
  *
  * The table's address is the only thread-local storage on a hot path: one initial-exec block of at
- * most 64 bytes, which fits the loader's surplus also when the library is loaded late.
+ * most 64 bytes, which fits the loader's surplus also when the library is loaded late. A thread
+ * without blocks has a table too: the shared empty one, with room for the first indices.
  */
 #ifndef UMF_SRC_BASE_LOCAL_H
 #define UMF_SRC_BASE_LOCAL_H
@@ -36,12 +37,15 @@ struct umf_local_owner_t {
 
 typedef struct umf_local_tls_t {
     _Atomic(umf_local_t *) *blocks; /* by owner's index; an absent block is the shared empty one */
-    uint32_t count;
-    bool is_ending; /* thread exit handlers are running, or have run */
+    uint32_t count;                 /* of blocks, at least UMF_LOCAL_COUNT_MIN */
+    bool is_ending;                 /* thread exit handlers are running, or have run */
     struct umf_local_table_t *table;
 } umf_local_tls_t;
 
 extern __thread umf_local_tls_t umf_local_tls __attribute__((tls_model("initial-exec")));
+
+/* Every thread's table has room for the indices below this one. */
+#define UMF_LOCAL_COUNT_MIN 256
 
 /* Zero bytes that stand for "no block yet"; large enough for every owner's hot part. */
 #define UMF_LOCAL_EMPTY_SIZE 4096
@@ -86,6 +90,11 @@ static inline umf_local_t *umf_local_get(uint32_t index) {
     if (umf_unlikely(index >= umf_local_tls.count)) {
         return (umf_local_t *)(uintptr_t)&umf_local_empty.head;
     }
+    return __atomic_load_n((umf_local_t **)&umf_local_tls.blocks[index], __ATOMIC_RELAXED);
+}
+
+/* The same for an index below UMF_LOCAL_COUNT_MIN; index 0 has the empty one. */
+static inline umf_local_t *umf_local_get_low(uint32_t index) {
     return __atomic_load_n((umf_local_t **)&umf_local_tls.blocks[index], __ATOMIC_RELAXED);
 }
 

@@ -15,12 +15,10 @@ static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
     return UMF_CONTAINER_OF(owner, umf_magazines_t, owner);
 }
 
-static size_t batch_of(const umf_magazines_t *m, uint32_t bin) {
-    return m->capacity[bin] / 2u;
-}
+#define FIRST_CAPACITY 64u /* of a stack that may grow */
 
 static size_t depot_capacity(const umf_magazines_t *m, uint32_t bin) {
-    return m->depot_batches * batch_of(m, bin);
+    return m->depot_batches * (m->capacity[bin] / 2u);
 }
 
 static size_t depot_bytes(const umf_magazines_t *m, uint32_t bin) {
@@ -92,43 +90,109 @@ static void pool_flush(umf_magazines_t *m, uint32_t bin, void **objects, size_t 
     atomic_fetch_sub_explicit(&m->out, (int64_t)n, memory_order_relaxed);
 }
 
-/* Also of another thread's magazine: one without a stack has no top or no base. */
-static size_t magazine_count(umf_magazine_t *mag) {
-    void **top = __atomic_load_n(&mag->top, __ATOMIC_ACQUIRE);
-    void **base = __atomic_load_n(&mag->base, __ATOMIC_RELAXED);
-    return top && base ? (size_t)(top - base) : 0;
+/* Objects on their way from a thread, to others if they have room. */
+static void pass_on(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
+    if (!depot_give(m, bin, objects, n)) {
+        pool_flush(m, bin, objects, n);
+    }
+}
+
+/* --- stacks --- */
+
+static size_t magazine_capacity(const umf_magazine_t *mag) {
+    return (size_t)(mag->limit - mag->base);
+}
+
+static size_t magazine_count(const umf_magazine_t *mag) {
+    return (size_t)(mag->top - mag->base);
 }
 
 static void magazine_set_top(umf_magazine_t *mag, void **top) {
     __atomic_store_n(&mag->top, top, __ATOMIC_RELEASE);
 }
 
-static void cache_flush(umf_magazines_t *m, umf_cache_t *cache) {
+/* Other threads may be counting: without a top there is nothing to count. */
+static void magazine_set_stack(umf_magazine_t *mag, void **stack, size_t count, size_t capacity) {
+    magazine_set_top(mag, NULL);
+    __atomic_store_n(&mag->base, stack, __ATOMIC_RELAXED);
+    mag->limit = stack ? stack + capacity : NULL;
+    magazine_set_top(mag, stack ? stack + count : NULL);
+}
+
+static size_t stack_bytes(size_t capacity) {
+    return capacity * sizeof(void *);
+}
+
+static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
+    size_t capacity = m->capacity[bin] < FIRST_CAPACITY ? m->capacity[bin] : FIRST_CAPACITY;
+    void **stack = umf_meta_alloc(stack_bytes(capacity));
+    if (!stack) {
+        return false;
+    }
+    mag->magic = m->slabs ? m->slabs[bin].magic : 0;
+    mag->mask = m->slabs ? m->slabs[bin].mask : 0;
+    magazine_set_stack(mag, stack, 0, capacity);
+    return true;
+}
+
+static void magazine_free_stack(umf_magazine_t *mag) {
+    void **stack = mag->base;
+    size_t capacity = magazine_capacity(mag);
+    magazine_set_stack(mag, NULL, 0, 0);
+    mag->magic = 0;
+    umf_meta_free(stack, stack_bytes(capacity));
+}
+
+/* A full stack of a thread that takes as well as gives; false: it stays as it is. */
+static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
+    size_t old = magazine_capacity(mag);
+    size_t capacity = 2 * old < m->capacity[bin] ? 2 * old : m->capacity[bin];
+    if (!mag->is_refilled || capacity == old) {
+        return false;
+    }
+    void **stack = umf_meta_alloc(stack_bytes(capacity));
+    if (!stack) {
+        return false;
+    }
+    void **small = mag->base;
+    memcpy(stack, small, stack_bytes(old));
+    magazine_set_stack(mag, stack, old, capacity);
+    umf_meta_free(small, stack_bytes(old));
+    return true;
+}
+
+/* The older half goes, the recently freed stay. */
+static void magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
+    size_t batch = magazine_capacity(mag) / 2;
+    size_t rest = magazine_count(mag) - batch;
+    pass_on(m, bin, mag->base, batch);
+    memmove(mag->base, mag->base + batch, rest * sizeof(void *));
+    magazine_set_top(mag, mag->base + rest);
+}
+
+/* --- caches --- */
+
+static void cache_empty(umf_magazines_t *m, umf_cache_t *cache,
+                        void (*give)(umf_magazines_t *m, uint32_t bin, void **objects, size_t n)) {
     for (uint32_t bin = 0; bin < m->bins; bin++) {
         umf_magazine_t *mag = &cache->bins[bin];
         size_t count = magazine_count(mag);
         if (count) {
             magazine_set_top(mag, mag->base);
-            pool_flush(m, bin, mag->base, count);
+            give(m, bin, mag->base, count);
         }
     }
 }
 
 static void cache_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        umf_magazine_t *mag = &cache->bins[bin];
-        void **stack = mag->base;
-        __atomic_store_n(&mag->base, NULL, __ATOMIC_RELAXED);
-        magazine_set_top(mag, NULL);
-        mag->limit = NULL;
-        mag->magic = 0;
-        umf_meta_free(stack, m->capacity[bin] * sizeof(void *));
+        magazine_free_stack(&cache->bins[bin]);
     }
 }
 
 static void thread_exit(umf_local_owner_t *owner, umf_local_t *block) {
     umf_magazines_t *m = magazines_of(owner);
-    cache_flush(m, (umf_cache_t *)block);
+    cache_empty(m, (umf_cache_t *)block, pass_on);
     cache_free_stacks(m, (umf_cache_t *)block);
 }
 
@@ -146,20 +210,10 @@ static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
     }
     if (cache->epoch != epoch) {
         cache->epoch = epoch;
-        cache_flush(m, cache);
+        cache_empty(m, cache, pool_flush);
     }
     umf_magazine_t *mag = &cache->bins[bin];
-    if (!mag->base) {
-        void **stack = umf_meta_alloc(m->capacity[bin] * sizeof(void *));
-        if (!stack) {
-            return NULL;
-        }
-        __atomic_store_n(&mag->base, stack, __ATOMIC_RELAXED);
-        mag->limit = stack + m->capacity[bin];
-        mag->magic = m->magics ? m->magics[bin] : 0;
-        magazine_set_top(mag, stack);
-    }
-    return mag;
+    return mag->base || magazine_make_stack(m, bin, mag) ? mag : NULL;
 }
 
 UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
@@ -168,7 +222,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     if (!mag) {
         return depot_take(m, bin, &object, 1) || pool_refill(m, bin, &object, 1) ? object : NULL;
     }
-    size_t batch = batch_of(m, bin);
+    size_t batch = magazine_capacity(mag) / 2;
     size_t got = depot_take(m, bin, mag->base, batch);
     if (!got) {
         got = pool_refill(m, bin, mag->base, batch);
@@ -177,27 +231,22 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
         return NULL;
     }
     object = mag->base[got - 1];
+    mag->is_refilled = 1;
     magazine_set_top(mag, mag->base + got - 1);
     return object;
 }
 
-/* The older half goes, the recently freed stay. */
 UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *object) {
     umf_magazine_t *mag = magazine_ready(m, bin);
     if (!mag) {
-        if (!depot_give(m, bin, &object, 1)) {
-            pool_flush(m, bin, &object, 1);
-        }
+        pass_on(m, bin, &object, 1);
         return;
     }
     if (mag->top == mag->limit) {
-        size_t batch = batch_of(m, bin);
-        if (!depot_give(m, bin, mag->base, batch)) {
-            pool_flush(m, bin, mag->base, batch);
+        if (!magazine_grow(m, bin, mag)) {
+            magazine_halve(m, bin, mag);
         }
-        size_t rest = m->capacity[bin] - batch;
-        memmove(mag->base, mag->base + batch, rest * sizeof(void *));
-        magazine_set_top(mag, mag->base + rest);
+        mag->is_refilled = 0;
     }
     *mag->top = object;
     magazine_set_top(mag, mag->top + 1);
@@ -251,7 +300,7 @@ static void depots_flush(umf_magazines_t *m) {
 void umf_magazines_flush(umf_magazines_t *m) {
     umf_cache_t *cache = (umf_cache_t *)umf_local_get(m->owner.index);
     if (cache->head.owner) {
-        cache_flush(m, cache);
+        cache_empty(m, cache, pool_flush);
     }
     depots_flush(m);
 }
@@ -266,10 +315,18 @@ typedef struct cached_count_t {
     size_t count;
 } cached_count_t;
 
+/* Of another thread's magazine. It may get another stack between the two loads. */
+static size_t count_from_outside(umf_magazine_t *mag) {
+    void **top = __atomic_load_n(&mag->top, __ATOMIC_ACQUIRE);
+    void **base = __atomic_load_n(&mag->base, __ATOMIC_RELAXED);
+    size_t count = ((uintptr_t)top - (uintptr_t)base) / sizeof(void *);
+    return top && base && count <= UINT16_MAX ? count : 0;
+}
+
 static void count_cached(umf_local_t *block, void *arg) {
     cached_count_t *sum = arg;
     for (uint32_t bin = sum->first; bin <= sum->last; bin++) {
-        sum->count += magazine_count(&((umf_cache_t *)block)->bins[bin]);
+        sum->count += count_from_outside(&((umf_cache_t *)block)->bins[bin]);
     }
 }
 

@@ -4,7 +4,8 @@
  *
  * A hit is a pop or a push on the calling thread's own stack: no lock, no shared counter. Misses
  * move batches of half a stack between the thread and the pool (`refill`, `flush`), or, where the
- * pool asks for a depot, between threads by way of it. A thread's stacks are flushed when it ends.
+ * pool asks for a depot, between threads by way of it. A stack that is now full and now empty
+ * grows, up to what the pool allows. A thread's stacks are flushed when it ends.
  *
  * The design follows J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001.
  */
@@ -20,11 +21,14 @@ typedef struct umf_magazine_t {
     void **limit;
     void **base;
     uint64_t magic; /* umf_magic() of the objects' size, for checked pushes; 0: none, or no stack */
+    uint64_t mask;  /* of an address: its distance from the first object of its slab */
+    uint64_t is_refilled; /* since the stack was full last */
 } umf_magazine_t;
 
 typedef struct umf_cache_t {
     umf_local_t head;
-    uint32_t epoch; /* of the last trim this thread has followed */
+    uint32_t epoch;      /* of the last trim this thread has followed */
+    umf_magazine_t none; /* never has a stack: what leads here is not served */
     umf_magazine_t bins[];
 } umf_cache_t;
 
@@ -42,6 +46,12 @@ typedef struct umf_magazine_ops_t {
     void (*flush)(void *pool, uint32_t bin, void **objects, size_t n);
 } umf_magazine_ops_t;
 
+/* Where the checked pushes of a bin belong: slabs of a power of two, aligned to their size. */
+typedef struct umf_magazine_slab_t {
+    uint64_t magic; /* of the objects' size */
+    uint64_t mask;  /* size of a slab - 1 */
+} umf_magazine_slab_t;
+
 typedef struct umf_depot_t umf_depot_t;
 
 typedef struct umf_magazines_t {
@@ -50,16 +60,16 @@ typedef struct umf_magazines_t {
     const umf_magazine_ops_t *ops;
     uint32_t bins;
     uint32_t depot_batches;
-    const uint64_t *magics; /* by bin, NULL: no checked pushes. Set after init */
-    _Atomic uint32_t epoch; /* raised by trim: every thread flushes at its next miss */
-    _Atomic int64_t out;    /* objects handed out by refill minus those flushed */
+    const umf_magazine_slab_t *slabs; /* by bin, NULL: no checked pushes. Set after init */
+    _Atomic uint32_t epoch;           /* raised by trim: every thread flushes at its next miss */
+    _Atomic int64_t out;              /* objects handed out by refill minus those flushed */
     uint16_t capacity[UMF_MAGAZINE_MAX_BINS]; /* Immutable after init */
     _Atomic(umf_depot_t *) depots[UMF_MAGAZINE_MAX_BINS];
 } umf_magazines_t;
 
 /* `index`: of the pool's per-thread blocks, see umf_local_owner_init. `capacity[bin]` objects at
- * most per thread; at least 2. `depot_batches`: how many batches of a bin may wait for another
- * thread, 0 for no depot. */
+ * most per thread; at least 2. `depot_batches`: how many batches of half of that may wait for
+ * another thread, 0 for no depot. */
 umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
                                 const umf_magazine_ops_t *ops, const uint16_t *capacity,
                                 uint32_t bins, uint32_t depot_batches);
@@ -80,24 +90,43 @@ size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin);
 void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin);
 void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *object);
 
-static inline umf_magazine_t *umf_magazine_at(uint32_t index, size_t bin) {
-    return &((umf_cache_t *)umf_local_get(index))->bins[bin];
+static inline umf_magazine_t *umf_magazine_of(const umf_magazines_t *m, size_t bin) {
+    return &((umf_cache_t *)umf_local_get(m->owner.index))->bins[bin];
 }
 
-static inline umf_magazine_t *umf_magazine_of(const umf_magazines_t *m, size_t bin) {
-    return umf_magazine_at(m->owner.index, bin);
+/* Where the magazine of a bin lies in its cache, as hints (ds/map.h) and small sizes tell it: bytes
+ * from `none`, a multiple of 4. */
+static inline uint16_t umf_magazine_offset(size_t bin) {
+    return (uint16_t)((bin + 1) * sizeof(umf_magazine_t));
+}
+_Static_assert(sizeof(umf_magazine_t) % 4 == 0 &&
+                   (UMF_MAGAZINE_MAX_BINS + 1) * sizeof(umf_magazine_t) <= UINT16_MAX,
+               "offsets of magazines are hints");
+
+/* The empty assembly keeps one address in a register; compilers make one for each member. */
+static inline umf_magazine_t *umf_magazine_at(umf_local_t *cache, size_t offset) {
+    umf_magazine_t *mag = (umf_magazine_t *)((char *)&((umf_cache_t *)cache)->none + offset);
+    __asm__("" : "+r"(mag));
+    return mag;
+}
+
+/* false: it is empty, or has no stack. Hot. */
+static inline bool umf_magazine_try_pop(umf_magazine_t *mag, void **object) {
+    void **top = mag->top;
+    if (umf_unlikely(top == mag->base)) {
+        return false;
+    }
+    *object = *--top;
+    __atomic_store_n(&mag->top, top, __ATOMIC_RELAXED);
+    return true;
 }
 
 /* An object of `bin`, NULL when the pool has no memory. Hot. */
 static inline void *umf_magazine_pop(umf_magazines_t *m, size_t bin) {
-    umf_magazine_t *mag = umf_magazine_of(m, bin);
-    void **top = mag->top;
-    if (umf_unlikely(top == mag->base)) {
-        return umf_magazine_pop_slow(m, (uint32_t)bin);
-    }
-    void *object = *--top;
-    __atomic_store_n(&mag->top, top, __ATOMIC_RELAXED);
-    return object;
+    void *object;
+    return umf_magazine_try_pop(umf_magazine_of(m, bin), &object)
+               ? object
+               : umf_magazine_pop_slow(m, (uint32_t)bin);
 }
 
 /* Onto a magazine at hand; false if it is full or has no stack. Hot. */
@@ -123,15 +152,11 @@ static inline bool umf_magic_divides(uint64_t magic, uint64_t n) {
     return n * magic < magic;
 }
 
-/*
- * Onto the calling thread's magazine, if `offset`, the object's distance from the first one, is
- * right for it. false: it is not, or there is no stack with room, or the bin takes no checked
- * pushes. Hot.
- */
-static inline bool umf_magazine_push_checked(uint32_t index, size_t bin, uint64_t offset,
-                                             void *object) {
-    umf_magazine_t *mag = umf_magazine_at(index, bin);
-    return umf_likely(umf_magic_divides(mag->magic, offset)) && umf_magazine_try_push(mag, object);
+/* If the object starts where one of the bin may start. false: it does not, or there is no stack
+ * with room, or the bin takes no checked pushes. Hot. */
+static inline bool umf_magazine_push_checked(umf_magazine_t *mag, void *object) {
+    return umf_likely(umf_magic_divides(mag->magic, (uintptr_t)object & mag->mask)) &&
+           umf_magazine_try_push(mag, object);
 }
 
 /* Hot. */
@@ -140,5 +165,14 @@ static inline void umf_magazine_push(umf_magazines_t *m, size_t bin, void *objec
         umf_magazine_push_slow(m, (uint32_t)bin, object);
     }
 }
+
+/* --- small sizes, which the core serves itself --- */
+
+#define UMF_SMALL_MAX 1024
+
+/* (size + 7) / 8 -> umf_magazine_offset(), 0: ask the pool. */
+typedef struct umf_small_sizes_t {
+    uint16_t magazine[UMF_SMALL_MAX / 8 + 1];
+} umf_small_sizes_t;
 
 #endif

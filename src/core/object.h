@@ -10,7 +10,7 @@
 #include <umf/memory_provider.h>
 #include <umf/plugin.h>
 
-#include "base/local.h"
+#include "base/magazine.h"
 #include "core/names.h"
 #include "core/view.h"
 
@@ -31,11 +31,15 @@ struct umf_memory_provider_t {
 
 struct umf_memory_pool_t {
     /* Hot: */
+    const umf_small_sizes_t *small; /* never NULL */
+    /* Where umfPoolMalloc finds the magazines; 0: it asks the pool. Sync: atomic, relaxed;
+     * suspend/suspend.c replaces it */
+    uint32_t small_index;
+    uint32_t index; /* in umf_pool_table */
     void *self;
     umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word); /* NULL: counted by core */
     /* Immutable after create, but for what suspend/suspend.c replaces. Sync: atomic, relaxed */
     umf_memory_pool_ops_t ops;
-    uint32_t index; /* in umf_pool_table */
 
     const umf_pool_fast_ops_t *fast; /* NULL: a user's pool */
     umf_view_t *view;                /* NULL: tracking is disabled */
@@ -61,6 +65,10 @@ extern _Atomic unsigned umf_started;
 static inline bool umf_is_started(void) {
     return atomic_load_explicit(&umf_started, memory_order_acquire) != 0;
 }
+
+/* From here on umfPoolMalloc serves small sizes from the magazines; or asks the pool. */
+void umf_pool_small_open(umf_memory_pool_handle_t pool);
+void umf_pool_small_close(umf_memory_pool_handle_t pool);
 
 /* Remembers the provider whose operation failed, for umfGetLastFailedMemoryProvider. */
 void umf_provider_failed(umf_memory_provider_handle_t provider);

@@ -105,6 +105,8 @@ size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
 
 /* --- create --- */
 
+static const umf_small_sizes_t no_small_sizes;
+
 static umf_result_t ops_copy(umf_memory_pool_ops_t *to, const umf_memory_pool_ops_t *from) {
     size_t size = sizeof(*to);
     if (from->version != UMF_POOL_OPS_VERSION_CURRENT) {
@@ -175,6 +177,20 @@ static umf_result_t pool_start(umf_memory_pool_handle_t pool, const void *params
         pool->ops.finalize(pool->self);
     }
     return result;
+}
+
+void umf_pool_small_open(umf_memory_pool_handle_t pool) {
+    const umf_small_sizes_t *small =
+        pool->fast && pool->fast->small ? pool->fast->small(pool->self) : NULL;
+    if (!small || !pool->view || pool->index >= UMF_LOCAL_COUNT_MIN || UMF_IS_ASAN) {
+        return;
+    }
+    pool->small = small;
+    __atomic_store_n(&pool->small_index, pool->index, __ATOMIC_RELEASE);
+}
+
+void umf_pool_small_close(umf_memory_pool_handle_t pool) {
+    __atomic_store_n(&pool->small_index, 0, __ATOMIC_RELEASE);
 }
 
 static umf_result_t pool_prepare(umf_memory_pool_handle_t pool) {
@@ -253,6 +269,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     if (!pool) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
+    pool->small = &no_small_sizes;
     pool->provider = provider;
     pool->flags = flags;
     pool->fast = umf_registry_pool_fast_ops(ops);
@@ -274,6 +291,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     }
     if (pool->fast && pool->view) {
         pool->free_at = pool->fast->free_at;
+        umf_pool_small_open(pool);
     }
     if (name) {
         umf_names_add(name, pool);
@@ -312,7 +330,10 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
 /* Suspending a pool replaces its operations; the load costs what a plain one costs. */
 #define OP(pool, operation) __atomic_load_n(&(pool)->ops.operation, __ATOMIC_RELAXED)
 
-static __attribute__((noinline)) void *malloc_counted(umf_memory_pool_handle_t pool, size_t size) {
+static __attribute__((noinline)) void *malloc_by_pool(umf_memory_pool_handle_t pool, size_t size) {
+    if (umf_likely(pool->fast != NULL)) {
+        return OP(pool, malloc)(pool->self, size);
+    }
     void *ptr = OP(pool, malloc)(pool->self, size);
     if (ptr) {
         count(pool, 1);
@@ -320,14 +341,21 @@ static __attribute__((noinline)) void *malloc_counted(umf_memory_pool_handle_t p
     return ptr;
 }
 
+/* A small size comes from the calling thread's magazine, if there is one and it has any. */
 UMF_API_1_0 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size) {
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    if (umf_likely(hPool->fast != NULL)) {
-        return OP(hPool, malloc)(hPool->self, size);
+    size_t units = (size + 7) / 8;
+    if (umf_likely(units < UMF_COUNT_OF(hPool->small->magazine))) {
+        umf_local_t *cache =
+            umf_local_get_low(__atomic_load_n(&hPool->small_index, __ATOMIC_RELAXED));
+        void *ptr;
+        if (umf_magazine_try_pop(umf_magazine_at(cache, hPool->small->magazine[units]), &ptr)) {
+            return ptr;
+        }
     }
-    return malloc_counted(hPool, size);
+    return malloc_by_pool(hPool, size);
 }
 
 UMF_API_1_0 void *umfPoolAlignedMalloc(umf_memory_pool_handle_t hPool, size_t size,
@@ -397,14 +425,15 @@ static UMF_COLD umf_result_t free_unknown(void *ptr) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* The common case: the calling thread has a stack with room for it. Needs nothing but the word. */
+/* The common case: the calling thread has a stack with room for it. Needs nothing but the word,
+ * whose hint tells the magazine if the pool leaves the check to the core. */
 static inline bool free_cached(void *ptr, umf_word_t word) {
     size_t magazine = umf_word_hint(word);
     if (UMF_IS_ASAN || magazine == 0) {
         return false; /* the pool annotates, or knows more than the word does */
     }
-    uint64_t offset = (uintptr_t)ptr - umf_span_at(umf_word_span(word))->base;
-    return umf_magazine_push_checked(umf_word_pool(word), magazine, offset, ptr);
+    umf_local_t *cache = umf_local_get_low(umf_word_pool(word));
+    return umf_magazine_push_checked(umf_magazine_at(cache, magazine), ptr);
 }
 
 /* `pool`: whose pointer it must be, NULL for any. */
@@ -422,29 +451,36 @@ static inline umf_result_t free_word(umf_memory_pool_handle_t pool, void *ptr, u
     return owner->free_at(owner->self, ptr, word);
 }
 
+/* Apart, so that umfFree needs no registers for it. */
+static __attribute__((noinline)) umf_result_t free_uncached(void *ptr, umf_word_t word) {
+    return free_word(NULL, ptr, word);
+}
+
 /* Addresses that need more than the plain walk. */
 static __attribute__((noinline)) umf_result_t free_slow(umf_memory_pool_handle_t pool, void *ptr) {
     return free_word(pool, ptr, umf_map_find(&umf_map_global, (uintptr_t)ptr));
+}
+
+/* What the core does not know in the map as the pool's, a user's pool and one without tracking may
+ * know. */
+static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handle_t pool,
+                                                           void *ptr) {
+    return pool->free_at ? free_slow(pool, ptr) : free_counted(pool, ptr);
 }
 
 UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) {
     if (umf_unlikely(!hPool)) {
         return null_argument("pool");
     }
-    if (umf_unlikely(!hPool->free_at)) {
-        return free_counted(hPool, ptr);
-    }
     umf_word_t word;
-    if (umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word))) {
-        return free_slow(hPool, ptr);
-    }
-    if (umf_unlikely(umf_word_pool(word) != hPool->index)) {
-        return free_foreign(hPool, ptr);
+    if (umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word)) ||
+        umf_unlikely(umf_word_pool(word) != hPool->index)) {
+        return free_by_pool(hPool, ptr);
     }
     if (umf_likely(free_cached(ptr, word))) {
         return UMF_RESULT_SUCCESS;
     }
-    return hPool->free_at(hPool->self, ptr, word);
+    return hPool->free_at ? hPool->free_at(hPool->self, ptr, word) : free_counted(hPool, ptr);
 }
 
 UMF_API_1_0 umf_result_t umfFree(void *ptr) {
@@ -455,7 +491,7 @@ UMF_API_1_0 umf_result_t umfFree(void *ptr) {
     if (umf_likely(free_cached(ptr, word))) {
         return UMF_RESULT_SUCCESS;
     }
-    return free_word(NULL, ptr, word);
+    return free_uncached(ptr, word);
 }
 
 static inline umf_result_t by_word(umf_word_t word, umf_memory_pool_handle_t *pool) {

@@ -327,6 +327,13 @@ void umf_view_each_span(umf_view_t *view, void (*visit)(umf_span_t *span, void *
     umf_span_each(&view->spans, visit, arg);
 }
 
+/* The core finds magazines by low indices only, and offsets in slabs by the address alone. */
+static uint16_t usable_hint(const umf_view_t *view, uint16_t hint, const void *memory,
+                            size_t size) {
+    bool is_aligned = umf_is_pow2(size) && ((uintptr_t)memory & (size - 1)) == 0;
+    return is_aligned && view->spans.pool < UMF_LOCAL_COUNT_MIN ? hint : 0;
+}
+
 umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uint16_t hint,
                             void *cookie, void **ptr) {
     void *memory = NULL;
@@ -338,7 +345,7 @@ umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uin
     /* A provider may answer NULL, for size 0 say: there is nothing to record. */
     if (memory) {
         result = umf_span_add(&view->spans, (uintptr_t)memory, size, UMF_SPAN_POOL, view, cookie,
-                              hint, NULL);
+                              usable_hint(view, hint, memory, size), NULL);
         if (result != UMF_RESULT_SUCCESS) {
             view->ops.free(view->self, memory, size);
             return result;

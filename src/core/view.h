@@ -35,10 +35,12 @@ void umf_view_release(umf_view_t *view);
 umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_t page_size);
 
 const umf_map_t *umf_view_map(const umf_view_t *view);
-/* Where core looks for the magazines of the pool that uses the view; 0: nowhere. */
+/* Where the core looks for the magazines of the pool that uses the view; 0: nowhere. */
 uint32_t umf_view_magazine_index(const umf_view_t *view);
 
-/* Allocates from the provider and records the span. On failure nothing is held. */
+/* Allocates from the provider and records the span. `hint` tells the core in which magazine what
+ * lies in the memory belongs (umf_magazine_offset); it is dropped where the memory is not aligned
+ * to its size. On failure nothing is held. */
 umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uint16_t hint,
                             void *cookie, void **ptr);
 /* Withdraws the span and frees it at the provider; if the provider fails the span is restored and
@@ -61,6 +63,9 @@ typedef struct umf_pool_fast_ops_t {
     umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word);
     /* Live allocations, for stats.alloc_count. */
     size_t (*alloc_count)(void *pool);
+    /* Sizes whose magazines, under umf_view_magazine_index(), the core may pop without asking.
+     * NULL, or the answer NULL: none. Asked once, after the pool's settings were applied. */
+    const struct umf_small_sizes_t *(*small)(void *pool);
     /* The pool keeps data of its own inside the memory it divides. */
     bool data_inside;
 } umf_pool_fast_ops_t;

@@ -29,18 +29,19 @@ enum {
     UMF_WORD_TAG = 3,
 };
 
-/* Leaf: tag 2 bits, hint 16 (the pool's own use), span 26, pool 20. */
+/* Leaf: tag 2 bits, hint 14 (the pool's own use, a multiple of 4), span 26, 2 are 0, pool 20. */
 #define UMF_WORD_POOL_BITS 20
 #define UMF_WORD_SPAN_BITS 26
 
-static inline umf_word_t umf_word_make(uint32_t hint, uint32_t pool, uint32_t span) {
-    return UMF_WORD_LEAF | (umf_word_t)hint << 2 | (umf_word_t)span << 18 | (umf_word_t)pool << 44;
+static inline umf_word_t umf_word_make(uint16_t hint, uint32_t pool, uint32_t span) {
+    return UMF_WORD_LEAF | hint | (umf_word_t)span << 16 | (umf_word_t)pool << 44;
 }
+/* Of a leaf or of 0. */
 static inline size_t umf_word_hint(umf_word_t w) {
-    return (uint16_t)(w >> 2);
+    return (uint16_t)w & ~(size_t)UMF_WORD_TAG;
 }
 static inline uint32_t umf_word_span(umf_word_t w) {
-    return (uint32_t)(w >> 18) & ((1u << UMF_WORD_SPAN_BITS) - 1);
+    return (uint32_t)(w >> 16) & ((1u << UMF_WORD_SPAN_BITS) - 1);
 }
 static inline uint32_t umf_word_pool(umf_word_t w) {
     return (uint32_t)(w >> 44);
@@ -80,11 +81,12 @@ static inline umf_word_t umf_map_load(const _Atomic umf_word_t *slot) {
  * Hot. */
 static inline bool umf_map_find_fast(const _Atomic umf_word_t *root, uintptr_t addr,
                                      umf_word_t *word) {
-    if (umf_unlikely(addr >> 48)) {
+    uintptr_t slot = addr >> 30;
+    if (umf_unlikely(slot >= UMF_MAP_ROOT_SIZE)) {
         *word = 0;
         return false;
     }
-    umf_word_t w = umf_map_load(&root[addr >> 30]);
+    umf_word_t w = umf_map_load(&root[slot]);
     if (w & 1) {
         w = umf_map_load(&UMF_MAP_CHILD(w)[(addr >> 21) & 511]);
         if (w & 1) {

@@ -12,7 +12,10 @@
 #include "base/meta.h"
 
 #define MAX_CACHED_SIZE ((size_t)32 * 1024) /* larger chunks are not worth holding per thread */
-#define MAX_CACHED_CHUNKS 64
+#define CACHED_BYTES ((size_t)64 * 1024)    /* a thread keeps so much of each size, ... */
+#define CACHED_CHUNKS_MIN 4                 /* ... but so many chunks at least ... */
+#define CACHED_CHUNKS_MAX 1024              /* ... and at most */
+#define DEPOT_BATCHES 4
 
 typedef umf_disjoint_pool_t disjoint_pool_t;
 
@@ -88,30 +91,34 @@ static void choose_cached(disjoint_pool_t *pool, uint16_t *capacity) {
             size > pool->params.max_poolable_size) {
             break;
         }
-        size_t chunks = MAX_CACHED_SIZE / size;
-        capacity[pool->cached_bins + 1] =
-            (uint16_t)(chunks < MAX_CACHED_CHUNKS ? chunks : MAX_CACHED_CHUNKS);
+        size_t chunks = CACHED_BYTES / size;
+        capacity[pool->cached_bins] = (uint16_t)(chunks > CACHED_CHUNKS_MAX   ? CACHED_CHUNKS_MAX
+                                                 : chunks < CACHED_CHUNKS_MIN ? CACHED_CHUNKS_MIN
+                                                                              : chunks);
+        pool->magazine_slabs[pool->cached_bins] =
+            (umf_magazine_slab_t){umf_magic(size), pool->params.slab_min_size - 1};
         pool->cached_bins++;
-        pool->magics[pool->cached_bins] = umf_magic(size);
     }
     pool->cached_max = pool->cached_bins ? pool->sizes[pool->cached_bins - 1] : 0;
 }
 
 /* Bins below 8 bytes apart do not fit the table of small sizes. */
 static void make_small_table(disjoint_pool_t *pool) {
-    bool fits = pool->params.min_bucket_size >= 8 && pool->cached_max >= UMF_DISJOINT_SMALL_MAX;
-    pool->small_max = fits ? UMF_DISJOINT_SMALL_MAX : 0;
-    uint8_t bin = 0;
-    for (size_t size = 8; size <= pool->small_max; size += 8) {
-        bin = (uint8_t)(bin + (pool->sizes[bin] < size));
-        pool->bin_by_size[size / 8] = (uint8_t)(bin + 1);
+    pool->small = (umf_small_sizes_t){0};
+    if (pool->params.min_bucket_size < 8 || pool->cached_max < UMF_SMALL_MAX) {
+        return;
+    }
+    size_t bin = 0;
+    for (size_t size = 8; size <= UMF_SMALL_MAX; size += 8) {
+        bin += pool->sizes[bin] < size;
+        pool->small.magazine[size / 8] = umf_magazine_offset(bin);
     }
 }
 
 static const umf_magazine_ops_t magazine_ops;
 
 umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
-    uint16_t capacity[UMF_DISJOINT_MAX_BINS + 1] = {0};
+    uint16_t capacity[UMF_DISJOINT_MAX_BINS] = {0};
     pool->slabs.count_slabs = pool->params.trace >= 1;
     pool->slabs.count_chunks = pool->params.trace >= 2;
     make_sizes(pool);
@@ -122,8 +129,8 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
     }
     umf_result_t result =
         umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->slabs.view), pool,
-                           &magazine_ops, capacity, pool->cached_bins + 1, 0);
-    pool->magazines.magics = pool->magics;
+                           &magazine_ops, capacity, pool->cached_bins, DEPOT_BATCHES);
+    pool->magazines.slabs = pool->magazine_slabs;
     return result;
 }
 
@@ -139,9 +146,9 @@ static bool is_poolable(const disjoint_pool_t *pool, size_t size) {
 
 static umf_bin_t *bin_make(disjoint_pool_t *pool, uint32_t index) {
     size_t max_kept = is_chunked(pool, pool->sizes[index]) ? 1 : pool->params.capacity;
-    uint16_t hint = index < pool->cached_bins ? (uint16_t)(index + 1) : 0;
-    umf_bin_t *bin = umf_bin_create(&pool->slabs, pool->sizes[index], pool->params.slab_min_size,
-                                    hint, max_kept);
+    uint16_t hint = index < pool->cached_bins ? umf_magazine_offset(index) : 0;
+    umf_bin_t *bin = umf_bin_create(&pool->slabs, index, pool->sizes[index],
+                                    pool->params.slab_min_size, hint, max_kept);
     umf_bin_t *other = NULL;
     if (bin && !atomic_compare_exchange_strong_explicit(
                    &pool->bin[index], &other, bin, memory_order_acq_rel, memory_order_acquire)) {
@@ -169,12 +176,12 @@ static size_t take(disjoint_pool_t *pool, uint32_t index, void **chunks, size_t 
     return got;
 }
 
-static size_t refill(void *self, uint32_t magazine, void **chunks, size_t n) {
-    return take(self, magazine - 1, chunks, n);
+static size_t refill(void *self, uint32_t index, void **chunks, size_t n) {
+    return take(self, index, chunks, n);
 }
 
-static void flush(void *self, uint32_t magazine, void **chunks, size_t n) {
-    umf_bin_put(bin_at(self, magazine - 1), chunks, n);
+static void flush(void *self, uint32_t index, void **chunks, size_t n) {
+    umf_bin_put(bin_at(self, index), chunks, n);
 }
 
 static const umf_magazine_ops_t magazine_ops = {.refill = refill, .flush = flush};
@@ -196,7 +203,7 @@ static void *alloc_direct(disjoint_pool_t *pool, size_t size, size_t alignment) 
 static void *alloc_chunk(disjoint_pool_t *pool, size_t size) {
     uint32_t index = (uint32_t)bin_of(pool, size);
     if (index < pool->cached_bins) {
-        return umf_magazine_pop(&pool->magazines, index + 1);
+        return umf_magazine_pop(&pool->magazines, index);
     }
     void *chunk = NULL;
     return take(pool, index, &chunk, 1) ? chunk : NULL;
@@ -220,14 +227,10 @@ static UMF_COLD void *malloc_slow(disjoint_pool_t *pool, size_t size) {
 
 static void *disjoint_malloc(void *self, size_t size) {
     disjoint_pool_t *pool = self;
-    void *ptr;
-    if (umf_likely(size - 1 < pool->small_max)) {
-        ptr = umf_magazine_pop(&pool->magazines, pool->bin_by_size[(size + 7) / 8]);
-    } else if (umf_likely(size - 1 < pool->cached_max)) {
-        ptr = umf_magazine_pop(&pool->magazines, bin_of(pool, size) + 1);
-    } else {
+    if (umf_unlikely(size - 1 >= pool->cached_max)) {
         return malloc_slow(pool, size);
     }
+    void *ptr = umf_magazine_pop(&pool->magazines, bin_of(pool, size));
     UMF_UNPOISON(ptr, ptr ? size : 0);
     return ptr;
 }
@@ -251,14 +254,14 @@ static umf_slab_t *slab_of(const disjoint_pool_t *pool, const void *ptr) {
     return span ? span->cookie : NULL;
 }
 
-static umf_result_t put_chunk(disjoint_pool_t *pool, void *ptr);
+static umf_result_t put_chunk(umf_slab_t *slab, void *ptr);
 
 /* The first aligned address inside a chunk with room for it; its distance is remembered. */
 static void *align_chunk(disjoint_pool_t *pool, void *chunk, size_t alignment) {
     uintptr_t ptr = umf_align_up((uintptr_t)chunk, alignment);
-    if (ptr != (uintptr_t)chunk &&
-        umf_slab_set_offset(slab_of(pool, chunk), ptr) != UMF_RESULT_SUCCESS) {
-        put_chunk(pool, chunk);
+    umf_slab_t *slab = slab_of(pool, chunk);
+    if (ptr != (uintptr_t)chunk && umf_slab_set_offset(slab, ptr) != UMF_RESULT_SUCCESS) {
+        put_chunk(slab, chunk);
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     return (void *)ptr;
@@ -281,7 +284,7 @@ static void *aligned_in_page(disjoint_pool_t *pool, size_t size, size_t alignmen
     }
     void *chunk = alloc_chunk(pool, needed);
     if (chunk && (uintptr_t)chunk % alignment != 0) {
-        put_chunk(pool, chunk);
+        put_chunk(slab_of(pool, chunk), chunk);
         return aligned_with_room(pool, size, alignment);
     }
     return chunk;
@@ -313,10 +316,8 @@ static umf_result_t not_an_allocation(const void *ptr) {
 }
 
 /* A chunk that goes to its slab at once. */
-static umf_result_t put_chunk(disjoint_pool_t *pool, void *ptr) {
-    umf_slab_t *slab = slab_of(pool, ptr);
-    umf_result_t result =
-        slab ? umf_slab_put_ptr(slab, (uintptr_t)ptr) : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+static umf_result_t put_chunk(umf_slab_t *slab, void *ptr) {
+    umf_result_t result = umf_slab_put_ptr(slab, (uintptr_t)ptr);
     return result == UMF_RESULT_SUCCESS ? result : not_an_allocation(ptr);
 }
 
@@ -331,21 +332,33 @@ static umf_result_t free_direct(disjoint_pool_t *pool, umf_span_t *span, void *p
     return result;
 }
 
+/* The bin of a chunk that goes through a magazine; NULL: it does not, or `ptr` is not the start of
+ * one. */
+static const umf_bin_t *cached_bin_of(const disjoint_pool_t *pool, const umf_span_t *span,
+                                      const void *ptr) {
+    const umf_slab_t *slab = span->cookie;
+    const umf_bin_t *bin = slab ? slab->bin : NULL;
+    return bin && bin->index < pool->cached_bins &&
+                   umf_magic_divides(bin->magic, (uintptr_t)ptr - span->base)
+               ? bin
+               : NULL;
+}
+
 /*
- * The word tells the magazine, the span where its slab begins: an address inside a chunk is caught.
- * The core has tried the calling thread's magazine; this is for all other cases.
+ * The core has tried the calling thread's magazine if the slab is aligned; this is for all other
+ * cases. An address inside a chunk is caught.
  */
 static umf_result_t disjoint_free_at(void *self, void *ptr, umf_word_t word) {
     disjoint_pool_t *pool = self;
     umf_span_t *span = umf_span_at(umf_word_span(word));
-    size_t magazine = umf_word_hint(word);
-    if (magazine && umf_magic_divides(pool->magics[magazine], (uintptr_t)ptr - span->base)) {
-        UMF_POISON(ptr, pool->sizes[magazine - 1]);
-        umf_magazine_push(&pool->magazines, magazine, ptr);
+    const umf_bin_t *bin = cached_bin_of(pool, span, ptr);
+    if (umf_likely(bin != NULL)) {
+        UMF_POISON(ptr, bin->size);
+        umf_magazine_push(&pool->magazines, bin->index, ptr);
         return UMF_RESULT_SUCCESS;
     }
     trace(pool, "free", ptr, 0);
-    return span->cookie ? put_chunk(pool, ptr) : free_direct(pool, span, ptr);
+    return span->cookie ? put_chunk(span->cookie, ptr) : free_direct(pool, span, ptr);
 }
 
 static umf_result_t disjoint_free(void *self, void *ptr) {
@@ -373,17 +386,16 @@ static UMF_COLD umf_result_t usable_size_slow(umf_span_t *span, const void *ptr,
 }
 
 static umf_result_t usable_size(disjoint_pool_t *pool, const void *ptr, size_t *size) {
-    umf_word_t word;
-    umf_span_t *span = umf_view_find_word(pool->slabs.view, ptr, &word);
-    if (!span) {
+    umf_span_t *span = umf_view_find(pool->slabs.view, ptr);
+    if (umf_unlikely(!span)) {
         return not_an_allocation(ptr);
     }
-    size_t magazine = umf_word_hint(word);
-    if (magazine && umf_magic_divides(pool->magics[magazine], (uintptr_t)ptr - span->base)) {
-        *size = pool->sizes[magazine - 1];
-        return UMF_RESULT_SUCCESS;
+    const umf_bin_t *bin = cached_bin_of(pool, span, ptr);
+    if (umf_unlikely(!bin)) {
+        return usable_size_slow(span, ptr, size);
     }
-    return usable_size_slow(span, ptr, size);
+    *size = bin->size;
+    return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t disjoint_usable_size(void *self, const void *ptr, size_t *size) {
@@ -435,8 +447,7 @@ size_t umf_disjoint_used_chunks(disjoint_pool_t *pool, uint32_t index) {
     if (!bin) {
         return 0;
     }
-    size_t cached =
-        index < pool->cached_bins ? umf_magazines_cached(&pool->magazines, index + 1) : 0;
+    size_t cached = index < pool->cached_bins ? umf_magazines_cached(&pool->magazines, index) : 0;
     umf_lock(&bin->lock);
     size_t used = bin->used;
     umf_unlock(&bin->lock);
@@ -548,9 +559,14 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfDisjointPoolOps(void) {
     return &disjoint_ops;
 }
 
+static const umf_small_sizes_t *disjoint_small(void *self) {
+    return &((disjoint_pool_t *)self)->small;
+}
+
 const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .free_at = disjoint_free_at,
     .alloc_count = disjoint_alloc_count,
+    .small = disjoint_small,
 };
 
 const umf_memory_pool_descriptor_t umf_disjoint_pool_descriptor = {

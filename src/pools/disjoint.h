@@ -11,7 +11,6 @@
 
 #define UMF_DISJOINT_MAX_BIN_SIZE ((size_t)1 << 31)
 #define UMF_DISJOINT_MAX_BINS 60
-#define UMF_DISJOINT_SMALL_MAX 1024
 
 struct umf_disjoint_pool_shared_limits_t {
     umf_slab_limits_t limits;
@@ -32,12 +31,11 @@ typedef struct umf_disjoint_pool_params_t {
 typedef struct umf_disjoint_pool_t {
     umf_disjoint_pool_params_t params; /* first: its fields are the pool's. Immutable once sealed */
     /* Hot: */
-    size_t small_max; /* sizes up to this one have their bin in a table; 0: none */
-    uint8_t bin_by_size[UMF_DISJOINT_SMALL_MAX / 8 + 1]; /* (size + 7) / 8 -> magazine */
+    umf_small_sizes_t small;
     size_t cached_max;         /* sizes up to this one go through the magazines; 0: none */
     uint8_t bin_by_class[128]; /* class_of(size) -> bin */
-    umf_magazines_t magazines; /* magazine i + 1 is of bin i; 0 stands for "none" in words */
-    uint64_t magics[UMF_DISJOINT_MAX_BINS + 1]; /* by magazine */
+    umf_magazines_t magazines; /* of the first bins */
+    umf_magazine_slab_t magazine_slabs[UMF_DISJOINT_MAX_BINS];
     size_t sizes[UMF_DISJOINT_MAX_BINS];
 
     uint32_t cached_bins;

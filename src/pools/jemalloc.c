@@ -50,7 +50,7 @@
 #define BINS_MAX 64
 #define BIN_BYTES ((size_t)64 << 10) /* a thread keeps about so much of each size, ... */
 #define BIN_OBJECTS_MIN 16           /* ... but so many objects at least ... */
-#define BIN_OBJECTS_MAX 128          /* ... and at most */
+#define BIN_OBJECTS_MAX 1024         /* ... and at most */
 #define DEPOT_BATCHES 4
 
 #define GRANULE_SHIFT 4 /* objects start at multiples of 16 */
@@ -131,6 +131,7 @@ static struct {
     uint32_t slab_size[BINS_MAX];
     uint16_t capacity[BINS_MAX];
     uint8_t of_size[BIN_LARGEST / GRANULE + 1]; /* bin by granules */
+    umf_small_sizes_t small;
     mib_t arenas_create, arena_hooks, arena_purge, arena_reset, arena_destroy;
     uint32_t default_arenas;
 } classes;
@@ -211,6 +212,9 @@ static void bins_index(void) {
     for (size_t i = 0; i < UMF_COUNT_OF(classes.of_size); i++) {
         bin += classes.size[bin] < i * GRANULE;
         classes.of_size[i] = (uint8_t)bin;
+    }
+    for (size_t i = 1; i < UMF_COUNT_OF(classes.small.magazine); i++) {
+        classes.small.magazine[i] = umf_magazine_offset(bin_of(i * 8));
     }
 }
 
@@ -1031,10 +1035,16 @@ static const umf_memory_pool_ops_t jemalloc_ops = {
     .ext_trim_memory = jemalloc_trim,
 };
 
+static const umf_small_sizes_t *jemalloc_small(void *self) {
+    (void)self;
+    return &classes.small;
+}
+
 extern const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops;
 const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops = {
     .free_at = jemalloc_free_at,
     .alloc_count = jemalloc_alloc_count,
+    .small = jemalloc_small,
 };
 
 UMF_API_1_0 const umf_memory_pool_ops_t *umfJemallocPoolOps(void) {

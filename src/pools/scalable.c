@@ -56,7 +56,7 @@
 #define BIN_NONE UINT8_MAX           /* of blocks that are larger */
 #define BIN_BYTES ((size_t)64 << 10) /* a thread keeps about so much of each size, ... */
 #define BIN_OBJECTS_MIN 16           /* ... but so many objects at least ... */
-#define BIN_OBJECTS_MAX 128          /* ... and at most */
+#define BIN_OBJECTS_MAX 1024         /* ... and at most */
 #define DEPOT_BATCHES 4
 #define ALIGNMENT_IN_BINS 1024 /* above, each block has memory of its own */
 
@@ -104,7 +104,8 @@ typedef struct scalable_pool_t {
 static struct {
     uint16_t capacity[BINS];
     uint8_t of_size[BIN_LARGEST / GRANULE + 1]; /* bin by granules */
-} bins;                                         /* Immutable after bins_init */
+    umf_small_sizes_t small;
+} bins; /* Immutable after bins_init */
 
 /* Before a call of oneTBB that may fail: UNKNOWN. The hook changes it when there is no memory. */
 static __thread umf_result_t scalable_last_error;
@@ -126,6 +127,9 @@ static void bins_init(void) {
     for (size_t i = 0; i < UMF_COUNT_OF(bins.of_size); i++) {
         bin = (uint8_t)(bin + (bin_sizes[bin] < i * GRANULE));
         bins.of_size[i] = bin;
+    }
+    for (size_t i = 1; i < UMF_COUNT_OF(bins.small.magazine); i++) {
+        bins.small.magazine[i] = umf_magazine_offset(bins.of_size[(i * 8 + GRANULE - 1) / GRANULE]);
     }
     for (size_t i = 0; i < BINS; i++) {
         size_t objects = BIN_BYTES / bin_sizes[i];
@@ -786,10 +790,16 @@ static const umf_memory_pool_ops_t scalable_ops = {
     .ext_trim_memory = scalable_trim,
 };
 
+static const umf_small_sizes_t *scalable_small(void *arg) {
+    (void)arg;
+    return &bins.small;
+}
+
 extern const umf_pool_fast_ops_t umf_scalable_pool_fast_ops;
 const umf_pool_fast_ops_t umf_scalable_pool_fast_ops = {
     .free_at = scalable_free_at,
     .alloc_count = scalable_alloc_count,
+    .small = scalable_small,
     .data_inside = true,
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/annotate.h"
 #include "base/log.h"
+#include "base/magazine.h"
 #include "base/meta.h"
 
 #define SLAB_MAX_CHUNKS ((uint32_t)1 << 31) /* what is beyond in a slab is not used */
@@ -20,14 +21,16 @@ static size_t max_of(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, size_t size, size_t slab_size,
-                          uint16_t hint, size_t max_kept) {
+umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t size,
+                          size_t slab_size, uint16_t hint, size_t max_kept) {
     umf_bin_t *bin = umf_meta_alloc(sizeof(*bin));
     if (!bin) {
         return NULL;
     }
     bin->owner = owner;
+    bin->index = index;
     bin->size = size;
+    bin->magic = umf_magic(size);
     bin->slab_size = max_of(size, slab_size);
     size_t chunks = max_of(slab_size / size, 1);
     bin->chunks = chunks < SLAB_MAX_CHUNKS ? (uint32_t)chunks : SLAB_MAX_CHUNKS;
@@ -281,7 +284,8 @@ void umf_bin_put(umf_bin_t *bin, void **chunks, size_t n) {
         }
         uintptr_t start = 0;
         uint32_t chunk = slab ? umf_slab_chunk_of(slab, (uintptr_t)chunks[i], &start) : 0;
-        if (!slab || start != (uintptr_t)chunks[i] || is_free(slab, chunk)) {
+        if (!slab || start != (uintptr_t)chunks[i] || chunk >= bin->chunks ||
+            is_free(slab, chunk)) {
             UMF_LOG_ERROR("%p was freed twice", chunks[i]);
             continue;
         }

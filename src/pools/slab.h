@@ -35,9 +35,11 @@ typedef struct umf_bin_counters_t {
 
 typedef struct umf_bin_t {
     const umf_slab_owner_t *owner;
-    size_t size;        /* of a chunk. Immutable, as all up to the lock */
-    size_t slab_size;   /* of a provider request */
+    uint32_t index;     /* in its pool. Immutable, as all up to the lock */
     uint32_t chunks;    /* per slab */
+    size_t size;        /* of a chunk */
+    uint64_t magic;     /* umf_magic() of it */
+    size_t slab_size;   /* of a provider request */
     uint16_t hint;      /* for the words of its slabs */
     size_t max_kept;    /* empty slabs */
     umf_lock_t lock;    /* guards all that follows, and the slabs */
@@ -61,8 +63,8 @@ typedef struct umf_slab_t {
 } umf_slab_t;
 
 /* NULL when out of memory. */
-umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, size_t size, size_t slab_size,
-                          uint16_t hint, size_t max_kept);
+umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t size,
+                          size_t slab_size, uint16_t hint, size_t max_kept);
 /* Frees the descriptors; gives every slab back to the provider, with or without used chunks. */
 void umf_bin_destroy(umf_bin_t *bin);
 

@@ -309,6 +309,7 @@ static umf_result_t asleep_last_error(void *pool) {
 static void sleep_close_pool(sleep_t *sleep) {
     umf_memory_pool_handle_t pool = sleep->pool;
     sleep->awake = pool->ops;
+    umf_pool_small_close(pool);
     OPS_SET(pool, get_last_allocation_error, asleep_last_error);
     OPS_SET(pool, malloc, asleep_malloc);
     OPS_SET(pool, calloc, asleep_calloc);
@@ -323,6 +324,7 @@ static void sleep_open_pool(sleep_t *sleep) {
     OPS_SET(pool, realloc, sleep->awake.realloc);
     OPS_SET(pool, aligned_malloc, sleep->awake.aligned_malloc);
     OPS_SET(pool, get_last_allocation_error, sleep->awake.get_last_allocation_error);
+    umf_pool_small_open(pool);
 }
 
 static void sleep_forget_pieces(sleep_t *sleep) {

@@ -23,7 +23,7 @@ void shim_map_destroy(shim_map_t *map) {
 }
 
 uint64_t shim_word(uint32_t hint, uint32_t pool, uint32_t span) {
-    return umf_word_make(hint, pool, span);
+    return umf_word_make((uint16_t)hint, pool, span);
 }
 uint32_t shim_word_hint(uint64_t word) {
     return (uint32_t)umf_word_hint(word);

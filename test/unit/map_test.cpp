@@ -36,11 +36,11 @@ class Map : public testing::Test {
 };
 
 uint64_t word(uint32_t n) {
-    return shim_word(n & 0xffff, n, n);
+    return shim_word(n * 4 & 0xfffc, n, n);
 }
 
 TEST_F(Map, WordsCarryTheirParts) {
-    const uint32_t hints[] = {0, 1, 0xffff}, pools[] = {0, 1, (1u << 20) - 1},
+    const uint32_t hints[] = {0, 4, 0xfffc}, pools[] = {0, 1, (1u << 20) - 1},
                    spans[] = {0, 1, (1u << 26) - 1};
     for (uint32_t hint : hints) {
         for (uint32_t pool : pools) {

@@ -21,7 +21,7 @@ shim_bin_t *shim_bin_create(umf_memory_provider_handle_t provider, size_t size, 
     }
     bin->limits.max = limit;
     bin->owner.limits = limit == SIZE_MAX ? NULL : &bin->limits;
-    bin->bin = umf_bin_create(&bin->owner, size, slab_size, 0, max_kept);
+    bin->bin = umf_bin_create(&bin->owner, 0, size, slab_size, 0, max_kept);
     return bin;
 }
 

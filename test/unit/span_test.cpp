@@ -66,13 +66,13 @@ TEST_P(Span, FoundByAnyAddressInside) {
     int cookie;
     umf_span_t *span = nullptr;
     const uintptr_t base = 3 * TiB + 123;
-    ASSERT_EQ(shim_add(s, base, 1000, &cookie, 9, &span), OK);
+    ASSERT_EQ(shim_add(s, base, 1000, &cookie, 12, &span), OK);
     EXPECT_EQ(find(base), span);
     EXPECT_EQ(find(base + 999), span);
     EXPECT_EQ(find(base + 1000), nullptr);
     EXPECT_EQ(find(base - 1), nullptr);
     EXPECT_EQ(shim_find_pool(map, base + 5), 5u);
-    EXPECT_EQ(shim_find_hint(map, base + 5), 9u);
+    EXPECT_EQ(shim_find_hint(map, base + 5), 12u);
     EXPECT_EQ(shim_cookie(span), &cookie);
     EXPECT_EQ(shim_owner(span), s);
     EXPECT_EQ(shim_depth(span), 1u);
