@@ -38,7 +38,7 @@ struct umf_memory_pool_t {
     uint32_t index; /* in umf_pool_table */
     void *self;
     umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word); /* NULL: counted by core */
-    /* Immutable after create, but for what suspend/suspend.c replaces. Sync: atomic, relaxed */
+    /* Immutable after create, but for what suspend/sleep.c replaces. Sync: atomic, relaxed */
     umf_memory_pool_ops_t ops;
 
     const umf_pool_fast_ops_t *fast; /* NULL: a user's pool */
@@ -47,7 +47,7 @@ struct umf_memory_pool_t {
     umf_pool_create_flags_t flags;
     _Atomic(void *) tag;
     _Atomic(void *) ipc_handler; /* ipc/import.c; Sync: atomic, published once */
-    _Atomic(void *) sleep;       /* suspend/suspend.c; Sync: atomic, published once */
+    _Atomic(void *) sleep;       /* suspend/sleep.c; Sync: atomic, published once */
 
     umf_named_t named;             /* core/names.c */
     umf_local_owner_t counters;    /* pools without `fast` */

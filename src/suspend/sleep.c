@@ -1,0 +1,129 @@
+/* What hangs on a pool that may be suspended, and the operations of one that is. */
+#include "suspend/sleep.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "suspend/plan.h"
+
+UMF_LOCK_STATIC(sleep_lock, UMF_RANK_SUSPEND);
+umf_lock_t *const umf_sleep_lock = &sleep_lock;
+
+/* --- its life --------------------------------------------------------------------------------- */
+
+static bool ext_has_vm(const umf_memory_provider_ext_ops_t *ext) {
+    return ext->vm_find && ext->vm_detach && ext->vm_create && ext->vm_attach && ext->vm_discard &&
+           ext->wait;
+}
+
+static umf_result_t pool_check(umf_memory_pool_handle_t pool) {
+    if (!pool->view) {
+        UMF_LOG_ERROR("pool %p does not track its memory, so it cannot be suspended", (void *)pool);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (!ext_has_vm(pool->provider->ext)) {
+        UMF_LOG_ERROR("the provider of pool %p has no virtual memory: use linux_vmm, cuda_vmm or "
+                      "level_zero_vmm",
+                      (void *)pool);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (pool->fast && pool->fast->data_inside) {
+        UMF_LOG_ERROR("pool %p keeps its own data in its memory, so it cannot be suspended",
+                      (void *)pool);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_sleep_t *umf_sleep_of(umf_memory_pool_handle_t pool) {
+    return atomic_load_explicit(&pool->sleep, memory_order_acquire);
+}
+
+umf_result_t umf_sleep_get(umf_memory_pool_handle_t pool, umf_sleep_t **out) {
+    umf_result_t result = pool_check(pool);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_sleep_t *found = umf_sleep_of(pool);
+    if (!found) {
+        umf_sleep_t *made = umf_meta_alloc(sizeof(*made));
+        if (!made) {
+            UMF_LOG_ERROR("no memory for bookkeeping");
+            return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        }
+        made->pool = pool;
+        made->policy = (umf_suspend_policy_t)UMF_SUSPEND_POLICY_INIT;
+        void *none = NULL;
+        if (atomic_compare_exchange_strong(&pool->sleep, &none, made)) {
+            found = made;
+        } else {
+            umf_meta_free(made, sizeof(*made));
+            found = none;
+        }
+    }
+    *out = found;
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_sleep_drop(umf_memory_pool_handle_t pool) {
+    umf_sleep_t *sleep = umf_sleep_of(pool);
+    if (sleep) {
+        umf_plan_forget(sleep);
+        umf_watch_fini(&sleep->watch);
+        umf_meta_free(sleep->folder, umf_sleep_text_bytes(sleep->folder));
+        umf_meta_free(sleep, sizeof(*sleep));
+        atomic_store(&pool->sleep, NULL);
+    }
+}
+
+void umf_sleep_set_state(umf_sleep_t *sleep, umf_suspend_state_t state) {
+    umf_lock(&sleep_lock);
+    sleep->state = state;
+    umf_unlock(&sleep_lock);
+}
+
+/* --- a closed pool ---------------------------------------------------------------------------- */
+
+static void *asleep_malloc(void *pool, size_t size) {
+    (void)pool, (void)size;
+    return NULL;
+}
+
+static void *asleep_calloc(void *pool, size_t num, size_t size) {
+    (void)pool, (void)num, (void)size;
+    return NULL;
+}
+
+static void *asleep_realloc(void *pool, void *ptr, size_t size) {
+    (void)pool, (void)ptr, (void)size;
+    return NULL;
+}
+
+static umf_result_t asleep_last_error(void *pool) {
+    (void)pool;
+    return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+}
+
+/* Other threads may be calling: each operation is replaced at once. */
+#define OPS_SET(pool, operation, function)                                                         \
+    __atomic_store_n(&(pool)->ops.operation, (function), __ATOMIC_RELEASE)
+
+void umf_sleep_close_pool(umf_sleep_t *sleep) {
+    umf_memory_pool_handle_t pool = sleep->pool;
+    sleep->awake = pool->ops;
+    umf_pool_small_close(pool);
+    OPS_SET(pool, get_last_allocation_error, asleep_last_error);
+    OPS_SET(pool, malloc, asleep_malloc);
+    OPS_SET(pool, calloc, asleep_calloc);
+    OPS_SET(pool, realloc, asleep_realloc);
+    OPS_SET(pool, aligned_malloc, asleep_calloc);
+}
+
+void umf_sleep_open_pool(umf_sleep_t *sleep) {
+    umf_memory_pool_handle_t pool = sleep->pool;
+    OPS_SET(pool, malloc, sleep->awake.malloc);
+    OPS_SET(pool, calloc, sleep->awake.calloc);
+    OPS_SET(pool, realloc, sleep->awake.realloc);
+    OPS_SET(pool, aligned_malloc, sleep->awake.aligned_malloc);
+    OPS_SET(pool, get_last_allocation_error, sleep->awake.get_last_allocation_error);
+    umf_pool_small_open(pool);
+}
