@@ -14,14 +14,12 @@
 #include <umf/ipc.h>
 #include <umf/pools/pool_proxy.h>
 
+#include "fakes/handle.h"
 #include "fakes/ipc_provider.h"
 
 extern "C" {
 #include "ipc/wire.h"
 }
-
-// The bytes of a handle as the consumer holds them.
-using Bytes = std::vector<unsigned char>;
 
 inline umf_ipc_handle_t as_handle(Bytes &bytes) {
     return reinterpret_cast<umf_ipc_handle_t>(bytes.data());
@@ -112,17 +110,6 @@ inline void in_threads(FakeIpc &fake, int count, const std::function<void(int)> 
     for (std::thread &thread : threads) {
         thread.join();
     }
-}
-
-// Gets a handle, copies it, puts it.
-inline Bytes handle_of(const void *ptr) {
-    umf_ipc_handle_t handle = nullptr;
-    size_t size = 0;
-    EXPECT_EQ(umfGetIPCHandle(ptr, &handle, &size), UMF_RESULT_SUCCESS);
-    auto first = reinterpret_cast<const unsigned char *>(handle);
-    Bytes bytes(first, first + size);
-    EXPECT_EQ(umfPutIPCHandle(handle), UMF_RESULT_SUCCESS);
-    return bytes;
 }
 
 #endif

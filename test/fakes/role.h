@@ -14,9 +14,11 @@
 #define UMF_TEST_FAKES_ROLE_H
 
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,20 +79,26 @@ constexpr int role_socket = 100;
 
 // One such process; killed at the end unless it was waited for.
 class Process {
-  public:
-    Socket socket;
-    pid_t pid = -1;
-
-    Process(const std::string &role, const std::string &argument) {
+    // The other side's end.
+    int connect() {
         int ends[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
             abort();
         }
         socket.set(ends[0]);
+        return ends[1];
+    }
+
+  public:
+    Socket socket;
+    pid_t pid = -1;
+
+    Process(const std::string &role, const std::string &argument) {
+        int theirs = connect();
         // Not with fork: under ThreadSanitizer its handlers take more locks than that can follow.
         posix_spawn_file_actions_t actions;
         posix_spawn_file_actions_init(&actions);
-        posix_spawn_file_actions_adddup2(&actions, ends[1], role_socket);
+        posix_spawn_file_actions_adddup2(&actions, theirs, role_socket);
         char program[] = "role", flag[] = "--role";
         char *arguments[] = {program, flag, const_cast<char *>(role.c_str()),
                              const_cast<char *>(argument.c_str()), nullptr};
@@ -98,7 +106,23 @@ class Process {
             pid = -1;
         }
         posix_spawn_file_actions_destroy(&actions);
-        ::close(ends[1]);
+        ::close(theirs);
+    }
+    // With a number that another one had before; `pid` stays -1 if this system does not let us
+    // choose.
+    Process(pid_t wanted, const std::string &role, const std::string &argument) {
+        int theirs = connect();
+        clone_args args = {};
+        args.exit_signal = SIGCHLD;
+        args.set_tid = reinterpret_cast<uintptr_t>(&wanted);
+        args.set_tid_size = 1;
+        pid = static_cast<pid_t>(syscall(SYS_clone3, &args, sizeof(args)));
+        if (pid == 0) {
+            dup2(theirs, role_socket);
+            execl("/proc/self/exe", "role", "--role", role.c_str(), argument.c_str(), nullptr);
+            _exit(1);
+        }
+        ::close(theirs);
     }
     ~Process() {
         kill();
@@ -123,19 +147,24 @@ class Process {
     }
 };
 
-// The end of a role that was started by Process; true if this is one.
-inline bool run_role(int argc, char **argv, const Roles &roles, int *status) {
-    if (argc != 4 || strcmp(argv[1], "--role") != 0) {
-        return false;
-    }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // What an application does that lets others at its memory.
+// What an application does that lets others at its memory.
+inline void let_others_at_its_memory() {
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-    fcntl(role_socket, F_SETFD, FD_CLOEXEC);
-    Socket socket(role_socket);
-    auto role = roles.find(argv[2]);
-    *status = role == roles.end() ? 99 : role->second(socket, argv[3]);
-    return true;
+}
+
+// The role goes on in a child; the parent ends, or waits for the child.
+inline void go_on_in_a_child(bool parent_ends) {
+    pid_t child = fork();
+    if (child != 0) {
+        if (!parent_ends) {
+            waitpid(child, nullptr, 0);
+        }
+        _exit(0);
+    }
+    if (!parent_ends) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
+    let_others_at_its_memory();
 }
 
 // For processes that fork; this one has read its own environment already.
@@ -144,6 +173,22 @@ inline void prepare_for_roles() {
     setenv("TSAN_OPTIONS",
            ((tsan ? tsan + std::string(":") : "") + "detect_deadlocks=0:die_after_fork=0").c_str(),
            1);
+}
+
+// The whole of a role that was started by Process, and true, if this is one. Prepares for roles
+// otherwise.
+inline bool run_role(int argc, char **argv, const Roles &roles, int *status) {
+    if (argc != 4 || strcmp(argv[1], "--role") != 0) {
+        prepare_for_roles();
+        return false;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    let_others_at_its_memory();
+    fcntl(role_socket, F_SETFD, FD_CLOEXEC);
+    Socket socket(role_socket);
+    auto role = roles.find(argv[2]);
+    *status = role == roles.end() ? 99 : role->second(socket, argv[3]);
+    return true;
 }
 
 #endif

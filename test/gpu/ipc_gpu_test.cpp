@@ -1,17 +1,5 @@
-// Sharing GPU memory, and memory of the other providers of virtual memory, between real processes.
-//
-// The program starts itself again, as many times as a test needs: each such peer starts CUDA for
-// itself, owns a pool and does what it is told through a socket. What travels between peers are the
-// bytes of handles, nothing else.
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <csignal>
+// Sharing GPU memory, and memory of the other providers of virtual memory, between real processes:
+// the peers of fakes/peer.h, each of which starts CUDA for itself.
 #include <string>
 #include <vector>
 
@@ -22,7 +10,9 @@
 #include <umf/providers/provider_cuda_vmm.h>
 #include <umf/providers/provider_linux_vmm.h>
 #include <umf/suspend.h>
-#include <umf/text.h>
+
+#include "fakes/forged.h"
+#include "fakes/peer.h"
 
 namespace {
 
@@ -30,245 +20,74 @@ constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 constexpr umf_result_t BUSY = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 constexpr size_t MiB = size_t{1} << 20;
-constexpr size_t header = 96; // bytes in front of the provider's own
-
-using Bytes = std::vector<unsigned char>;
-
-enum class Op : uint32_t {
-    Alloc,       // a: size -> value: address
-    Free,        // slot
-    Fill,        // slot, a: size, b: seed
-    Check,       // slot, a: size, b: seed -> value: 1 if it is what Fill wrote
-    Get,         // slot, a: offset -> bytes
-    Open,        // bytes -> value: address
-    RawOpen,     // bytes of the provider -> value: address
-    RawClose,    // slot, a: size
-    Close,       // slot
-    Suspend,     //
-    Resume,      //
-    Anew,        // destroys pool and provider and makes them again
-    Descriptors, // -> value: open descriptors
-    Objects,     // -> value: what is alive in the software driver
-    Fail, // a: the n-th next call of the software driver fails -> value: failures not had yet
-    Quit,
-};
-
-struct Request {
-    Op op;
-    uint32_t slot; // where the peer keeps the address
-    uint64_t a, b;
-    uint32_t size;
-    unsigned char bytes[2048];
-};
-
-struct Reply {
-    int32_t result;
-    uint32_t size;
-    uint64_t value;
-    unsigned char bytes[2048];
-};
 
 // --- the peer ---
 
-Bytes pattern(size_t size, uint64_t seed) {
-    Bytes made(size);
-    for (size_t i = 0; i < size; i++) {
-        made[i] = static_cast<unsigned char>((seed + i) * 2654435761u >> 13);
-    }
-    return made;
-}
+struct GpuOp {
+    enum : uint32_t { Suspend = Op::Own, Resume };
+};
 
-class Servant {
-    int socket;
-    std::string text;
-    bool on_host;
-    umf_memory_provider_handle_t provider = nullptr;
-    umf_memory_pool_handle_t pool = nullptr;
-    umf_ipc_handler_handle_t handler = nullptr;
-    void *slots[512] = {};
+class Servant : public PoolServant {
+    const bool on_host;
 
-    umf_result_t create() {
-        umf_result_t result = umfPoolCreateFromText(text.c_str(), &pool);
-        if (result == OK) {
-            umfPoolGetMemoryProvider(pool, &provider);
-            result = umfPoolGetIPCHandler(pool, &handler);
-        }
-        return result;
-    }
-
-    umf_result_t destroy() {
-        umf_result_t result = pool ? umfPoolDestroy(pool) : OK;
-        pool = nullptr;
-        return result;
-    }
-
-    void start_cuda(int device) {
+    static void start_cuda(int device) {
         CUcontext context;
         driver().cuInit(0);
         driver().cuDevicePrimaryCtxRetain(&context, device);
         driver().cuCtxSetCurrent(context);
     }
 
-    umf_result_t get(const Request &request, Reply &reply) {
-        umf_ipc_handle_t handle = nullptr;
-        size_t size = 0;
-        umf_result_t result =
-            umfGetIPCHandle(static_cast<char *>(slots[request.slot]) + request.a, &handle, &size);
-        if (result == OK) {
-            memcpy(reply.bytes, handle, size);
-            reply.size = static_cast<uint32_t>(size);
-            result = umfPutIPCHandle(handle);
-        }
-        return result;
+    bool write(void *to, const Bytes &content) override {
+        return on_host ? PoolServant::write(to, content)
+                       : driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(to), content.data(),
+                                               content.size()) == CUDA_SUCCESS;
+    }
+    bool read(const void *from, Bytes &content) override {
+        return on_host ? PoolServant::read(from, content)
+                       : driver().cuMemcpyDtoH(content.data(), reinterpret_cast<CUdeviceptr>(from),
+                                               content.size()) == CUDA_SUCCESS;
+    }
+    uint64_t alive() override {
+        return static_cast<uint64_t>(driver().control()->objects);
+    }
+    uint64_t fail_at(long n) override {
+        return fail_call(driver().control(), CUDA_ERROR_UNKNOWN, n);
     }
 
-    umf_result_t open(const Request &request, Reply &reply) {
-        // Exactly as long as what was sent, so that a sanitizer sees every byte read too much.
-        std::vector<std::max_align_t> buffer(request.size / sizeof(std::max_align_t) + 1);
-        memcpy(buffer.data(), request.bytes, request.size);
-        void *ptr = nullptr;
-        umf_result_t result =
-            request.op == Op::Open
-                ? umfOpenIPCHandle(handler, reinterpret_cast<umf_ipc_handle_t>(buffer.data()), &ptr)
-                : umfMemoryProviderOpenIPCHandle(provider, buffer.data(), &ptr);
-        slots[request.slot] = ptr;
-        reply.value = reinterpret_cast<uintptr_t>(ptr);
-        return result;
-    }
-
-    umf_result_t write(const Request &request) {
-        Bytes made = pattern(request.a, request.b);
-        void *to = slots[request.slot];
-        if (on_host) {
-            memcpy(to, made.data(), made.size());
-            return OK;
-        }
-        return driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(to), made.data(), made.size()) ==
-                       CUDA_SUCCESS
-                   ? OK
-                   : UMF_RESULT_ERROR_UNKNOWN;
-    }
-
-    bool check(const Request &request) {
-        Bytes seen(request.a);
-        const void *from = slots[request.slot];
-        if (on_host) {
-            memcpy(seen.data(), from, seen.size());
-        } else if (driver().cuMemcpyDtoH(seen.data(), reinterpret_cast<CUdeviceptr>(from),
-                                         seen.size()) != CUDA_SUCCESS) {
-            return false;
-        }
-        return seen == pattern(request.a, request.b);
-    }
-
-    umf_result_t sleep(bool awake) {
+    umf_result_t suspend() {
         umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
         policy.keep = UMF_SUSPEND_KEEP_HOST;
         umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
         umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
-        umf_result_t result = awake ? OK : umfPoolSetSuspendPolicy(pool, &policy);
-        if (result != OK) {
-            return result;
-        }
-        return awake ? umfPoolsResume(&pool, 1, &params, &report)
-                     : umfPoolsSuspend(&pool, 1, &params, &report);
+        umf_result_t result = umfPoolSetSuspendPolicy(pool, &policy);
+        return result == OK ? umfPoolsSuspend(&pool, 1, &params, &report) : result;
     }
-
-    static uint64_t count_descriptors() {
-        uint64_t count = 0;
-        for (int fd = 0; fd < 1024; fd++) {
-            count += fcntl(fd, F_GETFD) != -1;
-        }
-        return count;
+    umf_result_t resume() {
+        umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
+        umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+        return umfPoolsResume(&pool, 1, &params, &report);
     }
-
-    static uint64_t fail_at(long n) {
-        fake_cuda_t *control = driver().control();
-        long left = control->fail_at;
-        control->fail_function = FAKE_CUDA_ANY;
-        control->fail_with = CUDA_ERROR_UNKNOWN;
-        control->fail_at = n;
-        return static_cast<uint64_t>(left);
-    }
-
-    umf_result_t serve(const Request &request, Reply &reply) {
-        switch (request.op) {
-        case Op::Alloc:
-            slots[request.slot] = umfPoolMalloc(pool, request.a);
-            reply.value = reinterpret_cast<uintptr_t>(slots[request.slot]);
-            return reply.value ? OK : umfPoolGetLastAllocationError(pool);
-        case Op::Free:
-            return umfFree(slots[request.slot]);
-        case Op::Fill:
-            return write(request);
-        case Op::Check:
-            reply.value = check(request);
-            return OK;
-        case Op::Get:
-            return get(request, reply);
-        case Op::Open:
-        case Op::RawOpen:
-            return open(request, reply);
-        case Op::RawClose:
-            return umfMemoryProviderCloseIPCHandle(provider, slots[request.slot], request.a);
-        case Op::Close:
-            return umfCloseIPCHandle(slots[request.slot]);
-        case Op::Suspend:
-            return sleep(false);
-        case Op::Resume:
-            return sleep(true);
-        case Op::Anew:
-            destroy();
-            return create();
-        case Op::Descriptors:
-            reply.value = count_descriptors();
-            return OK;
-        case Op::Objects:
-            reply.value = static_cast<uint64_t>(driver().control()->objects);
-            return OK;
-        case Op::Fail:
-            reply.value = fail_at(static_cast<long>(request.a));
-            return OK;
-        case Op::Quit:
-            break;
-        }
-        return UMF_RESULT_ERROR_UNKNOWN;
+    umf_result_t serve_own(const Request &request, Reply &) override {
+        return request.op == GpuOp::Suspend  ? suspend()
+               : request.op == GpuOp::Resume ? resume()
+                                             : UMF_RESULT_ERROR_UNKNOWN;
     }
 
   public:
-    Servant(int socket_fd, const char *pool_text, int device)
-        : socket(socket_fd), text(pool_text), on_host(text.find("linux") != std::string::npos) {
-        // What an application does that lets others at its memory.
-        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+    Servant(Socket &of_test, const std::string &pool_text)
+        : PoolServant(of_test, pool_text), on_host(pool_text.find("linux") != std::string::npos) {
         if (!on_host) {
-            start_cuda(device);
+            const std::string word = ",device=";
+            start_cuda(std::stoi(pool_text.substr(pool_text.find(word) + word.size())));
         }
-        if (create() != OK) {
-            fprintf(stderr, "%s: not created\n", pool_text);
-        }
-    }
-
-    int run() {
-        static Request request;
-        static Reply reply;
-        while (recv(socket, &request, sizeof(request), 0) == sizeof(request)) {
-            if (request.op == Op::Quit) {
-                return destroy() == OK ? 0 : 1;
-            }
-            memset(&reply, 0, sizeof(reply));
-            reply.result = serve(request, reply);
-            send(socket, &reply, sizeof(reply), MSG_NOSIGNAL);
-        }
-        return 0; // the test is gone
     }
 };
 
-constexpr int peer_socket = 100;
-
-int serve(const char *text, const char *device) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return Servant(peer_socket, text, atoi(device)).run();
+int peer(Socket &socket, const std::string &text) {
+    return Servant(socket, text).run();
 }
+
+const Roles roles = {{"peer", peer}};
 
 // --- the test's side ---
 
@@ -284,138 +103,25 @@ const Kind kinds[] = {
     {"cuda", "cuda:memory_type=device", false},
 };
 
-class Peer {
-    int socket = -1;
-    pid_t pid = -1;
-
-    Reply call(Op op, uint32_t slot = 0, uint64_t a = 0, uint64_t b = 0, const Bytes &bytes = {}) {
-        Request request = {};
-        request.op = op;
-        request.slot = slot;
-        request.a = a;
-        request.b = b;
-        request.size = static_cast<uint32_t>(bytes.size());
-        std::copy(bytes.begin(), bytes.end(), request.bytes);
-        Reply reply = {};
-        reply.result = -1; // the peer is gone: it crashed
-        send(socket, &request, sizeof(request), MSG_NOSIGNAL);
-        recv(socket, &reply, sizeof(reply), 0);
-        return reply;
-    }
-
-    umf_result_t result_of(const Reply &reply) {
-        EXPECT_GE(reply.result, 0) << "the peer has crashed";
-        return static_cast<umf_result_t>(reply.result);
-    }
-
-    uint64_t value_of(const Reply &reply) {
-        EXPECT_EQ(reply.result, OK);
-        return reply.value;
-    }
-
-    void end(int status_wanted) {
-        int status = 0;
-        EXPECT_EQ(waitpid(pid, &status, 0), pid);
-        EXPECT_EQ(status, status_wanted);
-        ::close(socket);
-        pid = -1;
+class Peer : public PoolPeer {
+    static std::string text_of(const Kind &kind, int device, const char *pool) {
+        std::string text = std::string(pool) + " over " + kind.provider;
+        return strncmp(kind.name, "cuda", 4) == 0 ? text + ",device=" + std::to_string(device)
+                                                  : text;
     }
 
   public:
-    explicit Peer(const Kind &kind, int device = 0, const char *pool = "proxy") {
-        int sockets[2];
-        EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
-        socket = sockets[0];
-        posix_spawn_file_actions_t actions;
-        posix_spawn_file_actions_init(&actions);
-        posix_spawn_file_actions_adddup2(&actions, sockets[1], peer_socket);
-        std::string number = std::to_string(device);
-        std::string text = std::string(pool) + " over " + kind.provider;
-        if (strncmp(kind.name, "cuda", 4) == 0) {
-            text += ",device=" + number;
-        }
-        char program[] = "ipc_gpu_test", flag[] = "--peer";
-        char *arguments[] = {program, flag, text.data(), number.data(), nullptr};
-        EXPECT_EQ(posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, arguments, environ), 0);
-        posix_spawn_file_actions_destroy(&actions);
-        ::close(sockets[1]);
-    }
-    ~Peer() {
-        if (pid != -1) {
-            quit();
-        }
-    }
-    Peer(const Peer &) = delete;
-    Peer &operator=(const Peer &) = delete;
+    explicit Peer(const Kind &kind, int device = 0, const char *pool = "proxy")
+        : PoolPeer("peer", text_of(kind, device, pool)) {}
 
-    void quit() {
-        Request request = {};
-        request.op = Op::Quit;
-        send(socket, &request, sizeof(request), MSG_NOSIGNAL);
-        end(0);
-    }
-    void kill() {
-        ::kill(pid, SIGKILL);
-        end(SIGKILL);
-    }
-
-    uint64_t alloc(uint32_t slot, size_t size) {
-        return value_of(call(Op::Alloc, slot, size));
-    }
-    umf_result_t try_alloc(uint32_t slot, size_t size) {
-        return result_of(call(Op::Alloc, slot, size));
-    }
-    void free(uint32_t slot) {
-        EXPECT_EQ(result_of(call(Op::Free, slot)), OK);
-    }
-    void fill(uint32_t slot, size_t size, uint64_t seed) {
-        value_of(call(Op::Fill, slot, size, seed));
-    }
-    bool check(uint32_t slot, size_t size, uint64_t seed) {
-        return value_of(call(Op::Check, slot, size, seed)) == 1;
-    }
-    umf_result_t try_get(uint32_t slot) {
-        return result_of(call(Op::Get, slot));
-    }
-    Bytes get(uint32_t slot, size_t offset = 0) {
-        Reply reply = call(Op::Get, slot, offset);
-        EXPECT_EQ(reply.result, OK);
-        return Bytes(reply.bytes, reply.bytes + reply.size);
-    }
-    umf_result_t try_open(uint32_t slot, const Bytes &handle) {
-        return result_of(call(Op::Open, slot, 0, 0, handle));
-    }
-    uint64_t open(uint32_t slot, const Bytes &handle) {
-        return value_of(call(Op::Open, slot, 0, 0, handle));
-    }
     umf_result_t raw_open(uint32_t slot, const Bytes &handle) {
-        return result_of(
-            call(Op::RawOpen, slot, 0, 0, Bytes(handle.begin() + header, handle.end())));
-    }
-    umf_result_t raw_close(uint32_t slot, size_t size) {
-        return result_of(call(Op::RawClose, slot, size));
-    }
-    umf_result_t close(uint32_t slot) {
-        return result_of(call(Op::Close, slot));
+        return PoolPeer::raw_open(slot, Bytes(handle.begin() + handle_header, handle.end()));
     }
     umf_result_t suspend() {
-        return result_of(call(Op::Suspend));
+        return result_of(call(GpuOp::Suspend));
     }
     umf_result_t resume() {
-        return result_of(call(Op::Resume));
-    }
-    void anew() {
-        value_of(call(Op::Anew));
-    }
-    uint64_t descriptors() {
-        return value_of(call(Op::Descriptors));
-    }
-    uint64_t objects() {
-        return value_of(call(Op::Objects));
-    }
-    // The n-th next call fails. Tells whether the last one that was to fail did.
-    bool fail_at(uint64_t n) {
-        return value_of(call(Op::Fail, 0, n)) == 0;
+        return result_of(call(GpuOp::Resume));
     }
 };
 
@@ -432,47 +138,19 @@ class IpcGpu : public testing::TestWithParam<Kind> {
     static constexpr size_t size = 4 * MiB;
 };
 
-// What stands at `at` in the provider's bytes.
-template <class T> T field(const Bytes &handle, size_t at) {
-    T value;
-    memcpy(&value, handle.data() + header + at, sizeof(value));
-    return value;
-}
-
 // A description with one field changed and its sum right, as src/base/sum.c has it.
 template <class T> Bytes forged_description(Bytes handle, size_t at, T value) {
-    memcpy(handle.data() + header + at, &value, sizeof(value));
+    memcpy(handle.data() + handle_header + at, &value, sizeof(value));
     uint64_t sum = 0;
-    memcpy(handle.data() + header + 8, &sum, sizeof(sum));
-    sum = 0xcbf29ce484222325 + (handle.size() - header);
-    for (size_t i = header; i < handle.size(); i += sizeof(uint64_t)) {
+    memcpy(handle.data() + handle_header + 8, &sum, sizeof(sum));
+    sum = 0xcbf29ce484222325 + (handle.size() - handle_header);
+    for (size_t i = handle_header; i < handle.size(); i += sizeof(uint64_t)) {
         uint64_t word;
         memcpy(&word, handle.data() + i, sizeof(word));
         sum = (sum ^ word) * 0x9E3779B97F4A7C15;
         sum ^= sum >> 29;
     }
-    memcpy(handle.data() + header + 8, &sum, sizeof(sum));
-    return handle;
-}
-
-uint64_t mix(uint64_t v) {
-    v *= 0x9e3779b97f4a7c15u;
-    v ^= v >> 32;
-    v *= 0xd6e8feb86659fd93u;
-    return v ^ v >> 29;
-}
-
-// A handle of another size with a right sum, as src/ipc/wire.h describes it.
-Bytes forged_size(Bytes handle, uint64_t bytes) {
-    memcpy(handle.data() + 48, &bytes, sizeof(bytes));
-    uint64_t sum = mix(80 + 1), word;
-    for (size_t at = 0; at < 80; at += sizeof(word)) {
-        memcpy(&word, handle.data() + at, sizeof(word));
-        sum = mix(sum ^ word);
-    }
-    memcpy(&word, handle.data() + 80, sizeof(word));
-    sum += mix(word + 1);
-    memcpy(handle.data() + 88, &sum, sizeof(sum));
+    memcpy(handle.data() + handle_header + 8, &sum, sizeof(sum));
     return handle;
 }
 
@@ -485,16 +163,7 @@ Bytes forged_size(Bytes handle, uint64_t bytes) {
 
 TEST_P(IpcGpu, CarriesContentBothWays) {
     Peer producer(kind), consumer(kind);
-    producer.alloc(0, size);
-    producer.fill(0, size, 1);
-    consumer.open(0, producer.get(0));
-    EXPECT_TRUE(consumer.check(0, size, 1));
-    consumer.fill(0, size, 2);
-    EXPECT_TRUE(producer.check(0, size, 2));
-    EXPECT_EQ(consumer.close(0), OK);
-    EXPECT_EQ(consumer.close(0), BAD);
-    EXPECT_TRUE(producer.check(0, size, 2));
-    producer.free(0);
+    expect_content_goes_both_ways(producer, consumer, size);
 }
 
 TEST_P(IpcGpu, TheConsumerMayBeOnAnotherGpu) {
@@ -538,7 +207,7 @@ TEST_P(IpcGpu, PoolsAndOffsetsTravelAlong) {
 
 TEST_P(IpcGpu, OpensInTheProducerItself) {
     Peer producer(kind);
-    uint64_t objects = driver().is_real ? 0 : producer.objects();
+    uint64_t objects = driver().is_real ? 0 : producer.alive();
     uint64_t address = producer.alloc(0, size);
     producer.fill(0, size, 5);
     Bytes handle = producer.get(0);
@@ -558,7 +227,7 @@ TEST_P(IpcGpu, OpensInTheProducerItself) {
     EXPECT_EQ(producer.close(2), BAD);
     EXPECT_NE(producer.try_open(3, handle), OK);
     if (!driver().is_real) {
-        EXPECT_EQ(producer.objects(), objects);
+        EXPECT_EQ(producer.alive(), objects);
     }
 
     // The same once more: an address may be used again.
@@ -595,7 +264,7 @@ TEST_P(IpcGpu, RefusesEveryDamagedByte) {
         Bytes damaged = handle;
         damaged[i] ^= 0xff;
         EXPECT_NE(consumer.try_open(0, damaged), OK) << i;
-        if (kind.is_vmm && i >= header) {
+        if (kind.is_vmm && i >= handle_header) {
             EXPECT_EQ(consumer.raw_open(0, damaged), BAD) << i;
         }
     }
@@ -622,8 +291,8 @@ TEST_P(IpcGpu, RefusesForgedDescriptions) {
         {"another file", forged_description(good, 40, uint64_t{1})},
         {"another process for one of the two", forged_description(good, 48, uint32_t{1})},
         {"the descriptor of the board",
-         forged_description(forged_description(good, 56, field<int32_t>(good, 144)), 96,
-                            field<uint64_t>(good, 184))},
+         forged_description(forged_description(good, 56, field<int32_t>(good, handle_header + 144)),
+                            96, field<uint64_t>(good, handle_header + 184))},
         {"no descriptor", forged_description(good, 56, int32_t{-1})},
         {"another board", forged_description(good, 128, uint64_t{1})},
         {"a piece of half the size", forged_description(good, 192, uint64_t{size})},
@@ -647,8 +316,8 @@ TEST_P(IpcGpu, RefusesForgedDescriptions) {
     }
     EXPECT_EQ(consumer.descriptors(), descriptors);
     // A size that differs from the one in the handle would lead to unmapping other memory later.
-    EXPECT_EQ(consumer.try_open(0, forged_size(good, size / 2)), BAD);
-    EXPECT_EQ(consumer.try_open(0, forged_size(good, 2 * size)), BAD);
+    EXPECT_EQ(consumer.try_open(0, forged(good, 48, uint64_t{size / 2})), BAD);
+    EXPECT_EQ(consumer.try_open(0, forged(good, 48, uint64_t{2 * size})), BAD);
     consumer.open(0, good);
     EXPECT_TRUE(consumer.check(0, size, 14));
 }
@@ -757,7 +426,7 @@ TEST_P(IpcGpu, WhicheverCallFailsNothingIsLeft) {
         GTEST_SKIP() << "has no driver";
     }
     Peer producer(kind), consumer(kind);
-    uint64_t objects = consumer.objects(), descriptors = consumer.descriptors();
+    uint64_t objects = consumer.alive(), descriptors = consumer.descriptors();
     producer.alloc(0, size);
     producer.fill(0, size, 13);
     Bytes handle = producer.get(0);
@@ -775,11 +444,11 @@ TEST_P(IpcGpu, WhicheverCallFailsNothingIsLeft) {
         } else {
             EXPECT_EQ(consumer.descriptors(), descriptors) << n;
         }
-        EXPECT_EQ(consumer.objects(), objects) << n;
+        EXPECT_EQ(consumer.alive(), objects) << n;
     }
 
     descriptors = producer.descriptors();
-    objects = producer.objects();
+    objects = producer.alive();
     was_reached = true;
     for (uint64_t n = 1; was_reached; n++) {
         ASSERT_LT(n, 100u);
@@ -791,7 +460,7 @@ TEST_P(IpcGpu, WhicheverCallFailsNothingIsLeft) {
         EXPECT_EQ(producer.try_get(1), OK);
         producer.free(1);
         EXPECT_EQ(producer.descriptors(), descriptors) << n;
-        EXPECT_EQ(producer.objects(), objects) << n;
+        EXPECT_EQ(producer.alive(), objects) << n;
     }
 }
 
@@ -951,8 +620,9 @@ TEST_F(LinuxVmmShare, ThereIsAnEndToWhatCanBeShared) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 4 && strcmp(argv[1], "--peer") == 0) {
-        return serve(argv[2], argv[3]);
+    int status;
+    if (run_role(argc, argv, roles, &status)) {
+        return status;
     }
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();

@@ -3,14 +3,10 @@
 // The program starts itself again, as producer and as consumer; the consumer first goes where the
 // test wants it (another user, other namespaces, behind a filter of system calls) and then opens.
 #include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,13 +27,11 @@
 #include <umf/ipc.h>
 #include <umf/text.h>
 
-#ifndef SYS_pidfd_getfd
-#define SYS_pidfd_getfd 438
-#endif
+#include "fakes/content.h"
+#include "fakes/pidfd_filter.h"
 
 namespace {
 
-using Bytes = std::vector<unsigned char>;
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 const char content[] = "what the producer wrote";
@@ -123,21 +117,12 @@ void enter_user_namespace(bool is_mapped) {
     }
 }
 
-// As Docker's profile does it.
-void deny_pidfd_getfd() {
-    sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_getfd, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+void enter_filter() {
+    if (!deny_pidfd_getfd()) {
         perror("seccomp");
         exit(exit_skip);
     }
-    if (syscall(SYS_pidfd_getfd, -1, -1, 0) != -1 || errno != EPERM) {
+    if (!is_pidfd_getfd_denied()) {
         exit(exit_wrong);
     }
 }
@@ -176,7 +161,7 @@ int consume(const std::string &text, const std::string &where, const std::string
     } else if (where == "user namespace without map") {
         enter_user_namespace(false);
     } else if (where == "filter") {
-        deny_pidfd_getfd();
+        enter_filter();
     } else if (where == "network namespace") {
         enter(CLONE_NEWNET);
     } else if (where == "container") {

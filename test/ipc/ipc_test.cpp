@@ -1,141 +1,23 @@
-// Sharing memory between real processes over the OS provider.
-//
-// The program starts itself again, as many times as a test needs: each such peer owns a pool and
-// does what it is told through a socket. A peer can be producer and consumer. What travels between
-// peers are the bytes of handles, nothing else.
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <functional>
+// Sharing memory between real processes over the OS provider. The peers are those of fakes/peer.h.
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include <gtest/gtest.h>
-
-#include <umf.h>
-#include <umf/ipc.h>
-#include <umf/pools/pool_proxy.h>
-#include <umf/providers/provider_os_memory.h>
+#include "fakes/forged.h"
+#include "fakes/peer.h"
 
 namespace {
 
-using Bytes = std::vector<unsigned char>;
-
-enum class Op : uint32_t {
-    Alloc,       // a: size -> value: address
-    Free,        // slot
-    Fill,        // slot, a: size, b: seed
-    Check,       // slot, a: size, b: seed -> value: 1 if it is what Fill wrote
-    Get,         // slot, a: offset -> bytes
-    Open,        // bytes -> value: address
-    OpenThreads, // bytes, a: threads -> value: number of different addresses
-    Close,       // slot, a: added to the address
-    Forget,      // destroys pool and provider
-    Descriptors, // -> value: open descriptors
-    Mappings,    // -> value: shared mappings; private ones come and go with metadata
-    Fork,        // the peer goes on in a child; the parent only waits for it
-    Quit,
-};
-
-struct Request {
-    Op op;
-    uint32_t slot; // where the peer keeps the address
-    uint64_t a, b;
-    uint32_t size;
-    unsigned char bytes[2048];
-};
-
-struct Reply {
-    int32_t result;
-    uint32_t size;
-    uint64_t value;
-    unsigned char bytes[2048];
-};
-
 // --- the peer ---
 
-unsigned char pattern(uint64_t seed, size_t i) {
-    return static_cast<unsigned char>((seed + i) * 2654435761u >> 13);
-}
+struct OsOp {
+    enum : uint32_t {
+        OpenThreads = Op::Own, // bytes, a: threads -> value: number of different addresses
+    };
+};
 
-uint64_t count_descriptors() {
-    uint64_t count = 0;
-    for (int fd = 0; fd < 4096; fd++) {
-        count += fcntl(fd, F_GETFD) != -1;
-    }
-    return count;
-}
-
-uint64_t count_shared_mappings() {
-    std::ifstream maps("/proc/self/maps");
-    uint64_t count = 0;
-    for (std::string line; std::getline(maps, line);) {
-        count += line.find("s ") == line.find(' ') + 4; // the last letter of "rw-s"
-    }
-    return count;
-}
-
-umf_memory_provider_handle_t make_provider(const char *shm_name, bool shared) {
-    umf_os_memory_provider_params_handle_t params = nullptr;
-    umf_memory_provider_handle_t provider = nullptr;
-    umfOsMemoryProviderParamsCreate(&params);
-    umfOsMemoryProviderParamsSetVisibility(params,
-                                           shared ? UMF_MEM_MAP_SHARED : UMF_MEM_MAP_PRIVATE);
-    if (*shm_name) {
-        umfOsMemoryProviderParamsSetShmName(params, shm_name);
-    }
-    umfMemoryProviderCreate(umfOsMemoryProviderOps(), params, &provider);
-    umfOsMemoryProviderParamsDestroy(params);
-    return provider;
-}
-
-class Servant {
-    int socket;
-    umf_memory_provider_handle_t provider;
-    umf_memory_pool_handle_t pool = nullptr;
-    umf_ipc_handler_handle_t handler = nullptr;
-    char *slots[4096] = {};
-
-    umf_result_t get(const Request &request, Reply &reply) {
-        umf_ipc_handle_t handle = nullptr;
-        size_t size = 0;
-        umf_result_t result = umfGetIPCHandle(slots[request.slot] + request.a, &handle, &size);
-        if (result == UMF_RESULT_SUCCESS) {
-            memcpy(reply.bytes, handle, size);
-            reply.size = static_cast<uint32_t>(size);
-            result = umfPutIPCHandle(handle);
-        }
-        return result;
-    }
-
-    umf_result_t open(const Request &request, void **ptr) {
-        // Exactly as long as what was sent, so that a sanitizer sees every byte read too much.
-        std::vector<std::max_align_t> buffer(request.size / sizeof(std::max_align_t) + 1);
-        memcpy(buffer.data(), request.bytes, request.size);
-        return umfOpenIPCHandle(handler, reinterpret_cast<umf_ipc_handle_t>(buffer.data()), ptr);
-    }
-
-    umf_result_t open_slot(const Request &request, Reply &reply) {
-        void *ptr = nullptr;
-        umf_result_t result = open(request, &ptr);
-        slots[request.slot] = static_cast<char *>(ptr);
-        reply.value = reinterpret_cast<uintptr_t>(ptr);
-        return result;
-    }
-
+class Servant : public PoolServant {
     umf_result_t open_threads(const Request &request, Reply &reply) {
         std::vector<void *> pointers(request.a);
         std::vector<umf_result_t> results(request.a);
@@ -156,230 +38,47 @@ class Servant {
         return UMF_RESULT_SUCCESS;
     }
 
-    bool check(const Request &request) {
-        for (size_t i = 0; i < request.a; i++) {
-            if (static_cast<unsigned char>(slots[request.slot][i]) != pattern(request.b, i)) {
-                return false;
-            }
-        }
-        return true;
-    }
-
-    void fill(const Request &request) {
-        for (size_t i = 0; i < request.a; i++) {
-            slots[request.slot][i] = static_cast<char>(pattern(request.b, i));
-        }
-    }
-
-    void go_on_in_a_child() {
-        pid_t child = fork();
-        if (child != 0) {
-            waitpid(child, nullptr, 0);
-            _exit(0);
-        }
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-    }
-
-    umf_result_t forget() {
-        umf_result_t result = umfPoolDestroy(pool);
-        umf_result_t of_provider = umfMemoryProviderDestroy(provider);
-        pool = nullptr;
-        return result != UMF_RESULT_SUCCESS ? result : of_provider;
-    }
-
-    umf_result_t serve(const Request &request, Reply &reply) {
-        switch (request.op) {
-        case Op::Alloc:
-            slots[request.slot] = static_cast<char *>(umfPoolMalloc(pool, request.a));
-            reply.value = reinterpret_cast<uintptr_t>(slots[request.slot]);
-            return reply.value ? UMF_RESULT_SUCCESS : umfPoolGetLastAllocationError(pool);
-        case Op::Free:
-            return umfFree(slots[request.slot]);
-        case Op::Fill:
-            fill(request);
-            return UMF_RESULT_SUCCESS;
-        case Op::Check:
-            reply.value = check(request);
-            return UMF_RESULT_SUCCESS;
-        case Op::Get:
-            return get(request, reply);
-        case Op::Open:
-            return open_slot(request, reply);
-        case Op::OpenThreads:
-            return open_threads(request, reply);
-        case Op::Close:
-            return umfCloseIPCHandle(slots[request.slot] + request.a);
-        case Op::Forget:
-            return forget();
-        case Op::Descriptors:
-            reply.value = count_descriptors();
-            return UMF_RESULT_SUCCESS;
-        case Op::Mappings:
-            reply.value = count_shared_mappings();
-            return UMF_RESULT_SUCCESS;
-        case Op::Fork:
-            go_on_in_a_child();
-            return UMF_RESULT_SUCCESS;
-        case Op::Quit:
-            break;
-        }
-        return UMF_RESULT_ERROR_UNKNOWN;
+    umf_result_t serve_own(const Request &request, Reply &reply) override {
+        return request.op == OsOp::OpenThreads ? open_threads(request, reply)
+                                               : UMF_RESULT_ERROR_UNKNOWN;
     }
 
   public:
-    Servant(int socket_fd, const char *shm_name, bool shared)
-        : socket(socket_fd), provider(make_provider(shm_name, shared)) {
-        // What an application does that lets others at its memory.
-        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-        if (provider) {
-            umfPoolCreate(umfProxyPoolOps(), provider, nullptr, UMF_POOL_CREATE_FLAG_NONE, &pool);
-            umfPoolGetIPCHandler(pool, &handler);
-        }
-    }
-
-    int run() {
-        static Request request;
-        static Reply reply;
-        while (recv(socket, &request, sizeof(request), 0) == sizeof(request)) {
-            if (request.op == Op::Quit) {
-                return pool == nullptr || forget() == UMF_RESULT_SUCCESS ? 0 : 1;
-            }
-            memset(&reply, 0, sizeof(reply));
-            reply.result = serve(request, reply);
-            send(socket, &reply, sizeof(reply), MSG_NOSIGNAL);
-        }
-        return 0; // the test is gone
-    }
+    using PoolServant::PoolServant;
 };
 
-constexpr int peer_socket = 100;
-
-int serve(const char *shm_name, const char *shared) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return Servant(peer_socket, shm_name, *shared == '1').run();
+int peer(Socket &socket, const std::string &text) {
+    return Servant(socket, text).run();
 }
+
+const Roles roles = {{"peer", peer}};
 
 // --- the test's side ---
 
-class Peer {
-    int socket = -1;
+class Peer : public PoolPeer {
     std::string shm_name;
     bool was_killed = false;
-    pid_t pid = -1;
 
-    Reply call(Op op, uint32_t slot = 0, uint64_t a = 0, uint64_t b = 0, const Bytes &bytes = {}) {
-        Request request = {};
-        request.op = op;
-        request.slot = slot;
-        request.a = a;
-        request.b = b;
-        request.size = static_cast<uint32_t>(bytes.size());
-        std::copy(bytes.begin(), bytes.end(), request.bytes);
-        Reply reply = {};
-        reply.result = -1; // the peer is gone: it crashed
-        send(socket, &request, sizeof(request), MSG_NOSIGNAL);
-        recv(socket, &reply, sizeof(reply), 0);
-        return reply;
-    }
-
-    umf_result_t result_of(const Reply &reply) {
-        EXPECT_GE(reply.result, 0) << "the peer has crashed";
-        return static_cast<umf_result_t>(reply.result);
-    }
-
-    uint64_t value_of(const Reply &reply) {
-        EXPECT_EQ(reply.result, UMF_RESULT_SUCCESS);
-        return reply.value;
+    static std::string text_of(const std::string &name, bool shared) {
+        return std::string("proxy over os:visibility=") + (shared ? "shared" : "private") +
+               (name.empty() ? "" : ",shm_name=" + name);
     }
 
   public:
-    explicit Peer(const std::string &name = "", bool shared = true) : shm_name(name) {
-        int sockets[2];
-        EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
-        socket = sockets[0];
-        // Not with fork: under ThreadSanitizer its handlers take more locks than that can follow.
-        posix_spawn_file_actions_t actions;
-        posix_spawn_file_actions_init(&actions);
-        posix_spawn_file_actions_adddup2(&actions, sockets[1], peer_socket);
-        std::string kind = shared ? "1" : "0";
-        char program[] = "ipc_test", flag[] = "--peer";
-        char *arguments[] = {program, flag, const_cast<char *>(shm_name.c_str()), kind.data(),
-                             nullptr};
-        EXPECT_EQ(posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, arguments, environ), 0);
-        posix_spawn_file_actions_destroy(&actions);
-        ::close(sockets[1]);
-    }
+    explicit Peer(const std::string &name = "", bool shared = true)
+        : PoolPeer("peer", text_of(name, shared)), shm_name(name) {}
     ~Peer() {
-        if (pid != -1) {
-            quit();
-        }
         if (was_killed && !shm_name.empty()) {
             unlink(("/dev/shm/" + shm_name).c_str()); // its owner could not
         }
     }
-    Peer(const Peer &) = delete;
-    Peer &operator=(const Peer &) = delete;
 
-    void end(int status_wanted) {
-        int status = 0;
-        EXPECT_EQ(waitpid(pid, &status, 0), pid);
-        EXPECT_EQ(status, status_wanted);
-        ::close(socket);
-        pid = -1;
-    }
-    void quit() {
-        Request request = {};
-        request.op = Op::Quit;
-        send(socket, &request, sizeof(request), MSG_NOSIGNAL);
-        end(0);
-    }
     void kill() {
-        ::kill(pid, SIGKILL);
-        end(SIGKILL);
+        PoolPeer::kill();
         was_killed = true;
     }
-
-    uint64_t alloc(uint32_t slot, size_t size) {
-        return value_of(call(Op::Alloc, slot, size));
-    }
-    void free(uint32_t slot) {
-        EXPECT_EQ(result_of(call(Op::Free, slot)), UMF_RESULT_SUCCESS);
-    }
-    void fill(uint32_t slot, size_t size, uint64_t seed) {
-        value_of(call(Op::Fill, slot, size, seed));
-    }
-    bool check(uint32_t slot, size_t size, uint64_t seed) {
-        return value_of(call(Op::Check, slot, size, seed)) == 1;
-    }
-    Bytes get(uint32_t slot, size_t offset = 0) {
-        Reply reply = call(Op::Get, slot, offset);
-        EXPECT_EQ(reply.result, UMF_RESULT_SUCCESS);
-        return Bytes(reply.bytes, reply.bytes + reply.size);
-    }
-    umf_result_t try_open(uint32_t slot, const Bytes &handle) {
-        return result_of(call(Op::Open, slot, 0, 0, handle));
-    }
-    uint64_t open(uint32_t slot, const Bytes &handle) {
-        return value_of(call(Op::Open, slot, 0, 0, handle));
-    }
     uint64_t open_threads(uint32_t slot, const Bytes &handle, unsigned threads) {
-        return value_of(call(Op::OpenThreads, slot, threads, 0, handle));
-    }
-    umf_result_t close(uint32_t slot, size_t added = 0) {
-        return result_of(call(Op::Close, slot, added));
-    }
-    void forget() {
-        EXPECT_EQ(result_of(call(Op::Forget)), UMF_RESULT_SUCCESS);
-    }
-    void go_on_in_a_child() {
-        value_of(call(Op::Fork));
-    }
-    uint64_t descriptors() {
-        return value_of(call(Op::Descriptors));
-    }
-    uint64_t mappings() {
-        return value_of(call(Op::Mappings));
+        return value_of(call(OsOp::OpenThreads, slot, threads, 0, handle));
     }
 };
 
@@ -399,18 +98,8 @@ class Ipc : public testing::TestWithParam<bool> {
 };
 
 TEST_P(Ipc, CarriesContentBothWays) {
-    constexpr size_t size = 3 * page + 123;
     Peer producer(name()), consumer(name());
-    producer.alloc(0, size);
-    producer.fill(0, size, 1);
-    consumer.open(0, producer.get(0));
-    EXPECT_TRUE(consumer.check(0, size, 1));
-    consumer.fill(0, size, 2);
-    EXPECT_TRUE(producer.check(0, size, 2));
-    EXPECT_EQ(consumer.close(0), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(consumer.close(0), UMF_RESULT_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(producer.check(0, size, 2));
-    producer.free(0);
+    expect_content_goes_both_ways(producer, consumer, 3 * page + 123);
 }
 
 TEST_P(Ipc, OffsetsTravelAlong) {
@@ -464,16 +153,7 @@ TEST_P(Ipc, GoesBothWaysAtOnce) {
 
 TEST_P(Ipc, OpensInTheProducerItself) {
     Peer producer(name());
-    uint64_t address = producer.alloc(0, page);
-    producer.fill(0, page, 1);
-    uint64_t opened = producer.open(1, producer.get(0));
-    EXPECT_NE(opened, address);
-    EXPECT_TRUE(producer.check(1, page, 1));
-    producer.fill(1, page, 2);
-    EXPECT_TRUE(producer.check(0, page, 2));
-    EXPECT_EQ(producer.close(1), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(producer.close(0), UMF_RESULT_ERROR_INVALID_ARGUMENT);
-    producer.free(0);
+    expect_opens_in_the_producer(producer, page);
 }
 
 TEST_P(Ipc, ManyThreadsShareOneMapping) {
@@ -505,11 +185,7 @@ TEST_P(Ipc, AConsumerNeedsASharedProvider) {
 
 TEST_P(Ipc, RefusesMemoryFreedBeforeTheOpen) {
     Peer producer(name()), consumer(name());
-    producer.alloc(0, page);
-    Bytes handle = producer.get(0);
-    producer.free(0);
-    EXPECT_EQ(consumer.try_open(0, handle), UMF_RESULT_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(producer.try_open(0, handle), UMF_RESULT_ERROR_INVALID_ARGUMENT) << "in itself too";
+    expect_freed_memory_is_refused(producer, consumer, page);
 }
 
 TEST_P(Ipc, RefusesMemoryFreedSinceTheLastOpen) {
@@ -595,39 +271,6 @@ TEST_P(Ipc, AChildOfAForkSharesItsOwnMemory) {
 }
 
 // --- bad handles ---
-
-uint64_t mix(uint64_t v) {
-    v *= 0x9e3779b97f4a7c15u;
-    v ^= v >> 32;
-    v *= 0xd6e8feb86659fd93u;
-    return v ^ v >> 29;
-}
-
-uint64_t sum(const unsigned char *bytes, size_t size) {
-    uint64_t h = mix(size + 1);
-    for (size_t at = 0; at < size; at += 8) {
-        uint64_t word = 0;
-        memcpy(&word, bytes + at, size - at < 8 ? size - at : 8);
-        h = mix(h ^ word);
-    }
-    return h;
-}
-
-template <class T> T field(const Bytes &handle, size_t at) {
-    T value;
-    memcpy(&value, handle.data() + at, sizeof(value));
-    return value;
-}
-
-// A handle with one field changed and right checksums, as src/ipc/wire.h describes them.
-template <class T> Bytes forged(Bytes handle, size_t at, T value) {
-    memcpy(handle.data() + at, &value, sizeof(value));
-    uint64_t data = sum(handle.data() + 96, handle.size() - 96);
-    memcpy(handle.data() + 72, &data, sizeof(data));
-    uint64_t header = sum(handle.data(), 80) + mix(field<uint64_t>(handle, 80) + 1);
-    memcpy(handle.data() + 88, &header, sizeof(header));
-    return handle;
-}
 
 TEST_P(Ipc, RefusesEveryBitFlip) {
     Peer producer(name()), consumer(name()), fresh(name());
@@ -777,14 +420,10 @@ INSTANTIATE_TEST_SUITE_P(Memory, Ipc, testing::Bool(),
 } // namespace
 
 int main(int argc, char **argv) {
-    if (argc == 4 && strcmp(argv[1], "--peer") == 0) {
-        return serve(argv[2], argv[3]);
+    int status;
+    if (run_role(argc, argv, roles, &status)) {
+        return status;
     }
-    // For the peers, one of which forks; this process has read its own already.
-    const char *tsan = getenv("TSAN_OPTIONS");
-    setenv("TSAN_OPTIONS",
-           ((tsan ? tsan + std::string(":") : "") + "detect_deadlocks=0:die_after_fork=0").c_str(),
-           1);
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

@@ -4,13 +4,9 @@
 // The program starts itself again as producer and as consumer. A peer goes first where the row
 // wants it (another user, another namespace, behind a filter of system calls) and then does what it
 // is told: see `serve`. What travels between the two are the bytes of the handle.
-#include <linux/filter.h>
-#include <linux/sched.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -37,12 +33,10 @@
 #include "level_zero/level_zero.h"
 #endif
 
+#include "fakes/content.h"
 #include "fakes/log_file.h"
+#include "fakes/pidfd_filter.h"
 #include "fakes/role.h"
-
-#ifndef SYS_pidfd_getfd
-#define SYS_pidfd_getfd 438
-#endif
 
 namespace {
 
@@ -227,9 +221,7 @@ std::string read_bytes(const std::string &kind, const void *from, size_t size) {
 
 std::string pattern(unsigned seed) {
     std::string made(part, '\0');
-    for (size_t i = 0; i < part; i++) {
-        made[i] = static_cast<char>((seed + i) * 2654435761u >> 13);
-    }
+    fill(made.data(), made.size(), seed);
     return made;
 }
 
@@ -292,18 +284,8 @@ void enter_container(Socket &socket, const std::string &folder) {
     }
 }
 
-// As Docker's profile does it.
 void enter_filter(Socket &socket) {
-    sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_getfd, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0 ||
-        syscall(SYS_pidfd_getfd, -1, -1, 0) != -1 || errno != EPERM) {
+    if (!deny_pidfd_getfd() || !is_pidfd_getfd_denied()) {
         leave(socket, "system calls cannot be filtered");
     }
 }
@@ -662,27 +644,6 @@ struct Ended {
     }
 };
 
-// A process with a number that another one had before; -1 if this system does not let us choose.
-pid_t spawn_as(pid_t pid, const std::string &argument, Socket &socket) {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-        return -1;
-    }
-    clone_args args = {};
-    args.exit_signal = SIGCHLD;
-    args.set_tid = reinterpret_cast<uintptr_t>(&pid);
-    args.set_tid_size = 1;
-    auto child = static_cast<pid_t>(syscall(SYS_clone3, &args, sizeof(args)));
-    if (child == 0) {
-        dup2(ends[1], role_socket);
-        execl("/proc/self/exe", "role", "--role", "peer", argument.c_str(), nullptr);
-        _exit(1);
-    }
-    close(ends[1]);
-    socket.set(ends[0]);
-    return child;
-}
-
 bool says_one_of(const std::string &log, const std::string &texts) {
     std::istringstream all(texts);
     for (std::string text; std::getline(all, text, '|');) {
@@ -746,19 +707,18 @@ TEST_P(Matrix, IsAsDocumented) {
     if (said != "ready") {
         GTEST_SKIP() << said;
     }
-    Socket again;
-    pid_t again_pid = -1;
+    std::unique_ptr<Process> again;
     if (event == "kill" || event == "recycle pid") {
         pid_t pid = producer.pid;
         producer.kill();
         if (event == "recycle pid") {
             usleep(3 * 1000000 / static_cast<unsigned>(sysconf(_SC_CLK_TCK))); // of start times
-            again_pid = spawn_as(pid, argument_of(kind, "here", folder), again);
-            if (again_pid != pid) {
+            again = std::make_unique<Process>(pid, "peer", argument_of(kind, "here", folder));
+            if (again->pid != pid) {
                 GTEST_SKIP() << "no process with a chosen number can be made: " << strerror(errno);
             }
-            ASSERT_EQ(start(again), "ready");
-            ASSERT_NE(again.ask("produce"), "failed");
+            ASSERT_EQ(start(again->socket), "ready");
+            ASSERT_NE(again->socket.ask("produce"), "failed");
         }
     } else if (event == "free" || event == "recycle address") {
         ASSERT_EQ(producer.socket.ask(event == "free" ? "free" : "recycle"), "ok");
@@ -767,10 +727,6 @@ TEST_P(Matrix, IsAsDocumented) {
         Report::from(consumer.socket.ask((event == "flip" ? "flip|" : "open|") + handle)));
     if (outcomes.at(cell).result == OK && event.empty()) {
         EXPECT_EQ(producer.socket.ask("answered"), "yes");
-    }
-    if (again_pid != -1) {
-        kill(again_pid, SIGKILL);
-        waitpid(again_pid, nullptr, 0);
     }
 }
 
@@ -810,7 +766,6 @@ TEST(matrix, IsTheOneInTheDocumentation) {
 
 int main(int argc, char **argv) {
     int status;
-    prepare_for_roles();
     if (run_role(argc, argv, roles, &status)) {
         return status;
     }

@@ -471,7 +471,6 @@ int main(int argc, char **argv) {
     if (run_role(argc, argv, roles, &status)) {
         return status;
     }
-    prepare_for_roles();
     setvbuf(stdout, nullptr, _IOLBF, 0);
     const char *seconds = getenv("UMF_TEST_SOAK_SECONDS"), *seed = getenv("UMF_TEST_SOAK_SEED");
     unsigned begin =

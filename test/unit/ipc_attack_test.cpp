@@ -27,11 +27,10 @@ extern "C" {
 #include "providers/os_share.h"
 }
 
+#include "fakes/handle.h"
 #include "fakes/role.h"
 
 namespace {
-
-using Bytes = std::vector<unsigned char>;
 
 constexpr size_t MiB = size_t{1} << 20;
 constexpr const char *os_text = "proxy over os:visibility=shared";
@@ -70,16 +69,6 @@ struct Pool {
         return result;
     }
 };
-
-Bytes handle_of(const void *ptr) {
-    umf_ipc_handle_t handle = nullptr;
-    size_t size = 0;
-    EXPECT_EQ(umfGetIPCHandle(ptr, &handle, &size), UMF_RESULT_SUCCESS);
-    auto first = reinterpret_cast<const unsigned char *>(handle);
-    Bytes bytes(first, first + size);
-    EXPECT_EQ(umfPutIPCHandle(handle), UMF_RESULT_SUCCESS);
-    return bytes;
-}
 
 /* With sums that are right again. */
 Bytes sealed(Bytes handle) {
@@ -377,7 +366,6 @@ TEST(ipc_attack, AProducerCannotMakeOthersOpenDevices) {
 
 int main(int argc, char **argv) {
     int status;
-    prepare_for_roles();
     if (run_role(argc, argv, roles, &status)) {
         return status;
     }

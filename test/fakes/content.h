@@ -1,0 +1,56 @@
+/*
+ * What tests of shared memory write into it and look for, and what they count.
+ */
+#ifndef UMF_TEST_FAKES_CONTENT_H
+#define UMF_TEST_FAKES_CONTENT_H
+
+#include <fcntl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+// The bytes of a handle, or of memory.
+using Bytes = std::vector<unsigned char>;
+
+inline unsigned char pattern(uint64_t seed, size_t i) {
+    return static_cast<unsigned char>((seed + i) * 2654435761u >> 13);
+}
+
+inline void fill(void *ptr, size_t size, uint64_t seed) {
+    for (size_t i = 0; i < size; i++) {
+        static_cast<unsigned char *>(ptr)[i] = pattern(seed, i);
+    }
+}
+
+inline bool is_filled(const void *ptr, size_t size, uint64_t seed) {
+    for (size_t i = 0; i < size; i++) {
+        if (static_cast<const unsigned char *>(ptr)[i] != pattern(seed, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Needs no descriptor to count them.
+inline size_t count_open_descriptors() {
+    size_t count = 0;
+    for (int fd = 0; fd < 4096; fd++) {
+        count += fcntl(fd, F_GETFD) != -1;
+    }
+    return count;
+}
+
+// Private ones come and go with metadata.
+inline size_t count_shared_mappings() {
+    std::ifstream maps("/proc/self/maps");
+    size_t count = 0;
+    for (std::string line; std::getline(maps, line);) {
+        count += line.find("s ") == line.find(' ') + 4; // the last letter of "rw-s"
+    }
+    return count;
+}
+
+#endif
