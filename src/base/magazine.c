@@ -4,12 +4,20 @@
 
 #include "base/meta.h"
 
-/* Batches of one bin on their way between threads. */
+/*
+ * Batches of one bin on their way between threads. What has lain there for a while without being
+ * needed goes back to the pool, half of it at a time.
+ */
 struct umf_depot_t {
     umf_lock_t lock;
-    size_t count; /* objects. Sync: lock */
+    size_t count;        /* objects. Sync: lock, as the rest */
+    size_t fewest;       /* there have been since the last look */
+    uint32_t since_look; /* batches that have come since then */
     void *objects[];
 };
+
+#define LOOK_EVERY 64u
+#define LEAVING_MAX 64u /* objects at one look */
 
 static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
     return UMF_CONTAINER_OF(owner, umf_magazines_t, owner);
@@ -56,9 +64,25 @@ static size_t depot_take(umf_magazines_t *m, uint32_t bin, void **objects, size_
     umf_lock(&depot->lock);
     size_t taken = depot->count < n ? depot->count : n;
     depot->count -= taken;
+    depot->fewest = depot->count < depot->fewest ? depot->count : depot->fewest;
     memcpy(objects, &depot->objects[depot->count], taken * sizeof(void *));
     umf_unlock(&depot->lock);
     return taken;
+}
+
+/* Takes out what nobody has needed; up to LEAVING_MAX objects. */
+static size_t depot_look_locked(umf_depot_t *depot, void **leaving) {
+    size_t n = depot->fewest / 2 < LEAVING_MAX ? depot->fewest / 2 : LEAVING_MAX;
+    depot->count -= n;
+    memcpy(leaving, &depot->objects[depot->count], n * sizeof(void *));
+    depot->fewest = depot->count;
+    depot->since_look = 0;
+    return n;
+}
+
+static void pool_flush(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
+    m->ops->flush(m->pool, bin, objects, n);
+    atomic_fetch_sub_explicit(&m->out, (int64_t)n, memory_order_relaxed);
 }
 
 /* All or nothing. */
@@ -67,13 +91,21 @@ static bool depot_give(umf_magazines_t *m, uint32_t bin, void **objects, size_t 
     if (!depot) {
         return false;
     }
+    void *leaving[LEAVING_MAX];
+    size_t leaving_count = 0;
     umf_lock(&depot->lock);
+    if (++depot->since_look == LOOK_EVERY) {
+        leaving_count = depot_look_locked(depot, leaving);
+    }
     bool fits = depot->count + n <= depot_capacity(m, bin);
     if (fits) {
         memcpy(&depot->objects[depot->count], objects, n * sizeof(void *));
         depot->count += n;
     }
     umf_unlock(&depot->lock);
+    if (leaving_count) {
+        pool_flush(m, bin, leaving, leaving_count);
+    }
     return fits;
 }
 
@@ -83,11 +115,6 @@ static size_t pool_refill(umf_magazines_t *m, uint32_t bin, void **objects, size
     size_t got = m->ops->refill(m->pool, bin, objects, n);
     atomic_fetch_add_explicit(&m->out, (int64_t)got, memory_order_relaxed);
     return got;
-}
-
-static void pool_flush(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
-    m->ops->flush(m->pool, bin, objects, n);
-    atomic_fetch_sub_explicit(&m->out, (int64_t)n, memory_order_relaxed);
 }
 
 /* Objects on their way from a thread, to others if they have room. */

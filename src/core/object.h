@@ -38,6 +38,7 @@ struct umf_memory_pool_t {
     uint32_t index; /* in umf_pool_table */
     void *self;
     umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word); /* NULL: counted by core */
+    bool (*try_free)(void *pool, void *ptr, umf_word_t word);        /* never NULL */
     /* Immutable after create, but for what suspend/sleep.c replaces. Sync: atomic, relaxed */
     umf_memory_pool_ops_t ops;
 

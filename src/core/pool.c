@@ -1,5 +1,7 @@
 #include <string.h>
 
+#include <umf/memory_pool_ext.h>
+
 #include "base/annotate.h"
 #include "base/log.h"
 #include "base/magazine.h"
@@ -106,6 +108,11 @@ size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
 /* --- create --- */
 
 static const umf_small_sizes_t no_small_sizes;
+
+static bool try_free_none(void *pool, void *ptr, umf_word_t word) {
+    (void)pool, (void)ptr, (void)word;
+    return false;
+}
 
 static umf_result_t ops_copy(umf_memory_pool_ops_t *to, const umf_memory_pool_ops_t *from) {
     size_t size = sizeof(*to);
@@ -270,6 +277,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     pool->small = &no_small_sizes;
+    pool->try_free = try_free_none;
     pool->provider = provider;
     pool->flags = flags;
     pool->fast = umf_registry_pool_fast_ops(ops);
@@ -291,6 +299,9 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     }
     if (pool->fast && pool->view) {
         pool->free_at = pool->fast->free_at;
+        if (pool->fast->try_free && !UMF_IS_ASAN) {
+            pool->try_free = pool->fast->try_free;
+        }
         umf_pool_small_open(pool);
     }
     if (name) {
@@ -341,21 +352,27 @@ static __attribute__((noinline)) void *malloc_by_pool(umf_memory_pool_handle_t p
     return ptr;
 }
 
-/* A small size comes from the calling thread's magazine, if there is one and it has any. */
+/* A small size comes from the calling thread's magazine, if there is one and it has any. Hot. */
+static inline bool malloc_cached(umf_memory_pool_handle_t pool, size_t size, void **ptr) {
+    size_t units = (size + 7) / 8;
+    if (umf_unlikely(units >= UMF_COUNT_OF(pool->small->magazine))) {
+        return false;
+    }
+    umf_local_t *cache = umf_local_get_low(__atomic_load_n(&pool->small_index, __ATOMIC_RELAXED));
+    return umf_magazine_try_pop(umf_magazine_at(cache, pool->small->magazine[units]), ptr);
+}
+
 UMF_API_1_0 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size) {
+    void *ptr;
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    size_t units = (size + 7) / 8;
-    if (umf_likely(units < UMF_COUNT_OF(hPool->small->magazine))) {
-        umf_local_t *cache =
-            umf_local_get_low(__atomic_load_n(&hPool->small_index, __ATOMIC_RELAXED));
-        void *ptr;
-        if (umf_magazine_try_pop(umf_magazine_at(cache, hPool->small->magazine[units]), &ptr)) {
-            return ptr;
-        }
-    }
-    return malloc_by_pool(hPool, size);
+    return umf_likely(malloc_cached(hPool, size, &ptr)) ? ptr : malloc_by_pool(hPool, size);
+}
+
+UMF_API_EXT_1 void *umfPoolTryMalloc(umf_memory_pool_handle_t hPool, size_t size) {
+    void *ptr;
+    return umf_likely(hPool != NULL) && malloc_cached(hPool, size, &ptr) ? ptr : NULL;
 }
 
 UMF_API_1_0 void *umfPoolAlignedMalloc(umf_memory_pool_handle_t hPool, size_t size,
@@ -481,6 +498,16 @@ UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) 
         return UMF_RESULT_SUCCESS;
     }
     return hPool->free_at ? hPool->free_at(hPool->self, ptr, word) : free_counted(hPool, ptr);
+}
+
+UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
+    umf_word_t word;
+    if (umf_unlikely(!hPool) ||
+        umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word)) ||
+        umf_unlikely(umf_word_pool(word) != hPool->index)) {
+        return false;
+    }
+    return umf_word_hint(word) ? free_cached(ptr, word) : hPool->try_free(hPool->self, ptr, word);
 }
 
 UMF_API_1_0 umf_result_t umfFree(void *ptr) {

@@ -61,6 +61,9 @@ void umf_view_each_span(umf_view_t *view, void (*visit)(umf_span_t *span, void *
 typedef struct umf_pool_fast_ops_t {
     /* Frees `ptr`, whose leaf word (of this pool) the caller already looked up. */
     umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word);
+    /* The same if the calling thread's magazine has room, without taking a lock; for words without
+     * hint. NULL: never. */
+    bool (*try_free)(void *pool, void *ptr, umf_word_t word);
     /* Live allocations, for stats.alloc_count. */
     size_t (*alloc_count)(void *pool);
     /* Sizes whose magazines, under umf_view_magazine_index(), the core may pop without asking.

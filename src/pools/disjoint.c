@@ -15,7 +15,7 @@
 #define CACHED_BYTES ((size_t)64 * 1024)    /* a thread keeps so much of each size, ... */
 #define CACHED_CHUNKS_MIN 4                 /* ... but so many chunks at least ... */
 #define CACHED_CHUNKS_MAX 1024              /* ... and at most */
-#define DEPOT_BATCHES 4
+#define DEPOT_BATCHES 8
 
 typedef umf_disjoint_pool_t disjoint_pool_t;
 
@@ -361,6 +361,12 @@ static umf_result_t disjoint_free_at(void *self, void *ptr, umf_word_t word) {
     return span->cookie ? put_chunk(span->cookie, ptr) : free_direct(pool, span, ptr);
 }
 
+static bool disjoint_try_free(void *self, void *ptr, umf_word_t word) {
+    disjoint_pool_t *pool = self;
+    const umf_bin_t *bin = cached_bin_of(pool, umf_span_at(umf_word_span(word)), ptr);
+    return bin && umf_magazine_try_push(umf_magazine_of(&pool->magazines, bin->index), ptr);
+}
+
 static umf_result_t disjoint_free(void *self, void *ptr) {
     disjoint_pool_t *pool = self;
     if (!ptr) {
@@ -565,6 +571,7 @@ static const umf_small_sizes_t *disjoint_small(void *self) {
 
 const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .free_at = disjoint_free_at,
+    .try_free = disjoint_try_free,
     .alloc_count = disjoint_alloc_count,
     .small = disjoint_small,
 };

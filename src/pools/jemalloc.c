@@ -48,10 +48,10 @@
 #define BIN_LARGEST ((size_t)32 << 10)     /* larger blocks have no bin */
 #define BIN_FIRST_PAGES ((size_t)16 << 10) /* from here on objects are pieces of the page cache */
 #define BINS_MAX 64
-#define BIN_BYTES ((size_t)64 << 10) /* a thread keeps about so much of each size, ... */
-#define BIN_OBJECTS_MIN 16           /* ... but so many objects at least ... */
-#define BIN_OBJECTS_MAX 1024         /* ... and at most */
-#define DEPOT_BATCHES 4
+#define BIN_BYTES ((size_t)128 << 10) /* a thread keeps about so much of each size, ... */
+#define BIN_OBJECTS_MIN 16            /* ... but so many objects at least ... */
+#define BIN_OBJECTS_MAX 1024          /* ... and at most */
+#define DEPOT_BATCHES 32
 
 #define GRANULE_SHIFT 4 /* objects start at multiples of 16 */
 #define GRANULE ((size_t)1 << GRANULE_SHIFT)
@@ -288,13 +288,13 @@ static inline uint64_t start_bit(size_t offset) {
 }
 
 /* Does a live object of a bin start at `offset`? */
-static inline bool is_start(page_t *page, size_t offset) {
+static inline bool is_start(const page_t *page, size_t offset) {
+    const _Atomic uint64_t *starts = starts_of((page_t *)(uintptr_t)page, offset);
     return (offset & (GRANULE - 1)) == 0 &&
-           (atomic_load_explicit(starts_of(page, offset), memory_order_relaxed) &
-            start_bit(offset)) != 0;
+           (atomic_load_explicit(starts, memory_order_relaxed) & start_bit(offset)) != 0;
 }
 
-static inline uint32_t page_bin(page_t *page) {
+static inline uint32_t page_bin(const page_t *page) {
     return atomic_load_explicit(&page->bin, memory_order_relaxed);
 }
 
@@ -716,29 +716,50 @@ static bool large_shrink(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t 
 
 /* --- free: hot --- */
 
-static UMF_COLD umf_result_t push_slow(jemalloc_pool_t *pool, uint32_t bin, void *ptr) {
-    umf_magazine_push_slow(&pool->magazines, bin, ptr);
+static inline umf_magazine_t *magazine_of(const jemalloc_pool_t *pool, const page_t *page) {
+    return umf_magazine_at(umf_local_get(pool->magazines.owner.index),
+                           umf_magazine_offset(page_bin(page)));
+}
+
+static inline bool is_on_top(const umf_magazine_t *magazine, const void *ptr) {
+    return magazine->top != magazine->base && magazine->top[-1] == ptr;
+}
+
+static UMF_COLD umf_result_t free_slow(jemalloc_pool_t *pool, void *ptr, page_t *page,
+                                       size_t offset) {
+    if (!is_start(page, offset)) {
+        return large_free(pool, ptr, page);
+    }
+    if (is_on_top(magazine_of(pool, page), ptr)) {
+        return refuse(pool, ptr);
+    }
+    umf_magazine_push_slow(&pool->magazines, page_bin(page), ptr);
     return UMF_RESULT_SUCCESS;
+}
+
+static inline bool try_free_in(const jemalloc_pool_t *pool, void *ptr, const page_t *page,
+                               size_t offset) {
+    umf_magazine_t *magazine = magazine_of(pool, page);
+    return umf_likely(is_start(page, offset)) && umf_likely(!is_on_top(magazine, ptr)) &&
+           umf_likely(umf_magazine_try_push(magazine, ptr));
 }
 
 static inline umf_result_t free_in(jemalloc_pool_t *pool, void *ptr, const umf_pages_span_t *span,
                                    size_t offset) {
     page_t *page = page_of(span, offset);
-    if (umf_unlikely(!is_start(page, offset))) {
-        return large_free(pool, ptr, page);
-    }
-    uint32_t bin = page_bin(page);
-    umf_magazine_t *magazine = umf_magazine_of(&pool->magazines, bin);
-    if (umf_unlikely(magazine->top != magazine->base && magazine->top[-1] == ptr)) {
-        return refuse(pool, ptr);
-    }
-    return umf_likely(umf_magazine_try_push(magazine, ptr)) ? UMF_RESULT_SUCCESS
-                                                            : push_slow(pool, bin, ptr);
+    return umf_likely(try_free_in(pool, ptr, page, offset)) ? UMF_RESULT_SUCCESS
+                                                            : free_slow(pool, ptr, page, offset);
 }
 
 static umf_result_t jemalloc_free_at(void *self, void *ptr, umf_word_t word) {
     const umf_span_t *span = umf_span_at(umf_word_span(word));
     return free_in(self, ptr, span->cookie, (uintptr_t)ptr - span->base);
+}
+
+static bool jemalloc_try_free(void *self, void *ptr, umf_word_t word) {
+    const umf_span_t *span = umf_span_at(umf_word_span(word));
+    size_t offset = (uintptr_t)ptr - span->base;
+    return try_free_in(self, ptr, page_of(span->cookie, offset), offset);
 }
 
 static umf_result_t jemalloc_free(void *self, void *ptr) {
@@ -1043,6 +1064,7 @@ static const umf_small_sizes_t *jemalloc_small(void *self) {
 extern const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops;
 const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops = {
     .free_at = jemalloc_free_at,
+    .try_free = jemalloc_try_free,
     .alloc_count = jemalloc_alloc_count,
     .small = jemalloc_small,
 };

@@ -3,8 +3,9 @@
  *
  * A thread that is inside the library must not enter the pool again: what it holds there may be
  * what it would wait for. So each thread knows the pool it may enter, and forgets it while it is
- * inside. A request that comes then, or before the pool exists, is served from the arena, and when
- * that is used up by the C library; memory that is freed then waits until the thread is out.
+ * inside. What it has at hand (umf/memory_pool_ext.h) it gets without entering. A request that
+ * comes then, or before the pool exists, is served from the arena, and when that is used up by the
+ * C library; memory that is freed then waits until the thread is out.
  *
  * Memory that is freed, resized or asked for its size may be of four kinds: the pool's, the
  * arena's, another pool's (a parent's before a fork), or the C library's. The pointer map tells; a
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include <umf.h>
+#include <umf/memory_pool_ext.h>
 
 #include "proxy_lib/arena.h"
 #include "proxy_lib/common.h"
@@ -41,8 +43,9 @@ typedef struct freed_t {
 } freed_t;
 
 typedef struct here_t {
-    umf_memory_pool_handle_t pool; /* the one to enter; INSIDE; NULL: ask for it */
-    freed_t *freed;                /* while inside */
+    umf_memory_pool_handle_t at_hand; /* the same, unless some sizes go to the C library; or NULL */
+    umf_memory_pool_handle_t pool;    /* the one to enter; INSIDE; NULL: ask for it */
+    freed_t *freed;                   /* while inside */
 } here_t;
 
 static UMF_PROXY_THREAD here_t here;
@@ -71,6 +74,7 @@ static inline umf_memory_pool_handle_t get_pool(void) {
 }
 
 static inline void enter(void) {
+    here.at_hand = NULL;
     here.pool = INSIDE;
 }
 
@@ -86,6 +90,7 @@ static UMF_PROXY_COLD void free_late(void) {
 
 static inline void leave(umf_memory_pool_handle_t pool) {
     here.pool = pool;
+    here.at_hand = umf_proxy_heap.threshold ? NULL : pool;
     if (umf_proxy_unlikely(here.freed != NULL)) {
         free_late();
     }
@@ -146,16 +151,21 @@ static UMF_PROXY_COLD void *aligned_elsewhere(umf_memory_pool_handle_t pool, siz
 
 /* --- allocation --- */
 
-/* Hot. */
-void *malloc(size_t size) {
+static __attribute__((noinline)) void *malloc_slow(size_t size) {
     umf_memory_pool_handle_t pool = get_pool();
-    if (umf_proxy_unlikely(!pool || size < umf_proxy_heap.threshold)) {
+    if (!pool || size < umf_proxy_heap.threshold) {
         return malloc_elsewhere(pool, size);
     }
     enter();
     void *ptr = umfPoolMalloc(pool, size + !size);
     leave(pool);
     return checked(ptr);
+}
+
+/* Hot. */
+void *malloc(size_t size) {
+    void *ptr = umfPoolTryMalloc(here.at_hand, size);
+    return umf_proxy_likely(ptr != NULL) ? ptr : malloc_slow(size);
 }
 
 /* The pages of a large block are the block's alone, as far as they lie in it. */
@@ -252,16 +262,23 @@ static UMF_PROXY_COLD void free_elsewhere(void *ptr) {
     /* The parent's: the child of a fork leaves it alone. */
 }
 
-/* Hot. Pools leave errno as it was. */
-void free(void *ptr) {
+/* Pools leave errno as it was. */
+static __attribute__((noinline)) void free_slow(void *ptr) {
     umf_memory_pool_handle_t pool = get_pool();
-    if (umf_proxy_unlikely(!pool || owner_of(ptr) != pool)) {
+    if (!pool || owner_of(ptr) != pool) {
         free_elsewhere(ptr);
         return;
     }
     enter();
     umfPoolFree(pool, ptr);
     leave(pool);
+}
+
+/* Hot. */
+void free(void *ptr) {
+    if (umf_proxy_unlikely(!umfPoolTryFree(here.at_hand, ptr))) {
+        free_slow(ptr);
+    }
 }
 
 static void *move(void *ptr, size_t old, size_t size) {

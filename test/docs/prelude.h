@@ -19,6 +19,7 @@
 #include <umf/experimental/memspace.h>
 #include <umf/ipc.h>
 #include <umf/ipc_ext.h>
+#include <umf/memory_pool_ext.h>
 #include <umf/plugin.h>
 #include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>

@@ -13,6 +13,7 @@
 #include <umf/experimental/memtarget.h>
 #include <umf/ipc.h>
 #include <umf/ipc_ext.h>
+#include <umf/memory_pool_ext.h>
 #include <umf/memory_provider_gpu.h>
 #include <umf/plugin.h>
 #include <umf/pools/pool_coalescing.h>

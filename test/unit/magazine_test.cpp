@@ -22,15 +22,15 @@ namespace {
 class Magazines : public testing::Test {
   protected:
     std::mutex mutex;
-    std::set<void *> out[3];
-    std::vector<void *> spare[3];
+    std::set<void *> out[4];
+    std::vector<void *> spare[4];
     uintptr_t made = 0;
     size_t refills = 0, flushes = 0, mistakes = 0, limit = SIZE_MAX, last_asked = 0;
     shim_magazines_t *m = nullptr;
-    const uint16_t capacity[3] = {8, 4, 64};
+    const uint16_t capacity[4] = {8, 4, 64, 256};
 
     void create(uint32_t depot_batches = 0) {
-        m = shim_magazines_create(this, refill, flush, capacity, 3, depot_batches);
+        m = shim_magazines_create(this, refill, flush, capacity, 4, depot_batches);
         ASSERT_NE(m, nullptr);
     }
     void TearDown() override {
@@ -178,6 +178,75 @@ TEST_F(Magazines, TrimReachesOtherThreadsAtTheirNextMiss) {
     step = 4;
     other.join();
     EXPECT_TRUE(out[0].empty());
+}
+
+// Bin 3 may hold 256; a stack begins with 64.
+TEST_F(Magazines, AStackThatIsFilledAndEmptiedInTurnGrows) {
+    create();
+    for (int round = 0; round < 6; round++) {
+        std::vector<void *> live;
+        for (int i = 0; i < 250; i++) {
+            live.push_back(shim_pop(m, 3));
+        }
+        EXPECT_EQ(std::set<void *>(live.begin(), live.end()).size(), 250u);
+        for (void *object : live) {
+            shim_push(m, 3, object);
+        }
+        EXPECT_EQ(shim_live(m), 0u);
+    }
+    EXPECT_GE(shim_cached(m, 3), 250u) << "all of a round stays";
+    size_t before = refills + flushes;
+    std::vector<void *> live;
+    for (int i = 0; i < 250; i++) {
+        live.push_back(shim_pop(m, 3));
+    }
+    for (void *object : live) {
+        shim_push(m, 3, object);
+    }
+    EXPECT_EQ(refills + flushes, before);
+}
+
+TEST_F(Magazines, AStackThatIsOnlyFilledStaysSmall) {
+    create();
+    for (int round = 0; round < 4; round++) {
+        std::vector<void *> live(250);
+        std::thread([&] {
+            for (void *&object : live) {
+                object = shim_pop(m, 3);
+            }
+        }).join();
+        for (void *object : live) {
+            shim_push(m, 3, object);
+        }
+    }
+    EXPECT_LE(shim_cached(m, 3), 64u);
+}
+
+TEST_F(Magazines, WhatLiesUnusedInADepotGoesBackToThePool) {
+    create(8);
+    std::vector<void *> live(2000);
+    for (void *&object : live) {
+        object = shim_pop(m, 2);
+    }
+    for (void *object : live) {
+        shim_push(m, 2, object);
+    }
+    size_t full = shim_cached(m, 2);
+    EXPECT_GE(full, 8u * 32);
+    // A small need of two threads: the depot passes it on, and most of it is never touched.
+    for (int round = 0; round < 500; round++) {
+        std::vector<void *> some(40);
+        std::thread([&] {
+            for (void *&object : some) {
+                object = shim_pop(m, 2);
+            }
+        }).join();
+        for (void *object : some) {
+            shim_push(m, 2, object);
+        }
+    }
+    EXPECT_LT(shim_cached(m, 2), full / 2);
+    EXPECT_EQ(shim_live(m), 0u);
 }
 
 TEST_F(Magazines, ADepotPassesBatchesBetweenThreads) {

@@ -14,6 +14,7 @@
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+#include <umf/memory_pool_ext.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
@@ -25,6 +26,7 @@
 #include "fakes/scale.h"
 
 extern "C" {
+#include "base/annotate.h"
 #include "base/meta.h"
 #include "base/os.h"
 }
@@ -244,6 +246,39 @@ TEST(ThreadEnd, MeetsTheEndOfThePool) {
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
         EXPECT_EQ(fake.mistakes, 0u);
     }
+}
+
+// What a thread has at hand: umf/memory_pool_ext.h. The address sanitizer's builds keep nothing.
+TEST(AtHand, OnlyWhatTheThreadHas) {
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider = fake.create();
+    for (const PoolKind &kind : pool_kinds()) {
+        umf_memory_pool_handle_t pool = nullptr, other = nullptr;
+        ASSERT_EQ(umfPoolCreate(kind.ops(), provider, nullptr, 0, &pool), OK);
+        ASSERT_EQ(umfPoolCreate(kind.ops(), provider, nullptr, 0, &other), OK);
+        EXPECT_EQ(umfPoolTryMalloc(pool, 64), nullptr) << kind;
+        EXPECT_EQ(fake.live(), 0u) << kind << ": the provider was asked";
+        char *p = static_cast<char *>(umfPoolMalloc(pool, 64));
+        ASSERT_NE(p, nullptr) << kind;
+        EXPECT_FALSE(umfPoolTryFree(other, p)) << kind;
+        EXPECT_FALSE(umfPoolTryFree(pool, p + 1)) << kind;
+        EXPECT_FALSE(umfPoolTryFree(pool, &fake)) << kind;
+        EXPECT_FALSE(umfPoolTryFree(pool, nullptr)) << kind;
+        EXPECT_FALSE(umfPoolTryFree(nullptr, p)) << kind;
+        const bool keeps = !UMF_IS_ASAN && (std::string(kind.id) == "disjoint" ||
+                                            std::string(kind.id) == "jemalloc");
+        EXPECT_EQ(umfPoolTryFree(pool, p), keeps) << kind;
+        if (keeps) {
+            EXPECT_EQ(umfPoolTryMalloc(pool, 0), nullptr) << kind;
+            EXPECT_EQ(umfPoolTryMalloc(pool, SIZE_MAX), nullptr) << kind;
+            EXPECT_EQ(umfPoolTryMalloc(pool, 64), p) << kind;
+        }
+        EXPECT_EQ(umfPoolTryMalloc(nullptr, 64), nullptr) << kind;
+        EXPECT_EQ(umfPoolFree(pool, p), OK) << kind;
+        EXPECT_EQ(umfPoolDestroy(other), OK);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
 // RULE 55: pools are cheap.
