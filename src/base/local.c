@@ -17,6 +17,7 @@
 #include "base/local.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>

@@ -19,11 +19,19 @@
 #include "base/lock.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "base/log.h"
 
@@ -57,6 +65,60 @@ static bool lock_is_inner(umf_lock_rank_t rank) {
 
 static lock_half_t *lock_half(umf_lock_rank_t rank) {
     return lock_is_inner(rank) ? &lock_inner : &lock_outer;
+}
+
+/* --- waiting --- */
+
+/* About as long as the longest of our critical sections without a system call. */
+#define LOCK_SPINS 100
+
+static void lock_sleep(umf_lock_t *lock) {
+#ifdef __linux__
+    syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, UMF_LOCK_AWAITED, NULL, NULL, 0);
+#else
+    (void)lock;
+    sched_yield();
+#endif
+}
+
+static void lock_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static bool lock_spin(umf_lock_t *lock) {
+    for (int i = 0; i < LOCK_SPINS; i++) {
+        if (__atomic_load_n(&lock->state, __ATOMIC_RELAXED) == UMF_LOCK_FREE &&
+            umf_lock_try_bare(lock)) {
+            return true;
+        }
+        lock_pause();
+    }
+    return false;
+}
+
+/* Who has slept cannot know whether others still do, so it takes the lock as awaited. */
+void umf_lock_wait(umf_lock_t *lock) {
+    int error = errno;
+    if (!lock_spin(lock)) {
+        while (__atomic_exchange_n(&lock->state, UMF_LOCK_AWAITED, __ATOMIC_ACQUIRE) !=
+               UMF_LOCK_FREE) {
+            lock_sleep(lock);
+        }
+    }
+    errno = error;
+}
+
+/* The lock may be gone by now: the kernel only looks for sleepers at its address. */
+void umf_lock_wake(umf_lock_t *lock) {
+#ifdef __linux__
+    int error = errno;
+    syscall(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    errno = error;
+#else
+    (void)lock;
+#endif
 }
 
 /* --- the order, checked in debug builds --- */
@@ -116,13 +178,13 @@ static void lock_forget(const umf_lock_t *lock) {
 
 void umf_lock(umf_lock_t *lock) {
     lock_check_order(lock);
-    pthread_mutex_lock(&lock->mutex);
+    umf_lock_take_bare(lock);
     lock_note(lock);
 }
 
 /* Any order will do here: who only tries does not wait. */
 bool umf_trylock(umf_lock_t *lock) {
-    if (pthread_mutex_trylock(&lock->mutex) != 0) {
+    if (!umf_lock_try_bare(lock)) {
         return false;
     }
     lock_note(lock);
@@ -131,7 +193,7 @@ bool umf_trylock(umf_lock_t *lock) {
 
 void umf_unlock(umf_lock_t *lock) {
     lock_forget(lock);
-    pthread_mutex_unlock(&lock->mutex);
+    umf_lock_release_bare(lock);
 }
 
 void umf_assert_locked(umf_lock_t *lock) {
@@ -190,7 +252,7 @@ void umf_lock_register(umf_lock_t *lock) {
 }
 
 void umf_lock_init(umf_lock_t *lock, umf_lock_rank_t rank) {
-    pthread_mutex_init(&lock->mutex, NULL);
+    __atomic_store_n(&lock->state, UMF_LOCK_FREE, __ATOMIC_RELAXED);
     lock->rank = rank;
     umf_lock_register(lock);
 }
@@ -204,7 +266,6 @@ void umf_lock_destroy(umf_lock_t *lock) {
     *(lock->prev ? &lock->prev->next : &list->first) = lock->next;
     *(lock->next ? &lock->next->prev : &list->last) = lock->prev;
     half_leave(half);
-    pthread_mutex_destroy(&lock->mutex);
 }
 
 /* --- fork --- */
@@ -214,7 +275,7 @@ void umf_lock_destroy(umf_lock_t *lock) {
 #define LOCK_TRIES_MAX 64u
 
 static bool lock_try(lock_half_t *half, umf_lock_t *lock, unsigned tries) {
-    while (pthread_mutex_trylock(&lock->mutex) != 0) {
+    while (!umf_lock_try_bare(lock)) {
         if (tries > 0) {
             tries--;
         } else if (atomic_load_explicit(&half->waiting, memory_order_relaxed) > 0) {
@@ -231,7 +292,7 @@ static void half_release(lock_half_t *half, umf_lock_t *end) {
         bool is_last = end && rank == (int)end->rank;
         umf_lock_t *lock = is_last ? end->prev : lock_lists[rank].last;
         for (; lock; lock = lock->prev) {
-            pthread_mutex_unlock(&lock->mutex);
+            umf_lock_release_bare(lock);
         }
     }
 }

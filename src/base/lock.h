@@ -8,11 +8,13 @@
  * it they release them in parent and child, so the child finds no lock held by a thread that is
  * gone and no structure half changed. Locks of one rank are taken in the order of their
  * initialisation.
+ *
+ * A free lock costs one atomic instruction to take and one to release, inline: the tracking of an
+ * allocation takes several. Who finds it held spins for a moment, then sleeps in the kernel.
  */
 #ifndef UMF_SRC_BASE_LOCK_H
 #define UMF_SRC_BASE_LOCK_H
 
-#include <pthread.h>
 #include <stdbool.h>
 
 #include "base/common.h"
@@ -45,8 +47,14 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_COUNT
 } umf_lock_rank_t;
 
+typedef enum umf_lock_state_t {
+    UMF_LOCK_FREE,
+    UMF_LOCK_HELD,
+    UMF_LOCK_AWAITED, /* held, and somebody may sleep until it is released */
+} umf_lock_state_t;
+
 typedef struct umf_lock_t {
-    pthread_mutex_t mutex;
+    uint32_t state; /* umf_lock_state_t. Sync: atomic */
     umf_lock_rank_t rank;
     uint32_t order;                 /* of initialisation, within the process */
     struct umf_lock_t *prev, *next; /* all locks of this rank */
@@ -74,20 +82,41 @@ void umf_lock_destroy(umf_lock_t *lock);
     __attribute__((constructor)) static void name##_register(void) {                               \
         umf_lock_register(&name);                                                                  \
     }                                                                                              \
-    static umf_lock_t name = {.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (lock_rank)}
+    static umf_lock_t name = {.rank = (lock_rank)}
 
 /* Makes a static lock known to the fork handlers; somebody may hold it already. */
 void umf_lock_register(umf_lock_t *lock);
 
+/* The bare lock, without the order. The two functions are for a lock that is contended. */
+UMF_COLD void umf_lock_wait(umf_lock_t *lock);
+UMF_COLD void umf_lock_wake(umf_lock_t *lock);
+
+static inline bool umf_lock_try_bare(umf_lock_t *lock) {
+    uint32_t expected = UMF_LOCK_FREE;
+    return __atomic_compare_exchange_n(&lock->state, &expected, UMF_LOCK_HELD, false,
+                                       __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+static inline void umf_lock_take_bare(umf_lock_t *lock) {
+    if (umf_unlikely(!umf_lock_try_bare(lock))) {
+        umf_lock_wait(lock);
+    }
+}
+static inline void umf_lock_release_bare(umf_lock_t *lock) {
+    if (umf_unlikely(__atomic_exchange_n(&lock->state, UMF_LOCK_FREE, __ATOMIC_RELEASE) ==
+                     UMF_LOCK_AWAITED)) {
+        umf_lock_wake(lock);
+    }
+}
+
 #ifdef NDEBUG
 static inline void umf_lock(umf_lock_t *lock) {
-    pthread_mutex_lock(&lock->mutex);
+    umf_lock_take_bare(lock);
 }
 static inline bool umf_trylock(umf_lock_t *lock) {
-    return pthread_mutex_trylock(&lock->mutex) == 0;
+    return umf_lock_try_bare(lock);
 }
 static inline void umf_unlock(umf_lock_t *lock) {
-    pthread_mutex_unlock(&lock->mutex);
+    umf_lock_release_bare(lock);
 }
 static inline void umf_assert_locked(umf_lock_t *lock) {
     (void)lock;

@@ -17,21 +17,36 @@ static umf_memory_provider_handle_t provider_of(const umf_span_t *span) {
     return ((const umf_view_t *)span->owner)->root;
 }
 
-UMF_API_1_1 umf_result_t
-umfGetMemoryPropertiesHandle(const void *ptr, umf_memory_properties_handle_t *props_handle) {
-    if (!props_handle) {
-        UMF_LOG_ERROR("props_handle is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (umf_unlikely(!umf_is_started())) {
-        return UMF_RESULT_ERROR_NOT_SUPPORTED;
-    }
+static UMF_COLD umf_result_t no_handle(void) {
+    UMF_LOG_ERROR("props_handle is NULL");
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* Pointers that need more than the plain walk, and unknown ones. */
+static UMF_COLD umf_result_t get_handle_slow(const void *ptr,
+                                             umf_memory_properties_handle_t *props_handle) {
     umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
-    if (umf_unlikely(!span)) {
+    if (!span) {
         UMF_LOG_ERROR("no pool and no opened IPC handle knows %p", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     *props_handle = (umf_memory_properties_handle_t)span;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_1_1 umf_result_t
+umfGetMemoryPropertiesHandle(const void *ptr, umf_memory_properties_handle_t *props_handle) {
+    if (umf_unlikely(!props_handle)) {
+        return no_handle();
+    }
+    if (umf_unlikely(!umf_is_started())) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_word_t word;
+    if (umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word) || !word)) {
+        return get_handle_slow(ptr, props_handle);
+    }
+    *props_handle = (umf_memory_properties_handle_t)umf_span_at(umf_word_span(word));
     return UMF_RESULT_SUCCESS;
 }
 

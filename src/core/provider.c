@@ -334,19 +334,23 @@ static uint16_t usable_hint(const umf_view_t *view, uint16_t hint, const void *m
     return is_aligned && view->spans.pool < UMF_LOCAL_COUNT_MIN ? hint : 0;
 }
 
+static UMF_COLD umf_result_t alloc_failed(umf_view_t *view, umf_result_t result) {
+    umf_provider_failed(view);
+    return result;
+}
+
 umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uint16_t hint,
                             void *cookie, void **ptr) {
     void *memory = NULL;
     umf_result_t result = view->ops.alloc(view->self, size, alignment, &memory);
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_provider_failed(view);
-        return result;
+    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
+        return alloc_failed(view, result);
     }
     /* A provider may answer NULL, for size 0 say: there is nothing to record. */
-    if (memory) {
+    if (umf_likely(memory != NULL)) {
         result = umf_span_add(&view->spans, (uintptr_t)memory, size, UMF_SPAN_POOL, view, cookie,
-                              usable_hint(view, hint, memory, size), NULL);
-        if (result != UMF_RESULT_SUCCESS) {
+                              hint ? usable_hint(view, hint, memory, size) : 0, NULL);
+        if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
             view->ops.free(view->self, memory, size);
             return result;
         }
@@ -363,25 +367,38 @@ static void tell_sleeping_pool(const umf_view_t *view, const void *ptr) {
     }
 }
 
-/* `size` is what the provider is told. */
-static umf_result_t view_free_sized(umf_view_t *view, umf_span_t *span, void *ptr, size_t size) {
-    umf_result_t result = umf_span_withdraw(&view->spans, span, (uintptr_t)ptr);
-    if (result != UMF_RESULT_SUCCESS) {
-        UMF_LOG_ERROR("%p is being freed by another thread as well", ptr);
-        return result;
-    }
-    umf_core_export_drop(span, view->root);
-    result = view->ops.free(view->self, ptr, size);
-    if (result == UMF_RESULT_SUCCESS) {
-        umf_span_release(span);
-        tell_sleeping_pool(view, ptr);
-        return result;
-    }
+static UMF_COLD umf_result_t freed_twice(const void *ptr) {
+    UMF_LOG_ERROR("%p is being freed by another thread as well", ptr);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* The provider kept the memory. */
+static UMF_COLD umf_result_t free_failed(umf_view_t *view, umf_span_t *span, const void *ptr,
+                                         umf_result_t result) {
     umf_provider_failed(view);
     if (umf_span_restore(&view->spans, span) != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("%p could not be freed by its provider and cannot be recorded again", ptr);
     }
     return result;
+}
+
+/* `size` is what the provider is told. */
+static inline umf_result_t view_free_sized(umf_view_t *view, umf_span_t *span, void *ptr,
+                                           size_t size) {
+    umf_result_t result = umf_span_withdraw(&view->spans, span, (uintptr_t)ptr);
+    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
+        return freed_twice(ptr);
+    }
+    if (umf_unlikely(atomic_load_explicit(&span->export, memory_order_relaxed) != NULL)) {
+        umf_core_export_drop(span, view->root);
+    }
+    result = view->ops.free(view->self, ptr, size);
+    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
+        return free_failed(view, span, ptr, result);
+    }
+    umf_span_release(&view->spans, span);
+    tell_sleeping_pool(view, ptr);
+    return UMF_RESULT_SUCCESS;
 }
 
 umf_result_t umf_view_free(umf_view_t *view, umf_span_t *span) {

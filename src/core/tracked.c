@@ -27,8 +27,8 @@ static bool is_tracked_locked(umf_memory_provider_handle_t provider, uintptr_t b
 /* Whatever covers the address is withdrawn under this lock, and a view goes after its spans. */
 bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *ptr) {
     uintptr_t base = (uintptr_t)ptr;
-    umf_map_lock(&umf_map_global, base, 1);
+    umf_lock_t *shard = umf_map_lock(&umf_map_global, base, 1);
     bool is_tracked = is_tracked_locked(provider, base);
-    umf_map_unlock(&umf_map_global, base, 1);
+    umf_map_unlock(&umf_map_global, shard);
     return is_tracked;
 }

@@ -5,12 +5,10 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/os.h"
+#include "ds/map_run.h"
 
-#define LEVELS 4
+#define LEVELS UMF_MAP_LEVELS
 #define PAGE ((uintptr_t)4096)
-
-static const uint8_t level_shift[LEVELS] = {30, 21, 16, 12};
-static const uint16_t level_slots[LEVELS] = {0, 512, 32, 16};
 
 /*
  * A page that holds the edge of a span: `under` is the word of whatever covers the whole page, the
@@ -43,7 +41,7 @@ typedef struct umf_map_high_t {
 } umf_map_high_t;
 
 _Atomic umf_word_t umf_map_global_root[UMF_MAP_ROOT_SIZE] __attribute__((aligned(4096)));
-static umf_lock_t global_shards[UMF_MAP_SHARDS];
+static umf_map_shard_t global_shards[UMF_MAP_SHARDS];
 umf_map_t umf_map_global;
 
 void umf_map_global_init(void) {
@@ -51,14 +49,14 @@ void umf_map_global_init(void) {
     umf_map_global.shards = global_shards;
     umf_map_global.shard_mask = UMF_MAP_SHARDS - 1;
     for (uint32_t i = 0; i < UMF_MAP_SHARDS; i++) {
-        umf_lock_init(&global_shards[i], UMF_RANK_MAP);
+        umf_lock_init(&global_shards[i].lock, UMF_RANK_MAP);
     }
     umf_os_advise(umf_map_global_root, sizeof(umf_map_global_root), MADV_NOHUGEPAGE);
 }
 
 umf_result_t umf_map_init(umf_map_t *map) {
     *map = (umf_map_t){.shard_mask = 0};
-    map->shards = umf_meta_alloc(sizeof(umf_lock_t));
+    map->shards = umf_meta_alloc(sizeof(umf_map_shard_t));
     if (!map->shards) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -66,12 +64,12 @@ umf_result_t umf_map_init(umf_map_t *map) {
     int err = umf_os_map(&root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (err) {
-        umf_meta_free(map->shards, sizeof(umf_lock_t));
+        umf_meta_free(map->shards, sizeof(umf_map_shard_t));
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     umf_os_advise(root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t), MADV_NOHUGEPAGE);
     map->root = root;
-    umf_lock_init(&map->shards[0], UMF_RANK_MAP);
+    umf_lock_init(&map->shards[0].lock, UMF_RANK_MAP);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -93,7 +91,7 @@ static void list_free(map_list_t *list) {
 
 static void table_free(umf_word_t w, int level) {
     _Atomic umf_word_t *table = UMF_MAP_CHILD(w);
-    for (uint32_t i = 0; i < level_slots[level]; i++) {
+    for (uint32_t i = 0; i < umf_map_slots[level]; i++) {
         umf_word_t child = umf_map_load(&table[i]);
         if (child & 1) {
             if (level == LEVELS - 1) {
@@ -103,7 +101,7 @@ static void table_free(umf_word_t w, int level) {
             }
         }
     }
-    umf_meta_free((void *)table, level_slots[level] * sizeof(umf_word_t));
+    umf_meta_free((void *)table, umf_map_slots[level] * sizeof(umf_word_t));
 }
 
 void umf_map_fini(umf_map_t *map) {
@@ -123,42 +121,22 @@ void umf_map_fini(umf_map_t *map) {
                       sizeof(*map->high) + map->high->capacity * sizeof(map->high->spans[0]));
     }
     umf_os_unmap((void *)map->root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t));
-    umf_lock_destroy(&map->shards[0]);
-    umf_meta_free(map->shards, sizeof(umf_lock_t));
+    umf_lock_destroy(&map->shards[0].lock);
+    umf_meta_free(map->shards, sizeof(umf_map_shard_t));
     *map = (umf_map_t){.shard_mask = 0};
 }
 
 /* --- locking --- */
 
-/* The one shard a range needs, or NULL if it needs all. Above 48 bits everything is behind shard 0.
- */
-static umf_lock_t *one_shard(const umf_map_t *map, uintptr_t base, size_t size) {
-    if (map->shard_mask == 0 || base >> 48) {
-        return &map->shards[0];
-    }
-    bool one = base >> 30 == (base + size - 1) >> 30;
-    return one ? &map->shards[(base >> 30) & map->shard_mask] : NULL;
-}
-
-void umf_map_lock(umf_map_t *map, uintptr_t base, size_t size) {
-    umf_lock_t *shard = one_shard(map, base, size);
-    if (shard) {
-        umf_lock(shard);
-        return;
-    }
+void umf_map_lock_all(umf_map_t *map) {
     for (uint32_t i = 0; i <= map->shard_mask; i++) {
-        umf_lock(&map->shards[i]);
+        umf_lock(&map->shards[i].lock);
     }
 }
 
-void umf_map_unlock(umf_map_t *map, uintptr_t base, size_t size) {
-    umf_lock_t *shard = one_shard(map, base, size);
-    if (shard) {
-        umf_unlock(shard);
-        return;
-    }
+void umf_map_unlock_all(umf_map_t *map) {
     for (uint32_t i = map->shard_mask + 1; i-- > 0;) {
-        umf_unlock(&map->shards[i]);
+        umf_unlock(&map->shards[i].lock);
     }
 }
 
@@ -337,7 +315,7 @@ static bool list_make_room(_Atomic umf_word_t *slot) {
 /* --- reading --- */
 
 static umf_word_t high_find_locked(const umf_map_t *map, uintptr_t addr) {
-    umf_assert_locked(&map->shards[0]);
+    umf_assert_locked(&map->shards[0].lock);
     umf_word_t best = 0;
     size_t best_size = SIZE_MAX;
     for (size_t i = 0; map->high && i < map->high->count; i++) {
@@ -352,9 +330,9 @@ static umf_word_t high_find_locked(const umf_map_t *map, uintptr_t addr) {
 }
 
 static umf_word_t high_find(const umf_map_t *map, uintptr_t addr) {
-    umf_lock(&map->shards[0]);
+    umf_lock(&map->shards[0].lock);
     umf_word_t word = high_find_locked(map, addr);
-    umf_unlock(&map->shards[0]);
+    umf_unlock(&map->shards[0].lock);
     return word;
 }
 
@@ -381,13 +359,13 @@ umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr, umf_word_t wo
 
 /* Makes `addr` a boundary between words. Readers see the same mapping before and after. */
 static bool map_cut(umf_map_t *map, uintptr_t addr) {
-    _Atomic umf_word_t *slot = &map->root[addr >> level_shift[0]];
-    for (int level = 0; addr & (((uintptr_t)1 << level_shift[level]) - 1); level++) {
+    _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
+    for (int level = 0; addr & (((uintptr_t)1 << umf_map_shift[level]) - 1); level++) {
         if (level == LEVELS - 1) {
             return list_make_room(slot);
         }
         umf_word_t w = umf_map_load(slot);
-        uint32_t slots = level_slots[level + 1];
+        uint32_t slots = umf_map_slots[level + 1];
         if (!(w & 1)) {
             _Atomic umf_word_t *table = umf_meta_alloc(slots * sizeof(umf_word_t));
             if (!table) {
@@ -399,7 +377,7 @@ static bool map_cut(umf_map_t *map, uintptr_t addr) {
             w = (umf_word_t)(uintptr_t)table | UMF_WORD_TABLE;
             atomic_store_explicit(slot, w, memory_order_release);
         }
-        slot = &UMF_MAP_CHILD(w)[(addr >> level_shift[level + 1]) & (slots - 1)];
+        slot = &UMF_MAP_CHILD(w)[(addr >> umf_map_shift[level + 1]) & (slots - 1)];
     }
     return true;
 }
@@ -408,11 +386,11 @@ static bool map_cut(umf_map_t *map, uintptr_t addr) {
 static umf_word_t map_page(umf_map_t *map, uintptr_t addr) {
     _Atomic umf_word_t *table = map->root;
     for (int level = 0; level < LEVELS - 1; level++) {
-        uintptr_t index = addr >> level_shift[level];
-        umf_word_t w = umf_map_load(&table[level ? index & (level_slots[level] - 1u) : index]);
+        uintptr_t index = addr >> umf_map_shift[level];
+        umf_word_t w = umf_map_load(&table[level ? index & (umf_map_slots[level] - 1u) : index]);
         table = UMF_MAP_CHILD(w);
     }
-    return umf_map_load(&table[(addr >> level_shift[LEVELS - 1]) & 15]);
+    return umf_map_load(&table[(addr >> umf_map_shift[LEVELS - 1]) & 15]);
 }
 
 typedef enum map_action_t {
@@ -467,10 +445,10 @@ static bool job_on_slot(const map_job_t *job, _Atomic umf_word_t *slot, umf_word
 /* Does the job on every word of [base, last] below `table`; stops at the first one that refuses. */
 static bool map_walk(const map_job_t *job, _Atomic umf_word_t *table, int level, uintptr_t base,
                      uintptr_t last) {
-    uintptr_t cover = (uintptr_t)1 << level_shift[level];
-    uintptr_t mask = level == 0 ? UMF_MAP_ROOT_SIZE - 1 : (uintptr_t)level_slots[level] - 1;
+    uintptr_t cover = (uintptr_t)1 << umf_map_shift[level];
+    uintptr_t mask = level == 0 ? UMF_MAP_ROOT_SIZE - 1 : (uintptr_t)umf_map_slots[level] - 1;
     for (;;) {
-        _Atomic umf_word_t *slot = &table[(base >> level_shift[level]) & mask];
+        _Atomic umf_word_t *slot = &table[(base >> umf_map_shift[level]) & mask];
         uintptr_t slot_last = base | (cover - 1);
         uintptr_t piece_last = slot_last < last ? slot_last : last;
         umf_word_t w = umf_map_load(slot);
@@ -489,6 +467,76 @@ static bool map_walk(const map_job_t *job, _Atomic umf_word_t *table, int level,
         base = slot_last + 1;
     }
 }
+
+/* --- runs --- */
+
+/* Up through the levels, and down again. */
+#define RUNS_MAX (2 * LEVELS - 1)
+
+/* The longest run that begins at `base`; returns its end, 0 if there is none. */
+static uintptr_t run_from(const umf_map_t *map, uintptr_t base, uintptr_t end, umf_map_run_t *run) {
+    _Atomic umf_word_t *table = map->root;
+    for (int level = 0; level < LEVELS; level++) {
+        uintptr_t cover = (uintptr_t)1 << umf_map_shift[level];
+        size_t slots = level == 0 ? UMF_MAP_ROOT_SIZE : umf_map_slots[level];
+        size_t index = base >> umf_map_shift[level] & (slots - 1);
+        if (base % cover == 0 && end - base >= cover) {
+            size_t wanted = (end - base) >> umf_map_shift[level], there = slots - index;
+            *run =
+                (umf_map_run_t){.slots = &table[index], .count = wanted < there ? wanted : there};
+            return base + run->count * cover;
+        }
+        umf_word_t w = umf_map_load(&table[index]);
+        if (!(w & 1) || level == LEVELS - 1) {
+            return 0;
+        }
+        table = UMF_MAP_CHILD(w);
+    }
+    return 0;
+}
+
+/* How many; 0 if the range has edges inside of slots, or lies above 48 bits. */
+static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, umf_map_run_t *runs) {
+    uintptr_t end = base + size;
+    size_t count = 0;
+    if ((end - 1) >> 48) {
+        return 0;
+    }
+    while (base < end && count < RUNS_MAX) {
+        base = run_from(map, base, end, &runs[count++]);
+        if (!base) {
+            return 0;
+        }
+    }
+    return base == end ? count : 0;
+}
+
+bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
+    umf_map_run_t runs[RUNS_MAX];
+    size_t count = runs_of(map, base, size, runs);
+    for (size_t i = 0; i < count; i++) {
+        if (!umf_map_run_is_empty(&runs[i])) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        umf_map_run_store(&runs[i], word);
+    }
+    return count > 0;
+}
+
+bool umf_map_runs_replace(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
+                          umf_word_t to) {
+    umf_map_run_t runs[RUNS_MAX];
+    size_t count = runs_of(map, base, size, runs);
+    bool is_done = count > 0;
+    for (size_t i = 0; i < count; i++) {
+        is_done &= umf_map_run_replace(&runs[i], word, to);
+    }
+    return is_done;
+}
+
+/* --- the rare cases --- */
 
 static umf_result_t high_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
     umf_map_high_t *high = map->high;

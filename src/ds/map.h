@@ -49,11 +49,16 @@ static inline uint32_t umf_word_pool(umf_word_t w) {
 
 #define UMF_MAP_ROOT_BITS 18
 #define UMF_MAP_ROOT_SIZE ((size_t)1 << UMF_MAP_ROOT_BITS)
-#define UMF_MAP_SHARDS 64
+#define UMF_MAP_SHARDS 8
+
+/* A cache line each. */
+typedef struct umf_map_shard_t {
+    _Alignas(64) umf_lock_t lock;
+} umf_map_shard_t;
 
 typedef struct umf_map_t {
     _Atomic umf_word_t *root;    /* Immutable after init */
-    umf_lock_t *shards;          /* by address / 1 GiB. Immutable after init */
+    umf_map_shard_t *shards;     /* by address / 1 GiB. Immutable after init */
     uint32_t shard_mask;         /* shards - 1 */
     struct umf_map_high_t *high; /* spans above 48 bits. Sync: shard 0, readers too */
     uint64_t touched[UMF_MAP_ROOT_SIZE / 512 / 64]; /* pages of a private root. Sync: shard 0 */
@@ -108,9 +113,36 @@ static inline umf_word_t umf_map_find(const umf_map_t *map, uintptr_t addr) {
     return umf_map_find_fast(map->root, addr, &word) ? word : umf_map_find_slow(map, addr, word);
 }
 
-/* Writers. The caller holds the shards of the range (umf_map_lock). */
-void umf_map_lock(umf_map_t *map, uintptr_t base, size_t size);
-void umf_map_unlock(umf_map_t *map, uintptr_t base, size_t size);
+/* The one shard a range needs, or NULL if it needs all. Above 48 bits everything is behind shard 0.
+ */
+static inline umf_lock_t *umf_map_shard(const umf_map_t *map, uintptr_t base, size_t size) {
+    if (umf_unlikely(base >> 48)) {
+        return &map->shards[0].lock;
+    }
+    bool one = base >> 30 == (base + size - 1) >> 30 || map->shard_mask == 0;
+    return umf_likely(one) ? &map->shards[base >> 30 & map->shard_mask].lock : NULL;
+}
+
+UMF_COLD void umf_map_lock_all(umf_map_t *map);
+UMF_COLD void umf_map_unlock_all(umf_map_t *map);
+
+/* Writers. The caller holds the shards of the range; `lock` tells `unlock` which. */
+static inline umf_lock_t *umf_map_lock(umf_map_t *map, uintptr_t base, size_t size) {
+    umf_lock_t *shard = umf_map_shard(map, base, size);
+    if (umf_likely(shard != NULL)) {
+        umf_lock(shard);
+    } else {
+        umf_map_lock_all(map);
+    }
+    return shard;
+}
+static inline void umf_map_unlock(umf_map_t *map, umf_lock_t *shard) {
+    if (umf_likely(shard != NULL)) {
+        umf_unlock(shard);
+    } else {
+        umf_map_unlock_all(map);
+    }
+}
 
 /* The same as umf_map_find, for a writer. */
 umf_word_t umf_map_find_locked(const umf_map_t *map, uintptr_t addr);

@@ -334,7 +334,7 @@ static void mapping_close(umf_mapping_t *mapping) {
         umf_unlock(&mapping_lock);
     } else if (umf_span_withdraw(&mapping_spans, mapping->span, (uintptr_t)mapping->base) ==
                UMF_RESULT_SUCCESS) {
-        umf_span_release(mapping->span);
+        umf_span_release(&mapping_spans, mapping->span);
     }
     umf_result_t result =
         umfMemoryProviderCloseIPCHandle(mapping->provider, mapping->base, mapping->wire.size);
@@ -733,7 +733,7 @@ static _Atomic(umf_mapping_t *) *mapping_guess(const umf_mapping_owner_t *owner,
 }
 
 umf_result_t umf_mapping_open(umf_mapping_owner_t *owner, const void *handle, void **ptr) {
-    umf_mapping_t *mine, *mapping;
+    umf_mapping_t *mine, *mapping = NULL;
     umf_result_t result = mapping_prepare(owner, handle, &mine);
     if (result != UMF_RESULT_SUCCESS) {
         return result;

@@ -1,7 +1,7 @@
 /*
- * OS provider: memory straight from the system. Private memory is anonymous and needs no
- * bookkeeping; shared memory lies in a file of the provider's own (os_export.h) and can be opened
- * by others (os_import.h).
+ * OS provider: memory straight from the system. Private memory is anonymous (os_extent.h), or
+ * mapped piece by piece where it is placed on NUMA nodes; shared memory lies in a file of the
+ * provider's own (os_export.h) and can be opened by others (os_import.h).
  */
 #include <errno.h>
 #include <string.h>
@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "providers/name.h"
 #include "providers/os_export.h"
+#include "providers/os_extent.h"
 #include "providers/os_import.h"
 #include "providers/os_numa.h"
 #include "providers/os_place.h"
@@ -26,10 +27,12 @@ typedef struct os_provider_t {
     size_t page_size; /* Immutable after create, as all without a note */
     int protection;   /* as mmap has it */
     bool is_shared;
+    bool has_extents; /* private, and without a policy for each allocation */
     char name[UMF_NAME_MAX];
-    umf_lock_t lock;        /* UMF_RANK_PROVIDER; used when shared */
-    umf_os_export_t export; /* Sync: lock */
-    umf_os_import_t import; /* Sync: lock */
+    umf_os_extents_t extents; /* used with has_extents */
+    umf_lock_t lock;          /* UMF_RANK_PROVIDER; used when shared */
+    umf_os_export_t export;   /* Sync: lock */
+    umf_os_import_t import;   /* Sync: lock */
 } os_provider_t;
 
 static __thread umf_native_t os_native;
@@ -123,6 +126,10 @@ static umf_result_t os_initialize(const void *params, void **provider) {
             goto fini_numa;
         }
     }
+    os->has_extents = !os->is_shared && os->numa.mode == UMF_NUMA_MODE_DEFAULT;
+    if (os->has_extents) {
+        umf_os_extents_init(&os->extents, os->page_size, os->protection);
+    }
     *provider = os;
     return UMF_RESULT_SUCCESS;
 
@@ -140,6 +147,9 @@ static umf_result_t os_finalize(void *provider) {
         umf_os_export_fini(&os->export);
         umf_lock_destroy(&os->lock);
     }
+    if (os->has_extents) {
+        umf_os_extents_fini(&os->extents);
+    }
     umf_os_numa_fini(&os->numa);
     umf_meta_free(os, sizeof(*os));
     return UMF_RESULT_SUCCESS;
@@ -154,19 +164,24 @@ static umf_result_t os_fail(int32_t code, int error, const char *what, const voi
     return umf_os_native_fail(code, error);
 }
 
+static int os_map_private(os_provider_t *os, size_t size, size_t alignment, void **base) {
+    return os->has_extents ? umf_os_extents_alloc(&os->extents, size, alignment, base)
+                           : umf_os_place(size, alignment, os->protection, base);
+}
+
 static umf_result_t os_alloc_private(os_provider_t *os, size_t size, size_t alignment, void **ptr) {
     size_t rounded;
     void *base;
     int error = EINVAL;
     if (size != 0) {
         error = umf_round_up(size, os->page_size, &rounded)
-                    ? umf_os_place(rounded, alignment, os->protection, &base)
+                    ? os_map_private(os, rounded, alignment, &base)
                     : ENOMEM;
     }
     if (error) {
         return os_fail(UMF_OS_RESULT_ERROR_ALLOC_FAILED, error, "mapping", NULL, size);
     }
-    error = umf_os_numa_place(&os->numa, base, rounded, size);
+    error = os->has_extents ? 0 : umf_os_numa_place(&os->numa, base, rounded, size);
     if (error) {
         umf_os_unmap(base, rounded);
         return umf_os_native_fail(UMF_OS_RESULT_ERROR_BIND_FAILED, error);
@@ -197,7 +212,10 @@ static umf_result_t os_alloc(void *provider, size_t size, size_t alignment, void
 }
 
 /* The kernel unmaps whatever is there, or nothing: what can be told to be wrong is refused here. */
-static int os_free_private(const os_provider_t *os, void *ptr, size_t size) {
+static int os_free_private(os_provider_t *os, void *ptr, size_t size) {
+    if (os->has_extents) {
+        return umf_os_extents_free(&os->extents, ptr, size);
+    }
     if (size == 0) {
         return EINVAL;
     }

@@ -109,26 +109,42 @@ static int place_huge_aligned(size_t size, size_t alignment, int prot, void **pt
         return error;
     }
     atomic_store_explicit(&place_next_end, (uintptr_t)mapped, memory_order_relaxed);
-    if (place_get_huge() == PLACE_HUGE_ADVISE) {
-        /* Only a hint: without it the memory is as good, but slower to touch. */
-        error = umf_os_advise(mapped, size, MADV_HUGEPAGE);
-        if (error) {
-            UMF_LOG_DEBUG("no huge pages for %zu bytes at %p (errno %d)", size, mapped, error);
-        }
-    }
     *ptr = mapped;
     return 0;
 }
 
-int umf_os_place(size_t size, size_t alignment, int prot, void **ptr) {
+void umf_os_place_huge(void *ptr, size_t size) {
+    int error = place_get_huge() == PLACE_HUGE_ADVISE ? umf_os_advise(ptr, size, MADV_HUGEPAGE) : 0;
+    if (error) {
+        UMF_LOG_DEBUG("no huge pages for %zu bytes at %p (errno %d)", size, ptr, error);
+    }
+}
+
+/* `is_huge` tells whether the memory can have huge pages. */
+static int place(size_t size, size_t alignment, int prot, bool *is_huge, void **ptr) {
     bool divides_huge = alignment == 0 || PLACE_HUGE % alignment == 0;
-    if (size >= PLACE_HUGE && (divides_huge || alignment % PLACE_HUGE == 0) &&
-        place_get_huge() != PLACE_HUGE_NEVER) {
+    *is_huge = size >= PLACE_HUGE && (divides_huge || alignment % PLACE_HUGE == 0) &&
+               place_get_huge() != PLACE_HUGE_NEVER;
+    if (*is_huge) {
         return place_huge_aligned(size, divides_huge ? PLACE_HUGE : alignment, prot, ptr);
     }
     size_t page_size = umf_os_page_size();
     return place_try(NULL, size, alignment > page_size ? alignment : page_size, prot,
                      PLACE_ANONYMOUS, ptr);
+}
+
+int umf_os_place_plain(size_t size, size_t alignment, int prot, void **ptr) {
+    bool is_huge;
+    return place(size, alignment, prot, &is_huge, ptr);
+}
+
+int umf_os_place(size_t size, size_t alignment, int prot, void **ptr) {
+    bool is_huge;
+    int error = place(size, alignment, prot, &is_huge, ptr);
+    if (!error && is_huge) {
+        umf_os_place_huge(*ptr, size);
+    }
+    return error;
 }
 
 int umf_os_place_file(size_t size, size_t alignment, int prot, int fd, uint64_t offset,

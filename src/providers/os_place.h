@@ -8,6 +8,10 @@
  * memory is anonymous, private and zero. 0 or an errno value. */
 int umf_os_place(size_t size, size_t alignment, int prot, void **ptr);
 
+/* The same, without asking for huge pages; and the asking, which is only a hint. */
+int umf_os_place_plain(size_t size, size_t alignment, int prot, void **ptr);
+void umf_os_place_huge(void *ptr, size_t size);
+
 /* The same for a range of a file, shared. */
 int umf_os_place_file(size_t size, size_t alignment, int prot, int fd, uint64_t offset, void **ptr);
 

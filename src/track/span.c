@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/os.h"
+#include "ds/map_run.h"
 
 /* A multiple of every page size, for descriptors of any multiple of 8 bytes. */
 #define SPANS_PER_STEP 8192u
@@ -62,29 +63,32 @@ static bool descriptors_grow_locked(void) {
 }
 
 /* Index 0 is left out. */
-static uint32_t descriptor_make_locked(void) {
+static umf_span_t *descriptor_make_locked(void) {
     if (spare.made + 1 >= spare.usable && !descriptors_grow_locked()) {
-        return 0;
+        return NULL;
     }
-    return ++spare.made;
+    umf_span_t *span = umf_span_at(++spare.made);
+    span->index = spare.made;
+    return span;
 }
 
-static uint32_t descriptor_get(void) {
+static UMF_COLD umf_span_t *descriptor_get(void) {
     umf_lock(&spare.lock);
-    uint32_t index = spare.first;
-    if (index) {
-        spare.first = umf_span_at(index)->next;
+    umf_span_t *span = NULL;
+    if (spare.first) {
+        span = umf_span_at(spare.first);
+        spare.first = span->next;
     } else {
-        index = descriptor_make_locked();
+        span = descriptor_make_locked();
     }
     umf_unlock(&spare.lock);
-    return index;
+    return span;
 }
 
-static void descriptor_put(uint32_t index) {
+void umf_span_release_slow(umf_span_t *span) {
     umf_lock(&spare.lock);
-    umf_span_at(index)->next = spare.first;
-    spare.first = index;
+    span->next = spare.first;
+    spare.first = span->index;
     umf_unlock(&spare.lock);
 }
 
@@ -95,29 +99,35 @@ void umf_span_set_init(umf_span_set_t *set, umf_map_t *map, uint32_t pool) {
     umf_lock_init(&set->lock, UMF_RANK_VIEW);
 }
 
-static void set_link(umf_span_set_t *set, umf_span_t *span) {
-    umf_lock(&set->lock);
-    span->prev = 0;
-    span->next = set->first;
-    if (set->first) {
-        umf_span_at(set->first)->prev = span->index;
+/* A descriptor that nobody else has, its index set; NULL without memory. */
+static umf_span_t *set_take_locked(umf_span_set_t *set) {
+    umf_assert_locked(&set->lock);
+    if (umf_unlikely(!set->spare)) {
+        return descriptor_get();
     }
-    set->first = span->index;
-    set->count++;
-    umf_unlock(&set->lock);
+    umf_span_t *span = umf_span_at(set->spare);
+    set->spare = span->next;
+    set->spare_count--;
+    return span;
 }
 
-static void set_unlink(umf_span_set_t *set, umf_span_t *span) {
+static void set_link_locked(umf_span_set_t *set, umf_span_t *span) {
+    uint32_t index = span->index, next = set->first;
+    umf_assert_locked(&set->lock);
+    span->prev = 0;
+    span->next = next;
+    if (next) {
+        umf_span_at(next)->prev = index;
+    }
+    set->first = index;
+    set->count++;
+}
+
+/* A span that is not in the map (any more) is forgotten. */
+static void set_drop(umf_span_set_t *set, umf_span_t *span) {
     umf_lock(&set->lock);
-    if (span->prev) {
-        umf_span_at(span->prev)->next = span->next;
-    } else {
-        set->first = span->next;
-    }
-    if (span->next) {
-        umf_span_at(span->next)->prev = span->prev;
-    }
-    set->count--;
+    umf_span_unlink_locked(set, span);
+    umf_span_put_locked(set, span);
     umf_unlock(&set->lock);
 }
 
@@ -132,6 +142,11 @@ void umf_span_each(umf_span_set_t *set, void (*visit)(umf_span_t *span, void *ar
 }
 
 void umf_span_set_fini(umf_span_set_t *set) {
+    while (set->spare) {
+        umf_span_t *span = umf_span_at(set->spare);
+        set->spare = span->next;
+        umf_span_release_slow(span);
+    }
     umf_lock_destroy(&set->lock);
 }
 
@@ -142,7 +157,7 @@ void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void
             return; /* another thread is freeing it: a user's error, and it is gone already */
         }
         drop(span, arg);
-        umf_span_release(span);
+        umf_span_release(set, span);
     }
 }
 
@@ -205,36 +220,77 @@ static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_word_t
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span_kind_t kind) {
-    uintptr_t last;
+/* The usual way: memory within one GiB, not inside of another span, whose tables the map has. */
+static inline bool span_publish_near(umf_span_set_t *set, umf_span_t *span, umf_span_kind_t kind) {
+    umf_map_t *map = set->map;
+    uintptr_t base = span->base;
+    if (umf_unlikely(!umf_map_is_near(base, span->size))) {
+        return false;
+    }
+    span->outer = 0;
+    span->depth = 1;
+    umf_lock_t *shard = umf_map_near_shard(map, base);
+    umf_lock(shard);
+    span->kind = (uint8_t)kind;
+    bool is_done = umf_map_insert_near(map, base, span->size, word_of(set, span));
+    if (umf_unlikely(!is_done)) {
+        span->kind = 0;
+    }
+    umf_unlock(shard);
+    return is_done;
+}
+
+static umf_result_t span_publish_locked(umf_span_set_t *set, umf_span_t *span) {
     size_t extent = extent_of(span->size);
-    if (__builtin_add_overflow(span->base, extent - 1, &last) || last == UINTPTR_MAX) {
-        UMF_LOG_ERROR("provider memory %p of %zu bytes does not fit into the address space",
-                      (void *)span->base, span->size);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    span->outer = 0;
+    span->depth = 1;
+    if (umf_map_runs_insert(set->map, span->base, extent, word_of(set, span))) {
+        return UMF_RESULT_SUCCESS;
     }
     umf_word_t under;
-    umf_map_lock(set->map, span->base, extent);
     umf_result_t result = span_nest(span, set->map, &under);
-    if (result == UMF_RESULT_SUCCESS) {
-        span->kind = (uint8_t)kind;
-        result = umf_map_insert(set->map, span->base, extent, under, word_of(set, span));
-        if (result != UMF_RESULT_SUCCESS) {
-            span->kind = 0;
-        }
+    return result == UMF_RESULT_SUCCESS
+               ? umf_map_insert(set->map, span->base, extent, under, word_of(set, span))
+               : result;
+}
+
+static UMF_COLD umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span,
+                                          umf_span_kind_t kind) {
+    uintptr_t base = span->base, last;
+    size_t extent = extent_of(span->size);
+    if (__builtin_add_overflow(base, extent - 1, &last) || last == UINTPTR_MAX) {
+        UMF_LOG_ERROR("provider memory %p of %zu bytes does not fit into the address space",
+                      (void *)base, span->size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_map_unlock(set->map, span->base, extent);
+    umf_lock_t *shard = umf_map_lock(set->map, base, extent);
+    span->kind = (uint8_t)kind;
+    umf_result_t result = span_publish_locked(set, span);
+    if (result != UMF_RESULT_SUCCESS) {
+        span->kind = 0;
+    }
+    umf_map_unlock(set->map, shard);
+    return result;
+}
+
+/* A span that is on the set's list already; it leaves it on failure. */
+static UMF_COLD umf_result_t span_publish_or_drop(umf_span_set_t *set, umf_span_t *span,
+                                                  umf_span_kind_t kind) {
+    umf_result_t result = span_publish(set, span, kind);
+    if (result != UMF_RESULT_SUCCESS) {
+        set_drop(set, span);
+    }
     return result;
 }
 
 umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size, umf_span_kind_t kind,
                           void *owner, void *cookie, uint16_t hint, umf_span_t **out) {
-    uint32_t index = descriptor_get();
-    if (!index) {
+    umf_lock(&set->lock);
+    umf_span_t *span = set_take_locked(set);
+    if (umf_unlikely(!span)) {
+        umf_unlock(&set->lock);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    umf_span_t *span = umf_span_at(index);
-    span->index = index;
     span->base = base;
     span->size = size;
     span->owner = owner;
@@ -243,12 +299,13 @@ umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size, umf_
     span->pool = set->pool;
     span->id = 1 + atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed);
     atomic_store_explicit(&span->export, NULL, memory_order_relaxed);
-    set_link(set, span);
-    umf_result_t result = span_publish(set, span, kind);
-    if (result != UMF_RESULT_SUCCESS) {
-        set_unlink(set, span);
-        descriptor_put(index);
-        return result;
+    set_link_locked(set, span);
+    umf_unlock(&set->lock);
+    if (umf_unlikely(!span_publish_near(set, span, kind))) {
+        umf_result_t result = span_publish_or_drop(set, span, kind);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
     }
     if (out) {
         *out = span;
@@ -256,62 +313,69 @@ umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size, umf_
     return UMF_RESULT_SUCCESS;
 }
 
-umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
+static bool span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     size_t extent = extent_of(span->size);
-    umf_map_lock(set->map, base, extent);
+    umf_lock_t *shard = umf_map_lock(set->map, base, extent);
     bool alive = span->kind && span->base == base && span->pool == set->pool;
     if (alive) {
-        umf_map_remove(set->map, base, extent, word_of(set, span), word_below(span));
+        umf_word_t word = word_of(set, span), under = word_below(span);
+        if (!umf_map_runs_replace(set->map, base, extent, word, under)) {
+            umf_map_remove(set->map, base, extent, word, under);
+        }
         span->kind = 0;
     }
-    umf_map_unlock(set->map, base, extent);
-    if (!alive) {
+    umf_map_unlock(set->map, shard);
+    return alive;
+}
+
+umf_result_t umf_span_withdraw_slow(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
+    if (!span_withdraw(set, span, base)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    set_unlink(set, span);
+    umf_lock(&set->lock);
+    umf_span_unlink_locked(set, span);
+    umf_unlock(&set->lock);
     return UMF_RESULT_SUCCESS;
 }
 
-void umf_span_release(umf_span_t *span) {
-    descriptor_put(span->index);
-}
-
 umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span) {
-    set_link(set, span);
-    umf_result_t result = span_publish(set, span, UMF_SPAN_POOL);
-    if (result != UMF_RESULT_SUCCESS) {
-        set_unlink(set, span);
-        descriptor_put(span->index);
-    }
-    return result;
+    umf_lock(&set->lock);
+    set_link_locked(set, span);
+    umf_unlock(&set->lock);
+    return span_publish_or_drop(set, span, UMF_SPAN_POOL);
 }
 
 /* --- split and merge --- */
 
+/* The part of `span` from `first` on, as a span that is nowhere yet. */
+static void span_copy_high(const umf_span_t *span, size_t first, umf_span_t *high) {
+    high->base = span->base + first;
+    high->size = span->size - first;
+    high->owner = span->owner;
+    high->cookie = span->cookie;
+    high->hint = span->hint;
+    high->pool = span->pool;
+    high->outer = span->outer;
+    high->depth = span->depth;
+    high->id = 1 + atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed);
+    atomic_store_explicit(&high->export, NULL, memory_order_relaxed);
+}
+
 umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first) {
-    uint32_t index = descriptor_get();
-    if (!index) {
+    umf_lock(&set->lock);
+    umf_span_t *high = set_take_locked(set);
+    umf_unlock(&set->lock);
+    if (!high) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    umf_span_t *high = umf_span_at(index);
     uintptr_t base = span->base;
     size_t total = span->size;
-    umf_map_lock(set->map, base, total);
+    umf_lock_t *shard = umf_map_lock(set->map, base, total);
     umf_word_t word = word_of(set, span);
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     if (span->kind && span->base == base && span->size == total && first > 0 && first < total &&
         umf_map_is_uniform(set->map, base, total, word)) {
-        high->index = index;
-        high->base = base + first;
-        high->size = total - first;
-        high->owner = span->owner;
-        high->cookie = span->cookie;
-        high->hint = span->hint;
-        high->pool = span->pool;
-        high->outer = span->outer;
-        high->depth = span->depth;
-        high->id = 1 + atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed);
-        atomic_store_explicit(&high->export, NULL, memory_order_relaxed);
+        span_copy_high(span, first, high);
         result =
             umf_map_split(set->map, base, total, first, word, word_of(set, high), word_below(span));
         if (result == UMF_RESULT_SUCCESS) {
@@ -319,13 +383,15 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
             span->size = first;
         }
     }
-    umf_map_unlock(set->map, base, total);
-    if (result != UMF_RESULT_SUCCESS) {
-        descriptor_put(index);
-        return result;
+    umf_map_unlock(set->map, shard);
+    umf_lock(&set->lock);
+    if (result == UMF_RESULT_SUCCESS) {
+        set_link_locked(set, high);
+    } else {
+        umf_span_put_locked(set, high);
     }
-    set_link(set, high);
-    return UMF_RESULT_SUCCESS;
+    umf_unlock(&set->lock);
+    return result;
 }
 
 umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *high) {
@@ -334,7 +400,7 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
     if (!umf_add(low->size, high->size, &total) || base + low->size != high->base) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_map_lock(set->map, base, total);
+    umf_lock_t *shard = umf_map_lock(set->map, base, total);
     umf_word_t high_word = word_of(set, high);
     bool ok = low->kind && high->kind && low->pool == set->pool && high->pool == set->pool &&
               low->depth == high->depth && low->outer == high->outer &&
@@ -346,11 +412,10 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
         low->size = total;
         high->kind = 0;
     }
-    umf_map_unlock(set->map, base, total);
+    umf_map_unlock(set->map, shard);
     if (!ok) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    set_unlink(set, high);
-    descriptor_put(high->index);
+    set_drop(set, high);
     return UMF_RESULT_SUCCESS;
 }

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "ds/map.h"
+#include "ds/map_run.h"
 
 #define UMF_TRACK_MAX_DEPTH 8
 
@@ -36,12 +37,17 @@ typedef struct umf_span_t {
     uint16_t hint;
 } umf_span_t;
 
+/* So many descriptors a set keeps for its next spans; the rest is for all. */
+#define UMF_SPAN_SPARE_MAX 16u
+
 /* The spans of one owner. */
 typedef struct umf_span_set_t {
     umf_map_t *map;
     uint32_t pool;  /* pool index for the words, 0 for none */
-    uint32_t first; /* Sync: lock */
-    size_t count;   /* Sync: lock */
+    uint32_t first; /* Sync: lock, as all that follows */
+    uint32_t spare; /* a few descriptors without a span, linked through `next` */
+    size_t spare_count;
+    size_t count;
     umf_lock_t lock;
 } umf_span_set_t;
 
@@ -74,11 +80,74 @@ umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size, umf_
 /* The innermost span that contains `addr`, NULL if none. `word` (may be NULL) gets its word. */
 umf_span_t *umf_span_find(const umf_map_t *map, uintptr_t addr, umf_word_t *word);
 
+/* The parts of the two below that are rare. */
+UMF_COLD umf_result_t umf_span_withdraw_slow(umf_span_set_t *set, umf_span_t *span, uintptr_t base);
+UMF_COLD void umf_span_release_slow(umf_span_t *span);
+
+static inline void umf_span_unlink_locked(umf_span_set_t *set, umf_span_t *span) {
+    umf_span_t *all = umf_span_table;
+    uint32_t prev = span->prev, next = span->next;
+    umf_assert_locked(&set->lock);
+    if (prev) {
+        all[prev].next = next;
+    } else {
+        set->first = next;
+    }
+    if (next) {
+        all[next].prev = prev;
+    }
+    set->count--;
+}
+
+/* A span alone in its part of the map is there as long as the map has its word. */
+static inline bool umf_span_withdraw_near(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
+    if (umf_unlikely(!umf_map_is_near(base, span->size) || span->outer)) {
+        return false;
+    }
+    umf_lock_t *shard = umf_map_near_shard(set->map, base);
+    umf_lock(shard);
+    bool is_done =
+        umf_likely(span->base == base) &&
+        umf_map_remove_near(set->map, base, span->size,
+                            umf_word_make(span->hint, set->pool, span->index), UMF_WORD_EMPTY);
+    if (umf_likely(is_done)) {
+        span->kind = 0;
+    }
+    umf_unlock(shard);
+    return is_done;
+}
+
 /* Withdraws the span that began at `base` when it was found, from the map and its set. The
  * descriptor stays valid until `umf_span_release` or `umf_span_restore` (a free that failed).
  * INVALID_ARGUMENT if another thread withdrew it first. */
-umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base);
-void umf_span_release(umf_span_t *span);
+static inline umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span,
+                                             uintptr_t base) {
+    if (umf_unlikely(!umf_span_withdraw_near(set, span, base))) {
+        return umf_span_withdraw_slow(set, span, base);
+    }
+    umf_lock(&set->lock);
+    umf_span_unlink_locked(set, span);
+    umf_unlock(&set->lock);
+    return UMF_RESULT_SUCCESS;
+}
+
+static inline void umf_span_put_locked(umf_span_set_t *set, umf_span_t *span) {
+    umf_assert_locked(&set->lock);
+    if (umf_unlikely(set->spare_count >= UMF_SPAN_SPARE_MAX)) {
+        umf_span_release_slow(span);
+        return;
+    }
+    span->next = set->spare;
+    set->spare = span->index;
+    set->spare_count++;
+}
+
+static inline void umf_span_release(umf_span_set_t *set, umf_span_t *span) {
+    umf_lock(&set->lock);
+    umf_span_put_locked(set, span);
+    umf_unlock(&set->lock);
+}
+
 umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span);
 
 /* Split and merge of spans of one set. INVALID_ARGUMENT as the contract lists. `split` keeps the

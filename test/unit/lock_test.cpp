@@ -1,4 +1,5 @@
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -142,6 +143,31 @@ TEST(lock, excludes) {
         thread.join();
     }
     EXPECT_EQ(value, 80000);
+}
+
+TEST(lock, who_waits_long_sleeps_and_keeps_errno) {
+    lock_t a(UMF_RANK_BIN);
+    std::atomic<int> got{0};
+    umf_lock(&a.lock);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++) {
+        threads.emplace_back([&] {
+            errno = 4711;
+            umf_lock(&a.lock);
+            got++;
+            umf_unlock(&a.lock);
+            EXPECT_EQ(errno, 4711);
+        });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(got, 0);
+    umf_unlock(&a.lock);
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(got, 4);
+    EXPECT_TRUE(umf_trylock(&a.lock));
+    umf_unlock(&a.lock);
 }
 
 TEST(lock, trylock_tells_whether_it_is_free) {
@@ -319,10 +345,10 @@ umf_lock_t *outer_lock, *inner_lock;
 int below_calls, below_errors;
 
 bool is_free(umf_lock_t *lock) {
-    if (pthread_mutex_trylock(&lock->mutex) != 0) {
+    if (!umf_lock_try_bare(lock)) {
         return false;
     }
-    pthread_mutex_unlock(&lock->mutex);
+    umf_lock_release_bare(lock);
     return true;
 }
 

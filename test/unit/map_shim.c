@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "ds/map.h"
+#include "ds/map_run.h"
 
 struct shim_map_t {
     umf_map_t map;
@@ -35,38 +35,57 @@ uint32_t shim_word_span(uint64_t word) {
     return umf_word_span(word);
 }
 
+/* The short ways first, as spans do; half of the words leave out the shortest. */
+static bool insert_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t word) {
+    return (umf_word_span(word) % 2 && umf_map_is_near(base, size) &&
+            umf_map_insert_near(map, base, size, word)) ||
+           umf_map_runs_insert(map, base, size, word);
+}
+
+static bool remove_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t word,
+                        uint64_t under) {
+    return (umf_word_span(word) % 2 && umf_map_is_near(base, size) &&
+            umf_map_remove_near(map, base, size, word, under)) ||
+           umf_map_runs_replace(map, base, size, word, under);
+}
+
 umf_result_t shim_map_insert(shim_map_t *map, uintptr_t base, size_t size, uint64_t under,
                              uint64_t word) {
-    umf_map_lock(&map->map, base, size);
-    umf_result_t result = umf_map_insert(&map->map, base, size, under, word);
-    umf_map_unlock(&map->map, base, size);
+    umf_lock_t *shard = umf_map_lock(&map->map, base, size);
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    if (under || !insert_fast(&map->map, base, size, word)) {
+        result = umf_map_insert(&map->map, base, size, under, word);
+    }
+    umf_map_unlock(&map->map, shard);
     return result;
 }
 
 void shim_map_remove(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t under) {
-    umf_map_lock(&map->map, base, size);
-    umf_map_remove(&map->map, base, size, word, under);
-    umf_map_unlock(&map->map, base, size);
+    umf_lock_t *shard = umf_map_lock(&map->map, base, size);
+    if (!remove_fast(&map->map, base, size, word, under)) {
+        umf_map_remove(&map->map, base, size, word, under);
+    }
+    umf_map_unlock(&map->map, shard);
 }
 
 void shim_map_rename(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t to) {
-    umf_map_lock(&map->map, base, size);
+    umf_lock_t *shard = umf_map_lock(&map->map, base, size);
     umf_map_rename(&map->map, base, size, word, to);
-    umf_map_unlock(&map->map, base, size);
+    umf_map_unlock(&map->map, shard);
 }
 
 umf_result_t shim_map_split(shim_map_t *map, uintptr_t base, size_t size, size_t first,
                             uint64_t low, uint64_t high, uint64_t under) {
-    umf_map_lock(&map->map, base, size);
+    umf_lock_t *shard = umf_map_lock(&map->map, base, size);
     umf_result_t result = umf_map_split(&map->map, base, size, first, low, high, under);
-    umf_map_unlock(&map->map, base, size);
+    umf_map_unlock(&map->map, shard);
     return result;
 }
 
 bool shim_map_is_uniform(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    umf_map_lock(&map->map, base, size);
+    umf_lock_t *shard = umf_map_lock(&map->map, base, size);
     bool uniform = umf_map_is_uniform(&map->map, base, size, word);
-    umf_map_unlock(&map->map, base, size);
+    umf_map_unlock(&map->map, shard);
     return uniform;
 }
 

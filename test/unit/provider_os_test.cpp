@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <random>
 #include <set>
 #include <sstream>
@@ -24,6 +25,7 @@
 #include <umf/plugin.h>
 #include <umf/providers/provider_os_memory.h>
 
+#include "fakes/scale.h"
 #include "fault.h"
 #include "provider.h"
 
@@ -407,7 +409,7 @@ TEST(os, NativeErrorTexts) {
     umfOsMemoryProviderParamsSetNumaMode(params.handle, UMF_NUMA_MODE_BIND);
     umfOsMemoryProviderParamsSetNumaList(params.handle, &node, 1);
     Os provider{Params()}, bound(params);
-    char *ptr = provider.must_alloc(page);
+    char *ptr = provider.must_alloc(MiB); /* a mapping of its own */
     void *none = nullptr;
     auto text = [](const char *fixed, int error) {
         return std::string(fixed) + ": " + strerror(error);
@@ -417,11 +419,11 @@ TEST(os, NativeErrorTexts) {
         nth.next();
         EXPECT_EQ(body(), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC) << call;
     };
-    fails("map", ENOMEM, [&] { return provider.alloc(page, 0, &none); });
+    fails("map", ENOMEM, [&] { return provider.alloc(MiB, 0, &none); });
     EXPECT_EQ(provider.native_text(), text("memory allocation failed", ENOMEM));
     fails("mbind", EPERM, [&] { return bound.alloc(page, 0, &none); });
     EXPECT_EQ(provider.native_text(), text("binding memory to NUMA node failed", EPERM));
-    fails("unmap", EINVAL, [&] { return provider.free(ptr, page); });
+    fails("unmap", EINVAL, [&] { return provider.free(ptr, MiB); });
     EXPECT_EQ(provider.native_text(), text("memory deallocation failed", EINVAL));
     fails("advise", EAGAIN, [&] { return provider.ops->ext_purge_lazy(provider.self, ptr, page); });
     EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_PURGE_LAZY_FAILED);
@@ -429,7 +431,7 @@ TEST(os, NativeErrorTexts) {
     fails("advise", EIO, [&] { return provider.ops->ext_purge_force(provider.self, ptr, page); });
     EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_PURGE_FORCE_FAILED);
     EXPECT_EQ(provider.native_text(), text("force purging failed", EIO));
-    EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.free(ptr, MiB), UMF_RESULT_SUCCESS);
 }
 
 TEST(os, Alignments) {
@@ -586,6 +588,226 @@ TEST(os, PrivateMemoryDoesNotWander) {
         }
     }
     EXPECT_LE(places.size(), 12u);
+}
+
+namespace {
+
+uintptr_t address_of(const void *ptr) {
+    return reinterpret_cast<uintptr_t>(ptr);
+}
+
+/* Whether /proc/self/smaps tells the flag, such as " hg", of the mapping at `ptr`. */
+bool has_vm_flag(const void *ptr, const char *flag) {
+    std::ifstream smaps("/proc/self/smaps");
+    std::string line;
+    bool is_here = false;
+    while (std::getline(smaps, line)) {
+        unsigned long begin, end;
+        if (sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+            is_here = begin <= address_of(ptr) && address_of(ptr) < end;
+        } else if (is_here && line.rfind("VmFlags:", 0) == 0) {
+            return line.find(flag) != std::string::npos;
+        }
+    }
+    return false;
+}
+
+bool is_resident(char *ptr) {
+    unsigned char state = 0;
+    EXPECT_EQ(mincore(ptr, page, &state), 0);
+    return state & 1;
+}
+
+} // namespace
+
+TEST(os, PiecesShareMappingsOfTheSizeOfAHugePage) {
+    Os provider{Params()};
+    std::set<char *> live;
+    std::set<uintptr_t> extents;
+    for (int i = 0; i < 200; i++) {
+        char *ptr = provider.must_alloc(64 << 10);
+        EXPECT_EQ(address_of(ptr) % (64 << 10), 0u) << "one word of the pointer map";
+        EXPECT_TRUE(live.insert(ptr).second);
+        extents.insert(address_of(ptr) / (2 * MiB));
+    }
+    EXPECT_EQ(extents.size(), (200u + 31) / 32);
+    char *twice = *live.begin();
+    live.erase(twice);
+    EXPECT_EQ(provider.free(twice, 64 << 10), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.free(twice, 64 << 10), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_FREE_FAILED);
+    for (char *ptr : live) {
+        EXPECT_EQ(provider.free(ptr, 64 << 10), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(provider.allocated(), 0u);
+}
+
+/* Below 8 MiB one touched byte must not cost a huge page. */
+TEST(os, HugePagesAreAskedForFromEightMiBOn) {
+    Os provider{Params()};
+    char *first = provider.must_alloc(256 << 10);
+    if (char *large = provider.must_alloc(2 * MiB); !has_vm_flag(large, " hg")) {
+        provider.free(large, 2 * MiB);
+        provider.free(first, 256 << 10);
+        GTEST_SKIP() << "huge pages are not asked for on this machine";
+    } else {
+        EXPECT_EQ(provider.free(large, 2 * MiB), UMF_RESULT_SUCCESS);
+    }
+    std::vector<char *> all{first};
+    while (all.size() < 32) {
+        EXPECT_FALSE(has_vm_flag(first, " hg")) << all.size();
+        all.push_back(provider.must_alloc(256 << 10));
+    }
+    EXPECT_FALSE(has_vm_flag(all.back(), " hg"));
+    all.push_back(provider.must_alloc(256 << 10));
+    EXPECT_TRUE(has_vm_flag(all.back(), " hg"));
+    EXPECT_TRUE(has_vm_flag(first, " hg"));
+    for (char *ptr : all) {
+        EXPECT_EQ(provider.free(ptr, 256 << 10), UMF_RESULT_SUCCESS);
+    }
+}
+
+/* Freed memory goes back to the system at once; its addresses come again, fresh. */
+TEST(os, FreedMemoryComesBackAsNew) {
+    for (size_t size : {page, size_t{64} << 10, 2 * MiB, 8 * MiB}) {
+        Os provider{Params()};
+        char *other = provider.must_alloc(size); /* keeps an extent */
+        char *ptr = provider.must_alloc(size);
+        memset(ptr, 'x', size);
+        ASSERT_EQ(mprotect(ptr, page, PROT_NONE), 0);
+        ASSERT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+        EXPECT_FALSE(is_resident(ptr + size - page)) << size;
+        char *again = provider.must_alloc(size);
+        EXPECT_EQ(again, ptr) << size;
+        EXPECT_TRUE(all_are(again, size, 0)) << size;
+        memset(again, 'y', size);
+        if (mlock(again, page) == 0) {
+            ASSERT_EQ(provider.free(again, size), UMF_RESULT_SUCCESS) << "locked, " << size;
+            again = provider.must_alloc(size);
+            EXPECT_TRUE(all_are(again, size, 0)) << size;
+            EXPECT_FALSE(has_vm_flag(again, " lo")) << size;
+        }
+        EXPECT_EQ(provider.free(again, size), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(provider.free(other, size), UMF_RESULT_SUCCESS);
+    }
+}
+
+TEST(os, MemoryThatCannotBeGivenBackStaysAllocated) {
+    Os provider{Params()};
+    char *ptr = provider.must_alloc(page);
+    memset(ptr, 'x', page);
+    umf_os_set_fault([](const char *call) {
+        return strcmp(call, "protect") == 0 || strcmp(call, "map") == 0 ? ENOMEM : 0;
+    });
+    EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    umf_os_set_fault(nullptr);
+    EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_FREE_FAILED);
+    EXPECT_EQ(provider.allocated(), page);
+    EXPECT_TRUE(all_are(ptr, page, 'x'));
+    EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+}
+
+/* Where address space is short, pieces are mapped one by one. */
+TEST(os, PiecesWithoutAnExtent) {
+    Os provider{Params()};
+    for (const char *call : {"map", "meta_alloc"}) {
+        void *ptr = nullptr;
+        fault::Nth nth(call, ENOMEM);
+        nth.next();
+        EXPECT_EQ(provider.alloc(3 * page, 0, &ptr), UMF_RESULT_SUCCESS) << call;
+        EXPECT_TRUE(nth.hit());
+        nth.off();
+        memset(ptr, 'x', 3 * page);
+        EXPECT_EQ(provider.free(ptr, 3 * page), UMF_RESULT_SUCCESS);
+    }
+}
+
+TEST(os, PiecesOutliveTheirProvider) {
+    char *ptr;
+    {
+        Os provider{Params()};
+        ptr = provider.must_alloc(page);
+        EXPECT_EQ(provider.free(provider.must_alloc(2 * MiB), 2 * MiB), UMF_RESULT_SUCCESS);
+    }
+    ptr[0] = 'x';
+    EXPECT_EQ(munmap(reinterpret_cast<void *>(address_of(ptr) / (2 * MiB) * (2 * MiB)), 2 * MiB),
+              0);
+}
+
+/* Random sizes and alignments, freed whole, in two parts or with what lies next to them. */
+TEST(os, PiecesAgainstAModel) {
+    Os provider{Params()};
+    for (unsigned seed = 1; seed <= scaled(3); seed++) {
+        std::mt19937 random(seed);
+        std::map<char *, size_t> live;
+        auto check_and_free = [&](std::map<char *, size_t>::iterator it) {
+            auto [ptr, size] = *it;
+            ASSERT_TRUE(all_are(ptr, size, static_cast<char>('a' + size / page % 26)));
+            auto next = std::next(it);
+            if (random() % 3 == 0 && next != live.end() && ptr + size == next->first) {
+                size += next->second;
+                live.erase(next);
+            } else if (random() % 3 == 0 && size > page) {
+                size_t first = (1 + random() % (size / page - 1)) * page;
+                ASSERT_EQ(provider.free(ptr + first, size - first), UMF_RESULT_SUCCESS);
+                size = first;
+            }
+            ASSERT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+            live.erase(ptr);
+        };
+        for (int round = 0; round < 2000 && !HasFatalFailure(); round++) {
+            if (live.size() > 150 || (!live.empty() && random() % 5 < 2)) {
+                check_and_free(std::next(live.begin(), static_cast<long>(random() % live.size())));
+                continue;
+            }
+            size_t size = (1 + random() % (random() % 8 ? 20 : 600)) * page;
+            size_t alignment = random() % 3 ? 0 : page << random() % 8;
+            char *ptr = provider.must_alloc(size, alignment);
+            ASSERT_EQ(address_of(ptr) % (alignment ? alignment : page), 0u);
+            auto after = live.lower_bound(ptr);
+            ASSERT_TRUE(after == live.end() || ptr + size <= after->first);
+            ASSERT_TRUE(after == live.begin() ||
+                        std::prev(after)->first + std::prev(after)->second <= ptr);
+            ASSERT_TRUE(all_are(ptr, size, 0));
+            memset(ptr, static_cast<char>('a' + size / page % 26), size);
+            live[ptr] = size;
+        }
+        while (!live.empty() && !HasFatalFailure()) {
+            check_and_free(live.begin());
+        }
+    }
+}
+
+TEST(os, PiecesForManyThreads) {
+    Os provider{Params()};
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 4; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(t);
+            std::vector<std::pair<char *, size_t>> live;
+            for (size_t i = 0; i < scaled(1500); i++) {
+                if (live.size() > 30 || (!live.empty() && random() % 2)) {
+                    auto [ptr, size] = live.back();
+                    live.pop_back();
+                    EXPECT_TRUE(all_are(ptr, page, static_cast<char>('a' + t)));
+                    EXPECT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+                } else {
+                    size_t size = random() % 50 ? (1 + random() % 40) * page : 2 * MiB;
+                    char *ptr = provider.must_alloc(size);
+                    EXPECT_TRUE(all_are(ptr, page, 0));
+                    memset(ptr, static_cast<char>('a' + t), page);
+                    live.push_back({ptr, size});
+                }
+            }
+            for (auto [ptr, size] : live) {
+                EXPECT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(provider.allocated(), 0u);
 }
 
 TEST(os, PrivateMemoryCannotBeShared) {

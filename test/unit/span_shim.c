@@ -88,7 +88,7 @@ umf_result_t shim_withdraw(shim_set_t *set, umf_span_t *span, uintptr_t base) {
 }
 
 void shim_release(umf_span_t *span) {
-    umf_span_release(span);
+    umf_span_release(&((shim_set_t *)span->owner)->set, span);
 }
 
 umf_result_t shim_restore(shim_set_t *set, umf_span_t *span) {

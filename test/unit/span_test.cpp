@@ -1,5 +1,6 @@
 #include <atomic>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -276,6 +277,49 @@ TEST_P(Span, DrainSeesEverySpan) {
     EXPECT_EQ(shim_set_count(s), 0u);
     for (uintptr_t i = 0; i < 3000; i++) {
         EXPECT_EQ(find(3 * TiB + i * 5000), nullptr);
+    }
+}
+
+// A descriptor that a set keeps for itself is everybody's when the set ends.
+TEST_P(Span, DescriptorsAreNotLostWithTheirSet) {
+    constexpr uintptr_t count = 100;
+    std::set<umf_span_t *> seen;
+    for (uint32_t round = 0; round < 20; round++) {
+        shim_set_t *s = shim_set_create(map, 1);
+        std::vector<umf_span_t *> spans;
+        for (uintptr_t i = 0; i < count; i++) {
+            spans.push_back(add(s, 3 * TiB + i * 65536, 65536));
+            seen.insert(spans.back());
+        }
+        for (umf_span_t *span : spans) {
+            remove(s, span);
+        }
+        shim_set_destroy(s);
+    }
+    EXPECT_EQ(seen.size(), count) << "used again by each set";
+}
+
+// Leaves of each size, alone and over several tables; a second span in the way is told.
+TEST_P(Span, WholeLeavesOfEverySize) {
+    const size_t MiB = size_t{1} << 20;
+    for (size_t size : {size_t{4096}, size_t{65536}, 2 * MiB, 10 * MiB, GiB, 3 * GiB,
+                        2 * GiB + 4 * MiB + 65536 + 4096}) {
+        const uintptr_t base = 3 * TiB + GiB - size % GiB;
+        for (uintptr_t at : {base, base + 4096, base + 65536, base + 2 * MiB}) {
+            shim_set_t *s = set(1), *t = set(2);
+            for (int round = 0; round < 3; round++) {
+                umf_span_t *span = add(s, at, size), *none = nullptr;
+                EXPECT_EQ(find(at), span);
+                EXPECT_EQ(find(at + size - 1), span);
+                EXPECT_EQ(find(at - 1), nullptr);
+                EXPECT_EQ(find(at + size), nullptr);
+                EXPECT_EQ(shim_add(t, at - 4096, size + 4096, nullptr, 0, &none), BAD);
+                EXPECT_EQ(find(at - 1), nullptr) << "a failed one leaves nothing";
+                remove(s, span);
+                EXPECT_EQ(find(at), nullptr);
+                EXPECT_EQ(find(at + size - 1), nullptr);
+            }
+        }
     }
 }
 

@@ -5,6 +5,13 @@
  * Memory is handed out in whole pages and reads as zero. An alignment is 0 or a multiple or a
  * divisor of the page size; any other gives UMF_RESULT_ERROR_INVALID_ARGUMENT.
  *
+ * Private memory without a NUMA mode is arranged for huge pages: allocations of 2 MiB and more lie
+ * at multiples of 2 MiB and ask for them; those of up to 256 KiB are pieces of mappings of 2 MiB,
+ * which ask for them once the provider has more than 8 MiB of these. Freed memory goes back to the
+ * system at once, but the addresses of up to four such mappings, and of four others of up to 8 MiB,
+ * stay mapped and are used again. Protection that the program changed is reset by that; NUMA
+ * policy and advice that it gave may stay.
+ *
  * Shared memory (visibility UMF_MEM_MAP_SHARED) can be opened by other processes through umf/ipc.h.
  * It lies in an anonymous file made by memfd_create, or in the named object `/dev/shm/<name>` if a
  * name is set. A memfd_secret file is used instead if the environment variable UMF_MEM_FD_FUNC

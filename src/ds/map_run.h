@@ -1,0 +1,133 @@
+/*
+ * Writing the usual range into the map: one that is whole slots of one table, or of a few on the
+ * way up to the largest slots that fit and down again, all of one word. The shards are held, as for
+ * everything that writes.
+ */
+#ifndef UMF_SRC_DS_MAP_RUN_H
+#define UMF_SRC_DS_MAP_RUN_H
+
+#include "ds/map.h"
+
+#define UMF_MAP_LEVELS 4
+
+static const uint8_t umf_map_shift[UMF_MAP_LEVELS] = {30, 21, 16, 12};
+static const uint16_t umf_map_slots[UMF_MAP_LEVELS] = {0, 512, 32, 16};
+
+typedef struct umf_map_run_t {
+    _Atomic umf_word_t *slots;
+    size_t count;
+} umf_map_run_t;
+
+/* There is one slot at least, here and below. */
+static inline bool umf_map_run_is_empty(const umf_map_run_t *run) {
+    umf_word_t seen = 0;
+    size_t i = 0;
+    do {
+        seen |= atomic_load_explicit(&run->slots[i], memory_order_relaxed);
+    } while (++i < run->count);
+    return !seen;
+}
+
+static inline void umf_map_run_store(const umf_map_run_t *run, umf_word_t word) {
+    size_t i = 0;
+    do {
+        atomic_store_explicit(&run->slots[i], word, memory_order_release);
+    } while (++i < run->count);
+}
+
+/* False if other words are among the slots; those that are `word` are replaced all the same. */
+static inline bool umf_map_run_replace(const umf_map_run_t *run, umf_word_t word, umf_word_t to) {
+    umf_word_t others = 0;
+    size_t i = 0;
+    do {
+        umf_word_t w = atomic_load_explicit(&run->slots[i], memory_order_relaxed);
+        others |= w ^ word;
+        if (umf_likely(w == word)) {
+            atomic_store_explicit(&run->slots[i], to, memory_order_release);
+        }
+    } while (++i < run->count);
+    return !others;
+}
+
+/* The slot of `base` in the table that `w` leads to. */
+static inline _Atomic umf_word_t *umf_map_slot_of(umf_word_t w, int level, uintptr_t base) {
+    return &UMF_MAP_CHILD(w)[base >> umf_map_shift[level] & (umf_map_slots[level] - 1u)];
+}
+
+static inline bool umf_map_is_whole(uintptr_t ends, int level) {
+    return !(ends & (((uintptr_t)1 << umf_map_shift[level]) - 1));
+}
+
+/* Whether a range lies within one GiB below 48 bits, as all that follows asks for. Not if it is
+ * empty or wraps. */
+static inline bool umf_map_is_near(uintptr_t base, size_t size) {
+    uintptr_t last = base + size - 1;
+    return last >= base && !(((base ^ last) | base >> 18) >> umf_map_shift[0]);
+}
+
+/* A near range of whole slots of one table below the root; false if it is not. */
+static inline bool umf_map_run_of(const umf_map_t *map, uintptr_t base, size_t size,
+                                  umf_map_run_t *run) {
+    uintptr_t differs = base ^ (base + (size - 1)), ends = base | size;
+    umf_word_t w = umf_map_load(&map->root[base >> umf_map_shift[0]]);
+    if (umf_unlikely(!(w & 1))) {
+        return false;
+    }
+    _Atomic umf_word_t *slot = umf_map_slot_of(w, 1, base);
+    if (umf_map_is_whole(ends, 1)) {
+        *run = (umf_map_run_t){.slots = slot, .count = size >> umf_map_shift[1]};
+        return true;
+    }
+    if (differs >> umf_map_shift[1] || !((w = umf_map_load(slot)) & 1)) {
+        return false;
+    }
+    slot = umf_map_slot_of(w, 2, base);
+    if (umf_map_is_whole(ends, 2)) {
+        *run = (umf_map_run_t){.slots = slot, .count = size >> umf_map_shift[2]};
+        return true;
+    }
+    if (differs >> umf_map_shift[2] || !((w = umf_map_load(slot)) & 1) ||
+        !umf_map_is_whole(ends, 3)) {
+        return false;
+    }
+    slot = umf_map_slot_of(w, 3, base);
+    *run = (umf_map_run_t){.slots = slot, .count = size >> umf_map_shift[3]};
+    return true;
+}
+
+/* The shard of a near range. */
+static inline umf_lock_t *umf_map_near_shard(const umf_map_t *map, uintptr_t base) {
+    return &map->shards[base >> umf_map_shift[0] & map->shard_mask].lock;
+}
+
+/*
+ * As umf_map_insert of a near range with nothing under it, where that takes no new table and no
+ * list: nearly always. False if it is not so simple; nothing is changed then.
+ */
+static inline bool umf_map_insert_near(umf_map_t *map, uintptr_t base, size_t size,
+                                       umf_word_t word) {
+    umf_map_run_t run;
+    if (umf_unlikely(!umf_map_run_of(map, base, size, &run) || !umf_map_run_is_empty(&run))) {
+        return false;
+    }
+    umf_map_run_store(&run, word);
+    return true;
+}
+
+/* As umf_map_remove of a near range that is `word` throughout; false if it is not, or not so
+ * simple: then that is still to be called. */
+static inline bool umf_map_remove_near(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
+                                       umf_word_t under) {
+    umf_map_run_t run;
+    return umf_likely(umf_map_run_of(map, base, size, &run)) &&
+           umf_map_run_replace(&run, word, under);
+}
+
+/*
+ * The same for any range below 48 bits that does not wrap; also for ranges of several tables.
+ */
+bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word);
+bool umf_map_runs_replace(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
+                          umf_word_t to);
+
+#endif

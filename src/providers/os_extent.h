@@ -1,0 +1,53 @@
+/*
+ * Extents: the private memory of one OS provider, between the provider and the system.
+ *
+ * Pieces of up to 256 KiB, as pools take for their slabs, are cut out of extents: mappings of 2 MiB
+ * at multiples of 2 MiB, the size of a huge page. A single mapping of such a size never gets one.
+ * An extent asks for huge pages as soon as the provider has 8 MiB in extents; before that one
+ * touched byte must not cost 2 MiB. Larger memory is mapped for itself (os_place.h).
+ *
+ * What is freed is given back to the system at once, so that it is resident no longer and reads as
+ * zero when it is used again. Its addresses are kept: those of a piece until its extent is empty,
+ * those of four empty extents and of four other mappings of up to 8 MiB for the next that want the
+ * same. That saves the system calls, and mappings do not wander through the address space.
+ *
+ * Thread-safe.
+ */
+#ifndef UMF_SRC_PROVIDERS_OS_EXTENT_H
+#define UMF_SRC_PROVIDERS_OS_EXTENT_H
+
+#include "base/lock.h"
+#include "ds/hash.h"
+#include "ds/list.h"
+
+#define UMF_OS_KEPT_MAX 4u
+
+typedef struct umf_os_extents_t {
+    size_t page_size;    /* Immutable after init, as `protection` */
+    int protection;      /* as mmap has it */
+    umf_lock_t lock;     /* UMF_RANK_PROVIDER; guards all that follows */
+    umf_hash_t all;      /* extents by address */
+    umf_list_t roomy;    /* those with free pages */
+    uintptr_t low, high; /* all extents there ever were lie between */
+    size_t empty;        /* extents without pieces */
+    bool huge;           /* extents ask for huge pages */
+    unsigned kept_count;
+    struct {
+        uintptr_t base;
+        size_t size;
+    } kept[UMF_OS_KEPT_MAX]; /* mappings without content, the oldest first */
+} umf_os_extents_t;
+
+void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protection);
+/* Pieces that were not freed stay, with the whole of their extents. */
+void umf_os_extents_fini(umf_os_extents_t *extents);
+
+/* `size` is in whole pages; `alignment` as umf_os_place has it. The memory is zero. 0 or an errno
+ * value. */
+int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr);
+
+/* Any whole pages of what was allocated: parts of it, or neighbours together. EINVAL for what
+ * cannot be such; of other memory the kernel unmaps what is there. */
+int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size);
+
+#endif
