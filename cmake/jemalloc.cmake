@@ -39,7 +39,10 @@ set(umf_jemalloc_options
     --disable-libdl
     --disable-doc --disable-fill --disable-prof --disable-stats)
 # Its fork handlers must run between ours (src/base/lock.h), whenever it starts.
-set(umf_jemalloc_cflags "-fPIC -fvisibility=hidden -O2 -g0 -Dpthread_atfork=umf_fork_below")
+string(JOIN " " umf_jemalloc_cflags
+    -fPIC -fvisibility=hidden -O2 -fno-unroll-loops -g0
+    -ffunction-sections # umf_size.cmake
+    -Dpthread_atfork=umf_fork_below)
 
 function(umf_jemalloc_find_source out)
     if(UMF_JEMALLOC_SOURCE_DIR)
