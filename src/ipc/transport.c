@@ -15,11 +15,13 @@
  * reach into the producer first, whose refusal system administrators may find in their records; the
  * broker last, because it costs a trip to another process. 8, 4 and 25 us here, once for each file.
  */
+enum { TRANSPORT_SELF, TRANSPORT_PROC, TRANSPORT_PIDFD, TRANSPORT_BROKER };
+
 static const umf_transport_t *const transports[] = {
-    &umf_transport_self,
-    &umf_transport_proc,
-    &umf_transport_pidfd,
-    &umf_transport_broker,
+    [TRANSPORT_SELF] = &umf_transport_self,
+    [TRANSPORT_PROC] = &umf_transport_proc,
+    [TRANSPORT_PIDFD] = &umf_transport_pidfd,
+    [TRANSPORT_BROKER] = &umf_transport_broker,
 };
 #define TRANSPORTS UMF_COUNT_OF(transports)
 
@@ -127,7 +129,7 @@ umf_result_t umf_ticket_make(int fd, umf_fd_ticket_t *ticket) {
 /* Who does not use the broker needs none. */
 void umf_ticket_prepare(void) {
     uint32_t order = atomic_load_explicit(&transport_order, memory_order_relaxed);
-    if (order_has(order, order_find("broker", strlen("broker")))) {
+    if (order_has(order, TRANSPORT_BROKER + 1)) {
         umf_broker_start();
     }
 }
