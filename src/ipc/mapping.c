@@ -646,124 +646,6 @@ static umf_result_t mapping_record(umf_mapping_t *mapping) {
     return result;
 }
 
-/* --- producers --- */
-
-/* A process that was found alive. Whoever uses it holds a reference, so that its descriptor stays
- * open. */
-typedef struct umf_mapping_producer_t {
-    size_t refs; /* Sync: lock */
-    umf_process_known_t known;
-} producer_t;
-
-/* NULL is ignored. */
-static void producer_put(producer_t *producer) {
-    if (producer == NULL) {
-        return;
-    }
-    umf_lock(&mapping_lock);
-    bool is_last = --producer->refs == 0;
-    umf_unlock(&mapping_lock);
-    if (is_last) {
-        umf_process_forget(&producer->known);
-        umf_meta_free(producer, sizeof(*producer));
-    }
-}
-
-/* Puts it first; what stood behind it moves up to the place `at`, where it stood before. */
-static void producer_put_first_locked(umf_mapping_owner_t *owner, size_t at, producer_t *producer) {
-    memmove(&owner->producers[1], &owner->producers[0], at * sizeof(owner->producers[0]));
-    owner->producers[0] = producer;
-}
-
-/* NULL if it was not met, or so long ago that it was forgotten. */
-static producer_t *producer_find(umf_mapping_owner_t *owner, const umf_process_t *process) {
-    producer_t *found = NULL;
-    umf_lock(&mapping_lock);
-    for (size_t i = 0; i < UMF_MAPPING_PRODUCERS && owner->producers[i] && !found; i++) {
-        if (umf_process_is_same(&owner->producers[i]->known.process, process)) {
-            found = owner->producers[i];
-            found->refs++;
-            producer_put_first_locked(owner, i, found);
-        }
-    }
-    umf_unlock(&mapping_lock);
-    return found;
-}
-
-/* Those that have ended become the caller's, and with `all` the others too. */
-static void producer_take_out_locked(umf_mapping_owner_t *owner, bool all,
-                                     producer_t *out[UMF_MAPPING_PRODUCERS]) {
-    size_t kept = 0, taken = 0;
-    for (size_t i = 0; i < UMF_MAPPING_PRODUCERS && owner->producers[i]; i++) {
-        producer_t *producer = owner->producers[i];
-        owner->producers[i] = NULL;
-        if (all || !umf_process_is_known(&producer->known, &producer->known.process)) {
-            out[taken++] = producer;
-        } else {
-            owner->producers[kept++] = producer;
-        }
-    }
-}
-
-static void producer_put_all(producer_t *producers[UMF_MAPPING_PRODUCERS]) {
-    for (size_t i = 0; i < UMF_MAPPING_PRODUCERS; i++) {
-        producer_put(producers[i]);
-    }
-}
-
-/* The dead cost nothing; of the living the one that was not used for longest goes. */
-static void producer_remember(umf_mapping_owner_t *owner, producer_t *producer) {
-    producer_t *gone[UMF_MAPPING_PRODUCERS] = {NULL};
-    umf_lock(&mapping_lock);
-    producer_take_out_locked(owner, false, gone);
-    const size_t last = UMF_MAPPING_PRODUCERS - 1;
-    if (owner->producers[last]) {
-        gone[0] = owner->producers[last]; /* none has ended: all places are taken */
-    }
-    producer->refs++;
-    producer_put_first_locked(owner, last, producer);
-    umf_unlock(&mapping_lock);
-    producer_put_all(gone);
-}
-
-static void producer_forget_all(umf_mapping_owner_t *owner) {
-    producer_t *gone[UMF_MAPPING_PRODUCERS] = {NULL};
-    umf_lock(&mapping_lock);
-    producer_take_out_locked(owner, true, gone);
-    umf_unlock(&mapping_lock);
-    producer_put_all(gone);
-}
-
-static producer_t *producer_create(umf_process_known_t *known) {
-    producer_t *producer = known->process.pid != 0 ? umf_meta_alloc(sizeof(*producer)) : NULL;
-    if (producer == NULL) {
-        umf_process_forget(known);
-        return NULL;
-    }
-    *producer = (producer_t){.refs = 1, .known = *known};
-    return producer;
-}
-
-/* Does the producer still run? Cheap if something was opened of it before. `out` gets what is known
- * of it, to be put; NULL if there is nothing to know. */
-static umf_result_t producer_check(umf_mapping_owner_t *owner, const umf_process_t *process,
-                                   producer_t **out, bool *is_new) {
-    producer_t *producer = producer_find(owner, process);
-    *is_new = false;
-    if (producer && umf_process_is_known(&producer->known, process)) {
-        *out = producer;
-        return UMF_RESULT_SUCCESS;
-    }
-    producer_put(producer);
-    umf_process_known_t known;
-    umf_result_t result = umf_process_meet(process, &known);
-    if (result == UMF_RESULT_SUCCESS) {
-        *out = producer_create(&known);
-        *is_new = *out != NULL;
-    }
-    return result;
-}
-
 static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, mapping_copy_t *copy,
                                          void **base) {
     umf_process_t process = {
@@ -772,25 +654,23 @@ static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, mapping_copy_t 
         .pid = mapping->wire.pid,
         .pid_ns = mapping->wire.pid_ns,
     };
-    producer_t *producer = NULL;
-    bool is_new;
-    umf_result_t result = producer_check(mapping_owner(mapping), &process, &producer, &is_new);
+    umf_producers_t *producers = &mapping_owner(mapping)->producers;
+    umf_producer_t *producer = NULL;
+    umf_result_t result = umf_producers_check(producers, &process, &producer);
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_ipc_check(mapping->provider, copy->data, mapping->wire.size);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        umf_process_trust(&process, producer ? producer->known.pidfd : -1);
+        umf_process_trust(&process, umf_producer_pidfd(producer));
         result = umfMemoryProviderOpenIPCHandle(mapping->provider, copy->data, base);
         umf_process_distrust();
     }
-    if (result == UMF_RESULT_SUCCESS && is_new) {
-        producer_remember(mapping_owner(mapping), producer);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_producers_remember(producers, producer);
     }
-    producer_put(producer);
+    umf_producer_put(producer);
     return result;
 }
-
-/* --- mapping --- */
 
 static umf_result_t mapping_map_with(umf_mapping_t *mapping, mapping_copy_t *copy) {
     void *base = NULL;
@@ -1000,7 +880,7 @@ void umf_mapping_owner_fini(umf_mapping_owner_t *owner) {
     umf_unlock(&mapping_lock);
     mapping_close_all(&closing);
     mapping_free_copy(atomic_exchange(&owner->copy, NULL));
-    producer_forget_all(owner);
+    umf_producers_fini(&owner->producers);
 }
 
 umf_memory_provider_handle_t umf_mapping_provider(const umf_mapping_t *mapping) {

@@ -11,21 +11,18 @@
 #include <umf/memory_provider.h>
 
 #include "ds/list.h"
-#include "ipc/process.h"
+#include "ipc/producers.h"
 #include "track/span.h"
 
 typedef struct umf_mapping_t umf_mapping_t;
-
-/* How many producers an owner remembers, each with a descriptor. */
-#define UMF_MAPPING_PRODUCERS 8
 
 /* On whose behalf mappings are opened. */
 typedef struct umf_mapping_owner_t {
     umf_memory_provider_handle_t provider; /* Immutable after init */
     uint64_t kind;                         /* of the provider. Immutable after init */
     _Atomic(void *) copy;                  /* of a handle's data, to be used again; may be NULL */
-    umf_list_t mappings;                   /* Sync: the lock of mapping.c, as `producers` */
-    struct umf_mapping_producer_t *producers[UMF_MAPPING_PRODUCERS]; /* last used first */
+    umf_list_t mappings;                   /* Sync: the lock of mapping.c */
+    umf_producers_t producers;
 } umf_mapping_owner_t;
 
 void umf_mapping_owner_init(umf_mapping_owner_t *owner, umf_memory_provider_handle_t provider);
