@@ -701,6 +701,22 @@ uint64_t umf_os_boot_id(void) {
     return id;
 }
 
+static bool os_has_filter(void) {
+    char status[4096];
+    return os_read_text("/proc/self/status", status, sizeof(status)) != 0 ||
+           strstr(status, "\nSeccomp:\t0\n") == NULL;
+}
+
+bool umf_os_may_attach(void) {
+    char scope[8];
+    int error = os_fault("may_attach");
+    if (error == 0) {
+        error = os_read_text("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof(scope));
+    }
+    bool is_free = error == 0 ? scope[0] == '0' : error == ENOENT;
+    return is_free && !os_has_filter();
+}
+
 int umf_os_pidfd_open(int pid, int *fd) {
     int error = os_fault("pidfd_open");
     return error != 0 ? error : os_result_fd(syscall(SYS_pidfd_open, pid, 0), fd);

@@ -4,7 +4,9 @@
  * A span's `export` is a word: nothing, a finished export, an export with the tag MAKING while one
  * thread asks the provider, or with the tag EVICTED the id of an export that is kept no more. A
  * finished one is never changed, so it is read without a lock; the memory it describes may not be
- * freed meanwhile, as with any pointer.
+ * freed meanwhile, as with any pointer. The first one of a span needs no lock either: nothing turns
+ * into MAKING, and that into the export, by one atomic step each. A MAKING one that fails is taken
+ * out under the lock, because those who wait for it look into it.
  *
  * With a limit exports go while others are made, so then all is done under the lock. What goes is
  * a copy of bytes that the provider makes again when they are asked for, with the same id: handles
@@ -50,13 +52,14 @@ typedef struct umf_export_t {
 #define EXPORT_EVICTED 2
 #define EXPORT_TAGS 3
 
-static umf_lock_t export_lock; /* for changes of any span's export */
+static umf_lock_t export_lock; /* for changes of any span's export, but those above */
 static umf_turn_t export_turn;
 static _Atomic uint64_t export_last_id;
+static _Atomic uint64_t export_made;
+static atomic_size_t export_count;
 static size_t export_limit;     /* 0: none. Immutable after init */
 static umf_list_t export_order; /* last used last; only with a limit. Sync: lock, as all below */
-static size_t export_count;
-static uint64_t export_made, export_evictions;
+static uint64_t export_evictions;
 
 static void *export_tagged(umf_export_t *export) {
     return (void *)((uintptr_t) export | EXPORT_MAKING);
@@ -143,8 +146,7 @@ static umf_result_t export_fill(umf_export_t *export, size_t size,
         .pid_ns = self.pid_ns,
         .data_size = (uint32_t)(export->size - UMF_WIRE_HEADER),
     };
-    umf_wire_pack(&wire, export->handle);
-    export->fixed_sum = umf_wire_fixed_sum(export->handle);
+    export->fixed_sum = umf_wire_pack(&wire, export->handle);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -154,15 +156,16 @@ static umf_result_t export_fill(umf_export_t *export, size_t size,
  * into this child of a fork is never finished. */
 static void *export_settled_locked(umf_span_t *span) {
     umf_assert_locked(&export_lock);
-    void *word;
-    while (export_is_making(word = atomic_load_explicit(&span->export, memory_order_acquire)) &&
-           export_untagged(word)->pid == umf_process_pid()) {
+    for (;;) {
         uint32_t seen = umf_turn_look(&export_turn);
+        void *word = atomic_load_explicit(&span->export, memory_order_acquire);
+        if (!export_is_making(word) || export_untagged(word)->pid != umf_process_pid()) {
+            return word;
+        }
         umf_unlock(&export_lock);
         umf_turn_wait(&export_turn, seen);
         umf_lock(&export_lock);
     }
-    return word;
 }
 
 /* The finished export of this process, or NULL. Hot. */
@@ -208,27 +211,30 @@ static size_t export_free_chain(umf_export_t *export) {
 static void export_evict_locked(const umf_export_t *spared) {
     umf_assert_locked(&export_lock);
     umf_list_t *next;
-    for (umf_list_t *item = export_order.next; export_count > export_limit && item != &export_order;
-         item = next) {
+    for (umf_list_t *item = export_order.next;
+         atomic_load(&export_count) > export_limit && item != &export_order; item = next) {
         next = item->next;
         umf_export_t *export = UMF_CONTAINER_OF(item, umf_export_t, order);
         if (export != spared) {
             umf_list_remove(&export->order);
             atomic_store_explicit(&export->span->export, export_word_of_id(export->id),
                                   memory_order_release);
-            export_count -= export_free_chain(export);
+            atomic_fetch_sub(&export_count, export_free_chain(export));
             export_evictions++;
         }
     }
 }
 
+static void export_publish(umf_export_t *mine) {
+    atomic_fetch_add_explicit(&export_count, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&export_made, 1, memory_order_relaxed);
+    mine->is_made = true;
+    atomic_store_explicit(&mine->span->export, mine, memory_order_release);
+}
+
 static void export_settle_locked(umf_export_t *mine, bool is_made) {
-    umf_span_t *span = mine->span;
     if (is_made) {
-        atomic_store_explicit(&span->export, mine, memory_order_release);
-        mine->is_made = true;
-        export_count++;
-        export_made++;
+        export_publish(mine);
         if (mine->can_be_evicted) {
             umf_list_add_tail(&export_order, &mine->order);
         }
@@ -237,7 +243,7 @@ static void export_settle_locked(umf_export_t *mine, bool is_made) {
         }
         return;
     }
-    atomic_store_explicit(&span->export, mine->before, memory_order_release);
+    atomic_store_explicit(&mine->span->export, mine->before, memory_order_release);
     if (mine->inherited && mine->inherited->can_be_evicted) {
         umf_list_add_tail(&export_order, &mine->inherited->order);
     }
@@ -252,6 +258,39 @@ static umf_result_t export_make_claimed_locked(umf_export_t *mine,
     umf_lock(&export_lock);
     export_settle_locked(mine, result == UMF_RESULT_SUCCESS);
     umf_turn_next(&export_turn);
+    return result;
+}
+
+/* Leaves the word as it is if it says anything. */
+static bool export_claim_fresh(umf_span_t *span, umf_export_t *mine) {
+    void *nothing = NULL;
+    return atomic_compare_exchange_strong_explicit(&span->export, &nothing, export_tagged(mine),
+                                                   memory_order_acq_rel, memory_order_relaxed);
+}
+
+/* Without a lock: the first export of a span, or nothing if another thread has begun with it. */
+static umf_result_t export_make_fresh(umf_span_t *span) {
+    umf_memory_provider_handle_t provider = ((umf_view_t *)span->owner)->root;
+    umf_export_t *mine;
+    umf_result_t result = export_create(span, provider, &mine);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    bool is_claimed = export_claim_fresh(span, mine);
+    if (is_claimed) {
+        result = export_fill(mine, span->size, provider);
+        if (result == UMF_RESULT_SUCCESS) {
+            export_publish(mine);
+        } else {
+            umf_lock(&export_lock);
+            export_settle_locked(mine, false);
+            umf_unlock(&export_lock);
+        }
+        umf_turn_next(&export_turn);
+    }
+    if (!is_claimed || result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(mine, export_bytes(mine));
+    }
     return result;
 }
 
@@ -299,10 +338,7 @@ void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider) {
             export_put(each, provider);
         }
     }
-    size_t count = export_free_chain(export);
-    umf_lock(&export_lock);
-    export_count -= count;
-    umf_unlock(&export_lock);
+    atomic_fetch_sub(&export_count, export_free_chain(export));
 }
 
 /* --- handles given to the user --- */
@@ -341,7 +377,7 @@ static umf_result_t export_copy(const umf_export_t *export, uint64_t offset,
     return UMF_RESULT_SUCCESS;
 }
 
-/* The first handle, and with a limit every handle. */
+/* With a limit every handle; else what another thread or a parent has begun with. */
 static UMF_COLD umf_result_t export_get_locking(umf_span_t *span, uint64_t offset,
                                                 umf_ipc_handle_t *handle, size_t *size) {
     umf_result_t result = UMF_RESULT_SUCCESS;
@@ -383,6 +419,13 @@ UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcH
         return UMF_RESULT_ERROR_UNKNOWN;
     }
     umf_export_t *export = export_known(span);
+    if (umf_unlikely(export == NULL && export_limit == 0)) {
+        umf_result_t result = export_make_fresh(span);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+        export = export_known(span);
+    }
     if (umf_unlikely(export == NULL || export_limit)) {
         return export_get_locking(span, (uintptr_t)ptr - span->base, ipcHandle, size);
     }
@@ -440,8 +483,8 @@ UMF_API_1_0 umf_result_t umfPoolGetIPCHandleSize(umf_memory_pool_handle_t hPool,
 umf_export_stats_t umf_export_stats(void) {
     umf_lock(&export_lock);
     umf_export_stats_t stats = {
-        .kept = export_count,
-        .made = export_made,
+        .kept = atomic_load(&export_count),
+        .made = atomic_load(&export_made),
         .evictions = export_evictions,
         .limit = export_limit,
     };

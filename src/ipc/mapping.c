@@ -72,7 +72,6 @@ struct umf_mapping_t {
      */
     umf_memory_provider_handle_t provider;
     umf_wire_t wire;
-    uint64_t fixed_sum;
     void *data; /* the provider's part of the handle */
     char *base;
     umf_span_t *span; /* NULL if it is opened in place */
@@ -438,7 +437,6 @@ static umf_result_t mapping_prepare(umf_mapping_owner_t *owner, const void *hand
     atomic_store_explicit(&mapping->owner, owner, memory_order_release);
     mapping->provider = owner->provider;
     mapping->wire = wire;
-    mapping->fixed_sum = umf_wire_fixed_sum(header);
     mapping_set_fixed(mapping, header);
     memcpy(mapping->data, (const char *)handle + UMF_WIRE_HEADER, wire.data_size);
     result = umf_wire_check_data(&wire, mapping->data);
@@ -552,18 +550,46 @@ static umf_result_t mapping_enter(umf_mapping_t *mine, umf_mapping_t **out) {
 /*
  * What the provider is given: it may write there. And it believes lengths that it finds there, up
  * to the longest that may come (`mapping_check_header`); zeros follow, so that it reads nothing
- * else if such a length is a lie.
+ * else if such a length is a lie. Clearing that much costs more than what is checked, so an owner
+ * keeps the last copy, with zeros again where something was written.
  */
 typedef struct mapping_copy_t {
-    void *data;
-    size_t size;
+    size_t size; /* of data */
+    size_t used; /* what follows is zero */
+    _Alignas(16) unsigned char data[];
 } mapping_copy_t;
 
-static void mapping_fill_copy(const umf_mapping_t *mapping, const mapping_copy_t *copy) {
+static void mapping_fill_copy(const umf_mapping_t *mapping, mapping_copy_t *copy) {
     memcpy(copy->data, mapping->data, mapping->wire.data_size);
 }
 
-static umf_result_t mapping_make_copy(const umf_mapping_t *mapping, mapping_copy_t *copy) {
+static void mapping_free_copy(mapping_copy_t *copy) {
+    if (copy) {
+        umf_meta_free(copy, sizeof(*copy) + copy->size);
+    }
+}
+
+/* The owner's, if it has one that is long enough. */
+static mapping_copy_t *mapping_take_copy(umf_mapping_owner_t *owner, size_t size) {
+    mapping_copy_t *copy = atomic_exchange_explicit(&owner->copy, NULL, memory_order_acquire);
+    if (copy && copy->size >= size) {
+        return copy;
+    }
+    mapping_free_copy(copy);
+    size_t bytes;
+    copy = umf_add(size, sizeof(*copy), &bytes) ? umf_meta_alloc(bytes) : NULL;
+    if (copy) {
+        copy->size = size;
+    }
+    return copy;
+}
+
+static void mapping_put_copy(umf_mapping_owner_t *owner, mapping_copy_t *copy) {
+    memset(copy->data, 0, copy->used);
+    mapping_free_copy(atomic_exchange_explicit(&owner->copy, copy, memory_order_acq_rel));
+}
+
+static umf_result_t mapping_make_copy(const umf_mapping_t *mapping, mapping_copy_t **out) {
     size_t own_size;
     umf_result_t result = umfMemoryProviderGetIPCHandleSize(mapping->provider, &own_size);
     if (result != UMF_RESULT_SUCCESS) {
@@ -572,13 +598,14 @@ static umf_result_t mapping_make_copy(const umf_mapping_t *mapping, mapping_copy
     size_t longest = own_size < UINT32_MAX ? own_size + UMF_WIRE_DATA_SLACK : UINT32_MAX;
     size_t least = mapping_data_bytes(mapping->wire.data_size);
     size_t size = longest > least ? longest : least;
-    void *data = umf_meta_alloc(size);
-    if (data == NULL) {
+    mapping_copy_t *copy = mapping_take_copy(mapping_owner(mapping), size);
+    if (copy == NULL) {
         UMF_LOG_ERROR("no memory for %zu bytes of provider data", size);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    *copy = (mapping_copy_t){.data = data, .size = size};
+    copy->used = own_size > least && own_size < size ? own_size : least;
     mapping_fill_copy(mapping, copy);
+    *out = copy;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -619,51 +646,33 @@ static umf_result_t mapping_record(umf_mapping_t *mapping) {
     return result;
 }
 
-/* Does the producer still run? Cheap if it is the last one something was opened of; otherwise `met`
- * gets it. */
-static umf_result_t mapping_check_producer(umf_mapping_owner_t *owner,
-                                           const umf_process_t *producer,
-                                           umf_process_known_t *met) {
-    umf_lock(&mapping_lock);
-    bool is_known = umf_process_is_known(&owner->producer, producer);
-    umf_unlock(&mapping_lock);
-    return is_known ? UMF_RESULT_SUCCESS : umf_process_meet(producer, met);
-}
-
-static void mapping_remember_producer(umf_mapping_owner_t *owner, umf_process_known_t *met) {
-    umf_lock(&mapping_lock);
-    umf_process_known_t before = owner->producer;
-    owner->producer = *met;
-    umf_unlock(&mapping_lock);
-    *met = before;
-}
-
-static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, const mapping_copy_t *copy,
+static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, mapping_copy_t *copy,
                                          void **base) {
-    umf_process_t producer = {
+    umf_process_t process = {
         .boot_id = mapping->wire.boot_id,
         .start_time = mapping->wire.start_time,
         .pid = mapping->wire.pid,
         .pid_ns = mapping->wire.pid_ns,
     };
-    umf_process_known_t met = {0};
-    umf_result_t result = mapping_check_producer(mapping_owner(mapping), &producer, &met);
+    umf_producers_t *producers = &mapping_owner(mapping)->producers;
+    umf_producer_t *producer = NULL;
+    umf_result_t result = umf_producers_check(producers, &process, &producer);
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_ipc_check(mapping->provider, copy->data, mapping->wire.size);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        umf_process_trust(&producer);
+        umf_process_trust(&process, umf_producer_pidfd(producer));
         result = umfMemoryProviderOpenIPCHandle(mapping->provider, copy->data, base);
         umf_process_distrust();
     }
-    if (result == UMF_RESULT_SUCCESS && met.process.pid != 0) {
-        mapping_remember_producer(mapping_owner(mapping), &met);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_producers_remember(producers, producer);
     }
-    umf_process_forget(&met);
+    umf_producer_put(producer);
     return result;
 }
 
-static umf_result_t mapping_map_with(umf_mapping_t *mapping, const mapping_copy_t *copy) {
+static umf_result_t mapping_map_with(umf_mapping_t *mapping, mapping_copy_t *copy) {
     void *base = NULL;
     umf_result_t result = mapping_ask_provider(mapping, copy, &base);
     if (result != UMF_RESULT_SUCCESS) {
@@ -686,11 +695,11 @@ static umf_result_t mapping_map_with(umf_mapping_t *mapping, const mapping_copy_
 
 /* From OPENING to a mapping on record, or to nothing. */
 static umf_result_t mapping_map(umf_mapping_t *mapping) {
-    mapping_copy_t copy;
+    mapping_copy_t *copy;
     umf_result_t result = mapping_make_copy(mapping, &copy);
     if (result == UMF_RESULT_SUCCESS) {
-        result = mapping_map_with(mapping, &copy);
-        umf_meta_free(copy.data, copy.size);
+        result = mapping_map_with(mapping, copy);
+        mapping_put_copy(mapping_owner(mapping), copy);
     }
     return result;
 }
@@ -828,7 +837,7 @@ bool umf_mapping_open_again(const umf_mapping_owner_t *owner, const void *handle
     const char *data = (const char *)handle + UMF_WIRE_HEADER;
     uint64_t offset;
     if (umf_unlikely(memcmp(mapping->data, data, mapping->wire.data_size) != 0 ||
-                     !umf_wire_get_offset(handle, mapping->fixed_sum, &offset) ||
+                     !umf_wire_get_offset(handle, mapping->wire.fixed_sum, &offset) ||
                      offset >= mapping->wire.size || !umf_ipc_is_alive(mapping->watch))) {
         mapping_put_back(mapping);
         return false;
@@ -858,9 +867,8 @@ static void mapping_unlink_all_locked(umf_mapping_owner_t *owner, umf_list_t *cl
 }
 
 void umf_mapping_owner_init(umf_mapping_owner_t *owner, umf_memory_provider_handle_t provider) {
-    owner->provider = provider;
+    *owner = (umf_mapping_owner_t){.provider = provider};
     owner->kind = umf_ipc_kind(provider);
-    owner->producer = (umf_process_known_t){0};
     umf_list_init(&owner->mappings);
 }
 
@@ -871,7 +879,8 @@ void umf_mapping_owner_fini(umf_mapping_owner_t *owner) {
     mapping_unlink_all_locked(owner, &closing);
     umf_unlock(&mapping_lock);
     mapping_close_all(&closing);
-    umf_process_forget(&owner->producer);
+    mapping_free_copy(atomic_exchange(&owner->copy, NULL));
+    umf_producers_fini(&owner->producers);
 }
 
 umf_memory_provider_handle_t umf_mapping_provider(const umf_mapping_t *mapping) {

@@ -11,7 +11,7 @@
 #include <umf/memory_provider.h>
 
 #include "ds/list.h"
-#include "ipc/process.h"
+#include "ipc/producers.h"
 #include "track/span.h"
 
 typedef struct umf_mapping_t umf_mapping_t;
@@ -20,8 +20,9 @@ typedef struct umf_mapping_t umf_mapping_t;
 typedef struct umf_mapping_owner_t {
     umf_memory_provider_handle_t provider; /* Immutable after init */
     uint64_t kind;                         /* of the provider. Immutable after init */
-    umf_list_t mappings;                   /* Sync: the lock of mapping.c, as `producer` */
-    umf_process_known_t producer;          /* the last one something was opened of */
+    _Atomic(void *) copy;                  /* of a handle's data, to be used again; may be NULL */
+    umf_list_t mappings;                   /* Sync: the lock of mapping.c */
+    umf_producers_t producers;
 } umf_mapping_owner_t;
 
 void umf_mapping_owner_init(umf_mapping_owner_t *owner, umf_memory_provider_handle_t provider);

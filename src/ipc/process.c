@@ -97,23 +97,33 @@ uint32_t umf_process_pid(void) {
     return pid;
 }
 
-static bool process_is_same(const umf_process_t *a, const umf_process_t *b) {
+bool umf_process_is_same(const umf_process_t *a, const umf_process_t *b) {
     return a->pid == b->pid && a->start_time == b->start_time && a->pid_ns == b->pid_ns &&
            a->boot_id == b->boot_id;
 }
 
 static __thread const umf_process_t *process_trusted; /* NULL: none */
+static __thread int process_trusted_pidfd;
 
-void umf_process_trust(const umf_process_t *process) {
+void umf_process_trust(const umf_process_t *process, int pidfd) {
     process_trusted = process;
+    process_trusted_pidfd = pidfd;
 }
 
 void umf_process_distrust(void) {
     process_trusted = NULL;
 }
 
+static bool process_is_trusted(const umf_process_t *process) {
+    return process_trusted && process->pid != 0 && umf_process_is_same(process, process_trusted);
+}
+
+int umf_process_trusted_pidfd(const umf_process_t *process) {
+    return process_is_trusted(process) ? process_trusted_pidfd : -1;
+}
+
 umf_result_t umf_process_check(const umf_process_t *process) {
-    if (process_trusted && process->pid != 0 && process_is_same(process, process_trusted)) {
+    if (process_is_trusted(process)) {
         return UMF_RESULT_SUCCESS;
     }
     umf_process_t self;
@@ -156,7 +166,7 @@ static bool process_has_ended(int pidfd) {
 }
 
 bool umf_process_is_known(const umf_process_known_t *known, const umf_process_t *process) {
-    return known->process.pid != 0 && process_is_same(&known->process, process) &&
+    return known->process.pid != 0 && umf_process_is_same(&known->process, process) &&
            !process_has_ended(known->pidfd);
 }
 

@@ -31,6 +31,8 @@ typedef struct umf_process_known_t {
     int pidfd;
 } umf_process_known_t;
 
+bool umf_process_is_same(const umf_process_t *a, const umf_process_t *b);
+
 /* Whether `known` is that process and it still runs. */
 bool umf_process_is_known(const umf_process_known_t *known, const umf_process_t *process);
 
@@ -43,9 +45,14 @@ void umf_process_forget(umf_process_known_t *known);
 
 /*
  * From trust to distrust, checks of `process` by this thread succeed at once: what is called in
- * between need not ask again what was just found out. `process` must stay until then.
+ * between need not ask again what was just found out. `pidfd` is its descriptor, -1 if there is
+ * none. Both must stay until then.
  */
-void umf_process_trust(const umf_process_t *process);
+void umf_process_trust(const umf_process_t *process, int pidfd);
 void umf_process_distrust(void);
+
+/* The descriptor of a process that this thread trusts, the caller's to use but not to close; -1 if
+ * there is none. */
+int umf_process_trusted_pidfd(const umf_process_t *process);
 
 #endif

@@ -10,25 +10,56 @@
 #include "ipc/broker.h"
 #include "ipc/process.h"
 
-/*
- * In the order they are tried unless a setting says otherwise: the least demanding of those that
- * reach into the producer first, whose refusal system administrators may find in their records; the
- * broker last, because it costs a trip to another process. 8, 4 and 25 us here, once for each file.
- */
+enum { TRANSPORT_SELF, TRANSPORT_PROC, TRANSPORT_PIDFD, TRANSPORT_BROKER };
+
 static const umf_transport_t *const transports[] = {
-    &umf_transport_self,
-    &umf_transport_proc,
-    &umf_transport_pidfd,
-    &umf_transport_broker,
+    [TRANSPORT_SELF] = &umf_transport_self,
+    [TRANSPORT_PROC] = &umf_transport_proc,
+    [TRANSPORT_PIDFD] = &umf_transport_pidfd,
+    [TRANSPORT_BROKER] = &umf_transport_broker,
 };
 #define TRANSPORTS UMF_COUNT_OF(transports)
 
 /* --- the setting ------------------------------------------------------------------------------ */
 
-/* A way in each four bits: its place in the table and one more; 0 ends. Sync: atomic, relaxed */
+/* A way in each four bits: its place in the table and one more; 0 ends. */
 #define ORDER_BITS 4
 _Static_assert(TRANSPORTS < 1 << ORDER_BITS && TRANSPORTS < 32 / ORDER_BITS, "fit into the order");
-static _Atomic uint32_t transport_order = 0x4321;
+#define ORDER(a, b, c, d)                                                                          \
+    (((uint32_t)(a) + 1) | ((uint32_t)(b) + 1) << ORDER_BITS |                                     \
+     ((uint32_t)(c) + 1) << 2 * ORDER_BITS | ((uint32_t)(d) + 1) << 3 * ORDER_BITS)
+
+/*
+ * The order unless a setting says another. The broker is last: it costs a trip to another process.
+ * `pidfd` is the faster of the two that reach into the producer, `proc` the less demanding: it
+ * comes first where the system restricts attaching, because then administrators may find a refusal
+ * in their records, or a filter may even end the process for it; and after the first refusal.
+ */
+#define ORDER_FAST ORDER(TRANSPORT_SELF, TRANSPORT_PIDFD, TRANSPORT_PROC, TRANSPORT_BROKER)
+#define ORDER_MODEST ORDER(TRANSPORT_SELF, TRANSPORT_PROC, TRANSPORT_PIDFD, TRANSPORT_BROKER)
+
+static _Atomic uint32_t transport_order;         /* 0: no setting. Sync: atomic, relaxed */
+static _Atomic uint32_t transport_default_order; /* 0: not known yet. Sync: atomic, relaxed */
+
+static uint32_t order_by_default(void) {
+    uint32_t order = atomic_load_explicit(&transport_default_order, memory_order_relaxed);
+    if (umf_unlikely(order == 0)) {
+        order = umf_os_may_attach() ? ORDER_FAST : ORDER_MODEST;
+        atomic_store_explicit(&transport_default_order, order, memory_order_relaxed);
+    }
+    return order;
+}
+
+static uint32_t order_now(void) {
+    uint32_t order = atomic_load_explicit(&transport_order, memory_order_relaxed);
+    return order ? order : order_by_default();
+}
+
+static void order_note_refusal(const umf_transport_t *transport, int error) {
+    if (transport == &umf_transport_pidfd && (error == EPERM || error == EACCES)) {
+        atomic_store_explicit(&transport_default_order, ORDER_MODEST, memory_order_relaxed);
+    }
+}
 
 /* The names of all in an order, "self,proc"; false if they do not fit. */
 static bool order_write(uint32_t order, char *words, size_t size) {
@@ -90,7 +121,7 @@ umf_result_t umf_transport_set_order(const char *words) {
 
 umf_result_t umf_transport_get_order(char *words, size_t size) {
     char text[64];
-    uint32_t order = atomic_load_explicit(&transport_order, memory_order_relaxed);
+    uint32_t order = order_now();
     if (!order_write(order, text, sizeof(text)) || strlen(text) >= size) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -127,7 +158,7 @@ umf_result_t umf_ticket_make(int fd, umf_fd_ticket_t *ticket) {
 /* Who does not use the broker needs none. */
 void umf_ticket_prepare(void) {
     uint32_t order = atomic_load_explicit(&transport_order, memory_order_relaxed);
-    if (order_has(order, order_find("broker", strlen("broker")))) {
+    if (order == 0 || order_has(order, TRANSPORT_BROKER + 1)) {
         umf_broker_start();
     }
 }
@@ -156,6 +187,15 @@ static bool ticket_is_possible(const umf_fd_ticket_t *ticket) {
            has_broker == (ticket->export_id != 0);
 }
 
+umf_process_t umf_ticket_producer(const umf_fd_ticket_t *ticket) {
+    return (umf_process_t){
+        .boot_id = ticket->boot_id,
+        .start_time = ticket->start_time,
+        .pid = ticket->pid,
+        .pid_ns = ticket->pid_ns,
+    };
+}
+
 static umf_result_t ticket_check(const umf_fd_ticket_t *ticket) {
     if (!ticket_is_possible(ticket)) {
         UMF_LOG_ERROR("descriptor %d of process %u (version %u, broker %u, export %llu) cannot "
@@ -164,12 +204,7 @@ static umf_result_t ticket_check(const umf_fd_ticket_t *ticket) {
                       (unsigned long long)ticket->export_id);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_process_t producer = {
-        .boot_id = ticket->boot_id,
-        .start_time = ticket->start_time,
-        .pid = ticket->pid,
-        .pid_ns = ticket->pid_ns,
-    };
+    umf_process_t producer = umf_ticket_producer(ticket);
     return umf_process_check(&producer);
 }
 
@@ -185,6 +220,7 @@ static int transport_try(const umf_transport_t *transport, const umf_fd_ticket_t
     int got;
     int error = transport->redeem(ticket, &got);
     if (error) {
+        order_note_refusal(transport, error);
         return error;
     }
     error = umf_ticket_check_file(ticket, got);
@@ -277,7 +313,7 @@ static umf_result_t ticket_redeem(const umf_fd_ticket_t *ticket, bool copy_only,
         return result;
     }
     int errors[TRANSPORTS] = {0};
-    const uint32_t order = atomic_load_explicit(&transport_order, memory_order_relaxed);
+    const uint32_t order = order_now();
     for (uint32_t rest = order; rest != 0; rest >>= ORDER_BITS) {
         uint32_t i = (rest & 15) - 1;
         const umf_transport_t *transport = transports[i];

@@ -8,6 +8,7 @@
 #define UMF_SRC_IPC_TRANSPORT_H
 
 #include "base/common.h"
+#include "ipc/process.h"
 
 #define UMF_TICKET_VERSION 2
 
@@ -55,6 +56,8 @@ umf_result_t umf_ticket_redeem(const umf_fd_ticket_t *ticket, int *fd);
 /* The same, and the result is a copy of the very descriptor: of one that stands for more than a
  * file can be opened anew for, such as memory of a device. */
 umf_result_t umf_ticket_redeem_copy(const umf_fd_ticket_t *ticket, int *fd);
+
+umf_process_t umf_ticket_producer(const umf_fd_ticket_t *ticket);
 
 /* Whether `fd` is open on the ticket's file: 0, or an errno value (ESTALE: another file). */
 int umf_ticket_check_file(const umf_fd_ticket_t *ticket, int fd);

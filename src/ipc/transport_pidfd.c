@@ -5,6 +5,11 @@
 #include "ipc/transport.h"
 
 static int pidfd_redeem(const umf_fd_ticket_t *ticket, int *fd) {
+    umf_process_t producer = umf_ticket_producer(ticket);
+    int known = umf_process_trusted_pidfd(&producer);
+    if (known != -1) {
+        return umf_os_pidfd_getfd(known, ticket->fd, fd);
+    }
     int process;
     int error = umf_os_pidfd_open((int)ticket->pid, &process);
     if (error) {

@@ -10,13 +10,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Either the waker sees the waiter, or the kernel sees that the count has moved on. */
 void umf_turn_wait(umf_turn_t *turn, uint32_t seen) {
+    __atomic_fetch_add(&turn->waiters, 1, __ATOMIC_SEQ_CST);
     syscall(SYS_futex, &turn->count, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    __atomic_fetch_sub(&turn->waiters, 1, __ATOMIC_RELAXED);
 }
 
 void umf_turn_next(umf_turn_t *turn) {
-    __atomic_fetch_add(&turn->count, 1, __ATOMIC_RELEASE);
-    syscall(SYS_futex, &turn->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    __atomic_fetch_add(&turn->count, 1, __ATOMIC_SEQ_CST);
+    if (umf_unlikely(__atomic_load_n(&turn->waiters, __ATOMIC_SEQ_CST) != 0)) {
+        syscall(SYS_futex, &turn->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
 }
 #else
 #include <sched.h>

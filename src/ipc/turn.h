@@ -2,8 +2,8 @@
  * Turn: waiting until another thread has finished a provider call.
  *
  * No lock may be held across such a call, and a condition variable does not survive a fork. A turn
- * is a counter: look at it while the lock is held, give the lock back, wait until it differs. It
- * has no state that a fork could break.
+ * is a counter: look at it before what you wait for, wait until it differs. A fork cannot break it:
+ * a child may count waiters that did not come along, which costs it a system call in vain.
  */
 #ifndef UMF_SRC_IPC_TURN_H
 #define UMF_SRC_IPC_TURN_H
@@ -11,7 +11,8 @@
 #include "base/common.h"
 
 typedef struct umf_turn_t {
-    uint32_t count; /* Sync: atomic */
+    uint32_t count;   /* Sync: atomic, as waiters */
+    uint32_t waiters; /* who sleeps, or is about to */
 } umf_turn_t;
 
 static inline uint32_t umf_turn_look(umf_turn_t *turn) {

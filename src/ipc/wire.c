@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/sum.h"
 
 #define WIRE_MAGIC 0x48464d55u /* "UMFH" */
 
@@ -71,38 +72,15 @@ static uint64_t wire_get64(const void *handle, size_t at) {
     return wire_le64(v);
 }
 
-/* Each step is a bijection of `h ^ word`, so a change within one word always changes the result. */
-static uint64_t wire_mix(uint64_t v) {
-    v *= 0x9e3779b97f4a7c15u;
-    v ^= v >> 32;
-    v *= 0xd6e8feb86659fd93u;
-    return v ^ v >> 29;
-}
-
-/* The length counts too: trailing zeros matter. */
-static uint64_t wire_sum(const void *bytes, size_t size) {
-    uint64_t h = wire_mix(size + 1);
-    size_t at = 0;
-    for (; size - at >= 8; at += 8) {
-        h = wire_mix(h ^ wire_get64(bytes, at));
-    }
-    if (at < size) {
-        unsigned char last[8] = {0};
-        memcpy(last, (const char *)bytes + at, size - at);
-        h = wire_mix(h ^ wire_get64(last, 0));
-    }
-    return h;
-}
-
 static uint64_t wire_header_sum(uint64_t fixed_sum, uint64_t offset) {
-    return fixed_sum + wire_mix(offset + 1);
+    return fixed_sum + umf_sum_mix(offset + 1);
 }
 
 bool umf_wire_size(size_t data_size, size_t *size) {
     return umf_add(data_size, UMF_WIRE_HEADER, size) && *size <= UINT32_MAX;
 }
 
-void umf_wire_pack(const umf_wire_t *wire, void *handle) {
+uint64_t umf_wire_pack(const umf_wire_t *wire, void *handle) {
     wire_put32(handle, AT_MAGIC, WIRE_MAGIC);
     wire_put16(handle, AT_VERSION, UMF_WIRE_VERSION);
     wire_put16(handle, AT_HEADER, UMF_WIRE_HEADER);
@@ -116,12 +94,14 @@ void umf_wire_pack(const umf_wire_t *wire, void *handle) {
     wire_put64(handle, AT_EXPORT, wire->export_id);
     wire_put32(handle, AT_PID_NS, wire->pid_ns);
     wire_put32(handle, AT_DATA_SIZE, wire->data_size);
-    wire_put64(handle, AT_DATA_SUM, wire_sum((char *)handle + UMF_WIRE_HEADER, wire->data_size));
-    umf_wire_set_offset(handle, umf_wire_fixed_sum(handle), wire->offset);
+    wire_put64(handle, AT_DATA_SUM, umf_sum((char *)handle + UMF_WIRE_HEADER, wire->data_size));
+    uint64_t fixed_sum = umf_wire_fixed_sum(handle);
+    umf_wire_set_offset(handle, fixed_sum, wire->offset);
+    return fixed_sum;
 }
 
 uint64_t umf_wire_fixed_sum(const void *handle) {
-    return wire_sum(handle, UMF_WIRE_FIXED);
+    return umf_sum(handle, UMF_WIRE_FIXED);
 }
 
 void umf_wire_set_offset(void *handle, uint64_t fixed_sum, uint64_t offset) {
@@ -151,7 +131,7 @@ static void wire_read(const void *handle, umf_wire_t *wire) {
 }
 
 /* Is this a whole handle of this format? */
-static umf_result_t wire_check_form(const void *handle) {
+static umf_result_t wire_check_form(const void *handle, uint64_t *fixed_sum) {
     if (wire_get32(handle, AT_MAGIC) != WIRE_MAGIC) {
         UMF_LOG_ERROR(
             "these bytes are not an IPC handle (they begin with 0x%08x); give the bytes that "
@@ -166,11 +146,12 @@ static umf_result_t wire_check_form(const void *handle) {
             (unsigned)wire_get16(handle, AT_VERSION), UMF_WIRE_VERSION);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    uint64_t offset;
-    if (!umf_wire_get_offset(handle, umf_wire_fixed_sum(handle), &offset)) {
+    uint64_t offset, sum = umf_wire_fixed_sum(handle);
+    if (!umf_wire_get_offset(handle, sum, &offset)) {
         UMF_LOG_ERROR("damaged IPC handle: wrong checksum of the header");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    *fixed_sum = sum;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -182,12 +163,14 @@ static bool wire_is_possible(const umf_wire_t *wire) {
 }
 
 umf_result_t umf_wire_check(const void *handle, size_t data_limit, umf_wire_t *wire) {
-    umf_result_t result = wire_check_form(handle);
+    uint64_t fixed_sum;
+    umf_result_t result = wire_check_form(handle, &fixed_sum);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     umf_wire_t read;
     wire_read(handle, &read);
+    read.fixed_sum = fixed_sum;
     uint32_t total = wire_get32(handle, AT_TOTAL);
     if (wire_get16(handle, AT_HEADER) != UMF_WIRE_HEADER || total < UMF_WIRE_HEADER ||
         total - UMF_WIRE_HEADER != read.data_size || read.data_size > data_limit) {
@@ -208,7 +191,7 @@ umf_result_t umf_wire_check(const void *handle, size_t data_limit, umf_wire_t *w
 }
 
 umf_result_t umf_wire_check_data(const umf_wire_t *wire, const void *data) {
-    if (wire_sum(data, wire->data_size) != wire->data_sum) {
+    if (umf_sum(data, wire->data_size) != wire->data_sum) {
         UMF_LOG_ERROR("damaged IPC handle: wrong checksum of the %u bytes of provider data",
                       wire->data_size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;

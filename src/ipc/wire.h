@@ -23,10 +23,8 @@
  *       88      8  checksum of bytes 0..87
  *       96         the provider's data
  *
- * Checksums: M(v) mixes one 64-bit word, v *= 0x9e3779b97f4a7c15, v ^= v >> 32, v *=
- * 0xd6e8feb86659fd93, v ^= v >> 29. H(bytes) begins with M(length + 1) and takes each word w, the
- * last one filled up with zeros, as h = M(h ^ w). The data's sum is H(data), the header's is
- * H(bytes 0..79) + M(offset + 1).
+ * Checksums: H and M are the sum and the mixing of base/sum.h. The data's sum is H(data), the
+ * header's is H(bytes 0..79) + M(offset + 1).
  *
  * Bytes 0..79 and the data are the same for every pointer into one allocation, so a handle for
  * another pointer is made, and checked against a known one, without reading the rest again.
@@ -40,7 +38,7 @@
 
 #include "base/common.h"
 
-#define UMF_WIRE_VERSION 1
+#define UMF_WIRE_VERSION 2
 #define UMF_WIRE_HEADER 96 /* a multiple of 16: the provider's data is aligned as the handle is */
 #define UMF_WIRE_FIXED 80  /* what all handles of one allocation share */
 
@@ -57,6 +55,7 @@ typedef struct umf_wire_t {
     uint64_t export_id;
     uint64_t offset;
     uint64_t data_sum;
+    uint64_t fixed_sum; /* of the first UMF_WIRE_FIXED bytes; found by umf_wire_check */
     uint32_t pid;
     uint32_t pid_ns;
     uint32_t data_size;
@@ -66,8 +65,9 @@ typedef struct umf_wire_t {
  */
 bool umf_wire_size(size_t data_size, size_t *size);
 
-/* Writes the header; the data already stands behind it. `wire->data_sum` is computed. */
-void umf_wire_pack(const umf_wire_t *wire, void *handle);
+/* Writes the header; the data already stands behind it. The sums are computed; that of the first
+ * UMF_WIRE_FIXED bytes is the result. */
+uint64_t umf_wire_pack(const umf_wire_t *wire, void *handle);
 
 /* Makes `handle`, complete but for another pointer, one for `offset`. `fixed_sum` is that of its
  * first UMF_WIRE_FIXED bytes. */

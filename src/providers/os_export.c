@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/os.h"
+#include "ipc/process.h"
 #include "providers/os_params.h"
 #include "providers/os_place.h"
 #include "providers/protection.h"
@@ -33,6 +34,7 @@ umf_result_t umf_os_export_init(umf_os_export_t *export, umf_lock_t *lock, const
         .page_size = umf_os_page_size(),
         .protection = protection,
         .name_length = strlen(share->name),
+        .pid = umf_process_pid(),
     };
     return UMF_RESULT_SUCCESS;
 }
@@ -336,7 +338,7 @@ static umf_result_t export_describe_locked(umf_os_export_t *export, const void *
         return result;
     }
     *share = allocation->share;
-    if (!allocation->share->name[0]) {
+    if (!allocation->share->name[0] && allocation->share->ticket.export_id == 0) {
         umf_ticket_publish(&allocation->share->ticket);
     }
     *handle = (umf_os_handle_t){
@@ -353,12 +355,9 @@ static umf_result_t export_describe_locked(umf_os_export_t *export, const void *
     return UMF_RESULT_SUCCESS;
 }
 
-/* Named objects are opened by their names. */
-static bool export_needs_transport(umf_os_export_t *export) {
-    umf_lock(export->lock);
-    bool is_anonymous = !export->shares->name[0];
-    umf_unlock(export->lock);
-    return is_anonymous;
+/* Named objects are opened by their names; what a child allocates has none. */
+static bool export_needs_transport(const umf_os_export_t *export) {
+    return export->name_length == 0 || umf_process_pid() != export->pid;
 }
 
 umf_result_t umf_os_export_get_handle(umf_os_export_t *export, const void *ptr, size_t size,

@@ -17,6 +17,7 @@ typedef struct umf_os_export_t {
     size_t page_size;       /* Immutable after create, as all below */
     unsigned protection;    /* umf_mem_protection_flag_t */
     size_t name_length;
+    uint32_t pid; /* who created it; a child of a fork has another */
 } umf_os_export_t;
 
 /* `name`: of the object, NULL or "" for an anonymous file. Results as umf_os_share_create. */

@@ -24,9 +24,14 @@ size_t umf_os_handle_size(size_t name_length) {
     return sizeof(umf_os_handle_t) + name_length + 1;
 }
 
+/* Most have none. */
+static uint64_t handle_name_sum(const char *name, size_t length) {
+    return length ? umf_sum(name, length) : 0;
+}
+
 void umf_os_handle_write(umf_os_handle_t *handle, const char *name, void *data) {
     char *to = data;
-    handle->name_check = umf_sum(name, handle->name_length);
+    handle->name_check = handle_name_sum(name, handle->name_length);
     handle->check = handle_fields_sum(handle);
     memcpy(to, handle, sizeof(*handle));
     memcpy(to + sizeof(*handle), name, handle->name_length);
@@ -55,8 +60,23 @@ static bool handle_access_is_valid(const umf_os_handle_t *handle) {
 
 /* The fields are known to be right, so the name's length can be believed. */
 static bool handle_name_is_valid(const umf_os_handle_t *handle, const char *name) {
-    return umf_sum(name, handle->name_length) == handle->name_check &&
+    return handle_name_sum(name, handle->name_length) == handle->name_check &&
            strnlen(name, handle->name_length + 1) == handle->name_length && !strchr(name, '/');
+}
+
+umf_result_t umf_os_handle_look(const void *data, umf_os_handle_t *handle) {
+    umf_os_handle_t read;
+    memcpy(&read, data, sizeof(read));
+    if (!handle_place_is_valid(&read) || !handle_slot_is_valid(&read) ||
+        !handle_access_is_valid(&read)) {
+        UMF_LOG_ERROR("a description of %llu bytes at %llu (slot %u, protection %u, visibility %u) "
+                      "cannot be one of shared memory here: is it of another version?",
+                      (unsigned long long)read.size, (unsigned long long)read.offset, read.slot,
+                      read.protection, read.visibility);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *handle = read;
+    return UMF_RESULT_SUCCESS;
 }
 
 umf_result_t umf_os_handle_read(const void *data, umf_os_handle_t *handle, const char **name) {
@@ -68,13 +88,9 @@ umf_result_t umf_os_handle_read(const void *data, umf_os_handle_t *handle, const
             "(checksum)");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!handle_place_is_valid(&read) || !handle_slot_is_valid(&read) ||
-        !handle_access_is_valid(&read)) {
-        UMF_LOG_ERROR("a description of %llu bytes at %llu (slot %u, protection %u, visibility %u) "
-                      "cannot be one of shared memory here: is it of another version?",
-                      (unsigned long long)read.size, (unsigned long long)read.offset, read.slot,
-                      read.protection, read.visibility);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    umf_result_t result = umf_os_handle_look(data, &read);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
     const char *text = (const char *)data + sizeof(read);
     if (read.name_length > UMF_OS_SHM_NAME_MAX || !handle_name_is_valid(&read, text)) {

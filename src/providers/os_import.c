@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -10,7 +11,6 @@
 #include "base/meta.h"
 #include "base/os.h"
 #include "providers/os_params.h"
-#include "providers/os_place.h"
 #include "providers/os_share.h"
 #include "providers/protection.h"
 
@@ -22,6 +22,7 @@ typedef struct umf_os_source_t {
     uint64_t size; /* the file's, when last asked for; it only grows. Sync: atomic, relaxed */
     const uint64_t *header; /* written by the producer. Sync: atomic */
     size_t header_size;
+    uintptr_t layout; /* see below; 0: none. Sync: atomic; written with the provider's lock */
 } source_t;
 
 typedef struct opened_t {
@@ -33,9 +34,59 @@ void umf_os_import_init(umf_os_import_t *import, umf_lock_t *lock) {
     *import = (umf_os_import_t){.lock = lock, .page_size = umf_os_page_size()};
 }
 
+/* --- layouts ---------------------------------------------------------------------------------- */
+
+/*
+ * What is opened of a file is placed as it lies in the file, if those addresses are free: each file
+ * has a range of them to wish for. The kernel then makes one mapping of neighbours, which costs it
+ * two thirds of a mapping of its own, and memory that is closed and opened again comes back to its
+ * place. The ranges are given again, so that mappings do not wander through the address space.
+ */
+#define LAYOUT_SIZE ((uintptr_t)4 << 30)
+#define LAYOUT_COUNT 64 /* files beyond that have none */
+
+static _Atomic uint64_t layout_taken;   /* a bit for each. Sync: atomic */
+static _Atomic uintptr_t layout_lowest; /* 0: not known yet. Sync: atomic, written once */
+
+/* Below where the kernel places mappings: `near` is one of those. 0: there is no such place. */
+static uintptr_t layout_find_lowest(uintptr_t near) {
+    uintptr_t all = LAYOUT_SIZE * LAYOUT_COUNT;
+    uintptr_t lowest = atomic_load_explicit(&layout_lowest, memory_order_relaxed);
+    uintptr_t mine = near > 2 * all ? umf_align_down(near, LAYOUT_SIZE) - all : 0;
+    if (lowest == 0 && mine && atomic_compare_exchange_strong(&layout_lowest, &lowest, mine)) {
+        lowest = mine;
+    }
+    return lowest;
+}
+
+static uintptr_t layout_take(uintptr_t near) {
+    uintptr_t lowest = layout_find_lowest(near);
+    uint64_t taken = atomic_load_explicit(&layout_taken, memory_order_relaxed);
+    while (lowest && ~taken) {
+        int place = __builtin_ctzll(~taken);
+        if (atomic_compare_exchange_weak(&layout_taken, &taken, taken | (uint64_t)1 << place)) {
+            return lowest + (uintptr_t)place * LAYOUT_SIZE;
+        }
+    }
+    return 0;
+}
+
+static void layout_give(uintptr_t layout) {
+    if (layout) {
+        uintptr_t place = (layout - atomic_load(&layout_lowest)) / LAYOUT_SIZE;
+        atomic_fetch_and(&layout_taken, ~((uint64_t)1 << place));
+    }
+}
+
+/* NULL: wherever the kernel likes. */
+static void *layout_wish(uintptr_t layout, uint64_t offset) {
+    return layout ? (void *)(layout + offset % LAYOUT_SIZE) : NULL;
+}
+
 /* --- sources ---------------------------------------------------------------------------------- */
 
 static void source_destroy(source_t *source) {
+    layout_give(source->layout);
     umf_os_unmap((void *)(uintptr_t)source->header, source->header_size);
     umf_os_close(source->fd);
     umf_meta_free(source, sizeof(*source));
@@ -128,6 +179,14 @@ static source_t *source_find_locked(const umf_os_import_t *import, const umf_os_
     return source;
 }
 
+/* Not for the first thing that is opened of a file: it may stay the only one. */
+static void source_lay_out_locked(source_t *source) {
+    if (source->layout == 0) {
+        uintptr_t layout = layout_take((uintptr_t)source->header);
+        __atomic_store_n(&source->layout, layout, __ATOMIC_RELAXED);
+    }
+}
+
 /* The known source, or `made`, which becomes known. NULL if there is neither. */
 static source_t *source_join(umf_os_import_t *import, const umf_os_handle_t *handle,
                              source_t *made) {
@@ -135,6 +194,7 @@ static source_t *source_join(umf_os_import_t *import, const umf_os_handle_t *han
     source_t *source = source_find_locked(import, handle);
     if (source) {
         source->refs++;
+        source_lay_out_locked(source);
     } else if (made) {
         made->next = import->sources;
         import->sources = made;
@@ -218,9 +278,10 @@ static umf_result_t import_remember(umf_os_import_t *import, source_t *source, v
  * clears the slot before it uses the memory again. */
 static umf_result_t import_map(umf_os_import_t *import, source_t *source,
                                const umf_os_handle_t *handle, void **ptr) {
-    void *base;
-    int error = umf_os_place_file((size_t)handle->size, 0, umf_protection_bits(handle->protection),
-                                  source->fd, handle->offset, &base);
+    uintptr_t layout = __atomic_load_n(&source->layout, __ATOMIC_RELAXED);
+    void *base = layout_wish(layout, handle->offset);
+    int error = umf_os_map(&base, (size_t)handle->size, umf_protection_bits(handle->protection),
+                           MAP_SHARED, source->fd, (size_t)handle->offset);
     if (error) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
                       "mapping %llu bytes of a producer's file failed",
@@ -320,8 +381,7 @@ umf_result_t umf_os_import_check(const umf_os_import_t *import, const void *data
 umf_result_t umf_os_import_watch(umf_os_import_t *import, const void *data, const uint64_t **word,
                                  uint64_t *expected) {
     umf_os_handle_t handle;
-    const char *name;
-    umf_result_t result = umf_os_handle_read(data, &handle, &name);
+    umf_result_t result = umf_os_handle_look(data, &handle);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }

@@ -54,7 +54,7 @@ static void fix_os(unsigned char *data, size_t size) {
     memcpy(&handle, data, sizeof(handle));
     size_t rest = size - sizeof(handle);
     size_t length = handle.name_length < rest ? handle.name_length : rest;
-    handle.name_check = umf_sum(data + sizeof(handle), length);
+    handle.name_check = length ? umf_sum(data + sizeof(handle), length) : 0;
     handle.check = 0;
     handle.check = umf_sum(&handle, sizeof(handle));
     memcpy(data, &handle, sizeof(handle));

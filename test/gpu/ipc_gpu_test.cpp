@@ -138,18 +138,12 @@ class IpcGpu : public testing::TestWithParam<Kind> {
     static constexpr size_t size = 4 * MiB;
 };
 
-// A description with one field changed and its sum right, as src/base/sum.c has it.
+// A description with one field changed and its sum right, as src/base/sum.h has it.
 template <class T> Bytes forged_description(Bytes handle, size_t at, T value) {
     memcpy(handle.data() + handle_header + at, &value, sizeof(value));
     uint64_t sum = 0;
     memcpy(handle.data() + handle_header + 8, &sum, sizeof(sum));
-    sum = 0xcbf29ce484222325 + (handle.size() - handle_header);
-    for (size_t i = handle_header; i < handle.size(); i += sizeof(uint64_t)) {
-        uint64_t word;
-        memcpy(&word, handle.data() + i, sizeof(word));
-        sum = (sum ^ word) * 0x9E3779B97F4A7C15;
-        sum ^= sum >> 29;
-    }
+    sum = sum_of(handle.data() + handle_header, handle.size() - handle_header);
     memcpy(handle.data() + handle_header + 8, &sum, sizeof(sum));
     return handle;
 }

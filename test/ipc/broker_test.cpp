@@ -399,7 +399,8 @@ TEST(broker, AProducerThatDiedIsRefused) {
 TEST(broker, SettingsAreInTheTree) {
     char words[64];
     ASSERT_EQ(umfCtlGet("umf.ipc.transports", words, sizeof(words)), UMF_RESULT_SUCCESS);
-    EXPECT_STREQ(words, "self,proc,pidfd,broker");
+    const std::string first = words; // by what the system restricts
+    EXPECT_TRUE(first == "self,proc,pidfd,broker" || first == "self,pidfd,proc,broker") << first;
     char wrong[] = "self,carrier_pigeon", right[] = "broker,self";
     EXPECT_EQ(umfCtlSet("umf.ipc.transports", wrong, sizeof(wrong)),
               UMF_RESULT_ERROR_INVALID_ARGUMENT);

@@ -66,12 +66,15 @@ TEST(Process, RefusesTheDead) {
 TEST(Process, TrustsWhatWasJustFoundOut) {
     umf_process_t process = self();
     process.start_time--;
-    umf_process_trust(&process);
+    umf_process_trust(&process, 77);
     EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umf_process_trusted_pidfd(&process), 77);
     umf_process_t other = process;
     other.start_time--;
     EXPECT_EQ(umf_process_check(&other), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_process_trusted_pidfd(&other), -1);
     umf_process_distrust();
+    EXPECT_EQ(umf_process_trusted_pidfd(&process), -1);
     EXPECT_EQ(umf_process_check(&process), UMF_RESULT_ERROR_INVALID_ARGUMENT);
 }
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <sstream>
@@ -39,6 +40,15 @@ extern const umf_memory_provider_descriptor_t umf_os_descriptor;
 }
 
 namespace {
+
+/* The thread sanitizer takes wishes for some addresses only. */
+#if defined(__has_feature)
+#define UMF_CHOOSES_ADDRESSES !__has_feature(thread_sanitizer)
+#elif defined(__SANITIZE_THREAD__)
+#define UMF_CHOOSES_ADDRESSES 0
+#else
+#define UMF_CHOOSES_ADDRESSES 1
+#endif
 
 constexpr size_t MiB = size_t{1} << 20;
 const size_t page = umf_os_page_size();
@@ -1116,6 +1126,67 @@ TEST(os, SharedWithinOneProcess) {
     }
     EXPECT_EQ(count_descriptors(), descriptors);
     EXPECT_EQ(provider.free(ptr, page + 5), UMF_RESULT_SUCCESS);
+}
+
+/* More files than there are ranges of addresses for them, and each range more than once. */
+TEST(os, ManyFilesAreOpenAtOnce) {
+    constexpr int files = 70, parts = 3;
+    Os consumer(Params().shared());
+    std::vector<std::unique_ptr<Os>> producers;
+    std::vector<char *> here, opened;
+    std::vector<Os::Handle> handles;
+    for (int i = 0; i < files; i++) {
+        producers.push_back(std::make_unique<Os>(Params().shared()));
+        for (int part = 0; part < parts; part++) {
+            here.push_back(producers.back()->must_alloc(page));
+            handles.push_back(producers.back()->get(here.back(), page));
+        }
+    }
+    for (int round = 0; round < 2; round++) {
+        opened.clear();
+        for (const Os::Handle &handle : handles) {
+            opened.push_back(consumer.must_open(handle));
+            snprintf(opened.back(), page, "%d, %zu", round, opened.size());
+        }
+        EXPECT_EQ(std::set<char *>(opened.begin(), opened.end()).size(), handles.size());
+        for (size_t i = 0; i < handles.size(); i++) {
+            EXPECT_EQ(here[i], std::to_string(round) + ", " + std::to_string(i + 1));
+            EXPECT_EQ(consumer.close(opened[i], page), UMF_RESULT_SUCCESS);
+        }
+    }
+    for (size_t i = 0; i < here.size(); i++) {
+        EXPECT_EQ(producers[i / parts]->free(here[i], page), UMF_RESULT_SUCCESS);
+    }
+}
+
+TEST(os, WhatIsOpenedOfAFileLiesAsInTheFile) {
+    Os producer(Params().shared()), consumer(Params().shared());
+    char *ptrs[4], *opened[4];
+    Os::Handle handles[4];
+    umf_os_handle_t fields[4];
+    for (int i = 0; i < 4; i++) {
+        ptrs[i] = producer.must_alloc(page);
+        handles[i] = producer.get(ptrs[i], page);
+        memcpy(&fields[i], handles[i].data(), sizeof(fields[i]));
+        opened[i] = consumer.must_open(handles[i]);
+    }
+#if UMF_CHOOSES_ADDRESSES
+    for (int i = 2; i < 4; i++) { // the first one may stay alone
+        EXPECT_EQ(static_cast<uint64_t>(opened[i] - opened[1]),
+                  fields[i].offset - fields[1].offset);
+    }
+    EXPECT_EQ(consumer.close(opened[2], page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(consumer.must_open(handles[2]), opened[2]) << "back in its place";
+#endif
+    char *second = consumer.must_open(handles[2]);
+    EXPECT_NE(second, opened[2]) << "what is in use is not replaced";
+    strcpy(second, "same memory");
+    EXPECT_STREQ(opened[2], "same memory");
+    EXPECT_EQ(consumer.close(second, page), UMF_RESULT_SUCCESS);
+    for (int i = 0; i < 4; i++) {
+        EXPECT_EQ(consumer.close(opened[i], page), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(producer.free(ptrs[i], page), UMF_RESULT_SUCCESS);
+    }
 }
 
 TEST(os, OpenedWithTheProducersProtection) {

@@ -148,13 +148,15 @@ TEST(transport, EachWayAlone) {
 
 TEST(transport, SecondWayWhenTheFirstFails) {
     Producer producer;
-    fault::Nth nth("open", EACCES);
+    const bool attaches = umf_os_may_attach();
+    fault::Nth nth(attaches ? "pidfd_getfd" : "open", EIO);
     nth.next();
     umf_result_t result = redeem(producer.ticket);
     EXPECT_TRUE(nth.hit());
     nth.off();
     int fd;
-    if (umf_transport_pidfd.redeem(&producer.ticket, &fd) == 0) {
+    const umf_transport_t &second = attaches ? umf_transport_proc : umf_transport_pidfd;
+    if (second.redeem(&producer.ticket, &fd) == 0) {
         close(fd);
         EXPECT_EQ(result, UMF_RESULT_SUCCESS);
     } else {
@@ -162,17 +164,72 @@ TEST(transport, SecondWayWhenTheFirstFails) {
     }
 }
 
+std::string order() {
+    char words[64] = "";
+    EXPECT_EQ(umf_transport_get_order(words, sizeof(words)), UMF_RESULT_SUCCESS);
+    return words;
+}
+
+/* Whoever reads the records of refusals is to find one at most. */
+TEST(transport, AttachingIsFirstUntilItIsRefused) {
+    if (!umf_os_may_attach()) {
+        EXPECT_EQ(order(), "self,proc,pidfd,broker");
+        GTEST_SKIP() << "attaching is restricted here";
+    }
+    EXPECT_EQ(order(), "self,pidfd,proc,broker");
+    Producer producer;
+    fault::Nth nth("pidfd_getfd", EPERM);
+    nth.next();
+    EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_SUCCESS);
+    EXPECT_TRUE(nth.hit());
+    nth.off();
+    EXPECT_EQ(order(), "self,proc,pidfd,broker");
+    static int attempts;
+    attempts = 0;
+    umf_os_set_fault([](const char *call) {
+        attempts += strcmp(call, "pidfd_getfd") == 0;
+        return 0;
+    });
+    EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_SUCCESS);
+    umf_os_set_fault(nullptr);
+    EXPECT_EQ(attempts, 0);
+}
+
+/* What was found out about a producer is used: its descriptor is not asked for again. */
+TEST(transport, UsesTheDescriptorOfATrustedProcess) {
+    Producer producer;
+    umf_process_t process = umf_ticket_producer(&producer.ticket);
+    umf_process_known_t known = {};
+    ASSERT_EQ(umf_process_meet(&process, &known), UMF_RESULT_SUCCESS);
+    fault::Nth nth("pidfd_open", EIO);
+    nth.next();
+    int fd;
+    EXPECT_EQ(umf_transport_pidfd.redeem(&producer.ticket, &fd), EIO) << "nobody is trusted";
+    nth.off();
+    umf_process_trust(&process, known.pidfd);
+    fault::Nth again("pidfd_open", EIO);
+    again.next();
+    int error = umf_transport_pidfd.redeem(&producer.ticket, &fd);
+    EXPECT_FALSE(again.hit());
+    again.off();
+    umf_process_distrust();
+    umf_process_forget(&known);
+    if (error == 0) {
+        expect_text(fd, "from the producer");
+        close(fd);
+    }
+}
+
 /* The setting: what it takes, what it says, and that it is obeyed. */
 TEST(transport, OrderIsASetting) {
     char words[64];
-    ASSERT_EQ(umf_transport_get_order(words, sizeof(words)), UMF_RESULT_SUCCESS);
-    EXPECT_STREQ(words, "self,proc,pidfd,broker");
+    const std::string first = order();
     for (const char *wrong : {"", ",", "self,", "selfish", "self,proc,self", "proc, pidfd", "Self",
                               "self,proc,pidfd,broker,proc"}) {
         EXPECT_EQ(umf_transport_set_order(wrong), UMF_RESULT_ERROR_INVALID_ARGUMENT) << wrong;
     }
     ASSERT_EQ(umf_transport_get_order(words, sizeof(words)), UMF_RESULT_SUCCESS);
-    EXPECT_STREQ(words, "self,proc,pidfd,broker") << "a refused one changes nothing";
+    EXPECT_EQ(words, first) << "a refused one changes nothing";
     ASSERT_EQ(umf_transport_set_order("pidfd,self"), UMF_RESULT_SUCCESS);
     ASSERT_EQ(umf_transport_get_order(words, sizeof(words)), UMF_RESULT_SUCCESS);
     EXPECT_STREQ(words, "pidfd,self");

@@ -1,4 +1,5 @@
 // The bytes of IPC handles: what is written is read back, what is damaged is refused.
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -6,8 +7,10 @@
 #include <gtest/gtest.h>
 
 extern "C" {
+#include "base/sum.h"
 #include "ipc/wire.h"
 }
+#include "fakes/sum.h"
 
 namespace {
 
@@ -133,6 +136,46 @@ TEST(Wire, RefusesEveryShiftAndSwap) {
     }
 }
 
+TEST(Wire, RefusesWordsInAnotherOrder) {
+    const std::vector<unsigned char> good = packed(sample());
+    for (size_t a = 0; a + 8 <= good.size(); a += 8) {
+        for (size_t b = a + 8; b + 8 <= good.size(); b += 8) {
+            std::vector<unsigned char> bad = good;
+            std::swap_ranges(bad.begin() + static_cast<long>(a),
+                             bad.begin() + static_cast<long>(a) + 8,
+                             bad.begin() + static_cast<long>(b));
+            umf_wire_t wire;
+            if (bad != good) {
+                EXPECT_EQ(check(bad, &wire), UMF_RESULT_ERROR_INVALID_ARGUMENT) << a << ", " << b;
+            }
+        }
+    }
+}
+
+TEST(Sum, IsAsDescribed) {
+    std::mt19937_64 random(2);
+    std::vector<unsigned char> bytes(200);
+    for (unsigned char &byte : bytes) {
+        byte = static_cast<unsigned char>(random());
+    }
+    for (size_t size = 0; size < bytes.size(); size++) {
+        EXPECT_EQ(umf_sum(bytes.data(), size), sum_of(bytes.data(), size)) << size;
+    }
+}
+
+TEST(Sum, NoticesChangesOfTwoWords) {
+    std::vector<unsigned char> zeros(80), bytes;
+    const uint64_t sum = umf_sum(zeros.data(), zeros.size());
+    for (size_t a = 0; a < zeros.size() * 8; a++) {
+        for (size_t b = a + 1; b < zeros.size() * 8; b++) {
+            bytes = zeros;
+            bytes[a / 8] = static_cast<unsigned char>(1u << a % 8);
+            bytes[b / 8] = static_cast<unsigned char>(bytes[b / 8] | 1u << b % 8);
+            ASSERT_NE(umf_sum(bytes.data(), bytes.size()), sum) << a << ", " << b;
+        }
+    }
+}
+
 TEST(Wire, RefusesRandomBytes) {
     std::mt19937_64 random(1);
     for (int round = 0; round < 20000; round++) {
@@ -175,7 +218,7 @@ TEST(Wire, RefusesOtherVersionsAndLengthsWithRightChecksums) {
         const char *what;
         size_t at;
         unsigned char byte;
-    } const cases[] = {{"version", 4, 2},
+    } const cases[] = {{"version", 4, 3},
                        {"header length", 6, 104},
                        {"total length", 8, 1},
                        {"longer total", 8, 200},
