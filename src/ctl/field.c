@@ -100,7 +100,15 @@ static bool pattern_has_index(const char *pattern, size_t at) {
     return strncmp(pattern, "{}", 2) == 0;
 }
 
+/* Most patterns differ in their first letter. */
+static bool path_may_match(const field_path_t *path, const char *pattern) {
+    return path->parts[0].kind != PART_WORD || *pattern == '{' || *pattern == *path->parts[0].at;
+}
+
 static bool path_matches(const field_path_t *path, const char *pattern) {
+    if (!path_may_match(path, pattern)) {
+        return false;
+    }
     for (size_t i = 0; i < path->count; i++) {
         size_t length = strcspn(pattern, ".");
         if (!part_matches(&path->parts[i], pattern, length)) {

@@ -452,7 +452,9 @@ static umf_result_t mapping_prepare(umf_mapping_owner_t *owner, const void *hand
 static umf_result_t mapping_wait_locked(umf_mapping_t *mapping) {
     umf_assert_locked(&mapping_lock);
     mapping_waiter_t waiter = {.next = mapping->waiters};
-    mapping->waiters = &waiter;
+    mapping_waiter_t *self = &waiter;
+    __asm__("" : "+r"(self)); /* gcc takes it for dangling: who sets `done` has taken it out */
+    mapping->waiters = self;
     while (!waiter.done) {
         uint32_t seen = umf_turn_look(&mapping_turn);
         umf_unlock(&mapping_lock);
@@ -920,4 +922,8 @@ void umf_mapping_init(size_t limit) {
         is_ready = true;
     }
     mapping_limit = limit;
+    /* Guesses of an earlier life would find mappings without a note of who came last. */
+    for (size_t i = 0; i < MAPPING_RECENT; i++) {
+        atomic_store_explicit(&mapping_recent[i], NULL, memory_order_relaxed);
+    }
 }

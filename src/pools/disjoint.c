@@ -11,10 +11,6 @@
 #include "base/log.h"
 #include "base/meta.h"
 
-#define MAX_CACHED_SIZE ((size_t)32 * 1024) /* larger chunks are not worth holding per thread */
-#define CACHED_BYTES ((size_t)64 * 1024)    /* a thread keeps so much of each size, ... */
-#define CACHED_CHUNKS_MIN 4                 /* ... but so many chunks at least ... */
-#define CACHED_CHUNKS_MAX 1024              /* ... and at most */
 #define DEPOT_BATCHES 8
 
 typedef umf_disjoint_pool_t disjoint_pool_t;
@@ -26,116 +22,37 @@ static UMF_COLD void *fail(umf_result_t error) {
     return NULL;
 }
 
-/* --- sizes --- */
-
-/* Bins are half doublings apart: the class is the highest bit of size - 1 and the bit below it. */
-static inline uint32_t class_of(size_t size) {
-    size_t n = (size - 1) | 2;
-    uint32_t bit = 63u - (uint32_t)__builtin_clzll(n);
-    return 2 * bit + ((uint32_t)(n >> (bit - 1)) & 1);
-}
-
-static size_t class_max(uint32_t class) {
-    uint32_t bit = class / 2;
-    size_t low = (size_t)1 << bit, half = low / 2;
-    return low + (class % 2 ? 2 * half : half);
-}
-
-static void add_bin(disjoint_pool_t *pool, size_t size) {
-    size = umf_align_up(size, pool->params.min_bucket_size);
-    if (size < UMF_DISJOINT_MAX_BIN_SIZE &&
-        (pool->bins == 0 || size > pool->sizes[pool->bins - 1])) {
-        pool->sizes[pool->bins++] = size;
-    }
-}
-
-static void make_sizes(disjoint_pool_t *pool) {
-    size_t start = pool->params.min_bucket_size;
-    start = start < 8 ? 8 : start > UMF_DISJOINT_MAX_BIN_SIZE ? UMF_DISJOINT_MAX_BIN_SIZE : start;
-    pool->bins = 0;
-    for (size_t size = start; size < UMF_DISJOINT_MAX_BIN_SIZE; size *= 2) {
-        add_bin(pool, size);
-        add_bin(pool, size + size / 2);
-    }
-    pool->sizes[pool->bins++] = UMF_DISJOINT_MAX_BIN_SIZE;
-    uint32_t bin = 0;
-    for (uint32_t class = 2; class_max(class) <= UMF_DISJOINT_MAX_BIN_SIZE; class ++) {
-        while (pool->sizes[bin] < class_max(class)) {
-            bin++;
-        }
-        pool->bin_by_class[class] = (uint8_t)bin;
-    }
-}
-
-/* Where frees can be checked by umf_magic_divides. */
-static bool has_small_slabs(const disjoint_pool_t *pool) {
-    return pool->params.slab_min_size <= UINT32_MAX;
-}
-
-/* A slab that holds one chunk only is as good as the chunk: caching it would hide it from its
- * limits. */
-static bool is_chunked(const disjoint_pool_t *pool, size_t size) {
-    return size <= pool->params.slab_min_size / 2;
-}
-
-static bool is_exact(const disjoint_pool_t *pool) {
-    return pool->params.trace > 0 || pool->params.check;
-}
-
-static void choose_cached(disjoint_pool_t *pool, uint16_t *capacity) {
-    bool cached = has_small_slabs(pool) && !is_exact(pool);
-    pool->cached_bins = 0;
-    while (cached && pool->cached_bins < pool->bins) {
-        size_t size = pool->sizes[pool->cached_bins];
-        if (size > MAX_CACHED_SIZE || !is_chunked(pool, size) ||
-            size > pool->params.max_poolable_size) {
-            break;
-        }
-        size_t chunks = CACHED_BYTES / size;
-        capacity[pool->cached_bins] = (uint16_t)(chunks > CACHED_CHUNKS_MAX   ? CACHED_CHUNKS_MAX
-                                                 : chunks < CACHED_CHUNKS_MIN ? CACHED_CHUNKS_MIN
-                                                                              : chunks);
-        pool->magazine_slabs[pool->cached_bins] =
-            (umf_magazine_slab_t){umf_magic(size), pool->params.slab_min_size - 1};
-        pool->cached_bins++;
-    }
-    pool->cached_max = pool->cached_bins ? pool->sizes[pool->cached_bins - 1] : 0;
-}
-
-/* Bins below 8 bytes apart do not fit the table of small sizes. */
-static void make_small_table(disjoint_pool_t *pool) {
-    pool->small = (umf_small_sizes_t){0};
-    if (pool->params.min_bucket_size < 8 || pool->cached_max < UMF_SMALL_MAX) {
-        return;
-    }
-    size_t bin = 0;
-    for (size_t size = 8; size <= UMF_SMALL_MAX; size += 8) {
-        bin += pool->sizes[bin] < size;
-        pool->small.magazine[size / 8] = umf_magazine_offset(bin);
-    }
-}
+/* --- layout --- */
 
 static const umf_magazine_ops_t magazine_ops;
 
 umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
-    uint16_t capacity[UMF_DISJOINT_MAX_BINS] = {0};
+    umf_disjoint_wish_t wish = {
+        .min_bucket_size = pool->params.min_bucket_size,
+        .slab_min_size = pool->params.slab_min_size,
+        .max_poolable_size = pool->params.max_poolable_size,
+        .is_exact = pool->params.trace > 0 || pool->params.check,
+    };
+    const umf_disjoint_layout_t *layout = umf_disjoint_layout_get(&wish);
+    if (!layout) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    if (pool->layout) {
+        umf_magazines_fini(&pool->magazines);
+        umf_disjoint_layout_put(pool->layout);
+    }
+    pool->layout = layout;
     pool->slabs.count_slabs = pool->params.trace >= 1;
     pool->slabs.count_chunks = pool->params.trace >= 2;
-    make_sizes(pool);
-    choose_cached(pool, capacity);
-    make_small_table(pool);
-    if (pool->magazines.ops) {
-        umf_magazines_fini(&pool->magazines);
-    }
     umf_result_t result =
         umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->slabs.view), pool,
-                           &magazine_ops, capacity, pool->cached_bins, DEPOT_BATCHES);
-    pool->magazines.slabs = pool->magazine_slabs;
+                           &magazine_ops, layout->capacity, layout->cached_bins, DEPOT_BATCHES);
+    pool->magazines.slabs = layout->slabs;
     return result;
 }
 
 static size_t bin_of(const disjoint_pool_t *pool, size_t size) {
-    return pool->bin_by_class[class_of(size)];
+    return umf_disjoint_bin_of(pool->layout, size);
 }
 
 static bool is_poolable(const disjoint_pool_t *pool, size_t size) {
@@ -145,9 +62,11 @@ static bool is_poolable(const disjoint_pool_t *pool, size_t size) {
 /* --- bins --- */
 
 static umf_bin_t *bin_make(disjoint_pool_t *pool, uint32_t index) {
-    size_t max_kept = is_chunked(pool, pool->sizes[index]) ? 1 : pool->params.capacity;
-    uint16_t hint = index < pool->cached_bins ? umf_magazine_offset(index) : 0;
-    umf_bin_t *bin = umf_bin_create(&pool->slabs, index, pool->sizes[index],
+    size_t max_kept = umf_disjoint_is_chunked(pool->layout, pool->layout->sizes[index])
+                          ? 1
+                          : pool->params.capacity;
+    uint16_t hint = index < pool->layout->cached_bins ? umf_magazine_offset(index) : 0;
+    umf_bin_t *bin = umf_bin_create(&pool->slabs, index, pool->layout->sizes[index],
                                     pool->params.slab_min_size, hint, max_kept);
     umf_bin_t *other = NULL;
     if (bin && !atomic_compare_exchange_strong_explicit(
@@ -202,7 +121,7 @@ static void *alloc_direct(disjoint_pool_t *pool, size_t size, size_t alignment) 
 
 static void *alloc_chunk(disjoint_pool_t *pool, size_t size) {
     uint32_t index = (uint32_t)bin_of(pool, size);
-    if (index < pool->cached_bins) {
+    if (index < pool->layout->cached_bins) {
         return umf_magazine_pop(&pool->magazines, index);
     }
     void *chunk = NULL;
@@ -227,7 +146,7 @@ static UMF_COLD void *malloc_slow(disjoint_pool_t *pool, size_t size) {
 
 static void *disjoint_malloc(void *self, size_t size) {
     disjoint_pool_t *pool = self;
-    if (umf_unlikely(size - 1 >= pool->cached_max)) {
+    if (umf_unlikely(size - 1 >= pool->layout->cached_max)) {
         return malloc_slow(pool, size);
     }
     void *ptr = umf_magazine_pop(&pool->magazines, bin_of(pool, size));
@@ -338,7 +257,7 @@ static const umf_bin_t *cached_bin_of(const disjoint_pool_t *pool, const umf_spa
                                       const void *ptr) {
     const umf_slab_t *slab = span->cookie;
     const umf_bin_t *bin = slab ? slab->bin : NULL;
-    return bin && bin->index < pool->cached_bins &&
+    return bin && bin->index < pool->layout->cached_bins &&
                    umf_magic_divides(bin->magic, (uintptr_t)ptr - span->base)
                ? bin
                : NULL;
@@ -423,7 +342,7 @@ static umf_result_t disjoint_usable_size(void *self, const void *ptr, size_t *si
 /* --- trim and counts --- */
 
 static void purge(disjoint_pool_t *pool) {
-    for (uint32_t i = 0; i < pool->bins; i++) {
+    for (uint32_t i = 0; i < pool->layout->bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin && bin->chunks > 1 && !umf_bin_purge(bin, pool->page_size)) {
             return;
@@ -434,7 +353,7 @@ static void purge(disjoint_pool_t *pool) {
 static umf_result_t disjoint_trim(void *self, size_t keep) {
     disjoint_pool_t *pool = self;
     umf_magazines_trim(&pool->magazines);
-    for (uint32_t i = 0; i < pool->bins; i++) {
+    for (uint32_t i = 0; i < pool->layout->bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin) {
             umf_bin_trim(bin, &keep);
@@ -453,7 +372,8 @@ size_t umf_disjoint_used_chunks(disjoint_pool_t *pool, uint32_t index) {
     if (!bin) {
         return 0;
     }
-    size_t cached = index < pool->cached_bins ? umf_magazines_cached(&pool->magazines, index) : 0;
+    size_t cached =
+        index < pool->layout->cached_bins ? umf_magazines_cached(&pool->magazines, index) : 0;
     umf_lock(&bin->lock);
     size_t used = bin->used;
     umf_unlock(&bin->lock);
@@ -463,7 +383,7 @@ size_t umf_disjoint_used_chunks(disjoint_pool_t *pool, uint32_t index) {
 static size_t disjoint_alloc_count(void *self) {
     disjoint_pool_t *pool = self;
     size_t count = atomic_load_explicit(&pool->direct, memory_order_relaxed);
-    for (uint32_t i = 0; i < pool->bins; i++) {
+    for (uint32_t i = 0; i < pool->layout->bins; i++) {
         count += umf_disjoint_used_chunks(pool, i);
     }
     return count;
@@ -501,6 +421,7 @@ static umf_result_t disjoint_initialize(umf_memory_provider_handle_t provider, c
             *out = pool;
             return result;
         }
+        umf_disjoint_layout_put(pool->layout);
         umf_view_release(pool->slabs.view);
     }
     umf_meta_free(pool, sizeof(*pool));
@@ -528,13 +449,14 @@ static umf_result_t disjoint_finalize(void *self) {
     disjoint_pool_t *pool = self;
     umf_disjoint_log_summary(pool);
     umf_magazines_fini(&pool->magazines);
-    for (uint32_t i = 0; i < pool->bins; i++) {
+    for (uint32_t i = 0; i < pool->layout->bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin) {
             umf_bin_destroy(bin);
         }
     }
     free_direct_left(pool);
+    umf_disjoint_layout_put(pool->layout);
     umf_view_release(pool->slabs.view);
     umf_meta_free(pool, sizeof(*pool));
     return UMF_RESULT_SUCCESS;
@@ -566,7 +488,7 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfDisjointPoolOps(void) {
 }
 
 static const umf_small_sizes_t *disjoint_small(void *self) {
-    return &((disjoint_pool_t *)self)->small;
+    return &((disjoint_pool_t *)self)->layout->small;
 }
 
 const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {

@@ -6,11 +6,8 @@
 #include <umf/plugin.h>
 #include <umf/pools/pool_disjoint.h>
 
-#include "base/magazine.h"
+#include "pools/disjoint_layout.h"
 #include "pools/slab.h"
-
-#define UMF_DISJOINT_MAX_BIN_SIZE ((size_t)1 << 31)
-#define UMF_DISJOINT_MAX_BINS 60
 
 struct umf_disjoint_pool_shared_limits_t {
     umf_slab_limits_t limits;
@@ -30,16 +27,8 @@ typedef struct umf_disjoint_pool_params_t {
 
 typedef struct umf_disjoint_pool_t {
     umf_disjoint_pool_params_t params; /* first: its fields are the pool's. Immutable once sealed */
-    /* Hot: */
-    umf_small_sizes_t small;
-    size_t cached_max;         /* sizes up to this one go through the magazines; 0: none */
-    uint8_t bin_by_class[128]; /* class_of(size) -> bin */
-    umf_magazines_t magazines; /* of the first bins */
-    umf_magazine_slab_t magazine_slabs[UMF_DISJOINT_MAX_BINS];
-    size_t sizes[UMF_DISJOINT_MAX_BINS];
-
-    uint32_t cached_bins;
-    uint32_t bins;
+    const umf_disjoint_layout_t *layout;
+    umf_magazines_t magazines;                       /* of the cached bins */
     _Atomic(umf_bin_t *) bin[UMF_DISJOINT_MAX_BINS]; /* made at first use */
     umf_slab_owner_t slabs;
     size_t page_size;

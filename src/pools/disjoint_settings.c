@@ -157,8 +157,8 @@ static umf_result_t get_used_memory(void *object, size_t index, void *value, siz
     (void)index, (void)size;
     pool_t *pool = object;
     size_t sum = 0;
-    for (uint32_t i = 0; i < pool->bins; i++) {
-        sum += umf_disjoint_used_chunks(pool, i) * pool->sizes[i];
+    for (uint32_t i = 0; i < pool->layout->bins; i++) {
+        sum += umf_disjoint_used_chunks(pool, i) * pool->layout->sizes[i];
     }
     *(size_t *)value = sum;
     return UMF_RESULT_SUCCESS;
@@ -170,7 +170,7 @@ static umf_result_t get_reserved_memory(void *object, size_t index, void *value,
     pool_t *pool = object;
     size_t sum = 0;
     umf_magazines_flush(&pool->magazines);
-    for (uint32_t i = 0; i < pool->bins; i++) {
+    for (uint32_t i = 0; i < pool->layout->bins; i++) {
         umf_bin_t *bin = umf_disjoint_bin(pool, i);
         if (bin) {
             umf_lock(&bin->lock);
@@ -200,7 +200,7 @@ static void add_counters(pool_t *pool, uint32_t index, umf_bin_counters_t *sum) 
 
 static umf_bin_counters_t all_counters(pool_t *pool) {
     umf_bin_counters_t sum = {0};
-    for (uint32_t i = 0; i < pool->bins; i++) {
+    for (uint32_t i = 0; i < pool->layout->bins; i++) {
         add_counters(pool, i, &sum);
     }
     return sum;
@@ -218,7 +218,7 @@ static umf_bin_counters_t all_counters(pool_t *pool) {
     static umf_result_t get_bin_##member(void *object, size_t index, void *value, size_t size) {   \
         (void)size;                                                                                \
         pool_t *pool = object;                                                                     \
-        if (index >= pool->bins) {                                                                 \
+        if (index >= pool->layout->bins) {                                                         \
             return UMF_RESULT_ERROR_INVALID_ARGUMENT;                                              \
         }                                                                                          \
         if (pool->params.trace == 0) {                                                             \
@@ -240,17 +240,17 @@ COUNTER(max_slabs_in_pool)
 
 static umf_result_t get_bucket_count(void *object, size_t index, void *value, size_t size) {
     (void)index, (void)size;
-    *(size_t *)value = ((pool_t *)object)->bins;
+    *(size_t *)value = ((pool_t *)object)->layout->bins;
     return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t get_bucket_size(void *object, size_t index, void *value, size_t size) {
     (void)size;
     pool_t *pool = object;
-    if (index >= pool->bins) {
+    if (index >= pool->layout->bins) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *(size_t *)value = pool->sizes[index];
+    *(size_t *)value = pool->layout->sizes[index];
     return UMF_RESULT_SUCCESS;
 }
 
@@ -270,6 +270,8 @@ static umf_result_t run_post_initialize(void *object) {
     }
 
 static const umf_field_t field_list[] = {
+    /* First: every creation looks for it. */
+    {.path = "post_initialize", .access = UMF_FIELD_RUN, .run = run_post_initialize},
     UMF_PARAM_FIELD("slab_min_size", SIZE, slab_min_size,
                     "smallest request to the provider for pooled sizes, bytes (64K)"),
     UMF_PARAM_FIELD("max_poolable_size", SIZE, max_poolable_size,
@@ -312,14 +314,13 @@ static const umf_field_t field_list[] = {
     /* Known, never usable: INVALID_ARGUMENT instead of INVALID_CTL_PATH. */
     {.path = "buckets.size", .type = UMF_FIELD_SIZE},
     {.path = "buckets.{}.count", .type = UMF_FIELD_SIZE},
-    {.path = "post_initialize", .access = UMF_FIELD_RUN, .run = run_post_initialize},
 };
 static const umf_fields_t fields = UMF_FIELDS(field_list);
 
 /* Who calls the table directly may never seal the pool: sizes stay once there are slabs of them. */
 static bool is_being_created(pool_t *pool) {
     bool has_bin = false;
-    for (uint32_t i = 0; i < pool->bins; i++) {
+    for (uint32_t i = 0; i < pool->layout->bins; i++) {
         has_bin |= umf_disjoint_bin(pool, i) != NULL;
     }
     return !pool->sealed && !has_bin;
@@ -328,8 +329,8 @@ static bool is_being_created(pool_t *pool) {
 umf_result_t umf_disjoint_ctl(void *self, umf_ctl_query_source_t source, const char *name,
                               void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
     pool_t *pool = self;
-    umf_result_t result =
-        umf_field_ctl(pool, is_being_created(pool), &fields, source, name, arg, size, type, args);
+    umf_result_t result = umf_field_ctl(pool, type == CTL_QUERY_WRITE && is_being_created(pool),
+                                        &fields, source, name, arg, size, type, args);
     if (result == UMF_RESULT_SUCCESS && type == CTL_QUERY_WRITE) {
         result = umf_disjoint_lay_out(pool);
     }

@@ -130,11 +130,16 @@ static void slab_destroy(umf_bin_t *bin, umf_slab_t *slab) {
     umf_unlock(&bin->lock);
 }
 
-static void slabs_destroy(umf_bin_t *bin, umf_list_t *slabs) {
-    while (!umf_list_is_empty(slabs)) {
-        umf_slab_t *slab = UMF_CONTAINER_OF(slabs->next, umf_slab_t, link);
-        umf_list_remove(&slab->link);
-        slab_destroy(bin, slab);
+static void slab_destroy_first(umf_bin_t *bin, umf_list_t *slabs) {
+    umf_slab_t *slab = UMF_CONTAINER_OF(slabs->next, umf_slab_t, link);
+    umf_list_remove(&slab->link);
+    slab_destroy(bin, slab);
+}
+
+/* Inline: mostly there is none. */
+static inline void slabs_destroy(umf_bin_t *bin, umf_list_t *slabs) {
+    while (umf_unlikely(!umf_list_is_empty(slabs))) {
+        slab_destroy_first(bin, slabs);
     }
 }
 

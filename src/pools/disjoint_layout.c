@@ -1,0 +1,120 @@
+#include "pools/disjoint_layout.h"
+
+#include "base/meta.h"
+
+#define MAX_CACHED_SIZE ((size_t)32 * 1024) /* larger chunks are not worth holding per thread */
+#define CACHED_BYTES ((size_t)64 * 1024)    /* a thread keeps so much of each size, ... */
+#define CACHED_CHUNKS_MIN 4                 /* ... but so many chunks at least ... */
+#define CACHED_CHUNKS_MAX 1024              /* ... and at most */
+
+typedef umf_disjoint_layout_t layout_t;
+
+static size_t class_max(uint32_t class) {
+    uint32_t bit = class / 2;
+    size_t low = (size_t)1 << bit, half = low / 2;
+    return low + (class % 2 ? 2 * half : half);
+}
+
+static void add_bin(layout_t *layout, size_t size) {
+    size = umf_align_up(size, layout->wish.min_bucket_size);
+    if (size < UMF_DISJOINT_MAX_BIN_SIZE &&
+        (layout->bins == 0 || size > layout->sizes[layout->bins - 1])) {
+        layout->sizes[layout->bins++] = size;
+    }
+}
+
+static void make_sizes(layout_t *layout) {
+    size_t start = layout->wish.min_bucket_size;
+    start = start < 8 ? 8 : start > UMF_DISJOINT_MAX_BIN_SIZE ? UMF_DISJOINT_MAX_BIN_SIZE : start;
+    for (size_t size = start; size < UMF_DISJOINT_MAX_BIN_SIZE; size *= 2) {
+        add_bin(layout, size);
+        add_bin(layout, size + size / 2);
+    }
+    layout->sizes[layout->bins++] = UMF_DISJOINT_MAX_BIN_SIZE;
+    uint32_t bin = 0;
+    for (uint32_t class = 2; class_max(class) <= UMF_DISJOINT_MAX_BIN_SIZE; class ++) {
+        while (layout->sizes[bin] < class_max(class)) {
+            bin++;
+        }
+        layout->bin_by_class[class] = (uint8_t)bin;
+    }
+}
+
+/* A single chunk of a slab is not cached: that would hide the slab from its limits. Frees in slabs
+ * of more than 4 GiB cannot be checked by umf_magic_divides. */
+static bool is_cached(const layout_t *layout, size_t size) {
+    return !layout->wish.is_exact && layout->wish.slab_min_size <= UINT32_MAX &&
+           size <= MAX_CACHED_SIZE && umf_disjoint_is_chunked(layout, size) &&
+           size <= layout->wish.max_poolable_size;
+}
+
+static uint16_t capacity_of(size_t size) {
+    size_t chunks = CACHED_BYTES / size;
+    return (uint16_t)(chunks > CACHED_CHUNKS_MAX   ? CACHED_CHUNKS_MAX
+                      : chunks < CACHED_CHUNKS_MIN ? CACHED_CHUNKS_MIN
+                                                   : chunks);
+}
+
+static void choose_cached(layout_t *layout) {
+    uint32_t bin = 0;
+    for (; bin < layout->bins && is_cached(layout, layout->sizes[bin]); bin++) {
+        layout->capacity[bin] = capacity_of(layout->sizes[bin]);
+        layout->slabs[bin].magic = umf_magic(layout->sizes[bin]);
+        layout->slabs[bin].mask = layout->wish.slab_min_size - 1;
+    }
+    layout->cached_bins = bin;
+    layout->cached_max = bin ? layout->sizes[bin - 1] : 0;
+}
+
+/* Bins below 8 bytes apart do not fit the table of small sizes. */
+static void make_small_table(layout_t *layout) {
+    if (layout->wish.min_bucket_size < 8 || layout->cached_max < UMF_SMALL_MAX) {
+        return;
+    }
+    size_t bin = 0;
+    for (size_t size = 8; size <= UMF_SMALL_MAX; size += 8) {
+        bin += layout->sizes[bin] < size;
+        layout->small.magazine[size / 8] = umf_magazine_offset(bin);
+    }
+}
+
+/* `layout` is zeroed. */
+static void layout_make(layout_t *layout, const umf_disjoint_wish_t *wish) {
+    layout->wish = *wish;
+    make_sizes(layout);
+    choose_cached(layout);
+    make_small_table(layout);
+}
+
+/* --- the shared one --- */
+
+static layout_t shared; /* Sync: shared_lock; Immutable once it has bins */
+UMF_LOCK_STATIC(shared_lock, UMF_RANK_BIN);
+
+static bool is_same(const umf_disjoint_wish_t *a, const umf_disjoint_wish_t *b) {
+    return a->min_bucket_size == b->min_bucket_size && a->slab_min_size == b->slab_min_size &&
+           a->max_poolable_size == b->max_poolable_size && a->is_exact == b->is_exact;
+}
+
+const layout_t *umf_disjoint_layout_get(const umf_disjoint_wish_t *wish) {
+    umf_lock(&shared_lock);
+    if (shared.bins == 0) {
+        layout_make(&shared, wish);
+    }
+    bool is_shared = is_same(&shared.wish, wish);
+    umf_unlock(&shared_lock);
+    if (is_shared) {
+        return &shared;
+    }
+    layout_t *layout = umf_meta_alloc(sizeof(*layout));
+    if (layout) {
+        layout_make(layout, wish);
+    }
+    return layout;
+}
+
+void umf_disjoint_layout_put(const layout_t *layout) {
+    if (layout != &shared) {
+        umf_meta_free((layout_t *)(uintptr_t)layout, sizeof(*layout));
+    }
+}

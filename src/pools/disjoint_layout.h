@@ -1,0 +1,53 @@
+/*
+ * The layout of a disjoint pool: all that follows from its parameters. Most pools have the same, so
+ * the first one is shared.
+ */
+#ifndef UMF_SRC_POOLS_DISJOINT_LAYOUT_H
+#define UMF_SRC_POOLS_DISJOINT_LAYOUT_H
+
+#include "base/magazine.h"
+
+#define UMF_DISJOINT_MAX_BIN_SIZE ((size_t)1 << 31)
+#define UMF_DISJOINT_MAX_BINS 60
+
+/* What it follows from. */
+typedef struct umf_disjoint_wish_t {
+    size_t min_bucket_size, slab_min_size, max_poolable_size;
+    bool is_exact; /* every count and every error: no magazines */
+} umf_disjoint_wish_t;
+
+/* Immutable once made. */
+typedef struct umf_disjoint_layout_t {
+    umf_disjoint_wish_t wish;
+    umf_small_sizes_t small;
+    size_t cached_max;         /* sizes up to this one go through the magazines; 0: none */
+    uint8_t bin_by_class[128]; /* umf_disjoint_class(size) -> bin */
+    uint32_t cached_bins;      /* the first ones */
+    uint32_t bins;
+    size_t sizes[UMF_DISJOINT_MAX_BINS];
+    umf_magazine_slab_t slabs[UMF_DISJOINT_MAX_BINS]; /* of the cached bins, as the next */
+    uint16_t capacity[UMF_DISJOINT_MAX_BINS];
+} umf_disjoint_layout_t;
+
+/* NULL when out of memory. */
+const umf_disjoint_layout_t *umf_disjoint_layout_get(const umf_disjoint_wish_t *wish);
+/* Undoes get; NULL: nothing. */
+void umf_disjoint_layout_put(const umf_disjoint_layout_t *layout);
+
+/* A slab that holds one chunk only is as good as the chunk. */
+static inline bool umf_disjoint_is_chunked(const umf_disjoint_layout_t *layout, size_t size) {
+    return size <= layout->wish.slab_min_size / 2;
+}
+
+/* Bins are half doublings apart: the class is the highest bit of size - 1 and the bit below it. */
+static inline uint32_t umf_disjoint_class(size_t size) {
+    size_t n = (size - 1) | 2;
+    uint32_t bit = 63u - (uint32_t)__builtin_clzll(n);
+    return 2 * bit + ((uint32_t)(n >> (bit - 1)) & 1);
+}
+
+static inline size_t umf_disjoint_bin_of(const umf_disjoint_layout_t *layout, size_t size) {
+    return layout->bin_by_class[umf_disjoint_class(size)];
+}
+
+#endif
