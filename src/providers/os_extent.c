@@ -163,7 +163,7 @@ static void extent_free(os_extent_t *extent) {
 
 static void ask_for_huge_pages(uint64_t key, void *value, void *arg) {
     (void)key, (void)arg;
-    umf_os_place_huge((void *)((os_extent_t *)value)->base, EXTENT_SIZE);
+    umf_os_place_huge_pages((void *)((os_extent_t *)value)->base, EXTENT_SIZE);
 }
 
 static bool extent_add_locked(umf_os_extents_t *extents, os_extent_t *extent) {
@@ -177,10 +177,12 @@ static bool extent_add_locked(umf_os_extents_t *extents, os_extent_t *extent) {
     uintptr_t end = extent->base + EXTENT_SIZE;
     extents->high = end > extents->high ? end : extents->high;
     if (extents->huge) {
-        umf_os_place_huge((void *)extent->base, EXTENT_SIZE);
+        umf_os_place_huge_pages((void *)extent->base, EXTENT_SIZE);
     } else if (extents->all.count > HUGE_FROM) {
         extents->huge = true;
         umf_hash_each(&extents->all, ask_for_huge_pages, NULL);
+    } else {
+        umf_os_place_small_pages((void *)extent->base, EXTENT_SIZE);
     }
     return true;
 }
@@ -310,15 +312,18 @@ static bool give_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, ui
     return true;
 }
 
-/* Pages of one extent; they stay taken until they are clear. */
+/* Pages of one extent. They stay taken until they are clear; those that cannot be cleared leave a
+ * hole, which is nobody's any more. */
 static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, uintptr_t base, size_t size) {
     uint32_t at = pages_of(extents, base - extent->base), count = pages_of(extents, size);
     umf_lock(&extents->lock);
     bool is_taken = has_pages(extent, at, count);
     umf_unlock(&extents->lock);
-    int error = is_taken ? drop_content(extents, base, size) : EINVAL;
-    if (error) {
-        return error;
+    if (!is_taken) {
+        return EINVAL;
+    }
+    if (drop_content(extents, base, size) != 0) {
+        return umf_os_unmap((void *)base, size);
     }
     umf_lock(&extents->lock);
     bool is_leaving = give_pages_locked(extents, extent, at, count);

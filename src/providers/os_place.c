@@ -113,10 +113,22 @@ static int place_huge_aligned(size_t size, size_t alignment, int prot, void **pt
     return 0;
 }
 
-void umf_os_place_huge(void *ptr, size_t size) {
-    int error = place_get_huge() == PLACE_HUGE_ADVISE ? umf_os_advise(ptr, size, MADV_HUGEPAGE) : 0;
+static void place_advise(void *ptr, size_t size, int advice) {
+    int error = umf_os_advise(ptr, size, advice);
     if (error) {
-        UMF_LOG_DEBUG("no huge pages for %zu bytes at %p (errno %d)", size, ptr, error);
+        UMF_LOG_DEBUG("advice %d on %zu bytes at %p failed (errno %d)", advice, size, ptr, error);
+    }
+}
+
+void umf_os_place_small_pages(void *ptr, size_t size) {
+    if (place_get_huge() == PLACE_HUGE_ALWAYS) {
+        place_advise(ptr, size, MADV_NOHUGEPAGE);
+    }
+}
+
+void umf_os_place_huge_pages(void *ptr, size_t size) {
+    if (place_get_huge() != PLACE_HUGE_NEVER) {
+        place_advise(ptr, size, MADV_HUGEPAGE);
     }
 }
 
@@ -141,8 +153,8 @@ int umf_os_place_plain(size_t size, size_t alignment, int prot, void **ptr) {
 int umf_os_place(size_t size, size_t alignment, int prot, void **ptr) {
     bool is_huge;
     int error = place(size, alignment, prot, &is_huge, ptr);
-    if (!error && is_huge) {
-        umf_os_place_huge(*ptr, size);
+    if (!error && is_huge && place_get_huge() == PLACE_HUGE_ADVISE) {
+        umf_os_place_huge_pages(*ptr, size);
     }
     return error;
 }

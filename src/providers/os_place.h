@@ -8,9 +8,12 @@
  * memory is anonymous, private and zero. 0 or an errno value. */
 int umf_os_place(size_t size, size_t alignment, int prot, void **ptr);
 
-/* The same, without asking for huge pages; and the asking, which is only a hint. */
+/* The same, without asking for huge pages. */
 int umf_os_place_plain(size_t size, size_t alignment, int prot, void **ptr);
-void umf_os_place_huge(void *ptr, size_t size);
+
+/* Whether memory that was placed plainly shall have huge pages: hints, from now on. */
+void umf_os_place_small_pages(void *ptr, size_t size);
+void umf_os_place_huge_pages(void *ptr, size_t size);
 
 /* The same for a range of a file, shared. */
 int umf_os_place_file(size_t size, size_t alignment, int prot, int fd, uint64_t offset, void **ptr);
