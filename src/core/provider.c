@@ -383,8 +383,8 @@ static UMF_COLD umf_result_t free_failed(umf_view_t *view, umf_span_t *span, con
 }
 
 /* `size` is what the provider is told. */
-static inline umf_result_t view_free_sized(umf_view_t *view, umf_span_t *span, void *ptr,
-                                           size_t size) {
+static inline __attribute__((always_inline)) umf_result_t
+view_free_sized(umf_view_t *view, umf_span_t *span, void *ptr, size_t size) {
     umf_result_t result = umf_span_withdraw(&view->spans, span, (uintptr_t)ptr);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return freed_twice(ptr);

@@ -529,11 +529,11 @@ bool umf_map_runs_replace(umf_map_t *map, uintptr_t base, size_t size, umf_word_
                           umf_word_t to) {
     umf_map_run_t runs[RUNS_MAX];
     size_t count = runs_of(map, base, size, runs);
-    bool is_done = count > 0;
-    for (size_t i = 0; i < count; i++) {
-        is_done &= umf_map_run_replace(&runs[i], word, to);
+    size_t done = 0;
+    while (done < count && umf_map_run_replace(&runs[done], word, to)) {
+        done++;
     }
-    return is_done;
+    return count > 0 && done == count;
 }
 
 /* --- the rare cases --- */

@@ -35,18 +35,16 @@ static inline void umf_map_run_store(const umf_map_run_t *run, umf_word_t word) 
     } while (++i < run->count);
 }
 
-/* False if other words are among the slots; those that are `word` are replaced all the same. */
+/* Stops at the first slot that is not `word`, and is false then. */
 static inline bool umf_map_run_replace(const umf_map_run_t *run, umf_word_t word, umf_word_t to) {
-    umf_word_t others = 0;
     size_t i = 0;
     do {
-        umf_word_t w = atomic_load_explicit(&run->slots[i], memory_order_relaxed);
-        others |= w ^ word;
-        if (umf_likely(w == word)) {
-            atomic_store_explicit(&run->slots[i], to, memory_order_release);
+        if (umf_unlikely(atomic_load_explicit(&run->slots[i], memory_order_relaxed) != word)) {
+            return false;
         }
+        atomic_store_explicit(&run->slots[i], to, memory_order_release);
     } while (++i < run->count);
-    return !others;
+    return true;
 }
 
 /* The slot of `base` in the table that `w` leads to. */
@@ -61,8 +59,8 @@ static inline bool umf_map_is_whole(uintptr_t ends, int level) {
 /* Whether a range lies within one GiB below 48 bits, as all that follows asks for. Not if it is
  * empty or wraps. */
 static inline bool umf_map_is_near(uintptr_t base, size_t size) {
-    uintptr_t last = base + size - 1;
-    return last >= base && !(((base ^ last) | base >> 18) >> umf_map_shift[0]);
+    uintptr_t last = base + size - 1, gib = base >> umf_map_shift[0];
+    return last >= base && last >> umf_map_shift[0] == gib && gib < UMF_MAP_ROOT_SIZE;
 }
 
 /* A near range of whole slots of one table below the root; false if it is not. */
@@ -114,8 +112,8 @@ static inline bool umf_map_insert_near(umf_map_t *map, uintptr_t base, size_t si
     return true;
 }
 
-/* As umf_map_remove of a near range that is `word` throughout; false if it is not, or not so
- * simple: then that is still to be called. */
+/* As umf_map_remove of a near range; false if other words are in it, or it is not so simple: then
+ * that is still to be called. */
 static inline bool umf_map_remove_near(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
                                        umf_word_t under) {
     umf_map_run_t run;

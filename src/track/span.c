@@ -20,7 +20,7 @@ static struct {
     uint32_t reserved; /* Immutable after init */
 } spare;
 
-static _Atomic uint64_t last_id;
+_Atomic uint64_t umf_span_last_id;
 
 /* Address space for `count` descriptors; `spare_bytes` more must be there and are left to others.
  */
@@ -72,7 +72,7 @@ static umf_span_t *descriptor_make_locked(void) {
     return span;
 }
 
-static UMF_COLD umf_span_t *descriptor_get(void) {
+umf_span_t *umf_span_take_slow(void) {
     umf_lock(&spare.lock);
     umf_span_t *span = NULL;
     if (spare.first) {
@@ -97,30 +97,6 @@ void umf_span_release_slow(umf_span_t *span) {
 void umf_span_set_init(umf_span_set_t *set, umf_map_t *map, uint32_t pool) {
     *set = (umf_span_set_t){.map = map, .pool = pool};
     umf_lock_init(&set->lock, UMF_RANK_VIEW);
-}
-
-/* A descriptor that nobody else has, its index set; NULL without memory. */
-static umf_span_t *set_take_locked(umf_span_set_t *set) {
-    umf_assert_locked(&set->lock);
-    if (umf_unlikely(!set->spare)) {
-        return descriptor_get();
-    }
-    umf_span_t *span = umf_span_at(set->spare);
-    set->spare = span->next;
-    set->spare_count--;
-    return span;
-}
-
-static void set_link_locked(umf_span_set_t *set, umf_span_t *span) {
-    uint32_t index = span->index, next = set->first;
-    umf_assert_locked(&set->lock);
-    span->prev = 0;
-    span->next = next;
-    if (next) {
-        umf_span_at(next)->prev = index;
-    }
-    set->first = index;
-    set->count++;
 }
 
 /* A span that is not in the map (any more) is forgotten. */
@@ -220,26 +196,6 @@ static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_word_t
     return UMF_RESULT_SUCCESS;
 }
 
-/* The usual way: memory within one GiB, not inside of another span, whose tables the map has. */
-static inline bool span_publish_near(umf_span_set_t *set, umf_span_t *span, umf_span_kind_t kind) {
-    umf_map_t *map = set->map;
-    uintptr_t base = span->base;
-    if (umf_unlikely(!umf_map_is_near(base, span->size))) {
-        return false;
-    }
-    span->outer = 0;
-    span->depth = 1;
-    umf_lock_t *shard = umf_map_near_shard(map, base);
-    umf_lock(shard);
-    span->kind = (uint8_t)kind;
-    bool is_done = umf_map_insert_near(map, base, span->size, word_of(set, span));
-    if (umf_unlikely(!is_done)) {
-        span->kind = 0;
-    }
-    umf_unlock(shard);
-    return is_done;
-}
-
 static umf_result_t span_publish_locked(umf_span_set_t *set, umf_span_t *span) {
     size_t extent = extent_of(span->size);
     span->outer = 0;
@@ -254,8 +210,7 @@ static umf_result_t span_publish_locked(umf_span_set_t *set, umf_span_t *span) {
                : result;
 }
 
-static UMF_COLD umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span,
-                                          umf_span_kind_t kind) {
+static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span_kind_t kind) {
     uintptr_t base = span->base, last;
     size_t extent = extent_of(span->size);
     if (__builtin_add_overflow(base, extent - 1, &last) || last == UINTPTR_MAX) {
@@ -274,43 +229,12 @@ static UMF_COLD umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span,
 }
 
 /* A span that is on the set's list already; it leaves it on failure. */
-static UMF_COLD umf_result_t span_publish_or_drop(umf_span_set_t *set, umf_span_t *span,
-                                                  umf_span_kind_t kind) {
+umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span, umf_span_kind_t kind) {
     umf_result_t result = span_publish(set, span, kind);
     if (result != UMF_RESULT_SUCCESS) {
         set_drop(set, span);
     }
     return result;
-}
-
-umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size, umf_span_kind_t kind,
-                          void *owner, void *cookie, uint16_t hint, umf_span_t **out) {
-    umf_lock(&set->lock);
-    umf_span_t *span = set_take_locked(set);
-    if (umf_unlikely(!span)) {
-        umf_unlock(&set->lock);
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    span->base = base;
-    span->size = size;
-    span->owner = owner;
-    span->cookie = cookie;
-    span->hint = hint;
-    span->pool = set->pool;
-    span->id = 1 + atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed);
-    atomic_store_explicit(&span->export, NULL, memory_order_relaxed);
-    set_link_locked(set, span);
-    umf_unlock(&set->lock);
-    if (umf_unlikely(!span_publish_near(set, span, kind))) {
-        umf_result_t result = span_publish_or_drop(set, span, kind);
-        if (result != UMF_RESULT_SUCCESS) {
-            return result;
-        }
-    }
-    if (out) {
-        *out = span;
-    }
-    return UMF_RESULT_SUCCESS;
 }
 
 static bool span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
@@ -340,9 +264,9 @@ umf_result_t umf_span_withdraw_slow(umf_span_set_t *set, umf_span_t *span, uintp
 
 umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span) {
     umf_lock(&set->lock);
-    set_link_locked(set, span);
+    umf_span_link_locked(set, span);
     umf_unlock(&set->lock);
-    return span_publish_or_drop(set, span, UMF_SPAN_POOL);
+    return umf_span_publish_slow(set, span, UMF_SPAN_POOL);
 }
 
 /* --- split and merge --- */
@@ -357,13 +281,13 @@ static void span_copy_high(const umf_span_t *span, size_t first, umf_span_t *hig
     high->pool = span->pool;
     high->outer = span->outer;
     high->depth = span->depth;
-    high->id = 1 + atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed);
+    high->id = umf_span_new_id();
     atomic_store_explicit(&high->export, NULL, memory_order_relaxed);
 }
 
 umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first) {
     umf_lock(&set->lock);
-    umf_span_t *high = set_take_locked(set);
+    umf_span_t *high = umf_span_take_locked(set);
     umf_unlock(&set->lock);
     if (!high) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -386,7 +310,7 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
     umf_map_unlock(set->map, shard);
     umf_lock(&set->lock);
     if (result == UMF_RESULT_SUCCESS) {
-        set_link_locked(set, high);
+        umf_span_link_locked(set, high);
     } else {
         umf_span_put_locked(set, high);
     }

@@ -69,20 +69,101 @@ void umf_span_set_fini(umf_span_set_t *set); /* of an empty set */
  */
 void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void *arg), void *arg);
 
+/* The innermost span that contains `addr`, NULL if none. `word` (may be NULL) gets its word. */
+umf_span_t *umf_span_find(const umf_map_t *map, uintptr_t addr, umf_word_t *word);
+
+/* The parts of the three below that are rare. */
+UMF_COLD umf_span_t *umf_span_take_slow(void);
+UMF_COLD umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span,
+                                            umf_span_kind_t kind);
+UMF_COLD umf_result_t umf_span_withdraw_slow(umf_span_set_t *set, umf_span_t *span, uintptr_t base);
+UMF_COLD void umf_span_release_slow(umf_span_t *span);
+
+extern _Atomic uint64_t umf_span_last_id;
+
+static inline uint64_t umf_span_new_id(void) {
+    return 1 + atomic_fetch_add_explicit(&umf_span_last_id, 1, memory_order_relaxed);
+}
+
+/* A descriptor that nobody else has; NULL without memory. */
+static inline umf_span_t *umf_span_take_locked(umf_span_set_t *set) {
+    umf_assert_locked(&set->lock);
+    if (umf_unlikely(!set->spare)) {
+        return umf_span_take_slow();
+    }
+    umf_span_t *span = umf_span_at(set->spare);
+    set->spare = span->next;
+    set->spare_count--;
+    return span;
+}
+
+static inline void umf_span_link_locked(umf_span_set_t *set, umf_span_t *span) {
+    uint32_t index = span->index, next = set->first;
+    umf_assert_locked(&set->lock);
+    span->prev = 0;
+    span->next = next;
+    if (next) {
+        umf_span_at(next)->prev = index;
+    }
+    set->first = index;
+    set->count++;
+}
+
+/* The usual way: memory within one GiB, not inside of another span, whose tables the map has. */
+static inline bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uintptr_t base,
+                                         size_t size, umf_span_kind_t kind) {
+    if (umf_unlikely(!umf_map_is_near(base, size))) {
+        return false;
+    }
+    umf_word_t word = umf_word_make(span->hint, set->pool, span->index);
+    span->outer = 0;
+    span->depth = 1;
+    umf_lock_t *shard = umf_map_near_shard(set->map, base);
+    umf_lock(shard);
+    span->kind = (uint8_t)kind;
+    bool is_done = umf_map_insert_near(set->map, base, size, word);
+    if (umf_unlikely(!is_done)) {
+        span->kind = 0;
+    }
+    umf_unlock(shard);
+    return is_done;
+}
+
 /*
  * Records [base, base + size). INVALID_ARGUMENT: size 0, or it begins inside another span and ends
  * outside (or holds one); OUT_OF_RESOURCES: nested deeper than UMF_TRACK_MAX_DEPTH;
  * OUT_OF_HOST_MEMORY.
  */
-umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size, umf_span_kind_t kind,
-                          void *owner, void *cookie, uint16_t hint, umf_span_t **span);
-
-/* The innermost span that contains `addr`, NULL if none. `word` (may be NULL) gets its word. */
-umf_span_t *umf_span_find(const umf_map_t *map, uintptr_t addr, umf_word_t *word);
-
-/* The parts of the two below that are rare. */
-UMF_COLD umf_result_t umf_span_withdraw_slow(umf_span_set_t *set, umf_span_t *span, uintptr_t base);
-UMF_COLD void umf_span_release_slow(umf_span_t *span);
+static inline umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size,
+                                        umf_span_kind_t kind, void *owner, void *cookie,
+                                        uint16_t hint, umf_span_t **out) {
+    umf_lock(&set->lock);
+    umf_span_t *span = umf_span_take_locked(set);
+    if (umf_unlikely(!span)) {
+        umf_unlock(&set->lock);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    span->base = base;
+    span->size = size;
+    span->owner = owner;
+    span->cookie = cookie;
+    span->hint = hint;
+    span->pool = set->pool;
+    span->id = umf_span_new_id();
+    atomic_store_explicit(&span->export, NULL, memory_order_relaxed);
+    umf_span_link_locked(set, span);
+    umf_unlock(&set->lock);
+    if (umf_unlikely(!umf_span_publish_near(set, span, base, size, kind))) {
+        umf_result_t result = umf_span_publish_slow(set, span, kind);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    if (out) {
+        *out = span;
+    }
+    return UMF_RESULT_SUCCESS;
+}
 
 static inline void umf_span_unlink_locked(umf_span_set_t *set, umf_span_t *span) {
     umf_span_t *all = umf_span_table;
@@ -101,15 +182,16 @@ static inline void umf_span_unlink_locked(umf_span_set_t *set, umf_span_t *span)
 
 /* A span alone in its part of the map is there as long as the map has its word. */
 static inline bool umf_span_withdraw_near(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
-    if (umf_unlikely(!umf_map_is_near(base, span->size) || span->outer)) {
+    size_t size = span->size;
+    if (umf_unlikely(!umf_map_is_near(base, size) || span->outer)) {
         return false;
     }
     umf_lock_t *shard = umf_map_near_shard(set->map, base);
     umf_lock(shard);
     bool is_done =
         umf_likely(span->base == base) &&
-        umf_map_remove_near(set->map, base, span->size,
-                            umf_word_make(span->hint, set->pool, span->index), UMF_WORD_EMPTY);
+        umf_map_remove_near(set->map, base, size, umf_word_make(span->hint, set->pool, span->index),
+                            UMF_WORD_EMPTY);
     if (umf_likely(is_done)) {
         span->kind = 0;
     }
