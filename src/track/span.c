@@ -148,17 +148,6 @@ static umf_word_t word_of(const umf_span_set_t *set, const umf_span_t *span) {
     return umf_word_make(span->hint, set->pool, span->index);
 }
 
-umf_span_t *umf_span_find(const umf_map_t *map, uintptr_t addr, umf_word_t *word) {
-    umf_word_t w = umf_map_find(map, addr);
-    if (!w) {
-        return NULL;
-    }
-    if (word) {
-        *word = w;
-    }
-    return umf_span_at(umf_word_span(w));
-}
-
 /* The word that leads to the same places when `span` is gone. */
 static umf_word_t word_below(const umf_span_t *span) {
     if (!span->outer) {

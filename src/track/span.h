@@ -70,7 +70,16 @@ void umf_span_set_fini(umf_span_set_t *set); /* of an empty set */
 void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void *arg), void *arg);
 
 /* The innermost span that contains `addr`, NULL if none. `word` (may be NULL) gets its word. */
-umf_span_t *umf_span_find(const umf_map_t *map, uintptr_t addr, umf_word_t *word);
+static inline umf_span_t *umf_span_find(const umf_map_t *map, uintptr_t addr, umf_word_t *word) {
+    umf_word_t w = umf_map_find(map, addr);
+    if (umf_unlikely(!w)) {
+        return NULL;
+    }
+    if (word) {
+        *word = w;
+    }
+    return umf_span_at(umf_word_span(w));
+}
 
 /* The parts of the three below that are rare. */
 UMF_COLD umf_span_t *umf_span_take_slow(void);
