@@ -13,6 +13,9 @@
 #define umf_likely(x) __builtin_expect(!!(x), 1)
 #define umf_unlikely(x) __builtin_expect(!!(x), 0)
 
+/* A function of the hot path that is worth its size in more than one caller. */
+#define UMF_INLINE static inline __attribute__((always_inline))
+
 /* A function off the hot path: kept out of line so that the hot path stays short. */
 #define UMF_COLD __attribute__((cold, noinline))
 

@@ -359,7 +359,7 @@ umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uin
     return UMF_RESULT_SUCCESS;
 }
 
-static void tell_sleeping_pool(const umf_view_t *view, const void *ptr) {
+UMF_INLINE void tell_sleeping_pool(const umf_view_t *view, const void *ptr) {
     umf_memory_pool_handle_t pool =
         atomic_load_explicit(&umf_pool_table[view->spans.pool], memory_order_relaxed);
     if (pool && atomic_load_explicit(&pool->sleep, memory_order_acquire)) {
@@ -383,8 +383,8 @@ static UMF_COLD umf_result_t free_failed(umf_view_t *view, umf_span_t *span, con
 }
 
 /* `size` is what the provider is told. */
-static inline __attribute__((always_inline)) umf_result_t
-view_free_sized(umf_view_t *view, umf_span_t *span, void *ptr, size_t size) {
+UMF_INLINE umf_result_t view_free_sized(umf_view_t *view, umf_span_t *span, void *ptr,
+                                        size_t size) {
     umf_result_t result = umf_span_withdraw(&view->spans, span, (uintptr_t)ptr);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return freed_twice(ptr);

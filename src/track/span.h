@@ -119,8 +119,8 @@ static inline void umf_span_link_locked(umf_span_set_t *set, umf_span_t *span) {
 }
 
 /* The usual way: memory within one GiB, not inside of another span, whose tables the map has. */
-static inline bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uintptr_t base,
-                                         size_t size, umf_span_kind_t kind) {
+UMF_INLINE bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uintptr_t base,
+                                      size_t size, umf_span_kind_t kind) {
     if (umf_unlikely(!umf_map_is_near(base, size))) {
         return false;
     }
@@ -143,9 +143,9 @@ static inline bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, 
  * outside (or holds one); OUT_OF_RESOURCES: nested deeper than UMF_TRACK_MAX_DEPTH;
  * OUT_OF_HOST_MEMORY.
  */
-static inline umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size,
-                                        umf_span_kind_t kind, void *owner, void *cookie,
-                                        uint16_t hint, umf_span_t **out) {
+UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size,
+                                     umf_span_kind_t kind, void *owner, void *cookie, uint16_t hint,
+                                     umf_span_t **out) {
     umf_lock(&set->lock);
     umf_span_t *span = umf_span_take_locked(set);
     if (umf_unlikely(!span)) {
@@ -190,7 +190,7 @@ static inline void umf_span_unlink_locked(umf_span_set_t *set, umf_span_t *span)
 }
 
 /* A span alone in its part of the map is there as long as the map has its word. */
-static inline bool umf_span_withdraw_near(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
+UMF_INLINE bool umf_span_withdraw_near(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     size_t size = span->size;
     if (umf_unlikely(!umf_map_is_near(base, size) || span->outer)) {
         return false;
@@ -211,8 +211,7 @@ static inline bool umf_span_withdraw_near(umf_span_set_t *set, umf_span_t *span,
 /* Withdraws the span that began at `base` when it was found, from the map and its set. The
  * descriptor stays valid until `umf_span_release` or `umf_span_restore` (a free that failed).
  * INVALID_ARGUMENT if another thread withdrew it first. */
-static inline umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span,
-                                             uintptr_t base) {
+UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     if (umf_unlikely(!umf_span_withdraw_near(set, span, base))) {
         return umf_span_withdraw_slow(set, span, base);
     }
@@ -233,7 +232,7 @@ static inline void umf_span_put_locked(umf_span_set_t *set, umf_span_t *span) {
     set->spare_count++;
 }
 
-static inline void umf_span_release(umf_span_set_t *set, umf_span_t *span) {
+UMF_INLINE void umf_span_release(umf_span_set_t *set, umf_span_t *span) {
     umf_lock(&set->lock);
     umf_span_put_locked(set, span);
     umf_unlock(&set->lock);
