@@ -233,6 +233,9 @@ static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
         if (!cache) {
             return NULL;
         }
+        if (m->ops->thread_begins) {
+            m->ops->thread_begins(m->pool);
+        }
         cache->epoch = epoch;
     }
     if (cache->epoch != epoch) {

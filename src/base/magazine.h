@@ -44,6 +44,9 @@ typedef struct umf_magazine_ops_t {
      */
     size_t (*refill)(void *pool, uint32_t bin, void **objects, size_t n);
     void (*flush)(void *pool, uint32_t bin, void **objects, size_t n);
+    /* The calling thread begins to use the pool: it may call `flush` when it ends, also if all that
+     * it gets comes from other threads. May be NULL. */
+    void (*thread_begins)(void *pool);
 } umf_magazine_ops_t;
 
 /* Where the checked pushes of a bin belong: slabs of a power of two, aligned to their size. */

@@ -340,9 +340,15 @@ static void scalable_flush(void *arg, uint32_t bin, void **objects, size_t n) {
     give_back(arg, objects, n);
 }
 
+static void scalable_thread_begins(void *arg) {
+    (void)arg;
+    umf_tbb_thread_begins();
+}
+
 static const umf_magazine_ops_t scalable_magazine_ops = {
     .refill = scalable_refill,
     .flush = scalable_flush,
+    .thread_begins = scalable_thread_begins,
 };
 
 /* --- blocks without bin --- */

@@ -212,13 +212,17 @@ static void start(void) {
 
 /* --- calls --- */
 
+void umf_tbb_thread_begins(void) {
+    if (umf_unlikely(!self.is_known)) {
+        thread_announce();
+    }
+}
+
 void umf_tbb_enter(void) {
     if (self.depth++ > 0) {
         return;
     }
-    if (umf_unlikely(!self.is_known)) {
-        thread_announce();
-    }
+    umf_tbb_thread_begins();
     gate_enter(&calls);
 }
 

@@ -43,6 +43,9 @@ umf_result_t umf_tbb_load(const umf_tbb_t **tbb);
 /* Whether it could be loaded; `why` gets the reason if not. */
 umf_result_t umf_tbb_probe(char *why, size_t why_size);
 
+/* Before a thread that may have to enter when it ends can come to that end. */
+void umf_tbb_thread_begins(void);
+
 /* Around every call of a function above but pool_msize. May nest, and the provider may be called in
  * between. Waits while a fork is under way. */
 void umf_tbb_enter(void);
