@@ -69,8 +69,10 @@ static lock_half_t *lock_half(umf_lock_rank_t rank) {
 
 /* --- waiting --- */
 
-/* About as long as the longest of our critical sections without a system call. */
-#define LOCK_SPINS 100
+/* In all about as long as the longest of our critical sections without a system call. The pauses
+ * grow, so that many who wait do not keep the line from the one who releases. */
+#define LOCK_LOOKS 16
+#define LOCK_PAUSES_MAX 32u
 
 static void lock_sleep(umf_lock_t *lock) {
 #ifdef __linux__
@@ -88,12 +90,16 @@ static void lock_pause(void) {
 }
 
 static bool lock_spin(umf_lock_t *lock) {
-    for (int i = 0; i < LOCK_SPINS; i++) {
+    unsigned pauses = 1;
+    for (int i = 0; i < LOCK_LOOKS; i++) {
         if (__atomic_load_n(&lock->state, __ATOMIC_RELAXED) == UMF_LOCK_FREE &&
             umf_lock_try_bare(lock)) {
             return true;
         }
-        lock_pause();
+        for (unsigned k = 0; k < pauses; k++) {
+            lock_pause();
+        }
+        pauses = pauses < LOCK_PAUSES_MAX ? 2 * pauses : pauses;
     }
     return false;
 }

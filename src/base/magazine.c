@@ -25,6 +25,8 @@ static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
 
 #define FIRST_CAPACITY 64u /* of a stack that may grow */
 
+enum { WAS_REFILLED = 1, MET_OTHERS = 2 }; /* umf_magazine_t.wants_more */
+
 static size_t depot_capacity(const umf_magazines_t *m, uint32_t bin) {
     return m->depot_batches * (m->capacity[bin] / 2u);
 }
@@ -56,12 +58,25 @@ static umf_depot_t *depot_make(umf_magazines_t *m, uint32_t bin) {
     return depot;
 }
 
-static size_t depot_take(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
+/* false: others were there. */
+static bool depot_lock(umf_depot_t *depot) {
+    bool is_free = umf_trylock(&depot->lock);
+    if (!is_free) {
+        umf_lock(&depot->lock);
+    }
+    return is_free;
+}
+
+/* `mag`: of the calling thread, which learns whether it met others; NULL: none. */
+static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
+                         size_t n) {
     umf_depot_t *depot = atomic_load_explicit(&m->depots[bin], memory_order_acquire);
     if (!depot) {
         return 0;
     }
-    umf_lock(&depot->lock);
+    if (!depot_lock(depot) && mag) {
+        mag->wants_more |= MET_OTHERS;
+    }
     size_t taken = depot->count < n ? depot->count : n;
     depot->count -= taken;
     depot->fewest = depot->count < depot->fewest ? depot->count : depot->fewest;
@@ -85,15 +100,18 @@ static void pool_flush(umf_magazines_t *m, uint32_t bin, void **objects, size_t 
     atomic_fetch_sub_explicit(&m->out, (int64_t)n, memory_order_relaxed);
 }
 
-/* All or nothing. */
-static bool depot_give(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
+/* All or nothing. `mag` as for take. */
+static bool depot_give(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
+                       size_t n) {
     umf_depot_t *depot = depot_make(m, bin);
     if (!depot) {
         return false;
     }
     void *leaving[LEAVING_MAX];
     size_t leaving_count = 0;
-    umf_lock(&depot->lock);
+    if (!depot_lock(depot) && mag) {
+        mag->wants_more |= MET_OTHERS;
+    }
     if (++depot->since_look == LOOK_EVERY) {
         leaving_count = depot_look_locked(depot, leaving);
     }
@@ -118,8 +136,9 @@ static size_t pool_refill(umf_magazines_t *m, uint32_t bin, void **objects, size
 }
 
 /* Objects on their way from a thread, to others if they have room. */
-static void pass_on(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
-    if (!depot_give(m, bin, objects, n)) {
+static void pass_on(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
+                    size_t n) {
+    if (!depot_give(m, bin, mag, objects, n)) {
         pool_flush(m, bin, objects, n);
     }
 }
@@ -170,11 +189,11 @@ static void magazine_free_stack(umf_magazine_t *mag) {
     umf_meta_free(stack, stack_bytes(capacity));
 }
 
-/* A full stack of a thread that takes as well as gives; false: it stays as it is. */
+/* false: it stays as it is. */
 static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
-    size_t old = magazine_capacity(mag);
+    size_t old = magazine_capacity(mag), count = magazine_count(mag);
     size_t capacity = 2 * old < m->capacity[bin] ? 2 * old : m->capacity[bin];
-    if (!mag->is_refilled || capacity == old) {
+    if (!mag->wants_more || capacity == old) {
         return false;
     }
     void **stack = umf_meta_alloc(stack_bytes(capacity));
@@ -182,9 +201,10 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
         return false;
     }
     void **small = mag->base;
-    memcpy(stack, small, stack_bytes(old));
-    magazine_set_stack(mag, stack, old, capacity);
+    memcpy(stack, small, count * sizeof(void *));
+    magazine_set_stack(mag, stack, count, capacity);
     umf_meta_free(small, stack_bytes(old));
+    mag->wants_more = 0;
     return true;
 }
 
@@ -192,21 +212,23 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
 static void magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t batch = magazine_capacity(mag) / 2;
     size_t rest = magazine_count(mag) - batch;
-    pass_on(m, bin, mag->base, batch);
+    mag->wants_more = 0;
+    pass_on(m, bin, mag, mag->base, batch);
     memmove(mag->base, mag->base + batch, rest * sizeof(void *));
     magazine_set_top(mag, mag->base + rest);
 }
 
 /* --- caches --- */
 
-static void cache_empty(umf_magazines_t *m, umf_cache_t *cache,
-                        void (*give)(umf_magazines_t *m, uint32_t bin, void **objects, size_t n)) {
+static void cache_empty(umf_magazines_t *m, umf_cache_t *cache, bool to_depots) {
     for (uint32_t bin = 0; bin < m->bins; bin++) {
         umf_magazine_t *mag = &cache->bins[bin];
         size_t count = magazine_count(mag);
         if (count) {
             magazine_set_top(mag, mag->base);
-            give(m, bin, mag->base, count);
+            if (!to_depots || !depot_give(m, bin, NULL, mag->base, count)) {
+                pool_flush(m, bin, mag->base, count);
+            }
         }
     }
 }
@@ -219,7 +241,7 @@ static void cache_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
 
 static void thread_exit(umf_local_owner_t *owner, umf_local_t *block) {
     umf_magazines_t *m = magazines_of(owner);
-    cache_empty(m, (umf_cache_t *)block, pass_on);
+    cache_empty(m, (umf_cache_t *)block, true);
     cache_free_stacks(m, (umf_cache_t *)block);
 }
 
@@ -240,7 +262,7 @@ static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
     }
     if (cache->epoch != epoch) {
         cache->epoch = epoch;
-        cache_empty(m, cache, pool_flush);
+        cache_empty(m, cache, false);
     }
     umf_magazine_t *mag = &cache->bins[bin];
     return mag->base || magazine_make_stack(m, bin, mag) ? mag : NULL;
@@ -250,10 +272,14 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     umf_magazine_t *mag = magazine_ready(m, bin);
     void *object = NULL;
     if (!mag) {
-        return depot_take(m, bin, &object, 1) || pool_refill(m, bin, &object, 1) ? object : NULL;
+        return depot_take(m, bin, NULL, &object, 1) || pool_refill(m, bin, &object, 1) ? object
+                                                                                       : NULL;
+    }
+    if (mag->wants_more & MET_OTHERS) {
+        magazine_grow(m, bin, mag);
     }
     size_t batch = magazine_capacity(mag) / 2;
-    size_t got = depot_take(m, bin, mag->base, batch);
+    size_t got = depot_take(m, bin, mag, mag->base, batch);
     if (!got) {
         got = pool_refill(m, bin, mag->base, batch);
     }
@@ -261,7 +287,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
         return NULL;
     }
     object = mag->base[got - 1];
-    mag->is_refilled = 1;
+    mag->wants_more |= WAS_REFILLED;
     magazine_set_top(mag, mag->base + got - 1);
     return object;
 }
@@ -269,14 +295,13 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
 UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *object) {
     umf_magazine_t *mag = magazine_ready(m, bin);
     if (!mag) {
-        pass_on(m, bin, &object, 1);
+        pass_on(m, bin, NULL, &object, 1);
         return;
     }
     if (mag->top == mag->limit) {
         if (!magazine_grow(m, bin, mag)) {
             magazine_halve(m, bin, mag);
         }
-        mag->is_refilled = 0;
     }
     *mag->top = object;
     magazine_set_top(mag, mag->top + 1);
@@ -321,7 +346,7 @@ void umf_magazines_fini(umf_magazines_t *m) {
 static void depots_flush(umf_magazines_t *m) {
     void *objects[64];
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        for (size_t n; (n = depot_take(m, bin, objects, UMF_COUNT_OF(objects))) != 0;) {
+        for (size_t n; (n = depot_take(m, bin, NULL, objects, UMF_COUNT_OF(objects))) != 0;) {
             pool_flush(m, bin, objects, n);
         }
     }
@@ -330,7 +355,7 @@ static void depots_flush(umf_magazines_t *m) {
 void umf_magazines_flush(umf_magazines_t *m) {
     umf_cache_t *cache = (umf_cache_t *)umf_local_get(m->owner.index);
     if (cache->head.owner) {
-        cache_empty(m, cache, pool_flush);
+        cache_empty(m, cache, false);
     }
     depots_flush(m);
 }

@@ -4,8 +4,9 @@
  *
  * A hit is a pop or a push on the calling thread's own stack: no lock, no shared counter. Misses
  * move batches of half a stack between the thread and the pool (`refill`, `flush`), or, where the
- * pool asks for a depot, between threads by way of it. A stack that is now full and now empty
- * grows, up to what the pool allows. A thread's stacks are flushed when it ends.
+ * pool asks for a depot, between threads by way of it. A stack that is now full and now empty, or
+ * whose thread has to wait for others at the depot, grows, up to what the pool allows. A thread's
+ * stacks are flushed when it ends.
  *
  * The design follows J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001.
  */
@@ -22,7 +23,7 @@ typedef struct umf_magazine_t {
     void **base;
     uint64_t magic; /* umf_magic() of the objects' size, for checked pushes; 0: none, or no stack */
     uint64_t mask;  /* of an address: its distance from the first object of its slab */
-    uint64_t is_refilled; /* since the stack was full last */
+    uint64_t wants_more; /* it was refilled or met others at the depot, since it was full last */
 } umf_magazine_t;
 
 typedef struct umf_cache_t {

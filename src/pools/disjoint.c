@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 
-#define DEPOT_BATCHES 8
+#define DEPOT_BATCHES 32
 
 typedef umf_disjoint_pool_t disjoint_pool_t;
 

@@ -57,7 +57,7 @@
 #define BIN_BYTES ((size_t)64 << 10) /* a thread keeps about so much of each size, ... */
 #define BIN_OBJECTS_MIN 16           /* ... but so many objects at least ... */
 #define BIN_OBJECTS_MAX 1024         /* ... and at most */
-#define DEPOT_BATCHES 4
+#define DEPOT_BATCHES 32
 #define ALIGNMENT_IN_BINS 1024 /* above, each block has memory of its own */
 
 static const uint16_t bin_sizes[] = {16,  32,   48,   64,   80,   96,   112,        128, 160,
