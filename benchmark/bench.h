@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,17 +15,25 @@
 #include <utility>
 #include <vector>
 
+#include <dlfcn.h>
+
 namespace bench {
 
-constexpr int MAX_THREADS = 4;
+constexpr int MAX_THREADS = 64;
+
+// One part of the benchmark; each is a run of its own.
+enum class Mode { time, instructions, memory, programs, threads };
 
 struct Options {
+    Mode mode = Mode::time;
     bool quick = false;
     unsigned rounds = 7;
-    double round_ns = 5e6; // length of one round of one subject
-    std::string filter;    // run the blocks whose name contains this
+    double round_ns = 5e6;                       // length of one round of one subject
+    std::string filter;                          // run the blocks whose name contains this
+    std::vector<int> threads = {1, 2, 4, 8, 16}; // of Mode::threads
 };
 extern Options options;
+const char *mode_name();
 
 uint64_t now_ns();
 size_t resident_bytes();
@@ -43,6 +52,13 @@ struct Rng {
         return state;
     }
 };
+
+template <class T> void shuffle(std::vector<T> &items) {
+    Rng rng = {88172645463325252u};
+    for (size_t i = items.size(); i > 1; --i) {
+        std::swap(items[i - 1], items[rng.next() % i]);
+    }
+}
 
 // --- results
 // ------------------------------------------------------------------------------------------
@@ -80,8 +96,8 @@ class Report {
     const Result *find(const std::string &key) const;
     // Prints the targets decided by results added since the last call.
     void print_new_targets();
-    void print_summary(bool ir) const;
-    bool write_json(const std::string &path, const char *mode) const;
+    void print_summary() const;
+    bool write_json(const std::string &path) const;
 
   private:
     std::vector<Result> results;
@@ -224,6 +240,15 @@ class Pool {
 };
 
 std::string result_text(umf_result_t result);
+
+// The function of that name, or NULL: for what another libumf with the same API does not have.
+#define UMF_BENCH_OPTIONAL(name) (bench::find_function<decltype(&name)>(#name))
+template <class F> F find_function(const char *name) {
+    void *address = dlsym(RTLD_DEFAULT, name);
+    F function;
+    memcpy(&function, &address, sizeof(function));
+    return function;
+}
 // A pool that does nothing: what remains is the framework's own cost.
 const umf_memory_pool_ops_t *empty_pool_ops();
 
@@ -249,7 +274,14 @@ extern const size_t micro_count;
 void run_allocation_cases();
 void run_micro_cases();
 void run_system_cases();
+void run_memory_cases();
+void run_many_pools();
+int run_memory_child(const std::string &what, const std::string &arg1, const std::string &arg2);
+void run_thread_cases();
 void run_sequences();
+void run_programs();
+// The preload library: beside this program, else where it was built.
+std::string proxy_path();
 int run_system_child(const std::string &what, const std::string &arg1, const std::string &arg2);
 
 int run_ir();
@@ -259,6 +291,9 @@ std::string self_path();
 // Runs this program or another and returns its standard output; empty and `error` set, to its first
 // line of output if there is one, if it failed.
 std::string run_program(const std::vector<std::string> &args, std::string &error);
+// The lines "name value" of a child of this program (`run_system_child`), by name.
+std::map<std::string, double> run_child(const std::string &what, const std::string &arg1,
+                                        const std::string &arg2, std::string &error);
 
 } // namespace bench
 

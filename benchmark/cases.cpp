@@ -174,12 +174,10 @@ template <class S> struct ChurnJob final : Job {
             const double exponent = 4 + 10 * static_cast<double>(rng.next() >> 11) * 0x1p-53;
             n = size ? static_cast<uint32_t>(size) : static_cast<uint32_t>(std::exp2(exponent));
         }
-        for (auto &set : sets) {
-            set.resize(slots);
-        }
     }
     void prepare(int thread) override {
         const S s(subject);
+        sets[thread].resize(slots);
         for (uint64_t i = 0; i < slots; ++i) {
             sets[thread][i] = s.malloc(sizes[i % sizes.size()]);
             failed += use(sets[thread][i], i);
@@ -530,7 +528,45 @@ void run_large_blocks() {
     }
 }
 
+// How flat the times stay with more threads: the slowest of those that have a core each, as a
+// multiple of the first. A handover begins with two threads.
+void add_flatness(const std::string &block, const std::vector<int> &threads) {
+    const bool is_handover = block.compare(0, 8, "handover") == 0;
+    for (const Subject &subject : everyone(false)) {
+        double first = 0, worst = 0;
+        for (const int t : threads) {
+            const Result *r = report.find(block + "/" + std::to_string(t) + "/" + subject.name);
+            if (r && t <= usable_cpus() && t > is_handover) {
+                first = first > 0 ? first : r->best;
+                worst = std::max(worst, r->best);
+            }
+        }
+        if (first > 0) {
+            report.add("flat/" + block + "/" + subject.name, "x", worst / first);
+        }
+    }
+}
+
 } // namespace
+
+void run_thread_cases() {
+    const struct {
+        const char *name;
+        Case which;
+    } rows[] = {
+        {"pair", Case::pair}, {"batch shuffled", Case::shuffled}, {"handover", Case::handover}};
+    for (const auto &row : rows) {
+        for (const size_t size :
+             options.quick ? std::vector<size_t>{64} : std::vector<size_t>{64, 4096, 65536}) {
+            const std::string block = std::string(row.name) + "/" + size_name(size);
+            if (wanted(block)) {
+                run_block(block, row.which, size, everyone(false), options.threads);
+                add_flatness(block, options.threads);
+                report.print_new_targets();
+            }
+        }
+    }
+}
 
 void run_allocation_cases() {
     const std::vector<int> threads =

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <sstream>
 #include <thread>
 
 #include <sched.h>
@@ -19,6 +20,22 @@ namespace bench {
 
 Options options;
 Report report;
+
+const char *mode_name() {
+    switch (options.mode) {
+    case Mode::instructions:
+        return "instructions";
+    case Mode::memory:
+        return "memory";
+    case Mode::programs:
+        return "programs";
+    case Mode::threads:
+        return "threads";
+    case Mode::time:
+        break;
+    }
+    return "time";
+}
 
 // --- the machine
 // --------------------------------------------------------------------------------------
@@ -130,26 +147,38 @@ std::string run_program(const std::vector<std::string> &args, std::string &error
     return error.empty() ? output : "";
 }
 
+std::map<std::string, double> run_child(const std::string &what, const std::string &arg1,
+                                        const std::string &arg2, std::string &error) {
+    std::istringstream lines(run_program({self_path(), "--child", what, arg1, arg2}, error));
+    std::map<std::string, double> values;
+    std::string name;
+    double value;
+    while (lines >> name >> value) {
+        values[name] = value;
+    }
+    if (error.empty() && values.empty()) {
+        error = "no result";
+    }
+    return values;
+}
+
 // --- the team
 // -----------------------------------------------------------------------------------------
 
 namespace {
 
-// Threads that live for the whole run, each on its core, and start a round together.
+// Threads that live until the program ends, each on its core, and start a round together.
 class Team {
   public:
-    Team() {
-        for (int i = 0; i < MAX_THREADS; ++i) {
-            std::thread(&Team::serve, this, i).detach();
-        }
-    }
-
     double run(Job &next, int count) {
         std::unique_lock<std::mutex> lock(mutex);
+        for (; started < count; ++started) {
+            std::thread(&Team::serve, this, started, round).detach();
+        }
         job = &next;
         next.threads = threads = count;
         arrived = 0;
-        pending = MAX_THREADS;
+        pending = started;
         ++round;
         wake.notify_all();
         done.wait(lock, [this] { return pending == 0; });
@@ -163,7 +192,7 @@ class Team {
     std::mutex mutex;
     std::condition_variable wake, done;
     Job *job = nullptr;
-    int threads = 0, pending = 0;
+    int started = 0, threads = 0, pending = 0;
     uint64_t round = 0;
     std::atomic<int> arrived{0};
     uint64_t start[MAX_THREADS] = {}, stop[MAX_THREADS] = {};
@@ -176,9 +205,9 @@ class Team {
         }
     }
 
-    void serve(int id) {
+    void serve(int id, uint64_t last) {
         pin_to_cpu(id);
-        for (uint64_t last = 0;;) {
+        for (;;) {
             std::unique_lock<std::mutex> lock(mutex);
             wake.wait(lock, [&] { return round != last; });
             last = round;
@@ -314,8 +343,21 @@ void print_verdict(const Verdict &v) {
     }
 }
 
-bool counted(const Target &target) {
-    return strncmp(target.key, "ir/", 3) == 0;
+// The part of the benchmark that decides the target.
+Mode mode_of(const Target &target) {
+    static const struct {
+        const char *prefix;
+        Mode mode;
+    } prefixes[] = {
+        {"ir/", Mode::instructions}, {"rss/", Mode::memory},       {"metadata/", Mode::memory},
+        {"flat/", Mode::threads},    {"program/", Mode::programs},
+    };
+    for (const auto &p : prefixes) {
+        if (strncmp(target.key, p.prefix, strlen(p.prefix)) == 0) {
+            return p.mode;
+        }
+    }
+    return Mode::time;
 }
 
 } // namespace
@@ -336,11 +378,11 @@ void Report::print_new_targets() {
     fflush(stdout);
 }
 
-void Report::print_summary(bool ir) const {
+void Report::print_summary() const {
     print_title("targets");
     unsigned reached = 0, missed = 0, unmeasured = 0;
     for (const Target &target : targets) {
-        if (counted(target) != ir) {
+        if (mode_of(target) != options.mode) {
             continue;
         }
         const Verdict v = judge(target);
@@ -385,7 +427,7 @@ std::string cpu_model() {
 
 } // namespace
 
-bool Report::write_json(const std::string &path, const char *mode) const {
+bool Report::write_json(const std::string &path) const {
     FILE *f = fopen(path.c_str(), "w");
     if (!f) {
         fprintf(stderr, "umf-bench: cannot write %s: %s\n", path.c_str(), strerror(errno));
@@ -393,7 +435,7 @@ bool Report::write_json(const std::string &path, const char *mode) const {
     }
     utsname system;
     uname(&system);
-    fprintf(f, "{\n \"mode\": \"%s\", \"quick\": %s, \"rounds\": %u,\n", mode,
+    fprintf(f, "{\n \"mode\": \"%s\", \"quick\": %s, \"rounds\": %u,\n", mode_name(),
             options.quick ? "true" : "false", options.rounds);
     fprintf(f,
             " \"machine\": {\"cpu\": %s, \"cpus\": %d, \"kernel\": %s, \"compiler\": %s, \"load\": "

@@ -329,7 +329,8 @@ umf_result_t create_fixed(void *range, size_t size, umf_memory_provider_handle_t
 } // namespace
 
 std::string result_text(umf_result_t result) {
-    return umfResultName(result);
+    const auto name = UMF_BENCH_OPTIONAL(umfResultName);
+    return name ? name(result) : "result " + std::to_string(result);
 }
 
 Provider::Provider(const char *kind) {
@@ -398,9 +399,14 @@ Pool::~Pool() {
     }
 }
 
+static const umf_memory_pool_ops_t *coalescing_ops() {
+    const auto ops = UMF_BENCH_OPTIONAL(umfCoalescingPoolOps);
+    return ops ? ops() : nullptr;
+}
+
 const PoolKind pool_kinds[] = {
-    {"proxy", umfProxyPoolOps},           {"disjoint", umfDisjointPoolOps},
-    {"coalescing", umfCoalescingPoolOps}, {"jemalloc", umfJemallocPoolOps},
+    {"proxy", umfProxyPoolOps},       {"disjoint", umfDisjointPoolOps},
+    {"coalescing", coalescing_ops},   {"jemalloc", umfJemallocPoolOps},
     {"scalable", umfScalablePoolOps},
 };
 const size_t pool_kind_count = sizeof(pool_kinds) / sizeof(pool_kinds[0]);

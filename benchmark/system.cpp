@@ -1,5 +1,4 @@
-// Cases that look at the whole process: lookup among many spans, memory held, first uses, many
-// pools.
+// Cases that look at the whole process: lookup among many spans, first uses, many pools.
 #include "bench.h"
 
 #include <umf/experimental/memspace.h>
@@ -10,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
-#include <sstream>
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,29 +18,6 @@
 namespace bench {
 
 namespace {
-
-template <class T> void shuffle(std::vector<T> &items) {
-    Rng rng = {88172645463325252u};
-    for (size_t i = items.size(); i > 1; --i) {
-        std::swap(items[i - 1], items[rng.next() % i]);
-    }
-}
-
-// Lines "name value unit" of a child of this program, as results "<block>/<name>/<subject>".
-std::map<std::string, double> run_child(const std::string &what, const std::string &arg1,
-                                        const std::string &arg2, std::string &error) {
-    std::istringstream lines(run_program({self_path(), "--child", what, arg1, arg2}, error));
-    std::map<std::string, double> values;
-    std::string name;
-    double value;
-    while (lines >> name >> value) {
-        values[name] = value;
-    }
-    if (error.empty() && values.empty()) {
-        error = "no result";
-    }
-    return values;
-}
 
 // --- lookup among many spans
 // --------------------------------------------------------------------------
@@ -225,126 +200,6 @@ void run_first_touch() {
     report.print_new_targets();
 }
 
-// --- memory held
-// --------------------------------------------------------------------------------------
-
-// Child: allocates `bytes` in objects of 16 KiB, frees 90 % at random, trims.
-int child_rss(const std::string &name, const std::string &bytes) {
-    constexpr size_t SIZE = 16384;
-    const size_t count = strtoull(bytes.c_str(), nullptr, 10) / SIZE;
-    Subject s = subject_by_name(name);
-    check_subject(s, SIZE);
-    if (!s.absent.empty()) {
-        printf("%s\n", s.absent.c_str());
-        return 1;
-    }
-    std::vector<void *> ptrs(count, nullptr);
-    const size_t before = resident_bytes();
-    for (void *&ptr : ptrs) {
-        ptr = subject_malloc(s, SIZE);
-        if (!ptr) {
-            printf("allocation failed\n");
-            return 1;
-        }
-        memset(ptr, 1, SIZE);
-    }
-    const size_t full = resident_bytes();
-    shuffle(ptrs);
-    for (size_t i = count / 10; i < count; ++i) {
-        subject_free(s, ptrs[i]);
-    }
-    const double live = static_cast<double>(count / 10 * SIZE);
-    const auto ratio = [&](double held, double wanted_bytes) {
-        return (held - static_cast<double>(before)) / wanted_bytes;
-    };
-    printf("full %.6f\n", ratio(static_cast<double>(full), static_cast<double>(count * SIZE)));
-    printf("freed %.6f\n", ratio(static_cast<double>(resident_bytes()), live));
-    if (s.trim) {
-        s.trim();
-    }
-    printf("trimmed %.6f\n", ratio(static_cast<double>(resident_bytes()), live));
-    return 0;
-}
-
-void run_rss() {
-    size_t bytes = options.quick ? size_t{256} << 20 : size_t{1} << 30;
-    bytes = std::min(bytes, available_bytes() / 4);
-    print_title("RSS / live bytes, " + std::to_string(bytes >> 20) +
-                " MiB in objects of 16 KiB: full, after freeing 90 % at random, after trimming");
-    std::vector<std::string> names;
-    for (size_t i = 0; i < pool_kind_count; ++i) {
-        names.push_back(std::string(pool_kinds[i].name) + " over os");
-    }
-    names.insert(names.end(), peer_names, peer_names + peer_count);
-    for (const std::string &name : names) {
-        std::string error;
-        auto values = run_child("rss", name, std::to_string(bytes), error);
-        if (!error.empty()) {
-            report.absent("rss/" + name, error);
-            print_absent(name, error);
-            continue;
-        }
-        printf("  %-44s %12.3f %12.3f %12.3f\n", name.c_str(), values["full"], values["freed"],
-               values["trimmed"]);
-        for (const auto &value : values) {
-            report.add("rss/" + value.first + "/" + name, "x", value.second);
-        }
-    }
-    report.print_new_targets();
-}
-
-// Child: host memory the pool needs to manage memory nobody touches.
-int child_metadata(const std::string &kind, const std::string &size_text) {
-    const size_t size = strtoull(size_text.c_str(), nullptr, 10);
-    const size_t count = size <= 64 ? 4000000 : size <= 4096 ? 400000 : 200000;
-    Pool pool(kind.c_str(), "reserve");
-    if (!pool.handle || !umfPoolMalloc(pool.handle, size)) {
-        printf("%s\n", pool.error.c_str());
-        return 1;
-    }
-    const size_t before = resident_bytes();
-    for (size_t i = 0; i < count; ++i) {
-        if (!umfPoolMalloc(pool.handle, size)) {
-            printf("allocation %zu failed\n", i);
-            return 1;
-        }
-    }
-    const size_t held = resident_bytes() - before;
-    printf("bytes %.6f\n", static_cast<double>(held) / static_cast<double>(count));
-    fflush(stdout);
-    _exit(0); // giving millions of objects back one by one is not what is measured
-}
-
-void run_metadata() {
-    print_title("host metadata: bytes per live object");
-    const struct {
-        const char *name, *bytes;
-    } sizes[] = {{"64 B", "64"}, {"4 KiB", "4096"}, {"64 KiB", "65536"}};
-    for (size_t i = 0; i < pool_kind_count; ++i) {
-        for (const auto &size : sizes) {
-            const std::string key = std::string("metadata/") + size.name + "/" + pool_kinds[i].name;
-            if (strcmp(pool_kinds[i].name, "proxy") == 0 && strcmp(size.bytes, "64") == 0) {
-                continue; // a provider's smallest piece is a page
-            }
-            if (strcmp(pool_kinds[i].name, "scalable") == 0) {
-                continue; // its data lies in the memory it serves
-            }
-            std::string error;
-            const auto values = run_child("metadata", pool_kinds[i].name, size.bytes, error);
-            if (error.empty()) {
-                Samples s;
-                s.add(values.begin()->second);
-                report.add(key, "B", s);
-                print_row(key, s, "B");
-            } else {
-                report.absent(key, error);
-                print_absent(key, error);
-            }
-        }
-    }
-    report.print_new_targets();
-}
-
 // --- threads
 // ------------------------------------------------------------------------------------------
 
@@ -470,7 +325,7 @@ int child_many_pools(const std::string &kind, const std::string &count_text) {
         umf_memory_pool_handle_t pool = nullptr;
         const umf_result_t result = umfPoolCreate(ops, provider.handle, nullptr, 0, &pool);
         if (result != UMF_RESULT_SUCCESS) {
-            printf("pool %zu: %s\n", i, umfResultName(result));
+            printf("pool %zu: %s\n", i, result_text(result).c_str());
             return 1;
         }
         made.push_back(pool);
@@ -506,6 +361,8 @@ int child_many_pools(const std::string &kind, const std::string &count_text) {
     return 0;
 }
 
+} // namespace
+
 void run_many_pools() {
     const size_t count = 10000;
     print_title(std::to_string(count) + " pools alive: ns per pool, RSS in bytes per pool");
@@ -529,6 +386,8 @@ void run_many_pools() {
     }
     report.print_new_targets();
 }
+
+namespace {
 
 // --- first use in a process
 // ---------------------------------------------------------------------------
@@ -625,7 +484,7 @@ void run_preload() {
         Samples start, pair, batch;
         std::string error;
     } rows[] = {{"C library", "", {}, {}, {}, ""},
-                {"libumf_proxy", UMF_BENCH_PROXY, {}, {}, {}, ""},
+                {"libumf_proxy", proxy_path(), {}, {}, {}, ""},
                 {"jemalloc", "libjemalloc.so.2", {}, {}, {}, ""},
                 {"mimalloc", "libmimalloc.so.2", {}, {}, {}, ""}};
     for (unsigned i = 0; i < (options.quick ? 3 : 10); ++i) {
@@ -730,10 +589,10 @@ const struct {
     const char *name;
     void (*run)();
 } system_cases[] = {
-    {"byptr", run_by_ptr_cases},  {"first touch", run_first_touch}, {"rss", run_rss},
-    {"metadata", run_metadata},   {"thread", run_threads},          {"many pools", run_many_pools},
-    {"start", run_start},         {"preload", run_preload},         {"topology", run_topology},
-    {"ipc first", run_ipc_first},
+    {"byptr", run_by_ptr_cases}, {"first touch", run_first_touch},
+    {"thread", run_threads},     {"many pools", run_many_pools},
+    {"start", run_start},        {"preload", run_preload},
+    {"topology", run_topology},  {"ipc first", run_ipc_first},
 };
 
 } // namespace
@@ -748,16 +607,13 @@ void run_system_cases() {
 
 int run_system_child(const std::string &what, const std::string &arg1, const std::string &arg2) {
     pin_to_cpu(0);
-    if (what == "rss") {
-        return child_rss(arg1, arg2);
-    }
-    if (what == "metadata") {
-        return child_metadata(arg1, arg2);
-    }
     if (what == "topology") {
         return child_topology();
     }
-    return child_many_pools(arg1, arg2);
+    if (what == "many pools") {
+        return child_many_pools(arg1, arg2);
+    }
+    return run_memory_child(what, arg1, arg2);
 }
 
 } // namespace bench

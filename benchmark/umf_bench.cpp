@@ -11,9 +11,13 @@
 namespace {
 
 const char usage[] =
-    "usage: umf-bench [--quick] [--ir] [--json FILE] [--filter TEXT] [--rounds N]\n"
-    "  --quick        fewer sizes and shorter rounds, under a minute\n"
+    "usage: umf-bench [--ir|--memory|--programs|--threads LIST] [--quick] [--json FILE]\n"
+    "                 [--filter TEXT] [--rounds N]\n"
     "  --ir           count instructions per operation with valgrind instead of measuring time\n"
+    "  --memory       resident memory and metadata instead of time\n"
+    "  --programs     whole programs with the preload library, and with other allocators\n"
+    "  --threads LIST pairs, batches and handovers by numbers of threads, such as '1,2,4,8,16'\n"
+    "  --quick        fewer sizes and shorter rounds, under a minute\n"
     "  --json FILE    write all results and verdicts to FILE\n"
     "  --filter TEXT  run only the cases whose name contains TEXT, such as 'pair/64' or 'rss'\n"
     "  --rounds N     measure each subject N times (7, with --quick 3)\n";
@@ -33,11 +37,11 @@ void restart_with_room_for_peers(char **argv) {
     fprintf(stderr, "umf-bench: cannot restart itself, some peers may be missing\n");
 }
 
-void print_machine(const char *mode) {
+void print_machine() {
     utsname system;
     uname(&system);
-    printf("umf-bench, %s, %d CPUs, Linux %s, compiler %s\n", mode, bench::usable_cpus(),
-           system.release, __VERSION__);
+    printf("umf-bench, %s, %d CPUs, Linux %s, compiler %s\n", bench::mode_name(),
+           bench::usable_cpus(), system.release, __VERSION__);
 }
 
 void warn_if_busy() {
@@ -50,23 +54,83 @@ void warn_if_busy() {
     }
 }
 
+// The numbers of the list; empty if it is no list of numbers of threads.
+std::vector<int> parse_threads(const char *list) {
+    std::vector<int> threads;
+    for (const char *at = list; *at;) {
+        char *end = nullptr;
+        const long n = strtol(at, &end, 10);
+        if (end == at || n < 1 || n > bench::MAX_THREADS || (*end && *end != ',')) {
+            return {};
+        }
+        threads.push_back(static_cast<int>(n));
+        at = *end ? end + 1 : end;
+    }
+    return threads;
+}
+
+// The number of arguments taken; 0 if this is none we know.
+int parse_mode(const std::string &arg, const char *value) {
+    static const struct {
+        const char *name;
+        bench::Mode mode;
+    } modes[] = {{"--ir", bench::Mode::instructions},
+                 {"--memory", bench::Mode::memory},
+                 {"--programs", bench::Mode::programs}};
+    for (const auto &m : modes) {
+        if (arg == m.name) {
+            bench::options.mode = m.mode;
+            return 1;
+        }
+    }
+    if (arg == "--threads" && value) {
+        bench::options.mode = bench::Mode::threads;
+        bench::options.threads = parse_threads(value);
+        return bench::options.threads.empty() ? 0 : 2;
+    }
+    return 0;
+}
+
+int run_mode() {
+    switch (bench::options.mode) {
+    case bench::Mode::instructions:
+        return bench::run_ir();
+    case bench::Mode::memory:
+        bench::run_memory_cases();
+        return 0;
+    case bench::Mode::programs:
+        bench::run_programs();
+        return 0;
+    case bench::Mode::threads:
+        bench::run_thread_cases();
+        return 0;
+    case bench::Mode::time:
+        break;
+    }
+    bench::run_allocation_cases();
+    bench::run_micro_cases();
+    bench::run_system_cases();
+    bench::run_sequences();
+    return 0;
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
     restart_with_room_for_peers(argv);
-    bool ir = false, rounds_given = false;
+    bool rounds_given = false;
     std::string json;
     for (int i = 1; i < argc; ++i) {
         const std::string arg = argv[i];
         const int rest = argc - i - 1;
-        if (arg == "--child" && rest >= 3) {
+        if (const int taken = parse_mode(arg, argv[i + 1])) {
+            i += taken - 1;
+        } else if (arg == "--child" && rest >= 3) {
             return bench::run_system_child(argv[i + 1], argv[i + 2], argv[i + 3]);
         } else if (arg == "--ir-child" && rest >= 2) {
             return bench::run_ir_child(argv[i + 1], strtoull(argv[i + 2], nullptr, 10));
         } else if (arg == "--quick") {
             bench::options.quick = true;
-        } else if (arg == "--ir") {
-            ir = true;
         } else if (arg == "--json" && rest >= 1) {
             json = argv[++i];
         } else if (arg == "--filter" && rest >= 1) {
@@ -83,23 +147,11 @@ int main(int argc, char **argv) {
         bench::options.round_ns = 2e6;
         bench::options.rounds = rounds_given ? bench::options.rounds : 3;
     }
-    const char *mode = ir ? "instructions" : "time";
-    print_machine(mode);
-    if (!ir) {
+    print_machine();
+    if (bench::options.mode != bench::Mode::instructions) {
         warn_if_busy();
     }
-    int status = 0;
-    if (ir) {
-        status = bench::run_ir();
-    } else {
-        bench::run_allocation_cases();
-        bench::run_micro_cases();
-        bench::run_system_cases();
-        bench::run_sequences();
-    }
-    bench::report.print_summary(ir);
-    if (!json.empty() && !bench::report.write_json(json, mode)) {
-        status = 1;
-    }
-    return status;
+    const int status = run_mode();
+    bench::report.print_summary();
+    return !json.empty() && !bench::report.write_json(json) ? 1 : status;
 }

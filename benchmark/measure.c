@@ -1,0 +1,84 @@
+/*
+ * umf-bench-measure LIBRARY PROGRAM [ARGUMENT...]: runs the program with LIBRARY ("" for none) in
+ * front by LD_PRELOAD and prints its wall time and processor time in nanoseconds and the peak of
+ * its resident memory in KiB. What the program prints is thrown away, but for its last line of
+ * errors if it fails.
+ *
+ * A program of its own because a process inherits the peak of the one that started it: this one is
+ * small.
+ */
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t in_ns(struct timeval t) {
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_usec * 1000u;
+}
+
+static void become(const char *library, char **argv, int errors) {
+    const int nowhere = open("/dev/null", O_RDWR);
+    dup2(nowhere, STDIN_FILENO);
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(errors, STDERR_FILENO);
+    if (library[0]) {
+        setenv("LD_PRELOAD", library, 1);
+    }
+    execvp(argv[0], argv);
+    _exit(127);
+}
+
+/* The last line of what the program said about its failure. */
+static void print_error(FILE *errors, const char *program, int status) {
+    char line[512] = "", last[512] = "";
+    rewind(errors);
+    while (fgets(line, sizeof(line), errors)) {
+        memcpy(last, line, sizeof(last));
+    }
+    last[strcspn(last, "\n")] = 0;
+    if (WIFSIGNALED(status)) {
+        printf("%s died with signal %d: %s\n", program, WTERMSIG(status), last);
+    } else if (WEXITSTATUS(status) == 127) {
+        printf("%s is not installed\n", program);
+    } else {
+        printf("%s ended with status %d: %s\n", program, WEXITSTATUS(status), last);
+    }
+}
+
+int main(int argc, char **argv) {
+    FILE *errors = tmpfile();
+    if (argc < 3 || !errors) {
+        fputs("usage: umf-bench-measure LIBRARY PROGRAM [ARGUMENT...]\n", stderr);
+        return 2;
+    }
+    const uint64_t begin = now_ns();
+    const pid_t pid = fork();
+    if (pid == 0) {
+        become(argv[1], argv + 2, fileno(errors));
+    }
+    int status = -1;
+    struct rusage usage;
+    if (pid < 0 || wait4(pid, &status, 0, &usage) != pid) {
+        printf("%s cannot be started\n", argv[2]);
+        return 1;
+    }
+    const uint64_t end = now_ns();
+    if (status != 0) {
+        print_error(errors, argv[2], status);
+        return 1;
+    }
+    printf("%llu %llu %ld\n", (unsigned long long)(end - begin),
+           (unsigned long long)(in_ns(usage.ru_utime) + in_ns(usage.ru_stime)), usage.ru_maxrss);
+    return 0;
+}

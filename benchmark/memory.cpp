@@ -1,0 +1,349 @@
+// Memory instead of time: what a pool or a peer holds for what is live, what it needs to know about
+// it, and what threads leave behind. Each subject has a process of its own.
+#include "bench.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include <pthread.h>
+#include <unistd.h>
+
+namespace bench {
+
+namespace {
+
+std::vector<std::string> everyone() {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < pool_kind_count; ++i) {
+        names.push_back(std::string(pool_kinds[i].name) + " over os");
+    }
+    names.insert(names.end(), peer_names, peer_names + peer_count);
+    return names;
+}
+
+// Says why not, for the parent, if the subject cannot run.
+bool is_ready(Subject &subject, size_t size) {
+    check_subject(subject, size);
+    if (!subject.absent.empty()) {
+        printf("%s\n", subject.absent.c_str());
+    }
+    return subject.absent.empty();
+}
+
+// --- resident memory
+// ------------------------------------------------------------------------------------
+
+// Longer than the times after which peers give unused memory back (jemalloc: 10 s).
+constexpr unsigned DECAY_SECONDS = 11, QUICK_DECAY_SECONDS = 1;
+
+struct Burst {
+    const char *name; // of the block; objects of 16 KiB came first and have no size in their keys
+    size_t size;
+    bool wait; // for what is given back in time
+};
+
+const Burst bursts[] = {
+    {"rss", 16384, true}, {"rss of 1 KiB", 1024, false}, {"rss of 64 B", 64, false}};
+
+// Some allocators give memory back only while they are called.
+void wait_for_decay(const Subject &subject, unsigned seconds) {
+    for (unsigned i = 0; i < seconds * 10; ++i) {
+        usleep(100000);
+        for (int k = 0; k < 1000; ++k) {
+            subject_free(subject, subject_malloc(subject, 64));
+        }
+    }
+}
+
+const Burst *find_burst(const std::string &name) {
+    for (const Burst &burst : bursts) {
+        if (name == burst.name) {
+            return &burst;
+        }
+    }
+    return nullptr;
+}
+
+bool fill(const Subject &subject, std::vector<void *> &ptrs, size_t size) {
+    for (void *&ptr : ptrs) {
+        ptr = subject_malloc(subject, size);
+        if (!ptr) {
+            printf("allocation failed\n");
+            return false;
+        }
+        memset(ptr, 1, size);
+    }
+    return true;
+}
+
+// Child, "what" is "<block>:<seconds to wait>": allocates `bytes`, frees 90 % at random, waits,
+// trims.
+int child_rss(const std::string &what, const std::string &name, const std::string &bytes) {
+    const size_t colon = what.find(':');
+    const Burst *found = find_burst(what.substr(0, colon));
+    if (!found) {
+        return 1;
+    }
+    const Burst &burst = *found;
+    const size_t count = strtoull(bytes.c_str(), nullptr, 10) / burst.size;
+    Subject s = subject_by_name(name);
+    std::vector<void *> ptrs(count, nullptr);
+    if (!is_ready(s, burst.size)) {
+        return 1;
+    }
+    const size_t before = resident_bytes();
+    const auto print = [&](const char *stage, size_t live) {
+        printf("%s %.6f\n", stage,
+               (static_cast<double>(resident_bytes()) - static_cast<double>(before)) /
+                   static_cast<double>(live * burst.size));
+    };
+    if (!fill(s, ptrs, burst.size)) {
+        return 1;
+    }
+    print("full", count);
+    shuffle(ptrs);
+    const size_t live = count / 10;
+    std::for_each(ptrs.begin() + static_cast<ptrdiff_t>(live), ptrs.end(),
+                  [&](void *ptr) { subject_free(s, ptr); });
+    print("freed", live);
+    if (burst.wait) {
+        wait_for_decay(s, static_cast<unsigned>(atoi(what.c_str() + colon + 1)));
+        print("waited", live);
+    }
+    if (s.trim) {
+        s.trim();
+    }
+    print("trimmed", live);
+    return 0;
+}
+
+void print_stage(const std::map<std::string, double> &values, const char *stage) {
+    const auto value = values.find(stage);
+    value == values.end() ? printf(" %12s", "-") : printf(" %12.3f", value->second);
+}
+
+void run_burst(const Burst &burst, size_t bytes) {
+    const unsigned seconds = options.quick ? QUICK_DECAY_SECONDS : DECAY_SECONDS;
+    const std::string block = burst.name;
+    print_title(block + ": RSS / live bytes, " + std::to_string(bytes >> 20) +
+                " MiB in objects of " + size_name(burst.size) +
+                " B: full, after freeing 90 % at random, " + std::to_string(seconds) +
+                " s later, after trimming");
+    for (const std::string &name : everyone()) {
+        std::string error;
+        auto values =
+            run_child(block + ":" + std::to_string(seconds), name, std::to_string(bytes), error);
+        if (!error.empty()) {
+            report.absent(block + "/" + name, error);
+            print_absent(name, error);
+            continue;
+        }
+        printf("  %-44s", name.c_str());
+        for (const char *stage : {"full", "freed", "waited", "trimmed"}) {
+            print_stage(values, stage);
+        }
+        printf("\n");
+        fflush(stdout);
+        for (const auto &value : values) {
+            report.add(block + "/" + value.first + "/" + name, "x", value.second);
+        }
+    }
+    report.print_new_targets();
+}
+
+void run_rss() {
+    const size_t bytes = options.quick ? size_t{256} << 20 : size_t{1} << 30;
+    for (const Burst &burst : bursts) {
+        if (wanted(burst.name)) {
+            // Proxy pools need a page for each object, so smaller ones take many times their bytes.
+            run_burst(burst,
+                      std::min(burst.size < 16384 ? bytes / 16 : bytes, available_bytes() / 4));
+        }
+    }
+}
+
+// --- metadata
+// ---------------------------------------------------------------------------------------------
+
+// Child: host memory the pool needs to manage memory nobody touches.
+int child_metadata(const std::string &kind, const std::string &size_text) {
+    const size_t size = strtoull(size_text.c_str(), nullptr, 10);
+    const size_t count = size <= 64 ? 4000000 : size <= 4096 ? 400000 : 200000;
+    Pool pool(kind.c_str(), "reserve");
+    if (!pool.handle || !umfPoolMalloc(pool.handle, size)) {
+        printf("%s\n", pool.error.c_str());
+        return 1;
+    }
+    const size_t before = resident_bytes();
+    for (size_t i = 0; i < count; ++i) {
+        if (!umfPoolMalloc(pool.handle, size)) {
+            printf("allocation %zu failed\n", i);
+            return 1;
+        }
+    }
+    const size_t held = resident_bytes() - before;
+    printf("bytes %.6f\n", static_cast<double>(held) / static_cast<double>(count));
+    fflush(stdout);
+    _exit(0); // giving millions of objects back one by one is not what is measured
+}
+
+void run_metadata() {
+    print_title("host metadata: bytes per live object");
+    const struct {
+        const char *name, *bytes;
+    } sizes[] = {{"64 B", "64"}, {"4 KiB", "4096"}, {"64 KiB", "65536"}};
+    for (size_t i = 0; i < pool_kind_count; ++i) {
+        for (const auto &size : sizes) {
+            const std::string key = std::string("metadata/") + size.name + "/" + pool_kinds[i].name;
+            if (strcmp(pool_kinds[i].name, "proxy") == 0 && strcmp(size.bytes, "64") == 0) {
+                continue; // a provider's smallest piece is a page
+            }
+            if (strcmp(pool_kinds[i].name, "scalable") == 0) {
+                continue; // its data lies in the memory it serves
+            }
+            std::string error;
+            const auto values = run_child("metadata", pool_kinds[i].name, size.bytes, error);
+            if (error.empty()) {
+                Samples s;
+                s.add(values.begin()->second);
+                report.add(key, "B", s);
+                print_row(key, s, "B");
+            } else {
+                report.absent(key, error);
+                print_absent(key, error);
+            }
+        }
+    }
+    report.print_new_targets();
+}
+
+// --- threads
+// ------------------------------------------------------------------------------------------
+
+constexpr size_t THREAD_STACK = 65536;
+
+struct Guest {
+    Job *job;
+    pthread_barrier_t *barrier; // NULL: nobody waits
+};
+
+void *be_guest(void *arg) {
+    const Guest *guest = static_cast<Guest *>(arg);
+    guest->job->run(0);
+    for (int i = 0; guest->barrier && i < 2; ++i) {
+        pthread_barrier_wait(guest->barrier);
+    }
+    return nullptr;
+}
+
+// Threads that are all alive at once, and what they keep then. 0 if they cannot be had.
+size_t held_by_threads(Job &job, unsigned count, const pthread_attr_t &attributes) {
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, count + 1);
+    Guest guest = {&job, &barrier};
+    std::vector<pthread_t> threads(count);
+    for (pthread_t &thread : threads) {
+        if (pthread_create(&thread, &attributes, be_guest, &guest) != 0) {
+            printf("a thread cannot be started\n");
+            _exit(1);
+        }
+    }
+    pthread_barrier_wait(&barrier);
+    const size_t held = resident_bytes();
+    pthread_barrier_wait(&barrier);
+    for (const pthread_t thread : threads) {
+        pthread_join(thread, nullptr);
+    }
+    pthread_barrier_destroy(&barrier);
+    return held;
+}
+
+void run_one_by_one(Job &job, unsigned count, const pthread_attr_t &attributes) {
+    Guest guest = {&job, nullptr};
+    for (unsigned i = 0; i < count; ++i) {
+        pthread_t thread;
+        if (pthread_create(&thread, &attributes, be_guest, &guest) == 0) {
+            pthread_join(thread, nullptr);
+        }
+    }
+}
+
+// Child: threads that allocate and free 1,000 objects of 64 B, alive together, then ended, then
+// many one after the other.
+int child_threads(const std::string &name, const std::string &count_text) {
+    const unsigned count = static_cast<unsigned>(atoi(count_text.c_str()));
+    Subject s = subject_by_name(name);
+    if (name != "nothing" && !is_ready(s, 64)) {
+        return 1;
+    }
+    const std::unique_ptr<Job> job = make_job(Case::lifo, s, 64);
+    job->ops = BATCH;
+    job->run(0);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, THREAD_STACK);
+    run_one_by_one(*job, 10, attributes);
+    const double before = static_cast<double>(resident_bytes());
+    const double alive = static_cast<double>(held_by_threads(*job, 100, attributes));
+    run_one_by_one(*job, count, attributes);
+    const double after = static_cast<double>(resident_bytes());
+    printf("alive %.1f\nended %.1f\n", (alive - before) / 100, (after - before) / 1024);
+    return 0;
+}
+
+void run_thread_memory() {
+    const char *count = "1000";
+    print_title(
+        std::string("threads held: bytes for each of 100 that have allocated and freed 1,000 "
+                    "objects and live, KiB in all after these and ") +
+        count + " more have ended");
+    std::vector<std::string> names = everyone();
+    names.insert(names.begin(), "nothing");
+    for (const std::string &name : names) {
+        std::string error;
+        auto values = run_child("threads", name, count, error);
+        if (!error.empty()) {
+            report.absent("threads held/" + name, error);
+            print_absent(name, error);
+            continue;
+        }
+        printf("  %-44s %12.0f %12.0f\n", name.c_str(), values["alive"], values["ended"]);
+        fflush(stdout);
+        report.add("threads held/alive/" + name, "B", values["alive"]);
+        report.add("threads held/ended/" + name, "KiB", values["ended"]);
+    }
+    report.print_new_targets();
+}
+
+const struct {
+    const char *name;
+    void (*run)();
+} memory_cases[] = {
+    {"metadata", run_metadata},
+    {"threads held", run_thread_memory},
+    {"many pools", run_many_pools},
+};
+
+} // namespace
+
+void run_memory_cases() {
+    run_rss();
+    for (const auto &c : memory_cases) {
+        if (wanted(c.name)) {
+            c.run();
+        }
+    }
+}
+
+int run_memory_child(const std::string &what, const std::string &arg1, const std::string &arg2) {
+    if (what == "metadata") {
+        return child_metadata(arg1, arg2);
+    }
+    if (what == "threads") {
+        return child_threads(arg1, arg2);
+    }
+    return child_rss(what, arg1, arg2);
+}
+
+} // namespace bench
