@@ -199,6 +199,7 @@ struct PoolKind {
     const char *name;
     const umf_memory_pool_ops_t *(*ops)(void);
 };
+extern const char *const not_built_in;
 extern const PoolKind pool_kinds[];
 extern const size_t pool_kind_count;
 const umf_memory_pool_ops_t *pool_ops(const char *name);

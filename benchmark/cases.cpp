@@ -529,43 +529,65 @@ void run_large_blocks() {
 }
 
 // How flat the times stay with more threads: the slowest of those that have a core each, as a
-// multiple of the first. A handover begins with two threads.
-void add_flatness(const std::string &block, const std::vector<int> &threads) {
+// multiple of the first; 0 if there is nothing to compare. A handover begins with two threads.
+double flatness(const std::string &block, const std::string &subject,
+                const std::vector<int> &threads) {
     const bool is_handover = block.compare(0, 8, "handover") == 0;
-    for (const Subject &subject : everyone(false)) {
-        double first = 0, worst = 0;
-        for (const int t : threads) {
-            const Result *r = report.find(block + "/" + std::to_string(t) + "/" + subject.name);
-            if (r && t <= usable_cpus() && t > is_handover) {
-                first = first > 0 ? first : r->best;
-                worst = std::max(worst, r->best);
-            }
-        }
-        if (first > 0) {
-            report.add("flat/" + block + "/" + subject.name, "x", worst / first);
+    double first = 0, worst = 0;
+    for (const int t : threads) {
+        const Result *r = report.find(block + "/" + std::to_string(t) + "/" + subject);
+        if (r && r->best > 0 && t <= usable_cpus() && t > is_handover) {
+            first = first > 0 ? first : r->best;
+            worst = std::max(worst, r->best);
         }
     }
+    return first > 0 ? worst / first : 0;
 }
+
+void print_flatness(const std::vector<std::string> &blocks) {
+    print_title("the slowest number of threads that have a core each / one thread (handover: two)");
+    printf("  %-24s", "");
+    for (const std::string &block : blocks) {
+        printf(" %20s", block.c_str());
+    }
+    for (const Subject &subject : everyone(false)) {
+        printf("\n  %-24s", subject.name.c_str());
+        for (const std::string &block : blocks) {
+            const double value = flatness(block, subject.name, options.threads);
+            if (value > 0) {
+                printf(" %20.2f", value);
+                report.add("flat/" + block + "/" + subject.name, "x", value);
+            } else {
+                printf(" %20s", "-");
+            }
+        }
+    }
+    printf("\n");
+}
+
+struct ThreadRow {
+    const char *name;
+    Case which;
+};
+
+const ThreadRow thread_rows[] = {
+    {"pair", Case::pair}, {"batch shuffled", Case::shuffled}, {"handover", Case::handover}};
 
 } // namespace
 
 void run_thread_cases() {
-    const struct {
-        const char *name;
-        Case which;
-    } rows[] = {
-        {"pair", Case::pair}, {"batch shuffled", Case::shuffled}, {"handover", Case::handover}};
-    for (const auto &row : rows) {
-        for (const size_t size :
-             options.quick ? std::vector<size_t>{64} : std::vector<size_t>{64, 4096, 65536}) {
+    const std::vector<size_t> all = {64, 4096, 65536}, few = {64};
+    std::vector<std::string> blocks;
+    for (const ThreadRow &row : thread_rows) {
+        for (const size_t size : options.quick ? few : all) {
             const std::string block = std::string(row.name) + "/" + size_name(size);
             if (wanted(block)) {
                 run_block(block, row.which, size, everyone(false), options.threads);
-                add_flatness(block, options.threads);
-                report.print_new_targets();
+                blocks.push_back(block);
             }
         }
     }
+    print_flatness(blocks);
 }
 
 void run_allocation_cases() {

@@ -128,7 +128,7 @@ void run_burst(const Burst &burst, size_t bytes) {
     const std::string block = burst.name;
     print_title(block + ": RSS / live bytes, " + std::to_string(bytes >> 20) +
                 " MiB in objects of " + size_name(burst.size) +
-                " B: full, after freeing 90 % at random, " + std::to_string(seconds) +
+                ": full, after freeing 90 % at random, " + std::to_string(seconds) +
                 " s later, after trimming");
     for (const std::string &name : everyone()) {
         std::string error;
@@ -298,20 +298,22 @@ void run_thread_memory() {
         std::string("threads held: bytes for each of 100 that have allocated and freed 1,000 "
                     "objects and live, KiB in all after these and ") +
         count + " more have ended");
-    std::vector<std::string> names = everyone();
-    names.insert(names.begin(), "nothing");
-    for (const std::string &name : names) {
-        std::string error;
+    std::string error;
+    auto nothing = run_child("threads", "nothing", count, error);
+    for (const std::string &name : everyone()) {
+        error = "";
         auto values = run_child("threads", name, count, error);
         if (!error.empty()) {
             report.absent("threads held/" + name, error);
             print_absent(name, error);
             continue;
         }
-        printf("  %-44s %12.0f %12.0f\n", name.c_str(), values["alive"], values["ended"]);
+        const double alive = values["alive"] - nothing["alive"];
+        const double ended = values["ended"] - nothing["ended"];
+        printf("  %-44s %12.0f %12.0f\n", name.c_str(), alive, ended);
         fflush(stdout);
-        report.add("threads held/alive/" + name, "B", values["alive"]);
-        report.add("threads held/ended/" + name, "KiB", values["ended"]);
+        report.add("threads held/alive/" + name, "B", alive);
+        report.add("threads held/ended/" + name, "KiB", ended);
     }
     report.print_new_targets();
 }

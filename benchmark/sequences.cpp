@@ -488,6 +488,10 @@ void run_sequences() {
         print_title(block + ": peak held / peak live, " + std::to_string(s.events.size()) +
                     " events, " + std::to_string(live / MiB) + " MiB live");
         for (const char *kind : {"coalescing", "disjoint"}) {
+            if (!pool_ops(kind)) {
+                report.absent(block + "/" + kind, not_built_in);
+                continue;
+            }
             print_held(block + "/" + kind, replay_in_pool(s, kind), live);
         }
         print_held(block + "/PyTorch's scheme", replay_in_model(s), live);

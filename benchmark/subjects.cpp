@@ -22,6 +22,8 @@
 
 namespace bench {
 
+const char *const not_built_in = "not built into this libumf";
+
 namespace {
 
 constexpr size_t HUGE_PAGE = size_t{2} << 20;
@@ -374,7 +376,7 @@ void Pool::create(const umf_memory_pool_ops_t *ops, umf_pool_create_flags_t flag
         return;
     }
     if (!ops) {
-        error = "not built into this libumf";
+        error = not_built_in;
         return;
     }
     const umf_result_t result = umfPoolCreate(ops, provider.handle, nullptr, flags, &handle);

@@ -314,6 +314,7 @@ int child_many_pools(const std::string &kind, const std::string &count_text) {
     Provider provider("os");
     const umf_memory_pool_ops_t *ops = pool_ops(kind.c_str());
     if (!provider.handle || !ops) {
+        printf("%s\n", ops ? provider.error.c_str() : not_built_in);
         return 1;
     }
     std::vector<umf_memory_pool_handle_t> made;

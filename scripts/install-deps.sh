@@ -2,6 +2,7 @@
 # Installs what building, testing and measuring libumf needs on Debian 12, Ubuntu 24.04 or newer.
 #
 #   scripts/install-deps.sh             everything
+#   scripts/install-deps.sh --bench     what scripts/bench.sh measures with, and no virtual machine
 #   scripts/install-deps.sh --minimal   build and test only: no benchmark peers, no coverage report,
 #                                       no virtual machine
 #
@@ -32,9 +33,10 @@ case ${1:-} in
     packages+=("${peers[@]}" "${programs[@]}")
     ! emulates || packages+=(qemu-system-x86 busybox-static e2fsprogs)
     ;;
+--bench) packages+=("${peers[@]}" "${programs[@]}" redis-server python3-pip) ;;
 --minimal) ;;
 *)
-    echo "usage: scripts/install-deps.sh [--minimal]" >&2
+    echo "usage: scripts/install-deps.sh [--bench|--minimal]" >&2
     exit 2
     ;;
 esac

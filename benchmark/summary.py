@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""The results of several runs of umf-bench in one place.
+
+  summary.py RUN.json...                               all targets and their verdicts
+  summary.py RUN.json... --reference OTHER.json...     and what both libraries have, side by side
+
+Of several runs of the same case the best counts. OTHER.json are runs of the same umf-bench on another
+library with the same API.
+"""
+import json
+import re
+import sys
+
+# Targets that compare with the reference: result, must, stretch.
+REFERENCE_TARGETS = [
+    ("pair/64/1/disjoint over os", 0.08, None),
+    ("pair/64/2/disjoint over os", 0.025, None),
+    ("byptr/1000000 random/1", 0.08, 0.015),
+]
+
+# What a library with this API decides; the peers are the same in both runs.
+OURS = re.compile(r"(disjoint|scalable|proxy|jemalloc) over (os|fixed|chunks|null)|^byptr/|^ipc/|"
+                  r"^pool/create,? (proxy|disjoint|scalable|use)|^lookup/|^framework/pair|^span/|"
+                  r"^provider/(OS|proxy|file)|^many pools/|^topology/|^metadata/|"
+                  r"^ir/(umfPoolByPtr|usable|properties|pair through|OS|proxy|create|get|open)")
+
+
+def load(paths):
+    runs = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            runs.append(json.load(file))
+    return runs
+
+
+def best_results(runs):
+    best = {}
+    for run in runs:
+        for result in run["results"]:
+            key = result["key"]
+            if key not in best or result["best"] < best[key]["best"]:
+                best[key] = result
+    return best
+
+
+def print_targets(runs):
+    seen = {}
+    for run in runs:
+        for target in run["targets"]:
+            if target["value"] is not None:
+                old = seen.get(target["what"] + target["key"])
+                if old is None or target["value"] < old["value"]:
+                    seen[target["what"] + target["key"]] = target
+    print("\ntargets\n-------")
+    for target in seen.values():
+        stretch = f"{target['stretch']:g}" if target["stretch"] else "-"
+        print(f"  {target['what']:<62} {target['value']:>10.4g} {target['unit']:<7}"
+              f" must {target['must']:<8g} stretch {stretch:<7} {target['verdict']}")
+    missed = sum(target["verdict"] == "MISSED" for target in seen.values())
+    print(f"\n{len(seen) - missed} reached, {missed} missed")
+
+
+def verdict(ratio, must, stretch):
+    if ratio > must:
+        return f"must be <= {must}: MISSED"
+    return f"must be <= {must}: reached" + (", stretch too" if stretch and ratio <= stretch else "")
+
+
+def print_comparison(ours, reference):
+    print("\nours beside the reference library, best of the runs\n"
+          "---------------------------------------------------")
+    print(f"  {'':<60} {'ours':>11} {'reference':>11}          ours / reference")
+    targets = {key: (must, stretch) for key, must, stretch in REFERENCE_TARGETS}
+    for key, result in ours.items():
+        other = reference.get(key)
+        if other is None or not OURS.search(key) or other["best"] <= 0:
+            continue
+        ratio = result["best"] / other["best"]
+        note = verdict(ratio, *targets[key]) if key in targets else ""
+        print(f"  {key:<60} {result['best']:>11.4g} {other['best']:>11.4g} {result['unit']:<7}"
+              f" {ratio:>7.3f}  {note}")
+
+
+def main(arguments):
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.exit(__doc__)
+    cut = arguments.index("--reference") if "--reference" in arguments else len(arguments)
+    ours = load(arguments[:cut])
+    print_targets(ours)
+    if arguments[cut + 1:]:
+        print_comparison(best_results(ours), best_results(load(arguments[cut + 1:])))
+
+
+main(sys.argv[1:])

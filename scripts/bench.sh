@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Measures libumf beside other allocators and prints what was reached. Installs what is missing first.
+#
+#   scripts/bench.sh [--quick] [PART...]     all parts, or those that are named:
+#
+#   --time        times of single operations, beside the peers
+#   --ir          instructions per operation
+#   --memory      resident memory and metadata
+#   --threads     1 to 16 threads, as far as there are cores
+#   --programs    whole programs with the preload library
+#   --reference   the same operations with the published library of this API, as a binary
+#   --plots       draws docs/benchmarks/*.svg from what was measured, now or before
+#
+# Results are left in build/bench, one JSON file for each part. With --quick all takes ten minutes, else
+# about half an hour.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+out=build/bench
+bench=build/release/benchmark/umf-bench
+reference=build/deps/reference
+all_parts=(time ir memory threads programs reference plots)
+
+parts=()
+quick=()
+for argument in "$@"; do
+    case $argument in
+    --quick) quick=(--quick) ;;
+    --time | --ir | --memory | --threads | --programs | --reference | --plots)
+        parts+=("${argument#--}")
+        ;;
+    *)
+        sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2
+        exit 2
+        ;;
+    esac
+done
+[ ${#parts[@]} -gt 0 ] || parts=("${all_parts[@]}")
+
+step() {
+    printf '\n== %s\n' "$1"
+}
+
+# run <name of the result> <option>...
+run() {
+    local name=$1
+    shift
+    "$bench" ${quick[@]+"${quick[@]}"} "$@" --json "$out/$name.json"
+}
+
+# The published library is a wheel of the Python package "umf". Only its binary is kept.
+fetch_reference() {
+    [ ! -e "$reference/libumf.so.1" ] || return 0
+    local work found
+    work=$(mktemp -d)
+    if python3 -m pip download --quiet --no-deps --dest "$work" umf &&
+        python3 -m zipfile -e "$work"/umf-*.whl "$work/unpacked" &&
+        found=$(find "$work/unpacked" -name libumf.so.1 -print -quit) && [ -n "$found" ]; then
+        mkdir -p "$reference"
+        cp "$found" "$reference/libumf.so.1"
+    fi
+    rm -rf "$work"
+    [ -e "$reference/libumf.so.1" ]
+}
+
+# The two libraries take turns, so that a drift of the machine meets both.
+run_reference() {
+    if ! fetch_reference; then
+        echo "bench: the reference library cannot be had, so it is left out"
+        return 0
+    fi
+    local turn
+    for turn in 1 2; do
+        "$bench" --quick --json "$out/turn-ours-$turn.json" >"$out/turn-ours-$turn.txt" 2>&1
+        LD_LIBRARY_PATH=$reference${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$bench" --quick \
+            --json "$out/turn-reference-$turn.json" >"$out/turn-reference-$turn.txt" 2>&1
+    done
+    "$bench" --ir --json "$out/turn-ours-ir.json" >"$out/turn-ours-ir.txt" 2>&1
+    LD_LIBRARY_PATH=$reference${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$bench" --ir \
+        --json "$out/turn-reference-ir.json" >"$out/turn-reference-ir.txt" 2>&1
+    echo "bench: both libraries were measured twice, see the comparison at the end"
+}
+
+run_part() {
+    case $1 in
+    time) run time ;;
+    ir) run ir --ir ;;
+    memory) run memory --memory ;;
+    threads) run threads --threads 1,2,4,8,16 ;;
+    programs) run programs --programs ;;
+    reference) run_reference ;;
+    plots) python3 benchmark/plot.py "$out" docs/benchmarks ;;
+    esac
+}
+
+# What this run has measured; with the reference the comparison too.
+print_summary() {
+    local part files=() others=()
+    for part in "${parts[@]}"; do
+        case $part in
+        reference) [ ! -e "$out/turn-reference-1.json" ] || others=("$out"/turn-reference-*.json) ;;
+        plots) ;;
+        *) files+=("$out/$part.json") ;;
+        esac
+    done
+    [ ${#others[@]} -eq 0 ] || files+=("$out"/turn-ours-*.json)
+    [ ${#files[@]} -eq 0 ] || python3 benchmark/summary.py "${files[@]}" \
+        ${others[@]+--reference "${others[@]}"}
+}
+
+step "setting up"
+scripts/install-deps.sh --bench
+cmake --preset release -DUMF_BUILD_BENCHMARKS=ON --log-level=WARNING
+cmake --build --preset release --target umf-bench
+mkdir -p "$out"
+rm -f "$out"/turn-*
+
+for part in "${parts[@]}"; do
+    step "$part"
+    run_part "$part"
+done
+
+step "summary"
+print_summary
