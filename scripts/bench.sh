@@ -70,6 +70,7 @@ run_reference() {
         return 0
     fi
     local turn
+    rm -f "$out"/turn-*
     for turn in 1 2; do
         "$bench" --quick --json "$out/turn-ours-$turn.json" >"$out/turn-ours-$turn.txt" 2>&1
         LD_LIBRARY_PATH=$reference${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$bench" --quick \
@@ -113,7 +114,6 @@ scripts/install-deps.sh --bench
 cmake --preset release -DUMF_BUILD_BENCHMARKS=ON --log-level=WARNING
 cmake --build --preset release --target umf-bench
 mkdir -p "$out"
-rm -f "$out"/turn-*
 
 for part in "${parts[@]}"; do
     step "$part"
