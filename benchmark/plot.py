@@ -207,7 +207,7 @@ class Results:
 
 def plot_pairs(folder, output):
     ours = Results(folder, "time")
-    other = Results(folder, "turn-reference-[0-9]")
+    other = Results(folder, "turn-reference-*")
     series = {}
     for name, subject in POOLS.items():
         series[name] = [ours.get(f"pair/{size}/1/{subject}") for size in SIZES]

@@ -63,22 +63,35 @@ fetch_reference() {
     [ -e "$reference/libumf.so.1" ]
 }
 
+# with_reference <result> <option>...
+with_reference() {
+    local name=$1
+    shift
+    LD_LIBRARY_PATH=$reference${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$bench" "$@" \
+        --json "$out/turn-reference-$name.json" >"$out/turn-reference-$name.txt" 2>&1
+}
+
+with_ours() {
+    local name=$1
+    shift
+    "$bench" "$@" --json "$out/turn-ours-$name.json" >"$out/turn-ours-$name.txt" 2>&1
+}
+
 # The two libraries take turns, so that a drift of the machine meets both.
 run_reference() {
     if ! fetch_reference; then
         echo "bench: the reference library cannot be had, so it is left out"
         return 0
     fi
-    local turn
     rm -f "$out"/turn-*
+    local turn
     for turn in 1 2; do
-        "$bench" --quick --json "$out/turn-ours-$turn.json" >"$out/turn-ours-$turn.txt" 2>&1
-        LD_LIBRARY_PATH=$reference${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$bench" --quick \
-            --json "$out/turn-reference-$turn.json" >"$out/turn-reference-$turn.txt" 2>&1
+        with_ours "$turn" --quick
+        with_reference "$turn" --quick
     done
-    "$bench" --ir --json "$out/turn-ours-ir.json" >"$out/turn-ours-ir.txt" 2>&1
-    LD_LIBRARY_PATH=$reference${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$bench" --ir \
-        --json "$out/turn-reference-ir.json" >"$out/turn-reference-ir.txt" 2>&1
+    with_ours ir --ir
+    with_reference ir --ir
+    with_reference pairs --filter pair/ # what the plot wants
     echo "bench: both libraries were measured twice, see the comparison at the end"
 }
 
