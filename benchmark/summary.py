@@ -22,7 +22,8 @@ REFERENCE_TARGETS = [
 OURS = re.compile(r"(disjoint|scalable|proxy|jemalloc) over (os|fixed|chunks|null)|^byptr/|^ipc/|"
                   r"^pool/create,? (proxy|disjoint|scalable|use)|^lookup/|^framework/pair|^span/|"
                   r"^provider/(OS|proxy|file)|^many pools/|^topology/|^metadata/|"
-                  r"^ir/(umfPoolByPtr|usable|properties|pair through|OS|proxy|create|get|open)")
+                  r"^ir/(umfPoolByPtr|usable|properties|pair through|OS|proxy|get|open|"
+                  r"create,? (proxy|disjoint|jemalloc|scalable|use))")
 
 
 def load(paths):
