@@ -86,7 +86,12 @@ int parse_mode(const std::string &arg, const char *value) {
     if (arg == "--threads" && value) {
         bench::options.mode = bench::Mode::threads;
         bench::options.threads = parse_threads(value);
-        return bench::options.threads.empty() ? 0 : 2;
+        if (bench::options.threads.empty()) {
+            fprintf(stderr, "umf-bench: '%s' is no list of numbers from 1 to %d, such as 1,2,4\n",
+                    value, bench::MAX_THREADS);
+            return 0;
+        }
+        return 2;
     }
     return 0;
 }
