@@ -534,14 +534,16 @@ double flatness(const std::string &block, const std::string &subject,
                 const std::vector<int> &threads) {
     const bool is_handover = block.compare(0, 8, "handover") == 0;
     double first = 0, worst = 0;
+    int compared = 0;
     for (const int t : threads) {
         const Result *r = report.find(block + "/" + std::to_string(t) + "/" + subject);
         if (r && r->best > 0 && t <= usable_cpus() && t > is_handover) {
             first = first > 0 ? first : r->best;
             worst = std::max(worst, r->best);
+            ++compared;
         }
     }
-    return first > 0 ? worst / first : 0;
+    return compared > 1 ? worst / first : 0;
 }
 
 void print_flatness(const std::vector<std::string> &blocks) {
