@@ -46,13 +46,13 @@ struct Burst {
 const Burst bursts[] = {
     {"rss", 16384, true}, {"rss of 1 KiB", 1024, false}, {"rss of 64 B", 64, false}};
 
-// Some allocators give memory back only while they are called.
+// Some allocators give memory back only while they are called, with more than their caches hold.
 void wait_for_decay(const Subject &subject, unsigned seconds) {
+    const std::unique_ptr<Job> job = make_job(Case::lifo, subject, 64);
+    job->ops = 20 * BATCH;
     for (unsigned i = 0; i < seconds * 10; ++i) {
         usleep(100000);
-        for (int k = 0; k < 1000; ++k) {
-            subject_free(subject, subject_malloc(subject, 64));
-        }
+        job->run(0);
     }
 }
 
