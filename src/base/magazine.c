@@ -268,6 +268,16 @@ static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
     return mag->base || magazine_make_stack(m, bin, mag) ? mag : NULL;
 }
 
+/* The pool hands out by growing address, a stack begins with the last: programs that run through
+ * what they allocated in a row do it upwards. */
+static void reverse(void **objects, size_t n) {
+    for (size_t i = 0; i < n / 2; i++) {
+        void *object = objects[i];
+        objects[i] = objects[n - 1 - i];
+        objects[n - 1 - i] = object;
+    }
+}
+
 UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     umf_magazine_t *mag = magazine_ready(m, bin);
     void *object = NULL;
@@ -282,6 +292,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     size_t got = depot_take(m, bin, mag, mag->base, batch);
     if (!got) {
         got = pool_refill(m, bin, mag->base, batch);
+        reverse(mag->base, got);
     }
     if (!got) {
         return NULL;
