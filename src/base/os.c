@@ -226,6 +226,24 @@ int umf_os_shm_open(const char *name, int flags, mode_t mode, int *fd) {
     return error != 0 ? error : os_open(path, flags | O_NOFOLLOW, mode, fd);
 }
 
+int umf_os_shm_make(mode_t mode, int *fd) {
+    int error = os_fault("shm_make");
+    return error != 0 ? error : os_open(OS_SHM_DIR, O_TMPFILE | O_RDWR, mode, fd);
+}
+
+int umf_os_shm_link(int fd, const char *name) {
+    char path[sizeof(OS_SHM_DIR) + NAME_MAX], own[32];
+    int error = os_fault("shm_link");
+    if (error == 0) {
+        error = os_shm_path(name, path, sizeof(path));
+    }
+    if (error != 0) {
+        return error;
+    }
+    snprintf(own, sizeof(own), "/proc/self/fd/%d", fd);
+    return os_result(linkat(AT_FDCWD, own, AT_FDCWD, path, AT_SYMLINK_FOLLOW));
+}
+
 int umf_os_shm_unlink(const char *name) {
     char path[sizeof(OS_SHM_DIR) + NAME_MAX];
     int error = os_fault("shm_unlink");

@@ -50,6 +50,9 @@ int umf_os_unlock_file(int fd);
 int umf_os_memfd(const char *name, bool secret, int *fd);
 int umf_os_shm_open(const char *name, int flags, mode_t mode, int *fd); /* name without '/' */
 int umf_os_shm_unlink(const char *name);
+/* An object that has no name yet, and its name, which appears with all that is in the object. */
+int umf_os_shm_make(mode_t mode, int *fd);
+int umf_os_shm_link(int fd, const char *name);
 /* Visits the name of every shared memory object until `visit` is false; what is made or removed
  * meanwhile may be missed. */
 int umf_os_shm_each(bool (*visit)(const char *name, void *arg), void *arg);

@@ -663,7 +663,8 @@ static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, mapping_copy_t 
         result = umf_ipc_check(mapping->provider, copy->data, mapping->wire.size);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        umf_process_trust(&process, umf_producer_pidfd(producer));
+        umf_process_known_t known = {.process = process, .pidfd = umf_producer_pidfd(producer)};
+        umf_process_trust(&known);
         result = umfMemoryProviderOpenIPCHandle(mapping->provider, copy->data, base);
         umf_process_distrust();
     }

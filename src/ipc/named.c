@@ -163,13 +163,45 @@ static int named_remove_old(const char *name) {
     return error == ENOENT ? 0 : error;
 }
 
-int umf_named_create(const char *name, int *fd) {
+static int named_write_head(int fd, size_t header_size) {
+    umf_named_head_t head;
+    umf_named_sign(&head, header_size);
+    int error = umf_os_truncate(fd, header_size);
+    return error ? error : umf_os_write_at(fd, &head, sizeof(head), 0);
+}
+
+/* What is there under the name is whole from the first moment on. */
+static int named_make_whole(const char *name, size_t header_size, int *fd) {
+    int made;
+    int error = umf_os_shm_make(S_IRUSR | S_IWUSR, &made);
+    if (error) {
+        return error;
+    }
+    error = umf_os_flock(made);
+    if (!error) {
+        error = named_write_head(made, header_size);
+    }
+    if (!error) {
+        error = umf_os_shm_link(made, name);
+    }
+    if (error) {
+        umf_os_close(made);
+        return error;
+    }
+    *fd = made;
+    return 0;
+}
+
+int umf_named_create(const char *name, size_t header_size, int *fd) {
     named_reap_once();
     int error = named_remove_old(name);
     if (error) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
                       "removing the old object /dev/shm/%s failed", name);
         return error;
+    }
+    if (named_make_whole(name, header_size, fd) == 0) {
+        return 0;
     }
     int made;
     error = umf_os_shm_open(name, O_CREAT | O_EXCL | O_RDWR, S_IRUSR | S_IWUSR, &made);

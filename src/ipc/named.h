@@ -33,9 +33,11 @@ typedef struct umf_named_head_t {
 /* Writes this process into the head of a mapped file. */
 void umf_named_sign(void *head, size_t header_size);
 
-/* Makes a new, locked, empty object, after an old one of that name was removed. 0 or an errno
- * value, which is in the log. The first time in a process it removes orphans, too. */
-int umf_named_create(const char *name, int *fd);
+/* Makes a new, locked object of `header_size` bytes, after an old one of that name was removed. It
+ * is signed before it has its name, where the system can do that; a process that is killed
+ * meanwhile leaves nothing then. 0 or an errno value, which is in the log. The first time in a
+ * process it removes orphans, too. */
+int umf_named_create(const char *name, size_t header_size, int *fd);
 
 /* Removes the name if it still means the ticket's file. */
 void umf_named_remove(const char *name, const umf_fd_ticket_t *ticket);

@@ -102,12 +102,10 @@ bool umf_process_is_same(const umf_process_t *a, const umf_process_t *b) {
            a->boot_id == b->boot_id;
 }
 
-static __thread const umf_process_t *process_trusted; /* NULL: none */
-static __thread int process_trusted_pidfd;
+static __thread const umf_process_known_t *process_trusted; /* NULL: none */
 
-void umf_process_trust(const umf_process_t *process, int pidfd) {
-    process_trusted = process;
-    process_trusted_pidfd = pidfd;
+void umf_process_trust(const umf_process_known_t *known) {
+    process_trusted = known;
 }
 
 void umf_process_distrust(void) {
@@ -115,11 +113,12 @@ void umf_process_distrust(void) {
 }
 
 static bool process_is_trusted(const umf_process_t *process) {
-    return process_trusted && process->pid != 0 && umf_process_is_same(process, process_trusted);
+    return process_trusted && process->pid != 0 &&
+           umf_process_is_same(process, &process_trusted->process);
 }
 
 int umf_process_trusted_pidfd(const umf_process_t *process) {
-    return process_is_trusted(process) ? process_trusted_pidfd : -1;
+    return process_is_trusted(process) ? process_trusted->pidfd : -1;
 }
 
 umf_result_t umf_process_check(const umf_process_t *process) {

@@ -44,11 +44,11 @@ umf_result_t umf_process_meet(const umf_process_t *process, umf_process_known_t 
 void umf_process_forget(umf_process_known_t *known);
 
 /*
- * From trust to distrust, checks of `process` by this thread succeed at once: what is called in
- * between need not ask again what was just found out. `pidfd` is its descriptor, -1 if there is
- * none. Both must stay until then.
+ * From trust to distrust, checks of the process by this thread succeed at once: what is called in
+ * between need not ask again what was just found out. `known` must stay until then; its descriptor
+ * is -1 if there is none.
  */
-void umf_process_trust(const umf_process_t *process, int pidfd);
+void umf_process_trust(const umf_process_known_t *known);
 void umf_process_distrust(void);
 
 /* The descriptor of a process that this thread trusts, the caller's to use but not to close; -1 if

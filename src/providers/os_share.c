@@ -92,7 +92,7 @@ umf_result_t umf_os_share_create(const char *name, umf_os_share_t **result) {
     if (name) {
         memcpy(share->name, name, strnlen(name, UMF_OS_SHM_NAME_MAX));
     }
-    if ((share->name[0] ? umf_named_create(share->name, &share->fd)
+    if ((share->name[0] ? umf_named_create(share->name, UMF_OS_SHARE_HEADER_MAX, &share->fd)
                         : share_make_anonymous(share)) != 0) {
         goto free_share;
     }

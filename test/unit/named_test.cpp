@@ -129,6 +129,31 @@ TEST(Named, RemovesWhatACrashLeft) {
     EXPECT_EQ(after - before, removed);
 }
 
+// At whatever moment its maker is killed.
+TEST(Named, AMakerThatIsKilledAtItLeavesNothing) {
+    static const char *killed_at;
+    const std::string name = name_of("killed");
+    for (const char *call :
+         {"shm_make", "flock", "truncate", "write_at", "shm_link", "afterwards"}) {
+        killed_at = call;
+        pid_t pid = fork();
+        ASSERT_NE(pid, -1);
+        if (pid == 0) {
+            umf_os_set_fault(
+                [](const char *what) { return strcmp(what, killed_at) == 0 ? raise(SIGKILL) : 0; });
+            int fd;
+            umf_named_create(name.c_str(), 1 << 20, &fd);
+            raise(strcmp(call, "afterwards") == 0 ? SIGKILL : SIGABRT);
+        }
+        int status = 0;
+        waitpid(pid, &status, 0);
+        EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << call;
+        EXPECT_EQ(exists(name), strcmp(call, "afterwards") == 0) << call;
+        umfIPCReap(nullptr);
+        EXPECT_FALSE(exists(name)) << call;
+    }
+}
+
 TEST(Named, TheFirstNameOfAProcessRemovesWhatCrashesLeft) {
     std::string orphan = name_of("orphan"), name = name_of("first");
     Maker([&] { make(orphan); }).kill();
@@ -137,6 +162,18 @@ TEST(Named, TheFirstNameOfAProcessRemovesWhatCrashesLeft) {
     EXPECT_FALSE(exists(orphan));
     maker.kill();
     reap();
+    EXPECT_FALSE(exists(name));
+}
+
+// Where the system has no files without a name.
+TEST(Named, IsMadeUnderItsNameWhereItMustBe) {
+    const std::string name = name_of("plain");
+    umf_os_set_fault(
+        [](const char *what) { return strcmp(what, "shm_make") == 0 ? EOPNOTSUPP : 0; });
+    umf_memory_provider_handle_t provider = make(name);
+    umf_os_set_fault(nullptr);
+    EXPECT_TRUE(exists(name));
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), UMF_RESULT_SUCCESS);
     EXPECT_FALSE(exists(name));
 }
 

@@ -66,7 +66,8 @@ TEST(Process, RefusesTheDead) {
 TEST(Process, TrustsWhatWasJustFoundOut) {
     umf_process_t process = self();
     process.start_time--;
-    umf_process_trust(&process, 77);
+    const umf_process_known_t trusted = {process, 77};
+    umf_process_trust(&trusted);
     EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
     EXPECT_EQ(umf_process_trusted_pidfd(&process), 77);
     umf_process_t other = process;

@@ -206,7 +206,7 @@ TEST(transport, UsesTheDescriptorOfATrustedProcess) {
     int fd;
     EXPECT_EQ(umf_transport_pidfd.redeem(&producer.ticket, &fd), EIO) << "nobody is trusted";
     nth.off();
-    umf_process_trust(&process, known.pidfd);
+    umf_process_trust(&known);
     fault::Nth again("pidfd_open", EIO);
     again.next();
     int error = umf_transport_pidfd.redeem(&producer.ticket, &fd);
