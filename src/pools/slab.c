@@ -260,11 +260,11 @@ static void slab_put_locked(umf_bin_t *bin, umf_slab_t *slab, uint32_t chunk, um
     slab->free_bits[chunk / 64] |= 1ull << chunk % 64;
     slab->dirty = true;
     bin->used--;
-    if (slab->free++ == 0) {
-        slab_move_locked(slab, &bin->partial);
-    }
+    bool was_full = slab->free++ == 0;
     if (slab->free == bin->chunks) {
         slab_became_empty_locked(bin, slab, leaving);
+    } else if (was_full) {
+        slab_move_locked(slab, &bin->partial);
     }
     if (bin->owner->count_chunks) {
         bin->counters.free_num++;
