@@ -1,9 +1,9 @@
 /*
  * The jemalloc pool.
  *
- * Three layers. Magazines (base/magazine.h) serve objects of up to 32 KiB without entering
+ * Three layers. Magazines (base/magazine.h) serve objects of up to 128 KiB without entering
  * anything else. Below them jemalloc divides slabs into objects of up to 14 KiB, in arenas of this
- * pool; larger ones, and everything above 32 KiB, are pieces of the page cache (pools/pages.h).
+ * pool; larger ones are pieces of the page cache (pools/pages.h).
  * jemalloc gets its slabs from the page cache, too. A pool for which jemalloc has no arena left
  * takes every object from there.
  *
@@ -17,9 +17,9 @@
  *
  * Beside each page lies a record of where live objects start. What has no start there was never
  * handed out: interior, foreign and freed pointers are refused before jemalloc sees them. Of double
- * frees this finds: of a block above 32 KiB always, of an object freed last by this thread at once,
- * of another object at the latest when its magazine is flushed, unless it was handed out again
- * meanwhile.
+ * frees this finds: of a block above 128 KiB always, of an object freed last by this thread at
+ * once, of another object at the latest when its magazine is flushed, unless it was handed out
+ * again meanwhile.
  */
 #include <umf/pools/pool_jemalloc.h>
 
@@ -45,11 +45,13 @@
 #define JEMALLOC_ARENAS_PER_CPU 4
 #define SPARE_ARENAS_MAX 64
 
-#define BIN_LARGEST ((size_t)32 << 10)     /* larger blocks have no bin */
+#define BIN_LARGEST ((size_t)128 << 10) /* larger blocks have no bin */
+#define BIN_FINE ((size_t)32 << 10)     /* up to here bins are found by granules, then by pages */
 #define BIN_FIRST_PAGES ((size_t)16 << 10) /* from here on objects are pieces of the page cache */
 #define BINS_MAX 64
 #define BIN_BYTES ((size_t)128 << 10) /* a thread keeps about so much of each size, ... */
 #define BIN_OBJECTS_MIN 16            /* ... but so many objects at least ... */
+#define BIN_LARGE_OBJECTS_MIN 4       /* (of more than BIN_FINE) */
 #define BIN_OBJECTS_MAX 1024          /* ... and at most */
 #define DEPOT_BATCHES 32
 
@@ -130,14 +132,17 @@ static struct {
     uint32_t size[BINS_MAX];
     uint32_t slab_size[BINS_MAX];
     uint16_t capacity[BINS_MAX];
-    uint8_t of_size[BIN_LARGEST / GRANULE + 1]; /* bin by granules */
+    uint8_t of_size[BIN_FINE / GRANULE + 1];           /* bin by granules */
+    uint8_t of_pages[BIN_LARGEST / UMF_PAGE_SIZE + 1]; /* by pages */
     umf_small_sizes_t small;
     mib_t arenas_create, arena_hooks, arena_purge, arena_reset, arena_destroy;
     uint32_t default_arenas;
 } classes;
 
 static inline uint32_t bin_of(size_t size) {
-    return classes.of_size[(size + GRANULE - 1) >> GRANULE_SHIFT];
+    return umf_likely(size <= BIN_FINE)
+               ? classes.of_size[(size + GRANULE - 1) >> GRANULE_SHIFT]
+               : classes.of_pages[(size + UMF_PAGE_SIZE - 1) >> UMF_PAGE_SHIFT];
 }
 
 static bool mib_find(const char *name, mib_t *mib) {
@@ -163,11 +168,12 @@ static bool bin_add(size_t size, size_t slab_size) {
     }
     uint32_t bin = classes.bins++;
     size_t objects = BIN_BYTES / size;
+    size_t objects_min = size <= BIN_FINE ? BIN_OBJECTS_MIN : BIN_LARGE_OBJECTS_MIN;
     classes.size[bin] = (uint32_t)size;
     classes.slab_size[bin] = (uint32_t)slab_size;
-    classes.capacity[bin] = (uint16_t)(objects > BIN_OBJECTS_MAX   ? BIN_OBJECTS_MAX
-                                       : objects < BIN_OBJECTS_MIN ? BIN_OBJECTS_MIN
-                                                                   : objects);
+    classes.capacity[bin] = (uint16_t)(objects > BIN_OBJECTS_MAX ? BIN_OBJECTS_MAX
+                                       : objects < objects_min   ? objects_min
+                                                                 : objects);
     return true;
 }
 
@@ -212,6 +218,10 @@ static void bins_index(void) {
     for (size_t i = 0; i < UMF_COUNT_OF(classes.of_size); i++) {
         bin += classes.size[bin] < i * GRANULE;
         classes.of_size[i] = (uint8_t)bin;
+    }
+    for (size_t i = BIN_FINE / UMF_PAGE_SIZE; i < UMF_COUNT_OF(classes.of_pages); i++) {
+        bin += classes.size[bin] < i * UMF_PAGE_SIZE;
+        classes.of_pages[i] = (uint8_t)bin;
     }
     for (size_t i = 1; i < UMF_COUNT_OF(classes.small.magazine); i++) {
         classes.small.magazine[i] = umf_magazine_offset(bin_of(i * 8));

@@ -315,8 +315,8 @@ inline const std::vector<PoolKind> &pool_kinds() {
             {"scalable", umfScalablePoolOps, true, true, true, true, 8128, true, true, false, 900},
         };
         if (UMF_WITH_JEMALLOC) {
-            list.push_back({"jemalloc", umfJemallocPoolOps, true, true, true, true, 32u << 10, true,
-                            false, false});
+            list.push_back({"jemalloc", umfJemallocPoolOps, true, true, true, true, 128u << 10,
+                            true, false, false});
         }
         return list;
     }();
