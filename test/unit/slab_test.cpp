@@ -183,6 +183,19 @@ TEST_F(Slab, WhatIsNotInUseIsIgnored) {
     EXPECT_EQ(shim_used(bin), 8u);
 }
 
+// 682 chunks of 96 bytes leave 64 of the slab, where a 683rd would begin.
+TEST_F(Slab, WhatLiesBehindTheLastChunkIsIgnored) {
+    create(96, 65536);
+    auto list = take(682);
+    ASSERT_EQ(shim_slabs(bin), 1u);
+    void *first = *std::min_element(list.begin(), list.end());
+    put({static_cast<char *>(first) + 682 * 96});
+    EXPECT_EQ(shim_used(bin), 682u);
+    put(list);
+    EXPECT_EQ(shim_used(bin), 0u);
+    EXPECT_EQ(shim_empty(bin), 1u);
+}
+
 TEST_F(Slab, Offsets) {
     create(4096, 65536);
     auto list = take(4);
