@@ -32,10 +32,9 @@ void *umfPoolTryMalloc(umf_memory_pool_handle_t hPool, size_t size);
 ///
 /// @param hPool pool
 /// @param ptr any address
-/// @return true: it was an object of the pool, and is free. false: nothing was done, because `ptr`
-/// is
-///         no object of the pool (::umfPoolByPtr tells whose it is), or because there is no room
-///         for it: ::umfPoolFree does it, or says what is wrong
+/// @return true: it was an object of the pool, and is free. false: nothing was done, because it is
+///         no object of the pool (::umfPoolByPtr tells whose it is) or there is no room for it:
+///         ::umfPoolFree does it, or says what is wrong
 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr);
 
 #ifdef __cplusplus

@@ -38,14 +38,14 @@ typedef struct umf_local_table_t {
 
 const union umf_local_empty_t umf_local_empty;
 
-#define EMPTY ((umf_local_t *)(uintptr_t)&umf_local_empty.head)
-#define EMPTY_4 EMPTY, EMPTY, EMPTY, EMPTY
-#define EMPTY_16 EMPTY_4, EMPTY_4, EMPTY_4, EMPTY_4
-#define EMPTY_64 EMPTY_16, EMPTY_16, EMPTY_16, EMPTY_16
+#define LOCAL_EMPTY ((umf_local_t *)(uintptr_t)&umf_local_empty.head)
+#define LOCAL_EMPTY_4 LOCAL_EMPTY, LOCAL_EMPTY, LOCAL_EMPTY, LOCAL_EMPTY
+#define LOCAL_EMPTY_16 LOCAL_EMPTY_4, LOCAL_EMPTY_4, LOCAL_EMPTY_4, LOCAL_EMPTY_4
+#define LOCAL_EMPTY_64 LOCAL_EMPTY_16, LOCAL_EMPTY_16, LOCAL_EMPTY_16, LOCAL_EMPTY_16
 
 /* Never written. */
-static _Atomic(umf_local_t *) local_none[UMF_LOCAL_COUNT_MIN] = {EMPTY_64, EMPTY_64, EMPTY_64,
-                                                                 EMPTY_64};
+static _Atomic(umf_local_t *) local_none[UMF_LOCAL_COUNT_MIN] = {LOCAL_EMPTY_64, LOCAL_EMPTY_64,
+                                                                 LOCAL_EMPTY_64, LOCAL_EMPTY_64};
 
 #define LOCAL_TLS_NONE .blocks = local_none, .count = UMF_LOCAL_COUNT_MIN
 
@@ -61,10 +61,6 @@ static size_t local_first_word;
 
 static enum { KEY_NONE, KEY_READY, KEY_FAILED } local_key_state; /* Sync: LOCAL lock */
 static pthread_key_t local_key;
-
-static umf_local_t *local_empty(void) {
-    return EMPTY;
-}
 
 static size_t local_array_size(uint32_t count) {
     return count * sizeof(_Atomic(umf_local_t *));
@@ -151,7 +147,7 @@ static void local_unlink_locked(umf_local_owner_t *owner, umf_local_t *block) {
 static void local_detach_locked(umf_local_t *block, uint32_t index) {
     umf_local_table_t *table = block->thread;
     if (atomic_load_explicit(&table->blocks[index], memory_order_relaxed) == block) {
-        atomic_store_explicit(&table->blocks[index], local_empty(), memory_order_release);
+        atomic_store_explicit(&table->blocks[index], LOCAL_EMPTY, memory_order_release);
     }
 }
 
@@ -220,18 +216,18 @@ void umf_local_each(umf_local_owner_t *owner, void (*visit)(umf_local_t *block, 
 
 /* Takes the block of one owner out of the table and marks it; NULL if there is none. */
 static umf_local_t *table_begin_exit(umf_local_table_t *table, uint32_t index) {
-    if (atomic_load_explicit(&table->blocks[index], memory_order_acquire) == local_empty()) {
+    if (atomic_load_explicit(&table->blocks[index], memory_order_acquire) == LOCAL_EMPTY) {
         return NULL;
     }
     umf_lock(&local_lock);
     umf_local_t *block = atomic_load_explicit(&table->blocks[index], memory_order_relaxed);
-    if (block != local_empty()) {
+    if (block != LOCAL_EMPTY) {
         local_detach_locked(block, index);
         table->exiting = block;
         table->fork_count = umf_fork_count();
     }
     umf_unlock(&local_lock);
-    return block != local_empty() ? block : NULL;
+    return block != LOCAL_EMPTY ? block : NULL;
 }
 
 static void table_exit_one(umf_local_table_t *table, uint32_t index) {
@@ -328,7 +324,7 @@ static bool table_grow(umf_local_table_t *table, uint32_t index) {
     _Atomic(umf_local_t *) *old = table->blocks;
     uint32_t old_count = table->count;
     for (uint32_t i = old_count; i < count; i++) {
-        atomic_init(&blocks[i], local_empty());
+        atomic_init(&blocks[i], LOCAL_EMPTY);
     }
     umf_lock(&local_lock);
     for (uint32_t i = 0; i < old_count; i++) {

@@ -78,6 +78,16 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
                                 const umf_magazine_ops_t *ops, const uint16_t *capacity,
                                 uint32_t bins, uint32_t depot_batches);
 
+/* What pools ask for: of each size about `bytes` per thread, but so many objects at least. */
+#define UMF_MAGAZINE_OBJECTS_MAX 1024
+#define UMF_MAGAZINE_DEPOT_BATCHES 32
+static inline uint16_t umf_magazine_capacity(size_t bytes, size_t size, uint16_t objects_min) {
+    size_t objects = bytes / size;
+    return objects < objects_min                ? objects_min
+           : objects > UMF_MAGAZINE_OBJECTS_MAX ? UMF_MAGAZINE_OBJECTS_MAX
+                                                : (uint16_t)objects;
+}
+
 /* Drops all stacks; the objects in them are the pool's, which is about to give everything back. */
 void umf_magazines_fini(umf_magazines_t *m);
 

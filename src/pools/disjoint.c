@@ -11,8 +11,6 @@
 #include "base/log.h"
 #include "base/meta.h"
 
-#define DEPOT_BATCHES 32
-
 typedef umf_disjoint_pool_t disjoint_pool_t;
 
 static __thread umf_result_t last_error;
@@ -44,9 +42,9 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
     pool->layout = layout;
     pool->slabs.count_slabs = pool->params.trace >= 1;
     pool->slabs.count_chunks = pool->params.trace >= 2;
-    umf_result_t result =
-        umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->slabs.view), pool,
-                           &magazine_ops, layout->capacity, layout->cached_bins, DEPOT_BATCHES);
+    umf_result_t result = umf_magazines_init(
+        &pool->magazines, umf_view_magazine_index(pool->slabs.view), pool, &magazine_ops,
+        layout->capacity, layout->cached_bins, UMF_MAGAZINE_DEPOT_BATCHES);
     pool->magazines.slabs = layout->slabs;
     return result;
 }

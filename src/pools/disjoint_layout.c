@@ -4,8 +4,7 @@
 
 #define MAX_CACHED_SIZE ((size_t)32 * 1024) /* larger chunks are not worth holding per thread */
 #define CACHED_BYTES ((size_t)64 * 1024)    /* a thread keeps so much of each size, ... */
-#define CACHED_CHUNKS_MIN 4                 /* ... but so many chunks at least ... */
-#define CACHED_CHUNKS_MAX 1024              /* ... and at most */
+#define CACHED_CHUNKS_MIN 4                 /* ... but so many chunks at least */
 
 typedef umf_disjoint_layout_t layout_t;
 
@@ -48,17 +47,11 @@ static bool is_cached(const layout_t *layout, size_t size) {
            size <= layout->wish.max_poolable_size;
 }
 
-static uint16_t capacity_of(size_t size) {
-    size_t chunks = CACHED_BYTES / size;
-    return (uint16_t)(chunks > CACHED_CHUNKS_MAX   ? CACHED_CHUNKS_MAX
-                      : chunks < CACHED_CHUNKS_MIN ? CACHED_CHUNKS_MIN
-                                                   : chunks);
-}
-
 static void choose_cached(layout_t *layout) {
     uint32_t bin = 0;
     for (; bin < layout->bins && is_cached(layout, layout->sizes[bin]); bin++) {
-        layout->capacity[bin] = capacity_of(layout->sizes[bin]);
+        layout->capacity[bin] =
+            umf_magazine_capacity(CACHED_BYTES, layout->sizes[bin], CACHED_CHUNKS_MIN);
         layout->slabs[bin].magic = umf_magic(layout->sizes[bin]);
         layout->slabs[bin].mask = layout->wish.slab_min_size - 1;
     }

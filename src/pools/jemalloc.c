@@ -50,10 +50,8 @@
 #define BIN_FIRST_PAGES ((size_t)16 << 10) /* from here on objects are pieces of the page cache */
 #define BINS_MAX 64
 #define BIN_BYTES ((size_t)128 << 10) /* a thread keeps about so much of each size, ... */
-#define BIN_OBJECTS_MIN 16            /* ... but so many objects at least ... */
-#define BIN_LARGE_OBJECTS_MIN 4       /* (of more than BIN_FINE) */
-#define BIN_OBJECTS_MAX 1024          /* ... and at most */
-#define DEPOT_BATCHES 32
+#define BIN_OBJECTS_MIN 16            /* ... but so many objects at least */
+#define BIN_LARGE_OBJECTS_MIN 4       /* of more than BIN_FINE */
 
 #define GRANULE_SHIFT 4 /* objects start at multiples of 16 */
 #define GRANULE ((size_t)1 << GRANULE_SHIFT)
@@ -167,13 +165,10 @@ static bool bin_add(size_t size, size_t slab_size) {
         return false;
     }
     uint32_t bin = classes.bins++;
-    size_t objects = BIN_BYTES / size;
-    size_t objects_min = size <= BIN_FINE ? BIN_OBJECTS_MIN : BIN_LARGE_OBJECTS_MIN;
     classes.size[bin] = (uint32_t)size;
     classes.slab_size[bin] = (uint32_t)slab_size;
-    classes.capacity[bin] = (uint16_t)(objects > BIN_OBJECTS_MAX ? BIN_OBJECTS_MAX
-                                       : objects < objects_min   ? objects_min
-                                                                 : objects);
+    classes.capacity[bin] = umf_magazine_capacity(
+        BIN_BYTES, size, size <= BIN_FINE ? BIN_OBJECTS_MIN : BIN_LARGE_OBJECTS_MIN);
     return true;
 }
 
@@ -948,9 +943,9 @@ static umf_result_t pool_build(jemalloc_pool_t *pool,
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result =
-        umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->view), pool,
-                           &jemalloc_magazine_ops, classes.capacity, classes.bins, DEPOT_BATCHES);
+    result = umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->view), pool,
+                                &jemalloc_magazine_ops, classes.capacity, classes.bins,
+                                UMF_MAGAZINE_DEPOT_BATCHES);
     if (result != UMF_RESULT_SUCCESS) {
         umf_view_release(pool->view);
         return result;

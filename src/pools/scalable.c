@@ -55,10 +55,8 @@
 #define BIN_LARGEST 8128
 #define BIN_NONE UINT8_MAX           /* of blocks that are larger */
 #define BIN_BYTES ((size_t)64 << 10) /* a thread keeps about so much of each size, ... */
-#define BIN_OBJECTS_MIN 16           /* ... but so many objects at least ... */
-#define BIN_OBJECTS_MAX 1024         /* ... and at most */
-#define DEPOT_BATCHES 32
-#define ALIGNMENT_IN_BINS 1024 /* above, each block has memory of its own */
+#define BIN_OBJECTS_MIN 16           /* ... but so many objects at least */
+#define ALIGNMENT_IN_BINS 1024       /* above, each block has memory of its own */
 
 static const uint16_t bin_sizes[] = {16,  32,   48,   64,   80,   96,   112,        128, 160,
                                      192, 224,  256,  320,  384,  448,  512,        640, 768,
@@ -132,10 +130,7 @@ static void bins_init(void) {
         bins.small.magazine[i] = umf_magazine_offset(bins.of_size[(i * 8 + GRANULE - 1) / GRANULE]);
     }
     for (size_t i = 0; i < BINS; i++) {
-        size_t objects = BIN_BYTES / bin_sizes[i];
-        bins.capacity[i] = (uint16_t)(objects > BIN_OBJECTS_MAX   ? BIN_OBJECTS_MAX
-                                      : objects < BIN_OBJECTS_MIN ? BIN_OBJECTS_MIN
-                                                                  : objects);
+        bins.capacity[i] = umf_magazine_capacity(BIN_BYTES, bin_sizes[i], BIN_OBJECTS_MIN);
     }
 }
 
@@ -576,8 +571,9 @@ static umf_result_t pool_build(scalable_pool_t *pool,
     if (result != UMF_RESULT_SUCCESS) {
         goto view;
     }
-    result = umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->view), pool,
-                                &scalable_magazine_ops, bins.capacity, BINS, DEPOT_BATCHES);
+    result =
+        umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->view), pool,
+                           &scalable_magazine_ops, bins.capacity, BINS, UMF_MAGAZINE_DEPOT_BATCHES);
     if (result != UMF_RESULT_SUCCESS) {
         goto below;
     }

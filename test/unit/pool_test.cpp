@@ -20,6 +20,7 @@
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_os_memory.h>
+#include <umf/text.h>
 
 #include "fakes/fake_provider.h"
 #include "fakes/kinds.h"
@@ -277,6 +278,41 @@ TEST(AtHand, OnlyWhatTheThreadHas) {
         EXPECT_EQ(umfPoolFree(pool, p), OK) << kind;
         EXPECT_EQ(umfPoolDestroy(other), OK);
         EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+// The core serves the first 256 pools of a process itself; the others are served as well.
+TEST(AtHand, AlsoOfPoolsBeyondTheFirst) {
+    umf_memory_provider_handle_t provider = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreateFromText("os", &provider), OK);
+    for (const PoolKind &kind : pool_kinds()) {
+        std::vector<umf_memory_pool_handle_t> pools(300);
+        for (auto &pool : pools) {
+            ASSERT_EQ(umfPoolCreate(kind.ops(), provider, nullptr, 0, &pool), OK);
+        }
+        // Each of the threads has no caches yet.
+        std::vector<void *> objects;
+        std::thread([&] {
+            for (auto pool : pools) {
+                umf_memory_pool_handle_t found = nullptr;
+                void *p = umfPoolMalloc(pool, 64), *q = umfPoolMalloc(pool, 64);
+                ASSERT_TRUE(p && q && p != q) << kind;
+                EXPECT_EQ(umfPoolByPtr(q, &found), OK);
+                EXPECT_EQ(found, pool);
+                EXPECT_EQ(umfPoolFree(pool, q), OK);
+                objects.push_back(p);
+            }
+        }).join();
+        for (void *p : objects) {
+            std::thread([&] { EXPECT_EQ(umfFree(p), OK); }).join();
+        }
+        for (auto pool : pools) {
+            EXPECT_EQ(alloc_count(pool), 0u) << kind;
+        }
+        for (auto &pool : pools) {
+            ASSERT_EQ(umfPoolDestroy(pool), OK);
+        }
     }
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
