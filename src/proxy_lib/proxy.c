@@ -96,20 +96,13 @@ static inline void leave(umf_memory_pool_handle_t pool) {
     }
 }
 
-static inline void *checked(void *ptr) {
-    if (umf_proxy_unlikely(!ptr)) {
-        errno = ENOMEM;
-    }
-    return ptr;
-}
-
 /* NULL: no pool's. */
 static inline umf_memory_pool_handle_t owner_of(const void *ptr) {
     umf_memory_pool_handle_t owner = NULL;
     return umfPoolByPtr(ptr, &owner) == UMF_RESULT_SUCCESS ? owner : NULL;
 }
 
-/* --- allocation without the pool --- */
+/* --- allocation without the pool: there is none, it may not be entered, or it has no memory --- */
 
 static void *no_memory(void) {
     errno = ENOMEM;
@@ -159,7 +152,7 @@ static __attribute__((noinline)) void *malloc_slow(size_t size) {
     enter();
     void *ptr = umfPoolMalloc(pool, size + !size);
     leave(pool);
-    return checked(ptr);
+    return umf_proxy_likely(ptr != NULL) ? ptr : malloc_elsewhere(pool, size);
 }
 
 /* Hot. */
@@ -206,7 +199,7 @@ void *calloc(size_t num, size_t size) {
     enter();
     void *ptr = umfPoolCalloc(pool, 1, bytes + !bytes);
     leave(pool);
-    return checked(ptr);
+    return umf_proxy_likely(ptr != NULL) ? ptr : calloc_elsewhere(pool, bytes);
 }
 
 void *aligned_alloc(size_t alignment, size_t size) {
@@ -221,7 +214,7 @@ void *aligned_alloc(size_t alignment, size_t size) {
     enter();
     void *ptr = umfPoolAlignedMalloc(pool, size + !size, alignment);
     leave(pool);
-    return checked(ptr);
+    return umf_proxy_likely(ptr != NULL) ? ptr : aligned_elsewhere(pool, alignment, size);
 }
 
 /* --- what is allocated already --- */
@@ -317,7 +310,7 @@ void *realloc(void *ptr, size_t size) {
     enter();
     void *moved = umfPoolRealloc(pool, ptr, size);
     leave(pool);
-    return checked(moved);
+    return umf_proxy_likely(moved != NULL) ? moved : move(ptr, pool_usable_size(pool, ptr), size);
 }
 
 size_t malloc_usable_size(void *ptr) {

@@ -48,13 +48,20 @@ pid=$(head -n 1 "$work/out")
 grep -qx "umf_proxy_lib_shm_pid_$pid" "$work/out" ||
     fail "page.disposition=shared-shm" "there is no object of that name"
 [ ! -e "/dev/shm/umf_proxy_lib_shm_pid_$pid" ] || fail "page.disposition=shared-shm" "left its name"
-pid=$(with page.disposition=shared-shm sh -c 'echo $$; kill -9 $$') || true
-[ -e "/dev/shm/umf_proxy_lib_shm_pid_$pid" ] || fail "page.disposition=shared-shm" "no name is left"
+# Any other process that makes named memory at this moment may sweep it too: then once more.
+for _ in $(seq 1 20); do
+    pid=$(with page.disposition=shared-shm sh -c 'echo $$; kill -9 $$') || true
+    left=/dev/shm/umf_proxy_lib_shm_pid_$pid
+    [ ! -e "$left" ] || break
+done
+[ -e "$left" ] || fail "page.disposition=shared-shm" "no name is left"
 with page.disposition=shared-shm /bin/true
-[ ! -e "/dev/shm/umf_proxy_lib_shm_pid_$pid" ] || fail "page.disposition=shared-shm" "swept nothing"
+[ ! -e "$left" ] || fail "page.disposition=shared-shm" "swept nothing"
 
-# However little address space there is, the program runs, if need be without our heap.
-for kib in 40000 50000 60000 80000 100000 130000 200000 400000 1000000 5000000; do
+# However little address space there is, the program runs, if need be without our heap, or with the
+# C library's beside it. What fits differs from run to run.
+for kib in 36000 38000 38000 40000 40000 40000 40000 42000 42000 42000 45000 50000 60000 80000 \
+    100000 130000 200000 400000 1000000 5000000; do
     (
         ulimit -v $kib
         with "page.disposition=shared-fd" /bin/ls / >/dev/null

@@ -63,10 +63,14 @@ done
 if [ -w /dev/shm ]; then
     orphan=/dev/shm/umfctl_test_$$_orphan theirs=/dev/shm/umfctl_test_$$_theirs
     trap 'rm -f "$orphan" "$theirs"' EXIT
-    printf 'MFRHARE2\001\0\0\0\0\0\0\0\001\0\0\0\0\0\0\0\001\0\0\0\001\0\0\0' >"$orphan"
-    truncate -s 65536 "$orphan"
     echo theirs >"$theirs"
-    expect_status 0 "$umfctl" reap
+    # Any other process that makes named memory at this moment may sweep it too: then once more.
+    for _ in $(seq 1 20); do
+        printf 'MFRHARE2\001\0\0\0\0\0\0\0\001\0\0\0\0\0\0\0\001\0\0\0\001\0\0\0' >"$orphan"
+        truncate -s 65536 "$orphan"
+        expect_status 0 "$umfctl" reap
+        ! grep -qE 'removed +[1-9]' "$work/out" || break
+    done
     expect_in out 'removed +[1-9]'
     [ ! -e "$orphan" ] || fail "the orphan is still there"
     [ -e "$theirs" ] || fail "a file of somebody else is gone"
