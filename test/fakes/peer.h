@@ -34,6 +34,7 @@ struct Op {
     enum : uint32_t {
         Alloc,       // a: size -> value: address
         Free,        // slot
+        Recycle,     // slot, a: size -> value: 1 if another allocation has its address now
         Fill,        // slot, a: size, b: seed
         Check,       // slot, a: size, b: seed -> value: 1 if it is what Fill wrote
         Get,         // slot, a: offset -> bytes
@@ -166,6 +167,22 @@ class PoolServant {
                     ptr ? UMF_RESULT_SUCCESS : umfPoolGetLastAllocationError(pool));
     }
 
+    // Frees, and allocates until the address comes again.
+    bool recycle(const Request &request) {
+        std::vector<void *> others;
+        char *&slot = slots[request.slot];
+        umfFree(slot);
+        for (int i = 0; i < 100; i++) {
+            void *ptr = umfPoolMalloc(pool, request.a);
+            if (ptr == slot) {
+                break;
+            }
+            others.push_back(ptr);
+        }
+        std::for_each(others.begin(), others.end(), umfFree);
+        return others.size() < 100;
+    }
+
     umf_result_t fill_slot(const Request &request) {
         Bytes content(request.a);
         fill(content.data(), content.size(), request.b);
@@ -247,6 +264,9 @@ class PoolServant {
             return alloc(request, reply);
         case Op::Free:
             return umfFree(slots[request.slot]);
+        case Op::Recycle:
+            reply.value = recycle(request);
+            return UMF_RESULT_SUCCESS;
         case Op::Fill:
             return fill_slot(request);
         case Op::Check:
@@ -366,6 +386,17 @@ class PoolPeer : public Process {
     }
     void free(uint32_t slot) {
         EXPECT_EQ(result_of(call(Op::Free, slot)), UMF_RESULT_SUCCESS);
+    }
+    // Puts other memory in the place of an allocation, whose handle `with` has seen before.
+    template <class With> void recycle(uint32_t slot, size_t size, With with) {
+        for (int tries = 0; tries < 10; tries++) {
+            with(get(slot));
+            if (value_of(call(Op::Recycle, slot, size)) == 1) {
+                return;
+            }
+            alloc(slot, size); // something else took the place: then with another one
+        }
+        ADD_FAILURE() << "the address did not come back";
     }
     void fill(uint32_t slot, size_t size, uint64_t seed) {
         value_of(call(Op::Fill, slot, size, seed));
