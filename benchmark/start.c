@@ -1,7 +1,8 @@
 /*
- * umf-bench-start LIBRARY FUNCTION: nanoseconds from before the library is loaded until its first
- * allocation is done. Not linked with the library, so that its start is part of what is measured.
- * FUNCTION names a pool's ops function of libumf, or a malloc.
+ * umf-bench-start LIBRARY [FUNCTION]: nanoseconds from before the library is loaded until its first
+ * allocation is done, or, without FUNCTION, until it is loaded. Not linked with the library, so
+ * that its start is part of what is measured. FUNCTION names a pool's ops function of libumf, or a
+ * malloc, or it is umfInit: then what is measured is a start of libumf, loaded and ended before.
  */
 #include <umf.h>
 #include <umf/providers/provider_os_memory.h>
@@ -51,25 +52,41 @@ static void *first_pool_malloc(void *library, const char *name) {
     return LOOK_UP(library, umfPoolMalloc)(pool, 64);
 }
 
+static int start_again(void *library) {
+    if (LOOK_UP(library, umfTearDown)() != UMF_RESULT_SUCCESS) {
+        printf("umfTearDown failed\n");
+        return 1;
+    }
+    const uint64_t begin = now_ns();
+    umf_result_t result = LOOK_UP(library, umfInit)();
+    const uint64_t end = now_ns();
+    printf("%llu\n", (unsigned long long)(end - begin));
+    return result != UMF_RESULT_SUCCESS;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 3) {
-        fprintf(stderr, "usage: umf-bench-start LIBRARY FUNCTION\n");
+    if (argc != 2 && argc != 3) {
+        fprintf(stderr, "usage: umf-bench-start LIBRARY [FUNCTION]\n");
         return 2;
     }
+    const char *name = argc == 3 ? argv[2] : "";
     const uint64_t begin = now_ns();
     void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         printf("%s\n", dlerror());
         return 1;
     }
-    void *ptr = strncmp(argv[2], "umf", 3) == 0 ? first_pool_malloc(library, argv[2])
-                                                : first_malloc(library, argv[2]);
+    if (strcmp(name, "umfInit") == 0) {
+        return start_again(library);
+    }
+    void *ptr = !*name                         ? library
+                : strncmp(name, "umf", 3) == 0 ? first_pool_malloc(library, name)
+                                               : first_malloc(library, name);
     const uint64_t end = now_ns();
     if (!ptr) {
-        printf("%s: the first allocation failed\n", argv[2]);
+        printf("%s: the first allocation failed\n", name);
         return 1;
     }
-    *(volatile char *)ptr = 1;
     printf("%llu\n", (unsigned long long)(end - begin));
     return 0;
 }

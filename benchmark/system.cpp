@@ -402,10 +402,14 @@ void run_start() {
     const std::string program = self.substr(0, self.rfind('/')) + "/umf-bench-start";
     struct Row {
         const char *name;
-        std::string library, pool;
+        std::string library, function; // "": loading only
         Samples samples;
         std::string error;
-    } rows[] = {{"disjoint over os", library, "umfDisjointPoolOps", {}, ""},
+    } rows[] = {{"umfInit", library, "umfInit", {}, ""},
+                {"loading libumf", library, "", {}, ""},
+                {"loading jemalloc", "libjemalloc.so.2", "", {}, ""},
+                {"loading mimalloc", "libmimalloc.so.2", "", {}, ""},
+                {"disjoint over os", library, "umfDisjointPoolOps", {}, ""},
                 {"jemalloc over os", library, "umfJemallocPoolOps", {}, ""},
                 {"proxy over os", library, "umfProxyPoolOps", {}, ""},
                 {"jemalloc", "libjemalloc.so.2", "malloc", {}, ""},
@@ -415,14 +419,18 @@ void run_start() {
         for (Row &row : rows) {
             std::string output;
             if (row.error.empty()) {
-                output = run_program({program, row.library, row.pool}, row.error);
+                output = row.function.empty()
+                             ? run_program({program, row.library}, row.error)
+                             : run_program({program, row.library, row.function}, row.error);
             }
             if (row.error.empty()) {
                 row.samples.add(strtod(output.c_str(), nullptr));
             }
         }
     }
-    print_title("first allocation in a process, loading the library included: ns, best and median");
+    print_title(
+        "start of the library, loading it, and the first allocation in a process with loading "
+        "included: ns, best and median");
     for (const Row &row : rows) {
         const std::string key = std::string("start/") + row.name;
         if (row.error.empty()) {
