@@ -297,13 +297,27 @@ uint32_t umf_view_magazine_index(const umf_view_t *view) {
     return view->is_direct ? view->spans.pool : 0;
 }
 
-umf_span_t *umf_view_find_word(const umf_view_t *view, const void *ptr, umf_word_t *word) {
-    umf_span_t *span = umf_span_find(view->spans.map, (uintptr_t)ptr, word);
-    return span && span->owner == view ? span : NULL;
+static inline umf_span_t *own_span(const umf_view_t *view, umf_word_t word) {
+    umf_span_t *span = umf_span_at(umf_word_span(word));
+    return umf_likely(word != 0) && umf_likely(span->owner == view) ? span : NULL;
+}
+
+/* Addresses that need more than the plain walk; apart, so that this one needs no frame. */
+static __attribute__((noinline)) umf_span_t *view_find_slow(const umf_view_t *view,
+                                                            const void *ptr) {
+    return own_span(view, umf_map_find(view->spans.map, (uintptr_t)ptr));
 }
 
 umf_span_t *umf_view_find(const umf_view_t *view, const void *ptr) {
-    return umf_view_find_word(view, ptr, NULL);
+    umf_word_t word;
+    return umf_likely(umf_map_find_fast(view->spans.map->root, (uintptr_t)ptr, &word))
+               ? own_span(view, word)
+               : view_find_slow(view, ptr);
+}
+
+umf_span_t *umf_view_find_word(const umf_view_t *view, const void *ptr, umf_word_t *word) {
+    *word = umf_map_find(view->spans.map, (uintptr_t)ptr);
+    return own_span(view, *word);
 }
 
 size_t umf_view_span_count(umf_view_t *view) {
