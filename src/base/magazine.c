@@ -175,8 +175,8 @@ static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t
     if (!stack) {
         return false;
     }
-    mag->magic = m->slabs ? m->slabs[bin].magic : 0;
-    mag->mask = m->slabs ? m->slabs[bin].mask : 0;
+    mag->magic = m->slabs ? m->slabs[bin + 1].magic : 0;
+    mag->mask = m->slabs ? m->slabs[bin + 1].mask : 0;
     magazine_set_stack(mag, stack, 0, capacity);
     return true;
 }

@@ -52,8 +52,9 @@ typedef struct umf_magazine_ops_t {
 
 /* Where the checked pushes of a bin belong: slabs of a power of two, aligned to their size. */
 typedef struct umf_magazine_slab_t {
-    uint64_t magic; /* of the objects' size */
+    uint64_t magic; /* of the objects' size; 0: there are no checked pushes */
     uint64_t mask;  /* size of a slab - 1 */
+    uint64_t size;  /* of an object */
 } umf_magazine_slab_t;
 
 typedef struct umf_depot_t umf_depot_t;
@@ -64,7 +65,7 @@ typedef struct umf_magazines_t {
     const umf_magazine_ops_t *ops;
     uint32_t bins;
     uint32_t depot_batches;
-    const umf_magazine_slab_t *slabs; /* by bin, NULL: no checked pushes. Set after init */
+    const umf_magazine_slab_t *slabs; /* by bin + 1, NULL: no checked pushes. Set after init */
     _Atomic uint32_t epoch;           /* raised by trim: every thread flushes at its next miss */
     _Atomic int64_t out;              /* objects handed out by refill minus those flushed */
     uint16_t capacity[UMF_MAGAZINE_MAX_BINS]; /* Immutable after init */
@@ -108,18 +109,19 @@ static inline umf_magazine_t *umf_magazine_of(const umf_magazines_t *m, size_t b
     return &((umf_cache_t *)umf_local_get(m->owner.index))->bins[bin];
 }
 
-/* Where the magazine of a bin lies in its cache, as hints (ds/map.h) and small sizes tell it: bytes
- * from `none`, a multiple of 4. */
+/* A bin, as hints (ds/map.h) and small sizes tell it: where its slab lies in the pool's table, in
+ * bytes, and where its magazine lies behind `none` of a cache, in units of 2. A multiple of 4. */
 static inline uint16_t umf_magazine_offset(size_t bin) {
-    return (uint16_t)((bin + 1) * sizeof(umf_magazine_t));
+    return (uint16_t)((bin + 1) * sizeof(umf_magazine_slab_t));
 }
-_Static_assert(sizeof(umf_magazine_t) % 4 == 0 &&
-                   (UMF_MAGAZINE_MAX_BINS + 1) * sizeof(umf_magazine_t) <= UINT16_MAX,
+_Static_assert(sizeof(umf_magazine_slab_t) % 4 == 0 &&
+                   sizeof(umf_magazine_t) == 2 * sizeof(umf_magazine_slab_t) &&
+                   (UMF_MAGAZINE_MAX_BINS + 1) * sizeof(umf_magazine_slab_t) <= UINT16_MAX,
                "offsets of magazines are hints");
 
 /* The empty assembly keeps one address in a register; compilers make one for each member. */
 static inline umf_magazine_t *umf_magazine_at(umf_local_t *cache, size_t offset) {
-    umf_magazine_t *mag = (umf_magazine_t *)((char *)&((umf_cache_t *)cache)->none + offset);
+    umf_magazine_t *mag = (umf_magazine_t *)((char *)&((umf_cache_t *)cache)->none + 2 * offset);
     __asm__("" : "+r"(mag));
     return mag;
 }
@@ -164,6 +166,24 @@ static inline uint64_t umf_magic(size_t size) {
 
 static inline bool umf_magic_divides(uint64_t magic, uint64_t n) {
     return n * magic < magic;
+}
+
+static inline const umf_magazine_slab_t *umf_magazine_slab_at(const umf_magazine_slab_t *slabs,
+                                                              size_t offset) {
+    return (const umf_magazine_slab_t *)((const char *)slabs + offset);
+}
+
+/* The size of the object that may start there. false: none may, or the bin takes no checked pushes.
+ * Hot. */
+static inline bool umf_magazine_slab_starts(const umf_magazine_slab_t *slab, uintptr_t addr,
+                                            size_t *size) {
+    uint64_t product = (addr & slab->mask) * slab->magic; /* umf_magic_divides */
+    __asm__("" : "+r"(slab));                             /* compared where it is: one load less */
+    if (umf_unlikely(product >= slab->magic)) {
+        return false;
+    }
+    *size = slab->size;
+    return true;
 }
 
 /* If the object starts where one of the bin may start. false: it does not, or there is no stack

@@ -35,8 +35,10 @@ struct umf_memory_pool_t {
     /* Where umfPoolMalloc finds the magazines; 0: it asks the pool. Sync: atomic, relaxed;
      * suspend/suspend.c replaces it */
     uint32_t small_index;
-    uint32_t index; /* in umf_pool_table */
+    uint32_t index;                   /* in umf_pool_table */
+    const umf_magazine_slab_t *slabs; /* by hint; of pools with `fast->slabs` */
     void *self;
+    umf_result_t (*usable_size)(umf_memory_pool_handle_t pool, const void *ptr, size_t *size);
     umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word); /* NULL: counted by core */
     bool (*try_free)(void *pool, void *ptr, umf_word_t word);        /* never NULL */
     /* Immutable after create, but for what suspend/sleep.c replaces. Sync: atomic, relaxed */

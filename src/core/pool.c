@@ -105,6 +105,30 @@ size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
     return sum > 0 ? (size_t)sum : 0;
 }
 
+/* --- usable sizes --- */
+
+static __attribute__((noinline)) umf_result_t usable_size_by_pool(umf_memory_pool_handle_t pool,
+                                                                  const void *ptr, size_t *size) {
+    return pool->ops.malloc_usable_size(pool->self, ptr, size);
+}
+
+/* Where a chunk of an aligned slab starts, the word tells all; what else there is, the pool knows.
+ * Hot. */
+static umf_result_t usable_size_by_hint(umf_memory_pool_handle_t pool, const void *ptr,
+                                        size_t *size) {
+    umf_word_t word;
+    if (umf_unlikely(!size) ||
+        umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word)) ||
+        umf_unlikely(umf_word_pool(word) != pool->index)) {
+        return usable_size_by_pool(pool, ptr, size);
+    }
+    const umf_magazine_slab_t *slab = umf_magazine_slab_at(pool->slabs, umf_word_hint(word));
+    if (umf_unlikely(!umf_magazine_slab_starts(slab, (uintptr_t)ptr, size))) {
+        return usable_size_by_pool(pool, ptr, size);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
 /* --- create --- */
 
 static const umf_small_sizes_t no_small_sizes;
@@ -277,6 +301,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     pool->small = &no_small_sizes;
+    pool->usable_size = usable_size_by_pool;
     pool->try_free = try_free_none;
     pool->provider = provider;
     pool->flags = flags;
@@ -301,6 +326,10 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
         pool->free_at = pool->fast->free_at;
         if (pool->fast->try_free && !UMF_IS_ASAN) {
             pool->try_free = pool->fast->try_free;
+        }
+        if (pool->fast->slabs && !UMF_IS_ASAN) {
+            pool->slabs = pool->fast->slabs(pool->self);
+            pool->usable_size = usable_size_by_hint;
         }
         umf_pool_small_open(pool);
     }
@@ -546,10 +575,7 @@ UMF_API_1_0 umf_result_t umfPoolByPtr(const void *ptr, umf_memory_pool_handle_t 
 
 UMF_API_1_0 umf_result_t umfPoolMallocUsableSize(umf_memory_pool_handle_t hPool, const void *ptr,
                                                  size_t *size) {
-    if (!hPool) {
-        return null_argument("pool");
-    }
-    return hPool->ops.malloc_usable_size(hPool->self, ptr, size);
+    return umf_likely(hPool != NULL) ? hPool->usable_size(hPool, ptr, size) : null_argument("pool");
 }
 
 UMF_API_1_0 umf_result_t umfPoolGetLastAllocationError(umf_memory_pool_handle_t hPool) {

@@ -69,6 +69,9 @@ typedef struct umf_pool_fast_ops_t {
     /* Sizes whose magazines, under umf_view_magazine_index(), the core may pop without asking.
      * NULL, or the answer NULL: none. Asked once, after the pool's settings were applied. */
     const struct umf_small_sizes_t *(*small)(void *pool);
+    /* What the hints of its words lead to (umf_magazine_slab_at); asked once, as the last. NULL: it
+     * gives no hints. */
+    const struct umf_magazine_slab_t *(*slabs)(void *pool);
     /* The pool keeps data of its own inside the memory it divides. */
     bool data_inside;
 } umf_pool_fast_ops_t;

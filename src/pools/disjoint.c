@@ -489,11 +489,16 @@ static const umf_small_sizes_t *disjoint_small(void *self) {
     return &((disjoint_pool_t *)self)->layout->small;
 }
 
+static const umf_magazine_slab_t *disjoint_slabs(void *self) {
+    return ((disjoint_pool_t *)self)->layout->slabs;
+}
+
 const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .free_at = disjoint_free_at,
     .try_free = disjoint_try_free,
     .alloc_count = disjoint_alloc_count,
     .small = disjoint_small,
+    .slabs = disjoint_slabs,
 };
 
 const umf_memory_pool_descriptor_t umf_disjoint_pool_descriptor = {

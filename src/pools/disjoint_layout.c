@@ -52,8 +52,11 @@ static void choose_cached(layout_t *layout) {
     for (; bin < layout->bins && is_cached(layout, layout->sizes[bin]); bin++) {
         layout->capacity[bin] =
             umf_magazine_capacity(CACHED_BYTES, layout->sizes[bin], CACHED_CHUNKS_MIN);
-        layout->slabs[bin].magic = umf_magic(layout->sizes[bin]);
-        layout->slabs[bin].mask = layout->wish.slab_min_size - 1;
+        layout->slabs[bin + 1] = (umf_magazine_slab_t){
+            .magic = umf_magic(layout->sizes[bin]),
+            .mask = layout->wish.slab_min_size - 1,
+            .size = layout->sizes[bin],
+        };
     }
     layout->cached_bins = bin;
     layout->cached_max = bin ? layout->sizes[bin - 1] : 0;

@@ -25,8 +25,8 @@ typedef struct umf_disjoint_layout_t {
     uint32_t cached_bins;      /* the first ones */
     uint32_t bins;
     size_t sizes[UMF_DISJOINT_MAX_BINS];
-    umf_magazine_slab_t slabs[UMF_DISJOINT_MAX_BINS]; /* of the cached bins, as the next */
-    uint16_t capacity[UMF_DISJOINT_MAX_BINS];
+    umf_magazine_slab_t slabs[UMF_DISJOINT_MAX_BINS + 1]; /* of the cached bins, by bin + 1 */
+    uint16_t capacity[UMF_DISJOINT_MAX_BINS];             /* of the cached bins */
 } umf_disjoint_layout_t;
 
 /* NULL when out of memory. */

@@ -864,6 +864,37 @@ TEST_F(Disjoint, AlignedAboveThePoolableSize) {
     EXPECT_EQ(fake.live(), 0u);
 }
 
+// The core answers for starts of chunks; anything else is the pool's to tell.
+TEST_F(Disjoint, UsableSizeIsOfLiveAllocationsOfThisPool) {
+    for (size_t stingy : {0, 8}) { // slabs that are aligned to their size, and others
+        fake.stingy = stingy;
+        create();
+        char *p = static_cast<char *>(alloc(1, 100).front());
+        umf_memory_pool_handle_t other = nullptr;
+        ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &other), OK);
+        size_t usable = 77;
+        for (const char *wrong : {p + 1, p + 8, p + 64, reinterpret_cast<char *>(&usable)}) {
+            EXPECT_EQ(umfPoolMallocUsableSize(pool, wrong, &usable), BAD);
+        }
+        EXPECT_EQ(umfPoolMallocUsableSize(other, p, &usable), BAD);
+        EXPECT_EQ(umfPoolMallocUsableSize(pool, p, nullptr), BAD);
+        EXPECT_EQ(usable, 77u) << "not written";
+        std::thread([&] { // which has no magazines
+            EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
+        })
+            .join();
+        EXPECT_EQ(usable, 128u);
+        EXPECT_EQ(umfPoolMallocUsableSize(pool, nullptr, &usable), OK);
+        EXPECT_EQ(usable, 0u);
+        free({p});
+        EXPECT_EQ(umfPoolDestroy(other), OK);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        pool = nullptr;
+        provider = nullptr;
+    }
+}
+
 // Slabs that do not begin at a page.
 TEST_F(Disjoint, AlignmentOnAProviderThatGivesOddAddresses) {
     fake.stingy = 8;

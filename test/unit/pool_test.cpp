@@ -300,6 +300,11 @@ TEST(AtHand, AlsoOfPoolsBeyondTheFirst) {
                 ASSERT_TRUE(p && q && p != q) << kind;
                 EXPECT_EQ(umfPoolByPtr(q, &found), OK);
                 EXPECT_EQ(found, pool);
+                size_t usable = SIZE_MAX;
+                if (umfPoolMallocUsableSize(pool, q, &usable) == OK) {
+                    EXPECT_GE(usable, 64u) << kind;
+                    EXPECT_LT(usable, 1u << 20) << kind;
+                }
                 EXPECT_EQ(umfPoolFree(pool, q), OK);
                 objects.push_back(p);
             }
