@@ -132,8 +132,8 @@ static inline bool umf_magazine_try_pop(umf_magazine_t *mag, void **object) {
     if (umf_unlikely(top == mag->base)) {
         return false;
     }
-    *object = *--top;
-    __atomic_store_n(&mag->top, top, __ATOMIC_RELAXED);
+    __atomic_store_n(&mag->top, --top, __ATOMIC_RELAXED);
+    *object = *top; /* the last: it may take the place of `mag` */
     return true;
 }
 

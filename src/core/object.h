@@ -32,15 +32,19 @@ struct umf_memory_provider_t {
 struct umf_memory_pool_t {
     /* Hot: */
     const umf_small_sizes_t *small; /* never NULL */
+    size_t small_max;               /* larger sizes are not looked for there; 0: none is */
     /* Where umfPoolMalloc finds the magazines; 0: it asks the pool. Sync: atomic, relaxed;
-     * suspend/suspend.c replaces it */
+     * suspend/sleep.c replaces it */
     uint32_t small_index;
     uint32_t index;                   /* in umf_pool_table */
     const umf_magazine_slab_t *slabs; /* by hint; of pools with `fast->slabs` */
     void *self;
+    void *(*malloc)(umf_memory_pool_handle_t pool, size_t size); /* what the magazines have not */
+    umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word);
+    void *free_self; /* what it is called with */
     umf_result_t (*usable_size)(umf_memory_pool_handle_t pool, const void *ptr, size_t *size);
-    umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word); /* NULL: counted by core */
-    bool (*try_free)(void *pool, void *ptr, umf_word_t word);        /* never NULL */
+    bool (*try_free)(void *pool, void *ptr, umf_word_t word);
+    uint32_t counter_index; /* of `counters`; 0: there are none, or it is too high */
     /* Immutable after create, but for what suspend/sleep.c replaces. Sync: atomic, relaxed */
     umf_memory_pool_ops_t ops;
 

@@ -68,22 +68,33 @@ typedef struct pool_counter_t {
     int64_t count; /* Sync: atomic, relaxed: only its thread writes */
 } pool_counter_t;
 
-static UMF_COLD void count_without_block(umf_memory_pool_handle_t pool, int64_t change) {
+/* Also for pools that count themselves: they are not counted. */
+static UMF_COLD void count_slow(umf_memory_pool_handle_t pool, int64_t change) {
+    if (pool->fast) {
+        return;
+    }
     pool_counter_t *counter = (pool_counter_t *)umf_local_make(&pool->counters);
     if (counter) {
-        counter->count += change;
+        __atomic_store_n(&counter->count, counter->count + change, __ATOMIC_RELAXED);
     } else {
         atomic_fetch_add_explicit(&pool->retired_count, change, memory_order_relaxed);
     }
 }
 
-static inline void count(umf_memory_pool_handle_t pool, int64_t change) {
-    pool_counter_t *counter = (pool_counter_t *)umf_local_get(pool->counters.index);
+/* false: count_slow has to. Hot. */
+static inline bool try_count(umf_memory_pool_handle_t pool, int64_t change) {
+    pool_counter_t *counter = (pool_counter_t *)umf_local_get_low(pool->counter_index);
     if (umf_unlikely(!counter->head.owner)) {
-        count_without_block(pool, change);
-        return;
+        return false;
     }
     __atomic_store_n(&counter->count, counter->count + change, __ATOMIC_RELAXED);
+    return true;
+}
+
+static void count(umf_memory_pool_handle_t pool, int64_t change) {
+    if (umf_unlikely(!try_count(pool, change))) {
+        count_slow(pool, change);
+    }
 }
 
 static void counter_retire(umf_local_owner_t *owner, umf_local_t *block) {
@@ -105,7 +116,41 @@ size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
     return sum > 0 ? (size_t)sum : 0;
 }
 
-/* --- usable sizes --- */
+/* --- what the hot functions below leave to a pool ---
+ *
+ * Pools of ours count and check on their own; around a user's pool we count. */
+
+/* Suspending a pool replaces its operations; the load costs what a plain one costs. */
+#define OP(pool, operation) __atomic_load_n(&(pool)->ops.operation, __ATOMIC_RELAXED)
+
+static void *malloc_by_pool(umf_memory_pool_handle_t pool, size_t size) {
+    return OP(pool, malloc)(pool->self, size);
+}
+
+/* Apart, and returning what its caller returns: that needs no room for it then. */
+static UMF_COLD void *count_malloc_slow(umf_memory_pool_handle_t pool, void *ptr) {
+    count_slow(pool, 1);
+    return ptr;
+}
+
+static void *malloc_counted(umf_memory_pool_handle_t pool, size_t size) {
+    void *ptr = OP(pool, malloc)(pool->self, size);
+    return !ptr || umf_likely(try_count(pool, 1)) ? ptr : count_malloc_slow(pool, ptr);
+}
+
+static UMF_COLD umf_result_t count_free_slow(umf_memory_pool_handle_t pool) {
+    count_slow(pool, -1);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* `ptr` is not NULL; the word is not needed. */
+static umf_result_t free_counted(void *handle, void *ptr, umf_word_t word) {
+    umf_memory_pool_handle_t pool = handle;
+    (void)word;
+    umf_result_t result = pool->ops.free(pool->self, ptr);
+    return result != UMF_RESULT_SUCCESS || umf_likely(try_count(pool, -1)) ? result
+                                                                           : count_free_slow(pool);
+}
 
 static __attribute__((noinline)) umf_result_t usable_size_by_pool(umf_memory_pool_handle_t pool,
                                                                   const void *ptr, size_t *size) {
@@ -211,17 +256,31 @@ static umf_result_t pool_start(umf_memory_pool_handle_t pool, const void *params
 }
 
 void umf_pool_small_open(umf_memory_pool_handle_t pool) {
-    const umf_small_sizes_t *small =
-        pool->fast && pool->fast->small ? pool->fast->small(pool->self) : NULL;
-    if (!small || !pool->view || pool->index >= UMF_LOCAL_COUNT_MIN || UMF_IS_ASAN) {
-        return;
+    if (pool->small_max) {
+        __atomic_store_n(&pool->small_index, pool->index, __ATOMIC_RELEASE);
     }
-    pool->small = small;
-    __atomic_store_n(&pool->small_index, pool->index, __ATOMIC_RELEASE);
 }
 
 void umf_pool_small_close(umf_memory_pool_handle_t pool) {
     __atomic_store_n(&pool->small_index, 0, __ATOMIC_RELEASE);
+}
+
+/* What the core may do without entering a pool of ours; it annotates nothing. */
+static void serve_by_core(umf_memory_pool_handle_t pool) {
+    const umf_pool_fast_ops_t *fast = pool->fast;
+    const umf_small_sizes_t *small = fast->small ? fast->small(pool->self) : NULL;
+    if (small && pool->index < UMF_LOCAL_COUNT_MIN) {
+        pool->small = small;
+        pool->small_max = UMF_SMALL_MAX;
+        umf_pool_small_open(pool);
+    }
+    if (fast->try_free) {
+        pool->try_free = fast->try_free;
+    }
+    if (fast->slabs) {
+        pool->slabs = fast->slabs(pool->self);
+        pool->usable_size = usable_size_by_hint;
+    }
 }
 
 static umf_result_t pool_prepare(umf_memory_pool_handle_t pool) {
@@ -242,6 +301,8 @@ static umf_result_t pool_prepare(umf_memory_pool_handle_t pool) {
         if (result != UMF_RESULT_SUCCESS) {
             goto view;
         }
+        uint32_t index = pool->counters.index;
+        pool->counter_index = index < UMF_LOCAL_COUNT_MIN ? index : 0;
     }
     atomic_fetch_add_explicit(&pool->provider->root->pools, 1, memory_order_relaxed);
     return UMF_RESULT_SUCCESS;
@@ -301,11 +362,14 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     pool->small = &no_small_sizes;
+    pool->fast = umf_registry_pool_fast_ops(ops);
+    pool->malloc = pool->fast ? malloc_by_pool : malloc_counted;
+    pool->free_at = free_counted;
+    pool->free_self = pool;
     pool->usable_size = usable_size_by_pool;
     pool->try_free = try_free_none;
     pool->provider = provider;
     pool->flags = flags;
-    pool->fast = umf_registry_pool_fast_ops(ops);
     result = ops_copy(&pool->ops, ops);
     if (result == UMF_RESULT_SUCCESS) {
         result = pool_prepare(pool);
@@ -324,14 +388,10 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     }
     if (pool->fast && pool->view) {
         pool->free_at = pool->fast->free_at;
-        if (pool->fast->try_free && !UMF_IS_ASAN) {
-            pool->try_free = pool->fast->try_free;
+        pool->free_self = pool->self;
+        if (!UMF_IS_ASAN) {
+            serve_by_core(pool);
         }
-        if (pool->fast->slabs && !UMF_IS_ASAN) {
-            pool->slabs = pool->fast->slabs(pool->self);
-            pool->usable_size = usable_size_by_hint;
-        }
-        umf_pool_small_open(pool);
     }
     if (name) {
         umf_names_add(name, pool);
@@ -363,32 +423,15 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     return result != UMF_RESULT_SUCCESS ? result : owned_result;
 }
 
-/* --- allocation: hot ---
- *
- * Pools of ours count and check on their own; around a user's pool we count. */
-
-/* Suspending a pool replaces its operations; the load costs what a plain one costs. */
-#define OP(pool, operation) __atomic_load_n(&(pool)->ops.operation, __ATOMIC_RELAXED)
-
-static __attribute__((noinline)) void *malloc_by_pool(umf_memory_pool_handle_t pool, size_t size) {
-    if (umf_likely(pool->fast != NULL)) {
-        return OP(pool, malloc)(pool->self, size);
-    }
-    void *ptr = OP(pool, malloc)(pool->self, size);
-    if (ptr) {
-        count(pool, 1);
-    }
-    return ptr;
-}
+/* --- allocation: hot --- */
 
 /* A small size comes from the calling thread's magazine, if there is one and it has any. Hot. */
 static inline bool malloc_cached(umf_memory_pool_handle_t pool, size_t size, void **ptr) {
-    size_t units = (size + 7) / 8;
-    if (umf_unlikely(units >= UMF_COUNT_OF(pool->small->magazine))) {
+    if (umf_unlikely(size > pool->small_max)) {
         return false;
     }
     umf_local_t *cache = umf_local_get_low(__atomic_load_n(&pool->small_index, __ATOMIC_RELAXED));
-    return umf_magazine_try_pop(umf_magazine_at(cache, pool->small->magazine[units]), ptr);
+    return umf_magazine_try_pop(umf_magazine_at(cache, pool->small->magazine[(size + 7) / 8]), ptr);
 }
 
 UMF_API_1_0 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size) {
@@ -396,7 +439,7 @@ UMF_API_1_0 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size) {
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    return umf_likely(malloc_cached(hPool, size, &ptr)) ? ptr : malloc_by_pool(hPool, size);
+    return umf_likely(malloc_cached(hPool, size, &ptr)) ? ptr : hPool->malloc(hPool, size);
 }
 
 UMF_API_EXT_1 void *umfPoolTryMalloc(umf_memory_pool_handle_t hPool, size_t size) {
@@ -442,15 +485,6 @@ UMF_API_1_0 void *umfPoolRealloc(umf_memory_pool_handle_t hPool, void *ptr, size
     return moved;
 }
 
-static __attribute__((noinline)) umf_result_t free_counted(umf_memory_pool_handle_t pool,
-                                                           void *ptr) {
-    umf_result_t result = pool->ops.free(pool->self, ptr);
-    if (ptr && !pool->fast && result == UMF_RESULT_SUCCESS) {
-        count(pool, -1);
-    }
-    return result;
-}
-
 static umf_memory_pool_handle_t pool_of_word(umf_word_t word) {
     return atomic_load_explicit(&umf_pool_table[umf_word_pool(word)], memory_order_acquire);
 }
@@ -491,10 +525,7 @@ static inline umf_result_t free_word(umf_memory_pool_handle_t pool, void *ptr, u
     if (umf_unlikely(pool && pool != owner)) {
         return free_foreign(pool, ptr);
     }
-    if (umf_unlikely(!owner->free_at)) {
-        return free_counted(owner, ptr);
-    }
-    return owner->free_at(owner->self, ptr, word);
+    return owner->free_at(owner->free_self, ptr, word);
 }
 
 /* Apart, so that umfFree needs no registers for it. */
@@ -511,7 +542,10 @@ static __attribute__((noinline)) umf_result_t free_slow(umf_memory_pool_handle_t
  * know. */
 static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handle_t pool,
                                                            void *ptr) {
-    return pool->free_at ? free_slow(pool, ptr) : free_counted(pool, ptr);
+    if (pool->free_at != free_counted) {
+        return free_slow(pool, ptr);
+    }
+    return pool->fast || !ptr ? pool->ops.free(pool->self, ptr) : free_counted(pool, ptr, 0);
 }
 
 UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) {
@@ -526,7 +560,7 @@ UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) 
     if (umf_likely(free_cached(ptr, word))) {
         return UMF_RESULT_SUCCESS;
     }
-    return hPool->free_at ? hPool->free_at(hPool->self, ptr, word) : free_counted(hPool, ptr);
+    return hPool->free_at(hPool->free_self, ptr, word);
 }
 
 UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {

@@ -25,6 +25,7 @@
 #include "fakes/fake_provider.h"
 #include "fakes/kinds.h"
 #include "fakes/scale.h"
+#include "unit/toy.h"
 
 extern "C" {
 #include "base/annotate.h"
@@ -320,6 +321,28 @@ TEST(AtHand, AlsoOfPoolsBeyondTheFirst) {
         }
     }
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+// The core counts for pools that are not the library's.
+TEST(Counted, AlsoUsersPoolsBeyondTheFirst) {
+    toy::Provider provider;
+    std::vector<umf_memory_pool_handle_t> pools(300);
+    for (auto &pool : pools) {
+        ASSERT_EQ(umfPoolCreate(&toy::pool_ops, provider.handle, nullptr, 0, &pool), OK);
+    }
+    for (auto pool : pools) {
+        void *p = umfPoolMalloc(pool, 64), *q = umfPoolMalloc(pool, 0x1000);
+        EXPECT_EQ(alloc_count(pool), 2u);
+        EXPECT_EQ(umfPoolFree(pool, nullptr), OK);
+        EXPECT_EQ(alloc_count(pool), 2u) << "nothing is not counted";
+        std::thread([&] { EXPECT_EQ(umfPoolFree(pool, p), OK); }).join();
+        EXPECT_EQ(alloc_count(pool), 1u) << "also what threads did that are gone";
+        EXPECT_EQ(umfPoolFree(pool, q), OK);
+        EXPECT_EQ(alloc_count(pool), 0u);
+    }
+    for (auto pool : pools) {
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
 }
 
 // RULE 55: pools are cheap.
