@@ -528,13 +528,8 @@ static inline umf_result_t free_word(umf_memory_pool_handle_t pool, void *ptr, u
     return owner->free_at(owner->free_self, ptr, word);
 }
 
-/* Apart, so that umfFree needs no registers for it. */
-static __attribute__((noinline)) umf_result_t free_uncached(void *ptr, umf_word_t word) {
-    return free_word(NULL, ptr, word);
-}
-
-/* Addresses that need more than the plain walk. */
-static __attribute__((noinline)) umf_result_t free_slow(umf_memory_pool_handle_t pool, void *ptr) {
+/* Addresses that need more than the plain walk. Their order spares umfFree a move. */
+static __attribute__((noinline)) umf_result_t free_slow(void *ptr, umf_memory_pool_handle_t pool) {
     return free_word(pool, ptr, umf_map_find(&umf_map_global, (uintptr_t)ptr));
 }
 
@@ -543,7 +538,7 @@ static __attribute__((noinline)) umf_result_t free_slow(umf_memory_pool_handle_t
 static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handle_t pool,
                                                            void *ptr) {
     if (pool->free_at != free_counted) {
-        return free_slow(pool, ptr);
+        return free_slow(ptr, pool);
     }
     return pool->fast || !ptr ? pool->ops.free(pool->self, ptr) : free_counted(pool, ptr, 0);
 }
@@ -576,12 +571,12 @@ UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
 UMF_API_1_0 umf_result_t umfFree(void *ptr) {
     umf_word_t word;
     if (umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word))) {
-        return free_slow(NULL, ptr);
+        return free_slow(ptr, NULL);
     }
     if (umf_likely(free_cached(ptr, word))) {
         return UMF_RESULT_SUCCESS;
     }
-    return free_uncached(ptr, word);
+    return free_word(NULL, ptr, word);
 }
 
 static inline umf_result_t by_word(umf_word_t word, umf_memory_pool_handle_t *pool) {
