@@ -2,8 +2,14 @@
  * The disjoint pool: slabs of equal chunks, all metadata outside of the memory that is served.
  *
  * Sizes map to bins, two per doubling. Small bins have a magazine per thread in front (magazine.h);
- * with trace or checking on there are none, so that every count and every error is exact. Sizes
+ * of larger ones, whose slabs are single chunks, each thread may park an empty slab (parking.h).
+ * With trace or checking on there is neither, so that every count and every error is exact. Sizes
  * above the poolable limit are provider allocations of their own.
+ *
+ * A parked slab counts as kept: what a bin keeps and what is parked are the capacity together, and
+ * nothing is parked while the bin alone has all it may. A thread therefore sees the capacity it
+ * asked for. Nobody counts when a slab is parked, so while several threads free slabs of one size,
+ * each may keep one beyond it.
  */
 #include "pools/disjoint.h"
 
@@ -23,6 +29,13 @@ static UMF_COLD void *fail(umf_result_t error) {
 /* --- layout --- */
 
 static const umf_magazine_ops_t magazine_ops;
+static void leave_parked(void *self, uintptr_t slab);
+
+/* A limit that pools share is exact, and so is the wish to keep nothing. */
+static uint32_t parked_bins_of(const disjoint_pool_t *pool) {
+    bool may_park = !pool->params.limits && pool->params.capacity > 0;
+    return may_park ? pool->layout->parked_bins : 0;
+}
 
 umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
     umf_disjoint_wish_t wish = {
@@ -37,11 +50,13 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
     }
     if (pool->layout) {
         umf_magazines_fini(&pool->magazines);
+        umf_parking_fini(&pool->parking);
         umf_disjoint_layout_put(pool->layout);
     }
     pool->layout = layout;
     pool->slabs.count_slabs = pool->params.trace >= 1;
     pool->slabs.count_chunks = pool->params.trace >= 2;
+    umf_parking_init(&pool->parking, parked_bins_of(pool), pool, leave_parked);
     umf_result_t result = umf_magazines_init(
         &pool->magazines, umf_view_magazine_index(pool->slabs.view), pool, &magazine_ops,
         layout->capacity, layout->cached_bins, UMF_MAGAZINE_DEPOT_BATCHES);
@@ -87,6 +102,9 @@ static umf_bin_t *bin_get(disjoint_pool_t *pool, uint32_t index) {
 static size_t take(disjoint_pool_t *pool, uint32_t index, void **chunks, size_t n) {
     umf_bin_t *bin = bin_get(pool, index);
     size_t got = bin ? umf_bin_take(bin, chunks, n) : 0;
+    if (umf_unlikely(!got) && umf_disjoint_settle(pool) && bin) {
+        got = umf_bin_take(bin, chunks, n);
+    }
     if (!got) {
         fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
@@ -103,11 +121,68 @@ static void flush(void *self, uint32_t index, void **chunks, size_t n) {
 
 static const umf_magazine_ops_t magazine_ops = {.refill = refill, .flush = flush};
 
+/* --- parked slabs --- */
+
+static bool is_parkable(const disjoint_pool_t *pool, const umf_bin_t *bin) {
+    return bin->chunks == 1 && bin->index < pool->parking.places;
+}
+
+/* A claimed chunk goes to its bin. The count is for who may find room there. */
+static void unpark(disjoint_pool_t *pool, umf_slab_t *slab) {
+    const umf_bin_t *bin = slab->bin;
+    size_t parked = umf_bin_empty_count(bin) < bin->max_kept
+                        ? umf_parking_count(&pool->parking, bin->index)
+                        : 0;
+    umf_slab_put_claimed(slab, parked);
+}
+
+static void leave_parked(void *self, uintptr_t slab) {
+    unpark(self, (umf_slab_t *)slab);
+}
+
+/* What this thread has parked, or, before the provider is asked, any thread. NULL: nothing. */
+static void *take_parked(disjoint_pool_t *pool, uint32_t index) {
+    uintptr_t slab = umf_parking_peek(&pool->parking, index);
+    if (umf_likely(slab != 0) && umf_likely(umf_parking_take(&pool->parking, index, slab))) {
+        return umf_slab_unclaim((umf_slab_t *)slab);
+    }
+    umf_bin_t *bin = bin_at(pool, index);
+    slab = bin && umf_bin_empty_count(bin) == 0 ? umf_parking_take_any(&pool->parking, index) : 0;
+    return slab ? umf_slab_unclaim((umf_slab_t *)slab) : NULL;
+}
+
+/* Frees a chunk that nobody else frees at the same time. */
+static void park(disjoint_pool_t *pool, umf_slab_t *slab) {
+    const umf_bin_t *bin = slab->bin;
+    UMF_POISON((void *)slab->base, bin->size);
+    if (umf_likely(umf_bin_empty_count(bin) < bin->max_kept) &&
+        umf_likely(umf_parking_put(&pool->parking, bin->index, (uintptr_t)slab))) {
+        return;
+    }
+    unpark(pool, slab);
+}
+
+bool umf_disjoint_settle(disjoint_pool_t *pool) {
+    bool was_any = false;
+    for (uint32_t i = 0; i < pool->parking.places; i++) {
+        uintptr_t slab;
+        for (size_t n = umf_parking_count(&pool->parking, i);
+             n && (slab = umf_parking_take_others(&pool->parking, i)) != 0; n--) {
+            unpark(pool, (umf_slab_t *)slab);
+            was_any = true;
+        }
+    }
+    return was_any;
+}
+
 /* --- allocation --- */
 
 static void *alloc_direct(disjoint_pool_t *pool, size_t size, size_t alignment) {
     void *ptr = NULL;
     umf_result_t result = umf_view_alloc(pool->slabs.view, size, alignment, 0, NULL, &ptr);
+    if (umf_unlikely(result != UMF_RESULT_SUCCESS) && umf_disjoint_settle(pool)) {
+        result = umf_view_alloc(pool->slabs.view, size, alignment, 0, NULL, &ptr);
+    }
     if (result != UMF_RESULT_SUCCESS) {
         return fail(result);
     }
@@ -122,8 +197,8 @@ static void *alloc_chunk(disjoint_pool_t *pool, size_t size) {
     if (index < pool->layout->cached_bins) {
         return umf_magazine_pop(&pool->magazines, index);
     }
-    void *chunk = NULL;
-    return take(pool, index, &chunk, 1) ? chunk : NULL;
+    void *chunk = index < pool->parking.places ? take_parked(pool, index) : NULL;
+    return umf_likely(chunk != NULL) || take(pool, index, &chunk, 1) ? chunk : NULL;
 }
 
 static void trace(const disjoint_pool_t *pool, const char *what, const void *ptr, size_t size) {
@@ -171,14 +246,14 @@ static umf_slab_t *slab_of(const disjoint_pool_t *pool, const void *ptr) {
     return span ? span->cookie : NULL;
 }
 
-static umf_result_t put_chunk(umf_slab_t *slab, void *ptr);
+static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr);
 
 /* The first aligned address inside a chunk with room for it; its distance is remembered. */
 static void *align_chunk(disjoint_pool_t *pool, void *chunk, size_t alignment) {
     uintptr_t ptr = umf_align_up((uintptr_t)chunk, alignment);
     umf_slab_t *slab = slab_of(pool, chunk);
     if (ptr != (uintptr_t)chunk && umf_slab_set_offset(slab, ptr) != UMF_RESULT_SUCCESS) {
-        put_chunk(slab, chunk);
+        put_chunk(pool, slab, chunk);
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     return (void *)ptr;
@@ -201,7 +276,7 @@ static void *aligned_in_page(disjoint_pool_t *pool, size_t size, size_t alignmen
     }
     void *chunk = alloc_chunk(pool, needed);
     if (chunk && (uintptr_t)chunk % alignment != 0) {
-        put_chunk(slab_of(pool, chunk), chunk);
+        put_chunk(pool, slab_of(pool, chunk), chunk);
         return aligned_with_room(pool, size, alignment);
     }
     return chunk;
@@ -232,8 +307,15 @@ static umf_result_t not_an_allocation(const void *ptr) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* A chunk that goes to its slab at once. */
-static umf_result_t put_chunk(umf_slab_t *slab, void *ptr) {
+/* A chunk that goes to no magazine. */
+static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr) {
+    if (is_parkable(pool, slab->bin) && !slab->offsets) {
+        if (slab->base != (uintptr_t)ptr || !umf_slab_claim(slab)) {
+            return not_an_allocation(ptr);
+        }
+        park(pool, slab);
+        return UMF_RESULT_SUCCESS;
+    }
     umf_result_t result = umf_slab_put_ptr(slab, (uintptr_t)ptr);
     return result == UMF_RESULT_SUCCESS ? result : not_an_allocation(ptr);
 }
@@ -275,7 +357,7 @@ static umf_result_t disjoint_free_at(void *self, void *ptr, umf_word_t word) {
         return UMF_RESULT_SUCCESS;
     }
     trace(pool, "free", ptr, 0);
-    return span->cookie ? put_chunk(span->cookie, ptr) : free_direct(pool, span, ptr);
+    return span->cookie ? put_chunk(pool, span->cookie, ptr) : free_direct(pool, span, ptr);
 }
 
 static bool disjoint_try_free(void *self, void *ptr, umf_word_t word) {
@@ -348,12 +430,24 @@ static void purge(disjoint_pool_t *pool) {
     }
 }
 
+/* What this thread has parked stays, or goes to its bin, as any kept slab. */
+static void trim_parked(disjoint_pool_t *pool, const umf_bin_t *bin, size_t *keep) {
+    uintptr_t slab = is_parkable(pool, bin) ? umf_parking_peek(&pool->parking, bin->index) : 0;
+    if (slab && *keep > 0) {
+        *keep -= *keep < bin->slab_size ? *keep : bin->slab_size;
+    } else if (slab && umf_parking_take(&pool->parking, bin->index, slab)) {
+        unpark(pool, (umf_slab_t *)slab);
+    }
+}
+
 static umf_result_t disjoint_trim(void *self, size_t keep) {
     disjoint_pool_t *pool = self;
     umf_magazines_trim(&pool->magazines);
+    umf_disjoint_settle(pool);
     for (uint32_t i = 0; i < pool->layout->bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin) {
+            trim_parked(pool, bin, &keep);
             umf_bin_trim(bin, &keep);
         }
     }
@@ -370,8 +464,10 @@ size_t umf_disjoint_used_chunks(disjoint_pool_t *pool, uint32_t index) {
     if (!bin) {
         return 0;
     }
-    size_t cached =
-        index < pool->layout->cached_bins ? umf_magazines_cached(&pool->magazines, index) : 0;
+    size_t cached = index < pool->layout->cached_bins
+                        ? umf_magazines_cached(&pool->magazines, index)
+                    : is_parkable(pool, bin) ? umf_parking_count(&pool->parking, index)
+                                             : 0;
     umf_lock(&bin->lock);
     size_t used = bin->used;
     umf_unlock(&bin->lock);
@@ -447,6 +543,7 @@ static umf_result_t disjoint_finalize(void *self) {
     disjoint_pool_t *pool = self;
     umf_disjoint_log_summary(pool);
     umf_magazines_fini(&pool->magazines);
+    umf_parking_fini(&pool->parking);
     for (uint32_t i = 0; i < pool->layout->bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin) {

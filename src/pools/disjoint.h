@@ -7,6 +7,7 @@
 #include <umf/pools/pool_disjoint.h>
 
 #include "pools/disjoint_layout.h"
+#include "pools/parking.h"
 #include "pools/slab.h"
 
 struct umf_disjoint_pool_shared_limits_t {
@@ -29,6 +30,7 @@ typedef struct umf_disjoint_pool_t {
     umf_disjoint_pool_params_t params; /* first: its fields are the pool's. Immutable once sealed */
     const umf_disjoint_layout_t *layout;
     umf_magazines_t magazines;                       /* of the cached bins */
+    umf_parking_t parking;                           /* places are bins, objects slabs */
     _Atomic(umf_bin_t *) bin[UMF_DISJOINT_MAX_BINS]; /* made at first use */
     umf_slab_owner_t slabs;
     size_t page_size;
@@ -42,6 +44,9 @@ umf_result_t umf_disjoint_lay_out(umf_disjoint_pool_t *pool);
 
 /* NULL: no chunk of this bin was ever asked for. */
 umf_bin_t *umf_disjoint_bin(umf_disjoint_pool_t *pool, uint32_t index);
+/* Slabs that other threads have parked come to their bins: what is kept then, is what the capacity
+ * allows. false: there were none. */
+bool umf_disjoint_settle(umf_disjoint_pool_t *pool);
 /* Chunks of a bin in the hands of users. */
 size_t umf_disjoint_used_chunks(umf_disjoint_pool_t *pool, uint32_t index);
 

@@ -5,6 +5,7 @@
 #define MAX_CACHED_SIZE ((size_t)32 * 1024) /* larger chunks are not worth holding per thread */
 #define CACHED_BYTES ((size_t)64 * 1024)    /* a thread keeps so much of each size, ... */
 #define CACHED_CHUNKS_MIN 4                 /* ... but so many chunks at least */
+#define MAX_PARKED_SIZE ((size_t)2 << 20)   /* of a slab that waits for the thread that freed it */
 
 typedef umf_disjoint_layout_t layout_t;
 
@@ -62,6 +63,19 @@ static void choose_cached(layout_t *layout) {
     layout->cached_max = bin ? layout->sizes[bin - 1] : 0;
 }
 
+static bool may_be_parked(const layout_t *layout, size_t size) {
+    return !layout->wish.is_exact && layout->wish.slab_min_size <= MAX_PARKED_SIZE &&
+           size <= MAX_PARKED_SIZE;
+}
+
+static void choose_parked(layout_t *layout) {
+    uint32_t bin = 0;
+    while (bin < layout->bins && may_be_parked(layout, layout->sizes[bin])) {
+        bin++;
+    }
+    layout->parked_bins = bin;
+}
+
 /* Bins below 8 bytes apart do not fit the table of small sizes. */
 static void make_small_table(layout_t *layout) {
     if (layout->wish.min_bucket_size < 8 || layout->cached_max < UMF_SMALL_MAX) {
@@ -79,6 +93,7 @@ static void layout_make(layout_t *layout, const umf_disjoint_wish_t *wish) {
     layout->wish = *wish;
     make_sizes(layout);
     choose_cached(layout);
+    choose_parked(layout);
     make_small_table(layout);
 }
 

@@ -23,6 +23,7 @@ typedef struct umf_disjoint_layout_t {
     size_t cached_max;         /* sizes up to this one go through the magazines; 0: none */
     uint8_t bin_by_class[128]; /* umf_disjoint_class(size) -> bin */
     uint32_t cached_bins;      /* the first ones */
+    uint32_t parked_bins;      /* those below have single chunks that may be parked, or magazines */
     uint32_t bins;
     size_t sizes[UMF_DISJOINT_MAX_BINS];
     umf_magazine_slab_t slabs[UMF_DISJOINT_MAX_BINS + 1]; /* of the cached bins, by bin + 1 */

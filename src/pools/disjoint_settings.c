@@ -164,12 +164,14 @@ static umf_result_t get_used_memory(void *object, size_t index, void *value, siz
     return UMF_RESULT_SUCCESS;
 }
 
-/* What this thread holds back would keep slabs alive that nobody uses. */
+/* What this thread holds back would keep slabs alive that nobody uses, what others have parked may
+ * be more than is to be kept. */
 static umf_result_t get_reserved_memory(void *object, size_t index, void *value, size_t size) {
     (void)index, (void)size;
     pool_t *pool = object;
     size_t sum = 0;
     umf_magazines_flush(&pool->magazines);
+    umf_disjoint_settle(pool);
     for (uint32_t i = 0; i < pool->layout->bins; i++) {
         umf_bin_t *bin = umf_disjoint_bin(pool, i);
         if (bin) {

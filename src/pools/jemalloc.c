@@ -2,10 +2,10 @@
  * The jemalloc pool.
  *
  * Three layers. Magazines (base/magazine.h) serve objects of up to 128 KiB without entering
- * anything else. Below them jemalloc divides slabs into objects of up to 14 KiB, in arenas of this
- * pool; larger ones are pieces of the page cache (pools/pages.h).
- * jemalloc gets its slabs from the page cache, too. A pool for which jemalloc has no arena left
- * takes every object from there.
+ * anything else; of blocks up to 2 MiB a thread parks a few (pools/parking.h). Below them jemalloc
+ * divides slabs into objects of up to 14 KiB, in arenas of this pool; larger ones are pieces of the
+ * page cache (pools/pages.h). jemalloc gets its slabs from the page cache, too. A pool for which
+ * jemalloc has no arena left takes every object from there.
  *
  * jemalloc calls us through extent hooks. In a hook it must not be entered again, by nobody: an
  * allocation would come from its own memory instead of the arena's. Therefore hooks only take pages
@@ -39,6 +39,7 @@
 #include "core/content.h"
 #include "ctl/field.h"
 #include "pools/pages.h"
+#include "pools/parking.h"
 
 #define JEMALLOC_NAME "jemalloc"
 #define JEMALLOC_ARENAS_MAX 4095
@@ -52,6 +53,11 @@
 #define BIN_BYTES ((size_t)128 << 10) /* a thread keeps about so much of each size, ... */
 #define BIN_OBJECTS_MIN 16            /* ... but so many objects at least */
 #define BIN_LARGE_OBJECTS_MIN 4       /* of more than BIN_FINE */
+
+#define PARKED_LARGEST ((size_t)2 << 20) /* larger blocks do not wait for their thread */
+/* A place for each half of a doubling from BIN_LARGEST on. */
+#define PARKING_PLACES 8
+_Static_assert(BIN_LARGEST << PARKING_PLACES / 2 == PARKED_LARGEST, "two places per doubling");
 
 #define GRANULE_SHIFT 4 /* objects start at multiples of 16 */
 #define GRANULE ((size_t)1 << GRANULE_SHIFT)
@@ -87,11 +93,12 @@ typedef struct arena_t {
 
 typedef struct jemalloc_pool_t {
     umf_magazines_t magazines;
+    umf_parking_t parking; /* of blocks: the address, and in its low bits the pages */
     umf_view_t *view;
     umf_content_t content;
     umf_pages_t pages;
     extent_hooks_t hooks;
-    _Atomic int64_t large_count; /* live blocks without bin */
+    _Atomic int64_t large_count; /* live blocks without bin, and parked ones */
     bool is_closing;             /* its arenas are emptied: nothing need be put back */
     umf_lock_t lock;
     arena_t *arenas;              /* room for arenas_max. Sync: lock, published by arena_count */
@@ -528,6 +535,84 @@ static void arena_put(arena_t *arena) {
     atomic_store_explicit(&arena->is_busy, false, memory_order_relaxed);
 }
 
+/* --- parked blocks: nobody's; the record of their first page says so --- */
+
+static bool is_parkable(size_t bytes) {
+    return bytes > BIN_LARGEST && bytes <= PARKED_LARGEST;
+}
+
+/* By the highest bit of size - 1 and the bit below it. */
+static uint32_t place_of(size_t bytes) {
+    uint32_t bit = 63u - (uint32_t)__builtin_clzll(bytes - 1);
+    uint32_t half = (uint32_t)((bytes - 1) >> (bit - 1)) & 1;
+    return 2 * (bit - (uint32_t)__builtin_ctzll(BIN_LARGEST)) + half;
+}
+
+static uintptr_t parked_word(void *ptr, size_t bytes) {
+    return (uintptr_t)ptr | bytes >> UMF_PAGE_SHIFT;
+}
+
+static void *parked_ptr(uintptr_t parked) {
+    return (void *)umf_align_down(parked, UMF_PAGE_SIZE);
+}
+
+static size_t parked_bytes(uintptr_t parked) {
+    return parked % UMF_PAGE_SIZE << UMF_PAGE_SHIFT;
+}
+
+static void block_set_size(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
+    const umf_pages_span_t *span = umf_pages_find(&pool->pages, ptr);
+    page_t *page = page_of(span, (uintptr_t)ptr - span->base);
+    atomic_store_explicit(&page->pages, (uint32_t)(bytes >> UMF_PAGE_SHIFT), memory_order_release);
+}
+
+/* The block that this thread has parked, if it has just this size. */
+static void *take_parked(jemalloc_pool_t *pool, size_t bytes) {
+    uint32_t place = place_of(bytes);
+    uintptr_t parked = umf_parking_peek(&pool->parking, place);
+    if (parked_bytes(parked) != bytes || !umf_parking_take(&pool->parking, place, parked)) {
+        return NULL;
+    }
+    block_set_size(pool, parked_ptr(parked), bytes);
+    return parked_ptr(parked);
+}
+
+static void block_release(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
+    umf_pages_put(&pool->pages, ptr, bytes);
+    atomic_fetch_sub_explicit(&pool->large_count, 1, memory_order_relaxed);
+    umf_pages_settle(&pool->pages);
+}
+
+static void leave_parked(void *self, uintptr_t parked) {
+    block_release(self, parked_ptr(parked), parked_bytes(parked));
+}
+
+/* Takes the place of a block of another size; false: one of this size is there. */
+static bool park(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
+    uint32_t place = place_of(bytes);
+    uintptr_t old = umf_parking_peek(&pool->parking, place);
+    if (umf_unlikely(old != 0)) {
+        if (parked_bytes(old) == bytes) {
+            return false;
+        }
+        if (umf_parking_take(&pool->parking, place, old)) {
+            leave_parked(pool, old);
+        }
+    }
+    return umf_parking_put(&pool->parking, place, parked_word(ptr, bytes));
+}
+
+/* What all threads have parked goes to the page cache. */
+static UMF_COLD void release_parked(jemalloc_pool_t *pool) {
+    for (uint32_t place = 0; place < PARKING_PLACES; place++) {
+        uintptr_t parked;
+        for (size_t n = umf_parking_count(&pool->parking, place);
+             n && (parked = umf_parking_take_each(&pool->parking, place)) != 0; n--) {
+            leave_parked(pool, parked);
+        }
+    }
+}
+
 /* --- between magazines and what is below --- */
 
 /*
@@ -608,10 +693,15 @@ static size_t jemalloc_refill(void *self, uint32_t bin, void **objects, size_t n
     jemalloc_pool_t *pool = self;
     size_t need = bin < classes.slab_bins ? classes.slab_size[bin] : classes.size[bin];
     size_t got;
-    bool lacks_arena;
+    bool lacks_arena, is_released = false;
     while ((got = refill_at_hand(pool, bin, objects, n, &lacks_arena)) == 0) {
         if (lacks_arena) {
             return refill_without_arena(pool, bin, objects);
+        }
+        if (jemalloc_is_short && !is_released) {
+            is_released = true;
+            release_parked(pool);
+            continue;
         }
         if (!jemalloc_is_short ||
             umf_pages_grow(&pool->pages, need, UMF_PAGE_SIZE) != UMF_RESULT_SUCCESS) {
@@ -667,19 +757,27 @@ static const umf_magazine_ops_t jemalloc_magazine_ops = {
 
 /* --- blocks without bin --- */
 
-static UMF_COLD void *large_alloc(jemalloc_pool_t *pool, size_t size, size_t alignment) {
+static __attribute__((noinline)) void *large_alloc(jemalloc_pool_t *pool, size_t size,
+                                                   size_t alignment) {
     size_t bytes;
+    void *ptr;
     if (!umf_round_up(size ? size : 1, UMF_PAGE_SIZE, &bytes) ||
         bytes >> UMF_PAGE_SHIFT > UINT32_MAX) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
-    void *ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
+    if (is_parkable(bytes) && alignment == UMF_PAGE_SIZE &&
+        umf_likely((ptr = take_parked(pool, bytes)) != NULL)) {
+        return ptr;
+    }
+    ptr = umf_pages_take(&pool->pages, bytes, alignment);
+    if (!ptr) {
+        release_parked(pool);
+        ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
+    }
     if (!ptr) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
-    const umf_pages_span_t *span = umf_pages_find(&pool->pages, ptr);
-    page_t *page = page_of(span, (uintptr_t)ptr - span->base);
-    atomic_store_explicit(&page->pages, (uint32_t)(bytes >> UMF_PAGE_SHIFT), memory_order_release);
+    block_set_size(pool, ptr, bytes);
     atomic_fetch_add_explicit(&pool->large_count, 1, memory_order_relaxed);
     return ptr;
 }
@@ -692,7 +790,8 @@ static UMF_COLD umf_result_t refuse(const jemalloc_pool_t *pool, const void *ptr
 }
 
 /* Of several threads that free the same block one gets here first. */
-static UMF_COLD umf_result_t large_free(jemalloc_pool_t *pool, void *ptr, page_t *page) {
+static __attribute__((noinline)) umf_result_t large_free(jemalloc_pool_t *pool, void *ptr,
+                                                         page_t *page) {
     uint32_t pages = 0;
     if ((uintptr_t)ptr % UMF_PAGE_SIZE == 0) {
         pages = atomic_exchange_explicit(&page->pages, 0, memory_order_acq_rel);
@@ -700,10 +799,11 @@ static UMF_COLD umf_result_t large_free(jemalloc_pool_t *pool, void *ptr, page_t
     if (pages == 0) {
         return refuse(pool, ptr);
     }
+    size_t bytes = (size_t)pages << UMF_PAGE_SHIFT;
     int saved_errno = errno;
-    umf_pages_put(&pool->pages, ptr, (size_t)pages << UMF_PAGE_SHIFT);
-    atomic_fetch_sub_explicit(&pool->large_count, 1, memory_order_relaxed);
-    umf_pages_settle(&pool->pages);
+    if (!is_parkable(bytes) || !park(pool, ptr, bytes)) {
+        block_release(pool, ptr, bytes);
+    }
     errno = saved_errno;
     return UMF_RESULT_SUCCESS;
 }
@@ -730,8 +830,8 @@ static inline bool is_on_top(const umf_magazine_t *magazine, const void *ptr) {
     return magazine->top != magazine->base && magazine->top[-1] == ptr;
 }
 
-static UMF_COLD umf_result_t free_slow(jemalloc_pool_t *pool, void *ptr, page_t *page,
-                                       size_t offset) {
+static __attribute__((noinline)) umf_result_t free_slow(jemalloc_pool_t *pool, void *ptr,
+                                                        page_t *page, size_t offset) {
     if (!is_start(page, offset)) {
         return large_free(pool, ptr, page);
     }
@@ -950,6 +1050,7 @@ static umf_result_t pool_build(jemalloc_pool_t *pool,
         umf_view_release(pool->view);
         return result;
     }
+    umf_parking_init(&pool->parking, PARKING_PLACES, pool, leave_parked);
     umf_content_init(&pool->content, pool->view);
     umf_pages_init(&pool->pages, pool->view, page, sizeof(page_t));
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
@@ -1000,7 +1101,8 @@ static bool arenas_retire(jemalloc_pool_t *pool) {
 
 static umf_result_t jemalloc_finalize(void *self) {
     jemalloc_pool_t *pool = self;
-    umf_magazines_fini(&pool->magazines); /* waits for threads that are ending */
+    umf_magazines_fini(&pool->magazines); /* waits for threads that are ending, as the next */
+    umf_parking_fini(&pool->parking);
     pool->is_closing = true;
     bool is_unused = arenas_retire(pool);
     umf_content_fini(&pool->content);
@@ -1032,6 +1134,7 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
     (void)keep;
     jemalloc_pool_t *pool = self;
     umf_magazines_trim(&pool->magazines);
+    release_parked(pool);
     uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         arena_ctl(classes.arena_purge, pool->arenas[i].index, NULL, 0);
@@ -1040,10 +1143,16 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
     return UMF_RESULT_SUCCESS;
 }
 
+/* Without arenas the second summand is below 0, see refill_without_arena. */
 static size_t jemalloc_alloc_count(void *self) {
     jemalloc_pool_t *pool = self;
-    return umf_magazines_live(&pool->magazines) +
-           (size_t)atomic_load_explicit(&pool->large_count, memory_order_relaxed);
+    int64_t parked = 0;
+    for (uint32_t place = 0; place < PARKING_PLACES; place++) {
+        parked += (int64_t)umf_parking_count(&pool->parking, place);
+    }
+    int64_t count = (int64_t)umf_magazines_live(&pool->magazines) +
+                    atomic_load_explicit(&pool->large_count, memory_order_relaxed) - parked;
+    return count > 0 ? (size_t)count : 0;
 }
 
 static const umf_memory_pool_ops_t jemalloc_ops = {

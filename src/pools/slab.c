@@ -43,6 +43,10 @@ umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t 
     return bin;
 }
 
+static void set_empty_count_locked(umf_bin_t *bin, size_t count) {
+    __atomic_store_n(&bin->empty_count, count, __ATOMIC_RELAXED);
+}
+
 /* --- descriptors --- */
 
 static void slab_free_descriptor(const umf_bin_t *bin, umf_slab_t *slab) {
@@ -125,7 +129,7 @@ static void slab_destroy(umf_bin_t *bin, umf_slab_t *slab) {
     umf_lock(&bin->lock);
     umf_list_add_tail(&bin->empty, &slab->link);
     limits_hold(bin->owner->limits, bin->slab_size);
-    bin->empty_count++;
+    set_empty_count_locked(bin, bin->empty_count + 1);
     bin->slabs++;
     umf_unlock(&bin->lock);
 }
@@ -168,15 +172,18 @@ static void slab_move_locked(umf_slab_t *slab, umf_list_t *list) {
 
 static void slab_leave_empty_locked(umf_bin_t *bin, umf_slab_t *slab) {
     umf_list_remove(&slab->link);
-    bin->empty_count--;
+    set_empty_count_locked(bin, bin->empty_count - 1);
     limits_release(bin->owner->limits, bin->slab_size);
 }
 
-/* A slab whose last chunk came back is kept or goes to `leaving`. */
-static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, umf_list_t *leaving) {
-    if (bin->empty_count < bin->max_kept && limits_reserve(bin->owner->limits, bin->slab_size)) {
+/* A slab whose last chunk came back is kept or goes to `leaving`. `parked`: as many are kept
+ * elsewhere. */
+static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t parked,
+                                     umf_list_t *leaving) {
+    if (bin->empty_count + parked < bin->max_kept &&
+        limits_reserve(bin->owner->limits, bin->slab_size)) {
         slab_move_locked(slab, &bin->empty);
-        bin->empty_count++;
+        set_empty_count_locked(bin, bin->empty_count + 1);
     } else {
         slab_move_locked(slab, leaving);
         bin->slabs--;
@@ -262,7 +269,7 @@ static void slab_put_locked(umf_bin_t *bin, umf_slab_t *slab, uint32_t chunk, um
     bin->used--;
     bool was_full = slab->free++ == 0;
     if (slab->free == bin->chunks) {
-        slab_became_empty_locked(bin, slab, leaving);
+        slab_became_empty_locked(bin, slab, 0, leaving);
     } else if (was_full) {
         slab_move_locked(slab, &bin->partial);
     }
@@ -326,6 +333,19 @@ umf_result_t umf_slab_put_ptr(umf_slab_t *slab, uintptr_t ptr) {
     umf_unlock(&bin->lock);
     slabs_destroy(bin, &leaving);
     return found ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+void umf_slab_put_claimed(umf_slab_t *slab, size_t parked) {
+    umf_bin_t *bin = slab->bin;
+    umf_list_t leaving;
+    umf_list_init(&leaving);
+    umf_lock(&bin->lock);
+    slab->free = 1;
+    slab->dirty = true;
+    bin->used--;
+    slab_became_empty_locked(bin, slab, parked, &leaving);
+    umf_unlock(&bin->lock);
+    slabs_destroy(bin, &leaving);
 }
 
 umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size) {
@@ -468,7 +488,7 @@ bool umf_bin_purge(umf_bin_t *bin, size_t page_size) {
 
 void umf_bin_destroy(umf_bin_t *bin) {
     limits_release(bin->owner->limits, bin->empty_count * bin->slab_size);
-    bin->empty_count = 0;
+    set_empty_count_locked(bin, 0);
     umf_list_t *lists[] = {&bin->empty, &bin->partial, &bin->full};
     for (size_t i = 0; i < UMF_COUNT_OF(lists); i++) {
         umf_list_t leaving;

@@ -46,9 +46,9 @@ typedef struct umf_bin_t {
     umf_list_t partial; /* slabs with free and used chunks */
     umf_list_t empty;   /* slabs without used chunks */
     umf_list_t full;    /* slabs without free chunks */
-    size_t empty_count;
-    size_t slabs; /* all */
-    size_t used;  /* chunks */
+    size_t empty_count; /* Sync: lock, atomic for umf_bin_empty_count */
+    size_t slabs;       /* all */
+    size_t used;        /* chunks */
     umf_bin_counters_t counters;
 } umf_bin_t;
 
@@ -83,6 +83,31 @@ uint32_t umf_slab_chunk_of(const umf_slab_t *slab, uintptr_t addr, uintptr_t *st
 umf_result_t umf_slab_put_ptr(umf_slab_t *slab, uintptr_t ptr);
 /* Bytes from such a pointer to the end of its chunk; INVALID_ARGUMENT likewise. */
 umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size);
+
+/*
+ * Slabs of a single chunk may be parked (pools/parking.h). A parked one belongs to nobody: to its
+ * bin it is in use, to who frees it again or asks for its size it is free. The three functions need
+ * no lock.
+ */
+
+/* Claims the chunk for whoever is to park it; false: it is free, or parked already. */
+static inline bool umf_slab_claim(umf_slab_t *slab) {
+    return !(__atomic_fetch_or(&slab->free_bits[0], 1, __ATOMIC_ACQ_REL) & 1);
+}
+
+/* Hands a claimed chunk out again. */
+static inline void *umf_slab_unclaim(umf_slab_t *slab) {
+    __atomic_store_n(&slab->free_bits[0], 0, __ATOMIC_RELEASE);
+    return (void *)slab->base;
+}
+
+/* Empty slabs the bin keeps, without those that are parked. */
+static inline size_t umf_bin_empty_count(const umf_bin_t *bin) {
+    return __atomic_load_n(&bin->empty_count, __ATOMIC_RELAXED);
+}
+
+/* Frees the claimed chunk of a slab; `parked` others count as kept. */
+void umf_slab_put_claimed(umf_slab_t *slab, size_t parked);
 
 /* Remembers that the user's pointer to a used chunk is `ptr`. */
 umf_result_t umf_slab_set_offset(umf_slab_t *slab, uintptr_t ptr);

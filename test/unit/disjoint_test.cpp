@@ -1,5 +1,6 @@
 /* The disjoint pool's numbers: contract/pools.md section 6 and contract/ctl.md section 4. */
 #include <algorithm>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include "fakes/fake_provider.h"
 #include "fakes/log_file.h"
+#include "fakes/other_thread.h"
 #include "fakes/scale.h"
 
 #if UMF_TEST_ASAN
@@ -987,6 +989,145 @@ TEST_F(Disjoint, AddressSanitizerIsTold) {
     EXPECT_TRUE(__asan_address_is_poisoned(p));
 }
 #endif
+
+// --- parked slabs ---
+
+// What one thread frees, another is given before the provider is asked.
+TEST_F(Disjoint, ParkedSlabsServeEveryThread) {
+    for (size_t size : {size_t{49152}, size_t{65536}, size_t{1} << 20, size_t{2} << 20}) {
+        create();
+        OtherThread other;
+        auto list = alloc(4, size);
+        other([&] { free(list); });
+        EXPECT_EQ(fake.live(), 4u);
+        EXPECT_EQ(read("stats.used_memory"), 0u);
+        size_t before = fake.allocs;
+        auto again = alloc(4, size);
+        EXPECT_EQ(fake.allocs, before) << size;
+        std::sort(list.begin(), list.end());
+        std::sort(again.begin(), again.end());
+        EXPECT_EQ(list, again);
+        EXPECT_EQ(read("stats.used_memory"), 4 * size);
+        free(again);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        pool = nullptr;
+        provider = nullptr;
+    }
+}
+
+TEST_F(Disjoint, ParkedSlabsOfAnEndedThread) {
+    create();
+    auto list = alloc(6, 65536);
+    std::thread([&] { free(list); }).join();
+    EXPECT_EQ(fake.live(), 4u) << "as if there had been one thread";
+    free(alloc(1, 65536));
+    EXPECT_EQ(fake.live(), 4u);
+    auto more = alloc(5, 65536);
+    free({more[0]});
+    std::thread([&] { free({more[1], more[2], more[3], more[4]}); }).join();
+    EXPECT_EQ(fake.live(), 4u);
+}
+
+// Threads that are alive may each keep one slab too many; asking for the amount, or a trim, ends
+// that.
+TEST_F(Disjoint, ParkedSlabsBeyondTheCapacity) {
+    create();
+    OtherThread first, second;
+    auto list = alloc(12, 65536);
+    auto free_four = [&](size_t from) {
+        for (size_t i = from; i < from + 4; i++) {
+            EXPECT_EQ(umfPoolFree(pool, list[i]), OK);
+        }
+    };
+    first([&] { free_four(0); });
+    second([&] { free_four(4); });
+    free_four(8);
+    EXPECT_GE(fake.live(), 4u);
+    EXPECT_LE(fake.live(), 4u + 2u);
+    EXPECT_EQ(read("stats.reserved_memory"), 4u * 65536);
+    EXPECT_EQ(fake.live(), 4u);
+    list = alloc(2, 65536);
+    first([&] { free({list[0]}); });
+    second([&] { free({list[1]}); });
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+    EXPECT_EQ(read("stats.reserved_memory"), 0u);
+}
+
+// What is kept beyond the capacity must not be what is missing elsewhere.
+TEST_F(Disjoint, ParkedSlabsGoBeforeAnAllocationFails) {
+    ASSERT_EQ(umfDisjointPoolParamsSetCapacity(params, 1), OK);
+    create();
+    OtherThread first, second;
+    auto list = alloc(2, 65536);
+    first([&] { free({list[0]}); });
+    second([&] { free({list[1]}); });
+    size_t before = fake.frees;
+    fake.alloc_fails = true;
+    EXPECT_EQ(umfPoolMalloc(pool, 1 << 20), nullptr);
+    fake.alloc_fails = false;
+    EXPECT_EQ(fake.frees, before + 1);
+    EXPECT_EQ(fake.live(), 1u);
+}
+
+TEST_F(Disjoint, ParkedSlabsAreFree) {
+    create();
+    OtherThread other;
+    auto list = alloc(2, 65536);
+    size_t size = 1;
+    free({list[0]});
+    other([&] { free({list[1]}); });
+    for (void *p : list) {
+        EXPECT_EQ(umfPoolFree(pool, p), BAD);
+        other([&] { EXPECT_EQ(umfFree(p), BAD); });
+        EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &size), BAD);
+    }
+    EXPECT_EQ(umfPoolFree(pool, static_cast<char *>(alloc(1, 65536)[0]) + 64), BAD);
+    auto odd = static_cast<char *>(umfPoolAlignedMalloc(pool, 65536, 1 << 17));
+    ASSERT_NE(odd, nullptr);
+    EXPECT_EQ(umfPoolFree(pool, odd + 64), BAD);
+    EXPECT_EQ(umfPoolFree(pool, odd), OK);
+    EXPECT_EQ(umfPoolFree(pool, odd), BAD);
+}
+
+TEST_F(Disjoint, ParkingThreadsLeaveNothingBehind) {
+    create();
+    std::mutex lock;
+    std::vector<void *> shared;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 6; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(static_cast<unsigned>(t));
+            for (size_t i = 0; i < scaled(3000); i++) {
+                void *p = umfPoolMalloc(pool, 40000 + random() % 400000);
+                ASSERT_NE(p, nullptr);
+                *static_cast<void **>(p) = p;
+                if (random() % 4 == 0) {
+                    std::lock_guard<std::mutex> guard(lock);
+                    shared.push_back(p);
+                    std::swap(shared[random() % shared.size()], shared.back());
+                    p = shared.size() < 8 ? nullptr : shared.back();
+                    shared.resize(shared.size() - (p != nullptr));
+                }
+                if (p) {
+                    EXPECT_EQ(*static_cast<void **>(p), p) << "two had the same slab";
+                    EXPECT_EQ(umfPoolFree(pool, p), OK);
+                }
+                if (i % 500 == 0) {
+                    umfPoolTrimMemory(pool, 0);
+                }
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    free(shared);
+    EXPECT_EQ(read("stats.used_memory"), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
 
 // --- errors ---
 

@@ -81,7 +81,8 @@ umf_result_t umfDisjointPoolParamsSetMaxPoolableSize(umf_disjoint_pool_params_ha
 
 /// @brief Sets how many empty slabs a bucket keeps. Default: 4.
 ///
-/// Buckets of at most half a slab keep one whatever the capacity is.
+/// Buckets of at most half a slab keep one whatever the capacity is. While several threads free
+/// slabs of one chunk, of up to 2 MiB, each of them may keep one beyond it; at 0 none does.
 ///
 /// @param hParams parameters
 /// @param maxCapacity slabs per bucket

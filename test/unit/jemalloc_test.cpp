@@ -1,0 +1,192 @@
+/* The jemalloc pool's blocks above its bins, which wait for the thread that freed them. */
+#include <algorithm>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+#include <umf/pools/pool_jemalloc.h>
+
+#include "fakes/fake_provider.h"
+#include "fakes/other_thread.h"
+#include "fakes/scale.h"
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr size_t K = 1024;
+
+class Jemalloc : public testing::Test {
+  protected:
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+
+    void SetUp() override {
+        if (!umfJemallocPoolOps()) {
+            GTEST_SKIP() << "built without the jemalloc pool";
+        }
+        provider = fake.create();
+        ASSERT_EQ(umfPoolCreate(umfJemallocPoolOps(), provider, nullptr, 0, &pool), OK);
+    }
+    void TearDown() override {
+        if (pool) {
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+            EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        }
+        EXPECT_EQ(fake.live(), 0u);
+        EXPECT_EQ(fake.mistakes, 0u);
+    }
+    void *alloc(size_t size) {
+        void *p = umfPoolMalloc(pool, size);
+        EXPECT_NE(p, nullptr) << size;
+        return p;
+    }
+    void free(void *p) {
+        EXPECT_EQ(umfPoolFree(pool, p), OK);
+    }
+    size_t count() {
+        size_t n = SIZE_MAX;
+        EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &n, sizeof(n), pool), OK);
+        return n;
+    }
+    size_t room(void *p) {
+        size_t size = 0;
+        EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &size), OK);
+        return size;
+    }
+};
+
+TEST_F(Jemalloc, AThreadGetsItsBlockBack) {
+    for (size_t size : {132 * K, 192 * K, 196 * K, 256 * K, 1000 * K, 2048 * K}) {
+        void *p = alloc(size), *between = alloc(size);
+        EXPECT_EQ(room(p), size);
+        free(p);
+        EXPECT_EQ(count(), 1u);
+        EXPECT_EQ(alloc(size), p) << size;
+        EXPECT_EQ(room(p), size);
+        EXPECT_EQ(count(), 2u);
+        free(between);
+        free(p);
+    }
+    EXPECT_EQ(count(), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+// Sizes that share a place take it from each other.
+TEST_F(Jemalloc, OnlyTheSameSizeIsServed) {
+    void *p = alloc(200 * K);
+    free(p);
+    void *q = alloc(204 * K);
+    EXPECT_EQ(room(q), 204 * K);
+    free(q);
+    void *r = alloc(200 * K);
+    EXPECT_EQ(room(r), 200 * K);
+    free(r);
+    void *aligned = umfPoolAlignedMalloc(pool, 200 * K, 1 << 20);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(aligned) % (1 << 20), 0u);
+    free(aligned);
+    EXPECT_EQ(count(), 0u);
+}
+
+TEST_F(Jemalloc, ParkedBlocksAreFree) {
+    OtherThread other;
+    void *list[] = {alloc(300 * K), alloc(300 * K)};
+    free(list[0]);
+    other([&] { free(list[1]); });
+    for (void *p : list) {
+        size_t size = 0;
+        EXPECT_EQ(umfPoolFree(pool, p), BAD);
+        other([&] { EXPECT_EQ(umfFree(p), BAD); });
+        EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &size), BAD);
+        EXPECT_EQ(umfPoolRealloc(pool, p, 400 * K), nullptr);
+    }
+    EXPECT_EQ(count(), 0u);
+}
+
+// Before more is asked of the provider, parked blocks serve everybody, in any size.
+TEST_F(Jemalloc, ParkedBlocksAreNotMissing) {
+    fake.limit = 2048 * K;
+    OtherThread first, second;
+    for (size_t wanted : {2048 * K, 16 * K}) {
+        void *p = alloc(1024 * K), *q = alloc(1024 * K);
+        first([&] { free(p); });
+        second([&] { free(q); });
+        std::vector<void *> list;
+        while (void *got = umfPoolMalloc(pool, wanted)) {
+            list.push_back(got);
+        }
+        EXPECT_GE(list.size() * wanted, 1900 * K);
+        EXPECT_EQ(fake.live(), 1u);
+        for (void *got : list) {
+            free(got);
+        }
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    }
+}
+
+TEST_F(Jemalloc, AnEndedThreadLeavesItsBlocks) {
+    std::vector<void *> list;
+    for (size_t size = 150 * K; size < 2048 * K; size += 100 * K) {
+        list.push_back(alloc(size));
+    }
+    std::thread([&] { std::for_each(list.begin(), list.end(), [&](void *p) { free(p); }); }).join();
+    EXPECT_EQ(count(), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+TEST_F(Jemalloc, TrimTakesFromAllThreads) {
+    OtherThread other;
+    void *p = alloc(300 * K), *q = alloc(400 * K);
+    other([&] { free(p); });
+    free(q);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+TEST_F(Jemalloc, ThreadsExchangeBlocks) {
+    std::mutex lock;
+    std::vector<void *> shared;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 6; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(static_cast<unsigned>(t));
+            for (size_t i = 0; i < scaled(3000); i++) {
+                void *p = alloc(100 * K + random() % 4 * 100 * K);
+                *static_cast<void **>(p) = p;
+                if (random() % 4 == 0) {
+                    std::lock_guard<std::mutex> guard(lock);
+                    shared.push_back(p);
+                    std::swap(shared[random() % shared.size()], shared.back());
+                    p = shared.size() < 8 ? nullptr : shared.back();
+                    shared.resize(shared.size() - (p != nullptr));
+                }
+                if (p) {
+                    EXPECT_EQ(*static_cast<void **>(p), p) << "two had the same block";
+                    free(p);
+                }
+                if (i % 500 == 0) {
+                    umfPoolTrimMemory(pool, 0);
+                }
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(count(), shared.size());
+    for (void *p : shared) {
+        free(p);
+    }
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+} // namespace
