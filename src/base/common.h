@@ -19,6 +19,10 @@
 /* A function off the hot path: kept out of line so that the hot path stays short. */
 #define UMF_COLD __attribute__((cold, noinline))
 
+/* Data of ours that hot code of several files reads: without it each read would load its address
+ * first. */
+#define UMF_HIDDEN __attribute__((visibility("hidden")))
+
 /*
  * Export markers. One stands in front of every public definition; the linker's version script is
  * generated from them, so this is the only place where a symbol is given its version node.

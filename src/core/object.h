@@ -29,6 +29,11 @@ struct umf_memory_provider_t {
     umf_span_set_t spans;
 };
 
+/* Of a span of kind UMF_SPAN_POOL. */
+static inline umf_view_t *umf_view_of(const umf_span_t *span) {
+    return UMF_CONTAINER_OF(span->set, umf_view_t, spans);
+}
+
 struct umf_memory_pool_t {
     /* Hot: */
     const umf_small_sizes_t *small; /* never NULL */

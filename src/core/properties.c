@@ -14,7 +14,7 @@ static umf_memory_provider_handle_t provider_of(const umf_span_t *span) {
     if (span->kind == UMF_SPAN_IMPORT) {
         return umf_core_import_provider(span);
     }
-    return ((const umf_view_t *)span->owner)->root;
+    return umf_view_of(span)->root;
 }
 
 static UMF_COLD umf_result_t no_handle(void) {
@@ -121,8 +121,9 @@ static void own_property(const umf_span_t *span, umf_memory_property_id_t id, vo
         break;
     case UMF_MEMORY_PROPERTY_POOL_HANDLE:
         *(umf_memory_pool_handle_t *)value =
-            span->pool ? atomic_load_explicit(&umf_pool_table[span->pool], memory_order_acquire)
-                       : NULL;
+            span->set->pool
+                ? atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire)
+                : NULL;
         break;
     case UMF_MEMORY_PROPERTY_BASE_ADDRESS:
         *(uintptr_t *)value = span->base;

@@ -289,8 +289,8 @@ umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_
     return provider->ops.ext_allocation_split(provider->self, nowhere, 2 * page_size, page_size);
 }
 
-const umf_map_t *umf_view_map(const umf_view_t *view) {
-    return view->spans.map;
+const umf_span_set_t *umf_view_spans(const umf_view_t *view) {
+    return &view->spans;
 }
 
 uint32_t umf_view_magazine_index(const umf_view_t *view) {
@@ -299,7 +299,7 @@ uint32_t umf_view_magazine_index(const umf_view_t *view) {
 
 static inline umf_span_t *own_span(const umf_view_t *view, umf_word_t word) {
     umf_span_t *span = umf_span_at(umf_word_span(word));
-    return umf_likely(word != 0) && umf_likely(span->owner == view) ? span : NULL;
+    return umf_likely(word != 0) && umf_likely(span->set == &view->spans) ? span : NULL;
 }
 
 /* Addresses that need more than the plain walk; apart, so that this one needs no frame. */
@@ -362,7 +362,7 @@ umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uin
     }
     /* A provider may answer NULL, for size 0 say: there is nothing to record. */
     if (umf_likely(memory != NULL)) {
-        result = umf_span_add(&view->spans, (uintptr_t)memory, size, UMF_SPAN_POOL, view, cookie,
+        result = umf_span_add(&view->spans, (uintptr_t)memory, size, UMF_SPAN_POOL, cookie,
                               hint ? usable_hint(view, hint, memory, size) : 0, NULL);
         if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
             view->ops.free(view->self, memory, size);

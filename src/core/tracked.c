@@ -11,7 +11,7 @@ void *umf_provider_self(umf_memory_provider_handle_t provider,
 static bool span_is_of(const umf_span_t *span, umf_memory_provider_handle_t provider,
                        uintptr_t base) {
     return span->kind == UMF_SPAN_POOL && span->base == base &&
-           ((const umf_view_t *)span->owner)->root == provider->root;
+           umf_view_of(span)->root == provider->root;
 }
 
 /* Out to the spans around: another pool may stand on the memory. */

@@ -34,7 +34,7 @@ void umf_view_release(umf_view_t *view);
  */
 umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_t page_size);
 
-const umf_map_t *umf_view_map(const umf_view_t *view);
+const umf_span_set_t *umf_view_spans(const umf_view_t *view);
 /* Where the core looks for the magazines of the pool that uses the view; 0: nowhere. */
 uint32_t umf_view_magazine_index(const umf_view_t *view);
 

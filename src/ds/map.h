@@ -33,7 +33,7 @@ enum {
 #define UMF_WORD_POOL_BITS 20
 #define UMF_WORD_SPAN_BITS 26
 
-static inline umf_word_t umf_word_make(uint16_t hint, uint32_t pool, uint32_t span) {
+static inline umf_word_t umf_word_make(uint16_t hint, uint32_t pool, size_t span) {
     return UMF_WORD_LEAF | hint | (umf_word_t)span << 16 | (umf_word_t)pool << 44;
 }
 /* Of a leaf or of 0. */

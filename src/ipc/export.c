@@ -270,7 +270,7 @@ static bool export_claim_fresh(umf_span_t *span, umf_export_t *mine) {
 
 /* Without a lock: the first export of a span, or nothing if another thread has begun with it. */
 static umf_result_t export_make_fresh(umf_span_t *span) {
-    umf_memory_provider_handle_t provider = ((umf_view_t *)span->owner)->root;
+    umf_memory_provider_handle_t provider = umf_view_of(span)->root;
     umf_export_t *mine;
     umf_result_t result = export_create(span, provider, &mine);
     if (result != UMF_RESULT_SUCCESS) {
@@ -296,7 +296,7 @@ static umf_result_t export_make_fresh(umf_span_t *span) {
 
 /* Returns with the lock held, in every case. */
 static UMF_COLD umf_result_t export_make_locking(umf_span_t *span) {
-    umf_memory_provider_handle_t provider = ((umf_view_t *)span->owner)->root;
+    umf_memory_provider_handle_t provider = umf_view_of(span)->root;
     umf_export_t *mine;
     umf_result_t result = export_create(span, provider, &mine);
     umf_lock(&export_lock);

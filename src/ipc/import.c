@@ -66,7 +66,7 @@ UMF_API_1_0 umf_result_t umfCloseIPCHandle(void *ptr) {
         UMF_LOG_ERROR("%p was not opened with umfOpenIPCHandle, or is closed already", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (umf_unlikely(!umf_mapping_close(span->owner))) {
+    if (umf_unlikely(!umf_mapping_close(span->cookie))) {
         UMF_LOG_ERROR("%p is closed already: one umfCloseIPCHandle for each umfOpenIPCHandle", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -137,7 +137,7 @@ void umf_import_drop(umf_memory_pool_handle_t pool) {
 }
 
 umf_memory_provider_handle_t umf_import_provider(const umf_span_t *span) {
-    return umf_mapping_provider(span->owner);
+    return umf_mapping_provider(span->cookie);
 }
 
 /* --- start --- */

@@ -640,7 +640,7 @@ static umf_result_t mapping_record(umf_mapping_t *mapping) {
         return mapping_refuse(mapping, "it names memory of this process by a false address");
     }
     umf_result_t result = umf_span_add(&mapping_spans, (uintptr_t)mapping->base, mapping->wire.size,
-                                       UMF_SPAN_IMPORT, mapping, NULL, 0, &mapping->span);
+                                       UMF_SPAN_IMPORT, mapping, 0, &mapping->span);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("the mapping of %llu bytes at %p cannot be recorded",
                       (unsigned long long)mapping->wire.size, (void *)mapping->base);

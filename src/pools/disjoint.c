@@ -154,7 +154,7 @@ static void *take_parked(disjoint_pool_t *pool, uint32_t index) {
 /* Frees a chunk that nobody else frees at the same time. */
 static void park(disjoint_pool_t *pool, umf_slab_t *slab) {
     const umf_bin_t *bin = slab->bin;
-    UMF_POISON((void *)slab->base, bin->size);
+    UMF_POISON((void *)umf_slab_base(slab), bin->size);
     if (umf_likely(umf_bin_empty_count(bin) < bin->max_kept) &&
         umf_likely(umf_parking_put(&pool->parking, bin->index, (uintptr_t)slab))) {
         return;
@@ -310,7 +310,7 @@ static umf_result_t not_an_allocation(const void *ptr) {
 /* A chunk that goes to no magazine. */
 static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr) {
     if (is_parkable(pool, slab->bin) && !slab->offsets) {
-        if (slab->base != (uintptr_t)ptr || !umf_slab_claim(slab)) {
+        if (umf_slab_base(slab) != (uintptr_t)ptr || !umf_slab_claim(slab)) {
             return not_an_allocation(ptr);
         }
         park(pool, slab);

@@ -37,8 +37,9 @@ void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t
 }
 
 umf_pages_span_t *umf_pages_find(const umf_pages_t *pages, const void *ptr) {
-    const umf_span_t *span = umf_span_find(umf_view_map(pages->view), (uintptr_t)ptr, NULL);
-    while (span && span->owner != pages->view) {
+    const umf_span_set_t *own = umf_view_spans(pages->view);
+    const umf_span_t *span = umf_span_find(own->map, (uintptr_t)ptr, NULL);
+    while (span && span->set != own) {
         span = span->outer ? umf_span_at(span->outer) : NULL;
     }
     return span ? span->cookie : NULL;

@@ -7,7 +7,7 @@
 #include "base/magazine.h"
 #include "base/meta.h"
 
-#define SLAB_MAX_CHUNKS ((uint32_t)1 << 31) /* what is beyond in a slab is not used */
+#define SLAB_MAX_CHUNKS (UINT32_MAX >> 1) /* what is beyond in a slab is not used */
 
 static size_t words_for(uint32_t chunks) {
     return (chunks + 63) / 64;
@@ -61,6 +61,10 @@ static void set_all(uint64_t *bits, uint32_t count) {
     }
 }
 
+static void set_free(umf_slab_t *slab, uint32_t chunks) {
+    slab->free = chunks & SLAB_MAX_CHUNKS;
+}
+
 /* Takes memory from the provider; no lock is held. */
 static umf_slab_t *slab_create(umf_bin_t *bin) {
     umf_slab_t *slab = umf_meta_alloc(slab_bytes(bin));
@@ -68,7 +72,7 @@ static umf_slab_t *slab_create(umf_bin_t *bin) {
         return NULL;
     }
     slab->bin = bin;
-    slab->free = bin->chunks;
+    set_free(slab, bin->chunks);
     set_all(slab->free_bits, bin->chunks);
     void *memory = NULL;
     umf_result_t result =
@@ -77,7 +81,7 @@ static umf_slab_t *slab_create(umf_bin_t *bin) {
         slab_free_descriptor(bin, slab);
         return NULL;
     }
-    slab->base = (uintptr_t)memory;
+    slab->span = umf_span_index(umf_view_find(bin->owner->view, memory));
     umf_list_init(&slab->link);
     UMF_POISON(memory, bin->slab_size);
     return slab;
@@ -114,18 +118,26 @@ static void limits_release(umf_slab_limits_t *limits, size_t size) {
 
 /* --- giving slabs back --- */
 
-/* Gives an empty, unlinked slab back; if the provider refuses it stays with the bin. */
+static umf_slab_t *slab_of(const umf_bin_t *bin, void *chunk) {
+    umf_span_t *span = umf_view_find(bin->owner->view, chunk);
+    umf_slab_t *slab = span ? span->cookie : NULL;
+    return slab && slab->bin == bin ? slab : NULL;
+}
+
+/* Gives an empty, unlinked slab back; if the provider refuses it stays with the bin, unless it
+ * could not be recorded again either. */
 static void slab_destroy(umf_bin_t *bin, umf_slab_t *slab) {
-    umf_span_t *span = umf_view_find(bin->owner->view, (void *)slab->base);
-    UMF_UNPOISON((void *)slab->base, bin->slab_size);
-    umf_result_t result =
-        span ? umf_view_free(bin->owner->view, span) : UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    if (result == UMF_RESULT_SUCCESS) {
+    void *base = (void *)umf_slab_base(slab);
+    UMF_UNPOISON(base, bin->slab_size);
+    umf_result_t result = umf_view_free(bin->owner->view, umf_span_at(slab->span));
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("the provider did not take back the slab %p of %zu bytes: result %d", base,
+                      bin->slab_size, (int)result);
+    }
+    if (result == UMF_RESULT_SUCCESS || slab_of(bin, base) != slab) {
         slab_free_descriptor(bin, slab);
         return;
     }
-    UMF_LOG_ERROR("the provider did not take back the slab %p of %zu bytes: result %d",
-                  (void *)slab->base, bin->slab_size, (int)result);
     umf_lock(&bin->lock);
     umf_list_add_tail(&bin->empty, &slab->link);
     limits_hold(bin->owner->limits, bin->slab_size);
@@ -206,20 +218,22 @@ static umf_slab_t *slab_with_room_locked(umf_bin_t *bin) {
 }
 
 static size_t slab_take_locked(umf_bin_t *bin, umf_slab_t *slab, void **chunks, size_t n) {
+    uintptr_t base = umf_slab_base(slab);
     size_t taken = 0;
-    for (size_t w = 0; taken < n && slab->free; w++) {
+    n = n < slab->free ? n : slab->free;
+    for (size_t w = 0; taken < n; w++) {
         while (slab->free_bits[w] && taken < n) {
             unsigned bit = (unsigned)__builtin_ctzll(slab->free_bits[w]);
             slab->free_bits[w] &= slab->free_bits[w] - 1;
-            slab->free--;
-            chunks[taken++] = (void *)(slab->base + (w * 64 + bit) * bin->size);
+            chunks[taken++] = (void *)(base + (w * 64 + bit) * bin->size);
         }
     }
+    set_free(slab, slab->free - (uint32_t)n);
     if (!slab->free) {
         slab_move_locked(slab, &bin->full);
     }
-    bin->used += taken;
-    return taken;
+    bin->used += n;
+    return n;
 }
 
 size_t umf_bin_take(umf_bin_t *bin, void **chunks, size_t n) {
@@ -253,9 +267,9 @@ size_t umf_bin_take(umf_bin_t *bin, void **chunks, size_t n) {
 /* --- giving back --- */
 
 uint32_t umf_slab_chunk_of(const umf_slab_t *slab, uintptr_t addr, uintptr_t *start) {
-    uint64_t offset = addr - slab->base;
-    uint32_t chunk = (uint32_t)(offset / slab->bin->size);
-    *start = slab->base + chunk * slab->bin->size;
+    uintptr_t base = umf_slab_base(slab);
+    uint32_t chunk = (uint32_t)((addr - base) / slab->bin->size);
+    *start = base + chunk * slab->bin->size;
     return chunk;
 }
 
@@ -278,12 +292,6 @@ static void slab_put_locked(umf_bin_t *bin, umf_slab_t *slab, uint32_t chunk, um
     }
 }
 
-static umf_slab_t *slab_of(const umf_bin_t *bin, void *chunk) {
-    umf_span_t *span = umf_view_find(bin->owner->view, chunk);
-    umf_slab_t *slab = span ? span->cookie : NULL;
-    return slab && slab->bin == bin ? slab : NULL;
-}
-
 void umf_bin_put(umf_bin_t *bin, void **chunks, size_t n) {
     umf_list_t leaving;
     umf_list_init(&leaving);
@@ -291,7 +299,7 @@ void umf_bin_put(umf_bin_t *bin, void **chunks, size_t n) {
     umf_lock(&bin->lock);
     for (size_t i = 0; i < n; i++) {
         /* Neighbours in a stack are often of one slab. */
-        if (!slab || (uintptr_t)chunks[i] - slab->base >= bin->slab_size) {
+        if (!slab || (uintptr_t)chunks[i] - umf_slab_base(slab) >= bin->slab_size) {
             slab = slab_of(bin, chunks[i]);
         }
         uintptr_t start = 0;
@@ -356,7 +364,7 @@ umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size)
     if (!found) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *size = slab->base + (chunk + 1) * slab->bin->size - ptr;
+    *size = umf_slab_base(slab) + (chunk + 1) * slab->bin->size - ptr;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -407,8 +415,8 @@ void umf_bin_trim(umf_bin_t *bin, size_t *keep) {
 static umf_result_t purge_run(const umf_slab_t *slab, uint32_t first, uint32_t last,
                               size_t page_size) {
     const umf_bin_t *bin = slab->bin;
-    uintptr_t begin = slab->base + first * bin->size;
-    uintptr_t end = umf_align_down(slab->base + (last + 1) * bin->size, page_size);
+    uintptr_t begin = umf_slab_base(slab) + first * bin->size;
+    uintptr_t end = umf_align_down(umf_slab_base(slab) + (last + 1) * bin->size, page_size);
     begin = umf_align_up(begin, page_size);
     if (begin >= end) {
         return UMF_RESULT_SUCCESS;

@@ -55,12 +55,20 @@ typedef struct umf_bin_t {
 typedef struct umf_slab_t {
     umf_list_t link;
     umf_bin_t *bin;
-    uintptr_t base;
-    uint32_t free;     /* chunks. Sync: bin lock, as all that follows */
-    bool dirty;        /* a chunk was freed since the free pages were purged */
-    uint32_t *offsets; /* of over-aligned allocations from their chunks; NULL: there was none */
+    uint32_t span;      /* index. Immutable from the moment the slab has memory */
+    uint32_t free : 31; /* chunks. Sync: bin lock, as all that follows */
+    bool dirty : 1;     /* a chunk was freed since the free pages were purged */
+    uint32_t *offsets;  /* of over-aligned allocations from their chunks; NULL: there was none */
     uint64_t free_bits[];
 } umf_slab_t;
+
+/* There may be millions: with one word of bits a slab fits into 48 bytes. */
+_Static_assert(sizeof(umf_slab_t) == 40, "a descriptor grew");
+
+/* Where its memory begins. */
+static inline uintptr_t umf_slab_base(const umf_slab_t *slab) {
+    return umf_span_at(slab->span)->base;
+}
 
 /* NULL when out of memory. */
 umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t size,
@@ -98,7 +106,7 @@ static inline bool umf_slab_claim(umf_slab_t *slab) {
 /* Hands a claimed chunk out again. */
 static inline void *umf_slab_unclaim(umf_slab_t *slab) {
     __atomic_store_n(&slab->free_bits[0], 0, __ATOMIC_RELEASE);
-    return (void *)slab->base;
+    return (void *)umf_slab_base(slab);
 }
 
 /* Empty slabs the bin keeps, without those that are parked. */

@@ -6,15 +6,15 @@
 #include "base/os.h"
 #include "ds/map_run.h"
 
-/* A multiple of every page size, for descriptors of any multiple of 8 bytes. */
+/* A multiple of every page size. */
 #define SPANS_PER_STEP 8192u
 
 umf_span_t *umf_span_table;
 
-/* Descriptors without a span, linked through `next`. */
+/* Descriptors without a span. */
 static struct {
     umf_lock_t lock;
-    uint32_t first;    /* Sync: lock */
+    umf_span_t *first; /* Sync: lock */
     uint32_t made;     /* Sync: lock */
     uint32_t usable;   /* Sync: lock */
     uint32_t reserved; /* Immutable after init */
@@ -67,17 +67,14 @@ static umf_span_t *descriptor_make_locked(void) {
     if (spare.made + 1 >= spare.usable && !descriptors_grow_locked()) {
         return NULL;
     }
-    umf_span_t *span = umf_span_at(++spare.made);
-    span->index = spare.made;
-    return span;
+    return umf_span_at(++spare.made);
 }
 
 umf_span_t *umf_span_take_slow(void) {
     umf_lock(&spare.lock);
-    umf_span_t *span = NULL;
-    if (spare.first) {
-        span = umf_span_at(spare.first);
-        spare.first = span->next;
+    umf_span_t *span = spare.first;
+    if (span) {
+        spare.first = span->spare;
     } else {
         span = descriptor_make_locked();
     }
@@ -87,8 +84,8 @@ umf_span_t *umf_span_take_slow(void) {
 
 void umf_span_release_slow(umf_span_t *span) {
     umf_lock(&spare.lock);
-    span->next = spare.first;
-    spare.first = span->index;
+    span->spare = spare.first;
+    spare.first = span;
     umf_unlock(&spare.lock);
 }
 
@@ -119,8 +116,8 @@ void umf_span_each(umf_span_set_t *set, void (*visit)(umf_span_t *span, void *ar
 
 void umf_span_set_fini(umf_span_set_t *set) {
     while (set->spare) {
-        umf_span_t *span = umf_span_at(set->spare);
-        set->spare = span->next;
+        umf_span_t *span = set->spare;
+        set->spare = span->spare;
         umf_span_release_slow(span);
     }
     umf_lock_destroy(&set->lock);
@@ -144,10 +141,6 @@ static size_t extent_of(size_t size) {
     return size ? size : 1;
 }
 
-static umf_word_t word_of(const umf_span_set_t *set, const umf_span_t *span) {
-    return umf_word_make(span->hint, set->pool, span->index);
-}
-
 /* The word that leads to the same places when `span` is gone. */
 static umf_word_t word_below(const umf_span_t *span) {
     if (!span->outer) {
@@ -157,7 +150,7 @@ static umf_word_t word_below(const umf_span_t *span) {
     const umf_span_t *outer = umf_span_at(span->outer);
     bool alive = outer->kind && outer->id < span->id && outer->base <= span->base &&
                  span->base + span->size <= outer->base + outer->size;
-    return alive ? umf_word_make(outer->hint, outer->pool, outer->index) : 0;
+    return alive ? umf_span_word(outer->set, outer) : 0;
 }
 
 static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_word_t *under) {
@@ -180,7 +173,7 @@ static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_word_t
                       UMF_TRACK_MAX_DEPTH);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    span->outer = outer->index;
+    span->outer = umf_span_index(outer);
     span->depth = (uint8_t)(outer->depth + 1);
     return UMF_RESULT_SUCCESS;
 }
@@ -189,13 +182,13 @@ static umf_result_t span_publish_locked(umf_span_set_t *set, umf_span_t *span) {
     size_t extent = extent_of(span->size);
     span->outer = 0;
     span->depth = 1;
-    if (umf_map_runs_insert(set->map, span->base, extent, word_of(set, span))) {
+    if (umf_map_runs_insert(set->map, span->base, extent, umf_span_word(set, span))) {
         return UMF_RESULT_SUCCESS;
     }
     umf_word_t under;
     umf_result_t result = span_nest(span, set->map, &under);
     return result == UMF_RESULT_SUCCESS
-               ? umf_map_insert(set->map, span->base, extent, under, word_of(set, span))
+               ? umf_map_insert(set->map, span->base, extent, under, umf_span_word(set, span))
                : result;
 }
 
@@ -229,9 +222,9 @@ umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span, umf_sp
 static bool span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     size_t extent = extent_of(span->size);
     umf_lock_t *shard = umf_map_lock(set->map, base, extent);
-    bool alive = span->kind && span->base == base && span->pool == set->pool;
+    bool alive = span->kind && span->base == base && span->set == set;
     if (alive) {
-        umf_word_t word = word_of(set, span), under = word_below(span);
+        umf_word_t word = umf_span_word(set, span), under = word_below(span);
         if (!umf_map_runs_replace(set->map, base, extent, word, under)) {
             umf_map_remove(set->map, base, extent, word, under);
         }
@@ -264,10 +257,9 @@ umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span) {
 static void span_copy_high(const umf_span_t *span, size_t first, umf_span_t *high) {
     high->base = span->base + first;
     high->size = span->size - first;
-    high->owner = span->owner;
+    high->set = span->set;
     high->cookie = span->cookie;
     high->hint = span->hint;
-    high->pool = span->pool;
     high->outer = span->outer;
     high->depth = span->depth;
     high->id = umf_span_new_id();
@@ -284,13 +276,13 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
     uintptr_t base = span->base;
     size_t total = span->size;
     umf_lock_t *shard = umf_map_lock(set->map, base, total);
-    umf_word_t word = word_of(set, span);
+    umf_word_t word = umf_span_word(set, span);
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     if (span->kind && span->base == base && span->size == total && first > 0 && first < total &&
         umf_map_is_uniform(set->map, base, total, word)) {
         span_copy_high(span, first, high);
-        result =
-            umf_map_split(set->map, base, total, first, word, word_of(set, high), word_below(span));
+        result = umf_map_split(set->map, base, total, first, word, umf_span_word(set, high),
+                               word_below(span));
         if (result == UMF_RESULT_SUCCESS) {
             high->kind = span->kind;
             span->size = first;
@@ -314,14 +306,14 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_lock_t *shard = umf_map_lock(set->map, base, total);
-    umf_word_t high_word = word_of(set, high);
-    bool ok = low->kind && high->kind && low->pool == set->pool && high->pool == set->pool &&
+    umf_word_t high_word = umf_span_word(set, high);
+    bool ok = low->kind && high->kind && low->set == set && high->set == set &&
               low->depth == high->depth && low->outer == high->outer &&
               low->size + high->size == total &&
-              umf_map_is_uniform(set->map, base, low->size, word_of(set, low)) &&
+              umf_map_is_uniform(set->map, base, low->size, umf_span_word(set, low)) &&
               umf_map_is_uniform(set->map, high->base, high->size, high_word);
     if (ok) {
-        umf_map_rename(set->map, high->base, high->size, high_word, word_of(set, low));
+        umf_map_rename(set->map, high->base, high->size, high_word, umf_span_word(set, low));
         low->size = total;
         high->kind = 0;
     }

@@ -16,26 +16,29 @@
 #define UMF_TRACK_MAX_DEPTH 8
 
 typedef enum umf_span_kind_t {
-    UMF_SPAN_POOL = 1,   /* owner is a view (core/view.h) */
-    UMF_SPAN_IMPORT = 2, /* owner is an import entry (ipc/import.h) */
+    UMF_SPAN_POOL = 1,   /* the set is a view's (core/view.h), the cookie its pool's: a slab, ... */
+    UMF_SPAN_IMPORT = 2, /* the cookie is a mapping (ipc/mapping.h) */
 } umf_span_kind_t;
 
-/* 72 bytes. */
+/* A cache line: there may be millions. */
 typedef struct umf_span_t {
     uintptr_t base;
     size_t size;
-    void *owner;            /* by kind */
-    void *cookie;           /* the owner's own: a slab, ... */
+    struct umf_span_set_t *set;
+    void *cookie;           /* by kind */
     _Atomic(void *) export; /* ipc/export.c; Sync: atomic, published once, taken by remove */
-    uint64_t id;            /* unique in the process, growing */
-    uint32_t outer;         /* span that contains this one, 0 if none */
-    uint32_t prev, next;    /* spans of one owner; Sync: the owner's set lock */
-    uint32_t index;         /* of this descriptor */
-    uint32_t pool;          /* pool index in the words, 0 for none */
-    uint8_t kind;           /* 0: not in use. Sync: the map's shards */
-    uint8_t depth;          /* 1 for a span without outer */
+    union {
+        uint64_t id;              /* unique in the process, growing */
+        struct umf_span_t *spare; /* the next descriptor without a span */
+    };
+    uint32_t outer;      /* span that contains this one, 0 if none */
+    uint32_t prev, next; /* in its set; Sync: the set's lock */
+    uint8_t kind;        /* 0: not in use. Sync: the map's shards */
+    uint8_t depth;       /* 1 for a span without outer */
     uint16_t hint;
 } umf_span_t;
+
+_Static_assert(sizeof(umf_span_t) == 64, "a descriptor is a cache line");
 
 /* So many descriptors a set keeps for its next spans; the rest is for all. */
 #define UMF_SPAN_SPARE_MAX 16u
@@ -43,9 +46,9 @@ typedef struct umf_span_t {
 /* The spans of one owner. */
 typedef struct umf_span_set_t {
     umf_map_t *map;
-    uint32_t pool;  /* pool index for the words, 0 for none */
-    uint32_t first; /* Sync: lock, as all that follows */
-    uint32_t spare; /* a few descriptors without a span, linked through `next` */
+    uint32_t pool;     /* pool index for the words, 0 for none */
+    uint32_t first;    /* Sync: lock, as all that follows */
+    umf_span_t *spare; /* a few descriptors without a span */
     size_t spare_count;
     size_t count;
     umf_lock_t lock;
@@ -53,11 +56,19 @@ typedef struct umf_span_set_t {
 
 /* All descriptors, in one range of addresses that is reserved at start and made usable as it fills.
  */
-extern umf_span_t *umf_span_table;
+extern UMF_HIDDEN umf_span_t *umf_span_table;
 
 /* The descriptor with this index; index 0 is never used. Hot. */
 static inline umf_span_t *umf_span_at(uint32_t index) {
     return &umf_span_table[index];
+}
+
+static inline uint32_t umf_span_index(const umf_span_t *span) {
+    return (uint32_t)(span - umf_span_table);
+}
+
+static inline umf_word_t umf_span_word(const umf_span_set_t *set, const umf_span_t *span) {
+    return umf_word_make(span->hint, set->pool, (size_t)(span - umf_span_table));
 }
 
 void umf_span_global_init(void); /* once */
@@ -88,7 +99,7 @@ UMF_COLD umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *spa
 UMF_COLD umf_result_t umf_span_withdraw_slow(umf_span_set_t *set, umf_span_t *span, uintptr_t base);
 UMF_COLD void umf_span_release_slow(umf_span_t *span);
 
-extern _Atomic uint64_t umf_span_last_id;
+extern UMF_HIDDEN _Atomic uint64_t umf_span_last_id;
 
 static inline uint64_t umf_span_new_id(void) {
     return 1 + atomic_fetch_add_explicit(&umf_span_last_id, 1, memory_order_relaxed);
@@ -97,17 +108,17 @@ static inline uint64_t umf_span_new_id(void) {
 /* A descriptor that nobody else has; NULL without memory. */
 static inline umf_span_t *umf_span_take_locked(umf_span_set_t *set) {
     umf_assert_locked(&set->lock);
-    if (umf_unlikely(!set->spare)) {
+    umf_span_t *span = set->spare;
+    if (umf_unlikely(!span)) {
         return umf_span_take_slow();
     }
-    umf_span_t *span = umf_span_at(set->spare);
-    set->spare = span->next;
+    set->spare = span->spare;
     set->spare_count--;
     return span;
 }
 
 static inline void umf_span_link_locked(umf_span_set_t *set, umf_span_t *span) {
-    uint32_t index = span->index, next = set->first;
+    uint32_t index = umf_span_index(span), next = set->first;
     umf_assert_locked(&set->lock);
     span->prev = 0;
     span->next = next;
@@ -124,7 +135,7 @@ UMF_INLINE bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uin
     if (umf_unlikely(!umf_map_is_near(base, size))) {
         return false;
     }
-    umf_word_t word = umf_word_make(span->hint, set->pool, span->index);
+    umf_word_t word = umf_span_word(set, span);
     span->outer = 0;
     span->depth = 1;
     umf_lock_t *shard = umf_map_near_shard(set->map, base);
@@ -144,7 +155,7 @@ UMF_INLINE bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uin
  * OUT_OF_HOST_MEMORY.
  */
 UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size,
-                                     umf_span_kind_t kind, void *owner, void *cookie, uint16_t hint,
+                                     umf_span_kind_t kind, void *cookie, uint16_t hint,
                                      umf_span_t **out) {
     umf_lock(&set->lock);
     umf_span_t *span = umf_span_take_locked(set);
@@ -154,10 +165,9 @@ UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t
     }
     span->base = base;
     span->size = size;
-    span->owner = owner;
+    span->set = set;
     span->cookie = cookie;
     span->hint = hint;
-    span->pool = set->pool;
     span->id = umf_span_new_id();
     atomic_store_explicit(&span->export, NULL, memory_order_relaxed);
     umf_span_link_locked(set, span);
@@ -199,8 +209,7 @@ UMF_INLINE bool umf_span_withdraw_near(umf_span_set_t *set, umf_span_t *span, ui
     umf_lock(shard);
     bool is_done =
         umf_likely(span->base == base) &&
-        umf_map_remove_near(set->map, base, size, umf_word_make(span->hint, set->pool, span->index),
-                            UMF_WORD_EMPTY);
+        umf_map_remove_near(set->map, base, size, umf_span_word(set, span), UMF_WORD_EMPTY);
     if (umf_likely(is_done)) {
         span->kind = 0;
     }
@@ -227,8 +236,8 @@ static inline void umf_span_put_locked(umf_span_set_t *set, umf_span_t *span) {
         umf_span_release_slow(span);
         return;
     }
-    span->next = set->spare;
-    set->spare = span->index;
+    span->spare = set->spare;
+    set->spare = span;
     set->spare_count++;
 }
 

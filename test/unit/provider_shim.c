@@ -21,7 +21,7 @@ void shim_view_destroy(umf_memory_provider_handle_t view) {
 }
 
 bool shim_view_is_global(umf_memory_provider_handle_t view) {
-    return umf_view_map(view) == &umf_map_global;
+    return umf_view_spans(view)->map == &umf_map_global;
 }
 
 umf_result_t shim_view_alloc(umf_memory_provider_handle_t view, size_t size, size_t alignment,

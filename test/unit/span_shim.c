@@ -64,7 +64,7 @@ size_t shim_set_drain(shim_set_t *set) {
 
 umf_result_t shim_add(shim_set_t *set, uintptr_t base, size_t size, void *cookie, uint16_t hint,
                       umf_span_t **span) {
-    return umf_span_add(&set->set, base, size, UMF_SPAN_POOL, set, cookie, hint, span);
+    return umf_span_add(&set->set, base, size, UMF_SPAN_POOL, cookie, hint, span);
 }
 
 umf_span_t *shim_find(shim_map_t *map, uintptr_t addr) {
@@ -88,7 +88,7 @@ umf_result_t shim_withdraw(shim_set_t *set, umf_span_t *span, uintptr_t base) {
 }
 
 void shim_release(umf_span_t *span) {
-    umf_span_release(&((shim_set_t *)span->owner)->set, span);
+    umf_span_release(span->set, span);
 }
 
 umf_result_t shim_restore(shim_set_t *set, umf_span_t *span) {
@@ -119,5 +119,5 @@ void *shim_cookie(const umf_span_t *span) {
     return span->cookie;
 }
 void *shim_owner(const umf_span_t *span) {
-    return span->owner;
+    return UMF_CONTAINER_OF(span->set, shim_set_t, set);
 }
