@@ -139,6 +139,11 @@ int umf_os_protect(void *addr, size_t size, int prot) {
     return error != 0 ? error : os_result(mprotect(addr, size, prot));
 }
 
+bool umf_os_has_address_limit(void) {
+    struct rlimit limit;
+    return getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+}
+
 int umf_os_advise(void *addr, size_t size, int advice) {
     int error = os_fault("advise");
     return error != 0 ? error : os_result(madvise(addr, size, advice));

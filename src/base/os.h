@@ -33,6 +33,7 @@ int umf_os_map(void **addr, size_t size, int prot, int flags, int fd, size_t off
 int umf_os_unmap(void *addr, size_t size);
 int umf_os_protect(void *addr, size_t size, int prot);
 int umf_os_advise(void *addr, size_t size, int advice);
+bool umf_os_has_address_limit(void); /* RLIMIT_AS; true if the system does not tell */
 /* EFAULT if the CPU cannot write to the 4 bytes at `addr`; if it can they are overwritten. */
 int umf_os_probe_write(void *addr);
 /* NUMA policy of a range; `mask` has `max_node` bits. */

@@ -162,8 +162,7 @@ static __attribute__((noinline)) umf_result_t usable_size_by_pool(umf_memory_poo
 static umf_result_t usable_size_by_hint(umf_memory_pool_handle_t pool, const void *ptr,
                                         size_t *size) {
     umf_word_t word;
-    if (umf_unlikely(!size) ||
-        umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word)) ||
+    if (umf_unlikely(!size) || umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word)) ||
         umf_unlikely(umf_word_pool(word) != pool->index)) {
         return usable_size_by_pool(pool, ptr, size);
     }
@@ -516,8 +515,10 @@ static inline bool free_cached(void *ptr, umf_word_t word) {
     return umf_magazine_push_checked(umf_magazine_at(cache, magazine), ptr);
 }
 
-/* `pool`: whose pointer it must be, NULL for any. */
-static inline umf_result_t free_word(umf_memory_pool_handle_t pool, void *ptr, umf_word_t word) {
+/* Addresses that the plain walk does not find. `pool`: whose pointer it must be, NULL for any.
+ * Their order spares umfFree a move. */
+static __attribute__((noinline)) umf_result_t free_slow(void *ptr, umf_memory_pool_handle_t pool) {
+    umf_word_t word = umf_map_find(&umf_map_global, (uintptr_t)ptr);
     umf_memory_pool_handle_t owner = pool_of_word(word);
     if (umf_unlikely(!owner)) {
         return pool ? free_foreign(pool, ptr) : free_unknown(ptr);
@@ -526,11 +527,6 @@ static inline umf_result_t free_word(umf_memory_pool_handle_t pool, void *ptr, u
         return free_foreign(pool, ptr);
     }
     return owner->free_at(owner->free_self, ptr, word);
-}
-
-/* Addresses that need more than the plain walk. Their order spares umfFree a move. */
-static __attribute__((noinline)) umf_result_t free_slow(void *ptr, umf_memory_pool_handle_t pool) {
-    return free_word(pool, ptr, umf_map_find(&umf_map_global, (uintptr_t)ptr));
 }
 
 /* What the core does not know in the map as the pool's, a user's pool and one without tracking may
@@ -548,7 +544,7 @@ UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) 
         return null_argument("pool");
     }
     umf_word_t word;
-    if (umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word)) ||
+    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word)) ||
         umf_unlikely(umf_word_pool(word) != hPool->index)) {
         return free_by_pool(hPool, ptr);
     }
@@ -560,8 +556,7 @@ UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) 
 
 UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
     umf_word_t word;
-    if (umf_unlikely(!hPool) ||
-        umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word)) ||
+    if (umf_unlikely(!hPool) || umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word)) ||
         umf_unlikely(umf_word_pool(word) != hPool->index)) {
         return false;
     }
@@ -570,23 +565,21 @@ UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
 
 UMF_API_1_0 umf_result_t umfFree(void *ptr) {
     umf_word_t word;
-    if (umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word))) {
+    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word))) {
         return free_slow(ptr, NULL);
     }
     if (umf_likely(free_cached(ptr, word))) {
         return UMF_RESULT_SUCCESS;
     }
-    return free_word(NULL, ptr, word);
-}
-
-static inline umf_result_t by_word(umf_word_t word, umf_memory_pool_handle_t *pool) {
-    *pool = pool_of_word(word);
-    return *pool ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    umf_memory_pool_handle_t owner = pool_of_word(word);
+    return umf_likely(owner != NULL) ? owner->free_at(owner->free_self, ptr, word)
+                                     : free_slow(ptr, NULL);
 }
 
 static __attribute__((noinline)) umf_result_t by_ptr_slow(const void *ptr,
                                                           umf_memory_pool_handle_t *pool) {
-    return by_word(umf_map_find(&umf_map_global, (uintptr_t)ptr), pool);
+    *pool = pool_of_word(umf_map_find(&umf_map_global, (uintptr_t)ptr));
+    return *pool ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 UMF_API_1_0 umf_result_t umfPoolByPtr(const void *ptr, umf_memory_pool_handle_t *pool) {
@@ -594,10 +587,15 @@ UMF_API_1_0 umf_result_t umfPoolByPtr(const void *ptr, umf_memory_pool_handle_t 
         return null_argument("pool");
     }
     umf_word_t word;
-    if (umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word))) {
+    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word))) {
         return by_ptr_slow(ptr, pool);
     }
-    return by_word(word, pool);
+    umf_memory_pool_handle_t owner = pool_of_word(word);
+    if (umf_unlikely(!owner)) {
+        return by_ptr_slow(ptr, pool);
+    }
+    *pool = owner;
+    return UMF_RESULT_SUCCESS;
 }
 
 /* --- the rest --- */

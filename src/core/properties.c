@@ -43,7 +43,7 @@ umfGetMemoryPropertiesHandle(const void *ptr, umf_memory_properties_handle_t *pr
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_word_t word;
-    if (umf_unlikely(!umf_map_find_fast(umf_map_global_root, (uintptr_t)ptr, &word) || !word)) {
+    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word) || !word)) {
         return get_handle_slow(ptr, props_handle);
     }
     *props_handle = (umf_memory_properties_handle_t)umf_span_at(umf_word_span(word));

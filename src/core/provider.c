@@ -310,7 +310,8 @@ static __attribute__((noinline)) umf_span_t *view_find_slow(const umf_view_t *vi
 
 umf_span_t *umf_view_find(const umf_view_t *view, const void *ptr) {
     umf_word_t word;
-    return umf_likely(umf_map_find_fast(view->spans.map->root, (uintptr_t)ptr, &word))
+    return umf_likely(umf_map_find_fast(view->spans.map, (uintptr_t)ptr, &word)) &&
+                   umf_likely(word != 0)
                ? own_span(view, word)
                : view_find_slow(view, ptr);
 }

@@ -10,6 +10,17 @@
 #define LEVELS UMF_MAP_LEVELS
 #define PAGE ((uintptr_t)4096)
 
+/* Of what programs are given by the system; on x86-64 the upper half is not theirs. */
+#ifdef __x86_64__
+#define FLAT_BITS 47
+#else
+#define FLAT_BITS 48
+#endif
+#define FLAT_SLOTS ((size_t)1 << (FLAT_BITS - 21))
+
+/* What becomes writable at once: a table of every 64 GiB at most makes two mappings of one. */
+#define FLAT_WINDOW ((size_t)256 << 10)
+
 /*
  * A page that holds the edge of a span: `under` is the word of whatever covers the whole page, the
  * entries are the spans (or ends of spans) inside it. The innermost one is the shortest that
@@ -43,6 +54,8 @@ typedef struct umf_map_high_t {
 _Atomic umf_word_t umf_map_global_root[UMF_MAP_ROOT_SIZE] __attribute__((aligned(4096)));
 static umf_map_shard_t global_shards[UMF_MAP_SHARDS];
 umf_map_t umf_map_global;
+_Atomic umf_word_t *umf_map_global_flat;
+size_t umf_map_global_slots;
 
 void umf_map_global_init(void) {
     umf_map_global.root = umf_map_global_root;
@@ -52,6 +65,45 @@ void umf_map_global_init(void) {
         umf_lock_init(&global_shards[i].lock, UMF_RANK_MAP);
     }
     umf_os_advise(umf_map_global_root, sizeof(umf_map_global_root), MADV_NOHUGEPAGE);
+    umf_map_reserve(&umf_map_global);
+    umf_map_global_flat = umf_map_global.flat;
+    umf_map_global_slots = umf_map_global.flat_slots;
+}
+
+/*
+ * Readable everywhere, so that a reader may look anywhere, and writable only around tables that are
+ * in use: so mlockall and a system without overcommit charge next to nothing for it. Who limits
+ * addresses has better uses for them.
+ */
+void umf_map_reserve(umf_map_t *map) {
+    void *flat = NULL;
+    if (umf_os_has_address_limit() ||
+        umf_os_map(&flat, FLAT_SLOTS * sizeof(umf_word_t), PROT_READ,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+        return;
+    }
+    umf_os_advise(flat, FLAT_SLOTS * sizeof(umf_word_t), MADV_NOHUGEPAGE);
+    umf_os_advise(flat, FLAT_SLOTS * sizeof(umf_word_t), MADV_DONTDUMP);
+    map->flat = flat;
+    map->flat_slots = FLAT_SLOTS;
+}
+
+/* The place of a table in the flat one, with memory behind it; NULL if there is none. */
+static _Atomic umf_word_t *flat_table(umf_map_t *map, uintptr_t addr) {
+    size_t slot = addr >> umf_map_shift[1] & ~(size_t)(umf_map_slots[1] - 1);
+    if (slot >= map->flat_slots) {
+        return NULL;
+    }
+    void *window = (void *)umf_align_down((uintptr_t)&map->flat[slot], FLAT_WINDOW);
+    if (umf_os_protect(window, FLAT_WINDOW, PROT_READ | PROT_WRITE)) {
+        return NULL;
+    }
+    umf_os_advise(window, FLAT_WINDOW, MADV_DODUMP);
+    return &map->flat[slot];
+}
+
+static bool is_flat(const umf_map_t *map, const _Atomic umf_word_t *table) {
+    return (uintptr_t)table - (uintptr_t)map->flat < map->flat_slots * sizeof(*table);
 }
 
 umf_result_t umf_map_init(umf_map_t *map) {
@@ -89,7 +141,7 @@ static void list_free(map_list_t *list) {
     }
 }
 
-static void table_free(umf_word_t w, int level) {
+static void table_free(const umf_map_t *map, umf_word_t w, int level) {
     _Atomic umf_word_t *table = UMF_MAP_CHILD(w);
     for (uint32_t i = 0; i < umf_map_slots[level]; i++) {
         umf_word_t child = umf_map_load(&table[i]);
@@ -97,11 +149,13 @@ static void table_free(umf_word_t w, int level) {
             if (level == LEVELS - 1) {
                 list_free(list_of(child));
             } else {
-                table_free(child, level + 1);
+                table_free(map, child, level + 1);
             }
         }
     }
-    umf_meta_free((void *)table, umf_map_slots[level] * sizeof(umf_word_t));
+    if (!is_flat(map, table)) {
+        umf_meta_free((void *)table, umf_map_slots[level] * sizeof(umf_word_t));
+    }
 }
 
 void umf_map_fini(umf_map_t *map) {
@@ -112,13 +166,16 @@ void umf_map_fini(umf_map_t *map) {
         for (size_t i = page * 512; i < (page + 1) * 512; i++) {
             umf_word_t w = umf_map_load(&map->root[i]);
             if (w & 1) {
-                table_free(w, 1);
+                table_free(map, w, 1);
             }
         }
     }
     if (map->high) {
         umf_meta_free(map->high,
                       sizeof(*map->high) + map->high->capacity * sizeof(map->high->spans[0]));
+    }
+    if (map->flat) {
+        umf_os_unmap((void *)map->flat, map->flat_slots * sizeof(umf_word_t));
     }
     umf_os_unmap((void *)map->root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t));
     umf_lock_destroy(&map->shards[0].lock);
@@ -340,11 +397,7 @@ umf_word_t umf_map_find_locked(const umf_map_t *map, uintptr_t addr) {
     return addr >> 48 ? high_find_locked(map, addr) : umf_map_find(map, addr);
 }
 
-umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr, umf_word_t word) {
-    if (addr >> 48) {
-        return high_find(map, addr);
-    }
-    const map_list_t *list = list_of(word);
+static umf_word_t list_find_unlocked(const map_list_t *list, uintptr_t addr) {
     uint32_t offset = (uint32_t)(addr % PAGE);
     for (;;) {
         uint32_t seq = atomic_load_explicit(&list->seq, memory_order_acquire);
@@ -353,6 +406,20 @@ umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr, umf_word_t wo
             return found;
         }
     }
+}
+
+umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr) {
+    if (addr >> 48) {
+        return high_find(map, addr);
+    }
+    umf_word_t w = umf_map_load(&map->root[addr >> umf_map_shift[0]]);
+    for (int level = 1; w & 1; level++) {
+        if (level == LEVELS) {
+            return list_find_unlocked(list_of(w), addr);
+        }
+        w = umf_map_load(umf_map_slot_of(w, level, addr));
+    }
+    return w;
 }
 
 /* --- writing --- */
@@ -367,17 +434,17 @@ static bool map_cut(umf_map_t *map, uintptr_t addr) {
         umf_word_t w = umf_map_load(slot);
         uint32_t slots = umf_map_slots[level + 1];
         if (!(w & 1)) {
-            _Atomic umf_word_t *table = umf_meta_alloc(slots * sizeof(umf_word_t));
-            if (!table) {
+            _Atomic umf_word_t *table = level == 0 ? flat_table(map, addr) : NULL;
+            if (!table && !(table = umf_meta_alloc(slots * sizeof(umf_word_t)))) {
                 return false;
             }
             for (uint32_t i = 0; w && i < slots; i++) {
-                atomic_init(&table[i], w);
+                atomic_store_explicit(&table[i], w, memory_order_release);
             }
             w = (umf_word_t)(uintptr_t)table | UMF_WORD_TABLE;
             atomic_store_explicit(slot, w, memory_order_release);
         }
-        slot = &UMF_MAP_CHILD(w)[(addr >> umf_map_shift[level + 1]) & (slots - 1)];
+        slot = umf_map_slot_of(w, level + 1, addr);
     }
     return true;
 }

@@ -10,6 +10,11 @@
  * table with the word it replaces, then publish it. A word that became a table stays one; tables
  * are never freed while the map lives, so no reader can see one disappear. The cost of that is
  * bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that was ever divided.
+ *
+ * The tables of 2 MiB slots lie side by side in a range of addresses reserved for all of them, so
+ * that the usual lookup indexes them as one flat table and never reads the root. Only tables that
+ * are in use have memory; where the range cannot be had, they lie anywhere and lookups start at the
+ * root.
  */
 #ifndef UMF_SRC_DS_MAP_H
 #define UMF_SRC_DS_MAP_H
@@ -57,6 +62,8 @@ typedef struct umf_map_shard_t {
 } umf_map_shard_t;
 
 typedef struct umf_map_t {
+    _Atomic umf_word_t *flat;    /* all tables of 2 MiB slots; NULL: not reserved. Immutable */
+    size_t flat_slots;           /* 0: not reserved. Immutable */
     _Atomic umf_word_t *root;    /* Immutable after init */
     umf_map_shard_t *shards;     /* by address / 1 GiB. Immutable after init */
     uint32_t shard_mask;         /* shards - 1 */
@@ -67,13 +74,16 @@ typedef struct umf_map_t {
 /* The map of the process; its root is zero-initialised storage. */
 extern umf_map_t umf_map_global;
 extern _Atomic umf_word_t umf_map_global_root[UMF_MAP_ROOT_SIZE];
+extern UMF_HIDDEN _Atomic umf_word_t *umf_map_global_flat; /* what is in it: each is one load */
+extern UMF_HIDDEN size_t umf_map_global_slots;
 
 void umf_map_global_init(void);            /* once, before anything is inserted */
-umf_result_t umf_map_init(umf_map_t *map); /* a private map, with one shard */
+umf_result_t umf_map_init(umf_map_t *map); /* a private map, with one shard, nothing reserved */
+void umf_map_reserve(umf_map_t *map);      /* the flat table, if the system lets us; of a new map */
 void umf_map_fini(umf_map_t *map);         /* of a private map: frees its tables */
 
-/* Rare lookups: pages shared by spans, and addresses above 48 bits. */
-umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr, umf_word_t word);
+/* The walk from the root, for what the one below leaves to it. */
+umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr);
 
 /* The tag is subtracted, not masked: the compiler folds it into the address. */
 #define UMF_MAP_CHILD(w) ((_Atomic umf_word_t *)(uintptr_t)((w)-UMF_WORD_TABLE))
@@ -82,35 +92,44 @@ static inline umf_word_t umf_map_load(const _Atomic umf_word_t *slot) {
     return atomic_load_explicit(slot, memory_order_acquire);
 }
 
-/* The walk without its rare cases: false if `addr` lies above 48 bits or in a page with a list.
- * Hot. */
-static inline bool umf_map_find_fast(const _Atomic umf_word_t *root, uintptr_t addr,
-                                     umf_word_t *word) {
-    uintptr_t slot = addr >> 30;
-    if (umf_unlikely(slot >= UMF_MAP_ROOT_SIZE)) {
+static inline bool umf_map_walk(const _Atomic umf_word_t *flat, size_t slots, uintptr_t addr,
+                                umf_word_t *word) {
+    uintptr_t slot = addr >> 21;
+    if (umf_unlikely(slot >= slots)) {
         *word = 0;
         return false;
     }
-    umf_word_t w = umf_map_load(&root[slot]);
+    umf_word_t w = umf_map_load(&flat[slot]);
     if (w & 1) {
-        w = umf_map_load(&UMF_MAP_CHILD(w)[(addr >> 21) & 511]);
+        w = umf_map_load(&UMF_MAP_CHILD(w)[(addr >> 16) & 31]);
         if (w & 1) {
-            w = umf_map_load(&UMF_MAP_CHILD(w)[(addr >> 16) & 31]);
-            if (w & 1) {
-                w = umf_map_load(&UMF_MAP_CHILD(w)[(addr >> 12) & 15]);
-                *word = w;
-                return umf_likely(!(w & 1));
-            }
+            w = umf_map_load(&UMF_MAP_CHILD(w)[(addr >> 12) & 15]);
+            *word = w;
+            return umf_likely(!(w & 1));
         }
     }
     *word = w;
     return true;
 }
 
+/* The walk without its rare cases: false, or 0 for the word, if only umf_map_find can tell. These
+ * are addresses that lie in a whole GiB of one span, beyond the flat table or in a page with a
+ * list, and those of no span. Hot. */
+static inline bool umf_map_find_fast(const umf_map_t *map, uintptr_t addr, umf_word_t *word) {
+    return umf_map_walk(map->flat, map->flat_slots, addr, word);
+}
+
+/* The same in the map of the process. Hot. */
+static inline bool umf_map_find_global(uintptr_t addr, umf_word_t *word) {
+    return umf_map_walk(umf_map_global_flat, umf_map_global_slots, addr, word);
+}
+
 /* The leaf word of the innermost span that contains `addr`, or 0. */
 static inline umf_word_t umf_map_find(const umf_map_t *map, uintptr_t addr) {
     umf_word_t word;
-    return umf_map_find_fast(map->root, addr, &word) ? word : umf_map_find_slow(map, addr, word);
+    return umf_map_find_fast(map, addr, &word) && umf_likely(word != 0)
+               ? word
+               : umf_map_find_slow(map, addr);
 }
 
 /* The one shard a range needs, or NULL if it needs all. Above 48 bits everything is behind shard 0.

@@ -8,13 +8,20 @@ struct shim_map_t {
     umf_map_t map;
 };
 
-shim_map_t *shim_map_create(void) {
+shim_map_t *shim_map_create(bool is_reserved) {
     shim_map_t *map = calloc(1, sizeof(*map));
     if (map && umf_map_init(&map->map) != UMF_RESULT_SUCCESS) {
         free(map);
         return NULL;
     }
+    if (map && is_reserved) {
+        umf_map_reserve(&map->map);
+    }
     return map;
+}
+
+bool shim_map_is_reserved(const shim_map_t *map) {
+    return map->map.flat != NULL;
 }
 
 void shim_map_destroy(shim_map_t *map) {

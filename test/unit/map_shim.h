@@ -14,7 +14,8 @@ extern "C" {
 
 typedef struct shim_map_t shim_map_t;
 
-shim_map_t *shim_map_create(void); /* a private one */
+shim_map_t *shim_map_create(bool is_reserved); /* a private one; with a flat table? */
+bool shim_map_is_reserved(const shim_map_t *map);
 void shim_map_destroy(shim_map_t *map);
 
 uint64_t shim_word(uint32_t hint, uint32_t pool, uint32_t span);

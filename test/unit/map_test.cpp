@@ -1,4 +1,7 @@
+#include <sys/resource.h>
+
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <random>
 #include <thread>
@@ -20,10 +23,11 @@ constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 constexpr size_t GiB = size_t{1} << 30, TiB = size_t{1} << 40;
 
-class Map : public testing::Test {
+// With the tables of 2 MiB slots side by side, and wherever they lie.
+class Map : public testing::TestWithParam<bool> {
   protected:
     size_t used = umf_meta_used();
-    shim_map_t *map = shim_map_create();
+    shim_map_t *map = shim_map_create(GetParam());
 
     void TearDown() override {
         umf_os_set_fault(nullptr);
@@ -35,11 +39,15 @@ class Map : public testing::Test {
     }
 };
 
+INSTANTIATE_TEST_SUITE_P(Tables, Map, testing::Values(true, false), [](const auto &reserved) {
+    return std::string(reserved.param ? "Flat" : "Anywhere");
+});
+
 uint64_t word(uint32_t n) {
     return shim_word(n * 4 & 0xfffc, n, n);
 }
 
-TEST_F(Map, WordsCarryTheirParts) {
+TEST_P(Map, WordsCarryTheirParts) {
     const uint32_t hints[] = {0, 4, 0xfffc}, pools[] = {0, 1, (1u << 20) - 1},
                    spans[] = {0, 1, (1u << 26) - 1};
     for (uint32_t hint : hints) {
@@ -55,14 +63,14 @@ TEST_F(Map, WordsCarryTheirParts) {
     }
 }
 
-TEST_F(Map, EmptyFindsNothing) {
+TEST_P(Map, EmptyFindsNothing) {
     for (uintptr_t addr :
          {uintptr_t{0}, uintptr_t{1}, uintptr_t{1} << 47, uintptr_t{1} << 48, UINTPTR_MAX}) {
         EXPECT_EQ(find(addr), 0u);
     }
 }
 
-TEST_F(Map, BordersOfEveryLevel) {
+TEST_P(Map, BordersOfEveryLevel) {
     const uintptr_t base = 5 * TiB;
     for (size_t size : {size_t{1}, size_t{17}, size_t{4095}, size_t{4096}, size_t{4097},
                         size_t{65536}, size_t{65537}, size_t{2} << 20, (size_t{2} << 20) + 1, GiB,
@@ -82,7 +90,7 @@ TEST_F(Map, BordersOfEveryLevel) {
     }
 }
 
-TEST_F(Map, EightyGiBWithSomethingInside) {
+TEST_P(Map, EightyGiBWithSomethingInside) {
     const uintptr_t base = 7 * TiB + 4096;
     ASSERT_EQ(shim_map_insert(map, base, 80 * GiB, 0, word(1)), OK);
     ASSERT_EQ(shim_map_insert(map, base + 33 * GiB + 100, 50, word(1), word(2)), OK);
@@ -103,7 +111,7 @@ TEST_F(Map, EightyGiBWithSomethingInside) {
     EXPECT_EQ(find(base + 33 * GiB + 120), 0u);
 }
 
-TEST_F(Map, EndsOfTheAddressSpace) {
+TEST_P(Map, EndsOfTheAddressSpace) {
     const uintptr_t last48 = (uintptr_t{1} << 48) - 1;
     ASSERT_EQ(shim_map_insert(map, last48 - 4095, 4096, 0, word(1)), OK);
     EXPECT_EQ(find(last48), word(1));
@@ -122,7 +130,7 @@ TEST_F(Map, EndsOfTheAddressSpace) {
     EXPECT_EQ(find(4096), 0u);
 }
 
-TEST_F(Map, AddressesAbove48Bits) {
+TEST_P(Map, AddressesAbove48Bits) {
     const uintptr_t base = uintptr_t{0x1234} << 48;
     for (uint32_t i = 0; i < 100; i++) {
         ASSERT_EQ(shim_map_insert(map, base + i * 10000, 5000, 0, word(i + 1)), OK);
@@ -153,7 +161,7 @@ TEST_F(Map, AddressesAbove48Bits) {
     EXPECT_EQ(find(base + 10000), word(2));
 }
 
-TEST_F(Map, OverlapIsRefusedAndChangesNothing) {
+TEST_P(Map, OverlapIsRefusedAndChangesNothing) {
     const uintptr_t base = 9 * TiB;
     ASSERT_EQ(shim_map_insert(map, base + 1000, 100000, 0, word(1)), OK);
     struct {
@@ -173,7 +181,7 @@ TEST_F(Map, OverlapIsRefusedAndChangesNothing) {
     EXPECT_EQ(find(base + 101000), 0u);
 }
 
-TEST_F(Map, ManySpansInOnePage) {
+TEST_P(Map, ManySpansInOnePage) {
     const uintptr_t base = 11 * TiB;
     for (uint32_t i = 0; i < 256; i++) {
         ASSERT_EQ(shim_map_insert(map, base + i * 16, 16, 0, word(i + 1)), OK);
@@ -190,7 +198,7 @@ TEST_F(Map, ManySpansInOnePage) {
     }
 }
 
-TEST_F(Map, SplitAndJoinInsideOfAPage) {
+TEST_P(Map, SplitAndJoinInsideOfAPage) {
     const uintptr_t base = 13 * TiB;
     const size_t size = 20000;
     ASSERT_EQ(shim_map_insert(map, base, size, 0, word(1)), OK);
@@ -222,12 +230,14 @@ TEST_F(Map, SplitAndJoinInsideOfAPage) {
     }
 }
 
-TEST_F(Map, FailedInsertChangesNothingAnyoneSees) {
+TEST_P(Map, FailedInsertChangesNothingAnyoneSees) {
     static std::atomic<int> left;
     const uintptr_t base = 17 * TiB + 100;
     for (int n = 0; n < 10; n++) {
         left = n;
-        umf_os_set_fault([](const char *) { return left-- == 0 ? ENOMEM : 0; });
+        umf_os_set_fault([](const char *call) {
+            return std::strcmp(call, "meta_alloc") == 0 && left-- == 0 ? ENOMEM : 0;
+        });
         umf_result_t result = shim_map_insert(map, base, GiB, 0, word(1));
         umf_os_set_fault(nullptr);
         if (result == OK) {
@@ -301,7 +311,7 @@ class Model {
     }
 };
 
-TEST_F(Map, RandomAgainstAModel) {
+TEST_P(Map, RandomAgainstAModel) {
     const uintptr_t area = 19 * TiB + GiB - 40000; // a shard and a table end inside
     const size_t room = 80000;
     for (unsigned seed = 1; seed <= scaled(6); seed++) {
@@ -384,7 +394,7 @@ TEST_F(Map, RandomAgainstAModel) {
 }
 
 // RULE 17: readers without a lock see the old or the new word, never anything else.
-TEST_F(Map, ReadersWhileWritersWork) {
+TEST_P(Map, ReadersWhileWritersWork) {
     const uintptr_t area = 23 * TiB;
     std::atomic<bool> stop{false};
     std::atomic<int> wrong{0};
@@ -421,6 +431,85 @@ TEST_F(Map, ReadersWhileWritersWork) {
         reader.join();
     }
     EXPECT_EQ(wrong, 0);
+}
+
+// A GiB that was one word becomes a table: at no time may it look empty.
+TEST_P(Map, ReadersWhileAGiBIsDivided) {
+    const uintptr_t area = 29 * TiB;
+    std::atomic<uintptr_t> current{0}; // a GiB that is in the map
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> readers;
+    for (int t = 0; t < 2; t++) {
+        readers.emplace_back([&] {
+            while (!stop) {
+                uintptr_t base = current;
+                uint64_t there = base ? find(base + GiB / 2) : word(1);
+                wrong += there != word(1) && current == base;
+            }
+        });
+    }
+    for (size_t i = 1; i <= scaled(2000); i++) {
+        uintptr_t base = area + i * GiB;
+        shim_map_insert(map, base, GiB, 0, word(1));
+        current = base;
+        shim_map_insert(map, base + 4096, 4096, word(1), word(2));
+        shim_map_remove(map, base + 4096, 4096, word(2), word(1));
+        current = 0;
+        shim_map_remove(map, base, GiB, word(1), 0);
+    }
+    stop = true;
+    for (auto &reader : readers) {
+        reader.join();
+    }
+    EXPECT_EQ(wrong, 0);
+}
+
+// Without memory at the table's own place it lies elsewhere, and is found from the root.
+TEST_P(Map, TableThatHasNoMemoryInItsPlace) {
+    const uintptr_t base = 31 * TiB + 3 * GiB;
+    umf_os_set_fault([](const char *call) { return std::strcmp(call, "protect") ? 0 : ENOMEM; });
+    ASSERT_EQ(shim_map_insert(map, base, 4096, 0, word(1)), OK);
+    umf_os_set_fault(nullptr);
+    EXPECT_EQ(find(base), word(1));
+    EXPECT_EQ(find(base + 4096), 0u);
+    ASSERT_EQ(shim_map_insert(map, base + GiB, 4096, 0, word(2)), OK) << "the next has its place";
+    EXPECT_EQ(find(base + GiB), word(2));
+    shim_map_remove(map, base, 4096, word(1), 0);
+    EXPECT_EQ(find(base), 0u);
+    EXPECT_EQ(find(base + GiB), word(2));
+}
+
+class MapLimit : public testing::Test {
+  protected:
+    rlimit before = [] {
+        rlimit limit;
+        getrlimit(RLIMIT_AS, &limit);
+        return limit;
+    }();
+
+    void TearDown() override {
+        setrlimit(RLIMIT_AS, &before);
+    }
+    void limit(rlim_t bytes) {
+        rlimit limited = {bytes, before.rlim_max};
+        ASSERT_EQ(setrlimit(RLIMIT_AS, &limited), 0);
+    }
+};
+
+TEST_F(MapLimit, AddressesAreReservedOnlyWhereTheyAreNotLimited) {
+    if (before.rlim_cur != RLIM_INFINITY) {
+        GTEST_SKIP() << "the address space of this process is limited";
+    }
+    shim_map_t *free = shim_map_create(true);
+    EXPECT_TRUE(shim_map_is_reserved(free));
+    limit(rlim_t{1} << 62);
+    shim_map_t *limited = shim_map_create(true);
+    EXPECT_FALSE(shim_map_is_reserved(limited));
+    ASSERT_EQ(shim_map_insert(limited, 5 * TiB, GiB, 0, word(1)), OK);
+    EXPECT_EQ(shim_map_find(limited, 5 * TiB), word(1));
+    shim_map_destroy(limited);
+    shim_map_destroy(free);
 }
 
 } // namespace
