@@ -541,11 +541,8 @@ static bool is_parkable(size_t bytes) {
     return bytes > BIN_LARGEST && bytes <= PARKED_LARGEST;
 }
 
-/* By the highest bit of size - 1 and the bit below it. */
 static uint32_t place_of(size_t bytes) {
-    uint32_t bit = 63u - (uint32_t)__builtin_clzll(bytes - 1);
-    uint32_t half = (uint32_t)((bytes - 1) >> (bit - 1)) & 1;
-    return 2 * (bit - (uint32_t)__builtin_ctzll(BIN_LARGEST)) + half;
+    return umf_parking_place_of(bytes, BIN_LARGEST);
 }
 
 static uintptr_t parked_word(void *ptr, size_t bytes) {

@@ -41,6 +41,13 @@ void umf_parking_init(umf_parking_t *parking, uint32_t places, void *pool,
 /* Drops what is parked. It is waited for threads that are ending; then none calls `leave`. */
 void umf_parking_fini(umf_parking_t *parking);
 
+/* Places for blocks of more than `least` bytes, a power of two: one for each half of a doubling. */
+static inline uint32_t umf_parking_place_of(size_t bytes, size_t least) {
+    uint32_t bit = 63u - (uint32_t)__builtin_clzll(bytes - 1);
+    uint32_t half = (uint32_t)((bytes - 1) >> (bit - 1)) & 1;
+    return 2 * (bit - (uint32_t)__builtin_ctzll(least)) + half;
+}
+
 /* From any thread, for those who find nothing at hand; 0 if there is none. May miss what is parked
  * at this moment. */
 uintptr_t umf_parking_take_any(umf_parking_t *parking, uint32_t place);

@@ -2,7 +2,8 @@
  * The scalable pool.
  *
  * Magazines (base/magazine.h) serve objects of up to 8128 bytes without entering anything else;
- * their sizes are the size classes of oneTBB. Below them, and for all larger blocks, stands a
+ * their sizes are the size classes of oneTBB. Of blocks up to 2 MiB each thread parks a few
+ * (pools/parking.h). Below, and for all larger blocks, stands a
  * memory pool of oneTBB (pools/scalable_tbb.h), which takes its memory from the provider through
  * two hooks.
  *
@@ -31,6 +32,7 @@
 #include "base/os.h"
 #include "core/view.h"
 #include "ctl/field.h"
+#include "pools/parking.h"
 #include "pools/scalable_tbb.h"
 
 #define SCALABLE_NAME "scalable"
@@ -57,6 +59,11 @@
 #define BIN_BYTES ((size_t)64 << 10) /* a thread keeps about so much of each size, ... */
 #define BIN_OBJECTS_MIN 16           /* ... but so many objects at least */
 #define ALIGNMENT_IN_BINS 1024       /* above, each block has memory of its own */
+
+#define PARKED_LEAST ((size_t)4 << 10) /* of larger blocks each thread may park some, ... */
+#define PARKED_LARGEST ((size_t)2 << 20)
+#define PARKING_PLACES 18 /* ... one for each half of a doubling up to there */
+_Static_assert(PARKED_LEAST << PARKING_PLACES / 2 == PARKED_LARGEST, "two places per doubling");
 
 static const uint16_t bin_sizes[] = {16,  32,   48,   64,   80,   96,   112,        128, 160,
                                      192, 224,  256,  320,  384,  448,  512,        640, 768,
@@ -85,6 +92,7 @@ typedef struct record_t {
 
 typedef struct scalable_pool_t {
     umf_magazines_t magazines;
+    umf_parking_t parking; /* of blocks: the address; they have no mark */
     const umf_tbb_t *tbb;
     void *below; /* oneTBB's pool. Sync: between umf_tbb_enter and leave, or stopped */
     umf_view_t *view;
@@ -92,7 +100,6 @@ typedef struct scalable_pool_t {
      * out acquired: oneTBB keeps that order inside, where neither the language nor a tool sees it.
      */
     _Atomic int64_t out_count;
-    _Atomic int64_t large_count;   /* live blocks without bin */
     _Atomic(const void *) trimmer; /* thread that trims, and gets no memory. Cleared before it
                                       leaves oneTBB */
     umf_tbb_policy_t policy;       /* Immutable after create */
@@ -285,10 +292,8 @@ static void spans_free(scalable_pool_t *pool, void (*note)(umf_span_t *, void *)
 
 /* --- between magazines and oneTBB --- */
 
-static size_t scalable_refill(void *arg, uint32_t bin, void **objects, size_t n) {
-    scalable_pool_t *pool = arg;
+static size_t take_objects(scalable_pool_t *pool, uint32_t bin, void **objects, size_t n) {
     size_t got = 0;
-    fail();
     umf_tbb_enter();
     while (got < n &&
            (objects[got] = pool->tbb->pool_malloc(pool->below, bin_sizes[bin])) != NULL) {
@@ -296,6 +301,18 @@ static size_t scalable_refill(void *arg, uint32_t bin, void **objects, size_t n)
     }
     atomic_fetch_add_explicit(&pool->out_count, (int64_t)got, memory_order_acquire);
     umf_tbb_leave();
+    return got;
+}
+
+static bool release_parked(scalable_pool_t *pool);
+
+static size_t scalable_refill(void *arg, uint32_t bin, void **objects, size_t n) {
+    scalable_pool_t *pool = arg;
+    fail();
+    size_t got = take_objects(pool, bin, objects, n);
+    if (umf_unlikely(!got) && release_parked(pool)) {
+        got = take_objects(pool, bin, objects, n);
+    }
     mark(pool, (uint8_t)bin, objects, got);
     return got;
 }
@@ -346,7 +363,62 @@ static const umf_magazine_ops_t scalable_magazine_ops = {
     .thread_begins = scalable_thread_begins,
 };
 
+/* --- parked blocks --- */
+
+static void leave_parked(void *arg, uintptr_t parked) {
+    void *block = (void *)parked;
+    give_back(arg, &block, 1);
+}
+
+/* The block that this thread has parked, if it has just this size. */
+static void *take_parked(scalable_pool_t *pool, size_t size) {
+    uint32_t place = umf_parking_place_of(size, PARKED_LEAST);
+    uintptr_t parked = umf_parking_peek(&pool->parking, place);
+    if (!parked || !umf_parking_take(&pool->parking, place, parked)) {
+        return NULL;
+    }
+    if (pool->tbb->pool_msize(pool->below, (void *)parked) != size) {
+        leave_parked(pool, parked);
+        return NULL;
+    }
+    return (void *)parked;
+}
+
+/* false: there is a block already, or this one is too large. */
+static bool park(scalable_pool_t *pool, void *ptr) {
+    size_t size = pool->tbb->pool_msize(pool->below, ptr);
+    if (size > PARKED_LARGEST) {
+        return false;
+    }
+    umf_tbb_thread_begins(); /* when it ends it gives back what it has parked */
+    return umf_parking_put(&pool->parking, umf_parking_place_of(size, PARKED_LEAST),
+                           (uintptr_t)ptr);
+}
+
+/* What all threads have parked goes to oneTBB. false: that is nothing. */
+static UMF_COLD bool release_parked(scalable_pool_t *pool) {
+    bool has_any = false;
+    for (uint32_t place = 0; place < PARKING_PLACES; place++) {
+        uintptr_t parked;
+        for (size_t n = umf_parking_count(&pool->parking, place);
+             n && (parked = umf_parking_take_each(&pool->parking, place)) != 0; n--) {
+            leave_parked(pool, parked);
+            has_any = true;
+        }
+    }
+    return has_any;
+}
+
 /* --- blocks without bin --- */
+
+static void *take_block(scalable_pool_t *pool, size_t size, size_t alignment) {
+    umf_tbb_enter();
+    void *ptr = alignment ? pool->tbb->pool_aligned_malloc(pool->below, size, alignment)
+                          : pool->tbb->pool_malloc(pool->below, size);
+    atomic_fetch_add_explicit(&pool->out_count, ptr != NULL, memory_order_acquire);
+    umf_tbb_leave();
+    return ptr;
+}
 
 static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t alignment) {
     fail();
@@ -354,16 +426,16 @@ static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t ali
         return NULL;
     }
     size_t bytes = size > BIN_LARGEST ? size : BIN_LARGEST + 1;
-    umf_tbb_enter();
-    void *ptr = alignment ? pool->tbb->pool_aligned_malloc(pool->below, bytes, alignment)
-                          : pool->tbb->pool_malloc(pool->below, bytes);
-    atomic_fetch_add_explicit(&pool->out_count, ptr != NULL, memory_order_acquire);
-    umf_tbb_leave();
+    void *ptr = alignment == 0 && bytes <= PARKED_LARGEST ? take_parked(pool, bytes) : NULL;
     if (!ptr) {
-        return NULL;
+        ptr = take_block(pool, bytes, alignment);
     }
-    mark(pool, BIN_NONE, &ptr, 1);
-    atomic_fetch_add_explicit(&pool->large_count, 1, memory_order_relaxed);
+    if (umf_unlikely(!ptr) && release_parked(pool)) {
+        ptr = take_block(pool, bytes, alignment);
+    }
+    if (ptr) {
+        mark(pool, BIN_NONE, &ptr, 1);
+    }
     return ptr;
 }
 
@@ -379,8 +451,9 @@ static UMF_COLD umf_result_t large_free(scalable_pool_t *pool, void *ptr, page_t
     if (!unmark(page, ptr)) {
         return refuse(pool, ptr);
     }
-    atomic_fetch_sub_explicit(&pool->large_count, 1, memory_order_relaxed);
-    give_back(pool, &ptr, 1);
+    if (!park(pool, ptr)) {
+        give_back(pool, &ptr, 1);
+    }
     return UMF_RESULT_SUCCESS;
 }
 
@@ -577,6 +650,7 @@ static umf_result_t pool_build(scalable_pool_t *pool,
     if (result != UMF_RESULT_SUCCESS) {
         goto below;
     }
+    umf_parking_init(&pool->parking, PARKING_PLACES, pool, leave_parked);
     return UMF_RESULT_SUCCESS;
 
 below:
@@ -614,7 +688,8 @@ static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, c
 
 static umf_result_t scalable_finalize(void *arg) {
     scalable_pool_t *pool = arg;
-    umf_magazines_fini(&pool->magazines); /* waits for threads that are ending */
+    umf_magazines_fini(&pool->magazines); /* waits for threads that are ending, as the next */
+    umf_parking_fini(&pool->parking);
     umf_tbb_pool_destroy(pool->tbb, pool->below);
     spans_free(pool, note_any);
     bool has_left = umf_view_span_count(pool->view) > 0;
@@ -749,6 +824,7 @@ static umf_result_t scalable_trim(void *arg, size_t keep) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_magazines_trim(&pool->magazines);
+    release_parked(pool);
     if (umf_view_span_count(pool->view) > 0 && !renew(pool)) {
         trim_used(pool);
     }
@@ -773,8 +849,12 @@ static umf_result_t scalable_get_name(void *arg, const char **name) {
 
 static size_t scalable_alloc_count(void *arg) {
     scalable_pool_t *pool = arg;
-    return umf_magazines_live(&pool->magazines) +
-           (size_t)atomic_load_explicit(&pool->large_count, memory_order_relaxed);
+    int64_t blocks = atomic_load_explicit(&pool->out_count, memory_order_relaxed) -
+                     atomic_load_explicit(&pool->magazines.out, memory_order_relaxed);
+    for (uint32_t place = 0; place < PARKING_PLACES; place++) {
+        blocks -= (int64_t)umf_parking_count(&pool->parking, place);
+    }
+    return umf_magazines_live(&pool->magazines) + (blocks > 0 ? (size_t)blocks : 0);
 }
 
 static const umf_memory_pool_ops_t scalable_ops = {

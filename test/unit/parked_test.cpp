@@ -1,4 +1,4 @@
-/* The jemalloc pool's blocks above its bins, which wait for the thread that freed them. */
+/* Blocks above the bins of a pool, which wait for the thread that freed them (pools/parking.h). */
 #include <algorithm>
 #include <mutex>
 #include <random>
@@ -10,6 +10,7 @@
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/pools/pool_jemalloc.h>
+#include <umf/pools/pool_scalable.h>
 
 #include "fakes/fake_provider.h"
 #include "fakes/other_thread.h"
@@ -21,18 +22,25 @@ constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 constexpr size_t K = 1024;
 
-class Jemalloc : public testing::Test {
+struct Kind {
+    const char *name;
+    const umf_memory_pool_ops_t *(*ops)(void);
+    size_t limit; // of the provider, with room for two blocks of 1 MiB
+};
+
+class Parked : public testing::TestWithParam<Kind> {
   protected:
     FakeProvider fake;
     umf_memory_provider_handle_t provider = nullptr;
     umf_memory_pool_handle_t pool = nullptr;
 
     void SetUp() override {
-        if (!umfJemallocPoolOps()) {
-            GTEST_SKIP() << "built without the jemalloc pool";
+        const umf_memory_pool_ops_t *ops = GetParam().ops();
+        if (!ops) {
+            GTEST_SKIP() << "built without the " << GetParam().name << " pool";
         }
         provider = fake.create();
-        ASSERT_EQ(umfPoolCreate(umfJemallocPoolOps(), provider, nullptr, 0, &pool), OK);
+        ASSERT_EQ(umfPoolCreate(ops, provider, nullptr, 0, &pool), OK);
     }
     void TearDown() override {
         if (pool) {
@@ -55,6 +63,18 @@ class Jemalloc : public testing::Test {
         EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &n, sizeof(n), pool), OK);
         return n;
     }
+    // How many the provider has memory for.
+    size_t alloc_and_free_all(size_t size) {
+        std::vector<void *> list;
+        while (void *got = umfPoolMalloc(pool, size)) {
+            list.push_back(got);
+        }
+        for (void *got : list) {
+            free(got);
+        }
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        return list.size();
+    }
     size_t room(void *p) {
         size_t size = 0;
         EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &size), OK);
@@ -62,7 +82,12 @@ class Jemalloc : public testing::Test {
     }
 };
 
-TEST_F(Jemalloc, AThreadGetsItsBlockBack) {
+INSTANTIATE_TEST_SUITE_P(Pools, Parked,
+                         testing::Values(Kind{"jemalloc", umfJemallocPoolOps, 2048 * K},
+                                         Kind{"scalable", umfScalablePoolOps, 6144 * K}),
+                         [](const auto &kind) { return kind.param.name; });
+
+TEST_P(Parked, AThreadGetsItsBlockBack) {
     for (size_t size : {132 * K, 192 * K, 196 * K, 256 * K, 1000 * K, 2048 * K}) {
         void *p = alloc(size), *between = alloc(size);
         EXPECT_EQ(room(p), size);
@@ -80,7 +105,7 @@ TEST_F(Jemalloc, AThreadGetsItsBlockBack) {
 }
 
 // Sizes that share a place take it from each other.
-TEST_F(Jemalloc, OnlyTheSameSizeIsServed) {
+TEST_P(Parked, OnlyTheSameSizeIsServed) {
     void *p = alloc(200 * K);
     free(p);
     void *q = alloc(204 * K);
@@ -95,7 +120,7 @@ TEST_F(Jemalloc, OnlyTheSameSizeIsServed) {
     EXPECT_EQ(count(), 0u);
 }
 
-TEST_F(Jemalloc, ParkedBlocksAreFree) {
+TEST_P(Parked, BlocksAreFree) {
     OtherThread other;
     void *list[] = {alloc(300 * K), alloc(300 * K)};
     free(list[0]);
@@ -111,27 +136,20 @@ TEST_F(Jemalloc, ParkedBlocksAreFree) {
 }
 
 // Before more is asked of the provider, parked blocks serve everybody, in any size.
-TEST_F(Jemalloc, ParkedBlocksAreNotMissing) {
-    fake.limit = 2048 * K;
+TEST_P(Parked, BlocksAreNotMissing) {
+    fake.limit = GetParam().limit;
     OtherThread first, second;
-    for (size_t wanted : {2048 * K, 16 * K}) {
+    for (size_t wanted : {2048 * K, 16 * K, K}) {
+        size_t all = alloc_and_free_all(wanted);
+        EXPECT_GT(all, 0u);
         void *p = alloc(1024 * K), *q = alloc(1024 * K);
         first([&] { free(p); });
         second([&] { free(q); });
-        std::vector<void *> list;
-        while (void *got = umfPoolMalloc(pool, wanted)) {
-            list.push_back(got);
-        }
-        EXPECT_GE(list.size() * wanted, 1900 * K);
-        EXPECT_EQ(fake.live(), 1u);
-        for (void *got : list) {
-            free(got);
-        }
-        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        EXPECT_EQ(alloc_and_free_all(wanted), all) << wanted;
     }
 }
 
-TEST_F(Jemalloc, AnEndedThreadLeavesItsBlocks) {
+TEST_P(Parked, AnEndedThreadLeavesItsBlocks) {
     std::vector<void *> list;
     for (size_t size = 150 * K; size < 2048 * K; size += 100 * K) {
         list.push_back(alloc(size));
@@ -142,7 +160,7 @@ TEST_F(Jemalloc, AnEndedThreadLeavesItsBlocks) {
     EXPECT_EQ(fake.live(), 0u);
 }
 
-TEST_F(Jemalloc, TrimTakesFromAllThreads) {
+TEST_P(Parked, TrimTakesFromAllThreads) {
     OtherThread other;
     void *p = alloc(300 * K), *q = alloc(400 * K);
     other([&] { free(p); });
@@ -151,7 +169,7 @@ TEST_F(Jemalloc, TrimTakesFromAllThreads) {
     EXPECT_EQ(fake.live(), 0u);
 }
 
-TEST_F(Jemalloc, ThreadsExchangeBlocks) {
+TEST_P(Parked, ThreadsExchangeBlocks) {
     std::mutex lock;
     std::vector<void *> shared;
     std::vector<std::thread> threads;
