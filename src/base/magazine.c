@@ -25,10 +25,12 @@ static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
 
 #define FIRST_CAPACITY 64u /* of a stack that may grow */
 
-enum { WAS_REFILLED = 1, MET_OTHERS = 2 }; /* umf_magazine_t.wants_more */
+#define DEPOT_STACKS 8u /* of contended capacity; a depot has room for them at least */
 
 static size_t depot_capacity(const umf_magazines_t *m, uint32_t bin) {
-    return m->depot_batches * (m->capacity[bin] / 2u);
+    size_t batches = m->depot_batches * (m->capacity[bin].usual / 2u);
+    size_t stacks = (size_t)DEPOT_STACKS * m->capacity[bin].contended;
+    return batches > stacks ? batches : stacks;
 }
 
 static size_t depot_bytes(const umf_magazines_t *m, uint32_t bin) {
@@ -75,7 +77,7 @@ static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, 
         return 0;
     }
     if (!depot_lock(depot) && mag) {
-        mag->wants_more |= MET_OTHERS;
+        mag->wants_more |= UMF_MAGAZINE_MET_OTHERS;
     }
     size_t taken = depot->count < n ? depot->count : n;
     depot->count -= taken;
@@ -110,7 +112,7 @@ static bool depot_give(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, vo
     void *leaving[LEAVING_MAX];
     size_t leaving_count = 0;
     if (!depot_lock(depot) && mag) {
-        mag->wants_more |= MET_OTHERS;
+        mag->wants_more |= UMF_MAGAZINE_MET_OTHERS;
     }
     if (++depot->since_look == LOOK_EVERY) {
         leaving_count = depot_look_locked(depot, leaving);
@@ -170,7 +172,8 @@ static size_t stack_bytes(size_t capacity) {
 }
 
 static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
-    size_t capacity = m->capacity[bin] < FIRST_CAPACITY ? m->capacity[bin] : FIRST_CAPACITY;
+    size_t usual = m->capacity[bin].usual,
+           capacity = usual < FIRST_CAPACITY ? usual : FIRST_CAPACITY;
     void **stack = umf_meta_alloc(stack_bytes(capacity));
     if (!stack) {
         return false;
@@ -192,8 +195,10 @@ static void magazine_free_stack(umf_magazine_t *mag) {
 /* false: it stays as it is. */
 static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t old = magazine_capacity(mag), count = magazine_count(mag);
-    size_t capacity = 2 * old < m->capacity[bin] ? 2 * old : m->capacity[bin];
-    if (!mag->wants_more || capacity == old) {
+    size_t most = mag->wants_more & UMF_MAGAZINE_MET_OTHERS ? m->capacity[bin].contended
+                                                            : m->capacity[bin].usual;
+    size_t capacity = 2 * old < most ? 2 * old : most;
+    if (!mag->wants_more || capacity <= old) {
         return false;
     }
     void **stack = umf_meta_alloc(stack_bytes(capacity));
@@ -285,7 +290,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
         return depot_take(m, bin, NULL, &object, 1) || pool_refill(m, bin, &object, 1) ? object
                                                                                        : NULL;
     }
-    if (mag->wants_more & MET_OTHERS) {
+    if (mag->wants_more & UMF_MAGAZINE_MET_OTHERS) {
         magazine_grow(m, bin, mag);
     }
     size_t batch = magazine_capacity(mag) / 2;
@@ -298,7 +303,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
         return NULL;
     }
     object = mag->base[got - 1];
-    mag->wants_more |= WAS_REFILLED;
+    mag->wants_more |= UMF_MAGAZINE_REFILLED;
     magazine_set_top(mag, mag->base + got - 1);
     return object;
 }
@@ -320,9 +325,29 @@ UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *obj
 
 /* --- whole sets --- */
 
+static uint16_t objects_in(size_t bytes, size_t size, uint16_t least) {
+    size_t objects = bytes / size;
+    return objects < least                      ? least
+           : objects > UMF_MAGAZINE_OBJECTS_MAX ? UMF_MAGAZINE_OBJECTS_MAX
+                                                : (uint16_t)objects;
+}
+
+umf_magazine_capacity_t umf_magazine_capacity(size_t bytes, size_t size, uint16_t objects_min) {
+    uint16_t usual = objects_in(bytes, size, objects_min);
+    return (umf_magazine_capacity_t){
+        .usual = usual,
+        .contended = objects_in(UMF_MAGAZINE_CONTENDED_BYTES, size, usual),
+    };
+}
+
+static uint16_t two_or_more(uint16_t n) {
+    return n < 2 ? 2 : n;
+}
+
 umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
-                                const umf_magazine_ops_t *ops, const uint16_t *capacity,
-                                uint32_t bins, uint32_t depot_batches) {
+                                const umf_magazine_ops_t *ops,
+                                const umf_magazine_capacity_t *capacity, uint32_t bins,
+                                uint32_t depot_batches) {
     m->pool = pool;
     m->ops = ops;
     m->bins = bins;
@@ -330,7 +355,10 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
     atomic_init(&m->epoch, 0);
     atomic_init(&m->out, 0);
     for (uint32_t bin = 0; bin < bins; bin++) {
-        m->capacity[bin] = capacity[bin] < 2 ? 2 : capacity[bin];
+        m->capacity[bin] = (umf_magazine_capacity_t){
+            .usual = two_or_more(capacity[bin].usual),
+            .contended = two_or_more(capacity[bin].contended),
+        };
         atomic_init(&m->depots[bin], NULL);
     }
     return umf_local_owner_init(&m->owner, index,

@@ -26,6 +26,8 @@ typedef struct umf_magazine_t {
     uint64_t wants_more; /* it was refilled or met others at the depot, since it was full last */
 } umf_magazine_t;
 
+enum { UMF_MAGAZINE_REFILLED = 1, UMF_MAGAZINE_MET_OTHERS = 2 }; /* of wants_more */
+
 typedef struct umf_cache_t {
     umf_local_t head;
     uint32_t epoch;      /* of the last trim this thread has followed */
@@ -57,6 +59,12 @@ typedef struct umf_magazine_slab_t {
     uint64_t size;  /* of an object */
 } umf_magazine_slab_t;
 
+/* So many objects a stack may have at most; 1 to 65,535. */
+typedef struct umf_magazine_capacity_t {
+    uint16_t usual;
+    uint16_t contended; /* of a thread that met others at the depot: it comes less often then */
+} umf_magazine_capacity_t;
+
 typedef struct umf_depot_t umf_depot_t;
 
 typedef struct umf_magazines_t {
@@ -68,26 +76,23 @@ typedef struct umf_magazines_t {
     const umf_magazine_slab_t *slabs; /* by bin + 1, NULL: no checked pushes. Set after init */
     _Atomic uint32_t epoch;           /* raised by trim: every thread flushes at its next miss */
     _Atomic int64_t out;              /* objects handed out by refill minus those flushed */
-    uint16_t capacity[UMF_MAGAZINE_MAX_BINS]; /* Immutable after init */
+    umf_magazine_capacity_t capacity[UMF_MAGAZINE_MAX_BINS]; /* Immutable after init */
     _Atomic(umf_depot_t *) depots[UMF_MAGAZINE_MAX_BINS];
 } umf_magazines_t;
 
-/* `index`: of the pool's per-thread blocks, see umf_local_owner_init. `capacity[bin]` objects at
- * most per thread; at least 2. `depot_batches`: how many batches of half of that may wait for
- * another thread, 0 for no depot. */
+/* `index`: of the pool's per-thread blocks, see umf_local_owner_init. `depot_batches`: how many
+ * batches of half a usual stack may wait for another thread, 0 for no depot. */
 umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
-                                const umf_magazine_ops_t *ops, const uint16_t *capacity,
-                                uint32_t bins, uint32_t depot_batches);
+                                const umf_magazine_ops_t *ops,
+                                const umf_magazine_capacity_t *capacity, uint32_t bins,
+                                uint32_t depot_batches);
 
-/* What pools ask for: of each size about `bytes` per thread, but so many objects at least. */
+/* What pools ask for: of each size about `bytes` per thread, but so many objects at least; up to
+ * 1 MiB of one size where threads meet. */
 #define UMF_MAGAZINE_OBJECTS_MAX 1024
+#define UMF_MAGAZINE_CONTENDED_BYTES ((size_t)1 << 20)
 #define UMF_MAGAZINE_DEPOT_BATCHES 32
-static inline uint16_t umf_magazine_capacity(size_t bytes, size_t size, uint16_t objects_min) {
-    size_t objects = bytes / size;
-    return objects < objects_min                ? objects_min
-           : objects > UMF_MAGAZINE_OBJECTS_MAX ? UMF_MAGAZINE_OBJECTS_MAX
-                                                : (uint16_t)objects;
-}
+umf_magazine_capacity_t umf_magazine_capacity(size_t bytes, size_t size, uint16_t objects_min);
 
 /* Drops all stacks; the objects in them are the pool's, which is about to give everything back. */
 void umf_magazines_fini(umf_magazines_t *m);

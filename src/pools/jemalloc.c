@@ -136,7 +136,7 @@ static struct {
     uint32_t slab_bins; /* the first ones are jemalloc's */
     uint32_t size[BINS_MAX];
     uint32_t slab_size[BINS_MAX];
-    uint16_t capacity[BINS_MAX];
+    umf_magazine_capacity_t capacity[BINS_MAX];
     uint8_t of_size[BIN_FINE / GRANULE + 1];           /* bin by granules */
     uint8_t of_pages[BIN_LARGEST / UMF_PAGE_SIZE + 1]; /* by pages */
     umf_small_sizes_t small;

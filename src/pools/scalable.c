@@ -107,7 +107,7 @@ typedef struct scalable_pool_t {
 } scalable_pool_t;
 
 static struct {
-    uint16_t capacity[BINS];
+    umf_magazine_capacity_t capacity[BINS];
     uint8_t of_size[BIN_LARGEST / GRANULE + 1]; /* bin by granules */
     umf_small_sizes_t small;
 } bins; /* Immutable after bins_init */

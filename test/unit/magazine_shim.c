@@ -10,12 +10,16 @@ struct shim_magazines_t {
 };
 
 shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t refill, shim_flush_t flush,
-                                        const uint16_t *capacity, uint32_t bins,
-                                        uint32_t depot_batches) {
+                                        const uint16_t *capacity, const uint16_t *contended,
+                                        uint32_t bins, uint32_t depot_batches) {
     shim_magazines_t *m = calloc(1, sizeof(*m));
     m->ops.refill = refill;
     m->ops.flush = flush;
-    if (umf_magazines_init(&m->m, 0, pool, &m->ops, capacity, bins, depot_batches) !=
+    umf_magazine_capacity_t both[UMF_MAGAZINE_MAX_BINS];
+    for (uint32_t bin = 0; bin < bins; bin++) {
+        both[bin] = (umf_magazine_capacity_t){capacity[bin], contended[bin]};
+    }
+    if (umf_magazines_init(&m->m, 0, pool, &m->ops, both, bins, depot_batches) !=
         UMF_RESULT_SUCCESS) {
         free(m);
         return NULL;
@@ -33,6 +37,13 @@ void *shim_pop(shim_magazines_t *m, uint32_t bin) {
 }
 void shim_push(shim_magazines_t *m, uint32_t bin, void *object) {
     umf_magazine_push(&m->m, bin, object);
+}
+void shim_meet_others(shim_magazines_t *m, uint32_t bin) {
+    umf_magazine_of(&m->m, bin)->wants_more |= UMF_MAGAZINE_MET_OTHERS;
+}
+size_t shim_capacity(shim_magazines_t *m, uint32_t bin) {
+    const umf_magazine_t *mag = umf_magazine_of(&m->m, bin);
+    return (size_t)(mag->limit - mag->base);
 }
 void shim_flush(shim_magazines_t *m) {
     umf_magazines_flush(&m->m);

@@ -27,10 +27,10 @@ class Magazines : public testing::Test {
     uintptr_t made = 0;
     size_t refills = 0, flushes = 0, mistakes = 0, limit = SIZE_MAX, last_asked = 0;
     shim_magazines_t *m = nullptr;
-    const uint16_t capacity[4] = {8, 4, 64, 256};
+    const uint16_t capacity[4] = {8, 4, 64, 256}, contended[4] = {8, 32, 64, 256};
 
     void create(uint32_t depot_batches = 0) {
-        m = shim_magazines_create(this, refill, flush, capacity, 4, depot_batches);
+        m = shim_magazines_create(this, refill, flush, capacity, contended, 4, depot_batches);
         ASSERT_NE(m, nullptr);
     }
     void TearDown() override {
@@ -220,6 +220,33 @@ TEST_F(Magazines, AStackThatIsOnlyFilledStaysSmall) {
         }
     }
     EXPECT_LE(shim_cached(m, 3), 64u);
+}
+
+// Where threads wait for each other they exchange more at a time.
+TEST_F(Magazines, AStackGrowsFurtherWhereThreadsMeet) {
+    create(2);
+    shim_push(m, 1, shim_pop(m, 1));
+    EXPECT_EQ(shim_capacity(m, 1), 4u);
+    std::vector<void *> live;
+    auto turn = [&] {
+        for (int i = 0; i < 100; i++) {
+            live.push_back(shim_pop(m, 1));
+        }
+        for (; !live.empty(); live.pop_back()) {
+            shim_push(m, 1, live.back());
+        }
+    };
+    turn();
+    EXPECT_EQ(shim_capacity(m, 1), 4u) << "alone";
+    for (size_t wanted : {8, 16, 32, 32}) {
+        shim_meet_others(m, 1);
+        turn();
+        EXPECT_EQ(shim_capacity(m, 1), wanted);
+    }
+    turn();
+    EXPECT_EQ(shim_capacity(m, 1), 32u);
+    shim_trim(m);
+    EXPECT_EQ(shim_live(m), 0u);
 }
 
 TEST_F(Magazines, WhatLiesUnusedInADepotGoesBackToThePool) {
