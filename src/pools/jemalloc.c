@@ -744,6 +744,7 @@ static void jemalloc_flush(void *self, uint32_t bin, void **objects, size_t n) {
         object_release(pool, bin, objects[i]);
     }
     umf_pages_settle(&pool->pages);
+    umf_pages_decay(&pool->pages);
     errno = saved_errno;
 }
 
@@ -801,6 +802,7 @@ static __attribute__((noinline)) umf_result_t large_free(jemalloc_pool_t *pool, 
     if (!is_parkable(bytes) || !park(pool, ptr, bytes)) {
         block_release(pool, ptr, bytes);
     }
+    umf_pages_decay(&pool->pages);
     errno = saved_errno;
     return UMF_RESULT_SUCCESS;
 }

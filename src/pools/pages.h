@@ -5,12 +5,13 @@
  * per page, for the owner's own use, found from any address of the span.
  *
  * `take`, `put` and `split` never call the provider and hold one short lock, so they may run below
- * an allocator that must not be re-entered. `alloc`, `grow`, `settle` and `trim` call the provider,
- * with no lock held.
+ * an allocator that must not be re-entered. `alloc`, `grow`, `settle`, `decay` and `trim` call the
+ * provider, with no lock held.
  */
 #ifndef UMF_SRC_POOLS_PAGES_H
 #define UMF_SRC_POOLS_PAGES_H
 
+#include "base/decay.h"
 #include "base/lock.h"
 #include "core/view.h"
 #include "ds/list.h"
@@ -42,6 +43,8 @@ typedef struct umf_pages_t {
     umf_range_t *range;        /* NULL before the first span. Sync: lock */
     umf_list_t spans, surplus; /* Sync: lock */
     umf_pages_span_t *reserve; /* was wholly free when last looked at, and is kept. Sync: lock */
+    umf_decay_t decay;
+    uintptr_t decay_cursor; /* where the next look begins. Sync: whoever has the look */
 } umf_pages_t;
 
 /* Takes no memory. `granule`: the provider's smallest page. */
@@ -69,6 +72,8 @@ static inline void umf_pages_settle(umf_pages_t *pages) {
     }
 }
 
+/* From time to time: lets the provider drop the content of what has been free for a while. */
+void umf_pages_decay(umf_pages_t *pages);
 /* Gives back all wholly free spans and lets the provider drop the content of the free pieces. */
 void umf_pages_trim(umf_pages_t *pages);
 
