@@ -5,6 +5,7 @@
 
 #include <umf/result.h>
 
+#include "base/decay.h"
 #include "base/log.h"
 #include "base/meta.h"
 
@@ -30,7 +31,6 @@ void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t
     pages->reserve = NULL;
     atomic_init(&pages->purge_mode, PURGE_FORCE);
     pages->purging = pages->waiting = 0;
-    atomic_init(&pages->decay.next, 0);
     pages->decay_cursor = UINTPTR_MAX;
     atomic_init(&pages->has_surplus, false);
     umf_list_init(&pages->spans);
@@ -413,15 +413,14 @@ static bool purge_pieces(umf_pages_t *pages, pages_choice_t choice, uintptr_t *c
     return purges && count != 0;
 }
 
-void umf_pages_decay(umf_pages_t *pages) {
-    if (!umf_decay_is_due(&pages->decay)) {
-        return;
-    }
-    if (purge_pieces(pages, umf_range_take_idle, &pages->decay_cursor, UMF_DECAY_BYTES)) {
-        umf_decay_go_on(&pages->decay);
-    } else {
+bool umf_pages_decay(umf_pages_t *pages) {
+    bool goes_on = purge_pieces(pages, umf_range_take_idle, &pages->decay_cursor, UMF_DECAY_BYTES);
+    if (!goes_on) {
+        umf_lock(&pages->lock);
         pages->decay_cursor = UINTPTR_MAX;
+        umf_unlock(&pages->lock);
     }
+    return goes_on;
 }
 
 void umf_pages_trim(umf_pages_t *pages) {

@@ -11,7 +11,6 @@
 #ifndef UMF_SRC_POOLS_PAGES_H
 #define UMF_SRC_POOLS_PAGES_H
 
-#include "base/decay.h"
 #include "base/lock.h"
 #include "core/view.h"
 #include "ds/list.h"
@@ -43,8 +42,7 @@ typedef struct umf_pages_t {
     umf_range_t *range;        /* NULL before the first span. Sync: lock */
     umf_list_t spans, surplus; /* Sync: lock */
     umf_pages_span_t *reserve; /* was wholly free when last looked at, and is kept. Sync: lock */
-    umf_decay_t decay;
-    uintptr_t decay_cursor; /* where the next look begins. Sync: whoever has the look */
+    uintptr_t decay_cursor;    /* where the next look begins. Sync: lock */
 } umf_pages_t;
 
 /* Takes no memory. `granule`: the provider's smallest page. */
@@ -72,8 +70,9 @@ static inline void umf_pages_settle(umf_pages_t *pages) {
     }
 }
 
-/* From time to time: lets the provider drop the content of what has been free for a while. */
-void umf_pages_decay(umf_pages_t *pages);
+/* A look (base/decay.h): lets the provider drop the content of what has been free for a while.
+ * true: there may be more. */
+bool umf_pages_decay(umf_pages_t *pages);
 /* Gives back all wholly free spans and lets the provider drop the content of the free pieces. */
 void umf_pages_trim(umf_pages_t *pages);
 

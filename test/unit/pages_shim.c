@@ -53,7 +53,6 @@ void shim_trim(shim_pages_t *shim) {
 }
 
 void shim_decay(shim_pages_t *shim) {
-    atomic_store(&shim->pages.decay.next, 1);
     umf_pages_decay(&shim->pages);
 }
 
