@@ -13,11 +13,11 @@
 #include <umf/experimental/memory_properties.h>
 #include <umf/pools/pool_disjoint.h>
 
+#include "fakes/decay_period.h"
 #include "fakes/fake_provider.h"
 #include "fakes/log_file.h"
 #include "fakes/other_thread.h"
 #include "fakes/scale.h"
-#include "fakes/short_decay.h"
 
 #if UMF_TEST_ASAN
 #include <sanitizer/asan_interface.h>
@@ -1004,7 +1004,7 @@ bool is_filled(const void *chunk, size_t value, size_t size) {
 
 // Without magazines every free is a look, but the first.
 TEST_F(Disjoint, WhatStaysFreeDecays) {
-    ShortDecay decay;
+    DecayPeriod none(DecayPeriod::NONE);
     ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 1), OK);
     create();
     auto list = alloc(32, 4096);
@@ -1027,7 +1027,7 @@ TEST_F(Disjoint, WhatStaysFreeDecays) {
 }
 
 TEST_F(Disjoint, MemoryFollowsWhatIsLive) {
-    ShortDecay decay;
+    DecayPeriod none(DecayPeriod::NONE);
     create();
     auto list = alloc(2000, 4096);
     for (size_t i = 0; i < list.size(); i++) {
@@ -1050,7 +1050,7 @@ TEST_F(Disjoint, MemoryFollowsWhatIsLive) {
 
 // What other threads have parked is kept, without its content.
 TEST_F(Disjoint, ParkedSlabsDecay) {
-    ShortDecay decay;
+    DecayPeriod none(DecayPeriod::NONE);
     create();
     OtherThread other;
     auto list = alloc(1, 1 << 20);
@@ -1065,7 +1065,7 @@ TEST_F(Disjoint, ParkedSlabsDecay) {
 }
 
 TEST_F(Disjoint, AProviderThatCannotPurgeIsAskedOnce) {
-    ShortDecay decay;
+    DecayPeriod none(DecayPeriod::NONE);
     fake.can_purge = false;
     create();
     auto list = alloc(2000, 4096);

@@ -8,10 +8,10 @@
 #include <umf/experimental/ctl.h>
 #include <umf/pools/pool_jemalloc.h>
 
+#include "fakes/decay_period.h"
 #include "fakes/fake_provider.h"
 #include "fakes/other_thread.h"
 #include "fakes/scale.h"
-#include "fakes/short_decay.h"
 
 namespace {
 
@@ -65,7 +65,7 @@ class Jemalloc : public testing::Test {
 };
 
 TEST_F(Jemalloc, MemoryFollowsWhatIsLive) {
-    ShortDecay decay;
+    DecayPeriod none(DecayPeriod::NONE);
     for (size_t size : {16 * K, 64 * K, 200 * K}) {
         std::vector<void *> list(500);
         for (size_t i = 0; i < list.size(); i++) {
@@ -90,7 +90,7 @@ TEST_F(Jemalloc, MemoryFollowsWhatIsLive) {
 }
 
 TEST_F(Jemalloc, ParkedBlocksDecay) {
-    ShortDecay decay;
+    DecayPeriod none(DecayPeriod::NONE);
     OtherThread other;
     void *kept = alloc(400 * K), *p = alloc(300 * K), *q = alloc(1000 * K);
     memset(p, 1, 300 * K);
@@ -105,7 +105,7 @@ TEST_F(Jemalloc, ParkedBlocksDecay) {
 }
 
 TEST_F(Jemalloc, AProviderThatCannotPurgeIsAskedOnce) {
-    ShortDecay decay;
+    DecayPeriod none(DecayPeriod::NONE);
     fake.can_purge = false;
     std::vector<void *> list(500);
     for (void *&p : list) {

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fakes/decay_period.h"
 #include "fakes/scale.h"
-#include "fakes/short_decay.h"
 #include "magazine_shim.h"
 
 extern "C" {
@@ -251,6 +251,7 @@ TEST_F(Magazines, AStackGrowsFurtherWhereThreadsMeet) {
 }
 
 TEST_F(Magazines, WhatLiesUnusedInADepotGoesBackToThePool) {
+    DecayPeriod endless(DecayPeriod::ENDLESS);
     create(8);
     std::vector<void *> live(2000);
     for (void *&object : live) {
@@ -286,7 +287,7 @@ TEST_F(Magazines, WhatLiesUnusedInADepotGoesBackToThePool) {
 TEST_F(Magazines, MissesLookFromTimeToTime) {
     static std::vector<bool> looks;
     static bool is_more;
-    ShortDecay decay;
+    DecayPeriod none(DecayPeriod::NONE);
     looks.clear();
     is_more = false;
     create(2);
@@ -335,7 +336,7 @@ TEST_F(Magazines, ALookEveryFiveSeconds) {
         return false;
     });
     EXPECT_EQ(umf_decay_period, 5000000000u);
-    umf_decay_period = UINT64_C(1) << 60; // however slow this machine is
+    DecayPeriod endless(DecayPeriod::ENDLESS);
     std::vector<void *> live(1000);
     for (void *&object : live) {
         object = shim_pop(m, 0);
@@ -343,7 +344,6 @@ TEST_F(Magazines, ALookEveryFiveSeconds) {
     for (void *object : live) {
         shim_push(m, 0, object);
     }
-    umf_decay_period = 5000000000u;
     EXPECT_EQ(looks, 0u);
 }
 
