@@ -46,16 +46,6 @@ struct Burst {
 const Burst bursts[] = {
     {"rss", 16384, true}, {"rss of 1 KiB", 1024, false}, {"rss of 64 B", 64, false}};
 
-// Some allocators give memory back only while they are called, with more than their caches hold.
-void wait_for_decay(const Subject &subject, unsigned seconds) {
-    const std::unique_ptr<Job> job = make_job(Case::lifo, subject, 64);
-    job->ops = 20 * BATCH;
-    for (unsigned i = 0; i < seconds * 10; ++i) {
-        usleep(100000);
-        job->run(0);
-    }
-}
-
 const Burst *find_burst(const std::string &name) {
     for (const Burst &burst : bursts) {
         if (name == burst.name) {
@@ -75,6 +65,19 @@ bool fill(const Subject &subject, std::vector<void *> &ptrs, size_t size) {
         memset(ptr, 1, size);
     }
     return true;
+}
+
+// Some allocators give memory back only while they are called, with more than their caches hold:
+// 256 KiB in small objects, ten times a second.
+bool wait_for_decay(const Subject &subject, unsigned seconds) {
+    std::vector<void *> some(4096);
+    bool is_ok = true;
+    for (unsigned i = 0; i < seconds * 10 && is_ok; ++i) {
+        usleep(100000);
+        is_ok = fill(subject, some, 64);
+        std::for_each(some.begin(), some.end(), [&](void *ptr) { subject_free(subject, ptr); });
+    }
+    return is_ok;
 }
 
 // Child, "what" is "<block>:<seconds to wait>": allocates `bytes`, frees 90 % at random, waits,
@@ -108,7 +111,9 @@ int child_rss(const std::string &what, const std::string &name, const std::strin
                   [&](void *ptr) { subject_free(s, ptr); });
     print("freed", live);
     if (burst.wait) {
-        wait_for_decay(s, static_cast<unsigned>(atoi(what.c_str() + colon + 1)));
+        if (!wait_for_decay(s, static_cast<unsigned>(atoi(what.c_str() + colon + 1)))) {
+            return 1;
+        }
         print("waited", live);
     }
     if (s.trim) {

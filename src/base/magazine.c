@@ -1,23 +1,17 @@
 #include "base/magazine.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "base/meta.h"
 
-/*
- * Batches of one bin on their way between threads. What has lain there for a while without being
- * needed goes back to the pool, half of it at a time.
- */
+/* Batches of one bin on their way between threads. */
 struct umf_depot_t {
     umf_lock_t lock;
-    size_t count;        /* objects. Sync: lock, as the rest */
-    size_t fewest;       /* there have been since the last look */
-    uint32_t since_look; /* batches that have come since then */
+    size_t count;  /* objects. Sync: lock, as the rest */
+    size_t fewest; /* there have been since the last look: so many nobody needed */
     void *objects[];
 };
-
-#define LOOK_EVERY 64u
-#define LEAVING_MAX 64u /* objects at one look */
 
 static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
     return UMF_CONTAINER_OF(owner, umf_magazines_t, owner);
@@ -87,16 +81,6 @@ static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, 
     return taken;
 }
 
-/* Takes out what nobody has needed; up to LEAVING_MAX objects. */
-static size_t depot_look_locked(umf_depot_t *depot, void **leaving) {
-    size_t n = depot->fewest / 2 < LEAVING_MAX ? depot->fewest / 2 : LEAVING_MAX;
-    depot->count -= n;
-    memcpy(leaving, &depot->objects[depot->count], n * sizeof(void *));
-    depot->fewest = depot->count;
-    depot->since_look = 0;
-    return n;
-}
-
 static void pool_flush(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
     m->ops->flush(m->pool, bin, objects, n);
     atomic_fetch_sub_explicit(&m->out, (int64_t)n, memory_order_relaxed);
@@ -109,13 +93,8 @@ static bool depot_give(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, vo
     if (!depot) {
         return false;
     }
-    void *leaving[LEAVING_MAX];
-    size_t leaving_count = 0;
     if (!depot_lock(depot) && mag) {
         mag->wants_more |= UMF_MAGAZINE_MET_OTHERS;
-    }
-    if (++depot->since_look == LOOK_EVERY) {
-        leaving_count = depot_look_locked(depot, leaving);
     }
     bool fits = depot->count + n <= depot_capacity(m, bin);
     if (fits) {
@@ -123,10 +102,51 @@ static bool depot_give(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, vo
         depot->count += n;
     }
     umf_unlock(&depot->lock);
-    if (leaving_count) {
-        pool_flush(m, bin, leaving, leaving_count);
-    }
     return fits;
+}
+
+/* Up to `n` objects go back to the pool. */
+static void depot_flush(umf_magazines_t *m, uint32_t bin, size_t n) {
+    void *objects[64];
+    size_t taken = 1;
+    for (; n && taken; n -= taken) {
+        size_t wish = n < UMF_COUNT_OF(objects) ? n : UMF_COUNT_OF(objects);
+        taken = depot_take(m, bin, NULL, objects, wish);
+        if (taken) {
+            pool_flush(m, bin, objects, taken);
+        }
+    }
+}
+
+/* How many objects nobody has needed since it was asked last. */
+static size_t depot_count_idle(umf_depot_t *depot) {
+    umf_lock(&depot->lock);
+    size_t idle = depot->fewest;
+    depot->fewest = depot->count;
+    umf_unlock(&depot->lock);
+    return idle;
+}
+
+static void depots_decay(umf_magazines_t *m) {
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        umf_depot_t *depot = atomic_load_explicit(&m->depots[bin], memory_order_acquire);
+        if (depot) {
+            depot_flush(m, bin, depot_count_idle(depot));
+        }
+    }
+}
+
+UMF_COLD void umf_magazines_look_now(umf_magazines_t *m) {
+    int saved_errno = errno;
+    bool is_new = !atomic_exchange_explicit(&m->look_goes_on, false, memory_order_relaxed);
+    if (is_new) {
+        depots_decay(m);
+    }
+    if (m->ops->look && m->ops->look(m->pool, is_new)) {
+        atomic_store_explicit(&m->look_goes_on, true, memory_order_relaxed);
+        umf_decay_go_on(&m->decay);
+    }
+    errno = saved_errno;
 }
 
 /* --- between a thread and the pool --- */
@@ -305,6 +325,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     object = mag->base[got - 1];
     mag->wants_more |= UMF_MAGAZINE_REFILLED;
     magazine_set_top(mag, mag->base + got - 1);
+    umf_magazines_look(m);
     return object;
 }
 
@@ -321,6 +342,7 @@ UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *obj
     }
     *mag->top = object;
     magazine_set_top(mag, mag->top + 1);
+    umf_magazines_look(m);
 }
 
 /* --- whole sets --- */
@@ -354,6 +376,8 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
     m->depot_batches = depot_batches;
     atomic_init(&m->epoch, 0);
     atomic_init(&m->out, 0);
+    atomic_init(&m->decay.next, 0);
+    atomic_init(&m->look_goes_on, false);
     for (uint32_t bin = 0; bin < bins; bin++) {
         m->capacity[bin] = (umf_magazine_capacity_t){
             .usual = two_or_more(capacity[bin].usual),
@@ -383,11 +407,8 @@ void umf_magazines_fini(umf_magazines_t *m) {
 }
 
 static void depots_flush(umf_magazines_t *m) {
-    void *objects[64];
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        for (size_t n; (n = depot_take(m, bin, NULL, objects, UMF_COUNT_OF(objects))) != 0;) {
-            pool_flush(m, bin, objects, n);
-        }
+        depot_flush(m, bin, SIZE_MAX);
     }
 }
 

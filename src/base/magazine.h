@@ -6,7 +6,8 @@
  * move batches of half a stack between the thread and the pool (`refill`, `flush`), or, where the
  * pool asks for a depot, between threads by way of it. A stack that is now full and now empty, or
  * whose thread has to wait for others at the depot, grows, up to what the pool allows. A thread's
- * stacks are flushed when it ends.
+ * stacks are flushed when it ends. Misses are also where the pool gets to look for what has
+ * decayed (base/decay.h); what a depot did not need between two looks goes back.
  *
  * The design follows J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001.
  */
@@ -15,6 +16,7 @@
 
 #include <stdatomic.h>
 
+#include "base/decay.h"
 #include "base/local.h"
 
 typedef struct umf_magazine_t {
@@ -50,6 +52,10 @@ typedef struct umf_magazine_ops_t {
     /* The calling thread begins to use the pool: it may call `flush` when it ends, also if all that
      * it gets comes from other threads. May be NULL. */
     void (*thread_begins)(void *pool);
+    /* From time to time, and again soon while it returns true: gives back what has decayed.
+     * `is_new`: a period has gone by, the last look is not just continued. Called with no lock
+     * held, by any thread that uses the pool, rarely by two at once. May be NULL. */
+    bool (*look)(void *pool, bool is_new);
 } umf_magazine_ops_t;
 
 /* Where the checked pushes of a bin belong: slabs of a power of two, aligned to their size. */
@@ -76,6 +82,8 @@ typedef struct umf_magazines_t {
     const umf_magazine_slab_t *slabs; /* by bin + 1, NULL: no checked pushes. Set after init */
     _Atomic uint32_t epoch;           /* raised by trim: every thread flushes at its next miss */
     _Atomic int64_t out;              /* objects handed out by refill minus those flushed */
+    umf_decay_t decay;
+    _Atomic bool look_goes_on;                               /* the last look has left something */
     umf_magazine_capacity_t capacity[UMF_MAGAZINE_MAX_BINS]; /* Immutable after init */
     _Atomic(umf_depot_t *) depots[UMF_MAGAZINE_MAX_BINS];
 } umf_magazines_t;
@@ -101,6 +109,14 @@ void umf_magazines_fini(umf_magazines_t *m);
 void umf_magazines_flush(umf_magazines_t *m);
 /* The same, and every other thread's at its next miss. */
 void umf_magazines_trim(umf_magazines_t *m);
+
+void umf_magazines_look_now(umf_magazines_t *m);
+/* For a pool's own slow paths, which miss no magazine: a look if it is time. With no lock held. */
+static inline void umf_magazines_look(umf_magazines_t *m) {
+    if (umf_unlikely(umf_decay_is_due(&m->decay))) {
+        umf_magazines_look_now(m);
+    }
+}
 
 /* Objects in the hands of users: exact while no thread is allocating or freeing. */
 size_t umf_magazines_live(umf_magazines_t *m);

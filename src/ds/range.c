@@ -35,6 +35,13 @@
 
 typedef enum range_kind_t { RANGE_FREE, RANGE_USED, RANGE_END } range_kind_t;
 
+/* What is known of a free piece's content. */
+typedef enum range_age_t {
+    RANGE_FRESH, /* some may have been used a moment ago */
+    RANGE_MET,   /* it was free before, at least in part */
+    RANGE_CLEAN, /* there is none */
+} range_age_t;
+
 typedef struct piece_t {
     uintptr_t base;
     size_t size;
@@ -44,6 +51,7 @@ typedef struct piece_t {
     uint32_t claim;        /* number, and the two bits below. Sync: atomic */
     uint16_t bin;          /* of a free piece */
     uint8_t kind;          /* range_kind_t */
+    uint8_t age;           /* range_age_t, of a free piece */
 } piece_t;
 _Static_assert(sizeof(piece_t) == 64, "what a block costs");
 
@@ -114,6 +122,7 @@ static piece_t *piece_new(umf_range_t *range, uintptr_t base, size_t size, range
     piece->size = size;
     piece->prev = piece->next = NULL;
     piece->kind = (uint8_t)kind;
+    piece->age = RANGE_FRESH;
     return piece;
 }
 
@@ -521,6 +530,7 @@ static void piece_cut(umf_range_t *range, piece_t *piece, size_t size) {
     piece_link(rest, piece->next);
     piece_link(piece, rest);
     piece->size = size;
+    rest->age = piece->age;
     bin_add(range, rest);
 }
 
@@ -544,6 +554,7 @@ umf_result_t umf_range_alloc(umf_range_t *range, size_t size, size_t alignment, 
         piece_link(front, piece);
         piece->base += gap;
         piece->size -= gap;
+        front->age = piece->age;
         bin_add(range, front);
     }
     if (piece->size > size) {
@@ -561,15 +572,18 @@ umf_result_t umf_range_alloc(umf_range_t *range, size_t size, size_t alignment, 
 static void piece_absorb(umf_range_t *range, piece_t *low, piece_t *high) {
     assert(low->next == high && high->prev == low && low->base + low->size == high->base);
     low->size += high->size;
+    low->age = low->age == high->age ? low->age : RANGE_MET;
     piece_link(low, high->next);
     piece_delete(range, high);
 }
 
 /* One that is no longer among the used. `freed` may be NULL. */
-static void piece_free(umf_range_t *range, piece_t *piece, umf_range_freed_t *freed) {
+static void piece_free(umf_range_t *range, piece_t *piece, range_age_t age,
+                       umf_range_freed_t *freed) {
     size_t size = piece->size;
     range->used_bytes -= size;
     piece->kind = RANGE_FREE;
+    piece->age = (uint8_t)age;
     if (piece->next->kind == RANGE_FREE) {
         bin_remove(range, piece->next);
         piece_absorb(range, piece, piece->next);
@@ -590,14 +604,24 @@ static void piece_free(umf_range_t *range, piece_t *piece, umf_range_freed_t *fr
     }
 }
 
-umf_result_t umf_range_free(umf_range_t *range, uintptr_t base, size_t size,
-                            umf_range_freed_t *freed) {
+static umf_result_t range_free(umf_range_t *range, uintptr_t base, size_t size, range_age_t age,
+                               umf_range_freed_t *freed) {
     piece_t *piece = used_take(range, base, size);
     if (!piece) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    piece_free(range, piece, freed);
+    piece_free(range, piece, age, freed);
     return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_range_free(umf_range_t *range, uintptr_t base, size_t size,
+                            umf_range_freed_t *freed) {
+    return range_free(range, base, size, RANGE_FRESH, freed);
+}
+
+umf_result_t umf_range_free_clean(umf_range_t *range, uintptr_t base, size_t size,
+                                  umf_range_freed_t *freed) {
+    return range_free(range, base, size, RANGE_CLEAN, freed);
 }
 
 umf_result_t umf_range_split(umf_range_t *range, uintptr_t base, size_t total, size_t first) {
@@ -648,7 +672,7 @@ static bool parked_free(umf_range_t *range, piece_t *piece, uint32_t claim) {
     if (!claim_end(range, piece, claim)) {
         return false;
     }
-    piece_free(range, used_take(range, piece->base, 0), NULL);
+    piece_free(range, used_take(range, piece->base, 0), RANGE_FRESH, NULL);
     return true;
 }
 
@@ -699,11 +723,26 @@ void umf_range_free_pieces(const umf_range_t *range,
     }
 }
 
-static size_t span_take_free(umf_range_t *range, const piece_t *end, uintptr_t *cursor, size_t min,
-                             umf_range_piece_t *pieces, size_t n) {
+/* Which free pieces are taken. */
+typedef bool (*piece_choice_t)(piece_t *piece);
+
+static bool piece_is_any(piece_t *piece) {
+    (void)piece;
+    return true;
+}
+
+static bool piece_is_idle(piece_t *piece) {
+    bool is_idle = piece->age == RANGE_MET;
+    piece->age = piece->age == RANGE_FRESH ? RANGE_MET : piece->age;
+    return is_idle;
+}
+
+static size_t span_take(umf_range_t *range, const piece_t *end, uintptr_t *cursor, size_t min,
+                        piece_choice_t choice, umf_range_piece_t *pieces, size_t n) {
     size_t count = 0;
     for (piece_t *piece = end->prev; piece && count < n; piece = piece->prev) {
-        if (piece->kind == RANGE_FREE && piece->base < *cursor && piece->size >= min) {
+        if (piece->kind == RANGE_FREE && piece->base < *cursor && piece->size >= min &&
+            choice(piece)) {
             bin_remove(range, piece);
             range->free_span_bytes -= is_span(piece) ? piece->size : 0;
             used_add(range, piece);
@@ -715,17 +754,27 @@ static size_t span_take_free(umf_range_t *range, const piece_t *end, uintptr_t *
     return count;
 }
 
-size_t umf_range_take_free(umf_range_t *range, uintptr_t *cursor, size_t min,
-                           umf_range_piece_t *pieces, size_t n) {
+static size_t range_take(umf_range_t *range, uintptr_t *cursor, size_t min, piece_choice_t choice,
+                         umf_range_piece_t *pieces, size_t n) {
     size_t count = 0;
     size_t at = *cursor ? span_above(range, *cursor - 1) + 1 : 0;
     for (at = at < range->span_count ? at : range->span_count; at > 0 && count < n; at--) {
         if (span_base(range->spans[at - 1]) < *cursor) {
-            count +=
-                span_take_free(range, range->spans[at - 1], cursor, min, &pieces[count], n - count);
+            count += span_take(range, range->spans[at - 1], cursor, min, choice, &pieces[count],
+                               n - count);
         }
     }
     return count;
+}
+
+size_t umf_range_take_free(umf_range_t *range, uintptr_t *cursor, size_t min,
+                           umf_range_piece_t *pieces, size_t n) {
+    return range_take(range, cursor, min, piece_is_any, pieces, n);
+}
+
+size_t umf_range_take_idle(umf_range_t *range, uintptr_t *cursor, size_t min,
+                           umf_range_piece_t *pieces, size_t n) {
+    return range_take(range, cursor, min, piece_is_idle, pieces, n);
 }
 
 size_t umf_range_used_bytes(const umf_range_t *range) {

@@ -48,6 +48,9 @@ typedef struct umf_range_freed_t {
  * used piece or the size differs. `freed` may be NULL. */
 umf_result_t umf_range_free(umf_range_t *range, uintptr_t base, size_t size,
                             umf_range_freed_t *freed);
+/* The same for a piece that has no content the caller would keep or give back. */
+umf_result_t umf_range_free_clean(umf_range_t *range, uintptr_t base, size_t size,
+                                  umf_range_freed_t *freed);
 
 /* A used piece at `base` of `total` bytes becomes two; two adjacent used pieces of one span become
  * one. */
@@ -108,6 +111,10 @@ typedef struct umf_range_piece_t {
  * `*cursor` is UINTPTR_MAX at first and moves along; 0 pieces: there are no more. Needs no memory.
  */
 size_t umf_range_take_free(umf_range_t *range, uintptr_t *cursor, size_t min,
+                           umf_range_piece_t *pieces, size_t n);
+/* The same for those that are not clean and were met free before, in an earlier run of this
+ * function over all pieces. A free piece that is cut or merged stays met. */
+size_t umf_range_take_idle(umf_range_t *range, uintptr_t *cursor, size_t min,
                            umf_range_piece_t *pieces, size_t n);
 
 size_t umf_range_used_bytes(const umf_range_t *range);

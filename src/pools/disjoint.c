@@ -119,8 +119,6 @@ static void flush(void *self, uint32_t index, void **chunks, size_t n) {
     umf_bin_put(bin_at(self, index), chunks, n);
 }
 
-static const umf_magazine_ops_t magazine_ops = {.refill = refill, .flush = flush};
-
 /* --- parked slabs --- */
 
 static bool is_parkable(const disjoint_pool_t *pool, const umf_bin_t *bin) {
@@ -151,6 +149,11 @@ static void *take_parked(disjoint_pool_t *pool, uint32_t index) {
     return slab ? umf_slab_unclaim((umf_slab_t *)slab) : NULL;
 }
 
+static UMF_COLD void free_claimed(disjoint_pool_t *pool, umf_slab_t *slab) {
+    unpark(pool, slab);
+    umf_magazines_look(&pool->magazines);
+}
+
 /* Frees a chunk that nobody else frees at the same time. */
 static void park(disjoint_pool_t *pool, umf_slab_t *slab) {
     const umf_bin_t *bin = slab->bin;
@@ -159,7 +162,7 @@ static void park(disjoint_pool_t *pool, umf_slab_t *slab) {
         umf_likely(umf_parking_put(&pool->parking, bin->index, (uintptr_t)slab))) {
         return;
     }
-    unpark(pool, slab);
+    free_claimed(pool, slab);
 }
 
 bool umf_disjoint_settle(disjoint_pool_t *pool) {
@@ -174,6 +177,28 @@ bool umf_disjoint_settle(disjoint_pool_t *pool) {
     }
     return was_any;
 }
+
+/* --- decay --- */
+
+/* What others have parked goes to its bins to decay there; what is used it finds there again. */
+static bool look(void *self, bool is_new) {
+    disjoint_pool_t *pool = self;
+    bool can_purge = !atomic_load_explicit(&pool->cannot_purge, memory_order_relaxed);
+    size_t left = UMF_DECAY_BYTES;
+    if (can_purge && is_new) {
+        umf_disjoint_settle(pool);
+    }
+    for (uint32_t i = 0; i < pool->layout->bins && can_purge; i++) {
+        umf_bin_t *bin = bin_at(pool, i);
+        can_purge = !bin || umf_bin_decay(bin, pool->page_size, is_new, &left);
+    }
+    if (!can_purge) {
+        atomic_store_explicit(&pool->cannot_purge, true, memory_order_relaxed);
+    }
+    return can_purge && left == 0;
+}
+
+static const umf_magazine_ops_t magazine_ops = {.refill = refill, .flush = flush, .look = look};
 
 /* --- allocation --- */
 
@@ -307,6 +332,14 @@ static umf_result_t not_an_allocation(const void *ptr) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
+/* Not inline: the frame would be that of every free. */
+static __attribute__((noinline)) umf_result_t put_ptr(disjoint_pool_t *pool, umf_slab_t *slab,
+                                                      void *ptr) {
+    umf_result_t result = umf_slab_put_ptr(slab, (uintptr_t)ptr);
+    umf_magazines_look(&pool->magazines);
+    return result == UMF_RESULT_SUCCESS ? result : not_an_allocation(ptr);
+}
+
 /* A chunk that goes to no magazine. */
 static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr) {
     if (is_parkable(pool, slab->bin) && !slab->offsets) {
@@ -316,11 +349,11 @@ static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr
         park(pool, slab);
         return UMF_RESULT_SUCCESS;
     }
-    umf_result_t result = umf_slab_put_ptr(slab, (uintptr_t)ptr);
-    return result == UMF_RESULT_SUCCESS ? result : not_an_allocation(ptr);
+    return put_ptr(pool, slab, ptr);
 }
 
-static umf_result_t free_direct(disjoint_pool_t *pool, umf_span_t *span, void *ptr) {
+static __attribute__((noinline)) umf_result_t free_direct(disjoint_pool_t *pool, umf_span_t *span,
+                                                          void *ptr) {
     if (span->base != (uintptr_t)ptr) {
         return not_an_allocation(ptr);
     }
@@ -328,6 +361,7 @@ static umf_result_t free_direct(disjoint_pool_t *pool, umf_span_t *span, void *p
     if (result == UMF_RESULT_SUCCESS) {
         atomic_fetch_sub_explicit(&pool->direct, 1, memory_order_relaxed);
     }
+    umf_magazines_look(&pool->magazines);
     return result;
 }
 

@@ -34,8 +34,9 @@ typedef struct umf_disjoint_pool_t {
     _Atomic(umf_bin_t *) bin[UMF_DISJOINT_MAX_BINS]; /* made at first use */
     umf_slab_owner_t slabs;
     size_t page_size;
-    bool sealed;           /* created: parameters cannot change any more */
-    _Atomic size_t direct; /* live allocations that are provider allocations of their own */
+    _Atomic bool cannot_purge; /* the provider said so when asked for what had decayed */
+    bool sealed;               /* created: parameters cannot change any more */
+    _Atomic size_t direct;     /* live allocations that are provider allocations of their own */
 } umf_disjoint_pool_t;
 
 /* Everything that follows from the parameters; again after each change, while nothing is allocated.

@@ -747,9 +747,19 @@ static void jemalloc_flush(void *self, uint32_t bin, void **objects, size_t n) {
     errno = saved_errno;
 }
 
+/* jemalloc keeps no free extents: all that decays is in the page cache, and parked. */
+static bool jemalloc_look(void *self, bool is_new) {
+    jemalloc_pool_t *pool = self;
+    if (is_new) {
+        release_parked(pool);
+    }
+    return umf_pages_decay(&pool->pages);
+}
+
 static const umf_magazine_ops_t jemalloc_magazine_ops = {
     .refill = jemalloc_refill,
     .flush = jemalloc_flush,
+    .look = jemalloc_look,
 };
 
 /* --- blocks without bin --- */
@@ -800,6 +810,7 @@ static __attribute__((noinline)) umf_result_t large_free(jemalloc_pool_t *pool, 
     int saved_errno = errno;
     if (!is_parkable(bytes) || !park(pool, ptr, bytes)) {
         block_release(pool, ptr, bytes);
+        umf_magazines_look(&pool->magazines);
     }
     errno = saved_errno;
     return UMF_RESULT_SUCCESS;

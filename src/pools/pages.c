@@ -5,6 +5,7 @@
 
 #include <umf/result.h>
 
+#include "base/decay.h"
 #include "base/log.h"
 #include "base/meta.h"
 
@@ -30,6 +31,7 @@ void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t
     pages->reserve = NULL;
     atomic_init(&pages->purge_mode, PURGE_FORCE);
     pages->purging = pages->waiting = 0;
+    pages->decay_cursor = UINTPTR_MAX;
     atomic_init(&pages->has_surplus, false);
     umf_list_init(&pages->spans);
     umf_list_init(&pages->surplus);
@@ -320,16 +322,20 @@ static void span_fell_free_locked(umf_pages_t *pages, uintptr_t base) {
     }
 }
 
-void umf_pages_put(umf_pages_t *pages, void *ptr, size_t size) {
+static void put_locked(umf_pages_t *pages, uintptr_t base, size_t size, bool is_clean) {
     umf_range_freed_t freed;
-    umf_lock(&pages->lock);
-    umf_result_t result = umf_range_free(pages->range, (uintptr_t)ptr, size, &freed);
+    umf_result_t result = is_clean ? umf_range_free_clean(pages->range, base, size, &freed)
+                                   : umf_range_free(pages->range, base, size, &freed);
     if (result == UMF_RESULT_SUCCESS && freed.whole_span) {
         span_fell_free_locked(pages, freed.free_base);
     }
-    umf_unlock(&pages->lock);
     assert(result == UMF_RESULT_SUCCESS);
-    (void)result;
+}
+
+void umf_pages_put(umf_pages_t *pages, void *ptr, size_t size) {
+    umf_lock(&pages->lock);
+    put_locked(pages, (uintptr_t)ptr, size, false);
+    umf_unlock(&pages->lock);
 }
 
 umf_result_t umf_pages_split(umf_pages_t *pages, void *ptr, size_t total, size_t first) {
@@ -339,7 +345,7 @@ umf_result_t umf_pages_split(umf_pages_t *pages, void *ptr, size_t total, size_t
     return result;
 }
 
-/* --- trim --- */
+/* --- decay and trim --- */
 
 /* false: the provider does not purge in any way. */
 static bool piece_purge(umf_pages_t *pages, const umf_range_piece_t *piece) {
@@ -366,12 +372,16 @@ static bool piece_purge(umf_pages_t *pages, const umf_range_piece_t *piece) {
     }
 }
 
+typedef size_t (*pages_choice_t)(umf_range_t *range, uintptr_t *cursor, size_t min,
+                                 umf_range_piece_t *pieces, size_t n);
+
 /* None while an allocation waits for what a purge holds. */
-static size_t purge_begin(umf_pages_t *pages, uintptr_t *cursor, umf_range_piece_t *pieces) {
+static size_t purge_begin(umf_pages_t *pages, pages_choice_t choice, uintptr_t *cursor,
+                          umf_range_piece_t *pieces) {
     size_t count = 0;
     umf_lock(&pages->lock);
     if (pages->range && !pages->waiting) {
-        count = umf_range_take_free(pages->range, cursor, pages->granule, pieces, PURGE_BATCH);
+        count = choice(pages->range, cursor, pages->granule, pieces, PURGE_BATCH);
     }
     pages->purging += count != 0;
     umf_unlock(&pages->lock);
@@ -379,29 +389,44 @@ static size_t purge_begin(umf_pages_t *pages, uintptr_t *cursor, umf_range_piece
 }
 
 static void purge_end(umf_pages_t *pages, const umf_range_piece_t *pieces, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        umf_pages_put(pages, (void *)pieces[i].base, pieces[i].size);
-    }
     umf_lock(&pages->lock);
+    for (size_t i = 0; i < count; i++) {
+        put_locked(pages, pieces[i].base, pieces[i].size, true);
+    }
     pages->purging--;
     umf_unlock(&pages->lock);
 }
 
-static void purge_free_pieces(umf_pages_t *pages) {
+/* Up to `bytes`, and what makes up a batch. true: there may be more. */
+static bool purge_pieces(umf_pages_t *pages, pages_choice_t choice, uintptr_t *cursor,
+                         size_t bytes) {
     umf_range_piece_t pieces[PURGE_BATCH];
-    uintptr_t cursor = UINTPTR_MAX;
     bool purges = atomic_load_explicit(&pages->purge_mode, memory_order_relaxed) != PURGE_NONE;
-    for (size_t count; purges && (count = purge_begin(pages, &cursor, pieces)) != 0;) {
+    size_t count = 0, done = 0;
+    while (purges && done < bytes && (count = purge_begin(pages, choice, cursor, pieces)) != 0) {
         for (size_t i = 0; i < count && purges; i++) {
             purges = piece_purge(pages, &pieces[i]);
+            done += pieces[i].size;
         }
         purge_end(pages, pieces, count);
     }
+    return purges && count != 0;
+}
+
+bool umf_pages_decay(umf_pages_t *pages) {
+    bool goes_on = purge_pieces(pages, umf_range_take_idle, &pages->decay_cursor, UMF_DECAY_BYTES);
+    if (!goes_on) {
+        umf_lock(&pages->lock);
+        pages->decay_cursor = UINTPTR_MAX;
+        umf_unlock(&pages->lock);
+    }
+    return goes_on;
 }
 
 void umf_pages_trim(umf_pages_t *pages) {
     release_all_free(pages);
-    purge_free_pieces(pages);
+    uintptr_t cursor = UINTPTR_MAX;
+    purge_pieces(pages, umf_range_take_free, &cursor, SIZE_MAX);
     umf_pages_settle(pages);
 }
 

@@ -5,8 +5,8 @@
  * per page, for the owner's own use, found from any address of the span.
  *
  * `take`, `put` and `split` never call the provider and hold one short lock, so they may run below
- * an allocator that must not be re-entered. `alloc`, `grow`, `settle` and `trim` call the provider,
- * with no lock held.
+ * an allocator that must not be re-entered. `alloc`, `grow`, `settle`, `decay` and `trim` call the
+ * provider, with no lock held.
  */
 #ifndef UMF_SRC_POOLS_PAGES_H
 #define UMF_SRC_POOLS_PAGES_H
@@ -42,6 +42,7 @@ typedef struct umf_pages_t {
     umf_range_t *range;        /* NULL before the first span. Sync: lock */
     umf_list_t spans, surplus; /* Sync: lock */
     umf_pages_span_t *reserve; /* was wholly free when last looked at, and is kept. Sync: lock */
+    uintptr_t decay_cursor;    /* where the next look begins. Sync: lock */
 } umf_pages_t;
 
 /* Takes no memory. `granule`: the provider's smallest page. */
@@ -69,6 +70,9 @@ static inline void umf_pages_settle(umf_pages_t *pages) {
     }
 }
 
+/* A look (base/decay.h): lets the provider drop the content of what has been free for a while.
+ * true: there may be more. */
+bool umf_pages_decay(umf_pages_t *pages);
 /* Gives back all wholly free spans and lets the provider drop the content of the free pieces. */
 void umf_pages_trim(umf_pages_t *pages);
 

@@ -7,7 +7,7 @@
 #include "base/magazine.h"
 #include "base/meta.h"
 
-#define SLAB_MAX_CHUNKS (UINT32_MAX >> 1) /* what is beyond in a slab is not used */
+#define SLAB_MAX_CHUNKS (UINT32_MAX >> 2) /* what is beyond in a slab is not used */
 
 static size_t words_for(uint32_t chunks) {
     return (chunks + 63) / 64;
@@ -37,6 +37,7 @@ umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t 
     bin->hint = hint;
     bin->max_kept = max_kept;
     umf_list_init(&bin->partial);
+    umf_list_init(&bin->idle);
     umf_list_init(&bin->empty);
     umf_list_init(&bin->full);
     umf_lock_init(&bin->lock, UMF_RANK_BIN);
@@ -175,11 +176,16 @@ static void count_slabs_locked(umf_bin_t *bin) {
     count_in_use(bin, bin->slabs - bin->empty_count, bin->empty_count);
 }
 
-/* --- states of a slab: each is in one of the bin's three lists --- */
+/* --- states of a slab: each is in one of the bin's four lists --- */
 
 static void slab_move_locked(umf_slab_t *slab, umf_list_t *list) {
     umf_list_remove(&slab->link);
     umf_list_add(list, &slab->link);
+}
+
+static void slab_move_last_locked(umf_slab_t *slab, umf_list_t *list) {
+    umf_list_remove(&slab->link);
+    umf_list_add_tail(list, &slab->link);
 }
 
 static void slab_leave_empty_locked(umf_bin_t *bin, umf_slab_t *slab) {
@@ -195,6 +201,7 @@ static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t pa
     if (bin->empty_count + parked < bin->max_kept &&
         limits_reserve(bin->owner->limits, bin->slab_size)) {
         slab_move_locked(slab, &bin->empty);
+        slab->met = false;
         set_empty_count_locked(bin, bin->empty_count + 1);
     } else {
         slab_move_locked(slab, leaving);
@@ -206,6 +213,9 @@ static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t pa
 /* A slab to take chunks from, made partial; NULL if there is none. */
 static umf_slab_t *slab_with_room_locked(umf_bin_t *bin) {
     if (umf_list_is_empty(&bin->partial)) {
+        if (!umf_list_is_empty(&bin->idle)) {
+            return UMF_CONTAINER_OF(bin->idle.next, umf_slab_t, link);
+        }
         if (umf_list_is_empty(&bin->empty)) {
             return NULL;
         }
@@ -385,7 +395,7 @@ umf_result_t umf_slab_set_offset(umf_slab_t *slab, uintptr_t ptr) {
     return result;
 }
 
-/* --- trim and purge --- */
+/* --- trim, purge and decay --- */
 
 void umf_bin_trim(umf_bin_t *bin, size_t *keep) {
     umf_list_t leaving, staying;
@@ -439,25 +449,37 @@ static umf_result_t purge_runs(const umf_slab_t *slab, const uint64_t *free_bits
     return result;
 }
 
-/* The free chunks of a slab are taken while its pages are purged, so that nobody is given them. */
-static umf_slab_t *purge_begin_locked(umf_bin_t *bin, uint64_t *free_bits) {
-    for (umf_list_t *link = bin->partial.next; link != &bin->partial; link = link->next) {
+/* The slabs whose free pages are to be purged: all dirty ones, or those that were met before. */
+static void find_idle_locked(umf_bin_t *bin, bool only_met) {
+    for (umf_list_t *link = bin->partial.next, *next; link != &bin->partial; link = next) {
         umf_slab_t *slab = UMF_CONTAINER_OF(link, umf_slab_t, link);
-        if (slab->dirty) {
-            for (size_t w = 0; w < words_for(bin->chunks); w++) {
-                free_bits[w] = slab->free_bits[w];
-                slab->free_bits[w] = 0;
-            }
-            bin->used += slab->free;
-            slab->free = 0;
-            slab->dirty = false;
-            slab_move_locked(slab, &bin->full);
-            return slab;
+        next = link->next;
+        if (slab->dirty && (slab->met || !only_met)) {
+            slab_move_last_locked(slab, &bin->idle);
+        } else {
+            slab->met = slab->dirty;
         }
     }
-    return NULL;
 }
 
+/* The free chunks of a slab are taken while its pages are purged, so that nobody is given them. */
+static umf_slab_t *purge_begin_locked(umf_bin_t *bin, uint64_t *free_bits) {
+    if (umf_list_is_empty(&bin->idle)) {
+        return NULL;
+    }
+    umf_slab_t *slab = UMF_CONTAINER_OF(bin->idle.next, umf_slab_t, link);
+    for (size_t w = 0; w < words_for(bin->chunks); w++) {
+        free_bits[w] = slab->free_bits[w];
+        slab->free_bits[w] = 0;
+    }
+    bin->used += slab->free;
+    slab->free = 0;
+    slab->dirty = slab->met = false;
+    slab_move_locked(slab, &bin->full);
+    return slab;
+}
+
+/* It is the last to be used again. */
 static void purge_end_locked(umf_bin_t *bin, umf_slab_t *slab, const uint64_t *free_bits,
                              umf_list_t *leaving) {
     bool dirty = slab->dirty;
@@ -469,9 +491,12 @@ static void purge_end_locked(umf_bin_t *bin, umf_slab_t *slab, const uint64_t *f
     }
     slab->dirty = dirty;
     bin->counters.free_num = counted;
+    if (slab->free < bin->chunks) {
+        slab_move_last_locked(slab, &bin->partial);
+    }
 }
 
-bool umf_bin_purge(umf_bin_t *bin, size_t page_size) {
+static umf_result_t purge_idle(umf_bin_t *bin, size_t page_size, size_t *left) {
     size_t bytes = words_for(bin->chunks) * sizeof(uint64_t);
     uint64_t *free_bits = umf_meta_alloc(bytes);
     umf_result_t result = UMF_RESULT_SUCCESS;
@@ -479,8 +504,9 @@ bool umf_bin_purge(umf_bin_t *bin, size_t page_size) {
     umf_list_init(&leaving);
     umf_lock(&bin->lock);
     umf_slab_t *slab;
-    while (free_bits && result == UMF_RESULT_SUCCESS &&
+    while (free_bits && *left && result == UMF_RESULT_SUCCESS &&
            (slab = purge_begin_locked(bin, free_bits)) != NULL) {
+        *left -= *left < bin->slab_size ? *left : bin->slab_size;
         umf_unlock(&bin->lock);
         result = purge_runs(slab, free_bits, page_size);
         umf_lock(&bin->lock);
@@ -489,6 +515,60 @@ bool umf_bin_purge(umf_bin_t *bin, size_t page_size) {
     umf_unlock(&bin->lock);
     umf_meta_free(free_bits, bytes);
     slabs_destroy(bin, &leaving);
+    return result;
+}
+
+bool umf_bin_purge(umf_bin_t *bin, size_t page_size) {
+    size_t left = SIZE_MAX;
+    umf_lock(&bin->lock);
+    find_idle_locked(bin, false);
+    umf_unlock(&bin->lock);
+    return purge_idle(bin, page_size, &left) != UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+/* Empty slabs that were met before, for purge_empty: the bin counts them as its, but hands nothing
+ * out of them. */
+static void take_idle_empty_locked(umf_bin_t *bin, umf_list_t *taken, size_t *left) {
+    for (umf_list_t *link = bin->empty.next, *next; link != &bin->empty; link = next) {
+        umf_slab_t *slab = UMF_CONTAINER_OF(link, umf_slab_t, link);
+        next = link->next;
+        if (slab->dirty && slab->met && *left) {
+            *left -= *left < bin->slab_size ? *left : bin->slab_size;
+            slab->dirty = false;
+            slab_move_last_locked(slab, taken);
+        }
+        slab->met = slab->dirty;
+    }
+}
+
+static umf_result_t purge_empty(umf_bin_t *bin, umf_list_t *taken, size_t page_size) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    while (!umf_list_is_empty(taken)) {
+        umf_slab_t *slab = UMF_CONTAINER_OF(taken->next, umf_slab_t, link);
+        if (result == UMF_RESULT_SUCCESS) {
+            result = purge_run(slab, 0, bin->chunks - 1, page_size);
+        }
+        umf_lock(&bin->lock);
+        slab_move_last_locked(slab, &bin->empty);
+        umf_unlock(&bin->lock);
+    }
+    return result;
+}
+
+bool umf_bin_decay(umf_bin_t *bin, size_t page_size, bool is_new, size_t *left) {
+    umf_list_t taken;
+    umf_list_init(&taken);
+    umf_lock(&bin->lock);
+    if (is_new) {
+        find_idle_locked(bin, true);
+        take_idle_empty_locked(bin, &taken, left);
+    }
+    bool has_idle = !umf_list_is_empty(&bin->idle);
+    umf_unlock(&bin->lock);
+    umf_result_t result = purge_empty(bin, &taken, page_size);
+    if (result == UMF_RESULT_SUCCESS && has_idle) {
+        result = purge_idle(bin, page_size, left);
+    }
     return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
@@ -497,7 +577,7 @@ bool umf_bin_purge(umf_bin_t *bin, size_t page_size) {
 void umf_bin_destroy(umf_bin_t *bin) {
     limits_release(bin->owner->limits, bin->empty_count * bin->slab_size);
     set_empty_count_locked(bin, 0);
-    umf_list_t *lists[] = {&bin->empty, &bin->partial, &bin->full};
+    umf_list_t *lists[] = {&bin->empty, &bin->partial, &bin->idle, &bin->full};
     for (size_t i = 0; i < UMF_COUNT_OF(lists); i++) {
         umf_list_t leaving;
         umf_list_init(&leaving);

@@ -4,7 +4,7 @@
  * A bin serves chunks of one size from slabs; a slab is one provider allocation, a descriptor and a
  * bitmap of free chunks. The descriptor hangs on the slab's span, so a pointer leads to its slab
  * with the one lookup that finds its pool. Wholly free slabs are kept up to a limit, the rest goes
- * back at once.
+ * back at once. Of what stays, free pages that were not used for a while are purged (base/decay.h).
  */
 #ifndef UMF_SRC_POOLS_SLAB_H
 #define UMF_SRC_POOLS_SLAB_H
@@ -44,6 +44,7 @@ typedef struct umf_bin_t {
     size_t max_kept;    /* empty slabs */
     umf_lock_t lock;    /* guards all that follows, and the slabs */
     umf_list_t partial; /* slabs with free and used chunks */
+    umf_list_t idle;    /* the same; their free pages are about to be purged */
     umf_list_t empty;   /* slabs without used chunks */
     umf_list_t full;    /* slabs without free chunks */
     size_t empty_count; /* Sync: lock, atomic for umf_bin_empty_count */
@@ -56,8 +57,9 @@ typedef struct umf_slab_t {
     umf_list_t link;
     umf_bin_t *bin;
     uint32_t span;      /* index. Immutable from the moment the slab has memory */
-    uint32_t free : 31; /* chunks. Sync: bin lock, as all that follows */
+    uint32_t free : 30; /* chunks. Sync: bin lock, as all that follows */
     bool dirty : 1;     /* a chunk was freed since the free pages were purged */
+    bool met : 1;       /* a look has seen it dirty, and not full */
     uint32_t *offsets;  /* of over-aligned allocations from their chunks; NULL: there was none */
     uint64_t free_bits[];
 } umf_slab_t;
@@ -124,5 +126,9 @@ umf_result_t umf_slab_set_offset(umf_slab_t *slab, uintptr_t ptr);
 void umf_bin_trim(umf_bin_t *bin, size_t *keep);
 /* Drops the content of whole free pages in slabs that stay; false: the provider cannot. */
 bool umf_bin_purge(umf_bin_t *bin, size_t page_size);
+/* A look (base/decay.h): the same, also in empty slabs, for those that were met before, until
+ * `*left` bytes of slabs are used up. A look that is not new goes on with what the last one has
+ * left. */
+bool umf_bin_decay(umf_bin_t *bin, size_t page_size, bool is_new, size_t *left);
 
 #endif

@@ -35,6 +35,7 @@ class FakeProvider {
     std::atomic<bool> free_fails{false};
     std::atomic<bool> split_fails{false};
     std::atomic<bool> merge_fails{false};
+    std::atomic<bool> purge_fails{false};
     umf_result_t failure = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     umf_result_t initialize_result = UMF_RESULT_SUCCESS;
     umf_result_t get_name_result = UMF_RESULT_SUCCESS;
@@ -42,7 +43,7 @@ class FakeProvider {
 
     // What happened.
     std::atomic<size_t> initializes{0}, finalizes{0}, allocs{0}, frees{0}, splits{0}, merges{0},
-        purges{0}, ctls{0}, post_initializes{0}, get_names{0};
+        purges{0}, purged_bytes{0}, ctls{0}, post_initializes{0}, get_names{0};
     std::atomic<size_t> mistakes{0}; // frees of what is not live, with a wrong size, and so on
     const void *params_seen = nullptr;
     size_t last_size = 0, last_alignment = 0, last_free_size = 0;
@@ -225,6 +226,9 @@ class FakeProvider {
         if (!fake->can_purge) {
             return UMF_RESULT_ERROR_NOT_SUPPORTED;
         }
+        if (fake->purge_fails) {
+            return fake->failure;
+        }
         std::lock_guard<std::mutex> guard(fake->mutex);
         uintptr_t base = reinterpret_cast<uintptr_t>(ptr);
         auto after = fake->pieces.upper_bound(base);
@@ -240,6 +244,7 @@ class FakeProvider {
             return UMF_RESULT_ERROR_INVALID_ARGUMENT;
         }
         madvise(ptr, size, MADV_DONTNEED);
+        fake->purged_bytes += size;
         return UMF_RESULT_SUCCESS;
     }
 

@@ -13,6 +13,7 @@
 #include <umf/experimental/memory_properties.h>
 #include <umf/pools/pool_disjoint.h>
 
+#include "fakes/decay_period.h"
 #include "fakes/fake_provider.h"
 #include "fakes/log_file.h"
 #include "fakes/other_thread.h"
@@ -989,6 +990,93 @@ TEST_F(Disjoint, AddressSanitizerIsTold) {
     EXPECT_TRUE(__asan_address_is_poisoned(p));
 }
 #endif
+
+// --- decay ---
+
+void fill(void *chunk, size_t value, size_t size) {
+    memset(chunk, static_cast<int>(value & 0xff), size);
+}
+
+bool is_filled(const void *chunk, size_t value, size_t size) {
+    auto p = static_cast<const unsigned char *>(chunk);
+    return std::all_of(p, p + size, [=](unsigned char c) { return c == (value & 0xff); });
+}
+
+// Without magazines every free is a look, but the first.
+TEST_F(Disjoint, WhatStaysFreeDecays) {
+    DecayPeriod none(DecayPeriod::NONE);
+    ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 1), OK);
+    create();
+    auto list = alloc(32, 4096);
+    std::sort(list.begin(), list.end());
+    for (size_t i = 0; i < list.size(); i++) {
+        fill(list[i], i + 1, 4096);
+    }
+    free({list[1], list[2]});
+    EXPECT_EQ(fake.purges, 0u);
+    free({list[20]});
+    EXPECT_EQ(fake.purges, 1u) << "two pages in a row";
+    EXPECT_EQ(fake.purged_bytes, 2u * 4096);
+    free({list[30]});
+    EXPECT_EQ(fake.purges, 3u);
+    EXPECT_EQ(fake.purged_bytes, 4u * 4096);
+    for (size_t i = 0; i < list.size(); i++) {
+        EXPECT_TRUE(i == 1 || i == 2 || i == 20 || i == 30 || is_filled(list[i], i + 1, 4096)) << i;
+    }
+    EXPECT_EQ(read("stats.alloc_count"), 28u);
+}
+
+TEST_F(Disjoint, MemoryFollowsWhatIsLive) {
+    DecayPeriod none(DecayPeriod::NONE);
+    create();
+    auto list = alloc(2000, 4096);
+    for (size_t i = 0; i < list.size(); i++) {
+        fill(list[i], i, 4096);
+    }
+    for (size_t i = 0; i < list.size(); i++) {
+        if (i % 10) {
+            free({list[i]});
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        free(alloc(4096, 64)); // more than the caches of a thread hold
+    }
+    EXPECT_GE(fake.purged_bytes, (1800u - 16) * 4096) << "all but a stack";
+    for (size_t i = 0; i < list.size(); i += 10) {
+        ASSERT_TRUE(is_filled(list[i], i, 4096)) << i;
+    }
+    EXPECT_EQ(read("stats.alloc_count"), 200u);
+}
+
+// What other threads have parked is kept, without its content.
+TEST_F(Disjoint, ParkedSlabsDecay) {
+    DecayPeriod none(DecayPeriod::NONE);
+    create();
+    OtherThread other;
+    auto list = alloc(1, 1 << 20);
+    other([&] { free(list); });
+    for (int i = 0; i < 4; i++) {
+        free(alloc(1, 3 << 20));
+    }
+    EXPECT_EQ(fake.purges, 1u);
+    EXPECT_EQ(fake.purged_bytes, 1u << 20);
+    EXPECT_EQ(alloc(1, 1 << 20), list);
+    free(list);
+}
+
+TEST_F(Disjoint, AProviderThatCannotPurgeIsAskedOnce) {
+    DecayPeriod none(DecayPeriod::NONE);
+    fake.can_purge = false;
+    create();
+    auto list = alloc(2000, 4096);
+    for (size_t i = 0; i < list.size(); i += 2) {
+        free({list[i]});
+    }
+    for (int i = 0; i < 4; i++) {
+        free(alloc(4096, 64));
+    }
+    EXPECT_EQ(fake.purges, 1u);
+}
 
 // --- parked slabs ---
 

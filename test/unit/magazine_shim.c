@@ -27,6 +27,10 @@ shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t refill, shim_f
     return m;
 }
 
+void shim_set_look(shim_magazines_t *m, shim_look_t look) {
+    m->ops.look = look;
+}
+
 void shim_magazines_destroy(shim_magazines_t *m) {
     umf_magazines_fini(&m->m);
     free(m);
@@ -44,6 +48,9 @@ void shim_meet_others(shim_magazines_t *m, uint32_t bin) {
 size_t shim_capacity(shim_magazines_t *m, uint32_t bin) {
     const umf_magazine_t *mag = umf_magazine_of(&m->m, bin);
     return (size_t)(mag->limit - mag->base);
+}
+void shim_look(shim_magazines_t *m) {
+    umf_magazines_look_now(&m->m);
 }
 void shim_flush(shim_magazines_t *m) {
     umf_magazines_flush(&m->m);

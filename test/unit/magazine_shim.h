@@ -2,6 +2,7 @@
 #ifndef UMF_TEST_UNIT_MAGAZINE_SHIM_H
 #define UMF_TEST_UNIT_MAGAZINE_SHIM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,16 +14,19 @@ extern "C" {
 
 typedef size_t (*shim_refill_t)(void *pool, uint32_t bin, void **objects, size_t n);
 typedef void (*shim_flush_t)(void *pool, uint32_t bin, void **objects, size_t n);
+typedef bool (*shim_look_t)(void *pool, bool is_new);
 typedef struct shim_magazines_t shim_magazines_t;
 
 shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t refill, shim_flush_t flush,
                                         const uint16_t *capacity, const uint16_t *contended,
                                         uint32_t bins, uint32_t depot_batches);
+void shim_set_look(shim_magazines_t *m, shim_look_t look);
 void shim_magazines_destroy(shim_magazines_t *m);
 void *shim_pop(shim_magazines_t *m, uint32_t bin);
 void shim_push(shim_magazines_t *m, uint32_t bin, void *object);
 void shim_meet_others(shim_magazines_t *m, uint32_t bin); /* what the depot's lock tells */
 size_t shim_capacity(shim_magazines_t *m, uint32_t bin);  /* of the calling thread's stack */
+void shim_look(shim_magazines_t *m);
 void shim_flush(shim_magazines_t *m);
 void shim_trim(shim_magazines_t *m);
 size_t shim_live(shim_magazines_t *m);

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fakes/decay_period.h"
 #include "fakes/scale.h"
 #include "magazine_shim.h"
 
@@ -250,6 +251,7 @@ TEST_F(Magazines, AStackGrowsFurtherWhereThreadsMeet) {
 }
 
 TEST_F(Magazines, WhatLiesUnusedInADepotGoesBackToThePool) {
+    DecayPeriod endless(DecayPeriod::ENDLESS);
     create(8);
     std::vector<void *> live(2000);
     for (void *&object : live) {
@@ -260,8 +262,10 @@ TEST_F(Magazines, WhatLiesUnusedInADepotGoesBackToThePool) {
     }
     size_t full = shim_cached(m, 2);
     EXPECT_GE(full, 8u * 32);
+    shim_look(m);
+    EXPECT_EQ(shim_cached(m, 2), full) << "it has just come";
     // A small need of two threads: the depot passes it on, and most of it is never touched.
-    for (int round = 0; round < 500; round++) {
+    for (int round = 0; round < 20; round++) {
         std::vector<void *> some(40);
         std::thread([&] {
             for (void *&object : some) {
@@ -272,8 +276,75 @@ TEST_F(Magazines, WhatLiesUnusedInADepotGoesBackToThePool) {
             shim_push(m, 2, object);
         }
     }
-    EXPECT_LT(shim_cached(m, 2), full / 2);
+    EXPECT_GE(shim_cached(m, 2), full - 64);
+    shim_look(m);
+    EXPECT_LE(shim_cached(m, 2), 64u + 40 + 40) << "a stack, and what was needed";
+    EXPECT_GE(shim_cached(m, 2), 40u);
     EXPECT_EQ(shim_live(m), 0u);
+}
+
+// Every miss asks whether it is time; what a look leaves is for the next, which goes on.
+TEST_F(Magazines, MissesLookFromTimeToTime) {
+    static std::vector<bool> looks;
+    static bool is_more;
+    DecayPeriod none(DecayPeriod::NONE);
+    looks.clear();
+    is_more = false;
+    create(2);
+    shim_set_look(m, [](void *, bool is_new) {
+        looks.push_back(is_new);
+        return is_more;
+    });
+    std::vector<void *> live{shim_pop(m, 0)};
+    EXPECT_TRUE(looks.empty()) << "nothing can be old";
+    for (int i = 0; i < 3; i++) {
+        live.push_back(shim_pop(m, 0));
+    }
+    EXPECT_TRUE(looks.empty()) << "no miss";
+    is_more = true;
+    live.push_back(shim_pop(m, 0));
+    EXPECT_EQ(looks, std::vector<bool>{true});
+    is_more = false;
+    for (int i = 0; i < 4; i++) {
+        live.push_back(shim_pop(m, 0));
+    }
+    EXPECT_EQ(looks, (std::vector<bool>{true, false}));
+    for (int i = 0; i < 4; i++) {
+        live.push_back(shim_pop(m, 0));
+    }
+    EXPECT_EQ(looks, (std::vector<bool>{true, false, true}));
+    for (void *object : live) {
+        shim_push(m, 0, object);
+    }
+    EXPECT_GT(looks.size(), 3u) << "so does a stack that is full";
+    for (int i = 0; i < 100; i++) {
+        shim_push(m, 0, shim_pop(m, 0));
+    }
+    size_t before = looks.size();
+    for (int i = 0; i < 100; i++) {
+        shim_push(m, 0, shim_pop(m, 0));
+    }
+    EXPECT_EQ(looks.size(), before) << "hits do not";
+}
+
+TEST_F(Magazines, ALookEveryFiveSeconds) {
+    static size_t looks;
+    looks = 0;
+    create();
+    shim_set_look(m, [](void *, bool) {
+        looks++;
+        return false;
+    });
+    EXPECT_EQ(umf_decay_period, 5000000000u);
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    std::vector<void *> live(1000);
+    for (void *&object : live) {
+        object = shim_pop(m, 0);
+    }
+    for (void *object : live) {
+        shim_push(m, 0, object);
+    }
+    EXPECT_EQ(looks, 0u);
 }
 
 TEST_F(Magazines, ADepotPassesBatchesBetweenThreads) {

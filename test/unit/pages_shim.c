@@ -52,6 +52,10 @@ void shim_trim(shim_pages_t *shim) {
     umf_pages_trim(&shim->pages);
 }
 
+void shim_decay(shim_pages_t *shim) {
+    umf_pages_decay(&shim->pages);
+}
+
 size_t shim_total(shim_pages_t *shim) {
     return umf_pages_total(&shim->pages);
 }

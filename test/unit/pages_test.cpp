@@ -271,6 +271,78 @@ TEST_F(PagesTest, TrimPurgesFreePiecesOnly) {
     EXPECT_EQ(shim_used(pages), 100 * 2 * PAGE);
 }
 
+/* Pieces that are free at two looks are purged, once. */
+TEST_F(PagesTest, WhatStaysFreeDecays) {
+    memory.protection = PROT_READ | PROT_WRITE;
+    char *idle = alloc(2 * PAGE), *first = alloc(PAGE), *busy = alloc(2 * PAGE);
+    char *second = alloc(PAGE);
+    memset(idle, 1, 2 * PAGE);
+    memset(busy, 2, 2 * PAGE);
+    shim_put(pages, idle, 2 * PAGE);
+    shim_decay(pages);
+    EXPECT_EQ(memory.purges, 0u) << "a look alone does nothing";
+    EXPECT_EQ(idle[0], 1);
+    shim_put(pages, busy, 2 * PAGE);
+    shim_decay(pages);
+    EXPECT_EQ(memory.purges, 2u) << "it, and the rest of the span";
+    EXPECT_EQ(idle[0], 0);
+    EXPECT_EQ(idle[2 * PAGE - 1], 0);
+    EXPECT_EQ(busy[0], 2) << "free since the last look only";
+    shim_decay(pages);
+    EXPECT_EQ(memory.purges, 3u);
+    EXPECT_EQ(busy[0], 0);
+    shim_decay(pages);
+    shim_decay(pages);
+    EXPECT_EQ(memory.purges, 3u) << "nothing is left to purge";
+    EXPECT_EQ(shim_used(pages), 2 * PAGE);
+    (void)first, (void)second;
+}
+
+/* What is cut off an idle piece, or joins it, does not make it young again. */
+TEST_F(PagesTest, APieceInUseAtItsEdgesDecaysToo) {
+    memory.protection = PROT_READ | PROT_WRITE;
+    char *large = alloc(64 * PAGE);
+    alloc(PAGE);
+    memset(large, 1, 64 * PAGE);
+    shim_put(pages, large, 64 * PAGE);
+    shim_decay(pages);
+    char *cut = (char *)shim_take(pages, PAGE, PAGE);
+    EXPECT_EQ(cut, large);
+    shim_put(pages, cut, PAGE);
+    shim_decay(pages);
+    EXPECT_EQ(large[0], 0);
+    EXPECT_EQ(large[64 * PAGE - 1], 0);
+    cut = (char *)shim_take(pages, PAGE, PAGE);
+    cut[0] = 3;
+    shim_put(pages, cut, PAGE);
+    shim_decay(pages);
+    EXPECT_EQ(cut[0], 0);
+}
+
+/* A look gives back so much, the next goes on below it. */
+TEST_F(PagesTest, DecayGoesOnWhereItStopped) {
+    std::vector<char *> pieces;
+    for (int i = 0; i < 80; i++) {
+        pieces.push_back(alloc(8 * MiB));
+    }
+    for (size_t i = 0; i < pieces.size(); i += 2) {
+        shim_put(pages, pieces[i], 8 * MiB);
+    }
+    shim_decay(pages);
+    EXPECT_EQ(memory.purges, 0u);
+    shim_decay(pages);
+    size_t purges = memory.purges;
+    EXPECT_GE(purges, 8u);
+    EXPECT_LT(purges, 40u);
+    for (int i = 0; i < 10; i++) {
+        shim_decay(pages);
+    }
+    EXPECT_GE(memory.purges, 40u);
+    purges = memory.purges;
+    shim_decay(pages);
+    EXPECT_EQ(memory.purges, purges);
+}
+
 TEST_F(PagesTest, PurgeKeepsToTheProvidersPages) {
     memory.page_size = 64 * KiB;
     open(64 * KiB);

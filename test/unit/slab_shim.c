@@ -68,6 +68,10 @@ bool shim_purge(shim_bin_t *bin, size_t page_size) {
     return umf_bin_purge(bin->bin, page_size);
 }
 
+bool shim_decay(shim_bin_t *bin, size_t page_size, bool is_new, size_t *left) {
+    return umf_bin_decay(bin->bin, page_size, is_new, left);
+}
+
 size_t shim_slabs(shim_bin_t *bin) {
     return bin->bin->slabs;
 }

@@ -64,6 +64,10 @@ class Slab : public testing::Test {
     void put(std::vector<void *> list) {
         shim_put(bin, list.data(), list.size());
     }
+    bool look() {
+        size_t left = SIZE_MAX;
+        return shim_decay(bin, 4096, true, &left);
+    }
 };
 
 TEST_F(Slab, ChunksAreEqualAndApart) {
@@ -247,6 +251,123 @@ TEST_F(Slab, ProviderThatCannotPurge) {
     take(8);
 }
 
+// Pages that are free at two looks are purged, once.
+TEST_F(Slab, WhatStaysFreeDecays) {
+    create(4096, 65536);
+    auto list = take(16);
+    std::sort(list.begin(), list.end());
+    for (void *p : list) {
+        fill(p, 0x5c, 4096);
+    }
+    put({list[1], list[2], list[8]});
+    EXPECT_TRUE(look());
+    EXPECT_EQ(fake.purges, 0u) << "a look alone does nothing";
+    EXPECT_TRUE(look());
+    EXPECT_EQ(fake.purges, 2u) << "two runs of pages";
+    for (size_t i = 0; i < list.size(); i++) {
+        bool is_free = i == 1 || i == 2 || i == 8;
+        auto p = static_cast<char *>(list[i]);
+        EXPECT_TRUE(std::all_of(p, p + 4096, [=](char c) { return c == (is_free ? 0 : 0x5c); }))
+            << i;
+    }
+    EXPECT_TRUE(look() && look() && look());
+    EXPECT_EQ(fake.purges, 2u) << "nothing was freed since";
+    put({list[4]});
+    EXPECT_TRUE(look() && look() && look());
+    EXPECT_EQ(fake.purges, 5u) << "three runs";
+    EXPECT_EQ(static_cast<char *>(list[4])[0], 0);
+    EXPECT_EQ(shim_used(bin), 12u);
+    EXPECT_EQ(take(4).size(), 4u) << "the chunks are free as before";
+    EXPECT_EQ(fake.allocs, 1u);
+}
+
+// A look purges so much; what is left for the next serves meanwhile.
+TEST_F(Slab, DecayGoesOnWhereItStopped) {
+    create(4096, 65536);
+    auto list = take(16 * 16);
+    for (size_t i = 0; i < list.size(); i += 16) {
+        put({list[i], list[i + 5]});
+    }
+    size_t left = 0;
+    EXPECT_TRUE(shim_decay(bin, 4096, true, &left) && shim_decay(bin, 4096, true, &left));
+    EXPECT_EQ(fake.purges, 0u);
+    left = 3 * 65536;
+    EXPECT_TRUE(shim_decay(bin, 4096, false, &left));
+    EXPECT_EQ(left, 0u);
+    EXPECT_EQ(fake.purges, 3u * 2);
+    auto more = take(32);
+    EXPECT_EQ(fake.allocs, 16u) << "whatever is idle, and what was";
+    put(more);
+    left = SIZE_MAX;
+    EXPECT_TRUE(shim_decay(bin, 4096, false, &left));
+    EXPECT_EQ(left, SIZE_MAX) << "all have been full since";
+    EXPECT_TRUE(look() && look());
+    EXPECT_EQ(fake.purges, 3u * 2 + 16u * 2);
+    EXPECT_EQ(shim_used(bin), 14u * 16);
+}
+
+TEST_F(Slab, EmptySlabsDecayAndAreKept) {
+    for (size_t size : {1024, 65536}) {
+        create(size, 65536, 3, 3 * 65536);
+        size_t before = fake.purges;
+        auto list = take(3 * (65536 / size));
+        for (void *p : list) {
+            fill(p, 0x5c, size);
+        }
+        put(list);
+        EXPECT_EQ(shim_empty(bin), 3u);
+        EXPECT_TRUE(look());
+        take(1);
+        EXPECT_TRUE(look());
+        size_t rest = size == 1024; // of the slab in use, in whole pages
+        EXPECT_EQ(fake.purges, before + 2 + rest);
+        EXPECT_TRUE(look() && look() && look());
+        EXPECT_EQ(shim_empty(bin), 2u);
+        EXPECT_EQ(shim_kept(bin), 2u * 65536);
+        size_t dropped = 0;
+        for (void *p : list) {
+            dropped += static_cast<char *>(p)[0] == 0;
+        }
+        EXPECT_EQ(dropped, 2 * (65536 / size) + 60 * rest);
+        size_t allocs = fake.allocs;
+        take(list.size() - 1);
+        EXPECT_EQ(fake.allocs, allocs);
+        shim_bin_destroy(bin);
+        bin = nullptr;
+    }
+}
+
+// One that was used between two looks is as good as new.
+TEST_F(Slab, EmptySlabsInUseDoNotDecay) {
+    create(65536, 65536, 2);
+    for (int i = 0; i < 10; i++) {
+        put(take(1));
+        EXPECT_TRUE(look());
+    }
+    EXPECT_EQ(fake.purges, 0u);
+}
+
+TEST_F(Slab, DecayOverAProviderThatRefuses) {
+    create(4096, 65536, 2);
+    auto list = take(3 * 16);
+    fake.purge_fails = true;
+    put({list[0], list[1]});
+    EXPECT_TRUE(look() && look() && look() && look());
+    EXPECT_EQ(fake.purges, 1u) << "not again before something was freed";
+    fake.can_purge = false;
+    put({list[20]});
+    EXPECT_TRUE(look());
+    EXPECT_FALSE(look());
+    EXPECT_EQ(shim_used(bin), 3u * 16 - 3);
+    put({list.begin() + 32, list.end()});
+    EXPECT_EQ(shim_empty(bin), 1u);
+    EXPECT_TRUE(look());
+    EXPECT_FALSE(look());
+    EXPECT_EQ(shim_empty(bin), 1u) << "it stays with the bin";
+    take(19);
+    EXPECT_EQ(fake.allocs, 3u);
+}
+
 TEST_F(Slab, NoMemory) {
     create(64, 65536);
     void *chunk = nullptr;
@@ -309,6 +430,9 @@ TEST_F(Slab, Threads) {
                 if (i % 100 == 0) {
                     shim_purge(bin, 4096);
                     shim_trim(bin, 0);
+                }
+                if (i % 30 == 0) {
+                    look();
                 }
             }
         });

@@ -1,0 +1,33 @@
+#include "base/decay.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+#define SECOND UINT64_C(1000000000)
+
+/* Between looks while there is more to give back. */
+#define SOON (SECOND / 20)
+
+_Atomic uint64_t umf_decay_period = 5 * SECOND;
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+}
+
+bool umf_decay_is_due(umf_decay_t *decay) {
+    uint64_t now = now_ns();
+    uint64_t next = atomic_load_explicit(&decay->next, memory_order_relaxed);
+    uint64_t period = atomic_load_explicit(&umf_decay_period, memory_order_relaxed);
+    return now >= next &&
+           atomic_compare_exchange_strong_explicit(&decay->next, &next, now + period,
+                                                   memory_order_relaxed, memory_order_relaxed) &&
+           next != 0;
+}
+
+void umf_decay_go_on(umf_decay_t *decay) {
+    uint64_t period = atomic_load_explicit(&umf_decay_period, memory_order_relaxed);
+    atomic_store_explicit(&decay->next, now_ns() + (period < SOON ? period : SOON),
+                          memory_order_relaxed);
+}
