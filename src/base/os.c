@@ -110,6 +110,11 @@ size_t umf_os_cache_line_size(void) {
     return os_sysconf(&cache, _SC_LEVEL1_DCACHE_LINESIZE, 64);
 }
 
+size_t umf_os_cpu_count(void) {
+    static atomic_size_t cache;
+    return os_sysconf(&cache, _SC_NPROCESSORS_ONLN, 1);
+}
+
 /* --- memory --- */
 
 int umf_os_map(void **addr, size_t size, int prot, int flags, int fd, size_t offset) {

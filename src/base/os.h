@@ -27,6 +27,7 @@ const char *umf_os_error_text(int error, char *buffer, size_t size);
 
 size_t umf_os_page_size(void);
 size_t umf_os_cache_line_size(void); /* L1 data cache line, 64 if the system does not tell */
+size_t umf_os_cpu_count(void);       /* that are online at the first call */
 
 /* Memory. `*addr` is the wish on entry (NULL: anywhere) and the address on success. */
 int umf_os_map(void **addr, size_t size, int prot, int flags, int fd, size_t offset);

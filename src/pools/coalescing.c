@@ -2,12 +2,17 @@
  * The coalescing pool: best fit with splitting and immediate coalescing (ds/range.h) over large
  * spans of the provider. All bookkeeping is out of line.
  *
+ * Threads that meet go to different parts (pools/coalescing_parts.h). What does not fit in one part
+ * may come from any other, before the provider is asked. Only small requests do not wait for other
+ * parts: if their locks are taken, or the thread has met another and a good part of what the pool
+ * holds is in use, it gets one more span, of the smallest size.
+ *
  * There are no magazines in front: a block that waits in a thread's stack neither coalesces nor
  * serves another size, which is what this pool is for. What a thread frees and gets again is served
- * without the lock all the same (pools/coalescing_hot.h).
+ * without a lock all the same (pools/coalescing_hot.h).
  *
  * A span is withdrawn from the range before it goes to the provider, and added after it came from
- * there; the provider is called without the lock.
+ * there; the provider is called without a lock.
  */
 #include <errno.h>
 #include <sched.h>
@@ -16,15 +21,19 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "pools/coalescing_hot.h"
+#include "pools/coalescing_parts.h"
 
 #define GROWTH_PARTS 16              /* a new span has this part of what is held ... */
 #define GROWTH_MAX ((size_t)1 << 30) /* ... up to this */
+
+#define SPAN_PART_SMALL 8 /* a request that does not wait is up to this part of a span */
+#define HELD_PARTS_USED 3 /* a pool is well used from this part of what it holds on */
 
 #define SPAN_PAGES 8 /* where whole pages for one block were a waste */
 #define PAGE_MAX (SIZE_MAX / 16)
 
 typedef umf_coalescing_pool_t coalescing_pool_t;
+typedef umf_coalescing_part_t part_t;
 
 static __thread umf_result_t coalescing_last_error;
 
@@ -60,24 +69,25 @@ static void choose_largest(uintptr_t base, size_t size, void *arg) {
     }
 }
 
-/* Takes the largest wholly free span of up to `limit` bytes out of the pool. */
-static bool span_withdraw(coalescing_pool_t *pool, size_t limit, choice_t *choice) {
+/* Takes the largest wholly free span of up to `limit` bytes out of the part. */
+static bool span_withdraw(part_t *part, size_t limit, choice_t *choice) {
     *choice = (choice_t){.limit = limit};
-    umf_lock(&pool->lock);
-    umf_coalescing_reclaim_locked(pool);
-    umf_range_free_spans(pool->range, choose_largest, choice);
+    umf_lock(&part->lock);
+    umf_coalescing_reclaim_locked(part);
+    umf_range_free_spans(part->range, choose_largest, choice);
     if (choice->size) {
-        umf_range_remove(pool->range, choice->base);
+        umf_range_remove(part->range, choice->base);
     }
-    umf_unlock(&pool->lock);
+    umf_unlock(&part->lock);
     return choice->size > 0;
 }
 
-static umf_result_t span_return(coalescing_pool_t *pool, uintptr_t base, size_t size) {
+static umf_result_t span_return(coalescing_pool_t *pool, part_t *part, uintptr_t base) {
     umf_span_t *span = umf_view_find(pool->view, (void *)base);
     if (!span) {
         return UMF_RESULT_ERROR_UNKNOWN;
     }
+    size_t size = span->size;
     int saved_errno = errno;
     umf_result_t result = umf_view_free(pool->view, span);
     errno = saved_errno;
@@ -86,71 +96,100 @@ static umf_result_t span_return(coalescing_pool_t *pool, uintptr_t base, size_t 
             "pool %s: the provider does not take back %zu bytes at %p (%s); the pool goes "
             "on using them",
             pool->params.name, size, (void *)base, umfResultName(result));
-        umf_lock(&pool->lock);
-        umf_range_add(pool->range, base,
+        umf_lock(&part->lock);
+        umf_range_add(part->range, base,
                       size); /* the end of the pool offers it again in any case */
-        umf_unlock(&pool->lock);
+        umf_unlock(&part->lock);
     }
     return result;
 }
 
+/* false: the provider refuses. */
+static bool release_from(coalescing_pool_t *pool, part_t *part, size_t *bytes) {
+    choice_t choice;
+    while (span_withdraw(part, *bytes, &choice)) {
+        if (span_return(pool, part, choice.base) != UMF_RESULT_SUCCESS) {
+            return false;
+        }
+        *bytes -= choice.size;
+    }
+    return true;
+}
+
 /* Gives up to `bytes` of wholly free spans back, in large steps; until the provider refuses. */
 static UMF_COLD void release(coalescing_pool_t *pool, size_t bytes) {
-    choice_t choice;
-    while (span_withdraw(pool, bytes, &choice) &&
-           span_return(pool, choice.base, choice.size) == UMF_RESULT_SUCCESS) {
-        bytes -= choice.size;
+    part_t *part = umf_coalescing_part(pool, 0);
+    for (size_t i = 1; part && release_from(pool, part, &bytes); i++) {
+        part = umf_coalescing_part(pool, i);
+    }
+}
+
+static void count_free_spans(const part_t *part, size_t *bytes) {
+    *bytes += umf_range_free_span_bytes(part->range);
+}
+
+/* A span has become wholly free: may it be kept? */
+static UMF_COLD void release_surplus(coalescing_pool_t *pool, part_t *part, uintptr_t base) {
+    if (umf_coalescing_count(pool, count_free_spans) <= pool->params.retain) {
+        return;
+    }
+    umf_lock(&part->lock);
+    umf_result_t result = umf_range_remove(part->range, base);
+    umf_unlock(&part->lock);
+    if (result == UMF_RESULT_SUCCESS) {
+        span_return(pool, part, base);
     }
 }
 
 /* --- dropping the content of free pieces ------------------------------------------------------ */
 
-static bool is_held_locked(coalescing_pool_t *pool, const void *ptr) {
-    umf_assert_locked(&pool->lock);
-    for (size_t i = 0; i < pool->held_count; i++) {
-        if (pool->held[i].base == (uintptr_t)ptr) {
+static bool is_held_locked(part_t *part, const void *ptr) {
+    umf_assert_locked(&part->lock);
+    for (size_t i = 0; i < part->held_count; i++) {
+        if (part->held[i].base == (uintptr_t)ptr) {
             return true;
         }
     }
     return false;
 }
 
-static void unhold_locked(coalescing_pool_t *pool) {
-    umf_assert_locked(&pool->lock);
-    for (size_t i = 0; i < pool->held_count; i++) {
-        umf_range_free(pool->range, pool->held[i].base, 0, NULL);
+static void unhold_locked(part_t *part) {
+    umf_assert_locked(&part->lock);
+    for (size_t i = 0; i < part->held_count; i++) {
+        umf_range_free(part->range, part->held[i].base, 0, NULL);
     }
-    pool->held_count = 0;
+    part->held_count = 0;
 }
 
 /* The next free pieces from high addresses to low; one thread at a time gets any. */
-static size_t hold(coalescing_pool_t *pool, uintptr_t *cursor) {
+static size_t hold(coalescing_pool_t *pool, part_t *part, uintptr_t *cursor) {
     size_t count = 0;
-    umf_lock(&pool->lock);
-    if (pool->held_count && pool->held_since != umf_fork_count()) {
-        unhold_locked(pool);
+    umf_lock(&part->lock);
+    if (part->held_count && part->held_since != umf_fork_count()) {
+        unhold_locked(part);
     }
-    if (pool->held_count == 0) {
-        count = umf_range_take_free(pool->range, cursor, pool->page, pool->held,
+    if (part->held_count == 0) {
+        count = umf_range_take_free(part->range, cursor, pool->page, part->held,
                                     UMF_COALESCING_PURGE_BATCH);
-        pool->held_count = count;
-        pool->held_since = umf_fork_count();
+        part->held_count = count;
+        part->held_since = umf_fork_count();
     }
-    umf_unlock(&pool->lock);
+    umf_unlock(&part->lock);
     return count;
 }
 
-static void unhold(coalescing_pool_t *pool) {
-    umf_lock(&pool->lock);
-    unhold_locked(pool);
-    umf_unlock(&pool->lock);
+static void unhold(part_t *part) {
+    umf_lock(&part->lock);
+    unhold_locked(part);
+    umf_unlock(&part->lock);
+}
+
+static void count_held(const part_t *part, size_t *count) {
+    *count += part->held_since == umf_fork_count() ? part->held_count : 0;
 }
 
 static bool is_trim_at_work(coalescing_pool_t *pool) {
-    umf_lock(&pool->lock);
-    bool is_at_work = pool->held_count && pool->held_since == umf_fork_count();
-    umf_unlock(&pool->lock);
-    return is_at_work;
+    return umf_coalescing_count(pool, count_held) > 0;
 }
 
 /* false: the provider cannot. */
@@ -169,14 +208,23 @@ static bool purge_piece(coalescing_pool_t *pool, const umf_range_piece_t *piece)
     return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-static void purge(coalescing_pool_t *pool) {
+/* The same. */
+static bool purge_part(coalescing_pool_t *pool, part_t *part) {
     uintptr_t cursor = UINTPTR_MAX;
     bool can = true;
-    for (size_t count; can && (count = hold(pool, &cursor)) > 0;) {
+    for (size_t count; can && (count = hold(pool, part, &cursor)) > 0;) {
         for (size_t i = 0; can && i < count; i++) {
-            can = purge_piece(pool, &pool->held[i]); /* nobody else changes them now */
+            can = purge_piece(pool, &part->held[i]); /* nobody else changes them now */
         }
-        unhold(pool);
+        unhold(part);
+    }
+    return can;
+}
+
+static void purge(coalescing_pool_t *pool) {
+    part_t *part = umf_coalescing_part(pool, 0);
+    for (size_t i = 1; part && purge_part(pool, part); i++) {
+        part = umf_coalescing_part(pool, i);
     }
 }
 
@@ -188,42 +236,74 @@ typedef struct request_t {
     size_t alignment;
 } request_t;
 
-static umf_result_t take_locked(coalescing_pool_t *pool, const request_t *request, void **ptr) {
-    umf_assert_locked(&pool->lock);
+static umf_result_t take_locked(part_t *part, const request_t *request, void **ptr) {
+    umf_assert_locked(&part->lock);
     uintptr_t base;
-    umf_result_t result = umf_range_alloc(pool->range, request->size, request->alignment, &base);
+    umf_result_t result = umf_range_alloc(part->range, request->size, request->alignment, &base);
     if (result == UMF_RESULT_SUCCESS) {
-        pool->live++;
+        part->live++;
         *ptr = (void *)base;
     }
     return result;
 }
 
-static umf_result_t take(coalescing_pool_t *pool, const request_t *request, void **ptr) {
-    umf_lock(&pool->lock);
-    umf_result_t result = take_locked(pool, request, ptr);
+UMF_INLINE umf_result_t take_and_unlock(coalescing_pool_t *pool, part_t *part,
+                                        const request_t *request, void **ptr) {
+    umf_result_t result = take_locked(part, request, ptr);
     if (umf_unlikely(result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) &&
-        umf_coalescing_reclaim_locked(pool)) {
-        result = take_locked(pool, request, ptr);
+        umf_coalescing_reclaim_locked(part)) {
+        result = take_locked(part, request, ptr);
     }
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        umf_coalescing_hot_meet_locked(pool, (uintptr_t)*ptr, request->size);
+        umf_coalescing_hot_meet_locked(pool, part, (uintptr_t)*ptr, request->size);
     }
-    umf_unlock(&pool->lock);
+    umf_unlock(&part->lock);
     return result;
 }
 
+/* From another part than `own`. false: some were not asked, because they are in use. */
+static bool take_elsewhere(coalescing_pool_t *pool, const part_t *own, const request_t *request,
+                           bool is_patient, void **ptr) {
+    bool are_asked = true;
+    for (part_t *part = umf_coalescing_part_next(pool, own); part != own;
+         part = umf_coalescing_part_next(pool, part)) {
+        if (is_patient) {
+            umf_lock(&part->lock);
+        } else if (!umf_trylock(&part->lock)) {
+            umf_coalescing_part_note_met(pool);
+            are_asked = false;
+            continue;
+        }
+        if (take_and_unlock(pool, part, request, ptr) == UMF_RESULT_SUCCESS) {
+            umf_coalescing_part_found(pool, part);
+            return true;
+        }
+    }
+    return are_asked;
+}
+
+/* From any part; NULL if it fits in none. */
+static void *take_anywhere(coalescing_pool_t *pool, part_t *own, const request_t *request) {
+    void *ptr = NULL;
+    umf_lock(&own->lock);
+    if (take_and_unlock(pool, own, request, &ptr) != UMF_RESULT_SUCCESS) {
+        take_elsewhere(pool, own, request, true, &ptr);
+    }
+    return ptr;
+}
+
 /* `size` bytes that start aligned; a provider that cannot align so far gives more. */
-static umf_result_t span_alloc(coalescing_pool_t *pool, size_t *size, size_t alignment,
-                               void **base) {
-    umf_result_t result = umf_view_alloc(pool->view, *size, alignment, 0, NULL, base);
+static umf_result_t span_alloc(coalescing_pool_t *pool, const part_t *part, size_t *size,
+                               size_t alignment, void **base) {
+    void *cookie = (void *)(uintptr_t)part->index;
+    umf_result_t result = umf_view_alloc(pool->view, *size, alignment, 0, cookie, base);
     size_t padded;
     if ((result != UMF_RESULT_ERROR_INVALID_ALIGNMENT && result != UMF_RESULT_ERROR_NOT_SUPPORTED &&
          result != UMF_RESULT_ERROR_INVALID_ARGUMENT) ||
         !umf_add(*size, alignment - 1, &padded) || !umf_round_up(padded, pool->page, &padded)) {
         return result;
     }
-    result = umf_view_alloc(pool->view, padded, 0, 0, NULL, base);
+    result = umf_view_alloc(pool->view, padded, 0, 0, cookie, base);
     if (result == UMF_RESULT_SUCCESS) {
         *size = padded;
     }
@@ -231,24 +311,28 @@ static umf_result_t span_alloc(coalescing_pool_t *pool, size_t *size, size_t ali
 }
 
 /* Serves the request from a new span of `size` bytes. */
-static umf_result_t grow(coalescing_pool_t *pool, size_t size, const request_t *request,
-                         void **ptr) {
+static umf_result_t grow(coalescing_pool_t *pool, part_t *part, size_t size,
+                         const request_t *request, void **ptr) {
     void *base = NULL;
-    umf_result_t result = span_alloc(pool, &size, request->alignment, &base);
+    umf_result_t result = span_alloc(pool, part, &size, request->alignment, &base);
     if (result != UMF_RESULT_SUCCESS || !base) {
         return result != UMF_RESULT_SUCCESS ? result : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    umf_lock(&pool->lock);
-    result = umf_range_add(pool->range, (uintptr_t)base, size);
+    umf_lock(&part->lock);
+    result = umf_range_add(part->range, (uintptr_t)base, size);
     bool is_added = result == UMF_RESULT_SUCCESS;
     if (is_added) {
-        result = take_locked(pool, request, ptr);
+        result = take_locked(part, request, ptr);
     }
-    umf_unlock(&pool->lock);
+    umf_unlock(&part->lock);
     if (!is_added) {
         umf_view_free(pool->view, umf_view_find(pool->view, base));
     }
     return result;
+}
+
+static void count_all(const part_t *part, size_t *bytes) {
+    *bytes += umf_range_total_bytes(part->range);
 }
 
 /*
@@ -256,9 +340,7 @@ static umf_result_t grow(coalescing_pool_t *pool, size_t size, const request_t *
  * room for a number of them and little rest, also where the provider's pages are large.
  */
 static size_t span_size_for(coalescing_pool_t *pool, const request_t *request, size_t least) {
-    umf_lock(&pool->lock);
-    size_t growth = umf_range_total_bytes(pool->range) / GROWTH_PARTS;
-    umf_unlock(&pool->lock);
+    size_t growth = umf_coalescing_count(pool, count_all) / GROWTH_PARTS;
     growth = growth < GROWTH_MAX ? growth : GROWTH_MAX;
     bool is_wasteful = least - request->size > request->size / GROWTH_PARTS;
     growth = is_wasteful ? larger(growth, SPAN_PAGES * pool->page) : growth;
@@ -267,23 +349,56 @@ static size_t span_size_for(coalescing_pool_t *pool, const request_t *request, s
     return umf_round_up(size, pool->page, &size) ? size : least;
 }
 
-static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, const request_t *request) {
+static void count_used(const part_t *part, size_t *bytes) {
+    *bytes += umf_range_used_bytes(part->range);
+}
+
+/* Would a new span have room for many of them? */
+static bool is_small(const coalescing_pool_t *pool, const request_t *request) {
+    size_t limit = pool->params.span_size / SPAN_PART_SMALL;
+    return request->size <= limit && request->alignment <= limit;
+}
+
+static bool is_well_used(coalescing_pool_t *pool) {
+    size_t held = umf_coalescing_count(pool, count_all);
+    return umf_coalescing_count(pool, count_used) >= held / HELD_PARTS_USED;
+}
+
+/* From a new span. When no part had room, wholly free spans that are too small go for it. */
+static umf_result_t take_new(coalescing_pool_t *pool, part_t *part, const request_t *request,
+                             size_t least, bool are_asked, void **ptr) {
+    size_t size = pool->params.span_size;
+    if (!are_asked && umf_round_up(size, pool->page, &size)) {
+        return grow(pool, part, size, request, ptr);
+    }
+    size = span_size_for(pool, request, least);
+    release(pool, size);
+    return grow(pool, part, size, request, ptr);
+}
+
+static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, part_t *part, const request_t *request) {
     size_t least;
     if (!umf_round_up(request->size, pool->page, &least)) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     void *ptr = NULL;
-    size_t size = span_size_for(pool, request, least);
-    release(pool, size);
-    umf_result_t result = grow(pool, size, request, &ptr);
+    bool is_patient = !is_small(pool, request);
+    bool has_met = !is_patient && umf_coalescing_part_has_met(pool);
+    bool are_asked =
+        !(has_met && is_well_used(pool)) && take_elsewhere(pool, part, request, is_patient, &ptr);
+    if (ptr) {
+        return ptr;
+    }
+    umf_result_t result = take_new(pool, part, request, least, are_asked, &ptr);
     if (result != UMF_RESULT_SUCCESS) {
         release(pool, SIZE_MAX);
         /* Others may have freed something meanwhile. */
-        if (take(pool, request, &ptr) != UMF_RESULT_SUCCESS) {
-            result = grow(pool, least, request, &ptr);
+        ptr = take_anywhere(pool, part, request);
+        if (!ptr) {
+            result = grow(pool, part, least, request, &ptr);
         }
     }
-    while (!ptr && is_trim_at_work(pool) && take(pool, request, &ptr) != UMF_RESULT_SUCCESS) {
+    while (!ptr && is_trim_at_work(pool) && !(ptr = take_anywhere(pool, part, request))) {
         sched_yield();
     }
     return ptr ? ptr : fail(result);
@@ -292,11 +407,13 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, const request_t *reque
 static __attribute__((noinline)) void *alloc_locked(coalescing_pool_t *pool,
                                                     const request_t *request) {
     void *ptr = NULL;
-    umf_result_t result = take(pool, request, &ptr);
+    part_t *part = umf_coalescing_part_lock(pool);
+    umf_result_t result = take_and_unlock(pool, part, request, &ptr);
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
         return ptr;
     }
-    return result == UMF_RESULT_ERROR_OUT_OF_RESOURCES ? alloc_slow(pool, request) : fail(result);
+    return result == UMF_RESULT_ERROR_OUT_OF_RESOURCES ? alloc_slow(pool, part, request)
+                                                       : fail(result);
 }
 
 static inline void *alloc(coalescing_pool_t *pool, size_t size, size_t alignment) {
@@ -326,52 +443,52 @@ static void *coalescing_aligned_malloc(void *self, size_t size, size_t alignment
 
 /* --- free ------------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool, void *ptr) {
-    umf_coalescing_hot_blocks_t *hot = umf_coalescing_hot_blocks_made(pool);
+static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool, void *ptr,
+                                                         umf_word_t word) {
+    part_t *part = umf_coalescing_part_of(pool, ptr, word);
+    umf_coalescing_hot_block_t *room = umf_coalescing_hot_room(pool, part, (uintptr_t)ptr);
     umf_range_freed_t freed;
-    umf_lock(&pool->lock);
-    umf_result_t result = umf_unlikely(pool->held_count) && is_held_locked(pool, ptr)
+    umf_lock(&part->lock);
+    umf_result_t result = umf_unlikely(part->held_count) && is_held_locked(part, ptr)
                               ? UMF_RESULT_ERROR_INVALID_ARGUMENT
-                              : umf_range_free(pool->range, (uintptr_t)ptr, 0, &freed);
-    bool is_surplus = false;
+                              : umf_range_free(part->range, (uintptr_t)ptr, 0, &freed);
+    bool is_whole = false;
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        pool->live--;
-        is_surplus =
-            freed.whole_span && umf_range_free_span_bytes(pool->range) > pool->params.retain;
-        if (umf_unlikely(is_surplus)) {
-            umf_range_remove(pool->range, freed.free_base);
-        } else if (umf_likely(hot != NULL)) {
-            umf_coalescing_hot_note_locked(pool, hot, (uintptr_t)ptr, freed.size);
+        part->live--;
+        is_whole = freed.whole_span && pool->params.retain != SIZE_MAX;
+        if (umf_likely(room != NULL)) {
+            umf_coalescing_hot_note_locked(part, room, (uintptr_t)ptr, freed.size);
         }
     }
-    umf_unlock(&pool->lock);
-    if (umf_unlikely(is_surplus)) {
-        span_return(pool, freed.free_base, freed.free_size);
+    umf_unlock(&part->lock);
+    if (umf_unlikely(is_whole)) {
+        release_surplus(pool, part, freed.free_base);
     }
     return umf_likely(result == UMF_RESULT_SUCCESS) ? result : refuse(pool, ptr);
 }
 
-static inline umf_result_t put(coalescing_pool_t *pool, void *ptr) {
+/* `word` may be 0. */
+static inline umf_result_t put(coalescing_pool_t *pool, void *ptr, umf_word_t word) {
     return umf_likely(umf_coalescing_hot_put(pool, ptr)) ? UMF_RESULT_SUCCESS
-                                                         : put_locked(pool, ptr);
+                                                         : put_locked(pool, ptr, word);
 }
 
 static umf_result_t coalescing_free_at(void *self, void *ptr, umf_word_t word) {
-    (void)word;
-    return put(self, ptr);
+    return put(self, ptr, word);
 }
 
 static umf_result_t coalescing_free(void *self, void *ptr) {
-    return ptr ? put(self, ptr) : UMF_RESULT_SUCCESS;
+    return ptr ? put(self, ptr, 0) : UMF_RESULT_SUCCESS;
 }
 
 /* --- sizes, and content ----------------------------------------------------------------------- */
 
 /* 0: no live allocation starts there. */
 static size_t usable_size(coalescing_pool_t *pool, const void *ptr) {
-    umf_lock(&pool->lock);
-    size_t size = is_held_locked(pool, ptr) ? 0 : umf_range_used_size(pool->range, (uintptr_t)ptr);
-    umf_unlock(&pool->lock);
+    part_t *part = umf_coalescing_part_of(pool, ptr, 0);
+    umf_lock(&part->lock);
+    size_t size = is_held_locked(part, ptr) ? 0 : umf_range_used_size(part->range, (uintptr_t)ptr);
+    umf_unlock(&part->lock);
     return size;
 }
 
@@ -400,7 +517,7 @@ static void *coalescing_calloc(void *self, size_t num, size_t size) {
     }
     umf_result_t result = umf_content_zero(&pool->content, ptr, bytes);
     if (result != UMF_RESULT_SUCCESS) {
-        put(pool, ptr);
+        put(pool, ptr, 0);
         return fail(result);
     }
     return ptr;
@@ -412,12 +529,13 @@ static bool shrink(coalescing_pool_t *pool, void *ptr, size_t old, size_t size) 
     if (keep >= old) {
         return keep == old;
     }
-    umf_lock(&pool->lock);
-    bool is_split = umf_range_split(pool->range, (uintptr_t)ptr, old, keep) == UMF_RESULT_SUCCESS;
+    part_t *part = umf_coalescing_part_of(pool, ptr, 0);
+    umf_lock(&part->lock);
+    bool is_split = umf_range_split(part->range, (uintptr_t)ptr, old, keep) == UMF_RESULT_SUCCESS;
     if (is_split) {
-        umf_range_free(pool->range, (uintptr_t)ptr + keep, old - keep, NULL);
+        umf_range_free(part->range, (uintptr_t)ptr + keep, old - keep, NULL);
     }
-    umf_unlock(&pool->lock);
+    umf_unlock(&part->lock);
     return is_split;
 }
 
@@ -427,7 +545,7 @@ static void *move(coalescing_pool_t *pool, void *ptr, size_t old, size_t size) {
         return NULL;
     }
     umf_result_t result = umf_content_copy(&pool->content, moved, ptr, old < size ? old : size);
-    put(pool, result == UMF_RESULT_SUCCESS ? ptr : moved);
+    put(pool, result == UMF_RESULT_SUCCESS ? ptr : moved, 0);
     return result == UMF_RESULT_SUCCESS ? moved : fail(result);
 }
 
@@ -437,7 +555,7 @@ static void *coalescing_realloc(void *self, void *ptr, size_t size) {
         return coalescing_malloc(pool, size);
     }
     if (size == 0) {
-        umf_result_t result = put(pool, ptr);
+        umf_result_t result = put(pool, ptr, 0);
         return result == UMF_RESULT_SUCCESS ? NULL : fail(result);
     }
     size_t old = usable_size(pool, ptr);
@@ -467,22 +585,20 @@ static umf_result_t pool_build(coalescing_pool_t *pool, umf_memory_provider_hand
     if (result != UMF_RESULT_SUCCESS) {
         goto view;
     }
-    pool->range = umf_range_create();
-    if (!pool->range) {
-        result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    result = umf_coalescing_parts_init(pool);
+    if (result != UMF_RESULT_SUCCESS) {
         goto view;
     }
     umf_coalescing_choose_defaults(pool);
     result = umf_coalescing_hot_init(pool);
     if (result != UMF_RESULT_SUCCESS) {
-        goto range;
+        goto parts;
     }
     umf_content_init(&pool->content, pool->view);
-    umf_lock_init(&pool->lock, UMF_RANK_PAGES);
     return UMF_RESULT_SUCCESS;
 
-range:
-    umf_range_destroy(pool->range);
+parts:
+    umf_coalescing_parts_fini(pool);
 view:
     umf_view_release(pool->view);
     return result;
@@ -532,8 +648,7 @@ static umf_result_t coalescing_finalize(void *self) {
     umf_local_owner_fini(&pool->hot);
     umf_content_fini(&pool->content);
     umf_result_t result = spans_free(pool);
-    umf_range_destroy(pool->range);
-    umf_lock_destroy(&pool->lock);
+    umf_coalescing_parts_fini(pool);
     umf_view_release(pool->view);
     umf_meta_free(pool, sizeof(*pool));
     return result;
@@ -548,10 +663,8 @@ static umf_result_t coalescing_last_allocation_error(void *self) {
 
 static umf_result_t coalescing_trim(void *self, size_t keep) {
     coalescing_pool_t *pool = self;
-    umf_lock(&pool->lock);
-    umf_coalescing_reclaim_locked(pool);
-    size_t bytes = umf_range_free_span_bytes(pool->range);
-    umf_unlock(&pool->lock);
+    umf_coalescing_reclaim(pool);
+    size_t bytes = umf_coalescing_count(pool, count_free_spans);
     if (bytes > keep) {
         release(pool, bytes - keep);
     }
@@ -561,13 +674,13 @@ static umf_result_t coalescing_trim(void *self, size_t keep) {
     return UMF_RESULT_SUCCESS;
 }
 
+static void count_live(const part_t *part, size_t *count) {
+    *count += part->live;
+}
+
 static size_t coalescing_alloc_count(void *self) {
-    coalescing_pool_t *pool = self;
-    umf_lock(&pool->lock);
-    umf_coalescing_reclaim_locked(pool);
-    size_t live = pool->live;
-    umf_unlock(&pool->lock);
-    return live;
+    umf_coalescing_reclaim(self);
+    return umf_coalescing_count(self, count_live);
 }
 
 /* --- tables ----------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include "ds/range.h"
 
 #define UMF_COALESCING_PURGE_BATCH 16
+#define UMF_COALESCING_PARTS_MAX 16
 
 typedef struct umf_coalescing_pool_params_t {
     size_t granule;   /* 0: chosen when the pool is made */
@@ -20,6 +21,19 @@ typedef struct umf_coalescing_pool_params_t {
     char name[UMF_NAME_MAX];
 } umf_coalescing_pool_params_t;
 
+/* Spans with a lock of their own; whatever is cut out of them goes back into them. */
+typedef struct umf_coalescing_part_t {
+    umf_range_t *range;           /* Immutable. What it points to: Sync: lock */
+    uint32_t index;               /* Immutable. The cookie of its spans */
+    uint32_t threads;             /* that allocate here, of those that met. Sync: atomic */
+    _Alignas(64) umf_lock_t lock; /* apart from what other threads look at */
+    size_t live;                  /* blocks, and those that are parked. Sync: lock */
+    /* Free pieces that a trim has in hand: used for the range, nobody's block. Sync: lock */
+    umf_range_piece_t held[UMF_COALESCING_PURGE_BATCH];
+    size_t held_count;
+    unsigned held_since; /* umf_fork_count: in a child of fork the trim is gone */
+} umf_coalescing_part_t;
+
 typedef struct umf_coalescing_pool_t {
     umf_coalescing_pool_params_t params; /* first, as fields want it. Immutable once sealed */
     bool sealed;                         /* settings can no longer change */
@@ -27,13 +41,8 @@ typedef struct umf_coalescing_pool_t {
     umf_content_t content;
     size_t page;           /* the provider's smallest. Immutable */
     umf_local_owner_t hot; /* umf_coalescing_hot_blocks_t of each thread */
-    umf_lock_t lock;
-    umf_range_t *range; /* Sync: lock */
-    size_t live;        /* blocks, and those that are parked. Sync: lock */
-    /* Free pieces that a trim has in hand: used for the range, nobody's block. Sync: lock */
-    umf_range_piece_t held[UMF_COALESCING_PURGE_BATCH];
-    size_t held_count;
-    unsigned held_since; /* umf_fork_count: in a child of fork the trim is gone */
+    /* One at first, NULL after the last. Each is set once. Sync: atomic */
+    umf_coalescing_part_t *parts[UMF_COALESCING_PARTS_MAX + 1];
 } umf_coalescing_pool_t;
 
 /* coalescing_settings.c */

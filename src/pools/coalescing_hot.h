@@ -20,14 +20,19 @@ typedef struct umf_coalescing_hot_block_t {
     uintptr_t base; /* 0: none */
     size_t size;
     umf_range_ticket_t ticket; /* no claim: it was free when last seen */
+    uint32_t part;             /* that gave the ticket */
     bool is_parked;            /* by this thread; others may have reclaimed it */
     bool is_recent;            /* used again since it was last up for replacement */
 } umf_coalescing_hot_block_t;
 
 typedef struct umf_coalescing_hot_blocks_t {
     umf_local_t head;
-    uint32_t last; /* used */
-    uint32_t next; /* to be replaced */
+    uint32_t last;   /* used */
+    uint32_t next;   /* to be replaced */
+    uint32_t part;   /* where the thread allocates */
+    uint32_t met;    /* how often the lock of that was taken */
+    bool has_met;    /* another thread at a lock; it has got no span for that yet */
+    bool is_of_part; /* counted in the part's `threads` */
     umf_coalescing_hot_block_t blocks[UMF_COALESCING_HOT_BLOCKS];
 } umf_coalescing_hot_blocks_t;
 _Static_assert(sizeof(umf_coalescing_hot_blocks_t) <= UMF_LOCAL_EMPTY_SIZE,
@@ -36,17 +41,30 @@ _Static_assert(sizeof(umf_coalescing_hot_blocks_t) <= UMF_LOCAL_EMPTY_SIZE,
 /* The pool's blocks of threads. Undone by umf_local_owner_fini. */
 umf_result_t umf_coalescing_hot_init(umf_coalescing_pool_t *pool);
 
-/* The calling thread's; NULL if nothing is to be parked. */
-umf_coalescing_hot_blocks_t *umf_coalescing_hot_blocks_made(umf_coalescing_pool_t *pool);
-
-/* A block was freed that may come back: takes the place of one that was not used lately. */
-void umf_coalescing_hot_note_locked(umf_coalescing_pool_t *pool, umf_coalescing_hot_blocks_t *hot,
-                                    uintptr_t base, size_t size);
+/* Where a block that the calling thread is about to free to `part` may be noted, in the place of
+ * one that was not used lately. NULL if nothing is to be parked. */
+umf_coalescing_hot_block_t *umf_coalescing_hot_room(umf_coalescing_pool_t *pool,
+                                                    const umf_coalescing_part_t *part,
+                                                    uintptr_t base);
+/* Gives its ticket back, which is of this part. */
+void umf_coalescing_hot_forget_locked(umf_coalescing_part_t *part,
+                                      umf_coalescing_hot_block_t *block);
 /* A block was taken: the same that this thread has freed lately is worth a ticket. */
-void umf_coalescing_hot_meet_locked(umf_coalescing_pool_t *pool, uintptr_t base, size_t size);
+void umf_coalescing_hot_meet_locked(umf_coalescing_pool_t *pool, umf_coalescing_part_t *part,
+                                    uintptr_t base, size_t size);
 
-/* Makes free what is parked, by all threads. Was there any? */
-bool umf_coalescing_reclaim_locked(umf_coalescing_pool_t *pool);
+/* Makes free what is parked of this part, by all threads. Was there any? */
+bool umf_coalescing_reclaim_locked(umf_coalescing_part_t *part);
+
+/* A block was freed, and may come back. */
+static inline void umf_coalescing_hot_note_locked(umf_coalescing_part_t *part,
+                                                  umf_coalescing_hot_block_t *room, uintptr_t base,
+                                                  size_t size) {
+    if (room->ticket.claim) {
+        umf_coalescing_hot_forget_locked(part, room);
+    }
+    *room = (umf_coalescing_hot_block_t){.base = base, .size = size};
+}
 
 static inline umf_coalescing_hot_blocks_t *
 umf_coalescing_hot_blocks(const umf_coalescing_pool_t *pool) {

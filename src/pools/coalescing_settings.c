@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/meta.h"
-#include "pools/coalescing_hot.h"
+#include "pools/coalescing_parts.h"
 #include "pools/settings.h"
 
 #define DEFAULT_GRANULE ((size_t)512)
@@ -12,6 +12,7 @@
 
 typedef umf_coalescing_pool_params_t params_t;
 typedef umf_coalescing_pool_t coalescing_pool_t;
+typedef umf_coalescing_part_t part_t;
 
 const umf_coalescing_pool_params_t umf_coalescing_default_params = {.retain = SIZE_MAX,
                                                                     .name = "coalescing"};
@@ -115,20 +116,19 @@ static umf_result_t set_name(void *object, const void *value) {
 
 /* --- fields: counters. The object is the pool. --- */
 
-static size_t count_used_memory(const coalescing_pool_t *pool) {
-    size_t bytes = umf_range_used_bytes(pool->range);
-    for (size_t i = 0; i < pool->held_count; i++) {
-        bytes -= pool->held[i].size;
+static void count_used_memory(const part_t *part, size_t *bytes) {
+    *bytes += umf_range_used_bytes(part->range);
+    for (size_t i = 0; i < part->held_count; i++) {
+        *bytes -= part->held[i].size;
     }
-    return bytes;
 }
 
-static size_t count_reserved_memory(const coalescing_pool_t *pool) {
-    return umf_range_total_bytes(pool->range);
+static void count_reserved_memory(const part_t *part, size_t *bytes) {
+    *bytes += umf_range_total_bytes(part->range);
 }
 
-static size_t count_spans(const coalescing_pool_t *pool) {
-    return umf_range_span_count(pool->range);
+static void count_spans(const part_t *part, size_t *count) {
+    *count += umf_range_span_count(part->range);
 }
 
 static void note_larger(uintptr_t base, size_t size, void *largest) {
@@ -138,20 +138,20 @@ static void note_larger(uintptr_t base, size_t size, void *largest) {
     }
 }
 
-static size_t count_largest_free(const coalescing_pool_t *pool) {
-    size_t largest = 0;
-    umf_range_free_pieces(pool->range, note_larger, &largest);
-    return largest;
+static void count_largest_free(const part_t *part, size_t *largest) {
+    umf_range_free_pieces(part->range, note_larger, largest);
+}
+
+static void count_parts(const part_t *part, size_t *count) {
+    (void)part;
+    ++*count;
 }
 
 #define COUNTER(member)                                                                            \
     static umf_result_t get_##member(void *object, size_t index, void *value, size_t size) {       \
         (void)index, (void)size;                                                                   \
-        coalescing_pool_t *pool = object;                                                          \
-        umf_lock(&pool->lock);                                                                     \
-        umf_coalescing_reclaim_locked(pool);                                                       \
-        *(size_t *)value = count_##member(pool);                                                   \
-        umf_unlock(&pool->lock);                                                                   \
+        umf_coalescing_reclaim(object);                                                            \
+        *(size_t *)value = umf_coalescing_count(object, count_##member);                           \
         return UMF_RESULT_SUCCESS;                                                                 \
     }
 
@@ -159,6 +159,7 @@ COUNTER(used_memory)
 COUNTER(reserved_memory)
 COUNTER(spans)
 COUNTER(largest_free)
+COUNTER(parts)
 
 static umf_result_t run_post_initialize(void *object) {
     ((coalescing_pool_t *)object)->sealed = true;
@@ -190,6 +191,7 @@ static const umf_field_t field_list[] = {
      .type = UMF_FIELD_SIZE,
      .access = UMF_FIELD_READ,
      .get = get_largest_free},
+    {.path = "stats.parts", .type = UMF_FIELD_SIZE, .access = UMF_FIELD_READ, .get = get_parts},
     {.path = "post_initialize", .access = UMF_FIELD_RUN, .run = run_post_initialize},
 };
 static const umf_fields_t fields = UMF_FIELDS(field_list);

@@ -5,14 +5,18 @@
  */
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
@@ -763,4 +767,248 @@ TEST_F(CoalescingHot, FreedTwiceAtOnce) {
         ASSERT_EQ(freed, 1);
         ASSERT_EQ(stat("used_memory"), 0u);
     }
+}
+
+// Threads that meet get parts of the pool for themselves. Nobody else can tell.
+class CoalescingParts : public Coalescing {
+  protected:
+    std::mutex mutex;
+    Shadow shadow; // what the threads have left
+
+    // Threads that use the pool until two have met; each leaves some blocks of both sizes.
+    void meet(unsigned count = 4, size_t leave = 100) {
+        std::atomic<unsigned> started{0};
+        std::vector<std::thread> threads;
+        auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        for (unsigned t = 0; t < count; t++) {
+            threads.emplace_back([&, t] {
+                std::vector<char *> blocks(50);
+                for (started++; started < count;) {
+                }
+                do {
+                    for (char *&block : blocks) {
+                        block = alloc(SMALL);
+                    }
+                    for (char *block : blocks) {
+                        free(block);
+                    }
+                } while (stat("parts") < 2 && std::chrono::steady_clock::now() < end);
+                for (size_t i = 0; i < leave; i++) {
+                    size_t size = i % 4 ? SMALL : 1 * KiB;
+                    char *block = alloc(size);
+                    std::lock_guard<std::mutex> guard(mutex);
+                    shadow.add(block, size, static_cast<char>(t + 1));
+                }
+            });
+        }
+        for (auto &thread : threads) {
+            thread.join();
+        }
+    }
+    void free_all() {
+        for (auto &at : shadow.blocks) {
+            EXPECT_TRUE(Shadow::holds(at.first, at.second.size, at.second.mark));
+            free(at.first);
+        }
+    }
+
+    static constexpr size_t SMALL = 48 * KiB;
+
+    void SetUp() override {
+        if (std::thread::hardware_concurrency() < 2) {
+            GTEST_SKIP() << "one CPU: a pool has one part";
+        }
+    }
+};
+
+TEST_F(CoalescingParts, OneForOneThread) {
+    create();
+    for (size_t i = 0; i < 100; i++) {
+        alloc(i * 5000);
+    }
+    EXPECT_EQ(stat("parts"), 1u);
+}
+
+TEST_F(CoalescingParts, BlocksAreFreedByOthers) {
+    for (umf_pool_create_flags_t flags :
+         {UMF_POOL_CREATE_FLAG_NONE, UMF_POOL_CREATE_FLAG_DISABLE_TRACKING}) {
+        create({}, flags);
+        meet();
+        ASSERT_GE(stat("parts"), 2u);
+        size_t count = 0, used = 0, size;
+        EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &count, sizeof(count), pool),
+                  OK);
+        EXPECT_EQ(count, shadow.blocks.size());
+        for (auto &at : shadow.blocks) {
+            EXPECT_EQ(umfPoolMallocUsableSize(pool, at.first, &size), OK);
+            EXPECT_EQ(size, at.second.size);
+            EXPECT_EQ(umfPoolFree(pool, at.first + 512), BAD);
+            used += size;
+        }
+        EXPECT_EQ(stat("used_memory"), used);
+        EXPECT_EQ(stat("reserved_memory"), fake.live_bytes());
+        EXPECT_EQ(stat("spans"), fake.live());
+        // Grown in another part, shrunk in its own.
+        auto &first = *shadow.blocks.begin();
+        char *moved = static_cast<char *>(umfPoolRealloc(pool, first.first, 1 * MiB));
+        ASSERT_NE(moved, nullptr);
+        EXPECT_TRUE(Shadow::holds(moved, first.second.size, first.second.mark));
+        free(moved);
+        shadow.blocks.erase(first.first);
+        char *last = shadow.blocks.rbegin()->first;
+        EXPECT_EQ(umfPoolRealloc(pool, last, 512), last);
+        shadow.blocks.rbegin()->second.size = 512;
+        free_all();
+        for (auto &at : shadow.blocks) {
+            EXPECT_EQ(umfPoolFree(pool, at.first), BAD) << "freed already";
+        }
+        shadow.blocks.clear();
+        EXPECT_EQ(stat("used_memory"), 0u);
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        EXPECT_EQ(fake.live(), 0u);
+        EXPECT_EQ(destroy(), OK);
+    }
+}
+
+TEST_F(CoalescingParts, EachServesAllBeforeTheProvider) {
+    create();
+    meet();
+    free_all();
+    size_t spans = stat("spans"), calls = fake.allocs;
+    ASSERT_GE(spans, 2u);
+    for (size_t size : {64 * KiB, 1 * MiB}) {
+        std::vector<char *> blocks;
+        for (size_t i = 0; i < spans * (2 * MiB / size); i++) {
+            blocks.push_back(alloc(size));
+        }
+        EXPECT_EQ(fake.allocs, calls) << "spans of 2 MiB, all of them full";
+        for (char *block : blocks) {
+            free(block);
+        }
+    }
+}
+
+TEST_F(CoalescingParts, AllGoBeforeMemoryIsOut) {
+    create();
+    meet();
+    fake.limit = fake.live_bytes();
+    ASSERT_GE(fake.live(), 2u);
+    EXPECT_EQ(umfPoolMalloc(pool, fake.limit), nullptr);
+    EXPECT_EQ(last_error(), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    free_all();
+    char *all = alloc(fake.limit);
+    EXPECT_EQ(fake.live(), 1u);
+    free(all);
+}
+
+TEST_F(CoalescingParts, ALimitForFreeSpansIsOneForAll) {
+    create({0, 2 * MiB, 3 * MiB});
+    meet();
+    ASSERT_GE(stat("parts"), 2u);
+    ASSERT_GE(fake.live(), 2u);
+    free_all();
+    EXPECT_EQ(fake.live(), 1u);
+}
+
+TEST_F(CoalescingParts, TrimPurgesAllOfThem) {
+    create();
+    meet();
+    ASSERT_GE(stat("parts"), 2u);
+    size_t i = 0;
+    for (auto at = shadow.blocks.begin(); at != shadow.blocks.end(); i++) {
+        if (i % 2) {
+            free(at->first);
+        }
+        at = i % 2 ? shadow.blocks.erase(at) : std::next(at);
+    }
+    size_t used = stat("used_memory");
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_GE(fake.purges, 100u);
+    EXPECT_EQ(stat("used_memory"), used);
+    free_all();
+}
+
+// What waits for a thread in one part is given up in any when the thread ends.
+TEST_F(CoalescingParts, HotBlocksOfSeveral) {
+    create();
+    meet();
+    for (int round = 0; round < 4; round++) {
+        std::thread([&] {
+            for (size_t i = 0; i < 40; i++) {
+                size_t size = (i % 10 + 1) * 100 * KiB;
+                char *block = alloc(size);
+                for (int k = 0; k < 3; k++) {
+                    free(block);
+                    block = alloc(size);
+                }
+                free(block);
+                EXPECT_EQ(umfPoolFree(pool, block), BAD);
+            }
+        }).join();
+    }
+    free_all();
+    EXPECT_EQ(stat("used_memory"), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+TEST_F(CoalescingParts, InAChildOfFork) {
+    create();
+    meet();
+    ASSERT_GE(stat("parts"), 2u);
+    pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+        alarm(60);
+        free_all();
+        meet(2, 0);
+        bool is_good = stat("used_memory") == 0 && umfPoolTrimMemory(pool, 0) == OK &&
+                       fake.live() == 0 && !HasFailure();
+        _exit(is_good ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+    free_all();
+}
+
+// Blocks go from one thread to another, while a third counts and trims.
+TEST_F(CoalescingParts, HandedOver) {
+    create();
+    constexpr size_t SLOTS = 64;
+    std::atomic<char *> slots[SLOTS] = {};
+    std::atomic<unsigned> at_work{2};
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 2; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(t);
+            for (size_t i = 0; i < scaled(20000); i++) {
+                char *p = alloc(1 + random() % (100 * KiB));
+                *p = static_cast<char>(i);
+                p = slots[random() % SLOTS].exchange(p);
+                if (p) {
+                    free(p);
+                }
+            }
+            at_work--;
+        });
+    }
+    for (size_t i = 0; at_work; i++) {
+        std::atomic<char *> &slot = slots[i % SLOTS];
+        if (char *p = slot.exchange(nullptr)) {
+            free(p);
+        }
+        if (i % 1000 == 0) {
+            EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        }
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    for (auto &slot : slots) {
+        EXPECT_EQ(umfPoolFree(pool, slot), OK);
+    }
+    EXPECT_EQ(stat("used_memory"), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
 }

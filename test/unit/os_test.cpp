@@ -55,6 +55,7 @@ uint64_t blocks_of(int fd) {
 
 TEST(os, sizes) {
     EXPECT_EQ(umf_os_page_size(), static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+    EXPECT_EQ(umf_os_cpu_count(), static_cast<size_t>(sysconf(_SC_NPROCESSORS_ONLN)));
     size_t line = umf_os_cache_line_size();
     EXPECT_GE(line, 16u);
     EXPECT_EQ(line & (line - 1), 0u);

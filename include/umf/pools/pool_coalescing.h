@@ -15,8 +15,14 @@
  *    is UMF_RESULT_ERROR_NOT_SUPPORTED. Work that was queued on an allocation must be done before
  *    umfPoolRealloc of it.
  *  - Every wrong pointer is refused: freed already, inside an allocation, or of somebody else.
- *  - One short lock guards a pool. A thread that frees a block and allocates the same size again
- *    and again gets the same block without it. Such a block waits for its thread, up to eight for
+ *  - A pool is one part with one short lock, until threads meet there: then it gets more parts, up
+ *    to one for each CPU and 16 in all. What does not fit in one part is taken from any other
+ * before the provider is asked. Only threads that meet while they allocate blocks of up to an
+ * eighth of the span size do not wait for each other: such a thread may get a span of the smallest
+ * size although other parts have room, if their locks are taken, or if a third of what the pool
+ * holds is in use. Before an allocation is given up for lack of memory, all parts are asked.
+ *  - A thread that frees a block and allocates the same size again and again gets the same block
+ *    without a lock. Such a block waits for its thread, up to eight for
  *    each, and is as good as free: it is taken for other requests before anything is asked of the
  *    provider, it joins its neighbours before anything is counted or given back, and a second free
  *    of it is refused. With a limit for free spans (umfCoalescingPoolParamsSetRetain) no block
@@ -41,7 +47,8 @@
  *
  * Counters by path (`umf.pool.by_handle.{}.stats.<name>`, all size_t): used_memory, the bytes of
  * all blocks, rounded; reserved_memory, the bytes of all spans; spans, how many; largest_free, the
- * largest block there is room for without asking the provider.
+ * largest block there is room for without asking the provider; parts, how many, 1 until threads
+ * met.
  *
  * Parameters are created with defaults, set, and copied by umfPoolCreate; they may be destroyed or
  * reused directly afterwards. NULL instead of parameters means defaults. One parameter object must

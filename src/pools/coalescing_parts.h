@@ -1,0 +1,78 @@
+/*
+ * Parts of a coalescing pool.
+ *
+ * A pool begins with one part, where every thread allocates at first. Threads that meet at its lock
+ * go apart: to a part where nobody is, else to a new one, at most one for each CPU, else to where
+ * fewer are. A thread that often finds the lock taken although nobody else allocates there, because
+ * others free its blocks, goes on to a part where nobody is, too.
+ *
+ * A block goes back into the part it came from, which its span tells. Nobody holds the locks of two
+ * parts.
+ */
+#ifndef UMF_SRC_POOLS_COALESCING_PARTS_H
+#define UMF_SRC_POOLS_COALESCING_PARTS_H
+
+#include "core/view.h"
+#include "pools/coalescing_hot.h"
+
+/* Makes the first part. */
+umf_result_t umf_coalescing_parts_init(umf_coalescing_pool_t *pool);
+void umf_coalescing_parts_fini(umf_coalescing_pool_t *pool);
+
+/* The calling thread's part, whose lock was taken, or another that is its part from then on;
+ * locked. */
+UMF_COLD umf_coalescing_part_t *umf_coalescing_part_meet(umf_coalescing_pool_t *pool,
+                                                         umf_coalescing_part_t *own);
+/* The calling thread has found room in this part: it stays if nobody else is there. */
+void umf_coalescing_part_found(umf_coalescing_pool_t *pool, umf_coalescing_part_t *part);
+/* The calling thread has met another at the lock of a part that is not its own. */
+void umf_coalescing_part_note_met(const umf_coalescing_pool_t *pool);
+/* Has it met any since this was last asked? */
+bool umf_coalescing_part_has_met(const umf_coalescing_pool_t *pool);
+/* The thread of these blocks ends. */
+void umf_coalescing_part_leave(umf_coalescing_pool_t *pool, umf_coalescing_hot_blocks_t *hot);
+
+/* Asks every part under its lock; `count` changes the total, which is 0 at first. */
+size_t umf_coalescing_count(umf_coalescing_pool_t *pool,
+                            void (*count)(const umf_coalescing_part_t *part, size_t *total));
+
+/* Makes free what is parked, of all parts: comes before what counts free memory. */
+void umf_coalescing_reclaim(umf_coalescing_pool_t *pool);
+
+static inline umf_coalescing_part_t *umf_coalescing_part(const umf_coalescing_pool_t *pool,
+                                                         size_t index) {
+    return __atomic_load_n(&pool->parts[index], __ATOMIC_ACQUIRE);
+}
+
+/* The part after this one; the first after the last. */
+static inline umf_coalescing_part_t *umf_coalescing_part_next(const umf_coalescing_pool_t *pool,
+                                                              const umf_coalescing_part_t *part) {
+    umf_coalescing_part_t *next = umf_coalescing_part(pool, part->index + 1);
+    return next ? next : umf_coalescing_part(pool, 0);
+}
+
+static inline umf_coalescing_part_t *umf_coalescing_part_lock(umf_coalescing_pool_t *pool) {
+    umf_coalescing_part_t *own = umf_coalescing_part(pool, umf_coalescing_hot_blocks(pool)->part);
+    return umf_likely(umf_trylock(&own->lock)) ? own : umf_coalescing_part_meet(pool, own);
+}
+
+/*
+ * The part to ask for a block at `ptr`, whose word is `word` or, if that is 0, not looked up yet.
+ * For a wrong pointer it is any part, which does not know the block: by then the span may be
+ * somebody else's.
+ */
+static inline umf_coalescing_part_t *umf_coalescing_part_of(const umf_coalescing_pool_t *pool,
+                                                            const void *ptr, umf_word_t word) {
+    umf_coalescing_part_t *first = umf_coalescing_part(pool, 0);
+    if (umf_likely(!umf_coalescing_part(pool, 1))) {
+        return first;
+    }
+    const umf_span_t *span =
+        word ? umf_span_at(umf_word_span(word)) : umf_view_find(pool->view, ptr);
+    uintptr_t index = span ? (uintptr_t)span->cookie : 0;
+    umf_coalescing_part_t *part =
+        index < UMF_COALESCING_PARTS_MAX ? umf_coalescing_part(pool, index) : NULL;
+    return part ? part : first;
+}
+
+#endif
