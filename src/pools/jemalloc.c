@@ -652,11 +652,7 @@ static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, void **obje
 }
 
 static size_t refill_from_pages(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n) {
-    size_t got = 0;
-    while (got < n && (objects[got] = umf_pages_take(&pool->pages, classes.size[bin],
-                                                     UMF_PAGE_SIZE)) != NULL) {
-        got++;
-    }
+    size_t got = umf_pages_take_many(&pool->pages, classes.size[bin], objects, n);
     jemalloc_is_short = got == 0;
     return got;
 }
@@ -727,11 +723,13 @@ static size_t unmark_all(jemalloc_pool_t *pool, void **objects, size_t n) {
     return kept;
 }
 
-static void object_release(jemalloc_pool_t *pool, uint32_t bin, void *object) {
-    if (bin < classes.slab_bins) {
-        umf_je_sdallocx(object, classes.size[bin], MALLOCX_TCACHE_NONE);
-    } else {
-        umf_pages_put(&pool->pages, object, classes.size[bin]);
+static void release_all(jemalloc_pool_t *pool, uint32_t bin, void *const *objects, size_t n) {
+    if (bin >= classes.slab_bins) {
+        umf_pages_put_many(&pool->pages, classes.size[bin], objects, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        umf_je_sdallocx(objects[i], classes.size[bin], MALLOCX_TCACHE_NONE);
     }
 }
 
@@ -740,9 +738,7 @@ static void jemalloc_flush(void *self, uint32_t bin, void **objects, size_t n) {
     jemalloc_pool_t *pool = self;
     int saved_errno = errno;
     n = unmark_all(pool, objects, n);
-    for (size_t i = 0; i < n; i++) {
-        object_release(pool, bin, objects[i]);
-    }
+    release_all(pool, bin, objects, n);
     umf_pages_settle(&pool->pages);
     errno = saved_errno;
 }

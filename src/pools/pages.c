@@ -226,6 +226,16 @@ void *umf_pages_take(umf_pages_t *pages, size_t size, size_t alignment) {
     return ptr;
 }
 
+size_t umf_pages_take_many(umf_pages_t *pages, size_t size, void **pieces, size_t n) {
+    size_t taken = 0;
+    umf_lock(&pages->lock);
+    while (taken < n && (pieces[taken] = take_locked(pages, size, UMF_PAGE_SIZE)) != NULL) {
+        taken++;
+    }
+    umf_unlock(&pages->lock);
+    return taken;
+}
+
 /* The last try: another thread may have brought memory, or a purge may hold some and return it
  * soon. */
 static UMF_COLD void *take_late(umf_pages_t *pages, size_t size, size_t alignment) {
@@ -335,6 +345,14 @@ static void put_locked(umf_pages_t *pages, uintptr_t base, size_t size, bool is_
 void umf_pages_put(umf_pages_t *pages, void *ptr, size_t size) {
     umf_lock(&pages->lock);
     put_locked(pages, (uintptr_t)ptr, size, false);
+    umf_unlock(&pages->lock);
+}
+
+void umf_pages_put_many(umf_pages_t *pages, size_t size, void *const *pieces, size_t n) {
+    umf_lock(&pages->lock);
+    for (size_t i = 0; i < n; i++) {
+        put_locked(pages, (uintptr_t)pieces[i], size, false);
+    }
     umf_unlock(&pages->lock);
 }
 

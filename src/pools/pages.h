@@ -53,6 +53,8 @@ umf_result_t umf_pages_fini(umf_pages_t *pages);
 /* A piece from what is at hand; NULL if nothing fits. Sizes are multiples of the page, alignments
  * powers of two. */
 void *umf_pages_take(umf_pages_t *pages, size_t size, size_t alignment);
+/* Up to `n` of one size, aligned to a page; returns how many. */
+size_t umf_pages_take_many(umf_pages_t *pages, size_t size, void **pieces, size_t n);
 /* The same, growing if need be; NULL when the provider has no more. */
 void *umf_pages_alloc(umf_pages_t *pages, size_t size, size_t alignment);
 /* Makes room for one piece of this kind. */
@@ -60,6 +62,7 @@ umf_result_t umf_pages_grow(umf_pages_t *pages, size_t size, size_t alignment);
 
 /* Gives a piece back. Whole spans that fall free go to the provider at the next `settle`. */
 void umf_pages_put(umf_pages_t *pages, void *ptr, size_t size);
+void umf_pages_put_many(umf_pages_t *pages, size_t size, void *const *pieces, size_t n);
 /* Makes two pieces of one. */
 umf_result_t umf_pages_split(umf_pages_t *pages, void *ptr, size_t total, size_t first);
 
