@@ -99,7 +99,9 @@ uintptr_t umf_parking_take_each(umf_parking_t *parking, uint32_t place) {
 
 UMF_COLD uintptr_t umf_parking_take_any(umf_parking_t *parking, uint32_t place) {
     uint64_t bit = UINT64_C(1) << place;
-    if (!(atomic_load_explicit(&parking->used, memory_order_relaxed) & bit)) {
+    umf_parked_t *own = umf_parked(parking);
+    if (!(atomic_load_explicit(&parking->used, memory_order_relaxed) & bit) ||
+        (own->head.owner && ++own->taken % UMF_PARKING_TAKEN_MAX == 0)) {
         return 0;
     }
     atomic_fetch_and_explicit(&parking->used, ~bit, memory_order_relaxed);

@@ -26,6 +26,7 @@ typedef struct umf_parking_t {
 
 typedef struct umf_parked_t {
     umf_local_t head;
+    uint32_t taken; /* from other threads */
     /* Put by its thread, taken by any. */
     _Atomic uintptr_t objects[];
 } umf_parked_t;
@@ -49,7 +50,9 @@ static inline uint32_t umf_parking_place_of(size_t bytes, size_t least) {
 }
 
 /* From any thread, for those who find nothing at hand; 0 if there is none. May miss what is parked
- * at this moment. */
+ * at this moment, and leaves it every UMF_PARKING_TAKEN_MAX times: where there are fewer objects
+ * than threads that need one all the time, they would take them from each other for ever. */
+#define UMF_PARKING_TAKEN_MAX 8u
 uintptr_t umf_parking_take_any(umf_parking_t *parking, uint32_t place);
 /* The same, but misses nothing; and not what the calling thread has parked. */
 uintptr_t umf_parking_take_each(umf_parking_t *parking, uint32_t place);

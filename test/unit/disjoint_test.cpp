@@ -1104,6 +1104,27 @@ TEST_F(Disjoint, ParkedSlabsServeEveryThread) {
     }
 }
 
+// Threads that take one slab from each other again and again get one each.
+TEST_F(Disjoint, ParkedSlabsAreNotTakenForEver) {
+    create();
+    OtherThread other;
+    auto pair = [&] { free(alloc(1, size_t{1} << 20)); };
+    pair();
+    other(pair);
+    EXPECT_EQ(fake.live(), 1u);
+    for (int i = 0; i < 200; i++) {
+        pair();
+        other(pair);
+    }
+    EXPECT_EQ(fake.live(), 2u);
+    size_t allocs = fake.allocs;
+    for (int i = 0; i < 200; i++) {
+        pair();
+        other(pair);
+    }
+    EXPECT_EQ(fake.allocs, allocs) << "each has its own";
+}
+
 TEST_F(Disjoint, ParkedSlabsOfAnEndedThread) {
     create();
     auto list = alloc(6, 65536);
