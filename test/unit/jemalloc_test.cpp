@@ -5,52 +5,27 @@
 #include <gtest/gtest.h>
 
 #include <umf.h>
-#include <umf/experimental/ctl.h>
 #include <umf/pools/pool_jemalloc.h>
 
 #include "fakes/decay_period.h"
-#include "fakes/fake_provider.h"
 #include "fakes/other_thread.h"
+#include "fakes/pool_on_fake.h"
 #include "fakes/scale.h"
 
 namespace {
 
-constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr size_t K = 1024;
 
-class Jemalloc : public testing::Test {
+class Jemalloc : public testing::Test, protected PoolOnFake {
   protected:
-    FakeProvider fake;
-    umf_memory_provider_handle_t provider = nullptr;
-    umf_memory_pool_handle_t pool = nullptr;
-
     void SetUp() override {
         if (!umfJemallocPoolOps()) {
             GTEST_SKIP() << "built without the jemalloc pool";
         }
-        provider = fake.create();
-        ASSERT_EQ(umfPoolCreate(umfJemallocPoolOps(), provider, nullptr, 0, &pool), OK);
+        open(umfJemallocPoolOps());
     }
     void TearDown() override {
-        if (pool) {
-            EXPECT_EQ(umfPoolDestroy(pool), OK);
-            EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
-        }
-        EXPECT_EQ(fake.live(), 0u);
-        EXPECT_EQ(fake.mistakes, 0u);
-    }
-    void *alloc(size_t size) {
-        void *p = umfPoolMalloc(pool, size);
-        EXPECT_NE(p, nullptr) << size;
-        return p;
-    }
-    void free(void *p) {
-        EXPECT_EQ(umfPoolFree(pool, p), OK);
-    }
-    size_t count() {
-        size_t n = SIZE_MAX;
-        EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &n, sizeof(n), pool), OK);
-        return n;
+        close();
     }
     // More than the caches of a thread hold.
     void use_lightly() {

@@ -8,12 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <umf.h>
-#include <umf/experimental/ctl.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_scalable.h>
 
-#include "fakes/fake_provider.h"
 #include "fakes/other_thread.h"
+#include "fakes/pool_on_fake.h"
 #include "fakes/scale.h"
 
 namespace {
@@ -28,40 +27,17 @@ struct Kind {
     size_t limit; // of the provider, with room for two blocks of 1 MiB
 };
 
-class Parked : public testing::TestWithParam<Kind> {
+class Parked : public testing::TestWithParam<Kind>, protected PoolOnFake {
   protected:
-    FakeProvider fake;
-    umf_memory_provider_handle_t provider = nullptr;
-    umf_memory_pool_handle_t pool = nullptr;
-
     void SetUp() override {
         const umf_memory_pool_ops_t *ops = GetParam().ops();
         if (!ops) {
             GTEST_SKIP() << "built without the " << GetParam().name << " pool";
         }
-        provider = fake.create();
-        ASSERT_EQ(umfPoolCreate(ops, provider, nullptr, 0, &pool), OK);
+        open(ops);
     }
     void TearDown() override {
-        if (pool) {
-            EXPECT_EQ(umfPoolDestroy(pool), OK);
-            EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
-        }
-        EXPECT_EQ(fake.live(), 0u);
-        EXPECT_EQ(fake.mistakes, 0u);
-    }
-    void *alloc(size_t size) {
-        void *p = umfPoolMalloc(pool, size);
-        EXPECT_NE(p, nullptr) << size;
-        return p;
-    }
-    void free(void *p) {
-        EXPECT_EQ(umfPoolFree(pool, p), OK);
-    }
-    size_t count() {
-        size_t n = SIZE_MAX;
-        EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &n, sizeof(n), pool), OK);
-        return n;
+        close();
     }
     // How many the provider has memory for.
     size_t alloc_and_free_all(size_t size) {

@@ -15,15 +15,16 @@
  *    is UMF_RESULT_ERROR_NOT_SUPPORTED. Work that was queued on an allocation must be done before
  *    umfPoolRealloc of it.
  *  - Every wrong pointer is refused: freed already, inside an allocation, or of somebody else.
- *  - A pool is one part with one short lock, until threads meet there: then it gets more parts, up
- *    to one for each CPU and 16 in all. What does not fit in one part is taken from any other
- * before the provider is asked. Only threads that meet while they allocate blocks of up to an
- * eighth of the span size do not wait for each other: such a thread may get a span of the smallest
- * size although other parts have room, if their locks are taken, or if a third of what the pool
- * holds is in use. Before an allocation is given up for lack of memory, all parts are asked.
- *  - A thread that frees a block and allocates the same size again and again gets the same block
- *    without a lock. Such a block waits for its thread, up to eight for
- *    each, and is as good as free: it is taken for other requests before anything is asked of the
+ *  - A pool is one part with one short lock, until threads meet there: then it gets more
+ *    parts, up to one for each CPU and 16 in all. What does not fit in one part is taken from
+ *    any other before the provider is asked. Only threads that meet while they allocate
+ *    blocks of up to an eighth of the span size do not wait for each other: such a thread may
+ *    get a span of the smallest size although other parts have room, if their locks are
+ *    taken, or if a third of what the pool holds is in use. Before an allocation is given up
+ *    for lack of memory, all parts are asked.
+ *  - A thread that frees a block and allocates the same size again and again gets the same
+ *    block without a lock. Such a block waits for its thread, up to eight for each, and is as
+ *    good as free: it is taken for other requests before anything is asked of the
  *    provider, it joins its neighbours before anything is counted or given back, and a second free
  *    of it is refused. With a limit for free spans (umfCoalescingPoolParamsSetRetain) no block
  *    waits. For many small objects a disjoint or jemalloc pool is faster.
