@@ -51,20 +51,20 @@ typedef struct umf_map_high_t {
     } spans[];
 } umf_map_high_t;
 
-_Atomic umf_word_t umf_map_global_root[UMF_MAP_ROOT_SIZE] __attribute__((aligned(4096)));
+static _Atomic umf_word_t global_root[UMF_MAP_ROOT_SIZE] __attribute__((aligned(4096)));
 static umf_map_shard_t global_shards[UMF_MAP_SHARDS];
 umf_map_t umf_map_global;
 _Atomic umf_word_t *umf_map_global_flat;
 size_t umf_map_global_slots;
 
 void umf_map_global_init(void) {
-    umf_map_global.root = umf_map_global_root;
+    umf_map_global.root = global_root;
     umf_map_global.shards = global_shards;
     umf_map_global.shard_mask = UMF_MAP_SHARDS - 1;
     for (uint32_t i = 0; i < UMF_MAP_SHARDS; i++) {
         umf_lock_init(&global_shards[i].lock, UMF_RANK_MAP);
     }
-    umf_os_advise(umf_map_global_root, sizeof(umf_map_global_root), MADV_NOHUGEPAGE);
+    umf_os_advise(global_root, sizeof(global_root), MADV_NOHUGEPAGE);
     umf_map_reserve(&umf_map_global);
     umf_map_global_flat = umf_map_global.flat;
     umf_map_global_slots = umf_map_global.flat_slots;

@@ -71,9 +71,8 @@ typedef struct umf_map_t {
     uint64_t touched[UMF_MAP_ROOT_SIZE / 512 / 64]; /* pages of a private root. Sync: shard 0 */
 } umf_map_t;
 
-/* The map of the process; its root is zero-initialised storage. */
+/* The map of the process. */
 extern umf_map_t umf_map_global;
-extern _Atomic umf_word_t umf_map_global_root[UMF_MAP_ROOT_SIZE];
 extern UMF_HIDDEN _Atomic umf_word_t *umf_map_global_flat; /* what is in it: each is one load */
 extern UMF_HIDDEN size_t umf_map_global_slots;
 

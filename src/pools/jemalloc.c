@@ -599,17 +599,6 @@ static bool park(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     return umf_parking_put(&pool->parking, place, parked_word(ptr, bytes));
 }
 
-/* What all threads have parked goes to the page cache. */
-static UMF_COLD void release_parked(jemalloc_pool_t *pool) {
-    for (uint32_t place = 0; place < PARKING_PLACES; place++) {
-        uintptr_t parked;
-        for (size_t n = umf_parking_count(&pool->parking, place);
-             n && (parked = umf_parking_take_each(&pool->parking, place)) != 0; n--) {
-            leave_parked(pool, parked);
-        }
-    }
-}
-
 /* --- between magazines and what is below --- */
 
 /*
@@ -693,7 +682,7 @@ static size_t jemalloc_refill(void *self, uint32_t bin, void **objects, size_t n
         }
         if (jemalloc_is_short && !is_released) {
             is_released = true;
-            release_parked(pool);
+            umf_parking_release(&pool->parking);
             continue;
         }
         if (!jemalloc_is_short ||
@@ -747,7 +736,7 @@ static void jemalloc_flush(void *self, uint32_t bin, void **objects, size_t n) {
 static bool jemalloc_look(void *self, bool is_new) {
     jemalloc_pool_t *pool = self;
     if (is_new) {
-        release_parked(pool);
+        umf_parking_release(&pool->parking);
     }
     return umf_pages_decay(&pool->pages);
 }
@@ -774,7 +763,7 @@ static __attribute__((noinline)) void *large_alloc(jemalloc_pool_t *pool, size_t
     }
     ptr = umf_pages_take(&pool->pages, bytes, alignment);
     if (!ptr) {
-        release_parked(pool);
+        umf_parking_release(&pool->parking);
         ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
     }
     if (!ptr) {
@@ -1138,7 +1127,7 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
     (void)keep;
     jemalloc_pool_t *pool = self;
     umf_magazines_trim(&pool->magazines);
-    release_parked(pool);
+    umf_parking_release(&pool->parking);
     uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         arena_ctl(classes.arena_purge, pool->arenas[i].index, NULL, 0);

@@ -129,3 +129,16 @@ size_t umf_parking_count(umf_parking_t *parking, uint32_t place) {
     }
     return search.found;
 }
+
+UMF_COLD bool umf_parking_release(umf_parking_t *parking) {
+    bool has_any = false;
+    for (uint32_t place = 0; place < parking->places; place++) {
+        uintptr_t object;
+        for (size_t n = umf_parking_count(parking, place);
+             n && (object = umf_parking_take_each(parking, place)) != 0; n--) {
+            parking->leave(parking->pool, object);
+            has_any = true;
+        }
+    }
+    return has_any;
+}

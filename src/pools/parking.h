@@ -57,6 +57,8 @@ uintptr_t umf_parking_take_any(umf_parking_t *parking, uint32_t place);
 /* The same, but misses nothing; and not what the calling thread has parked. */
 uintptr_t umf_parking_take_each(umf_parking_t *parking, uint32_t place);
 uintptr_t umf_parking_take_others(umf_parking_t *parking, uint32_t place);
+/* Leaves to the pool what all threads have parked. false: that is nothing. */
+bool umf_parking_release(umf_parking_t *parking);
 /* How many threads have something there. */
 size_t umf_parking_count(umf_parking_t *parking, uint32_t place);
 

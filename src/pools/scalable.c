@@ -304,13 +304,11 @@ static size_t take_objects(scalable_pool_t *pool, uint32_t bin, void **objects, 
     return got;
 }
 
-static bool release_parked(scalable_pool_t *pool);
-
 static size_t scalable_refill(void *arg, uint32_t bin, void **objects, size_t n) {
     scalable_pool_t *pool = arg;
     fail();
     size_t got = take_objects(pool, bin, objects, n);
-    if (umf_unlikely(!got) && release_parked(pool)) {
+    if (umf_unlikely(!got) && umf_parking_release(&pool->parking)) {
         got = take_objects(pool, bin, objects, n);
     }
     mark(pool, (uint8_t)bin, objects, got);
@@ -395,20 +393,6 @@ static bool park(scalable_pool_t *pool, void *ptr) {
                            (uintptr_t)ptr);
 }
 
-/* What all threads have parked goes to oneTBB. false: that is nothing. */
-static UMF_COLD bool release_parked(scalable_pool_t *pool) {
-    bool has_any = false;
-    for (uint32_t place = 0; place < PARKING_PLACES; place++) {
-        uintptr_t parked;
-        for (size_t n = umf_parking_count(&pool->parking, place);
-             n && (parked = umf_parking_take_each(&pool->parking, place)) != 0; n--) {
-            leave_parked(pool, parked);
-            has_any = true;
-        }
-    }
-    return has_any;
-}
-
 /* --- blocks without bin --- */
 
 static void *take_block(scalable_pool_t *pool, size_t size, size_t alignment) {
@@ -430,7 +414,7 @@ static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t ali
     if (!ptr) {
         ptr = take_block(pool, bytes, alignment);
     }
-    if (umf_unlikely(!ptr) && release_parked(pool)) {
+    if (umf_unlikely(!ptr) && umf_parking_release(&pool->parking)) {
         ptr = take_block(pool, bytes, alignment);
     }
     if (ptr) {
@@ -824,7 +808,7 @@ static umf_result_t scalable_trim(void *arg, size_t keep) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_magazines_trim(&pool->magazines);
-    release_parked(pool);
+    umf_parking_release(&pool->parking);
     if (umf_view_span_count(pool->view) > 0 && !renew(pool)) {
         trim_used(pool);
     }
