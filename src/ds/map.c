@@ -24,9 +24,14 @@
 /*
  * A page that holds the edge of a span: `under` is the word of whatever covers the whole page, the
  * entries are the spans (or ends of spans) inside it. The innermost one is the shortest that
- * contains the address. Readers go by the sequence number; a list that is too small is replaced and
- * kept.
+ * contains the address.
+ *
+ * Without entries the page has a plain word again. Its list, and one that became too small, serves
+ * other pages then, while readers may still look at it: what they have read holds if neither the
+ * sequence number has changed meanwhile nor the page was without this list.
  */
+#define LIST_CAPACITY_MIN 4u
+
 typedef struct map_entry_t {
     _Atomic uint32_t range; /* begin << 16 | end, end at most 4096 */
     _Atomic umf_word_t word;
@@ -37,7 +42,7 @@ typedef struct map_list_t {
     uint32_t capacity;
     _Atomic uint32_t count;
     _Atomic umf_word_t under;
-    struct map_list_t *older; /* the list this one replaced */
+    struct map_list_t *next; /* of the lists without a page. Sync: the shard */
     map_entry_t entries[];
 } map_list_t;
 
@@ -134,11 +139,7 @@ static size_t list_bytes(uint32_t capacity) {
 }
 
 static void list_free(map_list_t *list) {
-    while (list) {
-        map_list_t *older = list->older;
-        umf_meta_free(list, list_bytes(list->capacity));
-        list = older;
-    }
+    umf_meta_free(list, list_bytes(list->capacity));
 }
 
 static void table_free(const umf_map_t *map, umf_word_t w, int level) {
@@ -178,6 +179,12 @@ void umf_map_fini(umf_map_t *map) {
         umf_os_unmap((void *)map->flat, map->flat_slots * sizeof(umf_word_t));
     }
     umf_os_unmap((void *)map->root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t));
+    for (uint32_t i = 0; i < UMF_COUNT_OF(map->shards[0].lists); i++) {
+        for (map_list_t *list = map->shards[0].lists[i], *next; list; list = next) {
+            next = list->next;
+            list_free(list);
+        }
+    }
     umf_lock_destroy(&map->shards[0].lock);
     umf_meta_free(map->shards, sizeof(umf_map_shard_t));
     *map = (umf_map_t){.shard_mask = 0};
@@ -343,30 +350,69 @@ static void list_split(map_list_t *list, uint32_t mid, umf_word_t low, umf_word_
     list_change_end(list);
 }
 
+static umf_map_shard_t *shard_of(umf_map_t *map, uintptr_t addr) {
+    return &map->shards[addr >> umf_map_shift[0] & map->shard_mask];
+}
+
+/* The lists of a shard that are as long. */
+static map_list_t **lists_without_page(umf_map_shard_t *shard, uint32_t capacity) {
+    return &shard->lists[__builtin_ctz(capacity / LIST_CAPACITY_MIN)];
+}
+
+static map_list_t *list_get(umf_map_shard_t *shard, uint32_t capacity) {
+    map_list_t **lists = lists_without_page(shard, capacity), *list = *lists;
+    if (list) {
+        *lists = list->next;
+    } else if ((list = umf_meta_alloc(list_bytes(capacity)))) {
+        list->capacity = capacity;
+    }
+    return list;
+}
+
+/* No page has it any more. */
+static void list_put(umf_map_shard_t *shard, map_list_t *list) {
+    map_list_t **lists = lists_without_page(shard, list->capacity);
+    list->next = *lists;
+    *lists = list;
+}
+
 /* Makes the page behind `slot` a list with room for two more entries. */
-static bool list_make_room(_Atomic umf_word_t *slot) {
+static bool list_make_room(umf_map_shard_t *shard, _Atomic umf_word_t *slot) {
     umf_word_t w = umf_map_load(slot);
     map_list_t *old = w & 1 ? list_of(w) : NULL;
     uint32_t count = old ? atomic_load_explicit(&old->count, memory_order_relaxed) : 0;
     if (old && count + 2 <= old->capacity) {
         return true;
     }
-    uint32_t capacity = old ? 2 * old->capacity : 4;
-    map_list_t *list = umf_meta_alloc(list_bytes(capacity));
+    map_list_t *list = list_get(shard, old ? 2 * old->capacity : LIST_CAPACITY_MIN);
     if (!list) {
         return false;
     }
-    list->capacity = capacity;
-    list->older = old;
-    atomic_init(&list->under, old ? atomic_load_explicit(&old->under, memory_order_relaxed) : w);
+    list_change_begin(list);
+    atomic_store_explicit(&list->under,
+                          old ? atomic_load_explicit(&old->under, memory_order_relaxed) : w,
+                          memory_order_release);
     for (uint32_t i = 0; i < count; i++) {
         entry_store(&list->entries[i],
                     atomic_load_explicit(&old->entries[i].range, memory_order_relaxed),
                     atomic_load_explicit(&old->entries[i].word, memory_order_relaxed));
     }
-    atomic_init(&list->count, count);
+    atomic_store_explicit(&list->count, count, memory_order_release);
+    list_change_end(list);
     atomic_store_explicit(slot, (umf_word_t)(uintptr_t)list | UMF_WORD_LIST, memory_order_release);
+    if (old) {
+        list_put(shard, old);
+    }
     return true;
+}
+
+/* A page whose list has no entries is plain again. */
+static void list_drop_if_empty(umf_map_shard_t *shard, _Atomic umf_word_t *slot, map_list_t *list) {
+    if (atomic_load_explicit(&list->count, memory_order_relaxed) == 0) {
+        atomic_store_explicit(slot, atomic_load_explicit(&list->under, memory_order_relaxed),
+                              memory_order_release);
+        list_put(shard, list);
+    }
 }
 
 /* --- reading --- */
@@ -397,29 +443,36 @@ umf_word_t umf_map_find_locked(const umf_map_t *map, uintptr_t addr) {
     return addr >> 48 ? high_find_locked(map, addr) : umf_map_find(map, addr);
 }
 
-static umf_word_t list_find_unlocked(const map_list_t *list, uintptr_t addr) {
+/* The slot must be looked at before the sequence number: that of a list which came back to the page
+ * is another one. */
+static umf_word_t page_find(const _Atomic umf_word_t *slot, uintptr_t addr) {
     uint32_t offset = (uint32_t)(addr % PAGE);
-    for (;;) {
+    umf_word_t w;
+    while ((w = umf_map_load(slot)) & 1) {
+        const map_list_t *list = list_of(w);
         uint32_t seq = atomic_load_explicit(&list->seq, memory_order_acquire);
         umf_word_t found = list_find(list, offset, offset + 1, NULL);
-        if (!(seq & 1) && atomic_load_explicit(&list->seq, memory_order_relaxed) == seq) {
+        if (!(seq & 1) && umf_map_load(slot) == w &&
+            atomic_load_explicit(&list->seq, memory_order_relaxed) == seq) {
             return found;
         }
     }
+    return w;
 }
 
 umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr) {
     if (addr >> 48) {
         return high_find(map, addr);
     }
-    umf_word_t w = umf_map_load(&map->root[addr >> umf_map_shift[0]]);
-    for (int level = 1; w & 1; level++) {
-        if (level == LEVELS) {
-            return list_find_unlocked(list_of(w), addr);
+    const _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
+    for (int level = 1; level < LEVELS; level++) {
+        umf_word_t w = umf_map_load(slot);
+        if (!(w & 1)) {
+            return w;
         }
-        w = umf_map_load(umf_map_slot_of(w, level, addr));
+        slot = umf_map_slot_of(w, level, addr);
     }
-    return w;
+    return page_find(slot, addr);
 }
 
 /* --- writing --- */
@@ -429,7 +482,7 @@ static bool map_cut(umf_map_t *map, uintptr_t addr) {
     _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
     for (int level = 0; addr & (((uintptr_t)1 << umf_map_shift[level]) - 1); level++) {
         if (level == LEVELS - 1) {
-            return list_make_room(slot);
+            return list_make_room(shard_of(map, addr), slot);
         }
         umf_word_t w = umf_map_load(slot);
         uint32_t slots = umf_map_slots[level + 1];
@@ -473,7 +526,9 @@ typedef struct map_job_t {
     umf_word_t to;   /* REMOVE, RENAME */
 } map_job_t;
 
-static bool job_on_list(const map_job_t *job, map_list_t *list, uint32_t lo, uint32_t hi) {
+static bool job_on_list(const map_job_t *job, umf_map_shard_t *shard, _Atomic umf_word_t *slot,
+                        uint32_t lo, uint32_t hi) {
+    map_list_t *list = list_of(umf_map_load(slot));
     bool whole = true;
     switch (job->action) {
     case ACTION_CHECK:
@@ -489,6 +544,7 @@ static bool job_on_list(const map_job_t *job, map_list_t *list, uint32_t lo, uin
         list_join(list, job->to);
         break;
     }
+    list_drop_if_empty(shard, slot, list);
     return true;
 }
 
@@ -510,8 +566,8 @@ static bool job_on_slot(const map_job_t *job, _Atomic umf_word_t *slot, umf_word
 }
 
 /* Does the job on every word of [base, last] below `table`; stops at the first one that refuses. */
-static bool map_walk(const map_job_t *job, _Atomic umf_word_t *table, int level, uintptr_t base,
-                     uintptr_t last) {
+static bool map_walk(umf_map_t *map, const map_job_t *job, _Atomic umf_word_t *table, int level,
+                     uintptr_t base, uintptr_t last) {
     uintptr_t cover = (uintptr_t)1 << umf_map_shift[level];
     uintptr_t mask = level == 0 ? UMF_MAP_ROOT_SIZE - 1 : (uintptr_t)umf_map_slots[level] - 1;
     for (;;) {
@@ -523,9 +579,9 @@ static bool map_walk(const map_job_t *job, _Atomic umf_word_t *table, int level,
         if (!(w & 1)) {
             ok = job_on_slot(job, slot, w);
         } else if (level < LEVELS - 1) {
-            ok = map_walk(job, UMF_MAP_CHILD(w), level + 1, base, piece_last);
+            ok = map_walk(map, job, UMF_MAP_CHILD(w), level + 1, base, piece_last);
         } else {
-            ok = job_on_list(job, list_of(w), (uint32_t)(base % PAGE),
+            ok = job_on_list(job, shard_of(map, base), slot, (uint32_t)(base % PAGE),
                              (uint32_t)(piece_last % PAGE) + 1);
         }
         if (!ok || slot_last >= last) {
@@ -696,7 +752,7 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_wor
         map->touched[last >> 39 >> 6] |= 1ull << (last >> 39 & 63);
     }
     map_job_t check = {.action = ACTION_CHECK, .word = under};
-    if (!map_walk(&check, map->root, 0, base, last)) {
+    if (!map_walk(map, &check, map->root, 0, base, last)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     /* An end on the last address of the 48 bits needs no boundary behind it. */
@@ -704,7 +760,7 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_wor
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     map_job_t insert = {.action = ACTION_INSERT, .word = word};
-    map_walk(&insert, map->root, 0, base, last);
+    map_walk(map, &insert, map->root, 0, base, last);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -715,7 +771,7 @@ void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word
         return;
     }
     map_job_t job = {.action = ACTION_REMOVE, .word = word, .to = under};
-    map_walk(&job, map->root, 0, base, base + size - 1);
+    map_walk(map, &job, map->root, 0, base, base + size - 1);
 }
 
 void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word, umf_word_t to) {
@@ -724,7 +780,7 @@ void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word
         return;
     }
     map_job_t job = {.action = ACTION_RENAME, .word = word, .to = to};
-    map_walk(&job, map->root, 0, base, base + size - 1);
+    map_walk(map, &job, map->root, 0, base, base + size - 1);
 }
 
 umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t first,
@@ -755,5 +811,5 @@ bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_word_t 
         return high_is_uniform(map, base, size, word);
     }
     map_job_t job = {.action = ACTION_CHECK, .word = word};
-    return map_walk(&job, map->root, 0, base, base + size - 1);
+    return map_walk(map, &job, map->root, 0, base, base + size - 1);
 }

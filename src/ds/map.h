@@ -8,8 +8,8 @@
  *
  * Readers take no lock: they load words with acquire. Writers lock a shard per GiB, fill a new
  * table with the word it replaces, then publish it. A word that became a table stays one; tables
- * are never freed while the map lives, so no reader can see one disappear. The cost of that is
- * bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that was ever divided.
+ * and lists are never freed while the map lives, so no reader can see one disappear. The cost of
+ * that is bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that was ever divided.
  *
  * The tables of 2 MiB slots lie side by side in a range of addresses reserved for all of them, so
  * that the usual lookup indexes them as one flat table and never reads the root. Only tables that
@@ -56,9 +56,10 @@ static inline uint32_t umf_word_pool(umf_word_t w) {
 #define UMF_MAP_ROOT_SIZE ((size_t)1 << UMF_MAP_ROOT_BITS)
 #define UMF_MAP_SHARDS 8
 
-/* A cache line each. */
+/* No cache line is in two. */
 typedef struct umf_map_shard_t {
     _Alignas(64) umf_lock_t lock;
+    struct map_list_t *lists[16]; /* without a page, by length. Sync: lock */
 } umf_map_shard_t;
 
 typedef struct umf_map_t {

@@ -99,3 +99,8 @@ bool shim_map_is_uniform(shim_map_t *map, uintptr_t base, size_t size, uint64_t 
 uint64_t shim_map_find(shim_map_t *map, uintptr_t addr) {
     return umf_map_find(&map->map, addr);
 }
+
+bool shim_map_is_fast(shim_map_t *map, uintptr_t addr) {
+    umf_word_t word;
+    return umf_map_find_fast(&map->map, addr, &word) && word != 0;
+}

@@ -32,6 +32,7 @@ umf_result_t shim_map_split(shim_map_t *map, uintptr_t base, size_t size, size_t
                             uint64_t low, uint64_t high, uint64_t under);
 bool shim_map_is_uniform(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
 uint64_t shim_map_find(shim_map_t *map, uintptr_t addr);
+bool shim_map_is_fast(shim_map_t *map, uintptr_t addr); /* does the short walk find something? */
 
 #ifdef __cplusplus
 }

@@ -198,6 +198,50 @@ TEST_P(Map, ManySpansInOnePage) {
     }
 }
 
+// What has been on a page does not slow down what comes later.
+TEST_P(Map, PageWithoutEdgesIsPlainAgain) {
+    const uintptr_t base = 12 * TiB;
+    const bool is_reserved = shim_map_is_reserved(map);
+    for (uint32_t i = 0; i < 8; i++) {
+        ASSERT_EQ(shim_map_insert(map, base + i * 512, 64, 0, word(i + 1)), OK);
+    }
+    EXPECT_FALSE(shim_map_is_fast(map, base));
+    for (uint32_t i = 0; i < 8; i++) {
+        shim_map_remove(map, base + i * 512, 64, word(i + 1), 0);
+    }
+    ASSERT_EQ(shim_map_insert(map, base, 65536, 0, word(9)), OK);
+    EXPECT_EQ(shim_map_is_fast(map, base), is_reserved);
+    EXPECT_EQ(find(base + 4095), word(9));
+
+    // So with spans inside another one, and with parts that are joined.
+    ASSERT_EQ(shim_map_insert(map, base + 4096 + 100, 10, word(9), word(10)), OK);
+    EXPECT_FALSE(shim_map_is_fast(map, base + 4096));
+    shim_map_remove(map, base + 4096 + 100, 10, word(10), word(9));
+    EXPECT_EQ(shim_map_is_fast(map, base + 4096), is_reserved);
+    ASSERT_EQ(shim_map_split(map, base, 65536, 8192 + 100, word(9), word(11), 0), OK);
+    EXPECT_FALSE(shim_map_is_fast(map, base + 8192));
+    shim_map_rename(map, base + 8192 + 100, 65536 - 8192 - 100, word(11), word(9));
+    EXPECT_EQ(shim_map_is_fast(map, base + 8192), is_reserved);
+    EXPECT_TRUE(shim_map_is_uniform(map, base, 65536, word(9)));
+}
+
+TEST_P(Map, PagesShareLists) {
+    const uintptr_t base = 12 * TiB;
+    const uint32_t pages = 16;
+    // Tables are kept, lists are not asked for again.
+    size_t first = 0;
+    for (uint32_t page = 0; page < pages; page++) {
+        for (uint32_t i = 0; i < 20; i++) {
+            ASSERT_EQ(shim_map_insert(map, base + page * 4096 + i * 16, 8, 0, word(i + 1)), OK);
+        }
+        first = page == 0 ? umf_meta_used() : first;
+        for (uint32_t i = 0; i < 20; i++) {
+            shim_map_remove(map, base + page * 4096 + i * 16, 8, word(i + 1), 0);
+        }
+    }
+    EXPECT_EQ(umf_meta_used(), first);
+}
+
 TEST_P(Map, SplitAndJoinInsideOfAPage) {
     const uintptr_t base = 13 * TiB;
     const size_t size = 20000;
@@ -427,6 +471,36 @@ TEST_P(Map, ReadersWhileWritersWork) {
         });
     }
     writer.join();
+    for (auto &reader : readers) {
+        reader.join();
+    }
+    EXPECT_EQ(wrong, 0);
+}
+
+// A list goes from page to page while both are read: each sees its own span only.
+TEST_P(Map, ReadersWhilePagesShareAList) {
+    const uintptr_t pages[] = {23 * TiB, 23 * TiB + 4096};
+    for (uint32_t i = 0; i < 2; i++) {
+        ASSERT_EQ(shim_map_insert(map, pages[i], 4096, 0, word(i + 1)), OK);
+    }
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> readers;
+    for (uint32_t i = 0; i < 2; i++) {
+        readers.emplace_back([&, i] {
+            while (!stop) {
+                const uint64_t nested = find(pages[i] + 200);
+                wrong += find(pages[i] + 50) != word(i + 1);
+                wrong += nested != word(i + 1) && nested != word(i + 11);
+            }
+        });
+    }
+    for (size_t n = 0; n < scaled(50000); n++) {
+        const uint32_t i = n % 7 < 3 ? 0 : 1; // also to the same page again
+        shim_map_insert(map, pages[i] + 100, 200, word(i + 1), word(i + 11));
+        shim_map_remove(map, pages[i] + 100, 200, word(i + 11), word(i + 1));
+    }
+    stop = true;
     for (auto &reader : readers) {
         reader.join();
     }
