@@ -27,12 +27,13 @@ typedef struct umf_coalescing_hot_block_t {
 
 typedef struct umf_coalescing_hot_blocks_t {
     umf_local_t head;
-    uint32_t last;   /* used */
-    uint32_t next;   /* to be replaced */
-    uint32_t part;   /* where the thread allocates */
-    uint32_t met;    /* how often the lock of that was taken */
-    bool has_met;    /* another thread at a lock; it has got no span for that yet */
-    bool is_of_part; /* counted in the part's `threads` */
+    uint32_t last;      /* used */
+    uint32_t next;      /* to be replaced */
+    uint32_t part;      /* where the thread allocates */
+    uint32_t met;       /* how often the lock of that was taken */
+    uint32_t elsewhere; /* how often others' parts had room */
+    bool has_met;       /* another thread at a lock; it has got no span for that yet */
+    bool is_of_part;    /* counted in the part's `threads` */
     umf_coalescing_hot_block_t blocks[UMF_COALESCING_HOT_BLOCKS];
 } umf_coalescing_hot_blocks_t;
 _Static_assert(sizeof(umf_coalescing_hot_blocks_t) <= UMF_LOCAL_EMPTY_SIZE,

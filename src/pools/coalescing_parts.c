@@ -8,7 +8,8 @@ typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_part_t part_t;
 typedef umf_coalescing_hot_blocks_t hot_blocks_t;
 
-#define PART_MET_MAX 16 /* so often a thread waits for those who free its blocks */
+#define PART_ELSEWHERE_MAX 32 /* so often a thread lives on others' parts before it meets them */
+#define PART_MET_MAX 16       /* so often a thread waits for those who free its blocks */
 
 static part_t *part_create(uint32_t index) {
     part_t *part = umf_meta_alloc(sizeof(*part));
@@ -132,7 +133,12 @@ part_t *umf_coalescing_part_meet(coalescing_pool_t *pool, part_t *own) {
 
 void umf_coalescing_part_found(coalescing_pool_t *pool, part_t *part) {
     hot_blocks_t *hot = umf_coalescing_hot_blocks(pool);
-    if (hot->head.owner && !threads_of(part)) {
+    if (!hot->head.owner) {
+        return;
+    }
+    if (threads_of(part)) {
+        hot->has_met = hot->has_met || ++hot->elsewhere % PART_ELSEWHERE_MAX == 0;
+    } else {
         umf_coalescing_part_leave(pool, hot);
         join(part, hot);
     }

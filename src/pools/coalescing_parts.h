@@ -23,7 +23,8 @@ void umf_coalescing_parts_fini(umf_coalescing_pool_t *pool);
  * locked. */
 UMF_COLD umf_coalescing_part_t *umf_coalescing_part_meet(umf_coalescing_pool_t *pool,
                                                          umf_coalescing_part_t *own);
-/* The calling thread has found room in this part: it stays if nobody else is there. */
+/* The calling thread has found room in this part: it stays if nobody else is there. If others are,
+ * it will meet them sooner or later: now and then this counts as having met. */
 void umf_coalescing_part_found(umf_coalescing_pool_t *pool, umf_coalescing_part_t *part);
 /* The calling thread has met another at the lock of a part that is not its own. */
 void umf_coalescing_part_note_met(const umf_coalescing_pool_t *pool);

@@ -888,6 +888,30 @@ TEST_F(CoalescingParts, EachServesAllBeforeTheProvider) {
     }
 }
 
+// Each thread wants its blocks from its own part; there is an end to what is taken for that.
+TEST_F(CoalescingParts, ThreadsDoNotHoldFarMoreThanTheyUse) {
+    create();
+    constexpr size_t THREADS = 4, BLOCKS = 100;
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < THREADS; t++) {
+        threads.emplace_back([&] {
+            std::vector<char *> blocks(BLOCKS);
+            for (size_t round = 0; round < scaled(200); round++) {
+                for (char *&block : blocks) {
+                    block = alloc(SMALL);
+                }
+                for (char *block : blocks) {
+                    free(block);
+                }
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_LE(stat("reserved_memory"), 3 * THREADS * BLOCKS * SMALL + THREADS * 2 * MiB);
+}
+
 TEST_F(CoalescingParts, AllGoBeforeMemoryIsOut) {
     create();
     meet();
