@@ -3,9 +3,10 @@
  * spans of the provider. All bookkeeping is out of line.
  *
  * Threads that meet go to different parts (pools/coalescing_parts.h). What does not fit in one part
- * may come from any other, before the provider is asked. Only small requests do not wait for other
- * parts: if their locks are taken, or the thread has met another and a good part of what the pool
- * holds is in use, it gets one more span, of the smallest size.
+ * may come from any other, before the provider is asked. For small requests a span that another
+ * part does not use moves over as a whole, so that each thread comes to have what it needs at home.
+ * They do not wait for other parts: if their locks are taken, or the thread has met another and a
+ * good part of what the pool holds is in use, it gets one more span, of the smallest size.
  *
  * There are no magazines in front: a block that waits in a thread's stack neither coalesces nor
  * serves another size, which is what this pool is for. What a thread frees and gets again is served
@@ -282,6 +283,52 @@ static bool take_elsewhere(coalescing_pool_t *pool, const part_t *own, const req
     return are_asked;
 }
 
+static void choose_smallest_with_room(uintptr_t base, size_t size, void *arg) {
+    choice_t *choice = arg;
+    if (size >= choice->limit && (!choice->size || size < choice->size)) {
+        choice->base = base;
+        choice->size = size;
+    }
+}
+
+/* A wholly free span with room goes from one part to another. false: there is none. */
+static bool move_span_locked(coalescing_pool_t *pool, part_t *from, part_t *to,
+                             const request_t *request) {
+    umf_assert_locked(&from->lock);
+    umf_assert_locked(&to->lock);
+    choice_t choice = {.limit = request->size + request->alignment};
+    if (umf_range_free_span_bytes(from->range) < choice.limit) {
+        return false;
+    }
+    umf_range_free_spans(from->range, choose_smallest_with_room, &choice);
+    umf_span_t *span = choice.size ? umf_view_find(pool->view, (void *)choice.base) : NULL;
+    if (!span || umf_range_add(to->range, choice.base, choice.size) != UMF_RESULT_SUCCESS) {
+        return false;
+    }
+    umf_range_remove(from->range, choice.base);
+    umf_coalescing_part_own(to, span);
+    return true;
+}
+
+/* A small request, from a span that no other part uses just now. NULL: there is none. */
+static void *take_moved(coalescing_pool_t *pool, part_t *own, const request_t *request) {
+    void *ptr = NULL;
+    bool is_moved = false;
+    umf_lock(&own->lock);
+    for (part_t *part = umf_coalescing_part_next(pool, own); part != own && !is_moved;
+         part = umf_coalescing_part_next(pool, part)) {
+        if (umf_trylock(&part->lock)) {
+            is_moved = move_span_locked(pool, part, own, request);
+            umf_unlock(&part->lock);
+        }
+    }
+    if (is_moved) {
+        take_locked(own, request, &ptr);
+    }
+    umf_unlock(&own->lock);
+    return ptr;
+}
+
 /* From any part; NULL if it fits in none. */
 static void *take_anywhere(coalescing_pool_t *pool, part_t *own, const request_t *request) {
     void *ptr = NULL;
@@ -381,8 +428,11 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, part_t *part, const re
     if (!umf_round_up(request->size, pool->page, &least)) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
-    void *ptr = NULL;
     bool is_patient = !is_small(pool, request);
+    void *ptr = is_patient ? NULL : take_moved(pool, part, request);
+    if (ptr) {
+        return ptr;
+    }
     bool has_met = !is_patient && umf_coalescing_part_has_met(pool);
     bool are_asked =
         !(has_met && is_well_used(pool)) && take_elsewhere(pool, part, request, is_patient, &ptr);

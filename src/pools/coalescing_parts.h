@@ -6,8 +6,8 @@
  * fewer are. A thread that often finds the lock taken although nobody else allocates there, because
  * others free its blocks, goes on to a part where nobody is, too.
  *
- * A block goes back into the part it came from, which its span tells. Nobody holds the locks of two
- * parts.
+ * A block goes back into the part it came from, which its span tells. Who holds the lock of a part
+ * does not wait for that of another.
  */
 #ifndef UMF_SRC_POOLS_COALESCING_PARTS_H
 #define UMF_SRC_POOLS_COALESCING_PARTS_H
@@ -57,6 +57,11 @@ static inline umf_coalescing_part_t *umf_coalescing_part_lock(umf_coalescing_poo
     return umf_likely(umf_trylock(&own->lock)) ? own : umf_coalescing_part_meet(pool, own);
 }
 
+/* The span, which is wholly free, is this part's from now on. */
+static inline void umf_coalescing_part_own(const umf_coalescing_part_t *part, umf_span_t *span) {
+    __atomic_store_n(&span->cookie, (void *)(uintptr_t)part->index, __ATOMIC_RELAXED);
+}
+
 /*
  * The part to ask for a block at `ptr`, whose word is `word` or, if that is 0, not looked up yet.
  * For a wrong pointer it is any part, which does not know the block: by then the span may be
@@ -70,7 +75,7 @@ static inline umf_coalescing_part_t *umf_coalescing_part_of(const umf_coalescing
     }
     const umf_span_t *span =
         word ? umf_span_at(umf_word_span(word)) : umf_view_find(pool->view, ptr);
-    uintptr_t index = span ? (uintptr_t)span->cookie : 0;
+    uintptr_t index = span ? (uintptr_t)__atomic_load_n(&span->cookie, __ATOMIC_RELAXED) : 0;
     umf_coalescing_part_t *part =
         index < UMF_COALESCING_PARTS_MAX ? umf_coalescing_part(pool, index) : NULL;
     return part ? part : first;
