@@ -54,8 +54,8 @@ const std::vector<Row> &rows() {
     static const std::vector<Row> all = {
         {"pair 64",
          {"disjoint over os", "jemalloc over os", "scalable over os",
-          "disjoint over os, umfPoolFree", "glibc", "jemalloc", "mimalloc heap", "TBB pool",
-          "TBB scalable"}},
+          "disjoint over os, umfPoolFree", "glibc", "jemalloc", "jemalloc inside a library",
+          "mimalloc heap", "TBB pool", "TBB scalable"}},
         {"pair 4K", {"disjoint over os", "jemalloc over os", "glibc", "jemalloc", "mimalloc heap"}},
         {"pair 64K",
          {"disjoint over chunks", "coalescing over chunks", "jemalloc over chunks", "jemalloc",

@@ -616,6 +616,17 @@ Subject jemalloc_subject() {
     return s;
 }
 
+// As a library has to carry it, without thread-local storage of the initial-exec model: the
+// preloaded one may take as much of that as it wants. Built by scripts/bench.sh.
+Subject jemalloc_inside_subject() {
+    static Library lib(UMF_BENCH_SOURCE "/build/deps/jemalloc-inside/libjemalloc_inside.so.2");
+    Subject s = peer_subject("jemalloc inside a library", Shape::plain);
+    s.malloc_fn = lib.symbol("je_malloc");
+    s.free_fn = lib.symbol("je_free");
+    s.absent = lib.error;
+    return s;
+}
+
 struct Mimalloc : Library {
     void *(*heap_new)() = function<void *(*)()>("mi_heap_new");
     void (*heap_delete)(void *) = function<void (*)(void *)>("mi_heap_delete");
@@ -713,13 +724,14 @@ Subject tbb_scalable_subject() {
 
 } // namespace
 
+// Those with a column of their own.
 const char *const peer_names[] = {"glibc", "jemalloc", "mimalloc heap", "TBB pool", "TBB scalable"};
 const size_t peer_count = sizeof(peer_names) / sizeof(peer_names[0]);
 
 std::vector<Subject> peers() {
     std::vector<Subject> all;
     for (Subject (*make)() : {glibc_subject, jemalloc_subject, mimalloc_subject, tbb_pool_subject,
-                              tbb_scalable_subject}) {
+                              tbb_scalable_subject, jemalloc_inside_subject}) {
         all.push_back(make());
     }
     return all;

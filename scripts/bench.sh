@@ -63,6 +63,24 @@ fetch_reference() {
     [ -e "$reference/libumf.so.1" ]
 }
 
+# The peer "jemalloc inside a library": see benchmark/subjects.cpp.
+build_jemalloc_inside() {
+    local folder=$PWD/build/deps/jemalloc-inside work
+    [ ! -e "$folder/libjemalloc_inside.so.2" ] || return 0
+    work=$(mktemp -d)
+    cp -r build/deps/jemalloc-source/. "$work"
+    if (cd "$work" && { [ -x configure ] || autoconf; } && ./configure --with-jemalloc-prefix=je_ \
+        --with-install-suffix=_inside --disable-initial-exec-tls --disable-cxx --disable-static \
+        --disable-doc && make -j "$(nproc)" build_lib_shared) >"$work/log" 2>&1; then
+        mkdir -p "$folder"
+        cp "$work/lib/libjemalloc_inside.so.2" "$folder/"
+    else
+        echo "bench: jemalloc could not be built as a library would carry it, so it is left out:"
+        tail -n 5 "$work/log"
+    fi
+    rm -rf "$work"
+}
+
 # with_reference <result> <option>...
 with_reference() {
     local name=$1
@@ -126,6 +144,7 @@ step "setting up"
 scripts/install-deps.sh --bench
 cmake --preset release -DUMF_BUILD_BENCHMARKS=ON --log-level=WARNING
 cmake --build --preset release --target umf-bench
+build_jemalloc_inside
 mkdir -p "$out"
 
 for part in "${parts[@]}"; do
