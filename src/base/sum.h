@@ -1,11 +1,11 @@
 /*
  * Checksum of bytes that travel between processes: finds damage, keeps nobody from forging.
  *
- * M(v) mixes one 64-bit word: v *= 0x9e3779b97f4a7c15, v ^= v >> 32, v *= 0xd6e8feb86659fd93,
- * v ^= v >> 29. Four lanes begin with M(size + 1), M(size + 2) and so on. Word i of the bytes, the
- * last one filled up with zeros, goes into lane i modulo 4: h = M(h ^ w). The sum is
- * M(M(a ^ M(b)) ^ M(c ^ M(d))) of the lanes a to d. The processor works at the lanes at the same
- * time; one chain would wait for each multiplication.
+ * Four lanes begin with size + 1, size + 2 and so on. The bytes, filled up with zeros to a multiple
+ * of 32, are words of 64 bits; word i goes into lane i modulo 4: h = (h ^ w) * K, h ^= h >> 32,
+ * with K = 0x9e3779b97f4a7c15. M(v) mixes one word: v *= K, v ^= v >> 32, v *= 0xd6e8feb86659fd93,
+ * v ^= v >> 29. The sum is M(M(a ^ M(b)) ^ M(c ^ M(d))) of the lanes a to d. The processor works at
+ * the lanes at the same time; one chain would wait for each multiplication.
  *
  * Each step is reversible: any change within one word changes the sum for certain, any other with a
  * probability of 1 - 2^-64.
@@ -16,9 +16,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define UMF_SUM_FACTOR UINT64_C(0x9e3779b97f4a7c15) /* K */
+
 /* M: different for different words. */
 static inline uint64_t umf_sum_mix(uint64_t v) {
-    v *= UINT64_C(0x9e3779b97f4a7c15);
+    v *= UMF_SUM_FACTOR;
     v ^= v >> 32;
     v *= UINT64_C(0xd6e8feb86659fd93);
     return v ^ v >> 29;

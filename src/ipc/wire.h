@@ -38,7 +38,7 @@
 
 #include "base/common.h"
 
-#define UMF_WIRE_VERSION 2
+#define UMF_WIRE_VERSION 3
 #define UMF_WIRE_HEADER 96 /* a multiple of 16: the provider's data is aligned as the handle is */
 #define UMF_WIRE_FIXED 80  /* what all handles of one allocation share */
 

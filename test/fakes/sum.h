@@ -19,13 +19,14 @@ inline uint64_t sum_mix(uint64_t v) {
 inline uint64_t sum_of(const unsigned char *bytes, size_t size) {
     uint64_t lanes[4];
     for (size_t i = 0; i < 4; i++) {
-        lanes[i] = sum_mix(size + 1 + i);
+        lanes[i] = size + 1 + i;
     }
-    for (size_t at = 0; at < size; at += 8) {
+    for (size_t at = 0; at < (size + 31) / 32 * 32; at += 8) {
         uint64_t word = 0;
-        memcpy(&word, bytes + at, size - at < 8 ? size - at : 8);
+        memcpy(&word, bytes + at, at >= size ? 0 : size - at < 8 ? size - at : 8);
         uint64_t &lane = lanes[at / 8 % 4];
-        lane = sum_mix(lane ^ word);
+        lane = (lane ^ word) * 0x9e3779b97f4a7c15u;
+        lane ^= lane >> 32;
     }
     uint64_t left = sum_mix(lanes[0] ^ sum_mix(lanes[1]));
     return sum_mix(left ^ sum_mix(lanes[2] ^ sum_mix(lanes[3])));

@@ -305,7 +305,7 @@ TEST_P(Ipc, RefusesForgedHandles) {
         {"offset far out", forged(good, 80, UINT64_MAX - page)},
         {"size beyond all memory", forged(good, 48, UINT64_MAX / 4)},
         {"length too long", forged(good, 8, uint32_t{1 << 20})},
-        {"version of tomorrow", forged(good, 4, uint16_t{3})},
+        {"version of tomorrow", forged(good, 4, uint16_t{4})},
     };
     for (const auto &c : cases) {
         EXPECT_EQ(consumer.try_open(0, c.handle), UMF_RESULT_ERROR_INVALID_ARGUMENT) << c.what;
