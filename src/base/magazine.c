@@ -4,12 +4,16 @@
 #include <string.h>
 
 #include "base/meta.h"
+#include "base/os.h"
+#include "base/sum.h"
 
-/* Batches of one bin on their way between threads. */
+/* Batches of one bin on their way between threads. There are more of them where threads meet: each
+ * thread begins with one of its own choice. What is looked at on the way to another lies apart. */
 struct umf_depot_t {
-    umf_lock_t lock;
-    size_t count;  /* objects. Sync: lock, as the rest */
-    size_t fewest; /* there have been since the last look: so many nobody needed */
+    _Atomic(umf_depot_t *) next; /* of the same bin. Set once */
+    _Alignas(64) umf_lock_t lock;
+    _Atomic size_t count; /* objects. Sync: lock, as the rest; a hint for who does not hold it */
+    size_t fewest;        /* there have been since the last look: so many nobody needed */
     void *objects[];
 };
 
@@ -20,6 +24,7 @@ static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
 #define FIRST_CAPACITY 64u /* of a stack that may grow */
 
 #define DEPOT_STACKS 8u /* of contended capacity; a depot has room for them at least */
+#define DEPOTS_MAX 8u   /* of a bin */
 
 static size_t depot_capacity(const umf_magazines_t *m, uint32_t bin) {
     size_t batches = m->depot_batches * (m->capacity[bin].usual / 2u);
@@ -33,20 +38,56 @@ static size_t depot_bytes(const umf_magazines_t *m, uint32_t bin) {
 
 /* --- depot --- */
 
-/* NULL: the pool wants none, or there is no memory for one. */
-static umf_depot_t *depot_make(umf_magazines_t *m, uint32_t bin) {
-    umf_depot_t *depot = atomic_load_explicit(&m->depots[bin], memory_order_acquire);
-    if (depot || m->depot_batches == 0) {
-        return depot;
+static umf_depot_t *depot_first(const umf_magazines_t *m, uint32_t bin) {
+    return atomic_load_explicit(&m->depots[bin], memory_order_acquire);
+}
+
+static umf_depot_t *depot_next(const umf_depot_t *depot) {
+    return atomic_load_explicit(&depot->next, memory_order_acquire);
+}
+
+/* All from `home` on, in a circle; NULL at the end. */
+static umf_depot_t *depot_after(const umf_magazines_t *m, uint32_t bin, const umf_depot_t *depot,
+                                const umf_depot_t *home) {
+    umf_depot_t *next = depot_next(depot);
+    next = next ? next : depot_first(m, bin);
+    return next == home ? NULL : next;
+}
+
+/* Where a thread with this magazine begins. NULL: there is none at all. */
+static umf_depot_t *depot_home(const umf_magazines_t *m, uint32_t bin, const umf_magazine_t *mag) {
+    umf_depot_t *home = depot_first(m, bin);
+    size_t count = 0;
+    for (const umf_depot_t *depot = home; depot; depot = depot_next(depot)) {
+        count++;
     }
-    depot = umf_meta_alloc(depot_bytes(m, bin));
+    if (count > 1) {
+        size_t steps = (umf_sum_mix((uintptr_t)mag) >> 32) % count;
+        for (; steps; steps--) {
+            home = depot_next(home);
+        }
+    }
+    return home;
+}
+
+static size_t depot_count(const umf_depot_t *depot) {
+    return atomic_load_explicit(&depot->count, memory_order_relaxed);
+}
+
+static void depot_set_count(umf_depot_t *depot, size_t count) {
+    atomic_store_explicit(&depot->count, count, memory_order_relaxed);
+}
+
+/* In the place of NULL at `at`; what is there in the end, NULL if there is no memory. */
+static umf_depot_t *depot_make(umf_magazines_t *m, uint32_t bin, _Atomic(umf_depot_t *) *at) {
+    umf_depot_t *depot = umf_meta_alloc(depot_bytes(m, bin));
     if (!depot) {
         return NULL;
     }
     umf_lock_init(&depot->lock, UMF_RANK_DEPOT);
     umf_depot_t *other = NULL;
-    if (!atomic_compare_exchange_strong_explicit(&m->depots[bin], &other, depot,
-                                                 memory_order_acq_rel, memory_order_acquire)) {
+    if (!atomic_compare_exchange_strong_explicit(at, &other, depot, memory_order_acq_rel,
+                                                 memory_order_acquire)) {
         umf_lock_destroy(&depot->lock);
         umf_meta_free(depot, depot_bytes(m, bin));
         return other;
@@ -54,30 +95,57 @@ static umf_depot_t *depot_make(umf_magazines_t *m, uint32_t bin) {
     return depot;
 }
 
-/* false: others were there. */
-static bool depot_lock(umf_depot_t *depot) {
-    bool is_free = umf_trylock(&depot->lock);
-    if (!is_free) {
-        umf_lock(&depot->lock);
+/* One more, if they are not enough yet; else where the calling thread waits. */
+static umf_depot_t *depot_one_more(umf_magazines_t *m, uint32_t bin, umf_depot_t *wait) {
+    size_t cpus = umf_os_cpu_count(), count = 1;
+    umf_depot_t *last = depot_first(m, bin), *next;
+    while ((next = depot_next(last)) != NULL) {
+        last = next;
+        count++;
     }
-    return is_free;
+    next = count < cpus && count < DEPOTS_MAX ? depot_make(m, bin, &last->next) : NULL;
+    return next ? next : wait;
+}
+
+static size_t depot_take_locked(umf_depot_t *depot, void **objects, size_t n) {
+    umf_assert_locked(&depot->lock);
+    size_t count = depot_count(depot), taken = count < n ? count : n;
+    count -= taken;
+    depot_set_count(depot, count);
+    depot->fewest = count < depot->fewest ? count : depot->fewest;
+    memcpy(objects, &depot->objects[count], taken * sizeof(void *));
+    return taken;
 }
 
 /* `mag`: of the calling thread, which learns whether it met others; NULL: none. */
-static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
-                         size_t n) {
-    umf_depot_t *depot = atomic_load_explicit(&m->depots[bin], memory_order_acquire);
-    if (!depot) {
-        return 0;
-    }
-    if (!depot_lock(depot) && mag) {
+static void note_met(umf_magazine_t *mag) {
+    if (mag) {
         mag->wants_more |= UMF_MAGAZINE_MET_OTHERS;
     }
-    size_t taken = depot->count < n ? depot->count : n;
-    depot->count -= taken;
-    depot->fewest = depot->count < depot->fewest ? depot->count : depot->fewest;
-    memcpy(objects, &depot->objects[depot->count], taken * sizeof(void *));
-    umf_unlock(&depot->lock);
+}
+
+static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
+                         size_t n) {
+    umf_depot_t *busy = NULL;
+    size_t taken = 0;
+    umf_depot_t *home = depot_home(m, bin, mag);
+    for (umf_depot_t *depot = home; depot && !taken; depot = depot_after(m, bin, depot, home)) {
+        if (depot_count(depot) == 0) {
+            continue;
+        }
+        if (umf_trylock(&depot->lock)) {
+            taken = depot_take_locked(depot, objects, n);
+            umf_unlock(&depot->lock);
+        } else if (!busy) {
+            busy = depot;
+        }
+    }
+    if (!taken && busy) {
+        note_met(mag);
+        umf_lock(&busy->lock);
+        taken = depot_take_locked(busy, objects, n);
+        umf_unlock(&busy->lock);
+    }
     return taken;
 }
 
@@ -86,23 +154,45 @@ static void pool_flush(umf_magazines_t *m, uint32_t bin, void **objects, size_t 
     atomic_fetch_sub_explicit(&m->out, (int64_t)n, memory_order_relaxed);
 }
 
-/* All or nothing. `mag` as for take. */
+/* All or nothing. */
+static bool depot_give_locked(const umf_magazines_t *m, uint32_t bin, umf_depot_t *depot,
+                              void **objects, size_t n) {
+    umf_assert_locked(&depot->lock);
+    size_t count = depot_count(depot);
+    bool fits = count + n <= depot_capacity(m, bin);
+    if (fits) {
+        memcpy(&depot->objects[count], objects, n * sizeof(void *));
+        depot_set_count(depot, count + n);
+    }
+    return fits;
+}
+
 static bool depot_give(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
                        size_t n) {
-    umf_depot_t *depot = depot_make(m, bin);
-    if (!depot) {
+    umf_depot_t *busy = NULL, *home = depot_home(m, bin, mag);
+    bool is_given = false;
+    if (!home && (m->depot_batches == 0 || !(home = depot_make(m, bin, &m->depots[bin])))) {
         return false;
     }
-    if (!depot_lock(depot) && mag) {
-        mag->wants_more |= UMF_MAGAZINE_MET_OTHERS;
+    for (umf_depot_t *depot = home; depot && !is_given; depot = depot_after(m, bin, depot, home)) {
+        if (depot_count(depot) + n > depot_capacity(m, bin)) {
+            continue;
+        }
+        if (umf_trylock(&depot->lock)) {
+            is_given = depot_give_locked(m, bin, depot, objects, n);
+            umf_unlock(&depot->lock);
+        } else if (!busy) {
+            busy = depot;
+        }
     }
-    bool fits = depot->count + n <= depot_capacity(m, bin);
-    if (fits) {
-        memcpy(&depot->objects[depot->count], objects, n * sizeof(void *));
-        depot->count += n;
+    if (!is_given && busy) {
+        note_met(mag);
+        busy = depot_one_more(m, bin, busy);
+        umf_lock(&busy->lock);
+        is_given = depot_give_locked(m, bin, busy, objects, n);
+        umf_unlock(&busy->lock);
     }
-    umf_unlock(&depot->lock);
-    return fits;
+    return is_given;
 }
 
 /* Up to `n` objects go back to the pool. */
@@ -122,15 +212,14 @@ static void depot_flush(umf_magazines_t *m, uint32_t bin, size_t n) {
 static size_t depot_count_idle(umf_depot_t *depot) {
     umf_lock(&depot->lock);
     size_t idle = depot->fewest;
-    depot->fewest = depot->count;
+    depot->fewest = depot_count(depot);
     umf_unlock(&depot->lock);
     return idle;
 }
 
 static void depots_decay(umf_magazines_t *m) {
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        umf_depot_t *depot = atomic_load_explicit(&m->depots[bin], memory_order_acquire);
-        if (depot) {
+        for (umf_depot_t *depot = depot_first(m, bin); depot; depot = depot_next(depot)) {
             depot_flush(m, bin, depot_count_idle(depot));
         }
     }
@@ -398,8 +487,8 @@ void umf_magazines_fini(umf_magazines_t *m) {
     umf_local_each(&m->owner, free_stacks, m);
     umf_local_owner_fini(&m->owner);
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        umf_depot_t *depot = atomic_load_explicit(&m->depots[bin], memory_order_relaxed);
-        if (depot) {
+        for (umf_depot_t *depot = depot_first(m, bin), *next; depot; depot = next) {
+            next = depot_next(depot);
             umf_lock_destroy(&depot->lock);
             umf_meta_free(depot, depot_bytes(m, bin));
         }
@@ -449,11 +538,8 @@ static size_t cached_in(umf_magazines_t *m, uint32_t first, uint32_t last) {
     cached_count_t sum = {first, last, 0};
     umf_local_each(&m->owner, count_cached, &sum);
     for (uint32_t bin = first; bin <= last; bin++) {
-        umf_depot_t *depot = atomic_load_explicit(&m->depots[bin], memory_order_acquire);
-        if (depot) {
-            umf_lock(&depot->lock);
-            sum.count += depot->count;
-            umf_unlock(&depot->lock);
+        for (umf_depot_t *depot = depot_first(m, bin); depot; depot = depot_next(depot)) {
+            sum.count += depot_count(depot);
         }
     }
     return sum.count;

@@ -89,7 +89,7 @@ typedef struct umf_magazines_t {
 } umf_magazines_t;
 
 /* `index`: of the pool's per-thread blocks, see umf_local_owner_init. `depot_batches`: how many
- * batches of half a usual stack may wait for another thread, 0 for no depot. */
+ * batches of half a usual stack may wait in a depot for another thread, 0 for no depot. */
 umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
                                 const umf_magazine_ops_t *ops,
                                 const umf_magazine_capacity_t *capacity, uint32_t bins,

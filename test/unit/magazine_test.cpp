@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <random>
 #include <set>
@@ -369,6 +370,59 @@ TEST_F(Magazines, ADepotPassesBatchesBetweenThreads) {
     EXPECT_EQ(refills, before) << "the depot served";
     shim_flush(m);
     EXPECT_EQ(shim_cached(m, 0), 0u);
+}
+
+// The room of one depot for this bin is 64 objects. All that waits in several is found again.
+TEST_F(Magazines, WhereThreadsMeetThereAreMoreDepots) {
+    if (std::thread::hardware_concurrency() < 2) {
+        GTEST_SKIP() << "one CPU: a bin has one depot";
+    }
+    create(1);
+    constexpr size_t OBJECTS = 200;
+    size_t waiting = 0;
+    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (waiting <= 100 && std::chrono::steady_clock::now() < end) {
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 4; t++) {
+            threads.emplace_back([&] {
+                std::vector<void *> objects(16);
+                for (int i = 0; i < 500; i++) {
+                    for (void *&object : objects) {
+                        object = shim_pop(m, 0);
+                    }
+                    for (void *object : objects) {
+                        shim_push(m, 0, object);
+                    }
+                }
+            });
+        }
+        for (auto &thread : threads) {
+            thread.join();
+        }
+        std::vector<void *> objects(OBJECTS);
+        for (void *&object : objects) {
+            object = shim_pop(m, 0);
+        }
+        EXPECT_EQ(shim_live(m), OBJECTS);
+        for (void *object : objects) {
+            shim_push(m, 0, object);
+        }
+        waiting = shim_cached(m, 0);
+        EXPECT_EQ(shim_live(m), 0u);
+    }
+    EXPECT_GT(waiting, 100u) << "more than one depot and a stack hold";
+    const size_t before = refills;
+    std::vector<void *> objects;
+    for (size_t i = 0; i < waiting; i++) {
+        objects.push_back(shim_pop(m, 0));
+    }
+    EXPECT_EQ(refills, before) << "the depots served";
+    for (void *object : objects) {
+        shim_push(m, 0, object);
+    }
+    shim_flush(m);
+    EXPECT_EQ(shim_cached(m, 0), 0u);
+    EXPECT_TRUE(out[0].empty());
 }
 
 TEST_F(Magazines, NoMemoryInThePool) {
