@@ -7,14 +7,17 @@
 #include "base/magazine.h"
 #include "base/meta.h"
 
+#define CACHE_LINE ((size_t)64)
 #define SLAB_MAX_CHUNKS (UINT32_MAX >> 2) /* what is beyond in a slab is not used */
 
 static size_t words_for(uint32_t chunks) {
     return (chunks + 63) / 64;
 }
 
+/* Who parks a slab writes to it without a lock: such a slab has a cache line for itself. */
 static size_t slab_bytes(const umf_bin_t *bin) {
-    return sizeof(umf_slab_t) + words_for(bin->chunks) * sizeof(uint64_t);
+    size_t bytes = sizeof(umf_slab_t) + words_for(bin->chunks) * sizeof(uint64_t);
+    return bin->chunks > 1 ? bytes : umf_align_up(bytes, CACHE_LINE);
 }
 
 static size_t max_of(size_t a, size_t b) {
