@@ -111,7 +111,7 @@ void umf_local_index_put(uint32_t index) {
 
 umf_result_t umf_local_owner_init(umf_local_owner_t *owner, uint32_t index, size_t size,
                                   void (*thread_exit)(umf_local_owner_t *, umf_local_t *)) {
-    assert(size >= sizeof(umf_local_t) && size <= UINT32_MAX);
+    assert(size >= sizeof(umf_local_t) && size < UINT32_MAX - 64);
     owner->owns_index = index == 0;
     if (owner->owns_index) {
         umf_result_t result = umf_local_index_get(&index);
@@ -120,7 +120,7 @@ umf_result_t umf_local_owner_init(umf_local_owner_t *owner, uint32_t index, size
         }
     }
     owner->index = index;
-    owner->size = (uint32_t)size;
+    owner->size = (uint32_t)umf_meta_apart(size);
     owner->first = NULL;
     owner->thread_exit = thread_exit;
     return UMF_RESULT_SUCCESS;

@@ -277,7 +277,7 @@ static void magazine_set_stack(umf_magazine_t *mag, void **stack, size_t count, 
 }
 
 static size_t stack_bytes(size_t capacity) {
-    return capacity * sizeof(void *);
+    return umf_meta_apart(capacity * sizeof(void *));
 }
 
 static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {

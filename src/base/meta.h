@@ -16,6 +16,12 @@ void *umf_meta_alloc(size_t size);
 /* `size` as given to alloc; NULL is ignored. */
 void umf_meta_free(void *ptr, size_t size);
 
+/* The size to ask for, and to give back, where one thread writes often: a block of whole cache
+ * lines shares none with blocks of other threads. */
+static inline size_t umf_meta_apart(size_t size) {
+    return (size + 63) & ~(size_t)63;
+}
+
 /* Bytes in use by callers now, and bytes mapped from the system. */
 size_t umf_meta_used(void);
 size_t umf_meta_mapped(void);

@@ -7,7 +7,6 @@
 #include "base/magazine.h"
 #include "base/meta.h"
 
-#define CACHE_LINE ((size_t)64)
 #define SLAB_MAX_CHUNKS (UINT32_MAX >> 2) /* what is beyond in a slab is not used */
 
 static size_t words_for(uint32_t chunks) {
@@ -17,7 +16,7 @@ static size_t words_for(uint32_t chunks) {
 /* Who parks a slab writes to it without a lock: such a slab has a cache line for itself. */
 static size_t slab_bytes(const umf_bin_t *bin) {
     size_t bytes = sizeof(umf_slab_t) + words_for(bin->chunks) * sizeof(uint64_t);
-    return bin->chunks > 1 ? bytes : umf_align_up(bytes, CACHE_LINE);
+    return bin->chunks > 1 ? bytes : umf_meta_apart(bytes);
 }
 
 static size_t max_of(size_t a, size_t b) {
