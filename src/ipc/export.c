@@ -418,7 +418,8 @@ UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcH
             ptr);
         return UMF_RESULT_ERROR_UNKNOWN;
     }
-    umf_export_t *export = export_known(span);
+    /* With a limit it may be forgotten at any time that the lock is not held. */
+    umf_export_t *export = umf_unlikely(export_limit != 0) ? NULL : export_known(span);
     if (umf_unlikely(export == NULL && export_limit == 0)) {
         umf_result_t result = export_make_fresh(span);
         if (result != UMF_RESULT_SUCCESS) {
@@ -426,7 +427,7 @@ UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcH
         }
         export = export_known(span);
     }
-    if (umf_unlikely(export == NULL || export_limit)) {
+    if (umf_unlikely(export == NULL)) {
         return export_get_locking(span, (uintptr_t)ptr - span->base, ipcHandle, size);
     }
     return export_copy(export, (uintptr_t)ptr - export->base, ipcHandle, size);
