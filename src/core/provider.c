@@ -328,8 +328,9 @@ size_t umf_view_span_count(umf_view_t *view) {
     return count;
 }
 
-static void add_bytes(umf_span_t *span, void *bytes) {
+static bool add_bytes(umf_span_t *span, void *bytes) {
     *(size_t *)bytes += span->size;
+    return true;
 }
 
 size_t umf_view_bytes(umf_view_t *view) {
@@ -338,7 +339,7 @@ size_t umf_view_bytes(umf_view_t *view) {
     return bytes;
 }
 
-void umf_view_each_span(umf_view_t *view, void (*visit)(umf_span_t *span, void *arg), void *arg) {
+void umf_view_each_span(umf_view_t *view, bool (*visit)(umf_span_t *span, void *arg), void *arg) {
     umf_span_each(&view->spans, visit, arg);
 }
 

@@ -52,10 +52,10 @@ umf_span_t *umf_view_find(const umf_view_t *view, const void *ptr);
 /* The same, and the span's word. */
 umf_span_t *umf_view_find_word(const umf_view_t *view, const void *ptr, umf_word_t *word);
 
-/* Live provider allocations, and a visit to each under the view's lock. */
+/* Live provider allocations, and a visit to each under the view's lock, until `visit` is false. */
 size_t umf_view_span_count(umf_view_t *view);
 size_t umf_view_bytes(umf_view_t *view);
-void umf_view_each_span(umf_view_t *view, void (*visit)(umf_span_t *span, void *arg), void *arg);
+void umf_view_each_span(umf_view_t *view, bool (*visit)(umf_span_t *span, void *arg), void *arg);
 
 /* What in-tree pools offer beyond their ops table. */
 typedef struct umf_pool_fast_ops_t {

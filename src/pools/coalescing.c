@@ -675,8 +675,9 @@ static umf_result_t coalescing_initialize(umf_memory_provider_handle_t provider,
     return UMF_RESULT_SUCCESS;
 }
 
-static void note_any(umf_span_t *span, void *found) {
+static bool note_any(umf_span_t *span, void *found) {
     *(umf_span_t **)found = span;
+    return false;
 }
 
 /* Whatever is in use; the provider's first error. */

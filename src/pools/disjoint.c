@@ -556,10 +556,11 @@ static umf_result_t disjoint_initialize(umf_memory_provider_handle_t provider, c
     return result;
 }
 
-static void find_direct(umf_span_t *span, void *arg) {
+static bool find_direct(umf_span_t *span, void *arg) {
     if (!span->cookie) {
         *(umf_span_t **)arg = span;
     }
+    return span->cookie != NULL;
 }
 
 /* Allocations of their own that were not freed. */

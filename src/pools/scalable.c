@@ -271,18 +271,21 @@ static void *hook_alloc(intptr_t id, size_t *size) {
     return ptr;
 }
 
-static void note_lost(umf_span_t *span, void *found) {
-    if (atomic_load_explicit(&((record_t *)span->cookie)->is_lost, memory_order_relaxed)) {
+static bool note_lost(umf_span_t *span, void *found) {
+    bool is_lost = atomic_load_explicit(&((record_t *)span->cookie)->is_lost, memory_order_relaxed);
+    if (is_lost) {
         *(umf_span_t **)found = span;
     }
+    return !is_lost;
 }
 
-static void note_any(umf_span_t *span, void *found) {
+static bool note_any(umf_span_t *span, void *found) {
     *(umf_span_t **)found = span;
+    return false;
 }
 
 /* Offers spans to the provider again until it refuses one. */
-static void spans_free(scalable_pool_t *pool, void (*note)(umf_span_t *, void *)) {
+static void spans_free(scalable_pool_t *pool, bool (*note)(umf_span_t *, void *)) {
     umf_span_t *span;
     do {
         span = NULL;

@@ -20,16 +20,17 @@ typedef struct plan_t {
     bool overflow; /* more spans came while they were counted */
 } plan_t;
 
-static void plan_visit(umf_span_t *span, void *arg) {
+static bool plan_visit(umf_span_t *span, void *arg) {
     plan_t *plan = arg;
     if (plan->count == plan->room) {
         plan->overflow = true;
-        return;
+        return false;
     }
     if (atomic_load(&span->export)) {
         plan->exported += span->size;
     }
     plan->spans[plan->count++] = (plan_span_t){span->base, span->size};
+    return true;
 }
 
 static int plan_compare(const void *a, const void *b) {

@@ -104,12 +104,13 @@ static void set_drop(umf_span_set_t *set, umf_span_t *span) {
     umf_unlock(&set->lock);
 }
 
-void umf_span_each(umf_span_set_t *set, void (*visit)(umf_span_t *span, void *arg), void *arg) {
+void umf_span_each(umf_span_set_t *set, bool (*visit)(umf_span_t *span, void *arg), void *arg) {
+    bool goes_on = true;
     umf_lock(&set->lock);
-    for (uint32_t index = set->first; index;) {
+    for (uint32_t index = set->first; index && goes_on;) {
         umf_span_t *span = umf_span_at(index);
         index = span->next;
-        visit(span, arg);
+        goes_on = visit(span, arg);
     }
     umf_unlock(&set->lock);
 }

@@ -254,7 +254,7 @@ umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span);
 umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first);
 umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *high);
 
-/* Visits every span of the set; the set's lock is held. */
-void umf_span_each(umf_span_set_t *set, void (*visit)(umf_span_t *span, void *arg), void *arg);
+/* Visits the spans of the set until `visit` is false; the set's lock is held. */
+void umf_span_each(umf_span_set_t *set, bool (*visit)(umf_span_t *span, void *arg), void *arg);
 
 #endif

@@ -41,9 +41,10 @@ size_t shim_view_count(umf_memory_provider_handle_t view) {
     return umf_view_span_count(view);
 }
 
-static void count_one(umf_span_t *span, void *count) {
+static bool count_one(umf_span_t *span, void *count) {
     (void)span;
     ++*(size_t *)count;
+    return true;
 }
 
 size_t shim_view_visit(umf_memory_provider_handle_t view) {

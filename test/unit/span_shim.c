@@ -50,9 +50,14 @@ static void count_one(umf_span_t *span, void *count) {
     ++*(size_t *)count;
 }
 
+static bool visit_one(umf_span_t *span, void *count) {
+    count_one(span, count);
+    return true;
+}
+
 size_t shim_set_visit(shim_set_t *set) {
     size_t count = 0;
-    umf_span_each(&set->set, count_one, &count);
+    umf_span_each(&set->set, visit_one, &count);
     return count;
 }
 
