@@ -151,10 +151,10 @@ Measured run_gcc(const std::string &library, std::string &error) {
         error = source + " is not here";
         return {};
     }
-    return measure(
-        library,
-        {"g++", "-std=c++17", "-O2", "-I" + root + "/include", "-S", "-o", "/dev/null", source},
-        error);
+    return measure(library,
+                   {"g++", "-std=c++17", "-O2", "-I" + root + "/include", "-DUMF_BENCH_SOURCE=\"\"",
+                    "-S", "-o", "/dev/null", source},
+                   error);
 }
 
 bool wait_for_redis(const std::string &socket) {
