@@ -27,7 +27,7 @@ typedef struct umf_local_t {
 struct umf_local_owner_t {
     uint32_t index; /* Immutable after init, as all above `first` */
     bool owns_index;
-    uint32_t size;      /* of a block with its head */
+    uint32_t size;      /* of a block with its head, in whole cache lines */
     umf_local_t *first; /* Sync: the LOCAL lock */
     /* Runs in the ending thread, once per block, without locks held. May be NULL. The block is
      * already out of the thread's table, which gets no new one, but still visited by

@@ -4,10 +4,12 @@
  *
  * A hit is a pop or a push on the calling thread's own stack: no lock, no shared counter. Misses
  * move batches of half a stack between the thread and the pool (`refill`, `flush`), or, where the
- * pool asks for a depot, between threads by way of it. A stack that is now full and now empty, or
- * whose thread has to wait for others at the depot, grows, up to what the pool allows. A thread's
+ * pool asks for a depot, between threads by way of it. Threads that meet at a depot get more of
+ * them, up to eight and one for each CPU. A stack that is now full and now empty, or whose thread
+ * has to wait for others at the depots, grows, up to what the pool allows. A thread's
  * stacks are flushed when it ends. Misses are also where the pool gets to look for what has
- * decayed (base/decay.h); what a depot did not need between two looks goes back.
+ * decayed (base/decay.h); what the depots did not need between two looks goes
+ * back.
  *
  * The design follows J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001.
  */

@@ -343,6 +343,11 @@ void umf_view_each_span(umf_view_t *view, bool (*visit)(umf_span_t *span, void *
     umf_span_each(&view->spans, visit, arg);
 }
 
+bool umf_view_find_any(umf_span_t *span, void *found) {
+    *(umf_span_t **)found = span;
+    return false;
+}
+
 /* The core finds magazines by low indices only, and offsets in slabs by the address alone. */
 static uint16_t usable_hint(const umf_view_t *view, uint16_t hint, const void *memory,
                             size_t size) {

@@ -56,6 +56,8 @@ umf_span_t *umf_view_find_word(const umf_view_t *view, const void *ptr, umf_word
 size_t umf_view_span_count(umf_view_t *view);
 size_t umf_view_bytes(umf_view_t *view);
 void umf_view_each_span(umf_view_t *view, bool (*visit)(umf_span_t *span, void *arg), void *arg);
+/* A visit: the first there is, to the `umf_span_t *` that `found` points to. */
+bool umf_view_find_any(umf_span_t *span, void *found);
 
 /* What in-tree pools offer beyond their ops table. */
 typedef struct umf_pool_fast_ops_t {

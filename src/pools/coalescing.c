@@ -675,17 +675,12 @@ static umf_result_t coalescing_initialize(umf_memory_provider_handle_t provider,
     return UMF_RESULT_SUCCESS;
 }
 
-static bool note_any(umf_span_t *span, void *found) {
-    *(umf_span_t **)found = span;
-    return false;
-}
-
 /* Whatever is in use; the provider's first error. */
 static umf_result_t spans_free(coalescing_pool_t *pool) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (umf_span_t *span; result == UMF_RESULT_SUCCESS;) {
         span = NULL;
-        umf_view_each_span(pool->view, note_any, &span);
+        umf_view_each_span(pool->view, umf_view_find_any, &span);
         if (!span) {
             break;
         }

@@ -15,15 +15,10 @@ static umf_result_t proxy_initialize(umf_memory_provider_handle_t provider, cons
     return umf_view_acquire(provider, (umf_view_t **)pool);
 }
 
-static bool find_any(umf_span_t *span, void *arg) {
-    *(umf_span_t **)arg = span;
-    return false;
-}
-
 static umf_result_t proxy_finalize(void *pool) {
     for (;;) {
         umf_span_t *span = NULL;
-        umf_view_each_span(pool, find_any, &span);
+        umf_view_each_span(pool, umf_view_find_any, &span);
         if (!span || umf_view_free(pool, span) != UMF_RESULT_SUCCESS) {
             break;
         }

@@ -279,11 +279,6 @@ static bool note_lost(umf_span_t *span, void *found) {
     return !is_lost;
 }
 
-static bool note_any(umf_span_t *span, void *found) {
-    *(umf_span_t **)found = span;
-    return false;
-}
-
 /* Offers spans to the provider again until it refuses one. */
 static void spans_free(scalable_pool_t *pool, bool (*note)(umf_span_t *, void *)) {
     umf_span_t *span;
@@ -678,7 +673,7 @@ static umf_result_t scalable_finalize(void *arg) {
     umf_magazines_fini(&pool->magazines); /* waits for threads that are ending, as the next */
     umf_parking_fini(&pool->parking);
     umf_tbb_pool_destroy(pool->tbb, pool->below);
-    spans_free(pool, note_any);
+    spans_free(pool, umf_view_find_any);
     bool has_left = umf_view_span_count(pool->view) > 0;
     umf_view_release(pool->view);
     umf_meta_free(pool, sizeof(*pool));

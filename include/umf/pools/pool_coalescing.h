@@ -17,8 +17,9 @@
  *  - Every wrong pointer is refused: freed already, inside an allocation, or of somebody else.
  *  - A pool is one part with one short lock, until threads meet there: then it gets more
  *    parts, up to one for each CPU and 16 in all. What does not fit in one part is taken from
- *    any other before the provider is asked. Only threads that meet while they allocate
- *    blocks of up to an eighth of the span size do not wait for each other: such a thread may
+ *    any other before the provider is asked; for a block of up to an eighth of the span size
+ *    a span that nobody uses moves over as a whole. Only threads that meet while they allocate
+ *    such blocks, or often take them from each other's parts, do not wait: such a thread may
  *    get a span of the smallest size although other parts have room, if their locks are
  *    taken, or if a third of what the pool holds is in use. Before an allocation is given up
  *    for lack of memory, all parts are asked.
