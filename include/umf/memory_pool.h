@@ -192,6 +192,9 @@ umf_result_t umfPoolGetTag(umf_memory_pool_handle_t hPool, void **tag);
 
 /// @brief Gives unused memory of a pool back to its provider. The pool stays usable.
 ///
+/// A provider that keeps what pools have freed to it, as the OS provider does, gives that back to
+/// the system; also if the pool itself cannot trim.
+///
 /// @param hPool pool
 /// @param minBytesToKeep unused bytes the pool should keep for later allocations
 /// @return ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hPool` is NULL;

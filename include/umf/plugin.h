@@ -246,13 +246,47 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// What holds for the descriptions that the provider makes for other processes: values of
     /// ::umf_ipc_flag_t joined by |.
     uint64_t ipc_flags;
+
+    /// @name Reuse
+    /// For pools: what they free is soon allocated again, by them or by another pool over the same
+    /// provider, and they want no memory that reads as zero. So a provider may keep it as it is,
+    /// within limits of its own, and spare itself the work of giving it back. All or none of these
+    /// are there.
+    /// @{
+
+    /// @brief Allocates memory of any content: as `alloc`, or what `reuse_free` has kept.
+    ///
+    /// @param provider the provider
+    /// @param size as for `alloc`
+    /// @param alignment as for `alloc`
+    /// @param ptr [out] to be freed by `free` or by `reuse_free`
+    /// @return as `alloc`
+    umf_result_t (*reuse_alloc)(void *provider, size_t size, size_t alignment, void **ptr);
+
+    /// @brief Frees memory that may be kept for `reuse_alloc`.
+    ///
+    /// It counts as free from then on. `alloc` does not give it out before it is as new.
+    ///
+    /// @param provider the provider
+    /// @param ptr as for `free`; its protection is what it was when it was allocated
+    /// @param size as for `free`
+    /// @return as `free`
+    umf_result_t (*reuse_free)(void *provider, void *ptr, size_t size);
+
+    /// @brief Gives all back that is kept. Called after a pool was trimmed, and at its end.
+    ///
+    /// @param provider the provider
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*reuse_drop)(void *provider);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
 #define UMF_MEMORY_PROVIDER_EXT_OPS_INIT                                                           \
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0                                \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL              \
     }
 
 /// @brief A kind of provider.

@@ -360,10 +360,13 @@ static UMF_COLD umf_result_t alloc_failed(umf_view_t *view, umf_result_t result)
     return result;
 }
 
-umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uint16_t hint,
-                            void *cookie, void **ptr) {
+typedef umf_result_t (*alloc_op_t)(void *self, size_t size, size_t alignment, void **ptr);
+typedef umf_result_t (*free_op_t)(void *self, void *ptr, size_t size);
+
+UMF_INLINE umf_result_t view_alloc(umf_view_t *view, alloc_op_t alloc, size_t size,
+                                   size_t alignment, uint16_t hint, void *cookie, void **ptr) {
     void *memory = NULL;
-    umf_result_t result = view->ops.alloc(view->self, size, alignment, &memory);
+    umf_result_t result = alloc(view->self, size, alignment, &memory);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return alloc_failed(view, result);
     }
@@ -378,6 +381,12 @@ umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uin
     }
     *ptr = memory;
     return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uint16_t hint,
+                            void *cookie, void **ptr) {
+    alloc_op_t alloc = view->ext->reuse_alloc ? view->ext->reuse_alloc : view->ops.alloc;
+    return view_alloc(view, alloc, size, alignment, hint, cookie, ptr);
 }
 
 UMF_INLINE void tell_sleeping_pool(const umf_view_t *view, const void *ptr) {
@@ -404,8 +413,8 @@ static UMF_COLD umf_result_t free_failed(umf_view_t *view, umf_span_t *span, con
 }
 
 /* `size` is what the provider is told. */
-UMF_INLINE umf_result_t view_free_sized(umf_view_t *view, umf_span_t *span, void *ptr,
-                                        size_t size) {
+UMF_INLINE umf_result_t view_free_sized(umf_view_t *view, free_op_t free, umf_span_t *span,
+                                        void *ptr, size_t size) {
     umf_result_t result = umf_span_withdraw(&view->spans, span, (uintptr_t)ptr);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return freed_twice(ptr);
@@ -413,7 +422,7 @@ UMF_INLINE umf_result_t view_free_sized(umf_view_t *view, umf_span_t *span, void
     if (umf_unlikely(atomic_load_explicit(&span->export, memory_order_relaxed) != NULL)) {
         umf_core_export_drop(span, view->root);
     }
-    result = view->ops.free(view->self, ptr, size);
+    result = free(view->self, ptr, size);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return free_failed(view, span, ptr, result);
     }
@@ -423,13 +432,25 @@ UMF_INLINE umf_result_t view_free_sized(umf_view_t *view, umf_span_t *span, void
 }
 
 umf_result_t umf_view_free(umf_view_t *view, umf_span_t *span) {
-    return view_free_sized(view, span, (void *)span->base, span->size);
+    return view_free_sized(view, view->ops.free, span, (void *)span->base, span->size);
+}
+
+umf_result_t umf_view_free_for_reuse(umf_view_t *view, umf_span_t *span) {
+    free_op_t free = view->ext->reuse_free ? view->ext->reuse_free : view->ops.free;
+    return view_free_sized(view, free, span, (void *)span->base, span->size);
+}
+
+void umf_provider_drop_reusable(umf_memory_provider_handle_t provider) {
+    if (provider->ext->reuse_drop &&
+        provider->ext->reuse_drop(provider->self) != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(provider);
+    }
 }
 
 static umf_result_t view_free_ptr(umf_view_t *view, void *ptr, size_t size) {
     umf_span_t *span = ptr ? umf_view_find(view, ptr) : NULL;
     if (span && span->base == (uintptr_t)ptr) {
-        return view_free_sized(view, span, ptr, size ? size : span->size);
+        return view_free_sized(view, view->ops.free, span, ptr, size ? size : span->size);
     }
     umf_result_t result = view->ops.free(view->self, ptr, size);
     if (result != UMF_RESULT_SUCCESS) {
@@ -512,7 +533,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hPr
     CHECK(hProvider != NULL);
     CHECK(ptr != NULL);
     if (hProvider->is_view) {
-        return umf_view_alloc(hProvider, size, alignment, 0, NULL, ptr);
+        return view_alloc(hProvider, hProvider->ops.alloc, size, alignment, 0, NULL, ptr);
     }
     return answer(hProvider, hProvider->ops.alloc(hProvider->self, size, alignment, ptr));
 }

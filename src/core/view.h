@@ -38,14 +38,16 @@ const umf_span_set_t *umf_view_spans(const umf_view_t *view);
 /* Where the core looks for the magazines of the pool that uses the view; 0: nowhere. */
 uint32_t umf_view_magazine_index(const umf_view_t *view);
 
-/* Allocates from the provider and records the span. `hint` tells the core in which magazine what
- * lies in the memory belongs (umf_magazine_offset); it is dropped where the memory is not aligned
- * to its size. On failure nothing is held. */
+/* Allocates memory of any content from the provider and records the span. `hint` tells the core in
+ * which magazine what lies in the memory belongs (umf_magazine_offset); it is dropped where the
+ * memory is not aligned to its size. On failure nothing is held. */
 umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uint16_t hint,
                             void *cookie, void **ptr);
 /* Withdraws the span and frees it at the provider; if the provider fails the span is restored and
  * the provider's error returned. */
 umf_result_t umf_view_free(umf_view_t *view, umf_span_t *span);
+/* The same for what is freed in use, not to have less: it may soon be wanted again. */
+umf_result_t umf_view_free_for_reuse(umf_view_t *view, umf_span_t *span);
 
 /* The view's own span that contains `ptr`; NULL if it belongs to nobody or to somebody else. */
 umf_span_t *umf_view_find(const umf_view_t *view, const void *ptr);

@@ -357,7 +357,7 @@ static __attribute__((noinline)) umf_result_t free_direct(disjoint_pool_t *pool,
     if (span->base != (uintptr_t)ptr) {
         return not_an_allocation(ptr);
     }
-    umf_result_t result = umf_view_free(pool->slabs.view, span);
+    umf_result_t result = umf_view_free_for_reuse(pool->slabs.view, span);
     if (result == UMF_RESULT_SUCCESS) {
         atomic_fetch_sub_explicit(&pool->direct, 1, memory_order_relaxed);
     }

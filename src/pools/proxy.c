@@ -64,7 +64,7 @@ static umf_result_t free_span(umf_view_t *view, umf_span_t *span, void *ptr) {
         UMF_LOG_ERROR("%p is not the start of a live allocation of this pool", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return umf_view_free(view, span);
+    return umf_view_free_for_reuse(view, span);
 }
 
 static umf_result_t proxy_free_at(void *pool, void *ptr, umf_word_t word) {

@@ -214,7 +214,7 @@ static void *refuse_memory(void) {
 
 static umf_result_t span_free(scalable_pool_t *pool, umf_span_t *span) {
     record_t *record = span->cookie;
-    umf_result_t result = umf_view_free(pool->view, span);
+    umf_result_t result = umf_view_free_for_reuse(pool->view, span);
     if (result == UMF_RESULT_SUCCESS) {
         umf_meta_free(record, record->size);
     }

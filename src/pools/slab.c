@@ -132,7 +132,7 @@ static umf_slab_t *slab_of(const umf_bin_t *bin, void *chunk) {
 static void slab_destroy(umf_bin_t *bin, umf_slab_t *slab) {
     void *base = (void *)umf_slab_base(slab);
     UMF_UNPOISON(base, bin->slab_size);
-    umf_result_t result = umf_view_free(bin->owner->view, umf_span_at(slab->span));
+    umf_result_t result = umf_view_free_for_reuse(bin->owner->view, umf_span_at(slab->span));
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("the provider did not take back the slab %p of %zu bytes: result %d", base,
                       bin->slab_size, (int)result);

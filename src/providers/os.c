@@ -164,18 +164,23 @@ static umf_result_t os_fail(int32_t code, int error, const char *what, const voi
     return umf_os_native_fail(code, error);
 }
 
-static int os_map_private(os_provider_t *os, size_t size, size_t alignment, void **base) {
-    return os->has_extents ? umf_os_extents_alloc(&os->extents, size, alignment, base)
-                           : umf_os_place(size, alignment, os->protection, base);
+static int os_map_private(os_provider_t *os, size_t size, size_t alignment, bool is_any,
+                          void **base) {
+    if (!os->has_extents) {
+        return umf_os_place(size, alignment, os->protection, base);
+    }
+    return is_any ? umf_os_extents_alloc_any(&os->extents, size, alignment, base)
+                  : umf_os_extents_alloc(&os->extents, size, alignment, base);
 }
 
-static umf_result_t os_alloc_private(os_provider_t *os, size_t size, size_t alignment, void **ptr) {
+static umf_result_t os_alloc_private(os_provider_t *os, size_t size, size_t alignment, bool is_any,
+                                     void **ptr) {
     size_t rounded;
     void *base;
     int error = EINVAL;
     if (size != 0) {
         error = umf_round_up(size, os->page_size, &rounded)
-                    ? os_map_private(os, rounded, alignment, &base)
+                    ? os_map_private(os, rounded, alignment, is_any, &base)
                     : ENOMEM;
     }
     if (error) {
@@ -196,25 +201,35 @@ static umf_result_t os_alloc_shared(os_provider_t *os, size_t size, size_t align
                  : UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t os_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
-    os_provider_t *os = provider;
+/* `is_any`: it need not read as zero. */
+UMF_INLINE umf_result_t alloc_memory(os_provider_t *os, size_t size, size_t alignment, bool is_any,
+                                     void **ptr) {
     if (alignment && alignment % os->page_size && os->page_size % alignment) {
         UMF_LOG_ERROR("alignment %zu is neither a multiple nor a divisor of the page size %zu",
                       alignment, os->page_size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = os->is_shared ? os_alloc_shared(os, size, alignment, ptr)
-                                        : os_alloc_private(os, size, alignment, ptr);
+                                        : os_alloc_private(os, size, alignment, is_any, ptr);
     if (result == UMF_RESULT_SUCCESS) {
         umf_stats_add(&os->stats, size);
     }
     return result;
 }
 
+static umf_result_t os_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
+    return alloc_memory(provider, size, alignment, false, ptr);
+}
+
+static umf_result_t os_reuse_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
+    return alloc_memory(provider, size, alignment, true, ptr);
+}
+
 /* The kernel unmaps whatever is there, or nothing: what can be told to be wrong is refused here. */
-static int os_free_private(os_provider_t *os, void *ptr, size_t size) {
+static int os_free_private(os_provider_t *os, void *ptr, size_t size, bool is_kept) {
     if (os->has_extents) {
-        return umf_os_extents_free(&os->extents, ptr, size);
+        return is_kept ? umf_os_extents_keep(&os->extents, ptr, size)
+                       : umf_os_extents_free(&os->extents, ptr, size);
     }
     if (size == 0) {
         return EINVAL;
@@ -226,18 +241,34 @@ static int os_free_private(os_provider_t *os, void *ptr, size_t size) {
     return error;
 }
 
-static umf_result_t os_free(void *provider, void *ptr, size_t size) {
-    os_provider_t *os = provider;
+/* `is_kept`: its content may stay for an allocation of any memory. */
+UMF_INLINE umf_result_t free_memory(os_provider_t *os, void *ptr, size_t size, bool is_kept) {
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
     size_t requested = size;
     int error = os->is_shared ? umf_os_export_free(&os->export, ptr, size, &requested)
-                              : os_free_private(os, ptr, size);
+                              : os_free_private(os, ptr, size, is_kept);
     if (error) {
         return os_fail(UMF_OS_RESULT_ERROR_FREE_FAILED, error, "unmapping", ptr, size);
     }
     umf_stats_sub(&os->stats, requested);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t os_free(void *provider, void *ptr, size_t size) {
+    return free_memory(provider, ptr, size, false);
+}
+
+static umf_result_t os_reuse_free(void *provider, void *ptr, size_t size) {
+    return free_memory(provider, ptr, size, true);
+}
+
+static umf_result_t os_reuse_drop(void *provider) {
+    os_provider_t *os = provider;
+    if (os->has_extents) {
+        umf_os_extents_cool(&os->extents);
+    }
     return UMF_RESULT_SUCCESS;
 }
 
@@ -419,6 +450,9 @@ static const umf_memory_provider_ext_ops_t os_ext_ops = {
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .ipc_watch = os_ipc_watch,
     .ipc_check = os_ipc_check,
+    .reuse_alloc = os_reuse_alloc,
+    .reuse_free = os_reuse_free,
+    .reuse_drop = os_reuse_drop,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfOsMemoryProviderOps(void) {

@@ -5,31 +5,36 @@
 
 #include "base/meta.h"
 #include "base/os.h"
+#include "providers/os_pages.h"
 #include "providers/os_place.h"
 
 #define EXTENT_SIZE ((size_t)2 << 20)
-#define EXTENT_WORDS 8u
-#define PIECE_MAX_PAGES 64u
 #define PIECE_MAX ((size_t)256 << 10)
 /* Pieces of whole leaves of the pointer map lie at multiples of such a leaf. */
 #define PIECE_ALIGN_MAX ((size_t)64 << 10)
 #define HUGE_FROM 4u /* extents without huge pages */
 #define EMPTY_MAX 4u
 #define KEPT_SIZE_MAX ((size_t)8 << 20)
-#define TRIES 8u /* extents looked at for room */
+#define TRIES 8u /* extents looked at */
+/* Bytes that may be warm beside half of what is live. */
+#define WARM_MIN ((size_t)64 << 20)
 
 typedef struct os_extent_t {
-    umf_list_t link; /* in `roomy`, or alone */
+    umf_list_t link;      /* in `roomy`, or alone */
+    umf_list_t warm_link; /* in `warm`, or alone */
     uintptr_t base;
-    uint32_t free; /* pages */
-    /* A bit for each page; the last word is full, so that none is looked for behind the end. */
-    uint64_t used[EXTENT_WORDS + 1];
+    uint32_t free;       /* pages */
+    uint32_t warm_count; /* pages */
+    uint32_t warm_look;  /* the look before which pages became warm last */
+    umf_os_pages_t used; /* the others are free, and clear */
+    umf_os_pages_t warm; /* of those used */
 } os_extent_t;
 
 void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protection) {
     *extents = (umf_os_extents_t){.page_size = page_size, .protection = protection};
     extents->low = UINTPTR_MAX;
     umf_list_init(&extents->roomy);
+    umf_list_init(&extents->warm);
     umf_lock_init(&extents->lock, UMF_RANK_PROVIDER);
 }
 
@@ -57,6 +62,7 @@ static void extent_fini(uint64_t key, void *value, void *arg) {
 }
 
 void umf_os_extents_fini(umf_os_extents_t *extents) {
+    umf_os_extents_cool(extents);
     umf_hash_each(&extents->all, extent_fini, extents);
     umf_hash_fini(&extents->all);
     for (unsigned i = 0; i < extents->kept_count; i++) {
@@ -79,59 +85,27 @@ static int drop_content(const umf_os_extents_t *extents, uintptr_t base, size_t 
 
 /* --- pages of an extent --- */
 
-static uint64_t bits(uint32_t count) {
-    return count >= 64 ? UINT64_MAX : ((uint64_t)1 << count) - 1;
-}
-
-/* The 64 pages from `at` on. */
-static uint64_t window(const os_extent_t *extent, uint32_t at) {
-    uint64_t low = extent->used[at / 64] >> at % 64;
-    return at % 64 ? low | extent->used[at / 64 + 1] << (64 - at % 64) : low;
-}
-
-static void flip(os_extent_t *extent, uint32_t at, uint32_t count) {
-    uint64_t low = bits(count) << at % 64;
-    extent->used[at / 64] ^= low;
-    if (at % 64 + count > 64) {
-        extent->used[at / 64 + 1] ^= bits(count) >> (64 - at % 64);
-    }
-}
-
-/* The first `count` (up to 64) free pages at a multiple of `step` pages. */
-static bool find_pages(const os_extent_t *extent, uint32_t pages, uint32_t count, uint32_t step,
-                       uint32_t *at) {
-    for (uint32_t i = 0; i + count <= pages;) {
-        uint64_t taken = window(extent, i) & bits(count);
-        if (!taken) {
-            *at = i;
-            return true;
-        }
-        uint32_t next = i + 64 - (uint32_t)__builtin_clzll(taken);
-        i = (next + step - 1) & ~(step - 1);
-    }
-    return false;
-}
-
-static void *take_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, uint32_t at,
-                               uint32_t count) {
+static void *take_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
     extents->empty -= is_empty(extents, extent);
-    flip(extent, at, count);
-    extent->free -= count;
+    umf_os_pages_flip(&extent->used, run);
+    extent->free -= run.count;
+    extents->live += run.count;
     if (!extent->free) {
         umf_list_remove(&extent->link);
     }
-    return (void *)(extent->base + at * extents->page_size);
+    return (void *)(extent->base + run.at * extents->page_size);
 }
 
-static void *find_piece_locked(umf_os_extents_t *extents, uint32_t count, uint32_t step) {
-    uint32_t pages = pages_of(extents, EXTENT_SIZE), tries = 0, at;
+static void *find_piece_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
+    uint32_t pages = pages_of(extents, EXTENT_SIZE), tries = 0;
     umf_assert_locked(&extents->lock);
     for (umf_list_t *link = extents->roomy.next; link != &extents->roomy && tries < TRIES;
          link = link->next, tries++) {
         os_extent_t *extent = UMF_CONTAINER_OF(link, os_extent_t, link);
-        if (extent->free >= count && find_pages(extent, pages, count, step, &at)) {
-            return take_pages_locked(extents, extent, at, count);
+        if (extent->free >= run.count &&
+            umf_os_pages_find(&extent->used, false, pages, step, &run)) {
+            return take_pages_locked(extents, extent, run);
         }
     }
     return NULL;
@@ -150,9 +124,11 @@ static os_extent_t *extent_make(const umf_os_extents_t *extents) {
         return NULL;
     }
     umf_list_init(&extent->link);
+    umf_list_init(&extent->warm_link);
+    umf_os_pages_init(&extent->used);
+    umf_os_pages_init(&extent->warm);
     extent->base = (uintptr_t)base;
     extent->free = pages_of(extents, EXTENT_SIZE);
-    extent->used[EXTENT_WORDS] = UINT64_MAX;
     return extent;
 }
 
@@ -187,9 +163,9 @@ static bool extent_add_locked(umf_os_extents_t *extents, os_extent_t *extent) {
     return true;
 }
 
-static int piece_alloc(umf_os_extents_t *extents, uint32_t count, uint32_t step, void **ptr) {
+static int piece_alloc(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step, void **ptr) {
     umf_lock(&extents->lock);
-    void *piece = find_piece_locked(extents, count, step);
+    void *piece = find_piece_locked(extents, run, step);
     umf_unlock(&extents->lock);
     if (!piece) {
         os_extent_t *extent = extent_make(extents);
@@ -199,7 +175,7 @@ static int piece_alloc(umf_os_extents_t *extents, uint32_t count, uint32_t step,
         umf_lock(&extents->lock);
         bool is_added = extent_add_locked(extents, extent);
         if (is_added) {
-            piece = take_pages_locked(extents, extent, 0, count);
+            piece = take_pages_locked(extents, extent, run);
         }
         umf_unlock(&extents->lock);
         if (!is_added) {
@@ -252,11 +228,11 @@ static bool can_be_kept(uintptr_t base, size_t size) {
     return base % EXTENT_SIZE == 0 && size >= EXTENT_SIZE && size <= KEPT_SIZE_MAX;
 }
 
-/* --- allocating and freeing --- */
+/* --- allocating --- */
 
 static bool is_piece(const umf_os_extents_t *extents, size_t size, size_t alignment) {
-    return size <= PIECE_MAX && pages_of(extents, size) <= PIECE_MAX_PAGES &&
-           pages_of(extents, EXTENT_SIZE) <= EXTENT_WORDS * 64 &&
+    return size <= PIECE_MAX && pages_of(extents, size) <= UMF_OS_RUN_MAX &&
+           pages_of(extents, EXTENT_SIZE) <= UMF_OS_PAGES_MAX &&
            (alignment <= extents->page_size || (umf_is_pow2(alignment) && alignment <= PIECE_MAX));
 }
 
@@ -267,10 +243,10 @@ static uint32_t piece_step(const umf_os_extents_t *extents, size_t size, size_t 
     return pages_of(extents, own > alignment ? own : alignment);
 }
 
-int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
+static int alloc_clear(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
     if (is_piece(extents, size, alignment)) {
-        uint32_t step = piece_step(extents, size, alignment);
-        if (piece_alloc(extents, pages_of(extents, size), step, ptr) == 0) {
+        umf_os_run_t run = {0, pages_of(extents, size)};
+        if (piece_alloc(extents, run, piece_step(extents, size, alignment), ptr) == 0) {
             return 0;
         }
     } else if (can_be_kept(0, size) && kept_take(extents, size, alignment, ptr)) {
@@ -279,27 +255,22 @@ int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignmen
     return umf_os_place(size, alignment, extents->protection, ptr);
 }
 
-static bool has_pages(const os_extent_t *extent, uint32_t at, uint32_t count) {
-    for (; count > 64; at += 64, count -= 64) {
-        if (window(extent, at) != UINT64_MAX) {
-            return false;
-        }
-    }
-    return (window(extent, at) & bits(count)) == bits(count);
+int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
+    int error = alloc_clear(extents, size, alignment, ptr);
+    return error && umf_os_extents_cool(extents) ? alloc_clear(extents, size, alignment, ptr)
+                                                 : error;
 }
 
+/* --- freeing --- */
+
 /* true if the extent is one too many, and out of the table. */
-static bool give_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, uint32_t at,
-                              uint32_t count) {
+static bool give_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
     if (!extent->free) {
         umf_list_add(&extents->roomy, &extent->link);
     }
-    extent->free += count;
-    for (; count > 64; at += 64, count -= 64) {
-        flip(extent, at, 64);
-    }
-    flip(extent, at, count);
+    extent->free += run.count;
+    umf_os_pages_flip(&extent->used, run);
     if (!is_empty(extents, extent)) {
         return false;
     }
@@ -312,25 +283,38 @@ static bool give_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, ui
     return true;
 }
 
+/* Clear pages can be used again. */
+static void give_pages(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
+    umf_lock(&extents->lock);
+    bool is_leaving = give_pages_locked(extents, extent, run);
+    umf_unlock(&extents->lock);
+    if (is_leaving) {
+        extent_free(extent);
+    }
+}
+
+static bool is_live_locked(umf_os_extents_t *extents, const os_extent_t *extent, umf_os_run_t run) {
+    umf_assert_locked(&extents->lock);
+    return umf_os_pages_has_all(&extent->used, run) && !umf_os_pages_has_any(&extent->warm, run);
+}
+
 /* Pages of one extent. They stay taken until they are clear; those that cannot be cleared leave a
  * hole, which is nobody's any more. */
 static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, uintptr_t base, size_t size) {
-    uint32_t at = pages_of(extents, base - extent->base), count = pages_of(extents, size);
+    umf_os_run_t run = {pages_of(extents, base - extent->base), pages_of(extents, size)};
     umf_lock(&extents->lock);
-    bool is_taken = has_pages(extent, at, count);
+    bool is_live = is_live_locked(extents, extent, run);
     umf_unlock(&extents->lock);
-    if (!is_taken) {
+    if (!is_live) {
         return EINVAL;
     }
     if (drop_content(extents, base, size) != 0) {
         return umf_os_unmap((void *)base, size);
     }
     umf_lock(&extents->lock);
-    bool is_leaving = give_pages_locked(extents, extent, at, count);
+    extents->live -= run.count;
     umf_unlock(&extents->lock);
-    if (is_leaving) {
-        extent_free(extent);
-    }
+    give_pages(extents, extent, run);
     return 0;
 }
 
@@ -346,11 +330,15 @@ static int mapping_free(umf_os_extents_t *extents, uintptr_t base, size_t size) 
     return error;
 }
 
+static os_extent_t *extent_at_locked(umf_os_extents_t *extents, uintptr_t addr) {
+    umf_assert_locked(&extents->lock);
+    bool is_near = addr >= extents->low && addr < extents->high;
+    return is_near ? umf_hash_get(&extents->all, addr / EXTENT_SIZE * EXTENT_SIZE) : NULL;
+}
+
 static os_extent_t *extent_at(umf_os_extents_t *extents, uintptr_t addr) {
     umf_lock(&extents->lock);
-    bool is_near = addr >= extents->low && addr < extents->high;
-    os_extent_t *extent =
-        is_near ? umf_hash_get(&extents->all, addr / EXTENT_SIZE * EXTENT_SIZE) : NULL;
+    os_extent_t *extent = extent_at_locked(extents, addr);
     umf_unlock(&extents->lock);
     return extent;
 }
@@ -375,15 +363,20 @@ static uintptr_t part_end(umf_os_extents_t *extents, const os_extent_t *extent, 
     return next < end ? next : end;
 }
 
-int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size) {
-    uintptr_t base = (uintptr_t)ptr, end;
+/* Whole pages: EINVAL if it cannot be such. */
+static int range_end(const umf_os_extents_t *extents, uintptr_t base, size_t size, uintptr_t *end) {
     if (size == 0 || base % extents->page_size ||
-        __builtin_add_overflow(base, size + extents->page_size - 1, &end)) {
+        __builtin_add_overflow(base, size + extents->page_size - 1, end)) {
         return EINVAL;
     }
-    end = umf_align_down(end, extents->page_size);
-    int error = 0;
-    while (base < end && !error) {
+    *end = umf_align_down(*end, extents->page_size);
+    return 0;
+}
+
+int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size) {
+    uintptr_t base = (uintptr_t)ptr, end;
+    int error = range_end(extents, base, size, &end);
+    while (!error && base < end) {
         os_extent_t *extent = extent_at(extents, base);
         uintptr_t next = part_end(extents, extent, base, end);
         error = extent ? piece_free(extents, extent, base, next - base)
@@ -391,4 +384,168 @@ int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size) {
         base = next;
     }
     return error;
+}
+
+/* --- warm pages --- */
+
+static void come_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
+    umf_assert_locked(&extents->lock);
+    umf_os_pages_flip(&extent->warm, run);
+    extent->warm_count += run.count;
+    extent->warm_look = extents->looks;
+    extents->warm_count += run.count;
+    extents->live -= run.count;
+    umf_list_remove(&extent->warm_link);
+    umf_list_add(&extents->warm, &extent->warm_link);
+}
+
+static void *leave_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
+    umf_assert_locked(&extents->lock);
+    umf_os_pages_flip(&extent->warm, run);
+    extent->warm_count -= run.count;
+    extents->warm_count -= run.count;
+    extents->live += run.count;
+    if (!extent->warm_count) {
+        umf_list_remove(&extent->warm_link);
+    }
+    return (void *)(extent->base + run.at * extents->page_size);
+}
+
+static void *find_warm_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
+    uint32_t pages = pages_of(extents, EXTENT_SIZE), tries = 0;
+    umf_assert_locked(&extents->lock);
+    for (umf_list_t *link = extents->warm.next; link != &extents->warm && tries < TRIES;
+         link = link->next, tries++) {
+        os_extent_t *extent = UMF_CONTAINER_OF(link, os_extent_t, warm_link);
+        if (extent->warm_count >= run.count &&
+            umf_os_pages_find(&extent->warm, true, pages, step, &run)) {
+            return leave_locked(extents, extent, run);
+        }
+    }
+    return NULL;
+}
+
+int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
+    void *piece = NULL;
+    if (is_piece(extents, size, alignment)) {
+        umf_os_run_t run = {0, pages_of(extents, size)};
+        umf_lock(&extents->lock);
+        piece = find_warm_locked(extents, run, piece_step(extents, size, alignment));
+        umf_unlock(&extents->lock);
+    }
+    if (!piece) {
+        return umf_os_extents_alloc(extents, size, alignment, ptr);
+    }
+    *ptr = piece;
+    return 0;
+}
+
+/* The one with the most of those that were left alone for longest. NULL: there is none. */
+static os_extent_t *coolest_locked(umf_os_extents_t *extents) {
+    os_extent_t *most = NULL;
+    uint32_t tries = 0;
+    umf_assert_locked(&extents->lock);
+    for (umf_list_t *link = extents->warm.prev; link != &extents->warm && tries < TRIES;
+         link = link->prev, tries++) {
+        os_extent_t *extent = UMF_CONTAINER_OF(link, os_extent_t, warm_link);
+        if (!most || extent->warm_count > most->warm_count) {
+            most = extent;
+        }
+    }
+    return most;
+}
+
+/* One of which nothing became warm since the look before the last. */
+static os_extent_t *decayed_locked(umf_os_extents_t *extents) {
+    umf_assert_locked(&extents->lock);
+    if (umf_list_is_empty(&extents->warm)) {
+        return NULL;
+    }
+    os_extent_t *oldest = UMF_CONTAINER_OF(extents->warm.prev, os_extent_t, warm_link);
+    return extents->looks - oldest->warm_look >= 2 ? oldest : NULL;
+}
+
+static bool is_too_warm_locked(umf_os_extents_t *extents) {
+    umf_assert_locked(&extents->lock);
+    return extents->warm_count > WARM_MIN / extents->page_size + extents->live / 2;
+}
+
+/* Pages that were warm are nobody's. They stay taken until they are clear, and the extent with
+ * them. */
+static umf_os_pages_t cool_begin_locked(umf_os_extents_t *extents, os_extent_t *extent) {
+    umf_os_pages_t pages = extent->warm;
+    umf_assert_locked(&extents->lock);
+    umf_os_pages_init(&extent->warm);
+    extents->warm_count -= extent->warm_count;
+    extent->warm_count = 0;
+    umf_list_remove(&extent->warm_link);
+    return pages;
+}
+
+static void cool_end(umf_os_extents_t *extents, os_extent_t *extent, const umf_os_pages_t *pages) {
+    umf_os_run_t run = {0, 0};
+    while (umf_os_pages_next(pages, pages_of(extents, EXTENT_SIZE), &run)) {
+        uintptr_t base = extent->base + run.at * extents->page_size;
+        size_t size = run.count * extents->page_size;
+        if (umf_os_advise((void *)base, size, MADV_DONTNEED) == 0 ||
+            drop_content(extents, base, size) == 0) {
+            give_pages(extents, extent, run);
+        } else {
+            umf_os_unmap((void *)base, size);
+        }
+    }
+}
+
+bool umf_os_extents_cool(umf_os_extents_t *extents) {
+    umf_os_pages_t pages;
+    umf_lock(&extents->lock);
+    os_extent_t *extent = coolest_locked(extents);
+    bool was_any = extent != NULL;
+    while (extent) {
+        pages = cool_begin_locked(extents, extent);
+        umf_unlock(&extents->lock);
+        cool_end(extents, extent, &pages);
+        umf_lock(&extents->lock);
+        extent = coolest_locked(extents);
+    }
+    umf_unlock(&extents->lock);
+    return was_any;
+}
+
+/* true: in return there are `pages` of `*cool` to clear, unless that is NULL. */
+static bool keep_locked(umf_os_extents_t *extents, uintptr_t base, uintptr_t end,
+                        os_extent_t **cool, umf_os_pages_t *pages) {
+    os_extent_t *extent = extent_at_locked(extents, base);
+    if (!extent || end - extent->base > EXTENT_SIZE) {
+        return false;
+    }
+    umf_os_run_t run = {pages_of(extents, base - extent->base), pages_of(extents, end - base)};
+    if (!is_live_locked(extents, extent, run)) {
+        return false;
+    }
+    come_locked(extents, extent, run);
+    *cool = is_too_warm_locked(extents) ? coolest_locked(extents) : decayed_locked(extents);
+    if (*cool) {
+        *pages = cool_begin_locked(extents, *cool);
+    }
+    return true;
+}
+
+int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size) {
+    uintptr_t base = (uintptr_t)ptr, end;
+    os_extent_t *cool = NULL;
+    umf_os_pages_t pages;
+    int error = range_end(extents, base, size, &end);
+    if (error) {
+        return error;
+    }
+    bool is_look = umf_decay_is_due(&extents->decay);
+    umf_lock(&extents->lock);
+    extents->looks += is_look;
+    bool is_kept = keep_locked(extents, base, end, &cool, &pages);
+    umf_unlock(&extents->lock);
+    if (cool) {
+        cool_end(extents, cool, &pages);
+    }
+    return is_kept ? 0 : umf_os_extents_free(extents, ptr, size);
 }

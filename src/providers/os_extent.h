@@ -11,11 +11,17 @@
  * those of four empty extents and of four other mappings of up to 8 MiB for the next that want the
  * same. That saves the system calls, and mappings do not wander through the address space.
  *
+ * Pieces that are freed to be used again stay warm: they keep their content for who wants any
+ * memory. That is the way of pools, and costs no system call; with many threads these meet in the
+ * kernel. Warm are at most 64 MiB and half of what is live. Beyond that, and where nothing was
+ * freed for one to two periods of decay, all warm pages of an extent are cleared together.
+ *
  * Thread-safe.
  */
 #ifndef UMF_SRC_PROVIDERS_OS_EXTENT_H
 #define UMF_SRC_PROVIDERS_OS_EXTENT_H
 
+#include "base/decay.h"
 #include "base/lock.h"
 #include "ds/hash.h"
 #include "ds/list.h"
@@ -28,6 +34,11 @@ typedef struct umf_os_extents_t {
     umf_lock_t lock;     /* UMF_RANK_PROVIDER; guards all that follows */
     umf_hash_t all;      /* extents by address */
     umf_list_t roomy;    /* those with free pages */
+    umf_list_t warm;     /* those with warm pages, where some became so last first */
+    size_t warm_count;   /* pages */
+    size_t live;         /* pages of extents that are in use and not warm */
+    uint32_t looks;      /* of `decay` */
+    umf_decay_t decay;   /* Sync: none */
     uintptr_t low, high; /* all extents there ever were lie between */
     size_t empty;        /* extents without pieces */
     bool huge;           /* extents ask for huge pages */
@@ -49,5 +60,13 @@ int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignmen
 /* Any whole pages of what was allocated: parts of it, or neighbours together. EINVAL for what
  * cannot be such; of other memory the kernel unmaps what is there. */
 int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size);
+
+/* The same for memory that may have any content, and for memory with the protection that it was
+ * allocated with. */
+int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr);
+int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size);
+
+/* Clears all that is warm. false: nothing was. */
+bool umf_os_extents_cool(umf_os_extents_t *extents);
 
 #endif

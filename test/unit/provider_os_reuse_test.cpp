@@ -1,0 +1,357 @@
+/* providers/os: memory that pools free and allocate again, and keeps its content in between. */
+#include <cstring>
+#include <map>
+#include <random>
+#include <sys/mman.h>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/plugin.h>
+#include <umf/pools/pool_disjoint.h>
+#include <umf/pools/pool_proxy.h>
+#include <umf/providers/provider_os_memory.h>
+
+#include "fakes/decay_period.h"
+#include "fakes/scale.h"
+#include "fault.h"
+#include "provider.h"
+
+extern "C" const umf_memory_provider_descriptor_t umf_os_descriptor;
+
+namespace {
+
+constexpr size_t KiB = 1024, MiB = KiB * KiB;
+constexpr size_t warm_min = 64 * MiB;
+const size_t page = umf_os_page_size();
+
+umf_os_memory_provider_params_handle_t defaults() {
+    static umf_os_memory_provider_params_handle_t params = [] {
+        umf_os_memory_provider_params_handle_t made = nullptr;
+        EXPECT_EQ(umfOsMemoryProviderParamsCreate(&made), UMF_RESULT_SUCCESS);
+        return made;
+    }();
+    return params;
+}
+
+class Os : public Provider {
+  public:
+    const umf_memory_provider_ext_ops_t *ext = umf_os_descriptor.ext;
+    Os() : Provider(umfOsMemoryProviderOps(), defaults()) {}
+
+    char *any(size_t size, size_t alignment = 0) const {
+        void *ptr = nullptr;
+        EXPECT_EQ(ext->reuse_alloc(self, size, alignment, &ptr), UMF_RESULT_SUCCESS);
+        return static_cast<char *>(ptr);
+    }
+    umf_result_t keep(void *ptr, size_t size) const {
+        return ext->reuse_free(self, ptr, size);
+    }
+    void drop() const {
+        EXPECT_EQ(ext->reuse_drop(self), UMF_RESULT_SUCCESS);
+    }
+};
+
+bool all_are(const char *ptr, size_t size, char value) {
+    return ptr[0] == value && memcmp(ptr, ptr + 1, size - 1) == 0;
+}
+
+size_t resident_pages(const void *ptr, size_t size) {
+    std::vector<unsigned char> state(size / page);
+    if (mincore(const_cast<void *>(ptr), size, state.data()) != 0) {
+        return 0; /* nothing is mapped there */
+    }
+    size_t count = 0;
+    for (unsigned char one : state) {
+        count += one & 1;
+    }
+    return count;
+}
+
+/* Pieces of 64 KiB, each written. */
+std::vector<char *> fill(const Os &provider, size_t bytes) {
+    std::vector<char *> pieces;
+    for (size_t i = 0; i < bytes / (64 * KiB); i++) {
+        pieces.push_back(provider.any(64 * KiB));
+        memset(pieces.back(), 'x', 64 * KiB);
+    }
+    return pieces;
+}
+
+size_t resident_bytes(const std::vector<char *> &pieces) {
+    size_t pages = 0;
+    for (char *ptr : pieces) {
+        pages += resident_pages(ptr, 64 * KiB);
+    }
+    return pages * page;
+}
+
+} // namespace
+
+TEST(os_reuse, ContentStaysForWhoWantsAny) {
+    Os provider;
+    for (size_t size : {page, 64 * KiB, 256 * KiB}) {
+        char *ptr = provider.any(size);
+        EXPECT_TRUE(all_are(ptr, size, 0)) << "first used";
+        memset(ptr, 'x', size);
+        ASSERT_EQ(provider.keep(ptr, size), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(provider.allocated(), 0u);
+        char *clear = provider.must_alloc(size);
+        EXPECT_NE(clear, ptr);
+        EXPECT_TRUE(all_are(clear, size, 0));
+        char *again = provider.any(size);
+        EXPECT_EQ(again, ptr);
+        EXPECT_TRUE(all_are(again, size, 'x'));
+        EXPECT_EQ(provider.allocated(), 2 * size);
+        EXPECT_EQ(provider.free(again, size), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(provider.free(clear, size), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(resident_pages(ptr, size), 0u);
+    }
+}
+
+TEST(os_reuse, AlignmentHolds) {
+    Os provider;
+    char *first = provider.any(page), *ptr = provider.any(page);
+    ASSERT_EQ(provider.keep(first, page), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(provider.keep(ptr, page), UMF_RESULT_SUCCESS);
+    for (size_t alignment = page; alignment <= 4 * MiB; alignment *= 2) {
+        char *aligned = provider.any(page, alignment);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(aligned) % alignment, 0u);
+        EXPECT_EQ(provider.free(aligned, page), UMF_RESULT_SUCCESS);
+    }
+    void *none = nullptr;
+    EXPECT_EQ(provider.ext->reuse_alloc(provider.self, page, 3, &none),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(provider.ext->reuse_alloc(provider.self, 0, 0, &none),
+              UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(none, nullptr);
+}
+
+TEST(os_reuse, WhatIsKeptIsNotFreedAgain) {
+    Os provider;
+    char *ptr = provider.any(64 * KiB), *other = provider.any(64 * KiB);
+    ASSERT_EQ(provider.keep(ptr, 64 * KiB), UMF_RESULT_SUCCESS);
+    for (size_t size : {page, 64 * KiB, 128 * KiB}) {
+        EXPECT_EQ(provider.keep(ptr, size), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+        EXPECT_EQ(provider.free(ptr, size), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+        EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_FREE_FAILED);
+    }
+    EXPECT_EQ(provider.keep(ptr + 1, page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(provider.keep(other, 0), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(provider.allocated(), 64 * KiB);
+    EXPECT_EQ(provider.keep(nullptr, 0), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.keep(other, 64 * KiB), UMF_RESULT_SUCCESS);
+}
+
+TEST(os_reuse, ADropGivesAllBack) {
+    Os provider;
+    std::vector<char *> pieces = fill(provider, 8 * MiB);
+    for (char *ptr : pieces) {
+        ASSERT_EQ(provider.keep(ptr, 64 * KiB), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(resident_bytes(pieces), 8 * MiB);
+    provider.drop();
+    EXPECT_EQ(resident_bytes(pieces), 0u);
+    for (size_t i = 0; i < pieces.size(); i++) {
+        char *ptr = provider.must_alloc(64 * KiB);
+        EXPECT_TRUE(all_are(ptr, 64 * KiB, 0));
+        EXPECT_EQ(provider.keep(ptr, 64 * KiB), UMF_RESULT_SUCCESS);
+    }
+}
+
+TEST(os_reuse, WarmMemoryIsBounded) {
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    Os provider;
+    std::vector<char *> pieces = fill(provider, 2 * warm_min);
+    std::vector<char *> freed(pieces.begin() + pieces.size() / 4, pieces.end());
+    for (char *ptr : freed) {
+        ASSERT_EQ(provider.keep(ptr, 64 * KiB), UMF_RESULT_SUCCESS);
+    }
+    size_t live = (pieces.size() - freed.size()) * 64 * KiB, warm = resident_bytes(freed);
+    EXPECT_LE(warm, warm_min + live / 2);
+    EXPECT_GE(warm, warm_min / 2);
+    for (size_t i = 0; i < pieces.size() / 4; i++) {
+        EXPECT_TRUE(all_are(pieces[i], 64 * KiB, 'x'));
+        ASSERT_EQ(provider.keep(pieces[i], 64 * KiB), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_LE(resident_bytes(pieces), warm_min);
+    EXPECT_EQ(provider.allocated(), 0u);
+}
+
+TEST(os_reuse, WhatNobodyWantsDecays) {
+    DecayPeriod none(DecayPeriod::NONE);
+    Os provider;
+    std::vector<char *> pieces = fill(provider, 8 * MiB);
+    char *used = provider.any(2 * page);
+    for (char *ptr : pieces) {
+        ASSERT_EQ(provider.keep(ptr, 64 * KiB), UMF_RESULT_SUCCESS);
+    }
+    for (int i = 0; i < 10; i++) {
+        ASSERT_EQ(provider.keep(used, 2 * page), UMF_RESULT_SUCCESS);
+        used = provider.any(2 * page);
+    }
+    EXPECT_LE(resident_bytes(pieces), 2 * MiB) << "but for the extent in use";
+    EXPECT_EQ(provider.free(used, 2 * page), UMF_RESULT_SUCCESS);
+}
+
+/* Where there is no more memory, what is warm serves everybody. */
+TEST(os_reuse, AnAllocationThatFindsNoMemoryClearsWhatIsWarm) {
+    Os provider;
+    std::vector<char *> pieces = fill(provider, 2 * MiB);
+    ASSERT_EQ(provider.keep(pieces[3], 64 * KiB), UMF_RESULT_SUCCESS);
+    umf_os_set_fault([](const char *call) { return strcmp(call, "map") == 0 ? ENOMEM : 0; });
+    char *ptr = provider.must_alloc(64 * KiB);
+    void *none = nullptr;
+    EXPECT_EQ(provider.ext->reuse_alloc(provider.self, 64 * KiB, 0, &none),
+              UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    umf_os_set_fault(nullptr);
+    EXPECT_EQ(ptr, pieces[3]);
+    EXPECT_TRUE(all_are(ptr, 64 * KiB, 0));
+    EXPECT_EQ(none, nullptr);
+}
+
+TEST(os_reuse, WhatCannotBeClearedIsNotUsedAgain) {
+    Os provider;
+    char *ptr = provider.any(page);
+    memset(ptr, 'x', page);
+    ASSERT_EQ(provider.keep(ptr, page), UMF_RESULT_SUCCESS);
+    umf_os_set_fault([](const char *call) {
+        return strcmp(call, "advise") == 0 || strcmp(call, "map") == 0 ? ENOMEM : 0;
+    });
+    provider.drop();
+    umf_os_set_fault(nullptr);
+    for (int i = 0; i < 600; i++) {
+        char *other = i % 2 ? provider.any(page) : provider.must_alloc(page);
+        ASSERT_TRUE(all_are(other, page, 0));
+        ASSERT_NE(other, ptr);
+    }
+}
+
+/* A part of an allocation may stay in use, or several be freed as one. */
+TEST(os_reuse, AgainstAModel) {
+    DecayPeriod none(DecayPeriod::NONE);
+    Os provider;
+    std::mt19937 random(7);
+    std::map<char *, size_t> live;
+    for (size_t round = 0; round < scaled(8000) && !HasFatalFailure(); round++) {
+        if (live.size() > 100 || (!live.empty() && random() % 5 < 2)) {
+            auto it = std::next(live.begin(), static_cast<long>(random() % live.size()));
+            auto [ptr, size] = *it;
+            ASSERT_TRUE(all_are(ptr, size, static_cast<char>('a' + size / page % 26)));
+            if (random() % 3 == 0 && size > page) {
+                size_t first = (1 + random() % (size / page - 1)) * page;
+                ASSERT_EQ(provider.keep(ptr + first, size - first), UMF_RESULT_SUCCESS);
+                size = first;
+            }
+            ASSERT_EQ(random() % 4 ? provider.keep(ptr, size) : provider.free(ptr, size),
+                      UMF_RESULT_SUCCESS);
+            live.erase(it);
+            continue;
+        }
+        if (random() % 200 == 0) {
+            provider.drop();
+        }
+        size_t size = (1 + random() % (random() % 8 ? 20 : 600)) * page;
+        bool is_any = random() % 4 != 0;
+        char *ptr = is_any ? provider.any(size) : provider.must_alloc(size);
+        ASSERT_TRUE(is_any || all_are(ptr, size, 0));
+        auto after = live.lower_bound(ptr);
+        ASSERT_TRUE(after == live.end() || ptr + size <= after->first);
+        ASSERT_TRUE(after == live.begin() ||
+                    std::prev(after)->first + std::prev(after)->second <= ptr);
+        memset(ptr, static_cast<char>('a' + size / page % 26), size);
+        live[ptr] = size;
+    }
+    for (auto [ptr, size] : live) {
+        ASSERT_EQ(provider.keep(ptr, size), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(provider.allocated(), 0u);
+}
+
+TEST(os_reuse, ManyThreads) {
+    DecayPeriod none(DecayPeriod::NONE);
+    Os provider;
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 4; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(t);
+            std::vector<std::pair<char *, size_t>> live;
+            for (size_t i = 0; i < scaled(3000); i++) {
+                if (live.size() > 30 || (!live.empty() && random() % 2)) {
+                    auto [ptr, size] = live.back();
+                    live.pop_back();
+                    EXPECT_TRUE(all_are(ptr, page, static_cast<char>('a' + t)));
+                    EXPECT_EQ(random() % 8 ? provider.keep(ptr, size) : provider.free(ptr, size),
+                              UMF_RESULT_SUCCESS);
+                } else {
+                    size_t size = (1 + random() % 40) * page;
+                    bool is_any = random() % 8 != 0;
+                    char *ptr = is_any ? provider.any(size) : provider.must_alloc(size);
+                    EXPECT_TRUE(is_any || all_are(ptr, page, 0));
+                    memset(ptr, static_cast<char>('a' + t), page);
+                    live.push_back({ptr, size});
+                }
+                if (random() % 500 == 0) {
+                    provider.drop();
+                }
+            }
+            for (auto [ptr, size] : live) {
+                EXPECT_EQ(provider.keep(ptr, size), UMF_RESULT_SUCCESS);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(provider.allocated(), 0u);
+}
+
+/* --- pools ------------------------------------------------------------------------------------ */
+
+class os_reuse_pools : public testing::TestWithParam<const umf_memory_pool_ops_t *(*)()> {
+  protected:
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+    void SetUp() override {
+        ASSERT_EQ(umfMemoryProviderCreate(umfOsMemoryProviderOps(), defaults(), &provider),
+                  UMF_RESULT_SUCCESS);
+        ASSERT_EQ(umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool), UMF_RESULT_SUCCESS);
+    }
+    void TearDown() override {
+        EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), UMF_RESULT_SUCCESS);
+    }
+    /* More than a pool keeps by itself, freed again. */
+    std::vector<char *> burst() const {
+        std::vector<char *> pieces;
+        for (int i = 0; i < 64; i++) {
+            pieces.push_back(static_cast<char *>(umfPoolMalloc(pool, 64 * KiB)));
+            memset(pieces.back(), 'x', 64 * KiB);
+        }
+        for (char *ptr : pieces) {
+            EXPECT_EQ(umfFree(ptr), UMF_RESULT_SUCCESS);
+        }
+        return pieces;
+    }
+};
+
+TEST_P(os_reuse_pools, FreedPiecesAreWarmUntilATrim) {
+    std::vector<char *> pieces = burst();
+    EXPECT_EQ(resident_bytes(pieces), pieces.size() * 64 * KiB);
+    umf_result_t result = umfPoolTrimMemory(pool, 0);
+    EXPECT_EQ(result,
+              GetParam() == &umfProxyPoolOps ? UMF_RESULT_ERROR_NOT_SUPPORTED : UMF_RESULT_SUCCESS);
+    EXPECT_EQ(resident_bytes(pieces), 0u);
+}
+
+TEST_P(os_reuse_pools, TheEndOfAPoolGivesAllBack) {
+    std::vector<char *> pieces = burst();
+    EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(resident_bytes(pieces), 0u);
+    ASSERT_EQ(umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool), UMF_RESULT_SUCCESS);
+}
+
+INSTANTIATE_TEST_SUITE_P(os, os_reuse_pools, testing::Values(&umfProxyPoolOps, &umfDisjointPoolOps),
+                         [](const auto &kind) { return kind.index ? "disjoint" : "proxy"; });
