@@ -25,6 +25,9 @@ struct umf_memory_provider_t {
     /* Views only: */
     bool is_view;
     bool is_direct; /* a pool of ours records in it; else only in one of its own, see acquire */
+    /* What a pool of ours calls: for reuse, where the provider has it. */
+    umf_result_t (*pool_alloc)(void *self, size_t size, size_t alignment, void **ptr);
+    umf_result_t (*pool_free)(void *self, void *ptr, size_t size);
     umf_map_t *private_map; /* NULL: the spans are in the map of the process */
     umf_span_set_t spans;
 };

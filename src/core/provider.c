@@ -214,6 +214,8 @@ umf_result_t umf_view_create(umf_memory_provider_handle_t provider, uint32_t poo
     view->root = provider->root;
     view->is_view = true;
     view->is_direct = true;
+    view->pool_alloc = view->ext->reuse_alloc ? view->ext->reuse_alloc : view->ops.alloc;
+    view->pool_free = view->ext->reuse_free ? view->ext->reuse_free : view->ops.free;
     umf_span_set_init(&view->spans, &umf_map_global, pool_index);
     *out = view;
     return UMF_RESULT_SUCCESS;
@@ -385,8 +387,7 @@ UMF_INLINE umf_result_t view_alloc(umf_view_t *view, alloc_op_t alloc, size_t si
 
 umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uint16_t hint,
                             void *cookie, void **ptr) {
-    alloc_op_t alloc = view->ext->reuse_alloc ? view->ext->reuse_alloc : view->ops.alloc;
-    return view_alloc(view, alloc, size, alignment, hint, cookie, ptr);
+    return view_alloc(view, view->pool_alloc, size, alignment, hint, cookie, ptr);
 }
 
 UMF_INLINE void tell_sleeping_pool(const umf_view_t *view, const void *ptr) {
@@ -436,8 +437,7 @@ umf_result_t umf_view_free(umf_view_t *view, umf_span_t *span) {
 }
 
 umf_result_t umf_view_free_for_reuse(umf_view_t *view, umf_span_t *span) {
-    free_op_t free = view->ext->reuse_free ? view->ext->reuse_free : view->ops.free;
-    return view_free_sized(view, free, span, (void *)span->base, span->size);
+    return view_free_sized(view, view->pool_free, span, (void *)span->base, span->size);
 }
 
 void umf_provider_drop_reusable(umf_memory_provider_handle_t provider) {

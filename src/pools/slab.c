@@ -248,32 +248,45 @@ static size_t slab_take_locked(umf_bin_t *bin, umf_slab_t *slab, void **chunks, 
     return n;
 }
 
-size_t umf_bin_take(umf_bin_t *bin, void **chunks, size_t n) {
+static void count_taken_locked(umf_bin_t *bin, size_t taken, bool from_pool) {
+    if (bin->owner->count_chunks) {
+        bin->counters.alloc_num += taken;
+        bin->counters.alloc_pool_num += from_pool ? taken : 0;
+    }
+}
+
+static size_t take_held(umf_bin_t *bin, void **chunks, size_t n) {
     size_t taken = 0;
     umf_slab_t *slab;
     umf_lock(&bin->lock);
     while (taken < n && (slab = slab_with_room_locked(bin)) != NULL) {
         taken += slab_take_locked(bin, slab, chunks + taken, n - taken);
     }
-    bool from_pool = taken > 0;
-    if (!from_pool) {
-        umf_unlock(&bin->lock);
-        slab = slab_create(bin);
-        if (!slab) {
-            return 0;
-        }
-        umf_lock(&bin->lock);
-        bin->slabs++;
-        count_slabs_locked(bin);
-        umf_list_add(&bin->partial, &slab->link);
-        taken = slab_take_locked(bin, slab, chunks, n);
-    }
-    if (bin->owner->count_chunks) {
-        bin->counters.alloc_num += taken;
-        bin->counters.alloc_pool_num += from_pool ? taken : 0;
-    }
+    count_taken_locked(bin, taken, true);
     umf_unlock(&bin->lock);
     return taken;
+}
+
+static size_t take_new(umf_bin_t *bin, void **chunks, size_t n) {
+    umf_slab_t *slab = slab_create(bin);
+    if (!slab) {
+        return 0;
+    }
+    umf_lock(&bin->lock);
+    bin->slabs++;
+    count_slabs_locked(bin);
+    umf_list_add(&bin->partial, &slab->link);
+    size_t taken = slab_take_locked(bin, slab, chunks, n);
+    count_taken_locked(bin, taken, false);
+    umf_unlock(&bin->lock);
+    return taken;
+}
+
+size_t umf_bin_take(umf_bin_t *bin, void **chunks, size_t n) {
+    /* A slab of one chunk is full or empty. */
+    bool may_hold = bin->chunks > 1 || umf_bin_empty_count(bin) > 0;
+    size_t taken = may_hold ? take_held(bin, chunks, n) : 0;
+    return taken ? taken : take_new(bin, chunks, n);
 }
 
 /* --- giving back --- */

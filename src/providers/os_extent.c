@@ -535,9 +535,8 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size) {
     uintptr_t base = (uintptr_t)ptr, end;
     os_extent_t *cool = NULL;
     umf_os_pages_t pages;
-    int error = range_end(extents, base, size, &end);
-    if (error) {
-        return error;
+    if (size > PIECE_MAX || range_end(extents, base, size, &end) != 0) {
+        return umf_os_extents_free(extents, ptr, size);
     }
     bool is_look = umf_decay_is_due(&extents->decay);
     umf_lock(&extents->lock);
