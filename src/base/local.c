@@ -39,13 +39,15 @@ typedef struct umf_local_table_t {
 const union umf_local_empty_t umf_local_empty;
 
 #define LOCAL_EMPTY ((umf_local_t *)(uintptr_t)&umf_local_empty.head)
-#define LOCAL_EMPTY_4 LOCAL_EMPTY, LOCAL_EMPTY, LOCAL_EMPTY, LOCAL_EMPTY
-#define LOCAL_EMPTY_16 LOCAL_EMPTY_4, LOCAL_EMPTY_4, LOCAL_EMPTY_4, LOCAL_EMPTY_4
-#define LOCAL_EMPTY_64 LOCAL_EMPTY_16, LOCAL_EMPTY_16, LOCAL_EMPTY_16, LOCAL_EMPTY_16
 
-/* Never written. */
-static _Atomic(umf_local_t *) local_none[UMF_LOCAL_COUNT_MIN] = {LOCAL_EMPTY_64, LOCAL_EMPTY_64,
-                                                                 LOCAL_EMPTY_64, LOCAL_EMPTY_64};
+static _Atomic(umf_local_t *) local_none[UMF_LOCAL_COUNT_MIN]; /* Immutable after start */
+
+/* Not by the compiler: the loader would have to relocate each of them. */
+__attribute__((constructor(101))) static void local_fill_none(void) {
+    for (size_t i = 0; i < UMF_LOCAL_COUNT_MIN; i++) {
+        atomic_init(&local_none[i], LOCAL_EMPTY);
+    }
+}
 
 #define LOCAL_TLS_NONE .blocks = local_none, .count = UMF_LOCAL_COUNT_MIN
 
