@@ -13,4 +13,19 @@ if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
 endif()
 if(UMF_BUILD_SHARED_LIBRARY)
     target_link_options(umf PRIVATE $<$<CONFIG:Release>:-Wl,--gc-sections>)
+    # Most relocations take a bit then instead of 24 bytes. A C library that does not know them (glibc
+    # before 2.36) would refuse to load ours, so a program made this way is run here.
+    if(NOT CMAKE_CROSSCOMPILING)
+        include(CheckCSourceRuns)
+        set(CMAKE_REQUIRED_FLAGS -fPIE)
+        set(CMAKE_REQUIRED_LINK_OPTIONS -pie -Wl,-z,pack-relative-relocs -Wl,--fatal-warnings)
+        check_c_source_runs("
+            static int one; static int *volatile at[] = {&one, &one};
+            int main(void) { return at[0] != at[1]; }" UMF_HAVE_PACKED_RELOCATIONS)
+        unset(CMAKE_REQUIRED_FLAGS)
+        unset(CMAKE_REQUIRED_LINK_OPTIONS)
+    endif()
+    if(UMF_HAVE_PACKED_RELOCATIONS)
+        target_link_options(umf PRIVATE $<$<CONFIG:Release>:-Wl,-z,pack-relative-relocs>)
+    endif()
 endif()
