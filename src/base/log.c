@@ -170,17 +170,29 @@ UMF_COLD static void log_write_list(umf_log_level_t level, int errnum, const cha
     umf_unlock(&log_lock);
 }
 
-void umf_log_write(umf_log_level_t level, int errnum, const char *function, const char *format,
-                   ...) {
+static void log_write_if_wanted(umf_log_level_t level, int errnum, const char *function,
+                                const char *format, va_list args) {
     if (umf_likely((int)level < atomic_load_explicit(&log_threshold, memory_order_relaxed))) {
         return;
     }
     int saved = errno;
+    log_write_list(level, errnum, function, format, args);
+    errno = saved;
+}
+
+void umf_log_write(umf_log_level_t level, int errnum, const char *function, const char *format,
+                   ...) {
     va_list args;
     va_start(args, format);
-    log_write_list(level, errnum, function, format, args);
+    log_write_if_wanted(level, errnum, function, format, args);
     va_end(args);
-    errno = saved;
+}
+
+void umf_log_error(const char *function, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    log_write_if_wanted(UMF_LOG_LEVEL_ERROR, 0, function, format, args);
+    va_end(args);
 }
 
 /* Tells what is wrong with UMF_LOG: on stderr, since there is no output then. */

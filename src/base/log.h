@@ -48,12 +48,16 @@ umf_result_t umf_log_get_output(char *name, size_t size);
 
 /* `errnum` is 0 or an errno value whose text is appended as ": <text>". errno is preserved. */
 void umf_log_write(umf_log_level_t level, int errnum, const char *function, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+    __attribute__((format(printf, 4, 5), cold));
+
+/* The usual one, level ERROR without an errno: short where it is called. */
+void umf_log_error(const char *function, const char *format, ...)
+    __attribute__((format(printf, 2, 3), cold));
 
 #define UMF_LOG_DEBUG(...) umf_log_write(UMF_LOG_LEVEL_DEBUG, 0, __func__, __VA_ARGS__)
 #define UMF_LOG_INFO(...) umf_log_write(UMF_LOG_LEVEL_INFO, 0, __func__, __VA_ARGS__)
 #define UMF_LOG_WARN(...) umf_log_write(UMF_LOG_LEVEL_WARNING, 0, __func__, __VA_ARGS__)
-#define UMF_LOG_ERROR(...) umf_log_write(UMF_LOG_LEVEL_ERROR, 0, __func__, __VA_ARGS__)
+#define UMF_LOG_ERROR(...) umf_log_error(__func__, __VA_ARGS__)
 #define UMF_LOG_FATAL(...) umf_log_write(UMF_LOG_LEVEL_FATAL, 0, __func__, __VA_ARGS__)
 
 /* The same for a failed system call: the text of errno follows. */
