@@ -41,7 +41,7 @@ set(umf_jemalloc_options
 # Its fork handlers must run between ours (src/base/lock.h), whenever it starts.
 string(JOIN " " umf_jemalloc_cflags
     -fPIC -fvisibility=hidden -O2 -fno-unroll-loops -g0
-    -ffunction-sections # umf_size.cmake
+    -ffunction-sections -fdata-sections # umf_size.cmake
     -Dpthread_atfork=umf_fork_below)
 
 function(umf_jemalloc_find_source out)
