@@ -41,7 +41,8 @@ set(umf_jemalloc_options
 # Its fork handlers must run between ours (src/base/lock.h), whenever it starts.
 string(JOIN " " umf_jemalloc_cflags
     -fPIC -fvisibility=hidden -O2 -fno-unroll-loops -g0
-    -ffunction-sections -fdata-sections # umf_size.cmake
+    -ffunction-sections -fdata-sections # umf_size.cmake, as the next line
+    -falign-labels=1 -falign-jumps=1 -falign-loops=1 -fno-reorder-blocks-and-partition
     -Dpthread_atfork=umf_fork_below)
 
 function(umf_jemalloc_find_source out)
