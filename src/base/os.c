@@ -755,6 +755,41 @@ int umf_os_pidfd_getfd(int pidfd, int target, int *fd) {
     return error != 0 ? error : os_result_fd(syscall(SYS_pidfd_getfd, pidfd, target, 0), fd);
 }
 
+#ifndef PID_FS_MAGIC
+#define PID_FS_MAGIC 0x50494446
+#endif
+
+/* Before there was a file system of processes, all descriptors had one inode. */
+static bool os_is_pidfs(int pidfd, const struct stat *info) {
+    static _Atomic uint64_t pidfs_dev; /* 0: not met yet. Sync: atomic, relaxed */
+    struct statfs system;
+    if (atomic_load_explicit(&pidfs_dev, memory_order_relaxed) == info->st_dev) {
+        return true;
+    }
+    if (fstatfs(pidfd, &system) != 0 || system.f_type != PID_FS_MAGIC) {
+        return false;
+    }
+    atomic_store_explicit(&pidfs_dev, info->st_dev, memory_order_relaxed);
+    return true;
+}
+
+int umf_os_pidfd_id(int pidfd, uint64_t *id) {
+    struct stat info;
+    int error = os_fault("pidfd_id");
+    if (error == 0) {
+        error = os_result(fstat(pidfd, &info));
+    }
+    if (error != 0) {
+        return error;
+    }
+    /* Where inodes have 32 bits they are used again. */
+    if (sizeof(long) < sizeof(uint64_t) || info.st_ino == 0 || !os_is_pidfs(pidfd, &info)) {
+        return ENOSYS;
+    }
+    *id = info.st_ino | UMF_OS_PIDFD_ID;
+    return 0;
+}
+
 /* --- DAX --- */
 
 static _Atomic(const char *) os_dax_dir;

@@ -134,5 +134,10 @@ uint64_t umf_os_boot_id(void);
 bool umf_os_may_attach(void);
 int umf_os_pidfd_open(int pid, int *fd);
 int umf_os_pidfd_getfd(int pidfd, int target, int *fd);
+/* A number that the kernel has given to no other process since the machine was started; never
+ * UMF_OS_PIDFD_ID itself, which is set in all of them and in no start time. ENOSYS: it gives none
+ * (before Linux 6.9). */
+#define UMF_OS_PIDFD_ID ((uint64_t)1 << 63)
+int umf_os_pidfd_id(int pidfd, uint64_t *id);
 
 #endif

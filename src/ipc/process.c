@@ -52,15 +52,53 @@ static uint32_t process_pid_namespace(void) {
     return stat("/proc/self/ns/pid", &st) == 0 ? (uint32_t)st.st_ino : 0;
 }
 
+/* A process descriptor becomes readable when its process ends. */
+static bool process_has_ended(int pidfd) {
+    struct pollfd wait = {.fd = pidfd, .events = POLLIN};
+    return poll(&wait, 1, 0) == 1 && (wait.revents & POLLIN);
+}
+
+/* `pidfd`: -1 if none is open; `*start_time` is 0 where `like` cannot be. Asking a descriptor is a
+ * third of reading what /proc tells. */
+static int process_look(uint32_t pid, int pidfd, uint64_t like, uint64_t *start_time) {
+    if (pid > INT32_MAX) {
+        return ESRCH;
+    }
+    if (!(like & UMF_OS_PIDFD_ID)) {
+        return umf_os_start_time((int)pid, start_time);
+    }
+    int mine = -1;
+    int error = pidfd == -1 ? umf_os_pidfd_open((int)pid, &mine) : 0;
+    if (error == 0) {
+        int fd = pidfd == -1 ? mine : pidfd;
+        error = process_has_ended(fd) ? ESRCH : umf_os_pidfd_id(fd, start_time);
+        if (error == ENOSYS) { /* no process of this kernel has such a number */
+            *start_time = 0;
+            error = 0;
+        }
+    }
+    if (mine != -1) {
+        umf_os_close(mine);
+    }
+    return error;
+}
+
+int umf_process_look(uint32_t pid, uint64_t like, uint64_t *start_time) {
+    return process_look(pid, -1, like, start_time);
+}
+
 static UMF_COLD void process_ask(umf_process_t *self) {
     *self = (umf_process_t){
         .boot_id = umf_os_boot_id(),
         .pid = (uint32_t)umf_os_pid(),
         .pid_ns = process_pid_namespace(),
     };
-    if (umf_os_start_time((int)self->pid, &self->start_time) != 0) {
-        self->start_time = 0;
+    uint64_t start_time = 0;
+    if ((umf_process_look(self->pid, UMF_OS_PIDFD_ID, &start_time) != 0 || start_time == 0) &&
+        umf_os_start_time((int)self->pid, &start_time) != 0) {
+        start_time = 0;
     }
+    self->start_time = start_time;
     process_memo_t *memo = atomic_load_explicit(&process_memo, memory_order_acquire);
     if (memo == NULL && (memo = process_make_memo()) == NULL) {
         return;
@@ -121,10 +159,8 @@ int umf_process_trusted_pidfd(const umf_process_t *process) {
     return process_is_trusted(process) ? process_trusted->pidfd : -1;
 }
 
-umf_result_t umf_process_check(const umf_process_t *process) {
-    if (process_is_trusted(process)) {
-        return UMF_RESULT_SUCCESS;
-    }
+/* `pidfd`: of the process that has its number now; -1 if none is open. */
+static umf_result_t process_check(const umf_process_t *process, int pidfd) {
     umf_process_t self;
     umf_process_self(&self);
     if (process->boot_id != self.boot_id) {
@@ -139,8 +175,7 @@ umf_result_t umf_process_check(const umf_process_t *process) {
     uint64_t start_time = self.start_time;
     int error = 0;
     if (process->pid != self.pid) {
-        error =
-            process->pid <= INT32_MAX ? umf_os_start_time((int)process->pid, &start_time) : ESRCH;
+        error = process_look(process->pid, pidfd, process->start_time, &start_time);
     }
     if (error == ESRCH || error == ENOENT) {
         UMF_LOG_ERROR("the process %u that made the IPC handle has ended; its memory is gone",
@@ -150,18 +185,16 @@ umf_result_t umf_process_check(const umf_process_t *process) {
     /* Not allowed to look (hidepid): the transport decides. */
     if (error == 0 && start_time != process->start_time) {
         UMF_LOG_ERROR("the IPC handle is not from process %u: that number was given to another "
-                      "process (started at %llu, the producer at %llu)",
-                      process->pid, (unsigned long long)start_time,
-                      (unsigned long long)process->start_time);
+                      "process (%llu, the producer was %llu)",
+                      process->pid, (unsigned long long)(start_time & ~UMF_OS_PIDFD_ID),
+                      (unsigned long long)(process->start_time & ~UMF_OS_PIDFD_ID));
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     return UMF_RESULT_SUCCESS;
 }
 
-/* A process descriptor becomes readable when its process ends. */
-static bool process_has_ended(int pidfd) {
-    struct pollfd wait = {.fd = pidfd, .events = POLLIN};
-    return poll(&wait, 1, 0) == 1 && (wait.revents & POLLIN);
+umf_result_t umf_process_check(const umf_process_t *process) {
+    return process_is_trusted(process) ? UMF_RESULT_SUCCESS : process_check(process, -1);
 }
 
 bool umf_process_is_known(const umf_process_known_t *known, const umf_process_t *process) {
@@ -179,11 +212,12 @@ umf_result_t umf_process_meet(const umf_process_t *process, umf_process_known_t 
         pidfd = -1;
     }
     /* Asked after the descriptor was opened: it is one of the process that is found right now. */
-    umf_result_t result = umf_process_check(process);
+    umf_result_t result = process_check(process, pidfd);
     if (pidfd == -1) {
         return result;
     }
-    if (result == UMF_RESULT_SUCCESS && process_has_ended(pidfd)) {
+    bool is_by_pidfd = process->start_time & UMF_OS_PIDFD_ID;
+    if (result == UMF_RESULT_SUCCESS && !is_by_pidfd && process_has_ended(pidfd)) {
         UMF_LOG_ERROR("the process %u that made the IPC handle has ended; its memory is gone",
                       process->pid);
         result = UMF_RESULT_ERROR_INVALID_ARGUMENT;

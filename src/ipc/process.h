@@ -8,7 +8,7 @@
 
 typedef struct umf_process_t {
     uint64_t boot_id;
-    uint64_t start_time; /* with pid and boot: one process */
+    uint64_t start_time; /* with pid and boot: one process. umf_os_pidfd_id, in old systems ticks */
     uint32_t pid;
     uint32_t pid_ns; /* the namespace in which pid holds; 0 if unknown */
 } umf_process_t;
@@ -30,6 +30,10 @@ typedef struct umf_process_known_t {
     umf_process_t process; /* pid 0: none */
     int pidfd;
 } umf_process_known_t;
+
+/* The start time of a living process, of the kind that `like` is. ESRCH: it is gone, also when it
+ * was not yet waited for; other errors: it cannot be looked at. */
+int umf_process_look(uint32_t pid, uint64_t like, uint64_t *start_time);
 
 bool umf_process_is_same(const umf_process_t *a, const umf_process_t *b);
 

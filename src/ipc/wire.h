@@ -12,7 +12,7 @@
  *       12      4  producer: process id
  *       16      8  kind of the provider (hash of its kind's name), 0 if unknown
  *       24      8  producer: boot of the machine it runs on
- *       32      8  producer: start time of the process; with the id it names one process
+ *       32      8  producer: start time (process.h); with the id it names one process
  *       40      8  base address of the provider's allocation in the producer
  *       48      8  its size
  *       56      8  export id: unique in the producer, growing, never reused

@@ -436,6 +436,33 @@ TEST(os, start_time_of_a_child_is_the_one_it_sees_itself) {
     close(pipes[0]), close(pipes[1]);
 }
 
+TEST(os, a_number_of_one_process_for_ever) {
+    int fd, again;
+    uint64_t own = 0, same = 0, word = 77;
+    ASSERT_EQ(umf_os_pidfd_open(getpid(), &fd), 0);
+    ASSERT_EQ(umf_os_pidfd_open(getpid(), &again), 0);
+    int error = umf_os_pidfd_id(fd, &own);
+    if (error == 0) {
+        EXPECT_TRUE(own & UMF_OS_PIDFD_ID);
+        EXPECT_EQ(umf_os_pidfd_id(again, &same), 0);
+        EXPECT_EQ(own, same);
+        int other;
+        ASSERT_EQ(umf_os_pidfd_open(getppid(), &other), 0);
+        EXPECT_EQ(umf_os_pidfd_id(other, &same), 0);
+        EXPECT_NE(own, same);
+        umf_os_close(other);
+    } else {
+        EXPECT_EQ(error, ENOSYS) << "a kernel before 6.9";
+    }
+    umf_os_close(again);
+    umf_os_close(fd);
+    ASSERT_EQ(umf_os_open("/dev/null", O_RDONLY, 0, &fd), 0);
+    EXPECT_EQ(umf_os_pidfd_id(fd, &word), ENOSYS) << "no process";
+    EXPECT_EQ(umf_os_pidfd_id(-1, &word), EBADF);
+    EXPECT_EQ(word, 77u);
+    umf_os_close(fd);
+}
+
 TEST(os, start_time_of_the_dead) {
     uint64_t ticks = 42;
     pid_t child = fork();
@@ -554,6 +581,7 @@ TEST(os, the_fault_hook_can_fail_every_call) {
     FAILS(start_time, 1, &word);
     FAILS(pidfd_open, getpid(), &fd);
     FAILS(pidfd_getfd, 0, 0, &fd);
+    FAILS(pidfd_id, 0, &word);
 #undef FAILS
     umf_os_set_fault(nullptr);
     EXPECT_EQ(fd, 77);

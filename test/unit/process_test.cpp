@@ -1,5 +1,7 @@
 // Who a process is.
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +9,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
+#include "base/os.h"
 #include "ipc/process.h"
 }
 
@@ -36,11 +39,7 @@ TEST(Process, RefusesTheDead) {
     ASSERT_EQ(posix_spawnp(&child, name, nullptr, nullptr, arguments, environ), 0);
     umf_process_t process = self();
     process.pid = static_cast<uint32_t>(child);
-    // The start time of the child is not ours but for a rare coincidence of clock ticks.
-    for (uint64_t later = 0; later < 1000 && umf_process_check(&process) != UMF_RESULT_SUCCESS;
-         later++) {
-        process.start_time++;
-    }
+    EXPECT_EQ(umf_process_look(process.pid, process.start_time, &process.start_time), 0);
     EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
     umf_process_known_t known = {}, none = {};
     ASSERT_EQ(umf_process_meet(&process, &known), UMF_RESULT_SUCCESS);
@@ -61,6 +60,45 @@ TEST(Process, RefusesTheDead) {
     umf_process_forget(&known);
     EXPECT_EQ(umf_process_check(&process), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(umf_process_meet(&process, &none), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+// Who may not open descriptors of processes tells its start time, who may tells a number.
+TEST(Process, KnowsOthersByEitherKindOfNumber) {
+    pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    umf_process_t process = self();
+    process.pid = static_cast<uint32_t>(child);
+    for (uint64_t like : {uint64_t{0}, UMF_OS_PIDFD_ID}) {
+        ASSERT_EQ(umf_process_look(process.pid, like, &process.start_time), 0);
+        if (process.start_time == 0) {
+            printf("this kernel numbers no processes\n");
+            process.start_time = UMF_OS_PIDFD_ID | 1;
+            EXPECT_EQ(umf_process_check(&process), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+            continue;
+        }
+        EXPECT_EQ(process.start_time & UMF_OS_PIDFD_ID, like);
+        umf_process_known_t known = {};
+        EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umf_process_meet(&process, &known), UMF_RESULT_SUCCESS);
+        EXPECT_TRUE(umf_process_is_known(&known, &process));
+        umf_process_forget(&known);
+        process.start_time++;
+        EXPECT_EQ(umf_process_check(&process), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        EXPECT_EQ(umf_process_meet(&process, &known), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        EXPECT_EQ(known.process.pid, 0u);
+    }
+    kill(child, SIGKILL);
+    siginfo_t info;
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+    for (uint64_t like : {uint64_t{0}, UMF_OS_PIDFD_ID}) {
+        uint64_t start_time = 77;
+        EXPECT_EQ(umf_process_look(process.pid, like, &start_time), ESRCH) << "not waited for";
+        EXPECT_EQ(start_time, 77u);
+    }
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 TEST(Process, TrustsWhatWasJustFoundOut) {
