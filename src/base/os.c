@@ -729,9 +729,10 @@ uint64_t umf_os_boot_id(void) {
     return id;
 }
 
-static bool os_has_filter(void) {
+bool umf_os_has_filter(void) {
     char status[4096];
-    return os_read_text("/proc/self/status", status, sizeof(status)) != 0 ||
+    return os_fault("has_filter") != 0 ||
+           os_read_text("/proc/self/status", status, sizeof(status)) != 0 ||
            strstr(status, "\nSeccomp:\t0\n") == NULL;
 }
 
@@ -742,7 +743,7 @@ bool umf_os_may_attach(void) {
         error = os_read_text("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof(scope));
     }
     bool is_free = error == 0 ? scope[0] == '0' : error == ENOENT;
-    return is_free && !os_has_filter();
+    return is_free && !umf_os_has_filter();
 }
 
 int umf_os_pidfd_open(int pid, int *fd) {

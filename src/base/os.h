@@ -129,6 +129,9 @@ int umf_os_start_time(int pid, uint64_t *ticks);
 /* A number drawn from the kernel's boot id: differs between boots and between machines. 0 if it
  * cannot be read. */
 uint64_t umf_os_boot_id(void);
+/* Whether a filter of system calls looks at what this process does: what it refuses may be
+ * recorded, or be the end of the process. */
+bool umf_os_has_filter(void);
 /* Whether an attempt to attach to another process of this user is an everyday thing here: nothing
  * restricts it (Yama), and no filter of system calls looks at what this process does. */
 bool umf_os_may_attach(void);

@@ -87,18 +87,23 @@ int umf_process_look(uint32_t pid, uint64_t like, uint64_t *start_time) {
     return process_look(pid, -1, like, start_time);
 }
 
+/* Who only shares opens no descriptors of processes otherwise: a filter may not expect it. */
+static uint64_t process_own_start_time(uint32_t pid) {
+    uint64_t start_time = 0;
+    if (!umf_os_has_filter() && process_look(pid, -1, UMF_OS_PIDFD_ID, &start_time) == 0 &&
+        start_time != 0) {
+        return start_time;
+    }
+    return umf_os_start_time((int)pid, &start_time) == 0 ? start_time : 0;
+}
+
 static UMF_COLD void process_ask(umf_process_t *self) {
     *self = (umf_process_t){
         .boot_id = umf_os_boot_id(),
         .pid = (uint32_t)umf_os_pid(),
         .pid_ns = process_pid_namespace(),
     };
-    uint64_t start_time = 0;
-    if ((umf_process_look(self->pid, UMF_OS_PIDFD_ID, &start_time) != 0 || start_time == 0) &&
-        umf_os_start_time((int)self->pid, &start_time) != 0) {
-        start_time = 0;
-    }
-    self->start_time = start_time;
+    self->start_time = process_own_start_time(self->pid);
     process_memo_t *memo = atomic_load_explicit(&process_memo, memory_order_acquire);
     if (memo == NULL && (memo = process_make_memo()) == NULL) {
         return;

@@ -2,7 +2,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,6 +102,28 @@ TEST(Process, KnowsOthersByEitherKindOfNumber) {
         EXPECT_EQ(start_time, 77u);
     }
     ASSERT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+TEST(Process, DoesNotOpenItselfUnderAFilterOfSystemCalls) {
+    pid_t child = fork();
+    if (child == 0) {
+        sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+        sock_fprog program = {1, &allow};
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+            _exit(77);
+        }
+        umf_process_t process = self();
+        bool ok = process.start_time != 0 && !(process.start_time & UMF_OS_PIDFD_ID) &&
+                  umf_process_check(&process) == UMF_RESULT_SUCCESS;
+        _exit(ok ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        GTEST_SKIP() << "no filters of system calls here";
+    }
+    EXPECT_EQ(status, 0);
 }
 
 TEST(Process, TrustsWhatWasJustFoundOut) {
