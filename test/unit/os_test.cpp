@@ -439,7 +439,9 @@ TEST(os, start_time_of_a_child_is_the_one_it_sees_itself) {
 TEST(os, a_number_of_one_process_for_ever) {
     int fd, again;
     uint64_t own = 0, same = 0, word = 77;
-    ASSERT_EQ(umf_os_pidfd_open(getpid(), &fd), 0);
+    if (umf_os_pidfd_open(getpid(), &fd) == ENOSYS) {
+        GTEST_SKIP() << "no descriptors of processes here";
+    }
     ASSERT_EQ(umf_os_pidfd_open(getpid(), &again), 0);
     int error = umf_os_pidfd_id(fd, &own);
     if (error == 0) {

@@ -75,7 +75,12 @@ TEST(Process, KnowsOthersByEitherKindOfNumber) {
     umf_process_t process = self();
     process.pid = static_cast<uint32_t>(child);
     for (uint64_t like : {uint64_t{0}, UMF_OS_PIDFD_ID}) {
-        ASSERT_EQ(umf_process_look(process.pid, like, &process.start_time), 0);
+        int error = umf_process_look(process.pid, like, &process.start_time);
+        if (like != 0 && error == ENOSYS) {
+            printf("no descriptors of processes here\n");
+            continue;
+        }
+        ASSERT_EQ(error, 0);
         if (process.start_time == 0) {
             printf("this kernel numbers no processes\n");
             process.start_time = UMF_OS_PIDFD_ID | 1;
@@ -86,7 +91,7 @@ TEST(Process, KnowsOthersByEitherKindOfNumber) {
         umf_process_known_t known = {};
         EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
         EXPECT_EQ(umf_process_meet(&process, &known), UMF_RESULT_SUCCESS);
-        EXPECT_TRUE(umf_process_is_known(&known, &process));
+        EXPECT_EQ(umf_process_is_known(&known, &process), known.process.pid != 0);
         umf_process_forget(&known);
         process.start_time++;
         EXPECT_EQ(umf_process_check(&process), UMF_RESULT_ERROR_INVALID_ARGUMENT);
@@ -98,7 +103,8 @@ TEST(Process, KnowsOthersByEitherKindOfNumber) {
     ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
     for (uint64_t like : {uint64_t{0}, UMF_OS_PIDFD_ID}) {
         uint64_t start_time = 77;
-        EXPECT_EQ(umf_process_look(process.pid, like, &start_time), ESRCH) << "not waited for";
+        int error = umf_process_look(process.pid, like, &start_time);
+        EXPECT_TRUE(error == ESRCH || (like != 0 && error == ENOSYS)) << "not waited for";
         EXPECT_EQ(start_time, 77u);
     }
     ASSERT_EQ(waitpid(child, nullptr, 0), child);
