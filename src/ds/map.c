@@ -5,10 +5,11 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/os.h"
+#include "ds/map_list.h"
 #include "ds/map_run.h"
 
 #define LEVELS UMF_MAP_LEVELS
-#define PAGE ((uintptr_t)4096)
+#define PAGE UMF_MAP_PAGE
 
 /* Of what programs are given by the system; on x86-64 the upper half is not theirs. */
 #ifdef __x86_64__
@@ -20,31 +21,6 @@
 
 /* What becomes writable at once: a table of every 64 GiB at most makes two mappings of one. */
 #define FLAT_WINDOW ((size_t)256 << 10)
-
-/*
- * A page that holds the edge of a span: `under` is the word of whatever covers the whole page, the
- * entries are the spans (or ends of spans) inside it. The innermost one is the shortest that
- * contains the address.
- *
- * Without entries the page has a plain word again. Its list, and one that became too small, serves
- * other pages then, while readers may still look at it: what they have read holds if neither the
- * sequence number has changed meanwhile nor the page was without this list.
- */
-#define LIST_CAPACITY_MIN 4u
-
-typedef struct map_entry_t {
-    _Atomic uint32_t range; /* begin << 16 | end, end at most 4096 */
-    _Atomic umf_word_t word;
-} map_entry_t;
-
-typedef struct map_list_t {
-    _Atomic uint32_t seq; /* odd: being changed */
-    uint32_t capacity;
-    _Atomic uint32_t count;
-    _Atomic umf_word_t under;
-    struct map_list_t *next; /* of the lists without a page. Sync: the shard */
-    map_entry_t entries[];
-} map_list_t;
 
 /* Spans above 48 bits. Few, or none: a plain array. */
 typedef struct umf_map_high_t {
@@ -130,25 +106,13 @@ umf_result_t umf_map_init(umf_map_t *map) {
     return UMF_RESULT_SUCCESS;
 }
 
-static map_list_t *list_of(umf_word_t w) {
-    return (map_list_t *)(uintptr_t)(w - UMF_WORD_LIST);
-}
-
-static size_t list_bytes(uint32_t capacity) {
-    return sizeof(map_list_t) + capacity * sizeof(map_entry_t);
-}
-
-static void list_free(map_list_t *list) {
-    umf_meta_free(list, list_bytes(list->capacity));
-}
-
 static void table_free(const umf_map_t *map, umf_word_t w, int level) {
     _Atomic umf_word_t *table = UMF_MAP_CHILD(w);
     for (uint32_t i = 0; i < umf_map_slots[level]; i++) {
         umf_word_t child = umf_map_load(&table[i]);
         if (child & 1) {
             if (level == LEVELS - 1) {
-                list_free(list_of(child));
+                umf_map_list_free(umf_map_list_of(child));
             } else {
                 table_free(map, child, level + 1);
             }
@@ -179,12 +143,7 @@ void umf_map_fini(umf_map_t *map) {
         umf_os_unmap((void *)map->flat, map->flat_slots * sizeof(umf_word_t));
     }
     umf_os_unmap((void *)map->root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t));
-    for (uint32_t i = 0; i < UMF_COUNT_OF(map->shards[0].lists); i++) {
-        for (map_list_t *list = map->shards[0].lists[i], *next; list; list = next) {
-            next = list->next;
-            list_free(list);
-        }
-    }
+    umf_map_list_free_unused(&map->shards[0]);
     umf_lock_destroy(&map->shards[0].lock);
     umf_meta_free(map->shards, sizeof(umf_map_shard_t));
     *map = (umf_map_t){.shard_mask = 0};
@@ -201,217 +160,6 @@ void umf_map_lock_all(umf_map_t *map) {
 void umf_map_unlock_all(umf_map_t *map) {
     for (uint32_t i = map->shard_mask + 1; i-- > 0;) {
         umf_unlock(&map->shards[i].lock);
-    }
-}
-
-/* --- pages with a list --- */
-
-static uint32_t entry_begin(uint32_t range) {
-    return range >> 16;
-}
-static uint32_t entry_end(uint32_t range) {
-    return range & 0xffff;
-}
-
-/* The word that covers [lo, hi) of the page most closely. `whole` (may be NULL) tells whether every
- * entry that meets the range contains it. */
-static umf_word_t list_find(const map_list_t *list, uint32_t lo, uint32_t hi, bool *whole) {
-    umf_word_t best = atomic_load_explicit(&list->under, memory_order_acquire);
-    uint32_t best_length = UINT32_MAX;
-    uint32_t count = atomic_load_explicit(&list->count, memory_order_acquire);
-    bool contained = true;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_acquire);
-        uint32_t begin = entry_begin(range), end = entry_end(range);
-        if (end <= lo || begin >= hi) {
-            continue;
-        }
-        contained &= begin <= lo && end >= hi;
-        /* Of two equal ranges the later one is nested in the earlier. */
-        if (begin <= lo && end >= hi && end - begin <= best_length) {
-            best = atomic_load_explicit(&list->entries[i].word, memory_order_acquire);
-            best_length = end - begin;
-        }
-    }
-    if (whole) {
-        *whole = contained;
-    }
-    return best;
-}
-
-static void list_change_begin(map_list_t *list) {
-    uint32_t seq = atomic_load_explicit(&list->seq, memory_order_relaxed);
-    atomic_store_explicit(&list->seq, seq + 1, memory_order_relaxed);
-}
-
-static void list_change_end(map_list_t *list) {
-    uint32_t seq = atomic_load_explicit(&list->seq, memory_order_relaxed);
-    atomic_store_explicit(&list->seq, seq + 1, memory_order_release);
-}
-
-/* Release stores: none of them may be seen before the sequence number became odd. */
-static void entry_store(map_entry_t *entry, uint32_t range, umf_word_t word) {
-    atomic_store_explicit(&entry->range, range, memory_order_release);
-    atomic_store_explicit(&entry->word, word, memory_order_release);
-}
-
-static void list_insert(map_list_t *list, uint32_t lo, uint32_t hi, umf_word_t word) {
-    list_change_begin(list);
-    if (lo == 0 && hi == PAGE) {
-        atomic_store_explicit(&list->under, word, memory_order_release);
-    } else {
-        uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
-        entry_store(&list->entries[count], lo << 16 | hi, word);
-        atomic_store_explicit(&list->count, count + 1, memory_order_release);
-    }
-    list_change_end(list);
-}
-
-/* `to` replaces `word`; as the word of an entry, 0 removes the entry. */
-static void list_replace(map_list_t *list, uint32_t lo, uint32_t hi, umf_word_t word, umf_word_t to,
-                         bool drop_entries) {
-    list_change_begin(list);
-    if (lo == 0 && hi == PAGE && atomic_load_explicit(&list->under, memory_order_relaxed) == word) {
-        atomic_store_explicit(&list->under, to, memory_order_release);
-    }
-    uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed), kept = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
-        umf_word_t w = atomic_load_explicit(&list->entries[i].word, memory_order_relaxed);
-        if (w == word && entry_begin(range) >= lo && entry_end(range) <= hi) {
-            if (drop_entries) {
-                continue;
-            }
-            w = to;
-        }
-        entry_store(&list->entries[kept++], range, w);
-    }
-    atomic_store_explicit(&list->count, kept, memory_order_release);
-    list_change_end(list);
-}
-
-/* The parts of a span that met inside of the page become one: an entry, or what covers the page. */
-static void list_join(map_list_t *list, umf_word_t word) {
-    uint32_t begin = PAGE, end = 0, parts = 0, kept = 0, at = 0;
-    uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
-    for (uint32_t i = 0; i < count; i++) {
-        if (atomic_load_explicit(&list->entries[i].word, memory_order_relaxed) == word) {
-            uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
-            begin = entry_begin(range) < begin ? entry_begin(range) : begin;
-            end = entry_end(range) > end ? entry_end(range) : end;
-            parts++;
-        }
-    }
-    if (parts < 2) {
-        return;
-    }
-    list_change_begin(list);
-    bool whole_page = begin == 0 && end == PAGE;
-    if (whole_page) {
-        atomic_store_explicit(&list->under, word, memory_order_release);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
-        umf_word_t w = atomic_load_explicit(&list->entries[i].word, memory_order_relaxed);
-        if (w != word) {
-            entry_store(&list->entries[kept++], range, w);
-        } else if (at++ == 0 && !whole_page) {
-            entry_store(&list->entries[kept++], begin << 16 | end, w);
-        }
-    }
-    atomic_store_explicit(&list->count, kept, memory_order_release);
-    list_change_end(list);
-}
-
-/* Divides what `low` covers of the page at `mid`; needs room for two entries. */
-static void list_split(map_list_t *list, uint32_t mid, umf_word_t low, umf_word_t high,
-                       umf_word_t under) {
-    list_change_begin(list);
-    uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed), all = count;
-    if (atomic_load_explicit(&list->under, memory_order_relaxed) == low) {
-        atomic_store_explicit(&list->under, under, memory_order_release);
-        entry_store(&list->entries[all++], mid, low);
-        entry_store(&list->entries[all++], mid << 16 | (uint32_t)PAGE, high);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
-        if (atomic_load_explicit(&list->entries[i].word, memory_order_relaxed) != low ||
-            entry_end(range) <= mid) {
-            continue;
-        }
-        if (entry_begin(range) < mid) {
-            entry_store(&list->entries[i], entry_begin(range) << 16 | mid, low);
-            entry_store(&list->entries[all++], mid << 16 | entry_end(range), high);
-        } else {
-            entry_store(&list->entries[i], range, high);
-        }
-    }
-    atomic_store_explicit(&list->count, all, memory_order_release);
-    list_change_end(list);
-}
-
-static umf_map_shard_t *shard_of(umf_map_t *map, uintptr_t addr) {
-    return &map->shards[addr >> umf_map_shift[0] & map->shard_mask];
-}
-
-/* The lists of a shard that are as long. */
-static map_list_t **lists_without_page(umf_map_shard_t *shard, uint32_t capacity) {
-    return &shard->lists[__builtin_ctz(capacity / LIST_CAPACITY_MIN)];
-}
-
-static map_list_t *list_get(umf_map_shard_t *shard, uint32_t capacity) {
-    map_list_t **lists = lists_without_page(shard, capacity), *list = *lists;
-    if (list) {
-        *lists = list->next;
-    } else if ((list = umf_meta_alloc(list_bytes(capacity)))) {
-        list->capacity = capacity;
-    }
-    return list;
-}
-
-/* No page has it any more. */
-static void list_put(umf_map_shard_t *shard, map_list_t *list) {
-    map_list_t **lists = lists_without_page(shard, list->capacity);
-    list->next = *lists;
-    *lists = list;
-}
-
-/* Makes the page behind `slot` a list with room for two more entries. */
-static bool list_make_room(umf_map_shard_t *shard, _Atomic umf_word_t *slot) {
-    umf_word_t w = umf_map_load(slot);
-    map_list_t *old = w & 1 ? list_of(w) : NULL;
-    uint32_t count = old ? atomic_load_explicit(&old->count, memory_order_relaxed) : 0;
-    if (old && count + 2 <= old->capacity) {
-        return true;
-    }
-    map_list_t *list = list_get(shard, old ? 2 * old->capacity : LIST_CAPACITY_MIN);
-    if (!list) {
-        return false;
-    }
-    list_change_begin(list);
-    atomic_store_explicit(&list->under,
-                          old ? atomic_load_explicit(&old->under, memory_order_relaxed) : w,
-                          memory_order_release);
-    for (uint32_t i = 0; i < count; i++) {
-        entry_store(&list->entries[i],
-                    atomic_load_explicit(&old->entries[i].range, memory_order_relaxed),
-                    atomic_load_explicit(&old->entries[i].word, memory_order_relaxed));
-    }
-    atomic_store_explicit(&list->count, count, memory_order_release);
-    list_change_end(list);
-    atomic_store_explicit(slot, (umf_word_t)(uintptr_t)list | UMF_WORD_LIST, memory_order_release);
-    if (old) {
-        list_put(shard, old);
-    }
-    return true;
-}
-
-/* A page whose list has no entries is plain again. */
-static void list_drop_if_empty(umf_map_shard_t *shard, _Atomic umf_word_t *slot, map_list_t *list) {
-    if (atomic_load_explicit(&list->count, memory_order_relaxed) == 0) {
-        atomic_store_explicit(slot, atomic_load_explicit(&list->under, memory_order_relaxed),
-                              memory_order_release);
-        list_put(shard, list);
     }
 }
 
@@ -443,23 +191,6 @@ umf_word_t umf_map_find_locked(const umf_map_t *map, uintptr_t addr) {
     return addr >> 48 ? high_find_locked(map, addr) : umf_map_find(map, addr);
 }
 
-/* The slot must be looked at before the sequence number: that of a list which came back to the page
- * is another one. */
-static umf_word_t page_find(const _Atomic umf_word_t *slot, uintptr_t addr) {
-    uint32_t offset = (uint32_t)(addr % PAGE);
-    umf_word_t w;
-    while ((w = umf_map_load(slot)) & 1) {
-        const map_list_t *list = list_of(w);
-        uint32_t seq = atomic_load_explicit(&list->seq, memory_order_acquire);
-        umf_word_t found = list_find(list, offset, offset + 1, NULL);
-        if (!(seq & 1) && umf_map_load(slot) == w &&
-            atomic_load_explicit(&list->seq, memory_order_relaxed) == seq) {
-            return found;
-        }
-    }
-    return w;
-}
-
 umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr) {
     if (addr >> 48) {
         return high_find(map, addr);
@@ -472,17 +203,21 @@ umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr) {
         }
         slot = umf_map_slot_of(w, level, addr);
     }
-    return page_find(slot, addr);
+    return umf_map_list_find(slot, addr);
 }
 
 /* --- writing --- */
+
+static umf_map_shard_t *shard_of(umf_map_t *map, uintptr_t addr) {
+    return &map->shards[addr >> umf_map_shift[0] & map->shard_mask];
+}
 
 /* Makes `addr` a boundary between words. Readers see the same mapping before and after. */
 static bool map_cut(umf_map_t *map, uintptr_t addr) {
     _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
     for (int level = 0; addr & (((uintptr_t)1 << umf_map_shift[level]) - 1); level++) {
         if (level == LEVELS - 1) {
-            return list_make_room(shard_of(map, addr), slot);
+            return umf_map_list_make_room(shard_of(map, addr), slot);
         }
         umf_word_t w = umf_map_load(slot);
         uint32_t slots = umf_map_slots[level + 1];
@@ -528,23 +263,21 @@ typedef struct map_job_t {
 
 static bool job_on_list(const map_job_t *job, umf_map_shard_t *shard, _Atomic umf_word_t *slot,
                         uint32_t lo, uint32_t hi) {
-    map_list_t *list = list_of(umf_map_load(slot));
-    bool whole = true;
+    umf_map_list_t *list = umf_map_list_of(umf_map_load(slot));
     switch (job->action) {
     case ACTION_CHECK:
-        return list_find(list, lo, hi, &whole) == job->word && whole;
+        return umf_map_list_is_uniform(list, lo, hi, job->word);
     case ACTION_INSERT:
-        list_insert(list, lo, hi, job->word);
+        umf_map_list_insert(list, lo, hi, job->word);
         break;
     case ACTION_REMOVE:
-        list_replace(list, lo, hi, job->word, job->to, true);
+        umf_map_list_remove(list, lo, hi, job->word, job->to);
         break;
     case ACTION_RENAME:
-        list_replace(list, lo, hi, job->word, job->to, false);
-        list_join(list, job->to);
+        umf_map_list_rename(list, lo, hi, job->word, job->to);
         break;
     }
-    list_drop_if_empty(shard, slot, list);
+    umf_map_list_drop_if_empty(shard, slot);
     return true;
 }
 
@@ -801,7 +534,8 @@ umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t f
         umf_map_rename(map, next_page, end - next_page, low, high);
     }
     if (mid % PAGE) {
-        list_split(list_of(map_page(map, mid)), (uint32_t)(mid % PAGE), low, high, under);
+        umf_map_list_split(umf_map_list_of(map_page(map, mid)), (uint32_t)(mid % PAGE), low, high,
+                           under);
     }
     return UMF_RESULT_SUCCESS;
 }
