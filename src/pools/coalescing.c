@@ -15,14 +15,13 @@
  * A span is withdrawn from the range before it goes to the provider, and added after it came from
  * there; the provider is called without a lock.
  */
-#include <errno.h>
 #include <sched.h>
 
 #include <umf/result.h>
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "pools/coalescing_parts.h"
+#include "pools/coalescing_release.h"
 
 #define GROWTH_PARTS 16              /* a new span has this part of what is held ... */
 #define GROWTH_MAX ((size_t)1 << 30) /* ... up to this */
@@ -52,181 +51,6 @@ static UMF_COLD umf_result_t refuse(const coalescing_pool_t *pool, const void *p
                   "already, or was never allocated",
                   pool->params.name, ptr);
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
-/* --- giving spans back ------------------------------------------------------------------------ */
-
-typedef struct choice_t {
-    size_t limit;
-    uintptr_t base;
-    size_t size; /* 0: none yet */
-} choice_t;
-
-static void choose_largest(uintptr_t base, size_t size, void *arg) {
-    choice_t *choice = arg;
-    if (size <= choice->limit && size > choice->size) {
-        choice->base = base;
-        choice->size = size;
-    }
-}
-
-/* Takes the largest wholly free span of up to `limit` bytes out of the part. */
-static bool span_withdraw(part_t *part, size_t limit, choice_t *choice) {
-    *choice = (choice_t){.limit = limit};
-    umf_lock(&part->lock);
-    umf_coalescing_reclaim_locked(part);
-    umf_range_free_spans(part->range, choose_largest, choice);
-    if (choice->size) {
-        umf_range_remove(part->range, choice->base);
-    }
-    umf_unlock(&part->lock);
-    return choice->size > 0;
-}
-
-static umf_result_t span_return(coalescing_pool_t *pool, part_t *part, uintptr_t base) {
-    umf_span_t *span = umf_view_find(pool->view, (void *)base);
-    if (!span) {
-        return UMF_RESULT_ERROR_UNKNOWN;
-    }
-    size_t size = span->size;
-    int saved_errno = errno;
-    umf_result_t result = umf_view_free(pool->view, span);
-    errno = saved_errno;
-    if (result != UMF_RESULT_SUCCESS) {
-        UMF_LOG_ERROR(
-            "pool %s: the provider does not take back %zu bytes at %p (%s); the pool goes "
-            "on using them",
-            pool->params.name, size, (void *)base, umfResultName(result));
-        umf_lock(&part->lock);
-        umf_range_add(part->range, base,
-                      size); /* the end of the pool offers it again in any case */
-        umf_unlock(&part->lock);
-    }
-    return result;
-}
-
-/* false: the provider refuses. */
-static bool release_from(coalescing_pool_t *pool, part_t *part, size_t *bytes) {
-    choice_t choice;
-    while (span_withdraw(part, *bytes, &choice)) {
-        if (span_return(pool, part, choice.base) != UMF_RESULT_SUCCESS) {
-            return false;
-        }
-        *bytes -= choice.size;
-    }
-    return true;
-}
-
-/* Gives up to `bytes` of wholly free spans back, in large steps; until the provider refuses. */
-static UMF_COLD void release(coalescing_pool_t *pool, size_t bytes) {
-    part_t *part = umf_coalescing_part(pool, 0);
-    for (size_t i = 1; part && release_from(pool, part, &bytes); i++) {
-        part = umf_coalescing_part(pool, i);
-    }
-}
-
-static void count_free_spans(const part_t *part, size_t *bytes) {
-    *bytes += umf_range_free_span_bytes(part->range);
-}
-
-/* A span has become wholly free: may it be kept? */
-static UMF_COLD void release_surplus(coalescing_pool_t *pool, part_t *part, uintptr_t base) {
-    if (umf_coalescing_count(pool, count_free_spans) <= pool->params.retain) {
-        return;
-    }
-    umf_lock(&part->lock);
-    umf_result_t result = umf_range_remove(part->range, base);
-    umf_unlock(&part->lock);
-    if (result == UMF_RESULT_SUCCESS) {
-        span_return(pool, part, base);
-    }
-}
-
-/* --- dropping the content of free pieces ------------------------------------------------------ */
-
-static bool is_held_locked(part_t *part, const void *ptr) {
-    umf_assert_locked(&part->lock);
-    for (size_t i = 0; i < part->held_count; i++) {
-        if (part->held[i].base == (uintptr_t)ptr) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void unhold_locked(part_t *part) {
-    umf_assert_locked(&part->lock);
-    for (size_t i = 0; i < part->held_count; i++) {
-        umf_range_free(part->range, part->held[i].base, 0, NULL);
-    }
-    part->held_count = 0;
-}
-
-/* The next free pieces from high addresses to low; one thread at a time gets any. */
-static size_t hold(coalescing_pool_t *pool, part_t *part, uintptr_t *cursor) {
-    size_t count = 0;
-    umf_lock(&part->lock);
-    if (part->held_count && part->held_since != umf_fork_count()) {
-        unhold_locked(part);
-    }
-    if (part->held_count == 0) {
-        count = umf_range_take_free(part->range, cursor, pool->page, part->held,
-                                    UMF_COALESCING_PURGE_BATCH);
-        part->held_count = count;
-        part->held_since = umf_fork_count();
-    }
-    umf_unlock(&part->lock);
-    return count;
-}
-
-static void unhold(part_t *part) {
-    umf_lock(&part->lock);
-    unhold_locked(part);
-    umf_unlock(&part->lock);
-}
-
-static void count_held(const part_t *part, size_t *count) {
-    *count += part->held_since == umf_fork_count() ? part->held_count : 0;
-}
-
-static bool is_trim_at_work(coalescing_pool_t *pool) {
-    return umf_coalescing_count(pool, count_held) > 0;
-}
-
-/* false: the provider cannot. */
-static bool purge_piece(coalescing_pool_t *pool, const umf_range_piece_t *piece) {
-    uintptr_t end = piece->base + piece->size;
-    uintptr_t rest = piece->base % pool->page;
-    uintptr_t first = piece->base + (rest ? pool->page - rest : 0);
-    end -= end % pool->page;
-    if (first >= end) {
-        return true;
-    }
-    umf_result_t result = umfMemoryProviderPurgeForce(pool->view, (void *)first, end - first);
-    if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
-        result = umfMemoryProviderPurgeLazy(pool->view, (void *)first, end - first);
-    }
-    return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
-}
-
-/* The same. */
-static bool purge_part(coalescing_pool_t *pool, part_t *part) {
-    uintptr_t cursor = UINTPTR_MAX;
-    bool can = true;
-    for (size_t count; can && (count = hold(pool, part, &cursor)) > 0;) {
-        for (size_t i = 0; can && i < count; i++) {
-            can = purge_piece(pool, &part->held[i]); /* nobody else changes them now */
-        }
-        unhold(part);
-    }
-    return can;
-}
-
-static void purge(coalescing_pool_t *pool) {
-    part_t *part = umf_coalescing_part(pool, 0);
-    for (size_t i = 1; part && purge_part(pool, part); i++) {
-        part = umf_coalescing_part(pool, i);
-    }
 }
 
 /* --- allocation ------------------------------------------------------------------------------- */
@@ -284,7 +108,7 @@ static bool take_elsewhere(coalescing_pool_t *pool, const part_t *own, const req
 }
 
 static void choose_smallest_with_room(uintptr_t base, size_t size, void *arg) {
-    choice_t *choice = arg;
+    umf_coalescing_choice_t *choice = arg;
     if (size >= choice->limit && (!choice->size || size < choice->size)) {
         choice->base = base;
         choice->size = size;
@@ -296,7 +120,7 @@ static bool move_span_locked(coalescing_pool_t *pool, part_t *from, part_t *to,
                              const request_t *request) {
     umf_assert_locked(&from->lock);
     umf_assert_locked(&to->lock);
-    choice_t choice = {.limit = request->size + request->alignment};
+    umf_coalescing_choice_t choice = {.limit = request->size + request->alignment};
     if (umf_range_free_span_bytes(from->range) < choice.limit) {
         return false;
     }
@@ -419,7 +243,7 @@ static umf_result_t take_new(coalescing_pool_t *pool, part_t *part, const reques
         return grow(pool, part, size, request, ptr);
     }
     size = span_size_for(pool, request, least);
-    release(pool, size);
+    umf_coalescing_release(pool, size);
     return grow(pool, part, size, request, ptr);
 }
 
@@ -441,14 +265,15 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, part_t *part, const re
     }
     umf_result_t result = take_new(pool, part, request, least, are_asked, &ptr);
     if (result != UMF_RESULT_SUCCESS) {
-        release(pool, SIZE_MAX);
+        umf_coalescing_release(pool, SIZE_MAX);
         /* Others may have freed something meanwhile. */
         ptr = take_anywhere(pool, part, request);
         if (!ptr) {
             result = grow(pool, part, least, request, &ptr);
         }
     }
-    while (!ptr && is_trim_at_work(pool) && !(ptr = take_anywhere(pool, part, request))) {
+    while (!ptr && umf_coalescing_is_trim_at_work(pool) &&
+           !(ptr = take_anywhere(pool, part, request))) {
         sched_yield();
     }
     return ptr ? ptr : fail(result);
@@ -499,7 +324,7 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
     umf_coalescing_hot_block_t *room = umf_coalescing_hot_room(pool, part, (uintptr_t)ptr);
     umf_range_freed_t freed;
     umf_lock(&part->lock);
-    umf_result_t result = umf_unlikely(part->held_count) && is_held_locked(part, ptr)
+    umf_result_t result = umf_unlikely(part->held_count) && umf_coalescing_is_held_locked(part, ptr)
                               ? UMF_RESULT_ERROR_INVALID_ARGUMENT
                               : umf_range_free(part->range, (uintptr_t)ptr, 0, &freed);
     bool is_whole = false;
@@ -512,7 +337,7 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
     }
     umf_unlock(&part->lock);
     if (umf_unlikely(is_whole)) {
-        release_surplus(pool, part, freed.free_base);
+        umf_coalescing_release_surplus(pool, part, freed.free_base);
     }
     return umf_likely(result == UMF_RESULT_SUCCESS) ? result : refuse(pool, ptr);
 }
@@ -537,7 +362,9 @@ static umf_result_t coalescing_free(void *self, void *ptr) {
 static size_t usable_size(coalescing_pool_t *pool, const void *ptr) {
     part_t *part = umf_coalescing_part_of(pool, ptr, 0);
     umf_lock(&part->lock);
-    size_t size = is_held_locked(part, ptr) ? 0 : umf_range_used_size(part->range, (uintptr_t)ptr);
+    size_t size = umf_coalescing_is_held_locked(part, ptr)
+                      ? 0
+                      : umf_range_used_size(part->range, (uintptr_t)ptr);
     umf_unlock(&part->lock);
     return size;
 }
@@ -707,19 +534,6 @@ static umf_result_t coalescing_last_allocation_error(void *self) {
     return coalescing_last_error;
 }
 
-static umf_result_t coalescing_trim(void *self, size_t keep) {
-    coalescing_pool_t *pool = self;
-    umf_coalescing_reclaim(pool);
-    size_t bytes = umf_coalescing_count(pool, count_free_spans);
-    if (bytes > keep) {
-        release(pool, bytes - keep);
-    }
-    if (keep != SIZE_MAX) {
-        purge(pool);
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
 static void count_live(const part_t *part, size_t *count) {
     *count += part->live;
 }
@@ -744,7 +558,7 @@ static const umf_memory_pool_ops_t coalescing_ops = {
     .get_last_allocation_error = coalescing_last_allocation_error,
     .get_name = umf_coalescing_get_name,
     .ext_ctl = umf_coalescing_ctl,
-    .ext_trim_memory = coalescing_trim,
+    .ext_trim_memory = umf_coalescing_trim,
 };
 
 UMF_API_EXT_1 const umf_memory_pool_ops_t *umfCoalescingPoolOps(void) {
