@@ -70,11 +70,16 @@ static uint32_t threads_of(const part_t *part) {
     return __atomic_load_n(&part->threads, __ATOMIC_RELAXED);
 }
 
-static void join(part_t *part, hot_blocks_t *hot) {
-    __atomic_fetch_add(&part->threads, 1, __ATOMIC_RELAXED);
+/* Already counted there. */
+static void settle(const part_t *part, hot_blocks_t *hot) {
     hot->part = part->index;
     hot->met = 0;
     hot->is_of_part = true;
+}
+
+static void join(part_t *part, hot_blocks_t *hot) {
+    __atomic_fetch_add(&part->threads, 1, __ATOMIC_RELAXED);
+    settle(part, hot);
 }
 
 void umf_coalescing_part_leave(coalescing_pool_t *pool, hot_blocks_t *hot) {
@@ -82,6 +87,33 @@ void umf_coalescing_part_leave(coalescing_pool_t *pool, hot_blocks_t *hot) {
         __atomic_fetch_sub(&umf_coalescing_part(pool, hot->part)->threads, 1, __ATOMIC_RELAXED);
         hot->is_of_part = false;
     }
+}
+
+/* The first of the parts with the fewest threads; counts one more. */
+static part_t *part_count_in(coalescing_pool_t *pool) {
+    part_t *best;
+    uint32_t least;
+    do {
+        best = umf_coalescing_part(pool, 0);
+        least = threads_of(best);
+        part_t *part;
+        for (size_t i = 1; least && (part = umf_coalescing_part(pool, i)); i++) {
+            if (threads_of(part) < least) {
+                best = part;
+                least = threads_of(part);
+            }
+        }
+    } while (!__atomic_compare_exchange_n(&best->threads, &least, least + 1, false,
+                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return best;
+}
+
+part_t *umf_coalescing_part_enter(coalescing_pool_t *pool) {
+    hot_blocks_t *hot = (hot_blocks_t *)umf_local_make(&pool->hot);
+    if (hot && !hot->is_of_part) {
+        settle(part_count_in(pool), hot);
+    }
+    return umf_coalescing_part(pool, hot ? hot->part : 0);
 }
 
 /* The part with the fewest threads, of those after `own`. NULL if that is not less crowded. */

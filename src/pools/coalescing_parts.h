@@ -1,10 +1,11 @@
 /*
  * Parts of a coalescing pool.
  *
- * A pool begins with one part, where every thread allocates at first. Threads that meet at its lock
- * go apart: to a part where nobody is, else to a new one, at most one for each CPU, else to where
+ * A pool begins with one part, where every thread allocates. Threads that meet at its lock go
+ * apart: to a part where nobody is, else to a new one, at most one for each CPU, else to where
  * fewer are. A thread that often finds the lock taken although nobody else allocates there, because
- * others free its blocks, goes on to a part where nobody is, too.
+ * others free its blocks, goes on to a part where nobody is, too. As soon as there are several
+ * parts a thread begins where the fewest are.
  *
  * A block goes back into the part it came from, which its span tells. Who holds the lock of a part
  * does not wait for that of another.
@@ -19,6 +20,8 @@
 umf_result_t umf_coalescing_parts_init(umf_coalescing_pool_t *pool);
 void umf_coalescing_parts_fini(umf_coalescing_pool_t *pool);
 
+/* The part where the calling thread, which is in none so far, is from now on. */
+UMF_COLD umf_coalescing_part_t *umf_coalescing_part_enter(umf_coalescing_pool_t *pool);
 /* The calling thread's part, whose lock was taken, or another that is its part from then on;
  * locked. */
 UMF_COLD umf_coalescing_part_t *umf_coalescing_part_meet(umf_coalescing_pool_t *pool,
@@ -53,7 +56,11 @@ static inline umf_coalescing_part_t *umf_coalescing_part_next(const umf_coalesci
 }
 
 static inline umf_coalescing_part_t *umf_coalescing_part_lock(umf_coalescing_pool_t *pool) {
-    umf_coalescing_part_t *own = umf_coalescing_part(pool, umf_coalescing_hot_blocks(pool)->part);
+    const umf_coalescing_hot_blocks_t *hot = umf_coalescing_hot_blocks(pool);
+    umf_coalescing_part_t *own = umf_coalescing_part(pool, hot->part);
+    if (umf_unlikely(umf_coalescing_part(pool, 1) != NULL) && umf_unlikely(!hot->is_of_part)) {
+        own = umf_coalescing_part_enter(pool);
+    }
     return umf_likely(umf_trylock(&own->lock)) ? own : umf_coalescing_part_meet(pool, own);
 }
 

@@ -20,6 +20,7 @@
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+#include <umf/experimental/memory_properties.h>
 #include <umf/pools/pool_coalescing.h>
 #include <umf/text.h>
 
@@ -812,6 +813,16 @@ class CoalescingParts : public Coalescing {
         }
     }
 
+    static void *span_of(const void *block) {
+        umf_memory_properties_handle_t properties = nullptr;
+        void *base = nullptr;
+        EXPECT_EQ(umfGetMemoryPropertiesHandle(block, &properties), OK);
+        EXPECT_EQ(
+            umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_BASE_ADDRESS, &base, sizeof(base)),
+            OK);
+        return base;
+    }
+
     static constexpr size_t SMALL = 48 * KiB;
 
     void SetUp() override {
@@ -950,6 +961,28 @@ TEST_F(CoalescingParts, TrimPurgesAllOfThem) {
     EXPECT_GE(fake.purges, 100u);
     EXPECT_EQ(stat("used_memory"), used);
     free_all();
+}
+
+// In a pool that has parts, threads begin apart and need not meet first. One after the other they
+// use the same memory.
+TEST_F(CoalescingParts, NewThreadsBeginApart) {
+    create();
+    meet();
+    free_all();
+    ASSERT_GE(fake.live(), 2u);
+    char *first = nullptr;
+    for (int round = 0; round < 3; round++) {
+        char *one = nullptr, *other = nullptr;
+        std::thread([&] {
+            one = alloc(SMALL);
+            std::thread([&] { other = alloc(SMALL); }).join();
+        }).join();
+        EXPECT_NE(span_of(one), span_of(other));
+        EXPECT_EQ(one, first ? first : one);
+        first = one;
+        free(one);
+        free(other);
+    }
 }
 
 // What waits for a thread in one part is given up in any when the thread ends.
