@@ -134,20 +134,21 @@ static bool move_span_locked(coalescing_pool_t *pool, part_t *from, part_t *to,
     return true;
 }
 
-/* A small request, from a span that no other part uses just now. NULL: there is none. */
+/* A small request, from a span that no other part uses just now: not if something fits by now that
+ * did not before, so that no span comes to be free with nobody to ask whether it may be kept. NULL:
+ * there is none. */
 static void *take_moved(coalescing_pool_t *pool, part_t *own, const request_t *request) {
     void *ptr = NULL;
-    bool is_moved = false;
     umf_lock(&own->lock);
-    for (part_t *part = umf_coalescing_part_next(pool, own); part != own && !is_moved;
+    take_locked(own, request, &ptr);
+    for (part_t *part = umf_coalescing_part_next(pool, own); part != own && !ptr;
          part = umf_coalescing_part_next(pool, part)) {
         if (umf_trylock(&part->lock)) {
-            is_moved = move_span_locked(pool, part, own, request);
+            if (move_span_locked(pool, part, own, request)) {
+                take_locked(own, request, &ptr);
+            }
             umf_unlock(&part->lock);
         }
-    }
-    if (is_moved) {
-        take_locked(own, request, &ptr);
     }
     umf_unlock(&own->lock);
     return ptr;
@@ -198,6 +199,9 @@ static umf_result_t grow(coalescing_pool_t *pool, part_t *part, size_t size,
     umf_unlock(&part->lock);
     if (!is_added) {
         umf_view_free(pool->view, umf_view_find(pool->view, base));
+    } else if (pool->params.retain != SIZE_MAX) {
+        /* Others may have freed something meanwhile that was just as good. */
+        umf_coalescing_release_surplus(pool, part, (uintptr_t)base);
     }
     return result;
 }

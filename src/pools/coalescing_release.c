@@ -180,15 +180,22 @@ static void purge(coalescing_pool_t *pool) {
 
 /* --- both ------------------------------------------------------------------------------------- */
 
-umf_result_t umf_coalescing_trim(void *self, size_t keep) {
-    coalescing_pool_t *pool = self;
-    umf_coalescing_reclaim(pool);
+static void release_above(coalescing_pool_t *pool, size_t keep) {
     size_t bytes = umf_coalescing_count(pool, count_free_spans);
     if (bytes > keep) {
         umf_coalescing_release(pool, bytes - keep);
     }
+}
+
+/* Spans of which pieces were in hand may have become wholly free in the meantime, and nobody has
+ * asked whether they may be kept. */
+umf_result_t umf_coalescing_trim(void *self, size_t keep) {
+    coalescing_pool_t *pool = self;
+    umf_coalescing_reclaim(pool);
+    release_above(pool, keep);
     if (keep != SIZE_MAX) {
         purge(pool);
+        release_above(pool, keep < pool->params.retain ? keep : pool->params.retain);
     }
     return UMF_RESULT_SUCCESS;
 }

@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -373,6 +374,54 @@ TEST_F(Coalescing, TrimPurgesFreePages) {
     EXPECT_EQ(fake.live(), 0u);
 }
 
+static decltype(umf_memory_provider_ops_t::alloc) fake_alloc;
+static decltype(umf_memory_provider_ops_t::ext_purge_force) fake_purge;
+
+// What the provider is called for goes on while another thread frees a block.
+class CoalescingMeanwhile : public Coalescing {
+  protected:
+    static inline umf_memory_pool_handle_t in_use;
+    static inline void *to_free;
+
+    static void free_meanwhile() {
+        if (to_free) {
+            EXPECT_EQ(umfPoolFree(in_use, std::exchange(to_free, nullptr)), OK);
+        }
+    }
+    void SetUp() override {
+        umf_memory_provider_ops_t ops = FakeProvider::table();
+        fake_alloc = ops.alloc;
+        fake_purge = ops.ext_purge_force;
+        ops.alloc = [](void *self, size_t size, size_t alignment, void **ptr) {
+            free_meanwhile();
+            return fake_alloc(self, size, alignment, ptr);
+        };
+        ops.ext_purge_force = [](void *self, void *ptr, size_t size) {
+            free_meanwhile();
+            return fake_purge(self, ptr, size);
+        };
+        ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
+        create({0, 0, 0});
+        in_use = pool;
+    }
+};
+
+TEST_F(CoalescingMeanwhile, TrimEndsWithWhatIsFreeByThen) {
+    to_free = alloc(100 * KiB);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 64 * MiB), OK);
+    EXPECT_EQ(to_free, nullptr);
+    EXPECT_EQ(fake.live(), 0u) << "nothing is retained";
+}
+
+TEST_F(CoalescingMeanwhile, ANewSpanGoesIfItIsNotNeeded) {
+    char *large = alloc(1536 * KiB), *small = alloc(300 * KiB);
+    to_free = large;
+    EXPECT_EQ(alloc(1 * MiB), large) << "fits better";
+    EXPECT_EQ(fake.live(), 1u);
+    free(large);
+    free(small);
+}
+
 TEST_F(Coalescing, ASpanTheProviderDoesNotTakeIsUsedOn) {
     create({0, 0, 0});
     char *p = alloc(5 * MiB);
@@ -402,8 +451,6 @@ TEST_F(Coalescing, ShrinkingFreesTheTail) {
     EXPECT_NE(moved, p);
     EXPECT_EQ(moved[100 * KiB - 1], 0x11);
 }
-
-static decltype(umf_memory_provider_ops_t::alloc) fake_alloc;
 
 // As drivers of GPUs do.
 TEST_F(Coalescing, AProviderThatAlignsToItsPageOnly) {
