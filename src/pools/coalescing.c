@@ -79,10 +79,10 @@ UMF_INLINE umf_result_t take_and_unlock(coalescing_pool_t *pool, part_t *part,
         umf_coalescing_reclaim_locked(part)) {
         result = take_locked(part, request, ptr);
     }
-    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        umf_coalescing_hot_meet_locked(pool, part, (uintptr_t)*ptr, request->size);
-    }
     umf_unlock(&part->lock);
+    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
+        umf_coalescing_hot_meet(pool, part, (uintptr_t)*ptr, request->size);
+    }
     return result;
 }
 
@@ -322,10 +322,10 @@ static void *coalescing_aligned_malloc(void *self, size_t size, size_t alignment
 
 /* --- free ------------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool, void *ptr,
-                                                         umf_word_t word) {
+static __attribute__((noinline)) umf_result_t
+put_locked(coalescing_pool_t *pool, void *ptr, umf_word_t word, umf_coalescing_hot_block_t *found) {
     part_t *part = umf_coalescing_part_of(pool, ptr, word);
-    umf_coalescing_hot_block_t *room = umf_coalescing_hot_room(pool, part, (uintptr_t)ptr);
+    umf_coalescing_hot_block_t *room = umf_coalescing_hot_room(pool, part, found);
     umf_range_freed_t freed;
     umf_lock(&part->lock);
     umf_result_t result = umf_unlikely(part->held_count) && umf_coalescing_is_held_locked(part, ptr)
@@ -348,8 +348,10 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
 
 /* `word` may be 0. */
 static inline umf_result_t put(coalescing_pool_t *pool, void *ptr, umf_word_t word) {
-    return umf_likely(umf_coalescing_hot_put(pool, ptr)) ? UMF_RESULT_SUCCESS
-                                                         : put_locked(pool, ptr, word);
+    umf_coalescing_hot_block_t *found;
+    return umf_likely(umf_coalescing_hot_put(pool, ptr, &found))
+               ? UMF_RESULT_SUCCESS
+               : put_locked(pool, ptr, word, found);
 }
 
 static umf_result_t coalescing_free_at(void *self, void *ptr, umf_word_t word) {
@@ -398,7 +400,7 @@ static void *coalescing_calloc(void *self, size_t num, size_t size) {
     }
     umf_result_t result = umf_content_zero(&pool->content, ptr, bytes);
     if (result != UMF_RESULT_SUCCESS) {
-        put(pool, ptr, 0);
+        coalescing_free(pool, ptr);
         return fail(result);
     }
     return ptr;
@@ -426,7 +428,7 @@ static void *move(coalescing_pool_t *pool, void *ptr, size_t old, size_t size) {
         return NULL;
     }
     umf_result_t result = umf_content_copy(&pool->content, moved, ptr, old < size ? old : size);
-    put(pool, result == UMF_RESULT_SUCCESS ? ptr : moved, 0);
+    coalescing_free(pool, result == UMF_RESULT_SUCCESS ? ptr : moved);
     return result == UMF_RESULT_SUCCESS ? moved : fail(result);
 }
 
@@ -436,7 +438,7 @@ static void *coalescing_realloc(void *self, void *ptr, size_t size) {
         return coalescing_malloc(pool, size);
     }
     if (size == 0) {
-        umf_result_t result = put(pool, ptr, 0);
+        umf_result_t result = coalescing_free(pool, ptr);
         return result == UMF_RESULT_SUCCESS ? NULL : fail(result);
     }
     size_t old = usable_size(pool, ptr);

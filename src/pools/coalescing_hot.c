@@ -21,17 +21,18 @@ static UMF_COLD void hot_forget(coalescing_pool_t *pool, hot_block_t *block) {
     umf_unlock(&part->lock);
 }
 
-static hot_block_t *hot_find_or_replace(hot_blocks_t *hot, uintptr_t base) {
-    hot_block_t *block = umf_coalescing_hot_find(hot, base);
-    while (!block) {
+static hot_block_t *hot_replace(hot_blocks_t *hot) {
+    for (;;) {
         hot_block_t *next = &hot->blocks[hot->next++ % UMF_COALESCING_HOT_BLOCKS];
-        block = next->is_recent ? NULL : next;
+        if (!next->is_recent) {
+            return next;
+        }
         next->is_recent = false;
     }
-    return block;
 }
 
-hot_block_t *umf_coalescing_hot_room(coalescing_pool_t *pool, const part_t *part, uintptr_t base) {
+hot_block_t *umf_coalescing_hot_room(coalescing_pool_t *pool, const part_t *part,
+                                     hot_block_t *found) {
     if (pool->params.retain != SIZE_MAX) {
         return NULL;
     }
@@ -39,22 +40,29 @@ hot_block_t *umf_coalescing_hot_room(coalescing_pool_t *pool, const part_t *part
     if (umf_unlikely(!hot->head.owner)) {
         hot = (hot_blocks_t *)umf_local_make(&pool->hot);
     }
-    hot_block_t *room = umf_likely(hot != NULL) ? hot_find_or_replace(hot, base) : NULL;
+    hot_block_t *room = found;
+    if (!room && umf_likely(hot != NULL)) {
+        room = hot_replace(hot);
+    }
     if (room && umf_unlikely(room->ticket.claim && room->part != part->index)) {
         hot_forget(pool, room);
     }
     return room;
 }
 
-void umf_coalescing_hot_meet_locked(coalescing_pool_t *pool, part_t *part, uintptr_t base,
-                                    size_t size) {
-    umf_assert_locked(&part->lock);
+static void hot_mark(part_t *part, hot_block_t *block) {
+    umf_lock(&part->lock);
+    block->ticket = umf_range_ticket(part->range, block->base);
+    umf_unlock(&part->lock);
+    block->part = part->index;
+    block->is_parked = false;
+    block->is_recent = true;
+}
+
+void umf_coalescing_hot_meet(coalescing_pool_t *pool, part_t *part, uintptr_t base, size_t size) {
     hot_block_t *block = umf_coalescing_hot_find(umf_coalescing_hot_blocks(pool), base);
-    if (block && block->size == size) {
-        block->ticket = umf_range_ticket(part->range, base);
-        block->part = part->index;
-        block->is_parked = false;
-        block->is_recent = true;
+    if (umf_unlikely(block != NULL) && block->size == size) {
+        hot_mark(part, block);
     }
 }
 

@@ -34,6 +34,7 @@ typedef struct umf_coalescing_hot_blocks_t {
     uint32_t elsewhere; /* how often others' parts had room */
     bool has_met;       /* another thread at a lock; it has got no span for that yet */
     bool is_of_part;    /* counted in the part's `threads` */
+    bool has_others;    /* besides the last one, that may be parked */
     umf_coalescing_hot_block_t blocks[UMF_COALESCING_HOT_BLOCKS];
 } umf_coalescing_hot_blocks_t;
 _Static_assert(sizeof(umf_coalescing_hot_blocks_t) <= UMF_LOCAL_EMPTY_SIZE,
@@ -42,17 +43,18 @@ _Static_assert(sizeof(umf_coalescing_hot_blocks_t) <= UMF_LOCAL_EMPTY_SIZE,
 /* The pool's blocks of threads. Undone by umf_local_owner_fini. */
 umf_result_t umf_coalescing_hot_init(umf_coalescing_pool_t *pool);
 
-/* Where a block that the calling thread is about to free to `part` may be noted, in the place of
- * one that was not used lately. NULL if nothing is to be parked. */
+/* Where a block that the calling thread is about to free to `part` may be noted: `found`, or if
+ * that is NULL in the place of one that was not used lately. NULL if nothing is to be parked. */
 umf_coalescing_hot_block_t *umf_coalescing_hot_room(umf_coalescing_pool_t *pool,
                                                     const umf_coalescing_part_t *part,
-                                                    uintptr_t base);
+                                                    umf_coalescing_hot_block_t *found);
 /* Gives its ticket back, which is of this part. */
 void umf_coalescing_hot_forget_locked(umf_coalescing_part_t *part,
                                       umf_coalescing_hot_block_t *block);
-/* A block was taken: the same that this thread has freed lately is worth a ticket. */
-void umf_coalescing_hot_meet_locked(umf_coalescing_pool_t *pool, umf_coalescing_part_t *part,
-                                    uintptr_t base, size_t size);
+/* The calling thread has taken a block of this part: one that it has freed lately is worth a
+ * ticket. */
+void umf_coalescing_hot_meet(umf_coalescing_pool_t *pool, umf_coalescing_part_t *part,
+                             uintptr_t base, size_t size);
 
 /* Makes free what is parked of this part, by all threads. Was there any? */
 bool umf_coalescing_reclaim_locked(umf_coalescing_part_t *part);
@@ -72,6 +74,7 @@ umf_coalescing_hot_blocks(const umf_coalescing_pool_t *pool) {
     return (umf_coalescing_hot_blocks_t *)umf_local_get(pool->hot.index);
 }
 
+/* NULL: there is none. */
 static inline umf_coalescing_hot_block_t *umf_coalescing_hot_find(umf_coalescing_hot_blocks_t *hot,
                                                                   uintptr_t base) {
     for (uint32_t i = 0; i < UMF_COALESCING_HOT_BLOCKS; i++) {
@@ -95,7 +98,12 @@ static inline void *umf_coalescing_hot_try_take(umf_coalescing_hot_block_t *bloc
 static inline void *umf_coalescing_hot_take(const umf_coalescing_pool_t *pool, size_t size) {
     umf_coalescing_hot_blocks_t *hot = umf_coalescing_hot_blocks(pool);
     void *ptr = umf_coalescing_hot_try_take(&hot->blocks[hot->last], size);
+    if (umf_likely(ptr != NULL) || !hot->has_others) {
+        return ptr;
+    }
+    hot->has_others = false;
     for (uint32_t i = 0; !ptr && i < UMF_COALESCING_HOT_BLOCKS; i++) {
+        hot->has_others |= hot->blocks[i].is_parked;
         ptr = umf_coalescing_hot_try_take(&hot->blocks[i], size);
         if (ptr) {
             hot->last = i;
@@ -104,17 +112,21 @@ static inline void *umf_coalescing_hot_take(const umf_coalescing_pool_t *pool, s
     return ptr;
 }
 
-/* false: the block goes the usual way. Hot. */
-static inline bool umf_coalescing_hot_put(const umf_coalescing_pool_t *pool, void *ptr) {
+/* false: the block goes the usual way. `found` is the place where it is noted, or NULL. Hot. */
+static inline bool umf_coalescing_hot_put(const umf_coalescing_pool_t *pool, const void *ptr,
+                                          umf_coalescing_hot_block_t **found) {
     umf_coalescing_hot_blocks_t *hot = umf_coalescing_hot_blocks(pool);
     umf_coalescing_hot_block_t *block = &hot->blocks[hot->last];
     if (umf_unlikely(block->base != (uintptr_t)ptr)) {
         block = umf_coalescing_hot_find(hot, (uintptr_t)ptr);
         if (!block) {
+            *found = NULL;
             return false;
         }
         hot->last = (uint32_t)(block - hot->blocks);
+        hot->has_others = true;
     }
+    *found = block;
     if (!block->ticket.claim || !umf_range_park(&block->ticket)) {
         return false;
     }
