@@ -18,9 +18,8 @@
 extern char absent_log[256];
 char absent_log[256];
 
-void umf_log_write(umf_log_level_t level, int errnum, const char *function, const char *format,
-                   ...) {
-    (void)level, (void)errnum, (void)function;
+void umf_log_error(const char *function, const char *format, ...) {
+    (void)function;
     va_list args;
     va_start(args, format);
     vsnprintf(absent_log, sizeof(absent_log), format, args);
