@@ -1,4 +1,4 @@
-#include "pools/pages.h"
+#include "pools/pages_parts.h"
 
 #include <assert.h>
 #include <time.h>
@@ -15,10 +15,14 @@
 #define RESERVE_MAX SPAN_MAX
 /* Free pieces are withheld from allocation while they are purged: this many at a time. */
 #define PURGE_BATCH 32
+/* So often others' parts serve before one gets a span more. */
+#define ELSEWHERE_MAX 32
 /* How often, and how many nanoseconds apart, an allocation that finds no memory looks again while a
  * purge withholds some. */
 #define PURGE_WAITS 2000
 #define PURGE_WAIT_NS 50000
+
+typedef umf_pages_part_t part_t;
 
 enum { PURGE_FORCE, PURGE_LAZY, PURGE_NONE };
 
@@ -27,15 +31,13 @@ void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t
     pages->granule = granule > UMF_PAGE_SIZE ? granule : UMF_PAGE_SIZE;
     pages->alignment = umf_is_pow2(pages->granule) ? pages->granule : UMF_PAGE_SIZE;
     pages->record_size = record_size;
-    pages->range = NULL;
-    pages->reserve = NULL;
     atomic_init(&pages->purge_mode, PURGE_FORCE);
-    pages->purging = pages->waiting = 0;
-    pages->decay_cursor = UINTPTR_MAX;
+    atomic_init(&pages->purging, 0);
+    atomic_init(&pages->waiting, 0);
+    atomic_init(&pages->decay_part, 0);
+    atomic_init(&pages->is_full, false);
     atomic_init(&pages->has_surplus, false);
-    umf_list_init(&pages->spans);
-    umf_list_init(&pages->surplus);
-    umf_lock_init(&pages->lock, UMF_RANK_PAGES);
+    umf_pages_parts_init(pages);
 }
 
 umf_pages_span_t *umf_pages_find(const umf_pages_t *pages, const void *ptr) {
@@ -58,36 +60,41 @@ static size_t span_bytes(const umf_pages_t *pages, size_t size) {
     return records;
 }
 
-static umf_result_t span_publish_locked(umf_pages_t *pages, umf_pages_span_t *span) {
-    umf_assert_locked(&pages->lock);
-    if (!pages->range) {
-        pages->range = umf_range_create();
+static umf_result_t span_publish_locked(part_t *part, umf_pages_span_t *span) {
+    umf_assert_locked(&part->lock);
+    if (!part->range) {
+        part->range = umf_range_create();
     }
-    umf_result_t result = pages->range ? umf_range_add(pages->range, span->base, span->size)
-                                       : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    umf_result_t result = part->range ? umf_range_add(part->range, span->base, span->size)
+                                      : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     if (result == UMF_RESULT_SUCCESS) {
-        umf_list_add(&pages->spans, &span->link);
+        umf_list_add(&part->spans, &span->link);
     }
     return result;
 }
 
-static umf_result_t span_publish(umf_pages_t *pages, umf_pages_span_t *span) {
-    umf_lock(&pages->lock);
-    umf_result_t result = span_publish_locked(pages, span);
-    umf_unlock(&pages->lock);
+static umf_result_t span_publish(umf_pages_span_t *span) {
+    umf_lock(&span->part->lock);
+    umf_result_t result = span_publish_locked(span->part, span);
+    umf_unlock(&span->part->lock);
     return result;
 }
 
-/* Takes the new span of the provider into the cache; a misplaced one is refused. */
+static void set_full(umf_pages_t *pages, bool is_full) {
+    atomic_store_explicit(&pages->is_full, is_full, memory_order_relaxed);
+}
+
+/* Takes the new span of the provider into the thread's part; a misplaced one is refused. */
 static umf_result_t span_adopt(umf_pages_t *pages, umf_pages_span_t *span, void *base,
                                size_t size) {
     span->span = umf_view_find(pages->view, base);
+    span->part = umf_pages_part_own(pages);
     span->base = (uintptr_t)base;
     span->size = umf_align_down(size, UMF_PAGE_SIZE);
     umf_list_init(&span->surplus);
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ALIGNMENT;
     if ((uintptr_t)base % UMF_PAGE_SIZE == 0) {
-        result = span_publish(pages, span);
+        result = span_publish(span);
     } else {
         UMF_LOG_ERROR("the provider answered a request aligned to %zu with %p: a page cache needs "
                       "memory aligned to pages",
@@ -108,6 +115,7 @@ static umf_result_t span_create(umf_pages_t *pages, size_t size, size_t alignmen
     void *base = NULL;
     umf_result_t result = umf_view_alloc(pages->view, size, alignment, 0, span, &base);
     if (result == UMF_RESULT_SUCCESS) {
+        set_full(pages, false);
         result = span_adopt(pages, span, base, size);
     }
     /* A provider that does not take its memory back leaves a record that points here. */
@@ -122,6 +130,7 @@ static umf_result_t span_create(umf_pages_t *pages, size_t size, size_t alignmen
 static umf_result_t span_destroy(umf_pages_t *pages, umf_pages_span_t *span) {
     umf_result_t result = umf_view_free(pages->view, span->span);
     if (result == UMF_RESULT_SUCCESS) {
+        set_full(pages, false);
         umf_meta_free(span, span_bytes(pages, span->size));
     } else {
         UMF_LOG_ERROR("the provider refused to take back %zu bytes at %p: %s", span->size,
@@ -131,46 +140,53 @@ static umf_result_t span_destroy(umf_pages_t *pages, umf_pages_span_t *span) {
 }
 
 static void surplus_add_locked(umf_pages_t *pages, umf_pages_span_t *span) {
-    umf_assert_locked(&pages->lock);
+    umf_assert_locked(&span->part->lock);
     if (umf_list_is_empty(&span->surplus)) {
-        umf_list_add_tail(&pages->surplus, &span->surplus);
+        umf_list_add_tail(&span->part->surplus, &span->surplus);
         atomic_store_explicit(&pages->has_surplus, true, memory_order_relaxed);
     }
 }
 
-/* The next surplus span that is still wholly free, taken out of the cache; NULL at the end. */
-static umf_pages_span_t *surplus_take(umf_pages_t *pages) {
+/* The next surplus span that is still wholly free, taken out of the part; NULL at the end. */
+static umf_pages_span_t *surplus_take(part_t *part) {
     umf_pages_span_t *taken = NULL;
-    umf_lock(&pages->lock);
-    while (!taken && !umf_list_is_empty(&pages->surplus)) {
-        umf_pages_span_t *span = UMF_CONTAINER_OF(pages->surplus.next, umf_pages_span_t, surplus);
+    umf_lock(&part->lock);
+    while (!taken && !umf_list_is_empty(&part->surplus)) {
+        umf_pages_span_t *span = UMF_CONTAINER_OF(part->surplus.next, umf_pages_span_t, surplus);
         umf_list_remove(&span->surplus);
-        if (umf_range_remove(pages->range, span->base) == UMF_RESULT_SUCCESS) {
+        if (umf_range_remove(part->range, span->base) == UMF_RESULT_SUCCESS) {
             umf_list_remove(&span->link);
             taken = span;
         }
     }
-    if (!taken) {
-        atomic_store_explicit(&pages->has_surplus, false, memory_order_relaxed);
+    if (taken && part->reserve == taken) {
+        part->reserve = NULL;
     }
-    if (taken && pages->reserve == taken) {
-        pages->reserve = NULL;
-    }
-    umf_unlock(&pages->lock);
+    umf_unlock(&part->lock);
     return taken;
+}
+
+static size_t surplus_release_part(umf_pages_t *pages, part_t *part) {
+    size_t count = 0;
+    umf_pages_span_t *span;
+    while ((span = surplus_take(part)) != NULL) {
+        if (span_destroy(pages, span) == UMF_RESULT_SUCCESS) {
+            count++;
+        } else if (span_publish(span) != UMF_RESULT_SUCCESS) {
+            UMF_LOG_ERROR("%zu bytes at %p are lost: no memory to record them", span->size,
+                          (void *)span->base);
+        }
+    }
+    return count;
 }
 
 /* How many spans the provider took back. What it refuses is used on. */
 static size_t surplus_release(umf_pages_t *pages) {
     size_t count = 0;
-    umf_pages_span_t *span;
-    while ((span = surplus_take(pages)) != NULL) {
-        if (span_destroy(pages, span) == UMF_RESULT_SUCCESS) {
-            count++;
-        } else if (span_publish(pages, span) != UMF_RESULT_SUCCESS) {
-            UMF_LOG_ERROR("%zu bytes at %p are lost: no memory to record them", span->size,
-                          (void *)span->base);
-        }
+    /* Before the looks: who adds one to a part that was looked at says so again. */
+    atomic_store_explicit(&pages->has_surplus, false, memory_order_relaxed);
+    for (uint32_t i = 0; i < umf_pages_part_count(pages); i++) {
+        count += surplus_release_part(pages, pages->parts[i]);
     }
     return count;
 }
@@ -180,18 +196,22 @@ void umf_pages_settle_slow(umf_pages_t *pages) {
 }
 
 static size_t release_all_free(umf_pages_t *pages) {
-    umf_lock(&pages->lock);
-    for (umf_list_t *link = pages->spans.next; link != &pages->spans; link = link->next) {
-        surplus_add_locked(pages, UMF_CONTAINER_OF(link, umf_pages_span_t, link));
+    for (uint32_t i = 0; i < umf_pages_part_count(pages); i++) {
+        part_t *part = pages->parts[i];
+        umf_lock(&part->lock);
+        for (umf_list_t *link = part->spans.next; link != &part->spans; link = link->next) {
+            surplus_add_locked(pages, UMF_CONTAINER_OF(link, umf_pages_span_t, link));
+        }
+        umf_unlock(&part->lock);
     }
-    umf_unlock(&pages->lock);
     return surplus_release(pages);
 }
 
-umf_result_t umf_pages_fini(umf_pages_t *pages) {
+/* Its spans; the provider's first error. */
+static umf_result_t part_empty(umf_pages_t *pages, part_t *part) {
     umf_result_t first = UMF_RESULT_SUCCESS;
-    while (!umf_list_is_empty(&pages->spans)) {
-        umf_pages_span_t *span = UMF_CONTAINER_OF(pages->spans.next, umf_pages_span_t, link);
+    while (!umf_list_is_empty(&part->spans)) {
+        umf_pages_span_t *span = UMF_CONTAINER_OF(part->spans.next, umf_pages_span_t, link);
         umf_list_remove(&span->link);
         size_t bytes = span_bytes(pages, span->size);
         umf_result_t result = span_destroy(pages, span);
@@ -200,64 +220,116 @@ umf_result_t umf_pages_fini(umf_pages_t *pages) {
             first = first == UMF_RESULT_SUCCESS ? result : first;
         }
     }
-    if (pages->range) {
-        umf_range_destroy(pages->range);
+    return first;
+}
+
+umf_result_t umf_pages_fini(umf_pages_t *pages) {
+    umf_result_t first = UMF_RESULT_SUCCESS;
+    for (uint32_t i = 0; i < umf_pages_part_count(pages); i++) {
+        umf_result_t result = part_empty(pages, pages->parts[i]);
+        first = first == UMF_RESULT_SUCCESS ? result : first;
     }
-    umf_lock_destroy(&pages->lock);
+    umf_pages_parts_fini(pages);
     return first;
 }
 
 /* --- taking pieces --- */
 
-static void *take_locked(umf_pages_t *pages, size_t size, size_t alignment) {
-    umf_assert_locked(&pages->lock);
+static void *take_locked(part_t *part, size_t size, size_t alignment) {
+    umf_assert_locked(&part->lock);
     assert(size && size % UMF_PAGE_SIZE == 0 && umf_is_pow2(alignment));
     uintptr_t base = 0;
     alignment = alignment > UMF_PAGE_SIZE ? alignment : UMF_PAGE_SIZE;
     bool is_found =
-        pages->range && umf_range_alloc(pages->range, size, alignment, &base) == UMF_RESULT_SUCCESS;
+        part->range && umf_range_alloc(part->range, size, alignment, &base) == UMF_RESULT_SUCCESS;
     return is_found ? (void *)base : NULL;
 }
 
-void *umf_pages_take(umf_pages_t *pages, size_t size, size_t alignment) {
-    umf_lock(&pages->lock);
-    void *ptr = take_locked(pages, size, alignment);
-    umf_unlock(&pages->lock);
-    return ptr;
-}
-
-size_t umf_pages_take_many(umf_pages_t *pages, size_t size, void **pieces, size_t n) {
+/* Up to `n`; unlocks the part. */
+static size_t take_and_unlock(part_t *part, size_t size, size_t alignment, void **pieces,
+                              size_t n) {
     size_t taken = 0;
-    umf_lock(&pages->lock);
-    while (taken < n && (pieces[taken] = take_locked(pages, size, UMF_PAGE_SIZE)) != NULL) {
+    while (taken < n && (pieces[taken] = take_locked(part, size, alignment)) != NULL) {
         taken++;
     }
-    umf_unlock(&pages->lock);
+    __atomic_store_n(&part->is_taking, false, __ATOMIC_RELAXED);
+    umf_unlock(&part->lock);
     return taken;
 }
 
-/* The last try: another thread may have brought memory, or a purge may hold some and return it
- * soon. */
-static UMF_COLD void *take_late(umf_pages_t *pages, size_t size, size_t alignment) {
-    umf_lock(&pages->lock);
-    pages->waiting++;
-    void *ptr = take_locked(pages, size, alignment);
-    for (int i = 0; i < PURGE_WAITS && !ptr && pages->purging; i++) {
-        umf_unlock(&pages->lock);
-        nanosleep(&(struct timespec){.tv_nsec = PURGE_WAIT_NS}, NULL);
-        umf_lock(&pages->lock);
-        ptr = take_locked(pages, size, alignment);
+/* `waits`: else only where nobody is just now. */
+static UMF_COLD size_t take_anywhere(umf_pages_t *pages, size_t size, size_t alignment,
+                                     void **pieces, size_t n, bool waits) {
+    size_t taken = 0;
+    for (uint32_t i = 0; i < umf_pages_part_count(pages) && !taken; i++) {
+        part_t *part = pages->parts[i];
+        if (waits) {
+            umf_lock(&part->lock);
+        } else if (!umf_trylock(&part->lock)) {
+            continue;
+        }
+        taken = take_and_unlock(part, size, alignment, pieces, n);
     }
-    pages->waiting--;
-    umf_unlock(&pages->lock);
-    return ptr;
+    return taken;
+}
+
+/* Not to wait for others is worth a span more, and so is not to live on their memory; as long as
+ * the provider has some. */
+static UMF_COLD size_t take_elsewhere(umf_pages_t *pages, size_t size, size_t alignment,
+                                      void **pieces, size_t n) {
+    bool waits = atomic_load_explicit(&pages->is_full, memory_order_relaxed);
+    uint32_t *times = &umf_pages_part_own(pages)->elsewhere;
+    bool lives_there = __atomic_fetch_add(times, 1, __ATOMIC_RELAXED) >= ELSEWHERE_MAX;
+    return lives_there && !waits ? 0 : take_anywhere(pages, size, alignment, pieces, n, waits);
+}
+
+static size_t take(umf_pages_t *pages, size_t size, size_t alignment, void **pieces, size_t n) {
+    size_t taken = take_and_unlock(umf_pages_part_lock(pages), size, alignment, pieces, n);
+    return taken || umf_pages_part_count(pages) == 1
+               ? taken
+               : take_elsewhere(pages, size, alignment, pieces, n);
+}
+
+void *umf_pages_take(umf_pages_t *pages, size_t size, size_t alignment) {
+    void *piece;
+    return take(pages, size, alignment, &piece, 1) ? piece : NULL;
+}
+
+size_t umf_pages_take_many(umf_pages_t *pages, size_t size, void **pieces, size_t n) {
+    return take(pages, size, UMF_PAGE_SIZE, pieces, n);
+}
+
+/* The last try: another thread may have brought memory, or a purge may hold some and return it
+ * soon. After the first look at all parts no purge begins. */
+static UMF_COLD void *take_late(umf_pages_t *pages, size_t size, size_t alignment) {
+    void *ptr = NULL;
+    atomic_fetch_add(&pages->waiting, 1);
+    bool is_held = true, is_found = take_anywhere(pages, size, alignment, &ptr, 1, true);
+    for (int i = 0; i < PURGE_WAITS && !is_found && is_held; i++) {
+        is_held = atomic_load(&pages->purging) != 0;
+        is_found = take_anywhere(pages, size, alignment, &ptr, 1, true);
+        if (!is_found && is_held) {
+            nanosleep(&(struct timespec){.tv_nsec = PURGE_WAIT_NS}, NULL);
+        }
+    }
+    atomic_fetch_sub(&pages->waiting, 1);
+    return is_found ? ptr : NULL;
 }
 
 /* --- growing --- */
 
-/* What is asked of the provider when it has plenty: in proportion to what is held. */
+static size_t part_total(part_t *part) {
+    umf_lock(&part->lock);
+    size_t total = part->range ? umf_range_total_bytes(part->range) : 0;
+    umf_unlock(&part->lock);
+    return total;
+}
+
+/* What is asked of the provider when it has plenty: in proportion to what the part holds. One of
+ * many is small and keeps only one span that falls free: that had better be a large one. */
 static size_t span_wish(umf_pages_t *pages, size_t need) {
-    size_t wish = umf_align_down(umf_pages_total(pages) / 2, SPAN_MIN);
+    size_t wish = part_total(umf_pages_part_own(pages));
+    wish = umf_align_down(umf_pages_part_count(pages) == 1 ? wish / 2 : wish, SPAN_MIN);
     wish = wish < SPAN_MIN ? SPAN_MIN : wish > SPAN_MAX ? SPAN_MAX : wish;
     return wish > need && umf_round_up(wish, pages->granule, &wish) ? wish : need;
 }
@@ -287,6 +359,7 @@ static umf_result_t grow_aligned(umf_pages_t *pages, size_t need, size_t alignme
 
 umf_result_t umf_pages_grow(umf_pages_t *pages, size_t size, size_t alignment) {
     size_t need;
+    __atomic_store_n(&umf_pages_part_own(pages)->elsewhere, 0, __ATOMIC_RELAXED);
     if (!umf_round_up(size, pages->granule, &need)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -299,6 +372,7 @@ umf_result_t umf_pages_grow(umf_pages_t *pages, size_t size, size_t alignment) {
     }
     void *ptr = result != UMF_RESULT_SUCCESS ? take_late(pages, size, alignment) : NULL;
     if (ptr) {
+        set_full(pages, true);
         umf_pages_put(pages, ptr, size);
         result = UMF_RESULT_SUCCESS;
     }
@@ -315,16 +389,16 @@ void *umf_pages_alloc(umf_pages_t *pages, size_t size, size_t alignment) {
 
 /* --- putting them back --- */
 
-/* One wholly free span is kept; others, and the one it replaces, are surplus. */
-static void span_fell_free_locked(umf_pages_t *pages, uintptr_t base) {
-    umf_assert_locked(&pages->lock);
+/* One wholly free span of a part is kept; others, and the one it replaces, are surplus. */
+static void span_fell_free_locked(umf_pages_t *pages, part_t *part, uintptr_t base) {
+    umf_assert_locked(&part->lock);
     umf_pages_span_t *span = umf_pages_find(pages, (void *)base);
-    if (!span || span == pages->reserve) {
+    if (!span || span == part->reserve) {
         return;
     }
     if (span->size <= RESERVE_MAX) {
-        umf_pages_span_t *old = pages->reserve;
-        pages->reserve = span;
+        umf_pages_span_t *old = part->reserve;
+        part->reserve = span;
         span = old;
     }
     if (span) {
@@ -332,34 +406,37 @@ static void span_fell_free_locked(umf_pages_t *pages, uintptr_t base) {
     }
 }
 
-static void put_locked(umf_pages_t *pages, uintptr_t base, size_t size, bool is_clean) {
+static void put_locked(umf_pages_t *pages, part_t *part, uintptr_t base, size_t size,
+                       bool is_clean) {
     umf_range_freed_t freed;
-    umf_result_t result = is_clean ? umf_range_free_clean(pages->range, base, size, &freed)
-                                   : umf_range_free(pages->range, base, size, &freed);
+    umf_result_t result = is_clean ? umf_range_free_clean(part->range, base, size, &freed)
+                                   : umf_range_free(part->range, base, size, &freed);
     if (result == UMF_RESULT_SUCCESS && freed.whole_span) {
-        span_fell_free_locked(pages, freed.free_base);
+        span_fell_free_locked(pages, part, freed.free_base);
     }
     assert(result == UMF_RESULT_SUCCESS);
 }
 
 void umf_pages_put(umf_pages_t *pages, void *ptr, size_t size) {
-    umf_lock(&pages->lock);
-    put_locked(pages, (uintptr_t)ptr, size, false);
-    umf_unlock(&pages->lock);
+    umf_pages_put_many(pages, size, &ptr, 1);
 }
 
 void umf_pages_put_many(umf_pages_t *pages, size_t size, void *const *pieces, size_t n) {
-    umf_lock(&pages->lock);
-    for (size_t i = 0; i < n; i++) {
-        put_locked(pages, (uintptr_t)pieces[i], size, false);
+    for (size_t i = 0; i < n;) {
+        part_t *part = umf_pages_part_of(pages, pieces[i]);
+        umf_lock(&part->lock);
+        do {
+            put_locked(pages, part, (uintptr_t)pieces[i++], size, false);
+        } while (i < n && umf_pages_part_of(pages, pieces[i]) == part);
+        umf_unlock(&part->lock);
     }
-    umf_unlock(&pages->lock);
 }
 
 umf_result_t umf_pages_split(umf_pages_t *pages, void *ptr, size_t total, size_t first) {
-    umf_lock(&pages->lock);
-    umf_result_t result = umf_range_split(pages->range, (uintptr_t)ptr, total, first);
-    umf_unlock(&pages->lock);
+    part_t *part = umf_pages_part_of(pages, ptr);
+    umf_lock(&part->lock);
+    umf_result_t result = umf_range_split(part->range, (uintptr_t)ptr, total, first);
+    umf_unlock(&part->lock);
     return result;
 }
 
@@ -394,72 +471,98 @@ typedef size_t (*pages_choice_t)(umf_range_t *range, uintptr_t *cursor, size_t m
                                  umf_range_piece_t *pieces, size_t n);
 
 /* None while an allocation waits for what a purge holds. */
-static size_t purge_begin(umf_pages_t *pages, pages_choice_t choice, uintptr_t *cursor,
-                          umf_range_piece_t *pieces) {
+static size_t purge_begin(umf_pages_t *pages, part_t *part, pages_choice_t choice,
+                          uintptr_t *cursor, umf_range_piece_t *pieces) {
     size_t count = 0;
-    umf_lock(&pages->lock);
-    if (pages->range && !pages->waiting) {
-        count = choice(pages->range, cursor, pages->granule, pieces, PURGE_BATCH);
+    umf_lock(&part->lock);
+    if (part->range && !atomic_load(&pages->waiting)) {
+        count = choice(part->range, cursor, pages->granule, pieces, PURGE_BATCH);
     }
-    pages->purging += count != 0;
-    umf_unlock(&pages->lock);
+    atomic_fetch_add(&pages->purging, count != 0);
+    umf_unlock(&part->lock);
     return count;
 }
 
-static void purge_end(umf_pages_t *pages, const umf_range_piece_t *pieces, size_t count) {
-    umf_lock(&pages->lock);
+static void purge_end(umf_pages_t *pages, part_t *part, const umf_range_piece_t *pieces,
+                      size_t count) {
+    umf_lock(&part->lock);
     for (size_t i = 0; i < count; i++) {
-        put_locked(pages, pieces[i].base, pieces[i].size, true);
+        put_locked(pages, part, pieces[i].base, pieces[i].size, true);
     }
-    pages->purging--;
-    umf_unlock(&pages->lock);
+    umf_unlock(&part->lock);
+    atomic_fetch_sub(&pages->purging, 1);
 }
 
-/* Up to `bytes`, and what makes up a batch. true: there may be more. */
-static bool purge_pieces(umf_pages_t *pages, pages_choice_t choice, uintptr_t *cursor,
-                         size_t bytes) {
+/* Until `*bytes`, which become fewer, are used up, and what makes up a batch. true: there may be
+ * more. */
+static bool purge_pieces(umf_pages_t *pages, part_t *part, pages_choice_t choice, uintptr_t *cursor,
+                         size_t *bytes) {
     umf_range_piece_t pieces[PURGE_BATCH];
     bool purges = atomic_load_explicit(&pages->purge_mode, memory_order_relaxed) != PURGE_NONE;
-    size_t count = 0, done = 0;
-    while (purges && done < bytes && (count = purge_begin(pages, choice, cursor, pieces)) != 0) {
+    size_t count = 1;
+    while (purges && *bytes && (count = purge_begin(pages, part, choice, cursor, pieces)) != 0) {
         for (size_t i = 0; i < count && purges; i++) {
             purges = piece_purge(pages, &pieces[i]);
-            done += pieces[i].size;
+            *bytes -= pieces[i].size < *bytes ? pieces[i].size : *bytes;
         }
-        purge_end(pages, pieces, count);
+        purge_end(pages, part, pieces, count);
     }
     return purges && count != 0;
 }
 
-bool umf_pages_decay(umf_pages_t *pages) {
-    bool goes_on = purge_pieces(pages, umf_range_take_idle, &pages->decay_cursor, UMF_DECAY_BYTES);
+/* true: there may be more. */
+static bool part_decay(umf_pages_t *pages, part_t *part, size_t *bytes) {
+    bool goes_on = purge_pieces(pages, part, umf_range_take_idle, &part->decay_cursor, bytes);
     if (!goes_on) {
-        umf_lock(&pages->lock);
-        pages->decay_cursor = UINTPTR_MAX;
-        umf_unlock(&pages->lock);
+        umf_lock(&part->lock);
+        part->decay_cursor = UINTPTR_MAX;
+        umf_unlock(&part->lock);
     }
+    return goes_on;
+}
+
+bool umf_pages_decay(umf_pages_t *pages) {
+    size_t bytes = UMF_DECAY_BYTES;
+    uint32_t i = atomic_load_explicit(&pages->decay_part, memory_order_relaxed);
+    while (i < umf_pages_part_count(pages) && !part_decay(pages, pages->parts[i], &bytes)) {
+        i++;
+    }
+    bool goes_on = i < umf_pages_part_count(pages);
+    atomic_store_explicit(&pages->decay_part, goes_on ? i : 0, memory_order_relaxed);
     return goes_on;
 }
 
 void umf_pages_trim(umf_pages_t *pages) {
     release_all_free(pages);
-    uintptr_t cursor = UINTPTR_MAX;
-    purge_pieces(pages, umf_range_take_free, &cursor, SIZE_MAX);
+    for (uint32_t i = 0; i < umf_pages_part_count(pages); i++) {
+        uintptr_t cursor = UINTPTR_MAX;
+        size_t bytes = SIZE_MAX;
+        purge_pieces(pages, pages->parts[i], umf_range_take_free, &cursor, &bytes);
+    }
     umf_pages_settle(pages);
 }
 
 /* --- what there is --- */
 
+static size_t sum_parts(const umf_pages_t *pages, size_t (*bytes)(part_t *part)) {
+    size_t sum = 0;
+    for (uint32_t i = 0; i < umf_pages_part_count(pages); i++) {
+        sum += bytes(pages->parts[i]);
+    }
+    return sum;
+}
+
 size_t umf_pages_total(umf_pages_t *pages) {
-    umf_lock(&pages->lock);
-    size_t total = pages->range ? umf_range_total_bytes(pages->range) : 0;
-    umf_unlock(&pages->lock);
-    return total;
+    return sum_parts(pages, part_total);
+}
+
+static size_t part_used(part_t *part) {
+    umf_lock(&part->lock);
+    size_t used = part->range ? umf_range_used_bytes(part->range) : 0;
+    umf_unlock(&part->lock);
+    return used;
 }
 
 size_t umf_pages_used(umf_pages_t *pages) {
-    umf_lock(&pages->lock);
-    size_t used = pages->range ? umf_range_used_bytes(pages->range) : 0;
-    umf_unlock(&pages->lock);
-    return used;
+    return sum_parts(pages, part_used);
 }

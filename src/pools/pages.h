@@ -4,6 +4,10 @@
  * The cache never touches the memory it divides. Beside each span it keeps a table with a record
  * per page, for the owner's own use, found from any address of the span.
  *
+ * Spans are divided among parts with a lock each (pools/pages_parts.h), one at first. A piece goes
+ * back to the part it came from. A thread takes from its own part, else from others where nobody is
+ * just then: only if there is nothing either does its part get a span more.
+ *
  * `take`, `put` and `split` never call the provider and hold one short lock, so they may run below
  * an allocator that must not be re-entered. `alloc`, `grow`, `settle`, `decay` and `trim` call the
  * provider, with no lock held.
@@ -19,15 +23,30 @@
 #define UMF_PAGE_SHIFT 12
 #define UMF_PAGE_SIZE ((size_t)1 << UMF_PAGE_SHIFT)
 
+typedef struct umf_pages_part_t umf_pages_part_t;
+
 /* What hangs on a span (its cookie). */
 typedef struct umf_pages_span_t {
-    umf_list_t link;    /* all spans of the cache. Sync: the cache's lock */
-    umf_list_t surplus; /* spans to give back. Sync: the cache's lock */
+    umf_list_t link;    /* all spans of the part. Sync: the part's lock */
+    umf_list_t surplus; /* spans to give back. Sync: the part's lock */
     umf_span_t *span;   /* this and the rest: Immutable once pieces of it are handed out */
+    umf_pages_part_t *part;
     uintptr_t base;
     size_t size;
     _Alignas(64) char records[]; /* one per page; zeroed at first */
 } umf_pages_span_t;
+
+#define UMF_PAGES_PARTS_MAX 16
+
+struct umf_pages_part_t {
+    umf_lock_t lock;
+    bool is_taking;     /* who holds the lock takes from its own part. Sync: atomic, with lock */
+    uint32_t elsewhere; /* how often others served its threads since it grew last. Sync: atomic */
+    umf_range_t *range; /* NULL before the first span. Sync: lock, as the rest */
+    umf_list_t spans, surplus;
+    umf_pages_span_t *reserve; /* was wholly free when last looked at, and is kept */
+    uintptr_t decay_cursor;    /* where the next look begins */
+};
 
 typedef struct umf_pages_t {
     umf_view_t *view;
@@ -36,13 +55,13 @@ typedef struct umf_pages_t {
     size_t record_size; /* this and the above: Immutable after init */
     _Atomic int purge_mode;
     _Atomic bool has_surplus;
-    umf_lock_t lock;
-    unsigned purging;          /* purges that hold free pieces just now. Sync: lock */
-    unsigned waiting;          /* allocations that wait for them. Sync: lock */
-    umf_range_t *range;        /* NULL before the first span. Sync: lock */
-    umf_list_t spans, surplus; /* Sync: lock */
-    umf_pages_span_t *reserve; /* was wholly free when last looked at, and is kept. Sync: lock */
-    uintptr_t decay_cursor;    /* where the next look begins. Sync: lock */
+    _Atomic bool is_full;        /* the provider had no more when it was asked last */
+    _Atomic uint32_t purging;    /* purges that hold free pieces just now */
+    _Atomic uint32_t waiting;    /* allocations that wait for them */
+    _Atomic uint32_t decay_part; /* where the next look begins */
+    _Atomic uint32_t part_count;
+    umf_pages_part_t *parts[UMF_PAGES_PARTS_MAX]; /* Published by part_count */
+    umf_pages_part_t first;
 } umf_pages_t;
 
 /* Takes no memory. `granule`: the provider's smallest page. */

@@ -1,7 +1,7 @@
 #include "pages_shim.h"
 
 #include "base/meta.h"
-#include "pools/pages.h"
+#include "pools/pages_parts.h"
 
 struct shim_pages_t {
     umf_pages_t pages;
@@ -62,6 +62,32 @@ size_t shim_total(shim_pages_t *shim) {
 
 size_t shim_used(shim_pages_t *shim) {
     return umf_pages_used(&shim->pages);
+}
+
+size_t shim_parts(shim_pages_t *shim) {
+    return umf_pages_part_count(&shim->pages);
+}
+
+size_t shim_part_of(shim_pages_t *shim, const void *ptr) {
+    size_t index = 0;
+    while (shim->pages.parts[index] != umf_pages_part_of(&shim->pages, ptr)) {
+        index++;
+    }
+    return index;
+}
+
+void shim_hold(shim_pages_t *shim) {
+    umf_lock(&shim->pages.first.lock);
+    __atomic_store_n(&shim->pages.first.is_taking, true, __ATOMIC_RELAXED);
+}
+
+void shim_let_go(shim_pages_t *shim) {
+    __atomic_store_n(&shim->pages.first.is_taking, false, __ATOMIC_RELAXED);
+    umf_unlock(&shim->pages.first.lock);
+}
+
+bool shim_is_awaited(shim_pages_t *shim) {
+    return __atomic_load_n(&shim->pages.first.lock.state, __ATOMIC_RELAXED) == UMF_LOCK_AWAITED;
 }
 
 uint64_t *shim_record(shim_pages_t *shim, const void *ptr) {

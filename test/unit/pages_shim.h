@@ -28,6 +28,15 @@ void shim_decay(shim_pages_t *shim);
 size_t shim_total(shim_pages_t *shim);
 size_t shim_used(shim_pages_t *shim);
 
+/* Parts, and which one holds `ptr`. */
+size_t shim_parts(shim_pages_t *shim);
+size_t shim_part_of(shim_pages_t *shim, const void *ptr);
+/* Holds the lock of the first part, as a thread that takes from there, until it is let go. */
+void shim_hold(shim_pages_t *shim);
+void shim_let_go(shim_pages_t *shim);
+/* Does another thread wait for it? */
+bool shim_is_awaited(shim_pages_t *shim);
+
 /* The record of the page that holds `ptr`, NULL if it is in no span. */
 uint64_t *shim_record(shim_pages_t *shim, const void *ptr);
 

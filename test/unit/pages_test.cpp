@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "fakes/fake_provider.h"
 #include "fakes/scale.h"
+#include "fault.h"
 
 extern "C" {
 #include "pages_shim.h"
@@ -50,6 +52,16 @@ class PagesTest : public ::testing::Test {
         EXPECT_NE(ptr, nullptr) << size;
         EXPECT_EQ((uintptr_t)ptr % alignment, 0u);
         return ptr;
+    }
+    /* Another thread meets this one at the lock of the first part. */
+    void meet() {
+        shim_hold(pages);
+        std::thread other([&] { alloc(PAGE); });
+        while (!shim_is_awaited(pages)) {
+            std::this_thread::yield();
+        }
+        shim_let_go(pages);
+        other.join();
     }
 };
 
@@ -468,4 +480,148 @@ TEST_F(PagesTest, TrimBesideAllocation) {
     trimmer.join();
     EXPECT_EQ(shim_pages_destroy(cache), UMF_RESULT_SUCCESS);
     umfMemoryProviderDestroy(slow);
+}
+
+/* --- parts --- */
+
+#define NEEDS_CPUS()                                                                               \
+    if (std::thread::hardware_concurrency() < 2) {                                                 \
+        GTEST_SKIP() << "one CPU: there is one part";                                              \
+    }
+
+/* Pieces of a page that a new thread gets. */
+static std::vector<char *> from_thread(shim_pages_t *pages, size_t count) {
+    std::vector<char *> pieces;
+    std::thread([&] {
+        while (count--) {
+            pieces.push_back((char *)shim_alloc(pages, PAGE, PAGE));
+        }
+    }).join();
+    return pieces;
+}
+
+TEST_F(PagesTest, ThreadsThatMeetMakeParts) {
+    NEEDS_CPUS();
+    from_thread(pages, 10);
+    from_thread(pages, 10);
+    EXPECT_EQ(shim_parts(pages), 1u) << "they did not meet";
+    meet();
+    EXPECT_EQ(shim_parts(pages), 2u);
+    EXPECT_EQ(memory.allocs, 1u) << "what is at hand is used up first";
+}
+
+/* Two threads that come one after the other are apart. */
+TEST_F(PagesTest, ThreadsDoNotLiveOnOthersParts) {
+    NEEDS_CPUS();
+    meet();
+    std::vector<char *> pieces = from_thread(pages, 100);
+    std::vector<char *> more = from_thread(pages, 100);
+    EXPECT_EQ(memory.allocs, 2u);
+    EXPECT_NE(shim_part_of(pages, pieces.back()), shim_part_of(pages, more.back()));
+    pieces.insert(pieces.end(), more.begin(), more.end());
+    for (char *piece : pieces) {
+        shim_put(pages, piece, PAGE);
+    }
+    EXPECT_EQ(shim_used(pages), PAGE) << "each went back to its part";
+    EXPECT_EQ(shim_total(pages), 4 * MiB);
+    shim_trim(pages);
+    EXPECT_EQ(memory.live(), 1u);
+}
+
+/* Memory in other parts is no reason to say that there is none. */
+TEST_F(PagesTest, AFullProviderIsSharedByAllParts) {
+    NEEDS_CPUS();
+    memory.limit = 2 * MiB;
+    meet();
+    std::vector<char *> pieces = from_thread(pages, 511);
+    EXPECT_EQ(std::count(pieces.begin(), pieces.end(), nullptr), 0);
+    EXPECT_EQ(from_thread(pages, 1).front(), nullptr);
+    for (int i = 0; i < 2; i++) {
+        for (char *piece : pieces) {
+            shim_put(pages, piece, PAGE);
+        }
+        size_t allocs = memory.allocs;
+        pieces = from_thread(pages, 511);
+        EXPECT_EQ(std::count(pieces.begin(), pieces.end(), nullptr), 0);
+        EXPECT_EQ(memory.allocs, allocs) << "it is known that the provider has no more";
+    }
+}
+
+TEST_F(PagesTest, TrimAndDecayReachAllParts) {
+    NEEDS_CPUS();
+    memory.protection = PROT_READ | PROT_WRITE;
+    meet();
+    for (bool is_trim : {false, true}) {
+        std::vector<char *> all;
+        for (int i = 0; i < 2; i++) {
+            std::vector<char *> pieces = from_thread(pages, 200);
+            all.insert(all.end(), pieces.begin(), pieces.end());
+        }
+        for (size_t i = 0; i < all.size(); i++) {
+            all[i][0] = 1;
+            if (i % 2) {
+                shim_put(pages, all[i], PAGE);
+            }
+        }
+        if (is_trim) {
+            shim_trim(pages);
+        } else {
+            shim_decay(pages);
+            shim_decay(pages);
+        }
+        for (size_t i = 0; i < all.size(); i++) {
+            ASSERT_EQ(all[i][0], i % 2 ? 0 : 1) << i;
+        }
+    }
+}
+
+TEST_F(PagesTest, WithoutMemoryForPartsThreadsShare) {
+    NEEDS_CPUS();
+    alloc(PAGE);
+    {
+        fault::Nth nth("meta_alloc");
+        ASSERT_TRUE(nth.next());
+        meet();
+        EXPECT_EQ(shim_parts(pages), 1u);
+    }
+    meet();
+    EXPECT_EQ(shim_parts(pages), 2u);
+}
+
+/* Threads take and exchange pieces, so that each puts back what others took. */
+TEST_F(PagesTest, PiecesGoFromThreadToThread) {
+    if (std::thread::hardware_concurrency() > 1) {
+        meet();
+    }
+    size_t left = shim_used(pages);
+    static constexpr size_t SLOTS = 64;
+    std::atomic<char *> slots[SLOTS] = {};
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 4; t++) {
+        threads.emplace_back([&, t] {
+            std::minstd_rand random(t + 1);
+            for (size_t i = 0; i < scaled(20000); i++) {
+                size_t slot = random() % SLOTS, size = (1 + slot % 20) * PAGE;
+                char *old = slots[slot].exchange(alloc(size));
+                if (old) {
+                    shim_put(pages, old, size);
+                }
+                if (i % 1000 == 0) {
+                    shim_settle(pages);
+                    t == 0 ? shim_trim(pages) : shim_decay(pages);
+                }
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    for (size_t slot = 0; slot < SLOTS; slot++) {
+        if (slots[slot]) {
+            shim_put(pages, slots[slot], (1 + slot % 20) * PAGE);
+        }
+    }
+    EXPECT_EQ(shim_used(pages), left);
+    shim_trim(pages);
+    EXPECT_LE(memory.live(), 1u);
 }
