@@ -149,9 +149,19 @@ static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, 
     return taken;
 }
 
+/* In a place of the thread's own: all threads miss, and would meet in a common one. */
+static void count_out(umf_magazines_t *m, int64_t n) {
+    umf_cache_t *cache = (umf_cache_t *)umf_local_get(m->owner.index);
+    if (cache->head.owner) {
+        __atomic_store_n(&cache->out, cache->out + n, __ATOMIC_RELAXED);
+    } else {
+        atomic_fetch_add_explicit(&m->out, n, memory_order_relaxed);
+    }
+}
+
 static void pool_flush(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
     m->ops->flush(m->pool, bin, objects, n);
-    atomic_fetch_sub_explicit(&m->out, (int64_t)n, memory_order_relaxed);
+    count_out(m, -(int64_t)n);
 }
 
 /* All or nothing. */
@@ -242,7 +252,7 @@ UMF_COLD void umf_magazines_look_now(umf_magazines_t *m) {
 
 static size_t pool_refill(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
     size_t got = m->ops->refill(m->pool, bin, objects, n);
-    atomic_fetch_add_explicit(&m->out, (int64_t)got, memory_order_relaxed);
+    count_out(m, (int64_t)got);
     return got;
 }
 
@@ -357,6 +367,7 @@ static void thread_exit(umf_local_owner_t *owner, umf_local_t *block) {
     umf_magazines_t *m = magazines_of(owner);
     cache_empty(m, (umf_cache_t *)block, true);
     cache_free_stacks(m, (umf_cache_t *)block);
+    count_out(m, __atomic_exchange_n(&((umf_cache_t *)block)->out, 0, __ATOMIC_RELAXED));
 }
 
 /* The calling thread's magazine with its stack, NULL when out of memory or when the thread is
@@ -517,6 +528,7 @@ void umf_magazines_trim(umf_magazines_t *m) {
 typedef struct cached_count_t {
     uint32_t first, last; /* bins */
     size_t count;
+    int64_t out; /* of threads that have a cache */
 } cached_count_t;
 
 /* Of another thread's magazine. It may get another stack between the two loads. */
@@ -529,28 +541,38 @@ static size_t count_from_outside(umf_magazine_t *mag) {
 
 static void count_cached(umf_local_t *block, void *arg) {
     cached_count_t *sum = arg;
+    sum->out += __atomic_load_n(&((umf_cache_t *)block)->out, __ATOMIC_RELAXED);
     for (uint32_t bin = sum->first; bin <= sum->last; bin++) {
         sum->count += count_from_outside(&((umf_cache_t *)block)->bins[bin]);
     }
 }
 
-static size_t cached_in(umf_magazines_t *m, uint32_t first, uint32_t last) {
-    cached_count_t sum = {first, last, 0};
+static cached_count_t cached_in(umf_magazines_t *m, uint32_t first, uint32_t last) {
+    cached_count_t sum = {.first = first, .last = last};
     umf_local_each(&m->owner, count_cached, &sum);
     for (uint32_t bin = first; bin <= last; bin++) {
         for (umf_depot_t *depot = depot_first(m, bin); depot; depot = depot_next(depot)) {
             sum.count += depot_count(depot);
         }
     }
-    return sum.count;
+    return sum;
 }
 
 size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin) {
-    return cached_in(m, bin, bin);
+    return cached_in(m, bin, bin).count;
+}
+
+static int64_t out_of(umf_magazines_t *m, const cached_count_t *cached) {
+    return atomic_load_explicit(&m->out, memory_order_relaxed) + cached->out;
+}
+
+int64_t umf_magazines_out(umf_magazines_t *m) {
+    cached_count_t cached = cached_in(m, 0, 0);
+    return out_of(m, &cached);
 }
 
 size_t umf_magazines_live(umf_magazines_t *m) {
-    int64_t live =
-        atomic_load_explicit(&m->out, memory_order_relaxed) - (int64_t)cached_in(m, 0, m->bins - 1);
+    cached_count_t cached = cached_in(m, 0, m->bins - 1);
+    int64_t live = out_of(m, &cached) - (int64_t)cached.count;
     return live > 0 ? (size_t)live : 0;
 }

@@ -35,6 +35,7 @@ enum { UMF_MAGAZINE_REFILLED = 1, UMF_MAGAZINE_MET_OTHERS = 2 }; /* of wants_mor
 typedef struct umf_cache_t {
     umf_local_t head;
     uint32_t epoch;      /* of the last trim this thread has followed */
+    int64_t out;         /* as below. Sync: atomic, relaxed: only its thread writes */
     umf_magazine_t none; /* never has a stack: what leads here is not served */
     umf_magazine_t bins[];
 } umf_cache_t;
@@ -83,7 +84,8 @@ typedef struct umf_magazines_t {
     uint32_t depot_batches;
     const umf_magazine_slab_t *slabs; /* by bin + 1, NULL: no checked pushes. Set after init */
     _Atomic uint32_t epoch;           /* raised by trim: every thread flushes at its next miss */
-    _Atomic int64_t out;              /* objects handed out by refill minus those flushed */
+    _Atomic int64_t out; /* objects handed out by refill minus those flushed, by threads without
+                          * a cache: others count in theirs */
     umf_decay_t decay;
     _Atomic bool look_goes_on;                               /* the last look has left something */
     umf_magazine_capacity_t capacity[UMF_MAGAZINE_MAX_BINS]; /* Immutable after init */
@@ -122,6 +124,8 @@ static inline void umf_magazines_look(umf_magazines_t *m) {
 
 /* Objects in the hands of users: exact while no thread is allocating or freeing. */
 size_t umf_magazines_live(umf_magazines_t *m);
+/* The same, and those in stacks and depots: what `refill` handed out and `flush` did not get. */
+int64_t umf_magazines_out(umf_magazines_t *m);
 /* Objects of a bin that wait in stacks and depots. */
 size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin);
 

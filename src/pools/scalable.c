@@ -832,7 +832,7 @@ static umf_result_t scalable_get_name(void *arg, const char **name) {
 static size_t scalable_alloc_count(void *arg) {
     scalable_pool_t *pool = arg;
     int64_t blocks = atomic_load_explicit(&pool->out_count, memory_order_relaxed) -
-                     atomic_load_explicit(&pool->magazines.out, memory_order_relaxed);
+                     umf_magazines_out(&pool->magazines);
     for (uint32_t place = 0; place < PARKING_PLACES; place++) {
         blocks -= (int64_t)umf_parking_count(&pool->parking, place);
     }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <mutex>
 #include <random>
 #include <set>
@@ -142,6 +143,33 @@ TEST_F(Magazines, AThreadsEndGivesItsStacksBack) {
     EXPECT_TRUE(out[1].empty());
     EXPECT_EQ(shim_live(m), 1u);
     shim_push(m, 0, kept);
+}
+
+/* Each thread counts for itself what it got from the pool and gave back. */
+TEST_F(Magazines, LiveIsWhatAllThreadsHave) {
+    create();
+    std::vector<void *> objects;
+    std::promise<void> popped, counted;
+    std::thread other([&] {
+        for (int i = 0; i < 100; i++) {
+            objects.push_back(shim_pop(m, 0));
+        }
+        popped.set_value();
+        counted.get_future().wait();
+    });
+    popped.get_future().wait();
+    EXPECT_EQ(shim_live(m), 100u);
+    for (; objects.size() > 30; objects.pop_back()) {
+        shim_push(m, 0, objects.back());
+    }
+    EXPECT_EQ(shim_live(m), 30u);
+    counted.set_value();
+    other.join();
+    EXPECT_EQ(shim_live(m), 30u) << "the thread has ended";
+    for (void *object : objects) {
+        shim_push(m, 0, object);
+    }
+    EXPECT_EQ(shim_live(m), 0u);
 }
 
 TEST_F(Magazines, TrimReachesOtherThreadsAtTheirNextMiss) {
