@@ -25,10 +25,8 @@
 
 #include <errno.h>
 #include <jemalloc/jemalloc.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <umf/plugin.h>
 #include <umf/result.h>
@@ -38,29 +36,22 @@
 #include "base/meta.h"
 #include "core/content.h"
 #include "ctl/field.h"
+#include "pools/jemalloc_sizes.h"
 #include "pools/pages.h"
 #include "pools/parking.h"
 
 #define JEMALLOC_NAME "jemalloc"
-#define JEMALLOC_ARENAS_MAX 4095
-#define JEMALLOC_ARENAS_PER_CPU 4
+#define JEMALLOC_ARENAS_MAX UMF_JEMALLOC_ARENAS_MAX
 #define SPARE_ARENAS_MAX 64
 
-#define BIN_LARGEST ((size_t)128 << 10) /* larger blocks have no bin */
-#define BIN_FINE ((size_t)32 << 10)     /* up to here bins are found by granules, then by pages */
-#define BIN_FIRST_PAGES ((size_t)16 << 10) /* from here on objects are pieces of the page cache */
-#define BINS_MAX 64
-#define BIN_BYTES ((size_t)128 << 10) /* a thread keeps about so much of each size, ... */
-#define BIN_OBJECTS_MIN 16            /* ... but so many objects at least */
-#define BIN_LARGE_OBJECTS_MIN 4       /* of more than BIN_FINE */
-
+#define BIN_LARGEST UMF_JEMALLOC_BIN_LARGEST
 #define PARKED_LARGEST ((size_t)2 << 20) /* larger blocks do not wait for their thread */
 /* A place for each half of a doubling from BIN_LARGEST on. */
 #define PARKING_PLACES 8
 _Static_assert(BIN_LARGEST << PARKING_PLACES / 2 == PARKED_LARGEST, "two places per doubling");
 
-#define GRANULE_SHIFT 4 /* objects start at multiples of 16 */
-#define GRANULE ((size_t)1 << GRANULE_SHIFT)
+#define GRANULE UMF_JEMALLOC_GRANULE
+#define GRANULE_SHIFT UMF_JEMALLOC_GRANULE_SHIFT
 #define GRANULES_PER_PAGE (UMF_PAGE_SIZE >> GRANULE_SHIFT)
 
 /*
@@ -114,175 +105,6 @@ static __thread bool jemalloc_is_short;
 static void *fail(umf_result_t result) {
     jemalloc_last_error = result;
     return NULL;
-}
-
-/* --- sizes: what jemalloc was built with, asked once --- */
-
-typedef struct mib_t {
-    size_t ids[4];
-    size_t length;
-} mib_t;
-
-enum {
-    CLASSES_NONE,
-    CLASSES_READY,
-    CLASSES_FAILED,
-    CLASSES_STARTING, /* + the fork count of the process that does it */
-};
-
-static struct {
-    _Atomic unsigned state; /* the rest is Immutable once it is CLASSES_READY */
-    uint32_t bins;
-    uint32_t slab_bins; /* the first ones are jemalloc's */
-    uint32_t size[BINS_MAX];
-    uint32_t slab_size[BINS_MAX];
-    umf_magazine_capacity_t capacity[BINS_MAX];
-    uint8_t of_size[BIN_FINE / GRANULE + 1];           /* bin by granules */
-    uint8_t of_pages[BIN_LARGEST / UMF_PAGE_SIZE + 1]; /* by pages */
-    umf_small_sizes_t small;
-    mib_t arenas_create, arena_hooks, arena_purge, arena_reset, arena_destroy;
-    uint32_t default_arenas;
-} classes;
-
-static inline uint32_t bin_of(size_t size) {
-    return umf_likely(size <= BIN_FINE)
-               ? classes.of_size[(size + GRANULE - 1) >> GRANULE_SHIFT]
-               : classes.of_pages[(size + UMF_PAGE_SIZE - 1) >> UMF_PAGE_SHIFT];
-}
-
-static bool mib_find(const char *name, mib_t *mib) {
-    mib->length = UMF_COUNT_OF(mib->ids);
-    return umf_je_mallctlnametomib(name, mib->ids, &mib->length) == 0;
-}
-
-/* Reads a number at `mib` with `index` as its third element. */
-static size_t mib_read(mib_t mib, size_t index, size_t size) {
-    union {
-        size_t size;
-        unsigned number;
-        uint32_t number32;
-    } value = {0};
-    mib.ids[2] = index;
-    umf_je_mallctlbymib(mib.ids, mib.length, &value, &size, NULL, 0);
-    return size == sizeof(size_t) ? value.size : value.number;
-}
-
-static bool bin_add(size_t size, size_t slab_size) {
-    if (classes.bins == BINS_MAX) {
-        return false;
-    }
-    uint32_t bin = classes.bins++;
-    classes.size[bin] = (uint32_t)size;
-    classes.slab_size[bin] = (uint32_t)slab_size;
-    classes.capacity[bin] = umf_magazine_capacity(
-        BIN_BYTES, size, size <= BIN_FINE ? BIN_OBJECTS_MIN : BIN_LARGE_OBJECTS_MIN);
-    return true;
-}
-
-/* Sizes below a granule are left out: what is in them gets a granule. */
-static bool bins_add_slabs(void) {
-    unsigned count = 0;
-    size_t length = sizeof(count);
-    mib_t size, slab;
-    if (umf_je_mallctl("arenas.nbins", &count, &length, NULL, 0) ||
-        !mib_find("arenas.bin.0.size", &size) || !mib_find("arenas.bin.0.slab_size", &slab)) {
-        return false;
-    }
-    for (unsigned i = 0; i < count; i++) {
-        size_t bytes = mib_read(size, i, sizeof(size_t));
-        if (bytes >= BIN_FIRST_PAGES) {
-            break;
-        }
-        if (bytes % GRANULE == 0 && !bin_add(bytes, mib_read(slab, i, sizeof(size_t)))) {
-            return false;
-        }
-    }
-    classes.slab_bins = classes.bins;
-    return classes.bins > 0 && classes.size[0] == GRANULE;
-}
-
-/* Four sizes per doubling, as jemalloc's. */
-static bool bins_add_pages(void) {
-    size_t step = BIN_FIRST_PAGES / 4;
-    for (size_t size = BIN_FIRST_PAGES; size <= BIN_LARGEST; size += step) {
-        if (!bin_add(size, 0)) {
-            return false;
-        }
-        if (size == 8 * step) {
-            step *= 2;
-        }
-    }
-    return true;
-}
-
-static void bins_index(void) {
-    uint32_t bin = 0;
-    for (size_t i = 0; i < UMF_COUNT_OF(classes.of_size); i++) {
-        bin += classes.size[bin] < i * GRANULE;
-        classes.of_size[i] = (uint8_t)bin;
-    }
-    for (size_t i = BIN_FINE / UMF_PAGE_SIZE; i < UMF_COUNT_OF(classes.of_pages); i++) {
-        bin += classes.size[bin] < i * UMF_PAGE_SIZE;
-        classes.of_pages[i] = (uint8_t)bin;
-    }
-    for (size_t i = 1; i < UMF_COUNT_OF(classes.small.magazine); i++) {
-        classes.small.magazine[i] = umf_magazine_offset(bin_of(i * 8));
-    }
-}
-
-static bool classes_ask(void) {
-    size_t page = 0, length = sizeof(page);
-    return umf_je_mallctl("arenas.page", &page, &length, NULL, 0) == 0 && page == UMF_PAGE_SIZE &&
-           mib_find("arenas.create", &classes.arenas_create) &&
-           mib_find("arena.0.extent_hooks", &classes.arena_hooks) &&
-           mib_find("arena.0.purge", &classes.arena_purge) &&
-           mib_find("arena.0.reset", &classes.arena_reset) &&
-           mib_find("arena.0.destroy", &classes.arena_destroy) && bins_add_slabs() &&
-           bins_add_pages();
-}
-
-static bool classes_init(void) {
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t arenas = (size_t)(cpus > 0 ? cpus : 1) * JEMALLOC_ARENAS_PER_CPU;
-    classes.default_arenas =
-        (uint32_t)(arenas < JEMALLOC_ARENAS_MAX ? arenas : JEMALLOC_ARENAS_MAX);
-    if (!classes_ask()) {
-        UMF_LOG_ERROR(
-            "the jemalloc this library was built with lacks what the pool needs (pages of "
-            "%zu bytes, sizes from 16 bytes on)",
-            UMF_PAGE_SIZE);
-        return false;
-    }
-    bins_index();
-    return true;
-}
-
-/*
- * The first pool starts jemalloc. No lock is held meanwhile, for jemalloc registers fork handlers
- * then. A child forked by another thread at that moment finds jemalloc half started and must not
- * enter it.
- */
-static umf_result_t classes_start(void) {
-    for (;;) {
-        unsigned state = CLASSES_NONE;
-        unsigned starting = CLASSES_STARTING + umf_fork_count();
-        if (atomic_compare_exchange_strong(&classes.state, &state, starting)) {
-            state = classes_init() ? CLASSES_READY : CLASSES_FAILED;
-            atomic_store(&classes.state, state);
-        }
-        if (state == CLASSES_READY) {
-            return UMF_RESULT_SUCCESS;
-        }
-        if (state != starting) {
-            UMF_LOG_ERROR("jemalloc did not start%s",
-                          state == CLASSES_FAILED
-                              ? ""
-                              : ": this process was forked while it did; create a jemalloc pool "
-                                "before forking");
-            return UMF_RESULT_ERROR_UNKNOWN;
-        }
-        sched_yield();
-    }
 }
 
 /* --- records --- */
@@ -391,7 +213,7 @@ static const extent_hooks_t jemalloc_hooks = {
 
 /* --- arenas --- */
 
-static int arena_ctl(mib_t mib, unsigned index, void *new_value, size_t size) {
+static int arena_ctl(umf_mib_t mib, unsigned index, void *new_value, size_t size) {
     mib.ids[1] = index;
     return umf_je_mallctlbymib(mib.ids, mib.length, NULL, NULL, new_value, size);
 }
@@ -427,21 +249,21 @@ static bool spare_put(unsigned index) {
 }
 
 static int arena_set_hooks(unsigned index, extent_hooks_t *hooks) {
-    return arena_ctl(classes.arena_hooks, index, (void *)&hooks, sizeof(hooks));
+    return arena_ctl(umf_jemalloc_sizes.arena_hooks, index, (void *)&hooks, sizeof(hooks));
 }
 
 /* Leaves nothing of the pool in the arena; false if jemalloc keeps using the pool's hooks. */
 static bool arena_retire(unsigned index) {
     static extent_hooks_t no_hooks = {.alloc = hook_alloc_none};
-    int error = arena_ctl(classes.arena_reset, index, NULL, 0);
+    int error = arena_ctl(umf_jemalloc_sizes.arena_reset, index, NULL, 0);
     if (!error) {
-        error = arena_ctl(classes.arena_purge, index, NULL, 0);
+        error = arena_ctl(umf_jemalloc_sizes.arena_purge, index, NULL, 0);
     }
     if (!error) {
         error = arena_set_hooks(index, &no_hooks);
     }
     if (error || !spare_put(index)) {
-        error = arena_ctl(classes.arena_destroy, index, NULL, 0);
+        error = arena_ctl(umf_jemalloc_sizes.arena_destroy, index, NULL, 0);
     }
     if (error) {
         UMF_LOG_ERROR("jemalloc does not give up arena %u (error %d)", index, error);
@@ -451,7 +273,7 @@ static bool arena_retire(unsigned index) {
 
 static bool arena_create(unsigned *index) {
     size_t size = sizeof(*index);
-    mib_t create = classes.arenas_create;
+    umf_mib_t create = umf_jemalloc_sizes.arenas_create;
     int error = umf_je_mallctlbymib(create.ids, create.length, index, &size, NULL, 0);
     if (error) {
         UMF_LOG_ERROR("jemalloc cannot make an arena (error %d). It has %d for the whole process, "
@@ -609,7 +431,7 @@ static bool park(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
 static bool arena_is_ignored(jemalloc_pool_t *pool, uint32_t bin, void *object) {
     bool is_ignored = umf_pages_find(&pool->pages, object) == NULL;
     if (is_ignored) {
-        umf_je_sdallocx(object, classes.size[bin], MALLOCX_TCACHE_NONE);
+        umf_je_sdallocx(object, umf_jemalloc_sizes.size[bin], MALLOCX_TCACHE_NONE);
     }
     return is_ignored;
 }
@@ -618,7 +440,8 @@ static size_t refill_from(jemalloc_pool_t *pool, const arena_t *arena, uint32_t 
                           size_t n, bool *lacks_arena) {
     int flags = arena_flag(arena->index) | MALLOCX_TCACHE_NONE;
     size_t got = 0;
-    while (got < n && (objects[got] = umf_je_mallocx(classes.size[bin], flags)) != NULL) {
+    while (got < n &&
+           (objects[got] = umf_je_mallocx(umf_jemalloc_sizes.size[bin], flags)) != NULL) {
         if (got == 0 && arena_is_ignored(pool, bin, objects[0])) {
             *lacks_arena = true;
             break;
@@ -641,7 +464,7 @@ static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, void **obje
 }
 
 static size_t refill_from_pages(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n) {
-    size_t got = umf_pages_take_many(&pool->pages, classes.size[bin], objects, n);
+    size_t got = umf_pages_take_many(&pool->pages, umf_jemalloc_sizes.size[bin], objects, n);
     jemalloc_is_short = got == 0;
     return got;
 }
@@ -650,8 +473,9 @@ static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, void **objects
                              bool *lacks_arena) {
     jemalloc_is_short = false;
     *lacks_arena = false;
-    return bin < classes.slab_bins ? refill_from_arena(pool, bin, objects, n, lacks_arena)
-                                   : refill_from_pages(pool, bin, objects, n);
+    return bin < umf_jemalloc_sizes.slab_bins
+               ? refill_from_arena(pool, bin, objects, n, lacks_arena)
+               : refill_from_pages(pool, bin, objects, n);
 }
 
 static void *large_alloc(jemalloc_pool_t *pool, size_t size, size_t alignment);
@@ -662,7 +486,7 @@ static void *large_alloc(jemalloc_pool_t *pool, size_t size, size_t alignment);
  * one when it is freed.
  */
 static size_t refill_without_arena(jemalloc_pool_t *pool, uint32_t bin, void **objects) {
-    void *block = large_alloc(pool, classes.size[bin], UMF_PAGE_SIZE);
+    void *block = large_alloc(pool, umf_jemalloc_sizes.size[bin], UMF_PAGE_SIZE);
     if (!block) {
         return 0;
     }
@@ -673,7 +497,8 @@ static size_t refill_without_arena(jemalloc_pool_t *pool, uint32_t bin, void **o
 
 static size_t jemalloc_refill(void *self, uint32_t bin, void **objects, size_t n) {
     jemalloc_pool_t *pool = self;
-    size_t need = bin < classes.slab_bins ? classes.slab_size[bin] : classes.size[bin];
+    size_t need = bin < umf_jemalloc_sizes.slab_bins ? umf_jemalloc_sizes.slab_size[bin]
+                                                     : umf_jemalloc_sizes.size[bin];
     size_t got;
     bool lacks_arena, is_released = false;
     while ((got = refill_at_hand(pool, bin, objects, n, &lacks_arena)) == 0) {
@@ -713,12 +538,12 @@ static size_t unmark_all(jemalloc_pool_t *pool, void **objects, size_t n) {
 }
 
 static void release_all(jemalloc_pool_t *pool, uint32_t bin, void *const *objects, size_t n) {
-    if (bin >= classes.slab_bins) {
-        umf_pages_put_many(&pool->pages, classes.size[bin], objects, n);
+    if (bin >= umf_jemalloc_sizes.slab_bins) {
+        umf_pages_put_many(&pool->pages, umf_jemalloc_sizes.size[bin], objects, n);
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        umf_je_sdallocx(objects[i], classes.size[bin], MALLOCX_TCACHE_NONE);
+        umf_je_sdallocx(objects[i], umf_jemalloc_sizes.size[bin], MALLOCX_TCACHE_NONE);
     }
 }
 
@@ -880,7 +705,7 @@ static void *jemalloc_malloc(void *self, size_t size) {
     if (umf_unlikely(size > BIN_LARGEST)) {
         return large_alloc(pool, size, UMF_PAGE_SIZE);
     }
-    return umf_magazine_pop(&pool->magazines, bin_of(size));
+    return umf_magazine_pop(&pool->magazines, umf_jemalloc_bin_of(size));
 }
 
 /* Objects are aligned as far as their size is divisible by a power of two, up to a page. */
@@ -893,8 +718,8 @@ static void *jemalloc_aligned_malloc(void *self, size_t size, size_t alignment) 
     if (size > BIN_LARGEST || alignment > UMF_PAGE_SIZE) {
         return large_alloc(pool, size, alignment > UMF_PAGE_SIZE ? alignment : UMF_PAGE_SIZE);
     }
-    uint32_t bin = bin_of(size);
-    while (alignment && classes.size[bin] & (alignment - 1)) {
+    uint32_t bin = umf_jemalloc_bin_of(size);
+    while (alignment && umf_jemalloc_sizes.size[bin] & (alignment - 1)) {
         bin++;
     }
     return umf_magazine_pop(&pool->magazines, bin);
@@ -926,7 +751,7 @@ static size_t usable_size(jemalloc_pool_t *pool, const void *ptr, page_t **page)
     size_t offset = (uintptr_t)ptr - span->base;
     *page = page_of(span->cookie, offset);
     if (is_start(*page, offset)) {
-        return classes.size[page_bin(*page)];
+        return umf_jemalloc_sizes.size[page_bin(*page)];
     }
     return offset % UMF_PAGE_SIZE
                ? 0
@@ -1026,7 +851,7 @@ static umf_result_t check_params(const struct umf_jemalloc_pool_params_t *params
                       JEMALLOC_ARENAS_MAX);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return classes_start();
+    return umf_jemalloc_sizes_start();
 }
 
 static umf_result_t pool_build(jemalloc_pool_t *pool,
@@ -1037,8 +862,8 @@ static umf_result_t pool_build(jemalloc_pool_t *pool,
         return result;
     }
     result = umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->view), pool,
-                                &jemalloc_magazine_ops, classes.capacity, classes.bins,
-                                UMF_MAGAZINE_DEPOT_BATCHES);
+                                &jemalloc_magazine_ops, umf_jemalloc_sizes.capacity,
+                                umf_jemalloc_sizes.bins, UMF_MAGAZINE_DEPOT_BATCHES);
     if (result != UMF_RESULT_SUCCESS) {
         umf_view_release(pool->view);
         return result;
@@ -1048,7 +873,8 @@ static umf_result_t pool_build(jemalloc_pool_t *pool,
     umf_pages_init(&pool->pages, pool->view, page, sizeof(page_t));
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     pool->hooks = jemalloc_hooks;
-    pool->arenas_max = params->num_arenas ? (uint32_t)params->num_arenas : classes.default_arenas;
+    pool->arenas_max =
+        params->num_arenas ? (uint32_t)params->num_arenas : umf_jemalloc_sizes.default_arenas;
     memcpy(pool->name, params->name, sizeof(pool->name));
     return UMF_RESULT_SUCCESS;
 }
@@ -1130,7 +956,7 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
     umf_parking_release(&pool->parking);
     uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
-        arena_ctl(classes.arena_purge, pool->arenas[i].index, NULL, 0);
+        arena_ctl(umf_jemalloc_sizes.arena_purge, pool->arenas[i].index, NULL, 0);
     }
     umf_pages_trim(&pool->pages);
     return UMF_RESULT_SUCCESS;
@@ -1165,7 +991,7 @@ static const umf_memory_pool_ops_t jemalloc_ops = {
 
 static const umf_small_sizes_t *jemalloc_small(void *self) {
     (void)self;
-    return &classes.small;
+    return &umf_jemalloc_sizes.small;
 }
 
 extern const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops;

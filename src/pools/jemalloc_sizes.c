@@ -1,0 +1,163 @@
+#include "pools/jemalloc_sizes.h"
+
+#include <jemalloc/jemalloc.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <umf/result.h>
+
+#include "base/lock.h"
+#include "base/log.h"
+
+#define ARENAS_PER_CPU 4
+
+#define BIN_FIRST_PAGES ((size_t)16 << 10) /* from here on objects are pieces of the page cache */
+#define BIN_BYTES ((size_t)128 << 10)      /* a thread keeps about so much of each size, ... */
+#define BIN_OBJECTS_MIN 16                 /* ... but so many objects at least */
+#define BIN_LARGE_OBJECTS_MIN 4            /* of more than UMF_JEMALLOC_BIN_FINE */
+
+enum {
+    SIZES_NONE,
+    SIZES_READY,
+    SIZES_FAILED,
+    SIZES_STARTING, /* + the fork count of the process that does it */
+};
+
+umf_jemalloc_sizes_t umf_jemalloc_sizes;
+
+static bool mib_find(const char *name, umf_mib_t *mib) {
+    mib->length = UMF_COUNT_OF(mib->ids);
+    return umf_je_mallctlnametomib(name, mib->ids, &mib->length) == 0;
+}
+
+/* Reads a number at `mib` with `index` as its third element. */
+static size_t mib_read(umf_mib_t mib, size_t index, size_t size) {
+    union {
+        size_t size;
+        unsigned number;
+        uint32_t number32;
+    } value = {0};
+    mib.ids[2] = index;
+    umf_je_mallctlbymib(mib.ids, mib.length, &value, &size, NULL, 0);
+    return size == sizeof(size_t) ? value.size : value.number;
+}
+
+static bool bin_add(size_t size, size_t slab_size) {
+    if (umf_jemalloc_sizes.bins == UMF_JEMALLOC_BINS_MAX) {
+        return false;
+    }
+    uint32_t bin = umf_jemalloc_sizes.bins++;
+    umf_jemalloc_sizes.size[bin] = (uint32_t)size;
+    umf_jemalloc_sizes.slab_size[bin] = (uint32_t)slab_size;
+    umf_jemalloc_sizes.capacity[bin] = umf_magazine_capacity(
+        BIN_BYTES, size, size <= UMF_JEMALLOC_BIN_FINE ? BIN_OBJECTS_MIN : BIN_LARGE_OBJECTS_MIN);
+    return true;
+}
+
+/* Sizes below a granule are left out: what is in them gets a granule. */
+static bool bins_add_slabs(void) {
+    unsigned count = 0;
+    size_t length = sizeof(count);
+    umf_mib_t size, slab;
+    if (umf_je_mallctl("arenas.nbins", &count, &length, NULL, 0) ||
+        !mib_find("arenas.bin.0.size", &size) || !mib_find("arenas.bin.0.slab_size", &slab)) {
+        return false;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        size_t bytes = mib_read(size, i, sizeof(size_t));
+        if (bytes >= BIN_FIRST_PAGES) {
+            break;
+        }
+        if (bytes % UMF_JEMALLOC_GRANULE == 0 &&
+            !bin_add(bytes, mib_read(slab, i, sizeof(size_t)))) {
+            return false;
+        }
+    }
+    umf_jemalloc_sizes.slab_bins = umf_jemalloc_sizes.bins;
+    return umf_jemalloc_sizes.bins > 0 && umf_jemalloc_sizes.size[0] == UMF_JEMALLOC_GRANULE;
+}
+
+/* Four sizes per doubling, as jemalloc's. */
+static bool bins_add_pages(void) {
+    size_t step = BIN_FIRST_PAGES / 4;
+    for (size_t size = BIN_FIRST_PAGES; size <= UMF_JEMALLOC_BIN_LARGEST; size += step) {
+        if (!bin_add(size, 0)) {
+            return false;
+        }
+        if (size == 8 * step) {
+            step *= 2;
+        }
+    }
+    return true;
+}
+
+static void bins_index(void) {
+    uint32_t bin = 0;
+    for (size_t i = 0; i < UMF_COUNT_OF(umf_jemalloc_sizes.of_size); i++) {
+        bin += umf_jemalloc_sizes.size[bin] < i * UMF_JEMALLOC_GRANULE;
+        umf_jemalloc_sizes.of_size[i] = (uint8_t)bin;
+    }
+    for (size_t i = UMF_JEMALLOC_BIN_FINE / UMF_PAGE_SIZE;
+         i < UMF_COUNT_OF(umf_jemalloc_sizes.of_pages); i++) {
+        bin += umf_jemalloc_sizes.size[bin] < i * UMF_PAGE_SIZE;
+        umf_jemalloc_sizes.of_pages[i] = (uint8_t)bin;
+    }
+    for (size_t i = 1; i < UMF_COUNT_OF(umf_jemalloc_sizes.small.magazine); i++) {
+        umf_jemalloc_sizes.small.magazine[i] = umf_magazine_offset(umf_jemalloc_bin_of(i * 8));
+    }
+}
+
+static bool sizes_ask(void) {
+    size_t page = 0, length = sizeof(page);
+    return umf_je_mallctl("arenas.page", &page, &length, NULL, 0) == 0 && page == UMF_PAGE_SIZE &&
+           mib_find("arenas.create", &umf_jemalloc_sizes.arenas_create) &&
+           mib_find("arena.0.extent_hooks", &umf_jemalloc_sizes.arena_hooks) &&
+           mib_find("arena.0.purge", &umf_jemalloc_sizes.arena_purge) &&
+           mib_find("arena.0.reset", &umf_jemalloc_sizes.arena_reset) &&
+           mib_find("arena.0.destroy", &umf_jemalloc_sizes.arena_destroy) && bins_add_slabs() &&
+           bins_add_pages();
+}
+
+static bool sizes_init(void) {
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t arenas = (size_t)(cpus > 0 ? cpus : 1) * ARENAS_PER_CPU;
+    umf_jemalloc_sizes.default_arenas =
+        (uint32_t)(arenas < UMF_JEMALLOC_ARENAS_MAX ? arenas : UMF_JEMALLOC_ARENAS_MAX);
+    if (!sizes_ask()) {
+        UMF_LOG_ERROR(
+            "the jemalloc this library was built with lacks what the pool needs (pages of "
+            "%zu bytes, sizes from 16 bytes on)",
+            UMF_PAGE_SIZE);
+        return false;
+    }
+    bins_index();
+    return true;
+}
+
+/*
+ * The first pool starts jemalloc. No lock is held meanwhile, for jemalloc registers fork handlers
+ * then. A child forked by another thread at that moment finds jemalloc half started and must not
+ * enter it.
+ */
+umf_result_t umf_jemalloc_sizes_start(void) {
+    for (;;) {
+        unsigned state = SIZES_NONE;
+        unsigned starting = SIZES_STARTING + umf_fork_count();
+        if (atomic_compare_exchange_strong(&umf_jemalloc_sizes.state, &state, starting)) {
+            state = sizes_init() ? SIZES_READY : SIZES_FAILED;
+            atomic_store(&umf_jemalloc_sizes.state, state);
+        }
+        if (state == SIZES_READY) {
+            return UMF_RESULT_SUCCESS;
+        }
+        if (state != starting) {
+            UMF_LOG_ERROR("jemalloc did not start%s",
+                          state == SIZES_FAILED
+                              ? ""
+                              : ": this process was forked while it did; create a jemalloc pool "
+                                "before forking");
+            return UMF_RESULT_ERROR_UNKNOWN;
+        }
+        sched_yield();
+    }
+}

@@ -1,0 +1,53 @@
+/*
+ * The sizes of the jemalloc pool: what jemalloc was built with and what follows from it, asked once
+ * in a process.
+ */
+#ifndef UMF_SRC_POOLS_JEMALLOC_SIZES_H
+#define UMF_SRC_POOLS_JEMALLOC_SIZES_H
+
+#include "base/magazine.h"
+#include "pools/pages.h"
+
+#define UMF_JEMALLOC_ARENAS_MAX 4095
+
+#define UMF_JEMALLOC_BIN_LARGEST ((size_t)128 << 10) /* larger blocks have no bin */
+/* Up to here bins are found by granules, then by pages. */
+#define UMF_JEMALLOC_BIN_FINE ((size_t)32 << 10)
+#define UMF_JEMALLOC_BINS_MAX 64
+
+#define UMF_JEMALLOC_GRANULE_SHIFT 4 /* objects start at multiples of 16 */
+#define UMF_JEMALLOC_GRANULE ((size_t)1 << UMF_JEMALLOC_GRANULE_SHIFT)
+
+/* The name of a control of jemalloc, looked up. */
+typedef struct umf_mib_t {
+    size_t ids[4];
+    size_t length;
+} umf_mib_t;
+
+typedef struct umf_jemalloc_sizes_t {
+    _Atomic unsigned state; /* the rest is Immutable once it says that this is ready */
+    uint32_t bins;
+    uint32_t slab_bins; /* the first ones are jemalloc's */
+    uint32_t size[UMF_JEMALLOC_BINS_MAX];
+    uint32_t slab_size[UMF_JEMALLOC_BINS_MAX];
+    umf_magazine_capacity_t capacity[UMF_JEMALLOC_BINS_MAX];
+    uint8_t of_size[UMF_JEMALLOC_BIN_FINE / UMF_JEMALLOC_GRANULE + 1]; /* bin by granules */
+    uint8_t of_pages[UMF_JEMALLOC_BIN_LARGEST / UMF_PAGE_SIZE + 1];    /* by pages */
+    umf_small_sizes_t small;
+    umf_mib_t arenas_create, arena_hooks, arena_purge, arena_reset, arena_destroy;
+    uint32_t default_arenas;
+} umf_jemalloc_sizes_t;
+
+extern umf_jemalloc_sizes_t umf_jemalloc_sizes;
+
+/* Starts jemalloc, for the first pool. Comes before all use. */
+umf_result_t umf_jemalloc_sizes_start(void);
+
+static inline uint32_t umf_jemalloc_bin_of(size_t size) {
+    return umf_likely(size <= UMF_JEMALLOC_BIN_FINE)
+               ? umf_jemalloc_sizes
+                     .of_size[(size + UMF_JEMALLOC_GRANULE - 1) >> UMF_JEMALLOC_GRANULE_SHIFT]
+               : umf_jemalloc_sizes.of_pages[(size + UMF_PAGE_SIZE - 1) >> UMF_PAGE_SHIFT];
+}
+
+#endif
