@@ -273,11 +273,14 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return as `free`
     umf_result_t (*reuse_free)(void *provider, void *ptr, size_t size);
 
-    /// @brief Gives all back that is kept. Called after a pool was trimmed, and at its end.
+    /// @brief Gives back what is kept. Called after a pool was trimmed and at its end for all of
+    /// it,
+    ///        and every few seconds by pools in use for what has decayed.
     ///
     /// @param provider the provider
+    /// @param only_decayed not 0: only what nobody has wanted for a while
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
-    umf_result_t (*reuse_drop)(void *provider);
+    umf_result_t (*reuse_drop)(void *provider, int only_decayed);
 
     /// @}
 } umf_memory_provider_ext_ops_t;

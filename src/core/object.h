@@ -85,9 +85,6 @@ static inline bool umf_is_started(void) {
 void umf_pool_small_open(umf_memory_pool_handle_t pool);
 void umf_pool_small_close(umf_memory_pool_handle_t pool);
 
-/* The provider gives back what it keeps for pools, see `reuse_drop` in umf/plugin.h. */
-void umf_provider_drop_reusable(umf_memory_provider_handle_t provider);
-
 /* Remembers the provider whose operation failed, for umfGetLastFailedMemoryProvider. */
 void umf_provider_failed(umf_memory_provider_handle_t provider);
 

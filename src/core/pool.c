@@ -415,7 +415,7 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
         UMF_LOG_WARN("%zu provider allocations of the destroyed pool %p were not given back", left,
                      (void *)hPool);
     }
-    umf_provider_drop_reusable(hPool->provider);
+    umf_provider_drop_reusable(hPool->provider, false);
     umf_memory_provider_handle_t owned =
         hPool->flags & UMF_POOL_CREATE_FLAG_OWN_PROVIDER ? hPool->provider : NULL;
     pool_dispose(hPool);
@@ -655,6 +655,6 @@ UMF_API_1_1 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_
     umf_result_t result = hPool->ops.ext_trim_memory
                               ? hPool->ops.ext_trim_memory(hPool->self, minBytesToKeep)
                               : UMF_RESULT_ERROR_NOT_SUPPORTED;
-    umf_provider_drop_reusable(hPool->provider);
+    umf_provider_drop_reusable(hPool->provider, false);
     return result;
 }

@@ -48,6 +48,8 @@ umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uin
 umf_result_t umf_view_free(umf_view_t *view, umf_span_t *span);
 /* The same for what is freed in use, not to have less: it may soon be wanted again. */
 umf_result_t umf_view_free_for_reuse(umf_view_t *view, umf_span_t *span);
+/* The provider gives back what it keeps of that: all, or what nobody has wanted for a while. */
+void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed);
 
 /* The view's own span that contains `ptr`; NULL if it belongs to nobody or to somebody else. */
 umf_span_t *umf_view_find(const umf_view_t *view, const void *ptr);

@@ -188,6 +188,9 @@ static bool look(void *self, bool is_new) {
     if (can_purge && is_new) {
         umf_disjoint_settle(pool);
     }
+    if (is_new) {
+        umf_provider_drop_reusable(pool->slabs.view, true);
+    }
     for (uint32_t i = 0; i < pool->layout->bins && can_purge; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         can_purge = !bin || umf_bin_decay(bin, pool->page_size, is_new, &left);

@@ -353,9 +353,18 @@ static void scalable_thread_begins(void *arg) {
     umf_tbb_thread_begins();
 }
 
+static bool scalable_look(void *arg, bool is_new) {
+    scalable_pool_t *pool = arg;
+    if (is_new) {
+        umf_provider_drop_reusable(pool->view, true);
+    }
+    return false;
+}
+
 static const umf_magazine_ops_t scalable_magazine_ops = {
     .refill = scalable_refill,
     .flush = scalable_flush,
+    .look = scalable_look,
     .thread_begins = scalable_thread_begins,
 };
 

@@ -228,7 +228,8 @@ static umf_result_t os_reuse_alloc(void *provider, size_t size, size_t alignment
 /* The kernel unmaps whatever is there, or nothing: what can be told to be wrong is refused here. */
 static int os_free_private(os_provider_t *os, void *ptr, size_t size, bool is_kept) {
     if (os->has_extents) {
-        return is_kept ? umf_os_extents_keep(&os->extents, ptr, size)
+        size_t live = __atomic_load_n(&os->stats.allocated, __ATOMIC_RELAXED);
+        return is_kept ? umf_os_extents_keep(&os->extents, ptr, size, live)
                        : umf_os_extents_free(&os->extents, ptr, size);
     }
     if (size == 0) {
@@ -264,10 +265,10 @@ static umf_result_t os_reuse_free(void *provider, void *ptr, size_t size) {
     return free_memory(provider, ptr, size, true);
 }
 
-static umf_result_t os_reuse_drop(void *provider) {
+static umf_result_t os_reuse_drop(void *provider, int only_decayed) {
     os_provider_t *os = provider;
     if (os->has_extents) {
-        umf_os_extents_cool(&os->extents);
+        umf_os_extents_cool(&os->extents, !only_decayed);
     }
     return UMF_RESULT_SUCCESS;
 }

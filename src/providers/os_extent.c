@@ -18,6 +18,9 @@
 #define TRIES 8u /* extents looked at */
 /* Bytes that may be warm beside half of what is live. */
 #define WARM_MIN ((size_t)64 << 20)
+#define DECAY_LOOKS 2u
+/* For each that comes: one in return, and half of one as less is live. */
+#define LEAVING_MAX 2
 
 typedef struct os_extent_t {
     umf_list_t link;      /* in `roomy`, or alone */
@@ -35,6 +38,7 @@ void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protec
     extents->low = UINTPTR_MAX;
     umf_list_init(&extents->roomy);
     umf_list_init(&extents->warm);
+    umf_os_warm_init(&extents->warm_maps);
     umf_lock_init(&extents->lock, UMF_RANK_PROVIDER);
 }
 
@@ -62,7 +66,8 @@ static void extent_fini(uint64_t key, void *value, void *arg) {
 }
 
 void umf_os_extents_fini(umf_os_extents_t *extents) {
-    umf_os_extents_cool(extents);
+    umf_os_extents_cool(extents, true);
+    umf_os_warm_fini(&extents->warm_maps);
     umf_hash_each(&extents->all, extent_fini, extents);
     umf_hash_fini(&extents->all);
     for (unsigned i = 0; i < extents->kept_count; i++) {
@@ -90,7 +95,6 @@ static void *take_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, u
     extents->empty -= is_empty(extents, extent);
     umf_os_pages_flip(&extent->used, run);
     extent->free -= run.count;
-    extents->live += run.count;
     if (!extent->free) {
         umf_list_remove(&extent->link);
     }
@@ -257,8 +261,8 @@ static int alloc_clear(umf_os_extents_t *extents, size_t size, size_t alignment,
 
 int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
     int error = alloc_clear(extents, size, alignment, ptr);
-    return error && umf_os_extents_cool(extents) ? alloc_clear(extents, size, alignment, ptr)
-                                                 : error;
+    return error && umf_os_extents_cool(extents, true) ? alloc_clear(extents, size, alignment, ptr)
+                                                       : error;
 }
 
 /* --- freeing --- */
@@ -311,14 +315,25 @@ static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, uintptr_t 
     if (drop_content(extents, base, size) != 0) {
         return umf_os_unmap((void *)base, size);
     }
-    umf_lock(&extents->lock);
-    extents->live -= run.count;
-    umf_unlock(&extents->lock);
     give_pages(extents, extent, run);
     return 0;
 }
 
+/* Was it freed already, and is still mapped? */
+static bool is_waiting(umf_os_extents_t *extents, uintptr_t base) {
+    umf_lock(&extents->lock);
+    bool is_waiting = umf_os_warm_has(&extents->warm_maps, base);
+    for (unsigned i = 0; i < extents->kept_count; i++) {
+        is_waiting |= extents->kept[i].base == base;
+    }
+    umf_unlock(&extents->lock);
+    return is_waiting;
+}
+
 static int mapping_free(umf_os_extents_t *extents, uintptr_t base, size_t size) {
+    if (is_waiting(extents, base)) {
+        return EINVAL;
+    }
     if (can_be_kept(base, size) && drop_content(extents, base, size) == 0) {
         kept_put(extents, base, size);
         return 0;
@@ -386,7 +401,7 @@ int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size) {
     return error;
 }
 
-/* --- warm pages --- */
+/* --- warm memory --- */
 
 static void come_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
@@ -394,7 +409,6 @@ static void come_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_r
     extent->warm_count += run.count;
     extent->warm_look = extents->looks;
     extents->warm_count += run.count;
-    extents->live -= run.count;
     umf_list_remove(&extent->warm_link);
     umf_list_add(&extents->warm, &extent->warm_link);
 }
@@ -404,7 +418,6 @@ static void *leave_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os
     umf_os_pages_flip(&extent->warm, run);
     extent->warm_count -= run.count;
     extents->warm_count -= run.count;
-    extents->live += run.count;
     if (!extent->warm_count) {
         umf_list_remove(&extent->warm_link);
     }
@@ -425,18 +438,26 @@ static void *find_warm_locked(umf_os_extents_t *extents, umf_os_run_t run, uint3
     return NULL;
 }
 
-int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
-    void *piece = NULL;
+static void *alloc_warm(umf_os_extents_t *extents, size_t size, size_t alignment) {
+    uintptr_t mapping;
+    void *ptr = NULL;
+    umf_lock(&extents->lock);
     if (is_piece(extents, size, alignment)) {
         umf_os_run_t run = {0, pages_of(extents, size)};
-        umf_lock(&extents->lock);
-        piece = find_warm_locked(extents, run, piece_step(extents, size, alignment));
-        umf_unlock(&extents->lock);
+        ptr = find_warm_locked(extents, run, piece_step(extents, size, alignment));
+    } else if (umf_os_warm_take(&extents->warm_maps, size, alignment, &mapping)) {
+        ptr = (void *)mapping;
     }
-    if (!piece) {
+    umf_unlock(&extents->lock);
+    return ptr;
+}
+
+int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
+    void *warm = size <= KEPT_SIZE_MAX ? alloc_warm(extents, size, alignment) : NULL;
+    if (!warm) {
         return umf_os_extents_alloc(extents, size, alignment, ptr);
     }
-    *ptr = piece;
+    *ptr = warm;
     return 0;
 }
 
@@ -462,29 +483,53 @@ static os_extent_t *decayed_locked(umf_os_extents_t *extents) {
         return NULL;
     }
     os_extent_t *oldest = UMF_CONTAINER_OF(extents->warm.prev, os_extent_t, warm_link);
-    return extents->looks - oldest->warm_look >= 2 ? oldest : NULL;
+    return extents->looks - oldest->warm_look >= DECAY_LOOKS ? oldest : NULL;
 }
 
-static bool is_too_warm_locked(umf_os_extents_t *extents) {
+static bool is_too_warm_locked(umf_os_extents_t *extents, size_t live) {
     umf_assert_locked(&extents->lock);
-    return extents->warm_count > WARM_MIN / extents->page_size + extents->live / 2;
+    size_t warm = extents->warm_count * extents->page_size + extents->warm_maps.bytes;
+    return warm > WARM_MIN + live / 2;
 }
 
-/* Pages that were warm are nobody's. They stay taken until they are clear, and the extent with
- * them. */
-static umf_os_pages_t cool_begin_locked(umf_os_extents_t *extents, os_extent_t *extent) {
-    umf_os_pages_t pages = extent->warm;
+/* What is nobody's any more: warm pages of an extent, which stay taken until they are clear, and
+ * the extent with them; or a mapping. */
+typedef struct leaving_t {
+    os_extent_t *extent; /* NULL: a mapping */
+    umf_os_pages_t pages;
+    uintptr_t base;
+    size_t size;
+} leaving_t;
+
+/* What has decayed, or if it `must_be`, something. false: there is none. */
+static bool leave_begin_locked(umf_os_extents_t *extents, bool must_be, leaving_t *leaving) {
     umf_assert_locked(&extents->lock);
+    leaving->extent = NULL;
+    if (umf_os_warm_take_oldest(&extents->warm_maps, extents->looks, must_be ? 0 : DECAY_LOOKS,
+                                &leaving->base, &leaving->size)) {
+        return true;
+    }
+    os_extent_t *extent = must_be ? coolest_locked(extents) : decayed_locked(extents);
+    if (!extent) {
+        return false;
+    }
+    leaving->extent = extent;
+    leaving->pages = extent->warm;
     umf_os_pages_init(&extent->warm);
     extents->warm_count -= extent->warm_count;
     extent->warm_count = 0;
     umf_list_remove(&extent->warm_link);
-    return pages;
+    return true;
 }
 
-static void cool_end(umf_os_extents_t *extents, os_extent_t *extent, const umf_os_pages_t *pages) {
+static void leave_end(umf_os_extents_t *extents, const leaving_t *leaving) {
+    os_extent_t *extent = leaving->extent;
     umf_os_run_t run = {0, 0};
-    while (umf_os_pages_next(pages, pages_of(extents, EXTENT_SIZE), &run)) {
+    if (!extent) {
+        unmap_range(leaving->base, leaving->size);
+        return;
+    }
+    while (umf_os_pages_next(&leaving->pages, pages_of(extents, EXTENT_SIZE), &run)) {
         uintptr_t base = extent->base + run.at * extents->page_size;
         size_t size = run.count * extents->page_size;
         if (umf_os_advise((void *)base, size, MADV_DONTNEED) == 0 ||
@@ -496,55 +541,65 @@ static void cool_end(umf_os_extents_t *extents, os_extent_t *extent, const umf_o
     }
 }
 
-bool umf_os_extents_cool(umf_os_extents_t *extents) {
-    umf_os_pages_t pages;
+bool umf_os_extents_cool(umf_os_extents_t *extents, bool all) {
+    leaving_t leaving;
+    bool is_look = umf_decay_is_due(&extents->decay), was_any = false;
     umf_lock(&extents->lock);
-    os_extent_t *extent = coolest_locked(extents);
-    bool was_any = extent != NULL;
-    while (extent) {
-        pages = cool_begin_locked(extents, extent);
+    extents->looks += is_look;
+    while (leave_begin_locked(extents, all, &leaving)) {
         umf_unlock(&extents->lock);
-        cool_end(extents, extent, &pages);
+        leave_end(extents, &leaving);
+        was_any = true;
         umf_lock(&extents->lock);
-        extent = coolest_locked(extents);
     }
     umf_unlock(&extents->lock);
     return was_any;
 }
 
-/* true: in return there are `pages` of `*cool` to clear, unless that is NULL. */
-static bool keep_locked(umf_os_extents_t *extents, uintptr_t base, uintptr_t end,
-                        os_extent_t **cool, umf_os_pages_t *pages) {
-    os_extent_t *extent = extent_at_locked(extents, base);
-    if (!extent || end - extent->base > EXTENT_SIZE) {
-        return false;
+/* A mapping of its own? Then it is kept if there is memory to note it. */
+static bool keep_mapping_locked(umf_os_extents_t *extents, uintptr_t base, size_t size) {
+    umf_assert_locked(&extents->lock);
+    for (uintptr_t at = base; at < base + size; at += EXTENT_SIZE) {
+        if (extent_at_locked(extents, at)) {
+            return false;
+        }
     }
-    umf_os_run_t run = {pages_of(extents, base - extent->base), pages_of(extents, end - base)};
-    if (!is_live_locked(extents, extent, run)) {
-        return false;
-    }
-    come_locked(extents, extent, run);
-    *cool = is_too_warm_locked(extents) ? coolest_locked(extents) : decayed_locked(extents);
-    if (*cool) {
-        *pages = cool_begin_locked(extents, *cool);
-    }
-    return true;
+    return umf_os_warm_put(&extents->warm_maps, base, size, extents->looks);
 }
 
-int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size) {
-    uintptr_t base = (uintptr_t)ptr, end;
-    os_extent_t *cool = NULL;
-    umf_os_pages_t pages;
-    if (size > PIECE_MAX || range_end(extents, base, size, &end) != 0) {
+static bool keep_piece_locked(umf_os_extents_t *extents, uintptr_t base, size_t size) {
+    os_extent_t *extent = extent_at_locked(extents, base);
+    if (!extent || base + size > extent->base + EXTENT_SIZE) {
+        return false;
+    }
+    umf_os_run_t run = {pages_of(extents, base - extent->base), pages_of(extents, size)};
+    bool is_live = is_live_locked(extents, extent, run);
+    if (is_live) {
+        come_locked(extents, extent, run);
+    }
+    return is_live;
+}
+
+int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_t live) {
+    uintptr_t base = (uintptr_t)ptr, end = 0;
+    leaving_t leaving;
+    bool is_range = range_end(extents, base, size, &end) == 0;
+    bool is_mapping = is_range && can_be_kept(base, end - base);
+    if (!is_range || (!is_mapping && size > PIECE_MAX)) {
         return umf_os_extents_free(extents, ptr, size);
     }
     bool is_look = umf_decay_is_due(&extents->decay);
     umf_lock(&extents->lock);
     extents->looks += is_look;
-    bool is_kept = keep_locked(extents, base, end, &cool, &pages);
-    umf_unlock(&extents->lock);
-    if (cool) {
-        cool_end(extents, cool, &pages);
+    bool is_kept = is_mapping ? keep_mapping_locked(extents, base, end - base)
+                              : keep_piece_locked(extents, base, end - base);
+    for (int i = 0; i < LEAVING_MAX &&
+                    leave_begin_locked(extents, is_too_warm_locked(extents, live), &leaving);
+         i++) {
+        umf_unlock(&extents->lock);
+        leave_end(extents, &leaving);
+        umf_lock(&extents->lock);
     }
+    umf_unlock(&extents->lock);
     return is_kept ? 0 : umf_os_extents_free(extents, ptr, size);
 }

@@ -13,8 +13,9 @@
  *
  * Pieces that are freed to be used again stay warm: they keep their content for who wants any
  * memory. That is the way of pools, and costs no system call; with many threads these meet in the
- * kernel. Warm are at most 64 MiB and half of what is live. Beyond that, and where nothing was
- * freed for one to two periods of decay, all warm pages of an extent are cleared together.
+ * kernel. So do mappings of 2 to 8 MiB. Warm are at most 64 MiB and half of what is live. Beyond
+ * that, and where nothing was freed for one to two periods of decay, all warm pages of an extent
+ * are cleared together, and mappings unmapped, two at most for each that comes.
  *
  * Thread-safe.
  */
@@ -25,18 +26,19 @@
 #include "base/lock.h"
 #include "ds/hash.h"
 #include "ds/list.h"
+#include "providers/os_warm.h"
 
 #define UMF_OS_KEPT_MAX 4u
 
 typedef struct umf_os_extents_t {
-    size_t page_size;    /* Immutable after init, as `protection` */
-    int protection;      /* as mmap has it */
-    umf_lock_t lock;     /* UMF_RANK_PROVIDER; guards all that follows */
-    umf_hash_t all;      /* extents by address */
-    umf_list_t roomy;    /* those with free pages */
-    umf_list_t warm;     /* those with warm pages, where some became so last first */
-    size_t warm_count;   /* pages */
-    size_t live;         /* pages of extents that are in use and not warm */
+    size_t page_size;  /* Immutable after init, as `protection` */
+    int protection;    /* as mmap has it */
+    umf_lock_t lock;   /* UMF_RANK_PROVIDER; guards all that follows */
+    umf_hash_t all;    /* extents by address */
+    umf_list_t roomy;  /* those with free pages */
+    umf_list_t warm;   /* those with warm pages, where some became so last first */
+    size_t warm_count; /* pages */
+    umf_os_warm_t warm_maps;
     uint32_t looks;      /* of `decay` */
     umf_decay_t decay;   /* Sync: none */
     uintptr_t low, high; /* all extents there ever were lie between */
@@ -62,11 +64,11 @@ int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignmen
 int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size);
 
 /* The same for memory that may have any content, and for memory with the protection that it was
- * allocated with. */
+ * allocated with. `live`: bytes that are allocated. */
 int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr);
-int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size);
+int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_t live);
 
-/* Clears all that is warm. false: nothing was. */
-bool umf_os_extents_cool(umf_os_extents_t *extents);
+/* Clears what is warm, `all` or what has decayed. false: nothing was. */
+bool umf_os_extents_cool(umf_os_extents_t *extents, bool all);
 
 #endif

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <set>
 #include <sys/mman.h>
 #include <thread>
 #include <vector>
@@ -49,8 +50,8 @@ class Os : public Provider {
     umf_result_t keep(void *ptr, size_t size) const {
         return ext->reuse_free(self, ptr, size);
     }
-    void drop() const {
-        EXPECT_EQ(ext->reuse_drop(self), UMF_RESULT_SUCCESS);
+    void drop(bool only_decayed = false) const {
+        EXPECT_EQ(ext->reuse_drop(self, only_decayed), UMF_RESULT_SUCCESS);
     }
 };
 
@@ -92,7 +93,7 @@ size_t resident_bytes(const std::vector<char *> &pieces) {
 
 TEST(os_reuse, ContentStaysForWhoWantsAny) {
     Os provider;
-    for (size_t size : {page, 64 * KiB, 256 * KiB}) {
+    for (size_t size : {page, 64 * KiB, 256 * KiB, 2 * MiB, 8 * MiB}) {
         char *ptr = provider.any(size);
         EXPECT_TRUE(all_are(ptr, size, 0)) << "first used";
         memset(ptr, 'x', size);
@@ -143,6 +144,82 @@ TEST(os_reuse, WhatIsKeptIsNotFreedAgain) {
     EXPECT_EQ(provider.allocated(), 64 * KiB);
     EXPECT_EQ(provider.keep(nullptr, 0), UMF_RESULT_SUCCESS);
     EXPECT_EQ(provider.keep(other, 64 * KiB), UMF_RESULT_SUCCESS);
+}
+
+TEST(os_reuse, MappingsThatWaitAreNotFreedAgain) {
+    Os provider;
+    char *warm = provider.any(2 * MiB), *clear = provider.any(2 * MiB);
+    ASSERT_EQ(provider.keep(warm, 2 * MiB), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(provider.free(clear, 2 * MiB), UMF_RESULT_SUCCESS);
+    for (char *ptr : {warm, clear}) {
+        EXPECT_EQ(provider.free(ptr, 2 * MiB), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    }
+    EXPECT_EQ(provider.keep(warm, 2 * MiB), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    std::set<char *> all;
+    for (int i = 0; i < 4; i++) {
+        EXPECT_TRUE(all.insert(provider.any(2 * MiB)).second) << "once only";
+    }
+    EXPECT_EQ(all.count(warm), 1u);
+    EXPECT_EQ(all.count(clear), 1u);
+    char *large = provider.any(16 * MiB);
+    large[0] = 'x';
+    EXPECT_EQ(provider.keep(large, 16 * MiB), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(resident_pages(large, 16 * MiB), 0u) << "too large to be kept";
+}
+
+TEST(os_reuse, WarmMappingsAreBounded) {
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    Os provider;
+    std::vector<char *> mappings;
+    for (size_t i = 0; i < 2 * warm_min / (2 * MiB); i++) {
+        mappings.push_back(provider.any(2 * MiB));
+        memset(mappings.back(), 'x', 2 * MiB);
+    }
+    auto resident = [&] {
+        size_t pages = 0;
+        for (char *ptr : mappings) {
+            pages += resident_pages(ptr, 2 * MiB);
+        }
+        return pages * page;
+    };
+    for (char *ptr : mappings) {
+        ASSERT_EQ(provider.keep(ptr, 2 * MiB), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_LE(resident(), warm_min);
+    EXPECT_GE(resident(), warm_min / 2);
+    provider.drop();
+    EXPECT_EQ(resident(), 0u);
+    EXPECT_EQ(provider.allocated(), 0u);
+}
+
+TEST(os_reuse, MappingsDecay) {
+    DecayPeriod none(DecayPeriod::NONE);
+    Os provider;
+    char *ptr = provider.any(2 * MiB), *used = provider.any(page);
+    memset(ptr, 'x', 2 * MiB);
+    ASSERT_EQ(provider.keep(ptr, 2 * MiB), UMF_RESULT_SUCCESS);
+    for (int i = 0; i < 5; i++) {
+        ASSERT_EQ(provider.keep(used, page), UMF_RESULT_SUCCESS);
+        used = provider.any(page);
+    }
+    EXPECT_EQ(resident_pages(ptr, 2 * MiB), 0u);
+}
+
+/* Pools in use see to it, also if they want nothing of the provider. */
+TEST(os_reuse, ALookGivesBackWhatHasDecayed) {
+    DecayPeriod none(DecayPeriod::NONE);
+    Os provider;
+    char *mapping = provider.any(2 * MiB), *piece = provider.any(64 * KiB);
+    memset(mapping, 'x', 2 * MiB);
+    memset(piece, 'x', 64 * KiB);
+    ASSERT_EQ(provider.keep(mapping, 2 * MiB), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(provider.keep(piece, 64 * KiB), UMF_RESULT_SUCCESS);
+    provider.drop(true);
+    EXPECT_GT(resident_pages(piece, 64 * KiB), 0u);
+    provider.drop(true);
+    provider.drop(true);
+    EXPECT_EQ(resident_pages(mapping, 2 * MiB), 0u);
+    EXPECT_EQ(resident_pages(piece, 64 * KiB), 0u);
 }
 
 TEST(os_reuse, ADropGivesAllBack) {
@@ -344,6 +421,21 @@ TEST_P(os_reuse_pools, FreedPiecesAreWarmUntilATrim) {
     EXPECT_EQ(result,
               GetParam() == &umfProxyPoolOps ? UMF_RESULT_ERROR_NOT_SUPPORTED : UMF_RESULT_SUCCESS);
     EXPECT_EQ(resident_bytes(pieces), 0u);
+}
+
+TEST_P(os_reuse_pools, FreedPiecesDecayWhileThePoolIsInUse) {
+    DecayPeriod none(DecayPeriod::NONE);
+    std::vector<char *> pieces = burst();
+    for (int i = 0; i < 20; i++) {
+        std::vector<void *> used;
+        for (int k = 0; k < 100; k++) {
+            used.push_back(umfPoolMalloc(pool, 64));
+        }
+        for (void *ptr : used) {
+            EXPECT_EQ(umfFree(ptr), UMF_RESULT_SUCCESS);
+        }
+    }
+    EXPECT_LE(resident_bytes(pieces), 2 * MiB) << "but for the extent in use";
 }
 
 TEST_P(os_reuse_pools, TheEndOfAPoolGivesAllBack) {
