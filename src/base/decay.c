@@ -10,14 +10,14 @@
 
 _Atomic uint64_t umf_decay_period = 5 * SECOND;
 
-static uint64_t now_ns(void) {
+uint64_t umf_decay_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
 }
 
 bool umf_decay_is_due(umf_decay_t *decay) {
-    uint64_t now = now_ns();
+    uint64_t now = umf_decay_now();
     uint64_t next = atomic_load_explicit(&decay->next, memory_order_relaxed);
     uint64_t period = atomic_load_explicit(&umf_decay_period, memory_order_relaxed);
     return now >= next &&
@@ -28,6 +28,6 @@ bool umf_decay_is_due(umf_decay_t *decay) {
 
 void umf_decay_go_on(umf_decay_t *decay) {
     uint64_t period = atomic_load_explicit(&umf_decay_period, memory_order_relaxed);
-    atomic_store_explicit(&decay->next, now_ns() + (period < SOON ? period : SOON),
+    atomic_store_explicit(&decay->next, umf_decay_now() + (period < SOON ? period : SOON),
                           memory_order_relaxed);
 }

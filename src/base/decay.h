@@ -20,6 +20,9 @@ typedef struct umf_decay_t {
 /* 5 s, in nanoseconds; tests make it shorter. */
 extern _Atomic uint64_t umf_decay_period;
 
+/* A clock for what decays without looks: nanoseconds, coarse. */
+uint64_t umf_decay_now(void);
+
 /* Is it time for a look? Then it is the caller's to take. */
 bool umf_decay_is_due(umf_decay_t *decay);
 /* The last look has left something for another. */

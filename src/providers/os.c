@@ -229,6 +229,7 @@ static umf_result_t os_reuse_alloc(void *provider, size_t size, size_t alignment
 static int os_free_private(os_provider_t *os, void *ptr, size_t size, bool is_kept) {
     if (os->has_extents) {
         size_t live = __atomic_load_n(&os->stats.allocated, __ATOMIC_RELAXED);
+        live = live > size ? live - size : 0;
         return is_kept ? umf_os_extents_keep(&os->extents, ptr, size, live)
                        : umf_os_extents_free(&os->extents, ptr, size);
     }

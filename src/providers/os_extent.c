@@ -16,10 +16,9 @@
 #define EMPTY_MAX 4u
 #define KEPT_SIZE_MAX ((size_t)8 << 20)
 #define TRIES 8u /* extents looked at */
-/* Bytes that may be warm beside half of what is live. */
+/* Bytes that may be warm beyond what was live. */
 #define WARM_MIN ((size_t)64 << 20)
-#define DECAY_LOOKS 2u
-/* For each that comes: one in return, and half of one as less is live. */
+/* For each that comes: one in return, and one more. */
 #define LEAVING_MAX 2
 
 typedef struct os_extent_t {
@@ -28,7 +27,7 @@ typedef struct os_extent_t {
     uintptr_t base;
     uint32_t free;       /* pages */
     uint32_t warm_count; /* pages */
-    uint32_t warm_look;  /* the look before which pages became warm last */
+    uint64_t warm_since; /* it had no warm pages before */
     umf_os_pages_t used; /* the others are free, and clear */
     umf_os_pages_t warm; /* of those used */
 } os_extent_t;
@@ -405,12 +404,13 @@ int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size) {
 
 static void come_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
+    if (!extent->warm_count) {
+        extent->warm_since = extents->now;
+        umf_list_add(&extents->warm, &extent->warm_link);
+    }
     umf_os_pages_flip(&extent->warm, run);
     extent->warm_count += run.count;
-    extent->warm_look = extents->looks;
     extents->warm_count += run.count;
-    umf_list_remove(&extent->warm_link);
-    umf_list_add(&extents->warm, &extent->warm_link);
 }
 
 static void *leave_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
@@ -476,20 +476,30 @@ static os_extent_t *coolest_locked(umf_os_extents_t *extents) {
     return most;
 }
 
-/* One of which nothing became warm since the look before the last. */
-static os_extent_t *decayed_locked(umf_os_extents_t *extents) {
+static os_extent_t *oldest_locked(umf_os_extents_t *extents) {
     umf_assert_locked(&extents->lock);
-    if (umf_list_is_empty(&extents->warm)) {
-        return NULL;
+    return umf_list_is_empty(&extents->warm)
+               ? NULL
+               : UMF_CONTAINER_OF(extents->warm.prev, os_extent_t, warm_link);
+}
+
+/* The time, and how much was live at most in this period of decay and in the last. */
+static void tick_locked(umf_os_extents_t *extents, uint64_t now) {
+    umf_assert_locked(&extents->lock);
+    extents->now = now > extents->now ? now : extents->now; /* read without the lock */
+    if (extents->now - extents->period_since >= umf_decay_period) {
+        extents->period_since = extents->now;
+        extents->last_peak = extents->peak;
+        extents->peak = 0;
     }
-    os_extent_t *oldest = UMF_CONTAINER_OF(extents->warm.prev, os_extent_t, warm_link);
-    return extents->looks - oldest->warm_look >= DECAY_LOOKS ? oldest : NULL;
 }
 
 static bool is_too_warm_locked(umf_os_extents_t *extents, size_t live) {
     umf_assert_locked(&extents->lock);
+    extents->peak = live > extents->peak ? live : extents->peak;
+    size_t peak = extents->peak > extents->last_peak ? extents->peak : extents->last_peak;
     size_t warm = extents->warm_count * extents->page_size + extents->warm_maps.bytes;
-    return warm > WARM_MIN + live / 2;
+    return live + warm > peak + WARM_MIN;
 }
 
 /* What is nobody's any more: warm pages of an extent, which stay taken until they are clear, and
@@ -497,28 +507,37 @@ static bool is_too_warm_locked(umf_os_extents_t *extents, size_t live) {
 typedef struct leaving_t {
     os_extent_t *extent; /* NULL: a mapping */
     umf_os_pages_t pages;
-    uintptr_t base;
-    size_t size;
+    umf_os_mapping_t mapping;
 } leaving_t;
 
-/* What has decayed, or if it `must_be`, something. false: there is none. */
-static bool leave_begin_locked(umf_os_extents_t *extents, bool must_be, leaving_t *leaving) {
+static void leave_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, leaving_t *leaving) {
     umf_assert_locked(&extents->lock);
-    leaving->extent = NULL;
-    if (umf_os_warm_take_oldest(&extents->warm_maps, extents->looks, must_be ? 0 : DECAY_LOOKS,
-                                &leaving->base, &leaving->size)) {
-        return true;
-    }
-    os_extent_t *extent = must_be ? coolest_locked(extents) : decayed_locked(extents);
-    if (!extent) {
-        return false;
-    }
     leaving->extent = extent;
     leaving->pages = extent->warm;
     umf_os_pages_init(&extent->warm);
     extents->warm_count -= extent->warm_count;
     extent->warm_count = 0;
     umf_list_remove(&extent->warm_link);
+}
+
+/* The oldest that has decayed, or if it `must_be`, that there is. false: there is none. */
+static bool leave_begin_locked(umf_os_extents_t *extents, bool must_be, leaving_t *leaving) {
+    umf_assert_locked(&extents->lock);
+    os_extent_t *extent = oldest_locked(extents);
+    const umf_os_mapping_t *mapping = umf_os_warm_oldest(&extents->warm_maps);
+    if (mapping && extent && mapping->since > extent->warm_since) {
+        mapping = NULL;
+    }
+    uint64_t since = mapping ? mapping->since : extent ? extent->warm_since : extents->now;
+    if ((!mapping && !extent) || (!must_be && extents->now - since < umf_decay_period)) {
+        return false;
+    }
+    if (mapping) {
+        leaving->extent = NULL;
+        leaving->mapping = umf_os_warm_take_oldest(&extents->warm_maps);
+    } else {
+        leave_pages_locked(extents, must_be ? coolest_locked(extents) : extent, leaving);
+    }
     return true;
 }
 
@@ -526,7 +545,7 @@ static void leave_end(umf_os_extents_t *extents, const leaving_t *leaving) {
     os_extent_t *extent = leaving->extent;
     umf_os_run_t run = {0, 0};
     if (!extent) {
-        unmap_range(leaving->base, leaving->size);
+        unmap_range(leaving->mapping.base, leaving->mapping.size);
         return;
     }
     while (umf_os_pages_next(&leaving->pages, pages_of(extents, EXTENT_SIZE), &run)) {
@@ -543,9 +562,10 @@ static void leave_end(umf_os_extents_t *extents, const leaving_t *leaving) {
 
 bool umf_os_extents_cool(umf_os_extents_t *extents, bool all) {
     leaving_t leaving;
-    bool is_look = umf_decay_is_due(&extents->decay), was_any = false;
+    uint64_t now = umf_decay_now();
+    bool was_any = false;
     umf_lock(&extents->lock);
-    extents->looks += is_look;
+    tick_locked(extents, now);
     while (leave_begin_locked(extents, all, &leaving)) {
         umf_unlock(&extents->lock);
         leave_end(extents, &leaving);
@@ -564,7 +584,8 @@ static bool keep_mapping_locked(umf_os_extents_t *extents, uintptr_t base, size_
             return false;
         }
     }
-    return umf_os_warm_put(&extents->warm_maps, base, size, extents->looks);
+    umf_os_mapping_t mapping = {base, size, extents->now};
+    return umf_os_warm_put(&extents->warm_maps, mapping);
 }
 
 static bool keep_piece_locked(umf_os_extents_t *extents, uintptr_t base, size_t size) {
@@ -588,9 +609,9 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_
     if (!is_range || (!is_mapping && size > PIECE_MAX)) {
         return umf_os_extents_free(extents, ptr, size);
     }
-    bool is_look = umf_decay_is_due(&extents->decay);
+    uint64_t now = umf_decay_now();
     umf_lock(&extents->lock);
-    extents->looks += is_look;
+    tick_locked(extents, now);
     bool is_kept = is_mapping ? keep_mapping_locked(extents, base, end - base)
                               : keep_piece_locked(extents, base, end - base);
     for (int i = 0; i < LEAVING_MAX &&

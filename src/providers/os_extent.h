@@ -13,9 +13,10 @@
  *
  * Pieces that are freed to be used again stay warm: they keep their content for who wants any
  * memory. That is the way of pools, and costs no system call; with many threads these meet in the
- * kernel. So do mappings of 2 to 8 MiB. Warm are at most 64 MiB and half of what is live. Beyond
- * that, and where nothing was freed for one to two periods of decay, all warm pages of an extent
- * are cleared together, and mappings unmapped, two at most for each that comes.
+ * kernel. So do mappings of 2 to 8 MiB. What is live and what is warm are together no more than was
+ * live at most in this period of decay and in the last, and 64 MiB. Beyond that, and where some
+ * were warm for a period, all warm pages of an extent are cleared together, and mappings unmapped:
+ * two at most for each that comes, or all when a pool looks at what decays.
  *
  * Thread-safe.
  */
@@ -36,14 +37,16 @@ typedef struct umf_os_extents_t {
     umf_lock_t lock;   /* UMF_RANK_PROVIDER; guards all that follows */
     umf_hash_t all;    /* extents by address */
     umf_list_t roomy;  /* those with free pages */
-    umf_list_t warm;   /* those with warm pages, where some became so last first */
+    umf_list_t warm;   /* those with warm pages, the latest first */
     size_t warm_count; /* pages */
     umf_os_warm_t warm_maps;
-    uint32_t looks;      /* of `decay` */
-    umf_decay_t decay;   /* Sync: none */
-    uintptr_t low, high; /* all extents there ever were lie between */
-    size_t empty;        /* extents without pieces */
-    bool huge;           /* extents ask for huge pages */
+    uint64_t now;          /* of the last tick */
+    uint64_t period_since; /* when the present period of decay began */
+    size_t peak;           /* bytes that were live at most in it, */
+    size_t last_peak;      /* and in the one before */
+    uintptr_t low, high;   /* all extents there ever were lie between */
+    size_t empty;          /* extents without pieces */
+    bool huge;             /* extents ask for huge pages */
     unsigned kept_count;
     struct {
         uintptr_t base;
@@ -64,7 +67,7 @@ int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignmen
 int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size);
 
 /* The same for memory that may have any content, and for memory with the protection that it was
- * allocated with. `live`: bytes that are allocated. */
+ * allocated with. `live`: bytes that stay allocated. */
 int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr);
 int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_t live);
 

@@ -1,4 +1,5 @@
 /* providers/os: memory that pools free and allocate again, and keeps its content in between. */
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <random>
@@ -167,31 +168,6 @@ TEST(os_reuse, MappingsThatWaitAreNotFreedAgain) {
     EXPECT_EQ(resident_pages(large, 16 * MiB), 0u) << "too large to be kept";
 }
 
-TEST(os_reuse, WarmMappingsAreBounded) {
-    DecayPeriod endless(DecayPeriod::ENDLESS);
-    Os provider;
-    std::vector<char *> mappings;
-    for (size_t i = 0; i < 2 * warm_min / (2 * MiB); i++) {
-        mappings.push_back(provider.any(2 * MiB));
-        memset(mappings.back(), 'x', 2 * MiB);
-    }
-    auto resident = [&] {
-        size_t pages = 0;
-        for (char *ptr : mappings) {
-            pages += resident_pages(ptr, 2 * MiB);
-        }
-        return pages * page;
-    };
-    for (char *ptr : mappings) {
-        ASSERT_EQ(provider.keep(ptr, 2 * MiB), UMF_RESULT_SUCCESS);
-    }
-    EXPECT_LE(resident(), warm_min);
-    EXPECT_GE(resident(), warm_min / 2);
-    provider.drop();
-    EXPECT_EQ(resident(), 0u);
-    EXPECT_EQ(provider.allocated(), 0u);
-}
-
 TEST(os_reuse, MappingsDecay) {
     DecayPeriod none(DecayPeriod::NONE);
     Os provider;
@@ -207,16 +183,19 @@ TEST(os_reuse, MappingsDecay) {
 
 /* Pools in use see to it, also if they want nothing of the provider. */
 TEST(os_reuse, ALookGivesBackWhatHasDecayed) {
-    DecayPeriod none(DecayPeriod::NONE);
     Os provider;
     char *mapping = provider.any(2 * MiB), *piece = provider.any(64 * KiB);
-    memset(mapping, 'x', 2 * MiB);
-    memset(piece, 'x', 64 * KiB);
-    ASSERT_EQ(provider.keep(mapping, 2 * MiB), UMF_RESULT_SUCCESS);
-    ASSERT_EQ(provider.keep(piece, 64 * KiB), UMF_RESULT_SUCCESS);
-    provider.drop(true);
-    EXPECT_GT(resident_pages(piece, 64 * KiB), 0u);
-    provider.drop(true);
+    {
+        DecayPeriod endless(DecayPeriod::ENDLESS);
+        memset(mapping, 'x', 2 * MiB);
+        memset(piece, 'x', 64 * KiB);
+        ASSERT_EQ(provider.keep(mapping, 2 * MiB), UMF_RESULT_SUCCESS);
+        ASSERT_EQ(provider.keep(piece, 64 * KiB), UMF_RESULT_SUCCESS);
+        provider.drop(true);
+        EXPECT_GT(resident_pages(mapping, 2 * MiB), 0u);
+        EXPECT_GT(resident_pages(piece, 64 * KiB), 0u);
+    }
+    DecayPeriod none(DecayPeriod::NONE);
     provider.drop(true);
     EXPECT_EQ(resident_pages(mapping, 2 * MiB), 0u);
     EXPECT_EQ(resident_pages(piece, 64 * KiB), 0u);
@@ -238,23 +217,68 @@ TEST(os_reuse, ADropGivesAllBack) {
     }
 }
 
-TEST(os_reuse, WarmMemoryIsBounded) {
-    DecayPeriod endless(DecayPeriod::ENDLESS);
+class os_reuse_limit : public testing::Test {
+  protected:
     Os provider;
-    std::vector<char *> pieces = fill(provider, 2 * warm_min);
-    std::vector<char *> freed(pieces.begin() + pieces.size() / 4, pieces.end());
-    for (char *ptr : freed) {
-        ASSERT_EQ(provider.keep(ptr, 64 * KiB), UMF_RESULT_SUCCESS);
+    std::vector<char *> pieces, mappings;
+
+    void touch_provider() const {
+        ASSERT_EQ(provider.keep(provider.any(page), page), UMF_RESULT_SUCCESS);
     }
-    size_t live = (pieces.size() - freed.size()) * 64 * KiB, warm = resident_bytes(freed);
-    EXPECT_LE(warm, warm_min + live / 2);
-    EXPECT_GE(warm, warm_min / 2);
-    for (size_t i = 0; i < pieces.size() / 4; i++) {
-        EXPECT_TRUE(all_are(pieces[i], 64 * KiB, 'x'));
-        ASSERT_EQ(provider.keep(pieces[i], 64 * KiB), UMF_RESULT_SUCCESS);
+    size_t resident() const {
+        size_t pages = 0;
+        for (char *ptr : mappings) {
+            pages += resident_pages(ptr, 2 * MiB);
+        }
+        return pages * page + resident_bytes(pieces);
     }
-    EXPECT_LE(resident_bytes(pieces), warm_min);
+    /* Frees 128 MiB in pieces, then as much in mappings, which cannot use the memory of these. */
+    void free_two_kinds() {
+        pieces = fill(provider, 2 * warm_min);
+        for (char *ptr : pieces) {
+            ASSERT_EQ(provider.keep(ptr, 64 * KiB), UMF_RESULT_SUCCESS);
+        }
+        EXPECT_EQ(resident(), 2 * warm_min);
+        for (size_t i = 0; i < 2 * warm_min / (2 * MiB); i++) {
+            mappings.push_back(provider.any(2 * MiB));
+            memset(mappings.back(), 'x', 2 * MiB);
+        }
+        EXPECT_EQ(resident(), 4 * warm_min) << "the limit holds when something is freed";
+        for (char *ptr : mappings) {
+            EXPECT_TRUE(all_are(ptr, 2 * MiB, 'x'));
+            ASSERT_EQ(provider.keep(ptr, 2 * MiB), UMF_RESULT_SUCCESS);
+        }
+    }
+};
+
+TEST_F(os_reuse_limit, WhatWasLiveLatelyMayStayAndSomeMore) {
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    free_two_kinds();
+    EXPECT_LE(resident(), 3 * warm_min);
+    EXPECT_GE(resident(), 3 * warm_min - 8 * MiB);
+    char *live = provider.any(warm_min);
+    for (int i = 0; i < 32; i++) {
+        touch_provider();
+    }
+    EXPECT_LE(resident(), 2 * warm_min + 2 * MiB);
+    EXPECT_GE(resident(), 2 * warm_min - 8 * MiB);
+    EXPECT_EQ(provider.free(live, warm_min), UMF_RESULT_SUCCESS);
     EXPECT_EQ(provider.allocated(), 0u);
+}
+
+TEST_F(os_reuse_limit, HighTidesAreForgotten) {
+    constexpr auto tick = std::chrono::milliseconds(20); /* the clock is coarse */
+    char *high = provider.any(16 * warm_min);
+    touch_provider();
+    ASSERT_EQ(provider.free(high, 16 * warm_min), UMF_RESULT_SUCCESS);
+    for (int i = 0; i < 2; i++) {
+        DecayPeriod passed(1);
+        std::this_thread::sleep_for(tick);
+        touch_provider();
+    }
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    free_two_kinds();
+    EXPECT_LE(resident(), 3 * warm_min);
 }
 
 TEST(os_reuse, WhatNobodyWantsDecays) {
@@ -308,7 +332,7 @@ TEST(os_reuse, WhatCannotBeClearedIsNotUsedAgain) {
 
 /* A part of an allocation may stay in use, or several be freed as one. */
 TEST(os_reuse, AgainstAModel) {
-    DecayPeriod none(DecayPeriod::NONE);
+    DecayPeriod short_one(1000000);
     Os provider;
     std::mt19937 random(7);
     std::map<char *, size_t> live;
@@ -348,7 +372,7 @@ TEST(os_reuse, AgainstAModel) {
 }
 
 TEST(os_reuse, ManyThreads) {
-    DecayPeriod none(DecayPeriod::NONE);
+    DecayPeriod short_one(1000000);
     Os provider;
     std::vector<std::thread> threads;
     for (unsigned t = 0; t < 4; t++) {

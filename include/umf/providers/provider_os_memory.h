@@ -13,9 +13,9 @@
  * policy and advice that it gave may stay.
  *
  * What pools free in such pieces, or in mappings of 2 to 8 MiB, keeps its content and its pages
- * for pools over the same provider: 64 MiB and half of what is in use at most, for 5 to 10 seconds
- * if no pool wants it, and until one of them is trimmed or destroyed. So protection that the
- * program changed on memory of a pool must be changed back before it is freed.
+ * for pools over the same provider, for 5 seconds if no pool wants it, and until one of them is
+ * trimmed or destroyed. With what is in use it is no more than was in use lately, and 64 MiB. So
+ * protection that the program changed on memory of a pool must be changed back before it is freed.
  *
  * Shared memory (visibility UMF_MEM_MAP_SHARED) can be opened by other processes through umf/ipc.h.
  * It lies in an anonymous file made by memfd_create, or in the named object `/dev/shm/<name>` if a
