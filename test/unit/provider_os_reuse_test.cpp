@@ -297,6 +297,22 @@ TEST(os_reuse, WhatNobodyWantsDecays) {
     EXPECT_EQ(provider.free(used, 2 * page), UMF_RESULT_SUCCESS);
 }
 
+/* Also beside what comes and goes all the time. */
+TEST(os_reuse, WhatNobodyWantsDecaysBesideWhatIsUsed) {
+    DecayPeriod short_one(50 * UINT64_C(1000000));
+    Os provider;
+    char *used = provider.any(page), *unused = provider.any(64 * KiB);
+    memset(unused, 'x', 64 * KiB);
+    ASSERT_EQ(provider.keep(unused, 64 * KiB), UMF_RESULT_SUCCESS);
+    for (int i = 0; i < 1000 && resident_pages(unused, 64 * KiB); i++) {
+        ASSERT_EQ(provider.keep(used, page), UMF_RESULT_SUCCESS);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        used = provider.any(page);
+    }
+    EXPECT_EQ(resident_pages(unused, 64 * KiB), 0u);
+    EXPECT_EQ(provider.free(used, page), UMF_RESULT_SUCCESS);
+}
+
 /* Where there is no more memory, what is warm serves everybody. */
 TEST(os_reuse, AnAllocationThatFindsNoMemoryClearsWhatIsWarm) {
     Os provider;
