@@ -273,9 +273,10 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return as `free`
     umf_result_t (*reuse_free)(void *provider, void *ptr, size_t size);
 
-    /// @brief Gives back what is kept. Called after a pool was trimmed and at its end for all of
-    /// it,
-    ///        and every few seconds by pools in use for what has decayed.
+    /// @brief Gives back what is kept.
+    ///
+    /// Called for all of it after a pool was trimmed and at its end, and every few seconds by pools
+    /// in use for what has decayed.
     ///
     /// @param provider the provider
     /// @param only_decayed not 0: only what nobody has wanted for a while

@@ -225,12 +225,15 @@ static umf_result_t os_reuse_alloc(void *provider, size_t size, size_t alignment
     return alloc_memory(provider, size, alignment, true, ptr);
 }
 
+static size_t live_without(const os_provider_t *os, size_t size) {
+    size_t live = __atomic_load_n(&os->stats.allocated, __ATOMIC_RELAXED);
+    return live > size ? live - size : 0;
+}
+
 /* The kernel unmaps whatever is there, or nothing: what can be told to be wrong is refused here. */
 static int os_free_private(os_provider_t *os, void *ptr, size_t size, bool is_kept) {
     if (os->has_extents) {
-        size_t live = __atomic_load_n(&os->stats.allocated, __ATOMIC_RELAXED);
-        live = live > size ? live - size : 0;
-        return is_kept ? umf_os_extents_keep(&os->extents, ptr, size, live)
+        return is_kept ? umf_os_extents_keep(&os->extents, ptr, size, live_without(os, size))
                        : umf_os_extents_free(&os->extents, ptr, size);
     }
     if (size == 0) {

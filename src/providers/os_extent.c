@@ -461,7 +461,7 @@ int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alig
     return 0;
 }
 
-/* The one with the most of those that were left alone for longest. NULL: there is none. */
+/* The one with the most of those that have had some for longest. NULL: there is none. */
 static os_extent_t *coolest_locked(umf_os_extents_t *extents) {
     os_extent_t *most = NULL;
     uint32_t tries = 0;
@@ -551,8 +551,7 @@ static void leave_end(umf_os_extents_t *extents, const leaving_t *leaving) {
     while (umf_os_pages_next(&leaving->pages, pages_of(extents, EXTENT_SIZE), &run)) {
         uintptr_t base = extent->base + run.at * extents->page_size;
         size_t size = run.count * extents->page_size;
-        if (umf_os_advise((void *)base, size, MADV_DONTNEED) == 0 ||
-            drop_content(extents, base, size) == 0) {
+        if (drop_content(extents, base, size) == 0) {
             give_pages(extents, extent, run);
         } else {
             umf_os_unmap((void *)base, size);

@@ -14,6 +14,7 @@
 #include <umf/plugin.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_proxy.h>
+#include <umf/pools/pool_scalable.h>
 #include <umf/providers/provider_os_memory.h>
 
 #include "fakes/decay_period.h"
@@ -483,6 +484,32 @@ TEST_P(os_reuse_pools, TheEndOfAPoolGivesAllBack) {
     EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
     EXPECT_EQ(resident_bytes(pieces), 0u);
     ASSERT_EQ(umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool), UMF_RESULT_SUCCESS);
+}
+
+/* What one pool has freed decays at the looks of another over the same provider. */
+TEST_P(os_reuse_pools, LooksOfOtherPoolsGiveBackWhatHasDecayed) {
+    for (auto ops : {&umfDisjointPoolOps, &umfScalablePoolOps}) {
+        umf_memory_pool_handle_t other = nullptr;
+        umf_result_t result = umfPoolCreate(ops(), provider, nullptr, 0, &other);
+        if (result == UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE) {
+            GTEST_SKIP() << "oneTBB is not installed";
+        }
+        ASSERT_EQ(result, UMF_RESULT_SUCCESS);
+        std::vector<char *> pieces = burst();
+        EXPECT_EQ(resident_bytes(pieces), pieces.size() * 64 * KiB);
+        DecayPeriod none(DecayPeriod::NONE);
+        for (int i = 0; i < 20; i++) {
+            std::vector<void *> used;
+            for (int k = 0; k < 2000; k++) {
+                used.push_back(umfPoolMalloc(other, 64));
+            }
+            for (void *ptr : used) {
+                EXPECT_EQ(umfFree(ptr), UMF_RESULT_SUCCESS);
+            }
+        }
+        EXPECT_LE(resident_bytes(pieces), 2 * MiB) << "but for an extent in use";
+        EXPECT_EQ(umfPoolDestroy(other), UMF_RESULT_SUCCESS);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(os, os_reuse_pools, testing::Values(&umfProxyPoolOps, &umfDisjointPoolOps),
