@@ -9,10 +9,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <vector>
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace bench {
@@ -575,6 +577,114 @@ bool ipc_round(Samples &get, Samples &open) {
     return good;
 }
 
+constexpr size_t HANDLE_MAX_BYTES = 4096;
+
+// A fresh process: sends a handle to `to` and lives until `hold` ends.
+[[noreturn]] void produce(int to, int hold) {
+    Pool pool("proxy", "os shared");
+    void *ptr = pool.handle ? umfPoolMalloc(pool.handle, 65536) : nullptr;
+    umf_ipc_handle_t handle = nullptr;
+    size_t size = 0;
+    bool good = ptr && umfGetIPCHandle(ptr, &handle, &size) == UMF_RESULT_SUCCESS &&
+                size <= HANDLE_MAX_BYTES && write(to, handle, size) == static_cast<ssize_t>(size);
+    char end;
+    good = good && read(hold, &end, 1) == 0;
+    _exit(good ? 0 : 1);
+}
+
+struct Producer {
+    pid_t pid;
+    int handle, hold;
+};
+
+void end(std::vector<Producer> &producers) {
+    for (const Producer &producer : producers) {
+        close(producer.handle);
+        close(producer.hold);
+    }
+    for (const Producer &producer : producers) {
+        waitpid(producer.pid, nullptr, 0);
+    }
+    producers.clear();
+}
+
+bool start(std::vector<Producer> &producers) {
+    int handle[2], hold[2];
+    if (pipe(handle) != 0 || pipe(hold) != 0) {
+        return false;
+    }
+    const pid_t pid = fork();
+    if (pid == 0) {
+        for (const Producer &other : producers) {
+            close(other.hold);
+        }
+        close(hold[1]);
+        produce(handle[1], hold[0]);
+    }
+    close(handle[1]);
+    close(hold[0]);
+    if (pid < 0) {
+        close(handle[0]);
+        close(hold[1]);
+        return false;
+    }
+    producers.push_back({pid, handle[0], hold[1]});
+    return true;
+}
+
+bool open_first(umf_ipc_handler_handle_t handler, const Producer &producer, double *ns) {
+    alignas(16) char bytes[HANDLE_MAX_BYTES];
+    if (read(producer.handle, bytes, sizeof(bytes)) <= 0) {
+        return false;
+    }
+    void *opened = nullptr;
+    const uint64_t begin = now_ns();
+    umf_result_t result =
+        umfOpenIPCHandle(handler, reinterpret_cast<umf_ipc_handle_t>(bytes), &opened);
+    *ns = static_cast<double>(now_ns() - begin);
+    return result == UMF_RESULT_SUCCESS && umfCloseIPCHandle(opened) == UMF_RESULT_SUCCESS;
+}
+
+// Memory of processes that nobody has met before. What the forks and the first open of a pool cost
+// falls to the first of them, which does not count. False on any error.
+bool cold_round(Samples &open) {
+    constexpr size_t COUNT = 9;
+    std::vector<Producer> producers;
+    bool good = true;
+    while (producers.size() < COUNT && good) {
+        good = start(producers);
+    }
+    Pool pool("proxy", "os shared");
+    umf_ipc_handler_handle_t handler = nullptr;
+    good = good && pool.handle && umfPoolGetIPCHandler(pool.handle, &handler) == UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < producers.size() && good; ++i) {
+        double ns = 0;
+        good = open_first(handler, producers[i], &ns);
+        if (good && i > 0) {
+            open.add(ns);
+        }
+    }
+    end(producers);
+    return good;
+}
+
+void run_ipc_cold() {
+    Samples open;
+    bool good = true;
+    for (unsigned round = 0; round < options.rounds && good; ++round) {
+        good = cold_round(open);
+    }
+    print_title("ipc cold: ns for the first open of a new producer's memory, best and median");
+    if (!good) {
+        report.absent("ipc/open cold", "an operation failed");
+        print_absent("open cold", "an operation failed");
+        return;
+    }
+    report.add("ipc/open cold", "ns", open);
+    print_row("open cold", open, "ns");
+    report.print_new_targets();
+}
+
 void run_ipc_first() {
     Samples get, open;
     bool good = true;
@@ -602,6 +712,7 @@ const struct {
     {"thread", run_threads},     {"many pools", run_many_pools},
     {"start", run_start},        {"preload", run_preload},
     {"topology", run_topology},  {"ipc first", run_ipc_first},
+    {"ipc cold", run_ipc_cold},
 };
 
 } // namespace
