@@ -19,6 +19,10 @@
 /* A function off the hot path: kept out of line so that the hot path stays short. */
 #define UMF_COLD __attribute__((cold, noinline))
 
+/* Data that different threads write lies so far apart: CPUs fetch cache lines in pairs, so one line
+ * is not enough. */
+#define UMF_APART 128
+
 /* Data of ours that hot code of several files reads: without it each read would load its address
  * first. */
 #define UMF_HIDDEN __attribute__((visibility("hidden")))

@@ -7,19 +7,20 @@
 #ifndef UMF_SRC_BASE_META_H
 #define UMF_SRC_BASE_META_H
 
-#include <stddef.h>
+#include "base/common.h"
 
-/* Zeroed, aligned to 16 bytes (to 64 from 64 bytes on, to a page from a page on). NULL when the
+/* Zeroed, aligned to 16 bytes (to 64 from 64 bytes on, to UMF_APART where the
+ * size is a multiple of it, to a page from a page on). NULL when the
  * system has no memory. */
 void *umf_meta_alloc(size_t size);
 
 /* `size` as given to alloc; NULL is ignored. */
 void umf_meta_free(void *ptr, size_t size);
 
-/* The size to ask for, and to give back, where one thread writes often: a block of whole cache
- * lines shares none with blocks of other threads. */
+/* The size to ask for, and to give back, where one thread writes often: such a block shares nothing
+ * that CPUs fetch with blocks of other threads. */
 static inline size_t umf_meta_apart(size_t size) {
-    return (size + 63) & ~(size_t)63;
+    return (size + UMF_APART - 1) & ~(size_t)(UMF_APART - 1);
 }
 
 /* Bytes in use by callers now, and bytes mapped from the system. */

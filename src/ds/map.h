@@ -58,7 +58,7 @@ static inline uint32_t umf_word_pool(umf_word_t w) {
 
 /* No cache line is in two. */
 typedef struct umf_map_shard_t {
-    _Alignas(64) umf_lock_t lock;
+    _Alignas(UMF_APART) umf_lock_t lock;
     struct umf_map_list_t *lists[16]; /* without a page, by length. Sync: lock */
 } umf_map_shard_t;
 

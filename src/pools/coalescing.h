@@ -23,11 +23,11 @@ typedef struct umf_coalescing_pool_params_t {
 
 /* Spans with a lock of their own; whatever is cut out of them goes back into them. */
 typedef struct umf_coalescing_part_t {
-    umf_range_t *range;           /* Immutable. What it points to: Sync: lock */
-    uint32_t index;               /* Immutable. The cookie of its spans */
-    uint32_t threads;             /* that allocate here, of those that met. Sync: atomic */
-    _Alignas(64) umf_lock_t lock; /* apart from what other threads look at */
-    size_t live;                  /* blocks, and those that are parked. Sync: lock */
+    umf_range_t *range;                  /* Immutable. What it points to: Sync: lock */
+    uint32_t index;                      /* Immutable. The cookie of its spans */
+    uint32_t threads;                    /* that allocate here, of those that met. Sync: atomic */
+    _Alignas(UMF_APART) umf_lock_t lock; /* apart from what other threads look at */
+    size_t live;                         /* blocks, and those that are parked. Sync: lock */
     /* Free pieces that a trim has in hand: used for the range, nobody's block. Sync: lock */
     umf_range_piece_t held[UMF_COALESCING_PURGE_BATCH];
     size_t held_count;

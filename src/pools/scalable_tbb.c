@@ -36,7 +36,7 @@
 #define PATIENCE_SHORT 40
 
 typedef struct stripe_t {
-    _Alignas(64) _Atomic uint32_t inside;
+    _Alignas(UMF_APART) _Atomic uint32_t inside;
 } stripe_t;
 
 typedef struct gate_t {
