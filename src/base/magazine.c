@@ -4,18 +4,6 @@
 #include <string.h>
 
 #include "base/meta.h"
-#include "base/os.h"
-#include "base/sum.h"
-
-/* Batches of one bin on their way between threads. There are more of them where threads meet: each
- * thread begins with one of its own choice. What is looked at on the way to another lies apart. */
-struct umf_depot_t {
-    _Atomic(umf_depot_t *) next; /* of the same bin. Set once */
-    _Alignas(64) umf_lock_t lock;
-    _Atomic size_t count; /* objects. Sync: lock, as the rest; a hint for who does not hold it */
-    size_t fewest;        /* there have been since the last look: so many nobody needed */
-    void *objects[];
-};
 
 static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
     return UMF_CONTAINER_OF(owner, umf_magazines_t, owner);
@@ -24,129 +12,62 @@ static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
 #define FIRST_CAPACITY 64u /* of a stack that may grow */
 
 #define DEPOT_STACKS 8u /* of contended capacity; a depot has room for them at least */
-#define DEPOTS_MAX 8u   /* of a bin */
 
 static size_t depot_capacity(const umf_magazines_t *m, uint32_t bin) {
     size_t batches = m->depot_batches * (m->capacity[bin].usual / 2u);
     size_t stacks = (size_t)DEPOT_STACKS * m->capacity[bin].contended;
-    return batches > stacks ? batches : stacks;
+    size_t least = batches > stacks ? batches : stacks;
+    return m->capacity[bin].depot > least ? m->capacity[bin].depot : least;
 }
 
-static size_t depot_bytes(const umf_magazines_t *m, uint32_t bin) {
-    return sizeof(umf_depot_t) + depot_capacity(m, bin) * sizeof(void *);
-}
+/* --- depots --- */
 
-/* --- depot --- */
-
-static umf_depot_t *depot_first(const umf_magazines_t *m, uint32_t bin) {
+static umf_depots_t *depots_of(const umf_magazines_t *m, uint32_t bin) {
     return atomic_load_explicit(&m->depots[bin], memory_order_acquire);
 }
 
-static umf_depot_t *depot_next(const umf_depot_t *depot) {
-    return atomic_load_explicit(&depot->next, memory_order_acquire);
+static bool is_owned(const umf_magazines_t *m, uint32_t bin) {
+    return m->capacity[bin].large != 0;
 }
 
-/* All from `home` on, in a circle; NULL at the end. */
-static umf_depot_t *depot_after(const umf_magazines_t *m, uint32_t bin, const umf_depot_t *depot,
-                                const umf_depot_t *home) {
-    umf_depot_t *next = depot_next(depot);
-    next = next ? next : depot_first(m, bin);
-    return next == home ? NULL : next;
+static size_t waiting(const umf_magazines_t *m, uint32_t bin) {
+    const umf_depots_t *depots = depots_of(m, bin);
+    return depots ? umf_depots_count(depots) : 0;
 }
 
-/* Where a thread with this magazine begins. NULL: there is none at all. */
-static umf_depot_t *depot_home(const umf_magazines_t *m, uint32_t bin, const umf_magazine_t *mag) {
-    umf_depot_t *home = depot_first(m, bin);
-    size_t count = 0;
-    for (const umf_depot_t *depot = home; depot; depot = depot_next(depot)) {
-        count++;
+/* NULL: the pool wants none, or there is no memory. */
+static umf_depots_t *depots_made(umf_magazines_t *m, uint32_t bin) {
+    umf_depots_t *depots = depots_of(m, bin), *other = NULL;
+    if (depots || m->depot_batches == 0) {
+        return depots;
     }
-    if (count > 1) {
-        size_t steps = (umf_sum_mix((uintptr_t)mag) >> 32) % count;
-        for (; steps; steps--) {
-            home = depot_next(home);
-        }
-    }
-    return home;
-}
-
-static size_t depot_count(const umf_depot_t *depot) {
-    return atomic_load_explicit(&depot->count, memory_order_relaxed);
-}
-
-static void depot_set_count(umf_depot_t *depot, size_t count) {
-    atomic_store_explicit(&depot->count, count, memory_order_relaxed);
-}
-
-/* In the place of NULL at `at`; what is there in the end, NULL if there is no memory. */
-static umf_depot_t *depot_make(umf_magazines_t *m, uint32_t bin, _Atomic(umf_depot_t *) *at) {
-    umf_depot_t *depot = umf_meta_alloc(depot_bytes(m, bin));
-    if (!depot) {
-        return NULL;
-    }
-    umf_lock_init(&depot->lock, UMF_RANK_DEPOT);
-    umf_depot_t *other = NULL;
-    if (!atomic_compare_exchange_strong_explicit(at, &other, depot, memory_order_acq_rel,
-                                                 memory_order_acquire)) {
-        umf_lock_destroy(&depot->lock);
-        umf_meta_free(depot, depot_bytes(m, bin));
+    depots = umf_depots_create(depot_capacity(m, bin), is_owned(m, bin));
+    if (depots &&
+        !atomic_compare_exchange_strong_explicit(&m->depots[bin], &other, depots,
+                                                 memory_order_acq_rel, memory_order_acquire)) {
+        umf_depots_destroy(depots);
         return other;
     }
-    return depot;
+    return depots;
 }
 
-/* One more, if they are not enough yet; else where the calling thread waits. */
-static umf_depot_t *depot_one_more(umf_magazines_t *m, uint32_t bin, umf_depot_t *wait) {
-    size_t cpus = umf_os_cpu_count(), count = 1;
-    umf_depot_t *last = depot_first(m, bin), *next;
-    while ((next = depot_next(last)) != NULL) {
-        last = next;
-        count++;
-    }
-    next = count < cpus && count < DEPOTS_MAX ? depot_make(m, bin, &last->next) : NULL;
-    return next ? next : wait;
+static uint32_t thread_number(const umf_magazines_t *m) {
+    return ((const umf_cache_t *)umf_local_get(m->owner.index))->number;
 }
 
-static size_t depot_take_locked(umf_depot_t *depot, void **objects, size_t n) {
-    umf_assert_locked(&depot->lock);
-    size_t count = depot_count(depot), taken = count < n ? count : n;
-    count -= taken;
-    depot_set_count(depot, count);
-    depot->fewest = count < depot->fewest ? count : depot->fewest;
-    memcpy(objects, &depot->objects[count], taken * sizeof(void *));
-    return taken;
-}
-
-/* `mag`: of the calling thread, which learns whether it met others; NULL: none. */
-static void note_met(umf_magazine_t *mag) {
-    if (mag) {
-        mag->wants_more |= UMF_MAGAZINE_MET_OTHERS;
-    }
-}
-
+/* `mag`: of the calling thread, NULL if it has none. */
 static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
                          size_t n) {
-    umf_depot_t *busy = NULL;
-    size_t taken = 0;
-    umf_depot_t *home = depot_home(m, bin, mag);
-    for (umf_depot_t *depot = home; depot && !taken; depot = depot_after(m, bin, depot, home)) {
-        if (depot_count(depot) == 0) {
-            continue;
-        }
-        if (umf_trylock(&depot->lock)) {
-            taken = depot_take_locked(depot, objects, n);
-            umf_unlock(&depot->lock);
-        } else if (!busy) {
-            busy = depot;
-        }
-    }
-    if (!taken && busy) {
-        note_met(mag);
-        umf_lock(&busy->lock);
-        taken = depot_take_locked(busy, objects, n);
-        umf_unlock(&busy->lock);
-    }
-    return taken;
+    umf_depots_t *depots = depots_of(m, bin);
+    return depots ? umf_depots_take(depots, thread_number(m), mag ? &mag->depots : NULL, objects, n)
+                  : 0;
+}
+
+static bool depot_give(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
+                       size_t n) {
+    umf_depots_t *depots = depots_made(m, bin);
+    return depots &&
+           umf_depots_give(depots, thread_number(m), mag ? &mag->depots : NULL, objects, n);
 }
 
 /* In a place of the thread's own: all threads miss, and would meet in a common one. */
@@ -164,47 +85,6 @@ static void pool_flush(umf_magazines_t *m, uint32_t bin, void **objects, size_t 
     count_out(m, -(int64_t)n);
 }
 
-/* All or nothing. */
-static bool depot_give_locked(const umf_magazines_t *m, uint32_t bin, umf_depot_t *depot,
-                              void **objects, size_t n) {
-    umf_assert_locked(&depot->lock);
-    size_t count = depot_count(depot);
-    bool fits = count + n <= depot_capacity(m, bin);
-    if (fits) {
-        memcpy(&depot->objects[count], objects, n * sizeof(void *));
-        depot_set_count(depot, count + n);
-    }
-    return fits;
-}
-
-static bool depot_give(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
-                       size_t n) {
-    umf_depot_t *busy = NULL, *home = depot_home(m, bin, mag);
-    bool is_given = false;
-    if (!home && (m->depot_batches == 0 || !(home = depot_make(m, bin, &m->depots[bin])))) {
-        return false;
-    }
-    for (umf_depot_t *depot = home; depot && !is_given; depot = depot_after(m, bin, depot, home)) {
-        if (depot_count(depot) + n > depot_capacity(m, bin)) {
-            continue;
-        }
-        if (umf_trylock(&depot->lock)) {
-            is_given = depot_give_locked(m, bin, depot, objects, n);
-            umf_unlock(&depot->lock);
-        } else if (!busy) {
-            busy = depot;
-        }
-    }
-    if (!is_given && busy) {
-        note_met(mag);
-        busy = depot_one_more(m, bin, busy);
-        umf_lock(&busy->lock);
-        is_given = depot_give_locked(m, bin, busy, objects, n);
-        umf_unlock(&busy->lock);
-    }
-    return is_given;
-}
-
 /* Up to `n` objects go back to the pool. */
 static void depot_flush(umf_magazines_t *m, uint32_t bin, size_t n) {
     void *objects[64];
@@ -218,19 +98,11 @@ static void depot_flush(umf_magazines_t *m, uint32_t bin, size_t n) {
     }
 }
 
-/* How many objects nobody has needed since it was asked last. */
-static size_t depot_count_idle(umf_depot_t *depot) {
-    umf_lock(&depot->lock);
-    size_t idle = depot->fewest;
-    depot->fewest = depot_count(depot);
-    umf_unlock(&depot->lock);
-    return idle;
-}
-
 static void depots_decay(umf_magazines_t *m) {
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        for (umf_depot_t *depot = depot_first(m, bin); depot; depot = depot_next(depot)) {
-            depot_flush(m, bin, depot_count_idle(depot));
+        umf_depots_t *depots = depots_of(m, bin);
+        if (depots) {
+            depot_flush(m, bin, umf_depots_count_idle(depots));
         }
     }
 }
@@ -314,10 +186,9 @@ static void magazine_free_stack(umf_magazine_t *mag) {
 /* false: it stays as it is. */
 static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t old = magazine_capacity(mag), count = magazine_count(mag);
-    size_t most = mag->wants_more & UMF_MAGAZINE_MET_OTHERS ? m->capacity[bin].contended
-                                                            : m->capacity[bin].usual;
+    size_t most = mag->depots.has_met ? m->capacity[bin].contended : m->capacity[bin].usual;
     size_t capacity = 2 * old < most ? 2 * old : most;
-    if (!mag->wants_more || capacity <= old) {
+    if (!(mag->was_refilled || mag->depots.has_met) || capacity <= old) {
         return false;
     }
     void **stack = umf_meta_alloc(stack_bytes(capacity));
@@ -328,7 +199,7 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
     memcpy(stack, small, count * sizeof(void *));
     magazine_set_stack(mag, stack, count, capacity);
     umf_meta_free(small, stack_bytes(old));
-    mag->wants_more = 0;
+    mag->was_refilled = mag->depots.has_met = false;
     return true;
 }
 
@@ -336,7 +207,7 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
 static void magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t batch = magazine_capacity(mag) / 2;
     size_t rest = magazine_count(mag) - batch;
-    mag->wants_more = 0;
+    mag->was_refilled = mag->depots.has_met = false;
     pass_on(m, bin, mag, mag->base, batch);
     memmove(mag->base, mag->base + batch, rest * sizeof(void *));
     magazine_set_top(mag, mag->base + rest);
@@ -344,16 +215,19 @@ static void magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag
 
 /* --- caches --- */
 
+static void magazine_empty(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, bool to_depots) {
+    size_t count = magazine_count(mag);
+    if (count) {
+        magazine_set_top(mag, mag->base);
+        if (!to_depots || !depot_give(m, bin, NULL, mag->base, count)) {
+            pool_flush(m, bin, mag->base, count);
+        }
+    }
+}
+
 static void cache_empty(umf_magazines_t *m, umf_cache_t *cache, bool to_depots) {
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        umf_magazine_t *mag = &cache->bins[bin];
-        size_t count = magazine_count(mag);
-        if (count) {
-            magazine_set_top(mag, mag->base);
-            if (!to_depots || !depot_give(m, bin, NULL, mag->base, count)) {
-                pool_flush(m, bin, mag->base, count);
-            }
-        }
+        magazine_empty(m, bin, &cache->bins[bin], to_depots);
     }
 }
 
@@ -384,6 +258,7 @@ static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
             m->ops->thread_begins(m->pool);
         }
         cache->epoch = epoch;
+        cache->number = atomic_fetch_add_explicit(&m->threads, 1, memory_order_relaxed);
     }
     if (cache->epoch != epoch) {
         cache->epoch = epoch;
@@ -410,7 +285,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
         return depot_take(m, bin, NULL, &object, 1) || pool_refill(m, bin, &object, 1) ? object
                                                                                        : NULL;
     }
-    if (mag->wants_more & UMF_MAGAZINE_MET_OTHERS) {
+    if (mag->depots.has_met) {
         magazine_grow(m, bin, mag);
     }
     size_t batch = magazine_capacity(mag) / 2;
@@ -423,7 +298,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
         return NULL;
     }
     object = mag->base[got - 1];
-    mag->wants_more |= UMF_MAGAZINE_REFILLED;
+    mag->was_refilled = true;
     magazine_set_top(mag, mag->base + got - 1);
     umf_magazines_look(m);
     return object;
@@ -455,15 +330,21 @@ static uint16_t objects_in(size_t bytes, size_t size, uint16_t least) {
 }
 
 umf_magazine_capacity_t umf_magazine_capacity(size_t bytes, size_t size, uint16_t objects_min) {
-    uint16_t usual = objects_in(bytes, size, objects_min);
+    uint16_t usual = objects_in(bytes, size, objects_min < 2 ? 2 : objects_min);
     return (umf_magazine_capacity_t){
         .usual = usual,
         .contended = objects_in(UMF_MAGAZINE_CONTENDED_BYTES, size, usual),
     };
 }
 
-static uint16_t two_or_more(uint16_t n) {
-    return n < 2 ? 2 : n;
+umf_magazine_capacity_t umf_magazine_capacity_large(size_t size) {
+    size_t depot = UMF_MAGAZINE_LARGE_DEPOT_BYTES / size;
+    umf_magazine_capacity_t capacity = umf_magazine_capacity(UMF_MAGAZINE_LARGE_BYTES, size, 2);
+    capacity.depot =
+        (uint16_t)(depot < UMF_MAGAZINE_LARGE_DEPOT_OBJECTS ? depot
+                                                            : UMF_MAGAZINE_LARGE_DEPOT_OBJECTS);
+    capacity.large = (uint32_t)size;
+    return capacity;
 }
 
 umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
@@ -472,17 +353,15 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
                                 uint32_t depot_batches) {
     m->pool = pool;
     m->ops = ops;
+    m->capacity = capacity;
     m->bins = bins;
     m->depot_batches = depot_batches;
     atomic_init(&m->epoch, 0);
     atomic_init(&m->out, 0);
+    atomic_init(&m->threads, 0);
     atomic_init(&m->decay.next, 0);
     atomic_init(&m->look_goes_on, false);
     for (uint32_t bin = 0; bin < bins; bin++) {
-        m->capacity[bin] = (umf_magazine_capacity_t){
-            .usual = two_or_more(capacity[bin].usual),
-            .contended = two_or_more(capacity[bin].contended),
-        };
         atomic_init(&m->depots[bin], NULL);
     }
     return umf_local_owner_init(&m->owner, index,
@@ -498,26 +377,35 @@ void umf_magazines_fini(umf_magazines_t *m) {
     umf_local_each(&m->owner, free_stacks, m);
     umf_local_owner_fini(&m->owner);
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        for (umf_depot_t *depot = depot_first(m, bin), *next; depot; depot = next) {
-            next = depot_next(depot);
-            umf_lock_destroy(&depot->lock);
-            umf_meta_free(depot, depot_bytes(m, bin));
-        }
+        umf_depots_destroy(depots_of(m, bin));
     }
 }
 
-static void depots_flush(umf_magazines_t *m) {
-    for (uint32_t bin = 0; bin < m->bins; bin++) {
-        depot_flush(m, bin, SIZE_MAX);
-    }
+/* false: there was nothing. */
+static bool flush_bin(umf_magazines_t *m, uint32_t bin) {
+    umf_magazine_t *mag = umf_magazine_of(m, bin);
+    bool has_any = magazine_count(mag) || waiting(m, bin);
+    magazine_empty(m, bin, mag, false);
+    depot_flush(m, bin, SIZE_MAX);
+    return has_any;
 }
 
 void umf_magazines_flush(umf_magazines_t *m) {
-    umf_cache_t *cache = (umf_cache_t *)umf_local_get(m->owner.index);
-    if (cache->head.owner) {
-        cache_empty(m, cache, false);
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        flush_bin(m, bin);
     }
-    depots_flush(m);
+}
+
+bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t most) {
+    bool was_any = false;
+    size_t bytes = 0;
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        bytes += bin == except ? 0 : waiting(m, bin) * m->capacity[bin].large;
+    }
+    for (uint32_t bin = 0; bin < m->bins && bytes >= most; bin++) {
+        was_any |= is_owned(m, bin) && flush_bin(m, bin);
+    }
+    return was_any;
 }
 
 void umf_magazines_trim(umf_magazines_t *m) {
@@ -551,9 +439,7 @@ static cached_count_t cached_in(umf_magazines_t *m, uint32_t first, uint32_t las
     cached_count_t sum = {.first = first, .last = last};
     umf_local_each(&m->owner, count_cached, &sum);
     for (uint32_t bin = first; bin <= last; bin++) {
-        for (umf_depot_t *depot = depot_first(m, bin); depot; depot = depot_next(depot)) {
-            sum.count += depot_count(depot);
-        }
+        sum.count += waiting(m, bin);
     }
     return sum;
 }

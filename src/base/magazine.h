@@ -5,11 +5,11 @@
  * A hit is a pop or a push on the calling thread's own stack: no lock, no shared counter. Misses
  * move batches of half a stack between the thread and the pool (`refill`, `flush`), or, where the
  * pool asks for a depot, between threads by way of it. Threads that meet at a depot get more of
- * them, up to eight and one for each CPU. A stack that is now full and now empty, or whose thread
- * has to wait for others at the depots, grows, up to what the pool allows. A thread's
- * stacks are flushed when it ends. Misses are also where the pool gets to look for what has
- * decayed (base/decay.h); what the depots did not need between two looks goes
- * back.
+ * them, up to one for each CPU: what a thread gives there it gets back, still near its CPU. A stack
+ * that is now full and now empty, or whose thread has to wait for others at the depots, grows, up
+ * to what the pool allows. A thread's stacks are flushed when it ends. Misses are also where the
+ * pool gets to look for what has decayed (base/decay.h); what the depots did not need between two
+ * looks goes back.
  *
  * The design follows J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001.
  */
@@ -19,6 +19,7 @@
 #include <stdatomic.h>
 
 #include "base/decay.h"
+#include "base/depot.h"
 #include "base/local.h"
 
 typedef struct umf_magazine_t {
@@ -27,14 +28,14 @@ typedef struct umf_magazine_t {
     void **base;
     uint64_t magic; /* umf_magic() of the objects' size, for checked pushes; 0: none, or no stack */
     uint64_t mask;  /* of an address: its distance from the first object of its slab */
-    uint64_t wants_more; /* it was refilled or met others at the depot, since it was full last */
+    umf_depot_thread_t depots;
+    bool was_refilled; /* or has met others at a depot, since it was full last */
 } umf_magazine_t;
-
-enum { UMF_MAGAZINE_REFILLED = 1, UMF_MAGAZINE_MET_OTHERS = 2 }; /* of wants_more */
 
 typedef struct umf_cache_t {
     umf_local_t head;
     uint32_t epoch;      /* of the last trim this thread has followed */
+    uint32_t number;     /* of the thread: where it begins to look for a depot */
     int64_t out;         /* as below. Sync: atomic, relaxed: only its thread writes */
     umf_magazine_t none; /* never has a stack: what leads here is not served */
     umf_magazine_t bins[];
@@ -68,13 +69,13 @@ typedef struct umf_magazine_slab_t {
     uint64_t size;  /* of an object */
 } umf_magazine_slab_t;
 
-/* So many objects a stack may have at most; 1 to 65,535. */
+/* So many objects a stack may have at most; 2 to 65,535. */
 typedef struct umf_magazine_capacity_t {
     uint16_t usual;
     uint16_t contended; /* of a thread that met others at the depot: it comes less often then */
+    uint16_t depot;     /* so many a depot has room for; 0: for some stacks */
+    uint32_t large;     /* bytes of an object, if threads own the depots (base/depot.h), else 0 */
 } umf_magazine_capacity_t;
-
-typedef struct umf_depot_t umf_depot_t;
 
 typedef struct umf_magazines_t {
     umf_local_owner_t owner;
@@ -86,13 +87,15 @@ typedef struct umf_magazines_t {
     _Atomic uint32_t epoch;           /* raised by trim: every thread flushes at its next miss */
     _Atomic int64_t out; /* objects handed out by refill minus those flushed, by threads without
                           * a cache: others count in theirs */
+    _Atomic uint32_t threads; /* there have been */
     umf_decay_t decay;
-    _Atomic bool look_goes_on;                               /* the last look has left something */
-    umf_magazine_capacity_t capacity[UMF_MAGAZINE_MAX_BINS]; /* Immutable after init */
-    _Atomic(umf_depot_t *) depots[UMF_MAGAZINE_MAX_BINS];
+    _Atomic bool look_goes_on;                             /* the last look has left something */
+    const umf_magazine_capacity_t *capacity;               /* by bin. Immutable after init */
+    _Atomic(umf_depots_t *) depots[UMF_MAGAZINE_MAX_BINS]; /* made when a stack is full */
 } umf_magazines_t;
 
-/* `index`: of the pool's per-thread blocks, see umf_local_owner_init. `depot_batches`: how many
+/* `index`: of the pool's per-thread blocks, see umf_local_owner_init. `capacity`, by bin, lives
+ * longer. `depot_batches`: how many
  * batches of half a usual stack may wait in a depot for another thread, 0 for no depot. */
 umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
                                 const umf_magazine_ops_t *ops,
@@ -105,6 +108,12 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
 #define UMF_MAGAZINE_CONTENDED_BYTES ((size_t)1 << 20)
 #define UMF_MAGAZINE_DEPOT_BATCHES 32
 umf_magazine_capacity_t umf_magazine_capacity(size_t bytes, size_t size, uint16_t objects_min);
+/* For large objects, which cost much to get: about 256 KiB of one size per thread, but two objects,
+ * and depots that threads own, of 128 MiB each. */
+#define UMF_MAGAZINE_LARGE_BYTES ((size_t)256 << 10)
+#define UMF_MAGAZINE_LARGE_DEPOT_BYTES ((size_t)128 << 20)
+#define UMF_MAGAZINE_LARGE_DEPOT_OBJECTS 4096
+umf_magazine_capacity_t umf_magazine_capacity_large(size_t size);
 
 /* Drops all stacks; the objects in them are the pool's, which is about to give everything back. */
 void umf_magazines_fini(umf_magazines_t *m);
@@ -128,6 +137,13 @@ size_t umf_magazines_live(umf_magazines_t *m);
 int64_t umf_magazines_out(umf_magazines_t *m);
 /* Objects of a bin that wait in stacks and depots. */
 size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin);
+
+/* Flushes what waits in depots that threads own, and the calling thread's stacks of these bins, if
+ * it is more than `most` bytes without those of the bin `except`: comes before a pool asks for
+ * memory, so that sizes do not add up. false: it was not, or nothing. */
+#define UMF_MAGAZINE_WAITING_MAX ((size_t)64 << 20)
+#define UMF_MAGAZINE_EXCEPT_NONE UINT32_MAX
+bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t most);
 
 void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin);
 void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *object);

@@ -440,6 +440,10 @@ umf_result_t umf_view_free_for_reuse(umf_view_t *view, umf_span_t *span) {
     return view_free_sized(view, view->pool_free, span, (void *)span->base, span->size);
 }
 
+bool umf_view_can_reuse(const umf_view_t *view) {
+    return view->ext->reuse_free != NULL;
+}
+
 void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed) {
     if (provider->ext->reuse_drop &&
         provider->ext->reuse_drop(provider->self, only_decayed) != UMF_RESULT_SUCCESS) {

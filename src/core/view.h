@@ -48,6 +48,8 @@ umf_result_t umf_view_alloc(umf_view_t *view, size_t size, size_t alignment, uin
 umf_result_t umf_view_free(umf_view_t *view, umf_span_t *span);
 /* The same for what is freed in use, not to have less: it may soon be wanted again. */
 umf_result_t umf_view_free_for_reuse(umf_view_t *view, umf_span_t *span);
+/* Does the provider keep some of that? */
+bool umf_view_can_reuse(const umf_view_t *view);
 /* The provider gives back what it keeps of that: all, or what nobody has wanted for a while. */
 void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed);
 

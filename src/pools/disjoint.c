@@ -10,6 +10,11 @@
  * nothing is parked while the bin alone has all it may. A thread therefore sees the capacity it
  * asked for. Nobody counts when a slab is parked, so while several threads free slabs of one size,
  * each may keep one beyond it.
+ *
+ * What is beyond the capacity is the provider's. Where the provider would keep it to be used again
+ * (reuse_free), and a bin gives back many, it is spared the way there and back: then these slabs
+ * wait in magazines, too, with depots for more. They decay there, and go back before the pool asks
+ * for memory while many of another size wait, and whenever the provider has none.
  */
 #include "pools/disjoint.h"
 
@@ -37,6 +42,12 @@ static uint32_t parked_bins_of(const disjoint_pool_t *pool) {
     return may_park ? pool->layout->parked_bins : 0;
 }
 
+static void make_room(const umf_slab_owner_t *slabs, uint32_t index);
+
+static bool may_be_busy(const disjoint_pool_t *pool) {
+    return umf_view_can_reuse(pool->slabs.view) && parked_bins_of(pool) > 0;
+}
+
 umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
     umf_disjoint_wish_t wish = {
         .min_bucket_size = pool->params.min_bucket_size,
@@ -56,10 +67,12 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
     pool->layout = layout;
     pool->slabs.count_slabs = pool->params.trace >= 1;
     pool->slabs.count_chunks = pool->params.trace >= 2;
+    pool->slabs.make_room = may_be_busy(pool) ? make_room : NULL;
     umf_parking_init(&pool->parking, parked_bins_of(pool), pool, leave_parked);
     umf_result_t result = umf_magazines_init(
         &pool->magazines, umf_view_magazine_index(pool->slabs.view), pool, &magazine_ops,
-        layout->capacity, layout->cached_bins, UMF_MAGAZINE_DEPOT_BATCHES);
+        layout->capacity, may_be_busy(pool) ? layout->parked_bins : layout->cached_bins,
+        UMF_MAGAZINE_DEPOT_BATCHES);
     pool->magazines.slabs = layout->slabs;
     return result;
 }
@@ -111,12 +124,44 @@ static size_t take(disjoint_pool_t *pool, uint32_t index, void **chunks, size_t 
     return got;
 }
 
-static size_t refill(void *self, uint32_t index, void **chunks, size_t n) {
-    return take(self, index, chunks, n);
+/* --- slabs of busy bins --- */
+
+/* Bins whose magazines hold slabs; the others' hold chunks. */
+static bool holds_slabs(const disjoint_pool_t *pool, uint32_t index) {
+    return index >= pool->layout->cached_bins;
 }
 
-static void flush(void *self, uint32_t index, void **chunks, size_t n) {
-    umf_bin_put(bin_at(self, index), chunks, n);
+/* What waits in magazines is as good as free to all other sizes. */
+static void make_room(const umf_slab_owner_t *slabs, uint32_t index) {
+    disjoint_pool_t *pool =
+        UMF_CONTAINER_OF((umf_slab_owner_t *)(uintptr_t)slabs, disjoint_pool_t, slabs);
+    umf_magazines_release_large(&pool->magazines, index, UMF_MAGAZINE_WAITING_MAX);
+}
+
+static size_t refill_slabs(disjoint_pool_t *pool, uint32_t index, umf_slab_t **slabs, size_t n) {
+    umf_bin_t *bin = bin_at(pool, index);
+    size_t got = umf_bin_take_claimed(bin, slabs, n);
+    if (umf_unlikely(!got) && umf_disjoint_settle(pool)) {
+        got = umf_bin_take_claimed(bin, slabs, n);
+    }
+    if (!got) {
+        fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    }
+    return got;
+}
+
+static size_t refill(void *self, uint32_t index, void **objects, size_t n) {
+    return holds_slabs(self, index) ? refill_slabs(self, index, (umf_slab_t **)objects, n)
+                                    : take(self, index, objects, n);
+}
+
+static void flush(void *self, uint32_t index, void **objects, size_t n) {
+    umf_bin_t *bin = bin_at(self, index);
+    if (holds_slabs(self, index)) {
+        umf_bin_put_claimed(bin, (umf_slab_t **)objects, n, 0);
+    } else {
+        umf_bin_put(bin, objects, n);
+    }
 }
 
 /* --- parked slabs --- */
@@ -131,27 +176,37 @@ static void unpark(disjoint_pool_t *pool, umf_slab_t *slab) {
     size_t parked = umf_bin_empty_count(bin) < bin->max_kept
                         ? umf_parking_count(&pool->parking, bin->index)
                         : 0;
-    umf_slab_put_claimed(slab, parked);
+    umf_bin_put_claimed(slab->bin, &slab, 1, parked);
 }
 
 static void leave_parked(void *self, uintptr_t slab) {
     unpark(self, (umf_slab_t *)slab);
 }
 
-/* What this thread has parked, or, before the provider is asked, any thread. NULL: nothing. */
+/* What this thread has parked, or a slab that waits, or, before the provider is asked, what any
+ * thread has parked. NULL: nothing. */
 static void *take_parked(disjoint_pool_t *pool, uint32_t index) {
     uintptr_t slab = umf_parking_peek(&pool->parking, index);
     if (umf_likely(slab != 0) && umf_likely(umf_parking_take(&pool->parking, index, slab))) {
         return umf_slab_unclaim((umf_slab_t *)slab);
     }
     umf_bin_t *bin = bin_at(pool, index);
-    slab = bin && umf_bin_empty_count(bin) == 0 ? umf_parking_take_any(&pool->parking, index) : 0;
+    if (bin && umf_bin_is_busy(bin)) {
+        slab = (uintptr_t)umf_magazine_pop(&pool->magazines, index);
+    } else {
+        bool may_be_any = bin && umf_bin_empty_count(bin) == 0;
+        slab = may_be_any ? umf_parking_take_any(&pool->parking, index) : 0;
+    }
     return slab ? umf_slab_unclaim((umf_slab_t *)slab) : NULL;
 }
 
-static UMF_COLD void free_claimed(disjoint_pool_t *pool, umf_slab_t *slab) {
-    unpark(pool, slab);
-    umf_magazines_look(&pool->magazines);
+static __attribute__((noinline)) void free_claimed(disjoint_pool_t *pool, umf_slab_t *slab) {
+    if (umf_bin_is_busy(slab->bin)) {
+        umf_magazine_push(&pool->magazines, slab->bin->index, slab);
+    } else {
+        unpark(pool, slab);
+        umf_magazines_look(&pool->magazines);
+    }
 }
 
 /* Frees a chunk that nobody else frees at the same time. */
@@ -165,7 +220,7 @@ static void park(disjoint_pool_t *pool, umf_slab_t *slab) {
     free_claimed(pool, slab);
 }
 
-bool umf_disjoint_settle(disjoint_pool_t *pool) {
+static bool settle_parked(disjoint_pool_t *pool) {
     bool was_any = false;
     for (uint32_t i = 0; i < pool->parking.places; i++) {
         uintptr_t slab;
@@ -178,6 +233,11 @@ bool umf_disjoint_settle(disjoint_pool_t *pool) {
     return was_any;
 }
 
+bool umf_disjoint_settle(disjoint_pool_t *pool) {
+    bool was_any = umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0);
+    return settle_parked(pool) || was_any;
+}
+
 /* --- decay --- */
 
 /* What others have parked goes to its bins to decay there; what is used it finds there again. */
@@ -186,7 +246,7 @@ static bool look(void *self, bool is_new) {
     bool can_purge = !atomic_load_explicit(&pool->cannot_purge, memory_order_relaxed);
     size_t left = UMF_DECAY_BYTES;
     if (can_purge && is_new) {
-        umf_disjoint_settle(pool);
+        settle_parked(pool);
     }
     if (is_new) {
         umf_provider_drop_reusable(pool->slabs.view, true);
@@ -207,6 +267,7 @@ static const umf_magazine_ops_t magazine_ops = {.refill = refill, .flush = flush
 
 static void *alloc_direct(disjoint_pool_t *pool, size_t size, size_t alignment) {
     void *ptr = NULL;
+    make_room(&pool->slabs, UMF_MAGAZINE_EXCEPT_NONE);
     umf_result_t result = umf_view_alloc(pool->slabs.view, size, alignment, 0, NULL, &ptr);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS) && umf_disjoint_settle(pool)) {
         result = umf_view_alloc(pool->slabs.view, size, alignment, 0, NULL, &ptr);
@@ -501,10 +562,9 @@ size_t umf_disjoint_used_chunks(disjoint_pool_t *pool, uint32_t index) {
     if (!bin) {
         return 0;
     }
-    size_t cached = index < pool->layout->cached_bins
-                        ? umf_magazines_cached(&pool->magazines, index)
-                    : is_parkable(pool, bin) ? umf_parking_count(&pool->parking, index)
-                                             : 0;
+    size_t cached =
+        index < pool->magazines.bins ? umf_magazines_cached(&pool->magazines, index) : 0;
+    cached += is_parkable(pool, bin) ? umf_parking_count(&pool->parking, index) : 0;
     umf_lock(&bin->lock);
     size_t used = bin->used;
     umf_unlock(&bin->lock);

@@ -45,8 +45,8 @@ umf_result_t umf_disjoint_lay_out(umf_disjoint_pool_t *pool);
 
 /* NULL: no chunk of this bin was ever asked for. */
 umf_bin_t *umf_disjoint_bin(umf_disjoint_pool_t *pool, uint32_t index);
-/* Slabs that other threads have parked come to their bins: what is kept then, is what the capacity
- * allows. false: there were none. */
+/* Slabs that wait in magazines, or that other threads have parked, come to their bins: what is kept
+ * then, is what the capacity allows. false: there were none. */
 bool umf_disjoint_settle(umf_disjoint_pool_t *pool);
 /* Chunks of a bin in the hands of users. */
 size_t umf_disjoint_used_chunks(umf_disjoint_pool_t *pool, uint32_t index);

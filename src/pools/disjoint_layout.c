@@ -70,8 +70,10 @@ static bool may_be_parked(const layout_t *layout, size_t size) {
 
 static void choose_parked(layout_t *layout) {
     uint32_t bin = 0;
-    while (bin < layout->bins && may_be_parked(layout, layout->sizes[bin])) {
-        bin++;
+    for (; bin < layout->bins && may_be_parked(layout, layout->sizes[bin]); bin++) {
+        if (bin >= layout->cached_bins) {
+            layout->capacity[bin] = umf_magazine_capacity_large(layout->sizes[bin]);
+        }
     }
     layout->parked_bins = bin;
 }

@@ -27,7 +27,7 @@ typedef struct umf_disjoint_layout_t {
     uint32_t bins;
     size_t sizes[UMF_DISJOINT_MAX_BINS];
     umf_magazine_slab_t slabs[UMF_DISJOINT_MAX_BINS + 1];    /* of the cached bins, by bin + 1 */
-    umf_magazine_capacity_t capacity[UMF_DISJOINT_MAX_BINS]; /* of the cached bins */
+    umf_magazine_capacity_t capacity[UMF_DISJOINT_MAX_BINS]; /* of the cached and parked bins */
 } umf_disjoint_layout_t;
 
 /* NULL when out of memory. */

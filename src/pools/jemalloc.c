@@ -478,6 +478,11 @@ static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, void **objects
                : refill_from_pages(pool, bin, objects, n);
 }
 
+/* Objects in magazines, so that the provider need not be asked for more. false: there are none. */
+static bool release_waiting(jemalloc_pool_t *pool) {
+    return umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0);
+}
+
 static void *large_alloc(jemalloc_pool_t *pool, size_t size, size_t alignment);
 
 /*
@@ -508,10 +513,12 @@ static size_t jemalloc_refill(void *self, uint32_t bin, void **objects, size_t n
         if (jemalloc_is_short && !is_released) {
             is_released = true;
             umf_parking_release(&pool->parking);
+            umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
             continue;
         }
         if (!jemalloc_is_short ||
-            umf_pages_grow(&pool->pages, need, UMF_PAGE_SIZE) != UMF_RESULT_SUCCESS) {
+            (umf_pages_grow(&pool->pages, need, UMF_PAGE_SIZE) != UMF_RESULT_SUCCESS &&
+             !release_waiting(pool))) {
             jemalloc_last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
             return 0;
         }
@@ -589,6 +596,11 @@ static __attribute__((noinline)) void *large_alloc(jemalloc_pool_t *pool, size_t
     ptr = umf_pages_take(&pool->pages, bytes, alignment);
     if (!ptr) {
         umf_parking_release(&pool->parking);
+        umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
+                                    UMF_MAGAZINE_WAITING_MAX);
+        ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
+    }
+    if (!ptr && release_waiting(pool)) {
         ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
     }
     if (!ptr) {

@@ -14,7 +14,6 @@
 #define BIN_FIRST_PAGES ((size_t)16 << 10) /* from here on objects are pieces of the page cache */
 #define BIN_BYTES ((size_t)128 << 10)      /* a thread keeps about so much of each size, ... */
 #define BIN_OBJECTS_MIN 16                 /* ... but so many objects at least */
-#define BIN_LARGE_OBJECTS_MIN 4            /* of more than UMF_JEMALLOC_BIN_FINE */
 
 enum {
     SIZES_NONE,
@@ -49,8 +48,9 @@ static bool bin_add(size_t size, size_t slab_size) {
     uint32_t bin = umf_jemalloc_sizes.bins++;
     umf_jemalloc_sizes.size[bin] = (uint32_t)size;
     umf_jemalloc_sizes.slab_size[bin] = (uint32_t)slab_size;
-    umf_jemalloc_sizes.capacity[bin] = umf_magazine_capacity(
-        BIN_BYTES, size, size <= UMF_JEMALLOC_BIN_FINE ? BIN_OBJECTS_MIN : BIN_LARGE_OBJECTS_MIN);
+    umf_jemalloc_sizes.capacity[bin] = size <= UMF_JEMALLOC_BIN_FINE
+                                           ? umf_magazine_capacity(BIN_BYTES, size, BIN_OBJECTS_MIN)
+                                           : umf_magazine_capacity_large(size);
     return true;
 }
 

@@ -50,6 +50,10 @@ static void set_empty_count_locked(umf_bin_t *bin, size_t count) {
     __atomic_store_n(&bin->empty_count, count, __ATOMIC_RELAXED);
 }
 
+static void set_busy_locked(umf_bin_t *bin, bool is_busy) {
+    __atomic_store_n(&bin->is_busy, is_busy, __ATOMIC_RELAXED);
+}
+
 /* --- descriptors --- */
 
 static void slab_free_descriptor(const umf_bin_t *bin, umf_slab_t *slab) {
@@ -70,6 +74,9 @@ static void set_free(umf_slab_t *slab, uint32_t chunks) {
 
 /* Takes memory from the provider; no lock is held. */
 static umf_slab_t *slab_create(umf_bin_t *bin) {
+    if (bin->owner->make_room) {
+        bin->owner->make_room(bin->owner, bin->index);
+    }
     umf_slab_t *slab = umf_meta_alloc(slab_bytes(bin));
     if (!slab) {
         return NULL;
@@ -208,6 +215,9 @@ static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t pa
     } else {
         slab_move_locked(slab, leaving);
         bin->slabs--;
+        if (++bin->returned >= UMF_BIN_BUSY && bin->chunks == 1 && bin->owner->make_room) {
+            set_busy_locked(bin, true);
+        }
     }
     count_slabs_locked(bin);
 }
@@ -289,6 +299,52 @@ size_t umf_bin_take(umf_bin_t *bin, void **chunks, size_t n) {
     return taken ? taken : take_new(bin, chunks, n);
 }
 
+/* --- single chunks, claimed --- */
+
+static void claim_locked(umf_bin_t *bin, umf_slab_t *slab) {
+    slab->free = 0;
+    umf_list_add(&bin->full, &slab->link);
+    bin->used++;
+}
+
+static size_t take_held_claimed(umf_bin_t *bin, umf_slab_t **slabs, size_t n) {
+    size_t taken = 0;
+    umf_lock(&bin->lock);
+    for (; taken < n && !umf_list_is_empty(&bin->empty); taken++) {
+        slabs[taken] = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);
+        slab_leave_empty_locked(bin, slabs[taken]);
+        claim_locked(bin, slabs[taken]);
+    }
+    umf_unlock(&bin->lock);
+    return taken;
+}
+
+size_t umf_bin_take_claimed(umf_bin_t *bin, umf_slab_t **slabs, size_t n) {
+    size_t taken = umf_bin_empty_count(bin) ? take_held_claimed(bin, slabs, n) : 0;
+    if (!taken && (slabs[0] = slab_create(bin)) != NULL) {
+        umf_lock(&bin->lock);
+        bin->slabs++;
+        claim_locked(bin, slabs[0]);
+        umf_unlock(&bin->lock);
+        taken = 1;
+    }
+    return taken;
+}
+
+void umf_bin_put_claimed(umf_bin_t *bin, umf_slab_t *const *slabs, size_t n, size_t parked) {
+    umf_list_t leaving;
+    umf_list_init(&leaving);
+    umf_lock(&bin->lock);
+    for (size_t i = 0; i < n; i++) {
+        slabs[i]->free = 1;
+        slabs[i]->dirty = true;
+        bin->used--;
+        slab_became_empty_locked(bin, slabs[i], parked, &leaving);
+    }
+    umf_unlock(&bin->lock);
+    slabs_destroy(bin, &leaving);
+}
+
 /* --- giving back --- */
 
 uint32_t umf_slab_chunk_of(const umf_slab_t *slab, uintptr_t addr, uintptr_t *start) {
@@ -368,19 +424,6 @@ umf_result_t umf_slab_put_ptr(umf_slab_t *slab, uintptr_t ptr) {
     return found ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-void umf_slab_put_claimed(umf_slab_t *slab, size_t parked) {
-    umf_bin_t *bin = slab->bin;
-    umf_list_t leaving;
-    umf_list_init(&leaving);
-    umf_lock(&bin->lock);
-    slab->free = 1;
-    slab->dirty = true;
-    bin->used--;
-    slab_became_empty_locked(bin, slab, parked, &leaving);
-    umf_unlock(&bin->lock);
-    slabs_destroy(bin, &leaving);
-}
-
 umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size) {
     uint32_t chunk;
     umf_lock(&slab->bin->lock);
@@ -417,6 +460,8 @@ void umf_bin_trim(umf_bin_t *bin, size_t *keep) {
     umf_list_init(&leaving);
     umf_list_init(&staying);
     umf_lock(&bin->lock);
+    bin->returned = 0;
+    set_busy_locked(bin, false);
     while (!umf_list_is_empty(&bin->empty)) {
         umf_slab_t *slab = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);
         if (*keep > 0) {

@@ -24,8 +24,11 @@ typedef struct umf_slab_limits_t {
 typedef struct umf_slab_owner_t {
     umf_view_t *view;
     umf_slab_limits_t *limits; /* NULL: none */
-    bool count_slabs;          /* the slab counters below are kept */
-    bool count_chunks;         /* the chunk counters too */
+    /* Before a bin asks for memory: gives back what waits for others that are busy. NULL: none ever
+     * is. */
+    void (*make_room)(const struct umf_slab_owner_t *owner, uint32_t index);
+    bool count_slabs;  /* the slab counters below are kept */
+    bool count_chunks; /* the chunk counters too */
 } umf_slab_owner_t;
 
 typedef struct umf_bin_counters_t {
@@ -49,6 +52,8 @@ typedef struct umf_bin_t {
     umf_list_t full;    /* slabs without free chunks */
     size_t empty_count; /* Sync: lock, atomic for umf_bin_empty_count */
     size_t slabs;       /* all */
+    size_t returned;    /* slabs the provider got back in use, since the last trim */
+    bool is_busy;       /* they are many. Sync: lock, atomic for umf_bin_is_busy */
     size_t used;        /* chunks */
     umf_bin_counters_t counters;
 } umf_bin_t;
@@ -95,9 +100,9 @@ umf_result_t umf_slab_put_ptr(umf_slab_t *slab, uintptr_t ptr);
 umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size);
 
 /*
- * Slabs of a single chunk may be parked (pools/parking.h). A parked one belongs to nobody: to its
- * bin it is in use, to who frees it again or asks for its size it is free. The three functions need
- * no lock.
+ * Slabs of a single chunk may be parked (pools/parking.h) or lie in magazines. Such a one belongs
+ * to nobody: to its bin it is in use, to who frees it again or asks for its size it is free. The
+ * next four functions need no lock.
  */
 
 /* Claims the chunk for whoever is to park it; false: it is free, or parked already. */
@@ -116,8 +121,17 @@ static inline size_t umf_bin_empty_count(const umf_bin_t *bin) {
     return __atomic_load_n(&bin->empty_count, __ATOMIC_RELAXED);
 }
 
-/* Frees the claimed chunk of a slab; `parked` others count as kept. */
-void umf_slab_put_claimed(umf_slab_t *slab, size_t parked);
+/* A bin of single chunks that has given so many slabs back since it was trimmed that others should
+ * wait in magazines. */
+#define UMF_BIN_BUSY 64
+static inline bool umf_bin_is_busy(const umf_bin_t *bin) {
+    return __atomic_load_n(&bin->is_busy, __ATOMIC_RELAXED);
+}
+
+/* Up to `n` slabs with their chunks claimed, as umf_bin_take does it. */
+size_t umf_bin_take_claimed(umf_bin_t *bin, umf_slab_t **slabs, size_t n);
+/* Frees claimed chunks; `parked` others count as kept. */
+void umf_bin_put_claimed(umf_bin_t *bin, umf_slab_t *const *slabs, size_t n, size_t parked);
 
 /* Remembers that the user's pointer to a used chunk is `ptr`. */
 umf_result_t umf_slab_set_offset(umf_slab_t *slab, uintptr_t ptr);

@@ -7,6 +7,7 @@
 struct shim_magazines_t {
     umf_magazines_t m;
     umf_magazine_ops_t ops;
+    umf_magazine_capacity_t capacity[UMF_MAGAZINE_MAX_BINS];
 };
 
 shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t refill, shim_flush_t flush,
@@ -15,11 +16,10 @@ shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t refill, shim_f
     shim_magazines_t *m = calloc(1, sizeof(*m));
     m->ops.refill = refill;
     m->ops.flush = flush;
-    umf_magazine_capacity_t both[UMF_MAGAZINE_MAX_BINS];
     for (uint32_t bin = 0; bin < bins; bin++) {
-        both[bin] = (umf_magazine_capacity_t){capacity[bin], contended[bin]};
+        m->capacity[bin] = (umf_magazine_capacity_t){capacity[bin], contended[bin], 0, 0};
     }
-    if (umf_magazines_init(&m->m, 0, pool, &m->ops, both, bins, depot_batches) !=
+    if (umf_magazines_init(&m->m, 0, pool, &m->ops, m->capacity, bins, depot_batches) !=
         UMF_RESULT_SUCCESS) {
         free(m);
         return NULL;
@@ -43,7 +43,7 @@ void shim_push(shim_magazines_t *m, uint32_t bin, void *object) {
     umf_magazine_push(&m->m, bin, object);
 }
 void shim_meet_others(shim_magazines_t *m, uint32_t bin) {
-    umf_magazine_of(&m->m, bin)->wants_more |= UMF_MAGAZINE_MET_OTHERS;
+    umf_magazine_of(&m->m, bin)->depots.has_met = true;
 }
 size_t shim_capacity(shim_magazines_t *m, uint32_t bin) {
     const umf_magazine_t *mag = umf_magazine_of(&m->m, bin);

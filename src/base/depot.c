@@ -1,0 +1,234 @@
+#include "base/depot.h"
+
+#include <string.h>
+
+#include "base/lock.h"
+#include "base/meta.h"
+#include "base/os.h"
+
+/* For so many objects that a thread gave to its own depot and does not find there, because others
+ * were short, one more is made: else they would take them from each other for ever. A thread that
+ * only takes gives none. */
+#define GIVEN_FOR_NEW 8
+#define GIVEN_MAX 1024
+
+struct umf_depot_t {
+    umf_lock_t lock;
+    _Atomic size_t count; /* objects. Sync: lock, as the rest; a hint for who does not hold it */
+    size_t fewest;        /* there have been since the last look: so many nobody needed */
+    void *objects[];
+};
+
+static size_t depot_bytes(const umf_depots_t *depots) {
+    return umf_meta_apart(sizeof(umf_depot_t) + depots->capacity * sizeof(void *));
+}
+
+static umf_depot_t *depot_at(const umf_depots_t *depots, uint32_t index) {
+    return atomic_load_explicit(&depots->at[index], memory_order_acquire);
+}
+
+static uint32_t depots_made(const umf_depots_t *depots) {
+    return atomic_load_explicit(&depots->count, memory_order_acquire);
+}
+
+static size_t depot_count(const umf_depot_t *depot) {
+    return atomic_load_explicit(&depot->count, memory_order_relaxed);
+}
+
+static void depot_set_count(umf_depot_t *depot, size_t count) {
+    atomic_store_explicit(&depot->count, count, memory_order_relaxed);
+}
+
+/* --- life --- */
+
+umf_depots_t *umf_depots_create(size_t capacity, bool is_owned) {
+    umf_depots_t *depots = umf_meta_alloc(sizeof(*depots));
+    if (depots) {
+        size_t cpus = umf_os_cpu_count();
+        depots->capacity = (uint32_t)capacity;
+        depots->limit = cpus < UMF_DEPOTS_MAX ? (uint32_t)cpus : UMF_DEPOTS_MAX;
+        depots->is_owned = is_owned;
+    }
+    return depots;
+}
+
+void umf_depots_destroy(umf_depots_t *depots) {
+    if (!depots) {
+        return;
+    }
+    for (uint32_t i = 0; i < depots_made(depots); i++) {
+        umf_depot_t *depot = depot_at(depots, i);
+        umf_lock_destroy(&depot->lock);
+        umf_meta_free(depot, depot_bytes(depots));
+    }
+    umf_meta_free(depots, sizeof(*depots));
+}
+
+/* One more, unless others were faster or there is no memory. */
+static void depots_grow(umf_depots_t *depots, uint32_t made) {
+    umf_depot_t *depot = umf_meta_alloc(depot_bytes(depots)), *other = NULL;
+    if (!depot) {
+        return;
+    }
+    umf_lock_init(&depot->lock, UMF_RANK_DEPOT);
+    if (atomic_compare_exchange_strong_explicit(&depots->at[made], &other, depot,
+                                                memory_order_acq_rel, memory_order_relaxed)) {
+        atomic_store_explicit(&depots->count, made + 1, memory_order_release);
+    } else {
+        umf_lock_destroy(&depot->lock);
+        umf_meta_free(depot, depot_bytes(depots));
+    }
+}
+
+/* --- which one --- */
+
+/* Where a thread begins, of those made. */
+static uint32_t home_of(const umf_depots_t *depots, uint32_t number, uint32_t made) {
+    uint32_t own = depots->is_owned ? number % depots->limit : made;
+    return own < made ? own : number % made;
+}
+
+static uint32_t depot_next(uint32_t index, uint32_t made) {
+    return index + 1 < made ? index + 1 : 0;
+}
+
+/* How many there are for a thread that gives: its own among them, if it has one. */
+static uint32_t made_for(umf_depots_t *depots, uint32_t number) {
+    uint32_t made = depots_made(depots);
+    if (made == 0 || (depots->is_owned && made <= number % depots->limit)) {
+        depots_grow(depots, made);
+        made = depots_made(depots);
+    }
+    return made;
+}
+
+/* After all were locked, or one more is made for it. */
+static umf_depot_t *depot_to_wait_for(umf_depots_t *depots, umf_depot_t *locked, uint32_t made) {
+    if (made < depots->limit) {
+        depots_grow(depots, made);
+        umf_depot_t *depot = depot_at(depots, made);
+        return depot ? depot : locked;
+    }
+    return locked;
+}
+
+static void note_met(umf_depot_thread_t *thread) {
+    if (thread) {
+        thread->has_met = true;
+    }
+}
+
+/* --- taking --- */
+
+static size_t take_locked(umf_depot_t *depot, void **objects, size_t n) {
+    umf_assert_locked(&depot->lock);
+    size_t count = depot_count(depot), taken = count < n ? count : n;
+    count -= taken;
+    depot_set_count(depot, count);
+    depot->fewest = count < depot->fewest ? count : depot->fewest;
+    memcpy(objects, &depot->objects[count], taken * sizeof(void *));
+    return taken;
+}
+
+/* Its own depot is empty. */
+static bool deserves_new(const umf_depots_t *depots, umf_depot_thread_t *thread) {
+    bool deserves = depots->is_owned && thread && thread->given >= GIVEN_FOR_NEW;
+    if (deserves) {
+        thread->given = (uint16_t)(thread->given - GIVEN_FOR_NEW);
+    }
+    return deserves;
+}
+
+size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
+                       void **objects, size_t n) {
+    uint32_t made = depots_made(depots), home = made ? home_of(depots, number, made) : 0;
+    umf_depot_t *locked = NULL;
+    size_t taken = 0;
+    for (uint32_t i = 0, at = home; i < made && !taken; i++, at = depot_next(at, made)) {
+        umf_depot_t *depot = depot_at(depots, at);
+        if (depot_count(depot) == 0) {
+            if (at == home && deserves_new(depots, thread)) {
+                return 0;
+            }
+        } else if (umf_trylock(&depot->lock)) {
+            taken = take_locked(depot, objects, n);
+            umf_unlock(&depot->lock);
+        } else if (!locked) {
+            locked = depot;
+        }
+    }
+    if (!taken && locked) {
+        note_met(thread);
+        umf_lock(&locked->lock);
+        taken = take_locked(locked, objects, n);
+        umf_unlock(&locked->lock);
+    }
+    return taken;
+}
+
+/* --- giving --- */
+
+static bool give_locked(const umf_depots_t *depots, umf_depot_t *depot, void *const *objects,
+                        size_t n) {
+    umf_assert_locked(&depot->lock);
+    size_t count = depot_count(depot);
+    bool fits = count + n <= depots->capacity;
+    if (fits) {
+        memcpy(&depot->objects[count], objects, n * sizeof(void *));
+        depot_set_count(depot, count + n);
+    }
+    return fits;
+}
+
+bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
+                     void *const *objects, size_t n) {
+    uint32_t made = made_for(depots, number), at = made ? home_of(depots, number, made) : 0;
+    umf_depot_t *locked = NULL;
+    bool is_given = false;
+    for (uint32_t i = 0; i < made && !is_given; i++, at = depot_next(at, made)) {
+        umf_depot_t *depot = depot_at(depots, at);
+        if (depot_count(depot) + n > depots->capacity) {
+            continue;
+        }
+        if (umf_trylock(&depot->lock)) {
+            is_given = give_locked(depots, depot, objects, n);
+            umf_unlock(&depot->lock);
+        } else if (!locked) {
+            locked = depot;
+        }
+    }
+    if (!is_given && locked) {
+        note_met(thread);
+        umf_depot_t *depot = depot_to_wait_for(depots, locked, made);
+        umf_lock(&depot->lock);
+        is_given = give_locked(depots, depot, objects, n);
+        umf_unlock(&depot->lock);
+    }
+    if (is_given && thread) {
+        size_t given = thread->given + n;
+        thread->given = (uint16_t)(given < GIVEN_MAX ? given : GIVEN_MAX);
+    }
+    return is_given;
+}
+
+/* --- counts --- */
+
+size_t umf_depots_count(const umf_depots_t *depots) {
+    size_t count = 0;
+    for (uint32_t i = 0; i < depots_made(depots); i++) {
+        count += depot_count(depot_at(depots, i));
+    }
+    return count;
+}
+
+size_t umf_depots_count_idle(umf_depots_t *depots) {
+    size_t idle = 0;
+    for (uint32_t i = 0; i < depots_made(depots); i++) {
+        umf_depot_t *depot = depot_at(depots, i);
+        umf_lock(&depot->lock);
+        idle += depot->fewest;
+        depot->fewest = depot_count(depot);
+        umf_unlock(&depot->lock);
+    }
+    return idle;
+}
