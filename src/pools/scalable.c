@@ -1,16 +1,15 @@
 /*
  * The scalable pool.
  *
- * Magazines (base/magazine.h) serve objects of up to 8128 bytes without entering anything else;
+ * Magazines (base/magazine.h) serve objects of up to 128 KiB without entering anything else;
  * their sizes are the size classes of oneTBB. Of blocks up to 2 MiB each thread parks a few
- * (pools/parking.h). Below, and for all larger blocks, stands a
- * memory pool of oneTBB (pools/scalable_tbb.h), which takes its memory from the provider through
- * two hooks.
+ * (pools/parking.h). Below, and for all larger blocks, stands a memory pool of oneTBB
+ * (pools/scalable_tbb.h), which takes its memory from the provider through two hooks.
  *
  * oneTBB trusts every pointer it is given. So beside each span lies a record of where live objects
  * start, with one bit per 16 bytes. What has no start there was never handed out: interior, foreign
- * and freed pointers are refused before oneTBB sees them. Of double frees this finds: of a block
- * without bin always, of an object freed last by this thread at once, of another object at the
+ * and freed pointers are refused before oneTBB sees them. Of double frees this finds: of more than
+ * 8128 bytes always, of an object freed last by this thread at once, of another object at the
  * latest when its magazine is flushed, unless it was handed out again meanwhile.
  *
  * oneTBB has no call to empty the caches of one pool. But it empties them when the provider refuses
@@ -54,8 +53,8 @@
 #define GRANULE ((size_t)1 << GRANULE_SHIFT)
 #define GRANULES_PER_PAGE ((size_t)1 << (PAGE_SHIFT - GRANULE_SHIFT))
 
-#define BIN_LARGEST 8128
-#define BIN_NONE UINT8_MAX           /* of blocks that are larger */
+#define BIN_SMALL_LARGEST 8128       /* what oneTBB has in slabs */
+#define BIN_NONE UINT8_MAX           /* of blocks that are larger than all bins */
 #define BIN_BYTES ((size_t)64 << 10) /* a thread keeps about so much of each size, ... */
 #define BIN_OBJECTS_MIN 16           /* ... but so many objects at least */
 #define ALIGNMENT_IN_BINS 1024       /* above, each block has memory of its own */
@@ -65,10 +64,20 @@
 #define PARKING_PLACES 18 /* ... one for each half of a doubling up to there */
 _Static_assert(PARKED_LEAST << PARKING_PLACES / 2 == PARKED_LARGEST, "two places per doubling");
 
-static const uint16_t bin_sizes[] = {16,  32,   48,   64,   80,   96,   112,        128, 160,
-                                     192, 224,  256,  320,  384,  448,  512,        640, 768,
-                                     896, 1024, 1792, 2688, 4032, 5376, BIN_LARGEST};
-#define BINS UMF_COUNT_OF(bin_sizes)
+static const uint16_t small_sizes[] = {16,   32,   48,   64,   80,
+                                       96,   112,  128,  160,  192,
+                                       224,  256,  320,  384,  448,
+                                       512,  640,  768,  896,  1024,
+                                       1792, 2688, 4032, 5376, BIN_SMALL_LARGEST};
+#define BINS_SMALL UMF_COUNT_OF(small_sizes)
+
+/* Above, oneTBB has steps of 8 KiB, with its header in them. */
+#define LARGE_STEP_SHIFT 13
+#define LARGE_HEADER ((size_t)256)
+#define LARGE_STEPS 17 /* the largest has room for BIN_LARGEST */
+#define BINS (BINS_SMALL + LARGE_STEPS - 1)
+#define BIN_LARGEST ((size_t)128 << 10)
+_Static_assert(BINS <= UMF_MAGAZINE_MAX_BINS, "too many bins");
 
 struct umf_scalable_pool_params_t {
     size_t granularity;
@@ -76,8 +85,8 @@ struct umf_scalable_pool_params_t {
     char name[UMF_NAME_MAX];
 };
 
-/* A bit is set while an object that starts there is out of oneTBB. A page has objects of one size
- * only, for oneTBB's slabs are larger. */
+/* A bit is set while an object that starts there is out of oneTBB, or if it is a large one, in the
+ * hands of a user. A page has objects of one size only, for oneTBB's slabs are larger. */
 typedef struct page_t {
     _Atomic uint64_t starts[GRANULES_PER_PAGE / 64];
     _Atomic uint8_t bin; /* of the objects; holds where a bit is set */
@@ -108,7 +117,8 @@ typedef struct scalable_pool_t {
 
 static struct {
     umf_magazine_capacity_t capacity[BINS];
-    uint8_t of_size[BIN_LARGEST / GRANULE + 1]; /* bin by granules */
+    uint32_t size[BINS];
+    uint8_t of_size[BIN_SMALL_LARGEST / GRANULE + 1]; /* small bin by granules */
     umf_small_sizes_t small;
 } bins; /* Immutable after bins_init */
 
@@ -130,19 +140,32 @@ static void *fail(void) {
 static void bins_init(void) {
     uint8_t bin = 0;
     for (size_t i = 0; i < UMF_COUNT_OF(bins.of_size); i++) {
-        bin = (uint8_t)(bin + (bin_sizes[bin] < i * GRANULE));
+        bin = (uint8_t)(bin + (small_sizes[bin] < i * GRANULE));
         bins.of_size[i] = bin;
     }
     for (size_t i = 1; i < UMF_COUNT_OF(bins.small.magazine); i++) {
         bins.small.magazine[i] = umf_magazine_offset(bins.of_size[(i * 8 + GRANULE - 1) / GRANULE]);
     }
-    for (size_t i = 0; i < BINS; i++) {
-        bins.capacity[i] = umf_magazine_capacity(BIN_BYTES, bin_sizes[i], BIN_OBJECTS_MIN);
+    for (size_t i = 0; i < BINS_SMALL; i++) {
+        bins.size[i] = small_sizes[i];
+        bins.capacity[i] = umf_magazine_capacity(BIN_BYTES, small_sizes[i], BIN_OBJECTS_MIN);
+    }
+    for (size_t steps = 2; steps <= LARGE_STEPS; steps++) {
+        size_t size = (steps << LARGE_STEP_SHIFT) - LARGE_HEADER;
+        bins.size[BINS_SMALL + steps - 2] = (uint32_t)size;
+        bins.capacity[BINS_SMALL + steps - 2] = umf_magazine_capacity_large(size);
     }
 }
 
+/* Of a size up to BIN_SMALL_LARGEST. */
 static inline uint32_t bin_of(size_t size) {
     return bins.of_size[(size + GRANULE - 1) >> GRANULE_SHIFT];
+}
+
+/* Of a larger one up to BIN_LARGEST. */
+static inline uint32_t large_bin_of(size_t size) {
+    size_t step = (size_t)1 << LARGE_STEP_SHIFT;
+    return (uint32_t)(BINS_SMALL + ((size + LARGE_HEADER + step - 1) >> LARGE_STEP_SHIFT) - 2);
 }
 
 /* --- records --- */
@@ -294,7 +317,7 @@ static size_t take_objects(scalable_pool_t *pool, uint32_t bin, void **objects, 
     size_t got = 0;
     umf_tbb_enter();
     while (got < n &&
-           (objects[got] = pool->tbb->pool_malloc(pool->below, bin_sizes[bin])) != NULL) {
+           (objects[got] = pool->tbb->pool_malloc(pool->below, bins.size[bin])) != NULL) {
         got++;
     }
     atomic_fetch_add_explicit(&pool->out_count, (int64_t)got, memory_order_acquire);
@@ -302,14 +325,24 @@ static size_t take_objects(scalable_pool_t *pool, uint32_t bin, void **objects, 
     return got;
 }
 
+/* Parked blocks, and objects in magazines. false: there are none. */
+static UMF_COLD bool release_waiting(scalable_pool_t *pool) {
+    bool was_any = umf_parking_release(&pool->parking);
+    return umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0) || was_any;
+}
+
 static size_t scalable_refill(void *arg, uint32_t bin, void **objects, size_t n) {
     scalable_pool_t *pool = arg;
     fail();
+    /* oneTBB may ask for memory, and must not be entered again while it does. */
+    umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
     size_t got = take_objects(pool, bin, objects, n);
-    if (umf_unlikely(!got) && umf_parking_release(&pool->parking)) {
+    if (umf_unlikely(!got) && release_waiting(pool)) {
         got = take_objects(pool, bin, objects, n);
     }
-    mark(pool, (uint8_t)bin, objects, got);
+    if (bin < BINS_SMALL) {
+        mark(pool, (uint8_t)bin, objects, got);
+    }
     return got;
 }
 
@@ -343,9 +376,7 @@ static void give_back(scalable_pool_t *pool, void **objects, size_t n) {
 
 /* In two steps: a span can go to the provider as soon as its last object is released. */
 static void scalable_flush(void *arg, uint32_t bin, void **objects, size_t n) {
-    (void)bin;
-    n = unmark_all(arg, objects, n);
-    give_back(arg, objects, n);
+    give_back(arg, objects, bin < BINS_SMALL ? unmark_all(arg, objects, n) : n);
 }
 
 static void scalable_thread_begins(void *arg) {
@@ -416,12 +447,14 @@ static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t ali
     if (size > SIZE_LIMIT || alignment > SIZE_LIMIT) {
         return NULL;
     }
-    size_t bytes = size > BIN_LARGEST ? size : BIN_LARGEST + 1;
+    size_t bytes = size > BIN_SMALL_LARGEST ? size : BIN_SMALL_LARGEST + 1;
     void *ptr = alignment == 0 && bytes <= PARKED_LARGEST ? take_parked(pool, bytes) : NULL;
     if (!ptr) {
+        umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
+                                    UMF_MAGAZINE_WAITING_MAX);
         ptr = take_block(pool, bytes, alignment);
     }
-    if (umf_unlikely(!ptr) && umf_parking_release(&pool->parking)) {
+    if (umf_unlikely(!ptr) && release_waiting(pool)) {
         ptr = take_block(pool, bytes, alignment);
     }
     if (ptr) {
@@ -438,11 +471,14 @@ static UMF_COLD umf_result_t refuse(const scalable_pool_t *pool, const void *ptr
 }
 
 /* Of several threads that free the same block one gets through. */
-static UMF_COLD umf_result_t large_free(scalable_pool_t *pool, void *ptr, page_t *page) {
-    if (!unmark(page, ptr)) {
+static __attribute__((noinline)) umf_result_t large_free(scalable_pool_t *pool, void *ptr,
+                                                         page_t *page, uint8_t bin) {
+    if (umf_unlikely(!unmark(page, ptr))) {
         return refuse(pool, ptr);
     }
-    if (!park(pool, ptr)) {
+    if (bin != BIN_NONE) {
+        umf_magazine_push(&pool->magazines, bin, ptr);
+    } else if (!park(pool, ptr)) {
         give_back(pool, &ptr, 1);
     }
     return UMF_RESULT_SUCCESS;
@@ -461,8 +497,8 @@ static inline umf_result_t free_in(scalable_pool_t *pool, void *ptr, const umf_s
         return refuse(pool, ptr);
     }
     uint8_t bin = page_bin(page);
-    if (umf_unlikely(bin == BIN_NONE)) {
-        return large_free(pool, ptr, page);
+    if (umf_unlikely(bin >= BINS_SMALL)) {
+        return large_free(pool, ptr, page, bin);
     }
     umf_magazine_t *magazine = umf_magazine_of(&pool->magazines, bin);
     if (umf_unlikely(magazine->top != magazine->base && magazine->top[-1] == ptr)) {
@@ -487,11 +523,20 @@ static umf_result_t scalable_free(void *arg, void *ptr) {
 
 /* --- allocate --- */
 
+static __attribute__((noinline)) void *large_alloc_from_bin(scalable_pool_t *pool, size_t size) {
+    uint32_t bin = large_bin_of(size);
+    void *ptr = umf_magazine_pop(&pool->magazines, bin);
+    if (umf_likely(ptr != NULL)) {
+        mark(pool, (uint8_t)bin, &ptr, 1);
+    }
+    return ptr;
+}
+
 /* Hot. */
 static void *scalable_malloc(void *arg, size_t size) {
     scalable_pool_t *pool = arg;
-    if (umf_unlikely(size > BIN_LARGEST)) {
-        return large_alloc(pool, size, 0);
+    if (umf_unlikely(size > BIN_SMALL_LARGEST)) {
+        return size > BIN_LARGEST ? large_alloc(pool, size, 0) : large_alloc_from_bin(pool, size);
     }
     return umf_magazine_pop(&pool->magazines, bin_of(size));
 }
@@ -500,10 +545,10 @@ static void *scalable_malloc(void *arg, size_t size) {
  * is not promised, hence looked at. */
 static void *aligned_from_bin(scalable_pool_t *pool, size_t size, size_t alignment) {
     uint32_t bin = bin_of(size);
-    while (bin < BINS && bin_sizes[bin] & (alignment - 1)) {
+    while (bin < BINS_SMALL && small_sizes[bin] & (alignment - 1)) {
         bin++;
     }
-    if (bin == BINS) {
+    if (bin == BINS_SMALL) {
         return large_alloc(pool, size, alignment);
     }
     void *ptr = umf_magazine_pop(&pool->magazines, bin);
@@ -523,7 +568,7 @@ static void *scalable_aligned_malloc(void *arg, size_t size, size_t alignment) {
         UMF_LOG_ERROR("pool %s: alignment %zu is not a power of two", pool->name, alignment);
         return fail();
     }
-    return size > BIN_LARGEST || alignment > ALIGNMENT_IN_BINS
+    return size > BIN_SMALL_LARGEST || alignment > ALIGNMENT_IN_BINS
                ? large_alloc(pool, size, alignment)
                : aligned_from_bin(pool, size, alignment);
 }
@@ -765,9 +810,9 @@ static void free_memory_purge(scalable_pool_t *pool) {
             purge(pool, block, block + size - PURGE_HEADER, page);
         }
     }
-    while ((block = take(pool, BIN_LARGEST, &taken)) != NULL) {
-        char *end = block + BIN_LARGEST;
-        purge(pool, block, end == upper ? upper + BIN_LARGEST : end, page);
+    while ((block = take(pool, BIN_SMALL_LARGEST, &taken)) != NULL) {
+        char *end = block + BIN_SMALL_LARGEST;
+        purge(pool, block, end == upper ? upper + BIN_SMALL_LARGEST : end, page);
         upper = block;
     }
     taken_free(pool, taken);

@@ -504,7 +504,7 @@ TEST_F(Scalable, TrimReachesOtherThreads) {
     std::thread other([&] {
         std::vector<char *> live;
         for (size_t i = 0; i < 300; i++) {
-            live.push_back(alloc(20000 + i * 1000));
+            live.push_back(alloc(140000 + i * 1000)); // smaller ones wait in magazines
         }
         for (char *p : live) {
             EXPECT_EQ(umfPoolFree(pool, p), OK);
