@@ -368,6 +368,7 @@ struct Entry {
 
 constexpr size_t SLOW_ROUNDS = 3;
 constexpr uint64_t SLOW_NS = 50000000;
+constexpr uint64_t WARM_UP_UNITS = 8;
 
 // One line per subject: best and median for each number of threads, how the further threads compare
 // to one, and how the subject compares to each peer (one thread, or the fewest that ran).
@@ -428,7 +429,16 @@ void store(const std::string &block, const std::vector<Entry> &entries,
     }
 }
 
-void run_one(Entry &e, int threads) {
+// Between two rounds of a subject the others had theirs, and it may have given memory back.
+void warm_up(Job &job, uint64_t unit, int threads) {
+    const uint64_t ops = job.ops;
+    job.ops = std::min(ops, WARM_UP_UNITS * unit);
+    run_round(job, threads);
+    job.ops = ops;
+}
+
+void run_one(Entry &e, uint64_t unit, int threads) {
+    warm_up(*e.job, unit, threads);
     const uint64_t calls = e.subject.provider_calls ? e.subject.provider_calls() : 0;
     const uint64_t begin = now_ns();
     const double ns = run_round(*e.job, threads);
@@ -465,7 +475,7 @@ void run_block(const std::string &block, Case which, size_t size, std::vector<Su
             for (Entry &e : entries) {
                 const bool enough = e.slow && e.samples[t].values.size() >= SLOW_ROUNDS;
                 if (e.subject.absent.empty() && !enough) {
-                    run_one(e, t);
+                    run_one(e, unit, t);
                 }
             }
         }
