@@ -82,7 +82,10 @@ umf_result_t umfDisjointPoolParamsSetMaxPoolableSize(umf_disjoint_pool_params_ha
 /// @brief Sets how many empty slabs a bucket keeps. Default: 4.
 ///
 /// Buckets of at most half a slab keep one whatever the capacity is. While several threads free
-/// slabs of one chunk, of up to 2 MiB, each of them may keep one beyond it; at 0 none does.
+/// slabs of one chunk, of up to 2 MiB, each of them may keep one beyond it; at 0 none does. Over a
+/// provider that keeps for its pools what they free (the OS provider), a bucket of such slabs
+/// that has given 64 of them back keeps more, as long as they are in use now and then, until the
+/// pool is trimmed.
 ///
 /// @param hParams parameters
 /// @param maxCapacity slabs per bucket
