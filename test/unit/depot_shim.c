@@ -1,0 +1,42 @@
+#include "depot_shim.h"
+
+#include "base/depot.h"
+
+shim_depots_t *shim_depots_create(size_t capacity, bool is_owned, uint32_t limit) {
+    umf_depots_t *depots = umf_depots_create(capacity, is_owned);
+    if (depots) {
+        depots->limit = limit;
+    }
+    return depots;
+}
+
+void shim_depots_destroy(shim_depots_t *depots) {
+    umf_depots_destroy(depots);
+}
+
+size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **objects, size_t n) {
+    umf_depot_thread_t known = {thread->given, thread->has_met};
+    size_t taken =
+        umf_depots_take(depots, thread->number, thread->is_known ? &known : NULL, objects, n);
+    thread->given = known.given;
+    thread->has_met = known.has_met;
+    return taken;
+}
+
+bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const *objects,
+                      size_t n) {
+    umf_depot_thread_t known = {thread->given, thread->has_met};
+    bool is_given =
+        umf_depots_give(depots, thread->number, thread->is_known ? &known : NULL, objects, n);
+    thread->given = known.given;
+    thread->has_met = known.has_met;
+    return is_given;
+}
+
+size_t shim_depots_count(const shim_depots_t *depots) {
+    return umf_depots_count(depots);
+}
+
+size_t shim_depots_count_idle(shim_depots_t *depots) {
+    return umf_depots_count_idle(depots);
+}

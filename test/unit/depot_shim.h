@@ -1,0 +1,33 @@
+/* Depots behind plain functions: their header is C11 with atomics. */
+#ifndef UMF_TEST_UNIT_DEPOT_SHIM_H
+#define UMF_TEST_UNIT_DEPOT_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct umf_depots_t shim_depots_t;
+
+typedef struct shim_thread_t {
+    uint32_t number;
+    uint16_t given;
+    bool has_met, is_known; /* known: it has a magazine of its own */
+} shim_thread_t;
+
+/* `limit`: so many depots, whatever CPUs there are. */
+shim_depots_t *shim_depots_create(size_t capacity, bool is_owned, uint32_t limit);
+void shim_depots_destroy(shim_depots_t *depots);
+size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **objects, size_t n);
+bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const *objects, size_t n);
+size_t shim_depots_count(const shim_depots_t *depots);
+size_t shim_depots_count_idle(shim_depots_t *depots);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

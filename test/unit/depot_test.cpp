@@ -1,0 +1,302 @@
+#include <atomic>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "depot_shim.h"
+#include "fakes/scale.h"
+#include "fault.h"
+
+extern "C" {
+#include "base/meta.h"
+}
+
+namespace {
+
+constexpr uint32_t LIMIT = 4;
+constexpr size_t FOR_NEW = 8; // objects given, for which a thread may have one more made
+
+void *object(size_t number) {
+    return reinterpret_cast<void *>(number * 64);
+}
+
+std::vector<void *> objects(size_t first, size_t n) {
+    std::vector<void *> list;
+    for (size_t i = 0; i < n; i++) {
+        list.push_back(object(first + i));
+    }
+    return list;
+}
+
+class Thread {
+  public:
+    Thread(shim_depots_t *of, uint32_t number, bool is_known = true)
+        : depots(of), thread{number, 0, false, is_known} {}
+
+    bool give(std::vector<void *> list) {
+        return shim_depots_give(depots, &thread, list.data(), list.size());
+    }
+    std::vector<void *> take(size_t n) {
+        std::vector<void *> list(n);
+        list.resize(shim_depots_take(depots, &thread, list.data(), n));
+        return list;
+    }
+    // How often it gets nothing, before it is served.
+    size_t refusals() {
+        size_t count = 0;
+        while (count < 1000 && take(1).empty()) {
+            count++;
+        }
+        return count;
+    }
+
+  private:
+    shim_depots_t *depots;
+    shim_thread_t thread;
+};
+
+class Depots : public testing::Test {
+  protected:
+    const size_t used = umf_meta_used();
+    shim_depots_t *depots = nullptr;
+
+    void create(size_t capacity, bool is_owned = true) {
+        depots = shim_depots_create(capacity, is_owned, LIMIT);
+        ASSERT_NE(depots, nullptr);
+    }
+    void TearDown() override {
+        shim_depots_destroy(depots);
+        EXPECT_EQ(umf_meta_used(), used);
+    }
+    size_t count() {
+        return shim_depots_count(depots);
+    }
+};
+
+class AnyDepots : public Depots, public testing::WithParamInterface<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, AnyDepots, testing::Bool(),
+                         [](const auto &kind) { return kind.param ? "owned" : "shared"; });
+
+TEST_P(AnyDepots, TheLastGivenComesFirst) {
+    create(16, GetParam());
+    Thread thread(depots, 0);
+    EXPECT_TRUE(thread.take(4).empty());
+    ASSERT_TRUE(thread.give(objects(1, 3)));
+    ASSERT_TRUE(thread.give(objects(4, 2)));
+    EXPECT_EQ(count(), 5u);
+    EXPECT_EQ(thread.take(2), objects(4, 2));
+    EXPECT_EQ(thread.take(10), objects(1, 3));
+    EXPECT_EQ(count(), 0u);
+}
+
+TEST_P(AnyDepots, AllOrNothingIsGiven) {
+    create(8, GetParam());
+    Thread thread(depots, 0);
+    ASSERT_TRUE(thread.give(objects(1, 5)));
+    EXPECT_FALSE(thread.give(objects(6, 4)));
+    EXPECT_EQ(count(), 5u);
+    EXPECT_TRUE(thread.give(objects(6, 3)));
+    EXPECT_FALSE(thread.give(objects(9, 1)));
+    EXPECT_EQ(thread.take(20), objects(1, 8));
+}
+
+TEST_P(AnyDepots, AThreadTakesWhatOthersGave) {
+    create(8, GetParam());
+    for (uint32_t i = 0; i < LIMIT; i++) {
+        ASSERT_TRUE(Thread(depots, i).give(objects(1 + 2 * i, 2)));
+    }
+    Thread taker(depots, 1), unknown(depots, 0, false);
+    std::set<void *> seen;
+    for (uint32_t i = 0; i < LIMIT * 2; i++) {
+        for (void *one : (i % 2 ? taker : unknown).take(1)) {
+            EXPECT_TRUE(seen.insert(one).second);
+        }
+    }
+    EXPECT_EQ(seen.size(), LIMIT * 2);
+    EXPECT_EQ(count(), 0u);
+}
+
+TEST_F(Depots, AThreadGetsItsOwnBack) {
+    create(8);
+    std::vector<Thread> threads;
+    for (uint32_t i = 0; i < LIMIT; i++) {
+        threads.emplace_back(depots, i);
+        ASSERT_TRUE(threads[i].give(objects(1 + 8 * i, 7)));
+    }
+    for (uint32_t i : {2u, 0u, 3u, 1u}) {
+        EXPECT_EQ(threads[i].take(7), objects(1 + 8 * i, 7)) << i;
+    }
+}
+
+TEST_F(Depots, ThreadsBeyondTheLimitShare) {
+    create(8);
+    for (uint32_t i = 0; i < LIMIT; i++) {
+        ASSERT_TRUE(Thread(depots, i).give(objects(1 + i, 1)));
+    }
+    EXPECT_EQ(Thread(depots, LIMIT + 2).take(8), objects(3, 1));
+    EXPECT_TRUE(Thread(depots, LIMIT + 2).give(objects(9, 1)));
+    EXPECT_EQ(Thread(depots, 2).take(8), objects(9, 1));
+}
+
+TEST_F(Depots, WhatDoesNotFitGoesToOthers) {
+    create(8);
+    Thread first(depots, 0), second(depots, 1);
+    ASSERT_TRUE(first.give(objects(1, 8)));
+    ASSERT_TRUE(second.give(objects(11, 2)));
+    EXPECT_TRUE(first.give(objects(21, 6)));
+    EXPECT_FALSE(first.give(objects(31, 1)));
+    EXPECT_EQ(second.take(6), objects(21, 6));
+    EXPECT_EQ(second.take(6), objects(11, 2));
+}
+
+// --- who is to have new ones ---
+
+TEST_F(Depots, WhoGivesIsRefusedOnceForEachEight) {
+    for (size_t given : {FOR_NEW - 1, FOR_NEW, 2 * FOR_NEW, 5 * FOR_NEW + 1}) {
+        create(1024);
+        Thread giver(depots, 0), other(depots, 1);
+        ASSERT_TRUE(giver.give(objects(101, given)));
+        ASSERT_TRUE(other.give(objects(1, 100)));
+        ASSERT_EQ(giver.take(given), objects(101, given)) << "its own, as often as it likes";
+        EXPECT_EQ(giver.refusals(), given / FOR_NEW);
+        EXPECT_EQ(giver.refusals(), 0u) << "and then for ever served from others";
+        shim_depots_destroy(depots);
+        depots = nullptr;
+    }
+}
+
+TEST_F(Depots, WhatAThreadGaveIsCountedUpToALimit) {
+    create(4096);
+    Thread giver(depots, 0), other(depots, 1);
+    for (size_t i = 0; i < 40; i++) {
+        ASSERT_TRUE(giver.give(objects(101, 4000)));
+        ASSERT_EQ(giver.take(4000).size(), 4000u);
+    }
+    ASSERT_TRUE(other.give(objects(1, 100)));
+    EXPECT_EQ(giver.refusals(), 1024 / FOR_NEW);
+}
+
+TEST_F(Depots, WhoOnlyTakesIsServed) {
+    create(1024);
+    Thread producer(depots, 0), consumer(depots, 1), unknown(depots, 2, false);
+    ASSERT_TRUE(producer.give(objects(1, 1)));
+    ASSERT_TRUE(unknown.give(objects(2, 100)));
+    EXPECT_EQ(unknown.take(101).size(), 101u);
+    for (size_t i = 0; i < 100; i++) {
+        ASSERT_TRUE(producer.give(objects(1, 20)));
+        EXPECT_EQ(consumer.take(10).size(), 10u);
+        EXPECT_EQ(unknown.take(10).size(), 10u);
+    }
+}
+
+// --- counts ---
+
+TEST_P(AnyDepots, IdleIsWhatNobodyHasNeeded) {
+    create(64, GetParam());
+    Thread first(depots, 0), second(depots, 1);
+    EXPECT_EQ(shim_depots_count_idle(depots), 0u);
+    ASSERT_TRUE(first.give(objects(1, 10)));
+    ASSERT_TRUE(second.give(objects(11, 10)));
+    EXPECT_EQ(shim_depots_count_idle(depots), 0u) << "they were not there all the time";
+    EXPECT_EQ(shim_depots_count_idle(depots), 20u);
+    EXPECT_EQ(first.take(4).size(), 4u);
+    EXPECT_EQ(second.take(1).size(), 1u);
+    ASSERT_TRUE(first.give(objects(21, 6)));
+    EXPECT_EQ(shim_depots_count_idle(depots), 15u);
+    EXPECT_EQ(shim_depots_count_idle(depots), 21u);
+    EXPECT_EQ(count(), 21u) << "only counted";
+}
+
+// --- no memory ---
+
+TEST_P(AnyDepots, WithoutMemoryNothingIsLost) {
+    size_t failed = 0;
+    for (fault::Nth nth("meta_alloc"); nth.next();) {
+        depots = shim_depots_create(8, GetParam(), LIMIT);
+        size_t given = 0;
+        for (uint32_t i = 0; depots && i < LIMIT; i++) {
+            bool is_given = Thread(depots, i).give(objects(1 + 2 * i, 2));
+            given += is_given ? 2 : 0;
+            failed += !is_given;
+            EXPECT_EQ(count(), given);
+        }
+        nth.off();
+        std::set<void *> seen;
+        for (size_t i = 0; i < given; i++) {
+            for (void *one : Thread(depots, 3).take(1)) {
+                seen.insert(one);
+            }
+        }
+        EXPECT_EQ(seen.size(), given);
+        failed += !depots;
+        shim_depots_destroy(depots);
+        depots = nullptr;
+    }
+    EXPECT_EQ(failed, 2u) << "the set, and the first depot: without another, others are used";
+}
+
+// --- threads ---
+
+TEST_P(AnyDepots, ThreadsExchangeObjects) {
+    constexpr size_t THREADS = 6, EACH = 100, ROOM = 60; // which is often full
+    create(ROOM, GetParam());
+    std::vector<std::atomic<int>> holders(THREADS * EACH + 1);
+    std::atomic<size_t> mistakes{0}, held{0};
+    auto held_by = [&](void *one) -> std::atomic<int> & {
+        return holders[reinterpret_cast<uintptr_t>(one) / 64];
+    };
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < THREADS; t++) {
+        threads.emplace_back([&, t] {
+            Thread self(depots, t, t != 0);
+            std::mt19937 random(t);
+            auto list = objects(1 + t * EACH, EACH);
+            for (void *one : list) {
+                held_by(one) = 1;
+            }
+            for (size_t i = 0; i < scaled(20000); i++) {
+                size_t n = 1 + random() % 20;
+                if (random() % 2) {
+                    for (void *one : self.take(n)) {
+                        mistakes += held_by(one).exchange(1) != 0;
+                        list.push_back(one);
+                    }
+                } else if (n <= list.size()) {
+                    std::vector<void *> batch(list.end() - static_cast<long>(n), list.end());
+                    for (void *one : batch) {
+                        mistakes += held_by(one).exchange(0) != 1;
+                    }
+                    bool is_given = self.give(batch);
+                    mistakes += count() > LIMIT * ROOM;
+                    if (is_given) {
+                        list.resize(list.size() - n);
+                        continue;
+                    }
+                    for (void *one : batch) {
+                        mistakes += held_by(one).exchange(1) != 0;
+                    }
+                }
+            }
+            held += list.size();
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(held + count(), THREADS * EACH);
+    for (Thread self(depots, 0, false); count() > 0;) {
+        for (void *one : self.take(7)) {
+            mistakes += held_by(one).exchange(1) != 0;
+        }
+    }
+    EXPECT_EQ(mistakes, 0u) << "one object was in two hands";
+    for (size_t i = 1; i < holders.size(); i++) {
+        EXPECT_EQ(holders[i], 1) << "lost";
+    }
+}
+
+} // namespace
