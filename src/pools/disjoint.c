@@ -155,10 +155,16 @@ static size_t refill(void *self, uint32_t index, void **objects, size_t n) {
                                     : take(self, index, objects, n);
 }
 
+/* Parked slabs of a bin, as far as they count: where it has all it may, they do not. */
+static size_t parked_of(disjoint_pool_t *pool, const umf_bin_t *bin) {
+    return umf_bin_empty_count(bin) < bin->max_kept ? umf_parking_count(&pool->parking, bin->index)
+                                                    : 0;
+}
+
 static void flush(void *self, uint32_t index, void **objects, size_t n) {
     umf_bin_t *bin = bin_at(self, index);
     if (holds_slabs(self, index)) {
-        umf_bin_put_claimed(bin, (umf_slab_t **)objects, n, 0);
+        umf_bin_put_claimed(bin, (umf_slab_t **)objects, n, parked_of(self, bin));
     } else {
         umf_bin_put(bin, objects, n);
     }
@@ -170,13 +176,9 @@ static bool is_parkable(const disjoint_pool_t *pool, const umf_bin_t *bin) {
     return bin->chunks == 1 && bin->index < pool->parking.places;
 }
 
-/* A claimed chunk goes to its bin. The count is for who may find room there. */
+/* A claimed chunk goes to its bin. */
 static void unpark(disjoint_pool_t *pool, umf_slab_t *slab) {
-    const umf_bin_t *bin = slab->bin;
-    size_t parked = umf_bin_empty_count(bin) < bin->max_kept
-                        ? umf_parking_count(&pool->parking, bin->index)
-                        : 0;
-    umf_bin_put_claimed(slab->bin, &slab, 1, parked);
+    umf_bin_put_claimed(slab->bin, &slab, 1, parked_of(pool, slab->bin));
 }
 
 static void leave_parked(void *self, uintptr_t slab) {

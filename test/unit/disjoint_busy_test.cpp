@@ -333,7 +333,7 @@ TEST_F(Busy, WaitingSlabsGoBeforeAnAllocationFails) {
             EXPECT_EQ(list.size(), fake.limit / waiting);
             free(list);
             EXPECT_GT(fake.live_bytes(), fake.limit / 2) << "they wait";
-            size_t kept = (CAPACITY + 1) * waiting;
+            size_t kept = CAPACITY * waiting;
             list = alloc_all(wanted);
             EXPECT_GE(list.size(), (fake.limit - kept) / std::max(wanted, SLAB));
             EXPECT_LE(list.size(), all);
@@ -372,6 +372,15 @@ TEST_F(Busy, SizesThatWaitAddUp) {
     EXPECT_GT(fake.live_bytes(), 64 * MiB) << "neither is more than 64 MiB";
     alloc_and_free(1, MiB);
     EXPECT_LT(fake.live_bytes(), 4 * MiB);
+}
+
+// Also together with the one that is parked.
+TEST_F(Busy, WhatWaitsNoMoreIsKeptUpToTheCapacity) {
+    create();
+    make_busy();
+    alloc_and_free(20);
+    EXPECT_EQ(read("reserved_memory"), CAPACITY * SLAB);
+    EXPECT_EQ(fake.live(), CAPACITY);
 }
 
 TEST_F(Busy, WaitingSlabsDecay) {
