@@ -1,4 +1,5 @@
 /* The scalable pool: contract/pools.md section 8, and what its header promises. */
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -17,6 +18,7 @@
 #include <umf/text.h>
 
 #include "fakes/fake_provider.h"
+#include "fakes/other_thread.h"
 #include "fakes/scale.h"
 
 extern "C" {
@@ -470,6 +472,146 @@ TEST_F(Scalable, UsableSizeIsUsable) {
         ASSERT_EQ(p[0], static_cast<char>(i));
         ASSERT_EQ(p[usable - 1], static_cast<char>(i));
         ASSERT_EQ(umfPoolFree(pool, p), OK);
+    }
+}
+
+// --- objects of up to 128 KiB, in magazines of their own ---
+
+class LargeBins : public Scalable {
+  protected:
+    static constexpr size_t SMALL_MOST = 8128, BIN_MOST = 128 * 1024;
+    const std::vector<size_t> sizes = {
+        8127,  SMALL_MOST, SMALL_MOST + 1, 8192,  16384 - 257,    16384 - 256, 16384 - 255,
+        16384, 16385,      24576 - 256,    65536, BIN_MOST - 256, BIN_MOST,    BIN_MOST + 1};
+
+    size_t room(char *p) {
+        size_t usable = 0;
+        EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
+        return usable;
+    }
+    size_t count() {
+        size_t n = SIZE_MAX;
+        EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &n, sizeof(n), pool), OK);
+        return n;
+    }
+    void expect_refused(char *p) {
+        size_t usable;
+        EXPECT_EQ(umfPoolFree(pool, p), BAD);
+        EXPECT_EQ(umfFree(p), BAD);
+        EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &usable), BAD);
+        EXPECT_EQ(umfPoolRealloc(pool, p, 10), nullptr);
+    }
+};
+
+TEST_F(LargeBins, ObjectsAreApart) {
+    ASSERT_EQ(create(), OK);
+    for (int round = 0; round < 3; round++) {
+        std::vector<std::pair<char *, size_t>> live;
+        for (size_t i = 0; i < 20 * sizes.size(); i++) {
+            size_t size = sizes[i % sizes.size()];
+            char *p = alloc(size);
+            size_t usable = room(p);
+            ASSERT_GE(usable, size);
+            EXPECT_LE(usable, size + size / 3 + 8192) << "the next bin at most";
+            memset(p, static_cast<int>(i % 251), usable);
+            live.emplace_back(p, usable);
+            EXPECT_EQ(count(), live.size());
+        }
+        for (size_t i = 0; i < live.size(); i++) {
+            auto [p, usable] = live[i];
+            ASSERT_EQ(p[0], static_cast<char>(i % 251));
+            ASSERT_EQ(memcmp(p, p + 1, usable - 1), 0);
+            ASSERT_EQ(umfPoolFree(pool, p), OK);
+            EXPECT_EQ(count(), live.size() - 1 - i);
+        }
+    }
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live_bytes(), 0u);
+}
+
+TEST_F(LargeBins, ASecondFreeIsAlwaysRefused) {
+    ASSERT_EQ(create(), OK);
+    for (size_t size : sizes) {
+        std::vector<char *> list;
+        for (size_t i = 0; i < 50; i++) {
+            list.push_back(alloc(size));
+        }
+        for (size_t i = 0; i < list.size(); i++) {
+            ASSERT_EQ(umfPoolFree(pool, list[i]), OK);
+            EXPECT_EQ(umfPoolFree(pool, list[i]), BAD);
+            if (size > SMALL_MOST) { // smaller ones do not promise more
+                expect_refused(list[i / 2]);
+                expect_refused(list[0]);
+            }
+        }
+        if (size > SMALL_MOST) {
+            std::thread([&] {
+                std::for_each(list.begin(), list.end(), [&](char *p) { expect_refused(p); });
+            }).join();
+        }
+        EXPECT_EQ(count(), 0u) << size;
+    }
+}
+
+TEST_F(LargeBins, InteriorPointersAreRefused) {
+    ASSERT_EQ(create(), OK);
+    for (size_t size : sizes) {
+        char *p = alloc(size);
+        for (size_t offset :
+             {size_t{1}, size_t{16}, size_t{64}, size_t{4096}, size / 2, size - 1}) {
+            expect_refused(p + offset);
+        }
+        EXPECT_EQ(count(), 1u);
+        EXPECT_EQ(umfPoolFree(pool, p), OK) << "it is live all the same";
+    }
+}
+
+TEST_F(LargeBins, ReallocKeepsTheContent) {
+    ASSERT_EQ(create(), OK);
+    for (size_t from : sizes) {
+        for (size_t to : sizes) {
+            char *p = alloc(from);
+            for (size_t i = 0; i < from; i++) {
+                p[i] = static_cast<char>(i * 7 % 253);
+            }
+            p = static_cast<char *>(umfPoolRealloc(pool, p, to));
+            ASSERT_NE(p, nullptr);
+            ASSERT_GE(room(p), to);
+            for (size_t i = 0; i < std::min(from, to); i++) {
+                ASSERT_EQ(p[i], static_cast<char>(i * 7 % 253)) << from << " to " << to;
+            }
+            EXPECT_EQ(count(), 1u);
+            EXPECT_EQ(umfPoolFree(pool, p), OK);
+        }
+    }
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live_bytes(), 0u);
+}
+
+// What one thread frees, another that frees none is given.
+TEST_F(LargeBins, ObjectsThatWaitServeAllThreads) {
+    ASSERT_EQ(create(), OK);
+    OtherThread other;
+    for (size_t size : {SMALL_MOST + 1, size_t{65536}, BIN_MOST}) {
+        std::vector<char *> list(100);
+        auto round = [&] {
+            for (char *&p : list) {
+                p = alloc(size);
+            }
+            other([&] {
+                for (char *p : list) {
+                    EXPECT_EQ(umfPoolFree(pool, p), OK);
+                }
+            });
+        };
+        round();
+        round();
+        size_t allocs = fake.allocs;
+        for (int i = 0; i < 20; i++) {
+            round();
+        }
+        EXPECT_EQ(fake.allocs, allocs) << size;
+        EXPECT_EQ(count(), 0u);
     }
 }
 
