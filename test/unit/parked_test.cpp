@@ -39,12 +39,16 @@ class Parked : public testing::TestWithParam<Kind>, protected PoolOnFake {
     void TearDown() override {
         close();
     }
-    // How many the provider has memory for.
-    size_t alloc_and_free_all(size_t size) {
+    // As many as the provider has memory for.
+    std::vector<void *> alloc_all(size_t size) {
         std::vector<void *> list;
         while (void *got = umfPoolMalloc(pool, size)) {
             list.push_back(got);
         }
+        return list;
+    }
+    size_t alloc_and_free_all(size_t size) {
+        std::vector<void *> list = alloc_all(size);
         for (void *got : list) {
             free(got);
         }
@@ -122,6 +126,23 @@ TEST_P(Parked, BlocksAreNotMissing) {
         first([&] { free(p); });
         second([&] { free(q); });
         EXPECT_EQ(alloc_and_free_all(wanted), all) << wanted;
+    }
+}
+
+// Neither are those that wait in magazines, to which smaller ones go.
+TEST_P(Parked, ObjectsInMagazinesAreNotMissing) {
+    fake.limit = 32 * 1024 * K;
+    for (size_t wanted : {2048 * K, 1024 * K, 132 * K, 64 * K, 16 * K, K}) {
+        size_t all = alloc_and_free_all(wanted);
+        std::vector<void *> list = alloc_all(100 * K);
+        EXPECT_GT(list.size(), 100u);
+        std::for_each(list.begin(), list.end(), [this](void *p) { free(p); });
+        EXPECT_EQ(count(), 0u);
+        list = alloc_all(wanted);
+        EXPECT_GE(list.size(), all - all / 16 - 1) << wanted;
+        std::for_each(list.begin(), list.end(), [this](void *p) { free(p); });
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        EXPECT_EQ(fake.live(), 0u);
     }
 }
 
