@@ -20,6 +20,7 @@
 #include "fakes/fake_provider.h"
 #include "fakes/other_thread.h"
 #include "fakes/scale.h"
+#include "fault.h"
 
 namespace {
 
@@ -238,6 +239,50 @@ TEST_F(Busy, WhatWaitsIsHandedOutOnce) {
     EXPECT_TRUE(std::includes(list.begin(), list.end(), again.begin(), again.end()));
     EXPECT_EQ(fake.allocs, allocs);
     free(again);
+}
+
+// Their slabs remember where the allocation begins; they wait like the others when they are used
+// without.
+TEST_F(Busy, AlignedOnes) {
+    constexpr size_t SIZE = 192 * KiB; // 64 KiB at multiples of 128 KiB need as much
+    create();
+    make_busy(SIZE);
+    for (size_t i = 0; i < 3; i++) {
+        auto list = alloc(30, SIZE);
+        for (size_t n = 0; n < 30; n++) {
+            list.push_back(umfPoolAlignedMalloc(pool, 64 * KiB, 128 * KiB));
+            ASSERT_NE(list.back(), nullptr);
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(list.back()) % (128 * KiB), 0u);
+        }
+        EXPECT_EQ(read("alloc_count"), 60u);
+        free(list);
+        for (void *p : list) {
+            EXPECT_EQ(umfPoolFree(pool, p), BAD);
+        }
+        EXPECT_EQ(read("alloc_count"), 0u);
+    }
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+TEST_F(Busy, WithoutMetadataNothingIsLost) {
+    for (fault::Nth nth("meta_alloc"); nth.next();) {
+        nth.off();
+        create();
+        make_busy();
+        umf_os_set_fault(fault::hook);
+        std::vector<void *> list;
+        for (size_t i = 0; i < 40; i++) {
+            list.push_back(umfPoolMalloc(pool, SLAB));
+        }
+        OtherThread()([&] { free({list.begin(), list.begin() + 3}); });
+        OtherThread()([&] { free({list.begin() + 3, list.end()}); });
+        nth.off();
+        EXPECT_EQ(read("used_memory"), 0u);
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        EXPECT_EQ(fake.live(), 0u);
+        destroy();
+    }
 }
 
 // --- between threads ---
