@@ -44,9 +44,10 @@ static void depot_set_count(umf_depot_t *depot, size_t count) {
 umf_depots_t *umf_depots_create(size_t capacity, bool is_owned) {
     umf_depots_t *depots = umf_meta_alloc(sizeof(*depots));
     if (depots) {
+        uint32_t most = is_owned ? UMF_DEPOTS_MAX : UMF_DEPOTS_SHARED_MAX;
         size_t cpus = umf_os_cpu_count();
         depots->capacity = (uint32_t)capacity;
-        depots->limit = cpus < UMF_DEPOTS_MAX ? (uint32_t)cpus : UMF_DEPOTS_MAX;
+        depots->limit = cpus < most ? (uint32_t)cpus : most;
         depots->is_owned = is_owned;
     }
     return depots;

@@ -1,10 +1,11 @@
 /*
  * Depots: where free objects of one bin wait in batches, on their way between threads.
  *
- * There are more of them where threads meet, up to one for each CPU. Each thread begins with one of
- * its own and goes on to the others while that is empty, full or locked. With depots that are
- * `owned` each thread has one from the start, so that it gets back what it gave and what is still
- * near its CPU, and shares with others only while there are too few objects for all.
+ * There are more of them where threads meet, up to eight, and one for each CPU. A thread begins
+ * with one of its own choice and goes on to the others while that is empty, full or locked. Where
+ * depots are `owned` each thread has its own from the start, as far as there are CPUs: it gets back
+ * what it gave and what is still near its CPU, and shares with others only while there are too few
+ * objects for all.
  *
  * Thread-safe.
  */
@@ -15,7 +16,8 @@
 
 #include "base/common.h"
 
-#define UMF_DEPOTS_MAX 32u
+#define UMF_DEPOTS_MAX 32u       /* that are owned */
+#define UMF_DEPOTS_SHARED_MAX 8u /* others */
 
 typedef struct umf_depot_t umf_depot_t;
 

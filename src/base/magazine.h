@@ -5,7 +5,7 @@
  * A hit is a pop or a push on the calling thread's own stack: no lock, no shared counter. Misses
  * move batches of half a stack between the thread and the pool (`refill`, `flush`), or, where the
  * pool asks for a depot, between threads by way of it. Threads that meet at a depot get more of
- * them, up to one for each CPU: what a thread gives there it gets back, still near its CPU. A stack
+ * them (base/depot.h): what a thread gives there it gets back, still near its CPU. A stack
  * that is now full and now empty, or whose thread has to wait for others at the depots, grows, up
  * to what the pool allows. A thread's stacks are flushed when it ends. Misses are also where the
  * pool gets to look for what has decayed (base/decay.h); what the depots did not need between two
