@@ -16,6 +16,7 @@ struct umf_depot_t {
     umf_lock_t lock;
     _Atomic size_t count; /* objects. Sync: lock, as the rest; a hint for who does not hold it */
     size_t fewest;        /* there have been since the last look: so many nobody needed */
+    size_t idle;          /* of those found at the last look there are so many yet */
     void *objects[];
 };
 
@@ -227,9 +228,25 @@ size_t umf_depots_count_idle(umf_depots_t *depots) {
     for (uint32_t i = 0; i < depots_made(depots); i++) {
         umf_depot_t *depot = depot_at(depots, i);
         umf_lock(&depot->lock);
-        idle += depot->fewest;
+        depot->idle = depot->fewest;
         depot->fewest = depot_count(depot);
+        idle += depot->idle;
         umf_unlock(&depot->lock);
     }
     return idle;
+}
+
+size_t umf_depots_take_idle(umf_depots_t *depots, void **objects, size_t n) {
+    size_t taken = 0;
+    for (uint32_t i = 0; i < depots_made(depots) && taken < n; i++) {
+        umf_depot_t *depot = depot_at(depots, i);
+        umf_lock(&depot->lock);
+        depot->idle = depot->fewest < depot->idle ? depot->fewest : depot->idle;
+        size_t wish = depot->idle < n - taken ? depot->idle : n - taken;
+        size_t got = take_locked(depot, objects + taken, wish);
+        depot->idle -= got;
+        taken += got;
+        umf_unlock(&depot->lock);
+    }
+    return taken;
 }

@@ -51,7 +51,9 @@ bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *
 
 /* Objects that wait. */
 size_t umf_depots_count(const umf_depots_t *depots);
-/* Objects that nobody has needed since it was asked last. */
+/* Objects that nobody has needed since it was asked last: they are idle. */
 size_t umf_depots_count_idle(umf_depots_t *depots);
+/* Up to `n` of those that are idle; 0: there are no more. */
+size_t umf_depots_take_idle(umf_depots_t *depots, void **objects, size_t n);
 
 #endif

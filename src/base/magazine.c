@@ -98,22 +98,45 @@ static void depot_flush(umf_magazines_t *m, uint32_t bin, size_t n) {
     }
 }
 
-static void depots_decay(umf_magazines_t *m) {
-    for (uint32_t bin = 0; bin < m->bins; bin++) {
-        umf_depots_t *depots = depots_of(m, bin);
-        if (depots) {
-            depot_flush(m, bin, umf_depots_count_idle(depots));
+/* Up to `n` idle objects go back to the pool; how many. */
+static size_t flush_idle(umf_magazines_t *m, uint32_t bin, size_t n) {
+    void *objects[64];
+    size_t flushed = 0, taken = 1;
+    for (; flushed < n && taken; flushed += taken) {
+        size_t wish = n - flushed < UMF_COUNT_OF(objects) ? n - flushed : UMF_COUNT_OF(objects);
+        taken = umf_depots_take_idle(depots_of(m, bin), objects, wish);
+        if (taken) {
+            pool_flush(m, bin, objects, taken);
         }
     }
+    return flushed;
+}
+
+/* true: some large objects are left for later, so that no caller waits long. */
+static bool depots_decay(umf_magazines_t *m, bool is_new) {
+    size_t left = UMF_DECAY_BYTES;
+    bool goes_on = false;
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        size_t size = m->capacity[bin].large;
+        umf_depots_t *depots = depots_of(m, bin);
+        if (depots && (!is_new || umf_depots_count_idle(depots))) {
+            size_t limit = size ? left / size : SIZE_MAX;
+            size_t flushed = flush_idle(m, bin, limit);
+            left -= flushed * size;
+            goes_on |= flushed == limit;
+        }
+    }
+    return goes_on;
 }
 
 UMF_COLD void umf_magazines_look_now(umf_magazines_t *m) {
     int saved_errno = errno;
     bool is_new = !atomic_exchange_explicit(&m->look_goes_on, false, memory_order_relaxed);
-    if (is_new) {
-        depots_decay(m);
-    }
+    bool goes_on = depots_decay(m, is_new);
     if (m->ops->look && m->ops->look(m->pool, is_new)) {
+        goes_on = true;
+    }
+    if (goes_on) {
         atomic_store_explicit(&m->look_goes_on, true, memory_order_relaxed);
         umf_decay_go_on(&m->decay);
     }

@@ -40,3 +40,7 @@ size_t shim_depots_count(const shim_depots_t *depots) {
 size_t shim_depots_count_idle(shim_depots_t *depots) {
     return umf_depots_count_idle(depots);
 }
+
+size_t shim_depots_take_idle(shim_depots_t *depots, void **objects, size_t n) {
+    return umf_depots_take_idle(depots, objects, n);
+}

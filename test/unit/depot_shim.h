@@ -25,6 +25,7 @@ size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **obj
 bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const *objects, size_t n);
 size_t shim_depots_count(const shim_depots_t *depots);
 size_t shim_depots_count_idle(shim_depots_t *depots);
+size_t shim_depots_take_idle(shim_depots_t *depots, void **objects, size_t n);
 
 #ifdef __cplusplus
 }

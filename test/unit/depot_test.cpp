@@ -211,6 +211,35 @@ TEST_P(AnyDepots, IdleIsWhatNobodyHasNeeded) {
     EXPECT_EQ(count(), 21u) << "only counted";
 }
 
+TEST_P(AnyDepots, IdleObjectsAreTakenOnce) {
+    create(64, GetParam());
+    Thread first(depots, 0), second(depots, 1);
+    void *taken[32];
+    ASSERT_TRUE(first.give(objects(1, 10)));
+    ASSERT_TRUE(second.give(objects(11, 10)));
+    EXPECT_EQ(shim_depots_take_idle(depots, taken, 32), 0u) << "nobody has asked for them";
+    shim_depots_count_idle(depots);
+    EXPECT_EQ(shim_depots_count_idle(depots), 20u);
+    EXPECT_EQ(shim_depots_take_idle(depots, taken, 15), 15u);
+    EXPECT_EQ(shim_depots_take_idle(depots, taken + 15, 15), 5u);
+    EXPECT_EQ(shim_depots_take_idle(depots, taken + 20, 1), 0u);
+    EXPECT_EQ(std::set<void *>(taken, taken + 20).size(), 20u);
+    EXPECT_EQ(count(), 0u);
+}
+
+TEST_P(AnyDepots, WhatIsNeededAfterAllIsIdleNoMore) {
+    create(64, GetParam());
+    Thread thread(depots, 0);
+    void *taken[32];
+    ASSERT_TRUE(thread.give(objects(1, 10)));
+    shim_depots_count_idle(depots);
+    EXPECT_EQ(shim_depots_count_idle(depots), 10u);
+    EXPECT_EQ(thread.take(4).size(), 4u);
+    ASSERT_TRUE(thread.give(objects(11, 10)));
+    EXPECT_EQ(shim_depots_take_idle(depots, taken, 32), 6u);
+    EXPECT_EQ(count(), 10u);
+}
+
 // --- no memory ---
 
 TEST_P(AnyDepots, WithoutMemoryNothingIsLost) {

@@ -31,6 +31,10 @@ void shim_set_look(shim_magazines_t *m, shim_look_t look) {
     m->ops.look = look;
 }
 
+void shim_set_large(shim_magazines_t *m, uint32_t bin, uint32_t bytes) {
+    m->capacity[bin].large = bytes;
+}
+
 void shim_magazines_destroy(shim_magazines_t *m) {
     umf_magazines_fini(&m->m);
     free(m);

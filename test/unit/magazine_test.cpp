@@ -312,6 +312,29 @@ TEST_F(Magazines, WhatLiesUnusedInADepotGoesBackToThePool) {
     EXPECT_EQ(shim_live(m), 0u);
 }
 
+// So that no caller waits long.
+TEST_F(Magazines, LargeObjectsGoBackInPortions) {
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    create(8);
+    shim_set_large(m, 1, 16 << 20);
+    std::vector<void *> live(28);
+    for (void *&object : live) {
+        object = shim_pop(m, 1);
+    }
+    for (void *object : live) {
+        shim_push(m, 1, object);
+    }
+    EXPECT_EQ(shim_cached(m, 1), 28u);
+    shim_look(m);
+    EXPECT_EQ(shim_cached(m, 1), 28u) << "they have just come";
+    for (size_t left = 24; left > 4; left -= 4) {
+        shim_look(m);
+        EXPECT_EQ(shim_cached(m, 1), left) << "64 MiB at a time";
+    }
+    shim_look(m);
+    EXPECT_LE(shim_cached(m, 1), 4u) << "a stack";
+}
+
 // Every miss asks whether it is time; what a look leaves is for the next, which goes on.
 TEST_F(Magazines, MissesLookFromTimeToTime) {
     static std::vector<bool> looks;
