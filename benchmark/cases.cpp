@@ -568,10 +568,14 @@ void print_flatness(const std::vector<std::string> &blocks) {
     for (const std::string &block : blocks) {
         printf(" %20s", block.c_str());
     }
-    for (const Subject &subject : everyone(false)) {
-        printf("\n  %-24s", subject.name.c_str());
+    std::vector<Subject> rows = everyone(false);
+    rows.insert(rows.begin(),
+                loop_subject()); // what is the machine's; that of a pair waits for nobody
+    for (const Subject &subject : rows) {
+        printf("\n  %-24.24s", subject.name.c_str());
         for (const std::string &block : blocks) {
-            const double value = flatness(block, subject.name, options.threads);
+            const bool waits = subject.shape == Shape::loop && block.compare(0, 4, "pair") != 0;
+            const double value = waits ? 0 : flatness(block, subject.name, options.threads);
             if (value > 0) {
                 printf(" %20.2f", value);
                 report.add("flat/" + block + "/" + subject.name, "x", value);
