@@ -568,9 +568,9 @@ void print_flatness(const std::vector<std::string> &blocks) {
     for (const std::string &block : blocks) {
         printf(" %20s", block.c_str());
     }
+    // The loop of a pair waits for nobody: its row is what the machine takes.
     std::vector<Subject> rows = everyone(false);
-    rows.insert(rows.begin(),
-                loop_subject()); // what is the machine's; that of a pair waits for nobody
+    rows.insert(rows.begin(), loop_subject());
     for (const Subject &subject : rows) {
         printf("\n  %-24.24s", subject.name.c_str());
         for (const std::string &block : blocks) {

@@ -250,8 +250,9 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @name Reuse
     /// For pools: what they free is soon allocated again, by them or by another pool over the same
     /// provider, and they want no memory that reads as zero. So a provider may keep it as it is,
-    /// within limits of its own, and spare itself the work of giving it back. All or none of these
-    /// are there.
+    /// within limits of its own, and spare itself the work of giving it back. A pool that gives
+    /// much back may then keep some itself, and give it when nobody has wanted it for a while. All
+    /// or none of these are there.
     /// @{
 
     /// @brief Allocates memory of any content: as `alloc`, or what `reuse_free` has kept.

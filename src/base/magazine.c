@@ -422,11 +422,11 @@ void umf_magazines_flush(umf_magazines_t *m) {
 bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t most) {
     bool was_any = false;
     size_t bytes = 0;
-    for (uint32_t bin = 0; bin < m->bins; bin++) {
+    for (uint32_t bin = m->bins; bin-- > 0 && is_owned(m, bin);) {
         bytes += bin == except ? 0 : waiting(m, bin) * m->capacity[bin].large;
     }
-    for (uint32_t bin = 0; bin < m->bins && bytes >= most; bin++) {
-        was_any |= is_owned(m, bin) && flush_bin(m, bin);
+    for (uint32_t bin = m->bins; bytes >= most && bin-- > 0 && is_owned(m, bin);) {
+        was_any |= bin != except && flush_bin(m, bin);
     }
     return was_any;
 }

@@ -138,9 +138,10 @@ int64_t umf_magazines_out(umf_magazines_t *m);
 /* Objects of a bin that wait in stacks and depots. */
 size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin);
 
-/* Flushes what waits in depots that threads own, and the calling thread's stacks of these bins, if
- * it is more than `most` bytes without those of the bin `except`: comes before a pool asks for
- * memory, so that sizes do not add up. false: it was not, or nothing. */
+/* Flushes what waits in depots that threads own, and the calling thread's stacks of these bins, but
+ * not of the bin `except`, if `most` bytes or more wait: comes before a pool asks for memory, so
+ * that sizes do not add up. false: there was nothing, or less. Bins of large objects are a pool's
+ * last ones. */
 #define UMF_MAGAZINE_WAITING_MAX ((size_t)64 << 20)
 #define UMF_MAGAZINE_EXCEPT_NONE UINT32_MAX
 bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t most);

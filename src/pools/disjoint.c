@@ -42,8 +42,6 @@ static uint32_t parked_bins_of(const disjoint_pool_t *pool) {
     return may_park ? pool->layout->parked_bins : 0;
 }
 
-static void make_room(const umf_slab_owner_t *slabs, uint32_t index);
-
 static bool may_be_busy(const disjoint_pool_t *pool) {
     return umf_view_can_reuse(pool->slabs.view) && parked_bins_of(pool) > 0;
 }
@@ -67,11 +65,11 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
     pool->layout = layout;
     pool->slabs.count_slabs = pool->params.trace >= 1;
     pool->slabs.count_chunks = pool->params.trace >= 2;
-    pool->slabs.make_room = may_be_busy(pool) ? make_room : NULL;
+    pool->slabs.waiting = may_be_busy(pool) ? &pool->magazines : NULL;
     umf_parking_init(&pool->parking, parked_bins_of(pool), pool, leave_parked);
     umf_result_t result = umf_magazines_init(
         &pool->magazines, umf_view_magazine_index(pool->slabs.view), pool, &magazine_ops,
-        layout->capacity, may_be_busy(pool) ? layout->parked_bins : layout->cached_bins,
+        layout->capacity, pool->slabs.waiting ? layout->parked_bins : layout->cached_bins,
         UMF_MAGAZINE_DEPOT_BATCHES);
     pool->magazines.slabs = layout->slabs;
     return result;
@@ -112,11 +110,15 @@ static umf_bin_t *bin_get(disjoint_pool_t *pool, uint32_t index) {
     return bin ? bin : bin_make(pool, index);
 }
 
-static size_t take(disjoint_pool_t *pool, uint32_t index, void **chunks, size_t n) {
+/* `from` a bin, chunks or slabs. */
+typedef size_t (*take_from_t)(umf_bin_t *bin, void **objects, size_t n);
+
+static size_t take(disjoint_pool_t *pool, uint32_t index, take_from_t from, void **objects,
+                   size_t n) {
     umf_bin_t *bin = bin_get(pool, index);
-    size_t got = bin ? umf_bin_take(bin, chunks, n) : 0;
+    size_t got = bin ? from(bin, objects, n) : 0;
     if (umf_unlikely(!got) && umf_disjoint_settle(pool) && bin) {
-        got = umf_bin_take(bin, chunks, n);
+        got = from(bin, objects, n);
     }
     if (!got) {
         fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
@@ -124,35 +126,14 @@ static size_t take(disjoint_pool_t *pool, uint32_t index, void **chunks, size_t 
     return got;
 }
 
-/* --- slabs of busy bins --- */
-
-/* Bins whose magazines hold slabs; the others' hold chunks. */
+/* Magazines of these bins hold slabs, the others' hold chunks. */
 static bool holds_slabs(const disjoint_pool_t *pool, uint32_t index) {
     return index >= pool->layout->cached_bins;
 }
 
-/* What waits in magazines is as good as free to all other sizes. */
-static void make_room(const umf_slab_owner_t *slabs, uint32_t index) {
-    disjoint_pool_t *pool =
-        UMF_CONTAINER_OF((umf_slab_owner_t *)(uintptr_t)slabs, disjoint_pool_t, slabs);
-    umf_magazines_release_large(&pool->magazines, index, UMF_MAGAZINE_WAITING_MAX);
-}
-
-static size_t refill_slabs(disjoint_pool_t *pool, uint32_t index, umf_slab_t **slabs, size_t n) {
-    umf_bin_t *bin = bin_at(pool, index);
-    size_t got = umf_bin_take_claimed(bin, slabs, n);
-    if (umf_unlikely(!got) && umf_disjoint_settle(pool)) {
-        got = umf_bin_take_claimed(bin, slabs, n);
-    }
-    if (!got) {
-        fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-    }
-    return got;
-}
-
 static size_t refill(void *self, uint32_t index, void **objects, size_t n) {
-    return holds_slabs(self, index) ? refill_slabs(self, index, (umf_slab_t **)objects, n)
-                                    : take(self, index, objects, n);
+    take_from_t from = holds_slabs(self, index) ? umf_bin_take_claimed : umf_bin_take;
+    return take(self, index, from, objects, n);
 }
 
 /* Parked slabs of a bin, as far as they count: where it has all it may, they do not. */
@@ -269,7 +250,8 @@ static const umf_magazine_ops_t magazine_ops = {.refill = refill, .flush = flush
 
 static void *alloc_direct(disjoint_pool_t *pool, size_t size, size_t alignment) {
     void *ptr = NULL;
-    make_room(&pool->slabs, UMF_MAGAZINE_EXCEPT_NONE);
+    umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
+                                UMF_MAGAZINE_WAITING_MAX);
     umf_result_t result = umf_view_alloc(pool->slabs.view, size, alignment, 0, NULL, &ptr);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS) && umf_disjoint_settle(pool)) {
         result = umf_view_alloc(pool->slabs.view, size, alignment, 0, NULL, &ptr);
@@ -289,7 +271,7 @@ static void *alloc_chunk(disjoint_pool_t *pool, size_t size) {
         return umf_magazine_pop(&pool->magazines, index);
     }
     void *chunk = index < pool->parking.places ? take_parked(pool, index) : NULL;
-    return umf_likely(chunk != NULL) || take(pool, index, &chunk, 1) ? chunk : NULL;
+    return umf_likely(chunk != NULL) || take(pool, index, umf_bin_take, &chunk, 1) ? chunk : NULL;
 }
 
 static void trace(const disjoint_pool_t *pool, const char *what, const void *ptr, size_t size) {

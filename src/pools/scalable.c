@@ -2,7 +2,7 @@
  * The scalable pool.
  *
  * Magazines (base/magazine.h) serve objects of up to 128 KiB without entering anything else;
- * their sizes are the size classes of oneTBB. Of blocks up to 2 MiB each thread parks a few
+ * their sizes are the size classes of oneTBB. Of larger blocks up to 2 MiB each thread parks a few
  * (pools/parking.h). Below, and for all larger blocks, stands a memory pool of oneTBB
  * (pools/scalable_tbb.h), which takes its memory from the provider through two hooks.
  *
@@ -59,10 +59,11 @@
 #define BIN_OBJECTS_MIN 16           /* ... but so many objects at least */
 #define ALIGNMENT_IN_BINS 1024       /* above, each block has memory of its own */
 
-#define PARKED_LEAST ((size_t)4 << 10) /* of larger blocks each thread may park some, ... */
-#define PARKED_LARGEST ((size_t)2 << 20)
-#define PARKING_PLACES 18 /* ... one for each half of a doubling up to there */
-_Static_assert(PARKED_LEAST << PARKING_PLACES / 2 == PARKED_LARGEST, "two places per doubling");
+#define BIN_LARGEST ((size_t)128 << 10)
+#define PARKED_LARGEST                                                                             \
+    ((size_t)2 << 20)    /* of blocks above all bins each thread may park some, ... */
+#define PARKING_PLACES 8 /* ... one for each half of a doubling up to there */
+_Static_assert(BIN_LARGEST << PARKING_PLACES / 2 == PARKED_LARGEST, "two places per doubling");
 
 static const uint16_t small_sizes[] = {16,   32,   48,   64,   80,
                                        96,   112,  128,  160,  192,
@@ -76,7 +77,6 @@ static const uint16_t small_sizes[] = {16,   32,   48,   64,   80,
 #define LARGE_HEADER ((size_t)256)
 #define LARGE_STEPS 17 /* the largest has room for BIN_LARGEST */
 #define BINS (BINS_SMALL + LARGE_STEPS - 1)
-#define BIN_LARGEST ((size_t)128 << 10)
 _Static_assert(BINS <= UMF_MAGAZINE_MAX_BINS, "too many bins");
 
 struct umf_scalable_pool_params_t {
@@ -408,7 +408,7 @@ static void leave_parked(void *arg, uintptr_t parked) {
 
 /* The block that this thread has parked, if it has just this size. */
 static void *take_parked(scalable_pool_t *pool, size_t size) {
-    uint32_t place = umf_parking_place_of(size, PARKED_LEAST);
+    uint32_t place = umf_parking_place_of(size, BIN_LARGEST);
     uintptr_t parked = umf_parking_peek(&pool->parking, place);
     if (!parked || !umf_parking_take(&pool->parking, place, parked)) {
         return NULL;
@@ -420,15 +420,15 @@ static void *take_parked(scalable_pool_t *pool, size_t size) {
     return (void *)parked;
 }
 
-/* false: there is a block already, or this one is too large. */
+/* false: there is a block already, or this one is too large, or so small that nobody takes it: an
+ * aligned one. */
 static bool park(scalable_pool_t *pool, void *ptr) {
     size_t size = pool->tbb->pool_msize(pool->below, ptr);
-    if (size > PARKED_LARGEST) {
+    if (size <= BIN_LARGEST || size > PARKED_LARGEST) {
         return false;
     }
     umf_tbb_thread_begins(); /* when it ends it gives back what it has parked */
-    return umf_parking_put(&pool->parking, umf_parking_place_of(size, PARKED_LEAST),
-                           (uintptr_t)ptr);
+    return umf_parking_put(&pool->parking, umf_parking_place_of(size, BIN_LARGEST), (uintptr_t)ptr);
 }
 
 /* --- blocks without bin --- */

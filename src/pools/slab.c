@@ -4,7 +4,6 @@
 
 #include "base/annotate.h"
 #include "base/log.h"
-#include "base/magazine.h"
 #include "base/meta.h"
 
 #define SLAB_MAX_CHUNKS (UINT32_MAX >> 2) /* what is beyond in a slab is not used */
@@ -74,8 +73,8 @@ static void set_free(umf_slab_t *slab, uint32_t chunks) {
 
 /* Takes memory from the provider; no lock is held. */
 static umf_slab_t *slab_create(umf_bin_t *bin) {
-    if (bin->owner->make_room) {
-        bin->owner->make_room(bin->owner, bin->index);
+    if (bin->owner->waiting) {
+        umf_magazines_release_large(bin->owner->waiting, bin->index, UMF_MAGAZINE_WAITING_MAX);
     }
     umf_slab_t *slab = umf_meta_alloc(slab_bytes(bin));
     if (!slab) {
@@ -215,7 +214,7 @@ static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t pa
     } else {
         slab_move_locked(slab, leaving);
         bin->slabs--;
-        if (++bin->returned >= UMF_BIN_BUSY && bin->chunks == 1 && bin->owner->make_room) {
+        if (++bin->returned >= UMF_BIN_BUSY && bin->chunks == 1 && bin->owner->waiting) {
             set_busy_locked(bin, true);
         }
     }
@@ -307,19 +306,20 @@ static void claim_locked(umf_bin_t *bin, umf_slab_t *slab) {
     bin->used++;
 }
 
-static size_t take_held_claimed(umf_bin_t *bin, umf_slab_t **slabs, size_t n) {
+static size_t take_held_claimed(umf_bin_t *bin, void **slabs, size_t n) {
     size_t taken = 0;
     umf_lock(&bin->lock);
     for (; taken < n && !umf_list_is_empty(&bin->empty); taken++) {
-        slabs[taken] = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);
-        slab_leave_empty_locked(bin, slabs[taken]);
-        claim_locked(bin, slabs[taken]);
+        umf_slab_t *slab = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);
+        slab_leave_empty_locked(bin, slab);
+        claim_locked(bin, slab);
+        slabs[taken] = slab;
     }
     umf_unlock(&bin->lock);
     return taken;
 }
 
-size_t umf_bin_take_claimed(umf_bin_t *bin, umf_slab_t **slabs, size_t n) {
+size_t umf_bin_take_claimed(umf_bin_t *bin, void **slabs, size_t n) {
     size_t taken = umf_bin_empty_count(bin) ? take_held_claimed(bin, slabs, n) : 0;
     if (!taken && (slabs[0] = slab_create(bin)) != NULL) {
         umf_lock(&bin->lock);

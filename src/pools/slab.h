@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 
+#include "base/magazine.h"
 #include "core/view.h"
 #include "ds/list.h"
 
@@ -24,11 +25,9 @@ typedef struct umf_slab_limits_t {
 typedef struct umf_slab_owner_t {
     umf_view_t *view;
     umf_slab_limits_t *limits; /* NULL: none */
-    /* Before a bin asks for memory: gives back what waits for others that are busy. NULL: none ever
-     * is. */
-    void (*make_room)(const struct umf_slab_owner_t *owner, uint32_t index);
-    bool count_slabs;  /* the slab counters below are kept */
-    bool count_chunks; /* the chunk counters too */
+    umf_magazines_t *waiting;  /* where slabs of busy bins wait, by bin; NULL: none ever is busy */
+    bool count_slabs;          /* the slab counters below are kept */
+    bool count_chunks;         /* the chunk counters too */
 } umf_slab_owner_t;
 
 typedef struct umf_bin_counters_t {
@@ -129,7 +128,7 @@ static inline bool umf_bin_is_busy(const umf_bin_t *bin) {
 }
 
 /* Up to `n` slabs with their chunks claimed, as umf_bin_take does it. */
-size_t umf_bin_take_claimed(umf_bin_t *bin, umf_slab_t **slabs, size_t n);
+size_t umf_bin_take_claimed(umf_bin_t *bin, void **slabs, size_t n);
 /* Frees claimed chunks; `parked` others count as kept. */
 void umf_bin_put_claimed(umf_bin_t *bin, umf_slab_t *const *slabs, size_t n, size_t parked);
 

@@ -35,6 +35,10 @@ void shim_set_large(shim_magazines_t *m, uint32_t bin, uint32_t bytes) {
     m->capacity[bin].large = bytes;
 }
 
+bool shim_release_large(shim_magazines_t *m, uint32_t except, size_t most) {
+    return umf_magazines_release_large(&m->m, except, most);
+}
+
 void shim_magazines_destroy(shim_magazines_t *m) {
     umf_magazines_fini(&m->m);
     free(m);

@@ -335,6 +335,34 @@ TEST_F(Magazines, LargeObjectsGoBackInPortions) {
     EXPECT_LE(shim_cached(m, 1), 4u) << "a stack";
 }
 
+TEST_F(Magazines, LargeObjectsMakeRoomForOtherSizes) {
+    constexpr uint32_t NONE = UINT32_MAX;
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    create(8);
+    shim_set_large(m, 2, 1 << 20);
+    shim_set_large(m, 3, 1 << 20);
+    for (uint32_t bin : {1u, 2u, 3u}) {
+        std::vector<void *> live(600);
+        for (void *&object : live) {
+            object = shim_pop(m, bin);
+        }
+        for (void *object : live) {
+            shim_push(m, bin, object);
+        }
+    }
+    size_t small = shim_cached(m, 1), all = shim_cached(m, 2), others = shim_cached(m, 3);
+    ASSERT_GT(all, 64u) << "some wait between threads";
+    EXPECT_FALSE(shim_release_large(m, NONE, size_t{1200} << 20)) << "it is less";
+    EXPECT_TRUE(shim_release_large(m, 3, 64 << 20));
+    EXPECT_EQ(shim_cached(m, 2), 0u);
+    EXPECT_EQ(shim_cached(m, 3), others) << "they are what is wanted";
+    EXPECT_FALSE(shim_release_large(m, 3, 0)) << "nothing else is left";
+    EXPECT_TRUE(shim_release_large(m, NONE, 0));
+    EXPECT_EQ(shim_cached(m, 3), 0u);
+    EXPECT_EQ(shim_cached(m, 1), small);
+    EXPECT_EQ(shim_live(m), 0u);
+}
+
 // Every miss asks whether it is time; what a look leaves is for the next, which goes on.
 TEST_F(Magazines, MissesLookFromTimeToTime) {
     static std::vector<bool> looks;
