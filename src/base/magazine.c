@@ -13,11 +13,21 @@ static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
 
 #define DEPOT_STACKS 8u /* of contended capacity; a depot has room for them at least */
 
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+static size_t large_objects(size_t size) {
+    size_t objects = UMF_MAGAZINE_LARGE_DEPOT_BYTES / size;
+    return objects < UMF_MAGAZINE_LARGE_DEPOT_OBJECTS ? objects : UMF_MAGAZINE_LARGE_DEPOT_OBJECTS;
+}
+
 static size_t depot_capacity(const umf_magazines_t *m, uint32_t bin) {
-    size_t batches = m->depot_batches * (m->capacity[bin].usual / 2u);
-    size_t stacks = (size_t)DEPOT_STACKS * m->capacity[bin].contended;
-    size_t least = batches > stacks ? batches : stacks;
-    return m->capacity[bin].depot > least ? m->capacity[bin].depot : least;
+    const umf_magazine_capacity_t *capacity = &m->capacity[bin];
+    size_t batches = m->depot_batches * (capacity->usual / 2u);
+    size_t stacks = (size_t)DEPOT_STACKS * capacity->contended;
+    size_t large = capacity->large ? large_objects(capacity->large) : 0;
+    return larger(large, larger(batches, stacks));
 }
 
 /* --- depots --- */
@@ -85,26 +95,14 @@ static void pool_flush(umf_magazines_t *m, uint32_t bin, void **objects, size_t 
     count_out(m, -(int64_t)n);
 }
 
-/* Up to `n` objects go back to the pool. */
-static void depot_flush(umf_magazines_t *m, uint32_t bin, size_t n) {
-    void *objects[64];
-    size_t taken = 1;
-    for (; n && taken; n -= taken) {
-        size_t wish = n < UMF_COUNT_OF(objects) ? n : UMF_COUNT_OF(objects);
-        taken = depot_take(m, bin, NULL, objects, wish);
-        if (taken) {
-            pool_flush(m, bin, objects, taken);
-        }
-    }
-}
-
-/* Up to `n` idle objects go back to the pool; how many. */
-static size_t flush_idle(umf_magazines_t *m, uint32_t bin, size_t n) {
+/* Up to `n` objects go back to the pool; how many. */
+static size_t depots_flush(umf_magazines_t *m, uint32_t bin, size_t n, bool only_idle) {
     void *objects[64];
     size_t flushed = 0, taken = 1;
     for (; flushed < n && taken; flushed += taken) {
         size_t wish = n - flushed < UMF_COUNT_OF(objects) ? n - flushed : UMF_COUNT_OF(objects);
-        taken = umf_depots_take_idle(depots_of(m, bin), objects, wish);
+        taken = only_idle ? umf_depots_take_idle(depots_of(m, bin), objects, wish)
+                          : depot_take(m, bin, NULL, objects, wish);
         if (taken) {
             pool_flush(m, bin, objects, taken);
         }
@@ -121,7 +119,7 @@ static bool depots_decay(umf_magazines_t *m, bool is_new) {
         umf_depots_t *depots = depots_of(m, bin);
         if (depots && (!is_new || umf_depots_count_idle(depots))) {
             size_t limit = size ? left / size : SIZE_MAX;
-            size_t flushed = flush_idle(m, bin, limit);
+            size_t flushed = depots_flush(m, bin, limit, true);
             left -= flushed * size;
             goes_on |= flushed == limit;
         }
@@ -361,11 +359,7 @@ umf_magazine_capacity_t umf_magazine_capacity(size_t bytes, size_t size, uint16_
 }
 
 umf_magazine_capacity_t umf_magazine_capacity_large(size_t size) {
-    size_t depot = UMF_MAGAZINE_LARGE_DEPOT_BYTES / size;
     umf_magazine_capacity_t capacity = umf_magazine_capacity(UMF_MAGAZINE_LARGE_BYTES, size, 2);
-    capacity.depot =
-        (uint16_t)(depot < UMF_MAGAZINE_LARGE_DEPOT_OBJECTS ? depot
-                                                            : UMF_MAGAZINE_LARGE_DEPOT_OBJECTS);
     capacity.large = (uint32_t)size;
     return capacity;
 }
@@ -409,7 +403,7 @@ static bool flush_bin(umf_magazines_t *m, uint32_t bin) {
     umf_magazine_t *mag = umf_magazine_of(m, bin);
     bool has_any = magazine_count(mag) || waiting(m, bin);
     magazine_empty(m, bin, mag, false);
-    depot_flush(m, bin, SIZE_MAX);
+    depots_flush(m, bin, SIZE_MAX, false);
     return has_any;
 }
 

@@ -73,7 +73,6 @@ typedef struct umf_magazine_slab_t {
 typedef struct umf_magazine_capacity_t {
     uint16_t usual;
     uint16_t contended; /* of a thread that met others at the depot: it comes less often then */
-    uint16_t depot;     /* so many a depot has room for; 0: for some stacks */
     uint32_t large;     /* bytes of an object, if threads own the depots (base/depot.h), else 0 */
 } umf_magazine_capacity_t;
 
@@ -95,8 +94,8 @@ typedef struct umf_magazines_t {
 } umf_magazines_t;
 
 /* `index`: of the pool's per-thread blocks, see umf_local_owner_init. `capacity`, by bin, lives
- * longer. `depot_batches`: how many
- * batches of half a usual stack may wait in a depot for another thread, 0 for no depot. */
+ * longer. `depot_batches`: how many batches of half a usual stack may wait in a depot for another
+ * thread, 0 for no depot. */
 umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
                                 const umf_magazine_ops_t *ops,
                                 const umf_magazine_capacity_t *capacity, uint32_t bins,

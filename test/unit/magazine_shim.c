@@ -17,7 +17,7 @@ shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t refill, shim_f
     m->ops.refill = refill;
     m->ops.flush = flush;
     for (uint32_t bin = 0; bin < bins; bin++) {
-        m->capacity[bin] = (umf_magazine_capacity_t){capacity[bin], contended[bin], 0, 0};
+        m->capacity[bin] = (umf_magazine_capacity_t){capacity[bin], contended[bin], 0};
     }
     if (umf_magazines_init(&m->m, 0, pool, &m->ops, m->capacity, bins, depot_batches) !=
         UMF_RESULT_SUCCESS) {
