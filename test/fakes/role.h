@@ -29,6 +29,8 @@
 #include <map>
 #include <string>
 
+#include "fakes/fork_at_rest.h"
+
 // Whole messages of at most 64 KiB; "" says that the other side is gone.
 class Socket {
     int fd = -1;
@@ -154,7 +156,7 @@ inline void let_others_at_its_memory() {
 
 // The role goes on in a child; the parent ends, or waits for the child.
 inline void go_on_in_a_child(bool parent_ends) {
-    pid_t child = fork();
+    pid_t child = fork_at_rest();
     if (child != 0) {
         if (!parent_ends) {
             waitpid(child, nullptr, 0);

@@ -34,6 +34,7 @@
 #endif
 
 #include "fakes/content.h"
+#include "fakes/fork_at_rest.h"
 #include "fakes/log_file.h"
 #include "fakes/pidfd_filter.h"
 #include "fakes/role.h"
@@ -447,7 +448,7 @@ class Child {
         if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) {
             abort();
         }
-        pid = fork();
+        pid = fork_at_rest();
         if (pid == 0) {
             std::string handle(4096, '\0');
             close(to[1]);

@@ -24,6 +24,7 @@ extern "C" {
 #include "ipc/transport.h"
 }
 
+#include "fakes/fork_at_rest.h"
 #include "fakes/scale.h"
 #include "fault.h"
 #include "provider.h"
@@ -117,7 +118,7 @@ int ask(const umf_fd_ticket_t &ticket) {
 
 /* Runs in a child of this process; its exit status, or that of the signal. */
 int in_child(const std::function<int()> &body) {
-    pid_t pid = fork();
+    pid_t pid = fork_at_rest();
     if (pid == 0) {
         _exit(body());
     }
@@ -216,7 +217,7 @@ class Producer {
     Producer() {
         EXPECT_EQ(pipe2(to_child, O_CLOEXEC), 0);
         EXPECT_EQ(pipe2(from_child, O_CLOEXEC), 0);
-        pid = fork();
+        pid = fork_at_rest();
         if (pid == 0) {
             run();
         }
@@ -472,7 +473,7 @@ TEST_F(broker, AnswersOfOtherUsersAreRefused) {
               0);
     int to_us[2];
     ASSERT_EQ(pipe(to_us), 0);
-    pid_t pid = fork();
+    pid_t pid = fork_at_rest();
     if (pid == 0) {
         bool ok = setgid(65534) == 0 && setuid(65534) == 0;
         umf_fd_ticket_t ticket = publish(make_file("nobody's"));

@@ -16,6 +16,7 @@ extern "C" {
 #include "ipc/transport.h"
 }
 
+#include "fakes/fork_at_rest.h"
 #include "fault.h"
 #include "provider.h"
 
@@ -44,7 +45,7 @@ class Producer {
         int from_child[2];
         EXPECT_EQ(pipe(from_child), 0);
         EXPECT_EQ(pipe(to_child), 0);
-        pid = fork();
+        pid = fork_at_rest();
         if (pid == 0) {
             close(to_child[1]);
             int fd = make_file("from the producer");
@@ -90,7 +91,7 @@ umf_result_t redeem(const umf_fd_ticket_t &ticket) {
 
 /* Runs in a child of this process; true if `body` is. */
 bool in_child(const std::function<bool()> &body) {
-    pid_t pid = fork();
+    pid_t pid = fork_at_rest();
     if (pid == 0) {
         _exit(body() ? 0 : 1);
     }
