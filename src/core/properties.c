@@ -7,11 +7,11 @@
 /* A properties handle is the span itself. */
 static umf_span_t *span_of(umf_memory_properties_handle_t handle) {
     umf_span_t *span = (umf_span_t *)handle;
-    return span && span->kind ? span : NULL;
+    return span && umf_span_kind(span) ? span : NULL;
 }
 
 static umf_memory_provider_handle_t provider_of(const umf_span_t *span) {
-    if (span->kind == UMF_SPAN_IMPORT) {
+    if (umf_span_kind(span) == UMF_SPAN_IMPORT) {
         return umf_core_import_provider(span);
     }
     return umf_view_of(span)->root;

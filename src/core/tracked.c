@@ -10,7 +10,7 @@ void *umf_provider_self(umf_memory_provider_handle_t provider,
 
 static bool span_is_of(const umf_span_t *span, umf_memory_provider_handle_t provider,
                        uintptr_t base) {
-    return span->kind == UMF_SPAN_POOL && span->base == base &&
+    return umf_span_kind(span) == UMF_SPAN_POOL && span->base == base &&
            umf_view_of(span)->root == provider->root;
 }
 
@@ -24,7 +24,7 @@ static bool is_tracked_locked(umf_memory_provider_handle_t provider, uintptr_t b
     return index != 0;
 }
 
-/* Whatever covers the address is withdrawn under this lock, and a view goes after its spans. */
+/* A view waits for this lock when its spans are withdrawn, before it goes (umf_map_settle). */
 bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *ptr) {
     uintptr_t base = (uintptr_t)ptr;
     umf_lock_t *shard = umf_map_lock(&umf_map_global, base, 1);

@@ -163,6 +163,13 @@ void umf_map_unlock_all(umf_map_t *map) {
     }
 }
 
+void umf_map_settle(umf_map_t *map) {
+    for (uint32_t i = 0; i <= map->shard_mask; i++) {
+        umf_lock(&map->shards[i].lock);
+        umf_unlock(&map->shards[i].lock);
+    }
+}
+
 /* --- reading --- */
 
 static umf_word_t high_find_locked(const umf_map_t *map, uintptr_t addr) {
@@ -212,6 +219,34 @@ static umf_map_shard_t *shard_of(umf_map_t *map, uintptr_t addr) {
     return &map->shards[addr >> umf_map_shift[0] & map->shard_mask];
 }
 
+static void table_fill(_Atomic umf_word_t *table, uint32_t slots, umf_word_t w) {
+    for (uint32_t i = 0; i < slots; i++) {
+        atomic_store_explicit(&table[i], w, memory_order_release);
+    }
+}
+
+/* The table that `slot` leads to, made if it leads to a word. NULL: no memory. */
+static _Atomic umf_word_t *map_table(umf_map_t *map, _Atomic umf_word_t *slot, int level,
+                                     uintptr_t addr) {
+    uint32_t slots = umf_map_slots[level + 1];
+    umf_word_t w = umf_map_load(slot), content = UMF_WORD_EMPTY;
+    if (w & 1) {
+        return UMF_MAP_CHILD(w);
+    }
+    _Atomic umf_word_t *table = level == 0 ? flat_table(map, addr) : NULL;
+    if (!table && !(table = umf_meta_alloc(slots * sizeof(umf_word_t)))) {
+        return NULL;
+    }
+    do {
+        w = umf_map_load(slot); /* near ranges come and go meanwhile */
+        if (w != content) {
+            table_fill(table, slots, w);
+            content = w;
+        }
+    } while (!umf_map_exchange(slot, w, (umf_word_t)(uintptr_t)table | UMF_WORD_TABLE));
+    return table;
+}
+
 /* Makes `addr` a boundary between words. Readers see the same mapping before and after. */
 static bool map_cut(umf_map_t *map, uintptr_t addr) {
     _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
@@ -219,20 +254,11 @@ static bool map_cut(umf_map_t *map, uintptr_t addr) {
         if (level == LEVELS - 1) {
             return umf_map_list_make_room(shard_of(map, addr), slot);
         }
-        umf_word_t w = umf_map_load(slot);
-        uint32_t slots = umf_map_slots[level + 1];
-        if (!(w & 1)) {
-            _Atomic umf_word_t *table = level == 0 ? flat_table(map, addr) : NULL;
-            if (!table && !(table = umf_meta_alloc(slots * sizeof(umf_word_t)))) {
-                return false;
-            }
-            for (uint32_t i = 0; w && i < slots; i++) {
-                atomic_store_explicit(&table[i], w, memory_order_release);
-            }
-            w = (umf_word_t)(uintptr_t)table | UMF_WORD_TABLE;
-            atomic_store_explicit(slot, w, memory_order_release);
+        _Atomic umf_word_t *table = map_table(map, slot, level, addr);
+        if (!table) {
+            return false;
         }
-        slot = umf_map_slot_of(w, level + 1, addr);
+        slot = &table[addr >> umf_map_shift[level + 1] & (umf_map_slots[level + 1] - 1u)];
     }
     return true;
 }
@@ -290,9 +316,7 @@ static bool job_on_slot(const map_job_t *job, _Atomic umf_word_t *slot, umf_word
         break;
     case ACTION_REMOVE:
     case ACTION_RENAME:
-        if (w == job->word) {
-            atomic_store_explicit(slot, job->to, memory_order_release);
-        }
+        umf_map_exchange(slot, job->word, job->to);
         break;
     }
     return true;
@@ -369,14 +393,15 @@ static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, umf_map
 
 bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
     umf_map_run_t runs[RUNS_MAX];
-    size_t count = runs_of(map, base, size, runs);
-    for (size_t i = 0; i < count; i++) {
-        if (!umf_map_run_is_empty(&runs[i])) {
-            return false;
-        }
+    size_t count = runs_of(map, base, size, runs), done = 0;
+    while (done < count && umf_map_run_insert(&runs[done], word)) {
+        done++;
     }
-    for (size_t i = 0; i < count; i++) {
-        umf_map_run_store(&runs[i], word);
+    if (done < count) {
+        while (done-- > 0) {
+            umf_map_run_replace(&runs[done], word, UMF_WORD_EMPTY);
+        }
+        return false;
     }
     return count > 0;
 }
@@ -384,8 +409,7 @@ bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t
 bool umf_map_runs_replace(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
                           umf_word_t to) {
     umf_map_run_t runs[RUNS_MAX];
-    size_t count = runs_of(map, base, size, runs);
-    size_t done = 0;
+    size_t count = runs_of(map, base, size, runs), done = 0;
     while (done < count && umf_map_run_replace(&runs[done], word, to)) {
         done++;
     }

@@ -7,8 +7,9 @@
  * itself says which pool and which span, so the common lookups read nothing else.
  *
  * Readers take no lock: they load words with acquire. Writers lock a shard per GiB, fill a new
- * table with the word it replaces, then publish it. A word that became a table stays one; tables
- * and lists are never freed while the map lives, so no reader can see one disappear. The cost of
+ * table with the word it replaces, then publish it. Who writes whole slots of one table that is
+ * there takes no lock either (ds/map_run.h). A word that became a table stays one; tables and
+ * lists are never freed while the map lives, so no reader can see one disappear. The cost of
  * that is bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that was ever divided.
  *
  * The tables of 2 MiB slots lie side by side in a range of addresses reserved for all of them, so
@@ -144,6 +145,8 @@ static inline umf_lock_t *umf_map_shard(const umf_map_t *map, uintptr_t base, si
 
 UMF_COLD void umf_map_lock_all(umf_map_t *map);
 UMF_COLD void umf_map_unlock_all(umf_map_t *map);
+/* Waits until nobody who holds a shard can still be looking at a span that is withdrawn. */
+void umf_map_settle(umf_map_t *map);
 
 /* Writers. The caller holds the shards of the range; `lock` tells `unlock` which. */
 static inline umf_lock_t *umf_map_lock(umf_map_t *map, uintptr_t base, size_t size) {

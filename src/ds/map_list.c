@@ -1,6 +1,7 @@
 #include "ds/map_list.h"
 
 #include "base/meta.h"
+#include "ds/map_run.h"
 
 /*
  * A page that holds the edge of a span: `under` is the word of whatever covers the whole page, the
@@ -218,17 +219,9 @@ static void list_put(umf_map_shard_t *shard, umf_map_list_t *list) {
     *lists = list;
 }
 
-bool umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_word_t *slot) {
-    umf_word_t w = umf_map_load(slot);
-    umf_map_list_t *old = w & 1 ? umf_map_list_of(w) : NULL;
+/* What `old` holds; NULL: nothing but `w`. */
+static void list_begin_with(umf_map_list_t *list, const umf_map_list_t *old, umf_word_t w) {
     uint32_t count = old ? atomic_load_explicit(&old->count, memory_order_relaxed) : 0;
-    if (old && count + 2 <= old->capacity) {
-        return true;
-    }
-    umf_map_list_t *list = list_get(shard, old ? 2 * old->capacity : LIST_CAPACITY_MIN);
-    if (!list) {
-        return false;
-    }
     list_change_begin(list);
     atomic_store_explicit(&list->under,
                           old ? atomic_load_explicit(&old->under, memory_order_relaxed) : w,
@@ -240,7 +233,23 @@ bool umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_word_t *slot) {
     }
     atomic_store_explicit(&list->count, count, memory_order_release);
     list_change_end(list);
-    atomic_store_explicit(slot, (umf_word_t)(uintptr_t)list | UMF_WORD_LIST, memory_order_release);
+}
+
+bool umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_word_t *slot) {
+    umf_word_t w = umf_map_load(slot);
+    umf_map_list_t *old = w & 1 ? umf_map_list_of(w) : NULL;
+    uint32_t count = old ? atomic_load_explicit(&old->count, memory_order_relaxed) : 0;
+    if (old && count + 2 <= old->capacity) {
+        return true;
+    }
+    umf_map_list_t *list = list_get(shard, old ? 2 * old->capacity : LIST_CAPACITY_MIN);
+    if (!list) {
+        return false;
+    }
+    do {
+        w = umf_map_load(slot); /* of a page without a list it may change meanwhile */
+        list_begin_with(list, old, w);
+    } while (!umf_map_exchange(slot, w, (umf_word_t)(uintptr_t)list | UMF_WORD_LIST));
     if (old) {
         list_put(shard, old);
     }

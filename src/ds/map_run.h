@@ -1,7 +1,7 @@
 /*
  * Writing the usual range into the map: one that is whole slots of one table, or of a few on the
- * way up to the largest slots that fit and down again, all of one word. The shards are held, as for
- * everything that writes.
+ * way up to the largest slots that fit and down again, all of one word. Near ranges, those within
+ * one GiB, need no shard: a slot changes by a comparing exchange only, whoever writes it.
  */
 #ifndef UMF_SRC_DS_MAP_RUN_H
 #define UMF_SRC_DS_MAP_RUN_H
@@ -18,31 +18,33 @@ typedef struct umf_map_run_t {
     size_t count;
 } umf_map_run_t;
 
-/* There is one slot at least, here and below. */
-static inline bool umf_map_run_is_empty(const umf_map_run_t *run) {
-    umf_word_t seen = 0;
-    size_t i = 0;
-    do {
-        seen |= atomic_load_explicit(&run->slots[i], memory_order_relaxed);
-    } while (++i < run->count);
-    return !seen;
+static inline bool umf_map_exchange(_Atomic umf_word_t *slot, umf_word_t word, umf_word_t to) {
+    return atomic_compare_exchange_strong_explicit(slot, &word, to, memory_order_acq_rel,
+                                                   memory_order_relaxed);
 }
 
-static inline void umf_map_run_store(const umf_map_run_t *run, umf_word_t word) {
-    size_t i = 0;
-    do {
-        atomic_store_explicit(&run->slots[i], word, memory_order_release);
-    } while (++i < run->count);
-}
-
-/* Stops at the first slot that is not `word`, and is false then. */
+/* There is one slot at least, here and below. Stops at the first slot that is not `word`, and is
+ * false then. */
 static inline bool umf_map_run_replace(const umf_map_run_t *run, umf_word_t word, umf_word_t to) {
     size_t i = 0;
     do {
-        if (umf_unlikely(atomic_load_explicit(&run->slots[i], memory_order_relaxed) != word)) {
+        if (umf_unlikely(!umf_map_exchange(&run->slots[i], word, to))) {
             return false;
         }
-        atomic_store_explicit(&run->slots[i], to, memory_order_release);
+    } while (++i < run->count);
+    return true;
+}
+
+/* All of them were empty; else nothing is changed. */
+static inline bool umf_map_run_insert(const umf_map_run_t *run, umf_word_t word) {
+    size_t i = 0;
+    do {
+        if (umf_unlikely(!umf_map_exchange(&run->slots[i], UMF_WORD_EMPTY, word))) {
+            while (i-- > 0) {
+                umf_map_exchange(&run->slots[i], word, UMF_WORD_EMPTY);
+            }
+            return false;
+        }
     } while (++i < run->count);
     return true;
 }
@@ -93,11 +95,6 @@ static inline bool umf_map_run_of(const umf_map_t *map, uintptr_t base, size_t s
     return true;
 }
 
-/* The shard of a near range. */
-static inline umf_lock_t *umf_map_near_shard(const umf_map_t *map, uintptr_t base) {
-    return &map->shards[base >> umf_map_shift[0] & map->shard_mask].lock;
-}
-
 /*
  * As umf_map_insert of a near range with nothing under it, where that takes no new table and no
  * list: nearly always. False if it is not so simple; nothing is changed then.
@@ -105,11 +102,7 @@ static inline umf_lock_t *umf_map_near_shard(const umf_map_t *map, uintptr_t bas
 static inline bool umf_map_insert_near(umf_map_t *map, uintptr_t base, size_t size,
                                        umf_word_t word) {
     umf_map_run_t run;
-    if (umf_unlikely(!umf_map_run_of(map, base, size, &run) || !umf_map_run_is_empty(&run))) {
-        return false;
-    }
-    umf_map_run_store(&run, word);
-    return true;
+    return umf_likely(umf_map_run_of(map, base, size, &run)) && umf_map_run_insert(&run, word);
 }
 
 /* As umf_map_remove of a near range; false if other words are in it, or it is not so simple: then
@@ -122,7 +115,8 @@ static inline bool umf_map_remove_near(umf_map_t *map, uintptr_t base, size_t si
 }
 
 /*
- * The same for any range below 48 bits that does not wrap; also for ranges of several tables.
+ * The same for any range below 48 bits that does not wrap; also for ranges of several tables. The
+ * shards are held.
  */
 bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word);
 bool umf_map_runs_replace(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,

@@ -411,7 +411,7 @@ UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcH
         UMF_LOG_ERROR("%p is not memory of a tracked pool", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (span->kind == UMF_SPAN_IMPORT) {
+    if (umf_span_kind(span) == UMF_SPAN_IMPORT) {
         UMF_LOG_ERROR(
             "%p was opened from an IPC handle; only the process that allocated the memory "
             "can make handles for it",

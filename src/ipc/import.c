@@ -51,7 +51,7 @@ UMF_API_1_0 umf_result_t umfOpenIPCHandle(umf_ipc_handler_handle_t hIPCHandler,
 /* The import that contains `ptr`, also when a pool was made on top of it. */
 static umf_span_t *import_span(const void *ptr) {
     umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
-    while (span && span->kind != UMF_SPAN_IMPORT) {
+    while (span && umf_span_kind(span) != UMF_SPAN_IMPORT) {
         span = span->outer ? umf_span_at(span->outer) : NULL;
     }
     return span;

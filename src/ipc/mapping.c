@@ -622,7 +622,7 @@ static bool mapping_is_in_place(const umf_mapping_t *mapping) {
 /* Whether it gave memory of a pool of this process, which is to stay what it is. */
 static bool mapping_is_of_pool(const umf_mapping_t *mapping) {
     const umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)mapping->base, NULL);
-    return span && span->kind == UMF_SPAN_POOL && span->base == (uintptr_t)mapping->base;
+    return span && umf_span_kind(span) == UMF_SPAN_POOL && span->base == (uintptr_t)mapping->base;
 }
 
 static umf_result_t mapping_record(umf_mapping_t *mapping) {

@@ -149,7 +149,7 @@ static umf_word_t word_below(const umf_span_t *span) {
     }
     /* The outer span may have been freed too early and its descriptor reused since. */
     const umf_span_t *outer = umf_span_at(span->outer);
-    bool alive = outer->kind && outer->id < span->id && outer->base <= span->base &&
+    bool alive = umf_span_kind(outer) && outer->id < span->id && outer->base <= span->base &&
                  span->base + span->size <= outer->base + outer->size;
     return alive ? umf_span_word(outer->set, outer) : 0;
 }
@@ -202,10 +202,10 @@ static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_lock_t *shard = umf_map_lock(set->map, base, extent);
-    span->kind = (uint8_t)kind;
+    atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_relaxed);
     umf_result_t result = span_publish_locked(set, span);
     if (result != UMF_RESULT_SUCCESS) {
-        span->kind = 0;
+        atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
     }
     umf_map_unlock(set->map, shard);
     return result;
@@ -220,29 +220,15 @@ umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span, umf_sp
     return result;
 }
 
-static bool span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
+void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span) {
+    uintptr_t base = span->base;
     size_t extent = extent_of(span->size);
     umf_lock_t *shard = umf_map_lock(set->map, base, extent);
-    bool alive = span->kind && span->base == base && span->set == set;
-    if (alive) {
-        umf_word_t word = umf_span_word(set, span), under = word_below(span);
-        if (!umf_map_runs_replace(set->map, base, extent, word, under)) {
-            umf_map_remove(set->map, base, extent, word, under);
-        }
-        span->kind = 0;
+    umf_word_t word = umf_span_word(set, span), under = word_below(span);
+    if (!umf_map_runs_replace(set->map, base, extent, word, under)) {
+        umf_map_remove(set->map, base, extent, word, under);
     }
     umf_map_unlock(set->map, shard);
-    return alive;
-}
-
-umf_result_t umf_span_withdraw_slow(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
-    if (!span_withdraw(set, span, base)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_lock(&set->lock);
-    umf_span_unlink_locked(set, span);
-    umf_unlock(&set->lock);
-    return UMF_RESULT_SUCCESS;
 }
 
 umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span) {
@@ -279,13 +265,13 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
     umf_lock_t *shard = umf_map_lock(set->map, base, total);
     umf_word_t word = umf_span_word(set, span);
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    if (span->kind && span->base == base && span->size == total && first > 0 && first < total &&
-        umf_map_is_uniform(set->map, base, total, word)) {
+    if (umf_span_kind(span) && span->base == base && span->size == total && first > 0 &&
+        first < total && umf_map_is_uniform(set->map, base, total, word)) {
         span_copy_high(span, first, high);
         result = umf_map_split(set->map, base, total, first, word, umf_span_word(set, high),
                                word_below(span));
         if (result == UMF_RESULT_SUCCESS) {
-            high->kind = span->kind;
+            atomic_store_explicit(&high->kind, UMF_SPAN_POOL, memory_order_release);
             span->size = first;
         }
     }
@@ -308,15 +294,14 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
     }
     umf_lock_t *shard = umf_map_lock(set->map, base, total);
     umf_word_t high_word = umf_span_word(set, high);
-    bool ok = low->kind && high->kind && low->set == set && high->set == set &&
-              low->depth == high->depth && low->outer == high->outer &&
-              low->size + high->size == total &&
+    bool ok = umf_span_kind(low) && low->set == set && low->depth == high->depth &&
+              low->outer == high->outer && low->size + high->size == total &&
               umf_map_is_uniform(set->map, base, low->size, umf_span_word(set, low)) &&
-              umf_map_is_uniform(set->map, high->base, high->size, high_word);
+              umf_map_is_uniform(set->map, high->base, high->size, high_word) &&
+              umf_span_claim(set, high, base + low->size);
     if (ok) {
         umf_map_rename(set->map, high->base, high->size, high_word, umf_span_word(set, low));
         low->size = total;
-        high->kind = 0;
     }
     umf_map_unlock(set->map, shard);
     if (!ok) {

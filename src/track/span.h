@@ -31,10 +31,10 @@ typedef struct umf_span_t {
         uint64_t id;              /* unique in the process, growing */
         struct umf_span_t *spare; /* the next descriptor without a span */
     };
-    uint32_t outer;      /* span that contains this one, 0 if none */
-    uint32_t prev, next; /* in its set; Sync: the set's lock */
-    uint8_t kind;        /* 0: not in use. Sync: the map's shards */
-    uint8_t depth;       /* 1 for a span without outer */
+    uint32_t outer;       /* span that contains this one, 0 if none */
+    uint32_t prev, next;  /* in its set; Sync: the set's lock */
+    _Atomic uint8_t kind; /* 0: not in use. Who withdraws the span takes it */
+    uint8_t depth;        /* 1 for a span without outer */
     uint16_t hint;
 } umf_span_t;
 
@@ -92,11 +92,15 @@ static inline umf_span_t *umf_span_find(const umf_map_t *map, uintptr_t addr, um
     return umf_span_at(umf_word_span(w));
 }
 
+static inline uint8_t umf_span_kind(const umf_span_t *span) {
+    return atomic_load_explicit(&span->kind, memory_order_acquire);
+}
+
 /* The parts of the three below that are rare. */
 UMF_COLD umf_span_t *umf_span_take_slow(void);
 UMF_COLD umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span,
                                             umf_span_kind_t kind);
-UMF_COLD umf_result_t umf_span_withdraw_slow(umf_span_set_t *set, umf_span_t *span, uintptr_t base);
+UMF_COLD void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span);
 UMF_COLD void umf_span_release_slow(umf_span_t *span);
 
 extern UMF_HIDDEN _Atomic uint64_t umf_span_last_id;
@@ -135,17 +139,13 @@ UMF_INLINE bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uin
     if (umf_unlikely(!umf_map_is_near(base, size))) {
         return false;
     }
-    umf_word_t word = umf_span_word(set, span);
     span->outer = 0;
     span->depth = 1;
-    umf_lock_t *shard = umf_map_near_shard(set->map, base);
-    umf_lock(shard);
-    span->kind = (uint8_t)kind;
-    bool is_done = umf_map_insert_near(set->map, base, size, word);
+    atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_relaxed);
+    bool is_done = umf_map_insert_near(set->map, base, size, umf_span_word(set, span));
     if (umf_unlikely(!is_done)) {
-        span->kind = 0;
+        atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
     }
-    umf_unlock(shard);
     return is_done;
 }
 
@@ -199,31 +199,35 @@ static inline void umf_span_unlink_locked(umf_span_set_t *set, umf_span_t *span)
     set->count--;
 }
 
-/* A span alone in its part of the map is there as long as the map has its word. */
-UMF_INLINE bool umf_span_withdraw_near(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
+/* The span that began at `base` when it was found: of those who would withdraw it, one may. */
+static inline bool umf_span_claim(const umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
+    uint8_t kind = atomic_exchange_explicit(&span->kind, 0, memory_order_acq_rel);
+    bool is_it = umf_likely(kind != 0) && umf_likely(span->base == base && span->set == set);
+    if (umf_unlikely(!is_it && kind != 0)) {
+        atomic_store_explicit(&span->kind, kind, memory_order_release); /* another by now */
+    }
+    return is_it;
+}
+
+/* From the map, after it was claimed. */
+UMF_INLINE void umf_span_erase(umf_span_set_t *set, umf_span_t *span) {
+    uintptr_t base = span->base;
     size_t size = span->size;
-    if (umf_unlikely(!umf_map_is_near(base, size) || span->outer)) {
-        return false;
+    if (umf_unlikely(
+            !umf_map_is_near(base, size) || span->outer ||
+            !umf_map_remove_near(set->map, base, size, umf_span_word(set, span), UMF_WORD_EMPTY))) {
+        umf_span_erase_slow(set, span);
     }
-    umf_lock_t *shard = umf_map_near_shard(set->map, base);
-    umf_lock(shard);
-    bool is_done =
-        umf_likely(span->base == base) &&
-        umf_map_remove_near(set->map, base, size, umf_span_word(set, span), UMF_WORD_EMPTY);
-    if (umf_likely(is_done)) {
-        span->kind = 0;
-    }
-    umf_unlock(shard);
-    return is_done;
 }
 
 /* Withdraws the span that began at `base` when it was found, from the map and its set. The
  * descriptor stays valid until `umf_span_release` or `umf_span_restore` (a free that failed).
  * INVALID_ARGUMENT if another thread withdrew it first. */
 UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
-    if (umf_unlikely(!umf_span_withdraw_near(set, span, base))) {
-        return umf_span_withdraw_slow(set, span, base);
+    if (umf_unlikely(!umf_span_claim(set, span, base))) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_span_erase(set, span);
     umf_lock(&set->lock);
     umf_span_unlink_locked(set, span);
     umf_unlock(&set->lock);
