@@ -252,7 +252,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// provider, and they want no memory that reads as zero. So a provider may keep it as it is,
     /// within limits of its own, and spare itself the work of giving it back. A pool that gives
     /// much back may then keep some itself, and give it when nobody has wanted it for a while. All
-    /// or none of these are there.
+    /// or none of these are there, but `reuse_count` may be absent.
     /// @{
 
     /// @brief Allocates memory of any content: as `alloc`, or what `reuse_free` has kept.
@@ -284,6 +284,19 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*reuse_drop)(void *provider, int only_decayed);
 
+    /// @brief Counts memory that a pool keeps itself as free, or as allocated again.
+    ///
+    /// So the provider's statistics tell what is in use. Without it, pools of which every
+    /// allocation is one of the provider's keep none. Called often, by any thread, and must be
+    /// fast.
+    ///
+    /// @param provider the provider
+    /// @param size bytes that the pool was asked for; 0: pools ask so whether they may keep any
+    /// @param is_used not 0: from now on in use again, else free
+    /// @return ::UMF_RESULT_SUCCESS, or ::UMF_RESULT_ERROR_NOT_SUPPORTED, always: pools must keep
+    ///         none
+    umf_result_t (*reuse_count)(void *provider, size_t size, int is_used);
+
     /// @}
 } umf_memory_provider_ext_ops_t;
 
@@ -291,7 +304,7 @@ typedef struct umf_memory_provider_ext_ops_t {
 #define UMF_MEMORY_PROVIDER_EXT_OPS_INIT                                                           \
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL              \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL        \
     }
 
 /// @brief A kind of provider.

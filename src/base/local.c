@@ -54,6 +54,14 @@ __attribute__((constructor(101))) static void local_fill_none(void) {
 __thread umf_local_tls_t umf_local_tls
     __attribute__((tls_model("initial-exec"))) = {LOCAL_TLS_NONE};
 
+static _Atomic uint32_t local_last_number;
+
+uint32_t umf_local_number_slow(void) {
+    umf_local_tls.number =
+        1 + atomic_fetch_add_explicit(&local_last_number, 1, memory_order_relaxed);
+    return umf_local_tls.number;
+}
+
 UMF_LOCK_STATIC(local_lock, UMF_RANK_LOCAL);
 
 /* Indices in use, one bit each. Sync: LOCAL lock. No word below `local_first_word` has a free bit.

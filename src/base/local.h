@@ -40,9 +40,20 @@ typedef struct umf_local_tls_t {
     uint32_t count;                 /* of blocks, at least UMF_LOCAL_COUNT_MIN */
     bool is_ending;                 /* thread exit handlers are running, or have run */
     struct umf_local_table_t *table;
+    uint64_t next_id, ids_end; /* ids for spans (track/span.h) that no other thread gives */
+    uint32_t number;           /* of the thread, from 1; 0: it was not asked for */
 } umf_local_tls_t;
+_Static_assert(sizeof(umf_local_tls_t) <= 64, "it fits the loader's surplus");
 
 extern __thread umf_local_tls_t umf_local_tls __attribute__((tls_model("initial-exec")));
+
+UMF_COLD uint32_t umf_local_number_slow(void);
+
+/* Threads are numbered in the order in which they ask first. */
+static inline uint32_t umf_local_number(void) {
+    uint32_t number = umf_local_tls.number;
+    return umf_likely(number != 0) ? number : umf_local_number_slow();
+}
 
 /* Every thread's table has room for the indices below this one. */
 #define UMF_LOCAL_COUNT_MIN 256

@@ -7,7 +7,7 @@
 /* A properties handle is the span itself. */
 static umf_span_t *span_of(umf_memory_properties_handle_t handle) {
     umf_span_t *span = (umf_span_t *)handle;
-    return span && umf_span_kind(span) ? span : NULL;
+    return span && umf_span_is_live(span) ? span : NULL;
 }
 
 static umf_memory_provider_handle_t provider_of(const umf_span_t *span) {

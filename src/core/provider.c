@@ -332,7 +332,7 @@ size_t umf_view_span_count(umf_view_t *view) {
 }
 
 static bool add_bytes(umf_span_t *span, void *bytes) {
-    *(size_t *)bytes += span->size;
+    *(size_t *)bytes += __atomic_load_n(&span->size, __ATOMIC_RELAXED);
     return true;
 }
 
@@ -414,23 +414,35 @@ static UMF_COLD umf_result_t free_failed(umf_view_t *view, umf_span_t *span, con
     return result;
 }
 
-/* `size` is what the provider is told. */
+/* What is withdrawn goes to the provider; `size` is what that is told. */
+UMF_INLINE umf_result_t view_free_withdrawn(umf_view_t *view, free_op_t free, umf_span_t *span,
+                                            void *ptr, size_t size) {
+    umf_result_t result = free(view->self, ptr, size);
+    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
+        return free_failed(view, span, ptr, result);
+    }
+    umf_span_release(&view->spans, span);
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_INLINE void view_drop_export(const umf_view_t *view, umf_span_t *span) {
+    if (umf_unlikely(atomic_load_explicit(&span->export, memory_order_relaxed) != NULL)) {
+        umf_core_export_drop(span, view->root);
+    }
+}
+
 UMF_INLINE umf_result_t view_free_sized(umf_view_t *view, free_op_t free, umf_span_t *span,
                                         void *ptr, size_t size) {
     umf_result_t result = umf_span_withdraw(&view->spans, span, (uintptr_t)ptr);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return freed_twice(ptr);
     }
-    if (umf_unlikely(atomic_load_explicit(&span->export, memory_order_relaxed) != NULL)) {
-        umf_core_export_drop(span, view->root);
+    view_drop_export(view, span);
+    result = view_free_withdrawn(view, free, span, ptr, size);
+    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
+        tell_sleeping_pool(view, ptr);
     }
-    result = free(view->self, ptr, size);
-    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
-        return free_failed(view, span, ptr, result);
-    }
-    umf_span_release(&view->spans, span);
-    tell_sleeping_pool(view, ptr);
-    return UMF_RESULT_SUCCESS;
+    return result;
 }
 
 umf_result_t umf_view_free(umf_view_t *view, umf_span_t *span) {
@@ -443,6 +455,36 @@ umf_result_t umf_view_free_for_reuse(umf_view_t *view, umf_span_t *span) {
 
 bool umf_view_can_reuse(const umf_view_t *view) {
     return view->ext->reuse_free != NULL;
+}
+
+bool umf_view_can_rest(const umf_view_t *view) {
+    return view->ext->reuse_count && view->ext->reuse_free &&
+           view->ext->reuse_count(view->self, 0, 0) == UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_view_rest(umf_view_t *view, umf_span_t *span) {
+    uintptr_t base = span->base;
+    if (umf_unlikely(umf_span_rest(&view->spans, span, base) != UMF_RESULT_SUCCESS)) {
+        return freed_twice((void *)base);
+    }
+    view_drop_export(view, span);
+    view->ext->reuse_count(view->self, span->size, 0);
+    tell_sleeping_pool(view, (void *)base);
+    return UMF_RESULT_SUCCESS;
+}
+
+bool umf_view_wake(umf_view_t *view, umf_span_t *span, size_t size) {
+    if (umf_unlikely(!umf_span_wake(&view->spans, span, size))) {
+        return false;
+    }
+    view->ext->reuse_count(view->self, size, 1);
+    return true;
+}
+
+umf_result_t umf_view_free_resting(umf_view_t *view, umf_span_t *span) {
+    umf_span_leave(&view->spans, span);
+    view->ext->reuse_count(view->self, span->size, 1);
+    return view_free_withdrawn(view, view->pool_free, span, (void *)span->base, span->size);
 }
 
 void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed) {

@@ -50,6 +50,19 @@ umf_result_t umf_view_free(umf_view_t *view, umf_span_t *span);
 umf_result_t umf_view_free_for_reuse(umf_view_t *view, umf_span_t *span);
 /* Does the provider keep some of that? */
 bool umf_view_can_reuse(const umf_view_t *view);
+/*
+ * For pools whose every allocation is one of the provider's and who keep what was freed: then the
+ * span rests. Nothing leads to it, the provider counts it as free, and waking it costs no lock.
+ */
+bool umf_view_can_rest(const umf_view_t *view);
+/* As umf_view_free, for memory of any content. */
+umf_result_t umf_view_rest(umf_view_t *view, umf_span_t *span);
+/* As umf_view_alloc of `size` at the place of a span that rests, of which it takes no more pages
+ * than before. false: no memory, the span rests. */
+bool umf_view_wake(umf_view_t *view, umf_span_t *span, size_t size);
+/* A span that rests goes back to the provider. */
+umf_result_t umf_view_free_resting(umf_view_t *view, umf_span_t *span);
+
 /* The provider gives back what it keeps of that: all, or what nobody has wanted for a while. */
 void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed);
 
@@ -58,7 +71,8 @@ umf_span_t *umf_view_find(const umf_view_t *view, const void *ptr);
 /* The same, and the span's word. */
 umf_span_t *umf_view_find_word(const umf_view_t *view, const void *ptr, umf_word_t *word);
 
-/* Live provider allocations, and a visit to each under the view's lock, until `visit` is false. */
+/* Provider allocations, those that rest too, and a visit to each under the view's lock, until
+ * `visit` is false. */
 size_t umf_view_span_count(umf_view_t *view);
 size_t umf_view_bytes(umf_view_t *view);
 void umf_view_each_span(umf_view_t *view, bool (*visit)(umf_span_t *span, void *arg), void *arg);

@@ -87,15 +87,29 @@ umf_result_t umf_field_set_text(void *object, const umf_fields_t *fields, const 
 umf_result_t umf_params_from_text(const umf_fields_t *fields, umf_result_t (*create)(void **params),
                                   void (*destroy)(void *params), const char *text, void **params);
 
-/* Memory statistics every in-tree provider keeps: requested bytes of live allocations and their
- * peak. */
+/*
+ * Memory statistics every in-tree provider keeps: requested bytes of live allocations and their
+ * peak.
+ *
+ * What threads free and allocate again often goes by parts, of which each thread uses its own: a
+ * part has credit, bytes that `counted` contains and that are not live. A thread takes more credit
+ * than it needs only as far as the peak stays what it is, so that this is exact with one thread,
+ * and with more at most UMF_STATS_CREDIT for each too high.
+ */
+#define UMF_STATS_CREDIT ((size_t)1 << 20)
+
 typedef struct umf_stats_t {
-    size_t allocated; /* Sync: atomic, relaxed */
-    size_t peak;      /* Sync: atomic, relaxed */
+    size_t counted;                 /* Sync: atomic, relaxed, as the next */
+    size_t peak;                    /* of `counted` */
+    struct umf_stats_part_t *parts; /* Sync: atomic, set once; NULL: none */
 } umf_stats_t;
 
 void umf_stats_add(umf_stats_t *stats, size_t size);
 void umf_stats_sub(umf_stats_t *stats, size_t size);
+/* The same as sub for what is soon to be added again. */
+void umf_stats_rest(umf_stats_t *stats, size_t size);
+size_t umf_stats_live(const umf_stats_t *stats);
+void umf_stats_fini(umf_stats_t *stats); /* after rest only */
 /* Answers "stats.allocated_memory", "stats.peak_memory" and "stats.peak_memory.reset"; other paths
  * give INVALID_CTL_PATH. */
 umf_result_t umf_stats_ctl(umf_stats_t *stats, const char *path, void *arg, size_t size,

@@ -1,37 +1,135 @@
 /* Memory statistics of providers. */
+#include "base/local.h"
+#include "base/meta.h"
 #include "ctl/field.h"
 
+#define STATS_PARTS 32u
+
+typedef struct umf_stats_part_t {
+    _Alignas(UMF_APART) size_t credit; /* Sync: atomic, relaxed */
+} umf_stats_part_t;
+
+static size_t load(const size_t *value) {
+    return __atomic_load_n(value, __ATOMIC_RELAXED);
+}
+
 static void stats_raise(size_t *peak, size_t value) {
-    size_t seen = __atomic_load_n(peak, __ATOMIC_RELAXED);
+    size_t seen = load(peak);
     while (seen < value && !__atomic_compare_exchange_n(peak, &seen, value, true, __ATOMIC_RELAXED,
                                                         __ATOMIC_RELAXED)) {
     }
 }
 
+/* --- parts --- */
+
+static umf_stats_part_t *parts_of(const umf_stats_t *stats) {
+    return __atomic_load_n(&stats->parts, __ATOMIC_ACQUIRE);
+}
+
+/* The calling thread's; NULL: there are none. */
+static umf_stats_part_t *own_part(const umf_stats_t *stats) {
+    umf_stats_part_t *parts = parts_of(stats);
+    return parts ? &parts[umf_local_number() % STATS_PARTS] : NULL;
+}
+
+static size_t parts_size(void) {
+    return STATS_PARTS * sizeof(umf_stats_part_t);
+}
+
+static void parts_make(umf_stats_t *stats) {
+    umf_stats_part_t *made = umf_meta_alloc(parts_size()), *none = NULL;
+    if (made && !__atomic_compare_exchange_n(&stats->parts, &none, made, false, __ATOMIC_ACQ_REL,
+                                             __ATOMIC_RELAXED)) {
+        umf_meta_free(made, parts_size());
+    }
+}
+
+/* Up to `size` bytes of a part's credit, which two threads may share. */
+static size_t credit_take(umf_stats_part_t *part, size_t size) {
+    size_t credit = load(&part->credit), taken;
+    do {
+        taken = credit < size ? credit : size;
+    } while (taken && !__atomic_compare_exchange_n(&part->credit, &credit, credit - taken, true,
+                                                   __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return taken;
+}
+
+static size_t credit_of_all(const umf_stats_t *stats) {
+    const umf_stats_part_t *parts = parts_of(stats);
+    size_t credit = 0;
+    for (uint32_t i = 0; parts && i < STATS_PARTS; i++) {
+        credit += load(&parts[i].credit);
+    }
+    return credit;
+}
+
+/* --- counting --- */
+
+static void count_more(umf_stats_t *stats, size_t size) {
+    stats_raise(&stats->peak, __atomic_add_fetch(&stats->counted, size, __ATOMIC_RELAXED));
+}
+
 void umf_stats_add(umf_stats_t *stats, size_t size) {
-    stats_raise(&stats->peak, __atomic_add_fetch(&stats->allocated, size, __ATOMIC_RELAXED));
+    umf_stats_part_t *part = own_part(stats);
+    size -= part ? credit_take(part, size) : 0;
+    if (!size) {
+        return;
+    }
+    if (part && load(&stats->counted) + size + UMF_STATS_CREDIT <= load(&stats->peak)) {
+        count_more(stats, size + UMF_STATS_CREDIT);
+        __atomic_fetch_add(&part->credit, UMF_STATS_CREDIT, __ATOMIC_RELAXED);
+    } else {
+        count_more(stats, size);
+    }
 }
 
 void umf_stats_sub(umf_stats_t *stats, size_t size) {
-    __atomic_fetch_sub(&stats->allocated, size, __ATOMIC_RELAXED);
+    __atomic_fetch_sub(&stats->counted, size, __ATOMIC_RELAXED);
 }
+
+void umf_stats_rest(umf_stats_t *stats, size_t size) {
+    umf_stats_part_t *part = own_part(stats);
+    if (!part) {
+        parts_make(stats);
+        umf_stats_sub(stats, size);
+    } else if (__atomic_add_fetch(&part->credit, size, __ATOMIC_RELAXED) > 2 * UMF_STATS_CREDIT) {
+        umf_stats_sub(stats, credit_take(part, UMF_STATS_CREDIT));
+    }
+}
+
+/* Threads that are counting move bytes from one to the other. */
+size_t umf_stats_live(const umf_stats_t *stats) {
+    size_t counted = load(&stats->counted), credit = credit_of_all(stats);
+    return credit < counted ? counted - credit : 0;
+}
+
+void umf_stats_fini(umf_stats_t *stats) {
+    if (stats->parts) {
+        umf_meta_free(stats->parts, parts_size());
+    }
+}
+
+/* --- settings --- */
 
 static umf_result_t stats_get_allocated(void *object, size_t index, void *value, size_t size) {
     (void)index, (void)size;
-    *(size_t *)value = __atomic_load_n(&((umf_stats_t *)object)->allocated, __ATOMIC_RELAXED);
+    *(size_t *)value = umf_stats_live(object);
     return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t stats_get_peak(void *object, size_t index, void *value, size_t size) {
     (void)index, (void)size;
-    *(size_t *)value = __atomic_load_n(&((umf_stats_t *)object)->peak, __ATOMIC_RELAXED);
+    *(size_t *)value = load(&((umf_stats_t *)object)->peak);
     return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t stats_reset_peak(void *object) {
     umf_stats_t *stats = object;
-    size_t now = __atomic_load_n(&stats->allocated, __ATOMIC_RELAXED);
-    __atomic_store_n(&stats->peak, now, __ATOMIC_RELAXED);
+    umf_stats_part_t *parts = parts_of(stats);
+    for (uint32_t i = 0; parts && i < STATS_PARTS; i++) {
+        umf_stats_sub(stats, credit_take(&parts[i], SIZE_MAX));
+    }
+    __atomic_store_n(&stats->peak, load(&stats->counted), __ATOMIC_RELAXED);
     return UMF_RESULT_SUCCESS;
 }
 

@@ -1,35 +1,176 @@
-/* The proxy pool: every allocation is one of the provider's. Its span is all there is to know of
- * it. */
+/*
+ * The proxy pool: every allocation is one of the provider's. Its span is all there is to know of
+ * it.
+ *
+ * Over a provider that counts what pools keep (`reuse_count`), a pool that frees often keeps spans
+ * of up to 256 KiB in magazines, by their pages: all that threads have in common on the way to the
+ * provider and back then stays untouched.
+ */
 #include <umf/plugin.h>
 #include <umf/pools/pool_proxy.h>
 
 #include "base/log.h"
+#include "base/magazine.h"
+#include "base/meta.h"
 #include "core/view.h"
+
+#define PROXY_PAGE ((size_t)4096)
+#define PROXY_BINS 64u  /* pages of a span, less one */
+#define PROXY_OFTEN 64u /* frees */
+
+typedef struct proxy_rest_t {
+    umf_magazines_t magazines; /* of spans that rest */
+    umf_magazine_capacity_t capacity[PROXY_BINS];
+} proxy_rest_t;
+
+typedef struct proxy_pool_t {
+    umf_view_t *view;
+    bool may_rest;                /* Immutable after create */
+    _Atomic uint32_t frees;       /* as far as they are counted */
+    _Atomic(proxy_rest_t *) rest; /* made when there were many; NULL: not yet */
+} proxy_pool_t;
 
 static __thread umf_result_t last_error;
 
-/* A proxy pool has no state of its own: `pool` is the view. */
-static umf_result_t proxy_initialize(umf_memory_provider_handle_t provider, const void *params,
-                                     void **pool) {
-    (void)params;
-    return umf_view_acquire(provider, (umf_view_t **)pool);
+/* --- spans that rest --- */
+
+static proxy_rest_t *rest_of(const proxy_pool_t *pool) {
+    return atomic_load_explicit(&pool->rest, memory_order_acquire);
 }
 
-static umf_result_t proxy_finalize(void *pool) {
-    for (;;) {
-        umf_span_t *span = NULL;
-        umf_view_each_span(pool, umf_view_find_any, &span);
-        if (!span || umf_view_free(pool, span) != UMF_RESULT_SUCCESS) {
-            break;
-        }
+/* PROXY_BINS or more: it does not rest. */
+static size_t bin_of(size_t size) {
+    return (size - 1) / PROXY_PAGE;
+}
+
+static void rest_flush(void *pool, uint32_t bin, void **spans, size_t n) {
+    (void)bin;
+    for (size_t i = 0; i < n; i++) {
+        umf_view_free_resting(((proxy_pool_t *)pool)->view, spans[i]);
     }
-    umf_view_release(pool);
+}
+
+/* New memory comes the usual way. */
+static size_t rest_refill(void *pool, uint32_t bin, void **spans, size_t n) {
+    (void)pool, (void)bin, (void)spans, (void)n;
+    return 0;
+}
+
+static bool rest_look(void *pool, bool is_new) {
+    if (is_new) {
+        umf_provider_drop_reusable(((proxy_pool_t *)pool)->view, true);
+    }
+    return false;
+}
+
+static const umf_magazine_ops_t rest_ops = {
+    .refill = rest_refill, .flush = rest_flush, .look = rest_look};
+
+static UMF_COLD void rest_make(proxy_pool_t *pool) {
+    proxy_rest_t *rest = umf_meta_alloc(sizeof(*rest));
+    if (!rest) {
+        return;
+    }
+    for (uint32_t bin = 0; bin < PROXY_BINS; bin++) {
+        rest->capacity[bin] = umf_magazine_capacity_large((bin + 1) * PROXY_PAGE);
+    }
+    if (umf_magazines_init(&rest->magazines, umf_view_magazine_index(pool->view), pool, &rest_ops,
+                           rest->capacity, PROXY_BINS,
+                           UMF_MAGAZINE_DEPOT_BATCHES) != UMF_RESULT_SUCCESS) {
+        umf_meta_free(rest, sizeof(*rest));
+        return;
+    }
+    atomic_store_explicit(&pool->rest, rest, memory_order_release);
+}
+
+static void count_free(proxy_pool_t *pool) {
+    if (pool->may_rest && atomic_load_explicit(&pool->frees, memory_order_relaxed) < PROXY_OFTEN &&
+        atomic_fetch_add_explicit(&pool->frees, 1, memory_order_relaxed) == PROXY_OFTEN - 1) {
+        rest_make(pool);
+    }
+}
+
+/* NULL: there is none. */
+static void *wake(proxy_pool_t *pool, proxy_rest_t *rest, size_t size) {
+    umf_span_t *span = umf_magazine_pop(&rest->magazines, bin_of(size));
+    if (umf_unlikely(span && !umf_view_wake(pool->view, span, size))) {
+        umf_view_free_resting(pool->view, span);
+        span = NULL;
+    }
+    return span ? (void *)span->base : NULL;
+}
+
+static umf_result_t put_to_rest(proxy_pool_t *pool, proxy_rest_t *rest, umf_span_t *span) {
+    umf_result_t result = umf_view_rest(pool->view, span);
+    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
+        umf_magazine_push(&rest->magazines, bin_of(span->size), span);
+    }
+    return result;
+}
+
+/* --- life --- */
+
+static umf_result_t proxy_initialize(umf_memory_provider_handle_t provider, const void *params,
+                                     void **out) {
+    (void)params;
+    proxy_pool_t *pool = umf_meta_alloc(sizeof(*pool));
+    if (!pool) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = umf_view_acquire(provider, &pool->view);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(pool, sizeof(*pool));
+        return result;
+    }
+    pool->may_rest = umf_view_can_rest(pool->view);
+    *out = pool;
     return UMF_RESULT_SUCCESS;
 }
 
-static void *proxy_aligned_malloc(void *pool, size_t size, size_t alignment) {
+static umf_result_t free_any(umf_view_t *view, umf_span_t *span) {
+    return umf_span_is_live(span) ? umf_view_free(view, span) : umf_view_free_resting(view, span);
+}
+
+static umf_result_t proxy_finalize(void *object) {
+    proxy_pool_t *pool = object;
+    proxy_rest_t *rest = rest_of(pool);
+    if (rest) {
+        umf_magazines_fini(&rest->magazines);
+        umf_meta_free(rest, sizeof(*rest));
+    }
+    for (;;) {
+        umf_span_t *span = NULL;
+        umf_view_each_span(pool->view, umf_view_find_any, &span);
+        if (!span || free_any(pool->view, span) != UMF_RESULT_SUCCESS) {
+            break;
+        }
+    }
+    umf_view_release(pool->view);
+    umf_meta_free(pool, sizeof(*pool));
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- allocation --- */
+
+static umf_result_t alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment, void **ptr) {
+    proxy_rest_t *rest = rest_of(pool);
+    umf_result_t result = umf_view_alloc(pool->view, size, alignment, 0, NULL, ptr);
+    if (umf_unlikely(result != UMF_RESULT_SUCCESS) && rest &&
+        umf_magazines_release_large(&rest->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0)) {
+        result = umf_view_alloc(pool->view, size, alignment, 0, NULL, ptr);
+    }
+    return result;
+}
+
+static void *proxy_aligned_malloc(void *object, size_t size, size_t alignment) {
+    proxy_pool_t *pool = object;
+    proxy_rest_t *rest = rest_of(pool);
     void *ptr = NULL;
-    last_error = umf_view_alloc(pool, size, alignment, 0, NULL, &ptr);
+    if (rest && bin_of(size) < PROXY_BINS && (!alignment || PROXY_PAGE % alignment == 0)) {
+        ptr = wake(pool, rest, size);
+    }
+    last_error =
+        umf_likely(ptr != NULL) ? UMF_RESULT_SUCCESS : alloc_anew(pool, size, alignment, &ptr);
     return ptr;
 }
 
@@ -59,23 +200,32 @@ static umf_result_t proxy_usable_size(void *pool, const void *ptr, size_t *size)
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-static umf_result_t free_span(umf_view_t *view, umf_span_t *span, void *ptr) {
+static umf_result_t free_span(proxy_pool_t *pool, umf_span_t *span, void *ptr) {
     if (!span || span->base != (uintptr_t)ptr) {
         UMF_LOG_ERROR("%p is not the start of a live allocation of this pool", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return umf_view_free_for_reuse(view, span);
+    proxy_rest_t *rest = rest_of(pool);
+    if (rest && bin_of(span->size) < PROXY_BINS) {
+        return put_to_rest(pool, rest, span);
+    }
+    umf_result_t result = umf_view_free_for_reuse(pool->view, span);
+    if (result == UMF_RESULT_SUCCESS) {
+        count_free(pool);
+    }
+    return result;
 }
 
 static umf_result_t proxy_free_at(void *pool, void *ptr, umf_word_t word) {
     return free_span(pool, umf_span_at(umf_word_span(word)), ptr);
 }
 
-static umf_result_t proxy_free(void *pool, void *ptr) {
+static umf_result_t proxy_free(void *object, void *ptr) {
+    proxy_pool_t *pool = object;
     if (!ptr) {
-        return umfMemoryProviderFree(pool, NULL, 0);
+        return umfMemoryProviderFree(pool->view, NULL, 0);
     }
-    return free_span(pool, umf_view_find(pool, ptr), ptr);
+    return free_span(pool, umf_view_find(pool->view, ptr), ptr);
 }
 
 static umf_result_t proxy_last_error(void *pool) {
@@ -92,8 +242,14 @@ static umf_result_t proxy_get_name(void *pool, const char **name) {
     return UMF_RESULT_SUCCESS;
 }
 
-static size_t proxy_alloc_count(void *pool) {
-    return umf_view_span_count(pool);
+static size_t proxy_alloc_count(void *object) {
+    const proxy_pool_t *pool = object;
+    proxy_rest_t *rest = rest_of(pool);
+    size_t all = umf_view_span_count(pool->view), resting = 0;
+    for (uint32_t bin = 0; rest && bin < PROXY_BINS; bin++) {
+        resting += umf_magazines_cached(&rest->magazines, bin);
+    }
+    return resting < all ? all - resting : 0;
 }
 
 static const umf_memory_pool_ops_t proxy_ops = {

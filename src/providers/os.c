@@ -151,6 +151,7 @@ static umf_result_t os_finalize(void *provider) {
         umf_os_extents_fini(&os->extents);
     }
     umf_os_numa_fini(&os->numa);
+    umf_stats_fini(&os->stats);
     umf_meta_free(os, sizeof(*os));
     return UMF_RESULT_SUCCESS;
 }
@@ -226,7 +227,7 @@ static umf_result_t os_reuse_alloc(void *provider, size_t size, size_t alignment
 }
 
 static size_t live_without(const os_provider_t *os, size_t size) {
-    size_t live = __atomic_load_n(&os->stats.allocated, __ATOMIC_RELAXED);
+    size_t live = __atomic_load_n(&os->stats.counted, __ATOMIC_RELAXED);
     return live > size ? live - size : 0;
 }
 
@@ -273,6 +274,20 @@ static umf_result_t os_reuse_drop(void *provider, int only_decayed) {
     os_provider_t *os = provider;
     if (os->has_extents) {
         umf_os_extents_cool(&os->extents, !only_decayed);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Shared memory must be freed to be seen as freed by other processes. */
+static umf_result_t os_reuse_count(void *provider, size_t size, int is_used) {
+    os_provider_t *os = provider;
+    if (!os->has_extents) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (is_used) {
+        umf_stats_add(&os->stats, size);
+    } else if (size) {
+        umf_stats_rest(&os->stats, size);
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -458,6 +473,7 @@ static const umf_memory_provider_ext_ops_t os_ext_ops = {
     .reuse_alloc = os_reuse_alloc,
     .reuse_free = os_reuse_free,
     .reuse_drop = os_reuse_drop,
+    .reuse_count = os_reuse_count,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfOsMemoryProviderOps(void) {

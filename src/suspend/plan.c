@@ -22,6 +22,9 @@ typedef struct plan_t {
 
 static bool plan_visit(umf_span_t *span, void *arg) {
     plan_t *plan = arg;
+    if (!umf_span_is_live(span)) {
+        return true;
+    }
     if (plan->count == plan->room) {
         plan->overflow = true;
         return false;

@@ -20,7 +20,16 @@ static struct {
     uint32_t reserved; /* Immutable after init */
 } spare;
 
-_Atomic uint64_t umf_span_last_id;
+#define IDS_PER_STEP 64u
+
+static _Atomic uint64_t last_id;
+
+uint64_t umf_span_largest_id(void) {
+    uint64_t id = 1 + atomic_fetch_add_explicit(&last_id, IDS_PER_STEP, memory_order_relaxed);
+    umf_local_tls.next_id = id + 1;
+    umf_local_tls.ids_end = id + IDS_PER_STEP;
+    return id;
+}
 
 /* Address space for `count` descriptors; `spare_bytes` more must be there and are left to others.
  */
@@ -127,10 +136,13 @@ void umf_span_set_fini(umf_span_set_t *set) {
 void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void *arg), void *arg) {
     for (uint32_t index; (index = set->first) != 0;) {
         umf_span_t *span = umf_span_at(index);
-        if (umf_span_withdraw(set, span, span->base) != UMF_RESULT_SUCCESS) {
+        if (umf_span_kind(span) == UMF_SPAN_RESTS) {
+            umf_span_leave(set, span);
+        } else if (umf_span_withdraw(set, span, span->base) != UMF_RESULT_SUCCESS) {
             return; /* another thread is freeing it: a user's error, and it is gone already */
+        } else {
+            drop(span, arg);
         }
-        drop(span, arg);
         umf_span_release(set, span);
     }
 }
@@ -149,7 +161,7 @@ static umf_word_t word_below(const umf_span_t *span) {
     }
     /* The outer span may have been freed too early and its descriptor reused since. */
     const umf_span_t *outer = umf_span_at(span->outer);
-    bool alive = umf_span_kind(outer) && outer->id < span->id && outer->base <= span->base &&
+    bool alive = umf_span_is_live(outer) && outer->id < span->id && outer->base <= span->base &&
                  span->base + span->size <= outer->base + outer->size;
     return alive ? umf_span_word(outer->set, outer) : 0;
 }
@@ -176,6 +188,9 @@ static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_word_t
     }
     span->outer = umf_span_index(outer);
     span->depth = (uint8_t)(outer->depth + 1);
+    if (span->id < outer->id) {
+        span->id = umf_span_largest_id(); /* threads have ids of their own */
+    }
     return UMF_RESULT_SUCCESS;
 }
 
@@ -238,6 +253,21 @@ umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span) {
     return umf_span_publish_slow(set, span, UMF_SPAN_POOL);
 }
 
+bool umf_span_wake_slow(umf_span_set_t *set, umf_span_t *span) {
+    bool is_done = span_publish(set, span, UMF_SPAN_POOL) == UMF_RESULT_SUCCESS;
+    if (!is_done) {
+        atomic_store_explicit(&span->kind, UMF_SPAN_RESTS, memory_order_release);
+    }
+    return is_done;
+}
+
+void umf_span_leave(umf_span_set_t *set, umf_span_t *span) {
+    atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
+    umf_lock(&set->lock);
+    umf_span_unlink_locked(set, span);
+    umf_unlock(&set->lock);
+}
+
 /* --- split and merge --- */
 
 /* The part of `span` from `first` on, as a span that is nowhere yet. */
@@ -249,7 +279,7 @@ static void span_copy_high(const umf_span_t *span, size_t first, umf_span_t *hig
     high->hint = span->hint;
     high->outer = span->outer;
     high->depth = span->depth;
-    high->id = umf_span_new_id();
+    high->id = span->outer ? umf_span_largest_id() : umf_span_new_id();
     atomic_store_explicit(&high->export, NULL, memory_order_relaxed);
 }
 
@@ -265,7 +295,7 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
     umf_lock_t *shard = umf_map_lock(set->map, base, total);
     umf_word_t word = umf_span_word(set, span);
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    if (umf_span_kind(span) && span->base == base && span->size == total && first > 0 &&
+    if (umf_span_is_live(span) && span->base == base && span->size == total && first > 0 &&
         first < total && umf_map_is_uniform(set->map, base, total, word)) {
         span_copy_high(span, first, high);
         result = umf_map_split(set->map, base, total, first, word, umf_span_word(set, high),
@@ -294,7 +324,7 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
     }
     umf_lock_t *shard = umf_map_lock(set->map, base, total);
     umf_word_t high_word = umf_span_word(set, high);
-    bool ok = umf_span_kind(low) && low->set == set && low->depth == high->depth &&
+    bool ok = umf_span_is_live(low) && low->set == set && low->depth == high->depth &&
               low->outer == high->outer && low->size + high->size == total &&
               umf_map_is_uniform(set->map, base, low->size, umf_span_word(set, low)) &&
               umf_map_is_uniform(set->map, high->base, high->size, high_word) &&

@@ -10,6 +10,7 @@
 
 #include <stdatomic.h>
 
+#include "base/local.h"
 #include "ds/map.h"
 #include "ds/map_run.h"
 
@@ -18,6 +19,7 @@
 typedef enum umf_span_kind_t {
     UMF_SPAN_POOL = 1,   /* the set is a view's (core/view.h), the cookie its pool's: a slab, ... */
     UMF_SPAN_IMPORT = 2, /* the cookie is a mapping (ipc/mapping.h) */
+    UMF_SPAN_RESTS = 3,  /* no address leads to it; the pool keeps its memory for another time */
 } umf_span_kind_t;
 
 /* A cache line: there may be millions. */
@@ -28,7 +30,7 @@ typedef struct umf_span_t {
     void *cookie;           /* by kind */
     _Atomic(void *) export; /* ipc/export.c; Sync: atomic, published once, taken by remove */
     union {
-        uint64_t id;              /* unique in the process, growing */
+        uint64_t id;              /* unique in the process, larger than that of `outer` */
         struct umf_span_t *spare; /* the next descriptor without a span */
     };
     uint32_t outer;       /* span that contains this one, 0 if none */
@@ -96,6 +98,12 @@ static inline uint8_t umf_span_kind(const umf_span_t *span) {
     return atomic_load_explicit(&span->kind, memory_order_acquire);
 }
 
+/* Whether addresses may lead to it. */
+static inline bool umf_span_is_live(const umf_span_t *span) {
+    uint8_t kind = umf_span_kind(span);
+    return kind == UMF_SPAN_POOL || kind == UMF_SPAN_IMPORT;
+}
+
 /* The parts of the three below that are rare. */
 UMF_COLD umf_span_t *umf_span_take_slow(void);
 UMF_COLD umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span,
@@ -103,10 +111,12 @@ UMF_COLD umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *spa
 UMF_COLD void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span);
 UMF_COLD void umf_span_release_slow(umf_span_t *span);
 
-extern UMF_HIDDEN _Atomic uint64_t umf_span_last_id;
+/* Larger than all there are. */
+UMF_COLD uint64_t umf_span_largest_id(void);
 
 static inline uint64_t umf_span_new_id(void) {
-    return 1 + atomic_fetch_add_explicit(&umf_span_last_id, 1, memory_order_relaxed);
+    umf_local_tls_t *tls = &umf_local_tls;
+    return umf_likely(tls->next_id != tls->ids_end) ? tls->next_id++ : umf_span_largest_id();
 }
 
 /* A descriptor that nobody else has; NULL without memory. */
@@ -201,9 +211,14 @@ static inline void umf_span_unlink_locked(umf_span_set_t *set, umf_span_t *span)
 
 /* The span that began at `base` when it was found: of those who would withdraw it, one may. */
 static inline bool umf_span_claim(const umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
-    uint8_t kind = atomic_exchange_explicit(&span->kind, 0, memory_order_acq_rel);
-    bool is_it = umf_likely(kind != 0) && umf_likely(span->base == base && span->set == set);
-    if (umf_unlikely(!is_it && kind != 0)) {
+    uint8_t kind = umf_span_kind(span), taken = kind;
+    if (umf_unlikely(kind == 0 || kind == UMF_SPAN_RESTS) ||
+        !atomic_compare_exchange_strong_explicit(&span->kind, &taken, 0, memory_order_acq_rel,
+                                                 memory_order_relaxed)) {
+        return false;
+    }
+    bool is_it = umf_likely(span->base == base && span->set == set);
+    if (umf_unlikely(!is_it)) {
         atomic_store_explicit(&span->kind, kind, memory_order_release); /* another by now */
     }
     return is_it;
@@ -233,6 +248,28 @@ UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span,
     umf_unlock(&set->lock);
     return UMF_RESULT_SUCCESS;
 }
+
+/* As withdraw, but that the span stays in its set, where `wake` finds it, or `leave`, which comes
+ * before release or restore. */
+UMF_INLINE umf_result_t umf_span_rest(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
+    if (umf_unlikely(!umf_span_claim(set, span, base))) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_span_erase(set, span);
+    atomic_store_explicit(&span->kind, UMF_SPAN_RESTS, memory_order_release);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* A span that rests is another one from now on, at the same place. false: no memory, it rests. */
+UMF_COLD bool umf_span_wake_slow(umf_span_set_t *set, umf_span_t *span);
+UMF_INLINE bool umf_span_wake(umf_span_set_t *set, umf_span_t *span, size_t size) {
+    __atomic_store_n(&span->size, size, __ATOMIC_RELAXED); /* visited in the set meanwhile */
+    span->id = umf_span_new_id();
+    return umf_likely(umf_span_publish_near(set, span, span->base, size, UMF_SPAN_POOL)) ||
+           umf_span_wake_slow(set, span);
+}
+
+void umf_span_leave(umf_span_set_t *set, umf_span_t *span);
 
 static inline void umf_span_put_locked(umf_span_set_t *set, umf_span_t *span) {
     umf_assert_locked(&set->lock);
