@@ -6,6 +6,7 @@
 #include "core/names.h"
 #include "core/object.h"
 #include "core/registry.h"
+#include "core/tracked.h"
 #include "ctl/ctl.h"
 #include "ctl/text.h"
 
@@ -227,7 +228,7 @@ static void drop_export(umf_span_t *span, void *view) {
 
 void umf_view_destroy(umf_view_t *view) {
     umf_span_set_drain(&view->spans, drop_export, view);
-    umf_map_settle(view->spans.map);
+    umf_tracked_settle();
     umf_span_set_fini(&view->spans);
     umf_meta_free(view, sizeof(*view));
 }

@@ -1,6 +1,8 @@
 /* Tracked: the way from a handle to the provider, and from memory to the pool that has it. */
 #include "core/tracked.h"
 
+#include <sched.h>
+
 #include "core/object.h"
 
 void *umf_provider_self(umf_memory_provider_handle_t provider,
@@ -15,8 +17,8 @@ static bool span_is_of(const umf_span_t *span, umf_memory_provider_handle_t prov
 }
 
 /* Out to the spans around: another pool may stand on the memory. */
-static bool is_tracked_locked(umf_memory_provider_handle_t provider, uintptr_t base) {
-    umf_word_t word = umf_map_find_locked(&umf_map_global, base);
+static bool is_tracked(umf_memory_provider_handle_t provider, uintptr_t base) {
+    umf_word_t word = umf_map_find(&umf_map_global, base);
     uint32_t index = word ? umf_word_span(word) : 0;
     while (index && !span_is_of(umf_span_at(index), provider, base)) {
         index = umf_span_at(index)->outer;
@@ -24,11 +26,19 @@ static bool is_tracked_locked(umf_memory_provider_handle_t provider, uintptr_t b
     return index != 0;
 }
 
-/* A view waits for this lock when its spans are withdrawn, before it goes (umf_map_settle). */
+static _Atomic uint32_t looking; /* at views of others; rarely anybody */
+
 bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *ptr) {
-    uintptr_t base = (uintptr_t)ptr;
-    umf_lock_t *shard = umf_map_lock(&umf_map_global, base, 1);
-    bool is_tracked = is_tracked_locked(provider, base);
-    umf_map_unlock(&umf_map_global, shard);
-    return is_tracked;
+    atomic_fetch_add(&looking, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    bool result = is_tracked(provider, (uintptr_t)ptr);
+    atomic_fetch_sub(&looking, 1);
+    return result;
+}
+
+void umf_tracked_settle(void) {
+    atomic_thread_fence(memory_order_seq_cst);
+    while (atomic_load(&looking)) {
+        sched_yield();
+    }
 }

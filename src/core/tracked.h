@@ -17,4 +17,7 @@ void *umf_provider_self(umf_memory_provider_handle_t provider,
  * answer holds as long as the caller keeps the provider from freeing it. */
 bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *ptr);
 
+/* Waits until nobody can be looking at a view whose spans were withdrawn before. */
+void umf_tracked_settle(void);
+
 #endif

@@ -45,6 +45,7 @@ void umf_map_global_init(void) {
     for (uint32_t i = 0; i < UMF_MAP_SHARDS; i++) {
         umf_lock_init(&global_shards[i].lock, UMF_RANK_MAP);
     }
+    umf_lock_init(&umf_map_global.root_lock, UMF_RANK_MAP_ROOT);
     umf_os_advise(global_root, sizeof(global_root), MADV_NOHUGEPAGE);
     umf_map_reserve(&umf_map_global);
     umf_map_global_flat = umf_map_global.flat;
@@ -103,6 +104,7 @@ umf_result_t umf_map_init(umf_map_t *map) {
     umf_os_advise(root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t), MADV_NOHUGEPAGE);
     map->root = root;
     umf_lock_init(&map->shards[0].lock, UMF_RANK_MAP);
+    umf_lock_init(&map->root_lock, UMF_RANK_MAP_ROOT);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -144,6 +146,7 @@ void umf_map_fini(umf_map_t *map) {
     }
     umf_os_unmap((void *)map->root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t));
     umf_map_list_free_unused(&map->shards[0]);
+    umf_lock_destroy(&map->root_lock);
     umf_lock_destroy(&map->shards[0].lock);
     umf_meta_free(map->shards, sizeof(umf_map_shard_t));
     *map = (umf_map_t){.shard_mask = 0};
@@ -159,13 +162,6 @@ void umf_map_lock_all(umf_map_t *map) {
 
 void umf_map_unlock_all(umf_map_t *map) {
     for (uint32_t i = map->shard_mask + 1; i-- > 0;) {
-        umf_unlock(&map->shards[i].lock);
-    }
-}
-
-void umf_map_settle(umf_map_t *map) {
-    for (uint32_t i = 0; i <= map->shard_mask; i++) {
-        umf_lock(&map->shards[i].lock);
         umf_unlock(&map->shards[i].lock);
     }
 }
@@ -194,10 +190,6 @@ static umf_word_t high_find(const umf_map_t *map, uintptr_t addr) {
     return word;
 }
 
-umf_word_t umf_map_find_locked(const umf_map_t *map, uintptr_t addr) {
-    return addr >> 48 ? high_find_locked(map, addr) : umf_map_find(map, addr);
-}
-
 umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr) {
     if (addr >> 48) {
         return high_find(map, addr);
@@ -215,35 +207,55 @@ umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr) {
 
 /* --- writing --- */
 
-static umf_map_shard_t *shard_of(umf_map_t *map, uintptr_t addr) {
-    return &map->shards[addr >> umf_map_shift[0] & map->shard_mask];
-}
-
 static void table_fill(_Atomic umf_word_t *table, uint32_t slots, umf_word_t w) {
     for (uint32_t i = 0; i < slots; i++) {
         atomic_store_explicit(&table[i], w, memory_order_release);
     }
 }
 
-/* The table that `slot` leads to, made if it leads to a word. NULL: no memory. */
-static _Atomic umf_word_t *map_table(umf_map_t *map, _Atomic umf_word_t *slot, int level,
-                                     uintptr_t addr) {
-    uint32_t slots = umf_map_slots[level + 1];
-    umf_word_t w = umf_map_load(slot), content = UMF_WORD_EMPTY;
-    if (w & 1) {
-        return UMF_MAP_CHILD(w);
-    }
-    _Atomic umf_word_t *table = level == 0 ? flat_table(map, addr) : NULL;
-    if (!table && !(table = umf_meta_alloc(slots * sizeof(umf_word_t)))) {
-        return NULL;
-    }
-    do {
-        w = umf_map_load(slot); /* near ranges come and go meanwhile */
+/* Makes `table` what `slot` leads to, with the same content, unless that leads to one already.
+ * Returns the one it leads to. */
+static _Atomic umf_word_t *table_publish(_Atomic umf_word_t *slot, _Atomic umf_word_t *table,
+                                         uint32_t slots) {
+    umf_word_t content = UMF_WORD_EMPTY, w;
+    while (!((w = umf_map_load(slot)) & 1)) { /* other words come and go meanwhile */
         if (w != content) {
             table_fill(table, slots, w);
             content = w;
         }
-    } while (!umf_map_exchange(slot, w, (umf_word_t)(uintptr_t)table | UMF_WORD_TABLE));
+        if (umf_map_exchange(slot, w, (umf_word_t)(uintptr_t)table | UMF_WORD_TABLE)) {
+            return table;
+        }
+    }
+    return UMF_MAP_CHILD(w);
+}
+
+/* The table that `slot` leads to, made if it leads to a word. NULL: no memory. */
+static _Atomic umf_word_t *table_below(_Atomic umf_word_t *slot, int level) {
+    umf_word_t w = umf_map_load(slot);
+    if (w & 1) {
+        return UMF_MAP_CHILD(w);
+    }
+    uint32_t slots = umf_map_slots[level + 1];
+    _Atomic umf_word_t *made = umf_meta_alloc(slots * sizeof(umf_word_t)), *table = NULL;
+    if (made && (table = table_publish(slot, made, slots)) != made) {
+        umf_meta_free((void *)made, slots * sizeof(umf_word_t));
+    }
+    return table;
+}
+
+/* The same for a slot of the root: its table has a place of its own. */
+static _Atomic umf_word_t *table_below_root(umf_map_t *map, _Atomic umf_word_t *slot,
+                                            uintptr_t addr) {
+    umf_word_t w = umf_map_load(slot);
+    if (w & 1) {
+        return UMF_MAP_CHILD(w);
+    }
+    umf_lock(&map->root_lock);
+    _Atomic umf_word_t *flat = umf_map_load(slot) & 1 ? NULL : flat_table(map, addr);
+    _Atomic umf_word_t *table =
+        flat ? table_publish(slot, flat, umf_map_slots[1]) : table_below(slot, 0);
+    umf_unlock(&map->root_lock);
     return table;
 }
 
@@ -252,9 +264,10 @@ static bool map_cut(umf_map_t *map, uintptr_t addr) {
     _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
     for (int level = 0; addr & (((uintptr_t)1 << umf_map_shift[level]) - 1); level++) {
         if (level == LEVELS - 1) {
-            return umf_map_list_make_room(shard_of(map, addr), slot);
+            return umf_map_list_make_room(umf_map_shard_of(map, addr), slot);
         }
-        _Atomic umf_word_t *table = map_table(map, slot, level, addr);
+        _Atomic umf_word_t *table =
+            level == 0 ? table_below_root(map, slot, addr) : table_below(slot, level);
         if (!table) {
             return false;
         }
@@ -338,7 +351,7 @@ static bool map_walk(umf_map_t *map, const map_job_t *job, _Atomic umf_word_t *t
         } else if (level < LEVELS - 1) {
             ok = map_walk(map, job, UMF_MAP_CHILD(w), level + 1, base, piece_last);
         } else {
-            ok = job_on_list(job, shard_of(map, base), slot, (uint32_t)(base % PAGE),
+            ok = job_on_list(job, umf_map_shard_of(map, base), slot, (uint32_t)(base % PAGE),
                              (uint32_t)(piece_last % PAGE) + 1);
         }
         if (!ok || slot_last >= last) {
@@ -391,29 +404,114 @@ static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, umf_map
     return base == end ? count : 0;
 }
 
-bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
+bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
+                         umf_word_t word) {
     umf_map_run_t runs[RUNS_MAX];
-    size_t count = runs_of(map, base, size, runs), done = 0;
-    while (done < count && umf_map_run_insert(&runs[done], word)) {
-        done++;
-    }
-    if (done < count) {
-        while (done-- > 0) {
-            umf_map_run_replace(&runs[done], word, UMF_WORD_EMPTY);
+    size_t count = runs_of(map, base, size, runs);
+    for (size_t i = 0; i < count; i++) {
+        if (!umf_map_run_is(&runs[i], under)) {
+            return false;
         }
-        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        umf_map_run_store(&runs[i], word);
     }
     return count > 0;
 }
 
 bool umf_map_runs_replace(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
-                          umf_word_t to) {
+                          umf_word_t under) {
     umf_map_run_t runs[RUNS_MAX];
     size_t count = runs_of(map, base, size, runs), done = 0;
-    while (done < count && umf_map_run_replace(&runs[done], word, to)) {
+    while (done < count && umf_map_run_replace(&runs[done], word, under)) {
         done++;
     }
     return count > 0 && done == count;
+}
+
+/* --- runs with an end inside of a page --- */
+
+/* A range that is within one page, or begins with one: whole slots, and then a part of a page. */
+typedef struct map_tail_t {
+    size_t whole;             /* bytes before `page` */
+    uintptr_t page;           /* where the last page begins */
+    uint32_t lo, hi;          /* the part of it */
+    _Atomic umf_word_t *slot; /* of the page */
+} map_tail_t;
+
+/* The slot of a page; NULL: no table is there. */
+static _Atomic umf_word_t *page_slot(const umf_map_t *map, uintptr_t addr) {
+    _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
+    for (int level = 1; level < LEVELS; level++) {
+        umf_word_t w = umf_map_load(slot);
+        if (!(w & 1)) {
+            return NULL;
+        }
+        slot = umf_map_slot_of(w, level, addr);
+    }
+    return slot;
+}
+
+static bool tail_of(const umf_map_t *map, uintptr_t base, size_t size, map_tail_t *tail) {
+    uintptr_t last = base + size - 1;
+    tail->page = last / PAGE * PAGE;
+    tail->whole = tail->page > base ? tail->page - base : 0;
+    tail->lo = tail->whole ? 0 : (uint32_t)(base % PAGE);
+    tail->hi = (uint32_t)(last % PAGE) + 1;
+    if (last >> 48 || (tail->whole && base % PAGE) || tail->hi - tail->lo == PAGE) {
+        return false;
+    }
+    tail->slot = page_slot(map, tail->page);
+    return tail->slot != NULL;
+}
+
+static bool tail_insert_locked(umf_map_shard_t *shard, const map_tail_t *tail, umf_word_t under,
+                               umf_word_t word) {
+    umf_assert_locked(&shard->lock);
+    umf_word_t w = umf_map_load(tail->slot);
+    bool is_free =
+        w & 1 ? umf_map_list_is_uniform(umf_map_list_of(w), tail->lo, tail->hi, under) : w == under;
+    if (!is_free || !umf_map_list_make_room(shard, tail->slot)) {
+        return false;
+    }
+    umf_map_list_insert(umf_map_list_of(umf_map_load(tail->slot)), tail->lo, tail->hi, word);
+    return true;
+}
+
+bool umf_map_tail_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
+                         umf_word_t word) {
+    map_tail_t tail;
+    if (!tail_of(map, base, size, &tail) ||
+        (tail.whole && !umf_map_runs_insert(map, base, tail.whole, under, word))) {
+        return false;
+    }
+    umf_map_shard_t *shard = umf_map_shard_of(map, tail.page);
+    umf_lock(&shard->lock);
+    bool is_done = tail_insert_locked(shard, &tail, under, word);
+    umf_unlock(&shard->lock);
+    if (!is_done && tail.whole) {
+        umf_map_runs_replace(map, base, tail.whole, word, under);
+    }
+    return is_done;
+}
+
+bool umf_map_tail_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
+                         umf_word_t under) {
+    map_tail_t tail;
+    if (!tail_of(map, base, size, &tail) ||
+        (tail.whole && !umf_map_runs_replace(map, base, tail.whole, word, under))) {
+        return false;
+    }
+    umf_map_shard_t *shard = umf_map_shard_of(map, tail.page);
+    umf_lock(&shard->lock);
+    umf_word_t w = umf_map_load(tail.slot);
+    bool is_list = w & 1;
+    if (is_list) {
+        umf_map_list_remove(umf_map_list_of(w), tail.lo, tail.hi, word, under);
+        umf_map_list_drop_if_empty(shard, tail.slot);
+    }
+    umf_unlock(&shard->lock);
+    return is_list;
 }
 
 /* --- the rare cases --- */

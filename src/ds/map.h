@@ -6,11 +6,12 @@
  * is empty, a child table, a leaf, or a list (a page that holds the edge of a span). The leaf
  * itself says which pool and which span, so the common lookups read nothing else.
  *
- * Readers take no lock: they load words with acquire. Writers lock a shard per GiB, fill a new
- * table with the word it replaces, then publish it. Who writes whole slots of one table that is
- * there takes no lock either (ds/map_run.h). A word that became a table stays one; tables and
- * lists are never freed while the map lives, so no reader can see one disappear. The cost of
- * that is bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that was ever divided.
+ * Readers take no lock: they load words with acquire. Writers of whole slots whose
+ * tables are there take none either (ds/map_run.h); of a list, the shard of its page. All others
+ * lock all shards, fill a new table with the word it replaces, then publish it. A word that became
+ * a table stays one; tables and lists are never freed while the map lives, so no reader can see one
+ * disappear. The cost of that is bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that
+ * was ever divided.
  *
  * The tables of 2 MiB slots lie side by side in a range of addresses reserved for all of them, so
  * that the usual lookup indexes them as one flat table and never reads the root. Only tables that
@@ -55,7 +56,7 @@ static inline uint32_t umf_word_pool(umf_word_t w) {
 
 #define UMF_MAP_ROOT_BITS 18
 #define UMF_MAP_ROOT_SIZE ((size_t)1 << UMF_MAP_ROOT_BITS)
-#define UMF_MAP_SHARDS 8
+#define UMF_MAP_SHARDS 64
 
 /* No cache line is in two. */
 typedef struct umf_map_shard_t {
@@ -67,8 +68,9 @@ typedef struct umf_map_t {
     _Atomic umf_word_t *flat;    /* all tables of 2 MiB slots; NULL: not reserved. Immutable */
     size_t flat_slots;           /* 0: not reserved. Immutable */
     _Atomic umf_word_t *root;    /* Immutable after init */
-    umf_map_shard_t *shards;     /* by address / 1 GiB. Immutable after init */
+    umf_map_shard_t *shards;     /* by page. Immutable after init */
     uint32_t shard_mask;         /* shards - 1 */
+    umf_lock_t root_lock;        /* held by who makes a table of 1 GiB */
     struct umf_map_high_t *high; /* spans above 48 bits. Sync: shard 0, readers too */
     uint64_t touched[UMF_MAP_ROOT_SIZE / 512 / 64]; /* pages of a private root. Sync: shard 0 */
 } umf_map_t;
@@ -133,20 +135,22 @@ static inline umf_word_t umf_map_find(const umf_map_t *map, uintptr_t addr) {
                : umf_map_find_slow(map, addr);
 }
 
+static inline umf_map_shard_t *umf_map_shard_of(const umf_map_t *map, uintptr_t addr) {
+    return &map->shards[addr >> 12 & map->shard_mask];
+}
+
 /* The one shard a range needs, or NULL if it needs all. Above 48 bits everything is behind shard 0.
  */
 static inline umf_lock_t *umf_map_shard(const umf_map_t *map, uintptr_t base, size_t size) {
     if (umf_unlikely(base >> 48)) {
         return &map->shards[0].lock;
     }
-    bool one = base >> 30 == (base + size - 1) >> 30 || map->shard_mask == 0;
-    return umf_likely(one) ? &map->shards[base >> 30 & map->shard_mask].lock : NULL;
+    bool is_one = base >> 12 == (base + size - 1) >> 12 || map->shard_mask == 0;
+    return is_one ? &umf_map_shard_of(map, base)->lock : NULL;
 }
 
 UMF_COLD void umf_map_lock_all(umf_map_t *map);
 UMF_COLD void umf_map_unlock_all(umf_map_t *map);
-/* Waits until nobody who holds a shard can still be looking at a span that is withdrawn. */
-void umf_map_settle(umf_map_t *map);
 
 /* Writers. The caller holds the shards of the range; `lock` tells `unlock` which. */
 static inline umf_lock_t *umf_map_lock(umf_map_t *map, uintptr_t base, size_t size) {
@@ -165,9 +169,6 @@ static inline void umf_map_unlock(umf_map_t *map, umf_lock_t *shard) {
         umf_map_unlock_all(map);
     }
 }
-
-/* The same as umf_map_find, for a writer. */
-umf_word_t umf_map_find_locked(const umf_map_t *map, uintptr_t addr);
 
 /*
  * Writes `word` for [base, base + size), where every address must have led to `under` so far (0, or

@@ -1,7 +1,10 @@
 /*
  * Writing the usual range into the map: one that is whole slots of one table, or of a few on the
- * way up to the largest slots that fit and down again, all of one word. Near ranges, those within
- * one GiB, need no shard: a slot changes by a comparing exchange only, whoever writes it.
+ * way up to the largest slots that fit and down again, all of one word.
+ *
+ * That needs no shard. Memory belongs to one span at a time, and goes from one to the next by way
+ * of a provider or a pool, which orders what they write. Slots that several spans have in common,
+ * above their own ones, are changed by comparing exchanges (map.c).
  */
 #ifndef UMF_SRC_DS_MAP_RUN_H
 #define UMF_SRC_DS_MAP_RUN_H
@@ -23,28 +26,31 @@ static inline bool umf_map_exchange(_Atomic umf_word_t *slot, umf_word_t word, u
                                                    memory_order_relaxed);
 }
 
-/* There is one slot at least, here and below. Stops at the first slot that is not `word`, and is
- * false then. */
+/* There is one slot at least, here and below. */
+static inline bool umf_map_run_is(const umf_map_run_t *run, umf_word_t word) {
+    umf_word_t differs = 0;
+    size_t i = 0;
+    do {
+        differs |= atomic_load_explicit(&run->slots[i], memory_order_relaxed) ^ word;
+    } while (++i < run->count);
+    return !differs;
+}
+
+static inline void umf_map_run_store(const umf_map_run_t *run, umf_word_t word) {
+    size_t i = 0;
+    do {
+        atomic_store_explicit(&run->slots[i], word, memory_order_release);
+    } while (++i < run->count);
+}
+
+/* Stops at the first slot that is not `word`, and is false then. */
 static inline bool umf_map_run_replace(const umf_map_run_t *run, umf_word_t word, umf_word_t to) {
     size_t i = 0;
     do {
-        if (umf_unlikely(!umf_map_exchange(&run->slots[i], word, to))) {
+        if (umf_unlikely(atomic_load_explicit(&run->slots[i], memory_order_relaxed) != word)) {
             return false;
         }
-    } while (++i < run->count);
-    return true;
-}
-
-/* All of them were empty; else nothing is changed. */
-static inline bool umf_map_run_insert(const umf_map_run_t *run, umf_word_t word) {
-    size_t i = 0;
-    do {
-        if (umf_unlikely(!umf_map_exchange(&run->slots[i], UMF_WORD_EMPTY, word))) {
-            while (i-- > 0) {
-                umf_map_exchange(&run->slots[i], word, UMF_WORD_EMPTY);
-            }
-            return false;
-        }
+        atomic_store_explicit(&run->slots[i], to, memory_order_release);
     } while (++i < run->count);
     return true;
 }
@@ -102,7 +108,12 @@ static inline bool umf_map_run_of(const umf_map_t *map, uintptr_t base, size_t s
 static inline bool umf_map_insert_near(umf_map_t *map, uintptr_t base, size_t size,
                                        umf_word_t word) {
     umf_map_run_t run;
-    return umf_likely(umf_map_run_of(map, base, size, &run)) && umf_map_run_insert(&run, word);
+    if (umf_unlikely(!umf_map_run_of(map, base, size, &run) ||
+                     !umf_map_run_is(&run, UMF_WORD_EMPTY))) {
+        return false;
+    }
+    umf_map_run_store(&run, word);
+    return true;
 }
 
 /* As umf_map_remove of a near range; false if other words are in it, or it is not so simple: then
@@ -115,11 +126,22 @@ static inline bool umf_map_remove_near(umf_map_t *map, uintptr_t base, size_t si
 }
 
 /*
- * The same for any range below 48 bits that does not wrap; also for ranges of several tables. The
- * shards are held.
+ * As umf_map_insert and umf_map_remove of any range below 48 bits that does not wrap, where that
+ * takes no new table and no list: it may lie in several tables. False: nothing is inserted; not all
+ * is removed, and umf_map_remove is still to be called.
  */
-bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word);
+bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
+                         umf_word_t word);
 bool umf_map_runs_replace(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
-                          umf_word_t to);
+                          umf_word_t under);
+
+/*
+ * The same for what ends inside of a page, and begins with one or lies within it: of that page they
+ * take the shard, and may make its list.
+ */
+bool umf_map_tail_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
+                         umf_word_t word);
+bool umf_map_tail_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
+                         umf_word_t under);
 
 #endif

@@ -167,7 +167,7 @@ static umf_word_t word_below(const umf_span_t *span) {
 }
 
 static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_word_t *under) {
-    *under = umf_map_find_locked(map, span->base);
+    *under = umf_map_find(map, span->base);
     span->outer = 0;
     span->depth = 1;
     if (!*under) {
@@ -194,35 +194,36 @@ static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_word_t
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t span_publish_locked(umf_span_set_t *set, umf_span_t *span) {
+static umf_result_t span_publish_in(umf_span_set_t *set, umf_span_t *span, umf_word_t under) {
+    uintptr_t base = span->base;
     size_t extent = extent_of(span->size);
-    span->outer = 0;
-    span->depth = 1;
-    if (umf_map_runs_insert(set->map, span->base, extent, umf_span_word(set, span))) {
+    umf_word_t word = umf_span_word(set, span);
+    if (umf_map_tail_insert(set->map, base, extent, under, word) ||
+        umf_map_runs_insert(set->map, base, extent, under, word)) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_word_t under;
-    umf_result_t result = span_nest(span, set->map, &under);
-    return result == UMF_RESULT_SUCCESS
-               ? umf_map_insert(set->map, span->base, extent, under, umf_span_word(set, span))
-               : result;
+    umf_lock_t *shard = umf_map_lock(set->map, base, extent);
+    umf_result_t result = umf_map_insert(set->map, base, extent, under, word);
+    umf_map_unlock(set->map, shard);
+    return result;
 }
 
 static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span_kind_t kind) {
     uintptr_t base = span->base, last;
-    size_t extent = extent_of(span->size);
-    if (__builtin_add_overflow(base, extent - 1, &last) || last == UINTPTR_MAX) {
+    if (__builtin_add_overflow(base, extent_of(span->size) - 1, &last) || last == UINTPTR_MAX) {
         UMF_LOG_ERROR("provider memory %p of %zu bytes does not fit into the address space",
                       (void *)base, span->size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_lock_t *shard = umf_map_lock(set->map, base, extent);
-    atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_relaxed);
-    umf_result_t result = span_publish_locked(set, span);
+    umf_word_t under;
+    umf_result_t result = span_nest(span, set->map, &under);
+    if (result == UMF_RESULT_SUCCESS) {
+        atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_relaxed);
+        result = span_publish_in(set, span, under);
+    }
     if (result != UMF_RESULT_SUCCESS) {
         atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
     }
-    umf_map_unlock(set->map, shard);
     return result;
 }
 
@@ -238,11 +239,13 @@ umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span, umf_sp
 void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span) {
     uintptr_t base = span->base;
     size_t extent = extent_of(span->size);
-    umf_lock_t *shard = umf_map_lock(set->map, base, extent);
     umf_word_t word = umf_span_word(set, span), under = word_below(span);
-    if (!umf_map_runs_replace(set->map, base, extent, word, under)) {
-        umf_map_remove(set->map, base, extent, word, under);
+    if (umf_map_tail_remove(set->map, base, extent, word, under) ||
+        umf_map_runs_replace(set->map, base, extent, word, under)) {
+        return;
     }
+    umf_lock_t *shard = umf_map_lock(set->map, base, extent);
+    umf_map_remove(set->map, base, extent, word, under);
     umf_map_unlock(set->map, shard);
 }
 

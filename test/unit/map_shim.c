@@ -46,7 +46,7 @@ uint32_t shim_word_span(uint64_t word) {
 static bool insert_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t word) {
     return (umf_word_span(word) % 2 && umf_map_is_near(base, size) &&
             umf_map_insert_near(map, base, size, word)) ||
-           umf_map_runs_insert(map, base, size, word);
+           umf_map_runs_insert(map, base, size, UMF_WORD_EMPTY, word);
 }
 
 static bool remove_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t word,
