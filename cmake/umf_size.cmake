@@ -3,7 +3,7 @@
 
 set(umf_cold_sources ${UMF_SOURCES})
 list(FILTER umf_cold_sources EXCLUDE REGEX
-    "/src/(ds|track)/|/src/pools/[a-z]+\\.c$|/src/pools/[a-z]+_(hot|parts|tbb)\\.c$|/src/base/(depot|local|lock|magazine|meta|sum)\\.c$|/src/core/(pool|provider|properties)\\.c$|/src/ipc/(export|import|ipc|mapping|wire)\\.c$|/src/providers/(os|os_(extent|pages|warm)|window|opened)\\.c$")
+    "/src/(ds|track)/|/src/pools/[a-z]+\\.c$|/src/pools/[a-z]+_(hot|parts|tbb)\\.c$|/src/base/(depot|local|lock|magazine|meta|sum)\\.c$|/src/core/(pool|provider|properties)\\.c$|/src/ctl/stats\\.c$|/src/ipc/(export|import|ipc|mapping|wire)\\.c$|/src/providers/(os|os_(extent|pages|warm)|window|opened)\\.c$")
 set_property(SOURCE ${umf_cold_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
 target_compile_options(umf_objects PRIVATE $<$<CONFIG:Release>:-O2> $<$<CONFIG:Release>:-ffunction-sections>)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")

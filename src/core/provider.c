@@ -483,7 +483,7 @@ bool umf_view_wake(umf_view_t *view, umf_span_t *span, size_t size) {
 }
 
 umf_result_t umf_view_free_resting(umf_view_t *view, umf_span_t *span) {
-    umf_span_leave(&view->spans, span);
+    umf_span_end_rest(span);
     view->ext->reuse_count(view->self, span->size, 1);
     return view_free_withdrawn(view, view->pool_free, span, (void *)span->base, span->size);
 }

@@ -264,7 +264,7 @@ static bool map_cut(umf_map_t *map, uintptr_t addr) {
     _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
     for (int level = 0; addr & (((uintptr_t)1 << umf_map_shift[level]) - 1); level++) {
         if (level == LEVELS - 1) {
-            return umf_map_list_make_room(umf_map_shard_of(map, addr), slot);
+            return umf_map_list_make_room(umf_map_shard_of(map, addr), slot) != NULL;
         }
         _Atomic umf_word_t *table =
             level == 0 ? table_below_root(map, slot, addr) : table_below(slot, level);
@@ -276,15 +276,17 @@ static bool map_cut(umf_map_t *map, uintptr_t addr) {
     return true;
 }
 
-/* The word of a page that map_cut has made a list. */
-static umf_word_t map_page(umf_map_t *map, uintptr_t addr) {
-    _Atomic umf_word_t *table = map->root;
-    for (int level = 0; level < LEVELS - 1; level++) {
-        uintptr_t index = addr >> umf_map_shift[level];
-        umf_word_t w = umf_map_load(&table[level ? index & (umf_map_slots[level] - 1u) : index]);
-        table = UMF_MAP_CHILD(w);
+/* The slot of a page; NULL: no table is there. */
+static _Atomic umf_word_t *page_slot(const umf_map_t *map, uintptr_t addr) {
+    _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
+    for (int level = 1; level < LEVELS; level++) {
+        umf_word_t w = umf_map_load(slot);
+        if (!(w & 1)) {
+            return NULL;
+        }
+        slot = umf_map_slot_of(w, level, addr);
     }
-    return umf_map_load(&table[(addr >> umf_map_shift[LEVELS - 1]) & 15]);
+    return slot;
 }
 
 typedef enum map_action_t {
@@ -301,8 +303,7 @@ typedef struct map_job_t {
 } map_job_t;
 
 static bool job_on_list(const map_job_t *job, umf_map_shard_t *shard, _Atomic umf_word_t *slot,
-                        uint32_t lo, uint32_t hi) {
-    umf_map_list_t *list = umf_map_list_of(umf_map_load(slot));
+                        umf_map_list_t *list, uint32_t lo, uint32_t hi) {
     switch (job->action) {
     case ACTION_CHECK:
         return umf_map_list_is_uniform(list, lo, hi, job->word);
@@ -316,7 +317,7 @@ static bool job_on_list(const map_job_t *job, umf_map_shard_t *shard, _Atomic um
         umf_map_list_rename(list, lo, hi, job->word, job->to);
         break;
     }
-    umf_map_list_drop_if_empty(shard, slot);
+    umf_map_list_drop_if_empty(shard, slot, list);
     return true;
 }
 
@@ -351,8 +352,8 @@ static bool map_walk(umf_map_t *map, const map_job_t *job, _Atomic umf_word_t *t
         } else if (level < LEVELS - 1) {
             ok = map_walk(map, job, UMF_MAP_CHILD(w), level + 1, base, piece_last);
         } else {
-            ok = job_on_list(job, umf_map_shard_of(map, base), slot, (uint32_t)(base % PAGE),
-                             (uint32_t)(piece_last % PAGE) + 1);
+            ok = job_on_list(job, umf_map_shard_of(map, base), slot, umf_map_list_of(w),
+                             (uint32_t)(base % PAGE), (uint32_t)(piece_last % PAGE) + 1);
         }
         if (!ok || slot_last >= last) {
             return ok;
@@ -439,19 +440,6 @@ typedef struct map_tail_t {
     _Atomic umf_word_t *slot; /* of the page */
 } map_tail_t;
 
-/* The slot of a page; NULL: no table is there. */
-static _Atomic umf_word_t *page_slot(const umf_map_t *map, uintptr_t addr) {
-    _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
-    for (int level = 1; level < LEVELS; level++) {
-        umf_word_t w = umf_map_load(slot);
-        if (!(w & 1)) {
-            return NULL;
-        }
-        slot = umf_map_slot_of(w, level, addr);
-    }
-    return slot;
-}
-
 static bool tail_of(const umf_map_t *map, uintptr_t base, size_t size, map_tail_t *tail) {
     uintptr_t last = base + size - 1;
     tail->page = last / PAGE * PAGE;
@@ -471,11 +459,11 @@ static bool tail_insert_locked(umf_map_shard_t *shard, const map_tail_t *tail, u
     umf_word_t w = umf_map_load(tail->slot);
     bool is_free =
         w & 1 ? umf_map_list_is_uniform(umf_map_list_of(w), tail->lo, tail->hi, under) : w == under;
-    if (!is_free || !umf_map_list_make_room(shard, tail->slot)) {
-        return false;
+    umf_map_list_t *list = is_free ? umf_map_list_make_room(shard, tail->slot) : NULL;
+    if (list) {
+        umf_map_list_insert(list, tail->lo, tail->hi, word);
     }
-    umf_map_list_insert(umf_map_list_of(umf_map_load(tail->slot)), tail->lo, tail->hi, word);
-    return true;
+    return list != NULL;
 }
 
 bool umf_map_tail_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
@@ -507,8 +495,9 @@ bool umf_map_tail_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t
     umf_word_t w = umf_map_load(tail.slot);
     bool is_list = w & 1;
     if (is_list) {
-        umf_map_list_remove(umf_map_list_of(w), tail.lo, tail.hi, word, under);
-        umf_map_list_drop_if_empty(shard, tail.slot);
+        umf_map_list_t *list = umf_map_list_of(w);
+        umf_map_list_remove(list, tail.lo, tail.hi, word, under);
+        umf_map_list_drop_if_empty(shard, tail.slot, list);
     }
     umf_unlock(&shard->lock);
     return is_list;
@@ -655,9 +644,10 @@ umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t f
     if (next_page < end) {
         umf_map_rename(map, next_page, end - next_page, low, high);
     }
-    if (mid % PAGE) {
-        umf_map_list_split(umf_map_list_of(map_page(map, mid)), (uint32_t)(mid % PAGE), low, high,
-                           under);
+    const _Atomic umf_word_t *slot = mid % PAGE ? page_slot(map, mid) : NULL;
+    umf_word_t w = slot ? umf_map_load(slot) : UMF_WORD_EMPTY;
+    if (w & 1) {
+        umf_map_list_split(umf_map_list_of(w), (uint32_t)(mid % PAGE), low, high, under);
     }
     return UMF_RESULT_SUCCESS;
 }

@@ -1,7 +1,6 @@
 #include "ds/map_list.h"
 
 #include "base/meta.h"
-#include "ds/map_run.h"
 
 /*
  * A page that holds the edge of a span: `under` is the word of whatever covers the whole page, the
@@ -235,29 +234,26 @@ static void list_begin_with(umf_map_list_t *list, const umf_map_list_t *old, umf
     list_change_end(list);
 }
 
-bool umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_word_t *slot) {
+umf_map_list_t *umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_word_t *slot) {
     umf_word_t w = umf_map_load(slot);
     umf_map_list_t *old = w & 1 ? umf_map_list_of(w) : NULL;
-    uint32_t count = old ? atomic_load_explicit(&old->count, memory_order_relaxed) : 0;
-    if (old && count + 2 <= old->capacity) {
-        return true;
+    if (old && atomic_load_explicit(&old->count, memory_order_relaxed) + 2 <= old->capacity) {
+        return old;
     }
     umf_map_list_t *list = list_get(shard, old ? 2 * old->capacity : LIST_CAPACITY_MIN);
     if (!list) {
-        return false;
+        return NULL;
     }
-    do {
-        w = umf_map_load(slot); /* of a page without a list it may change meanwhile */
-        list_begin_with(list, old, w);
-    } while (!umf_map_exchange(slot, w, (umf_word_t)(uintptr_t)list | UMF_WORD_LIST));
+    list_begin_with(list, old, w);
+    atomic_store_explicit(slot, (umf_word_t)(uintptr_t)list | UMF_WORD_LIST, memory_order_release);
     if (old) {
         list_put(shard, old);
     }
-    return true;
+    return list;
 }
 
-void umf_map_list_drop_if_empty(umf_map_shard_t *shard, _Atomic umf_word_t *slot) {
-    umf_map_list_t *list = umf_map_list_of(umf_map_load(slot));
+void umf_map_list_drop_if_empty(umf_map_shard_t *shard, _Atomic umf_word_t *slot,
+                                umf_map_list_t *list) {
     if (atomic_load_explicit(&list->count, memory_order_relaxed) == 0) {
         atomic_store_explicit(slot, atomic_load_explicit(&list->under, memory_order_relaxed),
                               memory_order_release);

@@ -21,10 +21,11 @@ static inline umf_map_list_t *umf_map_list_of(umf_word_t w) {
  * its list meanwhile. */
 umf_word_t umf_map_list_find(const _Atomic umf_word_t *slot, uintptr_t addr);
 
-/* Makes the page behind `slot` a list with room for two more entries. false: no memory. */
-bool umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_word_t *slot);
-/* The page, which has a list, is plain again if that has no entries. */
-void umf_map_list_drop_if_empty(umf_map_shard_t *shard, _Atomic umf_word_t *slot);
+/* Makes the page behind `slot` a list with room for two more entries. NULL: no memory. */
+umf_map_list_t *umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_word_t *slot);
+/* The page, which has this list, is plain again if that has no entries. */
+void umf_map_list_drop_if_empty(umf_map_shard_t *shard, _Atomic umf_word_t *slot,
+                                umf_map_list_t *list);
 
 /* All of [lo, hi) of the page leads to `word`? */
 bool umf_map_list_is_uniform(const umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_word_t word);

@@ -100,14 +100,6 @@ static void *wake(proxy_pool_t *pool, proxy_rest_t *rest, size_t size) {
     return span ? (void *)span->base : NULL;
 }
 
-static umf_result_t put_to_rest(proxy_pool_t *pool, proxy_rest_t *rest, umf_span_t *span) {
-    umf_result_t result = umf_view_rest(pool->view, span);
-    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        umf_magazine_push(&rest->magazines, bin_of(span->size), span);
-    }
-    return result;
-}
-
 /* --- life --- */
 
 static umf_result_t proxy_initialize(umf_memory_provider_handle_t provider, const void *params,
@@ -152,26 +144,43 @@ static umf_result_t proxy_finalize(void *object) {
 
 /* --- allocation --- */
 
-static umf_result_t alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment, void **ptr) {
+static umf_result_t alloc_once(const proxy_pool_t *pool, size_t size, size_t alignment,
+                               void **ptr) {
+    return umf_view_alloc(pool->view, size, alignment, 0, NULL, ptr);
+}
+
+/* What rests may be what is missing. */
+static UMF_COLD void *alloc_again(proxy_pool_t *pool, size_t size, size_t alignment) {
     proxy_rest_t *rest = rest_of(pool);
-    umf_result_t result = umf_view_alloc(pool->view, size, alignment, 0, NULL, ptr);
-    if (umf_unlikely(result != UMF_RESULT_SUCCESS) && rest &&
-        umf_magazines_release_large(&rest->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0)) {
-        result = umf_view_alloc(pool->view, size, alignment, 0, NULL, ptr);
+    void *ptr = NULL;
+    if (rest && umf_magazines_release_large(&rest->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0)) {
+        last_error = alloc_once(pool, size, alignment, &ptr);
     }
-    return result;
+    return ptr;
+}
+
+static inline void *alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment) {
+    void *ptr = NULL;
+    umf_result_t result = alloc_once(pool, size, alignment, &ptr);
+    last_error = result;
+    return umf_likely(result == UMF_RESULT_SUCCESS) ? ptr : alloc_again(pool, size, alignment);
+}
+
+static __attribute__((noinline)) void *alloc_resting(proxy_pool_t *pool, size_t size,
+                                                     size_t alignment) {
+    bool is_aligned = !alignment || PROXY_PAGE % alignment == 0;
+    void *ptr = is_aligned ? wake(pool, rest_of(pool), size) : NULL;
+    if (umf_unlikely(!ptr)) {
+        return alloc_anew(pool, size, alignment);
+    }
+    last_error = UMF_RESULT_SUCCESS;
+    return ptr;
 }
 
 static void *proxy_aligned_malloc(void *object, size_t size, size_t alignment) {
     proxy_pool_t *pool = object;
-    proxy_rest_t *rest = rest_of(pool);
-    void *ptr = NULL;
-    if (rest && bin_of(size) < PROXY_BINS && (!alignment || PROXY_PAGE % alignment == 0)) {
-        ptr = wake(pool, rest, size);
-    }
-    last_error =
-        umf_likely(ptr != NULL) ? UMF_RESULT_SUCCESS : alloc_anew(pool, size, alignment, &ptr);
-    return ptr;
+    return bin_of(size) < PROXY_BINS && rest_of(pool) ? alloc_resting(pool, size, alignment)
+                                                      : alloc_anew(pool, size, alignment);
 }
 
 static void *proxy_malloc(void *pool, size_t size) {
@@ -200,20 +209,32 @@ static umf_result_t proxy_usable_size(void *pool, const void *ptr, size_t *size)
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-static umf_result_t free_span(proxy_pool_t *pool, umf_span_t *span, void *ptr) {
-    if (!span || span->base != (uintptr_t)ptr) {
-        UMF_LOG_ERROR("%p is not the start of a live allocation of this pool", ptr);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    proxy_rest_t *rest = rest_of(pool);
-    if (rest && bin_of(span->size) < PROXY_BINS) {
-        return put_to_rest(pool, rest, span);
-    }
-    umf_result_t result = umf_view_free_for_reuse(pool->view, span);
-    if (result == UMF_RESULT_SUCCESS) {
-        count_free(pool);
+static __attribute__((noinline)) umf_result_t free_to_rest(proxy_pool_t *pool, umf_span_t *span,
+                                                           size_t bin) {
+    umf_result_t result = umf_view_rest(pool->view, span);
+    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
+        umf_magazine_push(&rest_of(pool)->magazines, bin, span);
     }
     return result;
+}
+
+static UMF_COLD umf_result_t not_live(const void *ptr) {
+    UMF_LOG_ERROR("%p is not the start of a live allocation of this pool", ptr);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+UMF_INLINE umf_result_t free_span(proxy_pool_t *pool, umf_span_t *span, void *ptr) {
+    if (umf_unlikely(span->base != (uintptr_t)ptr)) {
+        return not_live(ptr);
+    }
+    size_t bin = bin_of(span->size);
+    if (pool->may_rest && bin < PROXY_BINS) {
+        if (rest_of(pool)) {
+            return free_to_rest(pool, span, bin);
+        }
+        count_free(pool);
+    }
+    return umf_view_free_for_reuse(pool->view, span);
 }
 
 static umf_result_t proxy_free_at(void *pool, void *ptr, umf_word_t word) {
@@ -225,7 +246,8 @@ static umf_result_t proxy_free(void *object, void *ptr) {
     if (!ptr) {
         return umfMemoryProviderFree(pool->view, NULL, 0);
     }
-    return free_span(pool, umf_view_find(pool->view, ptr), ptr);
+    umf_span_t *span = umf_view_find(pool->view, ptr);
+    return span ? free_span(pool, span, ptr) : not_live(ptr);
 }
 
 static umf_result_t proxy_last_error(void *pool) {

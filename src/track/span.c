@@ -105,21 +105,13 @@ void umf_span_set_init(umf_span_set_t *set, umf_map_t *map, uint32_t pool) {
     umf_lock_init(&set->lock, UMF_RANK_VIEW);
 }
 
-/* A span that is not in the map (any more) is forgotten. */
-static void set_drop(umf_span_set_t *set, umf_span_t *span) {
-    umf_lock(&set->lock);
-    umf_span_unlink_locked(set, span);
-    umf_span_put_locked(set, span);
-    umf_unlock(&set->lock);
-}
-
 void umf_span_each(umf_span_set_t *set, bool (*visit)(umf_span_t *span, void *arg), void *arg) {
     bool goes_on = true;
     umf_lock(&set->lock);
     for (uint32_t index = set->first; index && goes_on;) {
         umf_span_t *span = umf_span_at(index);
         index = span->next;
-        goes_on = visit(span, arg);
+        goes_on = !umf_span_kind(span) || visit(span, arg);
     }
     umf_unlock(&set->lock);
 }
@@ -137,7 +129,7 @@ void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void
     for (uint32_t index; (index = set->first) != 0;) {
         umf_span_t *span = umf_span_at(index);
         if (umf_span_kind(span) == UMF_SPAN_RESTS) {
-            umf_span_leave(set, span);
+            umf_span_end_rest(span);
         } else if (umf_span_withdraw(set, span, span->base) != UMF_RESULT_SUCCESS) {
             return; /* another thread is freeing it: a user's error, and it is gone already */
         } else {
@@ -218,7 +210,7 @@ static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span
     umf_word_t under;
     umf_result_t result = span_nest(span, set->map, &under);
     if (result == UMF_RESULT_SUCCESS) {
-        atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_relaxed);
+        atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_release);
         result = span_publish_in(set, span, under);
     }
     if (result != UMF_RESULT_SUCCESS) {
@@ -231,7 +223,7 @@ static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span
 umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span, umf_span_kind_t kind) {
     umf_result_t result = span_publish(set, span, kind);
     if (result != UMF_RESULT_SUCCESS) {
-        set_drop(set, span);
+        umf_span_release(set, span);
     }
     return result;
 }
@@ -250,9 +242,6 @@ void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span) {
 }
 
 umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span) {
-    umf_lock(&set->lock);
-    umf_span_link_locked(set, span);
-    umf_unlock(&set->lock);
     return umf_span_publish_slow(set, span, UMF_SPAN_POOL);
 }
 
@@ -264,20 +253,13 @@ bool umf_span_wake_slow(umf_span_set_t *set, umf_span_t *span) {
     return is_done;
 }
 
-void umf_span_leave(umf_span_set_t *set, umf_span_t *span) {
-    atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
-    umf_lock(&set->lock);
-    umf_span_unlink_locked(set, span);
-    umf_unlock(&set->lock);
-}
-
 /* --- split and merge --- */
 
 /* The part of `span` from `first` on, as a span that is nowhere yet. */
 static void span_copy_high(const umf_span_t *span, size_t first, umf_span_t *high) {
-    high->base = span->base + first;
+    __atomic_store_n(&high->base, span->base + first, __ATOMIC_RELAXED);
     high->size = span->size - first;
-    high->set = span->set;
+    __atomic_store_n(&high->set, span->set, __ATOMIC_RELAXED);
     high->cookie = span->cookie;
     high->hint = span->hint;
     high->outer = span->outer;
@@ -340,6 +322,6 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
     if (!ok) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    set_drop(set, high);
+    umf_span_release(set, high);
     return UMF_RESULT_SUCCESS;
 }

@@ -151,7 +151,7 @@ UMF_INLINE bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uin
     }
     span->outer = 0;
     span->depth = 1;
-    atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_relaxed);
+    atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_release);
     bool is_done = umf_map_insert_near(set->map, base, size, umf_span_word(set, span));
     if (umf_unlikely(!is_done)) {
         atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
@@ -173,9 +173,9 @@ UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t
         umf_unlock(&set->lock);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    span->base = base;
+    __atomic_store_n(&span->base, base, __ATOMIC_RELAXED); /* read by who comes too late */
+    __atomic_store_n(&span->set, set, __ATOMIC_RELAXED);
     span->size = size;
-    span->set = set;
     span->cookie = cookie;
     span->hint = hint;
     span->id = umf_span_new_id();
@@ -209,15 +209,21 @@ static inline void umf_span_unlink_locked(umf_span_set_t *set, umf_span_t *span)
     set->count--;
 }
 
+static inline bool umf_span_is_at(const umf_span_set_t *set, const umf_span_t *span,
+                                  uintptr_t base) {
+    return __atomic_load_n(&span->base, __ATOMIC_RELAXED) == base &&
+           __atomic_load_n(&span->set, __ATOMIC_RELAXED) == set;
+}
+
 /* The span that began at `base` when it was found: of those who would withdraw it, one may. */
 static inline bool umf_span_claim(const umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     uint8_t kind = umf_span_kind(span), taken = kind;
-    if (umf_unlikely(kind == 0 || kind == UMF_SPAN_RESTS) ||
+    if (umf_unlikely(kind == 0 || kind == UMF_SPAN_RESTS || !umf_span_is_at(set, span, base)) ||
         !atomic_compare_exchange_strong_explicit(&span->kind, &taken, 0, memory_order_acq_rel,
                                                  memory_order_relaxed)) {
         return false;
     }
-    bool is_it = umf_likely(span->base == base && span->set == set);
+    bool is_it = umf_span_is_at(set, span, base);
     if (umf_unlikely(!is_it)) {
         atomic_store_explicit(&span->kind, kind, memory_order_release); /* another by now */
     }
@@ -235,29 +241,24 @@ UMF_INLINE void umf_span_erase(umf_span_set_t *set, umf_span_t *span) {
     }
 }
 
-/* Withdraws the span that began at `base` when it was found, from the map and its set. The
- * descriptor stays valid until `umf_span_release` or `umf_span_restore` (a free that failed).
+/* Withdraws the span that began at `base` when it was found. The descriptor stays in its set, where
+ * nobody visits it, until `umf_span_release` or `umf_span_restore` (a free that failed).
  * INVALID_ARGUMENT if another thread withdrew it first. */
 UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     if (umf_unlikely(!umf_span_claim(set, span, base))) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_span_erase(set, span);
-    umf_lock(&set->lock);
-    umf_span_unlink_locked(set, span);
-    umf_unlock(&set->lock);
     return UMF_RESULT_SUCCESS;
 }
 
-/* As withdraw, but that the span stays in its set, where `wake` finds it, or `leave`, which comes
- * before release or restore. */
+/* As withdraw, but for `wake`; visitors see it. */
 UMF_INLINE umf_result_t umf_span_rest(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
-    if (umf_unlikely(!umf_span_claim(set, span, base))) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    umf_result_t result = umf_span_withdraw(set, span, base);
+    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
+        atomic_store_explicit(&span->kind, UMF_SPAN_RESTS, memory_order_release);
     }
-    umf_span_erase(set, span);
-    atomic_store_explicit(&span->kind, UMF_SPAN_RESTS, memory_order_release);
-    return UMF_RESULT_SUCCESS;
+    return result;
 }
 
 /* A span that rests is another one from now on, at the same place. false: no memory, it rests. */
@@ -269,7 +270,10 @@ UMF_INLINE bool umf_span_wake(umf_span_set_t *set, umf_span_t *span, size_t size
            umf_span_wake_slow(set, span);
 }
 
-void umf_span_leave(umf_span_set_t *set, umf_span_t *span);
+/* A span that rests is as one that was withdrawn. */
+static inline void umf_span_end_rest(umf_span_t *span) {
+    atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
+}
 
 static inline void umf_span_put_locked(umf_span_set_t *set, umf_span_t *span) {
     umf_assert_locked(&set->lock);
@@ -284,6 +288,7 @@ static inline void umf_span_put_locked(umf_span_set_t *set, umf_span_t *span) {
 
 UMF_INLINE void umf_span_release(umf_span_set_t *set, umf_span_t *span) {
     umf_lock(&set->lock);
+    umf_span_unlink_locked(set, span);
     umf_span_put_locked(set, span);
     umf_unlock(&set->lock);
 }
@@ -295,7 +300,9 @@ umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span);
 umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first);
 umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *high);
 
-/* Visits the spans of the set until `visit` is false; the set's lock is held. */
+/* Visits the spans of the set that are live or rest, until `visit` is false; the set's lock is
+ * held.
+ */
 void umf_span_each(umf_span_set_t *set, bool (*visit)(umf_span_t *span, void *arg), void *arg);
 
 #endif

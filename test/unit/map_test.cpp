@@ -22,6 +22,7 @@ namespace {
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 constexpr size_t GiB = size_t{1} << 30, TiB = size_t{1} << 40;
+constexpr size_t slot_sizes[] = {4096, 65536, size_t{2} << 20};
 
 // With the tables of 2 MiB slots side by side, and wherever they lie.
 class Map : public testing::TestWithParam<bool> {
@@ -179,6 +180,67 @@ TEST_P(Map, OverlapIsRefusedAndChangesNothing) {
     EXPECT_TRUE(shim_map_is_uniform(map, base + 1000, 100000, word(1)));
     EXPECT_EQ(find(base + 999), 0u);
     EXPECT_EQ(find(base + 101000), 0u);
+}
+
+// Of several slots only the last is taken: near ranges and those of several tables.
+TEST_P(Map, InsertThatMeetsSomethingIsTakenBack) {
+    const uintptr_t base = 10 * TiB;
+    const size_t page = 4096, table = 65536, slot = size_t{2} << 20;
+    struct {
+        uintptr_t base;
+        size_t size, last;
+    } const ranges[] = {
+        {base + page, 3 * page, page},
+        {base + table, 5 * table, table},
+        {base + slot, 4 * slot, slot},
+        {base + GiB - 3 * slot, 3 * slot, slot},
+        {base + table - page, 3 * page, page},
+        {base + slot - table - page, slot + 2 * table + 2 * page, page},
+        {base + GiB - slot - page, GiB + 2 * slot + page, slot},
+        {base + GiB - table, 2 * GiB + table, GiB},
+    };
+    for (const auto &range : ranges) {
+        const uintptr_t last = range.base + range.size - range.last;
+        // Makes the tables of both ends.
+        ASSERT_EQ(shim_map_insert(map, range.base, page, 0, word(9)), OK);
+        shim_map_remove(map, range.base, page, word(9), 0);
+        ASSERT_EQ(shim_map_insert(map, range.base, range.size, 0, word(9)), OK);
+        shim_map_remove(map, range.base, range.size, word(9), 0);
+        for (uint32_t n : {2u, 3u}) {
+            ASSERT_EQ(shim_map_insert(map, last, range.last, 0, word(1)), OK);
+            EXPECT_FALSE(shim_map_insert_near(map, range.base, range.size, word(n)));
+            EXPECT_TRUE(shim_map_is_uniform(map, range.base, range.size - range.last, 0));
+            EXPECT_EQ(shim_map_insert(map, range.base, range.size, 0, word(n)), BAD);
+            EXPECT_TRUE(shim_map_is_uniform(map, range.base, range.size - range.last, 0));
+            EXPECT_TRUE(shim_map_is_uniform(map, last, range.last, word(1)));
+            shim_map_remove(map, last, range.last, word(1), 0);
+            ASSERT_EQ(shim_map_insert(map, range.base, range.size, 0, word(n)), OK);
+            EXPECT_TRUE(shim_map_is_uniform(map, range.base, range.size, word(n)));
+            shim_map_remove(map, range.base, range.size, word(n), 0);
+            EXPECT_TRUE(shim_map_is_uniform(map, range.base, range.size, 0));
+        }
+    }
+}
+
+// In the first, a middle or the last slot: it stays when what is around it goes.
+TEST_P(Map, RemoveLeavesWhatIsInside) {
+    const uintptr_t base = 10 * TiB;
+    for (size_t size : slot_sizes) {
+        for (uintptr_t outer : {base + size, base + GiB - 2 * size}) { // also over a GiB's end
+            for (uint32_t n : {2u, 3u}) {
+                for (uintptr_t inner : {outer, outer + 2 * size, outer + 3 * size}) {
+                    for (size_t part : {size, size_t{100}}) {
+                        ASSERT_EQ(shim_map_insert(map, outer, 4 * size, 0, word(n)), OK);
+                        ASSERT_EQ(shim_map_insert(map, inner, part, word(n), word(1)), OK);
+                        shim_map_remove(map, outer, 4 * size, word(n), 0);
+                        EXPECT_TRUE(shim_map_is_uniform(map, inner, part, word(1)));
+                        shim_map_remove(map, inner, part, word(1), 0);
+                        EXPECT_TRUE(shim_map_is_uniform(map, outer, 4 * size, 0));
+                    }
+                }
+            }
+        }
+    }
 }
 
 TEST_P(Map, ManySpansInOnePage) {

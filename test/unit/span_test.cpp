@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <set>
@@ -20,7 +21,24 @@ namespace {
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-constexpr size_t GiB = size_t{1} << 30, TiB = size_t{1} << 40;
+constexpr size_t MiB = size_t{1} << 20, GiB = size_t{1} << 30, TiB = size_t{1} << 40;
+
+// Two threads do the same steps at once, as far as both have a processor.
+template <class Steps> void both(size_t count, const Steps &steps) {
+    std::atomic<size_t> at[2] = {};
+    auto run = [&](uint32_t me) {
+        for (size_t i = 0; i < count; i++) {
+            at[me] = i + 1;
+            for (int n = 0; n < 1000 && at[1 - me] <= i; n++) {
+            }
+            steps(me, i);
+        }
+        at[me] = SIZE_MAX;
+    };
+    std::thread other(run, 1);
+    run(0);
+    other.join();
+}
 
 // On a private map (tracking disabled) and on the one of the process.
 class Span : public testing::TestWithParam<bool> {
@@ -109,7 +127,7 @@ TEST_P(Span, WithdrawnOnce) {
     EXPECT_EQ(shim_withdraw(s, span, base + 1), BAD);
     ASSERT_EQ(shim_withdraw(s, span, base), OK);
     EXPECT_EQ(shim_withdraw(s, span, base), BAD) << "another thread came too late";
-    EXPECT_EQ(shim_set_count(s), 0u);
+    EXPECT_EQ(shim_set_visit(s), 0u);
     ASSERT_EQ(shim_restore(s, span), OK);
     EXPECT_EQ(find(base + 4999), span);
     EXPECT_EQ(shim_set_count(s), 1u);
@@ -301,7 +319,6 @@ TEST_P(Span, DescriptorsAreNotLostWithTheirSet) {
 
 // Leaves of each size, alone and over several tables; a second span in the way is told.
 TEST_P(Span, WholeLeavesOfEverySize) {
-    const size_t MiB = size_t{1} << 20;
     for (size_t size : {size_t{4096}, size_t{65536}, 2 * MiB, 10 * MiB, GiB, 3 * GiB,
                         2 * GiB + 4 * MiB + 65536 + 4096}) {
         const uintptr_t base = 3 * TiB + GiB - size % GiB;
@@ -395,6 +412,261 @@ TEST_P(Span, ConcurrentOwnersAndReaders) {
     stop = true;
     threads[3].join();
     EXPECT_EQ(wrong, 0);
+}
+
+// Threads divide slots that whole spans came and went in, and put spans next to each other's.
+TEST_P(Span, ConcurrentWhereSlotsAreDivided) {
+    const uintptr_t base = 13 * TiB, moving = base + GiB - 64 * MiB;
+    const size_t slots = std::min(scaled(400), size_t{400}), page = 4096, table = 65536;
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    auto come = [&](shim_set_t *s, uintptr_t at, size_t size) {
+        umf_span_t *span = nullptr;
+        wrong += shim_add(s, at, size, nullptr, 0, &span) != OK;
+        wrong += find(at) != span || find(at + size - 1) != span;
+        return span;
+    };
+    auto go = [&](shim_set_t *s, umf_span_t *span) {
+        if (!span) {
+            return;
+        }
+        const uintptr_t at = shim_base(span), last = at + shim_size(span) - 1;
+        wrong += find(at) != span || find(last) != span;
+        wrong += shim_withdraw(s, span, at) != OK;
+        wrong += find(at) != nullptr || find(last) != nullptr;
+        shim_release(span);
+    };
+    shim_set_t *own[] = {set(1), set(2), set(3)};
+    std::thread near([&] {
+        const size_t sizes[] = {page, 3 * page, table, 4 * table, 2 * MiB, 6 * MiB};
+        for (size_t n = 0; !stop; n++) {
+            go(own[2], come(own[2], moving + n % 5 * 8 * MiB, sizes[n % 6]));
+        }
+    });
+    for (int again = 0; again < 2; again++) {
+        for (size_t i = 0; i < slots; i++) {
+            const uintptr_t slot = base + i * 2 * MiB;
+            go(own[0], come(own[0], slot, 2 * MiB));
+            go(own[1], come(own[1], slot + 4 * table, 28 * table));
+        }
+        // Of each pair the second is a multiple of a slot, and the other thread has the next place.
+        both(slots, [&](uint32_t me, size_t i) {
+            shim_set_t *s = own[me];
+            const uintptr_t slot = base + i * 2 * MiB;
+            umf_span_t *spans[] = {
+                come(s, slot + me * page, page),
+                come(s, slot + (me + 1) * 2 * table, 2 * table),
+                come(s, slot + 2 * page + me * 1000, 900),
+                come(s, slot + (me + 3) * 2 * page, 2 * page),
+                come(s, slot + (me + 9) * table + 100, table - 100),
+                come(s, slot + (me + 6) * 2 * table, 2 * table),
+            };
+            for (umf_span_t *span : spans) {
+                go(s, span);
+            }
+        });
+    }
+    stop = true;
+    near.join();
+    EXPECT_EQ(wrong, 0);
+    for (shim_set_t *s : own) {
+        EXPECT_EQ(shim_set_count(s), 0u);
+        EXPECT_EQ(shim_set_visit(s), 0u);
+    }
+    // One span for all of it: nothing is left in its way.
+    umf_span_t *all = add(own[0], base, GiB);
+    EXPECT_EQ(find(base + slots * 2 * MiB), all);
+    remove(own[0], all);
+}
+
+TEST_P(Span, ConcurrentWithdrawalsOfOneSpan) {
+    const uintptr_t base = 17 * TiB;
+    const size_t count = 256, sizes[] = {4096, 65536, 2 * MiB, 100};
+    shim_set_t *s = set(1);
+    for (size_t round = 0; round < scaled(400); round++) {
+        std::vector<umf_span_t *> spans(count);
+        std::vector<umf_result_t> results[2] = {std::vector<umf_result_t>(count),
+                                                std::vector<umf_result_t>(count)};
+        for (size_t i = 0; i < count; i++) {
+            spans[i] = add(s, base + i * 2 * MiB, sizes[i % 4]);
+        }
+        both(count, [&](uint32_t me, size_t i) {
+            results[me][i] = shim_withdraw(s, spans[i], base + i * 2 * MiB);
+        });
+        ASSERT_EQ(shim_set_visit(s), 0u);
+        for (size_t i = 0; i < count; i++) {
+            ASSERT_EQ(results[0][i], results[1][i] == OK ? BAD : OK);
+            ASSERT_EQ(find(base + i * 2 * MiB), nullptr);
+            shim_release(spans[i]);
+        }
+    }
+}
+
+// Descriptors serve other spans at once, of the same set or another one: those stay.
+TEST_P(Span, ConcurrentWithdrawalsWhileDescriptorsAreReused) {
+    const uintptr_t base = 23 * TiB, elsewhere = 24 * TiB;
+    const size_t count = 256, sizes[] = {4096, 65536, 2 * MiB, 100};
+    shim_set_t *from = set(1), *to[] = {set(2), from};
+    for (size_t round = 0; round < scaled(40); round++) {
+        std::vector<umf_span_t *> spans(count), others[2];
+        std::atomic<size_t> withdrawn{0};
+        for (size_t i = 0; i < count; i++) {
+            spans[i] = add(from, base + i * 2 * MiB, sizes[i % 4]);
+        }
+        both(count, [&](uint32_t me, size_t i) {
+            if (shim_withdraw(from, spans[i], base + i * 2 * MiB) != OK) {
+                return;
+            }
+            withdrawn++;
+            shim_release(spans[i]);
+            umf_span_t *other = nullptr;
+            shim_add(to[round % 2], elsewhere + i * 2 * MiB, sizes[i % 3], nullptr, 0, &other);
+            others[me].push_back(other);
+        });
+        ASSERT_EQ(withdrawn, count);
+        ASSERT_EQ(shim_set_count(from) + shim_set_count(to[0]), count);
+        for (size_t i = 0; i < count; i++) {
+            ASSERT_EQ(find(base + i * 2 * MiB), nullptr);
+            ASSERT_NE(find(elsewhere + i * 2 * MiB), nullptr);
+        }
+        for (auto &some : others) {
+            for (umf_span_t *other : some) {
+                ASSERT_EQ(find(shim_base(other) + shim_size(other) - 1), other);
+                remove(to[round % 2], other);
+            }
+        }
+        ASSERT_EQ(shim_set_visit(from) + shim_set_visit(to[0]), 0u);
+    }
+}
+
+// Who is too late does not keep the descriptor's next span from its owner.
+TEST_P(Span, ConcurrentWithdrawalTooLate) {
+    const uintptr_t base = 25 * TiB;
+    shim_set_t *s = set(1), *other = set(2);
+    umf_span_t *old = add(s, base, 4096);
+    remove(s, old);
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    std::thread late([&] {
+        while (!stop) {
+            wrong += shim_withdraw(s, old, base) != BAD;
+            wrong += shim_withdraw(other, old, base) != BAD;
+        }
+    });
+    for (size_t i = 0; i < scaled(20000); i++) {
+        umf_span_t *span = add(s, base + 65536, 4096);
+        const umf_result_t result = shim_withdraw(s, span, base + 65536);
+        wrong += result != OK;
+        for (int n = 0; result != OK && n < 1000000; n++) {
+            if (shim_withdraw(s, span, base + 65536) == OK) {
+                break;
+            }
+        }
+        shim_release(span);
+    }
+    stop = true;
+    late.join();
+    EXPECT_EQ(wrong, 0);
+}
+
+// The first spans of a GiB, of 2 MiB, of 64 KiB: two threads make its table at once.
+TEST_P(Span, ConcurrentFirstSpans) {
+    const uintptr_t base = 31 * TiB;
+    const size_t steps[] = {GiB, 2 * MiB, 65536};
+    shim_set_t *s = set(1);
+    for (size_t step : steps) {
+        const size_t count = scaled(step == GiB ? 200 : 4000);
+        std::vector<umf_span_t *> spans[2] = {std::vector<umf_span_t *>(count),
+                                              std::vector<umf_span_t *>(count)};
+        auto at = [&](uint32_t me, size_t i) { return base + i * step + (5 * me + 1) * 4096; };
+        both(count,
+             [&](uint32_t me, size_t i) { spans[me][i] = add(s, at(me, i), i % 2 ? 4096 : 100); });
+        for (size_t i = 0; i < count; i++) {
+            for (uint32_t me : {0, 1}) {
+                ASSERT_EQ(find(at(me, i)), spans[me][i]) << i;
+                remove(s, spans[me][i]);
+            }
+        }
+    }
+}
+
+// Either the parts are one, or the high one is gone: never both.
+TEST_P(Span, ConcurrentMergeAndWithdrawal) {
+    const uintptr_t base = 19 * TiB;
+    const size_t count = 128;
+    shim_set_t *s = set(1);
+    for (size_t round = 0; round < scaled(400); round++) {
+        const size_t half = round % 3 == 0 ? 4096 : round % 3 == 1 ? 65536 : 1000;
+        std::vector<umf_span_t *> low(count), high(count);
+        std::vector<umf_result_t> results[2] = {std::vector<umf_result_t>(count),
+                                                std::vector<umf_result_t>(count)};
+        for (size_t i = 0; i < count; i++) {
+            low[i] = add(s, base + i * MiB, 2 * half);
+            ASSERT_EQ(shim_split(s, low[i], half), OK);
+            high[i] = find(base + i * MiB + half);
+        }
+        both(count, [&](uint32_t me, size_t i) {
+            results[me][i] = me ? shim_withdraw(s, high[i], base + i * MiB + half)
+                                : shim_merge(s, low[i], high[i]);
+        });
+        ASSERT_EQ(shim_set_visit(s), count);
+        for (size_t i = 0; i < count; i++) {
+            const bool is_merged = results[0][i] == OK;
+            ASSERT_EQ(results[is_merged][i], BAD);
+            ASSERT_EQ(results[!is_merged][i], OK);
+            EXPECT_EQ(shim_size(low[i]), is_merged ? 2 * half : half);
+            EXPECT_EQ(find(base + i * MiB + half - 1), low[i]);
+            EXPECT_EQ(find(base + i * MiB + half), is_merged ? low[i] : nullptr);
+            EXPECT_EQ(find(base + i * MiB + 2 * half - 1), is_merged ? low[i] : nullptr);
+            if (!is_merged) {
+                shim_release(high[i]);
+            }
+            remove(s, low[i]);
+            EXPECT_EQ(find(base + i * MiB + half), nullptr);
+        }
+        ASSERT_EQ(shim_set_count(s), 0u);
+    }
+}
+
+// The low part is divided and one again while the high part goes.
+TEST_P(Span, ConcurrentSplitAndWithdrawal) {
+    const uintptr_t base = 21 * TiB;
+    const size_t count = 128;
+    shim_set_t *s = set(1);
+    for (size_t round = 0; round < scaled(60); round++) {
+        const size_t half = round % 3 == 0 ? 8192 : round % 3 == 1 ? 2 * 65536 : 1000;
+        std::vector<umf_span_t *> low(count), high(count);
+        std::atomic<int> wrong{0};
+        for (size_t i = 0; i < count; i++) {
+            low[i] = add(s, base + i * MiB, 2 * half);
+            ASSERT_EQ(shim_split(s, low[i], half), OK);
+            high[i] = find(base + i * MiB + half);
+        }
+        both(count, [&](uint32_t me, size_t i) {
+            const uintptr_t at = base + i * MiB;
+            if (me) {
+                wrong += shim_withdraw(s, high[i], at + half) != OK;
+                wrong += find(at + half) != nullptr || find(at + 2 * half - 1) != nullptr;
+                shim_release(high[i]);
+            } else {
+                wrong += shim_split(s, low[i], half / 2) != OK;
+                umf_span_t *middle = find(at + half / 2);
+                wrong += middle == low[i] || find(at + half - 1) != middle;
+                if (i % 2) {
+                    wrong += shim_merge(s, low[i], middle) != OK;
+                    wrong += find(at + half - 1) != low[i];
+                }
+            }
+        });
+        EXPECT_EQ(wrong, 0);
+        EXPECT_EQ(shim_set_count(s), count + count / 2);
+        ASSERT_EQ(shim_set_visit(s), count + count / 2);
+        ASSERT_EQ(shim_set_drain(s), count + count / 2);
+        for (size_t i = 0; i < count; i++) {
+            EXPECT_EQ(find(base + i * MiB), nullptr);
+            EXPECT_EQ(find(base + i * MiB + half - 1), nullptr);
+        }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(On, Span, testing::Bool(), [](const auto &test) {
