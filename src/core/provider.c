@@ -415,23 +415,13 @@ static UMF_COLD umf_result_t free_failed(umf_view_t *view, umf_span_t *span, con
     return result;
 }
 
-/* What is withdrawn goes to the provider; `size` is what that is told. */
-UMF_INLINE umf_result_t view_free_withdrawn(umf_view_t *view, free_op_t free, umf_span_t *span,
-                                            void *ptr, size_t size) {
-    umf_result_t result = free(view->self, ptr, size);
-    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
-        return free_failed(view, span, ptr, result);
-    }
-    umf_span_release(&view->spans, span);
-    return UMF_RESULT_SUCCESS;
-}
-
 UMF_INLINE void view_drop_export(const umf_view_t *view, umf_span_t *span) {
     if (umf_unlikely(atomic_load_explicit(&span->export, memory_order_relaxed) != NULL)) {
         umf_core_export_drop(span, view->root);
     }
 }
 
+/* `size` is what the provider is told. */
 UMF_INLINE umf_result_t view_free_sized(umf_view_t *view, free_op_t free, umf_span_t *span,
                                         void *ptr, size_t size) {
     umf_result_t result = umf_span_withdraw(&view->spans, span, (uintptr_t)ptr);
@@ -439,11 +429,13 @@ UMF_INLINE umf_result_t view_free_sized(umf_view_t *view, free_op_t free, umf_sp
         return freed_twice(ptr);
     }
     view_drop_export(view, span);
-    result = view_free_withdrawn(view, free, span, ptr, size);
-    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        tell_sleeping_pool(view, ptr);
+    result = free(view->self, ptr, size);
+    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
+        return free_failed(view, span, ptr, result);
     }
-    return result;
+    umf_span_release(&view->spans, span);
+    tell_sleeping_pool(view, ptr);
+    return UMF_RESULT_SUCCESS;
 }
 
 umf_result_t umf_view_free(umf_view_t *view, umf_span_t *span) {
@@ -465,12 +457,13 @@ bool umf_view_can_rest(const umf_view_t *view) {
 
 umf_result_t umf_view_rest(umf_view_t *view, umf_span_t *span) {
     uintptr_t base = span->base;
-    if (umf_unlikely(umf_span_rest(&view->spans, span, base) != UMF_RESULT_SUCCESS)) {
+    if (umf_unlikely(umf_span_withdraw(&view->spans, span, base) != UMF_RESULT_SUCCESS)) {
         return freed_twice((void *)base);
     }
     view_drop_export(view, span);
     view->ext->reuse_count(view->self, span->size, 0);
     tell_sleeping_pool(view, (void *)base);
+    umf_span_begin_rest(span);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -483,9 +476,18 @@ bool umf_view_wake(umf_view_t *view, umf_span_t *span, size_t size) {
 }
 
 umf_result_t umf_view_free_resting(umf_view_t *view, umf_span_t *span) {
+    void *ptr = (void *)span->base;
     umf_span_end_rest(span);
-    view->ext->reuse_count(view->self, span->size, 1);
-    return view_free_withdrawn(view, view->pool_free, span, (void *)span->base, span->size);
+    umf_result_t result = view->pool_free(view->self, ptr, span->size);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(view);
+        umf_span_begin_rest(span);
+        UMF_LOG_ERROR("%p could not be given back to its provider", ptr);
+        return result;
+    }
+    view->ext->reuse_count(view->self, span->size, 1); /* after it: no peak is raised */
+    umf_span_release(&view->spans, span);
+    return UMF_RESULT_SUCCESS;
 }
 
 void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed) {

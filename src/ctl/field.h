@@ -94,13 +94,14 @@ umf_result_t umf_params_from_text(const umf_fields_t *fields, umf_result_t (*cre
  * What threads free and allocate again often goes by parts, of which each thread uses its own: a
  * part has credit, bytes that `counted` contains and that are not live. A thread takes more credit
  * than it needs only as far as the peak stays what it is, so that this is exact with one thread,
- * and with more at most UMF_STATS_CREDIT for each too high.
+ * and with more at most twice UMF_STATS_CREDIT for each part too high.
  */
 #define UMF_STATS_CREDIT ((size_t)1 << 20)
 
 typedef struct umf_stats_t {
-    size_t counted;                 /* Sync: atomic, relaxed, as the next */
-    size_t peak;                    /* of `counted` */
+    size_t counted; /* Sync: atomic, relaxed, as the next */
+    size_t peak;    /* of `counted` */
+    char apart[2 * UMF_APART - 2 * sizeof(size_t)];
     struct umf_stats_part_t *parts; /* Sync: atomic, set once; NULL: none */
 } umf_stats_t;
 

@@ -135,8 +135,9 @@ static inline umf_word_t umf_map_find(const umf_map_t *map, uintptr_t addr) {
                : umf_map_find_slow(map, addr);
 }
 
+/* Neither neighbouring pages nor the first ones of neighbouring 64 KiB have one in common. */
 static inline umf_map_shard_t *umf_map_shard_of(const umf_map_t *map, uintptr_t addr) {
-    return &map->shards[addr >> 12 & map->shard_mask];
+    return &map->shards[(addr >> 12 ^ addr >> 16) & map->shard_mask];
 }
 
 /* The one shard a range needs, or NULL if it needs all. Above 48 bits everything is behind shard 0.

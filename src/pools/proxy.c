@@ -153,7 +153,8 @@ static umf_result_t alloc_once(const proxy_pool_t *pool, size_t size, size_t ali
 static UMF_COLD void *alloc_again(proxy_pool_t *pool, size_t size, size_t alignment) {
     proxy_rest_t *rest = rest_of(pool);
     void *ptr = NULL;
-    if (rest && umf_magazines_release_large(&rest->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0)) {
+    if (rest && last_error != UMF_RESULT_ERROR_INVALID_ARGUMENT &&
+        umf_magazines_release_large(&rest->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0)) {
         last_error = alloc_once(pool, size, alignment, &ptr);
     }
     return ptr;
@@ -168,9 +169,12 @@ static inline void *alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment
 
 static __attribute__((noinline)) void *alloc_resting(proxy_pool_t *pool, size_t size,
                                                      size_t alignment) {
+    proxy_rest_t *rest = rest_of(pool);
     bool is_aligned = !alignment || PROXY_PAGE % alignment == 0;
-    void *ptr = is_aligned ? wake(pool, rest_of(pool), size) : NULL;
+    void *ptr = is_aligned ? wake(pool, rest, size) : NULL;
     if (umf_unlikely(!ptr)) {
+        umf_magazines_release_large(&rest->magazines, (uint32_t)bin_of(size),
+                                    UMF_MAGAZINE_WAITING_MAX);
         return alloc_anew(pool, size, alignment);
     }
     last_error = UMF_RESULT_SUCCESS;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "base/local.h"
 #include "base/meta.h"
 #include "base/os.h"
 #include "providers/os_pages.h"
@@ -14,6 +15,9 @@
 #define PIECE_ALIGN_MAX ((size_t)64 << 10)
 #define HUGE_FROM 4u /* extents without huge pages */
 #define EMPTY_MAX 4u
+/* So much has its words in one cache line: of pages in two, of which CPUs fetch both. */
+#define GROUP_SMALL ((size_t)64 << 10)
+#define GROUP_LARGE ((size_t)512 << 10)
 #define KEPT_SIZE_MAX ((size_t)8 << 20)
 #define TRIES 8u /* extents looked at */
 /* Bytes that may be warm beyond what was live. */
@@ -93,6 +97,7 @@ static void *take_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, u
     umf_assert_locked(&extents->lock);
     extents->empty -= is_empty(extents, extent);
     umf_os_pages_flip(&extent->used, run);
+    extents->free -= run.count;
     extent->free -= run.count;
     if (!extent->free) {
         umf_list_remove(&extent->link);
@@ -112,6 +117,88 @@ static void *find_piece_locked(umf_os_extents_t *extents, umf_os_run_t run, uint
         }
     }
     return NULL;
+}
+
+static os_extent_t *extent_at_locked(umf_os_extents_t *extents, uintptr_t addr) {
+    umf_assert_locked(&extents->lock);
+    bool is_near = addr >= extents->low && addr < extents->high;
+    return is_near ? umf_hash_get(&extents->all, addr / EXTENT_SIZE * EXTENT_SIZE) : NULL;
+}
+
+/* --- pieces of one thread --- */
+
+/* Pages of a group for such pieces. */
+static uint32_t group_pages(const umf_os_extents_t *extents, umf_os_run_t run) {
+    bool is_small = run.count < pages_of(extents, GROUP_SMALL);
+    return pages_of(extents, is_small ? GROUP_SMALL : GROUP_LARGE);
+}
+
+/* Where the calling thread's group is noted. */
+static uintptr_t *group_of_locked(umf_os_extents_t *extents, umf_os_run_t run) {
+    umf_assert_locked(&extents->lock);
+    bool is_large = run.count >= pages_of(extents, GROUP_SMALL);
+    return &extents->groups[is_large][umf_local_number() % UMF_OS_GROUPS];
+}
+
+static void *find_in_group_locked(umf_os_extents_t *extents, uintptr_t group, umf_os_run_t run,
+                                  uint32_t step) {
+    os_extent_t *extent = extent_at_locked(extents, group);
+    if (!extent) {
+        return NULL;
+    }
+    uint32_t first = pages_of(extents, group - extent->base),
+             end = first + group_pages(extents, run);
+    for (run.at = first; run.at + run.count <= end; run.at += step) {
+        if (!umf_os_pages_has_any(&extent->used, run)) {
+            return take_pages_locked(extents, extent, run);
+        }
+    }
+    return NULL;
+}
+
+/* The start of a group without pieces. */
+static void *find_group_locked(umf_os_extents_t *extents, umf_os_run_t run) {
+    umf_os_run_t group = {0, group_pages(extents, run)};
+    uint32_t tries = 0;
+    umf_assert_locked(&extents->lock);
+    for (umf_list_t *link = extents->roomy.next; link != &extents->roomy && tries < TRIES;
+         link = link->next, tries++) {
+        os_extent_t *extent = UMF_CONTAINER_OF(link, os_extent_t, link);
+        for (group.at = 0; group.at < pages_of(extents, EXTENT_SIZE); group.at += group.count) {
+            if (extent->free >= group.count && !umf_os_pages_has_any(&extent->used, group)) {
+                run.at = group.at;
+                return take_pages_locked(extents, extent, run);
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Few, or half full: one more may be for a thread. */
+static bool may_grow_locked(umf_os_extents_t *extents) {
+    size_t pages = extents->all.count * pages_of(extents, EXTENT_SIZE);
+    umf_assert_locked(&extents->lock);
+    return extents->all.count < HUGE_FROM || 2 * extents->free <= pages;
+}
+
+static void *find_own_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
+    uintptr_t *group = group_of_locked(extents, run);
+    void *piece = *group ? find_in_group_locked(extents, *group, run, step) : NULL;
+    if (!piece && (piece = find_group_locked(extents, run))) {
+        *group = (uintptr_t)piece;
+    }
+    return piece;
+}
+
+/* NULL: there is no room, or the thread should have an extent. */
+static void *find_room_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
+    uint32_t thread = umf_local_number();
+    extents->is_shared |= extents->last_thread && extents->last_thread != thread;
+    extents->last_thread = thread;
+    void *piece = extents->is_shared ? find_own_locked(extents, run, step) : NULL;
+    return piece || (extents->is_shared && may_grow_locked(extents))
+               ? piece
+               : find_piece_locked(extents, run, step);
 }
 
 /* --- more extents --- */
@@ -152,6 +239,7 @@ static bool extent_add_locked(umf_os_extents_t *extents, os_extent_t *extent) {
     }
     umf_list_add(&extents->roomy, &extent->link);
     extents->empty++;
+    extents->free += extent->free;
     extents->low = extent->base < extents->low ? extent->base : extents->low;
     uintptr_t end = extent->base + EXTENT_SIZE;
     extents->high = end > extents->high ? end : extents->high;
@@ -166,28 +254,37 @@ static bool extent_add_locked(umf_os_extents_t *extents, os_extent_t *extent) {
     return true;
 }
 
+/* The first piece of an extent that is new. */
+static void *piece_alloc_first(umf_os_extents_t *extents, umf_os_run_t run) {
+    os_extent_t *extent = extent_make(extents);
+    void *piece = NULL;
+    if (!extent) {
+        return NULL;
+    }
+    umf_lock(&extents->lock);
+    bool is_added = extent_add_locked(extents, extent);
+    if (is_added) {
+        piece = take_pages_locked(extents, extent, run);
+        *group_of_locked(extents, run) = (uintptr_t)piece;
+    }
+    umf_unlock(&extents->lock);
+    if (!is_added) {
+        extent_free(extent);
+    }
+    return piece;
+}
+
 static int piece_alloc(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step, void **ptr) {
     umf_lock(&extents->lock);
-    void *piece = find_piece_locked(extents, run, step);
+    void *piece = find_room_locked(extents, run, step);
     umf_unlock(&extents->lock);
-    if (!piece) {
-        os_extent_t *extent = extent_make(extents);
-        if (!extent) {
-            return ENOMEM;
-        }
+    if (!piece && !(piece = piece_alloc_first(extents, run))) {
         umf_lock(&extents->lock);
-        bool is_added = extent_add_locked(extents, extent);
-        if (is_added) {
-            piece = take_pages_locked(extents, extent, run);
-        }
+        piece = find_piece_locked(extents, run, step);
         umf_unlock(&extents->lock);
-        if (!is_added) {
-            extent_free(extent);
-            return ENOMEM;
-        }
     }
     *ptr = piece;
-    return 0;
+    return piece ? 0 : ENOMEM;
 }
 
 /* --- kept mappings --- */
@@ -272,6 +369,7 @@ static bool give_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, um
     if (!extent->free) {
         umf_list_add(&extents->roomy, &extent->link);
     }
+    extents->free += run.count;
     extent->free += run.count;
     umf_os_pages_flip(&extent->used, run);
     if (!is_empty(extents, extent)) {
@@ -283,6 +381,7 @@ static bool give_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, um
     }
     umf_list_remove(&extent->link);
     umf_hash_remove(&extents->all, extent->base);
+    extents->free -= extent->free;
     return true;
 }
 
@@ -342,12 +441,6 @@ static int mapping_free(umf_os_extents_t *extents, uintptr_t base, size_t size) 
         umf_os_place_freed((void *)base, size);
     }
     return error;
-}
-
-static os_extent_t *extent_at_locked(umf_os_extents_t *extents, uintptr_t addr) {
-    umf_assert_locked(&extents->lock);
-    bool is_near = addr >= extents->low && addr < extents->high;
-    return is_near ? umf_hash_get(&extents->all, addr / EXTENT_SIZE * EXTENT_SIZE) : NULL;
 }
 
 static os_extent_t *extent_at(umf_os_extents_t *extents, uintptr_t addr) {

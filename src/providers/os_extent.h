@@ -6,6 +6,10 @@
  * An extent asks for huge pages as soon as the provider has 8 MiB in extents; before that one
  * touched byte must not cost 2 MiB. Larger memory is mapped for itself (os_place.h).
  *
+ * Where several threads take pieces, each takes them from groups of its own, as far as there is
+ * room in extents that are half full: the words of a group lie in one pair of cache lines of the
+ * pointer map, which threads with neighbouring pieces would write in turns.
+ *
  * What is freed is given back to the system at once, so that it is resident no longer and reads as
  * zero when it is used again. Its addresses are kept: those of a piece until its extent is empty,
  * those of four empty extents and of four other mappings of up to 8 MiB for the next that want the
@@ -30,6 +34,7 @@
 #include "providers/os_warm.h"
 
 #define UMF_OS_KEPT_MAX 4u
+#define UMF_OS_GROUPS 32u /* of different threads, by their numbers */
 
 typedef struct umf_os_extents_t {
     size_t page_size;  /* Immutable after init, as `protection` */
@@ -40,13 +45,17 @@ typedef struct umf_os_extents_t {
     umf_list_t warm;   /* those with warm pages, the latest first */
     size_t warm_count; /* pages */
     umf_os_warm_t warm_maps;
-    uint64_t now;          /* of the last tick */
-    uint64_t period_since; /* when the present period of decay began */
-    size_t peak;           /* bytes that were live at most in it, */
-    size_t last_peak;      /* and in the one before */
-    uintptr_t low, high;   /* all extents there ever were lie between */
-    size_t empty;          /* extents without pieces */
-    bool huge;             /* extents ask for huge pages */
+    uint64_t now;                       /* of the last tick */
+    uint64_t period_since;              /* when the present period of decay began */
+    size_t peak;                        /* bytes that were live at most in it, */
+    size_t last_peak;                   /* and in the one before */
+    uintptr_t low, high;                /* all extents there ever were lie between */
+    size_t empty;                       /* extents without pieces */
+    size_t free;                        /* pages of all extents */
+    uint32_t last_thread;               /* that took a piece */
+    bool is_shared;                     /* there was another one before */
+    uintptr_t groups[2][UMF_OS_GROUPS]; /* for small pieces, and for larger ones; 0: none yet */
+    bool huge;                          /* extents ask for huge pages */
     unsigned kept_count;
     struct {
         uintptr_t base;

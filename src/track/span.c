@@ -13,7 +13,7 @@ umf_span_t *umf_span_table;
 
 /* Descriptors without a span. */
 static struct {
-    umf_lock_t lock;
+    _Alignas(UMF_APART) umf_lock_t lock;
     umf_span_t *first; /* Sync: lock */
     uint32_t made;     /* Sync: lock */
     uint32_t usable;   /* Sync: lock */
@@ -22,10 +22,10 @@ static struct {
 
 #define IDS_PER_STEP 64u
 
-static _Atomic uint64_t last_id;
+static struct { _Alignas(UMF_APART) _Atomic uint64_t last; } ids;
 
 uint64_t umf_span_largest_id(void) {
-    uint64_t id = 1 + atomic_fetch_add_explicit(&last_id, IDS_PER_STEP, memory_order_relaxed);
+    uint64_t id = 1 + atomic_fetch_add_explicit(&ids.last, IDS_PER_STEP, memory_order_relaxed);
     umf_local_tls.next_id = id + 1;
     umf_local_tls.ids_end = id + IDS_PER_STEP;
     return id;

@@ -252,13 +252,12 @@ UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span,
     return UMF_RESULT_SUCCESS;
 }
 
-/* As withdraw, but for `wake`; visitors see it. */
-UMF_INLINE umf_result_t umf_span_rest(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
-    umf_result_t result = umf_span_withdraw(set, span, base);
-    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        atomic_store_explicit(&span->kind, UMF_SPAN_RESTS, memory_order_release);
-    }
-    return result;
+/* A span that is withdrawn may rest, for `wake`; visitors see it. */
+static inline void umf_span_begin_rest(umf_span_t *span) {
+    atomic_store_explicit(&span->kind, UMF_SPAN_RESTS, memory_order_release);
+}
+static inline void umf_span_end_rest(umf_span_t *span) {
+    atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
 }
 
 /* A span that rests is another one from now on, at the same place. false: no memory, it rests. */
@@ -268,11 +267,6 @@ UMF_INLINE bool umf_span_wake(umf_span_set_t *set, umf_span_t *span, size_t size
     span->id = umf_span_new_id();
     return umf_likely(umf_span_publish_near(set, span, span->base, size, UMF_SPAN_POOL)) ||
            umf_span_wake_slow(set, span);
-}
-
-/* A span that rests is as one that was withdrawn. */
-static inline void umf_span_end_rest(umf_span_t *span) {
-    atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
 }
 
 static inline void umf_span_put_locked(umf_span_set_t *set, umf_span_t *span) {
