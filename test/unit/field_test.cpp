@@ -7,7 +7,6 @@ extern "C" {
 #include <cstring>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -620,58 +619,6 @@ TEST(params, random_text) {
         configure(object, "params.number", text.c_str());
         configure(object, "params.flags", text.c_str());
     }
-}
-
-umf_result_t stats(umf_stats_t *of, umf_ctl_query_type_t type, const char *path, void *arg,
-                   size_t size, ...) {
-    va_list args;
-    va_start(args, size);
-    umf_result_t result = umf_stats_ctl(of, path, arg, size, type, args);
-    va_end(args);
-    return result;
-}
-
-size_t statsRead(umf_stats_t *of, const char *path) {
-    size_t value = SIZE_MAX;
-    EXPECT_EQ(stats(of, CTL_QUERY_READ, path, &value, sizeof(value)), Success) << path;
-    return value;
-}
-
-TEST(stats, count_and_peak) {
-    umf_stats_t s = {};
-    umf_stats_add(&s, 100);
-    umf_stats_add(&s, 50);
-    umf_stats_sub(&s, 100);
-    EXPECT_EQ(statsRead(&s, "stats.allocated_memory"), 50u);
-    EXPECT_EQ(statsRead(&s, "stats.peak_memory"), 150u);
-    EXPECT_EQ(stats(&s, CTL_QUERY_RUNNABLE, "stats.peak_memory.reset", nullptr, 0), Success);
-    EXPECT_EQ(statsRead(&s, "stats.peak_memory"), 50u);
-    EXPECT_EQ(statsRead(&s, "stats.allocated_memory"), 50u);
-    size_t value = 0;
-    EXPECT_EQ(stats(&s, CTL_QUERY_WRITE, "stats.peak_memory", &value, sizeof(value)),
-              InvalidArgument);
-    EXPECT_EQ(stats(&s, CTL_QUERY_READ, "stats.peak_memory", &value, 4), InvalidArgument);
-    EXPECT_EQ(stats(&s, CTL_QUERY_READ, "stats", &value, sizeof(value)), InvalidPath);
-    EXPECT_EQ(stats(&s, CTL_QUERY_READ, "stats.peak", &value, sizeof(value)), InvalidPath);
-}
-
-TEST(stats, threads_lose_nothing) {
-    umf_stats_t s = {};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; t++) {
-        threads.emplace_back([&s] {
-            for (int i = 0; i < 20000; i++) {
-                umf_stats_add(&s, 3);
-                umf_stats_sub(&s, 2);
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
-    EXPECT_EQ(statsRead(&s, "stats.allocated_memory"), 80000u);
-    EXPECT_GE(statsRead(&s, "stats.peak_memory"), 80000u);
-    EXPECT_LE(statsRead(&s, "stats.peak_memory"), 80008u);
 }
 
 } // namespace

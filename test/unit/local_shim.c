@@ -69,6 +69,10 @@ void shim_use_other(shim_owner_t *owner, shim_owner_t *other) {
     owner->other = other;
 }
 
+uint32_t shim_number(void) {
+    return umf_local_number();
+}
+
 uint32_t shim_index(const shim_owner_t *owner) {
     return owner->owner.index;
 }

@@ -19,6 +19,8 @@ void shim_use_other(shim_owner_t *owner, shim_owner_t *other);
 
 uint32_t shim_index(const shim_owner_t *owner);
 
+uint32_t shim_number(void);
+
 /* The calling thread's block. */
 bool shim_has(const shim_owner_t *owner);
 bool shim_add(shim_owner_t *owner, int value);

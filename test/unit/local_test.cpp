@@ -171,6 +171,16 @@ TEST(local, closed_owner_still_lists_its_blocks) {
     shim_destroy(owner);
 }
 
+TEST(local, threads_have_numbers) {
+    uint32_t own = shim_number(), one = 0, two = 0;
+    EXPECT_GT(own, 0u);
+    std::thread([&] { one = shim_number(); }).join();
+    std::thread([&] { two = shim_number(); }).join();
+    EXPECT_GT(one, own);
+    EXPECT_EQ(two, one + 1);
+    EXPECT_EQ(shim_number(), own);
+}
+
 TEST(local, lowest_free_index_is_given) {
     std::vector<shim_owner_t *> owners;
     for (int i = 0; i < 200; i++) {

@@ -100,6 +100,26 @@ umf_result_t shim_restore(shim_set_t *set, umf_span_t *span) {
     return umf_span_restore(&set->set, span);
 }
 
+umf_result_t shim_rest(shim_set_t *set, umf_span_t *span) {
+    umf_result_t result = umf_span_withdraw(&set->set, span, span->base);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_span_begin_rest(span);
+    }
+    return result;
+}
+
+bool shim_wake(shim_set_t *set, umf_span_t *span, size_t size) {
+    return umf_span_wake(&set->set, span, size);
+}
+
+void shim_end_rest(umf_span_t *span) {
+    umf_span_end_rest(span);
+}
+
+bool shim_is_live(const umf_span_t *span) {
+    return umf_span_is_live(span);
+}
+
 umf_result_t shim_split(shim_set_t *set, umf_span_t *span, size_t first) {
     return umf_span_split(&set->set, span, first);
 }

@@ -33,6 +33,10 @@ uint32_t shim_find_hint(shim_map_t *map, uintptr_t addr);
 umf_result_t shim_withdraw(shim_set_t *set, umf_span_t *span, uintptr_t base);
 void shim_release(umf_span_t *span);
 umf_result_t shim_restore(shim_set_t *set, umf_span_t *span);
+umf_result_t shim_rest(shim_set_t *set, umf_span_t *span);
+bool shim_wake(shim_set_t *set, umf_span_t *span, size_t size);
+void shim_end_rest(umf_span_t *span);
+bool shim_is_live(const umf_span_t *span);
 umf_result_t shim_split(shim_set_t *set, umf_span_t *span, size_t first);
 umf_result_t shim_merge(shim_set_t *set, umf_span_t *low, umf_span_t *high);
 

@@ -9,6 +9,7 @@
 
 #include <umf.h>
 
+#include "fakes/other_thread.h"
 #include "fakes/scale.h"
 #include "span_shim.h"
 
@@ -364,6 +365,189 @@ TEST_P(Span, EveryNthFailureOfAdd) {
         // Tables and descriptors that were made stay, for the next time; nothing else.
         EXPECT_LT(umf_meta_used() - used, 100u << 10);
     }
+}
+
+TEST_P(Span, RestsAndWakes) {
+    shim_set_t *s = set(5), *other = set(6);
+    for (size_t size : {size_t{4096}, size_t{100}, size_t{10000}, size_t{256} << 10}) {
+        const uintptr_t base = 3 * TiB + GiB - 8192;
+        umf_span_t *span = add(s, base, size);
+        uint64_t id = shim_id(span);
+        for (size_t next : {size - 1, size, size - 50, size}) {
+            ASSERT_EQ(shim_rest(s, span), OK);
+            EXPECT_FALSE(shim_is_live(span));
+            EXPECT_EQ(find(base), nullptr);
+            EXPECT_EQ(find(base + size / 2), nullptr);
+            EXPECT_EQ(shim_set_count(s), 1u);
+            EXPECT_EQ(shim_set_visit(s), 1u);
+            EXPECT_EQ(shim_rest(s, span), BAD) << "it rests";
+            EXPECT_EQ(shim_withdraw(s, span, base), BAD);
+            EXPECT_EQ(shim_split(s, span, 10), BAD);
+            EXPECT_FALSE(shim_is_live(span));
+            // Its place is nobody's.
+            umf_span_t *between = add(other, base, 50);
+            remove(other, between);
+            ASSERT_TRUE(shim_wake(s, span, next));
+            EXPECT_TRUE(shim_is_live(span));
+            EXPECT_EQ(shim_size(span), next);
+            EXPECT_EQ(shim_base(span), base);
+            EXPECT_GT(shim_id(span), id);
+            id = shim_id(span);
+            EXPECT_EQ(find(base), span);
+            EXPECT_EQ(find(base + next - 1), span);
+            EXPECT_EQ(find(base + next), nullptr);
+            EXPECT_EQ(shim_find_pool(map, base), 5u);
+            EXPECT_EQ(shim_set_count(s), 1u);
+        }
+        ASSERT_EQ(shim_rest(s, span), OK);
+        shim_end_rest(span);
+        EXPECT_EQ(shim_set_visit(s), 0u);
+        shim_release(span);
+        EXPECT_EQ(shim_set_count(s), 0u);
+    }
+}
+
+// A free that fails after all makes it live again.
+TEST_P(Span, RestingOnesCanBeRestored) {
+    shim_set_t *s = set();
+    umf_span_t *span = add(s, 3 * TiB, 5000);
+    ASSERT_EQ(shim_rest(s, span), OK);
+    shim_end_rest(span);
+    EXPECT_EQ(shim_withdraw(s, span, 3 * TiB), BAD);
+    ASSERT_EQ(shim_restore(s, span), OK);
+    EXPECT_EQ(find(3 * TiB + 4999), span);
+    EXPECT_EQ(shim_set_count(s), 1u);
+    remove(s, span);
+}
+
+TEST_P(Span, DrainTakesWhatRestsToo) {
+    shim_set_t *s = set();
+    for (uintptr_t i = 0; i < 100; i++) {
+        umf_span_t *span = add(s, 3 * TiB + i * 4096, 4096);
+        if (i % 3) {
+            ASSERT_EQ(shim_rest(s, span), OK);
+        }
+    }
+    EXPECT_EQ(shim_set_count(s), 100u);
+    EXPECT_EQ(shim_set_drain(s), 34u) << "only live ones are shown";
+    EXPECT_EQ(shim_set_count(s), 0u);
+}
+
+TEST_P(Span, WokenWithoutMemoryItStillRests) {
+    shim_set_t *s = set();
+    const uintptr_t base = 93 * TiB;
+    std::vector<umf_span_t *> spans, asleep;
+    for (uintptr_t i = 0; i < 20000; i++) {
+        spans.push_back(add(s, base + i * 8192, 8192));
+        ASSERT_EQ(shim_rest(s, spans.back()), OK);
+    }
+    umf_os_set_fault([](const char *) { return 12; });
+    for (umf_span_t *span : spans) { // each needs a list for its last page
+        if (!shim_wake(s, span, 5000)) {
+            asleep.push_back(span);
+        }
+    }
+    umf_os_set_fault(nullptr);
+    ASSERT_FALSE(asleep.empty());
+    for (umf_span_t *span : asleep) {
+        EXPECT_FALSE(shim_is_live(span));
+        EXPECT_EQ(find(shim_base(span)), nullptr);
+        EXPECT_EQ(find(shim_base(span) + 4999), nullptr);
+        EXPECT_EQ(shim_withdraw(s, span, shim_base(span)), BAD);
+        if (span != asleep.back()) {
+            ASSERT_TRUE(shim_wake(s, span, 5000));
+            EXPECT_EQ(find(shim_base(span) + 4999), span);
+        }
+    }
+    EXPECT_EQ(shim_set_count(s), spans.size());
+    EXPECT_EQ(shim_set_drain(s), spans.size() - 1) << "the last one rests";
+}
+
+// Threads have ids of their own, which may be smaller than that of the span around.
+TEST_P(Span, NestedOnesHaveLargerIds) {
+    shim_set_t *a = set(1), *b = set(2);
+    const uintptr_t base = 3 * TiB;
+    for (size_t size : {size_t{4096}, size_t{100}, size_t{10000}}) {
+        for (bool rests : {false, true}) {
+            umf_span_t *inner = nullptr;
+            if (rests) {
+                inner = add(b, base + 8192, size);
+                ASSERT_EQ(shim_rest(b, inner), OK);
+            }
+            umf_span_t *early = nullptr, *outer = nullptr;
+            for (early = add(a, base + 5 * GiB, 1); (shim_id(early) - 1) % 64 > 50;) {
+                remove(a, early); // until this thread has more ids
+                early = add(a, base + 5 * GiB, 1);
+            }
+            std::thread([&] { outer = add(a, base, GiB); }).join();
+            ASSERT_GT(shim_id(outer), shim_id(early) + 10);
+            if (rests) {
+                ASSERT_TRUE(shim_wake(b, inner, size));
+            } else {
+                inner = add(b, base + 8192, size);
+            }
+            EXPECT_GT(shim_id(inner), shim_id(outer));
+            EXPECT_EQ(shim_depth(inner), 2u);
+            EXPECT_EQ(find(base + 8192), inner);
+            ASSERT_EQ(shim_rest(b, inner), OK);
+            EXPECT_EQ(find(base + 8192), outer);
+            EXPECT_EQ(find(base + 8192 + size - 1), outer);
+            ASSERT_TRUE(shim_wake(b, inner, size));
+            remove(b, inner);
+            EXPECT_EQ(find(base + 8192), outer);
+            EXPECT_EQ(find(base + 8192 + size - 1), outer);
+            remove(a, outer);
+            remove(a, early);
+        }
+    }
+}
+
+// So have the parts of a split, whoever makes it.
+TEST_P(Span, PartsOfNestedOnesHaveLargerIds) {
+    shim_set_t *a = set(1), *b = set(2);
+    const uintptr_t base = 3 * TiB;
+    OtherThread early;
+    early([&] { remove(a, add(a, base + 5 * GiB, 1)); });
+    umf_span_t *outer = nullptr, *low = nullptr;
+    std::thread([&] {
+        low = add(b, base, 10000), remove(b, low), outer = add(a, base, GiB);
+    }).join();
+    low = add(b, base + 8192, 10000);
+    early([&] { EXPECT_EQ(shim_split(b, low, 4096), OK); });
+    umf_span_t *high = find(base + 8192 + 4096);
+    EXPECT_GT(shim_id(high), shim_id(outer));
+    remove(b, high);
+    EXPECT_EQ(find(base + 8192 + 4096), outer);
+    EXPECT_EQ(find(base + 8192), low);
+    remove(b, low);
+    EXPECT_EQ(find(base + 8192), outer);
+    remove(a, outer);
+}
+
+TEST_P(Span, IdsOfThreadsAreUnique) {
+    constexpr size_t COUNT = 500;
+    std::vector<std::thread> threads;
+    std::vector<uint64_t> ids[4];
+    for (uint32_t t = 0; t < 4; t++) {
+        shim_set_t *s = set(t + 1);
+        threads.emplace_back([&, t, s] {
+            for (size_t i = 0; i < COUNT; i++) {
+                umf_span_t *span = add(s, 3 * TiB + t * GiB, 4096);
+                ids[t].push_back(shim_id(span));
+                shim_rest(s, span);
+                shim_wake(s, span, 4096);
+                ids[t].push_back(shim_id(span));
+                remove(s, span);
+            }
+        });
+    }
+    std::set<uint64_t> all;
+    for (uint32_t t = 0; t < 4; t++) {
+        threads[t].join();
+        all.insert(ids[t].begin(), ids[t].end());
+    }
+    EXPECT_EQ(all.size(), 8 * COUNT);
+    EXPECT_EQ(all.count(0), 0u);
 }
 
 // RULE 17: threads add and remove spans in shared pages while others look them up.
