@@ -5,6 +5,12 @@
  * passes its size (also 0) and alignment on to the provider; an error is the provider's.
  * umfPoolCalloc, umfPoolRealloc, umfPoolMallocUsableSize and umfPoolTrimMemory are not supported.
  * It has no parameters.
+ *
+ * Over a provider that offers `reuse_count` (umf/plugin.h; of the library's own, the OS provider
+ * with private memory and no NUMA policy) a pool that frees often keeps allocations of up to
+ * 256 KiB for its next ones: these are not calls of the provider then, and their memory has any
+ * content. Free memory that is kept counts as free, goes back when nobody has wanted it for a
+ * while, and is given up before an allocation fails.
  */
 #ifndef UMF_PROXY_MEMORY_POOL_H
 #define UMF_PROXY_MEMORY_POOL_H 1
