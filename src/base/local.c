@@ -57,8 +57,8 @@ __thread umf_local_tls_t umf_local_tls
 static _Atomic uint32_t local_last_number;
 
 uint32_t umf_local_number_slow(void) {
-    umf_local_tls.number =
-        1 + atomic_fetch_add_explicit(&local_last_number, 1, memory_order_relaxed);
+    uint32_t last = atomic_fetch_add_explicit(&local_last_number, 1, memory_order_relaxed);
+    umf_local_tls.number = (uint16_t)(1 + last % UINT16_MAX);
     return umf_local_tls.number;
 }
 

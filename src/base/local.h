@@ -39,9 +39,10 @@ typedef struct umf_local_tls_t {
     _Atomic(umf_local_t *) *blocks; /* by owner's index; an absent block is the shared empty one */
     uint32_t count;                 /* of blocks, at least UMF_LOCAL_COUNT_MIN */
     bool is_ending;                 /* thread exit handlers are running, or have run */
+    uint8_t moves;                  /* to other parts of page caches (pools/pages_parts.c) */
+    uint16_t number;                /* of the thread, from 1; 0: it was not asked for */
     struct umf_local_table_t *table;
-    uint64_t next_id, ids_end; /* ids for spans (track/span.h) that no other thread gives */
-    uint32_t number;           /* of the thread, from 1; 0: it was not asked for */
+    uint64_t next_id; /* for a span (track/span.h); no other thread gives it */
 } umf_local_tls_t;
 _Static_assert(sizeof(umf_local_tls_t) <= 64, "it fits the loader's surplus");
 
@@ -49,7 +50,7 @@ extern __thread umf_local_tls_t umf_local_tls __attribute__((tls_model("initial-
 
 UMF_COLD uint32_t umf_local_number_slow(void);
 
-/* Threads are numbered in the order in which they ask first. */
+/* Threads are numbered in the order in which they ask first; after 65,535 from 1 again. */
 static inline uint32_t umf_local_number(void) {
     uint32_t number = umf_local_tls.number;
     return umf_likely(number != 0) ? number : umf_local_number_slow();

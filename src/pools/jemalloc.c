@@ -98,12 +98,13 @@ typedef struct jemalloc_pool_t {
     char name[UMF_NAME_MAX];
 } jemalloc_pool_t;
 
-static __thread umf_result_t jemalloc_last_error;
-/* Set by a hook of this thread that found no pages at hand. */
-static __thread bool jemalloc_is_short;
+static __thread struct {
+    uint32_t last_error : 31; /* a umf_result_t */
+    uint32_t is_short : 1;    /* a hook of this thread found no pages at hand */
+} jemalloc_thread;
 
 static void *fail(umf_result_t result) {
-    jemalloc_last_error = result;
+    jemalloc_thread.last_error = (uint32_t)result & INT32_MAX;
     return NULL;
 }
 
@@ -169,7 +170,7 @@ static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size
     }
     void *ptr = umf_pages_take(&pool_of_hooks(hooks)->pages, size, alignment);
     if (!ptr) {
-        jemalloc_is_short = true;
+        jemalloc_thread.is_short = true;
         return NULL;
     }
     *commit = true;
@@ -465,13 +466,13 @@ static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, void **obje
 
 static size_t refill_from_pages(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n) {
     size_t got = umf_pages_take_many(&pool->pages, umf_jemalloc_sizes.size[bin], objects, n);
-    jemalloc_is_short = got == 0;
+    jemalloc_thread.is_short = got == 0;
     return got;
 }
 
 static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n,
                              bool *lacks_arena) {
-    jemalloc_is_short = false;
+    jemalloc_thread.is_short = false;
     *lacks_arena = false;
     return bin < umf_jemalloc_sizes.slab_bins
                ? refill_from_arena(pool, bin, objects, n, lacks_arena)
@@ -510,16 +511,16 @@ static size_t jemalloc_refill(void *self, uint32_t bin, void **objects, size_t n
         if (lacks_arena) {
             return refill_without_arena(pool, bin, objects);
         }
-        if (jemalloc_is_short && !is_released) {
+        if (jemalloc_thread.is_short && !is_released) {
             is_released = true;
             umf_parking_release(&pool->parking);
             umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
             continue;
         }
-        if (!jemalloc_is_short ||
+        if (!jemalloc_thread.is_short ||
             (umf_pages_grow(&pool->pages, need, UMF_PAGE_SIZE) != UMF_RESULT_SUCCESS &&
              !release_waiting(pool))) {
-            jemalloc_last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+            jemalloc_thread.last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
             return 0;
         }
     }
@@ -950,7 +951,7 @@ static umf_result_t jemalloc_finalize(void *self) {
 
 static umf_result_t jemalloc_last_allocation_error(void *self) {
     (void)self;
-    return jemalloc_last_error;
+    return (umf_result_t)jemalloc_thread.last_error;
 }
 
 static umf_result_t jemalloc_get_name(void *self, const char **name) {

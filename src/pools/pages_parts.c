@@ -1,6 +1,7 @@
 /* Parts of a page cache: how they come, and who takes from which. */
 #include "pools/pages_parts.h"
 
+#include "base/local.h"
 #include "base/meta.h"
 #include "base/os.h"
 
@@ -79,21 +80,14 @@ static bool parts_grow(umf_pages_t *pages, uint32_t count) {
 
 /* --- threads --- */
 
-/* Its number, and how often it moved on; 0: it has none yet. */
-static __thread uint32_t thread_part;
-
 part_t *umf_pages_part_own(const umf_pages_t *pages) {
-    static _Atomic uint32_t numbers;
-    while (umf_unlikely(thread_part == 0)) {
-        thread_part = atomic_fetch_add_explicit(&numbers, 1, memory_order_relaxed) + 1;
-    }
-    return pages->parts[thread_part % umf_pages_part_count(pages)];
+    return pages->parts[(umf_local_number() + umf_local_tls.moves) % umf_pages_part_count(pages)];
 }
 
 /* Another thread takes from the same part. */
 static UMF_COLD part_t *meet(umf_pages_t *pages) {
     if (!parts_grow(pages, umf_pages_part_count(pages))) {
-        thread_part++;
+        umf_local_tls.moves++;
     }
     return umf_pages_part_own(pages);
 }

@@ -47,9 +47,9 @@ typedef struct gate_t {
 static gate_t calls, endings;
 
 typedef struct tbb_thread_t {
-    uint16_t depth; /* of calls: a provider may stand on another pool */
-    bool is_known;  /* it will tell when it ends */
-    bool is_ending; /* it has passed the gate `endings` */
+    uint16_t depth : 14;    /* of calls: a provider may stand on another pool */
+    uint16_t is_known : 1;  /* it will tell when it ends */
+    uint16_t is_ending : 1; /* it has passed the gate `endings` */
 } tbb_thread_t;
 
 static __thread tbb_thread_t self;

@@ -20,15 +20,12 @@ static struct {
     uint32_t reserved; /* Immutable after init */
 } spare;
 
-#define IDS_PER_STEP 64u
-
-static struct { _Alignas(UMF_APART) _Atomic uint64_t last; } ids;
+static struct { _Alignas(UMF_APART) _Atomic uint64_t steps; } ids;
 
 uint64_t umf_span_largest_id(void) {
-    uint64_t id = 1 + atomic_fetch_add_explicit(&ids.last, IDS_PER_STEP, memory_order_relaxed);
-    umf_local_tls.next_id = id + 1;
-    umf_local_tls.ids_end = id + IDS_PER_STEP;
-    return id;
+    uint64_t step = atomic_fetch_add_explicit(&ids.steps, 1, memory_order_relaxed);
+    umf_local_tls.next_id = step * UMF_SPAN_IDS + 2;
+    return step * UMF_SPAN_IDS + 1;
 }
 
 /* Address space for `count` descriptors; `spare_bytes` more must be there and are left to others.

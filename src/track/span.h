@@ -114,9 +114,12 @@ UMF_COLD void umf_span_release_slow(umf_span_t *span);
 /* Larger than all there are. */
 UMF_COLD uint64_t umf_span_largest_id(void);
 
+/* So many at once a thread takes for itself, but the first. */
+#define UMF_SPAN_IDS 64u
+
 static inline uint64_t umf_span_new_id(void) {
     umf_local_tls_t *tls = &umf_local_tls;
-    return umf_likely(tls->next_id != tls->ids_end) ? tls->next_id++ : umf_span_largest_id();
+    return umf_likely(tls->next_id % UMF_SPAN_IDS != 0) ? tls->next_id++ : umf_span_largest_id();
 }
 
 /* A descriptor that nobody else has; NULL without memory. */
