@@ -5,13 +5,14 @@
 #
 #   --time        times of single operations, beside the peers
 #   --ir          instructions per operation
+#   --lines       cache lines that travel between threads per operation
 #   --memory      resident memory and metadata
 #   --threads     1 to 16 threads, as far as there are cores
 #   --programs    whole programs with the preload library
 #   --reference   the same operations with the published library of this API, as a binary
 #   --plots       draws docs/benchmarks/*.svg from what was measured, now or before
 #
-# Results are left in build/bench, one JSON file for each part. With --quick all takes ten minutes, else
+# Results are left in build/bench, one JSON file for each part, and lines.txt. With --quick all takes ten minutes, else
 # about half an hour.
 set -euo pipefail
 
@@ -19,14 +20,14 @@ cd "$(dirname "$0")/.."
 out=build/bench
 bench=build/release/benchmark/umf-bench
 reference=build/deps/reference
-all_parts=(time ir memory threads programs reference plots)
+all_parts=(time ir lines memory threads programs reference plots)
 
 parts=()
 quick=()
 for argument in "$@"; do
     case $argument in
     --quick) quick=(--quick) ;;
-    --time | --ir | --memory | --threads | --programs | --reference | --plots)
+    --time | --ir | --lines | --memory | --threads | --programs | --reference | --plots)
         parts+=("${argument#--}")
         ;;
     *)
@@ -113,10 +114,19 @@ run_reference() {
     echo "bench: both libraries were measured twice, see the comparison at the end"
 }
 
+run_lines() {
+    if ! cmake --build --preset release --target umf-bench-lines; then
+        echo "bench: umf-bench-lines cannot be built here, so it is left out"
+        return 0
+    fi
+    build/release/benchmark/umf-bench-lines ${quick[@]+"${quick[@]}"} | tee "$out/lines.txt"
+}
+
 run_part() {
     case $1 in
     time) run time ;;
     ir) run ir --ir ;;
+    lines) run_lines ;;
     memory) run memory --memory ;;
     threads) run threads --threads 1,2,4,8,16 ;;
     programs) run programs --programs ;;
@@ -131,7 +141,7 @@ print_summary() {
     for part in "${parts[@]}"; do
         case $part in
         reference) [ ! -e "$out/turn-reference-1.json" ] || others=("$out"/turn-reference-*.json) ;;
-        plots) ;;
+        lines | plots) ;;
         *) files+=("$out/$part.json") ;;
         esac
     done
