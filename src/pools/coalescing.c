@@ -234,9 +234,16 @@ static bool is_small(const coalescing_pool_t *pool, const request_t *request) {
     return request->size <= limit && request->alignment <= limit;
 }
 
+static void count_one(const part_t *part, size_t *parts) {
+    (void)part;
+    ++*parts;
+}
+
+/* Or not more than a span for each part. */
 static bool is_well_used(coalescing_pool_t *pool) {
     size_t held = umf_coalescing_count(pool, count_all);
-    return umf_coalescing_count(pool, count_used) >= held / HELD_PARTS_USED;
+    return held < umf_coalescing_count(pool, count_one) * pool->params.span_size ||
+           umf_coalescing_count(pool, count_used) >= held / HELD_PARTS_USED;
 }
 
 /* From a new span. When no part had room, wholly free spans that are too small go for it. */
