@@ -26,10 +26,22 @@ static bool is_tracked(umf_memory_provider_handle_t provider, uintptr_t base) {
     return index != 0;
 }
 
-static _Atomic uint32_t looking; /* at views of others; rarely anybody */
+/* Who is looking at views of others, rarely anybody: a count, and above it that of forks, as who
+ * was looking at a fork did not come along. */
+static _Atomic uint64_t looking;
+
+static uint64_t nobody_looks(void) {
+    return (uint64_t)umf_fork_count() << 32;
+}
+
+static void look_begin(void) {
+    uint64_t seen = atomic_load(&looking), nobody = nobody_looks();
+    while (!atomic_compare_exchange_weak(&looking, &seen, (seen < nobody ? nobody : seen) + 1)) {
+    }
+}
 
 bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *ptr) {
-    atomic_fetch_add(&looking, 1);
+    look_begin();
     atomic_thread_fence(memory_order_seq_cst);
     bool result = is_tracked(provider, (uintptr_t)ptr);
     atomic_fetch_sub(&looking, 1);
@@ -38,7 +50,7 @@ bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *
 
 void umf_tracked_settle(void) {
     atomic_thread_fence(memory_order_seq_cst);
-    while (atomic_load(&looking)) {
+    while (atomic_load(&looking) > nobody_looks()) {
         sched_yield();
     }
 }

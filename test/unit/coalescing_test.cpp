@@ -1032,6 +1032,31 @@ TEST_F(CoalescingParts, NewThreadsBeginApart) {
     }
 }
 
+// Who lives on the span of another part gets one before a third of that is in use, but one only.
+TEST_F(CoalescingParts, EachMayHaveASpan) {
+    create();
+    meet();
+    free_all();
+    shadow.blocks.clear();
+    ASSERT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    ASSERT_EQ(fake.live(), 0u);
+    std::vector<char *> blocks;
+    std::thread([&] {
+        blocks.push_back(alloc(SMALL));
+        std::thread([&] {
+            for (size_t i = 0; i < 100; i++) {
+                blocks.push_back(alloc(1 * KiB));
+            }
+        }).join();
+    }).join();
+    EXPECT_EQ(span_of(blocks[1]), span_of(blocks[0]));
+    EXPECT_NE(span_of(blocks.back()), span_of(blocks[0]));
+    EXPECT_EQ(fake.live(), 2u);
+    for (char *block : blocks) {
+        free(block);
+    }
+}
+
 // What waits for a thread in one part is given up in any when the thread ends.
 TEST_F(CoalescingParts, HotBlocksOfSeveral) {
     create();

@@ -21,8 +21,8 @@
  *    a span that nobody uses moves over as a whole. Only threads that meet while they allocate
  *    such blocks, or often take them from each other's parts, do not wait: such a thread may
  *    get a span of the smallest size although other parts have room, if their locks are
- *    taken, or if a third of what the pool holds is in use. Before an allocation is given up
- *    for lack of memory, all parts are asked.
+ *    taken, or if the pool holds less than one for each part, or a third of what it holds is in
+ *    use. Before an allocation is given up for lack of memory, all parts are asked.
  *  - A thread that frees a block and allocates the same size again and again gets the same
  *    block without a lock. Such a block waits for its thread, up to eight for each, and is as
  *    good as free: it is taken for other requests before anything is asked of the
