@@ -289,7 +289,9 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// So the provider's statistics tell what is in use. Without it, pools of which every
     /// allocation is one of the provider's keep none. Such pools use memory again for other sizes
     /// of as many pages of 4 KiB: what `alloc` gives must be whole ones, and `free` take any of
-    /// these sizes. Called often, by any thread, and must be fast.
+    /// these sizes. What goes back is first given to `reuse_free` and then counted as used again,
+    /// so that no peak is raised. Called often, by any thread, and must be fast. Providers whose
+    /// memory can be detached are not asked.
     ///
     /// @param provider the provider
     /// @param size bytes that the pool was asked for; 0: pools ask so whether they may keep any

@@ -38,7 +38,8 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_GROW,     /* providers: growth of one file */
     UMF_RANK_PROVIDER, /* state of one provider */
     UMF_RANK_VIEW,     /* spans of one pool */
-    UMF_RANK_MAP,      /* pointer map: lists, and tables within 1 GiB */
+    UMF_RANK_MAP_NEST, /* pointer map: spans inside of others */
+    UMF_RANK_MAP,      /* its lists */
     UMF_RANK_MAP_ROOT, /* its tables of 1 GiB */
     UMF_RANK_SPANS,    /* span descriptors */
     UMF_RANK_LOCAL,    /* table of per-thread blocks */

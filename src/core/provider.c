@@ -451,7 +451,7 @@ bool umf_view_can_reuse(const umf_view_t *view) {
 }
 
 bool umf_view_can_rest(const umf_view_t *view) {
-    return view->ext->reuse_count && view->ext->reuse_free &&
+    return view->ext->reuse_count && view->ext->reuse_free && !view->ext->vm_detach &&
            view->ext->reuse_count(view->self, 0, 0) == UMF_RESULT_SUCCESS;
 }
 

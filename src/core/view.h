@@ -52,7 +52,8 @@ umf_result_t umf_view_free_for_reuse(umf_view_t *view, umf_span_t *span);
 bool umf_view_can_reuse(const umf_view_t *view);
 /*
  * For pools whose every allocation is one of the provider's and who keep what was freed: then the
- * span rests. Nothing leads to it, the provider counts it as free, and waking it costs no lock.
+ * span rests. Nothing leads to it, the provider counts it as free, and waking it costs no lock if
+ * it is whole pages.
  */
 bool umf_view_can_rest(const umf_view_t *view);
 /* As umf_view_free, for memory of any content. */

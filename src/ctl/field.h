@@ -109,6 +109,8 @@ void umf_stats_add(umf_stats_t *stats, size_t size);
 void umf_stats_sub(umf_stats_t *stats, size_t size);
 /* The same as sub for what is soon to be added again. */
 void umf_stats_rest(umf_stats_t *stats, size_t size);
+/* What is live, and the credit with it: that is quick to read. */
+size_t umf_stats_counted(const umf_stats_t *stats);
 size_t umf_stats_live(const umf_stats_t *stats);
 void umf_stats_fini(umf_stats_t *stats); /* after rest only */
 /* Answers "stats.allocated_memory", "stats.peak_memory" and "stats.peak_memory.reset"; other paths

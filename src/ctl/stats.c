@@ -13,7 +13,13 @@ static size_t load(const size_t *value) {
     return __atomic_load_n(value, __ATOMIC_RELAXED);
 }
 
+/* What goes back to the provider is subtracted before it is added: below zero for a moment. */
+static size_t at_least_0(size_t value) {
+    return value <= SIZE_MAX / 2 ? value : 0;
+}
+
 static void stats_raise(size_t *peak, size_t value) {
+    value = at_least_0(value);
     size_t seen = load(peak);
     while (seen < value && !__atomic_compare_exchange_n(peak, &seen, value, true, __ATOMIC_RELAXED,
                                                         __ATOMIC_RELAXED)) {
@@ -97,9 +103,13 @@ void umf_stats_rest(umf_stats_t *stats, size_t size) {
     }
 }
 
+size_t umf_stats_counted(const umf_stats_t *stats) {
+    return at_least_0(load(&stats->counted));
+}
+
 /* Threads that are counting move bytes from one to the other. */
 size_t umf_stats_live(const umf_stats_t *stats) {
-    size_t counted = load(&stats->counted), credit = credit_of_all(stats);
+    size_t counted = umf_stats_counted(stats), credit = credit_of_all(stats);
     return credit < counted ? counted - credit : 0;
 }
 
@@ -129,7 +139,7 @@ static umf_result_t stats_reset_peak(void *object) {
     for (uint32_t i = 0; parts && i < STATS_PARTS; i++) {
         umf_stats_sub(stats, credit_take(&parts[i], SIZE_MAX));
     }
-    __atomic_store_n(&stats->peak, load(&stats->counted), __ATOMIC_RELAXED);
+    __atomic_store_n(&stats->peak, umf_stats_counted(stats), __ATOMIC_RELAXED);
     return UMF_RESULT_SUCCESS;
 }
 

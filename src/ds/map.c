@@ -46,6 +46,7 @@ void umf_map_global_init(void) {
         umf_lock_init(&global_shards[i].lock, UMF_RANK_MAP);
     }
     umf_lock_init(&umf_map_global.root_lock, UMF_RANK_MAP_ROOT);
+    umf_lock_init(&umf_map_global.nest_lock, UMF_RANK_MAP_NEST);
     umf_os_advise(global_root, sizeof(global_root), MADV_NOHUGEPAGE);
     umf_map_reserve(&umf_map_global);
     umf_map_global_flat = umf_map_global.flat;
@@ -105,6 +106,7 @@ umf_result_t umf_map_init(umf_map_t *map) {
     map->root = root;
     umf_lock_init(&map->shards[0].lock, UMF_RANK_MAP);
     umf_lock_init(&map->root_lock, UMF_RANK_MAP_ROOT);
+    umf_lock_init(&map->nest_lock, UMF_RANK_MAP_NEST);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -146,6 +148,7 @@ void umf_map_fini(umf_map_t *map) {
     }
     umf_os_unmap((void *)map->root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t));
     umf_map_list_free_unused(&map->shards[0]);
+    umf_lock_destroy(&map->nest_lock);
     umf_lock_destroy(&map->root_lock);
     umf_lock_destroy(&map->shards[0].lock);
     umf_meta_free(map->shards, sizeof(umf_map_shard_t));
@@ -252,6 +255,7 @@ static _Atomic umf_word_t *table_below_root(umf_map_t *map, _Atomic umf_word_t *
         return UMF_MAP_CHILD(w);
     }
     umf_lock(&map->root_lock);
+    map->touched[addr >> 39 >> 6] |= 1ull << (addr >> 39 & 63);
     _Atomic umf_word_t *flat = umf_map_load(slot) & 1 ? NULL : flat_table(map, addr);
     _Atomic umf_word_t *table =
         flat ? table_publish(slot, flat, umf_map_slots[1]) : table_below(slot, 0);
@@ -298,6 +302,7 @@ typedef enum map_action_t {
 
 typedef struct map_job_t {
     map_action_t action;
+    bool is_locked;  /* else it stops where it meets a list */
     umf_word_t word; /* CHECK: expected everywhere; INSERT: new; REMOVE, RENAME: old */
     umf_word_t to;   /* REMOVE, RENAME */
 } map_job_t;
@@ -352,7 +357,8 @@ static bool map_walk(umf_map_t *map, const map_job_t *job, _Atomic umf_word_t *t
         } else if (level < LEVELS - 1) {
             ok = map_walk(map, job, UMF_MAP_CHILD(w), level + 1, base, piece_last);
         } else {
-            ok = job_on_list(job, umf_map_shard_of(map, base), slot, umf_map_list_of(w),
+            ok = job->is_locked &&
+                 job_on_list(job, umf_map_shard_of(map, base), slot, umf_map_list_of(w),
                              (uint32_t)(base % PAGE), (uint32_t)(piece_last % PAGE) + 1);
         }
         if (!ok || slot_last >= last) {
@@ -430,6 +436,28 @@ bool umf_map_runs_replace(umf_map_t *map, uintptr_t base, size_t size, umf_word_
     return count > 0 && done == count;
 }
 
+/* --- whole pages --- */
+
+static bool is_pages(uintptr_t base, size_t size) {
+    return size && (base | size) % PAGE == 0 && (base + size - 1) >> 48 == 0;
+}
+
+bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
+                          umf_word_t word) {
+    uintptr_t last = base + size - 1;
+    map_job_t check = {.action = ACTION_CHECK, .word = under},
+              insert = {.action = ACTION_INSERT, .word = word};
+    return is_pages(base, size) && map_walk(map, &check, map->root, 0, base, last) &&
+           map_cut(map, base) && ((last + 1) >> 48 || map_cut(map, last + 1)) &&
+           map_walk(map, &insert, map->root, 0, base, last);
+}
+
+bool umf_map_pages_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
+                          umf_word_t under) {
+    map_job_t job = {.action = ACTION_REMOVE, .word = word, .to = under};
+    return is_pages(base, size) && map_walk(map, &job, map->root, 0, base, base + size - 1);
+}
+
 /* --- runs with an end inside of a page --- */
 
 /* A range that is within one page, or begins with one: whole slots, and then a part of a page. */
@@ -470,7 +498,8 @@ bool umf_map_tail_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t
                          umf_word_t word) {
     map_tail_t tail;
     if (!tail_of(map, base, size, &tail) ||
-        (tail.whole && !umf_map_runs_insert(map, base, tail.whole, under, word))) {
+        (tail.whole && !umf_map_runs_insert(map, base, tail.whole, under, word) &&
+         !umf_map_pages_insert(map, base, tail.whole, under, word))) {
         return false;
     }
     umf_map_shard_t *shard = umf_map_shard_of(map, tail.page);
@@ -478,7 +507,7 @@ bool umf_map_tail_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t
     bool is_done = tail_insert_locked(shard, &tail, under, word);
     umf_unlock(&shard->lock);
     if (!is_done && tail.whole) {
-        umf_map_runs_replace(map, base, tail.whole, word, under);
+        umf_map_pages_remove(map, base, tail.whole, word, under);
     }
     return is_done;
 }
@@ -487,7 +516,8 @@ bool umf_map_tail_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t
                          umf_word_t under) {
     map_tail_t tail;
     if (!tail_of(map, base, size, &tail) ||
-        (tail.whole && !umf_map_runs_replace(map, base, tail.whole, word, under))) {
+        (tail.whole && !umf_map_runs_replace(map, base, tail.whole, word, under) &&
+         !umf_map_pages_remove(map, base, tail.whole, word, under))) {
         return false;
     }
     umf_map_shard_t *shard = umf_map_shard_of(map, tail.page);
@@ -591,11 +621,7 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_wor
         return high_is_uniform(map, base, size, under) ? high_insert(map, base, size, word)
                                                        : UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (map->shard_mask == 0) {
-        map->touched[base >> 39 >> 6] |= 1ull << (base >> 39 & 63);
-        map->touched[last >> 39 >> 6] |= 1ull << (last >> 39 & 63);
-    }
-    map_job_t check = {.action = ACTION_CHECK, .word = under};
+    map_job_t check = {.is_locked = true, .action = ACTION_CHECK, .word = under};
     if (!map_walk(map, &check, map->root, 0, base, last)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -603,7 +629,7 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_wor
     if (!map_cut(map, base) || ((last + 1) >> 48 == 0 && !map_cut(map, last + 1))) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    map_job_t insert = {.action = ACTION_INSERT, .word = word};
+    map_job_t insert = {.is_locked = true, .action = ACTION_INSERT, .word = word};
     map_walk(map, &insert, map->root, 0, base, last);
     return UMF_RESULT_SUCCESS;
 }
@@ -614,7 +640,7 @@ void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word
         high_remove(map, word);
         return;
     }
-    map_job_t job = {.action = ACTION_REMOVE, .word = word, .to = under};
+    map_job_t job = {.is_locked = true, .action = ACTION_REMOVE, .word = word, .to = under};
     map_walk(map, &job, map->root, 0, base, base + size - 1);
 }
 
@@ -623,7 +649,7 @@ void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word
         high_rename(map, base, size, word, to);
         return;
     }
-    map_job_t job = {.action = ACTION_RENAME, .word = word, .to = to};
+    map_job_t job = {.is_locked = true, .action = ACTION_RENAME, .word = word, .to = to};
     map_walk(map, &job, map->root, 0, base, base + size - 1);
 }
 
@@ -656,6 +682,6 @@ bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_word_t 
     if (base >> 48) {
         return high_is_uniform(map, base, size, word);
     }
-    map_job_t job = {.action = ACTION_CHECK, .word = word};
+    map_job_t job = {.is_locked = true, .action = ACTION_CHECK, .word = word};
     return map_walk(map, &job, map->root, 0, base, base + size - 1);
 }

@@ -7,8 +7,9 @@
  * itself says which pool and which span, so the common lookups read nothing else.
  *
  * Readers take no lock: they load words with acquire. Writers of whole slots whose
- * tables are there take none either (ds/map_run.h); of a list, the shard of its page. All others
- * lock all shards, fill a new table with the word it replaces, then publish it. A word that became
+ * tables are there take none either (ds/map_run.h); who makes a table
+ * fills it with the word it replaces, then publishes it by a comparing exchange. A list needs the
+ * shard of its page, whoever meets several lists all of them. A word that became
  * a table stays one; tables and lists are never freed while the map lives, so no reader can see one
  * disappear. The cost of that is bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that
  * was ever divided.
@@ -71,8 +72,10 @@ typedef struct umf_map_t {
     umf_map_shard_t *shards;     /* by page. Immutable after init */
     uint32_t shard_mask;         /* shards - 1 */
     umf_lock_t root_lock;        /* held by who makes a table of 1 GiB */
+    umf_lock_t nest_lock;        /* track/span.c: spans inside of others, and those that split */
     struct umf_map_high_t *high; /* spans above 48 bits. Sync: shard 0, readers too */
-    uint64_t touched[UMF_MAP_ROOT_SIZE / 512 / 64]; /* pages of a private root. Sync: shard 0 */
+    uint64_t
+        touched[UMF_MAP_ROOT_SIZE / 512 / 64]; /* pages of the root with tables. Sync: root_lock */
 } umf_map_t;
 
 /* The map of the process. */
@@ -153,7 +156,8 @@ static inline umf_lock_t *umf_map_shard(const umf_map_t *map, uintptr_t base, si
 UMF_COLD void umf_map_lock_all(umf_map_t *map);
 UMF_COLD void umf_map_unlock_all(umf_map_t *map);
 
-/* Writers. The caller holds the shards of the range; `lock` tells `unlock` which. */
+/* For insert, remove, rename, split and is_uniform: the caller holds the shards of the range;
+ * `lock` tells `unlock` which. */
 static inline umf_lock_t *umf_map_lock(umf_map_t *map, uintptr_t base, size_t size) {
     umf_lock_t *shard = umf_map_shard(map, base, size);
     if (umf_likely(shard != NULL)) {

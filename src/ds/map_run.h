@@ -135,6 +135,12 @@ bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t
 bool umf_map_runs_replace(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
                           umf_word_t under);
 
+/* The same for any whole pages without lists; may take new tables. */
+bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
+                          umf_word_t word);
+bool umf_map_pages_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
+                          umf_word_t under);
+
 /*
  * The same for what ends inside of a page, and begins with one or lies within it: of that page they
  * take the shard, and may make its list.

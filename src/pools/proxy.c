@@ -153,8 +153,8 @@ static umf_result_t alloc_once(const proxy_pool_t *pool, size_t size, size_t ali
 static UMF_COLD void *alloc_again(proxy_pool_t *pool, size_t size, size_t alignment) {
     proxy_rest_t *rest = rest_of(pool);
     void *ptr = NULL;
-    if (rest && last_error != UMF_RESULT_ERROR_INVALID_ARGUMENT &&
-        umf_magazines_release_large(&rest->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0)) {
+    if (rest && last_error != UMF_RESULT_ERROR_INVALID_ARGUMENT) {
+        umf_magazines_trim(&rest->magazines);
         last_error = alloc_once(pool, size, alignment, &ptr);
     }
     return ptr;

@@ -226,8 +226,9 @@ static umf_result_t os_reuse_alloc(void *provider, size_t size, size_t alignment
     return alloc_memory(provider, size, alignment, true, ptr);
 }
 
+/* With what pools keep themselves, as far as it is counted. */
 static size_t live_without(const os_provider_t *os, size_t size) {
-    size_t live = __atomic_load_n(&os->stats.counted, __ATOMIC_RELAXED);
+    size_t live = umf_stats_counted(&os->stats);
     return live > size ? live - size : 0;
 }
 

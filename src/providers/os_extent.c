@@ -254,15 +254,15 @@ static bool extent_add_locked(umf_os_extents_t *extents, os_extent_t *extent) {
     return true;
 }
 
-/* The first piece of an extent that is new. */
-static void *piece_alloc_first(umf_os_extents_t *extents, umf_os_run_t run) {
+/* From an extent that is new, unless another thread was faster. */
+static void *piece_alloc_new(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
     os_extent_t *extent = extent_make(extents);
-    void *piece = NULL;
     if (!extent) {
         return NULL;
     }
     umf_lock(&extents->lock);
-    bool is_added = extent_add_locked(extents, extent);
+    void *piece = find_room_locked(extents, run, step);
+    bool is_added = !piece && extent_add_locked(extents, extent);
     if (is_added) {
         piece = take_pages_locked(extents, extent, run);
         *group_of_locked(extents, run) = (uintptr_t)piece;
@@ -278,7 +278,7 @@ static int piece_alloc(umf_os_extents_t *extents, umf_os_run_t run, uint32_t ste
     umf_lock(&extents->lock);
     void *piece = find_room_locked(extents, run, step);
     umf_unlock(&extents->lock);
-    if (!piece && !(piece = piece_alloc_first(extents, run))) {
+    if (!piece && !(piece = piece_alloc_new(extents, run, step))) {
         umf_lock(&extents->lock);
         piece = find_piece_locked(extents, run, step);
         umf_unlock(&extents->lock);

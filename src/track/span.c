@@ -123,12 +123,13 @@ void umf_span_set_fini(umf_span_set_t *set) {
 }
 
 void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void *arg), void *arg) {
-    for (uint32_t index; (index = set->first) != 0;) {
+    for (uint32_t index = set->first, next; index; index = next) {
         umf_span_t *span = umf_span_at(index);
+        next = span->next;
         if (umf_span_kind(span) == UMF_SPAN_RESTS) {
             umf_span_end_rest(span);
         } else if (umf_span_withdraw(set, span, span->base) != UMF_RESULT_SUCCESS) {
-            return; /* another thread is freeing it: a user's error, and it is gone already */
+            continue; /* being freed: by a thread that did not come along in a fork */
         } else {
             drop(span, arg);
         }
@@ -188,7 +189,8 @@ static umf_result_t span_publish_in(umf_span_set_t *set, umf_span_t *span, umf_w
     size_t extent = extent_of(span->size);
     umf_word_t word = umf_span_word(set, span);
     if (umf_map_tail_insert(set->map, base, extent, under, word) ||
-        umf_map_runs_insert(set->map, base, extent, under, word)) {
+        umf_map_runs_insert(set->map, base, extent, under, word) ||
+        umf_map_pages_insert(set->map, base, extent, under, word)) {
         return UMF_RESULT_SUCCESS;
     }
     umf_lock_t *shard = umf_map_lock(set->map, base, extent);
@@ -204,6 +206,10 @@ static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span
                       (void *)base, span->size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    bool may_nest = umf_map_find(set->map, base) != 0;
+    if (may_nest) {
+        umf_lock(&set->map->nest_lock); /* the outer one may be split or merged */
+    }
     umf_word_t under;
     umf_result_t result = span_nest(span, set->map, &under);
     if (result == UMF_RESULT_SUCCESS) {
@@ -212,6 +218,9 @@ static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span
     }
     if (result != UMF_RESULT_SUCCESS) {
         atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
+    }
+    if (may_nest) {
+        umf_unlock(&set->map->nest_lock);
     }
     return result;
 }
@@ -230,7 +239,8 @@ void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span) {
     size_t extent = extent_of(span->size);
     umf_word_t word = umf_span_word(set, span), under = word_below(span);
     if (umf_map_tail_remove(set->map, base, extent, word, under) ||
-        umf_map_runs_replace(set->map, base, extent, word, under)) {
+        umf_map_runs_replace(set->map, base, extent, word, under) ||
+        umf_map_pages_remove(set->map, base, extent, word, under)) {
         return;
     }
     umf_lock_t *shard = umf_map_lock(set->map, base, extent);
@@ -274,6 +284,7 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
     }
     uintptr_t base = span->base;
     size_t total = span->size;
+    umf_lock(&set->map->nest_lock);
     umf_lock_t *shard = umf_map_lock(set->map, base, total);
     umf_word_t word = umf_span_word(set, span);
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -288,6 +299,7 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
         }
     }
     umf_map_unlock(set->map, shard);
+    umf_unlock(&set->map->nest_lock);
     umf_lock(&set->lock);
     if (result == UMF_RESULT_SUCCESS) {
         umf_span_link_locked(set, high);
@@ -304,6 +316,7 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
     if (!umf_add(low->size, high->size, &total) || base + low->size != high->base) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_lock(&set->map->nest_lock);
     umf_lock_t *shard = umf_map_lock(set->map, base, total);
     umf_word_t high_word = umf_span_word(set, high);
     bool ok = umf_span_is_live(low) && low->set == set && low->depth == high->depth &&
@@ -316,6 +329,7 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
         low->size = total;
     }
     umf_map_unlock(set->map, shard);
+    umf_unlock(&set->map->nest_lock);
     if (!ok) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

@@ -104,7 +104,7 @@ static inline bool umf_span_is_live(const umf_span_t *span) {
     return kind == UMF_SPAN_POOL || kind == UMF_SPAN_IMPORT;
 }
 
-/* The parts of the three below that are rare. */
+/* The rare parts of what follows. */
 UMF_COLD umf_span_t *umf_span_take_slow(void);
 UMF_COLD umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span,
                                             umf_span_kind_t kind);
