@@ -84,7 +84,7 @@ static UMF_COLD void rest_make(proxy_pool_t *pool) {
 }
 
 static void count_free(proxy_pool_t *pool) {
-    if (pool->may_rest && atomic_load_explicit(&pool->frees, memory_order_relaxed) < PROXY_OFTEN &&
+    if (atomic_load_explicit(&pool->frees, memory_order_relaxed) < PROXY_OFTEN &&
         atomic_fetch_add_explicit(&pool->frees, 1, memory_order_relaxed) == PROXY_OFTEN - 1) {
         rest_make(pool);
     }

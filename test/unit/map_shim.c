@@ -75,6 +75,14 @@ void shim_map_remove(shim_map_t *map, uintptr_t base, size_t size, uint64_t word
     umf_map_unlock(&map->map, shard);
 }
 
+bool shim_map_insert_pages(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
+    return umf_map_pages_insert(&map->map, base, size, UMF_WORD_EMPTY, word);
+}
+
+bool shim_map_remove_pages(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
+    return umf_map_pages_remove(&map->map, base, size, word, UMF_WORD_EMPTY);
+}
+
 bool shim_map_insert_near(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
     return umf_map_insert_near(&map->map, base, size, word);
 }

@@ -31,6 +31,8 @@ void shim_map_rename(shim_map_t *map, uintptr_t base, size_t size, uint64_t word
 umf_result_t shim_map_split(shim_map_t *map, uintptr_t base, size_t size, size_t first,
                             uint64_t low, uint64_t high, uint64_t under);
 /* As those without a lock do it; false if it is not so simple. */
+bool shim_map_insert_pages(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
+bool shim_map_remove_pages(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
 bool shim_map_insert_near(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
 bool shim_map_remove_near(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
 bool shim_map_is_uniform(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);

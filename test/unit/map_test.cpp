@@ -569,6 +569,28 @@ TEST_P(Map, ReadersWhilePagesShareAList) {
     EXPECT_EQ(wrong, 0);
 }
 
+// What was divided once, and is one again, is written without a lock; not where a list is.
+TEST_P(Map, PagesThatWereDivided) {
+    const uintptr_t area = 41 * TiB;
+    for (size_t size : {size_t{65536}, size_t{2} << 20, (size_t{6} << 20) + 65536}) {
+        for (uintptr_t base : {area, area + size - 4096}) {
+            ASSERT_EQ(shim_map_insert(map, base, 4096, 0, word(1)), OK);
+            EXPECT_FALSE(shim_map_insert_pages(map, area, size, word(3))) << "it is there";
+            shim_map_remove(map, base, 4096, word(1), 0);
+        }
+        ASSERT_TRUE(shim_map_insert_pages(map, area, size, word(3)));
+        EXPECT_TRUE(shim_map_is_uniform(map, area, size, word(3)));
+        ASSERT_TRUE(shim_map_remove_pages(map, area, size, word(3)));
+        EXPECT_TRUE(shim_map_is_uniform(map, area, size, 0));
+        ASSERT_EQ(shim_map_insert(map, area + 4096, 100, 0, word(1)), OK);
+        EXPECT_FALSE(shim_map_insert_pages(map, area, size, word(3))) << "a list";
+        EXPECT_EQ(find(area), 0u);
+        shim_map_remove(map, area + 4096, 100, word(1), 0);
+        EXPECT_FALSE(shim_map_insert_pages(map, area, size - 1, word(3)));
+        EXPECT_FALSE(shim_map_insert_pages(map, area, 0, word(3)));
+    }
+}
+
 // A GiB that was one word becomes a table: at no time may it look empty.
 TEST_P(Map, ReadersWhileAGiBIsDivided) {
     const uintptr_t area = 29 * TiB;

@@ -433,6 +433,22 @@ TEST_P(Span, DrainTakesWhatRestsToo) {
     EXPECT_EQ(shim_set_count(s), 0u);
 }
 
+// A thread that a fork has lost was freeing one of them.
+TEST_P(Span, DrainGoesOnBehindOneThatIsBeingFreed) {
+    shim_set_t *s = set();
+    const uintptr_t base = 95 * TiB;
+    umf_span_t *spans[3];
+    for (uintptr_t i = 0; i < 3; i++) {
+        spans[i] = add(s, base + i * 8192, 8192);
+    }
+    ASSERT_EQ(shim_withdraw(s, spans[1], base + 8192), OK);
+    EXPECT_EQ(shim_set_drain(s), 2u);
+    EXPECT_EQ(find(base), nullptr);
+    EXPECT_EQ(find(base + 2 * 8192), nullptr);
+    EXPECT_EQ(shim_set_count(s), 1u);
+    shim_release(spans[1]);
+}
+
 TEST_P(Span, WokenWithoutMemoryItStillRests) {
     shim_set_t *s = set();
     const uintptr_t base = 93 * TiB;

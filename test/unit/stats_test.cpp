@@ -300,6 +300,24 @@ TEST(stats, without_memory_for_parts) {
     umf_stats_fini(&s);
 }
 
+/* What rested goes back: it is subtracted, then added as used again. */
+TEST(stats, below_zero_for_a_moment_is_nothing_and_no_peak) {
+    umf_stats_t s = {};
+    umf_stats_add(&s, 100);
+    umf_stats_rest(&s, 100);
+    EXPECT_EQ(statsLive(&s), 0u);
+    umf_stats_sub(&s, 100);
+    EXPECT_EQ(statsLive(&s), 0u);
+    EXPECT_EQ(umf_stats_counted(&s), 0u);
+    umf_stats_add(&s, 40);
+    EXPECT_EQ(statsPeak(&s), 100u);
+    umf_stats_add(&s, 100);
+    EXPECT_EQ(statsLive(&s), 40u);
+    EXPECT_EQ(statsPeak(&s), 100u);
+    umf_stats_sub(&s, 40);
+    umf_stats_fini(&s);
+}
+
 /* Twice UMF_STATS_CREDIT for each thread, also those that have ended. */
 TEST(stats, peaks_of_many_threads_are_bounded) {
     constexpr size_t Threads = 6;
