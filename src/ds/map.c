@@ -302,7 +302,6 @@ typedef enum map_action_t {
 
 typedef struct map_job_t {
     map_action_t action;
-    bool is_locked;  /* else it stops where it meets a list */
     umf_word_t word; /* CHECK: expected everywhere; INSERT: new; REMOVE, RENAME: old */
     umf_word_t to;   /* REMOVE, RENAME */
 } map_job_t;
@@ -357,8 +356,7 @@ static bool map_walk(umf_map_t *map, const map_job_t *job, _Atomic umf_word_t *t
         } else if (level < LEVELS - 1) {
             ok = map_walk(map, job, UMF_MAP_CHILD(w), level + 1, base, piece_last);
         } else {
-            ok = job->is_locked &&
-                 job_on_list(job, umf_map_shard_of(map, base), slot, umf_map_list_of(w),
+            ok = job_on_list(job, umf_map_shard_of(map, base), slot, umf_map_list_of(w),
                              (uint32_t)(base % PAGE), (uint32_t)(piece_last % PAGE) + 1);
         }
         if (!ok || slot_last >= last) {
@@ -373,8 +371,14 @@ static bool map_walk(umf_map_t *map, const map_job_t *job, _Atomic umf_word_t *t
 /* Up through the levels, and down again. */
 #define RUNS_MAX (2 * LEVELS - 1)
 
+/* Slots of one table, and all that is below them. */
+typedef struct map_run_t {
+    umf_map_run_t own;
+    int level;
+} map_run_t;
+
 /* The longest run that begins at `base`; returns its end, 0 if there is none. */
-static uintptr_t run_from(const umf_map_t *map, uintptr_t base, uintptr_t end, umf_map_run_t *run) {
+static uintptr_t run_from(const umf_map_t *map, uintptr_t base, uintptr_t end, map_run_t *run) {
     _Atomic umf_word_t *table = map->root;
     for (int level = 0; level < LEVELS; level++) {
         uintptr_t cover = (uintptr_t)1 << umf_map_shift[level];
@@ -382,9 +386,8 @@ static uintptr_t run_from(const umf_map_t *map, uintptr_t base, uintptr_t end, u
         size_t index = base >> umf_map_shift[level] & (slots - 1);
         if (base % cover == 0 && end - base >= cover) {
             size_t wanted = (end - base) >> umf_map_shift[level], there = slots - index;
-            *run =
-                (umf_map_run_t){.slots = &table[index], .count = wanted < there ? wanted : there};
-            return base + run->count * cover;
+            *run = (map_run_t){{&table[index], wanted < there ? wanted : there}, level};
+            return base + run->own.count * cover;
         }
         umf_word_t w = umf_map_load(&table[index]);
         if (!(w & 1) || level == LEVELS - 1) {
@@ -396,7 +399,7 @@ static uintptr_t run_from(const umf_map_t *map, uintptr_t base, uintptr_t end, u
 }
 
 /* How many; 0 if the range has edges inside of slots, or lies above 48 bits. */
-static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, umf_map_run_t *runs) {
+static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, map_run_t *runs) {
     uintptr_t end = base + size;
     size_t count = 0;
     if ((end - 1) >> 48) {
@@ -411,51 +414,119 @@ static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, umf_map
     return base == end ? count : 0;
 }
 
-bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
-                         umf_word_t word) {
-    umf_map_run_t runs[RUNS_MAX];
+/* The same, with the tables that it takes. */
+static size_t runs_made(umf_map_t *map, uintptr_t base, size_t size, map_run_t *runs) {
+    uintptr_t end = base + size;
     size_t count = runs_of(map, base, size, runs);
-    for (size_t i = 0; i < count; i++) {
-        if (!umf_map_run_is(&runs[i], under)) {
+    bool is_made = !count && (base | size) % PAGE == 0 && (end - 1) >> 48 == 0 &&
+                   map_cut(map, base) && (end >> 48 || map_cut(map, end));
+    return is_made ? runs_of(map, base, size, runs) : count;
+}
+
+static map_run_t run_below(const map_run_t *run, umf_word_t w) {
+    return (map_run_t){{UMF_MAP_CHILD(w), umf_map_slots[run->level + 1]}, run->level + 1};
+}
+
+/* Whether it leads to `word` only; not if it leads to a list. */
+static bool run_is(const map_run_t *run, umf_word_t word) {
+    bool is_last = run->level == LEVELS - 1, is_word = umf_map_run_is(&run->own, word);
+    for (size_t i = 0; !is_last && !is_word && i < run->own.count; i++) {
+        umf_word_t w = umf_map_load(&run->own.slots[i]);
+        map_run_t below = run_below(run, w);
+        if (w != word && !(w & 1 && run_is(&below, word))) {
             return false;
         }
     }
-    for (size_t i = 0; i < count; i++) {
-        umf_map_run_store(&runs[i], word);
-    }
-    return count > 0;
+    return is_word || !is_last;
 }
 
-bool umf_map_runs_replace(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
-                          umf_word_t under) {
-    umf_map_run_t runs[RUNS_MAX];
-    size_t count = runs_of(map, base, size, runs), done = 0;
-    while (done < count && umf_map_run_replace(&runs[done], word, under)) {
-        done++;
+/* A run without lists. */
+static void run_store(const map_run_t *run, umf_word_t word) {
+    for (size_t i = 0; i < run->own.count; i++) {
+        umf_word_t w = umf_map_load(&run->own.slots[i]);
+        map_run_t below = run_below(run, w);
+        if (!(w & 1)) {
+            atomic_store_explicit(&run->own.slots[i], word, memory_order_release);
+        } else if (below.level == LEVELS - 1) {
+            umf_map_run_store(&below.own, word);
+        } else {
+            run_store(&below, word);
+        }
     }
-    return count > 0 && done == count;
 }
 
-/* --- whole pages --- */
-
-static bool is_pages(uintptr_t base, size_t size) {
-    return size && (base | size) % PAGE == 0 && (base + size - 1) >> 48 == 0;
+/* Other words stay. false: so do lists, and there are some. */
+static bool run_replace(const map_run_t *run, umf_word_t word, umf_word_t to) {
+    bool is_last = run->level == LEVELS - 1, is_done = umf_map_run_replace(&run->own, word, to);
+    bool has_lists = false;
+    for (size_t i = 0; !is_done && i < run->own.count; i++) {
+        umf_word_t w = umf_map_load(&run->own.slots[i]);
+        map_run_t below = run_below(run, w);
+        if (w == word) {
+            atomic_store_explicit(&run->own.slots[i], to, memory_order_release);
+        } else if (w & 1) {
+            has_lists |= is_last || !run_replace(&below, word, to);
+        }
+    }
+    return is_done || !has_lists;
 }
 
 bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
                           umf_word_t word) {
-    uintptr_t last = base + size - 1;
-    map_job_t check = {.action = ACTION_CHECK, .word = under},
-              insert = {.action = ACTION_INSERT, .word = word};
-    return is_pages(base, size) && map_walk(map, &check, map->root, 0, base, last) &&
-           map_cut(map, base) && ((last + 1) >> 48 || map_cut(map, last + 1)) &&
-           map_walk(map, &insert, map->root, 0, base, last);
+    map_run_t runs[RUNS_MAX];
+    size_t count = runs_made(map, base, size, runs);
+    bool is_divided[RUNS_MAX];
+    for (size_t i = 0; i < count; i++) {
+        is_divided[i] = !umf_map_run_is(&runs[i].own, under);
+        if (is_divided[i] && !run_is(&runs[i], under)) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (is_divided[i]) {
+            run_store(&runs[i], word);
+        } else {
+            umf_map_run_store(&runs[i].own, word);
+        }
+    }
+    return count > 0;
 }
 
 bool umf_map_pages_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
                           umf_word_t under) {
-    map_job_t job = {.action = ACTION_REMOVE, .word = word, .to = under};
-    return is_pages(base, size) && map_walk(map, &job, map->root, 0, base, base + size - 1);
+    map_run_t runs[RUNS_MAX];
+    size_t count = runs_of(map, base, size, runs);
+    bool is_done = count > 0;
+    for (size_t i = 0; i < count; i++) {
+        is_done &= run_replace(&runs[i], word, under);
+    }
+    return is_done;
+}
+
+/* The table below the only slot of a run. */
+static bool divided_run_of(const umf_map_t *map, uintptr_t base, size_t size, umf_map_run_t *run) {
+    int level = size >> umf_map_shift[1] ? 1 : 2;
+    umf_word_t w = umf_map_run_of(map, base, size, run) ? umf_map_load(run->slots) : UMF_WORD_EMPTY;
+    if (size != (size_t)1 << umf_map_shift[level] || !(w & 1)) {
+        return false;
+    }
+    *run = (umf_map_run_t){.slots = UMF_MAP_CHILD(w), .count = umf_map_slots[level + 1]};
+    return true;
+}
+
+bool umf_map_insert_divided(const umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
+    umf_map_run_t run;
+    bool is_free = divided_run_of(map, base, size, &run) && umf_map_run_is(&run, UMF_WORD_EMPTY);
+    if (is_free) {
+        umf_map_run_store(&run, word);
+    }
+    return is_free;
+}
+
+bool umf_map_remove_divided(const umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
+                            umf_word_t under) {
+    umf_map_run_t run;
+    return divided_run_of(map, base, size, &run) && umf_map_run_replace(&run, word, under);
 }
 
 /* --- runs with an end inside of a page --- */
@@ -498,8 +569,7 @@ bool umf_map_tail_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t
                          umf_word_t word) {
     map_tail_t tail;
     if (!tail_of(map, base, size, &tail) ||
-        (tail.whole && !umf_map_runs_insert(map, base, tail.whole, under, word) &&
-         !umf_map_pages_insert(map, base, tail.whole, under, word))) {
+        (tail.whole && !umf_map_pages_insert(map, base, tail.whole, under, word))) {
         return false;
     }
     umf_map_shard_t *shard = umf_map_shard_of(map, tail.page);
@@ -516,8 +586,7 @@ bool umf_map_tail_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t
                          umf_word_t under) {
     map_tail_t tail;
     if (!tail_of(map, base, size, &tail) ||
-        (tail.whole && !umf_map_runs_replace(map, base, tail.whole, word, under) &&
-         !umf_map_pages_remove(map, base, tail.whole, word, under))) {
+        (tail.whole && !umf_map_pages_remove(map, base, tail.whole, word, under))) {
         return false;
     }
     umf_map_shard_t *shard = umf_map_shard_of(map, tail.page);
@@ -621,7 +690,7 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_wor
         return high_is_uniform(map, base, size, under) ? high_insert(map, base, size, word)
                                                        : UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    map_job_t check = {.is_locked = true, .action = ACTION_CHECK, .word = under};
+    map_job_t check = {.action = ACTION_CHECK, .word = under};
     if (!map_walk(map, &check, map->root, 0, base, last)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -629,7 +698,7 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_wor
     if (!map_cut(map, base) || ((last + 1) >> 48 == 0 && !map_cut(map, last + 1))) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    map_job_t insert = {.is_locked = true, .action = ACTION_INSERT, .word = word};
+    map_job_t insert = {.action = ACTION_INSERT, .word = word};
     map_walk(map, &insert, map->root, 0, base, last);
     return UMF_RESULT_SUCCESS;
 }
@@ -640,7 +709,7 @@ void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word
         high_remove(map, word);
         return;
     }
-    map_job_t job = {.is_locked = true, .action = ACTION_REMOVE, .word = word, .to = under};
+    map_job_t job = {.action = ACTION_REMOVE, .word = word, .to = under};
     map_walk(map, &job, map->root, 0, base, base + size - 1);
 }
 
@@ -649,7 +718,7 @@ void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word
         high_rename(map, base, size, word, to);
         return;
     }
-    map_job_t job = {.is_locked = true, .action = ACTION_RENAME, .word = word, .to = to};
+    map_job_t job = {.action = ACTION_RENAME, .word = word, .to = to};
     map_walk(map, &job, map->root, 0, base, base + size - 1);
 }
 
@@ -682,6 +751,6 @@ bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_word_t 
     if (base >> 48) {
         return high_is_uniform(map, base, size, word);
     }
-    map_job_t job = {.is_locked = true, .action = ACTION_CHECK, .word = word};
+    map_job_t job = {.action = ACTION_CHECK, .word = word};
     return map_walk(map, &job, map->root, 0, base, base + size - 1);
 }

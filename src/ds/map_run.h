@@ -101,6 +101,11 @@ static inline bool umf_map_run_of(const umf_map_t *map, uintptr_t base, size_t s
     return true;
 }
 
+/* What the next two do where the one slot of a run was divided before, which is for good. */
+bool umf_map_insert_divided(const umf_map_t *map, uintptr_t base, size_t size, umf_word_t word);
+bool umf_map_remove_divided(const umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
+                            umf_word_t under);
+
 /*
  * As umf_map_insert of a near range with nothing under it, where that takes no new table and no
  * list: nearly always. False if it is not so simple; nothing is changed then.
@@ -110,7 +115,7 @@ static inline bool umf_map_insert_near(umf_map_t *map, uintptr_t base, size_t si
     umf_map_run_t run;
     if (umf_unlikely(!umf_map_run_of(map, base, size, &run) ||
                      !umf_map_run_is(&run, UMF_WORD_EMPTY))) {
-        return false;
+        return umf_map_insert_divided(map, base, size, word);
     }
     umf_map_run_store(&run, word);
     return true;
@@ -121,22 +126,18 @@ static inline bool umf_map_insert_near(umf_map_t *map, uintptr_t base, size_t si
 static inline bool umf_map_remove_near(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
                                        umf_word_t under) {
     umf_map_run_t run;
-    return umf_likely(umf_map_run_of(map, base, size, &run)) &&
-           umf_map_run_replace(&run, word, under);
+    if (umf_unlikely(!umf_map_run_of(map, base, size, &run) ||
+                     !umf_map_run_replace(&run, word, under))) {
+        return umf_map_remove_divided(map, base, size, word, under);
+    }
+    return true;
 }
 
 /*
- * As umf_map_insert and umf_map_remove of any range below 48 bits that does not wrap, where that
- * takes no new table and no list: it may lie in several tables. False: nothing is inserted; not all
- * is removed, and umf_map_remove is still to be called.
+ * As umf_map_insert and umf_map_remove of any whole pages below 48 bits that do not wrap, unless
+ * there are lists; may take new tables. False: nothing is inserted; not all is removed, and
+ * umf_map_remove is still to be called.
  */
-bool umf_map_runs_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
-                         umf_word_t word);
-bool umf_map_runs_replace(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
-                          umf_word_t under);
-
-/* The same for any whole pages without lists; may take new tables. Where runs do, those take half
- * as long, and a sixth for 80 GiB. */
 bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
                           umf_word_t word);
 bool umf_map_pages_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,

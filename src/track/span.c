@@ -189,7 +189,6 @@ static umf_result_t span_publish_in(umf_span_set_t *set, umf_span_t *span, umf_w
     size_t extent = extent_of(span->size);
     umf_word_t word = umf_span_word(set, span);
     if (umf_map_tail_insert(set->map, base, extent, under, word) ||
-        umf_map_runs_insert(set->map, base, extent, under, word) ||
         umf_map_pages_insert(set->map, base, extent, under, word)) {
         return UMF_RESULT_SUCCESS;
     }
@@ -239,7 +238,6 @@ void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span) {
     size_t extent = extent_of(span->size);
     umf_word_t word = umf_span_word(set, span), under = word_below(span);
     if (umf_map_tail_remove(set->map, base, extent, word, under) ||
-        umf_map_runs_replace(set->map, base, extent, word, under) ||
         umf_map_pages_remove(set->map, base, extent, word, under)) {
         return;
     }

@@ -42,25 +42,28 @@ uint32_t shim_word_span(uint64_t word) {
     return umf_word_span(word);
 }
 
-/* The short ways first, as spans do; half of the words leave out the shortest. */
-static bool insert_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    return (umf_word_span(word) % 2 && umf_map_is_near(base, size) &&
+/* The short ways first, as spans do; some words leave out the shortest, some both. */
+static bool insert_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t under,
+                        uint64_t word) {
+    uint32_t ways = umf_word_span(word) % 3;
+    return (ways == 1 && !under && umf_map_is_near(base, size) &&
             umf_map_insert_near(map, base, size, word)) ||
-           umf_map_runs_insert(map, base, size, UMF_WORD_EMPTY, word);
+           (ways && umf_map_pages_insert(map, base, size, under, word));
 }
 
 static bool remove_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t word,
                         uint64_t under) {
-    return (umf_word_span(word) % 2 && umf_map_is_near(base, size) &&
+    uint32_t ways = umf_word_span(word) % 3;
+    return (ways == 1 && umf_map_is_near(base, size) &&
             umf_map_remove_near(map, base, size, word, under)) ||
-           umf_map_runs_replace(map, base, size, word, under);
+           (ways && umf_map_pages_remove(map, base, size, word, under));
 }
 
 umf_result_t shim_map_insert(shim_map_t *map, uintptr_t base, size_t size, uint64_t under,
                              uint64_t word) {
     umf_lock_t *shard = umf_map_lock(&map->map, base, size);
     umf_result_t result = UMF_RESULT_SUCCESS;
-    if (under || !insert_fast(&map->map, base, size, word)) {
+    if (!insert_fast(&map->map, base, size, under, word)) {
         result = umf_map_insert(&map->map, base, size, under, word);
     }
     umf_map_unlock(&map->map, shard);

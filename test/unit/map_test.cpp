@@ -38,6 +38,7 @@ class Map : public testing::TestWithParam<bool> {
     uint64_t find(uintptr_t addr) {
         return shim_map_find(map, addr);
     }
+    void random_against_a_model(const struct Shape &shape);
 };
 
 INSTANTIATE_TEST_SUITE_P(Tables, Map, testing::Values(true, false), [](const auto &reserved) {
@@ -417,9 +418,25 @@ class Model {
     }
 };
 
-TEST_P(Map, RandomAgainstAModel) {
-    const uintptr_t area = 19 * TiB + GiB - 40000; // a shard and a table end inside
-    const size_t room = 80000;
+// Where random spans lie, and how large they are: some in bytes, some in pages or slots.
+struct Shape {
+    uintptr_t area;
+    size_t room;
+    size_t unit; // of all sizes
+    void pick(std::mt19937 &random, uintptr_t *base, size_t *size) const {
+        size_t align = unit;
+        *base = area + random() % room;
+        *size = 1 + random() % (random() % 3 ? 300 * unit : room / 4);
+        if (random() % 3 == 0) {
+            align = slot_sizes[unit == 1 ? 0 : random() % 3];
+        }
+        *base = *base / align * align;
+        *size = (*size + align - 1) / align * align;
+    }
+};
+
+void Map::random_against_a_model(const Shape &shape) {
+    const auto [area, room, unit] = shape;
     for (unsigned seed = 1; seed <= scaled(6); seed++) {
         std::mt19937 random(seed);
         Model model;
@@ -427,12 +444,9 @@ TEST_P(Map, RandomAgainstAModel) {
         for (int round = 0; round < 3000; round++) {
             auto what = random() % 10;
             if (what < 5) {
-                uintptr_t base = area + random() % room;
-                size_t size = 1 + random() % (random() % 3 ? 300 : 20000);
-                if (random() % 3 == 0) {
-                    base &= ~uintptr_t{4095};
-                    size = (size + 4095) & ~size_t{4095};
-                }
+                uintptr_t base;
+                size_t size;
+                shape.pick(random, &base, &size);
                 Model::Item *outer = model.deepest(base);
                 uint64_t under = outer ? outer->word : 0, w = word(++words);
                 bool fits = model.fits(base, size, outer);
@@ -455,8 +469,8 @@ TEST_P(Map, RandomAgainstAModel) {
                 if (what < 8) {
                     shim_map_remove(map, item->base, item->size, item->word, item->under);
                     model.erase(item);
-                } else if (item->size > 1) {
-                    size_t first = 1 + random() % (item->size - 1), size = item->size;
+                } else if (item->size > unit) {
+                    size_t size = item->size, first = unit * (1 + random() % (size / unit - 1));
                     uint64_t high = word(++words);
                     ASSERT_EQ(
                         shim_map_split(map, item->base, size, first, item->word, high, item->under),
@@ -497,6 +511,17 @@ TEST_P(Map, RandomAgainstAModel) {
             ASSERT_EQ(find(addr), 0u);
         }
     }
+}
+
+// A shard and a table end inside.
+TEST_P(Map, RandomAgainstAModel) {
+    random_against_a_model({19 * TiB + GiB - 40000, 80000, 1});
+}
+
+// The same with whole pages, which need no lists: slots of all sizes that are divided, and one
+// again.
+TEST_P(Map, RandomPagesAgainstAModel) {
+    random_against_a_model({19 * TiB + GiB - (size_t{4} << 20), size_t{8} << 20, 4096});
 }
 
 // RULE 17: readers without a lock see the old or the new word, never anything else.
