@@ -10,7 +10,7 @@
  * were short, one more is made: else they would take them from each other for ever. A thread that
  * only takes gives none. */
 #define GIVEN_FOR_NEW 8
-#define GIVEN_MAX 1024
+#define GIVEN_MAX 16384
 
 struct umf_depot_t {
     umf_lock_t lock;
@@ -42,14 +42,12 @@ static void depot_set_count(umf_depot_t *depot, size_t count) {
 
 /* --- life --- */
 
-umf_depots_t *umf_depots_create(size_t capacity, bool is_owned) {
+umf_depots_t *umf_depots_create(size_t capacity) {
     umf_depots_t *depots = umf_meta_alloc(sizeof(*depots));
     if (depots) {
-        uint32_t most = is_owned ? UMF_DEPOTS_MAX : UMF_DEPOTS_SHARED_MAX;
         size_t cpus = umf_os_cpu_count();
         depots->capacity = (uint32_t)capacity;
-        depots->limit = cpus < most ? (uint32_t)cpus : most;
-        depots->is_owned = is_owned;
+        depots->limit = cpus < UMF_DEPOTS_MAX ? (uint32_t)cpus : UMF_DEPOTS_MAX;
     }
     return depots;
 }
@@ -86,7 +84,7 @@ static void depots_grow(umf_depots_t *depots, uint32_t made) {
 
 /* Where a thread begins, of those made. */
 static uint32_t home_of(const umf_depots_t *depots, uint32_t number, uint32_t made) {
-    uint32_t own = depots->is_owned ? number % depots->limit : made;
+    uint32_t own = number % depots->limit;
     return own < made ? own : number % made;
 }
 
@@ -97,7 +95,7 @@ static uint32_t depot_next(uint32_t index, uint32_t made) {
 /* How many there are for a thread that gives: its own among them, if it has one. */
 static uint32_t made_for(umf_depots_t *depots, uint32_t number) {
     uint32_t made = depots_made(depots);
-    if (made == 0 || (depots->is_owned && made <= number % depots->limit)) {
+    if (made <= number % depots->limit) {
         depots_grow(depots, made);
         made = depots_made(depots);
     }
@@ -133,34 +131,55 @@ static size_t take_locked(umf_depot_t *depot, void **objects, size_t n) {
 }
 
 /* Its own depot is empty. */
-static bool deserves_new(const umf_depots_t *depots, umf_depot_thread_t *thread) {
-    bool deserves = depots->is_owned && thread && thread->given >= GIVEN_FOR_NEW;
+static bool deserves_new(umf_depot_thread_t *thread, size_t n) {
+    bool deserves = thread && thread->given >= GIVEN_FOR_NEW * n;
     if (deserves) {
-        thread->given = (uint16_t)(thread->given - GIVEN_FOR_NEW);
+        thread->given = (uint16_t)(thread->given - GIVEN_FOR_NEW * n);
     }
     return deserves;
+}
+
+/* Who takes what one other thread gives goes there again: to look elsewhere moves a line each. */
+static uint32_t after_own(const umf_depot_thread_t *thread, uint32_t home, uint32_t made) {
+    uint32_t found = thread ? thread->found : 0;
+    return found && found <= made ? found - 1 : depot_next(home, made);
+}
+
+/* From one depot, without waiting. */
+static size_t take_from(umf_depot_t *depot, umf_depot_t **locked, void **objects, size_t n) {
+    if (!umf_trylock(&depot->lock)) {
+        *locked = depot;
+        return 0;
+    }
+    size_t taken = take_locked(depot, objects, n);
+    umf_unlock(&depot->lock);
+    return taken;
 }
 
 size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
                        void **objects, size_t n) {
     uint32_t made = depots_made(depots), home = made ? home_of(depots, number, made) : 0;
     umf_depot_t *locked = NULL;
-    size_t taken = 0;
-    for (uint32_t i = 0, at = home; i < made && !taken; i++, at = depot_next(at, made)) {
+    if (made == 0) {
+        return 0;
+    }
+    bool is_empty = depot_count(depot_at(depots, home)) == 0;
+    if (is_empty && deserves_new(thread, n)) {
+        return 0;
+    }
+    size_t taken = is_empty ? 0 : take_from(depot_at(depots, home), &locked, objects, n);
+    for (uint32_t i = 0, at = after_own(thread, home, made); i < made && !taken;
+         i++, at = depot_next(at, made)) {
         umf_depot_t *depot = depot_at(depots, at);
-        if (depot_count(depot) == 0) {
-            if (at == home && deserves_new(depots, thread)) {
-                return 0;
-            }
-        } else if (umf_trylock(&depot->lock)) {
-            taken = take_locked(depot, objects, n);
-            umf_unlock(&depot->lock);
-        } else if (!locked) {
-            locked = depot;
+        taken = depot_count(depot) ? take_from(depot, &locked, objects, n) : 0;
+        if (taken && thread) {
+            thread->found = (uint8_t)(at + 1);
         }
     }
-    if (!taken && locked) {
+    if (locked) {
         note_met(thread);
+    }
+    if (!taken && locked) {
         umf_lock(&locked->lock);
         taken = take_locked(locked, objects, n);
         umf_unlock(&locked->lock);
@@ -199,8 +218,10 @@ bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *
             locked = depot;
         }
     }
-    if (!is_given && locked) {
+    if (locked) {
         note_met(thread);
+    }
+    if (!is_given && locked) {
         umf_depot_t *depot = depot_to_wait_for(depots, locked, made);
         umf_lock(&depot->lock);
         is_given = give_locked(depots, depot, objects, n);

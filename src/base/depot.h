@@ -1,11 +1,9 @@
 /*
  * Depots: where free objects of one bin wait in batches, on their way between threads.
  *
- * There are more of them where threads meet, up to eight, and one for each CPU. A thread begins
- * with one of its own choice and goes on to the others while that is empty, full or locked. Where
- * depots are `owned` each thread has its own from the start, as far as there are CPUs: it gets back
- * what it gave and what is still near its CPU, and shares with others only while there are too few
- * objects for all.
+ * Each thread that gives has its own, as far as there are CPUs, and goes on to those of others
+ * while that is empty, full or locked. So it gets back what it gave, which is still near its CPU,
+ * and shares with others only while there are too few objects for all.
  *
  * Thread-safe.
  */
@@ -16,15 +14,13 @@
 
 #include "base/common.h"
 
-#define UMF_DEPOTS_MAX 32u       /* that are owned */
-#define UMF_DEPOTS_SHARED_MAX 8u /* others */
+#define UMF_DEPOTS_MAX 32u
 
 typedef struct umf_depot_t umf_depot_t;
 
 typedef struct umf_depots_t {
-    uint32_t capacity; /* objects, of each depot. Immutable, as the next two */
+    uint32_t capacity; /* objects, of each depot. Immutable, as the next */
     uint32_t limit;    /* so many depots at most */
-    bool is_owned;
     _Atomic uint32_t count;
     _Atomic(umf_depot_t *) at[UMF_DEPOTS_MAX]; /* each is set once */
 } umf_depots_t;
@@ -32,11 +28,12 @@ typedef struct umf_depots_t {
 /* What depots know of one thread. */
 typedef struct umf_depot_thread_t {
     uint16_t given; /* objects, up to a limit, for which it may have others made */
-    bool has_met;   /* it had to wait for another thread */
+    uint8_t found;  /* where it found some last but in its own depot, and 1; 0: nowhere */
+    bool has_met;   /* it found a depot locked */
 } umf_depot_thread_t;
 
 /* NULL when out of memory. */
-umf_depots_t *umf_depots_create(size_t capacity, bool is_owned);
+umf_depots_t *umf_depots_create(size_t capacity);
 /* The objects in it are forgotten. NULL: nothing. */
 void umf_depots_destroy(umf_depots_t *depots);
 

@@ -36,7 +36,7 @@ static umf_depots_t *depots_of(const umf_magazines_t *m, uint32_t bin) {
     return atomic_load_explicit(&m->depots[bin], memory_order_acquire);
 }
 
-static bool is_owned(const umf_magazines_t *m, uint32_t bin) {
+static bool is_large(const umf_magazines_t *m, uint32_t bin) {
     return m->capacity[bin].large != 0;
 }
 
@@ -51,7 +51,7 @@ static umf_depots_t *depots_made(umf_magazines_t *m, uint32_t bin) {
     if (depots || m->depot_batches == 0) {
         return depots;
     }
-    depots = umf_depots_create(depot_capacity(m, bin), is_owned(m, bin));
+    depots = umf_depots_create(depot_capacity(m, bin));
     if (depots &&
         !atomic_compare_exchange_strong_explicit(&m->depots[bin], &other, depots,
                                                  memory_order_acq_rel, memory_order_acquire)) {
@@ -315,6 +315,9 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
         got = pool_refill(m, bin, mag->base, batch);
         reverse(mag->base, got);
     }
+    if (!got) { /* a thread that should have new ones has passed by what others gave */
+        got = depot_take(m, bin, NULL, mag->base, batch);
+    }
     if (!got) {
         return NULL;
     }
@@ -416,10 +419,10 @@ void umf_magazines_flush(umf_magazines_t *m) {
 bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t most) {
     bool was_any = false;
     size_t bytes = 0;
-    for (uint32_t bin = m->bins; bin-- > 0 && is_owned(m, bin);) {
+    for (uint32_t bin = m->bins; bin-- > 0 && is_large(m, bin);) {
         bytes += bin == except ? 0 : waiting(m, bin) * m->capacity[bin].large;
     }
-    for (uint32_t bin = m->bins; bytes >= most && bin-- > 0 && is_owned(m, bin);) {
+    for (uint32_t bin = m->bins; bytes >= most && bin-- > 0 && is_large(m, bin);) {
         was_any |= bin != except && flush_bin(m, bin);
     }
     return was_any;

@@ -4,12 +4,11 @@
  *
  * A hit is a pop or a push on the calling thread's own stack: no lock, no shared counter. Misses
  * move batches of half a stack between the thread and the pool (`refill`, `flush`), or, where the
- * pool asks for a depot, between threads by way of it. Threads that meet at a depot get more of
- * them (base/depot.h): what a thread gives there it gets back, still near its CPU. A stack
- * that is now full and now empty, or whose thread has to wait for others at the depots, grows, up
- * to what the pool allows. A thread's stacks are flushed when it ends. Misses are also where the
- * pool gets to look for what has decayed (base/decay.h); what the depots did not need between two
- * looks goes back.
+ * pool asks for depots, between threads by way of them (base/depot.h): what a thread gives there it
+ * gets back, still near its CPU. A stack that is now full and now empty, or whose thread finds
+ * others at the depots, grows, up to what the pool allows. A thread's stacks are flushed when it
+ * ends. Misses are also where the pool gets to look for what has decayed (base/decay.h); what the
+ * depots did not need between two looks goes back.
  *
  * The design follows J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001.
  */
@@ -29,7 +28,7 @@ typedef struct umf_magazine_t {
     uint64_t magic; /* umf_magic() of the objects' size, for checked pushes; 0: none, or no stack */
     uint64_t mask;  /* of an address: its distance from the first object of its slab */
     umf_depot_thread_t depots;
-    bool was_refilled; /* or has met others at a depot, since it was full last */
+    bool was_refilled; /* since it was full last */
 } umf_magazine_t;
 
 typedef struct umf_cache_t {
@@ -73,7 +72,7 @@ typedef struct umf_magazine_slab_t {
 typedef struct umf_magazine_capacity_t {
     uint16_t usual;
     uint16_t contended; /* of a thread that met others at the depot: it comes less often then */
-    uint32_t large;     /* bytes of an object, if threads own the depots (base/depot.h), else 0 */
+    uint32_t large;     /* bytes of an object that costs much to get, else 0 */
 } umf_magazine_capacity_t;
 
 typedef struct umf_magazines_t {
@@ -108,7 +107,7 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
 #define UMF_MAGAZINE_DEPOT_BATCHES 32
 umf_magazine_capacity_t umf_magazine_capacity(size_t bytes, size_t size, uint16_t objects_min);
 /* For large objects, which cost much to get: about 256 KiB of one size per thread, but two objects,
- * and depots that threads own, of 128 MiB each. */
+ * and depots of 128 MiB each. */
 #define UMF_MAGAZINE_LARGE_BYTES ((size_t)256 << 10)
 #define UMF_MAGAZINE_LARGE_DEPOT_BYTES ((size_t)128 << 20)
 #define UMF_MAGAZINE_LARGE_DEPOT_OBJECTS 4096
@@ -137,7 +136,7 @@ int64_t umf_magazines_out(umf_magazines_t *m);
 /* Objects of a bin that wait in stacks and depots. */
 size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin);
 
-/* Flushes what waits in depots that threads own, and the calling thread's stacks of these bins, but
+/* Flushes what waits in depots of large objects, and the calling thread's stacks of these bins, but
  * not of the bin `except`, if `most` bytes or more wait: comes before a pool asks for memory, so
  * that sizes do not add up. false: there was nothing, or less. Bins of large objects are a pool's
  * last ones. */

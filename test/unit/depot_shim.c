@@ -1,9 +1,10 @@
 #include "depot_shim.h"
 
 #include "base/depot.h"
+#include "base/lock.h"
 
-shim_depots_t *shim_depots_create(size_t capacity, bool is_owned, uint32_t limit) {
-    umf_depots_t *depots = umf_depots_create(capacity, is_owned);
+shim_depots_t *shim_depots_create(size_t capacity, uint32_t limit) {
+    umf_depots_t *depots = umf_depots_create(capacity);
     if (depots) {
         depots->limit = limit;
     }
@@ -15,22 +16,34 @@ void shim_depots_destroy(shim_depots_t *depots) {
 }
 
 size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **objects, size_t n) {
-    umf_depot_thread_t known = {thread->given, thread->has_met};
+    umf_depot_thread_t known = {thread->given, thread->found, thread->has_met};
     size_t taken =
         umf_depots_take(depots, thread->number, thread->is_known ? &known : NULL, objects, n);
     thread->given = known.given;
+    thread->found = known.found;
     thread->has_met = known.has_met;
     return taken;
 }
 
 bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const *objects,
                       size_t n) {
-    umf_depot_thread_t known = {thread->given, thread->has_met};
+    umf_depot_thread_t known = {thread->given, thread->found, thread->has_met};
     bool is_given =
         umf_depots_give(depots, thread->number, thread->is_known ? &known : NULL, objects, n);
     thread->given = known.given;
+    thread->found = known.found;
     thread->has_met = known.has_met;
     return is_given;
+}
+
+/* The lock is a depot's first member. */
+void shim_depots_lock(shim_depots_t *depots, uint32_t index, bool is_locked) {
+    umf_lock_t *lock = (umf_lock_t *)atomic_load(&depots->at[index]);
+    if (is_locked) {
+        umf_lock(lock);
+    } else {
+        umf_unlock(lock);
+    }
 }
 
 size_t shim_depots_count(const shim_depots_t *depots) {

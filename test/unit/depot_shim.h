@@ -15,14 +15,16 @@ typedef struct umf_depots_t shim_depots_t;
 typedef struct shim_thread_t {
     uint32_t number;
     uint16_t given;
+    uint8_t found;
     bool has_met, is_known; /* known: it has a magazine of its own */
 } shim_thread_t;
 
 /* `limit`: so many depots, whatever CPUs there are. */
-shim_depots_t *shim_depots_create(size_t capacity, bool is_owned, uint32_t limit);
+shim_depots_t *shim_depots_create(size_t capacity, uint32_t limit);
 void shim_depots_destroy(shim_depots_t *depots);
 size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **objects, size_t n);
 bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const *objects, size_t n);
+void shim_depots_lock(shim_depots_t *depots, uint32_t index, bool is_locked);
 size_t shim_depots_count(const shim_depots_t *depots);
 size_t shim_depots_count_idle(shim_depots_t *depots);
 size_t shim_depots_take_idle(shim_depots_t *depots, void **objects, size_t n);

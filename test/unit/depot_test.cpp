@@ -34,7 +34,7 @@ std::vector<void *> objects(size_t first, size_t n) {
 class Thread {
   public:
     Thread(shim_depots_t *of, uint32_t number, bool is_known = true)
-        : depots(of), thread{number, 0, false, is_known} {}
+        : depots(of), thread{number, 0, 0, false, is_known} {}
 
     bool give(std::vector<void *> list) {
         return shim_depots_give(depots, &thread, list.data(), list.size());
@@ -44,10 +44,13 @@ class Thread {
         list.resize(shim_depots_take(depots, &thread, list.data(), n));
         return list;
     }
+    bool has_met() const {
+        return thread.has_met;
+    }
     // How often it gets nothing, before it is served.
     size_t refusals() {
         size_t count = 0;
-        while (count < 1000 && take(1).empty()) {
+        while (count < 10000 && take(1).empty()) {
             count++;
         }
         return count;
@@ -58,13 +61,28 @@ class Thread {
     shim_thread_t thread;
 };
 
+// As if another thread were at it.
+class Locked {
+  public:
+    Locked(shim_depots_t *of, uint32_t at) : depots(of), index(at) {
+        shim_depots_lock(depots, index, true);
+    }
+    ~Locked() {
+        shim_depots_lock(depots, index, false);
+    }
+
+  private:
+    shim_depots_t *depots;
+    uint32_t index;
+};
+
 class Depots : public testing::Test {
   protected:
     const size_t used = umf_meta_used();
     shim_depots_t *depots = nullptr;
 
-    void create(size_t capacity, bool is_owned = true) {
-        depots = shim_depots_create(capacity, is_owned, LIMIT);
+    void create(size_t capacity) {
+        depots = shim_depots_create(capacity, LIMIT);
         ASSERT_NE(depots, nullptr);
     }
     void TearDown() override {
@@ -76,13 +94,8 @@ class Depots : public testing::Test {
     }
 };
 
-class AnyDepots : public Depots, public testing::WithParamInterface<bool> {};
-
-INSTANTIATE_TEST_SUITE_P(Kinds, AnyDepots, testing::Bool(),
-                         [](const auto &kind) { return kind.param ? "owned" : "shared"; });
-
-TEST_P(AnyDepots, TheLastGivenComesFirst) {
-    create(16, GetParam());
+TEST_F(Depots, TheLastGivenComesFirst) {
+    create(16);
     Thread thread(depots, 0);
     EXPECT_TRUE(thread.take(4).empty());
     ASSERT_TRUE(thread.give(objects(1, 3)));
@@ -93,8 +106,8 @@ TEST_P(AnyDepots, TheLastGivenComesFirst) {
     EXPECT_EQ(count(), 0u);
 }
 
-TEST_P(AnyDepots, AllOrNothingIsGiven) {
-    create(8, GetParam());
+TEST_F(Depots, AllOrNothingIsGiven) {
+    create(8);
     Thread thread(depots, 0);
     ASSERT_TRUE(thread.give(objects(1, 5)));
     EXPECT_FALSE(thread.give(objects(6, 4)));
@@ -104,8 +117,8 @@ TEST_P(AnyDepots, AllOrNothingIsGiven) {
     EXPECT_EQ(thread.take(20), objects(1, 8));
 }
 
-TEST_P(AnyDepots, AThreadTakesWhatOthersGave) {
-    create(8, GetParam());
+TEST_F(Depots, AThreadTakesWhatOthersGave) {
+    create(8);
     for (uint32_t i = 0; i < LIMIT; i++) {
         ASSERT_TRUE(Thread(depots, i).give(objects(1 + 2 * i, 2)));
     }
@@ -153,6 +166,48 @@ TEST_F(Depots, WhatDoesNotFitGoesToOthers) {
     EXPECT_EQ(second.take(6), objects(11, 2));
 }
 
+// To look into others moves their lines.
+TEST_F(Depots, WhoFoundSomeLooksThereFirst) {
+    create(64);
+    Thread taker(depots, 0), second(depots, 1), third(depots, 2), unknown(depots, 0, false);
+    ASSERT_TRUE(taker.give(objects(1, 1)));
+    EXPECT_EQ(taker.take(1), objects(1, 1));
+    ASSERT_TRUE(second.give(objects(11, 1)));
+    ASSERT_TRUE(third.give(objects(21, 2)));
+    EXPECT_EQ(taker.take(1), objects(11, 1));
+    EXPECT_EQ(taker.take(1), objects(22, 1)) << "the second has none";
+    ASSERT_TRUE(second.give(objects(12, 1)));
+    EXPECT_EQ(taker.take(1), objects(21, 1)) << "where it found the last one";
+    EXPECT_EQ(taker.take(1), objects(12, 1));
+    ASSERT_TRUE(third.give(objects(23, 1)));
+    ASSERT_TRUE(second.give(objects(13, 1)));
+    ASSERT_TRUE(taker.give(objects(2, 1)));
+    EXPECT_EQ(taker.take(1), objects(2, 1)) << "its own come first";
+    EXPECT_EQ(taker.take(1), objects(13, 1));
+    EXPECT_EQ(unknown.take(1), objects(23, 1));
+    EXPECT_EQ(count(), 0u);
+}
+
+TEST_F(Depots, WhoFindsOneLockedHasMetAnother) {
+    create(64);
+    Thread first(depots, 0), second(depots, 1);
+    ASSERT_TRUE(first.give(objects(1, 8)));
+    ASSERT_TRUE(second.give(objects(11, 8)));
+    {
+        Locked locked(depots, 0);
+        EXPECT_EQ(second.take(1).size(), 1u);
+        EXPECT_FALSE(second.has_met()) << "it did not look there";
+        EXPECT_EQ(first.take(1).size(), 1u) << "another's";
+        EXPECT_TRUE(first.has_met());
+    }
+    Thread giver(depots, 0);
+    ASSERT_TRUE(giver.give(objects(21, 1)));
+    EXPECT_FALSE(giver.has_met());
+    Locked locked(depots, 0);
+    EXPECT_TRUE(giver.give(objects(22, 1)));
+    EXPECT_TRUE(giver.has_met());
+}
+
 // --- who is to have new ones ---
 
 TEST_F(Depots, WhoGivesIsRefusedOnceForEachEight) {
@@ -177,7 +232,7 @@ TEST_F(Depots, WhatAThreadGaveIsCountedUpToALimit) {
         ASSERT_EQ(giver.take(4000).size(), 4000u);
     }
     ASSERT_TRUE(other.give(objects(1, 100)));
-    EXPECT_EQ(giver.refusals(), 1024 / FOR_NEW);
+    EXPECT_EQ(giver.refusals(), 16384 / FOR_NEW);
 }
 
 TEST_F(Depots, WhoOnlyTakesIsServed) {
@@ -195,8 +250,8 @@ TEST_F(Depots, WhoOnlyTakesIsServed) {
 
 // --- counts ---
 
-TEST_P(AnyDepots, IdleIsWhatNobodyHasNeeded) {
-    create(64, GetParam());
+TEST_F(Depots, IdleIsWhatNobodyHasNeeded) {
+    create(64);
     Thread first(depots, 0), second(depots, 1);
     EXPECT_EQ(shim_depots_count_idle(depots), 0u);
     ASSERT_TRUE(first.give(objects(1, 10)));
@@ -211,8 +266,8 @@ TEST_P(AnyDepots, IdleIsWhatNobodyHasNeeded) {
     EXPECT_EQ(count(), 21u) << "only counted";
 }
 
-TEST_P(AnyDepots, IdleObjectsAreTakenOnce) {
-    create(64, GetParam());
+TEST_F(Depots, IdleObjectsAreTakenOnce) {
+    create(64);
     Thread first(depots, 0), second(depots, 1);
     void *taken[32];
     ASSERT_TRUE(first.give(objects(1, 10)));
@@ -227,8 +282,8 @@ TEST_P(AnyDepots, IdleObjectsAreTakenOnce) {
     EXPECT_EQ(count(), 0u);
 }
 
-TEST_P(AnyDepots, WhatIsNeededAfterAllIsIdleNoMore) {
-    create(64, GetParam());
+TEST_F(Depots, WhatIsNeededAfterAllIsIdleNoMore) {
+    create(64);
     Thread thread(depots, 0);
     void *taken[32];
     ASSERT_TRUE(thread.give(objects(1, 10)));
@@ -242,10 +297,10 @@ TEST_P(AnyDepots, WhatIsNeededAfterAllIsIdleNoMore) {
 
 // --- no memory ---
 
-TEST_P(AnyDepots, WithoutMemoryNothingIsLost) {
+TEST_F(Depots, WithoutMemoryNothingIsLost) {
     size_t failed = 0;
     for (fault::Nth nth("meta_alloc"); nth.next();) {
-        depots = shim_depots_create(8, GetParam(), LIMIT);
+        depots = shim_depots_create(8, LIMIT);
         size_t given = 0;
         for (uint32_t i = 0; depots && i < LIMIT; i++) {
             bool is_given = Thread(depots, i).give(objects(1 + 2 * i, 2));
@@ -270,9 +325,9 @@ TEST_P(AnyDepots, WithoutMemoryNothingIsLost) {
 
 // --- threads ---
 
-TEST_P(AnyDepots, ThreadsExchangeObjects) {
+TEST_F(Depots, ThreadsExchangeObjects) {
     constexpr size_t THREADS = 6, EACH = 100, ROOM = 60; // which is often full
-    create(ROOM, GetParam());
+    create(ROOM);
     std::vector<std::atomic<int>> holders(THREADS * EACH + 1);
     std::atomic<size_t> mistakes{0}, held{0};
     auto held_by = [&](void *one) -> std::atomic<int> & {

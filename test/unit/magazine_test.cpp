@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <future>
 #include <mutex>
 #include <random>
@@ -452,48 +451,28 @@ TEST_F(Magazines, ADepotPassesBatchesBetweenThreads) {
 }
 
 // The room of one depot for this bin is 64 objects. All that waits in several is found again.
-TEST_F(Magazines, WhereThreadsMeetThereAreMoreDepots) {
+TEST_F(Magazines, EachThreadHasADepot) {
     if (std::thread::hardware_concurrency() < 2) {
         GTEST_SKIP() << "one CPU: a bin has one depot";
     }
     create(1);
-    constexpr size_t OBJECTS = 200;
-    size_t waiting = 0;
-    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (waiting <= 100 && std::chrono::steady_clock::now() < end) {
-        std::vector<std::thread> threads;
-        for (int t = 0; t < 4; t++) {
-            threads.emplace_back([&] {
-                std::vector<void *> objects(16);
-                for (int i = 0; i < 500; i++) {
-                    for (void *&object : objects) {
-                        object = shim_pop(m, 0);
-                    }
-                    for (void *object : objects) {
-                        shim_push(m, 0, object);
-                    }
-                }
-            });
-        }
-        for (auto &thread : threads) {
-            thread.join();
-        }
-        std::vector<void *> objects(OBJECTS);
-        for (void *&object : objects) {
-            object = shim_pop(m, 0);
-        }
-        EXPECT_EQ(shim_live(m), OBJECTS);
-        for (void *object : objects) {
-            shim_push(m, 0, object);
-        }
-        waiting = shim_cached(m, 0);
-        EXPECT_EQ(shim_live(m), 0u);
+    constexpr size_t THREADS = 2, EACH = 60;
+    std::vector<void *> objects(THREADS * EACH);
+    for (void *&object : objects) {
+        object = shim_pop(m, 0);
     }
-    EXPECT_GT(waiting, 100u) << "more than one depot and a stack hold";
     const size_t before = refills;
-    std::vector<void *> objects;
-    for (size_t i = 0; i < waiting; i++) {
-        objects.push_back(shim_pop(m, 0));
+    for (size_t t = 0; t < THREADS; t++) {
+        std::thread([&] {
+            for (size_t i = 0; i < EACH; i++) {
+                shim_push(m, 0, objects[t * EACH + i]);
+            }
+        }).join();
+    }
+    EXPECT_EQ(flushes, 0u) << "one depot would not hold them";
+    EXPECT_EQ(shim_live(m), 0u);
+    for (void *&object : objects) {
+        object = shim_pop(m, 0);
     }
     EXPECT_EQ(refills, before) << "the depots served";
     for (void *object : objects) {
@@ -511,6 +490,33 @@ TEST_F(Magazines, NoMemoryInThePool) {
     EXPECT_NE(shim_pop(m, 0), nullptr);
     EXPECT_EQ(shim_pop(m, 0), nullptr);
     EXPECT_EQ(shim_live(m), 2u);
+}
+
+// A thread that has given many should have new ones rather than those of others, if there are any.
+TEST_F(Magazines, WithoutMemoryOthersDepotsServe) {
+    create(8);
+    limit = 100;
+    std::vector<void *> objects(limit);
+    for (void *&object : objects) {
+        object = shim_pop(m, 0);
+    }
+    constexpr size_t GIVEN = 60;
+    for (size_t i = 0; i < GIVEN; i++) {
+        shim_push(m, 0, objects[i]);
+    }
+    const size_t own = 8; // its stack
+    std::thread([&] {
+        for (size_t i = 0; i < GIVEN - own; i++) {
+            objects[i] = shim_pop(m, 0);
+        }
+        for (size_t i = 0; i < GIVEN - own; i++) {
+            shim_push(m, 0, objects[i]);
+        }
+    }).join();
+    for (size_t i = 0; i < GIVEN; i++) {
+        EXPECT_NE(shim_pop(m, 0), nullptr) << i;
+    }
+    EXPECT_EQ(shim_pop(m, 0), nullptr);
 }
 
 TEST_F(Magazines, NoMemoryForStacks) {
