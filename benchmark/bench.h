@@ -131,6 +131,11 @@ struct Job {
 
 // Runs the job on that many pinned threads; nanoseconds per operation and core.
 double run_round(Job &job, int threads);
+// The same on so many threads of each of so many processes, which make a job for themselves, after
+// `warm` operations: what the machine takes where nothing is shared. Negative if one of them
+// failed.
+double run_round_apart(const std::function<std::unique_ptr<Job>()> &make, uint64_t warm,
+                       uint64_t ops, int processes, int threads_each);
 // Sets `ops` so that a round takes about options.round_ns, in multiples of `unit`.
 void calibrate(Job &job, uint64_t unit, int threads = 1);
 

@@ -25,12 +25,11 @@ template <class F> F as_function(void *address) {
     return f;
 }
 
-char scratch[64];
-
 struct LoopShape {
+    mutable uint64_t scratch = 0; // of each thread
     explicit LoopShape(const Subject &) {}
     void *malloc(size_t) const {
-        void *ptr = scratch;
+        void *ptr = &scratch;
         asm volatile("" : "+r"(ptr));
         return ptr;
     }
@@ -362,11 +361,13 @@ struct Entry {
     Subject subject;
     std::unique_ptr<Job> job;
     Samples samples[MAX_THREADS + 1];
+    Samples apart; // in processes
     uint64_t calls = 0, calls_for = 0;
     bool slow = false; // a round with its set-up takes long: a few must do
 };
 
 constexpr size_t SLOW_ROUNDS = 3;
+constexpr unsigned APART_ROUNDS = 5;
 constexpr uint64_t SLOW_NS = 50000000;
 constexpr uint64_t WARM_UP_UNITS = 8;
 
@@ -412,6 +413,40 @@ void print_block(const std::string &block, const std::vector<Entry> &entries,
     }
 }
 
+// Of a process, where as many processes as there is room for do the same side by side.
+int threads_apart(Case which) {
+    return which == Case::handover ? 2 : 1;
+}
+
+// The largest number of threads that have a core each, if it takes several processes; else 0.
+int most_apart(Case which, const std::vector<int> &threads) {
+    const int each = threads_apart(which);
+    int most = 0;
+    for (const int t : threads) {
+        const bool may_be = t > each && t % each == 0 && t <= usable_cpus();
+        most = may_be ? std::max(most, t) : most;
+    }
+    return most;
+}
+
+std::string key_apart(const std::string &block, const std::string &subject) {
+    return block + "/apart/" + subject;
+}
+
+void print_apart(Case which, const std::vector<Entry> &entries, int count) {
+    const int each = threads_apart(which);
+    printf(
+        "  the same in %d processes of %d thread%s: best, median, and %d threads of one / best\n",
+        count / each, each, each > 1 ? "s" : "", count);
+    for (const Entry &e : entries) {
+        if (e.subject.absent.empty()) {
+            const double best = e.apart.best();
+            printf("  %-36s  %13.4g %6.4g", e.subject.name.c_str(), best, e.apart.median());
+            printf(best > 0 ? " %5.2f\n" : "     -\n", e.samples[count].best() / best);
+        }
+    }
+}
+
 void store(const std::string &block, const std::vector<Entry> &entries,
            const std::vector<int> &threads) {
     for (const Entry &e : entries) {
@@ -421,6 +456,9 @@ void store(const std::string &block, const std::vector<Entry> &entries,
         }
         for (const int t : threads) {
             report.add(block + "/" + std::to_string(t) + "/" + e.subject.name, "ns", e.samples[t]);
+        }
+        if (!e.apart.values.empty()) {
+            report.add(key_apart(block, e.subject.name), "ns", e.apart);
         }
         if (e.subject.provider_calls && e.calls_for) {
             report.add(block + "/calls/" + e.subject.name, "per op",
@@ -453,11 +491,26 @@ void run_one(Entry &e, uint64_t unit, int threads) {
     }
 }
 
+void run_one_apart(Entry &e, Case which, size_t size, uint64_t unit, int threads) {
+    const int each = threads_apart(which);
+    Subject subject;
+    const auto make = [&]() -> std::unique_ptr<Job> {
+        subject = subject_by_name(e.subject.name);
+        return subject.absent.empty() ? make_job(which, subject, size) : nullptr;
+    };
+    const double ns = run_round_apart(make, std::min(e.job->ops, WARM_UP_UNITS * unit), e.job->ops,
+                                      threads / each, each);
+    if (ns < 0) {
+        e.subject.absent = "a process of its own failed";
+    }
+    e.apart.add(ns);
+}
+
 // All subjects take turns in every round, for every number of threads, so that a drift of the
 // machine meets all of them alike. The loop's own cost is the first subject and is subtracted from
-// the others.
+// the others. `apart`: so many threads are run as processes, too.
 void run_block(const std::string &block, Case which, size_t size, std::vector<Subject> subjects,
-               const std::vector<int> &threads) {
+               const std::vector<int> &threads, int apart = 0) {
     const uint64_t unit = which == Case::pair ? 64 : BATCH;
     subjects.insert(subjects.begin(), loop_subject());
     std::vector<Entry> entries(subjects.size());
@@ -467,6 +520,8 @@ void run_block(const std::string &block, Case which, size_t size, std::vector<Su
         check_subject(e.subject, size ? size : 64);
         if (e.subject.absent.empty()) {
             e.job = make_job(which, e.subject, size);
+            e.job->ops = WARM_UP_UNITS * unit; // fresh memory takes longer
+            run_round(*e.job, threads[0]);
             calibrate(*e.job, unit, threads[0]);
         }
     }
@@ -480,13 +535,24 @@ void run_block(const std::string &block, Case which, size_t size, std::vector<Su
             }
         }
     }
+    for (unsigned round = 0; apart && round < std::min(options.rounds, APART_ROUNDS); ++round) {
+        for (Entry &e : entries) {
+            if (e.subject.absent.empty()) {
+                run_one_apart(e, which, size, unit, apart);
+            }
+        }
+    }
     for (size_t i = 1; i < entries.size(); ++i) {
         for (const int t : threads) {
             entries[i].samples[t].subtract(entries[0].samples[t]);
         }
+        entries[i].apart.subtract(entries[0].apart);
     }
     store(block, entries, threads);
     print_block(block, entries, threads);
+    if (apart) {
+        print_apart(which, entries, apart);
+    }
     report.print_new_targets();
 }
 
@@ -538,22 +604,29 @@ void run_large_blocks() {
     }
 }
 
-// How flat the times stay with more threads: the slowest of those that have a core each, as a
-// multiple of the first; 0 if there is nothing to compare. A handover begins with two threads. The
-// loop of all but the pairs waits for other threads' cache lines too: what is left of a few
+// The loop of a handover waits for other threads' cache lines too: what is left of a few
 // nanoseconds when it is subtracted says nothing.
 constexpr double UNRESOLVED_NS = 5;
 
+bool is_handover(const std::string &block) {
+    return block.compare(0, 8, "handover") == 0;
+}
+
+// In nanoseconds; 0 if it was not measured.
+double time_of(const std::string &block, const std::string &key) {
+    const Result *r = report.find(key);
+    return r ? std::max(r->best, is_handover(block) ? UNRESOLVED_NS : 0) : 0;
+}
+
+// How flat the times stay with more threads: the slowest of those that have a core each, as a
+// multiple of the first; 0 if there is nothing to compare. A handover begins with two threads.
 double flatness(const std::string &block, const std::string &subject,
                 const std::vector<int> &threads) {
-    const bool is_handover = block.compare(0, 8, "handover") == 0;
-    const double least = block.compare(0, 4, "pair") == 0 ? 0 : UNRESOLVED_NS;
     double first = 0, worst = 0;
     int compared = 0;
     for (const int t : threads) {
-        const Result *r = report.find(block + "/" + std::to_string(t) + "/" + subject);
-        const double ns = r ? std::max(r->best, least) : 0;
-        if (ns > 0 && t <= usable_cpus() && t > is_handover) {
+        const double ns = time_of(block, block + "/" + std::to_string(t) + "/" + subject);
+        if (ns > 0 && t <= usable_cpus() && t > is_handover(block)) {
             first = first > 0 ? first : ns;
             worst = std::max(worst, ns);
             ++compared;
@@ -562,23 +635,34 @@ double flatness(const std::string &block, const std::string &subject,
     return compared > 1 ? worst / first : 0;
 }
 
-void print_flatness(const std::vector<std::string> &blocks) {
-    print_title("the slowest number of threads that have a core each / one thread (handover: two)");
+// What it costs to share a process: threads against as many in processes.
+double sharing(const std::string &block, const std::string &subject,
+               const std::vector<int> &threads) {
+    const int most = most_apart(is_handover(block) ? Case::handover : Case::pair, threads);
+    const double together = time_of(block, block + "/" + std::to_string(most) + "/" + subject);
+    const double apart = time_of(block, key_apart(block, subject));
+    return apart > 0 ? together / apart : 0;
+}
+
+using Compare = double (*)(const std::string &, const std::string &, const std::vector<int> &);
+
+void print_comparison(const char *title, const char *key, Compare compare,
+                      const std::vector<std::string> &blocks) {
+    print_title(title);
     printf("  %-24s", "");
     for (const std::string &block : blocks) {
         printf(" %20s", block.c_str());
     }
-    // The loop of a pair waits for nobody: its row is what the machine takes.
     std::vector<Subject> rows = everyone(false);
     rows.insert(rows.begin(), loop_subject());
     for (const Subject &subject : rows) {
         printf("\n  %-24.24s", subject.name.c_str());
         for (const std::string &block : blocks) {
-            const bool waits = subject.shape == Shape::loop && block.compare(0, 4, "pair") != 0;
-            const double value = waits ? 0 : flatness(block, subject.name, options.threads);
+            const bool waits = subject.shape == Shape::loop && is_handover(block);
+            const double value = waits ? 0 : compare(block, subject.name, options.threads);
             if (value > 0) {
                 printf(" %20.2f", value);
-                report.add("flat/" + block + "/" + subject.name, "x", value);
+                report.add(std::string(key) + "/" + block + "/" + subject.name, "x", value);
             } else {
                 printf(" %20s", "-");
             }
@@ -604,12 +688,17 @@ void run_thread_cases() {
         for (const size_t size : options.quick ? few : all) {
             const std::string block = std::string(row.name) + "/" + size_name(size);
             if (wanted(block)) {
-                run_block(block, row.which, size, everyone(false), options.threads);
+                run_block(block, row.which, size, everyone(false), options.threads,
+                          most_apart(row.which, options.threads));
                 blocks.push_back(block);
             }
         }
     }
-    print_flatness(blocks);
+    print_comparison(
+        "the slowest number of threads that have a core each / one thread (handover: two)", "flat",
+        flatness, blocks);
+    print_comparison("most threads / as many in processes of one thread (handover: two)", "shared",
+                     sharing, blocks);
 }
 
 void run_allocation_cases() {

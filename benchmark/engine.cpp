@@ -11,6 +11,8 @@
 #include <thread>
 
 #include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -167,46 +169,51 @@ std::map<std::string, double> run_child(const std::string &what, const std::stri
 
 namespace {
 
+struct Span {
+    uint64_t begin, end;
+};
+
 // Threads that live until the program ends, each on its core, and start a round together.
 class Team {
   public:
-    double run(Job &next, int count) {
+    explicit Team(int cpu) : first_cpu(cpu) {}
+
+    // `everyone`: with those of other processes; they meet at `place`, which is 0 yet.
+    Span run(Job &next, int count, std::atomic<int> &place, int everyone) {
         std::unique_lock<std::mutex> lock(mutex);
         for (; started < count; ++started) {
             std::thread(&Team::serve, this, started, round).detach();
         }
         job = &next;
         next.threads = threads = count;
-        arrived = 0;
+        arrived = &place;
+        expected = everyone;
         pending = started;
         ++round;
         wake.notify_all();
         done.wait(lock, [this] { return pending == 0; });
-        const uint64_t begin = *std::min_element(start, start + count);
-        const uint64_t end = *std::max_element(stop, stop + count);
-        const double total = static_cast<double>(next.ops) * count;
-        return static_cast<double>(end - begin) * std::min(count, usable_cpus()) / total;
+        return {*std::min_element(start, start + count), *std::max_element(stop, stop + count)};
     }
 
   private:
     std::mutex mutex;
     std::condition_variable wake, done;
     Job *job = nullptr;
-    int started = 0, threads = 0, pending = 0;
+    int first_cpu, started = 0, threads = 0, pending = 0, expected = 0;
     uint64_t round = 0;
-    std::atomic<int> arrived{0};
+    std::atomic<int> *arrived = nullptr;
     uint64_t start[MAX_THREADS] = {}, stop[MAX_THREADS] = {};
 
     // The n-th meeting of a round: spins, but lets a thread on the same core go first.
     void meet(int n) {
-        ++arrived;
-        while (arrived.load() < n * threads) {
+        ++*arrived;
+        while (arrived->load() < n * expected) {
             sched_yield();
         }
     }
 
     void serve(int id, uint64_t last) {
-        pin_to_cpu(id);
+        pin_to_cpu(first_cpu + id);
         for (;;) {
             std::unique_lock<std::mutex> lock(mutex);
             wake.wait(lock, [&] { return round != last; });
@@ -229,11 +236,80 @@ class Team {
     }
 };
 
+double ns_per_op(Span span, uint64_t ops, int threads) {
+    const double total = static_cast<double>(ops) * threads;
+    return static_cast<double>(span.end - span.begin) * std::min(threads, usable_cpus()) / total;
+}
+
+// What the processes of a round share.
+struct Apart {
+    std::atomic<int> warm{0}, timed{0};
+    Span spans[MAX_THREADS];
+};
+
+// In a process of its own.
+bool run_apart(Apart &shared, Job &job, uint64_t warm, uint64_t ops, int id, int processes,
+               int threads) {
+    Team *team = new Team(id * threads); // the other one's threads are not here
+    job.ops = warm;
+    team->run(job, threads, shared.warm, processes * threads);
+    job.ops = ops;
+    shared.spans[id] = team->run(job, threads, shared.timed, processes * threads);
+    return job.failed == 0;
+}
+
+// The others would wait for one that is missing.
+bool wait_for_all(std::vector<pid_t> pids, bool are_well) {
+    while (!pids.empty()) {
+        int status = 0;
+        if (!are_well) {
+            for (const pid_t pid : pids) {
+                kill(pid, SIGKILL);
+            }
+        }
+        const pid_t ended = waitpid(-1, &status, 0);
+        pids.erase(std::remove(pids.begin(), pids.end(), ended), pids.end());
+        are_well = are_well && status == 0;
+    }
+    return are_well;
+}
+
 } // namespace
 
 double run_round(Job &job, int threads) {
-    static Team *team = new Team; // its threads outlive main
-    return team->run(job, threads);
+    static Team *team = new Team(0); // its threads outlive main
+    std::atomic<int> place{0};
+    return ns_per_op(team->run(job, threads, place, threads), job.ops, threads);
+}
+
+double run_round_apart(const std::function<std::unique_ptr<Job>()> &make, uint64_t warm,
+                       uint64_t ops, int processes, int threads_each) {
+    void *memory =
+        mmap(nullptr, sizeof(Apart), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        return -1;
+    }
+    Apart &shared = *new (memory) Apart;
+    std::vector<pid_t> pids;
+    fflush(stdout);
+    for (int id = 0; id < processes; ++id) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            const std::unique_ptr<Job> job = make();
+            _exit(job && run_apart(shared, *job, warm, ops, id, processes, threads_each) ? 0 : 1);
+        }
+        if (pid > 0) {
+            pids.push_back(pid);
+        }
+    }
+    const bool are_well = wait_for_all(pids, pids.size() == static_cast<size_t>(processes));
+    Span all = shared.spans[0];
+    for (int id = 1; id < processes; ++id) {
+        all.begin = std::min(all.begin, shared.spans[id].begin);
+        all.end = std::max(all.end, shared.spans[id].end);
+    }
+    munmap(memory, sizeof(Apart));
+    return are_well ? ns_per_op(all, ops, processes * threads_each) : -1;
 }
 
 void calibrate(Job &job, uint64_t unit, int threads) {

@@ -45,8 +45,8 @@ const char usage[] =
     "that it has 16. 0.000 means that nothing in the library keeps threads from running side by\n"
     "side: what gets slower with more threads nevertheless is the machine's.\n"
     "\n"
-    "  pair      each thread allocates one object and frees it\n"
-    "  batch     each thread allocates 200, then frees them in an order of chance\n"
+    "  pair      each thread allocates one object and frees it, 8 more stay alive\n"
+    "  batch     each thread allocates 1,000, then frees them in an order of chance\n"
     "  handover  half of the threads allocate 200, each of the others frees those of one of them\n"
     "\n"
     "Pools change what threads share once these have met at a lock. In turns nobody meets, so\n"
@@ -54,10 +54,16 @@ const char usage[] =
     "time. With --free threads run without turns instead and meet as the machine has it: nearer\n"
     "to a program on that machine, and different in each run.\n"
     "\n"
-    "Not seen: what jemalloc's own code, libtbbmalloc, the C library and the kernel do, and what\n"
-    "the program does with its objects. While it counts no lock is ever found held, because of\n"
-    "the turns. A lock that threads share shows as a line that travels, once each time another\n"
-    "thread takes it; how long threads would wait for it cannot be told from that.\n";
+    "A thread writes to each object that it has allocated; if another one had it before, that "
+    "line\n"
+    "travels, too.\n"
+    "\n"
+    "Not seen: what jemalloc's own code, libtbbmalloc, the C library and the kernel do. While it\n"
+    "counts no lock is ever found held, because of the turns. A lock that threads share shows as "
+    "a\n"
+    "line that travels, once each time another thread takes it; how long threads would wait for "
+    "it\n"
+    "cannot be told from that.\n";
 
 struct Options {
     unsigned threads = 16;
@@ -69,7 +75,8 @@ constexpr unsigned MEET_EVERY = 4;
 
 struct Load {
     const char *name;
-    size_t objects; // a thread has at once
+    size_t alive;   // a thread has all the time
+    size_t objects; // and at once besides
     bool handover;
     // A round is all objects allocated and freed. First come those that let threads meet, one way
     // or the other, then some in turns, so that the pool reaches the state it stays in; the last
@@ -78,9 +85,9 @@ struct Load {
 };
 
 const Load loads[] = {
-    {"pair", 1, false, 2000, 500, 500, 1000},
-    {"batch", 200, false, 10, 6, 6, 6},
-    {"handover", 200, true, 10, 6, 6, 6},
+    {"pair", 8, 1, false, 2000, 500, 500, 1000},
+    {"batch", 0, 1000, false, 6, 4, 4, 3},
+    {"handover", 0, 200, true, 10, 6, 6, 6},
 };
 
 struct PoolKind {
@@ -133,7 +140,8 @@ class Turns {
 class Case {
   public:
     Case(const Load &of, umf_memory_pool_handle_t in, size_t bytes)
-        : load(of), pool(in), size(bytes), turns(options.threads), hands(options.threads) {
+        : load(of), pool(in), size(bytes), turns(options.threads), hands(options.threads),
+          others(options.threads) {
         pthread_barrier_init(&barrier, nullptr, options.threads);
         free_rounds = of.free_rounds / (options.quick ? 4 : 1);
         meet_rounds = of.meet_rounds / (options.quick ? 3 : 1);
@@ -162,7 +170,8 @@ class Case {
     umf_memory_pool_handle_t pool;
     size_t size;
     Turns turns;
-    std::vector<std::vector<void *>> hands; // what a thread has allocated
+    std::vector<std::vector<void *>> hands;  // what a thread has allocated
+    std::vector<std::vector<void *>> others; // and what stays alive
     pthread_barrier_t barrier;
     unsigned free_rounds, meet_rounds, turn_rounds, counted_rounds;
 
@@ -183,6 +192,7 @@ class Case {
         if (!*object) {
             fail("an allocation fails");
         }
+        lines_check_write(static_cast<int *>(*object)); // what a program does first with it
     }
     void release(void *object) {
         if (umfFree(object) != UMF_RESULT_SUCCESS) {
@@ -192,6 +202,7 @@ class Case {
 
     void run_thread(unsigned id) {
         hands[id].resize(load.objects);
+        others[id].resize(load.alive);
         const std::vector<size_t> order = shuffled(id);
         pthread_barrier_wait(&barrier); // all are there before the first maps memory
         // Threads meet the library one after the other, the same in each run.
@@ -200,6 +211,9 @@ class Case {
             allocate(&object);
             release(object);
         });
+        for (size_t i = 0; i < load.alive; i++) {
+            turns.take(id, [&] { allocate(&others[id][i]); });
+        }
         pthread_barrier_wait(&barrier);
         for (unsigned i = 0; i < free_rounds && options.free; i++) {
             free_round(id, order);
