@@ -95,7 +95,8 @@ size_t resident_bytes(const std::vector<char *> &pieces) {
 
 TEST(os_reuse, ContentStaysForWhoWantsAny) {
     Os provider;
-    for (size_t size : {page, 64 * KiB, 256 * KiB, 2 * MiB, 8 * MiB}) {
+    for (size_t size :
+         {page, 64 * KiB, 256 * KiB, 256 * KiB + page, 2 * MiB - page, 2 * MiB, 8 * MiB}) {
         char *ptr = provider.any(size);
         EXPECT_TRUE(all_are(ptr, size, 0)) << "first used";
         memset(ptr, 'x', size);
@@ -163,6 +164,12 @@ TEST(os_reuse, MappingsThatWaitAreNotFreedAgain) {
     }
     EXPECT_EQ(all.count(warm), 1u);
     EXPECT_EQ(all.count(clear), 1u);
+    char *small = provider.any(MiB);
+    ASSERT_EQ(provider.keep(small, MiB), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.free(small, MiB), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(provider.keep(small, MiB), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(provider.any(MiB), small);
+    EXPECT_NE(provider.any(MiB), small) << "once only";
     char *large = provider.any(16 * MiB);
     large[0] = 'x';
     EXPECT_EQ(provider.keep(large, 16 * MiB), UMF_RESULT_SUCCESS);
@@ -171,15 +178,36 @@ TEST(os_reuse, MappingsThatWaitAreNotFreedAgain) {
 
 TEST(os_reuse, MappingsDecay) {
     DecayPeriod none(DecayPeriod::NONE);
-    Os provider;
-    char *ptr = provider.any(2 * MiB), *used = provider.any(page);
-    memset(ptr, 'x', 2 * MiB);
-    ASSERT_EQ(provider.keep(ptr, 2 * MiB), UMF_RESULT_SUCCESS);
-    for (int i = 0; i < 5; i++) {
-        ASSERT_EQ(provider.keep(used, page), UMF_RESULT_SUCCESS);
-        used = provider.any(page);
+    for (size_t size : {MiB, 2 * MiB}) {
+        Os provider;
+        char *ptr = provider.any(size), *used = provider.any(page);
+        memset(ptr, 'x', size);
+        ASSERT_EQ(provider.keep(ptr, size), UMF_RESULT_SUCCESS);
+        for (int i = 0; i < 5; i++) {
+            ASSERT_EQ(provider.keep(used, page), UMF_RESULT_SUCCESS);
+            used = provider.any(page);
+        }
+        EXPECT_EQ(resident_pages(ptr, size), 0u);
     }
-    EXPECT_EQ(resident_pages(ptr, 2 * MiB), 0u);
+}
+
+/* Adjacent allocations may be merged and freed at once. */
+TEST(os_reuse, AMappingThatEndsInAnExtentIsNoMapping) {
+    Os provider;
+    constexpr size_t EXTENT = 2 * MiB, SMALL = 64 * KiB;
+    char *before = nullptr;
+    for (char *piece : fill(provider, 16 * EXTENT)) {
+        void *at = piece - MiB;
+        if (!before && reinterpret_cast<uintptr_t>(piece) % EXTENT == 0 &&
+            mmap(at, MiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+                 -1, 0) == at) {
+            before = static_cast<char *>(at);
+        }
+    }
+    ASSERT_NE(before, nullptr) << "all extents have something before them";
+    ASSERT_EQ(provider.keep(before, MiB + SMALL), UMF_RESULT_SUCCESS);
+    EXPECT_NE(provider.any(MiB + SMALL), before);
+    EXPECT_EQ(provider.any(SMALL), before + MiB) << "the extent has its piece back";
 }
 
 /* Pools in use see to it, also if they want nothing of the provider. */

@@ -12,7 +12,7 @@
  * stay mapped and are used again. Protection that the program changed is reset by that; NUMA
  * policy and advice that it gave may stay.
  *
- * What pools free in such pieces, or in mappings of 2 to 8 MiB, keeps its content and its pages
+ * What pools free, up to 8 MiB of it at once, keeps its content and its pages
  * for pools over the same provider, for 5 seconds if no pool wants it, and until one of them is
  * trimmed or destroyed. With what is in use it is no more than was in use lately, and 64 MiB. So
  * protection that the program changed on memory of a pool must be changed back before it is freed.
