@@ -17,8 +17,8 @@
  *
  * Pieces that are freed to be used again stay warm: they keep their content for who wants any
  * memory. That is the way of pools, and costs no system call; with many threads these meet in the
- * kernel. So do mappings of up to 8 MiB. What is live and what is warm are together no more than was
- * live at most in this period of decay and in the last, and 64 MiB. Beyond that, and where some
+ * kernel. So do mappings of up to 8 MiB. What is live and what is warm are together no more than
+ * was live at most in this period of decay and in the last, and 64 MiB. Beyond that, and where some
  * were warm for a period, all warm pages of an extent are cleared together, and mappings unmapped:
  * two at most for each that comes, or all when a pool looks at what decays.
  *
