@@ -491,7 +491,8 @@ void run_one(Entry &e, uint64_t unit, int threads) {
     }
 }
 
-void run_one_apart(Entry &e, Case which, size_t size, uint64_t unit, int threads) {
+void run_one_apart(Entry &e, const std::string &block, Case which, size_t size, uint64_t unit,
+                   int threads) {
     const int each = threads_apart(which);
     Subject subject;
     const auto make = [&]() -> std::unique_ptr<Job> {
@@ -500,10 +501,11 @@ void run_one_apart(Entry &e, Case which, size_t size, uint64_t unit, int threads
     };
     const double ns = run_round_apart(make, std::min(e.job->ops, WARM_UP_UNITS * unit), e.job->ops,
                                       threads / each, each);
-    if (ns < 0) {
-        e.subject.absent = "a process of its own failed";
+    if (ns >= 0) {
+        e.apart.add(ns);
+    } else {
+        report.absent(key_apart(block, e.subject.name), "a process of its own failed");
     }
-    e.apart.add(ns);
 }
 
 // All subjects take turns in every round, for every number of threads, so that a drift of the
@@ -538,7 +540,7 @@ void run_block(const std::string &block, Case which, size_t size, std::vector<Su
     for (unsigned round = 0; apart && round < std::min(options.rounds, APART_ROUNDS); ++round) {
         for (Entry &e : entries) {
             if (e.subject.absent.empty()) {
-                run_one_apart(e, which, size, unit, apart);
+                run_one_apart(e, block, which, size, unit, apart);
             }
         }
     }

@@ -268,6 +268,9 @@ bool wait_for_all(std::vector<pid_t> pids, bool are_well) {
             }
         }
         const pid_t ended = waitpid(-1, &status, 0);
+        if (ended < 0) {
+            return false;
+        }
         pids.erase(std::remove(pids.begin(), pids.end(), ended), pids.end());
         are_well = are_well && status == 0;
     }
@@ -425,8 +428,8 @@ Mode mode_of(const Target &target) {
         const char *prefix;
         Mode mode;
     } prefixes[] = {
-        {"ir/", Mode::instructions}, {"rss/", Mode::memory},       {"metadata/", Mode::memory},
-        {"flat/", Mode::threads},    {"program/", Mode::programs},
+        {"ir/", Mode::instructions}, {"rss/", Mode::memory},     {"metadata/", Mode::memory},
+        {"flat/", Mode::threads},    {"shared/", Mode::threads}, {"program/", Mode::programs},
     };
     for (const auto &p : prefixes) {
         if (strncmp(target.key, p.prefix, strlen(p.prefix)) == 0) {

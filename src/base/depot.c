@@ -148,7 +148,7 @@ static uint32_t after_own(const umf_depot_thread_t *thread, uint32_t home, uint3
 /* From one depot, without waiting. */
 static size_t take_from(umf_depot_t *depot, umf_depot_t **locked, void **objects, size_t n) {
     if (!umf_trylock(&depot->lock)) {
-        *locked = depot;
+        *locked = *locked ? *locked : depot;
         return 0;
     }
     size_t taken = take_locked(depot, objects, n);

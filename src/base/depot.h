@@ -28,7 +28,7 @@ typedef struct umf_depots_t {
 /* What depots know of one thread. */
 typedef struct umf_depot_thread_t {
     uint16_t given; /* objects, up to a limit, for which it may have others made */
-    uint8_t found;  /* where it found some last but in its own depot, and 1; 0: nowhere */
+    uint8_t found;  /* the depot it found some in when its own had none, and 1; 0: none yet */
     bool has_met;   /* it found a depot locked */
 } umf_depot_thread_t;
 

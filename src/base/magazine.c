@@ -73,11 +73,10 @@ static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, 
                   : 0;
 }
 
-static bool depot_give(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
-                       size_t n) {
+static bool depot_give(umf_magazines_t *m, uint32_t bin, uint32_t number, umf_magazine_t *mag,
+                       void **objects, size_t n) {
     umf_depots_t *depots = depots_made(m, bin);
-    return depots &&
-           umf_depots_give(depots, thread_number(m), mag ? &mag->depots : NULL, objects, n);
+    return depots && umf_depots_give(depots, number, mag ? &mag->depots : NULL, objects, n);
 }
 
 /* In a place of the thread's own: all threads miss, and would meet in a common one. */
@@ -144,7 +143,7 @@ UMF_COLD void umf_magazines_look_now(umf_magazines_t *m) {
 /* --- between a thread and the pool --- */
 
 static size_t pool_refill(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
-    size_t got = m->ops->refill(m->pool, bin, objects, n);
+    size_t got = m->ops->refill ? m->ops->refill(m->pool, bin, objects, n) : 0;
     count_out(m, (int64_t)got);
     return got;
 }
@@ -152,7 +151,7 @@ static size_t pool_refill(umf_magazines_t *m, uint32_t bin, void **objects, size
 /* Objects on their way from a thread, to others if they have room. */
 static void pass_on(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
                     size_t n) {
-    if (!depot_give(m, bin, mag, objects, n)) {
+    if (!depot_give(m, bin, thread_number(m), mag, objects, n)) {
         pool_flush(m, bin, objects, n);
     }
 }
@@ -236,20 +235,30 @@ static void magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag
 
 /* --- caches --- */
 
-static void magazine_empty(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, bool to_depots) {
+static void magazine_empty(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t count = magazine_count(mag);
     if (count) {
         magazine_set_top(mag, mag->base);
-        if (!to_depots || !depot_give(m, bin, NULL, mag->base, count)) {
-            pool_flush(m, bin, mag->base, count);
-        }
+        pool_flush(m, bin, mag->base, count);
     }
 }
 
-static void cache_empty(umf_magazines_t *m, umf_cache_t *cache, bool to_depots) {
+static void cache_empty(umf_magazines_t *m, umf_cache_t *cache) {
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        magazine_empty(m, bin, &cache->bins[bin], to_depots);
+        magazine_empty(m, bin, &cache->bins[bin]);
     }
+}
+
+/* Of a thread that ends: to its depots, as far as they have room. */
+static void cache_hand_over(umf_magazines_t *m, umf_cache_t *cache) {
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        umf_magazine_t *mag = &cache->bins[bin];
+        size_t count = magazine_count(mag);
+        if (count && depot_give(m, bin, cache->number, NULL, mag->base, count)) {
+            magazine_set_top(mag, mag->base);
+        }
+    }
+    cache_empty(m, cache);
 }
 
 static void cache_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
@@ -260,7 +269,7 @@ static void cache_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
 
 static void thread_exit(umf_local_owner_t *owner, umf_local_t *block) {
     umf_magazines_t *m = magazines_of(owner);
-    cache_empty(m, (umf_cache_t *)block, true);
+    cache_hand_over(m, (umf_cache_t *)block);
     cache_free_stacks(m, (umf_cache_t *)block);
     count_out(m, __atomic_exchange_n(&((umf_cache_t *)block)->out, 0, __ATOMIC_RELAXED));
 }
@@ -283,7 +292,7 @@ static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
     }
     if (cache->epoch != epoch) {
         cache->epoch = epoch;
-        cache_empty(m, cache, false);
+        cache_empty(m, cache);
     }
     umf_magazine_t *mag = &cache->bins[bin];
     return mag->base || magazine_make_stack(m, bin, mag) ? mag : NULL;
@@ -315,7 +324,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
         got = pool_refill(m, bin, mag->base, batch);
         reverse(mag->base, got);
     }
-    if (!got) { /* a thread that should have new ones has passed by what others gave */
+    if (!got && m->ops->refill) { /* one that should have new ones passed by what others gave */
         got = depot_take(m, bin, NULL, mag->base, batch);
     }
     if (!got) {
@@ -405,7 +414,7 @@ void umf_magazines_fini(umf_magazines_t *m) {
 static bool flush_bin(umf_magazines_t *m, uint32_t bin) {
     umf_magazine_t *mag = umf_magazine_of(m, bin);
     bool has_any = magazine_count(mag) || waiting(m, bin);
-    magazine_empty(m, bin, mag, false);
+    magazine_empty(m, bin, mag);
     depots_flush(m, bin, SIZE_MAX, false);
     return has_any;
 }

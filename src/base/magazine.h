@@ -49,7 +49,7 @@ _Static_assert(sizeof(umf_cache_t) + UMF_MAGAZINE_MAX_BINS * sizeof(umf_magazine
 typedef struct umf_magazine_ops_t {
     /* Hands out 1 to `n` objects of `bin` and returns how many; 0 when there is no memory (and the
      * pool's last error is set). It must not take new memory from the provider for more than one.
-     */
+     * NULL: who finds none makes a new one. */
     size_t (*refill)(void *pool, uint32_t bin, void **objects, size_t n);
     void (*flush)(void *pool, uint32_t bin, void **objects, size_t n);
     /* The calling thread begins to use the pool: it may call `flush` when it ends, also if all that

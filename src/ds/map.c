@@ -414,13 +414,17 @@ static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, map_run
     return base == end ? count : 0;
 }
 
-/* The same, with the tables that it takes. */
-static size_t runs_made(umf_map_t *map, uintptr_t base, size_t size, map_run_t *runs) {
+/* The same, with the tables that it takes; none are made inside of what is not `under`. */
+static size_t runs_made(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
+                        map_run_t *runs) {
     uintptr_t end = base + size;
     size_t count = runs_of(map, base, size, runs);
-    bool is_made = !count && (base | size) % PAGE == 0 && (end - 1) >> 48 == 0 &&
-                   map_cut(map, base) && (end >> 48 || map_cut(map, end));
-    return is_made ? runs_of(map, base, size, runs) : count;
+    if (count || base >= end || (base | size) % PAGE || (end - 1) >> 48 ||
+        umf_map_find(map, base) != under || umf_map_find(map, end - 1) != under) {
+        return count;
+    }
+    bool is_made = map_cut(map, base) && (end >> 48 || map_cut(map, end));
+    return is_made ? runs_of(map, base, size, runs) : 0;
 }
 
 static map_run_t run_below(const map_run_t *run, umf_word_t w) {
@@ -429,52 +433,61 @@ static map_run_t run_below(const map_run_t *run, umf_word_t w) {
 
 /* Whether it leads to `word` only; not if it leads to a list. */
 static bool run_is(const map_run_t *run, umf_word_t word) {
-    bool is_last = run->level == LEVELS - 1, is_word = umf_map_run_is(&run->own, word);
-    for (size_t i = 0; !is_last && !is_word && i < run->own.count; i++) {
+    bool is_word = umf_map_run_is(&run->own, word);
+    if (is_word || run->level == LEVELS - 1) {
+        return is_word;
+    }
+    is_word = true;
+    for (size_t i = 0; i < run->own.count && is_word; i++) {
         umf_word_t w = umf_map_load(&run->own.slots[i]);
-        map_run_t below = run_below(run, w);
-        if (w != word && !(w & 1 && run_is(&below, word))) {
-            return false;
+        if (w & 1) {
+            map_run_t below = run_below(run, w);
+            is_word = run_is(&below, word);
+        } else {
+            is_word = w == word;
         }
     }
-    return is_word || !is_last;
+    return is_word;
 }
 
 /* A run without lists. */
 static void run_store(const map_run_t *run, umf_word_t word) {
+    if (run->level == LEVELS - 1) {
+        umf_map_run_store(&run->own, word);
+        return;
+    }
     for (size_t i = 0; i < run->own.count; i++) {
         umf_word_t w = umf_map_load(&run->own.slots[i]);
-        map_run_t below = run_below(run, w);
-        if (!(w & 1)) {
-            atomic_store_explicit(&run->own.slots[i], word, memory_order_release);
-        } else if (below.level == LEVELS - 1) {
-            umf_map_run_store(&below.own, word);
-        } else {
+        if (w & 1) {
+            map_run_t below = run_below(run, w);
             run_store(&below, word);
+        } else {
+            atomic_store_explicit(&run->own.slots[i], word, memory_order_release);
         }
     }
 }
 
 /* Other words stay. false: so do lists, and there are some. */
 static bool run_replace(const map_run_t *run, umf_word_t word, umf_word_t to) {
-    bool is_last = run->level == LEVELS - 1, is_done = umf_map_run_replace(&run->own, word, to);
-    bool has_lists = false;
+    bool is_done = umf_map_run_replace(&run->own, word, to), has_lists = false;
     for (size_t i = 0; !is_done && i < run->own.count; i++) {
         umf_word_t w = umf_map_load(&run->own.slots[i]);
-        map_run_t below = run_below(run, w);
         if (w == word) {
             atomic_store_explicit(&run->own.slots[i], to, memory_order_release);
+        } else if (w & 1 && run->level == LEVELS - 1) {
+            has_lists = true;
         } else if (w & 1) {
-            has_lists |= is_last || !run_replace(&below, word, to);
+            map_run_t below = run_below(run, w);
+            has_lists |= !run_replace(&below, word, to);
         }
     }
-    return is_done || !has_lists;
+    return !has_lists;
 }
 
 bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
                           umf_word_t word) {
     map_run_t runs[RUNS_MAX];
-    size_t count = runs_made(map, base, size, runs);
+    size_t count = runs_made(map, base, size, under, runs);
     bool is_divided[RUNS_MAX];
     for (size_t i = 0; i < count; i++) {
         is_divided[i] = !umf_map_run_is(&runs[i].own, under);

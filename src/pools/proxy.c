@@ -50,12 +50,6 @@ static void rest_flush(void *pool, uint32_t bin, void **spans, size_t n) {
     }
 }
 
-/* New memory comes the usual way. */
-static size_t rest_refill(void *pool, uint32_t bin, void **spans, size_t n) {
-    (void)pool, (void)bin, (void)spans, (void)n;
-    return 0;
-}
-
 static bool rest_look(void *pool, bool is_new) {
     if (is_new) {
         umf_provider_drop_reusable(((proxy_pool_t *)pool)->view, true);
@@ -63,8 +57,8 @@ static bool rest_look(void *pool, bool is_new) {
     return false;
 }
 
-static const umf_magazine_ops_t rest_ops = {
-    .refill = rest_refill, .flush = rest_flush, .look = rest_look};
+/* New memory comes the usual way. */
+static const umf_magazine_ops_t rest_ops = {.flush = rest_flush, .look = rest_look};
 
 static UMF_COLD void rest_make(proxy_pool_t *pool) {
     proxy_rest_t *rest = umf_meta_alloc(sizeof(*rest));

@@ -668,11 +668,6 @@ bool umf_os_extents_cool(umf_os_extents_t *extents, bool all) {
     return was_any;
 }
 
-/* Mappings of their own; huge pages are not cut. */
-static bool may_be_warm(uintptr_t base, size_t size) {
-    return (size > PIECE_MAX && size < EXTENT_SIZE) || can_be_kept(base, size);
-}
-
 /* A mapping of its own? Then it is kept if there is memory to note it. */
 static bool keep_mapping_locked(umf_os_extents_t *extents, uintptr_t base, size_t size) {
     umf_assert_locked(&extents->lock);
@@ -702,7 +697,7 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_
     uintptr_t base = (uintptr_t)ptr, end = 0;
     leaving_t leaving;
     bool is_range = range_end(extents, base, size, &end) == 0;
-    bool is_mapping = is_range && may_be_warm(base, end - base);
+    bool is_mapping = is_range && end - base > PIECE_MAX && end - base <= KEPT_SIZE_MAX;
     if (!is_range || (!is_mapping && size > PIECE_MAX)) {
         return umf_os_extents_free(extents, ptr, size);
     }

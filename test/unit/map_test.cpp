@@ -616,6 +616,52 @@ TEST_P(Map, PagesThatWereDivided) {
     }
 }
 
+// An outer span goes before those inside of it: their words stay, whole slots and pages.
+TEST_P(Map, WhatIsInsideStaysWhenTheOuterGoes) {
+    const uintptr_t area = 43 * TiB;
+    const size_t size = size_t{2} << 20;
+    for (bool has_list : {false, true}) {
+        for (uint32_t outer : {3u, 4u, 5u}) { // each in another way
+            ASSERT_EQ(shim_map_insert(map, area, size, 0, word(outer)), OK);
+            ASSERT_EQ(shim_map_insert(map, area + 65536, 65536, word(outer), word(7)), OK);
+            ASSERT_EQ(shim_map_insert(map, area + 8192, 4096, word(outer), word(8)), OK);
+            if (has_list) {
+                ASSERT_EQ(shim_map_insert(map, area + 3 * 65536 + 100, 8, word(outer), word(10)),
+                          OK);
+            }
+            shim_map_remove(map, area, size, word(outer), 0);
+            for (uintptr_t addr = area; addr < area + size; addr += 4096) {
+                const size_t at = addr - area;
+                EXPECT_EQ(find(addr), at == 8192                      ? word(8)
+                                      : at >= 65536 && at < 2 * 65536 ? word(7)
+                                                                      : 0u)
+                    << at;
+            }
+            EXPECT_EQ(find(area + 3 * 65536 + 104), has_list ? word(10) : 0u);
+            EXPECT_EQ(find(area + 3 * 65536 + 108), 0u);
+            shim_map_remove(map, area + 65536, 65536, word(7), 0);
+            shim_map_remove(map, area + 8192, 4096, word(8), 0);
+            if (has_list) {
+                shim_map_remove(map, area + 3 * 65536 + 100, 8, word(10), 0);
+            }
+            EXPECT_TRUE(shim_map_is_uniform(map, area, size, 0));
+        }
+    }
+}
+
+// What is refused divides nothing, and leaves no table.
+TEST_P(Map, RefusedPagesTakeNoTables) {
+    const uintptr_t area = 45 * TiB;
+    ASSERT_EQ(shim_map_insert(map, area, size_t{4} << 20, 0, word(1)), OK);
+    const size_t before = umf_meta_used();
+    EXPECT_FALSE(shim_map_insert_pages(map, area - 65536, 65536 + 4096, word(2)));
+    EXPECT_FALSE(shim_map_insert_pages(map, area + (size_t{4} << 20) - 4096, 8192, word(2)));
+    EXPECT_FALSE(shim_map_insert_pages(map, 0 - uintptr_t{4096}, 8192, word(2))) << "wraps";
+    EXPECT_FALSE(shim_map_insert_pages(map, area + 4096, 0, word(2)));
+    EXPECT_EQ(umf_meta_used(), before);
+    shim_map_remove(map, area, size_t{4} << 20, word(1), 0);
+}
+
 // A GiB that was one word becomes a table: at no time may it look empty.
 TEST_P(Map, ReadersWhileAGiBIsDivided) {
     const uintptr_t area = 29 * TiB;

@@ -11,7 +11,7 @@
  * 256 KiB for its next ones: these are not calls of the provider then, and their memory has any
  * content. Free memory that is kept counts as free. It goes back when nobody has wanted it for
  * a while, and before an allocation fails; only what waits for another thread, up to 256 KiB of
- * each size or two allocations, goes at its next turn or when it ends.
+ * each size (1 MiB where threads meet) or two allocations, goes at its next turn or when it ends.
  */
 #ifndef UMF_PROXY_MEMORY_POOL_H
 #define UMF_PROXY_MEMORY_POOL_H 1
