@@ -398,7 +398,8 @@ static uintptr_t run_from(const umf_map_t *map, uintptr_t base, uintptr_t end, m
     return 0;
 }
 
-/* How many; 0 if the range has edges inside of slots, or lies above 48 bits. */
+/* How many; 0 if the range has edges inside of slots, also because a table is missing, or lies
+ * above 48 bits. */
 static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, map_run_t *runs) {
     uintptr_t end = base + size;
     size_t count = 0;
@@ -488,7 +489,8 @@ bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_
                           umf_word_t word) {
     map_run_t runs[RUNS_MAX];
     size_t count = runs_made(map, base, size, under, runs);
-    bool is_divided[RUNS_MAX];
+    bool
+        is_divided[RUNS_MAX]; /* else no slot is looked at before it is written: 80 GiB take half */
     for (size_t i = 0; i < count; i++) {
         is_divided[i] = !umf_map_run_is(&runs[i].own, under);
         if (is_divided[i] && !run_is(&runs[i], under)) {
