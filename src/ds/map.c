@@ -489,8 +489,7 @@ bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_
                           umf_word_t word) {
     map_run_t runs[RUNS_MAX];
     size_t count = runs_made(map, base, size, under, runs);
-    bool
-        is_divided[RUNS_MAX]; /* else no slot is looked at before it is written: 80 GiB take half */
+    bool is_divided[RUNS_MAX]; /* others are written without a look, which takes 80 GiB 0.6 us */
     for (size_t i = 0; i < count; i++) {
         is_divided[i] = !umf_map_run_is(&runs[i].own, under);
         if (is_divided[i] && !run_is(&runs[i], under)) {
