@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -527,9 +528,7 @@ static report_state_t consume(const step_t *step, int producer, char *why) {
     umf_ipc_handler_handle_t handler;
     void *memory;
     ssize_t size = recv(producer, handle, sizeof(handle), 0);
-    if (size <= 0) {
-        return failed(why, "the producer sent no handle%s%s", *why ? ": " : "", why);
-    }
+    EXPECT(size > 0, "the producer sent no handle");
     TRY(pool_over("disjoint", step->consumer, &pool));
     TRY(umfPoolGetIPCHandler(pool, &handler));
     umf_result_t result = umfOpenIPCHandle(handler, (umf_ipc_handle_t)handle, &memory);
@@ -547,26 +546,32 @@ static report_state_t consume(const step_t *step, int producer, char *why) {
     return REPORT_OK;
 }
 
+/* A text that a child of fork can write; NULL: no memory. */
+static char *shared_why(void) {
+    void *text =
+        mmap(NULL, STEP_WHY_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return text == MAP_FAILED ? NULL : text;
+}
+
 /* The producer is a child of the consumer, because that direction is allowed most often. */
 report_state_t step_sharing(const step_t *step, char *why) {
     int ends[2];
+    char *cause = shared_why(); /* of the producer's failure, goes with the process */
+    EXPECT(cause, "shared memory for a child: %s", strerror(errno));
     EXPECT(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0, "socketpair: %s", strerror(errno));
     pid_t child = fork_child();
     EXPECT(child >= 0, "fork: %s", strerror(errno));
     if (child == 0) {
         close(ends[0]);
-        report_state_t state = produce(step, ends[1], why);
-        if (state != REPORT_OK) {
-            fprintf(stderr, "umfctl: %s: producer: %s\n", step->name, why);
-        }
-        _exit(state == REPORT_OK ? 0 : 1);
+        _exit(produce(step, ends[1], cause) == REPORT_OK ? 0 : 1);
     }
     close(ends[1]);
     report_state_t state = consume(step, ends[0], why);
     close(ends[0]);
     int status = wait_for(child);
-    if (state == REPORT_OK && status != 0) {
-        return failed(why, "the producer did not end well");
+    EXPECT(!*cause, "the producer: %s", cause);
+    if (state == REPORT_OK) {
+        EXPECT(status == 0, "the producer did not end well");
     }
     return state;
 }

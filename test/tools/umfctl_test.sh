@@ -189,6 +189,18 @@ expect_in out '^    failed +0$'
 ! grep -E '^  x ' "$work/out" || fail "steps failed"
 nothing_is_left
 
+# --- sharing, where no memory can have a name ---
+
+# The producer knows the cause, not the consumer that waits for it.
+if unshare -rm mount -t tmpfs -o ro none /dev/shm 2>/dev/null; then
+    expect_status 1 unshare -rm bash -c \
+        "mount -t tmpfs -o ro none /dev/shm && exec '$umfctl' check"
+    expect_in out '^  x named memory +the producer: pool_over: '
+    ! grep -q 'sent no handle' "$work/out" || fail "what follows from the cause hides it"
+else
+    note "skipped: sharing without /dev/shm, mounts are not allowed here"
+fi
+
 # --- NUMA nodes, of a recorded machine ---
 
 expect_status 0 "$umfctl" info
