@@ -58,14 +58,33 @@ static bool process_has_ended(int pidfd) {
     return poll(&wait, 1, 0) == 1 && (wait.revents & POLLIN);
 }
 
-/* `pidfd`: -1 if none is open; `*start_time` is 0 where `like` cannot be. Asking a descriptor is a
- * third of reading what /proc tells. */
+/* `pidfd`: -1 if none is open. */
+static bool process_lives(uint32_t pid, int pidfd) {
+    int mine = -1;
+    if (pidfd == -1 && umf_os_pidfd_open((int)pid, &mine) != 0) {
+        return false;
+    }
+    bool lives = !process_has_ended(pidfd == -1 ? mine : pidfd);
+    if (mine != -1) {
+        umf_os_close(mine);
+    }
+    return lives;
+}
+
+/* A /proc with hidepid=2 shows nothing of processes that live. EACCES: so it is with this one. */
+static int process_look_in_proc(uint32_t pid, int pidfd, uint64_t *start_time) {
+    int error = umf_os_start_time((int)pid, start_time);
+    return error == ESRCH && process_lives(pid, pidfd) ? EACCES : error;
+}
+
+/* `*start_time` is 0 where `like` cannot be. Asking a descriptor is a third of reading what /proc
+ * tells. */
 static int process_look(uint32_t pid, int pidfd, uint64_t like, uint64_t *start_time) {
     if (pid > INT32_MAX) {
         return ESRCH;
     }
     if (!(like & UMF_OS_PIDFD_ID)) {
-        return umf_os_start_time((int)pid, start_time);
+        return process_look_in_proc(pid, pidfd, start_time);
     }
     int mine = -1;
     int error = pidfd == -1 ? umf_os_pidfd_open((int)pid, &mine) : 0;

@@ -245,7 +245,9 @@ static const struct {
     {ENFILE, "no descriptor is left in the system"},
     {ESTALE, "the producer has closed the descriptor, its provider is destroyed"},
     {EBADF, "the producer has closed the descriptor, its provider is destroyed"},
-    {ENOENT, "the producer has closed the descriptor, its provider is destroyed"},
+    {ENOENT,
+     "the producer has closed the descriptor, its provider is destroyed, or /proc hides the "
+     "producer (hidepid)"},
     {ESRCH, "the producer has ended"},
     {EXDEV, "the producer's process id holds in another pid namespace (container)"},
     {ENOTCONN,

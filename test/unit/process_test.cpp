@@ -2,9 +2,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <grp.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <spawn.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -108,6 +111,66 @@ TEST(Process, KnowsOthersByEitherKindOfNumber) {
         EXPECT_EQ(start_time, 77u);
     }
     ASSERT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+// In a new namespace of process ids, so that nobody else's /proc changes: another user looks at the
+// first process there, of which /proc tells nothing, and at one that ended. 77: it cannot be tried.
+int look_where_proc_hides() {
+    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("proc", "/proc", "proc", 0, "hidepid=2") != 0) {
+        return 77;
+    }
+    pid_t zombie = fork();
+    if (zombie == 0) {
+        _exit(0);
+    }
+    siginfo_t info;
+    waitid(P_PID, static_cast<id_t>(zombie), &info, WEXITED | WNOWAIT);
+    pid_t child = fork();
+    if (child == 0) {
+        uint64_t start_time = 0;
+        if (setgroups(0, nullptr) != 0 || setgid(65534) != 0 || setuid(65534) != 0 ||
+            access("/proc/1/stat", F_OK) == 0) {
+            _exit(77);
+        }
+        umf_process_t first = self(), ended = self();
+        first.pid = 1;
+        first.start_time = 1; // ticks
+        ended.pid = static_cast<uint32_t>(zombie);
+        ended.start_time = 1;
+        umf_process_known_t known = {};
+        bool is_hidden = umf_process_look(1, 0, &start_time) == EACCES &&
+                         umf_process_check(&first) == UMF_RESULT_SUCCESS &&
+                         umf_process_meet(&first, &known) == UMF_RESULT_SUCCESS &&
+                         umf_process_is_known(&known, &first);
+        bool is_ended = umf_process_look(ended.pid, 0, &start_time) == ESRCH &&
+                        umf_process_check(&ended) == UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        _exit(is_hidden && is_ended ? 0 : is_hidden ? 2 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+TEST(Process, LivesThoughProcHidesIt) {
+    pid_t child = fork();
+    if (child == 0) {
+        pid_t first = unshare(CLONE_NEWPID | CLONE_NEWNS) == 0 ? fork() : -1;
+        if (first == 0) {
+            _exit(look_where_proc_hides());
+        }
+        int status = -1;
+        bool has_run = first > 0 && waitpid(first, &status, 0) == first && WIFEXITED(status);
+        _exit(has_run ? WEXITSTATUS(status) : 77);
+    }
+    int status = -1, pidfd = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77 || umf_os_pidfd_open(getpid(), &pidfd) != 0) {
+        GTEST_SKIP() << "no /proc that hides processes, or no descriptors of processes, here";
+    }
+    umf_os_close(pidfd);
+    EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Process, DoesNotOpenItselfUnderAFilterOfSystemCalls) {
