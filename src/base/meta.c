@@ -15,6 +15,7 @@
 
 #include "base/annotate.h"
 #include "base/common.h"
+#include "base/keep_errno.h"
 #include "base/lock.h"
 #include "base/os.h"
 
@@ -68,7 +69,9 @@ static bool meta_is_large(size_t size) {
     return size > META_CLASS_MAX || (umf_os_page_size() > META_PAGE && size >= umf_os_page_size());
 }
 
+/* Also while something is freed: a stack of a magazine grows then. */
 static void *meta_map(size_t size) {
+    UMF_KEEP_ERRNO;
     void *ptr = NULL;
     if (umf_os_map(&ptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != 0) {
         return NULL;

@@ -3,6 +3,7 @@
 #include <umf/memory_pool_ext.h>
 
 #include "base/annotate.h"
+#include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/magazine.h"
 #include "base/meta.h"
@@ -143,11 +144,17 @@ static UMF_COLD umf_result_t count_free_slow(umf_memory_pool_handle_t pool) {
     return UMF_RESULT_SUCCESS;
 }
 
+/* A user's pool may change errno; of ours, providers do, and the core keeps it around them. */
+static umf_result_t free_by_ops(umf_memory_pool_handle_t pool, void *ptr) {
+    UMF_KEEP_ERRNO;
+    return pool->ops.free(pool->self, ptr);
+}
+
 /* `ptr` is not NULL; the word is not needed. */
 static umf_result_t free_counted(void *handle, void *ptr, umf_word_t word) {
     umf_memory_pool_handle_t pool = handle;
     (void)word;
-    umf_result_t result = pool->ops.free(pool->self, ptr);
+    umf_result_t result = free_by_ops(pool, ptr);
     return result != UMF_RESULT_SUCCESS || umf_likely(try_count(pool, -1)) ? result
                                                                            : count_free_slow(pool);
 }
@@ -491,7 +498,7 @@ static umf_memory_pool_handle_t pool_of_word(umf_word_t word) {
 
 static UMF_COLD umf_result_t free_foreign(umf_memory_pool_handle_t pool, void *ptr) {
     if (!ptr) {
-        return pool->ops.free(pool->self, NULL);
+        return free_by_ops(pool, NULL);
     }
     umf_memory_pool_handle_t owner = pool_of_word(umf_map_find(&umf_map_global, (uintptr_t)ptr));
     UMF_LOG_ERROR("%p does not belong to pool %p but to %s %p", ptr, (void *)pool,
@@ -537,7 +544,7 @@ static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handl
     if (pool->free_at != free_counted) {
         return free_slow(ptr, pool);
     }
-    return pool->fast || !ptr ? pool->ops.free(pool->self, ptr) : free_counted(pool, ptr, 0);
+    return pool->fast || !ptr ? free_by_ops(pool, ptr) : free_counted(pool, ptr, 0);
 }
 
 UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) {

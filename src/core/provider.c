@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "core/ctl_nodes.h"
@@ -417,6 +418,7 @@ static UMF_COLD umf_result_t free_failed(umf_view_t *view, umf_span_t *span, con
 
 UMF_INLINE void view_drop_export(const umf_view_t *view, umf_span_t *span) {
     if (umf_unlikely(atomic_load_explicit(&span->export, memory_order_relaxed) != NULL)) {
+        UMF_KEEP_ERRNO;
         umf_core_export_drop(span, view->root);
     }
 }
@@ -424,6 +426,7 @@ UMF_INLINE void view_drop_export(const umf_view_t *view, umf_span_t *span) {
 /* `size` is what the provider is told. */
 UMF_INLINE umf_result_t view_free_sized(umf_view_t *view, free_op_t free, umf_span_t *span,
                                         void *ptr, size_t size) {
+    UMF_KEEP_ERRNO;
     umf_result_t result = umf_span_withdraw(&view->spans, span, (uintptr_t)ptr);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return freed_twice(ptr);
@@ -476,6 +479,7 @@ bool umf_view_wake(umf_view_t *view, umf_span_t *span, size_t size) {
 }
 
 umf_result_t umf_view_free_resting(umf_view_t *view, umf_span_t *span) {
+    UMF_KEEP_ERRNO;
     void *ptr = (void *)span->base;
     umf_span_end_rest(span);
     umf_result_t result = view->pool_free(view->self, ptr, span->size);
@@ -491,6 +495,7 @@ umf_result_t umf_view_free_resting(umf_view_t *view, umf_span_t *span) {
 }
 
 void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed) {
+    UMF_KEEP_ERRNO;
     if (provider->ext->reuse_drop &&
         provider->ext->reuse_drop(provider->self, only_decayed) != UMF_RESULT_SUCCESS) {
         umf_provider_failed(provider);
@@ -590,6 +595,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hPr
 
 UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hProvider, void *ptr,
                                                size_t size) {
+    UMF_KEEP_ERRNO;
     CHECK(hProvider != NULL);
     if (hProvider->is_view) {
         return view_free_ptr(hProvider, ptr, size);
@@ -637,6 +643,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderGetName(umf_memory_provider_handle_t h
 
 UMF_API_1_0 umf_result_t umfMemoryProviderPurgeLazy(umf_memory_provider_handle_t hProvider,
                                                     void *ptr, size_t size) {
+    UMF_KEEP_ERRNO;
     CHECK(hProvider != NULL);
     CHECK(ptr != NULL);
     if (!hProvider->ops.ext_purge_lazy) {
@@ -647,6 +654,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderPurgeLazy(umf_memory_provider_handle_t
 
 UMF_API_1_0 umf_result_t umfMemoryProviderPurgeForce(umf_memory_provider_handle_t hProvider,
                                                      void *ptr, size_t size) {
+    UMF_KEEP_ERRNO;
     CHECK(hProvider != NULL);
     CHECK(ptr != NULL);
     if (!hProvider->ops.ext_purge_force) {
@@ -658,6 +666,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderPurgeForce(umf_memory_provider_handle_
 UMF_API_1_0 umf_result_t umfMemoryProviderAllocationSplit(umf_memory_provider_handle_t hProvider,
                                                           void *ptr, size_t totalSize,
                                                           size_t firstSize) {
+    UMF_KEEP_ERRNO;
     CHECK(hProvider != NULL);
     CHECK(ptr != NULL);
     CHECK(firstSize > 0 && firstSize < totalSize);
@@ -674,6 +683,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAllocationSplit(umf_memory_provider_ha
 UMF_API_1_0 umf_result_t umfMemoryProviderAllocationMerge(umf_memory_provider_handle_t hProvider,
                                                           void *lowPtr, void *highPtr,
                                                           size_t totalSize) {
+    UMF_KEEP_ERRNO;
     CHECK(hProvider != NULL);
     CHECK(lowPtr != NULL && highPtr != NULL);
     CHECK(totalSize > 0);

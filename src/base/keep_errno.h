@@ -1,0 +1,17 @@
+/*
+ * What frees memory leaves errno as it was, as free(3) does: programs look at errno after they have
+ * cleaned up.
+ */
+#ifndef UMF_SRC_BASE_KEEP_ERRNO_H
+#define UMF_SRC_BASE_KEEP_ERRNO_H
+
+#include <errno.h>
+
+static inline void umf_errno_put_back(const int *error) {
+    errno = *error;
+}
+
+/* A declaration: errno is put back where its block ends, by whatever way. */
+#define UMF_KEEP_ERRNO __attribute__((cleanup(umf_errno_put_back))) const int umf_kept_errno = errno
+
+#endif
