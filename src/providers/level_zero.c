@@ -176,17 +176,11 @@ static umf_result_t ze_use_handles(umf_ze_provider_t *ze, const umf_ze_params_t 
 static umf_result_t ze_find_resident(umf_ze_provider_t *ze, const umf_ze_numbers_t *numbers,
                                      ze_driver_handle_t owner, ze_device_handle_t *devices) {
     for (uint32_t i = 0; i < numbers->resident_count; i++) {
-        umf_ze_place_t place;
-        umf_result_t result = umf_ze_find_device(ze->driver, numbers->resident[i], &place);
+        umf_result_t result = umf_ze_find_beside(ze->driver, owner, numbers->device.any_type,
+                                                 numbers->resident[i], &devices[i]);
         if (result != UMF_RESULT_SUCCESS) {
             return result;
         }
-        if (place.owner != owner) {
-            UMF_LOG_ERROR("resident device %u has another driver than device %u",
-                          numbers->resident[i], numbers->device);
-            return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-        }
-        devices[i] = place.device;
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -194,7 +188,7 @@ static umf_result_t ze_find_resident(umf_ze_provider_t *ze, const umf_ze_numbers
 static umf_result_t ze_use_numbers(umf_ze_provider_t *ze, const umf_ze_numbers_t *numbers) {
     umf_ze_place_t place;
     ze_device_handle_t resident[UMF_ZE_NUMBERS_MAX];
-    umf_result_t result = umf_ze_find_device(ze->driver, numbers->device, &place);
+    umf_result_t result = umf_ze_find_device(ze->driver, &numbers->device, &place);
     if (result == UMF_RESULT_SUCCESS) {
         result = ze_find_resident(ze, numbers, place.owner, resident);
     }

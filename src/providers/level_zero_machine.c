@@ -56,31 +56,58 @@ static ze_result_t list_devices(const umf_ze_driver_t *driver, ze_driver_handle_
 
 /* --- by number -------------------------------------------------------------------------------- */
 
-/* The search over all drivers. `place->device` stays NULL if there is no such number; `*total` is
- * how many devices were seen. */
-static ze_result_t find_number(const umf_ze_driver_t *driver, unsigned number,
-                               umf_ze_place_t *place, unsigned *total) {
-    drivers_t drivers;
-    *place = (umf_ze_place_t){NULL, NULL};
-    *total = 0;
-    ze_result_t result = driver->zeInit(0);
-    if (result == ZE_RESULT_SUCCESS) {
-        result = list_drivers(driver, &drivers);
+static bool can_find(const umf_ze_driver_t *driver) {
+    return driver->zeInit && driver->zeDriverGet && driver->zeDeviceGet;
+}
+
+static ze_result_t device_counts(const umf_ze_driver_t *driver, ze_device_handle_t device,
+                                 bool any_type, bool *counts) {
+    ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
+    ze_result_t result =
+        any_type ? ZE_RESULT_SUCCESS : driver->zeDeviceGetProperties(device, &properties);
+    *counts = any_type || (result == ZE_RESULT_SUCCESS && properties.type == ZE_DEVICE_TYPE_GPU);
+    return result;
+}
+
+/* Leaves out those that do not count; `*seen` grows by all. */
+static ze_result_t list_counted(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
+                                bool any_type, devices_t *devices, unsigned *seen) {
+    devices_t all;
+    devices->count = 0;
+    ze_result_t result = list_devices(driver, owner, &all);
+    if (result != ZE_RESULT_SUCCESS) {
+        return result;
     }
-    for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && i < drivers.count; i++) {
-        devices_t devices;
-        result = list_devices(driver, drivers.list[i], &devices);
-        if (result == ZE_RESULT_SUCCESS && number - *total < devices.count) {
-            *place = (umf_ze_place_t){drivers.list[i], devices.list[number - *total]};
-            return result;
+    *seen += all.count;
+    for (uint32_t i = 0; i < all.count && result == ZE_RESULT_SUCCESS; i++) {
+        bool counts;
+        result = device_counts(driver, all.list[i], any_type, &counts);
+        if (counts) {
+            devices->list[devices->count++] = all.list[i];
         }
-        *total += devices.count;
     }
     return result;
 }
 
-static bool can_find(const umf_ze_driver_t *driver) {
-    return driver->zeInit && driver->zeDriverGet && driver->zeDeviceGet;
+typedef struct search_t {
+    umf_ze_place_t place; /* device NULL: none */
+    unsigned drivers;
+    unsigned seen;    /* devices looked at */
+    unsigned counted; /* of these, in the driver that is meant */
+} search_t;
+
+static ze_result_t search_owner(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
+                                const umf_ze_wish_t *wish, search_t *search) {
+    devices_t devices;
+    ze_result_t result = list_counted(driver, owner, wish->any_type, &devices, &search->seen);
+    if (result != ZE_RESULT_SUCCESS) {
+        return result;
+    }
+    search->counted = devices.count;
+    if (wish->device < devices.count) {
+        search->place = (umf_ze_place_t){owner, devices.list[wish->device]};
+    }
+    return ZE_RESULT_SUCCESS;
 }
 
 /* What the loader answers when it has found no driver at all. */
@@ -88,33 +115,156 @@ static bool is_no_driver(ze_result_t result) {
     return result == ZE_RESULT_ERROR_UNINITIALIZED || result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
 }
 
-static const char no_driver[] =
-    "the Level Zero loader finds no device: install the driver of the GPU (for Intel: "
-    "intel-level-zero-gpu) and see that this user may open /dev/dri/renderD*";
+static ze_result_t search_machine(const umf_ze_driver_t *driver, const umf_ze_wish_t *wish,
+                                  search_t *search) {
+    drivers_t drivers;
+    *search = (search_t){.place = {NULL, NULL}};
+    ze_result_t result = driver->zeInit(0);
+    if (result == ZE_RESULT_SUCCESS) {
+        result = list_drivers(driver, &drivers);
+    }
+    if (result != ZE_RESULT_SUCCESS) {
+        return is_no_driver(result) ? ZE_RESULT_SUCCESS : result;
+    }
+    search->drivers = drivers.count;
+    if (wish->names_driver) {
+        return wish->driver < drivers.count
+                   ? search_owner(driver, drivers.list[wish->driver], wish, search)
+                   : ZE_RESULT_SUCCESS;
+    }
+    for (uint32_t i = 0; i < drivers.count && search->counted == 0 && result == ZE_RESULT_SUCCESS;
+         i++) {
+        result = search_owner(driver, drivers.list[i], wish, search);
+    }
+    return result;
+}
 
-umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, unsigned number,
+/* Why a search that met no failure has found nothing. */
+static umf_result_t explain(const umf_ze_wish_t *wish, const search_t *search, char *why,
+                            size_t why_size) {
+    const char *counted = wish->any_type ? "devices" : "GPUs";
+    if (search->drivers == 0 || (search->seen == 0 && !wish->names_driver)) {
+        snprintf(why, why_size,
+                 "the Level Zero loader finds no device: install the driver of the GPU (for Intel: "
+                 "intel-level-zero-gpu) and see that this user may open /dev/dri/renderD*");
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    if (search->counted == 0 && !wish->names_driver) {
+        snprintf(
+            why, why_size,
+            "the Level Zero loader finds %u devices and no GPU: install the driver of the GPU, "
+            "or set any_device to use what is none",
+            search->seen);
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    if (wish->names_driver && wish->driver >= search->drivers) {
+        snprintf(why, why_size, "there is no driver %u among the %u of this machine", wish->driver,
+                 search->drivers);
+    } else {
+        snprintf(why, why_size,
+                 "there is no device %u among the %u %s of its driver: each driver has numbers of "
+                 "its own (the setting driver)",
+                 wish->device, search->counted, counted);
+    }
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* The result of a search, logged. */
+static umf_result_t conclude(ze_result_t result, const umf_ze_wish_t *wish,
+                             const search_t *search) {
+    if (result != ZE_RESULT_SUCCESS || search->place.device) {
+        return umf_ze_result(result, "listing the devices");
+    }
+    char why[256];
+    umf_result_t told = explain(wish, search, why, sizeof(why));
+    UMF_LOG_ERROR("%s", why);
+    return told;
+}
+
+umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_wish_t *wish,
                                 umf_ze_place_t *place) {
     if (!can_find(driver)) {
         UMF_LOG_ERROR("this Level Zero loader cannot list devices (zeInit, zeDriverGet, "
                       "zeDeviceGet): give the provider a context and a device");
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    unsigned total;
-    umf_ze_place_t found;
-    ze_result_t result = find_number(driver, number, &found, &total);
-    if (is_no_driver(result) || (result == ZE_RESULT_SUCCESS && !found.device && total == 0)) {
-        UMF_LOG_ERROR("%s", no_driver);
-        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    search_t search;
+    ze_result_t found = search_machine(driver, wish, &search);
+    umf_result_t result = conclude(found, wish, &search);
+    if (result == UMF_RESULT_SUCCESS) {
+        *place = search.place;
     }
-    if (result == ZE_RESULT_SUCCESS && !found.device) {
-        UMF_LOG_ERROR("there is no device %u among the %u of this machine", number, total);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (result == ZE_RESULT_SUCCESS) {
-        *place = found;
-    }
-    return umf_ze_result(result, "listing the devices");
+    return result;
 }
+
+umf_result_t umf_ze_find_beside(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
+                                bool any_type, unsigned number, ze_device_handle_t *device) {
+    const umf_ze_wish_t wish = {.names_driver = true, .any_type = any_type, .device = number};
+    search_t search = {.drivers = 1};
+    ze_result_t found = search_owner(driver, owner, &wish, &search);
+    umf_result_t result = conclude(found, &wish, &search);
+    if (result == UMF_RESULT_SUCCESS) {
+        *device = search.place.device;
+    }
+    return result;
+}
+
+/* --- by handle -------------------------------------------------------------------------------- */
+
+static bool lists_device(const devices_t *devices, ze_device_handle_t device) {
+    for (uint32_t i = 0; i < devices->count; i++) {
+        if (devices->list[i] == device) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether it is a part of one of the devices. */
+static ze_result_t lists_part(const umf_ze_driver_t *driver, const devices_t *devices,
+                              ze_device_handle_t device, bool *lists) {
+    ze_result_t result = ZE_RESULT_SUCCESS;
+    *lists = false;
+    for (uint32_t i = 0; i < devices->count && !*lists && result == ZE_RESULT_SUCCESS; i++) {
+        devices_t parts = {.count = DEVICES_MAX};
+        result = driver->zeDeviceGetSubDevices(devices->list[i], &parts.count, parts.list);
+        *lists = result == ZE_RESULT_SUCCESS && lists_device(&parts, device);
+    }
+    return result;
+}
+
+static ze_result_t owns(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
+                        ze_device_handle_t device, bool *does) {
+    devices_t devices;
+    *does = false;
+    ze_result_t result = list_devices(driver, owner, &devices);
+    if (result != ZE_RESULT_SUCCESS) {
+        return result;
+    }
+    *does = lists_device(&devices, device);
+    return *does || !driver->zeDeviceGetSubDevices ? ZE_RESULT_SUCCESS
+                                                   : lists_part(driver, &devices, device, does);
+}
+
+umf_result_t umf_ze_find_owner(const umf_ze_driver_t *driver, ze_device_handle_t device,
+                               ze_driver_handle_t *owner) {
+    drivers_t drivers = {.count = 0};
+    bool is_found = false;
+    ze_result_t result = can_find(driver) ? list_drivers(driver, &drivers) : ZE_RESULT_SUCCESS;
+    for (uint32_t i = 0; i < drivers.count && !is_found && result == ZE_RESULT_SUCCESS; i++) {
+        result = owns(driver, drivers.list[i], device, &is_found);
+        if (is_found) {
+            *owner = drivers.list[i];
+        }
+    }
+    if (result == ZE_RESULT_SUCCESS && !is_found) {
+        UMF_LOG_ERROR("no Level Zero driver of this machine lists the device %p", (void *)device);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    return umf_ze_result(result, "looking for the driver of a device");
+}
+
+/* --- contexts --------------------------------------------------------------------------------- */
 
 umf_result_t umf_ze_make_context(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
                                  ze_context_handle_t *context) {
@@ -156,15 +306,6 @@ static ze_result_t has_extension(const umf_ze_driver_t *driver, ze_driver_handle
     *has = result == ZE_RESULT_SUCCESS && names_extension(list, count < room ? count : room);
     umf_meta_free(list, room * sizeof(*list));
     return result;
-}
-
-static bool lists_device(const devices_t *devices, ze_device_handle_t device) {
-    for (uint32_t i = 0; i < devices->count; i++) {
-        if (devices->list[i] == device) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* A device that says it has no such thing leaves `size` as it is. */
@@ -230,20 +371,14 @@ umf_result_t umf_ze_probe(char *why, size_t why_size) {
     if (!driver) {
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    unsigned total = 0;
-    umf_ze_place_t place = {NULL, NULL};
-    ze_result_t result = ZE_RESULT_ERROR_UNINITIALIZED;
-    if (can_find(driver)) {
-        result = find_number(driver, 0, &place, &total);
-    }
-    if (!is_no_driver(result) && result != ZE_RESULT_SUCCESS) {
+    const umf_ze_wish_t any = {.device = 0};
+    search_t search = {.drivers = 0};
+    ze_result_t result =
+        can_find(driver) ? search_machine(driver, &any, &search) : ZE_RESULT_SUCCESS;
+    if (result != ZE_RESULT_SUCCESS) {
         snprintf(why, why_size, "the Level Zero driver does not start (error 0x%x)",
                  (unsigned)result);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    if (!place.device) {
-        snprintf(why, why_size, "%s", no_driver);
-        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
-    }
-    return UMF_RESULT_SUCCESS;
+    return search.place.device ? UMF_RESULT_SUCCESS : explain(&any, &search, why, why_size);
 }

@@ -1,6 +1,8 @@
 /*
  * The devices of this machine that have a Level Zero driver, found by number, and what can be asked
- * about them. Numbers count the devices of all drivers, in the order the loader tells them.
+ * about them. A device is a driver and a number: devices of two drivers share no context, so
+ * numbers count within one driver, in the order it tells them. What is no GPU counts only if asked
+ * for.
  */
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_MACHINE_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_MACHINE_H
@@ -12,12 +14,30 @@ typedef struct umf_ze_place_t {
     ze_device_handle_t device;
 } umf_ze_place_t;
 
+/* A zeroed one: the first GPU. */
+typedef struct umf_ze_wish_t {
+    bool names_driver; /* no: the first driver with a device that counts */
+    bool any_type;     /* what is no GPU counts, too */
+    unsigned driver;   /* in the order of the loader */
+    unsigned device;   /* among those of the driver that count */
+} umf_ze_wish_t;
+
 /*
- * The device with that number. INVALID_ARGUMENT: there are fewer; DEPENDENCY_UNAVAILABLE: there is
- * no driver, or the loader cannot tell; or what the driver answered.
+ * The device that is meant. INVALID_ARGUMENT: there is no such driver, or it has fewer devices that
+ * count; DEPENDENCY_UNAVAILABLE: there is no driver, no driver has a device that counts, or the
+ * loader cannot tell; or what the driver answered.
  */
-umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, unsigned number,
+umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_wish_t *wish,
                                 umf_ze_place_t *place);
+
+/* The device with that number of one driver, so that it can share a context. Results as above. */
+umf_result_t umf_ze_find_beside(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
+                                bool any_type, unsigned number, ze_device_handle_t *device);
+
+/* The driver that a device or a part of a device belongs to. NOT_SUPPORTED: no driver lists it, or
+ * the loader cannot tell; or what the driver answered. */
+umf_result_t umf_ze_find_owner(const umf_ze_driver_t *driver, ze_device_handle_t device,
+                               ze_driver_handle_t *owner);
 
 /* Makes a context on a driver. */
 umf_result_t umf_ze_make_context(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
@@ -28,7 +48,7 @@ umf_result_t umf_ze_make_context(const umf_ze_driver_t *driver, ze_driver_handle
 umf_result_t umf_ze_cache_line_size(const umf_ze_driver_t *driver, ze_device_handle_t device,
                                     size_t *size);
 
-/* Whether there is a loader, a driver and a device; for a descriptor's probe. */
+/* Whether there is a loader, a driver and a GPU; for a descriptor's probe. */
 umf_result_t umf_ze_probe(char *why, size_t why_size);
 
 #endif

@@ -131,8 +131,20 @@ UMF_API_1_1 umf_result_t umfLevelZeroMemoryProviderParamsSetName(
 
 /* --- text ------------------------------------------------------------------------------------- */
 
+static umf_result_t field_set_driver(void *object, const void *value) {
+    umf_ze_wish_t *wish = &((umf_ze_params_t *)object)->numbers.device;
+    wish->names_driver = true;
+    wish->driver = *(const unsigned *)value;
+    return UMF_RESULT_SUCCESS;
+}
+
 static umf_result_t field_set_device(void *object, const void *value) {
-    ((umf_ze_params_t *)object)->numbers.device = *(const unsigned *)value;
+    ((umf_ze_params_t *)object)->numbers.device.device = *(const unsigned *)value;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t field_set_any_device(void *object, const void *value) {
+    ((umf_ze_params_t *)object)->numbers.device.any_type = *(const bool *)value;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -202,11 +214,21 @@ static const umf_field_word_t free_policy_words[] = {
 };
 
 static const umf_field_t ze_field_list[] = {
+    {.path = "params.driver",
+     .type = UMF_FIELD_UINT,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_driver,
+     .help = "number of the driver, as the loader lists them; default: the first with a GPU"},
     {.path = "params.device",
      .type = UMF_FIELD_UINT,
      .access = UMF_FIELD_CREATE,
      .set = field_set_device,
-     .help = "number of the device, counted over all drivers; default: 0"},
+     .help = "number of the device, counted over the GPUs of the driver; default: 0"},
+    {.path = "params.any_device",
+     .type = UMF_FIELD_BOOL,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_any_device,
+     .help = "whether devices that are no GPUs count, too; default: no"},
     {.path = "params.memory_type",
      .type = UMF_FIELD_ENUM,
      .access = UMF_FIELD_CREATE,
@@ -217,7 +239,8 @@ static const umf_field_t ze_field_list[] = {
      .type = UMF_FIELD_TEXT,
      .access = UMF_FIELD_CREATE,
      .set = field_set_resident,
-     .help = "numbers of devices on which memory is made resident, joined by '+'; default: none"},
+     .help =
+         "devices of the driver on which memory is made resident, joined by '+'; default: none"},
     {.path = "params.free_policy",
      .type = UMF_FIELD_ENUM,
      .access = UMF_FIELD_CREATE,

@@ -6,6 +6,7 @@
 #include <umf/providers/provider_level_zero.h>
 
 #include "base/common.h"
+#include "providers/level_zero_machine.h"
 
 /* Resident devices that a text can name. */
 #define UMF_ZE_NUMBERS_MAX 64
@@ -13,7 +14,7 @@
 /* A text has numbers where a program has handles; the provider makes its own context then. */
 typedef struct umf_ze_numbers_t {
     bool are_meant;
-    unsigned device;
+    umf_ze_wish_t device;
     unsigned resident[UMF_ZE_NUMBERS_MAX];
     uint32_t resident_count;
 } umf_ze_numbers_t;

@@ -26,6 +26,7 @@ typedef struct ze_vmm_t {
     ze_context_handle_t context;
     ze_device_handle_t device;
     bool owns_context;
+    bool any_type; /* numbers of other devices count those that are no GPUs, too */
     size_t cache_line_size;
     char name[UMF_NAME_MAX];
     umf_lock_t lock;  /* UMF_RANK_PROVIDER */
@@ -209,7 +210,7 @@ static umf_result_t ze_vmm_take_context(ze_vmm_t *ze, const umf_ze_vmm_params_t 
         return UMF_RESULT_SUCCESS;
     }
     umf_ze_place_t place;
-    umf_result_t result = umf_ze_find_device(ze->driver, wanted->number, &place);
+    umf_result_t result = umf_ze_find_device(ze->driver, &wanted->wish, &place);
     if (result == UMF_RESULT_SUCCESS) {
         ze->device = place.device;
         result = umf_ze_make_context(ze->driver, place.owner, &ze->context);
@@ -267,6 +268,7 @@ static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     ze->driver = driver;
+    ze->any_type = wanted->wish.any_type;
     umf_name_copy(ze->name, wanted->name);
     umf_result_t result = ze_vmm_take_context(ze, wanted);
     if (result == UMF_RESULT_SUCCESS) {
@@ -382,14 +384,22 @@ static bool ze_vmm_reaches(const ze_vmm_t *ze, ze_device_handle_t device) {
             can);
 }
 
+/* A device of another driver cannot have memory in the context. */
+static umf_result_t ze_vmm_find_peer(const ze_vmm_t *ze, int number, ze_device_handle_t *peer) {
+    ze_driver_handle_t owner;
+    umf_result_t result = umf_ze_find_owner(ze->driver, ze->device, &owner);
+    return result ? result
+                  : umf_ze_find_beside(ze->driver, owner, ze->any_type, (unsigned)number, peer);
+}
+
 static umf_result_t ze_vmm_peer_alloc(void *provider, int device, size_t size, void **ptr) {
     const ze_vmm_t *ze = provider;
-    umf_ze_place_t place;
-    umf_result_t result = umf_ze_find_device(ze->driver, (unsigned)device, &place);
+    ze_device_handle_t peer;
+    umf_result_t result = ze_vmm_find_peer(ze, device, &peer);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if (!ze_vmm_reaches(ze, place.device)) {
+    if (!ze_vmm_reaches(ze, peer)) {
         UMF_LOG_ERROR("the provider's device cannot reach device %d", device);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
@@ -402,9 +412,8 @@ static umf_result_t ze_vmm_peer_alloc(void *provider, int device, size_t size, v
         .pNext = &relaxed,
     };
     void *made = NULL;
-    result = umf_ze_result(
-        ze->driver->zeMemAllocDevice(ze->context, &desc, size, 0, place.device, &made),
-        "making memory on another device");
+    result = umf_ze_result(ze->driver->zeMemAllocDevice(ze->context, &desc, size, 0, peer, &made),
+                           "making memory on another device");
     if (result == UMF_RESULT_SUCCESS) {
         *ptr = made;
     }

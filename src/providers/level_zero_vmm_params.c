@@ -53,7 +53,28 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDevice(
     }
     hParams->context = NULL;
     hParams->device = NULL;
-    hParams->number = number;
+    hParams->wish.device = number;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDriver(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, unsigned number) {
+    if (!hParams) {
+        return params_refuse("parameters are NULL");
+    }
+    hParams->context = NULL;
+    hParams->device = NULL;
+    hParams->wish.names_driver = true;
+    hParams->wish.driver = number;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, int isCounted) {
+    if (!hParams) {
+        return params_refuse("parameters are NULL");
+    }
+    hParams->wish.any_type = isCounted != 0;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -77,6 +98,14 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetName(
 
 /* --- text ------------------------------------------------------------------------------------- */
 
+static umf_result_t field_set_driver(void *object, const void *value) {
+    return umfLevelZeroVmmMemoryProviderParamsSetDriver(object, *(const unsigned *)value);
+}
+
+static umf_result_t field_set_any_device(void *object, const void *value) {
+    return umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(object, *(const bool *)value);
+}
+
 static umf_result_t field_set_device(void *object, const void *value) {
     return umfLevelZeroVmmMemoryProviderParamsSetDevice(object, *(const unsigned *)value);
 }
@@ -90,11 +119,21 @@ static umf_result_t field_set_name(void *object, const void *value) {
 }
 
 static const umf_field_t ze_vmm_field_list[] = {
+    {.path = "params.driver",
+     .type = UMF_FIELD_UINT,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_driver,
+     .help = "number of the driver, as the loader lists them; default the first with a GPU"},
     {.path = "params.device",
      .type = UMF_FIELD_UINT,
      .access = UMF_FIELD_CREATE,
      .set = field_set_device,
-     .help = "number of the device, counted over all drivers; default 0"},
+     .help = "number of the device, counted over the GPUs of the driver; default 0"},
+    {.path = "params.any_device",
+     .type = UMF_FIELD_BOOL,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_any_device,
+     .help = "whether devices that are no GPUs count, too; default no"},
     {.path = "params.piece_size",
      .type = UMF_FIELD_SIZE,
      .access = UMF_FIELD_CREATE,

@@ -5,11 +5,12 @@
 #include <umf/providers/provider_level_zero_vmm.h>
 
 #include "base/common.h"
+#include "providers/level_zero_machine.h"
 
 typedef struct umf_level_zero_vmm_memory_provider_params_t {
-    ze_context_handle_t context; /* NULL: the provider makes one, for the device `number` */
+    ze_context_handle_t context; /* NULL: the provider makes one, for the device of `wish` */
     ze_device_handle_t device;
-    unsigned number;
+    umf_ze_wish_t wish;
     size_t piece_size;
     char name[UMF_NAME_MAX];
 } umf_ze_vmm_params_t;

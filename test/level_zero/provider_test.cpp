@@ -501,15 +501,50 @@ TEST_F(Ze, CacheLines) {
 TEST_F(Ze, ADeviceOfTheSecondDriver) {
     NEEDS_FAKE_ZE();
     ze().control()->drivers = 2;
-    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero:device=2", &provider), OK);
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero:driver=1,resident_devices=1", &provider),
+              OK);
     void *ptr = alloc(4096);
     EXPECT_GT(ze().control()->used[FAKE_ZE_DEVICES], 0u);
+    EXPECT_TRUE(resident(ptr, FAKE_ZE_DEVICES + 1)) << "its own driver's";
     free(ptr);
     destroy();
-    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero:device=2,resident_devices=0", &provider),
-              BAD)
-        << "it is of another driver";
+    for (const char *wrong :
+         {"level_zero:device=2", "level_zero:driver=2", "level_zero:driver=1,resident_devices=2"}) {
+        EXPECT_EQ(umfMemoryProviderCreateFromText(wrong, &provider), BAD) << wrong;
+    }
     ze().control()->drivers = 1;
+}
+
+// An NPU beside the GPUs, first of another driver, then of the same.
+TEST_F(Ze, AnNpuIsSkippedUnlessAskedFor) {
+    NEEDS_FAKE_ZE();
+    fake_ze_t *control = ze().control();
+    control->drivers = 2;
+    control->types[0] = control->types[1] = ZE_DEVICE_TYPE_VPU;
+    ASSERT_EQ(umfMemoryProviderCreateFromText("level_zero:resident_devices=1", &provider), OK);
+    void *ptr = alloc(4096);
+    EXPECT_GT(control->used[FAKE_ZE_DEVICES], 0u) << "the first GPU is of the second driver";
+    EXPECT_TRUE(resident(ptr, FAKE_ZE_DEVICES + 1));
+    free(ptr);
+    destroy();
+
+    control->types[1] = ZE_DEVICE_TYPE_GPU;
+    ASSERT_EQ(umfMemoryProviderCreateFromText("level_zero", &provider), OK);
+    ptr = alloc(4096);
+    EXPECT_GT(control->used[1], 0u) << "the number 0 of its driver";
+    free(ptr);
+    destroy();
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero:resident_devices=1", &provider), BAD);
+    ASSERT_EQ(
+        umfMemoryProviderCreateFromText("level_zero:any_device=yes,resident_devices=1", &provider),
+        OK);
+    ptr = alloc(4096);
+    EXPECT_GT(control->used[0], 0u);
+    EXPECT_TRUE(resident(ptr, 1));
+    free(ptr);
+    destroy();
+    EXPECT_EQ(control->wrong_handles, 0);
+    control->drivers = 1;
 }
 
 // --- residency -----------------------------------------------------------------------------------

@@ -87,6 +87,8 @@ TEST_F(Vmm, Params) {
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetContext(params, nullptr, device), BAD);
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetContext(params, context, nullptr), BAD);
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetDevice(nullptr, 0), BAD);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetDriver(nullptr, 0), BAD);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(nullptr, 0), BAD);
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetPieceSize(nullptr, 1), BAD);
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetPieceSize(params, 0), BAD);
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetName(nullptr, "x"), BAD);
@@ -142,8 +144,8 @@ TEST_F(Vmm, MakesAContextForANumber) {
     control->drivers = 2;
     umf_memory_provider_handle_t provider = nullptr;
     // The second device of the second driver.
-    ASSERT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:device=3,piece_size=3M,name=far",
-                                              &provider),
+    ASSERT_EQ(umfMemoryProviderCreateFromText(
+                  "level_zero_vmm:driver=1,device=1,piece_size=3M,name=far", &provider),
               OK);
     EXPECT_EQ(control->contexts, 2);
     const char *name = nullptr;
@@ -156,11 +158,63 @@ TEST_F(Vmm, MakesAContextForANumber) {
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
     EXPECT_EQ(control->contexts, 1);
 
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:device=2", &provider), BAD)
+        << "numbers of one driver do not go on in the next";
     EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:device=4", &provider), BAD);
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:driver=2", &provider), BAD);
     EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:device=-1", &provider), BAD);
     control->drivers = 0;
     EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm", &provider), ABSENT);
     control->drivers = 1;
+}
+
+// The driver of an NPU comes first: its device is none of ours, whatever the number.
+TEST_F(Vmm, TheNpuOfAnotherDriverIsNotCounted) {
+    control->drivers = 2;
+    control->types[0] = control->types[1] = ZE_DEVICE_TYPE_VPU;
+    umf_memory_provider_handle_t provider = nullptr;
+    void *ptr = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:device=1", &provider), OK);
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 2 * MiB, 0, &ptr), OK);
+    EXPECT_EQ(control->used[FAKE_ZE_DEVICES + 1], 2 * MiB);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 2 * MiB), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+
+    LogFile log;
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:driver=0", &provider), BAD);
+    EXPECT_EQ(log.count("no device 0 among the 0 GPUs of its driver"), 1u) << log.text();
+    control->drivers = 1;
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm", &provider), ABSENT);
+    EXPECT_EQ(log.count("finds 2 devices and no GPU"), 1u) << log.text();
+    EXPECT_EQ(control->contexts, 1);
+}
+
+TEST_F(Vmm, AnNpuIsCountedIfAskedFor) {
+    control->drivers = 2;
+    control->types[1] = ZE_DEVICE_TYPE_VPU; // beside a GPU of the same driver
+    umf_memory_provider_handle_t provider = nullptr;
+    void *ptr = nullptr;
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:device=1", &provider), BAD);
+    for (bool by_text : {true, false}) {
+        if (by_text) {
+            ASSERT_EQ(umfMemoryProviderCreateFromText(
+                          "level_zero_vmm:driver=0,device=1,any_device=yes", &provider),
+                      OK);
+        } else {
+            Params params = nullptr;
+            ASSERT_EQ(umfLevelZeroVmmMemoryProviderParamsCreate(&params), OK);
+            EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetDriver(params, 0), OK);
+            EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetDevice(params, 1), OK);
+            EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(params, 1), OK);
+            EXPECT_EQ(
+                umfMemoryProviderCreate(umfLevelZeroVmmMemoryProviderOps(), params, &provider), OK);
+            EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsDestroy(params), OK);
+        }
+        ASSERT_EQ(umfMemoryProviderAlloc(provider, 2 * MiB, 0, &ptr), OK);
+        EXPECT_EQ(control->used[1], 2 * MiB);
+        EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 2 * MiB), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
 }
 
 TEST_F(Vmm, EveryCallOfACreationMayFail) {
@@ -412,6 +466,69 @@ TEST_F(Vmm, KeepsContentOnlyOnADeviceItReaches) {
     ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
     EXPECT_EQ(control->used[1], 0u);
     EXPECT_EQ(umfFree(ptr), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+// Numbers of peers are those of the provider's driver, also if that is not the first, and if the
+// program gave a part of a device. What the fake counts as a wrong handle is a foreign device in
+// the context.
+TEST_F(Vmm, ContentIsNeverKeptOnADeviceOfAnotherDriver) {
+    control->drivers = 2;
+    control->parts = 1;
+    control->types[0] = ZE_DEVICE_TYPE_VPU; // the first driver's
+    uint32_t count = 2;
+    ze_driver_handle_t drivers[2] = {};
+    ZE(zeDriverGet(&count, drivers));
+    ze_device_handle_t first = nullptr, part = nullptr;
+    count = 1;
+    ZE(zeDeviceGet(drivers[1], &count, &first));
+    count = 1;
+    ZE(zeDeviceGetSubDevices(first, &count, &part));
+    ze_context_desc_t wanted = {};
+    wanted.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC;
+    ze_context_handle_t own = context;
+    ZE(zeContextCreate(drivers[1], &wanted, &context));
+    for (ze_device_handle_t given : {first, part}) {
+        device = given;
+        umf_memory_provider_handle_t provider = create();
+        umf_memory_pool_handle_t pool = nullptr;
+        ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+        umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+        policy.keep = UMF_SUSPEND_KEEP_PEER;
+        policy.device = 2;
+        EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), NONE) << "its driver has two";
+        policy.device = 1;
+        EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
+        void *ptr = umfPoolMalloc(pool, 4 * MiB);
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+        EXPECT_EQ(control->used[FAKE_ZE_DEVICES + 1], 4 * MiB);
+        ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+        EXPECT_EQ(umfFree(ptr), OK);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+    ZE(zeContextDestroy(context));
+    context = own;
+}
+
+TEST_F(Vmm, NoDriverListsTheDevice) {
+    umf_memory_provider_handle_t provider = create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+    policy.keep = UMF_SUSPEND_KEEP_PEER;
+    policy.device = 1;
+    control->devices = 0;
+    LogFile log;
+    EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), NONE);
+    EXPECT_EQ(log.count("no Level Zero driver of this machine lists the device"), 1u) << log.text();
+    control->devices = 2;
+    for (long n = 1; n <= 3; n++) {
+        fail(FAKE_ZE_ANY, ZE_RESULT_ERROR_UNKNOWN, n);
+        EXPECT_NE(umfPoolSetSuspendPolicy(pool, &policy), OK) << n;
+        EXPECT_EQ(control->fail_at, 0) << n;
+    }
     EXPECT_EQ(umfPoolDestroy(pool), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }

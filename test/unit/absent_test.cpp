@@ -77,6 +77,8 @@ TEST(absent, LevelZeroVmm) {
     expect_absent(umfLevelZeroVmmMemoryProviderParamsDestroy, "Level Zero");
     expect_absent(umfLevelZeroVmmMemoryProviderParamsSetContext, "Level Zero");
     expect_absent(umfLevelZeroVmmMemoryProviderParamsSetDevice, "Level Zero");
+    expect_absent(umfLevelZeroVmmMemoryProviderParamsSetDriver, "Level Zero");
+    expect_absent(umfLevelZeroVmmMemoryProviderParamsSetAnyDevice, "Level Zero");
     expect_absent(umfLevelZeroVmmMemoryProviderParamsSetPieceSize, "Level Zero");
     expect_absent(umfLevelZeroVmmMemoryProviderParamsSetName, "Level Zero");
 }

@@ -41,7 +41,7 @@ extern "C" {
 typedef struct umf_level_zero_vmm_memory_provider_params_t
     *umf_level_zero_vmm_memory_provider_params_handle_t;
 
-/// @brief Creates parameters: memory of device 0, in a context of the provider's own.
+/// @brief Creates parameters: memory of the first GPU, in a context of the provider's own.
 ///
 /// @param hParams [out] parameters, to be destroyed by
 ///        ::umfLevelZeroVmmMemoryProviderParamsDestroy
@@ -76,12 +76,37 @@ umf_result_t umfLevelZeroVmmMemoryProviderParamsSetContext(
 ///        no longer.
 ///
 /// @param hParams parameters
-/// @param number of the device, counted over the devices of all drivers, as the loader lists them;
-///        checked when a provider is created
+/// @param number of the device, counted from 0 over the GPUs of its driver
+///        (::umfLevelZeroVmmMemoryProviderParamsSetDriver), as that lists them; checked when a
+///        provider is created
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without Level Zero
 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDevice(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, unsigned number);
+
+/// @brief Sets the driver that the numbers of devices belong to. Default: the first driver that has
+///        a GPU. A context set before counts no longer.
+///
+/// Devices of two drivers share no context, so each driver has numbers of its own: those of this
+/// provider's device and of other devices that keep content while a pool sleeps
+/// (umf_suspend_policy_t).
+///
+/// @param hParams parameters
+/// @param number of the driver, counted from 0 as the loader lists them; checked when a provider is
+///        created
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without Level Zero
+umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDriver(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, unsigned number);
+
+/// @brief Whether numbers count devices that are no GPUs, too, such as an NPU. Default: no.
+///
+/// @param hParams parameters
+/// @param isCounted not 0: they count
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without Level Zero
+umf_result_t umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams, int isCounted);
 
 /// @brief Sets the smallest piece. Default: the driver's page size.
 ///

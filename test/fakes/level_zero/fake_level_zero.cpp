@@ -165,6 +165,7 @@ struct State {
 
 _ze_driver_handle_t all_drivers[FAKE_ZE_DRIVERS];
 _ze_device_handle_t all_devices[FAKE_ZE_ALL_DEVICES];
+_ze_device_handle_t all_parts[FAKE_ZE_ALL_DEVICES]; // their sub-devices, with the same memory
 
 std::recursive_mutex lock;
 State *state;
@@ -190,12 +191,14 @@ State *fresh() {
     control.cache_line = 64;
     control.peers = 1;
     control.fail_function = FAKE_ZE_ANY;
+    std::fill_n(control.types, FAKE_ZE_ALL_DEVICES, int{ZE_DEVICE_TYPE_GPU});
     std::fill_n(control.device_memory, FAKE_ZE_ALL_DEVICES, size_t{1} << 30);
     for (int i = 0; i < FAKE_ZE_DRIVERS; i++) {
         all_drivers[i].index = i;
     }
     for (int i = 0; i < FAKE_ZE_ALL_DEVICES; i++) {
         all_devices[i] = _ze_device_handle_t{i, i / FAKE_ZE_DEVICES};
+        all_parts[i] = all_devices[i];
     }
     loaded_in = getpid();
     return made;
@@ -295,7 +298,8 @@ ze_result_t is_device(ze_device_handle_t device) {
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     }
     for (int i = 0; i < get().control.drivers * FAKE_ZE_DEVICES; i++) {
-        if (device == &all_devices[i] && i % FAKE_ZE_DEVICES < get().control.devices) {
+        bool is_it = device == &all_devices[i] || (get().control.parts && device == &all_parts[i]);
+        if (is_it && i % FAKE_ZE_DEVICES < get().control.devices) {
             return ZE_RESULT_SUCCESS;
         }
     }
@@ -979,12 +983,12 @@ static ze_result_t fake_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count,
 }
 
 static ze_result_t fake_zeDeviceGetSubDevices(ze_device_handle_t device, uint32_t *count,
-                                              ze_device_handle_t *) {
+                                              ze_device_handle_t *devices) {
     ENTER_ALWAYS(zeDeviceGetSubDevices)
     NEED(is_device(device))
-    NEED(pointer(count))
-    *count = 0;
-    return ZE_RESULT_SUCCESS;
+    bool has = get().control.parts && device == &all_devices[device->index];
+    return enumerate(has ? 1 : 0, count, devices,
+                     [=](uint32_t) { devices[0] = &all_parts[device->index]; });
 }
 
 static ze_result_t fake_zeDeviceGetProperties(ze_device_handle_t device,
@@ -995,7 +999,7 @@ static ze_result_t fake_zeDeviceGetProperties(ze_device_handle_t device,
     ze_device_properties_t made{};
     made.stype = properties->stype;
     made.pNext = properties->pNext;
-    made.type = ZE_DEVICE_TYPE_GPU;
+    made.type = static_cast<ze_device_type_t>(get().control.types[device->index]);
     made.vendorId = 0x8086;
     made.maxMemAllocSize = get().control.max_alloc_size;
     made.maxHardwareContexts = 64;

@@ -50,9 +50,11 @@ typedef struct fake_ze_request_t {
 /* Arrays over devices: those of the first driver, then those of the second. */
 typedef struct fake_ze_t {
     /* To turn. */
-    int drivers;       /* 0 to FAKE_ZE_DRIVERS; 1 at first */
-    int devices;       /* of each driver, 0 to FAKE_ZE_DEVICES; 2 at first */
-    uint32_t memories; /* of each device, the ordinals; 1 at first */
+    int drivers;                    /* 0 to FAKE_ZE_DRIVERS; 1 at first */
+    int devices;                    /* of each driver, 0 to FAKE_ZE_DEVICES; 2 at first */
+    int types[FAKE_ZE_ALL_DEVICES]; /* ze_device_type_t; GPUs at first */
+    int parts;                      /* each device has a sub-device; 0 at first */
+    uint32_t memories;              /* of each device, the ordinals; 1 at first */
     size_t device_memory[FAKE_ZE_ALL_DEVICES]; /* bytes that may be allocated; 1 GiB at first */
     size_t host_memory;                        /* the same for memory of the host; 4 GiB at first */
     size_t max_alloc_size;                     /* without relaxed limits; 256 MiB at first */
