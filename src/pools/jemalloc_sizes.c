@@ -2,14 +2,19 @@
 
 #include <jemalloc/jemalloc.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <umf/result.h>
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/os.h"
 
 #define ARENAS_PER_CPU 4
+
+/* Of addresses and memory, for jemalloc's start: a block of 2 MiB with its alignment, twice. */
+#define START_ROOM ((size_t)8 << 20)
 
 #define BIN_FIRST_PAGES ((size_t)16 << 10) /* from here on objects are pieces of the page cache */
 #define BIN_BYTES ((size_t)128 << 10)      /* a thread keeps about so much of each size, ... */
@@ -134,6 +139,22 @@ static bool sizes_init(void) {
     return true;
 }
 
+/* jemalloc crashes where its start gets no memory (under ulimit -v, say). */
+static bool sizes_have_room(void) {
+    void *room = NULL;
+    int error =
+        umf_os_map(&room, START_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (error != 0) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                      "jemalloc is not started: %zu MiB of addresses, which its start may take, "
+                      "cannot be had",
+                      START_ROOM >> 20);
+        return false;
+    }
+    umf_os_unmap(room, START_ROOM);
+    return true;
+}
+
 /*
  * The first pool starts jemalloc. No lock is held meanwhile, for jemalloc registers fork handlers
  * then. A child forked by another thread at that moment finds jemalloc half started and must not
@@ -144,6 +165,10 @@ umf_result_t umf_jemalloc_sizes_start(void) {
         unsigned state = SIZES_NONE;
         unsigned starting = SIZES_STARTING + umf_fork_count();
         if (atomic_compare_exchange_strong(&umf_jemalloc_sizes.state, &state, starting)) {
+            if (!sizes_have_room()) {
+                atomic_store(&umf_jemalloc_sizes.state, SIZES_NONE); /* there may be some later */
+                return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+            }
             state = sizes_init() ? SIZES_READY : SIZES_FAILED;
             atomic_store(&umf_jemalloc_sizes.state, state);
         }

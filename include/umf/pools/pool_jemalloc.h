@@ -10,6 +10,9 @@
  * UMF_RESULT_ERROR_NOT_SUPPORTED. Work that was queued on an allocation must be done before
  * umfPoolRealloc of it.
  *
+ * The first pool of a process starts the allocator, which takes 8 MiB of addresses for a moment;
+ * where they are missing (ulimit -v), creation answers UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY.
+ *
  * umfPoolTrimMemory returns what is unused and ignores its byte count.
  *
  * The pool may have been compiled out: then umfJemallocPoolOps gives NULL and the other functions
