@@ -46,6 +46,11 @@ void shim_depots_lock(shim_depots_t *depots, uint32_t index, bool is_locked) {
     }
 }
 
+bool shim_depots_is_awaited(const shim_depots_t *depots, uint32_t index) {
+    const umf_lock_t *lock = (const umf_lock_t *)atomic_load(&depots->at[index]);
+    return __atomic_load_n(&lock->state, __ATOMIC_RELAXED) == UMF_LOCK_AWAITED;
+}
+
 size_t shim_depots_count(const shim_depots_t *depots) {
     return umf_depots_count(depots);
 }

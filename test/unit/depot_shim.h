@@ -25,6 +25,7 @@ void shim_depots_destroy(shim_depots_t *depots);
 size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **objects, size_t n);
 bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const *objects, size_t n);
 void shim_depots_lock(shim_depots_t *depots, uint32_t index, bool is_locked);
+bool shim_depots_is_awaited(const shim_depots_t *depots, uint32_t index); /* does one sleep? */
 size_t shim_depots_count(const shim_depots_t *depots);
 size_t shim_depots_count_idle(shim_depots_t *depots);
 size_t shim_depots_take_idle(shim_depots_t *depots, void **objects, size_t n);

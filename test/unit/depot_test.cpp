@@ -248,6 +248,36 @@ TEST_F(Depots, WhoOnlyTakesIsServed) {
     }
 }
 
+// Others filled it while they waited for its lock.
+TEST_F(Depots, WhoHasWaitedLooksAgainForRoom) {
+    constexpr size_t CAPACITY = 8, EACH = 3, GIVERS = 6;
+    for (size_t round = 0; round < 50; round++) {
+        depots = shim_depots_create(CAPACITY, 1);
+        ASSERT_TRUE(Thread(depots, 0).give(objects(100, EACH)));
+        std::atomic<size_t> begun{0}, given{0};
+        std::vector<std::thread> givers;
+        {
+            Locked locked(depots, 0);
+            for (size_t i = 0; i < GIVERS; i++) {
+                givers.emplace_back([&, i] {
+                    begun++;
+                    given += Thread(depots, 0).give(objects(1 + i * EACH, EACH));
+                });
+            }
+            while (begun < GIVERS || !shim_depots_is_awaited(depots, 0)) {
+                std::this_thread::yield();
+            }
+        }
+        for (auto &giver : givers) {
+            giver.join();
+        }
+        EXPECT_EQ(given, 1u);
+        EXPECT_EQ(count(), 2 * EACH);
+        shim_depots_destroy(depots);
+        depots = nullptr;
+    }
+}
+
 // --- counts ---
 
 TEST_F(Depots, IdleIsWhatNobodyHasNeeded) {

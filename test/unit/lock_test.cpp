@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -105,6 +106,40 @@ void hammer(locks_t &locks, std::atomic<bool> &stop) {
         umf_meta_free(umf_meta_alloc(100), 100);
         umf_unlock(&alone.lock);
     }
+}
+
+bool is_free(umf_lock_t *lock) {
+    if (!umf_lock_try_bare(lock)) {
+        return false;
+    }
+    umf_lock_release_bare(lock);
+    return true;
+}
+
+/* Fork runs the handlers that were registered first at last: this one sees what the library took.
+ * It is linked before the library, whose constructor has the same priority. */
+std::vector<umf_lock_t *> watched;
+std::string found_free;
+
+void watch_fork() {
+    for (umf_lock_t *lock : watched) {
+        found_free += is_free(lock) ? " " + std::to_string(lock->rank) : "";
+    }
+}
+
+__attribute__((constructor(101))) void watch_forks() {
+    pthread_atfork(watch_fork, nullptr, nullptr);
+}
+
+/* false: not within a minute. */
+template <class Condition> bool comes_true(const Condition &condition) {
+    for (auto end = steady_clock::now() + seconds(60); !condition();) {
+        if (steady_clock::now() > end) {
+            return false;
+        }
+        std::this_thread::yield();
+    }
+    return true;
 }
 
 /* Everything must be free, whole and usable in the child. */
@@ -338,22 +373,57 @@ TEST(lock_fork, a_hundred_thousand_locks) {
     EXPECT_EQ(wait_for(child), 0);
 }
 
+TEST(lock_fork, takes_locks_of_every_rank) {
+    umf_fork_register_inner();
+    umf_fork_register_outer();
+    std::vector<std::unique_ptr<lock_t>> locks;
+    for (int rank = 0; rank < UMF_RANK_COUNT; rank++) {
+        if (rank != UMF_RANK_JEMALLOC) {
+            locks.push_back(std::make_unique<lock_t>(static_cast<umf_lock_rank_t>(rank)));
+            watched.push_back(&locks.back()->lock);
+        }
+    }
+    found_free.clear();
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    watched.clear();
+    EXPECT_EQ(wait_for(child), 0);
+    EXPECT_EQ(found_free, "") << "ranks of locks that nobody held when memory was copied";
+}
+
+/* Who registers a lock makes fork give up for a moment, and what others hold stays theirs. */
+TEST(lock_fork, gives_back_only_what_it_took) {
+    umf_fork_register_inner();
+    umf_fork_register_outer();
+    lock_t taken(UMF_RANK_PAGES), held(UMF_RANK_MAP);
+    umf_lock(&held.lock);
+    std::thread forking([] {
+        pid_t child = fork();
+        if (child == 0) {
+            _exit(0);
+        }
+        EXPECT_EQ(wait_for(child), 0);
+    });
+    EXPECT_TRUE(comes_true([&] { return !is_free(&taken.lock); })) << "no fork begins";
+    for (int i = 0; i < 10; i++) {
+        lock_t another(UMF_RANK_VIEW);
+        EXPECT_FALSE(is_free(&held.lock)) << "released by who did not get it";
+    }
+    umf_unlock(&held.lock);
+    forking.join();
+}
+
 /* An allocator below takes its locks after our outer and before our inner ones. */
 namespace {
 
 umf_lock_t *outer_lock, *inner_lock;
-int below_calls, below_errors;
+std::string below_calls;
+int below_errors;
 
-bool is_free(umf_lock_t *lock) {
-    if (!umf_lock_try_bare(lock)) {
-        return false;
-    }
-    umf_lock_release_bare(lock);
-    return true;
-}
-
-void below() {
-    below_calls++;
+void below(const char *call) {
+    below_calls += call;
     below_errors += is_free(outer_lock) || !is_free(inner_lock);
 }
 
@@ -365,13 +435,15 @@ TEST(lock_fork, handlers_from_below_run_between_the_halves) {
     lock_t outer(UMF_RANK_BIN), inner(UMF_RANK_MAP);
     outer_lock = &outer.lock;
     inner_lock = &inner.lock;
-    ASSERT_EQ(umf_fork_below(below, below, below), 0);
+    ASSERT_EQ(
+        umf_fork_below([] { below("prepare"); }, [] { below(" parent"); }, [] { below(" child"); }),
+        0);
     pid_t child = fork();
     if (child == 0) {
-        _exit(below_calls == 2 && below_errors == 0 && is_free(outer_lock) ? 0 : 1);
+        _exit(below_calls == "prepare child" && below_errors == 0 && is_free(outer_lock) ? 0 : 1);
     }
     EXPECT_EQ(wait_for(child), 0);
-    EXPECT_EQ(below_calls, 2);
+    EXPECT_EQ(below_calls, "prepare parent");
     EXPECT_EQ(below_errors, 0);
     umf_fork_below([] {}, [] {}, [] {});
 }

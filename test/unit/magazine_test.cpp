@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <future>
 #include <mutex>
 #include <random>
@@ -175,9 +176,11 @@ TEST_F(Magazines, LiveIsWhatAllThreadsHave) {
 TEST_F(Magazines, TrimReachesOtherThreadsAtTheirNextMiss) {
     create();
     std::atomic<int> step{0};
+    size_t after_miss = 0;
     std::thread other([&] {
         void *p = shim_pop(m, 0);
         shim_push(m, 0, p);
+        shim_push(m, 1, shim_pop(m, 1));
         step = 1;
         while (step != 2) {
             std::this_thread::yield();
@@ -186,6 +189,7 @@ TEST_F(Magazines, TrimReachesOtherThreadsAtTheirNextMiss) {
         for (int i = 0; i < 5; i++) { // one more than it holds: a miss
             live.push_back(shim_pop(m, 0));
         }
+        after_miss = flushes;
         for (void *q : live) {
             shim_push(m, 0, q);
         }
@@ -199,15 +203,39 @@ TEST_F(Magazines, TrimReachesOtherThreadsAtTheirNextMiss) {
     }
     shim_trim(m);
     EXPECT_EQ(shim_cached(m, 0), 4u) << "not ours to touch";
+    EXPECT_FALSE(out[1].empty());
     size_t before = flushes;
     step = 2;
     while (step != 3) {
         std::this_thread::yield();
     }
-    EXPECT_GE(flushes, before);
+    EXPECT_GT(after_miss, before);
+    EXPECT_TRUE(out[1].empty()) << "also what it had of other sizes";
     step = 4;
     other.join();
     EXPECT_TRUE(out[0].empty());
+}
+
+TEST_F(Magazines, AStackThatGrewIsGivenBackAsAWhole) {
+    size_t used = 0;
+    for (int round = 0; round < 10; round++) {
+        create(2);
+        for (int i = 0; i < 6; i++) {
+            std::vector<void *> live;
+            for (int k = 0; k < 250; k++) {
+                live.push_back(shim_pop(m, 3));
+            }
+            for (void *object : live) {
+                shim_push(m, 3, object);
+            }
+        }
+        EXPECT_EQ(shim_capacity(m, 3), 256u);
+        shim_magazines_destroy(m);
+        m = nullptr;
+        out[3].clear();
+        used = used ? used : umf_meta_used();
+    }
+    EXPECT_EQ(umf_meta_used(), used);
 }
 
 // Bin 3 may hold 256; a stack begins with 64.
@@ -334,6 +362,50 @@ TEST_F(Magazines, LargeObjectsGoBackInPortions) {
     }
     shim_look(m);
     EXPECT_LE(shim_cached(m, 1), 4u) << "a stack";
+}
+
+TEST_F(Magazines, AfterAPortionTheLookGoesOn) {
+    static std::vector<bool> looks;
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    looks.clear();
+    create(8);
+    shim_set_large(m, 1, 16 << 20);
+    shim_set_look(m, [](void *, bool is_new) {
+        looks.push_back(is_new);
+        return false;
+    });
+    std::vector<void *> live(16);
+    for (void *&object : live) {
+        object = shim_pop(m, 1);
+    }
+    for (void *object : live) {
+        shim_push(m, 1, object);
+    }
+    for (int i = 0; i < 6; i++) {
+        shim_look(m);
+    }
+    EXPECT_EQ(shim_cached(m, 1), 4u) << "a stack";
+    EXPECT_EQ(looks, (std::vector<bool>{true, true, false, false, false, true}))
+        << "12 idle ones in portions of 4, and then nothing";
+}
+
+TEST_F(Magazines, ALookKeepsErrno) {
+    DecayPeriod none(DecayPeriod::NONE);
+    create(2);
+    shim_set_look(m, [](void *, bool) {
+        errno = ENOMEM;
+        return false;
+    });
+    std::vector<void *> live(20);
+    errno = 4711;
+    for (void *&object : live) {
+        object = shim_pop(m, 0);
+    }
+    for (void *object : live) {
+        shim_push(m, 0, object);
+    }
+    shim_look(m);
+    EXPECT_EQ(errno, 4711);
 }
 
 TEST_F(Magazines, LargeObjectsMakeRoomForOtherSizes) {
