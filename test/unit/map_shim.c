@@ -94,6 +94,14 @@ bool shim_map_remove_near(shim_map_t *map, uintptr_t base, size_t size, uint64_t
     return umf_map_remove_near(&map->map, base, size, word, UMF_WORD_EMPTY);
 }
 
+bool shim_map_insert_tail(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
+    return umf_map_tail_insert(&map->map, base, size, UMF_WORD_EMPTY, word);
+}
+
+bool shim_map_remove_tail(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
+    return umf_map_tail_remove(&map->map, base, size, word, UMF_WORD_EMPTY);
+}
+
 void shim_map_rename(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t to) {
     umf_lock_t *shard = umf_map_lock(&map->map, base, size);
     umf_map_rename(&map->map, base, size, word, to);

@@ -155,6 +155,9 @@ TEST_P(Map, AddressesAbove48Bits) {
     EXPECT_EQ(shim_map_insert(map, base + 40500, 10000, word(5), word(700)), BAD);
     EXPECT_EQ(shim_map_insert(map, base + 39000, 2000, 0, word(700)), BAD) << "ends inside";
     EXPECT_EQ(shim_map_insert(map, base + 39000, 9000, 0, word(700)), BAD) << "holds one whole";
+    EXPECT_EQ(shim_map_insert(map, base + 39000, 1001, 0, word(700)), BAD) << "one byte";
+    EXPECT_EQ(shim_map_insert(map, base + 44999, 1001, 0, word(700)), BAD) << "the last byte";
+    EXPECT_EQ(shim_map_insert(map, base + 44999, 2, word(5), word(700)), BAD);
     EXPECT_FALSE(shim_map_is_uniform(map, base, 5000, word(1)));
     shim_map_remove(map, base + 1000, 100, word(500), word(1));
     EXPECT_EQ(find(base + 1050), word(1));
@@ -303,6 +306,26 @@ TEST_P(Map, PagesShareLists) {
         }
     }
     EXPECT_EQ(umf_meta_used(), first);
+}
+
+// So do pages in which a range ends that begins with one.
+TEST_P(Map, TailsGiveTheirListsBack) {
+    const uintptr_t base = 12 * TiB, end = base + 2000 * 4096;
+    for (uintptr_t page = base; page < end; page += 4096) { // makes the tables
+        ASSERT_EQ(shim_map_insert(map, page, 100, 0, word(1)), OK);
+        shim_map_remove(map, page, 100, word(1), 0);
+    }
+    const size_t before = umf_meta_used();
+    for (size_t size : {size_t{100}, size_t{2} * 4096 + 100}) {
+        for (uintptr_t at = base; at + size <= end; at += 3 * 4096) {
+            ASSERT_TRUE(shim_map_insert_tail(map, at, size, word(2)));
+            EXPECT_EQ(find(at + size - 1), word(2));
+            EXPECT_EQ(find(at + size), 0u);
+            ASSERT_TRUE(shim_map_remove_tail(map, at, size, word(2)));
+            EXPECT_TRUE(shim_map_is_uniform(map, at, size, 0));
+        }
+    }
+    EXPECT_EQ(umf_meta_used(), before);
 }
 
 TEST_P(Map, SplitAndJoinInsideOfAPage) {

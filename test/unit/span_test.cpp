@@ -201,10 +201,42 @@ TEST_P(Span, ParentFreedBeforeChild) {
         // Its descriptor is reused by another span, which must not become the child's parent.
         umf_span_t *reused = add(c, 5 * TiB, 100);
         remove(b, child);
-        EXPECT_EQ(find(base + 100), nullptr);
-        EXPECT_EQ(find(base + size / 2), nullptr);
+        ASSERT_EQ(find(base + 100), nullptr);
+        ASSERT_EQ(find(base + size / 2), nullptr);
         remove(c, reused);
     }
+}
+
+// Its descriptor serves a span elsewhere, or one of another map, which is not the child's parent.
+TEST_P(Span, ParentFreedBeforeChildAndUsedAgain) {
+    const uintptr_t base = 3 * TiB + 1000, elsewhere = 5 * TiB;
+    const size_t size = 20000;
+    shim_map_t *other = shim_map_create(!GetParam());
+    OtherThread early; // has ids that are smaller than the child's
+    shim_set_t *its = set(9);
+    early([&] { remove(its, add(its, 7 * TiB, 1)); });
+    struct {
+        shim_map_t *map;
+        uintptr_t base;
+        bool is_early;
+    } const uses[] = {{map, elsewhere, false}, {map, elsewhere, true}, {other, base, false}};
+    for (const auto &use : uses) {
+        shim_set_t *a = shim_set_create(map, 1), *b = set(2), *c = shim_set_create(use.map, 3);
+        umf_span_t *parent = add(a, base, size), *child = nullptr, *reused = nullptr;
+        std::thread([&] { child = add(b, base + 100, size / 2); }).join();
+        remove(a, parent);
+        shim_set_destroy(a); // gives up the descriptors that it kept
+        auto reuse = [&] { reused = add(c, use.base, size); };
+        use.is_early ? early(reuse) : std::thread(reuse).join();
+        EXPECT_EQ(reused, parent);
+        EXPECT_EQ(shim_id(reused) < shim_id(child), use.is_early);
+        remove(b, child);
+        ASSERT_EQ(find(base + 100), nullptr);
+        ASSERT_EQ(find(base + size / 2), nullptr);
+        remove(c, reused);
+        shim_set_destroy(c);
+    }
+    shim_map_destroy(other);
 }
 
 TEST_P(Span, GrandchildWithoutParent) {
@@ -261,6 +293,49 @@ TEST_P(Span, SplitAndMerge) {
     remove(s, low);
     EXPECT_EQ(find(base + 4999), nullptr);
     EXPECT_EQ(find(base + 5000), high);
+}
+
+TEST_P(Span, PartsOfDifferentOuterOnesStayApart) {
+    shim_set_t *a = set(1), *b = set(2);
+    const uintptr_t base = 3 * TiB;
+    for (size_t size : {size_t{8192}, size_t{1000}, 2 * MiB}) {
+        umf_span_t *left = add(a, base, size), *right = add(a, base + size, size);
+        umf_span_t *low = add(b, base + size / 2, size / 2), *high = add(b, base + size, size / 2);
+        EXPECT_EQ(shim_merge(b, low, high), BAD);
+        remove(b, low);
+        remove(b, high);
+        EXPECT_EQ(find(base + size - 1), left);
+        EXPECT_EQ(find(base + size), right);
+        remove(a, left);
+        remove(a, right);
+    }
+}
+
+TEST_P(Span, ARefusedSplitTakesNoDescriptor) {
+    shim_set_t *s = set();
+    umf_span_t *span = add(s, 3 * TiB, 30000), *before = add(s, 4 * TiB, 100);
+    remove(s, before);
+    for (int i = 0; i < 100; i++) {
+        ASSERT_EQ(shim_split(s, span, 0), BAD);
+    }
+    umf_span_t *after = add(s, 4 * TiB, 100);
+    EXPECT_EQ(after, before) << "the one that was unused is used";
+    remove(s, after);
+    remove(s, span);
+}
+
+TEST_P(Span, ARefusedOneIsNotLive) {
+    shim_set_t *s = set(1), *other = set(2);
+    const uintptr_t base = 3 * TiB;
+    umf_span_t *in_the_way = add(other, base + 2 * 4096, 4096);
+    for (size_t size : {size_t{3} * 4096, size_t{3} * 4096 + 100}) {
+        umf_span_t *unused = add(s, 4 * TiB, 100), *none = nullptr;
+        remove(s, unused);
+        EXPECT_EQ(shim_add(s, base, size, nullptr, 0, &none), BAD);
+        EXPECT_FALSE(shim_is_live(unused)) << "the descriptor that was tried";
+        EXPECT_EQ(shim_withdraw(s, unused, base), BAD);
+    }
+    remove(other, in_the_way);
 }
 
 TEST_P(Span, BeyondAGiBAndBeyond48Bits) {
