@@ -90,8 +90,9 @@ static umf_bin_t *bin_make(disjoint_pool_t *pool, uint32_t index) {
                           ? 1
                           : pool->params.capacity;
     uint16_t hint = index < pool->layout->cached_bins ? umf_magazine_offset(index) : 0;
-    umf_bin_t *bin = umf_bin_create(&pool->slabs, index, pool->layout->sizes[index],
-                                    pool->params.slab_min_size, hint, max_kept);
+    umf_bin_t *bin =
+        umf_bin_create(&pool->slabs, index, umf_disjoint_stride(pool->layout->sizes[index]),
+                       pool->params.slab_min_size, hint, max_kept);
     umf_bin_t *other = NULL;
     if (bin && !atomic_compare_exchange_strong_explicit(
                    &pool->bin[index], &other, bin, memory_order_acq_rel, memory_order_acquire)) {
@@ -460,10 +461,15 @@ static umf_result_t disjoint_free(void *self, void *ptr) {
     return disjoint_free_at(pool, ptr, word);
 }
 
-static UMF_COLD umf_result_t usable_size_slow(umf_span_t *span, const void *ptr, size_t *size) {
-    if (span->cookie) {
-        umf_result_t result = umf_slab_usable_size(span->cookie, (uintptr_t)ptr, size);
-        return result == UMF_RESULT_SUCCESS ? result : not_an_allocation(ptr);
+static UMF_COLD umf_result_t usable_size_slow(const disjoint_pool_t *pool, const umf_span_t *span,
+                                              const void *ptr, size_t *size) {
+    umf_slab_t *slab = span->cookie;
+    if (slab) {
+        if (umf_slab_usable_size(slab, (uintptr_t)ptr, size) != UMF_RESULT_SUCCESS) {
+            return not_an_allocation(ptr);
+        }
+        *size -= slab->bin->size - pool->layout->sizes[slab->bin->index];
+        return UMF_RESULT_SUCCESS;
     }
     if (span->base != (uintptr_t)ptr) {
         return not_an_allocation(ptr);
@@ -479,9 +485,9 @@ static umf_result_t usable_size(disjoint_pool_t *pool, const void *ptr, size_t *
     }
     const umf_bin_t *bin = cached_bin_of(pool, span, ptr);
     if (umf_unlikely(!bin)) {
-        return usable_size_slow(span, ptr, size);
+        return usable_size_slow(pool, span, ptr, size);
     }
-    *size = bin->size;
+    *size = pool->layout->sizes[bin->index];
     return UMF_RESULT_SUCCESS;
 }
 

@@ -54,7 +54,7 @@ static void choose_cached(layout_t *layout) {
         layout->capacity[bin] =
             umf_magazine_capacity(CACHED_BYTES, layout->sizes[bin], CACHED_CHUNKS_MIN);
         layout->slabs[bin + 1] = (umf_magazine_slab_t){
-            .magic = umf_magic(layout->sizes[bin]),
+            .magic = umf_magic(umf_disjoint_stride(layout->sizes[bin])),
             .mask = layout->wish.slab_min_size - 1,
             .size = layout->sizes[bin],
         };

@@ -35,6 +35,11 @@ const umf_disjoint_layout_t *umf_disjoint_layout_get(const umf_disjoint_wish_t *
 /* Undoes get; NULL: nothing. */
 void umf_disjoint_layout_put(const umf_disjoint_layout_t *layout);
 
+/* From one chunk to the next: every address is a multiple of 8, also where buckets are not. */
+static inline size_t umf_disjoint_stride(size_t size) {
+    return umf_align_up(size, 8);
+}
+
 /* A slab that holds one chunk only is as good as the chunk. */
 static inline bool umf_disjoint_is_chunked(const umf_disjoint_layout_t *layout, size_t size) {
     return size <= layout->wish.slab_min_size / 2;

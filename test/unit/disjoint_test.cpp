@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -344,6 +345,44 @@ TEST_F(Disjoint, BucketsOfEveryMinimum) {
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
         pool = nullptr;
         provider = nullptr;
+    }
+}
+
+// A bucket of 12 bytes is no reason to hand out addresses in steps of 12.
+TEST_F(Disjoint, AddressesAreMultiplesOf8ForEveryMinimum) {
+    for (size_t min : {1, 2, 4, 8, 16}) {
+        for (bool check : {false, true}) {
+            ASSERT_EQ(umfDisjointPoolParamsSetMinBucketSize(params, min), OK);
+            create();
+            if (check) {
+                EXPECT_EQ(umfPoolDestroy(pool), OK);
+                EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+                ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 2), OK);
+                create();
+            }
+            std::set<char *> live;
+            for (size_t size = 1; size <= 40; size++) {
+                for (int i = 0; i < 20; i++) {
+                    char *p = static_cast<char *>(umfPoolMalloc(pool, size));
+                    ASSERT_NE(p, nullptr);
+                    ASSERT_EQ(reinterpret_cast<uintptr_t>(p) % 8, 0u) << min << ", " << size;
+                    size_t usable = 0;
+                    ASSERT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
+                    ASSERT_GE(usable, size);
+                    auto next = live.insert(p).first;
+                    ASSERT_TRUE(++next == live.end() || p + usable <= *next);
+                }
+            }
+            for (char *p : live) {
+                EXPECT_EQ(umfPoolFree(pool, p), OK);
+                EXPECT_EQ(umfPoolFree(pool, p + 4), BAD);
+            }
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+            EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+            pool = nullptr;
+            provider = nullptr;
+        }
+        ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 0), OK);
     }
 }
 

@@ -95,6 +95,8 @@ umf_result_t umfDisjointPoolParamsSetCapacity(umf_disjoint_pool_params_handle_t 
 
 /// @brief Sets the size of the smallest bucket. Default: the provider's cache line size.
 ///
+/// Whatever it is, addresses are multiples of 8.
+///
 /// @param hParams parameters
 /// @param minBucketSize bytes; a power of two
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL or
