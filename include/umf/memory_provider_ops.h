@@ -73,7 +73,8 @@ typedef struct umf_memory_provider_ops_t {
     /// @param pageSize [out] bytes; 0 means no advice
     umf_result_t (*get_recommended_page_size)(void *provider, size_t size, size_t *pageSize);
 
-    /// @brief The smallest page size.
+    /// @brief The smallest page size. Success with 0, or without a value, means the system's page
+    ///        to the pools of the library.
     ///
     /// @param ptr an allocation of this provider, or NULL for the smallest of all allocations
     /// @param pageSize [out] bytes

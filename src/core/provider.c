@@ -3,6 +3,7 @@
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/os.h"
 #include "core/ctl_nodes.h"
 #include "core/names.h"
 #include "core/object.h"
@@ -292,6 +293,15 @@ umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_
     }
     void *nowhere = (void *)(uintptr_t)page_size;
     return provider->ops.ext_allocation_split(provider->self, nowhere, 2 * page_size, page_size);
+}
+
+umf_result_t umf_provider_page_size(umf_memory_provider_handle_t provider, size_t *size) {
+    *size = 0;
+    umf_result_t result = umfMemoryProviderGetMinPageSize(provider, NULL, size);
+    if (*size == 0) {
+        *size = umf_os_page_size();
+    }
+    return result;
 }
 
 const umf_span_set_t *umf_view_spans(const umf_view_t *view) {

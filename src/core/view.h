@@ -34,6 +34,10 @@ void umf_view_release(umf_view_t *view);
  */
 umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_t page_size);
 
+/* The provider's smallest page. One that says success and 0, or writes nothing, means the system's.
+ * On failure, which is the provider's, `size` is not to be used. */
+umf_result_t umf_provider_page_size(umf_memory_provider_handle_t provider, size_t *size);
+
 const umf_span_set_t *umf_view_spans(const umf_view_t *view);
 /* Where the core looks for the magazines of the pool that uses the view; 0: nowhere. */
 uint32_t umf_view_magazine_index(const umf_view_t *view);

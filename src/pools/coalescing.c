@@ -458,12 +458,14 @@ static void *coalescing_realloc(void *self, void *ptr, size_t size) {
 /* --- life ------------------------------------------------------------------------------------- */
 
 static umf_result_t read_page(coalescing_pool_t *pool) {
-    umf_result_t result = umfMemoryProviderGetMinPageSize(pool->view, NULL, &pool->page);
-    if (result != UMF_RESULT_SUCCESS || pool->page == 0 || pool->page > PAGE_MAX) {
+    umf_result_t result = umf_provider_page_size(pool->view, &pool->page);
+    if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("the provider does not tell its smallest page: %s", umfResultName(result));
-        return result != UMF_RESULT_SUCCESS ? result : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    } else if (pool->page > PAGE_MAX) {
+        UMF_LOG_ERROR("the provider's smallest page is %zu bytes", pool->page);
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return UMF_RESULT_SUCCESS;
+    return result;
 }
 
 static umf_result_t pool_build(coalescing_pool_t *pool, umf_memory_provider_handle_t provider) {

@@ -21,6 +21,7 @@
 #include "base/annotate.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/os.h"
 
 typedef umf_disjoint_pool_t disjoint_pool_t;
 
@@ -574,9 +575,9 @@ static size_t disjoint_alloc_count(void *self) {
 
 static umf_result_t choose_defaults(disjoint_pool_t *pool) {
     umf_view_t *view = pool->slabs.view;
-    if (umfMemoryProviderGetMinPageSize(view, NULL, &pool->page_size) != UMF_RESULT_SUCCESS ||
+    if (umf_provider_page_size(view, &pool->page_size) != UMF_RESULT_SUCCESS ||
         !umf_is_pow2(pool->page_size)) {
-        pool->page_size = 4096;
+        pool->page_size = umf_os_page_size();
     }
     size_t line;
     if (!pool->params.min_bucket_set &&

@@ -846,12 +846,12 @@ static umf_result_t check_split(umf_memory_provider_handle_t provider, size_t pa
 }
 
 static umf_result_t check_provider(umf_memory_provider_handle_t provider, size_t *page) {
-    umf_result_t result = umfMemoryProviderGetMinPageSize(provider, NULL, page);
+    umf_result_t result = umf_provider_page_size(provider, page);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("the provider does not tell its smallest page: %s", umfResultName(result));
         return result;
     }
-    if (*page == 0 || *page > SIZE_MAX / 4) {
+    if (*page > SIZE_MAX / 4) {
         UMF_LOG_ERROR("the provider's smallest page is %zu bytes", *page);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

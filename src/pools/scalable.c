@@ -800,7 +800,7 @@ static size_t purge_next(size_t size) {
  */
 static void free_memory_purge(scalable_pool_t *pool) {
     size_t page = 0;
-    if (umfMemoryProviderGetMinPageSize(pool->view, NULL, &page) != UMF_RESULT_SUCCESS || !page) {
+    if (umf_provider_page_size(pool->view, &page) != UMF_RESULT_SUCCESS) {
         return;
     }
     taken_t *taken = NULL;

@@ -816,6 +816,27 @@ TEST_P(EachPool, MemoryIsNotTouched) {
     work();
 }
 
+// Success without a value means the system's page.
+TEST_P(EachPool, ProviderThatDoesNotTellItsPage) {
+    umf_memory_provider_ops_t silent = FakeProvider::table();
+    silent.get_min_page_size = [](void *, const void *, size_t *) { return OK; };
+    umf_memory_provider_ops_t zero = FakeProvider::table();
+    zero.get_min_page_size = [](void *, const void *, size_t *size) {
+        *size = 0;
+        return OK;
+    };
+    for (const umf_memory_provider_ops_t *ops : {&silent, &zero}) {
+        ASSERT_EQ(umfMemoryProviderCreate(ops, &fake, &provider), OK);
+        ASSERT_EQ(umfPoolCreate(GetParam().ops(), provider, nullptr, 0, &pool), OK);
+        work();
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        pool = nullptr;
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        EXPECT_EQ(fake.live(), 0u);
+    }
+    provider = fake.create();
+}
+
 TEST_P(EachPool, LargePagesOfTheProvider) {
     fake.page_size = 2u << 20;
     create();
