@@ -97,7 +97,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @name Data
     /// Copying and filling memory of this provider, in order on a queue of its own. Pools use them
     /// for calloc and realloc if the property ::UMF_MEMORY_PROPERTY_POINTER_TYPE of the memory is
-    /// UMF_MEMORY_TYPE_DEVICE; they ask once, so a provider must serve one kind of memory.
+    /// UMF_MEMORY_TYPE_DEVICE, or if it is not told and the CPU does not reach the memory; they ask
+    /// once, so a provider must serve one kind of memory.
     /// @{
 
     /// @brief Makes a queue. Work on one queue is done in order.

@@ -160,6 +160,15 @@ int umf_os_probe_write(void *addr) {
     return error != 0 ? error : os_result(syscall(SYS_getcpu, addr, NULL, NULL));
 }
 
+/* The set is read before anybody sees that there is no such operation. */
+int umf_os_probe_read(void *addr) {
+    int error = os_fault("probe_read");
+    if (error == 0) {
+        error = os_result(syscall(SYS_rt_sigprocmask, -1, addr, NULL, sizeof(uint64_t)));
+    }
+    return error == EINVAL ? 0 : error;
+}
+
 int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
                  unsigned long max_node) {
     int error = os_fault("mbind");

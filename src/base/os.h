@@ -37,6 +37,7 @@ int umf_os_advise(void *addr, size_t size, int advice);
 bool umf_os_has_address_limit(void); /* RLIMIT_AS; true if the system does not tell */
 /* EFAULT if the CPU cannot write to the 4 bytes at `addr`; if it can they are overwritten. */
 int umf_os_probe_write(void *addr);
+int umf_os_probe_read(void *addr); /* EFAULT if it cannot read the 8 bytes; nothing is changed */
 /* NUMA policy of a range; `mask` has `max_node` bits. */
 int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
                  unsigned long max_node);

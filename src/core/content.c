@@ -1,23 +1,29 @@
 #include "core/content.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include <umf/memory_provider_gpu.h>
 
 #include "base/log.h"
+#include "base/os.h"
 #include "core/object.h"
 
 enum {
     ACCESS_UNKNOWN, /* the provider has not been asked */
     ACCESS_CPU,
     ACCESS_PROVIDER, /* only by its operations */
+    ACCESS_PROBED,   /* the provider does not tell: each span is tried */
 };
 
 void umf_content_init(umf_content_t *content, umf_view_t *view) {
     content->view = view;
     atomic_init(&content->access,
-                view->ops.ext_get_allocation_properties ? ACCESS_UNKNOWN : ACCESS_CPU);
+                view->ops.ext_get_allocation_properties ? ACCESS_UNKNOWN : ACCESS_PROBED);
     atomic_init(&content->queue, NULL);
+    for (size_t i = 0; i < UMF_CONTENT_KNOWN; i++) {
+        atomic_init(&content->known[i], 0);
+    }
 }
 
 /* --- queue: one is kept, others are made while it is in use -------------------------------------
@@ -55,24 +61,47 @@ static int content_ask(umf_content_t *content, const void *ptr) {
     umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;
     umf_result_t result = view->ops.ext_get_allocation_properties(
         view->self, ptr, UMF_MEMORY_PROPERTY_POINTER_TYPE, &type);
-    int access = result == UMF_RESULT_SUCCESS && type == UMF_MEMORY_TYPE_DEVICE ? ACCESS_PROVIDER
-                                                                                : ACCESS_CPU;
+    bool is_known = result == UMF_RESULT_SUCCESS && type != UMF_MEMORY_TYPE_UNKNOWN;
+    int access = !is_known                        ? ACCESS_PROBED
+                 : type == UMF_MEMORY_TYPE_DEVICE ? ACCESS_PROVIDER
+                                                  : ACCESS_CPU;
     atomic_store_explicit(&content->access, access, memory_order_relaxed);
     return access;
 }
 
-static bool is_for_cpu(umf_content_t *content, const void *ptr) {
+typedef int (*probe_t)(void *addr);
+
+/* A span that the CPU can write to is remembered by its id, which no other span ever has. */
+static bool is_reached(umf_content_t *content, const void *ptr, probe_t probe) {
+    const umf_span_t *span = umf_view_find(content->view, ptr);
+    _Atomic uint64_t *known =
+        span ? &content->known[umf_span_index(span) % UMF_CONTENT_KNOWN] : NULL;
+    if (known && atomic_load_explicit(known, memory_order_relaxed) == span->id) {
+        return true;
+    }
+    int saved_errno = errno;
+    bool is_in_reach = probe((void *)(uintptr_t)ptr) != EFAULT;
+    errno = saved_errno;
+    if (known && is_in_reach && probe == umf_os_probe_write) {
+        atomic_store_explicit(known, span->id, memory_order_relaxed);
+    }
+    return is_in_reach;
+}
+
+/* `probe` fits what the CPU is to do at `ptr`. */
+static bool is_for_cpu(umf_content_t *content, const void *ptr, probe_t probe) {
     int access = atomic_load_explicit(&content->access, memory_order_relaxed);
     if (umf_unlikely(access == ACCESS_UNKNOWN)) {
         access = content_ask(content, ptr);
     }
-    return access == ACCESS_CPU;
+    return access == ACCESS_CPU || (access == ACCESS_PROBED && is_reached(content, ptr, probe));
 }
 
 static UMF_COLD umf_result_t refuse(const umf_content_t *content, const char *what) {
     const char *name = NULL;
     umfMemoryProviderGetName(content->view->root, &name);
-    UMF_LOG_ERROR("memory of provider %s is out of the CPU's reach, and the provider cannot %s it",
+    UMF_LOG_ERROR("memory of provider %s is out of the CPU's reach, and the provider cannot %s it: "
+                  "its descriptor (umf/plugin.h) needs operations for that and for queues",
                   name ? name : "?", what);
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
@@ -101,7 +130,7 @@ static umf_result_t content_run(umf_content_t *content, void *dst, const void *s
 }
 
 umf_result_t umf_content_zero(umf_content_t *content, void *ptr, size_t size) {
-    if (size == 0 || is_for_cpu(content, ptr)) {
+    if (size == 0 || is_for_cpu(content, ptr, umf_os_probe_write)) {
         memset(ptr, 0, size);
         return UMF_RESULT_SUCCESS;
     }
@@ -110,7 +139,8 @@ umf_result_t umf_content_zero(umf_content_t *content, void *ptr, size_t size) {
 }
 
 umf_result_t umf_content_copy(umf_content_t *content, void *dst, const void *src, size_t size) {
-    if (size == 0 || is_for_cpu(content, src)) {
+    if (size == 0 || (is_for_cpu(content, dst, umf_os_probe_write) &&
+                      is_for_cpu(content, src, umf_os_probe_read))) {
         memcpy(dst, src, size);
         return UMF_RESULT_SUCCESS;
     }

@@ -2,8 +2,11 @@
  * Content: zeroing and copying inside the memory of a pool, also where the CPU cannot reach it.
  *
  * Memory of a device (its property POINTER_TYPE is DEVICE) is filled and copied by the provider's
- * own operations (umf/plugin.h), all other memory by the CPU. A provider serves one kind of memory,
- * so it is asked once; one that has no properties serves memory of the host and is never asked.
+ * own operations (umf/plugin.h), memory of another type by the CPU. A provider serves one kind of
+ * memory, so it is asked once. One that does not tell (it has no properties, or the type is
+ * UNKNOWN) may serve memory of the host or any other: the first time that something is done in a
+ * span, the kernel is asked whether the CPU reaches the place. What it does not reach is the
+ * provider's.
  */
 #ifndef UMF_SRC_CORE_CONTENT_H
 #define UMF_SRC_CORE_CONTENT_H
@@ -12,10 +15,13 @@
 
 #include "core/view.h"
 
+#define UMF_CONTENT_KNOWN 16
+
 typedef struct umf_content_t {
     umf_view_t *view;      /* Immutable after init */
     _Atomic int access;    /* who can touch the memory, see content.c */
     _Atomic(void *) queue; /* of the provider, kept for the next use. Taken by exchange */
+    _Atomic uint64_t known[UMF_CONTENT_KNOWN]; /* ids of spans that the CPU reaches */
 } umf_content_t;
 
 /* Takes nothing. */

@@ -5,6 +5,7 @@
  */
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <mutex>
@@ -22,6 +23,7 @@
 #include <umf/experimental/memory_properties.h>
 #include <umf/memory_provider_gpu.h>
 #include <umf/plugin.h>
+#include <umf/providers/provider_fixed_memory.h>
 
 #include "fakes/kinds.h"
 
@@ -301,6 +303,82 @@ TEST_P(Content, TheCpuDoesWhatItCan) {
     EXPECT_EQ(device.queues_made, 0u);
     EXPECT_EQ(device.works, 0u);
     EXPECT_EQ(device.asked, 1u);
+}
+
+// A provider that does not say what memory it has: the kernel tells whether the CPU reaches it.
+TEST_P(Content, MemoryThatNobodyDescribes) {
+    for (int protection : {PROT_NONE, PROT_READ | PROT_WRITE}) {
+        FakeProvider fake;
+        fake.protection = protection;
+        provider = fake.create();
+        ASSERT_EQ(umfPoolCreate(GetParam().ops(), provider, nullptr, 0, &pool), OK);
+        for (size_t size : sizes) {
+            errno = 4711;
+            char *zero = static_cast<char *>(umfPoolCalloc(pool, size, 3));
+            EXPECT_EQ(errno, 4711);
+            char *p = static_cast<char *>(umfPoolMalloc(pool, size));
+            ASSERT_NE(p, nullptr);
+            if (protection == PROT_NONE) {
+                EXPECT_EQ(zero, nullptr);
+                EXPECT_EQ(last_error(), UMF_RESULT_ERROR_NOT_SUPPORTED);
+                EXPECT_EQ(umfPoolRealloc(pool, p, size + (4 << 20)), nullptr);
+                EXPECT_EQ(last_error(), UMF_RESULT_ERROR_NOT_SUPPORTED);
+            } else {
+                ASSERT_NE(zero, nullptr);
+                EXPECT_TRUE(std::all_of(zero, zero + size * 3, [](char c) { return c == 0; }));
+                EXPECT_EQ(umfPoolFree(pool, zero), OK);
+                memset(p, 0x3C, size);
+                p = static_cast<char *>(umfPoolRealloc(pool, p, size + (4 << 20)));
+                ASSERT_NE(p, nullptr);
+                EXPECT_TRUE(std::all_of(p, p + size, [](char c) { return c == 0x3C; }));
+            }
+            EXPECT_EQ(umfPoolFree(pool, p), OK);
+        }
+        EXPECT_EQ(alloc_count(pool), 0u);
+        destroy();
+    }
+}
+
+TEST_P(Content, FixedRangeOutOfTheCpusReach) {
+    for (int protection : {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE}) {
+        ASSERT_EQ(mprotect(device.far, ROOM, protection), 0);
+        umf_fixed_memory_provider_params_handle_t params = nullptr;
+        ASSERT_EQ(umfFixedMemoryProviderParamsCreate(device.far, ROOM, &params), OK);
+        ASSERT_EQ(umfMemoryProviderCreate(umfFixedMemoryProviderOps(), params, &provider), OK);
+        EXPECT_EQ(umfFixedMemoryProviderParamsDestroy(params), OK);
+        ASSERT_EQ(umfPoolCreate(GetParam().ops(), provider, nullptr, 0, &pool), OK);
+        bool is_reached = (protection & PROT_WRITE) != 0;
+        void *zero = umfPoolCalloc(pool, 1000, 10);
+        EXPECT_EQ(zero != nullptr, is_reached);
+        void *p = umfPoolMalloc(pool, 1000);
+        ASSERT_NE(p, nullptr);
+        memset(device.near_of(p), 0x3C, 1000);
+        void *moved = umfPoolRealloc(pool, p, 1 << 20);
+        EXPECT_EQ(moved != nullptr, is_reached);
+        if (is_reached) {
+            EXPECT_TRUE(is_all(zero, 0, 10000));
+            EXPECT_TRUE(is_all(moved, 0x3C, 1000));
+        } else {
+            EXPECT_EQ(last_error(), UMF_RESULT_ERROR_NOT_SUPPORTED);
+            EXPECT_TRUE(is_all(p, 0x3C, 1000)) << "it stays as it was";
+        }
+        destroy();
+    }
+}
+
+// A type it does not know says as little as no type.
+TEST_P(Content, UnknownTypeIsTried) {
+    device.type = UMF_MEMORY_TYPE_UNKNOWN;
+    create(&without_data);
+    EXPECT_EQ(umfPoolCalloc(pool, 100, 7), nullptr);
+    EXPECT_EQ(last_error(), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    destroy();
+    ASSERT_EQ(mprotect(device.far, ROOM, PROT_READ | PROT_WRITE), 0);
+    create(&without_data);
+    void *p = umfPoolCalloc(pool, 100, 7);
+    ASSERT_NE(p, nullptr);
+    EXPECT_TRUE(is_all(p, 0, 700));
+    EXPECT_EQ(umfPoolFree(pool, p), OK);
 }
 
 TEST_P(Content, Threads) {

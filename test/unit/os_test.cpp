@@ -97,6 +97,28 @@ TEST(os, probe_write) {
     EXPECT_EQ(umf_os_probe_write(addr), EFAULT);
 }
 
+TEST(os, probe_read) {
+    size_t page = umf_os_page_size();
+    void *addr = nullptr;
+    ASSERT_EQ(umf_os_map(&addr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+              0);
+    memset(addr, 0xFF, page);
+    sigset_t before, after;
+    sigprocmask(SIG_BLOCK, nullptr, &before);
+    for (int prot : {PROT_READ | PROT_WRITE, PROT_READ}) {
+        ASSERT_EQ(umf_os_protect(addr, page, prot), 0);
+        EXPECT_EQ(umf_os_probe_read(addr), 0);
+    }
+    sigprocmask(SIG_BLOCK, nullptr, &after);
+    for (int signal = 1; signal < 64; signal++) {
+        EXPECT_EQ(sigismember(&before, signal), sigismember(&after, signal)) << signal;
+    }
+    ASSERT_EQ(umf_os_protect(addr, page, PROT_NONE), 0);
+    EXPECT_EQ(umf_os_probe_read(addr), EFAULT);
+    EXPECT_EQ(umf_os_unmap(addr, page), 0);
+    EXPECT_EQ(umf_os_probe_read(addr), EFAULT);
+}
+
 TEST(os, failed_map_keeps_the_address) {
     char place;
     void *addr = &place;
@@ -563,6 +585,7 @@ TEST(os, the_fault_hook_can_fail_every_call) {
     FAILS(protect, addr, 4096, PROT_NONE);
     FAILS(advise, addr, 4096, MADV_NORMAL);
     FAILS(probe_write, &byte);
+    FAILS(probe_read, &byte);
     FAILS(mbind, addr, 4096, 0, nullptr, 0);
     FAILS(open, "/dev/null", O_RDONLY, 0, &fd);
     FAILS(allocate, 0, 0, 1);

@@ -4,7 +4,8 @@
  *
  * The range may be any memory, aligned or not, also an allocation of another pool or a part of one.
  * It stays the caller's, must outlive the provider, and is never written by it: the CPU need not
- * even be able to reach it.
+ * even be able to reach it. A pool over the provider finds that out when it is to zero or copy
+ * content: calloc and realloc then give NULL with UMF_RESULT_ERROR_NOT_SUPPORTED.
  *
  * Memory is handed out in whole pages of the system, upwards in a fresh range; free neighbours are
  * joined and used again. An alignment is 0 (a page) or a power of two; any other gives
