@@ -11,11 +11,6 @@ else()
     set(UMF_HWLOC_LIBRARY "lib${UMF_HWLOC_NAME}.so.15")
 endif()
 
-if(UMF_LINK_HWLOC_STATICALLY)
-    message(STATUS
-        "UMF_LINK_HWLOC_STATICALLY has no effect: ${UMF_HWLOC_LIBRARY} is opened at run time, never linked")
-endif()
-
 # Memory attributes came with hwloc 2.3.
 find_path(UMF_HWLOC_INCLUDE_DIR hwloc/memattrs.h)
 mark_as_advanced(UMF_HWLOC_INCLUDE_DIR)
@@ -23,7 +18,13 @@ set(umf_feature_HWLOC 0)
 if(EXISTS "${UMF_HWLOC_INCLUDE_DIR}/hwloc.h")
     file(STRINGS "${UMF_HWLOC_INCLUDE_DIR}/hwloc.h" umf_hwloc_version_2
         REGEX "^#define HWLOC_API_VERSION 0x0002")
-    if(umf_hwloc_version_2)
+    # Headers of the build machine may be no use for the target: one part of them depends on it.
+    set(CMAKE_REQUIRED_INCLUDES "${UMF_HWLOC_INCLUDE_DIR}")
+    include(CheckCSourceCompiles)
+    check_c_source_compiles("#include <hwloc.h>
+        int main(void) { return 0; }" UMF_HWLOC_COMPILES)
+    unset(CMAKE_REQUIRED_INCLUDES)
+    if(umf_hwloc_version_2 AND UMF_HWLOC_COMPILES)
         set(umf_feature_HWLOC 1)
     endif()
 endif()

@@ -139,7 +139,12 @@ endfunction()
 # All build folders share one archive, so the host's plain compiler makes it, whatever the preset uses.
 if(CMAKE_CROSSCOMPILING)
     set(umf_jemalloc_cc "${CMAKE_C_COMPILER}")
-    list(APPEND umf_jemalloc_options "--host=${CMAKE_C_COMPILER_TARGET}")
+    set(umf_jemalloc_host "${CMAKE_C_COMPILER_TARGET}")
+    if(NOT umf_jemalloc_host) # gcc has one compiler for each target, which knows it
+        execute_process(COMMAND "${CMAKE_C_COMPILER}" -dumpmachine OUTPUT_VARIABLE umf_jemalloc_host
+            OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    endif()
+    list(APPEND umf_jemalloc_options "--host=${umf_jemalloc_host}")
 else()
     find_program(umf_jemalloc_cc NAMES cc gcc clang REQUIRED)
 endif()

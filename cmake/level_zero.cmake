@@ -2,7 +2,8 @@
 # run time.
 #
 # Sets UMF_HAVE_LEVEL_ZERO, and UMF_LEVEL_ZERO_INCLUDE_DIR to the folder of level_zero/ze_api.h: the
-# one given, or that of the package libze-dev.
+# one given, or that of the package libze-dev. UMF's own build takes the folder of ze_api.h itself, so
+# that may be given, too.
 
 set(UMF_HAVE_LEVEL_ZERO 0)
 if(NOT UMF_BUILD_LEVEL_ZERO_PROVIDER)
@@ -12,7 +13,14 @@ endif()
 if(NOT UMF_LEVEL_ZERO_INCLUDE_DIR)
     unset(UMF_LEVEL_ZERO_INCLUDE_DIR CACHE) # empty would pass for found
     find_path(UMF_LEVEL_ZERO_INCLUDE_DIR level_zero/ze_api.h
-        DOC "Folder of level_zero/ze_api.h")
+        DOC "Folder of level_zero/ze_api.h, or of ze_api.h")
+endif()
+
+if(EXISTS "${UMF_LEVEL_ZERO_INCLUDE_DIR}/ze_api.h")
+    set(umf_level_zero_link "${PROJECT_BINARY_DIR}/level_zero_headers")
+    file(MAKE_DIRECTORY "${umf_level_zero_link}")
+    file(CREATE_LINK "${UMF_LEVEL_ZERO_INCLUDE_DIR}" "${umf_level_zero_link}/level_zero" SYMBOLIC)
+    set(UMF_LEVEL_ZERO_INCLUDE_DIR "${umf_level_zero_link}")
 endif()
 
 if(EXISTS "${UMF_LEVEL_ZERO_INCLUDE_DIR}/level_zero/ze_api.h")

@@ -5,7 +5,7 @@
 # A public definition starts with UMF_API_1_0, UMF_API_1_1, UMF_API_1_2 or UMF_API_EXT_1 (see
 # src/base/common.h), then its type and its name. Everything else stays local.
 
-cmake_minimum_required(VERSION 3.25)
+cmake_minimum_required(VERSION 3.20)
 
 set(nodes 1_0 1_1 1_2 EXT_1)
 set(name_1_0 UMF_1.0)

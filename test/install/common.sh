@@ -34,7 +34,7 @@ need_file() {
 
 # configure <source> <build folder> <option>...: with the compilers of the build we belong to.
 configure() {
-    quietly cmake -S "$1" -B "$2" -G "$generator" -DCMAKE_BUILD_TYPE= \
+    quietly "${cmake:-cmake}" -S "$1" -B "$2" -G "$generator" -DCMAKE_BUILD_TYPE= \
         -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" \
         ${c_launcher:+-DCMAKE_C_COMPILER_LAUNCHER="$c_launcher"} \
         ${cxx_launcher:+-DCMAKE_CXX_COMPILER_LAUNCHER="$cxx_launcher"} "${@:3}"

@@ -13,6 +13,14 @@ configure "$here/subproject" "$work/build" -DUMF="$source" \
 ! grep -A5 'CMake Warning' "$work/log" || fail "configuring gave the warning above"
 quietly cmake --build "$work/build"
 run_apps "$work/build" ""
+if [ -x "$old_cmake" ]; then
+    cmake=$old_cmake configure "$here/subproject" "$work/by_old_cmake" -DUMF="$source" \
+        -DUMF_BUILD_LIBUMF_POOL_JEMALLOC=OFF
+    quietly "$old_cmake" --build "$work/by_old_cmake"
+    run_apps "$work/by_old_cmake" ""
+else
+    echo "install.subproject: not tried with CMake 3.20, which is not here (scripts/install-deps.sh fetches it)"
+fi
 [ ! -e "$work/build/_deps/umf-build/deps" ] || fail "a part without jemalloc looked for it"
 quietly cmake --install "$work/build" --prefix "$work/prefix"
 check_tree "$work/prefix" lib
