@@ -19,9 +19,9 @@ endif()
 # --- targets -------------------------------------------------------------------------------------
 
 set(umf_exported umf umf_headers)
-set_target_properties(umf PROPERTIES INSTALL_RPATH "${UMF_INSTALL_RPATH}")
 
-# umf_find_the_library(<target> <its installed folder>): what is installed finds the library beside it.
+# umf_find_the_library(<target> <its installed folder>): what is installed finds the library beside it, and
+# the library what it opens at run time (hwloc, oneTBB).
 function(umf_find_the_library target dir)
     set(rpath ${UMF_INSTALL_RPATH})
     if(umf_is_relocatable AND NOT DEFINED CMAKE_INSTALL_RPATH)
@@ -34,6 +34,7 @@ function(umf_find_the_library target dir)
     endif()
 endfunction()
 
+umf_find_the_library(umf "${CMAKE_INSTALL_LIBDIR}")
 if(TARGET umf_proxy)
     list(APPEND umf_exported umf_proxy)
     umf_find_the_library(umf_proxy "${CMAKE_INSTALL_LIBDIR}")

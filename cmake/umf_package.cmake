@@ -10,14 +10,14 @@ set(CPACK_PACKAGE_NAME umf)
 set(CPACK_PACKAGE_VERSION "${PROJECT_VERSION}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each package has its own
 set(CPACK_PACKAGE_VENDOR libumf)
-set(CPACK_PACKAGE_CONTACT "libumf <libumf@localhost>")
+set(CPACK_PACKAGE_CONTACT "libumf maintainers <maintainers@libumf.invalid>")
 set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_GENERATOR DEB)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE
-    GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS "${CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS}")
 set(CPACK_PRE_BUILD_SCRIPTS "${CMAKE_CURRENT_LIST_DIR}/umf_debian_staging.cmake")
+set(CPACK_POST_BUILD_SCRIPTS "${CMAKE_CURRENT_LIST_DIR}/umf_debian_finish.cmake")
 
 # One package for each component. A static build has no library to run with.
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -65,20 +65,20 @@ endif()
 
 set(CPACK_COMPONENT_UMF_RUNTIME_DESCRIPTION
     "Memory pools over any kind of memory - shared library
-A provider is a source of memory: the operating system, a file, a buffer. A pool
-divides it. Any pool works on any provider, a pointer alone is enough to find its
-pool, and other processes can map the same memory.
+A provider is a source of memory: the operating system, a file, a buffer. A
+pool divides it. Any pool works on any provider, a pointer alone is enough to
+find its pool, and other processes can map the same memory.
 .
 This library takes the place of libumf.so.1 of the Unified Memory Framework.")
 set(CPACK_COMPONENT_UMF_DEVELOPMENT_DESCRIPTION
     "Memory pools over any kind of memory - development files
-What is needed to compile programs that use libumf: headers, files for CMake and
-pkg-config, and examples.")
+What is needed to compile programs that use libumf: headers, files for CMake
+and pkg-config, and examples.")
 set(CPACK_COMPONENT_UMF_TOOLS_DESCRIPTION
     "Memory pools over any kind of memory - umfctl
-umfctl tells which providers and pools of libumf this machine offers, why it does
-not offer the others and which limits matter, and tests them. The manual pages
-are here, too.")
+umfctl tells which providers and pools of libumf this machine offers, why it
+does not offer the others and which limits matter, and tests them. The manual
+pages are here, too.")
 
 # Every package needs its own copyright and changelog. EXCLUDE_FROM_ALL: in packages only.
 foreach(component IN LISTS CPACK_COMPONENTS_ALL)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the Debian packages, looks into them, and builds programs with what is in them.
+# Makes the Debian packages, in two folders, looks into them, and builds programs with what is in them;
+# then they are installed for real, used and removed.
 . "$(dirname "$0")/common.sh" "$1" deb
 
 for tool in dpkg-deb dpkg-shlibdeps file gzip; do
@@ -9,6 +10,22 @@ done
 configure_umf "$work/build" -DCMAKE_INSTALL_PREFIX=/usr
 quietly cmake --build "$work/build"
 (cd "$work/build" && quietly cpack -G DEB -B "$work/packages")
+
+# The same bytes from sources and a build elsewhere, with another umask.
+elsewhere="$work/a copy elsewhere"
+mkdir -p "$elsewhere/source"
+(cd "$source" && tar -c --exclude=./build --exclude=./.git --exclude=./out .) | tar -x -C "$elsewhere/source"
+[ -n "$jemalloc_source" ] || jemalloc_source=$source/build/deps/jemalloc-source
+(
+    umask 077
+    source=$elsewhere/source configure_umf "$elsewhere/build" -DCMAKE_INSTALL_PREFIX=/usr
+    quietly cmake --build "$elsewhere/build"
+    cd "$elsewhere/build" && quietly cpack -G DEB -B "$elsewhere/packages"
+)
+for package in "$work/packages"/*.deb; do
+    cmp "$package" "$elsewhere/packages/${package##*/}" || fail "other bytes from another folder"
+done
+rm -rf "$elsewhere"
 cd "$work/packages"
 architecture=$(dpkg --print-architecture)
 runtime=libumf1_${version}_$architecture.deb
@@ -37,8 +54,14 @@ for package in "${packages[@]}"; do
     quietly gzip -t "root/usr/share/doc/$name/changelog.gz"
     dpkg-deb -c "$package" | grep -v '/$' | awk '{ print $6 }' >>listed
     ! dpkg-deb -c "$package" | grep -vE '^(d|-|l).* root/root ' || fail "$package: not owned by root"
-    ! dpkg-deb -c "$package" | grep -E '^[-d].{4}w|^[-d].{7}w' || fail "$package: writable by others"
+    ! dpkg-deb -c "$package" | grep -vE '^l|^[d-]rwxr-xr-x |^-rw-r--r-- ' ||
+        fail "$package: users cannot read what is above, or others can write it"
 done
+if command -v lintian >/dev/null; then
+    quietly lintian --allow-root --fail-on error,warning "${packages[@]}"
+else
+    echo "install.deb: not checked by lintian, which is not here (scripts/install-deps.sh installs it)"
+fi
 twice=$(sort listed | uniq -d)
 [ -z "$twice" ] || fail "in more than one package: $twice"
 
@@ -70,4 +93,21 @@ use_by_cmake -DCMAKE_PREFIX_PATH="$work/packages/root/usr"
 PKG_CONFIG_SYSROOT_DIR=$work/packages/root use_by_pkg_config "$lib/pkgconfig" "$lib"
 use_by_hand root/usr "$lib" -lumf
 quietly env LD_LIBRARY_PATH="$lib" root/usr/bin/umfctl --version
+
+mkdir "$work/clean" "$work/three"
+cp "${packages[@]}" "$work/three"
+if [ "$(id -u)" -ne 0 ]; then
+    echo "install.deb: not installed for real: that needs root"
+else
+    result=0
+    unshare -m bash "$here/clean_root.sh" "$work/clean" "$work/three" "$here/app" >"$work/log" 2>&1 || result=$?
+    case $result in
+    0) echo "install.deb: installed for real, used and removed without trace" ;;
+    77) echo "install.deb: not installed for real: no overlay can be mounted here" ;;
+    *)
+        tail -n 40 "$work/log" >&2
+        fail "installing for real"
+        ;;
+    esac
+fi
 echo "install.deb: ${packages[*]}"

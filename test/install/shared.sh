@@ -32,4 +32,14 @@ configure "$prefix/share/doc/umf/examples" "$work/examples" -DCMAKE_PREFIX_PATH=
 quietly cmake --build "$work/examples"
 quietly "$work/examples/umf_example_basic"
 [ ! -e "$build/tools/umfctl" ] || quietly "$prefix/bin/umfctl" --version
+
+# What the library opens at run time is looked for beside it first.
+"$readelf" -d "$lib/libumf.so" | grep -qF '[$ORIGIN]' || fail "the library does not look beside itself"
+if [ -e "$prefix/bin/umfctl" ]; then
+    env LD_DEBUG=libs "$prefix/bin/umfctl" info >"$work/log" 2>&1
+    for name in libhwloc.so.15 libtbbmalloc.so.2; do
+        ! grep -q "find library=$name" "$work/log" || grep -q "trying file=$prefix/.*lib.*/$name" "$work/log" ||
+            fail "$name is not looked for beside the library"
+    done
+fi
 echo "install.shared: $(find "$prefix" ! -type d | wc -l) files, used in three ways after a move"
