@@ -122,7 +122,20 @@ static umf_result_t get_driver_handle(const umf_ze_provider_t *ze, const void *p
     return result;
 }
 
-static umf_result_t get_export(const umf_ze_provider_t *ze, const void *ptr, ze_handle_t *handle) {
+/*
+ * Whose is the descriptor in ze_external_memory_export_fd_t? The specification calls it "the
+ * exported file descriptor handle representing the allocation" and has no word on who closes it. By
+ * the usual convention each export makes a new one, the caller's. But drivers may keep one for each
+ * allocation, tell it at every query and close it with the memory; what is queried only is not
+ * released either. If the caller closes that one, the driver closes its number once more, which by
+ * then may be anybody's file.
+ *
+ * Two queries tell the two apart: what both are given while it is open cannot be the caller's,
+ * since of two callers each would close it; what is new at each query is known to nobody but the
+ * caller. So it is asked twice once, and what is kept and closed here is a copy in either case. The
+ * copy is not inherited by programs that this one starts, which would keep the memory.
+ */
+static umf_result_t query_export(const umf_ze_provider_t *ze, const void *ptr, int *fd) {
     ze_external_memory_export_fd_t exported = {
         .stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD,
         .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF,
@@ -136,13 +149,67 @@ static umf_result_t get_export(const umf_ze_provider_t *ze, const void *ptr, ze_
         umf_ze_result(ze->driver->zeMemGetAllocProperties(ze->context, ptr, &properties, NULL),
                       "exporting memory (it must be memory of a device, allocated while "
                       "params.use_import_export_for_IPC was 1)");
+    if (result == UMF_RESULT_SUCCESS && exported.fd < 0) {
+        UMF_LOG_ERROR("the driver exported %p without a descriptor", ptr);
+        return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+    }
+    *fd = exported.fd;
+    return result;
+}
+
+/* With a descriptor that was just exported. Who fails here leaves that open: whose it is, is not
+ * known. */
+static umf_result_t find_export_owner(umf_ze_provider_t *ze, const void *ptr, int fd,
+                                      umf_ze_export_owner_t *owner) {
+    *owner = (umf_ze_export_owner_t)__atomic_load_n(&ze->export_owner, __ATOMIC_RELAXED);
+    if (*owner != UMF_ZE_EXPORT_OF_NOBODY_YET) {
+        return UMF_RESULT_SUCCESS;
+    }
+    int again;
+    umf_result_t result = query_export(ze, ptr, &again);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    *owner = again == fd ? UMF_ZE_EXPORT_OF_DRIVER : UMF_ZE_EXPORT_OF_CALLER;
+    if (*owner == UMF_ZE_EXPORT_OF_CALLER) {
+        umf_os_close(again);
+    }
+    __atomic_store_n(&ze->export_owner, (int)*owner, __ATOMIC_RELAXED);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* A descriptor of the memory that is ours to close. */
+static umf_result_t export_copy(umf_ze_provider_t *ze, const void *ptr, int *fd) {
+    int made;
+    umf_ze_export_owner_t owner;
+    umf_result_t result = query_export(ze, ptr, &made);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = find_export_owner(ze, ptr, made, &owner);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    int error = umf_os_dup(made, fd);
+    if (owner == UMF_ZE_EXPORT_OF_CALLER) {
+        umf_os_close(made);
+    }
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "no descriptor to share memory");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t get_export(umf_ze_provider_t *ze, const void *ptr, ze_handle_t *handle) {
+    int fd;
+    umf_result_t result = export_copy(ze, ptr, &fd);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     handle->way = ZE_WAY_EXPORT;
-    result = umf_ticket_make(exported.fd, &handle->ticket);
-    if (result != UMF_RESULT_SUCCESS && exported.fd >= 0) {
-        umf_os_close(exported.fd);
+    result = umf_ticket_make(fd, &handle->ticket);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_os_close(fd);
     }
     return result;
 }
@@ -178,7 +245,7 @@ umf_result_t umf_ze_ipc_put(umf_ze_provider_t *ze, const void *data) {
     }
     umf_ticket_drop(&handle.ticket);
     if (handle.way == ZE_WAY_EXPORT) {
-        umf_os_close(handle.ticket.fd); /* the driver gave it to us */
+        umf_os_close(handle.ticket.fd); /* the copy */
         return UMF_RESULT_SUCCESS;
     }
     return driver_put(ze, handle.driver);

@@ -17,6 +17,13 @@ typedef struct umf_ze_devices_t {
     ze_device_handle_t list[];
 } umf_ze_devices_t;
 
+/* Whose an exported descriptor is, see level_zero_ipc.c. */
+typedef enum umf_ze_export_owner_t {
+    UMF_ZE_EXPORT_OF_NOBODY_YET,
+    UMF_ZE_EXPORT_OF_CALLER,
+    UMF_ZE_EXPORT_OF_DRIVER,
+} umf_ze_export_owner_t;
+
 typedef struct umf_ze_provider_t {
     const umf_ze_driver_t *driver; /* Immutable after create, as all without a note */
     ze_context_handle_t context;
@@ -29,6 +36,7 @@ typedef struct umf_ze_provider_t {
     bool owns_context;
     char name[UMF_NAME_MAX];
     int exports;                /* params.use_import_export_for_IPC. Sync: atomic, relaxed */
+    int export_owner;           /* umf_ze_export_owner_t. Sync: atomic, relaxed */
     umf_stats_t stats;          /* requested sizes */
     umf_lock_t lock;            /* UMF_RANK_PROVIDER */
     umf_hash_t allocs;          /* by address, see level_zero_resident.c. Sync: lock */

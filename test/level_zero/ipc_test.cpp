@@ -45,9 +45,10 @@ class Servant : public PoolServant {
     }
 
   public:
-    Servant(Socket &of_test, const std::string &pool_text, int exports)
+    Servant(Socket &of_test, const std::string &pool_text, int exports, int keeps = 0)
         : PoolServant(of_test, pool_text) {
         ze().control()->touchable = 1;
+        ze().control()->keeps_exports = keeps;
         umfCtlSet("umf.provider.default.LEVEL_ZERO.params.use_import_export_for_IPC", &exports,
                   sizeof(exports));
     }
@@ -61,26 +62,34 @@ int by_export(Socket &socket, const std::string &text) {
     return Servant(socket, text, 1).run();
 }
 
-const Roles roles = {{"handle", by_handle}, {"export", by_export}};
+// The driver keeps the descriptors that it exports, and closes them itself.
+int by_kept_export(Socket &socket, const std::string &text) {
+    return Servant(socket, text, 1, 1).run();
+}
+
+const Roles roles = {{"handle", by_handle}, {"export", by_export}, {"kept_export", by_kept_export}};
 
 // --- the test's side -----------------------------------------------------------------------------
 
 struct Peer : PoolPeer {
-    explicit Peer(bool exports, const char *text = "proxy over level_zero")
-        : PoolPeer(exports ? "export" : "handle", text) {}
+    explicit Peer(const std::string &wanted, const char *text = "proxy over level_zero")
+        : PoolPeer(wanted, text) {}
 
     uint64_t opens() {
         return value_of(call(ZeOp::Opens));
     }
 };
 
-class Ipc : public testing::TestWithParam<bool> {
+class Ipc : public testing::TestWithParam<const char *> {
   protected:
     void SetUp() override {
         NEEDS_FAKE_ZE(); // the CPU reads the memory
     }
-    bool exports() const {
+    std::string role() const {
         return GetParam();
+    }
+    bool exports() const {
+        return role() != "handle";
     }
 };
 
@@ -89,13 +98,13 @@ constexpr size_t size = 100000;
 } // namespace
 
 TEST_P(Ipc, BothSeeWhatTheOtherWrites) {
-    Peer producer(exports()), consumer(exports());
+    Peer producer(role()), consumer(role());
     expect_content_goes_both_ways(producer, consumer, size);
 }
 
 // What a handle says counts, not how its consumer is set.
 TEST_P(Ipc, TheConsumerNeedNotBeSetAlike) {
-    Peer producer(exports()), consumer(!exports());
+    Peer producer(role()), consumer(exports() ? "handle" : "export");
     producer.alloc(0, size);
     producer.fill(0, size, 1);
     consumer.open(0, producer.get(0));
@@ -105,7 +114,7 @@ TEST_P(Ipc, TheConsumerNeedNotBeSetAlike) {
 }
 
 TEST_P(Ipc, ManyPlacesOfOneAllocationAreOpenedOnce) {
-    Peer producer(exports(), "disjoint over level_zero"), consumer(exports());
+    Peer producer(role(), "disjoint over level_zero"), consumer(role());
     producer.alloc(0, 1000);
     producer.alloc(1, 1000);
     producer.fill(0, 1000, 1);
@@ -126,12 +135,12 @@ TEST_P(Ipc, ManyPlacesOfOneAllocationAreOpenedOnce) {
 }
 
 TEST_P(Ipc, InTheProcessThatMadeIt) {
-    Peer peer(exports());
+    Peer peer(role());
     expect_opens_in_the_producer(peer, size);
 }
 
 TEST_P(Ipc, NothingIsLeftAfterManyRounds) {
-    Peer producer(exports()), consumer(exports());
+    Peer producer(role()), consumer(role());
     uint64_t before = 0, alive = 0, at_consumer = 0, alive_there = 0;
     for (int round = 0; round < 20; round++) {
         producer.alloc(0, size);
@@ -156,7 +165,7 @@ TEST_P(Ipc, NothingIsLeftAfterManyRounds) {
 }
 
 TEST_P(Ipc, FreedMemoryIsNotOpened) {
-    Peer producer(exports()), consumer(exports());
+    Peer producer(role()), consumer(role());
     Bytes handle = expect_freed_memory_is_refused(producer, consumer, size);
 
     // Nor is what is there now, at the same address and with the same descriptor.
@@ -171,10 +180,10 @@ TEST_P(Ipc, FreedMemoryIsNotOpened) {
 }
 
 TEST_P(Ipc, TheProducerDies) {
-    Peer consumer(exports());
+    Peer consumer(role());
     Bytes handle, late;
     {
-        Peer producer(exports());
+        Peer producer(role());
         producer.alloc(0, size);
         producer.alloc(1, size);
         producer.fill(0, size, 1);
@@ -189,7 +198,7 @@ TEST_P(Ipc, TheProducerDies) {
 }
 
 TEST_P(Ipc, DamagedHandlesAreRefused) {
-    Peer producer(exports()), consumer(exports());
+    Peer producer(role()), consumer(role());
     producer.alloc(0, size);
     producer.fill(0, size, 1);
     Bytes data = producer.raw_get(0, size);
@@ -228,7 +237,7 @@ TEST_P(Ipc, DamagedHandlesAreRefused) {
 
 // The same handle opened again is another mapping, closed for itself.
 TEST_P(Ipc, RawHandlesOpenedTwice) {
-    Peer producer(exports()), consumer(exports());
+    Peer producer(role()), consumer(role());
     producer.alloc(0, size);
     producer.fill(0, size, 1);
     Bytes data = producer.raw_get(0, size);
@@ -242,7 +251,7 @@ TEST_P(Ipc, RawHandlesOpenedTwice) {
 }
 
 TEST_P(Ipc, EachFailureOfAConsumer) {
-    Peer producer(exports()), consumer(exports());
+    Peer producer(role()), consumer(role());
     producer.alloc(0, size);
     producer.fill(0, size, 1);
     Bytes data = producer.raw_get(0, size);
@@ -267,7 +276,7 @@ TEST_P(Ipc, EachFailureOfAConsumer) {
 }
 
 TEST_P(Ipc, EachFailureOfAProducer) {
-    Peer producer(exports());
+    Peer producer(role());
     producer.alloc(1, size);
     producer.get(1); // the broker has a socket
     producer.free(1);
@@ -279,16 +288,74 @@ TEST_P(Ipc, EachFailureOfAProducer) {
         bool got = producer.try_get(0) == OK;
         passed = !producer.fail_at(0);
         EXPECT_EQ(passed, got) << n;
-        EXPECT_EQ(producer.descriptors(), descriptors + got) << n;
+        uint64_t made = role() == "kept_export" ? 2 : 1; // one more is the driver's
+        EXPECT_EQ(producer.descriptors(), descriptors + got * made) << n;
         ASSERT_LT(n, 20u);
     }
     producer.free(0);
     EXPECT_EQ(producer.descriptors(), descriptors - 1) << "nor is the memory's own left";
 }
 
-INSTANTIATE_TEST_SUITE_P(By, Ipc, testing::Bool(), [](const auto &way) {
-    return std::string(way.param ? "export" : "handle");
-});
+INSTANTIATE_TEST_SUITE_P(By, Ipc, testing::Values("handle", "export", "kept_export"),
+                         [](const auto &way) { return std::string(way.param); });
+
+// Two handles of one allocation, whose descriptor may be the same one for both.
+TEST_F(LevelZero, ADescriptorThatTwoExportsShareIsNotClosedTwice) {
+    NEEDS_FAKE_ZE();
+    for (int keeps : {1, 0}) {
+        ze().control()->keeps_exports = keeps;
+        umf_memory_provider_handle_t provider = nullptr;
+        ASSERT_EQ(umfMemoryProviderCreateFromText("level_zero", &provider), OK);
+        int on = 1;
+        ASSERT_EQ(umfCtlSet("umf.provider.by_handle.{}.params.use_import_export_for_IPC", &on,
+                            sizeof(on), provider),
+                  OK);
+        for (int round = 0; round < 3; round++) {
+            void *ptr = nullptr, *opened = nullptr;
+            unsigned char first[512], second[512];
+            uint64_t descriptors = count_open_descriptors();
+            ASSERT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &ptr), OK);
+            uint64_t of_memory = count_open_descriptors();
+            ASSERT_EQ(umfMemoryProviderGetIPCHandle(provider, ptr, 4096, first), OK);
+            ASSERT_EQ(umfMemoryProviderGetIPCHandle(provider, ptr, 4096, second), OK);
+            EXPECT_TRUE(round == 0 || // the first time the broker takes some, too
+                        count_open_descriptors() == of_memory + 2 + static_cast<uint64_t>(keeps))
+                << "one for each handle";
+            EXPECT_EQ(umfMemoryProviderPutIPCHandle(provider, first), OK);
+            EXPECT_EQ(umfMemoryProviderOpenIPCHandle(provider, second, &opened), OK)
+                << "the other one is whole";
+            EXPECT_EQ(umfMemoryProviderCloseIPCHandle(provider, opened, 4096), OK);
+            EXPECT_EQ(umfMemoryProviderPutIPCHandle(provider, second), OK);
+            EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4096), OK);
+            EXPECT_EQ(ze().control()->closed_by_others, 0) << keeps;
+            EXPECT_TRUE(round == 0 || count_open_descriptors() == descriptors) << keeps;
+        }
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+}
+
+// It is not known whose the first descriptor is while the second query fails.
+TEST_F(LevelZero, AFailureOfTheQueryThatTellsTheOwner) {
+    NEEDS_FAKE_ZE();
+    ze().control()->keeps_exports = 1;
+    umf_memory_provider_handle_t provider = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreateFromText("level_zero", &provider), OK);
+    int on = 1;
+    ASSERT_EQ(umfCtlSet("umf.provider.by_handle.{}.params.use_import_export_for_IPC", &on,
+                        sizeof(on), provider),
+              OK);
+    void *ptr = nullptr;
+    unsigned char data[512];
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &ptr), OK);
+    fail(FAKE_zeMemGetAllocProperties, ZE_RESULT_ERROR_UNKNOWN, 2);
+    EXPECT_EQ(umfMemoryProviderGetIPCHandle(provider, ptr, 4096, data),
+              UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    ASSERT_EQ(umfMemoryProviderGetIPCHandle(provider, ptr, 4096, data), OK);
+    EXPECT_EQ(umfMemoryProviderPutIPCHandle(provider, data), OK);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4096), OK);
+    EXPECT_EQ(ze().control()->closed_by_others, 0);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
 
 // Memory that was not made for it is not exported; a device is needed to open it.
 TEST_F(LevelZero, WhatCannotBeShared) {

@@ -111,6 +111,7 @@ struct Memory {
     int device; // -1: none
     int fd;
     int descriptor; // for IPC, -1: none yet
+    int exported;   // the same if the driver keeps it
     uint64_t id;
     uint64_t page_size;
     bool is_imported;
@@ -664,12 +665,26 @@ ze_result_t add_memory(Memory made, size_t offset, size_t alignment, void **ptr)
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     made.id = ++get().ids;
-    made.descriptor = -1;
+    made.descriptor = made.exported = -1;
     made.context->objects++;
     (made.is_imported ? get().control.imports : get().control.allocations)++;
     *ptr = made.base + offset;
     get().memory[reinterpret_cast<uintptr_t>(*ptr)] = made;
     return ZE_RESULT_SUCCESS;
+}
+
+bool is_same_file(int a, int b) {
+    struct stat first, second;
+    return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_ino == second.st_ino;
+}
+
+// A number that somebody else has closed is left alone: it may be anybody's.
+void close_exported(const Memory &memory) {
+    if (memory.exported >= 0 && is_same_file(memory.exported, memory.fd)) {
+        close(memory.exported);
+    } else if (memory.exported >= 0) {
+        get().control.closed_by_others++;
+    }
 }
 
 void remove_memory(uintptr_t address) {
@@ -678,6 +693,7 @@ void remove_memory(uintptr_t address) {
     s.memory.erase(address);
     munmap(memory.base, memory.mapped);
     munmap(memory.alias, memory.mapped);
+    close_exported(memory);
     close(memory.fd);
     if (memory.descriptor >= 0) {
         close(memory.descriptor);
@@ -902,11 +918,15 @@ int fake_ze_is_resident(const void *ptr, int device) {
 }
 
 __attribute__((destructor)) static void report_leaks(void) {
-    if (!state || getpid() != loaded_in || alive() == 0) {
+    if (!state || getpid() != loaded_in || alive() + state->control.closed_by_others == 0) {
         return;
     }
     const fake_ze_t &c = state->control;
     fflush(nullptr);
+    if (c.closed_by_others) {
+        fprintf(stderr, "software Level Zero driver: somebody closed %ld of its descriptors\n",
+                c.closed_by_others);
+    }
     fprintf(stderr,
             "software Level Zero driver: alive at the end of process %d: %ld contexts, %ld "
             "allocations, %ld imports, %ld reservations, %ld physical memories, %ld mappings, %ld "
@@ -1238,7 +1258,9 @@ static ze_result_t fake_zeMemGetAllocProperties(ze_context_handle_t context, con
         if (!memory || !memory->is_exportable) {
             return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
         }
-        exported->fd = fcntl(memory->fd, F_DUPFD_CLOEXEC, 0); // the caller's from now on
+        exported->fd =
+            memory->exported >= 0 ? memory->exported : fcntl(memory->fd, F_DUPFD_CLOEXEC, 0);
+        memory->exported = get().control.keeps_exports ? exported->fd : -1;
     }
     return ZE_RESULT_SUCCESS;
 }

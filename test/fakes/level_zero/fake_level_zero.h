@@ -8,7 +8,8 @@
  * and queues that run late: queued work is done when somebody waits for it, one piece for each
  * query, and without a barrier the newest first.
  *
- * A process that ends with something alive is told what on stderr, and ends with status 1.
+ * A process that ends with something alive, or has closed a descriptor of the driver, is told what
+ * on stderr, and ends with status 1.
  */
 #ifndef UMF_TEST_FAKES_FAKE_LEVEL_ZERO_H
 #define UMF_TEST_FAKES_FAKE_LEVEL_ZERO_H
@@ -64,6 +65,7 @@ typedef struct fake_ze_t {
     int touchable;      /* memory of devices is open to the CPU; 0 at first */
     int cut;            /* small allocations lie inside pages, aligned as asked for; 0 at first */
     int peers;          /* devices of one driver reach each other's memory; 1 at first */
+    int keeps_exports;  /* an exported descriptor is the driver's, the same at each query; 0 */
     int deaf;           /* wishes for an address are not heard; 0 at first */
     int fail_function;  /* a fake_ze_function or FAKE_ZE_ANY */
     long fail_at;       /* the n-th call from now fails, 0: none */
@@ -87,6 +89,7 @@ typedef struct fake_ze_t {
                             */
     long refused;          /* calls to give back that failed on demand: what they were for stays */
     long wrong_handles;    /* calls with what is no (living) object of the right driver */
+    long closed_by_others; /* descriptors of the driver that it found closed when it would */
     long unordered_frees;  /* unmapped or freed while queued work still used it */
 } fake_ze_t;
 
