@@ -417,7 +417,8 @@ extern UMF_PLUGIN_EXPORT const umf_plugin_t umf_plugin;
 /// @brief Makes a kind of provider known by its name.
 ///
 /// @param descriptor kept, not copied: it and all it points to must stay unchanged until the
-///        library is torn down
+///        library is torn down; the functions themselves, as long as a provider or pool of the kind
+///        lives
 /// @return ::UMF_RESULT_SUCCESS;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `descriptor`, its name or its table is NULL, if
 ///         the size ends before the table, if the name is not allowed or taken, or if the table
@@ -434,8 +435,9 @@ umf_result_t umfRegisterPool(const umf_memory_pool_descriptor_t *descriptor);
 
 /// @brief Loads a plugin and registers all its kinds, or none of them.
 ///
-/// A plugin stays loaded until the library is torn down. Loading runs the code of the plugin: load
-/// only what you trust.
+/// A plugin stays loaded until the library is torn down, and beyond it until the last provider or
+/// pool of one of its kinds is destroyed. Loading runs the code of the plugin: load only what you
+/// trust.
 ///
 /// @param path file name as dlopen takes it: with a '/' that very file, without one searched as
 ///        libraries are

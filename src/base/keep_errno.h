@@ -12,6 +12,7 @@ static inline void umf_errno_put_back(const int *error) {
 }
 
 /* A declaration: errno is put back where its block ends, by whatever way. */
-#define UMF_KEEP_ERRNO __attribute__((cleanup(umf_errno_put_back))) const int umf_kept_errno = errno
+#define UMF_KEEP_ERRNO                                                                             \
+    __attribute__((cleanup(umf_errno_put_back), unused)) const int umf_kept_errno = errno
 
 #endif

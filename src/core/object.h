@@ -56,8 +56,9 @@ struct umf_memory_pool_t {
     /* Immutable after create, but for what suspend/sleep.c replaces. Sync: atomic, relaxed */
     umf_memory_pool_ops_t ops;
 
-    const umf_pool_fast_ops_t *fast; /* NULL: a user's pool */
-    umf_view_t *view;                /* NULL: tracking is disabled */
+    const umf_pool_fast_ops_t *fast;          /* NULL: a user's pool */
+    const umf_memory_pool_descriptor_t *kind; /* of a user's pool; NULL: of no registered kind */
+    umf_view_t *view;                         /* NULL: tracking is disabled */
     umf_memory_provider_handle_t provider;
     umf_pool_create_flags_t flags;
     _Atomic(void *) tag;

@@ -331,6 +331,7 @@ static void pool_dispose(umf_memory_pool_handle_t pool) {
         umf_local_owner_fini(&pool->counters);
     }
     umf_local_index_put(pool->index);
+    umf_registry_pool_unuse(pool->kind);
     atomic_fetch_sub_explicit(&pool->provider->root->pools, 1, memory_order_release);
     umf_meta_free(pool, sizeof(*pool));
 }
@@ -369,6 +370,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     }
     pool->small = &no_small_sizes;
     pool->fast = umf_registry_pool_fast_ops(ops);
+    pool->kind = pool->fast ? NULL : umf_registry_pool_use(ops);
     pool->malloc = pool->fast ? malloc_by_pool : malloc_counted;
     pool->free_at = free_counted;
     pool->free_self = pool;
@@ -381,6 +383,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
         result = pool_prepare(pool);
     }
     if (result != UMF_RESULT_SUCCESS) {
+        umf_registry_pool_unuse(pool->kind);
         umf_meta_free(pool, sizeof(*pool));
         return result;
     }

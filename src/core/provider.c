@@ -165,7 +165,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     provider->root = provider;
-    const umf_memory_provider_descriptor_t *kind = umf_registry_provider_by_ops(ops);
+    const umf_memory_provider_descriptor_t *kind = umf_registry_provider_use(ops);
     provider->kind = kind;
     provider->ext = kind && kind->ext ? kind->ext : &no_ext;
     umf_result_t result = ops_copy(&provider->ops, ops);
@@ -173,6 +173,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t
         result = provider_start(provider, params);
     }
     if (result != UMF_RESULT_SUCCESS) {
+        umf_registry_provider_unuse(kind);
         umf_meta_free(provider, sizeof(*provider));
         return result;
     }
@@ -195,6 +196,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t h
     }
     umf_core_provider_ends(hProvider);
     umf_result_t result = hProvider->ops.finalize(hProvider->self);
+    umf_registry_provider_unuse(hProvider->kind);
     if (last_failed == hProvider) {
         last_failed = NULL;
     }

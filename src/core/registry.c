@@ -15,29 +15,34 @@
 
 /* --- what is listed --- */
 
+typedef struct plugin_t {
+    umf_list_t link;
+    void *library;
+    size_t uses; /* its kinds there are, and 1 while it is listed. Sync: registry.lock */
+} plugin_t;
+
 typedef struct kind_t {
     umf_list_t link;
     const char *name;
     const void *ops;
-    size_t block_size; /* 0: not from the arena */
+    size_t block_size; /* 0: of the tree, which stays */
+    plugin_t *plugin;  /* NULL: an application's */
+    size_t uses;       /* live objects, and 1 while it is listed. Sync: registry.lock */
 } kind_t;
 
 typedef struct provider_kind_t {
     kind_t head;
     umf_memory_provider_descriptor_t descriptor;
-    umf_memory_provider_ext_ops_t ext; /* used when the origin's is smaller than ours */
+    umf_memory_provider_ext_ops_t ext; /* of what was registered */
+    char name[KIND_NAME_LENGTH + 1];
 } provider_kind_t;
 
 typedef struct pool_kind_t {
     kind_t head;
     umf_memory_pool_descriptor_t descriptor;
     const umf_pool_fast_ops_t *fast;
+    char name[KIND_NAME_LENGTH + 1];
 } pool_kind_t;
-
-typedef struct plugin_t {
-    umf_list_t link;
-    void *library;
-} plugin_t;
 
 static struct {
     umf_lock_t lock;
@@ -121,6 +126,20 @@ static kind_t *kind_find_locked(umf_list_t *kinds, const char *name, const void 
     return NULL;
 }
 
+/* The kind of a new object, which uses it from now on; NULL: of none. */
+static kind_t *kind_use(umf_list_t *kinds, const void *ops) {
+    if (!registry_is_started()) {
+        return NULL;
+    }
+    umf_lock(&registry.lock);
+    kind_t *kind = kind_find_locked(kinds, NULL, ops);
+    if (kind) {
+        kind->uses++;
+    }
+    umf_unlock(&registry.lock);
+    return kind;
+}
+
 static kind_t *kind_find(umf_list_t *kinds, const char *name, const void *ops) {
     if (!registry_is_started()) {
         return NULL;
@@ -155,16 +174,16 @@ const umf_memory_provider_descriptor_t *umf_registry_provider_by_name(const char
 }
 
 const umf_memory_provider_descriptor_t *
-umf_registry_provider_by_ops(const umf_memory_provider_ops_t *ops) {
-    return provider_of(kind_find(&registry.providers, NULL, ops));
+umf_registry_provider_use(const umf_memory_provider_ops_t *ops) {
+    return provider_of(kind_use(&registry.providers, ops));
 }
 
 const umf_memory_pool_descriptor_t *umf_registry_pool_by_name(const char *name) {
     return pool_of(kind_find(&registry.pools, name, NULL));
 }
 
-const umf_memory_pool_descriptor_t *umf_registry_pool_by_ops(const umf_memory_pool_ops_t *ops) {
-    return pool_of(kind_find(&registry.pools, NULL, ops));
+const umf_memory_pool_descriptor_t *umf_registry_pool_use(const umf_memory_pool_ops_t *ops) {
+    return pool_of(kind_use(&registry.pools, ops));
 }
 
 const umf_pool_fast_ops_t *umf_registry_pool_fast_ops(const umf_memory_pool_ops_t *ops) {
@@ -248,11 +267,6 @@ static void sized_copy(void *to, size_t room, const void *from) {
 static void provider_kind_fill(provider_kind_t *kind,
                                const umf_memory_provider_descriptor_t *descriptor) {
     sized_copy(&kind->descriptor, sizeof(kind->descriptor), descriptor);
-    const umf_memory_provider_ext_ops_t *ext = kind->descriptor.ext;
-    if (ext && ext->struct_size < sizeof(*ext)) {
-        sized_copy(&kind->ext, sizeof(kind->ext), ext);
-        kind->descriptor.ext = &kind->ext;
-    }
     kind->head.name = kind->descriptor.name;
     kind->head.ops = kind->descriptor.ops;
 }
@@ -263,9 +277,73 @@ static void pool_kind_fill(pool_kind_t *kind, const umf_memory_pool_descriptor_t
     kind->head.ops = kind->descriptor.ops;
 }
 
+/* What objects of a kind use is ours: they may outlive what was registered. */
+static void provider_kind_own(provider_kind_t *kind) {
+    const umf_memory_provider_ext_ops_t *ext = kind->descriptor.ext;
+    if (ext) {
+        sized_copy(&kind->ext, sizeof(kind->ext), ext);
+        kind->descriptor.ext = &kind->ext;
+    }
+    memcpy(kind->name, kind->descriptor.name, strlen(kind->descriptor.name));
+    kind->head.name = kind->descriptor.name = kind->name;
+}
+
+static void pool_kind_own(pool_kind_t *kind) {
+    memcpy(kind->name, kind->descriptor.name, strlen(kind->descriptor.name));
+    kind->head.name = kind->descriptor.name = kind->name;
+}
+
 static void kind_free(kind_t *kind) {
     if (kind->block_size) {
         umf_meta_free(kind, kind->block_size);
+    }
+}
+
+/* The last use of a plugin puts it on the list `unused`, to be closed without the lock. */
+static void plugin_unuse_locked(plugin_t *plugin, umf_list_t *unused) {
+    umf_assert_locked(&registry.lock);
+    if (--plugin->uses == 0) {
+        umf_list_add_tail(unused, &plugin->link);
+    }
+}
+
+static void kind_unuse_locked(kind_t *kind, umf_list_t *unused) {
+    umf_assert_locked(&registry.lock);
+    if (--kind->uses == 0) {
+        if (kind->plugin) {
+            plugin_unuse_locked(kind->plugin, unused);
+        }
+        kind_free(kind);
+    }
+}
+
+static void plugins_close(umf_list_t *plugins) {
+    while (!umf_list_is_empty(plugins)) {
+        plugin_t *plugin = UMF_CONTAINER_OF(plugins->next, plugin_t, link);
+        umf_list_remove(&plugin->link);
+        umf_dl_close(plugin->library);
+        umf_meta_free(plugin, sizeof(*plugin));
+    }
+}
+
+static void kind_unuse(kind_t *kind) {
+    umf_list_t unused;
+    umf_list_init(&unused);
+    umf_lock(&registry.lock);
+    kind_unuse_locked(kind, &unused);
+    umf_unlock(&registry.lock);
+    plugins_close(&unused);
+}
+
+void umf_registry_provider_unuse(const umf_memory_provider_descriptor_t *descriptor) {
+    if (descriptor) {
+        kind_unuse(&UMF_CONTAINER_OF(descriptor, provider_kind_t, descriptor)->head);
+    }
+}
+
+void umf_registry_pool_unuse(const umf_memory_pool_descriptor_t *descriptor) {
+    if (descriptor) {
+        kind_unuse(&UMF_CONTAINER_OF(descriptor, pool_kind_t, descriptor)->head);
     }
 }
 
@@ -293,6 +371,7 @@ static umf_result_t provider_kind_make(const umf_memory_provider_descriptor_t *d
     }
     kind->head.block_size = sizeof(*kind);
     provider_kind_fill(kind, descriptor);
+    provider_kind_own(kind);
     *out = &kind->head;
     return UMF_RESULT_SUCCESS;
 }
@@ -318,6 +397,7 @@ static umf_result_t pool_kind_make(const umf_memory_pool_descriptor_t *descripto
     }
     kind->head.block_size = sizeof(*kind);
     pool_kind_fill(kind, descriptor);
+    pool_kind_own(kind);
     *out = &kind->head;
     return UMF_RESULT_SUCCESS;
 }
@@ -342,11 +422,17 @@ static void kinds_free(umf_list_t *kinds) {
     }
 }
 
-static void kinds_move(umf_list_t *to, umf_list_t *from) {
-    while (!umf_list_is_empty(from)) {
-        umf_list_t *link = from->next;
-        umf_list_remove(link);
-        umf_list_add_tail(to, link);
+static void kinds_list_locked(umf_list_t *listed, umf_list_t *kinds, plugin_t *plugin) {
+    umf_assert_locked(&registry.lock);
+    while (!umf_list_is_empty(kinds)) {
+        kind_t *kind = UMF_CONTAINER_OF(kinds->next, kind_t, link);
+        umf_list_remove(&kind->link);
+        umf_list_add_tail(listed, &kind->link);
+        kind->uses = 1;
+        kind->plugin = plugin;
+        if (plugin) {
+            plugin->uses++;
+        }
     }
 }
 
@@ -370,9 +456,10 @@ static umf_result_t batch_add(batch_t *batch, plugin_t *plugin) {
         clash = kinds_clash_locked(&registry.pools, &batch->pools);
     }
     if (!clash) {
-        kinds_move(&registry.providers, &batch->providers);
-        kinds_move(&registry.pools, &batch->pools);
+        kinds_list_locked(&registry.providers, &batch->providers, plugin);
+        kinds_list_locked(&registry.pools, &batch->pools, plugin);
         if (plugin) {
+            plugin->uses++;
             umf_list_add_tail(&registry.plugins, &plugin->link);
         }
     }
@@ -543,33 +630,39 @@ void umf_registry_init(void) {
     umf_list_init(&registry.plugins);
     for (size_t i = 0; i < UMF_COUNT_OF(tree_providers); i++) {
         provider_kind_fill(&tree_provider_kinds[i], tree_providers[i]);
+        tree_provider_kinds[i].head.uses++;
         umf_list_add_tail(&registry.providers, &tree_provider_kinds[i].head.link);
     }
     for (size_t i = 0; i < UMF_COUNT_OF(tree_pools); i++) {
         pool_kind_fill(&tree_pool_kinds[i], tree_pools[i].descriptor);
+        tree_pool_kinds[i].head.uses++;
         umf_list_add_tail(&registry.pools, &tree_pool_kinds[i].head.link);
     }
     umf_unlock(&registry.lock);
     __atomic_store_n(&registry.started, true, __ATOMIC_RELEASE);
 }
 
-static void plugins_close(umf_list_t *plugins) {
-    while (!umf_list_is_empty(plugins)) {
-        plugin_t *plugin = UMF_CONTAINER_OF(plugins->next, plugin_t, link);
-        umf_list_remove(&plugin->link);
-        umf_dl_close(plugin->library);
-        umf_meta_free(plugin, sizeof(*plugin));
+static void kinds_forget_locked(umf_list_t *listed, umf_list_t *unused) {
+    umf_assert_locked(&registry.lock);
+    while (!umf_list_is_empty(listed)) {
+        kind_t *kind = UMF_CONTAINER_OF(listed->next, kind_t, link);
+        umf_list_remove(&kind->link);
+        kind_unuse_locked(kind, unused);
     }
 }
 
 void umf_registry_teardown(void) {
-    umf_list_t plugins;
-    umf_list_init(&plugins);
+    umf_list_t unused;
+    umf_list_init(&unused);
     __atomic_store_n(&registry.started, false, __ATOMIC_RELEASE);
     umf_lock(&registry.lock);
-    kinds_free(&registry.providers);
-    kinds_free(&registry.pools);
-    kinds_move(&plugins, &registry.plugins);
+    kinds_forget_locked(&registry.providers, &unused);
+    kinds_forget_locked(&registry.pools, &unused);
+    while (!umf_list_is_empty(&registry.plugins)) {
+        plugin_t *plugin = UMF_CONTAINER_OF(registry.plugins.next, plugin_t, link);
+        umf_list_remove(&plugin->link);
+        plugin_unuse_locked(plugin, &unused);
+    }
     umf_unlock(&registry.lock);
-    plugins_close(&plugins);
+    plugins_close(&unused);
 }

@@ -7,7 +7,7 @@
  * listed when the build defines UMF_WITH_<its third column> as 1.
  *
  * Descriptors handed out are as of the current headers whatever their origin: what a smaller one
- * left out is NULL. They hold until teardown.
+ * left out is NULL. They hold until teardown, and beyond it while an object uses them.
  */
 #ifndef UMF_SRC_CORE_REGISTRY_H
 #define UMF_SRC_CORE_REGISTRY_H
@@ -17,15 +17,21 @@
 #include "base/common.h"
 
 void umf_registry_init(void);
-/* Forgets everything that is not of the tree and closes plugins. */
+/* Forgets everything that is not of the tree and closes plugins, but for what live objects use:
+ * that goes with the last of them. */
 void umf_registry_teardown(void);
 
 /* NULL if there is no such kind. */
 const umf_memory_provider_descriptor_t *umf_registry_provider_by_name(const char *name);
-const umf_memory_provider_descriptor_t *
-umf_registry_provider_by_ops(const umf_memory_provider_ops_t *ops);
 const umf_memory_pool_descriptor_t *umf_registry_pool_by_name(const char *name);
-const umf_memory_pool_descriptor_t *umf_registry_pool_by_ops(const umf_memory_pool_ops_t *ops);
+
+/* The kind of a new object, NULL if it is of none; and the object's end, when no operation of the
+ * kind runs for it any more (NULL is ignored). */
+const umf_memory_provider_descriptor_t *
+umf_registry_provider_use(const umf_memory_provider_ops_t *ops);
+void umf_registry_provider_unuse(const umf_memory_provider_descriptor_t *kind);
+const umf_memory_pool_descriptor_t *umf_registry_pool_use(const umf_memory_pool_ops_t *ops);
+void umf_registry_pool_unuse(const umf_memory_pool_descriptor_t *kind);
 
 /* What a pool of the tree offers beyond its table; NULL for any other. */
 const struct umf_pool_fast_ops_t *umf_registry_pool_fast_ops(const umf_memory_pool_ops_t *ops);

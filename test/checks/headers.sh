@@ -29,7 +29,7 @@ umf/memory_pool_ops.h UMF_MEMORY_POOL_OPS_H stdarg.h umf/base.h umf/memory_provi
 umf/memory_pool.h UMF_MEMORY_POOL_H umf/base.h umf/memory_pool_ops.h umf/memory_provider.h
 umf/memory_pool_ext.h UMF_MEMORY_POOL_EXT_H stdbool.h umf/base.h umf/memory_pool.h
 umf/ipc.h UMF_IPC_H umf/memory_pool.h
-umf/ipc_ext.h UMF_IPC_EXT_H umf/base.h
+umf/ipc_ext.h UMF_IPC_EXT_H umf/base.h umf/ipc.h
 umf/providers/provider_os_memory.h UMF_OS_MEMORY_PROVIDER_H umf/memory_provider.h
 umf/providers/provider_file_memory.h UMF_FILE_MEMORY_PROVIDER_H umf/memory_provider.h
 umf/providers/provider_devdax_memory.h UMF_DEVDAX_MEMORY_PROVIDER_H umf/memory_provider.h

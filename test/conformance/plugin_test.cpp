@@ -1,6 +1,7 @@
 #include <cstring>
 #include <string>
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <umf.h>
@@ -88,6 +89,50 @@ TEST_F(Plugin, is_forgotten_by_teardown) {
         EXPECT_EQ(provider("plugged").found, 0);
         EXPECT_EQ(pool("plugged").found, 0);
     }
+}
+
+bool is_loaded(const char *name) {
+    void *library = dlopen(plugin(name).c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (library) {
+        dlclose(library);
+    }
+    return library != nullptr;
+}
+
+/* Its code and its kinds must not go while somebody may call them. */
+TEST_F(Plugin, stays_while_a_provider_lives) {
+    ASSERT_EQ(load("kinds"), UMF_RESULT_SUCCESS);
+    umf_memory_provider_handle_t handle = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreateFromText("plugged", &handle), UMF_RESULT_SUCCESS);
+    umfTearDown();
+    EXPECT_TRUE(is_loaded("kinds"));
+    void *ptr = nullptr;
+    EXPECT_EQ(umfMemoryProviderAlloc(handle, 100, 0, &ptr), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfMemoryProviderFree(handle, ptr, 100), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfMemoryProviderDestroy(handle), UMF_RESULT_ERROR_UNKNOWN);
+    umfInit();
+    EXPECT_EQ(provider("plugged").found, 0);
+    EXPECT_EQ(umfMemoryProviderDestroy(handle), UMF_RESULT_SUCCESS);
+    EXPECT_FALSE(is_loaded("kinds"));
+}
+
+TEST_F(Plugin, stays_while_a_pool_lives) {
+    ASSERT_EQ(load("kinds"), UMF_RESULT_SUCCESS);
+    umf_memory_pool_handle_t handle = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("plugged over os", &handle), UMF_RESULT_SUCCESS);
+    umfTearDown();
+    EXPECT_TRUE(is_loaded("kinds"));
+    void *ptr = umfPoolMalloc(handle, 100);
+    EXPECT_NE(ptr, nullptr);
+    EXPECT_EQ(umfPoolFree(handle, ptr), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfPoolDestroy(handle), UMF_RESULT_ERROR_UNKNOWN);
+    umfInit();
+    ASSERT_EQ(load("kinds"), UMF_RESULT_SUCCESS); /* again, beside what is left of the first time */
+    EXPECT_EQ(umfPoolDestroy(handle), UMF_RESULT_SUCCESS);
+    EXPECT_TRUE(is_loaded("kinds"));
+    umfTearDown();
+    EXPECT_FALSE(is_loaded("kinds"));
+    umfInit();
 }
 
 TEST_F(Plugin, registers_all_kinds_or_none) {

@@ -1,4 +1,5 @@
 extern "C" {
+#include "base/meta.h"
 #include "core/registry.h"
 }
 
@@ -6,6 +7,7 @@ extern "C" {
 
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -14,6 +16,7 @@ extern "C" {
 #include <gtest/gtest.h>
 
 #include <umf.h>
+#include <umf/pools/pool_proxy.h>
 
 #include "unit/toy.h"
 
@@ -74,6 +77,19 @@ class Registry : public testing::Test {
     umf_memory_pool_ops_t pool_ops = toy::poolOps(), other_pool_ops = pool_ops;
 };
 
+/* The kind that an object of that table would be of. */
+const umf_memory_provider_descriptor_t *provider_by_ops(const umf_memory_provider_ops_t *ops) {
+    const umf_memory_provider_descriptor_t *kind = umf_registry_provider_use(ops);
+    umf_registry_provider_unuse(kind);
+    return kind;
+}
+
+const umf_memory_pool_descriptor_t *pool_by_ops(const umf_memory_pool_ops_t *ops) {
+    const umf_memory_pool_descriptor_t *kind = umf_registry_pool_use(ops);
+    umf_registry_pool_unuse(kind);
+    return kind;
+}
+
 std::vector<std::string> providers() {
     std::vector<std::string> names;
     const umf_memory_provider_descriptor_t *kind = nullptr;
@@ -90,18 +106,18 @@ TEST_F(Registry, kinds_of_the_tree) {
         const umf_memory_provider_descriptor_t *kind = umf_registry_provider_by_name(name);
         ASSERT_NE(kind, nullptr) << name;
         EXPECT_STREQ(kind->name, name);
-        EXPECT_EQ(umf_registry_provider_by_ops(kind->ops), kind);
+        EXPECT_EQ(provider_by_ops(kind->ops), kind);
     }
     for (const char *name : {"proxy", "disjoint"}) {
         const umf_memory_pool_descriptor_t *kind = umf_registry_pool_by_name(name);
         ASSERT_NE(kind, nullptr) << name;
-        EXPECT_EQ(umf_registry_pool_by_ops(kind->ops), kind);
+        EXPECT_EQ(pool_by_ops(kind->ops), kind);
         EXPECT_NE(umf_registry_pool_fast_ops(kind->ops), nullptr) << name;
     }
     EXPECT_EQ(umf_registry_provider_by_name("nothing"), nullptr);
     EXPECT_EQ(umf_registry_provider_by_name("disjoint"), nullptr);
     EXPECT_EQ(umf_registry_pool_by_name("os"), nullptr);
-    EXPECT_EQ(umf_registry_provider_by_ops(&provider_ops), nullptr);
+    EXPECT_EQ(provider_by_ops(&provider_ops), nullptr);
     EXPECT_EQ(umf_registry_pool_fast_ops(&pool_ops), nullptr);
 }
 
@@ -112,9 +128,9 @@ TEST_F(Registry, registered_kinds_are_found) {
     EXPECT_EQ(umfRegisterProvider(&provider), Success);
     EXPECT_EQ(umfRegisterPool(&pool), Success);
     EXPECT_EQ(umf_registry_provider_by_name("mine")->ops, &provider_ops);
-    EXPECT_STREQ(umf_registry_provider_by_ops(&provider_ops)->name, "mine");
+    EXPECT_STREQ(provider_by_ops(&provider_ops)->name, "mine");
     EXPECT_EQ(umf_registry_pool_by_name("mine")->ops, &pool_ops);
-    EXPECT_STREQ(umf_registry_pool_by_ops(&pool_ops)->name, "mine");
+    EXPECT_STREQ(pool_by_ops(&pool_ops)->name, "mine");
     EXPECT_EQ(providers().size(), before + 1);
     EXPECT_EQ(providers().back(), "mine");
 }
@@ -211,6 +227,7 @@ TEST_F(Registry, larger_descriptors_are_read_as_far_as_they_are_known) {
 TEST_F(Registry, smaller_extension_table_is_completed) {
     Edge edge;
     umf_memory_provider_ext_ops_t ext = UMF_MEMORY_PROVIDER_EXT_OPS_INIT;
+    ext.ipc_watch = [](void *, const void *, const uint64_t **, uint64_t *) { return Success; };
     auto provider = providerKind("mine", &provider_ops);
     provider.ext = edge.put(ext, sizeof(size_t));
     ASSERT_EQ(umfRegisterProvider(&provider), Success);
@@ -221,7 +238,8 @@ TEST_F(Registry, smaller_extension_table_is_completed) {
     auto full = providerKind("full", &other_provider_ops);
     full.ext = &ext;
     ASSERT_EQ(umfRegisterProvider(&full), Success);
-    EXPECT_EQ(umf_registry_provider_by_name("full")->ext, &ext);
+    /* A copy: providers of the kind may outlive the original. */
+    EXPECT_EQ(memcmp(umf_registry_provider_by_name("full")->ext, &ext, sizeof(ext)), 0);
 }
 
 TEST_F(Registry, teardown_forgets_what_is_not_of_the_tree) {
@@ -237,6 +255,45 @@ TEST_F(Registry, teardown_forgets_what_is_not_of_the_tree) {
     EXPECT_NE(umf_registry_provider_by_name("os"), nullptr);
     EXPECT_EQ(umf_registry_provider_by_name("mine"), nullptr);
     EXPECT_EQ(umfRegisterProvider(&provider), Success);
+}
+
+int dropped;
+
+umf_result_t reuse_drop(void *, int) {
+    dropped++;
+    return Success;
+}
+
+/* After a teardown the kind's registrant may free all it gave; a live provider goes on without. */
+TEST_F(Registry, what_live_objects_use_outlives_the_teardown) {
+    struct Given {
+        char name[8] = "mine";
+        umf_memory_provider_ext_ops_t ext = UMF_MEMORY_PROVIDER_EXT_OPS_INIT;
+        umf_memory_provider_descriptor_t descriptor = UMF_MEMORY_PROVIDER_DESCRIPTOR_INIT;
+    };
+    auto given = std::make_unique<Given>();
+    given->ext.reuse_drop = reuse_drop;
+    given->descriptor = providerKind(given->name, &provider_ops);
+    given->descriptor.ext = &given->ext;
+    ASSERT_EQ(umfRegisterProvider(&given->descriptor), Success);
+    umf_memory_provider_handle_t provider = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&provider_ops, nullptr, &provider), Success);
+    size_t before = umf_meta_used();
+
+    umf_registry_teardown();
+    memset(static_cast<void *>(given.get()), 0x5a, sizeof(*given));
+    given.reset();
+    umf_registry_init();
+
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), Success);
+    dropped = 0;
+    umfPoolTrimMemory(pool, 0);
+    EXPECT_EQ(dropped, 1);
+    EXPECT_EQ(umfPoolDestroy(pool), Success);
+    EXPECT_EQ(umf_registry_provider_by_name("mine"), nullptr);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), Success);
+    EXPECT_LT(umf_meta_used(), before); /* the kind went with its last provider */
 }
 
 TEST_F(Registry, plugins_that_cannot_be_loaded) {
@@ -262,7 +319,7 @@ TEST_F(Registry, threads) {
         threads.emplace_back([&, t] {
             for (size_t i = t; i < kinds.size(); i += 4) {
                 EXPECT_EQ(umfRegisterProvider(&kinds[i]), Success);
-                EXPECT_NE(umf_registry_provider_by_ops(&tables[i]), nullptr);
+                EXPECT_NE(provider_by_ops(&tables[i]), nullptr);
                 EXPECT_GT(providers().size(), before);
             }
         });
