@@ -11,6 +11,7 @@
 
 #include <umf.h>
 #include <umf/ipc.h>
+#include <umf/ipc_ext.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/providers/provider_os_memory.h>
 
@@ -59,7 +60,7 @@ int main(int argc, char **argv) {
     /* Handles of both pools have the same size, so the room needed is known before they come. */
     size_t handle_size;
     TRY(umfPoolGetIPCHandleSize(pool, &handle_size));
-    umf_ipc_handle_t handle = malloc(handle_size);
+    void *handle = malloc(handle_size);
     int producer = connect_to_producer(argv[1]);
     if (handle == NULL || producer < 0) {
         return 1;
@@ -72,7 +73,7 @@ int main(int argc, char **argv) {
     umf_ipc_handler_handle_t handler;
     void *opened;
     TRY(umfPoolGetIPCHandler(pool, &handler));
-    TRY(umfOpenIPCHandle(handler, handle, &opened));
+    TRY(umfOpenIPCHandleSized(handler, handle, handle_size, &opened));
     free(handle); /* our own copy; only the producer puts handles */
 
     char *text = opened;

@@ -15,6 +15,7 @@
 
 #include <umf.h>
 #include <umf/ipc.h>
+#include <umf/ipc_ext.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/providers/provider_level_zero.h>
 
@@ -103,11 +104,11 @@ static int produce(int consumer) {
 
 /* --- the consumer ----------------------------------------------------------------------------- */
 
-static int answer(const gpu_t *gpu, umf_memory_pool_handle_t pool, const void *bytes) {
+static int answer(const gpu_t *gpu, umf_memory_pool_handle_t pool, const void *bytes, size_t size) {
     umf_ipc_handler_handle_t handler;
     void *memory;
     TRY(umfPoolGetIPCHandler(pool, &handler));
-    TRY(umfOpenIPCHandle(handler, (umf_ipc_handle_t)bytes, &memory));
+    TRY(umfOpenIPCHandleSized(handler, bytes, size, &memory));
     int status = check(gpu, memory, 1) || fill(gpu, memory, 2);
     printf("consumer: %s\n", status ? "the memory is not what it should be" : "seen and answered");
     TRY(umfCloseIPCHandle(memory));
@@ -117,16 +118,17 @@ static int answer(const gpu_t *gpu, umf_memory_pool_handle_t pool, const void *b
 static int consume(int producer) {
     gpu_t gpu;
     umf_memory_pool_handle_t pool;
-    static _Alignas(16) char bytes[4096];
+    static char bytes[4096];
     int status = gpu_open(&gpu);
     if (status || (status = make_pool(&gpu, &pool))) {
         return status;
     }
-    if (recv(producer, bytes, sizeof(bytes), 0) <= 0) {
+    ssize_t size = recv(producer, bytes, sizeof(bytes), 0);
+    if (size <= 0) {
         fprintf(stderr, "consumer: there is no producer any more\n");
         return 1;
     }
-    status = answer(&gpu, pool, bytes);
+    status = answer(&gpu, pool, bytes, (size_t)size);
     TRY(umfPoolDestroy(pool)); /* what was opened is unmapped now at the latest */
     if (!status && send(producer, "", 1, 0) != 1) {
         perror("consumer: telling the producer");

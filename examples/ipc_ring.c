@@ -8,7 +8,6 @@
 #include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -19,6 +18,7 @@
 
 #include <umf.h>
 #include <umf/ipc.h>
+#include <umf/ipc_ext.h>
 #include <umf/text.h>
 
 #define SLOTS 1024
@@ -155,18 +155,19 @@ static double seconds(void) {
 }
 
 static int run_consumer(int producer) {
-    alignas(max_align_t) unsigned char handle[4096];
+    unsigned char handle[4096];
     umf_memory_pool_handle_t pool;
     umf_ipc_handler_handle_t door;
     void *ring;
     uint64_t bytes = 0;
     TRY(umfPoolCreateFromText("disjoint over os:visibility=shared", &pool));
     TRY(umfPoolGetIPCHandler(pool, &door));
-    if (recv(producer, handle, sizeof(handle), 0) <= 0) {
+    ssize_t size = recv(producer, handle, sizeof(handle), 0);
+    if (size <= 0) {
         fprintf(stderr, "no handle came\n");
         return 1;
     }
-    TRY(umfOpenIPCHandle(door, (umf_ipc_handle_t)handle, &ring));
+    TRY(umfOpenIPCHandleSized(door, handle, (size_t)size, &ring));
     double begin = seconds();
     int status = consume(ring, producer, &bytes);
     double time = seconds() - begin;

@@ -3,8 +3,6 @@
  * its pool and sends the handle over a socket; a server reads them in place, puts the answer into a
  * block of its own pool and sends that handle back. No number travels through the socket.
  */
-#include <stdalign.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -14,6 +12,7 @@
 
 #include <umf.h>
 #include <umf/ipc.h>
+#include <umf/ipc_ext.h>
 #include <umf/text.h>
 
 #define REQUESTS 100
@@ -58,12 +57,13 @@ static int send_block(int socket, const void *block) {
 
 /* 1 when the other side has closed the socket. */
 static int receive_block(int socket, umf_ipc_handler_handle_t door, void **block) {
-    alignas(max_align_t) unsigned char handle[4096];
+    unsigned char handle[4096];
     *block = NULL;
-    if (recv(socket, handle, sizeof(handle), 0) <= 0) {
+    ssize_t size = recv(socket, handle, sizeof(handle), 0);
+    if (size <= 0) {
         return 1;
     }
-    TRY(umfOpenIPCHandle(door, (umf_ipc_handle_t)handle, block));
+    TRY(umfOpenIPCHandleSized(door, handle, (size_t)size, block));
     return 0;
 }
 

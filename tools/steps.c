@@ -19,6 +19,7 @@
 #include <umf/experimental/memory_properties.h>
 #include <umf/experimental/memspace.h>
 #include <umf/ipc.h>
+#include <umf/ipc_ext.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/suspend.h>
@@ -523,7 +524,7 @@ static int ptrace_scope(void) {
 }
 
 static report_state_t consume(const step_t *step, int producer, char *why) {
-    _Alignas(16) static char handle[65536];
+    static char handle[65536];
     umf_memory_pool_handle_t pool;
     umf_ipc_handler_handle_t handler;
     void *memory;
@@ -531,7 +532,7 @@ static report_state_t consume(const step_t *step, int producer, char *why) {
     EXPECT(size > 0, "the producer sent no handle");
     TRY(pool_over("disjoint", step->consumer, &pool));
     TRY(umfPoolGetIPCHandler(pool, &handler));
-    umf_result_t result = umfOpenIPCHandle(handler, (umf_ipc_handle_t)handle, &memory);
+    umf_result_t result = umfOpenIPCHandleSized(handler, handle, (size_t)size, &memory);
     if (result != UMF_RESULT_SUCCESS && ptrace_scope() >= 2) {
         snprintf(why, STEP_WHY_SIZE, "ptrace scope %d forbids it", ptrace_scope());
         return REPORT_SKIPPED;

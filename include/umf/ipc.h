@@ -6,7 +6,7 @@
  * use it.
  *
  * Consumer: receive the bytes into a buffer of its own, umfPoolGetIPCHandler(pool, &handler) once,
- * then umfOpenIPCHandle(handler, (umf_ipc_handle_t)buffer, &ptr), use the memory,
+ * then umfOpenIPCHandleSized(handler, buffer, size, &ptr) of umf/ipc_ext.h, use the memory,
  * umfCloseIPCHandle(ptr). The consumer's pool is only a door: it needs a provider of the same kind,
  * able to share, and need not have allocated anything.
  *
@@ -36,7 +36,9 @@ typedef void *umf_ipc_handler_handle_t;
 /// @brief Size of the handles that ::umfGetIPCHandle makes for memory of a pool.
 ///
 /// @param hPool pool
-/// @param size [out] bytes; the same for all memory of the pool
+/// @param size [out] bytes; the same for all memory of the pool, and for all pools over providers
+///        of the kind. Only a `file` or `devdax` whose path has more than 255 characters makes
+///        longer handles. Kinds of your own decide for themselves
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL, if the
 ///         pool records no memory, or if its provider is not configured for sharing;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if its provider cannot share; other errors of the
@@ -65,6 +67,10 @@ umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcHandle, size_
 umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle);
 
 /// @brief Maps the memory a handle describes.
+///
+/// Reads at most as many bytes as ::umfPoolGetIPCHandleSize says for the handler's pool, so as many
+/// must be there; a longer handle is refused. Prefer ::umfOpenIPCHandleSized for bytes that came
+/// from outside: it is told how many there are.
 ///
 /// The mapping is kept and shared by all opens of the same piece of memory through the same
 /// handler, whatever their offsets. Works in the producing process, too, if the provider can do

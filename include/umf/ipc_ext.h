@@ -1,5 +1,6 @@
 /** @file
- * Beyond umf/ipc.h: what is kept for shared memory, and what crashed processes left.
+ * Beyond umf/ipc.h: opening as many bytes as arrived, what is kept for shared memory, and what
+ * crashed processes left.
  *
  * The settings tree has limits and counters below "umf.ipc", see docs/guide/configuration.md.
  *
@@ -9,10 +10,26 @@
 #define UMF_IPC_EXT_H 1
 
 #include <umf/base.h>
+#include <umf/ipc.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/// @brief ::umfOpenIPCHandle for a handle of known size: the way to open what another process sent.
+///
+/// ::umfOpenIPCHandle believes that as many bytes are there as ::umfPoolGetIPCHandleSize says. This
+/// one never reads a byte more than there are, and takes handles that are longer than those of the
+/// consumer's pool: memory of a file with a long path.
+///
+/// @param hIPCHandler from ::umfPoolGetIPCHandler
+/// @param handle the bytes, at any address; not changed, needed only during the call
+/// @param size how many there are, as received; more than the handle has are ignored
+/// @param ptr [out] the address in this process; close with ::umfCloseIPCHandle
+/// @return as ::umfOpenIPCHandle; ::UMF_RESULT_ERROR_INVALID_ARGUMENT also if the handle has more
+///         bytes than `size`
+umf_result_t umfOpenIPCHandleSized(umf_ipc_handler_handle_t hIPCHandler, const void *handle,
+                                   size_t size, void **ptr);
 
 /// @brief Closes mappings that are kept although nobody uses them.
 ///

@@ -4,6 +4,7 @@
 #include "ipc/import.h"
 
 #include <umf/ipc.h>
+#include <umf/ipc_ext.h>
 
 #include "base/log.h"
 #include "base/meta.h"
@@ -11,6 +12,7 @@
 #include "ds/hash.h"
 #include "ipc/ipc.h"
 #include "ipc/mapping.h"
+#include "ipc/wire.h"
 
 /* Handlers are the owners of mappings. A handler given by the user is looked up before it is read.
  */
@@ -24,7 +26,8 @@ static bool import_is_handler(const void *handler) {
     return is_known;
 }
 
-static UMF_COLD umf_result_t import_open(void *handler, const void *handle, void **ptr) {
+static UMF_COLD umf_result_t import_open(void *handler, const void *handle, size_t size,
+                                         void **ptr) {
     if (!import_is_handler(handler)) {
         UMF_LOG_ERROR(
             "%p is not a handler from umfPoolGetIPCHandler (a pool is none), or its pool was "
@@ -32,20 +35,39 @@ static UMF_COLD umf_result_t import_open(void *handler, const void *handle, void
             handler);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return umf_mapping_open(handler, handle, ptr);
+    return umf_mapping_open(handler, handle, size, ptr);
+}
+
+static UMF_COLD umf_result_t import_null(const void *handler, const void *handle, const void *ptr) {
+    UMF_LOG_ERROR("NULL argument: handler %p, handle %p, ptr %p", handler, handle, ptr);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 UMF_API_1_0 umf_result_t umfOpenIPCHandle(umf_ipc_handler_handle_t hIPCHandler,
                                           umf_ipc_handle_t ipcHandle, void **ptr) {
     if (umf_unlikely(hIPCHandler == NULL || ipcHandle == NULL || ptr == NULL)) {
-        UMF_LOG_ERROR("NULL argument: handler %p, handle %p, ptr %p", hIPCHandler,
-                      (void *)ipcHandle, (void *)ptr);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        return import_null(hIPCHandler, ipcHandle, (void *)ptr);
     }
-    if (umf_likely(umf_mapping_open_again(hIPCHandler, ipcHandle, ptr))) {
+    if (umf_likely(umf_mapping_open_again(hIPCHandler, ipcHandle, UMF_MAPPING_OWN_SIZE, ptr))) {
         return UMF_RESULT_SUCCESS;
     }
-    return import_open(hIPCHandler, ipcHandle, ptr);
+    return import_open(hIPCHandler, ipcHandle, UMF_MAPPING_OWN_SIZE, ptr);
+}
+
+UMF_API_EXT_1 umf_result_t umfOpenIPCHandleSized(umf_ipc_handler_handle_t hIPCHandler,
+                                                 const void *handle, size_t size, void **ptr) {
+    if (umf_unlikely(hIPCHandler == NULL || handle == NULL || ptr == NULL)) {
+        return import_null(hIPCHandler, handle, (void *)ptr);
+    }
+    if (umf_unlikely(size < UMF_WIRE_HEADER)) {
+        UMF_LOG_ERROR("%zu bytes are no IPC handle, whose header alone has %d", size,
+                      UMF_WIRE_HEADER);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (umf_likely(umf_mapping_open_again(hIPCHandler, handle, size, ptr))) {
+        return UMF_RESULT_SUCCESS;
+    }
+    return import_open(hIPCHandler, handle, size, ptr);
 }
 
 /* The import that contains `ptr`, also when a pool was made on top of it. */

@@ -395,15 +395,43 @@ size_t umf_mapping_evict(uint32_t pid) {
 
 /* --- opening --- */
 
-static umf_result_t mapping_check_header(const umf_mapping_owner_t *owner, const void *header,
-                                         umf_wire_t *wire) {
-    size_t own_size;
-    umf_result_t result = umfMemoryProviderGetIPCHandleSize(owner->provider, &own_size);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
+/* Whether all bytes of a handle are there. */
+static umf_result_t mapping_check_size(const umf_wire_t *wire, size_t size, size_t own_size) {
+    size_t whole = UMF_WIRE_HEADER + (size_t)wire->data_size;
+    if (whole <= (size == UMF_MAPPING_OWN_SIZE ? own_size : size)) {
+        return UMF_RESULT_SUCCESS;
     }
-    size_t limit = own_size < UINT32_MAX ? own_size + UMF_WIRE_DATA_SLACK : UINT32_MAX;
-    result = umf_wire_check(header, limit, wire);
+    if (size != UMF_MAPPING_OWN_SIZE) {
+        UMF_LOG_ERROR("an IPC handle of %zu bytes was cut off after %zu", whole, size);
+    } else {
+        UMF_LOG_ERROR("an IPC handle of %zu bytes, the pool's own have %zu and no more is read: "
+                      "open it by umfOpenIPCHandleSized",
+                      whole, own_size);
+    }
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* How many bytes handles of the provider itself have behind the header. */
+static umf_result_t mapping_own_size(umf_memory_provider_handle_t provider, size_t *size) {
+    umf_result_t result = umfMemoryProviderGetIPCHandleSize(provider, size);
+    if (result == UMF_RESULT_SUCCESS && *size > UINT32_MAX - UMF_WIRE_DATA_SLACK) {
+        *size = UINT32_MAX - UMF_WIRE_DATA_SLACK; /* no handle can be longer */
+    }
+    return result;
+}
+
+static umf_result_t mapping_check_header(umf_mapping_owner_t *owner, const void *header,
+                                         size_t size, umf_wire_t *wire) {
+    size_t own_size;
+    umf_result_t result = mapping_own_size(owner->provider, &own_size);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_wire_check(header, own_size + UMF_WIRE_DATA_SLACK, wire);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        own_size += UMF_WIRE_HEADER;
+        atomic_store_explicit(&owner->handle_size, own_size, memory_order_relaxed);
+        result = mapping_check_size(wire, size, own_size);
+    }
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -420,12 +448,12 @@ static umf_result_t mapping_check_header(const umf_mapping_owner_t *owner, const
 /* A new mapping that holds a checked copy of the handle: what it was copied from may change any
  * time.
  */
-static umf_result_t mapping_prepare(umf_mapping_owner_t *owner, const void *handle,
+static umf_result_t mapping_prepare(umf_mapping_owner_t *owner, const void *handle, size_t size,
                                     umf_mapping_t **out) {
     unsigned char header[UMF_WIRE_HEADER];
     memcpy(header, handle, sizeof(header));
     umf_wire_t wire;
-    umf_result_t result = mapping_check_header(owner, header, &wire);
+    umf_result_t result = mapping_check_header(owner, header, size, &wire);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -593,11 +621,11 @@ static void mapping_put_copy(umf_mapping_owner_t *owner, mapping_copy_t *copy) {
 
 static umf_result_t mapping_make_copy(const umf_mapping_t *mapping, mapping_copy_t **out) {
     size_t own_size;
-    umf_result_t result = umfMemoryProviderGetIPCHandleSize(mapping->provider, &own_size);
+    umf_result_t result = mapping_own_size(mapping->provider, &own_size);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    size_t longest = own_size < UINT32_MAX ? own_size + UMF_WIRE_DATA_SLACK : UINT32_MAX;
+    size_t longest = own_size + UMF_WIRE_DATA_SLACK;
     size_t least = mapping_data_bytes(mapping->wire.data_size);
     size_t size = longest > least ? longest : least;
     mapping_copy_t *copy = mapping_take_copy(mapping_owner(mapping), size);
@@ -744,9 +772,10 @@ static _Atomic(umf_mapping_t *) *mapping_guess(const umf_mapping_owner_t *owner,
     return &mapping_recent[hint % MAPPING_RECENT];
 }
 
-umf_result_t umf_mapping_open(umf_mapping_owner_t *owner, const void *handle, void **ptr) {
+umf_result_t umf_mapping_open(umf_mapping_owner_t *owner, const void *handle, size_t size,
+                              void **ptr) {
     umf_mapping_t *mine, *mapping = NULL;
-    umf_result_t result = mapping_prepare(owner, handle, &mine);
+    umf_result_t result = mapping_prepare(owner, handle, size, &mine);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -831,7 +860,17 @@ static UMF_COLD void mapping_put_back(umf_mapping_t *mapping) {
     }
 }
 
-bool umf_mapping_open_again(const umf_mapping_owner_t *owner, const void *handle, void **ptr) {
+/* The mapping is the owner's, and its header that of the handle. */
+static inline bool mapping_is_whole(const umf_mapping_t *mapping, const umf_mapping_owner_t *owner,
+                                    size_t size) {
+    if (size == UMF_MAPPING_OWN_SIZE) {
+        size = atomic_load_explicit(&owner->handle_size, memory_order_relaxed);
+    }
+    return UMF_WIRE_HEADER + (size_t)mapping->wire.data_size <= size;
+}
+
+bool umf_mapping_open_again(const umf_mapping_owner_t *owner, const void *handle, size_t size,
+                            void **ptr) {
     umf_mapping_t *mapping =
         atomic_load_explicit(mapping_guess(owner, handle), memory_order_acquire);
     if (umf_unlikely(mapping == NULL || !mapping_use_if(mapping, owner, handle))) {
@@ -839,7 +878,8 @@ bool umf_mapping_open_again(const umf_mapping_owner_t *owner, const void *handle
     }
     const char *data = (const char *)handle + UMF_WIRE_HEADER;
     uint64_t offset;
-    if (umf_unlikely(memcmp(mapping->data, data, mapping->wire.data_size) != 0 ||
+    if (umf_unlikely(!mapping_is_whole(mapping, owner, size) ||
+                     memcmp(mapping->data, data, mapping->wire.data_size) != 0 ||
                      !umf_wire_get_offset(handle, mapping->wire.fixed_sum, &offset) ||
                      offset >= mapping->wire.size || !umf_ipc_is_alive(mapping->watch))) {
         mapping_put_back(mapping);

@@ -21,6 +21,7 @@ typedef struct umf_mapping_owner_t {
     umf_memory_provider_handle_t provider; /* Immutable after init */
     uint64_t kind;                         /* of the provider. Immutable after init */
     _Atomic(void *) copy;                  /* of a handle's data, to be used again; may be NULL */
+    _Atomic size_t handle_size;            /* of the provider's own handles; 0: not asked yet */
     umf_list_t mappings;                   /* Sync: the lock of mapping.c */
     umf_producers_t producers;
 } umf_mapping_owner_t;
@@ -30,15 +31,21 @@ void umf_mapping_owner_init(umf_mapping_owner_t *owner, umf_memory_provider_hand
 /* Closes all mappings of the owner, in use or not. No other thread may use the owner. */
 void umf_mapping_owner_fini(umf_mapping_owner_t *owner);
 
+/* In place of the size of a handle: nobody knows how many bytes there are, but as many as handles
+ * of the owner's provider have. */
+#define UMF_MAPPING_OWN_SIZE 0
+
 /*
- * Opens what is open already: adds a user and writes the address. false: it is not, or something
- * about the handle is odd; umf_mapping_open tells. `owner` is compared only and may be any pointer.
- * Hot.
+ * Opens what is open already: adds a user and writes the address. Of the handle `size` bytes are
+ * there, at least a header. false: it is not open, or something about the handle is odd;
+ * umf_mapping_open tells. `owner` may be any pointer and is read only if a mapping is its. Hot.
  */
-bool umf_mapping_open_again(const umf_mapping_owner_t *owner, const void *handle, void **ptr);
+bool umf_mapping_open_again(const umf_mapping_owner_t *owner, const void *handle, size_t size,
+                            void **ptr);
 
 /* Checks the handle, then opens it or adds a user. Calls the provider: no lock may be held. */
-umf_result_t umf_mapping_open(umf_mapping_owner_t *owner, const void *handle, void **ptr);
+umf_result_t umf_mapping_open(umf_mapping_owner_t *owner, const void *handle, size_t size,
+                              void **ptr);
 
 /* One user less; false if there was none. May call the provider. Hot. */
 bool umf_mapping_close(umf_mapping_t *mapping);

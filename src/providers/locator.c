@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "base/sum.h"
+#include "providers/name.h"
 #include "providers/protection.h"
 
 #define LOCATOR_MAGIC UINT32_C(0x50464D55) /* "UMFP" */
@@ -22,8 +23,13 @@ static uint64_t locator_fields_sum(const umf_locator_t *locator) {
     return umf_sum(&copy, sizeof(copy));
 }
 
+static size_t locator_size_of(size_t path_length) {
+    size_t room = path_length + 1;
+    return sizeof(umf_locator_t) + (room > UMF_LOCATOR_PATH_ROOM ? room : UMF_LOCATOR_PATH_ROOM);
+}
+
 size_t umf_locator_size(const char *path) {
-    return sizeof(umf_locator_t) + strlen(path) + 1;
+    return locator_size_of(strlen(path));
 }
 
 void umf_locator_write(const umf_locator_t *locator, const char *path, void *data) {
@@ -31,12 +37,13 @@ void umf_locator_write(const umf_locator_t *locator, const char *path, void *dat
     size_t length = strlen(path);
     fields.magic = LOCATOR_MAGIC;
     fields.version = LOCATOR_VERSION;
-    fields.length = (uint32_t)umf_locator_size(path);
+    fields.length = (uint32_t)locator_size_of(length);
     fields.path_length = (uint32_t)length;
     fields.path_check = umf_sum(path, length);
     fields.check = locator_fields_sum(&fields);
+    memset(data, 0, fields.length);
     memcpy(data, &fields, sizeof(fields));
-    memcpy((char *)data + sizeof(fields), path, length + 1);
+    memcpy((char *)data + sizeof(fields), path, length);
 }
 
 static bool locator_is_ours(const umf_locator_t *locator) {
@@ -60,9 +67,10 @@ static bool locator_access_is_valid(const umf_locator_t *locator) {
 /* The fields are known to be right, so the path's length can be believed. */
 static bool locator_path_is_valid(const umf_locator_t *locator, const char *path) {
     return locator->path_length != 0 && locator->path_length < PATH_MAX &&
-           locator->length == sizeof(*locator) + locator->path_length + 1 &&
+           locator->length == locator_size_of(locator->path_length) &&
            umf_sum(path, locator->path_length) == locator->path_check &&
-           strnlen(path, locator->path_length + 1) == locator->path_length && path[0] == '/';
+           umf_name_fills(path, locator->path_length, locator->length - sizeof(*locator)) &&
+           path[0] == '/';
 }
 
 umf_result_t umf_locator_read(const void *data, umf_locator_kind_t kind, umf_locator_t *locator,

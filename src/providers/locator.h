@@ -3,7 +3,8 @@
  * file, or a device.
  *
  * Fixed width, nothing is padding: two descriptions of one allocation are equal byte for byte. The
- * path follows, with its NUL.
+ * path follows, filled up with NUL bytes to UMF_LOCATOR_PATH_ROOM: descriptions have one size. Only
+ * a path that needs more makes them longer, since with room for the longest (4 KiB) all would be.
  *
  * Whoever opens one needs nothing but the permission to open the path. The identity of the file
  * tells whether the path still means what the producer had open.
@@ -36,6 +37,8 @@ typedef struct umf_locator_t {
 
 /* The largest granule: devices may have pages of 1 GiB. */
 #define UMF_LOCATOR_GRANULE_MAX ((uint64_t)1 << 30)
+
+#define UMF_LOCATOR_PATH_ROOM 256
 
 /* Bytes with that path. */
 size_t umf_locator_size(const char *path);

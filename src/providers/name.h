@@ -1,4 +1,4 @@
-/* Names of providers: a copy of fixed room, longer ones are cut. */
+/* Names: a copy of fixed room, longer ones are cut; and those that travel filled up with NUL. */
 #ifndef UMF_SRC_PROVIDERS_NAME_H
 #define UMF_SRC_PROVIDERS_NAME_H
 
@@ -10,6 +10,12 @@ static inline void umf_name_copy(char copy[static UMF_NAME_MAX], const char *nam
     size_t length = strnlen(name, UMF_NAME_MAX - 1);
     memcpy(copy, name, length);
     copy[length] = '\0';
+}
+
+/* Whether a name is as long as it says, and nothing but NUL follows up to the end of its room. */
+static inline bool umf_name_fills(const char *name, size_t length, size_t room) {
+    return strnlen(name, length + 1) == length &&
+           memcmp(name + length, name + length + 1, room - length - 1) == 0;
 }
 
 #endif

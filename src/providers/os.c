@@ -16,6 +16,7 @@
 #include "providers/name.h"
 #include "providers/os_export.h"
 #include "providers/os_extent.h"
+#include "providers/os_handle.h"
 #include "providers/os_import.h"
 #include "providers/os_numa.h"
 #include "providers/os_place.h"
@@ -396,7 +397,7 @@ static umf_result_t os_get_ipc_handle_size(void *provider, size_t *size) {
     if (!os_can_share(os)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *size = umf_os_export_handle_size(&os->export);
+    *size = UMF_OS_HANDLE_SIZE;
     return UMF_RESULT_SUCCESS;
 }
 

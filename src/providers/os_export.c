@@ -310,10 +310,6 @@ umf_result_t umf_os_export_merge(umf_os_export_t *export, void *low_ptr, void *h
 
 /* --- handles ---------------------------------------------------------------------------------- */
 
-size_t umf_os_export_handle_size(const umf_os_export_t *export) {
-    return umf_os_handle_size(export->name_length);
-}
-
 static umf_result_t export_claim_slot_locked(allocation_t *allocation) {
     if (umf_os_share_slot_is_live(allocation->share, allocation->slot, allocation->generation)) {
         return UMF_RESULT_SUCCESS;
@@ -371,7 +367,6 @@ umf_result_t umf_os_export_get_handle(umf_os_export_t *export, const void *ptr, 
     umf_result_t result = export_describe_locked(export, ptr, size, &handle, &share);
     umf_unlock(export->lock);
     if (result == UMF_RESULT_SUCCESS) {
-        memset(data, 0, umf_os_export_handle_size(export));
         umf_os_handle_write(&handle, share->name, data);
     }
     return result;

@@ -35,8 +35,6 @@ int umf_os_export_free(umf_os_export_t *export, void *ptr, size_t size, size_t *
 umf_result_t umf_os_export_split(umf_os_export_t *export, void *ptr, size_t total, size_t first);
 umf_result_t umf_os_export_merge(umf_os_export_t *export, void *low, void *high, size_t total);
 
-/* Constant for one provider. */
-size_t umf_os_export_handle_size(const umf_os_export_t *export);
 /* INVALID_ARGUMENT: not an allocation of that size; OUT_OF_RESOURCES: too many are exported. */
 umf_result_t umf_os_export_get_handle(umf_os_export_t *export, const void *ptr, size_t size,
                                       void *data);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "base/sum.h"
+#include "providers/name.h"
 #include "providers/os_params.h"
 #include "providers/os_share.h"
 #include "providers/protection.h"
@@ -20,10 +21,6 @@ static uint64_t handle_fields_sum(const umf_os_handle_t *handle) {
     return umf_sum(&copy, sizeof(copy));
 }
 
-size_t umf_os_handle_size(size_t name_length) {
-    return sizeof(umf_os_handle_t) + name_length + 1;
-}
-
 /* Most have none. */
 static uint64_t handle_name_sum(const char *name, size_t length) {
     return length ? umf_sum(name, length) : 0;
@@ -33,9 +30,9 @@ void umf_os_handle_write(umf_os_handle_t *handle, const char *name, void *data) 
     char *to = data;
     handle->name_check = handle_name_sum(name, handle->name_length);
     handle->check = handle_fields_sum(handle);
+    memset(to, 0, UMF_OS_HANDLE_SIZE);
     memcpy(to, handle, sizeof(*handle));
     memcpy(to + sizeof(*handle), name, handle->name_length);
-    to[sizeof(*handle) + handle->name_length] = '\0';
 }
 
 static bool handle_place_is_valid(const umf_os_handle_t *handle) {
@@ -61,7 +58,7 @@ static bool handle_access_is_valid(const umf_os_handle_t *handle) {
 /* The fields are known to be right, so the name's length can be believed. */
 static bool handle_name_is_valid(const umf_os_handle_t *handle, const char *name) {
     return handle_name_sum(name, handle->name_length) == handle->name_check &&
-           strnlen(name, handle->name_length + 1) == handle->name_length && !strchr(name, '/');
+           umf_name_fills(name, handle->name_length, UMF_OS_SHM_NAME_MAX + 1) && !strchr(name, '/');
 }
 
 umf_result_t umf_os_handle_look(const void *data, umf_os_handle_t *handle) {

@@ -2,7 +2,8 @@
  * The bytes by which the OS provider describes a shared allocation to another process.
  *
  * Fixed width, nothing is padding, unused bytes are zero: two descriptions of one allocation are
- * equal byte for byte. The name of the object follows, with its NUL ("" for an anonymous file).
+ * equal byte for byte. The name of the object follows ("" for an anonymous file), filled up with
+ * NUL bytes: all descriptions have one size, so a consumer knows it from a provider of its own.
  */
 #ifndef UMF_SRC_PROVIDERS_OS_HANDLE_H
 #define UMF_SRC_PROVIDERS_OS_HANDLE_H
@@ -29,8 +30,8 @@ typedef struct umf_os_handle_t {
     uint32_t reserved; /* 0 */
 } umf_os_handle_t;
 
-/* Bytes with a name of that length. */
-size_t umf_os_handle_size(size_t name_length);
+/* Bytes of a description. */
+#define UMF_OS_HANDLE_SIZE (sizeof(umf_os_handle_t) + UMF_OS_SHM_NAME_MAX + 1)
 
 /* Writes `handle` and a name of `handle->name_length` characters to `data`, with their sums. */
 void umf_os_handle_write(umf_os_handle_t *handle, const char *name, void *data);

@@ -1,6 +1,7 @@
 /*
  * Handles of every kind of memory: an input changes the bytes of a good one, and a consumer opens
- * it. Whatever it is told, it fails cleanly or gives memory that is there, and leaves nothing open.
+ * it, told how many bytes there are and, if they are all there, not told. Whatever it finds, it
+ * fails cleanly or gives memory that is there, reads nothing behind them, and leaves nothing open.
  *
  * Input: one letter for the kind (see `kinds`), one digit of flags, one character for the place (in
  * words of 4 bytes); the rest is added to the bytes from there on, bit by bit. The software drivers
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include <umf/ipc.h>
+#include <umf/ipc_ext.h>
 #include <umf/text.h>
 
 #include "base/common.h"
@@ -34,6 +36,7 @@ enum {
     FIX_HEADER = 1,  /* the sum of the header is right again */
     FIX_DATA = 2,    /* those of the provider, too */
     GOOD_BEFORE = 4, /* the good one was opened before */
+    CUT = 8,         /* what follows the changed bytes did not arrive */
 };
 
 typedef struct kind_t {
@@ -172,7 +175,8 @@ static void fix_header(unsigned char *handle, size_t size) {
     }
 }
 
-static void change(const kind_t *kind, unsigned char *handle, const char *text, size_t length) {
+/* Returns how many bytes there are. */
+static size_t change(const kind_t *kind, unsigned char *handle, const char *text, size_t length) {
     size_t at = length > 2 ? (size_t)(unsigned char)text[2] * 4 : 0;
     memcpy(handle, kind->handle, kind->size);
     for (size_t i = 3; i < length && at < kind->size; i++, at++) {
@@ -185,6 +189,7 @@ static void change(const kind_t *kind, unsigned char *handle, const char *text, 
     if (flags & FIX_HEADER) {
         fix_header(handle, kind->size);
     }
+    return (flags & CUT) && at < kind->size ? at : kind->size;
 }
 
 /* All of it is there, as far as its protection, which the handle tells, lets us look. */
@@ -206,10 +211,38 @@ static void look(const kind_t *kind, const unsigned char *handle, const char *pt
     }
 }
 
-static void open_both(const kind_t *kind, const unsigned char *handle, bool good_before) {
+static void close_opened(const kind_t *kind, const unsigned char *handle, umf_result_t result,
+                         const char *ptr) {
+    if (result == UMF_RESULT_SUCCESS) {
+        look(kind, handle, ptr);
+        FUZZ_CHECK(umfCloseIPCHandle((void *)(uintptr_t)ptr) == UMF_RESULT_SUCCESS);
+    } else {
+        FUZZ_CHECK(ptr == NULL);
+    }
+}
+
+/* In memory that ends where the handle does, so that a sanitizer sees a byte too many. */
+static void open_handle(const kind_t *kind, umf_ipc_handler_handle_t handler,
+                        const unsigned char *handle, size_t size) {
+    unsigned char *copy = malloc(size);
+    void *ptr = NULL;
+    FUZZ_CHECK(copy != NULL || size == 0);
+    memcpy(copy, handle, size);
+    umf_result_t result = umfOpenIPCHandleSized(handler, copy, size, &ptr);
+    close_opened(kind, copy, result, ptr);
+    if (size == kind->size) {
+        ptr = NULL;
+        result = umfOpenIPCHandle(handler, (umf_ipc_handle_t)copy, &ptr);
+        close_opened(kind, copy, result, ptr);
+    }
+    free(copy);
+}
+
+static void open_both(const kind_t *kind, const unsigned char *handle, size_t size,
+                      bool good_before) {
     umf_memory_pool_handle_t pool;
     umf_ipc_handler_handle_t handler;
-    void *good = NULL, *ptr = NULL;
+    void *good = NULL;
     if (umfPoolCreateFromText(text_of(kind), &pool) != UMF_RESULT_SUCCESS) {
         return; /* the fence lets nobody open files for this input */
     }
@@ -217,13 +250,7 @@ static void open_both(const kind_t *kind, const unsigned char *handle, bool good
     if (good_before) {
         umfOpenIPCHandle(handler, (umf_ipc_handle_t)(uintptr_t)kind->handle, &good);
     }
-    if (umfOpenIPCHandle(handler, (umf_ipc_handle_t)(uintptr_t)handle, &ptr) ==
-        UMF_RESULT_SUCCESS) {
-        look(kind, handle, ptr);
-        FUZZ_CHECK(umfCloseIPCHandle(ptr) == UMF_RESULT_SUCCESS);
-    } else {
-        FUZZ_CHECK(ptr == NULL);
-    }
+    open_handle(kind, handler, handle, size);
     FUZZ_CHECK(!good || umfCloseIPCHandle(good) == UMF_RESULT_SUCCESS);
     FUZZ_CHECK(umfPoolDestroy(pool) == UMF_RESULT_SUCCESS);
 }
@@ -250,9 +277,9 @@ static void run(char *text, size_t length) {
     for (size_t i = 0; length > 1 && i < UMF_COUNT_OF(kinds); i++) {
         const kind_t *kind = &kinds[i];
         if (kind->letter == text[0] && kind->producer) {
-            change(kind, handle, text, length);
+            size_t size = change(kind, handle, text, length);
             next = next == -1 ? next_descriptor(-1) : next;
-            open_both(kind, handle, (text[1] & GOOD_BEFORE) != 0);
+            open_both(kind, handle, size, (text[1] & GOOD_BEFORE) != 0);
             FUZZ_CHECK(next_descriptor(next) == next);
         }
     }

@@ -549,13 +549,21 @@ TEST(Import, AProviderMayWriteIntoWhatItIsGiven) {
     p.free(ptr);
 }
 
-TEST(Import, OpensHandlesOfProvidersWithLongerNames) {
+TEST(Import, OpensHandlesOfProvidersWithLongerNamesIfToldTheirSize) {
     FakePool p;
     p.fake.padding = 200;
     char *ptr = p.alloc();
     Bytes handle = handle_of(ptr);
     p.fake.padding = 0;
-    EXPECT_EQ(try_open(p.handler(), handle), UMF_RESULT_SUCCESS);
+    void *opened = nullptr;
+    EXPECT_EQ(try_open(p.handler(), handle), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    for (int i = 0; i < 2; i++) {
+        EXPECT_EQ(umfOpenIPCHandleSized(p.handler(), handle.data(), handle.size(), &opened),
+                  UMF_RESULT_SUCCESS);
+        EXPECT_EQ(try_open(p.handler(), handle), UMF_RESULT_ERROR_INVALID_ARGUMENT)
+            << "known or not, no more is read than the pool's own handles have";
+        close(opened);
+    }
     p.free(ptr);
 }
 

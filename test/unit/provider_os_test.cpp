@@ -997,7 +997,7 @@ TEST(os, NamedObjectLivesAsLongAsItsProvider) {
         ASSERT_EQ(stat(shm_path(name).c_str(), &st), 0);
         EXPECT_EQ(st.st_mode & 0777, 0600u);
         EXPECT_LT(st.st_size, static_cast<off_t>(1) << 32);
-        EXPECT_EQ(provider.handle_size(), umf_os_handle_size(name.size()));
+        EXPECT_EQ(provider.handle_size(), UMF_OS_HANDLE_SIZE);
     }
     EXPECT_FALSE(exists(name));
 }
@@ -1064,7 +1064,7 @@ TEST(os, OrphanIsRefusedAndRemoved) {
         (void)!write(fds[1], handle.data(), handle.size());
         pause();
     }
-    Os::Handle handle(umf_os_handle_size(name.size()));
+    Os::Handle handle(UMF_OS_HANDLE_SIZE);
     ASSERT_EQ(read(fds[0], handle.data(), handle.size()), static_cast<ssize_t>(handle.size()));
     close(fds[0]);
     close(fds[1]);
@@ -1391,7 +1391,7 @@ TEST(os, FilesOfOtherKinds) {
         fields.slot = UMF_OS_SHARE_FIRST_SLOT;
         fields.generation = 1;
         fields.visibility = UMF_MEM_MAP_SHARED;
-        Os::Handle handle(umf_os_handle_size(0));
+        Os::Handle handle(UMF_OS_HANDLE_SIZE);
         umf_os_handle_write(&fields, "", handle.data());
         int before = count_descriptors();
         void *opened = nullptr;
