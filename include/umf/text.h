@@ -63,7 +63,8 @@ umf_result_t umfPoolCreateFromText(const char *text, umf_memory_pool_handle_t *h
 ///
 /// For a mistake in the text it names the position (the first character is 1), the word found there
 /// and what was expected: "at 4: unknown setting 'visiblity' of provider 'os', expected one of:
-/// ...".
+/// ...". For a provider or pool that could not be created it names the cause, the native error text
+/// included.
 ///
 /// @return text of the library, valid in this thread until its next creation from text; never NULL;
 ///         "" if that creation succeeded or there was none

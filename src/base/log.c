@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/common.h"
+#include "base/keep_errno.h"
 #include "base/lock.h"
 #include "base/os.h"
 
@@ -170,8 +171,36 @@ UMF_COLD static void log_write_list(umf_log_level_t level, int errnum, const cha
     umf_unlock(&log_lock);
 }
 
+static __thread umf_log_heard_t *log_heard; /* NULL: nobody hears */
+
+void umf_log_hear(umf_log_heard_t *heard) {
+    heard->text[0] = '\0';
+    heard->outer = log_heard;
+    log_heard = heard;
+}
+
+void umf_log_hear_end(const umf_log_heard_t *heard) {
+    log_heard = heard->outer;
+}
+
+static void log_let_hear(umf_log_heard_t *heard, int errnum, const char *format, va_list list) {
+    UMF_KEEP_ERRNO;
+    va_list args;
+    va_copy(args, list);
+    int length = vsnprintf(heard->text, sizeof(heard->text), format, args);
+    va_end(args);
+    if (errnum != 0 && length >= 0 && (size_t)length < sizeof(heard->text)) {
+        char buffer[64];
+        snprintf(heard->text + length, sizeof(heard->text) - (size_t)length, ": %s",
+                 umf_os_error_text(errnum, buffer, sizeof(buffer)));
+    }
+}
+
 static void log_write_if_wanted(umf_log_level_t level, int errnum, const char *function,
                                 const char *format, va_list args) {
+    if (level >= UMF_LOG_LEVEL_ERROR && log_heard && !*log_heard->text) {
+        log_let_hear(log_heard, errnum, format, args);
+    }
     if (umf_likely((int)level < atomic_load_explicit(&log_threshold, memory_order_relaxed))) {
         return;
     }

@@ -54,6 +54,19 @@ void umf_log_write(umf_log_level_t level, int errnum, const char *function, cons
 void umf_log_error(const char *function, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 
+/*
+ * The first error that the calling thread logs from umf_log_hear on, whether it is written or not:
+ * who called names it to a user, who may have no log. `heard` stays until umf_log_hear_end; an
+ * inner one hides the outer.
+ */
+typedef struct umf_log_heard_t {
+    char text[512]; /* "" if there was none */
+    struct umf_log_heard_t *outer;
+} umf_log_heard_t;
+
+void umf_log_hear(umf_log_heard_t *heard);
+void umf_log_hear_end(const umf_log_heard_t *heard);
+
 #define UMF_LOG_DEBUG(...) umf_log_write(UMF_LOG_LEVEL_DEBUG, 0, __func__, __VA_ARGS__)
 #define UMF_LOG_INFO(...) umf_log_write(UMF_LOG_LEVEL_INFO, 0, __func__, __VA_ARGS__)
 #define UMF_LOG_WARN(...) umf_log_write(UMF_LOG_LEVEL_WARNING, 0, __func__, __VA_ARGS__)

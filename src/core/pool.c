@@ -11,6 +11,7 @@
 #include "core/names.h"
 #include "core/object.h"
 #include "core/registry.h"
+#include "core/tables.h"
 #include "ctl/ctl.h"
 
 _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_WORD_POOL_BITS];
@@ -189,28 +190,6 @@ static bool try_free_none(void *pool, void *ptr, umf_word_t word) {
     return false;
 }
 
-static umf_result_t ops_copy(umf_memory_pool_ops_t *to, const umf_memory_pool_ops_t *from) {
-    size_t size = sizeof(*to);
-    if (from->version != UMF_POOL_OPS_VERSION_CURRENT) {
-        UMF_LOG_WARN("pool operations have version %u.%u, this library's is %u.%u",
-                     UMF_MAJOR_VERSION(from->version), UMF_MINOR_VERSION(from->version),
-                     UMF_MAJOR_VERSION(UMF_POOL_OPS_VERSION_CURRENT),
-                     UMF_MINOR_VERSION(UMF_POOL_OPS_VERSION_CURRENT));
-        if (from->version > UMF_POOL_OPS_VERSION_CURRENT) {
-            return UMF_RESULT_ERROR_NOT_SUPPORTED;
-        }
-        size = offsetof(umf_memory_pool_ops_t, ext_trim_memory);
-    }
-    memcpy(to, from, size);
-    if (!to->initialize || !to->finalize || !to->malloc || !to->calloc || !to->realloc ||
-        !to->aligned_malloc || !to->malloc_usable_size || !to->free ||
-        !to->get_last_allocation_error || !to->get_name) {
-        UMF_LOG_ERROR("pool operations are incomplete: everything up to get_name is required");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
 umf_result_t umf_pool_ctl(umf_memory_pool_handle_t pool, umf_ctl_query_source_t source,
                           const char *path, void *arg, size_t size, umf_ctl_query_type_t type,
                           va_list args) {
@@ -378,7 +357,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     pool->try_free = try_free_none;
     pool->provider = provider;
     pool->flags = flags;
-    result = ops_copy(&pool->ops, ops);
+    result = umf_pool_ops_copy(&pool->ops, ops);
     if (result == UMF_RESULT_SUCCESS) {
         result = pool_prepare(pool);
     }

@@ -8,6 +8,7 @@
 #include "core/names.h"
 #include "core/object.h"
 #include "core/registry.h"
+#include "core/tables.h"
 #include "core/tracked.h"
 #include "ctl/ctl.h"
 #include "ctl/text.h"
@@ -16,80 +17,6 @@ static __thread umf_memory_provider_handle_t last_failed;
 
 void umf_provider_failed(umf_memory_provider_handle_t provider) {
     last_failed = provider->root;
-}
-
-/* --- tables --- */
-
-static umf_result_t default_cache_line_size(void *provider, size_t *size) {
-    (void)provider;
-    *size = 64;
-    return UMF_RESULT_SUCCESS;
-}
-
-/* How much of the caller's structure its version promises; 0: unknown version. */
-static size_t ops_size(uint32_t version) {
-    if (version == UMF_PROVIDER_OPS_VERSION_CURRENT) {
-        return sizeof(umf_memory_provider_ops_t);
-    }
-    switch (UMF_MINOR_VERSION(version)) {
-    case 0:
-        return offsetof(umf_memory_provider_ops_t, ext_get_allocation_properties);
-    case 1:
-        return offsetof(umf_memory_provider_ops_t, get_cache_line_size);
-    default:
-        return 0;
-    }
-}
-
-static bool all_or_none(bool a, bool b) {
-    return a == b;
-}
-
-static const char *ops_missing(const umf_memory_provider_ops_t *ops) {
-    if (!ops->initialize || !ops->finalize || !ops->alloc || !ops->free) {
-        return "initialize, finalize, alloc and free are required";
-    }
-    if (!ops->get_last_native_error || !ops->get_recommended_page_size || !ops->get_min_page_size ||
-        !ops->get_name || !ops->get_cache_line_size) {
-        return "get_last_native_error, get_recommended_page_size, get_min_page_size, get_name and "
-               "get_cache_line_size are required";
-    }
-    if (!all_or_none(ops->ext_allocation_merge, ops->ext_allocation_split)) {
-        return "split and merge are offered together or not at all";
-    }
-    bool ipc = ops->ext_get_ipc_handle_size;
-    if (!all_or_none(ipc, ops->ext_get_ipc_handle) || !all_or_none(ipc, ops->ext_put_ipc_handle) ||
-        !all_or_none(ipc, ops->ext_open_ipc_handle) ||
-        !all_or_none(ipc, ops->ext_close_ipc_handle)) {
-        return "the five IPC operations are offered together or not at all";
-    }
-    if (!all_or_none(ops->ext_get_allocation_properties, ops->ext_get_allocation_properties_size)) {
-        return "the two property operations are offered together or not at all";
-    }
-    return NULL;
-}
-
-static umf_result_t ops_copy(umf_memory_provider_ops_t *to, const umf_memory_provider_ops_t *from) {
-    size_t size = ops_size(from->version);
-    if (from->version != UMF_PROVIDER_OPS_VERSION_CURRENT) {
-        UMF_LOG_WARN("provider operations have version %u.%u, this library's is %u.%u",
-                     UMF_MAJOR_VERSION(from->version), UMF_MINOR_VERSION(from->version),
-                     UMF_MAJOR_VERSION(UMF_PROVIDER_OPS_VERSION_CURRENT),
-                     UMF_MINOR_VERSION(UMF_PROVIDER_OPS_VERSION_CURRENT));
-    }
-    if (size == 0) {
-        return UMF_RESULT_ERROR_NOT_SUPPORTED;
-    }
-    memcpy(to, from, size);
-    if (size < sizeof(*to)) {
-        to->get_cache_line_size = default_cache_line_size;
-    }
-    const char *missing = ops_missing(to);
-    if (missing) {
-        UMF_LOG_ERROR("provider operations are incomplete: %s", missing);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return UMF_RESULT_SUCCESS;
 }
 
 /* --- create, destroy --- */
@@ -168,7 +95,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t
     const umf_memory_provider_descriptor_t *kind = umf_registry_provider_use(ops);
     provider->kind = kind;
     provider->ext = kind && kind->ext ? kind->ext : &no_ext;
-    umf_result_t result = ops_copy(&provider->ops, ops);
+    umf_result_t result = umf_provider_ops_copy(&provider->ops, ops);
     if (result == UMF_RESULT_SUCCESS) {
         result = provider_start(provider, params);
     }

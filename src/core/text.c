@@ -139,6 +139,35 @@ static umf_result_t pool_find(const text_part_t *part, const umf_memory_pool_des
     return fail_kind(part, umf_registry_left_out_pools, list);
 }
 
+/* The cause is what was logged in the step that failed, if anything: there is no provider to be
+ * asked for its native error. */
+static umf_result_t fail_step(const char *at, const char *step, umf_result_t result,
+                              const umf_log_heard_t *heard) {
+    if (*heard->text) {
+        umf_text_fail(result, at, "%s", step);
+        umf_text_add_cause(heard->text);
+        return result;
+    }
+    return umf_text_fail(result, at, "%s: %s", step,
+                         result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC
+                             ? "the provider failed and did not log why"
+                             : umfResultText(result));
+}
+
+static umf_result_t fail_settings(const text_part_t *part, umf_result_t result,
+                                  const umf_log_heard_t *heard) {
+    char step[128] = "";
+    umf_text_append(step, sizeof(step), "settings of %s '%s' are refused", part->what, part->kind);
+    return fail_step(part->settings ? part->settings : part->kind, step, result, heard);
+}
+
+static umf_result_t fail_create(const text_part_t *part, umf_result_t result,
+                                const umf_log_heard_t *heard) {
+    char step[128] = "";
+    umf_text_append(step, sizeof(step), "%s '%s' cannot be created", part->what, part->kind);
+    return fail_step(part->kind, step, result, heard);
+}
+
 /* `*params` is for `destroy` (may be NULL) of the same kind. */
 static umf_result_t params_make(const text_part_t *part, params_from_text_t from_text,
                                 void **params) {
@@ -153,23 +182,19 @@ static umf_result_t params_make(const text_part_t *part, params_from_text_t from
     umf_text_append(subject, sizeof(subject), " of %s '%s'", part->what, part->kind);
     const char *settings = part->settings ? part->settings : "";
     umf_text_scope_t scope;
+    umf_log_heard_t heard;
     umf_text_begin(&scope, part->settings ? settings : part->kind, strlen(settings), subject);
+    umf_log_hear(&heard);
     umf_result_t result = from_text(settings, params);
+    umf_log_hear_end(&heard);
     umf_text_end(&scope);
     if (result != UMF_RESULT_SUCCESS) {
         *params = NULL;
         if (!*umf_text_error()) {
-            umf_text_fail(result, part->settings ? part->settings : part->kind,
-                          "settings of %s '%s' are refused: %s", part->what, part->kind,
-                          umfResultText(result));
+            fail_settings(part, result, &heard);
         }
     }
     return result;
-}
-
-static umf_result_t fail_create(const text_part_t *part, umf_result_t result) {
-    return umf_text_fail(result, part->kind, "%s '%s' cannot be created: %s; the log tells more",
-                         part->what, part->kind, umfResultText(result));
 }
 
 static umf_result_t provider_make(const text_part_t *part,
@@ -180,11 +205,14 @@ static umf_result_t provider_make(const text_part_t *part,
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
+    umf_log_heard_t heard;
+    umf_log_hear(&heard);
     result = umfMemoryProviderCreate(kind->ops, params, provider);
+    umf_log_hear_end(&heard);
     if (kind->params_destroy && params) {
         kind->params_destroy(params);
     }
-    return result == UMF_RESULT_SUCCESS ? result : fail_create(part, result);
+    return result == UMF_RESULT_SUCCESS ? result : fail_create(part, result, &heard);
 }
 
 /* The pool owns `provider` once it exists. */
@@ -196,11 +224,14 @@ static umf_result_t pool_make(const text_part_t *part, const umf_memory_pool_des
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
+    umf_log_heard_t heard;
+    umf_log_hear(&heard);
     result = umfPoolCreate(kind->ops, provider, params, UMF_POOL_CREATE_FLAG_OWN_PROVIDER, pool);
+    umf_log_hear_end(&heard);
     if (kind->params_destroy && params) {
         kind->params_destroy(params);
     }
-    return result == UMF_RESULT_SUCCESS ? result : fail_create(part, result);
+    return result == UMF_RESULT_SUCCESS ? result : fail_create(part, result, &heard);
 }
 
 static umf_result_t provider_read(char *at, umf_memory_provider_handle_t *provider) {

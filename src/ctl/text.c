@@ -73,6 +73,13 @@ umf_result_t umf_text_fail(umf_result_t result, const char *at, const char *form
     return result;
 }
 
+void umf_text_add_cause(const char *cause) {
+    char *line = umf_line(UMF_LINE_TEXT);
+    if (line) {
+        umf_text_append(line, UMF_LINE_SIZE, ": %s", cause);
+    }
+}
+
 const char *umf_text_error(void) {
     const char *line = umf_line(UMF_LINE_TEXT);
     return line ? line : "";

@@ -49,6 +49,9 @@ const char *umf_text_subject(void);
 umf_result_t umf_text_fail(umf_result_t result, const char *at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Puts ": <cause>" behind the failure recorded last; the log has the cause already. */
+void umf_text_add_cause(const char *cause);
+
 /* "" when the thread's last creation from text succeeded; umf_text_forget makes it so. */
 const char *umf_text_error(void);
 void umf_text_forget(void);

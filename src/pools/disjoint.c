@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/os.h"
+#include "pools/settings.h"
 
 typedef umf_disjoint_pool_t disjoint_pool_t;
 
@@ -307,12 +308,18 @@ static void *not_supported(void) {
 }
 
 static void *disjoint_calloc(void *self, size_t num, size_t size) {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     (void)self, (void)num, (void)size;
+    umf_tell_not_offered(&told, "disjoint", "umfPoolCalloc",
+                         "allocate with umfPoolMalloc and clear the memory");
     return not_supported();
 }
 
 static void *disjoint_realloc(void *self, void *ptr, size_t size) {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     (void)self, (void)ptr, (void)size;
+    umf_tell_not_offered(&told, "disjoint", "umfPoolRealloc",
+                         "allocate anew with umfPoolMalloc, copy and free");
     return not_supported();
 }
 

@@ -13,6 +13,7 @@
 #include "base/magazine.h"
 #include "base/meta.h"
 #include "core/view.h"
+#include "pools/settings.h"
 
 #define PROXY_PAGE ((size_t)4096)
 #define PROXY_BINS 64u  /* pages of a span, less one */
@@ -186,13 +187,19 @@ static void *proxy_malloc(void *pool, size_t size) {
 }
 
 static void *proxy_calloc(void *pool, size_t num, size_t size) {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     (void)pool, (void)num, (void)size;
+    umf_tell_not_offered(&told, "proxy", "umfPoolCalloc",
+                         "allocate with umfPoolMalloc and clear the memory");
     last_error = UMF_RESULT_ERROR_NOT_SUPPORTED;
     return NULL;
 }
 
 static void *proxy_realloc(void *pool, void *ptr, size_t size) {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     (void)pool, (void)ptr, (void)size;
+    umf_tell_not_offered(&told, "proxy", "umfPoolRealloc",
+                         "allocate anew with umfPoolMalloc, copy and free");
     last_error = UMF_RESULT_ERROR_NOT_SUPPORTED;
     return NULL;
 }

@@ -2,6 +2,8 @@
 #ifndef UMF_SRC_POOLS_SETTINGS_H
 #define UMF_SRC_POOLS_SETTINGS_H
 
+#include <stdatomic.h>
+
 #include <umf/result.h>
 
 #include "base/log.h"
@@ -10,6 +12,16 @@
 static inline umf_result_t umf_null_argument(const char *what) {
     UMF_LOG_ERROR("%s is NULL", what);
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* Of an operation that a kind of pool does not offer. Once: a program may call it again and again.
+ */
+static inline void umf_tell_not_offered(atomic_flag *told, const char *kind, const char *function,
+                                        const char *instead) {
+    if (!atomic_flag_test_and_set_explicit(told, memory_order_relaxed)) {
+        UMF_LOG_ERROR("a %s pool does not offer %s, which gives NULL (this is said once): %s", kind,
+                      function, instead);
+    }
 }
 
 /* The getter and the setter of a parameter, for a field whose object begins with a `params_t`;

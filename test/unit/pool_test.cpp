@@ -24,6 +24,7 @@
 
 #include "fakes/fake_provider.h"
 #include "fakes/kinds.h"
+#include "fakes/log_file.h"
 #include "fakes/scale.h"
 #include "unit/toy.h"
 
@@ -372,6 +373,23 @@ TEST(Many, TenThousandPools) {
         EXPECT_EQ(fake.live(), 0u);
     }
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+// A program that calls it again and again learns once why it gets nothing.
+TEST(NotOffered, IsLoggedOnceOfEachKind) {
+    LogFile log;
+    for (const char *kind : {"proxy", "disjoint"}) {
+        umf_memory_pool_handle_t pool = nullptr;
+        ASSERT_EQ(umfPoolCreateFromText((std::string(kind) + " over os").c_str(), &pool), OK);
+        for (int i = 0; i < 3; i++) {
+            EXPECT_EQ(umfPoolCalloc(pool, 1, 8), nullptr);
+            EXPECT_EQ(umfPoolRealloc(pool, nullptr, 8), nullptr);
+        }
+        std::string who = std::string("a ") + kind + " pool does not offer ";
+        EXPECT_EQ(log.count(who + "umfPoolCalloc"), 1u) << log.text();
+        EXPECT_EQ(log.count(who + "umfPoolRealloc"), 1u) << log.text();
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
 }
 
 } // namespace

@@ -4,6 +4,7 @@ extern "C" {
 #include "ctl/text.h"
 }
 
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <random>
@@ -13,8 +14,10 @@ extern "C" {
 #include <gtest/gtest.h>
 
 #include <umf/plugin.h>
+#include <umf/result.h>
 #include <umf/text.h>
 
+#include "fakes/log_file.h"
 #include "unit/toy.h"
 
 namespace {
@@ -265,6 +268,47 @@ TEST_F(Text, failures_of_the_kinds) {
     expectError("", "at 6: settings of provider 'sour' are refused: ");
     EXPECT_EQ(provider("sour"), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     expectError("", "at 1: settings of provider 'sour' are refused: ");
+}
+
+/* There is no provider to be asked for its native error, and perhaps no log. */
+TEST_F(Text, failures_carry_their_cause) {
+    EXPECT_NE(provider("file:path=/no/such/folder/x"), Success);
+    EXPECT_NE(strstr(umfTextError(), "\"/no/such/folder/x\""), nullptr) << umfTextError();
+    EXPECT_NE(strstr(umfTextError(), strerror(ENOENT)), nullptr) << umfTextError();
+    EXPECT_NE(pool("proxy over file:path=/no/such/folder/x"), Success);
+    expectError("", "at 12: provider 'file' cannot be created: ");
+    EXPECT_NE(strstr(umfTextError(), strerror(ENOENT)), nullptr) << umfTextError();
+    EXPECT_NE(provider("fixed"), Success);
+    EXPECT_NE(strstr(umfTextError(), "umfFixedMemoryProviderParamsCreate"), nullptr)
+        << umfTextError();
+}
+
+TEST_F(Text, failures_of_pools_carry_their_cause) {
+    if (!UMF_WITH_JEMALLOC) {
+        GTEST_SKIP() << "no other pool refuses a provider";
+    }
+    EXPECT_NE(pool("jemalloc over bare"), Success); /* which cannot split */
+    std::string why = umfTextError();
+    EXPECT_EQ(why.find("at 1: pool 'jemalloc' cannot be created: "), 0u) << why;
+    EXPECT_EQ(why.find(umfResultText(InvalidArgument)), std::string::npos) << why;
+}
+
+TEST_F(Text, a_cause_is_logged_once) {
+    LogFile log;
+    EXPECT_NE(provider("file:path=/no/such/folder/x"), Success);
+    EXPECT_EQ(log.count(strerror(ENOENT)), 1u) << log.text();
+}
+
+TEST_F(Text, nobody_is_sent_to_a_provider_that_does_not_exist) {
+    provider_ops["sour"].initialize = [](const void *, void **) {
+        return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+    };
+    providers["sour"].params_from_text = nullptr;
+    umf_registry_teardown();
+    umf_registry_init();
+    ASSERT_EQ(umfRegisterProvider(&providers["sour"]), Success);
+    EXPECT_EQ(provider("sour"), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    expectError("", "at 1: provider 'sour' cannot be created: the provider failed and did not log");
 }
 
 /* Known, but not in this build: that is another answer than to a word that means nothing. */
