@@ -361,6 +361,49 @@ TEST_F(CudaVmm, QueuedWorkIsWaitedFor) {
     EXPECT_EQ(umfPoolFree(pool, ptr), OK);
 }
 
+// So it is for a resume; a failure leaves the pool asleep.
+TEST_F(CudaVmm, AResumeWaitsForWhatItIsTold) {
+    NEEDS_FAKE();
+    create_pool();
+    void *ptr = umfPoolMalloc(pool, 8 * MiB);
+    ASSERT_NE(ptr, nullptr);
+    fill(ptr, 7, 8 * MiB);
+    CUstream stream = nullptr;
+    CUevent event = nullptr;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    umf_suspend_params_t of_queue = UMF_SUSPEND_PARAMS_INIT, of_event = of_queue;
+    void *queues[] = {stream}, *events[] = {event};
+    of_queue.queues = queues;
+    of_queue.num_queues = 1;
+    of_event.events = events;
+    of_event.num_events = 1;
+    for (const umf_suspend_params_t *wait : {&of_queue, &of_event}) {
+        const int function = wait == &of_queue ? FAKE_cuStreamSynchronize : FAKE_cuEventSynchronize;
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+        static bool is_done;
+        is_done = false;
+        CU(cuLaunchHostFunc(
+            stream, [](void *) { is_done = true; }, nullptr));
+        CU(cuEventRecord(event, stream));
+        const long created = calls(FAKE_cuMemCreate);
+        fail(function, CUDA_ERROR_UNKNOWN);
+        EXPECT_EQ(umfPoolsResume(&pool, 1, wait, nullptr),
+                  UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+        EXPECT_EQ(driver().control()->fail_at, 0) << "it waited otherwise";
+        driver().control()->fail_at = 0;
+        EXPECT_EQ(residency(pool).state, UMF_SUSPEND_STATE_SUSPENDED);
+        EXPECT_EQ(calls(FAKE_cuMemCreate), created) << "nothing is made before the end of the wait";
+        EXPECT_FALSE(is_done);
+        ASSERT_EQ(umfPoolsResume(&pool, 1, wait, nullptr), OK);
+        EXPECT_TRUE(is_done);
+        EXPECT_TRUE(is_all(ptr, 7, 8 * MiB));
+    }
+    EXPECT_EQ(driver().cuEventDestroy(event), CUDA_SUCCESS);
+    EXPECT_EQ(driver().cuStreamDestroy(stream), CUDA_SUCCESS);
+    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+}
+
 // --- RULE 34: counters that are true -------------------------------------------------------------
 
 TEST_F(CudaVmm, CountersAreWhatTheDriverSays) {
@@ -591,6 +634,96 @@ TEST_F(CudaVmm, PoolsOfTwoDevicesSleepInOneCall) {
         EXPECT_EQ(umfMemoryProviderDestroy(providers[i]), OK);
         CU(cuDevicePrimaryCtxRelease(i));
     }
+}
+
+// --- other devices -------------------------------------------------------------------------------
+
+// Also after a sleep, which maps the memory anew.
+TEST_F(CudaVmm, PeersMayReadAndWrite) {
+    int devices = 0, can = 0;
+    CU(cuDeviceGetCount(&devices));
+    if (devices < 2 || driver().cuDeviceCanAccessPeer(&can, 1, 0) != CUDA_SUCCESS || !can) {
+        GTEST_SKIP() << "needs two GPUs that reach each other";
+    }
+    const int peer = 1;
+    CUcontext second = nullptr;
+    CU(cuCtxCreate(&second, 0, peer));
+    CU(cuCtxPopCurrent(nullptr));
+    ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetPeers(params, &peer, 1), OK);
+    create_pool();
+    void *ptr = umfPoolMalloc(pool, 8 * MiB);
+    ASSERT_NE(ptr, nullptr);
+    for (unsigned char round = 1; round < 5; round = static_cast<unsigned char>(round + 2)) {
+        fill(ptr, round, 8 * MiB);
+        CU(cuCtxPushCurrent(second));
+        EXPECT_TRUE(is_all(ptr, static_cast<char>(round), 8 * MiB));
+        fill(ptr, static_cast<unsigned char>(round + 1), 8 * MiB);
+        CU(cuCtxPopCurrent(nullptr));
+        EXPECT_TRUE(is_all(ptr, static_cast<char>(round + 1), 8 * MiB));
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+        ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    }
+    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+    EXPECT_EQ(driver().cuCtxDestroy(second), CUDA_SUCCESS);
+}
+
+TEST_F(CudaVmm, AFailureToKeepContentOnAPeerLeavesNothingThere) {
+    NEEDS_FAKE();
+    create_pool();
+    void *ptr = umfPoolMalloc(pool, 8 * MiB);
+    ASSERT_NE(ptr, nullptr);
+    fill(ptr, 5, 8 * MiB);
+    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+    policy.keep = UMF_SUSPEND_KEEP_PEER;
+    policy.device = 1;
+    ASSERT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK); // makes what the library keeps
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    const long objects = driver().control()->objects;
+    const size_t used = driver().control()->used[1];
+    for (int function :
+         {FAKE_cuMemCreate, FAKE_cuMemAddressReserve, FAKE_cuMemMap, FAKE_cuMemSetAccess}) {
+        fail(function, CUDA_ERROR_UNKNOWN);
+        EXPECT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr),
+                  UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+        EXPECT_EQ(driver().control()->fail_at, 0) << "it was called";
+        EXPECT_EQ(residency(pool).state, UMF_SUSPEND_STATE_RESIDENT);
+        EXPECT_EQ(driver().control()->objects, objects) << function;
+        EXPECT_EQ(driver().control()->used[1], used) << function;
+        EXPECT_TRUE(is_all(ptr, 5, 8 * MiB));
+    }
+    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+}
+
+// Memory that one provider has pinned is not pinned for the context of another.
+TEST_F(CudaVmm, PinnedMemoryHeldReadyIsOfOneProvider) {
+    NEEDS_FAKE();
+    create_pool();
+    umf_memory_provider_handle_t second = nullptr;
+    umf_memory_pool_handle_t pools[2] = {pool, nullptr};
+    ASSERT_EQ(umfMemoryProviderCreate(umfCUDAVmmMemoryProviderOps(), params, &second), OK);
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), second, nullptr, 0, &pools[1]), OK);
+    void *blocks[2];
+    size_t of_one = 0;
+    for (size_t i = 0; i < 2; i++) {
+        umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+        policy.keep = UMF_SUSPEND_KEEP_PINNED;
+        ASSERT_EQ(umfPoolSetSuspendPolicy(pools[i], &policy), OK);
+        blocks[i] = umfPoolMalloc(pools[i], 8 * MiB);
+        ASSERT_NE(blocks[i], nullptr);
+        ASSERT_EQ(umfPoolsSuspend(&pools[i], 1, nullptr, nullptr), OK);
+        of_one = i == 0 ? driver().control()->registered : of_one;
+        EXPECT_GE(of_one, 8 * MiB);
+        EXPECT_EQ(driver().control()->registered, (i + 1) * of_one);
+        ASSERT_EQ(umfPoolsResume(&pools[i], 1, nullptr, nullptr), OK);
+    }
+    ASSERT_EQ(umfPoolsSuspend(pools, 2, nullptr, nullptr), OK);
+    EXPECT_EQ(driver().control()->registered, 2 * of_one) << "each uses its own again";
+    ASSERT_EQ(umfPoolsResume(pools, 2, nullptr, nullptr), OK);
+    EXPECT_EQ(umfPoolFree(pools[0], blocks[0]), OK);
+    EXPECT_EQ(umfPoolFree(pools[1], blocks[1]), OK);
+    EXPECT_EQ(umfPoolDestroy(pools[1]), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(second), OK);
 }
 
 // --- RULE 41: no multicast objects, which keep a process from being checkpointed -----------------

@@ -486,6 +486,45 @@ TEST(os, SizesThatCannotBe) {
     }
 }
 
+/* Also of mappings that were freed and are used again. */
+TEST(os, AlignmentsOfMappingsUsedAgain) {
+    Params params;
+    Os provider(params);
+    const size_t size = 4 * MiB;
+    std::vector<char *> blocks(16);
+    for (char *&block : blocks) {
+        block = provider.must_alloc(size);
+    }
+    for (char *block : blocks) {
+        ASSERT_EQ(provider.free(block, size), UMF_RESULT_SUCCESS);
+    }
+    for (char *&block : blocks) {
+        block = provider.must_alloc(size, 8 * MiB);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % (8 * MiB), 0u);
+    }
+    for (char *block : blocks) {
+        EXPECT_EQ(provider.free(block, size), UMF_RESULT_SUCCESS);
+    }
+}
+
+TEST(os, FewFreedMappingsStay) {
+    Params params;
+    Os provider(params);
+    const size_t size = 2 * MiB;
+    std::vector<char *> blocks(40);
+    for (char *&block : blocks) {
+        block = provider.must_alloc(size);
+    }
+    for (char *block : blocks) {
+        ASSERT_EQ(provider.free(block, size), UMF_RESULT_SUCCESS);
+    }
+    auto is_mapped = [&](char *block) {
+        std::vector<unsigned char> pages(size / page);
+        return mincore(block, size, pages.data()) == 0;
+    };
+    EXPECT_LE(std::count_if(blocks.begin(), blocks.end(), is_mapped), 8);
+}
+
 TEST(os, FreeChecksWhatItIsGiven) {
     Os private_one{Params()}, shared_one(Params().shared());
     for (Os *provider : {&private_one, &shared_one}) {
@@ -868,6 +907,17 @@ TEST(os, SharedMemoryIsGivenBackAndUsedAgain) {
         EXPECT_EQ(count_descriptors(), descriptors + 1);
     }
     EXPECT_EQ(count_descriptors(), descriptors);
+}
+
+/* What is counted is what was asked for, whatever size a free is told. */
+TEST(os, SharedMemoryIsCountedAsItWasAskedFor) {
+    Os provider(Params().shared());
+    for (size_t told : {size_t{0}, size_t{5000}, size_t{2} * page}) {
+        char *ptr = provider.must_alloc(5000);
+        EXPECT_EQ(provider.allocated(), 5000u);
+        ASSERT_EQ(provider.free(ptr, told), UMF_RESULT_SUCCESS) << told;
+        EXPECT_EQ(provider.allocated(), 0u) << told;
+    }
 }
 
 TEST(os, SharedFileGrowsOnDemand) {
@@ -1702,6 +1752,13 @@ TEST(os, RangeThatCannotBeClearedIsNotUsedAgain) {
     }
 }
 
+/* Of the process. */
+static size_t mapped_bytes() {
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    return pages * page;
+}
+
 TEST(os, FailedBindingReleasesTheMemory) {
     Params params;
     unsigned node = 0;
@@ -1709,10 +1766,14 @@ TEST(os, FailedBindingReleasesTheMemory) {
     umfOsMemoryProviderParamsSetNumaList(params.handle, &node, 1);
     Os provider(params);
     void *ptr = nullptr;
-    fault::Nth nth("mbind", EPERM);
-    nth.next();
-    EXPECT_EQ(provider.alloc(page, 0, &ptr), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
-    EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_BIND_FAILED);
-    EXPECT_EQ(ptr, nullptr);
-    EXPECT_EQ(provider.allocated(), 0u);
+    const size_t before = mapped_bytes();
+    for (int i = 0; i < 200; i++) {
+        fault::Nth nth("mbind", EPERM);
+        nth.next();
+        EXPECT_EQ(provider.alloc(MiB, 0, &ptr), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+        EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_BIND_FAILED);
+        EXPECT_EQ(ptr, nullptr);
+        EXPECT_EQ(provider.allocated(), 0u);
+    }
+    EXPECT_LT(mapped_bytes(), before + 50 * MiB) << "of 200";
 }

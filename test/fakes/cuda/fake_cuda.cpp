@@ -97,8 +97,12 @@ struct Physical {
 struct Mapping {
     size_t size;
     Physical *physical;
-    bool accessible;
-    std::set<int> devices; // that may access
+    std::map<std::pair<int, int>, unsigned> access; // of each place (its type, its number)
+
+    bool permits(int device, unsigned wanted) const {
+        auto at = access.find({CU_MEM_LOCATION_TYPE_DEVICE, device});
+        return at != access.end() && (at->second & wanted) == wanted;
+    }
 };
 
 struct IpcHandle { // fits into CUipcMemHandle
@@ -261,9 +265,9 @@ void note_removal(uintptr_t base, size_t size) {
     }
 }
 
-// All of [base, base + size) is mapped and accessible, or is no memory of the driver at all: plain
-// memory of the host.
-bool is_reachable(uintptr_t base, size_t size) {
+// All of [base, base + size) is mapped and the device may access it so, or it is no memory of the
+// driver at all: plain memory of the host.
+bool is_reachable(uintptr_t base, size_t size, int device, unsigned wanted) {
     State &s = get();
     auto memory = s.memory.upper_bound(base);
     if (memory != s.memory.begin()) {
@@ -286,7 +290,7 @@ bool is_reachable(uintptr_t base, size_t size) {
         }
         --mapping;
         size_t into = base - mapping->first;
-        if (into >= mapping->second.size || !mapping->second.accessible) {
+        if (into >= mapping->second.size || !mapping->second.permits(device, wanted)) {
             return false;
         }
         size_t part = std::min(size, mapping->second.size - into);
@@ -382,7 +386,8 @@ void device_fill(void *dst, int value, size_t size) {
 #endif
 
 CUresult copy_now(CUctx_st *context, uintptr_t to, uintptr_t from, size_t size) {
-    if (!is_reachable(to, size) || !is_reachable(from, size)) {
+    if (!is_reachable(to, size, context->device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) ||
+        !is_reachable(from, size, context->device, CU_MEM_ACCESS_FLAGS_PROT_READ)) {
         return illegal(context);
     }
     device_copy(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), size);
@@ -390,7 +395,7 @@ CUresult copy_now(CUctx_st *context, uintptr_t to, uintptr_t from, size_t size) 
 }
 
 CUresult set_now(CUctx_st *context, uintptr_t to, unsigned char value, size_t size) {
-    if (!is_reachable(to, size)) {
+    if (!is_reachable(to, size, context->device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
         return illegal(context);
     }
     device_fill(reinterpret_cast<void *>(to), value, size);
@@ -1048,7 +1053,7 @@ CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
         return CUDA_ERROR_MAP_FAILED;
     }
     physical->references++;
-    s.mappings[address] = Mapping{size, physical, false, {}};
+    s.mappings[address] = Mapping{size, physical, {}};
     s.control.objects++;
     return CUDA_SUCCESS;
 }
@@ -1100,9 +1105,8 @@ CUresult fake_cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccess
     mprotect(reinterpret_cast<void *>(address), size, PROT_READ | PROT_WRITE);
     for (uintptr_t end = address + size; address < end;) {
         Mapping &mapping = get().mappings[address];
-        mapping.accessible = true;
         for (size_t i = 0; i < count; i++) {
-            mapping.devices.insert(list[i].location.id);
+            mapping.access[{list[i].location.type, list[i].location.id}] = list[i].flags;
         }
         address += mapping.size;
     }

@@ -6,8 +6,9 @@
  * by commas, cannot be found in it.
  *
  * It behaves: contexts with a stack per thread, memory that is real host memory with a limit per
- * device, virtual memory with real mappings, IPC with real descriptors, and streams that run late:
- * queued work is done when somebody waits for it, one piece for each query.
+ * device, virtual memory with real mappings that each device may access as it was allowed to, IPC
+ * with real descriptors, and streams that run late: queued work is done when somebody waits for it,
+ * one piece for each query.
  */
 #ifndef UMF_TEST_FAKES_FAKE_CUDA_H
 #define UMF_TEST_FAKES_FAKE_CUDA_H
