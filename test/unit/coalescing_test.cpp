@@ -422,6 +422,35 @@ TEST_F(CoalescingMeanwhile, ANewSpanGoesIfItIsNotNeeded) {
     free(small);
 }
 
+// A fork while a trim has pieces in hand: the thread that would put them back did not come along.
+TEST_F(Coalescing, AChildGetsBackWhatATrimHadInHand) {
+    static umf_memory_pool_handle_t trimmed;
+    static char *used;
+    static pid_t child;
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    fake_purge = ops.ext_purge_force;
+    child = -1;
+    ops.ext_purge_force = [](void *self, void *ptr, size_t size) {
+        if (child == -1 && (child = fork()) == 0) {
+            alarm(60);
+            bool is_good = umfPoolFree(trimmed, used) == OK && umfPoolTrimMemory(trimmed, 0) == OK;
+            _exit(is_good && static_cast<FakeProvider *>(self)->live() == 0 ? 0 : 1);
+        }
+        return fake_purge(self, ptr, size);
+    };
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
+    create();
+    trimmed = pool;
+    char *unused = alloc(100 * KiB);
+    used = alloc(100 * KiB);
+    free(unused);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    free(used);
+}
+
 TEST_F(Coalescing, ASpanTheProviderDoesNotTakeIsUsedOn) {
     create({0, 0, 0});
     char *p = alloc(5 * MiB);

@@ -866,6 +866,24 @@ TEST_F(Disjoint, AlignedWithinAPage) {
     }
 }
 
+// Where slabs are not aligned, a chunk may have to go back for one with room in front.
+TEST_F(Disjoint, AlignedWhereSlabsAreNot) {
+    fake.stingy = 8;
+    create();
+    for (size_t alignment = 16; alignment <= fake.page_size; alignment *= 2) {
+        std::vector<void *> live;
+        for (int i = 0; i < 100; i++) {
+            live.push_back(umfPoolAlignedMalloc(pool, 100, alignment));
+            ASSERT_NE(live.back(), nullptr);
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(live.back()) % alignment, 0u);
+        }
+        EXPECT_EQ(read("stats.alloc_count"), live.size());
+        free(live);
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        EXPECT_EQ(fake.live(), 0u) << "a chunk was lost";
+    }
+}
+
 TEST_F(Disjoint, AlignedAboveAPage) {
     create();
     std::vector<size_t> list = buckets();

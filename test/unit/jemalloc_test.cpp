@@ -1,5 +1,8 @@
-/* What the jemalloc pool holds decays (base/decay.h). */
+/* What the jemalloc pool gives back: what decays (base/decay.h), tails, and itself. */
 #include <algorithm>
+#include <iterator>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -12,9 +15,30 @@
 #include "fakes/pool_on_fake.h"
 #include "fakes/scale.h"
 
+// jemalloc's own, under the name that it has in the library.
+extern "C" int umf_je_mallctl(const char *name, void *old, size_t *old_size, void *value,
+                              size_t size) __attribute__((weak));
+
 namespace {
 
 constexpr size_t K = 1024;
+
+// Of the arenas that there are.
+std::set<void *> hooks_of_arenas() {
+    std::set<void *> all;
+    unsigned count = 0;
+    size_t size = sizeof(count);
+    EXPECT_EQ(umf_je_mallctl("arenas.narenas", &count, &size, nullptr, 0), 0);
+    for (unsigned i = 0; i < count; i++) {
+        const std::string name = "arena." + std::to_string(i) + ".extent_hooks";
+        void *hooks = nullptr;
+        size = sizeof(hooks);
+        if (umf_je_mallctl(name.c_str(), &hooks, &size, nullptr, 0) == 0) {
+            all.insert(hooks);
+        }
+    }
+    return all;
+}
 
 class Jemalloc : public testing::Test, protected PoolOnFake {
   protected:
@@ -77,6 +101,36 @@ TEST_F(Jemalloc, ParkedBlocksDecay) {
     EXPECT_GE(fake.purged_bytes, 1300 * K);
     EXPECT_EQ(static_cast<char *>(kept)[400 * K - 1], 1);
     free(kept);
+}
+
+TEST_F(Jemalloc, TailsOfShrunkBlocksAreUsedAgain) {
+    size_t most = 0;
+    for (int i = 0; i < 200; i++) {
+        void *p = alloc(1024 * K);
+        ASSERT_EQ(umfPoolRealloc(pool, p, 512 * K), p);
+        free(p);
+        most = i == 10 ? fake.live_bytes() : most;
+    }
+    EXPECT_EQ(fake.live_bytes(), most);
+}
+
+// Arenas are kept for later pools, and call nothing of the pool that had them.
+TEST_F(Jemalloc, ArenasForgetTheHooksOfTheirPool) {
+    if (!umf_je_mallctl) {
+        GTEST_SKIP() << "jemalloc is not in this program";
+    }
+    const auto before = hooks_of_arenas();
+    free(alloc(64));
+    const auto during = hooks_of_arenas();
+    std::set<void *> own;
+    std::set_difference(during.begin(), during.end(), before.begin(), before.end(),
+                        std::inserter(own, own.end()));
+    close();
+    pool = nullptr, provider = nullptr;
+    for (void *hooks : hooks_of_arenas()) {
+        EXPECT_EQ(own.count(hooks), 0u) << "they were in memory of the pool";
+    }
+    EXPECT_FALSE(own.empty());
 }
 
 TEST_F(Jemalloc, AProviderThatCannotPurgeIsAskedOnce) {
