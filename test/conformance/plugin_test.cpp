@@ -2,6 +2,7 @@
 #include <string>
 
 #include <dlfcn.h>
+
 #include <gtest/gtest.h>
 
 #include <umf.h>
@@ -140,6 +141,13 @@ TEST_F(Plugin, registers_all_kinds_or_none) {
     EXPECT_EQ(provider("half").found, 0);
     EXPECT_EQ(load("twins"), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(provider("twin").found, 0);
+}
+
+TEST_F(Plugin, does_not_stay_loaded_when_it_is_refused) {
+    for (const char *name : {"half", "twins", "other_abi", "cut", "no_list", "no_symbol"}) {
+        EXPECT_NE(load(name), UMF_RESULT_SUCCESS) << name;
+        EXPECT_EQ(dlopen(plugin(name).c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr) << name;
+    }
 }
 
 TEST_F(Plugin, of_another_version_is_refused) {

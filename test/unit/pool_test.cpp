@@ -32,6 +32,8 @@ extern "C" {
 #include "base/annotate.h"
 #include "base/meta.h"
 #include "base/os.h"
+umf_result_t umf_local_index_get(uint32_t *index); // base/local.h, which is C11 with atomics
+void umf_local_index_put(uint32_t index);
 }
 
 namespace {
@@ -96,6 +98,14 @@ class Faults : public testing::TestWithParam<std::tuple<PoolKind, SourceKind>> {
     std::vector<size_t> sizes = {16, 100, 3000, 40000, 100000, 3u << 20};
 };
 
+// That a pool would get now: the smallest that is free.
+uint32_t next_index() {
+    uint32_t index = 0;
+    EXPECT_EQ(umf_local_index_get(&index), OK);
+    umf_local_index_put(index);
+    return index;
+}
+
 bool is_clear(umf_result_t result) {
     return result == NO_MEMORY || result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC ||
            result == UMF_RESULT_ERROR_UNKNOWN;
@@ -125,6 +135,7 @@ TEST_P(Faults, CreatePool) {
         for (bool and_all_after : {false, true}) {
             every_nth_failure(and_all_after, [&] {
                 size_t used = umf_meta_used();
+                uint32_t index = next_index();
                 umf_memory_pool_handle_t pool = nullptr;
                 umf_result_t result =
                     umfPoolCreate(kind.ops(), source->handle, nullptr, flags, &pool);
@@ -136,6 +147,7 @@ TEST_P(Faults, CreatePool) {
                     EXPECT_EQ(pool, nullptr);
                 }
                 EXPECT_EQ(umf_meta_used(), used) << "something was left";
+                EXPECT_EQ(next_index(), index) << "the number of a pool, of which there are few";
                 EXPECT_EQ(source->live_bytes(), 0u);
                 return result == OK;
             });
