@@ -197,7 +197,14 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @}
     /// @name Virtual memory
     /// Physical memory that can be given back while its addresses stay reserved. All or none of
-    /// these are there. Pieces are named by their first address.
+    /// these are there, with `vm_claim` and `vm_release` below. Pieces are named by their first
+    /// address.
+    ///
+    /// Who wants to take the memory of pieces away claims them first: from then on nobody else gets
+    /// memory in them, and they stay until they are released, whatever is freed. The operations
+    /// from `vm_detach` on are for pieces that the caller has claimed. Each brings every piece into
+    /// the state it names and passes over those that are in it already, so that a call that failed
+    /// half-way can be made again, or taken back, with the same pieces.
     /// @{
 
     /// @brief The piece that holds an address.
@@ -208,16 +215,17 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if there is none
     umf_result_t (*vm_find)(void *provider, const void *ptr, umf_vm_piece_t *piece);
 
-    /// @brief Gives the physical memory of pieces back. What it held is lost.
+    /// @brief Gives the physical memory of pieces back, mapped or not. What it held is lost.
     ///
     /// @param provider the provider
     /// @param pieces first addresses, ascending
     /// @param count length of `pieces`
     /// @return ::UMF_RESULT_SUCCESS; otherwise an error of the provider, and the pieces that still
-    ///         have their memory are those that `vm_find` calls attached
+    ///         have their content are those that `vm_find` calls attached
     umf_result_t (*vm_detach)(void *provider, void *const *pieces, size_t count);
 
-    /// @brief Makes physical memory for detached pieces, not yet mapped: for all or for none.
+    /// @brief Makes physical memory, not yet mapped, for the pieces that have none: for all or for
+    ///        none of them.
     ///
     /// @param provider the provider
     /// @param pieces first addresses, ascending
@@ -226,7 +234,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*vm_create)(void *provider, void *const *pieces, size_t count, size_t *missing);
 
-    /// @brief Maps what `vm_create` made: for all or for none. The content is not defined.
+    /// @brief Maps what `vm_create` made, where it is not mapped: for all or for none of them. The
+    ///        content is not defined.
     ///
     /// @param provider the provider
     /// @param pieces as given to `vm_create`
@@ -234,7 +243,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*vm_attach)(void *provider, void *const *pieces, size_t count);
 
-    /// @brief Undoes `vm_create`.
+    /// @brief Undoes `vm_create`: as `vm_detach`, but pieces that are attached stay so.
     ///
     /// @param provider the provider
     /// @param pieces as given to `vm_create`
@@ -302,13 +311,48 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*reuse_count)(void *provider, size_t size, int is_used);
 
     /// @}
+    /// @name Virtual memory: whose it is
+    /// With the operations of the group "Virtual memory". A provider without these cannot be
+    /// suspended: its memory could be given to another pool between the plan and the act.
+    /// @{
+
+    /// @brief Claims pieces, in one step that no allocation can come between.
+    ///
+    /// A piece is claimed if it is attached, nobody has claimed it, and as many allocations lie in
+    /// it as the caller knows of. Until `vm_release` nothing is allocated in it, and it stays, with
+    /// its addresses and its memory, even if all its allocations are freed.
+    ///
+    /// @param provider the provider
+    /// @param pieces first addresses, ascending
+    /// @param allocations how many allocations the caller knows of in each piece
+    /// @param count length of `pieces`, of `allocations` and of `claimed`
+    /// @param claimed [out] 1 for each piece that was claimed, otherwise 0
+    /// @return ::UMF_RESULT_SUCCESS, also if some or all were not claimed; otherwise an error of
+    ///         the provider, and none was
+    umf_result_t (*vm_claim)(void *provider, void *const *pieces, const size_t *allocations,
+                             size_t count, int *claimed);
+
+    /// @brief Undoes `vm_claim`. What was freed meanwhile can be allocated again; a piece without
+    ///        allocations goes.
+    ///
+    /// A piece that is detached stays so until its last allocation is freed.
+    ///
+    /// @param provider the provider
+    /// @param pieces first addresses, ascending, all claimed
+    /// @param count length of `pieces`
+    /// @return ::UMF_RESULT_SUCCESS; otherwise an error of the provider, which has kept memory of
+    ///         pieces that went. All are released.
+    umf_result_t (*vm_release)(void *provider, void *const *pieces, size_t count);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
 #define UMF_MEMORY_PROVIDER_EXT_OPS_INIT                                                           \
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL        \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
+            NULL                                                                                   \
     }
 
 /// @brief A kind of provider.

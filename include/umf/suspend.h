@@ -16,7 +16,8 @@
  * While a pool is suspended its memory must not be touched. Allocating from it fails, with
  * UMF_RESULT_ERROR_OUT_OF_RESOURCES as the last allocation error; freeing works, and what was kept
  * of the freed memory is dropped; the pool may be destroyed. A pool must not be used by other
- * threads while it is being suspended or resumed.
+ * threads while it is being suspended or resumed; other pools on the same provider may, and the
+ * provider itself: memory that is about to go is given to nobody.
  *
  * Memory that another process has mapped keeps its physical memory until that process closes it;
  * the other process then sees the old memory and this one, after the resume, new memory: share it
@@ -103,7 +104,8 @@ typedef struct umf_suspend_report_t {
     size_t bytes;
     /// Content that was kept, or brought back.
     size_t kept;
-    /// Left as it was, because allocations outside of these pools lie in the same pieces.
+    /// Left as it was, because allocations of others, or of another of these pools, lie in the same
+    /// pieces.
     size_t shared;
     /// Of allocations whose handles other processes may hold: see the head of this file.
     size_t exported;
@@ -127,7 +129,8 @@ typedef enum umf_suspend_state_t {
     UMF_SUSPEND_STATE_RESUMING = 3
 } umf_suspend_state_t;
 
-/// @brief Where the memory of a pool is. Bytes.
+/// @brief Where the memory of a pool is. Bytes; while it is being suspended or resumed as before
+///        that.
 typedef struct umf_residency_t {
     /// sizeof(umf_residency_t) of the headers it was compiled with.
     size_t struct_size;
@@ -169,8 +172,10 @@ umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool,
 /// @brief Gives the physical memory of pools back: of all or of none.
 ///
 /// The content is kept in full before the first memory goes. On failure every pool is as before;
-/// only content that is not to be kept (::UMF_SUSPEND_ZERO, ::UMF_SUSPEND_DISCARD) may be lost.
-/// A pool that is suspended already stays so. A pool that is named twice counts once.
+/// only content that is not to be kept (::UMF_SUSPEND_ZERO, ::UMF_SUSPEND_DISCARD) may be lost. A
+/// pool whose memory went and cannot be had again stays suspended, with its content kept, and can
+/// be resumed later. A pool that is suspended already stays so. A pool that is named twice counts
+/// once.
 ///
 /// @param pools handles
 /// @param num length of `pools`; not 0
@@ -304,7 +309,7 @@ umf_result_t umfPoolForbidSuspend(umf_memory_pool_handle_t pool);
 ///         forbidden
 umf_result_t umfPoolAllowSuspend(umf_memory_pool_handle_t pool);
 
-/// @brief Tells where the memory of a pool is.
+/// @brief Tells where the memory of a pool is, at any time.
 ///
 /// @param pool any pool that tracks its memory; one that cannot be suspended is wholly resident
 /// @param residency [out] `struct_size` is set by the caller

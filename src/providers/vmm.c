@@ -2,7 +2,7 @@
  * Vmm: pieces of virtual memory and the allocations cut out of them. No lock is held across the
  * back end: a piece that is being made is not listed yet, one that is going is listed no more.
  */
-#include "providers/vmm.h"
+#include "providers/vmm_own.h"
 
 #include <string.h>
 
@@ -10,26 +10,6 @@
 #include "base/meta.h"
 #include "base/os.h"
 #include "providers/requested.h"
-
-typedef enum vmm_state_t {
-    VMM_ATTACHED,
-    VMM_DETACHED, /* no physical memory */
-    VMM_CREATED,  /* physical memory, not mapped */
-} vmm_state_t;
-
-/* Sync: the lock of its vmm, except what is immutable. */
-struct umf_vmm_piece_t {
-    uintptr_t base; /* Immutable */
-    size_t size;    /* Immutable */
-    umf_physical_t physical;
-    vmm_state_t state;
-    size_t allocations;
-    /* What is free in a piece without memory is kept out of the range, so that nothing is allocated
-     * there. */
-    umf_range_piece_t *parked;
-    size_t parked_count, parked_room;
-    umf_vmm_piece_share_t share;
-};
 
 umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, void *backend,
                           size_t granularity, size_t piece_size) {
@@ -63,7 +43,7 @@ static size_t vmm_above_locked(const umf_vmm_t *vmm, uintptr_t addr) {
     return low;
 }
 
-static umf_vmm_piece_t *vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr) {
+umf_vmm_piece_t *umf_vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr) {
     umf_assert_locked(&vmm->lock);
     size_t above = vmm_above_locked(vmm, addr);
     if (above == 0 || addr - vmm->pieces[above - 1]->base >= vmm->pieces[above - 1]->size) {
@@ -72,8 +52,7 @@ static umf_vmm_piece_t *vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr) {
     return vmm->pieces[above - 1];
 }
 
-/* A larger copy of an array out of the metadata arena. */
-static bool vmm_grow(void **array, size_t *room, size_t item_size) {
+bool umf_vmm_grow(void **array, size_t *room, size_t item_size) {
     size_t more = *room ? *room * 2 : 8;
     void *made = umf_meta_alloc(more * item_size);
     if (!made) {
@@ -90,7 +69,7 @@ static bool vmm_grow(void **array, size_t *room, size_t item_size) {
 
 static bool vmm_list_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     if (vmm->piece_count == vmm->piece_room &&
-        !vmm_grow((void **)&vmm->pieces, &vmm->piece_room, sizeof(*vmm->pieces))) {
+        !umf_vmm_grow((void **)&vmm->pieces, &vmm->piece_room, sizeof(*vmm->pieces))) {
         return false;
     }
     size_t at = vmm_above_locked(vmm, piece->base);
@@ -107,7 +86,7 @@ static void vmm_unlist_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     vmm->piece_count--;
     memmove(&vmm->pieces[at], &vmm->pieces[at + 1], (vmm->piece_count - at) * sizeof(*vmm->pieces));
     vmm->reserved -= piece->size;
-    vmm->resident -= piece->state == VMM_DETACHED ? 0 : piece->size;
+    vmm->resident -= piece->state == UMF_VMM_DETACHED ? 0 : piece->size;
 }
 
 static void vmm_piece_destroy(umf_vmm_piece_t *piece) {
@@ -117,7 +96,7 @@ static void vmm_piece_destroy(umf_vmm_piece_t *piece) {
 
 /* --- making and giving back pieces ------------------------------------------------------------ */
 
-static umf_result_t vmm_allow(umf_vmm_t *vmm, uintptr_t base, size_t size) {
+umf_result_t umf_vmm_allow(umf_vmm_t *vmm, uintptr_t base, size_t size) {
     return vmm->ops->allow ? vmm->ops->allow(vmm->backend, base, size) : UMF_RESULT_SUCCESS;
 }
 
@@ -126,7 +105,7 @@ umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physic
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = vmm_allow(vmm, base, size);
+    result = umf_vmm_allow(vmm, base, size);
     if (result != UMF_RESULT_SUCCESS) {
         vmm->ops->unmap(vmm->backend, base, size);
     }
@@ -166,22 +145,19 @@ free_piece:
     return result;
 }
 
-/* Before its physical memory goes: nobody may have it from now on, or keep it by a descriptor. */
-static void vmm_unshare(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+void umf_vmm_unshare(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     umf_lock(&vmm->lock);
     umf_vmm_share_drop_piece_locked(&vmm->share, &piece->share);
     umf_unlock(&vmm->lock);
 }
 
-/* Of a piece that is not listed. Goes on after a failure: what can go goes. The first failure is
- * returned. */
-static umf_result_t vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     umf_result_t unmapped = UMF_RESULT_SUCCESS, destroyed = UMF_RESULT_SUCCESS;
-    vmm_unshare(vmm, piece);
-    if (piece->state == VMM_ATTACHED) {
+    umf_vmm_unshare(vmm, piece);
+    if (umf_vmm_is_mapped(piece)) {
         unmapped = vmm->ops->unmap(vmm->backend, piece->base, piece->size);
     }
-    if (piece->state != VMM_DETACHED) {
+    if (piece->state != UMF_VMM_DETACHED) {
         destroyed = vmm->ops->destroy(vmm->backend, piece->physical);
     }
     umf_result_t unreserved = unmapped == UMF_RESULT_SUCCESS
@@ -193,7 +169,7 @@ static umf_result_t vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
 
 void umf_vmm_fini(umf_vmm_t *vmm) {
     for (size_t i = 0; i < vmm->piece_count; i++) {
-        vmm_piece_unmake(vmm, vmm->pieces[i]);
+        umf_vmm_piece_unmake(vmm, vmm->pieces[i]);
     }
     umf_vmm_share_fini(vmm);
     umf_meta_free(vmm->pieces, vmm->piece_room * sizeof(*vmm->pieces));
@@ -218,7 +194,7 @@ static umf_result_t vmm_cut_locked(umf_vmm_t *vmm, const vmm_wish_t *wish, uintp
     }
     umf_result_t result = umf_range_alloc(vmm->range, wish->size, wish->alignment, base);
     if (result == UMF_RESULT_SUCCESS) {
-        vmm_piece_locked(vmm, *base)->allocations++;
+        umf_vmm_piece_locked(vmm, *base)->allocations++;
         umf_requested_set(&vmm->requested, *base, wish->size, wish->requested);
     }
     return result;
@@ -258,7 +234,7 @@ static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_wish_t *wis
     result = vmm_add(vmm, piece, wish, base);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("no memory for bookkeeping");
-        vmm_piece_unmake(vmm, piece);
+        umf_vmm_piece_unmake(vmm, piece);
     }
     return result;
 }
@@ -292,26 +268,25 @@ umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void *
     return result;
 }
 
-static bool vmm_park_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size) {
+bool umf_vmm_park_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size) {
     if (piece->parked_count == piece->parked_room &&
-        !vmm_grow((void **)&piece->parked, &piece->parked_room, sizeof(*piece->parked))) {
+        !umf_vmm_grow((void **)&piece->parked, &piece->parked_room, sizeof(*piece->parked))) {
         return false;
     }
     piece->parked[piece->parked_count++] = (umf_range_piece_t){base, size};
     return true;
 }
 
-static void vmm_unpark_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+void umf_vmm_unpark_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     for (size_t i = 0; i < piece->parked_count; i++) {
         umf_range_free(vmm->range, piece->parked[i].base, piece->parked[i].size, NULL);
     }
     piece->parked_count = 0;
 }
 
-/* Takes the last allocation's piece out of all lists; what was parked in it goes with it. */
-static void vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece, uintptr_t base) {
-    umf_range_free(vmm->range, base, 0, NULL);
-    vmm_unpark_locked(vmm, piece);
+void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    umf_assert_locked(&vmm->lock);
+    umf_vmm_unpark_locked(vmm, piece);
     umf_range_remove(vmm->range, piece->base);
     vmm_unlist_locked(vmm, piece);
 }
@@ -330,7 +305,7 @@ static bool vmm_is_parked_locked(const umf_vmm_piece_t *piece, uintptr_t base) {
 static size_t vmm_used_locked(umf_vmm_t *vmm, uintptr_t base, size_t size) {
     umf_assert_locked(&vmm->lock);
     size_t used = umf_range_used_size(vmm->range, base);
-    return used && !vmm_is_parked_locked(vmm_piece_locked(vmm, base), base) &&
+    return used && !vmm_is_parked_locked(umf_vmm_piece_locked(vmm, base), base) &&
                    umf_requested_matches(&vmm->requested, vmm->granularity, base, used, size)
                ? used
                : 0;
@@ -345,19 +320,20 @@ static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
                       (void *)base, size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_vmm_piece_t *piece = vmm_piece_locked(vmm, base);
+    umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, base);
     *requested = umf_requested(&vmm->requested, base, used);
-    if (piece->allocations == 1) {
-        vmm_retire_locked(vmm, piece, base);
-        *retired = piece;
-    } else if (piece->state == VMM_ATTACHED) {
+    if (piece->is_claimed || (piece->state != UMF_VMM_ATTACHED && piece->allocations > 1)) {
+        if (!umf_vmm_park_locked(piece, base, used)) {
+            UMF_LOG_ERROR("no memory for bookkeeping");
+            return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        }
+    } else {
         umf_range_free(vmm->range, base, 0, NULL);
-    } else if (!vmm_park_locked(piece, base, used)) {
-        UMF_LOG_ERROR("no memory for bookkeeping");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    if (!*retired) {
-        piece->allocations--;
+    piece->allocations--;
+    if (piece->allocations == 0 && !piece->is_claimed) {
+        umf_vmm_retire_locked(vmm, piece);
+        *retired = piece;
     }
     umf_hash_remove(&vmm->requested, base);
     umf_vmm_share_drop_locked(&vmm->share, base);
@@ -377,7 +353,7 @@ umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size) {
         return result;
     }
     umf_stats_sub(&vmm->stats, requested);
-    if (retired && vmm_piece_unmake(vmm, retired) != UMF_RESULT_SUCCESS) {
+    if (retired && umf_vmm_piece_unmake(vmm, retired) != UMF_RESULT_SUCCESS) {
         UMF_LOG_WARN("the memory at %p is freed, but the system did not take all of it back", ptr);
     }
     return UMF_RESULT_SUCCESS;
@@ -397,7 +373,7 @@ static umf_result_t vmm_split_locked(umf_vmm_t *vmm, uintptr_t base, size_t tota
     if (result == UMF_RESULT_SUCCESS) {
         umf_requested_split(&vmm->requested, base, used, first);
         umf_vmm_share_drop_locked(&vmm->share, base);
-        vmm_piece_locked(vmm, base)->allocations++;
+        umf_vmm_piece_locked(vmm, base)->allocations++;
     }
     return result;
 }
@@ -427,7 +403,7 @@ static umf_result_t vmm_merge_locked(umf_vmm_t *vmm, uintptr_t low, uintptr_t hi
         umf_requested_merge(&vmm->requested, low, low_size, high, high_size);
         umf_vmm_share_drop_locked(&vmm->share, low);
         umf_vmm_share_drop_locked(&vmm->share, high);
-        vmm_piece_locked(vmm, low)->allocations--;
+        umf_vmm_piece_locked(vmm, low)->allocations--;
     }
     return result;
 }
@@ -439,260 +415,13 @@ umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total) 
     return result;
 }
 
-/* --- memory that goes and comes --------------------------------------------------------------- */
-
-umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece) {
-    umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    umf_lock(&vmm->lock);
-    const umf_vmm_piece_t *found = vmm_piece_locked(vmm, (uintptr_t)ptr);
-    if (found) {
-        *piece = (umf_vm_piece_t){.base = (void *)found->base,
-                                  .size = found->size,
-                                  .allocations = found->allocations,
-                                  .attached = found->state == VMM_ATTACHED};
-        result = UMF_RESULT_SUCCESS;
-    }
-    umf_unlock(&vmm->lock);
-    return result;
-}
-
-/* The piece, if it begins there and is in that state. Its owner keeps it alive meanwhile. */
-static umf_vmm_piece_t *vmm_expect(umf_vmm_t *vmm, const void *base, vmm_state_t state) {
-    umf_lock(&vmm->lock);
-    umf_vmm_piece_t *piece = vmm_piece_locked(vmm, (uintptr_t)base);
-    bool is_so = piece && piece->base == (uintptr_t)base && piece->state == state;
-    umf_unlock(&vmm->lock);
-    if (!is_so) {
-        UMF_LOG_ERROR("%p is not the start of a piece in the state that this needs", base);
-    }
-    return is_so ? piece : NULL;
-}
-
-static bool vmm_expect_all(umf_vmm_t *vmm, void *const *pieces, size_t count, vmm_state_t state) {
-    for (size_t i = 0; i < count; i++) {
-        if (!vmm_expect(vmm, pieces[i], state)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void vmm_set_state(umf_vmm_t *vmm, umf_vmm_piece_t *piece, vmm_state_t state) {
-    umf_lock(&vmm->lock);
-    if (piece->state == VMM_DETACHED) {
-        vmm->resident += piece->size;
-    }
-    if (state == VMM_DETACHED) {
-        vmm->resident -= piece->size;
-    }
-    piece->state = state;
-    if (state == VMM_ATTACHED) {
-        vmm_unpark_locked(vmm, piece);
-    }
-    umf_unlock(&vmm->lock);
-}
-
-/* Whether the piece is one of `pieces`, which ascend. */
-static bool vmm_is_among(const umf_vmm_piece_t *piece, void *const *pieces, size_t count) {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if ((uintptr_t)pieces[middle] < piece->base) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low < count && (uintptr_t)pieces[low] == piece->base;
-}
-
-/*
- * Keeps the free parts of pieces out of the range before their memory goes. All free parts are
- * taken and those of other pieces given back.
- */
-static umf_result_t vmm_park_free_locked(umf_vmm_t *vmm, void *const *pieces, size_t count) {
-    umf_range_piece_t taken[64], *keep = NULL;
-    size_t kept = 0, room = 0, n;
-    uintptr_t cursor = UINTPTR_MAX;
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    while ((n = umf_range_take_free(vmm->range, &cursor, 1, taken, UMF_COUNT_OF(taken)))) {
-        for (size_t i = 0; i < n; i++) {
-            umf_vmm_piece_t *piece = vmm_piece_locked(vmm, taken[i].base);
-            bool is_going = vmm_is_among(piece, pieces, count);
-            if (is_going && !vmm_park_locked(piece, taken[i].base, taken[i].size)) {
-                result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-                is_going = false;
-            }
-            if (is_going) {
-                continue;
-            }
-            if (kept == room && !vmm_grow((void **)&keep, &room, sizeof(*keep))) {
-                umf_range_free(vmm->range, taken[i].base, taken[i].size, NULL);
-                continue; /* it may be taken once more, no harm */
-            }
-            keep[kept++] = taken[i];
-        }
-    }
-    for (size_t i = 0; i < kept; i++) {
-        umf_range_free(vmm->range, keep[i].base, keep[i].size, NULL);
-    }
-    umf_meta_free(keep, room * sizeof(*keep));
-    return result;
-}
-
-static void vmm_unpark_all(umf_vmm_t *vmm, void *const *pieces, size_t count) {
-    umf_lock(&vmm->lock);
-    for (size_t i = 0; i < count; i++) {
-        umf_vmm_piece_t *piece = vmm_piece_locked(vmm, (uintptr_t)pieces[i]);
-        if (piece->state == VMM_ATTACHED) {
-            vmm_unpark_locked(vmm, piece);
-        }
-    }
-    umf_unlock(&vmm->lock);
-}
-
-/* How many pieces from `first` on lie side by side, so that one call serves them. */
-static size_t vmm_run_length(umf_vmm_t *vmm, void *const *pieces, size_t first, size_t count,
-                             vmm_state_t state, size_t *size) {
-    size_t n = 0;
-    *size = 0;
-    while (first + n < count && (uintptr_t)pieces[first + n] == (uintptr_t)pieces[first] + *size) {
-        *size += vmm_expect(vmm, pieces[first + n], state)->size;
-        n++;
-        if (vmm->ops->unmaps_one) {
-            break;
-        }
-    }
-    return n;
-}
-
-/* A piece whose memory the system does not take back keeps it. */
-static umf_result_t vmm_drop_physical(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
-    vmm_unshare(vmm, piece);
-    umf_result_t result = vmm->ops->destroy(vmm->backend, piece->physical);
-    vmm_set_state(vmm, piece, result == UMF_RESULT_SUCCESS ? VMM_DETACHED : VMM_CREATED);
-    return result;
-}
-
-umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
-    if (!vmm_expect_all(vmm, pieces, count, VMM_ATTACHED)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_lock(&vmm->lock);
-    umf_result_t result = vmm_park_free_locked(vmm, pieces, count);
-    umf_unlock(&vmm->lock);
-    for (size_t i = 0, n; i < count && result == UMF_RESULT_SUCCESS; i += n) {
-        size_t size;
-        n = vmm_run_length(vmm, pieces, i, count, VMM_ATTACHED, &size);
-        result = vmm->ops->unmap(vmm->backend, (uintptr_t)pieces[i], size);
-        umf_result_t unmapped = result;
-        for (size_t k = i; k < i + n && unmapped == UMF_RESULT_SUCCESS; k++) {
-            umf_result_t dropped = vmm_drop_physical(vmm, vmm_expect(vmm, pieces[k], VMM_ATTACHED));
-            result = result != UMF_RESULT_SUCCESS ? result : dropped;
-        }
-    }
-    vmm_unpark_all(vmm, pieces, count);
-    return result;
-}
-
-umf_result_t umf_vmm_discard(umf_vmm_t *vmm, void *const *pieces, size_t count) {
-    umf_result_t first = UMF_RESULT_SUCCESS;
-    for (size_t i = 0; i < count; i++) {
-        umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[i], VMM_CREATED);
-        umf_result_t result =
-            piece ? vmm_drop_physical(vmm, piece) : UMF_RESULT_ERROR_INVALID_ARGUMENT;
-        first = first ? first : result;
-    }
-    return first;
-}
-
-/* The piece, if it begins there and is not mapped; `*has_memory` tells the two states apart. */
-static umf_vmm_piece_t *vmm_expect_away(umf_vmm_t *vmm, const void *base, bool *has_memory) {
-    umf_lock(&vmm->lock);
-    umf_vmm_piece_t *piece = vmm_piece_locked(vmm, (uintptr_t)base);
-    bool is_away = piece && piece->base == (uintptr_t)base && piece->state != VMM_ATTACHED;
-    *has_memory = is_away && piece->state == VMM_CREATED;
-    umf_unlock(&vmm->lock);
-    if (!is_away) {
-        UMF_LOG_ERROR("%p is not the start of a piece that was detached", base);
-    }
-    return is_away ? piece : NULL;
-}
-
-/* Bytes that the pieces from `first` on are without. */
-static size_t vmm_missing(umf_vmm_t *vmm, void *const *pieces, size_t first, size_t count) {
-    size_t bytes = 0;
-    for (size_t i = first; i < count; i++) {
-        bool has_memory;
-        umf_vmm_piece_t *piece = vmm_expect_away(vmm, pieces[i], &has_memory);
-        bytes += has_memory ? 0 : piece->size;
-    }
-    return bytes;
-}
-
-umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, size_t *missing) {
-    bool has_memory;
-    for (size_t i = 0; i < count; i++) {
-        if (!vmm_expect_away(vmm, pieces[i], &has_memory)) {
-            return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-        }
-    }
-    for (size_t i = 0; i < count; i++) {
-        umf_vmm_piece_t *piece = vmm_expect_away(vmm, pieces[i], &has_memory);
-        if (has_memory) {
-            continue;
-        }
-        umf_result_t result = vmm->ops->create(vmm->backend, piece->size, &piece->physical);
-        if (result != UMF_RESULT_SUCCESS) {
-            *missing = vmm_missing(vmm, pieces, i, count);
-            umf_vmm_discard(vmm, pieces, i);
-            return result;
-        }
-        vmm_set_state(vmm, piece, VMM_CREATED);
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t vmm_allow_all(umf_vmm_t *vmm, void *const *pieces, size_t count) {
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    for (size_t i = 0, n; i < count && result == UMF_RESULT_SUCCESS; i += n) {
-        size_t size;
-        n = vmm_run_length(vmm, pieces, i, count, VMM_CREATED, &size);
-        result = vmm_allow(vmm, (uintptr_t)pieces[i], size);
-    }
-    return result;
-}
-
-umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
-    if (!vmm_expect_all(vmm, pieces, count, VMM_CREATED)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    size_t mapped = 0;
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    while (mapped < count && result == UMF_RESULT_SUCCESS) {
-        umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[mapped], VMM_CREATED);
-        result = vmm->ops->map(vmm->backend, piece->base, piece->size, piece->physical);
-        mapped += result == UMF_RESULT_SUCCESS;
-    }
-    result = result == UMF_RESULT_SUCCESS ? vmm_allow_all(vmm, pieces, count) : result;
-    for (size_t i = 0; i < mapped; i++) {
-        umf_vmm_piece_t *piece = vmm_expect(vmm, pieces[i], VMM_CREATED);
-        if (result == UMF_RESULT_SUCCESS) {
-            vmm_set_state(vmm, piece, VMM_ATTACHED);
-        } else {
-            vmm->ops->unmap(vmm->backend, piece->base, piece->size);
-        }
-    }
-    return result;
-}
-
 /* --- sharing ---------------------------------------------------------------------------------- */
 
 /* The piece of an allocation, NULL if there is none of that size. */
 static umf_vmm_piece_t *vmm_allocated_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
                                              umf_vmm_place_t *place) {
     size_t used = umf_range_used_size(vmm->range, base);
-    umf_vmm_piece_t *piece = vmm_piece_locked(vmm, base);
+    umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, base);
     size_t rounded;
     if (used == 0 || !umf_round_up(size, vmm->granularity, &rounded) || rounded != used ||
         vmm_is_parked_locked(piece, base)) {
@@ -743,7 +472,7 @@ umf_result_t umf_vmm_get_handle(umf_vmm_t *vmm, const void *ptr, size_t size, vo
     umf_vmm_place_t place;
     umf_lock(&vmm->lock);
     umf_vmm_piece_t *piece = vmm_allocated_locked(vmm, (uintptr_t)ptr, size, &place);
-    bool is_attached = piece && piece->state == VMM_ATTACHED;
+    bool is_attached = piece && piece->state == UMF_VMM_ATTACHED;
     bool is_exported = is_attached && (piece->share.has_descriptor || piece->share.has_token);
     umf_unlock(&vmm->lock);
     if (!piece) {

@@ -7,8 +7,8 @@
  * of pieces and never cross them. A piece goes back to the system when its last allocation is
  * freed; until then what was freed in it is used again.
  *
- * The back end supplies a few operations; everything else is written once: vmm.c, vmm_share.c for
- * other processes, vmm_ops.c for the tables.
+ * The back end supplies a few operations; everything else is written once: vmm.c, vmm_pieces.c
+ * for memory that goes and comes, vmm_share.c for other processes, vmm_ops.c for the tables.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_H
 #define UMF_SRC_PROVIDERS_VMM_H
@@ -90,12 +90,15 @@ umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size);
 umf_result_t umf_vmm_split(umf_vmm_t *vmm, void *ptr, size_t total, size_t first);
 umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total);
 
-/* The bodies of the extension operations of the same names (umf/plugin.h). */
+/* The bodies of the extension operations of the same names (umf/plugin.h): vmm_pieces.c. */
 umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece);
 umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count);
 umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, size_t *missing);
 umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count);
 umf_result_t umf_vmm_discard(umf_vmm_t *vmm, void *const *pieces, size_t count);
+umf_result_t umf_vmm_claim(umf_vmm_t *vmm, void *const *pieces, const size_t *allocations,
+                           size_t count, int *claimed);
+umf_result_t umf_vmm_release(umf_vmm_t *vmm, void *const *pieces, size_t count);
 
 /*
  * Describes the allocation at `ptr` for other processes. INVALID_ARGUMENT: not an allocation of

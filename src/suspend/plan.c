@@ -12,13 +12,19 @@ typedef struct plan_span_t {
     size_t size;
 } plan_span_t;
 
+/* One try. */
 typedef struct plan_t {
     umf_sleep_t *sleep;
-    plan_span_t *spans;
+    plan_span_t *spans; /* of the pool, by address */
     size_t count, room;
-    size_t exported;
-    bool overflow; /* more spans came while they were counted */
+    size_t *allocations; /* spans in each candidate, which are in the sleep's bases */
+    int *claimed;
+    size_t candidates;
+    size_t shared, exported; /* bytes, for the report */
+    bool is_stale;           /* spans came or went meanwhile */
 } plan_t;
+
+/* --- what the pool has ------------------------------------------------------------------------ */
 
 static bool plan_visit(umf_span_t *span, void *arg) {
     plan_t *plan = arg;
@@ -26,7 +32,7 @@ static bool plan_visit(umf_span_t *span, void *arg) {
         return true;
     }
     if (plan->count == plan->room) {
-        plan->overflow = true;
+        plan->is_stale = true;
         return false;
     }
     if (atomic_load(&span->export)) {
@@ -41,6 +47,91 @@ static int plan_compare(const void *a, const void *b) {
     return (left > right) - (left < right);
 }
 
+static void plan_list(plan_t *plan) {
+    umf_view_each_span(plan->sleep->pool->view, plan_visit, plan);
+    qsort(plan->spans, plan->count, sizeof(*plan->spans), plan_compare);
+}
+
+typedef struct plan_check_t {
+    const plan_t *plan;
+    size_t seen;
+} plan_check_t;
+
+static bool plan_visit_again(umf_span_t *span, void *arg) {
+    plan_check_t *check = arg;
+    if (!umf_span_is_live(span)) {
+        return true;
+    }
+    plan_span_t now = {span->base, span->size};
+    const plan_span_t *then =
+        bsearch(&now, check->plan->spans, check->plan->count, sizeof(now), plan_compare);
+    check->seen += then && then->size == now.size;
+    return true;
+}
+
+/* Whether the pool still has what was listed. Then a claimed piece, which has as many allocations,
+ * has no others. */
+static bool plan_is_true(const plan_t *plan) {
+    plan_check_t check = {.plan = plan};
+    umf_view_each_span(plan->sleep->pool->view, plan_visit_again, &check);
+    return check.seen == plan->count;
+}
+
+/* --- in which pieces it lies ------------------------------------------------------------------ */
+
+/* All of one piece: the next of the spans from `first` on. */
+static size_t plan_spans_of(const plan_t *plan, size_t first, const umf_vm_piece_t *piece) {
+    size_t n = 0;
+    while (first + n < plan->count &&
+           plan->spans[first + n].base - (uintptr_t)piece->base < piece->size) {
+        n++;
+    }
+    return n;
+}
+
+/* Candidates are pieces of which the pool seems to have all. */
+static umf_result_t plan_candidates(plan_t *plan) {
+    umf_sleep_t *sleep = plan->sleep;
+    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    for (size_t i = 0, n; i < plan->count; i += n) {
+        umf_vm_piece_t piece;
+        umf_result_t result =
+            provider->ext->vm_find(provider->self, (void *)plan->spans[i].base, &piece);
+        if (result != UMF_RESULT_SUCCESS) {
+            plan->is_stale = !plan_is_true(plan);
+            return plan->is_stale ? UMF_RESULT_SUCCESS : result;
+        }
+        n = plan_spans_of(plan, i, &piece);
+        if (piece.allocations != n) {
+            plan->shared += piece.size;
+            continue;
+        }
+        sleep->pieces[plan->candidates].base = piece.base;
+        sleep->pieces[plan->candidates].size = piece.size;
+        sleep->bases[plan->candidates] = piece.base;
+        plan->allocations[plan->candidates++] = n;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* The pieces that could be claimed are the sleep's, and the first of its candidates. */
+static umf_result_t plan_claim(plan_t *plan) {
+    umf_sleep_t *sleep = plan->sleep;
+    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    umf_result_t result = provider->ext->vm_claim(provider->self, sleep->bases, plan->allocations,
+                                                  plan->candidates, plan->claimed);
+    for (size_t i = 0; i < plan->candidates && result == UMF_RESULT_SUCCESS; i++) {
+        if (!plan->claimed[i]) {
+            plan->shared += sleep->pieces[i].size;
+            continue;
+        }
+        sleep->pieces[sleep->count] = sleep->pieces[i];
+        sleep->bases[sleep->count++] = sleep->bases[i];
+        sleep->bytes += sleep->pieces[i].size;
+    }
+    return result;
+}
+
 /* Adds a span to the parts; one that touches the last is joined to it. */
 static void plan_part(umf_sleep_t *sleep, const plan_span_t *span, bool is_first) {
     umf_store_part_t *last = sleep->part_count ? &sleep->parts[sleep->part_count - 1] : NULL;
@@ -53,51 +144,24 @@ static void plan_part(umf_sleep_t *sleep, const plan_span_t *span, bool is_first
     sleep->part_bytes += span->size;
 }
 
-/* Adds a piece if all of its allocations are the pool's: the `count` spans. */
-static void plan_piece(umf_sleep_t *sleep, const umf_vm_piece_t *piece, const plan_span_t *spans,
-                       size_t count, umf_suspend_report_t *report) {
-    if (!piece->attached) {
-        return;
-    }
-    if (piece->allocations != count) {
-        report->shared += piece->size;
-        return;
-    }
-    for (size_t i = 0; i < count; i++) {
-        plan_part(sleep, &spans[i], i == 0);
-    }
-    umf_sleep_piece_t *added = &sleep->pieces[sleep->count];
-    added->base = piece->base;
-    added->size = piece->size;
-    added->parts = sleep->part_count;
-    sleep->bases[sleep->count++] = piece->base;
-    sleep->bytes += piece->size;
-}
-
-static umf_result_t plan_pieces(plan_t *plan, umf_suspend_report_t *report) {
+/* What is allocated in the pieces of the sleep. */
+static void plan_parts(plan_t *plan) {
     umf_sleep_t *sleep = plan->sleep;
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
-    umf_vm_piece_t piece = {0};
-    size_t seen = 0;
-    for (size_t i = 0; i < plan->count; i++) {
-        if (seen > 0 && plan->spans[i].base - (uintptr_t)piece.base < piece.size) {
-            seen++;
-            continue;
+    size_t span = 0;
+    for (size_t i = 0; i < sleep->count; i++) {
+        umf_sleep_piece_t *piece = &sleep->pieces[i];
+        while (plan->spans[span].base < (uintptr_t)piece->base) {
+            span++;
         }
-        if (seen > 0) {
-            plan_piece(sleep, &piece, &plan->spans[i - seen], seen, report);
+        bool is_first = true;
+        while (span < plan->count &&
+               plan->spans[span].base - (uintptr_t)piece->base < piece->size) {
+            plan_part(sleep, &plan->spans[span], is_first);
+            piece->content += plan->spans[span++].size;
+            is_first = false;
         }
-        umf_result_t result =
-            provider->ext->vm_find(provider->self, (void *)plan->spans[i].base, &piece);
-        if (result != UMF_RESULT_SUCCESS) {
-            return result;
-        }
-        seen = 1;
+        piece->parts = sleep->part_count;
     }
-    if (seen > 0) {
-        plan_piece(sleep, &piece, &plan->spans[plan->count - seen], seen, report);
-    }
-    return UMF_RESULT_SUCCESS;
 }
 
 /* Handles given out describe memory that is about to go. */
@@ -110,41 +174,73 @@ static void plan_drop_exports(const plan_t *plan) {
     }
 }
 
-static umf_result_t plan_room(umf_sleep_t *sleep, size_t room) {
-    sleep->room = room;
+/* --- both ------------------------------------------------------------------------------------- */
+
+static bool plan_alloc(plan_t *plan) {
+    umf_sleep_t *sleep = plan->sleep;
+    size_t room = sleep->room = plan->room;
+    plan->spans = umf_meta_alloc(room * sizeof(*plan->spans));
+    plan->allocations = umf_meta_alloc(room * sizeof(*plan->allocations));
+    plan->claimed = umf_meta_alloc(room * sizeof(*plan->claimed));
     sleep->pieces = umf_meta_alloc(room * sizeof(*sleep->pieces));
     sleep->bases = umf_meta_alloc(room * sizeof(*sleep->bases));
     sleep->parts = umf_meta_alloc(room * sizeof(*sleep->parts));
-    return sleep->pieces && sleep->bases && sleep->parts ? UMF_RESULT_SUCCESS
-                                                         : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    return plan->spans && plan->allocations && plan->claimed && sleep->pieces && sleep->bases &&
+           sleep->parts;
 }
 
-umf_result_t umf_plan_make(umf_sleep_t *sleep, umf_suspend_report_t *report) {
-    size_t room = umf_view_span_count(sleep->pool->view);
-    if (room == 0) {
-        return UMF_RESULT_SUCCESS;
+static void plan_free(plan_t *plan) {
+    umf_meta_free(plan->spans, plan->room * sizeof(*plan->spans));
+    umf_meta_free(plan->allocations, plan->room * sizeof(*plan->allocations));
+    umf_meta_free(plan->claimed, plan->room * sizeof(*plan->claimed));
+}
+
+static umf_result_t plan_try(plan_t *plan) {
+    if (!plan_alloc(plan)) {
+        UMF_LOG_ERROR("no memory for bookkeeping of %zu allocations", plan->room);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    plan_t plan = {
-        .sleep = sleep, .room = room, .spans = umf_meta_alloc(room * sizeof(plan_span_t))};
-    umf_result_t result = plan.spans ? plan_room(sleep, room) : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    if (result == UMF_RESULT_SUCCESS) {
-        umf_view_each_span(sleep->pool->view, plan_visit, &plan);
-        if (plan.overflow) {
-            UMF_LOG_ERROR("pool %p is used while it is being suspended", (void *)sleep->pool);
-            result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-        }
+    plan_list(plan);
+    umf_result_t result = plan_candidates(plan);
+    if (result == UMF_RESULT_SUCCESS && !plan->is_stale) {
+        result = plan_claim(plan);
+        plan->is_stale = result == UMF_RESULT_SUCCESS && !plan_is_true(plan);
     }
-    if (result == UMF_RESULT_SUCCESS) {
-        qsort(plan.spans, plan.count, sizeof(*plan.spans), plan_compare);
-        result = plan_pieces(&plan, report);
-        plan_drop_exports(&plan);
+    if (result == UMF_RESULT_SUCCESS && !plan->is_stale) {
+        plan_parts(plan);
+        plan_drop_exports(plan);
     }
-    report->exported += plan.exported;
-    umf_meta_free(plan.spans, room * sizeof(*plan.spans));
     return result;
 }
 
+/* A thread that ends, say, may give something back at the same time. Nothing can be added, so that
+ * there is an end to it. */
+umf_result_t umf_plan_make(umf_sleep_t *sleep, umf_suspend_report_t *report) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    plan_t plan;
+    do {
+        umf_plan_forget(sleep);
+        plan = (plan_t){.sleep = sleep, .room = umf_view_span_count(sleep->pool->view)};
+        result = plan.room ? plan_try(&plan) : UMF_RESULT_SUCCESS;
+        plan_free(&plan);
+    } while (result == UMF_RESULT_SUCCESS && plan.is_stale);
+    report->shared += plan.shared;
+    report->exported += plan.exported;
+    return result;
+}
+
+static void plan_release(umf_sleep_t *sleep) {
+    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    for (size_t i = 0; i < sleep->count; i++) {
+        if (!sleep->pieces[i].gone) {
+            /* What the system does not take back is logged, and lost. */
+            provider->ext->vm_release(provider->self, &sleep->bases[i], 1);
+        }
+    }
+}
+
 void umf_plan_forget(umf_sleep_t *sleep) {
+    plan_release(sleep);
     umf_store_destroy(sleep->store);
     umf_meta_free(sleep->pieces, sleep->room * sizeof(*sleep->pieces));
     umf_meta_free(sleep->bases, sleep->room * sizeof(*sleep->bases));
@@ -175,20 +271,17 @@ umf_sleep_piece_t *umf_plan_find(const umf_sleep_t *sleep, uintptr_t addr) {
 void umf_plan_prune(umf_sleep_t *sleep) {
     size_t pieces = 0, parts = 0, first = 0;
     for (size_t i = 0; i < sleep->count; i++) {
-        umf_sleep_piece_t *piece = &sleep->pieces[i];
-        size_t end = piece->parts;
-        if (piece->gone) {
-            sleep->bytes -= piece->size;
+        umf_sleep_piece_t piece = sleep->pieces[i];
+        size_t end = piece.parts;
+        if (piece.gone) {
+            sleep->bytes -= piece.size;
         } else {
             memmove(&sleep->parts[parts], &sleep->parts[first],
                     (end - first) * sizeof(*sleep->parts));
             parts += end - first;
-            sleep->bases[pieces] = piece->base;
-            sleep->pieces[pieces].base = piece->base;
-            sleep->pieces[pieces].size = piece->size;
-            sleep->pieces[pieces].parts = parts;
-            sleep->pieces[pieces].gone = false;
-            pieces++;
+            piece.parts = parts;
+            sleep->bases[pieces] = piece.base;
+            sleep->pieces[pieces++] = piece;
         }
         first = end;
     }
@@ -196,12 +289,25 @@ void umf_plan_prune(umf_sleep_t *sleep) {
     sleep->part_count = parts;
 }
 
-size_t umf_plan_kept(const umf_sleep_t *sleep) {
-    size_t bytes = 0, part = 0;
+size_t umf_plan_content(const umf_sleep_t *sleep) {
+    size_t bytes = 0;
     for (size_t i = 0; i < sleep->count; i++) {
-        for (; part < sleep->pieces[i].parts; part++) {
-            bytes += sleep->pieces[i].gone ? 0 : sleep->parts[part].size;
-        }
+        bytes += sleep->pieces[i].gone ? 0 : sleep->pieces[i].content;
+    }
+    return bytes;
+}
+
+size_t umf_plan_away(umf_sleep_t *sleep) {
+    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    size_t bytes = 0;
+    for (size_t i = 0; i < sleep->count; i++) {
+        umf_sleep_piece_t *piece = &sleep->pieces[i];
+        umf_vm_piece_t now;
+        piece->is_away =
+            !piece->gone &&
+            provider->ext->vm_find(provider->self, piece->base, &now) == UMF_RESULT_SUCCESS &&
+            !now.attached;
+        bytes += piece->is_away ? piece->content : 0;
     }
     return bytes;
 }

@@ -15,6 +15,11 @@ static bool ext_has_vm(const umf_memory_provider_ext_ops_t *ext) {
            ext->wait;
 }
 
+/* Without a claim a pool that is suspended would take memory of others with it. */
+static bool ext_can_claim(const umf_memory_provider_ext_ops_t *ext) {
+    return ext->vm_claim && ext->vm_release;
+}
+
 static umf_result_t pool_check(umf_memory_pool_handle_t pool) {
     if (!pool->view) {
         UMF_LOG_ERROR("pool %p does not track its memory, so it cannot be suspended", (void *)pool);
@@ -23,6 +28,12 @@ static umf_result_t pool_check(umf_memory_pool_handle_t pool) {
     if (!ext_has_vm(pool->provider->ext)) {
         UMF_LOG_ERROR("the provider of pool %p has no virtual memory: use linux_vmm, cuda_vmm or "
                       "level_zero_vmm",
+                      (void *)pool);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (!ext_can_claim(pool->provider->ext)) {
+        UMF_LOG_ERROR("the provider of pool %p cannot claim its memory: it lacks vm_claim or "
+                      "vm_release (umf/plugin.h)",
                       (void *)pool);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
@@ -76,9 +87,33 @@ void umf_sleep_drop(umf_memory_pool_handle_t pool) {
 }
 
 void umf_sleep_set_state(umf_sleep_t *sleep, umf_suspend_state_t state) {
+    size_t away = umf_plan_away(sleep);
+    size_t kept = sleep->store ? umf_plan_content(sleep) : 0;
     umf_lock(&sleep_lock);
     sleep->state = state;
+    sleep->away = away;
+    sleep->kept = kept;
     umf_unlock(&sleep_lock);
+}
+
+static bool piece_gone_locked(umf_sleep_t *sleep, const void *base) {
+    umf_assert_locked(&sleep_lock);
+    umf_sleep_piece_t *piece =
+        sleep->state == UMF_SUSPEND_STATE_SUSPENDED ? umf_plan_find(sleep, (uintptr_t)base) : NULL;
+    if (!piece || piece->gone) {
+        return false;
+    }
+    piece->gone = true;
+    sleep->away -= piece->is_away ? piece->content : 0;
+    sleep->kept -= sleep->store ? piece->content : 0;
+    return true;
+}
+
+bool umf_sleep_piece_gone(umf_sleep_t *sleep, const void *base) {
+    umf_lock(&sleep_lock);
+    bool is_gone = piece_gone_locked(sleep, base);
+    umf_unlock(&sleep_lock);
+    return is_gone;
 }
 
 /* --- a closed pool ---------------------------------------------------------------------------- */

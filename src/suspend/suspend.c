@@ -1,9 +1,10 @@
 /*
  * Suspend and resume of pools: one transaction over any number of them.
  *
- * Suspend: claim all pools, plan each (which pieces can go), keep their content, and only then let
- * memory go. Resume: make all memory, map it, bring the content back. A step that fails undoes what
- * was done before it, in the opposite order.
+ * Suspend: claim all pools, plan each (which pieces can go; the provider withholds these from
+ * others), keep their content, and only then let memory go. Resume: make all memory, map it, bring
+ * the content back. A step that fails undoes what was done before it. What cannot be undone,
+ * either, stays for the next call: all steps pass over what is done already.
  */
 #include "suspend/suspend.h"
 
@@ -166,13 +167,6 @@ static umf_result_t sleep_attach(umf_sleep_t *sleep) {
                         : UMF_RESULT_SUCCESS;
 }
 
-static void sleep_discard(umf_sleep_t *sleep) {
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
-    if (sleep->count) {
-        provider->ext->vm_discard(provider->self, sleep->bases, sleep->count);
-    }
-}
-
 static umf_result_t sleep_detach(umf_sleep_t *sleep) {
     umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
     return sleep->count ? provider->ext->vm_detach(provider->self, sleep->bases, sleep->count)
@@ -181,10 +175,10 @@ static umf_result_t sleep_detach(umf_sleep_t *sleep) {
 
 /* --- the transactions ------------------------------------------------------------------------- */
 
-/* All memory for all pools, or for none. */
+/* All memory for all pools. On failure some is there: take_back. */
 static umf_result_t make_memory(sleepers_t *all) {
     umf_result_t result = UMF_RESULT_SUCCESS;
-    size_t created = 0, attached = 0, missing = 0;
+    size_t created = 0, missing = 0;
     while (created < all->count && result == UMF_RESULT_SUCCESS) {
         result = sleep_create(all->list[created], &missing);
         created += result == UMF_RESULT_SUCCESS;
@@ -196,40 +190,41 @@ static umf_result_t make_memory(sleepers_t *all) {
         all->report.missing = missing;
         UMF_LOG_ERROR("%zu bytes of memory are missing; the pools stay suspended", missing);
     }
-    while (attached < created && result == UMF_RESULT_SUCCESS) {
-        result = sleep_attach(all->list[attached]);
-        attached += result == UMF_RESULT_SUCCESS;
-    }
-    if (result != UMF_RESULT_SUCCESS) {
-        for (size_t i = 0; i < created; i++) {
-            if (i < attached) {
-                sleep_detach(all->list[i]);
-            } else {
-                sleep_discard(all->list[i]);
-            }
-        }
+    for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
+        result = sleep_attach(all->list[i]);
     }
     return result;
 }
 
+/* A resume that failed: what memory it has made goes again. */
+static void take_back(sleepers_t *all) {
+    for (size_t i = 0; i < all->count; i++) {
+        if (sleep_detach(all->list[i]) != UMF_RESULT_SUCCESS) {
+            UMF_LOG_ERROR("pool %p stays suspended, but not all of its memory could be given back; "
+                          "the next resume uses that",
+                          (void *)all->list[i]->pool);
+        }
+        umf_sleep_set_state(all->list[i], UMF_SUSPEND_STATE_SUSPENDED);
+    }
+}
+
 /* Brings back what went of a pool before something failed: all, some or nothing of it. */
 static umf_result_t sleep_restore(umf_sleep_t *sleep) {
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    bool went = false;
-    for (size_t i = 0; i < sleep->count && result == UMF_RESULT_SUCCESS; i++) {
-        umf_vm_piece_t piece;
-        size_t missing;
-        result = provider->ext->vm_find(provider->self, sleep->bases[i], &piece);
-        if (result == UMF_RESULT_SUCCESS && !piece.attached) {
-            went = true;
-            result = provider->ext->vm_create(provider->self, &sleep->bases[i], 1, &missing);
-            if (result == UMF_RESULT_SUCCESS) {
-                result = provider->ext->vm_attach(provider->self, &sleep->bases[i], 1);
-            }
-        }
+    size_t missing;
+    if (umf_plan_away(sleep) == 0) {
+        return UMF_RESULT_SUCCESS;
     }
-    return went && result == UMF_RESULT_SUCCESS ? sleep_load(sleep) : result;
+    umf_result_t result = sleep_create(sleep, &missing);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = sleep_attach(sleep);
+    }
+    return result == UMF_RESULT_SUCCESS ? sleep_load(sleep) : result;
+}
+
+/* It has its memory. */
+static void sleep_end(umf_sleep_t *sleep) {
+    umf_plan_forget(sleep);
+    umf_sleep_open_pool(sleep);
 }
 
 /* A failed suspend: everything is as it was before. */
@@ -237,12 +232,13 @@ static void suspend_undo(sleepers_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         umf_sleep_t *sleep = all->list[i];
         if (sleep_restore(sleep) == UMF_RESULT_SUCCESS) {
-            umf_sleep_open_pool(sleep);
-            umf_plan_forget(sleep);
+            sleep_end(sleep);
             umf_watch_tell_resume(&sleep->watch, sleep->pool);
             umf_sleep_set_state(sleep, UMF_SUSPEND_STATE_RESIDENT);
         } else {
-            UMF_LOG_ERROR("pool %p stays suspended, its content is kept", (void *)sleep->pool);
+            UMF_LOG_ERROR("pool %p stays suspended, its content is kept: resume it when there is "
+                          "memory for it",
+                          (void *)sleep->pool);
             umf_sleep_set_state(sleep, UMF_SUSPEND_STATE_SUSPENDED);
         }
     }
@@ -273,7 +269,7 @@ static umf_result_t suspend_all(sleepers_t *all) {
     }
     for (size_t i = 0; i < all->count; i++) {
         all->report.bytes += all->list[i]->bytes;
-        all->report.kept += all->list[i]->store ? umf_plan_kept(all->list[i]) : 0;
+        all->report.kept += all->list[i]->store ? umf_plan_content(all->list[i]) : 0;
         umf_sleep_set_state(all->list[i], UMF_SUSPEND_STATE_SUSPENDED);
     }
     return UMF_RESULT_SUCCESS;
@@ -287,26 +283,18 @@ static umf_result_t resume_all(sleepers_t *all) {
     if (result == UMF_RESULT_SUCCESS) {
         result = make_memory(all);
     }
-    if (result != UMF_RESULT_SUCCESS) {
-        unclaim(all, UMF_SUSPEND_STATE_SUSPENDED);
-        return result;
-    }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         result = sleep_load(all->list[i]);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        for (size_t i = 0; i < all->count; i++) {
-            sleep_detach(all->list[i]);
-        }
-        unclaim(all, UMF_SUSPEND_STATE_SUSPENDED);
+        take_back(all);
         return result;
     }
     for (size_t i = 0; i < all->count; i++) {
         umf_sleep_t *sleep = all->list[i];
         all->report.bytes += sleep->bytes;
-        all->report.kept += sleep->store ? umf_plan_kept(sleep) : 0;
-        umf_sleep_open_pool(sleep);
-        umf_plan_forget(sleep);
+        all->report.kept += sleep->store ? umf_plan_content(sleep) : 0;
+        sleep_end(sleep);
     }
     for (size_t i = 0; i < all->count; i++) {
         umf_watch_tell_resume(&all->list[i]->watch, all->list[i]->pool);
@@ -384,6 +372,19 @@ UMF_API_EXT_1 umf_result_t umfPoolsResume(umf_memory_pool_handle_t *pools, size_
     return result == UMF_RESULT_SUCCESS ? run(true, pools, num, params, report) : result;
 }
 
+static void residency_of_asleep(umf_sleep_t *sleep, umf_residency_t *now) {
+    umf_lock(umf_sleep_lock);
+    umf_suspend_keep_t keep = sleep->policy.keep;
+    size_t away = sleep->away, kept = sleep->kept;
+    now->state = sleep->state;
+    umf_unlock(umf_sleep_lock);
+    now->resident -= away < now->resident ? away : now->resident;
+    now->pinned = keep == UMF_SUSPEND_KEEP_PINNED ? kept : 0;
+    now->host = keep == UMF_SUSPEND_KEEP_HOST ? kept : 0;
+    now->file = keep == UMF_SUSPEND_KEEP_FILE ? kept : 0;
+    now->peer = keep == UMF_SUSPEND_KEEP_PEER ? kept : 0;
+}
+
 UMF_API_EXT_1 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool,
                                                umf_residency_t *residency) {
     if (!pool || !residency || residency->struct_size < sizeof(*residency)) {
@@ -395,21 +396,11 @@ UMF_API_EXT_1 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool,
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_residency_t now = {.struct_size = residency->struct_size};
+    umf_sleep_t *sleep = umf_sleep_of(pool);
     now.reserved = umf_view_bytes(pool->view);
     now.resident = now.reserved;
-    umf_sleep_t *sleep = umf_sleep_of(pool);
     if (sleep) {
-        umf_lock(umf_sleep_lock);
-        now.state = sleep->state;
-        umf_unlock(umf_sleep_lock);
-    }
-    if (sleep && now.state == UMF_SUSPEND_STATE_SUSPENDED) {
-        size_t away = umf_plan_kept(sleep), kept = sleep->store ? away : 0;
-        now.resident -= away < now.resident ? away : now.resident;
-        now.pinned = sleep->policy.keep == UMF_SUSPEND_KEEP_PINNED ? kept : 0;
-        now.host = sleep->policy.keep == UMF_SUSPEND_KEEP_HOST ? kept : 0;
-        now.file = sleep->policy.keep == UMF_SUSPEND_KEEP_FILE ? kept : 0;
-        now.peer = sleep->policy.keep == UMF_SUSPEND_KEEP_PEER ? kept : 0;
+        residency_of_asleep(sleep, &now);
     }
     *residency = now;
     return UMF_RESULT_SUCCESS;
@@ -422,21 +413,18 @@ UMF_API_EXT_1 umf_result_t umfSuspendTrim(void) {
 
 /* --- what the core calls ---------------------------------------------------------------------- */
 
-/*
- * An allocation of the pool went back to the provider. If it was the last of its piece the piece is
- * gone, and another may have its addresses already: one that is attached.
- */
+/* An allocation of the pool went back to the provider. If it was the last of a piece without
+ * memory, the piece and its addresses go, too. */
 static void suspend_freed(umf_memory_pool_handle_t pool, const void *ptr) {
     umf_sleep_t *sleep = umf_sleep_of(pool);
-    if (!sleep || sleep->count == 0) {
+    if (!sleep || sleep->state != UMF_SUSPEND_STATE_SUSPENDED) {
         return;
     }
     umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
-    umf_sleep_piece_t *piece = umf_plan_find(sleep, (uintptr_t)ptr);
-    umf_vm_piece_t now;
-    if (piece && (provider->ext->vm_find(provider->self, piece->base, &now) != UMF_RESULT_SUCCESS ||
-                  now.attached || now.base != piece->base)) {
-        piece->gone = true;
+    umf_vm_piece_t piece;
+    if (provider->ext->vm_find(provider->self, ptr, &piece) == UMF_RESULT_SUCCESS &&
+        piece.allocations == 0 && umf_sleep_piece_gone(sleep, piece.base)) {
+        provider->ext->vm_release(provider->self, &piece.base, 1);
     }
 }
 

@@ -705,6 +705,113 @@ TEST_P(Suspend, EveryCallMayFail) {
     }
 }
 
+// From one call on the driver fails, so that what is done cannot be undone, either. Nothing is
+// lost: when the driver works again, the pools can be resumed.
+TEST_P(Suspend, EveryCallMayFailForGood) {
+    if (!kind.fail_from) {
+        GTEST_SKIP() << "failures on demand need the software driver";
+    }
+    const size_t size = MiB / 4;
+    for (umf_suspend_keep_t keep : keeps) {
+        umf_memory_pool_handle_t both[] = {make_pool(make_provider(size)),
+                                           make_pool(make_provider(size))};
+        std::vector<void *> blocks;
+        for (unsigned i = 0; i < 6; i++) { // three pieces each
+            ASSERT_TRUE(set(both[i % 2], keep));
+            blocks.push_back(umfPoolMalloc(both[i % 2], size));
+        }
+        size_t resident = kind.held();
+        int stayed = 0, failures = 0;
+        auto is_whole = [&](long n) {
+            for (unsigned i = 0; i < 6; i++) {
+                if (is_kept(keep) && !holds(blocks[i], size, i)) {
+                    ADD_FAILURE() << "policy " << keep << ", block " << i << ", call " << n;
+                    return false;
+                }
+                EXPECT_EQ(residency(both[i % 2]).state, UMF_SUSPEND_STATE_RESIDENT);
+                EXPECT_EQ(residency(both[i % 2]).resident, 3 * size);
+            }
+            return kind.held() == resident;
+        };
+        bool was_reached = true;
+        for (long n = 1; was_reached; n++) {
+            for (unsigned i = 0; i < 6; i++) {
+                write(blocks[i], size, i);
+            }
+            kind.fail_from(n);
+            umf_result_t result = umfPoolsSuspend(both, 2, nullptr, nullptr);
+            was_reached = kind.fail_from(0);
+            failures += result != OK;
+            for (umf_memory_pool_handle_t pool : both) {
+                umf_residency_t now = residency(pool);
+                stayed += result != OK && now.state == UMF_SUSPEND_STATE_SUSPENDED;
+                ASSERT_EQ(now.reserved, 3 * size);
+                ASSERT_LE(now.resident, 3 * size);
+                // Content without memory is somewhere else.
+                ASSERT_TRUE(!is_kept(keep) ||
+                            now.resident + now.pinned + now.host + now.file + now.peer >= 3 * size);
+            }
+            ASSERT_EQ(umfPoolsResume(both, 2, nullptr, nullptr), OK) << keep << " " << n;
+            ASSERT_TRUE(is_whole(n));
+
+            ASSERT_EQ(umfPoolsSuspend(both, 2, nullptr, nullptr), OK);
+            kind.fail_from(n);
+            result = umfPoolsResume(both, 2, nullptr, nullptr);
+            was_reached = kind.fail_from(0) || was_reached;
+            failures += result != OK;
+            ASSERT_EQ(umfPoolsResume(both, 2, nullptr, nullptr), OK) << keep << " " << n;
+            ASSERT_TRUE(is_whole(n));
+            ASSERT_LT(n, 500);
+        }
+        EXPECT_GT(failures, 10) << keep;
+        EXPECT_GT(stayed, 0) << keep;
+        for (void *ptr : blocks) {
+            EXPECT_EQ(umfFree(ptr), OK);
+        }
+        drop_pool(both[0]);
+        drop_pool(both[1]);
+        umfSuspendTrim();
+    }
+}
+
+// Whoever asks meanwhile gets numbers of some moment.
+TEST_P(Suspend, ResidencyIsAskedMeanwhile) {
+    constexpr size_t count = 300;
+    const size_t piece = kind.fail ? 64 << 10 : 2 * MiB;
+    umf_memory_pool_handle_t pool = make_pool(make_provider(piece));
+    ASSERT_TRUE(set(pool, UMF_SUSPEND_DISCARD));
+    std::vector<void *> blocks;
+    for (size_t i = 0; i < count; i++) {
+        blocks.push_back(umfPoolMalloc(pool, piece));
+        ASSERT_NE(blocks.back(), nullptr);
+    }
+    std::atomic<bool> is_over{false};
+    std::atomic<size_t> asked{0};
+    std::thread other([&] {
+        while (!is_over) {
+            umf_residency_t now = residency(pool);
+            EXPECT_EQ(now.reserved, count * piece);
+            EXPECT_TRUE(now.resident == 0 || now.resident == now.reserved) << now.resident;
+            EXPECT_TRUE(now.state != UMF_SUSPEND_STATE_RESIDENT || now.resident == now.reserved);
+            EXPECT_TRUE(now.state != UMF_SUSPEND_STATE_SUSPENDED || now.resident == 0);
+            asked++;
+        }
+    });
+    for (size_t i = 0; i < scaled(30); i++) {
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+        size_t before = asked;
+        while (asked < before + 2) {
+            std::this_thread::yield();
+        }
+        ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    }
+    is_over = true;
+    other.join();
+    for (void *ptr : blocks) {
+        EXPECT_EQ(umfFree(ptr), OK);
+    }
+}
+
 TEST_P(Suspend, TheReportTellsWhatIsMissing) {
     if (!kind.limit) {
         GTEST_SKIP() << "a limit of memory needs the software driver";

@@ -39,6 +39,7 @@ struct VmmKind {
     std::function<size_t()> pinned; // bytes of the host
     // The n-th next call of the driver fails; 0: none does. Tells whether the last one was reached.
     std::function<bool(long n)> fail;
+    std::function<bool(long n)> fail_from;   // and all after it, until there is none
     std::function<void(size_t bytes)> limit; // of the device's memory
 };
 
@@ -144,13 +145,22 @@ inline size_t pinned_cuda() {
     return driver().is_real ? 0 : driver().control()->registered;
 }
 
-inline bool fail_cuda(long n) {
+inline bool fail_cuda_calls(long n, bool is_on) {
     fake_cuda_t *control = driver().control();
-    bool was_reached = control->fail_at == 0;
+    bool was_reached = control->fail_at <= 0;
     control->fail_function = FAKE_CUDA_ANY;
     control->fail_with = CUDA_ERROR_UNKNOWN;
+    control->fail_on = is_on;
     control->fail_at = n;
     return was_reached;
+}
+
+inline bool fail_cuda(long n) {
+    return fail_cuda_calls(n, false);
+}
+
+inline bool fail_from_cuda(long n) {
+    return fail_cuda_calls(n, true);
 }
 
 inline void limit_cuda(size_t bytes) {
@@ -242,13 +252,22 @@ inline size_t held_level_zero() {
     return ze().control()->used[0];
 }
 
-inline bool fail_level_zero(long n) {
+inline bool fail_level_zero_calls(long n, bool is_on) {
     fake_ze_t *control = ze().control();
-    bool was_reached = control->fail_at == 0;
+    bool was_reached = control->fail_at <= 0;
     control->fail_function = FAKE_ZE_ANY;
     control->fail_with = static_cast<int>(ZE_RESULT_ERROR_UNKNOWN);
+    control->fail_on = is_on;
     control->fail_at = n;
     return was_reached;
+}
+
+inline bool fail_level_zero(long n) {
+    return fail_level_zero_calls(n, false);
+}
+
+inline bool fail_from_level_zero(long n) {
+    return fail_level_zero_calls(n, true);
 }
 
 inline void limit_level_zero(size_t bytes) {
@@ -271,6 +290,7 @@ inline std::vector<const VmmKind *> vmm_kinds() {
         [] { return size_t{0}; },
         nullptr,
         nullptr,
+        nullptr,
     };
     kinds.push_back(&linux_vmm);
 #if UMF_WITH_CUDA
@@ -285,6 +305,7 @@ inline std::vector<const VmmKind *> vmm_kinds() {
         held_cuda,
         pinned_cuda,
         driver().is_real ? std::function<bool(long)>() : fail_cuda,
+        driver().is_real ? std::function<bool(long)>() : fail_from_cuda,
         driver().is_real ? std::function<void(size_t)>() : limit_cuda,
     };
     kinds.push_back(&cuda_vmm);
@@ -296,7 +317,7 @@ inline std::vector<const VmmKind *> vmm_kinds() {
         create_level_zero_vmm,    copy_level_zero,
         copy_level_zero,          held_level_zero,
         [] { return size_t{0}; }, fail_level_zero,
-        limit_level_zero,
+        fail_from_level_zero,     limit_level_zero,
     };
     kinds.push_back(&level_zero_vmm);
 #endif

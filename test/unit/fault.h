@@ -1,5 +1,5 @@
 /*
- * Faults: makes the n-th call of the system or of the metadata arena fail, once.
+ * Faults: makes the n-th call of the system or of the metadata arena fail, once or for good.
  *
  *     for (fault::Nth nth; nth.next();) { ... code under test ... }
  *
@@ -19,12 +19,14 @@ namespace fault {
 
 inline int target, seen, error;
 inline const char *only;
+inline bool stays; /* all after it fail, too */
 
 inline int hook(const char *call) {
     if (only && strcmp(call, only) != 0) {
         return 0;
     }
-    return ++seen == target ? error : 0;
+    seen++;
+    return seen == target || (stays && seen > target) ? error : 0;
 }
 
 /* Calls of that name only, or of any name but unmap and close, after which nobody can clean up. */
@@ -35,9 +37,10 @@ inline int hook_but_release(const char *call) {
 
 class Nth {
   public:
-    explicit Nth(const char *call = nullptr, int errnum = ENOMEM) {
+    explicit Nth(const char *call = nullptr, int errnum = ENOMEM, bool is_for_good = false) {
         only = call;
         error = errnum;
+        stays = is_for_good;
         target = 0;
     }
     ~Nth() {

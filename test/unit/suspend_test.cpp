@@ -98,6 +98,31 @@ TEST_F(SuspendFaults, EveryCallOfTheSystem) {
     }
 }
 
+// Neither can what failed be undone: the content stays where it is, and the pool can be resumed.
+TEST_F(SuspendFaults, TheSystemFailsForGood) {
+    char *more[] = {static_cast<char *>(umfPoolMalloc(pool, 16 * SIZE)),
+                    static_cast<char *>(umfPoolMalloc(pool, 16 * SIZE))}; // pieces of their own
+    for (umf_suspend_keep_t keep : {UMF_SUSPEND_KEEP_HOST, UMF_SUSPEND_KEEP_FILE}) {
+        set(keep);
+        int stayed = 0;
+        for (fault::Nth nth("map", ENOMEM, true); nth.next();) {
+            strcpy(more[0], "first");
+            strcpy(more[1], "second");
+            umf_result_t slept = suspend();
+            nth.off();
+            stayed += slept != OK && !is_resident();
+            ASSERT_EQ(resume(), OK) << nth.runs();
+            ASSERT_TRUE(is_resident());
+            ASSERT_TRUE(is_whole()) << keep << " " << nth.runs();
+            ASSERT_STREQ(more[0], "first");
+            ASSERT_STREQ(more[1], "second");
+        }
+        EXPECT_GT(stayed, 0) << keep;
+    }
+    EXPECT_EQ(umfFree(more[0]), OK);
+    EXPECT_EQ(umfFree(more[1]), OK);
+}
+
 TEST_F(SuspendFaults, AFullDisk) {
     set(UMF_SUSPEND_KEEP_FILE);
     for (const char *call : {"allocate", "write_at"}) {

@@ -176,10 +176,13 @@ CUresult enter(int function) {
         function != FAKE_cuGetErrorString) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
-    if (control.fail_at > 0 &&
-        (control.fail_function == FAKE_CUDA_ANY || control.fail_function == function) &&
-        --control.fail_at == 0) {
-        return static_cast<CUresult>(control.fail_with);
+    if (control.fail_at != 0 &&
+        (control.fail_function == FAKE_CUDA_ANY || control.fail_function == function)) {
+        control.fail_at -= control.fail_at > 0;
+        if (control.fail_at <= 0) {
+            control.fail_at = control.fail_on ? -1 : 0;
+            return static_cast<CUresult>(control.fail_with);
+        }
     }
     return CUDA_SUCCESS;
 }

@@ -45,7 +45,8 @@ typedef struct fake_cuda_t {
     size_t granularity;                      /* of virtual memory; 2 MiB at first */
     size_t misalign;                         /* added to the address of the next allocations */
     int fail_function;                       /* a fake_cuda_function or FAKE_CUDA_ANY */
-    long fail_at;                            /* the n-th call from now fails, 0: none */
+    long fail_at;                            /* the n-th call from now fails, 0: none, -1: all */
+    int fail_on;                             /* then all fail: fail_at becomes -1 */
     int fail_with;                           /* CUresult */
     int gone;                                /* the driver has shut down */
     int keeps_memory;                        /* what is released stays used; 1 at first where the

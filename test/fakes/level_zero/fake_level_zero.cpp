@@ -221,13 +221,14 @@ ze_result_t enter(int function) {
     if (control.ordered < FAKE_ZE_ORDER) {
         control.order[control.ordered++] = function;
     }
-    if (control.fail_at > 0 &&
-        (control.fail_function == FAKE_ZE_ANY || control.fail_function == function) &&
-        --control.fail_at == 0) {
-        if (control.fail_stays) {
-            control.lost = control.fail_with;
+    if (control.fail_at != 0 &&
+        (control.fail_function == FAKE_ZE_ANY || control.fail_function == function)) {
+        control.fail_at -= control.fail_at > 0;
+        if (control.fail_at <= 0) {
+            control.fail_at = control.fail_on ? -1 : 0;
+            control.lost = control.fail_stays ? control.fail_with : control.lost;
+            return static_cast<ze_result_t>(control.fail_with);
         }
-        return static_cast<ze_result_t>(control.fail_with);
     }
     return ZE_RESULT_SUCCESS;
 }

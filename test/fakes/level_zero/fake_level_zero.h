@@ -68,7 +68,8 @@ typedef struct fake_ze_t {
     int keeps_exports;  /* an exported descriptor is the driver's, the same at each query; 0 */
     int deaf;           /* wishes for an address are not heard; 0 at first */
     int fail_function;  /* a fake_ze_function or FAKE_ZE_ANY */
-    long fail_at;       /* the n-th call from now fails, 0: none */
+    long fail_at;       /* the n-th call from now fails, 0: none, -1: all */
+    int fail_on;        /* then all fail: fail_at becomes -1 */
     int fail_with;      /* ze_result_t */
     int fail_stays;     /* that failure becomes `lost` */
     int lost;           /* ze_result_t of all calls; what gives back does so and says it, too */

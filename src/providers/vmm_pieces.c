@@ -1,0 +1,320 @@
+/*
+ * Vmm: pieces whose physical memory goes and comes. Whoever wants that claims them first: then
+ * nothing is allocated in them and they stay, so their addresses lead to them without a lock held.
+ */
+#include "base/log.h"
+#include "base/meta.h"
+#include "providers/vmm_own.h"
+
+/* --- whose pieces they are -------------------------------------------------------------------- */
+
+umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece) {
+    umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    umf_lock(&vmm->lock);
+    const umf_vmm_piece_t *found = umf_vmm_piece_locked(vmm, (uintptr_t)ptr);
+    if (found) {
+        *piece = (umf_vm_piece_t){.base = (void *)found->base,
+                                  .size = found->size,
+                                  .allocations = found->allocations,
+                                  .attached = found->state == UMF_VMM_ATTACHED};
+        result = UMF_RESULT_SUCCESS;
+    }
+    umf_unlock(&vmm->lock);
+    return result;
+}
+
+/*
+ * Keeps the free parts of claimed pieces out of the range. All free parts are taken and those of
+ * other pieces given back.
+ */
+static umf_result_t vmm_park_free_locked(umf_vmm_t *vmm) {
+    umf_range_piece_t taken[64], *keep = NULL;
+    size_t kept = 0, room = 0, n;
+    uintptr_t cursor = UINTPTR_MAX;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    while ((n = umf_range_take_free(vmm->range, &cursor, 1, taken, UMF_COUNT_OF(taken)))) {
+        for (size_t i = 0; i < n; i++) {
+            umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, taken[i].base);
+            bool is_ours = piece->is_claimed;
+            if (is_ours && !umf_vmm_park_locked(piece, taken[i].base, taken[i].size)) {
+                result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+                is_ours = false;
+            }
+            if (is_ours) {
+                continue;
+            }
+            if (kept == room && !umf_vmm_grow((void **)&keep, &room, sizeof(*keep))) {
+                umf_range_free(vmm->range, taken[i].base, taken[i].size, NULL);
+                continue; /* it may be taken once more, no harm */
+            }
+            keep[kept++] = taken[i];
+        }
+    }
+    for (size_t i = 0; i < kept; i++) {
+        umf_range_free(vmm->range, keep[i].base, keep[i].size, NULL);
+    }
+    umf_meta_free(keep, room * sizeof(*keep));
+    return result;
+}
+
+static umf_vmm_piece_t *vmm_at_locked(umf_vmm_t *vmm, const void *base) {
+    umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, (uintptr_t)base);
+    return piece && piece->base == (uintptr_t)base ? piece : NULL;
+}
+
+static bool vmm_claim_locked(umf_vmm_t *vmm, const void *base, size_t allocations) {
+    umf_vmm_piece_t *piece = vmm_at_locked(vmm, base);
+    if (!piece || piece->is_claimed || piece->state != UMF_VMM_ATTACHED ||
+        piece->allocations != allocations) {
+        return false;
+    }
+    piece->is_claimed = true;
+    return true;
+}
+
+/* The piece if nothing is left in it: then it is no longer listed. */
+static umf_vmm_piece_t *vmm_release_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    umf_assert_locked(&vmm->lock);
+    piece->is_claimed = false;
+    if (piece->allocations == 0) {
+        umf_vmm_retire_locked(vmm, piece);
+        return piece;
+    }
+    if (piece->state == UMF_VMM_ATTACHED) {
+        umf_vmm_unpark_locked(vmm, piece);
+    }
+    return NULL;
+}
+
+umf_result_t umf_vmm_claim(umf_vmm_t *vmm, void *const *pieces, const size_t *allocations,
+                           size_t count, int *claimed) {
+    umf_lock(&vmm->lock);
+    for (size_t i = 0; i < count; i++) {
+        claimed[i] = vmm_claim_locked(vmm, pieces[i], allocations[i]);
+    }
+    umf_result_t result = vmm_park_free_locked(vmm);
+    for (size_t i = 0; i < count && result != UMF_RESULT_SUCCESS; i++) {
+        if (claimed[i]) {
+            vmm_release_locked(vmm, vmm_at_locked(vmm, pieces[i]));
+        }
+    }
+    umf_unlock(&vmm->lock);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("no memory for bookkeeping of %zu pieces", count);
+    }
+    return result;
+}
+
+/* NULL: no piece that was claimed begins there. */
+static umf_vmm_piece_t *vmm_claimed(umf_vmm_t *vmm, const void *base) {
+    umf_lock(&vmm->lock);
+    umf_vmm_piece_t *piece = vmm_at_locked(vmm, base);
+    bool is_claimed = piece && piece->is_claimed;
+    umf_unlock(&vmm->lock);
+    if (!is_claimed) {
+        UMF_LOG_ERROR("%p is not the start of a piece that was claimed", base);
+    }
+    return is_claimed ? piece : NULL;
+}
+
+static bool vmm_are_claimed(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (!vmm_claimed(vmm, pieces[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+umf_result_t umf_vmm_release(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    if (!vmm_are_claimed(vmm, pieces, count)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t first = UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < count; i++) {
+        umf_lock(&vmm->lock);
+        umf_vmm_piece_t *retired = vmm_release_locked(vmm, vmm_at_locked(vmm, pieces[i]));
+        umf_unlock(&vmm->lock);
+        umf_result_t result = retired ? umf_vmm_piece_unmake(vmm, retired) : UMF_RESULT_SUCCESS;
+        if (result != UMF_RESULT_SUCCESS) {
+            UMF_LOG_WARN("the piece at %p is released, but the system did not take all of it back",
+                         pieces[i]);
+            first = first ? first : result;
+        }
+    }
+    return first;
+}
+
+/* --- memory that goes ------------------------------------------------------------------------- */
+
+static void vmm_set_state(umf_vmm_t *vmm, umf_vmm_piece_t *piece, umf_vmm_state_t state) {
+    umf_lock(&vmm->lock);
+    if (piece->state == UMF_VMM_DETACHED) {
+        vmm->resident += piece->size;
+    }
+    if (state == UMF_VMM_DETACHED) {
+        vmm->resident -= piece->size;
+    }
+    piece->state = state;
+    umf_unlock(&vmm->lock);
+}
+
+static void vmm_set_states(umf_vmm_t *vmm, void *const *pieces, size_t count, umf_vmm_state_t from,
+                           umf_vmm_state_t to) {
+    for (size_t i = 0; i < count; i++) {
+        umf_vmm_piece_t *piece = vmm_claimed(vmm, pieces[i]);
+        if (piece->state == from) {
+            vmm_set_state(vmm, piece, to);
+        }
+    }
+}
+
+/* How many pieces from `first` on lie side by side in one of two states, so that one call serves
+ * them: 0 if the first is in neither. */
+static size_t vmm_run_length(umf_vmm_t *vmm, void *const *pieces, size_t count,
+                             umf_vmm_state_t state, umf_vmm_state_t or_state, size_t *size) {
+    size_t n = 0;
+    *size = 0;
+    while (n < count && (uintptr_t)pieces[n] == (uintptr_t)pieces[0] + *size &&
+           !(n > 0 && vmm->ops->unmaps_one)) {
+        const umf_vmm_piece_t *piece = vmm_claimed(vmm, pieces[n]);
+        if (piece->state != state && piece->state != or_state) {
+            break;
+        }
+        *size += piece->size;
+        n++;
+    }
+    return n;
+}
+
+/* Of the pieces that are mapped; `also` is a second state that counts as such. */
+static umf_result_t vmm_unmap(umf_vmm_t *vmm, void *const *pieces, size_t count,
+                              umf_vmm_state_t also) {
+    for (size_t i = 0, n; i < count; i += n ? n : 1) {
+        size_t size;
+        n = vmm_run_length(vmm, &pieces[i], count - i, UMF_VMM_MAPPED, also, &size);
+        umf_result_t result =
+            n ? vmm->ops->unmap(vmm->backend, (uintptr_t)pieces[i], size) : UMF_RESULT_SUCCESS;
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+        vmm_set_states(vmm, &pieces[i], n, UMF_VMM_MAPPED, UMF_VMM_CREATED);
+        vmm_set_states(vmm, &pieces[i], n, also, UMF_VMM_CREATED);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Gives back what is not mapped. A piece whose memory the system does not take keeps it. */
+static umf_result_t vmm_destroy(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        umf_vmm_piece_t *piece = vmm_claimed(vmm, pieces[i]);
+        if (piece->state != UMF_VMM_CREATED) {
+            continue;
+        }
+        umf_vmm_unshare(vmm, piece);
+        umf_result_t result = vmm->ops->destroy(vmm->backend, piece->physical);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+        vmm_set_state(vmm, piece, UMF_VMM_DETACHED);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t vmm_take_away(umf_vmm_t *vmm, void *const *pieces, size_t count,
+                                  umf_vmm_state_t also) {
+    if (!vmm_are_claimed(vmm, pieces, count)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = vmm_unmap(vmm, pieces, count, also);
+    return result == UMF_RESULT_SUCCESS ? vmm_destroy(vmm, pieces, count) : result;
+}
+
+umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    return vmm_take_away(vmm, pieces, count, UMF_VMM_ATTACHED);
+}
+
+umf_result_t umf_vmm_discard(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    return vmm_take_away(vmm, pieces, count, UMF_VMM_MAPPED);
+}
+
+/* --- memory that comes ------------------------------------------------------------------------ */
+
+/* Bytes that the pieces are without. */
+static size_t vmm_missing(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        const umf_vmm_piece_t *piece = vmm_claimed(vmm, pieces[i]);
+        bytes += piece->state == UMF_VMM_DETACHED ? piece->size : 0;
+    }
+    return bytes;
+}
+
+umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, size_t *missing) {
+    if (!vmm_are_claimed(vmm, pieces, count)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    for (size_t i = 0; i < count; i++) {
+        umf_vmm_piece_t *piece = vmm_claimed(vmm, pieces[i]);
+        if (piece->state != UMF_VMM_DETACHED) {
+            continue;
+        }
+        umf_result_t result = vmm->ops->create(vmm->backend, piece->size, &piece->physical);
+        if (result != UMF_RESULT_SUCCESS) {
+            *missing = vmm_missing(vmm, pieces, count);
+            umf_vmm_discard(vmm, pieces, count); /* what does not go serves the next call */
+            return result;
+        }
+        vmm_set_state(vmm, piece, UMF_VMM_CREATED);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t vmm_map_all(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        umf_vmm_piece_t *piece = vmm_claimed(vmm, pieces[i]);
+        if (piece->state != UMF_VMM_CREATED) {
+            continue;
+        }
+        umf_result_t result =
+            vmm->ops->map(vmm->backend, piece->base, piece->size, piece->physical);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+        vmm_set_state(vmm, piece, UMF_VMM_MAPPED);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t vmm_allow_all(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    for (size_t i = 0, n; i < count; i += n ? n : 1) {
+        size_t size;
+        n = vmm_run_length(vmm, &pieces[i], count - i, UMF_VMM_MAPPED, UMF_VMM_MAPPED, &size);
+        umf_result_t result =
+            n ? umf_vmm_allow(vmm, (uintptr_t)pieces[i], size) : UMF_RESULT_SUCCESS;
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+    if (!vmm_are_claimed(vmm, pieces, count)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (vmm_missing(vmm, pieces, count) > 0) {
+        UMF_LOG_ERROR("pieces from %p on cannot be attached: they have no memory", pieces[0]);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = vmm_map_all(vmm, pieces, count);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = vmm_allow_all(vmm, pieces, count);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        vmm_set_states(vmm, pieces, count, UMF_VMM_MAPPED, UMF_VMM_ATTACHED);
+    } else {
+        vmm_unmap(vmm, pieces, count, UMF_VMM_MAPPED); /* what stays serves the next call */
+    }
+    return result;
+}

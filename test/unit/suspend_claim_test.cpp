@@ -1,0 +1,281 @@
+// What others do with a provider while a pool on it is being suspended: at any moment, to the
+// point.
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/pools/pool_proxy.h>
+#include <umf/suspend.h>
+
+#include "fakes/hooked_vmm.h"
+#include "fakes/vmm_kinds.h"
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t FAILS = UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+constexpr size_t MiB = size_t{1} << 20;
+constexpr size_t PIECE = 16 * MiB;
+
+class SuspendClaim : public ::testing::Test {
+  protected:
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr, other = nullptr;
+    char *block = nullptr; // of the pool, in a piece that has room for more
+
+    void SetUp() override {
+        open(HookedVmm::create(PIECE));
+    }
+    void TearDown() override {
+        HookedVmm::hook = nullptr;
+        close();
+    }
+    void open(umf_memory_provider_handle_t made) {
+        provider = made;
+        ASSERT_NE(provider, nullptr);
+        pool = make_pool();
+        other = make_pool();
+        block = alloc(pool, MiB, 'b');
+    }
+    void close() {
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfPoolDestroy(other), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        EXPECT_EQ(count_memory_files(), 0u);
+    }
+    umf_memory_pool_handle_t make_pool() {
+        umf_memory_pool_handle_t made = nullptr;
+        EXPECT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &made), OK);
+        return made;
+    }
+
+    static char *alloc(umf_memory_pool_handle_t from, size_t size, char content) {
+        char *ptr = static_cast<char *>(umfPoolMalloc(from, size));
+        EXPECT_NE(ptr, nullptr);
+        memset(ptr, content, size);
+        return ptr;
+    }
+    static void expect(const char *ptr, size_t size, char content) {
+        EXPECT_EQ(*ptr, content);
+        EXPECT_EQ(memcmp(ptr, ptr + 1, size - 1), 0);
+    }
+    static void free(void *ptr) {
+        EXPECT_EQ(umfFree(ptr), OK);
+    }
+
+    umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+
+    umf_result_t suspend() {
+        return umfPoolsSuspend(&pool, 1, nullptr, &report);
+    }
+    umf_result_t resume() {
+        return umfPoolsResume(&pool, 1, nullptr, &report);
+    }
+    bool is_resident() const {
+        umf_residency_t now = UMF_RESIDENCY_INIT;
+        return umfPoolGetResidency(pool, &now) == OK && now.state == UMF_SUSPEND_STATE_RESIDENT;
+    }
+    // Once, before the next call of that operation; `action` has its result.
+    template <class Action> static void before(const char *operation, Action action) {
+        HookedVmm::hook = [wanted = std::string(operation), action](const char *now) {
+            if (wanted != now) {
+                return OK;
+            }
+            auto act = action; // the hook goes before it
+            HookedVmm::hook = nullptr;
+            return act();
+        };
+    }
+};
+
+} // namespace
+
+// All of it was seen by the plan, but goes later: others must get no part of it.
+TEST_F(SuspendClaim, OthersAllocateWhileContentIsSaved) {
+    for (const char *moment : {"copy", "vm_detach"}) {
+        char *theirs = nullptr, *direct = nullptr;
+        before(moment, [&] {
+            theirs = alloc(other, MiB, 't');
+            EXPECT_EQ(umfMemoryProviderAlloc(provider, MiB, 0, reinterpret_cast<void **>(&direct)),
+                      OK);
+            memset(direct, 'd', MiB);
+            return OK;
+        });
+        ASSERT_EQ(suspend(), OK);
+        EXPECT_EQ(report.bytes, PIECE);
+        ASSERT_NE(theirs, nullptr);
+        expect(theirs, MiB, 't');
+        expect(direct, MiB, 'd');
+        memset(theirs, 'T', MiB);
+        ASSERT_EQ(resume(), OK);
+        expect(theirs, MiB, 'T');
+        expect(direct, MiB, 'd');
+        expect(block, MiB, 'b');
+        free(theirs);
+        EXPECT_EQ(umfMemoryProviderFree(provider, direct, MiB), OK);
+    }
+    free(block);
+}
+
+// It was the pool's alone when it was looked at, and is not when it is claimed: it stays.
+TEST_F(SuspendClaim, OthersAllocateBeforeTheClaim) {
+    char *theirs = nullptr;
+    before("vm_claim", [&] {
+        theirs = alloc(other, MiB, 't');
+        return OK;
+    });
+    ASSERT_EQ(suspend(), OK);
+    EXPECT_EQ(report.bytes, 0u);
+    EXPECT_EQ(report.shared, PIECE);
+    expect(theirs, MiB, 't');
+    ASSERT_EQ(resume(), OK);
+    expect(theirs, MiB, 't');
+    expect(block, MiB, 'b');
+    free(theirs);
+    free(block);
+}
+
+// As many allocations as before, but not the same.
+TEST_F(SuspendClaim, OneIsFreedAndOthersAllocateBeforeTheClaim) {
+    char *theirs = nullptr, *second = alloc(pool, MiB, 's');
+    before("vm_claim", [&] {
+        free(second);
+        theirs = alloc(other, MiB, 't');
+        return OK;
+    });
+    ASSERT_EQ(suspend(), OK);
+    EXPECT_EQ(theirs, second);
+    EXPECT_EQ(report.bytes, 0u);
+    EXPECT_EQ(report.shared, PIECE);
+    expect(theirs, MiB, 't');
+    ASSERT_EQ(resume(), OK);
+    expect(theirs, MiB, 't');
+    expect(block, MiB, 'b');
+    free(theirs);
+    free(block);
+}
+
+// A thread that ends may free at any moment. The memory stays as long as it is being copied.
+TEST_F(SuspendClaim, AllIsFreedMeanwhile) {
+    for (const char *moment : {"vm_claim", "copy", "vm_detach", "vm_create", "vm_attach"}) {
+        char *second = alloc(pool, 15 * MiB, 's'), *third = alloc(pool, PIECE, '3');
+        size_t before_it = count_memory_files();
+        before(moment, [&] {
+            free(third);
+            free(second);
+            return OK;
+        });
+        ASSERT_EQ(suspend(), OK) << moment;
+        ASSERT_EQ(resume(), OK) << moment;
+        EXPECT_EQ(HookedVmm::hook, nullptr) << moment;
+        EXPECT_EQ(count_memory_files(), before_it - 1) << moment;
+        expect(block, MiB, 'b');
+        char *again = alloc(pool, 15 * MiB, 'a'); // its place is there again
+        EXPECT_EQ(again, second) << moment;
+        free(again);
+    }
+    free(block);
+}
+
+// Memory of a pool that is being resumed is still its own: if that fails, it goes again.
+TEST_F(SuspendClaim, OthersAllocateWhileContentIsLoaded) {
+    ASSERT_EQ(suspend(), OK);
+    char *theirs = nullptr;
+    before("copy", [&] {
+        theirs = alloc(other, MiB, 't');
+        return FAILS;
+    });
+    EXPECT_EQ(resume(), FAILS);
+    EXPECT_FALSE(is_resident());
+    expect(theirs, MiB, 't');
+    ASSERT_EQ(resume(), OK);
+    expect(theirs, MiB, 't');
+    expect(block, MiB, 'b');
+    free(theirs);
+    free(block);
+}
+
+TEST_F(SuspendClaim, AFailureReleases) {
+    for (const char *moment : {"vm_claim", "copy", "vm_detach"}) {
+        before(moment, [] { return FAILS; });
+        EXPECT_EQ(suspend(), FAILS) << moment;
+        EXPECT_TRUE(is_resident());
+        expect(block, MiB, 'b');
+        char *theirs = alloc(other, MiB, 't');
+        EXPECT_EQ(theirs, block + MiB) << moment; // in the same piece again
+        free(theirs);
+    }
+    free(block);
+}
+
+// Splits and merges change how many there are, not whose they are.
+TEST_F(SuspendClaim, SplitAndMergedMeanwhile) {
+    umf_memory_provider_handle_t view = nullptr;
+    ASSERT_EQ(umfPoolGetMemoryProvider(pool, &view), OK);
+    before("copy", [&] {
+        EXPECT_EQ(umfMemoryProviderAllocationSplit(view, block, MiB, MiB / 2), OK);
+        return OK;
+    });
+    ASSERT_EQ(suspend(), OK);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(view, block, block + MiB / 2, MiB), OK);
+    ASSERT_EQ(resume(), OK);
+    expect(block, MiB, 'b');
+    free(block);
+}
+
+// Two calls at once, for two pools in the same pieces and in some of their own.
+TEST_F(SuspendClaim, TwoPoolsAtOnce) {
+    char *shared = alloc(other, MiB, 's'), *own = alloc(other, PIECE, 'o');
+    char *second = alloc(pool, PIECE, '2');
+    umf_suspend_report_t theirs = UMF_SUSPEND_REPORT_INIT;
+    before("copy", [&] {
+        std::thread([&] { EXPECT_EQ(umfPoolsSuspend(&other, 1, nullptr, &theirs), OK); }).join();
+        return OK;
+    });
+    ASSERT_EQ(suspend(), OK);
+    EXPECT_EQ(report.bytes, PIECE);
+    EXPECT_EQ(report.shared, PIECE);
+    EXPECT_EQ(theirs.bytes, PIECE);
+    EXPECT_EQ(theirs.shared, PIECE);
+    expect(shared, MiB, 's');
+    expect(block, MiB, 'b');
+    ASSERT_EQ(resume(), OK);
+    EXPECT_EQ(umfPoolsResume(&other, 1, nullptr, nullptr), OK);
+    expect(own, PIECE, 'o');
+    expect(second, PIECE, '2');
+    for (char *ptr : {shared, own, second, block}) {
+        free(ptr);
+    }
+}
+
+// What was freed of a suspended pool may be had by others at once.
+TEST_F(SuspendClaim, AddressesOfFreedPiecesGo) {
+    char *second = alloc(pool, PIECE, '2');
+    ASSERT_EQ(suspend(), OK);
+    umf_residency_t now = UMF_RESIDENCY_INIT;
+    EXPECT_EQ(umfPoolGetResidency(pool, &now), OK);
+    EXPECT_EQ(now.pinned, PIECE + MiB);
+    free(second);
+    EXPECT_EQ(umfPoolGetResidency(pool, &now), OK);
+    EXPECT_EQ(now.pinned, MiB);
+    EXPECT_EQ(now.reserved, MiB);
+    EXPECT_EQ(now.resident, 0u);
+    ASSERT_EQ(resume(), OK);
+    EXPECT_EQ(report.bytes, PIECE);
+    free(block);
+}
+
+TEST_F(SuspendClaim, AProviderThatCannotClaimIsRefused) {
+    free(block);
+    close();
+    open(HookedVmm::create_old(PIECE));
+    EXPECT_EQ(suspend(), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_TRUE(is_resident());
+    free(block);
+}
