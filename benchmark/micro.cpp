@@ -168,6 +168,42 @@ std::unique_ptr<Job> make_os_provider(std::string &why) {
     return make_provider_pair("os", why);
 }
 
+// A thousand pages taken, then given back in that order, none of them touched.
+constexpr size_t PAGE = 4096, PAGES = 1000;
+
+std::unique_ptr<Job> make_raw_pages(std::string &) {
+    return make_fn_job([pages = std::vector<void *>(PAGES)](uint64_t) mutable {
+        bool fine = true;
+        for (void *&page : pages) {
+            page = mmap(nullptr, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            fine = fine && page != MAP_FAILED;
+        }
+        for (void *page : pages) {
+            fine = munmap(page, PAGE) == 0 && fine;
+        }
+        return fine;
+    });
+}
+
+std::unique_ptr<Job> make_os_pages(std::string &why) {
+    auto provider = std::make_unique<Provider>("os");
+    const bool ready = provider->handle != nullptr;
+    const std::string error = provider->error;
+    return job_if(
+        ready, error, why,
+        [p = std::move(provider), pages = std::vector<void *>(PAGES)](uint64_t) mutable {
+            bool fine = true;
+            for (void *&page : pages) {
+                fine =
+                    umfMemoryProviderAlloc(p->handle, PAGE, 0, &page) == UMF_RESULT_SUCCESS && fine;
+            }
+            for (void *page : pages) {
+                fine = umfMemoryProviderFree(p->handle, page, PAGE) == UMF_RESULT_SUCCESS && fine;
+            }
+            return fine;
+        });
+}
+
 std::unique_ptr<Job> make_file_provider(std::string &why) {
     return make_provider_pair("file", why);
 }
@@ -313,6 +349,8 @@ const Micro micros[] = {
     {"framework", "its callbacks alone", make_empty_callbacks, 20000},
     {"provider", "mmap + munmap 2 MiB", make_raw_mmap, 1000},
     {"provider", "OS provider 2 MiB", make_os_provider, 1000},
+    {"provider", "mmap + munmap of 1,000 pages", make_raw_pages, 0},
+    {"provider", "OS provider, 1,000 pages", make_os_pages, 0},
     {"provider", "proxy over OS 2 MiB", make_proxy_over_os, 1000},
     {"provider", "file provider 2 MiB", make_file_provider, 1000},
     {"provider", "file provider 2 MiB, shared", make_file_shared_provider, 1000},

@@ -9,10 +9,15 @@
 #include "providers/os_pages.h"
 #include "providers/os_place.h"
 
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102 /* Linux 6.13 */
+#endif
+
 #define EXTENT_SIZE ((size_t)2 << 20)
 #define PIECE_MAX ((size_t)256 << 10)
 /* Pieces of whole leaves of the pointer map lie at multiples of such a leaf. */
 #define PIECE_ALIGN_MAX ((size_t)64 << 10)
+#define GUARDED_MAX ((size_t)64 << 10)
 #define HUGE_FROM 4u /* extents without huge pages */
 #define EMPTY_MAX 4u
 /* So much has its words in one cache line: of pages in two, of which CPUs fetch both. */
@@ -30,14 +35,17 @@ typedef struct os_extent_t {
     umf_list_t warm_link; /* in `warm`, or alone */
     uintptr_t base;
     uint32_t free;       /* pages */
+    uint32_t gone_count; /* pages */
     uint32_t warm_count; /* pages */
     uint64_t warm_since; /* it had no warm pages before */
     umf_os_pages_t used; /* the others are free, and clear */
+    umf_os_pages_t gone; /* of those used: freed, without access */
     umf_os_pages_t warm; /* of those used */
 } os_extent_t;
 
 void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protection) {
     *extents = (umf_os_extents_t){.page_size = page_size, .protection = protection};
+    extents->has_guards = umf_os_advise(NULL, 0, MADV_GUARD_INSTALL) == 0;
     extents->low = UINTPTR_MAX;
     umf_list_init(&extents->roomy);
     umf_list_init(&extents->warm);
@@ -50,7 +58,7 @@ static uint32_t pages_of(const umf_os_extents_t *extents, size_t size) {
 }
 
 static bool is_empty(const umf_os_extents_t *extents, const os_extent_t *extent) {
-    return extent->free == pages_of(extents, EXTENT_SIZE);
+    return extent->free + extent->gone_count == pages_of(extents, EXTENT_SIZE);
 }
 
 static void unmap_range(uintptr_t base, size_t size) {
@@ -79,16 +87,15 @@ void umf_os_extents_fini(umf_os_extents_t *extents) {
     umf_lock_destroy(&extents->lock);
 }
 
-/* Memory that is mapped loses its content, and gets back the protection that its user may have
- * changed. Locked memory must be mapped anew for that. */
-static int drop_content(const umf_os_extents_t *extents, uintptr_t base, size_t size) {
+/* Memory that is mapped loses its content and the protection that its user may have changed. Locked
+ * memory must be mapped anew for that. */
+static int drop_content(uintptr_t base, size_t size, int protection) {
     void *ptr = (void *)base;
-    if (umf_os_protect(ptr, size, extents->protection) == 0 &&
+    if (umf_os_protect(ptr, size, protection) == 0 &&
         umf_os_advise(ptr, size, MADV_DONTNEED) == 0) {
         return 0;
     }
-    return umf_os_map(&ptr, size, extents->protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-                      0);
+    return umf_os_map(&ptr, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 
 /* --- pages of an extent --- */
@@ -216,6 +223,7 @@ static os_extent_t *extent_make(const umf_os_extents_t *extents) {
     umf_list_init(&extent->link);
     umf_list_init(&extent->warm_link);
     umf_os_pages_init(&extent->used);
+    umf_os_pages_init(&extent->gone);
     umf_os_pages_init(&extent->warm);
     extent->base = (uintptr_t)base;
     extent->free = pages_of(extents, EXTENT_SIZE);
@@ -289,19 +297,29 @@ static int piece_alloc(umf_os_extents_t *extents, umf_os_run_t run, uint32_t ste
 
 /* --- kept mappings --- */
 
-static bool kept_take(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
-    bool is_found = false;
-    umf_lock(&extents->lock);
-    for (unsigned i = extents->kept_count; i-- > 0 && !is_found;) {
+/* 0: there is none. */
+static uintptr_t kept_find_locked(umf_os_extents_t *extents, size_t size, size_t alignment) {
+    umf_assert_locked(&extents->lock);
+    for (unsigned i = extents->kept_count; i-- > 0;) {
         uintptr_t base = extents->kept[i].base;
         if (extents->kept[i].size == size && (!alignment || base % alignment == 0)) {
             extents->kept[i] = extents->kept[--extents->kept_count];
-            *ptr = (void *)base;
-            is_found = true;
+            return base;
         }
     }
+    return 0;
+}
+
+static bool kept_take(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
+    umf_lock(&extents->lock);
+    uintptr_t base = kept_find_locked(extents, size, alignment);
     umf_unlock(&extents->lock);
-    return is_found;
+    if (base && umf_os_protect((void *)base, size, extents->protection) != 0) {
+        unmap_range(base, size);
+        base = 0;
+    }
+    *ptr = (void *)base;
+    return base != 0;
 }
 
 static void kept_put(umf_os_extents_t *extents, uintptr_t base, size_t size) {
@@ -355,15 +373,87 @@ static int alloc_clear(umf_os_extents_t *extents, size_t size, size_t alignment,
     return umf_os_place(size, alignment, extents->protection, ptr);
 }
 
+/* true if the extent has no pieces, is of no use or one too many, and is out of the table. */
+static bool leave_if_empty_locked(umf_os_extents_t *extents, os_extent_t *extent) {
+    umf_assert_locked(&extents->lock);
+    if (!is_empty(extents, extent)) {
+        return false;
+    }
+    if (extent->free && extents->empty < EMPTY_MAX) {
+        extents->empty++;
+        return false;
+    }
+    umf_list_remove(&extent->link);
+    umf_hash_remove(&extents->all, extent->base);
+    extents->free -= extent->free;
+    return true;
+}
+
+static void lose_pages(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
+    umf_lock(&extents->lock);
+    umf_os_pages_flip(&extent->gone, run);
+    extent->gone_count += run.count;
+    bool is_leaving = leave_if_empty_locked(extents, extent);
+    umf_unlock(&extents->lock);
+    if (is_leaving) {
+        extent_free(extent);
+    }
+}
+
+typedef struct wanted_t {
+    umf_os_extents_t *extents;
+    umf_os_run_t run;
+    uint32_t step;
+    os_extent_t *extent; /* NULL: none yet */
+} wanted_t;
+
+static void look_for_gone(uint64_t key, void *value, void *arg) {
+    wanted_t *wanted = arg;
+    os_extent_t *extent = value;
+    (void)key;
+    if (!wanted->extent && extent->gone_count >= wanted->run.count &&
+        umf_os_pages_find(&extent->gone, true, pages_of(wanted->extents, EXTENT_SIZE), wanted->step,
+                          &wanted->run)) {
+        wanted->extent = extent;
+        wanted->extents->empty -= is_empty(wanted->extents, extent);
+        umf_os_pages_flip(&extent->gone, wanted->run);
+        extent->gone_count -= wanted->run.count;
+    }
+}
+
+/* Where there are no more addresses: the place of pieces that were freed. */
+static bool alloc_gone(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
+    wanted_t wanted = {extents, {0, pages_of(extents, size)}, 0, NULL};
+    if (!is_piece(extents, size, alignment)) {
+        return false;
+    }
+    wanted.step = piece_step(extents, size, alignment);
+    umf_lock(&extents->lock);
+    umf_hash_each(&extents->all, look_for_gone, &wanted);
+    umf_unlock(&extents->lock);
+    if (!wanted.extent) {
+        return false;
+    }
+    void *base = (void *)(wanted.extent->base + wanted.run.at * extents->page_size);
+    if (umf_os_map(&base, size, extents->protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                   0) != 0) {
+        lose_pages(extents, wanted.extent, wanted.run);
+        return false;
+    }
+    *ptr = base;
+    return true;
+}
+
 int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
     int error = alloc_clear(extents, size, alignment, ptr);
-    return error && umf_os_extents_cool(extents, true) ? alloc_clear(extents, size, alignment, ptr)
-                                                       : error;
+    if (error && umf_os_extents_cool(extents, true)) {
+        error = alloc_clear(extents, size, alignment, ptr);
+    }
+    return error && !alloc_gone(extents, size, alignment, ptr) ? error : 0;
 }
 
 /* --- freeing --- */
 
-/* true if the extent is one too many, and out of the table. */
 static bool give_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
     if (!extent->free) {
@@ -372,17 +462,7 @@ static bool give_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, um
     extents->free += run.count;
     extent->free += run.count;
     umf_os_pages_flip(&extent->used, run);
-    if (!is_empty(extents, extent)) {
-        return false;
-    }
-    if (extents->empty < EMPTY_MAX) {
-        extents->empty++;
-        return false;
-    }
-    umf_list_remove(&extent->link);
-    umf_hash_remove(&extents->all, extent->base);
-    extents->free -= extent->free;
-    return true;
+    return leave_if_empty_locked(extents, extent);
 }
 
 /* Clear pages can be used again. */
@@ -397,20 +477,39 @@ static void give_pages(umf_os_extents_t *extents, os_extent_t *extent, umf_os_ru
 
 static bool is_live_locked(umf_os_extents_t *extents, const os_extent_t *extent, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
-    return umf_os_pages_has_all(&extent->used, run) && !umf_os_pages_has_any(&extent->warm, run);
+    return umf_os_pages_has_all(&extent->used, run) && !umf_os_pages_has_any(&extent->gone, run) &&
+           !umf_os_pages_has_any(&extent->warm, run);
 }
 
-/* Pages of one extent. They stay taken until they are clear; those that cannot be cleared leave a
- * hole, which is nobody's any more. */
-static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, uintptr_t base, size_t size) {
-    umf_os_run_t run = {pages_of(extents, base - extent->base), pages_of(extents, size)};
+/* Nothing is there to be touched, and the place stays that of the extent. Guards, one for each
+ * page, do not divide the mapping, but cannot be in locked memory. */
+static int shut(const umf_os_extents_t *extents, uintptr_t base, size_t size) {
+    void *ptr = (void *)base;
+    if (extents->has_guards && size <= GUARDED_MAX &&
+        umf_os_advise(ptr, size, MADV_GUARD_INSTALL) == 0) {
+        return 0;
+    }
+    return umf_os_map(&ptr, size, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+/* Pages of one extent. They stay taken until nothing is in them; those that can be neither shut, as
+ * where a process has too many mappings, nor cleared leave a hole, which is nobody's any more. */
+static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run,
+                      bool is_of_pool) {
+    uintptr_t base = extent->base + run.at * extents->page_size;
+    size_t size = run.count * extents->page_size;
     umf_lock(&extents->lock);
     bool is_live = is_live_locked(extents, extent, run);
     umf_unlock(&extents->lock);
     if (!is_live) {
         return EINVAL;
     }
-    if (drop_content(extents, base, size) != 0) {
+    if (!is_of_pool && shut(extents, base, size) == 0) {
+        lose_pages(extents, extent, run);
+        return 0;
+    }
+    if (drop_content(base, size, extents->protection) != 0) {
         return umf_os_unmap((void *)base, size);
     }
     give_pages(extents, extent, run);
@@ -432,7 +531,7 @@ static int mapping_free(umf_os_extents_t *extents, uintptr_t base, size_t size) 
     if (is_waiting(extents, base)) {
         return EINVAL;
     }
-    if (can_be_kept(base, size) && drop_content(extents, base, size) == 0) {
+    if (can_be_kept(base, size) && drop_content(base, size, PROT_NONE) == 0) {
         kept_put(extents, base, size);
         return 0;
     }
@@ -480,17 +579,27 @@ static int range_end(const umf_os_extents_t *extents, uintptr_t base, size_t siz
     return 0;
 }
 
-int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size) {
+/* A pool's pieces are cleared, and their extent has them back. */
+static int free_range(umf_os_extents_t *extents, void *ptr, size_t size, bool is_of_pool) {
     uintptr_t base = (uintptr_t)ptr, end;
     int error = range_end(extents, base, size, &end);
     while (!error && base < end) {
         os_extent_t *extent = extent_at(extents, base);
         uintptr_t next = part_end(extents, extent, base, end);
-        error = extent ? piece_free(extents, extent, base, next - base)
-                       : mapping_free(extents, base, next - base);
+        if (extent) {
+            umf_os_run_t run = {pages_of(extents, base - extent->base),
+                                pages_of(extents, next - base)};
+            error = piece_free(extents, extent, run, is_of_pool);
+        } else {
+            error = mapping_free(extents, base, next - base);
+        }
         base = next;
     }
     return error;
+}
+
+int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size) {
+    return free_range(extents, ptr, size, false);
 }
 
 /* --- warm memory --- */
@@ -644,7 +753,7 @@ static void leave_end(umf_os_extents_t *extents, const leaving_t *leaving) {
     while (umf_os_pages_next(&leaving->pages, pages_of(extents, EXTENT_SIZE), &run)) {
         uintptr_t base = extent->base + run.at * extents->page_size;
         size_t size = run.count * extents->page_size;
-        if (drop_content(extents, base, size) == 0) {
+        if (drop_content(base, size, extents->protection) == 0) {
             give_pages(extents, extent, run);
         } else {
             umf_os_unmap((void *)base, size);
@@ -699,7 +808,7 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_
     bool is_range = range_end(extents, base, size, &end) == 0;
     bool is_mapping = is_range && end - base > PIECE_MAX && end - base <= KEPT_SIZE_MAX;
     if (!is_range || (!is_mapping && size > PIECE_MAX)) {
-        return umf_os_extents_free(extents, ptr, size);
+        return free_range(extents, ptr, size, true);
     }
     uint64_t now = umf_decay_now();
     umf_lock(&extents->lock);
@@ -714,5 +823,5 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_
         umf_lock(&extents->lock);
     }
     umf_unlock(&extents->lock);
-    return is_kept ? 0 : umf_os_extents_free(extents, ptr, size);
+    return is_kept ? 0 : free_range(extents, ptr, size, true);
 }

@@ -10,17 +10,18 @@
  * room in extents that are half full: the words of a group lie in one pair of cache lines of the
  * pointer map, which threads with neighbouring pieces would write in turns.
  *
- * What is freed is given back to the system at once, so that it is resident no longer and reads as
- * zero when it is used again. Its addresses are kept: those of a piece until its extent is empty,
- * those of four empty extents and of four other mappings of up to 8 MiB for the next that want the
- * same. That saves the system calls, and mappings do not wander through the address space.
+ * What is freed is given back to the system at once, and to touch it is a fault. The place of a
+ * piece stays without access until its extent goes, unless addresses run out: that is one system
+ * call for a piece and two for an extent. An extent goes with its last piece, if it has no room
+ * left or four others are empty. Four other mappings of 2 to 8 MiB are kept without access for the
+ * next that want the same, which is cheaper than to ask for huge pages again.
  *
  * Pieces that are freed to be used again stay warm: they keep their content for who wants any
  * memory. That is the way of pools, and costs no system call; with many threads these meet in the
  * kernel. So do mappings of up to 8 MiB. What is live and what is warm are together no more than
  * was live at most in this period of decay and in the last, and 64 MiB. Beyond that, and where some
- * were warm for a period, all warm pages of an extent are cleared together, and mappings unmapped:
- * two at most for each that comes, or all when a pool looks at what decays.
+ * were warm for a period, all warm pages of an extent are cleared together, for any use, and
+ * mappings unmapped: two at most for each that comes, or all when a pool looks at what decays.
  *
  * Thread-safe.
  */
@@ -37,8 +38,9 @@
 #define UMF_OS_GROUPS 32u /* of different threads, by their numbers */
 
 typedef struct umf_os_extents_t {
-    size_t page_size;  /* Immutable after init, as `protection` */
+    size_t page_size;  /* Immutable after init, as the next two */
     int protection;    /* as mmap has it */
+    bool has_guards;   /* the system has MADV_GUARD_INSTALL */
     umf_lock_t lock;   /* UMF_RANK_PROVIDER; guards all that follows */
     umf_hash_t all;    /* extents by address */
     umf_list_t roomy;  /* those with free pages */
@@ -60,7 +62,7 @@ typedef struct umf_os_extents_t {
     struct {
         uintptr_t base;
         size_t size;
-    } kept[UMF_OS_KEPT_MAX]; /* mappings without content, the oldest first */
+    } kept[UMF_OS_KEPT_MAX]; /* mappings without content and access, the oldest first */
 } umf_os_extents_t;
 
 void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protection);

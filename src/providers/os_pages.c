@@ -46,21 +46,6 @@ bool umf_os_pages_has_any(const umf_os_pages_t *pages, umf_os_run_t run) {
     return run.count != 0;
 }
 
-bool umf_os_pages_find(const umf_os_pages_t *pages, bool is_in, uint32_t total, uint32_t step,
-                       umf_os_run_t *run) {
-    for (uint32_t at = 0; at + run->count <= total;) {
-        uint64_t there = window(pages, at);
-        uint64_t unfit = (is_in ? ~there : there) & bits(run->count);
-        if (!unfit) {
-            run->at = at;
-            return true;
-        }
-        uint32_t next = at + 64 - (uint32_t)__builtin_clzll(unfit);
-        at = (next + step - 1) & ~(step - 1);
-    }
-    return false;
-}
-
 /* The first page from `at` on that is in, or out; `total` if there is none. */
 static uint32_t first(const umf_os_pages_t *pages, bool is_in, uint32_t at, uint32_t total) {
     for (; at < total; at += 64) {
@@ -72,6 +57,21 @@ static uint32_t first(const umf_os_pages_t *pages, bool is_in, uint32_t at, uint
         }
     }
     return at < total ? at : total;
+}
+
+bool umf_os_pages_find(const umf_os_pages_t *pages, bool is_in, uint32_t total, uint32_t step,
+                       umf_os_run_t *run) {
+    for (uint32_t at = 0; at + run->count <= total;) {
+        uint64_t there = window(pages, at);
+        uint64_t unfit = (is_in ? ~there : there) & bits(run->count);
+        if (!unfit) {
+            run->at = at;
+            return true;
+        }
+        uint32_t next = at + 64 - (uint32_t)__builtin_clzll(unfit);
+        at = (first(pages, is_in, next, total) + step - 1) & ~(step - 1);
+    }
+    return false;
 }
 
 bool umf_os_pages_next(const umf_os_pages_t *pages, uint32_t total, umf_os_run_t *run) {

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
@@ -716,7 +717,93 @@ TEST(os, HugePagesAreAskedForFromEightMiBOn) {
     }
 }
 
-/* Freed memory goes back to the system at once; its addresses come again, fresh. */
+/* A use after a free is a fault. */
+TEST(os, FreedMemoryCannotBeTouched) {
+    for (bool has_guards : {true, false}) {
+        auto no_advice = [](const char *call) { return strcmp(call, "advise") == 0 ? EINVAL : 0; };
+        if (!has_guards) {
+            umf_os_set_fault(no_advice);
+        }
+        Os provider{Params()};
+        umf_os_set_fault(nullptr);
+        for (size_t size :
+             {page, size_t{16} << 10, size_t{256} << 10, MiB, 2 * MiB, 4 * MiB, 16 * MiB}) {
+            for (size_t alignment : {size_t{0}, page, size_t{64} << 10, 2 * MiB}) {
+                char *before = provider.must_alloc(size, alignment);
+                char *ptr = provider.must_alloc(size, alignment);
+                char *after = provider.must_alloc(size, alignment);
+                memset(before, 'b', size);
+                memset(ptr, 'x', size);
+                memset(after, 'a', size);
+                ASSERT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+                for (size_t at : {size_t{0}, size / 2, size - 1}) {
+                    EXPECT_FALSE(can_read(ptr + at)) << size << " at " << at;
+                    EXPECT_FALSE(can_write(ptr + at)) << size << " at " << at;
+                }
+                EXPECT_TRUE(all_are(before, size, 'b')) << size;
+                EXPECT_TRUE(all_are(after, size, 'a')) << size;
+                char *again = provider.must_alloc(size, alignment);
+                EXPECT_TRUE(all_are(again, size, 0)) << size;
+                memset(again, 'y', size);
+                for (char *rest : {before, after, again}) {
+                    EXPECT_EQ(provider.free(rest, size), UMF_RESULT_SUCCESS);
+                    EXPECT_FALSE(can_read(rest)) << size;
+                }
+            }
+        }
+        EXPECT_EQ(provider.allocated(), 0u);
+    }
+}
+
+/* A part of an allocation is one, too. */
+TEST(os, FreedPartsCannotBeTouched) {
+    Os provider{Params()};
+    char *ptr = provider.must_alloc(8 * page);
+    memset(ptr, 'x', 8 * page);
+    ASSERT_EQ(provider.free(ptr + 2 * page, 3 * page), UMF_RESULT_SUCCESS);
+    for (size_t i = 0; i < 8; i++) {
+        EXPECT_EQ(can_read(ptr + i * page), i < 2 || i >= 5) << i;
+    }
+    EXPECT_EQ(provider.free(ptr + 2 * page, page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(provider.free(ptr, 4 * page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_TRUE(all_are(ptr, 2 * page, 'x'));
+    EXPECT_EQ(provider.free(ptr, 2 * page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.free(ptr + 5 * page, 3 * page), UMF_RESULT_SUCCESS);
+}
+
+/* One piece that lives on in each extent does not use up the addresses. */
+TEST(os, PlacesOfFreedPiecesServeWhereAddressesAreShort) {
+    if (UMF_TEST_ASAN || UMF_TEST_TSAN) {
+        GTEST_SKIP() << "a sanitizer needs addresses itself";
+    }
+    EXPECT_TRUE(in_child([] {
+        constexpr size_t EXTENT = 2 * MiB;
+        Os provider{Params()};
+        struct rlimit limit = {};
+        size_t used = 0;
+        std::ifstream("/proc/self/statm") >> used;
+        limit.rlim_cur = limit.rlim_max = used * page + 8 * EXTENT;
+        void *ptr = nullptr;
+        if (provider.alloc(page, 0, &ptr) != UMF_RESULT_SUCCESS ||
+            setrlimit(RLIMIT_AS, &limit) != 0) {
+            return false;
+        }
+        for (size_t i = 1; i < 32 * EXTENT / page; i++) {
+            void *next = nullptr;
+            if (provider.alloc(page, 0, &next) != UMF_RESULT_SUCCESS ||
+                !all_are(static_cast<char *>(next), page, 0)) {
+                return false;
+            }
+            memset(next, 'x', page);
+            if (i % (EXTENT / page) != 0 && provider.free(next, page) != UMF_RESULT_SUCCESS) {
+                return false;
+            }
+        }
+        return true;
+    }));
+}
+
+/* Freed memory goes back to the system at once; what comes again is fresh. */
 TEST(os, FreedMemoryComesBackAsNew) {
     for (size_t size : {page, size_t{64} << 10, 2 * MiB, 8 * MiB}) {
         Os provider{Params()};
@@ -727,7 +814,7 @@ TEST(os, FreedMemoryComesBackAsNew) {
         ASSERT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
         EXPECT_FALSE(is_resident(ptr + size - page)) << size;
         char *again = provider.must_alloc(size);
-        EXPECT_EQ(again, ptr) << size;
+        EXPECT_EQ(again == ptr, size >= 2 * MiB) << size;
         EXPECT_TRUE(all_are(again, size, 0)) << size;
         memset(again, 'y', size);
         if (mlock(again, page) == 0) {
@@ -747,6 +834,7 @@ TEST(os, PiecesThatCannotBeClearedAreNotUsedAgain) {
     memset(ptr, 'x', page);
     umf_os_set_fault([](const char *call) {
         bool fails = strcmp(call, "protect") == 0 || strcmp(call, "map") == 0;
+        fails |= strcmp(call, "advise") == 0;
         return fails || strcmp(call, "unmap") == 0 ? ENOMEM : 0;
     });
     EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);

@@ -7,12 +7,13 @@
  *
  * Private memory without a NUMA mode is arranged for huge pages: allocations of 2 MiB and more lie
  * at multiples of 2 MiB and ask for them; those of up to 256 KiB are pieces of mappings of 2 MiB,
- * which ask for them once the provider has more than 8 MiB of these. Freed memory goes back to the
- * system at once, but the addresses of up to four such mappings, and of four others of up to 8 MiB,
- * stay mapped and are used again. Protection that the program changed is reset by that; NUMA
- * policy and advice that it gave may stay.
+ * which ask for them once the provider has more than 8 MiB of these. Memory that is freed goes back
+ * to the system at once, and to touch it is a fault. The addresses of pieces are not used again
+ * while their mapping has others in use, unless addresses run out; those of four mappings of 2 to 8
+ * MiB stay reserved for the next. Protection that the program changed is reset; NUMA policy and
+ * advice that it gave may stay.
  *
- * What pools free, up to 8 MiB of it at once, keeps its content and its pages
+ * What pools free, up to 8 MiB of it at once, keeps its content and its pages, and can be touched,
  * for pools over the same provider, for 5 seconds if no pool wants it, and until one of them is
  * trimmed or destroyed. With what is in use it is no more than was in use lately, and 64 MiB. So
  * protection that the program changed on memory of a pool must be changed back before it is freed.
