@@ -435,6 +435,21 @@ TEST(Import, RefusesMemoryThatIsFreedDuringTheOpen) {
 
 // --- failures ---
 
+// A provider may believe an address in a handle that somebody made by hand.
+TEST(Import, RefusesWhatGivesMemoryOfAPool) {
+    FakePool p, q;
+    char *ptr = p.alloc(), *victim = q.alloc();
+    p.fake.open_answer = victim;
+    LogFile log(3);
+    EXPECT_EQ(try_open(p.handler(), handle_of(ptr)), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(log.count("by a false address"), 1u) << log.text();
+    umf_memory_pool_handle_t owner = nullptr;
+    EXPECT_EQ(umfPoolByPtr(victim, &owner), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(owner, q.pool);
+    q.free(victim);
+    p.free(ptr);
+}
+
 TEST(Import, PassesErrorsOfTheProviderOn) {
     FakePool p;
     char *ptr = p.alloc();

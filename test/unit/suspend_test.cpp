@@ -9,6 +9,7 @@
 #include <umf/providers/provider_linux_vmm.h>
 #include <umf/suspend.h>
 
+#include "fakes/handle.h"
 #include "fault.h"
 
 namespace {
@@ -157,4 +158,21 @@ TEST_F(SuspendFaults, AFileThatCannotBeRead) {
     }
     EXPECT_EQ(resume(), OK);
     EXPECT_TRUE(is_whole());
+}
+
+// What is shared again is the new memory.
+TEST_F(SuspendFaults, HandlesAreMadeAnew) {
+    umf_ipc_handler_handle_t handler = nullptr;
+    ASSERT_EQ(umfPoolGetIPCHandler(pool, &handler), OK);
+    const Bytes old = handle_of(block);
+    ASSERT_EQ(suspend(), OK);
+    ASSERT_EQ(resume(), OK);
+    const Bytes made = handle_of(block);
+    EXPECT_NE(made, old);
+    void *opened = nullptr;
+    ASSERT_EQ(open_handle(handler, made, &opened), OK);
+    block[SIZE - 1] = 78;
+    EXPECT_EQ(static_cast<char *>(opened)[SIZE - 1], 78);
+    EXPECT_EQ(static_cast<char *>(opened)[0], 77);
+    EXPECT_EQ(umfCloseIPCHandle(opened), OK);
 }
