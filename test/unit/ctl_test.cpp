@@ -2,6 +2,7 @@ extern "C" {
 #include "ctl/ctl.h"
 }
 
+#include <cstdarg>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -81,6 +82,35 @@ TEST(ctl, names_as_arguments) {
     EXPECT_EQ(umfCtlGet("umf.{}.level", &value, sizeof(value), size_t{7}), InvalidPath);
     std::string huge(100000, 'x');
     EXPECT_EQ(umfCtlGet("umf.{}.level", &value, sizeof(value), huge.c_str()), InvalidPath);
+}
+
+bool next(const char **rest, char *name, size_t size, ...) {
+    va_list args;
+    va_start(args, size);
+    umf_ctl_query_t query = {};
+    query.args = &args;
+    bool is_found = umf_ctl_next(&query, rest, name, size);
+    va_end(args);
+    return is_found;
+}
+
+TEST(ctl, names_that_just_fit) {
+    char name[9] = "";
+    name[8] = 'x'; // behind the buffer of 8
+    const char *text = "1234567.rest", *long_text = "12345678.rest", *argument = "{}.rest";
+    const char *rest = text;
+    EXPECT_TRUE(next(&rest, name, 8));
+    EXPECT_STREQ(name, "1234567");
+    EXPECT_STREQ(rest, "rest");
+    rest = argument;
+    EXPECT_TRUE(next(&rest, name, 8, "7654321"));
+    EXPECT_STREQ(name, "7654321");
+    rest = long_text;
+    EXPECT_FALSE(next(&rest, name, 8));
+    rest = argument;
+    EXPECT_FALSE(next(&rest, name, 8, "87654321"));
+    EXPECT_FALSE(next(&rest, name, 8, ""));
+    EXPECT_EQ(name[8], 'x');
 }
 
 TEST(logger, level_is_a_whole_int) {

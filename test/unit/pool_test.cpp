@@ -336,6 +336,65 @@ TEST(AtHand, AlsoOfPoolsBeyondTheFirst) {
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
+// Whatever way a free takes: over pages of their own, and where spans end inside of pages.
+TEST(Free, RefusesWhatIsOfAnotherPool) {
+    for (size_t stingy : {0, 8}) {
+        FakeProvider fake;
+        fake.stingy = stingy;
+        umf_memory_provider_handle_t provider = fake.create();
+        for (const PoolKind &kind : pool_kinds()) {
+            umf_memory_pool_handle_t pool = nullptr, other = nullptr;
+            if (umfPoolCreate(kind.ops(), provider, nullptr, 0, &pool) != OK) {
+                continue; // it wants aligned memory
+            }
+            ASSERT_EQ(umfPoolCreate(kind.ops(), provider, nullptr, 0, &other), OK);
+            for (size_t size : {size_t{64}, size_t{5000}, size_t{100000}, size_t{5} << 20}) {
+                void *p = umfPoolMalloc(pool, size);
+                ASSERT_NE(p, nullptr) << kind;
+                ASSERT_EQ(umfPoolFree(other, p), UMF_RESULT_ERROR_INVALID_ARGUMENT) << kind;
+                EXPECT_EQ(alloc_count(pool), 1u) << kind;
+                memset(p, 1, size);
+                EXPECT_EQ(umfPoolFree(pool, p), OK) << kind;
+                EXPECT_EQ(umfPoolFree(other, p), UMF_RESULT_ERROR_INVALID_ARGUMENT) << kind;
+            }
+            EXPECT_EQ(umfPoolDestroy(other), OK);
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+        }
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+}
+
+// As realloc of libraries does: it allocates, moves, or frees.
+TEST(Counted, ReallocOfUsersPools) {
+    umf_memory_pool_ops_t ops = toy::pool_ops;
+    ops.realloc = [](void *, void *ptr, size_t size) -> void * {
+        if (size > 4096) {
+            return nullptr;
+        }
+        if (ptr && size == 0) {
+            free(ptr);
+            return nullptr;
+        }
+        return realloc(ptr, size);
+    };
+    toy::Provider provider;
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(&ops, provider.handle, nullptr, 0, &pool), OK);
+    void *p = umfPoolRealloc(pool, nullptr, 100);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(alloc_count(pool), 1u);
+    p = umfPoolRealloc(pool, p, 2000);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(alloc_count(pool), 1u);
+    EXPECT_EQ(umfPoolRealloc(pool, p, 5000), nullptr);
+    EXPECT_EQ(alloc_count(pool), 1u) << "it failed, and nothing was freed";
+    EXPECT_EQ(umfPoolRealloc(pool, nullptr, 5000), nullptr);
+    EXPECT_EQ(alloc_count(pool), 1u);
+    EXPECT_EQ(umfPoolRealloc(pool, p, 0), nullptr);
+    EXPECT_EQ(alloc_count(pool), 0u);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+}
+
 // The core counts for pools that are not the library's.
 TEST(Counted, AlsoUsersPoolsBeyondTheFirst) {
     toy::Provider provider;

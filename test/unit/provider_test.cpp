@@ -137,6 +137,30 @@ TEST_F(View, FailedFreeKeepsTheRecord) {
     EXPECT_EQ(shim_view_free(view, shim_view_find(view, p)), OK);
 }
 
+TEST_F(View, ARefusedSplitOrMergeKeepsTheRecords) {
+    char *p = alloc(8192);
+    umf_span_t *whole = shim_view_find(view, p);
+    fake.split_fails = fake.merge_fails = true;
+    fake.failure = UMF_RESULT_ERROR_USER_SPECIFIC;
+    EXPECT_EQ(umfMemoryProviderAllocationSplit(view, p, 8192, 4096),
+              UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_EQ(shim_view_find(view, p + 4096), whole);
+    EXPECT_EQ(shim_view_count(view), 1u);
+    fake.split_fails = false;
+    ASSERT_EQ(umfMemoryProviderAllocationSplit(view, p, 8192, 4096), OK);
+    EXPECT_NE(shim_view_find(view, p + 4096), whole);
+    EXPECT_EQ(umfMemoryProviderAllocationMerge(view, p, p + 4096, 8192),
+              UMF_RESULT_ERROR_USER_SPECIFIC);
+    umf_span_t *high = shim_view_find(view, p + 4096);
+    ASSERT_NE(high, nullptr);
+    EXPECT_EQ(shim_span_base(high), p + 4096);
+    EXPECT_EQ(shim_view_count(view), 2u);
+    EXPECT_EQ(shim_view_free(view, high), OK);
+    EXPECT_EQ(fake.last_free_size, 4096u);
+    EXPECT_EQ(shim_view_free(view, shim_view_find(view, p)), OK);
+    EXPECT_EQ(fake.last_free_size, 4096u);
+}
+
 TEST_F(View, DestroyWithdrawsWhatIsLeft) {
     char *p = alloc(100), *q = alloc(200);
     shim_view_destroy(view);
