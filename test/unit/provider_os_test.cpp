@@ -997,15 +997,19 @@ TEST(os, SharedMemoryIsGivenBackAndUsedAgain) {
     EXPECT_EQ(count_descriptors(), descriptors);
 }
 
-/* What is counted is what was asked for, whatever size a free is told. */
+/* What is counted is what was asked for, also where a free is told whole pages. */
 TEST(os, SharedMemoryIsCountedAsItWasAskedFor) {
     Os provider(Params().shared());
-    for (size_t told : {size_t{0}, size_t{5000}, size_t{2} * page}) {
+    char *other = provider.must_alloc(10000);
+    for (size_t told : {size_t{5000}, (4999 + page) / page * page}) {
         char *ptr = provider.must_alloc(5000);
-        EXPECT_EQ(provider.allocated(), 5000u);
+        EXPECT_EQ(provider.allocated(), 15000u);
+        EXPECT_NE(provider.free(ptr, 0), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(provider.allocated(), 15000u);
         ASSERT_EQ(provider.free(ptr, told), UMF_RESULT_SUCCESS) << told;
-        EXPECT_EQ(provider.allocated(), 0u) << told;
+        EXPECT_EQ(provider.allocated(), 10000u) << told;
     }
+    EXPECT_EQ(provider.free(other, 10000), UMF_RESULT_SUCCESS);
 }
 
 TEST(os, SharedFileGrowsOnDemand) {
