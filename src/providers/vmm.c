@@ -172,6 +172,7 @@ void umf_vmm_fini(umf_vmm_t *vmm) {
         umf_vmm_piece_unmake(vmm, vmm->pieces[i]);
     }
     umf_vmm_share_fini(vmm);
+    umf_vmm_imports_fini(vmm);
     umf_meta_free(vmm->pieces, vmm->piece_room * sizeof(*vmm->pieces));
     umf_hash_fini(&vmm->requested);
     umf_range_destroy(vmm->range);

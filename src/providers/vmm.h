@@ -8,7 +8,8 @@
  * freed; until then what was freed in it is used again.
  *
  * The back end supplies a few operations; everything else is written once: vmm.c, vmm_pieces.c
- * for memory that goes and comes, vmm_share.c for other processes, vmm_ops.c for the tables.
+ * for memory that goes and comes, vmm_share.c and vmm_import.c for other processes, vmm_ops.c for
+ * the tables.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_H
 #define UMF_SRC_PROVIDERS_VMM_H
@@ -20,6 +21,7 @@
 #include "ctl/field.h"
 #include "ds/hash.h"
 #include "ds/range.h"
+#include "providers/vmm_import.h"
 #include "providers/vmm_share.h"
 
 typedef uint64_t umf_physical_t; /* the back end's handle */
@@ -73,6 +75,7 @@ struct umf_vmm_t {
     size_t resident;      /* bytes with physical memory */
     size_t reserved;      /* bytes of addresses */
     umf_vmm_share_t share;
+    umf_vmm_imports_t imports;
 };
 
 /* `granularity` is a power of two; `piece_size` is rounded up to it. */
@@ -103,7 +106,7 @@ umf_result_t umf_vmm_release(umf_vmm_t *vmm, void *const *pieces, size_t count);
 /*
  * Describes the allocation at `ptr` for other processes. INVALID_ARGUMENT: not an allocation of
  * that size; OUT_OF_RESOURCES: it has no physical memory at present, or too many are described. The
- * other IPC operations are in vmm_share.h.
+ * other IPC operations are in vmm_share.h and vmm_import.h.
  */
 umf_result_t umf_vmm_get_handle(umf_vmm_t *vmm, const void *ptr, size_t size, void *data);
 

@@ -30,8 +30,6 @@ typedef struct umf_vmm_share_t {
     umf_fd_ticket_t board;
     uint32_t words_used, cursor;
     uint64_t generation; /* the last one given */
-    umf_hash_t opened;   /* mappings of others' memory by address */
-    struct umf_vmm_source_t *sources;
 } umf_vmm_share_t;
 
 /* Of one piece. Sync: the lock of its provider. */
@@ -40,6 +38,7 @@ typedef struct umf_vmm_piece_share_t {
     umf_fd_ticket_t ticket;
     unsigned char token[UMF_VMM_TOKEN_SIZE];
     bool has_descriptor, has_token; /* one of them once it was exported */
+    uint64_t id;                    /* of its physical memory, 0: not described yet */
 } umf_vmm_piece_share_t;
 
 /* Where a described allocation lies. */
@@ -67,15 +66,11 @@ void umf_vmm_share_drop_locked(umf_vmm_share_t *share, uintptr_t base);
 /* The same for all allocations of a piece; then its descriptor is closed. */
 void umf_vmm_share_drop_piece_locked(umf_vmm_share_t *share, umf_vmm_piece_share_t *piece);
 
-/* Everything goes; what was opened stays mapped. */
+/* Everything goes. */
 void umf_vmm_share_fini(umf_vmm_t *vmm);
 
-/* The bodies of the provider's operations; umf_vmm_get_handle is in vmm.h. */
+/* The body of the provider's operation; umf_vmm_get_handle is in vmm.h, the others are in
+ * vmm_import.h. */
 umf_result_t umf_vmm_put_handle(umf_vmm_t *vmm, const void *data);
-umf_result_t umf_vmm_open_handle(umf_vmm_t *vmm, const void *data, void **ptr);
-umf_result_t umf_vmm_close_handle(umf_vmm_t *vmm, void *ptr, size_t size);
-umf_result_t umf_vmm_check_handle(umf_vmm_t *vmm, const void *data, size_t size);
-umf_result_t umf_vmm_watch_handle(umf_vmm_t *vmm, const void *data, const uint64_t **word,
-                                  uint64_t *expected);
 
 #endif

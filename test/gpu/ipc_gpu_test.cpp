@@ -1,6 +1,9 @@
 // Sharing GPU memory, and memory of the other providers of virtual memory, between real processes:
 // the peers of fakes/peer.h, each of which starts CUDA for itself.
+#include <algorithm>
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gpu.h"
@@ -10,6 +13,7 @@
 #include <umf/providers/provider_cuda_vmm.h>
 #include <umf/providers/provider_linux_vmm.h>
 #include <umf/suspend.h>
+#include <umf/text.h>
 
 #include "fakes/forged.h"
 #include "fakes/peer.h"
@@ -24,8 +28,31 @@ constexpr size_t MiB = size_t{1} << 20;
 // --- the peer ---
 
 struct GpuOp {
-    enum : uint32_t { Suspend = Op::Own, Resume };
+    enum : uint32_t {
+        Suspend = Op::Own,
+        Resume,
+        Imports,   // -> value: how often the software driver was told to import
+        Addresses, // -> value: bytes of addresses that the process has
+    };
 };
+
+uint64_t size_of_addresses() {
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    EXPECT_EQ(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+bool is_fabric(const std::string &text) {
+    return text.find("share=fabric") != std::string::npos;
+}
+
+void permit_fabric() {
+    if (!driver().is_real) {
+        driver().control()->fabric = FAKE_CUDA_FABRIC_PERMITTED;
+    }
+}
 
 class Servant : public PoolServant {
     const bool on_host;
@@ -67,15 +94,30 @@ class Servant : public PoolServant {
         umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
         return umfPoolsResume(&pool, 1, &params, &report);
     }
-    umf_result_t serve_own(const Request &request, Reply &) override {
-        return request.op == GpuOp::Suspend  ? suspend()
-               : request.op == GpuOp::Resume ? resume()
-                                             : UMF_RESULT_ERROR_UNKNOWN;
+    umf_result_t serve_own(const Request &request, Reply &reply) override {
+        switch (request.op) {
+        case GpuOp::Suspend:
+            return suspend();
+        case GpuOp::Resume:
+            return resume();
+        case GpuOp::Imports:
+            reply.value = static_cast<uint64_t>(
+                driver().control()->calls[FAKE_cuMemImportFromShareableHandle]);
+            return OK;
+        case GpuOp::Addresses:
+            reply.value = size_of_addresses();
+            return OK;
+        default:
+            return UMF_RESULT_ERROR_UNKNOWN;
+        }
     }
 
   public:
     Servant(Socket &of_test, const std::string &pool_text)
         : PoolServant(of_test, pool_text), on_host(pool_text.find("linux") != std::string::npos) {
+        if (is_fabric(pool_text)) {
+            permit_fabric();
+        }
         if (!on_host) {
             const std::string word = ",device=";
             start_cuda(std::stoi(pool_text.substr(pool_text.find(word) + word.size())));
@@ -100,6 +142,7 @@ struct Kind {
 const Kind kinds[] = {
     {"linux_vmm", "linux_vmm:piece_size=8M", true}, // two allocations of most tests
     {"cuda_vmm", "cuda_vmm:share=fd,piece_size=8M", true},
+    {"cuda_vmm_fabric", "cuda_vmm:share=fabric,piece_size=8M", true},
     {"cuda", "cuda:memory_type=device", false},
 };
 
@@ -117,6 +160,12 @@ class Peer : public PoolPeer {
     umf_result_t raw_open(uint32_t slot, const Bytes &handle) {
         return PoolPeer::raw_open(slot, Bytes(handle.begin() + handle_header, handle.end()));
     }
+    uint64_t imports() {
+        return value_of(call(GpuOp::Imports));
+    }
+    uint64_t addresses() {
+        return value_of(call(GpuOp::Addresses));
+    }
     umf_result_t suspend() {
         return result_of(call(GpuOp::Suspend));
     }
@@ -132,10 +181,34 @@ int count_gpus() {
     return count;
 }
 
+// Why this machine has no fabric handles; empty: it has them.
+std::string why_no_fabric() {
+    count_gpus(); // starts the driver
+    permit_fabric();
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_result_t result =
+        umfMemoryProviderCreateFromText("cuda_vmm:device=0,share=fabric", &provider);
+    if (result == OK) {
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        return "";
+    }
+    EXPECT_EQ(result, UMF_RESULT_ERROR_NOT_SUPPORTED) << umfTextError();
+    return umfTextError();
+}
+
 class IpcGpu : public testing::TestWithParam<Kind> {
   protected:
     const Kind &kind = GetParam();
     static constexpr size_t size = 4 * MiB;
+
+    void SetUp() override {
+        if (is_fabric(kind.provider)) {
+            static const std::string why = why_no_fabric();
+            if (!why.empty()) {
+                GTEST_SKIP() << why;
+            }
+        }
+    }
 };
 
 // A description with one field changed and its sum right, as src/base/sum.h has it.
@@ -151,6 +224,11 @@ template <class T> Bytes forged_description(Bytes handle, size_t at, T value) {
 #define NEEDS_VMM()                                                                                \
     if (!kind.is_vmm) {                                                                            \
         GTEST_SKIP() << "a statement about memory that comes and goes";                            \
+    }
+
+#define NEEDS_DESCRIPTORS()                                                                        \
+    if (is_fabric(kind.provider)) {                                                                \
+        GTEST_SKIP() << "a statement about descriptors";                                           \
     }
 
 } // namespace
@@ -269,6 +347,7 @@ TEST_P(IpcGpu, RefusesEveryDamagedByte) {
 // Whoever knows the format can get the sums right, too.
 TEST_P(IpcGpu, RefusesForgedDescriptions) {
     NEEDS_VMM()
+    NEEDS_DESCRIPTORS()
     Peer producer(kind), consumer(kind);
     producer.alloc(0, size);
     producer.fill(0, size, 14);
@@ -304,6 +383,7 @@ TEST_P(IpcGpu, RefusesForgedDescriptions) {
         {"another word", forged_description(good, 232, uint32_t{500})},
         {"no word", forged_description(good, 232, uint32_t{0})},
         {"a word behind the board", forged_description(good, 232, uint32_t{1} << 30)},
+        {"no piece", forged_description(good, 304, uint64_t{0})},
     };
     for (const auto &c : cases) {
         EXPECT_NE(consumer.raw_open(0, c.handle), OK) << c.what;
@@ -314,6 +394,163 @@ TEST_P(IpcGpu, RefusesForgedDescriptions) {
     EXPECT_EQ(consumer.try_open(0, forged(good, 48, uint64_t{2 * size})), BAD);
     consumer.open(0, good);
     EXPECT_TRUE(consumer.check(0, size, 14));
+
+    // Nor are they believed when the piece that they name is open.
+    descriptors = consumer.descriptors();
+    for (const auto &c : cases) {
+        EXPECT_NE(consumer.raw_open(1, c.handle), OK) << c.what;
+    }
+    // Who lies about the piece gets the memory of the descriptor, and nobody else's mapping.
+    uint64_t id = field<uint64_t>(good, handle_header + 304);
+    ASSERT_EQ(consumer.raw_open(1, forged_description(good, 304, id + 1000)), OK);
+    EXPECT_TRUE(consumer.check(1, size, 14));
+    EXPECT_EQ(consumer.raw_close(1, size), OK);
+    EXPECT_TRUE(consumer.check(0, size, 14));
+    EXPECT_EQ(consumer.descriptors(), descriptors);
+}
+
+// Two allocations of two pieces, the second described as if it lay in the first.
+TEST_P(IpcGpu, AForgedPieceIsNotAWayIntoAnother) {
+    NEEDS_VMM()
+    Peer producer(kind), consumer(kind);
+    for (uint32_t slot = 0; slot < 4; slot++) {
+        producer.alloc(slot, size);
+        producer.fill(slot, size, slot);
+    }
+    Bytes first = producer.get(0), last = producer.get(3);
+    uint64_t id = field<uint64_t>(first, handle_header + 304);
+    ASSERT_NE(id, field<uint64_t>(last, handle_header + 304)) << "two allocations fill a piece";
+    ASSERT_EQ(consumer.raw_open(0, first), OK);
+    ASSERT_EQ(consumer.raw_open(1, forged_description(last, 304, id)), OK);
+    EXPECT_TRUE(consumer.check(1, size, 3)) << "by its descriptor";
+    ASSERT_EQ(consumer.raw_open(2, producer.get(1)), OK);
+    EXPECT_TRUE(consumer.check(2, size, 1));
+    for (uint32_t slot : {0u, 1u, 2u}) {
+        EXPECT_EQ(consumer.raw_close(slot, size), OK);
+    }
+}
+
+// A piece is imported once for all of its blocks, and takes its own size of addresses.
+TEST_P(IpcGpu, BlocksOfOnePieceAreOneImport) {
+    NEEDS_VMM()
+    constexpr uint32_t blocks = 512;
+    constexpr uint64_t block = 2 * MiB, piece = blocks * block;
+    const bool is_linux = strcmp(kind.name, "linux_vmm") == 0;
+    std::string text = kind.provider;
+    text.replace(text.find("8M"), 2, "1G");
+    const Kind large = {kind.name, text.c_str(), true};
+    Peer producer(large), consumer(large);
+    std::vector<Bytes> handles;
+    for (uint32_t slot = 0; slot < blocks; slot++) {
+        producer.alloc(slot, block);
+        handles.push_back(producer.get(slot));
+    }
+    producer.fill(0, 1000, 1);
+    producer.fill(blocks - 1, 1000, 2);
+    uint64_t addresses = consumer.addresses(), alive = driver().is_real ? 0 : consumer.alive();
+    uint64_t lowest = UINT64_MAX, highest = 0;
+    for (uint32_t slot = 0; slot < blocks; slot++) {
+        uint64_t at = consumer.open(slot, handles[slot]);
+        lowest = std::min(lowest, at);
+        highest = std::max(highest, at);
+    }
+    EXPECT_EQ(highest - lowest, piece - block);
+    if (is_linux) {
+        EXPECT_LT(consumer.addresses() - addresses, piece + piece / 4);
+    } else if (!driver().is_real) {
+        EXPECT_EQ(consumer.imports(), 1u);
+    }
+    EXPECT_TRUE(consumer.check(0, 1000, 1));
+    EXPECT_TRUE(consumer.check(blocks - 1, 1000, 2));
+
+    // Whatever is closed first, the rest stays; it goes with the last one.
+    for (uint32_t i = 0; i < blocks - 1; i++) {
+        EXPECT_EQ(consumer.close(i * 211 % (blocks - 1)), OK);
+        EXPECT_TRUE(i % 100 != 0 || consumer.check(blocks - 1, 1000, 2));
+    }
+    EXPECT_TRUE(consumer.check(blocks - 1, 1000, 2));
+    EXPECT_EQ(consumer.close(blocks - 1), OK);
+    consumer.anew(); // mappings are kept for the next time, the pool's end closes them
+    if (is_linux) {
+        EXPECT_LT(consumer.addresses(), addresses + piece / 4);
+    } else if (!driver().is_real) {
+        EXPECT_EQ(consumer.alive(), alive);
+    }
+}
+
+// What was opened lies where it lay when the producer cuts the piece anew: the new blocks overlap
+// it, so they lie in another mapping.
+TEST_P(IpcGpu, BlocksThatOverlapOlderOnesLieElsewhere) {
+    NEEDS_VMM()
+    Peer producer(kind), consumer(kind);
+    for (uint32_t slot = 0; slot < 4; slot++) {
+        producer.alloc(slot, size / 2); // one piece
+        producer.fill(slot, size / 2, slot);
+    }
+    Bytes kept = producer.get(0);
+    consumer.open(0, kept);
+    uint64_t stale = consumer.open(1, producer.get(1));
+    producer.free(1);
+    producer.free(2);
+    producer.alloc(4, size);
+    producer.fill(4, size, 4);
+    uint64_t fresh = consumer.open(4, producer.get(4));
+    EXPECT_TRUE(fresh + size <= stale || stale + size / 2 <= fresh);
+    EXPECT_TRUE(consumer.check(4, size, 4));
+    EXPECT_TRUE(consumer.check(0, size / 2, 0));
+    EXPECT_EQ(consumer.close(1), OK);
+    EXPECT_EQ(consumer.close(0), OK);
+    EXPECT_TRUE(consumer.check(4, size, 4));
+    EXPECT_EQ(consumer.close(4), OK);
+}
+
+// Without what the library keeps: each open is closed for itself.
+TEST_P(IpcGpu, RawHandlesOpenedTwice) {
+    NEEDS_VMM()
+    Peer producer(kind), consumer(kind);
+    producer.alloc(0, size);
+    producer.fill(0, size, 1);
+    Bytes handle = producer.get(0);
+    ASSERT_EQ(consumer.raw_open(0, handle), OK);
+    ASSERT_EQ(consumer.raw_open(1, handle), OK);
+    EXPECT_EQ(consumer.raw_close(0, size), OK);
+    EXPECT_EQ(consumer.raw_close(0, size), BAD);
+    EXPECT_TRUE(consumer.check(1, size, 1));
+    EXPECT_EQ(consumer.raw_close(1, size), OK);
+}
+
+// A close that fails leaves its block open; with others in the mapping there is nothing to fail.
+TEST_P(IpcGpu, AFailedCloseCanBeTriedAgain) {
+    NEEDS_FAKE()
+    if (strncmp(kind.name, "cuda_vmm", 8) != 0) {
+        GTEST_SKIP() << "a statement about virtual memory of the driver";
+    }
+    Peer producer(kind), consumer(kind);
+    uint64_t alive = consumer.alive();
+    producer.alloc(0, size);
+    producer.alloc(1, size);
+    producer.fill(1, size, 1);
+    Bytes first = producer.get(0), second = producer.get(1);
+    bool was_reached = true;
+    int failed = 0;
+    for (uint64_t n = 1; was_reached; n++) {
+        ASSERT_LT(n, 100u);
+        ASSERT_EQ(consumer.raw_open(0, first), OK);
+        ASSERT_EQ(consumer.raw_open(1, second), OK);
+        consumer.fail_at(n);
+        EXPECT_EQ(consumer.raw_close(0, size), OK);
+        bool is_closed = consumer.raw_close(1, size) == OK;
+        was_reached = consumer.fail_at(0);
+        if (!is_closed) {
+            failed++;
+            EXPECT_TRUE(consumer.check(1, size, 1));
+            EXPECT_EQ(consumer.raw_open(0, first), OK) << "in the mapping that is there";
+            EXPECT_EQ(consumer.raw_close(1, size), OK);
+            EXPECT_EQ(consumer.raw_close(0, size), OK);
+        }
+    }
+    EXPECT_GT(failed, 0);
+    EXPECT_LE(consumer.alive(), alive + 1) << "addresses that the driver did not take back";
 }
 
 TEST_P(IpcGpu, MappingsOutliveTheProducerButHandlesDoNot) {
@@ -321,11 +558,13 @@ TEST_P(IpcGpu, MappingsOutliveTheProducerButHandlesDoNot) {
     Peer producer(kind), consumer(kind);
     producer.alloc(0, size);
     producer.fill(0, size, 8);
-    Bytes handle = producer.get(0);
+    producer.alloc(1, size);
+    Bytes handle = producer.get(0), beside = producer.get(1);
     consumer.open(0, handle);
     producer.kill();
     EXPECT_TRUE(consumer.check(0, size, 8));
     EXPECT_EQ(consumer.raw_open(1, handle), BAD);
+    EXPECT_EQ(consumer.raw_open(1, beside), BAD) << "though its piece is mapped";
     EXPECT_EQ(consumer.close(0), OK);
     consumer.anew();
     EXPECT_EQ(consumer.try_open(1, handle), BAD);
@@ -391,6 +630,25 @@ TEST_P(IpcGpu, SuspendedMemoryIsSharedAnew) {
     EXPECT_EQ(consumer.close(0), OK);
     EXPECT_EQ(consumer.close(1), OK);
     EXPECT_TRUE(second.check(0, size, 12));
+}
+
+// Other memory lies behind the piece then, whatever it has in common with what was there before.
+TEST_P(IpcGpu, ASuspendedPieceIsImportedAnew) {
+    NEEDS_VMM()
+    Peer producer(kind), consumer(kind);
+    for (uint32_t slot : {0u, 1u}) {
+        producer.alloc(slot, size); // one piece
+        producer.fill(slot, size, slot);
+    }
+    consumer.open(0, producer.get(0));
+    ASSERT_EQ(producer.suspend(), OK);
+    ASSERT_EQ(producer.resume(), OK);
+    producer.fill(1, size, 11);
+    consumer.open(1, producer.get(1));
+    EXPECT_TRUE(consumer.check(1, size, 11));
+    EXPECT_TRUE(consumer.check(0, size, 0)) << "the old memory";
+    EXPECT_EQ(consumer.close(0), OK);
+    EXPECT_EQ(consumer.close(1), OK);
 }
 
 TEST_P(IpcGpu, ManyOpensLeaveNothingBehind) {
@@ -571,6 +829,53 @@ class LinuxVmmShare : public testing::Test {
                umfMemoryProviderCloseIPCHandle(provider, ptr, page) == OK;
     }
 };
+
+// Threads that open and close blocks of a few pieces, at the same time.
+TEST_F(LinuxVmmShare, ThreadsShareTheMappingsOfPieces) {
+    constexpr size_t blocks = 16, threads = 4;
+    make(blocks / 2 * page); // two pieces
+    umf_memory_provider_handle_t producer = provider;
+    make(MiB);
+    std::vector<std::vector<char>> handles(blocks, std::vector<char>(4096));
+    std::vector<void *> all(blocks);
+    for (size_t i = 0; i < blocks; i++) {
+        ASSERT_EQ(umfMemoryProviderAlloc(producer, page, 0, &all[i]), OK);
+        memset(all[i], static_cast<int>(i + 1), page);
+        ASSERT_EQ(umfMemoryProviderGetIPCHandle(producer, all[i], page, handles[i].data()), OK);
+    }
+    uint64_t addresses = size_of_addresses(), descriptors = count_open_descriptors();
+    std::atomic<int> failures{0};
+    auto work = [&](size_t seed) {
+        for (size_t round = 0; round < 200; round++) {
+            void *ptr[3] = {};
+            size_t which[3];
+            for (size_t k = 0; k < 3; k++) {
+                which[k] = (seed * 5 + round * 3 + k * 7) % blocks;
+                failures += umfMemoryProviderOpenIPCHandle(provider, handles[which[k]].data(),
+                                                           &ptr[k]) != OK;
+            }
+            for (size_t k : {1u, 0u, 2u}) {
+                auto *byte = static_cast<unsigned char *>(ptr[k]);
+                failures += byte[0] != which[k] + 1 || byte[page - 1] != which[k] + 1;
+                failures += umfMemoryProviderCloseIPCHandle(provider, ptr[k], page) != OK;
+            }
+        }
+    };
+    std::vector<std::thread> running;
+    for (size_t i = 0; i < threads; i++) {
+        running.emplace_back(work, i);
+    }
+    for (std::thread &thread : running) {
+        thread.join();
+    }
+    EXPECT_EQ(failures, 0);
+    EXPECT_EQ(count_open_descriptors(), descriptors);
+    EXPECT_GT(addresses + 256 * MiB, size_of_addresses());
+    for (void *ptr : all) {
+        EXPECT_EQ(umfMemoryProviderFree(producer, ptr, page), OK);
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(producer), OK);
+}
 
 // What a child of a fork does with its copy of a provider is nothing to its parent's handles.
 TEST_F(LinuxVmmShare, AChildHasHandlesOfItsOwn) {

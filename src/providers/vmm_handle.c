@@ -1,0 +1,71 @@
+/* The description of an allocation of a vmm provider, as bytes. */
+#include "providers/vmm_handle.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/os.h"
+#include "base/sum.h"
+#include "providers/vmm.h"
+
+#define HANDLE_MAGIC UINT32_C(0x56464D55) /* "UMFV" */
+#define HANDLE_VERSION 3
+
+/* Of all fields, with `check` taken as 0. */
+static uint64_t handle_sum(const umf_vmm_handle_t *handle) {
+    umf_vmm_handle_t copy = *handle;
+    copy.check = 0;
+    return umf_sum(&copy, sizeof(copy));
+}
+
+size_t umf_vmm_handle_size(void) {
+    return sizeof(umf_vmm_handle_t);
+}
+
+void umf_vmm_handle_write(const umf_vmm_t *vmm, umf_vmm_handle_t *handle, void *data) {
+    handle->magic = HANDLE_MAGIC;
+    handle->version = HANDLE_VERSION;
+    handle->kind = vmm->ops->kind;
+    handle->check = handle_sum(handle);
+    memcpy(data, handle, sizeof(*handle));
+}
+
+static bool handle_is_ours(const umf_vmm_handle_t *handle, uint16_t kind) {
+    return handle->magic == HANDLE_MAGIC && handle->version == HANDLE_VERSION &&
+           handle->kind == kind && handle->check == handle_sum(handle);
+}
+
+static bool handle_place_is_valid(const umf_vmm_handle_t *handle) {
+    uint64_t mask = handle->granule - 1;
+    uint64_t end;
+    return umf_is_pow2(handle->granule) && handle->granule >= umf_os_page_size() &&
+           ((handle->piece_size | handle->offset | handle->size) & mask) == 0 &&
+           handle->size != 0 && handle->piece_size <= PTRDIFF_MAX &&
+           !__builtin_add_overflow(handle->offset, handle->size, &end) && end <= handle->piece_size;
+}
+
+/* Both descriptors are of one process. */
+static bool handle_board_is_valid(const umf_vmm_handle_t *handle) {
+    return handle->word != 0 && handle->word < UMF_VMM_BOARD_WORDS && handle->generation != 0 &&
+           handle->piece_id != 0 && handle->reserved == 0 &&
+           handle->piece.pid == handle->board.pid &&
+           handle->piece.start_time == handle->board.start_time &&
+           handle->piece.boot_id == handle->board.boot_id &&
+           handle->piece.pid_ns == handle->board.pid_ns;
+}
+
+umf_result_t umf_vmm_handle_read(const umf_vmm_t *vmm, const void *data, umf_vmm_handle_t *handle) {
+    memcpy(handle, data, sizeof(*handle));
+    if (!handle_is_ours(handle, vmm->ops->kind)) {
+        UMF_LOG_ERROR("this is not a description of memory by a provider of this kind, it is of "
+                      "another version, or it is damaged");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!handle_place_is_valid(handle) || !handle_board_is_valid(handle)) {
+        UMF_LOG_ERROR("a description of %llu bytes at %llu of %llu (word %u) cannot be right",
+                      (unsigned long long)handle->size, (unsigned long long)handle->offset,
+                      (unsigned long long)handle->piece_size, handle->word);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}

@@ -1,0 +1,41 @@
+/*
+ * Vmm_handle: the description of an allocation of a vmm provider for other processes, as bytes.
+ */
+#ifndef UMF_SRC_PROVIDERS_VMM_HANDLE_H
+#define UMF_SRC_PROVIDERS_VMM_HANDLE_H
+
+#include "ipc/transport.h"
+#include "providers/vmm_share.h"
+
+/* A word takes 8 bytes of memory only when its page is used. */
+#define UMF_VMM_BOARD_SIZE ((size_t)1 << 20)
+#define UMF_VMM_BOARD_WORDS ((uint32_t)(UMF_VMM_BOARD_SIZE / sizeof(uint64_t)))
+
+/* Fixed width, nothing is padding: two descriptions of one allocation are equal byte for byte. */
+typedef struct umf_vmm_handle_t {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t kind;                /* of the back end */
+    uint64_t check;               /* sum of all other fields */
+    umf_fd_ticket_t piece, board; /* with a token: the board twice */
+    uint64_t piece_size;
+    uint64_t offset, size; /* of the allocation, in the piece */
+    uint64_t granule;      /* the producer's granularity */
+    uint64_t generation;   /* what the word holds as long as this is true */
+    uint32_t word;
+    uint32_t reserved; /* 0 */
+    unsigned char token[UMF_VMM_TOKEN_SIZE];
+    uint64_t piece_id; /* no other physical memory described on the board has it; not 0 */
+} umf_vmm_handle_t;
+
+_Static_assert(sizeof(umf_vmm_handle_t) == 16 + 2 * 88 + UMF_VMM_TOKEN_SIZE + 6 * 8 + 8,
+               "handles travel");
+
+/* Writes a description into a caller's buffer; magic, version, kind and sum are set here. */
+void umf_vmm_handle_write(const umf_vmm_t *vmm, umf_vmm_handle_t *handle, void *data);
+
+/* A copy of a description, whose fields fit together. INVALID_ARGUMENT: it is none of the
+ * provider's kind, it is damaged, or it cannot be right. */
+umf_result_t umf_vmm_handle_read(const umf_vmm_t *vmm, const void *data, umf_vmm_handle_t *handle);
+
+#endif
