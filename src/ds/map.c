@@ -22,15 +22,15 @@
 /* What becomes writable at once: a table of every 64 GiB at most makes two mappings of one. */
 #define FLAT_WINDOW ((size_t)256 << 10)
 
-/* Spans above 48 bits. Few, or none: a plain array. */
+/* 48 bits of addresses above the first: a map of its own, with the shards of the one it belongs to.
+ * Machines have few of these, or none. */
 typedef struct umf_map_high_t {
-    size_t count, capacity;
-    struct {
-        uintptr_t base;
-        size_t size;
-        umf_word_t word;
-    } spans[];
+    struct umf_map_high_t *next; /* Immutable, as the number */
+    uintptr_t number;            /* what addresses have above their 48 bits */
+    umf_map_t map;
 } umf_map_high_t;
+
+#define LOW_BITS(addr) ((addr) & (((uintptr_t)1 << 48) - 1))
 
 static _Atomic umf_word_t global_root[UMF_MAP_ROOT_SIZE] __attribute__((aligned(4096)));
 static umf_map_shard_t global_shards[UMF_MAP_SHARDS];
@@ -89,25 +89,61 @@ static bool is_flat(const umf_map_t *map, const _Atomic umf_word_t *table) {
     return (uintptr_t)table - (uintptr_t)map->flat < map->flat_slots * sizeof(*table);
 }
 
+static umf_result_t map_init_root(umf_map_t *map) {
+    void *root = NULL;
+    int err = umf_os_map(&root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (err) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_os_advise(root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t), MADV_NOHUGEPAGE);
+    map->root = root;
+    umf_lock_init(&map->root_lock, UMF_RANK_MAP_ROOT);
+    umf_lock_init(&map->nest_lock, UMF_RANK_MAP_NEST);
+    return UMF_RESULT_SUCCESS;
+}
+
 umf_result_t umf_map_init(umf_map_t *map) {
     *map = (umf_map_t){.shard_mask = 0};
     map->shards = umf_meta_alloc(sizeof(umf_map_shard_t));
     if (!map->shards) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    void *root = NULL;
-    int err = umf_os_map(&root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t), PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (err) {
+    umf_result_t result = map_init_root(map);
+    if (result != UMF_RESULT_SUCCESS) {
         umf_meta_free(map->shards, sizeof(umf_map_shard_t));
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        return result;
     }
-    umf_os_advise(root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t), MADV_NOHUGEPAGE);
-    map->root = root;
     umf_lock_init(&map->shards[0].lock, UMF_RANK_MAP);
-    umf_lock_init(&map->root_lock, UMF_RANK_MAP_ROOT);
-    umf_lock_init(&map->nest_lock, UMF_RANK_MAP_NEST);
     return UMF_RESULT_SUCCESS;
+}
+
+/* The map of an address above 48 bits, which knows it by its lower ones; NULL if there is none. */
+static umf_map_t *high_map(const umf_map_t *map, uintptr_t addr) {
+    umf_map_high_t *high = atomic_load_explicit(&map->high, memory_order_acquire);
+    while (high && high->number != addr >> 48) {
+        high = high->next;
+    }
+    return high ? &high->map : NULL;
+}
+
+/* The same, made if need be; NULL: no memory. */
+static umf_map_t *high_map_made_locked(umf_map_t *map, uintptr_t addr) {
+    umf_assert_locked(&map->shards[0].lock);
+    umf_map_t *there = high_map(map, addr);
+    umf_map_high_t *high = there ? NULL : umf_meta_alloc(sizeof(*high));
+    if (!high) {
+        return there;
+    }
+    high->next = atomic_load_explicit(&map->high, memory_order_relaxed);
+    high->number = addr >> 48;
+    high->map = (umf_map_t){.shards = map->shards, .shard_mask = 0};
+    if (map_init_root(&high->map) != UMF_RESULT_SUCCESS) {
+        umf_meta_free(high, sizeof(*high));
+        return NULL;
+    }
+    atomic_store_explicit(&map->high, high, memory_order_release);
+    return &high->map;
 }
 
 static void table_free(const umf_map_t *map, umf_word_t w, int level) {
@@ -127,7 +163,8 @@ static void table_free(const umf_map_t *map, umf_word_t w, int level) {
     }
 }
 
-void umf_map_fini(umf_map_t *map) {
+/* All but the shards. */
+static void map_fini_root(umf_map_t *map) {
     for (size_t page = 0; page < UMF_MAP_ROOT_SIZE / 512; page++) {
         if (!(map->touched[page / 64] >> page % 64 & 1)) {
             continue;
@@ -139,17 +176,24 @@ void umf_map_fini(umf_map_t *map) {
             }
         }
     }
-    if (map->high) {
-        umf_meta_free(map->high,
-                      sizeof(*map->high) + map->high->capacity * sizeof(map->high->spans[0]));
-    }
     if (map->flat) {
         umf_os_unmap((void *)map->flat, map->flat_slots * sizeof(umf_word_t));
     }
     umf_os_unmap((void *)map->root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t));
-    umf_map_list_free_unused(&map->shards[0]);
     umf_lock_destroy(&map->nest_lock);
     umf_lock_destroy(&map->root_lock);
+}
+
+void umf_map_fini(umf_map_t *map) {
+    umf_map_high_t *high = atomic_load_explicit(&map->high, memory_order_relaxed);
+    while (high) {
+        umf_map_high_t *next = high->next;
+        map_fini_root(&high->map);
+        umf_meta_free(high, sizeof(*high));
+        high = next;
+    }
+    map_fini_root(map);
+    umf_map_list_free_unused(&map->shards[0]);
     umf_lock_destroy(&map->shards[0].lock);
     umf_meta_free(map->shards, sizeof(umf_map_shard_t));
     *map = (umf_map_t){.shard_mask = 0};
@@ -171,31 +215,13 @@ void umf_map_unlock_all(umf_map_t *map) {
 
 /* --- reading --- */
 
-static umf_word_t high_find_locked(const umf_map_t *map, uintptr_t addr) {
-    umf_assert_locked(&map->shards[0].lock);
-    umf_word_t best = 0;
-    size_t best_size = SIZE_MAX;
-    for (size_t i = 0; map->high && i < map->high->count; i++) {
-        uintptr_t base = map->high->spans[i].base;
-        size_t size = map->high->spans[i].size;
-        if (addr >= base && addr - base < size && size <= best_size) {
-            best = map->high->spans[i].word;
-            best_size = size;
-        }
-    }
-    return best;
-}
-
-static umf_word_t high_find(const umf_map_t *map, uintptr_t addr) {
-    umf_lock(&map->shards[0].lock);
-    umf_word_t word = high_find_locked(map, addr);
-    umf_unlock(&map->shards[0].lock);
-    return word;
-}
-
 umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr) {
-    if (addr >> 48) {
-        return high_find(map, addr);
+    if (umf_unlikely(addr >> 48)) {
+        map = high_map(map, addr);
+        addr = LOW_BITS(addr);
+        if (!map) {
+            return UMF_WORD_EMPTY;
+        }
     }
     const _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
     for (int level = 1; level < LEVELS; level++) {
@@ -618,91 +644,17 @@ bool umf_map_tail_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t
 
 /* --- the rare cases --- */
 
-static umf_result_t high_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
-    umf_map_high_t *high = map->high;
-    size_t entry = sizeof(high->spans[0]);
-    if (!high || high->count == high->capacity) {
-        size_t capacity = high ? 2 * high->capacity : 16;
-        umf_map_high_t *bigger = umf_meta_alloc(sizeof(*high) + capacity * entry);
-        if (!bigger) {
-            return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-        }
-        bigger->capacity = capacity;
-        for (size_t i = 0; high && i < high->count; i++) {
-            bigger->spans[bigger->count++] = high->spans[i];
-        }
-        if (high) {
-            umf_meta_free(high, sizeof(*high) + high->capacity * entry);
-        }
-        map->high = high = bigger;
-    }
-    high->spans[high->count].base = base;
-    high->spans[high->count].size = size;
-    high->spans[high->count++].word = word;
-    return UMF_RESULT_SUCCESS;
-}
-
-static void high_remove(umf_map_t *map, umf_word_t word) {
-    size_t kept = 0;
-    for (size_t i = 0; map->high && i < map->high->count; i++) {
-        if (map->high->spans[i].word != word) {
-            map->high->spans[kept++] = map->high->spans[i];
-        }
-    }
-    if (map->high) {
-        map->high->count = kept;
-    }
-}
-
-/* `word` becomes `to`, or the end of the neighbour that is `to` already. */
-static void high_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
-                        umf_word_t to) {
-    umf_map_high_t *high = map->high;
-    for (size_t i = 0; i < high->count; i++) {
-        if (high->spans[i].word == to && high->spans[i].base + high->spans[i].size == base) {
-            high->spans[i].size += size;
-            high_remove(map, word);
-            return;
-        }
-    }
-    for (size_t i = 0; i < high->count; i++) {
-        if (high->spans[i].word == word) {
-            high->spans[i].word = to;
-        }
-    }
-}
-
-static bool high_is_uniform(const umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
-    uintptr_t last = base + (size - 1);
-    for (size_t i = 0; map->high && i < map->high->count; i++) {
-        uintptr_t begin = map->high->spans[i].base;
-        uintptr_t end = begin + (map->high->spans[i].size - 1);
-        bool meets = begin <= last && base <= end;
-        if (meets && !(begin <= base && last <= end)) {
-            return false;
-        }
-    }
-    return high_find_locked(map, base) == word;
-}
-
-static void high_resize(umf_map_t *map, umf_word_t word, size_t size) {
-    for (size_t i = 0; i < map->high->count; i++) {
-        if (map->high->spans[i].word == word) {
-            map->high->spans[i].size = size;
-        }
-    }
-}
-
 umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
                             umf_word_t word) {
     uintptr_t last;
     if (size == 0 || __builtin_add_overflow(base, size - 1, &last) || last == UINTPTR_MAX ||
-        (base >> 48 == 0) != (last >> 48 == 0)) {
+        base >> 48 != last >> 48) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (base >> 48) {
-        return high_is_uniform(map, base, size, under) ? high_insert(map, base, size, word)
-                                                       : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        umf_map_t *high = high_map_made_locked(map, base);
+        return high ? umf_map_insert(high, LOW_BITS(base), size, under, word)
+                    : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     map_job_t check = {.action = ACTION_CHECK, .word = under};
     if (!map_walk(map, &check, map->root, 0, base, last)) {
@@ -720,8 +672,8 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_wor
 void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
                     umf_word_t under) {
     if (base >> 48) {
-        high_remove(map, word);
-        return;
+        map = high_map(map, base);
+        base = LOW_BITS(base);
     }
     map_job_t job = {.action = ACTION_REMOVE, .word = word, .to = under};
     map_walk(map, &job, map->root, 0, base, base + size - 1);
@@ -729,8 +681,8 @@ void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word
 
 void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word, umf_word_t to) {
     if (base >> 48) {
-        high_rename(map, base, size, word, to);
-        return;
+        map = high_map(map, base);
+        base = LOW_BITS(base);
     }
     map_job_t job = {.action = ACTION_RENAME, .word = word, .to = to};
     map_walk(map, &job, map->root, 0, base, base + size - 1);
@@ -738,14 +690,11 @@ void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word
 
 umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t first,
                            umf_word_t low, umf_word_t high, umf_word_t under) {
-    uintptr_t mid = base + first, end = base + size;
     if (base >> 48) {
-        umf_result_t result = high_insert(map, mid, size - first, high);
-        if (result == UMF_RESULT_SUCCESS) {
-            high_resize(map, low, first);
-        }
-        return result;
+        map = high_map(map, base);
+        base = LOW_BITS(base);
     }
+    uintptr_t mid = base + first, end = base + size;
     if (!map_cut(map, mid)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -763,7 +712,11 @@ umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t f
 
 bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
     if (base >> 48) {
-        return high_is_uniform(map, base, size, word);
+        map = high_map(map, base);
+        base = LOW_BITS(base);
+        if (!map) {
+            return word == UMF_WORD_EMPTY;
+        }
     }
     map_job_t job = {.action = ACTION_CHECK, .word = word};
     return map_walk(map, &job, map->root, 0, base, base + size - 1);

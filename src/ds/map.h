@@ -66,14 +66,14 @@ typedef struct umf_map_shard_t {
 } umf_map_shard_t;
 
 typedef struct umf_map_t {
-    _Atomic umf_word_t *flat;    /* all tables of 2 MiB slots; NULL: not reserved. Immutable */
-    size_t flat_slots;           /* 0: not reserved. Immutable */
-    _Atomic umf_word_t *root;    /* Immutable after init */
-    umf_map_shard_t *shards;     /* by page. Immutable after init */
-    uint32_t shard_mask;         /* shards - 1 */
-    umf_lock_t root_lock;        /* held by who makes a table of 1 GiB */
-    umf_lock_t nest_lock;        /* track/span.c: spans inside of others, and those that split */
-    struct umf_map_high_t *high; /* spans above 48 bits. Sync: shard 0, readers too */
+    _Atomic umf_word_t *flat; /* all tables of 2 MiB slots; NULL: not reserved. Immutable */
+    size_t flat_slots;        /* 0: not reserved. Immutable */
+    _Atomic umf_word_t *root; /* Immutable after init */
+    umf_map_shard_t *shards;  /* by page. Immutable after init */
+    uint32_t shard_mask;      /* shards - 1 */
+    umf_lock_t root_lock;     /* held by who makes a table of 1 GiB */
+    umf_lock_t nest_lock;     /* track/span.c: spans inside of others, and those that split */
+    _Atomic(struct umf_map_high_t *) high; /* above 48 bits. Sync: atomic; shard 0 to add one */
     uint64_t
         touched[UMF_MAP_ROOT_SIZE / 512 / 64]; /* pages of the root with tables. Sync: root_lock */
 } umf_map_t;
@@ -143,7 +143,8 @@ static inline umf_map_shard_t *umf_map_shard_of(const umf_map_t *map, uintptr_t 
     return &map->shards[(addr >> 12 ^ addr >> 16) & map->shard_mask];
 }
 
-/* The one shard a range needs, or NULL if it needs all. Above 48 bits everything is behind shard 0.
+/* The one shard a range needs, or NULL if it needs all. All writing above 48 bits is behind shard
+ * 0.
  */
 static inline umf_lock_t *umf_map_shard(const umf_map_t *map, uintptr_t base, size_t size) {
     if (umf_unlikely(base >> 48)) {

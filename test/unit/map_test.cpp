@@ -132,6 +132,30 @@ TEST_P(Map, EndsOfTheAddressSpace) {
     EXPECT_EQ(find(4096), 0u);
 }
 
+/* A list of spans would take minutes. */
+TEST_P(Map, ManySpansAbove48Bits) {
+    constexpr uint32_t COUNT = 100000;
+    auto base = [](uint32_t i) {
+        return (uintptr_t{1 + i % 3} << 48) + uintptr_t{i} * 0x20000 + (i % 5) * 100;
+    };
+    auto size = [](uint32_t i) { return size_t{0x10000} - (i % 7) * 64; };
+    for (uint32_t i = 0; i < COUNT; i++) {
+        ASSERT_EQ(shim_map_insert(map, base(i), size(i), 0, word(i + 1)), OK);
+    }
+    for (uint32_t i = 0; i < COUNT; i++) {
+        ASSERT_EQ(find(base(i)), word(i + 1));
+        ASSERT_EQ(find(base(i) + size(i) - 1), word(i + 1));
+        ASSERT_EQ(find(base(i) + size(i)), 0u);
+        ASSERT_EQ(find(base(i) - 1), 0u);
+    }
+    EXPECT_EQ(find(base(0) & ((uintptr_t{1} << 48) - 1)), 0u) << "other bits above";
+    EXPECT_EQ(find(base(0) + (uintptr_t{8} << 48)), 0u);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        shim_map_remove(map, base(i), size(i), word(i + 1), 0);
+        ASSERT_EQ(find(base(i)), 0u);
+    }
+}
+
 TEST_P(Map, AddressesAbove48Bits) {
     const uintptr_t base = uintptr_t{0x1234} << 48;
     for (uint32_t i = 0; i < 100; i++) {
