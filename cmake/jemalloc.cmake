@@ -21,6 +21,18 @@ else()
 endif()
 set(UMF_DEPS_DIR "${umf_deps_default}" CACHE PATH "Where the private jemalloc is built and kept")
 
+# jemalloc fixes its page when it is built, at no less than the machine's. Where kernels with larger pages
+# are usual, one library serves them all.
+set(umf_lg_page_default 12)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ppc64|ppc64le|loongarch64)$")
+    set(umf_lg_page_default 16)
+endif()
+set(UMF_JEMALLOC_LG_PAGE "${umf_lg_page_default}" CACHE STRING
+    "Base-2 logarithm of the largest page of the machines that the jemalloc pool is to run on: 12 to 16")
+if(NOT UMF_JEMALLOC_LG_PAGE MATCHES "^1[2-6]$")
+    message(FATAL_ERROR "UMF_JEMALLOC_LG_PAGE is '${UMF_JEMALLOC_LG_PAGE}'; it can be 12 (4 KiB) to 16 (64 KiB).")
+endif()
+
 set(umf_jemalloc_version 5.3.0)
 set(umf_jemalloc_url
     "https://github.com/jemalloc/jemalloc/releases/download/${umf_jemalloc_version}/jemalloc-${umf_jemalloc_version}.tar.bz2")
@@ -37,6 +49,7 @@ set(umf_jemalloc_options
     # library share one block: with those 2.6 KB in it, libumf.so could not be dlopen-ed.
     force_tls=0
     --disable-libdl
+    --with-lg-page=${UMF_JEMALLOC_LG_PAGE}
     --disable-doc --disable-fill --disable-prof --disable-stats)
 # Its fork handlers must run between ours (src/base/lock.h), whenever it starts.
 string(JOIN " " umf_jemalloc_cflags

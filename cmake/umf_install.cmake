@@ -54,6 +54,9 @@ if(NOT UMF_BUILD_SHARED_LIBRARY)
         install(FILES "${archive}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT umf_development)
     endif()
     set(umf_pc_libs "-Wl,-u,umfInit ${umf_pc_libs} -pthread -ldl")
+    if(UMF_ATOMIC_LIBRARY)
+        string(APPEND umf_pc_libs " -l${UMF_ATOMIC_LIBRARY}")
+    endif()
 endif()
 
 install(TARGETS ${umf_exported} EXPORT umf-targets

@@ -170,10 +170,16 @@ void machine_devices(void) {
  */
 typedef bool (*limit_reader_t)(report_value_t *value, const char **note);
 
-static bool resource_limit(int resource, report_value_t *value, report_unit_t unit) {
+#ifdef __GLIBC__
+typedef __rlimit_resource_t resource_t;
+#else
+typedef int resource_t;
+#endif
+
+static bool resource_limit(resource_t resource, report_value_t *value, report_unit_t unit) {
     struct rlimit limit;
     value->unit = unit;
-    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0) {
+    if (getrlimit(resource, &limit) != 0) {
         return false;
     }
     value->number = limit.rlim_cur == RLIM_INFINITY ? REPORT_UNLIMITED : limit.rlim_cur;

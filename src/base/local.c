@@ -51,8 +51,7 @@ __attribute__((constructor(101))) static void local_fill_none(void) {
 
 #define LOCAL_TLS_NONE .blocks = local_none, .count = UMF_LOCAL_COUNT_MIN
 
-__thread umf_local_tls_t umf_local_tls
-    __attribute__((tls_model("initial-exec"))) = {LOCAL_TLS_NONE};
+UMF_LOCAL_TLS umf_local_tls_t umf_local_tls = {LOCAL_TLS_NONE};
 
 static _Atomic uint32_t local_last_number;
 

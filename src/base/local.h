@@ -46,7 +46,14 @@ typedef struct umf_local_tls_t {
 } umf_local_tls_t;
 _Static_assert(sizeof(umf_local_tls_t) <= 64, "it fits the loader's surplus");
 
-extern __thread umf_local_tls_t umf_local_tls __attribute__((tls_model("initial-exec")));
+/* glibc's loader has a surplus of static thread-local storage for libraries that dlopen loads;
+ * musl's has none and refuses them. */
+#ifdef __GLIBC__
+#define UMF_LOCAL_TLS __thread __attribute__((tls_model("initial-exec")))
+#else
+#define UMF_LOCAL_TLS __thread
+#endif
+extern UMF_LOCAL_TLS umf_local_tls_t umf_local_tls;
 
 UMF_COLD uint32_t umf_local_number_slow(void);
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/falloc.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +75,9 @@ static bool os_to_off(uint64_t value, off_t *offset) {
 }
 
 const char *umf_os_error_text(int error, char *buffer, size_t size) {
-#if __GLIBC__ > 2 || __GLIBC_MINOR__ >= 32
+#ifndef __GLIBC__
+    const char *text = strerror_r(error, buffer, size) == 0 ? buffer : NULL;
+#elif __GLIBC__ > 2 || __GLIBC_MINOR__ >= 32
     /* strerror() would translate, which locks and allocates. */
     const char *text = strerrordesc_np(error);
 #else
@@ -106,8 +109,12 @@ size_t umf_os_page_size(void) {
 }
 
 size_t umf_os_cache_line_size(void) {
+#ifdef _SC_LEVEL1_DCACHE_LINESIZE
     static atomic_size_t cache;
     return os_sysconf(&cache, _SC_LEVEL1_DCACHE_LINESIZE, 64);
+#else
+    return 64; /* musl does not tell */
+#endif
 }
 
 size_t umf_os_cpu_count(void) {

@@ -112,10 +112,23 @@ static void bins_index(void) {
     }
 }
 
-static bool sizes_ask(void) {
+/* jemalloc may have been built for larger pages than the machine's, not for smaller ones. */
+static bool sizes_fit_page(void) {
     size_t page = 0, length = sizeof(page);
-    return umf_je_mallctl("arenas.page", &page, &length, NULL, 0) == 0 && page == UMF_PAGE_SIZE &&
-           mib_find("arenas.create", &umf_jemalloc_sizes.arenas_create) &&
+    if (umf_je_mallctl("arenas.page", &page, &length, NULL, 0) != 0) {
+        return false;
+    }
+    if (page < umf_os_page_size()) {
+        UMF_LOG_ERROR("the jemalloc this library was built with is for pages of at most %zu bytes, "
+                      "this machine's have %zu: configure with -DUMF_JEMALLOC_LG_PAGE=%d",
+                      page, umf_os_page_size(), __builtin_ctzll(umf_os_page_size()));
+        return false;
+    }
+    return page >= UMF_PAGE_SIZE;
+}
+
+static bool sizes_ask(void) {
+    return sizes_fit_page() && mib_find("arenas.create", &umf_jemalloc_sizes.arenas_create) &&
            mib_find("arena.0.extent_hooks", &umf_jemalloc_sizes.arena_hooks) &&
            mib_find("arena.0.purge", &umf_jemalloc_sizes.arena_purge) &&
            mib_find("arena.0.reset", &umf_jemalloc_sizes.arena_reset) &&
@@ -130,8 +143,8 @@ static bool sizes_init(void) {
         (uint32_t)(arenas < UMF_JEMALLOC_ARENAS_MAX ? arenas : UMF_JEMALLOC_ARENAS_MAX);
     if (!sizes_ask()) {
         UMF_LOG_ERROR(
-            "the jemalloc this library was built with lacks what the pool needs (pages of "
-            "%zu bytes, sizes from 16 bytes on)",
+            "the jemalloc this library was built with lacks what the pool needs (pages not below "
+            "%zu bytes and the machine's, sizes from 16 bytes on)",
             UMF_PAGE_SIZE);
         return false;
     }

@@ -20,6 +20,8 @@
 #include "ds/list.h"
 #include "ds/range.h"
 
+/* What is divided is counted in these, whatever the machine's pages: the provider gives whole ones
+ * of its own, and only such are purged. */
 #define UMF_PAGE_SHIFT 12
 #define UMF_PAGE_SIZE ((size_t)1 << UMF_PAGE_SHIFT)
 
