@@ -345,6 +345,17 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*vm_release)(void *provider, void *const *pieces, size_t count);
 
     /// @}
+
+    /// @brief Begins or ends a number of frees.
+    ///
+    /// Pools call it around frees that belong together, as in a trim. What is freed in between, by
+    /// any thread, may stay with the provider until the end, so that what giving back costs once is
+    /// paid once: waiting for a device. Calls nest and come in pairs, by any threads.
+    ///
+    /// @param provider the provider
+    /// @param begins not 0: frees follow; else they are over
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*free_batch)(void *provider, int begins);
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -352,7 +363,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-            NULL                                                                                   \
+            NULL, NULL                                                                             \
     }
 
 /// @brief A kind of provider.

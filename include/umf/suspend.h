@@ -77,8 +77,12 @@ typedef struct umf_suspend_policy_t {
 
 /// @brief What a suspend or resume waits for before it begins.
 ///
-/// Without queues and events everything that was queued on the devices of the pools is waited for,
-/// except with level_zero_vmm: Level Zero cannot, so its users name them or have waited before.
+/// Without queues and events a suspend waits for everything that was queued on the devices of the
+/// pools, and a resume for nothing: no work can use memory that is not there. With cuda_vmm that is
+/// the work of the provider's context, and of the primary contexts of its device and of those that
+/// were given access; while one of these is captured (umf/capture.h) the suspend gives
+/// ::UMF_RESULT_ERROR_OUT_OF_RESOURCES, since the wait would end the capture. Level Zero cannot
+/// wait for a device: users of level_zero_vmm name queues or events, or have waited before.
 typedef struct umf_suspend_params_t {
     /// sizeof(umf_suspend_params_t) of the headers it was compiled with.
     size_t struct_size;

@@ -396,7 +396,9 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
         return UMF_RESULT_ERROR_UNKNOWN;
     }
     umf_names_remove(hPool);
+    umf_provider_free_batch(hPool->provider, true);
     umf_result_t result = hPool->ops.finalize(hPool->self);
+    umf_provider_free_batch(hPool->provider, false);
     umf_core_import_drop(hPool);
     umf_core_sleep_drop(hPool);
     size_t left = hPool->view ? umf_view_span_count(hPool->view) : 0;
@@ -641,9 +643,11 @@ UMF_API_1_1 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_
     if (!hPool) {
         return null_argument("pool");
     }
+    umf_provider_free_batch(hPool->provider, true);
     umf_result_t result = hPool->ops.ext_trim_memory
                               ? hPool->ops.ext_trim_memory(hPool->self, minBytesToKeep)
                               : UMF_RESULT_ERROR_NOT_SUPPORTED;
+    umf_provider_free_batch(hPool->provider, false);
     umf_provider_drop_reusable(hPool->provider, false);
     return result;
 }

@@ -441,6 +441,13 @@ void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only
     }
 }
 
+void umf_provider_free_batch(umf_memory_provider_handle_t provider, bool begins) {
+    if (provider->ext->free_batch &&
+        provider->ext->free_batch(provider->self, begins) != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(provider);
+    }
+}
+
 static umf_result_t view_free_ptr(umf_view_t *view, void *ptr, size_t size) {
     umf_span_t *span = ptr ? umf_view_find(view, ptr) : NULL;
     if (span && span->base == (uintptr_t)ptr) {

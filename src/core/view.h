@@ -71,6 +71,9 @@ umf_result_t umf_view_free_resting(umf_view_t *view, umf_span_t *span);
 /* The provider gives back what it keeps of that: all, or what nobody has wanted for a while. */
 void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed);
 
+/* Around frees that belong together, so that the provider pays once what giving back costs once. */
+void umf_provider_free_batch(umf_memory_provider_handle_t provider, bool begins);
+
 /* The view's own span that contains `ptr`; NULL if it belongs to nobody or to somebody else. */
 umf_span_t *umf_view_find(const umf_view_t *view, const void *ptr);
 /* The same, and the span's word. */

@@ -70,9 +70,11 @@ static bool release_from(coalescing_pool_t *pool, part_t *part, size_t *bytes) {
 
 void umf_coalescing_release(coalescing_pool_t *pool, size_t bytes) {
     part_t *part = umf_coalescing_part(pool, 0);
+    umf_provider_free_batch(pool->view, true);
     for (size_t i = 1; part && release_from(pool, part, &bytes); i++) {
         part = umf_coalescing_part(pool, i);
     }
+    umf_provider_free_batch(pool->view, false);
 }
 
 static void count_free_spans(const part_t *part, size_t *bytes) {

@@ -23,10 +23,29 @@ static CUresult context_check(const umf_cuda_driver_t *driver, const umf_cuda_co
 
 /* --- current ---------------------------------------------------------------------------------- */
 
+/* While any thread captures a stream, calls that allocate, free, pin, synchronise or ask end the
+ * capture, unless the mode of the calling thread is relaxed. */
+static CUresult scope_relax(const umf_cuda_driver_t *driver, umf_cuda_scope_t *scope) {
+    CUresult result = CUDA_SUCCESS;
+    *scope = (umf_cuda_scope_t){.callers_mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    if (driver->cuThreadExchangeStreamCaptureMode) {
+        result = driver->cuThreadExchangeStreamCaptureMode(&scope->callers_mode);
+        scope->is_relaxed = result == CUDA_SUCCESS;
+    }
+    return result;
+}
+
+/* Setting a mode that was set before does not fail, unless the driver is going. */
+static void scope_unrelax(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope) {
+    CUstreamCaptureMode mode = scope->callers_mode;
+    if (scope->is_relaxed) {
+        driver->cuThreadExchangeStreamCaptureMode(&mode);
+    }
+}
+
 /* The caller's own may be destroyed as well: then it must stay where it is, on the stack below. */
-CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                        umf_cuda_scope_t *scope) {
-    *scope = (umf_cuda_scope_t){0};
+static CUresult scope_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                            umf_cuda_scope_t *scope) {
     CUresult result = context_check(driver, context);
     if (result == CUDA_SUCCESS) {
         result = driver->cuCtxGetCurrent(&scope->callers);
@@ -44,6 +63,19 @@ CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_
     return result;
 }
 
+CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                        umf_cuda_scope_t *scope) {
+    CUresult result = scope_relax(driver, scope);
+    if (result == CUDA_SUCCESS) {
+        result = scope_enter(driver, context, scope);
+    }
+    if (result != CUDA_SUCCESS) {
+        scope_unrelax(driver, scope);
+        *scope = (umf_cuda_scope_t){0};
+    }
+    return result;
+}
+
 CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope,
                         CUresult result) {
     CUcontext left;
@@ -53,7 +85,29 @@ CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t 
     } else if (scope->is_set) {
         restored = driver->cuCtxSetCurrent(scope->callers);
     }
+    scope_unrelax(driver, scope);
     return result == CUDA_SUCCESS ? restored : result;
+}
+
+/* --- primary contexts ------------------------------------------------------------------------- */
+
+CUresult umf_cuda_primary_retain(const umf_cuda_driver_t *driver, CUdevice device,
+                                 CUcontext *context) {
+    umf_cuda_scope_t scope;
+    CUresult result = scope_relax(driver, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuDevicePrimaryCtxRetain(context, device);
+        scope_unrelax(driver, &scope);
+    }
+    return result;
+}
+
+CUresult umf_cuda_primary_release(const umf_cuda_driver_t *driver, CUdevice device) {
+    umf_cuda_scope_t scope;
+    scope_relax(driver, &scope);
+    CUresult result = driver->cuDevicePrimaryCtxRelease(device);
+    scope_unrelax(driver, &scope);
+    return result;
 }
 
 /* --- taking ----------------------------------------------------------------------------------- */
@@ -85,9 +139,9 @@ static umf_result_t take_primary(const umf_cuda_driver_t *driver, umf_cuda_conte
         result = check_device(driver, context->device);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_cuda_result(
-            driver, driver->cuDevicePrimaryCtxRetain(&context->handle, context->device),
-            "retaining the primary context");
+        result = umf_cuda_result(driver,
+                                 umf_cuda_primary_retain(driver, context->device, &context->handle),
+                                 "retaining the primary context");
     }
     context->is_primary = result == UMF_RESULT_SUCCESS;
     return result;
@@ -129,10 +183,10 @@ umf_result_t umf_cuda_context_take(const umf_cuda_driver_t *driver, CUcontext gi
     }
     if (result != UMF_RESULT_SUCCESS) {
         umf_cuda_context_drop(driver, &made);
-        return result;
+    } else {
+        *context = made;
     }
-    *context = made;
-    return UMF_RESULT_SUCCESS;
+    return result;
 }
 
 void umf_cuda_context_drop(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context) {
@@ -145,7 +199,7 @@ void umf_cuda_context_drop(const umf_cuda_driver_t *driver, const umf_cuda_conte
         umf_cuda_given_back(driver, result, "giving back memory in the provider's context");
     }
     if (context->is_primary) {
-        umf_cuda_given_back(driver, driver->cuDevicePrimaryCtxRelease(context->device),
+        umf_cuda_given_back(driver, umf_cuda_primary_release(driver, context->device),
                             "releasing the primary context");
     }
 }

@@ -26,10 +26,13 @@ umf_result_t umf_cuda_context_take(const umf_cuda_driver_t *driver, CUcontext gi
                                    CUdevice device, umf_cuda_context_t *context);
 void umf_cuda_context_drop(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context);
 
-/* A context made current for the calls between enter and leave; the caller's is then back. */
+/* A context made current for the calls between enter and leave, which end no capture of a stream
+ * but by synchronising its context or the stream itself; the caller's is then back. */
 typedef struct umf_cuda_scope_t {
     CUcontext callers; /* where the driver has no stack of contexts */
     bool is_pushed, is_set;
+    bool is_relaxed;
+    CUstreamCaptureMode callers_mode;
 } umf_cuda_scope_t;
 
 /* CUDA_ERROR_CONTEXT_IS_DESTROYED if it lives no more. */
@@ -39,6 +42,11 @@ CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_
  * gave none. */
 CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope,
                         CUresult result);
+
+/* One more use of a device's primary context, and one less: nor do these end a capture. */
+CUresult umf_cuda_primary_retain(const umf_cuda_driver_t *driver, CUdevice device,
+                                 CUcontext *context);
+CUresult umf_cuda_primary_release(const umf_cuda_driver_t *driver, CUdevice device);
 
 /* Runs one call of the driver in a context. */
 #define UMF_CUDA_CALL(driver, context, result, call)                                               \

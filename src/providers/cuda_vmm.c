@@ -12,6 +12,7 @@
 #include "ds/hash.h"
 #include "providers/cuda_copy.h"
 #include "providers/cuda_vmm_params.h"
+#include "providers/cuda_wait.h"
 #include "providers/gpu.h"
 #include "providers/name.h"
 #include "providers/vmm_ops.h"
@@ -21,6 +22,7 @@ typedef struct cuda_vmm_t {
     const umf_cuda_driver_t *driver; /* Immutable after create, as all without a note */
     umf_cuda_context_t context;
     umf_cuda_vmm_share_t share;
+    umf_cuda_vmm_free_policy_t free_policy;
     bool is_of_host;
     CUmemAllocationProp properties;
     CUmemAccessDesc access[UMF_CUDA_VMM_PEERS + 2];
@@ -127,6 +129,18 @@ static umf_result_t cuda_vmm_unmap(void *backend, uintptr_t base, size_t size) {
     return cuda_vmm_given_back(cuda, result, "unmapping memory");
 }
 
+static umf_cuda_places_t cuda_vmm_places(const cuda_vmm_t *cuda) {
+    return (umf_cuda_places_t){&cuda->context, cuda->access, cuda->access_count};
+}
+
+static umf_result_t cuda_vmm_settle(void *backend) {
+    const cuda_vmm_t *cuda = backend;
+    const umf_cuda_places_t places = cuda_vmm_places(cuda);
+    return cuda->free_policy == UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE
+               ? UMF_RESULT_SUCCESS
+               : umf_cuda_settle(cuda->driver, &places);
+}
+
 static umf_result_t cuda_vmm_export(void *backend, umf_physical_t physical, int *fd) {
     const cuda_vmm_t *cuda = backend;
     int made = -1;
@@ -198,7 +212,7 @@ static umf_result_t cuda_vmm_import_fabric(void *backend, const unsigned char *t
 #define BACKEND_COMMON                                                                             \
     .reserve = cuda_vmm_reserve, .unreserve = cuda_vmm_unreserve, .create = cuda_vmm_create,       \
     .destroy = cuda_vmm_destroy, .map = cuda_vmm_map, .allow = cuda_vmm_allow,                     \
-    .unmap = cuda_vmm_unmap, .is_device = true
+    .unmap = cuda_vmm_unmap, .settle = cuda_vmm_settle, .is_device = true
 
 static const umf_vmm_backend_t cuda_vmm_backend = {
     BACKEND_COMMON,
@@ -417,6 +431,7 @@ static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
     }
     cuda->driver = wanted->per_thread_stream ? umf_cuda_driver_per_thread() : driver;
     cuda->share = wanted->share;
+    cuda->free_policy = wanted->free_policy;
     cuda->is_of_host = wanted->host_node >= 0;
     umf_name_copy(cuda->name, wanted->name);
     cuda_vmm_describe(cuda, wanted);
@@ -509,28 +524,15 @@ static umf_result_t cuda_vmm_fill(void *provider, void *queue, void *dst, uint8_
     return umf_cuda_fill(cuda->driver, &cuda->context, queue, dst, value, size);
 }
 
-static CUresult cuda_vmm_wait_each(const cuda_vmm_t *cuda, void *const *queues, size_t num_queues,
-                                   void *const *events, size_t num_events) {
-    CUresult result = CUDA_SUCCESS;
-    for (size_t i = 0; i < num_queues && result == CUDA_SUCCESS; i++) {
-        result = cuda->driver->cuStreamSynchronize(queues[i]);
-    }
-    for (size_t i = 0; i < num_events && result == CUDA_SUCCESS; i++) {
-        result = cuda->driver->cuEventSynchronize(events[i]);
-    }
-    return num_queues || num_events ? result : cuda->driver->cuCtxSynchronize();
-}
-
 static umf_result_t cuda_vmm_wait(void *provider, void *const *queues, size_t num_queues,
                                   void *const *events, size_t num_events) {
     const cuda_vmm_t *cuda = provider;
-    umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(cuda->driver, &cuda->context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = cuda_vmm_wait_each(cuda, queues, num_queues, events, num_events);
-        result = umf_cuda_leave(cuda->driver, &scope, result);
+    if (num_queues || num_events) {
+        return umf_cuda_wait_for(cuda->driver, &cuda->context, queues, num_queues, events,
+                                 num_events);
     }
-    return cuda_vmm_result(cuda, result, "waiting for queued work");
+    const umf_cuda_places_t places = cuda_vmm_places(cuda);
+    return umf_cuda_wait_all(cuda->driver, &places);
 }
 
 /* --- pinning, and memory of other devices ----------------------------------------------------- */

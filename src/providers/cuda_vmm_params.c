@@ -84,6 +84,17 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetShare(
     return UMF_RESULT_SUCCESS;
 }
 
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetFreePolicy(
+    umf_cuda_vmm_memory_provider_params_handle_t hParams, umf_cuda_vmm_free_policy_t policy) {
+    if (!hParams || policy < UMF_CUDA_VMM_FREE_POLICY_WAIT ||
+        policy > UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE) {
+        return params_refuse(hParams ? "the free policy is no umf_cuda_vmm_free_policy_t"
+                                     : "parameters are NULL");
+    }
+    hParams->free_policy = policy;
+    return UMF_RESULT_SUCCESS;
+}
+
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPieceSize(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, size_t size) {
     if (!hParams || size == 0) {
@@ -150,6 +161,11 @@ static umf_result_t field_set_share(void *object, const void *value) {
     return umfCUDAVmmMemoryProviderParamsSetShare(object, *(const umf_cuda_vmm_share_t *)value);
 }
 
+static umf_result_t field_set_free_policy(void *object, const void *value) {
+    return umfCUDAVmmMemoryProviderParamsSetFreePolicy(object,
+                                                       *(const umf_cuda_vmm_free_policy_t *)value);
+}
+
 static umf_result_t field_set_piece_size(void *object, const void *value) {
     return umfCUDAVmmMemoryProviderParamsSetPieceSize(object, *(const size_t *)value);
 }
@@ -166,6 +182,12 @@ static const umf_field_word_t share_words[] = {
     {"none", UMF_CUDA_VMM_SHARE_NONE},
     {"fd", UMF_CUDA_VMM_SHARE_FD},
     {"fabric", UMF_CUDA_VMM_SHARE_FABRIC},
+    {NULL, 0},
+};
+
+static const umf_field_word_t free_policy_words[] = {
+    {"wait", UMF_CUDA_VMM_FREE_POLICY_WAIT},
+    {"immediate", UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE},
     {NULL, 0},
 };
 
@@ -191,6 +213,12 @@ static const umf_field_t cuda_vmm_field_list[] = {
      .words = share_words,
      .set = field_set_share,
      .help = "how other processes can get at the memory; default none"},
+    {.path = "params.free_policy",
+     .type = UMF_FIELD_ENUM,
+     .access = UMF_FIELD_CREATE,
+     .words = free_policy_words,
+     .set = field_set_free_policy,
+     .help = "whether memory is given back after queued work (wait) or at once; default wait"},
     {.path = "params.piece_size",
      .type = UMF_FIELD_SIZE,
      .access = UMF_FIELD_CREATE,

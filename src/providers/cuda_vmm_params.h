@@ -15,6 +15,7 @@ typedef struct umf_cuda_vmm_memory_provider_params_t {
     int peers[UMF_CUDA_VMM_PEERS];
     size_t peer_count;
     umf_cuda_vmm_share_t share;
+    umf_cuda_vmm_free_policy_t free_policy;
     size_t piece_size;
     bool per_thread_stream; /* the default stream is that of the calling thread */
     char name[UMF_NAME_MAX];

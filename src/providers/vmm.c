@@ -167,10 +167,94 @@ umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     return unmapped ? unmapped : destroyed ? destroyed : unreserved;
 }
 
-void umf_vmm_fini(umf_vmm_t *vmm) {
+static umf_result_t vmm_settle(umf_vmm_t *vmm) {
+    return vmm->ops->settle ? vmm->ops->settle(vmm->backend) : UMF_RESULT_SUCCESS;
+}
+
+static void vmm_push_retired(umf_vmm_t *vmm, umf_vmm_piece_t *first) {
+    umf_vmm_piece_t *last = first;
+    while (last->next) {
+        last = last->next;
+    }
+    umf_lock(&vmm->lock);
+    last->next = vmm->retired;
+    vmm->retired = first;
+    umf_unlock(&vmm->lock);
+}
+
+static umf_vmm_piece_t *vmm_pop_retired(umf_vmm_t *vmm) {
+    umf_lock(&vmm->lock);
+    umf_vmm_piece_t *first = vmm->retired;
+    vmm->retired = NULL;
+    umf_unlock(&vmm->lock);
+    return first;
+}
+
+/* The first failure is returned. */
+static umf_result_t vmm_unmake_all(umf_vmm_t *vmm, umf_vmm_piece_t *first) {
+    umf_result_t failure = UMF_RESULT_SUCCESS;
+    for (umf_vmm_piece_t *piece = first, *next; piece; piece = next) {
+        void *base = (void *)piece->base;
+        next = piece->next;
+        umf_result_t result = umf_vmm_piece_unmake(vmm, piece);
+        if (result != UMF_RESULT_SUCCESS) {
+            UMF_LOG_WARN("the memory at %p is freed, but the system did not take all of it back",
+                         base);
+            failure = failure ? failure : result;
+        }
+    }
+    return failure;
+}
+
+/* Retired pieces go, after one wait for all of them. Those that cannot be waited for stay for the
+ * next time. */
+umf_result_t umf_vmm_give_back(umf_vmm_t *vmm) {
+    umf_vmm_piece_t *first = vmm_pop_retired(vmm);
+    if (!first) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (vmm_settle(vmm) != UMF_RESULT_SUCCESS) {
+        vmm_push_retired(vmm, first);
+        return UMF_RESULT_SUCCESS;
+    }
+    return vmm_unmake_all(vmm, first);
+}
+
+/* No work can use what is not mapped. */
+umf_result_t umf_vmm_let_go(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    if (!vmm->ops->settle || !umf_vmm_is_mapped(piece)) {
+        return vmm_unmake_all(vmm, piece);
+    }
+    vmm_push_retired(vmm, piece);
+    umf_lock(&vmm->lock);
+    bool is_batch = vmm->batches > 0;
+    umf_unlock(&vmm->lock);
+    return is_batch ? UMF_RESULT_SUCCESS : umf_vmm_give_back(vmm);
+}
+
+static bool vmm_has_mapped(const umf_vmm_t *vmm) {
+    bool has_mapped = vmm->retired != NULL;
+    for (size_t i = 0; i < vmm->piece_count && !has_mapped; i++) {
+        has_mapped = umf_vmm_is_mapped(vmm->pieces[i]);
+    }
+    return has_mapped;
+}
+
+/* What cannot be waited for stays mapped: work may use it, and then nobody knows it any more. */
+static void vmm_unmake_left(umf_vmm_t *vmm) {
+    if (vmm_has_mapped(vmm) && vmm_settle(vmm) != UMF_RESULT_SUCCESS) {
+        UMF_LOG_WARN("memory of a provider that is destroyed stays with the process, because work "
+                     "that may use it could not be waited for");
+        return;
+    }
+    vmm_unmake_all(vmm, vmm_pop_retired(vmm));
     for (size_t i = 0; i < vmm->piece_count; i++) {
         umf_vmm_piece_unmake(vmm, vmm->pieces[i]);
     }
+}
+
+void umf_vmm_fini(umf_vmm_t *vmm) {
+    vmm_unmake_left(vmm);
     umf_vmm_share_fini(vmm);
     umf_vmm_imports_fini(vmm);
     umf_meta_free(vmm->pieces, vmm->piece_room * sizeof(*vmm->pieces));
@@ -228,6 +312,7 @@ static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_wish_t *wis
                                            uintptr_t *base) {
     umf_vmm_piece_t *piece;
     size_t piece_size = wish->size > vmm->piece_size ? wish->size : vmm->piece_size;
+    umf_vmm_give_back(vmm);
     umf_result_t result = vmm_piece_make(vmm, piece_size, wish->alignment, &piece);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -354,10 +439,18 @@ umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size) {
         return result;
     }
     umf_stats_sub(&vmm->stats, requested);
-    if (retired && umf_vmm_piece_unmake(vmm, retired) != UMF_RESULT_SUCCESS) {
-        UMF_LOG_WARN("the memory at %p is freed, but the system did not take all of it back", ptr);
+    if (retired) {
+        umf_vmm_let_go(vmm, retired);
     }
     return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vmm_free_batch(umf_vmm_t *vmm, bool begins) {
+    umf_lock(&vmm->lock);
+    vmm->batches = begins ? vmm->batches + 1 : vmm->batches - 1;
+    bool is_over = vmm->batches == 0;
+    umf_unlock(&vmm->lock);
+    return is_over ? umf_vmm_give_back(vmm) : UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t vmm_split_locked(umf_vmm_t *vmm, uintptr_t base, size_t total, size_t first) {

@@ -42,6 +42,10 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*allow)(void *backend, uintptr_t base, size_t size);
     /* Unmaps what was mapped by one or more calls of map, adjacent ones. */
     umf_result_t (*unmap)(void *backend, uintptr_t base, size_t size);
+    /* NULL, or waits until no work that was queued on a device so far can use memory of the
+     * provider. Asked before memory that was freed is unmapped, once for all that goes together. A
+     * failure: it cannot wait now, and memory is kept until it can. */
+    umf_result_t (*settle)(void *backend);
 
     /* Sharing: a new descriptor of physical memory; and the memory behind a descriptor, which stays
      * the caller's. INVALID_ARGUMENT if `size` bytes are not behind it. */
@@ -71,9 +75,11 @@ struct umf_vmm_t {
     umf_range_t *range;
     umf_vmm_piece_t **pieces; /* by address. Sync: lock, as all below */
     size_t piece_count, piece_room;
-    umf_hash_t requested; /* sizes, where they are not whole pages: requested.h */
-    size_t resident;      /* bytes with physical memory */
-    size_t reserved;      /* bytes of addresses */
+    umf_vmm_piece_t *retired; /* freed, still mapped */
+    size_t batches;           /* under way: retired pieces wait for their end */
+    umf_hash_t requested;     /* sizes, where they are not whole pages: requested.h */
+    size_t resident;          /* bytes with physical memory */
+    size_t reserved;          /* bytes of addresses */
     umf_vmm_share_t share;
     umf_vmm_imports_t imports;
 };
@@ -90,6 +96,7 @@ umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physic
 /* Of the operations of the same names. */
 umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void **ptr);
 umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size);
+umf_result_t umf_vmm_free_batch(umf_vmm_t *vmm, bool begins);
 umf_result_t umf_vmm_split(umf_vmm_t *vmm, void *ptr, size_t total, size_t first);
 umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total);
 

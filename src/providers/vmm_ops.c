@@ -11,6 +11,10 @@ umf_result_t umf_vmm_op_free(void *provider, void *ptr, size_t size) {
     return umf_vmm_free(provider, ptr, size);
 }
 
+umf_result_t umf_vmm_op_free_batch(void *provider, int begins) {
+    return umf_vmm_free_batch(provider, begins != 0);
+}
+
 umf_result_t umf_vmm_op_page_size(void *provider, size_t size, size_t *page_size) {
     (void)size;
     *page_size = ((umf_vmm_t *)provider)->granularity;

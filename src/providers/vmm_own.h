@@ -26,6 +26,7 @@ struct umf_vmm_piece_t {
     umf_range_piece_t *parked;
     size_t parked_count, parked_room;
     umf_vmm_piece_share_t share;
+    umf_vmm_piece_t *next; /* of those that are retired */
 };
 
 static inline bool umf_vmm_is_mapped(const umf_vmm_piece_t *piece) {
@@ -44,6 +45,12 @@ void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 /* Of a piece that is not listed. Goes on after a failure: what can go goes. The first failure is
  * returned. */
 umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
+
+/* The same once no work can use the piece any more, which may be later: then the failure is told.
+ */
+umf_result_t umf_vmm_let_go(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
+/* What had to wait goes, if it can now: before more memory is made. The first failure is told. */
+umf_result_t umf_vmm_give_back(umf_vmm_t *vmm);
 
 /* Before its physical memory goes: nobody may have it from now on, or keep it by a descriptor. */
 void umf_vmm_unshare(umf_vmm_t *vmm, umf_vmm_piece_t *piece);

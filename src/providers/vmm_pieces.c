@@ -135,12 +135,8 @@ umf_result_t umf_vmm_release(umf_vmm_t *vmm, void *const *pieces, size_t count) 
         umf_lock(&vmm->lock);
         umf_vmm_piece_t *retired = vmm_release_locked(vmm, vmm_at_locked(vmm, pieces[i]));
         umf_unlock(&vmm->lock);
-        umf_result_t result = retired ? umf_vmm_piece_unmake(vmm, retired) : UMF_RESULT_SUCCESS;
-        if (result != UMF_RESULT_SUCCESS) {
-            UMF_LOG_WARN("the piece at %p is released, but the system did not take all of it back",
-                         pieces[i]);
-            first = first ? first : result;
-        }
+        umf_result_t result = retired ? umf_vmm_let_go(vmm, retired) : UMF_RESULT_SUCCESS;
+        first = first ? first : result;
     }
     return first;
 }
@@ -254,6 +250,7 @@ umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, s
     if (!vmm_are_claimed(vmm, pieces, count)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_vmm_give_back(vmm);
     for (size_t i = 0; i < count; i++) {
         umf_vmm_piece_t *piece = vmm_claimed(vmm, pieces[i]);
         if (piece->state != UMF_VMM_DETACHED) {

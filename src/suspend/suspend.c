@@ -106,6 +106,13 @@ static umf_result_t wait_for_work(const sleepers_t *all) {
     return UMF_RESULT_SUCCESS;
 }
 
+/* Before a resume: nothing can use memory that is not there, so only what is named is waited for.
+ */
+static umf_result_t wait_for_named_work(const sleepers_t *all) {
+    return all->params->num_queues || all->params->num_events ? wait_for_work(all)
+                                                              : UMF_RESULT_SUCCESS;
+}
+
 /* --- keeping and bringing back ---------------------------------------------------------------- */
 
 static bool is_kept(const umf_sleep_t *sleep) {
@@ -279,7 +286,7 @@ static umf_result_t resume_all(sleepers_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         umf_plan_prune(all->list[i]);
     }
-    umf_result_t result = wait_for_work(all);
+    umf_result_t result = wait_for_named_work(all);
     if (result == UMF_RESULT_SUCCESS) {
         result = make_memory(all);
     }

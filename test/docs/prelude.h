@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <umf.h>
+#include <umf/capture.h>
 #include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
 #include <umf/experimental/memspace.h>

@@ -107,6 +107,9 @@ inline std::string start_cuda_vmm() {
 }
 
 inline void stop_cuda_vmm() {
+    if (!driver().is_real) {
+        EXPECT_EQ(driver().control()->unordered_unmaps, 0);
+    }
     driver().cuCtxSetCurrent(nullptr);
     driver().cuDevicePrimaryCtxRelease(0);
 }

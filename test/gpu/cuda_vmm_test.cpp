@@ -404,6 +404,46 @@ TEST_F(CudaVmm, AResumeWaitsForWhatItIsTold) {
     EXPECT_EQ(umfPoolFree(pool, ptr), OK);
 }
 
+// --- giving back ---------------------------------------------------------------------------------
+
+// Whoever has waited himself spares the wait.
+TEST_F(CudaVmm, AFreeWaitsUnlessTheCallerHas) {
+    NEEDS_FAKE();
+    EXPECT_EQ(umfCUDAVmmMemoryProviderParamsSetFreePolicy(nullptr, UMF_CUDA_VMM_FREE_POLICY_WAIT),
+              BAD);
+    for (auto policy : {UMF_CUDA_VMM_FREE_POLICY_WAIT, UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE}) {
+        ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetFreePolicy(params, policy), OK);
+        ASSERT_EQ(create(), OK);
+        void *ptr = nullptr;
+        ASSERT_EQ(umfMemoryProviderAlloc(provider, 8 * MiB, 0, &ptr), OK);
+        const long before = calls(FAKE_cuCtxSynchronize);
+        EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 8 * MiB), OK);
+        EXPECT_EQ(calls(FAKE_cuCtxSynchronize) - before,
+                  policy == UMF_CUDA_VMM_FREE_POLICY_WAIT ? 1 : 0);
+        EXPECT_EQ(driver().control()->used[0], 0u);
+        destroy();
+    }
+    ASSERT_EQ(umfMemoryProviderCreateFromText("cuda_vmm:free_policy=immediate", &provider), OK)
+        << umfTextError();
+    destroy();
+    EXPECT_EQ(umfMemoryProviderCreateFromText("cuda_vmm:free_policy=never", &provider), BAD);
+}
+
+// Nothing that is freed while its pool sleeps is mapped, so nothing is waited for.
+TEST_F(CudaVmm, AFreeOfSleepingMemoryDoesNotWait) {
+    NEEDS_FAKE();
+    create_pool();
+    void *ptr = umfPoolMalloc(pool, 8 * MiB);
+    ASSERT_NE(ptr, nullptr);
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    const long before = calls(FAKE_cuCtxSynchronize);
+    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    pool = nullptr;
+    destroy();
+    EXPECT_EQ(calls(FAKE_cuCtxSynchronize), before);
+}
+
 // --- RULE 34: counters that are true -------------------------------------------------------------
 
 TEST_F(CudaVmm, CountersAreWhatTheDriverSays) {

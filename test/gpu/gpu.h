@@ -89,6 +89,7 @@ class Gpu : public ::testing::Test {
             driver().cuCtxDestroy(context);
         }
         if (!driver().is_real) {
+            EXPECT_EQ(driver().control()->unordered_unmaps, 0);
             driver().reset();
         }
     }

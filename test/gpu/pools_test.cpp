@@ -186,6 +186,79 @@ TEST_P(GpuPool, SleepsAndWakes) {
     EXPECT_EQ(umfPoolFree(pool, p), OK);
 }
 
+// --- memory that queued work uses is not unmapped ------------------------------------------------
+
+// Whatever way it goes back: the software driver counts what is unmapped under work, the real one
+// ends the context.
+TEST_P(GpuPool, FreesAndTrimsAfterQueuedWork) {
+    CUstream stream = nullptr;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (size_t size : {size_t{1000}, size_t{1} << 20, size_t{24} << 20}) {
+        void *blocks[4] = {};
+        for (void *&block : blocks) {
+            block = umfPoolMalloc(pool, size);
+            ASSERT_NE(block, nullptr);
+            CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(block), 0x77, size, stream));
+        }
+        for (void *block : blocks) {
+            EXPECT_EQ(umfPoolFree(pool, block), OK);
+        }
+        umfPoolTrimMemory(pool, 0);
+    }
+    CU(cuStreamSynchronize(stream));
+    CU(cuStreamDestroy(stream));
+}
+
+TEST_P(GpuPool, GrowsAfterQueuedWork) {
+    CUstream stream = nullptr;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (size_t size = 1 << 20; size <= size_t{32} << 20; size *= 2) {
+        void *block = umfPoolMalloc(pool, size + 1000);
+        ASSERT_NE(block, nullptr);
+        CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(block), 0x77, size, stream));
+        EXPECT_EQ(umfPoolFree(pool, block), OK);
+    }
+    CU(cuStreamSynchronize(stream));
+    CU(cuStreamDestroy(stream));
+}
+
+TEST_P(GpuPool, EndsAfterQueuedWork) {
+    CUstream stream = nullptr;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 40; i++) {
+        void *block = umfPoolMalloc(pool, size_t{1000} << i % 12);
+        ASSERT_NE(block, nullptr);
+        CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(block), 0x77, 1000, stream));
+        EXPECT_EQ(umfPoolFree(pool, block), OK);
+    }
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    CU(cuStreamSynchronize(stream));
+    CU(cuStreamDestroy(stream));
+    ASSERT_EQ(umfPoolCreate(GetParam().pool.ops(), provider, nullptr, 0, &pool), OK);
+}
+
+// Pieces that go together are waited for together.
+TEST_P(GpuPool, ATrimWaitsOnce) {
+    NEEDS_FAKE();
+    if (GetParam().provider == "cuda" || std::string(GetParam().pool.id) != "coalescing") {
+        GTEST_SKIP() << "no other trim gives several pieces back by itself";
+    }
+    std::vector<void *> blocks;
+    for (int i = 0; i < 8; i++) {
+        blocks.push_back(umfPoolMalloc(pool, size_t{8} << 20));
+        ASSERT_NE(blocks.back(), nullptr);
+    }
+    for (void *block : blocks) {
+        EXPECT_EQ(umfPoolFree(pool, block), OK);
+    }
+    const fake_cuda_t before = *driver().control();
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_GE(driver().control()->calls[FAKE_cuMemUnmap] - before.calls[FAKE_cuMemUnmap], 4);
+    EXPECT_EQ(
+        driver().control()->calls[FAKE_cuCtxSynchronize] - before.calls[FAKE_cuCtxSynchronize], 1);
+    EXPECT_EQ(held_cuda(), held);
+}
+
 // All of the device's memory can be used, also after other sizes.
 TEST_P(GpuPool, TheDeviceIsFull) {
     NEEDS_FAKE();

@@ -52,6 +52,7 @@ TEST(absent, CudaVmm) {
     expect_absent(umfCUDAVmmMemoryProviderParamsSetHostNode, "CUDA");
     expect_absent(umfCUDAVmmMemoryProviderParamsSetPeers, "CUDA");
     expect_absent(umfCUDAVmmMemoryProviderParamsSetShare, "CUDA");
+    expect_absent(umfCUDAVmmMemoryProviderParamsSetFreePolicy, "CUDA");
     expect_absent(umfCUDAVmmMemoryProviderParamsSetPieceSize, "CUDA");
     expect_absent(umfCUDAVmmMemoryProviderParamsSetPerThreadStream, "CUDA");
     expect_absent(umfCUDAVmmMemoryProviderParamsSetName, "CUDA");

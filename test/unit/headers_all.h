@@ -6,6 +6,7 @@
 #define UMF_TEST_HEADERS_ALL_H
 
 #include <umf.h>
+#include <umf/capture.h>
 #include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
 #include <umf/experimental/mempolicy.h>

@@ -10,6 +10,17 @@
  * each one handle of the driver: a large allocation is one piece, small ones share pieces of the
  * piece size. A piece goes back to the driver when nothing in it is allocated any more.
  *
+ * Unmapping memory that a kernel uses ends the context, and the driver does not wait by itself. So
+ * before memory that was freed goes back to the driver, by a free, a trim, the growth of a pool or
+ * the end of one, everything is waited for that was queued in the provider's context, in the
+ * primary context of its device, and in those of the devices that were given access (other contexts
+ * of these devices cannot be found: wait for them before you free). What goes together is waited
+ * for once. While a queue is captured nothing is waited for and nothing goes back: see
+ * umf/capture.h; such memory goes when the provider next gives something back. A provider that is
+ * destroyed meanwhile leaves what it could not wait for mapped until the process ends, and says so
+ * in the log. Who has always waited before a free spares the wait by
+ * ::umfCUDAVmmMemoryProviderParamsSetFreePolicy.
+ *
  * With UMF_CUDA_VMM_SHARE_FD memory can be shared with other processes of the machine (umf/ipc.h);
  * without it all IPC operations give UMF_RESULT_ERROR_INVALID_ARGUMENT. What travels is a file
  * descriptor, so the consumer must be able to take one from the producer (ptrace; see
@@ -69,6 +80,14 @@ typedef enum umf_cuda_vmm_share_t {
     /// By a fabric handle of the driver: see the head of this file.
     UMF_CUDA_VMM_SHARE_FABRIC = 2
 } umf_cuda_vmm_share_t;
+
+/// @brief What happens before memory that was freed goes back to the driver.
+typedef enum umf_cuda_vmm_free_policy_t {
+    /// The device is waited for: see the head of this file.
+    UMF_CUDA_VMM_FREE_POLICY_WAIT = 0,
+    /// Nothing: whoever frees has waited for all work that uses the memory.
+    UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE = 1
+} umf_cuda_vmm_free_policy_t;
 
 /// @brief Creates parameters for memory of a device.
 ///
@@ -134,6 +153,17 @@ umfCUDAVmmMemoryProviderParamsSetPeers(umf_cuda_vmm_memory_provider_params_handl
 umf_result_t
 umfCUDAVmmMemoryProviderParamsSetShare(umf_cuda_vmm_memory_provider_params_handle_t hParams,
                                        umf_cuda_vmm_share_t share);
+
+/// @brief Sets what happens before memory that was freed goes back to the driver.
+///
+/// @param hParams parameters
+/// @param policy default: ::UMF_CUDA_VMM_FREE_POLICY_WAIT
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL or the
+///         value none of the enum; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built
+///         without CUDA
+umf_result_t
+umfCUDAVmmMemoryProviderParamsSetFreePolicy(umf_cuda_vmm_memory_provider_params_handle_t hParams,
+                                            umf_cuda_vmm_free_policy_t policy);
 
 /// @brief Sets the smallest piece. Default: the driver's granularity.
 ///

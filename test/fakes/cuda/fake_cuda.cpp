@@ -62,6 +62,10 @@ struct CUstream_st {
     CUctx_st *context;
     std::deque<Work> queue;
     CUgraph_st *capture = nullptr;
+    bool is_blocking = true; // with the default stream
+    bool is_broken = false;  // the capture
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    std::thread::id capturer{};
 
     void add(Work work) {
         if (capture) {
@@ -140,6 +144,7 @@ struct State {
 std::recursive_mutex lock;
 State *state;
 thread_local std::vector<CUctx_st *> stack;
+thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 // Handles that are dead stay objects, so that their use is noticed; they are no leaks.
 template <typename T> T *kept(T *made) {
@@ -176,8 +181,12 @@ CUresult enter(int function) {
         function != FAKE_cuGetErrorString) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
-    if (control.fail_at != 0 &&
-        (control.fail_function == FAKE_CUDA_ANY || control.fail_function == function)) {
+    // The exchange of the mode fails only where nothing else works either, or where a test names
+    // it.
+    bool may_fail =
+        control.fail_function == function || (control.fail_function == FAKE_CUDA_ANY &&
+                                              function != FAKE_cuThreadExchangeStreamCaptureMode);
+    if (control.fail_at != 0 && may_fail) {
         control.fail_at -= control.fail_at > 0;
         if (control.fail_at <= 0) {
             control.fail_at = control.fail_on ? -1 : 0;
@@ -336,8 +345,69 @@ void run_stream(CUstream_st *stream) {
 }
 
 CUstream_st *stream_of(CUstream stream, CUctx_st *context) {
-    return stream ? stream : context->null_stream;
+    return stream && stream != CU_STREAM_LEGACY ? stream : context->null_stream;
 }
+
+// --- captures ------------------------------------------------------------------------------------
+
+// Ends the captures that are chosen; they are noticed when they are to end.
+template <typename F> CUresult break_captures(F &&is_met, CUresult result) {
+    bool met = false;
+    for (CUstream_st *stream : get().streams) {
+        if (stream->capture && is_met(*stream)) {
+            stream->is_broken = true;
+            met = true;
+        }
+    }
+    return met ? result : CUDA_SUCCESS;
+}
+
+// A call that allocates, frees, pins, synchronises or asks. The documentation of
+// cuThreadExchangeStreamCaptureMode says which captures are in its way.
+CUresult meet_captures() {
+    return break_captures(
+        [](const CUstream_st &stream) {
+            bool is_own = stream.capturer == std::this_thread::get_id();
+            return thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+                   (is_own ? stream.mode != CU_STREAM_CAPTURE_MODE_RELAXED
+                           : stream.mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                                 thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+        },
+        CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+#define MEET_CAPTURES()                                                                            \
+    if (CUresult met = meet_captures()) {                                                          \
+        return met;                                                                                \
+    }
+
+// What synchronises a context ends all captures in it, whatever the modes are.
+CUresult meet_all_captures(CUctx_st *context) {
+    return break_captures([=](const CUstream_st &stream) { return stream.context == context; },
+                          CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+bool is_in_the_way_of_default(const CUstream_st &stream, CUctx_st *context) {
+    return stream.context == context && stream.is_blocking;
+}
+
+// Work on a stream: on the default one it depends on all blocking ones.
+CUresult meet_on(CUstream_st *stream) {
+    if (stream == stream->context->null_stream) {
+        return break_captures(
+            [=](const CUstream_st &each) {
+                return is_in_the_way_of_default(each, stream->context);
+            },
+            CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    }
+    return stream->capture && stream->is_broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                                                : CUDA_SUCCESS;
+}
+
+#define MEET_ON(stream)                                                                            \
+    if (CUresult met = meet_on(stream)) {                                                          \
+        return met;                                                                                \
+    }
 
 // What the real driver does not survive.
 CUresult dead() {
@@ -459,6 +529,12 @@ static const struct {
     {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
     {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
      "an illegal memory access was encountered"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
+    {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
     {CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
     {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
     {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
@@ -683,6 +759,9 @@ CUresult fake_cuCtxGetDevice(CUdevice *device) {
 
 CUresult fake_cuCtxSynchronize(void) {
     ENTER_CONTEXT(FAKE_cuCtxSynchronize)
+    if (CUresult met = meet_all_captures(context)) {
+        return met;
+    }
     run_all(context);
     return context->broken;
 }
@@ -802,6 +881,7 @@ static CUresult remove_memory(uintptr_t address, std::set<Kind> kinds) {
 
 CUresult fake_cuMemAlloc(CUdeviceptr *address, size_t size) {
     ENTER_CONTEXT(FAKE_cuMemAlloc)
+    MEET_CAPTURES()
     uintptr_t made;
     CUresult result = add_memory(context, size, DEVICE, &made);
     if (result == CUDA_SUCCESS) {
@@ -812,6 +892,7 @@ CUresult fake_cuMemAlloc(CUdeviceptr *address, size_t size) {
 
 CUresult fake_cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
     ENTER_CONTEXT(FAKE_cuMemAllocManaged)
+    MEET_CAPTURES()
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -825,11 +906,13 @@ CUresult fake_cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flag
 
 CUresult fake_cuMemFree(CUdeviceptr address) {
     ENTER_CONTEXT(FAKE_cuMemFree)
+    MEET_CAPTURES()
     return remove_memory(address, {DEVICE, MANAGED});
 }
 
 CUresult fake_cuMemHostAlloc(void **address, size_t size, unsigned) {
     ENTER_CONTEXT(FAKE_cuMemHostAlloc)
+    MEET_CAPTURES()
     uintptr_t made;
     CUresult result = add_memory(context, size, PINNED, &made);
     if (result == CUDA_SUCCESS) {
@@ -840,11 +923,13 @@ CUresult fake_cuMemHostAlloc(void **address, size_t size, unsigned) {
 
 CUresult fake_cuMemFreeHost(void *address) {
     ENTER_CONTEXT(FAKE_cuMemFreeHost)
+    MEET_CAPTURES()
     return remove_memory(reinterpret_cast<uintptr_t>(address), {PINNED});
 }
 
 CUresult fake_cuMemHostRegister(void *address, size_t size, unsigned) {
     ENTER_CONTEXT(FAKE_cuMemHostRegister)
+    MEET_CAPTURES()
     State &s = get();
     uintptr_t base = reinterpret_cast<uintptr_t>(address);
     if (!address || size == 0) {
@@ -863,6 +948,7 @@ CUresult fake_cuMemHostRegister(void *address, size_t size, unsigned) {
 
 CUresult fake_cuMemHostUnregister(void *address) {
     ENTER_CONTEXT(FAKE_cuMemHostUnregister)
+    MEET_CAPTURES()
     return remove_memory(reinterpret_cast<uintptr_t>(address), {REGISTERED});
 }
 
@@ -1189,6 +1275,7 @@ CUresult fake_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
 
 CUresult fake_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
     ENTER_CONTEXT(FAKE_cuIpcOpenMemHandle)
+    MEET_CAPTURES()
     IpcHandle wanted;
     memcpy(&wanted, &handle, sizeof(wanted));
     if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || wanted.magic != ipc_magic ||
@@ -1215,14 +1302,17 @@ CUresult fake_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, un
 
 CUresult fake_cuIpcCloseMemHandle(CUdeviceptr address) {
     ENTER_CONTEXT(FAKE_cuIpcCloseMemHandle)
+    MEET_CAPTURES()
     return remove_memory(address, {IMPORTED});
 }
 
 // --- streams and events --------------------------------------------------------------------------
 
-CUresult fake_cuStreamCreate(CUstream *stream, unsigned) {
+CUresult fake_cuStreamCreate(CUstream *stream, unsigned flags) {
     ENTER_CONTEXT(FAKE_cuStreamCreate)
+    MEET_CAPTURES()
     *stream = kept(new CUstream_st{context, {}, nullptr});
+    (*stream)->is_blocking = !(flags & CU_STREAM_NON_BLOCKING);
     get().streams.insert(*stream);
     get().control.objects++;
     return CUDA_SUCCESS;
@@ -1230,6 +1320,7 @@ CUresult fake_cuStreamCreate(CUstream *stream, unsigned) {
 
 CUresult fake_cuStreamDestroy(CUstream stream) {
     ENTER_STARTED(FAKE_cuStreamDestroy)
+    MEET_CAPTURES()
     if (!get().streams.count(stream)) {
         return dead();
     }
@@ -1246,8 +1337,38 @@ CUresult fake_cuStreamSynchronize(CUstream stream) {
     if (!get().streams.count(stream)) {
         return dead();
     }
+    if (stream->capture) {
+        stream->is_broken = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    MEET_ON(stream)
+    MEET_CAPTURES()
     run_stream(stream);
     return stream->context->broken;
+}
+
+CUresult fake_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
+    ENTER_CONTEXT(FAKE_cuStreamIsCapturing)
+    stream = stream_of(stream, context);
+    if (!get().streams.count(stream)) {
+        return dead();
+    }
+    for (CUstream_st *each : get().streams) {
+        if (stream == stream->context->null_stream && each->capture &&
+            is_in_the_way_of_default(*each, stream->context)) {
+            return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; // no capture ends by that
+        }
+    }
+    *status = !stream->capture    ? CU_STREAM_CAPTURE_STATUS_NONE
+              : stream->is_broken ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                  : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+    ENTER_STARTED(FAKE_cuThreadExchangeStreamCaptureMode)
+    std::swap(thread_mode, *mode);
+    return CUDA_SUCCESS;
 }
 
 CUresult fake_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
@@ -1297,6 +1418,7 @@ CUresult fake_cuEventRecord(CUevent event, CUstream stream) {
 // Each query lets the streams do one more piece of their work.
 CUresult fake_cuEventQuery(CUevent event) {
     ENTER_STARTED(FAKE_cuEventQuery)
+    MEET_CAPTURES()
     if (!get().events.count(event)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -1313,6 +1435,7 @@ CUresult fake_cuEventQuery(CUevent event) {
 
 CUresult fake_cuEventSynchronize(CUevent event) {
     ENTER_STARTED(FAKE_cuEventSynchronize)
+    MEET_CAPTURES()
     if (!get().events.count(event)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -1326,6 +1449,10 @@ CUresult fake_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data) {
     if (!get().streams.count(stream)) {
         return dead();
     }
+    if (!stream->capture) {
+        MEET_CAPTURES()
+    }
+    MEET_ON(stream)
     stream->add({[function, data] {
         function(data);
         return true;
@@ -1341,6 +1468,7 @@ CUresult fake_cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstr
     if (!get().streams.count(stream)) {
         return dead();
     }
+    MEET_ON(stream)
     stream->add({[=] {
                      copy_now(stream->context, to, from, size);
                      return true;
@@ -1355,6 +1483,7 @@ CUresult fake_cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t size, 
     if (!get().streams.count(stream)) {
         return dead();
     }
+    MEET_ON(stream)
     stream->add({[=] {
                      set_now(stream->context, to, value, size);
                      return true;
@@ -1366,30 +1495,39 @@ CUresult fake_cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t size, 
 // Those of the default stream wait for all others.
 CUresult fake_cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t size) {
     ENTER_CONTEXT(FAKE_cuMemcpyHtoD)
+    MEET_CAPTURES()
+    MEET_ON(context->null_stream)
     run_all(context);
     return copy_now(context, to, reinterpret_cast<uintptr_t>(from), size);
 }
 
 CUresult fake_cuMemcpyDtoH(void *to, CUdeviceptr from, size_t size) {
     ENTER_CONTEXT(FAKE_cuMemcpyDtoH)
+    MEET_CAPTURES()
+    MEET_ON(context->null_stream)
     run_all(context);
     return copy_now(context, reinterpret_cast<uintptr_t>(to), from, size);
 }
 
 CUresult fake_cuMemsetD8(CUdeviceptr to, unsigned char value, size_t size) {
     ENTER_CONTEXT(FAKE_cuMemsetD8)
+    MEET_CAPTURES()
+    MEET_ON(context->null_stream)
     run_all(context);
     return set_now(context, to, value, size);
 }
 
 // --- graphs: captured copies and fills -----------------------------------------------------------
 
-CUresult fake_cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+CUresult fake_cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
     ENTER_CONTEXT(FAKE_cuStreamBeginCapture)
     if (!get().streams.count(stream) || stream->capture) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     stream->capture = kept(new CUgraph_st);
+    stream->mode = mode;
+    stream->capturer = std::this_thread::get_id();
+    stream->is_broken = false;
     return CUDA_SUCCESS;
 }
 
@@ -1398,10 +1536,17 @@ CUresult fake_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     if (!get().streams.count(stream) || !stream->capture) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *graph = stream->capture;
+    if (stream->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+        stream->capturer != std::this_thread::get_id()) {
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    }
+    *graph = stream->is_broken ? nullptr : stream->capture;
+    stream->capture = nullptr;
+    if (stream->is_broken) {
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
     get().graphs.insert(*graph);
     get().control.objects++;
-    stream->capture = nullptr;
     return CUDA_SUCCESS;
 }
 
@@ -1479,6 +1624,10 @@ CUresult fake_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned fl
     return fake_cuStreamWaitEvent(of_thread(stream), event, flags);
 }
 
+CUresult fake_cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status) {
+    return fake_cuStreamIsCapturing(of_thread(stream), status);
+}
+
 CUresult fake_cuEventRecord_ptsz(CUevent event, CUstream stream) {
     return fake_cuEventRecord(event, of_thread(stream));
 }
@@ -1503,6 +1652,7 @@ static bool is_hidden(const char *function) {
     FUNCTION(cuMemsetD8Async)                                                                      \
     FUNCTION(cuStreamSynchronize)                                                                  \
     FUNCTION(cuStreamWaitEvent)                                                                    \
+    FUNCTION(cuStreamIsCapturing)                                                                  \
     FUNCTION(cuEventRecord)
 
 static const struct {

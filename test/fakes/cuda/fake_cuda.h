@@ -8,7 +8,8 @@
  * It behaves: contexts with a stack per thread, memory that is real host memory with a limit per
  * device, virtual memory with real mappings that each device may access as it was allowed to, IPC
  * with real descriptors, and streams that run late: queued work is done when somebody waits for it,
- * one piece for each query.
+ * one piece for each query. A capture ends by what ends it on the real one: by calls that are not
+ * safe, depending on the modes of both sides, and by whatever synchronises its context.
  */
 #ifndef UMF_TEST_FAKES_FAKE_CUDA_H
 #define UMF_TEST_FAKES_FAKE_CUDA_H

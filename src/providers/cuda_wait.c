@@ -1,0 +1,157 @@
+/* Waiting for work that others queued. */
+#include "providers/cuda_wait.h"
+
+#include "providers/capture.h"
+
+/* What such a call gives that met a capture: nothing was waited for. */
+static bool is_of_capture(CUresult result) {
+    return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+           result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+/* IMPLICIT is the answer of the default stream while a blocking one of its context is captured. */
+static bool is_captured(const umf_cuda_driver_t *driver, CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!driver->cuStreamIsCapturing) {
+        return false;
+    }
+    CUresult result = driver->cuStreamIsCapturing(stream, &status);
+    return is_of_capture(result) ||
+           (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+/* --- whole contexts --------------------------------------------------------------------------- */
+
+/* The current one. */
+static CUresult wait_current(const umf_cuda_driver_t *driver) {
+    return is_captured(driver, CU_STREAM_LEGACY) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+                                                 : driver->cuCtxSynchronize();
+}
+
+static CUresult wait_context(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context) {
+    umf_cuda_scope_t scope;
+    CUresult result = umf_cuda_enter(driver, context, &scope);
+    return result == CUDA_SUCCESS ? umf_cuda_leave(driver, &scope, wait_current(driver)) : result;
+}
+
+static bool can_find_primary(const umf_cuda_driver_t *driver) {
+    return driver->cuDevicePrimaryCtxGetState && driver->cuDevicePrimaryCtxRetain &&
+           driver->cuDevicePrimaryCtxRelease;
+}
+
+/* Retained meanwhile, so that it does not go; if it is not in use there is no work in it. */
+static CUresult wait_primary(const umf_cuda_driver_t *driver, CUdevice device, CUcontext but) {
+    umf_cuda_context_t primary = {.device = device};
+    unsigned flags;
+    int is_active = 0;
+    if (!can_find_primary(driver) ||
+        driver->cuDevicePrimaryCtxGetState(device, &flags, &is_active) != CUDA_SUCCESS ||
+        !is_active || umf_cuda_primary_retain(driver, device, &primary.handle) != CUDA_SUCCESS) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = primary.handle == but ? CUDA_SUCCESS : wait_context(driver, &primary);
+    umf_cuda_primary_release(driver, device);
+    return result;
+}
+
+/* A capture counts most: then not all was waited for. */
+static CUresult graver(CUresult first, CUresult next) {
+    return first == CUDA_SUCCESS || is_of_capture(next) ? next : first;
+}
+
+static CUresult wait_places(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places) {
+    CUcontext own = places->context->handle;
+    CUresult result = wait_context(driver, places->context);
+    for (size_t i = 0; i < places->access_count && !is_of_capture(result); i++) {
+        const CUmemLocation *at = &places->access[i].location;
+        if (at->type == CU_MEM_LOCATION_TYPE_DEVICE) {
+            result = graver(result, wait_primary(driver, at->id, own));
+        }
+    }
+    return result;
+}
+
+static void tell_capture(umf_log_level_t level, const char *which, const void *queue) {
+    umf_log_write(level, 0, __func__,
+                  "the device is not waited for, because that would end the capture of %s %p: name "
+                  "queues or events, or end the capture first",
+                  which, queue);
+}
+
+/* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: told already. */
+static CUresult wait_untold(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places,
+                            umf_log_level_t level) {
+    const void *queue;
+    if (!umf_capture_enter_wait(&queue)) {
+        tell_capture(level, "queue", queue);
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    CUresult result = wait_places(driver, places);
+    umf_capture_leave_wait();
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+        tell_capture(level, "a blocking stream of context", places->context->handle);
+    } else if (is_of_capture(result)) {
+        umf_cuda_result(driver, result,
+                        "waiting for queued work while a stream is captured of which "
+                        "umfCaptureBegins was not told");
+    }
+    return is_of_capture(result) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
+}
+
+umf_result_t umf_cuda_wait_all(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places) {
+    CUresult result = wait_untold(driver, places, UMF_LOG_LEVEL_ERROR);
+    return is_of_capture(result) ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
+                                 : umf_cuda_result(driver, result, "waiting for queued work");
+}
+
+umf_result_t umf_cuda_settle(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places) {
+    CUresult result = wait_untold(driver, places, UMF_LOG_LEVEL_DEBUG);
+    if (is_of_capture(result)) {
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    umf_cuda_result(driver, result, "waiting for queued work");
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- streams and events ----------------------------------------------------------------------- */
+
+static CUresult wait_each(const umf_cuda_driver_t *driver, void *const *queues, size_t num_queues,
+                          void *const *events, size_t num_events) {
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < num_queues && result == CUDA_SUCCESS; i++) {
+        result = driver->cuStreamSynchronize(queues[i]);
+    }
+    for (size_t i = 0; i < num_events && result == CUDA_SUCCESS; i++) {
+        result = driver->cuEventSynchronize(events[i]);
+    }
+    return result;
+}
+
+/* Before any is waited for, since that would end its capture. */
+static size_t find_captured(const umf_cuda_driver_t *driver, void *const *queues, size_t count) {
+    size_t at = 0;
+    while (at < count && !is_captured(driver, queues[at])) {
+        at++;
+    }
+    return at;
+}
+
+umf_result_t umf_cuda_wait_for(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                               void *const *queues, size_t num_queues, void *const *events,
+                               size_t num_events) {
+    umf_cuda_scope_t scope;
+    size_t captured = num_queues;
+    CUresult result = umf_cuda_enter(driver, context, &scope);
+    if (result == CUDA_SUCCESS) {
+        captured = find_captured(driver, queues, num_queues);
+        result = captured < num_queues ? CUDA_SUCCESS
+                                       : wait_each(driver, queues, num_queues, events, num_events);
+        result = umf_cuda_leave(driver, &scope, result);
+    }
+    if (captured < num_queues) {
+        UMF_LOG_ERROR("queue %p is captured, so it cannot be waited for: end the capture first",
+                      queues[captured]);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    return umf_cuda_result(driver, result, "waiting for queued work");
+}
