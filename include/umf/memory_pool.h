@@ -74,7 +74,8 @@ umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops, umf_memory_provider
 /// Memory that was not freed is invalid afterwards; the built-in pools return it to the provider
 /// where they can.
 ///
-/// @param hPool invalid afterwards, unless it is NULL or the library was torn down
+/// @param hPool invalid afterwards, unless it is NULL or the library was torn down. One that was
+///        destroyed, or is no pool's, is refused.
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hPool` is NULL;
 ///         ::UMF_RESULT_ERROR_UNKNOWN after the library was torn down, the handle is not touched;
 ///         otherwise the first error met. All steps are carried out nevertheless.

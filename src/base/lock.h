@@ -44,6 +44,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_SPANS,    /* span descriptors */
     UMF_RANK_LOCAL,    /* table of per-thread blocks */
     UMF_RANK_EXPORTED, /* ipc/broker*.c: descriptors that others may have, connections */
+    UMF_RANK_HANDLES,  /* base/handle.c: handles that are alive */
     UMF_RANK_META,     /* metadata arena */
     UMF_RANK_LOG,      /* logger */
     UMF_RANK_COUNT

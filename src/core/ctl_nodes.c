@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "core/names.h"
+#include "core/object.h"
 #include "ctl/ctl.h"
 #include "ctl/field.h"
 
@@ -26,18 +27,13 @@ static umf_result_t node_query(const node_t *nodes, size_t count, umf_ctl_query_
     return UMF_RESULT_ERROR_INVALID_CTL_PATH;
 }
 
-/* The next element must be "{}", with something behind it. */
+/* The next element must be "{}", with something behind it; its argument is `*handle`. */
 static umf_result_t node_handle(umf_ctl_query_t *query, const char **rest, void **handle) {
     if (strncmp(*rest, "{}.", 3) != 0 || (*rest)[3] == '\0') {
         return UMF_RESULT_ERROR_INVALID_CTL_PATH;
     }
-    void *given = va_arg(*query->args, void *);
-    if (!given) {
-        UMF_LOG_ERROR("the handle given for by_handle.{} is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
+    *handle = va_arg(*query->args, void *);
     *rest += 3;
-    *handle = given;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -77,6 +73,9 @@ static umf_result_t pool_query(umf_memory_pool_handle_t pool, umf_ctl_query_t *q
 static umf_result_t pool_by_handle(umf_ctl_query_t *query, const char *rest) {
     void *pool;
     umf_result_t result = node_handle(query, &rest, &pool);
+    if (result == UMF_RESULT_SUCCESS && !umf_pool_check(pool, "umf.pool.by_handle.{}")) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
     return result == UMF_RESULT_SUCCESS ? pool_query(pool, query, rest) : result;
 }
 
@@ -174,6 +173,10 @@ static umf_result_t pool_default(umf_ctl_query_t *query, const char *rest) {
 static umf_result_t provider_by_handle(umf_ctl_query_t *query, const char *rest) {
     void *provider;
     umf_result_t result = node_handle(query, &rest, &provider);
+    if (result == UMF_RESULT_SUCCESS &&
+        !umf_provider_check(provider, "umf.provider.by_handle.{}")) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_provider_ctl(provider, query->source, rest, query->arg, query->size,
                                   query->type, *query->args);

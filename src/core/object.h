@@ -10,6 +10,7 @@
 #include <umf/memory_provider.h>
 #include <umf/plugin.h>
 
+#include "base/handle.h"
 #include "base/magazine.h"
 #include "core/names.h"
 #include "core/view.h"
@@ -69,6 +70,16 @@ struct umf_memory_pool_t {
     umf_local_owner_t counters;    /* pools without `fast` */
     _Atomic int64_t retired_count; /* of threads that have ended */
 };
+
+/* Their handles. A view's is good for all that reads or changes its provider's memory. */
+extern const umf_handle_kind_t umf_handle_provider, umf_handle_view, umf_handle_pool;
+
+/* At every public function but those that allocate and free: `function` is its name. false: logged,
+ * INVALID_ARGUMENT is the answer. */
+static inline bool umf_pool_check(const struct umf_memory_pool_t *pool, const char *function) {
+    return umf_handle_check(pool, &umf_handle_pool, function);
+}
+bool umf_provider_check(const struct umf_memory_provider_t *provider, const char *function);
 
 /* Pools by index; slot 0 stays NULL. */
 extern _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_WORD_POOL_BITS];

@@ -14,6 +14,8 @@
 #include "core/tables.h"
 #include "ctl/ctl.h"
 
+const umf_handle_kind_t umf_handle_pool = {"a pool"};
+
 _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_WORD_POOL_BITS];
 
 static _Atomic uint32_t highest_index; /* of all pools there were */
@@ -269,9 +271,13 @@ static void serve_by_core(umf_memory_pool_handle_t pool) {
 }
 
 static umf_result_t pool_prepare(umf_memory_pool_handle_t pool) {
-    umf_result_t result = umf_local_index_get(&pool->index);
+    umf_result_t result = umf_handle_begin(pool, &umf_handle_pool);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
+    }
+    result = umf_local_index_get(&pool->index);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto handle;
     }
     if (!(pool->flags & UMF_POOL_CREATE_FLAG_DISABLE_TRACKING)) {
         result = umf_view_create(pool->provider, pool->index, &pool->view);
@@ -298,9 +304,17 @@ view:
     }
 index:
     umf_local_index_put(pool->index);
+handle:
+    umf_handle_end(pool, &umf_handle_pool, __func__);
     return result;
 }
 
+static void pool_free(umf_memory_pool_handle_t pool) {
+    umf_registry_pool_unuse(pool->kind);
+    umf_meta_free(pool, sizeof(*pool));
+}
+
+/* Of a pool whose handle has ended. */
 static void pool_dispose(umf_memory_pool_handle_t pool) {
     if (pool->view) {
         umf_view_destroy(pool->view);
@@ -310,9 +324,8 @@ static void pool_dispose(umf_memory_pool_handle_t pool) {
         umf_local_owner_fini(&pool->counters);
     }
     umf_local_index_put(pool->index);
-    umf_registry_pool_unuse(pool->kind);
     atomic_fetch_sub_explicit(&pool->provider->root->pools, 1, memory_order_release);
-    umf_meta_free(pool, sizeof(*pool));
+    pool_free(pool);
 }
 
 static umf_result_t check_create(const umf_memory_pool_ops_t *ops,
@@ -320,8 +333,10 @@ static umf_result_t check_create(const umf_memory_pool_ops_t *ops,
                                  umf_pool_create_flags_t flags, umf_memory_pool_handle_t *out) {
     const umf_pool_create_flags_t known =
         UMF_POOL_CREATE_FLAG_OWN_PROVIDER | UMF_POOL_CREATE_FLAG_DISABLE_TRACKING;
-    if (!ops || !provider || !out) {
-        UMF_LOG_ERROR("%s is NULL", !ops ? "ops" : !provider ? "provider" : "hPool");
+    if (!ops || !out) {
+        return null_argument(ops ? "hPool" : "ops");
+    }
+    if (!umf_provider_check(provider, "umfPoolCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (flags & ~known) {
@@ -362,8 +377,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
         result = pool_prepare(pool);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        umf_registry_pool_unuse(pool->kind);
-        umf_meta_free(pool, sizeof(*pool));
+        pool_free(pool);
         return result;
     }
     /* Listed before it starts: what `initialize` allocates can be looked up. */
@@ -371,6 +385,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     const char *name = NULL;
     result = pool_start(pool, params, &name);
     if (result != UMF_RESULT_SUCCESS) {
+        umf_handle_end(pool, &umf_handle_pool, __func__);
         pool_dispose(pool);
         return result;
     }
@@ -394,6 +409,9 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     }
     if (!umf_is_started()) {
         return UMF_RESULT_ERROR_UNKNOWN;
+    }
+    if (!umf_handle_end(hPool, &umf_handle_pool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_names_remove(hPool);
     umf_provider_free_batch(hPool->provider, true);
@@ -598,31 +616,37 @@ UMF_API_1_0 umf_result_t umfPoolMallocUsableSize(umf_memory_pool_handle_t hPool,
 }
 
 UMF_API_1_0 umf_result_t umfPoolGetLastAllocationError(umf_memory_pool_handle_t hPool) {
-    if (!hPool) {
-        return null_argument("pool");
+    if (!umf_pool_check(hPool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     return OP(hPool, get_last_allocation_error)(hPool->self);
 }
 
 UMF_API_1_0 umf_result_t umfPoolGetMemoryProvider(umf_memory_pool_handle_t hPool,
                                                   umf_memory_provider_handle_t *hProvider) {
-    if (!hPool || !hProvider) {
-        return null_argument(hPool ? "hProvider" : "pool");
+    if (!umf_pool_check(hPool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!hProvider) {
+        return null_argument("hProvider");
     }
     *hProvider = hPool->provider;
     return UMF_RESULT_SUCCESS;
 }
 
 UMF_API_1_0 umf_result_t umfPoolGetName(umf_memory_pool_handle_t pool, const char **name) {
-    if (!pool || !name) {
-        return null_argument(pool ? "name" : "pool");
+    if (!umf_pool_check(pool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!name) {
+        return null_argument("name");
     }
     return pool->ops.get_name(pool->self, name);
 }
 
 UMF_API_1_0 umf_result_t umfPoolSetTag(umf_memory_pool_handle_t hPool, void *tag, void **oldTag) {
-    if (!hPool) {
-        return null_argument("pool");
+    if (!umf_pool_check(hPool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     void *old = atomic_exchange(&hPool->tag, tag);
     if (oldTag) {
@@ -632,16 +656,19 @@ UMF_API_1_0 umf_result_t umfPoolSetTag(umf_memory_pool_handle_t hPool, void *tag
 }
 
 UMF_API_1_0 umf_result_t umfPoolGetTag(umf_memory_pool_handle_t hPool, void **tag) {
-    if (!hPool || !tag) {
-        return null_argument(hPool ? "tag" : "pool");
+    if (!umf_pool_check(hPool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!tag) {
+        return null_argument("tag");
     }
     *tag = atomic_load(&hPool->tag);
     return UMF_RESULT_SUCCESS;
 }
 
 UMF_API_1_1 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_t minBytesToKeep) {
-    if (!hPool) {
-        return null_argument("pool");
+    if (!umf_pool_check(hPool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_provider_free_batch(hPool->provider, true);
     umf_result_t result = hPool->ops.ext_trim_memory

@@ -7,7 +7,7 @@
 /* A properties handle is the span itself. */
 static umf_span_t *span_of(umf_memory_properties_handle_t handle) {
     umf_span_t *span = (umf_span_t *)handle;
-    return span && umf_span_is_live(span) ? span : NULL;
+    return umf_span_is_one(span) && umf_span_is_live(span) ? span : NULL;
 }
 
 static umf_memory_provider_handle_t provider_of(const umf_span_t *span) {
@@ -88,9 +88,10 @@ UMF_API_1_1 umf_result_t umfGetMemoryPropertySize(umf_memory_properties_handle_t
                                                   size_t *size) {
     umf_span_t *span = span_of(props_handle);
     if (!span || !size || memory_property_id == UMF_MEMORY_PROPERTY_INVALID) {
-        UMF_LOG_ERROR("%s", !span   ? "the handle is NULL or its memory was freed"
-                            : !size ? "size is NULL"
-                                    : "the property id is UMF_MEMORY_PROPERTY_INVALID");
+        UMF_LOG_ERROR("%s",
+                      !span ? "the handle is not one of memory properties, or its memory was freed"
+                      : !size ? "size is NULL"
+                              : "the property id is UMF_MEMORY_PROPERTY_INVALID");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     size_t own = own_size(memory_property_id);
@@ -145,8 +146,9 @@ UMF_API_1_1 umf_result_t umfGetMemoryProperty(umf_memory_properties_handle_t pro
                                               void *property_value, size_t max_property_size) {
     umf_span_t *span = span_of(props_handle);
     if (!span || !property_value || max_property_size == 0) {
-        UMF_LOG_ERROR("%s", !span ? "the handle is NULL or its memory was freed"
-                                  : "property_value is NULL or its size 0");
+        UMF_LOG_ERROR("%s",
+                      !span ? "the handle is not one of memory properties, or its memory was freed"
+                            : "property_value is NULL or its size 0");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     size_t size;

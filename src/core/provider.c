@@ -13,6 +13,18 @@
 #include "ctl/ctl.h"
 #include "ctl/text.h"
 
+const umf_handle_kind_t umf_handle_provider = {"a provider"};
+const umf_handle_kind_t umf_handle_view = {"a pool's view of its provider"};
+
+bool umf_provider_check(const struct umf_memory_provider_t *provider, const char *function) {
+    const umf_handle_kind_t *kind = umf_handle_kind(provider);
+    bool is_right = kind == &umf_handle_provider || kind == &umf_handle_view;
+    if (umf_unlikely(!is_right)) {
+        umf_handle_refuse(provider, umf_handle_provider.name, function);
+    }
+    return is_right;
+}
+
 static __thread umf_memory_provider_handle_t last_failed;
 
 void umf_provider_failed(umf_memory_provider_handle_t provider) {
@@ -79,6 +91,11 @@ finalize:
     return result;
 }
 
+static void provider_free(umf_memory_provider_handle_t provider) {
+    umf_registry_provider_unuse(provider->kind);
+    umf_meta_free(provider, sizeof(*provider));
+}
+
 UMF_API_1_0 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t *ops,
                                                  const void *params,
                                                  umf_memory_provider_handle_t *hProvider) {
@@ -97,11 +114,16 @@ UMF_API_1_0 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t
     provider->ext = kind && kind->ext ? kind->ext : &no_ext;
     umf_result_t result = umf_provider_ops_copy(&provider->ops, ops);
     if (result == UMF_RESULT_SUCCESS) {
-        result = provider_start(provider, params);
+        result = umf_handle_begin(provider, &umf_handle_provider);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        umf_registry_provider_unuse(kind);
-        umf_meta_free(provider, sizeof(*provider));
+        provider_free(provider);
+        return result;
+    }
+    result = provider_start(provider, params);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_handle_end(provider, &umf_handle_provider, __func__);
+        provider_free(provider);
         return result;
     }
     *hProvider = provider;
@@ -115,19 +137,24 @@ UMF_API_1_0 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t h
     if (!hProvider) {
         return UMF_RESULT_SUCCESS;
     }
+    if (!umf_handle_check(hProvider, &umf_handle_provider, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
     size_t pools = atomic_load_explicit(&hProvider->pools, memory_order_acquire);
     if (pools) {
         UMF_LOG_ERROR("%zu pools still stand on provider %p: destroy them first", pools,
                       (void *)hProvider);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    if (!umf_handle_end(hProvider, &umf_handle_provider, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT; /* another thread was faster */
+    }
     umf_core_provider_ends(hProvider);
     umf_result_t result = hProvider->ops.finalize(hProvider->self);
-    umf_registry_provider_unuse(hProvider->kind);
     if (last_failed == hProvider) {
         last_failed = NULL;
     }
-    umf_meta_free(hProvider, sizeof(*hProvider));
+    provider_free(hProvider);
     return result;
 }
 
@@ -138,6 +165,11 @@ umf_result_t umf_view_create(umf_memory_provider_handle_t provider, uint32_t poo
     umf_view_t *view = umf_meta_alloc(sizeof(*view));
     if (!view) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = umf_handle_begin(view, &umf_handle_view);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(view, sizeof(*view));
+        return result;
     }
     view->ops = provider->ops;
     view->self = provider->self;
@@ -161,6 +193,7 @@ void umf_view_destroy(umf_view_t *view) {
     umf_span_set_drain(&view->spans, drop_export, view);
     umf_tracked_settle();
     umf_span_set_fini(&view->spans);
+    umf_handle_end(view, &umf_handle_view, __func__);
     umf_meta_free(view, sizeof(*view));
 }
 
@@ -529,6 +562,13 @@ static umf_result_t answer(umf_memory_provider_handle_t provider, umf_result_t r
         }                                                                                          \
     } while (0)
 
+#define CHECK_PROVIDER(provider)                                                                   \
+    do {                                                                                           \
+        if (umf_unlikely(!umf_provider_check(provider, __func__))) {                               \
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;                                              \
+        }                                                                                          \
+    } while (0)
+
 UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hProvider, size_t size,
                                                 size_t alignment, void **ptr) {
     CHECK(hProvider != NULL);
@@ -552,7 +592,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hPro
 UMF_API_1_0 umf_result_t umfMemoryProviderGetLastNativeError(umf_memory_provider_handle_t hProvider,
                                                              const char **ppMessage,
                                                              int32_t *pError) {
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(ppMessage != NULL);
     CHECK(pError != NULL);
     return hProvider->ops.get_last_native_error(hProvider->self, ppMessage, pError);
@@ -560,7 +600,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderGetLastNativeError(umf_memory_provider
 
 UMF_API_1_0 umf_result_t umfMemoryProviderGetRecommendedPageSize(
     umf_memory_provider_handle_t hProvider, size_t size, size_t *pageSize) {
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(pageSize != NULL);
     return answer(hProvider,
                   hProvider->ops.get_recommended_page_size(hProvider->self, size, pageSize));
@@ -568,21 +608,21 @@ UMF_API_1_0 umf_result_t umfMemoryProviderGetRecommendedPageSize(
 
 UMF_API_1_0 umf_result_t umfMemoryProviderGetMinPageSize(umf_memory_provider_handle_t hProvider,
                                                          const void *ptr, size_t *pageSize) {
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(pageSize != NULL);
     return answer(hProvider, hProvider->ops.get_min_page_size(hProvider->self, ptr, pageSize));
 }
 
 UMF_API_1_2 umf_result_t umfMemoryProviderGetCacheLineSize(umf_memory_provider_handle_t hProvider,
                                                            size_t *size) {
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(size != NULL);
     return answer(hProvider, hProvider->ops.get_cache_line_size(hProvider->self, size));
 }
 
 UMF_API_1_0 umf_result_t umfMemoryProviderGetName(umf_memory_provider_handle_t hProvider,
                                                   const char **name) {
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(name != NULL);
     return answer(hProvider, hProvider->ops.get_name(hProvider->self, name));
 }
@@ -590,7 +630,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderGetName(umf_memory_provider_handle_t h
 UMF_API_1_0 umf_result_t umfMemoryProviderPurgeLazy(umf_memory_provider_handle_t hProvider,
                                                     void *ptr, size_t size) {
     UMF_KEEP_ERRNO;
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(ptr != NULL);
     if (!hProvider->ops.ext_purge_lazy) {
         return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
@@ -601,7 +641,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderPurgeLazy(umf_memory_provider_handle_t
 UMF_API_1_0 umf_result_t umfMemoryProviderPurgeForce(umf_memory_provider_handle_t hProvider,
                                                      void *ptr, size_t size) {
     UMF_KEEP_ERRNO;
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(ptr != NULL);
     if (!hProvider->ops.ext_purge_force) {
         return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
@@ -613,7 +653,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAllocationSplit(umf_memory_provider_ha
                                                           void *ptr, size_t totalSize,
                                                           size_t firstSize) {
     UMF_KEEP_ERRNO;
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(ptr != NULL);
     CHECK(firstSize > 0 && firstSize < totalSize);
     if (!hProvider->ops.ext_allocation_split) {
@@ -630,7 +670,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAllocationMerge(umf_memory_provider_ha
                                                           void *lowPtr, void *highPtr,
                                                           size_t totalSize) {
     UMF_KEEP_ERRNO;
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(lowPtr != NULL && highPtr != NULL);
     CHECK(totalSize > 0);
     CHECK((uintptr_t)lowPtr < (uintptr_t)highPtr);
@@ -647,7 +687,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAllocationMerge(umf_memory_provider_ha
 
 UMF_API_1_0 umf_result_t umfMemoryProviderGetIPCHandleSize(umf_memory_provider_handle_t hProvider,
                                                            size_t *size) {
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(size != NULL);
     if (!hProvider->ops.ext_get_ipc_handle_size) {
         return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
@@ -658,7 +698,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderGetIPCHandleSize(umf_memory_provider_h
 UMF_API_1_0 umf_result_t umfMemoryProviderGetIPCHandle(umf_memory_provider_handle_t hProvider,
                                                        const void *ptr, size_t size,
                                                        void *providerIpcData) {
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(ptr != NULL);
     CHECK(size > 0);
     CHECK(providerIpcData != NULL);
@@ -671,7 +711,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderGetIPCHandle(umf_memory_provider_handl
 
 UMF_API_1_0 umf_result_t umfMemoryProviderPutIPCHandle(umf_memory_provider_handle_t hProvider,
                                                        void *providerIpcData) {
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(providerIpcData != NULL);
     if (!hProvider->ops.ext_put_ipc_handle) {
         return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
@@ -681,7 +721,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderPutIPCHandle(umf_memory_provider_handl
 
 UMF_API_1_0 umf_result_t umfMemoryProviderOpenIPCHandle(umf_memory_provider_handle_t hProvider,
                                                         void *providerIpcData, void **ptr) {
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(providerIpcData != NULL);
     CHECK(ptr != NULL);
     if (!hProvider->ops.ext_open_ipc_handle) {
@@ -693,7 +733,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderOpenIPCHandle(umf_memory_provider_hand
 
 UMF_API_1_0 umf_result_t umfMemoryProviderCloseIPCHandle(umf_memory_provider_handle_t hProvider,
                                                          void *ptr, size_t size) {
-    CHECK(hProvider != NULL);
+    CHECK_PROVIDER(hProvider);
     CHECK(ptr != NULL);
     CHECK(size > 0);
     if (!hProvider->ops.ext_close_ipc_handle) {

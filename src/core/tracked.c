@@ -7,7 +7,9 @@
 
 void *umf_provider_self(umf_memory_provider_handle_t provider,
                         const umf_memory_provider_ops_t *ops) {
-    return provider->kind && provider->kind->ops == ops ? provider->self : NULL;
+    return umf_provider_check(provider, __func__) && provider->kind && provider->kind->ops == ops
+               ? provider->self
+               : NULL;
 }
 
 static bool span_is_of(const umf_span_t *span, umf_memory_provider_handle_t provider,

@@ -457,8 +457,11 @@ UMF_API_1_0 umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle) {
 }
 
 UMF_API_1_0 umf_result_t umfPoolGetIPCHandleSize(umf_memory_pool_handle_t hPool, size_t *size) {
-    if (hPool == NULL || size == NULL) {
-        UMF_LOG_ERROR("NULL argument: pool %p, size %p", (void *)hPool, (void *)size);
+    if (!umf_pool_check(hPool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (size == NULL) {
+        UMF_LOG_ERROR("size is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_memory_provider_handle_t provider;

@@ -134,8 +134,11 @@ static UMF_COLD umf_result_t import_make_handler(umf_memory_pool_handle_t pool, 
 
 UMF_API_1_0 umf_result_t umfPoolGetIPCHandler(umf_memory_pool_handle_t hPool,
                                               umf_ipc_handler_handle_t *hIPCHandler) {
-    if (hPool == NULL || hIPCHandler == NULL) {
-        UMF_LOG_ERROR("NULL argument: pool %p, handler %p", (void *)hPool, (void *)hIPCHandler);
+    if (!umf_pool_check(hPool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (hIPCHandler == NULL) {
+        UMF_LOG_ERROR("hIPCHandler is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     void *handler = atomic_load_explicit(&hPool->ipc_handler, memory_order_acquire);

@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/meta.h"
 
+const umf_handle_kind_t umf_handle_mempolicy = {"a memory policy"};
+
 static const char *const mempolicy_names[] = {
     [UMF_MEMPOLICY_INTERLEAVE] = "interleave",
     [UMF_MEMPOLICY_BIND] = "bind",
@@ -29,6 +31,10 @@ UMF_API_1_0 umf_result_t umfMempolicyCreate(umf_mempolicy_membind_t bind,
         UMF_LOG_ERROR("no memory for a memory policy");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
+    if (umf_handle_begin(policy, &umf_handle_mempolicy) != UMF_RESULT_SUCCESS) {
+        umf_meta_free(policy, sizeof(*policy));
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
     policy->bind = bind;
     *hPolicy = policy;
     return UMF_RESULT_SUCCESS;
@@ -41,17 +47,21 @@ static void mempolicy_drop_partitions(umf_mempolicy_handle_t policy) {
 }
 
 UMF_API_1_0 umf_result_t umfMempolicyDestroy(umf_mempolicy_handle_t hPolicy) {
-    if (hPolicy) {
-        mempolicy_drop_partitions(hPolicy);
-        umf_meta_free(hPolicy, sizeof(*hPolicy));
+    if (!hPolicy) {
+        return UMF_RESULT_SUCCESS;
     }
+    if (!umf_handle_end(hPolicy, &umf_handle_mempolicy, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    mempolicy_drop_partitions(hPolicy);
+    umf_meta_free(hPolicy, sizeof(*hPolicy));
     return UMF_RESULT_SUCCESS;
 }
 
 /* Settings are those of one kind of policy. */
-static bool mempolicy_is(umf_const_mempolicy_handle_t policy, umf_mempolicy_membind_t bind) {
-    if (!policy) {
-        UMF_LOG_ERROR("the memory policy is NULL");
+static bool mempolicy_is(umf_const_mempolicy_handle_t policy, umf_mempolicy_membind_t bind,
+                         const char *function) {
+    if (!umf_handle_check(policy, &umf_handle_mempolicy, function)) {
         return false;
     }
     if (policy->bind != bind) {
@@ -64,7 +74,7 @@ static bool mempolicy_is(umf_const_mempolicy_handle_t policy, umf_mempolicy_memb
 
 UMF_API_1_0 umf_result_t umfMempolicySetInterleavePartSize(umf_mempolicy_handle_t hPolicy,
                                                            size_t partSize) {
-    if (!mempolicy_is(hPolicy, UMF_MEMPOLICY_INTERLEAVE)) {
+    if (!mempolicy_is(hPolicy, UMF_MEMPOLICY_INTERLEAVE, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hPolicy->part_size = partSize;
@@ -73,7 +83,7 @@ UMF_API_1_0 umf_result_t umfMempolicySetInterleavePartSize(umf_mempolicy_handle_
 
 UMF_API_1_0 umf_result_t umfMempolicySetCustomSplitPartitions(
     umf_mempolicy_handle_t hPolicy, umf_mempolicy_split_partition_t *partList, size_t partListLen) {
-    if (!mempolicy_is(hPolicy, UMF_MEMPOLICY_SPLIT)) {
+    if (!mempolicy_is(hPolicy, UMF_MEMPOLICY_SPLIT, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!partList && partListLen != 0) {

@@ -4,6 +4,10 @@
 
 #include <umf/experimental/mempolicy.h>
 
+#include "base/handle.h"
+
+extern const umf_handle_kind_t umf_handle_mempolicy;
+
 struct umf_mempolicy_t {
     umf_mempolicy_membind_t bind;                /* Immutable after create */
     size_t part_size;                            /* INTERLEAVE */

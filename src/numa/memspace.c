@@ -10,6 +10,8 @@
 
 #define MEMSPACE_ROOM_MIN 4
 
+const umf_handle_kind_t umf_handle_memspace = {"a memspace"};
+
 /* --- making and changing ---------------------------------------------------------------------- */
 
 /* Makes the array larger, to at least `room` places. */
@@ -42,6 +44,12 @@ umf_result_t umf_memspace_create(umf_memspace_kind_t kind, size_t room,
     }
     made->kind = kind;
     umf_result_t result = memspace_reserve(made, room);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_handle_begin(made, &umf_handle_memspace);
+        if (result != UMF_RESULT_SUCCESS) {
+            umf_meta_free(made->targets, made->room * sizeof(*made->targets));
+        }
+    }
     if (result != UMF_RESULT_SUCCESS) {
         umf_meta_free(made, sizeof(*made));
         return result;
@@ -52,6 +60,7 @@ umf_result_t umf_memspace_create(umf_memspace_kind_t kind, size_t room,
 
 void umf_memspace_destroy(umf_memspace_handle_t memspace) {
     if (memspace) {
+        umf_handle_end(memspace, &umf_handle_memspace, __func__);
         for (size_t i = 0; i < memspace->count; i++) {
             umf_memtarget_destroy(memspace->targets[i]);
         }
@@ -86,9 +95,8 @@ static size_t memspace_find(umf_const_memspace_handle_t memspace, unsigned id) {
 }
 
 /* Whether the caller may change it. */
-static bool memspace_is_own(umf_const_memspace_handle_t memspace) {
-    if (!memspace) {
-        UMF_LOG_ERROR("the memspace is NULL");
+static bool memspace_is_own(umf_const_memspace_handle_t memspace, const char *function) {
+    if (!umf_handle_check(memspace, &umf_handle_memspace, function)) {
         return false;
     }
     if (memspace->kind != UMF_MEMSPACE_ORDINARY) {
@@ -135,8 +143,7 @@ UMF_API_1_0 umf_result_t umfMemspaceCreateFromNumaArray(unsigned *nodeIds, size_
 
 UMF_API_1_0 umf_result_t umfMemspaceClone(umf_const_memspace_handle_t hMemspace,
                                           umf_memspace_handle_t *hNewMemspace) {
-    if (!hMemspace) {
-        UMF_LOG_ERROR("the memspace to clone is NULL");
+    if (!umf_handle_check(hMemspace, &umf_handle_memspace, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!memspace_has_place(hNewMemspace)) {
@@ -156,7 +163,7 @@ UMF_API_1_0 umf_result_t umfMemspaceClone(umf_const_memspace_handle_t hMemspace,
 }
 
 UMF_API_1_0 umf_result_t umfMemspaceDestroy(umf_memspace_handle_t hMemspace) {
-    if (!memspace_is_own(hMemspace)) {
+    if (!memspace_is_own(hMemspace, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_memspace_destroy(hMemspace);
@@ -164,21 +171,23 @@ UMF_API_1_0 umf_result_t umfMemspaceDestroy(umf_memspace_handle_t hMemspace) {
 }
 
 UMF_API_1_0 size_t umfMemspaceMemtargetNum(umf_const_memspace_handle_t hMemspace) {
-    return hMemspace ? hMemspace->count : 0;
+    return umf_handle_check(hMemspace, &umf_handle_memspace, __func__) ? hMemspace->count : 0;
 }
 
 UMF_API_1_0 umf_const_memtarget_handle_t
 umfMemspaceMemtargetGet(umf_const_memspace_handle_t hMemspace, unsigned targetNum) {
-    return hMemspace && targetNum < hMemspace->count ? hMemspace->targets[targetNum] : NULL;
+    return umf_handle_check(hMemspace, &umf_handle_memspace, __func__) &&
+                   targetNum < hMemspace->count
+               ? hMemspace->targets[targetNum]
+               : NULL;
 }
 
 UMF_API_1_0 umf_result_t umfMemspaceMemtargetAdd(umf_memspace_handle_t hMemspace,
                                                  umf_const_memtarget_handle_t hMemtarget) {
-    if (!memspace_is_own(hMemspace)) {
+    if (!memspace_is_own(hMemspace, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!hMemtarget) {
-        UMF_LOG_ERROR("the memory target to add is NULL");
+    if (!umf_handle_check(hMemtarget, &umf_handle_memtarget, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (memspace_find(hMemspace, hMemtarget->id) < hMemspace->count) {
@@ -190,11 +199,10 @@ UMF_API_1_0 umf_result_t umfMemspaceMemtargetAdd(umf_memspace_handle_t hMemspace
 
 UMF_API_1_0 umf_result_t umfMemspaceMemtargetRemove(umf_memspace_handle_t hMemspace,
                                                     umf_const_memtarget_handle_t hMemtarget) {
-    if (!memspace_is_own(hMemspace)) {
+    if (!memspace_is_own(hMemspace, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!hMemtarget) {
-        UMF_LOG_ERROR("the memory target to remove is NULL");
+    if (!umf_handle_check(hMemtarget, &umf_handle_memtarget, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     size_t at = memspace_find(hMemspace, hMemtarget->id);
@@ -256,7 +264,7 @@ static umf_result_t memspace_filter(umf_memspace_handle_t memspace,
 
 UMF_API_1_0 umf_result_t umfMemspaceUserFilter(umf_memspace_handle_t hMemspace,
                                                umf_memspace_filter_func_t filter, void *args) {
-    if (!memspace_is_own(hMemspace)) {
+    if (!memspace_is_own(hMemspace, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!filter) {
@@ -285,7 +293,7 @@ static int memspace_is_listed(umf_const_memspace_handle_t memspace,
 
 UMF_API_1_0 umf_result_t umfMemspaceFilterById(umf_memspace_handle_t hMemspace, unsigned *ids,
                                                size_t size) {
-    if (!memspace_is_own(hMemspace)) {
+    if (!memspace_is_own(hMemspace, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!ids || size == 0) {
@@ -311,7 +319,7 @@ static int memspace_is_large(umf_const_memspace_handle_t memspace,
 
 UMF_API_1_0 umf_result_t umfMemspaceFilterByCapacity(umf_memspace_handle_t hMemspace,
                                                      int64_t size) {
-    if (!memspace_is_own(hMemspace)) {
+    if (!memspace_is_own(hMemspace, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (size < 0) {

@@ -4,7 +4,9 @@
 
 #include <umf/experimental/memspace.h>
 
-#include "base/common.h"
+#include "base/handle.h"
+
+extern const umf_handle_kind_t umf_handle_memspace;
 
 typedef enum umf_memspace_kind_t {
     UMF_MEMSPACE_ORDINARY, /* of the user: zero, so that it is what a new one is */

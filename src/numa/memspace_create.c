@@ -25,11 +25,17 @@ static const umf_numa_mode_t create_modes[] = {
     [UMF_MEMPOLICY_SPLIT] = UMF_NUMA_MODE_SPLIT,
 };
 
-static bool create_can_start(umf_const_memspace_handle_t memspace, const void *place) {
-    if (!memspace || memspace->count == 0 || !place) {
-        UMF_LOG_ERROR("%s", !memspace ? "the memspace is NULL"
-                            : !place  ? "no place for the new handle (it is NULL)"
-                                      : "the memspace has no targets");
+/* A policy may be NULL. */
+static bool create_can_start(umf_const_memspace_handle_t memspace,
+                             umf_const_mempolicy_handle_t policy, const void *place,
+                             const char *function) {
+    if (!umf_handle_check(memspace, &umf_handle_memspace, function) ||
+        (policy && !umf_handle_check(policy, &umf_handle_mempolicy, function))) {
+        return false;
+    }
+    if (memspace->count == 0 || !place) {
+        UMF_LOG_ERROR("%s", !place ? "no place for the new handle (it is NULL)"
+                                   : "the memspace has no targets");
         return false;
     }
     return true;
@@ -87,7 +93,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderCreateFromMemspace(
     umf_const_memspace_handle_t hMemspace, umf_const_mempolicy_handle_t hPolicy,
     umf_memory_provider_handle_t *hProvider) {
     umf_os_memory_provider_params_handle_t params;
-    if (!create_can_start(hMemspace, hProvider)) {
+    if (!create_can_start(hMemspace, hPolicy, hProvider, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umfOsMemoryProviderParamsCreate(&params);
@@ -106,7 +112,7 @@ UMF_API_1_0 umf_result_t umfPoolCreateFromMemspace(umf_const_memspace_handle_t h
                                                    umf_const_mempolicy_handle_t hPolicy,
                                                    umf_memory_pool_handle_t *hPool) {
     umf_memory_provider_handle_t provider;
-    if (!create_can_start(hMemspace, hPool)) {
+    if (!create_can_start(hMemspace, hPolicy, hPool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umfMemoryProviderCreateFromMemspace(hMemspace, hPolicy, &provider);

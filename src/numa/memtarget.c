@@ -6,30 +6,41 @@
 #include "base/meta.h"
 #include "numa/topology.h"
 
+const umf_handle_kind_t umf_handle_memtarget = {"a memory target"};
+
 umf_memtarget_handle_t umf_memtarget_create(unsigned id) {
     umf_memtarget_handle_t target = umf_meta_alloc(sizeof(*target));
-    if (target) {
-        target->id = id;
-    } else {
+    if (!target) {
         UMF_LOG_ERROR("no memory for a memory target");
+        return NULL;
     }
+    if (umf_handle_begin(target, &umf_handle_memtarget) != UMF_RESULT_SUCCESS) {
+        umf_meta_free(target, sizeof(*target));
+        return NULL;
+    }
+    target->id = id;
     return target;
 }
 
 void umf_memtarget_destroy(umf_memtarget_handle_t target) {
+    umf_handle_end(target, &umf_handle_memtarget, __func__);
     umf_meta_free(target, sizeof(*target));
 }
 
-static bool memtarget_can_answer(umf_const_memtarget_handle_t target, const void *place) {
-    if (!target || !place) {
-        UMF_LOG_ERROR("%s is NULL", target ? "the place for the answer" : "the memory target");
+static bool memtarget_can_answer(umf_const_memtarget_handle_t target, const void *place,
+                                 const char *function) {
+    if (!umf_handle_check(target, &umf_handle_memtarget, function)) {
+        return false;
     }
-    return target && place;
+    if (!place) {
+        UMF_LOG_ERROR("the place for the answer is NULL");
+    }
+    return place != NULL;
 }
 
 UMF_API_1_0 umf_result_t umfMemtargetGetType(umf_const_memtarget_handle_t hMemtarget,
                                              umf_memtarget_type_t *type) {
-    if (!memtarget_can_answer(hMemtarget, type)) {
+    if (!memtarget_can_answer(hMemtarget, type, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     *type = UMF_MEMTARGET_TYPE_NUMA;
@@ -39,7 +50,7 @@ UMF_API_1_0 umf_result_t umfMemtargetGetType(umf_const_memtarget_handle_t hMemta
 UMF_API_1_0 umf_result_t umfMemtargetGetCapacity(umf_const_memtarget_handle_t hMemtarget,
                                                  size_t *capacity) {
     const umf_topology_t *topology;
-    if (!memtarget_can_answer(hMemtarget, capacity)) {
+    if (!memtarget_can_answer(hMemtarget, capacity, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umf_topology_get(&topology);
@@ -56,7 +67,7 @@ UMF_API_1_0 umf_result_t umfMemtargetGetCapacity(umf_const_memtarget_handle_t hM
 }
 
 UMF_API_1_0 umf_result_t umfMemtargetGetId(umf_const_memtarget_handle_t hMemtarget, unsigned *id) {
-    if (!memtarget_can_answer(hMemtarget, id)) {
+    if (!memtarget_can_answer(hMemtarget, id, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     *id = hMemtarget->id;

@@ -4,6 +4,10 @@
 
 #include <umf/experimental/memtarget.h>
 
+#include "base/handle.h"
+
+extern const umf_handle_kind_t umf_handle_memtarget;
+
 struct umf_memtarget_t {
     unsigned id; /* Immutable */
 };

@@ -8,6 +8,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "core/object.h"
 
 struct umf_suspend_job_t {
     pthread_t thread;
@@ -22,6 +23,8 @@ struct umf_suspend_job_t {
     umf_result_t result;         /* Sync: done, or the thread's end */
     int done;                    /* Sync: atomic */
 };
+
+static const umf_handle_kind_t job_handle = {"a job"};
 
 static void job_destroy(umf_suspend_job_handle_t job) {
     umf_meta_free(job->pools, job->num * sizeof(*job->pools));
@@ -40,6 +43,14 @@ static bool params_are_valid(const umf_suspend_params_t *params) {
     return !params ||
            (params->struct_size >= sizeof(*params) && (params->queues || params->num_queues == 0) &&
             (params->events || params->num_events == 0));
+}
+
+static bool pools_are_live(umf_memory_pool_handle_t *pools, size_t num) {
+    size_t i = 0;
+    while (i < num && umf_pool_check(pools[i], __func__)) {
+        i++;
+    }
+    return i == num;
 }
 
 static bool job_copy_pools(umf_suspend_job_handle_t job, umf_memory_pool_handle_t *pools,
@@ -93,6 +104,9 @@ static umf_result_t job_create(umf_result_t (*call)(umf_memory_pool_handle_t *, 
         UMF_LOG_ERROR("no pools, no place for the job, or parameters that are not valid");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    if (!pools_are_live(pools, num)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
     umf_suspend_job_handle_t job = umf_meta_alloc(sizeof(*job));
     if (!job) {
         UMF_LOG_ERROR("no memory for a job");
@@ -105,8 +119,13 @@ static umf_result_t job_create(umf_result_t (*call)(umf_memory_pool_handle_t *, 
         UMF_LOG_ERROR("no memory for a job over %zu pools", num);
         goto destroy;
     }
+    result = umf_handle_begin(job, &job_handle);
+    if (result != UMF_RESULT_SUCCESS) {
+        goto destroy;
+    }
     if (job_start(job) != 0) {
         UMF_LOG_ERROR("no thread can be started");
+        umf_handle_end(job, &job_handle, __func__);
         result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
         goto destroy;
     }
@@ -131,8 +150,11 @@ UMF_API_EXT_1 umf_result_t umfPoolsResumeAsync(umf_memory_pool_handle_t *pools, 
 }
 
 UMF_API_EXT_1 umf_result_t umfSuspendJobQuery(umf_suspend_job_handle_t job, int *done) {
-    if (!job || !done) {
-        UMF_LOG_ERROR("job or output is NULL");
+    if (!umf_handle_check(job, &job_handle, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!done) {
+        UMF_LOG_ERROR("done is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     *done = __atomic_load_n(&job->done, __ATOMIC_ACQUIRE);
@@ -141,8 +163,11 @@ UMF_API_EXT_1 umf_result_t umfSuspendJobQuery(umf_suspend_job_handle_t job, int 
 
 UMF_API_EXT_1 umf_result_t umfSuspendJobWait(umf_suspend_job_handle_t job,
                                              umf_suspend_report_t *report) {
-    if (!job || (report && report->struct_size < sizeof(*report))) {
-        UMF_LOG_ERROR("job is NULL, or the report's struct_size is too small");
+    if (report && report->struct_size < sizeof(*report)) {
+        UMF_LOG_ERROR("the report's struct_size is too small");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!umf_handle_end(job, &job_handle, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     pthread_join(job->thread, NULL);

@@ -14,8 +14,11 @@
 
 static umf_result_t policy_check(umf_memory_pool_handle_t pool,
                                  const umf_suspend_policy_t *policy) {
-    if (!pool || !policy || policy->struct_size < sizeof(*policy)) {
-        UMF_LOG_ERROR("pool or policy is NULL, or its struct_size is too small");
+    if (!umf_pool_check(pool, "umfPoolSetSuspendPolicy")) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!policy || policy->struct_size < sizeof(*policy)) {
+        UMF_LOG_ERROR("policy is NULL, or its struct_size is too small");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (policy->keep < UMF_SUSPEND_KEEP_PINNED || policy->keep > UMF_SUSPEND_DISCARD) {
@@ -83,9 +86,9 @@ UMF_API_EXT_1 umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool
 /* --- who has addresses of it ------------------------------------------------------------------ */
 
 /* Locks, if the pool is resident. */
-static umf_result_t watch_lock(umf_memory_pool_handle_t pool, umf_sleep_t **sleep) {
-    if (!pool) {
-        UMF_LOG_ERROR("pool is NULL");
+static umf_result_t watch_lock(umf_memory_pool_handle_t pool, umf_sleep_t **sleep,
+                               const char *function) {
+    if (!umf_pool_check(pool, function)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umf_sleep_get(pool, sleep);
@@ -103,7 +106,7 @@ static umf_result_t watch_lock(umf_memory_pool_handle_t pool, umf_sleep_t **slee
 
 UMF_API_EXT_1 umf_result_t umfPoolForbidSuspend(umf_memory_pool_handle_t pool) {
     umf_sleep_t *sleep;
-    umf_result_t result = watch_lock(pool, &sleep);
+    umf_result_t result = watch_lock(pool, &sleep, __func__);
     if (result == UMF_RESULT_SUCCESS) {
         sleep->watch.forbids++;
         umf_unlock(umf_sleep_lock);
@@ -113,7 +116,7 @@ UMF_API_EXT_1 umf_result_t umfPoolForbidSuspend(umf_memory_pool_handle_t pool) {
 
 UMF_API_EXT_1 umf_result_t umfPoolAllowSuspend(umf_memory_pool_handle_t pool) {
     umf_sleep_t *sleep;
-    umf_result_t result = watch_lock(pool, &sleep);
+    umf_result_t result = watch_lock(pool, &sleep, __func__);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -133,7 +136,7 @@ UMF_API_EXT_1 umf_result_t umfPoolAddSuspendCallback(umf_memory_pool_handle_t po
         UMF_LOG_ERROR("callback is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = watch_lock(pool, &sleep);
+    umf_result_t result = watch_lock(pool, &sleep, __func__);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -149,7 +152,7 @@ UMF_API_EXT_1 umf_result_t umfPoolRemoveSuspendCallback(umf_memory_pool_handle_t
                                                         umf_suspend_callback_t callback,
                                                         void *arg) {
     umf_sleep_t *sleep;
-    umf_result_t result = watch_lock(pool, &sleep);
+    umf_result_t result = watch_lock(pool, &sleep, __func__);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }

@@ -316,19 +316,20 @@ static const umf_suspend_params_t params_default = UMF_SUSPEND_PARAMS_INIT;
 
 static umf_result_t check_call(umf_memory_pool_handle_t *pools, size_t num,
                                const umf_suspend_params_t *params,
-                               const umf_suspend_report_t *report) {
+                               const umf_suspend_report_t *report, const char *function) {
     bool is_valid = pools && num > 0 &&
                     (!params || (params->struct_size >= sizeof(*params) &&
                                  (params->queues || params->num_queues == 0) &&
                                  (params->events || params->num_events == 0))) &&
                     (!report || report->struct_size >= sizeof(*report));
-    for (size_t i = 0; is_valid && i < num; i++) {
-        is_valid = pools[i] != NULL;
-    }
     if (!is_valid) {
-        UMF_LOG_ERROR("no pools, a pool or an array that is NULL, or a struct_size that is too "
-                      "small");
+        UMF_LOG_ERROR("no pools, an array that is NULL, or a struct_size that is too small");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    for (size_t i = 0; i < num; i++) {
+        if (!umf_pool_check(pools[i], function)) {
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        }
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -368,14 +369,14 @@ static umf_result_t run(bool is_resume, umf_memory_pool_handle_t *pools, size_t 
 UMF_API_EXT_1 umf_result_t umfPoolsSuspend(umf_memory_pool_handle_t *pools, size_t num,
                                            const umf_suspend_params_t *params,
                                            umf_suspend_report_t *report) {
-    umf_result_t result = check_call(pools, num, params, report);
+    umf_result_t result = check_call(pools, num, params, report, __func__);
     return result == UMF_RESULT_SUCCESS ? run(false, pools, num, params, report) : result;
 }
 
 UMF_API_EXT_1 umf_result_t umfPoolsResume(umf_memory_pool_handle_t *pools, size_t num,
                                           const umf_suspend_params_t *params,
                                           umf_suspend_report_t *report) {
-    umf_result_t result = check_call(pools, num, params, report);
+    umf_result_t result = check_call(pools, num, params, report, __func__);
     return result == UMF_RESULT_SUCCESS ? run(true, pools, num, params, report) : result;
 }
 
@@ -394,8 +395,11 @@ static void residency_of_asleep(umf_sleep_t *sleep, umf_residency_t *now) {
 
 UMF_API_EXT_1 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool,
                                                umf_residency_t *residency) {
-    if (!pool || !residency || residency->struct_size < sizeof(*residency)) {
-        UMF_LOG_ERROR("pool or residency is NULL, or its struct_size is too small");
+    if (!umf_pool_check(pool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!residency || residency->struct_size < sizeof(*residency)) {
+        UMF_LOG_ERROR("residency is NULL, or its struct_size is too small");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!pool->view) {

@@ -15,7 +15,7 @@ umf_span_t *umf_span_table;
 static struct {
     _Alignas(UMF_APART) umf_lock_t lock;
     umf_span_t *first; /* Sync: lock */
-    uint32_t made;     /* Sync: lock */
+    uint32_t made;     /* Sync: lock; atomic, relaxed for readers */
     uint32_t usable;   /* Sync: lock */
     uint32_t reserved; /* Immutable after init */
 } spare;
@@ -73,7 +73,14 @@ static umf_span_t *descriptor_make_locked(void) {
     if (spare.made + 1 >= spare.usable && !descriptors_grow_locked()) {
         return NULL;
     }
-    return umf_span_at(++spare.made);
+    __atomic_store_n(&spare.made, spare.made + 1, __ATOMIC_RELAXED);
+    return umf_span_at(spare.made);
+}
+
+bool umf_span_is_one(const void *ptr) {
+    uintptr_t at = (uintptr_t)ptr - (uintptr_t)umf_span_table;
+    return at % sizeof(umf_span_t) == 0 && at != 0 &&
+           at / sizeof(umf_span_t) <= __atomic_load_n(&spare.made, __ATOMIC_RELAXED);
 }
 
 umf_span_t *umf_span_take_slow(void) {

@@ -98,6 +98,9 @@ static inline uint8_t umf_span_kind(const umf_span_t *span) {
     return atomic_load_explicit(&span->kind, memory_order_acquire);
 }
 
+/* Whether that is the address of a descriptor, in use or not, which may then be looked at. */
+bool umf_span_is_one(const void *ptr);
+
 /* Whether addresses may lead to it. */
 static inline bool umf_span_is_live(const umf_span_t *span) {
     uint8_t kind = umf_span_kind(span);

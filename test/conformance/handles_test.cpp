@@ -1,0 +1,455 @@
+/*
+ * Handles are not believed: what was destroyed, what is of another kind and what never was a handle
+ * is refused by every function that takes one, but for those that allocate and free, which have no
+ * time to ask. Nothing is read through a bad handle.
+ */
+#include <functional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include <gtest/gtest.h>
+
+#include "unit/headers_all.h"
+
+#include "fakes/log_file.h"
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+
+struct Entrance {
+    const char *function;
+    std::function<umf_result_t(void *)> call;
+    umf_result_t of_null = BAD;
+};
+
+/* A handle of no matter which type. */
+template <typename Handle> Handle as(void *handle) {
+    return static_cast<Handle>(handle);
+}
+umf_memory_pool_handle_t pool_of(void *handle) {
+    return as<umf_memory_pool_handle_t>(handle);
+}
+umf_memory_provider_handle_t provider_of(void *handle) {
+    return as<umf_memory_provider_handle_t>(handle);
+}
+
+umf_result_t watcher(umf_memory_pool_handle_t, umf_suspend_event_t, void *) {
+    return OK;
+}
+
+/* Where functions put what they tell. */
+struct Out {
+    size_t size;
+    void *pointer;
+    const char *text;
+    int32_t number;
+    char bytes[64];
+};
+Out out;
+
+template <typename Call> umf_result_t with_pools(void *handle, Call call) {
+    umf_memory_pool_handle_t pools[] = {pool_of(handle)};
+    return call(pools, size_t(1));
+}
+
+umf_result_t suspend_async(void *handle, decltype(&umfPoolsSuspendAsync) call) {
+    umf_suspend_job_handle_t job = nullptr;
+    umf_memory_pool_handle_t pools[] = {pool_of(handle)};
+    return call(pools, 1, nullptr, &job);
+}
+
+umf_result_t residency(void *handle) {
+    umf_residency_t answer = UMF_RESIDENCY_INIT;
+    return umfPoolGetResidency(pool_of(handle), &answer);
+}
+
+umf_result_t policy(void *handle) {
+    umf_suspend_policy_t wish = UMF_SUSPEND_POLICY_INIT;
+    return umfPoolSetSuspendPolicy(pool_of(handle), &wish);
+}
+
+#define POOL(name, ...)                                                                            \
+    {                                                                                              \
+#name, [](void *h) { return name(pool_of(h), __VA_ARGS__); }                               \
+    }
+
+std::vector<Entrance> pool_entrances() {
+    return {
+        {"umfPoolDestroy", [](void *h) { return umfPoolDestroy(pool_of(h)); }},
+        {"umfPoolGetLastAllocationError",
+         [](void *h) { return umfPoolGetLastAllocationError(pool_of(h)); }},
+        POOL(umfPoolGetMemoryProvider,
+             reinterpret_cast<umf_memory_provider_handle_t *>(&out.pointer)),
+        POOL(umfPoolGetName, &out.text),
+        POOL(umfPoolSetTag, nullptr, nullptr),
+        POOL(umfPoolGetTag, &out.pointer),
+        POOL(umfPoolTrimMemory, 0),
+        POOL(umfPoolGetIPCHandleSize, &out.size),
+        POOL(umfPoolGetIPCHandler, &out.pointer),
+        {"umfPoolForbidSuspend", [](void *h) { return umfPoolForbidSuspend(pool_of(h)); }},
+        {"umfPoolAllowSuspend", [](void *h) { return umfPoolAllowSuspend(pool_of(h)); }},
+        POOL(umfPoolAddSuspendCallback, watcher, nullptr),
+        POOL(umfPoolRemoveSuspendCallback, watcher, nullptr),
+        {"umfPoolGetResidency", residency},
+        {"umfPoolSetSuspendPolicy", policy},
+        {"umfPoolsSuspend",
+         [](void *h) {
+             return with_pools(h, [](umf_memory_pool_handle_t *pools, size_t n) {
+                 return umfPoolsSuspend(pools, n, nullptr, nullptr);
+             });
+         }},
+        {"umfPoolsResume",
+         [](void *h) {
+             return with_pools(h, [](umf_memory_pool_handle_t *pools, size_t n) {
+                 return umfPoolsResume(pools, n, nullptr, nullptr);
+             });
+         }},
+        {"umfPoolsSuspendAsync", [](void *h) { return suspend_async(h, umfPoolsSuspendAsync); }},
+        {"umfPoolsResumeAsync", [](void *h) { return suspend_async(h, umfPoolsResumeAsync); }},
+        {"umfCtlGet",
+         [](void *h) {
+             return umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &out.size,
+                              sizeof(out.size), h);
+         }},
+        {"umfCtlSet",
+         [](void *h) {
+             return umfCtlSet("umf.pool.by_handle.{}.params.capacity", &out.size, sizeof(out.size),
+                              h);
+         }},
+        {"umfCtlExec",
+         [](void *h) { return umfCtlExec("umf.pool.by_handle.{}.any", nullptr, 0, h); }},
+    };
+}
+
+#define PROVIDER(name, ...)                                                                        \
+    {                                                                                              \
+#name, [](void *h) { return name(provider_of(h), __VA_ARGS__); }                           \
+    }
+
+std::vector<Entrance> provider_entrances() {
+    return {
+        {"umfMemoryProviderDestroy",
+         [](void *h) { return umfMemoryProviderDestroy(provider_of(h)); }, OK},
+        PROVIDER(umfMemoryProviderGetLastNativeError, &out.text, &out.number),
+        PROVIDER(umfMemoryProviderGetRecommendedPageSize, 0, &out.size),
+        PROVIDER(umfMemoryProviderGetMinPageSize, nullptr, &out.size),
+        PROVIDER(umfMemoryProviderGetCacheLineSize, &out.size),
+        PROVIDER(umfMemoryProviderPurgeLazy, &out, 1),
+        PROVIDER(umfMemoryProviderPurgeForce, &out, 1),
+        PROVIDER(umfMemoryProviderGetIPCHandleSize, &out.size),
+        PROVIDER(umfMemoryProviderGetIPCHandle, &out, 1, out.bytes),
+        PROVIDER(umfMemoryProviderPutIPCHandle, out.bytes),
+        PROVIDER(umfMemoryProviderOpenIPCHandle, out.bytes, &out.pointer),
+        PROVIDER(umfMemoryProviderCloseIPCHandle, &out, 1),
+        PROVIDER(umfMemoryProviderGetName, &out.text),
+        PROVIDER(umfMemoryProviderAllocationSplit, &out, 2, 1),
+        PROVIDER(umfMemoryProviderAllocationMerge, out.bytes, out.bytes + 1, 2),
+        {"umfPoolCreate",
+         [](void *h) {
+             umf_memory_pool_handle_t pool = nullptr;
+             return umfPoolCreate(umfProxyPoolOps(), provider_of(h), nullptr, 0, &pool);
+         }},
+        {"umfLevelZeroMemoryProviderResidentDeviceChange",
+         [](void *h) {
+             umf_result_t result = umfLevelZeroMemoryProviderResidentDeviceChange(
+                 provider_of(h), reinterpret_cast<ze_device_handle_t>(&out), true);
+             return umfLevelZeroMemoryProviderOps() ? result : BAD; /* in a build without it */
+         }},
+        {"umfCtlGet",
+         [](void *h) {
+             return umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &out.size,
+                              sizeof(out.size), h);
+         }},
+    };
+}
+
+std::vector<Entrance> numa_entrances() {
+    using Space = umf_memspace_handle_t;
+    static unsigned ids[] = {0};
+    return {
+        {"umfMemspaceDestroy", [](void *h) { return umfMemspaceDestroy(as<Space>(h)); }},
+        {"umfMemspaceMemtargetNum",
+         [](void *h) { return umfMemspaceMemtargetNum(as<Space>(h)) ? OK : BAD; }},
+        {"umfMemspaceMemtargetGet",
+         [](void *h) { return umfMemspaceMemtargetGet(as<Space>(h), 0) ? OK : BAD; }},
+        {"umfMemspaceMemtargetAdd",
+         [](void *h) { return umfMemspaceMemtargetAdd(as<Space>(h), nullptr); }},
+        {"umfMemspaceMemtargetRemove",
+         [](void *h) { return umfMemspaceMemtargetRemove(as<Space>(h), nullptr); }},
+        {"umfMemspaceClone",
+         [](void *h) {
+             Space clone = nullptr;
+             return umfMemspaceClone(as<Space>(h), &clone);
+         }},
+        {"umfMemspaceFilterById",
+         [](void *h) { return umfMemspaceFilterById(as<Space>(h), ids, 1); }},
+        {"umfMemspaceFilterByCapacity",
+         [](void *h) { return umfMemspaceFilterByCapacity(as<Space>(h), 0); }},
+        {"umfMemspaceUserFilter",
+         [](void *h) {
+             return umfMemspaceUserFilter(
+                 as<Space>(h),
+                 [](umf_const_memspace_handle_t, umf_const_memtarget_handle_t, void *) {
+                     return 1;
+                 },
+                 nullptr);
+         }},
+        {"umfPoolCreateFromMemspace",
+         [](void *h) {
+             umf_memory_pool_handle_t pool = nullptr;
+             return umfPoolCreateFromMemspace(as<Space>(h), nullptr, &pool);
+         }},
+        {"umfMemoryProviderCreateFromMemspace",
+         [](void *h) {
+             umf_memory_provider_handle_t provider = nullptr;
+             return umfMemoryProviderCreateFromMemspace(as<Space>(h), nullptr, &provider);
+         }},
+    };
+}
+
+std::vector<Entrance> other_entrances() {
+    using Target = umf_memtarget_handle_t;
+    using Policy = umf_mempolicy_handle_t;
+    using Job = umf_suspend_job_handle_t;
+    using Properties = umf_memory_properties_handle_t;
+    static umf_memtarget_type_t type;
+    static unsigned id;
+    return {
+        {"umfMemtargetGetType", [](void *h) { return umfMemtargetGetType(as<Target>(h), &type); }},
+        {"umfMemtargetGetCapacity",
+         [](void *h) { return umfMemtargetGetCapacity(as<Target>(h), &out.size); }},
+        {"umfMemtargetGetId", [](void *h) { return umfMemtargetGetId(as<Target>(h), &id); }},
+        {"umfMempolicyDestroy", [](void *h) { return umfMempolicyDestroy(as<Policy>(h)); }, OK},
+        {"umfMempolicySetInterleavePartSize",
+         [](void *h) { return umfMempolicySetInterleavePartSize(as<Policy>(h), 4096); }},
+        {"umfMempolicySetCustomSplitPartitions",
+         [](void *h) { return umfMempolicySetCustomSplitPartitions(as<Policy>(h), nullptr, 0); }},
+        {"umfSuspendJobQuery", [](void *h) { return umfSuspendJobQuery(as<Job>(h), &out.number); }},
+        {"umfSuspendJobWait", [](void *h) { return umfSuspendJobWait(as<Job>(h), nullptr); }},
+        {"umfGetMemoryPropertySize",
+         [](void *h) {
+             return umfGetMemoryPropertySize(as<Properties>(h), UMF_MEMORY_PROPERTY_BASE_SIZE,
+                                             &out.size);
+         }},
+        {"umfGetMemoryProperty",
+         [](void *h) {
+             return umfGetMemoryProperty(as<Properties>(h), UMF_MEMORY_PROPERTY_BASE_SIZE,
+                                         &out.size, sizeof(out.size));
+         }},
+        {"umfOpenIPCHandle",
+         [](void *h) {
+             return umfOpenIPCHandle(h, reinterpret_cast<umf_ipc_handle_t>(out.bytes),
+                                     &out.pointer);
+         }},
+        {"umfOpenIPCHandleSized",
+         [](void *h) {
+             return umfOpenIPCHandleSized(h, out.bytes, sizeof(out.bytes), &out.pointer);
+         }},
+    };
+}
+
+std::vector<Entrance> all_entrances() {
+    std::vector<Entrance> all;
+    for (auto part :
+         {pool_entrances(), provider_entrances(), numa_entrances(), other_entrances()}) {
+        all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+}
+
+/* Those that take a handle and do not look it up: they allocate and free; what reads received bytes
+ * has no handle of ours; memory is found by its address. */
+const std::set<std::string> not_asking = {
+    "umfMemoryProviderAlloc", "umfMemoryProviderFree",   "umfPoolMalloc",   "umfPoolAlignedMalloc",
+    "umfPoolCalloc",          "umfPoolRealloc",          "umfPoolFree",     "umfPoolTryMalloc",
+    "umfPoolTryFree",         "umfPoolMallocUsableSize", "umfPutIPCHandle",
+};
+
+bool takes_handle(const std::string &parameters) {
+    std::stringstream list(parameters);
+    for (std::string parameter; std::getline(list, parameter, ',');) {
+        bool is_place = parameter.find('*') != std::string::npos &&
+                        parameter.find("umf_memory_pool_handle_t *") == std::string::npos;
+        if (parameter.find("_handle_t") != std::string::npos && !is_place &&
+            parameter.find("ze_") == std::string::npos &&
+            parameter.find("params_handle_t") == std::string::npos &&
+            parameter.find("limits_handle_t") == std::string::npos) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* umf_memory_pool_handle_t * is an array, or where a new pool goes. */
+const std::set<std::string> makers = {"umfPoolByPtr", "umfPoolCreateFromText"};
+
+TEST(Handles, EveryFunctionThatTakesOneIsHere) {
+    std::set<std::string> here(not_asking);
+    for (const Entrance &entrance : all_entrances()) {
+        here.insert(entrance.function);
+    }
+#define FUNCTION(result, name, parameters)                                                         \
+    if (takes_handle(#parameters) && !makers.count(#name)) {                                       \
+        EXPECT_EQ(here.count(#name), 1u) << #name;                                                 \
+    }
+#include "unit/headers_functions.def"
+#undef FUNCTION
+}
+
+/* Memory that is no object of the library. */
+class Bad : public testing::Test {
+  protected:
+    void *zeroes = map(PROT_READ | PROT_WRITE), *unreadable = map(PROT_NONE);
+
+    static void *map(int protection) {
+        return mmap(nullptr, 4096, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    ~Bad() override {
+        munmap(zeroes, 4096);
+        munmap(unreadable, 4096);
+    }
+    static void refused(void *handle, const std::vector<Entrance> &by, const char *what) {
+        for (const Entrance &entrance : by) {
+            EXPECT_EQ(entrance.call(handle), handle ? BAD : entrance.of_null)
+                << entrance.function << " of " << what;
+        }
+    }
+};
+
+TEST_F(Bad, NullIsRefused) {
+    refused(nullptr, all_entrances(), "NULL");
+}
+
+TEST_F(Bad, GarbageIsRefused) {
+    for (void *handle :
+         {reinterpret_cast<void *>(0x10), reinterpret_cast<void *>(0x12345),
+          reinterpret_cast<void *>(~uintptr_t(0)), zeroes, unreadable, static_cast<void *>(&out)}) {
+        refused(handle, all_entrances(), "garbage");
+    }
+}
+
+TEST_F(Bad, DestroyedPoolsAndProvidersAreRefused) {
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_memory_provider_handle_t provider = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("disjoint over os", &pool), OK);
+    ASSERT_EQ(umfPoolGetMemoryProvider(pool, &provider), OK);
+    umf_ipc_handler_handle_t handler = nullptr;
+    ASSERT_EQ(umfPoolGetIPCHandler(pool, &handler), OK);
+    ASSERT_EQ(umfPoolDestroy(pool), OK);
+    refused(pool, all_entrances(), "a destroyed pool");
+    refused(provider, all_entrances(), "a destroyed provider");
+    refused(handler, all_entrances(), "the handler of a destroyed pool");
+}
+
+TEST_F(Bad, WhatIsOfAnotherKindIsRefused) {
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_ipc_handler_handle_t handler = nullptr;
+    umf_mempolicy_handle_t mempolicy = nullptr;
+    umf_memspace_handle_t memspace = nullptr;
+    unsigned node = 0;
+    ASSERT_EQ(umfPoolCreateFromText("disjoint over os", &pool), OK);
+    ASSERT_EQ(umfPoolGetMemoryProvider(pool, &provider), OK);
+    ASSERT_EQ(umfPoolGetIPCHandler(pool, &handler), OK);
+    ASSERT_EQ(umfMempolicyCreate(UMF_MEMPOLICY_BIND, &mempolicy), OK);
+    ASSERT_EQ(umfMemspaceCreateFromNumaArray(&node, 1, &memspace), OK);
+    for (void *other : {static_cast<void *>(provider), static_cast<void *>(handler),
+                        static_cast<void *>(mempolicy), static_cast<void *>(memspace)}) {
+        refused(other, pool_entrances(), "no pool");
+    }
+    for (void *other : {static_cast<void *>(pool), static_cast<void *>(handler),
+                        static_cast<void *>(mempolicy), static_cast<void *>(memspace)}) {
+        refused(other, provider_entrances(), "no provider");
+    }
+    for (void *other : {static_cast<void *>(pool), static_cast<void *>(provider)}) {
+        refused(other, numa_entrances(), "no memspace");
+        refused(other, other_entrances(), "a pool or a provider");
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), BAD); /* the pool stands on it */
+    EXPECT_EQ(umfMemspaceDestroy(memspace), OK);
+    EXPECT_EQ(umfMempolicyDestroy(mempolicy), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    refused(memspace, numa_entrances(), "a destroyed memspace");
+    refused(mempolicy, other_entrances(), "a destroyed policy");
+}
+
+TEST_F(Bad, PropertiesOfFreedMemoryAreRefused) {
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("proxy over fixed", &pool), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    ASSERT_EQ(umfPoolCreateFromText("proxy over linux_vmm", &pool), OK);
+    void *memory = umfPoolMalloc(pool, 4096);
+    umf_memory_properties_handle_t properties = nullptr;
+    ASSERT_EQ(umfGetMemoryPropertiesHandle(memory, &properties), OK);
+    EXPECT_EQ(umfGetMemoryPropertySize(properties, UMF_MEMORY_PROPERTY_BASE_SIZE, &out.size), OK);
+    EXPECT_EQ(umfPoolFree(pool, memory), OK);
+    refused(const_cast<void *>(static_cast<const void *>(properties)), other_entrances(),
+            "freed memory");
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+}
+
+TEST_F(Bad, AJobIsWaitedForOnce) {
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_suspend_job_handle_t job = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("coalescing over linux_vmm", &pool), OK);
+    ASSERT_EQ(umfPoolsSuspendAsync(&pool, 1, nullptr, &job), OK);
+    EXPECT_EQ(umfSuspendJobWait(job, nullptr), OK);
+    refused(job, all_entrances(), "a job that was waited for");
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+}
+
+TEST_F(Bad, TheLogSaysWhatItIs) {
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_memory_provider_handle_t provider = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("proxy over os", &pool), OK);
+    ASSERT_EQ(umfPoolGetMemoryProvider(pool, &provider), OK);
+    LogFile log;
+    const char *name;
+    EXPECT_EQ(umfPoolGetName(pool_of(provider), &name), BAD);
+    EXPECT_EQ(log.count("umfPoolGetName: "), 1u) << log.text();
+    EXPECT_EQ(log.count(" is a provider, a pool is wanted"), 1u) << log.text();
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), BAD);
+    EXPECT_EQ(log.count("umfPoolDestroy: "), 1u) << log.text();
+    EXPECT_EQ(log.count(" was destroyed, it was a pool, a pool is wanted"), 1u) << log.text();
+    EXPECT_EQ(umfMemoryProviderGetName(provider_of(&out), &name), BAD);
+    EXPECT_EQ(log.count(" is no handle of this library, a provider is wanted"), 1u) << log.text();
+}
+
+/* What a user's pool is given is its view of the provider: good for all but destruction. */
+umf_memory_provider_handle_t view;
+
+TEST_F(Bad, AViewIsAProviderThatIsNotDestroyed) {
+    umf_memory_pool_ops_t ops = *umfProxyPoolOps();
+    ops.initialize = [](umf_memory_provider_handle_t handle, const void *, void **self) {
+        view = handle;
+        *self = handle;
+        return OK;
+    };
+    ops.finalize = [](void *) { return OK; };
+    ops.get_name = [](void *, const char **name) {
+        *name = "user";
+        return OK;
+    };
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreateFromText("os", &provider), OK);
+    ASSERT_EQ(umfPoolCreate(&ops, provider, nullptr, 0, &pool), OK);
+    ASSERT_NE(view, provider);
+    const char *name = nullptr;
+    EXPECT_EQ(umfMemoryProviderGetName(view, &name), OK);
+    EXPECT_EQ(umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &out.size,
+                        sizeof(out.size), view),
+              OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(view), BAD);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderGetName(view, &name), BAD);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+} // namespace
