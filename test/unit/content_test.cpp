@@ -339,6 +339,25 @@ TEST_P(Content, MemoryThatNobodyDescribes) {
     }
 }
 
+// Memory that could be read may still not be written.
+TEST_P(Content, ReadingTellsNothingOfWriting) {
+    FakeProvider fake;
+    fake.protection = PROT_READ;
+    provider = fake.create();
+    ASSERT_EQ(umfPoolCreate(GetParam().ops(), provider, nullptr, 0, &pool), OK);
+    void *p = umfPoolMalloc(pool, 100000);
+    ASSERT_NE(p, nullptr);
+    fake.protection = PROT_READ | PROT_WRITE;
+    void *moved = umfPoolRealloc(pool, p, 64 << 20);
+    ASSERT_NE(moved, nullptr) << "it was read";
+    auto zero = static_cast<char *>(umfPoolCalloc(pool, 1, 100000));
+    EXPECT_EQ(zero, nullptr) << "the same memory again";
+    EXPECT_EQ(last_error(), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(umfPoolFree(pool, zero), OK);
+    EXPECT_EQ(umfPoolFree(pool, moved), OK);
+    destroy();
+}
+
 TEST_P(Content, FixedRangeOutOfTheCpusReach) {
     for (int protection : {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE}) {
         ASSERT_EQ(mprotect(device.far, ROOM, protection), 0);

@@ -325,6 +325,20 @@ TEST_F(Depots, WhatIsNeededAfterAllIsIdleNoMore) {
     EXPECT_EQ(count(), 10u);
 }
 
+TEST_F(Depots, IdleOnesAreNoMoreForThoseGivenLater) {
+    create(64);
+    Thread thread(depots, 0);
+    void *taken[32];
+    ASSERT_TRUE(thread.give(objects(1, 10)));
+    shim_depots_count_idle(depots);
+    ASSERT_TRUE(thread.give(objects(11, 10)));
+    EXPECT_EQ(shim_depots_count_idle(depots), 10u);
+    EXPECT_EQ(shim_depots_take_idle(depots, taken, 4), 4u);
+    EXPECT_EQ(shim_depots_take_idle(depots, taken, 32), 6u);
+    EXPECT_EQ(shim_depots_take_idle(depots, taken, 32), 0u);
+    EXPECT_EQ(count(), 10u);
+}
+
 // --- no memory ---
 
 TEST_F(Depots, WithoutMemoryNothingIsLost) {

@@ -271,6 +271,22 @@ TEST_P(Map, RemoveLeavesWhatIsInside) {
     }
 }
 
+// Also a whole page that has a list, because of something else inside of it.
+TEST_P(Map, RemoveLeavesAWholePageWithAList) {
+    const uintptr_t outer = 10 * TiB, inner = outer + 2 * 4096, least = inner + 100;
+    ASSERT_EQ(shim_map_insert(map, outer, 8 * 4096 + 50, 0, word(1)), OK);
+    ASSERT_EQ(shim_map_insert(map, inner, 4096, word(1), word(2)), OK);
+    ASSERT_EQ(shim_map_insert(map, least, 10, word(2), word(3)), OK);
+    shim_map_remove(map, outer, 8 * 4096 + 50, word(1), 0);
+    EXPECT_EQ(find(inner), word(2));
+    EXPECT_EQ(find(least), word(3));
+    EXPECT_EQ(find(inner + 4095), word(2));
+    EXPECT_EQ(find(inner - 1), 0u);
+    shim_map_remove(map, least, 10, word(3), word(2));
+    shim_map_remove(map, inner, 4096, word(2), 0);
+    EXPECT_TRUE(shim_map_is_uniform(map, outer, 8 * 4096 + 50, 0));
+}
+
 TEST_P(Map, ManySpansInOnePage) {
     const uintptr_t base = 11 * TiB;
     for (uint32_t i = 0; i < 256; i++) {

@@ -18,6 +18,7 @@ extern "C" {
 #include <umf.h>
 #include <umf/pools/pool_proxy.h>
 
+#include "fault.h"
 #include "unit/toy.h"
 
 namespace {
@@ -294,6 +295,36 @@ TEST_F(Registry, what_live_objects_use_outlives_the_teardown) {
     EXPECT_EQ(umf_registry_provider_by_name("mine"), nullptr);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), Success);
     EXPECT_LT(umf_meta_used(), before); /* the kind went with its last provider */
+}
+
+/* Whatever fails: else the kind, and the plugin that it is of, stay for ever. */
+TEST_F(Registry, a_failed_creation_uses_no_kind) {
+    toy::Provider below;
+    umf_memory_provider_ops_t ops = toy::provider_ops;
+    static bool is_ready;
+    ops.initialize = [](const void *, void **self) {
+        return is_ready ? toy::make(self) : UMF_RESULT_ERROR_USER_SPECIFIC;
+    };
+    const size_t used = umf_meta_used();
+    auto provider = providerKind("mine", &ops);
+    auto pool = poolKind("mine", &toy::pool_ops);
+    ASSERT_EQ(umfRegisterProvider(&provider), Success);
+    ASSERT_EQ(umfRegisterPool(&pool), Success);
+    for (bool ready : {false, true}) {
+        is_ready = ready;
+        for (fault::Nth nth; nth.next();) {
+            umf_memory_provider_handle_t made = nullptr;
+            umf_memory_pool_handle_t above = nullptr;
+            umfMemoryProviderCreate(&ops, nullptr, &made);
+            umfPoolCreate(&toy::pool_ops, below.handle, nullptr, 0, &above);
+            nth.off();
+            EXPECT_EQ(above ? umfPoolDestroy(above) : Success, Success);
+            EXPECT_EQ(umfMemoryProviderDestroy(made), Success);
+        }
+    }
+    umf_registry_teardown();
+    EXPECT_LE(umf_meta_used(), used);
+    umf_registry_init();
 }
 
 TEST_F(Registry, plugins_that_cannot_be_loaded) {

@@ -140,6 +140,9 @@ uint64_t shim_id(const umf_span_t *span) {
 unsigned shim_depth(const umf_span_t *span) {
     return span->depth;
 }
+unsigned shim_kind(const umf_span_t *span) {
+    return umf_span_kind(span);
+}
 void *shim_cookie(const umf_span_t *span) {
     return span->cookie;
 }

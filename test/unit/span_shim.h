@@ -44,6 +44,7 @@ uintptr_t shim_base(const umf_span_t *span);
 size_t shim_size(const umf_span_t *span);
 uint64_t shim_id(const umf_span_t *span);
 unsigned shim_depth(const umf_span_t *span);
+unsigned shim_kind(const umf_span_t *span);
 void *shim_cookie(const umf_span_t *span);
 void *shim_owner(const umf_span_t *span);
 

@@ -295,6 +295,25 @@ TEST_P(Span, SplitAndMerge) {
     EXPECT_EQ(find(base + 5000), high);
 }
 
+TEST_P(Span, PartsKeepTheHint) {
+    shim_set_t *s = set(5);
+    int cookie;
+    umf_span_t *low = nullptr;
+    const uintptr_t base = 3 * TiB;
+    for (size_t first : {size_t{4096}, size_t{5000}}) {
+        ASSERT_EQ(shim_add(s, base, 30000, &cookie, 12, &low), OK);
+        ASSERT_EQ(shim_split(s, low, first), OK);
+        umf_span_t *high = find(base + first);
+        for (uintptr_t at : {base, base + first - 1, base + first, base + 29999}) {
+            EXPECT_EQ(shim_find_hint(map, at), 12u);
+            EXPECT_EQ(shim_find_pool(map, at), 5u);
+        }
+        EXPECT_EQ(shim_cookie(high), &cookie);
+        remove(s, high);
+        remove(s, low);
+    }
+}
+
 TEST_P(Span, PartsOfDifferentOuterOnesStayApart) {
     shim_set_t *a = set(1), *b = set(2);
     const uintptr_t base = 3 * TiB;
@@ -497,14 +516,18 @@ TEST_P(Span, RestingOnesCanBeRestored) {
 
 TEST_P(Span, DrainTakesWhatRestsToo) {
     shim_set_t *s = set();
+    std::vector<umf_span_t *> spans;
     for (uintptr_t i = 0; i < 100; i++) {
-        umf_span_t *span = add(s, 3 * TiB + i * 4096, 4096);
+        spans.push_back(add(s, 3 * TiB + i * 4096, 4096));
         if (i % 3) {
-            ASSERT_EQ(shim_rest(s, span), OK);
+            ASSERT_EQ(shim_rest(s, spans.back()), OK);
         }
     }
     EXPECT_EQ(shim_set_count(s), 100u);
     EXPECT_EQ(shim_set_drain(s), 34u) << "only live ones are shown";
+    for (umf_span_t *span : spans) {
+        EXPECT_EQ(shim_kind(span), 0u) << "it serves others next";
+    }
     EXPECT_EQ(shim_set_count(s), 0u);
 }
 
