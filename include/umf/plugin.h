@@ -53,6 +53,10 @@ typedef enum umf_ipc_flag_t {
     /// `ext_put_ipc_handle` has nothing to give back. The library may then forget a description,
     /// without a put, when UMF_MAX_EXPORTED_IPC_HANDLES asks for room, and ask for it again.
     UMF_IPC_FLAG_REPEATABLE = 1,
+    /// `ext_open_ipc_handle` says itself whether it can open what a process of another machine, or
+    /// of another boot, has described. Without it such a handle is refused before the provider is
+    /// asked.
+    UMF_IPC_FLAG_ANY_MACHINE = 2,
 } umf_ipc_flag_t;
 
 /// @brief What a provider can do beyond ::umf_memory_provider_ops_t.

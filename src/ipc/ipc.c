@@ -87,6 +87,10 @@ umf_result_t umf_ipc_check(umf_memory_provider_handle_t provider, const void *da
                                     : UMF_RESULT_SUCCESS;
 }
 
+bool umf_ipc_is_for_any_machine(umf_memory_provider_handle_t provider) {
+    return provider->ext->ipc_flags & UMF_IPC_FLAG_ANY_MACHINE;
+}
+
 umf_ipc_watch_t umf_ipc_watch(umf_memory_provider_handle_t provider, const void *data) {
     umf_ipc_watch_t watch = {0};
     if (provider->ext->ipc_watch == NULL ||

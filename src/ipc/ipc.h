@@ -21,6 +21,9 @@ umf_result_t umf_ipc_provider(umf_memory_pool_handle_t pool,
  */
 uint64_t umf_ipc_kind(umf_memory_provider_handle_t provider);
 
+/* UMF_IPC_FLAG_ANY_MACHINE of the provider. */
+bool umf_ipc_is_for_any_machine(umf_memory_provider_handle_t provider);
+
 /* INVALID_ARGUMENT if the provider knows that the data is not of an allocation of `size` bytes. */
 umf_result_t umf_ipc_check(umf_memory_provider_handle_t provider, const void *data, size_t size);
 

@@ -653,9 +653,19 @@ static bool mapping_is_of_pool(const umf_mapping_t *mapping) {
     return span && umf_span_kind(span) == UMF_SPAN_POOL && span->base == (uintptr_t)mapping->base;
 }
 
+/* Made on another machine or in another boot, which is the provider's business. */
+static bool mapping_is_of_elsewhere(const umf_mapping_t *mapping) {
+    umf_process_t self;
+    umf_process_self(&self);
+    return mapping->wire.boot_id != self.boot_id && umf_ipc_is_for_any_machine(mapping->provider);
+}
+
 static umf_result_t mapping_record(umf_mapping_t *mapping) {
     if (!umf_ipc_is_alive(mapping->watch)) {
         return mapping_refuse(mapping, "the producer has freed that memory");
+    }
+    if (mapping->watch.word && mapping_is_of_elsewhere(mapping)) {
+        return mapping_refuse(mapping, "it names another machine, but its memory is on this one");
     }
     if (mapping_is_in_place(mapping)) {
         umf_lock(&mapping_lock);
@@ -676,8 +686,17 @@ static umf_result_t mapping_record(umf_mapping_t *mapping) {
     return result;
 }
 
+static umf_result_t mapping_ask_for_elsewhere(umf_mapping_t *mapping, mapping_copy_t *copy,
+                                              void **base) {
+    umf_result_t result = umf_ipc_check(mapping->provider, copy->data, mapping->wire.size);
+    return result ? result : umfMemoryProviderOpenIPCHandle(mapping->provider, copy->data, base);
+}
+
 static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, mapping_copy_t *copy,
                                          void **base) {
+    if (mapping_is_of_elsewhere(mapping)) {
+        return mapping_ask_for_elsewhere(mapping, copy, base);
+    }
     umf_process_t process = {
         .boot_id = mapping->wire.boot_id,
         .start_time = mapping->wire.start_time,

@@ -228,6 +228,14 @@ static const umf_vmm_backend_t cuda_vmm_fabric_backend = {
     .kind = 3,
 };
 
+static const umf_vmm_backend_t cuda_vmm_fabric_anywhere_backend = {
+    BACKEND_COMMON,
+    .export_token = cuda_vmm_export_fabric,
+    .import_token = cuda_vmm_import_fabric,
+    .is_boardless = true,
+    .kind = 5,
+};
+
 static const umf_vmm_backend_t cuda_vmm_private_backend = {
     BACKEND_COMMON,
     .private_result = UMF_RESULT_ERROR_INVALID_ARGUMENT,
@@ -242,6 +250,8 @@ static const umf_vmm_backend_t *cuda_vmm_choose_backend(umf_cuda_vmm_share_t sha
         return &cuda_vmm_backend;
     case UMF_CUDA_VMM_SHARE_FABRIC:
         return &cuda_vmm_fabric_backend;
+    case UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE:
+        return &cuda_vmm_fabric_anywhere_backend;
     default:
         return &cuda_vmm_private_backend;
     }
@@ -292,6 +302,7 @@ static CUmemAllocationHandleType cuda_vmm_handle_type(umf_cuda_vmm_share_t share
     case UMF_CUDA_VMM_SHARE_FD:
         return CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     case UMF_CUDA_VMM_SHARE_FABRIC:
+    case UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE:
         return CU_MEM_HANDLE_TYPE_FABRIC;
     default:
         return CU_MEM_HANDLE_TYPE_NONE;
@@ -357,7 +368,7 @@ static umf_result_t cuda_vmm_try_fabric(cuda_vmm_t *cuda, size_t granularity) {
 
 /* Whether memory can be shared in the way that is wanted. */
 static umf_result_t cuda_vmm_try_share(cuda_vmm_t *cuda, size_t granularity) {
-    bool is_fabric = cuda->share == UMF_CUDA_VMM_SHARE_FABRIC;
+    bool is_fabric = cuda_vmm_handle_type(cuda->share) == CU_MEM_HANDLE_TYPE_FABRIC;
     const umf_cuda_driver_t *driver = cuda->driver;
     int can = 0;
     if (cuda->share == UMF_CUDA_VMM_SHARE_NONE) {
@@ -702,6 +713,7 @@ static const umf_memory_provider_ops_t cuda_vmm_ops = {
 static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .struct_size = sizeof(cuda_vmm_ext_ops),
     UMF_VMM_EXT_OPS,
+    .ipc_flags = UMF_IPC_FLAG_REPEATABLE | UMF_IPC_FLAG_ANY_MACHINE,
     .queue_create = cuda_vmm_queue_create,
     .queue_destroy = cuda_vmm_queue_destroy,
     .queue_wait = cuda_vmm_queue_wait,

@@ -76,7 +76,7 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPeers(
 
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetShare(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, umf_cuda_vmm_share_t share) {
-    if (!hParams || share < UMF_CUDA_VMM_SHARE_NONE || share > UMF_CUDA_VMM_SHARE_FABRIC) {
+    if (!hParams || share < UMF_CUDA_VMM_SHARE_NONE || share > UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE) {
         return params_refuse(hParams ? "the way to share is no umf_cuda_vmm_share_t"
                                      : "parameters are NULL");
     }
@@ -182,6 +182,7 @@ static const umf_field_word_t share_words[] = {
     {"none", UMF_CUDA_VMM_SHARE_NONE},
     {"fd", UMF_CUDA_VMM_SHARE_FD},
     {"fabric", UMF_CUDA_VMM_SHARE_FABRIC},
+    {"fabric_anywhere", UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE},
     {NULL, 0},
 };
 

@@ -443,6 +443,7 @@ static const umf_memory_provider_ops_t ze_vmm_ops = {
 static const umf_memory_provider_ext_ops_t ze_vmm_ext_ops = {
     .struct_size = sizeof(ze_vmm_ext_ops),
     UMF_VMM_EXT_OPS,
+    .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .queue_create = ze_vmm_queue_create,
     .queue_destroy = ze_vmm_queue_destroy,
     .queue_wait = ze_vmm_queue_wait,

@@ -336,6 +336,7 @@ static const umf_memory_provider_ops_t linux_vmm_ops = {
 static const umf_memory_provider_ext_ops_t linux_vmm_ext_ops = {
     .struct_size = sizeof(linux_vmm_ext_ops),
     UMF_VMM_EXT_OPS,
+    .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .queue_create = linux_vmm_queue_create,
     .queue_destroy = linux_vmm_queue_done,
     .queue_wait = linux_vmm_queue_done,

@@ -577,7 +577,9 @@ umf_result_t umf_vmm_get_handle(umf_vmm_t *vmm, const void *ptr, size_t size, vo
         UMF_LOG_ERROR("%p cannot be shared while its pool is suspended: resume it first", ptr);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    umf_ticket_prepare();
+    if (!vmm->ops->is_boardless) {
+        umf_ticket_prepare();
+    }
     umf_result_t result = is_exported ? UMF_RESULT_SUCCESS : vmm_export(vmm, piece);
     if (result == UMF_RESULT_SUCCESS) {
         umf_lock(&vmm->lock);

@@ -58,9 +58,11 @@ typedef struct umf_vmm_backend_t {
     /* Where there is neither: the result of all that shares, and what the log says. */
     umf_result_t private_result;
     const char *private_text;
-    bool unmaps_one; /* unmap takes no more than one call of map made */
-    uint16_t kind;   /* in descriptions, differs from back end to back end */
-    bool is_device;  /* a descriptor cannot be had by opening its file again */
+    bool unmaps_one;   /* unmap takes no more than one call of map made */
+    uint16_t kind;     /* in descriptions, differs from back end to back end */
+    bool is_device;    /* a descriptor cannot be had by opening its file again */
+    bool is_boardless; /* tokens travel alone: what opens them need not reach the producer, and
+                          cannot tell whether they still hold */
 } umf_vmm_backend_t;
 
 typedef struct umf_vmm_piece_t umf_vmm_piece_t;

@@ -44,11 +44,18 @@ static bool handle_place_is_valid(const umf_vmm_handle_t *handle) {
            !__builtin_add_overflow(handle->offset, handle->size, &end) && end <= handle->piece_size;
 }
 
+/* Such a description names no process, whatever machine it is read on. */
+static bool handle_is_boardless(const umf_vmm_handle_t *handle) {
+    static const umf_fd_ticket_t none;
+    return memcmp(&handle->piece, &none, sizeof(none)) == 0 &&
+           memcmp(&handle->board, &none, sizeof(none)) == 0 && handle->word == 0 &&
+           handle->maker != 0 && handle->generation != 0 && handle->piece_id != 0;
+}
+
 /* Both descriptors are of one process. */
 static bool handle_board_is_valid(const umf_vmm_handle_t *handle) {
     return handle->word != 0 && handle->word < UMF_VMM_BOARD_WORDS && handle->generation != 0 &&
-           handle->piece_id != 0 && handle->reserved == 0 &&
-           handle->piece.pid == handle->board.pid &&
+           handle->piece_id != 0 && handle->maker == 0 && handle->piece.pid == handle->board.pid &&
            handle->piece.start_time == handle->board.start_time &&
            handle->piece.boot_id == handle->board.boot_id &&
            handle->piece.pid_ns == handle->board.pid_ns;
@@ -61,7 +68,9 @@ umf_result_t umf_vmm_handle_read(const umf_vmm_t *vmm, const void *data, umf_vmm
                       "another version, or it is damaged");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!handle_place_is_valid(handle) || !handle_board_is_valid(handle)) {
+    bool is_complete =
+        vmm->ops->is_boardless ? handle_is_boardless(handle) : handle_board_is_valid(handle);
+    if (!handle_place_is_valid(handle) || !is_complete) {
         UMF_LOG_ERROR("a description of %llu bytes at %llu of %llu (word %u) cannot be right",
                       (unsigned long long)handle->size, (unsigned long long)handle->offset,
                       (unsigned long long)handle->piece_size, handle->word);

@@ -17,13 +17,13 @@ typedef struct umf_vmm_handle_t {
     uint16_t version;
     uint16_t kind;                /* of the back end */
     uint64_t check;               /* sum of all other fields */
-    umf_fd_ticket_t piece, board; /* with a token: the board twice */
+    umf_fd_ticket_t piece, board; /* with a token: the board twice; boardless: nothing */
     uint64_t piece_size;
     uint64_t offset, size; /* of the allocation, in the piece */
     uint64_t granule;      /* the producer's granularity */
     uint64_t generation;   /* what the word holds as long as this is true */
-    uint32_t word;
-    uint32_t reserved; /* 0 */
+    uint32_t word;         /* boardless: 0 */
+    uint32_t maker;        /* boardless: a number of the provider, by chance; else 0 */
     unsigned char token[UMF_VMM_TOKEN_SIZE];
     uint64_t piece_id; /* no other physical memory described on the board has it; not 0 */
 } umf_vmm_handle_t;

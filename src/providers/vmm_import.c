@@ -176,7 +176,7 @@ static umf_result_t open_import_token(umf_vmm_t *vmm, const umf_vmm_handle_t *ha
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = umf_vmm_source_check(source, handle);
+    result = source ? umf_vmm_source_check(source, handle) : UMF_RESULT_SUCCESS;
     if (result != UMF_RESULT_SUCCESS) {
         vmm->ops->destroy(vmm->backend, made);
         return result;
@@ -240,7 +240,9 @@ static umf_result_t import_unmap(umf_vmm_t *vmm, const import_t *import) {
 }
 
 static void import_free(umf_vmm_t *vmm, import_t *import) {
-    umf_vmm_source_put(vmm, import->source);
+    if (import->source) {
+        umf_vmm_source_put(vmm, import->source);
+    }
     umf_meta_free(import->blocks, import->block_room * sizeof(*import->blocks));
     umf_meta_free(import, sizeof(*import));
 }
@@ -254,7 +256,9 @@ static umf_result_t import_make(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
     }
     *import =
         (import_t){.key = key_of(handle), .source = source, .size = (size_t)handle->piece_size};
-    umf_vmm_source_hold(vmm, source);
+    if (source) {
+        umf_vmm_source_hold(vmm, source);
+    }
     umf_result_t result = import_map(vmm, handle, import);
     if (result != UMF_RESULT_SUCCESS) {
         import_free(vmm, import);
@@ -337,11 +341,7 @@ static umf_result_t open_from(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
     }
     *opened = (opened_t){.size = (size_t)handle->size, .granule = (size_t)handle->granule};
     uintptr_t address;
-    umf_process_t producer = umf_ticket_producer(&handle->board);
-    umf_result_t result = umf_process_check(&producer); /* what is mapped asks nobody else */
-    if (result == UMF_RESULT_SUCCESS) {
-        result = open_join(vmm, handle, NULL, opened, &address);
-    }
+    umf_result_t result = open_join(vmm, handle, NULL, opened, &address);
     if (result == UMF_RESULT_SUCCESS && !opened->import) {
         result = open_new(vmm, handle, source, opened, &address);
     }
@@ -353,9 +353,28 @@ static umf_result_t open_from(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
     return UMF_RESULT_SUCCESS;
 }
 
+/* The word is looked at first: the descriptor may be closed already. And what is mapped asks nobody
+ * else whether the producer lives. */
+static umf_result_t open_watched(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, void **ptr) {
+    umf_vmm_source_t *source;
+    umf_process_t producer = umf_ticket_producer(&handle->board);
+    umf_result_t result = umf_vmm_source_get(vmm, &handle->board, &source);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = umf_vmm_source_check(source, handle);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_process_check(&producer);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = open_from(vmm, handle, source, ptr);
+    }
+    umf_vmm_source_put(vmm, source);
+    return result;
+}
+
 umf_result_t umf_vmm_open_handle(umf_vmm_t *vmm, const void *data, void **ptr) {
     umf_vmm_handle_t handle;
-    umf_vmm_source_t *source;
     umf_result_t result = umf_vmm_handle_read(vmm, data, &handle);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -365,17 +384,8 @@ umf_result_t umf_vmm_open_handle(umf_vmm_t *vmm, const void *data, void **ptr) {
                       (unsigned long long)handle.piece_size, vmm->granularity);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    result = umf_vmm_source_get(vmm, &handle.board, &source);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    result =
-        umf_vmm_source_check(source, &handle); /* first: its descriptor may be closed already */
-    if (result == UMF_RESULT_SUCCESS) {
-        result = open_from(vmm, &handle, source, ptr);
-    }
-    umf_vmm_source_put(vmm, source);
-    return result;
+    return vmm->ops->is_boardless ? open_from(vmm, &handle, NULL, ptr)
+                                  : open_watched(vmm, &handle, ptr);
 }
 
 /* --- what is open ----------------------------------------------------------------------------- */
@@ -449,6 +459,9 @@ umf_result_t umf_vmm_watch_handle(umf_vmm_t *vmm, const void *data, const uint64
     umf_result_t result = umf_vmm_handle_read(vmm, data, &handle);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
+    }
+    if (vmm->ops->is_boardless) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_lock(&vmm->lock);
     const umf_vmm_source_t *source = umf_vmm_source_find_locked(vmm, &handle.board);

@@ -51,10 +51,10 @@ umf_result_t umf_vmm_op_release(void *provider, void *const *pieces, size_t coun
 
 /* Of umf_memory_provider_ext_ops_t. */
 #define UMF_VMM_EXT_OPS                                                                            \
-    .ipc_flags = UMF_IPC_FLAG_REPEATABLE, .ipc_watch = umf_vmm_op_ipc_watch,                       \
-    .ipc_check = umf_vmm_op_ipc_check, .vm_find = umf_vmm_op_find, .vm_detach = umf_vmm_op_detach, \
-    .vm_create = umf_vmm_op_create, .vm_attach = umf_vmm_op_attach,                                \
-    .vm_discard = umf_vmm_op_discard, .vm_claim = umf_vmm_op_claim,                                \
-    .vm_release = umf_vmm_op_release, .free_batch = umf_vmm_op_free_batch
+    .ipc_watch = umf_vmm_op_ipc_watch, .ipc_check = umf_vmm_op_ipc_check,                          \
+    .vm_find = umf_vmm_op_find, .vm_detach = umf_vmm_op_detach, .vm_create = umf_vmm_op_create,    \
+    .vm_attach = umf_vmm_op_attach, .vm_discard = umf_vmm_op_discard,                              \
+    .vm_claim = umf_vmm_op_claim, .vm_release = umf_vmm_op_release,                                \
+    .free_batch = umf_vmm_op_free_batch
 
 #endif

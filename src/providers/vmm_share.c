@@ -120,8 +120,8 @@ static uint32_t board_take_word(umf_vmm_share_t *share) {
 
 static umf_result_t export_make_locked(umf_vmm_share_t *share, umf_vmm_piece_share_t *piece,
                                        uintptr_t base, share_export_t **made) {
-    uint32_t word = board_take_word(share);
-    if (word == 0) {
+    uint32_t word = share->words ? board_take_word(share) : 0;
+    if (share->words && word == 0) {
         UMF_LOG_ERROR("%u allocations are shared already: share larger ones", share->words_used);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
@@ -129,15 +129,29 @@ static umf_result_t export_make_locked(umf_vmm_share_t *share, umf_vmm_piece_sha
     if (!export || !umf_hash_put(&share->exports, base, export)) {
         UMF_LOG_ERROR("no memory to share %p", (void *)base);
         umf_meta_free(export, sizeof(*export));
-        share->words_used--;
+        share->words_used -= word != 0;
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     export->base = base;
     export->generation = ++share->generation;
     export->word = word;
     umf_list_add(&piece->exports, &export->siblings);
-    __atomic_store_n(&share->words[word], export->generation, __ATOMIC_RELEASE);
+    if (word) {
+        __atomic_store_n(&share->words[word], export->generation, __ATOMIC_RELEASE);
+    }
     *made = export;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* By chance, so that a put of another provider's description is noticed; nothing else hangs on it.
+ */
+static umf_result_t maker_settle_locked(umf_vmm_share_t *share) {
+    int error = share->maker ? 0 : umf_os_random(&share->maker, sizeof(share->maker));
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, "umf_vmm_get_handle", "no random number");
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    share->maker |= 1;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -150,7 +164,8 @@ umf_result_t umf_vmm_share_take_locked(umf_vmm_piece_share_t *piece, int fd) {
 umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t *piece,
                                            const umf_vmm_place_t *place, void *data) {
     umf_vmm_share_t *share = &vmm->share;
-    umf_result_t result = board_settle_locked(share);
+    umf_result_t result =
+        vmm->ops->is_boardless ? maker_settle_locked(share) : board_settle_locked(share);
     if (result == UMF_RESULT_SUCCESS && piece->has_descriptor &&
         piece->ticket.pid != share->board.pid) {
         result = umf_vmm_share_take_locked(piece, piece->ticket.fd);
@@ -168,7 +183,9 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
     if (piece->has_descriptor) {
         umf_ticket_publish(&piece->ticket);
     }
-    umf_ticket_publish(&share->board);
+    if (share->words) {
+        umf_ticket_publish(&share->board);
+    }
     umf_vmm_handle_t handle = {
         .piece = piece->has_descriptor ? piece->ticket : share->board,
         .board = share->board,
@@ -178,6 +195,7 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
         .granule = vmm->granularity,
         .generation = export->generation,
         .word = export->word,
+        .maker = share->maker,
         .piece_id = piece->id,
     };
     memcpy(handle.token, piece->token, sizeof(handle.token));
@@ -186,7 +204,7 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
 }
 
 static void export_drop_locked(umf_vmm_share_t *share, share_export_t *export) {
-    if (board_is_mine(share)) {
+    if (export->word && board_is_mine(share)) {
         __atomic_store_n(&share->words[export->word], 0, __ATOMIC_RELEASE);
         share->words_used--;
     }
@@ -226,7 +244,8 @@ umf_result_t umf_vmm_put_handle(umf_vmm_t *vmm, const void *data) {
         return result;
     }
     umf_lock(&vmm->lock);
-    bool is_mine = board_is_mine(&vmm->share) &&
+    bool is_mine = (vmm->ops->is_boardless || board_is_mine(&vmm->share)) &&
+                   handle.maker == vmm->share.maker &&
                    memcmp(&handle.board, &vmm->share.board, sizeof(handle.board)) == 0;
     umf_unlock(&vmm->lock);
     if (!is_mine) {

@@ -10,7 +10,8 @@
  * the descriptor first and looks at the word after that.
  *
  * A back end may have tokens instead, bytes that name physical memory wherever they are; the board
- * remains a file.
+ * remains a file. Boardless ones do without: their descriptions can be opened on other machines,
+ * and nothing tells whether they still hold.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_SHARE_H
 #define UMF_SRC_PROVIDERS_VMM_SHARE_H
@@ -28,6 +29,7 @@ typedef struct umf_vmm_share_t {
     umf_hash_t exports; /* described allocations by address */
     uint64_t *words;    /* the board; NULL: none. Word 0 is not used */
     umf_fd_ticket_t board;
+    uint32_t maker; /* see umf_vmm_handle_t; 0: none yet */
     uint32_t words_used, cursor;
     uint64_t generation; /* the last one given */
 } umf_vmm_share_t;

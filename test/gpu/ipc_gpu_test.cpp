@@ -143,6 +143,7 @@ const Kind kinds[] = {
     {"linux_vmm", "linux_vmm:piece_size=8M", true}, // two allocations of most tests
     {"cuda_vmm", "cuda_vmm:share=fd,piece_size=8M", true},
     {"cuda_vmm_fabric", "cuda_vmm:share=fabric,piece_size=8M", true},
+    {"cuda_vmm_anywhere", "cuda_vmm:share=fabric_anywhere,piece_size=8M", true},
     {"cuda", "cuda:memory_type=device", false},
 };
 
@@ -226,6 +227,11 @@ template <class T> Bytes forged_description(Bytes handle, size_t at, T value) {
         GTEST_SKIP() << "a statement about memory that comes and goes";                            \
     }
 
+#define NEEDS_BOARD()                                                                              \
+    if (strstr(kind.provider, "share=fabric_anywhere")) {                                          \
+        GTEST_SKIP() << "a statement about handles that tell whether they still hold";             \
+    }
+
 #define NEEDS_DESCRIPTORS()                                                                        \
     if (is_fabric(kind.provider)) {                                                                \
         GTEST_SKIP() << "a statement about descriptors";                                           \
@@ -278,6 +284,7 @@ TEST_P(IpcGpu, PoolsAndOffsetsTravelAlong) {
 }
 
 TEST_P(IpcGpu, OpensInTheProducerItself) {
+    NEEDS_BOARD()
     Peer producer(kind);
     uint64_t objects = driver().is_real ? 0 : producer.alive();
     uint64_t address = producer.alloc(0, size);
@@ -554,6 +561,7 @@ TEST_P(IpcGpu, AFailedCloseCanBeTriedAgain) {
 }
 
 TEST_P(IpcGpu, MappingsOutliveTheProducerButHandlesDoNot) {
+    NEEDS_BOARD()
     NEEDS_VMM()
     Peer producer(kind), consumer(kind);
     producer.alloc(0, size);
@@ -580,6 +588,7 @@ TEST_P(IpcGpu, RefusesHandlesOfAProducerThatIsGone) {
 
 // Descriptors of device memory all name one file, and their numbers come again.
 TEST_P(IpcGpu, RefusesHandlesOfFreedMemory) {
+    NEEDS_BOARD()
     NEEDS_VMM()
     Peer producer(kind), consumer(kind);
     producer.alloc(0, size);
@@ -604,6 +613,7 @@ TEST_P(IpcGpu, RefusesHandlesOfFreedMemory) {
 }
 
 TEST_P(IpcGpu, SuspendedMemoryIsSharedAnew) {
+    NEEDS_BOARD()
     NEEDS_VMM()
     Peer producer(kind), consumer(kind), second(kind);
     producer.alloc(0, size);
@@ -724,6 +734,158 @@ INSTANTIATE_TEST_SUITE_P(Kinds, IpcGpu, testing::ValuesIn(kinds),
                          [](const testing::TestParamInfo<Kind> &kind) {
                              return std::string(kind.param.name);
                          });
+
+// --- other machines ---
+
+namespace {
+
+class IpcFabric : public testing::Test {
+  protected:
+    const Kind anywhere = {"cuda_vmm_anywhere", "cuda_vmm:share=fabric_anywhere,piece_size=8M",
+                           true};
+    static constexpr size_t size = 4 * MiB;
+
+    void SetUp() override {
+        static const std::string why = why_no_fabric();
+        if (!why.empty()) {
+            GTEST_SKIP() << why;
+        }
+    }
+
+    // As it looks to a process on a machine with another boot id, where nobody has that number.
+    static Bytes from_elsewhere(const Bytes &handle) {
+        uint64_t boot = field<uint64_t>(handle, 24);
+        return forged(forged(handle, 24, boot + 1), 12, uint32_t{0x7ffffff0});
+    }
+};
+
+} // namespace
+
+TEST_F(IpcFabric, OpensOnAnotherMachine) {
+    Peer producer(anywhere), consumer(anywhere);
+    uint64_t alive = driver().is_real ? 0 : consumer.alive();
+    producer.alloc(0, size);
+    producer.alloc(1, size);
+    producer.fill(0, size, 1);
+    producer.fill(1, size, 2);
+    Bytes first = producer.get(0), second = producer.get(1);
+    EXPECT_EQ(
+        std::count(first.begin() + handle_header + 16, first.begin() + handle_header + 192, 0), 176)
+        << "no boot, process, descriptor, broker or secret in the description";
+    consumer.open(0, from_elsewhere(first));
+    consumer.open(1, from_elsewhere(second));
+    EXPECT_TRUE(consumer.check(0, size, 1));
+    EXPECT_TRUE(consumer.check(1, size, 2));
+    consumer.fill(1, size, 3);
+    EXPECT_TRUE(producer.check(1, size, 3));
+    EXPECT_EQ(consumer.open(2, from_elsewhere(first)), consumer.open(3, from_elsewhere(first)));
+    for (uint32_t slot : {3u, 0u, 2u}) {
+        EXPECT_EQ(consumer.close(slot), OK);
+    }
+    producer.free(0);
+    EXPECT_TRUE(consumer.check(1, size, 3));
+    EXPECT_EQ(consumer.close(1), OK);
+    consumer.anew();
+    if (!driver().is_real) {
+        EXPECT_EQ(consumer.alive(), alive);
+    }
+}
+
+TEST_F(IpcFabric, NothingElseComesFromOtherMachines) {
+    const Kind others[] = {
+        {"linux_vmm", "linux_vmm:piece_size=8M", true},
+        {"cuda_vmm", "cuda_vmm:share=fd,piece_size=8M", true},
+        {"cuda_vmm_fabric", "cuda_vmm:share=fabric,piece_size=8M", true},
+        {"cuda", "cuda:memory_type=device", false},
+    };
+    for (const Kind &other : others) {
+        Peer producer(other), consumer(other), abroad(anywhere);
+        producer.alloc(0, size);
+        Bytes handle = producer.get(0);
+        EXPECT_EQ(consumer.try_open(0, from_elsewhere(handle)), BAD) << other.name;
+        EXPECT_EQ(abroad.try_open(0, from_elsewhere(handle)), BAD) << other.name;
+        EXPECT_EQ(abroad.try_open(0, handle), BAD) << other.name;
+        consumer.open(0, handle);
+        EXPECT_EQ(consumer.close(0), OK);
+        Peer here(anywhere);
+        here.alloc(0, size);
+        EXPECT_NE(consumer.try_open(1, here.get(0)), OK) << other.name;
+        EXPECT_NE(consumer.try_open(1, from_elsewhere(here.get(0))), OK) << other.name;
+    }
+}
+
+// The weaker promise: what the header of the provider says about freed memory.
+TEST_F(IpcFabric, AFreedBlockIsNotToldWhileItsPieceLives) {
+    Peer producer(anywhere), consumer(anywhere);
+    producer.alloc(0, size);
+    producer.alloc(1, size); // the same piece
+    Bytes stale = from_elsewhere(producer.get(0));
+    producer.free(0);
+    consumer.open(0, stale);
+    producer.alloc(0, size);
+    producer.fill(0, size, 5);
+    EXPECT_TRUE(consumer.check(0, size, 5)) << "what lies there by now";
+    EXPECT_EQ(consumer.close(0), OK);
+    Bytes fresh = from_elsewhere(producer.get(0));
+    EXPECT_NE(fresh, stale);
+    consumer.open(0, fresh);
+    EXPECT_EQ(consumer.try_open(1, stale), BAD) << "a newer one for the address is known";
+    EXPECT_EQ(consumer.close(0), OK);
+}
+
+TEST_F(IpcFabric, ADeadProducerOfThisMachineIsRefused) {
+    Peer producer(anywhere), consumer(anywhere);
+    producer.alloc(0, size);
+    producer.alloc(1, size);
+    producer.fill(0, size, 6);
+    Bytes handle = producer.get(1);
+    consumer.open(0, producer.get(0));
+    producer.kill();
+    EXPECT_TRUE(consumer.check(0, size, 6));
+    EXPECT_EQ(consumer.try_open(1, handle), BAD);
+    EXPECT_EQ(consumer.close(0), OK);
+}
+
+TEST_F(IpcFabric, RefusesForgedDescriptions) {
+    Peer producer(anywhere), consumer(anywhere);
+    producer.alloc(0, size);
+    producer.fill(0, size, 7);
+    Bytes good = producer.get(0);
+    const struct {
+        const char *what;
+        Bytes handle;
+    } cases[] = {
+        {"another kind", forged_description(good, 6, uint16_t{3})},
+        {"a process", forged_description(good, 48, uint32_t{1})},
+        {"a descriptor", forged_description(good, 56, int32_t{3})},
+        {"a board", forged_description(good, 128, uint64_t{1})},
+        {"a piece of half the size", forged_description(good, 192, uint64_t{size})},
+        {"a piece of twice the size", forged_description(good, 192, uint64_t{4 * size})},
+        {"a piece of no size", forged_description(good, 192, uint64_t{0})},
+        {"an offset behind the piece", forged_description(good, 200, uint64_t{2 * size})},
+        {"an odd offset", forged_description(good, 200, uint64_t{1})},
+        {"no size", forged_description(good, 208, uint64_t{0})},
+        {"no granule", forged_description(good, 216, uint64_t{0})},
+        {"no generation", forged_description(good, 224, uint64_t{0})},
+        {"a word", forged_description(good, 232, uint32_t{1})},
+        {"no maker", forged_description(good, 236, uint32_t{0})},
+        {"another fabric handle", forged_description(good, 240, uint64_t{1})},
+        {"no piece", forged_description(good, 304, uint64_t{0})},
+    };
+    for (bool is_open : {false, true}) {
+        for (const auto &c : cases) {
+            EXPECT_NE(consumer.raw_open(1, c.handle), OK) << c.what << is_open;
+        }
+        if (!is_open) {
+            consumer.open(0, good);
+        }
+    }
+    EXPECT_TRUE(consumer.check(0, size, 7));
+    EXPECT_EQ(consumer.close(0), OK);
+    Bytes description = producer.raw_get(0, size);
+    EXPECT_EQ(consumer.raw_put(description), BAD) << "another provider's";
+    EXPECT_EQ(producer.raw_put(description), OK);
+}
 
 // --- one process ---
 

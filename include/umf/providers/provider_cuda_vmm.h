@@ -39,12 +39,22 @@
  * the driver's memory pools (cuMemPoolExportToShareableHandle) do not occur: no such pool is used
  * here.
  *
- * A handle holds until its memory is freed, split, merged or suspended, and is refused from then
- * on. What was opened before stays mapped, and keeps its whole piece of physical memory, until it
- * is closed: the counters of the producer (umfPoolGetResidency, and the bytes a suspend reports)
- * count the piece as given back, while the device still holds it. After a resume the producer has
- * new memory; the consumer sees the old one until it opens a new handle. A handle asked for while
- * the pool is suspended gives UMF_RESULT_ERROR_OUT_OF_RESOURCES.
+ * With UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE nothing but the fabric handle and the place in its piece
+ * travels, so that a process on another machine of the fabric can open it. That promises less: no
+ * file of the producer is looked at, so a handle of memory that was freed, split or merged is *not*
+ * refused as long as its piece of physical memory is there: it opens what lies there by now. A
+ * handle of a piece that is gone, because all of it was freed or its pool suspended, is the
+ * driver's to refuse, and so is one whose producer has ended; producers of the same machine are
+ * looked at as always. Whoever has the bytes of such a handle, and the fabric's permission (an IMEX
+ * channel), can open the memory: no user id is compared. Tell consumers by other means before
+ * memory is freed.
+ *
+ * Otherwise a handle holds until its memory is freed, split, merged or suspended, and is refused
+ * from then on. What was opened before stays mapped, and keeps its whole piece of physical memory,
+ * until it is closed: the counters of the producer (umfPoolGetResidency, and the bytes a suspend
+ * reports) count the piece as given back, while the device still holds it. After a resume the
+ * producer has new memory; the consumer sees the old one until it opens a new handle. A handle
+ * asked for while the pool is suspended gives UMF_RESULT_ERROR_OUT_OF_RESOURCES.
  *
  * The driver, libcuda.so.1, is found at run time and never linked. Where it is missing, or too old
  * for virtual memory, creating a provider gives UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE. In a
@@ -78,7 +88,11 @@ typedef enum umf_cuda_vmm_share_t {
     /// By a file descriptor, within one machine: see the head of this file.
     UMF_CUDA_VMM_SHARE_FD = 1,
     /// By a fabric handle of the driver: see the head of this file.
-    UMF_CUDA_VMM_SHARE_FABRIC = 2
+    UMF_CUDA_VMM_SHARE_FABRIC = 2,
+    /// By a fabric handle alone, also with other machines of the fabric, where nothing tells
+    /// whether
+    /// a handle still holds: see the head of this file.
+    UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE = 3
 } umf_cuda_vmm_share_t;
 
 /// @brief What happens before memory that was freed goes back to the driver.
