@@ -167,7 +167,7 @@ umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     return unmapped ? unmapped : destroyed ? destroyed : unreserved;
 }
 
-static umf_result_t vmm_settle(umf_vmm_t *vmm) {
+umf_result_t umf_vmm_settle(umf_vmm_t *vmm) {
     return vmm->ops->settle ? vmm->ops->settle(vmm->backend) : UMF_RESULT_SUCCESS;
 }
 
@@ -213,7 +213,7 @@ umf_result_t umf_vmm_give_back(umf_vmm_t *vmm) {
     if (!first) {
         return UMF_RESULT_SUCCESS;
     }
-    if (vmm_settle(vmm) != UMF_RESULT_SUCCESS) {
+    if (umf_vmm_settle(vmm) != UMF_RESULT_SUCCESS) {
         vmm_push_retired(vmm, first);
         return UMF_RESULT_SUCCESS;
     }
@@ -242,7 +242,7 @@ static bool vmm_has_mapped(const umf_vmm_t *vmm) {
 
 /* What cannot be waited for stays mapped: work may use it, and then nobody knows it any more. */
 static void vmm_unmake_left(umf_vmm_t *vmm) {
-    if (vmm_has_mapped(vmm) && vmm_settle(vmm) != UMF_RESULT_SUCCESS) {
+    if (vmm_has_mapped(vmm) && umf_vmm_settle(vmm) != UMF_RESULT_SUCCESS) {
         UMF_LOG_WARN("memory of a provider that is destroyed stays with the process, because work "
                      "that may use it could not be waited for");
         return;

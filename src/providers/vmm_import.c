@@ -15,8 +15,8 @@
 #include "base/os.h"
 #include "base/sum.h"
 #include "ipc/process.h"
-#include "providers/vmm.h"
 #include "providers/vmm_handle.h"
+#include "providers/vmm_own.h"
 #include "providers/vmm_source.h"
 
 /*
@@ -431,7 +431,8 @@ umf_result_t umf_vmm_close_handle(umf_vmm_t *vmm, void *ptr, size_t size) {
     }
     umf_result_t result = UMF_RESULT_SUCCESS;
     if (is_last) {
-        result = import_unmap(vmm, opened->import);
+        result = umf_vmm_settle(vmm);
+        result = result == UMF_RESULT_SUCCESS ? import_unmap(vmm, opened->import) : result;
         if (result != UMF_RESULT_SUCCESS && opened_put_back(vmm, ptr, opened)) {
             return result;
         }

@@ -40,6 +40,9 @@ umf_vmm_piece_t *umf_vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr);
 bool umf_vmm_park_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size);
 void umf_vmm_unpark_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 
+/* Waits until no queued work can use memory that is to be unmapped; a failure: it cannot wait. */
+umf_result_t umf_vmm_settle(umf_vmm_t *vmm);
+
 /* Takes a piece without allocations out of all lists; what was parked in it goes with it. */
 void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 /* Of a piece that is not listed. Goes on after a failure: what can go goes. The first failure is

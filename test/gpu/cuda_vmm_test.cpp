@@ -404,6 +404,59 @@ TEST_F(CudaVmm, AResumeWaitsForWhatItIsTold) {
     EXPECT_EQ(umfPoolFree(pool, ptr), OK);
 }
 
+// Wherever it is queued that can be found: in the primary context beside the provider's own, and in
+// that of a device that was given access.
+TEST_F(CudaVmm, WorkInOtherContextsIsWaitedFor) {
+    int count = 0;
+    CU(cuDeviceGetCount(&count));
+    const int peers[] = {1};
+    if (count > 1) {
+        ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetPeers(params, peers, 1), OK);
+    }
+    create_pool();
+    for (int device = 0; device < count && device < 2; device++) {
+        CUcontext other = nullptr;
+        CUstream stream = nullptr;
+        CU(cuDevicePrimaryCtxRetain(&other, device));
+        CU(cuCtxPushCurrent(other));
+        CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        void *slept = umfPoolMalloc(pool, 8 * MiB), *freed = umfPoolMalloc(pool, 8 * MiB);
+        ASSERT_TRUE(slept && freed);
+        CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(slept), 0x5C, 8 * MiB, stream));
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+        ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+        CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(freed), 0x5D, 8 * MiB, stream));
+        EXPECT_EQ(umfPoolFree(pool, freed), OK);
+        CU(cuStreamSynchronize(stream));
+        CU(cuStreamDestroy(stream));
+        CU(cuCtxPopCurrent(nullptr));
+        EXPECT_TRUE(is_all(slept, 0x5C, 8 * MiB)) << device;
+        EXPECT_EQ(umfPoolFree(pool, slept), OK);
+        CU(cuDevicePrimaryCtxRelease(device));
+    }
+}
+
+// A context that nobody uses is not made for it.
+TEST_F(CudaVmm, PrimaryContextsThatNobodyUsesAreNotMade) {
+    int count = 0;
+    CU(cuDeviceGetCount(&count));
+    if (count < 2) {
+        GTEST_SKIP() << "needs two GPUs";
+    }
+    const int peers[] = {1};
+    ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetPeers(params, peers, 1), OK);
+    unsigned flags = 0;
+    int was_active = 0, is_active = 0;
+    CU(cuDevicePrimaryCtxGetState(1, &flags, &was_active));
+    create_pool();
+    void *ptr = umfPoolMalloc(pool, 8 * MiB);
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+    CU(cuDevicePrimaryCtxGetState(1, &flags, &is_active));
+    EXPECT_EQ(is_active, was_active);
+}
+
 // --- giving back ---------------------------------------------------------------------------------
 
 // Whoever has waited himself spares the wait.
@@ -427,6 +480,25 @@ TEST_F(CudaVmm, AFreeWaitsUnlessTheCallerHas) {
         << umfTextError();
     destroy();
     EXPECT_EQ(umfMemoryProviderCreateFromText("cuda_vmm:free_policy=never", &provider), BAD);
+}
+
+// What was opened of another process is unmapped after work that uses it, too.
+TEST_F(CudaVmm, ACloseWaitsForQueuedWork) {
+    ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetShare(params, UMF_CUDA_VMM_SHARE_FD), OK);
+    ASSERT_EQ(create(), OK);
+    alignas(16) char data[4096] = {};
+    void *ptr = nullptr, *opened = nullptr;
+    CUstream stream = nullptr;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 8 * MiB, 0, &ptr), OK);
+    ASSERT_EQ(umfMemoryProviderGetIPCHandle(provider, ptr, 8 * MiB, data), OK);
+    ASSERT_EQ(umfMemoryProviderOpenIPCHandle(provider, data, &opened), OK);
+    CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(opened), 0x3D, 8 * MiB, stream));
+    EXPECT_EQ(umfMemoryProviderCloseIPCHandle(provider, opened, 8 * MiB), OK);
+    EXPECT_TRUE(is_all(ptr, 0x3D, 8 * MiB));
+    EXPECT_EQ(umfMemoryProviderPutIPCHandle(provider, data), OK);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 8 * MiB), OK);
+    CU(cuStreamDestroy(stream));
 }
 
 // Nothing that is freed while its pool sleeps is mapped, so nothing is waited for.

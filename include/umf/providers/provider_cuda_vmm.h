@@ -15,10 +15,11 @@
  * the end of one, everything is waited for that was queued in the provider's context, in the
  * primary context of its device, and in those of the devices that were given access (other contexts
  * of these devices cannot be found: wait for them before you free). What goes together is waited
- * for once. While a queue is captured nothing is waited for and nothing goes back: see
- * umf/capture.h; such memory goes when the provider next gives something back. A provider that is
- * destroyed meanwhile leaves what it could not wait for mapped until the process ends, and says so
- * in the log. Who has always waited before a free spares the wait by
+ * for once, and so is what was opened of another process before it is unmapped. While a queue is
+ * captured nothing is waited for and nothing goes back: see umf/capture.h; such memory goes when
+ * the provider next gives something back. A provider that is destroyed meanwhile leaves what it
+ * could not wait for mapped until the process ends, and says so in the log. Who has always waited
+ * before a free spares the wait by
  * ::umfCUDAVmmMemoryProviderParamsSetFreePolicy.
  *
  * With UMF_CUDA_VMM_SHARE_FD memory can be shared with other processes of the machine (umf/ipc.h);
