@@ -39,6 +39,7 @@ typedef struct umf_sleep_t {
     size_t bytes;      /* of all pieces */
     size_t part_bytes; /* of all parts */
     umf_store_t *store;
+    bool is_unsettled;           /* copies failed: some may be queued still */
     umf_memory_pool_ops_t awake; /* the pool's operations */
 } umf_sleep_t;
 

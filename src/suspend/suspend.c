@@ -93,8 +93,9 @@ static umf_result_t tell_suspend(const sleepers_t *all) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t wait_for_work(const sleepers_t *all) {
-    const umf_suspend_params_t *params = all->params;
+static const umf_suspend_params_t params_default = UMF_SUSPEND_PARAMS_INIT;
+
+static umf_result_t wait_for(const sleepers_t *all, const umf_suspend_params_t *params) {
     for (size_t i = 0; i < all->count; i++) {
         umf_memory_provider_handle_t provider = umf_sleep_provider(all->list[i]);
         umf_result_t result = provider->ext->wait(
@@ -106,11 +107,26 @@ static umf_result_t wait_for_work(const sleepers_t *all) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Before a resume: nothing can use memory that is not there, so only what is named is waited for.
- */
-static umf_result_t wait_for_named_work(const sleepers_t *all) {
-    return all->params->num_queues || all->params->num_events ? wait_for_work(all)
-                                                              : UMF_RESULT_SUCCESS;
+static bool has_unsettled(const sleepers_t *all) {
+    for (size_t i = 0; i < all->count; i++) {
+        if (all->list[i]->is_unsettled) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Before a resume: nobody can use memory that is not there, so only what is named is waited for,
+ * and copies that a call which failed has left. */
+static umf_result_t wait_before_resume(const sleepers_t *all) {
+    const umf_suspend_params_t *named = all->params;
+    umf_result_t result = has_unsettled(all) ? wait_for(all, &params_default) : UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
+        all->list[i]->is_unsettled = false;
+    }
+    return result == UMF_RESULT_SUCCESS && (named->num_queues || named->num_events)
+               ? wait_for(all, named)
+               : result;
 }
 
 /* --- keeping and bringing back ---------------------------------------------------------------- */
@@ -130,6 +146,7 @@ static umf_result_t sleep_save(umf_sleep_t *sleep) {
                                            sleep->part_bytes, &sleep->store);
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_store_save(sleep->store, sleep->parts, sleep->part_count);
+        sleep->is_unsettled = result != UMF_RESULT_SUCCESS;
     }
     return result;
 }
@@ -154,9 +171,11 @@ static umf_result_t sleep_load(umf_sleep_t *sleep) {
     if (sleep->count == 0 || sleep->policy.keep == UMF_SUSPEND_DISCARD) {
         return UMF_RESULT_SUCCESS;
     }
-    return sleep->policy.keep == UMF_SUSPEND_ZERO
-               ? sleep_zero(sleep)
-               : umf_store_load(sleep->store, sleep->parts, sleep->part_count);
+    umf_result_t result = sleep->policy.keep == UMF_SUSPEND_ZERO
+                              ? sleep_zero(sleep)
+                              : umf_store_load(sleep->store, sleep->parts, sleep->part_count);
+    sleep->is_unsettled = sleep->is_unsettled || result != UMF_RESULT_SUCCESS;
+    return result;
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -260,7 +279,7 @@ static umf_result_t suspend_all(sleepers_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         umf_sleep_close_pool(all->list[i]);
     }
-    result = wait_for_work(all);
+    result = wait_for(all, all->params);
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         result = umf_plan_make(all->list[i], &all->report);
     }
@@ -286,7 +305,7 @@ static umf_result_t resume_all(sleepers_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         umf_plan_prune(all->list[i]);
     }
-    umf_result_t result = wait_for_named_work(all);
+    umf_result_t result = wait_before_resume(all);
     if (result == UMF_RESULT_SUCCESS) {
         result = make_memory(all);
     }
@@ -311,8 +330,6 @@ static umf_result_t resume_all(sleepers_t *all) {
 }
 
 /* --- entrances -------------------------------------------------------------------------------- */
-
-static const umf_suspend_params_t params_default = UMF_SUSPEND_PARAMS_INIT;
 
 static umf_result_t check_call(umf_memory_pool_handle_t *pools, size_t num,
                                const umf_suspend_params_t *params,
