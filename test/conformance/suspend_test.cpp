@@ -325,6 +325,21 @@ TEST_P(Suspend, AnEmptyPool) {
     EXPECT_EQ(umfFree(ptr), OK);
 }
 
+TEST_P(Suspend, DividedAndJoinedMemoryIsOneAllocation) {
+    umf_memory_provider_handle_t provider = make_provider();
+    size_t page = 0, before = kind.held();
+    ASSERT_EQ(umfMemoryProviderGetMinPageSize(provider, nullptr, &page), OK);
+    for (int i = 0; i < 3; i++) {
+        void *ptr = nullptr;
+        ASSERT_EQ(umfMemoryProviderAlloc(provider, 2 * page, 0, &ptr), OK);
+        char *high = static_cast<char *>(ptr) + page;
+        ASSERT_EQ(umfMemoryProviderAllocationSplit(provider, ptr, 2 * page, page), OK);
+        ASSERT_EQ(umfMemoryProviderAllocationMerge(provider, ptr, high, 2 * page), OK);
+        EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 2 * page), OK);
+        EXPECT_EQ(kind.held(), before) << "with its end the memory goes";
+    }
+}
+
 TEST_P(Suspend, ASuspendedPoolAllocatesNothing) {
     umf_memory_provider_handle_t provider = make_provider();
     for (const umf_memory_pool_ops_t *ops : {umfProxyPoolOps(), umfDisjointPoolOps()}) {

@@ -866,6 +866,24 @@ TEST_F(Disjoint, AlignedWithinAPage) {
     }
 }
 
+// What several threads have parked of one size serves another, before the provider is asked.
+TEST_F(Disjoint, EachParkedChunkIsFound) {
+    create();
+    OtherThread first, second, third;
+    const size_t size = 256 << 10; // a slab is one chunk
+    auto list = alloc(3, size);
+    first([&] { free({list[0]}); });
+    second([&] { free({list[1]}); });
+    third([&] { free({list[2]}); });
+    const size_t allocs = fake.allocs;
+    auto again = alloc(3, size);
+    EXPECT_EQ(fake.allocs, allocs);
+    std::sort(list.begin(), list.end());
+    std::sort(again.begin(), again.end());
+    EXPECT_EQ(again, list);
+    free(again);
+}
+
 // Where slabs are not aligned, a chunk may have to go back for one with room in front.
 TEST_F(Disjoint, AlignedWhereSlabsAreNot) {
     fake.stingy = 8;

@@ -7,6 +7,10 @@
 
 #include "fakes/ipc_fixture.h"
 
+extern "C" {
+#include "base/meta.h"
+}
+
 namespace {
 
 void *const untouched = reinterpret_cast<void *>(0x1234);
@@ -187,6 +191,21 @@ TEST(Export, FreesTheMemoryEvenIfThePutFails) {
     p.fake.put_result = UMF_RESULT_ERROR_UNKNOWN;
     p.free(ptr);
     EXPECT_EQ(p.fake.calls(), "agpf");
+}
+
+TEST(Export, HandlesAreFreedAsTheyWereMade) {
+    FakePool p;
+    for (size_t padding : {size_t{0}, size_t{900}}) {
+        p.fake.padding = padding;
+        char *ptr = p.alloc();
+        handle_of(ptr);
+        const size_t used = umf_meta_used();
+        for (int i = 0; i < 100; i++) {
+            handle_of(ptr);
+        }
+        EXPECT_EQ(umf_meta_used(), used);
+        p.free(ptr);
+    }
 }
 
 TEST(Export, PutTakesBackOnlyItsOwnHandles) {

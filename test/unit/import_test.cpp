@@ -5,6 +5,7 @@
 
 #include <array>
 #include <random>
+#include <set>
 #include <thread>
 
 #include <umf/experimental/ctl.h>
@@ -14,6 +15,7 @@
 
 #include "fakes/ipc_fixture.h"
 #include "fakes/log_file.h"
+#include "import_shim.h"
 
 extern "C" {
 #include "base/meta.h"
@@ -508,6 +510,18 @@ TEST(Import, ALifeLeavesNoMetadataBehind) {
         live();
     }
     EXPECT_EQ(umf_meta_used(), used);
+}
+
+TEST(Import, DescriptorsOfMappingsAreUsedAgain) {
+    std::set<const void *> descriptors;
+    for (int i = 0; i < 50; i++) {
+        FakePool p;
+        char *ptr = p.alloc(), *opened = open(p.handler(), handle_of(ptr));
+        descriptors.insert(shim_descriptor_of(opened));
+        close(opened);
+        p.free(ptr);
+    }
+    EXPECT_LT(descriptors.size(), 5u);
 }
 
 TEST(Import, NeedsAProviderThatShares) {

@@ -114,6 +114,16 @@ TEST_F(Jemalloc, TailsOfShrunkBlocksAreUsedAgain) {
     EXPECT_EQ(fake.live_bytes(), most);
 }
 
+TEST_F(Jemalloc, AFreeSpanIsKeptForTheNextTime) {
+    size_t allocs = 0;
+    for (int i = 0; i < 10; i++) {
+        free(alloc(3 * 1024 * K));
+        allocs = i == 0 ? fake.allocs.load() : allocs;
+    }
+    EXPECT_EQ(fake.allocs, allocs);
+    EXPECT_EQ(fake.frees, 0u);
+}
+
 // Arenas are kept for later pools, and call nothing of the pool that had them.
 TEST_F(Jemalloc, ArenasForgetTheHooksOfTheirPool) {
     if (!umf_je_mallctl) {

@@ -1012,6 +1012,23 @@ TEST(os, SharedMemoryIsCountedAsItWasAskedFor) {
     EXPECT_EQ(provider.free(other, 10000), UMF_RESULT_SUCCESS);
 }
 
+TEST(os, MemoryThatCannotBeMappedIsNoPartOfTheFile) {
+    Os provider(Params().shared());
+    int file = shared_file();
+    char *first = provider.must_alloc(MiB);
+    const off_t before = stat_of(file).st_size;
+    for (int i = 0; i < 200; i++) {
+        void *ptr = nullptr;
+        fault::Nth nth("map");
+        ASSERT_TRUE(nth.next());
+        ASSERT_NE(provider.alloc(MiB, 0, &ptr), UMF_RESULT_SUCCESS);
+    }
+    char *second = provider.must_alloc(MiB);
+    EXPECT_EQ(stat_of(file).st_size, before);
+    EXPECT_EQ(provider.free(first, MiB), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.free(second, MiB), UMF_RESULT_SUCCESS);
+}
+
 TEST(os, SharedFileGrowsOnDemand) {
     Os provider(Params().shared());
     int file = shared_file();
