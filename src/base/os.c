@@ -151,9 +151,12 @@ int umf_os_protect(void *addr, size_t size, int prot) {
     return error != 0 ? error : os_result(mprotect(addr, size, prot));
 }
 
-bool umf_os_has_address_limit(void) {
+size_t umf_os_address_limit(void) {
     struct rlimit limit;
-    return getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+    if (getrlimit(RLIMIT_AS, &limit) != 0) {
+        return 0;
+    }
+    return limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : (size_t)limit.rlim_cur;
 }
 
 int umf_os_advise(void *addr, size_t size, int advice) {

@@ -60,7 +60,7 @@ void umf_map_global_init(void) {
  */
 void umf_map_reserve(umf_map_t *map) {
     void *flat = NULL;
-    if (umf_os_has_address_limit() ||
+    if (umf_os_address_limit() != SIZE_MAX ||
         umf_os_map(&flat, FLAT_SLOTS * sizeof(umf_word_t), PROT_READ,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
         return;

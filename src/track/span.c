@@ -45,12 +45,25 @@ static bool table_reserve(uint32_t count, size_t spare_bytes) {
     return true;
 }
 
-/* Where address space is limited (ulimit -v) the table takes a quarter of what there is at most. */
+#define SPANS_MOST (1u << UMF_WORD_SPAN_BITS)
+
+/* Where addresses are limited (ulimit -v), one for each page of 4 KiB that there can be: they take
+ * a 32nd of them at most. */
+static uint32_t count_wanted(void) {
+    size_t pages = umf_os_address_limit() / 4096;
+    uint32_t count = SPANS_PER_STEP;
+    while (count < SPANS_MOST && count < pages) {
+        count *= 2;
+    }
+    return count;
+}
+
+/* Of what is left, the table takes a quarter at most. */
 void umf_span_global_init(void) {
     umf_lock_init(&spare.lock, UMF_RANK_SPANS);
-    uint32_t count = 1u << UMF_WORD_SPAN_BITS;
-    bool is_done = table_reserve(count, 0);
-    while (!is_done && (count /= 4) >= SPANS_PER_STEP) {
+    uint32_t count = count_wanted();
+    bool is_done = count == SPANS_MOST && table_reserve(count, 0);
+    for (; !is_done && count >= SPANS_PER_STEP; count /= 4) {
         is_done = table_reserve(count, 3 * count * sizeof(umf_span_t));
     }
 }

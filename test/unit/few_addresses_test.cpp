@@ -78,4 +78,30 @@ TEST(FewAddresses, EndInAnAnswer) {
     }
 }
 
+constexpr size_t limit = size_t(4100) << 20; // once nearly all of it went for books
+
+// Run by the next test, in a process whose addresses were limited before the library came.
+TEST(FewAddresses, DISABLED_AreLeft) {
+    EXPECT_LT(addresses_used(), limit / 8);
+}
+
+TEST(FewAddresses, AreNotTakenByTheLibrary) {
+    if (has_shadow) {
+        GTEST_SKIP() << "a sanitizer does not run under a limit of addresses";
+    }
+    pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+        rlimit few = {limit, limit};
+        if (setrlimit(RLIMIT_AS, &few) == 0) {
+            execl("/proc/self/exe", "self", "--gtest_filter=FewAddresses.DISABLED_AreLeft",
+                  "--gtest_also_run_disabled_tests", nullptr);
+        }
+        _exit(2);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+}
+
 } // namespace
