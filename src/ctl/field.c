@@ -368,7 +368,7 @@ static umf_result_t field_write_text(void *object, const umf_field_t *field,
 
 static umf_result_t field_check_size(const umf_field_t *field, size_t size) {
     size_t want = field_sizes[field->type];
-    if (size == want || (size > want && (field->access & UMF_FIELD_ROOMY))) {
+    if (size == want || ((field->access & UMF_FIELD_OR_INT) && size == sizeof(int))) {
         return UMF_RESULT_SUCCESS;
     }
     UMF_LOG_ERROR("\"%s\" has %zu bytes, the buffer given has %zu", field->path, want, size);
@@ -391,7 +391,10 @@ static umf_result_t field_read(void *object, const umf_field_t *field, size_t in
     field_value_t value = {.s = 0};
     result = field->get(object, index, &value, field_sizes[field->type]);
     if (result == UMF_RESULT_SUCCESS) {
-        memcpy(arg, &value, field_sizes[field->type]);
+        if (size != field_sizes[field->type]) {
+            value.i = value.b;
+        }
+        memcpy(arg, &value, size);
     }
     return result;
 }
@@ -423,10 +426,9 @@ static umf_result_t field_write_value(void *object, const umf_field_t *field, co
         return result;
     }
     field_value_t value = {.s = 0};
+    memcpy(&value, arg, size);
     if (field->type == UMF_FIELD_BOOL) {
-        value.b = *(const unsigned char *)arg != 0; /* any byte may stand in the caller's memory */
-    } else {
-        memcpy(&value, arg, field_sizes[field->type]);
+        value.b = value.s != 0; /* any byte may stand in the caller's memory */
     }
     if (field->type == UMF_FIELD_ENUM && !enum_is_valid(field->words, value.i)) {
         UMF_LOG_ERROR("\"%s\" has no value %d", field->path, value.i);

@@ -28,7 +28,7 @@ enum {
     UMF_FIELD_WRITE = 2,  /* at any time */
     UMF_FIELD_CREATE = 4, /* written only while the object is being created */
     UMF_FIELD_RUN = 8,
-    UMF_FIELD_ROOMY = 16, /* a caller's buffer larger than the type is accepted */
+    UMF_FIELD_OR_INT = 16, /* the caller may have the truth in an int, too */
 };
 
 typedef struct umf_field_word_t {

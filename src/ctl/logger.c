@@ -96,18 +96,18 @@ static umf_result_t set_output(void *object, const void *value) {
     return umf_log_set_output(value);
 }
 
-enum { LOGGER_ACCESS = UMF_FIELD_READ | UMF_FIELD_WRITE | UMF_FIELD_ROOMY };
+enum { LOGGER_ACCESS = UMF_FIELD_READ | UMF_FIELD_WRITE };
 
 static const umf_field_t logger_list[] = {
     {.path = "timestamp",
      .type = UMF_FIELD_BOOL,
-     .access = LOGGER_ACCESS,
+     .access = LOGGER_ACCESS | UMF_FIELD_OR_INT,
      .get = get_timestamp,
      .set = set_timestamp,
      .help = "whether lines begin with the time"},
     {.path = "pid",
      .type = UMF_FIELD_BOOL,
-     .access = LOGGER_ACCESS,
+     .access = LOGGER_ACCESS | UMF_FIELD_OR_INT,
      .get = get_pid,
      .set = set_pid,
      .help = "whether lines name process and thread"},

@@ -133,18 +133,37 @@ TEST(logger, level_is_a_whole_int) {
     }
 }
 
-TEST(logger, truths_are_one_byte) {
+TEST(logger, truths_are_one_byte_or_an_int) {
     for (const char *path : {"umf.logger.timestamp", "umf.logger.pid"}) {
         bool value = true;
         EXPECT_EQ(umfCtlSet(path, &value, sizeof(value)), Success);
         char room[4] = {5, 5, 5, 5};
-        EXPECT_EQ(umfCtlGet(path, room, sizeof(room)), Success);
+        EXPECT_EQ(umfCtlGet(path, room, 1), Success);
         EXPECT_EQ(room[0], 1);
         EXPECT_EQ(room[1], 5);
+        int number = -1;
+        EXPECT_EQ(umfCtlGet(path, &number, sizeof(number)), Success);
+        EXPECT_EQ(number, 1);
         value = false;
         EXPECT_EQ(umfCtlSet(path, &value, sizeof(value)), Success);
         EXPECT_EQ(umfCtlGet(path, room, sizeof(room)), Success);
         EXPECT_EQ(room[0], 0);
+        number = 256;
+        EXPECT_EQ(umfCtlSet(path, &number, sizeof(number)), Success);
+        EXPECT_EQ(umfCtlGet(path, room, 1), Success);
+        EXPECT_EQ(room[0], 1);
+        EXPECT_EQ(umfCtlSet(path, &value, sizeof(value)), Success);
+    }
+}
+
+TEST(logger, sizes_are_checked) {
+    char room[16] = {1};
+    for (size_t size : {2u, 3u, 5u, 8u, 16u}) {
+        for (const char *path : {"umf.logger.timestamp", "umf.logger.pid", "umf.logger.level",
+                                 "umf.logger.flush_level"}) {
+            EXPECT_EQ(umfCtlGet(path, room, size), InvalidArgument) << path << ' ' << size;
+            EXPECT_EQ(umfCtlSet(path, room, size), InvalidArgument) << path << ' ' << size;
+        }
     }
 }
 

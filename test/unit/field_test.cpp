@@ -100,8 +100,8 @@ const umf_field_t list[] = {
     {"params.list", UMF_FIELD_TEXT, W, nullptr, nullptr, setList, nullptr, "numbers joined by '+'"},
     {"params.created", UMF_FIELD_SIZE, R | C, nullptr, get<&Object::created>, set<&Object::created>,
      nullptr, "bytes, default 0"},
-    {"params.roomy", UMF_FIELD_INT, R | W | UMF_FIELD_ROOMY, nullptr, get<&Object::number>,
-     set<&Object::number>, nullptr, nullptr},
+    {"params.either", UMF_FIELD_BOOL, R | W | UMF_FIELD_OR_INT, nullptr, get<&Object::truth>,
+     set<&Object::truth>, nullptr, nullptr},
     {"stats.fixed", UMF_FIELD_SIZE, R, nullptr, get<&Object::bytes>, nullptr, nullptr, nullptr},
     {"stats.fixed.reset", UMF_FIELD_NONE, UMF_FIELD_RUN, nullptr, nullptr, nullptr, run, nullptr},
     {"bins.count", UMF_FIELD_SIZE, R, nullptr, get<&Object::bytes>, nullptr, nullptr, nullptr},
@@ -200,18 +200,25 @@ TEST(field, other_sizes_are_refused) {
     }
 }
 
-TEST(field, roomy_takes_larger_but_not_smaller) {
+TEST(field, a_truth_may_be_an_int_but_of_no_other_size) {
     Object object;
-    object.number = 7;
-    char room[16];
-    memset(room, 0x55, sizeof(room));
-    ASSERT_EQ(read(object, "params.roomy", room, sizeof(room)), Success);
-    int back;
-    memcpy(&back, room, sizeof(back));
-    EXPECT_EQ(back, 7);
-    EXPECT_EQ(room[4], 0x55);
-    EXPECT_EQ(read(object, "params.roomy", room, 3), InvalidArgument);
-    EXPECT_EQ(write(object, "params.roomy", room, 3), InvalidArgument);
+    for (int value : {256, 0, -1}) {
+        ASSERT_EQ(write(object, "params.either", &value, sizeof(value)), Success);
+        EXPECT_EQ(object.truth, value != 0);
+        int back = 0x55555555;
+        ASSERT_EQ(read(object, "params.either", &back, sizeof(back)), Success);
+        EXPECT_EQ(back, value != 0);
+    }
+    bool truth = true;
+    ASSERT_EQ(write(object, "params.either", &truth, sizeof(truth)), Success);
+    char room[16] = {};
+    ASSERT_EQ(read(object, "params.either", room, 1), Success);
+    EXPECT_EQ(room[0], 1);
+    for (size_t size : {2u, 3u, 5u, 8u, 16u}) {
+        EXPECT_EQ(read(object, "params.either", room, size), InvalidArgument) << size;
+        EXPECT_EQ(write(object, "params.either", room, size), InvalidArgument) << size;
+    }
+    EXPECT_EQ(room[1], 0);
 }
 
 TEST(field, any_byte_is_a_truth) {
@@ -475,7 +482,7 @@ TEST(field, set_by_name) {
     EXPECT_EQ(object.created, 8u);
     EXPECT_EQ(umf_field_set_text(&object, &fields, "creatd", "8", why, sizeof(why)), InvalidPath);
     EXPECT_STREQ(why, "one of: truth, number, natural, bytes, color, flags, text, list, created, "
-                      "roomy");
+                      "either");
     EXPECT_EQ(umf_field_set_text(&object, &fields, "stats.fixed", "8", why, sizeof(why)),
               InvalidPath);
     EXPECT_EQ(umf_field_set_text(&object, &fields, "color", "pink", why, sizeof(why)),
