@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/falloc.h>
+#include <linux/mempolicy.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,11 +180,33 @@ int umf_os_probe_read(void *addr) {
     return error == EINVAL ? 0 : error;
 }
 
+enum { OS_NODE_WORDS = 64, OS_WORD_BITS = 8 * sizeof(unsigned long) };
+
+/* Of nodes that do not exist, have no memory or are not allowed the kernel says nothing if one
+ * other is among them. A system that does not tell which there are gets the benefit of the doubt.
+ */
+static bool os_has_nodes(const unsigned long *mask, unsigned long max_node) {
+    unsigned long there[OS_NODE_WORDS] = {0};
+    if (!mask || max_node > OS_NODE_WORDS * OS_WORD_BITS ||
+        syscall(SYS_get_mempolicy, NULL, there, OS_NODE_WORDS * OS_WORD_BITS, NULL,
+                MPOL_F_MEMS_ALLOWED) != 0) {
+        return true;
+    }
+    unsigned long missing = 0;
+    for (unsigned long i = 0; i * OS_WORD_BITS < max_node; i++) {
+        missing |= mask[i] & ~there[i];
+    }
+    return missing == 0;
+}
+
 int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
                  unsigned long max_node) {
     int error = os_fault("mbind");
     if (error != 0) {
         return error;
+    }
+    if (!os_has_nodes(mask, max_node)) {
+        return ENODEV;
     }
     /* The kernel reads one bit less than it is told. */
     return os_result(syscall(SYS_mbind, addr, size, mode, mask, mask ? max_node + 1 : 0, 0));

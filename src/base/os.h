@@ -38,7 +38,7 @@ size_t umf_os_address_limit(void); /* RLIMIT_AS; SIZE_MAX: none, 0: the system d
 /* EFAULT if the CPU cannot write to the 4 bytes at `addr`; if it can they are overwritten. */
 int umf_os_probe_write(void *addr);
 int umf_os_probe_read(void *addr); /* EFAULT if it cannot read the 8 bytes; nothing is changed */
-/* NUMA policy of a range; `mask` has `max_node` bits. */
+/* NUMA policy of a range; `mask` has `max_node` bits, ENODEV: not all of these nodes are there. */
 int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
                  unsigned long max_node);
 

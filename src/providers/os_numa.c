@@ -1,7 +1,8 @@
 /*
  * NUMA placement by mbind. The policy is set on fresh memory only, so nothing has to move.
  *
- * Nodes are numbered as the kernel does. One that does not exist is found out by the kernel.
+ * Nodes are numbered as the kernel does. One that does not exist is noticed when memory is bound to
+ * it.
  */
 #include "providers/os_numa.h"
 
@@ -173,8 +174,20 @@ static int numa_bind_list(const umf_os_numa_t *numa, void *base, size_t size, in
     return numa->mbind(base, size, mode, count ? mask.words : NULL, mask.bits);
 }
 
+static bool numa_nodes_can_be(const umf_os_numa_t *numa) {
+    numa_mask_t mask = {0};
+    unsigned i = 0;
+    while (i < numa->node_count && mask_add(&mask, numa->nodes[i]) == 0) {
+        i++;
+    }
+    return i == numa->node_count;
+}
+
 static int numa_place_preferred(const umf_os_numa_t *numa, void *base, size_t size) {
     int error = EINVAL;
+    if (!numa_nodes_can_be(numa)) {
+        return error;
+    }
     if (numa->node_count > 1) {
         error =
             numa_bind_list(numa, base, size, NUMA_PREFERRED_MANY, numa->nodes, numa->node_count);
@@ -301,6 +314,7 @@ static int numa_place_by_mode(umf_os_numa_t *numa, void *base, size_t size, size
 static const char *numa_hint(int error) {
     switch (error) {
     case EINVAL:
+    case ENODEV:
         return " (do all its nodes exist and have memory?)";
     case EPERM:
         return " (containers often forbid mbind: allow it, or give CAP_SYS_NICE)";

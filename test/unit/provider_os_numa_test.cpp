@@ -332,14 +332,18 @@ TEST(os_numa, NodeThatDoesNotExist) {
     if (policy_of(&mask, mask, 4096) == -1) {
         GTEST_SKIP() << "no NUMA policies on this machine";
     }
-    for (umf_numa_mode_t mode :
-         {UMF_NUMA_MODE_BIND, UMF_NUMA_MODE_SPLIT, UMF_NUMA_MODE_PREFERRED}) {
-        Numa numa(mode, {1000});
-        Provider provider(umfOsMemoryProviderOps(), numa.params);
-        void *ptr = nullptr;
-        EXPECT_EQ(provider.alloc(page, 0, &ptr), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
-        EXPECT_EQ(ptr, nullptr);
-        EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_BIND_FAILED);
-        EXPECT_EQ(provider.allocated(), 0u);
+    for (umf_numa_mode_t mode : {UMF_NUMA_MODE_BIND, UMF_NUMA_MODE_SPLIT, UMF_NUMA_MODE_PREFERRED,
+                                 UMF_NUMA_MODE_INTERLEAVE}) {
+        for (std::vector<unsigned> nodes :
+             {std::vector<unsigned>{1000}, {0, 1000}, {1000, 0}, {0, 5000}}) {
+            Numa numa(mode, nodes);
+            Provider provider(umfOsMemoryProviderOps(), numa.params);
+            void *ptr = nullptr;
+            EXPECT_EQ(provider.alloc(4 * page, 0, &ptr), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC)
+                << mode;
+            EXPECT_EQ(ptr, nullptr);
+            EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_BIND_FAILED);
+            EXPECT_EQ(provider.allocated(), 0u);
+        }
     }
 }

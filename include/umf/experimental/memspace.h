@@ -65,7 +65,8 @@ umf_result_t umfPoolCreateFromMemspace(umf_const_memspace_handle_t hMemspace,
 /// as the process's own policy says. With a policy memory is placed over all targets as that says.
 /// Of ::umfMemspaceHighestCapacityGet itself, unlike a clone of it, only the first target is used.
 ///
-/// A node that does not exist or has no memory is noticed when memory is allocated.
+/// A node that does not exist, has no memory or is not allowed to the process is noticed when
+/// memory is allocated: the allocation fails, also if other nodes are there.
 ///
 /// @param hMemspace memspace with at least one target; may be destroyed afterwards
 /// @param hPolicy how memory is placed, or NULL; may be destroyed afterwards
