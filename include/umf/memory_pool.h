@@ -112,9 +112,10 @@ void *umfPoolCalloc(umf_memory_pool_handle_t hPool, size_t num, size_t size);
 ///
 /// @param hPool pool
 /// @param ptr an allocation of this pool, or NULL to allocate
-/// @param size the new size; 0 frees `ptr`
-/// @return the memory; NULL after a free, on failure (`ptr` is then as before) or if `hPool` is
-///         NULL
+/// @param size the new size; 0 frees `ptr`, in each built-in pool, also in those that do not offer
+///        other sizes
+/// @return the memory; NULL after a free (the last allocation error of the built-in pools is then
+///         ::UMF_RESULT_SUCCESS), on failure (`ptr` is then as before) or if `hPool` is NULL
 void *umfPoolRealloc(umf_memory_pool_handle_t hPool, void *ptr, size_t size);
 
 /// @brief Bytes that may be used at a pointer: at least as many as were asked for.

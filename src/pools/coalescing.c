@@ -445,8 +445,7 @@ static void *coalescing_realloc(void *self, void *ptr, size_t size) {
         return coalescing_malloc(pool, size);
     }
     if (size == 0) {
-        umf_result_t result = coalescing_free(pool, ptr);
-        return result == UMF_RESULT_SUCCESS ? NULL : fail(result);
+        return fail(coalescing_free(pool, ptr));
     }
     size_t old = usable_size(pool, ptr);
     if (!old) {

@@ -315,14 +315,6 @@ static void *disjoint_calloc(void *self, size_t num, size_t size) {
     return not_supported();
 }
 
-static void *disjoint_realloc(void *self, void *ptr, size_t size) {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    (void)self, (void)ptr, (void)size;
-    umf_tell_not_offered(&told, "disjoint", "umfPoolRealloc",
-                         "allocate anew with umfPoolMalloc, copy and free");
-    return not_supported();
-}
-
 static umf_slab_t *slab_of(const disjoint_pool_t *pool, const void *ptr) {
     umf_span_t *span = umf_view_find(pool->slabs.view, ptr);
     return span ? span->cookie : NULL;
@@ -651,6 +643,16 @@ static umf_result_t disjoint_finalize(void *self) {
     umf_view_release(pool->slabs.view);
     umf_meta_free(pool, sizeof(*pool));
     return UMF_RESULT_SUCCESS;
+}
+
+static void *disjoint_realloc(void *self, void *ptr, size_t size) {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (ptr && size == 0) {
+        return fail(disjoint_free(self, ptr));
+    }
+    umf_tell_not_offered(&told, "disjoint", "umfPoolRealloc",
+                         "allocate anew with umfPoolMalloc, copy and free");
+    return not_supported();
 }
 
 static umf_result_t disjoint_last_error(void *self) {

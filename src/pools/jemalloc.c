@@ -812,8 +812,7 @@ static void *jemalloc_realloc(void *self, void *ptr, size_t size) {
         return jemalloc_malloc(self, size);
     }
     if (size == 0) {
-        umf_result_t result = jemalloc_free(self, ptr);
-        return result == UMF_RESULT_SUCCESS ? NULL : fail(result);
+        return fail(jemalloc_free(self, ptr));
     }
     page_t *page;
     size_t old = usable_size(self, ptr, &page);

@@ -176,14 +176,22 @@ static __attribute__((noinline)) void *alloc_resting(proxy_pool_t *pool, size_t 
     return ptr;
 }
 
-static void *proxy_aligned_malloc(void *object, size_t size, size_t alignment) {
-    proxy_pool_t *pool = object;
+UMF_INLINE void *proxy_alloc(proxy_pool_t *pool, size_t size, size_t alignment) {
     return bin_of(size) < PROXY_BINS && rest_of(pool) ? alloc_resting(pool, size, alignment)
                                                       : alloc_anew(pool, size, alignment);
 }
 
 static void *proxy_malloc(void *pool, size_t size) {
-    return proxy_aligned_malloc(pool, size, 0);
+    return proxy_alloc(pool, size, 0);
+}
+
+static void *proxy_aligned_malloc(void *pool, size_t size, size_t alignment) {
+    if (alignment && !umf_is_pow2(alignment)) {
+        UMF_LOG_ERROR("alignment %zu is not a power of two", alignment);
+        last_error = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        return NULL;
+    }
+    return proxy_alloc(pool, size, alignment);
 }
 
 static void *proxy_calloc(void *pool, size_t num, size_t size) {
@@ -191,15 +199,6 @@ static void *proxy_calloc(void *pool, size_t num, size_t size) {
     (void)pool, (void)num, (void)size;
     umf_tell_not_offered(&told, "proxy", "umfPoolCalloc",
                          "allocate with umfPoolMalloc and clear the memory");
-    last_error = UMF_RESULT_ERROR_NOT_SUPPORTED;
-    return NULL;
-}
-
-static void *proxy_realloc(void *pool, void *ptr, size_t size) {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    (void)pool, (void)ptr, (void)size;
-    umf_tell_not_offered(&told, "proxy", "umfPoolRealloc",
-                         "allocate anew with umfPoolMalloc, copy and free");
     last_error = UMF_RESULT_ERROR_NOT_SUPPORTED;
     return NULL;
 }
@@ -253,6 +252,18 @@ static umf_result_t proxy_free(void *object, void *ptr) {
     }
     umf_span_t *span = umf_view_find(pool->view, ptr);
     return span ? free_span(pool, span, ptr) : not_live(ptr);
+}
+
+static void *proxy_realloc(void *pool, void *ptr, size_t size) {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (ptr && size == 0) {
+        last_error = proxy_free(pool, ptr);
+        return NULL;
+    }
+    umf_tell_not_offered(&told, "proxy", "umfPoolRealloc",
+                         "allocate anew with umfPoolMalloc, copy and free");
+    last_error = UMF_RESULT_ERROR_NOT_SUPPORTED;
+    return NULL;
 }
 
 static umf_result_t proxy_last_error(void *pool) {

@@ -617,7 +617,7 @@ static void *scalable_realloc(void *arg, void *ptr, size_t size) {
         return fail();
     }
     if (size == 0) {
-        scalable_free(pool, ptr);
+        scalable_last_error = scalable_free(pool, ptr);
         return NULL;
     }
     if (size <= old && size > old / 2) {

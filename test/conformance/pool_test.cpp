@@ -226,7 +226,8 @@ TEST_P(Pool, ImpossibleSizesGiveNull) {
 
 // RULE 48.
 TEST_P(Pool, OddAlignmentGivesNull) {
-    for (size_t alignment : {size_t{3}, size_t{5}, size_t{24}, size_t{4096} + 64, SIZE_MAX}) {
+    for (size_t alignment :
+         {size_t{3}, size_t{5}, size_t{24}, size_t{4096} + 64, size_t{12288}, SIZE_MAX}) {
         EXPECT_EQ(umfPoolAlignedMalloc(pool, 100, alignment), nullptr) << alignment;
         EXPECT_NE(last_error(), OK);
     }
@@ -280,6 +281,20 @@ TEST_P(Pool, Calloc) {
         EXPECT_TRUE(is_filled(p, size / 4 * 4, 0)) << size;
         free(p);
     }
+}
+
+TEST_P(Pool, ReallocToNothingFrees) {
+    for (size_t size : {size_t{64}, size_t{5000}, size_t{3} << 20}) {
+        char *p = alloc(size);
+        EXPECT_EQ(alloc_count(pool), 1u);
+        EXPECT_EQ(umfPoolRealloc(pool, p, 0), nullptr) << size;
+        EXPECT_EQ(last_error(), OK) << size;
+        EXPECT_EQ(alloc_count(pool), 0u) << size;
+    }
+    char local = 0;
+    EXPECT_EQ(umfPoolRealloc(pool, &local, 0), nullptr);
+    EXPECT_NE(last_error(), OK);
+    EXPECT_EQ(alloc_count(pool), 0u);
 }
 
 TEST_P(Pool, Realloc) {
