@@ -220,7 +220,8 @@ umf_result_t umfMemoryProviderGetName(umf_memory_provider_handle_t hProvider, co
 umf_result_t umfGetLastFailedMemoryProvider(umf_memory_provider_handle_t *provider);
 
 /// @brief Makes two allocations of one: `firstSize` bytes at `ptr` and the rest behind them. Each
-///        is freed by itself.
+///        is freed by itself. The built-in providers refuse what they could not free as two parts,
+///        such as half a page of the `os` provider.
 ///
 /// @param hProvider provider
 /// @param ptr the allocation; not NULL

@@ -6,7 +6,7 @@
  *     setting  := name "=" value
  *
  *     "os"
- *     "os:visibility=shared,numa_mode=bind,numa_list=0+1"
+ *     "os:numa_mode=bind,numa_list=0"
  *     "disjoint:capacity=8,slab_min_size=1M over os:protection=read+write"
  *     "proxy over os:visibility=shared,shm_name=\"two words\""
  *

@@ -65,6 +65,25 @@ static bool os_shm_name_is_valid(const char *name) {
     return true;
 }
 
+static bool os_params_go_together(const umf_os_params_t *params) {
+    if (params->shm_name && *params->shm_name && params->visibility != UMF_MEM_MAP_SHARED) {
+        UMF_LOG_ERROR("\"%s\" cannot name private memory: use visibility UMF_MEM_MAP_SHARED",
+                      params->shm_name);
+        return false;
+    }
+    if (params->partitions_len && params->numa_mode != UMF_NUMA_MODE_SPLIT) {
+        UMF_LOG_ERROR("%u partitions are given, which only UMF_NUMA_MODE_SPLIT has",
+                      params->partitions_len);
+        return false;
+    }
+    if (params->part_size && params->numa_mode != UMF_NUMA_MODE_INTERLEAVE) {
+        UMF_LOG_ERROR("a part size of %zu is given, which only UMF_NUMA_MODE_INTERLEAVE has",
+                      params->part_size);
+        return false;
+    }
+    return true;
+}
+
 static umf_result_t os_check_params(const umf_os_params_t *params) {
     if (!params) {
         UMF_LOG_ERROR("the OS provider needs parameters: umfOsMemoryProviderParamsCreate");
@@ -86,8 +105,9 @@ static umf_result_t os_check_params(const umf_os_params_t *params) {
             "\"default\"");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    return os_shm_name_is_valid(params->shm_name) ? UMF_RESULT_SUCCESS
-                                                  : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return os_shm_name_is_valid(params->shm_name) && os_params_go_together(params)
+               ? UMF_RESULT_SUCCESS
+               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 static umf_result_t os_initialize_shared(os_provider_t *os, const umf_os_params_t *params) {
@@ -310,9 +330,18 @@ static umf_result_t os_purge_force(void *provider, void *ptr, size_t size) {
                  : UMF_RESULT_SUCCESS;
 }
 
+/* Private memory is freed page by page. */
 static umf_result_t os_allocation_split(void *provider, void *ptr, size_t total, size_t first) {
     os_provider_t *os = provider;
-    return os->is_shared ? umf_os_export_split(&os->export, ptr, total, first) : UMF_RESULT_SUCCESS;
+    if (os->is_shared) {
+        return umf_os_export_split(&os->export, ptr, total, first);
+    }
+    if (first % os->page_size) {
+        UMF_LOG_ERROR("the %zu bytes at %p cannot be split after %zu: parts are whole pages of %zu",
+                      total, ptr, first, os->page_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t os_allocation_merge(void *provider, void *low, void *high, size_t total) {

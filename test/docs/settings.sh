@@ -43,6 +43,14 @@ while read -r kind value; do
 done < <(sed -nE 's/.*umfMemoryProviderCreateFromText\("([^"]*)".*/provider \1/p
     s/.*umfPoolCreateFromText\("([^"]*)".*/pool \1/p' "$@" | sort -u)
 
+# A line of a comment that is such a text alone, in quotes: a pool is "over" a provider.
+while read -r value; do
+    kind=provider
+    [[ $value != *' over '* ]] || kind=pool
+    count=$((count + 1))
+    said=$("$try" "$kind" "$value") || fail "$said"
+done < <(sed -nE 's/^ \*     "(.*)"$/\1/p' "$@" | sed 's/\\"/"/g' | sort -u)
+
 [ $count -gt 0 ] || fail "nothing found to try: did the form of the documentation change?"
 [ $failed -ne 0 ] || echo "docs.settings: $count settings and texts are accepted"
 exit $failed

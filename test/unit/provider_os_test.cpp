@@ -294,6 +294,35 @@ TEST(os, CreationChecks) {
     EXPECT_EQ(initialize(Params().shared("")), UMF_RESULT_SUCCESS);
 }
 
+/* What would have no effect is refused: a program that sets it expects one. */
+TEST(os, ParamsThatDoNotGoTogether) {
+    unsigned node = 0;
+    umf_numa_split_partition_t part = {1, 0};
+    Params named;
+    umfOsMemoryProviderParamsSetShmName(named.handle, "umf_test_private");
+    EXPECT_EQ(initialize(named), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    for (auto mode : {UMF_NUMA_MODE_DEFAULT, UMF_NUMA_MODE_BIND, UMF_NUMA_MODE_INTERLEAVE,
+                      UMF_NUMA_MODE_PREFERRED, UMF_NUMA_MODE_SPLIT, UMF_NUMA_MODE_LOCAL}) {
+        bool has_list = mode != UMF_NUMA_MODE_DEFAULT && mode != UMF_NUMA_MODE_LOCAL;
+        Params parts, sizes;
+        for (const Params *params : {&parts, &sizes}) {
+            umfOsMemoryProviderParamsSetNumaMode(params->handle, mode);
+            umfOsMemoryProviderParamsSetNumaList(params->handle, &node, has_list);
+            EXPECT_EQ(initialize(*params), UMF_RESULT_SUCCESS) << mode;
+        }
+        umfOsMemoryProviderParamsSetPartitions(parts.handle, &part, 1);
+        EXPECT_EQ(initialize(parts), mode == UMF_NUMA_MODE_SPLIT
+                                         ? UMF_RESULT_SUCCESS
+                                         : UMF_RESULT_ERROR_INVALID_ARGUMENT)
+            << mode;
+        umfOsMemoryProviderParamsSetPartSize(sizes.handle, page);
+        EXPECT_EQ(initialize(sizes), mode == UMF_NUMA_MODE_INTERLEAVE
+                                         ? UMF_RESULT_SUCCESS
+                                         : UMF_RESULT_ERROR_INVALID_ARGUMENT)
+            << mode;
+    }
+}
+
 TEST(os, Facts) {
     Os provider{Params()};
     size_t value = 0;
@@ -393,19 +422,27 @@ TEST(os, PrivateMemoryIsZeroAndCounted) {
         EXPECT_TRUE(all_are(ptr, size, 0));
         memset(ptr, 'x', size);
         EXPECT_EQ(provider.allocated(), size);
-        EXPECT_EQ(provider.split(ptr, size, size / 2), UMF_RESULT_SUCCESS);
-        EXPECT_EQ(provider.merge(ptr, ptr + size / 2, size), UMF_RESULT_SUCCESS);
+        size_t first = (size + page) / 2 / page * page;
+        EXPECT_EQ(provider.split(ptr, size, first), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(provider.merge(ptr, ptr + first, size), UMF_RESULT_SUCCESS);
         EXPECT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
     }
     EXPECT_EQ(provider.allocated(), 0u);
     EXPECT_EQ(provider.peak(), 5 * MiB + 3);
 }
 
-TEST(os, PrivateSplitAndMergeAlwaysSucceed) {
+/* Whose memory it is cannot be told, but what could not be freed as two parts stays one. */
+TEST(os, PrivateSplitTakesWholePages) {
     Os provider{Params()};
     char local[2];
-    EXPECT_EQ(provider.split(local, 2, 1), UMF_RESULT_SUCCESS);
     EXPECT_EQ(provider.merge(local, local + 1, 2), UMF_RESULT_SUCCESS);
+    char *parts = provider.must_alloc(4 * page);
+    for (size_t first : {size_t{1}, size_t{100}, page - 1, page + 1}) {
+        EXPECT_EQ(provider.split(parts, 4 * page, first), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+    EXPECT_EQ(provider.split(parts, 4 * page, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.free(parts, page), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(provider.free(parts + page, 3 * page), UMF_RESULT_SUCCESS);
     char *ptr = provider.must_alloc(4 * page);
     EXPECT_EQ(provider.split(ptr + page, 100 * page, page), UMF_RESULT_SUCCESS);
     EXPECT_EQ(provider.merge(ptr, ptr + 3 * page, page), UMF_RESULT_SUCCESS);

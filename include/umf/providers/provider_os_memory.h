@@ -97,7 +97,8 @@ typedef enum umf_os_memory_provider_native_error {
 ///
 /// What is set is checked when the provider is created, which answers
 /// ::UMF_RESULT_ERROR_NOT_SUPPORTED for shared memory with a NUMA mode and
-/// ::UMF_RESULT_ERROR_INVALID_ARGUMENT for other settings that do not go together.
+/// ::UMF_RESULT_ERROR_INVALID_ARGUMENT for other settings that do not go together: a mode and its
+/// list, a name with private memory, partitions or a part size with a mode that has none.
 ///
 /// @param hParams [out] parameters, to be destroyed by ::umfOsMemoryProviderParamsDestroy
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
@@ -141,7 +142,8 @@ umf_result_t umfOsMemoryProviderParamsSetShmName(umf_os_memory_provider_params_h
 
 /// @brief Sets the list of NUMA nodes. Default: empty.
 ///
-/// Nodes that do not exist are noticed when memory is bound to them.
+/// A node that does not exist, has no memory or is not allowed to the process is noticed when
+/// memory is bound to it: the allocation fails, also if other nodes of the list are there.
 ///
 /// @param hParams parameters
 /// @param numa_list node numbers of the system; copied
