@@ -132,7 +132,7 @@ umf_result_t umfPoolMallocUsableSize(umf_memory_pool_handle_t hPool, const void 
 /// @param ptr an allocation of this pool. NULL is allowed; the built-in pools then do nothing.
 /// @return ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hPool` is NULL, otherwise the pool's result. The
 ///         built-in pools answer ::UMF_RESULT_ERROR_INVALID_ARGUMENT for memory of somebody else.
-///         `errno` stays as it was, also where the pool or its provider is the caller's.
+///         They leave `errno` as it was, also where their provider changes it.
 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr);
 
 /// @brief Gives an allocation back to the pool it came from, whichever that is.

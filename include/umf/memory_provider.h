@@ -91,7 +91,7 @@ umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hProvider, size
 /// @param ptr result of ::umfMemoryProviderAlloc, or a part made by a split or merge. The built-in
 ///        providers accept NULL and do nothing.
 /// @param size as allocated, split or merged
-/// @return the provider's result; on failure the memory stays allocated. `errno` stays as it was.
+/// @return the provider's result; on failure the memory stays allocated
 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hProvider, void *ptr, size_t size);
 
 /// @brief Tells more about the last operation that returned

@@ -3,7 +3,6 @@
 #include <umf/memory_pool_ext.h>
 
 #include "base/annotate.h"
-#include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/magazine.h"
 #include "base/meta.h"
@@ -147,17 +146,11 @@ static UMF_COLD umf_result_t count_free_slow(umf_memory_pool_handle_t pool) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* A user's pool may change errno; of ours, providers do, and the core keeps it around them. */
-static umf_result_t free_by_ops(umf_memory_pool_handle_t pool, void *ptr) {
-    UMF_KEEP_ERRNO;
-    return pool->ops.free(pool->self, ptr);
-}
-
 /* `ptr` is not NULL; the word is not needed. */
 static umf_result_t free_counted(void *handle, void *ptr, umf_word_t word) {
     umf_memory_pool_handle_t pool = handle;
     (void)word;
-    umf_result_t result = free_by_ops(pool, ptr);
+    umf_result_t result = pool->ops.free(pool->self, ptr);
     return result != UMF_RESULT_SUCCESS || umf_likely(try_count(pool, -1)) ? result
                                                                            : count_free_slow(pool);
 }
@@ -372,7 +365,11 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     pool->try_free = try_free_none;
     pool->provider = provider;
     pool->flags = flags;
-    result = umf_pool_ops_copy(&pool->ops, ops);
+    if (pool->fast) {
+        pool->ops = *ops; /* whole, and of this version */
+    } else {
+        result = umf_pool_ops_copy(&pool->ops, ops);
+    }
     if (result == UMF_RESULT_SUCCESS) {
         result = pool_prepare(pool);
     }
@@ -500,7 +497,7 @@ static umf_memory_pool_handle_t pool_of_word(umf_word_t word) {
 
 static UMF_COLD umf_result_t free_foreign(umf_memory_pool_handle_t pool, void *ptr) {
     if (!ptr) {
-        return free_by_ops(pool, NULL);
+        return pool->ops.free(pool->self, NULL);
     }
     umf_memory_pool_handle_t owner = pool_of_word(umf_map_find(&umf_map_global, (uintptr_t)ptr));
     UMF_LOG_ERROR("%p does not belong to pool %p but to %s %p", ptr, (void *)pool,
@@ -546,7 +543,7 @@ static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handl
     if (pool->free_at != free_counted) {
         return free_slow(ptr, pool);
     }
-    return pool->fast || !ptr ? free_by_ops(pool, ptr) : free_counted(pool, ptr, 0);
+    return pool->fast || !ptr ? pool->ops.free(pool->self, ptr) : free_counted(pool, ptr, 0);
 }
 
 UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) {

@@ -369,6 +369,7 @@ UMF_INLINE void tell_sleeping_pool(const umf_view_t *view, const void *ptr) {
     umf_memory_pool_handle_t pool =
         atomic_load_explicit(&umf_pool_table[view->spans.pool], memory_order_relaxed);
     if (pool && atomic_load_explicit(&pool->sleep, memory_order_acquire)) {
+        UMF_KEEP_ERRNO;
         umf_core_freed_asleep(pool, ptr);
     }
 }
@@ -381,6 +382,7 @@ static UMF_COLD umf_result_t freed_twice(const void *ptr) {
 /* The provider kept the memory. */
 static UMF_COLD umf_result_t free_failed(umf_view_t *view, umf_span_t *span, const void *ptr,
                                          umf_result_t result) {
+    UMF_KEEP_ERRNO;
     umf_provider_failed(view);
     if (umf_span_restore(&view->spans, span) != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("%p could not be freed by its provider and cannot be recorded again", ptr);
@@ -398,13 +400,14 @@ UMF_INLINE void view_drop_export(const umf_view_t *view, umf_span_t *span) {
 /* `size` is what the provider is told. */
 UMF_INLINE umf_result_t view_free_sized(umf_view_t *view, free_op_t free, umf_span_t *span,
                                         void *ptr, size_t size) {
-    UMF_KEEP_ERRNO;
     umf_result_t result = umf_span_withdraw(&view->spans, span, (uintptr_t)ptr);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return freed_twice(ptr);
     }
     view_drop_export(view, span);
+    int error = errno; /* not UMF_KEEP_ERRNO: it would be held all along */
     result = free(view->self, ptr, size);
+    errno = error;
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return free_failed(view, span, ptr, result);
     }
@@ -482,6 +485,7 @@ void umf_provider_free_batch(umf_memory_provider_handle_t provider, bool begins)
 }
 
 static umf_result_t view_free_ptr(umf_view_t *view, void *ptr, size_t size) {
+    UMF_KEEP_ERRNO;
     umf_span_t *span = ptr ? umf_view_find(view, ptr) : NULL;
     if (span && span->base == (uintptr_t)ptr) {
         return view_free_sized(view, view->ops.free, span, ptr, size ? size : span->size);
@@ -581,7 +585,6 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hPr
 
 UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hProvider, void *ptr,
                                                size_t size) {
-    UMF_KEEP_ERRNO;
     CHECK(hProvider != NULL);
     if (hProvider->is_view) {
         return view_free_ptr(hProvider, ptr, size);

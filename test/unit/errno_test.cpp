@@ -1,6 +1,6 @@
 /*
- * Frees leave errno as it was (free(3), POSIX 2024), whatever the provider or a user's pool does to
- * it: errno stands for what a program did before it cleaned up.
+ * Frees leave errno as it was (free(3), POSIX 2024), whatever the provider does to it: errno stands
+ * for what a program did before it cleaned up.
  */
 #include <cerrno>
 #include <functional>
@@ -135,59 +135,6 @@ TEST_P(Errno, IsKeptByAFreeThatFails) {
 
 INSTANTIATE_TEST_SUITE_P(Each, Errno, testing::ValuesIn(pool_kinds()),
                          [](const auto &param) { return std::string(param.param.id); });
-
-TEST(ErrnoOfProviders, IsKeptByADirectFree) {
-    FakeProvider fake;
-    umf_memory_provider_ops_t ops = spoiling_table();
-    umf_memory_provider_handle_t provider = nullptr;
-    ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
-    void *ptr = nullptr;
-    ASSERT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &ptr), OK);
-    errno = BEFORE;
-    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 4096), OK);
-    EXPECT_EQ(errno, BEFORE);
-    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
-}
-
-// A user's pool, whose free changes errno by itself.
-umf_result_t users_free(void *, void *) {
-    return spoil(OK);
-}
-
-umf_memory_pool_ops_t users_table() {
-    umf_memory_pool_ops_t ops = *umfProxyPoolOps();
-    ops.initialize = [](umf_memory_provider_handle_t, const void *, void **self) {
-        static char memory[64];
-        *self = memory;
-        return OK;
-    };
-    ops.finalize = [](void *) { return OK; };
-    ops.malloc = [](void *self, size_t) { return self; };
-    ops.free = users_free;
-    ops.get_name = [](void *, const char **name) {
-        *name = "users";
-        return OK;
-    };
-    ops.ext_ctl = nullptr;
-    return ops;
-}
-
-TEST(ErrnoOfUsersPools, IsKept) {
-    FakeProvider fake;
-    umf_memory_provider_handle_t provider = fake.create();
-    umf_memory_pool_ops_t ops = users_table();
-    for (umf_pool_create_flags_t flags : {0, int(UMF_POOL_CREATE_FLAG_DISABLE_TRACKING)}) {
-        umf_memory_pool_handle_t pool = nullptr;
-        ASSERT_EQ(umfPoolCreate(&ops, provider, nullptr, flags, &pool), OK);
-        for (void *ptr : {umfPoolMalloc(pool, 8), static_cast<void *>(nullptr)}) {
-            errno = BEFORE;
-            EXPECT_EQ(umfPoolFree(pool, ptr), OK);
-            EXPECT_EQ(errno, BEFORE);
-        }
-        EXPECT_EQ(umfPoolDestroy(pool), OK);
-    }
-    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
-}
 
 int map_fails_for_all(const char *call) {
     if (std::string(call) != "map") {
