@@ -18,12 +18,11 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/pause.h"
 
 #define LOCAL_OWNERS_MAX ((size_t)1 << 20)
 #define LOCAL_WORD_BITS 64
@@ -175,11 +174,7 @@ static bool local_is_exiting_locked(const umf_local_owner_t *owner) {
 static void local_wait_exits_locked(const umf_local_owner_t *owner) {
     for (unsigned round = 0; local_is_exiting_locked(owner); round++) {
         umf_unlock(&local_lock);
-        if (round < 16) {
-            sched_yield();
-        } else {
-            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-        }
+        umf_pause(round);
         umf_lock(&local_lock);
     }
 }

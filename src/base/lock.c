@@ -34,6 +34,7 @@
 #endif
 
 #include "base/log.h"
+#include "base/pause.h"
 
 typedef struct lock_half_t {
     int first, end; /* ranks. Immutable */
@@ -281,13 +282,11 @@ void umf_lock_destroy(umf_lock_t *lock) {
 #define LOCK_TRIES_MAX 64u
 
 static bool lock_try(lock_half_t *half, umf_lock_t *lock, unsigned tries) {
-    while (!umf_lock_try_bare(lock)) {
-        if (tries > 0) {
-            tries--;
-        } else if (atomic_load_explicit(&half->waiting, memory_order_relaxed) > 0) {
+    for (unsigned round = 0; !umf_lock_try_bare(lock); round++) {
+        if (round >= tries && atomic_load_explicit(&half->waiting, memory_order_relaxed) > 0) {
             return false;
         }
-        sched_yield();
+        umf_pause(round);
     }
     return true;
 }

@@ -1,11 +1,11 @@
 #include "core/names.h"
 
-#include <sched.h>
 #include <string.h>
 
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/pause.h"
 #include "core/object.h"
 #include "ctl/text.h"
 
@@ -81,9 +81,9 @@ void umf_names_remove(umf_memory_pool_handle_t pool) {
     umf_lock(&names_lock);
     if (named->listed) {
         named->leaving = true;
-        while (is_pinned_locked(named)) {
+        for (unsigned round = 0; is_pinned_locked(named); round++) {
             umf_unlock(&names_lock);
-            sched_yield();
+            umf_pause(round);
             umf_lock(&names_lock);
         }
         umf_list_remove(&named->link);

@@ -1,8 +1,7 @@
 /* Tracked: the way from a handle to the provider, and from memory to the pool that has it. */
 #include "core/tracked.h"
 
-#include <sched.h>
-
+#include "base/pause.h"
 #include "core/object.h"
 
 void *umf_provider_self(umf_memory_provider_handle_t provider,
@@ -52,7 +51,7 @@ bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *
 
 void umf_tracked_settle(void) {
     atomic_thread_fence(memory_order_seq_cst);
-    while (atomic_load(&looking) > nobody_looks()) {
-        sched_yield();
+    for (unsigned round = 0; atomic_load(&looking) > nobody_looks(); round++) {
+        umf_pause(round);
     }
 }

@@ -1,6 +1,7 @@
 #include "ds/map_list.h"
 
 #include "base/meta.h"
+#include "base/pause.h"
 
 /*
  * A page that holds the edge of a span: `under` is the word of whatever covers the whole page, the
@@ -12,6 +13,9 @@
  * sequence number has changed meanwhile nor the page was without this list.
  */
 #define LIST_CAPACITY_MIN 4u
+
+/* A change is a few stores: who meets one looks again so often before it lets the writer run. */
+#define LIST_LOOKS 64u
 
 typedef struct map_entry_t {
     _Atomic uint32_t range; /* begin << 16 | end, end at most 4096 */
@@ -275,7 +279,10 @@ void umf_map_list_free_unused(umf_map_shard_t *shard) {
 umf_word_t umf_map_list_find(const _Atomic umf_word_t *slot, uintptr_t addr) {
     uint32_t offset = (uint32_t)(addr % UMF_MAP_PAGE);
     umf_word_t w;
-    while ((w = umf_map_load(slot)) & 1) {
+    for (unsigned round = 0; (w = umf_map_load(slot)) & 1; round++) {
+        if (umf_unlikely(round >= LIST_LOOKS)) {
+            umf_pause(round - LIST_LOOKS);
+        }
         const umf_map_list_t *list = umf_map_list_of(w);
         uint32_t seq = atomic_load_explicit(&list->seq, memory_order_acquire);
         umf_word_t found = list_find(list, offset, offset + 1, NULL);

@@ -15,12 +15,12 @@
  * A span is withdrawn from the range before it goes to the provider, and added after it came from
  * there; the provider is called without a lock.
  */
-#include <sched.h>
 
 #include <umf/result.h>
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/pause.h"
 #include "pools/coalescing_release.h"
 
 #define GROWTH_PARTS 16              /* a new span has this part of what is held ... */
@@ -283,9 +283,10 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, part_t *part, const re
             result = grow(pool, part, least, request, &ptr);
         }
     }
-    while (!ptr && umf_coalescing_is_trim_at_work(pool) &&
-           !(ptr = take_anywhere(pool, part, request))) {
-        sched_yield();
+    for (unsigned round = 0; !ptr && umf_coalescing_is_trim_at_work(pool) &&
+                             !(ptr = take_anywhere(pool, part, request));
+         round++) {
+        umf_pause(round);
     }
     return ptr ? ptr : fail(result);
 }

@@ -1,7 +1,6 @@
 #include "pools/jemalloc_sizes.h"
 
 #include <jemalloc/jemalloc.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/pause.h"
 
 #define ARENAS_PER_CPU 4
 
@@ -174,7 +174,7 @@ static bool sizes_have_room(void) {
  * enter it.
  */
 umf_result_t umf_jemalloc_sizes_start(void) {
-    for (;;) {
+    for (unsigned round = 0;; round++) {
         unsigned state = SIZES_NONE;
         unsigned starting = SIZES_STARTING + umf_fork_count();
         if (atomic_compare_exchange_strong(&umf_jemalloc_sizes.state, &state, starting)) {
@@ -196,6 +196,6 @@ umf_result_t umf_jemalloc_sizes_start(void) {
                                 "before forking");
             return UMF_RESULT_ERROR_UNKNOWN;
         }
-        sched_yield();
+        umf_pause(round);
     }
 }

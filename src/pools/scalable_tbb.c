@@ -17,21 +17,19 @@
 #include "pools/scalable_tbb.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "base/common.h"
 #include "base/dl.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/os.h"
+#include "base/pause.h"
 
 #define GATE_STRIPES 64
 #define GATE_STRIPES_SHIFT 58 /* of a 64-bit hash */
 
-#define NAP_NS 50000
 #define PATIENCE_LONG 10000 /* naps: about a second, for each takes longer than it asks for */
 #define PATIENCE_SHORT 40
 
@@ -56,14 +54,6 @@ static __thread tbb_thread_t self;
 
 /* --- gates --- */
 
-static void nap(unsigned round) {
-    if (round < 16) {
-        sched_yield();
-    } else {
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-    }
-}
-
 static _Atomic uint32_t *gate_stripe(gate_t *gate) {
     uint64_t hash = (uintptr_t)&self * UINT64_C(0x9e3779b97f4a7c15);
     return &gate->stripes[hash >> GATE_STRIPES_SHIFT].inside;
@@ -71,7 +61,7 @@ static _Atomic uint32_t *gate_stripe(gate_t *gate) {
 
 static UMF_COLD void gate_wait(gate_t *gate) {
     for (unsigned round = 0; atomic_load(&gate->closed); round++) {
-        nap(round);
+        umf_pause(round);
     }
 }
 
@@ -106,7 +96,7 @@ static bool gate_close(gate_t *gate, uint32_t own, unsigned patience) {
         if (round == patience) {
             return false;
         }
-        nap(round);
+        umf_pause(round);
     }
     return true;
 }
