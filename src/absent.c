@@ -103,6 +103,8 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDriver(void)
     ABSENT(level_zero_absent);
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(void)
     ABSENT(level_zero_absent);
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetFreePolicy(void)
+    ABSENT(level_zero_absent);
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetPieceSize(void)
     ABSENT(level_zero_absent);
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetName(void)

@@ -17,6 +17,11 @@
 ZE_APIEXPORT ze_result_t ZE_APICALL zeMemPutIpcHandle(ze_context_handle_t context,
                                                       ze_ipc_mem_handle_t handle);
 
+/* Of loader/ze_loader.h, which not every copy of the headers has; `type` is its
+ * zel_handle_type_t. */
+ZE_APIEXPORT ze_result_t ZE_APICALL zelLoaderTranslateHandle(int type, void *loaders,
+                                                             void **drivers);
+
 typedef struct umf_ze_driver_t {
 #define UMF_ZE(function, optional) __typeof__(function) *function;
 #include "providers/level_zero_driver.def"

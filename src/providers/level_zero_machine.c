@@ -9,7 +9,6 @@
 #include "base/meta.h"
 
 #define DRIVERS_MAX 16
-#define DEVICES_MAX 64
 #define EXTENSIONS_MAX 4096
 #define CACHE_LINE_SIZE_DEFAULT 128
 
@@ -28,11 +27,6 @@ typedef struct drivers_t {
     uint32_t count;
 } drivers_t;
 
-typedef struct devices_t {
-    ze_device_handle_t list[DEVICES_MAX];
-    uint32_t count;
-} devices_t;
-
 static ze_result_t list_drivers(const umf_ze_driver_t *driver, drivers_t *drivers) {
     drivers->count = 0;
     ze_result_t result = driver->zeDriverGet(&drivers->count, NULL);
@@ -43,14 +37,14 @@ static ze_result_t list_drivers(const umf_ze_driver_t *driver, drivers_t *driver
     return driver->zeDriverGet(&drivers->count, drivers->list);
 }
 
-static ze_result_t list_devices(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                                devices_t *devices) {
+ze_result_t umf_ze_list_devices(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
+                                umf_ze_devices_list_t *devices) {
     devices->count = 0;
     ze_result_t result = driver->zeDeviceGet(owner, &devices->count, NULL);
     if (result != ZE_RESULT_SUCCESS || devices->count == 0) {
         return result;
     }
-    devices->count = devices->count < DEVICES_MAX ? devices->count : DEVICES_MAX;
+    devices->count = devices->count < UMF_ZE_DEVICES_MAX ? devices->count : UMF_ZE_DEVICES_MAX;
     return driver->zeDeviceGet(owner, &devices->count, devices->list);
 }
 
@@ -71,10 +65,10 @@ static ze_result_t device_counts(const umf_ze_driver_t *driver, ze_device_handle
 
 /* Leaves out those that do not count; `*seen` grows by all. */
 static ze_result_t list_counted(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                                bool any_type, devices_t *devices, unsigned *seen) {
-    devices_t all;
+                                bool any_type, umf_ze_devices_list_t *devices, unsigned *seen) {
+    umf_ze_devices_list_t all;
     devices->count = 0;
-    ze_result_t result = list_devices(driver, owner, &all);
+    ze_result_t result = umf_ze_list_devices(driver, owner, &all);
     if (result != ZE_RESULT_SUCCESS) {
         return result;
     }
@@ -98,7 +92,7 @@ typedef struct search_t {
 
 static ze_result_t search_owner(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
                                 const umf_ze_wish_t *wish, search_t *search) {
-    devices_t devices;
+    umf_ze_devices_list_t devices;
     ze_result_t result = list_counted(driver, owner, wish->any_type, &devices, &search->seen);
     if (result != ZE_RESULT_SUCCESS) {
         return result;
@@ -211,7 +205,7 @@ umf_result_t umf_ze_find_beside(const umf_ze_driver_t *driver, ze_driver_handle_
 
 /* --- by handle -------------------------------------------------------------------------------- */
 
-static bool lists_device(const devices_t *devices, ze_device_handle_t device) {
+static bool lists_device(const umf_ze_devices_list_t *devices, ze_device_handle_t device) {
     for (uint32_t i = 0; i < devices->count; i++) {
         if (devices->list[i] == device) {
             return true;
@@ -221,12 +215,12 @@ static bool lists_device(const devices_t *devices, ze_device_handle_t device) {
 }
 
 /* Whether it is a part of one of the devices. */
-static ze_result_t lists_part(const umf_ze_driver_t *driver, const devices_t *devices,
+static ze_result_t lists_part(const umf_ze_driver_t *driver, const umf_ze_devices_list_t *devices,
                               ze_device_handle_t device, bool *lists) {
     ze_result_t result = ZE_RESULT_SUCCESS;
     *lists = false;
     for (uint32_t i = 0; i < devices->count && !*lists && result == ZE_RESULT_SUCCESS; i++) {
-        devices_t parts = {.count = DEVICES_MAX};
+        umf_ze_devices_list_t parts = {.count = UMF_ZE_DEVICES_MAX};
         result = driver->zeDeviceGetSubDevices(devices->list[i], &parts.count, parts.list);
         *lists = result == ZE_RESULT_SUCCESS && lists_device(&parts, device);
     }
@@ -235,9 +229,9 @@ static ze_result_t lists_part(const umf_ze_driver_t *driver, const devices_t *de
 
 static ze_result_t owns(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
                         ze_device_handle_t device, bool *does) {
-    devices_t devices;
+    umf_ze_devices_list_t devices;
     *does = false;
-    ze_result_t result = list_devices(driver, owner, &devices);
+    ze_result_t result = umf_ze_list_devices(driver, owner, &devices);
     if (result != ZE_RESULT_SUCCESS) {
         return result;
     }
@@ -246,22 +240,17 @@ static ze_result_t owns(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
                                                    : lists_part(driver, &devices, device, does);
 }
 
-umf_result_t umf_ze_find_owner(const umf_ze_driver_t *driver, ze_device_handle_t device,
-                               ze_driver_handle_t *owner) {
+ze_result_t umf_ze_owner(const umf_ze_driver_t *driver, ze_device_handle_t device,
+                         ze_driver_handle_t *owner) {
     drivers_t drivers = {.count = 0};
-    bool is_found = false;
+    *owner = NULL;
     ze_result_t result = can_find(driver) ? list_drivers(driver, &drivers) : ZE_RESULT_SUCCESS;
-    for (uint32_t i = 0; i < drivers.count && !is_found && result == ZE_RESULT_SUCCESS; i++) {
+    for (uint32_t i = 0; i < drivers.count && !*owner && result == ZE_RESULT_SUCCESS; i++) {
+        bool is_found;
         result = owns(driver, drivers.list[i], device, &is_found);
-        if (is_found) {
-            *owner = drivers.list[i];
-        }
+        *owner = is_found ? drivers.list[i] : NULL;
     }
-    if (result == ZE_RESULT_SUCCESS && !is_found) {
-        UMF_LOG_ERROR("no Level Zero driver of this machine lists the device %p", (void *)device);
-        return UMF_RESULT_ERROR_NOT_SUPPORTED;
-    }
-    return umf_ze_result(result, "looking for the driver of a device");
+    return result;
 }
 
 /* --- contexts --------------------------------------------------------------------------------- */
@@ -331,12 +320,12 @@ static ze_result_t ask_device(const umf_ze_driver_t *driver, ze_device_handle_t 
 static ze_result_t ask_driver(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
                               ze_device_handle_t device, size_t *size, bool *is_done) {
     bool has;
-    devices_t devices;
+    umf_ze_devices_list_t devices;
     ze_result_t result = has_extension(driver, owner, &has);
     if (result != ZE_RESULT_SUCCESS || !has) {
         return result;
     }
-    result = list_devices(driver, owner, &devices);
+    result = umf_ze_list_devices(driver, owner, &devices);
     if (result != ZE_RESULT_SUCCESS || devices.count == 0 ||
         (device && !lists_device(&devices, device))) {
         return result;

@@ -14,6 +14,13 @@ typedef struct umf_ze_place_t {
     ze_device_handle_t device;
 } umf_ze_place_t;
 
+#define UMF_ZE_DEVICES_MAX 64
+
+typedef struct umf_ze_devices_list_t {
+    ze_device_handle_t list[UMF_ZE_DEVICES_MAX];
+    uint32_t count;
+} umf_ze_devices_list_t;
+
 /* A zeroed one: the first GPU. */
 typedef struct umf_ze_wish_t {
     bool names_driver; /* no: the first driver with a device that counts */
@@ -34,10 +41,14 @@ umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_wish
 umf_result_t umf_ze_find_beside(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
                                 bool any_type, unsigned number, ze_device_handle_t *device);
 
-/* The driver that a device or a part of a device belongs to. NOT_SUPPORTED: no driver lists it, or
- * the loader cannot tell; or what the driver answered. */
-umf_result_t umf_ze_find_owner(const umf_ze_driver_t *driver, ze_device_handle_t device,
-                               ze_driver_handle_t *owner);
+/* The driver that a device or a part of a device belongs to; NULL: no driver lists it, or the
+ * loader cannot tell. */
+ze_result_t umf_ze_owner(const umf_ze_driver_t *driver, ze_device_handle_t device,
+                         ze_driver_handle_t *owner);
+
+/* All devices of a driver. */
+ze_result_t umf_ze_list_devices(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
+                                umf_ze_devices_list_t *devices);
 
 /* Makes a context on a driver. */
 umf_result_t umf_ze_make_context(const umf_ze_driver_t *driver, ze_driver_handle_t owner,

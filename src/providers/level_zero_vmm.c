@@ -10,10 +10,12 @@
 #include "base/os.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
+#include "providers/capture.h"
 #include "providers/gpu.h"
 #include "providers/level_zero_copy.h"
 #include "providers/level_zero_machine.h"
 #include "providers/level_zero_vmm_params.h"
+#include "providers/level_zero_wait.h"
 #include "providers/name.h"
 #include "providers/vmm_ops.h"
 
@@ -27,6 +29,8 @@ typedef struct ze_vmm_t {
     ze_device_handle_t device;
     bool owns_context;
     bool any_type; /* numbers of other devices count those that are no GPUs, too */
+    umf_level_zero_vmm_free_policy_t free_policy;
+    umf_ze_wait_t wait;
     size_t cache_line_size;
     char name[UMF_NAME_MAX];
     umf_lock_t lock;  /* UMF_RANK_PROVIDER */
@@ -170,6 +174,22 @@ static umf_result_t ze_vmm_unmap(void *backend, uintptr_t base, size_t size) {
                              "unmapping memory");
 }
 
+/* A device that is lost or has failed runs nothing any more, so memory can go then, too. */
+static umf_result_t ze_vmm_settle(void *backend) {
+    const ze_vmm_t *ze = backend;
+    const void *queue;
+    if (ze->free_policy == UMF_LEVEL_ZERO_VMM_FREE_POLICY_IMMEDIATE || !ze->wait.synchronize) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (!umf_capture_enter_wait(&queue)) {
+        UMF_LOG_DEBUG("queue %p is captured: freed memory stays mapped", queue);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    umf_ze_given_back(umf_ze_wait_all(&ze->wait), "waiting for work on the device");
+    umf_capture_leave_wait();
+    return UMF_RESULT_SUCCESS;
+}
+
 static const umf_vmm_backend_t ze_vmm_backend = {
     .private_result = UMF_RESULT_ERROR_NOT_SUPPORTED,
     .private_text = "Level Zero cannot give the memory of level_zero_vmm to other processes: use "
@@ -180,6 +200,7 @@ static const umf_vmm_backend_t ze_vmm_backend = {
     .destroy = ze_vmm_destroy,
     .map = ze_vmm_map,
     .unmap = ze_vmm_unmap,
+    .settle = ze_vmm_settle,
     .unmaps_one = true,
     .kind = 4,
     .is_device = true,
@@ -238,6 +259,9 @@ static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted
     size_t page_size = 0;
     umf_result_t result = umf_ze_cache_line_size(ze->driver, ze->device, &ze->cache_line_size);
     if (result == UMF_RESULT_SUCCESS) {
+        result = umf_ze_wait_init(ze->driver, ze->device, &ze->wait);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
         result = umf_ze_result(
             ze->driver->zeVirtualMemQueryPageSize(ze->context, ze->device, LARGE_SIZE, &page_size),
             "asking for the page size");
@@ -269,6 +293,7 @@ static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
     }
     ze->driver = driver;
     ze->any_type = wanted->wish.any_type;
+    ze->free_policy = wanted->free_policy;
     umf_name_copy(ze->name, wanted->name);
     umf_result_t result = ze_vmm_take_context(ze, wanted);
     if (result == UMF_RESULT_SUCCESS) {
@@ -355,10 +380,29 @@ static umf_result_t ze_vmm_fill(void *provider, void *queue, void *dst, uint8_t 
     return umf_ze_fill(((ze_vmm_t *)provider)->driver, queue, dst, value, size);
 }
 
-/* Nothing waits for a whole device: provider_level_zero_vmm.h says so. */
+/* Where the driver cannot, nothing is waited for: provider_level_zero_vmm.h says so. */
+static umf_result_t ze_vmm_wait_all(const ze_vmm_t *ze) {
+    const void *queue;
+    if (!ze->wait.synchronize) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (!umf_capture_enter_wait(&queue)) {
+        UMF_LOG_ERROR("waiting for the device would end the capture of queue %p: name the queues "
+                      "or events that use the memory",
+                      queue);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    umf_result_t result = umf_ze_result(umf_ze_wait_all(&ze->wait), "waiting for queued work");
+    umf_capture_leave_wait();
+    return result;
+}
+
 static umf_result_t ze_vmm_wait(void *provider, void *const *queues, size_t num_queues,
                                 void *const *events, size_t num_events) {
     const umf_ze_driver_t *driver = ((ze_vmm_t *)provider)->driver;
+    if (!num_queues && !num_events) {
+        return ze_vmm_wait_all(provider);
+    }
     ze_result_t result = ZE_RESULT_SUCCESS;
     if ((num_queues && !driver->zeCommandQueueSynchronize) ||
         (num_events && !driver->zeEventHostSynchronize)) {
@@ -387,7 +431,13 @@ static bool ze_vmm_reaches(const ze_vmm_t *ze, ze_device_handle_t device) {
 /* A device of another driver cannot have memory in the context. */
 static umf_result_t ze_vmm_find_peer(const ze_vmm_t *ze, int number, ze_device_handle_t *peer) {
     ze_driver_handle_t owner;
-    umf_result_t result = umf_ze_find_owner(ze->driver, ze->device, &owner);
+    umf_result_t result = umf_ze_result(umf_ze_owner(ze->driver, ze->device, &owner),
+                                        "looking for the driver of a device");
+    if (result == UMF_RESULT_SUCCESS && !owner) {
+        UMF_LOG_ERROR("no Level Zero driver of this machine lists the device %p",
+                      (void *)ze->device);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
     return result ? result
                   : umf_ze_find_beside(ze->driver, owner, ze->any_type, (unsigned)number, peer);
 }

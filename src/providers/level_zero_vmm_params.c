@@ -78,6 +78,17 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(
     return UMF_RESULT_SUCCESS;
 }
 
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetFreePolicy(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams,
+    umf_level_zero_vmm_free_policy_t policy) {
+    if (!hParams || (unsigned)policy > UMF_LEVEL_ZERO_VMM_FREE_POLICY_IMMEDIATE) {
+        return params_refuse(hParams ? "the free policy is no umf_level_zero_vmm_free_policy_t"
+                                     : "parameters are NULL");
+    }
+    hParams->free_policy = policy;
+    return UMF_RESULT_SUCCESS;
+}
+
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetPieceSize(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, size_t size) {
     if (!hParams || size == 0) {
@@ -110,6 +121,11 @@ static umf_result_t field_set_device(void *object, const void *value) {
     return umfLevelZeroVmmMemoryProviderParamsSetDevice(object, *(const unsigned *)value);
 }
 
+static umf_result_t field_set_free_policy(void *object, const void *value) {
+    return umfLevelZeroVmmMemoryProviderParamsSetFreePolicy(
+        object, *(const umf_level_zero_vmm_free_policy_t *)value);
+}
+
 static umf_result_t field_set_piece_size(void *object, const void *value) {
     return umfLevelZeroVmmMemoryProviderParamsSetPieceSize(object, *(const size_t *)value);
 }
@@ -117,6 +133,12 @@ static umf_result_t field_set_piece_size(void *object, const void *value) {
 static umf_result_t field_set_name(void *object, const void *value) {
     return umfLevelZeroVmmMemoryProviderParamsSetName(object, value);
 }
+
+static const umf_field_word_t free_policy_words[] = {
+    {"wait", UMF_LEVEL_ZERO_VMM_FREE_POLICY_WAIT},
+    {"immediate", UMF_LEVEL_ZERO_VMM_FREE_POLICY_IMMEDIATE},
+    {NULL, 0},
+};
 
 static const umf_field_t ze_vmm_field_list[] = {
     {.path = "params.driver",
@@ -134,6 +156,12 @@ static const umf_field_t ze_vmm_field_list[] = {
      .access = UMF_FIELD_CREATE,
      .set = field_set_any_device,
      .help = "whether devices that are no GPUs count, too; default no"},
+    {.path = "params.free_policy",
+     .type = UMF_FIELD_ENUM,
+     .access = UMF_FIELD_CREATE,
+     .words = free_policy_words,
+     .set = field_set_free_policy,
+     .help = "wait (for the device, before freed memory goes) or immediate; default wait"},
     {.path = "params.piece_size",
      .type = UMF_FIELD_SIZE,
      .access = UMF_FIELD_CREATE,

@@ -11,6 +11,7 @@ typedef struct umf_level_zero_vmm_memory_provider_params_t {
     ze_context_handle_t context; /* NULL: the provider makes one, for the device of `wish` */
     ze_device_handle_t device;
     umf_ze_wish_t wish;
+    umf_level_zero_vmm_free_policy_t free_policy;
     size_t piece_size;
     char name[UMF_NAME_MAX];
 } umf_ze_vmm_params_t;

@@ -95,26 +95,9 @@ static bool block_is_free(const import_t *import, size_t offset, size_t size) {
            (at == import->block_count || offset + size <= import->blocks[at].offset);
 }
 
-static bool block_make_room(import_t *import) {
-    if (import->block_count < import->block_room) {
-        return true;
-    }
-    size_t room = import->block_room ? import->block_room * 2 : 8;
-    block_t *blocks = umf_meta_alloc(room * sizeof(*blocks));
-    if (!blocks) {
-        return false;
-    }
-    if (import->block_count) {
-        memcpy(blocks, import->blocks, import->block_count * sizeof(*blocks));
-    }
-    umf_meta_free(import->blocks, import->block_room * sizeof(*blocks));
-    import->blocks = blocks;
-    import->block_room = room;
-    return true;
-}
-
 static bool block_add(import_t *import, size_t offset, size_t size) {
-    if (!block_make_room(import)) {
+    if (import->block_count == import->block_room &&
+        !umf_vmm_grow((void **)&import->blocks, &import->block_room, sizeof(*import->blocks))) {
         return false;
     }
     size_t at = block_above(import, offset);

@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <umf.h>
+#include <umf/capture.h>
 #include <umf/experimental/memory_properties.h>
 #include <umf/ipc.h>
+#include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_level_zero_vmm.h>
@@ -89,6 +91,9 @@ TEST_F(Vmm, Params) {
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetDevice(nullptr, 0), BAD);
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetDriver(nullptr, 0), BAD);
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(nullptr, 0), BAD);
+    EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetFreePolicy(nullptr,
+                                                               UMF_LEVEL_ZERO_VMM_FREE_POLICY_WAIT),
+              BAD);
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetPieceSize(nullptr, 1), BAD);
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetPieceSize(params, 0), BAD);
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetName(nullptr, "x"), BAD);
@@ -400,6 +405,146 @@ class LateCopy {
 };
 
 } // namespace
+
+namespace {
+
+// What gives memory back that `ptr` lies in.
+struct WayBack {
+    const char *name;
+    const umf_memory_pool_ops_t *pool;
+    size_t size;
+    void (*go)(umf_memory_pool_handle_t *pool, void *ptr);
+};
+
+const WayBack ways_back[] = {
+    {"a free of proxy", umfProxyPoolOps(), 4 * MiB,
+     [](umf_memory_pool_handle_t *, void *ptr) { EXPECT_EQ(umfFree(ptr), OK); }},
+    {"a trim of disjoint", umfDisjointPoolOps(), 1000,
+     [](umf_memory_pool_handle_t *pool, void *ptr) {
+         EXPECT_EQ(umfFree(ptr), OK);
+         EXPECT_EQ(umfPoolTrimMemory(*pool, 0), OK);
+     }},
+    {"a trim of coalescing", umfCoalescingPoolOps(), 4 * MiB,
+     [](umf_memory_pool_handle_t *pool, void *ptr) {
+         EXPECT_EQ(umfFree(ptr), OK);
+         EXPECT_EQ(umfPoolTrimMemory(*pool, 0), OK);
+     }},
+    {"the end of a pool", umfDisjointPoolOps(), 1000,
+     [](umf_memory_pool_handle_t *pool, void *ptr) {
+         EXPECT_EQ(umfFree(ptr), OK);
+         EXPECT_EQ(umfPoolDestroy(*pool), OK);
+         *pool = nullptr;
+     }},
+    {"a suspend without names", umfProxyPoolOps(), 4 * MiB,
+     [](umf_memory_pool_handle_t *pool, void *ptr) {
+         EXPECT_EQ(umfPoolsSuspend(pool, 1, nullptr, nullptr), OK);
+         EXPECT_EQ(umfPoolsResume(pool, 1, nullptr, nullptr), OK);
+         EXPECT_EQ(umfFree(ptr), OK);
+     }},
+};
+
+} // namespace
+
+// Also when it is work of another device that reaches the memory.
+TEST_F(Vmm, NothingIsUnmappedUnderQueuedWork) {
+    for (const WayBack &way : ways_back) {
+        for (ze_device_handle_t worker : {devices[0], devices[1]}) {
+            umf_memory_provider_handle_t provider = create();
+            umf_memory_pool_handle_t pool = nullptr;
+            ASSERT_EQ(umfPoolCreate(way.pool, provider, nullptr, 0, &pool), OK) << way.name;
+            void *ptr = umfPoolMalloc(pool, way.size);
+            ASSERT_NE(ptr, nullptr);
+            long waits = control->device_waits;
+            {
+                LateCopy copy(context, worker, ptr, "late", 5);
+                way.go(&pool, ptr);
+                EXPECT_EQ(control->unordered_frees, 0) << way.name;
+                EXPECT_GT(control->device_waits, waits) << way.name;
+            }
+            EXPECT_TRUE(!pool || umfPoolDestroy(pool) == OK);
+            EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+            EXPECT_EQ(control->mappings, 0) << way.name;
+        }
+    }
+}
+
+// The end of a provider gives back what was never freed.
+TEST_F(Vmm, TheEndOfAProviderWaits) {
+    umf_memory_provider_handle_t provider = create();
+    void *ptr = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 2 * MiB, 0, &ptr), OK);
+    LateCopy copy(context, device, ptr, "late", 5);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    EXPECT_EQ(control->unordered_frees, 0);
+    EXPECT_EQ(control->mappings, 0);
+}
+
+TEST_F(Vmm, WhoHasWaitedNeedNotWaitAgain) {
+    for (bool by_text : {true, false}) {
+        umf_memory_provider_handle_t provider = nullptr;
+        if (by_text) {
+            ASSERT_EQ(
+                umfMemoryProviderCreateFromText("level_zero_vmm:free_policy=immediate", &provider),
+                OK);
+        } else {
+            Params params = nullptr;
+            ASSERT_EQ(umfLevelZeroVmmMemoryProviderParamsCreate(&params), OK);
+            EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsSetFreePolicy(
+                          params, UMF_LEVEL_ZERO_VMM_FREE_POLICY_IMMEDIATE),
+                      OK);
+            EXPECT_EQ(
+                umfMemoryProviderCreate(umfLevelZeroVmmMemoryProviderOps(), params, &provider), OK);
+            EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsDestroy(params), OK);
+        }
+        void *ptr = nullptr;
+        ASSERT_EQ(umfMemoryProviderAlloc(provider, 2 * MiB, 0, &ptr), OK);
+        EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 2 * MiB), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+    EXPECT_EQ(control->device_waits, 0);
+    umf_memory_provider_handle_t provider = nullptr;
+    EXPECT_EQ(umfMemoryProviderCreateFromText("level_zero_vmm:free_policy=never", &provider), BAD);
+}
+
+// A wait would end the capture.
+TEST_F(Vmm, NothingIsWaitedForWhileAQueueIsCaptured) {
+    umf_memory_provider_handle_t provider = create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    void *first = umfPoolMalloc(pool, 2 * MiB), *second = umfPoolMalloc(pool, 2 * MiB);
+    ASSERT_EQ(umfCaptureBegins(this), OK);
+    EXPECT_EQ(umfFree(first), OK);
+    EXPECT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(control->device_waits, 0);
+    EXPECT_EQ(control->mappings, 2) << "what was freed is still mapped";
+    ASSERT_EQ(umfCaptureEnds(this), OK);
+    EXPECT_EQ(umfFree(second), OK);
+    EXPECT_EQ(control->mappings, 0);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+// The limit that the header tells: then memory goes at once, and the program must have waited.
+TEST_F(Vmm, ADriverThatCannotWaitIsNotWaitedFor) {
+    control->waits = 0;
+    LogFile log;
+    umf_memory_provider_handle_t provider = create();
+    EXPECT_EQ(log.count("cannot wait for a whole device"), 1u) << log.text();
+    void *ptr = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 2 * MiB, 0, &ptr), OK);
+    {
+        LateCopy copy(context, device, ptr, "late", 5);
+        EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 2 * MiB), OK);
+        EXPECT_EQ(control->unordered_frees, 1);
+        EXPECT_EQ(ze().zeCommandQueueSynchronize(copy.queue, UINT64_MAX),
+                  ZE_RESULT_ERROR_DEVICE_LOST);
+        EXPECT_EQ(control->illegal_accesses, 1);
+        control->illegal_accesses = 0;
+        control->lost = ZE_RESULT_SUCCESS;
+    }
+    EXPECT_EQ(control->device_waits, 0);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
 
 TEST_F(Vmm, SleepsAfterTheNamedWork) {
     control->touchable = 1;

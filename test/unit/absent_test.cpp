@@ -80,6 +80,7 @@ TEST(absent, LevelZeroVmm) {
     expect_absent(umfLevelZeroVmmMemoryProviderParamsSetDevice, "Level Zero");
     expect_absent(umfLevelZeroVmmMemoryProviderParamsSetDriver, "Level Zero");
     expect_absent(umfLevelZeroVmmMemoryProviderParamsSetAnyDevice, "Level Zero");
+    expect_absent(umfLevelZeroVmmMemoryProviderParamsSetFreePolicy, "Level Zero");
     expect_absent(umfLevelZeroVmmMemoryProviderParamsSetPieceSize, "Level Zero");
     expect_absent(umfLevelZeroVmmMemoryProviderParamsSetName, "Level Zero");
 }

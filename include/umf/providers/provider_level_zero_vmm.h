@@ -12,10 +12,19 @@
  * ones share pieces of the piece size. A piece goes back to the driver when nothing in it is
  * allocated any more.
  *
- * Level Zero has no way to wait for all that was queued on a device. So a suspend or resume waits
- * only for what its parameters name: queues are `ze_command_queue_handle_t`, events are
- * `ze_event_handle_t`. Who names none must have waited before: work that uses memory which goes
- * loses the device.
+ * Work that uses memory which goes loses the device. So before memory that was freed goes back to
+ * the driver, the provider waits for all work on its device, and on those of the driver that reach
+ * it; a suspend that names neither queues (`ze_command_queue_handle_t`) nor events
+ * (`ze_event_handle_t`) waits in the same way. The specification of Level Zero has no such wait: it
+ * takes a driver with the extension function `zeDeviceSynchronize`, which Intel's newer ones have,
+ * and a loader from 1.3 on. With others nothing is waited for but what a suspend names: who frees,
+ * trims or destroys a pool, or suspends without names, must have waited before. While a capture of
+ * a queue is under way, of which the program has told (umf/capture.h), the provider does not wait,
+ * and freed memory stays mapped until it can.
+ *
+ * A wait does not return while work on the device waits for an event that only the waiting thread
+ * would signal. ::UMF_LEVEL_ZERO_VMM_FREE_POLICY_IMMEDIATE is for programs that do so, and for all
+ * that have waited when they free.
  *
  * The loader, libze_loader.so.1, is found at run time and never linked. Where it is missing, or too
  * old for virtual memory, creating a provider gives UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE. In a
@@ -40,6 +49,14 @@ extern "C" {
 /// @brief Parameters of a level_zero_vmm provider.
 typedef struct umf_level_zero_vmm_memory_provider_params_t
     *umf_level_zero_vmm_memory_provider_params_handle_t;
+
+/// @brief What happens before memory that was freed goes back to the driver.
+typedef enum umf_level_zero_vmm_free_policy_t {
+    /// The device is waited for, if the driver can: see the head of this file.
+    UMF_LEVEL_ZERO_VMM_FREE_POLICY_WAIT = 0,
+    /// Nothing: whoever frees has waited for all work that uses the memory.
+    UMF_LEVEL_ZERO_VMM_FREE_POLICY_IMMEDIATE = 1
+} umf_level_zero_vmm_free_policy_t;
 
 /// @brief Creates parameters: memory of the first GPU, in a context of the provider's own.
 ///
@@ -107,6 +124,17 @@ umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDriver(
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without Level Zero
 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, int isCounted);
+
+/// @brief Sets what happens before memory that was freed goes back to the driver.
+///
+/// @param hParams parameters
+/// @param policy default: ::UMF_LEVEL_ZERO_VMM_FREE_POLICY_WAIT
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL or the
+///         value none of the enum;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without Level Zero
+umf_result_t umfLevelZeroVmmMemoryProviderParamsSetFreePolicy(
+    umf_level_zero_vmm_memory_provider_params_handle_t hParams,
+    umf_level_zero_vmm_free_policy_t policy);
 
 /// @brief Sets the smallest piece. Default: the driver's page size.
 ///

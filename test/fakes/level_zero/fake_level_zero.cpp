@@ -191,6 +191,7 @@ State *fresh() {
     control.granularity = size_t{2} << 20;
     control.cache_line = 64;
     control.peers = 1;
+    control.waits = 1;
     control.fail_function = FAKE_ZE_ANY;
     std::fill_n(control.types, FAKE_ZE_ALL_DEVICES, int{ZE_DEVICE_TYPE_GPU});
     std::fill_n(control.device_memory, FAKE_ZE_ALL_DEVICES, size_t{1} << 30);
@@ -992,6 +993,33 @@ fake_zeDriverGetExtensionProperties(ze_driver_handle_t driver, uint32_t *count,
         snprintf(extensions[i].name, sizeof(extensions[i].name), "%s", names[i]);
         extensions[i].version = ZE_MAKE_VERSION(1, 0);
     });
+}
+
+// An extension function of the driver, no function of the loader.
+static ze_result_t fake_zeDeviceSynchronize(ze_device_handle_t device) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    NEED(is_device(device))
+    get().control.device_waits++;
+    for (bool moved = true; moved;) { // of this device alone
+        moved = false;
+        for (Stream *stream : get().streams) {
+            moved = (stream->device->index == device->index && run_one(stream)) || moved;
+        }
+    }
+    return lost();
+}
+
+static ze_result_t fake_zeDriverGetExtensionFunctionAddress(ze_driver_handle_t driver,
+                                                            const char *name, void **function) {
+    ENTER_ALWAYS(zeDriverGetExtensionFunctionAddress)
+    NEED(is_driver(driver))
+    NEED(pointer(name))
+    NEED(pointer(function))
+    if (strcmp(name, "zeDeviceSynchronize") != 0 || !get().control.waits) {
+        return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *function = reinterpret_cast<void *>(fake_zeDeviceSynchronize);
+    return ZE_RESULT_SUCCESS;
 }
 
 static ze_result_t fake_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count,

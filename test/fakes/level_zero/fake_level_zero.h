@@ -66,6 +66,7 @@ typedef struct fake_ze_t {
     int cut;            /* small allocations lie inside pages, aligned as asked for; 0 at first */
     int peers;          /* devices of one driver reach each other's memory; 1 at first */
     int keeps_exports;  /* an exported descriptor is the driver's, the same at each query; 0 */
+    int waits;          /* there is zeDeviceSynchronize; 1 at first */
     int deaf;           /* wishes for an address are not heard; 0 at first */
     int fail_function;  /* a fake_ze_function or FAKE_ZE_ANY */
     long fail_at;       /* the n-th call from now fails, 0: none, -1: all */
@@ -90,6 +91,7 @@ typedef struct fake_ze_t {
                             */
     long refused;          /* calls to give back that failed on demand: what they were for stays */
     long wrong_handles;    /* calls with what is no (living) object of the right driver */
+    long device_waits;     /* calls of zeDeviceSynchronize */
     long closed_by_others; /* descriptors of the driver that it found closed when it would */
     long unordered_frees;  /* unmapped or freed while queued work still used it */
 } fake_ze_t;

@@ -1,0 +1,99 @@
+/* Waiting for all work that was queued on a device. */
+#include "providers/level_zero_wait.h"
+
+#include <string.h>
+
+#include "base/log.h"
+
+#define WAIT_FUNCTION "zeDeviceSynchronize"
+#define LOADER_HANDLE_DEVICE 1 /* zel_handle_type_t */
+
+/* The function is the driver's own, so it takes the driver's handles. With several drivers the
+ * loader's differ. */
+static bool wait_add(const umf_ze_driver_t *driver, ze_device_handle_t device,
+                     umf_ze_wait_t *wait) {
+    void *native = NULL;
+    if (wait->count == UMF_ZE_DEVICES_MAX ||
+        driver->zelLoaderTranslateHandle(LOADER_HANDLE_DEVICE, device, &native) !=
+            ZE_RESULT_SUCCESS) {
+        return false;
+    }
+    wait->devices[wait->count++] = native;
+    return true;
+}
+
+static ze_result_t wait_add_peers(const umf_ze_driver_t *driver,
+                                  const umf_ze_devices_list_t *devices, ze_device_handle_t device,
+                                  umf_ze_wait_t *wait, bool *is_complete) {
+    ze_result_t result = ZE_RESULT_SUCCESS;
+    for (uint32_t i = 0; i < devices->count && result == ZE_RESULT_SUCCESS; i++) {
+        ze_bool_t can = 0;
+        if (devices->list[i] != device && driver->zeDeviceCanAccessPeer) {
+            result = driver->zeDeviceCanAccessPeer(devices->list[i], device, &can);
+        }
+        if (result == ZE_RESULT_SUCCESS && can) {
+            *is_complete = wait_add(driver, devices->list[i], wait) && *is_complete;
+        }
+    }
+    return result;
+}
+
+/* `*function` stays NULL if the driver has none. */
+static ze_result_t wait_find(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
+                             void **function) {
+    ze_result_t result =
+        driver->zeDriverGetExtensionFunctionAddress(owner, WAIT_FUNCTION, function);
+    bool is_none = result == ZE_RESULT_ERROR_INVALID_ARGUMENT ||
+                   result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE ||
+                   result == ZE_RESULT_ERROR_UNSUPPORTED_VERSION;
+    if (result != ZE_RESULT_SUCCESS) {
+        *function = NULL;
+    }
+    return is_none ? ZE_RESULT_SUCCESS : result;
+}
+
+static ze_result_t wait_start(const umf_ze_driver_t *driver, ze_device_handle_t device,
+                              umf_ze_wait_t *wait) {
+    void *function = NULL;
+    ze_driver_handle_t owner;
+    umf_ze_devices_list_t devices;
+    ze_result_t result = umf_ze_owner(driver, device, &owner);
+    if (result != ZE_RESULT_SUCCESS || !owner) {
+        return result;
+    }
+    result = wait_find(driver, owner, &function);
+    if (result == ZE_RESULT_SUCCESS && function) {
+        result = umf_ze_list_devices(driver, owner, &devices);
+    }
+    bool is_complete = function && wait_add(driver, device, wait);
+    if (result == ZE_RESULT_SUCCESS && is_complete) {
+        result = wait_add_peers(driver, &devices, device, wait, &is_complete);
+    }
+    if (result == ZE_RESULT_SUCCESS && is_complete) {
+        memcpy(&wait->synchronize, &function, sizeof(function));
+    }
+    return result;
+}
+
+umf_result_t umf_ze_wait_init(const umf_ze_driver_t *driver, ze_device_handle_t device,
+                              umf_ze_wait_t *wait) {
+    *wait = (umf_ze_wait_t){.count = 0};
+    ze_result_t result = ZE_RESULT_SUCCESS;
+    if (driver->zeDriverGetExtensionFunctionAddress && driver->zelLoaderTranslateHandle) {
+        result = wait_start(driver, device, wait);
+    }
+    if (result == ZE_RESULT_SUCCESS && !wait->synchronize) {
+        UMF_LOG_DEBUG(
+            "this Level Zero driver cannot wait for a whole device (it has no " WAIT_FUNCTION
+            "): memory that is freed must be used by no queued work");
+    }
+    return umf_ze_result(result, "asking how to wait for a device");
+}
+
+ze_result_t umf_ze_wait_all(const umf_ze_wait_t *wait) {
+    ze_result_t result = ZE_RESULT_SUCCESS;
+    for (uint32_t i = 0; i < wait->count && wait->synchronize && result == ZE_RESULT_SUCCESS; i++) {
+        result = wait->synchronize(wait->devices[i]);
+    }
+    return result;
+}
