@@ -100,6 +100,10 @@ void *umfPoolAlignedMalloc(umf_memory_pool_handle_t hPool, size_t size, size_t a
 
 /// @brief Allocates memory for an array, filled with zeros.
 ///
+/// `coalescing`, `jemalloc` and `scalable` offer it; `disjoint` and `proxy` never write to their
+/// memory and refuse. Memory that the CPU does not reach is filled by the provider, if it can
+/// (umf/plugin.h); otherwise the call is refused.
+///
 /// @param hPool pool
 /// @param num objects
 /// @param size bytes of each

@@ -490,6 +490,12 @@ int umf_os_check_seals(int fd) {
     return is_sealed || (fstatfs(fd, &system) == 0 && system.f_type == SECRETMEM_MAGIC) ? 0 : EPERM;
 }
 
+bool umf_os_is_own_unlinked(int fd) {
+    struct stat file;
+    return fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_nlink == 0 &&
+           file.st_uid == geteuid();
+}
+
 int umf_os_read_at(int fd, void *buffer, size_t size, uint64_t offset) {
     int error = os_fault("read_at");
     char *to = buffer;

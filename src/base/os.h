@@ -76,6 +76,8 @@ int umf_os_add_seals(int fd, int seals);
 #define UMF_OS_SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
 /* Whether an anonymous file of another process stays as long as it is: 0, or EPERM. */
 int umf_os_check_seals(int fd);
+/* A file of this user that has no name. */
+bool umf_os_is_own_unlinked(int fd);
 int umf_os_read_at(int fd, void *buffer, size_t size,
                    uint64_t offset); /* EIO if the file is shorter */
 int umf_os_write_at(int fd, const void *buffer, size_t size, uint64_t offset);

@@ -119,9 +119,14 @@ UMF_API_1_0 umf_result_t umfPoolCreateFromMemspace(umf_const_memspace_handle_t h
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
+    /* jemalloc where it was built, and for pages as large as this machine's. */
     const umf_memory_pool_ops_t *ops = umfJemallocPoolOps();
-    result = umfPoolCreate(ops ? ops : umfDisjointPoolOps(), provider, NULL,
-                           UMF_POOL_CREATE_FLAG_OWN_PROVIDER, hPool);
+    result = ops ? umfPoolCreate(ops, provider, NULL, UMF_POOL_CREATE_FLAG_OWN_PROVIDER, hPool)
+                 : UMF_RESULT_ERROR_NOT_SUPPORTED;
+    if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        result = umfPoolCreate(umfDisjointPoolOps(), provider, NULL,
+                               UMF_POOL_CREATE_FLAG_OWN_PROVIDER, hPool);
+    }
     if (result != UMF_RESULT_SUCCESS) {
         umfMemoryProviderDestroy(provider);
     }

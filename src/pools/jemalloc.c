@@ -1105,4 +1105,5 @@ const umf_memory_pool_descriptor_t umf_jemalloc_pool_descriptor = {
     .ops = &jemalloc_ops,
     .params_from_text = params_from_text,
     .params_destroy = params_destroy,
+    .probe = umf_jemalloc_sizes_probe,
 };

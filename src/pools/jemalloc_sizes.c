@@ -1,6 +1,7 @@
 #include "pools/jemalloc_sizes.h"
 
 #include <jemalloc/jemalloc.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +13,10 @@
 #include "base/pause.h"
 
 #define ARENAS_PER_CPU 4
+
+/* What jemalloc takes for a page (cmake/jemalloc.cmake). */
+#define JEMALLOC_PAGE ((size_t)1 << UMF_JEMALLOC_LG_PAGE)
+_Static_assert(JEMALLOC_PAGE >= UMF_PAGE_SIZE, "its extents are whole pages of the page cache");
 
 /* Of addresses and memory, for jemalloc's start: a block of 2 MiB with its alignment, twice. */
 #define START_ROOM ((size_t)8 << 20)
@@ -113,22 +118,22 @@ static void bins_index(void) {
 }
 
 /* jemalloc may have been built for larger pages than the machine's, not for smaller ones. */
-static bool sizes_fit_page(void) {
-    size_t page = 0, length = sizeof(page);
-    if (umf_je_mallctl("arenas.page", &page, &length, NULL, 0) != 0) {
-        return false;
+umf_result_t umf_jemalloc_sizes_probe(char *why, size_t why_size) {
+    size_t page = umf_os_page_size();
+    if (page <= JEMALLOC_PAGE) {
+        return UMF_RESULT_SUCCESS;
     }
-    if (page < umf_os_page_size()) {
-        UMF_LOG_ERROR("the jemalloc this library was built with is for pages of at most %zu bytes, "
-                      "this machine's have %zu: configure with -DUMF_JEMALLOC_LG_PAGE=%d",
-                      page, umf_os_page_size(), __builtin_ctzll(umf_os_page_size()));
-        return false;
-    }
-    return page >= UMF_PAGE_SIZE;
+    snprintf(why, why_size,
+             "its jemalloc is for pages of at most %zu bytes, this machine's have %zu: configure "
+             "libumf with -DUMF_JEMALLOC_LG_PAGE=%d",
+             JEMALLOC_PAGE, page, __builtin_ctzll(page));
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
 static bool sizes_ask(void) {
-    return sizes_fit_page() && mib_find("arenas.create", &umf_jemalloc_sizes.arenas_create) &&
+    size_t page = 0, length = sizeof(page);
+    return umf_je_mallctl("arenas.page", &page, &length, NULL, 0) == 0 && page == JEMALLOC_PAGE &&
+           mib_find("arenas.create", &umf_jemalloc_sizes.arenas_create) &&
            mib_find("arena.0.extent_hooks", &umf_jemalloc_sizes.arena_hooks) &&
            mib_find("arena.0.purge", &umf_jemalloc_sizes.arena_purge) &&
            mib_find("arena.0.reset", &umf_jemalloc_sizes.arena_reset) &&
@@ -143,9 +148,9 @@ static bool sizes_init(void) {
         (uint32_t)(arenas < UMF_JEMALLOC_ARENAS_MAX ? arenas : UMF_JEMALLOC_ARENAS_MAX);
     if (!sizes_ask()) {
         UMF_LOG_ERROR(
-            "the jemalloc this library was built with lacks what the pool needs (pages not below "
-            "%zu bytes and the machine's, sizes from 16 bytes on)",
-            UMF_PAGE_SIZE);
+            "the jemalloc this library was built with lacks what the pool needs (pages of "
+            "%zu bytes, sizes from 16 bytes on)",
+            JEMALLOC_PAGE);
         return false;
     }
     bins_index();
@@ -174,6 +179,12 @@ static bool sizes_have_room(void) {
  * enter it.
  */
 umf_result_t umf_jemalloc_sizes_start(void) {
+    char why[200];
+    umf_result_t fits = umf_jemalloc_sizes_probe(why, sizeof(why));
+    if (fits != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("no jemalloc pool here: %s", why);
+        return fits;
+    }
     for (unsigned round = 0;; round++) {
         unsigned state = SIZES_NONE;
         unsigned starting = SIZES_STARTING + umf_fork_count();

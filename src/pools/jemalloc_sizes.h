@@ -40,6 +40,9 @@ typedef struct umf_jemalloc_sizes_t {
 
 extern umf_jemalloc_sizes_t umf_jemalloc_sizes;
 
+/* Whether it can work on this machine: NOT_SUPPORTED, with the reason in `why`, if not. */
+umf_result_t umf_jemalloc_sizes_probe(char *why, size_t why_size);
+
 /* Starts jemalloc, for the first pool. Comes before all use. */
 umf_result_t umf_jemalloc_sizes_start(void);
 

@@ -7,6 +7,7 @@
 
 #include "base/annotate.h"
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "base/meta.h"
 #include "base/os.h"
 #include "providers/name.h"
@@ -73,14 +74,18 @@ static umf_result_t linux_vmm_unreserve(void *backend, uintptr_t base, size_t si
 static umf_result_t linux_vmm_create(void *backend, size_t size, umf_physical_t *physical) {
     (void)backend;
     int fd;
-    int error = umf_os_memfd("umf_vmm", false, &fd);
+    int error = umf_memory_file("umf_vmm", &fd);
     if (error) {
-        return linux_vmm_fail(error, "making a memory file of", size);
+        umf_result_t result = linux_vmm_fail(error, "making a memory file of", size);
+        bool is_denied = error == EPERM || error == EACCES || error == ENOSYS || error == EROFS;
+        return is_denied ? UMF_RESULT_ERROR_NOT_SUPPORTED : result;
     }
     error = umf_os_truncate(fd, size);
     if (!error) {
-        error = umf_os_add_seals(fd, UMF_OS_SEALS |
-                                         F_SEAL_GROW); /* others may get it, but not cut it short */
+        error = umf_memory_file_reserve(fd, 0, size);
+    }
+    if (!error) { /* others may get it, but not cut it short */
+        error = umf_memory_file_seal(fd, UMF_OS_SEALS | F_SEAL_GROW);
     }
     if (error) {
         umf_os_close(fd);
@@ -130,7 +135,7 @@ static umf_result_t linux_vmm_import(void *backend, int fd, size_t size, umf_phy
                       (unsigned long long)real_size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!error && umf_os_check_seals(fd) != 0) {
+    if (!error && umf_memory_file_check(fd) != 0) {
         UMF_LOG_ERROR("a description is of a file that may become shorter while it is mapped; "
                       "those of this provider cannot");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;

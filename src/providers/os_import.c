@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "base/meta.h"
 #include "base/os.h"
 #include "providers/os_params.h"
@@ -149,7 +150,7 @@ static umf_result_t source_create(const umf_os_handle_t *handle, const char *nam
     if (made != UMF_RESULT_SUCCESS) {
         goto free_source;
     }
-    if (!*name && umf_os_check_seals(source->fd) != 0) {
+    if (!*name && umf_memory_file_check(source->fd) != 0) {
         UMF_LOG_ERROR("the producer's file may become shorter while it is mapped; those of an OS "
                       "provider cannot");
         made = UMF_RESULT_ERROR_INVALID_ARGUMENT;

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "base/meta.h"
 #include "base/os.h"
 #include "ipc/process.h"
@@ -34,21 +35,24 @@ static bool share_wants_secret(void) {
 
 static int share_make_anonymous(umf_os_share_t *share) {
     share->secret = share_wants_secret();
-    int error = umf_os_memfd("umf", share->secret, &share->fd);
-    if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "%s failed%s",
-                      share->secret ? "memfd_secret" : "memfd_create",
-                      share->secret ? " (asked for by UMF_MEM_FD_FUNC; the kernel may need "
-                                      "secretmem.enable=1)"
-                                    : "");
+    if (share->secret) {
+        int error = umf_os_memfd("umf", true, &share->fd);
+        if (error) {
+            umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                          "memfd_secret failed (asked for by UMF_MEM_FD_FUNC; the kernel may need "
+                          "secretmem.enable=1)");
+        }
         return error;
     }
-    if (!share->secret) {
-        /* Who maps the file can then rely on its length. */
-        error = umf_os_add_seals(share->fd, UMF_OS_SEALS);
-        if (error) {
-            UMF_LOG_DEBUG("the shared file cannot be sealed against shrinking (errno %d)", error);
-        }
+    int error = umf_memory_file("umf", &share->fd);
+    if (error) {
+        return error;
+    }
+    share->reserves = true;
+    /* Who maps the file can then rely on its length. */
+    int sealed = umf_memory_file_seal(share->fd, UMF_OS_SEALS);
+    if (sealed) {
+        UMF_LOG_DEBUG("the shared file cannot be sealed against shrinking (errno %d)", sealed);
     }
     return 0;
 }
@@ -82,6 +86,13 @@ static int share_map_header(umf_os_share_t *share) {
     return 0;
 }
 
+/* NOT_SUPPORTED: this machine or a sandbox does not let us make such a file. */
+static umf_result_t share_result(int error) {
+    bool is_denied = error == EPERM || error == EACCES || error == ENOSYS || error == EROFS ||
+                     error == ENOENT || error == EOPNOTSUPP;
+    return is_denied ? UMF_RESULT_ERROR_NOT_SUPPORTED : UMF_RESULT_ERROR_UNKNOWN;
+}
+
 umf_result_t umf_os_share_create(const char *name, umf_os_share_t **result) {
     umf_os_share_t *share = umf_meta_alloc(sizeof(*share));
     if (!share) {
@@ -92,8 +103,11 @@ umf_result_t umf_os_share_create(const char *name, umf_os_share_t **result) {
     if (name) {
         memcpy(share->name, name, strnlen(name, UMF_OS_SHM_NAME_MAX));
     }
-    if ((share->name[0] ? umf_named_create(share->name, UMF_OS_SHARE_HEADER_MAX, &share->fd)
-                        : share_make_anonymous(share)) != 0) {
+    umf_result_t failed = UMF_RESULT_ERROR_UNKNOWN;
+    int error = share->name[0] ? umf_named_create(share->name, UMF_OS_SHARE_HEADER_MAX, &share->fd)
+                               : share_make_anonymous(share);
+    if (error) {
+        failed = share_result(error);
         goto free_share;
     }
     if (umf_ticket_make(share->fd, &share->ticket) != UMF_RESULT_SUCCESS ||
@@ -107,7 +121,7 @@ close_file:
     share_close(share);
 free_share:
     umf_meta_free(share, sizeof(*share));
-    return UMF_RESULT_ERROR_UNKNOWN;
+    return failed;
 }
 
 void umf_os_share_destroy(umf_os_share_t *share) {
@@ -195,6 +209,11 @@ int umf_os_share_take(umf_os_share_t *share, size_t size, uint64_t *offset) {
     }
     if (result != UMF_RESULT_SUCCESS) {
         return ENOMEM;
+    }
+    int error = share->reserves ? umf_memory_file_reserve(share->fd, base, size) : 0;
+    if (error) {
+        umf_range_free(share->range, base, 0, NULL);
+        return error;
     }
     *offset = base;
     return 0;

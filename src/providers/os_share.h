@@ -34,6 +34,7 @@ typedef struct umf_os_share_t {
     int fd;                      /* Immutable after create, as all up to `header_size` */
     int owner;                   /* process that made it */
     bool secret;
+    bool reserves; /* what is taken gets space at once, if the file is not of memfd_create */
     umf_fd_ticket_t ticket;
     char name[UMF_OS_SHM_NAME_MAX + 1]; /* "" for an anonymous file */
     uint64_t *header;                   /* mapped, shared with consumers. Sync: atomic */
@@ -45,8 +46,8 @@ typedef struct umf_os_share_t {
     uint64_t file_size;
 } umf_os_share_t;
 
-/* `name`: NULL or "" for an anonymous file. UNKNOWN if the file cannot be made, OUT_OF_HOST_MEMORY.
- */
+/* `name`: NULL or "" for an anonymous file. NOT_SUPPORTED if nothing of the kind can be made here,
+ * UNKNOWN if making it failed otherwise, OUT_OF_HOST_MEMORY. */
 umf_result_t umf_os_share_create(const char *name, umf_os_share_t **share);
 
 /* Exports end, the name goes if it is still this file's. Live allocations keep their memory. */

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "base/meta.h"
 #include "base/os.h"
 #include "ipc/process.h"
@@ -35,14 +36,14 @@ static umf_result_t board_fail(int error, const char *what) {
 /* Who maps it can rely on its length. And from now on nobody else writes there; before Linux 5.1
  * those could who may open it. */
 static int board_seal(int fd) {
-    int error = umf_os_add_seals(fd, UMF_OS_SEALS | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
-    return error == EINVAL ? umf_os_add_seals(fd, UMF_OS_SEALS | F_SEAL_GROW) : error;
+    int error = umf_memory_file_seal(fd, UMF_OS_SEALS | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
+    return error == EINVAL ? umf_memory_file_seal(fd, UMF_OS_SEALS | F_SEAL_GROW) : error;
 }
 
 static umf_result_t board_make(umf_vmm_share_t *share) {
     int fd;
     void *words = NULL;
-    int error = umf_os_memfd("umf_board", false, &fd);
+    int error = umf_memory_file("umf_board", &fd);
     if (error) {
         return board_fail(error, "making");
     }

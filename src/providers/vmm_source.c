@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "base/meta.h"
 #include "base/os.h"
 #include "providers/vmm.h"
@@ -12,7 +13,7 @@ static umf_result_t source_map(const umf_fd_ticket_t *ticket, int fd, const uint
     uint64_t dev, ino, size;
     void *made = NULL;
     int error = umf_os_file_id(fd, &dev, &ino, &size);
-    if (!error && (size != UMF_VMM_BOARD_SIZE || umf_os_check_seals(fd) != 0)) {
+    if (!error && (size != UMF_VMM_BOARD_SIZE || umf_memory_file_check(fd) != 0)) {
         UMF_LOG_ERROR("descriptor %d of process %u is not what the description says", ticket->fd,
                       ticket->pid);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;

@@ -5,6 +5,10 @@
 #include <linux/mempolicy.h>
 #include <set>
 
+#include <umf/plugin.h>
+#include <umf/pools/pool_jemalloc.h>
+#include <umf/text.h>
+
 #include "fault.h"
 #include "machine.h"
 
@@ -14,6 +18,9 @@ extern "C" {
 /* Stands in for umf_os_mbind in this program (the linker's --wrap). */
 int __wrap_umf_os_mbind(void *base, size_t size, int mode, const unsigned long *mask,
                         unsigned long bits);
+extern const umf_memory_pool_descriptor_t umf_jemalloc_pool_descriptor __attribute__((weak));
+size_t __real_umf_os_page_size(void);
+size_t __wrap_umf_os_page_size(void);
 }
 
 namespace {
@@ -87,6 +94,12 @@ int __wrap_umf_os_mbind(void *, size_t size, int mode, const unsigned long *mask
     }
     calls.push_back(bound);
     return answer;
+}
+
+static size_t pretended_page; // 0: the machine's
+
+size_t __wrap_umf_os_page_size(void) {
+    return pretended_page ? pretended_page : __real_umf_os_page_size();
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
@@ -282,6 +295,33 @@ TEST(memspace_create, PoolRefuses) {
     EXPECT_EQ(umfMempolicySetCustomSplitPartitions(policy.handle, &outside, 1), OK);
     EXPECT_EQ(umfPoolCreateFromMemspace(memspace.handle, policy.handle, &pool), BAD);
     EXPECT_EQ(pool, nullptr);
+}
+
+/* --- a machine with larger pages than jemalloc was built for --- */
+
+TEST(memspace_create, PoolOfAnotherKindWhereJemallocCannotWork) {
+    machine::Memspace memspace({5, 1});
+    umf_memory_pool_handle_t pool = nullptr;
+    char why[200] = "";
+    pretended_page = size_t{1} << 17;
+    umf_result_t result = umfPoolCreateFromMemspace(memspace.handle, nullptr, &pool);
+    umf_result_t direct = UMF_RESULT_ERROR_NOT_SUPPORTED;
+    umf_memory_pool_handle_t jemalloc = nullptr;
+    if (&umf_jemalloc_pool_descriptor) {
+        direct = umfPoolCreateFromText("jemalloc over os", &jemalloc);
+        EXPECT_EQ(umf_jemalloc_pool_descriptor.probe(why, sizeof(why)),
+                  UMF_RESULT_ERROR_NOT_SUPPORTED);
+        EXPECT_NE(strstr(why, "131072"), nullptr) << why;
+        EXPECT_NE(strstr(why, "UMF_JEMALLOC_LG_PAGE=17"), nullptr) << why;
+    }
+    pretended_page = 0;
+    EXPECT_EQ(direct, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(jemalloc, nullptr);
+    ASSERT_EQ(result, OK);
+    const char *name = nullptr;
+    EXPECT_EQ(umfPoolGetName(pool, &name), OK);
+    EXPECT_STREQ(name, "disjoint");
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
 }
 
 /* --- without memory --------------------------------------------------------------------------- */
