@@ -45,12 +45,14 @@ bool is_kept(umf_suspend_keep_t keep) {
 class Suspend : public ::testing::TestWithParam<const VmmKind *> {
   protected:
     const VmmKind &kind = *GetParam();
+    bool is_started = false;
     std::vector<umf_memory_provider_handle_t> providers;
     std::vector<umf_memory_pool_handle_t> pools;
 
     void SetUp() override {
         std::string why = kind.start();
-        if (!why.empty()) {
+        is_started = why.empty();
+        if (!is_started) {
             GTEST_SKIP() << why;
         }
     }
@@ -62,7 +64,9 @@ class Suspend : public ::testing::TestWithParam<const VmmKind *> {
         for (umf_memory_provider_handle_t provider : providers) {
             EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
         }
-        kind.stop();
+        if (is_started) {
+            kind.stop();
+        }
     }
 
     umf_memory_provider_handle_t make_provider(size_t piece_size = 0) {

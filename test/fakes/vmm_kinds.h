@@ -194,6 +194,10 @@ inline LevelZeroPlace &level_zero_vmm_place() {
 }
 
 inline std::string start_level_zero_vmm() {
+    static const std::string missing = ze_is_missing();
+    if (!missing.empty()) {
+        return missing;
+    }
     if (ze().is_real) {
         return "what memory is held is asked of the software driver";
     }

@@ -19,6 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "fakes/cuda/fake_cuda.h"
+#include "fakes/cuda/path.h"
 
 struct Driver {
 #define UMF_CUDA(function, version, symbol, optional) PFN_##function##_v##version function;
@@ -36,7 +37,7 @@ inline Driver &driver() {
         Driver d;
         const char *wish = getenv("UMF_TEST_GPU");
         d.is_real = wish && strcmp(wish, "real") == 0;
-        const char *path = d.is_real ? "libcuda.so.1" : UMF_TEST_FAKE_CUDA;
+        const char *path = d.is_real ? "libcuda.so.1" : fake_cuda_path();
         void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
         if (!library) {
             fprintf(stderr, "%s: %s\n", path, dlerror());

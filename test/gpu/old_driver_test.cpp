@@ -20,6 +20,7 @@
 #include <gtest/gtest.h>
 
 #include "fakes/cuda/fake_cuda.h"
+#include "fakes/cuda/path.h"
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
@@ -68,7 +69,7 @@ Outcome on_driver_without(const char *hidden, const std::function<void(int wrong
         dup2(fileno(log), 2);
         setenv("UMF_FAKE_CUDA_HIDE", hidden, 1);
         umfCtlSet("umf.logger.output", const_cast<char *>("stderr"), 7);
-        if (!dlopen(UMF_TEST_FAKE_CUDA, RTLD_NOW | RTLD_GLOBAL)) {
+        if (!dlopen(fake_cuda_path(), RTLD_NOW | RTLD_GLOBAL)) {
             dprintf(fileno(wrong), "%s\n", dlerror());
         }
         body(fileno(wrong));

@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
 # Runs everything that tests and measures GPU memory on a machine with a GPU, and prints one summary:
-#     test/gpu/run.sh <folder> [--sleep GIB[,GIB...]] [--folder PATH] [--software] [--tests] [--bench]
+#     test/gpu/run.sh <folder> [--tests] [--sanitize] [--bench] [--sleep GIB[,GIB...]] [--folder PATH] [--software] [--pack FOLDER]
 #
 # <folder> is a build folder, or a bare one with copies of umf_gpu_*, umf_conformance_suspend*_test,
-# umf-bench-gpu and libumf.so.1 side by side. --sleep is how many GiB sleep in the benchmark (8),
-# --folder where content is kept in files there; --software runs all on the software driver
-# (libcuda.so.1 in <folder> or <folder>/test/fakes), --tests only the tests, --bench only the
-# benchmark. UMF_GPU_TIMEOUT is how many seconds each test may take (120), UMF_GPU_BENCH_TIMEOUT
-# each part of the benchmark (300).
+# umf-bench-gpu and libumf.so.1 side by side: --pack makes such a one out of a build folder, stripped
+# and with this script, and runs nothing.
+#
+# The parts, all but --sanitize if none is named: --tests; --sanitize, compute-sanitizer's memcheck
+# over gpu.cuda_vmm, gpu.pools and gpu.graph; --bench. --sleep is how many GiB sleep in the benchmark
+# (8), --folder where content is kept in files there; --software runs all on the software driver
+# (libcuda.so.1 in test/fakes or software of <folder>).
+#
+# Each has a limit of its own, in seconds: UMF_GPU_TIMEOUT for a test (120), UMF_GPU_SANITIZE_TIMEOUT
+# for one under compute-sanitizer (300), UMF_GPU_BENCH_TIMEOUT for a part of the benchmark (300), to
+# which 20 s are added for each GiB that sleeps.
 #
 # PyTorch's part needs python3 with torch, and torch_peer.py and torch_record.py in <folder> or in
 # benchmark/ of this tree. The sequences it records lie in UMF_GPU_TRACES afterwards, if that is set.
@@ -30,28 +36,49 @@ shift
 sleep_gib=8
 folder=/dev/shm
 software=""
-with_tests=yes
-with_bench=yes
+with_tests=""
+with_sanitize=""
+with_bench=""
+pack=""
 limit=${UMF_GPU_TIMEOUT:-120}
 while [ $# -gt 0 ]; do
     case $1 in
     --sleep) sleep_gib=${2:?} && shift ;;
     --folder) folder=${2:?} && shift ;;
     --software) software=yes ;;
-    --tests) with_bench="" ;;
-    --bench) with_tests="" ;;
+    --tests) with_tests=yes ;;
+    --sanitize) with_sanitize=yes ;;
+    --bench) with_bench=yes ;;
+    --pack) pack=${2:?} && shift ;;
     *) usage ;;
     esac
     shift
 done
 
+if [ -z "$with_tests$with_sanitize$with_bench" ]; then
+    with_tests=yes
+    with_bench=yes
+fi
+
+if [ -n "$pack" ]; then
+    mkdir -p "$pack/software"
+    cp -L "$build"/test/umf_gpu_*_test "$build"/test/umf_conformance_suspend*_test \
+        "$build/libumf.so.1" "$0" "$root"/benchmark/torch_*.py "$pack"
+    [ ! -x "$build/benchmark/umf-bench-gpu" ] || cp "$build/benchmark/umf-bench-gpu" "$pack"
+    cp -L "$build/test/fakes/libcuda.so.1" "$pack/software"
+    strip "$pack"/umf* "$pack/libumf.so.1" "$pack/software/libcuda.so.1"
+    du -sh "$pack"
+    exit
+fi
+
 export LD_LIBRARY_PATH="$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 shopt -s nullglob
 driver=libcuda.so.1
 if [ -n "$software" ]; then
-    for driver in "$build/test/fakes/libcuda.so.1" "$build/libcuda.so.1"; do
+    for driver in "$build/test/fakes/libcuda.so.1" "$build/software/libcuda.so.1"; do
         [ ! -e "$driver" ] || break
     done
+    export UMF_TEST_FAKE_CUDA=$driver
 else
     export UMF_TEST_GPU=real
 fi
@@ -101,11 +128,46 @@ if [ -n "$with_tests" ]; then
     done
 fi
 
+# compute-sanitizer does not work on every machine with a GPU: then the part is skipped, with its
+# words. Calls of the driver that tests expect to fail are no errors.
+sanitized=""
+sanitize_test() {
+    local name=${1##*/} status=0 start=$SECONDS word
+    timeout "${UMF_GPU_SANITIZE_TIMEOUT:-300}" compute-sanitizer --tool memcheck \
+        --report-api-errors no --error-exitcode 99 "$1" >"$log" 2>&1 || status=$?
+    if [ $status -eq 0 ]; then
+        word=clean
+    elif grep -q 'Device not supported' "$log"; then
+        word="skipped: $(grep -m1 'Device not supported' "$log")"
+    else
+        word="FAILED, status $status"
+        failed=$((failed + 1))
+        grep -aE '^=========' "$log" | head -40 || true
+        tail -15 "$log"
+    fi
+    sanitized+=$(printf 'memcheck %-27s %s, %d s' "$name" "$word" $((SECONDS - start)))$'\n'
+}
+
+if [ -n "$with_sanitize" ]; then
+    if [ -n "$software" ] || ! command -v compute-sanitizer >/dev/null; then
+        sanitized="memcheck: skipped, it needs a GPU and compute-sanitizer"$'\n'
+    else
+        for name in cuda_vmm pools graph; do
+            for test in "$build/test/umf_gpu_${name}_test" "$build/umf_gpu_${name}_test"; do
+                if [ -x "$test" ]; then
+                    sanitize_test "$test"
+                fi
+            done
+        done
+    fi
+fi
+
 # A part of the benchmark: the first that fails gives the status.
 bench_status=77
-run_bench() {
-    local status=0
-    timeout "${UMF_GPU_BENCH_TIMEOUT:-300}" "$bench" --driver "$driver" "$@" || status=$?
+run_bench() { # <seconds more> <argument>...
+    local status=0 more=$1
+    shift
+    timeout "$((${UMF_GPU_BENCH_TIMEOUT:-300} + more))" "$bench" --driver "$driver" "$@" || status=$?
     if [ $bench_status -eq 77 ] || [ $bench_status -eq 0 ]; then
         bench_status=$status
     fi
@@ -136,17 +198,17 @@ if [ -n "$with_bench" ]; then
         torch torch_record.py --out "$traces" || true
     fi
     if [ -x "$bench" ]; then
-        run_bench --only pair "${torch_times[@]}"
-        run_bench --only ipc
+        run_bench 0 --only pair "${torch_times[@]}"
+        run_bench 0 --only ipc
         for recorded in "$traces"/*.trace; do
-            run_bench --replay "$recorded"
+            run_bench 0 --replay "$recorded"
         done
-        run_bench --only sleep --sleep "$sleep_gib" --folder "$folder"
+        run_bench $((20 * (${sleep_gib//,/+}))) --only sleep --sleep "$sleep_gib" --folder "$folder"
     fi
 fi
 
 echo
-printf '%s' "$summary"
+printf '%s%s' "$summary" "$sanitized"
 echo "gpu: $passed passed, $failed failed, $skipped skipped; benchmark: status $bench_status"
 if [ "$failed" -gt 0 ] || { [ $bench_status -ne 0 ] && [ $bench_status -ne 77 ]; }; then
     exit 1

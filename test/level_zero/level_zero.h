@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include <dlfcn.h>
@@ -30,6 +31,23 @@ struct LevelZeroLoader {
     long (*alive)() = nullptr;
     int (*is_resident)(const void *ptr, int device) = nullptr;
 };
+
+// "", or which file is missing that the first call of ze() would load.
+inline std::string ze_is_missing() {
+    const char *wish = getenv("UMF_TEST_LEVEL_ZERO");
+    std::vector<const char *> paths = {"libze_loader.so.1"};
+    if (!wish || strcmp(wish, "real") != 0) {
+        paths.push_back(UMF_TEST_FAKE_LEVEL_ZERO);
+    }
+    for (const char *path : paths) {
+        void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+        if (!library) {
+            return std::string("there is no Level Zero here: ") + dlerror();
+        }
+        dlclose(library);
+    }
+    return "";
+}
 
 // Loads and starts it at the first call; the library under test then finds it among the loaded
 // ones.

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -58,6 +59,17 @@ template <typename F> std::string log_of(F &&work) {
     umfCtlSet("umf.logger.level", &fatal, sizeof(fatal));
     return testing::internal::GetCapturedStderr();
 }
+
+// Where oneTBB is not installed everything here is skipped. Looked at in a child: nothing in this
+// process may load it before the tests below.
+class HasOneTbb : public testing::Environment {
+    void SetUp() override {
+        if (in_child([] { return dlopen("libtbbmalloc.so.2", RTLD_LAZY) ? 0 : 1; }) != 0) {
+            GTEST_SKIP() << "libtbbmalloc.so.2 is not installed";
+        }
+    }
+};
+testing::Environment *const has_one_tbb = testing::AddGlobalTestEnvironment(new HasOneTbb);
 
 // --- the library is missing: first, before anything in this process has loaded it ---
 
