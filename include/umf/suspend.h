@@ -67,7 +67,7 @@ typedef struct umf_suspend_policy_t {
     umf_suspend_keep_t keep;
     /// Folder for ::UMF_SUSPEND_KEEP_FILE; copied by ::umfPoolSetSuspendPolicy.
     const char *folder;
-    /// Device number for ::UMF_SUSPEND_KEEP_PEER.
+    /// Device number for ::UMF_SUSPEND_KEEP_PEER; with level_zero_vmm one of the provider's driver.
     int device;
 } umf_suspend_policy_t;
 
@@ -81,8 +81,10 @@ typedef struct umf_suspend_policy_t {
 /// pools, and a resume for nothing: no work can use memory that is not there. With cuda_vmm that is
 /// the work of the provider's context, and of the primary contexts of its device and of those that
 /// were given access; while one of these is captured (umf/capture.h) the suspend gives
-/// ::UMF_RESULT_ERROR_OUT_OF_RESOURCES, since the wait would end the capture. Level Zero cannot
-/// wait for a device: users of level_zero_vmm name queues or events, or have waited before.
+/// ::UMF_RESULT_ERROR_OUT_OF_RESOURCES, since the wait would end the capture. With level_zero_vmm
+/// it is the work of the provider's device and of those that reach it, if the driver can wait for
+/// that (umf/providers/provider_level_zero_vmm.h); if not, its users name queues or events, or have
+/// waited before.
 typedef struct umf_suspend_params_t {
     /// sizeof(umf_suspend_params_t) of the headers it was compiled with.
     size_t struct_size;
