@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "core/object.h"
 #include "core/registry.h"
 #include "ctl/text.h"
 
@@ -294,6 +295,10 @@ static umf_result_t pool_read(char *at, umf_memory_pool_handle_t *pool) {
 /* Begins a creation: a copy of `text` to cut, of `*length` + 1 bytes, and its positions. */
 static umf_result_t text_open(const char *text, const void *out, char **copy, size_t *length) {
     umf_text_forget();
+    if (!umf_is_started()) {
+        return umf_text_fail(UMF_RESULT_ERROR_UNKNOWN, NULL,
+                             "the library has been torn down; call umfInit first");
+    }
     if (!text || !out) {
         return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, NULL, "%s is NULL",
                              text ? "the handle to be written" : "the text");

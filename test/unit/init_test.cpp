@@ -14,6 +14,7 @@
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/pools/pool_scalable.h>
+#include <umf/text.h>
 
 #include "fakes/fake_provider.h"
 #include "fakes/scale.h"
@@ -153,6 +154,11 @@ TEST_F(Teardown, LateCallsAnswerAndDoNotTouchTheHandle) {
             EXPECT_EQ(umfPoolDestroy(pools[i]), UNKNOWN);
             EXPECT_EQ(umfPoolDestroy(pools[i]), UNKNOWN) << "again: the handle was not touched";
         }
+        umf_memory_pool_handle_t from_text = nullptr;
+        umf_memory_provider_handle_t source = nullptr;
+        EXPECT_EQ(umfPoolCreateFromText("disjoint over os", &from_text), UNKNOWN);
+        EXPECT_STREQ(umfTextError(), "the library has been torn down; call umfInit first");
+        EXPECT_EQ(umfMemoryProviderCreateFromText("os", &source), UNKNOWN);
         EXPECT_EQ(umfMemoryProviderDestroy(provider), UNKNOWN);
         EXPECT_EQ(umfMemoryProviderDestroy(provider), UNKNOWN);
         EXPECT_EQ(umfDisjointPoolParamsDestroy(params), OK);
