@@ -32,6 +32,7 @@
 #include "base/meta.h"
 #include "ds/hash.h"
 #include "ipc/ipc.h"
+#include "ipc/named.h"
 #include "ipc/process.h"
 #include "ipc/turn.h"
 #include "ipc/wire.h"
@@ -706,6 +707,10 @@ static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, mapping_copy_t 
     umf_producers_t *producers = &mapping_owner(mapping)->producers;
     umf_producer_t *producer = NULL;
     umf_result_t result = umf_producers_check(producers, &process, &producer);
+    if (result == UMF_RESULT_ERROR_INVALID_ARGUMENT) {
+        int error; /* a name that it left goes, too */
+        umf_named_reap(&error);
+    }
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_ipc_check(mapping->provider, copy->data, mapping->wire.size);
     }

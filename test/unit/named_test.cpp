@@ -18,6 +18,7 @@
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+#include <umf/ipc.h>
 #include <umf/ipc_ext.h>
 #include <umf/text.h>
 
@@ -385,6 +386,36 @@ TEST(Named, SaysWhenTheFolderCannotBeRead) {
     EXPECT_EQ(umfIPCReap(&removed), UMF_RESULT_ERROR_NOT_SUPPORTED);
     EXPECT_EQ(removed, 77u);
     umf_os_set_fault(nullptr);
+}
+
+// A consumer that holds a handle of a producer that was killed cleans up after it.
+TEST(named, NameOfADeadProducerGoesWithItsRefusedHandle) {
+    std::string name = name_of("dead"), text = "proxy over os:visibility=shared,shm_name=" + name;
+    int fds[2];
+    ASSERT_EQ(pipe(fds), 0);
+    Maker producer([&] {
+        umf_memory_pool_handle_t pool = nullptr;
+        umf_ipc_handle_t handle = nullptr;
+        size_t size = 0;
+        umfPoolCreateFromText(text.c_str(), &pool);
+        umfGetIPCHandle(umfPoolMalloc(pool, 100), &handle, &size);
+        (void)!write(fds[1], handle, size);
+    });
+    alignas(16) char handle[4096];
+    ASSERT_GT(read(fds[0], handle, sizeof(handle)), 0);
+    close(fds[0]);
+    close(fds[1]);
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_ipc_handler_handle_t handler = nullptr;
+    void *ptr = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("proxy over os:visibility=shared", &pool), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfPoolGetIPCHandler(pool, &handler), UMF_RESULT_SUCCESS);
+    ASSERT_TRUE(exists(name));
+    producer.kill();
+    EXPECT_NE(umfOpenIPCHandle(handler, reinterpret_cast<umf_ipc_handle_t>(handle), &ptr),
+              UMF_RESULT_SUCCESS);
+    EXPECT_FALSE(exists(name));
+    EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
 }
 
 } // namespace
