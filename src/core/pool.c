@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include <umf/memory_pool_ext.h>
+#include <umf/result.h>
 
 #include "base/annotate.h"
 #include "base/log.h"
@@ -673,5 +674,8 @@ UMF_API_1_1 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_
                               : UMF_RESULT_ERROR_NOT_SUPPORTED;
     umf_provider_free_batch(hPool->provider, false);
     umf_provider_drop_reusable(hPool->provider, false);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_DEBUG("pool %p answers: %s", (void *)hPool, umfResultText(result));
+    }
     return result;
 }

@@ -1,5 +1,7 @@
 #include <string.h>
 
+#include <umf/result.h>
+
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/meta.h"
@@ -551,12 +553,21 @@ static umf_result_t view_merge(umf_view_t *view, void *low_ptr, void *high_ptr, 
  *
  * Each checks its arguments, asks the table, remembers who failed. */
 
-static umf_result_t answer(umf_memory_provider_handle_t provider, umf_result_t result) {
-    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
-        umf_provider_failed(provider);
-    }
-    return result;
+static UMF_COLD void tell_failed(umf_memory_provider_handle_t provider, const char *function,
+                                 umf_result_t result) {
+    umf_provider_failed(provider);
+    umf_log_write(UMF_LOG_LEVEL_DEBUG, 0, function, "provider %p answers: %s", (void *)provider,
+                  umfResultText(result));
 }
+
+#define answer(provider, call)                                                                     \
+    __extension__({                                                                                \
+        umf_result_t answer_result = (call);                                                       \
+        if (umf_unlikely(answer_result != UMF_RESULT_SUCCESS)) {                                   \
+            tell_failed(provider, __func__, answer_result);                                        \
+        }                                                                                          \
+        answer_result;                                                                             \
+    })
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \

@@ -22,6 +22,7 @@
 #include "base/meta.h"
 #include "base/pause.h"
 #include "pools/coalescing_release.h"
+#include "pools/settings.h"
 
 #define GROWTH_PARTS 16              /* a new span has this part of what is held ... */
 #define GROWTH_MAX ((size_t)1 << 30) /* ... up to this */
@@ -43,6 +44,7 @@ static size_t larger(size_t a, size_t b) {
 
 static UMF_COLD void *fail(umf_result_t result) {
     coalescing_last_error = result;
+    umf_tell_refused("coalescing", result);
     return NULL;
 }
 

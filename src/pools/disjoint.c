@@ -30,6 +30,7 @@ static __thread umf_result_t last_error;
 
 static UMF_COLD void *fail(umf_result_t error) {
     last_error = error;
+    umf_tell_refused("disjoint", error);
     return NULL;
 }
 

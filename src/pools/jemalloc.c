@@ -39,6 +39,7 @@
 #include "pools/jemalloc_sizes.h"
 #include "pools/pages.h"
 #include "pools/parking.h"
+#include "pools/settings.h"
 
 #define JEMALLOC_NAME "jemalloc"
 #define JEMALLOC_ARENAS_MAX UMF_JEMALLOC_ARENAS_MAX
@@ -105,6 +106,7 @@ static __thread struct {
 
 static void *fail(umf_result_t result) {
     jemalloc_thread.last_error = (uint32_t)result & INT32_MAX;
+    umf_tell_refused("jemalloc", result);
     return NULL;
 }
 

@@ -33,6 +33,7 @@
 #include "ctl/field.h"
 #include "pools/parking.h"
 #include "pools/scalable_tbb.h"
+#include "pools/settings.h"
 
 #define SCALABLE_NAME "scalable"
 #define SCALABLE_GRANULARITY ((size_t)2 << 20)
@@ -445,6 +446,7 @@ static void *take_block(scalable_pool_t *pool, size_t size, size_t alignment) {
 static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t alignment) {
     fail();
     if (size > SIZE_LIMIT || alignment > SIZE_LIMIT) {
+        umf_tell_refused("scalable", scalable_last_error);
         return NULL;
     }
     size_t bytes = size > BIN_SMALL_LARGEST ? size : BIN_SMALL_LARGEST + 1;
@@ -576,6 +578,7 @@ static void *scalable_aligned_malloc(void *arg, size_t size, size_t alignment) {
 static void *scalable_calloc(void *arg, size_t num, size_t size) {
     size_t bytes;
     if (!umf_mul(num, size, &bytes)) {
+        umf_tell_refused("scalable", UMF_RESULT_ERROR_UNKNOWN);
         return fail();
     }
     void *ptr = scalable_malloc(arg, bytes);

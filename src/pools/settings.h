@@ -14,6 +14,14 @@ static inline umf_result_t umf_null_argument(const char *what) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
+/* A provider or a caller may want to know; a program that counts on refusals should not have to. */
+static inline void umf_tell_refused(const char *kind, umf_result_t result) {
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_log_write(UMF_LOG_LEVEL_DEBUG, 0, kind, "the pool refuses an allocation: %s",
+                      umfResultText(result));
+    }
+}
+
 /* Of an operation that a kind of pool does not offer. Once: a program may call it again and again.
  */
 static inline void umf_tell_not_offered(atomic_flag *told, const char *kind, const char *function,

@@ -446,6 +446,53 @@ TEST(Many, TenThousandPools) {
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
+// Whoever listens at level debug hears of every refusal.
+TEST(Refusals, AreInTheLogAtLevelDebug) {
+    int level = 0;
+    for (const char *kind : {"disjoint", "coalescing", "jemalloc", "scalable", "proxy"}) {
+        LogFile log;
+        ASSERT_EQ(umfCtlSet("umf.logger.level", &level, sizeof(level)), OK);
+        umf_memory_pool_handle_t pool = nullptr;
+        std::string text = std::string(kind) + " over os";
+        umf_result_t result = umfPoolCreateFromText(text.c_str(), &pool);
+        if (result == UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE ||
+            result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+            continue;
+        }
+        ASSERT_EQ(result, OK) << kind;
+        auto heard = [&, seen = log.text().size()]() mutable {
+            bool is_more = log.text().size() > seen;
+            seen = log.text().size();
+            return is_more;
+        };
+        EXPECT_EQ(umfPoolMalloc(pool, SIZE_MAX), nullptr);
+        EXPECT_TRUE(heard()) << kind << ": too large";
+        void *p = umfPoolMalloc(pool, 0);
+        EXPECT_TRUE(p || heard()) << kind << ": nothing";
+        umfPoolFree(pool, p);
+        size_t size;
+        p = umfPoolMalloc(pool, 100);
+        heard();
+        result = umfPoolMallocUsableSize(pool, p, &size);
+        EXPECT_EQ(result == OK, !heard()) << kind << ": size";
+        EXPECT_EQ(umfPoolFree(pool, p), OK);
+        heard();
+        result = umfPoolTrimMemory(pool, 0);
+        EXPECT_EQ(result == OK, !heard()) << kind << ": trim";
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
+    LogFile log;
+    ASSERT_EQ(umfCtlSet("umf.logger.level", &level, sizeof(level)), OK);
+    umf_memory_provider_handle_t provider = nullptr;
+    std::string file = testing::TempDir() + "umf_refusals_" + std::to_string(getpid());
+    ASSERT_EQ(umfMemoryProviderCreateFromText(("file:path=" + file).c_str(), &provider), OK);
+    char byte = 0;
+    EXPECT_EQ(umfMemoryProviderPurgeLazy(provider, &byte, 1), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(log.count("umfMemoryProviderPurgeLazy: provider "), 1u) << log.text();
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    unlink(file.c_str());
+}
+
 // A program that calls it again and again learns once why it gets nothing.
 TEST(NotOffered, IsLoggedOnceOfEachKind) {
     LogFile log;
