@@ -16,7 +16,7 @@ extern "C" {
 /// @return static text, never NULL. For a value that is no result code: "UMF_RESULT_?".
 const char *umfResultName(umf_result_t result);
 
-/// @brief A result code in plain words: "an argument is NULL, inconsistent or out of range".
+/// @brief A result code in plain words: "the alignment cannot be honoured".
 ///
 /// @param result any value
 /// @return static text without a full stop or a line break, never NULL

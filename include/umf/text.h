@@ -19,7 +19,7 @@
  * - A value without quotes contains neither ',' nor white space. A value in '"' may contain both;
  *   there '\' takes the next character as it is ('\"', '\\').
  * - Numbers are decimal, 0x hexadecimal or 0 octal. Sizes are bytes and may end in K, M, G or T
- *   (powers of 1024). Truth is yes or no, 1 or 0.
+ *   (powers of 1024). Truth is yes, y, true or 1, or no, n, false or 0.
  * - Choices are words: visibility=shared. Flags and lists join their elements by '+':
  *   protection=read+write, numa_list=0+1.
  *

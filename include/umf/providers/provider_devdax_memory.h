@@ -7,9 +7,9 @@
  * What the device holds is neither cleared nor written by the provider: memory reads as it was
  * left.
  *
- * Only one provider, in one process, may allocate from a device at a time. Other processes that can
- * open the device can open the memory through umf/ipc.h, for which they need a DevDax provider,
- * too. The handle names the path and the number of the device.
+ * Only one provider, in one process, may allocate from a device at a time, which nothing checks.
+ * Other processes that can open the device can open the memory through umf/ipc.h, for which they
+ * need a DevDax provider, too. The handle names the path and the number of the device.
  *
  * Memory is handed out in pages of 2 MiB. An alignment is 0 (a page) or a power of two; any other
  * gives UMF_RESULT_ERROR_INVALID_ALIGNMENT. No room gives UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY.

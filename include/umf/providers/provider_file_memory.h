@@ -13,7 +13,8 @@
  * at creation, and the file's identity: a file that took its place since is refused.
  *
  * Only one provider, in one process, may allocate from a file at a time; others, also on the same
- * path, may open handles. After a fork that means either the parent or the child.
+ * path, may open handles. After a fork that means either the parent or the child. Nothing checks
+ * that: two that allocate from one file get the same bytes.
  *
  * What is allocated has its space on the disk. If the disk is full, allocating fails, what was
  * allocated is not affected, and after room was made allocating works again. File systems that

@@ -8,10 +8,12 @@
  * content: calloc and realloc then give NULL with UMF_RESULT_ERROR_NOT_SUPPORTED.
  *
  * Memory is handed out in whole pages of the system, upwards in a fresh range; free neighbours are
- * joined and used again. An alignment is 0 (a page) or a power of two; any other gives
- * UMF_RESULT_ERROR_INVALID_ALIGNMENT. No room gives UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. Freeing,
- * splitting or merging what is not an allocation of that size gives
- * UMF_RESULT_ERROR_INVALID_ARGUMENT. The provider cannot purge lazily and cannot share memory.
+ * joined and used again. What a range has before its first page boundary and behind its last is not
+ * used, so that an array of 1 MiB serves 1 MiB only if it begins at a page. An alignment is 0 (a
+ * page) or a power of two; any other gives UMF_RESULT_ERROR_INVALID_ALIGNMENT. No room gives
+ * UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. Freeing, splitting or merging what is not an allocation of
+ * that size gives UMF_RESULT_ERROR_INVALID_ARGUMENT. The provider cannot purge lazily and cannot
+ * share memory.
  *
  * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
  * reused directly afterwards. One parameter object must not be used by two threads at once.
