@@ -9,6 +9,7 @@
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
+#include <umf/experimental/memspace.h>
 #include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
@@ -182,6 +183,24 @@ TEST_F(Teardown, BlocksCanBeUsedAndFreedLate) {
             umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &count, sizeof(count), pool);
             EXPECT_EQ(umfInit(), OK);
         }
+    });
+}
+
+// The predefined ones go with the teardown: nothing may be read through their handles then.
+TEST_F(Teardown, MemspacesOfTheLibraryAreRefusedLate) {
+    in_child([] {
+        umf_const_memspace_handle_t all = umfMemspaceHostAllGet();
+        if (!all) {
+            return; // a build without hwloc
+        }
+        umf_const_memtarget_handle_t first = umfMemspaceMemtargetGet(all, 0);
+        umfTearDown();
+        unsigned id;
+        umf_memspace_handle_t clone = nullptr;
+        EXPECT_EQ(umfMemspaceMemtargetNum(all), 0u);
+        EXPECT_EQ(umfMemspaceMemtargetGet(all, 0), nullptr);
+        EXPECT_EQ(umfMemspaceClone(all, &clone), BAD);
+        EXPECT_EQ(umfMemtargetGetId(first, &id), BAD);
     });
 }
 
