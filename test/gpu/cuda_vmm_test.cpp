@@ -516,6 +516,28 @@ TEST_F(CudaVmm, AFreeOfSleepingMemoryDoesNotWait) {
     EXPECT_EQ(calls(FAKE_cuCtxSynchronize), before);
 }
 
+// Memory that is to read as zero may not do so when the wait for that fails.
+TEST_F(CudaVmm, AResumeWaitsForItsZeroes) {
+    NEEDS_FAKE();
+    create_pool();
+    void *ptr = umfPoolMalloc(pool, 8 * MiB);
+    ASSERT_NE(ptr, nullptr);
+    fill(ptr, 7, 8 * MiB);
+    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+    policy.keep = UMF_SUSPEND_ZERO;
+    ASSERT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    fail(FAKE_cuStreamSynchronize, CUDA_ERROR_UNKNOWN);
+    EXPECT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr),
+              UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(driver().control()->fail_at, 0) << "it waited otherwise";
+    driver().control()->fail_at = 0;
+    EXPECT_EQ(residency(pool).state, UMF_SUSPEND_STATE_SUSPENDED);
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_TRUE(is_all(ptr, 0, 8 * MiB));
+    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+}
+
 // --- RULE 34: counters that are true -------------------------------------------------------------
 
 TEST_F(CudaVmm, CountersAreWhatTheDriverSays) {
