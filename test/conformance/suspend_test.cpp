@@ -731,6 +731,8 @@ TEST_P(Suspend, EveryCallMayFailForGood) {
         GTEST_SKIP() << "failures on demand need the software driver";
     }
     const size_t size = MiB / 4;
+    const long step =
+        static_cast<long>(scaled(100) < 100 ? 100 / scaled(100) : 1); // every call in a plain build
     for (umf_suspend_keep_t keep : keeps) {
         umf_memory_pool_handle_t both[] = {make_pool(make_provider(size)),
                                            make_pool(make_provider(size))};
@@ -753,7 +755,7 @@ TEST_P(Suspend, EveryCallMayFailForGood) {
             return kind.held() == resident;
         };
         bool was_reached = true;
-        for (long n = 1; was_reached; n++) {
+        for (long n = 1; was_reached; n += step) {
             for (unsigned i = 0; i < 6; i++) {
                 write(blocks[i], size, i);
             }
@@ -782,8 +784,8 @@ TEST_P(Suspend, EveryCallMayFailForGood) {
             ASSERT_TRUE(is_whole(n));
             ASSERT_LT(n, 500);
         }
-        EXPECT_GT(failures, 10) << keep;
-        EXPECT_GT(stayed, 0) << keep;
+        EXPECT_GT(failures, 10 / step) << keep;
+        EXPECT_TRUE(stayed > 0 || step > 1) << keep;
         for (void *ptr : blocks) {
             EXPECT_EQ(umfFree(ptr), OK);
         }
