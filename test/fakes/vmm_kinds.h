@@ -41,6 +41,7 @@ struct VmmKind {
     std::function<bool(long n)> fail;
     std::function<bool(long n)> fail_from;   // and all after it, until there is none
     std::function<void(size_t bytes)> limit; // of the device's memory
+    std::function<void()> enter = [] {};     // by each other thread that writes and reads
 };
 
 inline std::ostream &operator<<(std::ostream &out, const VmmKind *kind) {
@@ -314,6 +315,7 @@ inline std::vector<const VmmKind *> vmm_kinds() {
         driver().is_real ? std::function<bool(long)>() : fail_cuda,
         driver().is_real ? std::function<bool(long)>() : fail_from_cuda,
         driver().is_real ? std::function<void(size_t)>() : limit_cuda,
+        [] { driver().cuCtxSetCurrent(cuda_vmm_context()); },
     };
     kinds.push_back(&cuda_vmm);
 #endif
