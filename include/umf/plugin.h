@@ -433,11 +433,15 @@ typedef struct umf_memory_pool_descriptor_t {
 
     /// Tells whether the kind can work on this machine; see ::umf_memory_provider_descriptor_t.
     umf_result_t (*probe)(char *why, size_t why_size);
+
+    /// 1: a free reads or writes the memory of its pool, which may keep data of its own there. Such
+    /// a pool cannot be suspended (umf/suspend.h): a free may run while the memory is away.
+    int touches_memory;
 } umf_memory_pool_descriptor_t;
 
 /// @brief Only the size set.
 #define UMF_MEMORY_POOL_DESCRIPTOR_INIT                                                            \
-    { sizeof(umf_memory_pool_descriptor_t), NULL, NULL, NULL, NULL, NULL }
+    { sizeof(umf_memory_pool_descriptor_t), NULL, NULL, NULL, NULL, NULL, 0 }
 
 /// @brief Version of the agreement between library and plugin. A plugin of another version is
 ///        refused.

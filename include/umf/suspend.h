@@ -5,7 +5,8 @@
  * The unit is a pool: make one pool for each purpose. It works on pools that track their memory and
  * stand on a provider of virtual memory (linux_vmm, cuda_vmm, level_zero_vmm, or one of your own
  * with the operations of umf/plugin.h); anything else gives UMF_RESULT_ERROR_NOT_SUPPORTED, and so
- * do pools that keep their own data in the memory (scalable).
+ * do pools that keep their own data in the memory: scalable, and kinds of your own that say so
+ * (touches_memory in umf/plugin.h).
  *
  *     umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
  *     umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;

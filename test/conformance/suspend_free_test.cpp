@@ -9,6 +9,8 @@
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/memory_pool_ext.h>
+#include <umf/plugin.h>
+#include <umf/pools/pool_proxy.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
 
@@ -160,6 +162,28 @@ TEST_P(FreeAsleep, AThreadEnds) {
     ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
     free_some(blocks.size(), umfFree);
     EXPECT_EQ(count(), 0u);
+}
+
+// A kind of one's own says so; another is suspended.
+TEST(FreeAsleepOfUsers, KindsThatTouchMemoryAreRefused) {
+    static const umf_memory_pool_ops_t ops[] = {*umfProxyPoolOps(), *umfProxyPoolOps()};
+    static umf_memory_pool_descriptor_t kinds[] = {UMF_MEMORY_POOL_DESCRIPTOR_INIT,
+                                                   UMF_MEMORY_POOL_DESCRIPTOR_INIT};
+    for (int touches : {0, 1}) {
+        kinds[touches].name = touches ? "touching" : "not_touching";
+        kinds[touches].ops = &ops[touches];
+        kinds[touches].touches_memory = touches;
+        ASSERT_EQ(umfRegisterPool(&kinds[touches]), OK);
+        umf_memory_provider_handle_t provider = nullptr;
+        umf_memory_pool_handle_t pool = nullptr;
+        ASSERT_EQ(umfMemoryProviderCreateFromText("linux_vmm", &provider), OK);
+        ASSERT_EQ(umfPoolCreate(&ops[touches], provider, nullptr, UMF_POOL_CREATE_FLAG_OWN_PROVIDER,
+                                &pool),
+                  OK);
+        EXPECT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), touches ? NONE : OK);
+        EXPECT_EQ(umfPoolForbidSuspend(pool), touches ? NONE : UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
 }
 
 // Everything goes, then the pool.
