@@ -2,8 +2,8 @@
  * Sharing memory of a pool with other processes.
  *
  * Producer: umfGetIPCHandle(ptr, &handle, &size), send the `size` bytes at `handle` by any means,
- * and umfPutIPCHandle(handle) when they are sent. The memory itself stays allocated while others
- * use it.
+ * and umfPutIPCHandle(handle) when the consumers are done. The memory itself stays allocated while
+ * others use it.
  *
  * Consumer: receive the bytes into a buffer of its own, umfPoolGetIPCHandler(pool, &handler) once,
  * then umfOpenIPCHandleSized(handler, buffer, size, &ptr) of umf/ipc_ext.h, use the memory,
@@ -11,9 +11,14 @@
  * able to share, and need not have allocated anything.
  *
  * All functions are thread-safe. Outputs are written only on success. Handles come from outside and
- * are checked: a damaged, foreign or outdated one gives a result code, never other memory. Only
- * providers whose memory others open by a path (file, devdax) or by a handle of a driver (cuda)
- * cannot always tell that it was freed: see their headers.
+ * are checked: a damaged or foreign one gives a result code, never other memory.
+ *
+ * A handle names a piece of memory that a pool got from its provider, and a place in it. As long as
+ * it is out, between umfGetIPCHandle and umfPutIPCHandle, the object at that place is not handed
+ * out again, also if it is freed: it waits for the put. From then on a handle of a freed object
+ * names whatever the pool puts there. When the provider has the piece back, handles of it are
+ * refused; only providers whose memory others open by a path (file, devdax) or by a handle of a
+ * driver (cuda) cannot always tell: see their headers.
  */
 #ifndef UMF_IPC_H
 #define UMF_IPC_H 1
@@ -50,15 +55,26 @@ umf_result_t umfPoolGetIPCHandleSize(umf_memory_pool_handle_t hPool, size_t *siz
 /// The provider is asked once per piece of memory it handed out; further handles for addresses
 /// inside are copies.
 ///
+/// While the handle is out, a free of its object (::umfFree and others) succeeds and sets the
+/// object aside: it keeps its content and is not handed out again before the last of its handles is
+/// put. A realloc leaves it where it is, with all of its room, or copies it and sets it aside. A
+/// second free, or another handle, is refused meanwhile. In a `proxy` pool, whose objects are
+/// pieces of the provider's, the memory goes back at once instead. Objects of which no handle is
+/// out cost nothing.
+///
 /// @param ptr any address inside an allocation; the offset travels along
 /// @param ipcHandle [out] the handle, owned by the library: release it with ::umfPutIPCHandle
 /// @param size [out] its size in bytes
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or no
-///         pool has recorded the address; ::UMF_RESULT_ERROR_UNKNOWN if the memory itself was
-///         opened from a handle; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; errors of the provider
+///         pool has recorded the address, or its object was freed; ::UMF_RESULT_ERROR_UNKNOWN if
+///         the memory itself was opened from a handle; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+///         errors of the provider
 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcHandle, size_t *size);
 
 /// @brief Releases a handle made by ::umfGetIPCHandle. Mappings opened from it are not affected.
+///
+/// If its object was freed meanwhile, and no other handle of it is out, the object goes back to its
+/// pool. The pool may be gone by then, but is not destroyed by another thread at the same time.
 ///
 /// @param ipcHandle the handle itself, not a copy; NULL is allowed. The memory it describes may
 ///        have been freed before.
@@ -82,7 +98,8 @@ umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle);
 /// @param ptr [out] the address in this process; close with ::umfCloseIPCHandle
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL, if
 ///         `hIPCHandler` is not a handler, if the bytes are no valid handle, were made for another
-///         kind of provider, or describe memory that was freed or whose producer has ended;
+///         kind of provider, or describe memory that its provider got back or whose producer has
+///         ended;
 ///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; errors of the provider
 umf_result_t umfOpenIPCHandle(umf_ipc_handler_handle_t hIPCHandler, umf_ipc_handle_t ipcHandle,
                               void **ptr);

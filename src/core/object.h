@@ -12,6 +12,7 @@
 
 #include "base/handle.h"
 #include "base/magazine.h"
+#include "core/hold.h"
 #include "core/names.h"
 #include "core/view.h"
 
@@ -49,6 +50,7 @@ struct umf_memory_pool_t {
     const umf_magazine_slab_t *slabs; /* by hint; of pools with `fast->slabs` */
     void *self;
     void *(*malloc)(umf_memory_pool_handle_t pool, size_t size); /* what the magazines have not */
+    /* Sync: atomic, relaxed, as try_free; core/hold.c replaces them */
     umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word);
     void *free_self; /* what it is called with */
     umf_result_t (*usable_size)(umf_memory_pool_handle_t pool, const void *ptr, size_t *size);
@@ -65,6 +67,14 @@ struct umf_memory_pool_t {
     _Atomic(void *) tag;
     _Atomic(void *) ipc_handler; /* ipc/import.c; Sync: atomic, published once */
     _Atomic(void *) sleep;       /* suspend/sleep.c; Sync: atomic, published once */
+
+    /* core/hold.c: */
+    umf_hold_t *holds;    /* Sync: its lock */
+    _Atomic bool is_held; /* there are any. Written under that lock */
+    umf_result_t (*free_unheld)(void *pool, void *ptr,
+                                umf_word_t word); /* immutable, as the next */
+    bool (*try_free_unheld)(void *pool, void *ptr, umf_word_t word);
+    _Atomic size_t aside; /* freed objects that wait for holds of them to end */
 
     umf_named_t named;             /* core/names.c */
     umf_local_owner_t counters;    /* pools without `fast` */

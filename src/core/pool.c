@@ -112,20 +112,26 @@ static void counter_sum(umf_local_t *block, void *sum) {
 }
 
 size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
+    size_t aside = atomic_load_explicit(&pool->aside, memory_order_relaxed), count;
     if (pool->fast) {
-        return pool->fast->alloc_count(pool->self);
+        count = pool->fast->alloc_count(pool->self);
+    } else {
+        int64_t sum = atomic_load_explicit(&pool->retired_count, memory_order_relaxed);
+        umf_local_each(&pool->counters, counter_sum, &sum);
+        count = sum > 0 ? (size_t)sum : 0;
     }
-    int64_t sum = atomic_load_explicit(&pool->retired_count, memory_order_relaxed);
-    umf_local_each(&pool->counters, counter_sum, &sum);
-    return sum > 0 ? (size_t)sum : 0;
+    return count > aside ? count - aside : 0;
 }
 
 /* --- what the hot functions below leave to a pool ---
  *
  * Pools of ours count and check on their own; around a user's pool we count. */
 
-/* Suspending a pool replaces its operations; the load costs what a plain one costs. */
+/* Suspending a pool replaces its operations, holding its memory those that free; the load costs
+ * what a plain one costs. */
 #define OP(pool, operation) __atomic_load_n(&(pool)->ops.operation, __ATOMIC_RELAXED)
+#define FREE_AT(pool, ptr, word)                                                                   \
+    __atomic_load_n(&(pool)->free_at, __ATOMIC_RELAXED)((pool)->free_self, (ptr), (word))
 
 static void *malloc_by_pool(umf_memory_pool_handle_t pool, size_t size) {
     return OP(pool, malloc)(pool->self, size);
@@ -394,6 +400,8 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
             serve_by_core(pool);
         }
     }
+    pool->free_unheld = pool->free_at;
+    pool->try_free_unheld = pool->try_free;
     if (name) {
         umf_names_add(name, pool);
     }
@@ -412,6 +420,7 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_names_remove(hPool);
+    umf_hold_drop(hPool);
     umf_provider_free_batch(hPool->provider, true);
     umf_result_t result = hPool->ops.finalize(hPool->self);
     umf_provider_free_batch(hPool->provider, false);
@@ -478,10 +487,15 @@ UMF_API_1_0 void *umfPoolCalloc(umf_memory_pool_handle_t hPool, size_t num, size
 }
 
 UMF_API_1_0 void *umfPoolRealloc(umf_memory_pool_handle_t hPool, void *ptr, size_t size) {
+    void *moved;
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    void *moved = OP(hPool, realloc)(hPool->self, ptr, size);
+    if (umf_unlikely(atomic_load_explicit(&hPool->is_held, memory_order_relaxed)) &&
+        umf_hold_realloc(hPool, ptr, size, &moved)) {
+        return moved;
+    }
+    moved = OP(hPool, realloc)(hPool->self, ptr, size);
     if (!hPool->fast) {
         if (!ptr && moved) {
             count(hPool, 1);
@@ -534,14 +548,14 @@ static __attribute__((noinline)) umf_result_t free_slow(void *ptr, umf_memory_po
     if (umf_unlikely(pool && pool != owner)) {
         return free_foreign(pool, ptr);
     }
-    return owner->free_at(owner->free_self, ptr, word);
+    return FREE_AT(owner, ptr, word);
 }
 
 /* What the core does not know in the map as the pool's, a user's pool and one without tracking may
  * know. */
 static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handle_t pool,
                                                            void *ptr) {
-    if (pool->free_at != free_counted) {
+    if (pool->fast && pool->view) {
         return free_slow(ptr, pool);
     }
     return pool->fast || !ptr ? pool->ops.free(pool->self, ptr) : free_counted(pool, ptr, 0);
@@ -559,7 +573,7 @@ UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) 
     if (umf_likely(free_cached(ptr, word))) {
         return UMF_RESULT_SUCCESS;
     }
-    return hPool->free_at(hPool->free_self, ptr, word);
+    return FREE_AT(hPool, ptr, word);
 }
 
 UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
@@ -568,7 +582,9 @@ UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
         umf_unlikely(umf_word_pool(word) != hPool->index)) {
         return false;
     }
-    return umf_word_hint(word) ? free_cached(ptr, word) : hPool->try_free(hPool->self, ptr, word);
+    return umf_word_hint(word)
+               ? free_cached(ptr, word)
+               : __atomic_load_n(&hPool->try_free, __ATOMIC_RELAXED)(hPool->self, ptr, word);
 }
 
 UMF_API_1_0 umf_result_t umfFree(void *ptr) {
@@ -580,8 +596,7 @@ UMF_API_1_0 umf_result_t umfFree(void *ptr) {
         return UMF_RESULT_SUCCESS;
     }
     umf_memory_pool_handle_t owner = pool_of_word(word);
-    return umf_likely(owner != NULL) ? owner->free_at(owner->free_self, ptr, word)
-                                     : free_slow(ptr, NULL);
+    return umf_likely(owner != NULL) ? FREE_AT(owner, ptr, word) : free_slow(ptr, NULL);
 }
 
 static __attribute__((noinline)) umf_result_t by_ptr_slow(const void *ptr,

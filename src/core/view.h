@@ -104,6 +104,10 @@ typedef struct umf_pool_fast_ops_t {
     const struct umf_magazine_slab_t *(*slabs)(void *pool);
     /* The pool keeps data of its own inside the memory it divides. */
     bool data_inside;
+    /* Each object is an allocation of the provider: the pool never hands one out again. */
+    bool each_from_provider;
+    /* Its realloc is NOT_SUPPORTED, but for a size of 0. */
+    bool no_realloc;
 } umf_pool_fast_ops_t;
 
 #endif

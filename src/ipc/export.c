@@ -356,18 +356,29 @@ typedef struct export_mark_t {
 #define EXPORT_COOKIE 0x2f1c9a6b7e4d5380u
 #define EXPORT_LINE 64
 
+/* Behind the handle: as long as it is out, its object is not handed out again. */
+static umf_hold_t *export_hold(export_mark_t *mark) {
+    return (umf_hold_t *)((char *)mark + mark->bytes) - 1;
+}
+
+static size_t export_block_size(size_t handle_size) {
+    size_t room = umf_align_up(handle_size, _Alignof(umf_hold_t));
+    return sizeof(export_mark_t) + room + sizeof(umf_hold_t);
+}
+
 static uint64_t export_cookie(const export_mark_t *mark) {
     return EXPORT_COOKIE ^ (uintptr_t)mark;
 }
 
 static umf_result_t export_copy(const umf_export_t *export, uint64_t offset,
                                 umf_ipc_handle_t *handle, size_t *size) {
-    export_mark_t *mark = umf_meta_alloc(sizeof(*mark) + export->size);
+    size_t block_size = export_block_size(export->size);
+    export_mark_t *mark = umf_meta_alloc(block_size);
     if (mark == NULL) {
         UMF_LOG_ERROR("no memory for an IPC handle of %zu bytes", export->size);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    mark->bytes = sizeof(*mark) + export->size;
+    mark->bytes = block_size;
     void *bytes = mark + 1;
     memcpy(bytes, export->handle, export->size);
     umf_wire_set_offset(bytes, export->fixed_sum, offset);
@@ -399,6 +410,43 @@ static UMF_COLD umf_result_t export_get_locking(umf_span_t *span, uint64_t offse
     return result;
 }
 
+static umf_result_t export_get(umf_span_t *span, const void *ptr, umf_ipc_handle_t *handle,
+                               size_t *size) {
+    /* With a limit it may be forgotten at any time that the lock is not held. */
+    umf_export_t *export = umf_unlikely(export_limit != 0) ? NULL : export_known(span);
+    if (umf_unlikely(export == NULL && export_limit == 0)) {
+        umf_result_t result = export_make_fresh(span);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+        export = export_known(span);
+    }
+    if (umf_unlikely(export == NULL)) {
+        return export_get_locking(span, (uintptr_t)ptr - span->base, handle, size);
+    }
+    return export_copy(export, (uintptr_t)ptr - export->base, handle, size);
+}
+
+static umf_result_t export_get_and_hold(umf_span_t *span, const void *ptr, umf_ipc_handle_t *handle,
+                                        size_t *size) {
+    umf_ipc_handle_t made;
+    size_t made_size;
+    umf_result_t result = export_get(span, ptr, &made, &made_size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    export_mark_t *mark = (export_mark_t *)made - 1;
+    result = umf_hold_begin(export_hold(mark), span, ptr);
+    if (result != UMF_RESULT_SUCCESS) {
+        atomic_store_explicit(&mark->cookie, 0, memory_order_relaxed);
+        umf_meta_free(mark, mark->bytes);
+        return result;
+    }
+    *handle = made;
+    *size = made_size;
+    return UMF_RESULT_SUCCESS;
+}
+
 UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcHandle,
                                          size_t *size) {
     if (ptr == NULL || ipcHandle == NULL || size == NULL) {
@@ -418,19 +466,7 @@ UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcH
             ptr);
         return UMF_RESULT_ERROR_UNKNOWN;
     }
-    /* With a limit it may be forgotten at any time that the lock is not held. */
-    umf_export_t *export = umf_unlikely(export_limit != 0) ? NULL : export_known(span);
-    if (umf_unlikely(export == NULL && export_limit == 0)) {
-        umf_result_t result = export_make_fresh(span);
-        if (result != UMF_RESULT_SUCCESS) {
-            return result;
-        }
-        export = export_known(span);
-    }
-    if (umf_unlikely(export == NULL)) {
-        return export_get_locking(span, (uintptr_t)ptr - span->base, ipcHandle, size);
-    }
-    return export_copy(export, (uintptr_t)ptr - export->base, ipcHandle, size);
+    return export_get_and_hold(span, ptr, ipcHandle, size);
 }
 
 /* Takes the mark off a handle; false if there is none. May look at memory that is not a handle's.
@@ -452,6 +488,7 @@ UMF_API_1_0 umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle) {
                       (void *)ipcHandle);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_hold_end(export_hold(mark));
     umf_meta_free(mark, mark->bytes);
     return UMF_RESULT_SUCCESS;
 }

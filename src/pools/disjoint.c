@@ -695,6 +695,7 @@ const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .alloc_count = disjoint_alloc_count,
     .small = disjoint_small,
     .slabs = disjoint_slabs,
+    .no_realloc = true,
 };
 
 const umf_memory_pool_descriptor_t umf_disjoint_pool_descriptor = {

@@ -312,6 +312,8 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfProxyPoolOps(void) {
 const umf_pool_fast_ops_t umf_proxy_pool_fast_ops = {
     .free_at = proxy_free_at,
     .alloc_count = proxy_alloc_count,
+    .each_from_provider = true,
+    .no_realloc = true,
 };
 
 const umf_memory_pool_descriptor_t umf_proxy_pool_descriptor = {

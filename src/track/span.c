@@ -253,7 +253,7 @@ umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span, umf_sp
     return result;
 }
 
-void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span) {
+static void span_erase(umf_span_set_t *set, umf_span_t *span) {
     uintptr_t base = span->base;
     size_t extent = extent_of(span->size);
     umf_word_t word = umf_span_word(set, span), under = word_below(span);
@@ -264,6 +264,30 @@ void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span) {
     umf_lock_t *shard = umf_map_lock(set->map, base, extent);
     umf_map_remove(set->map, base, extent, word, under);
     umf_map_unlock(set->map, shard);
+}
+
+void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span) {
+    if (!span->outer) {
+        span_erase(set, span);
+        return;
+    }
+    umf_lock(&set->map->nest_lock); /* the outer one may be split, merged or get another word */
+    span_erase(set, span);
+    umf_unlock(&set->map->nest_lock);
+}
+
+void umf_span_drop_hint(umf_span_t *span) {
+    umf_map_t *map = span->set->map;
+    umf_word_t word = umf_span_word(span->set, span);
+    if (span->hint == 0) {
+        return;
+    }
+    umf_lock(&map->nest_lock);
+    umf_lock_t *shard = umf_map_lock(map, span->base, span->size);
+    span->hint = 0;
+    umf_map_rename(map, span->base, span->size, word, umf_span_word(span->set, span));
+    umf_map_unlock(map, shard);
+    umf_unlock(&map->nest_lock);
 }
 
 umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span) {

@@ -295,6 +295,9 @@ UMF_INLINE void umf_span_release(umf_span_set_t *set, umf_span_t *span) {
 
 umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span);
 
+/* From now on words of a live span have no hint. Not by two threads at once. */
+void umf_span_drop_hint(umf_span_t *span);
+
 /* Split and merge of spans of one set. INVALID_ARGUMENT as the contract lists. `split` keeps the
  * low part in `span`; the high part is a new span. */
 umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first);

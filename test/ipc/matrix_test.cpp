@@ -147,16 +147,36 @@ constexpr size_t part = 8192;     // what is written and read there
 
 // --- kinds of memory ---
 
+// Of the producer; UMF_TEST_POOL names another one than proxy.
+std::string pool_kind() {
+    const char *name = getenv("UMF_TEST_POOL");
+    return name ? name : "proxy";
+}
+
+// Other pools keep what was freed. Then the producer keeps its handle, too, which keeps the object
+// from being handed out again.
+bool keeps_freed() {
+    return pool_kind() != "proxy";
+}
+
+// TBB keeps data of its own in the memory, jemalloc needs a provider that can split.
+bool pool_can_serve(const std::string &kind) {
+    bool is_of_device = kind.find("cuda") == 0 || kind == "level_zero";
+    return pool_kind() == "scalable"   ? !is_of_device
+           : pool_kind() == "jemalloc" ? UMF_WITH_JEMALLOC && kind != "cuda" && kind != "level_zero"
+                                       : true;
+}
+
 std::string producer_text(const std::string &kind, const std::string &folder) {
     std::string name = folder.substr(folder.rfind('/') + 1);
-    return "proxy over " + (kind == "os" || kind == "fixed" ? "os:visibility=shared"
-                            : kind == "os, named" ? "os:visibility=shared,shm_name=" + name
-                            : kind == "file"
-                                ? "file:visibility=shared,path=" + folder + "/f/producer"
-                            : kind == "linux_vmm" ? "linux_vmm:piece_size=8M"
-                            : kind == "cuda"      ? "cuda:memory_type=device,device=0"
-                            : kind == "cuda_vmm"  ? "cuda_vmm:share=fd,piece_size=8M,device=0"
-                                                  : kind);
+    return pool_kind() + " over " +
+           (kind == "os" || kind == "fixed" ? "os:visibility=shared"
+            : kind == "os, named"           ? "os:visibility=shared,shm_name=" + name
+            : kind == "file"      ? "file:visibility=shared,path=" + folder + "/f/producer"
+            : kind == "linux_vmm" ? "linux_vmm:piece_size=8M"
+            : kind == "cuda"      ? "cuda:memory_type=device,device=0"
+            : kind == "cuda_vmm"  ? "cuda_vmm:share=fd,piece_size=8M,device=0"
+                                  : kind);
 }
 
 // The consumer needs the kind; what it opens is in the handle.
@@ -490,6 +510,7 @@ class Servant {
     Child &early;
     std::unique_ptr<Pool> pool, other_pool;
     char *base = nullptr;
+    umf_ipc_handle_t out = nullptr;
 
     static char *allocate(const Pool &pool) {
         return static_cast<char *>(umfPoolMalloc(pool.pool, whole));
@@ -513,7 +534,8 @@ class Servant {
             return "";
         }
         std::string bytes(reinterpret_cast<const char *>(got), size);
-        umfPutIPCHandle(got);
+        umfPutIPCHandle(keeps_freed() ? out : got);
+        out = keeps_freed() ? got : nullptr;
         return kind != "fixed" || fixed_has_none() ? bytes : "";
     }
 
@@ -531,9 +553,25 @@ class Servant {
         return has_none;
     }
 
+    // Frees, and allocates as much again: the address does not come.
+    bool recycle_what_is_kept() {
+        umfFree(base);
+        for (int i = 0; i < 5; i++) {
+            char *ptr = allocate(*pool);
+            if (!ptr || (ptr < base + whole && base < ptr + whole)) {
+                return false;
+            }
+            write_bytes(kind, ptr + at, pattern(other));
+        }
+        return true;
+    }
+
     // Frees, and allocates until the address comes again.
     bool recycle() {
         const char *before = base;
+        if (keeps_freed()) {
+            return recycle_what_is_kept();
+        }
         umfFree(base);
         for (int i = 0; i < 100; i++) {
             base = allocate(*pool);
@@ -557,6 +595,11 @@ class Servant {
         : kind(std::move(kind_name)), folder(std::move(folder_name)), early(child) {
         start_driver(kind);
     }
+    ~Servant() {
+        umfPutIPCHandle(out);
+    }
+    Servant(const Servant &) = delete;
+    Servant &operator=(const Servant &) = delete;
 
     std::string serve(const std::string &word, const std::string &bytes) {
         return word == "produce" ? produce()
@@ -659,9 +702,18 @@ class Matrix : public testing::TestWithParam<std::tuple<size_t, size_t>> {
   protected:
     const Row &row = rows[std::get<0>(GetParam())];
     const std::string kind = columns[std::get<1>(GetParam())];
-    const std::string cell = row.cells[std::get<1>(GetParam())];
     const std::string event = row.event;
+    const std::string cell = cell_of(row, std::get<1>(GetParam()));
     Folder folder;
+
+    // While the handle is out, what it names stays, freed or not.
+    static std::string cell_of(const Row &row, size_t column) {
+        std::string event = row.event;
+        bool is_kept = keeps_freed() && (event == "free" || event == "recycle address");
+        return !is_kept                                  ? row.cells[column]
+               : std::string(columns[column]) == "fixed" ? "base"
+                                                         : "yes";
+    }
 
     static bool is_built(const std::string &name) {
         return (UMF_WITH_CUDA || !is_cuda(name)) && (UMF_WITH_LEVEL_ZERO || name != "level_zero");
@@ -685,6 +737,9 @@ class Matrix : public testing::TestWithParam<std::tuple<size_t, size_t>> {
 TEST_P(Matrix, IsAsDocumented) {
     if (!is_built(kind)) {
         GTEST_SKIP() << "this build has no " << kind;
+    }
+    if (!pool_can_serve(kind)) {
+        GTEST_SKIP() << pool_kind() << " cannot serve memory of " << kind;
     }
     if (cell == "-") {
         GTEST_SKIP() << "a driver does not survive a fork";

@@ -116,6 +116,10 @@ void shim_end_rest(umf_span_t *span) {
     umf_span_end_rest(span);
 }
 
+void shim_drop_hint(umf_span_t *span) {
+    umf_span_drop_hint(span);
+}
+
 bool shim_is_live(const umf_span_t *span) {
     return umf_span_is_live(span);
 }

@@ -36,6 +36,7 @@ umf_result_t shim_restore(shim_set_t *set, umf_span_t *span);
 umf_result_t shim_rest(shim_set_t *set, umf_span_t *span);
 bool shim_wake(shim_set_t *set, umf_span_t *span, size_t size);
 void shim_end_rest(umf_span_t *span);
+void shim_drop_hint(umf_span_t *span);
 bool shim_is_live(const umf_span_t *span);
 umf_result_t shim_split(shim_set_t *set, umf_span_t *span, size_t first);
 umf_result_t shim_merge(shim_set_t *set, umf_span_t *low, umf_span_t *high);

@@ -158,6 +158,34 @@ TEST_P(Span, NestedUpToEight) {
     EXPECT_EQ(find(base + 500), nullptr);
 }
 
+TEST_P(Span, HintsCanBeDropped) {
+    shim_set_t *s = set(5), *inside = set(6);
+    const uintptr_t bases[] = {3 * TiB, 3 * TiB + 64 * 1024, 4 * TiB + 100};
+    const size_t sizes[] = {64 * 1024, 4 * MiB, 10000};
+    for (int i = 0; i < 3; i++) {
+        uintptr_t base = bases[i], last = base + sizes[i] - 1;
+        umf_span_t *outer = nullptr, *inner = nullptr;
+        ASSERT_EQ(shim_add(s, base, sizes[i], nullptr, 12, &outer), OK);
+        ASSERT_EQ(shim_add(inside, base + 5000, 3000, nullptr, 8, &inner), OK);
+        shim_drop_hint(outer);
+        shim_drop_hint(outer);
+        for (uintptr_t addr : {base, base + 4999, base + 8000, last}) {
+            EXPECT_EQ(find(addr), outer);
+            EXPECT_EQ(shim_find_hint(map, addr), 0u);
+            EXPECT_EQ(shim_find_pool(map, addr), 5u);
+        }
+        EXPECT_EQ(find(base + 6000), inner);
+        EXPECT_EQ(shim_find_hint(map, base + 6000), 8u);
+        remove(inside, inner);
+        EXPECT_EQ(find(base + 6000), outer);
+        EXPECT_EQ(shim_find_hint(map, base + 6000), 0u);
+        remove(s, outer);
+        for (uintptr_t addr : {base, base + 6000, last}) {
+            EXPECT_EQ(find(addr), nullptr);
+        }
+    }
+}
+
 TEST_P(Span, EqualRangesNest) {
     shim_set_t *a = set(1), *b = set(2);
     for (auto [base, size] : {std::pair<uintptr_t, size_t>{3 * TiB, 8192},

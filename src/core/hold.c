@@ -1,0 +1,317 @@
+#include "core/hold.h"
+
+#include "base/keep_errno.h"
+#include "base/log.h"
+#include "core/content.h"
+#include "core/object.h"
+
+/* Of all holds, and of the fields of pools that are about them. */
+UMF_LOCK_STATIC(hold_lock, UMF_RANK_VIEW);
+
+/* How many there are, by span: who frees elsewhere in the pool needs no lock. Pools of users may
+ * split spans and are not asked here. Sync: atomic; written under the lock */
+#define HOLD_SPANS 4096
+static _Atomic uint32_t hold_spans[HOLD_SPANS];
+
+/* --- the treap of a pool --- */
+
+static bool hold_is_before(const umf_hold_t *a, uintptr_t addr, const umf_hold_t *b) {
+    return a->addr != addr ? a->addr < addr : (uintptr_t)a < (uintptr_t)b;
+}
+
+static uint64_t hold_priority(const umf_hold_t *hold) {
+    return ((uintptr_t)hold >> 4) * 0x9e3779b97f4a7c15u;
+}
+
+static void hold_insert_locked(umf_hold_t **link, umf_hold_t *hold) {
+    umf_assert_locked(&hold_lock);
+    while (*link && hold_priority(*link) >= hold_priority(hold)) {
+        link = hold_is_before(*link, hold->addr, hold) ? &(*link)->high : &(*link)->low;
+    }
+    umf_hold_t *rest = *link, **low = &hold->low, **high = &hold->high;
+    *link = hold;
+    while (rest) {
+        if (hold_is_before(rest, hold->addr, hold)) {
+            *low = rest;
+            low = &rest->high;
+            rest = rest->high;
+        } else {
+            *high = rest;
+            high = &rest->low;
+            rest = rest->low;
+        }
+    }
+    *low = *high = NULL;
+}
+
+static void hold_remove_locked(umf_hold_t **link, umf_hold_t *hold) {
+    umf_assert_locked(&hold_lock);
+    while (*link != hold) {
+        link = hold_is_before(*link, hold->addr, hold) ? &(*link)->high : &(*link)->low;
+    }
+    umf_hold_t *low = hold->low, *high = hold->high;
+    while (low && high) {
+        bool is_low = hold_priority(low) >= hold_priority(high);
+        umf_hold_t **next = is_low ? &low->high : &high->low;
+        *link = is_low ? low : high;
+        *(is_low ? &low : &high) = *next;
+        link = next;
+    }
+    *link = low ? low : high;
+}
+
+/* The first at `addr` or above, behind `after` if that is one. */
+static umf_hold_t *hold_at_locked(const umf_memory_pool_handle_t pool, uintptr_t addr,
+                                  const umf_hold_t *after) {
+    umf_hold_t *found = NULL;
+    umf_assert_locked(&hold_lock);
+    for (umf_hold_t *hold = pool->holds; hold;) {
+        bool is_before = hold_is_before(hold, addr, after) || hold == after;
+        found = is_before ? found : hold;
+        hold = is_before ? hold->high : hold->low;
+    }
+    return found;
+}
+
+/* The next one in [`addr`, `addr` + `size`). */
+static umf_hold_t *hold_next_locked(const umf_memory_pool_handle_t pool, uintptr_t addr,
+                                    size_t size, const umf_hold_t *after) {
+    umf_hold_t *hold = hold_at_locked(pool, after ? after->addr : addr, after);
+    return hold && hold->addr - addr < size ? hold : NULL;
+}
+
+/* --- freeing in a pool with holds --- */
+
+static umf_memory_pool_handle_t hold_pool_of(umf_word_t word) {
+    return atomic_load_explicit(&umf_pool_table[umf_word_pool(word)], memory_order_acquire);
+}
+
+static bool hold_may_be_in(const umf_memory_pool_handle_t pool, umf_word_t word) {
+    return !pool->fast || atomic_load_explicit(&hold_spans[umf_word_span(word) % HOLD_SPANS],
+                                               memory_order_acquire) != 0;
+}
+
+/* A user's pool may not tell: then it is the address alone that is held. */
+static umf_result_t hold_size_of(umf_memory_pool_handle_t pool, const void *ptr, size_t *size) {
+    *size = 0;
+    umf_result_t result = pool->ops.malloc_usable_size(pool->self, ptr, size);
+    if (!pool->fast && (result != UMF_RESULT_SUCCESS || *size == 0)) {
+        *size = 1;
+        return UMF_RESULT_SUCCESS;
+    }
+    return result;
+}
+
+/* Is anything held behind `ptr`, in its span? Most objects are told apart by that. */
+static bool hold_may_be_at(umf_memory_pool_handle_t pool, uintptr_t addr, umf_word_t word) {
+    const umf_span_t *span = umf_span_at(umf_word_span(word));
+    umf_lock(&hold_lock);
+    bool may_be = hold_next_locked(pool, addr, span->base + span->size - addr, NULL) != NULL;
+    umf_unlock(&hold_lock);
+    return may_be;
+}
+
+typedef enum hold_state_t { HOLD_NONE, HOLD_ASIDE, HOLD_WAS_ASIDE } hold_state_t;
+
+static hold_state_t hold_set_aside(umf_memory_pool_handle_t pool, uintptr_t addr, size_t size) {
+    hold_state_t state = HOLD_NONE;
+    umf_lock(&hold_lock);
+    for (umf_hold_t *hold = NULL; (hold = hold_next_locked(pool, addr, size, hold)) != NULL;) {
+        if (hold->aside == addr && state == HOLD_NONE) {
+            state = HOLD_WAS_ASIDE;
+            break;
+        }
+        hold->aside = addr;
+        hold->aside_size = size;
+        state = HOLD_ASIDE;
+    }
+    if (state == HOLD_ASIDE) {
+        atomic_fetch_add_explicit(&pool->aside, 1, memory_order_relaxed);
+    }
+    umf_unlock(&hold_lock);
+    return state;
+}
+
+static UMF_COLD umf_result_t hold_free_in_span(umf_memory_pool_handle_t pool, void *ptr,
+                                               umf_word_t word) {
+    UMF_KEEP_ERRNO;
+    size_t size;
+    if (!hold_may_be_at(pool, (uintptr_t)ptr, word)) {
+        return pool->free_unheld(pool->free_self, ptr, word);
+    }
+    umf_result_t result = hold_size_of(pool, ptr, &size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result; /* no object: the pool has said so */
+    }
+    switch (hold_set_aside(pool, (uintptr_t)ptr, size)) {
+    case HOLD_ASIDE:
+        return UMF_RESULT_SUCCESS;
+    case HOLD_WAS_ASIDE:
+        UMF_LOG_ERROR("%p was freed before and waits for umfPutIPCHandle of its handle", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    default:
+        return pool->free_unheld(pool->free_self, ptr, word);
+    }
+}
+
+static umf_result_t hold_free_at(void *self, void *ptr, umf_word_t word) {
+    umf_memory_pool_handle_t pool = hold_pool_of(word);
+    return umf_likely(!hold_may_be_in(pool, word)) ? pool->free_unheld(self, ptr, word)
+                                                   : hold_free_in_span(pool, ptr, word);
+}
+
+static bool hold_try_free(void *self, void *ptr, umf_word_t word) {
+    umf_memory_pool_handle_t pool = hold_pool_of(word);
+    return !hold_may_be_in(pool, word) && pool->try_free_unheld(self, ptr, word);
+}
+
+/* --- holds --- */
+
+static void hold_link_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) {
+    if (!pool->holds) {
+        atomic_store_explicit(&pool->is_held, true, memory_order_release);
+        __atomic_store_n(&pool->free_at, hold_free_at, __ATOMIC_RELEASE);
+        __atomic_store_n(&pool->try_free, hold_try_free, __ATOMIC_RELEASE);
+    }
+    atomic_fetch_add_explicit(&hold_spans[hold->span % HOLD_SPANS], 1, memory_order_release);
+    hold->pool = pool;
+    hold_insert_locked(&pool->holds, hold);
+}
+
+static void hold_unlink_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) {
+    hold_remove_locked(&pool->holds, hold);
+    hold->pool = NULL;
+    atomic_fetch_sub_explicit(&hold_spans[hold->span % HOLD_SPANS], 1, memory_order_release);
+    if (!pool->holds) {
+        atomic_store_explicit(&pool->is_held, false, memory_order_release);
+        __atomic_store_n(&pool->free_at, pool->free_unheld, __ATOMIC_RELEASE);
+        __atomic_store_n(&pool->try_free, pool->try_free_unheld, __ATOMIC_RELEASE);
+    }
+}
+
+/* Holds of an object that is set aside know where it lies: the nearest ones tell of an address. */
+static bool hold_is_aside_locked(const umf_memory_pool_handle_t pool, uintptr_t addr) {
+    const umf_hold_t *below = NULL;
+    for (const umf_hold_t *hold = pool->holds; hold;) {
+        bool is_below = hold->addr <= addr;
+        below = is_below ? hold : below;
+        hold = is_below ? hold->high : hold->low;
+    }
+    const umf_hold_t *above = hold_at_locked(pool, addr, NULL);
+    return (below && below->aside && addr - below->aside < below->aside_size) ||
+           (above && above->aside && addr - above->aside < above->aside_size);
+}
+
+umf_result_t umf_hold_begin(umf_hold_t *hold, umf_span_t *span, const void *ptr) {
+    umf_memory_pool_handle_t pool =
+        atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
+    *hold = (umf_hold_t){.addr = (uintptr_t)ptr, .span = umf_span_index(span)};
+    if (!pool || (pool->fast && pool->fast->each_from_provider)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_lock(&hold_lock);
+    bool is_aside = hold_is_aside_locked(pool, hold->addr);
+    if (!is_aside) {
+        hold_link_locked(pool, hold);
+        umf_span_drop_hint(span);
+    }
+    umf_unlock(&hold_lock);
+    if (is_aside) {
+        UMF_LOG_ERROR("%p was freed before and waits for umfPutIPCHandle of its handle", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static void hold_give_back(umf_memory_pool_handle_t pool, uintptr_t addr) {
+    umf_word_t word = umf_map_find(&umf_map_global, addr);
+    if (umf_word_pool(word) == pool->index) {
+        pool->free_unheld(pool->free_self, (void *)addr, word);
+    }
+}
+
+/* The object that waited for this hold alone; 0: none. */
+static uintptr_t hold_end_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) {
+    uintptr_t aside = hold->aside;
+    hold_unlink_locked(pool, hold);
+    if (!aside || hold_next_locked(pool, aside, hold->aside_size, NULL)) {
+        return 0;
+    }
+    atomic_fetch_sub_explicit(&pool->aside, 1, memory_order_relaxed);
+    return aside;
+}
+
+void umf_hold_end(umf_hold_t *hold) {
+    umf_lock(&hold_lock);
+    umf_memory_pool_handle_t pool = hold->pool;
+    uintptr_t aside = pool ? hold_end_locked(pool, hold) : 0;
+    umf_unlock(&hold_lock);
+    if (aside) {
+        hold_give_back(pool, aside);
+    }
+}
+
+void umf_hold_drop(umf_memory_pool_handle_t pool) {
+    for (bool goes_on = true; goes_on;) {
+        umf_lock(&hold_lock);
+        umf_hold_t *hold = pool->holds;
+        uintptr_t aside = hold ? hold_end_locked(pool, hold) : 0;
+        umf_unlock(&hold_lock);
+        goes_on = hold != NULL;
+        if (aside) {
+            hold_give_back(pool, aside);
+        }
+    }
+}
+
+/* --- realloc --- */
+
+static bool hold_has(umf_memory_pool_handle_t pool, const void *ptr, size_t *size) {
+    umf_word_t word = umf_map_find(&umf_map_global, (uintptr_t)ptr);
+    if (umf_word_pool(word) != pool->index || !hold_may_be_in(pool, word) ||
+        !hold_may_be_at(pool, (uintptr_t)ptr, word) ||
+        hold_size_of(pool, ptr, size) != UMF_RESULT_SUCCESS) {
+        return false;
+    }
+    umf_lock(&hold_lock);
+    bool has = hold_next_locked(pool, (uintptr_t)ptr, *size, NULL) != NULL;
+    umf_unlock(&hold_lock);
+    return has;
+}
+
+static umf_result_t hold_copy(umf_memory_pool_handle_t pool, void *to, const void *from,
+                              size_t size) {
+    umf_content_t content;
+    umf_content_init(&content, pool->view);
+    umf_result_t result = umf_content_copy(&content, to, from, size);
+    umf_content_fini(&content);
+    return result;
+}
+
+static void *hold_move(umf_memory_pool_handle_t pool, void *ptr, size_t room, size_t size) {
+    void *moved = umfPoolMalloc(pool, size);
+    if (!moved) {
+        return NULL;
+    }
+    if (hold_copy(pool, moved, ptr, room) != UMF_RESULT_SUCCESS) {
+        umfPoolFree(pool, moved);
+        return NULL;
+    }
+    umfPoolFree(pool, ptr);
+    return moved;
+}
+
+bool umf_hold_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size, void **moved) {
+    bool is_offered = size == 0 || !(pool->fast && pool->fast->no_realloc);
+    size_t room;
+    if (!ptr || !is_offered || !hold_has(pool, ptr, &room)) {
+        return false;
+    }
+    if (size == 0) {
+        umfPoolFree(pool, ptr);
+        *moved = NULL;
+    } else {
+        *moved = size <= room ? ptr : hold_move(pool, ptr, room, size);
+    }
+    return true;
+}
