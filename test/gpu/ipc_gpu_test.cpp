@@ -965,6 +965,51 @@ TEST_F(CudaVmmShare, ExportsAPieceOnce) {
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
+// Threads that open and close blocks of one piece: who comes second uses the first one's mapping,
+// or gives its own back.
+TEST_F(CudaVmmShare, ThreadsThatOpenAtOnceLeaveNothingBehind) {
+    NEEDS_FAKE()
+    constexpr size_t blocks = 8, block = 2 * MiB;
+    umf_memory_provider_handle_t producer = make(UMF_CUDA_VMM_SHARE_FD),
+                                 consumer = make(UMF_CUDA_VMM_SHARE_FD);
+    void *all = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(producer, blocks * block, 0, &all), OK);
+    std::vector<std::vector<char>> handles(blocks, std::vector<char>(4096));
+    for (size_t i = 0; i < blocks; i++) {
+        char *at = static_cast<char *>(all) + i * block;
+        if (i + 1 < blocks) {
+            ASSERT_EQ(umfMemoryProviderAllocationSplit(producer, at, (blocks - i) * block, block),
+                      OK);
+        }
+        ASSERT_EQ(umfMemoryProviderGetIPCHandle(producer, at, block, handles[i].data()), OK);
+    }
+    const long objects = driver().control()->objects;
+    std::atomic<int> failures{0};
+    std::vector<std::thread> running;
+    for (size_t thread = 0; thread < 4; thread++) {
+        running.emplace_back([&, thread] {
+            for (size_t round = 0; round < 50; round++) {
+                void *first = nullptr, *second = nullptr;
+                char *one = handles[2 * thread].data(), *other = handles[2 * thread + 1].data();
+                failures += umfMemoryProviderOpenIPCHandle(consumer, one, &first) != OK;
+                failures += umfMemoryProviderOpenIPCHandle(consumer, other, &second) != OK;
+                failures += umfMemoryProviderCloseIPCHandle(consumer, first, block) != OK;
+                failures += umfMemoryProviderCloseIPCHandle(consumer, second, block) != OK;
+            }
+        });
+    }
+    for (std::thread &thread : running) {
+        thread.join();
+    }
+    EXPECT_EQ(failures, 0);
+    EXPECT_EQ(driver().control()->objects, objects);
+    for (size_t i = 0; i < blocks; i++) {
+        EXPECT_EQ(umfMemoryProviderFree(producer, static_cast<char *>(all) + i * block, block), OK);
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(consumer), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(producer), OK);
+}
+
 class LinuxVmmShare : public testing::Test {
   protected:
     umf_memory_provider_handle_t provider = nullptr;
