@@ -589,6 +589,9 @@ TEST_F(Coalescing, EveryFailureOfTheSystem) {
             free(p);
         }
         EXPECT_EQ(stat("used_memory"), 0u);
+        nth.off();
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        EXPECT_EQ(fake.live(), 0u) << "a span that the pool does not know";
         EXPECT_EQ(destroy(), OK);
         ASSERT_EQ(fake.live(), 0u);
     }
