@@ -730,7 +730,7 @@ TEST_P(Suspend, EveryCallMayFailForGood) {
     if (!kind.fail_from) {
         GTEST_SKIP() << "failures on demand need the software driver";
     }
-    const size_t size = MiB / 4;
+    const size_t size = 64 << 10; // a piece each
     const long step =
         static_cast<long>(scaled(100) < 100 ? 100 / scaled(100) : 1); // every call in a plain build
     for (umf_suspend_keep_t keep : keeps) {
