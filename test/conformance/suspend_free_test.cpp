@@ -8,6 +8,7 @@
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+#include <umf/ipc.h>
 #include <umf/memory_pool_ext.h>
 #include <umf/plugin.h>
 #include <umf/pools/pool_proxy.h>
@@ -161,6 +162,36 @@ TEST_P(FreeAsleep, AThreadEnds) {
     }
     ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
     free_some(blocks.size(), umfFree);
+    EXPECT_EQ(count(), 0u);
+}
+
+// Objects whose handles are out are set aside by a free: without touching them. Handles may be
+// given back at any time.
+TEST_P(FreeAsleep, WhatWasExported) {
+    std::vector<umf_ipc_handle_t> handles(blocks.size() / 2);
+    for (size_t i = 0; i < handles.size(); i++) {
+        size_t size = 0;
+        ASSERT_EQ(umfGetIPCHandle(blocks[i], &handles[i], &size), OK) << i;
+    }
+    sleep();
+    for (size_t i = 0; i < handles.size(); i++) {
+        if (i % 3) {
+            EXPECT_EQ(umfFree(blocks[i]), OK) << i;
+        }
+        if (i % 2) {
+            EXPECT_EQ(umfPutIPCHandle(handles[i]), OK) << i;
+        }
+    }
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    for (size_t i = 0; i < blocks.size(); i++) {
+        if (i >= handles.size() || i % 3 == 0) {
+            EXPECT_EQ(*static_cast<char *>(blocks[i]), 1);
+            EXPECT_EQ(umfFree(blocks[i]), OK) << i;
+        }
+    }
+    for (size_t i = 0; i < handles.size(); i += 2) {
+        EXPECT_EQ(umfPutIPCHandle(handles[i]), OK) << i;
+    }
     EXPECT_EQ(count(), 0u);
 }
 
