@@ -57,6 +57,7 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPeers(void) ABSENT(c
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetShare(void) ABSENT(cuda_absent);
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetFreePolicy(void) ABSENT(cuda_absent);
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPieceSize(void) ABSENT(cuda_absent);
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA(void) ABSENT(cuda_absent);
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPerThreadStream(void)
     ABSENT(cuda_absent);
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetName(void) ABSENT(cuda_absent);

@@ -74,11 +74,24 @@ static umf_result_t cuda_vmm_unreserve(void *backend, uintptr_t base, size_t siz
     return cuda_vmm_given_back(cuda, result, "giving back addresses");
 }
 
+/* Memory that other devices on the bus reach is not worth a failure: where it is refused for that,
+ * it is made without. */
+static CUresult cuda_vmm_create_at(const cuda_vmm_t *cuda, CUmemAllocationProp properties,
+                                   size_t size, CUmemGenericAllocationHandle *handle) {
+    CUresult result;
+    IN_CONTEXT(cuda, result, cuMemCreate(handle, size, &properties, 0));
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&
+        properties.allocFlags.gpuDirectRDMACapable) {
+        properties.allocFlags.gpuDirectRDMACapable = 0;
+        IN_CONTEXT(cuda, result, cuMemCreate(handle, size, &properties, 0));
+    }
+    return result;
+}
+
 static umf_result_t cuda_vmm_create(void *backend, size_t size, umf_physical_t *physical) {
     const cuda_vmm_t *cuda = backend;
     CUmemGenericAllocationHandle handle = 0;
-    CUresult result;
-    IN_CONTEXT(cuda, result, cuMemCreate(&handle, size, &cuda->properties, 0));
+    CUresult result = cuda_vmm_create_at(cuda, cuda->properties, size, &handle);
     if (result == CUDA_SUCCESS) {
         *physical = handle;
     }
@@ -345,12 +358,19 @@ static umf_result_t cuda_vmm_check_device(const cuda_vmm_t *cuda) {
     return result;
 }
 
+/* A device that cannot tell has none. */
+static void cuda_vmm_ask_rdma(cuda_vmm_t *cuda) {
+    int can = 0;
+    CUresult result = cuda->driver->cuDeviceGetAttribute(
+        &can, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, cuda->context.device);
+    cuda->properties.allocFlags.gpuDirectRDMACapable = result == CUDA_SUCCESS && can;
+}
+
 /* Permission shows only when it is tried. */
 static umf_result_t cuda_vmm_try_fabric(cuda_vmm_t *cuda, size_t granularity) {
     unsigned char token[UMF_VMM_TOKEN_SIZE];
     CUmemGenericAllocationHandle handle = 0;
-    CUresult made;
-    IN_CONTEXT(cuda, made, cuMemCreate(&handle, granularity, &cuda->properties, 0));
+    CUresult made = cuda_vmm_create_at(cuda, cuda->properties, granularity, &handle);
     if (made == CUDA_ERROR_OUT_OF_MEMORY) {
         return cuda_vmm_result(cuda, made, "trying fabric handles");
     }
@@ -403,6 +423,9 @@ static umf_result_t cuda_vmm_start(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t
     size_t granularity = 0;
     result = cuda_vmm_check_device(cuda);
     if (result == UMF_RESULT_SUCCESS) {
+        if (wanted->gpudirect_rdma && !cuda->is_of_host) {
+            cuda_vmm_ask_rdma(cuda);
+        }
         result = cuda_vmm_result(
             cuda,
             cuda->driver->cuMemGetAllocationGranularity(&granularity, &cuda->properties,
@@ -676,6 +699,7 @@ static umf_result_t cuda_vmm_peer_alloc(void *provider, int device, size_t size,
     CUmemAllocationProp properties = cuda->properties;
     properties.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    properties.allocFlags.gpuDirectRDMACapable = 0;
     CUmemGenericAllocationHandle handle = 0;
     CUresult made;
     IN_CONTEXT(cuda, made, cuMemCreate(&handle, rounded, &properties, 0));

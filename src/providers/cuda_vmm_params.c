@@ -28,6 +28,7 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsCreate(
     }
     params->device = device;
     params->host_node = -1;
+    params->gpudirect_rdma = true;
     umf_name_copy(params->name, umf_cuda_vmm_default_name);
     *hParams = params;
     return UMF_RESULT_SUCCESS;
@@ -104,6 +105,15 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPieceSize(
     return UMF_RESULT_SUCCESS;
 }
 
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA(
+    umf_cuda_vmm_memory_provider_params_handle_t hParams, int capable) {
+    if (!hParams) {
+        return params_refuse("parameters are NULL");
+    }
+    hParams->gpudirect_rdma = capable != 0;
+    return UMF_RESULT_SUCCESS;
+}
+
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPerThreadStream(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, int per_thread) {
     if (!hParams) {
@@ -170,6 +180,10 @@ static umf_result_t field_set_piece_size(void *object, const void *value) {
     return umfCUDAVmmMemoryProviderParamsSetPieceSize(object, *(const size_t *)value);
 }
 
+static umf_result_t field_set_gpudirect_rdma(void *object, const void *value) {
+    return umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA(object, *(const bool *)value);
+}
+
 static umf_result_t field_set_per_thread_stream(void *object, const void *value) {
     return umfCUDAVmmMemoryProviderParamsSetPerThreadStream(object, *(const bool *)value);
 }
@@ -225,6 +239,11 @@ static const umf_field_t cuda_vmm_field_list[] = {
      .access = UMF_FIELD_CREATE,
      .set = field_set_piece_size,
      .help = "smallest piece of memory that comes and goes, in bytes; default: the granularity"},
+    {.path = "params.gpudirect_rdma",
+     .type = UMF_FIELD_BOOL,
+     .access = UMF_FIELD_CREATE,
+     .set = field_set_gpudirect_rdma,
+     .help = "network cards can reach the memory, if the device has that; default true"},
     {.path = "params.per_thread_stream",
      .type = UMF_FIELD_BOOL,
      .access = UMF_FIELD_CREATE,

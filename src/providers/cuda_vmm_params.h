@@ -17,6 +17,7 @@ typedef struct umf_cuda_vmm_memory_provider_params_t {
     umf_cuda_vmm_share_t share;
     umf_cuda_vmm_free_policy_t free_policy;
     size_t piece_size;
+    bool gpudirect_rdma;    /* where the device has it */
     bool per_thread_stream; /* the default stream is that of the calling thread */
     char name[UMF_NAME_MAX];
 } umf_cuda_vmm_params_t;

@@ -925,6 +925,66 @@ TEST_F(CudaVmm, WaitsForTheStreamOfTheThread) {
     EXPECT_EQ(umfPoolFree(pool, ptr), OK);
 }
 
+// --- GPUDirect RDMA ------------------------------------------------------------------------------
+
+// Where the device has it, unless it is not wanted or asking fails.
+TEST_F(CudaVmm, MemoryIsMadeForRdmaWhereTheDeviceHasIt) {
+    NEEDS_FAKE();
+    EXPECT_EQ(umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA(nullptr, 1), BAD);
+    fake_cuda_t *control = driver().control();
+    for (int has : {0, 1}) {
+        for (int wanted : {0, 1}) {
+            for (bool asking_fails : {false, true}) {
+                control->has_rdma = has;
+                ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA(params, wanted), OK);
+                if (asking_fails && wanted) {
+                    fail(FAKE_cuDeviceGetAttribute, CUDA_ERROR_INVALID_VALUE, 2);
+                }
+                ASSERT_EQ(create(), OK);
+                EXPECT_EQ(control->fail_at, 0);
+                const long made = control->rdma_made;
+                void *ptr = nullptr;
+                ASSERT_EQ(umfMemoryProviderAlloc(provider, 8 * MiB, 0, &ptr), OK);
+                EXPECT_EQ(control->rdma_made - made, has && wanted && !asking_fails ? 1 : 0);
+                EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 8 * MiB), OK);
+                destroy();
+            }
+        }
+    }
+    umfCUDAVmmMemoryProviderParamsDestroy(params);
+    ASSERT_EQ(umfCUDAVmmMemoryProviderParamsCreate(0, &params), OK);
+    ASSERT_EQ(create(), OK) << "the default";
+    void *ptr = nullptr;
+    const long made = control->rdma_made;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 8 * MiB, 0, &ptr), OK);
+    EXPECT_EQ(control->rdma_made, made + 1);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 8 * MiB), OK);
+    destroy();
+    ASSERT_EQ(umfMemoryProviderCreateFromText("cuda_vmm:gpudirect_rdma=no", &provider), OK)
+        << umfTextError();
+}
+
+// A device that has it and refuses it gives plain memory; a full one is not asked twice.
+TEST_F(CudaVmm, MemoryThatIsRefusedForRdmaIsMadeWithout) {
+    NEEDS_FAKE();
+    fake_cuda_t *control = driver().control();
+    control->has_rdma = control->refuses_rdma = 1;
+    ASSERT_EQ(create(), OK);
+    void *ptr = nullptr;
+    {
+        LogFile log(2);
+        ASSERT_EQ(umfMemoryProviderAlloc(provider, 8 * MiB, 0, &ptr), OK);
+        EXPECT_EQ(log.text(), "");
+    }
+    EXPECT_EQ(control->rdma_made, 0);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 8 * MiB), OK);
+    control->refuses_rdma = 0;
+    const long before = calls(FAKE_cuMemCreate);
+    EXPECT_EQ(umfMemoryProviderAlloc(provider, 2048 * MiB, 0, &ptr),
+              UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    EXPECT_EQ(calls(FAKE_cuMemCreate), before + 1);
+}
+
 // --- fabric handles ------------------------------------------------------------------------------
 
 TEST_F(CudaVmm, FabricIsRefusedWithTheReason) {

@@ -53,6 +53,7 @@ TEST(absent, CudaVmm) {
     expect_absent(umfCUDAVmmMemoryProviderParamsSetPeers, "CUDA");
     expect_absent(umfCUDAVmmMemoryProviderParamsSetShare, "CUDA");
     expect_absent(umfCUDAVmmMemoryProviderParamsSetFreePolicy, "CUDA");
+    expect_absent(umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA, "CUDA");
     expect_absent(umfCUDAVmmMemoryProviderParamsSetPieceSize, "CUDA");
     expect_absent(umfCUDAVmmMemoryProviderParamsSetPerThreadStream, "CUDA");
     expect_absent(umfCUDAVmmMemoryProviderParamsSetName, "CUDA");

@@ -192,6 +192,18 @@ umf_result_t
 umfCUDAVmmMemoryProviderParamsSetPieceSize(umf_cuda_vmm_memory_provider_params_handle_t hParams,
                                            size_t size);
 
+/// @brief Sets whether memory of the device is made so that others on the bus, such as network
+///        cards, can reach it (GPUDirect RDMA). Default: yes, if the device has that for virtual
+///        memory; memory that the driver refuses for this alone is made without it.
+///
+/// @param hParams parameters
+/// @param capable 0: no
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without CUDA
+umf_result_t
+umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA(umf_cuda_vmm_memory_provider_params_handle_t hParams,
+                                               int capable);
+
 /// @brief Sets what the NULL stream means where streams are named (umf/suspend.h). Default: the
 ///        default stream of the process.
 ///

@@ -602,6 +602,9 @@ CUresult fake_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUd
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
         *value = 1;
         return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+        *value = get().control.has_rdma;
+        return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
         *value = get().control.fabric != FAKE_CUDA_FABRIC_NONE;
         return CUDA_SUCCESS;
@@ -1066,6 +1069,10 @@ CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     if (!of_host && !is_device(device)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
+    bool rdma = wanted->allocFlags.gpuDirectRDMACapable;
+    if (rdma && (of_host || !get().control.has_rdma || get().control.refuses_rdma)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     bool fabric = wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC;
     if (fabric && get().control.fabric != FAKE_CUDA_FABRIC_PERMITTED) {
         return get().control.fabric == FAKE_CUDA_FABRIC_NONE ? CUDA_ERROR_NOT_SUPPORTED
@@ -1082,6 +1089,7 @@ CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     Physical *made = new Physical{size, device, fd, 1, exportable, fabric, false};
     get().physicals.insert(made);
     get().control.objects++;
+    get().control.rdma_made += rdma;
     *handle = reinterpret_cast<CUmemGenericAllocationHandle>(made);
     return CUDA_SUCCESS;
 }

@@ -53,6 +53,8 @@ typedef struct fake_cuda_t {
     int keeps_memory;                        /* what is released stays used; 1 at first where the
                                               * environment has UMF_FAKE_CUDA_KEEPS_MEMORY */
     int fabric;                              /* a fake_cuda_fabric */
+    int has_rdma;                            /* devices say that they have GPUDirect RDMA */
+    int refuses_rdma;                        /* and refuse memory for it */
 
     /* To read. */
     long calls[FAKE_CUDA_FUNCTIONS];
@@ -66,6 +68,7 @@ typedef struct fake_cuda_t {
     long unordered_unmaps; /* unmapped or freed while queued work still used it */
     long dead_uses;        /* a context, or a stream of one, was used that is destroyed: the real
                             * driver ends the process then */
+    long rdma_made;        /* handles of memory for GPUDirect RDMA */
     long per_thread_calls; /* of forms for the default stream of the thread */
 } fake_cuda_t;
 
