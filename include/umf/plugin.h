@@ -360,6 +360,15 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @param begins not 0: frees follow; else they are over
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*free_batch)(void *provider, int begins);
+
+    /// @brief The NUMA node of the host that is nearest to the provider's device.
+    ///
+    /// Memory that is to be pinned is placed there, if there is room.
+    ///
+    /// @param provider the provider
+    /// @param node [out] its number
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if it is not known
+    umf_result_t (*host_node)(void *provider, unsigned *node);
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -367,7 +376,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-            NULL, NULL                                                                             \
+            NULL, NULL, NULL                                                                       \
     }
 
 /// @brief A kind of provider.

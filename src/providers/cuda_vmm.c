@@ -1,5 +1,7 @@
 /* Cuda_vmm provider: virtual memory by way of the CUDA driver. See vmm.h. */
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <umf/plugin.h>
@@ -592,6 +594,44 @@ static umf_result_t cuda_vmm_host_unpin(void *provider, void *ptr, size_t size) 
     return cuda_vmm_given_back(cuda, result, "unpinning host memory");
 }
 
+/* For drivers that do not tell: what the system says of the device on the bus; -1: nothing. */
+static int cuda_vmm_node_of_bus(const cuda_vmm_t *cuda) {
+    char bus[32] = "", path[96], text[16] = "";
+    size_t length = 0;
+    int fd;
+    if (!cuda->driver->cuDeviceGetPCIBusId ||
+        cuda->driver->cuDeviceGetPCIBusId(bus, sizeof(bus), cuda->context.device) != CUDA_SUCCESS) {
+        return -1;
+    }
+    for (char *at = bus; *at; at++) {
+        *at = (char)(*at >= 'A' && *at <= 'F' ? *at - 'A' + 'a' : *at);
+    }
+    snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", bus);
+    if (umf_os_open(path, O_RDONLY, 0, &fd)) {
+        return -1;
+    }
+    while (length < sizeof(text) - 1 && umf_os_read_at(fd, &text[length], 1, length) == 0) {
+        length++;
+    }
+    umf_os_close(fd);
+    return length == 0 ? -1 : atoi(text);
+}
+
+static umf_result_t cuda_vmm_host_node(void *provider, unsigned *node) {
+    const cuda_vmm_t *cuda = provider;
+    int found = -1;
+    CUresult result = cuda->driver->cuDeviceGetAttribute(&found, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
+                                                         cuda->context.device);
+    if (result != CUDA_SUCCESS || found < 0) {
+        found = cuda_vmm_node_of_bus(cuda);
+    }
+    if (found < 0) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    *node = (unsigned)found;
+    return UMF_RESULT_SUCCESS;
+}
+
 /* Maps `handle` somewhere, for this device and `device`. */
 static CUresult cuda_vmm_map_anywhere(const cuda_vmm_t *cuda, CUmemGenericAllocationHandle handle,
                                       size_t size, int device, uintptr_t *base) {
@@ -746,6 +786,7 @@ static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .wait = cuda_vmm_wait,
     .host_pin = cuda_vmm_host_pin,
     .host_unpin = cuda_vmm_host_unpin,
+    .host_node = cuda_vmm_host_node,
     .peer_alloc = cuda_vmm_peer_alloc,
     .peer_free = cuda_vmm_peer_free,
 };

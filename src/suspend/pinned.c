@@ -31,6 +31,24 @@ static unsigned block_all(const umf_pinned_block_t *block) {
     return (1U << block->count) - 1;
 }
 
+/* Copies are fastest from the node of the device. A wish: the memory is as good elsewhere. */
+static void block_place(umf_memory_provider_handle_t provider, void *base, size_t size) {
+    enum { MODE_PREFERRED = 1, WORD_BITS = 8 * sizeof(unsigned long), MAX_NODES = 1024 };
+    unsigned long mask[MAX_NODES / WORD_BITS] = {0};
+    unsigned node;
+    if (!provider->ext->host_node ||
+        provider->ext->host_node(provider->self, &node) != UMF_RESULT_SUCCESS ||
+        node >= MAX_NODES) {
+        return;
+    }
+    mask[node / WORD_BITS] = 1UL << node % WORD_BITS;
+    int error = umf_os_mbind(base, size, MODE_PREFERRED, mask, MAX_NODES);
+    if (error) {
+        UMF_LOG_DEBUG("host memory to keep content in is not placed on node %u: error %d", node,
+                      error);
+    }
+}
+
 static umf_pinned_block_t *block_create(umf_memory_provider_handle_t provider, size_t count) {
     umf_pinned_block_t *block = umf_meta_alloc(sizeof(*block));
     if (!block) {
@@ -46,6 +64,7 @@ static umf_pinned_block_t *block_create(umf_memory_provider_handle_t provider, s
         umf_meta_free(block, sizeof(*block));
         return NULL;
     }
+    block_place(provider, base, size);
     block->provider = provider;
     block->count = count;
     for (size_t i = 0; i < count; i++) {

@@ -158,6 +158,7 @@ State *fresh() {
     made->control.devices = 2;
     made->control.granularity = size_t{2} << 20;
     made->control.fail_function = FAKE_CUDA_ANY;
+    made->control.host_node = -1;
     made->control.keeps_memory = getenv("UMF_FAKE_CUDA_KEEPS_MEMORY") != nullptr;
     std::fill_n(made->control.device_memory, FAKE_CUDA_DEVICES, size_t{1} << 30);
     return made;
@@ -602,6 +603,9 @@ CUresult fake_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUd
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
         *value = 1;
         return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
+        *value = get().control.host_node;
+        return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
         *value = get().control.has_rdma;
         return CUDA_SUCCESS;
@@ -612,6 +616,15 @@ CUresult fake_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUd
         *value = 0;
         return CUDA_SUCCESS;
     }
+}
+
+CUresult fake_cuDeviceGetPCIBusId(char *id, int length, CUdevice device) {
+    ENTER_STARTED(FAKE_cuDeviceGetPCIBusId)
+    if (!is_device(device) || !get().control.bus_id[0]) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    snprintf(id, static_cast<size_t>(length), "%s", get().control.bus_id);
+    return CUDA_SUCCESS;
 }
 
 CUresult fake_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {

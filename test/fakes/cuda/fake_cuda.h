@@ -53,6 +53,8 @@ typedef struct fake_cuda_t {
     int keeps_memory;                        /* what is released stays used; 1 at first where the
                                               * environment has UMF_FAKE_CUDA_KEEPS_MEMORY */
     int fabric;                              /* a fake_cuda_fabric */
+    int host_node;                           /* nearest to each device; -1 at first: none */
+    char bus_id[32];                         /* of each device on PCI; "" at first: none */
     int has_rdma;                            /* devices say that they have GPUDirect RDMA */
     int refuses_rdma;                        /* and refuse memory for it */
 
