@@ -1,0 +1,52 @@
+/* The inside of providers/vmm.c: what is left when there is no memory for its bookkeeping. */
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+
+#include "fakes/vmm_kinds.h"
+#include "fault.h"
+
+extern "C" {
+#include "base/meta.h"
+#include "base/os.h"
+}
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+
+// Each in a piece of its own, and of a size that has to be remembered.
+TEST(Vmm, WithoutBookkeepingNothingStays) {
+    const size_t page = umf_os_page_size();
+    size_t failures = 0;
+    fault::Nth nth("meta_alloc");
+    for (bool goes_on = true; goes_on;) {
+        const size_t used = umf_meta_used();
+        umf_memory_provider_handle_t provider = create_linux_vmm(page);
+        ASSERT_NE(provider, nullptr);
+        goes_on = nth.next();
+        std::vector<void *> live;
+        for (size_t i = 0; i < 40; i++) {
+            void *ptr = nullptr;
+            bool is_made = umfMemoryProviderAlloc(provider, page + 100, 0, &ptr) == OK;
+            failures += !is_made;
+            if (is_made) {
+                live.push_back(ptr);
+            }
+            ASSERT_EQ(count_memory_files(), live.size()) << nth.runs();
+        }
+        nth.off();
+        EXPECT_GE(live.size(), 39u);
+        for (void *ptr : live) {
+            EXPECT_EQ(umfMemoryProviderFree(provider, ptr, page + 100), OK);
+        }
+        EXPECT_EQ(count_memory_files(), 0u);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        EXPECT_EQ(umf_meta_used(), used) << nth.runs();
+    }
+    EXPECT_GT(failures, 40u);
+}
+
+} // namespace
