@@ -18,6 +18,17 @@
 #endif
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+#define UMF_IS_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UMF_IS_TSAN 1
+#endif
+#endif
+#ifndef UMF_IS_TSAN
+#define UMF_IS_TSAN 0 /* it sees no assembly */
+#endif
+
 #ifdef UMF_IS_ASAN
 #include <sanitizer/asan_interface.h>
 /* Any access to [ptr, ptr + size) is reported until it is unpoisoned. */

@@ -17,11 +17,11 @@ struct umf_depot_t {
     _Atomic size_t count; /* objects. Sync: lock, as the rest; a hint for who does not hold it */
     size_t fewest;        /* there have been since the last look: so many nobody needed */
     size_t idle;          /* of those found at the last look there are so many yet */
-    void *objects[];
+    umf_item_t items[];
 };
 
 static size_t depot_bytes(const umf_depots_t *depots) {
-    return umf_meta_apart(sizeof(umf_depot_t) + depots->capacity * sizeof(void *));
+    return umf_meta_apart(sizeof(umf_depot_t) + depots->capacity * sizeof(umf_item_t));
 }
 
 static umf_depot_t *depot_at(const umf_depots_t *depots, uint32_t index) {
@@ -120,13 +120,13 @@ static void note_met(umf_depot_thread_t *thread) {
 
 /* --- taking --- */
 
-static size_t take_locked(umf_depot_t *depot, void **objects, size_t n) {
+static size_t take_locked(umf_depot_t *depot, umf_item_t *items, size_t n) {
     umf_assert_locked(&depot->lock);
     size_t count = depot_count(depot), taken = count < n ? count : n;
     count -= taken;
     depot_set_count(depot, count);
     depot->fewest = count < depot->fewest ? count : depot->fewest;
-    memcpy(objects, &depot->objects[count], taken * sizeof(void *));
+    memcpy(items, &depot->items[count], taken * sizeof(*items));
     return taken;
 }
 
@@ -146,18 +146,18 @@ static uint32_t after_own(const umf_depot_thread_t *thread, uint32_t home, uint3
 }
 
 /* From one depot, without waiting. */
-static size_t take_from(umf_depot_t *depot, umf_depot_t **locked, void **objects, size_t n) {
+static size_t take_from(umf_depot_t *depot, umf_depot_t **locked, umf_item_t *items, size_t n) {
     if (!umf_trylock(&depot->lock)) {
         *locked = *locked ? *locked : depot;
         return 0;
     }
-    size_t taken = take_locked(depot, objects, n);
+    size_t taken = take_locked(depot, items, n);
     umf_unlock(&depot->lock);
     return taken;
 }
 
 size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
-                       void **objects, size_t n) {
+                       umf_item_t *items, size_t n) {
     uint32_t made = depots_made(depots), home = made ? home_of(depots, number, made) : 0;
     umf_depot_t *locked = NULL;
     if (made == 0) {
@@ -167,11 +167,11 @@ size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t
     if (is_empty && deserves_new(thread, n)) {
         return 0;
     }
-    size_t taken = is_empty ? 0 : take_from(depot_at(depots, home), &locked, objects, n);
+    size_t taken = is_empty ? 0 : take_from(depot_at(depots, home), &locked, items, n);
     for (uint32_t i = 0, at = after_own(thread, home, made); i < made && !taken;
          i++, at = depot_next(at, made)) {
         umf_depot_t *depot = depot_at(depots, at);
-        taken = depot_count(depot) ? take_from(depot, &locked, objects, n) : 0;
+        taken = depot_count(depot) ? take_from(depot, &locked, items, n) : 0;
         if (taken && thread) {
             thread->found = (uint8_t)(at + 1);
         }
@@ -181,7 +181,7 @@ size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t
     }
     if (!taken && locked) {
         umf_lock(&locked->lock);
-        taken = take_locked(locked, objects, n);
+        taken = take_locked(locked, items, n);
         umf_unlock(&locked->lock);
     }
     return taken;
@@ -189,20 +189,20 @@ size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t
 
 /* --- giving --- */
 
-static bool give_locked(const umf_depots_t *depots, umf_depot_t *depot, void *const *objects,
+static bool give_locked(const umf_depots_t *depots, umf_depot_t *depot, const umf_item_t *items,
                         size_t n) {
     umf_assert_locked(&depot->lock);
     size_t count = depot_count(depot);
     bool fits = count + n <= depots->capacity;
     if (fits) {
-        memcpy(&depot->objects[count], objects, n * sizeof(void *));
+        memcpy(&depot->items[count], items, n * sizeof(*items));
         depot_set_count(depot, count + n);
     }
     return fits;
 }
 
 bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
-                     void *const *objects, size_t n) {
+                     const umf_item_t *items, size_t n) {
     uint32_t made = made_for(depots, number), at = made ? home_of(depots, number, made) : 0;
     umf_depot_t *locked = NULL;
     bool is_given = false;
@@ -212,7 +212,7 @@ bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *
             continue;
         }
         if (umf_trylock(&depot->lock)) {
-            is_given = give_locked(depots, depot, objects, n);
+            is_given = give_locked(depots, depot, items, n);
             umf_unlock(&depot->lock);
         } else if (!locked) {
             locked = depot;
@@ -224,7 +224,7 @@ bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *
     if (!is_given && locked) {
         umf_depot_t *depot = depot_to_wait_for(depots, locked, made);
         umf_lock(&depot->lock);
-        is_given = give_locked(depots, depot, objects, n);
+        is_given = give_locked(depots, depot, items, n);
         umf_unlock(&depot->lock);
     }
     if (is_given && thread) {
@@ -257,14 +257,14 @@ size_t umf_depots_count_idle(umf_depots_t *depots) {
     return idle;
 }
 
-size_t umf_depots_take_idle(umf_depots_t *depots, void **objects, size_t n) {
+size_t umf_depots_take_idle(umf_depots_t *depots, umf_item_t *items, size_t n) {
     size_t taken = 0;
     for (uint32_t i = 0; i < depots_made(depots) && taken < n; i++) {
         umf_depot_t *depot = depot_at(depots, i);
         umf_lock(&depot->lock);
         depot->idle = depot->fewest < depot->idle ? depot->fewest : depot->idle;
         size_t wish = depot->idle < n - taken ? depot->idle : n - taken;
-        size_t got = take_locked(depot, objects + taken, wish);
+        size_t got = take_locked(depot, items + taken, wish);
         depot->idle -= got;
         taken += got;
         umf_unlock(&depot->lock);

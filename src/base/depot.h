@@ -16,6 +16,15 @@
 
 #define UMF_DEPOTS_MAX 32u
 
+/*
+ * A free object. `state` is the byte that tells whether a user has it, beside the objects of the
+ * pool and far from their memory; NULL where the pool knows by other means.
+ */
+typedef struct umf_item_t {
+    void *object;
+    uint8_t *state;
+} umf_item_t;
+
 typedef struct umf_depot_t umf_depot_t;
 
 typedef struct umf_depots_t {
@@ -41,16 +50,16 @@ void umf_depots_destroy(umf_depots_t *depots);
 
 /* Up to `n` objects; 0 also where the thread should rather have a new one. */
 size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
-                       void **objects, size_t n);
+                       umf_item_t *items, size_t n);
 /* All or nothing. */
 bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
-                     void *const *objects, size_t n);
+                     const umf_item_t *items, size_t n);
 
 /* Objects that wait. */
 size_t umf_depots_count(const umf_depots_t *depots);
 /* Objects that nobody has needed since it was asked last: they are idle. */
 size_t umf_depots_count_idle(umf_depots_t *depots);
 /* Up to `n` of those that are idle; 0: there are no more. */
-size_t umf_depots_take_idle(umf_depots_t *depots, void **objects, size_t n);
+size_t umf_depots_take_idle(umf_depots_t *depots, umf_item_t *items, size_t n);
 
 #endif

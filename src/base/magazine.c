@@ -9,7 +9,9 @@ static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
     return UMF_CONTAINER_OF(owner, umf_magazines_t, owner);
 }
 
-#define FIRST_CAPACITY 64u /* of a stack that may grow */
+/* Of a stack that may grow: a batch of it is a cache line of states, which no other thread shares.
+ */
+#define FIRST_CAPACITY 128u
 
 #define DEPOT_STACKS 8u /* of contended capacity; a depot has room for them at least */
 
@@ -66,17 +68,17 @@ static uint32_t thread_number(const umf_magazines_t *m) {
 }
 
 /* `mag`: of the calling thread, NULL if it has none. */
-static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
+static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, umf_item_t *items,
                          size_t n) {
     umf_depots_t *depots = depots_of(m, bin);
-    return depots ? umf_depots_take(depots, thread_number(m), mag ? &mag->depots : NULL, objects, n)
+    return depots ? umf_depots_take(depots, thread_number(m), mag ? &mag->depots : NULL, items, n)
                   : 0;
 }
 
 static bool depot_give(umf_magazines_t *m, uint32_t bin, uint32_t number, umf_magazine_t *mag,
-                       void **objects, size_t n) {
+                       umf_item_t *items, size_t n) {
     umf_depots_t *depots = depots_made(m, bin);
-    return depots && umf_depots_give(depots, number, mag ? &mag->depots : NULL, objects, n);
+    return depots && umf_depots_give(depots, number, mag ? &mag->depots : NULL, items, n);
 }
 
 /* In a place of the thread's own: all threads miss, and would meet in a common one. */
@@ -89,21 +91,21 @@ static void count_out(umf_magazines_t *m, int64_t n) {
     }
 }
 
-static void pool_flush(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
-    m->ops->flush(m->pool, bin, objects, n);
+static void pool_flush(umf_magazines_t *m, uint32_t bin, umf_item_t *items, size_t n) {
+    m->ops->flush(m->pool, bin, items, n);
     count_out(m, -(int64_t)n);
 }
 
 /* Up to `n` objects go back to the pool; how many. */
 static size_t depots_flush(umf_magazines_t *m, uint32_t bin, size_t n, bool only_idle) {
-    void *objects[64];
+    umf_item_t items[64];
     size_t flushed = 0, taken = 1;
     for (; flushed < n && taken; flushed += taken) {
-        size_t wish = n - flushed < UMF_COUNT_OF(objects) ? n - flushed : UMF_COUNT_OF(objects);
-        taken = only_idle ? umf_depots_take_idle(depots_of(m, bin), objects, wish)
-                          : depot_take(m, bin, NULL, objects, wish);
+        size_t wish = n - flushed < UMF_COUNT_OF(items) ? n - flushed : UMF_COUNT_OF(items);
+        taken = only_idle ? umf_depots_take_idle(depots_of(m, bin), items, wish)
+                          : depot_take(m, bin, NULL, items, wish);
         if (taken) {
-            pool_flush(m, bin, objects, taken);
+            pool_flush(m, bin, items, taken);
         }
     }
     return flushed;
@@ -142,17 +144,17 @@ UMF_COLD void umf_magazines_look_now(umf_magazines_t *m) {
 
 /* --- between a thread and the pool --- */
 
-static size_t pool_refill(umf_magazines_t *m, uint32_t bin, void **objects, size_t n) {
-    size_t got = m->ops->refill ? m->ops->refill(m->pool, bin, objects, n) : 0;
+static size_t pool_refill(umf_magazines_t *m, uint32_t bin, umf_item_t *items, size_t n) {
+    size_t got = m->ops->refill ? m->ops->refill(m->pool, bin, items, n) : 0;
     count_out(m, (int64_t)got);
     return got;
 }
 
 /* Objects on their way from a thread, to others if they have room. */
-static void pass_on(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, void **objects,
+static void pass_on(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, umf_item_t *items,
                     size_t n) {
-    if (!depot_give(m, bin, thread_number(m), mag, objects, n)) {
-        pool_flush(m, bin, objects, n);
+    if (!depot_give(m, bin, thread_number(m), mag, items, n)) {
+        pool_flush(m, bin, items, n);
     }
 }
 
@@ -166,12 +168,13 @@ static size_t magazine_count(const umf_magazine_t *mag) {
     return (size_t)(mag->top - mag->base);
 }
 
-static void magazine_set_top(umf_magazine_t *mag, void **top) {
+static void magazine_set_top(umf_magazine_t *mag, umf_item_t *top) {
     __atomic_store_n(&mag->top, top, __ATOMIC_RELEASE);
 }
 
 /* Other threads may be counting: without a top there is nothing to count. */
-static void magazine_set_stack(umf_magazine_t *mag, void **stack, size_t count, size_t capacity) {
+static void magazine_set_stack(umf_magazine_t *mag, umf_item_t *stack, size_t count,
+                               size_t capacity) {
     magazine_set_top(mag, NULL);
     __atomic_store_n(&mag->base, stack, __ATOMIC_RELAXED);
     mag->limit = stack ? stack + capacity : NULL;
@@ -179,24 +182,33 @@ static void magazine_set_stack(umf_magazine_t *mag, void **stack, size_t count, 
 }
 
 static size_t stack_bytes(size_t capacity) {
-    return umf_meta_apart(capacity * sizeof(void *));
+    return umf_meta_apart(capacity * sizeof(umf_item_t));
+}
+
+/* A state between those of two objects is never LIVE. */
+static uint64_t states_magic(const umf_magazine_slab_t *slab, size_t batch) {
+    if (!slab->magic) {
+        return 0;
+    }
+    size_t stride = umf_magazine_state_stride(slab->size, batch);
+    return stride > 1 ? umf_magic(slab->size / stride) : slab->magic;
 }
 
 static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t usual = m->capacity[bin].usual,
            capacity = usual < FIRST_CAPACITY ? usual : FIRST_CAPACITY;
-    void **stack = umf_meta_alloc(stack_bytes(capacity));
+    umf_item_t *stack = umf_meta_alloc(stack_bytes(capacity));
     if (!stack) {
         return false;
     }
-    mag->magic = m->slabs ? m->slabs[bin + 1].magic : 0;
+    mag->magic = m->slabs ? states_magic(&m->slabs[bin + 1], usual / 2) : 0;
     mag->mask = m->slabs ? m->slabs[bin + 1].mask : 0;
     magazine_set_stack(mag, stack, 0, capacity);
     return true;
 }
 
 static void magazine_free_stack(umf_magazine_t *mag) {
-    void **stack = mag->base;
+    umf_item_t *stack = mag->base;
     size_t capacity = magazine_capacity(mag);
     magazine_set_stack(mag, NULL, 0, 0);
     mag->magic = 0;
@@ -211,12 +223,12 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
     if (!(mag->was_refilled || mag->depots.has_met) || capacity <= old) {
         return false;
     }
-    void **stack = umf_meta_alloc(stack_bytes(capacity));
+    umf_item_t *stack = umf_meta_alloc(stack_bytes(capacity));
     if (!stack) {
         return false;
     }
-    void **small = mag->base;
-    memcpy(stack, small, count * sizeof(void *));
+    umf_item_t *small = mag->base;
+    memcpy(stack, small, count * sizeof(umf_item_t));
     magazine_set_stack(mag, stack, count, capacity);
     umf_meta_free(small, stack_bytes(old));
     mag->was_refilled = mag->depots.has_met = false;
@@ -229,7 +241,7 @@ static void magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag
     size_t rest = magazine_count(mag) - batch;
     mag->was_refilled = mag->depots.has_met = false;
     pass_on(m, bin, mag, mag->base, batch);
-    memmove(mag->base, mag->base + batch, rest * sizeof(void *));
+    memmove(mag->base, mag->base + batch, rest * sizeof(umf_item_t));
     magazine_set_top(mag, mag->base + rest);
 }
 
@@ -300,20 +312,32 @@ static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
 
 /* The pool hands out by growing address, a stack begins with the last: programs that run through
  * what they allocated in a row do it upwards. */
-static void reverse(void **objects, size_t n) {
+static void reverse(umf_item_t *items, size_t n) {
     for (size_t i = 0; i < n / 2; i++) {
-        void *object = objects[i];
-        objects[i] = objects[n - 1 - i];
-        objects[n - 1 - i] = object;
+        umf_item_t item = items[i];
+        items[i] = items[n - 1 - i];
+        items[n - 1 - i] = item;
     }
+}
+
+static void *hand_out(const umf_item_t *item) {
+    if (item->state) {
+        umf_state_set(item->state, UMF_STATE_LIVE);
+    }
+    return item->object;
+}
+
+/* For a thread that has no stack. */
+static void *pop_single(umf_magazines_t *m, uint32_t bin) {
+    umf_item_t item;
+    bool is_got = depot_take(m, bin, NULL, &item, 1) || pool_refill(m, bin, &item, 1);
+    return is_got ? hand_out(&item) : NULL;
 }
 
 UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     umf_magazine_t *mag = magazine_ready(m, bin);
-    void *object = NULL;
     if (!mag) {
-        return depot_take(m, bin, NULL, &object, 1) || pool_refill(m, bin, &object, 1) ? object
-                                                                                       : NULL;
+        return pop_single(m, bin);
     }
     if (mag->depots.has_met) {
         magazine_grow(m, bin, mag);
@@ -330,17 +354,17 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     if (!got) {
         return NULL;
     }
-    object = mag->base[got - 1];
+    void *object = hand_out(&mag->base[got - 1]);
     mag->was_refilled = true;
     magazine_set_top(mag, mag->base + got - 1);
     umf_magazines_look(m);
     return object;
 }
 
-UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *object) {
+UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, umf_item_t item) {
     umf_magazine_t *mag = magazine_ready(m, bin);
     if (!mag) {
-        pass_on(m, bin, NULL, &object, 1);
+        pass_on(m, bin, NULL, &item, 1);
         return;
     }
     if (mag->top == mag->limit) {
@@ -348,7 +372,7 @@ UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *obj
             magazine_halve(m, bin, mag);
         }
     }
-    *mag->top = object;
+    *mag->top = item;
     magazine_set_top(mag, mag->top + 1);
     umf_magazines_look(m);
 }
@@ -450,9 +474,9 @@ typedef struct cached_count_t {
 
 /* Of another thread's magazine. It may get another stack between the two loads. */
 static size_t count_from_outside(umf_magazine_t *mag) {
-    void **top = __atomic_load_n(&mag->top, __ATOMIC_ACQUIRE);
-    void **base = __atomic_load_n(&mag->base, __ATOMIC_RELAXED);
-    size_t count = ((uintptr_t)top - (uintptr_t)base) / sizeof(void *);
+    umf_item_t *top = __atomic_load_n(&mag->top, __ATOMIC_ACQUIRE);
+    umf_item_t *base = __atomic_load_n(&mag->base, __ATOMIC_RELAXED);
+    size_t count = ((uintptr_t)top - (uintptr_t)base) / sizeof(umf_item_t);
     return top && base && count <= UINT16_MAX ? count : 0;
 }
 

@@ -17,15 +17,17 @@
 
 #include <stdatomic.h>
 
+#include "base/annotate.h"
 #include "base/decay.h"
 #include "base/depot.h"
 #include "base/local.h"
 
 typedef struct umf_magazine_t {
-    void **top; /* Sync: atomic, relaxed: only its thread writes, statistics read */
-    void **limit;
-    void **base;
-    uint64_t magic; /* umf_magic() of the objects' size, for checked pushes; 0: none, or no stack */
+    umf_item_t *top; /* Sync: atomic, relaxed: only its thread writes, statistics read */
+    umf_item_t *limit;
+    umf_item_t *base;
+    uint64_t magic; /* for checked pushes: umf_magic() of what lies between two states; 0: none, or
+                     * no stack */
     uint64_t mask;  /* of an address: its distance from the first object of its slab */
     umf_depot_thread_t depots;
     bool was_refilled; /* since it was full last */
@@ -50,8 +52,8 @@ typedef struct umf_magazine_ops_t {
     /* Hands out 1 to `n` objects of `bin` and returns how many; 0 when there is no memory (and the
      * pool's last error is set). It must not take new memory from the provider for more than one.
      * NULL: who finds none makes a new one. */
-    size_t (*refill)(void *pool, uint32_t bin, void **objects, size_t n);
-    void (*flush)(void *pool, uint32_t bin, void **objects, size_t n);
+    size_t (*refill)(void *pool, uint32_t bin, umf_item_t *items, size_t n);
+    void (*flush)(void *pool, uint32_t bin, umf_item_t *items, size_t n);
     /* The calling thread begins to use the pool: it may call `flush` when it ends, also if all that
      * it gets comes from other threads. May be NULL. */
     void (*thread_begins)(void *pool);
@@ -145,7 +147,45 @@ size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin);
 bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t most);
 
 void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin);
-void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, void *object);
+void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, umf_item_t item);
+
+/*
+ * States. A hit writes one byte of the object's own: it is LIVE from the moment a user gets it
+ * until the first free, wherever it is otherwise, so that a second free finds out whoever made the
+ * first one and however long ago. No two threads write one: an object is one thread's at a time. Of
+ * two that free the same object in the same moment both may pass.
+ */
+enum {
+    UMF_STATE_NONE = 0,    /* nothing starts there, or it is in the pool's own structures */
+    UMF_STATE_FREE = 1,    /* for pools that tell it from NONE */
+    UMF_STATE_LIVE = 0xA5, /* hardly found by chance where no state is */
+};
+
+/* Plain: who looks at a state or changes it has the object, or is wrong. */
+static inline uint8_t umf_state(const uint8_t *state) {
+    return *state;
+}
+
+static inline void umf_state_set(uint8_t *state, uint8_t value) {
+    *state = value;
+}
+
+/* Each so far behind the last one that a batch has a cache line for itself: at first a thread's
+ * objects are neighbours. */
+static inline size_t umf_magazine_state_stride(size_t size, size_t batch) {
+    size_t stride = 1;
+    while (stride * batch < 64 && size % (2 * stride) == 0) {
+        stride *= 2;
+    }
+    return stride;
+}
+
+/* The states of a slab's chunks lie so far behind the beginning of its descriptor. */
+#define UMF_MAGAZINE_STATES 40
+
+static inline uint8_t *umf_magazine_state(void *slab, size_t chunk) {
+    return (uint8_t *)slab + UMF_MAGAZINE_STATES + chunk;
+}
 
 static inline umf_magazine_t *umf_magazine_of(const umf_magazines_t *m, size_t bin) {
     return &((umf_cache_t *)umf_local_get(m->owner.index))->bins[bin];
@@ -168,14 +208,38 @@ static inline umf_magazine_t *umf_magazine_at(umf_local_t *cache, size_t offset)
     return mag;
 }
 
+/* Only its thread writes it, others may read: one instruction, which no compiler makes of an atomic
+ * load and store. */
+static inline void umf_magazine_move_top(umf_magazine_t *mag, int by) {
+#if defined(__x86_64__) && !UMF_IS_TSAN
+    __asm__("addq %1, %0"
+            : "+m"(mag->top)
+            : "er"((ptrdiff_t)by * (ptrdiff_t)sizeof(umf_item_t))
+            : "cc");
+#else
+    __atomic_store_n(&mag->top, mag->top + by, __ATOMIC_RELAXED);
+#endif
+}
+
 /* false: it is empty, or has no stack. Hot. */
-static inline bool umf_magazine_try_pop(umf_magazine_t *mag, void **object) {
-    void **top = mag->top;
+static inline bool umf_magazine_try_pop_item(umf_magazine_t *mag, umf_item_t *item) {
+    umf_item_t *top = mag->top;
     if (umf_unlikely(top == mag->base)) {
         return false;
     }
-    __atomic_store_n(&mag->top, --top, __ATOMIC_RELAXED);
-    *object = *top; /* the last: it may take the place of `mag` */
+    umf_magazine_move_top(mag, -1);
+    *item = top[-1]; /* the last: it may take the place of `mag` */
+    return true;
+}
+
+/* The same for objects with states, which are live then. Hot. */
+static inline bool umf_magazine_try_pop(umf_magazine_t *mag, void **object) {
+    umf_item_t item;
+    if (umf_unlikely(!umf_magazine_try_pop_item(mag, &item))) {
+        return false;
+    }
+    umf_state_set(item.state, UMF_STATE_LIVE);
+    *object = item.object;
     return true;
 }
 
@@ -187,21 +251,41 @@ static inline void *umf_magazine_pop(umf_magazines_t *m, size_t bin) {
                : umf_magazine_pop_slow(m, (uint32_t)bin);
 }
 
+/* The same for objects without states. */
+static inline void *umf_magazine_pop_stateless(umf_magazines_t *m, size_t bin) {
+    umf_item_t item;
+    return umf_magazine_try_pop_item(umf_magazine_of(m, bin), &item)
+               ? item.object
+               : umf_magazine_pop_slow(m, (uint32_t)bin);
+}
+
 /* Onto a magazine at hand; false if it is full or has no stack. Hot. */
-static inline bool umf_magazine_try_push(umf_magazine_t *mag, void *object) {
-    void **top = mag->top;
+static inline bool umf_magazine_try_push_item(umf_magazine_t *mag, umf_item_t item) {
+    umf_item_t *top = mag->top;
     if (umf_unlikely(top == mag->limit)) {
         return false;
     }
-    *top = object;
-    __atomic_store_n(&mag->top, top + 1, __ATOMIC_RELAXED);
+    *top = item;
+    umf_magazine_move_top(mag, 1);
+    return true;
+}
+
+/* The same for a live object; if it is false it may not be one, and is as it was. Hot. */
+static inline bool umf_magazine_try_push(umf_magazine_t *mag, void *object, uint8_t *state) {
+    if (umf_unlikely(umf_state(state) != UMF_STATE_LIVE) ||
+        umf_unlikely(!umf_magazine_try_push_item(mag, (umf_item_t){object, state}))) {
+        return false;
+    }
+    umf_state_set(state, UMF_STATE_FREE);
     return true;
 }
 
 /*
  * n % size == 0, for n below 2^32, is (uint64_t)(n * magic) < magic (D. Lemire, O. Kaser, N. Kurz,
- * "Faster remainder by direct computation", 2019).
+ * "Faster remainder by direct computation", 2019). The upper half of the product is n / size.
  */
+__extension__ typedef unsigned __int128 umf_wide_t;
+
 static inline uint64_t umf_magic(size_t size) {
     return UINT64_MAX / size + 1;
 }
@@ -228,18 +312,20 @@ static inline bool umf_magazine_slab_starts(const umf_magazine_slab_t *slab, uin
     return true;
 }
 
-/* If the object starts where one of the bin may start. false: it does not, or there is no stack
- * with room, or the bin takes no checked pushes. Hot. */
-static inline bool umf_magazine_push_checked(umf_magazine_t *mag, void *object) {
-    uint64_t product = ((uintptr_t)object & mag->mask) * mag->magic; /* umf_magic_divides */
+/* If a live object of the bin starts there. false: none does, or there is no stack with room, or
+ * the bin takes no checked pushes. `slab`: the descriptor that hangs on the span. Hot. */
+static inline bool umf_magazine_push_checked(umf_magazine_t *mag, void *object, void *slab) {
+    umf_wide_t product =
+        (umf_wide_t)((uintptr_t)object & mag->mask) * mag->magic; /* umf_magic_divides */
     __asm__("" : "+m"(mag->magic)); /* compared where it is: one load less */
-    return umf_likely(product < mag->magic) && umf_magazine_try_push(mag, object);
+    return umf_likely((uint64_t)product < mag->magic) &&
+           umf_magazine_try_push(mag, object, umf_magazine_state(slab, (size_t)(product >> 64)));
 }
 
-/* Hot. */
-static inline void umf_magazine_push(umf_magazines_t *m, size_t bin, void *object) {
-    if (umf_unlikely(!umf_magazine_try_push(umf_magazine_of(m, bin), object))) {
-        umf_magazine_push_slow(m, (uint32_t)bin, object);
+/* Any object, live or not; its state is not looked at. Hot. */
+static inline void umf_magazine_push(umf_magazines_t *m, size_t bin, umf_item_t item) {
+    if (umf_unlikely(!umf_magazine_try_push_item(umf_magazine_of(m, bin), item))) {
+        umf_magazine_push_slow(m, (uint32_t)bin, item);
     }
 }
 

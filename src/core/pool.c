@@ -526,15 +526,16 @@ static UMF_COLD umf_result_t free_unknown(void *ptr) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* The common case: the calling thread has a stack with room for it. Needs nothing but the word,
- * whose hint tells the magazine if the pool leaves the check to the core. */
+/* The common case: a live object, and the calling thread has a stack with room for it. The word's
+ * hint tells the magazine if the pool leaves the check to the core, its span the states. */
 static inline bool free_cached(void *ptr, umf_word_t word) {
     size_t magazine = umf_word_hint(word);
     if (UMF_IS_ASAN || magazine == 0) {
         return false; /* the pool annotates, or knows more than the word does */
     }
     umf_local_t *cache = umf_local_get_low(umf_word_pool(word));
-    return umf_magazine_push_checked(umf_magazine_at(cache, magazine), ptr);
+    return umf_magazine_push_checked(umf_magazine_at(cache, magazine), ptr,
+                                     umf_span_at(umf_word_span(word))->cookie);
 }
 
 /* Addresses that the plain walk does not find. `pool`: whose pointer it must be, NULL for any.

@@ -92,10 +92,12 @@ static umf_bin_t *bin_make(disjoint_pool_t *pool, uint32_t index) {
     size_t max_kept = umf_disjoint_is_chunked(pool->layout, pool->layout->sizes[index])
                           ? 1
                           : pool->params.capacity;
-    uint16_t hint = index < pool->layout->cached_bins ? umf_magazine_offset(index) : 0;
+    bool is_cached = index < pool->layout->cached_bins;
+    uint16_t hint = is_cached ? umf_magazine_offset(index) : 0;
+    size_t stride = is_cached ? umf_disjoint_state_stride(pool->layout, index) : 0;
     umf_bin_t *bin =
         umf_bin_create(&pool->slabs, index, umf_disjoint_stride(pool->layout->sizes[index]),
-                       pool->params.slab_min_size, hint, max_kept);
+                       pool->params.slab_min_size, hint, stride, max_kept);
     umf_bin_t *other = NULL;
     if (bin && !atomic_compare_exchange_strong_explicit(
                    &pool->bin[index], &other, bin, memory_order_acq_rel, memory_order_acquire)) {
@@ -115,14 +117,14 @@ static umf_bin_t *bin_get(disjoint_pool_t *pool, uint32_t index) {
 }
 
 /* `from` a bin, chunks or slabs. */
-typedef size_t (*take_from_t)(umf_bin_t *bin, void **objects, size_t n);
+typedef size_t (*take_from_t)(umf_bin_t *bin, umf_item_t *items, size_t n);
 
-static size_t take(disjoint_pool_t *pool, uint32_t index, take_from_t from, void **objects,
+static size_t take(disjoint_pool_t *pool, uint32_t index, take_from_t from, umf_item_t *items,
                    size_t n) {
     umf_bin_t *bin = bin_get(pool, index);
-    size_t got = bin ? from(bin, objects, n) : 0;
+    size_t got = bin ? from(bin, items, n) : 0;
     if (umf_unlikely(!got) && umf_disjoint_settle(pool) && bin) {
-        got = from(bin, objects, n);
+        got = from(bin, items, n);
     }
     if (!got) {
         fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
@@ -135,9 +137,9 @@ static bool holds_slabs(const disjoint_pool_t *pool, uint32_t index) {
     return index >= pool->layout->cached_bins;
 }
 
-static size_t refill(void *self, uint32_t index, void **objects, size_t n) {
+static size_t refill(void *self, uint32_t index, umf_item_t *items, size_t n) {
     take_from_t from = holds_slabs(self, index) ? umf_bin_take_claimed : umf_bin_take;
-    return take(self, index, from, objects, n);
+    return take(self, index, from, items, n);
 }
 
 /* Parked slabs of a bin, as far as they count: where it has all it may, they do not. */
@@ -146,12 +148,12 @@ static size_t parked_of(disjoint_pool_t *pool, const umf_bin_t *bin) {
                                                     : 0;
 }
 
-static void flush(void *self, uint32_t index, void **objects, size_t n) {
+static void flush(void *self, uint32_t index, umf_item_t *items, size_t n) {
     umf_bin_t *bin = bin_at(self, index);
     if (holds_slabs(self, index)) {
-        umf_bin_put_claimed(bin, (umf_slab_t **)objects, n, parked_of(self, bin));
+        umf_bin_put_claimed(bin, items, n, parked_of(self, bin));
     } else {
-        umf_bin_put(bin, objects, n);
+        umf_bin_put(bin, items, n);
     }
 }
 
@@ -163,7 +165,8 @@ static bool is_parkable(const disjoint_pool_t *pool, const umf_bin_t *bin) {
 
 /* A claimed chunk goes to its bin. */
 static void unpark(disjoint_pool_t *pool, umf_slab_t *slab) {
-    umf_bin_put_claimed(slab->bin, &slab, 1, parked_of(pool, slab->bin));
+    umf_item_t item = {.object = slab};
+    umf_bin_put_claimed(slab->bin, &item, 1, parked_of(pool, slab->bin));
 }
 
 static void leave_parked(void *self, uintptr_t slab) {
@@ -179,7 +182,7 @@ static void *take_parked(disjoint_pool_t *pool, uint32_t index) {
     }
     umf_bin_t *bin = bin_at(pool, index);
     if (bin && umf_bin_is_busy(bin)) {
-        slab = (uintptr_t)umf_magazine_pop(&pool->magazines, index);
+        slab = (uintptr_t)umf_magazine_pop_stateless(&pool->magazines, index);
     } else {
         bool may_be_any = bin && umf_bin_empty_count(bin) == 0;
         slab = may_be_any ? umf_parking_take_any(&pool->parking, index) : 0;
@@ -189,7 +192,7 @@ static void *take_parked(disjoint_pool_t *pool, uint32_t index) {
 
 static __attribute__((noinline)) void free_claimed(disjoint_pool_t *pool, umf_slab_t *slab) {
     if (umf_bin_is_busy(slab->bin)) {
-        umf_magazine_push(&pool->magazines, slab->bin->index, slab);
+        umf_magazine_push(&pool->magazines, slab->bin->index, (umf_item_t){.object = slab});
     } else {
         unpark(pool, slab);
         umf_magazines_look(&pool->magazines);
@@ -275,7 +278,8 @@ static void *alloc_chunk(disjoint_pool_t *pool, size_t size) {
         return umf_magazine_pop(&pool->magazines, index);
     }
     void *chunk = index < pool->parking.places ? take_parked(pool, index) : NULL;
-    return umf_likely(chunk != NULL) || take(pool, index, umf_bin_take, &chunk, 1) ? chunk : NULL;
+    umf_item_t item;
+    return chunk || umf_unlikely(!take(pool, index, umf_bin_take, &item, 1)) ? chunk : item.object;
 }
 
 static void trace(const disjoint_pool_t *pool, const char *what, const void *ptr, size_t size) {
@@ -376,9 +380,10 @@ static void *disjoint_aligned_malloc(void *self, size_t size, size_t alignment) 
 
 /* --- free --- */
 
-static umf_result_t not_an_allocation(const void *ptr) {
-    UMF_LOG_ERROR(
-        "%p is not the start of a live allocation: freed already, or an address inside one", ptr);
+static UMF_COLD umf_result_t not_an_allocation(const disjoint_pool_t *pool, const void *ptr) {
+    UMF_LOG_ERROR("pool %s: %p is not the start of a live allocation: it is inside one, was freed "
+                  "already, or was never allocated",
+                  pool->params.name, ptr);
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
@@ -387,14 +392,14 @@ static __attribute__((noinline)) umf_result_t put_ptr(disjoint_pool_t *pool, umf
                                                       void *ptr) {
     umf_result_t result = umf_slab_put_ptr(slab, (uintptr_t)ptr);
     umf_magazines_look(&pool->magazines);
-    return result == UMF_RESULT_SUCCESS ? result : not_an_allocation(ptr);
+    return result == UMF_RESULT_SUCCESS ? result : not_an_allocation(pool, ptr);
 }
 
 /* A chunk that goes to no magazine. */
 static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr) {
     if (is_parkable(pool, slab->bin) && !slab->offsets) {
         if (umf_slab_base(slab) != (uintptr_t)ptr || !umf_slab_claim(slab)) {
-            return not_an_allocation(ptr);
+            return not_an_allocation(pool, ptr);
         }
         park(pool, slab);
         return UMF_RESULT_SUCCESS;
@@ -405,7 +410,7 @@ static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr
 static __attribute__((noinline)) umf_result_t free_direct(disjoint_pool_t *pool, umf_span_t *span,
                                                           void *ptr) {
     if (span->base != (uintptr_t)ptr) {
-        return not_an_allocation(ptr);
+        return not_an_allocation(pool, ptr);
     }
     umf_result_t result = umf_view_free_for_reuse(pool->slabs.view, span);
     if (result == UMF_RESULT_SUCCESS) {
@@ -415,16 +420,24 @@ static __attribute__((noinline)) umf_result_t free_direct(disjoint_pool_t *pool,
     return result;
 }
 
-/* The bin of a chunk that goes through a magazine; NULL: it does not, or `ptr` is not the start of
- * one. */
-static const umf_bin_t *cached_bin_of(const disjoint_pool_t *pool, const umf_span_t *span,
-                                      const void *ptr) {
-    const umf_slab_t *slab = span->cookie;
-    const umf_bin_t *bin = slab ? slab->bin : NULL;
-    return bin && bin->index < pool->layout->cached_bins &&
-                   umf_magic_divides(bin->magic, (uintptr_t)ptr - span->base)
-               ? bin
-               : NULL;
+/* The state of a chunk that goes through a magazine; NULL: it does not, or `ptr` is not the start
+ * of one. */
+static uint8_t *cached_state_of(const disjoint_pool_t *pool, const umf_span_t *span,
+                                const void *ptr) {
+    umf_slab_t *slab = span->cookie;
+    if (!slab || slab->bin->index >= pool->layout->cached_bins) {
+        return NULL;
+    }
+    umf_wide_t product = (umf_wide_t)((uintptr_t)ptr - span->base) * slab->bin->magic;
+    return (uint64_t)product < slab->bin->magic ? umf_slab_state(slab, (size_t)(product >> 64))
+                                                : NULL;
+}
+
+/* Where the user's pointer is not the start, the chunk's state says that none is live there. */
+static __attribute__((noinline)) umf_result_t put_unusual(disjoint_pool_t *pool, umf_span_t *span,
+                                                          void *ptr) {
+    trace(pool, "free", ptr, 0);
+    return span->cookie ? put_chunk(pool, span->cookie, ptr) : free_direct(pool, span, ptr);
 }
 
 /*
@@ -434,20 +447,27 @@ static const umf_bin_t *cached_bin_of(const disjoint_pool_t *pool, const umf_spa
 static umf_result_t disjoint_free_at(void *self, void *ptr, umf_word_t word) {
     disjoint_pool_t *pool = self;
     umf_span_t *span = umf_span_at(umf_word_span(word));
-    const umf_bin_t *bin = cached_bin_of(pool, span, ptr);
-    if (umf_likely(bin != NULL)) {
-        UMF_POISON(ptr, bin->size);
-        umf_magazine_push(&pool->magazines, bin->index, ptr);
-        return UMF_RESULT_SUCCESS;
+    uint8_t *state = cached_state_of(pool, span, ptr);
+    if (umf_unlikely(!state)) {
+        return put_unusual(pool, span, ptr);
     }
-    trace(pool, "free", ptr, 0);
-    return span->cookie ? put_chunk(pool, span->cookie, ptr) : free_direct(pool, span, ptr);
+    if (umf_unlikely(umf_state(state) != UMF_STATE_LIVE)) {
+        return not_an_allocation(pool, ptr);
+    }
+    const umf_bin_t *bin = ((umf_slab_t *)span->cookie)->bin;
+    UMF_POISON(ptr, bin->size);
+    umf_state_set(state, UMF_STATE_FREE);
+    umf_magazine_push(&pool->magazines, bin->index, (umf_item_t){ptr, state});
+    return UMF_RESULT_SUCCESS;
 }
 
 static bool disjoint_try_free(void *self, void *ptr, umf_word_t word) {
     disjoint_pool_t *pool = self;
-    const umf_bin_t *bin = cached_bin_of(pool, umf_span_at(umf_word_span(word)), ptr);
-    return bin && umf_magazine_try_push(umf_magazine_of(&pool->magazines, bin->index), ptr);
+    const umf_span_t *span = umf_span_at(umf_word_span(word));
+    uint8_t *state = cached_state_of(pool, span, ptr);
+    return state && umf_magazine_try_push(
+                        umf_magazine_of(&pool->magazines, ((umf_slab_t *)span->cookie)->bin->index),
+                        ptr, state);
 }
 
 static umf_result_t disjoint_free(void *self, void *ptr) {
@@ -457,7 +477,7 @@ static umf_result_t disjoint_free(void *self, void *ptr) {
     }
     umf_word_t word;
     if (!umf_view_find_word(pool->slabs.view, ptr, &word)) {
-        return not_an_allocation(ptr);
+        return not_an_allocation(pool, ptr);
     }
     return disjoint_free_at(pool, ptr, word);
 }
@@ -467,13 +487,13 @@ static UMF_COLD umf_result_t usable_size_slow(const disjoint_pool_t *pool, const
     umf_slab_t *slab = span->cookie;
     if (slab) {
         if (umf_slab_usable_size(slab, (uintptr_t)ptr, size) != UMF_RESULT_SUCCESS) {
-            return not_an_allocation(ptr);
+            return not_an_allocation(pool, ptr);
         }
         *size -= slab->bin->size - pool->layout->sizes[slab->bin->index];
         return UMF_RESULT_SUCCESS;
     }
     if (span->base != (uintptr_t)ptr) {
-        return not_an_allocation(ptr);
+        return not_an_allocation(pool, ptr);
     }
     *size = span->size;
     return UMF_RESULT_SUCCESS;
@@ -482,13 +502,12 @@ static UMF_COLD umf_result_t usable_size_slow(const disjoint_pool_t *pool, const
 static umf_result_t usable_size(disjoint_pool_t *pool, const void *ptr, size_t *size) {
     umf_span_t *span = umf_view_find(pool->slabs.view, ptr);
     if (umf_unlikely(!span)) {
-        return not_an_allocation(ptr);
+        return not_an_allocation(pool, ptr);
     }
-    const umf_bin_t *bin = cached_bin_of(pool, span, ptr);
-    if (umf_unlikely(!bin)) {
+    if (umf_unlikely(!cached_state_of(pool, span, ptr))) {
         return usable_size_slow(pool, span, ptr, size);
     }
-    *size = pool->layout->sizes[bin->index];
+    *size = pool->layout->sizes[((umf_slab_t *)span->cookie)->bin->index];
     return UMF_RESULT_SUCCESS;
 }
 

@@ -40,6 +40,10 @@ static inline size_t umf_disjoint_stride(size_t size) {
     return umf_align_up(size, 8);
 }
 
+static inline size_t umf_disjoint_state_stride(const umf_disjoint_layout_t *layout, uint32_t bin) {
+    return umf_magazine_state_stride(layout->sizes[bin], layout->capacity[bin].usual / 2u);
+}
+
 /* A slab that holds one chunk only is as good as the chunk. */
 static inline bool umf_disjoint_is_chunked(const umf_disjoint_layout_t *layout, size_t size) {
     return size <= layout->wish.slab_min_size / 2;

@@ -15,11 +15,9 @@
  * jemalloc never merges extents of ours: it would do so across arenas and provider spans, which
  * corrupts its heap. It returns every free extent at once, and pages coalesce in the page cache.
  *
- * Beside each page lies a record of where live objects start. What has no start there was never
- * handed out: interior, foreign and freed pointers are refused before jemalloc sees them. Of double
- * frees this finds: of a block above 128 KiB always, of an object freed last by this thread at
- * once, of another object at the latest when its magazine is flushed, unless it was handed out
- * again meanwhile.
+ * Beside each page lies a record of where objects start and which of them users have
+ * (pools/starts.h). Whatever else is freed, interior, foreign and freed pointers, is refused before
+ * jemalloc sees it.
  */
 #include <umf/pools/pool_jemalloc.h>
 
@@ -45,15 +43,14 @@
 #define JEMALLOC_ARENAS_MAX UMF_JEMALLOC_ARENAS_MAX
 #define SPARE_ARENAS_MAX 64
 
+#define BATCH 64 /* large objects at once, on the stack */
 #define BIN_LARGEST UMF_JEMALLOC_BIN_LARGEST
 #define PARKED_LARGEST ((size_t)2 << 20) /* larger blocks do not wait for their thread */
 /* A place for each half of a doubling from BIN_LARGEST on. */
 #define PARKING_PLACES 8
 _Static_assert(BIN_LARGEST << PARKING_PLACES / 2 == PARKED_LARGEST, "two places per doubling");
 
-#define GRANULE UMF_JEMALLOC_GRANULE
-#define GRANULE_SHIFT UMF_JEMALLOC_GRANULE_SHIFT
-#define GRANULES_PER_PAGE (UMF_PAGE_SIZE >> GRANULE_SHIFT)
+_Static_assert(UMF_PAGE_SIZE == UMF_STARTS_PAGE, "a record is for a page");
 
 /*
  * Decay 0: free extents come back at once. No tcache: the magazines are in front. No retain: hooks
@@ -70,13 +67,9 @@ struct umf_jemalloc_pool_params_t {
     char name[UMF_NAME_MAX];
 };
 
-/* The record of a page (pages.h). A bit is set while an object that starts there is out of
- * jemalloc. */
-typedef struct page_t {
-    _Atomic uint64_t starts[GRANULES_PER_PAGE / 64];
-    _Atomic uint32_t pages; /* of the block without bin that starts here, 0: none does */
-    _Atomic uint8_t bin;    /* of the objects; holds where a bit is set */
-} page_t;
+/* The record of a page (pages.h). Its own use: so many pages has the block without bin that starts
+ * here, 0: none does. */
+typedef umf_starts_t page_t;
 
 typedef struct arena_t {
     unsigned index;       /* jemalloc's. Immutable once counted */
@@ -116,46 +109,46 @@ static inline page_t *page_of(const umf_pages_span_t *span, size_t offset) {
     return (page_t *)(uintptr_t)span->records + (offset >> UMF_PAGE_SHIFT);
 }
 
-static inline _Atomic uint64_t *starts_of(page_t *page, size_t offset) {
-    return &page->starts[offset >> (GRANULE_SHIFT + 6) & (GRANULES_PER_PAGE / 64 - 1)];
+/* NULL: no object of a bin may start there. */
+static inline uint8_t *state_of(const page_t *page, size_t offset) {
+    return umf_starts_find(page, &umf_jemalloc_sizes.starts, offset % UMF_PAGE_SIZE);
 }
 
-static inline uint64_t start_bit(size_t offset) {
-    return UINT64_C(1) << (offset >> GRANULE_SHIFT & 63);
+static inline uint32_t page_kind(const page_t *page) {
+    return __atomic_load_n(&page->kind, __ATOMIC_RELAXED);
 }
 
-/* Does a live object of a bin start at `offset`? */
-static inline bool is_start(const page_t *page, size_t offset) {
-    const _Atomic uint64_t *starts = starts_of((page_t *)(uintptr_t)page, offset);
-    return (offset & (GRANULE - 1)) == 0 &&
-           (atomic_load_explicit(starts, memory_order_relaxed) & start_bit(offset)) != 0;
+static inline uint32_t block_pages(const page_t *page) {
+    return __atomic_load_n(&page->own, __ATOMIC_ACQUIRE);
 }
 
-static inline uint32_t page_bin(const page_t *page) {
-    return atomic_load_explicit(&page->bin, memory_order_relaxed);
+static void states_drop(umf_pages_span_t *span) {
+    umf_starts_drop(page_of(span, 0), atomic_load_explicit(&span->own, memory_order_relaxed));
 }
 
-static void mark(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n) {
-    const umf_pages_span_t *span = NULL;
+/* Objects that came from below; how many, in front, have states. Others need memory for these. */
+static size_t mark(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
+    umf_pages_span_t *span = NULL;
     for (size_t i = 0; i < n; i++) {
-        if (!span || (uintptr_t)objects[i] - span->base >= span->size) {
-            span = umf_pages_find(&pool->pages, objects[i]);
+        if (!span || (uintptr_t)items[i].object - span->base >= span->size) {
+            span = umf_pages_find(&pool->pages, items[i].object);
         }
-        size_t offset = (uintptr_t)objects[i] - span->base;
-        page_t *page = page_of(span, offset);
-        if (page_bin(page) != bin) {
-            atomic_store_explicit(&page->bin, (uint8_t)bin, memory_order_relaxed);
+        size_t offset = (uintptr_t)items[i].object - span->base;
+        items[i].state = umf_starts_make(page_of(span, offset), &umf_jemalloc_sizes.starts, bin + 1,
+                                         offset % UMF_PAGE_SIZE, &pool->lock, &span->own);
+        if (!items[i].state) {
+            return i;
         }
-        atomic_fetch_or_explicit(starts_of(page, offset), start_bit(offset), memory_order_relaxed);
+        umf_state_set(items[i].state, UMF_STATE_FREE);
     }
+    return n;
 }
 
-/* false: it was unmarked already. */
+/* false: it is not out, of two frees in the same moment this is the second. */
 static bool unmark(const umf_pages_span_t *span, void *object) {
     size_t offset = (uintptr_t)object - span->base;
-    uint64_t old = atomic_fetch_and_explicit(starts_of(page_of(span, offset), offset),
-                                             ~start_bit(offset), memory_order_relaxed);
-    return (old & start_bit(offset)) != 0;
+    uint8_t *state = state_of(page_of(span, offset), offset);
+    return state && __atomic_exchange_n(state, UMF_STATE_NONE, __ATOMIC_RELAXED) != UMF_STATE_NONE;
 }
 
 /* --- hooks: called by jemalloc without its locks, except while a pool is closing --- */
@@ -385,7 +378,7 @@ static size_t parked_bytes(uintptr_t parked) {
 static void block_set_size(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     const umf_pages_span_t *span = umf_pages_find(&pool->pages, ptr);
     page_t *page = page_of(span, (uintptr_t)ptr - span->base);
-    atomic_store_explicit(&page->pages, (uint32_t)(bytes >> UMF_PAGE_SHIFT), memory_order_release);
+    __atomic_store_n(&page->own, (uint32_t)(bytes >> UMF_PAGE_SHIFT), __ATOMIC_RELEASE);
 }
 
 /* The block that this thread has parked, if it has just this size. */
@@ -439,13 +432,13 @@ static bool arena_is_ignored(jemalloc_pool_t *pool, uint32_t bin, void *object) 
     return is_ignored;
 }
 
-static size_t refill_from(jemalloc_pool_t *pool, const arena_t *arena, uint32_t bin, void **objects,
-                          size_t n, bool *lacks_arena) {
+static size_t refill_from(jemalloc_pool_t *pool, const arena_t *arena, uint32_t bin,
+                          umf_item_t *items, size_t n, bool *lacks_arena) {
     int flags = arena_flag(arena->index) | MALLOCX_TCACHE_NONE;
     size_t got = 0;
     while (got < n &&
-           (objects[got] = umf_je_mallocx(umf_jemalloc_sizes.size[bin], flags)) != NULL) {
-        if (got == 0 && arena_is_ignored(pool, bin, objects[0])) {
+           (items[got].object = umf_je_mallocx(umf_jemalloc_sizes.size[bin], flags)) != NULL) {
+        if (got == 0 && arena_is_ignored(pool, bin, items[0].object)) {
             *lacks_arena = true;
             break;
         }
@@ -454,31 +447,35 @@ static size_t refill_from(jemalloc_pool_t *pool, const arena_t *arena, uint32_t 
     return got;
 }
 
-static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n,
+static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n,
                                 bool *lacks_arena) {
     arena_t *arena = arena_get(pool);
     if (!arena) {
         *lacks_arena = true;
         return 0;
     }
-    size_t got = refill_from(pool, arena, bin, objects, n, lacks_arena);
+    size_t got = refill_from(pool, arena, bin, items, n, lacks_arena);
     arena_put(arena);
     return got;
 }
 
-static size_t refill_from_pages(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n) {
-    size_t got = umf_pages_take_many(&pool->pages, umf_jemalloc_sizes.size[bin], objects, n);
+static size_t refill_from_pages(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
+    void *pieces[BATCH];
+    size_t got = umf_pages_take_many(&pool->pages, umf_jemalloc_sizes.size[bin], pieces,
+                                     n < BATCH ? n : BATCH);
+    for (size_t i = 0; i < got; i++) {
+        items[i].object = pieces[i];
+    }
     jemalloc_thread.is_short = got == 0;
     return got;
 }
 
-static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, void **objects, size_t n,
+static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n,
                              bool *lacks_arena) {
     jemalloc_thread.is_short = false;
     *lacks_arena = false;
-    return bin < umf_jemalloc_sizes.slab_bins
-               ? refill_from_arena(pool, bin, objects, n, lacks_arena)
-               : refill_from_pages(pool, bin, objects, n);
+    return bin < umf_jemalloc_sizes.slab_bins ? refill_from_arena(pool, bin, items, n, lacks_arena)
+                                              : refill_from_pages(pool, bin, items, n);
 }
 
 /* Objects in magazines, so that the provider need not be asked for more. false: there are none. */
@@ -490,28 +487,30 @@ static void *large_alloc(jemalloc_pool_t *pool, size_t size, size_t alignment);
 
 /*
  * Without any arena, because jemalloc has no more of them, each small object has pages of its own:
- * wasteful, but it works. Such a block is counted as an object when it is handed out, as a large
- * one when it is freed.
+ * wasteful, but it works. Such a block is counted as an object when it is handed out, which is at
+ * once, as a large one when it is freed. It has no state, but a size.
  */
-static size_t refill_without_arena(jemalloc_pool_t *pool, uint32_t bin, void **objects) {
+static size_t refill_without_arena(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items) {
     void *block = large_alloc(pool, umf_jemalloc_sizes.size[bin], UMF_PAGE_SIZE);
     if (!block) {
         return 0;
     }
     atomic_fetch_sub_explicit(&pool->large_count, 1, memory_order_relaxed);
-    objects[0] = block;
+    items[0] = (umf_item_t){.object = block};
     return 1;
 }
 
-static size_t jemalloc_refill(void *self, uint32_t bin, void **objects, size_t n) {
+static void release_all(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n);
+
+static size_t jemalloc_refill(void *self, uint32_t bin, umf_item_t *items, size_t n) {
     jemalloc_pool_t *pool = self;
     size_t need = bin < umf_jemalloc_sizes.slab_bins ? umf_jemalloc_sizes.slab_size[bin]
                                                      : umf_jemalloc_sizes.size[bin];
     size_t got;
     bool lacks_arena, is_released = false;
-    while ((got = refill_at_hand(pool, bin, objects, n, &lacks_arena)) == 0) {
+    while ((got = refill_at_hand(pool, bin, items, n, &lacks_arena)) == 0) {
         if (lacks_arena) {
-            return refill_without_arena(pool, bin, objects);
+            return refill_without_arena(pool, bin, items);
         }
         if (jemalloc_thread.is_short && !is_released) {
             is_released = true;
@@ -526,43 +525,58 @@ static size_t jemalloc_refill(void *self, uint32_t bin, void **objects, size_t n
             return 0;
         }
     }
-    mark(pool, bin, objects, got);
-    return got;
+    size_t marked = mark(pool, bin, items, got);
+    if (umf_unlikely(marked < got)) {
+        release_all(pool, bin, items + marked, got - marked);
+        jemalloc_thread.last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    return marked;
 }
 
 /* Takes the marks of objects away and keeps those that had one in front; returns how many. */
-static size_t unmark_all(jemalloc_pool_t *pool, void **objects, size_t n) {
+static size_t unmark_all(jemalloc_pool_t *pool, umf_item_t *items, size_t n) {
     const umf_pages_span_t *span = NULL;
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!span || (uintptr_t)objects[i] - span->base >= span->size) {
-            span = umf_pages_find(&pool->pages, objects[i]);
+        void *object = items[i].object;
+        if (!span || (uintptr_t)object - span->base >= span->size) {
+            span = umf_pages_find(&pool->pages, object);
         }
-        if (span && unmark(span, objects[i])) {
-            objects[kept++] = objects[i];
+        if (span && unmark(span, object)) {
+            items[kept++] = items[i];
         } else {
-            UMF_LOG_ERROR("pool %s: %p was freed twice", pool->name, objects[i]);
+            UMF_LOG_ERROR("pool %s: %p was freed twice", pool->name, object);
         }
     }
     return kept;
 }
 
-static void release_all(jemalloc_pool_t *pool, uint32_t bin, void *const *objects, size_t n) {
+static void release_pieces(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n) {
+    void *pieces[BATCH];
+    for (size_t done = 0, count; done < n; done += count) {
+        for (count = 0; count < BATCH && done + count < n; count++) {
+            pieces[count] = items[done + count].object;
+        }
+        umf_pages_put_many(&pool->pages, umf_jemalloc_sizes.size[bin], pieces, count);
+    }
+}
+
+static void release_all(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n) {
     if (bin >= umf_jemalloc_sizes.slab_bins) {
-        umf_pages_put_many(&pool->pages, umf_jemalloc_sizes.size[bin], objects, n);
+        release_pieces(pool, bin, items, n);
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        umf_je_sdallocx(objects[i], umf_jemalloc_sizes.size[bin], MALLOCX_TCACHE_NONE);
+        umf_je_sdallocx(items[i].object, umf_jemalloc_sizes.size[bin], MALLOCX_TCACHE_NONE);
     }
 }
 
 /* In two steps: a span can go to the provider as soon as its last object is released. */
-static void jemalloc_flush(void *self, uint32_t bin, void **objects, size_t n) {
+static void jemalloc_flush(void *self, uint32_t bin, umf_item_t *items, size_t n) {
     jemalloc_pool_t *pool = self;
     int saved_errno = errno;
-    n = unmark_all(pool, objects, n);
-    release_all(pool, bin, objects, n);
+    n = unmark_all(pool, items, n);
+    release_all(pool, bin, items, n);
     umf_pages_settle(&pool->pages);
     errno = saved_errno;
 }
@@ -626,7 +640,7 @@ static __attribute__((noinline)) umf_result_t large_free(jemalloc_pool_t *pool, 
                                                          page_t *page) {
     uint32_t pages = 0;
     if ((uintptr_t)ptr % UMF_PAGE_SIZE == 0) {
-        pages = atomic_exchange_explicit(&page->pages, 0, memory_order_acq_rel);
+        pages = __atomic_exchange_n(&page->own, 0, __ATOMIC_ACQ_REL);
     }
     if (pages == 0) {
         return refuse(pool, ptr);
@@ -647,7 +661,7 @@ static bool large_shrink(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t 
     if (umf_pages_split(&pool->pages, ptr, old, bytes) != UMF_RESULT_SUCCESS) {
         return false;
     }
-    atomic_store_explicit(&page->pages, (uint32_t)(bytes >> UMF_PAGE_SHIFT), memory_order_release);
+    __atomic_store_n(&page->own, (uint32_t)(bytes >> UMF_PAGE_SHIFT), __ATOMIC_RELEASE);
     umf_pages_put(&pool->pages, (char *)ptr + bytes, old - bytes);
     return true;
 }
@@ -656,37 +670,34 @@ static bool large_shrink(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t 
 
 static inline umf_magazine_t *magazine_of(const jemalloc_pool_t *pool, const page_t *page) {
     return umf_magazine_at(umf_local_get(pool->magazines.owner.index),
-                           umf_magazine_offset(page_bin(page)));
-}
-
-static inline bool is_on_top(const umf_magazine_t *magazine, const void *ptr) {
-    return magazine->top != magazine->base && magazine->top[-1] == ptr;
+                           umf_magazine_offset(page_kind(page) - 1));
 }
 
 static __attribute__((noinline)) umf_result_t free_slow(jemalloc_pool_t *pool, void *ptr,
-                                                        page_t *page, size_t offset) {
-    if (!is_start(page, offset)) {
+                                                        page_t *page, uint8_t *state) {
+    if (!state || umf_state(state) == UMF_STATE_NONE) {
         return large_free(pool, ptr, page);
     }
-    if (is_on_top(magazine_of(pool, page), ptr)) {
+    if (umf_state(state) != UMF_STATE_LIVE) {
         return refuse(pool, ptr);
     }
-    umf_magazine_push_slow(&pool->magazines, page_bin(page), ptr);
+    umf_state_set(state, UMF_STATE_FREE);
+    umf_magazine_push_slow(&pool->magazines, page_kind(page) - 1, (umf_item_t){ptr, state});
     return UMF_RESULT_SUCCESS;
 }
 
 static inline bool try_free_in(const jemalloc_pool_t *pool, void *ptr, const page_t *page,
-                               size_t offset) {
-    umf_magazine_t *magazine = magazine_of(pool, page);
-    return umf_likely(is_start(page, offset)) && umf_likely(!is_on_top(magazine, ptr)) &&
-           umf_likely(umf_magazine_try_push(magazine, ptr));
+                               uint8_t *state) {
+    return umf_likely(state != NULL) &&
+           umf_likely(umf_magazine_try_push(magazine_of(pool, page), ptr, state));
 }
 
 static inline umf_result_t free_in(jemalloc_pool_t *pool, void *ptr, const umf_pages_span_t *span,
                                    size_t offset) {
     page_t *page = page_of(span, offset);
-    return umf_likely(try_free_in(pool, ptr, page, offset)) ? UMF_RESULT_SUCCESS
-                                                            : free_slow(pool, ptr, page, offset);
+    uint8_t *state = state_of(page, offset);
+    return umf_likely(try_free_in(pool, ptr, page, state)) ? UMF_RESULT_SUCCESS
+                                                           : free_slow(pool, ptr, page, state);
 }
 
 static umf_result_t jemalloc_free_at(void *self, void *ptr, umf_word_t word) {
@@ -697,7 +708,8 @@ static umf_result_t jemalloc_free_at(void *self, void *ptr, umf_word_t word) {
 static bool jemalloc_try_free(void *self, void *ptr, umf_word_t word) {
     const umf_span_t *span = umf_span_at(umf_word_span(word));
     size_t offset = (uintptr_t)ptr - span->base;
-    return try_free_in(self, ptr, page_of(span->cookie, offset), offset);
+    const page_t *page = page_of(span->cookie, offset);
+    return try_free_in(self, ptr, page, state_of(page, offset));
 }
 
 static umf_result_t jemalloc_free(void *self, void *ptr) {
@@ -765,13 +777,11 @@ static size_t usable_size(jemalloc_pool_t *pool, const void *ptr, page_t **page)
     }
     size_t offset = (uintptr_t)ptr - span->base;
     *page = page_of(span->cookie, offset);
-    if (is_start(*page, offset)) {
-        return umf_jemalloc_sizes.size[page_bin(*page)];
+    const uint8_t *state = state_of(*page, offset);
+    if (state && umf_state(state) == UMF_STATE_LIVE) {
+        return umf_jemalloc_sizes.size[page_kind(*page) - 1];
     }
-    return offset % UMF_PAGE_SIZE
-               ? 0
-               : (size_t)atomic_load_explicit(&(*page)->pages, memory_order_acquire)
-                     << UMF_PAGE_SHIFT;
+    return offset % UMF_PAGE_SIZE ? 0 : (size_t)block_pages(*page) << UMF_PAGE_SHIFT;
 }
 
 static umf_result_t jemalloc_usable_size(void *self, const void *ptr, size_t *size) {
@@ -884,7 +894,7 @@ static umf_result_t pool_build(jemalloc_pool_t *pool,
     }
     umf_parking_init(&pool->parking, PARKING_PLACES, pool, leave_parked);
     umf_content_init(&pool->content, pool->view);
-    umf_pages_init(&pool->pages, pool->view, page, sizeof(page_t));
+    umf_pages_init(&pool->pages, pool->view, page, sizeof(page_t), states_drop);
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     pool->hooks = jemalloc_hooks;
     pool->arenas_max =

@@ -58,6 +58,7 @@ static bool bin_add(size_t size, size_t slab_size) {
     uint32_t bin = umf_jemalloc_sizes.bins++;
     umf_jemalloc_sizes.size[bin] = (uint32_t)size;
     umf_jemalloc_sizes.slab_size[bin] = (uint32_t)slab_size;
+    umf_starts_set_size(&umf_jemalloc_sizes.starts, bin + 1, size);
     umf_jemalloc_sizes.capacity[bin] = size <= UMF_JEMALLOC_BIN_FINE
                                            ? umf_magazine_capacity(BIN_BYTES, size, BIN_OBJECTS_MIN)
                                            : umf_magazine_capacity_large(size);

@@ -7,6 +7,7 @@
 
 #include "base/magazine.h"
 #include "pools/pages.h"
+#include "pools/starts.h"
 
 #define UMF_JEMALLOC_ARENAS_MAX 4095
 
@@ -34,6 +35,7 @@ typedef struct umf_jemalloc_sizes_t {
     uint8_t of_size[UMF_JEMALLOC_BIN_FINE / UMF_JEMALLOC_GRANULE + 1]; /* bin by granules */
     uint8_t of_pages[UMF_JEMALLOC_BIN_LARGEST / UMF_PAGE_SIZE + 1];    /* by pages */
     umf_small_sizes_t small;
+    umf_starts_sizes_t starts; /* by bin + 1 */
     umf_mib_t arenas_create, arena_hooks, arena_purge, arena_reset, arena_destroy;
     uint32_t default_arenas;
 } umf_jemalloc_sizes_t;

@@ -26,11 +26,13 @@ typedef umf_pages_part_t part_t;
 
 enum { PURGE_FORCE, PURGE_LAZY, PURGE_NONE };
 
-void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t record_size) {
+void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t record_size,
+                    void (*drop)(umf_pages_span_t *span)) {
     pages->view = view;
     pages->granule = granule > UMF_PAGE_SIZE ? granule : UMF_PAGE_SIZE;
     pages->alignment = umf_is_pow2(pages->granule) ? pages->granule : UMF_PAGE_SIZE;
     pages->record_size = record_size;
+    pages->drop = drop;
     atomic_init(&pages->purge_mode, PURGE_FORCE);
     atomic_init(&pages->purging, 0);
     atomic_init(&pages->waiting, 0);
@@ -127,11 +129,18 @@ static umf_result_t span_create(umf_pages_t *pages, size_t size, size_t alignmen
 
 /* --- spans: back to the provider --- */
 
+static void span_forget(umf_pages_t *pages, umf_pages_span_t *span) {
+    if (pages->drop) {
+        pages->drop(span);
+    }
+    umf_meta_free(span, span_bytes(pages, span->size));
+}
+
 static umf_result_t span_destroy(umf_pages_t *pages, umf_pages_span_t *span) {
     umf_result_t result = umf_view_free(pages->view, span->span);
     if (result == UMF_RESULT_SUCCESS) {
         set_full(pages, false);
-        umf_meta_free(span, span_bytes(pages, span->size));
+        span_forget(pages, span);
     } else {
         UMF_LOG_ERROR("the provider refused to take back %zu bytes at %p: %s", span->size,
                       (void *)span->base, umfResultName(result));
@@ -213,10 +222,9 @@ static umf_result_t part_empty(umf_pages_t *pages, part_t *part) {
     while (!umf_list_is_empty(&part->spans)) {
         umf_pages_span_t *span = UMF_CONTAINER_OF(part->spans.next, umf_pages_span_t, link);
         umf_list_remove(&span->link);
-        size_t bytes = span_bytes(pages, span->size);
         umf_result_t result = span_destroy(pages, span);
         if (result != UMF_RESULT_SUCCESS) {
-            umf_meta_free(span, bytes);
+            span_forget(pages, span);
             first = first == UMF_RESULT_SUCCESS ? result : first;
         }
     }

@@ -35,6 +35,7 @@ typedef struct umf_pages_span_t {
     umf_pages_part_t *part;
     uintptr_t base;
     size_t size;
+    _Atomic size_t own;          /* the owner's, as the records; zero at first */
     _Alignas(64) char records[]; /* one per page; zeroed at first */
 } umf_pages_span_t;
 
@@ -52,9 +53,10 @@ struct umf_pages_part_t {
 
 typedef struct umf_pages_t {
     umf_view_t *view;
-    size_t granule;     /* the provider's smallest page, at least UMF_PAGE_SIZE */
-    size_t alignment;   /* what spans are aligned to; a power of two */
-    size_t record_size; /* this and the above: Immutable after init */
+    size_t granule;   /* the provider's smallest page, at least UMF_PAGE_SIZE */
+    size_t alignment; /* what spans are aligned to; a power of two */
+    size_t record_size;
+    void (*drop)(umf_pages_span_t *span); /* this and the above: Immutable after init */
     _Atomic int purge_mode;
     _Atomic bool has_surplus;
     _Atomic bool is_full;        /* the provider had no more when it was asked last */
@@ -66,8 +68,10 @@ typedef struct umf_pages_t {
     umf_pages_part_t first;
 } umf_pages_t;
 
-/* Takes no memory. `granule`: the provider's smallest page. */
-void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t record_size);
+/* Takes no memory. `granule`: the provider's smallest page. `drop` is called before the records of
+ * a span are freed, without locks held; may be NULL. */
+void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t record_size,
+                    void (*drop)(umf_pages_span_t *span));
 /* Gives every span back, whatever is in use. The provider's first error. */
 umf_result_t umf_pages_fini(umf_pages_t *pages);
 

@@ -44,10 +44,10 @@ static size_t bin_of(size_t size) {
     return (size - 1) / PROXY_PAGE;
 }
 
-static void rest_flush(void *pool, uint32_t bin, void **spans, size_t n) {
+static void rest_flush(void *pool, uint32_t bin, umf_item_t *spans, size_t n) {
     (void)bin;
     for (size_t i = 0; i < n; i++) {
-        umf_view_free_resting(((proxy_pool_t *)pool)->view, spans[i]);
+        umf_view_free_resting(((proxy_pool_t *)pool)->view, spans[i].object);
     }
 }
 
@@ -87,7 +87,7 @@ static void count_free(proxy_pool_t *pool) {
 
 /* NULL: there is none. */
 static void *wake(proxy_pool_t *pool, proxy_rest_t *rest, size_t size) {
-    umf_span_t *span = umf_magazine_pop(&rest->magazines, bin_of(size));
+    umf_span_t *span = umf_magazine_pop_stateless(&rest->magazines, bin_of(size));
     if (umf_unlikely(span && !umf_view_wake(pool->view, span, size))) {
         umf_view_free_resting(pool->view, span);
         span = NULL;
@@ -218,7 +218,7 @@ static __attribute__((noinline)) umf_result_t free_to_rest(proxy_pool_t *pool, u
                                                            size_t bin) {
     umf_result_t result = umf_view_rest(pool->view, span);
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        umf_magazine_push(&rest_of(pool)->magazines, bin, span);
+        umf_magazine_push(&rest_of(pool)->magazines, bin, (umf_item_t){.object = span});
     }
     return result;
 }

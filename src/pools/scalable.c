@@ -6,11 +6,9 @@
  * (pools/parking.h). Below, and for all larger blocks, stands a memory pool of oneTBB
  * (pools/scalable_tbb.h), which takes its memory from the provider through two hooks.
  *
- * oneTBB trusts every pointer it is given. So beside each span lies a record of where live objects
- * start, with one bit per 16 bytes. What has no start there was never handed out: interior, foreign
- * and freed pointers are refused before oneTBB sees them. Of double frees this finds: of more than
- * 8128 bytes always, of an object freed last by this thread at once, of another object at the
- * latest when its magazine is flushed, unless it was handed out again meanwhile.
+ * oneTBB trusts every pointer it is given. So beside each span lies a record of where objects start
+ * and which of them users have (pools/starts.h). Whatever else is freed, interior, foreign and
+ * freed pointers, is refused before oneTBB sees it.
  *
  * oneTBB has no call to empty the caches of one pool. But it empties them when the provider refuses
  * memory, before it gives up. So trim asks for more than any machine has and refuses that itself.
@@ -34,6 +32,7 @@
 #include "pools/parking.h"
 #include "pools/scalable_tbb.h"
 #include "pools/settings.h"
+#include "pools/starts.h"
 
 #define SCALABLE_NAME "scalable"
 #define SCALABLE_GRANULARITY ((size_t)2 << 20)
@@ -49,13 +48,10 @@
 #define PURGE_SMALLEST ((size_t)16 << 10)
 #define PURGE_HEADER 256
 
-#define PAGE_SHIFT 12
-#define GRANULE_SHIFT 4 /* objects start at multiples of 16 */
+#define GRANULE_SHIFT 4 /* sizes up to BIN_SMALL_LARGEST are multiples of 16 */
 #define GRANULE ((size_t)1 << GRANULE_SHIFT)
-#define GRANULES_PER_PAGE ((size_t)1 << (PAGE_SHIFT - GRANULE_SHIFT))
 
 #define BIN_SMALL_LARGEST 8128       /* what oneTBB has in slabs */
-#define BIN_NONE UINT8_MAX           /* of blocks that are larger than all bins */
 #define BIN_BYTES ((size_t)64 << 10) /* a thread keeps about so much of each size, ... */
 #define BIN_OBJECTS_MIN 16           /* ... but so many objects at least */
 #define ALIGNMENT_IN_BINS 1024       /* above, each block has memory of its own */
@@ -79,6 +75,7 @@ static const uint16_t small_sizes[] = {16,   32,   48,   64,   80,
 #define LARGE_STEPS 17 /* the largest has room for BIN_LARGEST */
 #define BINS (BINS_SMALL + LARGE_STEPS - 1)
 _Static_assert(BINS <= UMF_MAGAZINE_MAX_BINS, "too many bins");
+#define BIN_NONE BINS /* of blocks that are larger than all bins */
 
 struct umf_scalable_pool_params_t {
     size_t granularity;
@@ -86,16 +83,13 @@ struct umf_scalable_pool_params_t {
     char name[UMF_NAME_MAX];
 };
 
-/* A bit is set while an object that starts there is out of oneTBB, or if it is a large one, in the
- * hands of a user. A page has objects of one size only, for oneTBB's slabs are larger. */
-typedef struct page_t {
-    _Atomic uint64_t starts[GRANULES_PER_PAGE / 64];
-    _Atomic uint8_t bin; /* of the objects; holds where a bit is set */
-} page_t;
+/* Of a page. Its objects have one size only, for oneTBB's slabs are larger. */
+typedef umf_starts_t page_t;
 
 /* Hangs on a span, with a record for each page the span touches. */
 typedef struct record_t {
     size_t size;          /* of this */
+    _Atomic size_t made;  /* pages with states */
     _Atomic bool is_lost; /* oneTBB has given the span up, the provider did not take it */
     page_t pages[];
 } record_t;
@@ -112,6 +106,7 @@ typedef struct scalable_pool_t {
     _Atomic int64_t out_count;
     _Atomic(const void *) trimmer; /* thread that trims, and gets no memory. Cleared before it
                                       leaves oneTBB */
+    umf_lock_t lock;               /* of the records */
     umf_tbb_policy_t policy;       /* Immutable after create */
     char name[UMF_NAME_MAX];
 } scalable_pool_t;
@@ -121,7 +116,8 @@ static struct {
     uint32_t size[BINS];
     uint8_t of_size[BIN_SMALL_LARGEST / GRANULE + 1]; /* small bin by granules */
     umf_small_sizes_t small;
-} bins; /* Immutable after bins_init */
+    umf_starts_sizes_t starts; /* by bin + 1 */
+} bins;                        /* Immutable after bins_init */
 
 /* Before a call of oneTBB that may fail: UNKNOWN. The hook changes it when there is no memory. */
 static __thread umf_result_t scalable_last_error;
@@ -156,6 +152,9 @@ static void bins_init(void) {
         bins.size[BINS_SMALL + steps - 2] = (uint32_t)size;
         bins.capacity[BINS_SMALL + steps - 2] = umf_magazine_capacity_large(size);
     }
+    for (uint32_t i = 0; i <= BINS; i++) {
+        umf_starts_set_size(&bins.starts, i + 1, i < BINS ? bins.size[i] : BIN_LARGEST);
+    }
 }
 
 /* Of a size up to BIN_SMALL_LARGEST. */
@@ -172,7 +171,7 @@ static inline uint32_t large_bin_of(size_t size) {
 /* --- records --- */
 
 static record_t *record_make(size_t span_size) {
-    size_t size = sizeof(record_t) + ((span_size >> PAGE_SHIFT) + 2) * sizeof(page_t);
+    size_t size = sizeof(record_t) + ((span_size >> UMF_STARTS_PAGE_SHIFT) + 2) * sizeof(page_t);
     record_t *record = umf_meta_alloc(size);
     if (record) {
         record->size = size;
@@ -180,53 +179,56 @@ static record_t *record_make(size_t span_size) {
     return record;
 }
 
+static void record_free(record_t *record) {
+    umf_starts_drop(record->pages, atomic_load_explicit(&record->made, memory_order_relaxed));
+    umf_meta_free(record, record->size);
+}
+
 static inline page_t *page_of(const umf_span_t *span, const void *ptr) {
     record_t *record = span->cookie;
-    return &record->pages[((uintptr_t)ptr >> PAGE_SHIFT) - (span->base >> PAGE_SHIFT)];
+    return &record->pages[((uintptr_t)ptr >> UMF_STARTS_PAGE_SHIFT) -
+                          (span->base >> UMF_STARTS_PAGE_SHIFT)];
 }
 
-static inline _Atomic uint64_t *starts_of(page_t *page, const void *ptr) {
-    return &page->starts[(uintptr_t)ptr >> (GRANULE_SHIFT + 6) & (GRANULES_PER_PAGE / 64 - 1)];
+/* NULL: no object may start there. */
+static inline uint8_t *state_of(const page_t *page, const void *ptr) {
+    return umf_starts_find(page, &bins.starts, (uintptr_t)ptr % UMF_STARTS_PAGE);
 }
 
-static inline uint64_t start_bit(const void *ptr) {
-    return UINT64_C(1) << ((uintptr_t)ptr >> GRANULE_SHIFT & 63);
-}
-
-static inline bool is_start(page_t *page, const void *ptr) {
-    return ((uintptr_t)ptr & (GRANULE - 1)) == 0 &&
-           (atomic_load_explicit(starts_of(page, ptr), memory_order_relaxed) & start_bit(ptr)) != 0;
-}
-
-static inline uint8_t page_bin(page_t *page) {
-    return atomic_load_explicit(&page->bin, memory_order_relaxed);
+static inline uint32_t page_bin(const page_t *page) {
+    return __atomic_load_n(&page->kind, __ATOMIC_RELAXED) - 1u;
 }
 
 static inline bool span_holds(const umf_span_t *span, const void *ptr) {
     return span && (uintptr_t)ptr - span->base < span->size;
 }
 
-/* Acquire here and release below: what the last owner of the memory did happened before. */
-static void mark(scalable_pool_t *pool, uint8_t bin, void **objects, size_t n) {
+/*
+ * Objects that came from oneTBB; how many, in front, have states. Others need memory for these.
+ * Acquire here and release below: what the last owner of the memory did happened before.
+ */
+static size_t mark(scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
     const umf_span_t *span = NULL;
     for (size_t i = 0; i < n; i++) {
-        if (!span_holds(span, objects[i])) {
-            span = umf_view_find(pool->view, objects[i]);
+        const void *object = items[i].object;
+        if (!span_holds(span, object)) {
+            span = umf_view_find(pool->view, object);
         }
-        page_t *page = page_of(span, objects[i]);
-        if (page_bin(page) != bin) {
-            atomic_store_explicit(&page->bin, bin, memory_order_relaxed);
+        items[i].state = umf_starts_make(page_of(span, object), &bins.starts, bin + 1,
+                                         (uintptr_t)object % UMF_STARTS_PAGE, &pool->lock,
+                                         &((record_t *)span->cookie)->made);
+        if (!items[i].state) {
+            return i;
         }
-        atomic_fetch_or_explicit(starts_of(page, objects[i]), start_bit(objects[i]),
-                                 memory_order_acquire);
+        __atomic_exchange_n(items[i].state, UMF_STATE_FREE, __ATOMIC_ACQUIRE);
     }
+    return n;
 }
 
-/* false: it was unmarked already. */
-static bool unmark(page_t *page, const void *ptr) {
-    uint64_t old =
-        atomic_fetch_and_explicit(starts_of(page, ptr), ~start_bit(ptr), memory_order_release);
-    return (old & start_bit(ptr)) != 0;
+/* false: it is not out, of two frees in the same moment this is the second. */
+static bool unmark(const umf_span_t *span, const void *object) {
+    uint8_t *state = state_of(page_of(span, object), object);
+    return state && __atomic_exchange_n(state, UMF_STATE_NONE, __ATOMIC_RELEASE) != UMF_STATE_NONE;
 }
 
 /* --- hooks: called by oneTBB --- */
@@ -240,7 +242,7 @@ static umf_result_t span_free(scalable_pool_t *pool, umf_span_t *span) {
     record_t *record = span->cookie;
     umf_result_t result = umf_view_free_for_reuse(pool->view, span);
     if (result == UMF_RESULT_SUCCESS) {
-        umf_meta_free(record, record->size);
+        record_free(record);
     }
     return result;
 }
@@ -314,11 +316,11 @@ static void spans_free(scalable_pool_t *pool, bool (*note)(umf_span_t *, void *)
 
 /* --- between magazines and oneTBB --- */
 
-static size_t take_objects(scalable_pool_t *pool, uint32_t bin, void **objects, size_t n) {
+static size_t take_objects(scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
     size_t got = 0;
     umf_tbb_enter();
     while (got < n &&
-           (objects[got] = pool->tbb->pool_malloc(pool->below, bins.size[bin])) != NULL) {
+           (items[got].object = pool->tbb->pool_malloc(pool->below, bins.size[bin])) != NULL) {
         got++;
     }
     atomic_fetch_add_explicit(&pool->out_count, (int64_t)got, memory_order_acquire);
@@ -332,52 +334,62 @@ static UMF_COLD bool release_waiting(scalable_pool_t *pool) {
     return umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0) || was_any;
 }
 
-static size_t scalable_refill(void *arg, uint32_t bin, void **objects, size_t n) {
+static void give_back(scalable_pool_t *pool, const umf_item_t *items, size_t n);
+
+static UMF_COLD void no_states(scalable_pool_t *pool, const umf_item_t *items, size_t n) {
+    give_back(pool, items, n);
+    scalable_last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+static size_t scalable_refill(void *arg, uint32_t bin, umf_item_t *items, size_t n) {
     scalable_pool_t *pool = arg;
     fail();
     /* oneTBB may ask for memory, and must not be entered again while it does. */
     umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
-    size_t got = take_objects(pool, bin, objects, n);
+    size_t got = take_objects(pool, bin, items, n);
     if (umf_unlikely(!got) && release_waiting(pool)) {
-        got = take_objects(pool, bin, objects, n);
+        got = take_objects(pool, bin, items, n);
     }
-    if (bin < BINS_SMALL) {
-        mark(pool, (uint8_t)bin, objects, got);
+    size_t marked = mark(pool, bin, items, got);
+    if (umf_unlikely(marked < got)) {
+        no_states(pool, items + marked, got - marked);
     }
-    return got;
+    return marked;
 }
 
 /* Takes the marks of objects away and keeps those that had one in front; returns how many. */
-static size_t unmark_all(scalable_pool_t *pool, void **objects, size_t n) {
+static size_t unmark_all(scalable_pool_t *pool, umf_item_t *items, size_t n) {
     const umf_span_t *span = NULL;
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!span_holds(span, objects[i])) {
-            span = umf_view_find(pool->view, objects[i]);
+        void *object = items[i].object;
+        if (!span_holds(span, object)) {
+            span = umf_view_find(pool->view, object);
         }
-        if (span && unmark(page_of(span, objects[i]), objects[i])) {
-            objects[kept++] = objects[i];
+        if (span && unmark(span, object)) {
+            items[kept++] = items[i];
         } else {
-            UMF_LOG_ERROR("pool %s: %p was freed twice", pool->name, objects[i]);
+            UMF_LOG_ERROR("pool %s: %p was freed twice", pool->name, object);
         }
     }
     return kept;
 }
 
-static void give_back(scalable_pool_t *pool, void **objects, size_t n) {
+static void give_back(scalable_pool_t *pool, const umf_item_t *items, size_t n) {
     int saved_errno = errno;
     umf_tbb_enter();
     atomic_fetch_sub_explicit(&pool->out_count, (int64_t)n, memory_order_release);
     for (size_t i = 0; i < n; i++) {
-        pool->tbb->pool_free(pool->below, objects[i]);
+        pool->tbb->pool_free(pool->below, items[i].object);
     }
     umf_tbb_leave();
     errno = saved_errno;
 }
 
 /* In two steps: a span can go to the provider as soon as its last object is released. */
-static void scalable_flush(void *arg, uint32_t bin, void **objects, size_t n) {
-    give_back(arg, objects, bin < BINS_SMALL ? unmark_all(arg, objects, n) : n);
+static void scalable_flush(void *arg, uint32_t bin, umf_item_t *items, size_t n) {
+    (void)bin;
+    give_back(arg, items, unmark_all(arg, items, n));
 }
 
 static void scalable_thread_begins(void *arg) {
@@ -403,7 +415,7 @@ static const umf_magazine_ops_t scalable_magazine_ops = {
 /* --- parked blocks --- */
 
 static void leave_parked(void *arg, uintptr_t parked) {
-    void *block = (void *)parked;
+    umf_item_t block = {.object = (void *)parked};
     give_back(arg, &block, 1);
 }
 
@@ -443,6 +455,17 @@ static void *take_block(scalable_pool_t *pool, size_t size, size_t alignment) {
     return ptr;
 }
 
+/* NULL: there is no memory to note that it is live. */
+static void *block_mark(scalable_pool_t *pool, void *ptr) {
+    umf_item_t item = {.object = ptr};
+    if (umf_unlikely(mark(pool, BIN_NONE, &item, 1) == 0)) {
+        no_states(pool, &item, 1);
+        return NULL;
+    }
+    umf_state_set(item.state, UMF_STATE_LIVE);
+    return ptr;
+}
+
 static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t alignment) {
     fail();
     if (size > SIZE_LIMIT || alignment > SIZE_LIMIT) {
@@ -459,10 +482,7 @@ static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t ali
     if (umf_unlikely(!ptr) && release_waiting(pool)) {
         ptr = take_block(pool, bytes, alignment);
     }
-    if (ptr) {
-        mark(pool, BIN_NONE, &ptr, 1);
-    }
-    return ptr;
+    return ptr ? block_mark(pool, ptr) : NULL;
 }
 
 static UMF_COLD umf_result_t refuse(const scalable_pool_t *pool, const void *ptr) {
@@ -473,41 +493,46 @@ static UMF_COLD umf_result_t refuse(const scalable_pool_t *pool, const void *ptr
 }
 
 /* Of several threads that free the same block one gets through. */
-static __attribute__((noinline)) umf_result_t large_free(scalable_pool_t *pool, void *ptr,
-                                                         page_t *page, uint8_t bin) {
-    if (umf_unlikely(!unmark(page, ptr))) {
+static __attribute__((noinline)) umf_result_t block_free(scalable_pool_t *pool, void *ptr,
+                                                         uint8_t *state) {
+    uint8_t live = UMF_STATE_LIVE;
+    if (umf_unlikely(!__atomic_compare_exchange_n(state, &live, UMF_STATE_NONE, false,
+                                                  __ATOMIC_RELEASE, __ATOMIC_RELAXED))) {
         return refuse(pool, ptr);
     }
-    if (bin != BIN_NONE) {
-        umf_magazine_push(&pool->magazines, bin, ptr);
-    } else if (!park(pool, ptr)) {
-        give_back(pool, &ptr, 1);
+    umf_item_t item = {.object = ptr};
+    if (!park(pool, ptr)) {
+        give_back(pool, &item, 1);
     }
     return UMF_RESULT_SUCCESS;
 }
 
 /* --- free: hot --- */
 
-static UMF_COLD umf_result_t push_slow(scalable_pool_t *pool, uint32_t bin, void *ptr) {
-    umf_magazine_push_slow(&pool->magazines, bin, ptr);
+static UMF_COLD umf_result_t free_slow(scalable_pool_t *pool, uint32_t bin, void *ptr,
+                                       uint8_t *state) {
+    if (umf_state(state) != UMF_STATE_LIVE) {
+        return refuse(pool, ptr);
+    }
+    umf_state_set(state, UMF_STATE_FREE);
+    umf_magazine_push_slow(&pool->magazines, bin, (umf_item_t){ptr, state});
     return UMF_RESULT_SUCCESS;
 }
 
 static inline umf_result_t free_in(scalable_pool_t *pool, void *ptr, const umf_span_t *span) {
-    page_t *page = page_of(span, ptr);
-    if (umf_unlikely(!is_start(page, ptr))) {
+    const page_t *page = page_of(span, ptr);
+    uint8_t *state = state_of(page, ptr);
+    if (umf_unlikely(!state)) {
         return refuse(pool, ptr);
     }
-    uint8_t bin = page_bin(page);
-    if (umf_unlikely(bin >= BINS_SMALL)) {
-        return large_free(pool, ptr, page, bin);
+    uint32_t bin = page_bin(page);
+    if (umf_unlikely(bin == BIN_NONE)) {
+        return block_free(pool, ptr, state);
     }
     umf_magazine_t *magazine = umf_magazine_of(&pool->magazines, bin);
-    if (umf_unlikely(magazine->top != magazine->base && magazine->top[-1] == ptr)) {
-        return refuse(pool, ptr);
-    }
-    return umf_likely(umf_magazine_try_push(magazine, ptr)) ? UMF_RESULT_SUCCESS
-                                                            : push_slow(pool, bin, ptr);
+    return umf_likely(umf_magazine_try_push(magazine, ptr, state))
+               ? UMF_RESULT_SUCCESS
+               : free_slow(pool, bin, ptr, state);
 }
 
 static umf_result_t scalable_free_at(void *arg, void *ptr, umf_word_t word) {
@@ -525,20 +550,12 @@ static umf_result_t scalable_free(void *arg, void *ptr) {
 
 /* --- allocate --- */
 
-static __attribute__((noinline)) void *large_alloc_from_bin(scalable_pool_t *pool, size_t size) {
-    uint32_t bin = large_bin_of(size);
-    void *ptr = umf_magazine_pop(&pool->magazines, bin);
-    if (umf_likely(ptr != NULL)) {
-        mark(pool, (uint8_t)bin, &ptr, 1);
-    }
-    return ptr;
-}
-
 /* Hot. */
 static void *scalable_malloc(void *arg, size_t size) {
     scalable_pool_t *pool = arg;
     if (umf_unlikely(size > BIN_SMALL_LARGEST)) {
-        return size > BIN_LARGEST ? large_alloc(pool, size, 0) : large_alloc_from_bin(pool, size);
+        return size > BIN_LARGEST ? large_alloc(pool, size, 0)
+                                  : umf_magazine_pop(&pool->magazines, large_bin_of(size));
     }
     return umf_magazine_pop(&pool->magazines, bin_of(size));
 }
@@ -555,7 +572,7 @@ static void *aligned_from_bin(scalable_pool_t *pool, size_t size, size_t alignme
     }
     void *ptr = umf_magazine_pop(&pool->magazines, bin);
     if (umf_unlikely((uintptr_t)ptr & (alignment - 1))) {
-        umf_magazine_push(&pool->magazines, bin, ptr);
+        free_in(pool, ptr, umf_view_find(pool->view, ptr));
         return large_alloc(pool, size, alignment);
     }
     return ptr;
@@ -591,7 +608,8 @@ static void *scalable_calloc(void *arg, size_t num, size_t size) {
 /* The room of a live allocation; 0 if `ptr` is none. */
 static size_t usable_size(scalable_pool_t *pool, const void *ptr) {
     const umf_span_t *span = umf_view_find(pool->view, ptr);
-    if (!span || !is_start(page_of(span, ptr), ptr)) {
+    const uint8_t *state = span ? state_of(page_of(span, ptr), ptr) : NULL;
+    if (!state || umf_state(state) != UMF_STATE_LIVE) {
         return 0;
     }
     return pool->tbb->pool_msize(pool->below, (void *)(uintptr_t)ptr);
@@ -690,6 +708,7 @@ static umf_result_t pool_build(scalable_pool_t *pool,
         goto below;
     }
     umf_parking_init(&pool->parking, PARKING_PLACES, pool, leave_parked);
+    umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     return UMF_RESULT_SUCCESS;
 
 below:
@@ -733,6 +752,7 @@ static umf_result_t scalable_finalize(void *arg) {
     spans_free(pool, umf_view_find_any);
     bool has_left = umf_view_span_count(pool->view) > 0;
     umf_view_release(pool->view);
+    umf_lock_destroy(&pool->lock);
     umf_meta_free(pool, sizeof(*pool));
     return has_left ? UMF_RESULT_ERROR_UNKNOWN : UMF_RESULT_SUCCESS;
 }

@@ -12,10 +12,22 @@ static size_t words_for(uint32_t chunks) {
     return (chunks + 63) / 64;
 }
 
+/* Words of bits, and what aligns the states: a word stands for a cache line of them, or more. */
+static size_t front_for(uint32_t chunks, size_t stride) {
+    size_t bits = words_for(chunks) * sizeof(uint64_t);
+    return chunks * stride < 64
+               ? bits
+               : umf_align_up(bits + UMF_MAGAZINE_STATES, 64) - UMF_MAGAZINE_STATES;
+}
+
 /* Who parks a slab writes to it without a lock: such a slab has a cache line for itself. */
 static size_t slab_bytes(const umf_bin_t *bin) {
-    size_t bytes = sizeof(umf_slab_t) + words_for(bin->chunks) * sizeof(uint64_t);
+    size_t bytes = bin->front + sizeof(umf_slab_t) + bin->chunks * bin->stride;
     return bin->chunks > 1 ? bytes : umf_meta_apart(bytes);
+}
+
+static void *slab_block(const umf_bin_t *bin, umf_slab_t *slab) {
+    return (char *)slab - bin->front;
 }
 
 static size_t max_of(size_t a, size_t b) {
@@ -23,7 +35,7 @@ static size_t max_of(size_t a, size_t b) {
 }
 
 umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t size,
-                          size_t slab_size, uint16_t hint, size_t max_kept) {
+                          size_t slab_size, uint16_t hint, size_t stride, size_t max_kept) {
     umf_bin_t *bin = umf_meta_alloc(sizeof(*bin));
     if (!bin) {
         return NULL;
@@ -36,6 +48,8 @@ umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t 
     size_t chunks = max_of(slab_size / size, 1);
     bin->chunks = chunks < SLAB_MAX_CHUNKS ? (uint32_t)chunks : SLAB_MAX_CHUNKS;
     bin->hint = hint;
+    bin->stride = stride;
+    bin->front = front_for(bin->chunks, stride);
     bin->max_kept = max_kept;
     umf_list_init(&bin->partial);
     umf_list_init(&bin->idle);
@@ -57,13 +71,15 @@ static void set_busy_locked(umf_bin_t *bin, bool is_busy) {
 
 static void slab_free_descriptor(const umf_bin_t *bin, umf_slab_t *slab) {
     umf_meta_free(slab->offsets, bin->chunks * sizeof(uint32_t));
-    umf_meta_free(slab, slab_bytes(bin));
+    umf_meta_free(slab_block(bin, slab), slab_bytes(bin));
 }
 
-static void set_all(uint64_t *bits, uint32_t count) {
-    memset(bits, 0xff, words_for(count) * sizeof(*bits));
-    if (count % 64) {
-        bits[count / 64] = (1ull << count % 64) - 1;
+static void set_all(umf_slab_t *slab, uint32_t chunks) {
+    for (size_t w = 0; w < words_for(chunks); w++) {
+        *umf_slab_bits(slab, w) = UINT64_MAX;
+    }
+    if (chunks % 64) {
+        *umf_slab_bits(slab, chunks / 64) = (1ull << chunks % 64) - 1;
     }
 }
 
@@ -76,13 +92,14 @@ static umf_slab_t *slab_create(umf_bin_t *bin) {
     if (bin->owner->waiting) {
         umf_magazines_release_large(bin->owner->waiting, bin->index, UMF_MAGAZINE_WAITING_MAX);
     }
-    umf_slab_t *slab = umf_meta_alloc(slab_bytes(bin));
-    if (!slab) {
+    char *block = umf_meta_alloc(slab_bytes(bin));
+    if (!block) {
         return NULL;
     }
+    umf_slab_t *slab = (umf_slab_t *)(block + bin->front);
     slab->bin = bin;
     set_free(slab, bin->chunks);
-    set_all(slab->free_bits, bin->chunks);
+    set_all(slab, bin->chunks);
     void *memory = NULL;
     umf_result_t result =
         umf_view_alloc(bin->owner->view, bin->slab_size, 0, bin->hint, slab, &memory);
@@ -238,15 +255,28 @@ static umf_slab_t *slab_with_room_locked(umf_bin_t *bin) {
     return UMF_CONTAINER_OF(bin->partial.next, umf_slab_t, link);
 }
 
-static size_t slab_take_locked(umf_bin_t *bin, umf_slab_t *slab, void **chunks, size_t n) {
+static uint8_t *state_of(const umf_bin_t *bin, umf_slab_t *slab, size_t chunk) {
+    return bin->stride ? umf_slab_state(slab, chunk) : NULL;
+}
+
+static void state_clear(const umf_bin_t *bin, umf_slab_t *slab, uint32_t chunk) {
+    if (bin->stride) {
+        umf_state_set(umf_slab_state(slab, chunk), UMF_STATE_NONE);
+    }
+}
+
+static size_t slab_take_locked(umf_bin_t *bin, umf_slab_t *slab, umf_item_t *chunks, size_t n) {
     uintptr_t base = umf_slab_base(slab);
     size_t taken = 0;
     n = n < slab->free ? n : slab->free;
     for (size_t w = 0; taken < n; w++) {
-        while (slab->free_bits[w] && taken < n) {
-            unsigned bit = (unsigned)__builtin_ctzll(slab->free_bits[w]);
-            slab->free_bits[w] &= slab->free_bits[w] - 1;
-            chunks[taken++] = (void *)(base + (w * 64 + bit) * bin->size);
+        uint64_t *bits = umf_slab_bits(slab, w);
+        while (*bits && taken < n) {
+            unsigned bit = (unsigned)__builtin_ctzll(*bits);
+            *bits &= *bits - 1;
+            size_t chunk = w * 64 + bit;
+            chunks[taken].object = (void *)(base + chunk * bin->size);
+            chunks[taken++].state = state_of(bin, slab, chunk);
         }
     }
     set_free(slab, slab->free - (uint32_t)n);
@@ -264,7 +294,7 @@ static void count_taken_locked(umf_bin_t *bin, size_t taken, bool from_pool) {
     }
 }
 
-static size_t take_held(umf_bin_t *bin, void **chunks, size_t n) {
+static size_t take_held(umf_bin_t *bin, umf_item_t *chunks, size_t n) {
     size_t taken = 0;
     umf_slab_t *slab;
     umf_lock(&bin->lock);
@@ -276,7 +306,7 @@ static size_t take_held(umf_bin_t *bin, void **chunks, size_t n) {
     return taken;
 }
 
-static size_t take_new(umf_bin_t *bin, void **chunks, size_t n) {
+static size_t take_new(umf_bin_t *bin, umf_item_t *chunks, size_t n) {
     umf_slab_t *slab = slab_create(bin);
     if (!slab) {
         return 0;
@@ -291,7 +321,7 @@ static size_t take_new(umf_bin_t *bin, void **chunks, size_t n) {
     return taken;
 }
 
-size_t umf_bin_take(umf_bin_t *bin, void **chunks, size_t n) {
+size_t umf_bin_take(umf_bin_t *bin, umf_item_t *chunks, size_t n) {
     /* A slab of one chunk is full or empty. */
     bool may_hold = bin->chunks > 1 || umf_bin_empty_count(bin) > 0;
     size_t taken = may_hold ? take_held(bin, chunks, n) : 0;
@@ -306,40 +336,43 @@ static void claim_locked(umf_bin_t *bin, umf_slab_t *slab) {
     bin->used++;
 }
 
-static size_t take_held_claimed(umf_bin_t *bin, void **slabs, size_t n) {
+static size_t take_held_claimed(umf_bin_t *bin, umf_item_t *slabs, size_t n) {
     size_t taken = 0;
     umf_lock(&bin->lock);
     for (; taken < n && !umf_list_is_empty(&bin->empty); taken++) {
         umf_slab_t *slab = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);
         slab_leave_empty_locked(bin, slab);
         claim_locked(bin, slab);
-        slabs[taken] = slab;
+        slabs[taken] = (umf_item_t){.object = slab};
     }
     umf_unlock(&bin->lock);
     return taken;
 }
 
-size_t umf_bin_take_claimed(umf_bin_t *bin, void **slabs, size_t n) {
+size_t umf_bin_take_claimed(umf_bin_t *bin, umf_item_t *slabs, size_t n) {
     size_t taken = umf_bin_empty_count(bin) ? take_held_claimed(bin, slabs, n) : 0;
-    if (!taken && (slabs[0] = slab_create(bin)) != NULL) {
+    umf_slab_t *slab = taken ? NULL : slab_create(bin);
+    if (slab) {
         umf_lock(&bin->lock);
         bin->slabs++;
-        claim_locked(bin, slabs[0]);
+        claim_locked(bin, slab);
         umf_unlock(&bin->lock);
+        slabs[0] = (umf_item_t){.object = slab};
         taken = 1;
     }
     return taken;
 }
 
-void umf_bin_put_claimed(umf_bin_t *bin, umf_slab_t *const *slabs, size_t n, size_t parked) {
+void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size_t parked) {
     umf_list_t leaving;
     umf_list_init(&leaving);
     umf_lock(&bin->lock);
     for (size_t i = 0; i < n; i++) {
-        slabs[i]->free = 1;
-        slabs[i]->dirty = true;
+        umf_slab_t *slab = slabs[i].object;
+        slab->free = 1;
+        slab->dirty = true;
         bin->used--;
-        slab_became_empty_locked(bin, slabs[i], parked, &leaving);
+        slab_became_empty_locked(bin, slab, parked, &leaving);
     }
     umf_unlock(&bin->lock);
     slabs_destroy(bin, &leaving);
@@ -354,12 +387,12 @@ uint32_t umf_slab_chunk_of(const umf_slab_t *slab, uintptr_t addr, uintptr_t *st
     return chunk;
 }
 
-static bool is_free(const umf_slab_t *slab, uint32_t chunk) {
-    return slab->free_bits[chunk / 64] >> chunk % 64 & 1;
+static bool is_free(umf_slab_t *slab, uint32_t chunk) {
+    return *umf_slab_bits(slab, chunk / 64) >> chunk % 64 & 1;
 }
 
 static void slab_put_locked(umf_bin_t *bin, umf_slab_t *slab, uint32_t chunk, umf_list_t *leaving) {
-    slab->free_bits[chunk / 64] |= 1ull << chunk % 64;
+    *umf_slab_bits(slab, chunk / 64) |= 1ull << chunk % 64;
     slab->dirty = true;
     bin->used--;
     bool was_full = slab->free++ == 0;
@@ -373,21 +406,21 @@ static void slab_put_locked(umf_bin_t *bin, umf_slab_t *slab, uint32_t chunk, um
     }
 }
 
-void umf_bin_put(umf_bin_t *bin, void **chunks, size_t n) {
+void umf_bin_put(umf_bin_t *bin, const umf_item_t *chunks, size_t n) {
     umf_list_t leaving;
     umf_list_init(&leaving);
     umf_slab_t *slab = NULL;
     umf_lock(&bin->lock);
     for (size_t i = 0; i < n; i++) {
+        void *ptr = chunks[i].object;
         /* Neighbours in a stack are often of one slab. */
-        if (!slab || (uintptr_t)chunks[i] - umf_slab_base(slab) >= bin->slab_size) {
-            slab = slab_of(bin, chunks[i]);
+        if (!slab || (uintptr_t)ptr - umf_slab_base(slab) >= bin->slab_size) {
+            slab = slab_of(bin, ptr);
         }
         uintptr_t start = 0;
-        uint32_t chunk = slab ? umf_slab_chunk_of(slab, (uintptr_t)chunks[i], &start) : 0;
-        if (!slab || start != (uintptr_t)chunks[i] || chunk >= bin->chunks ||
-            is_free(slab, chunk)) {
-            UMF_LOG_ERROR("%p was freed twice", chunks[i]);
+        uint32_t chunk = slab ? umf_slab_chunk_of(slab, (uintptr_t)ptr, &start) : 0;
+        if (!slab || start != (uintptr_t)ptr || chunk >= bin->chunks || is_free(slab, chunk)) {
+            UMF_LOG_ERROR("%p was freed twice", ptr);
             continue;
         }
         slab_put_locked(bin, slab, chunk, &leaving);
@@ -417,6 +450,7 @@ umf_result_t umf_slab_put_ptr(umf_slab_t *slab, uintptr_t ptr) {
         if (slab->offsets) {
             slab->offsets[chunk] = 0;
         }
+        state_clear(bin, slab, chunk);
         slab_put_locked(bin, slab, chunk, &leaving);
     }
     umf_unlock(&bin->lock);
@@ -446,6 +480,7 @@ umf_result_t umf_slab_set_offset(umf_slab_t *slab, uintptr_t ptr) {
     }
     if (slab->offsets) {
         slab->offsets[chunk] = (uint32_t)(ptr - start);
+        state_clear(slab->bin, slab, chunk);
     } else {
         result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -529,8 +564,8 @@ static umf_slab_t *purge_begin_locked(umf_bin_t *bin, uint64_t *free_bits) {
     }
     umf_slab_t *slab = UMF_CONTAINER_OF(bin->idle.next, umf_slab_t, link);
     for (size_t w = 0; w < words_for(bin->chunks); w++) {
-        free_bits[w] = slab->free_bits[w];
-        slab->free_bits[w] = 0;
+        free_bits[w] = *umf_slab_bits(slab, w);
+        *umf_slab_bits(slab, w) = 0;
     }
     bin->used += slab->free;
     slab->free = 0;

@@ -1,6 +1,9 @@
 /*
  * Slabs: equal chunks cut out of provider memory, with all bookkeeping outside of it.
  *
+ * Where magazines are in front of a bin, each chunk has a state (magazine.h): a byte, because a bit
+ * could not be written without a locked instruction at every hit.
+ *
  * A bin serves chunks of one size from slabs; a slab is one provider allocation, a descriptor and a
  * bitmap of free chunks. The descriptor hangs on the slab's span, so a pointer leads to its slab
  * with the one lookup that finds its pool. Wholly free slabs are kept up to a limit, the rest goes
@@ -44,6 +47,8 @@ typedef struct umf_bin_t {
     size_t slab_size;   /* of a provider request */
     uint16_t hint;      /* for the words of its slabs */
     size_t max_kept;    /* empty slabs */
+    size_t stride;      /* of states (magazine.h); 0: there are none */
+    size_t front;       /* bytes in front of a descriptor */
     umf_lock_t lock;    /* guards all that follows, and the slabs */
     umf_list_t partial; /* slabs with free and used chunks */
     umf_list_t idle;    /* the same; their free pages are about to be purged */
@@ -65,29 +70,41 @@ typedef struct umf_slab_t {
     bool dirty : 1;     /* a chunk was freed since the free pages were purged */
     bool met : 1;       /* a look has seen it dirty, and not full */
     uint32_t *offsets;  /* of over-aligned allocations from their chunks; NULL: there was none */
-    uint64_t free_bits[];
+    uint8_t states[]; /* of chunks (magazine.h), if the bin has them. Words of bits lie in front */
 } umf_slab_t;
+
+_Static_assert(offsetof(umf_slab_t, states) == UMF_MAGAZINE_STATES, "where the core looks");
 
 /* There may be millions: with one word of bits a slab fits into 48 bytes. */
 _Static_assert(sizeof(umf_slab_t) == 40, "a descriptor grew");
+
+/* Of a bin that has states. */
+static inline uint8_t *umf_slab_state(umf_slab_t *slab, size_t chunk) {
+    return umf_magazine_state(slab, chunk * slab->bin->stride);
+}
+
+/* The bits of 64 chunks, set where one is free. */
+static inline uint64_t *umf_slab_bits(umf_slab_t *slab, size_t word) {
+    return (uint64_t *)slab - 1 - word;
+}
 
 /* Where its memory begins. */
 static inline uintptr_t umf_slab_base(const umf_slab_t *slab) {
     return umf_span_at(slab->span)->base;
 }
 
-/* NULL when out of memory. */
+/* `hint` and `stride`: 0 if no magazines are in front of the bin. NULL when out of memory. */
 umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t size,
-                          size_t slab_size, uint16_t hint, size_t max_kept);
+                          size_t slab_size, uint16_t hint, size_t stride, size_t max_kept);
 /* Frees the descriptors; gives every slab back to the provider, with or without used chunks. */
 void umf_bin_destroy(umf_bin_t *bin);
 
 /* Up to `n` chunks, 0 when there is no memory. A new slab is taken only if no chunk is free at all.
  */
-size_t umf_bin_take(umf_bin_t *bin, void **chunks, size_t n);
+size_t umf_bin_take(umf_bin_t *bin, umf_item_t *chunks, size_t n);
 
 /* Chunks given back by their starts. What was not in use is logged and ignored. */
-void umf_bin_put(umf_bin_t *bin, void **chunks, size_t n);
+void umf_bin_put(umf_bin_t *bin, const umf_item_t *chunks, size_t n);
 
 /* The chunk that holds an address of the slab: its number, and its start. */
 uint32_t umf_slab_chunk_of(const umf_slab_t *slab, uintptr_t addr, uintptr_t *start);
@@ -106,12 +123,12 @@ umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size)
 
 /* Claims the chunk for whoever is to park it; false: it is free, or parked already. */
 static inline bool umf_slab_claim(umf_slab_t *slab) {
-    return !(__atomic_fetch_or(&slab->free_bits[0], 1, __ATOMIC_ACQ_REL) & 1);
+    return !(__atomic_fetch_or(umf_slab_bits(slab, 0), 1, __ATOMIC_ACQ_REL) & 1);
 }
 
 /* Hands a claimed chunk out again. */
 static inline void *umf_slab_unclaim(umf_slab_t *slab) {
-    __atomic_store_n(&slab->free_bits[0], 0, __ATOMIC_RELEASE);
+    __atomic_store_n(umf_slab_bits(slab, 0), 0, __ATOMIC_RELEASE);
     return (void *)umf_slab_base(slab);
 }
 
@@ -128,11 +145,11 @@ static inline bool umf_bin_is_busy(const umf_bin_t *bin) {
 }
 
 /* Up to `n` slabs with their chunks claimed, as umf_bin_take does it. */
-size_t umf_bin_take_claimed(umf_bin_t *bin, void **slabs, size_t n);
+size_t umf_bin_take_claimed(umf_bin_t *bin, umf_item_t *slabs, size_t n);
 /* Frees claimed chunks; `parked` others count as kept. */
-void umf_bin_put_claimed(umf_bin_t *bin, umf_slab_t *const *slabs, size_t n, size_t parked);
+void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size_t parked);
 
-/* Remembers that the user's pointer to a used chunk is `ptr`. */
+/* Remembers that the user's pointer to a used chunk is `ptr`. Its start is no live object then. */
 umf_result_t umf_slab_set_offset(umf_slab_t *slab, uintptr_t ptr);
 
 /* Gives empty slabs back, but keeps some while `*keep` is above 0, and lowers it by their sizes. */

@@ -4,6 +4,7 @@
  */
 #include <algorithm>
 #include <cerrno>
+#include <future>
 #include <map>
 #include <random>
 #include <set>
@@ -463,17 +464,156 @@ TEST_P(Pool, FreeByPointer) {
     EXPECT_EQ(alloc_count(pool), 0u);
 }
 
-// RULE 49.
-TEST_P(Pool, DoubleFreeOfLargeBlocksIsRefused) {
-    char *keep = alloc(kind.always_caught + 1);
-    for (int i = 0; i < 50; i++) {
-        char *p = alloc(kind.always_caught + 1);
-        free(p);
-        EXPECT_EQ(umfPoolFree(pool, p), BAD);
-        EXPECT_EQ(umfFree(p), BAD);
+// RULE 49: wherever the block is since its first free.
+class SecondFree : public Pool {
+  protected:
+    const std::vector<size_t> sizes = {1,    64,    100,   1000,   5000,
+                                       8192, 20000, 65536, 200000, 8u << 20};
+
+    void refused(void *p) {
+        EXPECT_EQ(umfPoolFree(pool, p), BAD) << p;
+        EXPECT_EQ(umfFree(p), BAD) << p;
     }
-    free(keep);
-    EXPECT_EQ(alloc_count(pool), 0u);
+    // More than a thread keeps of small ones.
+    std::vector<char *> many(size_t size) {
+        std::vector<char *> list(size > 65536 ? 3 : size > 1000 || is("proxy") ? 40 : 1500);
+        for (auto &p : list) {
+            p = alloc(size);
+        }
+        return list;
+    }
+    // Nothing is handed out twice.
+    void all_differ(size_t size) {
+        auto list = many(size);
+        std::set<char *> set(list.begin(), list.end());
+        EXPECT_EQ(set.size(), list.size()) << size;
+        for (char *p : set) {
+            free(p);
+        }
+    }
+};
+
+TEST_P(SecondFree, AtOnceOrAfterOthers) {
+    for (size_t size : sizes) {
+        char *a = alloc(size), *b = alloc(size);
+        free(a);
+        refused(a);
+        free(b);
+        refused(a);
+        refused(b);
+        EXPECT_EQ(alloc_count(pool), 0u);
+        if (tracked()) {
+            a = alloc(size), b = alloc(size);
+            EXPECT_EQ(umfFree(a), OK);
+            EXPECT_EQ(umfFree(b), OK);
+            refused(a);
+            refused(b);
+        }
+        all_differ(size);
+        EXPECT_EQ(alloc_count(pool), 0u) << size;
+    }
+}
+
+TEST_P(SecondFree, AfterManyOthersAndATrim) {
+    for (size_t size : sizes) {
+        auto list = many(size);
+        for (char *p : list) {
+            free(p);
+        }
+        for (char *p : list) {
+            refused(p);
+        }
+        if (kind.trims) {
+            EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+            for (char *p : list) {
+                refused(p);
+            }
+        }
+        EXPECT_EQ(alloc_count(pool), 0u) << size;
+        all_differ(size);
+    }
+}
+
+// Block by block, so that every slab keeps some in use.
+TEST_P(SecondFree, BetweenBlocksInUse) {
+    for (size_t size : sizes) {
+        auto list = many(size);
+        for (size_t i = 0; i < list.size(); i += 2) {
+            free(list[i]);
+        }
+        if (kind.trims) {
+            EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        }
+        for (size_t i = 0; i < list.size(); i += 2) {
+            refused(list[i]);
+        }
+        for (size_t i = 1; i < list.size(); i += 2) {
+            free(list[i]);
+            refused(list[i]);
+        }
+        EXPECT_EQ(alloc_count(pool), 0u) << size;
+    }
+}
+
+TEST_P(SecondFree, AfterAnotherThreadsFree) {
+    for (size_t size : sizes) {
+        auto list = many(size);
+        std::promise<void> freed, looked;
+        std::thread other([&] {
+            for (char *p : list) {
+                EXPECT_EQ(umfPoolFree(pool, p), OK);
+            }
+            freed.set_value();
+            looked.get_future().wait();
+        });
+        freed.get_future().wait();
+        for (char *p : list) {
+            refused(p); // they lie in the other's stack, and where that has no room
+        }
+        looked.set_value();
+        other.join();
+        for (char *p : list) {
+            refused(p); // it has left them to all
+        }
+        all_differ(size);
+        EXPECT_EQ(alloc_count(pool), 0u) << size;
+    }
+}
+
+TEST_P(SecondFree, OfAlignedBlocks) {
+    for (size_t size : sizes) {
+        for (size_t alignment : {8, 64, 256, 4096, 65536}) {
+            void *a = umfPoolAlignedMalloc(pool, size, alignment);
+            void *b = umfPoolAlignedMalloc(pool, size, alignment);
+            ASSERT_TRUE(a && b) << size << " at " << alignment;
+            free(a);
+            refused(a);
+            free(b);
+            refused(a);
+            refused(b);
+        }
+        EXPECT_EQ(alloc_count(pool), 0u) << size;
+        all_differ(size);
+    }
+}
+
+TEST_P(SecondFree, OfMovedBlocks) {
+    if (!kind.reallocs) {
+        GTEST_SKIP() << "it has no realloc";
+    }
+    for (size_t size : sizes) {
+        void *a = alloc(size);
+        void *moved = umfPoolRealloc(pool, a, 3 * size + 100);
+        ASSERT_NE(moved, nullptr);
+        if (moved != a) {
+            refused(a);
+            EXPECT_EQ(umfPoolRealloc(pool, a, size), nullptr) << "it was freed";
+        }
+        EXPECT_EQ(umfPoolRealloc(pool, moved, 0), nullptr);
+        refused(moved);
+        EXPECT_EQ(umfPoolRealloc(pool, moved, 100), nullptr);
+        EXPECT_EQ(alloc_count(pool), 0u) << size;
+    }
 }
 
 TEST_P(Pool, DoubleFreeOfSmallBlocksDoesNotCrash) {
@@ -775,6 +915,25 @@ INSTANTIATE_TEST_SUITE_P(Each, Pool,
                          testing::Combine(testing::ValuesIn(pool_kinds()),
                                           testing::ValuesIn(source_kinds()),
                                           testing::ValuesIn(all_flags)),
+                         label);
+
+// Who has freed what is the pool's affair: plain memory, memory by pieces, memory of a user's.
+static std::vector<SourceKind> some_sources() {
+    std::vector<SourceKind> list;
+    for (const SourceKind &kind : source_kinds()) {
+        for (const char *label : {"os", "linux_vmm", "user"}) {
+            if (label == std::string(kind.label)) {
+                list.push_back(kind);
+            }
+        }
+    }
+    return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, SecondFree,
+                         testing::Combine(testing::ValuesIn(pool_kinds()),
+                                          testing::ValuesIn(some_sources()),
+                                          testing::Values(all_flags[0], all_flags[1])),
                          label);
 
 // --- each pool, on providers with a turn of their own ---

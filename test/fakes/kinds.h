@@ -284,11 +284,10 @@ struct PoolKind {
     const char *id;
     const umf_memory_pool_ops_t *(*ops)();
     bool callocs, reallocs, tells_size, trims;
-    size_t always_caught; // a double free of a block above this size is always noticed
-    bool is_built_on;     // another allocator with its own sizes, and with its own ideas about when
-                          // memory goes back to the provider
-    bool touches_memory;  // the provider's, for its own data
-    bool tells_cause;     // of every failure of the provider, also for small objects
+    bool is_built_on;    // another allocator with its own sizes, and with its own ideas about when
+                         // memory goes back to the provider
+    bool touches_memory; // the provider's, for its own data
+    bool tells_cause;    // of every failure of the provider, also for small objects
     size_t most = SIZE_MAX; // so many pools can exist at least
 };
 
@@ -308,15 +307,14 @@ inline std::ostream &operator<<(std::ostream &out, const PoolKind &kind) {
 inline const std::vector<PoolKind> &pool_kinds() {
     static const std::vector<PoolKind> kinds = [] {
         std::vector<PoolKind> list = {
-            {"proxy", umfProxyPoolOps, false, false, false, false, 0, false, false, true},
-            {"disjoint", umfDisjointPoolOps, false, false, true, true, 2u << 20, false, false,
-             false},
-            {"coalescing", umfCoalescingPoolOps, true, true, true, true, 0, true, false, true},
-            {"scalable", umfScalablePoolOps, true, true, true, true, 8128, true, true, false, 900},
+            {"proxy", umfProxyPoolOps, false, false, false, false, false, false, true},
+            {"disjoint", umfDisjointPoolOps, false, false, true, true, false, false, false},
+            {"coalescing", umfCoalescingPoolOps, true, true, true, true, true, false, true},
+            {"scalable", umfScalablePoolOps, true, true, true, true, true, true, false, 900},
         };
         if (UMF_WITH_JEMALLOC) {
-            list.push_back({"jemalloc", umfJemallocPoolOps, true, true, true, true, 128u << 10,
-                            true, false, false});
+            list.push_back(
+                {"jemalloc", umfJemallocPoolOps, true, true, true, true, true, false, false});
         }
         return list;
     }();

@@ -598,7 +598,7 @@ TEST_F(JemallocHammer, WrongFrees) {
     EXPECT_EQ(umfPoolFree(p.pool, &p), UMF_RESULT_ERROR_INVALID_ARGUMENT);
 }
 
-/* Double frees that are found only when a magazine is flushed: jemalloc must not see them. */
+/* Many double frees, before and after magazines are flushed: jemalloc must not see them. */
 TEST_F(JemallocHammer, LateDoubleFrees) {
     Pool p;
     std::minstd_rand random(5);

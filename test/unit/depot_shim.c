@@ -1,5 +1,7 @@
 #include "depot_shim.h"
 
+#include <stdlib.h>
+
 #include "base/depot.h"
 #include "base/lock.h"
 
@@ -15,10 +17,19 @@ void shim_depots_destroy(shim_depots_t *depots) {
     umf_depots_destroy(depots);
 }
 
+static void objects_of(void **objects, umf_item_t *items, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        objects[i] = items[i].object;
+    }
+    free(items);
+}
+
 size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **objects, size_t n) {
     umf_depot_thread_t known = {thread->given, thread->found, thread->has_met};
+    umf_item_t *items = calloc(n, sizeof(*items));
     size_t taken =
-        umf_depots_take(depots, thread->number, thread->is_known ? &known : NULL, objects, n);
+        umf_depots_take(depots, thread->number, thread->is_known ? &known : NULL, items, n);
+    objects_of(objects, items, taken);
     thread->given = known.given;
     thread->found = known.found;
     thread->has_met = known.has_met;
@@ -28,8 +39,13 @@ size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **obj
 bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const *objects,
                       size_t n) {
     umf_depot_thread_t known = {thread->given, thread->found, thread->has_met};
+    umf_item_t *items = calloc(n, sizeof(*items));
+    for (size_t i = 0; i < n; i++) {
+        items[i].object = objects[i];
+    }
     bool is_given =
-        umf_depots_give(depots, thread->number, thread->is_known ? &known : NULL, objects, n);
+        umf_depots_give(depots, thread->number, thread->is_known ? &known : NULL, items, n);
+    free(items);
     thread->given = known.given;
     thread->found = known.found;
     thread->has_met = known.has_met;
@@ -60,5 +76,8 @@ size_t shim_depots_count_idle(shim_depots_t *depots) {
 }
 
 size_t shim_depots_take_idle(shim_depots_t *depots, void **objects, size_t n) {
-    return umf_depots_take_idle(depots, objects, n);
+    umf_item_t *items = calloc(n, sizeof(*items));
+    size_t taken = umf_depots_take_idle(depots, items, n);
+    objects_of(objects, items, taken);
+    return taken;
 }

@@ -8,18 +8,47 @@ struct shim_magazines_t {
     umf_magazines_t m;
     umf_magazine_ops_t ops;
     umf_magazine_capacity_t capacity[UMF_MAGAZINE_MAX_BINS];
+    void *pool;
+    shim_refill_t refill;
+    shim_flush_t flush;
+    shim_look_t look;
 };
 
-shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t refill, shim_flush_t flush,
-                                        const uint16_t *capacity, const uint16_t *contended,
-                                        uint32_t bins, uint32_t depot_batches) {
+static size_t refill(void *pool, uint32_t bin, umf_item_t *items, size_t n) {
+    shim_magazines_t *m = pool;
+    void **objects = malloc(n * sizeof(*objects));
+    size_t got = m->refill(m->pool, bin, objects, n);
+    for (size_t i = 0; i < got; i++) {
+        items[i] = (umf_item_t){.object = objects[i]};
+    }
+    free(objects);
+    return got;
+}
+
+static void flush(void *pool, uint32_t bin, umf_item_t *items, size_t n) {
+    shim_magazines_t *m = pool;
+    void **objects = malloc(n * sizeof(*objects));
+    for (size_t i = 0; i < n; i++) {
+        objects[i] = items[i].object;
+    }
+    m->flush(m->pool, bin, objects, n);
+    free(objects);
+}
+
+shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t user_refill,
+                                        shim_flush_t user_flush, const uint16_t *capacity,
+                                        const uint16_t *contended, uint32_t bins,
+                                        uint32_t depot_batches) {
     shim_magazines_t *m = calloc(1, sizeof(*m));
-    m->ops.refill = refill;
+    m->pool = pool;
+    m->refill = user_refill;
+    m->flush = user_flush;
+    m->ops.refill = user_refill ? refill : NULL;
     m->ops.flush = flush;
     for (uint32_t bin = 0; bin < bins; bin++) {
         m->capacity[bin] = (umf_magazine_capacity_t){capacity[bin], contended[bin], 0};
     }
-    if (umf_magazines_init(&m->m, 0, pool, &m->ops, m->capacity, bins, depot_batches) !=
+    if (umf_magazines_init(&m->m, 0, m, &m->ops, m->capacity, bins, depot_batches) !=
         UMF_RESULT_SUCCESS) {
         free(m);
         return NULL;
@@ -27,8 +56,14 @@ shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t refill, shim_f
     return m;
 }
 
+static bool user_look(void *pool, bool is_new) {
+    shim_magazines_t *m = pool;
+    return m->look(m->pool, is_new);
+}
+
 void shim_set_look(shim_magazines_t *m, shim_look_t look) {
-    m->ops.look = look;
+    m->look = look;
+    m->ops.look = look ? user_look : NULL;
 }
 
 void shim_set_large(shim_magazines_t *m, uint32_t bin, uint32_t bytes) {
@@ -45,10 +80,10 @@ void shim_magazines_destroy(shim_magazines_t *m) {
 }
 
 void *shim_pop(shim_magazines_t *m, uint32_t bin) {
-    return umf_magazine_pop(&m->m, bin);
+    return umf_magazine_pop_stateless(&m->m, bin);
 }
 void shim_push(shim_magazines_t *m, uint32_t bin, void *object) {
-    umf_magazine_push(&m->m, bin, object);
+    umf_magazine_push(&m->m, bin, (umf_item_t){.object = object});
 }
 void shim_meet_others(shim_magazines_t *m, uint32_t bin) {
     umf_magazine_of(&m->m, bin)->depots.has_met = true;

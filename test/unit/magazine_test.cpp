@@ -238,7 +238,7 @@ TEST_F(Magazines, AStackThatGrewIsGivenBackAsAWhole) {
     EXPECT_EQ(umf_meta_used(), used);
 }
 
-// Bin 3 may hold 256; a stack begins with 64.
+// Bin 3 may hold 256; a stack begins with 128.
 TEST_F(Magazines, AStackThatIsFilledAndEmptiedInTurnGrows) {
     create();
     for (int round = 0; round < 6; round++) {
@@ -277,7 +277,7 @@ TEST_F(Magazines, AStackThatIsOnlyFilledStaysSmall) {
             shim_push(m, 3, object);
         }
     }
-    EXPECT_LE(shim_cached(m, 3), 64u);
+    EXPECT_LE(shim_cached(m, 3), 128u);
 }
 
 // Where threads wait for each other they exchange more at a time.

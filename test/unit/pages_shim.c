@@ -13,7 +13,7 @@ shim_pages_t *shim_pages_create(umf_memory_provider_handle_t provider, size_t gr
     if (!shim || umf_view_acquire(provider, &shim->view) != UMF_RESULT_SUCCESS) {
         return NULL;
     }
-    umf_pages_init(&shim->pages, shim->view, granule, sizeof(uint64_t));
+    umf_pages_init(&shim->pages, shim->view, granule, sizeof(uint64_t), NULL);
     return shim;
 }
 

@@ -21,7 +21,7 @@ shim_bin_t *shim_bin_create(umf_memory_provider_handle_t provider, size_t size, 
     }
     bin->limits.max = limit;
     bin->owner.limits = limit == SIZE_MAX ? NULL : &bin->limits;
-    bin->bin = umf_bin_create(&bin->owner, 0, size, slab_size, 0, max_kept);
+    bin->bin = umf_bin_create(&bin->owner, 0, size, slab_size, 0, 0, max_kept);
     return bin;
 }
 
@@ -32,15 +32,23 @@ void shim_bin_destroy(shim_bin_t *bin) {
 }
 
 size_t shim_take(shim_bin_t *bin, void **chunks, size_t n) {
-    size_t taken = umf_bin_take(bin->bin, chunks, n);
+    umf_item_t *items = calloc(n + 1, sizeof(*items));
+    size_t taken = umf_bin_take(bin->bin, items, n);
     for (size_t i = 0; i < taken; i++) {
+        chunks[i] = items[i].object;
         UMF_UNPOISON(chunks[i], bin->bin->size);
     }
+    free(items);
     return taken;
 }
 
 void shim_put(shim_bin_t *bin, void **chunks, size_t n) {
-    umf_bin_put(bin->bin, chunks, n);
+    umf_item_t *items = calloc(n + 1, sizeof(*items));
+    for (size_t i = 0; i < n; i++) {
+        items[i].object = chunks[i];
+    }
+    umf_bin_put(bin->bin, items, n);
+    free(items);
 }
 
 static umf_slab_t *slab_of(shim_bin_t *bin, void *ptr) {

@@ -1,0 +1,67 @@
+#include "pools/starts.h"
+
+#include "base/meta.h"
+
+#define LINE 64 /* of states: threads that use objects of different pages share none */
+
+void umf_starts_set_size(umf_starts_sizes_t *sizes, uint32_t kind, size_t size) {
+    sizes->step[kind] = (uint32_t)(size <= UMF_STARTS_PAGE ? size : 2 * UMF_STARTS_PAGE);
+    sizes->magic[kind] = umf_magic(sizes->step[kind]);
+}
+
+static uint16_t bias_for(uint32_t step, size_t offset) {
+    size_t first = offset % step;
+    return (uint16_t)(first ? step - first : 0);
+}
+
+static size_t lines_for(uint32_t step, size_t bias) {
+    size_t states = (UMF_STARTS_PAGE - 1 + bias) / step + 1;
+    return (states + LINE - 1) / LINE;
+}
+
+static bool has_room_locked(umf_starts_t *page, size_t lines) {
+    if (page->lines >= lines) {
+        return true;
+    }
+    uint8_t *states = umf_meta_alloc(lines * LINE), *old = page->states;
+    if (states) {
+        __atomic_store_n(&page->states, states, __ATOMIC_RELAXED);
+        umf_meta_free(old, (size_t)page->lines * LINE);
+        page->lines = (uint8_t)lines;
+    }
+    return states != NULL;
+}
+
+/* The objects of another kind that started here are gone, and their states are NONE. */
+static UMF_COLD uint8_t *make_slow(umf_starts_t *page, const umf_starts_sizes_t *sizes,
+                                   uint32_t kind, size_t offset, umf_lock_t *lock,
+                                   _Atomic size_t *made) {
+    uint16_t bias = bias_for(sizes->step[kind], offset);
+    umf_lock(lock);
+    bool is_first = page->lines == 0;
+    bool has_room = has_room_locked(page, lines_for(sizes->step[kind], bias));
+    if (has_room) {
+        __atomic_store_n(&page->bias, bias, __ATOMIC_RELAXED);
+        __atomic_store_n(&page->kind, (uint8_t)kind, __ATOMIC_RELEASE);
+        atomic_fetch_add_explicit(made, is_first, memory_order_relaxed);
+    }
+    umf_unlock(lock);
+    return has_room ? umf_starts_find(page, sizes, offset) : NULL;
+}
+
+uint8_t *umf_starts_make(umf_starts_t *page, const umf_starts_sizes_t *sizes, uint32_t kind,
+                         size_t offset, umf_lock_t *lock, _Atomic size_t *made) {
+    uint8_t *state = __atomic_load_n(&page->kind, __ATOMIC_ACQUIRE) == kind
+                         ? umf_starts_find(page, sizes, offset)
+                         : NULL;
+    return state ? state : make_slow(page, sizes, kind, offset, lock, made);
+}
+
+void umf_starts_drop(umf_starts_t *pages, size_t made) {
+    for (umf_starts_t *page = pages; made > 0; page++) {
+        if (page->lines) {
+            umf_meta_free(page->states, (size_t)page->lines * LINE);
+            made--;
+        }
+    }
+}
