@@ -239,6 +239,12 @@ TEST_P(FreeAsleep, QuestionsAndMistakes) {
         EXPECT_EQ(umfPoolRealloc(pool, ptr, 2 * size + 1), nullptr);
         EXPECT_EQ(umfPoolFree(pool, static_cast<char *>(ptr) + 1), BAD);
     }
+    for (size_t i = 0; i < blocks.size() / 2; i++) { // a second free
+        EXPECT_EQ(umfFree(blocks.back()), OK);
+        EXPECT_EQ(umfFree(blocks.back()), BAD);
+        EXPECT_EQ(umfPoolFree(pool, blocks.back()), BAD);
+        blocks.pop_back();
+    }
     EXPECT_EQ(umfPoolMalloc(pool, 8), nullptr);
     EXPECT_EQ(umfPoolTryMalloc(pool, 8), nullptr);
     EXPECT_EQ(umfPoolCalloc(pool, 1, 8), nullptr);
