@@ -89,7 +89,8 @@ class Captures : public testing::Test {
 
 // --- the driver itself ---------------------------------------------------------------------------
 
-enum class Safe { ALWAYS, RELAXED, NEVER };
+// DEPENDS: safe in the relaxed mode; in others some drivers end the capture (driver 580 does not).
+enum class Safe { ALWAYS, RELAXED, NEVER, DEPENDS };
 
 // What the calls work on; there before a call, and gone after it.
 struct Things {
@@ -147,9 +148,9 @@ const Call calls_beside[] = {
      [](Things &t) { driver().cuMemHostAlloc(&t.pinned, 4096, 0); }},
     {"cuMemHostRegister", Safe::RELAXED,
      [](Things &t) { driver().cuMemHostRegister(t.page, sizeof(t.page), 0); }},
-    {"cuStreamCreate", Safe::RELAXED,
+    {"cuStreamCreate", Safe::DEPENDS,
      [](Things &t) { driver().cuStreamCreate(&t.made, CU_STREAM_NON_BLOCKING); }},
-    {"cuStreamDestroy", Safe::RELAXED,
+    {"cuStreamDestroy", Safe::DEPENDS,
      [](Things &t) { forget_if_gone(driver().cuStreamDestroy(t.doomed), &t.doomed); }},
     {"cuCtxSynchronize", Safe::NEVER, [](Things &) { driver().cuCtxSynchronize(); }},
 };
@@ -163,8 +164,8 @@ TEST_F(Captures, EndByWhatTheDriverSays) {
          {CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_GLOBAL}) {
         for (const Call &call : calls_beside) {
             Things things(side);
-            bool is_safe = call.safe == Safe::ALWAYS ||
-                           (call.safe == Safe::RELAXED && mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+            bool is_relaxed = mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+            bool is_safe = call.safe == Safe::ALWAYS || (call.safe != Safe::NEVER && is_relaxed);
             CUresult result = capture(CU_STREAM_CAPTURE_MODE_GLOBAL, [&] {
                 in_another_thread([&] {
                     CUstreamCaptureMode own = mode;
@@ -172,7 +173,9 @@ TEST_F(Captures, EndByWhatTheDriverSays) {
                     call.make(things);
                 });
             });
-            EXPECT_EQ(result == CUDA_SUCCESS, is_safe) << call.name << " in mode " << mode;
+            if (call.safe != Safe::DEPENDS || is_relaxed) {
+                EXPECT_EQ(result == CUDA_SUCCESS, is_safe) << call.name << " in mode " << mode;
+            }
         }
     }
 }
