@@ -51,9 +51,15 @@ TEST_P(Proxy, AlignmentIsPassedOn) {
         EXPECT_EQ(fake.last_alignment, alignment);
         EXPECT_EQ(umfPoolFree(pool, p), OK);
     }
-    EXPECT_EQ(umfPoolAlignedMalloc(pool, 100, 3), nullptr);
-    EXPECT_EQ(fake.last_alignment, 3u) << "the provider decides";
-    EXPECT_EQ(umfPoolGetLastAllocationError(pool), UMF_RESULT_ERROR_INVALID_ALIGNMENT);
+}
+
+TEST_P(Proxy, AlignmentThatIsNoPowerOfTwoDoesNotReachTheProvider) {
+    size_t before = fake.allocs;
+    for (size_t alignment : {size_t{3}, size_t{12288}, SIZE_MAX}) {
+        EXPECT_EQ(umfPoolAlignedMalloc(pool, 100, alignment), nullptr);
+        EXPECT_EQ(umfPoolGetLastAllocationError(pool), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    }
+    EXPECT_EQ(fake.allocs, before);
 }
 
 TEST_P(Proxy, FreeOfNullReachesTheProvider) {
