@@ -24,6 +24,7 @@
 #include <umf/ipc.h>
 #include <umf/plugin.h>
 
+#include "base/handle.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "core/object.h"
@@ -344,9 +345,9 @@ void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider) {
 /* --- handles given to the user --- */
 
 /*
- * Stands in front of each handle, so that umfPutIPCHandle knows what it was given. The arena aligns
- * such blocks to 64 bytes: a handle is always 16 bytes behind a multiple of 64, and looking for the
- * mark of a pointer that is not ours stays within one line.
+ * Stands in front of each handle, so that umfPutIPCHandle knows what it was given. Where marks have
+ * ever been is known, so that nothing else is read: the arena keeps small blocks mapped. The cookie
+ * tells whether there is one now.
  */
 typedef struct export_mark_t {
     _Atomic uint64_t cookie;
@@ -354,7 +355,9 @@ typedef struct export_mark_t {
 } export_mark_t;
 
 #define EXPORT_COOKIE 0x2f1c9a6b7e4d5380u
-#define EXPORT_LINE 64
+#define EXPORT_STAYS 4096 /* the arena may unmap freed blocks from here on */
+
+static const umf_handle_kind_t export_mark_kind = {"an IPC handle's mark"};
 
 /* Behind the handle: as long as it is out, its object is not handed out again. */
 static umf_hold_t *export_hold(export_mark_t *mark) {
@@ -370,15 +373,35 @@ static uint64_t export_cookie(const export_mark_t *mark) {
     return EXPORT_COOKIE ^ (uintptr_t)mark;
 }
 
+/* NULL: no memory, logged. */
+static export_mark_t *export_mark_new(size_t bytes) {
+    export_mark_t *mark = umf_meta_alloc(bytes);
+    if (mark == NULL) {
+        UMF_LOG_ERROR("no memory for %zu bytes of an IPC handle", bytes);
+        return NULL;
+    }
+    if (umf_unlikely(umf_handle_kind(mark) != &export_mark_kind) &&
+        umf_handle_begin(mark, &export_mark_kind) != UMF_RESULT_SUCCESS) {
+        umf_meta_free(mark, bytes);
+        return NULL;
+    }
+    mark->bytes = bytes;
+    return mark;
+}
+
+static void export_mark_free(export_mark_t *mark) {
+    if (umf_unlikely(mark->bytes >= EXPORT_STAYS)) {
+        umf_handle_end(mark, &export_mark_kind, __func__);
+    }
+    umf_meta_free(mark, mark->bytes);
+}
+
 static umf_result_t export_copy(const umf_export_t *export, uint64_t offset,
                                 umf_ipc_handle_t *handle, size_t *size) {
-    size_t block_size = export_block_size(export->size);
-    export_mark_t *mark = umf_meta_alloc(block_size);
+    export_mark_t *mark = export_mark_new(export_block_size(export->size));
     if (mark == NULL) {
-        UMF_LOG_ERROR("no memory for an IPC handle of %zu bytes", export->size);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    mark->bytes = block_size;
     void *bytes = mark + 1;
     memcpy(bytes, export->handle, export->size);
     umf_wire_set_offset(bytes, export->fixed_sum, offset);
@@ -439,7 +462,7 @@ static umf_result_t export_get_and_hold(umf_span_t *span, const void *ptr, umf_i
     result = umf_hold_begin(export_hold(mark), span, ptr);
     if (result != UMF_RESULT_SUCCESS) {
         atomic_store_explicit(&mark->cookie, 0, memory_order_relaxed);
-        umf_meta_free(mark, mark->bytes);
+        export_mark_free(mark);
         return result;
     }
     *handle = made;
@@ -469,11 +492,11 @@ UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcH
     return export_get_and_hold(span, ptr, ipcHandle, size);
 }
 
-/* Takes the mark off a handle; false if there is none. May look at memory that is not a handle's.
- */
+/* Takes the mark off a handle; false if there is none. May look at memory that is not a handle's
+ * any more. */
 __attribute__((no_sanitize_address)) static bool export_unmark(export_mark_t *mark) {
     uint64_t cookie = export_cookie(mark);
-    return (uintptr_t)mark % EXPORT_LINE == 0 &&
+    return umf_handle_kind(mark) == &export_mark_kind &&
            atomic_compare_exchange_strong(&mark->cookie, &cookie, 0);
 }
 
@@ -489,7 +512,7 @@ UMF_API_1_0 umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_hold_end(export_hold(mark));
-    umf_meta_free(mark, mark->bytes);
+    export_mark_free(mark);
     return UMF_RESULT_SUCCESS;
 }
 

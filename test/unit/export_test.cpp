@@ -236,7 +236,11 @@ TEST(Export, PutTakesBackOnlyItsOwnHandles) {
     memcpy(pages + 4096, handle, size);
     EXPECT_EQ(umfPutIPCHandle(reinterpret_cast<umf_ipc_handle_t>(pages + 4096)),
               UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    // Where a mark would have to be, nothing can be read, or nothing is mapped.
+    auto none = [pages] { return umfPutIPCHandle(reinterpret_cast<umf_ipc_handle_t>(pages + 16)); };
+    EXPECT_EQ(none(), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     munmap(pages, 8192);
+    EXPECT_EQ(none(), UMF_RESULT_ERROR_INVALID_ARGUMENT);
 
     EXPECT_EQ(umfPutIPCHandle(nullptr), UMF_RESULT_SUCCESS);
     EXPECT_EQ(umfPutIPCHandle(handle), UMF_RESULT_SUCCESS) << "allowed after the memory is gone";
