@@ -501,6 +501,9 @@ view:
 /* Nothing is taken from the provider before the first allocation. */
 static umf_result_t coalescing_initialize(umf_memory_provider_handle_t provider, const void *params,
                                           void **out) {
+    if (params && !umf_handle_check(params, &umf_coalescing_params_kind, "umfPoolCreate")) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
     if (!provider || !out) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

@@ -8,6 +8,7 @@
 
 #include "base/local.h"
 #include "base/lock.h"
+#include "base/params.h"
 #include "core/content.h"
 #include "ds/range.h"
 
@@ -47,6 +48,7 @@ typedef struct umf_coalescing_pool_t {
 
 /* coalescing_settings.c */
 extern const umf_coalescing_pool_params_t umf_coalescing_default_params;
+extern const umf_handle_kind_t umf_coalescing_params_kind;
 /* What the parameters leave open follows from the provider; `view` and `page` are set. */
 void umf_coalescing_choose_defaults(umf_coalescing_pool_t *pool);
 umf_result_t umf_coalescing_get_name(void *pool, const char **name);

@@ -1,7 +1,6 @@
 /* Parameters, settings and counters of the coalescing pool. */
 #include <stdio.h>
 
-#include "base/meta.h"
 #include "pools/coalescing_parts.h"
 #include "pools/settings.h"
 
@@ -13,6 +12,8 @@
 typedef umf_coalescing_pool_params_t params_t;
 typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_part_t part_t;
+
+const umf_handle_kind_t umf_coalescing_params_kind = {"an object of umfCoalescingPoolParamsCreate"};
 
 const umf_coalescing_pool_params_t umf_coalescing_default_params = {.retain = SIZE_MAX,
                                                                     .name = "coalescing"};
@@ -33,6 +34,29 @@ void umf_coalescing_choose_defaults(coalescing_pool_t *pool) {
     }
 }
 
+/* --- fields: parameters. The object is parameters, which is also how a pool begins. --- */
+
+UMF_PARAM_GET(params_t, size_t, granule)
+UMF_PARAM(params_t, size_t, span_size)
+UMF_PARAM(params_t, size_t, retain)
+
+static umf_result_t set_granule(void *object, const void *value) {
+    size_t granule = *(const size_t *)value;
+    if (granule != 0 && (!umf_is_pow2(granule) || granule < GRANULE_MIN || granule > GRANULE_MAX)) {
+        UMF_LOG_ERROR("granule %zu is not a power of two from %zu to %zu", granule, GRANULE_MIN,
+                      GRANULE_MAX);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    ((params_t *)object)->granule = granule;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t set_name(void *object, const void *value) {
+    params_t *params = object;
+    snprintf(params->name, sizeof(params->name), "%s", (const char *)value);
+    return UMF_RESULT_SUCCESS;
+}
+
 /* --- public parameter functions --- */
 
 UMF_API_EXT_1 umf_result_t
@@ -40,7 +64,8 @@ umfCoalescingPoolParamsCreate(umf_coalescing_pool_params_handle_t *hParams) {
     if (!hParams) {
         return umf_null_argument("hParams");
     }
-    umf_coalescing_pool_params_handle_t params = umf_meta_alloc(sizeof(*params));
+    umf_coalescing_pool_params_handle_t params =
+        umf_params_new(sizeof(*params), &umf_coalescing_params_kind);
     if (!params) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -51,49 +76,28 @@ umfCoalescingPoolParamsCreate(umf_coalescing_pool_params_handle_t *hParams) {
 
 UMF_API_EXT_1 umf_result_t
 umfCoalescingPoolParamsDestroy(umf_coalescing_pool_params_handle_t hParams) {
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
+    return umf_params_delete(hParams, sizeof(*hParams), &umf_coalescing_params_kind, __func__);
 }
 
 UMF_API_EXT_1 umf_result_t
 umfCoalescingPoolParamsSetGranule(umf_coalescing_pool_params_handle_t hParams, size_t granule) {
-    if (!hParams) {
-        return umf_null_argument("hParams");
-    }
-    if (granule != 0 && (!umf_is_pow2(granule) || granule < GRANULE_MIN || granule > GRANULE_MAX)) {
-        UMF_LOG_ERROR("granule %zu is not a power of two from %zu to %zu", granule, GRANULE_MIN,
-                      GRANULE_MAX);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    hParams->granule = granule;
-    return UMF_RESULT_SUCCESS;
+    return umf_params_set(hParams, &umf_coalescing_params_kind, set_granule, &granule, __func__);
 }
 
 UMF_API_EXT_1 umf_result_t
 umfCoalescingPoolParamsSetSpanSize(umf_coalescing_pool_params_handle_t hParams, size_t spanSize) {
-    if (!hParams) {
-        return umf_null_argument("hParams");
-    }
-    hParams->span_size = spanSize;
-    return UMF_RESULT_SUCCESS;
+    return umf_params_set(hParams, &umf_coalescing_params_kind, set_span_size, &spanSize, __func__);
 }
 
 UMF_API_EXT_1 umf_result_t
 umfCoalescingPoolParamsSetRetain(umf_coalescing_pool_params_handle_t hParams, size_t retain) {
-    if (!hParams) {
-        return umf_null_argument("hParams");
-    }
-    hParams->retain = retain;
-    return UMF_RESULT_SUCCESS;
+    return umf_params_set(hParams, &umf_coalescing_params_kind, set_retain, &retain, __func__);
 }
 
 UMF_API_EXT_1 umf_result_t
 umfCoalescingPoolParamsSetName(umf_coalescing_pool_params_handle_t hParams, const char *name) {
-    if (!hParams || !name) {
-        return umf_null_argument(hParams ? "name" : "hParams");
-    }
-    snprintf(hParams->name, sizeof(hParams->name), "%s", name);
-    return UMF_RESULT_SUCCESS;
+    return name ? umf_params_set(hParams, &umf_coalescing_params_kind, set_name, name, __func__)
+                : umf_null_argument("name");
 }
 
 umf_result_t umf_coalescing_get_name(void *self, const char **name) {
@@ -102,16 +106,6 @@ umf_result_t umf_coalescing_get_name(void *self, const char **name) {
     }
     *name = self ? ((coalescing_pool_t *)self)->params.name : umf_coalescing_default_params.name;
     return UMF_RESULT_SUCCESS;
-}
-
-/* --- fields: parameters. The object is parameters, which is also how a pool begins. --- */
-
-UMF_PARAM(params_t, umfCoalescingPoolParamsSetGranule, size_t, granule)
-UMF_PARAM(params_t, umfCoalescingPoolParamsSetSpanSize, size_t, span_size)
-UMF_PARAM(params_t, umfCoalescingPoolParamsSetRetain, size_t, retain)
-
-static umf_result_t set_name(void *object, const void *value) {
-    return umfCoalescingPoolParamsSetName(object, value);
 }
 
 /* --- fields: counters. The object is the pool. --- */

@@ -608,6 +608,9 @@ static umf_result_t choose_defaults(disjoint_pool_t *pool) {
 
 static umf_result_t disjoint_initialize(umf_memory_provider_handle_t provider, const void *params,
                                         void **out) {
+    if (params && !umf_disjoint_params_check(params)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
     disjoint_pool_t *pool = umf_meta_alloc(sizeof(*pool));
     if (!pool) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;

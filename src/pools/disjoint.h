@@ -11,7 +11,7 @@
 #include "pools/slab.h"
 
 struct umf_disjoint_pool_shared_limits_t {
-    umf_slab_limits_t limits;
+    umf_slab_limits_t limits; /* first: pools know them by this address */
 };
 
 typedef struct umf_disjoint_pool_params_t {
@@ -53,6 +53,8 @@ size_t umf_disjoint_used_chunks(umf_disjoint_pool_t *pool, uint32_t index);
 
 /* disjoint_settings.c */
 extern const umf_disjoint_pool_params_t umf_disjoint_default_params;
+/* They are alive, and the shared limits they name, too. */
+bool umf_disjoint_params_check(const void *params);
 umf_result_t umf_disjoint_get_name(void *pool, const char **name);
 umf_result_t umf_disjoint_ctl(void *pool, umf_ctl_query_source_t source, const char *name,
                               void *arg, size_t size, umf_ctl_query_type_t type, va_list args);

@@ -1,12 +1,15 @@
 /* Parameters, settings and counters of the disjoint pool. */
 #include <string.h>
 
-#include "base/meta.h"
+#include "base/params.h"
 #include "pools/disjoint.h"
 #include "pools/settings.h"
 
 typedef umf_disjoint_pool_params_t params_t;
 typedef umf_disjoint_pool_t pool_t;
+
+static const umf_handle_kind_t params_kind = {"an object of umfDisjointPoolParamsCreate"};
+static const umf_handle_kind_t limits_kind = {"an object of umfDisjointPoolSharedLimitsCreate"};
 
 const umf_disjoint_pool_params_t umf_disjoint_default_params = {
     .slab_min_size = 64 * 1024,
@@ -16,6 +19,33 @@ const umf_disjoint_pool_params_t umf_disjoint_default_params = {
     .name = "disjoint",
 };
 
+/* --- fields: parameters. The object is a params_t, which is also how a pool begins. --- */
+
+UMF_PARAM(params_t, size_t, slab_min_size)
+UMF_PARAM(params_t, size_t, max_poolable_size)
+UMF_PARAM(params_t, size_t, capacity)
+UMF_PARAM_GET(params_t, size_t, min_bucket_size)
+UMF_PARAM(params_t, int, trace)
+UMF_PARAM(params_t, bool, check)
+
+static umf_result_t set_min_bucket_size(void *object, const void *value) {
+    params_t *params = object;
+    size_t size = *(const size_t *)value;
+    if (!umf_is_pow2(size)) {
+        UMF_LOG_ERROR("the minimum bucket size %zu is not a power of two", size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    params->min_bucket_size = size;
+    params->min_bucket_set = true;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t set_name(void *object, const void *value) {
+    params_t *params = object;
+    strncpy(params->name, value, sizeof(params->name) - 1);
+    return UMF_RESULT_SUCCESS;
+}
+
 /* --- public parameter functions --- */
 
 UMF_API_1_0 umf_result_t umfDisjointPoolSharedLimitsCreate(
@@ -23,7 +53,7 @@ UMF_API_1_0 umf_result_t umfDisjointPoolSharedLimitsCreate(
     if (!hSharedLimits) {
         return umf_null_argument("hSharedLimits");
     }
-    umf_disjoint_pool_shared_limits_handle_t limits = umf_meta_alloc(sizeof(*limits));
+    umf_disjoint_pool_shared_limits_handle_t limits = umf_params_new(sizeof(*limits), &limits_kind);
     if (!limits) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -34,15 +64,14 @@ UMF_API_1_0 umf_result_t umfDisjointPoolSharedLimitsCreate(
 
 UMF_API_1_0 umf_result_t
 umfDisjointPoolSharedLimitsDestroy(umf_disjoint_pool_shared_limits_handle_t hSharedLimits) {
-    umf_meta_free(hSharedLimits, sizeof(*hSharedLimits));
-    return UMF_RESULT_SUCCESS;
+    return umf_params_delete(hSharedLimits, sizeof(*hSharedLimits), &limits_kind, __func__);
 }
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsCreate(umf_disjoint_pool_params_handle_t *hParams) {
     if (!hParams) {
         return umf_null_argument("hParams");
     }
-    params_t *params = umf_meta_alloc(sizeof(*params));
+    params_t *params = umf_params_new(sizeof(*params), &params_kind);
     if (!params) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -52,65 +81,40 @@ UMF_API_1_0 umf_result_t umfDisjointPoolParamsCreate(umf_disjoint_pool_params_ha
 }
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsDestroy(umf_disjoint_pool_params_handle_t hParams) {
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
+    return umf_params_delete(hParams, sizeof(*hParams), &params_kind, __func__);
 }
 
 UMF_API_1_0 umf_result_t
 umfDisjointPoolParamsSetSlabMinSize(umf_disjoint_pool_params_handle_t hParams, size_t slabMinSize) {
-    if (!hParams) {
-        return umf_null_argument("hParams");
-    }
-    hParams->slab_min_size = slabMinSize;
-    return UMF_RESULT_SUCCESS;
+    return umf_params_set(hParams, &params_kind, set_slab_min_size, &slabMinSize, __func__);
 }
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetMaxPoolableSize(
     umf_disjoint_pool_params_handle_t hParams, size_t maxPoolableSize) {
-    if (!hParams) {
-        return umf_null_argument("hParams");
-    }
-    hParams->max_poolable_size = maxPoolableSize;
-    return UMF_RESULT_SUCCESS;
+    return umf_params_set(hParams, &params_kind, set_max_poolable_size, &maxPoolableSize, __func__);
 }
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetCapacity(umf_disjoint_pool_params_handle_t hParams,
                                                           size_t maxCapacity) {
-    if (!hParams) {
-        return umf_null_argument("hParams");
-    }
-    hParams->capacity = maxCapacity;
-    return UMF_RESULT_SUCCESS;
+    return umf_params_set(hParams, &params_kind, set_capacity, &maxCapacity, __func__);
 }
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetMinBucketSize(
     umf_disjoint_pool_params_handle_t hParams, size_t minBucketSize) {
-    if (!hParams) {
-        return umf_null_argument("hParams");
-    }
-    if (!umf_is_pow2(minBucketSize)) {
-        UMF_LOG_ERROR("the minimum bucket size %zu is not a power of two", minBucketSize);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    hParams->min_bucket_size = minBucketSize;
-    hParams->min_bucket_set = true;
-    return UMF_RESULT_SUCCESS;
+    return umf_params_set(hParams, &params_kind, set_min_bucket_size, &minBucketSize, __func__);
 }
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetTrace(umf_disjoint_pool_params_handle_t hParams,
                                                        int poolTrace) {
-    if (!hParams) {
-        return umf_null_argument("hParams");
-    }
-    hParams->trace = poolTrace;
-    return UMF_RESULT_SUCCESS;
+    return umf_params_set(hParams, &params_kind, set_trace, &poolTrace, __func__);
 }
 
 UMF_API_1_0 umf_result_t
 umfDisjointPoolParamsSetSharedLimits(umf_disjoint_pool_params_handle_t hParams,
                                      umf_disjoint_pool_shared_limits_handle_t hSharedLimits) {
-    if (!hParams) {
-        return umf_null_argument("hParams");
+    if (!umf_handle_check(hParams, &params_kind, __func__) ||
+        (hSharedLimits && !umf_handle_check(hSharedLimits, &limits_kind, __func__))) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->limits = hSharedLimits ? &hSharedLimits->limits : NULL;
     return UMF_RESULT_SUCCESS;
@@ -118,11 +122,15 @@ umfDisjointPoolParamsSetSharedLimits(umf_disjoint_pool_params_handle_t hParams,
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetName(umf_disjoint_pool_params_handle_t hParams,
                                                       const char *name) {
-    if (!hParams || !name) {
-        return umf_null_argument(hParams ? "name" : "hParams");
-    }
-    strncpy(hParams->name, name, sizeof(hParams->name) - 1);
-    return UMF_RESULT_SUCCESS;
+    return name ? umf_params_set(hParams, &params_kind, set_name, name, __func__)
+                : umf_null_argument("name");
+}
+
+bool umf_disjoint_params_check(const void *params) {
+    const char *function = "umfPoolCreate";
+    const params_t *wish = params;
+    return umf_handle_check(wish, &params_kind, function) &&
+           (!wish->limits || umf_handle_check(wish->limits, &limits_kind, function));
 }
 
 umf_result_t umf_disjoint_get_name(void *pool, const char **name) {
@@ -131,24 +139,6 @@ umf_result_t umf_disjoint_get_name(void *pool, const char **name) {
     }
     *name = pool ? ((pool_t *)pool)->params.name : umf_disjoint_default_params.name;
     return UMF_RESULT_SUCCESS;
-}
-
-/* --- fields: parameters. The object is a params_t, which is also how a pool begins. --- */
-
-static umf_result_t set_check_flag(params_t *params, bool check) {
-    params->check = check;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_PARAM(params_t, umfDisjointPoolParamsSetSlabMinSize, size_t, slab_min_size)
-UMF_PARAM(params_t, umfDisjointPoolParamsSetMaxPoolableSize, size_t, max_poolable_size)
-UMF_PARAM(params_t, umfDisjointPoolParamsSetCapacity, size_t, capacity)
-UMF_PARAM(params_t, umfDisjointPoolParamsSetMinBucketSize, size_t, min_bucket_size)
-UMF_PARAM(params_t, umfDisjointPoolParamsSetTrace, int, trace)
-UMF_PARAM(params_t, set_check_flag, bool, check)
-
-static umf_result_t set_name(void *object, const void *value) {
-    return umfDisjointPoolParamsSetName(object, value);
 }
 
 /* --- fields: counters. The object is the pool. --- */

@@ -32,6 +32,7 @@
 #include "base/log.h"
 #include "base/magazine.h"
 #include "base/meta.h"
+#include "base/params.h"
 #include "core/content.h"
 #include "ctl/field.h"
 #include "pools/jemalloc_sizes.h"
@@ -839,6 +840,7 @@ static void *jemalloc_realloc(void *self, void *ptr, size_t size) {
 
 /* --- create and destroy --- */
 
+static const umf_handle_kind_t jemalloc_params_kind = {"an object of umfJemallocPoolParamsCreate"};
 static const struct umf_jemalloc_pool_params_t default_params = {.num_arenas = 0,
                                                                  .name = JEMALLOC_NAME};
 
@@ -907,6 +909,9 @@ static umf_result_t pool_build(jemalloc_pool_t *pool,
 static umf_result_t jemalloc_initialize(umf_memory_provider_handle_t provider, const void *params,
                                         void **self) {
     const struct umf_jemalloc_pool_params_t *wish = params ? params : &default_params;
+    if (params && !umf_handle_check(params, &jemalloc_params_kind, "umfPoolCreate")) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
     size_t page = 0;
     if (!provider || !self) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -1032,19 +1037,13 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfJemallocPoolOps(void) {
 
 /* --- parameters --- */
 
-static umf_result_t check_handle(const void *params) {
-    if (!params) {
-        UMF_LOG_ERROR("params is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
 UMF_API_1_0 umf_result_t umfJemallocPoolParamsCreate(umf_jemalloc_pool_params_handle_t *hParams) {
-    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+    if (!hParams) {
+        UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_jemalloc_pool_params_handle_t params = umf_meta_alloc(sizeof(*params));
+    umf_jemalloc_pool_params_handle_t params =
+        umf_params_new(sizeof(*params), &jemalloc_params_kind);
     if (!params) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -1054,13 +1053,12 @@ UMF_API_1_0 umf_result_t umfJemallocPoolParamsCreate(umf_jemalloc_pool_params_ha
 }
 
 UMF_API_1_0 umf_result_t umfJemallocPoolParamsDestroy(umf_jemalloc_pool_params_handle_t hParams) {
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
+    return umf_params_delete(hParams, sizeof(*hParams), &jemalloc_params_kind, __func__);
 }
 
 UMF_API_1_0 umf_result_t
 umfJemallocPoolParamsSetNumArenas(umf_jemalloc_pool_params_handle_t hParams, size_t numArenas) {
-    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+    if (!umf_handle_check(hParams, &jemalloc_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->num_arenas = numArenas;
@@ -1069,7 +1067,7 @@ umfJemallocPoolParamsSetNumArenas(umf_jemalloc_pool_params_handle_t hParams, siz
 
 UMF_API_1_1 umf_result_t umfJemallocPoolParamsSetName(umf_jemalloc_pool_params_handle_t hParams,
                                                       const char *name) {
-    if (check_handle(hParams) != UMF_RESULT_SUCCESS || !name) {
+    if (!umf_handle_check(hParams, &jemalloc_params_kind, __func__) || !name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     snprintf(hParams->name, sizeof(hParams->name), "%s", name);

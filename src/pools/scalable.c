@@ -27,6 +27,7 @@
 #include "base/magazine.h"
 #include "base/meta.h"
 #include "base/os.h"
+#include "base/params.h"
 #include "core/view.h"
 #include "ctl/field.h"
 #include "pools/parking.h"
@@ -654,6 +655,7 @@ static void *scalable_realloc(void *arg, void *ptr, size_t size) {
 
 /* --- create and destroy --- */
 
+static const umf_handle_kind_t scalable_params_kind = {"an object of umfScalablePoolParamsCreate"};
 static const struct umf_scalable_pool_params_t default_params = {
     .granularity = SCALABLE_GRANULARITY,
     .name = SCALABLE_NAME,
@@ -723,6 +725,9 @@ static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, c
                                         void **out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const struct umf_scalable_pool_params_t *wish = params ? params : &default_params;
+    if (params && !umf_handle_check(params, &scalable_params_kind, "umfPoolCreate")) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
     if (!provider || !out) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -950,19 +955,13 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfScalablePoolOps(void) {
 
 /* --- parameters --- */
 
-static umf_result_t check_handle(const void *params) {
-    if (!params) {
-        UMF_LOG_ERROR("params is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
 UMF_API_1_0 umf_result_t umfScalablePoolParamsCreate(umf_scalable_pool_params_handle_t *hParams) {
-    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+    if (!hParams) {
+        UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_scalable_pool_params_handle_t params = umf_meta_alloc(sizeof(*params));
+    umf_scalable_pool_params_handle_t params =
+        umf_params_new(sizeof(*params), &scalable_params_kind);
     if (!params) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -972,16 +971,15 @@ UMF_API_1_0 umf_result_t umfScalablePoolParamsCreate(umf_scalable_pool_params_ha
 }
 
 UMF_API_1_0 umf_result_t umfScalablePoolParamsDestroy(umf_scalable_pool_params_handle_t hParams) {
-    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+    if (!umf_handle_check(hParams, &scalable_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
+    return umf_params_delete(hParams, sizeof(*hParams), &scalable_params_kind, __func__);
 }
 
 UMF_API_1_0 umf_result_t
 umfScalablePoolParamsSetGranularity(umf_scalable_pool_params_handle_t hParams, size_t granularity) {
-    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+    if (!umf_handle_check(hParams, &scalable_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (granularity == 0) {
@@ -994,7 +992,7 @@ umfScalablePoolParamsSetGranularity(umf_scalable_pool_params_handle_t hParams, s
 
 UMF_API_1_0 umf_result_t umfScalablePoolParamsSetKeepAllMemory(
     umf_scalable_pool_params_handle_t hParams, bool keepAllMemory) {
-    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+    if (!umf_handle_check(hParams, &scalable_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->keep_all_memory = keepAllMemory;
@@ -1003,7 +1001,7 @@ UMF_API_1_0 umf_result_t umfScalablePoolParamsSetKeepAllMemory(
 
 UMF_API_1_1 umf_result_t umfScalablePoolParamsSetName(umf_scalable_pool_params_handle_t hParams,
                                                       const char *name) {
-    if (check_handle(hParams) != UMF_RESULT_SUCCESS) {
+    if (!umf_handle_check(hParams, &scalable_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!name) {

@@ -6,6 +6,7 @@
 
 #include <umf/result.h>
 
+#include "base/handle.h"
 #include "base/log.h"
 #include "ctl/field.h"
 
@@ -32,16 +33,27 @@ static inline void umf_tell_not_offered(atomic_flag *told, const char *kind, con
     }
 }
 
-/* The getter and the setter of a parameter, for a field whose object begins with a `params_t`;
- * `function` is the public one that checks and sets. */
-#define UMF_PARAM(params_t, function, type, member)                                                \
+/* What a public function sets, by the setter of the field. */
+static inline umf_result_t umf_params_set(void *params, const umf_handle_kind_t *kind,
+                                          umf_result_t (*set)(void *, const void *),
+                                          const void *value, const char *function) {
+    return umf_handle_check(params, kind, function) ? set(params, value)
+                                                    : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* The getter of a parameter, for a field whose object begins with a `params_t`, which is a
+ * parameter object or a pool; with its setter, if each value will do. */
+#define UMF_PARAM_GET(params_t, type, member)                                                      \
     static umf_result_t get_##member(void *object, size_t index, void *value, size_t size) {       \
         (void)index, (void)size;                                                                   \
         *(type *)value = ((params_t *)object)->member;                                             \
         return UMF_RESULT_SUCCESS;                                                                 \
-    }                                                                                              \
+    }
+#define UMF_PARAM(params_t, type, member)                                                          \
+    UMF_PARAM_GET(params_t, type, member)                                                          \
     static umf_result_t set_##member(void *object, const void *value) {                            \
-        return function(object, *(const type *)value);                                             \
+        ((params_t *)object)->member = *(const type *)value;                                       \
+        return UMF_RESULT_SUCCESS;                                                                 \
     }
 
 /* Its field: read at any time, written while the pool is being made. */

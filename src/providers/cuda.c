@@ -44,8 +44,7 @@ static umf_result_t cuda_given_back(const cuda_provider_t *cuda, CUresult result
 /* --- creation --------------------------------------------------------------------------------- */
 
 static umf_result_t cuda_check_params(const umf_cuda_params_t *params) {
-    if (!params) {
-        UMF_LOG_ERROR("the CUDA provider needs parameters: umfCUDAMemoryProviderParamsCreate");
+    if (!umf_handle_check(params, &umf_cuda_params_kind, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (params->memory_type <= UMF_MEMORY_TYPE_UNKNOWN ||

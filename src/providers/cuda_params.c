@@ -2,13 +2,13 @@
 #include "providers/cuda_params.h"
 
 #include "base/log.h"
-#include "base/meta.h"
 #include "ctl/field.h"
 #include "providers/cuda_driver.h"
 #include "providers/gpu.h"
 #include "providers/name.h"
 
 const char umf_cuda_default_name[] = "CUDA";
+const umf_handle_kind_t umf_cuda_params_kind = {"an object of umfCUDAMemoryProviderParamsCreate"};
 
 /* Without a current context nothing is chosen: the caller sets a device or a context. */
 static void params_take_current(const umf_cuda_driver_t *driver, umf_cuda_params_t *params) {
@@ -35,9 +35,8 @@ umfCUDAMemoryProviderParamsCreate(umf_cuda_memory_provider_params_handle_t *hPar
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    umf_cuda_params_t *params = umf_meta_alloc(sizeof(*params));
+    umf_cuda_params_t *params = umf_params_new(sizeof(*params), &umf_cuda_params_kind);
     if (!params) {
-        UMF_LOG_ERROR("no memory for parameters");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     params_take_current(driver, params);
@@ -49,20 +48,12 @@ umfCUDAMemoryProviderParamsCreate(umf_cuda_memory_provider_params_handle_t *hPar
 
 UMF_API_1_0 umf_result_t
 umfCUDAMemoryProviderParamsDestroy(umf_cuda_memory_provider_params_handle_t hParams) {
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
-}
-
-static bool params_are_there(const umf_cuda_params_t *params) {
-    if (!params) {
-        UMF_LOG_ERROR("parameters are NULL");
-    }
-    return params != NULL;
+    return umf_params_delete(hParams, sizeof(*hParams), &umf_cuda_params_kind, __func__);
 }
 
 UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetContext(
     umf_cuda_memory_provider_params_handle_t hParams, void *hContext) {
-    if (!params_are_there(hParams)) {
+    if (!umf_handle_check(hParams, &umf_cuda_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->context = hContext;
@@ -72,7 +63,7 @@ UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetContext(
 
 UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetDevice(
     umf_cuda_memory_provider_params_handle_t hParams, int hDevice) {
-    if (!params_are_there(hParams)) {
+    if (!umf_handle_check(hParams, &umf_cuda_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->device = hDevice;
@@ -81,7 +72,7 @@ UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetDevice(
 
 UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetMemoryType(
     umf_cuda_memory_provider_params_handle_t hParams, umf_usm_memory_type_t memoryType) {
-    if (!params_are_there(hParams)) {
+    if (!umf_handle_check(hParams, &umf_cuda_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->memory_type = memoryType;
@@ -90,7 +81,7 @@ UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetMemoryType(
 
 UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetAllocFlags(
     umf_cuda_memory_provider_params_handle_t hParams, unsigned int flags) {
-    if (!params_are_there(hParams)) {
+    if (!umf_handle_check(hParams, &umf_cuda_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->flags = flags;
@@ -99,8 +90,11 @@ UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetAllocFlags(
 
 UMF_API_1_1 umf_result_t umfCUDAMemoryProviderParamsSetName(
     umf_cuda_memory_provider_params_handle_t hParams, const char *name) {
-    if (!hParams || !name) {
-        UMF_LOG_ERROR("parameters or name are NULL");
+    if (!umf_handle_check(hParams, &umf_cuda_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!name) {
+        UMF_LOG_ERROR("the name is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_name_copy(hParams->name, name);

@@ -6,6 +6,7 @@
 #include <umf/providers/provider_cuda.h>
 
 #include "base/common.h"
+#include "base/params.h"
 
 typedef struct umf_cuda_memory_provider_params_t {
     void *context;       /* CUcontext */
@@ -15,6 +16,8 @@ typedef struct umf_cuda_memory_provider_params_t {
     unsigned flags;
     char name[UMF_NAME_MAX];
 } umf_cuda_params_t;
+
+extern const umf_handle_kind_t umf_cuda_params_kind;
 
 extern const char umf_cuda_default_name[];
 

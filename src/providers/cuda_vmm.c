@@ -449,9 +449,7 @@ static umf_result_t cuda_vmm_start(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t
 
 static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
     const umf_cuda_vmm_params_t *wanted = params;
-    if (!wanted) {
-        UMF_LOG_ERROR("the cuda_vmm provider needs parameters: "
-                      "umfCUDAVmmMemoryProviderParamsCreate");
+    if (!umf_handle_check(wanted, &umf_cuda_vmm_params_kind, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     char why[256];

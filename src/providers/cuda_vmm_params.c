@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/meta.h"
 #include "ctl/field.h"
 #include "providers/name.h"
 
 const char umf_cuda_vmm_default_name[] = "CUDA_VMM";
+const umf_handle_kind_t umf_cuda_vmm_params_kind = {
+    "an object of umfCUDAVmmMemoryProviderParamsCreate"};
 
 static umf_result_t params_refuse(const char *why) {
     UMF_LOG_ERROR("%s", why);
@@ -21,9 +22,8 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsCreate(
     if (!hParams || device < 0) {
         return params_refuse(hParams ? "the device is negative" : "hParams is NULL");
     }
-    umf_cuda_vmm_params_t *params = umf_meta_alloc(sizeof(*params));
+    umf_cuda_vmm_params_t *params = umf_params_new(sizeof(*params), &umf_cuda_vmm_params_kind);
     if (!params) {
-        UMF_LOG_ERROR("no memory for parameters");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     params->device = device;
@@ -36,14 +36,13 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsCreate(
 
 UMF_API_EXT_1 umf_result_t
 umfCUDAVmmMemoryProviderParamsDestroy(umf_cuda_vmm_memory_provider_params_handle_t hParams) {
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
+    return umf_params_delete(hParams, sizeof(*hParams), &umf_cuda_vmm_params_kind, __func__);
 }
 
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetContext(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, void *hContext) {
-    if (!hParams) {
-        return params_refuse("parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_cuda_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->context = hContext;
     return UMF_RESULT_SUCCESS;
@@ -51,8 +50,8 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetContext(
 
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetHostNode(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, int node) {
-    if (!hParams) {
-        return params_refuse("parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_cuda_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->host_node = node < 0 ? -1 : node;
     return UMF_RESULT_SUCCESS;
@@ -60,8 +59,11 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetHostNode(
 
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPeers(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, const int *devices, size_t count) {
-    if (!hParams || (count && !devices) || count > UMF_CUDA_VMM_PEERS) {
-        return params_refuse("parameters or devices are NULL, or there are more than 64");
+    if (!umf_handle_check(hParams, &umf_cuda_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if ((count && !devices) || count > UMF_CUDA_VMM_PEERS) {
+        return params_refuse("the devices are NULL, or there are more than 64");
     }
     for (size_t i = 0; i < count; i++) {
         if (devices[i] < 0) {
@@ -77,9 +79,11 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPeers(
 
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetShare(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, umf_cuda_vmm_share_t share) {
-    if (!hParams || share < UMF_CUDA_VMM_SHARE_NONE || share > UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE) {
-        return params_refuse(hParams ? "the way to share is no umf_cuda_vmm_share_t"
-                                     : "parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_cuda_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (share < UMF_CUDA_VMM_SHARE_NONE || share > UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE) {
+        return params_refuse("the way to share is no umf_cuda_vmm_share_t");
     }
     hParams->share = share;
     return UMF_RESULT_SUCCESS;
@@ -87,10 +91,11 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetShare(
 
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetFreePolicy(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, umf_cuda_vmm_free_policy_t policy) {
-    if (!hParams || policy < UMF_CUDA_VMM_FREE_POLICY_WAIT ||
-        policy > UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE) {
-        return params_refuse(hParams ? "the free policy is no umf_cuda_vmm_free_policy_t"
-                                     : "parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_cuda_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (policy < UMF_CUDA_VMM_FREE_POLICY_WAIT || policy > UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE) {
+        return params_refuse("the free policy is no umf_cuda_vmm_free_policy_t");
     }
     hParams->free_policy = policy;
     return UMF_RESULT_SUCCESS;
@@ -98,8 +103,11 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetFreePolicy(
 
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPieceSize(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, size_t size) {
-    if (!hParams || size == 0) {
-        return params_refuse(hParams ? "a piece of 0 bytes" : "parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_cuda_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (size == 0) {
+        return params_refuse("a piece of 0 bytes");
     }
     hParams->piece_size = size;
     return UMF_RESULT_SUCCESS;
@@ -107,8 +115,8 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPieceSize(
 
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, int capable) {
-    if (!hParams) {
-        return params_refuse("parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_cuda_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->gpudirect_rdma = capable != 0;
     return UMF_RESULT_SUCCESS;
@@ -116,8 +124,8 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA(
 
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPerThreadStream(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, int per_thread) {
-    if (!hParams) {
-        return params_refuse("parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_cuda_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->per_thread_stream = per_thread != 0;
     return UMF_RESULT_SUCCESS;
@@ -125,8 +133,11 @@ UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPerThreadStream(
 
 UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetName(
     umf_cuda_vmm_memory_provider_params_handle_t hParams, const char *name) {
-    if (!hParams || !name) {
-        return params_refuse("parameters or name are NULL");
+    if (!umf_handle_check(hParams, &umf_cuda_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!name) {
+        return params_refuse("the name is NULL");
     }
     umf_name_copy(hParams->name, name);
     return UMF_RESULT_SUCCESS;

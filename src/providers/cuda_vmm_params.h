@@ -5,6 +5,7 @@
 #include <umf/providers/provider_cuda_vmm.h>
 
 #include "base/common.h"
+#include "base/params.h"
 
 #define UMF_CUDA_VMM_PEERS 64
 
@@ -21,6 +22,8 @@ typedef struct umf_cuda_vmm_memory_provider_params_t {
     bool per_thread_stream; /* the default stream is that of the calling thread */
     char name[UMF_NAME_MAX];
 } umf_cuda_vmm_params_t;
+
+extern const umf_handle_kind_t umf_cuda_vmm_params_kind;
 
 extern const char umf_cuda_vmm_default_name[];
 

@@ -96,8 +96,7 @@ static void devdax_log_map(const char *path, uint64_t size, int error) {
 /* --- creation --------------------------------------------------------------------------------- */
 
 static umf_result_t devdax_check_params(const umf_devdax_params_t *params) {
-    if (!params) {
-        UMF_LOG_ERROR("the DevDax provider needs parameters: umfDevDaxMemoryProviderParamsCreate");
+    if (!umf_handle_check(params, &umf_devdax_params_kind, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!devdax_path_is_valid(params->path)) {

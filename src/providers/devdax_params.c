@@ -2,19 +2,13 @@
 #include "providers/devdax_params.h"
 
 #include "base/log.h"
-#include "base/meta.h"
 #include "ctl/field.h"
 #include "providers/name.h"
 #include "providers/protection.h"
 
 const char umf_devdax_default_name[] = "DEVDAX";
-
-static bool params_are_given(const umf_devdax_params_t *params) {
-    if (!params) {
-        UMF_LOG_ERROR("parameters are NULL");
-    }
-    return params != NULL;
-}
+const umf_handle_kind_t umf_devdax_params_kind = {
+    "an object of umfDevDaxMemoryProviderParamsCreate"};
 
 static umf_result_t params_set_path(umf_devdax_params_t *params, const char *path) {
     if (!path || !*path) {
@@ -27,9 +21,8 @@ static umf_result_t params_set_path(umf_devdax_params_t *params, const char *pat
 }
 
 static umf_result_t params_create(void **params) {
-    umf_devdax_params_t *made = umf_meta_alloc(sizeof(*made));
+    umf_devdax_params_t *made = umf_params_new(sizeof(*made), &umf_devdax_params_kind);
     if (!made) {
-        UMF_LOG_ERROR("no memory for parameters");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     made->protection = UMF_PROTECTION_READ | UMF_PROTECTION_WRITE;
@@ -39,7 +32,7 @@ static umf_result_t params_create(void **params) {
 }
 
 void umf_devdax_params_destroy(void *params) {
-    umf_meta_free(params, sizeof(umf_devdax_params_t));
+    umfDevDaxMemoryProviderParamsDestroy(params);
 }
 
 /* --- public functions ------------------------------------------------------------------------- */
@@ -67,13 +60,12 @@ UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsCreate(
 
 UMF_API_1_0 umf_result_t
 umfDevDaxMemoryProviderParamsDestroy(umf_devdax_memory_provider_params_handle_t hParams) {
-    umf_devdax_params_destroy(hParams);
-    return UMF_RESULT_SUCCESS;
+    return umf_params_delete(hParams, sizeof(*hParams), &umf_devdax_params_kind, __func__);
 }
 
 UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetDeviceDax(
     umf_devdax_memory_provider_params_handle_t hParams, const char *path, size_t size) {
-    if (!params_are_given(hParams)) {
+    if (!umf_handle_check(hParams, &umf_devdax_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = params_set_path(hParams, path);
@@ -85,7 +77,7 @@ UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetDeviceDax(
 
 UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetProtection(
     umf_devdax_memory_provider_params_handle_t hParams, unsigned protection) {
-    if (!params_are_given(hParams)) {
+    if (!umf_handle_check(hParams, &umf_devdax_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (protection == 0 || !umf_protection_is_valid(protection)) {
@@ -99,8 +91,11 @@ UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetProtection(
 
 UMF_API_1_1 umf_result_t umfDevDaxMemoryProviderParamsSetName(
     umf_devdax_memory_provider_params_handle_t hParams, const char *name) {
-    if (!hParams || !name) {
-        UMF_LOG_ERROR("parameters or name are NULL");
+    if (!umf_handle_check(hParams, &umf_devdax_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!name) {
+        UMF_LOG_ERROR("the name is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_name_copy(hParams->name, name);

@@ -4,6 +4,7 @@
 
 #include <umf/providers/provider_devdax_memory.h>
 
+#include "base/params.h"
 #include "providers/path.h"
 
 typedef struct umf_devdax_memory_provider_params_t {
@@ -12,6 +13,8 @@ typedef struct umf_devdax_memory_provider_params_t {
     unsigned protection; /* umf_mem_protection_flag_t */
     char name[UMF_NAME_MAX];
 } umf_devdax_params_t;
+
+extern const umf_handle_kind_t umf_devdax_params_kind;
 
 extern const char umf_devdax_default_name[];
 

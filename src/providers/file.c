@@ -38,8 +38,7 @@ static const umf_native_text_t file_native_texts[] = {
 /* --- creation --------------------------------------------------------------------------------- */
 
 static umf_result_t file_check_params(const umf_file_params_t *params) {
-    if (!params) {
-        UMF_LOG_ERROR("the file provider needs parameters: umfFileMemoryProviderParamsCreate");
+    if (!umf_handle_check(params, &umf_file_params_kind, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!*params->path) {

@@ -2,19 +2,12 @@
 #include "providers/file_params.h"
 
 #include "base/log.h"
-#include "base/meta.h"
 #include "ctl/field.h"
 #include "providers/name.h"
 #include "providers/protection.h"
 
 const char umf_file_default_name[] = "FILE";
-
-static bool params_are_given(const umf_file_params_t *params) {
-    if (!params) {
-        UMF_LOG_ERROR("parameters are NULL");
-    }
-    return params != NULL;
-}
+const umf_handle_kind_t umf_file_params_kind = {"an object of umfFileMemoryProviderParamsCreate"};
 
 static bool params_path_is_given(const char *path) {
     bool given = path && *path;
@@ -25,9 +18,8 @@ static bool params_path_is_given(const char *path) {
 }
 
 static umf_result_t params_create(void **params) {
-    umf_file_params_t *made = umf_meta_alloc(sizeof(*made));
+    umf_file_params_t *made = umf_params_new(sizeof(*made), &umf_file_params_kind);
     if (!made) {
-        UMF_LOG_ERROR("no memory for parameters");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     made->protection = UMF_PROTECTION_READ | UMF_PROTECTION_WRITE;
@@ -38,7 +30,7 @@ static umf_result_t params_create(void **params) {
 }
 
 void umf_file_params_destroy(void *params) {
-    umf_meta_free(params, sizeof(umf_file_params_t));
+    umfFileMemoryProviderParamsDestroy(params);
 }
 
 /* --- public functions ------------------------------------------------------------------------- */
@@ -65,13 +57,13 @@ UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsCreate(
 
 UMF_API_1_0 umf_result_t
 umfFileMemoryProviderParamsDestroy(umf_file_memory_provider_params_handle_t hParams) {
-    umf_file_params_destroy(hParams);
-    return UMF_RESULT_SUCCESS;
+    return umf_params_delete(hParams, sizeof(*hParams), &umf_file_params_kind, __func__);
 }
 
 UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsSetPath(
     umf_file_memory_provider_params_handle_t hParams, const char *path) {
-    if (!params_are_given(hParams) || !params_path_is_given(path)) {
+    if (!umf_handle_check(hParams, &umf_file_params_kind, __func__) ||
+        !params_path_is_given(path)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_path_copy(hParams->path, path);
@@ -80,7 +72,7 @@ UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsSetPath(
 
 UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsSetProtection(
     umf_file_memory_provider_params_handle_t hParams, unsigned protection) {
-    if (!params_are_given(hParams)) {
+    if (!umf_handle_check(hParams, &umf_file_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->protection = protection;
@@ -89,7 +81,7 @@ UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsSetProtection(
 
 UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsSetVisibility(
     umf_file_memory_provider_params_handle_t hParams, umf_memory_visibility_t visibility) {
-    if (!params_are_given(hParams)) {
+    if (!umf_handle_check(hParams, &umf_file_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->visibility = visibility;
@@ -98,8 +90,11 @@ UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsSetVisibility(
 
 UMF_API_1_1 umf_result_t umfFileMemoryProviderParamsSetName(
     umf_file_memory_provider_params_handle_t hParams, const char *name) {
-    if (!hParams || !name) {
-        UMF_LOG_ERROR("parameters or name are NULL");
+    if (!umf_handle_check(hParams, &umf_file_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!name) {
+        UMF_LOG_ERROR("the name is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_name_copy(hParams->name, name);

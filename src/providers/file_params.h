@@ -4,6 +4,7 @@
 
 #include <umf/providers/provider_file_memory.h>
 
+#include "base/params.h"
 #include "providers/path.h"
 
 typedef struct umf_file_memory_provider_params_t {
@@ -12,6 +13,8 @@ typedef struct umf_file_memory_provider_params_t {
     umf_memory_visibility_t visibility;
     char name[UMF_NAME_MAX];
 } umf_file_params_t;
+
+extern const umf_handle_kind_t umf_file_params_kind;
 
 extern const char umf_file_default_name[];
 

@@ -13,11 +13,14 @@
 #include "base/meta.h"
 #include "base/native.h"
 #include "base/os.h"
+#include "base/params.h"
 #include "ctl/field.h"
 #include "providers/carve.h"
 #include "providers/name.h"
 
 static const char fixed_default_name[] = "FIXED";
+static const umf_handle_kind_t fixed_params_kind = {
+    "an object of umfFixedMemoryProviderParamsCreate"};
 
 typedef struct umf_fixed_memory_provider_params_t {
     void *base;
@@ -59,9 +62,8 @@ UMF_API_1_0 umf_result_t umfFixedMemoryProviderParamsCreate(
     if (!fixed_range_is_valid(ptr, size)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    fixed_params_t *params = umf_meta_alloc(sizeof(*params));
+    fixed_params_t *params = umf_params_new(sizeof(*params), &fixed_params_kind);
     if (!params) {
-        UMF_LOG_ERROR("no memory for parameters");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     params->base = ptr;
@@ -73,7 +75,10 @@ UMF_API_1_0 umf_result_t umfFixedMemoryProviderParamsCreate(
 
 UMF_API_1_0 umf_result_t umfFixedMemoryProviderParamsSetMemory(
     umf_fixed_memory_provider_params_handle_t hParams, void *ptr, size_t size) {
-    if (!hParams || !fixed_range_is_valid(ptr, size)) {
+    if (!umf_handle_check(hParams, &fixed_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!fixed_range_is_valid(ptr, size)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->base = ptr;
@@ -83,14 +88,16 @@ UMF_API_1_0 umf_result_t umfFixedMemoryProviderParamsSetMemory(
 
 UMF_API_1_0 umf_result_t
 umfFixedMemoryProviderParamsDestroy(umf_fixed_memory_provider_params_handle_t hParams) {
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
+    return umf_params_delete(hParams, sizeof(*hParams), &fixed_params_kind, __func__);
 }
 
 UMF_API_1_1 umf_result_t umfFixedMemoryProviderParamsSetName(
     umf_fixed_memory_provider_params_handle_t hParams, const char *name) {
-    if (!hParams || !name) {
-        UMF_LOG_ERROR("parameters or name are NULL");
+    if (!umf_handle_check(hParams, &fixed_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!name) {
+        UMF_LOG_ERROR("the name is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_name_copy(hParams->name, name);
@@ -101,8 +108,7 @@ UMF_API_1_1 umf_result_t umfFixedMemoryProviderParamsSetName(
 
 static umf_result_t fixed_initialize(const void *params, void **provider) {
     const fixed_params_t *wanted = params;
-    if (!wanted) {
-        UMF_LOG_ERROR("the fixed provider needs parameters: umfFixedMemoryProviderParamsCreate");
+    if (!umf_handle_check(wanted, &fixed_params_kind, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     fixed_provider_t *fixed = umf_meta_alloc(sizeof(*fixed));

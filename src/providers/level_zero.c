@@ -126,9 +126,8 @@ static umf_result_t ze_check_handles(const umf_ze_params_t *params) {
 }
 
 static umf_result_t ze_check_params(const umf_ze_params_t *params) {
-    if (!params) {
-        return ze_refuse(
-            "the Level Zero provider needs parameters: umfLevelZeroMemoryProviderParamsCreate");
+    if (!umf_handle_check(params, &umf_ze_params_kind, "umfMemoryProviderCreate")) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = ze_check_handles(params);
     if (result != UMF_RESULT_SUCCESS) {

@@ -4,12 +4,13 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "base/meta.h"
 #include "ctl/field.h"
 #include "providers/gpu.h"
 #include "providers/name.h"
 
 const char umf_ze_default_name[] = "LEVEL_ZERO";
+const umf_handle_kind_t umf_ze_params_kind = {
+    "an object of umfLevelZeroMemoryProviderParamsCreate"};
 
 UMF_API_1_0 umf_result_t
 umfLevelZeroMemoryProviderParamsCreate(umf_level_zero_memory_provider_params_handle_t *hParams) {
@@ -17,9 +18,8 @@ umfLevelZeroMemoryProviderParamsCreate(umf_level_zero_memory_provider_params_han
         UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_ze_params_t *params = umf_meta_alloc(sizeof(*params));
+    umf_ze_params_t *params = umf_params_new(sizeof(*params), &umf_ze_params_kind);
     if (!params) {
-        UMF_LOG_ERROR("no memory for parameters");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     *params = (umf_ze_params_t){.memory_type = UMF_MEMORY_TYPE_UNKNOWN};
@@ -30,21 +30,16 @@ umfLevelZeroMemoryProviderParamsCreate(umf_level_zero_memory_provider_params_han
 
 UMF_API_1_0 umf_result_t
 umfLevelZeroMemoryProviderParamsDestroy(umf_level_zero_memory_provider_params_handle_t hParams) {
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
-}
-
-static bool params_are_there(const umf_ze_params_t *params) {
-    if (!params) {
-        UMF_LOG_ERROR("parameters are NULL");
-    }
-    return params != NULL;
+    return umf_params_delete(hParams, sizeof(*hParams), &umf_ze_params_kind, __func__);
 }
 
 UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetContext(
     umf_level_zero_memory_provider_params_handle_t hParams, ze_context_handle_t hContext) {
-    if (!hParams || !hContext) {
-        UMF_LOG_ERROR("parameters or context are NULL");
+    if (!umf_handle_check(hParams, &umf_ze_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!hContext) {
+        UMF_LOG_ERROR("the context is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->context = hContext;
@@ -53,7 +48,7 @@ UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetContext(
 
 UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetDevice(
     umf_level_zero_memory_provider_params_handle_t hParams, ze_device_handle_t hDevice) {
-    if (!params_are_there(hParams)) {
+    if (!umf_handle_check(hParams, &umf_ze_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->device = hDevice;
@@ -62,7 +57,7 @@ UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetDevice(
 
 UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetMemoryType(
     umf_level_zero_memory_provider_params_handle_t hParams, umf_usm_memory_type_t memoryType) {
-    if (!params_are_there(hParams)) {
+    if (!umf_handle_check(hParams, &umf_ze_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->memory_type = memoryType;
@@ -85,7 +80,7 @@ bool umf_ze_devices_are_distinct(const ze_device_handle_t *devices, uint32_t cou
 UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetResidentDevices(
     umf_level_zero_memory_provider_params_handle_t hParams, ze_device_handle_t *hDevices,
     uint32_t deviceCount) {
-    if (!params_are_there(hParams)) {
+    if (!umf_handle_check(hParams, &umf_ze_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (deviceCount && !hDevices) {
@@ -103,7 +98,7 @@ UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetResidentDevices(
 UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetFreePolicy(
     umf_level_zero_memory_provider_params_handle_t hParams,
     umf_level_zero_memory_provider_free_policy_t policy) {
-    if (!params_are_there(hParams)) {
+    if (!umf_handle_check(hParams, &umf_ze_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->free_policy = policy;
@@ -112,7 +107,7 @@ UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetFreePolicy(
 
 UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetDeviceOrdinal(
     umf_level_zero_memory_provider_params_handle_t hParams, uint32_t deviceOrdinal) {
-    if (!params_are_there(hParams)) {
+    if (!umf_handle_check(hParams, &umf_ze_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->ordinal = deviceOrdinal;
@@ -121,8 +116,11 @@ UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetDeviceOrdinal(
 
 UMF_API_1_1 umf_result_t umfLevelZeroMemoryProviderParamsSetName(
     umf_level_zero_memory_provider_params_handle_t hParams, const char *name) {
-    if (!hParams || !name) {
-        UMF_LOG_ERROR("parameters or name are NULL");
+    if (!umf_handle_check(hParams, &umf_ze_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!name) {
+        UMF_LOG_ERROR("the name is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_name_copy(hParams->name, name);

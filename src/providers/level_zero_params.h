@@ -6,6 +6,7 @@
 #include <umf/providers/provider_level_zero.h>
 
 #include "base/common.h"
+#include "base/params.h"
 #include "providers/level_zero_machine.h"
 
 /* Resident devices that a text can name. */
@@ -30,6 +31,8 @@ typedef struct umf_level_zero_memory_provider_params_t {
     char name[UMF_NAME_MAX];
     umf_ze_numbers_t numbers;
 } umf_ze_params_t;
+
+extern const umf_handle_kind_t umf_ze_params_kind;
 
 extern const char umf_ze_default_name[];
 

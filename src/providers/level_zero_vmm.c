@@ -275,9 +275,7 @@ static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted
 
 static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
     const umf_ze_vmm_params_t *wanted = params;
-    if (!wanted) {
-        UMF_LOG_ERROR("the level_zero_vmm provider needs parameters: "
-                      "umfLevelZeroVmmMemoryProviderParamsCreate");
+    if (!umf_handle_check(wanted, &umf_ze_vmm_params_kind, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     char why[512];

@@ -3,11 +3,12 @@
 #include "providers/level_zero_vmm_params.h"
 
 #include "base/log.h"
-#include "base/meta.h"
 #include "ctl/field.h"
 #include "providers/name.h"
 
 const char umf_ze_vmm_default_name[] = "LEVEL_ZERO_VMM";
+const umf_handle_kind_t umf_ze_vmm_params_kind = {
+    "an object of umfLevelZeroVmmMemoryProviderParamsCreate"};
 
 static umf_result_t params_refuse(const char *why) {
     UMF_LOG_ERROR("%s", why);
@@ -19,9 +20,8 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsCreate(
     if (!hParams) {
         return params_refuse("hParams is NULL");
     }
-    umf_ze_vmm_params_t *params = umf_meta_alloc(sizeof(*params));
+    umf_ze_vmm_params_t *params = umf_params_new(sizeof(*params), &umf_ze_vmm_params_kind);
     if (!params) {
-        UMF_LOG_ERROR("no memory for parameters");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     umf_name_copy(params->name, umf_ze_vmm_default_name);
@@ -31,15 +31,17 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsCreate(
 
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsDestroy(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams) {
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
+    return umf_params_delete(hParams, sizeof(*hParams), &umf_ze_vmm_params_kind, __func__);
 }
 
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetContext(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, ze_context_handle_t hContext,
     ze_device_handle_t hDevice) {
-    if (!hParams || !hContext || !hDevice) {
-        return params_refuse("parameters, context or device are NULL");
+    if (!umf_handle_check(hParams, &umf_ze_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!hContext || !hDevice) {
+        return params_refuse("context or device are NULL");
     }
     hParams->context = hContext;
     hParams->device = hDevice;
@@ -48,8 +50,8 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetContext(
 
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDevice(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, unsigned number) {
-    if (!hParams) {
-        return params_refuse("parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_ze_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->context = NULL;
     hParams->device = NULL;
@@ -59,8 +61,8 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDevice(
 
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDriver(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, unsigned number) {
-    if (!hParams) {
-        return params_refuse("parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_ze_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->context = NULL;
     hParams->device = NULL;
@@ -71,8 +73,8 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDriver(
 
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, int isCounted) {
-    if (!hParams) {
-        return params_refuse("parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_ze_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->wish.any_type = isCounted != 0;
     return UMF_RESULT_SUCCESS;
@@ -81,9 +83,11 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetFreePolicy(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams,
     umf_level_zero_vmm_free_policy_t policy) {
-    if (!hParams || (unsigned)policy > UMF_LEVEL_ZERO_VMM_FREE_POLICY_IMMEDIATE) {
-        return params_refuse(hParams ? "the free policy is no umf_level_zero_vmm_free_policy_t"
-                                     : "parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_ze_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if ((unsigned)policy > UMF_LEVEL_ZERO_VMM_FREE_POLICY_IMMEDIATE) {
+        return params_refuse("the free policy is no umf_level_zero_vmm_free_policy_t");
     }
     hParams->free_policy = policy;
     return UMF_RESULT_SUCCESS;
@@ -91,8 +95,11 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetFreePolicy(
 
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetPieceSize(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, size_t size) {
-    if (!hParams || size == 0) {
-        return params_refuse(hParams ? "a piece of 0 bytes" : "parameters are NULL");
+    if (!umf_handle_check(hParams, &umf_ze_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (size == 0) {
+        return params_refuse("a piece of 0 bytes");
     }
     hParams->piece_size = size;
     return UMF_RESULT_SUCCESS;
@@ -100,8 +107,11 @@ UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetPieceSize(
 
 UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetName(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, const char *name) {
-    if (!hParams || !name) {
-        return params_refuse("parameters or name are NULL");
+    if (!umf_handle_check(hParams, &umf_ze_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!name) {
+        return params_refuse("the name is NULL");
     }
     umf_name_copy(hParams->name, name);
     return UMF_RESULT_SUCCESS;

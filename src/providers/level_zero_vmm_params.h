@@ -5,6 +5,7 @@
 #include <umf/providers/provider_level_zero_vmm.h>
 
 #include "base/common.h"
+#include "base/params.h"
 #include "providers/level_zero_machine.h"
 
 typedef struct umf_level_zero_vmm_memory_provider_params_t {
@@ -15,6 +16,8 @@ typedef struct umf_level_zero_vmm_memory_provider_params_t {
     size_t piece_size;
     char name[UMF_NAME_MAX];
 } umf_ze_vmm_params_t;
+
+extern const umf_handle_kind_t umf_ze_vmm_params_kind;
 
 extern const char umf_ze_vmm_default_name[];
 

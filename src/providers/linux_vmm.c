@@ -10,6 +10,7 @@
 #include "base/memory_file.h"
 #include "base/meta.h"
 #include "base/os.h"
+#include "base/params.h"
 #include "providers/name.h"
 #include "providers/vmm_ops.h"
 
@@ -28,6 +29,8 @@ UMF_VMM_FIRST(linux_vmm_t);
 
 static const char linux_vmm_default_name[] = "LINUX_VMM";
 
+static const umf_handle_kind_t linux_vmm_params_kind = {
+    "an object of umfLinuxVmmMemoryProviderParamsCreate"};
 static const linux_vmm_params_t linux_vmm_defaults = {
     .piece_size = LINUX_VMM_PIECE_SIZE,
     .name = "LINUX_VMM",
@@ -170,9 +173,8 @@ umfLinuxVmmMemoryProviderParamsCreate(umf_linux_vmm_memory_provider_params_handl
         UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    linux_vmm_params_t *params = umf_meta_alloc(sizeof(*params));
+    linux_vmm_params_t *params = umf_params_new(sizeof(*params), &linux_vmm_params_kind);
     if (!params) {
-        UMF_LOG_ERROR("no memory for parameters");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     *params = linux_vmm_defaults;
@@ -182,14 +184,16 @@ umfLinuxVmmMemoryProviderParamsCreate(umf_linux_vmm_memory_provider_params_handl
 
 UMF_API_EXT_1 umf_result_t
 umfLinuxVmmMemoryProviderParamsDestroy(umf_linux_vmm_memory_provider_params_handle_t hParams) {
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
+    return umf_params_delete(hParams, sizeof(*hParams), &linux_vmm_params_kind, __func__);
 }
 
 UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsSetPieceSize(
     umf_linux_vmm_memory_provider_params_handle_t hParams, size_t size) {
-    if (!hParams || size == 0) {
-        UMF_LOG_ERROR("%s", hParams ? "a piece of 0 bytes" : "parameters are NULL");
+    if (!umf_handle_check(hParams, &linux_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (size == 0) {
+        UMF_LOG_ERROR("a piece of 0 bytes");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->piece_size = size;
@@ -198,8 +202,11 @@ UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsSetPieceSize(
 
 UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsSetName(
     umf_linux_vmm_memory_provider_params_handle_t hParams, const char *name) {
-    if (!hParams || !name) {
-        UMF_LOG_ERROR("parameters or name are NULL");
+    if (!umf_handle_check(hParams, &linux_vmm_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!name) {
+        UMF_LOG_ERROR("the name is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_name_copy(hParams->name, name);
@@ -250,6 +257,9 @@ static umf_result_t linux_vmm_params_from_text(const char *text, void **params) 
 
 static umf_result_t linux_vmm_initialize(const void *params, void **provider) {
     const linux_vmm_params_t *wanted = params ? params : &linux_vmm_defaults;
+    if (params && !umf_handle_check(params, &linux_vmm_params_kind, "umfMemoryProviderCreate")) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
     linux_vmm_t *made = umf_meta_alloc(sizeof(*made));
     if (!made) {
         UMF_LOG_ERROR("no memory for a provider");

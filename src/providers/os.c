@@ -85,8 +85,7 @@ static bool os_params_go_together(const umf_os_params_t *params) {
 }
 
 static umf_result_t os_check_params(const umf_os_params_t *params) {
-    if (!params) {
-        UMF_LOG_ERROR("the OS provider needs parameters: umfOsMemoryProviderParamsCreate");
+    if (!umf_handle_check(params, &umf_os_params_kind, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!umf_protection_is_valid(params->protection)) {

@@ -10,6 +10,7 @@
 #include "providers/protection.h"
 
 const char umf_os_default_name[] = "OS";
+const umf_handle_kind_t umf_os_params_kind = {"an object of umfOsMemoryProviderParamsCreate"};
 
 /* --- setting ---------------------------------------------------------------------------------- */
 
@@ -79,22 +80,14 @@ static umf_result_t params_set_partitions(umf_os_params_t *params,
 
 /* --- public functions ------------------------------------------------------------------------- */
 
-static bool params_are_given(const umf_os_params_t *params) {
-    if (!params) {
-        UMF_LOG_ERROR("parameters are NULL");
-    }
-    return params != NULL;
-}
-
 UMF_API_1_0 umf_result_t
 umfOsMemoryProviderParamsCreate(umf_os_memory_provider_params_handle_t *hParams) {
     if (!hParams) {
         UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_os_params_t *params = umf_meta_alloc(sizeof(*params));
+    umf_os_params_t *params = umf_params_new(sizeof(*params), &umf_os_params_kind);
     if (!params) {
-        UMF_LOG_ERROR("no memory for parameters");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     params->protection = UMF_PROTECTION_READ | UMF_PROTECTION_WRITE;
@@ -105,25 +98,28 @@ umfOsMemoryProviderParamsCreate(umf_os_memory_provider_params_handle_t *hParams)
     return UMF_RESULT_SUCCESS;
 }
 
-void umf_os_params_destroy(void *params) {
-    umf_os_params_t *os = params;
-    if (os) {
-        umf_meta_free(os->shm_name, params_text_bytes(os->shm_name));
-        umf_meta_free(os->numa_list, os->numa_list_len * sizeof(*os->numa_list));
-        umf_meta_free(os->partitions, os->partitions_len * sizeof(*os->partitions));
-        umf_meta_free(os, sizeof(*os));
-    }
-}
-
 UMF_API_1_0 umf_result_t
 umfOsMemoryProviderParamsDestroy(umf_os_memory_provider_params_handle_t hParams) {
-    umf_os_params_destroy(hParams);
+    if (!hParams) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (!umf_handle_end(hParams, &umf_os_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_meta_free(hParams->shm_name, params_text_bytes(hParams->shm_name));
+    umf_meta_free(hParams->numa_list, hParams->numa_list_len * sizeof(*hParams->numa_list));
+    umf_meta_free(hParams->partitions, hParams->partitions_len * sizeof(*hParams->partitions));
+    umf_meta_free(hParams, sizeof(*hParams));
     return UMF_RESULT_SUCCESS;
+}
+
+void umf_os_params_destroy(void *params) {
+    umfOsMemoryProviderParamsDestroy(params);
 }
 
 UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetProtection(
     umf_os_memory_provider_params_handle_t hParams, unsigned protection) {
-    if (!params_are_given(hParams)) {
+    if (!umf_handle_check(hParams, &umf_os_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->protection = protection;
@@ -132,7 +128,7 @@ UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetProtection(
 
 UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetVisibility(
     umf_os_memory_provider_params_handle_t hParams, umf_memory_visibility_t visibility) {
-    if (!params_are_given(hParams)) {
+    if (!umf_handle_check(hParams, &umf_os_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->visibility = visibility;
@@ -141,19 +137,21 @@ UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetVisibility(
 
 UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetShmName(
     umf_os_memory_provider_params_handle_t hParams, const char *shm_name) {
-    return params_are_given(hParams) ? params_set_shm_name(hParams, shm_name)
-                                     : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return umf_handle_check(hParams, &umf_os_params_kind, __func__)
+               ? params_set_shm_name(hParams, shm_name)
+               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetNumaList(
     umf_os_memory_provider_params_handle_t hParams, unsigned *numa_list, unsigned numa_list_len) {
-    return params_are_given(hParams) ? params_set_numa_list(hParams, numa_list, numa_list_len)
-                                     : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return umf_handle_check(hParams, &umf_os_params_kind, __func__)
+               ? params_set_numa_list(hParams, numa_list, numa_list_len)
+               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetNumaMode(
     umf_os_memory_provider_params_handle_t hParams, umf_numa_mode_t numa_mode) {
-    if (!params_are_given(hParams)) {
+    if (!umf_handle_check(hParams, &umf_os_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->numa_mode = numa_mode;
@@ -162,7 +160,7 @@ UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetNumaMode(
 
 UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetPartSize(
     umf_os_memory_provider_params_handle_t hParams, size_t part_size) {
-    if (!params_are_given(hParams)) {
+    if (!umf_handle_check(hParams, &umf_os_params_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->part_size = part_size;
@@ -172,14 +170,18 @@ UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetPartSize(
 UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetPartitions(
     umf_os_memory_provider_params_handle_t hParams, umf_numa_split_partition_t *partitions,
     unsigned partitions_len) {
-    return params_are_given(hParams) ? params_set_partitions(hParams, partitions, partitions_len)
-                                     : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return umf_handle_check(hParams, &umf_os_params_kind, __func__)
+               ? params_set_partitions(hParams, partitions, partitions_len)
+               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 UMF_API_1_1 umf_result_t
 umfOsMemoryProviderParamsSetName(umf_os_memory_provider_params_handle_t hParams, const char *name) {
-    if (!hParams || !name) {
-        UMF_LOG_ERROR("parameters or name are NULL");
+    if (!umf_handle_check(hParams, &umf_os_params_kind, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!name) {
+        UMF_LOG_ERROR("the name is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_name_copy(hParams->name, name);

@@ -5,6 +5,7 @@
 #include <umf/providers/provider_os_memory.h>
 
 #include "base/common.h"
+#include "base/params.h"
 #include "ctl/field.h"
 
 typedef struct umf_os_memory_provider_params_t {
@@ -19,6 +20,8 @@ typedef struct umf_os_memory_provider_params_t {
     unsigned partitions_len;
     char name[UMF_NAME_MAX];
 } umf_os_params_t;
+
+extern const umf_handle_kind_t umf_os_params_kind;
 
 extern const char umf_os_default_name[];
 

@@ -7,6 +7,9 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <type_traits>
+#include <typeindex>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
@@ -242,6 +245,7 @@ std::vector<Entrance> other_entrances() {
              return umfGetMemoryProperty(as<Properties>(h), UMF_MEMORY_PROPERTY_BASE_SIZE,
                                          &out.size, sizeof(out.size));
          }},
+        {"umfPutIPCHandle", [](void *h) { return umfPutIPCHandle(as<umf_ipc_handle_t>(h)); }, OK},
         {"umfOpenIPCHandle",
          [](void *h) {
              return umfOpenIPCHandle(h, reinterpret_cast<umf_ipc_handle_t>(out.bytes),
@@ -266,9 +270,9 @@ std::vector<Entrance> all_entrances() {
 /* Those that take a handle and do not look it up: they allocate and free; what reads received bytes
  * has no handle of ours; memory is found by its address. */
 const std::set<std::string> not_asking = {
-    "umfMemoryProviderAlloc", "umfMemoryProviderFree",   "umfPoolMalloc",   "umfPoolAlignedMalloc",
-    "umfPoolCalloc",          "umfPoolRealloc",          "umfPoolFree",     "umfPoolTryMalloc",
-    "umfPoolTryFree",         "umfPoolMallocUsableSize", "umfPutIPCHandle",
+    "umfMemoryProviderAlloc", "umfMemoryProviderFree",   "umfPoolMalloc", "umfPoolAlignedMalloc",
+    "umfPoolCalloc",          "umfPoolRealloc",          "umfPoolFree",   "umfPoolTryMalloc",
+    "umfPoolTryFree",         "umfPoolMallocUsableSize",
 };
 
 bool takes_handle(const std::string &parameters) {
@@ -329,7 +333,8 @@ TEST_F(Bad, NullIsRefused) {
 TEST_F(Bad, GarbageIsRefused) {
     for (void *handle :
          {reinterpret_cast<void *>(0x10), reinterpret_cast<void *>(0x12345),
-          reinterpret_cast<void *>(~uintptr_t(0)), zeroes, unreadable, static_cast<void *>(&out)}) {
+          reinterpret_cast<void *>(~uintptr_t(0)), zeroes, unreadable,
+          static_cast<void *>(static_cast<char *>(unreadable) + 16), static_cast<void *>(&out)}) {
         refused(handle, all_entrances(), "garbage");
     }
 }
@@ -449,6 +454,232 @@ TEST_F(Bad, AViewIsAProviderThatIsNotDestroyed) {
     EXPECT_EQ(umfMemoryProviderDestroy(view), BAD);
     EXPECT_EQ(umfPoolDestroy(pool), OK);
     EXPECT_EQ(umfMemoryProviderGetName(view, &name), BAD);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+/* --- parameter objects --- */
+
+/* The functions of one kind of parameter object, taken from the list of all functions. */
+struct ParamsFunction {
+    std::string name;
+    std::type_index handle;
+    std::function<umf_result_t(void *)> call;
+};
+
+template <typename T> const std::type_index type_of = std::type_index(typeid(T));
+
+const std::set<std::type_index> params_handles = {
+    type_of<umf_os_memory_provider_params_handle_t>,
+    type_of<umf_file_memory_provider_params_handle_t>,
+    type_of<umf_devdax_memory_provider_params_handle_t>,
+    type_of<umf_fixed_memory_provider_params_handle_t>,
+    type_of<umf_cuda_memory_provider_params_handle_t>,
+    type_of<umf_cuda_vmm_memory_provider_params_handle_t>,
+    type_of<umf_level_zero_memory_provider_params_handle_t>,
+    type_of<umf_level_zero_vmm_memory_provider_params_handle_t>,
+    type_of<umf_linux_vmm_memory_provider_params_handle_t>,
+    type_of<umf_disjoint_pool_params_handle_t>,
+    type_of<umf_disjoint_pool_shared_limits_handle_t>,
+    type_of<umf_jemalloc_pool_params_handle_t>,
+    type_of<umf_scalable_pool_params_handle_t>,
+    type_of<umf_coalescing_pool_params_handle_t>,
+};
+
+/* Arguments that setters take, most of them: a refusal is that of the handle. */
+template <typename T> T argument() {
+    if constexpr (std::is_same_v<T, size_t>) {
+        return 4096;
+    } else if constexpr (std::is_same_v<T, const char *> || std::is_same_v<T, void *>) {
+        return const_cast<char *>("name");
+    } else {
+        return T{};
+    }
+}
+
+using ParamsFunctions = std::vector<ParamsFunction>;
+template <typename Handle, typename... Rest>
+void add_function(ParamsFunctions &all, const char *name, umf_result_t (*call)(Handle, Rest...)) {
+    if constexpr (std::is_pointer_v<Handle>) {
+        if (params_handles.count(type_of<Handle>)) {
+            all.push_back({name, type_of<Handle>, [call](void *handle) {
+                               return call(reinterpret_cast<Handle>(handle), argument<Rest>()...);
+                           }});
+        }
+    }
+}
+void add_function(ParamsFunctions &, const char *, ...) {}
+
+ParamsFunctions params_functions() {
+    ParamsFunctions all;
+#define FUNCTION(result, name, parameters) add_function(all, #name, name);
+#include "unit/headers_functions.def"
+#undef FUNCTION
+    return all;
+}
+
+bool is_destroy(const ParamsFunction &function) {
+    return function.name.find("Destroy") != std::string::npos;
+}
+
+struct ParamsObject {
+    std::type_index type;
+    void *handle;
+    std::function<umf_result_t(void *)> destroy;
+};
+
+class Params : public Bad {
+  protected:
+    ParamsFunctions functions = params_functions();
+    std::vector<ParamsObject> objects;
+
+    /* Kinds that this build or machine lacks are left out. */
+    template <typename Handle, typename Create>
+    void made(Create create, umf_result_t (*destroy)(Handle)) {
+        Handle handle = nullptr;
+        if (create(&handle) == OK) {
+            objects.push_back({type_of<Handle>, handle,
+                               [destroy](void *h) { return destroy(static_cast<Handle>(h)); }});
+        }
+    }
+    void make_all() {
+        made(umfOsMemoryProviderParamsCreate, umfOsMemoryProviderParamsDestroy);
+        made([](auto h) { return umfFileMemoryProviderParamsCreate("/tmp/f", h); },
+             umfFileMemoryProviderParamsDestroy);
+        made([](auto h) { return umfDevDaxMemoryProviderParamsCreate("/dev/dax0.0", 4096, h); },
+             umfDevDaxMemoryProviderParamsDestroy);
+        made([](auto h) { return umfFixedMemoryProviderParamsCreate(&out, sizeof(out), h); },
+             umfFixedMemoryProviderParamsDestroy);
+        made(umfCUDAMemoryProviderParamsCreate, umfCUDAMemoryProviderParamsDestroy);
+        made([](auto h) { return umfCUDAVmmMemoryProviderParamsCreate(0, h); },
+             umfCUDAVmmMemoryProviderParamsDestroy);
+        made(umfLevelZeroMemoryProviderParamsCreate, umfLevelZeroMemoryProviderParamsDestroy);
+        made(umfLevelZeroVmmMemoryProviderParamsCreate, umfLevelZeroVmmMemoryProviderParamsDestroy);
+        made(umfLinuxVmmMemoryProviderParamsCreate, umfLinuxVmmMemoryProviderParamsDestroy);
+        made(umfDisjointPoolParamsCreate, umfDisjointPoolParamsDestroy);
+        made([](auto h) { return umfDisjointPoolSharedLimitsCreate(1, h); },
+             umfDisjointPoolSharedLimitsDestroy);
+        made(umfJemallocPoolParamsCreate, umfJemallocPoolParamsDestroy);
+        made(umfScalablePoolParamsCreate, umfScalablePoolParamsDestroy);
+        made(umfCoalescingPoolParamsCreate, umfCoalescingPoolParamsDestroy);
+    }
+    void destroy_all() {
+        for (const ParamsObject &object : objects) {
+            EXPECT_EQ(object.destroy(object.handle), OK);
+        }
+    }
+    /* By all functions but those of its own type. A build that lacks a kind says so. */
+    void refused_by_others(void *handle, std::type_index own, const char *what) {
+        for (const ParamsFunction &function : functions) {
+            if (function.handle != own) {
+                umf_result_t result = function.call(handle);
+                EXPECT_TRUE(result == BAD || result == UMF_RESULT_ERROR_NOT_SUPPORTED)
+                    << function.name << " of " << what << ": " << result;
+            }
+        }
+    }
+    void refused_by_creations(void *params, std::type_index own, const char *what);
+};
+
+void Params::refused_by_creations(void *params, std::type_index own, const char *what) {
+    const std::pair<std::type_index, const umf_memory_provider_ops_t *> providers[] = {
+        {type_of<umf_os_memory_provider_params_handle_t>, umfOsMemoryProviderOps()},
+        {type_of<umf_file_memory_provider_params_handle_t>, umfFileMemoryProviderOps()},
+        {type_of<umf_devdax_memory_provider_params_handle_t>, umfDevDaxMemoryProviderOps()},
+        {type_of<umf_fixed_memory_provider_params_handle_t>, umfFixedMemoryProviderOps()},
+        {type_of<umf_cuda_memory_provider_params_handle_t>, umfCUDAMemoryProviderOps()},
+        {type_of<umf_cuda_vmm_memory_provider_params_handle_t>, umfCUDAVmmMemoryProviderOps()},
+        {type_of<umf_level_zero_memory_provider_params_handle_t>, umfLevelZeroMemoryProviderOps()},
+        {type_of<umf_level_zero_vmm_memory_provider_params_handle_t>,
+         umfLevelZeroVmmMemoryProviderOps()},
+        {type_of<umf_linux_vmm_memory_provider_params_handle_t>, umfLinuxVmmMemoryProviderOps()},
+    };
+    const std::pair<std::type_index, const umf_memory_pool_ops_t *> pools[] = {
+        {type_of<umf_disjoint_pool_params_handle_t>, umfDisjointPoolOps()},
+        {type_of<umf_jemalloc_pool_params_handle_t>, umfJemallocPoolOps()},
+        {type_of<umf_scalable_pool_params_handle_t>, umfScalablePoolOps()},
+        {type_of<umf_coalescing_pool_params_handle_t>, umfCoalescingPoolOps()},
+    };
+    umf_memory_provider_handle_t provider = nullptr, none = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(umfLinuxVmmMemoryProviderOps(), nullptr, &provider), OK);
+    for (auto &[type, ops] : providers) {
+        if (ops && type != own) {
+            EXPECT_EQ(umfMemoryProviderCreate(ops, params, &none), BAD)
+                << type.name() << " with " << what;
+        }
+    }
+    for (auto &[type, ops] : pools) {
+        if (ops && type != own) {
+            EXPECT_EQ(umfPoolCreate(ops, provider, params, 0, &pool), BAD)
+                << type.name() << " with " << what;
+        }
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+TEST_F(Params, EachKindHasItsFunctions) {
+    for (std::type_index type : params_handles) {
+        size_t destroys = 0, others = 0;
+        for (const ParamsFunction &function : functions) {
+            (is_destroy(function) ? destroys : others) += function.handle == type;
+        }
+        EXPECT_EQ(destroys, 1u) << type.name();
+        EXPECT_EQ(others > 0, type != type_of<umf_disjoint_pool_shared_limits_handle_t>)
+            << type.name();
+    }
+}
+
+TEST_F(Params, NullIsNoParameterObject) {
+    for (const ParamsFunction &function : functions) {
+        bool is_ignored = is_destroy(function) && function.name != "umfScalablePoolParamsDestroy";
+        umf_result_t result = function.call(nullptr);
+        EXPECT_TRUE(result == (is_ignored ? OK : BAD) || result == UMF_RESULT_ERROR_NOT_SUPPORTED)
+            << function.name << ": " << result;
+    }
+}
+
+TEST_F(Params, GarbageIsNoParameterObject) {
+    for (void *handle : {reinterpret_cast<void *>(0x12345), zeroes, unreadable}) {
+        refused_by_others(handle, type_of<void>, "garbage");
+        refused_by_creations(handle, type_of<void>, "garbage");
+    }
+}
+
+TEST_F(Params, DestroyedOnesAreRefused) {
+    make_all();
+    EXPECT_GE(objects.size(), 10u);
+    destroy_all();
+    for (const ParamsObject &object : objects) {
+        refused_by_others(object.handle, type_of<void>, object.type.name());
+        refused_by_creations(object.handle, type_of<void>, object.type.name());
+    }
+}
+
+TEST_F(Params, ThoseOfAnotherKindAreRefused) {
+    make_all();
+    for (const ParamsObject &object : objects) {
+        refused_by_others(object.handle, object.type, object.type.name());
+        refused_by_creations(object.handle, object.type, object.type.name());
+        refused(object.handle, all_entrances(), object.type.name());
+    }
+    destroy_all();
+}
+
+TEST_F(Params, LimitsOutliveThePoolsParameters) {
+    umf_disjoint_pool_params_handle_t params = nullptr;
+    umf_disjoint_pool_shared_limits_handle_t limits = nullptr;
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(umfLinuxVmmMemoryProviderOps(), nullptr, &provider), OK);
+    ASSERT_EQ(umfDisjointPoolSharedLimitsCreate(1 << 20, &limits), OK);
+    ASSERT_EQ(umfDisjointPoolParamsCreate(&params), OK);
+    EXPECT_EQ(umfDisjointPoolParamsSetSharedLimits(
+                  params, reinterpret_cast<umf_disjoint_pool_shared_limits_handle_t>(params)),
+              BAD);
+    EXPECT_EQ(umfDisjointPoolParamsSetSharedLimits(params, limits), OK);
+    EXPECT_EQ(umfDisjointPoolSharedLimitsDestroy(limits), OK);
+    EXPECT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, params, 0, &pool), BAD);
+    EXPECT_EQ(umfDisjointPoolParamsDestroy(params), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
