@@ -549,7 +549,7 @@ TEST_P(Suspend, RandomSchedules) {
     umf_memory_provider_handle_t provider = make_provider(8 * MiB);
     size_t before = kind.held();
     size_t failures = 0;
-    for (unsigned schedule = 0; schedule < scaled(100); schedule++) {
+    for (unsigned schedule = 0; schedule < scaled(30); schedule++) {
         std::mt19937 random(schedule);
         constexpr size_t count = 4;
         umf_memory_pool_handle_t pool[count];
