@@ -30,6 +30,7 @@
 #include <string>
 
 #include "fakes/fork_at_rest.h"
+#include "fakes/self.h"
 
 // Whole messages of at most 64 KiB; "" says that the other side is gone.
 class Socket {
@@ -101,10 +102,8 @@ class Process {
         posix_spawn_file_actions_t actions;
         posix_spawn_file_actions_init(&actions);
         posix_spawn_file_actions_adddup2(&actions, theirs, role_socket);
-        char program[] = "role", flag[] = "--role";
-        char *arguments[] = {program, flag, const_cast<char *>(role.c_str()),
-                             const_cast<char *>(argument.c_str()), nullptr};
-        if (posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, arguments, environ) != 0) {
+        SelfCommand self({"role", "--role", role, argument});
+        if (posix_spawnp(&pid, self.file(), &actions, nullptr, self.arguments(), environ) != 0) {
             pid = -1;
         }
         posix_spawn_file_actions_destroy(&actions);
@@ -114,6 +113,7 @@ class Process {
     // choose.
     Process(pid_t wanted, const std::string &role, const std::string &argument) {
         int theirs = connect();
+        SelfCommand self({"role", "--role", role, argument});
         clone_args args = {};
         args.exit_signal = SIGCHLD;
         args.set_tid = reinterpret_cast<uintptr_t>(&wanted);
@@ -121,7 +121,7 @@ class Process {
         pid = static_cast<pid_t>(syscall(SYS_clone3, &args, sizeof(args)));
         if (pid == 0) {
             dup2(theirs, role_socket);
-            execl("/proc/self/exe", "role", "--role", role.c_str(), argument.c_str(), nullptr);
+            execvp(self.file(), self.arguments());
             _exit(1);
         }
         ::close(theirs);

@@ -29,6 +29,7 @@
 
 #include "fakes/content.h"
 #include "fakes/pidfd_filter.h"
+#include "fakes/self.h"
 
 namespace {
 
@@ -198,11 +199,7 @@ class Process {
         EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
         EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
         arguments.insert(arguments.begin(), "broker_test");
-        std::vector<char *> argv;
-        for (std::string &argument : arguments) {
-            argv.push_back(argument.data());
-        }
-        argv.push_back(nullptr);
+        SelfCommand self(arguments);
         pid = fork();
         if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -211,7 +208,7 @@ class Process {
             for (const auto &[name, value] : environment) {
                 setenv(name.c_str(), value.c_str(), 1);
             }
-            execv("/proc/self/exe", argv.data());
+            execvp(self.file(), self.arguments());
             _exit(exit_wrong);
         }
         close(to[0]);

@@ -22,6 +22,8 @@
 #include <umf/ipc.h>
 #include <umf/text.h>
 
+#include "fakes/self.h"
+
 namespace {
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
@@ -57,10 +59,9 @@ int consume(const char *handle_file, const char *settings) {
 }
 
 int run_consumer(const std::string &handle_file, const std::string &settings) {
-    std::string program = "file_ipc_test", flag = "--consume", file = handle_file, text = settings;
-    char *arguments[] = {program.data(), flag.data(), file.data(), text.data(), nullptr};
+    SelfCommand self({"file_ipc_test", "--consume", handle_file, settings});
     pid_t pid = -1;
-    EXPECT_EQ(posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments, environ), 0);
+    EXPECT_EQ(posix_spawnp(&pid, self.file(), nullptr, nullptr, self.arguments(), environ), 0);
     int status = -1;
     EXPECT_EQ(waitpid(pid, &status, 0), pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -status;

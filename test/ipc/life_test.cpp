@@ -98,10 +98,11 @@ struct LifeOp {
 class Servant : public PoolServant {
     // Gives its socket to the heir, which answers; then its own answer is not one.
     umf_result_t exec() {
+        SelfCommand self({"role", "--role", "heir", ""});
         pid_t child = fork();
         if (child == 0) {
             fcntl(socket.get(), F_SETFD, 0);
-            execl("/proc/self/exe", "role", "--role", "heir", "", nullptr);
+            execvp(self.file(), self.arguments());
             _exit(1);
         }
         int status = -1;

@@ -23,6 +23,7 @@ extern "C" {
 #include <umf/experimental/ctl.h>
 
 #include "fakes/scale.h"
+#include "fakes/self.h"
 #include "unit/toy.h"
 
 namespace {
@@ -335,7 +336,7 @@ TEST_F(Config, is_not_read_with_raised_privileges) {
     if (UMF_TEST_ASAN || UMF_TEST_TSAN) {
         GTEST_SKIP() << "sanitizers do not start in a set-user-ID program";
     }
-    if (getuid() != 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 0 ||
+    if (is_emulated() || getuid() != 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 0 ||
         statvfs(dir.c_str(), &mount) != 0 || (mount.f_flag & ST_NOSUID)) {
         GTEST_SKIP() << "no set-user-ID program can be made here";
     }

@@ -14,6 +14,7 @@
 #include <umf/text.h>
 
 #include "fakes/scale.h"
+#include "fakes/self.h"
 
 namespace {
 
@@ -60,8 +61,8 @@ void use_a_pool(const char *text) {
 
 // At 256 KiB and at 2,304 KiB jemalloc ended the process when it was started.
 TEST(FewAddresses, EndInAnAnswer) {
-    if (has_shadow) {
-        GTEST_SKIP() << "a sanitizer does not run under a limit of addresses";
+    if (has_shadow || is_emulated()) {
+        GTEST_SKIP() << "sanitizers and emulators do not run under a limit of addresses";
     }
     size_t used = addresses_used();
     ASSERT_GT(used, 0u);
@@ -86,8 +87,8 @@ TEST(FewAddresses, DISABLED_AreLeft) {
 }
 
 TEST(FewAddresses, AreNotTakenByTheLibrary) {
-    if (has_shadow) {
-        GTEST_SKIP() << "a sanitizer does not run under a limit of addresses";
+    if (has_shadow || is_emulated()) {
+        GTEST_SKIP() << "sanitizers and emulators do not run under a limit of addresses";
     }
     pid_t pid = fork();
     ASSERT_GE(pid, 0);

@@ -28,6 +28,7 @@
 #include <gtest/gtest.h>
 
 #include "fakes/scale.h"
+#include "fakes/self.h"
 
 extern "C" {
 #include "base/log.h"
@@ -168,6 +169,7 @@ class log_test : public testing::Test {
 
     outcome_t run(const char *scenario, const char *umf_log, const char *zone = "UTC") const {
         std::string out = path(".out"), err = path(".err");
+        SelfCommand self({"log_test", "--umf-child", scenario});
         pid_t child = fork();
         if (child == 0) {
             umf_log ? setenv("UMF_LOG", umf_log, 1) : unsetenv("UMF_LOG");
@@ -176,7 +178,7 @@ class log_test : public testing::Test {
             int fd2 = open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
             dup2(fd, STDOUT_FILENO), dup2(fd2, STDERR_FILENO);
             close(fd), close(fd2);
-            execl("/proc/self/exe", "log_test", "--umf-child", scenario, nullptr);
+            execvp(self.file(), self.arguments());
             _exit(127);
         }
         int status = -1;
@@ -484,12 +486,13 @@ TEST_F(log_test, line_that_does_not_fit_is_cut) {
 TEST_F(log_test, each_line_is_one_write) {
     int sockets[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
+    SelfCommand self({"log_test", "--umf-child", "levels"});
     pid_t child = fork();
     if (child == 0) {
         setenv("UMF_LOG", "output:stdout;level:debug;timestamp:yes;pid:yes", 1);
         dup2(sockets[1], STDOUT_FILENO);
         close(sockets[0]), close(sockets[1]);
-        execl("/proc/self/exe", "log_test", "--umf-child", "levels", nullptr);
+        execvp(self.file(), self.arguments());
         _exit(127);
     }
     close(sockets[1]);
