@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -171,16 +172,38 @@ UMF_COLD static void log_write_list(umf_log_level_t level, int errnum, const cha
     umf_unlock(&log_lock);
 }
 
-static __thread umf_log_heard_t *log_heard; /* NULL: nobody hears */
+/* Who hears in the calling thread. A key, not a thread-local variable: those of a library that is
+ * loaded late share a small surplus of the loader. */
+static pthread_key_t log_heard_key;
+static pthread_once_t log_heard_once = PTHREAD_ONCE_INIT;
+static atomic_bool log_has_heard_key;
+
+static void log_make_heard_key(void) {
+    atomic_store(&log_has_heard_key, pthread_key_create(&log_heard_key, NULL) == 0);
+}
+
+/* NULL: nobody hears. */
+static umf_log_heard_t *log_heard(void) {
+    return atomic_load_explicit(&log_has_heard_key, memory_order_acquire)
+               ? pthread_getspecific(log_heard_key)
+               : NULL;
+}
+
+static void log_set_heard(const umf_log_heard_t *heard) {
+    if (atomic_load_explicit(&log_has_heard_key, memory_order_acquire)) {
+        pthread_setspecific(log_heard_key, heard);
+    }
+}
 
 void umf_log_hear(umf_log_heard_t *heard) {
+    pthread_once(&log_heard_once, log_make_heard_key);
     heard->text[0] = '\0';
-    heard->outer = log_heard;
-    log_heard = heard;
+    heard->outer = log_heard();
+    log_set_heard(heard);
 }
 
 void umf_log_hear_end(const umf_log_heard_t *heard) {
-    log_heard = heard->outer;
+    log_set_heard(heard->outer);
 }
 
 static void log_let_hear(umf_log_heard_t *heard, int errnum, const char *format, va_list list) {
@@ -198,8 +221,9 @@ static void log_let_hear(umf_log_heard_t *heard, int errnum, const char *format,
 
 static void log_write_if_wanted(umf_log_level_t level, int errnum, const char *function,
                                 const char *format, va_list args) {
-    if (level >= UMF_LOG_LEVEL_ERROR && log_heard && !*log_heard->text) {
-        log_let_hear(log_heard, errnum, format, args);
+    umf_log_heard_t *heard = level >= UMF_LOG_LEVEL_ERROR ? log_heard() : NULL;
+    if (heard && !*heard->text) {
+        log_let_hear(heard, errnum, format, args);
     }
     if (umf_likely((int)level < atomic_load_explicit(&log_threshold, memory_order_relaxed))) {
         return;
