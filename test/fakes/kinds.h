@@ -34,6 +34,7 @@
 #include <umf/text.h>
 
 #include "fakes/fake_provider.h"
+#include "fakes/one_tbb.h"
 #if UMF_WITH_CUDA
 #include "gpu/gpu.h"
 #endif
@@ -310,8 +311,11 @@ inline const std::vector<PoolKind> &pool_kinds() {
             {"proxy", umfProxyPoolOps, false, false, false, false, false, false, true},
             {"disjoint", umfDisjointPoolOps, false, false, true, true, false, false, false},
             {"coalescing", umfCoalescingPoolOps, true, true, true, true, true, false, true},
-            {"scalable", umfScalablePoolOps, true, true, true, true, true, true, false, 900},
         };
+        if (has_one_tbb()) {
+            list.push_back(
+                {"scalable", umfScalablePoolOps, true, true, true, true, true, true, false, 900});
+        }
         if (UMF_WITH_JEMALLOC) {
             list.push_back(
                 {"jemalloc", umfJemallocPoolOps, true, true, true, true, true, false, false});

@@ -36,6 +36,7 @@
 #include "fakes/content.h"
 #include "fakes/fork_at_rest.h"
 #include "fakes/log_file.h"
+#include "fakes/one_tbb.h"
 #include "fakes/pidfd_filter.h"
 #include "fakes/role.h"
 
@@ -829,6 +830,10 @@ int main(int argc, char **argv) {
     int status;
     if (run_role(argc, argv, roles, &status)) {
         return status;
+    }
+    if (getenv("UMF_TEST_POOL") && strcmp(getenv("UMF_TEST_POOL"), "scalable") == 0 &&
+        !has_one_tbb()) {
+        return 77;
     }
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();

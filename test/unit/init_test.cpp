@@ -18,6 +18,7 @@
 #include <umf/text.h>
 
 #include "fakes/fake_provider.h"
+#include "fakes/one_tbb.h"
 #include "fakes/scale.h"
 
 namespace {
@@ -52,8 +53,11 @@ class Teardown : public testing::Test {
 };
 
 std::vector<const umf_memory_pool_ops_t *> pool_tables() {
-    std::vector<const umf_memory_pool_ops_t *> list = {
-        umfProxyPoolOps(), umfDisjointPoolOps(), umfCoalescingPoolOps(), umfScalablePoolOps()};
+    std::vector<const umf_memory_pool_ops_t *> list = {umfProxyPoolOps(), umfDisjointPoolOps(),
+                                                       umfCoalescingPoolOps()};
+    if (has_one_tbb()) {
+        list.push_back(umfScalablePoolOps());
+    }
     if (umfJemallocPoolOps()) {
         list.push_back(umfJemallocPoolOps());
     }

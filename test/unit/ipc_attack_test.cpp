@@ -29,6 +29,7 @@ extern "C" {
 }
 
 #include "fakes/handle.h"
+#include "fakes/one_tbb.h"
 #include "fakes/role.h"
 
 namespace {
@@ -373,6 +374,9 @@ int main(int argc, char **argv) {
     int status;
     if (run_role(argc, argv, roles, &status)) {
         return status;
+    }
+    if (pool_kind == "scalable" && !has_one_tbb()) {
+        return 77;
     }
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();

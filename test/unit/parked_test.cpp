@@ -11,6 +11,7 @@
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_scalable.h>
 
+#include "fakes/one_tbb.h"
 #include "fakes/other_thread.h"
 #include "fakes/pool_on_fake.h"
 #include "fakes/scale.h"
@@ -33,6 +34,9 @@ class Parked : public testing::TestWithParam<Kind>, protected PoolOnFake {
         const umf_memory_pool_ops_t *ops = GetParam().ops();
         if (!ops) {
             GTEST_SKIP() << "built without the " << GetParam().name << " pool";
+        }
+        if (ops == umfScalablePoolOps() && !has_one_tbb()) {
+            GTEST_SKIP() << "libtbbmalloc.so.2 is not installed";
         }
         open(ops);
     }
