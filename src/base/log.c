@@ -217,6 +217,10 @@ static void log_let_hear(umf_log_heard_t *heard, int errnum, const char *format,
         snprintf(heard->text + length, sizeof(heard->text) - (size_t)length, ": %s",
                  umf_os_error_text(errnum, buffer, sizeof(buffer)));
     }
+    /* It becomes part of a text for people; names in it may hold anything. */
+    for (char *at = heard->text; *at; at++) {
+        *at = *at >= ' ' && *at <= '~' ? *at : '?';
+    }
 }
 
 static void log_write_if_wanted(umf_log_level_t level, int errnum, const char *function,

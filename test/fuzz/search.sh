@@ -33,4 +33,4 @@ for input in "$work"/failures/*; do
     echo "--- run alone"
     "$program" "$input" 2>&1 | tail -n 100
 done
-exit $status
+exit 1 # not $status: that of libFuzzer is 77, by which ctest knows a test that was skipped
