@@ -45,8 +45,9 @@ typedef int (*umf_memspace_filter_func_t)(umf_const_memspace_handle_t hMemspace,
 
 /// @brief Creates a pool over memory of a memspace.
 ///
-/// It is a jemalloc pool with its default settings or, where that was compiled out, a disjoint
-/// pool. It owns a provider as ::umfMemoryProviderCreateFromMemspace makes it.
+/// It is a jemalloc pool with its default settings or, where that was compiled out or built for
+/// smaller pages than the machine's, a disjoint pool. It owns a provider as
+/// ::umfMemoryProviderCreateFromMemspace makes it.
 ///
 /// @param hMemspace memspace with at least one target; may be destroyed afterwards
 /// @param hPolicy how memory is placed, or NULL; may be destroyed afterwards

@@ -68,7 +68,8 @@ umf_result_t umfJemallocPoolParamsSetName(umf_jemalloc_pool_params_handle_t hPar
 /// @brief The table of this kind for ::umfPoolCreate, which takes parameters of type
 ///        ::umf_jemalloc_pool_params_handle_t or NULL.
 ///
-/// Creating a pool answers ::UMF_RESULT_ERROR_NOT_SUPPORTED if the provider cannot split, and
+/// Creating a pool answers ::UMF_RESULT_ERROR_NOT_SUPPORTED if the provider cannot split, or if the
+/// machine's pages are larger than those that the library was built for, and
 /// ::UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC if an arena cannot be set up.
 ///
 /// @return constant data of the library; NULL if the pool was compiled out

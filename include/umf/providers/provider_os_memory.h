@@ -19,11 +19,13 @@
  * protection that the program changed on memory of a pool must be changed back before it is freed.
  *
  * Shared memory (visibility UMF_MEM_MAP_SHARED) can be opened by other processes through umf/ipc.h.
- * It lies in an anonymous file made by memfd_create, or in the named object `/dev/shm/<name>` if a
- * name is set. A memfd_secret file is used instead if the environment variable UMF_MEM_FD_FUNC
- * contains "memfd_secret"; such memory is locked, so RLIMIT_MEMLOCK limits it. Opening anonymous
- * memory needs the permission to reach the producer's descriptor. Any number of processes may open
- * a named object; the provider that made it removes the name when it is destroyed.
+ * It lies in an anonymous file made by memfd_create (where that is denied, an unlinked file in
+ * /dev/shm or the folder for temporary files), or in the named object `/dev/shm/<name>` if a name
+ * is set; where none can be made, creation gives UMF_RESULT_ERROR_NOT_SUPPORTED. A memfd_secret
+ * file is used instead if the environment variable UMF_MEM_FD_FUNC contains "memfd_secret"; such
+ * memory is locked, so RLIMIT_MEMLOCK limits it. Opening anonymous memory needs the permission to
+ * reach the producer's descriptor. Any number of processes may open a named object; the provider
+ * that made it removes the name when it is destroyed.
  *
  * Parameters are created with defaults, set, and copied by umfMemoryProviderCreate; they may be
  * destroyed or reused directly afterwards. One parameter object must not be used by two threads at
