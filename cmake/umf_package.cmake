@@ -7,7 +7,7 @@
 # Below /usr, as the preset has it, libraries go where Debian wants them, lib/<architecture>.
 
 set(CPACK_PACKAGE_NAME umf)
-set(CPACK_PACKAGE_VERSION "${PROJECT_VERSION}")
+set(CPACK_PACKAGE_VERSION "${UMF_VERSION_DEBIAN}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each package has its own
 set(CPACK_PACKAGE_VENDOR libumf)
 set(CPACK_PACKAGE_CONTACT "libumf maintainers <maintainers@libumf.invalid>")

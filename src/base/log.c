@@ -27,10 +27,6 @@
 #include "base/lock.h"
 #include "base/os.h"
 
-#ifndef UMF_VERSION_STRING
-#define UMF_VERSION_STRING "1.2.0"
-#endif
-
 #define LOG_LINE_SIZE 8192
 #define LOG_CUT_MARK "[truncated...]"
 #define LOG_ENV_PATH_MAX 256 /* of a path in UMF_LOG */

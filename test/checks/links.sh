@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that every link inside the documentation leads somewhere: links.sh <project root>
 #
-# Links in text, [words](path#heading), of README.md, CONTRIBUTING.md, docs/ and benchmark/README.md:
+# Links in text, [words](path#heading), of README.md, CHANGELOG.md, CONTRIBUTING.md, docs/ and benchmark/README.md:
 # the file must exist, and a heading of that file must have this anchor (lower case, spaces as '-',
 # as Git hosts make it). Links to other machines are not looked at.
 set -euo pipefail
@@ -31,7 +31,7 @@ scan='
             text = substr(text, RSTART + RLENGTH)
         }
     }'
-pages=$(find README.md CONTRIBUTING.md docs benchmark/README.md -name '*.md' | sort)
+pages=$(find README.md CHANGELOG.md CONTRIBUTING.md docs benchmark/README.md -name '*.md' | sort)
 found=$(awk "$scan" $pages)
 
 failed=0

@@ -28,9 +28,10 @@ done
 rm -rf "$elsewhere"
 cd "$work/packages"
 architecture=$(dpkg --print-architecture)
-runtime=libumf1_${version}_$architecture.deb
-development=libumf-dev_${version}_$architecture.deb
-tools=umf-tools_${version}_$architecture.deb
+dpkg --compare-versions "$debian_version" le "$version" || fail "$debian_version would not give way to $version"
+runtime=libumf1_${debian_version}_$architecture.deb
+development=libumf-dev_${debian_version}_$architecture.deb
+tools=umf-tools_${debian_version}_$architecture.deb
 packages=("$runtime" "$development" "$tools")
 
 expect_field() { # <package> <field> <pattern>
@@ -42,7 +43,7 @@ expect_field() { # <package> <field> <pattern>
 for package in "${packages[@]}"; do
     name=${package%%_*}
     need_file "$package"
-    expect_field "$package" Version "^${version}$"
+    expect_field "$package" Version "^${debian_version}$"
     expect_field "$package" Architecture "^$architecture$"
     expect_field "$package" Maintainer '^.+ <.+@.+>$'
     expect_field "$package" Description "^Memory pools over any kind of memory - .*
@@ -69,10 +70,10 @@ expect_field "$runtime" Depends '^libc6 \([^,]*\)$'
 expect_field "$runtime" Recommends '^libhwloc15$'
 expect_field "$runtime" Suggests '^libtbbmalloc2$'
 expect_field "$runtime" Section '^libs$'
-expect_field "$development" Depends "^libumf1 \(= $version\)$"
+expect_field "$development" Depends "^libumf1 \(= $debian_version\)$"
 expect_field "$development" Section '^libdevel$'
-expect_field "$tools" Depends "^libumf1 \(= $version\), libc6 "
-grep -q "^libumf 1 libumf1 (>= $version)$" control.libumf1/shlibs || fail "wrong shlibs"
+expect_field "$tools" Depends "^libumf1 \(= $debian_version\), libc6 "
+grep -q "^libumf 1 libumf1 (>= $debian_version)$" control.libumf1/shlibs || fail "wrong shlibs"
 
 triplet=$("$cc" -print-multiarch 2>/dev/null || gcc -print-multiarch)
 lib=$work/packages/root/usr/lib/$triplet

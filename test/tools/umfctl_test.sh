@@ -47,7 +47,7 @@ expect_status 0 "$umfctl" --help
 expect_in out '^usage: umfctl'
 expect_status 0 "$umfctl" info --help
 expect_status 0 "$umfctl" --version
-expect_in out '^umfctl [0-9]+\.[0-9]+\.[0-9]+$'
+expect_in out '^umfctl [0-9]+\.[0-9]+\.[0-9]+(-[a-z0-9]+)?$'
 for line in '' 'nonsense' '--json' 'info --jsn' 'info check' 'check --json extra' '-x info'; do
     # shellcheck disable=SC2086
     expect_status 2 "$umfctl" $line

@@ -400,14 +400,14 @@ TEST_F(log_test, ignored_options_are_told_once) {
 
 TEST_F(log_test, start_is_told_once_at_info) {
     outcome_t got = run("init twice", "output:stderr;level:info");
-    EXPECT_EQ(got.err,
-              "[INFO  UMF] utils_log_init: Logger enabled (UMF version: 1.2.0, level: INFO, "
-              "flush: ERROR, pid: no, timestamp: no)\n");
+    EXPECT_EQ(got.err, "[INFO  UMF] utils_log_init: Logger enabled (UMF version: " UMF_VERSION_TEXT
+                       ", level: INFO, "
+                       "flush: ERROR, pid: no, timestamp: no)\n");
     got = run("nothing", "output:stdout;level:debug;flush:warning;pid:yes;timestamp:yes");
-    EXPECT_NE(
-        got.out.find(" UMF] utils_log_init: Logger enabled (UMF version: 1.2.0, level: DEBUG, "
-                     "flush: WARN, pid: yes, timestamp: yes)\n"),
-        std::string::npos)
+    EXPECT_NE(got.out.find(" UMF] utils_log_init: Logger enabled (UMF version: " UMF_VERSION_TEXT
+                           ", level: DEBUG, "
+                           "flush: WARN, pid: yes, timestamp: yes)\n"),
+              std::string::npos)
         << got.out;
     EXPECT_EQ(run("nothing", "output:stdout;level:warning").out, "");
 }
