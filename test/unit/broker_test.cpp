@@ -27,7 +27,7 @@ extern "C" {
 #include "fakes/fork_at_rest.h"
 #include "fakes/scale.h"
 #include "fault.h"
-#include "provider.h"
+#include "process.h"
 
 namespace {
 
@@ -57,6 +57,11 @@ int count_entries(const char *path, const char *prefix = "") {
 
 int count_threads() {
     return count_entries("/proc/self/task");
+}
+
+/* In a child that is forked while no other thread holds anything. */
+int exit_of(const std::function<int()> &body) {
+    return exit_of_child(body, fork_at_rest);
 }
 
 bool has_broker_thread() {
@@ -114,17 +119,6 @@ int ask(const umf_fd_ticket_t &ticket) {
         close(fd);
     }
     return error;
-}
-
-/* Runs in a child of this process; its exit status, or that of the signal. */
-int in_child(const std::function<int()> &body) {
-    pid_t pid = fork_at_rest();
-    if (pid == 0) {
-        _exit(body());
-    }
-    int status = -1;
-    EXPECT_EQ(waitpid(pid, &status, 0), pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
 /* A child that has exported a file and does what it is told by a letter. */
@@ -445,7 +439,7 @@ TEST_F(broker, OtherUsersAreRefusedUnlessTheSettingLetsThem) {
     ASSERT_EQ(fchmod(fd, 0600), 0);
     umf_fd_ticket_t ticket = publish(fd);
     auto as_other = [&] {
-        return in_child(
+        return exit_of(
             [&] { return setgid(65534) == 0 && setuid(65534) == 0 ? ask(ticket) : 255; });
     };
     EXPECT_EQ(as_other(), EKEYREJECTED);
@@ -463,7 +457,7 @@ TEST_F(broker, AnswersOfOtherUsersAreRefused) {
     if (geteuid() != 0) {
         GTEST_SKIP() << "needs the right to change the user";
     }
-    EXPECT_EQ(in_child([] {
+    EXPECT_EQ(exit_of([] {
                   if (setgid(65534) != 0 || setuid(65534) != 0) {
                       return 255;
                   }
@@ -484,7 +478,7 @@ TEST_F(broker, AnswersOfOtherUsersAreRefused) {
     umf_fd_ticket_t ticket;
     ASSERT_EQ(read(to_us[0], &ticket, sizeof(ticket)), static_cast<ssize_t>(sizeof(ticket)));
     EXPECT_EQ(ask(ticket), EKEYREJECTED) << "root does not believe everybody";
-    EXPECT_EQ(in_child([&] { return setuid(65533) == 0 ? ask(ticket) : 255; }), EKEYREJECTED);
+    EXPECT_EQ(exit_of([&] { return setuid(65533) == 0 ? ask(ticket) : 255; }), EKEYREJECTED);
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
     close(to_us[0]);
@@ -495,7 +489,7 @@ TEST_F(broker, AChildThatExportsNothingHasNone) {
     int fd = make_file("mine");
     umf_fd_ticket_t ticket = publish(fd);
     ASSERT_TRUE(wait_for_broker_thread());
-    EXPECT_EQ(in_child([&] {
+    EXPECT_EQ(exit_of([&] {
                   bool is_alone = !has_broker_thread();
                   /* what the parent exported still comes from the parent */
                   return is_alone && redeem(ticket, "mine") == UMF_RESULT_SUCCESS ? 0 : 1;
@@ -508,7 +502,7 @@ TEST_F(broker, AChildThatExportsNothingHasNone) {
 TEST_F(broker, AChildThatExportsHasItsOwn) {
     int fd = make_file("mine");
     umf_fd_ticket_t ticket = publish(fd);
-    EXPECT_EQ(in_child([&] {
+    EXPECT_EQ(exit_of([&] {
                   umf_fd_ticket_t inherited = ticket;
                   umf_ticket_publish(&inherited);
                   umf_fd_ticket_t own = publish(make_file("child's"));
@@ -554,7 +548,7 @@ TEST_F(broker, AProcessEndsWithItsFirstThread) {
     }
     int status = -1;
     std::thread([&] {
-        status = in_child([] {
+        status = exit_of([] {
             publish(make_file("mine"));
             pthread_exit(nullptr);
             return 1;
@@ -915,7 +909,7 @@ TEST_F(broker_folder, OtherUsersMayComeIfTheSettingSaysSo) {
     for (bool is_open : {false, true}) {
         umf_broker_set_open(is_open);
         Producer producer;
-        EXPECT_EQ(in_child([&] { return setuid(65534) == 0 ? ask(producer.ticket) : 255; }),
+        EXPECT_EQ(exit_of([&] { return setuid(65534) == 0 ? ask(producer.ticket) : 255; }),
                   is_open ? 0 : EKEYREJECTED);
     }
 }

@@ -5,7 +5,8 @@
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
-#include <dirent.h>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -73,6 +74,35 @@ class Provider {
         return stat("stats.peak_memory");
     }
 
+    /* --- IPC --- */
+
+    using Handle = std::vector<char>;
+
+    size_t handle_size() const {
+        size_t size = 0;
+        EXPECT_EQ(ops->ext_get_ipc_handle_size(self, &size), UMF_RESULT_SUCCESS);
+        return size;
+    }
+    Handle get(const void *ptr, size_t size) const {
+        Handle handle(handle_size(), 'x');
+        EXPECT_EQ(ops->ext_get_ipc_handle(self, ptr, size, handle.data()), UMF_RESULT_SUCCESS);
+        return handle;
+    }
+    umf_result_t put(Handle handle) const {
+        return ops->ext_put_ipc_handle(self, handle.data());
+    }
+    umf_result_t open(Handle handle, void **ptr) const {
+        return ops->ext_open_ipc_handle(self, handle.data(), ptr);
+    }
+    char *must_open(const Handle &handle) const {
+        void *ptr = nullptr;
+        EXPECT_EQ(open(handle, &ptr), UMF_RESULT_SUCCESS);
+        return static_cast<char *>(ptr);
+    }
+    umf_result_t close(void *ptr, size_t size) const {
+        return ops->ext_close_ipc_handle(self, ptr, size);
+    }
+
   private:
     /* The last named parameter of a variadic function must be of a promoted type. */
     static umf_result_t ctl_with(const Provider *provider, const char *path, void *arg, size_t size,
@@ -87,14 +117,16 @@ class Provider {
     }
 };
 
-inline int count_descriptors() {
-    DIR *dir = opendir("/proc/self/fd");
-    int count = 0;
-    while (readdir(dir)) {
-        count++;
+/* Whether a provider can be made of `params`; it is destroyed at once. */
+inline umf_result_t try_provider(const umf_memory_provider_ops_t *ops, const void *params) {
+    void *provider = nullptr;
+    umf_result_t result = ops->initialize(params, &provider);
+    if (result == UMF_RESULT_SUCCESS) {
+        ops->finalize(provider);
+    } else {
+        EXPECT_EQ(provider, nullptr);
     }
-    closedir(dir);
-    return count;
+    return result;
 }
 
 #endif

@@ -22,8 +22,7 @@
 #include <umf/providers/provider_devdax_memory.h>
 #include <umf/text.h>
 
-#include "fault.h"
-#include "provider.h"
+#include "provider_checks.h"
 
 extern "C" {
 #include "base/log.h"
@@ -66,70 +65,14 @@ class DevDax : public Provider {
     explicit DevDax(const Params &params = Params())
         : Provider(umfDevDaxMemoryProviderOps(), params.handle) {}
     explicit DevDax(size_t size) : DevDax(Params(path, size)) {}
-
-    using Handle = std::vector<char>;
-
-    Handle get(const void *ptr, size_t size) const {
-        size_t bytes = 0;
-        EXPECT_EQ(ops->ext_get_ipc_handle_size(self, &bytes), OK);
-        Handle handle(bytes, 'x');
-        EXPECT_EQ(ops->ext_get_ipc_handle(self, ptr, size, handle.data()), OK);
-        return handle;
-    }
-    umf_result_t put(Handle handle) const {
-        return ops->ext_put_ipc_handle(self, handle.data());
-    }
-    umf_result_t open(Handle handle, void **ptr) const {
-        return ops->ext_open_ipc_handle(self, handle.data(), ptr);
-    }
-    char *must_open(const Handle &handle) const {
-        void *ptr = nullptr;
-        EXPECT_EQ(open(handle, &ptr), OK);
-        return static_cast<char *>(ptr);
-    }
-    umf_result_t close(void *ptr, size_t size) const {
-        return ops->ext_close_ipc_handle(self, ptr, size);
-    }
 };
 
 umf_result_t initialize(const Params &params) {
-    void *provider = nullptr;
-    umf_result_t result = umfDevDaxMemoryProviderOps()->initialize(params.handle, &provider);
-    if (result == OK) {
-        umfDevDaxMemoryProviderOps()->finalize(provider);
-    } else {
-        EXPECT_EQ(provider, nullptr);
-    }
-    return result;
+    return try_provider(umfDevDaxMemoryProviderOps(), params.handle);
 }
 
 umf_result_t initialize(const std::string &device, size_t size) {
     return initialize(Params(device, size));
-}
-
-bool in_child(const std::function<bool()> &body) {
-    pid_t pid = fork();
-    if (pid == 0) {
-        _exit(body() ? 0 : 1);
-    }
-    int status = -1;
-    EXPECT_EQ(waitpid(pid, &status, 0), pid);
-    return status == 0;
-}
-
-/* The kernel's own check: whether the process may write there. */
-bool can_write(void *ptr) {
-    int fds[2];
-    EXPECT_EQ(pipe(fds), 0);
-    EXPECT_EQ(write(fds[1], "x", 1), 1);
-    bool can = read(fds[0], ptr, 1) == 1;
-    close(fds[0]);
-    close(fds[1]);
-    return can;
-}
-
-bool all_are(const char *ptr, size_t size, char value) {
-    return ptr[0] == value && memcmp(ptr, ptr + 1, size - 1) == 0;
 }
 
 /* A machine with the devices dax0.0, of 32 pages, and dax1.0, of 4. */
@@ -155,13 +98,7 @@ class devdax : public testing::Test {
         EXPECT_EQ(truncate(file(name).c_str(), static_cast<off_t>(size)), 0);
     }
     size_t count_mappings() const {
-        std::ifstream maps("/proc/self/maps");
-        std::string line;
-        size_t count = 0;
-        while (std::getline(maps, line)) {
-            count += line.find(folder) != std::string::npos;
-        }
-        return count;
+        return ::count_mappings(folder);
     }
 };
 
@@ -267,20 +204,7 @@ TEST_F(devdax, Facts) {
     Params params;
     umfDevDaxMemoryProviderParamsSetName(params.handle, std::string(99, 'n').c_str());
     DevDax provider(params);
-    size_t value = 0;
-    EXPECT_EQ(provider.ops->get_min_page_size(provider.self, nullptr, &value), OK);
-    EXPECT_EQ(value, page);
-    value = 0;
-    EXPECT_EQ(provider.ops->get_recommended_page_size(provider.self, 1, &value), OK);
-    EXPECT_EQ(value, page);
-    EXPECT_EQ(provider.ops->get_cache_line_size(provider.self, &value), OK);
-    EXPECT_EQ(value, 64u);
-    const char *name;
-    EXPECT_EQ(provider.ops->get_name(provider.self, &name), OK);
-    EXPECT_EQ(name, std::string(63, 'n'));
-    EXPECT_EQ(provider.ops->get_name(nullptr, &name), OK);
-    EXPECT_STREQ(name, "DEVDAX");
-    EXPECT_EQ(provider.ops->get_name(provider.self, nullptr), BAD);
+    expect_facts(provider, page, 1, 64, std::string(63, 'n'), "DEVDAX");
     EXPECT_EQ(provider.ops->ext_purge_lazy, nullptr);
 }
 
@@ -406,23 +330,8 @@ TEST_F(devdax, DestroyLeavesNothing) {
 
 TEST_F(devdax, SharedWithAnotherProcess) {
     DevDax provider;
-    provider.must_alloc(3 * page);
-    char *ptr = provider.must_alloc(2 * page);
-    memset(ptr, 'p', 2 * page);
-    DevDax::Handle handle = provider.get(ptr, 2 * page);
-    EXPECT_EQ(handle, provider.get(ptr, 2 * page));
-    EXPECT_TRUE(in_child([&] {
-        DevDax consumer(Params("/dev/dax1.0", page));
-        char *opened = consumer.must_open(handle);
-        if (!opened || !all_are(opened, 2 * page, 'p')) {
-            return false;
-        }
-        memset(opened, 'c', 2 * page);
-        return consumer.close(opened, 2 * page) == OK;
-    }));
-    EXPECT_TRUE(all_are(ptr, 2 * page, 'c'));
-    EXPECT_EQ(provider.put(handle), OK);
-    EXPECT_EQ(provider.free(ptr, 2 * page), OK);
+    expect_shared_with_child(provider, page,
+                             [](auto &body) { return body(DevDax(Params("/dev/dax1.0", page))); });
 }
 
 TEST_F(devdax, PartsOfPagesAreShared) {
@@ -447,17 +356,7 @@ TEST_F(devdax, OpenedWithTheProducersProtection) {
 
 TEST_F(devdax, HandlesOfWhatIsNotAnAllocation) {
     DevDax provider, other(Params("/dev/dax1.0", page));
-    char *ptr = provider.must_alloc(2 * page);
-    DevDax::Handle handle = provider.get(ptr, 2 * page), data(handle.size(), 'x'), before = data;
-    auto get = [&](const void *p, size_t size) {
-        return provider.ops->ext_get_ipc_handle(provider.self, p, size, data.data());
-    };
-    EXPECT_EQ(get(ptr + page, page), BAD);
-    EXPECT_EQ(get(&provider, page), BAD);
-    EXPECT_EQ(get(ptr, 3 * page), BAD);
-    EXPECT_EQ(data, before);
-    EXPECT_EQ(other.put(handle), BAD) << "another path";
-    EXPECT_EQ(provider.put(before), BAD);
+    expect_handles_of_allocations_only(provider, other, page);
 }
 
 TEST_F(devdax, OpenOfWhatIsNotThereAnyMore) {
@@ -493,22 +392,9 @@ TEST_F(devdax, OpenOfWhatIsNotThereAnyMore) {
 
 TEST_F(devdax, DamagedHandles) {
     DevDax provider, consumer;
-    char *ptr = provider.must_alloc(page);
-    const DevDax::Handle handle = provider.get(ptr, page);
-    void *opened = nullptr;
-    size_t used = umf_meta_used();
     auto check = umf_devdax_descriptor.ext->ipc_check;
-    for (size_t i = 0; i < handle.size(); i++) {
-        for (int change : {1, 0x80, 0xff}) {
-            DevDax::Handle damaged = handle;
-            damaged[i] = static_cast<char>(damaged[i] ^ change);
-            ASSERT_EQ(consumer.open(damaged, &opened), BAD) << i;
-            ASSERT_EQ(provider.put(damaged), BAD) << i;
-            ASSERT_EQ(check(consumer.self, damaged.data(), page), BAD) << i;
-        }
-    }
-    EXPECT_EQ(opened, nullptr);
-    EXPECT_EQ(umf_meta_used(), used);
+    expect_damage_is_noticed(provider, consumer, page, check);
+    Provider::Handle handle = provider.get(provider.must_alloc(page), page);
     EXPECT_EQ(check(consumer.self, handle.data(), page), OK);
     for (size_t size : {size_t{0}, page + 1, 2 * page, SIZE_MAX}) {
         EXPECT_EQ(check(consumer.self, handle.data(), size), BAD) << size;
@@ -552,43 +438,13 @@ TEST_F(devdax, HandlesWithWrongFields) {
 
 TEST_F(devdax, CloseUnmapsOnlyWhatWasOpened) {
     DevDax provider, consumer;
-    char *ptr = provider.must_alloc(2 * page);
-    char *opened = consumer.must_open(provider.get(ptr, 2 * page));
-    for (auto [start, size] : {std::pair{opened, page},
-                               {opened + page, page},
-                               {ptr, 2 * page},
-                               {opened, 3 * page},
-                               {opened, SIZE_MAX}}) {
-        EXPECT_EQ(consumer.close(start, size), SPECIFIC);
-        EXPECT_EQ(consumer.native(), UMF_DEVDAX_RESULT_ERROR_FREE_FAILED);
-    }
-    opened[0] = ptr[1] = 'x';
-    EXPECT_EQ(consumer.close(opened, 2 * page), OK);
-    EXPECT_EQ(consumer.close(opened, 2 * page), SPECIFIC);
+    expect_closes_what_was_opened(provider, consumer, page, UMF_DEVDAX_RESULT_ERROR_FREE_FAILED);
 }
 
 TEST_F(devdax, HandlesOfPools) {
     for (const char *kind : {"proxy", "disjoint"}) {
-        umf_memory_pool_handle_t producer = nullptr, consumer = nullptr;
-        umf_ipc_handler_handle_t handler = nullptr;
-        umf_ipc_handle_t handle = nullptr;
-        size_t size = 0;
         std::string over = std::string(kind) + " over devdax:path=/dev/";
-        ASSERT_EQ(umfPoolCreateFromText((over + "dax0.0,size=64M").c_str(), &producer), OK);
-        ASSERT_EQ(umfPoolCreateFromText((over + "dax1.0,size=8M").c_str(), &consumer), OK);
-        ASSERT_EQ(umfPoolGetIPCHandler(consumer, &handler), OK);
-        auto ptr = static_cast<char *>(umfPoolMalloc(producer, 1000));
-        ASSERT_NE(ptr, nullptr);
-        strcpy(ptr + 10, "hello");
-        ASSERT_EQ(umfGetIPCHandle(ptr + 10, &handle, &size), OK);
-        void *opened = nullptr;
-        ASSERT_EQ(umfOpenIPCHandle(handler, handle, &opened), OK);
-        EXPECT_STREQ(static_cast<char *>(opened), "hello");
-        EXPECT_EQ(umfCloseIPCHandle(opened), OK);
-        EXPECT_EQ(umfPutIPCHandle(handle), OK);
-        EXPECT_EQ(umfFree(ptr), OK);
-        EXPECT_EQ(umfPoolDestroy(consumer), OK);
-        EXPECT_EQ(umfPoolDestroy(producer), OK);
+        expect_pools_share(over + "dax0.0,size=64M", over + "dax1.0,size=8M");
     }
 }
 
@@ -618,18 +474,6 @@ TEST_F(devdax, EveryFailureLeavesNothing) {
         }
         ASSERT_EQ(ops->finalize(self), OK);
     };
-    exercise(fault::Nth());
-    size_t used = umf_meta_used();
-    int descriptors = count_descriptors(), runs = 0;
-    for (fault::Nth nth(nullptr, EIO); nth.next(); runs++) {
-        exercise(nth);
-        nth.off();
-        ASSERT_EQ(umf_meta_used(), used) << "call " << nth.runs();
-        ASSERT_EQ(count_descriptors(), descriptors) << "call " << nth.runs();
-        ASSERT_EQ(count_mappings(), 0u) << "call " << nth.runs();
-        if (HasFatalFailure()) {
-            return;
-        }
-    }
+    int runs = expect_failures_leave_nothing(exercise, [&] { EXPECT_EQ(count_mappings(), 0u); });
     EXPECT_GT(runs, 10);
 }

@@ -28,8 +28,7 @@
 #include <umf/providers/provider_file_memory.h>
 #include <umf/text.h>
 
-#include "fault.h"
-#include "provider.h"
+#include "provider_checks.h"
 
 extern "C" {
 #include "base/log.h"
@@ -102,33 +101,10 @@ class File : public Provider {
     explicit File(const Params &params) : Provider(umfFileMemoryProviderOps(), params.handle) {}
     explicit File(const std::string &path, bool shared = true) : File(Params(path, shared)) {}
 
-    using Handle = std::vector<char>;
-
     size_t page_size() const {
         size_t size = 0;
         EXPECT_EQ(ops->get_min_page_size(self, nullptr, &size), OK);
         return size;
-    }
-    Handle get(const void *ptr, size_t size) const {
-        size_t bytes = 0;
-        EXPECT_EQ(ops->ext_get_ipc_handle_size(self, &bytes), OK);
-        Handle handle(bytes, 'x');
-        EXPECT_EQ(ops->ext_get_ipc_handle(self, ptr, size, handle.data()), OK);
-        return handle;
-    }
-    umf_result_t put(Handle handle) const {
-        return ops->ext_put_ipc_handle(self, handle.data());
-    }
-    umf_result_t open(Handle handle, void **ptr) const {
-        return ops->ext_open_ipc_handle(self, handle.data(), ptr);
-    }
-    char *must_open(const Handle &handle) const {
-        void *ptr = nullptr;
-        EXPECT_EQ(open(handle, &ptr), OK);
-        return static_cast<char *>(ptr);
-    }
-    umf_result_t close(void *ptr, size_t size) const {
-        return ops->ext_close_ipc_handle(self, ptr, size);
     }
     umf_result_t purge(void *ptr, size_t size) const {
         return ops->ext_purge_force(self, ptr, size);
@@ -136,48 +112,11 @@ class File : public Provider {
 };
 
 umf_result_t initialize(const Params &params) {
-    void *provider = nullptr;
-    umf_result_t result = umfFileMemoryProviderOps()->initialize(params.handle, &provider);
-    if (result == OK) {
-        umfFileMemoryProviderOps()->finalize(provider);
-    } else {
-        EXPECT_EQ(provider, nullptr);
-    }
-    return result;
+    return try_provider(umfFileMemoryProviderOps(), params.handle);
 }
 
 umf_result_t initialize(const std::string &path, bool shared = false) {
     return initialize(Params(path, shared));
-}
-
-/* Runs in a child of this process; true if `body` is. */
-bool in_child(const std::function<bool()> &body) {
-    pid_t pid = fork();
-    if (pid == 0) {
-        _exit(body() ? 0 : 1);
-    }
-    int status = -1;
-    EXPECT_EQ(waitpid(pid, &status, 0), pid);
-    return status == 0;
-}
-
-/* The kernel's own check: whether the process may read or write there. */
-bool can_read(const void *ptr) {
-    int fds[2];
-    EXPECT_EQ(pipe(fds), 0);
-    bool can = write(fds[1], ptr, 1) == 1;
-    close(fds[0]);
-    close(fds[1]);
-    return can;
-}
-bool can_write(void *ptr) {
-    int fds[2];
-    EXPECT_EQ(pipe(fds), 0);
-    EXPECT_EQ(write(fds[1], "x", 1), 1);
-    bool can = read(fds[0], ptr, 1) == 1;
-    close(fds[0]);
-    close(fds[1]);
-    return can;
 }
 
 struct stat stat_of(const std::string &path) {
@@ -200,27 +139,6 @@ std::string read_file(const std::string &path, size_t length) {
     std::string content(length, '\0');
     std::ifstream(path).read(content.data(), static_cast<std::streamsize>(length));
     return content;
-}
-
-size_t count_mappings(const std::string &of) {
-    std::ifstream maps("/proc/self/maps");
-    std::string line;
-    size_t count = 0;
-    while (std::getline(maps, line)) {
-        count += line.find(of) != std::string::npos;
-    }
-    return count;
-}
-
-/* Bytes of addresses in use. */
-size_t address_space() {
-    size_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    return pages * page;
-}
-
-bool all_are(const char *ptr, size_t size, char value) {
-    return ptr[0] == value && memcmp(ptr, ptr + 1, size - 1) == 0;
 }
 
 /* What the library logs while this lives. */
@@ -383,20 +301,7 @@ TEST_F(file, Facts) {
     Params params(path);
     EXPECT_EQ(umfFileMemoryProviderParamsSetName(params.handle, std::string(99, 'n').c_str()), OK);
     File provider(params);
-    size_t value = 0;
-    EXPECT_EQ(provider.ops->get_min_page_size(provider.self, nullptr, &value), OK);
-    EXPECT_EQ(value, page);
-    value = 0;
-    EXPECT_EQ(provider.ops->get_recommended_page_size(provider.self, GiB, &value), OK);
-    EXPECT_EQ(value, page);
-    EXPECT_EQ(provider.ops->get_cache_line_size(provider.self, &value), OK);
-    EXPECT_EQ(value, 64u);
-    const char *name;
-    EXPECT_EQ(provider.ops->get_name(provider.self, &name), OK);
-    EXPECT_EQ(name, std::string(63, 'n'));
-    EXPECT_EQ(provider.ops->get_name(nullptr, &name), OK);
-    EXPECT_STREQ(name, "FILE");
-    EXPECT_EQ(provider.ops->get_name(provider.self, nullptr), BAD);
+    expect_facts(provider, page, GiB, 64, std::string(63, 'n'), "FILE");
     EXPECT_EQ(provider.ops->ext_purge_lazy, nullptr);
 }
 
@@ -913,44 +818,15 @@ TEST_F(file, FsdaxSharesWholePages) {
 
 TEST_F(file, PrivateMemoryCannotBeShared) {
     File provider(path, false);
-    char *ptr = provider.must_alloc(page), data[PATH_MAX + 512] = {};
-    size_t size = 7;
-    void *opened = nullptr;
-    EXPECT_EQ(provider.ops->ext_get_ipc_handle_size(provider.self, &size), BAD);
-    EXPECT_EQ(size, 7u);
-    EXPECT_EQ(provider.ops->ext_get_ipc_handle(provider.self, ptr, page, data), BAD);
-    EXPECT_EQ(provider.ops->ext_put_ipc_handle(provider.self, data), BAD);
-    EXPECT_EQ(provider.ops->ext_open_ipc_handle(provider.self, data, &opened), BAD);
-    EXPECT_EQ(provider.ops->ext_close_ipc_handle(provider.self, ptr, page), BAD);
-    EXPECT_EQ(umf_file_descriptor.ext->ipc_check(provider.self, data, page), BAD);
+    File::Handle data(PATH_MAX + 512, 0);
+    expect_not_shared(provider, page, data);
+    EXPECT_EQ(umf_file_descriptor.ext->ipc_check(provider.self, data.data(), page), BAD);
 }
 
 TEST_F(file, SharedWithAnotherProcess) {
     File provider(path);
-    char *other = provider.must_alloc(3 * page), *ptr = provider.must_alloc(10 * page);
-    memset(other, 'o', 3 * page);
-    memset(ptr, 'p', 10 * page);
-    File::Handle handle = provider.get(ptr, 10 * page);
-    EXPECT_TRUE(in_child([&] {
-        int before = count_descriptors();
-        {
-            File consumer(folder / "another");
-            char *opened = consumer.must_open(handle);
-            if (!opened || !all_are(opened, 10 * page, 'p')) {
-                return false;
-            }
-            memset(opened, 'c', 10 * page);
-            if (consumer.close(opened, 10 * page) != OK) {
-                return false;
-            }
-        }
-        return count_descriptors() == before;
-    }));
-    EXPECT_TRUE(all_are(ptr, 10 * page, 'c'));
-    EXPECT_TRUE(all_are(other, 3 * page, 'o'));
-    EXPECT_EQ(provider.put(handle), OK);
-    EXPECT_EQ(provider.free(ptr, 10 * page), OK);
-    EXPECT_EQ(provider.put(handle), OK) << "allowed after free";
+    expect_shared_with_child(provider, page,
+                             [&](auto &body) { return body(File(folder / "another")); });
 }
 
 /* A consumer on the same path must not disturb its producer. */
@@ -1006,19 +882,7 @@ TEST_F(file, OpenedWithTheProducersProtection) {
 
 TEST_F(file, HandlesOfWhatIsNotAnAllocation) {
     File provider(path), other(folder / "other");
-    char *ptr = provider.must_alloc(2 * page);
-    File::Handle handle = provider.get(ptr, 2 * page), data(handle.size(), 'x'), untouched = data;
-    auto get = [&](const void *p, size_t size) {
-        return provider.ops->ext_get_ipc_handle(provider.self, p, size, data.data());
-    };
-    EXPECT_EQ(get(ptr + page, page), BAD);
-    EXPECT_EQ(get(&provider, page), BAD);
-    EXPECT_EQ(get(ptr, 3 * page), BAD);
-    EXPECT_EQ(get(ptr + 2 * page, page), BAD) << "free";
-    EXPECT_EQ(data, untouched);
-    EXPECT_EQ(other.put(handle), BAD) << "another path";
-    EXPECT_EQ(provider.put(untouched), BAD);
-    EXPECT_EQ(provider.put(handle), OK);
+    expect_handles_of_allocations_only(provider, other, page);
 }
 
 TEST_F(file, OpenOfWhatIsNotThereAnyMore) {
@@ -1060,34 +924,7 @@ TEST_F(file, OpenOfWhatIsNotThereAnyMore) {
 
 TEST_F(file, DamagedHandles) {
     File provider(path), consumer(folder / "consumer");
-    char *ptr = provider.must_alloc(page);
-    const File::Handle handle = provider.get(ptr, page);
-    int descriptors = count_descriptors();
-    size_t used = umf_meta_used();
-    void *opened = nullptr;
-    auto check = umf_file_descriptor.ext->ipc_check;
-    for (size_t i = 0; i < handle.size(); i++) {
-        for (int change : {1, 0x80, 0xff}) {
-            File::Handle damaged = handle;
-            damaged[i] = static_cast<char>(damaged[i] ^ change);
-            ASSERT_EQ(consumer.open(damaged, &opened), BAD) << i;
-            ASSERT_EQ(provider.put(damaged), BAD) << i;
-            ASSERT_EQ(check(consumer.self, damaged.data(), page), BAD) << i;
-        }
-    }
-    std::mt19937 random(5);
-    for (int i = 0; i < 1000; i++) {
-        File::Handle noise(handle.size());
-        for (char &byte : noise) {
-            byte = static_cast<char>(random());
-        }
-        ASSERT_EQ(consumer.open(noise, &opened), BAD);
-    }
-    EXPECT_EQ(consumer.open(File::Handle(handle.size(), 0), &opened), BAD);
-    EXPECT_EQ(opened, nullptr);
-    EXPECT_EQ(count_descriptors(), descriptors);
-    EXPECT_EQ(umf_meta_used(), used);
-    EXPECT_EQ(consumer.close(consumer.must_open(handle), page), OK);
+    expect_damage_is_noticed(provider, consumer, page, umf_file_descriptor.ext->ipc_check);
 }
 
 /* Right sums over wrong fields, as a hostile or newer producer could send them. */
@@ -1162,29 +999,7 @@ TEST_F(file, FalseSizesAreNoticed) {
 
 TEST_F(file, CloseUnmapsOnlyWhatWasOpened) {
     File provider(path), consumer(folder / "consumer");
-    char *ptr = provider.must_alloc(4 * page), *bystander = provider.must_alloc(page);
-    char *opened = consumer.must_open(provider.get(ptr, 4 * page));
-    auto expect_refused = [&](void *p, size_t size) {
-        EXPECT_EQ(consumer.close(p, size), SPECIFIC);
-        EXPECT_EQ(consumer.native(), UMF_FILE_RESULT_ERROR_FREE_FAILED);
-    };
-    expect_refused(opened, 8 * page);
-    expect_refused(opened, page);
-    expect_refused(opened, SIZE_MAX);
-    expect_refused(opened + page, 3 * page);
-    expect_refused(bystander, page);
-    expect_refused(ptr, 4 * page);
-    opened[0] = bystander[0] = ptr[3 * page] = 'x';
-    {
-        fault::Nth nth("unmap", ENOMEM);
-        nth.next();
-        expect_refused(opened, 4 * page);
-        EXPECT_EQ(consumer.native_text(),
-                  std::string("memory deallocation failed: ") + strerror(ENOMEM));
-    }
-    EXPECT_EQ(opened[0], 'x') << "what could not be unmapped is still there";
-    EXPECT_EQ(consumer.close(opened, 4 * page), OK);
-    expect_refused(opened, 4 * page);
+    expect_closes_what_was_opened(provider, consumer, page, UMF_FILE_RESULT_ERROR_FREE_FAILED);
 }
 
 TEST_F(file, MappingOfAnOpenFails) {
@@ -1201,46 +1016,18 @@ TEST_F(file, MappingOfAnOpenFails) {
 
 TEST_F(file, OpensAreSeparate) {
     File provider(path);
-    char *ptr = provider.must_alloc(page);
-    File::Handle handle = provider.get(ptr, page);
-    std::vector<char *> opened;
     int descriptors = count_descriptors();
-    for (int i = 0; i < 50; i++) {
-        opened.push_back(provider.must_open(handle));
-        EXPECT_NE(opened.back(), ptr);
-        opened.back()[0] = static_cast<char>(i);
-        EXPECT_EQ(ptr[0], static_cast<char>(i));
-    }
-    EXPECT_EQ(count_descriptors(), descriptors) << "a mapping needs no open file";
-    for (char *p : opened) {
-        EXPECT_EQ(provider.close(p, page), OK);
-    }
+    with_many_opens(provider, page, [&] {
+        EXPECT_EQ(count_descriptors(), descriptors) << "a mapping needs no open file";
+    });
 }
 
 /* --- pools ------------------------------------------------------------------------------------ */
 
 TEST_F(file, HandlesOfPools) {
     for (const char *kind : {"proxy", "disjoint"}) {
-        umf_memory_pool_handle_t producer = nullptr, consumer = nullptr;
-        umf_ipc_handler_handle_t handler = nullptr;
-        umf_ipc_handle_t handle = nullptr;
-        size_t size = 0;
-        std::string settings = std::string(kind) + " over file:visibility=shared,path=";
-        ASSERT_EQ(umfPoolCreateFromText((settings + path).c_str(), &producer), OK);
-        ASSERT_EQ(umfPoolCreateFromText((settings + path + "2").c_str(), &consumer), OK);
-        ASSERT_EQ(umfPoolGetIPCHandler(consumer, &handler), OK);
-        auto ptr = static_cast<char *>(umfPoolMalloc(producer, 1000));
-        ASSERT_NE(ptr, nullptr);
-        strcpy(ptr + 10, "hello");
-        ASSERT_EQ(umfGetIPCHandle(ptr + 10, &handle, &size), OK);
-        void *opened = nullptr;
-        ASSERT_EQ(umfOpenIPCHandle(handler, handle, &opened), OK);
-        EXPECT_STREQ(static_cast<char *>(opened), "hello");
-        EXPECT_EQ(umfCloseIPCHandle(opened), OK);
-        EXPECT_EQ(umfPutIPCHandle(handle), OK);
-        EXPECT_EQ(umfFree(ptr), OK);
-        EXPECT_EQ(umfPoolDestroy(consumer), OK);
-        EXPECT_EQ(umfPoolDestroy(producer), OK);
+        std::string text = std::string(kind) + " over file:visibility=shared,path=" + path;
+        expect_pools_share(text, text + "2");
     }
 }
 
@@ -1347,20 +1134,13 @@ void exercise(const std::string &path, bool shared, const fault::Nth &nth) {
 
 TEST_F(file, EveryFailureLeavesNothing) {
     for (bool shared : {false, true}) {
-        exercise(path, shared, fault::Nth()); /* what is made once for the process */
-        size_t used = umf_meta_used(), addresses = address_space();
-        int descriptors = count_descriptors(), runs = 0;
-        for (fault::Nth nth(nullptr, EIO); nth.next(); runs++) {
-            exercise(path, shared, nth);
-            nth.off();
-            ASSERT_EQ(umf_meta_used(), used) << "call " << nth.runs();
-            ASSERT_EQ(count_descriptors(), descriptors) << "call " << nth.runs();
-            ASSERT_EQ(count_mappings(path), 0u) << "call " << nth.runs();
-            ASSERT_LT(address_space(), addresses + 512 * MiB) << "call " << nth.runs();
-            if (HasFatalFailure()) {
-                return;
-            }
-        }
+        size_t addresses = address_space();
+        int runs = expect_failures_leave_nothing(
+            [&](const fault::Nth &nth) { exercise(path, shared, nth); },
+            [&] {
+                EXPECT_EQ(count_mappings(path), 0u);
+                EXPECT_LT(address_space(), addresses + 512 * MiB);
+            });
         EXPECT_GT(runs, shared ? 35 : 20);
     }
 }

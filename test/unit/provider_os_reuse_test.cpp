@@ -20,6 +20,7 @@
 #include "fakes/decay_period.h"
 #include "fakes/scale.h"
 #include "fault.h"
+#include "process.h"
 #include "provider.h"
 
 extern "C" const umf_memory_provider_descriptor_t umf_os_descriptor;
@@ -56,10 +57,6 @@ class Os : public Provider {
         EXPECT_EQ(ext->reuse_drop(self, only_decayed), UMF_RESULT_SUCCESS);
     }
 };
-
-bool all_are(const char *ptr, size_t size, char value) {
-    return ptr[0] == value && memcmp(ptr, ptr + 1, size - 1) == 0;
-}
 
 size_t resident_pages(const void *ptr, size_t size) {
     std::vector<unsigned char> state(size / page);

@@ -28,8 +28,7 @@
 #include <umf/providers/provider_os_memory.h>
 
 #include "fakes/scale.h"
-#include "fault.h"
-#include "provider.h"
+#include "provider_checks.h"
 
 extern "C" {
 #include "base/log.h"
@@ -77,78 +76,14 @@ class Params {
 class Os : public Provider {
   public:
     explicit Os(const Params &params) : Provider(umfOsMemoryProviderOps(), params.handle) {}
-
-    using Handle = std::vector<char>;
-
-    size_t handle_size() const {
-        size_t size = 0;
-        EXPECT_EQ(ops->ext_get_ipc_handle_size(self, &size), UMF_RESULT_SUCCESS);
-        return size;
-    }
-    Handle get(const void *ptr, size_t size) const {
-        Handle handle(handle_size(), 'x');
-        EXPECT_EQ(ops->ext_get_ipc_handle(self, ptr, size, handle.data()), UMF_RESULT_SUCCESS);
-        return handle;
-    }
-    umf_result_t put(Handle handle) const {
-        return ops->ext_put_ipc_handle(self, handle.data());
-    }
-    umf_result_t open(Handle handle, void **ptr) const {
-        return ops->ext_open_ipc_handle(self, handle.data(), ptr);
-    }
-    char *must_open(const Handle &handle) const {
-        void *ptr = nullptr;
-        EXPECT_EQ(open(handle, &ptr), UMF_RESULT_SUCCESS);
-        return static_cast<char *>(ptr);
-    }
-    umf_result_t close(void *ptr, size_t size) const {
-        return ops->ext_close_ipc_handle(self, ptr, size);
-    }
 };
 
 umf_result_t initialize(const Params &params) {
-    void *provider = nullptr;
-    umf_result_t result = umfOsMemoryProviderOps()->initialize(params.handle, &provider);
-    if (result == UMF_RESULT_SUCCESS) {
-        umfOsMemoryProviderOps()->finalize(provider);
-    } else {
-        EXPECT_EQ(provider, nullptr);
-    }
-    return result;
+    return try_provider(umfOsMemoryProviderOps(), params.handle);
 }
 
 /* Links what fork needs: without it a child may find a lock of the broker held. */
 const umf_result_t is_started = umfInit();
-
-/* Runs in a child of this process; true if `body` is. */
-bool in_child(const std::function<bool()> &body) {
-    pid_t pid = fork();
-    if (pid == 0) {
-        _exit(body() ? 0 : 1);
-    }
-    int status = -1;
-    EXPECT_EQ(waitpid(pid, &status, 0), pid);
-    return status == 0;
-}
-
-/* The kernel's own check: whether the process may read or write there. */
-bool can_read(const void *ptr) {
-    int fds[2];
-    EXPECT_EQ(pipe(fds), 0);
-    bool can = write(fds[1], ptr, 1) == 1;
-    close(fds[0]);
-    close(fds[1]);
-    return can;
-}
-bool can_write(void *ptr) {
-    int fds[2];
-    EXPECT_EQ(pipe(fds), 0);
-    EXPECT_EQ(write(fds[1], "x", 1), 1);
-    bool can = read(fds[0], ptr, 1) == 1;
-    close(fds[0]);
-    close(fds[1]);
-    return can;
-}
 
 /* The descriptor of the only shared file of this process. */
 int shared_file() {
@@ -174,16 +109,6 @@ size_t file_bytes(int fd) {
     return static_cast<size_t>(stat_of(fd).st_blocks) * 512;
 }
 
-size_t count_mappings(const char *of) {
-    std::ifstream maps("/proc/self/maps");
-    std::string line;
-    size_t count = 0;
-    while (std::getline(maps, line)) {
-        count += line.find(of) != std::string::npos;
-    }
-    return count;
-}
-
 std::string shm_name(const char *what) {
     return "umf_test_" + std::string(what) + "_" + std::to_string(getpid());
 }
@@ -192,10 +117,6 @@ std::string shm_path(const std::string &name) {
 }
 bool exists(const std::string &name) {
     return access(shm_path(name).c_str(), F_OK) == 0;
-}
-
-bool all_are(const char *ptr, size_t size, char value) {
-    return ptr[0] == value && memcmp(ptr, ptr + 1, size - 1) == 0;
 }
 
 } // namespace
@@ -325,24 +246,11 @@ TEST(os, ParamsThatDoNotGoTogether) {
 
 TEST(os, Facts) {
     Os provider{Params()};
-    size_t value = 0;
-    EXPECT_EQ(provider.ops->get_min_page_size(provider.self, nullptr, &value), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(value, page);
-    value = 0;
-    EXPECT_EQ(provider.ops->get_recommended_page_size(provider.self, MiB, &value),
-              UMF_RESULT_SUCCESS);
-    EXPECT_EQ(value, page);
-    EXPECT_EQ(provider.ops->get_cache_line_size(provider.self, &value), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(value, umf_os_cache_line_size());
-    const char *name;
-    EXPECT_EQ(provider.ops->get_name(provider.self, &name), UMF_RESULT_SUCCESS);
-    EXPECT_STREQ(name, "OS");
-    EXPECT_EQ(provider.ops->get_name(nullptr, &name), UMF_RESULT_SUCCESS);
-    EXPECT_STREQ(name, "OS");
-    EXPECT_EQ(provider.ops->get_name(provider.self, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    expect_facts(provider, page, MiB, umf_os_cache_line_size(), "OS", "OS");
     Params named;
     umfOsMemoryProviderParamsSetName(named.handle, std::string(99, 'x').c_str());
     Os other(named);
+    const char *name;
     EXPECT_EQ(other.ops->get_name(other.self, &name), UMF_RESULT_SUCCESS);
     EXPECT_EQ(name, std::string(63, 'x'));
 }
@@ -997,17 +905,7 @@ TEST(os, PiecesForManyThreads) {
 
 TEST(os, PrivateMemoryCannotBeShared) {
     Os provider{Params()};
-    char *ptr = provider.must_alloc(page), data[512] = {};
-    size_t size = 7;
-    void *opened = nullptr;
-    const umf_result_t bad = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    EXPECT_EQ(provider.ops->ext_get_ipc_handle_size(provider.self, &size), bad);
-    EXPECT_EQ(size, 7u);
-    EXPECT_EQ(provider.ops->ext_get_ipc_handle(provider.self, ptr, page, data), bad);
-    EXPECT_EQ(provider.ops->ext_put_ipc_handle(provider.self, data), bad);
-    EXPECT_EQ(provider.ops->ext_open_ipc_handle(provider.self, data, &opened), bad);
-    EXPECT_EQ(provider.ops->ext_close_ipc_handle(provider.self, ptr, page), bad);
-    EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
+    expect_not_shared(provider, page, Os::Handle(512, 0));
 }
 
 /* --- shared memory of one process ------------------------------------------------------------- */
@@ -1289,50 +1187,17 @@ TEST(os, OrphanIsRefusedAndRemoved) {
 
 TEST(os, SharedWithAnotherProcess) {
     Os provider(Params().shared());
-    char *other = provider.must_alloc(3 * page), *ptr = provider.must_alloc(10 * page);
-    memset(other, 'o', 3 * page);
-    memset(ptr, 'p', 10 * page);
-    Os::Handle handle = provider.get(ptr, 10 * page);
-    EXPECT_TRUE(in_child([&] {
-        int before = count_descriptors();
-        {
-            Os consumer(Params().shared());
-            char *opened = consumer.must_open(handle);
-            if (!opened || !all_are(opened, 10 * page, 'p')) {
-                return false;
-            }
-            memset(opened, 'c', 10 * page);
-            if (consumer.close(opened, 10 * page) != UMF_RESULT_SUCCESS) {
-                return false;
-            }
-        }
-        return count_descriptors() == before;
-    }));
-    EXPECT_TRUE(all_are(ptr, 10 * page, 'c'));
-    EXPECT_TRUE(all_are(other, 3 * page, 'o'));
-    EXPECT_EQ(provider.put(handle), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(provider.free(ptr, 10 * page), UMF_RESULT_SUCCESS);
+    expect_shared_with_child(provider, page,
+                             [](auto &body) { return body(Os(Params().shared())); });
 }
 
 TEST(os, SharedWithinOneProcess) {
     Os provider(Params().shared());
     int descriptors = count_descriptors();
-    char *ptr = provider.must_alloc(page + 5);
-    Os::Handle handle = provider.get(ptr, page + 5);
-    EXPECT_EQ(handle, provider.get(ptr, page + 5)) << "the same bytes each time";
-    std::vector<char *> opened;
-    for (int i = 0; i < 50; i++) {
-        opened.push_back(provider.must_open(handle));
-        EXPECT_NE(opened.back(), ptr);
-        opened.back()[page] = static_cast<char>(i);
-        EXPECT_EQ(ptr[page], static_cast<char>(i));
-    }
-    EXPECT_EQ(count_descriptors(), descriptors + 1) << "one descriptor for one file";
-    for (char *p : opened) {
-        EXPECT_EQ(provider.close(p, page + 5), UMF_RESULT_SUCCESS);
-    }
+    with_many_opens(provider, page + 5, [&] {
+        EXPECT_EQ(count_descriptors(), descriptors + 1) << "one descriptor for one file";
+    });
     EXPECT_EQ(count_descriptors(), descriptors);
-    EXPECT_EQ(provider.free(ptr, page + 5), UMF_RESULT_SUCCESS);
 }
 
 /* More files than there are ranges of addresses for them, and each range more than once. */
@@ -1408,24 +1273,10 @@ TEST(os, OpenedWithTheProducersProtection) {
 
 TEST(os, HandlesOfWhatIsNotAnAllocation) {
     Os provider(Params().shared()), other(Params().shared());
-    char *ptr = provider.must_alloc(2 * page);
-    Os::Handle data(provider.handle_size(), 'x'), untouched = data;
-    const umf_result_t bad = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    auto get = [&](const Os &from, const void *p, size_t size) {
-        return from.ops->ext_get_ipc_handle(from.self, p, size, data.data());
-    };
-    EXPECT_EQ(get(provider, ptr + page, page), bad);
-    EXPECT_EQ(get(provider, &provider, page), bad);
-    EXPECT_EQ(get(provider, ptr, 3 * page), bad);
-    EXPECT_EQ(get(other, ptr, 2 * page), bad);
-    EXPECT_EQ(data, untouched);
-    Os::Handle handle = provider.get(ptr, 2 * page);
-    EXPECT_EQ(other.put(handle), bad);
-    EXPECT_EQ(provider.put(untouched), bad);
-    EXPECT_TRUE(in_child([&] { return provider.put(handle) == bad; })) << "another process";
-    EXPECT_EQ(provider.put(handle), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(provider.free(ptr, 2 * page), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(provider.put(handle), UMF_RESULT_SUCCESS) << "allowed after free";
+    expect_handles_of_allocations_only(provider, other, page);
+    Os::Handle handle = provider.get(provider.must_alloc(page), page);
+    EXPECT_TRUE(in_child([&] { return provider.put(handle) == UMF_RESULT_ERROR_INVALID_ARGUMENT; }))
+        << "another process";
 }
 
 TEST(os, FreedMemoryIsNotOpened) {
@@ -1485,33 +1336,7 @@ TEST(os, EndedProducer) {
 TEST(os, DamagedHandles) {
     for (const std::string &name : {std::string(), shm_name("damaged")}) {
         Os provider(Params().shared(name.c_str())), consumer(Params().shared());
-        char *ptr = provider.must_alloc(page);
-        const Os::Handle handle = provider.get(ptr, page);
-        int descriptors = count_descriptors();
-        size_t used = umf_meta_used();
-        void *opened = nullptr;
-        for (size_t i = 0; i < handle.size(); i++) {
-            for (int change : {1, 0x80, 0xff}) {
-                Os::Handle damaged = handle;
-                damaged[i] = static_cast<char>(damaged[i] ^ change);
-                ASSERT_EQ(consumer.open(damaged, &opened), UMF_RESULT_ERROR_INVALID_ARGUMENT) << i;
-                ASSERT_EQ(provider.put(damaged), UMF_RESULT_ERROR_INVALID_ARGUMENT) << i;
-            }
-        }
-        std::mt19937 random(5);
-        for (int i = 0; i < 1000; i++) {
-            Os::Handle noise(handle.size());
-            for (char &byte : noise) {
-                byte = static_cast<char>(random());
-            }
-            ASSERT_EQ(consumer.open(noise, &opened), UMF_RESULT_ERROR_INVALID_ARGUMENT);
-        }
-        EXPECT_EQ(consumer.open(Os::Handle(handle.size(), 0), &opened),
-                  UMF_RESULT_ERROR_INVALID_ARGUMENT);
-        EXPECT_EQ(opened, nullptr);
-        EXPECT_EQ(count_descriptors(), descriptors);
-        EXPECT_EQ(umf_meta_used(), used);
-        EXPECT_EQ(consumer.close(consumer.must_open(handle), page), UMF_RESULT_SUCCESS);
+        expect_damage_is_noticed(provider, consumer, page, umf_os_descriptor.ext->ipc_check);
     }
 }
 
@@ -1600,22 +1425,9 @@ TEST(os, FilesOfOtherKinds) {
 
 TEST(os, CloseUnmapsOnlyWhatWasOpened) {
     Os provider(Params().shared()), consumer(Params().shared());
-    char *ptr = provider.must_alloc(4 * page), *bystander = provider.must_alloc(page);
-    char *opened = consumer.must_open(provider.get(ptr, 4 * page));
-    auto expect_refused = [&](void *p, size_t size) {
-        EXPECT_EQ(consumer.close(p, size), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
-        EXPECT_EQ(consumer.native(), UMF_OS_RESULT_ERROR_FREE_FAILED);
-    };
-    expect_refused(opened, 8 * page);
-    expect_refused(opened, page);
-    expect_refused(opened, SIZE_MAX);
-    expect_refused(opened + page, 3 * page);
-    expect_refused(bystander, page);
-    expect_refused(ptr, 4 * page);
-    opened[0] = bystander[0] = ptr[3 * page] = 'x';
-    EXPECT_EQ(consumer.close(opened, 4 * page), UMF_RESULT_SUCCESS);
-    expect_refused(opened, 4 * page);
-    EXPECT_EQ(consumer.free(ptr, 4 * page), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    expect_closes_what_was_opened(provider, consumer, page, UMF_OS_RESULT_ERROR_FREE_FAILED);
+    EXPECT_EQ(consumer.free(provider.must_alloc(page), page),
+              UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
 }
 
 TEST(os, WatchedWordTellsOfTheEnd) {
@@ -1832,21 +1644,14 @@ TEST(os, EveryFailureLeavesNothing) {
     std::string name = shm_name("faults");
     for (auto [shared, text] :
          {std::pair{false, std::string()}, {true, std::string()}, {true, name}}) {
-        exercise(text, shared, fault::Nth()); /* what is made once for the process */
-        size_t used = umf_meta_used(), mappings = count_mappings("memfd:umf");
-        int descriptors = count_descriptors(), runs = 0;
-        for (fault::Nth nth(nullptr, EIO); nth.next(); runs++) {
-            exercise(text, shared, nth);
-            nth.off();
-            ASSERT_EQ(umf_meta_used(), used) << "call " << nth.runs();
-            ASSERT_EQ(count_descriptors(), descriptors) << "call " << nth.runs();
-            ASSERT_EQ(count_mappings("memfd:umf"), mappings) << "call " << nth.runs();
-            ASSERT_EQ(count_mappings(name.c_str()), 0u) << "call " << nth.runs();
-            if (HasFatalFailure()) {
-                return;
-            }
-            unlink(shm_path(name).c_str()); /* a failed look at the name leaves it */
-        }
+        size_t mappings = count_mappings("memfd:umf");
+        int runs = expect_failures_leave_nothing(
+            [&](const fault::Nth &nth) { exercise(text, shared, nth); },
+            [&] {
+                EXPECT_EQ(count_mappings("memfd:umf"), mappings);
+                EXPECT_EQ(count_mappings(name), 0u);
+                unlink(shm_path(name).c_str()); /* a failed look at the name leaves it */
+            });
         EXPECT_GT(runs, shared ? 20 : 3);
     }
 }
@@ -1898,13 +1703,6 @@ TEST(os, RangeThatCannotBeClearedIsNotUsedAgain) {
     }
 }
 
-/* Of the process. */
-static size_t mapped_bytes() {
-    size_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    return pages * page;
-}
-
 TEST(os, FailedBindingReleasesTheMemory) {
     Params params;
     unsigned node = 0;
@@ -1912,7 +1710,7 @@ TEST(os, FailedBindingReleasesTheMemory) {
     umfOsMemoryProviderParamsSetNumaList(params.handle, &node, 1);
     Os provider(params);
     void *ptr = nullptr;
-    const size_t before = mapped_bytes();
+    const size_t before = address_space();
     for (int i = 0; i < 200; i++) {
         fault::Nth nth("mbind", EPERM);
         nth.next();
@@ -1921,5 +1719,5 @@ TEST(os, FailedBindingReleasesTheMemory) {
         EXPECT_EQ(ptr, nullptr);
         EXPECT_EQ(provider.allocated(), 0u);
     }
-    EXPECT_LT(mapped_bytes(), before + 50 * MiB) << "of 200";
+    EXPECT_LT(address_space(), before + 50 * MiB) << "of 200";
 }

@@ -18,7 +18,7 @@ extern "C" {
 
 #include "fakes/fork_at_rest.h"
 #include "fault.h"
-#include "provider.h"
+#include "process.h"
 
 namespace {
 
@@ -90,16 +90,6 @@ umf_result_t redeem(const umf_fd_ticket_t &ticket) {
 }
 
 /* Runs in a child of this process; true if `body` is. */
-bool in_child(const std::function<bool()> &body) {
-    pid_t pid = fork_at_rest();
-    if (pid == 0) {
-        _exit(body() ? 0 : 1);
-    }
-    int status = -1;
-    EXPECT_EQ(waitpid(pid, &status, 0), pid);
-    return status == 0;
-}
-
 } // namespace
 
 TEST(transport, SameProcessGetsADuplicate) {
@@ -343,11 +333,13 @@ TEST(transport, OtherUserIsDenied) {
     ASSERT_EQ(fchmod(fd, 0600), 0);
     umf_fd_ticket_t ticket;
     ASSERT_EQ(umf_ticket_make(fd, &ticket), UMF_RESULT_SUCCESS);
-    EXPECT_TRUE(in_child([&] {
-        close(fd);
-        return setgid(65534) == 0 && setuid(65534) == 0 &&
-               redeem(ticket) == UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }));
+    EXPECT_TRUE(in_child(
+        [&] {
+            close(fd);
+            return setgid(65534) == 0 && setuid(65534) == 0 &&
+                   redeem(ticket) == UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        },
+        fork_at_rest));
     close(fd);
 }
 

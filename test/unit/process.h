@@ -1,0 +1,85 @@
+/* What a test asks the kernel about its own process, and a child of it. */
+#ifndef UMF_TEST_PROCESS_H
+#define UMF_TEST_PROCESS_H
+
+#include <cstddef>
+#include <cstring>
+#include <dirent.h>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+/* Exit status of `body` in a child of this process; 1000 and the signal that ended it. */
+inline int exit_of_child(const std::function<int()> &body, pid_t (*start)() = fork) {
+    pid_t pid = start();
+    if (pid == 0) {
+        _exit(body());
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/* True if `body` is, in a child of this process. */
+inline bool in_child(const std::function<bool()> &body, pid_t (*start)() = fork) {
+    return exit_of_child([&] { return body() ? 0 : 1; }, start) == 0;
+}
+
+/* The kernel's own check: whether the process may read there. */
+inline bool can_read(const void *ptr) {
+    int fds[2];
+    EXPECT_EQ(pipe(fds), 0);
+    bool can = write(fds[1], ptr, 1) == 1;
+    close(fds[0]);
+    close(fds[1]);
+    return can;
+}
+
+/* The same for writing; it writes 'x'. */
+inline bool can_write(void *ptr) {
+    int fds[2];
+    EXPECT_EQ(pipe(fds), 0);
+    EXPECT_EQ(write(fds[1], "x", 1), 1);
+    bool can = read(fds[0], ptr, 1) == 1;
+    close(fds[0]);
+    close(fds[1]);
+    return can;
+}
+
+inline int count_descriptors() {
+    DIR *dir = opendir("/proc/self/fd");
+    int count = 0;
+    while (readdir(dir)) {
+        count++;
+    }
+    closedir(dir);
+    return count;
+}
+
+/* Lines of /proc/self/maps that contain `of`. */
+inline size_t count_mappings(const std::string &of) {
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
+    size_t count = 0;
+    while (std::getline(maps, line)) {
+        count += line.find(of) != std::string::npos;
+    }
+    return count;
+}
+
+/* Bytes of addresses in use. */
+inline size_t address_space() {
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+inline bool all_are(const char *ptr, size_t size, char value) {
+    return ptr[0] == value && memcmp(ptr, ptr + 1, size - 1) == 0;
+}
+
+#endif
