@@ -2,8 +2,14 @@
 # functions that nobody calls, of jemalloc above all, are left out.
 
 set(umf_cold_sources ${UMF_SOURCES})
-list(FILTER umf_cold_sources EXCLUDE REGEX
-    "/src/(ds|track)/|/src/pools/[a-z]+\\.c$|/src/pools/[a-z]+_(hot|parts|tbb)\\.c$|/src/base/(depot|local|lock|magazine|meta|sum)\\.c$|/src/core/(pool|provider|properties)\\.c$|/src/ctl/stats\\.c$|/src/ipc/(export|import|ipc|mapping|wire)\\.c$|/src/providers/(os|os_(extent|pages|warm)|window|opened)\\.c$")
+foreach(hot IN ITEMS
+    "base/(local|lock|meta)" "system/checksum" "cache/(depot|magazine|parking)" "ds/[a-z]+" "track/[a-z_]+"
+    "core/(pool|provider|properties)" "ctl/stats" "ipc/(export|import|ipc|mapping|wire)"
+    "providers/os/(os|extent|pages|warm)" "providers/file/(window|opened)"
+    "pools/proxy" "pools/shared/starts" "pools/disjoint/(disjoint|slab)" "pools/coalescing/(coalescing|hot|parts)"
+    "pools/jemalloc/(jemalloc|pages|pages_parts)" "pools/scalable/(scalable|tbb)")
+    list(FILTER umf_cold_sources EXCLUDE REGEX "/src/${hot}\\.c$")
+endforeach()
 set_property(SOURCE ${umf_cold_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
 target_compile_options(umf_objects PRIVATE $<$<CONFIG:Release>:-O2> $<$<CONFIG:Release>:-ffunction-sections>)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")

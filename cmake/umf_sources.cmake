@@ -1,9 +1,9 @@
 # What is compiled into the library.
 #
 # Providers and pools come from their lists, src/providers/providers.def and src/pools/pools.def. A
-# line is UMF_PROVIDER(<kind>, "<name>", <feature>) or UMF_POOL(...), and stands for <kind>.c and the
-# files <kind>_*.c beside it, compiled when this build has the feature. All other folders are taken
-# as they are.
+# line is UMF_PROVIDER(<kind>, "<name>", <feature>) or UMF_POOL(...), and stands for <kind>.c, the
+# files <kind>_*.c and the folder <kind>/, compiled when this build has the feature. All other files
+# are taken as they are.
 #
 # Sets UMF_SOURCES, UMF_PROVIDER_KINDS and UMF_POOL_KINDS (the kinds this build has), and
 # UMF_FEATURE_DEFINITIONS: UMF_WITH_<feature> is 1 or 0 in every source.
@@ -32,7 +32,7 @@ endforeach()
 function(umf_read_list def macro out_kinds out_sources)
     set(dir "${PROJECT_SOURCE_DIR}/src/${def}")
     cmake_path(GET dir PARENT_PATH dir)
-    file(GLOB sources CONFIGURE_DEPENDS "${dir}/*.c")
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${dir}" "${dir}/*.c")
     set(kinds)
     if(EXISTS "${PROJECT_SOURCE_DIR}/src/${def}")
         set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
@@ -49,10 +49,11 @@ function(umf_read_list def macro out_kinds out_sources)
             if(umf_feature_${CMAKE_MATCH_2})
                 list(APPEND kinds ${kind})
             else()
-                list(FILTER sources EXCLUDE REGEX "/${kind}(_[a-z0-9_]+)?\\.c$")
+                list(FILTER sources EXCLUDE REGEX "(^|/)${kind}((_[a-z0-9_]+)?\\.c$|/)")
             endif()
         endforeach()
     endif()
+    list(TRANSFORM sources PREPEND "${dir}/")
     set(${out_kinds} "${kinds}" PARENT_SCOPE)
     set(${out_sources} "${sources}" PARENT_SCOPE)
 endfunction()
@@ -60,21 +61,15 @@ endfunction()
 umf_read_list(providers/providers.def UMF_PROVIDER UMF_PROVIDER_KINDS umf_provider_sources)
 umf_read_list(pools/pools.def UMF_POOL UMF_POOL_KINDS umf_pool_sources)
 
-file(GLOB umf_other_sources CONFIGURE_DEPENDS
-    "${PROJECT_SOURCE_DIR}/src/*.c"
-    "${PROJECT_SOURCE_DIR}/src/base/*.c"
-    "${PROJECT_SOURCE_DIR}/src/ds/*.c"
-    "${PROJECT_SOURCE_DIR}/src/ctl/*.c"
-    "${PROJECT_SOURCE_DIR}/src/track/*.c"
-    "${PROJECT_SOURCE_DIR}/src/core/*.c"
-    "${PROJECT_SOURCE_DIR}/src/ipc/*.c"
-    "${PROJECT_SOURCE_DIR}/src/numa/*.c"
-    "${PROJECT_SOURCE_DIR}/src/suspend/*.c")
+file(GLOB_RECURSE umf_other_sources CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/src"
+    "${PROJECT_SOURCE_DIR}/src/*.c")
+list(FILTER umf_other_sources EXCLUDE REGEX "^(providers|pools|proxy_lib)/")
+list(TRANSFORM umf_other_sources PREPEND "${PROJECT_SOURCE_DIR}/src/")
 
 if(umf_feature_HWLOC)
-    list(FILTER umf_other_sources EXCLUDE REGEX "/numa/topology_none\\.c$")
+    list(FILTER umf_other_sources EXCLUDE REGEX "/topology_none\\.c$")
 else()
-    list(FILTER umf_other_sources EXCLUDE REGEX "/numa/topology_hwloc\\.c$")
+    list(FILTER umf_other_sources EXCLUDE REGEX "/topology_hwloc\\.c$")
 endif()
 
 set(UMF_SOURCES ${umf_other_sources} ${umf_provider_sources} ${umf_pool_sources})

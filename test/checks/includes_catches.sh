@@ -8,11 +8,11 @@ trap 'rm -rf "$tree"' EXIT
 
 reset_tree() {
     rm -rf "${tree:?}"/*
-    mkdir -p "$tree"/src/{base,ds,core,providers,pools,ipc,numa}
-    echo 'UMF_PROVIDER(os, "OS", ANY)' >"$tree/src/providers/providers.def"
-    echo 'UMF_PROVIDER(fixed, "FIXED", ANY)' >>"$tree/src/providers/providers.def"
+    mkdir -p "$tree"/src/{base,core,providers/cuda,providers/os}
     echo '#include "base/log.h"' >"$tree/src/core/good.c"
-    echo '#include "providers/os_numa.h"' >"$tree/src/providers/os.c"
+    printf '#include "%s"\n' providers/os/numa.h providers/shared/name.h peer/process.h \
+        >"$tree/src/providers/os/os.c"
+    echo '#include "providers/vmm/vmm.h"' >"$tree/src/providers/cuda/cuda_vmm.c"
 }
 
 expect_caught() {
@@ -31,14 +31,20 @@ bash "$check" "$tree" >/dev/null || { echo "a good tree was refused"; exit 1; }
 expect_caught src/base/x.c '"core/view.h"'
 expect_caught src/base/x.c '<umf/memory_pool.h>'
 expect_caught src/ds/x.c '"track/span.h"'
-expect_caught src/core/x.c '"providers/os.h"'
+expect_caught src/core/x.c '"providers/os/os.h"'
 expect_caught src/core/x.c '<umf/providers/provider_os_memory.h>'
-expect_caught src/providers/os.c '"providers/fixed.h"'
-expect_caught src/providers/os.c '"track/span.h"'
-expect_caught src/providers/os.c '"ctl/ctl.h"'
+expect_caught src/system/x.c '"base/log.h"'
+expect_caught src/providers/os/os.c '"providers/vmm/vmm.h"'
+expect_caught src/providers/os/os.c '"providers/file/window.h"'
+expect_caught src/providers/fixed.c '"track/span.h"'
+expect_caught src/providers/fixed.c '"ctl/ctl.h"'
+expect_caught src/providers/vmm/x.c '"providers/cuda/driver.h"'
+expect_caught src/pools/disjoint/x.c '"pools/jemalloc/pages.h"'
+expect_caught src/suspend/x.c '"ipc/wire.h"'
 expect_caught src/pools/x.c '"ipc/wire.h"'
 expect_caught src/numa/x.c '<umf/ipc.h>'
-expect_caught src/numa/topology_x.c '"numa/memspace.h"'
+expect_caught src/topology/x.c '"numa/memspace.h"'
+expect_caught src/peer/x.c '"core/object.h"'
 expect_caught src/core/x.c '"view.h"'
 expect_caught src/unknown/x.c '"base/log.h"'
 expect_caught examples/x.c '"base/log.h"'

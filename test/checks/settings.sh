@@ -37,11 +37,13 @@ compare "environment variables" "$variables" "$(grep -E '^[A-Z_]+$' <<<"$cells")
 
 kinds=$(sed -nE 's/^UMF_(PROVIDER|POOL)\(([a-z0-9_]+),.*/\2/p' src/providers/providers.def \
     src/pools/pools.def)
-# The files of a kind: without those of kinds whose names begin with its name.
+# The files of a kind: those with its name, without those of kinds whose names begin with it, and those in the folder
+# with its name that have the name of no kind.
 files_of() {
     local others
     others=$(sed -nE "s|^($1_.*)|/\1[._]|p" <<<"$kinds" | paste -sd '|')
     find src/providers src/pools -name "$1.c" -o -name "$1_*.c" | grep -vE "${others:-^$}"
+    find src/providers src/pools -path "*/$1/*.c" | grep -vE "/($(paste -sd '|' <<<"$kinds"))[._]" || true
 }
 texts=$(for kind in $kinds; do
     files=$(files_of "$kind") || continue # not in the tree yet
