@@ -3,7 +3,7 @@
 #   cmake -DSOURCES=<file with one source path a line> -DMAP=<output> -P version_script.cmake
 #
 # A public definition starts with UMF_API_1_0, UMF_API_1_1, UMF_API_1_2 or UMF_API_EXT_1 (see
-# src/base/common.h), then its type and its name. Everything else stays local.
+# src/system/common.h), then its type and its name. Everything else stays local.
 
 cmake_minimum_required(VERSION 3.20)
 

@@ -7,8 +7,8 @@
  */
 #include <umf/base.h>
 
-#include "base/common.h"
 #include "base/log.h"
+#include "system/common.h"
 
 #define ABSENT(function) __attribute__((alias(#function)))
 

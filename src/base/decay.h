@@ -8,7 +8,7 @@
 #ifndef UMF_SRC_BASE_DECAY_H
 #define UMF_SRC_BASE_DECAY_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* After so many bytes a look ends, so that no caller waits long; the next comes soon. */
 #define UMF_DECAY_BYTES ((size_t)64 << 20)

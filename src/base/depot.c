@@ -4,7 +4,7 @@
 
 #include "base/lock.h"
 #include "base/meta.h"
-#include "base/os.h"
+#include "system/os.h"
 
 /* For so many objects that a thread gave to its own depot and does not find there, because others
  * were short, one more is made: else they would take them from each other for ever. A thread that

@@ -12,7 +12,7 @@
 
 #include <stdatomic.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 #define UMF_DEPOTS_MAX 32u
 

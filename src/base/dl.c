@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/common.h"
 #include "base/log.h"
-#include "base/os.h"
+#include "system/common.h"
+#include "system/os.h"
 
 static bool dl_fails(const char *call) {
     umf_os_fault_t fault = atomic_load_explicit(&umf_os_fault, memory_order_relaxed);

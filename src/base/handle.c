@@ -11,7 +11,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/os.h"
+#include "system/os.h"
 
 #define ENTRIES_MIN 1024u
 #define ALIVE ((uintptr_t)1)

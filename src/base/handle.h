@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* One constant for each kind of handle; its address tells the kinds apart. */
 typedef struct umf_handle_kind_t {

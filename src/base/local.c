@@ -22,7 +22,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/pause.h"
+#include "system/pause.h"
 
 #define LOCAL_OWNERS_MAX ((size_t)1 << 20)
 #define LOCAL_WORD_BITS 64

@@ -12,8 +12,8 @@
 #ifndef UMF_SRC_BASE_LOCAL_H
 #define UMF_SRC_BASE_LOCAL_H
 
-#include "base/common.h"
 #include "base/lock.h"
+#include "system/common.h"
 
 typedef struct umf_local_owner_t umf_local_owner_t;
 

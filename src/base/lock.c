@@ -34,7 +34,7 @@
 #endif
 
 #include "base/log.h"
-#include "base/pause.h"
+#include "system/pause.h"
 
 typedef struct lock_half_t {
     int first, end; /* ranks. Immutable */

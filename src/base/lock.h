@@ -17,7 +17,7 @@
 
 #include <stdbool.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 typedef enum umf_lock_rank_t {
     UMF_RANK_INIT,     /* umf.c: start and stop of the library */

@@ -22,10 +22,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/common.h"
-#include "base/keep_errno.h"
 #include "base/lock.h"
-#include "base/os.h"
+#include "system/common.h"
+#include "system/keep_errno.h"
+#include "system/os.h"
 
 #define LOG_LINE_SIZE 8192
 #define LOG_CUT_MARK "[truncated...]"

@@ -17,10 +17,10 @@
 
 #include <stdatomic.h>
 
-#include "base/annotate.h"
 #include "base/decay.h"
 #include "base/depot.h"
 #include "base/local.h"
+#include "system/annotate.h"
 
 typedef struct umf_magazine_t {
     umf_item_t *top; /* Sync: atomic, relaxed: only its thread writes, statistics read */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "base/os.h"
+#include "system/os.h"
 
 /* Set once memfd_create was denied, which lasts: filters of system calls are never taken off. */
 static atomic_bool is_denied;

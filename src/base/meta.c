@@ -13,11 +13,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/annotate.h"
-#include "base/common.h"
-#include "base/keep_errno.h"
 #include "base/lock.h"
-#include "base/os.h"
+#include "system/annotate.h"
+#include "system/common.h"
+#include "system/keep_errno.h"
+#include "system/os.h"
 
 #define META_PAGE 4096u /* the step and alignment of the largest classes */
 #define META_CLASS_MAX (32u << 10)

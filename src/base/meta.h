@@ -7,7 +7,7 @@
 #ifndef UMF_SRC_BASE_META_H
 #define UMF_SRC_BASE_META_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* Zeroed, aligned to 16 bytes (to 64 from 64 bytes on, to UMF_APART where the
  * size is a multiple of it, to a page from a page on). NULL when the

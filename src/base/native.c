@@ -7,7 +7,7 @@
 
 #include "base/line.h"
 #include "base/log.h"
-#include "base/os.h"
+#include "system/os.h"
 
 umf_result_t umf_native_fail(umf_native_t *last, int32_t code, int errnum) {
     last->code = code;

@@ -6,8 +6,8 @@
 #include <umf/memory_provider_gpu.h>
 
 #include "base/log.h"
-#include "base/os.h"
 #include "core/object.h"
+#include "system/os.h"
 
 enum {
     ACCESS_UNKNOWN, /* the provider has not been asked */

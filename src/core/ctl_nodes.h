@@ -10,7 +10,7 @@
 #include <umf/memory_pool.h>
 #include <umf/memory_provider.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* Registers both nodes and prepares the list of names; before umf_ctl_init. */
 void umf_ctl_nodes_init(void);

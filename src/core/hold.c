@@ -1,9 +1,9 @@
 #include "core/hold.h"
 
-#include "base/keep_errno.h"
 #include "base/log.h"
 #include "core/content.h"
 #include "core/object.h"
+#include "system/keep_errno.h"
 
 /* Of all holds, and of the fields of pools that are about them. */
 UMF_LOCK_STATIC(hold_lock, UMF_RANK_VIEW);

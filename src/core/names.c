@@ -4,10 +4,10 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/os.h"
-#include "base/pause.h"
 #include "core/object.h"
 #include "ctl/text.h"
+#include "system/os.h"
+#include "system/pause.h"
 
 static umf_lock_t names_lock;
 static umf_list_t names_list; /* by age. Sync: names_lock */

@@ -9,8 +9,8 @@
 
 #include <umf/memory_pool.h>
 
-#include "base/common.h"
 #include "ds/list.h"
+#include "system/common.h"
 
 /* Without NUL. */
 #define UMF_NAMES_LENGTH 64

@@ -3,7 +3,6 @@
 #include <umf/memory_pool_ext.h>
 #include <umf/result.h>
 
-#include "base/annotate.h"
 #include "base/log.h"
 #include "base/magazine.h"
 #include "base/meta.h"
@@ -13,6 +12,7 @@
 #include "core/registry.h"
 #include "core/tables.h"
 #include "ctl/ctl.h"
+#include "system/annotate.h"
 
 const umf_handle_kind_t umf_handle_pool = {"a pool"};
 

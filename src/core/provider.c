@@ -2,10 +2,8 @@
 
 #include <umf/result.h>
 
-#include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "core/ctl_nodes.h"
 #include "core/names.h"
 #include "core/object.h"
@@ -14,6 +12,8 @@
 #include "core/tracked.h"
 #include "ctl/ctl.h"
 #include "ctl/text.h"
+#include "system/keep_errno.h"
+#include "system/os.h"
 
 const umf_handle_kind_t umf_handle_provider = {"a provider"};
 const umf_handle_kind_t umf_handle_view = {"a pool's view of its provider"};

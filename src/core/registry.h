@@ -14,7 +14,7 @@
 
 #include <umf/plugin.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 void umf_registry_init(void);
 /* Forgets everything that is not of the tree and closes plugins, but for what live objects use:

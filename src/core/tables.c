@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "base/common.h"
 #include "base/log.h"
+#include "system/common.h"
 
 /* --- what is missing --- */
 

@@ -1,8 +1,8 @@
 /* Tracked: the way from a handle to the provider, and from memory to the pool that has it. */
 #include "core/tracked.h"
 
-#include "base/pause.h"
 #include "core/object.h"
+#include "system/pause.h"
 
 void *umf_provider_self(umf_memory_provider_handle_t provider,
                         const umf_memory_provider_ops_t *ops) {

@@ -7,9 +7,9 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "ctl/ctl.h"
 #include "ctl/text.h"
+#include "system/os.h"
 
 /* How many ignored entries are named; the rest is counted. */
 #define CONFIG_NAMED 8

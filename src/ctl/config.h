@@ -2,7 +2,7 @@
 #ifndef UMF_SRC_CTL_CONFIG_H
 #define UMF_SRC_CTL_CONFIG_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 #define UMF_CONFIG_FILE_MAX ((size_t)1024 * 1024)
 

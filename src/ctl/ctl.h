@@ -7,7 +7,7 @@
 
 #include <stdarg.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* One query on its way down the tree. */
 typedef struct umf_ctl_query_t {

@@ -7,7 +7,7 @@
 
 #include <stdarg.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 typedef enum umf_field_type_t {
     UMF_FIELD_NONE,   /* runnable leaf */

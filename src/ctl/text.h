@@ -5,7 +5,7 @@
 #ifndef UMF_SRC_CTL_TEXT_H
 #define UMF_SRC_CTL_TEXT_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* Longest creation text, without its NUL. */
 #define UMF_TEXT_MAX ((size_t)64 * 1024)

@@ -3,7 +3,7 @@
 #ifndef UMF_SRC_DS_HASH_H
 #define UMF_SRC_DS_HASH_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 typedef struct umf_hash_t {
     struct umf_hash_slot_t *slots;

@@ -4,9 +4,9 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "ds/map_list.h"
 #include "ds/map_run.h"
+#include "system/os.h"
 
 #define LEVELS UMF_MAP_LEVELS
 #define PAGE UMF_MAP_PAGE

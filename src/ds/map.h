@@ -24,8 +24,8 @@
 
 #include <stdatomic.h>
 
-#include "base/common.h"
 #include "base/lock.h"
+#include "system/common.h"
 
 typedef uint64_t umf_word_t;
 

@@ -1,7 +1,7 @@
 #include "ds/map_list.h"
 
 #include "base/meta.h"
-#include "base/pause.h"
+#include "system/pause.h"
 
 /*
  * A page that holds the edge of a span: `under` is the word of whatever covers the whole page, the

@@ -12,7 +12,7 @@
 #ifndef UMF_SRC_DS_RANGE_H
 #define UMF_SRC_DS_RANGE_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 typedef struct umf_range_t umf_range_t;
 

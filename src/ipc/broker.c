@@ -9,9 +9,9 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/os.h"
 #include "ipc/broker_own.h"
 #include "ipc/process.h"
+#include "system/os.h"
 
 /* Only the pages that are used cost memory; sanitizers use many. */
 #define BROKER_STACK ((size_t)256 << 10)

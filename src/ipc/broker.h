@@ -12,8 +12,8 @@
 #ifndef UMF_SRC_IPC_BROKER_H
 #define UMF_SRC_IPC_BROKER_H
 
-#include "base/socket.h"
 #include "ipc/transport.h"
+#include "system/socket.h"
 
 typedef enum umf_broker_place_t {
     UMF_BROKER_NOWHERE,

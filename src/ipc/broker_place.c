@@ -13,8 +13,8 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/os.h"
 #include "ipc/broker_own.h"
+#include "system/os.h"
 
 #define PLACE_BACKLOG 128
 #define PLACE_PATH_MAX sizeof(((struct sockaddr_un *)NULL)->sun_path)

@@ -5,10 +5,10 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "ds/hash.h"
 #include "ipc/broker_own.h"
 #include "ipc/process.h"
+#include "system/os.h"
 
 _Static_assert(sizeof(umf_broker_request_t) == 48, "requests travel between processes");
 _Static_assert(sizeof(umf_broker_reply_t) == 16, "replies travel between processes");

@@ -7,7 +7,7 @@
 #include <umf/memory_pool.h>
 #include <umf/memory_provider.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* After track and core, before any pool exists. Once for each start of the library. */
 void umf_ipc_init(void);

@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "base/os.h"
 #include "ipc/process.h"
+#include "system/os.h"
 
 _Static_assert(sizeof(umf_named_head_t) == 32, "heads travel between processes");
 

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
-#include "base/os.h"
+#include "system/os.h"
 
 /* Sync: atomic; every writer writes the same values, `pid` last */
 typedef struct process_memo_t {

@@ -4,7 +4,7 @@
 #ifndef UMF_SRC_IPC_PROCESS_H
 #define UMF_SRC_IPC_PROCESS_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 typedef struct umf_process_t {
     uint64_t boot_id;

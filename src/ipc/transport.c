@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/os.h"
 #include "ipc/broker.h"
 #include "ipc/process.h"
+#include "system/os.h"
 
 enum { TRANSPORT_SELF, TRANSPORT_PROC, TRANSPORT_PIDFD, TRANSPORT_BROKER };
 

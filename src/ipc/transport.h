@@ -7,8 +7,8 @@
 #ifndef UMF_SRC_IPC_TRANSPORT_H
 #define UMF_SRC_IPC_TRANSPORT_H
 
-#include "base/common.h"
 #include "ipc/process.h"
+#include "system/common.h"
 
 #define UMF_TICKET_VERSION 2
 

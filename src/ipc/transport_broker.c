@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/os.h"
 #include "ipc/broker_own.h"
 #include "ipc/process.h"
+#include "system/os.h"
 
 /* Pauses between two tries, doubled each time. */
 #define ASK_PAUSE_MIN 1000000L

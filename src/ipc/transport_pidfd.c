@@ -1,8 +1,8 @@
 /* The kernel copies the descriptor; needs the permission to attach to the producer (ptrace). */
 #include <errno.h>
 
-#include "base/os.h"
 #include "ipc/transport.h"
+#include "system/os.h"
 
 static int pidfd_redeem(const umf_fd_ticket_t *ticket, int *fd) {
     umf_process_t producer = umf_ticket_producer(ticket);

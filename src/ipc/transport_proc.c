@@ -7,8 +7,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-#include "base/os.h"
 #include "ipc/transport.h"
+#include "system/os.h"
 
 static int proc_redeem(const umf_fd_ticket_t *ticket, int *fd) {
     char path[64];

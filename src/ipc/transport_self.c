@@ -2,9 +2,9 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "base/os.h"
 #include "ipc/process.h"
 #include "ipc/transport.h"
+#include "system/os.h"
 
 static bool self_applies(const umf_fd_ticket_t *ticket) {
     umf_process_t self;

@@ -8,7 +8,7 @@
 #ifndef UMF_SRC_IPC_TURN_H
 #define UMF_SRC_IPC_TURN_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 typedef struct umf_turn_t {
     uint32_t count;   /* Sync: atomic, as waiters */

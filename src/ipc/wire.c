@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/sum.h"
+#include "system/checksum.h"
 
 #define WIRE_MAGIC 0x48464d55u /* "UMFH" */
 

@@ -23,8 +23,8 @@
  *       88      8  checksum of bytes 0..87
  *       96         the provider's data
  *
- * Checksums: H and M are the sum and the mixing of base/sum.h. The data's sum is H(data), the
- * header's is H(bytes 0..79) + M(offset + 1).
+ * Checksums: H and M are the sum and the mixing of system/checksum.h. The data's sum is H(data),
+ * the header's is H(bytes 0..79) + M(offset + 1).
  *
  * Bytes 0..79 and the data are the same for every pointer into one allocation, so a handle for
  * another pointer is made, and checked against a known one, without reading the rest again.
@@ -36,7 +36,7 @@
 #ifndef UMF_SRC_IPC_WIRE_H
 #define UMF_SRC_IPC_WIRE_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 #define UMF_WIRE_VERSION 3
 #define UMF_WIRE_HEADER 96 /* a multiple of 16: the provider's data is aligned as the handle is */

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "base/common.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "system/common.h"
 
 const umf_handle_kind_t umf_handle_mempolicy = {"a memory policy"};
 

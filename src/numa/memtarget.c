@@ -1,10 +1,10 @@
 /* One NUMA node as the member of a memspace. */
 #include "numa/memtarget.h"
 
-#include "base/common.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "numa/topology.h"
+#include "system/common.h"
 
 const umf_handle_kind_t umf_handle_memtarget = {"a memory target"};
 

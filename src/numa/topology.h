@@ -5,7 +5,7 @@
 #ifndef UMF_SRC_NUMA_TOPOLOGY_H
 #define UMF_SRC_NUMA_TOPOLOGY_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* Bits of umf_topology_node_t.best: of the nodes local to the CPUs of some node this one has ... */
 #define UMF_TOPOLOGY_BANDWIDTH 1u /* ... the highest bandwidth */

@@ -20,9 +20,9 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/pause.h"
 #include "pools/coalescing_release.h"
 #include "pools/settings.h"
+#include "system/pause.h"
 
 #define GROWTH_PARTS 16              /* a new span has this part of what is held ... */
 #define GROWTH_MAX ((size_t)1 << 30) /* ... up to this */

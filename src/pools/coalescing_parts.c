@@ -2,7 +2,7 @@
 #include "pools/coalescing_parts.h"
 
 #include "base/meta.h"
-#include "base/os.h"
+#include "system/os.h"
 
 typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_part_t part_t;

@@ -18,11 +18,11 @@
  */
 #include "pools/disjoint.h"
 
-#include "base/annotate.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "pools/settings.h"
+#include "system/annotate.h"
+#include "system/os.h"
 
 typedef umf_disjoint_pool_t disjoint_pool_t;
 

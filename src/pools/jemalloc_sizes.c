@@ -9,8 +9,8 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/os.h"
-#include "base/pause.h"
+#include "system/os.h"
+#include "system/pause.h"
 
 #define ARENAS_PER_CPU 4
 

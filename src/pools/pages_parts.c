@@ -3,7 +3,7 @@
 
 #include "base/local.h"
 #include "base/meta.h"
-#include "base/os.h"
+#include "system/os.h"
 
 typedef umf_pages_part_t part_t;
 

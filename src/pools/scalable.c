@@ -26,7 +26,6 @@
 #include "base/log.h"
 #include "base/magazine.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "base/params.h"
 #include "core/view.h"
 #include "ctl/field.h"
@@ -34,6 +33,7 @@
 #include "pools/scalable_tbb.h"
 #include "pools/settings.h"
 #include "pools/starts.h"
+#include "system/os.h"
 
 #define SCALABLE_NAME "scalable"
 #define SCALABLE_GRANULARITY ((size_t)2 << 20)

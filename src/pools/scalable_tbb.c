@@ -20,12 +20,12 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "base/common.h"
 #include "base/dl.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
-#include "base/pause.h"
+#include "system/common.h"
+#include "system/os.h"
+#include "system/pause.h"
 
 #define GATE_STRIPES 64
 #define GATE_STRIPES_SHIFT 58 /* of a 64-bit hash */

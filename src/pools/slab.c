@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-#include "base/annotate.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "system/annotate.h"
 
 #define SLAB_MAX_CHUNKS (UINT32_MAX >> 2) /* what is beyond in a slab is not used */
 

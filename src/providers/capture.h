@@ -5,7 +5,7 @@
 #ifndef UMF_SRC_PROVIDERS_CAPTURE_H
 #define UMF_SRC_PROVIDERS_CAPTURE_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* Before such a wait: no capture begins until leave. false: one is under way, and `queue` is
  * captured. */

@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/common.h"
 #include "base/dl.h"
 #include "base/line.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "system/common.h"
 
 #define CUDA_LIBRARY "libcuda.so.1"
 

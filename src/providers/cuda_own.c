@@ -6,8 +6,8 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "ds/hash.h"
+#include "system/os.h"
 
 typedef struct own_t {
     CUipcMemHandle handle; /* Immutable, as all without a note */

@@ -5,8 +5,8 @@
 #include <umf/plugin.h>
 #include <umf/providers/provider_cuda.h>
 
-#include "base/common.h"
 #include "base/params.h"
+#include "system/common.h"
 
 typedef struct umf_cuda_memory_provider_params_t {
     void *context;       /* CUcontext */

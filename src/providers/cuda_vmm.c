@@ -9,7 +9,6 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
 #include "providers/cuda_copy.h"
@@ -18,6 +17,7 @@
 #include "providers/gpu.h"
 #include "providers/name.h"
 #include "providers/vmm_ops.h"
+#include "system/os.h"
 
 typedef struct cuda_vmm_t {
     umf_vmm_t vmm;

@@ -4,8 +4,8 @@
 
 #include <umf/providers/provider_cuda_vmm.h>
 
-#include "base/common.h"
 #include "base/params.h"
+#include "system/common.h"
 
 #define UMF_CUDA_VMM_PEERS 64
 

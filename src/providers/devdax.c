@@ -13,12 +13,12 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/native.h"
-#include "base/os.h"
 #include "providers/carve.h"
 #include "providers/devdax_params.h"
 #include "providers/name.h"
 #include "providers/opened.h"
 #include "providers/protection.h"
+#include "system/os.h"
 
 #define DEVDAX_PREFIX "/dev/dax"
 #define DEVDAX_PAGE ((size_t)2 << 20)

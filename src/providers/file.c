@@ -11,12 +11,12 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/native.h"
-#include "base/os.h"
 #include "providers/file_params.h"
 #include "providers/file_store.h"
 #include "providers/name.h"
 #include "providers/opened.h"
 #include "providers/protection.h"
+#include "system/os.h"
 
 typedef struct file_provider_t {
     umf_file_store_t store;

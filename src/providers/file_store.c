@@ -9,8 +9,8 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "providers/protection.h"
+#include "system/os.h"
 
 /* The size of a new file, of the pages of a DAX one, and of the smallest step. */
 #define STORE_2M ((size_t)2 << 20)

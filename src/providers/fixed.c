@@ -12,11 +12,11 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/native.h"
-#include "base/os.h"
 #include "base/params.h"
 #include "ctl/field.h"
 #include "providers/carve.h"
 #include "providers/name.h"
+#include "system/os.h"
 
 static const char fixed_default_name[] = "FIXED";
 static const umf_handle_kind_t fixed_params_kind = {

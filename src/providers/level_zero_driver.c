@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/common.h"
 #include "base/dl.h"
 #include "base/log.h"
+#include "system/common.h"
 
 #define LOADER_LIBRARY "libze_loader.so.1"
 

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/os.h"
-#include "base/sum.h"
 #include "ipc/transport.h"
 #include "providers/level_zero_resident.h"
+#include "system/checksum.h"
+#include "system/os.h"
 
 #define HANDLE_MAGIC UINT32_C(0x5A464D55) /* "UMFZ" */
 #define HANDLE_VERSION 2

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/common.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "system/common.h"
 
 #define DRIVERS_MAX 16
 #define EXTENSIONS_MAX 4096

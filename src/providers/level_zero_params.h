@@ -5,9 +5,9 @@
 #include <umf/plugin.h>
 #include <umf/providers/provider_level_zero.h>
 
-#include "base/common.h"
 #include "base/params.h"
 #include "providers/level_zero_machine.h"
+#include "system/common.h"
 
 /* Resident devices that a text can name. */
 #define UMF_ZE_NUMBERS_MAX 64

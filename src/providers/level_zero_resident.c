@@ -7,9 +7,9 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "core/tracked.h"
 #include "providers/level_zero_params.h"
+#include "system/os.h"
 
 /* --- sets of devices -------------------------------------------------------------------------- */
 

@@ -7,7 +7,6 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
 #include "providers/capture.h"
@@ -18,6 +17,7 @@
 #include "providers/level_zero_wait.h"
 #include "providers/name.h"
 #include "providers/vmm_ops.h"
+#include "system/os.h"
 
 /* The page size grows with the size; what suits large memory suits all. */
 #define LARGE_SIZE ((size_t)1 << 30)

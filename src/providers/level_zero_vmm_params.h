@@ -4,9 +4,9 @@
 
 #include <umf/providers/provider_level_zero_vmm.h>
 
-#include "base/common.h"
 #include "base/params.h"
 #include "providers/level_zero_machine.h"
+#include "system/common.h"
 
 typedef struct umf_level_zero_vmm_memory_provider_params_t {
     ze_context_handle_t context; /* NULL: the provider makes one, for the device of `wish` */

@@ -5,14 +5,14 @@
 
 #include <umf/providers/provider_linux_vmm.h>
 
-#include "base/annotate.h"
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "base/params.h"
 #include "providers/name.h"
 #include "providers/vmm_ops.h"
+#include "system/annotate.h"
+#include "system/os.h"
 
 #define LINUX_VMM_PIECE_SIZE ((size_t)64 << 20)
 

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/os.h"
-#include "base/sum.h"
 #include "providers/name.h"
 #include "providers/protection.h"
+#include "system/checksum.h"
+#include "system/os.h"
 
 #define LOCATOR_MAGIC UINT32_C(0x50464D55) /* "UMFP" */
 #define LOCATOR_VERSION 1

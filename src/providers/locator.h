@@ -12,7 +12,7 @@
 #ifndef UMF_SRC_PROVIDERS_LOCATOR_H
 #define UMF_SRC_PROVIDERS_LOCATOR_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 typedef enum umf_locator_kind_t {
     UMF_LOCATOR_FILE = 1,

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 static inline void umf_name_copy(char copy[static UMF_NAME_MAX], const char *name) {
     size_t length = strnlen(name, UMF_NAME_MAX - 1);

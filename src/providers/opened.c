@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
+#include "system/os.h"
 
 void umf_opened_init(umf_opened_t *opened) {
     *opened = (umf_opened_t){0};

@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/native.h"
-#include "base/os.h"
 #include "providers/name.h"
 #include "providers/os_export.h"
 #include "providers/os_extent.h"
@@ -21,6 +20,7 @@
 #include "providers/os_numa.h"
 #include "providers/os_place.h"
 #include "providers/protection.h"
+#include "system/os.h"
 
 typedef struct os_provider_t {
     umf_stats_t stats;

@@ -6,11 +6,11 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "ipc/process.h"
 #include "providers/os_params.h"
 #include "providers/os_place.h"
 #include "providers/protection.h"
+#include "system/os.h"
 
 typedef struct allocation_t {
     umf_os_share_t *share;

@@ -5,9 +5,9 @@
 
 #include "base/local.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "providers/os_pages.h"
 #include "providers/os_place.h"
+#include "system/os.h"
 
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102 /* Linux 6.13 */

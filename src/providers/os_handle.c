@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/os.h"
-#include "base/sum.h"
 #include "providers/name.h"
 #include "providers/os_params.h"
 #include "providers/os_share.h"
 #include "providers/protection.h"
+#include "system/checksum.h"
+#include "system/os.h"
 
 /* The ticket, five long and six short fields: nothing between them. */
 _Static_assert(sizeof(umf_os_handle_t) == 88 + 5 * 8 + 6 * 4, "handles travel between processes");

@@ -10,10 +10,10 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "providers/os_params.h"
 #include "providers/os_share.h"
 #include "providers/protection.h"
+#include "system/os.h"
 
 typedef struct umf_os_source_t {
     struct umf_os_source_t *next; /* Sync: the provider's lock, as `refs` */

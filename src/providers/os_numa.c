@@ -13,7 +13,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
+#include "system/os.h"
 
 /* Since Linux 5.15; not in all headers. */
 #define NUMA_PREFERRED_MANY 5

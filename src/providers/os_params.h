@@ -4,9 +4,9 @@
 
 #include <umf/providers/provider_os_memory.h>
 
-#include "base/common.h"
 #include "base/params.h"
 #include "ctl/field.h"
+#include "system/common.h"
 
 typedef struct umf_os_memory_provider_params_t {
     unsigned protection; /* umf_mem_protection_flag_t */

@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
-#include "base/os.h"
+#include "system/os.h"
 
 #define PLACE_HUGE ((size_t)2 << 20)
 #define PLACE_ANONYMOUS (MAP_PRIVATE | MAP_ANONYMOUS)

@@ -2,7 +2,7 @@
 #ifndef UMF_SRC_PROVIDERS_OS_PLACE_H
 #define UMF_SRC_PROVIDERS_OS_PLACE_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* `size` is in whole pages; `alignment` is 0, a divisor of the page size, or a multiple of it. The
  * memory is anonymous, private and zero. 0 or an errno value. */

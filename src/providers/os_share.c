@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "ipc/process.h"
+#include "system/os.h"
 
 /* The file grows by at least this much; sparse, so it costs nothing. */
 #define SHARE_STEP_MIN ((uint64_t)64 << 20)

@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* One more than the longest path that the system takes, with its NUL. */
 #define UMF_PATH_ROOM (PATH_MAX + 1)

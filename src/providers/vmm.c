@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "providers/requested.h"
+#include "system/os.h"
 
 umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, void *backend,
                           size_t granularity, size_t piece_size) {

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/os.h"
-#include "base/sum.h"
 #include "providers/vmm.h"
+#include "system/checksum.h"
+#include "system/os.h"
 
 #define HANDLE_MAGIC UINT32_C(0x56464D55) /* "UMFV" */
 #define HANDLE_VERSION 3

@@ -12,12 +12,12 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
-#include "base/sum.h"
 #include "ipc/process.h"
 #include "providers/vmm_handle.h"
 #include "providers/vmm_own.h"
 #include "providers/vmm_source.h"
+#include "system/checksum.h"
+#include "system/os.h"
 
 /*
  * Which physical memory a description means. Board and id would do for those of honest producers;

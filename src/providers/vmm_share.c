@@ -9,10 +9,10 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "ipc/process.h"
 #include "providers/vmm.h"
 #include "providers/vmm_handle.h"
+#include "system/os.h"
 
 typedef struct share_export_t {
     umf_list_t siblings; /* of one piece */

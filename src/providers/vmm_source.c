@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "providers/vmm.h"
+#include "system/os.h"
 
 static umf_result_t source_map(const umf_fd_ticket_t *ticket, int fd, const uint64_t **words) {
     uint64_t dev, ino, size;

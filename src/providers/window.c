@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
-#include "base/os.h"
+#include "system/os.h"
 
 #define WINDOW_RESERVE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 

@@ -7,7 +7,7 @@
 #ifndef UMF_SRC_PROVIDERS_WINDOW_H
 #define UMF_SRC_PROVIDERS_WINDOW_H
 
-#include "base/common.h"
+#include "system/common.h"
 
 typedef enum umf_window_how_t {
     UMF_WINDOW_PRIVATE,

@@ -5,10 +5,10 @@
 
 #include <umf/suspend.h>
 
-#include "base/common.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "core/object.h"
+#include "system/common.h"
 
 struct umf_suspend_job_t {
     pthread_t thread;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/os.h"
+#include "system/os.h"
 
 typedef struct threads_t {
     const umf_store_work_t *work;

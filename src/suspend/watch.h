@@ -7,7 +7,7 @@
 
 #include <umf/suspend.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* Of one pool; a zeroed one is empty. What changes it holds the lock of the pool's state, and does
  * so only while that is resident; telling is done while it is not, without the lock. */

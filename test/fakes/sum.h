@@ -1,6 +1,6 @@
 /*
- * The checksum of handles, written a second time from its description (src/base/sum.h): forgers can
- * do that, and so a change of the format does not go unnoticed.
+ * The checksum of handles, written a second time from its description (src/system/checksum.h):
+ * forgers can do that, and so a change of the format does not go unnoticed.
  */
 #ifndef UMF_TEST_FAKES_SUM_H
 #define UMF_TEST_FAKES_SUM_H

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/os.h"
 #include "ipc/broker_own.h"
+#include "system/os.h"
 
 #define MESSAGE_MAX 128
 #define PASS_MAX 6

@@ -21,13 +21,13 @@
 #include <umf/ipc_ext.h>
 #include <umf/text.h>
 
-#include "base/common.h"
-#include "base/os.h"
-#include "base/sum.h"
 #include "ipc/broker.h"
 #include "ipc/wire.h"
 #include "providers/locator.h"
 #include "providers/os_handle.h"
+#include "system/checksum.h"
+#include "system/common.h"
+#include "system/os.h"
 
 #define HANDLE_MAX 1024
 #define SIZE ((size_t)2 << 20) /* of an allocation */

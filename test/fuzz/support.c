@@ -14,8 +14,8 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "ctl/ctl.h"
+#include "system/os.h"
 
 #define PROVIDER_BYTES ((size_t)32 << 20)
 #define ADDRESSES_MORE ((size_t)4 << 30)

@@ -212,7 +212,7 @@ class IpcGpu : public testing::TestWithParam<Kind> {
     }
 };
 
-// A description with one field changed and its sum right, as src/base/sum.h has it.
+// A description with one field changed and its sum right, as src/system/checksum.h has it.
 template <class T> Bytes forged_description(Bytes handle, size_t at, T value) {
     memcpy(handle.data() + handle_header + at, &value, sizeof(value));
     uint64_t sum = 0;

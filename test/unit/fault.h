@@ -12,7 +12,7 @@
 #include <cstring>
 
 extern "C" {
-#include "base/os.h"
+#include "system/os.h"
 }
 
 namespace fault {

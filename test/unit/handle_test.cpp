@@ -13,7 +13,7 @@
 
 extern "C" {
 #include "base/handle.h"
-#include "base/os.h"
+#include "system/os.h"
 }
 
 namespace {

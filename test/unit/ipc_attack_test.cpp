@@ -20,12 +20,12 @@
 #include <umf/text.h>
 
 extern "C" {
-#include "base/sum.h"
 #include "ipc/broker_own.h"
 #include "ipc/transport.h"
 #include "ipc/wire.h"
 #include "providers/os_handle.h"
 #include "providers/os_share.h"
+#include "system/checksum.h"
 }
 
 #include "fakes/handle.h"

@@ -20,8 +20,8 @@
 extern "C" {
 #include "base/lock.h"
 #include "base/meta.h"
-#include "base/os.h"
 #include "local_shim.h"
+#include "system/os.h"
 }
 
 namespace {

@@ -32,7 +32,7 @@
 
 extern "C" {
 #include "base/log.h"
-#include "base/os.h"
+#include "system/os.h"
 }
 
 namespace {

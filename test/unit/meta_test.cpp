@@ -12,9 +12,9 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "base/annotate.h"
 #include "base/meta.h"
-#include "base/os.h"
+#include "system/annotate.h"
+#include "system/os.h"
 }
 
 namespace {

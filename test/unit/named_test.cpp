@@ -23,9 +23,9 @@
 #include <umf/text.h>
 
 extern "C" {
-#include "base/os.h"
 #include "ipc/named.h"
 #include "ipc/process.h"
+#include "system/os.h"
 }
 
 namespace {

@@ -21,7 +21,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "base/os.h"
+#include "system/os.h"
 }
 
 namespace {

@@ -1,5 +1,5 @@
 /*
- * Who waits for another thread without a lock to sleep on (base/pause.h) lets threads of lower
+ * Who waits for another thread without a lock to sleep on (system/pause.h) lets threads of lower
  * priority run after a bounded number of looks. Each test lets a thread wait for one that does not
  * go on before the waiting one sleeps; where the system permits it, the one that waits is of the
  * class SCHED_FIFO and both share a CPU, so that nothing else could help.
@@ -24,8 +24,8 @@
 
 extern "C" {
 #include "base/lock.h"
-#include "base/pause.h"
 #include "core/names.h"
+#include "system/pause.h"
 }
 
 namespace {

@@ -29,9 +29,9 @@
 #include "unit/toy.h"
 
 extern "C" {
-#include "base/annotate.h"
 #include "base/meta.h"
-#include "base/os.h"
+#include "system/annotate.h"
+#include "system/os.h"
 umf_result_t umf_local_index_get(uint32_t *index); // base/local.h, which is C11 with atomics
 void umf_local_index_put(uint32_t index);
 }

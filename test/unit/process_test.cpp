@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "base/os.h"
 #include "ipc/process.h"
+#include "system/os.h"
 }
 
 namespace {

@@ -12,8 +12,8 @@
 #include "fault.h"
 
 extern "C" {
-#include "base/os.h"
 #include "ipc/producers.h"
+#include "system/os.h"
 }
 
 namespace {

@@ -13,7 +13,7 @@
 #include <umf/memory_provider_ops.h>
 
 extern "C" {
-#include "base/os.h"
+#include "system/os.h"
 }
 
 class Provider {

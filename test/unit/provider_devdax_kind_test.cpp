@@ -11,7 +11,7 @@
 #include "conformance/provider_test.cpp"
 
 extern "C" {
-#include "base/os.h"
+#include "system/os.h"
 }
 
 int main(int argc, char **argv) {

@@ -10,7 +10,7 @@ namespace {
 
 const umf_result_t codes[] = {
 #define UMF_RESULT(code, text) code,
-#include "base/result.def"
+#include "system/result.def"
 #undef UMF_RESULT
 };
 

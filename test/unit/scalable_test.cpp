@@ -23,7 +23,7 @@
 #include "fakes/scale.h"
 
 extern "C" {
-#include "base/os.h"
+#include "system/os.h"
 }
 
 namespace {

@@ -1,6 +1,6 @@
 #include "slab_shim.h"
 
-#include "base/annotate.h"
+#include "system/annotate.h"
 
 #include <stdlib.h>
 

@@ -12,7 +12,7 @@
 
 extern "C" {
 #include "base/meta.h"
-#include "base/os.h"
+#include "system/os.h"
 }
 
 #if UMF_TEST_ASAN

@@ -15,7 +15,7 @@
 
 extern "C" {
 #include "base/meta.h"
-#include "base/os.h"
+#include "system/os.h"
 }
 
 namespace {

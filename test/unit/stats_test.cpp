@@ -12,8 +12,8 @@
 
 extern "C" {
 #include "base/meta.h"
-#include "base/os.h"
 #include "ctl/field.h"
+#include "system/os.h"
 }
 
 namespace {

@@ -13,8 +13,8 @@
 
 extern "C" {
 #include "base/meta.h"
-#include "base/os.h"
 #include "numa/topology.h"
+#include "system/os.h"
 }
 
 #include "fault.h"

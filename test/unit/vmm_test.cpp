@@ -10,7 +10,7 @@
 
 extern "C" {
 #include "base/meta.h"
-#include "base/os.h"
+#include "system/os.h"
 }
 
 namespace {

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "base/sum.h"
 #include "ipc/wire.h"
+#include "system/checksum.h"
 }
 #include "fakes/sum.h"
 

@@ -1,16 +1,16 @@
 /*
- * Unix sockets that carry descriptors, behind a few primitives with the promises of base/os.h.
+ * Unix sockets that carry descriptors, behind a few primitives with the promises of system/os.h.
  *
  * Every socket keeps the bounds of messages (SOCK_SEQPACKET), never blocks (EAGAIN instead) and is
  * close-on-exec. Who wants to wait does so with umf_socket_wait and a deadline.
  */
-#ifndef UMF_SRC_BASE_SOCKET_H
-#define UMF_SRC_BASE_SOCKET_H
+#ifndef UMF_SRC_SYSTEM_SOCKET_H
+#define UMF_SRC_SYSTEM_SOCKET_H
 
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 typedef struct umf_socket_address_t {
     struct sockaddr_un name;

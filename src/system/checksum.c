@@ -1,4 +1,4 @@
-#include "base/sum.h"
+#include "system/checksum.h"
 
 #include <string.h>
 

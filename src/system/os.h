@@ -4,8 +4,8 @@
  * through errno), and asks the fault hook first, so that a test can make the n-th call fail on any
  * path.
  */
-#ifndef UMF_SRC_BASE_OS_H
-#define UMF_SRC_BASE_OS_H
+#ifndef UMF_SRC_SYSTEM_OS_H
+#define UMF_SRC_SYSTEM_OS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
-#include "base/pause.h"
+#include "system/pause.h"
 
 #include <sched.h>
 #include <time.h>
 
-#include "base/keep_errno.h"
+#include "system/keep_errno.h"
 
 #define YIELDS 16u
 #define NAP_NS 50000

@@ -4,8 +4,8 @@
  *
  * Memory of a provider may be annotated only where the CPU can reach it.
  */
-#ifndef UMF_SRC_BASE_ANNOTATE_H
-#define UMF_SRC_BASE_ANNOTATE_H
+#ifndef UMF_SRC_SYSTEM_ANNOTATE_H
+#define UMF_SRC_SYSTEM_ANNOTATE_H
 
 #include <stdint.h>
 #include <string.h>

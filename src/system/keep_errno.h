@@ -2,8 +2,8 @@
  * What frees memory leaves errno as it was, as free(3) does: programs look at errno after they have
  * cleaned up.
  */
-#ifndef UMF_SRC_BASE_KEEP_ERRNO_H
-#define UMF_SRC_BASE_KEEP_ERRNO_H
+#ifndef UMF_SRC_SYSTEM_KEEP_ERRNO_H
+#define UMF_SRC_SYSTEM_KEEP_ERRNO_H
 
 #include <errno.h>
 

@@ -4,8 +4,8 @@
  * a thread of a real-time class (SCHED_FIFO) that only yields keeps the CPU from threads of lower
  * priority, and what it waits for may be one of these. errno is kept.
  */
-#ifndef UMF_SRC_BASE_PAUSE_H
-#define UMF_SRC_BASE_PAUSE_H
+#ifndef UMF_SRC_SYSTEM_PAUSE_H
+#define UMF_SRC_SYSTEM_PAUSE_H
 
 void umf_pause(unsigned round);
 

@@ -1,8 +1,8 @@
 /*
  * Small helpers every file may use: branch hints, export markers, checked arithmetic.
  */
-#ifndef UMF_SRC_BASE_COMMON_H
-#define UMF_SRC_BASE_COMMON_H
+#ifndef UMF_SRC_SYSTEM_COMMON_H
+#define UMF_SRC_SYSTEM_COMMON_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
  * Each step is reversible: any change within one word changes the sum for certain, any other with a
  * probability of 1 - 2^-64.
  */
-#ifndef UMF_SRC_BASE_SUM_H
-#define UMF_SRC_BASE_SUM_H
+#ifndef UMF_SRC_SYSTEM_CHECKSUM_H
+#define UMF_SRC_SYSTEM_CHECKSUM_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* Unix sockets that carry descriptors (Linux). Each function asks the fault hook, as base/os.c. */
-#include "base/socket.h"
+/* Unix sockets that carry descriptors (Linux). Each function asks the fault hook, as system/os.c.
+ */
+#include "system/socket.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -8,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/os.h"
+#include "system/os.h"
 
 /* So many descriptors of a message are looked at; the kernel closes what has no room. */
 #define SOCKET_PASS_MAX 4

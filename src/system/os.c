@@ -4,7 +4,7 @@
  * Every function asks the fault hook under its own name before it does anything. Closing is the
  * exception: a descriptor is gone after close() whatever it answers, so it is really closed first.
  */
-#include "base/os.h"
+#include "system/os.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/common.h"
+#include "system/common.h"
 
 /* Newer than some C libraries; the numbers are the same on all architectures. */
 #ifndef SYS_pidfd_open
