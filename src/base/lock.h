@@ -29,7 +29,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_SUSPEND,  /* suspend: states of pools, pinned memory held ready */
     UMF_RANK_IMPORT,   /* ipc/import.c: cache of opened handles */
     UMF_RANK_EXPORT,   /* ipc/export.c */
-    UMF_RANK_DEPOT,    /* base/depot.c */
+    UMF_RANK_DEPOT,    /* cache/depot.c */
     UMF_RANK_BIN,      /* pools: the slabs of one size */
     UMF_RANK_ARENA,    /* pools/jemalloc.c: arenas of one pool */
     UMF_RANK_JEMALLOC, /* place of jemalloc's own locks; not used by ours */

@@ -11,7 +11,7 @@
 #include <umf/plugin.h>
 
 #include "base/handle.h"
-#include "base/magazine.h"
+#include "cache/magazine.h"
 #include "core/hold.h"
 #include "core/names.h"
 #include "core/view.h"

@@ -4,8 +4,8 @@
 #include <umf/result.h>
 
 #include "base/log.h"
-#include "base/magazine.h"
 #include "base/meta.h"
+#include "cache/magazine.h"
 #include "core/ctl_nodes.h"
 #include "core/names.h"
 #include "core/object.h"

@@ -6,8 +6,8 @@
 #include <umf/plugin.h>
 #include <umf/pools/pool_disjoint.h>
 
+#include "cache/parking.h"
 #include "pools/disjoint_layout.h"
-#include "pools/parking.h"
 #include "pools/slab.h"
 
 struct umf_disjoint_pool_shared_limits_t {

@@ -5,7 +5,7 @@
 #ifndef UMF_SRC_POOLS_DISJOINT_LAYOUT_H
 #define UMF_SRC_POOLS_DISJOINT_LAYOUT_H
 
-#include "base/magazine.h"
+#include "cache/magazine.h"
 
 #define UMF_DISJOINT_MAX_BIN_SIZE ((size_t)1 << 31)
 #define UMF_DISJOINT_MAX_BINS 60

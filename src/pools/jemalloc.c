@@ -1,8 +1,8 @@
 /*
  * The jemalloc pool.
  *
- * Three layers. Magazines (base/magazine.h) serve objects of up to 128 KiB without entering
- * anything else; of blocks up to 2 MiB a thread parks a few (pools/parking.h). Below them jemalloc
+ * Three layers. Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering
+ * anything else; of blocks up to 2 MiB a thread parks a few (cache/parking.h). Below them jemalloc
  * divides slabs into objects of up to 14 KiB, in arenas of this pool; larger ones are pieces of the
  * page cache (pools/pages.h). jemalloc gets its slabs from the page cache, too. A pool for which
  * jemalloc has no arena left takes every object from there.
@@ -30,14 +30,14 @@
 #include <umf/result.h>
 
 #include "base/log.h"
-#include "base/magazine.h"
 #include "base/meta.h"
 #include "base/params.h"
+#include "cache/magazine.h"
+#include "cache/parking.h"
 #include "core/content.h"
 #include "ctl/field.h"
 #include "pools/jemalloc_sizes.h"
 #include "pools/pages.h"
-#include "pools/parking.h"
 #include "pools/settings.h"
 
 #define JEMALLOC_NAME "jemalloc"

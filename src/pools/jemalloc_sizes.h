@@ -5,7 +5,7 @@
 #ifndef UMF_SRC_POOLS_JEMALLOC_SIZES_H
 #define UMF_SRC_POOLS_JEMALLOC_SIZES_H
 
-#include "base/magazine.h"
+#include "cache/magazine.h"
 #include "pools/pages.h"
 #include "pools/starts.h"
 

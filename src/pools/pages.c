@@ -5,9 +5,9 @@
 
 #include <umf/result.h>
 
-#include "base/decay.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "cache/decay.h"
 
 #define SPAN_MIN ((size_t)2 << 20)
 #define SPAN_MAX ((size_t)64 << 20)

@@ -98,7 +98,7 @@ static inline void umf_pages_settle(umf_pages_t *pages) {
     }
 }
 
-/* A look (base/decay.h): lets the provider drop the content of what has been free for a while.
+/* A look (cache/decay.h): lets the provider drop the content of what has been free for a while.
  * true: there may be more. */
 bool umf_pages_decay(umf_pages_t *pages);
 /* Gives back all wholly free spans and lets the provider drop the content of the free pieces. */

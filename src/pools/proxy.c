@@ -10,8 +10,8 @@
 #include <umf/pools/pool_proxy.h>
 
 #include "base/log.h"
-#include "base/magazine.h"
 #include "base/meta.h"
+#include "cache/magazine.h"
 #include "core/view.h"
 #include "pools/settings.h"
 

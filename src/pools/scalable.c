@@ -1,9 +1,9 @@
 /*
  * The scalable pool.
  *
- * Magazines (base/magazine.h) serve objects of up to 128 KiB without entering anything else;
+ * Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering anything else;
  * their sizes are the size classes of oneTBB. Of larger blocks up to 2 MiB each thread parks a few
- * (pools/parking.h). Below, and for all larger blocks, stands a memory pool of oneTBB
+ * (cache/parking.h). Below, and for all larger blocks, stands a memory pool of oneTBB
  * (pools/scalable_tbb.h), which takes its memory from the provider through two hooks.
  *
  * oneTBB trusts every pointer it is given. So beside each span lies a record of where objects start
@@ -24,12 +24,12 @@
 #include <umf/result.h>
 
 #include "base/log.h"
-#include "base/magazine.h"
 #include "base/meta.h"
 #include "base/params.h"
+#include "cache/magazine.h"
+#include "cache/parking.h"
 #include "core/view.h"
 #include "ctl/field.h"
-#include "pools/parking.h"
 #include "pools/scalable_tbb.h"
 #include "pools/settings.h"
 #include "pools/starts.h"

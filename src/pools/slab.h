@@ -7,14 +7,15 @@
  * A bin serves chunks of one size from slabs; a slab is one provider allocation, a descriptor and a
  * bitmap of free chunks. The descriptor hangs on the slab's span, so a pointer leads to its slab
  * with the one lookup that finds its pool. Wholly free slabs are kept up to a limit, the rest goes
- * back at once. Of what stays, free pages that were not used for a while are purged (base/decay.h).
+ * back at once. Of what stays, free pages that were not used for a while are purged
+ * (cache/decay.h).
  */
 #ifndef UMF_SRC_POOLS_SLAB_H
 #define UMF_SRC_POOLS_SLAB_H
 
 #include <stdatomic.h>
 
-#include "base/magazine.h"
+#include "cache/magazine.h"
 #include "core/view.h"
 #include "ds/list.h"
 
@@ -116,7 +117,7 @@ umf_result_t umf_slab_put_ptr(umf_slab_t *slab, uintptr_t ptr);
 umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size);
 
 /*
- * Slabs of a single chunk may be parked (pools/parking.h) or lie in magazines. Such a one belongs
+ * Slabs of a single chunk may be parked (cache/parking.h) or lie in magazines. Such a one belongs
  * to nobody: to its bin it is in use, to who frees it again or asks for its size it is free. The
  * next four functions need no lock.
  */
@@ -156,7 +157,7 @@ umf_result_t umf_slab_set_offset(umf_slab_t *slab, uintptr_t ptr);
 void umf_bin_trim(umf_bin_t *bin, size_t *keep);
 /* Drops the content of whole free pages in slabs that stay; false: the provider cannot. */
 bool umf_bin_purge(umf_bin_t *bin, size_t page_size);
-/* A look (base/decay.h): the same, also in empty slabs, for those that were met before, until
+/* A look (cache/decay.h): the same, also in empty slabs, for those that were met before, until
  * `*left` bytes of slabs are used up. A look that is not new goes on with what the last one has
  * left. */
 bool umf_bin_decay(umf_bin_t *bin, size_t page_size, bool is_new, size_t *left);

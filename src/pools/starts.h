@@ -3,15 +3,15 @@
  * objects.
  *
  * The objects that start in a page have one size, so one distance: the record tells the first one's
- * place, and leads to a byte of state for each (base/magazine.h). What has no state there was never
- * handed out. States are made when the first object of the page appears, and stay for its next
- * objects until the page goes.
+ * place, and leads to a byte of state for each (cache/magazine.h). What has no state there was
+ * never handed out. States are made when the first object of the page appears, and stay for its
+ * next objects until the page goes.
  */
 #ifndef UMF_SRC_POOLS_STARTS_H
 #define UMF_SRC_POOLS_STARTS_H
 
 #include "base/lock.h"
-#include "base/magazine.h"
+#include "cache/magazine.h"
 
 #define UMF_STARTS_PAGE_SHIFT 12
 #define UMF_STARTS_PAGE ((size_t)1 << UMF_STARTS_PAGE_SHIFT)

@@ -28,8 +28,8 @@
 #ifndef UMF_SRC_PROVIDERS_OS_EXTENT_H
 #define UMF_SRC_PROVIDERS_OS_EXTENT_H
 
-#include "base/decay.h"
 #include "base/lock.h"
+#include "cache/decay.h"
 #include "ds/hash.h"
 #include "ds/list.h"
 #include "providers/os_warm.h"

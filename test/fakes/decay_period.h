@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
-extern "C" std::atomic<uint64_t> umf_decay_period; // base/decay.h, which is C11 with atomics
+extern "C" std::atomic<uint64_t> umf_decay_period; // cache/decay.h, which is C11 with atomics
 
 class DecayPeriod {
   public:

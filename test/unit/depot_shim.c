@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-#include "base/depot.h"
 #include "base/lock.h"
+#include "cache/depot.h"
 
 shim_depots_t *shim_depots_create(size_t capacity, uint32_t limit) {
     umf_depots_t *depots = umf_depots_create(capacity);

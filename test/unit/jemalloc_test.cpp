@@ -1,4 +1,4 @@
-/* What the jemalloc pool gives back: what decays (base/decay.h), tails, and itself. */
+/* What the jemalloc pool gives back: what decays (cache/decay.h), tails, and itself. */
 #include <algorithm>
 #include <iterator>
 #include <set>

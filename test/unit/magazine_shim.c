@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "base/magazine.h"
+#include "cache/magazine.h"
 
 struct shim_magazines_t {
     umf_magazines_t m;

@@ -1,4 +1,4 @@
-/* Blocks above the bins of a pool, which wait for the thread that freed them (pools/parking.h). */
+/* Blocks above the bins of a pool, which wait for the thread that freed them (cache/parking.h). */
 #include <algorithm>
 #include <mutex>
 #include <random>

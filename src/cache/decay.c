@@ -1,4 +1,4 @@
-#include "base/decay.h"
+#include "cache/decay.h"
 
 #include <stdatomic.h>
 #include <time.h>

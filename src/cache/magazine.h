@@ -4,22 +4,22 @@
  *
  * A hit is a pop or a push on the calling thread's own stack: no lock, no shared counter. Misses
  * move batches of half a stack between the thread and the pool (`refill`, `flush`), or, where the
- * pool asks for depots, between threads by way of them (base/depot.h): what a thread gives there it
- * gets back, still near its CPU. A stack that is now full and now empty, or whose thread finds
+ * pool asks for depots, between threads by way of them (cache/depot.h): what a thread gives there
+ * it gets back, still near its CPU. A stack that is now full and now empty, or whose thread finds
  * others at the depots, grows, up to what the pool allows. A thread's stacks are flushed when it
- * ends. Misses are also where the pool gets to look for what has decayed (base/decay.h); what the
+ * ends. Misses are also where the pool gets to look for what has decayed (cache/decay.h); what the
  * depots did not need between two looks goes back.
  *
  * The design follows J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001.
  */
-#ifndef UMF_SRC_BASE_MAGAZINE_H
-#define UMF_SRC_BASE_MAGAZINE_H
+#ifndef UMF_SRC_CACHE_MAGAZINE_H
+#define UMF_SRC_CACHE_MAGAZINE_H
 
 #include <stdatomic.h>
 
-#include "base/decay.h"
-#include "base/depot.h"
 #include "base/local.h"
+#include "cache/decay.h"
+#include "cache/depot.h"
 #include "system/annotate.h"
 
 typedef struct umf_magazine_t {

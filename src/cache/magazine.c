@@ -1,4 +1,4 @@
-#include "base/magazine.h"
+#include "cache/magazine.h"
 
 #include <errno.h>
 #include <string.h>

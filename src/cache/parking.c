@@ -1,4 +1,4 @@
-#include "pools/parking.h"
+#include "cache/parking.h"
 
 #include <assert.h>
 

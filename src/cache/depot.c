@@ -1,4 +1,4 @@
-#include "base/depot.h"
+#include "cache/depot.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@
  * thread comes first; no thread is woken for it. What is free at two looks has decayed: it was free
  * for one to two periods.
  */
-#ifndef UMF_SRC_BASE_DECAY_H
-#define UMF_SRC_BASE_DECAY_H
+#ifndef UMF_SRC_CACHE_DECAY_H
+#define UMF_SRC_CACHE_DECAY_H
 
 #include "system/common.h"
 

@@ -7,8 +7,8 @@
  *
  * Thread-safe.
  */
-#ifndef UMF_SRC_BASE_DEPOT_H
-#define UMF_SRC_BASE_DEPOT_H
+#ifndef UMF_SRC_CACHE_DEPOT_H
+#define UMF_SRC_CACHE_DEPOT_H
 
 #include <stdatomic.h>
 

@@ -8,8 +8,8 @@
  *
  * An object is any word but 0; what it means, and what a place is for, is the pool's business.
  */
-#ifndef UMF_SRC_POOLS_PARKING_H
-#define UMF_SRC_POOLS_PARKING_H
+#ifndef UMF_SRC_CACHE_PARKING_H
+#define UMF_SRC_CACHE_PARKING_H
 
 #include <stdatomic.h>
 
