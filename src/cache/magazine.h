@@ -191,8 +191,9 @@ static inline umf_magazine_t *umf_magazine_of(const umf_magazines_t *m, size_t b
     return &((umf_cache_t *)umf_local_get(m->owner.index))->bins[bin];
 }
 
-/* A bin, as hints (ds/map.h) and small sizes tell it: where its slab lies in the pool's table, in
- * bytes, and where its magazine lies behind `none` of a cache, in units of 2. A multiple of 4. */
+/* A bin, as hints (track/map.h) and small sizes tell it: where its slab lies in the pool's table,
+ * in bytes, and where its magazine lies behind `none` of a cache, in units of 2. A multiple of 4.
+ */
 static inline uint16_t umf_magazine_offset(size_t bin) {
     return (uint16_t)((bin + 1) * sizeof(umf_magazine_slab_t));
 }

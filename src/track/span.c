@@ -3,8 +3,8 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
-#include "ds/map_run.h"
 #include "system/os.h"
+#include "track/map_run.h"
 
 /* A multiple of every page size. */
 #define SPANS_PER_STEP 8192u

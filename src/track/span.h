@@ -11,8 +11,8 @@
 #include <stdatomic.h>
 
 #include "base/local.h"
-#include "ds/map.h"
-#include "ds/map_run.h"
+#include "track/map.h"
+#include "track/map_run.h"
 
 #define UMF_TRACK_MAX_DEPTH 8
 

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "ds/map_run.h"
+#include "track/map_run.h"
 
 struct shim_map_t {
     umf_map_t map;

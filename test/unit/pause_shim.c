@@ -2,7 +2,7 @@
 
 #include <stdatomic.h>
 
-#include "ds/map_list.h"
+#include "track/map_list.h"
 
 static umf_map_shard_t shard;
 static _Atomic umf_word_t slot;

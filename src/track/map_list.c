@@ -1,4 +1,4 @@
-#include "ds/map_list.h"
+#include "track/map_list.h"
 
 #include "base/meta.h"
 #include "system/pause.h"

@@ -1,12 +1,12 @@
-#include "ds/map.h"
+#include "track/map.h"
 
 #include <sys/mman.h>
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "ds/map_list.h"
-#include "ds/map_run.h"
 #include "system/os.h"
+#include "track/map_list.h"
+#include "track/map_run.h"
 
 #define LEVELS UMF_MAP_LEVELS
 #define PAGE UMF_MAP_PAGE

@@ -4,10 +4,10 @@
  * The word of such a page leads to a list. Readers take no lock; the shard of the page is held by
  * whoever changes its list or its word.
  */
-#ifndef UMF_SRC_DS_MAP_LIST_H
-#define UMF_SRC_DS_MAP_LIST_H
+#ifndef UMF_SRC_TRACK_MAP_LIST_H
+#define UMF_SRC_TRACK_MAP_LIST_H
 
-#include "ds/map.h"
+#include "track/map.h"
 
 #define UMF_MAP_PAGE ((uintptr_t)4096)
 

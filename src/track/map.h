@@ -7,7 +7,7 @@
  * itself says which pool and which span, so the common lookups read nothing else.
  *
  * Readers take no lock: they load words with acquire. Writers of whole slots whose
- * tables are there take none either (ds/map_run.h); who makes a table
+ * tables are there take none either (track/map_run.h); who makes a table
  * fills it with the word it replaces, then publishes it by a comparing exchange. A list needs the
  * shard of its page, whoever meets several lists all of them. A word that became
  * a table stays one; tables and lists are never freed while the map lives, so no reader can see one
@@ -19,8 +19,8 @@
  * are in use have memory; where the range cannot be had, they lie anywhere and lookups start at the
  * root.
  */
-#ifndef UMF_SRC_DS_MAP_H
-#define UMF_SRC_DS_MAP_H
+#ifndef UMF_SRC_TRACK_MAP_H
+#define UMF_SRC_TRACK_MAP_H
 
 #include <stdatomic.h>
 

@@ -6,10 +6,10 @@
  * of a provider or a pool, which orders what they write. Slots that several spans have in common,
  * above their own ones, are changed by comparing exchanges (map.c).
  */
-#ifndef UMF_SRC_DS_MAP_RUN_H
-#define UMF_SRC_DS_MAP_RUN_H
+#ifndef UMF_SRC_TRACK_MAP_RUN_H
+#define UMF_SRC_TRACK_MAP_RUN_H
 
-#include "ds/map.h"
+#include "track/map.h"
 
 #define UMF_MAP_LEVELS 4
 
