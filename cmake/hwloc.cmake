@@ -1,4 +1,4 @@
-# hwloc tells which NUMA nodes the machine has (src/numa/topology_hwloc.c). It is opened when a program
+# hwloc tells which NUMA nodes the machine has (src/topology/topology_hwloc.c). It is opened when a program
 # first asks; the build needs its headers only, and the library is never linked with it.
 #
 # Sets umf_feature_HWLOC, UMF_HWLOC_INCLUDE_DIR and UMF_HWLOC_LIBRARY, the file that is opened.

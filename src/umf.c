@@ -11,8 +11,8 @@
 #include "ipc/ipc.h"
 #include "ipc/settings.h"
 #include "numa/memspace.h"
-#include "numa/topology.h"
 #include "suspend/suspend.h"
+#include "topology/topology.h"
 #include "track/span.h"
 
 _Atomic unsigned umf_started; /* Sync: start_lock for writers */

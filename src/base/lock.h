@@ -21,7 +21,7 @@
 
 typedef enum umf_lock_rank_t {
     UMF_RANK_INIT,     /* umf.c: start and stop of the library */
-    UMF_RANK_TOPOLOGY, /* numa/topology.c: reading the machine, which allocates */
+    UMF_RANK_TOPOLOGY, /* topology/topology.c: reading the machine, which allocates */
     UMF_RANK_BROKER,   /* ipc/broker.c: start and stop of its thread, which allocates */
     UMF_RANK_REGISTRY, /* kinds of providers and pools */
     UMF_RANK_CTL,      /* stored defaults */

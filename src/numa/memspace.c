@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "numa/memtarget.h"
-#include "numa/topology.h"
+#include "topology/topology.h"
 
 #define MEMSPACE_ROOM_MIN 4
 

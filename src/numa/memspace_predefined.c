@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "numa/memspace.h"
 #include "numa/memtarget.h"
-#include "numa/topology.h"
+#include "topology/topology.h"
 
 static _Atomic(umf_memspace_handle_t) predefined[UMF_MEMSPACE_KIND_COUNT]; /* Sync: atomic */
 

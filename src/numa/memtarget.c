@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "numa/topology.h"
 #include "system/common.h"
+#include "topology/topology.h"
 
 const umf_handle_kind_t umf_handle_memtarget = {"a memory target"};
 

@@ -1,4 +1,4 @@
-/* numa/topology: the table of nodes, on recorded machines and on this one. */
+/* topology/topology: the table of nodes, on recorded machines and on this one. */
 #include <atomic>
 #include <climits>
 #include <cstring>
@@ -13,8 +13,8 @@
 
 extern "C" {
 #include "base/meta.h"
-#include "numa/topology.h"
 #include "system/os.h"
+#include "topology/topology.h"
 }
 
 #include "fault.h"

@@ -2,8 +2,8 @@
  * The NUMA nodes of this machine: read once, when first asked for, and kept as a small table. A
  * child of fork has its parent's table.
  */
-#ifndef UMF_SRC_NUMA_TOPOLOGY_H
-#define UMF_SRC_NUMA_TOPOLOGY_H
+#ifndef UMF_SRC_TOPOLOGY_TOPOLOGY_H
+#define UMF_SRC_TOPOLOGY_TOPOLOGY_H
 
 #include "system/common.h"
 

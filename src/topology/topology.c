@@ -5,7 +5,7 @@
  * in another thread waits for it. Else a child could find hwloc's own locks held by a thread that
  * is gone.
  */
-#include "numa/topology.h"
+#include "topology/topology.h"
 
 #include <stdatomic.h>
 

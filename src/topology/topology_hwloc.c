@@ -15,7 +15,7 @@
 #include "base/dl.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "numa/topology.h"
+#include "topology/topology.h"
 
 /* Name and whether an older hwloc may lack it. Typed by hwloc.h; its inline functions cannot be
  * used, since they call hwloc by name. */

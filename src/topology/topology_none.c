@@ -1,6 +1,6 @@
 /* A build without hwloc.h knows nothing about NUMA nodes. */
 #include "base/log.h"
-#include "numa/topology.h"
+#include "topology/topology.h"
 
 umf_result_t umf_topology_read(const char *library, umf_topology_t **topology) {
     (void)topology;
