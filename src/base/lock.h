@@ -22,7 +22,7 @@
 typedef enum umf_lock_rank_t {
     UMF_RANK_INIT,     /* umf.c: start and stop of the library */
     UMF_RANK_TOPOLOGY, /* topology/topology.c: reading the machine, which allocates */
-    UMF_RANK_BROKER,   /* ipc/broker.c: start and stop of its thread, which allocates */
+    UMF_RANK_BROKER,   /* peer/broker.c: start and stop of its thread, which allocates */
     UMF_RANK_REGISTRY, /* kinds of providers and pools */
     UMF_RANK_CTL,      /* stored defaults */
     UMF_RANK_POOLS,    /* list of pools by name */
@@ -43,7 +43,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_MAP_ROOT, /* its tables of 1 GiB */
     UMF_RANK_SPANS,    /* span descriptors */
     UMF_RANK_LOCAL,    /* table of per-thread blocks */
-    UMF_RANK_EXPORTED, /* ipc/broker*.c: descriptors that others may have, connections */
+    UMF_RANK_EXPORTED, /* peer/broker*.c: descriptors that others may have, connections */
     UMF_RANK_HANDLES,  /* base/handle.c: handles that are alive */
     UMF_RANK_META,     /* metadata arena */
     UMF_RANK_LOG,      /* logger */

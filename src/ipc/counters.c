@@ -4,7 +4,7 @@
 #include "ctl/field.h"
 #include "ipc/export.h"
 #include "ipc/mapping.h"
-#include "ipc/named.h"
+#include "peer/named.h"
 
 static umf_result_t get_max_opened(void *object, size_t index, void *value, size_t size) {
     (void)object, (void)index, (void)size;

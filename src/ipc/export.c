@@ -27,12 +27,12 @@
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/turn.h"
 #include "core/object.h"
 #include "ds/list.h"
 #include "ipc/ipc.h"
-#include "ipc/process.h"
-#include "ipc/turn.h"
 #include "ipc/wire.h"
+#include "peer/process.h"
 
 typedef struct umf_export_t {
     struct umf_export_t *inherited; /* from before a fork */

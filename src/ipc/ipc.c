@@ -14,8 +14,8 @@
 #include "ipc/export.h"
 #include "ipc/import.h"
 #include "ipc/mapping.h"
-#include "ipc/named.h"
 #include "ipc/wire.h"
+#include "peer/named.h"
 
 /* 0, no limit, unless the text of an environment variable is a number. */
 static size_t ipc_limit(const char *name, const char *text) {

@@ -30,12 +30,12 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/turn.h"
 #include "ds/hash.h"
 #include "ipc/ipc.h"
-#include "ipc/named.h"
-#include "ipc/process.h"
-#include "ipc/turn.h"
 #include "ipc/wire.h"
+#include "peer/named.h"
+#include "peer/process.h"
 
 typedef enum mapping_phase_t {
     MAPPING_NEW, /* 0: a fresh one is */

@@ -8,7 +8,7 @@
 #ifndef UMF_SRC_IPC_PRODUCERS_H
 #define UMF_SRC_IPC_PRODUCERS_H
 
-#include "ipc/process.h"
+#include "peer/process.h"
 
 #define UMF_PRODUCERS 8 /* at most; each costs a descriptor */
 

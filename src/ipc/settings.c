@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "ctl/ctl.h"
 #include "ctl/field.h"
-#include "ipc/broker.h"
 #include "ipc/counters.h"
+#include "peer/broker.h"
 
 static umf_result_t get_transports(void *object, size_t index, void *value, size_t size) {
     (void)object, (void)index;

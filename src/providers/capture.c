@@ -6,8 +6,8 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/turn.h"
 #include "ds/list.h"
-#include "ipc/turn.h"
 
 typedef struct capture_t {
     umf_list_t link; /* Sync: capture_lock */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "ipc/transport.h"
+#include "peer/transport.h"
 #include "providers/level_zero_resident.h"
 #include "system/checksum.h"
 #include "system/os.h"

@@ -5,9 +5,9 @@
 #include <umf/memory_provider_gpu.h>
 
 #include "base/lock.h"
+#include "base/turn.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
-#include "ipc/turn.h"
 #include "providers/level_zero_driver.h"
 
 /* A set of devices that never changes; a new one takes its place. */

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "ipc/process.h"
+#include "peer/process.h"
 #include "providers/os_params.h"
 #include "providers/os_place.h"
 #include "providers/protection.h"

@@ -10,7 +10,7 @@
 
 #include <limits.h>
 
-#include "ipc/transport.h"
+#include "peer/transport.h"
 
 /* Longest name of a shared memory object, as the contract has it. */
 #define UMF_OS_SHM_NAME_MAX (NAME_MAX - 2)

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "ipc/process.h"
+#include "peer/process.h"
 #include "system/os.h"
 
 /* The file grows by at least this much; sparse, so it costs nothing. */

@@ -2,7 +2,7 @@
  * Share: the file behind an OS provider's shared memory, on the side that made it.
  *
  * Its first pages are a header of 64-bit words. The first ones say what the file is and who made it
- * (ipc/named.h). Every other word is a slot: while an allocation that was exported lives, its slot
+ * (peer/named.h). Every other word is a slot: while an allocation that was exported lives, its slot
  * holds a number that no other allocation of the file ever had; it is cleared before the memory can
  * be used again. So whoever holds a description of the memory can tell with one load whether it
  * still means the same memory.
@@ -19,7 +19,7 @@
 #define UMF_SRC_PROVIDERS_OS_SHARE_H
 
 #include "ds/range.h"
-#include "ipc/named.h"
+#include "peer/named.h"
 #include "providers/os_handle.h"
 
 #define UMF_OS_SHARE_HEADER_MAX UMF_NAMED_HEADER_MAX

@@ -4,7 +4,7 @@
 #ifndef UMF_SRC_PROVIDERS_VMM_HANDLE_H
 #define UMF_SRC_PROVIDERS_VMM_HANDLE_H
 
-#include "ipc/transport.h"
+#include "peer/transport.h"
 #include "providers/vmm_share.h"
 
 /* A word takes 8 bytes of memory only when its page is used. */

@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "ipc/process.h"
+#include "peer/process.h"
 #include "providers/vmm_handle.h"
 #include "providers/vmm_own.h"
 #include "providers/vmm_source.h"

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "ipc/process.h"
+#include "peer/process.h"
 #include "providers/vmm.h"
 #include "providers/vmm_handle.h"
 #include "system/os.h"

@@ -18,7 +18,7 @@
 
 #include "ds/hash.h"
 #include "ds/list.h"
-#include "ipc/transport.h"
+#include "peer/transport.h"
 
 typedef struct umf_vmm_t umf_vmm_t;
 

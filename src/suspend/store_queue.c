@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-#include "ipc/turn.h"
+#include "base/turn.h"
 
 /* The threads that touch. */
 typedef struct touchers_t {

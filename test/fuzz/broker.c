@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ipc/broker_own.h"
+#include "peer/broker_own.h"
 #include "system/os.h"
 
 #define MESSAGE_MAX 128

@@ -21,8 +21,8 @@
 #include <umf/ipc_ext.h>
 #include <umf/text.h>
 
-#include "ipc/broker.h"
 #include "ipc/wire.h"
+#include "peer/broker.h"
 #include "providers/locator.h"
 #include "providers/os_handle.h"
 #include "system/checksum.h"

@@ -1,4 +1,4 @@
-/* ipc/broker: descriptors that a thread of the producer sends, between real processes. */
+/* peer/broker: descriptors that a thread of the producer sends, between real processes. */
 #include <csignal>
 #include <cstring>
 #include <dirent.h>
@@ -20,8 +20,8 @@
 #include <umf.h>
 
 extern "C" {
-#include "ipc/broker.h"
-#include "ipc/transport.h"
+#include "peer/broker.h"
+#include "peer/transport.h"
 }
 
 #include "fakes/fork_at_rest.h"

@@ -20,9 +20,9 @@
 #include <umf/text.h>
 
 extern "C" {
-#include "ipc/broker_own.h"
-#include "ipc/transport.h"
 #include "ipc/wire.h"
+#include "peer/broker_own.h"
+#include "peer/transport.h"
 #include "providers/os_handle.h"
 #include "providers/os_share.h"
 #include "system/checksum.h"

@@ -7,7 +7,7 @@
 #include "fakes/ipc_fixture.h"
 
 extern "C" {
-#include "ipc/process.h"
+#include "peer/process.h"
 }
 
 namespace {

@@ -23,8 +23,8 @@
 #include <umf/text.h>
 
 extern "C" {
-#include "ipc/named.h"
-#include "ipc/process.h"
+#include "peer/named.h"
+#include "peer/process.h"
 #include "system/os.h"
 }
 

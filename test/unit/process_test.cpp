@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "ipc/process.h"
+#include "peer/process.h"
 #include "system/os.h"
 }
 

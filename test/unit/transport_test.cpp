@@ -1,4 +1,4 @@
-/* ipc/transport: descriptors between real processes. */
+/* peer/transport: descriptors between real processes. */
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "ipc/broker.h"
-#include "ipc/transport.h"
+#include "peer/broker.h"
+#include "peer/transport.h"
 }
 
 #include "fakes/fork_at_rest.h"

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "ipc/turn.h"
+#include "base/turn.h"
 }
 
 namespace {

@@ -4,10 +4,10 @@
  * A table, tried in the order of a setting; each way that failed is said in the log with its
  * reason. Base level: includes base only, so that providers may use it.
  */
-#ifndef UMF_SRC_IPC_TRANSPORT_H
-#define UMF_SRC_IPC_TRANSPORT_H
+#ifndef UMF_SRC_PEER_TRANSPORT_H
+#define UMF_SRC_PEER_TRANSPORT_H
 
-#include "ipc/process.h"
+#include "peer/process.h"
 #include "system/common.h"
 
 #define UMF_TICKET_VERSION 2

@@ -1,7 +1,7 @@
 /*
  * Turn: waiting on a counter, with the kernel's futex where there is one.
  */
-#include "ipc/turn.h"
+#include "base/turn.h"
 
 #include <limits.h>
 

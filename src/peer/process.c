@@ -4,7 +4,7 @@
  * Ours is remembered in a page that the kernel clears in the child of a fork, so that the child
  * cannot take itself for its parent, however it was forked.
  */
-#include "ipc/process.h"
+#include "peer/process.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -13,7 +13,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "ipc/broker_own.h"
+#include "peer/broker_own.h"
 #include "system/os.h"
 
 #define PLACE_BACKLOG 128

@@ -1,8 +1,8 @@
 /* What the files of the broker share. */
-#ifndef UMF_SRC_IPC_BROKER_OWN_H
-#define UMF_SRC_IPC_BROKER_OWN_H
+#ifndef UMF_SRC_PEER_BROKER_OWN_H
+#define UMF_SRC_PEER_BROKER_OWN_H
 
-#include "ipc/broker.h"
+#include "peer/broker.h"
 
 /* Connections that are waited for at once. */
 #define UMF_BROKER_CONNECTIONS 32

@@ -1,7 +1,7 @@
 /* The kernel copies the descriptor; needs the permission to attach to the producer (ptrace). */
 #include <errno.h>
 
-#include "ipc/transport.h"
+#include "peer/transport.h"
 #include "system/os.h"
 
 static int pidfd_redeem(const umf_fd_ticket_t *ticket, int *fd) {

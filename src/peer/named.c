@@ -1,5 +1,5 @@
 /* Shared memory objects with a name. */
-#include "ipc/named.h"
+#include "peer/named.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "ipc/process.h"
+#include "peer/process.h"
 #include "system/os.h"
 
 _Static_assert(sizeof(umf_named_head_t) == 32, "heads travel between processes");

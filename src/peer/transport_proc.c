@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-#include "ipc/transport.h"
+#include "peer/transport.h"
 #include "system/os.h"
 
 static int proc_redeem(const umf_fd_ticket_t *ticket, int *fd) {

@@ -1,8 +1,8 @@
 /*
  * Process: who a process is, beyond its number, which is used again after its end.
  */
-#ifndef UMF_SRC_IPC_PROCESS_H
-#define UMF_SRC_IPC_PROCESS_H
+#ifndef UMF_SRC_PEER_PROCESS_H
+#define UMF_SRC_PEER_PROCESS_H
 
 #include "system/common.h"
 

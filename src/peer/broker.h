@@ -9,10 +9,10 @@
  *
  * A process ends, forks and closes descriptors as if the thread were not there: docs/ipc.md.
  */
-#ifndef UMF_SRC_IPC_BROKER_H
-#define UMF_SRC_IPC_BROKER_H
+#ifndef UMF_SRC_PEER_BROKER_H
+#define UMF_SRC_PEER_BROKER_H
 
-#include "ipc/transport.h"
+#include "peer/transport.h"
 #include "system/socket.h"
 
 typedef enum umf_broker_place_t {

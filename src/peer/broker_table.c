@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "ds/hash.h"
-#include "ipc/broker_own.h"
-#include "ipc/process.h"
+#include "peer/broker_own.h"
+#include "peer/process.h"
 #include "system/os.h"
 
 _Static_assert(sizeof(umf_broker_request_t) == 48, "requests travel between processes");

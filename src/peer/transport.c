@@ -1,13 +1,13 @@
 /* The table of transports, and what must hold before and after one is used. */
-#include "ipc/transport.h"
+#include "peer/transport.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "ipc/broker.h"
-#include "ipc/process.h"
+#include "peer/broker.h"
+#include "peer/process.h"
 #include "system/os.h"
 
 enum { TRANSPORT_SELF, TRANSPORT_PROC, TRANSPORT_PIDFD, TRANSPORT_BROKER };

@@ -5,8 +5,8 @@
  * is a counter: look at it before what you wait for, wait until it differs. A fork cannot break it:
  * a child may count waiters that did not come along, which costs it a system call in vain.
  */
-#ifndef UMF_SRC_IPC_TURN_H
-#define UMF_SRC_IPC_TURN_H
+#ifndef UMF_SRC_BASE_TURN_H
+#define UMF_SRC_BASE_TURN_H
 
 #include "system/common.h"
 

@@ -12,10 +12,10 @@
  * Base level: includes base and the other base-level files of ipc only, so that providers may use
  * it.
  */
-#ifndef UMF_SRC_IPC_NAMED_H
-#define UMF_SRC_IPC_NAMED_H
+#ifndef UMF_SRC_PEER_NAMED_H
+#define UMF_SRC_PEER_NAMED_H
 
-#include "ipc/transport.h"
+#include "peer/transport.h"
 
 #define UMF_NAMED_MARK UINT64_C(0x324552414853464D) /* "MFSHARE2" */
 

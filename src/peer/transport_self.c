@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "ipc/process.h"
-#include "ipc/transport.h"
+#include "peer/process.h"
+#include "peer/transport.h"
 #include "system/os.h"
 
 static bool self_applies(const umf_fd_ticket_t *ticket) {

@@ -1,5 +1,5 @@
 /* The thread of the broker: start, stop, fork, and whom it serves next. */
-#include "ipc/broker.h"
+#include "peer/broker.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -9,8 +9,8 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "ipc/broker_own.h"
-#include "ipc/process.h"
+#include "peer/broker_own.h"
+#include "peer/process.h"
 #include "system/os.h"
 
 /* Only the pages that are used cost memory; sanitizers use many. */

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "ipc/broker_own.h"
-#include "ipc/process.h"
+#include "peer/broker_own.h"
+#include "peer/process.h"
 #include "system/os.h"
 
 /* Pauses between two tries, doubled each time. */
