@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/place.h"
 #include "ds/list.h"
-#include "providers/os_place.h"
 #include "system/os.h"
 
 #define PINNED_BLOCK_UNITS 8

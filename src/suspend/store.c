@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/os_place.h"
+#include "base/place.h"
 #include "system/os.h"
 
 #define STORE_FILE_SIZE ((size_t)1 << 30) /* a smaller store has one file */

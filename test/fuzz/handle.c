@@ -24,7 +24,7 @@
 #include "ipc/wire.h"
 #include "peer/broker.h"
 #include "providers/locator.h"
-#include "providers/os_handle.h"
+#include "providers/os/handle.h"
 #include "system/checksum.h"
 #include "system/common.h"
 #include "system/os.h"

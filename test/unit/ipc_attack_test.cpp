@@ -23,8 +23,8 @@ extern "C" {
 #include "ipc/wire.h"
 #include "peer/broker_own.h"
 #include "peer/transport.h"
-#include "providers/os_handle.h"
-#include "providers/os_share.h"
+#include "providers/os/handle.h"
+#include "providers/os/share.h"
 #include "system/checksum.h"
 }
 

@@ -1,4 +1,4 @@
-/* providers/os_numa: which pages get which nodes, and the policies of a real machine. */
+/* providers/os/numa: which pages get which nodes, and the policies of a real machine. */
 #include <algorithm>
 #include <climits>
 #include <cstring>
@@ -14,7 +14,7 @@
 
 extern "C" {
 #include "base/meta.h"
-#include "providers/os_numa.h"
+#include "providers/os/numa.h"
 }
 
 #include "fault.h"

@@ -1,4 +1,4 @@
-/* providers/os: memory that pools free and allocate again, and keeps its content in between. */
+/* providers/os/os: memory that pools free and allocate again, and keeps its content in between. */
 #include <chrono>
 #include <cstring>
 #include <map>

@@ -1,4 +1,5 @@
-/* providers/os through its ops table: private and shared memory, and sharing between processes. */
+/* providers/os/os through its ops table: private and shared memory, and sharing between processes.
+ */
 #include <algorithm>
 #include <climits>
 #include <csignal>
@@ -33,9 +34,9 @@
 extern "C" {
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/os_handle.h"
-#include "providers/os_params.h"
-#include "providers/os_share.h"
+#include "providers/os/handle.h"
+#include "providers/os/params.h"
+#include "providers/os/share.h"
 extern const umf_memory_provider_descriptor_t umf_os_descriptor;
 }
 

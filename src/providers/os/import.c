@@ -1,5 +1,5 @@
 /* Opening shared memory of other processes. */
-#include "providers/os_import.h"
+#include "providers/os/import.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "providers/os_params.h"
-#include "providers/os_share.h"
+#include "providers/os/params.h"
+#include "providers/os/share.h"
 #include "providers/protection.h"
 #include "system/os.h"
 

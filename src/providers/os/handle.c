@@ -1,12 +1,12 @@
 /* Descriptions of shared allocations: writing, and reading with suspicion. */
-#include "providers/os_handle.h"
+#include "providers/os/handle.h"
 
 #include <string.h>
 
 #include "base/log.h"
 #include "providers/name.h"
-#include "providers/os_params.h"
-#include "providers/os_share.h"
+#include "providers/os/params.h"
+#include "providers/os/share.h"
 #include "providers/protection.h"
 #include "system/checksum.h"
 #include "system/os.h"

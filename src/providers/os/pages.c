@@ -1,4 +1,4 @@
-#include "providers/os_pages.h"
+#include "providers/os/pages.h"
 
 void umf_os_pages_init(umf_os_pages_t *pages) {
     *pages = (umf_os_pages_t){.words[UMF_OS_PAGES_WORDS] = UINT64_MAX};

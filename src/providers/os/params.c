@@ -1,5 +1,5 @@
 /* Parameters of the OS provider: the public functions, and the same settings as text. */
-#include "providers/os_params.h"
+#include "providers/os/params.h"
 
 #include <stdlib.h>
 #include <string.h>

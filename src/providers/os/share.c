@@ -1,5 +1,5 @@
 /* The file behind shared memory. */
-#include "providers/os_share.h"
+#include "providers/os/share.h"
 
 #include <errno.h>
 #include <fcntl.h>

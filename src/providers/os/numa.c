@@ -4,7 +4,7 @@
  * Nodes are numbered as the kernel does. One that does not exist is noticed when memory is bound to
  * it.
  */
-#include "providers/os_numa.h"
+#include "providers/os/numa.h"
 
 #include <errno.h>
 #include <limits.h>

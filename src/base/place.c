@@ -8,7 +8,7 @@
  * takes the wish if it can. Going back up matters: the pointer map keeps a table for every 2 MiB
  * that were ever divided, so mappings must not wander through the address space.
  */
-#include "providers/os_place.h"
+#include "base/place.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "providers/os_warm.h"
+#include "providers/os/warm.h"
 
 #include "base/meta.h"
 

@@ -1,12 +1,12 @@
-#include "providers/os_extent.h"
+#include "providers/os/extent.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 
 #include "base/local.h"
 #include "base/meta.h"
-#include "providers/os_pages.h"
-#include "providers/os_place.h"
+#include "base/place.h"
+#include "providers/os/pages.h"
 #include "system/os.h"
 
 #ifndef MADV_GUARD_INSTALL

@@ -8,7 +8,7 @@
 
 #include "base/lock.h"
 #include "ds/hash.h"
-#include "providers/os_share.h"
+#include "providers/os/share.h"
 
 typedef struct umf_os_export_t {
     umf_lock_t *lock;       /* the provider's */

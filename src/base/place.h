@@ -1,6 +1,6 @@
 /* Mapping memory at the right place: any alignment, and huge pages where they help. */
-#ifndef UMF_SRC_PROVIDERS_OS_PLACE_H
-#define UMF_SRC_PROVIDERS_OS_PLACE_H
+#ifndef UMF_SRC_BASE_PLACE_H
+#define UMF_SRC_BASE_PLACE_H
 
 #include "system/common.h"
 

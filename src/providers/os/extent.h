@@ -32,7 +32,7 @@
 #include "cache/decay.h"
 #include "ds/hash.h"
 #include "ds/list.h"
-#include "providers/os_warm.h"
+#include "providers/os/warm.h"
 
 #define UMF_OS_KEPT_MAX 4u
 #define UMF_OS_GROUPS 32u /* of different threads, by their numbers */

@@ -9,7 +9,7 @@
 
 #include "base/lock.h"
 #include "ds/hash.h"
-#include "providers/os_handle.h"
+#include "providers/os/handle.h"
 
 typedef struct umf_os_import_t {
     umf_lock_t *lock;                /* the provider's */

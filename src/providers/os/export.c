@@ -1,14 +1,14 @@
 /* Shared allocations of the OS provider. */
-#include "providers/os_export.h"
+#include "providers/os/export.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/place.h"
 #include "peer/process.h"
-#include "providers/os_params.h"
-#include "providers/os_place.h"
+#include "providers/os/params.h"
 #include "providers/protection.h"
 #include "system/os.h"
 

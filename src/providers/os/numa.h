@@ -2,7 +2,7 @@
 #ifndef UMF_SRC_PROVIDERS_OS_NUMA_H
 #define UMF_SRC_PROVIDERS_OS_NUMA_H
 
-#include "providers/os_params.h"
+#include "providers/os/params.h"
 
 typedef struct umf_os_numa_t {
     umf_numa_mode_t mode; /* Immutable after create, as all but `allocated` */

@@ -20,7 +20,7 @@
 
 #include "ds/range.h"
 #include "peer/named.h"
-#include "providers/os_handle.h"
+#include "providers/os/handle.h"
 
 #define UMF_OS_SHARE_HEADER_MAX UMF_NAMED_HEADER_MAX
 #define UMF_OS_SHARE_FIRST_SLOT ((uint32_t)(sizeof(umf_named_head_t) / sizeof(uint64_t)))
