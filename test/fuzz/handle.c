@@ -23,7 +23,7 @@
 
 #include "ipc/wire.h"
 #include "peer/broker.h"
-#include "providers/locator.h"
+#include "providers/file/locator.h"
 #include "providers/os/handle.h"
 #include "system/checksum.h"
 #include "system/common.h"

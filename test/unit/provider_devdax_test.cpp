@@ -1,4 +1,4 @@
-/* providers/devdax through its ops table, over files that stand in for devices. */
+/* providers/file/devdax through its ops table, over files that stand in for devices. */
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -27,8 +27,8 @@
 extern "C" {
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/devdax_params.h"
-#include "providers/locator.h"
+#include "providers/file/devdax_params.h"
+#include "providers/file/locator.h"
 extern const umf_memory_provider_descriptor_t umf_devdax_descriptor;
 }
 

@@ -1,4 +1,4 @@
-/* providers/file through its ops table: a file that grows, full disks, and sharing by path. */
+/* providers/file/file through its ops table: a file that grows, full disks, and sharing by path. */
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
@@ -33,8 +33,8 @@
 extern "C" {
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/file_params.h"
-#include "providers/locator.h"
+#include "providers/file/file_params.h"
+#include "providers/file/locator.h"
 extern const umf_memory_provider_descriptor_t umf_file_descriptor;
 }
 

@@ -9,8 +9,8 @@
  * Whoever opens one needs nothing but the permission to open the path. The identity of the file
  * tells whether the path still means what the producer had open.
  */
-#ifndef UMF_SRC_PROVIDERS_LOCATOR_H
-#define UMF_SRC_PROVIDERS_LOCATOR_H
+#ifndef UMF_SRC_PROVIDERS_FILE_LOCATOR_H
+#define UMF_SRC_PROVIDERS_FILE_LOCATOR_H
 
 #include "system/common.h"
 

@@ -1,11 +1,11 @@
 /* Parameters of the file provider. */
-#ifndef UMF_SRC_PROVIDERS_FILE_PARAMS_H
-#define UMF_SRC_PROVIDERS_FILE_PARAMS_H
+#ifndef UMF_SRC_PROVIDERS_FILE_FILE_PARAMS_H
+#define UMF_SRC_PROVIDERS_FILE_FILE_PARAMS_H
 
 #include <umf/providers/provider_file_memory.h>
 
 #include "base/params.h"
-#include "providers/path.h"
+#include "providers/file/path.h"
 
 typedef struct umf_file_memory_provider_params_t {
     char path[UMF_PATH_ROOM]; /* "": none yet, from text only */

@@ -4,8 +4,8 @@
  *
  * The caller locks.
  */
-#ifndef UMF_SRC_PROVIDERS_WINDOW_H
-#define UMF_SRC_PROVIDERS_WINDOW_H
+#ifndef UMF_SRC_PROVIDERS_FILE_WINDOW_H
+#define UMF_SRC_PROVIDERS_FILE_WINDOW_H
 
 #include "system/common.h"
 

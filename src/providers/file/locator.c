@@ -1,5 +1,5 @@
 /* Descriptions of memory at a path: writing, and reading with suspicion. */
-#include "providers/locator.h"
+#include "providers/file/locator.h"
 
 #include <limits.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Paths in parameters: a copy of fixed room. One that is too long stays recognisable as such. */
-#ifndef UMF_SRC_PROVIDERS_PATH_H
-#define UMF_SRC_PROVIDERS_PATH_H
+#ifndef UMF_SRC_PROVIDERS_FILE_PATH_H
+#define UMF_SRC_PROVIDERS_FILE_PATH_H
 
 #include <limits.h>
 #include <string.h>

@@ -4,13 +4,13 @@
  *
  * Thread-safe.
  */
-#ifndef UMF_SRC_PROVIDERS_OPENED_H
-#define UMF_SRC_PROVIDERS_OPENED_H
+#ifndef UMF_SRC_PROVIDERS_FILE_OPENED_H
+#define UMF_SRC_PROVIDERS_FILE_OPENED_H
 
 #include "base/lock.h"
 #include "ds/hash.h"
-#include "providers/locator.h"
-#include "providers/window.h"
+#include "providers/file/locator.h"
+#include "providers/file/window.h"
 
 typedef struct umf_opened_t {
     umf_lock_t lock;  /* UMF_RANK_PROVIDER */

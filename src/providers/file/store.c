@@ -1,5 +1,5 @@
 /* The file behind memory: opening it, growing it, finding places in it. */
-#include "providers/file_store.h"
+#include "providers/file/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Mappings of other processes' memory. */
-#include "providers/opened.h"
+#include "providers/file/opened.h"
 
 #include <errno.h>
 

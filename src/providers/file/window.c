@@ -1,5 +1,5 @@
 /* Windows: reserving addresses and mapping files into them. */
-#include "providers/window.h"
+#include "providers/file/window.h"
 
 #include <errno.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 /* Parameters of the file provider: the public functions, and the same settings as text. */
-#include "providers/file_params.h"
+#include "providers/file/file_params.h"
 
 #include "base/log.h"
 #include "ctl/field.h"

@@ -1,5 +1,5 @@
 /* Parameters of the DevDax provider: the public functions, and the same settings as text. */
-#include "providers/devdax_params.h"
+#include "providers/file/devdax_params.h"
 
 #include "base/log.h"
 #include "ctl/field.h"

@@ -11,10 +11,10 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/native.h"
-#include "providers/file_params.h"
-#include "providers/file_store.h"
+#include "providers/file/file_params.h"
+#include "providers/file/opened.h"
+#include "providers/file/store.h"
 #include "providers/name.h"
-#include "providers/opened.h"
 #include "providers/protection.h"
 #include "system/os.h"
 

@@ -1,11 +1,11 @@
 /* Parameters of the DevDax provider. */
-#ifndef UMF_SRC_PROVIDERS_DEVDAX_PARAMS_H
-#define UMF_SRC_PROVIDERS_DEVDAX_PARAMS_H
+#ifndef UMF_SRC_PROVIDERS_FILE_DEVDAX_PARAMS_H
+#define UMF_SRC_PROVIDERS_FILE_DEVDAX_PARAMS_H
 
 #include <umf/providers/provider_devdax_memory.h>
 
 #include "base/params.h"
-#include "providers/path.h"
+#include "providers/file/path.h"
 
 typedef struct umf_devdax_memory_provider_params_t {
     char path[UMF_PATH_ROOM]; /* "": none yet, from text only */

@@ -14,9 +14,9 @@
 #include "base/meta.h"
 #include "base/native.h"
 #include "providers/carve.h"
-#include "providers/devdax_params.h"
+#include "providers/file/devdax_params.h"
+#include "providers/file/opened.h"
 #include "providers/name.h"
-#include "providers/opened.h"
 #include "providers/protection.h"
 #include "system/os.h"
 
