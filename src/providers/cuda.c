@@ -15,7 +15,7 @@
 #include "providers/cuda_own.h"
 #include "providers/cuda_params.h"
 #include "providers/gpu.h"
-#include "providers/name.h"
+#include "providers/shared/name.h"
 
 typedef struct cuda_provider_t {
     const umf_cuda_driver_t *driver; /* Immutable after create, as all without a note */

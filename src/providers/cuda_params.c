@@ -5,7 +5,7 @@
 #include "ctl/field.h"
 #include "providers/cuda_driver.h"
 #include "providers/gpu.h"
-#include "providers/name.h"
+#include "providers/shared/name.h"
 
 const char umf_cuda_default_name[] = "CUDA";
 const umf_handle_kind_t umf_cuda_params_kind = {"an object of umfCUDAMemoryProviderParamsCreate"};

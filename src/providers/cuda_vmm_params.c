@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "ctl/field.h"
-#include "providers/name.h"
+#include "providers/shared/name.h"
 
 const char umf_cuda_vmm_default_name[] = "CUDA_VMM";
 const umf_handle_kind_t umf_cuda_vmm_params_kind = {

@@ -14,8 +14,8 @@
 #include "base/native.h"
 #include "base/params.h"
 #include "ctl/field.h"
-#include "providers/carve.h"
-#include "providers/name.h"
+#include "providers/shared/carve.h"
+#include "providers/shared/name.h"
 #include "system/os.h"
 
 static const char fixed_default_name[] = "FIXED";

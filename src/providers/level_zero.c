@@ -12,7 +12,7 @@
 #include "providers/level_zero_machine.h"
 #include "providers/level_zero_params.h"
 #include "providers/level_zero_resident.h"
-#include "providers/name.h"
+#include "providers/shared/name.h"
 
 /* --- the driver's calls ----------------------------------------------------------------------- */
 

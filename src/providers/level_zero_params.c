@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "ctl/field.h"
 #include "providers/gpu.h"
-#include "providers/name.h"
+#include "providers/shared/name.h"
 
 const char umf_ze_default_name[] = "LEVEL_ZERO";
 const umf_handle_kind_t umf_ze_params_kind = {

@@ -15,7 +15,7 @@
 #include "providers/level_zero_machine.h"
 #include "providers/level_zero_vmm_params.h"
 #include "providers/level_zero_wait.h"
-#include "providers/name.h"
+#include "providers/shared/name.h"
 #include "providers/vmm_ops.h"
 #include "system/os.h"
 

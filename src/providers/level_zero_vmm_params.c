@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "ctl/field.h"
-#include "providers/name.h"
+#include "providers/shared/name.h"
 
 const char umf_ze_vmm_default_name[] = "LEVEL_ZERO_VMM";
 const umf_handle_kind_t umf_ze_vmm_params_kind = {

@@ -9,7 +9,7 @@
 #include "base/memory_file.h"
 #include "base/meta.h"
 #include "base/params.h"
-#include "providers/name.h"
+#include "providers/shared/name.h"
 #include "providers/vmm_ops.h"
 #include "system/annotate.h"
 #include "system/os.h"

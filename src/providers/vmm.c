@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/requested.h"
+#include "providers/shared/requested.h"
 #include "system/os.h"
 
 umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, void *backend,

@@ -1,4 +1,4 @@
-/* providers/fixed and the rules of providers/carve, through the ops table. */
+/* providers/fixed and the rules of providers/shared/carve, through the ops table. */
 #include <cstring>
 #include <random>
 #include <string>

@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "ctl/field.h"
-#include "providers/name.h"
-#include "providers/protection.h"
+#include "providers/shared/name.h"
+#include "providers/shared/protection.h"
 
 const char umf_devdax_default_name[] = "DEVDAX";
 const umf_handle_kind_t umf_devdax_params_kind = {

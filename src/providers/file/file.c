@@ -14,8 +14,8 @@
 #include "providers/file/file_params.h"
 #include "providers/file/opened.h"
 #include "providers/file/store.h"
-#include "providers/name.h"
-#include "providers/protection.h"
+#include "providers/shared/name.h"
+#include "providers/shared/protection.h"
 #include "system/os.h"
 
 typedef struct file_provider_t {

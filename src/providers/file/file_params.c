@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "ctl/field.h"
-#include "providers/name.h"
-#include "providers/protection.h"
+#include "providers/shared/name.h"
+#include "providers/shared/protection.h"
 
 const char umf_file_default_name[] = "FILE";
 const umf_handle_kind_t umf_file_params_kind = {"an object of umfFileMemoryProviderParamsCreate"};

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "providers/name.h"
-#include "providers/protection.h"
+#include "providers/shared/name.h"
+#include "providers/shared/protection.h"
 #include "system/checksum.h"
 #include "system/os.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/protection.h"
+#include "providers/shared/protection.h"
 #include "system/os.h"
 
 /* The size of a new file, of the pages of a DAX one, and of the smallest step. */

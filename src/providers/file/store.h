@@ -20,9 +20,9 @@
 
 #include <umf/memory_provider.h>
 
-#include "providers/carve.h"
 #include "providers/file/path.h"
 #include "providers/file/window.h"
+#include "providers/shared/carve.h"
 
 typedef struct umf_file_store_t {
     umf_lock_t lock; /* UMF_RANK_GROW: one thread makes the file grow */

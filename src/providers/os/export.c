@@ -9,7 +9,7 @@
 #include "base/place.h"
 #include "peer/process.h"
 #include "providers/os/params.h"
-#include "providers/protection.h"
+#include "providers/shared/protection.h"
 #include "system/os.h"
 
 typedef struct allocation_t {

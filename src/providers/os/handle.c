@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "providers/name.h"
 #include "providers/os/params.h"
 #include "providers/os/share.h"
-#include "providers/protection.h"
+#include "providers/shared/name.h"
+#include "providers/shared/protection.h"
 #include "system/checksum.h"
 #include "system/os.h"
 

@@ -12,7 +12,7 @@
 #include "base/meta.h"
 #include "providers/os/params.h"
 #include "providers/os/share.h"
-#include "providers/protection.h"
+#include "providers/shared/protection.h"
 #include "system/os.h"
 
 typedef struct umf_os_source_t {

@@ -13,13 +13,13 @@
 #include "base/meta.h"
 #include "base/native.h"
 #include "base/place.h"
-#include "providers/name.h"
 #include "providers/os/export.h"
 #include "providers/os/extent.h"
 #include "providers/os/handle.h"
 #include "providers/os/import.h"
 #include "providers/os/numa.h"
-#include "providers/protection.h"
+#include "providers/shared/name.h"
+#include "providers/shared/protection.h"
 #include "system/os.h"
 
 typedef struct os_provider_t {

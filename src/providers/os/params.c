@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/name.h"
-#include "providers/protection.h"
+#include "providers/shared/name.h"
+#include "providers/shared/protection.h"
 
 const char umf_os_default_name[] = "OS";
 const umf_handle_kind_t umf_os_params_kind = {"an object of umfOsMemoryProviderParamsCreate"};

@@ -1,6 +1,6 @@
 /* Names: a copy of fixed room, longer ones are cut; and those that travel filled up with NUL. */
-#ifndef UMF_SRC_PROVIDERS_NAME_H
-#define UMF_SRC_PROVIDERS_NAME_H
+#ifndef UMF_SRC_PROVIDERS_SHARED_NAME_H
+#define UMF_SRC_PROVIDERS_SHARED_NAME_H
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * The sizes that were asked for, of pieces that are larger because they are whole pages. Kept apart
  * only where the two differ, so most pieces need none. The caller locks.
  */
-#ifndef UMF_SRC_PROVIDERS_REQUESTED_H
-#define UMF_SRC_PROVIDERS_REQUESTED_H
+#ifndef UMF_SRC_PROVIDERS_SHARED_REQUESTED_H
+#define UMF_SRC_PROVIDERS_SHARED_REQUESTED_H
 
 #include "ds/hash.h"
 

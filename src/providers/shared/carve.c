@@ -1,8 +1,8 @@
 /* Cutting allocations out of a range: the rules common to several providers. */
-#include "providers/carve.h"
+#include "providers/shared/carve.h"
 
 #include "base/log.h"
-#include "providers/requested.h"
+#include "providers/shared/requested.h"
 
 umf_result_t umf_carve_init(umf_carve_t *carve, size_t page_size) {
     *carve = (umf_carve_t){.range = umf_range_create(), .page_size = page_size};

@@ -1,7 +1,7 @@
 /* How memory may be accessed, and by whom: the public flags as the system and as texts have them.
  */
-#ifndef UMF_SRC_PROVIDERS_PROTECTION_H
-#define UMF_SRC_PROVIDERS_PROTECTION_H
+#ifndef UMF_SRC_PROVIDERS_SHARED_PROTECTION_H
+#define UMF_SRC_PROVIDERS_SHARED_PROTECTION_H
 
 #include <umf/memory_provider.h>
 

@@ -4,8 +4,8 @@
  *
  * Thread-safe. Sizes given by callers may be those they asked for or those rounded up to pages.
  */
-#ifndef UMF_SRC_PROVIDERS_CARVE_H
-#define UMF_SRC_PROVIDERS_CARVE_H
+#ifndef UMF_SRC_PROVIDERS_SHARED_CARVE_H
+#define UMF_SRC_PROVIDERS_SHARED_CARVE_H
 
 #include "base/lock.h"
 #include "ctl/field.h"

@@ -1,5 +1,5 @@
 /* Access to memory. */
-#include "providers/protection.h"
+#include "providers/shared/protection.h"
 
 #include <sys/mman.h>
 
