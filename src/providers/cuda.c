@@ -14,7 +14,7 @@
 #include "providers/cuda_copy.h"
 #include "providers/cuda_own.h"
 #include "providers/cuda_params.h"
-#include "providers/gpu.h"
+#include "providers/gpu/gpu.h"
 #include "providers/shared/name.h"
 
 typedef struct cuda_provider_t {

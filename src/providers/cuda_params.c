@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "ctl/field.h"
 #include "providers/cuda_driver.h"
-#include "providers/gpu.h"
+#include "providers/gpu/gpu.h"
 #include "providers/shared/name.h"
 
 const char umf_cuda_default_name[] = "CUDA";

@@ -14,7 +14,7 @@
 #include "providers/cuda_copy.h"
 #include "providers/cuda_vmm_params.h"
 #include "providers/cuda_wait.h"
-#include "providers/gpu.h"
+#include "providers/gpu/gpu.h"
 #include "providers/shared/name.h"
 #include "providers/vmm_ops.h"
 #include "system/os.h"

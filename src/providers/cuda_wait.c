@@ -1,7 +1,7 @@
 /* Waiting for work that others queued. */
 #include "providers/cuda_wait.h"
 
-#include "providers/capture.h"
+#include "providers/gpu/capture.h"
 
 /* What such a call gives that met a capture: nothing was waited for. */
 static bool is_of_capture(CUresult result) {

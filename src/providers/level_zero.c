@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/gpu.h"
+#include "providers/gpu/gpu.h"
 #include "providers/level_zero_copy.h"
 #include "providers/level_zero_ipc.h"
 #include "providers/level_zero_machine.h"

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "ctl/field.h"
-#include "providers/gpu.h"
+#include "providers/gpu/gpu.h"
 #include "providers/shared/name.h"
 
 const char umf_ze_default_name[] = "LEVEL_ZERO";

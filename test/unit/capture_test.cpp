@@ -8,7 +8,7 @@
 #include <umf/capture.h>
 
 extern "C" {
-#include "providers/capture.h"
+#include "providers/gpu/capture.h"
 }
 
 namespace {

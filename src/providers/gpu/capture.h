@@ -2,8 +2,8 @@
  * Capture: waiting for a whole device, and captures of queues (umf/capture.h), which such a wait
  * would end, exclude each other.
  */
-#ifndef UMF_SRC_PROVIDERS_CAPTURE_H
-#define UMF_SRC_PROVIDERS_CAPTURE_H
+#ifndef UMF_SRC_PROVIDERS_GPU_CAPTURE_H
+#define UMF_SRC_PROVIDERS_GPU_CAPTURE_H
 
 #include "system/common.h"
 

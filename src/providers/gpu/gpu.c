@@ -1,5 +1,5 @@
 /* GPU: what the providers over GPU drivers share. */
-#include "providers/gpu.h"
+#include "providers/gpu/gpu.h"
 
 #include <string.h>
 

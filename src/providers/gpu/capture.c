@@ -1,5 +1,5 @@
 /* Captures of queues that the program has told of. */
-#include "providers/capture.h"
+#include "providers/gpu/capture.h"
 
 #include <umf/capture.h>
 

@@ -1,6 +1,6 @@
 /* What the providers over GPU drivers share: properties of their memory, and its type in text. */
-#ifndef UMF_SRC_PROVIDERS_GPU_H
-#define UMF_SRC_PROVIDERS_GPU_H
+#ifndef UMF_SRC_PROVIDERS_GPU_GPU_H
+#define UMF_SRC_PROVIDERS_GPU_GPU_H
 
 #include <umf/base.h>
 #include <umf/memory_provider_gpu.h>
