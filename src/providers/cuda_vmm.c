@@ -16,7 +16,7 @@
 #include "providers/cuda_wait.h"
 #include "providers/gpu/gpu.h"
 #include "providers/shared/name.h"
-#include "providers/vmm_ops.h"
+#include "providers/vmm/ops.h"
 #include "system/os.h"
 
 typedef struct cuda_vmm_t {

@@ -16,7 +16,7 @@
 #include "providers/level_zero_vmm_params.h"
 #include "providers/level_zero_wait.h"
 #include "providers/shared/name.h"
-#include "providers/vmm_ops.h"
+#include "providers/vmm/ops.h"
 #include "system/os.h"
 
 /* The page size grows with the size; what suits large memory suits all. */

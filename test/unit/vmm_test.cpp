@@ -1,4 +1,4 @@
-/* The inside of providers/vmm.c: what is left when there is no memory for its bookkeeping. */
+/* The inside of providers/vmm/vmm.c: what is left when there is no memory for its bookkeeping. */
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #ifndef UMF_SRC_PROVIDERS_VMM_OWN_H
 #define UMF_SRC_PROVIDERS_VMM_OWN_H
 
-#include "providers/vmm.h"
+#include "providers/vmm/vmm.h"
 
 typedef enum umf_vmm_state_t {
     UMF_VMM_ATTACHED,

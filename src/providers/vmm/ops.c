@@ -1,5 +1,5 @@
 /* Vmm_ops: a provider of virtual memory, operation by operation. */
-#include "providers/vmm_ops.h"
+#include "providers/vmm/ops.h"
 
 #include "base/log.h"
 

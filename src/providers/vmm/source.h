@@ -4,7 +4,7 @@
 #ifndef UMF_SRC_PROVIDERS_VMM_SOURCE_H
 #define UMF_SRC_PROVIDERS_VMM_SOURCE_H
 
-#include "providers/vmm_handle.h"
+#include "providers/vmm/handle.h"
 
 /* Mapped as long as anything of that producer is open. */
 typedef struct umf_vmm_source_t {

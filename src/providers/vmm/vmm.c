@@ -2,7 +2,7 @@
  * Vmm: pieces of virtual memory and the allocations cut out of them. No lock is held across the
  * back end: a piece that is being made is not listed yet, one that is going is listed no more.
  */
-#include "providers/vmm_own.h"
+#include "providers/vmm/own.h"
 
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* Boards of other processes. */
-#include "providers/vmm_source.h"
+#include "providers/vmm/source.h"
 
 #include <sys/mman.h>
 
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "providers/vmm.h"
+#include "providers/vmm/vmm.h"
 #include "system/os.h"
 
 static umf_result_t source_map(const umf_fd_ticket_t *ticket, int fd, const uint64_t **words) {

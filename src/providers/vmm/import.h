@@ -5,7 +5,7 @@
 #define UMF_SRC_PROVIDERS_VMM_IMPORT_H
 
 #include "ds/hash.h"
-#include "providers/vmm_share.h"
+#include "providers/vmm/share.h"
 
 /* Of one provider. Sync: its lock. A zeroed one has nothing open. */
 typedef struct umf_vmm_imports_t {

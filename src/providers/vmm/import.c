@@ -6,16 +6,16 @@
  * void when others were made may overlap these, and who opens one description twice closes it
  * twice. What finds its place taken gets another mapping of the piece.
  */
-#include "providers/vmm_import.h"
+#include "providers/vmm/import.h"
 
 #include <string.h>
 
 #include "base/log.h"
 #include "base/meta.h"
 #include "peer/process.h"
-#include "providers/vmm_handle.h"
-#include "providers/vmm_own.h"
-#include "providers/vmm_source.h"
+#include "providers/vmm/handle.h"
+#include "providers/vmm/own.h"
+#include "providers/vmm/source.h"
 #include "system/checksum.h"
 #include "system/os.h"
 

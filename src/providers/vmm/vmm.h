@@ -11,8 +11,8 @@
  * for memory that goes and comes, vmm_share.c and vmm_import.c for other processes, vmm_ops.c for
  * the tables.
  */
-#ifndef UMF_SRC_PROVIDERS_VMM_H
-#define UMF_SRC_PROVIDERS_VMM_H
+#ifndef UMF_SRC_PROVIDERS_VMM_VMM_H
+#define UMF_SRC_PROVIDERS_VMM_VMM_H
 
 #include <umf/plugin.h>
 
@@ -21,8 +21,8 @@
 #include "ctl/field.h"
 #include "ds/hash.h"
 #include "ds/range.h"
-#include "providers/vmm_import.h"
-#include "providers/vmm_share.h"
+#include "providers/vmm/import.h"
+#include "providers/vmm/share.h"
 
 typedef uint64_t umf_physical_t; /* the back end's handle */
 

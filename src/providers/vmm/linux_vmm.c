@@ -10,7 +10,7 @@
 #include "base/meta.h"
 #include "base/params.h"
 #include "providers/shared/name.h"
-#include "providers/vmm_ops.h"
+#include "providers/vmm/ops.h"
 #include "system/annotate.h"
 #include "system/os.h"
 

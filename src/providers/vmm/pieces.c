@@ -4,7 +4,7 @@
  */
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/vmm_own.h"
+#include "providers/vmm/own.h"
 
 /* --- whose pieces they are -------------------------------------------------------------------- */
 

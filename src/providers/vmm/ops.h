@@ -5,7 +5,7 @@
 #ifndef UMF_SRC_PROVIDERS_VMM_OPS_H
 #define UMF_SRC_PROVIDERS_VMM_OPS_H
 
-#include "providers/vmm.h"
+#include "providers/vmm/vmm.h"
 
 #define UMF_VMM_FIRST(type)                                                                        \
     _Static_assert(offsetof(type, vmm) == 0, "the operations of vmm take a provider for it")

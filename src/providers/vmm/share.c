@@ -1,5 +1,5 @@
 /* Sharing the memory of the vmm providers, the producer's side: descriptions and the board. */
-#include "providers/vmm_share.h"
+#include "providers/vmm/share.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +10,8 @@
 #include "base/memory_file.h"
 #include "base/meta.h"
 #include "peer/process.h"
-#include "providers/vmm.h"
-#include "providers/vmm_handle.h"
+#include "providers/vmm/handle.h"
+#include "providers/vmm/vmm.h"
 #include "system/os.h"
 
 typedef struct share_export_t {

@@ -5,7 +5,7 @@
 #define UMF_SRC_PROVIDERS_VMM_HANDLE_H
 
 #include "peer/transport.h"
-#include "providers/vmm_share.h"
+#include "providers/vmm/share.h"
 
 /* A word takes 8 bytes of memory only when its page is used. */
 #define UMF_VMM_BOARD_SIZE ((size_t)1 << 20)

@@ -1,10 +1,10 @@
 /* The description of an allocation of a vmm provider, as bytes. */
-#include "providers/vmm_handle.h"
+#include "providers/vmm/handle.h"
 
 #include <string.h>
 
 #include "base/log.h"
-#include "providers/vmm.h"
+#include "providers/vmm/vmm.h"
 #include "system/checksum.h"
 #include "system/os.h"
 
