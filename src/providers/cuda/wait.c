@@ -1,5 +1,5 @@
 /* Waiting for work that others queued. */
-#include "providers/cuda_wait.h"
+#include "providers/cuda/wait.h"
 
 #include "providers/gpu/capture.h"
 

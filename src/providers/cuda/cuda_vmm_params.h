@@ -1,6 +1,6 @@
 /* Parameters of the cuda_vmm provider. */
-#ifndef UMF_SRC_PROVIDERS_CUDA_VMM_PARAMS_H
-#define UMF_SRC_PROVIDERS_CUDA_VMM_PARAMS_H
+#ifndef UMF_SRC_PROVIDERS_CUDA_CUDA_VMM_PARAMS_H
+#define UMF_SRC_PROVIDERS_CUDA_CUDA_VMM_PARAMS_H
 
 #include <umf/providers/provider_cuda_vmm.h>
 

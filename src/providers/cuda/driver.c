@@ -1,5 +1,5 @@
 /* The CUDA driver: its functions and its errors. */
-#include "providers/cuda_driver.h"
+#include "providers/cuda/driver.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ typedef struct cuda_symbol_t {
 static const cuda_symbol_t cuda_symbols[] = {
 #define UMF_CUDA(function, version, symbol, optional)                                              \
     {#function, version, symbol, optional, offsetof(umf_cuda_driver_t, function)},
-#include "providers/cuda_driver.def"
+#include "providers/cuda/driver.def"
 #undef UMF_CUDA
 };
 

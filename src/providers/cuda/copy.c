@@ -1,5 +1,5 @@
 /* Copying and filling memory by streams of CUDA. */
-#include "providers/cuda_copy.h"
+#include "providers/cuda/copy.h"
 
 #include "base/log.h"
 

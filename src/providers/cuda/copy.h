@@ -2,7 +2,7 @@
 #ifndef UMF_SRC_PROVIDERS_CUDA_COPY_H
 #define UMF_SRC_PROVIDERS_CUDA_COPY_H
 
-#include "providers/cuda_context.h"
+#include "providers/cuda/context.h"
 
 /* NOT_SUPPORTED: the driver is too old. */
 umf_result_t umf_cuda_queue_create(const umf_cuda_driver_t *driver,

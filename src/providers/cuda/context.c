@@ -1,5 +1,5 @@
 /* The context of a provider: taking it, its witness, and making it current. */
-#include "providers/cuda_context.h"
+#include "providers/cuda/context.h"
 
 #include "base/log.h"
 

@@ -10,7 +10,7 @@
 #ifndef UMF_SRC_PROVIDERS_CUDA_CONTEXT_H
 #define UMF_SRC_PROVIDERS_CUDA_CONTEXT_H
 
-#include "providers/cuda_driver.h"
+#include "providers/cuda/driver.h"
 
 /* Immutable between take and drop; copies of it may be entered as long as it is not dropped. */
 typedef struct umf_cuda_context_t {

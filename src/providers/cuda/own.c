@@ -1,5 +1,5 @@
 /* IPC handles of this process, by their content and by the memory they stand for. */
-#include "providers/cuda_own.h"
+#include "providers/cuda/own.h"
 
 #include <string.h>
 

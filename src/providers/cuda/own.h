@@ -7,7 +7,7 @@
 #ifndef UMF_SRC_PROVIDERS_CUDA_OWN_H
 #define UMF_SRC_PROVIDERS_CUDA_OWN_H
 
-#include "providers/cuda_context.h"
+#include "providers/cuda/context.h"
 
 /* A handle was made for the allocation at `ptr`, which lives in `context`. Without memory for it
  * the handle cannot be opened here, nothing else. */

@@ -19,7 +19,7 @@
 
 typedef struct umf_cuda_driver_t {
 #define UMF_CUDA(function, version, symbol, optional) PFN_##function##_v##version function;
-#include "providers/cuda_driver.def"
+#include "providers/cuda/driver.def"
 #undef UMF_CUDA
 } umf_cuda_driver_t;
 

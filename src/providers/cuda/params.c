@@ -1,9 +1,9 @@
 /* Parameters of the CUDA provider: the public functions, and the same settings as text. */
-#include "providers/cuda_params.h"
+#include "providers/cuda/params.h"
 
 #include "base/log.h"
 #include "ctl/field.h"
-#include "providers/cuda_driver.h"
+#include "providers/cuda/driver.h"
 #include "providers/gpu/gpu.h"
 #include "providers/shared/name.h"
 

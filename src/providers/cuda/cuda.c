@@ -11,9 +11,9 @@
 #include "base/meta.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
-#include "providers/cuda_copy.h"
-#include "providers/cuda_own.h"
-#include "providers/cuda_params.h"
+#include "providers/cuda/copy.h"
+#include "providers/cuda/own.h"
+#include "providers/cuda/params.h"
 #include "providers/gpu/gpu.h"
 #include "providers/shared/name.h"
 

@@ -9,7 +9,7 @@
 #define UMF_SRC_PROVIDERS_CUDA_WAIT_H
 
 #include "base/log.h"
-#include "providers/cuda_context.h"
+#include "providers/cuda/context.h"
 
 /* Where work may be queued that uses memory: a provider's context, and all devices with access. */
 typedef struct umf_cuda_places_t {

@@ -1,5 +1,5 @@
 /* Parameters of the cuda_vmm provider: the public functions, and the same settings as text. */
-#include "providers/cuda_vmm_params.h"
+#include "providers/cuda/cuda_vmm_params.h"
 
 #include <stdlib.h>
 #include <string.h>
