@@ -6,7 +6,7 @@
 #include <umf/providers/provider_level_zero.h>
 
 #include "base/params.h"
-#include "providers/level_zero_machine.h"
+#include "providers/level_zero/machine.h"
 #include "system/common.h"
 
 /* Resident devices that a text can name. */

@@ -5,7 +5,7 @@
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_COPY_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_COPY_H
 
-#include "providers/level_zero_driver.h"
+#include "providers/level_zero/driver.h"
 
 /* NOT_SUPPORTED: there is no device (NULL), or the loader has no such lists. */
 umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handle_t context,

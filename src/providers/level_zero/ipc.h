@@ -6,7 +6,7 @@
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_IPC_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_IPC_H
 
-#include "providers/level_zero_provider.h"
+#include "providers/level_zero/provider.h"
 
 /* The same for every allocation. */
 size_t umf_ze_ipc_size(void);

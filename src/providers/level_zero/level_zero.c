@@ -7,11 +7,11 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "providers/gpu/gpu.h"
-#include "providers/level_zero_copy.h"
-#include "providers/level_zero_ipc.h"
-#include "providers/level_zero_machine.h"
-#include "providers/level_zero_params.h"
-#include "providers/level_zero_resident.h"
+#include "providers/level_zero/copy.h"
+#include "providers/level_zero/ipc.h"
+#include "providers/level_zero/machine.h"
+#include "providers/level_zero/params.h"
+#include "providers/level_zero/resident.h"
 #include "providers/shared/name.h"
 
 /* --- the driver's calls ----------------------------------------------------------------------- */

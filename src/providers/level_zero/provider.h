@@ -8,7 +8,7 @@
 #include "base/turn.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
-#include "providers/level_zero_driver.h"
+#include "providers/level_zero/driver.h"
 
 /* A set of devices that never changes; a new one takes its place. */
 typedef struct umf_ze_devices_t {

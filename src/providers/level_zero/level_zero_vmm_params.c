@@ -1,6 +1,6 @@
 /* Parameters of the level_zero_vmm provider: the public functions, and the same settings as text.
  */
-#include "providers/level_zero_vmm_params.h"
+#include "providers/level_zero/level_zero_vmm_params.h"
 
 #include "base/log.h"
 #include "ctl/field.h"

@@ -1,5 +1,5 @@
 /* Waiting for all work that was queued on a device. */
-#include "providers/level_zero_wait.h"
+#include "providers/level_zero/wait.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Residency: the live allocations of a provider, and the devices on which they are resident. */
-#include "providers/level_zero_resident.h"
+#include "providers/level_zero/resident.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "core/tracked.h"
-#include "providers/level_zero_params.h"
+#include "providers/level_zero/params.h"
 #include "system/os.h"
 
 /* --- sets of devices -------------------------------------------------------------------------- */

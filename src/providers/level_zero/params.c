@@ -1,5 +1,5 @@
 /* Parameters of the Level Zero provider: the public functions, and the same settings as text. */
-#include "providers/level_zero_params.h"
+#include "providers/level_zero/params.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* Copying and filling memory of Level Zero. */
-#include "providers/level_zero_copy.h"
+#include "providers/level_zero/copy.h"
 
 #include "base/log.h"
 

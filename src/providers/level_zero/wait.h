@@ -10,7 +10,7 @@
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_WAIT_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_WAIT_H
 
-#include "providers/level_zero_machine.h"
+#include "providers/level_zero/machine.h"
 
 typedef struct umf_ze_wait_t {
     ze_result_t(ZE_APICALL *synchronize)(ze_device_handle_t device); /* NULL: it cannot wait */

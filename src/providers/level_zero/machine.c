@@ -1,5 +1,5 @@
 /* The devices of this machine that have a Level Zero driver. */
-#include "providers/level_zero_machine.h"
+#include "providers/level_zero/machine.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -24,7 +24,7 @@ ZE_APIEXPORT ze_result_t ZE_APICALL zelLoaderTranslateHandle(int type, void *loa
 
 typedef struct umf_ze_driver_t {
 #define UMF_ZE(function, optional) __typeof__(function) *function;
-#include "providers/level_zero_driver.def"
+#include "providers/level_zero/driver.def"
 #undef UMF_ZE
 } umf_ze_driver_t;
 

@@ -7,7 +7,7 @@
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_MACHINE_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_MACHINE_H
 
-#include "providers/level_zero_driver.h"
+#include "providers/level_zero/driver.h"
 
 typedef struct umf_ze_place_t {
     ze_driver_handle_t owner;

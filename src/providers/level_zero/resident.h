@@ -8,7 +8,7 @@
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_RESIDENT_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_RESIDENT_H
 
-#include "providers/level_zero_provider.h"
+#include "providers/level_zero/provider.h"
 
 /* The first set. INVALID_ARGUMENT: a NULL or a device listed twice. */
 umf_result_t umf_ze_resident_init(umf_ze_provider_t *ze, const ze_device_handle_t *devices,

@@ -1,11 +1,11 @@
 /* Parameters of the level_zero_vmm provider. */
-#ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_VMM_PARAMS_H
-#define UMF_SRC_PROVIDERS_LEVEL_ZERO_VMM_PARAMS_H
+#ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_LEVEL_ZERO_VMM_PARAMS_H
+#define UMF_SRC_PROVIDERS_LEVEL_ZERO_LEVEL_ZERO_VMM_PARAMS_H
 
 #include <umf/providers/provider_level_zero_vmm.h>
 
 #include "base/params.h"
-#include "providers/level_zero_machine.h"
+#include "providers/level_zero/machine.h"
 #include "system/common.h"
 
 typedef struct umf_level_zero_vmm_memory_provider_params_t {

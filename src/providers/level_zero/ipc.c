@@ -1,11 +1,11 @@
 /* Sharing memory of a Level Zero provider. */
-#include "providers/level_zero_ipc.h"
+#include "providers/level_zero/ipc.h"
 
 #include <string.h>
 
 #include "base/log.h"
 #include "peer/transport.h"
-#include "providers/level_zero_resident.h"
+#include "providers/level_zero/resident.h"
 #include "system/checksum.h"
 #include "system/os.h"
 

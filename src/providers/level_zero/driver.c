@@ -1,5 +1,5 @@
 /* The Level Zero loader: its functions and its errors. */
-#include "providers/level_zero_driver.h"
+#include "providers/level_zero/driver.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 static const umf_dl_symbol_t ze_symbols[] = {
 #define UMF_ZE(function, optional) {#function, offsetof(umf_ze_driver_t, function), optional},
-#include "providers/level_zero_driver.def"
+#include "providers/level_zero/driver.def"
 #undef UMF_ZE
 };
 
