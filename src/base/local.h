@@ -39,8 +39,8 @@ typedef struct umf_local_tls_t {
     _Atomic(umf_local_t *) *blocks; /* by owner's index; an absent block is the shared empty one */
     uint32_t count;                 /* of blocks, at least UMF_LOCAL_COUNT_MIN */
     bool is_ending;                 /* thread exit handlers are running, or have run */
-    uint8_t moves;                  /* to other parts of page caches (pools/pages_parts.c) */
-    uint16_t number;                /* of the thread, from 1; 0: it was not asked for */
+    uint8_t moves;   /* to other parts of page caches (pools/jemalloc/pages_parts.c) */
+    uint16_t number; /* of the thread, from 1; 0: it was not asked for */
     struct umf_local_table_t *table;
     uint64_t next_id; /* for a span (track/span.h); no other thread gives it */
 } umf_local_tls_t;

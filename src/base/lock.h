@@ -31,7 +31,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_EXPORT,   /* ipc/export.c */
     UMF_RANK_DEPOT,    /* cache/depot.c */
     UMF_RANK_BIN,      /* pools: the slabs of one size */
-    UMF_RANK_ARENA,    /* pools/jemalloc.c: arenas of one pool */
+    UMF_RANK_ARENA,    /* pools/jemalloc/jemalloc.c: arenas of one pool */
     UMF_RANK_JEMALLOC, /* place of jemalloc's own locks; not used by ours */
     UMF_RANK_PAGES,    /* pools: page cache below an allocator */
     UMF_RANK_LIMITS,   /* pools: limits shared by several pools */

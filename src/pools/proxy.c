@@ -13,7 +13,7 @@
 #include "base/meta.h"
 #include "cache/magazine.h"
 #include "core/view.h"
-#include "pools/settings.h"
+#include "pools/shared/settings.h"
 
 #define PROXY_PAGE ((size_t)4096)
 #define PROXY_BINS 64u  /* pages of a span, less one */

@@ -1,7 +1,7 @@
 #include "pages_shim.h"
 
 #include "base/meta.h"
-#include "pools/pages_parts.h"
+#include "pools/jemalloc/pages_parts.h"
 
 struct shim_pages_t {
     umf_pages_t pages;

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "pools/slab.h"
+#include "pools/disjoint/slab.h"
 
 struct shim_bin_t {
     umf_slab_owner_t owner;

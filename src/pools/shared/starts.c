@@ -1,4 +1,4 @@
-#include "pools/starts.h"
+#include "pools/shared/starts.h"
 
 #include "base/meta.h"
 

@@ -16,11 +16,11 @@
  * wait in magazines, too, with depots for more. They decay there, and go back before the pool asks
  * for memory while many of another size wait, and whenever the provider has none.
  */
-#include "pools/disjoint.h"
+#include "pools/disjoint/disjoint.h"
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "pools/settings.h"
+#include "pools/shared/settings.h"
 #include "system/annotate.h"
 #include "system/os.h"
 

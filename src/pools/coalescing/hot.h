@@ -11,7 +11,7 @@
 #ifndef UMF_SRC_POOLS_COALESCING_HOT_H
 #define UMF_SRC_POOLS_COALESCING_HOT_H
 
-#include "pools/coalescing.h"
+#include "pools/coalescing/coalescing.h"
 
 #define UMF_COALESCING_HOT_BLOCKS 8 /* per thread */
 

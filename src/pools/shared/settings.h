@@ -1,6 +1,6 @@
 /* Settings: what the pools' parameter functions and tables of fields have in common. */
-#ifndef UMF_SRC_POOLS_SETTINGS_H
-#define UMF_SRC_POOLS_SETTINGS_H
+#ifndef UMF_SRC_POOLS_SHARED_SETTINGS_H
+#define UMF_SRC_POOLS_SHARED_SETTINGS_H
 
 #include <stdatomic.h>
 

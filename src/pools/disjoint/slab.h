@@ -10,8 +10,8 @@
  * back at once. Of what stays, free pages that were not used for a while are purged
  * (cache/decay.h).
  */
-#ifndef UMF_SRC_POOLS_SLAB_H
-#define UMF_SRC_POOLS_SLAB_H
+#ifndef UMF_SRC_POOLS_DISJOINT_SLAB_H
+#define UMF_SRC_POOLS_DISJOINT_SLAB_H
 
 #include <stdatomic.h>
 

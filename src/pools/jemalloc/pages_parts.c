@@ -1,5 +1,5 @@
 /* Parts of a page cache: how they come, and who takes from which. */
-#include "pools/pages_parts.h"
+#include "pools/jemalloc/pages_parts.h"
 
 #include "base/local.h"
 #include "base/meta.h"

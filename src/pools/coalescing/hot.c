@@ -1,5 +1,5 @@
 /* Blocks that go and come again and again: what is done under a lock. */
-#include "pools/coalescing_parts.h"
+#include "pools/coalescing/parts.h"
 
 typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_part_t part_t;

@@ -1,6 +1,6 @@
 /* What a coalescing pool does not need: wholly free spans go back, the content of free pieces is
  * dropped. */
-#include "pools/coalescing_release.h"
+#include "pools/coalescing/release.h"
 
 #include <errno.h>
 

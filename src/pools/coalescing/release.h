@@ -2,7 +2,7 @@
 #ifndef UMF_SRC_POOLS_COALESCING_RELEASE_H
 #define UMF_SRC_POOLS_COALESCING_RELEASE_H
 
-#include "pools/coalescing_parts.h"
+#include "pools/coalescing/parts.h"
 
 /* One of the wholly free spans of a part. */
 typedef struct umf_coalescing_choice_t {

@@ -4,8 +4,8 @@
  * Three layers. Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering
  * anything else; of blocks up to 2 MiB a thread parks a few (cache/parking.h). Below them jemalloc
  * divides slabs into objects of up to 14 KiB, in arenas of this pool; larger ones are pieces of the
- * page cache (pools/pages.h). jemalloc gets its slabs from the page cache, too. A pool for which
- * jemalloc has no arena left takes every object from there.
+ * page cache (pools/jemalloc/pages.h). jemalloc gets its slabs from the page cache, too. A pool for
+ * which jemalloc has no arena left takes every object from there.
  *
  * jemalloc calls us through extent hooks. In a hook it must not be entered again, by nobody: an
  * allocation would come from its own memory instead of the arena's. Therefore hooks only take pages
@@ -16,8 +16,8 @@
  * corrupts its heap. It returns every free extent at once, and pages coalesce in the page cache.
  *
  * Beside each page lies a record of where objects start and which of them users have
- * (pools/starts.h). Whatever else is freed, interior, foreign and freed pointers, is refused before
- * jemalloc sees it.
+ * (pools/shared/starts.h). Whatever else is freed, interior, foreign and freed pointers, is refused
+ * before jemalloc sees it.
  */
 #include <umf/pools/pool_jemalloc.h>
 
@@ -36,9 +36,9 @@
 #include "cache/parking.h"
 #include "core/content.h"
 #include "ctl/field.h"
-#include "pools/jemalloc_sizes.h"
-#include "pools/pages.h"
-#include "pools/settings.h"
+#include "pools/jemalloc/pages.h"
+#include "pools/jemalloc/sizes.h"
+#include "pools/shared/settings.h"
 
 #define JEMALLOC_NAME "jemalloc"
 #define JEMALLOC_ARENAS_MAX UMF_JEMALLOC_ARENAS_MAX

@@ -1,7 +1,7 @@
 /* The coalescing pool's own parts: the object, and what its settings (coalescing_settings.c) need
  * of it. */
-#ifndef UMF_SRC_POOLS_COALESCING_H
-#define UMF_SRC_POOLS_COALESCING_H
+#ifndef UMF_SRC_POOLS_COALESCING_COALESCING_H
+#define UMF_SRC_POOLS_COALESCING_COALESCING_H
 
 #include <umf/plugin.h>
 #include <umf/pools/pool_coalescing.h>

@@ -4,11 +4,11 @@
  * Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering anything else;
  * their sizes are the size classes of oneTBB. Of larger blocks up to 2 MiB each thread parks a few
  * (cache/parking.h). Below, and for all larger blocks, stands a memory pool of oneTBB
- * (pools/scalable_tbb.h), which takes its memory from the provider through two hooks.
+ * (pools/scalable/tbb.h), which takes its memory from the provider through two hooks.
  *
  * oneTBB trusts every pointer it is given. So beside each span lies a record of where objects start
- * and which of them users have (pools/starts.h). Whatever else is freed, interior, foreign and
- * freed pointers, is refused before oneTBB sees it.
+ * and which of them users have (pools/shared/starts.h). Whatever else is freed, interior, foreign
+ * and freed pointers, is refused before oneTBB sees it.
  *
  * oneTBB has no call to empty the caches of one pool. But it empties them when the provider refuses
  * memory, before it gives up. So trim asks for more than any machine has and refuses that itself.
@@ -30,9 +30,9 @@
 #include "cache/parking.h"
 #include "core/view.h"
 #include "ctl/field.h"
-#include "pools/scalable_tbb.h"
-#include "pools/settings.h"
-#include "pools/starts.h"
+#include "pools/scalable/tbb.h"
+#include "pools/shared/settings.h"
+#include "pools/shared/starts.h"
 #include "system/os.h"
 
 #define SCALABLE_NAME "scalable"

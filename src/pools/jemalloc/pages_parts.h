@@ -10,10 +10,10 @@
  *
  * Who holds the lock of a part does not take that of another.
  */
-#ifndef UMF_SRC_POOLS_PAGES_PARTS_H
-#define UMF_SRC_POOLS_PAGES_PARTS_H
+#ifndef UMF_SRC_POOLS_JEMALLOC_PAGES_PARTS_H
+#define UMF_SRC_POOLS_JEMALLOC_PAGES_PARTS_H
 
-#include "pools/pages.h"
+#include "pools/jemalloc/pages.h"
 
 /* Makes the first part; needs no memory. */
 void umf_pages_parts_init(umf_pages_t *pages);

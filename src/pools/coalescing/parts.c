@@ -1,5 +1,5 @@
 /* Parts of a coalescing pool: how they come and go. */
-#include "pools/coalescing_parts.h"
+#include "pools/coalescing/parts.h"
 
 #include "base/meta.h"
 #include "system/os.h"

@@ -14,7 +14,7 @@
 #define UMF_SRC_POOLS_COALESCING_PARTS_H
 
 #include "core/view.h"
-#include "pools/coalescing_hot.h"
+#include "pools/coalescing/hot.h"
 
 /* Makes the first part. */
 umf_result_t umf_coalescing_parts_init(umf_coalescing_pool_t *pool);

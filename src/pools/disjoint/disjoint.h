@@ -1,14 +1,14 @@
 /* The disjoint pool's own parts: the object, and what its settings (disjoint_settings.c) need of
  * it. */
-#ifndef UMF_SRC_POOLS_DISJOINT_H
-#define UMF_SRC_POOLS_DISJOINT_H
+#ifndef UMF_SRC_POOLS_DISJOINT_DISJOINT_H
+#define UMF_SRC_POOLS_DISJOINT_DISJOINT_H
 
 #include <umf/plugin.h>
 #include <umf/pools/pool_disjoint.h>
 
 #include "cache/parking.h"
-#include "pools/disjoint_layout.h"
-#include "pools/slab.h"
+#include "pools/disjoint/layout.h"
+#include "pools/disjoint/slab.h"
 
 struct umf_disjoint_pool_shared_limits_t {
     umf_slab_limits_t limits; /* first: pools know them by this address */

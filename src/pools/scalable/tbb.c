@@ -14,7 +14,7 @@
  * All waiting has an end: what is waited for may be an operation of a user's provider, and that may
  * wait for the very thread that waits here.
  */
-#include "pools/scalable_tbb.h"
+#include "pools/scalable/tbb.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

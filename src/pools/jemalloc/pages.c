@@ -1,4 +1,4 @@
-#include "pools/pages_parts.h"
+#include "pools/jemalloc/pages_parts.h"
 
 #include <assert.h>
 #include <time.h>

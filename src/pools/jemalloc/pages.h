@@ -4,16 +4,16 @@
  * The cache never touches the memory it divides. Beside each span it keeps a table with a record
  * per page, for the owner's own use, found from any address of the span.
  *
- * Spans are divided among parts with a lock each (pools/pages_parts.h), one at first. A piece goes
- * back to the part it came from. A thread takes from its own part, else from others where nobody is
- * just then: only if there is nothing either does its part get a span more.
+ * Spans are divided among parts with a lock each (pools/jemalloc/pages_parts.h), one at first. A
+ * piece goes back to the part it came from. A thread takes from its own part, else from others
+ * where nobody is just then: only if there is nothing either does its part get a span more.
  *
  * `take`, `put` and `split` never call the provider and hold one short lock, so they may run below
  * an allocator that must not be re-entered. `alloc`, `grow`, `settle`, `decay` and `trim` call the
  * provider, with no lock held.
  */
-#ifndef UMF_SRC_POOLS_PAGES_H
-#define UMF_SRC_POOLS_PAGES_H
+#ifndef UMF_SRC_POOLS_JEMALLOC_PAGES_H
+#define UMF_SRC_POOLS_JEMALLOC_PAGES_H
 
 #include "base/lock.h"
 #include "core/view.h"

@@ -7,8 +7,8 @@
  * never handed out. States are made when the first object of the page appears, and stay for its
  * next objects until the page goes.
  */
-#ifndef UMF_SRC_POOLS_STARTS_H
-#define UMF_SRC_POOLS_STARTS_H
+#ifndef UMF_SRC_POOLS_SHARED_STARTS_H
+#define UMF_SRC_POOLS_SHARED_STARTS_H
 
 #include "base/lock.h"
 #include "cache/magazine.h"

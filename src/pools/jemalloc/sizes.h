@@ -6,8 +6,8 @@
 #define UMF_SRC_POOLS_JEMALLOC_SIZES_H
 
 #include "cache/magazine.h"
-#include "pools/pages.h"
-#include "pools/starts.h"
+#include "pools/jemalloc/pages.h"
+#include "pools/shared/starts.h"
 
 #define UMF_JEMALLOC_ARENAS_MAX 4095
 

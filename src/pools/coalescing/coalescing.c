@@ -2,7 +2,7 @@
  * The coalescing pool: best fit with splitting and immediate coalescing (ds/range.h) over large
  * spans of the provider. All bookkeeping is out of line.
  *
- * Threads that meet go to different parts (pools/coalescing_parts.h). What does not fit in one part
+ * Threads that meet go to different parts (pools/coalescing/parts.h). What does not fit in one part
  * may come from any other, before the provider is asked. For small requests a span that another
  * part does not use moves over as a whole, so that each thread comes to have what it needs at home.
  * They do not wait for other parts: if their locks are taken, or the thread has met another and a
@@ -10,7 +10,7 @@
  *
  * There are no magazines in front: a block that waits in a thread's stack neither coalesces nor
  * serves another size, which is what this pool is for. What a thread frees and gets again is served
- * without a lock all the same (pools/coalescing_hot.h).
+ * without a lock all the same (pools/coalescing/hot.h).
  *
  * A span is withdrawn from the range before it goes to the provider, and added after it came from
  * there; the provider is called without a lock.
@@ -20,8 +20,8 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "pools/coalescing_release.h"
-#include "pools/settings.h"
+#include "pools/coalescing/release.h"
+#include "pools/shared/settings.h"
 #include "system/pause.h"
 
 #define GROWTH_PARTS 16              /* a new span has this part of what is held ... */

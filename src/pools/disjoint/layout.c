@@ -1,4 +1,4 @@
-#include "pools/disjoint_layout.h"
+#include "pools/disjoint/layout.h"
 
 #include "base/meta.h"
 

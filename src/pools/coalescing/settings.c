@@ -1,8 +1,8 @@
 /* Parameters, settings and counters of the coalescing pool. */
 #include <stdio.h>
 
-#include "pools/coalescing_parts.h"
-#include "pools/settings.h"
+#include "pools/coalescing/parts.h"
+#include "pools/shared/settings.h"
 
 #define DEFAULT_GRANULE ((size_t)512)
 #define DEFAULT_SPAN_SIZE ((size_t)2 << 20)

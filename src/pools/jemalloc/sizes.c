@@ -1,4 +1,4 @@
-#include "pools/jemalloc_sizes.h"
+#include "pools/jemalloc/sizes.h"
 
 #include <jemalloc/jemalloc.h>
 #include <stdio.h>

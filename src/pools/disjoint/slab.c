@@ -1,4 +1,4 @@
-#include "pools/slab.h"
+#include "pools/disjoint/slab.h"
 
 #include <string.h>
 

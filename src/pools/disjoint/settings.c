@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/params.h"
-#include "pools/disjoint.h"
-#include "pools/settings.h"
+#include "pools/disjoint/disjoint.h"
+#include "pools/shared/settings.h"
 
 typedef umf_disjoint_pool_params_t params_t;
 typedef umf_disjoint_pool_t pool_t;
