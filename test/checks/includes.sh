@@ -10,7 +10,7 @@ cd "$1"
 
 table='
 system       umf/base.h umf/result.h
-base      system umf/base.h umf/result.h
+base      system umf/base.h
 ds        system base
 cache     system base
 ctl       system base ds public
@@ -18,11 +18,11 @@ track     system base ds
 topology  system base public
 peer      system base ds umf/base.h
 core      system base ds cache ctl track providers/providers.def pools/pools.def public
-providers system base ds cache ctl/field.h core/tracked.h topology peer providers/shared public numa/topology.h ipc/transport.h ipc/named.h ipc/process.h ipc/turn.h providers/gpu providers/vmm
+providers system base ds cache ctl/field.h core/tracked.h topology peer providers/shared public
 pools     system base ds cache ctl/field.h track/span.h core/view.h core/content.h pools/shared public
 ipc       system base ds ctl/ctl.h ctl/field.h track peer core public
-numa      system base topology public numa
-suspend   system base ds track core public ipc/turn.h providers/os_place.h
+numa      system base topology public
+suspend   system base ds track core public
 proxy_lib public
 providers/cuda       providers/gpu providers/vmm
 providers/level_zero providers/gpu providers/vmm
