@@ -865,7 +865,7 @@ TEST_F(CudaVmm, PinnedMemoryHeldReadyIsOfOneProvider) {
 TEST_F(CudaVmm, MakesNoMulticastObjects) {
     const char *const functions[] = {
 #define UMF_CUDA(function, version, symbol, optional) symbol,
-#include "../../src/providers/cuda_driver.def"
+#include "../../src/providers/cuda/driver.def"
 #undef UMF_CUDA
     };
     for (const char *function : functions) {

@@ -23,7 +23,7 @@
 
 struct Driver {
 #define UMF_CUDA(function, version, symbol, optional) PFN_##function##_v##version function;
-#include "../../src/providers/cuda_driver.def"
+#include "../../src/providers/cuda/driver.def"
 #include "../fakes/cuda/extra.def"
 #undef UMF_CUDA
     bool is_real = false;
@@ -52,7 +52,7 @@ inline Driver &driver() {
             memcpy(static_cast<void *>(function), &address, sizeof(address));
         };
 #define UMF_CUDA(function, version, symbol, optional) load(symbol, &d.function);
-#include "../../src/providers/cuda_driver.def"
+#include "../../src/providers/cuda/driver.def"
 #include "../fakes/cuda/extra.def"
 #undef UMF_CUDA
         if (!d.is_real) {

@@ -1688,7 +1688,7 @@ static const struct {
 #undef FUNCTION
 #define UMF_CUDA(function, version, symbol, optional)                                              \
     {#function, version, false, reinterpret_cast<void *>(&fake_##function)},
-#include "../../../src/providers/cuda_driver.def"
+#include "../../../src/providers/cuda/driver.def"
 #include "extra.def"
 #undef UMF_CUDA
 };
@@ -1717,7 +1717,7 @@ CUresult fake_cuGetProcAddress(const char *symbol, void **address, int version, 
         return is_hidden(#function) ? nullptr : reinterpret_cast<void *>(&fake_##function);        \
     }                                                                                              \
     SYMBOL(symbol, "resolve_" #function)
-#include "../../../src/providers/cuda_driver.def"
+#include "../../../src/providers/cuda/driver.def"
 #include "extra.def"
 UMF_CUDA(cuGetProcAddress, 11030, "cuGetProcAddress", true)
 #undef UMF_CUDA

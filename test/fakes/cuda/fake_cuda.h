@@ -23,7 +23,7 @@ extern "C" {
 
 enum fake_cuda_function {
 #define UMF_CUDA(function, version, symbol, optional) FAKE_##function,
-#include "../../../src/providers/cuda_driver.def"
+#include "../../../src/providers/cuda/driver.def"
 #include "extra.def"
 #undef UMF_CUDA
     FAKE_CUDA_FUNCTIONS
