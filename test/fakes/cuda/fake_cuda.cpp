@@ -23,6 +23,8 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#include "../driver.h"
+
 // The driver's own types, which its header leaves open.
 struct CUctx_st {
     int device;
@@ -34,6 +36,16 @@ struct CUctx_st {
 };
 
 namespace {
+
+using driver::any_overlaps;
+using driver::holding;
+using driver::is_run;
+using driver::kept;
+using driver::make_file;
+using driver::map_file;
+using driver::reserve;
+using driver::round_up;
+using driver::unmap_reserved;
 
 struct Work {
     std::function<bool()> run; // false: it waits for something
@@ -109,11 +121,16 @@ struct Mapping {
     }
 };
 
+struct Reservation {
+    size_t size;
+};
+
 struct IpcHandle { // fits into CUipcMemHandle
     uint64_t magic;
     int32_t pid, fd, device, unused;
     uint64_t size;
 };
+constexpr size_t page = 4096;
 constexpr uint64_t ipc_magic = 0x756d662066616b65;
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle), "an IPC handle has 64 bytes");
 
@@ -129,7 +146,7 @@ struct State {
     bool initialised = false;
     pid_t pid = 0;
     std::map<uintptr_t, Memory> memory;
-    std::map<uintptr_t, size_t> reservations;
+    std::map<uintptr_t, Reservation> reservations;
     std::map<uintptr_t, Mapping> mappings;
     std::set<Physical *> physicals;
     std::set<CUctx_st *> contexts;
@@ -145,13 +162,6 @@ std::recursive_mutex lock;
 State *state;
 thread_local std::vector<CUctx_st *> stack;
 thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-
-// Handles that are dead stay objects, so that their use is noticed; they are no leaks.
-template <typename T> T *kept(T *made) {
-    static auto *all = new std::vector<void *>;
-    all->push_back(made);
-    return made;
-}
 
 State *fresh() {
     State *made = kept(new State);
@@ -187,12 +197,8 @@ CUresult enter(int function) {
     bool may_fail =
         control.fail_function == function || (control.fail_function == FAKE_CUDA_ANY &&
                                               function != FAKE_cuThreadExchangeStreamCaptureMode);
-    if (control.fail_at != 0 && may_fail) {
-        control.fail_at -= control.fail_at > 0;
-        if (control.fail_at <= 0) {
-            control.fail_at = control.fail_on ? -1 : 0;
-            return static_cast<CUresult>(control.fail_with);
-        }
+    if (may_fail && driver::has_to_fail(control)) {
+        return static_cast<CUresult>(control.fail_with);
     }
     return CUDA_SUCCESS;
 }
@@ -237,43 +243,17 @@ bool is_device(int device) {
 }
 
 bool take(int device, size_t size) {
-    fake_cuda_t &control = get().control;
-    if (size > control.device_memory[device] - control.used[device]) {
-        return false;
-    }
-    control.used[device] += size;
-    control.peak[device] = std::max(control.peak[device], control.used[device]);
-    return true;
+    return driver::take_of_device(get().control, device, size);
 }
 
 void give(int device, size_t size) {
     get().control.used[device] -= size;
 }
 
-size_t page_round(size_t size) {
-    return (size + 4095) & ~size_t{4095};
-}
-
 // --- queued work ---------------------------------------------------------------------------------
 
-bool overlaps(uintptr_t a, size_t a_size, uintptr_t b, size_t b_size) {
-    return a < b + b_size && b < a + a_size;
-}
-
-bool is_used_by_queued_work(uintptr_t base, size_t size) {
-    for (CUstream_st *stream : get().streams) {
-        for (const Work &work : stream->queue) {
-            if ((work.reads && overlaps(work.reads, work.size, base, size)) ||
-                (work.writes && overlaps(work.writes, work.size, base, size))) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 void note_removal(uintptr_t base, size_t size) {
-    if (is_used_by_queued_work(base, size)) {
+    if (driver::is_used_by_queued_work(get().streams, base, size)) {
         get().control.unordered_unmaps++;
     }
 }
@@ -282,31 +262,19 @@ void note_removal(uintptr_t base, size_t size) {
 // driver at all: plain memory of the host.
 bool is_reachable(uintptr_t base, size_t size, int device, unsigned wanted) {
     State &s = get();
-    auto memory = s.memory.upper_bound(base);
-    if (memory != s.memory.begin()) {
-        --memory;
-        if (base < memory->first + memory->second.size) {
-            return base + size <= memory->first + memory->second.size;
-        }
+    auto memory = holding(s.memory, base, 1);
+    if (memory != s.memory.end()) {
+        return base + size <= memory->first + memory->second.size;
     }
-    bool reserved = false;
-    for (const auto &[at, length] : s.reservations) {
-        reserved = reserved || overlaps(at, length, base, size);
-    }
-    if (!reserved) {
+    if (!any_overlaps(s.reservations, base, size)) {
         return true;
     }
     while (size > 0) {
-        auto mapping = s.mappings.upper_bound(base);
-        if (mapping == s.mappings.begin()) {
+        auto mapping = holding(s.mappings, base, 1);
+        if (mapping == s.mappings.end() || !mapping->second.permits(device, wanted)) {
             return false;
         }
-        --mapping;
-        size_t into = base - mapping->first;
-        if (into >= mapping->second.size || !mapping->second.permits(device, wanted)) {
-            return false;
-        }
-        size_t part = std::min(size, mapping->second.size - into);
+        size_t part = std::min(size, mapping->first + mapping->second.size - base);
         base += part;
         size -= part;
     }
@@ -321,16 +289,10 @@ bool run_one(CUstream_st *stream) {
     return true;
 }
 
-// Streams wait for events of others, so all are run until nothing moves.
 void run_all(CUctx_st *context) {
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (CUstream_st *stream : get().streams) {
-            while (stream->context == context && run_one(stream)) {
-                moved = true;
-            }
-        }
-    }
+    driver::run_until_idle(get().streams, [=](CUstream_st *stream) {
+        return stream->context == context && run_one(stream);
+    });
 }
 
 void run_stream(CUstream_st *stream) {
@@ -837,16 +799,6 @@ CUresult fake_cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *
 
 // --- memory --------------------------------------------------------------------------------------
 
-// Maps an anonymous file, so that another process can open it; `misalign` shifts the address.
-static void *map_file(size_t size, int *fd) {
-    *fd = memfd_create("fake_cuda", MFD_CLOEXEC);
-    if (*fd < 0 || ftruncate(*fd, static_cast<off_t>(size)) != 0) {
-        return nullptr;
-    }
-    void *base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-    return base == MAP_FAILED ? nullptr : base;
-}
-
 static CUresult add_memory(CUctx_st *context, size_t size, Kind kind, uintptr_t *address) {
     State &s = get();
     if (size == 0) {
@@ -855,13 +807,13 @@ static CUresult add_memory(CUctx_st *context, size_t size, Kind kind, uintptr_t 
     if (size > size_t{1} << 46) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    size_t rounded = page_round(size + s.control.misalign);
+    size_t rounded = round_up(size + s.control.misalign, page);
     bool on_device = kind == DEVICE || kind == MANAGED;
     if (on_device && !take(context->device, rounded)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    int fd = -1;
-    void *base = map_file(rounded, &fd);
+    int fd = make_file("fake_cuda", rounded);
+    char *base = map_file(fd, rounded);
     if (!base) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -951,10 +903,8 @@ CUresult fake_cuMemHostRegister(void *address, size_t size, unsigned) {
     if (!address || size == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    for (const auto &[at, memory] : s.memory) {
-        if (overlaps(at, memory.size, base, size)) {
-            return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-        }
+    if (any_overlaps(s.memory, base, size)) {
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
     s.memory[base] = Memory{size, REGISTERED, context, context->device, -1, ++s.ids};
     s.control.registered += size;
@@ -980,31 +930,27 @@ CUresult fake_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
                                     CUdeviceptr address) {
     ENTER_STARTED(FAKE_cuPointerGetAttribute)
     State &s = get();
-    auto memory = s.memory.upper_bound(address);
-    bool known = memory != s.memory.begin() &&
-                 address < std::prev(memory)->first + std::prev(memory)->second.size;
-    auto mapping = s.mappings.upper_bound(address);
-    bool mapped = mapping != s.mappings.begin() &&
-                  address < std::prev(mapping)->first + std::prev(mapping)->second.size;
-    if (!known && !mapped) {
+    auto memory = holding(s.memory, address, 1);
+    auto mapping = holding(s.mappings, address, 1);
+    bool known = memory != s.memory.end();
+    if (!known && mapping == s.mappings.end()) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    bool of_host = known ? std::prev(memory)->second.kind == PINNED ||
-                               std::prev(memory)->second.kind == REGISTERED
-                         : std::prev(mapping)->second.physical->device < 0;
+    bool of_host = known ? memory->second.kind == PINNED || memory->second.kind == REGISTERED
+                         : mapping->second.physical->device < 0;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *static_cast<unsigned *>(value) = of_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *static_cast<int *>(value) =
-            known ? std::prev(memory)->second.device : std::prev(mapping)->second.physical->device;
+            known ? memory->second.device : mapping->second.physical->device;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        *static_cast<unsigned long long *>(value) = known ? std::prev(memory)->second.id : 0;
+        *static_cast<unsigned long long *>(value) = known ? memory->second.id : 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *static_cast<unsigned *>(value) = known && std::prev(memory)->second.kind == MANAGED;
+        *static_cast<unsigned *>(value) = known && memory->second.kind == MANAGED;
         return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -1034,20 +980,12 @@ CUresult fake_cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alig
         return CUDA_ERROR_INVALID_VALUE;
     }
     (void)wish;
-    size_t room = size + unit;
-    void *raw = room < size ? MAP_FAILED
-                            : mmap(nullptr, room, PROT_NONE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (raw == MAP_FAILED) {
+    char *made = reserve(size, unit);
+    if (!made) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    uintptr_t start = reinterpret_cast<uintptr_t>(raw);
-    uintptr_t base = (start + unit - 1) / unit * unit;
-    if (base > start) {
-        munmap(raw, base - start);
-    }
-    munmap(reinterpret_cast<void *>(base + size), start + room - base - size);
-    s.reservations[base] = size;
+    uintptr_t base = reinterpret_cast<uintptr_t>(made);
+    s.reservations[base] = {size};
     s.control.objects++;
     *address = base;
     return CUDA_SUCCESS;
@@ -1057,13 +995,11 @@ CUresult fake_cuMemAddressFree(CUdeviceptr address, size_t size) {
     ENTER_STARTED(FAKE_cuMemAddressFree)
     State &s = get();
     auto at = s.reservations.find(address);
-    if (at == s.reservations.end() || at->second != size) {
+    if (at == s.reservations.end() || at->second.size != size) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    for (const auto &[base, mapping] : s.mappings) {
-        if (overlaps(base, mapping.size, address, size)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+    if (any_overlaps(s.mappings, address, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     munmap(reinterpret_cast<void *>(address), size);
     s.reservations.erase(at);
@@ -1094,8 +1030,8 @@ CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     if (!of_host && !take(device, size)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    int fd = memfd_create("fake_cuda_physical", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, static_cast<off_t>(size)) != 0) {
+    int fd = make_file("fake_cuda_physical", size);
+    if (fd < 0) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool exportable = wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -1148,14 +1084,8 @@ CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
     if (size != physical->size) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    bool inside = false;
-    for (const auto &[base, length] : s.reservations) {
-        inside = inside || (address >= base && address + size <= base + length);
-    }
-    for (const auto &[base, mapping] : s.mappings) {
-        inside = inside && !overlaps(base, mapping.size, address, size);
-    }
-    if (!inside) {
+    if (holding(s.reservations, address, size) == s.reservations.end() ||
+        any_overlaps(s.mappings, address, size)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (mmap(reinterpret_cast<void *>(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED,
@@ -1168,28 +1098,14 @@ CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
     return CUDA_SUCCESS;
 }
 
-// Whole mappings from `address` on that fill `size` bytes without a gap.
-static bool is_run_of_mappings(uintptr_t address, size_t size) {
-    while (size > 0) {
-        auto at = get().mappings.find(address);
-        if (at == get().mappings.end() || at->second.size > size) {
-            return false;
-        }
-        address += at->second.size;
-        size -= at->second.size;
-    }
-    return true;
-}
-
 CUresult fake_cuMemUnmap(CUdeviceptr address, size_t size) {
     ENTER_STARTED(FAKE_cuMemUnmap)
     State &s = get();
-    if (size == 0 || !is_run_of_mappings(address, size)) {
+    if (size == 0 || !is_run(s.mappings, address, size)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     note_removal(address, size);
-    mmap(reinterpret_cast<void *>(address), size, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    unmap_reserved(address, size);
     for (uintptr_t end = address + size; address < end;) {
         auto at = s.mappings.find(address);
         address += at->second.size;
@@ -1203,7 +1119,8 @@ CUresult fake_cuMemUnmap(CUdeviceptr address, size_t size) {
 CUresult fake_cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *list,
                              size_t count) {
     ENTER_STARTED(FAKE_cuMemSetAccess)
-    if (!list || count == 0 || !is_run_of_mappings(address, size)) {
+    State &s = get();
+    if (!list || count == 0 || !is_run(s.mappings, address, size)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
@@ -1214,7 +1131,7 @@ CUresult fake_cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccess
     }
     mprotect(reinterpret_cast<void *>(address), size, PROT_READ | PROT_WRITE);
     for (uintptr_t end = address + size; address < end;) {
-        Mapping &mapping = get().mappings[address];
+        Mapping &mapping = s.mappings[address];
         for (size_t i = 0; i < count; i++) {
             mapping.access[{list[i].location.type, list[i].location.id}] = list[i].flags;
         }
@@ -1307,9 +1224,8 @@ CUresult fake_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, un
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     int fd = open_of(wanted.pid, wanted.fd);
-    void *base =
-        fd < 0 ? MAP_FAILED : mmap(nullptr, wanted.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (base == MAP_FAILED) {
+    char *base = map_file(fd, wanted.size);
+    if (!base) {
         if (fd >= 0) {
             close(fd);
         }

@@ -29,7 +29,19 @@
 #include <level_zero/zet_api.h>
 #include <level_zero/zet_ddi.h>
 
+#include "../driver.h"
+
 namespace {
+
+using driver::any_overlaps;
+using driver::holding;
+using driver::is_run;
+using driver::kept;
+using driver::make_file;
+using driver::map_file;
+using driver::reserve;
+using driver::round_up;
+using driver::unmap_reserved;
 
 struct Stream;
 
@@ -172,13 +184,6 @@ std::recursive_mutex lock;
 State *state;
 pid_t loaded_in;
 
-// Handles that are dead stay objects, so that their use is noticed; they are no leaks.
-template <typename T> T *kept(T *made) {
-    static auto *all = new std::vector<void *>;
-    all->push_back(made);
-    return made;
-}
-
 State *fresh() {
     State *made = kept(new State);
     fake_ze_t &control = made->control;
@@ -222,14 +227,10 @@ ze_result_t enter(int function) {
     if (control.ordered < FAKE_ZE_ORDER) {
         control.order[control.ordered++] = function;
     }
-    if (control.fail_at != 0 &&
-        (control.fail_function == FAKE_ZE_ANY || control.fail_function == function)) {
-        control.fail_at -= control.fail_at > 0;
-        if (control.fail_at <= 0) {
-            control.fail_at = control.fail_on ? -1 : 0;
-            control.lost = control.fail_stays ? control.fail_with : control.lost;
-            return static_cast<ze_result_t>(control.fail_with);
-        }
+    bool may_fail = control.fail_function == FAKE_ZE_ANY || control.fail_function == function;
+    if (may_fail && driver::has_to_fail(control)) {
+        control.lost = control.fail_stays ? control.fail_with : control.lost;
+        return static_cast<ze_result_t>(control.fail_with);
     }
     return ZE_RESULT_SUCCESS;
 }
@@ -354,47 +355,6 @@ void gone(std::set<T *> &all, long &count, ze_context_handle_t context, T *was) 
 
 // --- mappings ------------------------------------------------------------------------------------
 
-size_t round_up(size_t size, size_t unit) {
-    return (size + unit - 1) / unit * unit;
-}
-
-bool overlaps(uintptr_t a, size_t a_size, uintptr_t b, size_t b_size) {
-    return a < b + b_size && b < a + a_size;
-}
-
-// Addresses with nothing behind them.
-char *reserve(size_t size, size_t alignment) {
-    size_t room = size + alignment;
-    if (room < size) {
-        return nullptr;
-    }
-    void *raw = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (raw == MAP_FAILED) {
-        return nullptr;
-    }
-    uintptr_t start = reinterpret_cast<uintptr_t>(raw);
-    uintptr_t base = round_up(start, alignment);
-    if (base > start) {
-        munmap(raw, base - start);
-    }
-    munmap(reinterpret_cast<void *>(base + size), start + room - base - size);
-    return reinterpret_cast<char *>(base);
-}
-
-int make_file(size_t size) {
-    int fd = memfd_create("fake_level_zero", MFD_CLOEXEC);
-    if (fd >= 0 && ftruncate(fd, static_cast<off_t>(size)) != 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-char *map_file(int fd, size_t size) {
-    void *base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return base == MAP_FAILED ? nullptr : static_cast<char *>(base);
-}
-
 bool map_at(void *base, size_t size, int protection, int fd, size_t offset) {
     return mmap(base, size, protection, MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(offset)) !=
            MAP_FAILED;
@@ -405,16 +365,6 @@ int protection_of(ze_memory_type_t type) {
     return is_closed ? PROT_NONE : PROT_READ | PROT_WRITE;
 }
 
-// Entry of a map by addresses whose range holds an address; end() if there is none.
-template <typename Map> typename Map::iterator holding(Map &map, uintptr_t address, size_t size) {
-    auto at = map.upper_bound(address);
-    if (at == map.begin()) {
-        return map.end();
-    }
-    --at;
-    return address + size <= at->first + at->second.size ? at : map.end();
-}
-
 Memory *memory_at(const void *ptr, size_t size = 1) {
     auto at = holding(get().memory, reinterpret_cast<uintptr_t>(ptr), size);
     return at == get().memory.end() || at->second.is_deferred ? nullptr : &at->second;
@@ -423,15 +373,7 @@ Memory *memory_at(const void *ptr, size_t size = 1) {
 // --- queued work ---------------------------------------------------------------------------------
 
 bool is_used_by_queued_work(uintptr_t base, size_t size) {
-    for (Stream *stream : get().streams) {
-        for (const Work &work : stream->queue) {
-            if ((work.reads && overlaps(work.reads, work.size, base, size)) ||
-                (work.writes && overlaps(work.writes, work.size, base, size))) {
-                return true;
-            }
-        }
-    }
-    return false;
+    return driver::is_used_by_queued_work(get().streams, base, size);
 }
 
 void note_removal(uintptr_t base, size_t size) {
@@ -547,16 +489,8 @@ bool run_one(Stream *stream) {
     return false;
 }
 
-// Streams wait for events of others, so all are run until nothing moves.
 void run_all() {
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (Stream *stream : get().streams) {
-            while (run_one(stream)) {
-                moved = true;
-            }
-        }
-    }
+    driver::run_until_idle(get().streams, run_one);
 }
 
 void run_a_little() {
@@ -628,20 +562,8 @@ ze_result_t wait_for(uint64_t timeout, const std::function<bool()> &is_done) {
 
 bool take(int device, size_t size) {
     fake_ze_t &control = get().control;
-    if (device < 0) {
-        if (size > control.host_memory - std::min(control.host_memory, control.host_used)) {
-            return false;
-        }
-        control.host_used += size;
-        return true;
-    }
-    size_t used = control.used[device];
-    if (size > control.device_memory[device] - std::min(control.device_memory[device], used)) {
-        return false;
-    }
-    control.used[device] += size;
-    control.peak[device] = std::max(control.peak[device], control.used[device]);
-    return true;
+    return device < 0 ? driver::take(size, control.host_memory, &control.host_used)
+                      : driver::take_of_device(control, device, size);
 }
 
 void give(int device, size_t size) {
@@ -793,7 +715,7 @@ ze_result_t alloc(ze_context_handle_t context, ze_device_handle_t device, ze_mem
     if (!take(made.device, made.mapped)) {
         return no_room(made.device);
     }
-    made.fd = make_file(made.mapped);
+    made.fd = make_file("fake_level_zero", made.mapped);
     ze_result_t result = made.fd < 0
                              ? ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY
                              : add_memory(made, offset, std::max(request.alignment, page), ptr);
@@ -832,24 +754,10 @@ ze_result_t is_granular(const void *ptr, size_t size) {
     return size % granularity_of(size) == 0 ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
 }
 
-// Whole mappings from `address` on that fill `size` bytes without a gap.
-bool is_run_of_mappings(uintptr_t address, size_t size) {
-    while (size > 0) {
-        auto at = get().mappings.find(address);
-        if (at == get().mappings.end() || at->second.size > size) {
-            return false;
-        }
-        address += at->second.size;
-        size -= at->second.size;
-    }
-    return true;
-}
-
 void unmap(uintptr_t address, size_t size) {
     State &s = get();
     note_removal(address, size);
-    mmap(reinterpret_cast<void *>(address), size, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    unmap_reserved(address, size);
     for (uintptr_t end = address + size; address < end;) {
         auto at = s.mappings.find(address);
         address += at->second.size;
@@ -1000,12 +908,9 @@ static ze_result_t fake_zeDeviceSynchronize(ze_device_handle_t device) {
     std::lock_guard<std::recursive_mutex> guard(lock);
     NEED(is_device(device))
     get().control.device_waits++;
-    for (bool moved = true; moved;) { // of this device alone
-        moved = false;
-        for (Stream *stream : get().streams) {
-            moved = (stream->device->index == device->index && run_one(stream)) || moved;
-        }
-    }
+    driver::run_until_idle(get().streams, [=](Stream *stream) {
+        return stream->device->index == device->index && run_one(stream);
+    });
     return lost();
 }
 
@@ -1454,8 +1359,8 @@ static ze_result_t fake_zePhysicalMemCreate(ze_context_handle_t context, ze_devi
     if (!take(device->index, wanted->size)) {
         return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     }
-    int fd = make_file(wanted->size);
-    char *alias = fd < 0 ? nullptr : map_file(fd, wanted->size);
+    int fd = make_file("fake_level_zero", wanted->size);
+    char *alias = map_file(fd, wanted->size);
     if (!alias) {
         give(device->index, wanted->size);
         if (fd >= 0) {
@@ -1502,10 +1407,8 @@ static ze_result_t fake_zeVirtualMemMap(ze_context_handle_t context, const void 
     }
     bool fits = physical->context == context && offset <= physical->size &&
                 size <= physical->size - offset &&
-                holding(s.reservations, address, size) != s.reservations.end();
-    for (const auto &[base, mapping] : s.mappings) {
-        fits = fits && !overlaps(base, mapping.size, address, size);
-    }
+                holding(s.reservations, address, size) != s.reservations.end() &&
+                !any_overlaps(s.mappings, address, size);
     if (!fits) {
         return ZE_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -1541,8 +1444,8 @@ static ze_result_t fake_zeVirtualMemSetAccessAttribute(ze_context_handle_t conte
     NEED(pointer(ptr))
     NEED(is_granular(ptr, size))
     uintptr_t address = reinterpret_cast<uintptr_t>(ptr);
-    return is_run_of_mappings(address, size) ? protect(address, size, access)
-                                             : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    return is_run(get().mappings, address, size) ? protect(address, size, access)
+                                                 : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 static ze_result_t fake_zeVirtualMemGetAccessAttribute(ze_context_handle_t context, const void *ptr,
