@@ -1,0 +1,97 @@
+/* The system: mappings of memory. See os.h. */
+
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "system/os_own.h"
+
+int umf_os_map(void **addr, size_t size, int prot, int flags, int fd, size_t offset) {
+    int error = os_fault("map");
+    off_t off;
+    if (error != 0) {
+        return error;
+    }
+    if (!os_to_off(offset, &off)) {
+        return EOVERFLOW;
+    }
+    void *ptr = mmap(*addr, size, prot, flags, fd, off);
+    if (ptr == MAP_FAILED) {
+        return errno;
+    }
+    *addr = ptr;
+    return 0;
+}
+
+int umf_os_unmap(void *addr, size_t size) {
+    int error = os_fault("unmap");
+    return error != 0 ? error : os_result(munmap(addr, size));
+}
+
+int umf_os_protect(void *addr, size_t size, int prot) {
+    int error = os_fault("protect");
+    return error != 0 ? error : os_result(mprotect(addr, size, prot));
+}
+
+size_t umf_os_address_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0) {
+        return 0;
+    }
+    return limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : (size_t)limit.rlim_cur;
+}
+
+int umf_os_advise(void *addr, size_t size, int advice) {
+    int error = os_fault("advise");
+    return error != 0 ? error : os_result(madvise(addr, size, advice));
+}
+
+/* Any call will do that writes so much and has no other effect. */
+int umf_os_probe_write(void *addr) {
+    int error = os_fault("probe_write");
+    return error != 0 ? error : os_result(syscall(SYS_getcpu, addr, NULL, NULL));
+}
+
+/* The set is read before anybody sees that there is no such operation. */
+int umf_os_probe_read(void *addr) {
+    int error = os_fault("probe_read");
+    if (error == 0) {
+        error = os_result(syscall(SYS_rt_sigprocmask, -1, addr, NULL, sizeof(uint64_t)));
+    }
+    return error == EINVAL ? 0 : error;
+}
+
+enum { OS_NODE_WORDS = 64, OS_WORD_BITS = 8 * sizeof(unsigned long) };
+
+/* Of nodes that do not exist, have no memory or are not allowed the kernel says nothing if one
+ * other is among them. A system that does not tell which there are gets the benefit of the doubt.
+ */
+static bool os_has_nodes(const unsigned long *mask, unsigned long max_node) {
+    unsigned long there[OS_NODE_WORDS] = {0};
+    if (!mask || max_node > OS_NODE_WORDS * OS_WORD_BITS ||
+        syscall(SYS_get_mempolicy, NULL, there, OS_NODE_WORDS * OS_WORD_BITS, NULL,
+                MPOL_F_MEMS_ALLOWED) != 0) {
+        return true;
+    }
+    unsigned long missing = 0;
+    for (unsigned long i = 0; i * OS_WORD_BITS < max_node; i++) {
+        missing |= mask[i] & ~there[i];
+    }
+    return missing == 0;
+}
+
+int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
+                 unsigned long max_node) {
+    int error = os_fault("mbind");
+    if (error != 0) {
+        return error;
+    }
+    if (!os_has_nodes(mask, max_node)) {
+        return ENODEV;
+    }
+    /* The kernel reads one bit less than it is told. */
+    return os_result(syscall(SYS_mbind, addr, size, mode, mask, mask ? max_node + 1 : 0, 0));
+}

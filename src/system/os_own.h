@@ -1,0 +1,49 @@
+/* What the files of the system share. Every function asks the fault hook under its own name before
+ * it does anything. Closing is the exception: a descriptor is gone after close() whatever it
+ * answers, so it is really closed first. */
+#ifndef UMF_SRC_SYSTEM_OS_OWN_H
+#define UMF_SRC_SYSTEM_OS_OWN_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+
+#include "system/common.h"
+#include "system/os.h"
+
+static inline int os_fault(const char *call) {
+    umf_os_fault_t fault = atomic_load_explicit(&umf_os_fault, memory_order_relaxed);
+    return umf_unlikely(fault != NULL) ? fault(call) : 0;
+}
+
+/* The errno value of a call that answers -1 for failure. */
+static inline int os_result(long answer) {
+    return answer == -1 ? errno : 0;
+}
+
+static inline int os_result_fd(long answer, int *fd) {
+    if (answer == -1) {
+        return errno;
+    }
+    *fd = (int)answer;
+    return 0;
+}
+
+static inline bool os_to_off(uint64_t value, off_t *offset) {
+    *offset = (off_t)value;
+    return value <= INT64_MAX && sizeof(off_t) == sizeof(int64_t);
+}
+
+/* Without asking. */
+static inline int os_open(const char *path, int flags, mode_t mode, int *fd) {
+    int answer;
+    do {
+        answer = open(path, flags | O_CLOEXEC, mode);
+    } while (answer == -1 && errno == EINTR);
+    return os_result_fd(answer, fd);
+}
+
+/* Reads a small text file of the kernel, cut to what fits; the hook is not asked. */
+int umf_os_read_text(const char *path, char *text, size_t size);
+
+#endif

@@ -1,0 +1,177 @@
+/* The system: processes and threads. See os.h. */
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "system/os_own.h"
+
+/* Newer than some C libraries; the numbers are the same on all architectures. */
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
+int umf_os_pid(void) {
+    return (int)getpid();
+}
+
+int umf_os_tid(void) {
+    return (int)syscall(SYS_gettid);
+}
+
+uint32_t umf_os_user(void) {
+    return (uint32_t)geteuid();
+}
+
+/*
+ * Field `number` of a process' stat line, counted as in proc(5); NULL if it is not there. Fields
+ * before the third cannot be asked for: the program's name may contain anything, so counting starts
+ * after the last bracket.
+ */
+static const char *os_stat_field(const char *line, int number) {
+    const char *at = strrchr(line, ')');
+    for (int i = 3; at && i <= number; i++) {
+        at = strchr(at + 1, ' ');
+    }
+    return at ? at + 1 : NULL;
+}
+
+/* All that is left of it is an exit status. A dead first thread with others alive is not that. */
+static bool os_is_zombie(const char *line) {
+    const char *state = os_stat_field(line, 3);
+    const char *threads = os_stat_field(line, 20);
+    return state && threads && (*state == 'Z' || *state == 'X') && atoi(threads) <= 1;
+}
+
+bool umf_os_is_last_thread(void) {
+    char line[1024];
+    if (os_fault("is_last_thread") != 0 ||
+        umf_os_read_text("/proc/self/stat", line, sizeof(line)) != 0) {
+        return false;
+    }
+    const char *state = os_stat_field(line, 3);
+    const char *threads = os_stat_field(line, 20);
+    return state && threads && *state == 'Z' && atoi(threads) <= 2;
+}
+
+static int os_read_start_time(const char *path, uint64_t *ticks) {
+    char line[1024];
+    int error = umf_os_read_text(path, line, sizeof(line));
+    if (error != 0) {
+        return error == ENOENT ? ESRCH : error;
+    }
+    const char *field = os_stat_field(line, 22);
+    if (!field) {
+        return EIO;
+    }
+    if (os_is_zombie(line)) {
+        return ESRCH;
+    }
+    *ticks = strtoull(field, NULL, 10);
+    return 0;
+}
+
+/*
+ * Our own start time, remembered together with the pid it belongs to, so that a forked child does
+ * not take its parent's. One word: 22 bits of pid (the kernel's limit), 42 bits of ticks.
+ */
+static int os_own_start_time(int pid, uint64_t *ticks) {
+    static _Atomic uint64_t cache;
+    uint64_t word = atomic_load_explicit(&cache, memory_order_relaxed);
+    if (word >> 42 != (uint64_t)pid) {
+        uint64_t read_ticks;
+        /* /proc may show another pid namespace than ours; "self" is right in any. */
+        int error = os_read_start_time("/proc/self/stat", &read_ticks);
+        if (error != 0) {
+            return error;
+        }
+        word = (uint64_t)pid << 42 | (read_ticks & ((UINT64_C(1) << 42) - 1));
+        atomic_store_explicit(&cache, word, memory_order_relaxed);
+    }
+    *ticks = word & ((UINT64_C(1) << 42) - 1);
+    return 0;
+}
+
+int umf_os_start_time(int pid, uint64_t *ticks) {
+    char path[32];
+    int error = os_fault("start_time");
+    if (error != 0) {
+        return error;
+    }
+    if (pid == umf_os_pid()) {
+        return os_own_start_time(pid, ticks);
+    }
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    return os_read_start_time(path, ticks);
+}
+
+bool umf_os_has_filter(void) {
+    char status[4096];
+    return os_fault("has_filter") != 0 ||
+           umf_os_read_text("/proc/self/status", status, sizeof(status)) != 0 ||
+           strstr(status, "\nSeccomp:\t0\n") == NULL;
+}
+
+bool umf_os_may_attach(void) {
+    char scope[8];
+    int error = os_fault("may_attach");
+    if (error == 0) {
+        error = umf_os_read_text("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof(scope));
+    }
+    bool is_free = error == 0 ? scope[0] == '0' : error == ENOENT;
+    return is_free && !umf_os_has_filter();
+}
+
+int umf_os_pidfd_open(int pid, int *fd) {
+    int error = os_fault("pidfd_open");
+    return error != 0 ? error : os_result_fd(syscall(SYS_pidfd_open, pid, 0), fd);
+}
+
+int umf_os_pidfd_getfd(int pidfd, int target, int *fd) {
+    int error = os_fault("pidfd_getfd");
+    return error != 0 ? error : os_result_fd(syscall(SYS_pidfd_getfd, pidfd, target, 0), fd);
+}
+
+#ifndef PID_FS_MAGIC
+#define PID_FS_MAGIC 0x50494446
+#endif
+
+/* Before there was a file system of processes, all descriptors had one inode. */
+static bool os_is_pidfs(int pidfd, const struct stat *info) {
+    static _Atomic uint64_t pidfs_dev; /* 0: not met yet. Sync: atomic, relaxed */
+    struct statfs system;
+    if (atomic_load_explicit(&pidfs_dev, memory_order_relaxed) == info->st_dev) {
+        return true;
+    }
+    if (fstatfs(pidfd, &system) != 0 || system.f_type != PID_FS_MAGIC) {
+        return false;
+    }
+    atomic_store_explicit(&pidfs_dev, info->st_dev, memory_order_relaxed);
+    return true;
+}
+
+int umf_os_pidfd_id(int pidfd, uint64_t *id) {
+    struct stat info;
+    int error = os_fault("pidfd_id");
+    if (error == 0) {
+        error = os_result(fstat(pidfd, &info));
+    }
+    if (error != 0) {
+        return error;
+    }
+    /* Where inodes have 32 bits they are used again. */
+    if (sizeof(long) < sizeof(uint64_t) || info.st_ino == 0 || !os_is_pidfs(pidfd, &info)) {
+        return ENOSYS;
+    }
+    *id = info.st_ino | UMF_OS_PIDFD_ID;
+    return 0;
+}
