@@ -1,0 +1,1 @@
+// Nothing: its header is the point.
