@@ -18,6 +18,8 @@
 
 #include <umf/memory_provider.h>
 
+#include "fakes/plain_ops.h"
+
 class FakeProvider {
   public:
     // What it is like; set before use.
@@ -71,8 +73,7 @@ class FakeProvider {
 
     // The table. `params` of umfMemoryProviderCreate is the FakeProvider.
     static umf_memory_provider_ops_t table() {
-        umf_memory_provider_ops_t ops = {};
-        ops.version = UMF_PROVIDER_OPS_VERSION_CURRENT;
+        umf_memory_provider_ops_t ops = plain_provider_ops();
         ops.initialize = initialize;
         ops.finalize = finalize;
         ops.alloc = alloc;

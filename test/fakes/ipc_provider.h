@@ -24,6 +24,8 @@
 #include <umf/memory_provider_ops.h>
 #include <umf/plugin.h>
 
+#include "fakes/plain_ops.h"
+
 struct FakeIpc {
     std::atomic<int> allocs{0}, frees{0}, gets{0}, puts{0}, opens{0}, closes{0};
     std::atomic<int> mapped{0}; // opens that succeeded
@@ -176,23 +178,6 @@ struct FakeIpc {
         return UMF_RESULT_SUCCESS;
     }
 
-    static umf_result_t get_last_native_error(void *, const char **message, int32_t *code) {
-        *message = "";
-        *code = 0;
-        return UMF_RESULT_SUCCESS;
-    }
-    static umf_result_t get_recommended_page_size(void *, size_t, size_t *size) {
-        *size = 4096;
-        return UMF_RESULT_SUCCESS;
-    }
-    static umf_result_t get_min_page_size(void *, const void *, size_t *size) {
-        *size = 4096;
-        return UMF_RESULT_SUCCESS;
-    }
-    static umf_result_t get_cache_line_size(void *, size_t *size) {
-        *size = 64;
-        return UMF_RESULT_SUCCESS;
-    }
     static umf_result_t get_name(void *, const char **name) {
         *name = "fake_ipc";
         return UMF_RESULT_SUCCESS;
@@ -293,15 +278,11 @@ struct FakeIpc {
     }
 
     static umf_memory_provider_ops_t make_table() {
-        umf_memory_provider_ops_t table = {};
-        table.version = UMF_PROVIDER_OPS_VERSION_CURRENT;
+        umf_memory_provider_ops_t table = plain_provider_ops();
         table.initialize = initialize;
         table.finalize = finalize;
         table.alloc = alloc;
         table.free = free;
-        table.get_last_native_error = get_last_native_error;
-        table.get_recommended_page_size = get_recommended_page_size;
-        table.get_min_page_size = get_min_page_size;
         table.get_name = get_name;
         table.ext_allocation_split = split;
         table.ext_allocation_merge = merge;
@@ -310,7 +291,6 @@ struct FakeIpc {
         table.ext_put_ipc_handle = put_ipc_handle;
         table.ext_open_ipc_handle = open_ipc_handle;
         table.ext_close_ipc_handle = close_ipc_handle;
-        table.get_cache_line_size = get_cache_line_size;
         return table;
     }
     static umf_memory_provider_ext_ops_t make_ext() {

@@ -87,15 +87,6 @@ template <class T> bool read_message(const std::string &message, T *made) {
     return is_one;
 }
 
-// The n-th next call of a software driver fails, whichever it is; failures that did not come.
-template <class Control> uint64_t fail_call(Control *control, int result, long n) {
-    long left = control->fail_at;
-    control->fail_function = -1;
-    control->fail_with = result;
-    control->fail_at = n;
-    return static_cast<uint64_t>(left);
-}
-
 // --- the peer ---
 
 class PoolServant {

@@ -26,6 +26,7 @@
 
 #include "fakes/decay_period.h"
 #include "fakes/fake_provider.h"
+#include "fakes/plain_ops.h"
 
 extern "C" const umf_memory_provider_descriptor_t umf_os_descriptor;
 
@@ -224,18 +225,6 @@ class RestingProvider {
         RestingProvider *resting = self(provider);
         return resting->inner->get_last_native_error(resting->inner_self, message, error);
     }
-    static umf_result_t get_recommended_page_size(void *, size_t, size_t *size) {
-        *size = PAGE;
-        return UMF_RESULT_SUCCESS;
-    }
-    static umf_result_t get_min_page_size(void *, const void *, size_t *size) {
-        *size = PAGE;
-        return UMF_RESULT_SUCCESS;
-    }
-    static umf_result_t get_cache_line_size(void *, size_t *size) {
-        *size = 64;
-        return UMF_RESULT_SUCCESS;
-    }
     static umf_result_t get_name(void *, const char **name) {
         *name = "resting";
         return UMF_RESULT_SUCCESS;
@@ -247,18 +236,14 @@ class RestingProvider {
     }
 
     static umf_memory_provider_ops_t table() {
-        umf_memory_provider_ops_t ops = {};
-        ops.version = UMF_PROVIDER_OPS_VERSION_CURRENT;
+        umf_memory_provider_ops_t ops = plain_provider_ops();
         ops.initialize = initialize;
         ops.finalize = finalize;
         ops.alloc = alloc;
         ops.free = free;
         ops.get_last_native_error = get_last_native_error;
-        ops.get_recommended_page_size = get_recommended_page_size;
-        ops.get_min_page_size = get_min_page_size;
         ops.get_name = get_name;
         ops.ext_ctl = ctl;
-        ops.get_cache_line_size = get_cache_line_size;
         return ops;
     }
     template <Count how> static const umf_memory_provider_descriptor_t &kind() {

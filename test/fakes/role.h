@@ -8,7 +8,7 @@
  *     Process process("sleeper", "argument");
  *     process.socket.send("hello");
  *
- *     int main(int argc, char **argv) { int status; if (run_role(argc, argv, roles, &status)) ... }
+ *     int main(int argc, char **argv) { return run_role_or_tests(argc, argv, roles); }
  */
 #ifndef UMF_TEST_FAKES_ROLE_H
 #define UMF_TEST_FAKES_ROLE_H
@@ -28,6 +28,8 @@
 #include <cstring>
 #include <map>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "fakes/fork_at_rest.h"
 #include "fakes/self.h"
@@ -191,6 +193,19 @@ inline bool run_role(int argc, char **argv, const Roles &roles, int *status) {
     auto role = roles.find(argv[2]);
     *status = role == roles.end() ? 99 : role->second(socket, argv[3]);
     return true;
+}
+
+// The whole of a program of tests with roles; a test whose kind `is_absent` here is skipped.
+inline int run_role_or_tests(int argc, char **argv, const Roles &roles, bool is_absent = false) {
+    int status;
+    if (run_role(argc, argv, roles, &status)) {
+        return status;
+    }
+    if (is_absent) {
+        return 77;
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
 }
 
 #endif

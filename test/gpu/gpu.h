@@ -6,13 +6,6 @@
 #ifndef UMF_TEST_GPU_GPU_H
 #define UMF_TEST_GPU_GPU_H
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-
-#include <dlfcn.h>
-
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
@@ -20,6 +13,7 @@
 
 #include "fakes/cuda/fake_cuda.h"
 #include "fakes/cuda/path.h"
+#include "fakes/library.h"
 
 struct Driver {
 #define UMF_CUDA(function, version, symbol, optional) PFN_##function##_v##version function;
@@ -35,29 +29,15 @@ struct Driver {
 inline Driver &driver() {
     static Driver made = [] {
         Driver d;
-        const char *wish = getenv("UMF_TEST_GPU");
-        d.is_real = wish && strcmp(wish, "real") == 0;
-        const char *path = d.is_real ? "libcuda.so.1" : fake_cuda_path();
-        void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-        if (!library) {
-            fprintf(stderr, "%s: %s\n", path, dlerror());
-            exit(1);
-        }
-        auto load = [library](const char *symbol, auto *function) {
-            void *address = dlsym(library, symbol);
-            if (!address) {
-                fprintf(stderr, "the driver has no %s\n", symbol);
-                exit(1);
-            }
-            memcpy(static_cast<void *>(function), &address, sizeof(address));
-        };
-#define UMF_CUDA(function, version, symbol, optional) load(symbol, &d.function);
+        d.is_real = wants_real("UMF_TEST_GPU");
+        void *library = must_open(d.is_real ? "libcuda.so.1" : fake_cuda_path(), RTLD_GLOBAL);
+#define UMF_CUDA(function, version, symbol, optional) must_find(library, symbol, &d.function);
 #include "../../src/providers/cuda/driver.def"
 #include "../fakes/cuda/extra.def"
 #undef UMF_CUDA
         if (!d.is_real) {
-            load("fake_cuda", &d.control);
-            load("fake_cuda_reset", &d.reset);
+            must_find(library, "fake_cuda", &d.control);
+            must_find(library, "fake_cuda_reset", &d.reset);
         }
         return d;
     }();
@@ -103,10 +83,7 @@ class Gpu : public ::testing::Test {
 
     // The n-th next call of a function (FAKE_CUDA_ANY: of any) gives `result`.
     static void fail(int function, CUresult result, long n = 1) {
-        fake_cuda_t *control = driver().control();
-        control->fail_function = function;
-        control->fail_with = result;
-        control->fail_at = n;
+        fail_call(driver().control(), function, result, n);
     }
 };
 

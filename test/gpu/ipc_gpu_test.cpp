@@ -78,7 +78,8 @@ class Servant : public PoolServant {
         return static_cast<uint64_t>(driver().control()->objects);
     }
     uint64_t fail_at(long n) override {
-        return fail_call(driver().control(), CUDA_ERROR_UNKNOWN, n);
+        return static_cast<uint64_t>(
+            fail_call(driver().control(), FAKE_CUDA_ANY, CUDA_ERROR_UNKNOWN, n));
     }
 
     umf_result_t suspend() {
@@ -1130,10 +1131,5 @@ TEST_F(LinuxVmmShare, ThereIsAnEndToWhatCanBeShared) {
 }
 
 int main(int argc, char **argv) {
-    int status;
-    if (run_role(argc, argv, roles, &status)) {
-        return status;
-    }
-    testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return run_role_or_tests(argc, argv, roles);
 }

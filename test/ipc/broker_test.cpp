@@ -28,6 +28,7 @@
 #include <umf/text.h>
 
 #include "fakes/content.h"
+#include "fakes/namespaces.h"
 #include "fakes/pidfd_filter.h"
 #include "fakes/self.h"
 
@@ -38,7 +39,6 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 const char content[] = "what the producer wrote";
 const char answer[] = "what the consumer wrote";
 constexpr int exit_skip = 77, exit_wrong = 78, exit_first_result = 100;
-constexpr uid_t nobody = 65534;
 
 // --- the producer ---
 
@@ -69,60 +69,20 @@ int produce(const char *text) {
 
 // --- the consumer ---
 
-void enter_user_namespace(bool is_mapped);
-
-// Namespaces that this machine does not let us have are a reason to skip. Who is not the
-// administrator may have them in a user namespace of his own.
-void enter(int flags) {
-    if (unshare(flags) == 0) {
-        return;
-    }
-    if (errno == EPERM && flags != CLONE_NEWUSER) {
-        enter_user_namespace(true);
-        if (unshare(flags) == 0) {
-            return;
-        }
-    }
-    perror("unshare");
-    exit(exit_skip);
-}
-
-bool write_file(const char *path, const std::string &text) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    bool ok = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    close(fd);
-    return ok;
-}
-
-// The first process in a new namespace of process ids is a child.
-void enter_pid_namespace(int more) {
-    enter(CLONE_NEWPID | more);
-    pid_t pid = fork();
-    if (pid != 0) {
-        int status = -1;
-        waitpid(pid, &status, 0);
-        exit(WIFEXITED(status) ? WEXITSTATUS(status) : exit_wrong);
-    }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-}
-
-void enter_user_namespace(bool is_mapped) {
-    uid_t uid = geteuid();
-    gid_t gid = getegid();
-    enter(CLONE_NEWUSER);
-    if (is_mapped && (!write_file("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1\n") ||
-                      !write_file("/proc/self/setgroups", "deny") ||
-                      !write_file("/proc/self/gid_map", "0 " + std::to_string(gid) + " 1\n"))) {
-        perror("user namespace");
+// Namespaces that this machine does not let us have are a reason to skip.
+void skip_unless(bool is_there, const char *what) {
+    if (!is_there) {
+        perror(what);
         exit(exit_skip);
     }
+}
+
+void leave_other_processes(int more_flags) {
+    skip_unless(enter_pid_namespace(more_flags, [] {}), "pid namespace");
 }
 
 void enter_filter() {
-    if (!deny_pidfd_getfd()) {
-        perror("seccomp");
-        exit(exit_skip);
-    }
+    skip_unless(deny_pidfd_getfd(), "seccomp");
     if (!is_pidfd_getfd_denied()) {
         exit(exit_wrong);
     }
@@ -131,14 +91,11 @@ void enter_filter() {
 // A container of its own that has the folder under another name.
 void enter_container(const std::string &folder) {
     std::string here = folder + "_here";
-    enter_pid_namespace(CLONE_NEWNS | CLONE_NEWNET);
-    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        mount("umf", here.c_str(), "tmpfs", 0, nullptr) != 0 ||
-        mkdir((here + "/in").c_str(), 0700) != 0 ||
-        mount(folder.c_str(), (here + "/in").c_str(), nullptr, MS_BIND, nullptr) != 0) {
-        perror("mount");
-        exit(exit_skip);
-    }
+    leave_other_processes(CLONE_NEWNS | CLONE_NEWNET);
+    skip_unless(hide_mounts() && mount("umf", here.c_str(), "tmpfs", 0, nullptr) == 0 &&
+                    mkdir((here + "/in").c_str(), 0700) == 0 &&
+                    mount(folder.c_str(), (here + "/in").c_str(), nullptr, MS_BIND, nullptr) == 0,
+                "mount");
     std::string inside = here + "/in";
     umfCtlSet("umf.ipc.socket_dir", const_cast<char *>(inside.c_str()), inside.size() + 1);
 }
@@ -152,19 +109,19 @@ int consume(const std::string &text, const std::string &where, const std::string
     if (read(0, buffer.data(), buffer.size() * sizeof(buffer[0])) <= 0) {
         return exit_wrong;
     }
-    if (where == "other user" && (setgid(nobody) != 0 || setuid(nobody) != 0)) {
+    if (where == "other user" && !become_nobody()) {
         return exit_skip;
     }
     if (where == "pid namespace") {
-        enter_pid_namespace(0);
+        leave_other_processes(0);
     } else if (where == "user namespace") {
-        enter_user_namespace(true);
+        skip_unless(enter_user_namespace(true), "user namespace");
     } else if (where == "user namespace without map") {
-        enter_user_namespace(false);
+        skip_unless(enter_user_namespace(false), "user namespace");
     } else if (where == "filter") {
         enter_filter();
     } else if (where == "network namespace") {
-        enter(CLONE_NEWNET);
+        skip_unless(enter_namespaces(CLONE_NEWNET), "network namespace");
     } else if (where == "container") {
         enter_container(folder);
     }

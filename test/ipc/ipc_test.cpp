@@ -415,10 +415,5 @@ INSTANTIATE_TEST_SUITE_P(Memory, Ipc, testing::Bool(),
 } // namespace
 
 int main(int argc, char **argv) {
-    int status;
-    if (run_role(argc, argv, roles, &status)) {
-        return status;
-    }
-    testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return run_role_or_tests(argc, argv, roles);
 }

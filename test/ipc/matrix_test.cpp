@@ -36,6 +36,7 @@
 #include "fakes/content.h"
 #include "fakes/fork_at_rest.h"
 #include "fakes/log_file.h"
+#include "fakes/namespaces.h"
 #include "fakes/one_tbb.h"
 #include "fakes/pidfd_filter.h"
 #include "fakes/role.h"
@@ -140,7 +141,6 @@ const Row rows[] = {
 constexpr size_t row_count = sizeof(rows) / sizeof(rows[0]);
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
-constexpr uid_t nobody = 65534;
 constexpr size_t MiB = size_t{1} << 20;
 constexpr size_t whole = 2 * MiB; // an allocation
 constexpr size_t at = 12288;      // where the pointer of the handle lies in it
@@ -257,38 +257,17 @@ constexpr unsigned question = 1, answer = 2, other = 3;
     _exit(0);
 }
 
-void enter_namespaces(Socket &socket, int flags, const char *what) {
-    if (unshare(flags) != 0) {
-        leave(socket, std::string("there is no new ") + what);
+void leave_other_users(Socket &socket) {
+    if (!enter_user_namespace(true)) {
+        leave(socket, "there is no new user namespace");
     }
 }
 
-void enter_user_namespace(Socket &socket) {
-    std::string map = "0 " + std::to_string(geteuid()) + " 1\n";
-    enter_namespaces(socket, CLONE_NEWUSER, "user namespace");
-    int fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
-    if (write(fd, map.data(), map.size()) != static_cast<ssize_t>(map.size())) {
-        leave(socket, "users of a new namespace cannot be mapped");
+void leave_other_processes(Socket &socket, int more_flags) {
+    if (!enter_pid_namespace(CLONE_NEWNS | more_flags, [&] { socket.close(); })) {
+        leave(socket, "there is no new pid namespace");
     }
-    close(fd);
-}
-
-// The first process in a new namespace of process ids is a child.
-void enter_pid_namespace(Socket &socket, int more) {
-    if (geteuid() != 0) {
-        enter_user_namespace(socket); // where we are root
-    }
-    enter_namespaces(socket, CLONE_NEWPID | CLONE_NEWNS | more, "pid namespace");
-    pid_t pid = fork();
-    if (pid != 0) {
-        socket.close();
-        int status = -1;
-        waitpid(pid, &status, 0);
-        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
-    }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        mount("proc", "/proc", "proc", 0, nullptr) != 0) {
+    if (!hide_mounts() || mount("proc", "/proc", "proc", 0, nullptr) != 0) {
         leave(socket, "there is no /proc of a new pid namespace");
     }
 }
@@ -297,7 +276,7 @@ void enter_pid_namespace(Socket &socket, int more) {
 // under another name.
 void enter_container(Socket &socket, const std::string &folder) {
     std::string here = folder + "/here", files = folder + "/f", sockets = folder + "/s";
-    enter_pid_namespace(socket, CLONE_NEWNET | CLONE_NEWIPC);
+    leave_other_processes(socket, CLONE_NEWNET | CLONE_NEWIPC);
     if (mount(sockets.c_str(), here.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
         mount("none", sockets.c_str(), "tmpfs", 0, nullptr) != 0 ||
         mount("none", files.c_str(), "tmpfs", 0, nullptr) != 0 ||
@@ -317,7 +296,7 @@ void enter_user(Socket &socket) {
         errno = EPERM;
         leave(socket, "changing the user needs root");
     }
-    if (setgid(nobody) != 0 || setuid(nobody) != 0) {
+    if (!become_nobody()) {
         leave(socket, "the user cannot be changed");
     }
     prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); // as after exec
@@ -335,9 +314,9 @@ void enter(Socket &socket, const std::string &where, const std::string &folder) 
     } else if (where == "filter") {
         enter_filter(socket);
     } else if (where == "pid") {
-        enter_pid_namespace(socket, 0);
+        leave_other_processes(socket, 0);
     } else if (where == "userns") {
-        enter_user_namespace(socket);
+        leave_other_users(socket);
     } else if (where == "container") {
         enter_container(socket, folder);
         set_socket_dir(folder + "/here");
@@ -827,14 +806,7 @@ TEST(matrix, IsTheOneInTheDocumentation) {
 }
 
 int main(int argc, char **argv) {
-    int status;
-    if (run_role(argc, argv, roles, &status)) {
-        return status;
-    }
-    if (getenv("UMF_TEST_POOL") && strcmp(getenv("UMF_TEST_POOL"), "scalable") == 0 &&
-        !has_one_tbb()) {
-        return 77;
-    }
-    testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    bool is_absent = getenv("UMF_TEST_POOL") && strcmp(getenv("UMF_TEST_POOL"), "scalable") == 0 &&
+                     !has_one_tbb();
+    return run_role_or_tests(argc, argv, roles, is_absent);
 }

@@ -32,7 +32,8 @@ class Servant : public PoolServant {
         return static_cast<uint64_t>(ze().alive());
     }
     uint64_t fail_at(long n) override {
-        return fail_call(ze().control(), ZE_RESULT_ERROR_UNKNOWN, n);
+        return static_cast<uint64_t>(
+            fail_call(ze().control(), FAKE_ZE_ANY, ZE_RESULT_ERROR_UNKNOWN, n));
     }
     umf_result_t serve_own(const Request &request, Reply &reply) override {
         if (request.op != ZeOp::Opens) {
@@ -383,10 +384,5 @@ TEST_F(LevelZero, WhatCannotBeShared) {
 }
 
 int main(int argc, char **argv) {
-    int status;
-    if (run_role(argc, argv, roles, &status)) {
-        return status;
-    }
-    testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return run_role_or_tests(argc, argv, roles);
 }

@@ -6,9 +6,6 @@
 #ifndef UMF_TEST_LEVEL_ZERO_LEVEL_ZERO_H
 #define UMF_TEST_LEVEL_ZERO_LEVEL_ZERO_H
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -19,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "fakes/level_zero/fake_level_zero.h"
+#include "fakes/library.h"
 
 struct LevelZeroLoader {
 #define FAKE_ZE(function, table, member) decltype(&::function) function;
@@ -34,9 +32,8 @@ struct LevelZeroLoader {
 
 // "", or which file is missing that the first call of ze() would load.
 inline std::string ze_is_missing() {
-    const char *wish = getenv("UMF_TEST_LEVEL_ZERO");
     std::vector<const char *> paths = {"libze_loader.so.1"};
-    if (!wish || strcmp(wish, "real") != 0) {
+    if (!wants_real("UMF_TEST_LEVEL_ZERO")) {
         paths.push_back(UMF_TEST_FAKE_LEVEL_ZERO);
     }
     for (const char *path : paths) {
@@ -54,36 +51,19 @@ inline std::string ze_is_missing() {
 inline LevelZeroLoader &ze() {
     static LevelZeroLoader made = [] {
         LevelZeroLoader z;
-        const char *wish = getenv("UMF_TEST_LEVEL_ZERO");
         const char *validates = getenv("ZE_ENABLE_PARAMETER_VALIDATION");
-        z.is_real = wish && strcmp(wish, "real") == 0;
+        z.is_real = wants_real("UMF_TEST_LEVEL_ZERO");
         z.is_validated = validates && strcmp(validates, "1") == 0;
-        auto open = [](const char *path, int flags) {
-            void *library = dlopen(path, RTLD_NOW | flags);
-            if (!library) {
-                fprintf(stderr, "%s: %s\n", path, dlerror());
-                exit(1);
-            }
-            return library;
-        };
-        auto load = [](void *library, const char *symbol, auto *function) {
-            void *address = dlsym(library, symbol);
-            if (!address) {
-                fprintf(stderr, "there is no %s\n", symbol);
-                exit(1);
-            }
-            memcpy(static_cast<void *>(function), &address, sizeof(address));
-        };
         if (!z.is_real) {
             setenv("ZE_ENABLE_ALT_DRIVERS", UMF_TEST_FAKE_LEVEL_ZERO, 1);
-            void *fake = open(UMF_TEST_FAKE_LEVEL_ZERO, 0);
-            load(fake, "fake_ze", &z.control);
-            load(fake, "fake_ze_reset", &z.reset);
-            load(fake, "fake_ze_alive", &z.alive);
-            load(fake, "fake_ze_is_resident", &z.is_resident);
+            void *fake = must_open(UMF_TEST_FAKE_LEVEL_ZERO, 0);
+            must_find(fake, "fake_ze", &z.control);
+            must_find(fake, "fake_ze_reset", &z.reset);
+            must_find(fake, "fake_ze_alive", &z.alive);
+            must_find(fake, "fake_ze_is_resident", &z.is_resident);
         }
-        void *loader = open("libze_loader.so.1", RTLD_GLOBAL);
-#define FAKE_ZE(function, table, member) load(loader, #function, &z.function);
+        void *loader = must_open("libze_loader.so.1", RTLD_GLOBAL);
+#define FAKE_ZE(function, table, member) must_find(loader, #function, &z.function);
 #include "fakes/level_zero/functions.def"
 #undef FAKE_ZE
         if (z.zeInit(0) != ZE_RESULT_SUCCESS) {
@@ -143,10 +123,7 @@ class LevelZero : public ::testing::Test {
 
     // The n-th next call of a function (FAKE_ZE_ANY: of any) gives `result`.
     static void fail(int function, ze_result_t result, long n = 1) {
-        fake_ze_t *control = ze().control();
-        control->fail_function = function;
-        control->fail_with = result;
-        control->fail_at = n;
+        fail_call(ze().control(), function, result, n);
     }
 };
 

@@ -20,53 +20,29 @@
 #include <umf/providers/provider_os_memory.h>
 
 #include "fakes/scale.h"
+#include "fakes/umf_functions.h"
 
 namespace {
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 
-// The functions of a library that was opened.
-struct Library {
+// A library that was opened, and its pools.
+struct Library : UmfFunctions {
     void *handle = nullptr;
-    decltype(&umfInit) init = nullptr;
-    decltype(&umfTearDown) tear_down = nullptr;
-    decltype(&umfOsMemoryProviderOps) os_ops = nullptr;
-    decltype(&umfOsMemoryProviderParamsCreate) params_create = nullptr;
-    decltype(&umfOsMemoryProviderParamsDestroy) params_destroy = nullptr;
-    decltype(&umfMemoryProviderCreate) provider_create = nullptr;
-    decltype(&umfMemoryProviderDestroy) provider_destroy = nullptr;
-    decltype(&umfPoolCreate) pool_create = nullptr;
-    decltype(&umfPoolDestroy) pool_destroy = nullptr;
-    decltype(&umfPoolMalloc) pool_malloc = nullptr;
-    decltype(&umfFree) free = nullptr;
     std::vector<const umf_memory_pool_ops_t *> pools;
 
-    template <typename F> void find(F &function, const char *name) {
-        function = reinterpret_cast<F>(dlsym(handle, name));
-        EXPECT_NE(function, nullptr) << name;
-    }
     bool open() {
         handle = dlopen(UMF_TEST_LIBRARY, RTLD_NOW | RTLD_LOCAL);
         if (!handle) {
             ADD_FAILURE() << dlerror();
             return false;
         }
-        find(init, "umfInit");
-        find(tear_down, "umfTearDown");
-        find(os_ops, "umfOsMemoryProviderOps");
-        find(params_create, "umfOsMemoryProviderParamsCreate");
-        find(params_destroy, "umfOsMemoryProviderParamsDestroy");
-        find(provider_create, "umfMemoryProviderCreate");
-        find(provider_destroy, "umfMemoryProviderDestroy");
-        find(pool_create, "umfPoolCreate");
-        find(pool_destroy, "umfPoolDestroy");
-        find(pool_malloc, "umfPoolMalloc");
-        find(free, "umfFree");
+        find(handle);
         pools.clear();
         for (const char *name : {"umfProxyPoolOps", "umfDisjointPoolOps", "umfJemallocPoolOps",
                                  "umfCoalescingPoolOps", "umfScalablePoolOps"}) {
             decltype(&umfProxyPoolOps) ops = nullptr;
-            find(ops, name);
+            must_find(handle, name, &ops);
             if (ops()) {
                 pools.push_back(ops());
             }

@@ -20,6 +20,8 @@
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_os_memory.h>
 
+#include "fakes/umf_functions.h"
+
 #ifdef UMF_TEST_LIBRARY
 
 namespace {
@@ -27,26 +29,8 @@ namespace {
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 
-// The functions of one copy.
-struct Copy {
-    decltype(&umfInit) init = umfInit;
-    decltype(&umfTearDown) tear_down = umfTearDown;
-    decltype(&umfOsMemoryProviderOps) os_ops = umfOsMemoryProviderOps;
-    decltype(&umfOsMemoryProviderParamsCreate) params_create = umfOsMemoryProviderParamsCreate;
-    decltype(&umfOsMemoryProviderParamsDestroy) params_destroy = umfOsMemoryProviderParamsDestroy;
-    decltype(&umfMemoryProviderCreate) provider_create = umfMemoryProviderCreate;
-    decltype(&umfMemoryProviderDestroy) provider_destroy = umfMemoryProviderDestroy;
-    decltype(&umfPoolCreate) pool_create = umfPoolCreate;
-    decltype(&umfPoolDestroy) pool_destroy = umfPoolDestroy;
-    decltype(&umfPoolMalloc) pool_malloc = umfPoolMalloc;
-    decltype(&umfPoolByPtr) by_ptr = umfPoolByPtr;
-    decltype(&umfFree) free = umfFree;
-    decltype(&umfCtlGet) ctl_get = umfCtlGet;
-    decltype(&umfCtlSet) ctl_set = umfCtlSet;
-    decltype(&umfProxyPoolOps) proxy = umfProxyPoolOps;
-    decltype(&umfDisjointPoolOps) disjoint = umfDisjointPoolOps;
-    decltype(&umfJemallocPoolOps) jemalloc = umfJemallocPoolOps;
-
+// One copy and what it made.
+struct Copy : UmfFunctions {
     umf_memory_provider_handle_t provider = nullptr;
     std::vector<umf_memory_pool_handle_t> pools;
     std::vector<void *> live;
@@ -87,32 +71,15 @@ class Copies : public testing::Test {
     Copy mine, other;
     void *library = nullptr;
 
-    template <typename F> void find(F &function, const char *name) {
-        F mine_of_it = function;
-        function = reinterpret_cast<F>(dlsym(library, name));
-        ASSERT_NE(function, nullptr) << name;
-        ASSERT_NE(function, mine_of_it) << name << ": there is one copy only";
-    }
     void SetUp() override {
         library = dlopen(UMF_TEST_LIBRARY, RTLD_NOW | RTLD_LOCAL);
         ASSERT_NE(library, nullptr) << dlerror();
-        find(other.init, "umfInit");
-        find(other.tear_down, "umfTearDown");
-        find(other.os_ops, "umfOsMemoryProviderOps");
-        find(other.params_create, "umfOsMemoryProviderParamsCreate");
-        find(other.params_destroy, "umfOsMemoryProviderParamsDestroy");
-        find(other.provider_create, "umfMemoryProviderCreate");
-        find(other.provider_destroy, "umfMemoryProviderDestroy");
-        find(other.pool_create, "umfPoolCreate");
-        find(other.pool_destroy, "umfPoolDestroy");
-        find(other.pool_malloc, "umfPoolMalloc");
-        find(other.by_ptr, "umfPoolByPtr");
-        find(other.free, "umfFree");
-        find(other.ctl_get, "umfCtlGet");
-        find(other.ctl_set, "umfCtlSet");
-        find(other.proxy, "umfProxyPoolOps");
-        find(other.disjoint, "umfDisjointPoolOps");
-        find(other.jemalloc, "umfJemallocPoolOps");
+        other.find(library);
+#define UMF_COPIED(member, function)                                                               \
+    mine.member = function;                                                                        \
+    EXPECT_NE(other.member, mine.member) << #function ": there is one copy only";
+        UMF_COPIED_FUNCTIONS
+#undef UMF_COPIED
         ASSERT_EQ(mine.init(), OK); // links the static copy's start
     }
     void TearDown() override {

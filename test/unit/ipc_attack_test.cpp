@@ -371,13 +371,6 @@ TEST(ipc_attack, AProducerCannotMakeOthersOpenDevices) {
 }
 
 int main(int argc, char **argv) {
-    int status;
-    if (run_role(argc, argv, roles, &status)) {
-        return status;
-    }
-    if (pool_kind == "scalable" && !has_one_tbb()) {
-        return 77;
-    }
-    testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    bool is_absent = pool_kind == "scalable" && !has_one_tbb();
+    return run_role_or_tests(argc, argv, roles, is_absent);
 }

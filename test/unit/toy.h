@@ -10,6 +10,8 @@
 #include <umf/memory_pool.h>
 #include <umf/memory_provider.h>
 
+#include "fakes/plain_ops.h"
+
 namespace toy {
 
 struct Query {
@@ -66,8 +68,7 @@ inline umf_result_t name(void *self, const char **out) {
 }
 
 inline umf_memory_provider_ops_t providerOps() {
-    umf_memory_provider_ops_t ops = {};
-    ops.version = UMF_PROVIDER_OPS_VERSION_CURRENT;
+    umf_memory_provider_ops_t ops = plain_provider_ops();
     ops.initialize = [](const void *, void **self) { return make(self); };
     ops.finalize = finalize;
     ops.alloc = [](void *, size_t size, size_t, void **ptr) {
@@ -81,20 +82,8 @@ inline umf_memory_provider_ops_t providerOps() {
     ops.get_last_native_error = [](void *, const char **, int32_t *) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     };
-    ops.get_recommended_page_size = [](void *, size_t, size_t *size) {
-        *size = 4096;
-        return UMF_RESULT_SUCCESS;
-    };
-    ops.get_min_page_size = [](void *, const void *, size_t *size) {
-        *size = 4096;
-        return UMF_RESULT_SUCCESS;
-    };
     ops.get_name = name;
     ops.ext_ctl = ctl;
-    ops.get_cache_line_size = [](void *, size_t *size) {
-        *size = 64;
-        return UMF_RESULT_SUCCESS;
-    };
     return ops;
 }
 
