@@ -159,14 +159,19 @@ int umf_os_place(size_t size, size_t alignment, int prot, void **ptr) {
     return error;
 }
 
+int umf_os_place_reserve(size_t size, size_t alignment, void **ptr) {
+    size_t page_size = umf_os_page_size();
+    return place_over(size, alignment > page_size ? alignment : page_size, PROT_NONE,
+                      PLACE_ANONYMOUS | MAP_NORESERVE, ptr);
+}
+
 int umf_os_place_file(size_t size, size_t alignment, int prot, int fd, uint64_t offset,
                       void **ptr) {
     void *base = NULL;
     int flags = MAP_SHARED;
     bool reserve = alignment > umf_os_page_size();
     if (reserve) {
-        int error =
-            place_try(NULL, size, alignment, PROT_NONE, PLACE_ANONYMOUS | MAP_NORESERVE, &base);
+        int error = umf_os_place_reserve(size, alignment, &base);
         if (error) {
             return error;
         }

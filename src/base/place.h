@@ -18,6 +18,10 @@ void umf_os_place_huge_pages(void *ptr, size_t size);
 /* The same for a range of a file, shared. */
 int umf_os_place_file(size_t size, size_t alignment, int prot, int fd, uint64_t offset, void **ptr);
 
+/* Addresses alone: nothing else is mapped there, and nothing can be read or written. `size` and
+ * `alignment` are as above. umf_os_unmap gives them back, also in parts. */
+int umf_os_place_reserve(size_t size, size_t alignment, void **ptr);
+
 /* `ptr` was given back: a good place for the next mapping of that size. */
 void umf_os_place_freed(const void *ptr, size_t size);
 

@@ -1,39 +1,29 @@
 /* Windows: reserving addresses and mapping files into them. */
 #include "providers/file/window.h"
 
-#include <errno.h>
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/place.h"
 #include "system/os.h"
 
 #define WINDOW_RESERVE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 int umf_window_open(umf_window_t *window, size_t size, size_t alignment) {
-    size_t total;
-    void *mapped = NULL;
-    if (!umf_add(size, alignment - umf_os_page_size(), &total)) {
-        return ENOMEM;
+    void *base;
+    int error = umf_os_place_reserve(size, alignment, &base);
+    if (!error) {
+        *window = (umf_window_t){.base = (uintptr_t)base, .size = size};
     }
-    int error = umf_os_map(&mapped, total, PROT_NONE, WINDOW_RESERVE, -1, 0);
-    if (error) {
-        return error;
-    }
-    *window = (umf_window_t){
-        .base = umf_align_up((uintptr_t)mapped, alignment),
-        .size = size,
-        .mapped = mapped,
-        .mapped_size = total,
-    };
-    return 0;
+    return error;
 }
 
 void umf_window_close(const umf_window_t *window) {
-    int error = umf_os_unmap(window->mapped, window->mapped_size);
+    int error = umf_os_unmap((void *)window->base, window->size);
     if (error) {
         umf_log_write(UMF_LOG_LEVEL_WARNING, error, __func__,
-                      "unmapping %zu bytes at %p failed; they stay mapped", window->mapped_size,
-                      window->mapped);
+                      "unmapping %zu bytes at %p failed; they stay mapped", window->size,
+                      (void *)window->base);
     }
 }
 

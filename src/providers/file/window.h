@@ -25,8 +25,6 @@ typedef struct umf_window_file_t {
 typedef struct umf_window_t {
     uintptr_t base; /* Immutable after open, as all */
     size_t size;
-    void *mapped; /* with what alignment needs */
-    size_t mapped_size;
 } umf_window_t;
 
 /* `size` is in pages, `alignment` of the base is a power of two and at least a page. 0 or an errno

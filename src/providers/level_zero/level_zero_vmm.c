@@ -1,12 +1,12 @@
 /* Level_zero_vmm provider: virtual memory by way of Level Zero. See vmm.h. */
 #include <stdio.h>
-#include <sys/mman.h>
 
 #include <umf/plugin.h>
 
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/place.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
 #include "providers/gpu/capture.h"
@@ -55,14 +55,12 @@ static umf_result_t ze_vmm_given_back(ze_result_t result, const char *what) {
 /* An aligned address with room behind it: drivers try to give what is wished for, and the loader's
  * validation insists on a wish. NULL: there is none. */
 static void *ze_vmm_wish(size_t size, size_t alignment) {
-    void *start = NULL;
-    size_t room;
-    if (!umf_add(size, alignment, &room) ||
-        umf_os_map(&start, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+    void *start;
+    if (umf_os_place_reserve(size, alignment, &start)) {
         return NULL;
     }
-    umf_os_unmap(start, room);
-    return (void *)umf_align_up((uintptr_t)start, alignment);
+    umf_os_unmap(start, size);
+    return start;
 }
 
 /* With more around it, which stays reserved until all is given back. */

@@ -9,6 +9,7 @@
 #include "base/memory_file.h"
 #include "base/meta.h"
 #include "base/params.h"
+#include "base/place.h"
 #include "providers/shared/name.h"
 #include "providers/vmm/ops.h"
 #include "system/annotate.h"
@@ -45,26 +46,15 @@ static umf_result_t linux_vmm_fail(int error, const char *what, size_t size) {
     return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-/* More than is needed, so that an aligned part is in it; the rest goes back at once. */
 static umf_result_t linux_vmm_reserve(void *backend, size_t size, size_t alignment,
                                       uintptr_t *base) {
     (void)backend;
-    void *start = NULL;
-    size_t room;
-    if (!umf_add(size, alignment, &room)) {
-        return linux_vmm_fail(ENOMEM, "reserving", size);
-    }
-    int error =
-        umf_os_map(&start, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *start;
+    int error = umf_os_place_reserve(size, alignment, &start);
     if (error) {
         return linux_vmm_fail(error, "reserving", size);
     }
-    *base = umf_align_up((uintptr_t)start, alignment);
-    size_t before = *base - (uintptr_t)start;
-    if (before) {
-        umf_os_unmap(start, before);
-    }
-    umf_os_unmap((void *)(*base + size), room - before - size);
+    *base = (uintptr_t)start;
     return UMF_RESULT_SUCCESS;
 }
 
