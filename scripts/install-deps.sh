@@ -229,15 +229,24 @@ fetch_cuda_headers() {
     rm -rf "$work"
 }
 
-# The oldest CMake that may have the library as a part of its project. Without it one test says so.
-fetch_old_cmake() {
-    local folder=$root/build/deps/cmake-3.20
+# Python packages in a folder of their own. Not fatal: fetch_python <folder> <what is lost> <package>...
+fetch_python() {
+    local folder=$root/build/deps/$1 lost=$2
+    shift 2
     [ ! -e "$folder" ] || return 0
 
-    echo "install-deps: fetching CMake 3.20"
-    quietly python3 -m pip install --no-deps --target "$folder.part" 'cmake==3.20.*' &&
+    echo "install-deps: fetching $*"
+    quietly python3 -m pip install --target "$folder.part" "$@" &&
         mv "$folder.part" "$folder" ||
-        echo "install-deps: CMake 3.20 could not be fetched, so it is not tried" >&2
+        echo "install-deps: $* could not be fetched, so $lost" >&2
+}
+
+# The oldest CMake that may have the library as a part of its project; what makes the site of the
+# documentation. Some distributions' Furo lacks half of its script, so these are all from one place.
+fetch_python_tools() {
+    fetch_python cmake-3.20 "this oldest CMake is not tried" 'cmake==3.20.*'
+    fetch_python sphinx "the site of the documentation is not made" \
+        'sphinx==8.1.*' 'furo==2024.8.*' 'myst-parser==4.0.*' 'breathe==4.36.*'
 }
 
 check_cmake() {
@@ -260,4 +269,4 @@ check_cmake
 fetch_jemalloc
 fetch_cuda_headers
 ! emulates || fetch_kernel
-[ "$mode" != full ] || fetch_old_cmake
+[ "$mode" != full ] || fetch_python_tools

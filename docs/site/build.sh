@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Makes the site: build.sh <Doxyfile> <version> <work folder>. Its first page is <work folder>/html/index.html.
+# Warnings are errors. 77: a tool is missing.
+set -euo pipefail
+
+doxyfile=$1 version=$2 work=$3
+site=$(cd "$(dirname "$0")" && pwd)
+
+# Where scripts/install-deps.sh puts Sphinx; elsewhere it may be part of the system.
+export PYTHONPATH=$site/../../build/deps/sphinx${PYTHONPATH:+:$PYTHONPATH}
+if ! command -v doxygen >/dev/null || ! python3 -c 'import sphinx, breathe, furo, myst_parser' 2>/dev/null; then
+    echo "the site needs Doxygen, and Sphinx with Breathe, Furo and MyST; scripts/install-deps.sh installs them" >&2
+    exit 77
+fi
+
+mkdir -p "$work/doxygen" "$work/pages"
+(cat "$doxyfile" && echo "OUTPUT_DIRECTORY = $work/doxygen") | doxygen -
+python3 -m sphinx -q -W --keep-going -c "$site" -d "$work/doctrees" -D "release=$version" \
+    -D "html_title=libumf $version" -D "breathe_projects.umf=$work/doxygen/xml" "$work/pages" "$work/html"

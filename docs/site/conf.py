@@ -1,0 +1,27 @@
+# Settings of Sphinx. pages.py makes the source folder; build.sh passes the version and where Doxygen left its XML.
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+project = "libumf"
+copyright = "its contributors. Apache-2.0 WITH LLVM-exception"
+extensions = ["myst_parser", "breathe", "pages", "names"]
+
+myst_heading_anchors = 4  # links to headings, as code hosts make them
+highlight_language = "text"  # of what names no language
+primary_domain = "c"
+
+breathe_default_project = "umf"
+breathe_domain_by_extension = {"h": "c"}
+breathe_show_include = False  # each page says it once
+
+# What is linked to must be there, but for types in declarations: those of C and of drivers, and opaque ones.
+nitpicky = True
+nitpick_ignore_regex = [("c:identifier", r"\w+_t|va_list")]
+
+html_theme = "furo"
+html_copy_source = False
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+pygments_dark_style = "github-dark"

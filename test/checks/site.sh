@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Makes the site of the documentation and looks at what is in it:
+#
+#   site.sh <project root> <Doxyfile> <version> <work folder>
+set -euo pipefail
+
+root=$1 doxyfile=$2 version=$3 work=$4
+
+rm -rf "$work"
+bash "$root/docs/site/build.sh" "$doxyfile" "$version" "$work"
+python3 "$root/test/checks/site.py" "$root/include" "$work/html"
