@@ -97,7 +97,7 @@ umf_result_t use_pool(const char *text) {
     return umfPoolDestroy(pool);
 }
 
-umf_result_t sleep_and_wake() {
+umf_result_t suspend_and_resume() {
     umf_memory_pool_handle_t pool;
     TRY(umfPoolCreateFromText("disjoint over linux_vmm", &pool));
     char *memory = static_cast<char *>(umfPoolMalloc(pool, 100));
@@ -189,7 +189,7 @@ const std::vector<Trial> trials = {
          return result;
      }},
     {"linux_vmm", [] { return use_pool("disjoint over linux_vmm"); }},
-    {"sleep", sleep_and_wake},
+    {"suspend", suspend_and_resume},
     {"sharing shared", [] { return share_with_child("disjoint over os:visibility=shared"); }},
     {"sharing linux_vmm", [] { return share_with_child("disjoint over linux_vmm"); }},
 };
