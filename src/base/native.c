@@ -15,6 +15,12 @@ umf_result_t umf_native_fail(umf_native_t *last, int32_t code, int errnum) {
     return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
 }
 
+umf_result_t umf_native_fail_at(umf_native_t *last, const char *kind, int32_t code, int errnum,
+                                const char *what, const void *ptr, size_t size) {
+    umf_log_write(UMF_LOG_LEVEL_ERROR, errnum, kind, "%s %zu bytes at %p failed", what, size, ptr);
+    return umf_native_fail(last, code, errnum);
+}
+
 static const char *native_text(const umf_native_text_t *texts, size_t count, int32_t code) {
     for (size_t i = 0; i < count; i++) {
         if (texts[i].code == code) {

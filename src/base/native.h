@@ -5,6 +5,7 @@
 #define UMF_SRC_BASE_NATIVE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <umf/base.h>
@@ -22,6 +23,10 @@ typedef struct umf_native_text_t {
 
 /* Stores code and the current errno value given, and answers MEMORY_PROVIDER_SPECIFIC. */
 umf_result_t umf_native_fail(umf_native_t *last, int32_t code, int errnum);
+
+/* The same, logged first as "<what> <size> bytes at <ptr> failed" with the name of the kind. */
+umf_result_t umf_native_fail_at(umf_native_t *last, const char *kind, int32_t code, int errnum,
+                                const char *what, const void *ptr, size_t size);
 
 /* Of a get_last_native_error, whether it was given both places; logs. */
 bool umf_native_has_places(const char **message, const int32_t *code);

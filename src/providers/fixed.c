@@ -3,7 +3,6 @@
  * range; see carve.h for the rules.
  */
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include <umf/plugin.h>
@@ -14,7 +13,7 @@
 #include "base/native.h"
 #include "base/params.h"
 #include "ctl/field.h"
-#include "providers/shared/carve.h"
+#include "providers/shared/carve_ops.h"
 #include "providers/shared/name.h"
 #include "system/os.h"
 
@@ -34,6 +33,7 @@ typedef struct fixed_provider_t {
     size_t size;
     char name[UMF_NAME_MAX];
 } fixed_provider_t;
+UMF_CARVE_FIRST(fixed_provider_t, carve);
 
 static __thread umf_native_t fixed_native;
 
@@ -159,28 +159,11 @@ static umf_result_t fixed_alloc(void *provider, size_t size, size_t alignment, v
     return result;
 }
 
-static umf_result_t fixed_free(void *provider, void *ptr, size_t size) {
-    return umf_carve_free(&((fixed_provider_t *)provider)->carve, ptr, size);
-}
-
 static umf_result_t fixed_get_last_native_error(void *provider, const char **message,
                                                 int32_t *code) {
     (void)provider;
     return umf_native_get(&fixed_native, fixed_native_texts, UMF_COUNT_OF(fixed_native_texts),
                           message, code);
-}
-
-static umf_result_t fixed_get_recommended_page_size(void *provider, size_t size,
-                                                    size_t *page_size) {
-    (void)size;
-    *page_size = ((fixed_provider_t *)provider)->carve.page_size;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t fixed_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
-    (void)ptr;
-    *page_size = ((fixed_provider_t *)provider)->carve.page_size;
-    return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t fixed_get_cache_line_size(void *provider, size_t *size) {
@@ -215,41 +198,21 @@ static umf_result_t fixed_purge_force(void *provider, void *ptr, size_t size) {
     size_t length = umf_align_down(size - skipped, page_size);
     int error = umf_os_advise((char *)ptr + skipped, length, MADV_DONTNEED);
     if (error) {
-        errno = error;
-        UMF_LOG_PERROR("dropping the contents of %zu bytes at %p failed", size, ptr);
-        return umf_native_fail(&fixed_native, UMF_FIXED_RESULT_ERROR_PURGE_FORCE_FAILED, error);
+        return umf_native_fail_at(&fixed_native, "fixed_provider",
+                                  UMF_FIXED_RESULT_ERROR_PURGE_FORCE_FAILED, error,
+                                  "dropping the contents of", ptr, size);
     }
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t fixed_allocation_merge(void *provider, void *low, void *high, size_t total) {
-    return umf_carve_merge(&((fixed_provider_t *)provider)->carve, low, high, total);
-}
-
-static umf_result_t fixed_allocation_split(void *provider, void *ptr, size_t total, size_t first) {
-    return umf_carve_split(&((fixed_provider_t *)provider)->carve, ptr, total, first);
-}
-
-static umf_result_t fixed_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
-                              void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
-    (void)source;
-    return umf_stats_ctl(&((fixed_provider_t *)provider)->carve.stats, name, arg, size, type, args);
-}
-
 static const umf_memory_provider_ops_t fixed_ops = {
-    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    UMF_CARVE_OPS,
     .initialize = fixed_initialize,
     .finalize = fixed_finalize,
     .alloc = fixed_alloc,
-    .free = fixed_free,
     .get_last_native_error = fixed_get_last_native_error,
-    .get_recommended_page_size = fixed_get_recommended_page_size,
-    .get_min_page_size = fixed_get_min_page_size,
     .get_name = fixed_get_name,
     .ext_purge_force = fixed_purge_force,
-    .ext_allocation_merge = fixed_allocation_merge,
-    .ext_allocation_split = fixed_allocation_split,
-    .ext_ctl = fixed_ctl,
     .get_cache_line_size = fixed_get_cache_line_size,
 };
 

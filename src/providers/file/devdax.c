@@ -15,7 +15,7 @@
 #include "base/native.h"
 #include "providers/file/devdax_params.h"
 #include "providers/file/opened.h"
-#include "providers/shared/carve.h"
+#include "providers/shared/carve_ops.h"
 #include "providers/shared/name.h"
 #include "providers/shared/protection.h"
 #include "system/os.h"
@@ -33,6 +33,7 @@ typedef struct devdax_provider_t {
     char path[UMF_PATH_ROOM];
     char name[UMF_NAME_MAX];
 } devdax_provider_t;
+UMF_CARVE_FIRST(devdax_provider_t, carve);
 
 static __thread umf_native_t devdax_native;
 
@@ -224,10 +225,6 @@ static umf_result_t devdax_alloc(void *provider, size_t size, size_t alignment, 
     return result;
 }
 
-static umf_result_t devdax_free(void *provider, void *ptr, size_t size) {
-    return umf_carve_free(&((devdax_provider_t *)provider)->carve, ptr, size);
-}
-
 /* What the device holds stays: it cannot be given to anybody else. Dropped is this process's hold
  * on the pages. */
 static umf_result_t devdax_purge_force(void *provider, void *ptr, size_t size) {
@@ -237,19 +234,11 @@ static umf_result_t devdax_purge_force(void *provider, void *ptr, size_t size) {
                     ? EINVAL
                     : umf_os_advise(ptr, size, MADV_DONTNEED);
     if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
-                      "dropping the contents of %zu bytes at %p failed", size, ptr);
-        return umf_native_fail(&devdax_native, UMF_DEVDAX_RESULT_ERROR_PURGE_FORCE_FAILED, error);
+        return umf_native_fail_at(&devdax_native, "devdax_provider",
+                                  UMF_DEVDAX_RESULT_ERROR_PURGE_FORCE_FAILED, error,
+                                  "dropping the contents of", ptr, size);
     }
     return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t devdax_allocation_merge(void *provider, void *low, void *high, size_t total) {
-    return umf_carve_merge(&((devdax_provider_t *)provider)->carve, low, high, total);
-}
-
-static umf_result_t devdax_allocation_split(void *provider, void *ptr, size_t total, size_t first) {
-    return umf_carve_split(&((devdax_provider_t *)provider)->carve, ptr, total, first);
 }
 
 /* --- facts ------------------------------------------------------------------------------------ */
@@ -259,19 +248,6 @@ static umf_result_t devdax_get_last_native_error(void *provider, const char **me
     (void)provider;
     return umf_native_get(&devdax_native, devdax_native_texts, UMF_COUNT_OF(devdax_native_texts),
                           message, code);
-}
-
-static umf_result_t devdax_get_recommended_page_size(void *provider, size_t size,
-                                                     size_t *page_size) {
-    (void)provider, (void)size;
-    *page_size = DEVDAX_PAGE;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t devdax_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
-    (void)provider, (void)ptr;
-    *page_size = DEVDAX_PAGE;
-    return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t devdax_get_cache_line_size(void *provider, size_t *size) {
@@ -286,13 +262,6 @@ static umf_result_t devdax_get_name(void *provider, const char **name) {
     }
     *name = provider ? ((const devdax_provider_t *)provider)->name : umf_devdax_default_name;
     return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t devdax_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
-                               void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
-    (void)source;
-    return umf_stats_ctl(&((devdax_provider_t *)provider)->carve.stats, name, arg, size, type,
-                         args);
 }
 
 /* --- sharing ---------------------------------------------------------------------------------- */
@@ -324,15 +293,8 @@ static umf_result_t devdax_get_ipc_handle(void *provider, const void *ptr, size_
 
 /* Nothing is held for a handle. */
 static umf_result_t devdax_put_ipc_handle(void *provider, void *data) {
-    const devdax_provider_t *devdax = provider;
-    umf_locator_t locator;
-    const char *path;
-    umf_result_t result = umf_locator_read(data, UMF_LOCATOR_DEVICE, &locator, &path);
-    if (result == UMF_RESULT_SUCCESS && strcmp(path, devdax->path) != 0) {
-        UMF_LOG_ERROR("this description is of memory of \"%s\", not of \"%s\"", path, devdax->path);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return result;
+    return umf_locator_check_path(data, UMF_LOCATOR_DEVICE,
+                                  ((const devdax_provider_t *)provider)->path);
 }
 
 static umf_result_t devdax_read(const void *data, umf_locator_t *locator, const char **path) {
@@ -399,9 +361,8 @@ static umf_result_t devdax_close_ipc_handle(void *provider, void *ptr, size_t si
     devdax_provider_t *devdax = provider;
     int error = umf_opened_unmap(&devdax->opened, ptr, size);
     if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "closing %zu bytes at %p failed", size,
-                      ptr);
-        return umf_native_fail(&devdax_native, UMF_DEVDAX_RESULT_ERROR_FREE_FAILED, error);
+        return umf_native_fail_at(&devdax_native, "devdax_provider",
+                                  UMF_DEVDAX_RESULT_ERROR_FREE_FAILED, error, "closing", ptr, size);
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -411,12 +372,7 @@ static umf_result_t devdax_ipc_check(void *provider, const void *data, size_t si
     umf_locator_t locator;
     const char *path;
     umf_result_t result = devdax_read(data, &locator, &path);
-    if (result == UMF_RESULT_SUCCESS && !umf_locator_fits(&locator, size)) {
-        UMF_LOG_ERROR("%zu bytes are to be opened, but %llu were described", size,
-                      (unsigned long long)locator.size);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return result;
+    return result ? result : umf_locator_check_size(&locator, size);
 }
 
 /* --- tables ----------------------------------------------------------------------------------- */
@@ -433,24 +389,18 @@ static umf_result_t devdax_probe(char *why, size_t why_size) {
 }
 
 static const umf_memory_provider_ops_t devdax_ops = {
-    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    UMF_CARVE_OPS,
     .initialize = devdax_initialize,
     .finalize = devdax_finalize,
     .alloc = devdax_alloc,
-    .free = devdax_free,
     .get_last_native_error = devdax_get_last_native_error,
-    .get_recommended_page_size = devdax_get_recommended_page_size,
-    .get_min_page_size = devdax_get_min_page_size,
     .get_name = devdax_get_name,
     .ext_purge_force = devdax_purge_force,
-    .ext_allocation_merge = devdax_allocation_merge,
-    .ext_allocation_split = devdax_allocation_split,
     .ext_get_ipc_handle_size = devdax_get_ipc_handle_size,
     .ext_get_ipc_handle = devdax_get_ipc_handle,
     .ext_put_ipc_handle = devdax_put_ipc_handle,
     .ext_open_ipc_handle = devdax_open_ipc_handle,
     .ext_close_ipc_handle = devdax_close_ipc_handle,
-    .ext_ctl = devdax_ctl,
     .get_cache_line_size = devdax_get_cache_line_size,
 };
 

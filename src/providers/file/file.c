@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 
 #include <umf/plugin.h>
 
@@ -14,6 +13,7 @@
 #include "providers/file/file_params.h"
 #include "providers/file/opened.h"
 #include "providers/file/store.h"
+#include "providers/shared/carve_ops.h"
 #include "providers/shared/name.h"
 #include "providers/shared/protection.h"
 #include "system/os.h"
@@ -25,6 +25,7 @@ typedef struct file_provider_t {
     bool is_shared;
     char name[UMF_NAME_MAX];
 } file_provider_t;
+UMF_CARVE_FIRST(file_provider_t, store.carve);
 
 static __thread umf_native_t file_native;
 
@@ -45,17 +46,7 @@ static umf_result_t file_check_params(const umf_file_params_t *params) {
         UMF_LOG_ERROR("the file provider needs a path, as in file:path=/mnt/fast/memory");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!umf_protection_is_valid(params->protection)) {
-        UMF_LOG_ERROR("protection %#x has bits that are no umf_mem_protection_flag_t",
-                      params->protection);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (params->visibility != UMF_MEM_MAP_PRIVATE && params->visibility != UMF_MEM_MAP_SHARED) {
-        UMF_LOG_ERROR("visibility %d is neither UMF_MEM_MAP_PRIVATE nor UMF_MEM_MAP_SHARED",
-                      (int)params->visibility);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return UMF_RESULT_SUCCESS;
+    return umf_access_check(params->protection, params->visibility);
 }
 
 static umf_result_t file_initialize(const void *params, void **provider) {
@@ -97,27 +88,15 @@ static umf_result_t file_alloc(void *provider, size_t size, size_t alignment, vo
     return umf_file_store_alloc(&((file_provider_t *)provider)->store, size, alignment, ptr);
 }
 
-static umf_result_t file_free(void *provider, void *ptr, size_t size) {
-    return umf_carve_free(&((file_provider_t *)provider)->store.carve, ptr, size);
-}
-
 static umf_result_t file_purge_force(void *provider, void *ptr, size_t size) {
     file_provider_t *file = provider;
     int error = umf_file_store_purge(&file->store, ptr, size);
     if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
-                      "dropping the contents of %zu bytes at %p failed", size, ptr);
-        return umf_native_fail(&file_native, UMF_FILE_RESULT_ERROR_PURGE_FORCE_FAILED, error);
+        return umf_native_fail_at(&file_native, "file_provider",
+                                  UMF_FILE_RESULT_ERROR_PURGE_FORCE_FAILED, error,
+                                  "dropping the contents of", ptr, size);
     }
     return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t file_allocation_merge(void *provider, void *low, void *high, size_t total) {
-    return umf_carve_merge(&((file_provider_t *)provider)->store.carve, low, high, total);
-}
-
-static umf_result_t file_allocation_split(void *provider, void *ptr, size_t total, size_t first) {
-    return umf_carve_split(&((file_provider_t *)provider)->store.carve, ptr, total, first);
 }
 
 /* --- facts ------------------------------------------------------------------------------------ */
@@ -127,18 +106,6 @@ static umf_result_t file_get_last_native_error(void *provider, const char **mess
     (void)provider;
     return umf_native_get(&file_native, file_native_texts, UMF_COUNT_OF(file_native_texts), message,
                           code);
-}
-
-static umf_result_t file_get_recommended_page_size(void *provider, size_t size, size_t *page_size) {
-    (void)size;
-    *page_size = ((const file_provider_t *)provider)->store.carve.page_size;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t file_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
-    (void)ptr;
-    *page_size = ((const file_provider_t *)provider)->store.carve.page_size;
-    return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t file_get_cache_line_size(void *provider, size_t *size) {
@@ -155,22 +122,10 @@ static umf_result_t file_get_name(void *provider, const char **name) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t file_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
-                             void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
-    (void)source;
-    return umf_stats_ctl(&((file_provider_t *)provider)->store.carve.stats, name, arg, size, type,
-                         args);
-}
-
 /* --- sharing ---------------------------------------------------------------------------------- */
 
 static bool file_can_share(const file_provider_t *file) {
-    if (!file->is_shared) {
-        UMF_LOG_ERROR(
-            "private memory cannot be shared with other processes: create the provider with "
-            "visibility UMF_MEM_MAP_SHARED");
-    }
-    return file->is_shared;
+    return umf_access_can_share(file->is_shared);
 }
 
 static umf_result_t file_get_ipc_handle_size(void *provider, size_t *size) {
@@ -208,18 +163,8 @@ static umf_result_t file_get_ipc_handle(void *provider, const void *ptr, size_t 
 /* Nothing is held for a handle. */
 static umf_result_t file_put_ipc_handle(void *provider, void *data) {
     const file_provider_t *file = provider;
-    umf_locator_t locator;
-    const char *path;
-    if (!file_can_share(file)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_result_t result = umf_locator_read(data, UMF_LOCATOR_FILE, &locator, &path);
-    if (result == UMF_RESULT_SUCCESS && strcmp(path, file->store.path) != 0) {
-        UMF_LOG_ERROR("this description is of memory in \"%s\", not in \"%s\"", path,
-                      file->store.path);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return result;
+    return file_can_share(file) ? umf_locator_check_path(data, UMF_LOCATOR_FILE, file->store.path)
+                                : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 /* Mapping beyond the end of a file works, touching that memory ends the process. */
@@ -316,9 +261,8 @@ static umf_result_t file_close_ipc_handle(void *provider, void *ptr, size_t size
     }
     int error = umf_opened_unmap(&file->opened, ptr, size);
     if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "closing %zu bytes at %p failed", size,
-                      ptr);
-        return umf_native_fail(&file_native, UMF_FILE_RESULT_ERROR_FREE_FAILED, error);
+        return umf_native_fail_at(&file_native, "file_provider", UMF_FILE_RESULT_ERROR_FREE_FAILED,
+                                  error, "closing", ptr, size);
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -331,35 +275,24 @@ static umf_result_t file_ipc_check(void *provider, const void *data, size_t size
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umf_locator_read(data, UMF_LOCATOR_FILE, &locator, &path);
-    if (result == UMF_RESULT_SUCCESS && !umf_locator_fits(&locator, size)) {
-        UMF_LOG_ERROR("%zu bytes are to be opened, but %llu were described", size,
-                      (unsigned long long)locator.size);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return result;
+    return result ? result : umf_locator_check_size(&locator, size);
 }
 
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t file_ops = {
-    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
+    UMF_CARVE_OPS,
     .initialize = file_initialize,
     .finalize = file_finalize,
     .alloc = file_alloc,
-    .free = file_free,
     .get_last_native_error = file_get_last_native_error,
-    .get_recommended_page_size = file_get_recommended_page_size,
-    .get_min_page_size = file_get_min_page_size,
     .get_name = file_get_name,
     .ext_purge_force = file_purge_force,
-    .ext_allocation_merge = file_allocation_merge,
-    .ext_allocation_split = file_allocation_split,
     .ext_get_ipc_handle_size = file_get_ipc_handle_size,
     .ext_get_ipc_handle = file_get_ipc_handle,
     .ext_put_ipc_handle = file_put_ipc_handle,
     .ext_open_ipc_handle = file_open_ipc_handle,
     .ext_close_ipc_handle = file_close_ipc_handle,
-    .ext_ctl = file_ctl,
     .get_cache_line_size = file_get_cache_line_size,
 };
 

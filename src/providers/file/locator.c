@@ -117,3 +117,23 @@ bool umf_locator_fits(const umf_locator_t *locator, size_t size) {
            (size <= extent.size - extent.head && umf_round_up(size, locator->granule, &rounded) &&
             umf_round_up(locator->size, locator->granule, &whole) && rounded == whole);
 }
+
+umf_result_t umf_locator_check_size(const umf_locator_t *locator, size_t size) {
+    if (!umf_locator_fits(locator, size)) {
+        UMF_LOG_ERROR("%zu bytes are to be opened, but %llu were described", size,
+                      (unsigned long long)locator->size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_locator_check_path(const void *data, umf_locator_kind_t kind, const char *own) {
+    umf_locator_t locator;
+    const char *path;
+    umf_result_t result = umf_locator_read(data, kind, &locator, &path);
+    if (result == UMF_RESULT_SUCCESS && strcmp(path, own) != 0) {
+        UMF_LOG_ERROR("this description is of memory of \"%s\", not of \"%s\"", path, own);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return result;
+}

@@ -67,4 +67,11 @@ umf_locator_extent_t umf_locator_extent(const umf_locator_t *locator);
  * before it was rounded up. */
 bool umf_locator_fits(const umf_locator_t *locator, size_t size);
 
+/* The same before it is opened: INVALID_ARGUMENT with a message. */
+umf_result_t umf_locator_check_size(const umf_locator_t *locator, size_t size);
+
+/* Whether the bytes describe memory of that kind at `own`. INVALID_ARGUMENT as read, and with a
+ * message if the path is another one. */
+umf_result_t umf_locator_check_path(const void *data, umf_locator_kind_t kind, const char *own);
+
 #endif

@@ -25,8 +25,8 @@
 #include "providers/shared/carve.h"
 
 typedef struct umf_file_store_t {
-    umf_lock_t lock; /* UMF_RANK_GROW: one thread makes the file grow */
-    umf_carve_t carve;
+    umf_carve_t carve;                 /* first, see carve_ops.h */
+    umf_lock_t lock;                   /* UMF_RANK_GROW: one thread makes the file grow */
     struct umf_file_window_t *windows; /* newest first. Sync: carve.lock, changed with both */
     uint64_t end;                      /* of what is mapped, in the file. Sync: lock */
     umf_window_file_t file;            /* Immutable after init, as all below */

@@ -88,15 +88,9 @@ static umf_result_t os_check_params(const umf_os_params_t *params) {
     if (!umf_handle_check(params, &umf_os_params_kind, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!umf_protection_is_valid(params->protection)) {
-        UMF_LOG_ERROR("protection %#x has bits that are no umf_mem_protection_flag_t",
-                      params->protection);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (params->visibility != UMF_MEM_MAP_PRIVATE && params->visibility != UMF_MEM_MAP_SHARED) {
-        UMF_LOG_ERROR("visibility %d is neither UMF_MEM_MAP_PRIVATE nor UMF_MEM_MAP_SHARED",
-                      (int)params->visibility);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    umf_result_t result = umf_access_check(params->protection, params->visibility);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
     if (params->visibility == UMF_MEM_MAP_SHARED && params->numa_mode != UMF_NUMA_MODE_DEFAULT) {
         UMF_LOG_ERROR(
@@ -180,9 +174,7 @@ static umf_result_t os_finalize(void *provider) {
 
 static umf_result_t os_fail(int32_t code, int error, const char *what, const void *ptr,
                             size_t size) {
-    umf_log_write(UMF_LOG_LEVEL_ERROR, error, "os_provider", "%s %zu bytes at %p failed", what,
-                  size, ptr);
-    return umf_os_native_fail(code, error);
+    return umf_native_fail_at(&os_native, "os_provider", code, error, what, ptr, size);
 }
 
 static int os_map_private(os_provider_t *os, size_t size, size_t alignment, bool is_any,
@@ -412,12 +404,7 @@ static umf_result_t os_ctl(void *provider, umf_ctl_query_source_t source, const 
 /* --- sharing ---------------------------------------------------------------------------------- */
 
 static bool os_can_share(const os_provider_t *os) {
-    if (!os->is_shared) {
-        UMF_LOG_ERROR(
-            "private memory cannot be shared with other processes: create the provider with "
-            "visibility UMF_MEM_MAP_SHARED");
-    }
-    return os->is_shared;
+    return umf_access_can_share(os->is_shared);
 }
 
 static umf_result_t os_get_ipc_handle_size(void *provider, size_t *size) {

@@ -1,0 +1,30 @@
+/*
+ * What the tables of providers over a carve (fixed, file, devdax) have in common. The state of such
+ * a provider begins with its carve, which is what these operations take it for.
+ */
+#ifndef UMF_SRC_PROVIDERS_SHARED_CARVE_OPS_H
+#define UMF_SRC_PROVIDERS_SHARED_CARVE_OPS_H
+
+#include <umf/plugin.h>
+
+#include "providers/shared/carve.h"
+
+#define UMF_CARVE_FIRST(type, carve)                                                               \
+    _Static_assert(offsetof(type, carve) == 0, "the operations of carve take a provider for it")
+
+umf_result_t umf_carve_op_free(void *provider, void *ptr, size_t size);
+umf_result_t umf_carve_op_page_size(void *provider, size_t size, size_t *page_size);
+umf_result_t umf_carve_op_min_page_size(void *provider, const void *ptr, size_t *page_size);
+umf_result_t umf_carve_op_merge(void *provider, void *low, void *high, size_t total);
+umf_result_t umf_carve_op_split(void *provider, void *ptr, size_t total, size_t first);
+umf_result_t umf_carve_op_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
+                              void *arg, size_t size, umf_ctl_query_type_t type, va_list args);
+
+/* Of umf_memory_provider_ops_t. */
+#define UMF_CARVE_OPS                                                                              \
+    .version = UMF_PROVIDER_OPS_VERSION_CURRENT, .free = umf_carve_op_free,                        \
+    .get_recommended_page_size = umf_carve_op_page_size,                                           \
+    .get_min_page_size = umf_carve_op_min_page_size, .ext_allocation_merge = umf_carve_op_merge,   \
+    .ext_allocation_split = umf_carve_op_split, .ext_ctl = umf_carve_op_ctl
+
+#endif
