@@ -19,6 +19,7 @@
 #include "unit/headers_all.h"
 
 #include "fakes/log_file.h"
+#include "fakes/viewing_pool.h"
 
 namespace {
 
@@ -427,33 +428,21 @@ TEST_F(Bad, TheLogSaysWhatItIs) {
 }
 
 /* What a user's pool is given is its view of the provider: good for all but destruction. */
-umf_memory_provider_handle_t view;
-
 TEST_F(Bad, AViewIsAProviderThatIsNotDestroyed) {
-    umf_memory_pool_ops_t ops = *umfProxyPoolOps();
-    ops.initialize = [](umf_memory_provider_handle_t handle, const void *, void **self) {
-        view = handle;
-        *self = handle;
-        return OK;
-    };
-    ops.finalize = [](void *) { return OK; };
-    ops.get_name = [](void *, const char **name) {
-        *name = "user";
-        return OK;
-    };
+    umf_memory_pool_ops_t ops = viewing_pool_ops();
     umf_memory_provider_handle_t provider = nullptr;
     umf_memory_pool_handle_t pool = nullptr;
     ASSERT_EQ(umfMemoryProviderCreateFromText("os", &provider), OK);
     ASSERT_EQ(umfPoolCreate(&ops, provider, nullptr, 0, &pool), OK);
-    ASSERT_NE(view, provider);
+    ASSERT_NE(viewed_provider, provider);
     const char *name = nullptr;
-    EXPECT_EQ(umfMemoryProviderGetName(view, &name), OK);
+    EXPECT_EQ(umfMemoryProviderGetName(viewed_provider, &name), OK);
     EXPECT_EQ(umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &out.size,
-                        sizeof(out.size), view),
+                        sizeof(out.size), viewed_provider),
               OK);
-    EXPECT_EQ(umfMemoryProviderDestroy(view), BAD);
+    EXPECT_EQ(umfMemoryProviderDestroy(viewed_provider), BAD);
     EXPECT_EQ(umfPoolDestroy(pool), OK);
-    EXPECT_EQ(umfMemoryProviderGetName(view, &name), BAD);
+    EXPECT_EQ(umfMemoryProviderGetName(viewed_provider, &name), BAD);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 

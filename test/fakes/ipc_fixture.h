@@ -41,6 +41,17 @@ inline umf_wire_t decoded(const Bytes &bytes) {
     return wire;
 }
 
+// The fake provider, but it cannot share.
+inline umf_memory_provider_ops_t ops_without_ipc() {
+    umf_memory_provider_ops_t ops = *FakeIpc::ops();
+    ops.ext_get_ipc_handle_size = nullptr;
+    ops.ext_get_ipc_handle = nullptr;
+    ops.ext_put_ipc_handle = nullptr;
+    ops.ext_open_ipc_handle = nullptr;
+    ops.ext_close_ipc_handle = nullptr;
+    return ops;
+}
+
 // A proxy pool over a fake provider: each allocation of the pool is one of the provider.
 struct FakePool {
     FakeIpc fake;

@@ -65,7 +65,8 @@ struct FakeIpc {
     static const umf_memory_provider_ops_t *watched_ops() {
         static const umf_memory_provider_ops_t table = make_table();
         static const umf_memory_provider_ext_ops_t ext = make_ext();
-        static const umf_memory_provider_descriptor_t descriptor = make_descriptor(&table, &ext);
+        static const umf_memory_provider_descriptor_t descriptor =
+            plain_kind("fake_ipc_watched", &table, &ext);
         umfRegisterProvider(&descriptor); // a stop of the library has forgotten it
         return &table;
     }
@@ -299,15 +300,6 @@ struct FakeIpc {
         ext.ipc_check = ipc_check;
         ext.ipc_flags = UMF_IPC_FLAG_REPEATABLE;
         return ext;
-    }
-    static umf_memory_provider_descriptor_t
-    make_descriptor(const umf_memory_provider_ops_t *ops,
-                    const umf_memory_provider_ext_ops_t *ext) {
-        umf_memory_provider_descriptor_t descriptor = UMF_MEMORY_PROVIDER_DESCRIPTOR_INIT;
-        descriptor.name = "fake_ipc_watched";
-        descriptor.ops = ops;
-        descriptor.ext = ext;
-        return descriptor;
     }
 };
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include <umf/memory_provider_ops.h>
+#include <umf/plugin.h>
 
 inline umf_memory_provider_ops_t plain_provider_ops() {
     umf_memory_provider_ops_t ops = {};
@@ -31,6 +32,17 @@ inline umf_memory_provider_ops_t plain_provider_ops() {
         return UMF_RESULT_SUCCESS;
     };
     return ops;
+}
+
+// A kind to register: its name, its table, and what it has more.
+inline umf_memory_provider_descriptor_t plain_kind(const char *name,
+                                                   const umf_memory_provider_ops_t *ops,
+                                                   const umf_memory_provider_ext_ops_t *ext) {
+    umf_memory_provider_descriptor_t kind = UMF_MEMORY_PROVIDER_DESCRIPTOR_INIT;
+    kind.name = name;
+    kind.ops = ops;
+    kind.ext = ext;
+    return kind;
 }
 
 #endif

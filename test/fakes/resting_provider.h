@@ -256,14 +256,9 @@ class RestingProvider {
             made.reuse_count = how == ABSENT ? nullptr : reuse_count;
             return made;
         }();
-        static const umf_memory_provider_descriptor_t descriptor = [] {
-            static const char *const names[] = {"resting", "resting_refuses", "resting_absent"};
-            umf_memory_provider_descriptor_t made = UMF_MEMORY_PROVIDER_DESCRIPTOR_INIT;
-            made.name = names[how];
-            made.ops = &ops;
-            made.ext = &ext;
-            return made;
-        }();
+        static const char *const names[] = {"resting", "resting_refuses", "resting_absent"};
+        static const umf_memory_provider_descriptor_t descriptor =
+            plain_kind(names[how], &ops, &ext);
         return descriptor;
     }
 };

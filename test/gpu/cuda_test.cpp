@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "fakes/log_file.h"
+#include "fakes/properties.h"
 #include "gpu.h"
 
 #include <umf.h>
@@ -562,22 +563,10 @@ TEST_F(Cuda, Properties) {
         ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
         void *ptr = umfPoolMalloc(pool, 4096);
         ASSERT_NE(ptr, nullptr);
-        umf_memory_properties_handle_t properties = nullptr;
-        ASSERT_EQ(umfGetMemoryPropertiesHandle(ptr, &properties), OK);
-        umf_usm_memory_type_t told = UMF_MEMORY_TYPE_UNKNOWN;
-        EXPECT_EQ(
-            umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_POINTER_TYPE, &told, sizeof(told)),
-            OK);
-        EXPECT_EQ(told, type);
-        CUcontext of = nullptr;
-        EXPECT_EQ(umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_CONTEXT, &of, sizeof(of)),
-                  OK);
-        EXPECT_EQ(of, context);
-        CUdevice device = -1;
-        EXPECT_EQ(
-            umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_DEVICE, &device, sizeof(device)),
-            OK);
-        EXPECT_EQ(device, 0);
+        EXPECT_EQ(property<umf_usm_memory_type_t>(ptr, UMF_MEMORY_PROPERTY_POINTER_TYPE), type);
+        EXPECT_EQ(property<CUcontext>(ptr, UMF_MEMORY_PROPERTY_CONTEXT), context);
+        EXPECT_EQ(property<CUdevice>(ptr, UMF_MEMORY_PROPERTY_DEVICE), 0);
+        umf_memory_properties_handle_t properties = properties_of(ptr);
         size_t size = 0;
         EXPECT_EQ(umfGetMemoryPropertySize(properties, UMF_MEMORY_PROPERTY_DEVICE, &size), OK);
         EXPECT_EQ(size, sizeof(CUdevice));

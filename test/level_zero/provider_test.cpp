@@ -21,6 +21,7 @@
 #include <umf/text.h>
 
 #include "fakes/log_file.h"
+#include "fakes/properties.h"
 
 namespace {
 
@@ -739,33 +740,19 @@ TEST_F(Ze, Properties) {
         umf_memory_pool_handle_t pool = proxy();
         void *ptr = umfPoolMalloc(pool, 4096);
         ASSERT_NE(ptr, nullptr);
-        umf_memory_properties_handle_t properties = nullptr;
-        ASSERT_EQ(umfGetMemoryPropertiesHandle(ptr, &properties), OK);
-        umf_usm_memory_type_t told = UMF_MEMORY_TYPE_UNKNOWN;
-        EXPECT_EQ(
-            umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_POINTER_TYPE, &told, sizeof(told)),
-            OK);
-        EXPECT_EQ(told, type);
-        ze_context_handle_t of = nullptr;
-        EXPECT_EQ(umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_CONTEXT, &of, sizeof(of)),
-                  OK);
-        EXPECT_EQ(of, context);
-        ze_device_handle_t on = devices.back();
-        EXPECT_EQ(umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_DEVICE, &on, sizeof(on)),
-                  OK);
-        EXPECT_EQ(on, type == UMF_MEMORY_TYPE_HOST ? nullptr : device);
+        EXPECT_EQ(property<umf_usm_memory_type_t>(ptr, UMF_MEMORY_PROPERTY_POINTER_TYPE), type);
+        EXPECT_EQ(property<ze_context_handle_t>(ptr, UMF_MEMORY_PROPERTY_CONTEXT), context);
+        EXPECT_EQ(property<ze_device_handle_t>(ptr, UMF_MEMORY_PROPERTY_DEVICE),
+                  type == UMF_MEMORY_TYPE_HOST ? nullptr : device);
+        umf_memory_properties_handle_t properties = properties_of(ptr);
         size_t size = 0;
-        EXPECT_EQ(umfGetMemoryPropertySize(properties, UMF_MEMORY_PROPERTY_DEVICE, &size), OK);
-        EXPECT_EQ(size, sizeof(on));
-        EXPECT_EQ(umfGetMemoryPropertySize(properties, UMF_MEMORY_PROPERTY_CONTEXT, &size), OK);
-        EXPECT_EQ(size, sizeof(of));
         auto unknown = static_cast<umf_memory_property_id_t>(23);
         EXPECT_EQ(umfGetMemoryPropertySize(properties, unknown, &size), BAD);
         const umf_memory_provider_ops_t *ops = umfLevelZeroMemoryProviderOps();
         EXPECT_EQ(ops->ext_get_allocation_properties_size(nullptr, UMF_MEMORY_PROPERTY_POINTER_TYPE,
                                                           &size),
                   OK);
-        EXPECT_EQ(size, sizeof(told));
+        EXPECT_EQ(size, sizeof(umf_usm_memory_type_t));
         EXPECT_EQ(umfGetMemoryProperty(properties, unknown, &size, sizeof(size)), BAD);
         EXPECT_EQ(umfFree(ptr), OK);
         EXPECT_EQ(umfPoolDestroy(pool), OK);

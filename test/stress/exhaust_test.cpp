@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fakes/child.h"
 #include "fakes/kinds.h"
 #include "fakes/scale.h"
 
@@ -21,20 +22,6 @@ constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 
 class Each : public testing::TestWithParam<PoolKind> {
   protected:
-    // In a process of its own, with its own limits.
-    template <typename F> void in_child(F &&work) {
-        pid_t pid = fork();
-        ASSERT_GE(pid, 0);
-        if (pid == 0) {
-            alarm(60);
-            work();
-            _exit(HasFailure() ? 1 : 0);
-        }
-        int status = 0;
-        ASSERT_EQ(waitpid(pid, &status, 0), pid);
-        EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-        EXPECT_EQ(WEXITSTATUS(status), 0);
-    }
     static void limit(int which, rlim_t value) {
         struct rlimit limits;
         getrlimit(static_cast<__rlimit_resource>(which), &limits);
@@ -54,7 +41,7 @@ TEST_P(Each, AddressSpaceIsFull) {
     if (UMF_TEST_ASAN || UMF_TEST_TSAN) {
         GTEST_SKIP() << "sanitizers need the address space";
     }
-    in_child([&] {
+    expect_in_child([&] {
         auto source = make_os(UMF_MEM_MAP_PRIVATE);
         std::vector<void *> live(100000);
         size_t count = 0;
@@ -83,7 +70,7 @@ TEST_P(Each, AddressSpaceIsFull) {
 }
 
 TEST_P(Each, NoDescriptorIsLeft) {
-    in_child([&] {
+    expect_in_child([&] {
         auto source = make_os(UMF_MEM_MAP_SHARED);
         umf_memory_pool_handle_t pool = nullptr;
         ASSERT_EQ(umfPoolCreate(GetParam().ops(), source->handle, nullptr, 0, &pool), OK);

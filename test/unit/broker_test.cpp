@@ -24,6 +24,7 @@ extern "C" {
 #include "peer/transport.h"
 }
 
+#include "fakes/child.h"
 #include "fakes/fork_at_rest.h"
 #include "fakes/scale.h"
 #include "fault.h"

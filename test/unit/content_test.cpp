@@ -26,6 +26,7 @@
 #include <umf/providers/provider_fixed_memory.h>
 
 #include "fakes/kinds.h"
+#include "fakes/plain_ops.h"
 
 namespace {
 
@@ -174,13 +175,7 @@ umf_memory_provider_ext_ops_t make_ext() {
 
 void register_kind() {
     static const umf_memory_provider_ext_ops_t ext = make_ext();
-    static const umf_memory_provider_descriptor_t descriptor = [] {
-        umf_memory_provider_descriptor_t d = UMF_MEMORY_PROVIDER_DESCRIPTOR_INIT;
-        d.name = "far";
-        d.ops = &with_data;
-        d.ext = &ext;
-        return d;
-    }();
+    static const umf_memory_provider_descriptor_t descriptor = plain_kind("far", &with_data, &ext);
     static const umf_result_t result = umfRegisterProvider(&descriptor);
     ASSERT_EQ(result, OK);
 }

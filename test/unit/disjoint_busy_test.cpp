@@ -16,6 +16,7 @@
 #include <umf/plugin.h>
 #include <umf/pools/pool_disjoint.h>
 
+#include "fakes/blocks.h"
 #include "fakes/decay_period.h"
 #include "fakes/fake_provider.h"
 #include "fakes/other_thread.h"
@@ -70,13 +71,8 @@ class Reusing : public FakeProvider {
             made.reuse_drop = reuse_drop;
             return made;
         }();
-        static const umf_memory_provider_descriptor_t descriptor = [] {
-            umf_memory_provider_descriptor_t made = UMF_MEMORY_PROVIDER_DESCRIPTOR_INIT;
-            made.name = "disjoint_busy_test";
-            made.ops = &ops;
-            made.ext = &ext;
-            return made;
-        }();
+        static const umf_memory_provider_descriptor_t descriptor =
+            plain_kind("disjoint_busy_test", &ops, &ext);
         return descriptor;
     }
 };
@@ -113,17 +109,10 @@ class Busy : public testing::Test {
         EXPECT_EQ(umfDisjointPoolParamsDestroy(params), OK);
     }
     std::vector<void *> alloc(size_t n, size_t size = SLAB) {
-        std::vector<void *> list;
-        for (size_t i = 0; i < n; i++) {
-            list.push_back(umfPoolMalloc(pool, size));
-            EXPECT_NE(list.back(), nullptr);
-        }
-        return list;
+        return alloc_blocks(pool, n, size);
     }
     void free(const std::vector<void *> &list) {
-        for (void *p : list) {
-            EXPECT_EQ(umfPoolFree(pool, p), OK);
-        }
+        free_blocks(pool, list);
     }
     void alloc_and_free(size_t n, size_t size = SLAB) {
         free(alloc(n, size));

@@ -14,6 +14,7 @@
 #include <umf/experimental/memory_properties.h>
 #include <umf/pools/pool_disjoint.h>
 
+#include "fakes/blocks.h"
 #include "fakes/decay_period.h"
 #include "fakes/fake_provider.h"
 #include "fakes/log_file.h"
@@ -58,17 +59,10 @@ class Disjoint : public testing::Test {
         EXPECT_EQ(fake.mistakes, 0u);
     }
     std::vector<void *> alloc(size_t n, size_t size) {
-        std::vector<void *> list;
-        for (size_t i = 0; i < n; i++) {
-            list.push_back(umfPoolMalloc(pool, size));
-            EXPECT_NE(list.back(), nullptr);
-        }
-        return list;
+        return alloc_blocks(pool, n, size);
     }
     void free(const std::vector<void *> &list) {
-        for (void *p : list) {
-            EXPECT_EQ(umfPoolFree(pool, p), OK);
-        }
+        free_blocks(pool, list);
     }
     umf_result_t try_read(const char *path, size_t *value, size_t size = sizeof(size_t)) {
         return umfCtlGet((std::string("umf.pool.by_handle.{}.") + path).c_str(), value, size, pool);
@@ -1277,37 +1271,7 @@ TEST_F(Disjoint, ParkedSlabsAreFree) {
 
 TEST_F(Disjoint, ParkingThreadsLeaveNothingBehind) {
     create();
-    std::mutex lock;
-    std::vector<void *> shared;
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 6; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(static_cast<unsigned>(t));
-            for (size_t i = 0; i < scaled(3000); i++) {
-                void *p = umfPoolMalloc(pool, 40000 + random() % 400000);
-                ASSERT_NE(p, nullptr);
-                *static_cast<void **>(p) = p;
-                if (random() % 4 == 0) {
-                    std::lock_guard<std::mutex> guard(lock);
-                    shared.push_back(p);
-                    std::swap(shared[random() % shared.size()], shared.back());
-                    p = shared.size() < 8 ? nullptr : shared.back();
-                    shared.resize(shared.size() - (p != nullptr));
-                }
-                if (p) {
-                    EXPECT_EQ(*static_cast<void **>(p), p) << "two had the same slab";
-                    EXPECT_EQ(umfPoolFree(pool, p), OK);
-                }
-                if (i % 500 == 0) {
-                    umfPoolTrimMemory(pool, 0);
-                }
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
-    free(shared);
+    free(exchange_blocks(pool, [](unsigned random) { return 40000 + random % 400000; }));
     EXPECT_EQ(read("stats.used_memory"), 0u);
     EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
     EXPECT_EQ(fake.live(), 0u);

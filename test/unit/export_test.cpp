@@ -6,6 +6,7 @@
 #include <umf/pools/pool_disjoint.h>
 
 #include "fakes/ipc_fixture.h"
+#include "fakes/viewing_pool.h"
 
 extern "C" {
 #include "base/meta.h"
@@ -137,42 +138,30 @@ TEST(Export, PutsOnlyWhatWasGot) {
     EXPECT_EQ(p.fake.calls(), "af");
 }
 
-// A pool that does nothing but keep the handle of its provider for the test.
-umf_memory_provider_handle_t view_of_pool;
-
 TEST(Export, SplitAndMergeEndWhatDescribedTheWhole) {
-    umf_memory_pool_ops_t ops = *umfProxyPoolOps();
-    ops.initialize = [](umf_memory_provider_handle_t provider, const void *, void **pool) {
-        view_of_pool = provider;
-        *pool = nullptr;
-        return UMF_RESULT_SUCCESS;
-    };
-    ops.finalize = [](void *) { return UMF_RESULT_SUCCESS; };
-    ops.get_name = [](void *, const char **name) {
-        *name = "mine";
-        return UMF_RESULT_SUCCESS;
-    };
-    ops.ext_ctl = nullptr;
+    umf_memory_pool_ops_t ops = viewing_pool_ops();
     FakePool p;
     umf_memory_pool_handle_t pool = nullptr;
     ASSERT_EQ(umfPoolCreate(&ops, p.provider, nullptr, UMF_POOL_CREATE_FLAG_NONE, &pool),
               UMF_RESULT_SUCCESS);
     void *memory = nullptr;
-    ASSERT_EQ(umfMemoryProviderAlloc(view_of_pool, 8192, 0, &memory), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfMemoryProviderAlloc(viewed_provider, 8192, 0, &memory), UMF_RESULT_SUCCESS);
     auto low = static_cast<char *>(memory), high = low + 4096;
 
     umf_wire_t whole = decoded(handle_of(high));
     EXPECT_EQ(whole.size, 8192u);
-    ASSERT_EQ(umfMemoryProviderAllocationSplit(view_of_pool, low, 8192, 4096), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfMemoryProviderAllocationSplit(viewed_provider, low, 8192, 4096),
+              UMF_RESULT_SUCCESS);
     umf_wire_t low_part = decoded(handle_of(low)), high_part = decoded(handle_of(high));
     EXPECT_EQ(low_part.size, 4096u);
     EXPECT_GT(low_part.export_id, whole.export_id);
     EXPECT_EQ(high_part.base, reinterpret_cast<uintptr_t>(high));
     EXPECT_EQ(high_part.offset, 0u);
 
-    ASSERT_EQ(umfMemoryProviderAllocationMerge(view_of_pool, low, high, 8192), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfMemoryProviderAllocationMerge(viewed_provider, low, high, 8192),
+              UMF_RESULT_SUCCESS);
     EXPECT_EQ(decoded(handle_of(high)).size, 8192u);
-    EXPECT_EQ(umfMemoryProviderFree(view_of_pool, low, 8192), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfMemoryProviderFree(viewed_provider, low, 8192), UMF_RESULT_SUCCESS);
     EXPECT_EQ(p.fake.calls(), "agpsggppmgpf");
     EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
 }
@@ -286,12 +275,7 @@ TEST(Export, RefusesHandlesThatAreTooLarge) {
 }
 
 TEST(Export, NeedsAProviderThatShares) {
-    umf_memory_provider_ops_t ops = *FakeIpc::ops();
-    ops.ext_get_ipc_handle_size = nullptr;
-    ops.ext_get_ipc_handle = nullptr;
-    ops.ext_put_ipc_handle = nullptr;
-    ops.ext_open_ipc_handle = nullptr;
-    ops.ext_close_ipc_handle = nullptr;
+    const umf_memory_provider_ops_t ops = ops_without_ipc();
     FakePool p(&ops);
     char *ptr = p.alloc();
     size_t size = 77;

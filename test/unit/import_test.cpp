@@ -15,6 +15,7 @@
 
 #include "fakes/ipc_fixture.h"
 #include "fakes/log_file.h"
+#include "fakes/properties.h"
 #include "import_shim.h"
 
 extern "C" {
@@ -197,17 +198,6 @@ TEST(Import, IsRecordedWithoutAPool) {
     p.free(ptr);
     p.destroy_pool();
     EXPECT_EQ(umfGetMemoryPropertiesHandle(opened, &properties), UMF_RESULT_ERROR_INVALID_ARGUMENT);
-}
-
-template <typename T> T property(const void *ptr, umf_memory_property_id_t id) {
-    umf_memory_properties_handle_t properties = nullptr;
-    T value = {};
-    size_t size = 0;
-    EXPECT_EQ(umfGetMemoryPropertiesHandle(ptr, &properties), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(umfGetMemoryPropertySize(properties, id, &size), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(size, sizeof(T));
-    EXPECT_EQ(umfGetMemoryProperty(properties, id, &value, sizeof(value)), UMF_RESULT_SUCCESS);
-    return value;
 }
 
 TEST(Import, EachMappingHasABufferIdOfItsOwn) {
@@ -526,12 +516,7 @@ TEST(Import, DescriptorsOfMappingsAreUsedAgain) {
 
 TEST(Import, NeedsAProviderThatShares) {
     FakePool producer;
-    umf_memory_provider_ops_t ops = *FakeIpc::ops();
-    ops.ext_get_ipc_handle_size = nullptr;
-    ops.ext_get_ipc_handle = nullptr;
-    ops.ext_put_ipc_handle = nullptr;
-    ops.ext_open_ipc_handle = nullptr;
-    ops.ext_close_ipc_handle = nullptr;
+    const umf_memory_provider_ops_t ops = ops_without_ipc();
     FakePool consumer(&ops);
     char *ptr = producer.alloc();
     EXPECT_EQ(try_open(consumer.handler(), handle_of(ptr)), UMF_RESULT_ERROR_NOT_SUPPORTED);

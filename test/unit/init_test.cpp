@@ -17,6 +17,7 @@
 #include <umf/pools/pool_scalable.h>
 #include <umf/text.h>
 
+#include "fakes/child.h"
 #include "fakes/fake_provider.h"
 #include "fakes/one_tbb.h"
 #include "fakes/scale.h"
@@ -34,19 +35,6 @@ class Teardown : public testing::Test {
     FakeProvider fake;
     umf_memory_provider_handle_t provider = fake.create();
 
-    template <typename F> void in_child(F &&work) {
-        pid_t pid = fork();
-        ASSERT_GE(pid, 0);
-        if (pid == 0) {
-            alarm(60);
-            work();
-            _exit(HasFailure() ? 1 : 0);
-        }
-        int status = 0;
-        ASSERT_EQ(waitpid(pid, &status, 0), pid);
-        EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-        EXPECT_EQ(WEXITSTATUS(status), 0);
-    }
     void TearDown() override {
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
     }
@@ -120,7 +108,7 @@ TEST(Init, PairsInThreads) {
 }
 
 TEST_F(Teardown, TooManyAreFine) {
-    in_child([] {
+    expect_in_child([] {
         for (int i = 0; i < 10; i++) {
             EXPECT_EQ(umfTearDown(), OK);
         }
@@ -129,7 +117,7 @@ TEST_F(Teardown, TooManyAreFine) {
 
 // RULE 11: destructors of static objects may run this late.
 TEST_F(Teardown, LateCallsAnswerAndDoNotTouchTheHandle) {
-    in_child([&] {
+    expect_in_child([&] {
         std::vector<umf_memory_pool_handle_t> pools;
         std::vector<void *> live;
         for (auto ops : pool_tables()) {
@@ -174,7 +162,7 @@ TEST_F(Teardown, LateCallsAnswerAndDoNotTouchTheHandle) {
 }
 
 TEST_F(Teardown, BlocksCanBeUsedAndFreedLate) {
-    in_child([&] {
+    expect_in_child([&] {
         for (auto ops : pool_tables()) {
             umf_memory_pool_handle_t pool = nullptr;
             EXPECT_EQ(umfPoolCreate(ops, provider, nullptr, 0, &pool), OK);
@@ -192,7 +180,7 @@ TEST_F(Teardown, BlocksCanBeUsedAndFreedLate) {
 
 // The predefined ones go with the teardown: nothing may be read through their handles then.
 TEST_F(Teardown, MemspacesOfTheLibraryAreRefusedLate) {
-    in_child([] {
+    expect_in_child([] {
         umf_const_memspace_handle_t all = umfMemspaceHostAllGet();
         if (!all) {
             return; // a build without hwloc
@@ -209,7 +197,7 @@ TEST_F(Teardown, MemspacesOfTheLibraryAreRefusedLate) {
 }
 
 TEST_F(Teardown, StartsAgain) {
-    in_child([&] {
+    expect_in_child([&] {
         size_t value = 8;
         EXPECT_EQ(umfCtlSet("umf.pool.default.disjoint.params.capacity", &value, sizeof(value)),
                   OK);
@@ -234,7 +222,7 @@ TEST_F(Teardown, StartsAgain) {
 }
 
 TEST_F(Teardown, PoolsThatOutliveItGoAfterTheNextStart) {
-    in_child([&] {
+    expect_in_child([&] {
         umf_memory_pool_handle_t pool = nullptr;
         EXPECT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &pool), OK);
         void *p = umfPoolMalloc(pool, 100);
@@ -249,7 +237,7 @@ TEST_F(Teardown, PoolsThatOutliveItGoAfterTheNextStart) {
 
 // Destructors that run after ours, and threads that end then.
 TEST_F(Teardown, AtExitWithEverythingAlive) {
-    in_child([&] {
+    expect_in_child([&] {
         static umf_memory_pool_handle_t pool;
         static void *p;
         EXPECT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &pool), OK);

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "fakes/child.h"
 #include "fakes/ipc_fixture.h"
 
 extern "C" {
@@ -11,18 +12,6 @@ extern "C" {
 }
 
 namespace {
-
-// Runs `body` in a child; true if it answered true.
-bool in_child(const std::function<bool()> &body) {
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(60);
-        _exit(body() ? 0 : 1);
-    }
-    int status = 0;
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
 
 TEST(IpcFork, AChildOfAForkSpeaksForItself) {
     FakePool p;

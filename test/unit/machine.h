@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include <umf.h>
+#include <umf/experimental/mempolicy.h>
 #include <umf/experimental/memspace.h>
 
 extern "C" {
@@ -134,6 +135,20 @@ struct Memspace {
     umf_const_memtarget_handle_t at(unsigned place) const {
         return umfMemspaceMemtargetGet(handle, place);
     }
+};
+
+/* A policy of the test, destroyed with it. */
+struct Policy {
+    umf_mempolicy_handle_t handle = nullptr;
+
+    explicit Policy(umf_mempolicy_membind_t bind) {
+        EXPECT_EQ(umfMempolicyCreate(bind, &handle), UMF_RESULT_SUCCESS);
+    }
+    ~Policy() {
+        EXPECT_EQ(umfMempolicyDestroy(handle), UMF_RESULT_SUCCESS);
+    }
+    Policy(const Policy &) = delete;
+    Policy &operator=(const Policy &) = delete;
 };
 
 } // namespace machine

@@ -12,6 +12,7 @@ extern "C" {
 }
 
 #include "fault.h"
+#include "machine.h"
 
 extern "C" umf_result_t mempolicy_shim_create(int bind, umf_mempolicy_handle_t *policy);
 
@@ -23,23 +24,11 @@ constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 constexpr umf_mempolicy_membind_t all[] = {UMF_MEMPOLICY_INTERLEAVE, UMF_MEMPOLICY_BIND,
                                            UMF_MEMPOLICY_PREFERRED, UMF_MEMPOLICY_SPLIT};
 
-struct Policy {
-    umf_mempolicy_handle_t handle = nullptr;
-    explicit Policy(umf_mempolicy_membind_t bind) {
-        EXPECT_EQ(umfMempolicyCreate(bind, &handle), OK);
-    }
-    ~Policy() {
-        EXPECT_EQ(umfMempolicyDestroy(handle), OK);
-    }
-    Policy(const Policy &) = delete;
-    Policy &operator=(const Policy &) = delete;
-};
-
 } // namespace
 
 TEST(mempolicy, CreatedWithDefaults) {
     for (umf_mempolicy_membind_t bind : all) {
-        Policy policy(bind);
+        machine::Policy policy(bind);
         EXPECT_EQ(policy.handle->bind, bind);
         EXPECT_EQ(policy.handle->part_size, 0u);
         EXPECT_EQ(policy.handle->partition_count, 0u);
@@ -62,7 +51,7 @@ TEST(mempolicy, DestroyOfNull) {
 TEST(mempolicy, PartSizeIsForInterleaveOnly) {
     EXPECT_EQ(umfMempolicySetInterleavePartSize(nullptr, 1), BAD);
     for (umf_mempolicy_membind_t bind : all) {
-        Policy policy(bind);
+        machine::Policy policy(bind);
         bool fits = bind == UMF_MEMPOLICY_INTERLEAVE;
         EXPECT_EQ(umfMempolicySetInterleavePartSize(policy.handle, 4097), fits ? OK : BAD);
         EXPECT_EQ(policy.handle->part_size, fits ? 4097u : 0u);
@@ -73,7 +62,7 @@ TEST(mempolicy, PartitionsAreForSplitOnly) {
     umf_mempolicy_split_partition_t list[] = {{1, 0}, {2, 1}};
     EXPECT_EQ(umfMempolicySetCustomSplitPartitions(nullptr, list, 2), BAD);
     for (umf_mempolicy_membind_t bind : all) {
-        Policy policy(bind);
+        machine::Policy policy(bind);
         bool fits = bind == UMF_MEMPOLICY_SPLIT;
         EXPECT_EQ(umfMempolicySetCustomSplitPartitions(policy.handle, list, 2), fits ? OK : BAD);
         EXPECT_EQ(policy.handle->partition_count, fits ? 2u : 0u);
@@ -81,7 +70,7 @@ TEST(mempolicy, PartitionsAreForSplitOnly) {
 }
 
 TEST(mempolicy, PartitionsAreCopied) {
-    Policy policy(UMF_MEMPOLICY_SPLIT);
+    machine::Policy policy(UMF_MEMPOLICY_SPLIT);
     umf_mempolicy_split_partition_t list[] = {{1, 0}, {2, 1}};
     ASSERT_EQ(umfMempolicySetCustomSplitPartitions(policy.handle, list, 2), OK);
     list[1] = {9, 9};
@@ -90,7 +79,7 @@ TEST(mempolicy, PartitionsAreCopied) {
 }
 
 TEST(mempolicy, PartitionsAreReplacedAndCleared) {
-    Policy policy(UMF_MEMPOLICY_SPLIT);
+    machine::Policy policy(UMF_MEMPOLICY_SPLIT);
     umf_mempolicy_split_partition_t list[] = {{1, 0}, {2, 1}};
     EXPECT_EQ(umfMempolicySetCustomSplitPartitions(policy.handle, list, 2), OK);
     EXPECT_EQ(umfMempolicySetCustomSplitPartitions(policy.handle, nullptr, 1), BAD);
@@ -103,7 +92,7 @@ TEST(mempolicy, PartitionsAreReplacedAndCleared) {
 }
 
 TEST(mempolicy, MorePartitionsThanMemory) {
-    Policy policy(UMF_MEMPOLICY_SPLIT);
+    machine::Policy policy(UMF_MEMPOLICY_SPLIT);
     umf_mempolicy_split_partition_t one = {1, 0};
     EXPECT_EQ(umfMempolicySetCustomSplitPartitions(policy.handle, &one, SIZE_MAX),
               UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);

@@ -70,18 +70,6 @@ std::vector<Bound> placement(umf_const_memspace_handle_t memspace,
 
 using Placement = std::vector<Bound>;
 
-struct Policy {
-    umf_mempolicy_handle_t handle = nullptr;
-    explicit Policy(umf_mempolicy_membind_t bind) {
-        EXPECT_EQ(umfMempolicyCreate(bind, &handle), OK);
-    }
-    ~Policy() {
-        EXPECT_EQ(umfMempolicyDestroy(handle), OK);
-    }
-    Policy(const Policy &) = delete;
-    Policy &operator=(const Policy &) = delete;
-};
-
 } // namespace
 
 int __wrap_umf_os_mbind(void *, size_t size, int mode, const unsigned long *mask,
@@ -121,7 +109,7 @@ TEST(memspace_create, HostAllWithoutPolicySetsNone) {
 TEST(memspace_create, HostAllWithAPolicy) {
     REQUIRE_HWLOC();
     machine::Recorded recorded("four_sockets");
-    Policy policy(UMF_MEMPOLICY_PREFERRED);
+    machine::Policy policy(UMF_MEMPOLICY_PREFERRED);
     Placement got = placement(umfMemspaceHostAllGet(), policy.handle);
     ASSERT_EQ(got.size(), 1u);
     EXPECT_EQ(got[0].nodes, (std::set<unsigned>{0, 1, 2, 3}));
@@ -130,7 +118,7 @@ TEST(memspace_create, HostAllWithAPolicy) {
 TEST(memspace_create, OfHighestCapacityOnlyTheFirst) {
     REQUIRE_HWLOC();
     machine::Recorded recorded("sparse");
-    Policy bind(UMF_MEMPOLICY_BIND), split(UMF_MEMPOLICY_SPLIT);
+    machine::Policy bind(UMF_MEMPOLICY_BIND), split(UMF_MEMPOLICY_SPLIT);
     umf_const_memspace_handle_t largest = umfMemspaceHighestCapacityGet();
     EXPECT_EQ(placement(largest, nullptr), (Placement{{MPOL_BIND, 4, {12}}}));
     EXPECT_EQ(placement(largest, bind.handle), (Placement{{MPOL_BIND, 4, {12}}}));
@@ -150,20 +138,20 @@ TEST(memspace_create, BestBandwidthIsBound) {
 
 TEST(memspace_create, Bind) {
     machine::Memspace memspace({5, 1});
-    Policy policy(UMF_MEMPOLICY_BIND);
+    machine::Policy policy(UMF_MEMPOLICY_BIND);
     EXPECT_EQ(placement(memspace.handle, policy.handle), (Placement{{MPOL_BIND, 4, {1, 5}}}));
 }
 
 TEST(memspace_create, Preferred) {
     machine::Memspace one({5}), two({5, 1});
-    Policy policy(UMF_MEMPOLICY_PREFERRED);
+    machine::Policy policy(UMF_MEMPOLICY_PREFERRED);
     EXPECT_EQ(placement(one.handle, policy.handle), (Placement{{MPOL_PREFERRED, 4, {5}}}));
     EXPECT_EQ(placement(two.handle, policy.handle), (Placement{{5 /* many */, 4, {1, 5}}}));
 }
 
 TEST(memspace_create, InterleaveByPagesAndByParts) {
     machine::Memspace memspace({5, 1});
-    Policy policy(UMF_MEMPOLICY_INTERLEAVE);
+    machine::Policy policy(UMF_MEMPOLICY_INTERLEAVE);
     EXPECT_EQ(placement(memspace.handle, policy.handle), (Placement{{MPOL_INTERLEAVE, 4, {1, 5}}}));
     EXPECT_EQ(umfMempolicySetInterleavePartSize(policy.handle, 2 * page - 1), OK);
     EXPECT_EQ(placement(memspace.handle, policy.handle, 5),
@@ -177,7 +165,7 @@ TEST(memspace_create, InterleaveByPagesAndByParts) {
 
 TEST(memspace_create, SplitEquallyAndByPartitions) {
     machine::Memspace memspace({5, 1});
-    Policy policy(UMF_MEMPOLICY_SPLIT);
+    machine::Policy policy(UMF_MEMPOLICY_SPLIT);
     EXPECT_EQ(placement(memspace.handle, policy.handle),
               (Placement{{MPOL_BIND, 2, {5}}, {MPOL_BIND, 2, {1}}}));
     umf_mempolicy_split_partition_t list[] = {{3, 1}, {1, 5}};
@@ -188,7 +176,7 @@ TEST(memspace_create, SplitEquallyAndByPartitions) {
 
 TEST(memspace_create, SplitErrorsOfTheProviderArePassedOn) {
     machine::Memspace memspace({5, 1});
-    Policy policy(UMF_MEMPOLICY_SPLIT);
+    machine::Policy policy(UMF_MEMPOLICY_SPLIT);
     umf_memory_provider_handle_t provider = nullptr;
     umf_mempolicy_split_partition_t outside = {1, 2}, weightless = {0, 1};
     for (auto *one : {&outside, &weightless}) {
@@ -205,7 +193,7 @@ TEST(memspace_create, AnOsProviderThatNeedsNeitherMemspaceNorPolicyAnyMore) {
     umf_memory_provider_handle_t provider = nullptr;
     {
         machine::Memspace memspace({5, 1});
-        Policy policy(UMF_MEMPOLICY_SPLIT);
+        machine::Policy policy(UMF_MEMPOLICY_SPLIT);
         umf_mempolicy_split_partition_t list[] = {{1, 1}, {1, 5}};
         EXPECT_EQ(umfMempolicySetCustomSplitPartitions(policy.handle, list, 2), OK);
         ASSERT_EQ(umfMemoryProviderCreateFromMemspace(memspace.handle, policy.handle, &provider),
@@ -251,7 +239,7 @@ TEST(memspace_create, PoolOwnsItsProvider) {
     umf_memory_pool_handle_t pool = nullptr;
     {
         machine::Memspace memspace({5, 1});
-        Policy policy(UMF_MEMPOLICY_BIND);
+        machine::Policy policy(UMF_MEMPOLICY_BIND);
         ASSERT_EQ(umfPoolCreateFromMemspace(memspace.handle, policy.handle, &pool), OK);
     }
     const char *name = nullptr;
@@ -290,7 +278,7 @@ TEST(memspace_create, PoolRefuses) {
     EXPECT_EQ(umfPoolCreateFromMemspace(nullptr, nullptr, &pool), BAD);
     EXPECT_EQ(umfPoolCreateFromMemspace(empty.handle, nullptr, &pool), BAD);
     EXPECT_EQ(umfPoolCreateFromMemspace(memspace.handle, nullptr, nullptr), BAD);
-    Policy policy(UMF_MEMPOLICY_SPLIT);
+    machine::Policy policy(UMF_MEMPOLICY_SPLIT);
     umf_mempolicy_split_partition_t outside = {1, 2};
     EXPECT_EQ(umfMempolicySetCustomSplitPartitions(policy.handle, &outside, 1), OK);
     EXPECT_EQ(umfPoolCreateFromMemspace(memspace.handle, policy.handle, &pool), BAD);
@@ -328,7 +316,7 @@ TEST(memspace_create, PoolOfAnotherKindWhereJemallocCannotWork) {
 
 TEST(memspace_create, WithoutMemoryNothingStays) {
     machine::Memspace memspace({5, 1});
-    Policy policy(UMF_MEMPOLICY_SPLIT);
+    machine::Policy policy(UMF_MEMPOLICY_SPLIT);
     umf_mempolicy_split_partition_t list[] = {{1, 1}, {1, 5}};
     EXPECT_EQ(umfMempolicySetCustomSplitPartitions(policy.handle, list, 2), OK);
     size_t before = umf_meta_used();

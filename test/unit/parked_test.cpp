@@ -11,6 +11,7 @@
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_scalable.h>
 
+#include "fakes/blocks.h"
 #include "fakes/one_tbb.h"
 #include "fakes/other_thread.h"
 #include "fakes/pool_on_fake.h"
@@ -171,39 +172,10 @@ TEST_P(Parked, TrimTakesFromAllThreads) {
 }
 
 TEST_P(Parked, ThreadsExchangeBlocks) {
-    std::mutex lock;
-    std::vector<void *> shared;
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 6; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(static_cast<unsigned>(t));
-            for (size_t i = 0; i < scaled(3000); i++) {
-                void *p = alloc(100 * K + random() % 4 * 100 * K);
-                *static_cast<void **>(p) = p;
-                if (random() % 4 == 0) {
-                    std::lock_guard<std::mutex> guard(lock);
-                    shared.push_back(p);
-                    std::swap(shared[random() % shared.size()], shared.back());
-                    p = shared.size() < 8 ? nullptr : shared.back();
-                    shared.resize(shared.size() - (p != nullptr));
-                }
-                if (p) {
-                    EXPECT_EQ(*static_cast<void **>(p), p) << "two had the same block";
-                    free(p);
-                }
-                if (i % 500 == 0) {
-                    umfPoolTrimMemory(pool, 0);
-                }
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
-    EXPECT_EQ(count(), shared.size());
-    for (void *p : shared) {
-        free(p);
-    }
+    std::vector<void *> left =
+        exchange_blocks(pool, [](unsigned random) { return 100 * K + random % 4 * 100 * K; });
+    EXPECT_EQ(count(), left.size());
+    free_blocks(pool, left);
     EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
     EXPECT_EQ(fake.live(), 0u);
 }

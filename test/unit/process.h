@@ -1,4 +1,4 @@
-/* What a test asks the kernel about its own process, and a child of it. */
+/* What a test asks the kernel about its own process. */
 #ifndef UMF_TEST_PROCESS_H
 #define UMF_TEST_PROCESS_H
 
@@ -6,28 +6,10 @@
 #include <cstring>
 #include <dirent.h>
 #include <fstream>
-#include <functional>
 #include <string>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
-
-/* Exit status of `body` in a child of this process; 1000 and the signal that ended it. */
-inline int exit_of_child(const std::function<int()> &body, pid_t (*start)() = fork) {
-    pid_t pid = start();
-    if (pid == 0) {
-        _exit(body());
-    }
-    int status = -1;
-    EXPECT_EQ(waitpid(pid, &status, 0), pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
-
-/* True if `body` is, in a child of this process. */
-inline bool in_child(const std::function<bool()> &body, pid_t (*start)() = fork) {
-    return exit_of_child([&] { return body() ? 0 : 1; }, start) == 0;
-}
 
 /* The kernel's own check: whether the process may read there. */
 inline bool can_read(const void *ptr) {

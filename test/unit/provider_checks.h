@@ -14,6 +14,7 @@
 #include <umf/plugin.h>
 #include <umf/text.h>
 
+#include "fakes/child.h"
 #include "fault.h"
 #include "process.h"
 #include "provider.h"

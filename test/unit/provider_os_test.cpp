@@ -433,18 +433,24 @@ TEST(os, SizesThatCannotBe) {
     }
 }
 
+/* Where blocks were that are all free again. */
+static std::vector<char *> freed_blocks(const Os &provider, size_t count, size_t size) {
+    std::vector<char *> blocks(count);
+    for (char *&block : blocks) {
+        block = provider.must_alloc(size);
+    }
+    for (char *block : blocks) {
+        EXPECT_EQ(provider.free(block, size), UMF_RESULT_SUCCESS);
+    }
+    return blocks;
+}
+
 /* Also of mappings that were freed and are used again. */
 TEST(os, AlignmentsOfMappingsUsedAgain) {
     Params params;
     Os provider(params);
     const size_t size = 4 * MiB;
-    std::vector<char *> blocks(16);
-    for (char *&block : blocks) {
-        block = provider.must_alloc(size);
-    }
-    for (char *block : blocks) {
-        ASSERT_EQ(provider.free(block, size), UMF_RESULT_SUCCESS);
-    }
+    std::vector<char *> blocks = freed_blocks(provider, 16, size);
     for (char *&block : blocks) {
         block = provider.must_alloc(size, 8 * MiB);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % (8 * MiB), 0u);
@@ -458,13 +464,7 @@ TEST(os, FewFreedMappingsStay) {
     Params params;
     Os provider(params);
     const size_t size = 2 * MiB;
-    std::vector<char *> blocks(40);
-    for (char *&block : blocks) {
-        block = provider.must_alloc(size);
-    }
-    for (char *block : blocks) {
-        ASSERT_EQ(provider.free(block, size), UMF_RESULT_SUCCESS);
-    }
+    std::vector<char *> blocks = freed_blocks(provider, 40, size);
     auto is_mapped = [&](char *block) {
         std::vector<unsigned char> pages(size / page);
         return mincore(block, size, pages.data()) == 0;

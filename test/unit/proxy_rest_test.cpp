@@ -14,6 +14,7 @@
 #include "fakes/ipc_fixture.h"
 #include "fakes/log_file.h"
 #include "fakes/other_thread.h"
+#include "fakes/properties.h"
 #include "fakes/resting_provider.h"
 #include "fault.h"
 
@@ -30,18 +31,6 @@ constexpr size_t PAGE = 4096;
 constexpr size_t MOST = 256 * KiB; // of a span that rests
 
 using Base = RestingProvider;
-
-umf_memory_properties_handle_t handle_of_memory(const void *p) {
-    umf_memory_properties_handle_t handle = nullptr;
-    EXPECT_EQ(umfGetMemoryPropertiesHandle(p, &handle), OK);
-    return handle;
-}
-
-template <typename T> T property(const void *p, umf_memory_property_id_t id) {
-    T value = {};
-    EXPECT_EQ(umfGetMemoryProperty(handle_of_memory(p), id, &value, sizeof(value)), OK);
-    return value;
-}
 
 uint64_t id_of(const void *p) {
     return property<uint64_t>(p, UMF_MEMORY_PROPERTY_BUFFER_ID);
@@ -157,7 +146,7 @@ TEST(ProxyRests, NotWhereTheProviderCannotCount) {
 TEST_P(ProxyRest, WhatRestsIsNobodys) {
     warm_up();
     auto p = static_cast<char *>(alloc(1000));
-    umf_memory_properties_handle_t before = handle_of_memory(p), after = nullptr;
+    umf_memory_properties_handle_t before = properties_of(p), after = nullptr;
     free(p);
     {
         Untouched check{*source};
@@ -536,13 +525,8 @@ const umf_memory_provider_ops_t *ipc_ops() {
         made.reuse_count = [](void *, size_t, int) { return OK; };
         return made;
     }();
-    static const umf_memory_provider_descriptor_t descriptor = [] {
-        umf_memory_provider_descriptor_t made = UMF_MEMORY_PROVIDER_DESCRIPTOR_INIT;
-        made.name = "resting_ipc";
-        made.ops = &table;
-        made.ext = &ext;
-        return made;
-    }();
+    static const umf_memory_provider_descriptor_t descriptor =
+        plain_kind("resting_ipc", &table, &ext);
     static const umf_result_t registered = umfRegisterProvider(&descriptor);
     EXPECT_EQ(registered, OK);
     return &table;

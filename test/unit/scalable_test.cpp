@@ -18,6 +18,7 @@
 #include <umf/pools/pool_scalable.h>
 #include <umf/text.h>
 
+#include "fakes/child.h"
 #include "fakes/fake_provider.h"
 #include "fakes/other_thread.h"
 #include "fakes/scale.h"
@@ -35,19 +36,6 @@ constexpr umf_result_t NO_MEMORY = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 constexpr umf_result_t UNKNOWN = UMF_RESULT_ERROR_UNKNOWN;
 constexpr size_t MiB = size_t{1} << 20;
 
-// Exit status of `work` in a child process; -1 if it did not end by itself.
-template <typename F> int in_child(F &&work) {
-    pid_t pid = fork();
-    EXPECT_GE(pid, 0);
-    if (pid == 0) {
-        alarm(60);
-        _exit(work());
-    }
-    int status = 0;
-    EXPECT_EQ(waitpid(pid, &status, 0), pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 // What stderr gets in the log while `work` runs.
 template <typename F> std::string log_of(F &&work) {
     char to[] = "stderr";
@@ -64,7 +52,7 @@ template <typename F> std::string log_of(F &&work) {
 // process may load it before the tests below.
 class HasOneTbb : public testing::Environment {
     void SetUp() override {
-        if (in_child([] { return dlopen("libtbbmalloc.so.2", RTLD_LAZY) ? 0 : 1; }) != 0) {
+        if (exit_of_child([] { return dlopen("libtbbmalloc.so.2", RTLD_LAZY) ? 0 : 1; }) != 0) {
             GTEST_SKIP() << "libtbbmalloc.so.2 is not installed";
         }
     }
@@ -812,7 +800,7 @@ TEST_F(Fork, WaitsForAThreadInside) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         slow.holds = false;
     });
-    EXPECT_EQ(in_child([&] {
+    EXPECT_EQ(exit_of_child([&] {
                   if (slow.holds) {
                       return 1;
                   }
@@ -830,7 +818,7 @@ TEST_F(Fork, WaitsForAThreadInside) {
 
 // An operation that ends only after the fork: the fork does not wait for ever, and says so.
 TEST_F(Fork, DoesNotWaitForEver) {
-    std::string log = log_of([&] { EXPECT_EQ(in_child([] { return 0; }), 0); });
+    std::string log = log_of([&] { EXPECT_EQ(exit_of_child([] { return 0; }), 0); });
     slow.holds = false;
     EXPECT_NE(log.find("must not use scalable pools"), std::string::npos) << log;
 }

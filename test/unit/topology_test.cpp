@@ -17,6 +17,7 @@ extern "C" {
 #include "topology/topology.h"
 }
 
+#include "fakes/child.h"
 #include "fault.h"
 #include "machine.h"
 
@@ -72,17 +73,6 @@ class CountOpens {
         umf_os_set_fault(nullptr);
     }
 };
-
-int in_child(int (*work)()) {
-    pid_t pid = fork();
-    if (pid == 0) {
-        alarm(60);
-        _exit(work());
-    }
-    int status = -1;
-    EXPECT_EQ(waitpid(pid, &status, 0), pid);
-    return status;
-}
 
 } // namespace
 
@@ -284,7 +274,7 @@ TEST(topology, ChildKeepsItsParentsTable) {
     static const umf_topology_t *known;
     ASSERT_EQ(umf_topology_get(&known), UMF_RESULT_SUCCESS);
     CountOpens count;
-    EXPECT_EQ(in_child([] {
+    EXPECT_EQ(exit_of_child([] {
                   const umf_topology_t *mine = nullptr;
                   umf_result_t result = umf_topology_get(&mine);
                   return result == UMF_RESULT_SUCCESS && mine == known && opened == 0 ? 0 : 1;
@@ -304,7 +294,7 @@ TEST(topology, ForkWhileItIsRead) {
             done = true;
         }).detach();
         usleep(static_cast<useconds_t>(300 * round));
-        EXPECT_EQ(in_child([] {
+        EXPECT_EQ(exit_of_child([] {
                       const umf_topology_t *topology = nullptr;
                       return umf_topology_get(&topology) == UMF_RESULT_SUCCESS ? 0 : 1;
                   }),

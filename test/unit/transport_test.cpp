@@ -16,6 +16,7 @@ extern "C" {
 #include "peer/transport.h"
 }
 
+#include "fakes/child.h"
 #include "fakes/fork_at_rest.h"
 #include "fault.h"
 #include "process.h"
