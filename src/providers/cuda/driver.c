@@ -9,9 +9,8 @@
 #include "base/line.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "providers/gpu/library.h"
 #include "system/common.h"
-
-#define CUDA_LIBRARY "libcuda.so.1"
 
 typedef struct cuda_symbol_t {
     const char *function;
@@ -32,8 +31,6 @@ static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
 /* For the default stream of the process and of the thread. Immutable after cuda_load, as all below
  */
 static umf_cuda_driver_t cuda_driver, cuda_driver_per_thread;
-static bool cuda_is_there;
-static char cuda_why[256];
 static unsigned cuda_forks; /* when it was loaded */
 
 __thread umf_native_t umf_cuda_native;
@@ -64,45 +61,39 @@ static void *cuda_resolve_per_thread(void *library, PFN_cuGetProcAddress_v11030 
     return umf_dl_symbol(library, name);
 }
 
-static bool cuda_resolve_all(void *library) {
+static const char *cuda_fill(void *library) {
     void *found = umf_dl_symbol(library, "cuGetProcAddress");
     PFN_cuGetProcAddress_v11030 get;
     memcpy(&get, &found, sizeof(get));
     for (size_t i = 0; i < UMF_COUNT_OF(cuda_symbols); i++) {
         void *address = cuda_resolve(library, get, &cuda_symbols[i]);
         if (!address && !cuda_symbols[i].optional) {
-            snprintf(cuda_why, sizeof(cuda_why),
-                     "%s has no function %s: install a newer NVIDIA driver", CUDA_LIBRARY,
-                     cuda_symbols[i].function);
-            return false;
+            return cuda_symbols[i].function;
         }
         memcpy((char *)&cuda_driver + cuda_symbols[i].offset, &address, sizeof(address));
         void *own = cuda_resolve_per_thread(library, get, &cuda_symbols[i]);
         address = own ? own : address;
         memcpy((char *)&cuda_driver_per_thread + cuda_symbols[i].offset, &address, sizeof(address));
     }
-    return true;
+    return NULL;
 }
 
-/* The library stays open: the answer is remembered for the life of the process. */
+static umf_gpu_library_t cuda_library = {
+    .what = "CUDA driver",
+    .name = "libcuda.so.1",
+    .install = "install the NVIDIA driver",
+    .update = "install a newer NVIDIA driver",
+    .fill = cuda_fill,
+};
+
 static void cuda_load(void) {
-    char reason[160] = "";
-    void *library = umf_dl_find(CUDA_LIBRARY, reason, sizeof(reason));
-    if (!library) {
-        snprintf(cuda_why, sizeof(cuda_why), "no CUDA driver: %s; install the NVIDIA driver",
-                 reason);
-        return;
-    }
-    cuda_is_there = cuda_resolve_all(library);
+    umf_gpu_library_load(&cuda_library);
     cuda_forks = umf_fork_count();
 }
 
 const umf_cuda_driver_t *umf_cuda_driver(char *why, size_t why_size) {
     pthread_once(&cuda_once, cuda_load);
-    if (!cuda_is_there && why && why_size > 0) {
-        snprintf(why, why_size, "%s", cuda_why);
-    }
-    return cuda_is_there ? &cuda_driver : NULL;
+    return umf_gpu_library_is_there(&cuda_library, why, why_size) ? &cuda_driver : NULL;
 }
 
 const umf_cuda_driver_t *umf_cuda_driver_per_thread(void) {

@@ -2,15 +2,12 @@
 #include "providers/level_zero/driver.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/dl.h"
 #include "base/log.h"
+#include "providers/gpu/library.h"
 #include "system/common.h"
-
-#define LOADER_LIBRARY "libze_loader.so.1"
 
 static const umf_dl_symbol_t ze_symbols[] = {
 #define UMF_ZE(function, optional) {#function, offsetof(umf_ze_driver_t, function), optional},
@@ -20,40 +17,34 @@ static const umf_dl_symbol_t ze_symbols[] = {
 
 static pthread_once_t ze_once = PTHREAD_ONCE_INIT;
 static umf_ze_driver_t ze_driver; /* Immutable after ze_load, as all below */
-static bool ze_is_there;
-static char ze_why[512];
 
 __thread umf_native_t umf_ze_native;
 
-/* The library stays open: the answer is remembered for the life of the process. */
+static const char *ze_fill(void *library) {
+    return umf_dl_fill(library, ze_symbols, UMF_COUNT_OF(ze_symbols), &ze_driver);
+}
+
+static umf_gpu_library_t ze_library = {
+    .what = "Level Zero loader",
+    .name = "libze_loader.so.1",
+    .install = "install it (libze1) and a driver, or name another one in "
+               "UMF_ZE_LOADER_LIB_NAME",
+    .update = "install a newer Level Zero loader (libze1), or name another one in "
+              "UMF_ZE_LOADER_LIB_NAME",
+    .fill = ze_fill,
+};
+
 static void ze_load(void) {
-    const char *wish = secure_getenv("UMF_ZE_LOADER_LIB_NAME");
-    const char *name = wish && *wish ? wish : LOADER_LIBRARY;
-    char reason[256] = "";
-    void *library = umf_dl_find(name, reason, sizeof(reason));
-    if (!library) {
-        snprintf(ze_why, sizeof(ze_why),
-                 "no Level Zero loader: %s; install it (libze1) and a driver, or name another one "
-                 "in UMF_ZE_LOADER_LIB_NAME",
-                 reason);
-        return;
+    const char *other = secure_getenv("UMF_ZE_LOADER_LIB_NAME");
+    if (other && *other) {
+        ze_library.name = other;
     }
-    const char *missing = umf_dl_fill(library, ze_symbols, UMF_COUNT_OF(ze_symbols), &ze_driver);
-    if (missing) {
-        snprintf(ze_why, sizeof(ze_why),
-                 "%.200s has no function %s: install a newer Level Zero loader (libze1), or name "
-                 "another one in UMF_ZE_LOADER_LIB_NAME",
-                 name, missing);
-    }
-    ze_is_there = !missing;
+    umf_gpu_library_load(&ze_library);
 }
 
 const umf_ze_driver_t *umf_ze_driver(char *why, size_t why_size) {
     pthread_once(&ze_once, ze_load);
-    if (!ze_is_there && why && why_size > 0) {
-        snprintf(why, why_size, "%s", ze_why);
-    }
-    return ze_is_there ? &ze_driver : NULL;
+    return umf_gpu_library_is_there(&ze_library, why, why_size) ? &ze_driver : NULL;
 }
 
 /* --- errors ----------------------------------------------------------------------------------- */
