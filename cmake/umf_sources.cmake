@@ -2,11 +2,11 @@
 #
 # Providers and pools come from their lists, src/providers/providers.def and src/pools/pools.def. A
 # line is UMF_PROVIDER(<kind>, "<name>", <feature>) or UMF_POOL(...), and stands for <kind>.c, the
-# files <kind>_*.c and the folder <kind>/, compiled when this build has the feature. All other files
-# are taken as they are.
+# files <kind>_*.c, the table <kind>_params.def and the folder <kind>/, compiled when this build has the
+# feature. All other files are taken as they are.
 #
-# Sets UMF_SOURCES, UMF_PROVIDER_KINDS and UMF_POOL_KINDS (the kinds this build has), and
-# UMF_FEATURE_DEFINITIONS: UMF_WITH_<feature> is 1 or 0 in every source.
+# Sets UMF_SOURCES, UMF_PARAMS_TABLES, UMF_PROVIDER_KINDS and UMF_POOL_KINDS (the kinds this build
+# has), and UMF_FEATURE_DEFINITIONS: UMF_WITH_<feature> is 1 or 0 in every source.
 
 set(umf_feature_ANY 1)
 set(umf_feature_LINUX 0)
@@ -32,7 +32,7 @@ endforeach()
 function(umf_read_list def macro out_kinds out_sources)
     set(dir "${PROJECT_SOURCE_DIR}/src/${def}")
     cmake_path(GET dir PARENT_PATH dir)
-    file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${dir}" "${dir}/*.c")
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${dir}" "${dir}/*.c" "${dir}/*_params.def")
     set(kinds)
     if(EXISTS "${PROJECT_SOURCE_DIR}/src/${def}")
         set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
@@ -49,7 +49,7 @@ function(umf_read_list def macro out_kinds out_sources)
             if(umf_feature_${CMAKE_MATCH_2})
                 list(APPEND kinds ${kind})
             else()
-                list(FILTER sources EXCLUDE REGEX "(^|/)${kind}((_[a-z0-9_]+)?\\.c$|/)")
+                list(FILTER sources EXCLUDE REGEX "(^|/)${kind}((_[a-z0-9_]+)?\\.(c|def)$|/)")
             endif()
         endforeach()
     endif()
@@ -72,4 +72,8 @@ else()
     list(FILTER umf_other_sources EXCLUDE REGEX "/topology_hwloc\\.c$")
 endif()
 
+# Tables of parameters stand for functions, but only sources include them.
 set(UMF_SOURCES ${umf_other_sources} ${umf_provider_sources} ${umf_pool_sources})
+set(UMF_PARAMS_TABLES ${UMF_SOURCES})
+list(FILTER UMF_PARAMS_TABLES INCLUDE REGEX "\\.def$")
+list(FILTER UMF_SOURCES EXCLUDE REGEX "\\.def$")

@@ -352,15 +352,57 @@ static void field_expect(const umf_field_t *field, char *why, size_t why_size) {
     if (field->help) {
         umf_text_append(why, why_size, has_form ? "; %s" : "%s", field->help);
     }
+    if (field->preset) {
+        umf_text_append(why, why_size, "; default: %s", field->preset);
+    }
+}
+
+/* Reading and writing. */
+
+static umf_result_t field_get(void *object, const umf_field_t *field, size_t index, void *value,
+                              size_t size) {
+    if (field->get) {
+        return field->get(object, index, value, size);
+    }
+    memcpy(value, (const char *)object + field->offset, field->size);
+    return UMF_RESULT_SUCCESS;
+}
+
+static void field_store(void *object, const umf_field_t *field, const void *value) {
+    char *member = (char *)object + field->offset;
+    if (field->type != UMF_FIELD_STRING) {
+        memcpy(member, value, field->size);
+        return;
+    }
+    size_t length = strnlen(value, field->size - 1);
+    memmove(member, value, length); /* which may be what is there already */
+    member[length] = '\0';
+}
+
+umf_result_t umf_field_write(void *object, const umf_field_t *field, const void *value,
+                             const char *function) {
+    umf_result_t result = umf_field_check(field, value, function);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (field->set) {
+        return field->set(object, value);
+    }
+    field_store(object, field, value);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t field_set(void *object, const umf_field_t *field, const void *value) {
+    return umf_field_write(object, field, value, __func__);
 }
 
 static umf_result_t field_write_text(void *object, const umf_field_t *field,
                                      bool (*parse_bool)(const char *, bool *), const char *text) {
     if (field_is_text(field)) {
-        return field->set(object, text);
+        return field_set(object, field, text);
     }
     field_value_t value = {.s = 0};
-    return field_parse(field, parse_bool, text, &value) ? field->set(object, &value)
+    return field_parse(field, parse_bool, text, &value) ? field_set(object, field, &value)
                                                         : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
@@ -382,14 +424,14 @@ static umf_result_t field_read(void *object, const umf_field_t *field, size_t in
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (field_is_text(field)) {
-        return field->get(object, index, arg, size);
+        return field_get(object, field, index, arg, size);
     }
     umf_result_t result = field_check_size(field, size);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     field_value_t value = {.s = 0};
-    result = field->get(object, index, &value, field_sizes[field->type]);
+    result = field_get(object, field, index, &value, field_sizes[field->type]);
     if (result == UMF_RESULT_SUCCESS) {
         if (size != field_sizes[field->type]) {
             value.i = value.b;
@@ -405,7 +447,7 @@ static umf_result_t field_write_string(void *object, const umf_field_t *field, c
     char copy[FIELD_TEXT_MAX];
     size_t length = strnlen(text, size);
     if (length < size) {
-        return field->set(object, text);
+        return field_set(object, field, text);
     }
     if (length >= sizeof(copy)) {
         UMF_LOG_ERROR("\"%s\": text of %zu bytes without end", field->path, size);
@@ -413,7 +455,7 @@ static umf_result_t field_write_string(void *object, const umf_field_t *field, c
     }
     memcpy(copy, text, length);
     copy[length] = '\0';
-    return field->set(object, copy);
+    return field_set(object, field, copy);
 }
 
 static umf_result_t field_write_value(void *object, const umf_field_t *field, const void *arg,
@@ -434,7 +476,7 @@ static umf_result_t field_write_value(void *object, const umf_field_t *field, co
         UMF_LOG_ERROR("\"%s\" has no value %d", field->path, value.i);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return field->set(object, &value);
+    return field_set(object, field, &value);
 }
 
 static umf_result_t field_check_write(const umf_field_t *field, bool creating) {
@@ -523,20 +565,20 @@ umf_result_t umf_field_ctl(void *object, bool creating, const umf_fields_t *fiel
 
 /* Access by name, for creation text. */
 
-static const char *field_name(const umf_field_t *field) {
+const char *umf_field_name(const umf_field_t *field) {
     static const char prefix[] = "params.";
     bool has = strncmp(field->path, prefix, sizeof(prefix) - 1) == 0;
     return field->path + (has ? sizeof(prefix) - 1 : 0);
 }
 
 static bool field_is_setting(const umf_field_t *field) {
-    return (field->access & (UMF_FIELD_WRITE | UMF_FIELD_CREATE)) && field->set;
+    return (field->access & (UMF_FIELD_WRITE | UMF_FIELD_CREATE)) && (field->set || field->size);
 }
 
-static const umf_field_t *field_by_name(const umf_fields_t *fields, const char *name) {
+const umf_field_t *umf_field_by_name(const umf_fields_t *fields, const char *name) {
     for (size_t i = 0; i < fields->count; i++) {
         const umf_field_t *field = &fields->list[i];
-        if (field_is_setting(field) && strcmp(field_name(field), name) == 0) {
+        if (field_is_setting(field) && strcmp(umf_field_name(field), name) == 0) {
             return field;
         }
     }
@@ -547,7 +589,7 @@ static void fields_expect(const umf_fields_t *fields, char *why, size_t why_size
     const char *before = "one of: ";
     for (size_t i = 0; i < fields->count; i++) {
         if (field_is_setting(&fields->list[i])) {
-            umf_text_append(why, why_size, "%s%s", before, field_name(&fields->list[i]));
+            umf_text_append(why, why_size, "%s%s", before, umf_field_name(&fields->list[i]));
             before = ", ";
         }
     }
@@ -558,7 +600,7 @@ umf_result_t umf_field_set_text(void *object, const umf_fields_t *fields, const 
     if (why_size) {
         why[0] = '\0';
     }
-    const umf_field_t *field = field_by_name(fields, name);
+    const umf_field_t *field = umf_field_by_name(fields, name);
     if (!field) {
         fields_expect(fields, why, why_size);
         return UMF_RESULT_ERROR_INVALID_CTL_PATH;

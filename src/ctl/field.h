@@ -31,6 +31,15 @@ enum {
     UMF_FIELD_OR_INT = 16, /* the caller may have the truth in an int, too */
 };
 
+/* Which values are taken. Others are refused, and the log says what is expected. */
+enum {
+    UMF_RULE_RANGE = 1,   /* from `min` to `max`; 0 there: no limit */
+    UMF_RULE_POW2 = 2,    /* a power of two */
+    UMF_RULE_OR_ZERO = 4, /* or 0, whatever the rules above say */
+    UMF_RULE_WORDS = 8,   /* ENUM: one of the words; FLAGS: no bits but theirs */
+    UMF_RULE_FILLED = 16, /* STRING: not empty; others: not 0 */
+};
+
 typedef struct umf_field_word_t {
     const char *word;
     int value;
@@ -49,7 +58,12 @@ typedef struct umf_field_t {
     /* STRING and TEXT: `value` is the text. Otherwise it points to a value of the type. */
     umf_result_t (*set)(void *object, const void *value);
     umf_result_t (*run)(void *object);
-    const char *help; /* one line, with unit and default */
+    const char *help;   /* one line, with the unit */
+    const char *preset; /* the default, for people; NULL: none is told */
+    /* A member of the object, read and written where `get` and `set` are NULL; `size` 0: none. */
+    size_t offset, size;
+    unsigned rules; /* UMF_RULE_* */
+    size_t min, max;
 } umf_field_t;
 
 typedef struct umf_fields_t {
@@ -59,6 +73,16 @@ typedef struct umf_fields_t {
 
 #define UMF_FIELDS(array)                                                                          \
     { (array), UMF_COUNT_OF(array) }
+
+/* What a field is called in creation text. */
+const char *umf_field_name(const umf_field_t *field);
+/* The field of that name; NULL: there is none that can be written. */
+const umf_field_t *umf_field_by_name(const umf_fields_t *fields, const char *name);
+/* INVALID_ARGUMENT: the rules of the field do not allow the value, logged for `function`. */
+umf_result_t umf_field_check(const umf_field_t *field, const void *value, const char *function);
+/* Writes `value`, of the field's type, if the rules allow it. Or the setter's result. */
+umf_result_t umf_field_write(void *object, const umf_field_t *field, const void *value,
+                             const char *function);
 
 /*
  * The body of an `ext_ctl` callback. `creating`: fields with CREATE may be written.

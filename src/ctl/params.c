@@ -1,155 +1,101 @@
-/* Parameters of a kind from text: name=value,name=value. */
+#include "ctl/params.h"
+
 #include <string.h>
 
+#include "base/log.h"
 #include "base/meta.h"
-#include "ctl/field.h"
-#include "ctl/text.h"
 
-/* One setting, still in the text. */
-typedef struct setting_t {
-    const char *name;
-    size_t name_length;
-    const char *value; /* with its quotes */
-    size_t value_length;
-} setting_t;
-
-typedef struct params_reader_t {
-    const umf_fields_t *fields;
-    void *params;
-    char *room; /* for one setting: name, NUL, value, NUL */
-} params_reader_t;
-
-static const char *skip_space(const char *at) {
-    while (umf_text_is_space(*at)) {
-        at++;
+static void params_free(const umf_params_kind_t *kind, void *params) {
+    if (kind->fini) {
+        kind->fini(params);
     }
-    return at;
+    umf_meta_free(params, kind->size);
 }
 
-/* Length of a quoted value with both quotes, 0 if it does not end. */
-static size_t quoted_length(const char *text) {
-    size_t i = 1;
-    while (text[i] && text[i] != '"') {
-        i += text[i] == '\\' && text[i + 1] ? 2 : 1;
-    }
-    return text[i] ? i + 1 : 0;
-}
-
-static umf_result_t setting_parse_value(const char *at, setting_t *setting) {
-    setting->value = at;
-    if (*at != '"') {
-        setting->value_length = strcspn(at, "," UMF_TEXT_SPACES);
-        return UMF_RESULT_SUCCESS;
-    }
-    setting->value_length = quoted_length(at);
-    return setting->value_length ? UMF_RESULT_SUCCESS
-                                 : umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, at,
-                                                 "the quote is not closed, expected another '\"'");
-}
-
-static umf_result_t setting_parse(const char *at, setting_t *setting) {
-    at = skip_space(at);
-    setting->name = at;
-    setting->name_length = strcspn(at, "=,\"" UMF_TEXT_SPACES);
-    const char *equal = skip_space(at + setting->name_length);
-    if (setting->name_length == 0 || *equal != '=') {
-        return umf_text_fail(
-            UMF_RESULT_ERROR_INVALID_ARGUMENT, at, "'%s' is not a setting%s, expected name=value",
-            umf_text_show(at, strcspn(at, "," UMF_TEXT_SPACES)).text, umf_text_subject());
-    }
-    return setting_parse_value(skip_space(equal + 1), setting);
-}
-
-static void value_copy(char *out, const char *value, size_t length) {
-    if (*value != '"') {
-        memcpy(out, value, length);
-        out[length] = '\0';
-        return;
-    }
-    for (size_t i = 1; i < length - 1; i++) {
-        i += value[i] == '\\';
-        *out++ = value[i];
-    }
-    *out = '\0';
-}
-
-static umf_result_t setting_write(params_reader_t *reader, const setting_t *setting) {
-    char why[512];
-    char *value = reader->room + setting->name_length + 1;
-    memcpy(reader->room, setting->name, setting->name_length);
-    reader->room[setting->name_length] = '\0';
-    value_copy(value, setting->value, setting->value_length);
-    umf_result_t result =
-        umf_field_set_text(reader->params, reader->fields, reader->room, value, why, sizeof(why));
-    umf_text_word_t name = umf_text_show(setting->name, setting->name_length);
-    switch (result) {
-    case UMF_RESULT_SUCCESS:
+umf_result_t umf_params_create(const umf_params_kind_t *kind, void **made) {
+    umf_result_t result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    void *params = umf_meta_alloc(kind->size);
+    *made = NULL;
+    if (!params) {
+        UMF_LOG_ERROR("no memory for %s", kind->handle.name);
         return result;
-    case UMF_RESULT_ERROR_INVALID_CTL_PATH:
-        return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, setting->name,
-                             "unknown setting '%s'%s, expected %s", name.text, umf_text_subject(),
-                             why);
-    default:
-        return umf_text_fail(
-            result, setting->value, "'%s' cannot be the value of '%s', expected %s",
-            umf_text_show(setting->value, setting->value_length).text, name.text, why);
     }
-}
-
-static umf_result_t settings_read(params_reader_t *reader, const char *text) {
-    for (;;) {
-        setting_t setting = {0};
-        umf_result_t result = setting_parse(text, &setting);
-        if (result == UMF_RESULT_SUCCESS) {
-            result = setting_write(reader, &setting);
-        }
-        if (result != UMF_RESULT_SUCCESS) {
-            return result;
-        }
-        text = skip_space(setting.value + setting.value_length);
-        if (*text == '\0') {
-            return UMF_RESULT_SUCCESS;
-        }
-        if (*text != ',') {
-            return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, text,
-                                 "'%s' behind a value, expected ','",
-                                 umf_text_show(text, strcspn(text, "," UMF_TEXT_SPACES)).text);
-        }
-        text++;
+    memcpy(params, kind->defaults, kind->size);
+    result = kind->init ? kind->init(params) : UMF_RESULT_SUCCESS;
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_handle_begin(params, &kind->handle);
     }
-}
-
-static umf_result_t params_read(void *params, const umf_fields_t *fields, const char *text) {
-    if (*skip_space(text) == '\0') {
-        return UMF_RESULT_SUCCESS;
+    if (result != UMF_RESULT_SUCCESS) {
+        params_free(kind, params);
+        return result;
     }
-    size_t length = strlen(text);
-    params_reader_t reader = {.fields = fields, .params = params};
-    reader.room = umf_meta_alloc(length + 2);
-    if (!reader.room) {
-        return umf_text_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, NULL,
-                             "no memory to read %zu bytes of settings", length);
-    }
-    umf_text_scope_t scope;
-    umf_text_begin(&scope, text, length, umf_text_subject());
-    umf_result_t result = settings_read(&reader, text);
-    umf_text_end(&scope);
-    umf_meta_free(reader.room, length + 2);
+    *made = params;
     return result;
 }
 
-umf_result_t umf_params_from_text(const umf_fields_t *fields, umf_result_t (*create)(void **params),
-                                  void (*destroy)(void *params), const char *text, void **params) {
-    void *made = NULL;
-    umf_result_t result = create(&made);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
+umf_result_t umf_params_give(const umf_params_kind_t *kind, void *params, umf_result_t result,
+                             void *handle, const char *function) {
+    if (!handle) {
+        umf_log_error(function, "no place for the parameters (hParams is NULL)");
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    result = params_read(made, fields, text);
-    if (result != UMF_RESULT_SUCCESS) {
-        destroy(made);
-        return result;
+    if (result == UMF_RESULT_SUCCESS) {
+        memcpy(handle, &params, sizeof(params));
+    } else {
+        umf_params_destroy(kind, params, function);
     }
-    *params = made;
+    return result;
+}
+
+umf_result_t umf_params_destroy(const umf_params_kind_t *kind, void *params, const char *function) {
+    if (!params) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (!umf_handle_end(params, &kind->handle, function)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    params_free(kind, params);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_params_set(const umf_params_kind_t *kind, void *params, const char *name,
+                            const void *value, const char *function) {
+    if (!umf_handle_check(params, &kind->handle, function)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!value) {
+        umf_log_error(function, "%s is NULL", name);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return umf_field_write(params, umf_field_by_name(&kind->fields, name), value, function);
+}
+
+const void *umf_params_or_defaults(const umf_params_kind_t *kind, const void *params,
+                                   const char *function) {
+    if (!params) {
+        return kind->defaults;
+    }
+    return umf_handle_check(params, &kind->handle, function) ? params : NULL;
+}
+
+void *umf_params_new(size_t size, const umf_handle_kind_t *kind) {
+    void *params = umf_meta_alloc(size);
+    if (!params) {
+        UMF_LOG_ERROR("no memory for %s", kind->name);
+        return NULL;
+    }
+    if (umf_handle_begin(params, kind) != UMF_RESULT_SUCCESS) {
+        umf_meta_free(params, size);
+        return NULL;
+    }
+    return params;
+}
+
+umf_result_t umf_params_delete(void *params, size_t size, const umf_handle_kind_t *kind,
+                               const char *function) {
+    if (params && !umf_handle_end(params, kind, function)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_meta_free(params, size);
     return UMF_RESULT_SUCCESS;
 }

@@ -35,6 +35,27 @@ status=0
 variables=$(grep -rhoE 'getenv\("[A-Z_]+"' src | sed 's/.*"\(.*\)"/\1/' | sort -u)
 compare "environment variables" "$variables" "$(grep -E '^[A-Z_]+$' <<<"$cells")" || status=1
 
+# The rows of a table of parameters, as the page has them: | `kind setting` | default | help |
+rows_of() { # <table>
+    local kind=${1##*/}
+    kind=${kind%_params.def}
+    ${CC:-cc} -std=c11 -E -P -x c - <<EOF |
+#define UMF_PARAMS_CREATE(...)
+#define UMF_PARAMS_CREATE_BY_HAND(...)
+#define UMF_PARAMS_DESTROY(...)
+#define UMF_PARAM(api, function, type, c_type, member, value, ...) UMF_PARAM_PARSED(type, member, __VA_ARGS__)
+#define UMF_PARAM_TEXT(type, c_type, member, value, ...) UMF_PARAM_PARSED(type, member, __VA_ARGS__)
+#define UMF_PARAM_PARSED(type, name, shown, help, ...) @name | shown | help @
+#include "$PWD/$1"
+EOF
+        tr '\n@' ' \n' | sed -nE "s/\" *\"//g; s/^([a-zA-Z_0-9]+) \| \"(.*)\" \| \"(.*)\" *$/| '$kind \1' | \2 | \3 |/p" |
+        sed -E "s/(^|[ (])'([^']+)'/\1\`\2\`/g"
+}
+
+rows=$(for table in $(find src/providers src/pools -name '*_params.def' | sort); do rows_of "$table"; done)
+tables=$(sed -E 's/^\| `([a-z_0-9]+) .*/\1/' <<<"$rows" | sort -u | paste -sd '|')
+compare "rows of parameters" "$(sort -u <<<"$rows")" "$(grep -E "^\| \`($tables) [a-zA-Z_0-9]+\` \|" "$page" | sort -u)" || status=1
+
 kinds=$(sed -nE 's/^UMF_(PROVIDER|POOL)\(([a-z0-9_]+),.*/\2/p' src/providers/providers.def \
     src/pools/pools.def)
 # The files of a kind: those with its name, without those of kinds whose names begin with it, and those in the folder
@@ -48,7 +69,8 @@ files_of() {
 texts=$(for kind in $kinds; do
     files=$(files_of "$kind") || continue # not in the tree yet
     paths_in $files | sed -nE "s/^params\.(.*)/$kind \1/p"
-done | sort -u)
+done; sed -E 's/^\| `([^`]+)`.*/\1/' <<<"$rows")
+texts=$(sort -u <<<"$texts")
 # Of living providers only: not for creation text.
 texts=$(grep -vxE 'os ipc_enabled|level_zero use_import_export_for_IPC' <<<"$texts")
 compare "settings of kinds" "$texts" "$(grep -E '^[a-z_0-9]+ [a-z_0-9]+$' <<<"$cells")" || status=1

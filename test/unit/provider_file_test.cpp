@@ -33,9 +33,15 @@
 extern "C" {
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/file/file_params.h"
+#include "ctl/params.h"
 #include "providers/file/locator.h"
+#include "providers/file/path.h"
 extern const umf_memory_provider_descriptor_t umf_file_descriptor;
+
+#define UMF_PARAMS_TABLE "providers/file/file_params.def"
+typedef struct umf_file_memory_provider_params_t {
+#include "ctl/params_members.h"
+} umf_file_params_t;
 }
 
 namespace {

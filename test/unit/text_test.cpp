@@ -51,13 +51,13 @@ const umf_field_t list[] = {
          memcpy(&static_cast<Params *>(params)->number, value, sizeof(int));
          return Success;
      },
-     nullptr, nullptr},
+     nullptr, nullptr, nullptr, 0, 0, 0, 0, 0},
     {"params.text", UMF_FIELD_STRING, UMF_FIELD_CREATE, nullptr, nullptr,
      [](void *params, const void *value) {
          static_cast<Params *>(params)->text = static_cast<const char *>(value);
          return Success;
      },
-     nullptr, nullptr},
+     nullptr, nullptr, nullptr, 0, 0, 0, 0, 0},
 };
 const umf_fields_t fields = UMF_FIELDS(list);
 

@@ -8,8 +8,8 @@
 
 #include "base/local.h"
 #include "base/lock.h"
-#include "base/params.h"
 #include "core/content.h"
+#include "ctl/params.h"
 #include "ds/range.h"
 
 #define UMF_COALESCING_PURGE_BATCH 16

@@ -81,23 +81,26 @@ umfCoalescingPoolParamsDestroy(umf_coalescing_pool_params_handle_t hParams) {
 
 UMF_API_EXT_1 umf_result_t
 umfCoalescingPoolParamsSetGranule(umf_coalescing_pool_params_handle_t hParams, size_t granule) {
-    return umf_params_set(hParams, &umf_coalescing_params_kind, set_granule, &granule, __func__);
+    return umf_pool_params_set(hParams, &umf_coalescing_params_kind, set_granule, &granule,
+                               __func__);
 }
 
 UMF_API_EXT_1 umf_result_t
 umfCoalescingPoolParamsSetSpanSize(umf_coalescing_pool_params_handle_t hParams, size_t spanSize) {
-    return umf_params_set(hParams, &umf_coalescing_params_kind, set_span_size, &spanSize, __func__);
+    return umf_pool_params_set(hParams, &umf_coalescing_params_kind, set_span_size, &spanSize,
+                               __func__);
 }
 
 UMF_API_EXT_1 umf_result_t
 umfCoalescingPoolParamsSetRetain(umf_coalescing_pool_params_handle_t hParams, size_t retain) {
-    return umf_params_set(hParams, &umf_coalescing_params_kind, set_retain, &retain, __func__);
+    return umf_pool_params_set(hParams, &umf_coalescing_params_kind, set_retain, &retain, __func__);
 }
 
 UMF_API_EXT_1 umf_result_t
 umfCoalescingPoolParamsSetName(umf_coalescing_pool_params_handle_t hParams, const char *name) {
-    return name ? umf_params_set(hParams, &umf_coalescing_params_kind, set_name, name, __func__)
-                : umf_null_argument("name");
+    return name
+               ? umf_pool_params_set(hParams, &umf_coalescing_params_kind, set_name, name, __func__)
+               : umf_null_argument("name");
 }
 
 umf_result_t umf_coalescing_get_name(void *self, const char **name) {

@@ -1,7 +1,7 @@
 /* Parameters, settings and counters of the disjoint pool. */
 #include <string.h>
 
-#include "base/params.h"
+#include "ctl/params.h"
 #include "pools/disjoint/disjoint.h"
 #include "pools/shared/settings.h"
 
@@ -86,27 +86,29 @@ UMF_API_1_0 umf_result_t umfDisjointPoolParamsDestroy(umf_disjoint_pool_params_h
 
 UMF_API_1_0 umf_result_t
 umfDisjointPoolParamsSetSlabMinSize(umf_disjoint_pool_params_handle_t hParams, size_t slabMinSize) {
-    return umf_params_set(hParams, &params_kind, set_slab_min_size, &slabMinSize, __func__);
+    return umf_pool_params_set(hParams, &params_kind, set_slab_min_size, &slabMinSize, __func__);
 }
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetMaxPoolableSize(
     umf_disjoint_pool_params_handle_t hParams, size_t maxPoolableSize) {
-    return umf_params_set(hParams, &params_kind, set_max_poolable_size, &maxPoolableSize, __func__);
+    return umf_pool_params_set(hParams, &params_kind, set_max_poolable_size, &maxPoolableSize,
+                               __func__);
 }
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetCapacity(umf_disjoint_pool_params_handle_t hParams,
                                                           size_t maxCapacity) {
-    return umf_params_set(hParams, &params_kind, set_capacity, &maxCapacity, __func__);
+    return umf_pool_params_set(hParams, &params_kind, set_capacity, &maxCapacity, __func__);
 }
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetMinBucketSize(
     umf_disjoint_pool_params_handle_t hParams, size_t minBucketSize) {
-    return umf_params_set(hParams, &params_kind, set_min_bucket_size, &minBucketSize, __func__);
+    return umf_pool_params_set(hParams, &params_kind, set_min_bucket_size, &minBucketSize,
+                               __func__);
 }
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetTrace(umf_disjoint_pool_params_handle_t hParams,
                                                        int poolTrace) {
-    return umf_params_set(hParams, &params_kind, set_trace, &poolTrace, __func__);
+    return umf_pool_params_set(hParams, &params_kind, set_trace, &poolTrace, __func__);
 }
 
 UMF_API_1_0 umf_result_t
@@ -122,7 +124,7 @@ umfDisjointPoolParamsSetSharedLimits(umf_disjoint_pool_params_handle_t hParams,
 
 UMF_API_1_0 umf_result_t umfDisjointPoolParamsSetName(umf_disjoint_pool_params_handle_t hParams,
                                                       const char *name) {
-    return name ? umf_params_set(hParams, &params_kind, set_name, name, __func__)
+    return name ? umf_pool_params_set(hParams, &params_kind, set_name, name, __func__)
                 : umf_null_argument("name");
 }
 

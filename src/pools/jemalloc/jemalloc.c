@@ -31,11 +31,11 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/params.h"
 #include "cache/magazine.h"
 #include "cache/parking.h"
 #include "core/content.h"
 #include "ctl/field.h"
+#include "ctl/params.h"
 #include "pools/jemalloc/pages.h"
 #include "pools/jemalloc/sizes.h"
 #include "pools/shared/settings.h"

@@ -25,11 +25,11 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/params.h"
 #include "cache/magazine.h"
 #include "cache/parking.h"
 #include "core/view.h"
 #include "ctl/field.h"
+#include "ctl/params.h"
 #include "pools/scalable/tbb.h"
 #include "pools/shared/settings.h"
 #include "pools/shared/starts.h"

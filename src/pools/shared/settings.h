@@ -34,9 +34,9 @@ static inline void umf_tell_not_offered(atomic_flag *told, const char *kind, con
 }
 
 /* What a public function sets, by the setter of the field. */
-static inline umf_result_t umf_params_set(void *params, const umf_handle_kind_t *kind,
-                                          umf_result_t (*set)(void *, const void *),
-                                          const void *value, const char *function) {
+static inline umf_result_t umf_pool_params_set(void *params, const umf_handle_kind_t *kind,
+                                               umf_result_t (*set)(void *, const void *),
+                                               const void *value, const char *function) {
     return umf_handle_check(params, kind, function) ? set(params, value)
                                                     : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }

@@ -4,7 +4,7 @@
 
 #include <umf/providers/provider_cuda_vmm.h>
 
-#include "base/params.h"
+#include "ctl/params.h"
 #include "system/common.h"
 
 #define UMF_CUDA_VMM_PEERS 64

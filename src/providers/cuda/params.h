@@ -5,7 +5,7 @@
 #include <umf/plugin.h>
 #include <umf/providers/provider_cuda.h>
 
-#include "base/params.h"
+#include "ctl/params.h"
 #include "system/common.h"
 
 typedef struct umf_cuda_memory_provider_params_t {

@@ -4,7 +4,7 @@
 
 #include <umf/providers/provider_devdax_memory.h>
 
-#include "base/params.h"
+#include "ctl/params.h"
 #include "providers/file/path.h"
 
 typedef struct umf_devdax_memory_provider_params_t {

@@ -6,24 +6,43 @@
 #include <fcntl.h>
 
 #include <umf/plugin.h>
+#include <umf/providers/provider_file_memory.h>
 
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/native.h"
-#include "providers/file/file_params.h"
+#include "ctl/params.h"
 #include "providers/file/opened.h"
+#include "providers/file/path.h"
 #include "providers/file/store.h"
 #include "providers/shared/carve_ops.h"
 #include "providers/shared/name.h"
 #include "providers/shared/protection.h"
 #include "system/os.h"
 
+#define UMF_PARAMS umf_file_params
+#define UMF_PARAMS_TABLE "providers/file/file_params.def"
+typedef struct umf_file_memory_provider_params_t {
+#include "ctl/params_members.h"
+} umf_file_params_t;
+#include "ctl/params_define.h"
+
+UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsCreate(
+    const char *path, umf_file_memory_provider_params_handle_t *hParams) {
+    void *made;
+    umf_result_t result = umf_params_create(&umf_file_params_kind, &made);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umfFileMemoryProviderParamsSetPath(made, path);
+    }
+    return umf_params_give(&umf_file_params_kind, made, result, hParams, __func__);
+}
+
 typedef struct file_provider_t {
     umf_file_store_t store;
     umf_opened_t opened;
     unsigned protection; /* Immutable after create, as all below */
     bool is_shared;
-    char name[UMF_NAME_MAX];
+    umf_name_t name;
 } file_provider_t;
 UMF_CARVE_FIRST(file_provider_t, store.carve);
 
@@ -39,7 +58,7 @@ static const umf_native_text_t file_native_texts[] = {
 /* --- creation --------------------------------------------------------------------------------- */
 
 static umf_result_t file_check_params(const umf_file_params_t *params) {
-    if (!umf_handle_check(params, &umf_file_params_kind, "umfMemoryProviderCreate")) {
+    if (!umf_handle_check(params, &umf_file_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!*params->path) {
@@ -118,7 +137,7 @@ static umf_result_t file_get_name(void *provider, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = provider ? ((const file_provider_t *)provider)->name : umf_file_default_name;
+    *name = provider ? ((const file_provider_t *)provider)->name : umf_file_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 

@@ -10,6 +10,8 @@
 /* One more than the longest path that the system takes, with its NUL. */
 #define UMF_PATH_ROOM (PATH_MAX + 1)
 
+typedef char umf_path_t[UMF_PATH_ROOM];
+
 /* `copy` has UMF_PATH_ROOM bytes. */
 static inline void umf_path_copy(char *copy, const char *path) {
     size_t length = strnlen(path, UMF_PATH_ROOM - 1);

@@ -4,7 +4,7 @@
 
 #include <umf/providers/provider_level_zero_vmm.h>
 
-#include "base/params.h"
+#include "ctl/params.h"
 #include "providers/level_zero/machine.h"
 #include "system/common.h"
 

@@ -5,7 +5,7 @@
 #include <umf/plugin.h>
 #include <umf/providers/provider_level_zero.h>
 
-#include "base/params.h"
+#include "ctl/params.h"
 #include "providers/level_zero/machine.h"
 #include "system/common.h"
 

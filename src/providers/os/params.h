@@ -4,8 +4,8 @@
 
 #include <umf/providers/provider_os_memory.h>
 
-#include "base/params.h"
 #include "ctl/field.h"
+#include "ctl/params.h"
 #include "system/common.h"
 
 typedef struct umf_os_memory_provider_params_t {

@@ -1,0 +1,82 @@
+/*
+ * Parameters of a kind. Each stands once, as a row of the table `<kind>_params.def`. From the table
+ * come the struct, its defaults, the public functions, the settings in text and by path, what
+ * `umfctl settings` prints, and the table in docs/guide/configuration.md.
+ *
+ *   UMF_PARAM(UMF_API_EXT_1, umfToyParamsSetGrain, SIZE, size_t, grain, 64, "64", "help", ...)
+ *
+ * is a parameter with a public setter: the version it appeared in, the setter's name, the type of
+ * the field (UMF_FIELD_SIZE; TRUTH is a bool that the setter takes as an int), the type and the
+ * name of the member, its default, the default and a line of help for people. What follows are
+ * further members of umf_field_t: limits (`.rules`), `.words`, or a function that stores the value
+ * (`.set`).
+ *
+ *   UMF_PARAM_TEXT(SIZE, size_t, grain, 64, "64", "help", ...)     without a public setter
+ *   UMF_PARAM_PARSED(TEXT, grains, "none", "help", .set = ...)     the same, and without a member
+ *   UMF_PARAMS_CREATE(UMF_API_EXT_1, umfToyParamsCreate)           takes nothing but the handle
+ *   UMF_PARAMS_CREATE_BY_HAND(umfToyParamsCreate)                  the kind's file defines it
+ *   UMF_PARAMS_DESTROY(UMF_API_EXT_1, umfToyParamsDestroy)
+ *
+ * A kind includes ctl/params_members.h inside its struct, and ctl/params_define.h behind it:
+ *
+ *   #define UMF_PARAMS umf_toy_params
+ *   #define UMF_PARAMS_TABLE "providers/toy_params.def"
+ *   typedef struct umf_toy_params_t {
+ *   #include "ctl/params_members.h"
+ *   } umf_toy_params_t;
+ *   #include "ctl/params_define.h"
+ *
+ * and has then what UMF_PARAMS_DECLARE says. A struct may have members beside; they begin as 0.
+ */
+#ifndef UMF_SRC_CTL_PARAMS_H
+#define UMF_SRC_CTL_PARAMS_H
+
+#include "base/handle.h"
+#include "ctl/field.h"
+
+/* Texts of fixed room, as members. Longer ones are cut. */
+typedef char umf_name_t[UMF_NAME_MAX];
+
+/* Parameter objects are handles like others: setters and creations look them up, so that a
+ * destroyed one and one of another kind are refused. */
+typedef struct umf_params_kind_t {
+    umf_handle_kind_t handle; /* its name is that of the function that makes one */
+    size_t size;
+    const void *defaults;
+    umf_fields_t fields;
+    /* Each may be NULL. */
+    umf_result_t (*init)(void *params);      /* what a new one has besides the defaults */
+    umf_result_t (*init_text)(void *params); /* the same, behind init, for one made from text */
+    void (*fini)(void *params);              /* frees what its members own */
+} umf_params_kind_t;
+
+#define UMF_PARAMS_DECLARE(params)                                                                 \
+    extern const params##_t params##_defaults;                                                     \
+    extern const umf_params_kind_t params##_kind;                                                  \
+    /* The pair of a descriptor. */                                                                \
+    umf_result_t params##_from_text(const char *text, void **made);                                \
+    void params##_destroy(void *made);
+
+/* NULL in `made`: no memory, logged, or the result of init. */
+umf_result_t umf_params_create(const umf_params_kind_t *kind, void **made);
+/* The end of a public creation: gives new parameters to the caller if `result` is a success, and
+ * destroys them otherwise. INVALID_ARGUMENT, logged: `handle` is NULL. */
+umf_result_t umf_params_give(const umf_params_kind_t *kind, void *params, umf_result_t result,
+                             void *handle, const char *function);
+/* NULL is ignored. INVALID_ARGUMENT, logged: it is no live object of this kind. */
+umf_result_t umf_params_destroy(const umf_params_kind_t *kind, void *params, const char *function);
+/* The body of a setter: writes the field "params.<name>". */
+umf_result_t umf_params_set(const umf_params_kind_t *kind, void *params, const char *name,
+                            const void *value, const char *function);
+/* What an object is to be made from: the parameters, or the defaults for NULL. NULL: they are none,
+ * which is logged. */
+const void *umf_params_or_defaults(const umf_params_kind_t *kind, const void *params,
+                                   const char *function);
+/* Without a table: zeroed, and alive until deleted. */
+void *umf_params_new(size_t size, const umf_handle_kind_t *kind);
+umf_result_t umf_params_delete(void *params, size_t size, const umf_handle_kind_t *kind,
+                               const char *function);
+/* The body of `params_from_text` in a descriptor. */
+umf_result_t umf_params_read(const umf_params_kind_t *kind, const char *text, void **params);
+
+#endif
