@@ -13,7 +13,9 @@ if ! command -v doxygen >/dev/null || ! python3 -c 'import sphinx, breathe, furo
     exit 77
 fi
 
-mkdir -p "$work/doxygen" "$work/pages"
+# Always anew: Sphinx would leave old titles in the navigation of pages that did not change.
+rm -rf "$work"/{doxygen,pages,doctrees,html}
+mkdir -p "$work"/{doxygen,pages}
 (cat "$doxyfile" && echo "OUTPUT_DIRECTORY = $work/doxygen") | doxygen -
-python3 -m sphinx -q -W --keep-going -c "$site" -d "$work/doctrees" -D "release=$version" \
+python3 -B -m sphinx -q -W --keep-going -c "$site" -d "$work/doctrees" -D "release=$version" \
     -D "html_title=libumf $version" -D "breathe_projects.umf=$work/doxygen/xml" "$work/pages" "$work/html"

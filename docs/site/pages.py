@@ -14,7 +14,7 @@ TOP = {
     "CONTRIBUTING.md": "contributing",
     "benchmark/README.md": "benchmark",
 }
-INSIDE = ["ARCHITECTURE", "ipc", "ipc-security", "benchmark", "contributing"]
+INSIDE = ["ARCHITECTURE", "ipc", "ipc-security", "Benchmarks </benchmark>", "contributing"]
 LINK = re.compile(r"```.*?```|(?P<image>!?)\[(?P<words>[^][]*)\]\((?P<target>[^()\s]+)\)|`[^`\n]*`", re.DOTALL)
 
 
@@ -111,27 +111,19 @@ def example_pages():
 
 
 def write(path, content):
-    """Leaves alone what is as it should be, so that only changed pages are read again."""
-    if not path.exists() or path.read_bytes() != content:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 def lay_out(app):
     source = Path(app.srcdir)
     reference = list(reference_pages())
     groups = [page for page, folder, _ in reference if folder]
-    wanted = {}
     for page, folder, text in [*copied_pages(), *reference, *example_pages()]:
         text = with_site_links(text, folder, page)
-        wanted[source / (page + ".md")] = (text + navigation(groups) if page == "index" else text).encode()
+        write(source / (page + ".md"), (text + navigation(groups) if page == "index" else text).encode())
     for path in found("docs/**/*.svg") + found("docs/**/*.png"):
-        wanted[source / path[5:]] = (ROOT / path).read_bytes()
-    for path, content in wanted.items():
-        write(path, content)
-    for path in source.rglob("*.*"):
-        if path not in wanted:
-            path.unlink()
+        write(source / path[5:], (ROOT / path).read_bytes())
 
 
 def setup(app):

@@ -6,6 +6,5 @@ set -euo pipefail
 
 root=$1 doxyfile=$2 version=$3 work=$4
 
-rm -rf "$work"
 bash "$root/docs/site/build.sh" "$doxyfile" "$version" "$work"
-python3 "$root/test/checks/site.py" "$root/include" "$work/html"
+python3 -B "$root/test/checks/site.py" "$root/include" "$work/html"
