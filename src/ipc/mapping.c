@@ -25,70 +25,27 @@
  */
 #include "ipc/mapping.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/turn.h"
 #include "ds/hash.h"
-#include "ipc/ipc.h"
-#include "ipc/wire.h"
-#include "peer/named.h"
+#include "ipc/mapping_own.h"
 #include "peer/process.h"
 
-typedef enum mapping_phase_t {
-    MAPPING_NEW, /* 0: a fresh one is */
-    MAPPING_OPENING,
-    MAPPING_OPEN,
-    MAPPING_RETIRED,
-    MAPPING_CLOSED,
-} mapping_phase_t;
-
 /* A thread that waits for the outcome of an OPENING mapping; on its stack. */
-typedef struct mapping_waiter_t {
-    struct mapping_waiter_t *next;
+typedef struct umf_mapping_waiter_t {
+    struct umf_mapping_waiter_t *next;
     bool done;           /* Sync: lock */
     umf_result_t result; /* Sync: lock */
-} mapping_waiter_t;
+} umf_mapping_waiter_t;
 
 #define MAPPING_LIVE ((uint64_t)1 << 63) /* may get more users */
 #define MAPPING_USERS ((uint64_t)UINT32_MAX)
 #define MAPPING_OPENS (~(MAPPING_LIVE | MAPPING_USERS)) /* begins again at 0 after the last one */
 #define MAPPING_ONE_OPEN (MAPPING_USERS + 1)
 #define MAPPING_ALL_OPENS ((int64_t)1 << 31)
-
-#define MAPPING_FIXED_WORDS (UMF_WIRE_FIXED / sizeof(uint64_t))
-
-struct umf_mapping_t {
-    _Atomic uint64_t state; /* Sync: atomic */
-
-    /* What a guess is compared by: the first bytes of the handle, in its own byte order. Sync:
-     * atomic; changed only while not live */
-    _Atomic(umf_mapping_owner_t *) owner;
-    _Atomic uint64_t fixed[MAPPING_FIXED_WORDS];
-
-    /* Immutable from OPENING on (base, span, is_own and watch: from OPEN on) until the last user is
-     * gone:
-     */
-    umf_memory_provider_handle_t provider;
-    umf_wire_t wire;
-    void *data; /* the provider's part of the handle */
-    char *base;
-    umf_span_t *span; /* NULL if it is opened in place */
-    bool is_own;
-    umf_ipc_watch_t watch;
-
-    /* Sync: lock */
-    mapping_phase_t phase;
-    uint32_t opener;       /* the process that made it OPENING */
-    uint64_t opens_before; /* the count of opens when it became OPEN */
-    mapping_waiter_t *waiters;
-    umf_list_t siblings; /* of its owner; later of those to close, then of spare ones */
-    umf_list_t order;    /* of OPEN ones */
-    umf_list_t own;      /* of those opened in place */
-    umf_mapping_t *same; /* next one with the same key in the table */
-};
 
 #define MAPPING_RECENT 1024 /* a power of two */
 
@@ -114,14 +71,10 @@ static inline bool mapping_is_used(uint64_t state) {
     return (state & MAPPING_USERS) != 0;
 }
 
-static inline umf_mapping_owner_t *mapping_owner(const umf_mapping_t *mapping) {
-    return atomic_load_explicit(&mapping->owner, memory_order_acquire);
-}
-
 /* Equal up to offset and data? */
 static inline bool mapping_is_fixed(const umf_mapping_t *mapping, const void *fixed) {
     uint64_t difference = 0;
-    for (size_t i = 0; i < MAPPING_FIXED_WORDS; i++) {
+    for (size_t i = 0; i < UMF_MAPPING_FIXED_WORDS; i++) {
         uint64_t word;
         memcpy(&word, (const char *)fixed + i * sizeof(word), sizeof(word));
         difference |= word ^ atomic_load_explicit(&mapping->fixed[i], memory_order_acquire);
@@ -146,7 +99,7 @@ static inline bool mapping_use_if(umf_mapping_t *mapping, const umf_mapping_owne
                                   const void *fixed) {
     uint64_t state = atomic_load_explicit(&mapping->state, memory_order_acquire);
     do {
-        if (!(state & MAPPING_LIVE) || mapping_owner(mapping) != owner ||
+        if (!(state & MAPPING_LIVE) || umf_mapping_owner(mapping) != owner ||
             !mapping_is_fixed(mapping, fixed)) {
             return false;
         }
@@ -190,11 +143,6 @@ static inline bool mapping_unuse(umf_mapping_t *mapping, uint64_t *left) {
 
 /* --- mappings --- */
 
-/* Never 0: the provider is to get a pointer even if it has nothing to say. */
-static size_t mapping_data_bytes(size_t data_size) {
-    return data_size + 1;
-}
-
 static umf_mapping_t *mapping_take_spare(void) {
     umf_mapping_t *mapping = NULL;
     umf_lock(&mapping_lock);
@@ -207,13 +155,13 @@ static umf_mapping_t *mapping_take_spare(void) {
 }
 
 static umf_mapping_t *mapping_alloc(size_t data_size) {
-    void *data = umf_meta_alloc(mapping_data_bytes(data_size));
+    void *data = umf_meta_alloc(umf_mapping_data_bytes(data_size));
     umf_mapping_t *mapping = data ? mapping_take_spare() : NULL;
     if (data && mapping == NULL) {
         mapping = umf_meta_alloc(sizeof(*mapping));
     }
     if (mapping == NULL) {
-        umf_meta_free(data, mapping_data_bytes(data_size));
+        umf_meta_free(data, umf_mapping_data_bytes(data_size));
         return NULL;
     }
     umf_list_init(&mapping->siblings);
@@ -226,28 +174,28 @@ static umf_mapping_t *mapping_alloc(size_t data_size) {
 }
 
 static void mapping_free(umf_mapping_t *mapping) {
-    umf_meta_free(mapping->data, mapping_data_bytes(mapping->wire.data_size));
+    umf_meta_free(mapping->data, umf_mapping_data_bytes(mapping->wire.data_size));
     umf_lock(&mapping_lock);
-    mapping->phase = MAPPING_NEW;
+    mapping->phase = UMF_MAPPING_NEW;
     umf_list_add(&mapping_spare, &mapping->siblings);
     umf_unlock(&mapping_lock);
 }
 
 static uint64_t mapping_key(const umf_mapping_t *mapping) {
-    uint64_t key = (uintptr_t)mapping_owner(mapping) ^ mapping->wire.base * 0x9e3779b97f4a7c15u;
+    uint64_t key = (uintptr_t)umf_mapping_owner(mapping) ^ mapping->wire.base * 0x9e3779b97f4a7c15u;
     key = (key ^ key >> 29) * 0xd6e8feb86659fd93u;
     key = (key ^ key >> 32 ^ mapping->wire.start_time) + mapping->wire.pid;
     return key ? key : 1;
 }
 
 static bool mapping_is_same_place(const umf_mapping_t *a, const umf_mapping_t *b) {
-    return mapping_owner(a) == mapping_owner(b) && a->wire.base == b->wire.base &&
+    return umf_mapping_owner(a) == umf_mapping_owner(b) && a->wire.base == b->wire.base &&
            a->wire.pid == b->wire.pid && a->wire.start_time == b->wire.start_time &&
            a->wire.pid_ns == b->wire.pid_ns && a->wire.boot_id == b->wire.boot_id;
 }
 
 static void mapping_set_fixed(umf_mapping_t *mapping, const void *fixed) {
-    for (size_t i = 0; i < MAPPING_FIXED_WORDS; i++) {
+    for (size_t i = 0; i < UMF_MAPPING_FIXED_WORDS; i++) {
         uint64_t word;
         memcpy(&word, (const char *)fixed + i * sizeof(word), sizeof(word));
         atomic_store_explicit(&mapping->fixed[i], word, memory_order_release);
@@ -304,11 +252,11 @@ static void mapping_remove_locked(umf_mapping_t *mapping) {
 /* From now on the mapping belongs to the caller, who closes it without the lock. */
 static void mapping_unlink_locked(umf_mapping_t *mapping, umf_list_t *closing) {
     umf_assert_locked(&mapping_lock);
-    if (mapping->phase == MAPPING_OPEN) {
+    if (mapping->phase == UMF_MAPPING_OPEN) {
         mapping_remove_locked(mapping);
         umf_list_remove(&mapping->order);
     }
-    mapping->phase = MAPPING_CLOSED;
+    mapping->phase = UMF_MAPPING_CLOSED;
     umf_list_remove(&mapping->siblings);
     umf_list_add_tail(closing, &mapping->siblings);
     mapping_count--;
@@ -324,7 +272,7 @@ static void mapping_retire_locked(umf_mapping_t *mapping, umf_list_t *closing) {
     }
     mapping_remove_locked(mapping);
     umf_list_remove(&mapping->order);
-    mapping->phase = MAPPING_RETIRED;
+    mapping->phase = UMF_MAPPING_RETIRED;
 }
 
 static void mapping_close(umf_mapping_t *mapping) {
@@ -396,56 +344,6 @@ size_t umf_mapping_evict(uint32_t pid) {
 
 /* --- opening --- */
 
-/* Whether all bytes of a handle are there. */
-static umf_result_t mapping_check_size(const umf_wire_t *wire, size_t size, size_t own_size) {
-    size_t whole = UMF_WIRE_HEADER + (size_t)wire->data_size;
-    if (whole <= (size == UMF_MAPPING_OWN_SIZE ? own_size : size)) {
-        return UMF_RESULT_SUCCESS;
-    }
-    if (size != UMF_MAPPING_OWN_SIZE) {
-        UMF_LOG_ERROR("an IPC handle of %zu bytes was cut off after %zu", whole, size);
-    } else {
-        UMF_LOG_ERROR("an IPC handle of %zu bytes, the pool's own have %zu and no more is read: "
-                      "open it by umfOpenIPCHandleSized",
-                      whole, own_size);
-    }
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
-/* How many bytes handles of the provider itself have behind the header. */
-static umf_result_t mapping_own_size(umf_memory_provider_handle_t provider, size_t *size) {
-    umf_result_t result = umfMemoryProviderGetIPCHandleSize(provider, size);
-    if (result == UMF_RESULT_SUCCESS && *size > UINT32_MAX - UMF_WIRE_DATA_SLACK) {
-        *size = UINT32_MAX - UMF_WIRE_DATA_SLACK; /* no handle can be longer */
-    }
-    return result;
-}
-
-static umf_result_t mapping_check_header(umf_mapping_owner_t *owner, const void *header,
-                                         size_t size, umf_wire_t *wire) {
-    size_t own_size;
-    umf_result_t result = mapping_own_size(owner->provider, &own_size);
-    if (result == UMF_RESULT_SUCCESS) {
-        result = umf_wire_check(header, own_size + UMF_WIRE_DATA_SLACK, wire);
-    }
-    if (result == UMF_RESULT_SUCCESS) {
-        own_size += UMF_WIRE_HEADER;
-        atomic_store_explicit(&owner->handle_size, own_size, memory_order_relaxed);
-        result = mapping_check_size(wire, size, own_size);
-    }
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    if (wire->kind && owner->kind && wire->kind != owner->kind) {
-        UMF_LOG_ERROR(
-            "the IPC handle was made by a provider of another kind than the pool's (%016llx, "
-            "the pool's is %016llx)",
-            (unsigned long long)wire->kind, (unsigned long long)owner->kind);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
 /* A new mapping that holds a checked copy of the handle: what it was copied from may change any
  * time.
  */
@@ -454,7 +352,7 @@ static umf_result_t mapping_prepare(umf_mapping_owner_t *owner, const void *hand
     unsigned char header[UMF_WIRE_HEADER];
     memcpy(header, handle, sizeof(header));
     umf_wire_t wire;
-    umf_result_t result = mapping_check_header(owner, header, size, &wire);
+    umf_result_t result = umf_mapping_check_header(owner, header, size, &wire);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -480,8 +378,8 @@ static umf_result_t mapping_prepare(umf_mapping_owner_t *owner, const void *hand
 /* The outcome of another thread's opening. The mapping may be gone when this returns. */
 static umf_result_t mapping_wait_locked(umf_mapping_t *mapping) {
     umf_assert_locked(&mapping_lock);
-    mapping_waiter_t waiter = {.next = mapping->waiters};
-    mapping_waiter_t *self = &waiter;
+    umf_mapping_waiter_t waiter = {.next = mapping->waiters};
+    umf_mapping_waiter_t *self = &waiter;
     __asm__("" : "+r"(self)); /* gcc takes it for dangling: who sets `done` has taken it out */
     mapping->waiters = self;
     while (!waiter.done) {
@@ -539,8 +437,8 @@ static umf_result_t mapping_begin_locked(umf_mapping_t *mine, umf_list_t *closin
     }
     mapping_evict_locked(closing);
     mapping_misses++;
-    mine->phase = MAPPING_OPENING;
-    umf_list_add_tail(&mapping_owner(mine)->mappings, &mine->siblings);
+    mine->phase = UMF_MAPPING_OPENING;
+    umf_list_add_tail(&umf_mapping_owner(mine)->mappings, &mine->siblings);
     mapping_count++;
     return UMF_RESULT_SUCCESS;
 }
@@ -553,9 +451,9 @@ static umf_result_t mapping_enter(umf_mapping_t *mine, umf_mapping_t **out) {
     umf_mapping_t *mapping;
     umf_lock(&mapping_lock);
     while ((mapping = mapping_find_locked(mine)) != NULL && result == UMF_RESULT_SUCCESS) {
-        if (mapping->phase == MAPPING_OPEN) {
+        if (mapping->phase == UMF_MAPPING_OPEN) {
             result = mapping_join_locked(mapping, mine, &closing);
-            if (mapping->phase == MAPPING_OPEN) {
+            if (mapping->phase == UMF_MAPPING_OPEN) {
                 break;
             }
         } else if (mapping->opener != umf_process_pid()) {
@@ -578,68 +476,6 @@ static umf_result_t mapping_enter(umf_mapping_t *mine, umf_mapping_t **out) {
     return result;
 }
 
-/*
- * What the provider is given: it may write there. And it believes lengths that it finds there, up
- * to the longest that may come (`mapping_check_header`); zeros follow, so that it reads nothing
- * else if such a length is a lie. Clearing that much costs more than what is checked, so an owner
- * keeps the last copy, with zeros again where something was written.
- */
-typedef struct mapping_copy_t {
-    size_t size; /* of data */
-    size_t used; /* what follows is zero */
-    _Alignas(16) unsigned char data[];
-} mapping_copy_t;
-
-static void mapping_fill_copy(const umf_mapping_t *mapping, mapping_copy_t *copy) {
-    memcpy(copy->data, mapping->data, mapping->wire.data_size);
-}
-
-static void mapping_free_copy(mapping_copy_t *copy) {
-    if (copy) {
-        umf_meta_free(copy, sizeof(*copy) + copy->size);
-    }
-}
-
-/* The owner's, if it has one that is long enough. */
-static mapping_copy_t *mapping_take_copy(umf_mapping_owner_t *owner, size_t size) {
-    mapping_copy_t *copy = atomic_exchange_explicit(&owner->copy, NULL, memory_order_acquire);
-    if (copy && copy->size >= size) {
-        return copy;
-    }
-    mapping_free_copy(copy);
-    size_t bytes;
-    copy = umf_add(size, sizeof(*copy), &bytes) ? umf_meta_alloc(bytes) : NULL;
-    if (copy) {
-        copy->size = size;
-    }
-    return copy;
-}
-
-static void mapping_put_copy(umf_mapping_owner_t *owner, mapping_copy_t *copy) {
-    memset(copy->data, 0, copy->used);
-    mapping_free_copy(atomic_exchange_explicit(&owner->copy, copy, memory_order_acq_rel));
-}
-
-static umf_result_t mapping_make_copy(const umf_mapping_t *mapping, mapping_copy_t **out) {
-    size_t own_size;
-    umf_result_t result = mapping_own_size(mapping->provider, &own_size);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    size_t longest = own_size + UMF_WIRE_DATA_SLACK;
-    size_t least = mapping_data_bytes(mapping->wire.data_size);
-    size_t size = longest > least ? longest : least;
-    mapping_copy_t *copy = mapping_take_copy(mapping_owner(mapping), size);
-    if (copy == NULL) {
-        UMF_LOG_ERROR("no memory for %zu bytes of provider data", size);
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    copy->used = own_size > least && own_size < size ? own_size : least;
-    mapping_fill_copy(mapping, copy);
-    *out = copy;
-    return UMF_RESULT_SUCCESS;
-}
-
 /* Whether the provider gave the very memory that the handle was made for. */
 static bool mapping_is_in_place(const umf_mapping_t *mapping) {
     umf_process_t self;
@@ -654,18 +490,11 @@ static bool mapping_is_of_pool(const umf_mapping_t *mapping) {
     return span && umf_span_kind(span) == UMF_SPAN_POOL && span->base == (uintptr_t)mapping->base;
 }
 
-/* Made on another machine or in another boot, which is the provider's business. */
-static bool mapping_is_of_elsewhere(const umf_mapping_t *mapping) {
-    umf_process_t self;
-    umf_process_self(&self);
-    return mapping->wire.boot_id != self.boot_id && umf_ipc_is_for_any_machine(mapping->provider);
-}
-
 static umf_result_t mapping_record(umf_mapping_t *mapping) {
     if (!umf_ipc_is_alive(mapping->watch)) {
         return mapping_refuse(mapping, "the producer has freed that memory");
     }
-    if (mapping->watch.word && mapping_is_of_elsewhere(mapping)) {
+    if (mapping->watch.word && umf_mapping_is_of_elsewhere(mapping)) {
         return mapping_refuse(mapping, "it names another machine, but its memory is on this one");
     }
     if (mapping_is_in_place(mapping)) {
@@ -687,49 +516,9 @@ static umf_result_t mapping_record(umf_mapping_t *mapping) {
     return result;
 }
 
-static umf_result_t mapping_ask_for_elsewhere(umf_mapping_t *mapping, mapping_copy_t *copy,
-                                              void **base) {
-    umf_result_t result = umf_ipc_check(mapping->provider, copy->data, mapping->wire.size);
-    return result ? result : umfMemoryProviderOpenIPCHandle(mapping->provider, copy->data, base);
-}
-
-static umf_result_t mapping_ask_provider(umf_mapping_t *mapping, mapping_copy_t *copy,
-                                         void **base) {
-    if (mapping_is_of_elsewhere(mapping)) {
-        return mapping_ask_for_elsewhere(mapping, copy, base);
-    }
-    umf_process_t process = {
-        .boot_id = mapping->wire.boot_id,
-        .start_time = mapping->wire.start_time,
-        .pid = mapping->wire.pid,
-        .pid_ns = mapping->wire.pid_ns,
-    };
-    umf_producers_t *producers = &mapping_owner(mapping)->producers;
-    umf_producer_t *producer = NULL;
-    umf_result_t result = umf_producers_check(producers, &process, &producer);
-    if (result == UMF_RESULT_ERROR_INVALID_ARGUMENT) {
-        int error; /* a name that it left goes, too */
-        umf_named_reap(&error);
-    }
-    if (result == UMF_RESULT_SUCCESS) {
-        result = umf_ipc_check(mapping->provider, copy->data, mapping->wire.size);
-    }
-    if (result == UMF_RESULT_SUCCESS) {
-        umf_process_known_t known = {.process = process, .pidfd = umf_producer_pidfd(producer)};
-        umf_process_trust(&known);
-        result = umfMemoryProviderOpenIPCHandle(mapping->provider, copy->data, base);
-        umf_process_distrust();
-    }
-    if (result == UMF_RESULT_SUCCESS) {
-        umf_producers_remember(producers, producer);
-    }
-    umf_producer_put(producer);
-    return result;
-}
-
-static umf_result_t mapping_map_with(umf_mapping_t *mapping, mapping_copy_t *copy) {
+static umf_result_t mapping_map_with(umf_mapping_t *mapping, umf_mapping_copy_t *copy) {
     void *base = NULL;
-    umf_result_t result = mapping_ask_provider(mapping, copy, &base);
+    umf_result_t result = umf_mapping_ask_provider(mapping, copy, &base);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -739,7 +528,7 @@ static umf_result_t mapping_map_with(umf_mapping_t *mapping, mapping_copy_t *cop
         return UMF_RESULT_ERROR_UNKNOWN;
     }
     mapping->base = base;
-    mapping_fill_copy(mapping, copy);
+    umf_mapping_fill_copy(mapping, copy);
     mapping->watch = umf_ipc_watch(mapping->provider, copy->data);
     result = mapping_record(mapping);
     if (result != UMF_RESULT_SUCCESS) {
@@ -750,18 +539,18 @@ static umf_result_t mapping_map_with(umf_mapping_t *mapping, mapping_copy_t *cop
 
 /* From OPENING to a mapping on record, or to nothing. */
 static umf_result_t mapping_map(umf_mapping_t *mapping) {
-    mapping_copy_t *copy;
-    umf_result_t result = mapping_make_copy(mapping, &copy);
+    umf_mapping_copy_t *copy;
+    umf_result_t result = umf_mapping_make_copy(mapping, &copy);
     if (result == UMF_RESULT_SUCCESS) {
         result = mapping_map_with(mapping, copy);
-        mapping_put_copy(mapping_owner(mapping), copy);
+        umf_mapping_put_copy(umf_mapping_owner(mapping), copy);
     }
     return result;
 }
 
 static void mapping_tell_waiters_locked(umf_mapping_t *mapping, umf_result_t result) {
     umf_assert_locked(&mapping_lock);
-    for (mapping_waiter_t *waiter = mapping->waiters, *next; waiter; waiter = next) {
+    for (umf_mapping_waiter_t *waiter = mapping->waiters, *next; waiter; waiter = next) {
         next = waiter->next; /* a waiter's frame is gone as soon as it is done and the lock free */
         waiter->result = result;
         waiter->done = true;
@@ -773,7 +562,7 @@ static void mapping_tell_waiters_locked(umf_mapping_t *mapping, umf_result_t res
 static umf_result_t mapping_finish(umf_mapping_t *mapping, umf_result_t result) {
     umf_lock(&mapping_lock);
     if (result == UMF_RESULT_SUCCESS) {
-        mapping->phase = MAPPING_OPEN;
+        mapping->phase = UMF_MAPPING_OPEN;
         umf_list_add_tail(&mapping_order, &mapping->order);
         mapping->opens_before = (atomic_load(&mapping->state) + MAPPING_ONE_OPEN) & MAPPING_OPENS;
         atomic_store_explicit(&mapping->state, MAPPING_LIVE | mapping->opens_before | 1,
@@ -830,9 +619,9 @@ static UMF_COLD void mapping_let_go(umf_mapping_t *mapping) {
     umf_list_init(&closing);
     umf_lock(&mapping_lock);
     bool is_used = mapping_is_used(atomic_load(&mapping->state));
-    if (mapping->phase == MAPPING_RETIRED && !is_used) {
+    if (mapping->phase == UMF_MAPPING_RETIRED && !is_used) {
         mapping_unlink_locked(mapping, &closing);
-    } else if (mapping->phase == MAPPING_OPEN && !is_used &&
+    } else if (mapping->phase == UMF_MAPPING_OPEN && !is_used &&
                (mapping->is_own || !umf_ipc_is_alive(mapping->watch))) {
         mapping_retire_locked(mapping, &closing);
     }
@@ -919,7 +708,7 @@ bool umf_mapping_open_again(const umf_mapping_owner_t *owner, const void *handle
 static void mapping_unlink_all_locked(umf_mapping_owner_t *owner, umf_list_t *closing) {
     while (!umf_list_is_empty(&owner->mappings)) {
         umf_mapping_t *mapping = UMF_CONTAINER_OF(owner->mappings.next, umf_mapping_t, siblings);
-        if (mapping->phase != MAPPING_OPENING) {
+        if (mapping->phase != UMF_MAPPING_OPENING) {
             uint64_t before = atomic_fetch_and(&mapping->state, MAPPING_OPENS);
             if (before & MAPPING_LIVE) {
                 mapping_settle_hits(mapping, before);
@@ -946,7 +735,7 @@ void umf_mapping_owner_fini(umf_mapping_owner_t *owner) {
     mapping_unlink_all_locked(owner, &closing);
     umf_unlock(&mapping_lock);
     mapping_close_all(&closing);
-    mapping_free_copy(atomic_exchange(&owner->copy, NULL));
+    umf_mapping_free_copy(atomic_exchange(&owner->copy, NULL));
     umf_producers_fini(&owner->producers);
 }
 
