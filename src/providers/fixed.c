@@ -17,21 +17,11 @@
 #include "providers/shared/name.h"
 #include "system/os.h"
 
-static const char fixed_default_name[] = "FIXED";
-static const umf_handle_kind_t fixed_params_kind = {
-    "an object of umfFixedMemoryProviderParamsCreate"};
-
-typedef struct umf_fixed_memory_provider_params_t {
-    void *base;
-    size_t size;
-    char name[UMF_NAME_MAX];
-} fixed_params_t;
-
 typedef struct fixed_provider_t {
     umf_carve_t carve;
     uintptr_t base; /* Immutable after create, as all below */
     size_t size;
-    char name[UMF_NAME_MAX];
+    umf_name_t name;
 } fixed_provider_t;
 UMF_CARVE_FIRST(fixed_provider_t, carve);
 
@@ -44,41 +34,32 @@ static const umf_native_text_t fixed_native_texts[] = {
 
 /* --- parameters ------------------------------------------------------------------------------- */
 
-static bool fixed_range_is_valid(const void *base, size_t size) {
-    uintptr_t end;
-    if (!base || size == 0 || __builtin_add_overflow((uintptr_t)base, size, &end)) {
-        UMF_LOG_ERROR("%zu bytes at %p are not a range of memory", size, base);
-        return false;
-    }
-    return true;
+/* An address in a text would mean nothing. */
+static umf_result_t fixed_refuse_text(void *params) {
+    (void)params;
+    UMF_LOG_ERROR("a fixed provider needs the address of memory, which no text can give: create it "
+                  "with umfFixedMemoryProviderParamsCreate");
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-UMF_API_1_0 umf_result_t umfFixedMemoryProviderParamsCreate(
-    void *ptr, size_t size, umf_fixed_memory_provider_params_handle_t *hParams) {
-    if (!hParams) {
-        UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (!fixed_range_is_valid(ptr, size)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    fixed_params_t *params = umf_params_new(sizeof(*params), &fixed_params_kind);
-    if (!params) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    params->base = ptr;
-    params->size = size;
-    umf_name_copy(params->name, fixed_default_name);
-    *hParams = params;
-    return UMF_RESULT_SUCCESS;
-}
+#define UMF_PARAMS umf_fixed_params
+#define UMF_PARAMS_TABLE "providers/fixed_params.def"
+#define UMF_PARAMS_HOOKS .init_text = fixed_refuse_text,
+typedef struct umf_fixed_memory_provider_params_t {
+    void *base;
+    size_t size;
+#include "ctl/params_members.h"
+} umf_fixed_params_t;
+#include "ctl/params_define.h"
 
 UMF_API_1_0 umf_result_t umfFixedMemoryProviderParamsSetMemory(
     umf_fixed_memory_provider_params_handle_t hParams, void *ptr, size_t size) {
-    if (!umf_handle_check(hParams, &fixed_params_kind, __func__)) {
+    uintptr_t end;
+    if (!umf_handle_check(hParams, &umf_fixed_params_kind.handle, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!fixed_range_is_valid(ptr, size)) {
+    if (!ptr || size == 0 || __builtin_add_overflow((uintptr_t)ptr, size, &end)) {
+        UMF_LOG_ERROR("%zu bytes at %p are not a range of memory", size, ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     hParams->base = ptr;
@@ -86,29 +67,21 @@ UMF_API_1_0 umf_result_t umfFixedMemoryProviderParamsSetMemory(
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_1_0 umf_result_t
-umfFixedMemoryProviderParamsDestroy(umf_fixed_memory_provider_params_handle_t hParams) {
-    return umf_params_delete(hParams, sizeof(*hParams), &fixed_params_kind, __func__);
-}
-
-UMF_API_1_1 umf_result_t umfFixedMemoryProviderParamsSetName(
-    umf_fixed_memory_provider_params_handle_t hParams, const char *name) {
-    if (!umf_handle_check(hParams, &fixed_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+UMF_API_1_0 umf_result_t umfFixedMemoryProviderParamsCreate(
+    void *ptr, size_t size, umf_fixed_memory_provider_params_handle_t *hParams) {
+    void *made;
+    umf_result_t result = umf_params_create(&umf_fixed_params_kind, &made);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umfFixedMemoryProviderParamsSetMemory(made, ptr, size);
     }
-    if (!name) {
-        UMF_LOG_ERROR("the name is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_name_copy(hParams->name, name);
-    return UMF_RESULT_SUCCESS;
+    return umf_params_give(&umf_fixed_params_kind, made, result, hParams, __func__);
 }
 
 /* --- operations ------------------------------------------------------------------------------- */
 
 static umf_result_t fixed_initialize(const void *params, void **provider) {
-    const fixed_params_t *wanted = params;
-    if (!umf_handle_check(wanted, &fixed_params_kind, "umfMemoryProviderCreate")) {
+    const umf_fixed_params_t *wanted = params;
+    if (!umf_handle_check(wanted, &umf_fixed_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     fixed_provider_t *fixed = umf_meta_alloc(sizeof(*fixed));
@@ -176,7 +149,7 @@ static umf_result_t fixed_get_name(void *provider, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = provider ? ((fixed_provider_t *)provider)->name : fixed_default_name;
+    *name = provider ? ((fixed_provider_t *)provider)->name : umf_fixed_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -221,18 +194,10 @@ UMF_API_1_0 const umf_memory_provider_ops_t *umfFixedMemoryProviderOps(void) {
 }
 
 extern const umf_memory_provider_descriptor_t umf_fixed_descriptor;
-
-/* An address in a text would mean nothing. */
-static umf_result_t fixed_params_from_text(const char *text, void **params) {
-    (void)text, (void)params;
-    UMF_LOG_ERROR("a fixed provider needs the address of memory, which no text can give: create it "
-                  "with umfFixedMemoryProviderParamsCreate");
-    return UMF_RESULT_ERROR_NOT_SUPPORTED;
-}
-
 const umf_memory_provider_descriptor_t umf_fixed_descriptor = {
     .struct_size = sizeof(umf_fixed_descriptor),
     .name = "fixed",
     .ops = &fixed_ops,
-    .params_from_text = fixed_params_from_text,
+    .params_from_text = umf_fixed_params_from_text,
+    .params_destroy = umf_fixed_params_destroy,
 };

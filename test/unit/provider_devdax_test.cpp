@@ -27,9 +27,15 @@
 extern "C" {
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/file/devdax_params.h"
+#include "ctl/params.h"
 #include "providers/file/locator.h"
+#include "providers/file/path.h"
 extern const umf_memory_provider_descriptor_t umf_devdax_descriptor;
+
+#define UMF_PARAMS_TABLE "providers/file/devdax_params.def"
+typedef struct umf_devdax_memory_provider_params_t {
+#include "ctl/params_members.h"
+} umf_devdax_params_t;
 }
 
 namespace {

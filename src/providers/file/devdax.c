@@ -9,12 +9,14 @@
 #include <sys/mman.h>
 
 #include <umf/plugin.h>
+#include <umf/providers/provider_devdax_memory.h>
 
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/native.h"
-#include "providers/file/devdax_params.h"
+#include "ctl/params.h"
 #include "providers/file/opened.h"
+#include "providers/file/path.h"
 #include "providers/shared/carve_ops.h"
 #include "providers/shared/name.h"
 #include "providers/shared/protection.h"
@@ -23,6 +25,32 @@
 #define DEVDAX_PREFIX "/dev/dax"
 #define DEVDAX_PAGE ((size_t)2 << 20)
 
+#define UMF_PARAMS umf_devdax_params
+#define UMF_PARAMS_TABLE "providers/file/devdax_params.def"
+typedef struct umf_devdax_memory_provider_params_t {
+#include "ctl/params_members.h"
+} umf_devdax_params_t;
+#include "ctl/params_define.h"
+
+UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetDeviceDax(
+    umf_devdax_memory_provider_params_handle_t hParams, const char *path, size_t size) {
+    umf_result_t result = umf_params_set(&umf_devdax_params_kind, hParams, "path", path, __func__);
+    if (result == UMF_RESULT_SUCCESS) {
+        hParams->size = size;
+    }
+    return result;
+}
+
+UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsCreate(
+    const char *path, size_t size, umf_devdax_memory_provider_params_handle_t *hParams) {
+    void *made;
+    umf_result_t result = umf_params_create(&umf_devdax_params_kind, &made);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umfDevDaxMemoryProviderParamsSetDeviceDax(made, path, size);
+    }
+    return umf_params_give(&umf_devdax_params_kind, made, result, hParams, __func__);
+}
+
 typedef struct devdax_provider_t {
     umf_carve_t carve;
     umf_opened_t opened;
@@ -30,8 +58,8 @@ typedef struct devdax_provider_t {
     size_t size;         /* whole pages */
     umf_os_dax_t device;
     unsigned protection;
-    char path[UMF_PATH_ROOM];
-    char name[UMF_NAME_MAX];
+    umf_path_t path;
+    umf_name_t name;
 } devdax_provider_t;
 UMF_CARVE_FIRST(devdax_provider_t, carve);
 
@@ -97,7 +125,7 @@ static void devdax_log_map(const char *path, uint64_t size, int error) {
 /* --- creation --------------------------------------------------------------------------------- */
 
 static umf_result_t devdax_check_params(const umf_devdax_params_t *params) {
-    if (!umf_handle_check(params, &umf_devdax_params_kind, "umfMemoryProviderCreate")) {
+    if (!umf_handle_check(params, &umf_devdax_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!devdax_path_is_valid(params->path)) {
@@ -260,7 +288,8 @@ static umf_result_t devdax_get_name(void *provider, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = provider ? ((const devdax_provider_t *)provider)->name : umf_devdax_default_name;
+    *name =
+        provider ? ((const devdax_provider_t *)provider)->name : umf_devdax_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 

@@ -85,7 +85,7 @@ static bool os_params_go_together(const umf_os_params_t *params) {
 }
 
 static umf_result_t os_check_params(const umf_os_params_t *params) {
-    if (!umf_handle_check(params, &umf_os_params_kind, "umfMemoryProviderCreate")) {
+    if (!umf_handle_check(params, &umf_os_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umf_access_check(params->protection, params->visibility);
@@ -370,7 +370,7 @@ static umf_result_t os_get_name(void *provider, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = provider ? ((const os_provider_t *)provider)->name : umf_os_default_name;
+    *name = provider ? ((const os_provider_t *)provider)->name : umf_os_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 

@@ -6,11 +6,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/shared/name.h"
 #include "providers/shared/protection.h"
-
-const char umf_os_default_name[] = "OS";
-const umf_handle_kind_t umf_os_params_kind = {"an object of umfOsMemoryProviderParamsCreate"};
 
 /* --- setting ---------------------------------------------------------------------------------- */
 
@@ -33,7 +29,8 @@ static bool params_copy(const void *from, size_t bytes, void **copy) {
     return true;
 }
 
-static umf_result_t params_set_shm_name(umf_os_params_t *params, const char *name) {
+static umf_result_t params_set_shm_name(void *object, const void *name) {
+    umf_os_params_t *params = object;
     void *copy;
     if (!params_copy(name, params_text_bytes(name), &copy)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -75,116 +72,6 @@ static umf_result_t params_set_partitions(umf_os_params_t *params,
     umf_meta_free(params->partitions, params->partitions_len * sizeof(*partitions));
     params->partitions = copy;
     params->partitions_len = length;
-    return UMF_RESULT_SUCCESS;
-}
-
-/* --- public functions ------------------------------------------------------------------------- */
-
-UMF_API_1_0 umf_result_t
-umfOsMemoryProviderParamsCreate(umf_os_memory_provider_params_handle_t *hParams) {
-    if (!hParams) {
-        UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_os_params_t *params = umf_params_new(sizeof(*params), &umf_os_params_kind);
-    if (!params) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    params->protection = UMF_PROTECTION_READ | UMF_PROTECTION_WRITE;
-    params->visibility = UMF_MEM_MAP_PRIVATE;
-    params->numa_mode = UMF_NUMA_MODE_DEFAULT;
-    umf_name_copy(params->name, umf_os_default_name);
-    *hParams = params;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_1_0 umf_result_t
-umfOsMemoryProviderParamsDestroy(umf_os_memory_provider_params_handle_t hParams) {
-    if (!hParams) {
-        return UMF_RESULT_SUCCESS;
-    }
-    if (!umf_handle_end(hParams, &umf_os_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_meta_free(hParams->shm_name, params_text_bytes(hParams->shm_name));
-    umf_meta_free(hParams->numa_list, hParams->numa_list_len * sizeof(*hParams->numa_list));
-    umf_meta_free(hParams->partitions, hParams->partitions_len * sizeof(*hParams->partitions));
-    umf_meta_free(hParams, sizeof(*hParams));
-    return UMF_RESULT_SUCCESS;
-}
-
-void umf_os_params_destroy(void *params) {
-    umfOsMemoryProviderParamsDestroy(params);
-}
-
-UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetProtection(
-    umf_os_memory_provider_params_handle_t hParams, unsigned protection) {
-    if (!umf_handle_check(hParams, &umf_os_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    hParams->protection = protection;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetVisibility(
-    umf_os_memory_provider_params_handle_t hParams, umf_memory_visibility_t visibility) {
-    if (!umf_handle_check(hParams, &umf_os_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    hParams->visibility = visibility;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetShmName(
-    umf_os_memory_provider_params_handle_t hParams, const char *shm_name) {
-    return umf_handle_check(hParams, &umf_os_params_kind, __func__)
-               ? params_set_shm_name(hParams, shm_name)
-               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
-UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetNumaList(
-    umf_os_memory_provider_params_handle_t hParams, unsigned *numa_list, unsigned numa_list_len) {
-    return umf_handle_check(hParams, &umf_os_params_kind, __func__)
-               ? params_set_numa_list(hParams, numa_list, numa_list_len)
-               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
-UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetNumaMode(
-    umf_os_memory_provider_params_handle_t hParams, umf_numa_mode_t numa_mode) {
-    if (!umf_handle_check(hParams, &umf_os_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    hParams->numa_mode = numa_mode;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetPartSize(
-    umf_os_memory_provider_params_handle_t hParams, size_t part_size) {
-    if (!umf_handle_check(hParams, &umf_os_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    hParams->part_size = part_size;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetPartitions(
-    umf_os_memory_provider_params_handle_t hParams, umf_numa_split_partition_t *partitions,
-    unsigned partitions_len) {
-    return umf_handle_check(hParams, &umf_os_params_kind, __func__)
-               ? params_set_partitions(hParams, partitions, partitions_len)
-               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
-UMF_API_1_1 umf_result_t
-umfOsMemoryProviderParamsSetName(umf_os_memory_provider_params_handle_t hParams, const char *name) {
-    if (!umf_handle_check(hParams, &umf_os_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (!name) {
-        UMF_LOG_ERROR("the name is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_name_copy(hParams->name, name);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -245,7 +132,7 @@ static bool params_read_partitions(const char *text, umf_numa_split_partition_t 
     return true;
 }
 
-static umf_result_t params_text_numa_list(void *object, const void *value) {
+static umf_result_t params_parse_numa_list(void *object, const void *value) {
     size_t count = params_count_elements(value);
     if (count > PARAMS_LIST_MAX) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -261,7 +148,7 @@ static umf_result_t params_text_numa_list(void *object, const void *value) {
     return result;
 }
 
-static umf_result_t params_text_partitions(void *object, const void *value) {
+static umf_result_t params_parse_partitions(void *object, const void *value) {
     size_t count = params_count_elements(value);
     if (count > PARAMS_LIST_MAX) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -277,31 +164,6 @@ static umf_result_t params_text_partitions(void *object, const void *value) {
     return result;
 }
 
-static umf_result_t params_text_protection(void *object, const void *value) {
-    return umfOsMemoryProviderParamsSetProtection(object, *(const unsigned *)value);
-}
-
-static umf_result_t params_text_visibility(void *object, const void *value) {
-    return umfOsMemoryProviderParamsSetVisibility(object,
-                                                  (umf_memory_visibility_t) * (const int *)value);
-}
-
-static umf_result_t params_text_shm_name(void *object, const void *value) {
-    return params_set_shm_name(object, value);
-}
-
-static umf_result_t params_text_numa_mode(void *object, const void *value) {
-    return umfOsMemoryProviderParamsSetNumaMode(object, (umf_numa_mode_t) * (const int *)value);
-}
-
-static umf_result_t params_text_part_size(void *object, const void *value) {
-    return umfOsMemoryProviderParamsSetPartSize(object, *(const size_t *)value);
-}
-
-static umf_result_t params_text_name(void *object, const void *value) {
-    return umfOsMemoryProviderParamsSetName(object, value);
-}
-
 static const umf_field_word_t params_numa_modes[] = {
     {"default", UMF_NUMA_MODE_DEFAULT},
     {"bind", UMF_NUMA_MODE_BIND},
@@ -312,64 +174,36 @@ static const umf_field_word_t params_numa_modes[] = {
     {NULL, 0},
 };
 
-static const umf_field_t params_list[] = {
-    {.path = "params.protection",
-     .type = UMF_FIELD_FLAGS,
-     .access = UMF_FIELD_CREATE,
-     .words = umf_protection_words,
-     .set = params_text_protection,
-     .help = "access to the memory; default read+write"},
-    {.path = "params.visibility",
-     .type = UMF_FIELD_ENUM,
-     .access = UMF_FIELD_CREATE,
-     .words = umf_visibility_words,
-     .set = params_text_visibility,
-     .help = "private memory, or memory that other processes can open; default private"},
-    {.path = "params.shm_name",
-     .type = UMF_FIELD_STRING,
-     .access = UMF_FIELD_CREATE,
-     .set = params_text_shm_name,
-     .help = "name of the object in /dev/shm, without '/'; default none: an anonymous file"},
-    {.path = "params.numa_mode",
-     .type = UMF_FIELD_ENUM,
-     .access = UMF_FIELD_CREATE,
-     .words = params_numa_modes,
-     .set = params_text_numa_mode,
-     .help = "placement on NUMA nodes; default: the process's policy"},
-    {.path = "params.numa_list",
-     .type = UMF_FIELD_TEXT,
-     .access = UMF_FIELD_CREATE,
-     .set = params_text_numa_list,
-     .help = "NUMA nodes joined by '+', such as 0+1; default none"},
-    {.path = "params.part_size",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_CREATE,
-     .set = params_text_part_size,
-     .help = "bytes on one node with numa_mode=interleave; default 0: page by page"},
-    {.path = "params.partitions",
-     .type = UMF_FIELD_TEXT,
-     .access = UMF_FIELD_CREATE,
-     .set = params_text_partitions,
-     .help =
-         "node*weight joined by '+' for numa_mode=split, such as 0*3+1*1; default: equal parts"},
-    {.path = "params.name",
-     .type = UMF_FIELD_STRING,
-     .access = UMF_FIELD_CREATE,
-     .set = params_text_name,
-     .help = "name of the provider; default OS"},
-};
-const umf_fields_t umf_os_params_fields = UMF_FIELDS(params_list);
+/* --- parameters ------------------------------------------------------------------------------- */
 
-static umf_result_t params_create(void **params) {
-    umf_os_memory_provider_params_handle_t made;
-    umf_result_t result = umfOsMemoryProviderParamsCreate(&made);
-    if (result == UMF_RESULT_SUCCESS) {
-        *params = made;
-    }
-    return result;
+static void params_fini(void *object) {
+    umf_os_params_t *params = object;
+    umf_meta_free(params->shm_name, params_text_bytes(params->shm_name));
+    umf_meta_free(params->numa_list, params->numa_list_len * sizeof(*params->numa_list));
+    umf_meta_free(params->partitions, params->partitions_len * sizeof(*params->partitions));
 }
 
-umf_result_t umf_os_params_from_text(const char *text, void **params) {
-    return umf_params_from_text(&umf_os_params_fields, params_create, umf_os_params_destroy, text,
-                                params);
+#define UMF_PARAMS_HOOKS .fini = params_fini,
+#include "ctl/params_define.h"
+
+UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetShmName(
+    umf_os_memory_provider_params_handle_t hParams, const char *shm_name) {
+    return umf_handle_check(hParams, &umf_os_params_kind.handle, __func__)
+               ? params_set_shm_name(hParams, shm_name)
+               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetNumaList(
+    umf_os_memory_provider_params_handle_t hParams, unsigned *numa_list, unsigned numa_list_len) {
+    return umf_handle_check(hParams, &umf_os_params_kind.handle, __func__)
+               ? params_set_numa_list(hParams, numa_list, numa_list_len)
+               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetPartitions(
+    umf_os_memory_provider_params_handle_t hParams, umf_numa_split_partition_t *partitions,
+    unsigned partitions_len) {
+    return umf_handle_check(hParams, &umf_os_params_kind.handle, __func__)
+               ? params_set_partitions(hParams, partitions, partitions_len)
+               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }

@@ -4,33 +4,20 @@
 
 #include <umf/providers/provider_os_memory.h>
 
-#include "ctl/field.h"
 #include "ctl/params.h"
 #include "system/common.h"
 
+#define UMF_PARAMS umf_os_params
+#define UMF_PARAMS_TABLE "providers/os/os_params.def"
 typedef struct umf_os_memory_provider_params_t {
-    unsigned protection; /* umf_mem_protection_flag_t */
-    umf_memory_visibility_t visibility;
+#include "ctl/params_members.h"
     char *shm_name; /* NULL: none */
     unsigned *numa_list;
     unsigned numa_list_len;
-    umf_numa_mode_t numa_mode;
-    size_t part_size;
-    umf_numa_split_partition_t *partitions;
     unsigned partitions_len;
-    char name[UMF_NAME_MAX];
+    umf_numa_split_partition_t *partitions;
 } umf_os_params_t;
-
-extern const umf_handle_kind_t umf_os_params_kind;
-
-extern const char umf_os_default_name[];
-
-/* Settings in text. The object of every field is an umf_os_params_t. */
-extern const umf_fields_t umf_os_params_fields;
-
-/* The descriptor's pair. */
-umf_result_t umf_os_params_from_text(const char *text, void **params);
-void umf_os_params_destroy(void *params);
+UMF_PARAMS_DECLARE(umf_os_params)
 
 /* Stores the native error of this kind for the thread (os.c). Returns MEMORY_PROVIDER_SPECIFIC. */
 umf_result_t umf_os_native_fail(int32_t code, int errnum);

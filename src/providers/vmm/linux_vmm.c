@@ -15,27 +15,18 @@
 #include "system/annotate.h"
 #include "system/os.h"
 
-#define LINUX_VMM_PIECE_SIZE ((size_t)64 << 20)
-
+#define UMF_PARAMS umf_linux_vmm_params
+#define UMF_PARAMS_TABLE "providers/vmm/linux_vmm_params.def"
 typedef struct umf_linux_vmm_memory_provider_params_t {
-    size_t piece_size;
-    char name[UMF_NAME_MAX];
-} linux_vmm_params_t;
+#include "ctl/params_members.h"
+} umf_linux_vmm_params_t;
+#include "ctl/params_define.h"
 
 typedef struct linux_vmm_t {
     umf_vmm_t vmm;
-    char name[UMF_NAME_MAX]; /* Immutable after create */
+    umf_name_t name; /* Immutable after create */
 } linux_vmm_t;
 UMF_VMM_FIRST(linux_vmm_t);
-
-static const char linux_vmm_default_name[] = "LINUX_VMM";
-
-static const umf_handle_kind_t linux_vmm_params_kind = {
-    "an object of umfLinuxVmmMemoryProviderParamsCreate"};
-static const linux_vmm_params_t linux_vmm_defaults = {
-    .piece_size = LINUX_VMM_PIECE_SIZE,
-    .name = "LINUX_VMM",
-};
 
 /* --- back end --------------------------------------------------------------------------------- */
 
@@ -155,99 +146,12 @@ static const umf_vmm_backend_t linux_vmm_backend = {
     .kind = 1,
 };
 
-/* --- parameters ------------------------------------------------------------------------------- */
-
-UMF_API_EXT_1 umf_result_t
-umfLinuxVmmMemoryProviderParamsCreate(umf_linux_vmm_memory_provider_params_handle_t *hParams) {
-    if (!hParams) {
-        UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    linux_vmm_params_t *params = umf_params_new(sizeof(*params), &linux_vmm_params_kind);
-    if (!params) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    *params = linux_vmm_defaults;
-    *hParams = params;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_EXT_1 umf_result_t
-umfLinuxVmmMemoryProviderParamsDestroy(umf_linux_vmm_memory_provider_params_handle_t hParams) {
-    return umf_params_delete(hParams, sizeof(*hParams), &linux_vmm_params_kind, __func__);
-}
-
-UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsSetPieceSize(
-    umf_linux_vmm_memory_provider_params_handle_t hParams, size_t size) {
-    if (!umf_handle_check(hParams, &linux_vmm_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (size == 0) {
-        UMF_LOG_ERROR("a piece of 0 bytes");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    hParams->piece_size = size;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsSetName(
-    umf_linux_vmm_memory_provider_params_handle_t hParams, const char *name) {
-    if (!umf_handle_check(hParams, &linux_vmm_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (!name) {
-        UMF_LOG_ERROR("the name is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_name_copy(hParams->name, name);
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t field_set_piece_size(void *object, const void *value) {
-    return umfLinuxVmmMemoryProviderParamsSetPieceSize(object, *(const size_t *)value);
-}
-
-static umf_result_t field_set_name(void *object, const void *value) {
-    return umfLinuxVmmMemoryProviderParamsSetName(object, value);
-}
-
-static const umf_field_t linux_vmm_field_list[] = {
-    {.path = "params.piece_size",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_CREATE,
-     .set = field_set_piece_size,
-     .help = "smallest piece of memory that comes and goes, in bytes; default 64M"},
-    {.path = "params.name",
-     .type = UMF_FIELD_STRING,
-     .access = UMF_FIELD_CREATE,
-     .set = field_set_name,
-     .help = "name of the provider; default LINUX_VMM"},
-};
-static const umf_fields_t linux_vmm_fields = UMF_FIELDS(linux_vmm_field_list);
-
-static umf_result_t linux_vmm_params_create(void **params) {
-    umf_linux_vmm_memory_provider_params_handle_t made;
-    umf_result_t result = umfLinuxVmmMemoryProviderParamsCreate(&made);
-    if (result == UMF_RESULT_SUCCESS) {
-        *params = made;
-    }
-    return result;
-}
-
-static void linux_vmm_params_destroy(void *params) {
-    umfLinuxVmmMemoryProviderParamsDestroy(params);
-}
-
-static umf_result_t linux_vmm_params_from_text(const char *text, void **params) {
-    return umf_params_from_text(&linux_vmm_fields, linux_vmm_params_create,
-                                linux_vmm_params_destroy, text, params);
-}
-
 /* --- operations ------------------------------------------------------------------------------- */
 
 static umf_result_t linux_vmm_initialize(const void *params, void **provider) {
-    const linux_vmm_params_t *wanted = params ? params : &linux_vmm_defaults;
-    if (params && !umf_handle_check(params, &linux_vmm_params_kind, "umfMemoryProviderCreate")) {
+    const umf_linux_vmm_params_t *wanted =
+        umf_params_or_defaults(&umf_linux_vmm_params_kind, params, "umfMemoryProviderCreate");
+    if (!wanted) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     linux_vmm_t *made = umf_meta_alloc(sizeof(*made));
@@ -290,7 +194,7 @@ static umf_result_t linux_vmm_get_name(void *provider, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = provider ? ((linux_vmm_t *)provider)->name : linux_vmm_default_name;
+    *name = provider ? ((linux_vmm_t *)provider)->name : umf_linux_vmm_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -360,6 +264,6 @@ const umf_memory_provider_descriptor_t umf_linux_vmm_descriptor = {
     .name = "linux_vmm",
     .ops = &linux_vmm_ops,
     .ext = &linux_vmm_ext_ops,
-    .params_from_text = linux_vmm_params_from_text,
-    .params_destroy = linux_vmm_params_destroy,
+    .params_from_text = umf_linux_vmm_params_from_text,
+    .params_destroy = umf_linux_vmm_params_destroy,
 };
