@@ -141,5 +141,9 @@ void umf_stats_fini(umf_stats_t *stats); /* after rest only */
  * give INVALID_CTL_PATH. */
 umf_result_t umf_stats_ctl(umf_stats_t *stats, const char *path, void *arg, size_t size,
                            umf_ctl_query_type_t type, va_list args);
+/* The body of an `ext_ctl` callback of a provider that has fields beside its statistics. */
+umf_result_t umf_fields_or_stats_ctl(void *object, const umf_fields_t *fields, umf_stats_t *stats,
+                                     umf_ctl_query_source_t source, const char *path, void *arg,
+                                     size_t size, umf_ctl_query_type_t type, va_list args);
 
 #endif

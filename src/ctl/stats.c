@@ -167,3 +167,15 @@ umf_result_t umf_stats_ctl(umf_stats_t *stats, const char *path, void *arg, size
     return umf_field_ctl(stats, false, &stats_fields, CTL_QUERY_PROGRAMMATIC, path, arg, size, type,
                          args);
 }
+
+umf_result_t umf_fields_or_stats_ctl(void *object, const umf_fields_t *fields, umf_stats_t *stats,
+                                     umf_ctl_query_source_t source, const char *path, void *arg,
+                                     size_t size, umf_ctl_query_type_t type, va_list args) {
+    va_list copy;
+    va_copy(copy, args);
+    umf_result_t result = umf_field_ctl(object, false, fields, source, path, arg, size, type, copy);
+    va_end(copy);
+    return result == UMF_RESULT_ERROR_INVALID_CTL_PATH
+               ? umf_stats_ctl(stats, path, arg, size, type, args)
+               : result;
+}

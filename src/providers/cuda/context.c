@@ -203,3 +203,21 @@ void umf_cuda_context_drop(const umf_cuda_driver_t *driver, const umf_cuda_conte
                             "releasing the primary context");
     }
 }
+
+/* --- properties ------------------------------------------------------------------------------- */
+
+umf_result_t umf_cuda_property(const umf_cuda_context_t *context, umf_usm_memory_type_t type,
+                               umf_memory_property_id_t id, void *value) {
+    const umf_gpu_memory_t memory = {
+        .type = type,
+        .context = context->handle,
+        .device = &context->device,
+        .device_size = sizeof(context->device),
+    };
+    return umf_gpu_property(&memory, id, value);
+}
+
+umf_result_t umf_cuda_op_property_size(void *provider, umf_memory_property_id_t id, size_t *size) {
+    (void)provider;
+    return umf_gpu_property_size(sizeof(CUdevice), id, size);
+}

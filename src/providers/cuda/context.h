@@ -11,6 +11,7 @@
 #define UMF_SRC_PROVIDERS_CUDA_CONTEXT_H
 
 #include "providers/cuda/driver.h"
+#include "providers/gpu/gpu.h"
 
 /* Immutable between take and drop; copies of it may be entered as long as it is not dropped. */
 typedef struct umf_cuda_context_t {
@@ -47,6 +48,12 @@ CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t 
 CUresult umf_cuda_primary_retain(const umf_cuda_driver_t *driver, CUdevice device,
                                  CUcontext *context);
 CUresult umf_cuda_primary_release(const umf_cuda_driver_t *driver, CUdevice device);
+
+/* The properties of memory of that type in a context, and the operation that tells how large they
+ * are. */
+umf_result_t umf_cuda_property(const umf_cuda_context_t *context, umf_usm_memory_type_t type,
+                               umf_memory_property_id_t id, void *value);
+umf_result_t umf_cuda_op_property_size(void *provider, umf_memory_property_id_t id, size_t *size);
 
 /* Runs one call of the driver in a context. */
 #define UMF_CUDA_CALL(driver, context, result, call)                                               \

@@ -16,4 +16,35 @@ umf_result_t umf_cuda_copy(const umf_cuda_driver_t *driver, const umf_cuda_conte
 umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                            void *queue, void *dst, uint8_t value, size_t size);
 
+/* The same as operations of a provider of `type`, which has a `driver` and a `context`. */
+#define UMF_CUDA_QUEUE_FUNCTIONS(kind, type)                                                       \
+    static umf_result_t kind##_queue_create(void *provider, void **queue) {                        \
+        const type *self = provider;                                                               \
+        return umf_cuda_queue_create(self->driver, &self->context, queue);                         \
+    }                                                                                              \
+    static umf_result_t kind##_queue_destroy(void *provider, void *queue) {                        \
+        const type *self = provider;                                                               \
+        return umf_cuda_queue_destroy(self->driver, &self->context, queue);                        \
+    }                                                                                              \
+    static umf_result_t kind##_queue_wait(void *provider, void *queue) {                           \
+        const type *self = provider;                                                               \
+        return umf_cuda_queue_wait(self->driver, &self->context, queue);                           \
+    }                                                                                              \
+    static umf_result_t kind##_copy(void *provider, void *queue, void *dst, const void *src,       \
+                                    size_t size) {                                                 \
+        const type *self = provider;                                                               \
+        return umf_cuda_copy(self->driver, &self->context, queue, dst, src, size);                 \
+    }                                                                                              \
+    static umf_result_t kind##_fill(void *provider, void *queue, void *dst, uint8_t value,         \
+                                    size_t size) {                                                 \
+        const type *self = provider;                                                               \
+        return umf_cuda_fill(self->driver, &self->context, queue, dst, value, size);               \
+    }                                                                                              \
+    _Static_assert(1, "a semicolon follows")
+
+/* These, of umf_memory_provider_ext_ops_t. */
+#define UMF_CUDA_QUEUE_OPS(kind)                                                                   \
+    .queue_create = kind##_queue_create, .queue_destroy = kind##_queue_destroy,                    \
+    .queue_wait = kind##_queue_wait, .copy = kind##_copy, .fill = kind##_fill
+
 #endif

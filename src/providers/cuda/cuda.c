@@ -14,7 +14,6 @@
 #include "providers/cuda/copy.h"
 #include "providers/cuda/own.h"
 #include "providers/cuda/params.h"
-#include "providers/gpu/gpu.h"
 #include "providers/shared/name.h"
 
 typedef struct cuda_provider_t {
@@ -264,12 +263,6 @@ static umf_result_t cuda_get_recommended_page_size(void *provider, size_t size, 
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t cuda_get_cache_line_size(void *provider, size_t *size) {
-    (void)provider;
-    *size = UMF_CUDA_CACHE_LINE_SIZE;
-    return UMF_RESULT_SUCCESS;
-}
-
 static umf_result_t cuda_get_name(void *provider, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -290,48 +283,12 @@ static umf_result_t cuda_get_property(void *provider, const void *ptr, umf_memor
                                       void *value) {
     const cuda_provider_t *cuda = provider;
     (void)ptr;
-    const umf_gpu_memory_t memory = {
-        .type = cuda->memory_type,
-        .context = cuda->context.handle,
-        .device = &cuda->context.device,
-        .device_size = sizeof(cuda->context.device),
-    };
-    return umf_gpu_property(&memory, id, value);
-}
-
-static umf_result_t cuda_get_property_size(void *provider, umf_memory_property_id_t id,
-                                           size_t *size) {
-    (void)provider;
-    return umf_gpu_property_size(sizeof(CUdevice), id, size);
+    return umf_cuda_property(&cuda->context, cuda->memory_type, id, value);
 }
 
 /* --- data ------------------------------------------------------------------------------------- */
 
-static umf_result_t cuda_queue_create(void *provider, void **queue) {
-    const cuda_provider_t *cuda = provider;
-    return umf_cuda_queue_create(cuda->driver, &cuda->context, queue);
-}
-
-static umf_result_t cuda_queue_destroy(void *provider, void *queue) {
-    const cuda_provider_t *cuda = provider;
-    return umf_cuda_queue_destroy(cuda->driver, &cuda->context, queue);
-}
-
-static umf_result_t cuda_queue_wait(void *provider, void *queue) {
-    const cuda_provider_t *cuda = provider;
-    return umf_cuda_queue_wait(cuda->driver, &cuda->context, queue);
-}
-
-static umf_result_t cuda_copy(void *provider, void *queue, void *dst, const void *src,
-                              size_t size) {
-    const cuda_provider_t *cuda = provider;
-    return umf_cuda_copy(cuda->driver, &cuda->context, queue, dst, src, size);
-}
-
-static umf_result_t cuda_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size) {
-    const cuda_provider_t *cuda = provider;
-    return umf_cuda_fill(cuda->driver, &cuda->context, queue, dst, value, size);
-}
+UMF_CUDA_QUEUE_FUNCTIONS(cuda, cuda_provider_t);
 
 /* --- IPC: the driver's own handles ------------------------------------------------------------ */
 
@@ -434,18 +391,14 @@ static const umf_memory_provider_ops_t cuda_ops = {
     .ext_close_ipc_handle = cuda_close_ipc_handle,
     .ext_ctl = cuda_ctl,
     .ext_get_allocation_properties = cuda_get_property,
-    .ext_get_allocation_properties_size = cuda_get_property_size,
-    .get_cache_line_size = cuda_get_cache_line_size,
+    .ext_get_allocation_properties_size = umf_cuda_op_property_size,
+    .get_cache_line_size = umf_cuda_op_cache_line_size,
 };
 
 static const umf_memory_provider_ext_ops_t cuda_ext_ops = {
     .struct_size = sizeof(cuda_ext_ops),
     .ipc_watch = cuda_ipc_watch,
-    .queue_create = cuda_queue_create,
-    .queue_destroy = cuda_queue_destroy,
-    .queue_wait = cuda_queue_wait,
-    .copy = cuda_copy,
-    .fill = cuda_fill,
+    UMF_CUDA_QUEUE_OPS(cuda),
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfCUDAMemoryProviderOps(void) {

@@ -14,7 +14,6 @@
 #include "providers/cuda/copy.h"
 #include "providers/cuda/cuda_vmm_params.h"
 #include "providers/cuda/wait.h"
-#include "providers/gpu/gpu.h"
 #include "providers/shared/name.h"
 #include "providers/vmm/ops.h"
 #include "system/os.h"
@@ -496,12 +495,6 @@ static umf_result_t cuda_vmm_get_last_native_error(void *provider, const char **
     return umf_cuda_native_error(provider ? ((cuda_vmm_t *)provider)->driver : NULL, message, code);
 }
 
-static umf_result_t cuda_vmm_get_cache_line_size(void *provider, size_t *size) {
-    (void)provider;
-    *size = UMF_CUDA_CACHE_LINE_SIZE;
-    return UMF_RESULT_SUCCESS;
-}
-
 static umf_result_t cuda_vmm_get_name(void *provider, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -514,49 +507,14 @@ static umf_result_t cuda_vmm_get_property(void *provider, const void *ptr,
                                           umf_memory_property_id_t id, void *value) {
     const cuda_vmm_t *cuda = provider;
     (void)ptr;
-    const umf_gpu_memory_t memory = {
-        .type = cuda->is_of_host ? UMF_MEMORY_TYPE_HOST : UMF_MEMORY_TYPE_DEVICE,
-        .context = cuda->context.handle,
-        .device = &cuda->context.device,
-        .device_size = sizeof(cuda->context.device),
-    };
-    return umf_gpu_property(&memory, id, value);
-}
-
-static umf_result_t cuda_vmm_get_property_size(void *provider, umf_memory_property_id_t id,
-                                               size_t *size) {
-    (void)provider;
-    return umf_gpu_property_size(sizeof(CUdevice), id, size);
+    return umf_cuda_property(&cuda->context,
+                             cuda->is_of_host ? UMF_MEMORY_TYPE_HOST : UMF_MEMORY_TYPE_DEVICE, id,
+                             value);
 }
 
 /* --- data ------------------------------------------------------------------------------------- */
 
-static umf_result_t cuda_vmm_queue_create(void *provider, void **queue) {
-    const cuda_vmm_t *cuda = provider;
-    return umf_cuda_queue_create(cuda->driver, &cuda->context, queue);
-}
-
-static umf_result_t cuda_vmm_queue_destroy(void *provider, void *queue) {
-    const cuda_vmm_t *cuda = provider;
-    return umf_cuda_queue_destroy(cuda->driver, &cuda->context, queue);
-}
-
-static umf_result_t cuda_vmm_queue_wait(void *provider, void *queue) {
-    const cuda_vmm_t *cuda = provider;
-    return umf_cuda_queue_wait(cuda->driver, &cuda->context, queue);
-}
-
-static umf_result_t cuda_vmm_copy(void *provider, void *queue, void *dst, const void *src,
-                                  size_t size) {
-    const cuda_vmm_t *cuda = provider;
-    return umf_cuda_copy(cuda->driver, &cuda->context, queue, dst, src, size);
-}
-
-static umf_result_t cuda_vmm_fill(void *provider, void *queue, void *dst, uint8_t value,
-                                  size_t size) {
-    const cuda_vmm_t *cuda = provider;
-    return umf_cuda_fill(cuda->driver, &cuda->context, queue, dst, value, size);
-}
+UMF_CUDA_QUEUE_FUNCTIONS(cuda_vmm, cuda_vmm_t);
 
 static umf_result_t cuda_vmm_wait(void *provider, void *const *queues, size_t num_queues,
                                   void *const *events, size_t num_events) {
@@ -768,19 +726,15 @@ static const umf_memory_provider_ops_t cuda_vmm_ops = {
     .get_last_native_error = cuda_vmm_get_last_native_error,
     .get_name = cuda_vmm_get_name,
     .ext_get_allocation_properties = cuda_vmm_get_property,
-    .ext_get_allocation_properties_size = cuda_vmm_get_property_size,
-    .get_cache_line_size = cuda_vmm_get_cache_line_size,
+    .ext_get_allocation_properties_size = umf_cuda_op_property_size,
+    .get_cache_line_size = umf_cuda_op_cache_line_size,
 };
 
 static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .struct_size = sizeof(cuda_vmm_ext_ops),
     UMF_VMM_EXT_OPS,
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE | UMF_IPC_FLAG_ANY_MACHINE,
-    .queue_create = cuda_vmm_queue_create,
-    .queue_destroy = cuda_vmm_queue_destroy,
-    .queue_wait = cuda_vmm_queue_wait,
-    .copy = cuda_vmm_copy,
-    .fill = cuda_vmm_fill,
+    UMF_CUDA_QUEUE_OPS(cuda_vmm),
     .wait = cuda_vmm_wait,
     .host_pin = cuda_vmm_host_pin,
     .host_unpin = cuda_vmm_host_unpin,

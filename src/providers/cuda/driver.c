@@ -171,6 +171,12 @@ umf_result_t umf_cuda_native_error(const umf_cuda_driver_t *driver, const char *
     return UMF_RESULT_SUCCESS;
 }
 
+umf_result_t umf_cuda_op_cache_line_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = UMF_CUDA_CACHE_LINE_SIZE;
+    return UMF_RESULT_SUCCESS;
+}
+
 /* --- probe ------------------------------------------------------------------------------------ */
 
 umf_result_t umf_cuda_probe(char *why, size_t why_size) {

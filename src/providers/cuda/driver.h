@@ -57,6 +57,7 @@ umf_result_t umf_cuda_probe(char *why, size_t why_size);
 
 /* Of the device memory of all current GPUs. */
 #define UMF_CUDA_CACHE_LINE_SIZE 128
+umf_result_t umf_cuda_op_cache_line_size(void *provider, size_t *size);
 
 /* The body of get_last_native_error: "<name> - <description>", which holds until the thread asks
  * again. `driver` is NULL where no provider is asked. */

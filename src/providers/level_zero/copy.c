@@ -62,20 +62,28 @@ umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handl
     return umf_ze_result(result, "making a command list");
 }
 
-umf_result_t umf_ze_queue_destroy(const umf_ze_driver_t *driver, void *queue) {
-    return umf_ze_given_back(driver->zeCommandListDestroy(queue), "destroying a command list");
+umf_result_t umf_ze_op_queue_destroy(void *provider, void *queue) {
+    (void)provider;
+    return umf_ze_given_back(umf_ze_driver(NULL, 0)->zeCommandListDestroy(queue),
+                             "destroying a command list");
 }
 
-umf_result_t umf_ze_copy(const umf_ze_driver_t *driver, void *queue, void *dst, const void *src,
-                         size_t size) {
+/* Each command was done before it returned. */
+umf_result_t umf_ze_op_queue_wait(void *provider, void *queue) {
+    (void)provider, (void)queue;
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_ze_op_copy(void *provider, void *queue, void *dst, const void *src, size_t size) {
+    (void)provider;
     return umf_ze_result(
-        driver->zeCommandListAppendMemoryCopy(queue, dst, src, size, NULL, 0, NULL),
+        umf_ze_driver(NULL, 0)->zeCommandListAppendMemoryCopy(queue, dst, src, size, NULL, 0, NULL),
         "copying memory");
 }
 
-umf_result_t umf_ze_fill(const umf_ze_driver_t *driver, void *queue, void *dst, uint8_t value,
-                         size_t size) {
-    return umf_ze_result(driver->zeCommandListAppendMemoryFill(queue, dst, &value, sizeof(value),
-                                                               size, NULL, 0, NULL),
+umf_result_t umf_ze_op_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size) {
+    (void)provider;
+    return umf_ze_result(umf_ze_driver(NULL, 0)->zeCommandListAppendMemoryFill(
+                             queue, dst, &value, sizeof(value), size, NULL, 0, NULL),
                          "filling memory");
 }

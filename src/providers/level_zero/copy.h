@@ -10,10 +10,16 @@
 /* NOT_SUPPORTED: there is no device (NULL), or the loader has no such lists. */
 umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handle_t context,
                                  ze_device_handle_t device, void **queue);
-umf_result_t umf_ze_queue_destroy(const umf_ze_driver_t *driver, void *queue);
-umf_result_t umf_ze_copy(const umf_ze_driver_t *driver, void *queue, void *dst, const void *src,
-                         size_t size);
-umf_result_t umf_ze_fill(const umf_ze_driver_t *driver, void *queue, void *dst, uint8_t value,
-                         size_t size);
+
+/* The operations on a queue. There is one driver, so they need nothing of the provider. */
+umf_result_t umf_ze_op_queue_destroy(void *provider, void *queue);
+umf_result_t umf_ze_op_queue_wait(void *provider, void *queue);
+umf_result_t umf_ze_op_copy(void *provider, void *queue, void *dst, const void *src, size_t size);
+umf_result_t umf_ze_op_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size);
+
+/* These, of umf_memory_provider_ext_ops_t. */
+#define UMF_ZE_QUEUE_OPS                                                                           \
+    .queue_destroy = umf_ze_op_queue_destroy, .queue_wait = umf_ze_op_queue_wait,                  \
+    .copy = umf_ze_op_copy, .fill = umf_ze_op_fill
 
 #endif

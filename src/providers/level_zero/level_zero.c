@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "providers/gpu/gpu.h"
 #include "providers/level_zero/copy.h"
 #include "providers/level_zero/ipc.h"
 #include "providers/level_zero/machine.h"
@@ -377,19 +376,7 @@ static umf_result_t ze_get_property(void *provider, const void *ptr, umf_memory_
                                     void *value) {
     const umf_ze_provider_t *ze = provider;
     (void)ptr;
-    const umf_gpu_memory_t memory = {
-        .type = ze->memory_type,
-        .context = ze->context,
-        .device = &ze->device,
-        .device_size = sizeof(ze->device),
-    };
-    return umf_gpu_property(&memory, id, value);
-}
-
-static umf_result_t ze_get_property_size(void *provider, umf_memory_property_id_t id,
-                                         size_t *size) {
-    (void)provider;
-    return umf_gpu_property_size(sizeof(ze_device_handle_t), id, size);
+    return umf_ze_property(ze->context, ze->device, ze->memory_type, id, value);
 }
 
 /* --- settings --------------------------------------------------------------------------------- */
@@ -420,14 +407,8 @@ static const umf_fields_t ze_ctl_fields = UMF_FIELDS(ze_ctl_field_list);
 static umf_result_t ze_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
                            void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
     umf_ze_provider_t *ze = provider;
-    va_list copy;
-    va_copy(copy, args);
-    umf_result_t result =
-        umf_field_ctl(ze, false, &ze_ctl_fields, source, name, arg, size, type, copy);
-    va_end(copy);
-    return result == UMF_RESULT_ERROR_INVALID_CTL_PATH
-               ? umf_stats_ctl(&ze->stats, name, arg, size, type, args)
-               : result;
+    return umf_fields_or_stats_ctl(ze, &ze_ctl_fields, &ze->stats, source, name, arg, size, type,
+                                   args);
 }
 
 /* --- data ------------------------------------------------------------------------------------- */
@@ -435,24 +416,6 @@ static umf_result_t ze_ctl(void *provider, umf_ctl_query_source_t source, const 
 static umf_result_t ze_queue_create(void *provider, void **queue) {
     const umf_ze_provider_t *ze = provider;
     return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
-}
-
-static umf_result_t ze_queue_destroy(void *provider, void *queue) {
-    return umf_ze_queue_destroy(((umf_ze_provider_t *)provider)->driver, queue);
-}
-
-/* Each command is done when it returns. */
-static umf_result_t ze_queue_wait(void *provider, void *queue) {
-    (void)provider, (void)queue;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t ze_copy(void *provider, void *queue, void *dst, const void *src, size_t size) {
-    return umf_ze_copy(((umf_ze_provider_t *)provider)->driver, queue, dst, src, size);
-}
-
-static umf_result_t ze_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size) {
-    return umf_ze_fill(((umf_ze_provider_t *)provider)->driver, queue, dst, value, size);
 }
 
 /* --- IPC -------------------------------------------------------------------------------------- */
@@ -504,7 +467,7 @@ static const umf_memory_provider_ops_t ze_ops = {
     .ext_close_ipc_handle = ze_close_ipc_handle,
     .ext_ctl = ze_ctl,
     .ext_get_allocation_properties = ze_get_property,
-    .ext_get_allocation_properties_size = ze_get_property_size,
+    .ext_get_allocation_properties_size = umf_ze_op_property_size,
     .get_cache_line_size = ze_get_cache_line_size,
 };
 
@@ -512,10 +475,7 @@ static const umf_memory_provider_ext_ops_t ze_ext_ops = {
     .struct_size = sizeof(ze_ext_ops),
     .ipc_check = ze_ipc_check,
     .queue_create = ze_queue_create,
-    .queue_destroy = ze_queue_destroy,
-    .queue_wait = ze_queue_wait,
-    .copy = ze_copy,
-    .fill = ze_fill,
+    UMF_ZE_QUEUE_OPS,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfLevelZeroMemoryProviderOps(void) {

@@ -10,7 +10,6 @@
 #include "ctl/field.h"
 #include "ds/hash.h"
 #include "providers/gpu/capture.h"
-#include "providers/gpu/gpu.h"
 #include "providers/level_zero/copy.h"
 #include "providers/level_zero/level_zero_vmm_params.h"
 #include "providers/level_zero/machine.h"
@@ -334,19 +333,7 @@ static umf_result_t ze_vmm_get_property(void *provider, const void *ptr,
                                         umf_memory_property_id_t id, void *value) {
     const ze_vmm_t *ze = provider;
     (void)ptr;
-    const umf_gpu_memory_t memory = {
-        .type = UMF_MEMORY_TYPE_DEVICE,
-        .context = ze->context,
-        .device = &ze->device,
-        .device_size = sizeof(ze->device),
-    };
-    return umf_gpu_property(&memory, id, value);
-}
-
-static umf_result_t ze_vmm_get_property_size(void *provider, umf_memory_property_id_t id,
-                                             size_t *size) {
-    (void)provider;
-    return umf_gpu_property_size(sizeof(ze_device_handle_t), id, size);
+    return umf_ze_property(ze->context, ze->device, UMF_MEMORY_TYPE_DEVICE, id, value);
 }
 
 /* --- data ------------------------------------------------------------------------------------- */
@@ -354,26 +341,6 @@ static umf_result_t ze_vmm_get_property_size(void *provider, umf_memory_property
 static umf_result_t ze_vmm_queue_create(void *provider, void **queue) {
     const ze_vmm_t *ze = provider;
     return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
-}
-
-static umf_result_t ze_vmm_queue_destroy(void *provider, void *queue) {
-    return umf_ze_queue_destroy(((ze_vmm_t *)provider)->driver, queue);
-}
-
-/* Each command was done before it returned. */
-static umf_result_t ze_vmm_queue_wait(void *provider, void *queue) {
-    (void)provider, (void)queue;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t ze_vmm_copy(void *provider, void *queue, void *dst, const void *src,
-                                size_t size) {
-    return umf_ze_copy(((ze_vmm_t *)provider)->driver, queue, dst, src, size);
-}
-
-static umf_result_t ze_vmm_fill(void *provider, void *queue, void *dst, uint8_t value,
-                                size_t size) {
-    return umf_ze_fill(((ze_vmm_t *)provider)->driver, queue, dst, value, size);
 }
 
 /* Where the driver cannot, nothing is waited for: provider_level_zero_vmm.h says so. */
@@ -482,7 +449,7 @@ static const umf_memory_provider_ops_t ze_vmm_ops = {
     .get_last_native_error = umf_ze_native_error,
     .get_name = ze_vmm_get_name,
     .ext_get_allocation_properties = ze_vmm_get_property,
-    .ext_get_allocation_properties_size = ze_vmm_get_property_size,
+    .ext_get_allocation_properties_size = umf_ze_op_property_size,
     .get_cache_line_size = ze_vmm_get_cache_line_size,
 };
 
@@ -491,10 +458,7 @@ static const umf_memory_provider_ext_ops_t ze_vmm_ext_ops = {
     UMF_VMM_EXT_OPS,
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .queue_create = ze_vmm_queue_create,
-    .queue_destroy = ze_vmm_queue_destroy,
-    .queue_wait = ze_vmm_queue_wait,
-    .copy = ze_vmm_copy,
-    .fill = ze_vmm_fill,
+    UMF_ZE_QUEUE_OPS,
     .wait = ze_vmm_wait,
     .peer_alloc = ze_vmm_peer_alloc,
     .peer_free = ze_vmm_peer_free,

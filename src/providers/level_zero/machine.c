@@ -353,6 +353,22 @@ umf_result_t umf_ze_cache_line_size(const umf_ze_driver_t *driver, ze_device_han
     return umf_ze_result(result, "asking for the cache line size");
 }
 
+umf_result_t umf_ze_property(ze_context_handle_t context, ze_device_handle_t device,
+                             umf_usm_memory_type_t type, umf_memory_property_id_t id, void *value) {
+    const umf_gpu_memory_t memory = {
+        .type = type,
+        .context = context,
+        .device = &device,
+        .device_size = sizeof(device),
+    };
+    return umf_gpu_property(&memory, id, value);
+}
+
+umf_result_t umf_ze_op_property_size(void *provider, umf_memory_property_id_t id, size_t *size) {
+    (void)provider;
+    return umf_gpu_property_size(sizeof(ze_device_handle_t), id, size);
+}
+
 /* --- probe ------------------------------------------------------------------------------------ */
 
 umf_result_t umf_ze_probe(char *why, size_t why_size) {

@@ -7,6 +7,7 @@
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_MACHINE_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_MACHINE_H
 
+#include "providers/gpu/gpu.h"
 #include "providers/level_zero/driver.h"
 
 typedef struct umf_ze_place_t {
@@ -58,6 +59,11 @@ umf_result_t umf_ze_make_context(const umf_ze_driver_t *driver, ze_driver_handle
  */
 umf_result_t umf_ze_cache_line_size(const umf_ze_driver_t *driver, ze_device_handle_t device,
                                     size_t *size);
+
+/* The properties of memory of that type, and the operation that tells how large they are. */
+umf_result_t umf_ze_property(ze_context_handle_t context, ze_device_handle_t device,
+                             umf_usm_memory_type_t type, umf_memory_property_id_t id, void *value);
+umf_result_t umf_ze_op_property_size(void *provider, umf_memory_property_id_t id, size_t *size);
 
 /* Whether there is a loader, a driver and a GPU; for a descriptor's probe. */
 umf_result_t umf_ze_probe(char *why, size_t why_size);

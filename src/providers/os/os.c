@@ -392,13 +392,7 @@ static const umf_fields_t os_fields = UMF_FIELDS(os_field_list);
 static umf_result_t os_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
                            void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
     os_provider_t *os = provider;
-    va_list copy;
-    va_copy(copy, args);
-    umf_result_t result = umf_field_ctl(os, false, &os_fields, source, name, arg, size, type, copy);
-    va_end(copy);
-    return result == UMF_RESULT_ERROR_INVALID_CTL_PATH
-               ? umf_stats_ctl(&os->stats, name, arg, size, type, args)
-               : result;
+    return umf_fields_or_stats_ctl(os, &os_fields, &os->stats, source, name, arg, size, type, args);
 }
 
 /* --- sharing ---------------------------------------------------------------------------------- */
