@@ -33,6 +33,7 @@
 #include <umf/providers/provider_os_memory.h>
 #include <umf/text.h>
 
+#include "fakes/calls.h"
 #include "fakes/fake_provider.h"
 #include "fakes/one_tbb.h"
 #if UMF_WITH_CUDA
@@ -89,13 +90,7 @@ struct Source {
     }
     // Bytes that were taken and not given back.
     size_t live_bytes() {
-        size_t bytes = SIZE_MAX;
-        if (fake) {
-            return fake->live_bytes();
-        }
-        umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &bytes, sizeof(bytes),
-                  handle);
-        return bytes;
+        return fake ? fake->live_bytes() : allocated_of(handle);
     }
 };
 

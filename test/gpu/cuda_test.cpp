@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fakes/calls.h"
 #include "fakes/log_file.h"
 #include "fakes/properties.h"
 #include "gpu.h"
@@ -55,16 +56,11 @@ class Cuda : public Gpu {
     }
 
     size_t allocated() {
-        size_t bytes = SIZE_MAX;
-        umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &bytes, sizeof(bytes),
-                  provider);
-        return bytes;
+        return allocated_of(provider);
     }
 
     std::string native(int32_t *code) {
-        const char *text = nullptr;
-        EXPECT_EQ(umfCUDAMemoryProviderOps()->get_last_native_error(nullptr, &text, code), OK);
-        return text ? text : "";
+        return native_error(umfCUDAMemoryProviderOps(), code);
     }
 };
 
@@ -559,8 +555,7 @@ TEST_F(Cuda, AChildOfForkIsTold) {
 TEST_F(Cuda, Properties) {
     for (umf_usm_memory_type_t type : types) {
         create_of(type);
-        umf_memory_pool_handle_t pool = nullptr;
-        ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+        umf_memory_pool_handle_t pool = proxy_over(provider);
         void *ptr = umfPoolMalloc(pool, 4096);
         ASSERT_NE(ptr, nullptr);
         EXPECT_EQ(property<umf_usm_memory_type_t>(ptr, UMF_MEMORY_PROPERTY_POINTER_TYPE), type);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fakes/calls.h"
 #include "fakes/log_file.h"
 #include "gpu.h"
 
@@ -58,6 +59,26 @@ class CudaVmm : public Gpu {
         ASSERT_EQ(create(), OK);
         ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
     }
+    // A block of a new pool, all of it `value`.
+    void *create_filled(unsigned char value, size_t size) {
+        create_pool();
+        void *ptr = umfPoolMalloc(pool, size);
+        EXPECT_NE(ptr, nullptr);
+        if (ptr) {
+            fill(ptr, value, size);
+        }
+        return ptr;
+    }
+    // A block of a new pool in a new context, which is not the current one.
+    void *create_in(CUcontext *doomed, size_t size) {
+        EXPECT_EQ(driver().cuCtxCreate(doomed, 0, 0), CUDA_SUCCESS);
+        EXPECT_EQ(umfCUDAVmmMemoryProviderParamsSetContext(params, *doomed), OK);
+        create_pool();
+        EXPECT_EQ(driver().cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
+        void *ptr = umfPoolMalloc(pool, size);
+        EXPECT_NE(ptr, nullptr);
+        return ptr;
+    }
     void destroy() {
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
         provider = nullptr;
@@ -91,9 +112,7 @@ class CudaVmm : public Gpu {
         return std::all_of(now.begin(), now.end(), [=](char c) { return c == value; });
     }
     static std::string native(int32_t *code) {
-        const char *text = nullptr;
-        EXPECT_EQ(umfCUDAVmmMemoryProviderOps()->get_last_native_error(nullptr, &text, code), OK);
-        return text ? text : "";
+        return native_error(umfCUDAVmmMemoryProviderOps(), code);
     }
 };
 
@@ -160,11 +179,7 @@ TEST_F(CudaVmm, AfterTheContextIsDestroyed) {
     CU(cuCtxCreate(&doomed, 0, 0)); // once before, so that the driver has what it keeps
     CU(cuCtxDestroy(doomed));
     size_t before = held();
-    CU(cuCtxCreate(&doomed, 0, 0));
-    ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetContext(params, doomed), OK);
-    create_pool();
-    CU(cuCtxPopCurrent(nullptr));
-    void *ptr = umfPoolMalloc(pool, 8 * MiB), *more = nullptr;
+    void *ptr = create_in(&doomed, 8 * MiB), *more = nullptr;
     ASSERT_NE(ptr, nullptr);
     CU(cuCtxDestroy(doomed));
     {
@@ -189,11 +204,7 @@ TEST_F(CudaVmm, AsleepWhenTheContextIsDestroyed) {
     CU(cuCtxCreate(&doomed, 0, 0)); // once before, so that the driver has what it keeps
     CU(cuCtxDestroy(doomed));
     size_t before = held();
-    CU(cuCtxCreate(&doomed, 0, 0));
-    ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetContext(params, doomed), OK);
-    create_pool();
-    CU(cuCtxPopCurrent(nullptr));
-    void *ptr = umfPoolMalloc(pool, 8 * MiB);
+    void *ptr = create_in(&doomed, 8 * MiB);
     ASSERT_NE(ptr, nullptr);
     ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
     CU(cuCtxDestroy(doomed));
@@ -233,10 +244,7 @@ TEST_F(CudaVmm, AfterTheDriverHasShutDown) {
 
 TEST_F(CudaVmm, AnErrorIsToldOnce) {
     NEEDS_FAKE();
-    create_pool();
-    void *ptr = umfPoolMalloc(pool, 8 * MiB);
-    ASSERT_NE(ptr, nullptr);
-    fill(ptr, 7, 8 * MiB);
+    void *ptr = create_filled(7, 8 * MiB);
     for (int function : {FAKE_cuCtxSynchronize, FAKE_cuMemcpyAsync, FAKE_cuMemUnmap}) {
         fail(function, CUDA_ERROR_UNKNOWN);
         EXPECT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr),
@@ -364,10 +372,7 @@ TEST_F(CudaVmm, QueuedWorkIsWaitedFor) {
 // So it is for a resume; a failure leaves the pool asleep.
 TEST_F(CudaVmm, AResumeWaitsForWhatItIsTold) {
     NEEDS_FAKE();
-    create_pool();
-    void *ptr = umfPoolMalloc(pool, 8 * MiB);
-    ASSERT_NE(ptr, nullptr);
-    fill(ptr, 7, 8 * MiB);
+    void *ptr = create_filled(7, 8 * MiB);
     CUstream stream = nullptr;
     CUevent event = nullptr;
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -519,10 +524,7 @@ TEST_F(CudaVmm, AFreeOfSleepingMemoryDoesNotWait) {
 // Memory that is to read as zero may not do so when the wait for that fails.
 TEST_F(CudaVmm, AResumeWaitsForItsZeroes) {
     NEEDS_FAKE();
-    create_pool();
-    void *ptr = umfPoolMalloc(pool, 8 * MiB);
-    ASSERT_NE(ptr, nullptr);
-    fill(ptr, 7, 8 * MiB);
+    void *ptr = create_filled(7, 8 * MiB);
     umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
     policy.keep = UMF_SUSPEND_ZERO;
     ASSERT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
@@ -663,10 +665,7 @@ TEST_F(CudaVmm, PinnedMemoryIsNotRoundedToPowersOfTwo) {
 
 TEST_F(CudaVmm, ThereAreOtherWaysWhereNothingCanBePinned) {
     NEEDS_FAKE();
-    create_pool();
-    void *ptr = umfPoolMalloc(pool, 64 * MiB);
-    ASSERT_NE(ptr, nullptr);
-    fill(ptr, 5, 64 * MiB);
+    void *ptr = create_filled(5, 64 * MiB);
     umfSuspendTrim();
     {
         LogFile log(3);
@@ -803,10 +802,7 @@ TEST_F(CudaVmm, PeersMayReadAndWrite) {
 
 TEST_F(CudaVmm, AFailureToKeepContentOnAPeerLeavesNothingThere) {
     NEEDS_FAKE();
-    create_pool();
-    void *ptr = umfPoolMalloc(pool, 8 * MiB);
-    ASSERT_NE(ptr, nullptr);
-    fill(ptr, 5, 8 * MiB);
+    void *ptr = create_filled(5, 8 * MiB);
     umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
     policy.keep = UMF_SUSPEND_KEEP_PEER;
     policy.device = 1;

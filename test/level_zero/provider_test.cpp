@@ -20,6 +20,7 @@
 #include <umf/providers/provider_os_memory.h>
 #include <umf/text.h>
 
+#include "fakes/calls.h"
 #include "fakes/log_file.h"
 #include "fakes/properties.h"
 
@@ -87,10 +88,7 @@ class Ze : public LevelZero {
         EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 0), OK);
     }
     size_t allocated() {
-        size_t bytes = SIZE_MAX;
-        umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &bytes, sizeof(bytes),
-                  provider);
-        return bytes;
+        return allocated_of(provider);
     }
     std::string native(int32_t *code) {
         const char *text = nullptr;
@@ -98,9 +96,7 @@ class Ze : public LevelZero {
         return text ? text : "";
     }
     umf_memory_pool_handle_t proxy(umf_pool_create_flags_t flags = 0) {
-        umf_memory_pool_handle_t pool = nullptr;
-        EXPECT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, flags, &pool), OK);
-        return pool;
+        return proxy_over(provider, flags);
     }
     static void watch_order() {
         ze().control()->ordered = 0;

@@ -19,6 +19,7 @@
 #include <umf/suspend.h>
 #include <umf/text.h>
 
+#include "fakes/calls.h"
 #include "fakes/log_file.h"
 #include "level_zero/level_zero.h"
 
@@ -65,6 +66,14 @@ class Vmm : public LevelZero {
         umf_memory_provider_handle_t provider = nullptr;
         EXPECT_EQ(try_create(&provider), OK);
         return provider;
+    }
+
+    // Content that a suspend copies to another device.
+    static umf_suspend_policy_t keep_on(int other_device) {
+        umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+        policy.keep = UMF_SUSPEND_KEEP_PEER;
+        policy.device = other_device;
+        return policy;
     }
 
     // The error that the provider remembers for this thread.
@@ -117,8 +126,7 @@ TEST_F(Vmm, MemoryIsInTheGivenContext) {
     EXPECT_EQ(umfMemoryProviderGetCacheLineSize(provider, &size), OK);
     EXPECT_EQ(size, 256u);
 
-    umf_memory_pool_handle_t pool = nullptr;
-    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    umf_memory_pool_handle_t pool = proxy_over(provider);
     void *ptr = umfPoolMalloc(pool, 3 * MiB);
     ASSERT_NE(ptr, nullptr);
     EXPECT_EQ(control->used[0], 4 * MiB);
@@ -339,8 +347,7 @@ TEST_F(Vmm, ADriverThatShutsDownHasEverythingBack) {
 
 TEST_F(Vmm, IsNotShared) {
     umf_memory_provider_handle_t provider = create();
-    umf_memory_pool_handle_t pool = nullptr;
-    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    umf_memory_pool_handle_t pool = proxy_over(provider);
     void *ptr = umfPoolMalloc(pool, 2 * MiB);
     size_t size = 0;
     char data[256] = {};
@@ -509,8 +516,7 @@ TEST_F(Vmm, WhoHasWaitedNeedNotWaitAgain) {
 // A wait would end the capture.
 TEST_F(Vmm, NothingIsWaitedForWhileAQueueIsCaptured) {
     umf_memory_provider_handle_t provider = create();
-    umf_memory_pool_handle_t pool = nullptr;
-    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    umf_memory_pool_handle_t pool = proxy_over(provider);
     void *first = umfPoolMalloc(pool, 2 * MiB), *second = umfPoolMalloc(pool, 2 * MiB);
     ASSERT_EQ(umfCaptureBegins(this), OK);
     EXPECT_EQ(umfFree(first), OK);
@@ -549,8 +555,7 @@ TEST_F(Vmm, ADriverThatCannotWaitIsNotWaitedFor) {
 TEST_F(Vmm, SleepsAfterTheNamedWork) {
     control->touchable = 1;
     umf_memory_provider_handle_t provider = create();
-    umf_memory_pool_handle_t pool = nullptr;
-    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    umf_memory_pool_handle_t pool = proxy_over(provider);
     char *ptr = static_cast<char *>(umfPoolMalloc(pool, 2 * MiB));
     for (bool by_event : {false, true}) {
         std::string source = by_event ? "by an event" : "by a queue";
@@ -573,8 +578,7 @@ TEST_F(Vmm, SleepsAfterTheNamedWork) {
 // Pieces side by side: each is unmapped by a call of its own.
 TEST_F(Vmm, SleepsPieceByPiece) {
     umf_memory_provider_handle_t provider = create();
-    umf_memory_pool_handle_t pool = nullptr;
-    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    umf_memory_pool_handle_t pool = proxy_over(provider);
     std::vector<void *> all;
     for (int i = 0; i < 16; i++) {
         all.push_back(umfPoolMalloc(pool, 2 * MiB));
@@ -593,11 +597,8 @@ TEST_F(Vmm, SleepsPieceByPiece) {
 
 TEST_F(Vmm, KeepsContentOnlyOnADeviceItReaches) {
     umf_memory_provider_handle_t provider = create();
-    umf_memory_pool_handle_t pool = nullptr;
-    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
-    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
-    policy.keep = UMF_SUSPEND_KEEP_PEER;
-    policy.device = 7;
+    umf_memory_pool_handle_t pool = proxy_over(provider);
+    umf_suspend_policy_t policy = keep_on(7);
     EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), NONE);
     policy.device = 1;
     control->peers = 0;
@@ -637,11 +638,8 @@ TEST_F(Vmm, ContentIsNeverKeptOnADeviceOfAnotherDriver) {
     for (ze_device_handle_t given : {first, part}) {
         device = given;
         umf_memory_provider_handle_t provider = create();
-        umf_memory_pool_handle_t pool = nullptr;
-        ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
-        umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
-        policy.keep = UMF_SUSPEND_KEEP_PEER;
-        policy.device = 2;
+        umf_memory_pool_handle_t pool = proxy_over(provider);
+        umf_suspend_policy_t policy = keep_on(2);
         EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), NONE) << "its driver has two";
         policy.device = 1;
         EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
@@ -659,11 +657,8 @@ TEST_F(Vmm, ContentIsNeverKeptOnADeviceOfAnotherDriver) {
 
 TEST_F(Vmm, NoDriverListsTheDevice) {
     umf_memory_provider_handle_t provider = create();
-    umf_memory_pool_handle_t pool = nullptr;
-    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
-    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
-    policy.keep = UMF_SUSPEND_KEEP_PEER;
-    policy.device = 1;
+    umf_memory_pool_handle_t pool = proxy_over(provider);
+    umf_suspend_policy_t policy = keep_on(1);
     control->devices = 0;
     LogFile log;
     EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), NONE);

@@ -81,6 +81,22 @@ class SuspendClaim : public ::testing::Test {
         umf_residency_t now = UMF_RESIDENCY_INIT;
         return umfPoolGetResidency(pool, &now) == OK && now.state == UMF_SUSPEND_STATE_RESIDENT;
     }
+    // A suspend takes nothing of the piece that is not the pool's alone when it is claimed.
+    // `theirs` is set by then.
+    void expect_piece_stays(char *const &theirs) {
+        ASSERT_EQ(suspend(), OK);
+        EXPECT_EQ(report.bytes, 0u);
+        EXPECT_EQ(report.shared, PIECE);
+        expect(theirs, MiB, 't');
+        ASSERT_EQ(resume(), OK);
+        expect_both(theirs);
+    }
+    void expect_both(char *theirs) {
+        expect(theirs, MiB, 't');
+        expect(block, MiB, 'b');
+        free(theirs);
+        free(block);
+    }
     // Once, before the next call of that operation; `action` has its result.
     template <class Action> static void before(const char *operation, Action action) {
         HookedVmm::hook = [wanted = std::string(operation), action](const char *now) {
@@ -130,15 +146,7 @@ TEST_F(SuspendClaim, OthersAllocateBeforeTheClaim) {
         theirs = alloc(other, MiB, 't');
         return OK;
     });
-    ASSERT_EQ(suspend(), OK);
-    EXPECT_EQ(report.bytes, 0u);
-    EXPECT_EQ(report.shared, PIECE);
-    expect(theirs, MiB, 't');
-    ASSERT_EQ(resume(), OK);
-    expect(theirs, MiB, 't');
-    expect(block, MiB, 'b');
-    free(theirs);
-    free(block);
+    expect_piece_stays(theirs);
 }
 
 // As many allocations as before, but not the same.
@@ -149,16 +157,8 @@ TEST_F(SuspendClaim, OneIsFreedAndOthersAllocateBeforeTheClaim) {
         theirs = alloc(other, MiB, 't');
         return OK;
     });
-    ASSERT_EQ(suspend(), OK);
+    expect_piece_stays(theirs);
     EXPECT_EQ(theirs, second);
-    EXPECT_EQ(report.bytes, 0u);
-    EXPECT_EQ(report.shared, PIECE);
-    expect(theirs, MiB, 't');
-    ASSERT_EQ(resume(), OK);
-    expect(theirs, MiB, 't');
-    expect(block, MiB, 'b');
-    free(theirs);
-    free(block);
 }
 
 // A thread that ends may free at any moment. The memory stays as long as it is being copied.
@@ -195,10 +195,7 @@ TEST_F(SuspendClaim, OthersAllocateWhileContentIsLoaded) {
     EXPECT_FALSE(is_resident());
     expect(theirs, MiB, 't');
     ASSERT_EQ(resume(), OK);
-    expect(theirs, MiB, 't');
-    expect(block, MiB, 'b');
-    free(theirs);
-    free(block);
+    expect_both(theirs);
 }
 
 TEST_F(SuspendClaim, AFailureReleases) {
