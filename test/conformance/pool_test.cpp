@@ -17,7 +17,9 @@
 
 #include "fakes/kinds.h"
 #include "fakes/log_file.h"
+#include "fakes/plain_ops.h"
 #include "fakes/scale.h"
+#include "fakes/table_member.h"
 
 namespace {
 
@@ -1252,29 +1254,14 @@ umf_result_t over_name(void *, const char **name) {
 }
 
 umf_memory_provider_ops_t over_table() {
-    umf_memory_provider_ops_t ops = FakeProvider::table();
+    umf_memory_provider_ops_t ops = plain_provider_ops();
     ops.initialize = over_initialize;
     ops.finalize = over_finalize;
     ops.alloc = over_alloc;
     ops.free = over_free;
     ops.get_name = over_name;
-    ops.get_recommended_page_size = [](void *, size_t, size_t *size) {
-        *size = 4096;
-        return OK;
-    };
-    ops.get_min_page_size = [](void *, const void *, size_t *size) {
-        *size = 4096;
-        return OK;
-    };
-    ops.get_cache_line_size = [](void *, size_t *size) {
-        *size = 64;
-        return OK;
-    };
-    ops.ext_purge_lazy = nullptr;
-    ops.ext_purge_force = nullptr;
     ops.ext_allocation_split = [](void *, void *, size_t, size_t) { return OK; };
     ops.ext_allocation_merge = [](void *, void *, void *, size_t) { return OK; };
-    ops.ext_ctl = nullptr;
     return ops;
 }
 
@@ -1844,24 +1831,16 @@ TEST_F(UserTable, UmfFreeCallsTheOwner) {
 }
 
 TEST_F(UserTable, RequiredOperations) {
-    auto missing = [&](const char *what, auto change) {
-        umf_memory_pool_ops_t ops = user_table();
-        change(ops);
-        EXPECT_EQ(create(ops), BAD) << what;
+    using Ops = umf_memory_pool_ops_t;
+    for (TableMember each :
+         {TABLE_MEMBER(Ops, initialize), TABLE_MEMBER(Ops, finalize), TABLE_MEMBER(Ops, malloc),
+          TABLE_MEMBER(Ops, calloc), TABLE_MEMBER(Ops, realloc), TABLE_MEMBER(Ops, aligned_malloc),
+          TABLE_MEMBER(Ops, malloc_usable_size), TABLE_MEMBER(Ops, free),
+          TABLE_MEMBER(Ops, get_last_allocation_error), TABLE_MEMBER(Ops, get_name)}) {
+        EXPECT_EQ(create(without(user_table(), each)), BAD) << each.name;
         EXPECT_EQ(pool, untouched);
         EXPECT_TRUE(self.journal.empty());
-    };
-    using Ops = umf_memory_pool_ops_t;
-    missing("initialize", [](Ops &o) { o.initialize = nullptr; });
-    missing("finalize", [](Ops &o) { o.finalize = nullptr; });
-    missing("malloc", [](Ops &o) { o.malloc = nullptr; });
-    missing("calloc", [](Ops &o) { o.calloc = nullptr; });
-    missing("realloc", [](Ops &o) { o.realloc = nullptr; });
-    missing("aligned_malloc", [](Ops &o) { o.aligned_malloc = nullptr; });
-    missing("malloc_usable_size", [](Ops &o) { o.malloc_usable_size = nullptr; });
-    missing("free", [](Ops &o) { o.free = nullptr; });
-    missing("get_last_allocation_error", [](Ops &o) { o.get_last_allocation_error = nullptr; });
-    missing("get_name", [](Ops &o) { o.get_name = nullptr; });
+    }
 }
 
 TEST_F(UserTable, OptionalOperationsThatAreAbsent) {

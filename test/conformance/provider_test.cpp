@@ -17,6 +17,7 @@
 #include "fakes/kinds.h"
 #include "fakes/log_file.h"
 #include "fakes/scale.h"
+#include "fakes/table_member.h"
 
 namespace {
 
@@ -725,28 +726,27 @@ umf_result_t create(const umf_memory_provider_ops_t &ops, FakeProvider &fake,
     return umfMemoryProviderCreate(&ops, &fake, handle);
 }
 
-TEST(UserTable, RequiredOperations) {
-    umf_memory_provider_handle_t handle = nullptr;
-    auto missing = [&](const char *what, auto change) {
+// A table without one of its operations is refused before any is called.
+void expect_needed(const umf_memory_provider_ops_t &whole, std::initializer_list<TableMember> all) {
+    for (TableMember each : all) {
         FakeProvider fake;
-        umf_memory_provider_ops_t ops = FakeProvider::table();
-        change(ops);
-        EXPECT_EQ(create(ops, fake, &handle), BAD) << what;
+        umf_memory_provider_handle_t handle = nullptr;
+        EXPECT_EQ(create(without(whole, each), fake, &handle), BAD) << each.name;
         EXPECT_EQ(handle, untouched);
-        EXPECT_EQ(fake.initializes, 0u) << what;
-    };
+        EXPECT_EQ(fake.initializes, 0u) << each.name;
+    }
+}
+
+TEST(UserTable, RequiredOperations) {
     using Ops = umf_memory_provider_ops_t;
-    missing("initialize", [](Ops &o) { o.initialize = nullptr; });
-    missing("finalize", [](Ops &o) { o.finalize = nullptr; });
-    missing("alloc", [](Ops &o) { o.alloc = nullptr; });
-    missing("free", [](Ops &o) { o.free = nullptr; });
-    missing("get_last_native_error", [](Ops &o) { o.get_last_native_error = nullptr; });
-    missing("get_recommended_page_size", [](Ops &o) { o.get_recommended_page_size = nullptr; });
-    missing("get_min_page_size", [](Ops &o) { o.get_min_page_size = nullptr; });
-    missing("get_name", [](Ops &o) { o.get_name = nullptr; });
-    missing("get_cache_line_size", [](Ops &o) { o.get_cache_line_size = nullptr; });
-    missing("merge without split", [](Ops &o) { o.ext_allocation_split = nullptr; });
-    missing("split without merge", [](Ops &o) { o.ext_allocation_merge = nullptr; });
+    // Merge and split come together.
+    expect_needed(
+        FakeProvider::table(),
+        {TABLE_MEMBER(Ops, initialize), TABLE_MEMBER(Ops, finalize), TABLE_MEMBER(Ops, alloc),
+         TABLE_MEMBER(Ops, free), TABLE_MEMBER(Ops, get_last_native_error),
+         TABLE_MEMBER(Ops, get_recommended_page_size), TABLE_MEMBER(Ops, get_min_page_size),
+         TABLE_MEMBER(Ops, get_name), TABLE_MEMBER(Ops, get_cache_line_size),
+         TABLE_MEMBER(Ops, ext_allocation_split), TABLE_MEMBER(Ops, ext_allocation_merge)});
 }
 
 umf_result_t ipc_size(void *, size_t *size) {
@@ -785,22 +785,13 @@ umf_memory_provider_ops_t full_table() {
 }
 
 TEST(UserTable, AllOrNone) {
-    umf_memory_provider_handle_t handle = nullptr;
-    auto missing = [&](const char *what, auto change) {
-        FakeProvider fake;
-        umf_memory_provider_ops_t ops = full_table();
-        change(ops);
-        EXPECT_EQ(create(ops, fake, &handle), BAD) << what;
-        EXPECT_EQ(fake.initializes, 0u);
-    };
     using Ops = umf_memory_provider_ops_t;
-    missing("size", [](Ops &o) { o.ext_get_ipc_handle_size = nullptr; });
-    missing("get", [](Ops &o) { o.ext_get_ipc_handle = nullptr; });
-    missing("put", [](Ops &o) { o.ext_put_ipc_handle = nullptr; });
-    missing("open", [](Ops &o) { o.ext_open_ipc_handle = nullptr; });
-    missing("close", [](Ops &o) { o.ext_close_ipc_handle = nullptr; });
-    missing("properties", [](Ops &o) { o.ext_get_allocation_properties = nullptr; });
-    missing("properties size", [](Ops &o) { o.ext_get_allocation_properties_size = nullptr; });
+    expect_needed(full_table(),
+                  {TABLE_MEMBER(Ops, ext_get_ipc_handle_size),
+                   TABLE_MEMBER(Ops, ext_get_ipc_handle), TABLE_MEMBER(Ops, ext_put_ipc_handle),
+                   TABLE_MEMBER(Ops, ext_open_ipc_handle), TABLE_MEMBER(Ops, ext_close_ipc_handle),
+                   TABLE_MEMBER(Ops, ext_get_allocation_properties),
+                   TABLE_MEMBER(Ops, ext_get_allocation_properties_size)});
 }
 
 TEST(UserTable, ResultsArePassedOnAndRecorded) {

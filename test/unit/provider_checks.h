@@ -21,6 +21,7 @@
 
 extern "C" {
 #include "base/meta.h"
+#include "providers/file/locator.h"
 }
 
 /* --- facts ------------------------------------------------------------------------------------ */
@@ -43,6 +44,31 @@ inline void expect_facts(const Provider &provider, size_t page, size_t asked, si
     EXPECT_EQ(provider.ops->get_name(nullptr, &got), UMF_RESULT_SUCCESS);
     EXPECT_STREQ(got, kind);
     EXPECT_EQ(provider.ops->get_name(provider.self, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+/* Whether the kernel lets the process read and write what a provider with each protection gives;
+   `make` makes one, and `body` gets it. */
+inline void expect_protections(
+    size_t size,
+    const std::function<void(unsigned, const std::function<void(const Provider &)> &)> &make) {
+    const struct {
+        unsigned flags;
+        bool read, write;
+    } cases[] = {
+        {0, false, false},
+        {UMF_PROTECTION_NONE, false, false},
+        {UMF_PROTECTION_READ, true, false},
+        {UMF_PROTECTION_READ | UMF_PROTECTION_WRITE, true, true},
+        {UMF_PROTECTION_READ | UMF_PROTECTION_EXEC, true, false},
+    };
+    for (const auto &c : cases) {
+        make(c.flags, [&](const Provider &provider) {
+            char *ptr = provider.must_alloc(size);
+            EXPECT_EQ(can_read(ptr + size - 1), c.read) << c.flags;
+            EXPECT_EQ(can_write(ptr), c.write) << c.flags;
+            EXPECT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+        });
+    }
 }
 
 /* --- sharing ---------------------------------------------------------------------------------- */
@@ -165,6 +191,26 @@ inline void expect_damage_is_noticed(const Provider &provider, const Provider &c
     EXPECT_EQ(count_descriptors(), descriptors);
     EXPECT_EQ(umf_meta_used(), used);
     EXPECT_EQ(consumer.close(consumer.must_open(handle), page), UMF_RESULT_SUCCESS);
+}
+
+/* Opens a handle with changed fields and text, and right sums: as hostile or newer producers could
+   send them. `kind` is that of the handle. */
+inline umf_result_t open_changed_locator(const Provider &consumer, const Provider::Handle &handle,
+                                         umf_locator_kind_t kind, const std::string &text,
+                                         const std::function<void(umf_locator_t &)> &change) {
+    umf_locator_t fields;
+    const char *old;
+    EXPECT_EQ(umf_locator_read(handle.data(), kind, &fields, &old), UMF_RESULT_SUCCESS);
+    change(fields);
+    Provider::Handle changed(umf_locator_size(text.c_str()));
+    umf_locator_write(&fields, text.c_str(), changed.data());
+    void *opened = nullptr;
+    umf_result_t result = consumer.open(changed, &opened);
+    EXPECT_TRUE(result == UMF_RESULT_SUCCESS || opened == nullptr);
+    if (result == UMF_RESULT_SUCCESS) {
+        EXPECT_EQ(consumer.close(opened, fields.size), UMF_RESULT_SUCCESS);
+    }
+    return result;
 }
 
 /* A close of anything but a whole opened range fails with `native` and changes nothing. */

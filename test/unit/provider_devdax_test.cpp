@@ -413,19 +413,7 @@ TEST_F(devdax, HandlesWithWrongFields) {
     char *ptr = provider.must_alloc(2 * page);
     const DevDax::Handle handle = provider.get(ptr, 2 * page);
     auto open_changed = [&](auto change, const char *text) {
-        umf_locator_t fields;
-        const char *old;
-        EXPECT_EQ(umf_locator_read(handle.data(), UMF_LOCATOR_DEVICE, &fields, &old), OK);
-        change(fields);
-        DevDax::Handle changed(umf_locator_size(text));
-        umf_locator_write(&fields, text, changed.data());
-        void *opened = nullptr;
-        umf_result_t result = consumer.open(changed, &opened);
-        EXPECT_TRUE(result == OK || opened == nullptr);
-        if (result == OK) {
-            EXPECT_EQ(consumer.close(opened, fields.size), OK);
-        }
-        return result;
+        return open_changed_locator(consumer, handle, UMF_LOCATOR_DEVICE, text, change);
     };
     auto expect_bad = [&](auto change) { EXPECT_EQ(open_changed(change, path), BAD); };
     EXPECT_EQ(open_changed([](auto &) {}, path), OK);

@@ -501,22 +501,10 @@ TEST_F(file, PrivateMemoryDoesNotReachTheFile) {
 }
 
 TEST_F(file, Protection) {
-    const struct {
-        unsigned flags;
-        bool read, write;
-    } cases[] = {
-        {0, false, false},
-        {UMF_PROTECTION_NONE, false, false},
-        {UMF_PROTECTION_READ, true, false},
-        {UMF_PROTECTION_READ | UMF_PROTECTION_WRITE, true, true},
-    };
-    for (auto &c : cases) {
-        for (bool shared : {false, true}) {
-            File provider(Params(path, shared).protection(c.flags));
-            char *ptr = provider.must_alloc(3 * MiB);
-            EXPECT_EQ(can_read(ptr + 3 * MiB - 1), c.read) << c.flags;
-            EXPECT_EQ(can_write(ptr), c.write) << c.flags;
-        }
+    for (bool shared : {false, true}) {
+        expect_protections(3 * MiB, [&](unsigned flags, auto &body) {
+            body(File(Params(path, shared).protection(flags)));
+        });
     }
 }
 
@@ -939,19 +927,7 @@ TEST_F(file, HandlesWithWrongFields) {
     char *ptr = provider.must_alloc(2 * page);
     const File::Handle handle = provider.get(ptr, 2 * page);
     auto open_changed = [&](auto change, const std::string &text) {
-        umf_locator_t fields;
-        const char *old;
-        EXPECT_EQ(umf_locator_read(handle.data(), UMF_LOCATOR_FILE, &fields, &old), OK);
-        change(fields);
-        File::Handle changed(umf_locator_size(text.c_str()));
-        umf_locator_write(&fields, text.c_str(), changed.data());
-        void *opened = nullptr;
-        umf_result_t result = consumer.open(changed, &opened);
-        EXPECT_TRUE(result == OK || opened == nullptr);
-        if (result == OK) {
-            EXPECT_EQ(consumer.close(opened, fields.size), OK);
-        }
-        return result;
+        return open_changed_locator(consumer, handle, UMF_LOCATOR_FILE, text, change);
     };
     auto expect_bad = [&](auto change) { EXPECT_EQ(open_changed(change, path), BAD); };
     EXPECT_EQ(open_changed([](auto &) {}, path), OK);

@@ -493,30 +493,10 @@ TEST(os, FreeChecksWhatItIsGiven) {
 }
 
 TEST(os, Protection) {
-    const struct {
-        unsigned flags;
-        bool read, write;
-    } cases[] = {
-        {0, false, false},
-        {UMF_PROTECTION_NONE, false, false},
-        {UMF_PROTECTION_READ, true, false},
-        {UMF_PROTECTION_READ | UMF_PROTECTION_WRITE, true, true},
-        {UMF_PROTECTION_READ | UMF_PROTECTION_EXEC, true, false},
-    };
-    for (auto &c : cases) {
-        for (bool shared : {false, true}) {
-            Params params;
-            params.protection(c.flags);
-            if (shared) {
-                params.shared();
-            }
-            Os provider(params);
-            char *ptr = provider.must_alloc(page);
-            EXPECT_EQ(can_read(ptr), c.read) << c.flags;
-            EXPECT_EQ(can_write(ptr), c.write) << c.flags;
-            EXPECT_EQ(provider.free(ptr, page), UMF_RESULT_SUCCESS);
-        }
-    }
+    expect_protections(page, [](unsigned flags, auto &body) {
+        body(Os(Params().protection(flags)));
+        body(Os(Params().shared().protection(flags)));
+    });
 }
 
 TEST(os, PrivatePurge) {
