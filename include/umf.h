@@ -1,8 +1,8 @@
 /** @file
  * Unified Memory Framework: pools over providers of memory.
  *
- * A provider (umf/memory_provider.h) is a source of coarse pieces of memory; a pool
- * (umf/memory_pool.h) divides them. This header brings both and the life of the library.
+ * A provider (umf/memory_provider.h) is a source of memory in whole pages; a pool
+ * (umf/memory_pool.h) divides it. This header brings both, and start and stop of the library.
  */
 #ifndef UMF_UNIFIED_MEMORY_FRAMEWORK_H
 #define UMF_UNIFIED_MEMORY_FRAMEWORK_H 1
@@ -19,22 +19,23 @@ extern "C" {
 /// @brief Starts the library, or adds one more user of it.
 ///
 /// The library starts itself when it is loaded, so most programs never call this. It is for
-/// programs that load the library with dlopen or need a say in the order of shutdown. The first
-/// start reads UMF_LOG, UMF_CONF, UMF_CONF_FILE and what the environment says about IPC
+/// programs that load the library with dlopen or control the order of shutdown. The first
+/// start reads UMF_LOG, UMF_CONF, UMF_CONF_FILE and the variables about IPC
 /// (docs/guide/configuration.md).
 ///
 /// Thread-safe. Each successful call is paired with one ::umfTearDown.
 ///
-/// @return ::UMF_RESULT_SUCCESS, or what kept the log, the settings, the pointer tracking or the
-///         IPC cache from being set up; the library is then not started by this call.
+/// @return ::UMF_RESULT_SUCCESS, or why the log, the settings, the pointer tracking or the IPC
+///         cache could not be set up; the library is then not started by this call.
 umf_result_t umfInit(void);
 
 /// @brief Removes one user of the library; the last one stops it.
 ///
-/// Stopping releases everything the library made for itself, stored defaults of settings included,
-/// and closes libraries it opened. Destroy pools and providers before. What is destroyed
-/// afterwards, for instance by destructors of static objects, is left alone: ::umfPoolDestroy and
-/// ::umfMemoryProviderDestroy then answer ::UMF_RESULT_ERROR_UNKNOWN without touching the handle.
+/// Stopping releases everything that the library made for itself, stored defaults of settings
+/// included, and closes libraries it opened. Destroy pools and providers before. Objects that are
+/// destroyed afterwards, for instance by destructors of static objects, are left alone:
+/// ::umfPoolDestroy and ::umfMemoryProviderDestroy then answer ::UMF_RESULT_ERROR_UNKNOWN without
+/// touching the handle.
 ///
 /// Thread-safe. A call without a matching start does nothing.
 ///

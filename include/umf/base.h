@@ -24,14 +24,14 @@ extern "C" {
 /// @brief Version of the interface described by these headers.
 #define UMF_VERSION_CURRENT UMF_MAKE_VERSION(1, 0)
 
-/// @brief What a function has to say about its work.
+/// @brief What a function answers.
 ///
 /// Callbacks of user-written pools and providers may return any of these; the library passes them
 /// on unchanged. umf/result.h gives the name and a sentence for each.
 typedef enum umf_result_t {
     /// Done.
     UMF_RESULT_SUCCESS = 0,
-    /// No memory for bookkeeping, or a provider or pool is exhausted.
+    /// No memory for metadata, or a provider or pool is exhausted.
     UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY = 1,
     /// The provider has an error of its own to report: ask ::umfMemoryProviderGetLastNativeError.
     UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC = 2,
@@ -53,10 +53,10 @@ typedef enum umf_result_t {
     UMF_RESULT_ERROR_UNKNOWN = 0x7ffffffe
 } umf_result_t;
 
-/// @brief Properties of one piece of memory: see umf/experimental/memory_properties.h.
+/// @brief Properties of one allocation of a provider: see umf/experimental/memory_properties.h.
 typedef struct umf_memory_properties_t *umf_memory_properties_handle_t;
 
-/// @brief Names one property of a piece of memory. In brackets: the type of its value.
+/// @brief Names one property of an allocation of a provider. In brackets: the type of its value.
 ///
 /// Ids the library does not know are handed to the provider, so a user-written provider may define
 /// its own above ::UMF_MEMORY_PROPERTY_MAX_RESERVED.
@@ -68,11 +68,11 @@ typedef enum umf_memory_property_id_t {
     /// The pool that owns the memory, NULL for memory opened through IPC
     /// (umf_memory_pool_handle_t).
     UMF_MEMORY_PROPERTY_POOL_HANDLE = 1,
-    /// Start of the piece the provider handed out (uintptr_t).
+    /// Start of the allocation (uintptr_t).
     UMF_MEMORY_PROPERTY_BASE_ADDRESS = 10,
-    /// Size of that piece in bytes (size_t).
+    /// Size of the allocation in bytes (size_t).
     UMF_MEMORY_PROPERTY_BASE_SIZE = 11,
-    /// Number of that piece, unique in the process and growing with each new piece (uint64_t).
+    /// Number of the allocation, unique in the process and growing with each new one (uint64_t).
     UMF_MEMORY_PROPERTY_BUFFER_ID = 12,
     /// Kind of memory (umf_usm_memory_type_t).
     UMF_MEMORY_PROPERTY_POINTER_TYPE = 20,
@@ -84,7 +84,7 @@ typedef enum umf_memory_property_id_t {
     UMF_MEMORY_PROPERTY_MAX_RESERVED = 0x1000
 } umf_memory_property_id_t;
 
-/// @brief What a control query wants of a node: see umf/experimental/ctl.h.
+/// @brief What a control query does with a node: see umf/experimental/ctl.h.
 typedef enum umf_ctl_query_type {
     /// Read the value into the argument.
     CTL_QUERY_READ = 0,
@@ -96,7 +96,7 @@ typedef enum umf_ctl_query_type {
 
 /// @brief Where a control query comes from.
 typedef enum ctl_query_source {
-    /// Not said; the library does not use it.
+    /// Not known; the library does not use it.
     CTL_UNKNOWN_QUERY_SOURCE = 0,
     /// A call of the program: the argument has the type of the node.
     CTL_QUERY_PROGRAMMATIC = 1,

@@ -2,9 +2,10 @@
  * Captures of queues into graphs: what the library must know of them.
  *
  * While a queue is captured (`cuStreamBeginCapture`), waiting for a whole device or context ends
- * the capture, in every mode and from every thread. The library waits so before memory of a
- * cuda_vmm provider is given back to the driver and before a suspend without queues and events. It
- * cannot ask the driver whether a queue that it does not know is captured, so who captures says so:
+ * the capture, in every mode and from every thread. The library waits in this way before memory of
+ * a cuda_vmm provider goes back to the driver, and before a suspend without queues and events. It
+ * cannot ask the driver whether a queue that it does not know is captured. So the program announces
+ * captures:
  *
  *     umfCaptureBegins(stream);
  *     cuStreamBeginCapture(stream, mode);
@@ -12,15 +13,15 @@
  *     cuStreamEndCapture(stream, &graph);
  *     umfCaptureEnds(stream);
  *
- * Between the two calls nothing waits for a device. What is freed is free for its pool as always,
- * but what would go back to the driver stays mapped until the provider gives something back after
- * the last capture has ended, and a suspend without queues and events gives
+ * Between the two calls nothing waits for a device. Freed memory is free for its pool as always.
+ * Memory that would go back to the driver stays mapped until the provider gives something back
+ * after the last capture has ended. A suspend without queues and events gives
  * ::UMF_RESULT_ERROR_OUT_OF_RESOURCES.
  *
  * Everything else may be called while a queue is captured, by any thread: providers and pools are
  * created, memory is allocated, freed and trimmed, pools are suspended with queues or events that
- * are named, and resumed. Captures of *blocking* streams (`CU_STREAM_DEFAULT`) of the context of a
- * provider are found without being told of.
+ * are named, and resumed. The exception that needs no announcement: the library finds captures of
+ * *blocking* streams (`CU_STREAM_DEFAULT`) of the context of a provider by itself.
  *
  * Both functions are thread-safe and work in every build.
  */
@@ -33,16 +34,18 @@
 extern "C" {
 #endif
 
-/// @brief Tells that a queue is about to be captured.
+/// @brief Announces that a queue is about to be captured.
 ///
-/// Waits until waits of the library for a whole device that are under way have ended. A queue may
-/// be named more than once, and is then captured until it was named by ::umfCaptureEnds as often.
+/// Returns when waits of the library for a whole device that are in flight have ended. A queue may
+/// be named more than once, and then counts as captured until ::umfCaptureEnds has named it as
+/// often.
 ///
 /// @param queue the native queue (a `CUstream`), for messages; it is not used. NULL is allowed.
-/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, and nothing is told then
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, and nothing is announced
+///         then
 umf_result_t umfCaptureBegins(const void *queue);
 
-/// @brief Tells that the capture of a queue has ended, well or not.
+/// @brief Announces that the capture of a queue has ended, whether it succeeded or not.
 ///
 /// @param queue as given to ::umfCaptureBegins
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if no capture of that queue

@@ -1,24 +1,24 @@
 /** @file
  * Sharing memory of a pool with other processes.
  *
- * Producer: umfGetIPCHandle(ptr, &handle, &size), send the `size` bytes at `handle` by any means,
- * and umfPutIPCHandle(handle) when the consumers are done. The memory itself stays allocated while
- * others use it.
+ * Producer: call umfGetIPCHandle(ptr, &handle, &size), send the `size` bytes at `handle` by any
+ * means, and call umfPutIPCHandle(handle) when the consumers are done. The memory itself stays
+ * allocated while others use it.
  *
- * Consumer: receive the bytes into a buffer of its own, umfPoolGetIPCHandler(pool, &handler) once,
- * then umfOpenIPCHandleSized(handler, buffer, size, &ptr) of umf/ipc_ext.h, use the memory,
- * umfCloseIPCHandle(ptr). The consumer's pool is only a door: it needs a provider of the same kind,
- * able to share, and need not have allocated anything.
+ * Consumer: receive the bytes into a buffer of its own. Call umfPoolGetIPCHandler(pool, &handler)
+ * once, then umfOpenIPCHandleSized(handler, buffer, size, &ptr) of umf/ipc_ext.h. Use the memory,
+ * then call umfCloseIPCHandle(ptr). The consumer's pool only opens handles: it needs a provider of
+ * the same kind, able to share, and need not have allocated anything.
  *
  * All functions are thread-safe. Outputs are written only on success. Handles come from outside and
- * are checked: a damaged or foreign one gives a result code, never other memory.
+ * are checked: a damaged or foreign one gives a result code, never memory that was not shared.
  *
- * A handle names a piece of memory that a pool got from its provider, and a place in it. As long as
- * it is out, between umfGetIPCHandle and umfPutIPCHandle, the object at that place is not handed
- * out again, also if it is freed: it waits for the put. From then on a handle of a freed object
- * names whatever the pool puts there. When the provider has the piece back, handles of it are
- * refused; only providers whose memory others open by a path (file, devdax) or by a handle of a
- * driver (cuda) cannot always tell: see their headers.
+ * A handle names an allocation that a pool got from its provider, and an offset in it. While the
+ * handle is out, between umfGetIPCHandle and umfPutIPCHandle, the object at that offset is not
+ * handed out again, even if it is freed: its place is free after the put. After the put a handle of
+ * a freed object names whatever the pool puts there. When the provider has the memory back, handles
+ * of it are refused. Only providers whose memory others open by a path (file, devdax) or by a
+ * handle of a driver (cuda) cannot always tell: see their headers.
  */
 #ifndef UMF_IPC_H
 #define UMF_IPC_H 1
@@ -35,7 +35,7 @@ extern "C" {
 /// that run the same build of the library. Their format is private.
 typedef struct umf_ipc_data_t *umf_ipc_handle_t;
 
-/// @brief A pool as the door through which handles are opened.
+/// @brief What opens handles on behalf of a pool.
 typedef void *umf_ipc_handler_handle_t;
 
 /// @brief Size of the handles that ::umfGetIPCHandle makes for memory of a pool.
@@ -52,15 +52,15 @@ umf_result_t umfPoolGetIPCHandleSize(umf_memory_pool_handle_t hPool, size_t *siz
 
 /// @brief Makes a handle for an address in memory of a pool.
 ///
-/// The provider is asked once per piece of memory it handed out; further handles for addresses
+/// The library asks the provider once for each of its allocations; further handles for addresses
 /// inside are copies.
 ///
-/// While the handle is out, a free of its object (::umfFree and others) succeeds and sets the
-/// object aside: it keeps its content and is not handed out again before the last of its handles is
-/// put. A realloc leaves it where it is, with all of its room, or copies it and sets it aside. A
-/// second free, or another handle, is refused meanwhile. In a `proxy` pool, whose objects are
-/// pieces of the provider's, the memory goes back at once instead. Objects of which no handle is
-/// out cost nothing.
+/// While the handle is out, a free of its object (::umfFree and others) succeeds, but the object
+/// keeps its place and content until the last of its handles is put. A realloc leaves the object
+/// where it is, with all of its room, or copies it and keeps the old place in the same way. A
+/// second free, or another handle, is refused meanwhile. The exception is a `proxy` pool, whose
+/// objects are allocations of the provider: there the memory goes back at once. Objects without a
+/// handle that is out cost nothing.
 ///
 /// @param ptr any address inside an allocation; the offset travels along
 /// @param ipcHandle [out] the handle, owned by the library: release it with ::umfPutIPCHandle
@@ -74,7 +74,7 @@ umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcHandle, size_
 /// @brief Releases a handle made by ::umfGetIPCHandle. Mappings opened from it are not affected.
 ///
 /// If its object was freed meanwhile, and no other handle of it is out, the object goes back to its
-/// pool. The pool may be gone by then, but is not destroyed by another thread at the same time.
+/// pool. The pool may be gone by then. No other thread may destroy it at the same time.
 ///
 /// @param ipcHandle the handle itself, not a copy; NULL is allowed. The memory it describes may
 ///        have been freed before.
@@ -86,15 +86,15 @@ umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle);
 ///
 /// Reads at most as many bytes as ::umfPoolGetIPCHandleSize says for the handler's pool, so as many
 /// must be there; a longer handle is refused. Prefer ::umfOpenIPCHandleSized for bytes that came
-/// from outside: it is told how many there are.
+/// from outside: it takes their number.
 ///
-/// The mapping is kept and shared by all opens of the same piece of memory through the same
-/// handler, whatever their offsets. Works in the producing process, too, if the provider can do
-/// that (those of the library can, devices and drivers permitting).
+/// All opens of the same allocation of the provider through the same handler share one mapping,
+/// whatever their offsets. Opening works in the producing process, too, if the provider supports
+/// that (those of the library do, devices and drivers permitting).
 ///
 /// @param hIPCHandler from ::umfPoolGetIPCHandler
 /// @param ipcHandle the handle or a copy; not changed, needed only during the call, freed by
-///        whoever made the copy
+///        its owner
 /// @param ptr [out] the address in this process; close with ::umfCloseIPCHandle
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL, if
 ///         `hIPCHandler` is not a handler, if the bytes are no valid handle, were made for another
@@ -106,8 +106,8 @@ umf_result_t umfOpenIPCHandle(umf_ipc_handler_handle_t hIPCHandler, umf_ipc_hand
 
 /// @brief Ends one use of opened memory.
 ///
-/// The mapping may be kept for the next open. It goes when the limit UMF_MAX_OPENED_IPC_HANDLES
-/// asks for room, when the producer has put other memory at its place, or with the consumer's pool.
+/// The mapping may stay for the next open. It goes when the limit UMF_MAX_OPENED_IPC_HANDLES
+/// asks for room, when the producer has other memory at its place, or with the consumer's pool.
 ///
 /// @param ptr result of ::umfOpenIPCHandle, or any address inside the mapping; not to be used
 ///        afterwards unless it is open once more
@@ -115,7 +115,7 @@ umf_result_t umfOpenIPCHandle(umf_ipc_handler_handle_t hIPCHandler, umf_ipc_hand
 ///         memory that is open
 umf_result_t umfCloseIPCHandle(void *ptr);
 
-/// @brief The handler of a pool, through which handles are opened.
+/// @brief The handler of a pool, which opens handles.
 ///
 /// @param hPool pool
 /// @param hIPCHandler [out] owned by the pool and valid while it lives; the same at each call

@@ -18,8 +18,8 @@ extern "C" {
 
 /// @brief ::umfOpenIPCHandle for a handle of known size: the way to open what another process sent.
 ///
-/// ::umfOpenIPCHandle believes that as many bytes are there as ::umfPoolGetIPCHandleSize says. This
-/// one never reads a byte more than there are, and takes handles that are longer than those of the
+/// ::umfOpenIPCHandle relies on as many bytes as ::umfPoolGetIPCHandleSize says. This function
+/// never reads a byte more than there are, and takes handles that are longer than those of the
 /// consumer's pool: memory of a file with a long path.
 ///
 /// @param hIPCHandler from ::umfPoolGetIPCHandler
@@ -33,9 +33,9 @@ umf_result_t umfOpenIPCHandleSized(umf_ipc_handler_handle_t hIPCHandler, const v
 
 /// @brief Closes mappings that are kept although nobody uses them.
 ///
-/// Opened memory stays mapped after its last ::umfCloseIPCHandle, which keeps memory of the
-/// producer from going back to its system. This lets go of it, for one producer or for all. What is
-/// open stays as it is.
+/// Opened memory stays mapped after its last ::umfCloseIPCHandle, and memory of the producer cannot
+/// go back to its system meanwhile. This function closes such mappings, of one producer or of all.
+/// Memory that is open stays as it is.
 ///
 /// @param pid process id of the producer, as the producer itself sees it; 0: all producers
 /// @param evicted [out] how many mappings were closed; may be NULL
@@ -45,10 +45,10 @@ umf_result_t umfIPCEvict(int pid, size_t *evicted);
 
 /// @brief Removes named shared memory objects whose process has ended without doing that.
 ///
-/// Looks at the objects in /dev/shm that OS providers of this user made with a name. One goes if
-/// its process has ended and nobody, such as a child of a fork, holds its lock. Objects of living
-/// processes, of other users, and of anything but OS providers are never touched. The first OS
-/// provider with a name in a process does the same.
+/// It checks the objects in /dev/shm that OS providers of this user made with a name, and removes
+/// each whose process has ended and whose lock nobody, such as a child of a fork, holds. It never
+/// touches objects of living processes, of other users, and of anything but OS providers. The
+/// first OS provider with a name in a process does the same.
 ///
 /// @param removed [out] how many objects were removed; may be NULL
 /// @return ::UMF_RESULT_SUCCESS, also if there was nothing to remove;

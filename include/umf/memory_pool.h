@@ -5,14 +5,14 @@
  * another.
  *
  * Rules for all functions here:
- * - A pool may be used by several threads at once, if its own operations allow it (those of the
- *   library do), and memory may be freed by another thread than the one that allocated it.
- *   Destroying a pool while another thread uses it is not allowed.
+ * - Several threads may use a pool at once, if its own operations allow it (those of the library
+ *   do). A thread may free what another thread allocated. Destroying a pool while another thread
+ *   uses it is not allowed.
+ * - No function is async-signal-safe.
  * - Sizes and alignments are in bytes.
  * - Outputs are written only on success, unless said otherwise.
- * - Every piece of memory that a pool obtains from its provider is recorded until it is given back,
- *   so that a pointer alone leads to its pool; UMF_POOL_CREATE_FLAG_DISABLE_TRACKING turns that
- *   off.
+ * - What a pool takes from its provider is recorded until it goes back, so that a pointer alone
+ *   leads to its pool. UMF_POOL_CREATE_FLAG_DISABLE_TRACKING turns that off.
  */
 #ifndef UMF_MEMORY_POOL_H
 #define UMF_MEMORY_POOL_H 1
@@ -60,7 +60,7 @@ typedef uint32_t umf_pool_create_flags_t;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `ops`, `provider` or `hPool` is NULL, a flag is
 ///         not defined, or a required operation is missing;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the table is newer than the library;
-///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if there is no memory for bookkeeping;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if there is no memory for metadata;
 ///         ::UMF_RESULT_ERROR_UNKNOWN after the library was torn down;
 ///         otherwise the error of `initialize`, `get_name` or "post_initialize". On failure the
 ///         provider stays the caller's, even with ::UMF_POOL_CREATE_FLAG_OWN_PROVIDER.
@@ -135,8 +135,9 @@ umf_result_t umfPoolMallocUsableSize(umf_memory_pool_handle_t hPool, const void 
 /// @param hPool pool
 /// @param ptr an allocation of this pool. NULL is allowed; the built-in pools then do nothing.
 /// @return ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hPool` is NULL, otherwise the pool's result. The
-///         built-in pools answer ::UMF_RESULT_ERROR_INVALID_ARGUMENT for memory of somebody else.
-///         They leave `errno` as it was, also where their provider changes it.
+///         built-in pools answer ::UMF_RESULT_ERROR_INVALID_ARGUMENT for memory of another owner
+///         and for memory that was freed. They leave `errno` as it was, also where their provider
+///         changes it.
 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr);
 
 /// @brief Gives an allocation back to the pool it came from, whichever that is.
@@ -181,15 +182,15 @@ umf_result_t umfPoolGetMemoryProvider(umf_memory_pool_handle_t hPool,
 /// @return ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL, otherwise the pool's result
 umf_result_t umfPoolGetName(umf_memory_pool_handle_t pool, const char **name);
 
-/// @brief Hangs a pointer of the application on a pool. Atomic with ::umfPoolGetTag.
+/// @brief Stores a pointer of the application in a pool. Atomic with ::umfPoolGetTag.
 ///
 /// @param hPool pool
-/// @param tag any value; the library does not look at it
+/// @param tag any value; the library does not use it
 /// @param oldTag [out] the previous one, NULL for a new pool; may be NULL
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hPool` is NULL
 umf_result_t umfPoolSetTag(umf_memory_pool_handle_t hPool, void *tag, void **oldTag);
 
-/// @brief The pointer that ::umfPoolSetTag hung on a pool.
+/// @brief The pointer that ::umfPoolSetTag stored in a pool.
 ///
 /// @param hPool pool
 /// @param tag [out] NULL if none was set
@@ -198,8 +199,8 @@ umf_result_t umfPoolGetTag(umf_memory_pool_handle_t hPool, void **tag);
 
 /// @brief Gives unused memory of a pool back to its provider. The pool stays usable.
 ///
-/// A provider that keeps what pools have freed to it, as the OS provider does, gives that back to
-/// the system; also if the pool itself cannot trim.
+/// A provider that keeps what pools have freed, as the OS provider does, gives that back to the
+/// system, too, even if the pool itself cannot trim.
 ///
 /// @param hPool pool
 /// @param minBytesToKeep unused bytes the pool should keep for later allocations

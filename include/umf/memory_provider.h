@@ -1,12 +1,13 @@
 /** @file
- * Memory providers: sources of coarse pieces of memory.
+ * Memory providers: sources of memory in whole pages.
  *
  * Use one directly, or put a pool on top (umf/memory_pool.h). The kinds that come with the library
  * are in umf/providers/; umf/memory_provider_ops.h shows how to write another.
  *
  * Rules for all functions here:
- * - A provider may be used by several threads at once, if its own operations allow it (those of the
+ * - Several threads may use a provider at once, if its own operations allow it (those of the
  *   library do). Destroying it while another thread uses it is not allowed.
+ * - No function is async-signal-safe.
  * - Sizes and alignments are in bytes.
  * - A NULL handle or a NULL output pointer gives UMF_RESULT_ERROR_INVALID_ARGUMENT, and so do the
  *   arguments each function lists. Otherwise the result is the provider's own.
@@ -61,7 +62,7 @@ typedef enum umf_mem_protection_flag_t {
 ///         operation is missing, or if only some operations of a group are there (split and merge;
 ///         the five for IPC; the two for properties);
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the version of the table is not known;
-///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if there is no memory for bookkeeping;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if there is no memory for metadata;
 ///         otherwise the error of `initialize`, `get_name` or `post_initialize`. After a failure
 ///         nothing is left behind: what was initialized has been finalized.
 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t *ops, const void *params,
@@ -69,7 +70,7 @@ umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t *ops, const
 
 /// @brief Destroys a provider. Pools that use it must be destroyed before.
 ///
-/// @param hProvider NULL is allowed; invalid afterwards, but in the two refusals named below
+/// @param hProvider NULL is allowed; invalid afterwards, except in the two refusals named below
 /// @return ::UMF_RESULT_SUCCESS, or what the provider's `finalize` said.
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if a pool still uses it: nothing is done.
 ///         ::UMF_RESULT_ERROR_UNKNOWN after the library was torn down: the handle is not touched.
@@ -78,7 +79,8 @@ umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t hProvider);
 /// @brief Allocates memory.
 ///
 /// @param hProvider provider
-/// @param size at least this many bytes; the provider decides what 0 means
+/// @param size at least this many bytes; the provider decides what 0 means (those of the library
+///        refuse it)
 /// @param alignment of the address; 0 leaves the choice to the provider
 /// @param ptr [out] the memory, to be given back by ::umfMemoryProviderFree
 /// @return the provider's result
@@ -86,6 +88,8 @@ umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hProvider, size
                                     size_t alignment, void **ptr);
 
 /// @brief Gives memory back to the provider it came from.
+///
+/// Address and size are not checked by all providers: the OS provider frees what it is told.
 ///
 /// @param hProvider provider
 /// @param ptr result of ::umfMemoryProviderAlloc, or a part made by a split or merge. The built-in

@@ -84,10 +84,10 @@ typedef struct umf_memory_provider_ops_t {
     ///
     /// @param provider may be NULL: then the name that every provider of this kind has by default
     /// @param name [out] owned by the provider, valid for its lifetime. Up to 64 characters out of
-    ///        [A-Za-z0-9_-]; others work but earn a warning.
+    ///        [A-Za-z0-9_-]; others work but give a warning.
     umf_result_t (*get_name)(void *provider, const char **name);
 
-    /// @brief The contents of the range are no longer needed and may disappear at some later time.
+    /// @brief The contents of the range are not needed any more and may disappear at a later time.
     ///        The memory stays usable.
     umf_result_t (*ext_purge_lazy)(void *provider, void *ptr, size_t size);
 

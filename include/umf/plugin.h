@@ -1,11 +1,11 @@
 /** @file
- * Kinds of providers and pools by name: those of the library, those an application registers, and
- * those of plugins loaded at run time. A kind that is known by name can be created from text
+ * Kinds of providers and pools by name: those of the library, those that an application registers,
+ * and those of plugins loaded at run time. A kind that has a name can be created from text
  * (umf/text.h) and may offer operations beyond the ops tables.
  *
- * A descriptor ties an ops table to a name. Every struct here begins with its own size: members are
- * only ever appended, what a smaller size leaves out counts as NULL, and what a newer plugin has
- * beyond our size is ignored.
+ * A descriptor ties an ops table to a name. Every struct here begins with its own size. Members are
+ * only ever appended: those behind a smaller size count as NULL, and those that a newer plugin has
+ * behind our size are ignored.
  *
  * A plugin is a shared library that exports one symbol:
  *
@@ -35,7 +35,7 @@
 extern "C" {
 #endif
 
-/// @brief A range of addresses whose physical memory comes and goes as a whole.
+/// @brief A range of addresses whose physical memory is made and given back as a whole.
 typedef struct umf_vm_piece_t {
     /// First address.
     void *base;
@@ -50,12 +50,12 @@ typedef struct umf_vm_piece_t {
 /// @brief What holds for the descriptions that a provider makes for other processes.
 typedef enum umf_ipc_flag_t {
     /// `ext_get_ipc_handle` may be called again for an allocation and writes the same bytes, and
-    /// `ext_put_ipc_handle` has nothing to give back. The library may then forget a description,
+    /// `ext_put_ipc_handle` has nothing to give back. The library may then drop a description,
     /// without a put, when UMF_MAX_EXPORTED_IPC_HANDLES asks for room, and ask for it again.
     UMF_IPC_FLAG_REPEATABLE = 1,
-    /// `ext_open_ipc_handle` says itself whether it can open what a process of another machine, or
-    /// of another boot, has described. Without it such a handle is refused before the provider is
-    /// asked.
+    /// `ext_open_ipc_handle` decides itself whether it can open what a process of another machine,
+    /// or of another boot, has described. Without this flag the library refuses such a handle
+    /// before it asks the provider.
     UMF_IPC_FLAG_ANY_MACHINE = 2,
 } umf_ipc_flag_t;
 
@@ -68,7 +68,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// sizeof(umf_memory_provider_ext_ops_t) of the headers the table was compiled with.
     size_t struct_size;
 
-    /// @brief A word to watch, so that a mapping kept for later can be checked with one load.
+    /// @brief A generation to watch, so that one load tells whether a mapping that is kept is
+    ///        stale.
     ///
     /// Called after an open of the same description, before the matching close. As long as `*word`
     /// reads as `*expected`, the producer's allocation lives and the mapping shows it; once it
@@ -101,8 +102,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @name Data
     /// Copying and filling memory of this provider, in order on a queue of its own. Pools use them
     /// for calloc and realloc if the property ::UMF_MEMORY_PROPERTY_POINTER_TYPE of the memory is
-    /// UMF_MEMORY_TYPE_DEVICE, or if it is not told and the CPU does not reach the memory; they ask
-    /// once, so a provider must serve one kind of memory.
+    /// UMF_MEMORY_TYPE_DEVICE, or if the provider does not tell it and the CPU does not reach the
+    /// memory. Pools ask once, so a provider must serve one kind of memory.
     /// @{
 
     /// @brief Makes a queue. Work on one queue is done in order.
@@ -204,11 +205,11 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// these are there, with `vm_claim` and `vm_release` below. Pieces are named by their first
     /// address.
     ///
-    /// Who wants to take the memory of pieces away claims them first: from then on nobody else gets
-    /// memory in them, and they stay until they are released, whatever is freed. The operations
-    /// from `vm_detach` on are for pieces that the caller has claimed. Each brings every piece into
-    /// the state it names and passes over those that are in it already, so that a call that failed
-    /// half-way can be made again, or taken back, with the same pieces.
+    /// A caller that takes the memory of pieces away claims them first: from then on nobody else
+    /// gets memory in them, and they stay until they are released, whatever is freed. The
+    /// operations from `vm_detach` on are for pieces that the caller has claimed. Each brings every
+    /// piece into the state it names and skips those that are in it already, so that a call that
+    /// failed half-way can be repeated, or undone, with the same pieces.
     /// @{
 
     /// @brief The piece that holds an address.
@@ -234,7 +235,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @param provider the provider
     /// @param pieces first addresses, ascending
     /// @param count length of `pieces`
-    /// @param missing [out] on failure: bytes that could not be had; otherwise not written
+    /// @param missing [out] on failure: bytes that were missing; otherwise not written
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*vm_create)(void *provider, void *const *pieces, size_t count, size_t *missing);
 
@@ -263,10 +264,10 @@ typedef struct umf_memory_provider_ext_ops_t {
 
     /// @name Reuse
     /// For pools: what they free is soon allocated again, by them or by another pool over the same
-    /// provider, and they want no memory that reads as zero. So a provider may keep it as it is,
-    /// within limits of its own, and spare itself the work of giving it back. A pool that gives
-    /// much back may then keep some itself, and give it when nobody has wanted it for a while. All
-    /// or none of these are there, but `reuse_count` may be absent.
+    /// provider, and they do not need memory that reads as zero. So a provider may keep the memory
+    /// as it is, within limits of its own, and avoid the work of giving it back. A pool that gives
+    /// much back may then keep some itself, and give it back when it has decayed. All or none of
+    /// these are there, but `reuse_count` may be absent.
     /// @{
 
     /// @brief Allocates memory of any content: as `alloc`, or what `reuse_free` has kept.
@@ -294,18 +295,18 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// in use for what has decayed.
     ///
     /// @param provider the provider
-    /// @param only_decayed not 0: only what nobody has wanted for a while
+    /// @param only_decayed not 0: only what nobody has used for a while
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*reuse_drop)(void *provider, int only_decayed);
 
     /// @brief Counts memory that a pool keeps itself as free, or as allocated again.
     ///
-    /// So the provider's statistics tell what is in use. Without it, pools of which every
+    /// With it the provider's statistics tell what is in use. Without it, pools of which every
     /// allocation is one of the provider's keep none. Such pools use memory again for other sizes
-    /// of as many pages of 4 KiB: what `alloc` gives must be whole ones, and `free` take any of
-    /// these sizes. What goes back is first given to `reuse_free` and then counted as used again,
-    /// so that no peak is raised. Called often, by any thread, and must be fast. Providers whose
-    /// memory can be detached are not asked.
+    /// of as many pages of 4 KiB. So `alloc` must give whole pages, and `free` must take any of
+    /// these sizes. Memory that goes back is first given to `reuse_free` and then counted as used
+    /// again, so that no peak rises. It is called often, by any thread, and must be fast. Providers
+    /// whose memory can be detached are not asked.
     ///
     /// @param provider the provider
     /// @param size bytes that the pool was asked for; 0: pools ask so whether they may keep any
@@ -316,8 +317,8 @@ typedef struct umf_memory_provider_ext_ops_t {
 
     /// @}
     /// @name Virtual memory: whose it is
-    /// With the operations of the group "Virtual memory". A provider without these cannot be
-    /// suspended: its memory could be given to another pool between the plan and the act.
+    /// With the operations of the group "Virtual memory". Pools over a provider without these
+    /// cannot be suspended: another pool could get its memory between the plan and the act.
     /// @{
 
     /// @brief Claims pieces, in one step that no allocation can come between.
@@ -352,9 +353,9 @@ typedef struct umf_memory_provider_ext_ops_t {
 
     /// @brief Begins or ends a number of frees.
     ///
-    /// Pools call it around frees that belong together, as in a trim. What is freed in between, by
-    /// any thread, may stay with the provider until the end, so that what giving back costs once is
-    /// paid once: waiting for a device. Calls nest and come in pairs, by any threads.
+    /// Pools call it around frees that belong together, as in a trim. Memory that any thread frees
+    /// in between may stay with the provider until the end, so that the provider waits for a device
+    /// once. Calls nest and come in pairs, by any threads.
     ///
     /// @param provider the provider
     /// @param begins not 0: frees follow; else they are over
@@ -444,7 +445,7 @@ typedef struct umf_memory_pool_descriptor_t {
     umf_result_t (*probe)(char *why, size_t why_size);
 
     /// 1: a free reads or writes the memory of its pool, which may keep data of its own there. Such
-    /// a pool cannot be suspended (umf/suspend.h): a free may run while the memory is away.
+    /// a pool cannot be suspended (umf/suspend.h): a free may run while the memory is suspended.
     int touches_memory;
 } umf_memory_pool_descriptor_t;
 
@@ -452,7 +453,7 @@ typedef struct umf_memory_pool_descriptor_t {
 #define UMF_MEMORY_POOL_DESCRIPTOR_INIT                                                            \
     { sizeof(umf_memory_pool_descriptor_t), NULL, NULL, NULL, NULL, NULL, 0 }
 
-/// @brief Version of the agreement between library and plugin. A plugin of another version is
+/// @brief Version of the interface between library and plugin. A plugin of another version is
 ///        refused.
 #define UMF_PLUGIN_ABI 1
 

@@ -1,11 +1,11 @@
 /** @file
- * Suspend and resume, also called sleep mode: the physical memory of pools is given back while
- * every address stays valid, and had again later with the same content.
+ * Suspend and resume, also called sleep mode: a suspend gives the physical memory of pools back
+ * while every address stays valid, and a resume brings it back with the same content.
  *
- * The unit is a pool: make one pool for each purpose. It works on pools that track their memory and
- * stand on a provider of virtual memory (linux_vmm, cuda_vmm, level_zero_vmm, or one of your own
- * with the operations of umf/plugin.h); anything else gives UMF_RESULT_ERROR_NOT_SUPPORTED, and so
- * do pools that keep their own data in the memory: scalable, and kinds of your own that say so
+ * The unit is a pool: make one pool for each purpose. The pool must track its memory, and its
+ * provider must have virtual memory (linux_vmm, cuda_vmm, level_zero_vmm, or one of your own with
+ * the operations of umf/plugin.h). Any other pool gives UMF_RESULT_ERROR_NOT_SUPPORTED. So do pools
+ * that keep their own data in the memory: scalable, and kinds of your own that say so
  * (touches_memory in umf/plugin.h).
  *
  *     umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
@@ -14,20 +14,20 @@
  *     ...
  *     umfPoolsResume(pools, 2, &params, &report);
  *
- * While a pool is suspended its memory must not be touched. Allocating from it fails, with
- * UMF_RESULT_ERROR_OUT_OF_RESOURCES as the last allocation error; freeing works, and what was kept
- * of the freed memory is dropped; the pool may be destroyed. A pool must not be used by other
- * threads while it is being suspended or resumed; other pools on the same provider may, and the
- * provider itself: memory that is about to go is given to nobody.
+ * While a pool is suspended nobody may touch its memory. Allocating from it fails, with
+ * UMF_RESULT_ERROR_OUT_OF_RESOURCES as the last allocation error. Freeing works, and drops what was
+ * kept of the freed memory. The pool may be destroyed. Other threads must not use a pool while it
+ * is being suspended or resumed. They may use other pools on the same provider, and the provider
+ * itself: it hands out no memory that is about to go.
  *
- * Memory that another process has mapped keeps its physical memory until that process closes it;
- * the other process then sees the old memory and this one, after the resume, new memory: share it
- * anew.
+ * Memory that another process has mapped keeps its physical memory until that process closes it.
+ * The other process then sees the old memory and this one, after the resume, new memory: share it
+ * again.
  *
- * Addresses stay, but some keep more than the address: the driver's or a library's own record of
- * the memory behind it (registrations of buffers by communication libraries, handles given to
- * peers). Such a record is stale after a resume. Who makes one either forbids the suspend as long
- * as it lasts (umfPoolForbidSuspend), or takes it back and makes it anew in callbacks
+ * Addresses stay, but some keep more than the address: a record of the memory behind it, in a
+ * driver or a library (registrations of buffers by communication libraries, handles given to
+ * peers). Such a record is stale after a resume. Whoever makes one either forbids the suspend as
+ * long as the record lasts (umfPoolForbidSuspend), or removes it and makes it anew in callbacks
  * (umfPoolAddSuspendCallback). CUDA graphs of plain copies and kernels need neither.
  *
  * All functions are thread-safe. Pools that take part in one call cannot take part in another at
@@ -72,7 +72,7 @@ typedef struct umf_suspend_policy_t {
     int device;
 } umf_suspend_policy_t;
 
-/// @brief The default: kept in pinned memory.
+/// @brief The default: content is kept in pinned memory.
 #define UMF_SUSPEND_POLICY_INIT                                                                    \
     { sizeof(umf_suspend_policy_t), UMF_SUSPEND_KEEP_PINNED, NULL, -1 }
 
@@ -107,16 +107,16 @@ typedef struct umf_suspend_params_t {
 typedef struct umf_suspend_report_t {
     /// sizeof(umf_suspend_report_t) of the headers it was compiled with.
     size_t struct_size;
-    /// Physical memory given back, or had again.
+    /// Physical memory given back, or brought back.
     size_t bytes;
     /// Content that was kept, or brought back.
     size_t kept;
     /// Left as it was, because allocations of others, or of another of these pools, lie in the same
     /// pieces.
     size_t shared;
-    /// Of allocations whose handles other processes may hold: see the head of this file.
+    /// Memory of allocations whose handles other processes may hold: see the head of this file.
     size_t exported;
-    /// On a resume that failed for want of memory: how much is missing.
+    /// On a resume that failed for lack of memory: how much is missing.
     size_t missing;
 } umf_suspend_report_t;
 
@@ -161,7 +161,7 @@ typedef struct umf_residency_t {
 #define UMF_RESIDENCY_INIT                                                                         \
     { sizeof(umf_residency_t), UMF_SUSPEND_STATE_RESIDENT, 0, 0, 0, 0, 0, 0 }
 
-/// @brief A suspend or resume that goes on in the background.
+/// @brief A suspend or resume in the background.
 typedef struct umf_suspend_job_t *umf_suspend_job_handle_t;
 
 /// @brief Sets what becomes of a pool's content at its next suspend.
@@ -170,7 +170,7 @@ typedef struct umf_suspend_job_t *umf_suspend_job_handle_t;
 /// @param policy copied
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL, the
 ///         size is too small, the value of `keep` is none of its enum, a folder or device is
-///         wanting or the folder's name is too long; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the
+///         missing or the folder's name is too long; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the
 ///         pool is not resident; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the pool cannot be suspended,
 ///         or its provider cannot keep memory in that way; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
 umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool,
@@ -178,11 +178,11 @@ umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool,
 
 /// @brief Gives the physical memory of pools back: of all or of none.
 ///
-/// The content is kept in full before the first memory goes. On failure every pool is as before;
-/// only content that is not to be kept (::UMF_SUSPEND_ZERO, ::UMF_SUSPEND_DISCARD) may be lost. A
-/// pool whose memory went and cannot be had again stays suspended, with its content kept, and can
-/// be resumed later. A pool that is suspended already stays so. A pool that is named twice counts
-/// once.
+/// The content of all pools is kept before the first memory goes. On failure every pool is as
+/// before, except that content which is not to be kept (::UMF_SUSPEND_ZERO, ::UMF_SUSPEND_DISCARD)
+/// may be lost, and that a pool whose memory went and cannot be brought back stays suspended, with
+/// its content kept, and can be resumed later. A pool that is suspended already stays so. A pool
+/// that is named twice counts once.
 ///
 /// @param pools handles
 /// @param num length of `pools`; not 0
@@ -197,11 +197,11 @@ umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool,
 umf_result_t umfPoolsSuspend(umf_memory_pool_handle_t *pools, size_t num,
                              const umf_suspend_params_t *params, umf_suspend_report_t *report);
 
-/// @brief Has the physical memory of pools again, at the same addresses and with what was kept: of
-///        all or of none.
+/// @brief Brings the physical memory of pools back, at the same addresses and with what was kept:
+///        of all or of none.
 ///
 /// All memory is made before the first is mapped. On failure every pool stays suspended with its
-/// content kept, and `missing` tells how much memory was wanting. A pool that is resident stays so.
+/// content kept, and `missing` tells how much memory was missing. A pool that is resident stays so.
 ///
 /// @param pools handles
 /// @param num length of `pools`; not 0
@@ -217,8 +217,8 @@ umf_result_t umfPoolsResume(umf_memory_pool_handle_t *pools, size_t num,
 /// @param num length of `pools`; not 0
 /// @param params copied, its arrays too; NULL: everything is waited for
 /// @param job [out] to be ended by ::umfSuspendJobWait
-/// @return ::UMF_RESULT_SUCCESS if it was begun; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument
-///         is NULL or a size too small; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+/// @return ::UMF_RESULT_SUCCESS if it was started; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an
+///         argument is NULL or a size too small; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 ///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if no thread can be started
 umf_result_t umfPoolsSuspendAsync(umf_memory_pool_handle_t *pools, size_t num,
                                   const umf_suspend_params_t *params,
@@ -249,7 +249,7 @@ umf_result_t umfSuspendJobQuery(umf_suspend_job_handle_t job, int *done);
 ///         size of the report too small
 umf_result_t umfSuspendJobWait(umf_suspend_job_handle_t job, umf_suspend_report_t *report);
 
-/// @brief What a callback is told.
+/// @brief What happens to a pool when a callback is called.
 typedef enum umf_suspend_event_t {
     /// The pool is about to be suspended. Its memory is still there and nothing was waited for yet.
     UMF_SUSPEND_EVENT_SUSPEND = 0,
@@ -270,12 +270,12 @@ typedef enum umf_suspend_event_t {
 typedef umf_result_t (*umf_suspend_callback_t)(umf_memory_pool_handle_t pool,
                                                umf_suspend_event_t event, void *arg);
 
-/// @brief Has a function called when a pool is suspended and resumed.
+/// @brief Adds a callback that is called when a pool is suspended and resumed.
 ///
-/// Before a suspend the last that was added is called first, after a resume the first. Each that
-/// was told of a suspend is told of the end of it: when one refuses, or the suspend fails later and
-/// the pool is as before, those that were told already get ::UMF_SUSPEND_EVENT_RESUME. A pool that
-/// is in the wanted state already is not told.
+/// Before a suspend the callback that was added last is called first, after a resume the first.
+/// Each callback that was called for a suspend is called for its end: when one refuses, or the
+/// suspend fails later and the pool is as before, those that were called already get
+/// ::UMF_SUSPEND_EVENT_RESUME. There is no call for a pool that is in the requested state already.
 ///
 /// @param pool a pool that is resident
 /// @param callback may be added several times, and is then called as often
@@ -287,7 +287,7 @@ typedef umf_result_t (*umf_suspend_callback_t)(umf_memory_pool_handle_t pool,
 umf_result_t umfPoolAddSuspendCallback(umf_memory_pool_handle_t pool,
                                        umf_suspend_callback_t callback, void *arg);
 
-/// @brief Takes ::umfPoolAddSuspendCallback back: the last one with these arguments.
+/// @brief Removes a callback of ::umfPoolAddSuspendCallback: the last one with these arguments.
 ///
 /// @param pool a pool that is resident
 /// @param callback as it was added
@@ -297,10 +297,11 @@ umf_result_t umfPoolAddSuspendCallback(umf_memory_pool_handle_t pool,
 umf_result_t umfPoolRemoveSuspendCallback(umf_memory_pool_handle_t pool,
                                           umf_suspend_callback_t callback, void *arg);
 
-/// @brief Forbids that a pool is suspended: something holds on to the memory behind its addresses.
+/// @brief Forbids to suspend a pool, because something has a record of the memory behind its
+///        addresses.
 ///
-/// Counted: it holds until ::umfPoolAllowSuspend was called as often. Until then every suspend that
-/// names the pool gives ::UMF_RESULT_ERROR_OUT_OF_RESOURCES and changes nothing.
+/// Calls are counted. Until ::umfPoolAllowSuspend was called as often, every suspend that names the
+/// pool gives ::UMF_RESULT_ERROR_OUT_OF_RESOURCES and changes nothing.
 ///
 /// @param pool a pool that is resident
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `pool` is NULL;
@@ -309,7 +310,7 @@ umf_result_t umfPoolRemoveSuspendCallback(umf_memory_pool_handle_t pool,
 ///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
 umf_result_t umfPoolForbidSuspend(umf_memory_pool_handle_t pool);
 
-/// @brief Takes one ::umfPoolForbidSuspend back.
+/// @brief Undoes one ::umfPoolForbidSuspend.
 ///
 /// @param pool a pool whose suspend is forbidden
 /// @return as ::umfPoolForbidSuspend; ::UMF_RESULT_ERROR_INVALID_ARGUMENT, too, if it is not
@@ -324,7 +325,7 @@ umf_result_t umfPoolAllowSuspend(umf_memory_pool_handle_t pool);
 ///         size too small; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the pool does not track
 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool, umf_residency_t *residency);
 
-/// @brief Gives back pinned memory that is held ready for the next suspend.
+/// @brief Gives back pinned memory that the library holds ready for the next suspend.
 ///
 /// It is made and given back in blocks of up to 256 MiB; a block stays while a suspended pool has
 /// content in any part of it.

@@ -70,7 +70,7 @@ umf_result_t umfPoolCreateFromText(const char *text, umf_memory_pool_handle_t *h
 ///         "" if that creation succeeded or there was none
 const char *umfTextError(void);
 
-/// @brief Gets to know one kind.
+/// @brief Called for one kind.
 ///
 /// May call the library, but must not register kinds.
 ///
@@ -84,7 +84,7 @@ typedef int (*umf_kind_visitor_t)(const char *name, int available, const char *w
 /// @brief Enumerates the kinds of providers.
 ///
 /// Those of the library come first, then others in the order they were registered. Each is probed,
-/// which may look for drivers.
+/// which may search for drivers.
 ///
 /// @param visitor called for each kind, with no lock held
 /// @param arg handed to `visitor`

@@ -1,9 +1,9 @@
 /** @file
  * What is known about the memory at an address.
  *
- * Known is memory of pools that record it, and memory opened through umf/ipc.h; where pools are
- * nested, the innermost one. Properties describe the whole piece the provider handed out, which may
- * hold many allocations of the pool.
+ * Known is memory of pools that record it, and memory opened through umf/ipc.h. Where pools are
+ * nested, the innermost one counts. Properties describe the whole allocation of the provider, which
+ * may hold many allocations of the pool.
  */
 #ifndef UMF_MEMORY_PROPERTIES_H
 #define UMF_MEMORY_PROPERTIES_H 1

@@ -2,15 +2,14 @@
  * Memspaces: lists of memory targets, from which providers and pools are made.
  *
  * A memspace is made from node numbers, target by target, or by filtering a copy of a predefined
- * one. Predefined memspaces describe this machine. They are made when first asked for, belong to
- * the library, which keeps them until its last ::umfTearDown, and must not be changed or destroyed:
- * functions that would do so answer ::UMF_RESULT_ERROR_INVALID_ARGUMENT. To start from one, clone
- * it.
+ * one. Predefined memspaces describe this machine. The library makes them when a program first asks
+ * for them, and keeps them until its last ::umfTearDown. They must not be changed or destroyed:
+ * functions that would do so give ::UMF_RESULT_ERROR_INVALID_ARGUMENT. To start from one, clone it.
  *
  * What needs knowledge of the machine asks hwloc, which is opened at run time (libhwloc.so.15). The
- * machine is looked at once, when first needed; a child of fork keeps what its parent knew. Nodes
- * that the process may not use, because a control group or container forbids it, are in no
- * predefined memspace. Without hwloc the predefined memspaces and capacities are missing, and
+ * library reads the machine once, when that is first needed; a child of fork keeps what its parent
+ * knew. Nodes that the process may not use, because a control group or container forbids it, are in
+ * no predefined memspace. Without hwloc the predefined memspaces and capacities are missing, and
  * everything else works.
  *
  * All functions are thread-safe, but one memspace must not be changed by a thread while another one

@@ -2,59 +2,59 @@
  * The coalescing pool: large blocks of any memory, above all of GPUs. Its name is "coalescing"
  * unless another is set.
  *
- * It takes large spans from the provider and cuts blocks of any size out of them: the smallest free
- * piece that fits is split, and a freed block joins its free neighbours at once. So there are no
- * size classes, and what is held follows what is in use. An allocation with memory at hand calls
- * nobody.
+ * It takes large spans from the provider and cuts blocks of any size out of them. The smallest free
+ * range that fits is split, and a freed block joins its free neighbours at once. So there are no
+ * size classes, and memory held follows memory in use. While there is room in the spans, an
+ * allocation calls no provider.
  *
- *  - It keeps all its data elsewhere (64 bytes for each block), so it works with memory that the
- *    CPU cannot reach. Only umfPoolCalloc and umfPoolRealloc touch the memory.
- *  - Where the provider's memory is of a device (its property UMF_MEMORY_PROPERTY_POINTER_TYPE says
- *    UMF_MEMORY_TYPE_DEVICE), these two use the operations `fill` and `copy` of the provider
- *    (umf/plugin.h) and wait for them. Without these operations they give NULL, and the last error
- *    is UMF_RESULT_ERROR_NOT_SUPPORTED. Work that was queued on an allocation must be done before
- *    umfPoolRealloc of it.
- *  - Every wrong pointer is refused: freed already, inside an allocation, or of somebody else.
- *  - A pool is one part with one short lock, until threads meet there: then it gets more
- *    parts, up to one for each CPU and 16 in all. What does not fit in one part is taken from
- *    any other before the provider is asked; for a block of up to an eighth of the span size
- *    a span that nobody uses moves over as a whole. Only threads that meet while they allocate
- *    such blocks, or often take them from each other's parts, do not wait: such a thread may
- *    get a span of the smallest size although other parts have room, if their locks are
- *    taken, or if the pool holds less than one for each part, or a third of what it holds is in
- *    use. Before an allocation is given up for lack of memory, all parts are asked.
- *  - A thread that frees a block and allocates the same size again and again gets the same
- *    block without a lock. Such a block waits for its thread, up to eight for each, and is as
- *    good as free: it is taken for other requests before anything is asked of the
- *    provider, it joins its neighbours before anything is counted or given back, and a second free
- *    of it is refused. With a limit for free spans (umfCoalescingPoolParamsSetRetain) no block
- *    waits. For many small objects a disjoint or jemalloc pool is faster.
+ * - It keeps all its metadata elsewhere (64 bytes for each block), so it works with memory that the
+ *   CPU cannot reach. Only umfPoolCalloc and umfPoolRealloc touch the memory.
+ * - Where the provider's memory is of a device (its property UMF_MEMORY_PROPERTY_POINTER_TYPE says
+ *   UMF_MEMORY_TYPE_DEVICE), these two use the operations `fill` and `copy` of the provider
+ *   (umf/plugin.h) and wait for them. Without these operations they give NULL, and the last error
+ *   is UMF_RESULT_ERROR_NOT_SUPPORTED. Work that was queued on an allocation must be done before
+ *   umfPoolRealloc of it.
+ * - Every wrong pointer is refused: freed already, inside an allocation, or of another owner.
+ * - A pool is one shard with one short lock, until threads meet there. Then it gets more shards, up
+ *   to one for each CPU and 16 in all. What does not fit in one shard is taken from any other
+ *   before the provider is asked; for a block of up to an eighth of the span size a span that
+ *   nobody uses moves to the shard as a whole. Threads that meet while they allocate such blocks,
+ *   or often take them from each other's shards, do not wait. Such a thread may get a span of the
+ *   smallest size although other shards have room, if their locks are taken, or if the pool holds
+ *   less than one span for each shard, or if a third of what it holds is in use. Before an
+ *   allocation fails for lack of memory, all shards are asked.
+ * - A thread that frees a block and allocates the same size again and again gets the same block
+ *   without a lock, from one of up to eight reuse slots of the thread. A block in a slot is free in
+ *   every respect: other requests take it before the provider is asked, it joins its neighbours
+ *   before anything is counted or given back, and a second free of it is refused. With a limit for
+ *   free spans (umfCoalescingPoolParamsSetRetain) there are no reuse slots. For many small objects
+ *   a disjoint or jemalloc pool is faster.
  *
  * Giving memory back. A span that is wholly free is kept up to the limit that
- * umfCoalescingPoolParamsSetRetain sets, by default without limit, and goes back
+ * umfCoalescingPoolParamsSetRetain sets, by default without limit. It goes back
  *
- *  - when a request fits nowhere: as many bytes of wholly free spans go back first as the new span
- *    has, so that a change of sizes does not make the pool grow;
- *  - all of them before an allocation is given up for lack of memory: then the provider is asked
- *    once more, for just what the allocation needs;
- *  - on umfPoolTrimMemory, which keeps at least as many bytes as it is told, as far as there are,
- *    and unless it is told SIZE_MAX lets the provider drop the content of all free pages, if that
- *    can purge;
- *  - with the pool.
+ * - when a request fits nowhere: as many bytes of wholly free spans go back first as the new span
+ *   has, so that a change of sizes does not make the pool grow;
+ * - before an allocation fails for lack of memory: all of them go back, and then the provider is
+ *   asked once more, for just what the allocation needs;
+ * - on umfPoolTrimMemory, which keeps at least as many bytes as it is told, as far as there are,
+ *   and unless it is told SIZE_MAX lets the provider drop the content of all free pages, if that
+ *   can purge;
+ * - with the pool.
  *
  * Size 0 is an allocation of its own. Blocks are multiples of the granule and aligned to it;
  * umfPoolMallocUsableSize tells the rounded size. The last allocation error is that of the
  * provider, or UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if a size is too large or there is no memory for
- * bookkeeping, or UMF_RESULT_ERROR_INVALID_ALIGNMENT. All functions on pools are thread-safe.
+ * metadata, or UMF_RESULT_ERROR_INVALID_ALIGNMENT. All functions on pools are thread-safe.
  *
  * Counters by path (`umf.pool.by_handle.{}.stats.<name>`, all size_t): used_memory, the bytes of
  * all blocks, rounded; reserved_memory, the bytes of all spans; spans, how many; largest_free, the
- * largest block there is room for without asking the provider; parts, how many, 1 until threads
- * met.
+ * largest block there is room for without asking the provider; parts, how many shards, 1 until
+ * threads met.
  *
- * Parameters are created with defaults, set, and copied by umfPoolCreate; they may be destroyed or
- * reused directly afterwards. NULL instead of parameters means defaults. One parameter object must
- * not be used by two threads at once.
+ * Parameters are created with defaults, set, and copied by umfPoolCreate. They may be destroyed or
+ * reused directly afterwards. NULL instead of parameters means defaults. Two threads must not use
+ * one parameter object at once.
  */
 #ifndef UMF_COALESCING_MEMORY_POOL_H
 #define UMF_COALESCING_MEMORY_POOL_H 1
@@ -86,8 +86,8 @@ umf_result_t umfCoalescingPoolParamsDestroy(umf_coalescing_pool_params_handle_t 
 ///        bytes, or the provider's cache line if that is larger.
 ///
 /// A granule of at least a cache line keeps two blocks out of one line, which a host and a device
-/// could otherwise write to at once. 512 bytes are also what kernels and copy engines of GPUs work
-/// best with, and the bookkeeping of a block has 64 bytes already.
+/// could otherwise write to at once. Kernels and copy engines of GPUs work best with 512 bytes, and
+/// the metadata of a block has 64 bytes already.
 ///
 /// @param hParams parameters
 /// @param granule in bytes, a power of two from 8 to 1 GiB; 0 for the default
@@ -99,10 +99,10 @@ umf_result_t umfCoalescingPoolParamsSetGranule(umf_coalescing_pool_params_handle
 /// @brief Sets the smallest request to the provider. Default: 2 MiB, or the provider's page if that
 ///        is larger.
 ///
-/// Requests grow with the pool: a sixteenth of what it holds, up to 1 GiB; and a larger allocation
-/// gets a span of its size. They are multiples of the provider's page, and have eight pages where
-/// rounding one block up to whole pages would waste more than a sixteenth. Where the provider has
-/// no such span left it is asked for just what an allocation needs.
+/// Requests grow with the pool: a sixteenth of what it holds, up to 1 GiB. A larger allocation
+/// gets a span of its size. Requests are multiples of the provider's page, and have eight pages
+/// where rounding one block up to whole pages would waste more than a sixteenth. If the provider
+/// has no such span left, the pool asks for just what an allocation needs.
 ///
 /// @param hParams parameters
 /// @param spanSize in bytes; 0 for the default
@@ -129,8 +129,9 @@ umf_result_t umfCoalescingPoolParamsSetName(umf_coalescing_pool_params_handle_t 
 /// @brief The table of this kind for ::umfPoolCreate, which takes parameters of type
 ///        ::umf_coalescing_pool_params_handle_t or NULL.
 ///
-/// Freeing a block cannot fail because of the provider: a span that it does not take back is kept
-/// and offered again later. What it refuses at the end makes ::umfPoolDestroy answer its error.
+/// Freeing a block cannot fail because of the provider: the pool keeps a span that the provider
+/// does not take back, and offers it again later. If the provider refuses one at the end,
+/// ::umfPoolDestroy gives its error.
 ///
 /// @return constant data of the library, never NULL
 const umf_memory_pool_ops_t *umfCoalescingPoolOps(void);

@@ -2,14 +2,14 @@
  * The disjoint pool: small allocations out of slabs, large ones directly from the provider. Its
  * name is "disjoint" unless another is set.
  *
- * All of its own data lies outside the memory it serves, so the CPU need not be able to reach that
- * memory. Therefore it cannot do umfPoolCalloc and umfPoolRealloc. Sizes are rounded up to the next
+ * All of its metadata lies outside the memory it serves, so the CPU need not reach that memory.
+ * Therefore it does not offer umfPoolCalloc and umfPoolRealloc. Sizes are rounded up to the next
  * bucket size; a size of 0 gives NULL. The control nodes of a pool (umf/experimental/ctl.h) tell
  * its parameters, buckets and statistics.
  *
- * Parameters are created with defaults, set, and copied by umfPoolCreate; they may be destroyed or
- * reused directly afterwards. NULL instead of parameters means defaults. One parameter object must
- * not be used by two threads at once.
+ * Parameters are created with defaults, set, and copied by umfPoolCreate. They may be destroyed or
+ * reused directly afterwards. NULL instead of parameters means defaults. Two threads must not use
+ * one parameter object at once.
  */
 #ifndef UMF_DISJOINT_MEMORY_POOL_H
 #define UMF_DISJOINT_MEMORY_POOL_H 1
@@ -81,9 +81,9 @@ umf_result_t umfDisjointPoolParamsSetMaxPoolableSize(umf_disjoint_pool_params_ha
 
 /// @brief Sets how many empty slabs a bucket keeps. Default: 4.
 ///
-/// Buckets of at most half a slab keep one whatever the capacity is. While several threads free
-/// slabs of one chunk, of up to 2 MiB, each of them may keep one beyond it; at 0 none does. Over a
-/// provider that keeps for its pools what they free (the OS provider), a bucket of such slabs
+/// Buckets of at most half a slab keep one, whatever the capacity is. While several threads free
+/// slabs of one object, of up to 2 MiB, each of them may keep one beyond the capacity; at 0 none
+/// does. Over a provider that keeps what its pools free (the OS provider), a bucket of such slabs
 /// that has given 64 of them back keeps more, as long as they are in use now and then, until the
 /// pool is trimmed.
 ///

@@ -2,25 +2,25 @@
  * The jemalloc pool: a general allocator over a provider. Its name is "jemalloc" unless another is
  * set.
  *
- * Needs a provider that can split allocations. Keeps no data in the memory it serves, so that works
- * with memory the CPU cannot reach; only umfPoolCalloc and umfPoolRealloc touch it. Where the
- * memory is of a device (its property UMF_MEMORY_PROPERTY_POINTER_TYPE says
+ * It needs a provider that can split allocations. It keeps no metadata in the memory it serves, so
+ * it works with memory that the CPU cannot reach. Only umfPoolCalloc and umfPoolRealloc touch the
+ * memory. Where the memory is of a device (its property UMF_MEMORY_PROPERTY_POINTER_TYPE says
  * UMF_MEMORY_TYPE_DEVICE), these two use the operations `fill` and `copy` of the provider
- * (umf/plugin.h) and wait for them; without these operations they give NULL, and the last error is
+ * (umf/plugin.h) and wait for them. Without these operations they give NULL, and the last error is
  * UMF_RESULT_ERROR_NOT_SUPPORTED. Work that was queued on an allocation must be done before
  * umfPoolRealloc of it.
  *
- * The first pool of a process starts the allocator, which takes 8 MiB of addresses for a moment;
- * where they are missing (ulimit -v), creation answers UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY.
+ * The first pool of a process starts the allocator, which takes 8 MiB of addresses for a moment.
+ * Where they are missing (ulimit -v), creation gives UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY.
  *
  * umfPoolTrimMemory returns what is unused and ignores its byte count.
  *
- * The pool may have been compiled out: then umfJemallocPoolOps gives NULL and the other functions
- * answer UMF_RESULT_ERROR_NOT_SUPPORTED whatever their arguments.
+ * The pool may have been compiled out. Then umfJemallocPoolOps gives NULL and the other functions
+ * give UMF_RESULT_ERROR_NOT_SUPPORTED whatever their arguments.
  *
- * Parameters are created with defaults, set, and copied by umfPoolCreate; they may be destroyed or
- * reused directly afterwards. NULL instead of parameters means defaults. One parameter object must
- * not be used by two threads at once.
+ * Parameters are created with defaults, set, and copied by umfPoolCreate. They may be destroyed or
+ * reused directly afterwards. NULL instead of parameters means defaults. Two threads must not use
+ * one parameter object at once.
  */
 #ifndef UMF_JEMALLOC_MEMORY_POOL_H
 #define UMF_JEMALLOC_MEMORY_POOL_H 1
@@ -47,9 +47,9 @@ umf_result_t umfJemallocPoolParamsCreate(umf_jemalloc_pool_params_handle_t *hPar
 /// @return ::UMF_RESULT_SUCCESS
 umf_result_t umfJemallocPoolParamsDestroy(umf_jemalloc_pool_params_handle_t hParams);
 
-/// @brief Sets the largest number of arenas, the parts of the pool that threads can use without
-///        waiting for each other. Arenas are made when they are needed. Default: 0, the library
-///        chooses by the number of CPUs.
+/// @brief Sets the largest number of arenas, which threads can use without waiting for each other.
+///        Arenas are made when they are needed. Default: 0, the library chooses by the number of
+///        CPUs.
 ///
 /// @param hParams parameters
 /// @param numArenas above 4095 the creation of the pool gives ::UMF_RESULT_ERROR_INVALID_ARGUMENT

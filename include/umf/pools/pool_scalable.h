@@ -7,30 +7,30 @@
  *
  * What it cannot do:
  *
- *  - It keeps its own data inside the memory it serves, so the provider must give memory that the
- *    CPU can read and write. Over memory that a child of fork shares with its parent (an os
- *    provider with UMF_MEM_MAP_SHARED) only one of the two may go on using the pool.
- *  - It takes memory in pieces of the granularity, often four at once, and gives a piece back only
- *    when nothing in it is in use or cached. By itself it does so late or never.
- *  - umfPoolTrimMemory empties the caches of oneTBB; its byte count is ignored. If then nothing at
- *    all is in use or cached, everything goes back. Otherwise these pieces are still held: those
- *    with a block in use, however small; those with the slabs (16 KiB) that a thread using the pool
- *    allocated from last; those with blocks in other threads' caches of this library, until these
- *    threads next use the pool or end. Where the provider can purge, the whole pages of free memory
- *    in such pieces are dropped, three of four in a slab. While one thread trims, others may take
- *    more memory from the provider than otherwise.
- *  - With "keep all memory" nothing goes back, and umfPoolTrimMemory answers
- *    UMF_RESULT_ERROR_NOT_SUPPORTED.
- *  - Each pool takes one of the 1024 thread-specific keys of the process (pthread_key_create), so
- *    that about 1,000 pools can exist at once. Beyond that creation fails with
- *    UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC.
- *  - oneTBB does not know fork. A fork waits until no thread is inside oneTBB, so that the child
- *    can use the pools; but only for about a second: if an operation of a provider, called on
- *    behalf of such a pool, takes longer, the child must not use scalable pools.
+ * - It keeps its metadata inside the memory it serves, so the CPU must be able to read and write
+ *   that memory. Over memory that a child of fork shares with its parent (an os provider with
+ *   UMF_MEM_MAP_SHARED) only one of the two may go on using the pool.
+ * - It takes memory in blocks of the granularity, often four at once, and gives a block back only
+ *   when nothing in it is in use or cached. By itself it does so late or never.
+ * - umfPoolTrimMemory empties the caches of oneTBB and ignores its byte count. If then nothing at
+ *   all is in use or cached, everything goes back. Otherwise these blocks are still held: those
+ *   with an object in use, however small; those with the slabs (16 KiB) that a thread using the
+ *   pool allocated from last; those with objects in other threads' caches of this library, until
+ *   these threads next use the pool or end. Where the provider can purge, the whole pages of free
+ *   memory in such blocks are dropped, three of four in a slab. While one thread trims, others may
+ *   take more memory from the provider than otherwise.
+ * - With "keep all memory" nothing goes back, and umfPoolTrimMemory gives
+ *   UMF_RESULT_ERROR_NOT_SUPPORTED.
+ * - Each pool takes one of the 1024 thread-specific keys of the process (pthread_key_create), so
+ *   that about 1,000 pools can exist at once. Beyond that creation fails with
+ *   UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC.
+ * - oneTBB does not know fork. A fork waits until no thread is inside oneTBB, so that the child can
+ *   use the pools, but only for about a second. If an operation of a provider, called on behalf of
+ *   such a pool, takes longer, the child must not use scalable pools.
  *
- * Parameters are created with defaults, set, and copied by umfPoolCreate; they may be destroyed or
- * reused directly afterwards. NULL instead of parameters means defaults. One parameter object must
- * not be used by two threads at once.
+ * Parameters are created with defaults, set, and copied by umfPoolCreate. They may be destroyed or
+ * reused directly afterwards. NULL instead of parameters means defaults. Two threads must not use
+ * one parameter object at once.
  */
 #ifndef UMF_SCALABLE_MEMORY_POOL_H
 #define UMF_SCALABLE_MEMORY_POOL_H 1

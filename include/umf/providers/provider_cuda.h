@@ -1,26 +1,27 @@
 /** @file
- * The CUDA provider: pinned host memory, device memory and managed memory of one NVIDIA GPU, by way
- * of the CUDA driver, libcuda.so.1. Its name is "CUDA" unless another is set.
+ * The CUDA provider: pinned host memory, device memory and managed memory of one NVIDIA GPU,
+ * through the CUDA driver, libcuda.so.1. Its name is "CUDA" unless another is set.
  *
  * The driver is found at run time and never linked. Where it is missing, creating parameters or a
  * provider gives UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE. In a library that was built without this
  * provider every function here gives UMF_RESULT_ERROR_NOT_SUPPORTED and the table is NULL.
  *
- * Device memory can be shared with other processes (umf/ipc.h) by handles of the driver, in which
- * its rules hold: the consumer closes before the producer frees, and a handle of memory that was
- * freed is not always refused. Opening in the producing process gives the very memory, at its own
- * address; freeing it then takes effect when it is closed, for which its provider must still live.
+ * Device memory can be shared with other processes (umf/ipc.h) by handles of the driver, and the
+ * driver's rules hold: the consumer closes before the producer frees, and a handle of memory that
+ * was freed is not always refused. Opening in the producing process gives the very memory, at its
+ * own address. Freeing that memory takes effect when it is closed, for which its provider must
+ * still live.
  *
  * A context that is given with umfCUDAMemoryProviderParamsSetContext should outlive the provider.
- * If it is destroyed first, or a primary context reset, its memory is gone: allocating then fails
- * with UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC and CUDA_ERROR_CONTEXT_IS_DESTROYED as the native
- * error, freeing and destroying the provider succeed, and nothing is logged above debug level. The
- * same holds when the driver has shut down, at the end of the process, except that allocating gives
- * UMF_RESULT_ERROR_OUT_OF_RESOURCES. Destroying a context while another thread is in a call of its
- * provider is a mistake of the program.
+ * If it is destroyed first, or a primary context is reset, its memory is gone. Then allocating
+ * fails with UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC and CUDA_ERROR_CONTEXT_IS_DESTROYED as the
+ * native error, freeing and destroying the provider succeed, and nothing is logged above debug
+ * level. The same holds when the driver has shut down, at the end of the process, except that
+ * allocating gives UMF_RESULT_ERROR_OUT_OF_RESOURCES. Destroying a context while another thread is
+ * in a call of its provider is a mistake of the program.
  *
- * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
- * reused directly afterwards. One parameter object must not be used by two threads at once.
+ * Parameters are created, set, and copied by umfMemoryProviderCreate. They may be destroyed or
+ * reused directly afterwards. Two threads must not use one parameter object at once.
  */
 #ifndef UMF_CUDA_PROVIDER_H
 #define UMF_CUDA_PROVIDER_H 1

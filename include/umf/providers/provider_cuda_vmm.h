@@ -1,8 +1,8 @@
 /** @file
- * The cuda_vmm provider: memory of one NVIDIA GPU, or of the host next to it, by way of the CUDA
+ * The cuda_vmm provider: memory of one NVIDIA GPU, or of the host next to it, through the CUDA
  * driver's virtual memory. Its name is "CUDA_VMM" unless another is set.
  *
- * Addresses and physical memory are apart: pools on this provider can be suspended and resumed
+ * Addresses and physical memory are separate: pools on this provider can be suspended and resumed
  * (umf/suspend.h), allocations can be split and merged, other GPUs can be given access, and memory
  * can be shared with other processes by a file descriptor.
  *
@@ -10,52 +10,51 @@
  * each one handle of the driver: a large allocation is one piece, small ones share pieces of the
  * piece size. A piece goes back to the driver when nothing in it is allocated any more.
  *
- * Unmapping memory that a kernel uses ends the context, and the driver does not wait by itself. So
- * before memory that was freed goes back to the driver, by a free, a trim, the growth of a pool or
- * the end of one, everything is waited for that was queued in the provider's context, in the
- * primary context of its device, and in those of the devices that were given access (other contexts
- * of these devices cannot be found: wait for them before you free). What goes together is waited
- * for once, and so is what was opened of another process before it is unmapped. While a queue is
- * captured nothing is waited for and nothing goes back: see umf/capture.h; such memory goes when
- * the provider next gives something back. A provider that is destroyed meanwhile leaves what it
- * could not wait for mapped until the process ends, and says so in the log. Who has always waited
- * before a free spares the wait by
- * ::umfCUDAVmmMemoryProviderParamsSetFreePolicy.
+ * When freed memory goes back. Unmapping memory that a kernel uses ends the context, and the driver
+ * does not wait by itself. So before freed memory goes back to the driver, by a free, a trim, the
+ * growth of a pool or the end of one, the provider waits for everything that was queued in its
+ * context, in the primary context of its device, and in those of the devices that were given
+ * access. It cannot find other contexts of these devices: wait for them before you free. It waits
+ * once for memory that goes together, and also before it unmaps what was opened of another process.
+ * While a queue is captured it does not wait, and nothing goes back: see umf/capture.h. Such memory
+ * goes when the provider next gives something back. A provider that is destroyed meanwhile leaves
+ * what it could not wait for mapped until the process ends, and logs that. A program that has
+ * always waited before a free avoids the wait by ::umfCUDAVmmMemoryProviderParamsSetFreePolicy.
  *
- * With UMF_CUDA_VMM_SHARE_FD memory can be shared with other processes of the machine (umf/ipc.h);
- * without it all IPC operations give UMF_RESULT_ERROR_INVALID_ARGUMENT. What travels is a file
- * descriptor, so the consumer must be able to take one from the producer (ptrace; see
- * prctl(PR_SET_PTRACER, ...)) or to reach its broker (the setting umf.ipc.transports), and its
- * provider must share, too, but may be of another device: then that device must be able to reach
- * the memory. A piece is mapped as a whole, so that a consumer can reach what else is in it: set
- * the piece size, or share from a provider of its own, where that matters. Opening works in the
- * producing process as well and gives another address.
+ * Sharing by descriptor. With UMF_CUDA_VMM_SHARE_FD memory can be shared with other processes of
+ * the machine (umf/ipc.h); without it all IPC operations give UMF_RESULT_ERROR_INVALID_ARGUMENT. A
+ * file descriptor travels, so the consumer must be able to take one from the producer (ptrace; see
+ * prctl(PR_SET_PTRACER, ...)) or to reach its broker (the setting umf.ipc.transports). The
+ * consumer's provider must share, too, but may be of another device that can reach the memory. A
+ * piece is mapped as a whole, so a consumer can reach what else is in it: set the piece size, or
+ * share from a provider of its own, where that matters. Opening works in the producing process as
+ * well and gives another address.
  *
- * With UMF_CUDA_VMM_SHARE_FABRIC the physical memory travels as a fabric handle of the driver, 64
- * bytes that are part of ours, instead of a descriptor. The device must offer it and the machine be
- * set up for it (IMEX channels); whether it is, is tried when the provider is created, which gives
- * UMF_RESULT_ERROR_NOT_SUPPORTED and logs the driver's reason where it is not. Everything else is
- * as with a descriptor, also that handles hold within one machine: whether one still holds is
- * looked up in a file of the producer. Both sides must share in the same way. The descriptors of
- * the driver's memory pools (cuMemPoolExportToShareableHandle) do not occur: no such pool is used
- * here.
+ * Sharing by fabric handle. With UMF_CUDA_VMM_SHARE_FABRIC the physical memory travels as a fabric
+ * handle of the driver, 64 bytes of our handle, instead of a descriptor. The device must offer it
+ * and the machine must be set up for it (IMEX channels). The provider tries that when it is
+ * created; where it does not work, creation gives UMF_RESULT_ERROR_NOT_SUPPORTED and logs the
+ * driver's reason. Everything else is as with a descriptor. In particular handles hold within one
+ * machine: a file of the producer tells whether one still holds. Both sides must share in the same
+ * way. No memory pool of the driver (cuMemPoolExportToShareableHandle) is used here.
  *
- * With UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE nothing but the fabric handle and the place in its piece
- * travels, so that a process on another machine of the fabric can open it. That promises less: no
- * file of the producer is looked at, so a handle of memory that was freed, split or merged is *not*
- * refused as long as its piece of physical memory is there: it opens what lies there by now. A
- * handle of a piece that is gone, because all of it was freed or its pool suspended, is the
- * driver's to refuse, and so is one whose producer has ended; producers of the same machine are
- * looked at as always. Whoever has the bytes of such a handle, and the fabric's permission (an IMEX
- * channel), can open the memory: no user id is compared. Tell consumers by other means before
- * memory is freed.
+ * Sharing beyond the machine. With UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE only the fabric handle and
+ * the place in its piece travel, so that a process on another machine of the fabric can open it.
+ * That promises less. The consumer reads no file of the producer, so a handle of memory that was
+ * freed, split or merged is *not* refused as long as its piece of physical memory exists: it opens
+ * what lies there by now. The driver decides whether to refuse a handle of a piece that is gone,
+ * because all of it was freed or its pool was suspended, and one whose producer has ended;
+ * producers of the same machine are checked as always. Whoever has the bytes of such a handle, and
+ * the fabric's permission (an IMEX channel), can open the memory: no user id is compared. Tell
+ * consumers by other means before memory is freed.
  *
- * Otherwise a handle holds until its memory is freed, split, merged or suspended, and is refused
- * from then on. What was opened before stays mapped, and keeps its whole piece of physical memory,
- * until it is closed: the counters of the producer (umfPoolGetResidency, and the bytes a suspend
- * reports) count the piece as given back, while the device still holds it. After a resume the
- * producer has new memory; the consumer sees the old one until it opens a new handle. A handle
- * asked for while the pool is suspended gives UMF_RESULT_ERROR_OUT_OF_RESOURCES.
+ * How long a handle holds. In the other two ways a handle holds until its memory is freed, split,
+ * merged or suspended, and is refused from then on. What was opened before stays mapped, and keeps
+ * its whole piece of physical memory, until it is closed. The counters of the producer
+ * (umfPoolGetResidency, and the bytes that a suspend reports) count the piece as given back, while
+ * the device still holds it. After a resume the producer has new memory, and the consumer sees the
+ * old memory until it opens a new handle. A handle that is requested while the pool is suspended
+ * gives UMF_RESULT_ERROR_OUT_OF_RESOURCES.
  *
  * The driver, libcuda.so.1, is found at run time and never linked. Where it is missing, or too old
  * for virtual memory, creating a provider gives UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE. In a
@@ -63,12 +62,12 @@
  * the table is NULL.
  *
  * Results of the driver are those of the CUDA provider (umf/providers/provider_cuda.h), and so is
- * what happens when the context is destroyed or the driver shuts down; but virtual memory outlives
- * its context, so it is given back when it is freed. The caller's current context is left as it was
- * by every call.
+ * what happens when the context is destroyed or the driver shuts down. The exception: virtual
+ * memory outlives its context, so it goes back when it is freed. Every call leaves the caller's
+ * current context as it was.
  *
- * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
- * reused directly afterwards. One parameter object must not be used by two threads at once.
+ * Parameters are created, set, and copied by umfMemoryProviderCreate. They may be destroyed or
+ * reused directly afterwards. Two threads must not use one parameter object at once.
  */
 #ifndef UMF_CUDA_VMM_MEMORY_PROVIDER_H
 #define UMF_CUDA_VMM_MEMORY_PROVIDER_H 1
@@ -91,16 +90,15 @@ typedef enum umf_cuda_vmm_share_t {
     /// By a fabric handle of the driver: see the head of this file.
     UMF_CUDA_VMM_SHARE_FABRIC = 2,
     /// By a fabric handle alone, also with other machines of the fabric, where nothing tells
-    /// whether
-    /// a handle still holds: see the head of this file.
+    /// whether a handle still holds: see the head of this file.
     UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE = 3
 } umf_cuda_vmm_share_t;
 
 /// @brief What happens before memory that was freed goes back to the driver.
 typedef enum umf_cuda_vmm_free_policy_t {
-    /// The device is waited for: see the head of this file.
+    /// The provider waits for the device: see the head of this file.
     UMF_CUDA_VMM_FREE_POLICY_WAIT = 0,
-    /// Nothing: whoever frees has waited for all work that uses the memory.
+    /// Nothing: the thread that frees has waited for all work that uses the memory.
     UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE = 1
 } umf_cuda_vmm_free_policy_t;
 
@@ -182,7 +180,7 @@ umfCUDAVmmMemoryProviderParamsSetFreePolicy(umf_cuda_vmm_memory_provider_params_
 
 /// @brief Sets the smallest piece. Default: the driver's granularity.
 ///
-/// Large pieces are faster to map; what is free in them is held until all of a piece is free.
+/// Large pieces are faster to map. Free memory in a piece is held until all of the piece is free.
 ///
 /// @param hParams parameters
 /// @param size in bytes, not 0; rounded up to the granularity
@@ -192,9 +190,9 @@ umf_result_t
 umfCUDAVmmMemoryProviderParamsSetPieceSize(umf_cuda_vmm_memory_provider_params_handle_t hParams,
                                            size_t size);
 
-/// @brief Sets whether memory of the device is made so that others on the bus, such as network
-///        cards, can reach it (GPUDirect RDMA). Default: yes, if the device has that for virtual
-///        memory; memory that the driver refuses for this alone is made without it.
+/// @brief Sets whether others on the bus, such as network cards, can reach memory of the device
+///        (GPUDirect RDMA). Default: yes, if the device has that for virtual memory. Memory that
+///        the driver refuses for this alone is made without it.
 ///
 /// @param hParams parameters
 /// @param capable 0: no
@@ -209,8 +207,8 @@ umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA(umf_cuda_vmm_memory_provider_para
 ///
 /// Programs built with CUDA_API_PER_THREAD_DEFAULT_STREAM (nvcc --default-stream per-thread) set
 /// this, so that NULL means the same here as in their own calls of CUDA. It is the stream of the
-/// thread that suspends: umfPoolsSuspendAsync, which does so in a thread of its own, is to be given
-/// other streams or events.
+/// thread that suspends. umfPoolsSuspendAsync suspends in a thread of its own, so name other
+/// streams or events there.
 ///
 /// @param hParams parameters
 /// @param per_thread not 0: the default stream of the calling thread

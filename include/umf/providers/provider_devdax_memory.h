@@ -1,24 +1,23 @@
 /** @file
  * The DevDax provider: memory of a DAX device such as /dev/dax0.0, that is persistent memory, CXL
- * memory or memory set aside at boot. Its name is "DEVDAX" unless another is set.
+ * memory or memory reserved at boot. Its name is "DEVDAX" unless another is set.
  *
- * The device is mapped when the provider is created, as much of it as was asked for in whole pages
- * of 2 MiB (of 1 GiB if the device has such), and allocations are cut out of it from its start.
- * What the device holds is neither cleared nor written by the provider: memory reads as it was
- * left.
+ * The provider maps the device when it is created, as much of it as was asked for in whole pages of
+ * 2 MiB (of 1 GiB if the device has such), and cuts allocations out of it from its start. The
+ * provider neither clears nor writes the memory: it reads as it was left.
  *
- * Only one provider, in one process, may allocate from a device at a time, which nothing checks.
+ * Only one provider, in one process, may allocate from a device at a time, and nothing checks that.
  * Other processes that can open the device can open the memory through umf/ipc.h, for which they
  * need a DevDax provider, too. The handle names the path and the number of the device.
  *
  * Memory is handed out in pages of 2 MiB. An alignment is 0 (a page) or a power of two; any other
  * gives UMF_RESULT_ERROR_INVALID_ALIGNMENT. No room gives UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY.
  * Freeing, splitting or merging what is not an allocation of that size gives
- * UMF_RESULT_ERROR_INVALID_ARGUMENT. The provider cannot purge lazily; purging by force drops the
- * process's hold on the pages, while the device keeps what it holds.
+ * UMF_RESULT_ERROR_INVALID_ARGUMENT. The provider cannot purge lazily. Purging by force unmaps the
+ * pages from the process; the device keeps their content.
  *
- * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
- * reused directly afterwards. One parameter object must not be used by two threads at once.
+ * Parameters are created, set, and copied by umfMemoryProviderCreate. They may be destroyed or
+ * reused directly afterwards. Two threads must not use one parameter object at once.
  */
 #ifndef UMF_DEVDAX_MEMORY_PROVIDER_H
 #define UMF_DEVDAX_MEMORY_PROVIDER_H 1
@@ -51,8 +50,7 @@ typedef enum umf_devdax_memory_provider_native_error {
 
 /// @brief Creates parameters: read and write, named "DEVDAX".
 ///
-/// @param path of the device; copied. Whether there is such a device is seen when a provider is
-///        created.
+/// @param path of the device; copied. It is opened when a provider is created.
 /// @param size bytes of the device that are used; checked when a provider is created
 /// @param hParams [out] parameters, to be destroyed by ::umfDevDaxMemoryProviderParamsDestroy;
 ///        written only on success

@@ -2,37 +2,37 @@
  * The file provider: memory in a file, on a disk, in memory (tmpfs) or on persistent memory. Its
  * name is "FILE" unless another is set.
  *
- * The file is opened at creation, and made with mode 0600 if there is none. It is 2 MiB long at
- * first and grows as needed; it never becomes shorter, not even at the end, and is never removed. A
- * longer file keeps its length and content: allocations begin at its start and show what is there,
- * so memory does not in general read as zero.
+ * The provider opens the file when it is created, and makes it with mode 0600 if there is none. The
+ * file is 2 MiB long at first and grows as needed. It never becomes shorter, not even at the end,
+ * and is never removed. A longer file keeps its length and content: allocations begin at its start
+ * and show what is there, so memory does not in general read as zero.
  *
- * With visibility UMF_MEM_MAP_PRIVATE (the default) what is written stays in the process; the file
- * itself is never written. With UMF_MEM_MAP_SHARED it goes to the file, and other processes that
- * can open its path can open the memory through umf/ipc.h. The handle names the path, made absolute
- * at creation, and the file's identity: a file that took its place since is refused.
+ * With visibility UMF_MEM_MAP_PRIVATE (the default) what is written stays in the process, and the
+ * file itself is never written. With UMF_MEM_MAP_SHARED it goes to the file, and other processes
+ * that can open its path can open the memory through umf/ipc.h. The handle names the path, made
+ * absolute at creation, and the file's identity: a file that has taken its place is refused.
  *
- * Only one provider, in one process, may allocate from a file at a time; others, also on the same
+ * Only one provider, in one process, may allocate from a file at a time. Others, also on the same
  * path, may open handles. After a fork that means either the parent or the child. Nothing checks
  * that: two that allocate from one file get the same bytes.
  *
- * What is allocated has its space on the disk. If the disk is full, allocating fails, what was
- * allocated is not affected, and after room was made allocating works again. File systems that
- * cannot set space aside (NFS before 4.2) are the exception: there a write to memory may end the
- * process with SIGBUS. So does memory of a file that somebody else cuts short.
+ * What is allocated has its space on the disk. If the disk is full, allocating fails, allocations
+ * are not affected, and allocating works again after room was made. File systems that cannot
+ * reserve space (NFS before 4.2) are the exception: there a write to memory may end the process
+ * with SIGBUS. So does memory of a file that another program shortens.
  *
  * Memory is handed out in whole pages: of 2 MiB if it is shared and the file system is on
- * persistent memory and mapped directly (FSDAX), else of the system. An alignment is 0 (a page) or
- * a power of two; any other gives UMF_RESULT_ERROR_INVALID_ALIGNMENT. Size 0 and one that cannot be
- * rounded up give UMF_RESULT_ERROR_INVALID_ARGUMENT, a file that cannot grow
+ * persistent memory and mapped directly (FSDAX), otherwise of the system. An alignment is 0 (a
+ * page) or a power of two; any other gives UMF_RESULT_ERROR_INVALID_ALIGNMENT. Size 0 and a size
+ * that cannot be rounded up give UMF_RESULT_ERROR_INVALID_ARGUMENT, a file that cannot grow
  * UMF_RESULT_ERROR_UNKNOWN. Freeing, splitting or merging what is not an allocation of that size
  * gives UMF_RESULT_ERROR_INVALID_ARGUMENT. Freed memory is used again.
  *
  * The provider cannot purge lazily. Purging by force makes whole pages of shared memory read as
  * zero, and those of private memory as the file.
  *
- * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
- * reused directly afterwards. One parameter object must not be used by two threads at once.
+ * Parameters are created, set, and copied by umfMemoryProviderCreate. They may be destroyed or
+ * reused directly afterwards. Two threads must not use one parameter object at once.
  */
 #ifndef UMF_FILE_MEMORY_PROVIDER_H
 #define UMF_FILE_MEMORY_PROVIDER_H 1
@@ -63,10 +63,9 @@ typedef enum umf_file_memory_provider_native_error {
 
 /// @brief Creates parameters: read and write, private, named "FILE".
 ///
-/// @param path of the file; copied. Whether it can be opened is seen when a provider is created.
+/// @param path of the file; copied. It is opened when a provider is created.
 /// @param hParams [out] parameters, to be destroyed by ::umfFileMemoryProviderParamsDestroy;
-/// written
-///        only on success
+///        written only on success
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or the
 ///         path is empty; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
 umf_result_t umfFileMemoryProviderParamsCreate(const char *path,
@@ -92,8 +91,7 @@ umf_result_t umfFileMemoryProviderParamsSetPath(umf_file_memory_provider_params_
 ///
 /// @param hParams parameters
 /// @param protection combination of ::umf_mem_protection_flag_t; checked when a provider is
-/// created.
-///        0 is no access.
+///        created. 0 is no access.
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL
 umf_result_t
 umfFileMemoryProviderParamsSetProtection(umf_file_memory_provider_params_handle_t hParams,

@@ -1,22 +1,22 @@
 /** @file
- * The fixed provider: cuts allocations out of a range of memory that the caller has.
- * Its name is "FIXED" unless another is set.
+ * The fixed provider: cuts allocations out of a range of memory that the caller has. Its name is
+ * "FIXED" unless another is set.
  *
  * The range may be any memory, aligned or not, also an allocation of another pool or a part of one.
- * It stays the caller's, must outlive the provider, and is never written by it: the CPU need not
- * even be able to reach it. A pool over the provider finds that out when it is to zero or copy
+ * It stays the caller's and must outlive the provider. The provider never writes it, so the CPU
+ * need not reach it. A pool over the provider finds that out when it first zeroes or copies
  * content: calloc and realloc then give NULL with UMF_RESULT_ERROR_NOT_SUPPORTED.
  *
  * Memory is handed out in whole pages of the system, upwards in a fresh range; free neighbours are
- * joined and used again. What a range has before its first page boundary and behind its last is not
- * used, so that an array of 1 MiB serves 1 MiB only if it begins at a page. An alignment is 0 (a
- * page) or a power of two; any other gives UMF_RESULT_ERROR_INVALID_ALIGNMENT. No room gives
+ * joined and used again. The bytes before the first page boundary of the range and behind the last
+ * one are not used, so an array of 1 MiB serves 1 MiB only if it begins at a page. An alignment is
+ * 0 (a page) or a power of two; any other gives UMF_RESULT_ERROR_INVALID_ALIGNMENT. No room gives
  * UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. Freeing, splitting or merging what is not an allocation of
  * that size gives UMF_RESULT_ERROR_INVALID_ARGUMENT. The provider cannot purge lazily and cannot
  * share memory.
  *
- * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
- * reused directly afterwards. One parameter object must not be used by two threads at once.
+ * Parameters are created, set, and copied by umfMemoryProviderCreate. They may be destroyed or
+ * reused directly afterwards. Two threads must not use one parameter object at once.
  */
 #ifndef UMF_FIXED_MEMORY_PROVIDER_H
 #define UMF_FIXED_MEMORY_PROVIDER_H 1

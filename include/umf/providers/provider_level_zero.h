@@ -1,5 +1,5 @@
 /** @file
- * The Level Zero provider: host, device and shared memory of one Level Zero context, by way of the
+ * The Level Zero provider: host, device and shared memory of one Level Zero context, through the
  * loader, libze_loader.so.1. Its name is "LEVEL_ZERO" unless another is set.
  *
  * The loader is found at run time and never linked. Where it is missing, creating a provider gives
@@ -9,15 +9,15 @@
  *
  * Device memory can be shared with other processes (umf/ipc.h) by handles of the driver, or, with
  * the setting params.use_import_export_for_IPC (umf/experimental/ctl.h), as an exported DMA buffer.
- * Either way it is a descriptor, for which the consumer needs the permission to attach to the
+ * Either way a descriptor travels, for which the consumer needs the permission to attach to the
  * producer, or to reach its broker (the setting umf.ipc.transports). A handle of memory that was
  * freed is refused; what is open stays usable.
  *
  * After ::UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC, ::umfMemoryProviderGetLastNativeError gives
  * the `ze_result_t` with its name and meaning.
  *
- * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
- * reused directly afterwards. One parameter object must not be used by two threads at once.
+ * Parameters are created, set, and copied by umfMemoryProviderCreate. They may be destroyed or
+ * reused directly afterwards. Two threads must not use one parameter object at once.
  */
 #ifndef UMF_LEVEL_ZERO_PROVIDER_H
 #define UMF_LEVEL_ZERO_PROVIDER_H 1
@@ -42,11 +42,11 @@ typedef struct umf_level_zero_memory_provider_params_t
 
 /// @brief What a free does about work on the device that still uses the memory.
 typedef enum umf_level_zero_memory_provider_free_policy_t {
-    /// what the driver does on its own
+    /// What the driver does on its own: wait before you free.
     UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_DEFAULT = 0,
-    /// a free waits for that work
+    /// A free waits for that work.
     UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_BLOCKING_FREE = 1,
-    /// a free returns at once, the memory goes when that work has ended
+    /// A free returns at once; the memory goes when that work has ended.
     UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_DEFER_FREE = 2
 } umf_level_zero_memory_provider_free_policy_t;
 

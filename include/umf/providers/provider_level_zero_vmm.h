@@ -1,26 +1,26 @@
 /** @file
- * The level_zero_vmm provider: memory of one device, by way of Level Zero's virtual memory. Its
- * name is "LEVEL_ZERO_VMM" unless another is set.
+ * The level_zero_vmm provider: memory of one device, through Level Zero's virtual memory. Its name
+ * is "LEVEL_ZERO_VMM" unless another is set.
  *
- * Addresses and physical memory are apart: pools on this provider can be suspended and resumed
+ * Addresses and physical memory are separate: pools on this provider can be suspended and resumed
  * (umf/suspend.h), and allocations can be split and merged. The memory cannot be shared with other
- * processes, since Level Zero has no way to hand physical memory out: IPC gives
- * UMF_RESULT_ERROR_NOT_SUPPORTED; the Level Zero provider can share.
+ * processes, since Level Zero has no way to give physical memory to another process: IPC gives
+ * UMF_RESULT_ERROR_NOT_SUPPORTED. The Level Zero provider can share.
  *
  * Sizes are rounded up to the driver's page size for large memory, 2 MiB on current GPUs. Memory
  * comes in pieces, each one physical memory of the driver: a large allocation is one piece, small
  * ones share pieces of the piece size. A piece goes back to the driver when nothing in it is
  * allocated any more.
  *
- * Work that uses memory which goes loses the device. So before memory that was freed goes back to
- * the driver, the provider waits for all work on its device, and on those of the driver that reach
- * it; a suspend that names neither queues (`ze_command_queue_handle_t`) nor events
+ * If memory goes while work uses it, the device is lost. So before freed memory goes back to the
+ * driver, the provider waits for all work on its device, and on the devices of the driver that
+ * reach it. A suspend that names neither queues (`ze_command_queue_handle_t`) nor events
  * (`ze_event_handle_t`) waits in the same way. The specification of Level Zero has no such wait: it
- * takes a driver with the extension function `zeDeviceSynchronize`, which Intel's newer ones have,
- * and a loader from 1.3 on. With others nothing is waited for but what a suspend names: who frees,
- * trims or destroys a pool, or suspends without names, must have waited before. While a capture of
- * a queue is under way, of which the program has told (umf/capture.h), the provider does not wait,
- * and freed memory stays mapped until it can.
+ * needs a driver with the extension function `zeDeviceSynchronize`, which Intel's newer ones have,
+ * and a loader from 1.3 on. With other drivers the provider waits only for what a suspend names:
+ * the thread that frees, trims or destroys a pool, or suspends without names, must have waited
+ * before. While a capture that the program has announced (umf/capture.h) is under way, the provider
+ * does not wait, and freed memory stays mapped until it can.
  *
  * A wait does not return while work on the device waits for an event that only the waiting thread
  * would signal. ::UMF_LEVEL_ZERO_VMM_FREE_POLICY_IMMEDIATE is for programs that do so, and for all
@@ -31,11 +31,11 @@
  * library that was built without Level Zero every function here gives
  * UMF_RESULT_ERROR_NOT_SUPPORTED and the table is NULL.
  *
- * Too little memory of the device gives UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; all other results of
+ * Too little memory of the device gives UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. All other results of
  * the driver are those of the Level Zero provider (umf/providers/provider_level_zero.h).
  *
- * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
- * reused directly afterwards. One parameter object must not be used by two threads at once.
+ * Parameters are created, set, and copied by umfMemoryProviderCreate. They may be destroyed or
+ * reused directly afterwards. Two threads must not use one parameter object at once.
  */
 #ifndef UMF_LEVEL_ZERO_VMM_MEMORY_PROVIDER_H
 #define UMF_LEVEL_ZERO_VMM_MEMORY_PROVIDER_H 1
@@ -52,9 +52,9 @@ typedef struct umf_level_zero_vmm_memory_provider_params_t
 
 /// @brief What happens before memory that was freed goes back to the driver.
 typedef enum umf_level_zero_vmm_free_policy_t {
-    /// The device is waited for, if the driver can: see the head of this file.
+    /// The provider waits for the device, if the driver can: see the head of this file.
     UMF_LEVEL_ZERO_VMM_FREE_POLICY_WAIT = 0,
-    /// Nothing: whoever frees has waited for all work that uses the memory.
+    /// Nothing: the thread that frees has waited for all work that uses the memory.
     UMF_LEVEL_ZERO_VMM_FREE_POLICY_IMMEDIATE = 1
 } umf_level_zero_vmm_free_policy_t;
 
@@ -89,8 +89,8 @@ umf_result_t umfLevelZeroVmmMemoryProviderParamsSetContext(
     ze_device_handle_t hDevice);
 
 /// @brief Takes memory of a device by its number, in a context that the provider makes and that the
-///        property ::UMF_MEMORY_PROPERTY_CONTEXT of its memory tells. A context set before counts
-///        no longer.
+///        property ::UMF_MEMORY_PROPERTY_CONTEXT of its memory tells. A context that was set before
+///        is dropped.
 ///
 /// @param hParams parameters
 /// @param number of the device, counted from 0 over the GPUs of its driver
@@ -102,10 +102,10 @@ umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDevice(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, unsigned number);
 
 /// @brief Sets the driver that the numbers of devices belong to. Default: the first driver that has
-///        a GPU. A context set before counts no longer.
+///        a GPU. A context that was set before is dropped.
 ///
 /// Devices of two drivers share no context, so each driver has numbers of its own: those of this
-/// provider's device and of other devices that keep content while a pool sleeps
+/// provider's device and of other devices that keep content while a pool is suspended
 /// (umf_suspend_policy_t).
 ///
 /// @param hParams parameters
@@ -138,7 +138,7 @@ umf_result_t umfLevelZeroVmmMemoryProviderParamsSetFreePolicy(
 
 /// @brief Sets the smallest piece. Default: the driver's page size.
 ///
-/// Large pieces are faster to map; what is free in them is held until all of a piece is free.
+/// Large pieces are faster to map. Free memory in a piece is held until all of the piece is free.
 ///
 /// @param hParams parameters
 /// @param size in bytes, not 0; rounded up to the page size

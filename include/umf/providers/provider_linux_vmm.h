@@ -1,28 +1,28 @@
 /** @file
- * The linux_vmm provider: memory of the host whose physical memory can be given away and had again
- * at the same addresses (umf/suspend.h). Its name is "LINUX_VMM" unless another is set.
+ * The linux_vmm provider: memory of the host whose physical memory can be given back and brought
+ * back at the same addresses (umf/suspend.h). Its name is "LINUX_VMM" unless another is set.
  *
  * Memory comes in pieces, each an anonymous memory file mapped into reserved addresses. Allocations
- * are whole pages of the system, cut out of pieces; a piece goes back to the system when nothing in
+ * are whole pages of the system, cut out of pieces. A piece goes back to the system when nothing in
  * it is allocated any more. Fresh memory reads as zero, memory used again does not.
  *
- * After a fork parent and child have the same memory, its free parts included: only one of the two
- * may use the provider, and what it allocated, any more.
+ * After a fork parent and child have the same memory, its free parts included. So only one of the
+ * two may go on with the provider and with what it allocated.
  *
  * An alignment is 0 (a page) or a power of two; any other gives UMF_RESULT_ERROR_INVALID_ALIGNMENT.
- * When the system has no memory or no file descriptor left an allocation gives
+ * When the system has no memory or no file descriptor left, an allocation gives
  * UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. Allocations can be split at pages and merged again.
  *
  * Memory can be shared with other processes of the machine (umf/ipc.h), which take the descriptor
  * of its piece from this one; docs/guide/sharing.md has the permissions. A piece is mapped as a
- * whole, so that a consumer can reach what else is in it. A handle holds until its memory is freed,
- * split, merged or suspended, and is refused from then on; what was opened before stays mapped, and
+ * whole, so a consumer can reach what else is in it. A handle holds until its memory is freed,
+ * split, merged or suspended, and is refused from then on. What was opened before stays mapped, and
  * keeps the piece's memory, until it is closed. After a resume the producer has new memory, and
- * handles are made anew. A handle asked for while the pool is suspended gives
+ * needs new handles. A handle that is requested while the pool is suspended gives
  * UMF_RESULT_ERROR_OUT_OF_RESOURCES.
  *
- * Parameters are created, set, and copied by umfMemoryProviderCreate; they may be destroyed or
- * reused directly afterwards. One parameter object must not be used by two threads at once.
+ * Parameters are created, set, and copied by umfMemoryProviderCreate. They may be destroyed or
+ * reused directly afterwards. Two threads must not use one parameter object at once.
  */
 #ifndef UMF_LINUX_VMM_MEMORY_PROVIDER_H
 #define UMF_LINUX_VMM_MEMORY_PROVIDER_H 1

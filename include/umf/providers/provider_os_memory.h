@@ -1,35 +1,38 @@
 /** @file
- * The OS provider: memory of the operating system, private or shared, placed on NUMA nodes as
- * wished. Its name is "OS" unless another is set.
+ * The OS provider: memory of the operating system, private or shared, placed on NUMA nodes on
+ * request. Its name is "OS" unless another is set.
  *
  * Memory is handed out in whole pages and reads as zero. An alignment is 0 or a multiple or a
- * divisor of the page size; any other gives UMF_RESULT_ERROR_INVALID_ARGUMENT.
+ * divisor of the page size; any other gives UMF_RESULT_ERROR_INVALID_ARGUMENT. A size of 0 fails
+ * with the native code UMF_OS_RESULT_ERROR_ALLOC_FAILED. umfMemoryProviderFree checks neither
+ * address nor size beyond what the system checks.
  *
- * Private memory without a NUMA mode is arranged for huge pages: allocations of 2 MiB and more lie
- * at multiples of 2 MiB and ask for them; those of up to 256 KiB are pieces of mappings of 2 MiB,
- * which ask for them once the provider has more than 8 MiB of these. Memory that is freed goes back
- * to the system at once, and to touch it is a fault. The addresses of pieces are not used again
- * while their mapping has others in use, unless addresses run out; those of four mappings of 2 to 8
- * MiB stay reserved for the next. Protection that the program changed is reset; NUMA policy and
- * advice that it gave may stay.
+ * Private memory without a NUMA mode is arranged for huge pages. Allocations of 2 MiB and more lie
+ * at multiples of 2 MiB and ask for huge pages. Those of up to 256 KiB are cut from mappings of 2
+ * MiB, which ask for huge pages once the provider has more than 8 MiB of them.
  *
- * What pools free, up to 8 MiB of it at once, keeps its content and its pages, and can be touched,
- * for pools over the same provider, for 5 seconds if no pool wants it, and until one of them is
- * trimmed or destroyed. With what is in use it is no more than was in use lately, and 64 MiB. So
- * protection that the program changed on memory of a pool must be changed back before it is freed.
+ * Memory that is freed goes back to the system at once, and touching it is a fault. Its addresses
+ * are not used again while their mapping has other allocations, unless addresses run out. The
+ * addresses of four mappings of 2 to 8 MiB stay reserved for the next. Protection that the program
+ * changed is reset; NUMA policy and advice that it gave may stay.
+ *
+ * The exception is memory that pools free, up to 8 MiB of it at once. It keeps its content and its
+ * pages, and can be touched, for pools over the same provider: for 5 seconds if no pool takes it,
+ * and until one of these pools is trimmed or destroyed. Memory that is kept and memory in use are
+ * together no more than what was in use lately, and 64 MiB. So protection that the program changed
+ * on memory of a pool must be changed back before it is freed.
  *
  * Shared memory (visibility UMF_MEM_MAP_SHARED) can be opened by other processes through umf/ipc.h.
  * It lies in an anonymous file made by memfd_create (where that is denied, an unlinked file in
  * /dev/shm or the folder for temporary files), or in the named object `/dev/shm/<name>` if a name
- * is set; where none can be made, creation gives UMF_RESULT_ERROR_NOT_SUPPORTED. A memfd_secret
- * file is used instead if the environment variable UMF_MEM_FD_FUNC contains "memfd_secret"; such
- * memory is locked, so RLIMIT_MEMLOCK limits it. Opening anonymous memory needs the permission to
- * reach the producer's descriptor. Any number of processes may open a named object; the provider
- * that made it removes the name when it is destroyed.
+ * is set. Where no file can be made, creation gives UMF_RESULT_ERROR_NOT_SUPPORTED. If the
+ * environment variable UMF_MEM_FD_FUNC contains "memfd_secret", a memfd_secret file is used
+ * instead; such memory is locked, so RLIMIT_MEMLOCK limits it. Opening anonymous memory needs the
+ * permission to reach the producer's descriptor. Any number of processes may open a named object.
+ * The provider that made it removes the name when it is destroyed.
  *
- * Parameters are created with defaults, set, and copied by umfMemoryProviderCreate; they may be
- * destroyed or reused directly afterwards. One parameter object must not be used by two threads at
- * once.
+ * Parameters are created with defaults, set, and copied by umfMemoryProviderCreate. They may be
+ * destroyed or reused directly afterwards. Two threads must not use one parameter object at once.
  */
 #ifndef UMF_OS_MEMORY_PROVIDER_H
 #define UMF_OS_MEMORY_PROVIDER_H 1
