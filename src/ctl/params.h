@@ -12,7 +12,7 @@
  * (`.set`).
  *
  *   UMF_PARAM_TEXT(SIZE, size_t, grain, 64, "64", "help", ...)     without a public setter
- *   UMF_PARAM_PARSED(TEXT, grains, "none", "help", .set = ...)     the same, and without a member
+ *   UMF_PARAM_PARSED(TEXT, grains, "none", "help", .set = ...)     the same; `.set` stores it
  *   UMF_PARAMS_CREATE(UMF_API_EXT_1, umfToyParamsCreate)           takes nothing but the handle
  *   UMF_PARAMS_CREATE_BY_HAND(umfToyParamsCreate)                  the kind's file defines it
  *   UMF_PARAMS_DESTROY(UMF_API_EXT_1, umfToyParamsDestroy)
@@ -78,5 +78,11 @@ umf_result_t umf_params_delete(void *params, size_t size, const umf_handle_kind_
                                const char *function);
 /* The body of `params_from_text` in a descriptor. */
 umf_result_t umf_params_read(const umf_params_kind_t *kind, const char *text, void **params);
+
+/* Decimal numbers of 32 bits, joined by the characters of `joints` in turn, the last of which also
+ * joins what the others have joined: "+" for 0+1, "*+" for 0*3+1*1. "" has none. false: the text is
+ * something else, or has more than `room`. */
+bool umf_params_parse_numbers(const char *text, const char *joints, unsigned *numbers, size_t room,
+                              size_t *count);
 
 #endif

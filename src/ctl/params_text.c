@@ -1,4 +1,5 @@
 /* Parameters of a kind from text: name=value,name=value. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/meta.h"
@@ -169,4 +170,28 @@ umf_result_t umf_params_read(const umf_params_kind_t *kind, const char *text, vo
         result = params_read(made, &kind->fields, text);
     }
     return umf_params_give(kind, made, result, params, __func__);
+}
+
+bool umf_params_parse_numbers(const char *text, const char *joints, unsigned *numbers, size_t room,
+                              size_t *count) {
+    size_t n = 0;
+    size_t each = strlen(joints);
+    for (bool more = *text != '\0'; more;) {
+        char *end;
+        if (n == room || *text < '0' || *text > '9') {
+            return false;
+        }
+        unsigned long long value = strtoull(text, &end, 10);
+        if (value > UINT32_MAX) {
+            return false;
+        }
+        numbers[n] = (unsigned)value;
+        more = *end == joints[n++ % each];
+        if (!more && (*end || n % each != 0)) {
+            return false;
+        }
+        text = end + more;
+    }
+    *count = n;
+    return true;
 }

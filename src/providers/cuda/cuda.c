@@ -43,7 +43,7 @@ static umf_result_t cuda_given_back(const cuda_provider_t *cuda, CUresult result
 /* --- creation --------------------------------------------------------------------------------- */
 
 static umf_result_t cuda_check_params(const umf_cuda_params_t *params) {
-    if (!umf_handle_check(params, &umf_cuda_params_kind, "umfMemoryProviderCreate")) {
+    if (!umf_handle_check(params, &umf_cuda_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (params->memory_type <= UMF_MEMORY_TYPE_UNKNOWN ||
@@ -100,7 +100,7 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
     }
     cuda->driver = driver;
     cuda->memory_type = wanted->memory_type;
-    cuda->flags = wanted->flags;
+    cuda->flags = wanted->alloc_flags;
     umf_name_copy(cuda->name, wanted->name);
     result = umf_cuda_context_take(driver, wanted->context, wanted->device, &cuda->context);
     if (result != UMF_RESULT_SUCCESS) {
@@ -267,7 +267,7 @@ static umf_result_t cuda_get_name(void *provider, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = provider ? ((cuda_provider_t *)provider)->name : umf_cuda_default_name;
+    *name = provider ? ((cuda_provider_t *)provider)->name : umf_cuda_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 

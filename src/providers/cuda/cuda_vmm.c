@@ -448,7 +448,7 @@ static umf_result_t cuda_vmm_start(cuda_vmm_t *cuda, const umf_cuda_vmm_params_t
 
 static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
     const umf_cuda_vmm_params_t *wanted = params;
-    if (!umf_handle_check(wanted, &umf_cuda_vmm_params_kind, "umfMemoryProviderCreate")) {
+    if (!umf_handle_check(wanted, &umf_cuda_vmm_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     char why[256];
@@ -499,7 +499,7 @@ static umf_result_t cuda_vmm_get_name(void *provider, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = provider ? ((cuda_vmm_t *)provider)->name : umf_cuda_vmm_default_name;
+    *name = provider ? ((cuda_vmm_t *)provider)->name : umf_cuda_vmm_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 

@@ -8,20 +8,13 @@
 #include "ctl/params.h"
 #include "system/common.h"
 
+#define UMF_PARAMS umf_cuda_params
+#define UMF_PARAMS_TABLE "providers/cuda/cuda_params.def"
 typedef struct umf_cuda_memory_provider_params_t {
     void *context;       /* CUcontext */
     bool context_is_set; /* by the user; otherwise NULL asks for the device's primary context */
-    int device;          /* -1: none */
-    umf_usm_memory_type_t memory_type;
-    unsigned flags;
-    char name[UMF_NAME_MAX];
+#include "ctl/params_members.h"
 } umf_cuda_params_t;
-
-extern const umf_handle_kind_t umf_cuda_params_kind;
-
-extern const char umf_cuda_default_name[];
-
-umf_result_t umf_cuda_params_from_text(const char *text, void **params);
-void umf_cuda_params_destroy(void *params);
+UMF_PARAMS_DECLARE(umf_cuda_params)
 
 #endif

@@ -125,7 +125,7 @@ static umf_result_t ze_check_handles(const umf_ze_params_t *params) {
 }
 
 static umf_result_t ze_check_params(const umf_ze_params_t *params) {
-    if (!umf_handle_check(params, &umf_ze_params_kind, "umfMemoryProviderCreate")) {
+    if (!umf_handle_check(params, &umf_ze_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = ze_check_handles(params);
@@ -274,7 +274,7 @@ static umf_result_t ze_initialize(const void *params, void **provider) {
     }
     ze->driver = driver;
     ze->memory_type = wanted->memory_type;
-    ze->ordinal = wanted->ordinal;
+    ze->ordinal = wanted->device_ordinal;
     umf_name_copy(ze->name, wanted->name);
     umf_lock_init(&ze->lock, UMF_RANK_PROVIDER);
     result = ze_start(ze, wanted);
@@ -368,7 +368,7 @@ static umf_result_t ze_get_name(void *provider, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = provider ? ((umf_ze_provider_t *)provider)->name : umf_ze_default_name;
+    *name = provider ? ((umf_ze_provider_t *)provider)->name : umf_ze_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 

@@ -272,7 +272,7 @@ static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted
 
 static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
     const umf_ze_vmm_params_t *wanted = params;
-    if (!umf_handle_check(wanted, &umf_ze_vmm_params_kind, "umfMemoryProviderCreate")) {
+    if (!umf_handle_check(wanted, &umf_ze_vmm_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     char why[512];
@@ -325,7 +325,7 @@ static umf_result_t ze_vmm_get_name(void *provider, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = provider ? ((ze_vmm_t *)provider)->name : umf_ze_vmm_default_name;
+    *name = provider ? ((ze_vmm_t *)provider)->name : umf_ze_vmm_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 

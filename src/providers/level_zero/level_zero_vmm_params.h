@@ -8,20 +8,14 @@
 #include "providers/level_zero/machine.h"
 #include "system/common.h"
 
+#define UMF_PARAMS umf_ze_vmm_params
+#define UMF_PARAMS_TABLE "providers/level_zero/level_zero_vmm_params.def"
 typedef struct umf_level_zero_vmm_memory_provider_params_t {
     ze_context_handle_t context; /* NULL: the provider makes one, for the device of `wish` */
     ze_device_handle_t device;
     umf_ze_wish_t wish;
-    umf_level_zero_vmm_free_policy_t free_policy;
-    size_t piece_size;
-    char name[UMF_NAME_MAX];
+#include "ctl/params_members.h"
 } umf_ze_vmm_params_t;
-
-extern const umf_handle_kind_t umf_ze_vmm_params_kind;
-
-extern const char umf_ze_vmm_default_name[];
-
-umf_result_t umf_ze_vmm_params_from_text(const char *text, void **params);
-void umf_ze_vmm_params_destroy(void *params);
+UMF_PARAMS_DECLARE(umf_ze_vmm_params)
 
 #endif

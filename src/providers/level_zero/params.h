@@ -20,26 +20,19 @@ typedef struct umf_ze_numbers_t {
     uint32_t resident_count;
 } umf_ze_numbers_t;
 
+#define UMF_PARAMS umf_ze_params
+#define UMF_PARAMS_TABLE "providers/level_zero/level_zero_params.def"
 typedef struct umf_level_zero_memory_provider_params_t {
     ze_context_handle_t context;
     ze_device_handle_t device;
-    umf_usm_memory_type_t memory_type;
     const ze_device_handle_t *resident; /* the caller's, read when a provider is created */
     uint32_t resident_count;
-    umf_level_zero_memory_provider_free_policy_t free_policy;
-    uint32_t ordinal;
-    char name[UMF_NAME_MAX];
     umf_ze_numbers_t numbers;
+#include "ctl/params_members.h"
 } umf_ze_params_t;
-
-extern const umf_handle_kind_t umf_ze_params_kind;
-
-extern const char umf_ze_default_name[];
+UMF_PARAMS_DECLARE(umf_ze_params)
 
 /* Whether no device is there twice. */
 bool umf_ze_devices_are_distinct(const ze_device_handle_t *devices, uint32_t count);
-
-umf_result_t umf_ze_params_from_text(const char *text, void **params);
-void umf_ze_params_destroy(void *params);
 
 #endif

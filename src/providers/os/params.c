@@ -1,7 +1,6 @@
 /* Parameters of the OS provider: the public functions, and the same settings as text. */
 #include "providers/os/params.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -77,91 +76,45 @@ static umf_result_t params_set_partitions(umf_os_params_t *params,
 
 /* --- text ------------------------------------------------------------------------------------- */
 
-#define PARAMS_LIST_MAX 4096 /* elements of a list in text */
+#define PARAMS_LIST_MAX ((size_t)4096) /* numbers of a list in text */
 
-/* A decimal number of 32 bits at the start of `*text`, which is moved behind it. */
-static bool params_read_number(const char **text, unsigned *number) {
-    char *end;
-    if (**text < '0' || **text > '9') {
-        return false;
+/* Of a list in text, which has a number for every second character at most. */
+static umf_result_t params_parse_list(umf_os_params_t *params, const char *text, const char *joints,
+                                      umf_result_t (*set)(umf_os_params_t *, unsigned *, size_t)) {
+    size_t room = strlen(text) / 2 + 1;
+    size_t count;
+    unsigned *numbers = umf_meta_alloc(room * sizeof(*numbers));
+    if (!numbers) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    unsigned long long value = strtoull(*text, &end, 10);
-    if (value > UINT32_MAX) {
-        return false;
-    }
-    *number = (unsigned)value;
-    *text = end;
-    return true;
+    bool is_list = umf_params_parse_numbers(text, joints, numbers, room, &count);
+    umf_result_t result = is_list && count <= PARAMS_LIST_MAX ? set(params, numbers, count)
+                                                              : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    umf_meta_free(numbers, room * sizeof(*numbers));
+    return result;
 }
 
-/* Elements are joined by '+': there is another one, or this was the last. */
-static bool params_read_plus(const char **text, bool *more) {
-    *more = **text == '+';
-    *text += *more;
-    return *more || **text == '\0';
+static umf_result_t params_set_nodes(umf_os_params_t *params, unsigned *nodes, size_t count) {
+    return params_set_numa_list(params, nodes, (unsigned)count);
 }
 
-static size_t params_count_elements(const char *text) {
-    size_t count = *text != '\0';
-    for (; *text; text++) {
-        count += *text == '+';
+/* A text has the node first: "0*3+1*1". */
+static umf_result_t params_set_pairs(umf_os_params_t *params, unsigned *numbers, size_t count) {
+    _Static_assert(sizeof(umf_numa_split_partition_t) == 2 * sizeof(*numbers), "pairs");
+    for (size_t i = 0; i < count; i += 2) {
+        umf_numa_split_partition_t partition = {.target = numbers[i], .weight = numbers[i + 1]};
+        memcpy(&numbers[i], &partition, sizeof(partition));
     }
-    return count;
-}
-
-/* "0+1+2": nodes. */
-static bool params_read_nodes(const char *text, unsigned *nodes) {
-    bool more = *text != '\0';
-    for (size_t i = 0; more; i++) {
-        if (!params_read_number(&text, &nodes[i]) || !params_read_plus(&text, &more)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* "0*3+1*1": node and weight. */
-static bool params_read_partitions(const char *text, umf_numa_split_partition_t *partitions) {
-    bool more = *text != '\0';
-    for (size_t i = 0; more; i++) {
-        if (!params_read_number(&text, &partitions[i].target) || *text++ != '*' ||
-            !params_read_number(&text, &partitions[i].weight) || !params_read_plus(&text, &more)) {
-            return false;
-        }
-    }
-    return true;
+    return params_set_partitions(params, (const umf_numa_split_partition_t *)(const void *)numbers,
+                                 (unsigned)count / 2);
 }
 
 static umf_result_t params_parse_numa_list(void *object, const void *value) {
-    size_t count = params_count_elements(value);
-    if (count > PARAMS_LIST_MAX) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    unsigned *nodes = umf_meta_alloc(count * sizeof(*nodes));
-    if (!nodes) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    umf_result_t result = params_read_nodes(value, nodes)
-                              ? params_set_numa_list(object, nodes, (unsigned)count)
-                              : UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    umf_meta_free(nodes, count * sizeof(*nodes));
-    return result;
+    return params_parse_list(object, value, "+", params_set_nodes);
 }
 
 static umf_result_t params_parse_partitions(void *object, const void *value) {
-    size_t count = params_count_elements(value);
-    if (count > PARAMS_LIST_MAX) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_numa_split_partition_t *partitions = umf_meta_alloc(count * sizeof(*partitions));
-    if (!partitions) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    umf_result_t result = params_read_partitions(value, partitions)
-                              ? params_set_partitions(object, partitions, (unsigned)count)
-                              : UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    umf_meta_free(partitions, count * sizeof(*partitions));
-    return result;
+    return params_parse_list(object, value, "*+", params_set_pairs);
 }
 
 static const umf_field_word_t params_numa_modes[] = {
