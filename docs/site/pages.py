@@ -78,7 +78,7 @@ def navigation(reference):
     """The lists of the landing page."""
     guide = [page_of("docs/" + target) for _, target in links((ROOT / "docs/guide.md").read_text())
              if re.fullmatch(r"guide/[\w-]+\.md", target)]
-    start = ["Overview </guide>", "Building and installing </readme>"]
+    start = ["Overview </guide>", "At a glance </readme>"]
     return (titled("Guide", start + list(dict.fromkeys(guide)) + ["examples", "changelog"])
             + titled("Reference", ["All headers </reference>"] + reference)
             + titled("Inside", INSIDE))
