@@ -6,13 +6,13 @@
  * of up to 256 KiB in magazines, by their pages: all that threads have in common on the way to the
  * provider and back then stays untouched.
  */
-#include <umf/plugin.h>
 #include <umf/pools/pool_proxy.h>
 
 #include "base/log.h"
 #include "base/meta.h"
 #include "cache/magazine.h"
 #include "core/view.h"
+#include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 
 #define PROXY_PAGE ((size_t)4096)
@@ -267,7 +267,7 @@ static void *proxy_realloc(void *pool, void *ptr, size_t size) {
     return NULL;
 }
 
-static umf_result_t proxy_last_error(void *pool) {
+static umf_result_t proxy_last_allocation_error(void *pool) {
     (void)pool;
     return last_error;
 }
@@ -292,16 +292,7 @@ static size_t proxy_alloc_count(void *object) {
 }
 
 static const umf_memory_pool_ops_t proxy_ops = {
-    .version = UMF_POOL_OPS_VERSION_CURRENT,
-    .initialize = proxy_initialize,
-    .finalize = proxy_finalize,
-    .malloc = proxy_malloc,
-    .calloc = proxy_calloc,
-    .realloc = proxy_realloc,
-    .aligned_malloc = proxy_aligned_malloc,
-    .malloc_usable_size = proxy_usable_size,
-    .free = proxy_free,
-    .get_last_allocation_error = proxy_last_error,
+    UMF_POOL_OPS(proxy),
     .get_name = proxy_get_name,
 };
 
@@ -316,8 +307,4 @@ const umf_pool_fast_ops_t umf_proxy_pool_fast_ops = {
     .no_realloc = true,
 };
 
-const umf_memory_pool_descriptor_t umf_proxy_pool_descriptor = {
-    .struct_size = sizeof(umf_memory_pool_descriptor_t),
-    .name = "proxy",
-    .ops = &proxy_ops,
-};
+UMF_POOL_DESCRIPTOR(proxy, .ops = &proxy_ops);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include <umf/plugin.h>
 #include <umf/providers/provider_fixed_memory.h>
 
 #include "base/log.h"
@@ -14,6 +13,7 @@
 #include "ctl/field.h"
 #include "ctl/params.h"
 #include "providers/shared/carve_ops.h"
+#include "providers/shared/kind.h"
 #include "providers/shared/name.h"
 #include "system/os.h"
 
@@ -179,9 +179,8 @@ static umf_result_t fixed_purge_force(void *provider, void *ptr, size_t size) {
 }
 
 static const umf_memory_provider_ops_t fixed_ops = {
+    UMF_PROVIDER_OPS(fixed),
     UMF_CARVE_OPS,
-    .initialize = fixed_initialize,
-    .finalize = fixed_finalize,
     .alloc = fixed_alloc,
     .get_last_native_error = fixed_get_last_native_error,
     .get_name = fixed_get_name,
@@ -193,11 +192,4 @@ UMF_API_1_0 const umf_memory_provider_ops_t *umfFixedMemoryProviderOps(void) {
     return &fixed_ops;
 }
 
-extern const umf_memory_provider_descriptor_t umf_fixed_descriptor;
-const umf_memory_provider_descriptor_t umf_fixed_descriptor = {
-    .struct_size = sizeof(umf_fixed_descriptor),
-    .name = "fixed",
-    .ops = &fixed_ops,
-    .params_from_text = umf_fixed_params_from_text,
-    .params_destroy = umf_fixed_params_destroy,
-};
+UMF_PROVIDER_DESCRIPTOR(fixed, umf_fixed_params, .ops = &fixed_ops);

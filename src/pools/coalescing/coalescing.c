@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "pools/coalescing/release.h"
+#include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 #include "system/pause.h"
 
@@ -566,16 +567,7 @@ static size_t coalescing_alloc_count(void *self) {
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_pool_ops_t coalescing_ops = {
-    .version = UMF_POOL_OPS_VERSION_CURRENT,
-    .initialize = coalescing_initialize,
-    .finalize = coalescing_finalize,
-    .malloc = coalescing_malloc,
-    .calloc = coalescing_calloc,
-    .realloc = coalescing_realloc,
-    .aligned_malloc = coalescing_aligned_malloc,
-    .malloc_usable_size = coalescing_usable_size,
-    .free = coalescing_free,
-    .get_last_allocation_error = coalescing_last_allocation_error,
+    UMF_POOL_OPS(coalescing),
     .get_name = umf_coalescing_get_name,
     .ext_ctl = umf_coalescing_ctl,
     .ext_trim_memory = umf_coalescing_trim,
@@ -591,11 +583,6 @@ const umf_pool_fast_ops_t umf_coalescing_pool_fast_ops = {
     .alloc_count = coalescing_alloc_count,
 };
 
-extern const umf_memory_pool_descriptor_t umf_coalescing_pool_descriptor;
-const umf_memory_pool_descriptor_t umf_coalescing_pool_descriptor = {
-    .struct_size = sizeof(umf_coalescing_pool_descriptor),
-    .name = "coalescing",
-    .ops = &coalescing_ops,
-    .params_from_text = umf_coalescing_params_from_text,
-    .params_destroy = umf_coalescing_params_destroy,
-};
+UMF_POOL_DESCRIPTOR(coalescing, .ops = &coalescing_ops,
+                    .params_from_text = umf_coalescing_params_from_text,
+                    .params_destroy = umf_coalescing_params_destroy);

@@ -20,6 +20,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 #include "system/annotate.h"
 #include "system/os.h"
@@ -678,22 +679,13 @@ static void *disjoint_realloc(void *self, void *ptr, size_t size) {
     return not_supported();
 }
 
-static umf_result_t disjoint_last_error(void *self) {
+static umf_result_t disjoint_last_allocation_error(void *self) {
     (void)self;
     return last_error;
 }
 
 static const umf_memory_pool_ops_t disjoint_ops = {
-    .version = UMF_POOL_OPS_VERSION_CURRENT,
-    .initialize = disjoint_initialize,
-    .finalize = disjoint_finalize,
-    .malloc = disjoint_malloc,
-    .calloc = disjoint_calloc,
-    .realloc = disjoint_realloc,
-    .aligned_malloc = disjoint_aligned_malloc,
-    .malloc_usable_size = disjoint_usable_size,
-    .free = disjoint_free,
-    .get_last_allocation_error = disjoint_last_error,
+    UMF_POOL_OPS(disjoint),
     .get_name = umf_disjoint_get_name,
     .ext_ctl = umf_disjoint_ctl,
     .ext_trim_memory = disjoint_trim,
@@ -720,10 +712,6 @@ const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .no_realloc = true,
 };
 
-const umf_memory_pool_descriptor_t umf_disjoint_pool_descriptor = {
-    .struct_size = sizeof(umf_memory_pool_descriptor_t),
-    .name = "disjoint",
-    .ops = &disjoint_ops,
-    .params_from_text = umf_disjoint_params_from_text,
-    .params_destroy = umf_disjoint_params_destroy,
-};
+UMF_POOL_DESCRIPTOR(disjoint, .ops = &disjoint_ops,
+                    .params_from_text = umf_disjoint_params_from_text,
+                    .params_destroy = umf_disjoint_params_destroy);

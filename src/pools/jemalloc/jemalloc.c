@@ -26,7 +26,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <umf/plugin.h>
 #include <umf/result.h>
 
 #include "base/log.h"
@@ -38,6 +37,7 @@
 #include "ctl/params.h"
 #include "pools/jemalloc/pages.h"
 #include "pools/jemalloc/sizes.h"
+#include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 
 #define JEMALLOC_NAME "jemalloc"
@@ -1004,16 +1004,7 @@ static size_t jemalloc_alloc_count(void *self) {
 }
 
 static const umf_memory_pool_ops_t jemalloc_ops = {
-    .version = UMF_POOL_OPS_VERSION_CURRENT,
-    .initialize = jemalloc_initialize,
-    .finalize = jemalloc_finalize,
-    .malloc = jemalloc_malloc,
-    .calloc = jemalloc_calloc,
-    .realloc = jemalloc_realloc,
-    .aligned_malloc = jemalloc_aligned_malloc,
-    .malloc_usable_size = jemalloc_usable_size,
-    .free = jemalloc_free,
-    .get_last_allocation_error = jemalloc_last_allocation_error,
+    UMF_POOL_OPS(jemalloc),
     .get_name = jemalloc_get_name,
     .ext_trim_memory = jemalloc_trim,
 };
@@ -1108,12 +1099,5 @@ static umf_result_t params_from_text(const char *text, void **params) {
     return umf_params_from_text(&jemalloc_fields, params_create, params_destroy, text, params);
 }
 
-extern const umf_memory_pool_descriptor_t umf_jemalloc_pool_descriptor;
-const umf_memory_pool_descriptor_t umf_jemalloc_pool_descriptor = {
-    .struct_size = sizeof(umf_jemalloc_pool_descriptor),
-    .name = "jemalloc",
-    .ops = &jemalloc_ops,
-    .params_from_text = params_from_text,
-    .params_destroy = params_destroy,
-    .probe = umf_jemalloc_sizes_probe,
-};
+UMF_POOL_DESCRIPTOR(jemalloc, .ops = &jemalloc_ops, .params_from_text = params_from_text,
+                    .params_destroy = params_destroy, .probe = umf_jemalloc_sizes_probe);

@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <umf/plugin.h>
 #include <umf/result.h>
 
 #include "base/log.h"
@@ -31,6 +30,7 @@
 #include "ctl/field.h"
 #include "ctl/params.h"
 #include "pools/scalable/tbb.h"
+#include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 #include "pools/shared/starts.h"
 #include "system/os.h"
@@ -922,16 +922,7 @@ static size_t scalable_alloc_count(void *arg) {
 }
 
 static const umf_memory_pool_ops_t scalable_ops = {
-    .version = UMF_POOL_OPS_VERSION_CURRENT,
-    .initialize = scalable_initialize,
-    .finalize = scalable_finalize,
-    .malloc = scalable_malloc,
-    .calloc = scalable_calloc,
-    .realloc = scalable_realloc,
-    .aligned_malloc = scalable_aligned_malloc,
-    .malloc_usable_size = scalable_usable_size,
-    .free = scalable_free,
-    .get_last_allocation_error = scalable_last_allocation_error,
+    UMF_POOL_OPS(scalable),
     .get_name = scalable_get_name,
     .ext_trim_memory = scalable_trim,
 };
@@ -1057,12 +1048,5 @@ static umf_result_t params_from_text(const char *text, void **params) {
     return umf_params_from_text(&scalable_fields, params_create, params_destroy, text, params);
 }
 
-extern const umf_memory_pool_descriptor_t umf_scalable_pool_descriptor;
-const umf_memory_pool_descriptor_t umf_scalable_pool_descriptor = {
-    .struct_size = sizeof(umf_scalable_pool_descriptor),
-    .name = "scalable",
-    .ops = &scalable_ops,
-    .params_from_text = params_from_text,
-    .params_destroy = params_destroy,
-    .probe = umf_tbb_probe,
-};
+UMF_POOL_DESCRIPTOR(scalable, .ops = &scalable_ops, .params_from_text = params_from_text,
+                    .params_destroy = params_destroy, .probe = umf_tbb_probe);

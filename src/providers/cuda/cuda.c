@@ -4,8 +4,6 @@
  */
 #include <string.h>
 
-#include <umf/plugin.h>
-
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
@@ -14,6 +12,7 @@
 #include "providers/cuda/copy.h"
 #include "providers/cuda/own.h"
 #include "providers/cuda/params.h"
+#include "providers/shared/kind.h"
 #include "providers/shared/name.h"
 
 typedef struct cuda_provider_t {
@@ -375,20 +374,14 @@ static umf_result_t cuda_ipc_watch(void *provider, const void *data, const uint6
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t cuda_ops = {
-    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
-    .initialize = cuda_initialize,
-    .finalize = cuda_finalize,
+    UMF_PROVIDER_OPS(cuda),
     .alloc = cuda_alloc,
     .free = cuda_free,
     .get_last_native_error = cuda_get_last_native_error,
     .get_recommended_page_size = cuda_get_recommended_page_size,
     .get_min_page_size = cuda_get_min_page_size,
     .get_name = cuda_get_name,
-    .ext_get_ipc_handle_size = cuda_get_ipc_handle_size,
-    .ext_get_ipc_handle = cuda_get_ipc_handle,
-    .ext_put_ipc_handle = cuda_put_ipc_handle,
-    .ext_open_ipc_handle = cuda_open_ipc_handle,
-    .ext_close_ipc_handle = cuda_close_ipc_handle,
+    UMF_IPC_OPS(cuda),
     .ext_ctl = cuda_ctl,
     .ext_get_allocation_properties = cuda_get_property,
     .ext_get_allocation_properties_size = umf_cuda_op_property_size,
@@ -405,13 +398,5 @@ UMF_API_1_0 const umf_memory_provider_ops_t *umfCUDAMemoryProviderOps(void) {
     return &cuda_ops;
 }
 
-extern const umf_memory_provider_descriptor_t umf_cuda_descriptor;
-const umf_memory_provider_descriptor_t umf_cuda_descriptor = {
-    .struct_size = sizeof(umf_cuda_descriptor),
-    .name = "cuda",
-    .ops = &cuda_ops,
-    .ext = &cuda_ext_ops,
-    .params_from_text = umf_cuda_params_from_text,
-    .params_destroy = umf_cuda_params_destroy,
-    .probe = umf_cuda_probe,
-};
+UMF_PROVIDER_DESCRIPTOR(cuda, umf_cuda_params, .ops = &cuda_ops, .ext = &cuda_ext_ops,
+                        .probe = umf_cuda_probe);

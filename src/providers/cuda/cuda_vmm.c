@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <umf/plugin.h>
-
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
@@ -14,6 +12,7 @@
 #include "providers/cuda/copy.h"
 #include "providers/cuda/cuda_vmm_params.h"
 #include "providers/cuda/wait.h"
+#include "providers/shared/kind.h"
 #include "providers/shared/name.h"
 #include "providers/vmm/ops.h"
 #include "system/os.h"
@@ -720,9 +719,8 @@ static umf_result_t cuda_vmm_peer_free(void *provider, void *ptr, size_t size) {
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t cuda_vmm_ops = {
+    UMF_PROVIDER_OPS(cuda_vmm),
     UMF_VMM_OPS,
-    .initialize = cuda_vmm_initialize,
-    .finalize = cuda_vmm_finalize,
     .get_last_native_error = cuda_vmm_get_last_native_error,
     .get_name = cuda_vmm_get_name,
     .ext_get_allocation_properties = cuda_vmm_get_property,
@@ -752,13 +750,5 @@ static umf_result_t cuda_vmm_probe(char *why, size_t why_size) {
                                           : UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
 }
 
-extern const umf_memory_provider_descriptor_t umf_cuda_vmm_descriptor;
-const umf_memory_provider_descriptor_t umf_cuda_vmm_descriptor = {
-    .struct_size = sizeof(umf_cuda_vmm_descriptor),
-    .name = "cuda_vmm",
-    .ops = &cuda_vmm_ops,
-    .ext = &cuda_vmm_ext_ops,
-    .params_from_text = umf_cuda_vmm_params_from_text,
-    .params_destroy = umf_cuda_vmm_params_destroy,
-    .probe = cuda_vmm_probe,
-};
+UMF_PROVIDER_DESCRIPTOR(cuda_vmm, umf_cuda_vmm_params, .ops = &cuda_vmm_ops,
+                        .ext = &cuda_vmm_ext_ops, .probe = cuda_vmm_probe);

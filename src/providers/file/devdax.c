@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include <umf/plugin.h>
 #include <umf/providers/provider_devdax_memory.h>
 
 #include "base/log.h"
@@ -18,6 +17,7 @@
 #include "providers/file/opened.h"
 #include "providers/file/path.h"
 #include "providers/shared/carve_ops.h"
+#include "providers/shared/kind.h"
 #include "providers/shared/name.h"
 #include "providers/shared/protection.h"
 #include "system/os.h"
@@ -418,19 +418,10 @@ static umf_result_t devdax_probe(char *why, size_t why_size) {
 }
 
 static const umf_memory_provider_ops_t devdax_ops = {
-    UMF_CARVE_OPS,
-    .initialize = devdax_initialize,
-    .finalize = devdax_finalize,
-    .alloc = devdax_alloc,
-    .get_last_native_error = devdax_get_last_native_error,
-    .get_name = devdax_get_name,
-    .ext_purge_force = devdax_purge_force,
-    .ext_get_ipc_handle_size = devdax_get_ipc_handle_size,
-    .ext_get_ipc_handle = devdax_get_ipc_handle,
-    .ext_put_ipc_handle = devdax_put_ipc_handle,
-    .ext_open_ipc_handle = devdax_open_ipc_handle,
-    .ext_close_ipc_handle = devdax_close_ipc_handle,
-    .get_cache_line_size = devdax_get_cache_line_size,
+    UMF_PROVIDER_OPS(devdax),    UMF_CARVE_OPS,
+    .alloc = devdax_alloc,       .get_last_native_error = devdax_get_last_native_error,
+    .get_name = devdax_get_name, .ext_purge_force = devdax_purge_force,
+    UMF_IPC_OPS(devdax),         .get_cache_line_size = devdax_get_cache_line_size,
 };
 
 static const umf_memory_provider_ext_ops_t devdax_ext_ops = {
@@ -443,13 +434,5 @@ UMF_API_1_0 const umf_memory_provider_ops_t *umfDevDaxMemoryProviderOps(void) {
     return &devdax_ops;
 }
 
-extern const umf_memory_provider_descriptor_t umf_devdax_descriptor;
-const umf_memory_provider_descriptor_t umf_devdax_descriptor = {
-    .struct_size = sizeof(umf_devdax_descriptor),
-    .name = "devdax",
-    .ops = &devdax_ops,
-    .ext = &devdax_ext_ops,
-    .params_from_text = umf_devdax_params_from_text,
-    .params_destroy = umf_devdax_params_destroy,
-    .probe = devdax_probe,
-};
+UMF_PROVIDER_DESCRIPTOR(devdax, umf_devdax_params, .ops = &devdax_ops, .ext = &devdax_ext_ops,
+                        .probe = devdax_probe);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include <umf/plugin.h>
 #include <umf/providers/provider_file_memory.h>
 
 #include "base/log.h"
@@ -16,6 +15,7 @@
 #include "providers/file/path.h"
 #include "providers/file/store.h"
 #include "providers/shared/carve_ops.h"
+#include "providers/shared/kind.h"
 #include "providers/shared/name.h"
 #include "providers/shared/protection.h"
 #include "system/os.h"
@@ -300,19 +300,10 @@ static umf_result_t file_ipc_check(void *provider, const void *data, size_t size
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t file_ops = {
-    UMF_CARVE_OPS,
-    .initialize = file_initialize,
-    .finalize = file_finalize,
-    .alloc = file_alloc,
-    .get_last_native_error = file_get_last_native_error,
-    .get_name = file_get_name,
-    .ext_purge_force = file_purge_force,
-    .ext_get_ipc_handle_size = file_get_ipc_handle_size,
-    .ext_get_ipc_handle = file_get_ipc_handle,
-    .ext_put_ipc_handle = file_put_ipc_handle,
-    .ext_open_ipc_handle = file_open_ipc_handle,
-    .ext_close_ipc_handle = file_close_ipc_handle,
-    .get_cache_line_size = file_get_cache_line_size,
+    UMF_PROVIDER_OPS(file),    UMF_CARVE_OPS,
+    .alloc = file_alloc,       .get_last_native_error = file_get_last_native_error,
+    .get_name = file_get_name, .ext_purge_force = file_purge_force,
+    UMF_IPC_OPS(file),         .get_cache_line_size = file_get_cache_line_size,
 };
 
 static const umf_memory_provider_ext_ops_t file_ext_ops = {
@@ -325,12 +316,4 @@ UMF_API_1_0 const umf_memory_provider_ops_t *umfFileMemoryProviderOps(void) {
     return &file_ops;
 }
 
-extern const umf_memory_provider_descriptor_t umf_file_descriptor;
-const umf_memory_provider_descriptor_t umf_file_descriptor = {
-    .struct_size = sizeof(umf_file_descriptor),
-    .name = "file",
-    .ops = &file_ops,
-    .ext = &file_ext_ops,
-    .params_from_text = umf_file_params_from_text,
-    .params_destroy = umf_file_params_destroy,
-};
+UMF_PROVIDER_DESCRIPTOR(file, umf_file_params, .ops = &file_ops, .ext = &file_ext_ops);

@@ -2,8 +2,6 @@
  * Level Zero provider: memory of the host, of a device, or shared by both, in one context; each
  * allocation is one call of the driver.
  */
-#include <umf/plugin.h>
-
 #include "base/log.h"
 #include "base/meta.h"
 #include "providers/level_zero/copy.h"
@@ -11,6 +9,7 @@
 #include "providers/level_zero/machine.h"
 #include "providers/level_zero/params.h"
 #include "providers/level_zero/resident.h"
+#include "providers/shared/kind.h"
 #include "providers/shared/name.h"
 
 /* --- the driver's calls ----------------------------------------------------------------------- */
@@ -451,20 +450,14 @@ static umf_result_t ze_ipc_check(void *provider, const void *data, size_t size) 
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t ze_ops = {
-    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
-    .initialize = ze_initialize,
-    .finalize = ze_finalize,
+    UMF_PROVIDER_OPS(ze),
     .alloc = ze_alloc,
     .free = ze_free,
     .get_last_native_error = umf_ze_native_error,
     .get_recommended_page_size = ze_get_recommended_page_size,
     .get_min_page_size = ze_get_min_page_size,
     .get_name = ze_get_name,
-    .ext_get_ipc_handle_size = ze_get_ipc_handle_size,
-    .ext_get_ipc_handle = ze_get_ipc_handle,
-    .ext_put_ipc_handle = ze_put_ipc_handle,
-    .ext_open_ipc_handle = ze_open_ipc_handle,
-    .ext_close_ipc_handle = ze_close_ipc_handle,
+    UMF_IPC_OPS(ze),
     .ext_ctl = ze_ctl,
     .ext_get_allocation_properties = ze_get_property,
     .ext_get_allocation_properties_size = umf_ze_op_property_size,
@@ -482,13 +475,5 @@ UMF_API_1_0 const umf_memory_provider_ops_t *umfLevelZeroMemoryProviderOps(void)
     return &ze_ops;
 }
 
-extern const umf_memory_provider_descriptor_t umf_level_zero_descriptor;
-const umf_memory_provider_descriptor_t umf_level_zero_descriptor = {
-    .struct_size = sizeof(umf_level_zero_descriptor),
-    .name = "level_zero",
-    .ops = &ze_ops,
-    .ext = &ze_ext_ops,
-    .params_from_text = umf_ze_params_from_text,
-    .params_destroy = umf_ze_params_destroy,
-    .probe = umf_ze_probe,
-};
+UMF_PROVIDER_DESCRIPTOR(level_zero, umf_ze_params, .ops = &ze_ops, .ext = &ze_ext_ops,
+                        .probe = umf_ze_probe);

@@ -1,8 +1,6 @@
 /* Level_zero_vmm provider: virtual memory by way of Level Zero. See vmm.h. */
 #include <stdio.h>
 
-#include <umf/plugin.h>
-
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
@@ -14,6 +12,7 @@
 #include "providers/level_zero/level_zero_vmm_params.h"
 #include "providers/level_zero/machine.h"
 #include "providers/level_zero/wait.h"
+#include "providers/shared/kind.h"
 #include "providers/shared/name.h"
 #include "providers/vmm/ops.h"
 #include "system/os.h"
@@ -443,9 +442,8 @@ static umf_result_t ze_vmm_peer_free(void *provider, void *ptr, size_t size) {
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t ze_vmm_ops = {
+    UMF_PROVIDER_OPS(ze_vmm),
     UMF_VMM_OPS,
-    .initialize = ze_vmm_initialize,
-    .finalize = ze_vmm_finalize,
     .get_last_native_error = umf_ze_native_error,
     .get_name = ze_vmm_get_name,
     .ext_get_allocation_properties = ze_vmm_get_property,
@@ -473,13 +471,5 @@ static umf_result_t ze_vmm_probe(char *why, size_t why_size) {
                                         : UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
 }
 
-extern const umf_memory_provider_descriptor_t umf_level_zero_vmm_descriptor;
-const umf_memory_provider_descriptor_t umf_level_zero_vmm_descriptor = {
-    .struct_size = sizeof(umf_level_zero_vmm_descriptor),
-    .name = "level_zero_vmm",
-    .ops = &ze_vmm_ops,
-    .ext = &ze_vmm_ext_ops,
-    .params_from_text = umf_ze_vmm_params_from_text,
-    .params_destroy = umf_ze_vmm_params_destroy,
-    .probe = ze_vmm_probe,
-};
+UMF_PROVIDER_DESCRIPTOR(level_zero_vmm, umf_ze_vmm_params, .ops = &ze_vmm_ops,
+                        .ext = &ze_vmm_ext_ops, .probe = ze_vmm_probe);

@@ -7,8 +7,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include <umf/plugin.h>
-
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/native.h"
@@ -18,6 +16,7 @@
 #include "providers/os/handle.h"
 #include "providers/os/import.h"
 #include "providers/os/numa.h"
+#include "providers/shared/kind.h"
 #include "providers/shared/name.h"
 #include "providers/shared/protection.h"
 #include "system/os.h"
@@ -454,9 +453,7 @@ static umf_result_t os_ipc_check(void *provider, const void *data, size_t size) 
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t os_ops = {
-    .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
-    .initialize = os_initialize,
-    .finalize = os_finalize,
+    UMF_PROVIDER_OPS(os),
     .alloc = os_alloc,
     .free = os_free,
     .get_last_native_error = os_get_last_native_error,
@@ -467,11 +464,7 @@ static const umf_memory_provider_ops_t os_ops = {
     .ext_purge_force = os_purge_force,
     .ext_allocation_merge = os_allocation_merge,
     .ext_allocation_split = os_allocation_split,
-    .ext_get_ipc_handle_size = os_get_ipc_handle_size,
-    .ext_get_ipc_handle = os_get_ipc_handle,
-    .ext_put_ipc_handle = os_put_ipc_handle,
-    .ext_open_ipc_handle = os_open_ipc_handle,
-    .ext_close_ipc_handle = os_close_ipc_handle,
+    UMF_IPC_OPS(os),
     .ext_ctl = os_ctl,
     .get_cache_line_size = os_get_cache_line_size,
 };
@@ -491,12 +484,4 @@ UMF_API_1_0 const umf_memory_provider_ops_t *umfOsMemoryProviderOps(void) {
     return &os_ops;
 }
 
-extern const umf_memory_provider_descriptor_t umf_os_descriptor;
-const umf_memory_provider_descriptor_t umf_os_descriptor = {
-    .struct_size = sizeof(umf_os_descriptor),
-    .name = "os",
-    .ops = &os_ops,
-    .ext = &os_ext_ops,
-    .params_from_text = umf_os_params_from_text,
-    .params_destroy = umf_os_params_destroy,
-};
+UMF_PROVIDER_DESCRIPTOR(os, umf_os_params, .ops = &os_ops, .ext = &os_ext_ops);

@@ -22,8 +22,7 @@ umf_result_t umf_carve_op_ctl(void *provider, umf_ctl_query_source_t source, con
 
 /* Of umf_memory_provider_ops_t. */
 #define UMF_CARVE_OPS                                                                              \
-    .version = UMF_PROVIDER_OPS_VERSION_CURRENT, .free = umf_carve_op_free,                        \
-    .get_recommended_page_size = umf_carve_op_page_size,                                           \
+    .free = umf_carve_op_free, .get_recommended_page_size = umf_carve_op_page_size,                \
     .get_min_page_size = umf_carve_op_min_page_size, .ext_allocation_merge = umf_carve_op_merge,   \
     .ext_allocation_split = umf_carve_op_split, .ext_ctl = umf_carve_op_ctl
 

@@ -10,6 +10,7 @@
 #include "base/meta.h"
 #include "base/place.h"
 #include "ctl/params.h"
+#include "providers/shared/kind.h"
 #include "providers/shared/name.h"
 #include "providers/vmm/ops.h"
 #include "system/annotate.h"
@@ -234,9 +235,8 @@ static umf_result_t linux_vmm_wait(void *provider, void *const *queues, size_t n
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t linux_vmm_ops = {
+    UMF_PROVIDER_OPS(linux_vmm),
     UMF_VMM_OPS,
-    .initialize = linux_vmm_initialize,
-    .finalize = linux_vmm_finalize,
     .get_last_native_error = linux_vmm_get_last_native_error,
     .get_name = linux_vmm_get_name,
     .get_cache_line_size = linux_vmm_get_cache_line_size,
@@ -258,12 +258,5 @@ UMF_API_EXT_1 const umf_memory_provider_ops_t *umfLinuxVmmMemoryProviderOps(void
     return &linux_vmm_ops;
 }
 
-extern const umf_memory_provider_descriptor_t umf_linux_vmm_descriptor;
-const umf_memory_provider_descriptor_t umf_linux_vmm_descriptor = {
-    .struct_size = sizeof(umf_linux_vmm_descriptor),
-    .name = "linux_vmm",
-    .ops = &linux_vmm_ops,
-    .ext = &linux_vmm_ext_ops,
-    .params_from_text = umf_linux_vmm_params_from_text,
-    .params_destroy = umf_linux_vmm_params_destroy,
-};
+UMF_PROVIDER_DESCRIPTOR(linux_vmm, umf_linux_vmm_params, .ops = &linux_vmm_ops,
+                        .ext = &linux_vmm_ext_ops);

@@ -41,8 +41,8 @@ umf_result_t umf_vmm_op_release(void *provider, void *const *pieces, size_t coun
 
 /* Of umf_memory_provider_ops_t. */
 #define UMF_VMM_OPS                                                                                \
-    .version = UMF_PROVIDER_OPS_VERSION_CURRENT, .alloc = umf_vmm_op_alloc,                        \
-    .free = umf_vmm_op_free, .get_recommended_page_size = umf_vmm_op_page_size,                    \
+    .alloc = umf_vmm_op_alloc, .free = umf_vmm_op_free,                                            \
+    .get_recommended_page_size = umf_vmm_op_page_size,                                             \
     .get_min_page_size = umf_vmm_op_min_page_size, .ext_allocation_merge = umf_vmm_op_merge,       \
     .ext_allocation_split = umf_vmm_op_split, .ext_get_ipc_handle_size = umf_vmm_op_ipc_size,      \
     .ext_get_ipc_handle = umf_vmm_op_ipc_get, .ext_put_ipc_handle = umf_vmm_op_ipc_put,            \

@@ -1,0 +1,33 @@
+/*
+ * What the tables of a kind of provider have in common. A kind whose functions are called
+ * <kind>_<operation> names them here together.
+ */
+#ifndef UMF_SRC_PROVIDERS_SHARED_KIND_H
+#define UMF_SRC_PROVIDERS_SHARED_KIND_H
+
+#include <umf/plugin.h>
+
+/* Of umf_memory_provider_ops_t: what each kind has for itself. */
+#define UMF_PROVIDER_OPS(kind)                                                                     \
+    .version = UMF_PROVIDER_OPS_VERSION_CURRENT, .initialize = kind##_initialize,                  \
+    .finalize = kind##_finalize
+
+/* The same: sharing with other processes, which has five operations or none. */
+#define UMF_IPC_OPS(kind)                                                                          \
+    .ext_get_ipc_handle_size = kind##_get_ipc_handle_size,                                         \
+    .ext_get_ipc_handle = kind##_get_ipc_handle, .ext_put_ipc_handle = kind##_put_ipc_handle,      \
+    .ext_open_ipc_handle = kind##_open_ipc_handle, .ext_close_ipc_handle = kind##_close_ipc_handle
+
+/* By which the registry knows a kind, see providers.def. `params` is as ctl/params.h has it; the
+ * rest are further members. */
+#define UMF_PROVIDER_DESCRIPTOR(kind, params, ...)                                                 \
+    extern const umf_memory_provider_descriptor_t umf_##kind##_descriptor;                         \
+    const umf_memory_provider_descriptor_t umf_##kind##_descriptor = {                             \
+        .struct_size = sizeof(umf_memory_provider_descriptor_t),                                   \
+        .name = #kind,                                                                             \
+        .params_from_text = params##_from_text,                                                    \
+        .params_destroy = params##_destroy,                                                        \
+        __VA_ARGS__,                                                                               \
+    }
+
+#endif
