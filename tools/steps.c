@@ -577,7 +577,7 @@ report_state_t step_sharing(const step_t *step, char *why) {
     return state;
 }
 
-/* --- sleep and wake --------------------------------------------------------------------------- */
+/* --- suspend and resume ----------------------------------------------------------------------- */
 
 report_state_t step_suspend(const step_t *step, char *why) {
     enum { SIZE = 4 << 20 };
@@ -593,8 +593,8 @@ report_state_t step_suspend(const step_t *step, char *why) {
     EXPECT(report.bytes >= SIZE && report.kept >= SIZE, "%zu bytes were given back, %zu kept",
            report.bytes, report.kept);
     TRY(umfPoolGetResidency(pool, &residency));
-    EXPECT(residency.resident == 0, "%zu bytes are left while it sleeps", residency.resident);
-    EXPECT(!umfPoolMalloc(pool, 100), "a pool allocates while it sleeps");
+    EXPECT(residency.resident == 0, "%zu bytes are left while it is suspended", residency.resident);
+    EXPECT(!umfPoolMalloc(pool, 100), "a pool allocates while it is suspended");
 
     TRY(umfPoolsResume(&pool, 1, NULL, &report));
     EXPECT(is_filled(memory, SIZE, 1), "memory changed while it slept");
@@ -628,21 +628,21 @@ report_state_t step_suspend_cuda(const step_t *step, char *why) {
     enum { SIZE = 64 << 20 };
     umf_memory_pool_handle_t pool;
     umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
-    size_t awake, asleep, again, freed;
+    size_t before, suspended, again, freed;
     TRY(pool_over(step->pool, step->provider, &pool)); /* which starts the driver */
     void *memory = umfPoolMalloc(pool, SIZE);
     EXPECT(memory, "no %d bytes of GPU memory", (int)SIZE);
-    EXPECT(cuda_free_memory(&awake), "the driver does not tell how much memory is free");
+    EXPECT(cuda_free_memory(&before), "the driver does not tell how much memory is free");
     TRY(umfPoolsSuspend(&pool, 1, NULL, &report));
     EXPECT(report.bytes >= SIZE, "%zu bytes were given back", report.bytes);
-    EXPECT(cuda_free_memory(&asleep) && asleep >= awake + report.bytes,
+    EXPECT(cuda_free_memory(&suspended) && suspended >= before + report.bytes,
            "%zu bytes were given back, but the driver has %zu more than before", report.bytes,
-           asleep > awake ? asleep - awake : 0);
+           suspended > before ? suspended - before : 0);
     TRY(umfPoolsResume(&pool, 1, NULL, &report));
-    EXPECT(cuda_free_memory(&again) && again <= asleep - report.bytes,
+    EXPECT(cuda_free_memory(&again) && again <= suspended - report.bytes,
            "%zu bytes came back from nowhere", report.bytes);
     TRY(umfFree(memory));
     TRY(umfPoolDestroy(pool));
-    EXPECT(cuda_free_memory(&freed) && freed >= asleep, "freed memory does not come back");
+    EXPECT(cuda_free_memory(&freed) && freed >= suspended, "freed memory does not come back");
     return REPORT_OK;
 }

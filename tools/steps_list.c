@@ -251,7 +251,7 @@ step_t *steps_list(const steps_place_t *place, size_t *count) {
     list->key = "sharing";
     add_sharing(list);
 
-    list->section = "Sleep and wake: memory goes and comes back as it was";
+    list->section = "Suspend and resume: memory is given back and comes back as it was";
     list->key = "suspend";
     if (has_kind(&list->providers, "linux_vmm")) {
         step_t *step = add_step(list, step_suspend, "disjoint over linux_vmm");

@@ -150,7 +150,7 @@ if command -v python3 >/dev/null || command -v jq >/dev/null; then
     expect_in rows '^limits/locked memory/'
     expect_status 0 "$umfctl" --json check
     read_json check <"$work/out" >"$work/rows" || fail "check --json is not what it should be"
-    expect_in rows '^pools/disjoint/disjoint over os/ok$'
+    expect_in rows '^pools/disjoint over os/ok$'
     expect_in rows '^suspend/disjoint over linux_vmm/ok$'
     expect_in rows '^summary/failed/'
     # With a driver in reach, a software one.
