@@ -4,6 +4,7 @@
  */
 #include <cerrno>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <thread>
 #include <tuple>

@@ -6,7 +6,6 @@
 #include <functional>
 #include <mutex>
 #include <random>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include <umf.h>
 
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 
 inline std::vector<void *> alloc_blocks(umf_memory_pool_handle_t pool, size_t n, size_t size) {
     std::vector<void *> list;
@@ -37,34 +37,28 @@ inline std::vector<void *> exchange_blocks(umf_memory_pool_handle_t pool,
                                            const std::function<size_t(unsigned)> &size_of) {
     std::mutex lock;
     std::vector<void *> shared;
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < 6; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(t);
-            for (size_t i = 0; i < scaled(3000); i++) {
-                void *p = umfPoolMalloc(pool, size_of(static_cast<unsigned>(random())));
-                ASSERT_NE(p, nullptr);
-                *static_cast<void **>(p) = p;
-                if (random() % 4 == 0) {
-                    std::lock_guard<std::mutex> guard(lock);
-                    shared.push_back(p);
-                    std::swap(shared[random() % shared.size()], shared.back());
-                    p = shared.size() < 8 ? nullptr : shared.back();
-                    shared.resize(shared.size() - (p != nullptr));
-                }
-                if (p) {
-                    EXPECT_EQ(*static_cast<void **>(p), p) << "two had the same block";
-                    EXPECT_EQ(umfPoolFree(pool, p), UMF_RESULT_SUCCESS);
-                }
-                if (i % 500 == 0) {
-                    umfPoolTrimMemory(pool, 0);
-                }
+    run_threads<unsigned>(6, [&](unsigned t) {
+        std::mt19937 random(t);
+        for (size_t i = 0; i < scaled(3000); i++) {
+            void *p = umfPoolMalloc(pool, size_of(static_cast<unsigned>(random())));
+            ASSERT_NE(p, nullptr);
+            *static_cast<void **>(p) = p;
+            if (random() % 4 == 0) {
+                std::lock_guard<std::mutex> guard(lock);
+                shared.push_back(p);
+                std::swap(shared[random() % shared.size()], shared.back());
+                p = shared.size() < 8 ? nullptr : shared.back();
+                shared.resize(shared.size() - (p != nullptr));
             }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+            if (p) {
+                EXPECT_EQ(*static_cast<void **>(p), p) << "two had the same block";
+                EXPECT_EQ(umfPoolFree(pool, p), UMF_RESULT_SUCCESS);
+            }
+            if (i % 500 == 0) {
+                umfPoolTrimMemory(pool, 0);
+            }
+        }
+    });
     return shared;
 }
 

@@ -10,6 +10,7 @@
 #include "fakes/calls.h"
 #include "fakes/log_file.h"
 #include "fakes/properties.h"
+#include "fakes/threads.h"
 #include "gpu.h"
 
 #include <umf.h>
@@ -666,20 +667,14 @@ TEST_F(Cuda, ADisjointPoolOnDeviceMemory) {
 TEST_F(Cuda, Threads) {
     ASSERT_EQ(create(), OK);
     std::atomic<int> failures{0};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; t++) {
-        threads.emplace_back([&] {
-            for (int i = 0; i < 50; i++) {
-                void *ptr = nullptr;
-                failures += umfMemoryProviderAlloc(provider, 65536, 0, &ptr) != OK;
-                failures += umfMemoryProviderFree(provider, ptr, 65536) != OK;
-                failures += current() != nullptr;
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    run_threads(4, [&](int) {
+        for (int i = 0; i < 50; i++) {
+            void *ptr = nullptr;
+            failures += umfMemoryProviderAlloc(provider, 65536, 0, &ptr) != OK;
+            failures += umfMemoryProviderFree(provider, ptr, 65536) != OK;
+            failures += current() != nullptr;
+        }
+    });
     EXPECT_EQ(failures, 0);
     EXPECT_EQ(allocated(), 0u);
 }

@@ -17,6 +17,7 @@
 
 #include "fakes/forged.h"
 #include "fakes/peer.h"
+#include "fakes/threads.h"
 
 namespace {
 
@@ -986,22 +987,16 @@ TEST_F(CudaVmmShare, ThreadsThatOpenAtOnceLeaveNothingBehind) {
     }
     const long objects = driver().control()->objects;
     std::atomic<int> failures{0};
-    std::vector<std::thread> running;
-    for (size_t thread = 0; thread < 4; thread++) {
-        running.emplace_back([&, thread] {
-            for (size_t round = 0; round < 50; round++) {
-                void *first = nullptr, *second = nullptr;
-                char *one = handles[2 * thread].data(), *other = handles[2 * thread + 1].data();
-                failures += umfMemoryProviderOpenIPCHandle(consumer, one, &first) != OK;
-                failures += umfMemoryProviderOpenIPCHandle(consumer, other, &second) != OK;
-                failures += umfMemoryProviderCloseIPCHandle(consumer, first, block) != OK;
-                failures += umfMemoryProviderCloseIPCHandle(consumer, second, block) != OK;
-            }
-        });
-    }
-    for (std::thread &thread : running) {
-        thread.join();
-    }
+    run_threads<size_t>(4, [&](size_t thread) {
+        for (size_t round = 0; round < 50; round++) {
+            void *first = nullptr, *second = nullptr;
+            char *one = handles[2 * thread].data(), *other = handles[2 * thread + 1].data();
+            failures += umfMemoryProviderOpenIPCHandle(consumer, one, &first) != OK;
+            failures += umfMemoryProviderOpenIPCHandle(consumer, other, &second) != OK;
+            failures += umfMemoryProviderCloseIPCHandle(consumer, first, block) != OK;
+            failures += umfMemoryProviderCloseIPCHandle(consumer, second, block) != OK;
+        }
+    });
     EXPECT_EQ(failures, 0);
     EXPECT_EQ(driver().control()->objects, objects);
     for (size_t i = 0; i < blocks; i++) {

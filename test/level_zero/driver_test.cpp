@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <thread>
 
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "fakes/threads.h"
 
 #include "level_zero/level_zero.h"
 
@@ -696,17 +697,11 @@ TEST_F(Driver, IsAskedOnlyWhatTheValidationLetsThrough) {
 }
 
 TEST_F(Driver, IsUsedByManyThreads) {
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; i++) {
-        threads.emplace_back([this] {
-            for (int n = 0; n < 50; n++) {
-                EXPECT_EQ(try_device(page), ZE_RESULT_SUCCESS);
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    run_threads(4, [this](int) {
+        for (int n = 0; n < 50; n++) {
+            EXPECT_EQ(try_device(page), ZE_RESULT_SUCCESS);
+        }
+    });
     EXPECT_EQ(control->used[0], 0u);
 }
 

@@ -23,6 +23,7 @@
 #include "fakes/calls.h"
 #include "fakes/log_file.h"
 #include "fakes/properties.h"
+#include "fakes/threads.h"
 
 namespace {
 
@@ -702,18 +703,12 @@ TEST_F(Ze, ResidentDeviceChangesWhileOthersAllocate) {
         });
     }
     // Each thread turns a device of its own on and off.
-    std::vector<std::thread> changers;
-    for (size_t on = 0; on < 2; on++) {
-        changers.emplace_back([&, on] {
-            for (int i = 0; i < 41; i++) {
-                failures += umfLevelZeroMemoryProviderResidentDeviceChange(provider, devices[on],
-                                                                           i % 2 == 0) != OK;
-            }
-        });
-    }
-    for (std::thread &thread : changers) {
-        thread.join();
-    }
+    run_threads<size_t>(2, [&](size_t on) {
+        for (int i = 0; i < 41; i++) {
+            failures += umfLevelZeroMemoryProviderResidentDeviceChange(provider, devices[on],
+                                                                       i % 2 == 0) != OK;
+        }
+    });
     stop = true;
     for (std::thread &thread : threads) {
         thread.join();

@@ -20,6 +20,7 @@
 #include <umf/providers/provider_os_memory.h>
 
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 #include "fakes/umf_functions.h"
 
 namespace {
@@ -62,19 +63,13 @@ struct Library : UmfFunctions {
         for (auto ops : pools) {
             umf_memory_pool_handle_t pool = nullptr;
             ASSERT_EQ(pool_create(ops, below, nullptr, 0, &pool), OK);
-            std::vector<std::thread> threads;
-            for (int t = 0; t < 2; t++) {
-                threads.emplace_back([&] {
-                    for (size_t size = 8; size < 100000; size *= 3) {
-                        void *p = pool_malloc(pool, size);
-                        EXPECT_NE(p, nullptr);
-                        EXPECT_EQ(free(p), OK);
-                    }
-                });
-            }
-            for (auto &thread : threads) {
-                thread.join();
-            }
+            run_threads(2, [&](int) {
+                for (size_t size = 8; size < 100000; size *= 3) {
+                    void *p = pool_malloc(pool, size);
+                    EXPECT_NE(p, nullptr);
+                    EXPECT_EQ(free(p), OK);
+                }
+            });
             ASSERT_EQ(pool_destroy(pool), OK);
         }
         EXPECT_EQ(provider_destroy(below), OK);

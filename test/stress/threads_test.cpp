@@ -15,6 +15,7 @@
 
 #include "fakes/kinds.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 
 namespace {
 
@@ -154,31 +155,25 @@ TEST_P(Threads, ComeAndGo) {
 
 TEST_P(Threads, PoolsComeAndGo) {
     std::atomic<int> wrong{0};
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            for (size_t i = 0; i < scaled(100); i++) {
-                umf_memory_pool_handle_t mine = nullptr;
-                const umf_pool_create_flags_t flags = i % 2 * UMF_POOL_CREATE_FLAG_DISABLE_TRACKING;
-                if (umfPoolCreate(kind.ops(), source->handle, nullptr, flags, &mine) != OK) {
-                    wrong++;
-                    continue;
-                }
-                Work work(mine, !flags, 13);
-                work.run(t, 50);
-                void *shared = umfPoolMalloc(pool, 100);
-                wrong += umfFree(shared) != OK;
-                if (i % 3) {
-                    work.finish();
-                }
-                wrong += work.wrong;
-                wrong += umfPoolDestroy(mine) != OK; // with blocks alive, every third time
+    run_threads<unsigned>(4, [&](unsigned t) {
+        for (size_t i = 0; i < scaled(100); i++) {
+            umf_memory_pool_handle_t mine = nullptr;
+            const umf_pool_create_flags_t flags = i % 2 * UMF_POOL_CREATE_FLAG_DISABLE_TRACKING;
+            if (umfPoolCreate(kind.ops(), source->handle, nullptr, flags, &mine) != OK) {
+                wrong++;
+                continue;
             }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+            Work work(mine, !flags, 13);
+            work.run(t, 50);
+            void *shared = umfPoolMalloc(pool, 100);
+            wrong += umfFree(shared) != OK;
+            if (i % 3) {
+                work.finish();
+            }
+            wrong += work.wrong;
+            wrong += umfPoolDestroy(mine) != OK; // with blocks alive, every third time
+        }
+    });
     EXPECT_EQ(wrong, 0);
 }
 

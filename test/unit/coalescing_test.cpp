@@ -27,6 +27,7 @@
 
 #include "fakes/fake_provider.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 #include "fault.h"
 
 namespace {
@@ -619,35 +620,29 @@ TEST_F(Coalescing, EveryFailureOfTheProvider) {
 
 TEST_F(Coalescing, Threads) {
     create({0, 2 * MiB, 4 * MiB});
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < 4; t++) {
-        threads.emplace_back([this, t] {
-            std::mt19937 random(t);
-            std::vector<std::pair<char *, size_t>> live;
-            for (size_t i = 0; i < scaled(5000); i++) {
-                if (live.size() < 20 && random() % 2) {
-                    size_t size = 1 + random() % (400 * KiB);
-                    live.push_back({alloc(size), size});
-                    memset(live.back().first, static_cast<int>(t), std::min(size, 100 * KiB));
-                } else if (!live.empty()) {
-                    auto &at = live[random() % live.size()];
-                    ASSERT_EQ(at.first[0], static_cast<char>(t));
-                    free(at.first);
-                    at = live.back();
-                    live.pop_back();
-                }
-                if (i % 500 == 0) {
-                    umfPoolTrimMemory(pool, 0);
-                }
-            }
-            for (auto &at : live) {
+    run_threads<unsigned>(4, [this](unsigned t) {
+        std::mt19937 random(t);
+        std::vector<std::pair<char *, size_t>> live;
+        for (size_t i = 0; i < scaled(5000); i++) {
+            if (live.size() < 20 && random() % 2) {
+                size_t size = 1 + random() % (400 * KiB);
+                live.push_back({alloc(size), size});
+                memset(live.back().first, static_cast<int>(t), std::min(size, 100 * KiB));
+            } else if (!live.empty()) {
+                auto &at = live[random() % live.size()];
+                ASSERT_EQ(at.first[0], static_cast<char>(t));
                 free(at.first);
+                at = live.back();
+                live.pop_back();
             }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+            if (i % 500 == 0) {
+                umfPoolTrimMemory(pool, 0);
+            }
+        }
+        for (auto &at : live) {
+            free(at.first);
+        }
+    });
     EXPECT_EQ(stat("used_memory"), 0u);
     EXPECT_LE(fake.live_bytes(), 4 * MiB);
 }

@@ -5,7 +5,6 @@
  */
 #include <cstring>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <dlfcn.h>
@@ -20,6 +19,7 @@
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_os_memory.h>
 
+#include "fakes/threads.h"
 #include "fakes/umf_functions.h"
 
 #ifdef UMF_TEST_LIBRARY
@@ -107,20 +107,14 @@ TEST_F(Copies, KeepTheirOwnBooks) {
 TEST_F(Copies, ShareThreads) {
     ASSERT_NO_FATAL_FAILURE(mine.work());
     ASSERT_NO_FATAL_FAILURE(other.work());
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; t++) {
-        threads.emplace_back([&] {
-            for (size_t i = 0; i < 500; i++) {
-                for (Copy *copy : {&mine, &other}) {
-                    void *p = copy->pool_malloc(copy->pools[i % copy->pools.size()], 8 + i);
-                    EXPECT_EQ(copy->free(p), OK);
-                }
+    run_threads(4, [&](int) {
+        for (size_t i = 0; i < 500; i++) {
+            for (Copy *copy : {&mine, &other}) {
+                void *p = copy->pool_malloc(copy->pools[i % copy->pools.size()], 8 + i);
+                EXPECT_EQ(copy->free(p), OK);
             }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+        }
+    });
     mine.end();
     other.end();
 }

@@ -4,13 +4,14 @@ extern "C" {
 
 #include <cstring>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+
+#include "fakes/threads.h"
 
 namespace {
 
@@ -213,26 +214,20 @@ TEST_F(Defaults, forgotten_at_teardown) {
 }
 
 TEST_F(Defaults, threads) {
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; t++) {
-        threads.emplace_back([t] {
-            for (int i = 0; i < 500; i++) {
-                std::string path = "toy.p" + std::to_string((i + t) % 7);
-                EXPECT_EQ(store(path, std::string(size_t(1 + i % 50), 'x')), Success);
-                stored(path);
-                umf_ctl_defaults_apply(
-                    &umf_ctl_pool_defaults, "toy",
-                    [](void *, umf_ctl_query_source_t, const char *, void *arg, size_t size) {
-                        EXPECT_EQ(memchr(arg, 'y', size), nullptr);
-                        return UMF_RESULT_SUCCESS;
-                    },
-                    nullptr);
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+    run_threads(4, [](int t) {
+        for (int i = 0; i < 500; i++) {
+            std::string path = "toy.p" + std::to_string((i + t) % 7);
+            EXPECT_EQ(store(path, std::string(size_t(1 + i % 50), 'x')), Success);
+            stored(path);
+            umf_ctl_defaults_apply(
+                &umf_ctl_pool_defaults, "toy",
+                [](void *, umf_ctl_query_source_t, const char *, void *arg, size_t size) {
+                    EXPECT_EQ(memchr(arg, 'y', size), nullptr);
+                    return UMF_RESULT_SUCCESS;
+                },
+                nullptr);
+        }
+    });
     EXPECT_EQ(applied("toy").size(), 7u);
 }
 

@@ -8,6 +8,7 @@
 
 #include "depot_shim.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 #include "fault.h"
 
 extern "C" {
@@ -377,44 +378,38 @@ TEST_F(Depots, ThreadsExchangeObjects) {
     auto held_by = [&](void *one) -> std::atomic<int> & {
         return holders[reinterpret_cast<uintptr_t>(one) / 64];
     };
-    std::vector<std::thread> threads;
-    for (uint32_t t = 0; t < THREADS; t++) {
-        threads.emplace_back([&, t] {
-            Thread self(depots, t, t != 0);
-            std::mt19937 random(t);
-            auto list = objects(1 + t * EACH, EACH);
-            for (void *one : list) {
-                held_by(one) = 1;
-            }
-            for (size_t i = 0; i < scaled(20000); i++) {
-                size_t n = 1 + random() % 20;
-                if (random() % 2) {
-                    for (void *one : self.take(n)) {
-                        mistakes += held_by(one).exchange(1) != 0;
-                        list.push_back(one);
-                    }
-                } else if (n <= list.size()) {
-                    std::vector<void *> batch(list.end() - static_cast<long>(n), list.end());
-                    for (void *one : batch) {
-                        mistakes += held_by(one).exchange(0) != 1;
-                    }
-                    bool is_given = self.give(batch);
-                    mistakes += count() > LIMIT * ROOM;
-                    if (is_given) {
-                        list.resize(list.size() - n);
-                        continue;
-                    }
-                    for (void *one : batch) {
-                        mistakes += held_by(one).exchange(1) != 0;
-                    }
+    run_threads<uint32_t>(THREADS, [&](uint32_t t) {
+        Thread self(depots, t, t != 0);
+        std::mt19937 random(t);
+        auto list = objects(1 + t * EACH, EACH);
+        for (void *one : list) {
+            held_by(one) = 1;
+        }
+        for (size_t i = 0; i < scaled(20000); i++) {
+            size_t n = 1 + random() % 20;
+            if (random() % 2) {
+                for (void *one : self.take(n)) {
+                    mistakes += held_by(one).exchange(1) != 0;
+                    list.push_back(one);
+                }
+            } else if (n <= list.size()) {
+                std::vector<void *> batch(list.end() - static_cast<long>(n), list.end());
+                for (void *one : batch) {
+                    mistakes += held_by(one).exchange(0) != 1;
+                }
+                bool is_given = self.give(batch);
+                mistakes += count() > LIMIT * ROOM;
+                if (is_given) {
+                    list.resize(list.size() - n);
+                    continue;
+                }
+                for (void *one : batch) {
+                    mistakes += held_by(one).exchange(1) != 0;
                 }
             }
-            held += list.size();
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+        }
+        held += list.size();
+    });
     EXPECT_EQ(held + count(), THREADS * EACH);
     for (Thread self(depots, 0, false); count() > 0;) {
         for (void *one : self.take(7)) {

@@ -20,6 +20,7 @@
 #include "fakes/log_file.h"
 #include "fakes/other_thread.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 
 #if UMF_TEST_ASAN
 #include <sanitizer/asan_interface.h>
@@ -1317,27 +1318,21 @@ TEST_F(Disjoint, ReturnedDirectFreesStayValid) {
 
 TEST_F(Disjoint, ThreadsLeaveNothingBehind) {
     create();
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 8; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(static_cast<unsigned>(t));
-            std::vector<void *> live;
-            for (size_t i = 0; i < scaled(3000); i++) {
-                live.push_back(umfPoolMalloc(pool, 1 + random() % 3000));
-                if (live.size() > 100) {
-                    umfPoolFree(pool, live[i % 100]);
-                    live[i % 100] = live.back();
-                    live.pop_back();
-                }
+    run_threads(8, [&](int t) {
+        std::mt19937 random(static_cast<unsigned>(t));
+        std::vector<void *> live;
+        for (size_t i = 0; i < scaled(3000); i++) {
+            live.push_back(umfPoolMalloc(pool, 1 + random() % 3000));
+            if (live.size() > 100) {
+                umfPoolFree(pool, live[i % 100]);
+                live[i % 100] = live.back();
+                live.pop_back();
             }
-            for (void *p : live) {
-                umfPoolFree(pool, p);
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+        }
+        for (void *p : live) {
+            umfPoolFree(pool, p);
+        }
+    });
     EXPECT_EQ(read("stats.used_memory"), 0u);
     EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
     EXPECT_EQ(fake.live(), 0u) << "ended threads gave back what they had cached";
@@ -1347,17 +1342,11 @@ TEST_F(Disjoint, CountersAreExactUnderThreads) {
     ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 2), OK);
     create();
     const size_t rounds = scaled(2000);
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; t++) {
-        threads.emplace_back([&] {
-            for (size_t i = 0; i < rounds; i++) {
-                umfPoolFree(pool, umfPoolMalloc(pool, 1 + i % 5000));
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+    run_threads(4, [&](int) {
+        for (size_t i = 0; i < rounds; i++) {
+            umfPoolFree(pool, umfPoolMalloc(pool, 1 + i % 5000));
+        }
+    });
     EXPECT_EQ(read("stats.alloc_num"), 4 * rounds);
     EXPECT_EQ(read("stats.free_num"), 4 * rounds);
     EXPECT_EQ(read("stats.curr_slabs_in_use"), 0u);

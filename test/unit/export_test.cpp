@@ -1,11 +1,11 @@
 // The producer's end of IPC: handles for memory of this process.
 #include <array>
-#include <thread>
 
 #include <umf/experimental/ctl.h>
 #include <umf/pools/pool_disjoint.h>
 
 #include "fakes/ipc_fixture.h"
+#include "fakes/threads.h"
 #include "fakes/viewing_pool.h"
 
 extern "C" {
@@ -455,21 +455,15 @@ TEST_F(ExportLimit, ThreadsGetHandlesWhileOthersAreForgotten) {
         memory[i] = p.alloc(4096);
         handles[i] = handle_of(memory[i]);
     }
-    std::vector<std::thread> threads;
-    for (size_t t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            for (size_t round = 0; round < 500; round++) {
-                size_t i = (round * (t + 1)) % memory.size();
-                ASSERT_EQ(handle_of(memory[i]), handles[i]);
-                char *own = p.alloc(4096);
-                handle_of(own);
-                p.free(own);
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    run_threads<size_t>(4, [&](size_t t) {
+        for (size_t round = 0; round < 500; round++) {
+            size_t i = (round * (t + 1)) % memory.size();
+            ASSERT_EQ(handle_of(memory[i]), handles[i]);
+            char *own = p.alloc(4096);
+            handle_of(own);
+            p.free(own);
+        }
+    });
     for (char *ptr : memory) {
         p.free(ptr);
     }
@@ -479,20 +473,14 @@ TEST_F(ExportLimit, ThreadsGetHandlesWhileOthersAreForgotten) {
 
 TEST(Export, GetsAndFreesOfDifferentMemoryRunSideBySide) {
     FakePool p;
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; i++) {
-        threads.emplace_back([&p] {
-            for (int round = 0; round < 100; round++) {
-                char *ptr = p.alloc(4096);
-                Bytes handle = handle_of(ptr + round);
-                EXPECT_EQ(decoded(handle).base, reinterpret_cast<uintptr_t>(ptr));
-                p.free(ptr);
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    run_threads(4, [&p](int) {
+        for (int round = 0; round < 100; round++) {
+            char *ptr = p.alloc(4096);
+            Bytes handle = handle_of(ptr + round);
+            EXPECT_EQ(decoded(handle).base, reinterpret_cast<uintptr_t>(ptr));
+            p.free(ptr);
+        }
+    });
     EXPECT_EQ(p.fake.gets, 400);
     EXPECT_EQ(p.fake.puts, 400);
 }

@@ -16,6 +16,7 @@
 #include "fakes/ipc_fixture.h"
 #include "fakes/log_file.h"
 #include "fakes/properties.h"
+#include "fakes/threads.h"
 #include "import_shim.h"
 
 extern "C" {
@@ -983,21 +984,15 @@ void hammer(const char *limit, const umf_memory_provider_ops_t *ops) {
             handles[i] = handle_of(memory[i]);
         }
         umf_ipc_handler_handle_t handler = p.handler();
-        std::vector<std::thread> threads;
-        for (unsigned seed = 0; seed < 4; seed++) {
-            threads.emplace_back([&, seed] {
-                std::mt19937 random(seed);
-                for (int round = 0; round < 3000; round++) {
-                    size_t i = random() % count;
-                    char *opened = open(handler, handles[i]);
-                    ASSERT_EQ(opened[random() % 4096], static_cast<char>('a' + i));
-                    close(opened);
-                }
-            });
-        }
-        for (std::thread &thread : threads) {
-            thread.join();
-        }
+        run_threads<unsigned>(4, [&](unsigned seed) {
+            std::mt19937 random(seed);
+            for (int round = 0; round < 3000; round++) {
+                size_t i = random() % count;
+                char *opened = open(handler, handles[i]);
+                ASSERT_EQ(opened[random() % 4096], static_cast<char>('a' + i));
+                close(opened);
+            }
+        });
         for (char *ptr : memory) {
             p.free(ptr);
         }

@@ -21,6 +21,7 @@
 #include "fakes/fake_provider.h"
 #include "fakes/one_tbb.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 
 namespace {
 
@@ -93,18 +94,12 @@ TEST(Init, PairsNest) {
 }
 
 TEST(Init, PairsInThreads) {
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 8; t++) {
-        threads.emplace_back([] {
-            for (int i = 0; i < 200; i++) {
-                EXPECT_EQ(umfInit(), OK);
-                EXPECT_EQ(umfTearDown(), OK);
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+    run_threads(8, [](int) {
+        for (int i = 0; i < 200; i++) {
+            EXPECT_EQ(umfInit(), OK);
+            EXPECT_EQ(umfTearDown(), OK);
+        }
+    });
 }
 
 TEST_F(Teardown, TooManyAreFine) {

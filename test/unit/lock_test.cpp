@@ -15,6 +15,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fakes/threads.h"
+
 extern "C" {
 #include "base/lock.h"
 #include "base/log.h"
@@ -164,19 +166,13 @@ int child_main(locks_t &locks, unsigned forks) {
 TEST(lock, excludes) {
     lock_t a(UMF_RANK_BIN);
     int value = 0;
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; i++) {
-        threads.emplace_back([&] {
-            for (int j = 0; j < 20000; j++) {
-                umf_lock(&a.lock);
-                value++;
-                umf_unlock(&a.lock);
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    run_threads(4, [&](int) {
+        for (int j = 0; j < 20000; j++) {
+            umf_lock(&a.lock);
+            value++;
+            umf_unlock(&a.lock);
+        }
+    });
     EXPECT_EQ(value, 80000);
 }
 

@@ -29,6 +29,7 @@
 
 #include "fakes/scale.h"
 #include "fakes/self.h"
+#include "fakes/threads.h"
 
 extern "C" {
 #include "base/log.h"
@@ -68,18 +69,12 @@ void set_config(bool timestamp, bool pid, int level, int flush_level) {
 }
 
 void write_from_threads() {
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; i++) {
-        threads.emplace_back([i] {
-            for (int j = 0; j < 500; j++) {
-                umf_log_write(UMF_LOG_LEVEL_ERROR, 0, "work", "%d %d %s", i, j,
-                              std::string(100, 'y').c_str());
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    run_threads(4, [](int i) {
+        for (int j = 0; j < 500; j++) {
+            umf_log_write(UMF_LOG_LEVEL_ERROR, 0, "work", "%d %d %s", i, j,
+                          std::string(100, 'y').c_str());
+        }
+    });
 }
 
 const std::map<std::string, void (*)()> scenarios = {

@@ -11,6 +11,7 @@
 
 #include "fakes/fake_provider.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 #include "fault.h"
 
 extern "C" {
@@ -596,26 +597,20 @@ TEST_F(PagesTest, PiecesGoFromThreadToThread) {
     size_t left = shim_used(pages);
     static constexpr size_t SLOTS = 64;
     std::atomic<char *> slots[SLOTS] = {};
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            std::minstd_rand random(t + 1);
-            for (size_t i = 0; i < scaled(20000); i++) {
-                size_t slot = random() % SLOTS, size = (1 + slot % 20) * PAGE;
-                char *old = slots[slot].exchange(alloc(size));
-                if (old) {
-                    shim_put(pages, old, size);
-                }
-                if (i % 1000 == 0) {
-                    shim_settle(pages);
-                    t == 0 ? shim_trim(pages) : shim_decay(pages);
-                }
+    run_threads<unsigned>(4, [&](unsigned t) {
+        std::minstd_rand random(t + 1);
+        for (size_t i = 0; i < scaled(20000); i++) {
+            size_t slot = random() % SLOTS, size = (1 + slot % 20) * PAGE;
+            char *old = slots[slot].exchange(alloc(size));
+            if (old) {
+                shim_put(pages, old, size);
             }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+            if (i % 1000 == 0) {
+                shim_settle(pages);
+                t == 0 ? shim_trim(pages) : shim_decay(pages);
+            }
+        }
+    });
     for (size_t slot = 0; slot < SLOTS; slot++) {
         if (slots[slot]) {
             shim_put(pages, slots[slot], (1 + slot % 20) * PAGE);

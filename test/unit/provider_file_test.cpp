@@ -14,7 +14,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -27,6 +26,8 @@
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_file_memory.h>
 #include <umf/text.h>
+
+#include "fakes/threads.h"
 
 #include "provider_checks.h"
 
@@ -1018,37 +1019,31 @@ TEST_F(file, HandlesOfPools) {
 TEST_F(file, ManyThreads) {
     for (bool shared : {false, true}) {
         File provider(path, shared);
-        std::vector<std::thread> threads;
-        for (unsigned t = 0; t < 4; t++) {
-            threads.emplace_back([&, t] {
-                std::mt19937 random(t);
-                std::vector<std::pair<char *, size_t>> live;
-                for (int i = 0; i < 1500; i++) {
-                    size_t size = random() % (i % 50 ? 8 * page : 4 * MiB) + 1;
-                    char *ptr = provider.must_alloc(size, i % 9 ? 0 : 16 * page);
-                    memset(ptr, static_cast<int>('a' + t), size);
-                    live.push_back({ptr, size});
-                    if (shared && i % 10 == 0) {
-                        char *opened = provider.must_open(provider.get(ptr, size));
-                        ASSERT_TRUE(all_are(opened, size, static_cast<char>('a' + t)));
-                        ASSERT_EQ(provider.close(opened, size), OK);
-                    }
-                    if (live.size() > 20) {
-                        auto [old, old_size] = live[random() % 10];
-                        ASSERT_TRUE(all_are(old, old_size, static_cast<char>('a' + t)));
-                        live.erase(std::find(live.begin(), live.end(), std::pair{old, old_size}));
-                        ASSERT_EQ(provider.free(old, old_size), OK);
-                    }
+        run_threads<unsigned>(4, [&](unsigned t) {
+            std::mt19937 random(t);
+            std::vector<std::pair<char *, size_t>> live;
+            for (int i = 0; i < 1500; i++) {
+                size_t size = random() % (i % 50 ? 8 * page : 4 * MiB) + 1;
+                char *ptr = provider.must_alloc(size, i % 9 ? 0 : 16 * page);
+                memset(ptr, static_cast<int>('a' + t), size);
+                live.push_back({ptr, size});
+                if (shared && i % 10 == 0) {
+                    char *opened = provider.must_open(provider.get(ptr, size));
+                    ASSERT_TRUE(all_are(opened, size, static_cast<char>('a' + t)));
+                    ASSERT_EQ(provider.close(opened, size), OK);
                 }
-                for (auto [ptr, size] : live) {
-                    ASSERT_TRUE(all_are(ptr, size, static_cast<char>('a' + t)));
-                    ASSERT_EQ(provider.free(ptr, size), OK);
+                if (live.size() > 20) {
+                    auto [old, old_size] = live[random() % 10];
+                    ASSERT_TRUE(all_are(old, old_size, static_cast<char>('a' + t)));
+                    live.erase(std::find(live.begin(), live.end(), std::pair{old, old_size}));
+                    ASSERT_EQ(provider.free(old, old_size), OK);
                 }
-            });
-        }
-        for (auto &thread : threads) {
-            thread.join();
-        }
+            }
+            for (auto [ptr, size] : live) {
+                ASSERT_TRUE(all_are(ptr, size, static_cast<char>('a' + t)));
+                ASSERT_EQ(provider.free(ptr, size), OK);
+            }
+        });
         EXPECT_EQ(provider.allocated(), 0u);
     }
 }

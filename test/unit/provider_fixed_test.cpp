@@ -3,13 +3,14 @@
 #include <random>
 #include <string>
 #include <sys/mman.h>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <umf/plugin.h>
 #include <umf/providers/provider_fixed_memory.h>
+
+#include "fakes/threads.h"
 
 #include "fault.h"
 #include "provider.h"
@@ -299,26 +300,20 @@ TEST_F(fixed, MemoryIsNeverTouched) {
 
 TEST_F(fixed, ManyThreads) {
     Provider provider = make();
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(t);
-            for (int i = 0; i < 2000; i++) {
-                size_t bytes = random() % (4 * page) + 1;
-                void *ptr;
-                if (provider.alloc(bytes, 0, &ptr) == UMF_RESULT_SUCCESS) {
-                    memset(ptr, static_cast<int>(t), bytes);
-                    for (size_t at = 0; at < bytes; at += 512) {
-                        ASSERT_EQ(static_cast<char *>(ptr)[at], static_cast<char>(t));
-                    }
-                    ASSERT_EQ(provider.free(ptr, bytes), UMF_RESULT_SUCCESS);
+    run_threads<unsigned>(4, [&](unsigned t) {
+        std::mt19937 random(t);
+        for (int i = 0; i < 2000; i++) {
+            size_t bytes = random() % (4 * page) + 1;
+            void *ptr;
+            if (provider.alloc(bytes, 0, &ptr) == UMF_RESULT_SUCCESS) {
+                memset(ptr, static_cast<int>(t), bytes);
+                for (size_t at = 0; at < bytes; at += 512) {
+                    ASSERT_EQ(static_cast<char *>(ptr)[at], static_cast<char>(t));
                 }
+                ASSERT_EQ(provider.free(ptr, bytes), UMF_RESULT_SUCCESS);
             }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+        }
+    });
     EXPECT_EQ(provider.allocated(), 0u);
     EXPECT_EQ(provider.must_alloc(size), memory);
 }

@@ -19,6 +19,7 @@
 
 #include "fakes/decay_period.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 #include "fault.h"
 #include "process.h"
 #include "provider.h"
@@ -416,38 +417,32 @@ TEST(os_reuse, AgainstAModel) {
 TEST(os_reuse, ManyThreads) {
     DecayPeriod short_one(1000000);
     Os provider;
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(t);
-            std::vector<std::pair<char *, size_t>> live;
-            for (size_t i = 0; i < scaled(3000); i++) {
-                if (live.size() > 30 || (!live.empty() && random() % 2)) {
-                    auto [ptr, size] = live.back();
-                    live.pop_back();
-                    EXPECT_TRUE(all_are(ptr, page, static_cast<char>('a' + t)));
-                    EXPECT_EQ(random() % 8 ? provider.keep(ptr, size) : provider.free(ptr, size),
-                              UMF_RESULT_SUCCESS);
-                } else {
-                    size_t size = (1 + random() % 40) * page;
-                    bool is_any = random() % 8 != 0;
-                    char *ptr = is_any ? provider.any(size) : provider.must_alloc(size);
-                    EXPECT_TRUE(is_any || all_are(ptr, page, 0));
-                    memset(ptr, static_cast<char>('a' + t), page);
-                    live.push_back({ptr, size});
-                }
-                if (random() % 500 == 0) {
-                    provider.drop();
-                }
+    run_threads<unsigned>(4, [&](unsigned t) {
+        std::mt19937 random(t);
+        std::vector<std::pair<char *, size_t>> live;
+        for (size_t i = 0; i < scaled(3000); i++) {
+            if (live.size() > 30 || (!live.empty() && random() % 2)) {
+                auto [ptr, size] = live.back();
+                live.pop_back();
+                EXPECT_TRUE(all_are(ptr, page, static_cast<char>('a' + t)));
+                EXPECT_EQ(random() % 8 ? provider.keep(ptr, size) : provider.free(ptr, size),
+                          UMF_RESULT_SUCCESS);
+            } else {
+                size_t size = (1 + random() % 40) * page;
+                bool is_any = random() % 8 != 0;
+                char *ptr = is_any ? provider.any(size) : provider.must_alloc(size);
+                EXPECT_TRUE(is_any || all_are(ptr, page, 0));
+                memset(ptr, static_cast<char>('a' + t), page);
+                live.push_back({ptr, size});
             }
-            for (auto [ptr, size] : live) {
-                EXPECT_EQ(provider.keep(ptr, size), UMF_RESULT_SUCCESS);
+            if (random() % 500 == 0) {
+                provider.drop();
             }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+        }
+        for (auto [ptr, size] : live) {
+            EXPECT_EQ(provider.keep(ptr, size), UMF_RESULT_SUCCESS);
+        }
+    });
     EXPECT_EQ(provider.allocated(), 0u);
 }
 

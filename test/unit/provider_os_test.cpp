@@ -18,7 +18,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -29,6 +28,7 @@
 #include <umf/providers/provider_os_memory.h>
 
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 #include "provider_checks.h"
 
 extern "C" {
@@ -854,33 +854,27 @@ TEST(os, PiecesAgainstAModel) {
 
 TEST(os, PiecesForManyThreads) {
     Os provider{Params()};
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(t);
-            std::vector<std::pair<char *, size_t>> live;
-            for (size_t i = 0; i < scaled(1500); i++) {
-                if (live.size() > 30 || (!live.empty() && random() % 2)) {
-                    auto [ptr, size] = live.back();
-                    live.pop_back();
-                    EXPECT_TRUE(all_are(ptr, page, static_cast<char>('a' + t)));
-                    EXPECT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
-                } else {
-                    size_t size = random() % 50 ? (1 + random() % 40) * page : 2 * MiB;
-                    char *ptr = provider.must_alloc(size);
-                    EXPECT_TRUE(all_are(ptr, page, 0));
-                    memset(ptr, static_cast<char>('a' + t), page);
-                    live.push_back({ptr, size});
-                }
-            }
-            for (auto [ptr, size] : live) {
+    run_threads<unsigned>(4, [&](unsigned t) {
+        std::mt19937 random(t);
+        std::vector<std::pair<char *, size_t>> live;
+        for (size_t i = 0; i < scaled(1500); i++) {
+            if (live.size() > 30 || (!live.empty() && random() % 2)) {
+                auto [ptr, size] = live.back();
+                live.pop_back();
+                EXPECT_TRUE(all_are(ptr, page, static_cast<char>('a' + t)));
                 EXPECT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+            } else {
+                size_t size = random() % 50 ? (1 + random() % 40) * page : 2 * MiB;
+                char *ptr = provider.must_alloc(size);
+                EXPECT_TRUE(all_are(ptr, page, 0));
+                memset(ptr, static_cast<char>('a' + t), page);
+                live.push_back({ptr, size});
             }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+        }
+        for (auto [ptr, size] : live) {
+            EXPECT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+        }
+    });
     EXPECT_EQ(provider.allocated(), 0u);
 }
 
@@ -1544,26 +1538,20 @@ TEST(os, ManyThreadsShare) {
         Os provider(Params().shared()), consumer(Params().shared());
         char *common = provider.must_alloc(page);
         Os::Handle common_handle = provider.get(common, page);
-        std::vector<std::thread> threads;
-        for (int t = 0; t < 4; t++) {
-            threads.emplace_back([&, t] {
-                for (size_t i = 0; i < 300; i++) {
-                    size_t size = (i % 7 + 1) * page;
-                    char *ptr = provider.must_alloc(size, i % 5 ? 0 : 2 * page);
-                    ASSERT_TRUE(all_are(ptr, size, 0));
-                    memset(ptr, 'a' + t, size);
-                    char *opened = consumer.must_open(provider.get(ptr, size));
-                    char *second = consumer.must_open(common_handle);
-                    ASSERT_TRUE(all_are(opened, size, static_cast<char>('a' + t)));
-                    ASSERT_EQ(consumer.close(second, page), UMF_RESULT_SUCCESS);
-                    ASSERT_EQ(consumer.close(opened, size), UMF_RESULT_SUCCESS);
-                    ASSERT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
-                }
-            });
-        }
-        for (auto &thread : threads) {
-            thread.join();
-        }
+        run_threads(4, [&](int t) {
+            for (size_t i = 0; i < 300; i++) {
+                size_t size = (i % 7 + 1) * page;
+                char *ptr = provider.must_alloc(size, i % 5 ? 0 : 2 * page);
+                ASSERT_TRUE(all_are(ptr, size, 0));
+                memset(ptr, 'a' + t, size);
+                char *opened = consumer.must_open(provider.get(ptr, size));
+                char *second = consumer.must_open(common_handle);
+                ASSERT_TRUE(all_are(opened, size, static_cast<char>('a' + t)));
+                ASSERT_EQ(consumer.close(second, page), UMF_RESULT_SUCCESS);
+                ASSERT_EQ(consumer.close(opened, size), UMF_RESULT_SUCCESS);
+                ASSERT_EQ(provider.free(ptr, size), UMF_RESULT_SUCCESS);
+            }
+        });
         EXPECT_EQ(provider.allocated(), page);
         EXPECT_EQ(provider.free(common, page), UMF_RESULT_SUCCESS);
     }

@@ -10,13 +10,14 @@ extern "C" {
 #include <memory>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <umf.h>
 #include <umf/pools/pool_proxy.h>
+
+#include "fakes/threads.h"
 
 #include "fault.h"
 #include "unit/toy.h"
@@ -345,19 +346,13 @@ TEST_F(Registry, threads) {
     for (size_t i = 0; i < tables.size(); i++) {
         kinds.push_back(providerKind(names[i].c_str(), &tables[i]));
     }
-    std::vector<std::thread> threads;
-    for (size_t t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            for (size_t i = t; i < kinds.size(); i += 4) {
-                EXPECT_EQ(umfRegisterProvider(&kinds[i]), Success);
-                EXPECT_NE(provider_by_ops(&tables[i]), nullptr);
-                EXPECT_GT(providers().size(), before);
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+    run_threads<size_t>(4, [&](size_t t) {
+        for (size_t i = t; i < kinds.size(); i += 4) {
+            EXPECT_EQ(umfRegisterProvider(&kinds[i]), Success);
+            EXPECT_NE(provider_by_ops(&tables[i]), nullptr);
+            EXPECT_GT(providers().size(), before);
+        }
+    });
     EXPECT_EQ(providers().size(), before + kinds.size());
 }
 

@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <random>
 #include <set>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "fakes/fake_provider.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 #include "slab_shim.h"
 
 extern "C" {
@@ -417,29 +417,23 @@ TEST_F(Slab, RandomAgainstAModel) {
 
 TEST_F(Slab, Threads) {
     create(512, 65536, 1);
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; t++) {
-        threads.emplace_back([&] {
-            for (size_t i = 0; i < scaled(3000); i++) {
-                void *chunks[8];
-                size_t got = shim_take(bin, chunks, 8);
-                for (size_t k = 0; k < got; k++) {
-                    fill(chunks[k], static_cast<int>(i), 512);
-                }
-                shim_put(bin, chunks, got);
-                if (i % 100 == 0) {
-                    shim_purge(bin, 4096);
-                    shim_trim(bin, 0);
-                }
-                if (i % 30 == 0) {
-                    look();
-                }
+    run_threads(4, [&](int) {
+        for (size_t i = 0; i < scaled(3000); i++) {
+            void *chunks[8];
+            size_t got = shim_take(bin, chunks, 8);
+            for (size_t k = 0; k < got; k++) {
+                fill(chunks[k], static_cast<int>(i), 512);
             }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+            shim_put(bin, chunks, got);
+            if (i % 100 == 0) {
+                shim_purge(bin, 4096);
+                shim_trim(bin, 0);
+            }
+            if (i % 30 == 0) {
+                look();
+            }
+        }
+    });
     EXPECT_EQ(shim_used(bin), 0u);
 }
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 
 extern "C" {
 #include "base/meta.h"
@@ -57,18 +58,12 @@ TEST(stats, count_and_peak) {
 
 TEST(stats, threads_lose_nothing) {
     umf_stats_t s = {};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; t++) {
-        threads.emplace_back([&s] {
-            for (int i = 0; i < 20000; i++) {
-                umf_stats_add(&s, 3);
-                umf_stats_sub(&s, 2);
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+    run_threads(4, [&s](int) {
+        for (int i = 0; i < 20000; i++) {
+            umf_stats_add(&s, 3);
+            umf_stats_sub(&s, 2);
+        }
+    });
     EXPECT_EQ(statsRead(&s, "stats.allocated_memory"), 80000u);
     EXPECT_GE(statsRead(&s, "stats.peak_memory"), 80000u);
     EXPECT_LE(statsRead(&s, "stats.peak_memory"), 80008u);
@@ -187,33 +182,27 @@ TEST(stats, threads_that_rest_are_exact_in_the_end) {
     constexpr size_t Threads = 4, Pieces = 32;
     umf_stats_t s = {};
     std::atomic<size_t> full{0};
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < Threads; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(t);
-            auto some = [&] {
-                for (size_t i = 0; i < 5000; i++) {
-                    size_t size = random() % (Credit / 4);
-                    umf_stats_add(&s, size);
-                    random() % 8 ? umf_stats_rest(&s, size) : umf_stats_sub(&s, size);
-                }
-            };
-            some();
-            for (size_t i = 0; i < Pieces; i++) {
-                umf_stats_add(&s, Credit / 4);
+    run_threads<unsigned>(Threads, [&](unsigned t) {
+        std::mt19937 random(t);
+        auto some = [&] {
+            for (size_t i = 0; i < 5000; i++) {
+                size_t size = random() % (Credit / 4);
+                umf_stats_add(&s, size);
+                random() % 8 ? umf_stats_rest(&s, size) : umf_stats_sub(&s, size);
             }
-            for (full++; full < Threads;) {
-                std::this_thread::yield();
-            }
-            for (size_t i = 1; i < Pieces; i++) {
-                umf_stats_rest(&s, Credit / 4);
-            }
-            some();
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+        };
+        some();
+        for (size_t i = 0; i < Pieces; i++) {
+            umf_stats_add(&s, Credit / 4);
+        }
+        for (full++; full < Threads;) {
+            std::this_thread::yield();
+        }
+        for (size_t i = 1; i < Pieces; i++) {
+            umf_stats_rest(&s, Credit / 4);
+        }
+        some();
+    });
     EXPECT_EQ(statsLive(&s), Threads * Credit / 4);
     EXPECT_GE(statsPeak(&s), Threads * Pieces * Credit / 4);
     EXPECT_LE(statsPeak(&s), Threads * Pieces * Credit / 4 + Threads * Credit);
@@ -225,18 +214,12 @@ TEST(stats, threads_that_rest_are_exact_in_the_end) {
 
 TEST(stats, more_threads_than_parts) {
     umf_stats_t s = {};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 70; t++) {
-        threads.emplace_back([&s] {
-            for (int i = 0; i < 300; i++) {
-                umf_stats_add(&s, 50000);
-                umf_stats_rest(&s, 49999);
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+    run_threads(70, [&s](int) {
+        for (int i = 0; i < 300; i++) {
+            umf_stats_add(&s, 50000);
+            umf_stats_rest(&s, 49999);
+        }
+    });
     EXPECT_EQ(statsLive(&s), 70u * 300);
     umf_stats_fini(&s);
 }
