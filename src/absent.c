@@ -10,9 +10,20 @@
 #include "base/log.h"
 #include "system/common.h"
 
-#define ABSENT(function) __attribute__((alias(#function)))
+#define ABSENT_ALIAS_(function) __attribute__((alias(#function)))
+#define ABSENT_ALIAS(function) ABSENT_ALIAS_(function)
+#define ABSENT ABSENT_ALIAS(ABSENT_KIND)
+
+/* Of a table of parameters (ctl/params.h), its functions. */
+#define UMF_PARAMS_CREATE(api, function) api umf_result_t function(void) ABSENT;
+#define UMF_PARAMS_DESTROY(api, function) api umf_result_t function(void) ABSENT;
+#define UMF_PARAM(api, function, ...) api umf_result_t function(void) ABSENT;
+#define UMF_PARAMS_CREATE_BY_HAND(function)
+#define UMF_PARAM_TEXT(...)
+#define UMF_PARAM_PARSED(...)
 
 #if !UMF_WITH_JEMALLOC
+#define ABSENT_KIND jemalloc_absent
 static umf_result_t jemalloc_absent(void) {
     UMF_LOG_ERROR(
         "this libumf was built without the jemalloc pool (UMF_BUILD_LIBUMF_POOL_JEMALLOC)");
@@ -22,13 +33,15 @@ UMF_API_1_0 const void *umfJemallocPoolOps(void);
 const void *umfJemallocPoolOps(void) {
     return NULL;
 }
-UMF_API_1_0 umf_result_t umfJemallocPoolParamsCreate(void) ABSENT(jemalloc_absent);
-UMF_API_1_0 umf_result_t umfJemallocPoolParamsDestroy(void) ABSENT(jemalloc_absent);
-UMF_API_1_0 umf_result_t umfJemallocPoolParamsSetNumArenas(void) ABSENT(jemalloc_absent);
-UMF_API_1_1 umf_result_t umfJemallocPoolParamsSetName(void) ABSENT(jemalloc_absent);
+UMF_API_1_0 umf_result_t umfJemallocPoolParamsCreate(void) ABSENT;
+UMF_API_1_0 umf_result_t umfJemallocPoolParamsDestroy(void) ABSENT;
+UMF_API_1_0 umf_result_t umfJemallocPoolParamsSetNumArenas(void) ABSENT;
+UMF_API_1_1 umf_result_t umfJemallocPoolParamsSetName(void) ABSENT;
+#undef ABSENT_KIND
 #endif
 
 #if !UMF_WITH_CUDA
+#define ABSENT_KIND cuda_absent
 static umf_result_t cuda_absent(void) {
     UMF_LOG_ERROR("this libumf was built without the CUDA provider");
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
@@ -37,33 +50,23 @@ UMF_API_1_0 const void *umfCUDAMemoryProviderOps(void);
 const void *umfCUDAMemoryProviderOps(void) {
     return NULL;
 }
-UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsCreate(void) ABSENT(cuda_absent);
-UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsDestroy(void) ABSENT(cuda_absent);
-UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetContext(void) ABSENT(cuda_absent);
-UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetDevice(void) ABSENT(cuda_absent);
-UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetMemoryType(void) ABSENT(cuda_absent);
-UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetAllocFlags(void) ABSENT(cuda_absent);
-UMF_API_1_1 umf_result_t umfCUDAMemoryProviderParamsSetName(void) ABSENT(cuda_absent);
+#include "providers/cuda/cuda_params.def"
+UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetContext(void) ABSENT;
+UMF_API_1_0 umf_result_t umfCUDAMemoryProviderParamsSetDevice(void) ABSENT;
 
 UMF_API_EXT_1 const void *umfCUDAVmmMemoryProviderOps(void);
 const void *umfCUDAVmmMemoryProviderOps(void) {
     return NULL;
 }
-UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsCreate(void) ABSENT(cuda_absent);
-UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsDestroy(void) ABSENT(cuda_absent);
-UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetContext(void) ABSENT(cuda_absent);
-UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetHostNode(void) ABSENT(cuda_absent);
-UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPeers(void) ABSENT(cuda_absent);
-UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetShare(void) ABSENT(cuda_absent);
-UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetFreePolicy(void) ABSENT(cuda_absent);
-UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPieceSize(void) ABSENT(cuda_absent);
-UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA(void) ABSENT(cuda_absent);
-UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPerThreadStream(void)
-    ABSENT(cuda_absent);
-UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetName(void) ABSENT(cuda_absent);
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsCreate(void) ABSENT;
+#include "providers/cuda/cuda_vmm_params.def"
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetContext(void) ABSENT;
+UMF_API_EXT_1 umf_result_t umfCUDAVmmMemoryProviderParamsSetPeers(void) ABSENT;
+#undef ABSENT_KIND
 #endif
 
 #if !UMF_WITH_LEVEL_ZERO
+#define ABSENT_KIND level_zero_absent
 static umf_result_t level_zero_absent(void) {
     UMF_LOG_ERROR("this libumf was built without the Level Zero provider");
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
@@ -72,47 +75,26 @@ UMF_API_1_0 const void *umfLevelZeroMemoryProviderOps(void);
 const void *umfLevelZeroMemoryProviderOps(void) {
     return NULL;
 }
-UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsCreate(void) ABSENT(level_zero_absent);
-UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsDestroy(void) ABSENT(level_zero_absent);
-UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetContext(void) ABSENT(level_zero_absent);
-UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetDevice(void) ABSENT(level_zero_absent);
-UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetMemoryType(void)
-    ABSENT(level_zero_absent);
-UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetResidentDevices(void)
-    ABSENT(level_zero_absent);
-UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetFreePolicy(void)
-    ABSENT(level_zero_absent);
-UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetDeviceOrdinal(void)
-    ABSENT(level_zero_absent);
-UMF_API_1_1 umf_result_t umfLevelZeroMemoryProviderParamsSetName(void) ABSENT(level_zero_absent);
-UMF_API_1_1 umf_result_t umfLevelZeroMemoryProviderResidentDeviceChange(void)
-    ABSENT(level_zero_absent);
+#include "providers/level_zero/level_zero_params.def"
+UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetContext(void) ABSENT;
+UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetDevice(void) ABSENT;
+UMF_API_1_0 umf_result_t umfLevelZeroMemoryProviderParamsSetResidentDevices(void) ABSENT;
+UMF_API_1_1 umf_result_t umfLevelZeroMemoryProviderResidentDeviceChange(void) ABSENT;
 
 UMF_API_EXT_1 const void *umfLevelZeroVmmMemoryProviderOps(void);
 const void *umfLevelZeroVmmMemoryProviderOps(void) {
     return NULL;
 }
-UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsCreate(void)
-    ABSENT(level_zero_absent);
-UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsDestroy(void)
-    ABSENT(level_zero_absent);
-UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetContext(void)
-    ABSENT(level_zero_absent);
-UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDevice(void)
-    ABSENT(level_zero_absent);
-UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDriver(void)
-    ABSENT(level_zero_absent);
-UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(void)
-    ABSENT(level_zero_absent);
-UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetFreePolicy(void)
-    ABSENT(level_zero_absent);
-UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetPieceSize(void)
-    ABSENT(level_zero_absent);
-UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetName(void)
-    ABSENT(level_zero_absent);
+#include "providers/level_zero/level_zero_vmm_params.def"
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetContext(void) ABSENT;
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDevice(void) ABSENT;
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDriver(void) ABSENT;
+UMF_API_EXT_1 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(void) ABSENT;
+#undef ABSENT_KIND
 #endif
 
 #if !UMF_WITH_LINUX
+#define ABSENT_KIND file_absent
 static umf_result_t file_absent(void) {
     UMF_LOG_ERROR("this libumf was built for a system without the file provider");
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
@@ -121,15 +103,13 @@ UMF_API_1_0 const void *umfFileMemoryProviderOps(void);
 const void *umfFileMemoryProviderOps(void) {
     return NULL;
 }
-UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsCreate(void) ABSENT(file_absent);
-UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsDestroy(void) ABSENT(file_absent);
-UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsSetPath(void) ABSENT(file_absent);
-UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsSetProtection(void) ABSENT(file_absent);
-UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsSetVisibility(void) ABSENT(file_absent);
-UMF_API_1_1 umf_result_t umfFileMemoryProviderParamsSetName(void) ABSENT(file_absent);
+UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsCreate(void) ABSENT;
+#include "providers/file/file_params.def"
+#undef ABSENT_KIND
 #endif
 
 #if !UMF_WITH_LINUX
+#define ABSENT_KIND devdax_absent
 static umf_result_t devdax_absent(void) {
     UMF_LOG_ERROR("this libumf was built for a system without the devdax provider");
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
@@ -138,14 +118,14 @@ UMF_API_1_0 const void *umfDevDaxMemoryProviderOps(void);
 const void *umfDevDaxMemoryProviderOps(void) {
     return NULL;
 }
-UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsCreate(void) ABSENT(devdax_absent);
-UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsDestroy(void) ABSENT(devdax_absent);
-UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetDeviceDax(void) ABSENT(devdax_absent);
-UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetProtection(void) ABSENT(devdax_absent);
-UMF_API_1_1 umf_result_t umfDevDaxMemoryProviderParamsSetName(void) ABSENT(devdax_absent);
+UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsCreate(void) ABSENT;
+#include "providers/file/devdax_params.def"
+UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsSetDeviceDax(void) ABSENT;
+#undef ABSENT_KIND
 #endif
 
 #if !UMF_WITH_LINUX
+#define ABSENT_KIND linux_vmm_absent
 static umf_result_t linux_vmm_absent(void) {
     UMF_LOG_ERROR("this libumf was built for a system without the linux_vmm provider");
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
@@ -154,9 +134,6 @@ UMF_API_EXT_1 const void *umfLinuxVmmMemoryProviderOps(void);
 const void *umfLinuxVmmMemoryProviderOps(void) {
     return NULL;
 }
-UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsCreate(void) ABSENT(linux_vmm_absent);
-UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsDestroy(void) ABSENT(linux_vmm_absent);
-UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsSetPieceSize(void)
-    ABSENT(linux_vmm_absent);
-UMF_API_EXT_1 umf_result_t umfLinuxVmmMemoryProviderParamsSetName(void) ABSENT(linux_vmm_absent);
+#include "providers/vmm/linux_vmm_params.def"
+#undef ABSENT_KIND
 #endif

@@ -39,19 +39,11 @@ static umf_result_t node_handle(umf_ctl_query_t *query, const char **rest, void 
 
 /* One pool. */
 
-static umf_result_t get_alloc_count(void *object, size_t index, void *value, size_t size) {
-    (void)index, (void)size;
-    *(size_t *)value = umf_pool_alloc_count(object);
-    return UMF_RESULT_SUCCESS;
-}
+UMF_FIELD_GETTER(get_alloc_count, size_t, umf_pool_alloc_count(object))
 
 /* What every pool has. */
 static const umf_field_t pool_list[] = {
-    {.path = "stats.alloc_count",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_alloc_count,
-     .help = "live allocations"},
+    {.path = "stats.alloc_count", UMF_FIELD_COUNTER(get_alloc_count), .help = "live allocations"},
 };
 static const umf_fields_t pool_fields = UMF_FIELDS(pool_list);
 

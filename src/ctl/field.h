@@ -84,6 +84,17 @@ umf_result_t umf_field_check(const umf_field_t *field, const void *value, const 
 umf_result_t umf_field_write(void *object, const umf_field_t *field, const void *value,
                              const char *function);
 
+/* Defines the getter `name` of a value that `object` or nothing tells. */
+#define UMF_FIELD_GETTER(name, type, what)                                                         \
+    static umf_result_t name(void *object, size_t index, void *value, size_t size) {               \
+        (void)object, (void)index, (void)size;                                                     \
+        *(type *)value = (what);                                                                   \
+        return UMF_RESULT_SUCCESS;                                                                 \
+    }
+
+/* Of a field that is a number to be read: all but its path and help. */
+#define UMF_FIELD_COUNTER(getter) .type = UMF_FIELD_SIZE, .access = UMF_FIELD_READ, .get = (getter)
+
 /*
  * The body of an `ext_ctl` callback. `creating`: fields with CREATE may be written.
  * INVALID_CTL_PATH: no such field; INVALID_ARGUMENT: wrong access or size; NOT_SUPPORTED: a CREATE

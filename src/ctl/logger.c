@@ -16,79 +16,27 @@ void umf_ctl_logger_init(void) {
     }
 }
 
-static umf_result_t get_timestamp(void *object, size_t index, void *value, size_t size) {
-    (void)object, (void)index, (void)size;
-    *(bool *)value = umf_log_get_config().timestamp;
-    return UMF_RESULT_SUCCESS;
-}
+/* The getter and the setter of one member. */
+#define LOGGER_MEMBER(type, member)                                                                \
+    UMF_FIELD_GETTER(get_##member, type, umf_log_get_config().member)                              \
+    static umf_result_t set_##member(void *object, const void *value) {                            \
+        (void)object;                                                                              \
+        umf_lock(&logger_lock);                                                                    \
+        umf_log_config_t config = umf_log_get_config();                                            \
+        config.member = *(const type *)value;                                                      \
+        umf_result_t result = umf_log_set_config(&config);                                         \
+        umf_unlock(&logger_lock);                                                                  \
+        return result;                                                                             \
+    }
 
-static umf_result_t get_pid(void *object, size_t index, void *value, size_t size) {
-    (void)object, (void)index, (void)size;
-    *(bool *)value = umf_log_get_config().pid;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t get_level(void *object, size_t index, void *value, size_t size) {
-    (void)object, (void)index, (void)size;
-    *(int *)value = umf_log_get_config().level;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t get_flush_level(void *object, size_t index, void *value, size_t size) {
-    (void)object, (void)index, (void)size;
-    *(int *)value = umf_log_get_config().flush_level;
-    return UMF_RESULT_SUCCESS;
-}
+LOGGER_MEMBER(bool, timestamp)
+LOGGER_MEMBER(bool, pid)
+LOGGER_MEMBER(int, level)
+LOGGER_MEMBER(int, flush_level)
 
 static umf_result_t get_output(void *object, size_t index, void *value, size_t size) {
     (void)object, (void)index;
     return umf_log_get_output(value, size);
-}
-
-static umf_result_t logger_change(void (*change)(umf_log_config_t *config, const void *value),
-                                  const void *value) {
-    umf_lock(&logger_lock);
-    umf_log_config_t config = umf_log_get_config();
-    change(&config, value);
-    umf_result_t result = umf_log_set_config(&config);
-    umf_unlock(&logger_lock);
-    return result;
-}
-
-static void change_timestamp(umf_log_config_t *config, const void *value) {
-    config->timestamp = *(const bool *)value;
-}
-
-static void change_pid(umf_log_config_t *config, const void *value) {
-    config->pid = *(const bool *)value;
-}
-
-static void change_level(umf_log_config_t *config, const void *value) {
-    config->level = *(const int *)value;
-}
-
-static void change_flush_level(umf_log_config_t *config, const void *value) {
-    config->flush_level = *(const int *)value;
-}
-
-static umf_result_t set_timestamp(void *object, const void *value) {
-    (void)object;
-    return logger_change(change_timestamp, value);
-}
-
-static umf_result_t set_pid(void *object, const void *value) {
-    (void)object;
-    return logger_change(change_pid, value);
-}
-
-static umf_result_t set_level(void *object, const void *value) {
-    (void)object;
-    return logger_change(change_level, value);
-}
-
-static umf_result_t set_flush_level(void *object, const void *value) {
-    (void)object;
-    return logger_change(change_flush_level, value);
 }
 
 static umf_result_t set_output(void *object, const void *value) {

@@ -121,17 +121,8 @@ void umf_stats_fini(umf_stats_t *stats) {
 
 /* --- settings --- */
 
-static umf_result_t stats_get_allocated(void *object, size_t index, void *value, size_t size) {
-    (void)index, (void)size;
-    *(size_t *)value = umf_stats_live(object);
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t stats_get_peak(void *object, size_t index, void *value, size_t size) {
-    (void)index, (void)size;
-    *(size_t *)value = load(&((umf_stats_t *)object)->peak);
-    return UMF_RESULT_SUCCESS;
-}
+UMF_FIELD_GETTER(stats_get_allocated, size_t, umf_stats_live(object))
+UMF_FIELD_GETTER(stats_get_peak, size_t, load(&((umf_stats_t *)object)->peak))
 
 static umf_result_t stats_reset_peak(void *object) {
     umf_stats_t *stats = object;
@@ -145,14 +136,10 @@ static umf_result_t stats_reset_peak(void *object) {
 
 static const umf_field_t stats_list[] = {
     {.path = "stats.allocated_memory",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = stats_get_allocated,
+     UMF_FIELD_COUNTER(stats_get_allocated),
      .help = "bytes allocated now"},
     {.path = "stats.peak_memory",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = stats_get_peak,
+     UMF_FIELD_COUNTER(stats_get_peak),
      .help = "most bytes allocated at once since creation or the last reset"},
     {.path = "stats.peak_memory.reset",
      .type = UMF_FIELD_NONE,

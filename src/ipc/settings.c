@@ -29,11 +29,7 @@ static umf_result_t set_socket_dir(void *object, const void *value) {
     return umf_broker_set_folder(value);
 }
 
-static umf_result_t get_any_user(void *object, size_t index, void *value, size_t size) {
-    (void)object, (void)index, (void)size;
-    *(bool *)value = umf_broker_is_open();
-    return UMF_RESULT_SUCCESS;
-}
+UMF_FIELD_GETTER(get_any_user, bool, umf_broker_is_open())
 
 static umf_result_t set_any_user(void *object, const void *value) {
     (void)object;
@@ -41,11 +37,7 @@ static umf_result_t set_any_user(void *object, const void *value) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t get_timeout(void *object, size_t index, void *value, size_t size) {
-    (void)object, (void)index, (void)size;
-    *(int *)value = umf_broker_get_timeout();
-    return UMF_RESULT_SUCCESS;
-}
+UMF_FIELD_GETTER(get_timeout, int, umf_broker_get_timeout())
 
 static umf_result_t set_timeout(void *object, const void *value) {
     (void)object;

@@ -380,11 +380,8 @@ static umf_result_t ze_get_property(void *provider, const void *ptr, umf_memory_
 
 /* --- settings --------------------------------------------------------------------------------- */
 
-static umf_result_t ze_ctl_get_exports(void *object, size_t index, void *value, size_t size) {
-    (void)index, (void)size;
-    *(int *)value = __atomic_load_n(&((umf_ze_provider_t *)object)->exports, __ATOMIC_RELAXED);
-    return UMF_RESULT_SUCCESS;
-}
+UMF_FIELD_GETTER(ze_ctl_get_exports, int,
+                 __atomic_load_n(&((umf_ze_provider_t *)object)->exports, __ATOMIC_RELAXED))
 
 static umf_result_t ze_ctl_set_exports(void *object, const void *value) {
     __atomic_store_n(&((umf_ze_provider_t *)object)->exports, *(const int *)value,

@@ -373,11 +373,7 @@ static umf_result_t os_get_name(void *provider, const char **name) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t os_ctl_get_ipc_enabled(void *object, size_t index, void *value, size_t size) {
-    (void)index, (void)size;
-    *(int *)value = ((const os_provider_t *)object)->is_shared;
-    return UMF_RESULT_SUCCESS;
-}
+UMF_FIELD_GETTER(os_ctl_get_ipc_enabled, int, ((const os_provider_t *)object)->is_shared)
 
 static const umf_field_t os_field_list[] = {
     {.path = "params.ipc_enabled",
