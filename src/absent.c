@@ -33,10 +33,7 @@ UMF_API_1_0 const void *umfJemallocPoolOps(void);
 const void *umfJemallocPoolOps(void) {
     return NULL;
 }
-UMF_API_1_0 umf_result_t umfJemallocPoolParamsCreate(void) ABSENT;
-UMF_API_1_0 umf_result_t umfJemallocPoolParamsDestroy(void) ABSENT;
-UMF_API_1_0 umf_result_t umfJemallocPoolParamsSetNumArenas(void) ABSENT;
-UMF_API_1_1 umf_result_t umfJemallocPoolParamsSetName(void) ABSENT;
+#include "pools/jemalloc/jemalloc_params.def"
 #undef ABSENT_KIND
 #endif
 

@@ -114,15 +114,6 @@ umf_result_t umf_field_set_text(void *object, const umf_fields_t *fields, const 
                                 const char *text, char *why, size_t why_size);
 
 /*
- * The body of a descriptor's `params_from_text` (ctl/params.c): `create` makes params with their
- * defaults, then every setting of `text` ("name=value,name=value", grammar in umf/text.h) is
- * written by its field. On failure nothing is left, and `why` names the position, the word and what
- * was expected.
- */
-umf_result_t umf_params_from_text(const umf_fields_t *fields, umf_result_t (*create)(void **params),
-                                  void (*destroy)(void *params), const char *text, void **params);
-
-/*
  * Memory statistics every in-tree provider keeps: requested bytes of live allocations and their
  * peak.
  *

@@ -20,7 +20,9 @@ umf_result_t umf_params_create(const umf_params_kind_t *kind, void **made) {
         UMF_LOG_ERROR("no memory for %s", kind->handle.name);
         return result;
     }
-    memcpy(params, kind->defaults, kind->size);
+    if (kind->defaults) {
+        memcpy(params, kind->defaults, kind->size);
+    }
     result = kind->init ? kind->init(params) : UMF_RESULT_SUCCESS;
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_handle_begin(params, &kind->handle);

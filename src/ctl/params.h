@@ -42,7 +42,7 @@ typedef char umf_name_t[UMF_NAME_MAX];
 typedef struct umf_params_kind_t {
     umf_handle_kind_t handle; /* its name is that of the function that makes one */
     size_t size;
-    const void *defaults;
+    const void *defaults; /* NULL: all 0 */
     umf_fields_t fields;
     /* Each may be NULL. */
     umf_result_t (*init)(void *params);      /* what a new one has besides the defaults */
@@ -76,7 +76,9 @@ const void *umf_params_or_defaults(const umf_params_kind_t *kind, const void *pa
 void *umf_params_new(size_t size, const umf_handle_kind_t *kind);
 umf_result_t umf_params_delete(void *params, size_t size, const umf_handle_kind_t *kind,
                                const char *function);
-/* The body of `params_from_text` in a descriptor. */
+/* The body of `params_from_text` in a descriptor: new parameters, of which every setting of `text`
+ * ("name=value,name=value", grammar in umf/text.h) is written. On failure nothing is left, and
+ * umfTextError names the position, the word and what was expected. */
 umf_result_t umf_params_read(const umf_params_kind_t *kind, const char *text, void **params);
 
 /* Decimal numbers of 32 bits, joined by the characters of `joints` in turn, the last of which also

@@ -139,22 +139,6 @@ static umf_result_t params_read(void *params, const umf_fields_t *fields, const 
     return result;
 }
 
-umf_result_t umf_params_from_text(const umf_fields_t *fields, umf_result_t (*create)(void **params),
-                                  void (*destroy)(void *params), const char *text, void **params) {
-    void *made = NULL;
-    umf_result_t result = create(&made);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    result = params_read(made, fields, text);
-    if (result != UMF_RESULT_SUCCESS) {
-        destroy(made);
-        return result;
-    }
-    *params = made;
-    return UMF_RESULT_SUCCESS;
-}
-
 static umf_result_t params_create_for_text(const umf_params_kind_t *kind, void **params) {
     umf_result_t result = umf_params_create(kind, params);
     if (result == UMF_RESULT_SUCCESS && kind->init_text) {

@@ -50,20 +50,15 @@ static bool rules_allow(const umf_field_t *field, const void *value) {
 
 static void value_show(const umf_field_t *field, const void *value, char *text, size_t size) {
     size_t number = 0;
-    if (field->type == UMF_FIELD_STRING) {
-        umf_text_append(text, size, "empty");
-    } else if (!value_number(field, value, &number)) {
-        umf_text_append(text, size, "%d", (int)number);
-    } else {
+    if (value_number(field, value, &number)) {
         umf_text_append(text, size, "%zu", number);
+    } else {
+        umf_text_append(text, size, "%d", (int)number);
     }
 }
 
 /* "a power of two from 8 to 64, or 0", "at least 1", "one of: a, b". */
 static void rules_show(const umf_field_t *field, char *text, size_t size) {
-    if (field->type == UMF_FIELD_STRING) {
-        umf_text_append(text, size, "not empty");
-    }
     if (field->rules & UMF_RULE_POW2) {
         umf_text_append(text, size, "a power of two");
     }
@@ -89,6 +84,10 @@ static void rules_show(const umf_field_t *field, char *text, size_t size) {
 umf_result_t umf_field_check(const umf_field_t *field, const void *value, const char *function) {
     if (rules_allow(field, value)) {
         return UMF_RESULT_SUCCESS;
+    }
+    if (field->type == UMF_FIELD_STRING) {
+        umf_log_error(function, "%s must not be empty", umf_field_name(field));
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     char is[32] = "", must[256] = "";
     value_show(field, value, is, sizeof(is));

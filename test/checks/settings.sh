@@ -28,7 +28,6 @@ compare() { # <what> <names in the source> <names in the page>
 paths_in() {
     sed -nE 's/.*\.path = "([^"]+)"[,}].*/\1/p
         s/.*\.path = "([^"]+)"$/\1/p
-        s/.*PARAM_FIELD\("([^"]+)".*/params.\1/p
         s/.*COUNTER_FIELDS\("([^"]+)".*/stats.\1\nbuckets.{}.stats.\1/p' "$@" |
         grep -vxE 'post_initialize|buckets\.size|buckets\.\{\}\.count' || true
 }
@@ -59,11 +58,11 @@ kinds=$(sed -nE 's/^UMF_(PROVIDER|POOL)\(([a-z0-9_]+),.*/\2/p' src/providers/pro
 # No text can say where the memory of a fixed provider is.
 rows=$(for kind in $kinds; do
     [ "$kind" != fixed ] || continue
-    table=$(find src/providers src/pools -name "${kind}_params.def")
-    [ -z "$table" ] || rows_of "$table"
+    for table in $(find src/providers src/pools -name "${kind}_params.def"); do
+        rows_of "$table"
+    done
 done)
-tables=$(sed -E 's/^\| `([a-z_0-9]+) .*/\1/' <<<"$rows" | sort -u | paste -sd '|')
-pattern="^\| \`($tables) [a-zA-Z_0-9]+\` \|"
+pattern='^[|] `[a-z_0-9]+ [a-z_A-Z0-9]+` [|]'
 if [ "${2:-}" = --write ]; then
     awk -v pattern="$pattern" -v rows="$(sed 's/\\/&&/g' <<<"$rows")" '
         $0 !~ pattern { print; next }
@@ -73,23 +72,6 @@ elif ! diff <(echo "$rows") <(grep -E "$pattern" "$page"); then
     echo "the table of $page (>) is not that of the parameters (<): run test/checks/settings.sh . --write"
     status=1
 fi
-
-# The files of a kind: those with its name, without those of kinds whose names begin with it, and those in the folder
-# with its name that have the name of no kind.
-files_of() {
-    local others
-    others=$(sed -nE "s|^($1_.*)|/\1[._]|p" <<<"$kinds" | paste -sd '|')
-    find src/providers src/pools -name "$1.c" -o -name "$1_*.c" | grep -vE "${others:-^$}"
-    find src/providers src/pools -path "*/$1/*.c" | grep -vE "/($(paste -sd '|' <<<"$kinds"))[._]" || true
-}
-texts=$(for kind in $kinds; do
-    files=$(files_of "$kind") || continue # not in the tree yet
-    paths_in $files | sed -nE "s/^params\.(.*)/$kind \1/p"
-done; sed -E 's/^\| `([^`]+)`.*/\1/' <<<"$rows")
-texts=$(sort -u <<<"$texts")
-# Of living providers only: not for creation text.
-texts=$(grep -vxE 'os ipc_enabled|level_zero use_import_export_for_IPC' <<<"$texts")
-compare "settings of kinds" "$texts" "$(grep -E '^[a-z_0-9]+ [a-z_0-9]+$' <<<"$cells")" || status=1
 
 paths=$(paths_in $(find src -name '*.c') | grep -v '^params\.' | sort -u)
 compare "paths" "$paths" \
@@ -108,5 +90,5 @@ if [ -n "$unknown" ]; then
 fi
 
 [ $status -ne 0 ] || echo "check_settings: $(wc -l <<<"$variables") variables," \
-    "$(wc -l <<<"$texts") settings and $(wc -l <<<"$paths") paths are in the guide"
+    "$(wc -l <<<"$rows") settings and $(wc -l <<<"$paths") paths are in the guide"
 exit $status

@@ -1,5 +1,5 @@
 extern "C" {
-#include "ctl/field.h"
+#include "ctl/params.h"
 #include "ctl/text.h"
 }
 
@@ -10,6 +10,10 @@ extern "C" {
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include <umf.h>
+
+#include "fakes/log_file.h"
 
 namespace {
 
@@ -512,34 +516,41 @@ TEST(field, set_by_name) {
 
 int alive;
 
-umf_result_t create(void **params) {
+umf_result_t create(void *params) {
     alive++;
-    *params = new Object;
+    new (params) Object;
     return Success;
 }
 
-umf_result_t refuse(void **) {
-    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+umf_result_t refuse(void *params) {
+    create(params);
+    return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 }
 
 void destroy(void *params) {
     alive--;
-    delete of(params);
+    of(params)->~Object();
 }
+
+umf_params_kind_t toy(umf_result_t (*init)(void *), umf_result_t (*init_text)(void *)) {
+    return {{"a toy"}, sizeof(Object), nullptr, fields, init, init_text, destroy};
+}
+
+const umf_params_kind_t kind = toy(create, nullptr);
 
 umf_result_t build(const char *text, Object *out = nullptr) {
     void *params = nullptr;
     umf_text_forget();
     umf_text_scope_t scope;
     umf_text_begin(&scope, text, strlen(text), " of provider 'toy'");
-    umf_result_t result = umf_params_from_text(&fields, create, destroy, text, &params);
+    umf_result_t result = umf_params_read(&kind, text, &params);
     umf_text_end(&scope);
     EXPECT_EQ(params != nullptr, result == Success) << text;
     if (params) {
         if (out) {
             *out = *of(params);
         }
-        destroy(params);
+        EXPECT_EQ(umf_params_destroy(&kind, params, "test"), Success);
     }
     EXPECT_EQ(alive, 0) << text;
     return result;
@@ -602,9 +613,13 @@ TEST(params, mistakes_are_named) {
 
 TEST(params, failed_create_is_passed_on) {
     void *params = nullptr;
-    EXPECT_EQ(umf_params_from_text(&fields, refuse, destroy, "number=1", &params),
-              UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    umf_params_kind_t refuses = toy(refuse, nullptr),
+                      refuses_text =
+                          toy(create, [](void *) { return UMF_RESULT_ERROR_NOT_SUPPORTED; });
+    EXPECT_EQ(umf_params_read(&refuses, "number=1", &params), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umf_params_read(&refuses_text, "number=1", &params), NotSupported);
     EXPECT_EQ(params, nullptr);
+    EXPECT_EQ(alive, 0);
 }
 
 TEST(params, long_names_and_values) {
@@ -616,6 +631,111 @@ TEST(params, long_names_and_values) {
     EXPECT_EQ(build(("number=" + huge).c_str()), InvalidArgument);
     EXPECT_LT(strlen(umf_text_error()), 1024u);
     EXPECT_NE(std::string(umf_text_error()).find("xxx...' cannot be"), std::string::npos);
+}
+
+/* The rules of a field, of each type that has some, and what the log says. */
+struct Limited {
+    size_t grain;
+    int device;
+    unsigned flags;
+    int color;
+    char path[4];
+};
+
+umf_field_t limited(const char *path, umf_field_type_t type, size_t offset, size_t size,
+                    unsigned rules, size_t min = 0, size_t max = 0) {
+    return {path,    type,    C,      colors, nullptr, nullptr, nullptr,
+            nullptr, nullptr, offset, size,   rules,   min,     max};
+}
+
+const umf_field_t limited_list[] = {
+    limited("params.grain", UMF_FIELD_SIZE, offsetof(Limited, grain), sizeof(size_t),
+            UMF_RULE_POW2 | UMF_RULE_RANGE | UMF_RULE_OR_ZERO, 8, 64),
+    limited("params.device", UMF_FIELD_INT, offsetof(Limited, device), sizeof(int), UMF_RULE_RANGE),
+    limited("params.flags", UMF_FIELD_FLAGS, offsetof(Limited, flags), sizeof(unsigned),
+            UMF_RULE_WORDS | UMF_RULE_FILLED),
+    limited("params.color", UMF_FIELD_ENUM, offsetof(Limited, color), sizeof(int), UMF_RULE_WORDS),
+    limited("params.path", UMF_FIELD_STRING, offsetof(Limited, path), 4, UMF_RULE_FILLED),
+};
+
+const umf_params_kind_t limited_kind = {
+    {"limited"}, sizeof(Limited), nullptr, UMF_FIELDS(limited_list), nullptr, nullptr, nullptr};
+
+template <typename T> umf_result_t limited_set(void *params, const char *name, T value) {
+    return umf_params_set(&limited_kind, params, name, &value, "umfTest");
+}
+
+TEST(params, rules) {
+    void *params = nullptr;
+    ASSERT_EQ(umf_params_create(&limited_kind, &params), Success);
+    auto *made = static_cast<Limited *>(params);
+    for (size_t grain : {size_t{8}, size_t{64}, size_t{0}}) {
+        EXPECT_EQ(limited_set(params, "grain", grain), Success) << grain;
+        EXPECT_EQ(made->grain, grain);
+    }
+    for (size_t grain : {size_t{4}, size_t{12}, size_t{128}, SIZE_MAX}) {
+        EXPECT_EQ(limited_set(params, "grain", grain), InvalidArgument) << grain;
+    }
+    EXPECT_EQ(made->grain, 0u);
+    EXPECT_EQ(limited_set(params, "device", 0), Success);
+    EXPECT_EQ(limited_set(params, "device", INT_MAX), Success);
+    EXPECT_EQ(limited_set(params, "device", -1), InvalidArgument);
+    EXPECT_EQ(made->device, INT_MAX);
+    EXPECT_EQ(limited_set(params, "flags", 5u), Success);
+    EXPECT_EQ(limited_set(params, "flags", 0u), InvalidArgument);
+    EXPECT_EQ(limited_set(params, "flags", 8u), InvalidArgument);
+    EXPECT_EQ(limited_set(params, "color", 2), Success);
+    EXPECT_EQ(limited_set(params, "color", 3), InvalidArgument);
+    EXPECT_EQ(umf_params_set(&limited_kind, params, "path", "longer", "umfTest"), Success);
+    EXPECT_STREQ(made->path, "lon");
+    EXPECT_EQ(umf_params_set(&limited_kind, params, "path", "", "umfTest"), InvalidArgument);
+    EXPECT_EQ(umf_params_set(&limited_kind, params, "path", nullptr, "umfTest"), InvalidArgument);
+    EXPECT_EQ(umf_params_set(&kind, params, "number", "", "umfTest"), InvalidArgument);
+    EXPECT_EQ(umf_params_destroy(&kind, params, "umfTest"), InvalidArgument);
+    EXPECT_EQ(umf_params_destroy(&limited_kind, params, "umfTest"), Success);
+    EXPECT_EQ(umf_params_destroy(&limited_kind, params, "umfTest"), InvalidArgument);
+    EXPECT_EQ(umf_params_destroy(&limited_kind, nullptr, "umfTest"), Success);
+}
+
+TEST(params, refusals_name_the_value_and_the_rule) {
+    ASSERT_EQ(umfInit(), Success); /* who logs must be started */
+    void *params = nullptr;
+    ASSERT_EQ(umf_params_create(&limited_kind, &params), Success);
+    LogFile log;
+    limited_set(params, "grain", size_t{12});
+    limited_set(params, "device", -1);
+    limited_set(params, "flags", 8u);
+    limited_set(params, "color", 3);
+    umf_params_set(&limited_kind, params, "path", "", "umfTest");
+    for (const char *line :
+         {"grain must be a power of two, at least 8 and at most 64, or 0, it is 12",
+          "device must be at least 0, it is -1",
+          "flags must be made of: red (1), green (2), blue (4), it is 8",
+          "color must be one of: red (1), green (2), blue (4), it is 3",
+          "path must not be empty"}) {
+        EXPECT_EQ(log.count(line), 1u) << line << log.text();
+    }
+    umf_params_destroy(&limited_kind, params, "umfTest");
+    umfTearDown();
+}
+
+TEST(params, numbers_in_text) {
+    unsigned numbers[4];
+    size_t count;
+    EXPECT_TRUE(umf_params_parse_numbers("", "+", numbers, 4, &count));
+    EXPECT_EQ(count, 0u);
+    EXPECT_TRUE(umf_params_parse_numbers("0+12+4294967295", "+", numbers, 4, &count));
+    EXPECT_EQ(count, 3u);
+    EXPECT_EQ(numbers[2], 4294967295u);
+    EXPECT_TRUE(umf_params_parse_numbers("1*2+3*4", "*+", numbers, 4, &count));
+    EXPECT_EQ(count, 4u);
+    for (const char *wrong : {"+", "1+", "+1", "1-2", "a", "4294967296", "1*2", " 1", "1+2+3+4+5",
+                              "99999999999999999999999"}) {
+        EXPECT_FALSE(umf_params_parse_numbers(wrong, "+", numbers, 4, &count)) << wrong;
+    }
+    for (const char *wrong : {"1", "1*", "1*2+", "1*2+3", "1+2", "1*2*3*4"}) {
+        EXPECT_FALSE(umf_params_parse_numbers(wrong, "*+", numbers, 4, &count)) << wrong;
+    }
 }
 
 /* Any bytes are read without a crash, and nothing is left behind. */

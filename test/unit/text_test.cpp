@@ -1,6 +1,6 @@
 extern "C" {
 #include "core/registry.h"
-#include "ctl/field.h"
+#include "ctl/params.h"
 #include "ctl/text.h"
 }
 
@@ -34,14 +34,14 @@ int params_alive;
 Params last; /* what the last object was created with */
 bool had_params;
 
-umf_result_t paramsCreate(void **params) {
-    *params = new Params;
+umf_result_t paramsInit(void *params) {
+    new (params) Params;
     params_alive++;
     return Success;
 }
 
-void paramsDestroy(void *params) {
-    delete static_cast<Params *>(params);
+void paramsFini(void *params) {
+    static_cast<Params *>(params)->~Params();
     params_alive--;
 }
 
@@ -61,8 +61,15 @@ const umf_field_t list[] = {
 };
 const umf_fields_t fields = UMF_FIELDS(list);
 
+const umf_params_kind_t params_kind = {{"parameters"}, sizeof(Params), nullptr,   fields,
+                                       paramsInit,     nullptr,        paramsFini};
+
 umf_result_t paramsFromText(const char *text, void **params) {
-    return umf_params_from_text(&fields, paramsCreate, paramsDestroy, text, params);
+    return umf_params_read(&params_kind, text, params);
+}
+
+void paramsDestroy(void *params) {
+    umf_params_destroy(&params_kind, params, "test");
 }
 
 umf_result_t initialize(const void *params, void **self) {

@@ -502,7 +502,8 @@ view:
 /* Nothing is taken from the provider before the first allocation. */
 static umf_result_t coalescing_initialize(umf_memory_provider_handle_t provider, const void *params,
                                           void **out) {
-    if (params && !umf_handle_check(params, &umf_coalescing_params_kind, "umfPoolCreate")) {
+    if (params &&
+        !umf_handle_check(params, &umf_coalescing_pool_params_kind.handle, "umfPoolCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!provider || !out) {
@@ -512,8 +513,8 @@ static umf_result_t coalescing_initialize(umf_memory_provider_handle_t provider,
     if (!pool) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    pool->params =
-        params ? *(const umf_coalescing_pool_params_t *)params : umf_coalescing_default_params;
+    pool->params = params ? *(const umf_coalescing_pool_params_t *)params
+                          : umf_coalescing_pool_params_defaults;
     umf_result_t result = pool_build(pool, provider);
     if (result != UMF_RESULT_SUCCESS) {
         umf_meta_free(pool, sizeof(*pool));
@@ -584,5 +585,5 @@ const umf_pool_fast_ops_t umf_coalescing_pool_fast_ops = {
 };
 
 UMF_POOL_DESCRIPTOR(coalescing, .ops = &coalescing_ops,
-                    .params_from_text = umf_coalescing_params_from_text,
-                    .params_destroy = umf_coalescing_params_destroy);
+                    .params_from_text = umf_coalescing_pool_params_from_text,
+                    .params_destroy = umf_coalescing_pool_params_destroy);

@@ -15,12 +15,12 @@
 #define UMF_COALESCING_PURGE_BATCH 16
 #define UMF_COALESCING_PARTS_MAX 16
 
+#define UMF_PARAMS umf_coalescing_pool_params
+#define UMF_PARAMS_TABLE "pools/coalescing/coalescing_params.def"
 typedef struct umf_coalescing_pool_params_t {
-    size_t granule;   /* 0: chosen when the pool is made */
-    size_t span_size; /* 0: the same */
-    size_t retain;
-    char name[UMF_NAME_MAX];
+#include "ctl/params_members.h"
 } umf_coalescing_pool_params_t;
+UMF_PARAMS_DECLARE(umf_coalescing_pool_params)
 
 /* Spans with a lock of their own; whatever is cut out of them goes back into them. */
 typedef struct umf_coalescing_part_t {
@@ -47,14 +47,10 @@ typedef struct umf_coalescing_pool_t {
 } umf_coalescing_pool_t;
 
 /* coalescing_settings.c */
-extern const umf_coalescing_pool_params_t umf_coalescing_default_params;
-extern const umf_handle_kind_t umf_coalescing_params_kind;
 /* What the parameters leave open follows from the provider; `view` and `page` are set. */
 void umf_coalescing_choose_defaults(umf_coalescing_pool_t *pool);
 umf_result_t umf_coalescing_get_name(void *pool, const char **name);
 umf_result_t umf_coalescing_ctl(void *pool, umf_ctl_query_source_t source, const char *name,
                                 void *arg, size_t size, umf_ctl_query_type_t type, va_list args);
-umf_result_t umf_coalescing_params_from_text(const char *text, void **params);
-void umf_coalescing_params_destroy(void *params);
 
 #endif

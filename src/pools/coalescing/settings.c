@@ -1,22 +1,15 @@
 /* Parameters, settings and counters of the coalescing pool. */
-#include <stdio.h>
-
-#include "pools/coalescing/parts.h"
 #include "pools/shared/settings.h"
+#include "pools/coalescing/parts.h"
 
 #define DEFAULT_GRANULE ((size_t)512)
 #define DEFAULT_SPAN_SIZE ((size_t)2 << 20)
-#define GRANULE_MIN ((size_t)8)
 #define GRANULE_MAX ((size_t)1 << 30)
 
-typedef umf_coalescing_pool_params_t params_t;
 typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_part_t part_t;
 
-const umf_handle_kind_t umf_coalescing_params_kind = {"an object of umfCoalescingPoolParamsCreate"};
-
-const umf_coalescing_pool_params_t umf_coalescing_default_params = {.retain = SIZE_MAX,
-                                                                    .name = "coalescing"};
+#include "ctl/params_define.h"
 
 static size_t default_granule(umf_view_t *view) {
     size_t line;
@@ -34,80 +27,12 @@ void umf_coalescing_choose_defaults(coalescing_pool_t *pool) {
     }
 }
 
-/* --- fields: parameters. The object is parameters, which is also how a pool begins. --- */
-
-UMF_PARAM_GET(params_t, size_t, granule)
-UMF_PARAM(params_t, size_t, span_size)
-UMF_PARAM(params_t, size_t, retain)
-
-static umf_result_t set_granule(void *object, const void *value) {
-    size_t granule = *(const size_t *)value;
-    if (granule != 0 && (!umf_is_pow2(granule) || granule < GRANULE_MIN || granule > GRANULE_MAX)) {
-        UMF_LOG_ERROR("granule %zu is not a power of two from %zu to %zu", granule, GRANULE_MIN,
-                      GRANULE_MAX);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    ((params_t *)object)->granule = granule;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t set_name(void *object, const void *value) {
-    params_t *params = object;
-    snprintf(params->name, sizeof(params->name), "%s", (const char *)value);
-    return UMF_RESULT_SUCCESS;
-}
-
-/* --- public parameter functions --- */
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsCreate(umf_coalescing_pool_params_handle_t *hParams) {
-    if (!hParams) {
-        return umf_null_argument("hParams");
-    }
-    umf_coalescing_pool_params_handle_t params =
-        umf_params_new(sizeof(*params), &umf_coalescing_params_kind);
-    if (!params) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    *params = umf_coalescing_default_params;
-    *hParams = params;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsDestroy(umf_coalescing_pool_params_handle_t hParams) {
-    return umf_params_delete(hParams, sizeof(*hParams), &umf_coalescing_params_kind, __func__);
-}
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsSetGranule(umf_coalescing_pool_params_handle_t hParams, size_t granule) {
-    return umf_pool_params_set(hParams, &umf_coalescing_params_kind, set_granule, &granule,
-                               __func__);
-}
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsSetSpanSize(umf_coalescing_pool_params_handle_t hParams, size_t spanSize) {
-    return umf_pool_params_set(hParams, &umf_coalescing_params_kind, set_span_size, &spanSize,
-                               __func__);
-}
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsSetRetain(umf_coalescing_pool_params_handle_t hParams, size_t retain) {
-    return umf_pool_params_set(hParams, &umf_coalescing_params_kind, set_retain, &retain, __func__);
-}
-
-UMF_API_EXT_1 umf_result_t
-umfCoalescingPoolParamsSetName(umf_coalescing_pool_params_handle_t hParams, const char *name) {
-    return name
-               ? umf_pool_params_set(hParams, &umf_coalescing_params_kind, set_name, name, __func__)
-               : umf_null_argument("name");
-}
-
 umf_result_t umf_coalescing_get_name(void *self, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = self ? ((coalescing_pool_t *)self)->params.name : umf_coalescing_default_params.name;
+    *name =
+        self ? ((coalescing_pool_t *)self)->params.name : umf_coalescing_pool_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -164,17 +89,6 @@ static umf_result_t run_post_initialize(void *object) {
 }
 
 static const umf_field_t field_list[] = {
-    UMF_PARAM_FIELD("granule", SIZE, granule,
-                    "sizes and addresses are multiples of it, bytes, a power of two (512, or the "
-                    "provider's cache line if larger)"),
-    UMF_PARAM_FIELD("span_size", SIZE, span_size,
-                    "smallest request to the provider, bytes (2M, or its page if larger)"),
-    UMF_PARAM_FIELD("retain", SIZE, retain, "wholly free spans that are kept, bytes (all)"),
-    {.path = "params.name",
-     .type = UMF_FIELD_STRING,
-     .access = UMF_FIELD_CREATE,
-     .set = set_name,
-     .help = "name of the pool, up to 63 characters (coalescing)"},
     {.path = "stats.used_memory",
      .type = UMF_FIELD_SIZE,
      .access = UMF_FIELD_READ,
@@ -197,22 +111,8 @@ umf_result_t umf_coalescing_ctl(void *self, umf_ctl_query_source_t source, const
                                 void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
     coalescing_pool_t *pool = self;
     umf_result_t result =
-        umf_field_ctl(pool, !pool->sealed, &fields, source, name, arg, size, type, args);
+        umf_pool_params_ctl(pool, !pool->sealed, &fields, &umf_coalescing_pool_params_kind, source,
+                            name, arg, size, type, args);
     umf_coalescing_choose_defaults(pool);
     return result;
-}
-
-/* --- creation from text --- */
-
-static umf_result_t params_create(void **params) {
-    return umfCoalescingPoolParamsCreate((umf_coalescing_pool_params_handle_t *)params);
-}
-
-void umf_coalescing_params_destroy(void *params) {
-    umfCoalescingPoolParamsDestroy(params);
-}
-
-umf_result_t umf_coalescing_params_from_text(const char *text, void **params) {
-    return umf_params_from_text(&fields, params_create, umf_coalescing_params_destroy, text,
-                                params);
 }

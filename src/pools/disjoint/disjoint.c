@@ -55,7 +55,7 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
         .min_bucket_size = pool->params.min_bucket_size,
         .slab_min_size = pool->params.slab_min_size,
         .max_poolable_size = pool->params.max_poolable_size,
-        .is_exact = pool->params.trace > 0 || pool->params.check,
+        .is_exact = pool->params.pool_trace > 0 || pool->params.check,
     };
     const umf_disjoint_layout_t *layout = umf_disjoint_layout_get(&wish);
     if (!layout) {
@@ -67,8 +67,8 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
         umf_disjoint_layout_put(pool->layout);
     }
     pool->layout = layout;
-    pool->slabs.count_slabs = pool->params.trace >= 1;
-    pool->slabs.count_chunks = pool->params.trace >= 2;
+    pool->slabs.count_slabs = pool->params.pool_trace >= 1;
+    pool->slabs.count_chunks = pool->params.pool_trace >= 2;
     pool->slabs.waiting = may_be_busy(pool) ? &pool->magazines : NULL;
     umf_parking_init(&pool->parking, parked_bins_of(pool), pool, leave_parked);
     umf_result_t result = umf_magazines_init(
@@ -284,7 +284,7 @@ static void *alloc_chunk(disjoint_pool_t *pool, size_t size) {
 }
 
 static void trace(const disjoint_pool_t *pool, const char *what, const void *ptr, size_t size) {
-    if (pool->params.trace >= 3) {
+    if (pool->params.pool_trace >= 3) {
         UMF_LOG_DEBUG("%s: %s %p, %zu bytes", pool->params.name, what, ptr, size);
     }
 }
@@ -617,7 +617,7 @@ static umf_result_t disjoint_initialize(umf_memory_provider_handle_t provider, c
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     pool->params =
-        params ? *(const umf_disjoint_pool_params_t *)params : umf_disjoint_default_params;
+        params ? *(const umf_disjoint_pool_params_t *)params : umf_disjoint_pool_params_defaults;
     pool->slabs.limits = pool->params.limits;
     umf_result_t result = umf_view_acquire(provider, &pool->slabs.view);
     if (result == UMF_RESULT_SUCCESS) {
@@ -713,5 +713,5 @@ const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
 };
 
 UMF_POOL_DESCRIPTOR(disjoint, .ops = &disjoint_ops,
-                    .params_from_text = umf_disjoint_params_from_text,
-                    .params_destroy = umf_disjoint_params_destroy);
+                    .params_from_text = umf_disjoint_pool_params_from_text,
+                    .params_destroy = umf_disjoint_pool_params_destroy);

@@ -7,6 +7,7 @@
 #include <umf/pools/pool_disjoint.h>
 
 #include "cache/parking.h"
+#include "ctl/params.h"
 #include "pools/disjoint/layout.h"
 #include "pools/disjoint/slab.h"
 
@@ -14,17 +15,14 @@ struct umf_disjoint_pool_shared_limits_t {
     umf_slab_limits_t limits; /* first: pools know them by this address */
 };
 
+#define UMF_PARAMS umf_disjoint_pool_params
+#define UMF_PARAMS_TABLE "pools/disjoint/disjoint_params.def"
 typedef struct umf_disjoint_pool_params_t {
-    size_t slab_min_size;
-    size_t max_poolable_size;
-    size_t capacity;
-    size_t min_bucket_size;
+#include "ctl/params_members.h"
     bool min_bucket_set; /* otherwise the provider's cache line is taken */
-    bool check;          /* every free is checked at once; no magazines */
-    int trace;
     umf_slab_limits_t *limits;
-    char name[UMF_NAME_MAX];
 } umf_disjoint_pool_params_t;
+UMF_PARAMS_DECLARE(umf_disjoint_pool_params)
 
 typedef struct umf_disjoint_pool_t {
     umf_disjoint_pool_params_t params; /* first: its fields are the pool's. Immutable once sealed */
@@ -52,14 +50,11 @@ bool umf_disjoint_settle(umf_disjoint_pool_t *pool);
 size_t umf_disjoint_used_chunks(umf_disjoint_pool_t *pool, uint32_t index);
 
 /* disjoint_settings.c */
-extern const umf_disjoint_pool_params_t umf_disjoint_default_params;
 /* They are alive, and the shared limits they name, too. */
 bool umf_disjoint_params_check(const void *params);
 umf_result_t umf_disjoint_get_name(void *pool, const char **name);
 umf_result_t umf_disjoint_ctl(void *pool, umf_ctl_query_source_t source, const char *name,
                               void *arg, size_t size, umf_ctl_query_type_t type, va_list args);
 void umf_disjoint_log_summary(umf_disjoint_pool_t *pool);
-umf_result_t umf_disjoint_params_from_text(const char *text, void **params);
-void umf_disjoint_params_destroy(void *params);
 
 #endif

@@ -40,7 +40,6 @@
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 
-#define JEMALLOC_NAME "jemalloc"
 #define JEMALLOC_ARENAS_MAX UMF_JEMALLOC_ARENAS_MAX
 #define SPARE_ARENAS_MAX 64
 
@@ -63,10 +62,12 @@ const char *umf_je_malloc_conf = "narenas:1,tcache:false,retain:false,dirty_deca
                                  "muzzy_decay_ms:0,oversize_threshold:0,thp:never,"
                                  "background_thread:false,percpu_arena:disabled";
 
-struct umf_jemalloc_pool_params_t {
-    size_t num_arenas;
-    char name[UMF_NAME_MAX];
-};
+#define UMF_PARAMS umf_jemalloc_pool_params
+#define UMF_PARAMS_TABLE "pools/jemalloc/jemalloc_params.def"
+typedef struct umf_jemalloc_pool_params_t {
+#include "ctl/params_members.h"
+} umf_jemalloc_pool_params_t;
+#include "ctl/params_define.h"
 
 /* The record of a page (pages.h). Its own use: so many pages has the block without bin that starts
  * here, 0: none does. */
@@ -840,10 +841,6 @@ static void *jemalloc_realloc(void *self, void *ptr, size_t size) {
 
 /* --- create and destroy --- */
 
-static const umf_handle_kind_t jemalloc_params_kind = {"an object of umfJemallocPoolParamsCreate"};
-static const struct umf_jemalloc_pool_params_t default_params = {.num_arenas = 0,
-                                                                 .name = JEMALLOC_NAME};
-
 /* The contract asks for a provider that can split, although pieces are divided here. */
 static umf_result_t check_split(umf_memory_provider_handle_t provider, size_t page) {
     if (umf_provider_can_split(provider, page) != UMF_RESULT_ERROR_NOT_SUPPORTED) {
@@ -871,7 +868,7 @@ static umf_result_t check_provider(umf_memory_provider_handle_t provider, size_t
     return check_split(provider, *page);
 }
 
-static umf_result_t check_params(const struct umf_jemalloc_pool_params_t *params) {
+static umf_result_t check_params(const umf_jemalloc_pool_params_t *params) {
     if (params->num_arenas > JEMALLOC_ARENAS_MAX) {
         UMF_LOG_ERROR("%zu arenas wanted, jemalloc has at most %d", params->num_arenas,
                       JEMALLOC_ARENAS_MAX);
@@ -880,8 +877,7 @@ static umf_result_t check_params(const struct umf_jemalloc_pool_params_t *params
     return umf_jemalloc_sizes_start();
 }
 
-static umf_result_t pool_build(jemalloc_pool_t *pool,
-                               const struct umf_jemalloc_pool_params_t *params,
+static umf_result_t pool_build(jemalloc_pool_t *pool, const umf_jemalloc_pool_params_t *params,
                                umf_memory_provider_handle_t provider, size_t page) {
     umf_result_t result = umf_view_acquire(provider, &pool->view);
     if (result != UMF_RESULT_SUCCESS) {
@@ -908,8 +904,9 @@ static umf_result_t pool_build(jemalloc_pool_t *pool,
 /* Nothing is taken from the provider or from jemalloc before the first allocation. */
 static umf_result_t jemalloc_initialize(umf_memory_provider_handle_t provider, const void *params,
                                         void **self) {
-    const struct umf_jemalloc_pool_params_t *wish = params ? params : &default_params;
-    if (params && !umf_handle_check(params, &jemalloc_params_kind, "umfPoolCreate")) {
+    const umf_jemalloc_pool_params_t *wish =
+        umf_params_or_defaults(&umf_jemalloc_pool_params_kind, params, "umfPoolCreate");
+    if (!wish) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     size_t page = 0;
@@ -974,7 +971,7 @@ static umf_result_t jemalloc_get_name(void *self, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = self ? ((jemalloc_pool_t *)self)->name : JEMALLOC_NAME;
+    *name = self ? ((jemalloc_pool_t *)self)->name : umf_jemalloc_pool_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -1026,78 +1023,7 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfJemallocPoolOps(void) {
     return &jemalloc_ops;
 }
 
-/* --- parameters --- */
-
-UMF_API_1_0 umf_result_t umfJemallocPoolParamsCreate(umf_jemalloc_pool_params_handle_t *hParams) {
-    if (!hParams) {
-        UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_jemalloc_pool_params_handle_t params =
-        umf_params_new(sizeof(*params), &jemalloc_params_kind);
-    if (!params) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    *params = default_params;
-    *hParams = params;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_1_0 umf_result_t umfJemallocPoolParamsDestroy(umf_jemalloc_pool_params_handle_t hParams) {
-    return umf_params_delete(hParams, sizeof(*hParams), &jemalloc_params_kind, __func__);
-}
-
-UMF_API_1_0 umf_result_t
-umfJemallocPoolParamsSetNumArenas(umf_jemalloc_pool_params_handle_t hParams, size_t numArenas) {
-    if (!umf_handle_check(hParams, &jemalloc_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    hParams->num_arenas = numArenas;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_1_1 umf_result_t umfJemallocPoolParamsSetName(umf_jemalloc_pool_params_handle_t hParams,
-                                                      const char *name) {
-    if (!umf_handle_check(hParams, &jemalloc_params_kind, __func__) || !name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    snprintf(hParams->name, sizeof(hParams->name), "%s", name);
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t params_set_num_arenas(void *params, const void *value) {
-    return umfJemallocPoolParamsSetNumArenas(params, *(const size_t *)value);
-}
-
-static umf_result_t params_set_name(void *params, const void *value) {
-    return umfJemallocPoolParamsSetName(params, value);
-}
-
-static const umf_field_t jemalloc_field_list[] = {
-    {.path = "params.num_arenas",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_CREATE,
-     .set = params_set_num_arenas,
-     .help = "most arenas, up to 4095; 0 (default): 4 per CPU"},
-    {.path = "params.name",
-     .type = UMF_FIELD_STRING,
-     .access = UMF_FIELD_CREATE,
-     .set = params_set_name,
-     .help = "name of the pool (default: jemalloc)"},
-};
-static const umf_fields_t jemalloc_fields = UMF_FIELDS(jemalloc_field_list);
-
-static umf_result_t params_create(void **params) {
-    return umfJemallocPoolParamsCreate((umf_jemalloc_pool_params_handle_t *)params);
-}
-
-static void params_destroy(void *params) {
-    umfJemallocPoolParamsDestroy(params);
-}
-
-static umf_result_t params_from_text(const char *text, void **params) {
-    return umf_params_from_text(&jemalloc_fields, params_create, params_destroy, text, params);
-}
-
-UMF_POOL_DESCRIPTOR(jemalloc, .ops = &jemalloc_ops, .params_from_text = params_from_text,
-                    .params_destroy = params_destroy, .probe = umf_jemalloc_sizes_probe);
+UMF_POOL_DESCRIPTOR(jemalloc, .ops = &jemalloc_ops,
+                    .params_from_text = umf_jemalloc_pool_params_from_text,
+                    .params_destroy = umf_jemalloc_pool_params_destroy,
+                    .probe = umf_jemalloc_sizes_probe);

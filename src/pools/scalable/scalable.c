@@ -35,9 +35,6 @@
 #include "pools/shared/starts.h"
 #include "system/os.h"
 
-#define SCALABLE_NAME "scalable"
-#define SCALABLE_GRANULARITY ((size_t)2 << 20)
-
 /* Sizes and alignments up to here cannot overflow when oneTBB adds to them and rounds them up. */
 #define SIZE_LIMIT (SIZE_MAX / 4)
 #define SIZE_IMPOSSIBLE (SIZE_MAX >> 8)
@@ -78,11 +75,12 @@ static const uint16_t small_sizes[] = {16,   32,   48,   64,   80,
 _Static_assert(BINS <= UMF_MAGAZINE_MAX_BINS, "too many bins");
 #define BIN_NONE BINS /* of blocks that are larger than all bins */
 
-struct umf_scalable_pool_params_t {
-    size_t granularity;
-    bool keep_all_memory;
-    char name[UMF_NAME_MAX];
-};
+#define UMF_PARAMS umf_scalable_pool_params
+#define UMF_PARAMS_TABLE "pools/scalable/scalable_params.def"
+typedef struct umf_scalable_pool_params_t {
+#include "ctl/params_members.h"
+} umf_scalable_pool_params_t;
+#include "ctl/params_define.h"
 
 /* Of a page. Its objects have one size only, for oneTBB's slabs are larger. */
 typedef umf_starts_t page_t;
@@ -655,12 +653,6 @@ static void *scalable_realloc(void *arg, void *ptr, size_t size) {
 
 /* --- create and destroy --- */
 
-static const umf_handle_kind_t scalable_params_kind = {"an object of umfScalablePoolParamsCreate"};
-static const struct umf_scalable_pool_params_t default_params = {
-    .granularity = SCALABLE_GRANULARITY,
-    .name = SCALABLE_NAME,
-};
-
 /* Returns oneTBB's error, 0 for none. */
 static int below_create(scalable_pool_t *pool, void **below) {
     umf_tbb_enter();
@@ -680,8 +672,7 @@ static umf_result_t below_build(scalable_pool_t *pool) {
     return error ? UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC : UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t pool_build(scalable_pool_t *pool,
-                               const struct umf_scalable_pool_params_t *params,
+static umf_result_t pool_build(scalable_pool_t *pool, const umf_scalable_pool_params_t *params,
                                umf_memory_provider_handle_t provider) {
     pool->policy = (umf_tbb_policy_t){
         .alloc = hook_alloc,
@@ -724,8 +715,9 @@ view:
 static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, const void *params,
                                         void **out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    const struct umf_scalable_pool_params_t *wish = params ? params : &default_params;
-    if (params && !umf_handle_check(params, &scalable_params_kind, "umfPoolCreate")) {
+    const umf_scalable_pool_params_t *wish =
+        umf_params_or_defaults(&umf_scalable_pool_params_kind, params, "umfPoolCreate");
+    if (!wish) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!provider || !out) {
@@ -907,7 +899,7 @@ static umf_result_t scalable_get_name(void *arg, const char **name) {
     if (!name) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *name = arg ? ((scalable_pool_t *)arg)->name : SCALABLE_NAME;
+    *name = arg ? ((scalable_pool_t *)arg)->name : umf_scalable_pool_params_defaults.name;
     return UMF_RESULT_SUCCESS;
 }
 
@@ -944,109 +936,13 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfScalablePoolOps(void) {
     return &scalable_ops;
 }
 
-/* --- parameters --- */
-
-UMF_API_1_0 umf_result_t umfScalablePoolParamsCreate(umf_scalable_pool_params_handle_t *hParams) {
-    if (!hParams) {
-        UMF_LOG_ERROR("no place for the parameters (hParams is NULL)");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_scalable_pool_params_handle_t params =
-        umf_params_new(sizeof(*params), &scalable_params_kind);
-    if (!params) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    *params = default_params;
-    *hParams = params;
-    return UMF_RESULT_SUCCESS;
-}
-
+/* Unlike the others, NULL is refused. */
 UMF_API_1_0 umf_result_t umfScalablePoolParamsDestroy(umf_scalable_pool_params_handle_t hParams) {
-    if (!umf_handle_check(hParams, &scalable_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return umf_params_delete(hParams, sizeof(*hParams), &scalable_params_kind, __func__);
+    return umf_handle_check(hParams, &umf_scalable_pool_params_kind.handle, __func__)
+               ? umf_params_destroy(&umf_scalable_pool_params_kind, hParams, __func__)
+               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-UMF_API_1_0 umf_result_t
-umfScalablePoolParamsSetGranularity(umf_scalable_pool_params_handle_t hParams, size_t granularity) {
-    if (!umf_handle_check(hParams, &scalable_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (granularity == 0) {
-        UMF_LOG_ERROR("granularity is 0, it must be at least 1 byte");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    hParams->granularity = granularity;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_1_0 umf_result_t umfScalablePoolParamsSetKeepAllMemory(
-    umf_scalable_pool_params_handle_t hParams, bool keepAllMemory) {
-    if (!umf_handle_check(hParams, &scalable_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    hParams->keep_all_memory = keepAllMemory;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_1_1 umf_result_t umfScalablePoolParamsSetName(umf_scalable_pool_params_handle_t hParams,
-                                                      const char *name) {
-    if (!umf_handle_check(hParams, &scalable_params_kind, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (!name) {
-        UMF_LOG_ERROR("name is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    snprintf(hParams->name, sizeof(hParams->name), "%s", name);
-    return UMF_RESULT_SUCCESS;
-}
-
-/* --- creation from text --- */
-
-static umf_result_t params_set_granularity(void *params, const void *value) {
-    return umfScalablePoolParamsSetGranularity(params, *(const size_t *)value);
-}
-
-static umf_result_t params_set_keep_all_memory(void *params, const void *value) {
-    return umfScalablePoolParamsSetKeepAllMemory(params, *(const bool *)value);
-}
-
-static umf_result_t params_set_name(void *params, const void *value) {
-    return umfScalablePoolParamsSetName(params, value);
-}
-
-static const umf_field_t scalable_field_list[] = {
-    {.path = "params.granularity",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_CREATE,
-     .set = params_set_granularity,
-     .help = "bytes, above 0, of a request to the provider (default: 2M)"},
-    {.path = "params.keep_all_memory",
-     .type = UMF_FIELD_BOOL,
-     .access = UMF_FIELD_CREATE,
-     .set = params_set_keep_all_memory,
-     .help = "yes: nothing goes back to the provider before the end (default: no)"},
-    {.path = "params.name",
-     .type = UMF_FIELD_STRING,
-     .access = UMF_FIELD_CREATE,
-     .set = params_set_name,
-     .help = "name of the pool (default: scalable)"},
-};
-static const umf_fields_t scalable_fields = UMF_FIELDS(scalable_field_list);
-
-static umf_result_t params_create(void **params) {
-    return umfScalablePoolParamsCreate((umf_scalable_pool_params_handle_t *)params);
-}
-
-static void params_destroy(void *params) {
-    umfScalablePoolParamsDestroy(params);
-}
-
-static umf_result_t params_from_text(const char *text, void **params) {
-    return umf_params_from_text(&scalable_fields, params_create, params_destroy, text, params);
-}
-
-UMF_POOL_DESCRIPTOR(scalable, .ops = &scalable_ops, .params_from_text = params_from_text,
-                    .params_destroy = params_destroy, .probe = umf_tbb_probe);
+UMF_POOL_DESCRIPTOR(scalable, .ops = &scalable_ops,
+                    .params_from_text = umf_scalable_pool_params_from_text,
+                    .params_destroy = umf_scalable_pool_params_destroy, .probe = umf_tbb_probe);

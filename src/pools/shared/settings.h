@@ -6,9 +6,8 @@
 
 #include <umf/result.h>
 
-#include "base/handle.h"
 #include "base/log.h"
-#include "ctl/field.h"
+#include "ctl/params.h"
 
 static inline umf_result_t umf_null_argument(const char *what) {
     UMF_LOG_ERROR("%s is NULL", what);
@@ -33,35 +32,21 @@ static inline void umf_tell_not_offered(atomic_flag *told, const char *kind, con
     }
 }
 
-/* What a public function sets, by the setter of the field. */
-static inline umf_result_t umf_pool_params_set(void *params, const umf_handle_kind_t *kind,
-                                               umf_result_t (*set)(void *, const void *),
-                                               const void *value, const char *function) {
-    return umf_handle_check(params, kind, function) ? set(params, value)
-                                                    : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+/* A pool that begins with its parameters answers for them, too. `fields` are the others: looked at
+ * first, for every creation runs one of them. */
+static inline umf_result_t umf_pool_params_ctl(void *pool, bool creating,
+                                               const umf_fields_t *fields,
+                                               const umf_params_kind_t *params,
+                                               umf_ctl_query_source_t source, const char *path,
+                                               void *arg, size_t size, umf_ctl_query_type_t type,
+                                               va_list args) {
+    umf_result_t result =
+        umf_field_ctl(pool, creating, fields, source, path, arg, size, type, args);
+    if (result == UMF_RESULT_ERROR_INVALID_CTL_PATH) {
+        result =
+            umf_field_ctl(pool, creating, &params->fields, source, path, arg, size, type, args);
+    }
+    return result;
 }
-
-/* The getter of a parameter, for a field whose object begins with a `params_t`, which is a
- * parameter object or a pool; with its setter, if each value will do. */
-#define UMF_PARAM_GET(params_t, type, member)                                                      \
-    static umf_result_t get_##member(void *object, size_t index, void *value, size_t size) {       \
-        (void)index, (void)size;                                                                   \
-        *(type *)value = ((params_t *)object)->member;                                             \
-        return UMF_RESULT_SUCCESS;                                                                 \
-    }
-#define UMF_PARAM(params_t, type, member)                                                          \
-    UMF_PARAM_GET(params_t, type, member)                                                          \
-    static umf_result_t set_##member(void *object, const void *value) {                            \
-        ((params_t *)object)->member = *(const type *)value;                                       \
-        return UMF_RESULT_SUCCESS;                                                                 \
-    }
-
-/* Its field: read at any time, written while the pool is being made. */
-#define UMF_PARAM_FIELD(name, kind, member, text)                                                  \
-    {                                                                                              \
-        .path = "params." name, .type = UMF_FIELD_##kind,                                          \
-        .access = UMF_FIELD_READ | UMF_FIELD_CREATE, .get = get_##member, .set = set_##member,     \
-        .help = text                                                                               \
-    }
 
 #endif
