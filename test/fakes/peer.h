@@ -4,7 +4,7 @@
  *
  *     class Servant : public PoolServant { ... what is special about this memory ... };
  *     int serve(Socket &socket, const std::string &text) { return Servant(socket, text).run(); }
- *     const Roles roles = {{"peer", serve}};
+ *     const Roles roles = {{"peer", serve<>}};
  *
  *     PoolPeer producer("peer", "proxy over os:visibility=shared"), consumer(...);
  *     producer.alloc(0, size);
@@ -302,6 +302,11 @@ class PoolServant {
         return 0;
     }
 };
+
+// The role of a servant that needs nothing but the text of its pool.
+template <class Servant = PoolServant> int serve(Socket &socket, const std::string &text) {
+    return Servant(socket, text).run();
+}
 
 // --- the test's side ---
 

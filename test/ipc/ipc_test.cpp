@@ -47,11 +47,7 @@ class Servant : public PoolServant {
     using PoolServant::PoolServant;
 };
 
-int peer(Socket &socket, const std::string &text) {
-    return Servant(socket, text).run();
-}
-
-const Roles roles = {{"peer", peer}};
+const Roles roles = {{"peer", serve<Servant>}};
 
 // --- the test's side ---
 

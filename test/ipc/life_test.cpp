@@ -128,11 +128,7 @@ class Servant : public PoolServant {
     using PoolServant::PoolServant;
 };
 
-int peer(Socket &socket, const std::string &text) {
-    return Servant(socket, text).run();
-}
-
-const Roles roles = {{"peer", peer}, {"heir", heir}};
+const Roles roles = {{"peer", serve<Servant>}, {"heir", heir}};
 
 // --- the test's side ---
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <random>
 #include <string>
 #include <vector>
@@ -44,6 +45,23 @@ inline void expect_facts(const Provider &provider, size_t page, size_t asked, si
     EXPECT_EQ(provider.ops->get_name(nullptr, &got), UMF_RESULT_SUCCESS);
     EXPECT_STREQ(got, kind);
     EXPECT_EQ(provider.ops->get_name(provider.self, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+/* Parameters from text: `look` gets those of `text`; of `wrong` there are none, and nothing stays.
+ */
+template <typename Params, typename Look>
+void expect_params_of_text(const umf_memory_provider_descriptor_t &kind, const char *text,
+                           Look look, std::initializer_list<const char *> wrong) {
+    void *made = nullptr;
+    EXPECT_NE(kind.params_from_text("x", &made), UMF_RESULT_SUCCESS); /* the thread's text stays */
+    size_t before = umf_meta_used();
+    ASSERT_EQ(kind.params_from_text(text, &made), UMF_RESULT_SUCCESS);
+    look(*static_cast<Params *>(made));
+    kind.params_destroy(made);
+    for (const char *each : wrong) {
+        EXPECT_EQ(kind.params_from_text(each, &made), UMF_RESULT_ERROR_INVALID_ARGUMENT) << each;
+    }
+    EXPECT_EQ(umf_meta_used(), before);
 }
 
 /* Whether the kernel lets the process read and write what a provider with each protection gives;

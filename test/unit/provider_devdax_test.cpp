@@ -215,23 +215,16 @@ TEST_F(devdax, Facts) {
 }
 
 TEST_F(devdax, ParamsFromText) {
-    void *made = nullptr;
-    EXPECT_NE(umf_devdax_descriptor.params_from_text("x", &made), OK);
-    size_t before = umf_meta_used();
     EXPECT_STREQ(umf_devdax_descriptor.name, "devdax");
-    ASSERT_EQ(umf_devdax_descriptor.params_from_text(
-                  "path=/dev/dax0.0,size=1G,protection=read,name=mine", &made),
-              OK);
-    auto params = static_cast<umf_devdax_params_t *>(made);
-    EXPECT_STREQ(params->path, path);
-    EXPECT_EQ(params->size, GiB);
-    EXPECT_EQ(params->protection, unsigned{UMF_PROTECTION_READ});
-    EXPECT_STREQ(params->name, "mine");
-    umf_devdax_descriptor.params_destroy(made);
-    for (const char *wrong : {"path=", "size=much", "protection=fly", "visibility=shared"}) {
-        EXPECT_EQ(umf_devdax_descriptor.params_from_text(wrong, &made), BAD) << wrong;
-    }
-    EXPECT_EQ(umf_meta_used(), before);
+    auto look = [&](const umf_devdax_params_t &params) {
+        EXPECT_STREQ(params.path, path);
+        EXPECT_EQ(params.size, GiB);
+        EXPECT_EQ(params.protection, unsigned{UMF_PROTECTION_READ});
+        EXPECT_STREQ(params.name, "mine");
+    };
+    expect_params_of_text<umf_devdax_params_t>(
+        umf_devdax_descriptor, "path=/dev/dax0.0,size=1G,protection=read,name=mine", look,
+        {"path=", "size=much", "protection=fly", "visibility=shared"});
     umf_memory_provider_handle_t provider = nullptr;
     EXPECT_EQ(umfMemoryProviderCreateFromText("devdax", &provider), BAD) << "without a path";
     EXPECT_EQ(umfMemoryProviderCreateFromText("devdax:path=/dev/dax0.0", &provider), BAD);

@@ -313,24 +313,16 @@ TEST_F(file, Facts) {
 }
 
 TEST_F(file, ParamsFromText) {
-    void *made = nullptr;
-    EXPECT_NE(umf_file_descriptor.params_from_text("x", &made), OK);
-    size_t before = umf_meta_used();
     EXPECT_STREQ(umf_file_descriptor.name, "file");
-    ASSERT_EQ(umf_file_descriptor.params_from_text(
-                  "path=\"/tmp/a b\",visibility=shared,protection=read,name=mine", &made),
-              OK);
-    auto params = static_cast<umf_file_params_t *>(made);
-    EXPECT_STREQ(params->path, "/tmp/a b");
-    EXPECT_EQ(params->visibility, UMF_MEM_MAP_SHARED);
-    EXPECT_EQ(params->protection, unsigned{UMF_PROTECTION_READ});
-    EXPECT_STREQ(params->name, "mine");
-    umf_file_descriptor.params_destroy(made);
-    for (const char *wrong : {"path=", "visibility=half", "protection=fly", "size=1"}) {
-        EXPECT_EQ(umf_file_descriptor.params_from_text(wrong, &made), BAD) << wrong;
-    }
-    EXPECT_EQ(umf_meta_used(), before);
-
+    auto look = [&](const umf_file_params_t &params) {
+        EXPECT_STREQ(params.path, "/tmp/a b");
+        EXPECT_EQ(params.visibility, UMF_MEM_MAP_SHARED);
+        EXPECT_EQ(params.protection, unsigned{UMF_PROTECTION_READ});
+        EXPECT_STREQ(params.name, "mine");
+    };
+    expect_params_of_text<umf_file_params_t>(
+        umf_file_descriptor, "path=\"/tmp/a b\",visibility=shared,protection=read,name=mine", look,
+        {"path=", "visibility=half", "protection=fly", "size=1"});
     umf_memory_provider_handle_t provider = nullptr;
     EXPECT_EQ(umfMemoryProviderCreateFromText("file", &provider), BAD) << "without a path";
     ASSERT_EQ(umfMemoryProviderCreateFromText(("file:path=" + path).c_str(), &provider), OK);
