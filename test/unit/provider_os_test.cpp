@@ -1611,17 +1611,17 @@ void exercise(const std::string &name, bool shared, const fault::Nth &nth) {
 
 TEST(os, EveryFailureLeavesNothing) {
     std::string name = shm_name("faults");
-    for (auto [shared, text] :
+    for (const auto &kind :
          {std::pair{false, std::string()}, {true, std::string()}, {true, name}}) {
         size_t mappings = count_mappings("memfd:umf");
         int runs = expect_failures_leave_nothing(
-            [&](const fault::Nth &nth) { exercise(text, shared, nth); },
+            [&](const fault::Nth &nth) { exercise(kind.second, kind.first, nth); },
             [&] {
                 EXPECT_EQ(count_mappings("memfd:umf"), mappings);
                 EXPECT_EQ(count_mappings(name), 0u);
                 unlink(shm_path(name).c_str()); /* a failed look at the name leaves it */
             });
-        EXPECT_GT(runs, shared ? 20 : 3);
+        EXPECT_GT(runs, kind.first ? 20 : 3);
     }
 }
 
