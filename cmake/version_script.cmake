@@ -3,8 +3,8 @@
 #   cmake -DSOURCES=<file with one source path a line> -DMAP=<output> -P version_script.cmake
 #
 # A public definition starts with UMF_API_1_0, UMF_API_1_1, UMF_API_1_2 or UMF_API_EXT_1 (see
-# src/system/common.h), then its type and its name; a row of a table of parameters has both behind
-# its "(" (see src/ctl/params.h). Everything else stays local.
+# src/system/common.h), then its type and its name; a row of a table has both behind its
+# "(" (see src/ctl/params.h and src/absent.c). Everything else stays local.
 
 cmake_minimum_required(VERSION 3.20)
 
@@ -20,7 +20,7 @@ foreach(source IN LISTS sources)
     # Semicolons and brackets mean something in CMake lists.
     string(REGEX REPLACE "[;]|\\[|\\]" " " text "${text}")
     string(REGEX MATCHALL "(^|\n)UMF_API_[A-Z0-9_]+[ \n][^(){}#=]*\\(" marks "${text}")
-    string(REGEX MATCHALL "(^|\n)UMF_PARAM[A-Z_]*\\(UMF_API_[A-Z0-9_]+, umf[A-Za-z0-9_]+" rows "${text}")
+    string(REGEX MATCHALL "(^|\n)[A-Z_]+\\(UMF_API_[A-Z0-9_]+, umf[A-Za-z0-9_]+" rows "${text}")
     foreach(mark IN LISTS marks rows)
         if(NOT mark MATCHES "UMF_API_([A-Z0-9_]+)[ \n,].*[ *\n](umf[A-Za-z0-9_]+)[ \n]*\\(?$")
             message(FATAL_ERROR "${source}: no umf function follows the marker in '${mark}'")

@@ -11,6 +11,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/meta.h"
 #include "system/os.h"
 
 #define ENTRIES_MIN 1024u
@@ -122,6 +123,19 @@ umf_result_t umf_handle_begin(const void *handle, const umf_handle_kind_t *kind)
     return UMF_RESULT_SUCCESS;
 }
 
+void *umf_handle_new(size_t size, const umf_handle_kind_t *kind) {
+    void *made = umf_meta_alloc(size);
+    if (!made) {
+        UMF_LOG_ERROR("no memory for %s", kind->name);
+        return NULL;
+    }
+    if (umf_handle_begin(made, kind) != UMF_RESULT_SUCCESS) {
+        umf_meta_free(made, size);
+        return NULL;
+    }
+    return made;
+}
+
 static bool end_locked(uintptr_t address, const umf_handle_kind_t *kind) {
     umf_assert_locked(&handle_lock);
     const table_t *table = atomic_load_explicit(&handle_table, memory_order_relaxed);
@@ -141,6 +155,15 @@ bool umf_handle_end(const void *handle, const umf_handle_kind_t *kind, const cha
         umf_handle_refuse(handle, kind->name, function);
     }
     return is_ended;
+}
+
+umf_result_t umf_handle_delete(void *handle, size_t size, const umf_handle_kind_t *kind,
+                               const char *function) {
+    if (handle && !umf_handle_end(handle, kind, function)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_meta_free(handle, size);
+    return UMF_RESULT_SUCCESS;
 }
 
 void umf_handle_refuse(const void *handle, const char *wanted, const char *function) {

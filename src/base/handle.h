@@ -20,6 +20,11 @@ typedef struct umf_handle_kind_t {
 
 /* The handle is alive from here on. OUT_OF_HOST_MEMORY, logged. Handles are multiples of 16. */
 umf_result_t umf_handle_begin(const void *handle, const umf_handle_kind_t *kind);
+/* Zeroed memory for an object, alive as a handle of that kind. NULL: no memory, logged. */
+void *umf_handle_new(size_t size, const umf_handle_kind_t *kind);
+/* Undoes it; NULL is ignored. INVALID_ARGUMENT as umf_handle_end. */
+umf_result_t umf_handle_delete(void *handle, size_t size, const umf_handle_kind_t *kind,
+                               const char *function);
 /* It is not any more. false: it was not; of several that end it at once, one does. Logged with the
  * name of the public function that was called. */
 bool umf_handle_end(const void *handle, const umf_handle_kind_t *kind, const char *function);

@@ -72,10 +72,6 @@ umf_result_t umf_params_set(const umf_params_kind_t *kind, void *params, const c
  * which is logged. */
 const void *umf_params_or_defaults(const umf_params_kind_t *kind, const void *params,
                                    const char *function);
-/* Without a table: zeroed, and alive until deleted. */
-void *umf_params_new(size_t size, const umf_handle_kind_t *kind);
-umf_result_t umf_params_delete(void *params, size_t size, const umf_handle_kind_t *kind,
-                               const char *function);
 /* The body of `params_from_text` in a descriptor: new parameters, of which every setting of `text`
  * ("name=value,name=value", grammar in umf/text.h) is written. On failure nothing is left, and
  * umfTextError names the position, the word and what was expected. */

@@ -26,13 +26,8 @@ UMF_API_1_0 umf_result_t umfMempolicyCreate(umf_mempolicy_membind_t bind,
         UMF_LOG_ERROR("memory policy %d does not exist", (int)bind);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_mempolicy_handle_t policy = umf_meta_alloc(sizeof(*policy));
+    umf_mempolicy_handle_t policy = umf_handle_new(sizeof(*policy), &umf_handle_mempolicy);
     if (!policy) {
-        UMF_LOG_ERROR("no memory for a memory policy");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    if (umf_handle_begin(policy, &umf_handle_mempolicy) != UMF_RESULT_SUCCESS) {
-        umf_meta_free(policy, sizeof(*policy));
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     policy->bind = bind;

@@ -9,16 +9,10 @@
 const umf_handle_kind_t umf_handle_memtarget = {"a memory target"};
 
 umf_memtarget_handle_t umf_memtarget_create(unsigned id) {
-    umf_memtarget_handle_t target = umf_meta_alloc(sizeof(*target));
-    if (!target) {
-        UMF_LOG_ERROR("no memory for a memory target");
-        return NULL;
+    umf_memtarget_handle_t target = umf_handle_new(sizeof(*target), &umf_handle_memtarget);
+    if (target) {
+        target->id = id;
     }
-    if (umf_handle_begin(target, &umf_handle_memtarget) != UMF_RESULT_SUCCESS) {
-        umf_meta_free(target, sizeof(*target));
-        return NULL;
-    }
-    target->id = id;
     return target;
 }
 

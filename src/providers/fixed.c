@@ -84,9 +84,8 @@ static umf_result_t fixed_initialize(const void *params, void **provider) {
     if (!umf_handle_check(wanted, &umf_fixed_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    fixed_provider_t *fixed = umf_meta_alloc(sizeof(*fixed));
+    fixed_provider_t *fixed = umf_provider_state_new(sizeof(*fixed));
     if (!fixed) {
-        UMF_LOG_ERROR("no memory for a provider");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     umf_result_t result = umf_carve_init(&fixed->carve, umf_os_page_size());

@@ -28,8 +28,9 @@ int umf_os_truncate(int fd, uint64_t size) {
     return error;
 }
 
-int umf_os_punch(int fd, uint64_t offset, uint64_t size) {
-    int error = os_fault("punch");
+/* What fallocate does to a range in the given mode. */
+static int os_change(const char *call, int mode, int fd, uint64_t offset, uint64_t size) {
+    int error = os_fault(call);
     off_t off, length;
     if (error != 0) {
         return error;
@@ -38,9 +39,17 @@ int umf_os_punch(int fd, uint64_t offset, uint64_t size) {
         return EFBIG;
     }
     do {
-        error = os_result(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off, length));
+        error = os_result(fallocate(fd, mode | FALLOC_FL_KEEP_SIZE, off, length));
     } while (error == EINTR);
     return error;
+}
+
+int umf_os_punch(int fd, uint64_t offset, uint64_t size) {
+    return os_change("punch", FALLOC_FL_PUNCH_HOLE, fd, offset, size);
+}
+
+int umf_os_zero(int fd, uint64_t offset, uint64_t size) {
+    return os_change("zero", FALLOC_FL_ZERO_RANGE, fd, offset, size);
 }
 
 /* To write beyond this limit is answered with a signal that ends the process. */
@@ -85,21 +94,6 @@ int umf_os_allocate(int fd, uint64_t offset, uint64_t size) {
     }
     error = os_check_file_limit(fd, (uint64_t)end);
     return error != 0 ? error : os_allocate(fd, off, length);
-}
-
-int umf_os_zero(int fd, uint64_t offset, uint64_t size) {
-    int error = os_fault("zero");
-    off_t off, length;
-    if (error != 0) {
-        return error;
-    }
-    if (!os_to_off(offset, &off) || !os_to_off(size, &length)) {
-        return EFBIG;
-    }
-    do {
-        error = os_result(fallocate(fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, off, length));
-    } while (error == EINTR);
-    return error;
 }
 
 /* Truncating could shrink the file if another process makes it longer just now; writing its last

@@ -22,7 +22,7 @@ UMF_API_1_0 umf_result_t umfDisjointPoolSharedLimitsCreate(
     if (!hSharedLimits) {
         return umf_null_argument("hSharedLimits");
     }
-    umf_disjoint_pool_shared_limits_handle_t limits = umf_params_new(sizeof(*limits), &limits_kind);
+    umf_disjoint_pool_shared_limits_handle_t limits = umf_handle_new(sizeof(*limits), &limits_kind);
     if (!limits) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -33,7 +33,7 @@ UMF_API_1_0 umf_result_t umfDisjointPoolSharedLimitsCreate(
 
 UMF_API_1_0 umf_result_t
 umfDisjointPoolSharedLimitsDestroy(umf_disjoint_pool_shared_limits_handle_t hSharedLimits) {
-    return umf_params_delete(hSharedLimits, sizeof(*hSharedLimits), &limits_kind, __func__);
+    return umf_handle_delete(hSharedLimits, sizeof(*hSharedLimits), &limits_kind, __func__);
 }
 
 UMF_API_1_0 umf_result_t

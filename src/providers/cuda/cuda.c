@@ -92,9 +92,8 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    cuda_provider_t *cuda = umf_meta_alloc(sizeof(*cuda));
+    cuda_provider_t *cuda = umf_provider_state_new(sizeof(*cuda));
     if (!cuda) {
-        UMF_LOG_ERROR("no memory for a provider");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     cuda->driver = driver;

@@ -211,9 +211,8 @@ static umf_result_t devdax_initialize(const void *params, void **provider) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    devdax_provider_t *devdax = umf_meta_alloc(sizeof(*devdax));
+    devdax_provider_t *devdax = umf_provider_state_new(sizeof(*devdax));
     if (!devdax) {
-        UMF_LOG_ERROR("no memory for a provider");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     devdax->protection = wanted->protection;

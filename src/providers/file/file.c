@@ -74,9 +74,8 @@ static umf_result_t file_initialize(const void *params, void **provider) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    file_provider_t *file = umf_meta_alloc(sizeof(*file));
+    file_provider_t *file = umf_provider_state_new(sizeof(*file));
     if (!file) {
-        UMF_LOG_ERROR("no memory for a provider");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     result =

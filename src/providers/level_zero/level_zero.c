@@ -266,9 +266,8 @@ static umf_result_t ze_initialize(const void *params, void **provider) {
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    umf_ze_provider_t *ze = umf_meta_alloc(sizeof(*ze));
+    umf_ze_provider_t *ze = umf_provider_state_new(sizeof(*ze));
     if (!ze) {
-        UMF_LOG_ERROR("no memory for a provider");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     ze->driver = driver;

@@ -280,9 +280,8 @@ static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    ze_vmm_t *ze = umf_meta_alloc(sizeof(*ze));
+    ze_vmm_t *ze = umf_provider_state_new(sizeof(*ze));
     if (!ze) {
-        UMF_LOG_ERROR("no memory for a provider");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     ze->driver = driver;

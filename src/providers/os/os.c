@@ -120,9 +120,8 @@ static umf_result_t os_initialize(const void *params, void **provider) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    os_provider_t *os = umf_meta_alloc(sizeof(*os));
+    os_provider_t *os = umf_provider_state_new(sizeof(*os));
     if (!os) {
-        UMF_LOG_ERROR("no memory for a provider");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     os->page_size = umf_os_page_size();

@@ -18,6 +18,9 @@
     .ext_get_ipc_handle = kind##_get_ipc_handle, .ext_put_ipc_handle = kind##_put_ipc_handle,      \
     .ext_open_ipc_handle = kind##_open_ipc_handle, .ext_close_ipc_handle = kind##_close_ipc_handle
 
+/* Zeroed memory for the state of a provider, given back by umf_meta_free. NULL: none, logged. */
+void *umf_provider_state_new(size_t size);
+
 /* By which the registry knows a kind, see providers.def. `params` is as ctl/params.h has it; the
  * rest are further members. */
 #define UMF_PROVIDER_DESCRIPTOR(kind, params, ...)                                                 \

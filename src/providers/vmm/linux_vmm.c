@@ -155,9 +155,8 @@ static umf_result_t linux_vmm_initialize(const void *params, void **provider) {
     if (!wanted) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    linux_vmm_t *made = umf_meta_alloc(sizeof(*made));
+    linux_vmm_t *made = umf_provider_state_new(sizeof(*made));
     if (!made) {
-        UMF_LOG_ERROR("no memory for a provider");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     umf_result_t result =
