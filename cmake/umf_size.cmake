@@ -3,11 +3,11 @@
 
 set(umf_cold_sources ${UMF_SOURCES})
 foreach(hot IN ITEMS
-    "base/(local|lock|meta)" "system/checksum" "cache/(depot|magazine|parking)" "ds/[a-z]+" "track/[a-z_]+"
+    "base/(thread_slot|lock|meta)" "system/checksum" "cache/(depot|magazine|reuse_slots)" "ds/[a-z]+" "track/[a-z_]+"
     "core/(pool|provider|properties)" "ctl/stats" "ipc/(export|import|ipc|mapping|wire)"
-    "providers/os/(os|extent|pages|warm)" "providers/file/(window|opened)"
-    "pools/proxy" "pools/shared/starts" "pools/disjoint/(disjoint|slab)" "pools/coalescing/(coalescing|hot|parts)"
-    "pools/jemalloc/(jemalloc|pages|pages_parts)" "pools/scalable/(scalable|tbb)")
+    "providers/os/(os|extent|pages|dirty)" "providers/file/(window|opened)"
+    "pools/proxy" "pools/shared/starts" "pools/disjoint/(disjoint|slab)" "pools/coalescing/(coalescing|reuse|shards)"
+    "pools/jemalloc/(jemalloc|pages|pages_shards)" "pools/scalable/(scalable|tbb)")
     list(FILTER umf_cold_sources EXCLUDE REGEX "/src/${hot}\\.c$")
 endforeach()
 set_property(SOURCE ${umf_cold_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)

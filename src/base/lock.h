@@ -20,33 +20,33 @@
 #include "system/common.h"
 
 typedef enum umf_lock_rank_t {
-    UMF_RANK_INIT,     /* umf.c: start and stop of the library */
-    UMF_RANK_TOPOLOGY, /* topology/topology.c: reading the machine, which allocates */
-    UMF_RANK_BROKER,   /* peer/broker.c: start and stop of its thread, which allocates */
-    UMF_RANK_REGISTRY, /* kinds of providers and pools */
-    UMF_RANK_CTL,      /* stored defaults */
-    UMF_RANK_POOLS,    /* list of pools by name */
-    UMF_RANK_SUSPEND,  /* suspend: states of pools, pinned memory held ready */
-    UMF_RANK_IMPORT,   /* ipc/import.c: cache of opened handles */
-    UMF_RANK_EXPORT,   /* ipc/export.c */
-    UMF_RANK_DEPOT,    /* cache/depot.c */
-    UMF_RANK_BIN,      /* pools: the slabs of one size */
-    UMF_RANK_ARENA,    /* pools/jemalloc/jemalloc.c: arenas of one pool */
-    UMF_RANK_JEMALLOC, /* place of jemalloc's own locks; not used by ours */
-    UMF_RANK_PAGES,    /* pools: page cache below an allocator */
-    UMF_RANK_LIMITS,   /* pools: limits shared by several pools */
-    UMF_RANK_GROW,     /* providers: growth of one file */
-    UMF_RANK_PROVIDER, /* state of one provider */
-    UMF_RANK_VIEW,     /* spans of one pool */
-    UMF_RANK_MAP_NEST, /* pointer map: spans inside of others */
-    UMF_RANK_MAP,      /* its lists */
-    UMF_RANK_MAP_ROOT, /* its tables of 1 GiB */
-    UMF_RANK_SPANS,    /* span descriptors */
-    UMF_RANK_LOCAL,    /* table of per-thread blocks */
-    UMF_RANK_EXPORTED, /* peer/broker*.c: descriptors that others may have, connections */
-    UMF_RANK_HANDLES,  /* base/handle.c: handles that are alive */
-    UMF_RANK_META,     /* metadata arena */
-    UMF_RANK_LOG,      /* logger */
+    UMF_RANK_INIT,        /* umf.c: start and stop of the library */
+    UMF_RANK_TOPOLOGY,    /* topology/topology.c: reading the machine, which allocates */
+    UMF_RANK_BROKER,      /* peer/broker.c: start and stop of its thread, which allocates */
+    UMF_RANK_REGISTRY,    /* kinds of providers and pools */
+    UMF_RANK_CTL,         /* stored defaults */
+    UMF_RANK_POOLS,       /* list of pools by name */
+    UMF_RANK_SUSPEND,     /* suspend: states of pools, pinned memory held ready */
+    UMF_RANK_IMPORT,      /* ipc/import.c: cache of opened handles */
+    UMF_RANK_EXPORT,      /* ipc/export.c */
+    UMF_RANK_DEPOT,       /* cache/depot.c */
+    UMF_RANK_BIN,         /* pools: the slabs of one size */
+    UMF_RANK_ARENA,       /* pools/jemalloc/jemalloc.c: arenas of one pool */
+    UMF_RANK_JEMALLOC,    /* place of jemalloc's own locks; not used by ours */
+    UMF_RANK_PAGES,       /* pools: page cache below an allocator */
+    UMF_RANK_LIMITS,      /* pools: limits shared by several pools */
+    UMF_RANK_GROW,        /* providers: growth of one file */
+    UMF_RANK_PROVIDER,    /* state of one provider */
+    UMF_RANK_VIEW,        /* spans of one pool */
+    UMF_RANK_MAP_NEST,    /* pointer map: spans inside of others */
+    UMF_RANK_MAP,         /* its lists */
+    UMF_RANK_MAP_ROOT,    /* its tables of 1 GiB */
+    UMF_RANK_SPANS,       /* span descriptors */
+    UMF_RANK_THREAD_SLOT, /* table of per-thread blocks */
+    UMF_RANK_EXPORTED,    /* peer/broker*.c: descriptors that others may have, connections */
+    UMF_RANK_HANDLES,     /* base/handle.c: handles that are alive */
+    UMF_RANK_META,        /* metadata arena */
+    UMF_RANK_LOG,         /* logger */
     UMF_RANK_COUNT
 } umf_lock_rank_t;
 

@@ -9,7 +9,7 @@
 
 #include "system/common.h"
 
-/* Zeroed, aligned to 16 bytes (to 64 from 64 bytes on, to UMF_APART where the
+/* Zeroed, aligned to 16 bytes (to 64 from 64 bytes on, to UMF_CACHE_ISOLATION where the
  * size is a multiple of it, to a page from a page on). NULL when the
  * system has no memory. */
 void *umf_meta_alloc(size_t size);
@@ -19,8 +19,8 @@ void umf_meta_free(void *ptr, size_t size);
 
 /* The size to ask for, and to give back, where one thread writes often: such a block shares nothing
  * that CPUs fetch with blocks of other threads. */
-static inline size_t umf_meta_apart(size_t size) {
-    return (size + UMF_APART - 1) & ~(size_t)(UMF_APART - 1);
+static inline size_t umf_meta_isolated_size(size_t size) {
+    return (size + UMF_CACHE_ISOLATION - 1) & ~(size_t)(UMF_CACHE_ISOLATION - 1);
 }
 
 /* Bytes in use by callers now, and bytes mapped from the system. */

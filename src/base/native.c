@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-#include "base/line.h"
 #include "base/log.h"
+#include "base/message_buffer.h"
 #include "system/os.h"
 
 umf_result_t umf_native_fail(umf_native_t *last, int32_t code, int errnum) {
@@ -44,10 +44,10 @@ umf_result_t umf_native_get(const umf_native_t *last, const umf_native_text_t *t
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     const char *text = native_text(texts, count, last->code);
-    char *line = last->errnum != 0 ? umf_line(UMF_LINE_NATIVE) : NULL;
+    char *line = last->errnum != 0 ? umf_message_buffer(UMF_MESSAGE_BUFFER_NATIVE) : NULL;
     if (line) {
         char system_text[128];
-        snprintf(line, UMF_LINE_SIZE, "%s: %s", text,
+        snprintf(line, UMF_MESSAGE_BUFFER_SIZE, "%s: %s", text,
                  umf_os_error_text(last->errnum, system_text, sizeof(system_text)));
     }
     *message = line ? line : text;

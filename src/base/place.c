@@ -5,7 +5,7 @@
  * 2 MiB and more are placed at multiples of 2 MiB and get transparent huge pages: the first touch
  * of fresh memory is then about twenty times faster. To save the detour over a larger mapping, the
  * next one is tried below the last one made, or in the place of a freed one above it; the kernel
- * takes the wish if it can. Going back up matters: the pointer map keeps a table for every 2 MiB
+ * takes the hint if it can. Going back up matters: the pointer map keeps a table for every 2 MiB
  * that were ever divided, so mappings must not wander through the address space.
  */
 #include "base/place.h"
@@ -30,7 +30,7 @@ typedef enum place_huge_t {
 } place_huge_t;
 
 static _Atomic int place_huge; /* Sync: atomic, relaxed; written once with the same value */
-/* End of the place to try next; 0: none known. Sync: atomic, relaxed; only a wish */
+/* End of the place to try next; 0: none known. Sync: atomic, relaxed; only a hint */
 static _Atomic uintptr_t place_next_end;
 
 static UMF_COLD place_huge_t place_ask_huge(void) {
@@ -84,9 +84,9 @@ static int place_over(size_t size, size_t alignment, int prot, int flags, void *
     return 0;
 }
 
-/* `wish` may be NULL. What the kernel chose is kept if it is aligned. */
-static int place_try(void *wish, size_t size, size_t alignment, int prot, int flags, void **ptr) {
-    void *mapped = wish;
+/* `hint` may be NULL. What the kernel chose is kept if it is aligned. */
+static int place_try(void *hint, size_t size, size_t alignment, int prot, int flags, void **ptr) {
+    void *mapped = hint;
     int error = umf_os_map(&mapped, size, prot, flags, -1, 0);
     if (error) {
         return error;
@@ -102,9 +102,9 @@ static int place_try(void *wish, size_t size, size_t alignment, int prot, int fl
 /* `alignment` is a multiple of PLACE_HUGE. */
 static int place_huge_aligned(size_t size, size_t alignment, int prot, void **ptr) {
     uintptr_t end = atomic_load_explicit(&place_next_end, memory_order_relaxed);
-    uintptr_t wish = end > size ? (end - size) / alignment * alignment : 0;
+    uintptr_t hint = end > size ? (end - size) / alignment * alignment : 0;
     void *mapped;
-    int error = place_try((void *)wish, size, alignment, prot, PLACE_ANONYMOUS, &mapped);
+    int error = place_try((void *)hint, size, alignment, prot, PLACE_ANONYMOUS, &mapped);
     if (error) {
         return error;
     }

@@ -15,13 +15,13 @@
 struct umf_depot_t {
     umf_lock_t lock;
     _Atomic size_t count; /* objects. Sync: lock, as the rest; a hint for who does not hold it */
-    size_t fewest;        /* there have been since the last look: so many nobody needed */
-    size_t idle;          /* of those found at the last look there are so many yet */
+    size_t fewest;        /* there have been since the last decay pass: so many nobody needed */
+    size_t idle;          /* of those found at the last decay pass there are so many yet */
     umf_item_t items[];
 };
 
 static size_t depot_bytes(const umf_depots_t *depots) {
-    return umf_meta_apart(sizeof(umf_depot_t) + depots->capacity * sizeof(umf_item_t));
+    return umf_meta_isolated_size(sizeof(umf_depot_t) + depots->capacity * sizeof(umf_item_t));
 }
 
 static umf_depot_t *depot_at(const umf_depots_t *depots, uint32_t index) {
@@ -114,7 +114,7 @@ static umf_depot_t *depot_to_wait_for(umf_depots_t *depots, umf_depot_t *locked,
 
 static void note_met(umf_depot_thread_t *thread) {
     if (thread) {
-        thread->has_met = true;
+        thread->is_contended = true;
     }
 }
 
@@ -263,8 +263,8 @@ size_t umf_depots_take_idle(umf_depots_t *depots, umf_item_t *items, size_t n) {
         umf_depot_t *depot = depot_at(depots, i);
         umf_lock(&depot->lock);
         depot->idle = depot->fewest < depot->idle ? depot->fewest : depot->idle;
-        size_t wish = depot->idle < n - taken ? depot->idle : n - taken;
-        size_t got = take_locked(depot, items + taken, wish);
+        size_t request = depot->idle < n - taken ? depot->idle : n - taken;
+        size_t got = take_locked(depot, items + taken, request);
         depot->idle -= got;
         taken += got;
         umf_unlock(&depot->lock);

@@ -36,9 +36,9 @@ typedef struct umf_depots_t {
 
 /* What depots know of one thread. */
 typedef struct umf_depot_thread_t {
-    uint16_t given; /* objects, up to a limit, for which it may have others made */
-    uint8_t found;  /* the depot it found some in when its own had none, and 1; 0: none yet */
-    bool has_met;   /* it found a depot locked */
+    uint16_t given;    /* objects, up to a limit, for which it may have others made */
+    uint8_t found;     /* the depot it found some in when its own had none, and 1; 0: none yet */
+    bool is_contended; /* it found a depot locked */
 } umf_depot_thread_t;
 
 /* NULL when out of memory. */

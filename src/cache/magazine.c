@@ -5,7 +5,7 @@
 
 #include "base/meta.h"
 
-static umf_magazines_t *magazines_of(umf_local_owner_t *owner) {
+static umf_magazines_t *magazines_of(umf_thread_slot_owner_t *owner) {
     return UMF_CONTAINER_OF(owner, umf_magazines_t, owner);
 }
 
@@ -64,7 +64,7 @@ static umf_depots_t *depots_made(umf_magazines_t *m, uint32_t bin) {
 }
 
 static uint32_t thread_number(const umf_magazines_t *m) {
-    return ((const umf_cache_t *)umf_local_get(m->owner.index))->number;
+    return ((const umf_cache_t *)umf_thread_slot_get(m->owner.index))->number;
 }
 
 /* `mag`: of the calling thread, NULL if it has none. */
@@ -83,7 +83,7 @@ static bool depot_give(umf_magazines_t *m, uint32_t bin, uint32_t number, umf_ma
 
 /* In a place of the thread's own: all threads miss, and would meet in a common one. */
 static void count_out(umf_magazines_t *m, int64_t n) {
-    umf_cache_t *cache = (umf_cache_t *)umf_local_get(m->owner.index);
+    umf_cache_t *cache = (umf_cache_t *)umf_thread_slot_get(m->owner.index);
     if (cache->head.owner) {
         __atomic_store_n(&cache->out, cache->out + n, __ATOMIC_RELAXED);
     } else {
@@ -101,9 +101,9 @@ static size_t depots_flush(umf_magazines_t *m, uint32_t bin, size_t n, bool only
     umf_item_t items[64];
     size_t flushed = 0, taken = 1;
     for (; flushed < n && taken; flushed += taken) {
-        size_t wish = n - flushed < UMF_COUNT_OF(items) ? n - flushed : UMF_COUNT_OF(items);
-        taken = only_idle ? umf_depots_take_idle(depots_of(m, bin), items, wish)
-                          : depot_take(m, bin, NULL, items, wish);
+        size_t request = n - flushed < UMF_COUNT_OF(items) ? n - flushed : UMF_COUNT_OF(items);
+        taken = only_idle ? umf_depots_take_idle(depots_of(m, bin), items, request)
+                          : depot_take(m, bin, NULL, items, request);
         if (taken) {
             pool_flush(m, bin, items, taken);
         }
@@ -128,15 +128,15 @@ static bool depots_decay(umf_magazines_t *m, bool is_new) {
     return goes_on;
 }
 
-UMF_COLD void umf_magazines_look_now(umf_magazines_t *m) {
+UMF_COLD void umf_magazines_decay_now(umf_magazines_t *m) {
     int saved_errno = errno;
-    bool is_new = !atomic_exchange_explicit(&m->look_goes_on, false, memory_order_relaxed);
+    bool is_new = !atomic_exchange_explicit(&m->decay_goes_on, false, memory_order_relaxed);
     bool goes_on = depots_decay(m, is_new);
     if (m->ops->look && m->ops->look(m->pool, is_new)) {
         goes_on = true;
     }
     if (goes_on) {
-        atomic_store_explicit(&m->look_goes_on, true, memory_order_relaxed);
+        atomic_store_explicit(&m->decay_goes_on, true, memory_order_relaxed);
         umf_decay_go_on(&m->decay);
     }
     errno = saved_errno;
@@ -182,7 +182,7 @@ static void magazine_set_stack(umf_magazine_t *mag, umf_item_t *stack, size_t co
 }
 
 static size_t stack_bytes(size_t capacity) {
-    return umf_meta_apart(capacity * sizeof(umf_item_t));
+    return umf_meta_isolated_size(capacity * sizeof(umf_item_t));
 }
 
 /* A state between those of two objects is never LIVE. */
@@ -218,9 +218,9 @@ static void magazine_free_stack(umf_magazine_t *mag) {
 /* false: it stays as it is. */
 static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t old = magazine_capacity(mag), count = magazine_count(mag);
-    size_t most = mag->depots.has_met ? m->capacity[bin].contended : m->capacity[bin].usual;
+    size_t most = mag->depots.is_contended ? m->capacity[bin].contended : m->capacity[bin].usual;
     size_t capacity = 2 * old < most ? 2 * old : most;
-    if (!(mag->was_refilled || mag->depots.has_met) || capacity <= old) {
+    if (!(mag->was_refilled || mag->depots.is_contended) || capacity <= old) {
         return false;
     }
     umf_item_t *stack = umf_meta_alloc(stack_bytes(capacity));
@@ -231,7 +231,7 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
     memcpy(stack, small, count * sizeof(umf_item_t));
     magazine_set_stack(mag, stack, count, capacity);
     umf_meta_free(small, stack_bytes(old));
-    mag->was_refilled = mag->depots.has_met = false;
+    mag->was_refilled = mag->depots.is_contended = false;
     return true;
 }
 
@@ -239,7 +239,7 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
 static void magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t batch = magazine_capacity(mag) / 2;
     size_t rest = magazine_count(mag) - batch;
-    mag->was_refilled = mag->depots.has_met = false;
+    mag->was_refilled = mag->depots.is_contended = false;
     pass_on(m, bin, mag, mag->base, batch);
     memmove(mag->base, mag->base + batch, rest * sizeof(umf_item_t));
     magazine_set_top(mag, mag->base + rest);
@@ -279,7 +279,7 @@ static void cache_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
     }
 }
 
-static void thread_exit(umf_local_owner_t *owner, umf_local_t *block) {
+static void thread_exit(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block) {
     umf_magazines_t *m = magazines_of(owner);
     cache_hand_over(m, (umf_cache_t *)block);
     cache_free_stacks(m, (umf_cache_t *)block);
@@ -289,10 +289,10 @@ static void thread_exit(umf_local_owner_t *owner, umf_local_t *block) {
 /* The calling thread's magazine with its stack, NULL when out of memory or when the thread is
  * ending. Follows a trim. */
 static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
-    umf_cache_t *cache = (umf_cache_t *)umf_local_get(m->owner.index);
+    umf_cache_t *cache = (umf_cache_t *)umf_thread_slot_get(m->owner.index);
     uint32_t epoch = atomic_load_explicit(&m->epoch, memory_order_relaxed);
     if (!cache->head.owner) {
-        cache = (umf_cache_t *)umf_local_make(&m->owner);
+        cache = (umf_cache_t *)umf_thread_slot_make(&m->owner);
         if (!cache) {
             return NULL;
         }
@@ -339,7 +339,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     if (!mag) {
         return pop_single(m, bin);
     }
-    if (mag->depots.has_met) {
+    if (mag->depots.is_contended) {
         magazine_grow(m, bin, mag);
     }
     size_t batch = magazine_capacity(mag) / 2;
@@ -357,7 +357,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     void *object = hand_out(&mag->base[got - 1]);
     mag->was_refilled = true;
     magazine_set_top(mag, mag->base + got - 1);
-    umf_magazines_look(m);
+    umf_magazines_decay(m);
     return object;
 }
 
@@ -374,7 +374,7 @@ UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, umf_item_
     }
     *mag->top = item;
     magazine_set_top(mag, mag->top + 1);
-    umf_magazines_look(m);
+    umf_magazines_decay(m);
 }
 
 /* --- whole sets --- */
@@ -413,22 +413,22 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
     atomic_init(&m->out, 0);
     atomic_init(&m->threads, 0);
     atomic_init(&m->decay.next, 0);
-    atomic_init(&m->look_goes_on, false);
+    atomic_init(&m->decay_goes_on, false);
     for (uint32_t bin = 0; bin < bins; bin++) {
         atomic_init(&m->depots[bin], NULL);
     }
-    return umf_local_owner_init(&m->owner, index,
-                                sizeof(umf_cache_t) + bins * sizeof(umf_magazine_t), thread_exit);
+    return umf_thread_slot_owner_init(
+        &m->owner, index, sizeof(umf_cache_t) + bins * sizeof(umf_magazine_t), thread_exit);
 }
 
-static void free_stacks(umf_local_t *block, void *m) {
+static void free_stacks(umf_thread_slot_t *block, void *m) {
     cache_free_stacks(m, (umf_cache_t *)block);
 }
 
 void umf_magazines_fini(umf_magazines_t *m) {
-    umf_local_owner_close(&m->owner);
-    umf_local_each(&m->owner, free_stacks, m);
-    umf_local_owner_fini(&m->owner);
+    umf_thread_slot_owner_close(&m->owner);
+    umf_thread_slot_each(&m->owner, free_stacks, m);
+    umf_thread_slot_owner_fini(&m->owner);
     for (uint32_t bin = 0; bin < m->bins; bin++) {
         umf_depots_destroy(depots_of(m, bin));
     }
@@ -480,7 +480,7 @@ static size_t count_from_outside(umf_magazine_t *mag) {
     return top && base && count <= UINT16_MAX ? count : 0;
 }
 
-static void count_cached(umf_local_t *block, void *arg) {
+static void count_cached(umf_thread_slot_t *block, void *arg) {
     cached_count_t *sum = arg;
     sum->out += __atomic_load_n(&((umf_cache_t *)block)->out, __ATOMIC_RELAXED);
     for (uint32_t bin = sum->first; bin <= sum->last; bin++) {
@@ -490,7 +490,7 @@ static void count_cached(umf_local_t *block, void *arg) {
 
 static cached_count_t cached_in(umf_magazines_t *m, uint32_t first, uint32_t last) {
     cached_count_t sum = {.first = first, .last = last};
-    umf_local_each(&m->owner, count_cached, &sum);
+    umf_thread_slot_each(&m->owner, count_cached, &sum);
     for (uint32_t bin = first; bin <= last; bin++) {
         sum.count += waiting(m, bin);
     }

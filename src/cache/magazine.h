@@ -8,7 +8,7 @@
  * it gets back, still near its CPU. A stack that is now full and now empty, or whose thread finds
  * others at the depots, grows, up to what the pool allows. A thread's stacks are flushed when it
  * ends. Misses are also where the pool gets to look for what has decayed (cache/decay.h); what the
- * depots did not need between two looks goes back.
+ * depots did not need between two decay passes goes back.
  *
  * The design follows J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001.
  */
@@ -17,7 +17,7 @@
 
 #include <stdatomic.h>
 
-#include "base/local.h"
+#include "base/thread_slot.h"
 #include "cache/decay.h"
 #include "cache/depot.h"
 #include "system/annotate.h"
@@ -34,7 +34,7 @@ typedef struct umf_magazine_t {
 } umf_magazine_t;
 
 typedef struct umf_cache_t {
-    umf_local_t head;
+    umf_thread_slot_t head;
     uint32_t epoch;      /* of the last trim this thread has followed */
     uint32_t number;     /* of the thread: where it begins to look for a depot */
     int64_t out;         /* as below. Sync: atomic, relaxed: only its thread writes */
@@ -42,10 +42,11 @@ typedef struct umf_cache_t {
     umf_magazine_t bins[];
 } umf_cache_t;
 
-/* The empty block of base/local.h must cover a cache: all its stacks are empty and full at once. */
+/* The empty block of base/thread_slot.h must cover a cache: all its stacks are empty and full at
+ * once. */
 #define UMF_MAGAZINE_MAX_BINS 64
 _Static_assert(sizeof(umf_cache_t) + UMF_MAGAZINE_MAX_BINS * sizeof(umf_magazine_t) <=
-                   UMF_LOCAL_EMPTY_SIZE,
+                   UMF_THREAD_SLOT_EMPTY_SIZE,
                "the empty block is too small");
 
 typedef struct umf_magazine_ops_t {
@@ -58,8 +59,8 @@ typedef struct umf_magazine_ops_t {
      * it gets comes from other threads. May be NULL. */
     void (*thread_begins)(void *pool);
     /* From time to time, and again soon while it returns true: gives back what has decayed.
-     * `is_new`: a period has gone by, the last look is not just continued. Called with no lock
-     * held, by any thread that uses the pool, rarely by two at once. May be NULL. */
+     * `is_new`: a period has gone by, the last decay pass is not just continued. Called with no
+     * lock held, by any thread that uses the pool, rarely by two at once. May be NULL. */
     bool (*look)(void *pool, bool is_new);
 } umf_magazine_ops_t;
 
@@ -78,7 +79,7 @@ typedef struct umf_magazine_capacity_t {
 } umf_magazine_capacity_t;
 
 typedef struct umf_magazines_t {
-    umf_local_owner_t owner;
+    umf_thread_slot_owner_t owner;
     void *pool;
     const umf_magazine_ops_t *ops;
     uint32_t bins;
@@ -89,14 +90,14 @@ typedef struct umf_magazines_t {
                           * a cache: others count in theirs */
     _Atomic uint32_t threads; /* there have been */
     umf_decay_t decay;
-    _Atomic bool look_goes_on;                             /* the last look has left something */
-    const umf_magazine_capacity_t *capacity;               /* by bin. Immutable after init */
+    _Atomic bool decay_goes_on;              /* the last decay pass has left something */
+    const umf_magazine_capacity_t *capacity; /* by bin. Immutable after init */
     _Atomic(umf_depots_t *) depots[UMF_MAGAZINE_MAX_BINS]; /* made when a stack is full */
 } umf_magazines_t;
 
-/* `index`: of the pool's per-thread blocks, see umf_local_owner_init. `capacity`, by bin, lives
- * longer. `depot_batches`: how many batches of half a usual stack may wait in a depot for another
- * thread, 0 for no depot. */
+/* `index`: of the pool's per-thread blocks, see umf_thread_slot_owner_init. `capacity`, by bin,
+ * lives longer. `depot_batches`: how many batches of half a usual stack may wait in a depot for
+ * another thread, 0 for no depot. */
 umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
                                 const umf_magazine_ops_t *ops,
                                 const umf_magazine_capacity_t *capacity, uint32_t bins,
@@ -123,11 +124,12 @@ void umf_magazines_flush(umf_magazines_t *m);
 /* The same, and every other thread's at its next miss. */
 void umf_magazines_trim(umf_magazines_t *m);
 
-void umf_magazines_look_now(umf_magazines_t *m);
-/* For a pool's own slow paths, which miss no magazine: a look if it is time. With no lock held. */
-static inline void umf_magazines_look(umf_magazines_t *m) {
+void umf_magazines_decay_now(umf_magazines_t *m);
+/* For a pool's own slow paths, which miss no magazine: a decay pass if it is time. With no lock
+ * held. */
+static inline void umf_magazines_decay(umf_magazines_t *m) {
     if (umf_unlikely(umf_decay_is_due(&m->decay))) {
-        umf_magazines_look_now(m);
+        umf_magazines_decay_now(m);
     }
 }
 
@@ -188,11 +190,12 @@ static inline uint8_t *umf_magazine_state(void *slab, size_t chunk) {
 }
 
 static inline umf_magazine_t *umf_magazine_of(const umf_magazines_t *m, size_t bin) {
-    return &((umf_cache_t *)umf_local_get(m->owner.index))->bins[bin];
+    return &((umf_cache_t *)umf_thread_slot_get(m->owner.index))->bins[bin];
 }
 
-/* A bin, as hints (track/map.h) and small sizes tell it: where its slab lies in the pool's table,
- * in bytes, and where its magazine lies behind `none` of a cache, in units of 2. A multiple of 4.
+/* A bin, as class_offsets (track/map.h) and small sizes tell it: where its slab lies in the pool's
+ * table, in bytes, and where its magazine lies behind `none` of a cache, in units of 2. A multiple
+ * of 4.
  */
 static inline uint16_t umf_magazine_offset(size_t bin) {
     return (uint16_t)((bin + 1) * sizeof(umf_magazine_slab_t));
@@ -200,10 +203,10 @@ static inline uint16_t umf_magazine_offset(size_t bin) {
 _Static_assert(sizeof(umf_magazine_slab_t) % 4 == 0 &&
                    sizeof(umf_magazine_t) == 2 * sizeof(umf_magazine_slab_t) &&
                    (UMF_MAGAZINE_MAX_BINS + 1) * sizeof(umf_magazine_slab_t) <= UINT16_MAX,
-               "offsets of magazines are hints");
+               "offsets of magazines are class_offsets");
 
 /* The empty assembly keeps one address in a register; compilers make one for each member. */
-static inline umf_magazine_t *umf_magazine_at(umf_local_t *cache, size_t offset) {
+static inline umf_magazine_t *umf_magazine_at(umf_thread_slot_t *cache, size_t offset) {
     umf_magazine_t *mag = (umf_magazine_t *)((char *)&((umf_cache_t *)cache)->none + 2 * offset);
     __asm__("" : "+r"(mag));
     return mag;

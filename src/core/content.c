@@ -16,10 +16,10 @@ enum {
     ACCESS_PROBED,   /* the provider does not tell: each span is tried */
 };
 
-void umf_content_init(umf_content_t *content, umf_view_t *view) {
-    content->view = view;
+void umf_content_init(umf_content_t *content, umf_tracked_provider_t *tracked) {
+    content->tracked = tracked;
     atomic_init(&content->access,
-                view->ops.ext_get_allocation_properties ? ACCESS_UNKNOWN : ACCESS_PROBED);
+                tracked->ops.ext_get_allocation_properties ? ACCESS_UNKNOWN : ACCESS_PROBED);
     atomic_init(&content->queue, NULL);
     for (size_t i = 0; i < UMF_CONTENT_KNOWN; i++) {
         atomic_init(&content->known[i], 0);
@@ -35,21 +35,21 @@ static umf_result_t queue_take(umf_content_t *content, void **queue) {
         *queue = kept;
         return UMF_RESULT_SUCCESS;
     }
-    return content->view->ext->queue_create(content->view->self, queue);
+    return content->tracked->ext->queue_create(content->tracked->self, queue);
 }
 
 static void queue_put(umf_content_t *content, void *queue) {
     void *none = NULL;
     if (!queue || !atomic_compare_exchange_strong_explicit(
                       &content->queue, &none, queue, memory_order_release, memory_order_relaxed)) {
-        content->view->ext->queue_destroy(content->view->self, queue);
+        content->tracked->ext->queue_destroy(content->tracked->self, queue);
     }
 }
 
 void umf_content_fini(umf_content_t *content) {
     void *kept = atomic_exchange_explicit(&content->queue, NULL, memory_order_acquire);
     if (kept) {
-        content->view->ext->queue_destroy(content->view->self, kept);
+        content->tracked->ext->queue_destroy(content->tracked->self, kept);
     }
 }
 
@@ -57,10 +57,10 @@ void umf_content_fini(umf_content_t *content) {
  */
 
 static int content_ask(umf_content_t *content, const void *ptr) {
-    const umf_view_t *view = content->view;
+    const umf_tracked_provider_t *tracked = content->tracked;
     umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;
-    umf_result_t result = view->ops.ext_get_allocation_properties(
-        view->self, ptr, UMF_MEMORY_PROPERTY_POINTER_TYPE, &type);
+    umf_result_t result = tracked->ops.ext_get_allocation_properties(
+        tracked->self, ptr, UMF_MEMORY_PROPERTY_POINTER_TYPE, &type);
     bool is_known = result == UMF_RESULT_SUCCESS && type != UMF_MEMORY_TYPE_UNKNOWN;
     int access = !is_known                        ? ACCESS_PROBED
                  : type == UMF_MEMORY_TYPE_DEVICE ? ACCESS_PROVIDER
@@ -73,7 +73,7 @@ typedef int (*probe_t)(void *addr);
 
 /* A span that the CPU can write to is remembered by its id, which no other span ever has. */
 static bool is_reached(umf_content_t *content, const void *ptr, probe_t probe) {
-    const umf_span_t *span = umf_view_find(content->view, ptr);
+    const umf_span_t *span = umf_tracked_find(content->tracked, ptr);
     _Atomic uint64_t *known =
         span ? &content->known[umf_span_index(span) % UMF_CONTENT_KNOWN] : NULL;
     if (known && atomic_load_explicit(known, memory_order_relaxed) == span->id) {
@@ -99,7 +99,7 @@ static bool is_for_cpu(umf_content_t *content, const void *ptr, probe_t probe) {
 
 static UMF_COLD umf_result_t refuse(const umf_content_t *content, const char *what) {
     const char *name = NULL;
-    umfMemoryProviderGetName(content->view->root, &name);
+    umfMemoryProviderGetName(content->tracked->root, &name);
     UMF_LOG_ERROR("memory of provider %s is out of the CPU's reach, and the provider cannot %s it: "
                   "its descriptor (umf/plugin.h) needs operations for that and for queues",
                   name ? name : "?", what);
@@ -107,24 +107,24 @@ static UMF_COLD umf_result_t refuse(const umf_content_t *content, const char *wh
 }
 
 static bool has_queues(const umf_content_t *content) {
-    const umf_memory_provider_ext_ops_t *ext = content->view->ext;
+    const umf_memory_provider_ext_ops_t *ext = content->tracked->ext;
     return ext->queue_create && ext->queue_destroy && ext->queue_wait;
 }
 
 /* Zeroes where `src` is NULL. Waits also for what failed: the memory may be reused then. */
 static umf_result_t content_run(umf_content_t *content, void *dst, const void *src, size_t size) {
-    const umf_view_t *view = content->view;
+    const umf_tracked_provider_t *tracked = content->tracked;
     void *queue = NULL;
     umf_result_t result = queue_take(content, &queue);
     if (result == UMF_RESULT_SUCCESS) {
-        result = src ? view->ext->copy(view->self, queue, dst, src, size)
-                     : view->ext->fill(view->self, queue, dst, 0, size);
-        umf_result_t waited = view->ext->queue_wait(view->self, queue);
+        result = src ? tracked->ext->copy(tracked->self, queue, dst, src, size)
+                     : tracked->ext->fill(tracked->self, queue, dst, 0, size);
+        umf_result_t waited = tracked->ext->queue_wait(tracked->self, queue);
         result = result == UMF_RESULT_SUCCESS ? waited : result;
         queue_put(content, queue);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        umf_provider_failed(content->view);
+        umf_provider_failed(content->tracked);
     }
     return result;
 }
@@ -134,8 +134,9 @@ umf_result_t umf_content_zero(umf_content_t *content, void *ptr, size_t size) {
         memset(ptr, 0, size);
         return UMF_RESULT_SUCCESS;
     }
-    return content->view->ext->fill && has_queues(content) ? content_run(content, ptr, NULL, size)
-                                                           : refuse(content, "fill");
+    return content->tracked->ext->fill && has_queues(content)
+               ? content_run(content, ptr, NULL, size)
+               : refuse(content, "fill");
 }
 
 umf_result_t umf_content_copy(umf_content_t *content, void *dst, const void *src, size_t size) {
@@ -144,6 +145,6 @@ umf_result_t umf_content_copy(umf_content_t *content, void *dst, const void *src
         memcpy(dst, src, size);
         return UMF_RESULT_SUCCESS;
     }
-    return content->view->ext->copy && has_queues(content) ? content_run(content, dst, src, size)
-                                                           : refuse(content, "copy");
+    return content->tracked->ext->copy && has_queues(content) ? content_run(content, dst, src, size)
+                                                              : refuse(content, "copy");
 }

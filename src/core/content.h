@@ -13,20 +13,20 @@
 
 #include <stdatomic.h>
 
-#include "core/view.h"
+#include "core/tracked_provider.h"
 
 #define UMF_CONTENT_KNOWN 16
 
 typedef struct umf_content_t {
-    umf_view_t *view;      /* Immutable after init */
-    _Atomic int access;    /* who can touch the memory, see content.c */
-    _Atomic(void *) queue; /* of the provider, kept for the next use. Taken by exchange */
+    umf_tracked_provider_t *tracked; /* Immutable after init */
+    _Atomic int access;              /* who can touch the memory, see content.c */
+    _Atomic(void *) queue;           /* of the provider, kept for the next use. Taken by exchange */
     _Atomic uint64_t known[UMF_CONTENT_KNOWN]; /* ids of spans that the CPU reaches */
 } umf_content_t;
 
 /* Takes nothing. */
-void umf_content_init(umf_content_t *content, umf_view_t *view);
-/* Before the view is released. */
+void umf_content_init(umf_content_t *content, umf_tracked_provider_t *tracked);
+/* Before the tracked provider is released. */
 void umf_content_fini(umf_content_t *content);
 
 /*
@@ -34,7 +34,7 @@ void umf_content_fini(umf_content_t *content);
  * error of the provider; the cause has been logged. No lock may be held.
  */
 umf_result_t umf_content_zero(umf_content_t *content, void *ptr, size_t size);
-/* `dst` and `src` are allocations through the view and do not overlap. */
+/* `dst` and `src` are allocations through the tracked provider and do not overlap. */
 umf_result_t umf_content_copy(umf_content_t *content, void *dst, const void *src, size_t size);
 
 #endif

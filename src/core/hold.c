@@ -82,12 +82,12 @@ static umf_hold_t *hold_next_locked(const umf_memory_pool_handle_t pool, uintptr
 
 /* --- freeing in a pool with holds --- */
 
-static umf_memory_pool_handle_t hold_pool_of(umf_word_t word) {
-    return atomic_load_explicit(&umf_pool_table[umf_word_pool(word)], memory_order_acquire);
+static umf_memory_pool_handle_t hold_pool_of(umf_map_entry_t entry) {
+    return atomic_load_explicit(&umf_pool_table[umf_map_entry_pool(entry)], memory_order_acquire);
 }
 
-static bool hold_may_be_in(const umf_memory_pool_handle_t pool, umf_word_t word) {
-    return !pool->fast || atomic_load_explicit(&hold_spans[umf_word_span(word) % HOLD_SPANS],
+static bool hold_may_be_in(const umf_memory_pool_handle_t pool, umf_map_entry_t entry) {
+    return !pool->fast || atomic_load_explicit(&hold_spans[umf_map_entry_span(entry) % HOLD_SPANS],
                                                memory_order_acquire) != 0;
 }
 
@@ -103,8 +103,8 @@ static umf_result_t hold_size_of(umf_memory_pool_handle_t pool, const void *ptr,
 }
 
 /* Is anything held behind `ptr`, in its span? Most objects are told apart by that. */
-static bool hold_may_be_at(umf_memory_pool_handle_t pool, uintptr_t addr, umf_word_t word) {
-    const umf_span_t *span = umf_span_at(umf_word_span(word));
+static bool hold_may_be_at(umf_memory_pool_handle_t pool, uintptr_t addr, umf_map_entry_t entry) {
+    const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
     umf_lock(&hold_lock);
     bool may_be = hold_next_locked(pool, addr, span->base + span->size - addr, NULL) != NULL;
     umf_unlock(&hold_lock);
@@ -133,11 +133,11 @@ static hold_state_t hold_set_aside(umf_memory_pool_handle_t pool, uintptr_t addr
 }
 
 static UMF_COLD umf_result_t hold_free_in_span(umf_memory_pool_handle_t pool, void *ptr,
-                                               umf_word_t word) {
+                                               umf_map_entry_t entry) {
     UMF_KEEP_ERRNO;
     size_t size;
-    if (!hold_may_be_at(pool, (uintptr_t)ptr, word)) {
-        return pool->free_unheld(pool->free_self, ptr, word);
+    if (!hold_may_be_at(pool, (uintptr_t)ptr, entry)) {
+        return pool->free_unheld(pool->free_self, ptr, entry);
     }
     umf_result_t result = hold_size_of(pool, ptr, &size);
     if (result != UMF_RESULT_SUCCESS) {
@@ -150,19 +150,19 @@ static UMF_COLD umf_result_t hold_free_in_span(umf_memory_pool_handle_t pool, vo
         UMF_LOG_ERROR("%p was freed before and waits for umfPutIPCHandle of its handle", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     default:
-        return pool->free_unheld(pool->free_self, ptr, word);
+        return pool->free_unheld(pool->free_self, ptr, entry);
     }
 }
 
-static umf_result_t hold_free_at(void *self, void *ptr, umf_word_t word) {
-    umf_memory_pool_handle_t pool = hold_pool_of(word);
-    return umf_likely(!hold_may_be_in(pool, word)) ? pool->free_unheld(self, ptr, word)
-                                                   : hold_free_in_span(pool, ptr, word);
+static umf_result_t hold_free_at(void *self, void *ptr, umf_map_entry_t entry) {
+    umf_memory_pool_handle_t pool = hold_pool_of(entry);
+    return umf_likely(!hold_may_be_in(pool, entry)) ? pool->free_unheld(self, ptr, entry)
+                                                    : hold_free_in_span(pool, ptr, entry);
 }
 
-static bool hold_try_free(void *self, void *ptr, umf_word_t word) {
-    umf_memory_pool_handle_t pool = hold_pool_of(word);
-    return !hold_may_be_in(pool, word) && pool->try_free_unheld(self, ptr, word);
+static bool hold_try_free(void *self, void *ptr, umf_map_entry_t entry) {
+    umf_memory_pool_handle_t pool = hold_pool_of(entry);
+    return !hold_may_be_in(pool, entry) && pool->try_free_unheld(self, ptr, entry);
 }
 
 /* --- holds --- */
@@ -213,7 +213,7 @@ umf_result_t umf_hold_begin(umf_hold_t *hold, umf_span_t *span, const void *ptr)
     bool is_aside = hold_is_aside_locked(pool, hold->addr);
     if (!is_aside) {
         hold_link_locked(pool, hold);
-        umf_span_drop_hint(span);
+        umf_span_drop_class_offset(span);
     }
     umf_unlock(&hold_lock);
     if (is_aside) {
@@ -224,9 +224,9 @@ umf_result_t umf_hold_begin(umf_hold_t *hold, umf_span_t *span, const void *ptr)
 }
 
 static void hold_give_back(umf_memory_pool_handle_t pool, uintptr_t addr) {
-    umf_word_t word = umf_map_find(&umf_map_global, addr);
-    if (umf_word_pool(word) == pool->index) {
-        pool->free_unheld(pool->free_self, (void *)addr, word);
+    umf_map_entry_t entry = umf_map_find(&umf_map_global, addr);
+    if (umf_map_entry_pool(entry) == pool->index) {
+        pool->free_unheld(pool->free_self, (void *)addr, entry);
     }
 }
 
@@ -267,9 +267,9 @@ void umf_hold_drop(umf_memory_pool_handle_t pool) {
 /* --- realloc --- */
 
 static bool hold_has(umf_memory_pool_handle_t pool, const void *ptr, size_t *size) {
-    umf_word_t word = umf_map_find(&umf_map_global, (uintptr_t)ptr);
-    if (umf_word_pool(word) != pool->index || !hold_may_be_in(pool, word) ||
-        !hold_may_be_at(pool, (uintptr_t)ptr, word) ||
+    umf_map_entry_t entry = umf_map_find(&umf_map_global, (uintptr_t)ptr);
+    if (umf_map_entry_pool(entry) != pool->index || !hold_may_be_in(pool, entry) ||
+        !hold_may_be_at(pool, (uintptr_t)ptr, entry) ||
         hold_size_of(pool, ptr, size) != UMF_RESULT_SUCCESS) {
         return false;
     }
@@ -282,7 +282,7 @@ static bool hold_has(umf_memory_pool_handle_t pool, const void *ptr, size_t *siz
 static umf_result_t hold_copy(umf_memory_pool_handle_t pool, void *to, const void *from,
                               size_t size) {
     umf_content_t content;
-    umf_content_init(&content, pool->view);
+    umf_content_init(&content, pool->tracked);
     umf_result_t result = umf_content_copy(&content, to, from, size);
     umf_content_fini(&content);
     return result;

@@ -4,7 +4,7 @@
  * While somebody holds an address, the free of its object only sets the object aside; the last of
  * its holds to end gives it back to its pool. A pool without holds knows nothing of that: with the
  * first one its functions that free are replaced, and the span leaves the hot path, which looks at
- * the word of the map alone. Objects of a pool that gets each from its provider are not held: what
+ * the entry of the map alone. Objects of a pool that gets each from its provider are not held: what
  * was freed is the provider's, who tells it.
  */
 #ifndef UMF_SRC_CORE_HOLD_H

@@ -14,18 +14,20 @@
 #include "cache/magazine.h"
 #include "core/hold.h"
 #include "core/names.h"
-#include "core/view.h"
+#include "core/tracked_provider.h"
 
-/* A provider, or a pool's view of one: the same operations on the same provider, recorded. */
+/* A provider, or a pool's tracked provider of one: the same operations on the same provider,
+ * recorded. */
 struct umf_memory_provider_t {
     umf_memory_provider_ops_t ops; /* as of the current version. Immutable after create */
     void *self;
     const umf_memory_provider_ext_ops_t *ext;     /* never NULL; its operations may be */
     const umf_memory_provider_descriptor_t *kind; /* NULL: of no registered kind */
-    umf_memory_provider_handle_t root; /* the user's handle; itself unless this is a view */
-    _Atomic size_t pools;              /* that stand on it; of the root */
+    umf_memory_provider_handle_t
+        root;             /* the user's handle; itself unless this is a tracked provider */
+    _Atomic size_t pools; /* that stand on it; of the root */
     /* Views only: */
-    bool is_view;
+    bool is_tracked;
     bool is_direct; /* a pool of ours records in it; else only in one of its own, see acquire */
     /* What a pool of ours calls: for reuse, where the provider has it. */
     umf_result_t (*pool_alloc)(void *self, size_t size, size_t alignment, void **ptr);
@@ -35,8 +37,8 @@ struct umf_memory_provider_t {
 };
 
 /* Of a span of kind UMF_SPAN_POOL. */
-static inline umf_view_t *umf_view_of(const umf_span_t *span) {
-    return UMF_CONTAINER_OF(span->set, umf_view_t, spans);
+static inline umf_tracked_provider_t *umf_tracked_of(const umf_span_t *span) {
+    return UMF_CONTAINER_OF(span->set, umf_tracked_provider_t, spans);
 }
 
 struct umf_memory_pool_t {
@@ -47,21 +49,21 @@ struct umf_memory_pool_t {
      * suspend/sleep.c replaces it */
     uint32_t small_index;
     uint32_t index;                   /* in umf_pool_table */
-    const umf_magazine_slab_t *slabs; /* by hint; of pools with `fast->slabs` */
+    const umf_magazine_slab_t *slabs; /* by class_offset; of pools with `fast->slabs` */
     void *self;
     void *(*malloc)(umf_memory_pool_handle_t pool, size_t size); /* what the magazines have not */
     /* Sync: atomic, relaxed, as try_free; core/hold.c replaces them */
-    umf_result_t (*free_at)(void *pool, void *ptr, umf_word_t word);
+    umf_result_t (*free_at)(void *pool, void *ptr, umf_map_entry_t entry);
     void *free_self; /* what it is called with */
     umf_result_t (*usable_size)(umf_memory_pool_handle_t pool, const void *ptr, size_t *size);
-    bool (*try_free)(void *pool, void *ptr, umf_word_t word);
+    bool (*try_free)(void *pool, void *ptr, umf_map_entry_t entry);
     uint32_t counter_index; /* of `counters`; 0: there are none, or it is too high */
     /* Immutable after create, but for what suspend/sleep.c replaces. Sync: atomic, relaxed */
     umf_memory_pool_ops_t ops;
 
     const umf_pool_fast_ops_t *fast;          /* NULL: a user's pool */
     const umf_memory_pool_descriptor_t *kind; /* of a user's pool; NULL: of no registered kind */
-    umf_view_t *view;                         /* NULL: tracking is disabled */
+    umf_tracked_provider_t *tracked;          /* NULL: tracking is disabled */
     umf_memory_provider_handle_t provider;
     umf_pool_create_flags_t flags;
     _Atomic(void *) tag;
@@ -72,17 +74,18 @@ struct umf_memory_pool_t {
     umf_hold_t *holds;    /* Sync: its lock */
     _Atomic bool is_held; /* there are any. Written under that lock */
     umf_result_t (*free_unheld)(void *pool, void *ptr,
-                                umf_word_t word); /* immutable, as the next */
-    bool (*try_free_unheld)(void *pool, void *ptr, umf_word_t word);
+                                umf_map_entry_t entry); /* immutable, as the next */
+    bool (*try_free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
     _Atomic size_t aside; /* freed objects that wait for holds of them to end */
 
-    umf_named_t named;             /* core/names.c */
-    umf_local_owner_t counters;    /* pools without `fast` */
-    _Atomic int64_t retired_count; /* of threads that have ended */
+    umf_named_t named;                /* core/names.c */
+    umf_thread_slot_owner_t counters; /* pools without `fast` */
+    _Atomic int64_t retired_count;    /* of threads that have ended */
 };
 
-/* Their handles. A view's is good for all that reads or changes its provider's memory. */
-extern const umf_handle_kind_t umf_handle_provider, umf_handle_view, umf_handle_pool;
+/* Their handles. A tracked provider's is good for all that reads or changes its provider's memory.
+ */
+extern const umf_handle_kind_t umf_handle_provider, umf_handle_tracked, umf_handle_pool;
 
 /* At every public function but those that allocate and free: `function` is its name. false: logged,
  * INVALID_ARGUMENT is the answer. */
@@ -92,7 +95,7 @@ static inline bool umf_pool_check(const struct umf_memory_pool_t *pool, const ch
 bool umf_provider_check(const struct umf_memory_provider_t *provider, const char *function);
 
 /* Pools by index; slot 0 stays NULL. */
-extern _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_WORD_POOL_BITS];
+extern _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
 
 /* No pointer leads to a pool any more: what runs after the teardown gets an error, not a crash. */
 void umf_core_teardown(void);
@@ -110,10 +113,10 @@ void umf_pool_small_close(umf_memory_pool_handle_t pool);
 /* Remembers the provider whose operation failed, for umfGetLastFailedMemoryProvider. */
 void umf_provider_failed(umf_memory_provider_handle_t provider);
 
-umf_result_t umf_view_create(umf_memory_provider_handle_t provider, uint32_t pool_index,
-                             umf_view_t **view);
+umf_result_t umf_tracked_create(umf_memory_provider_handle_t provider, uint32_t pool_index,
+                                umf_tracked_provider_t **tracked);
 /* Withdraws the spans that are left and frees the view. */
-void umf_view_destroy(umf_view_t *view);
+void umf_tracked_destroy(umf_tracked_provider_t *tracked);
 
 /*
  * What the layers above hang on objects of the core; set once at start, never NULL.

@@ -16,7 +16,7 @@
 
 const umf_handle_kind_t umf_handle_pool = {"a pool"};
 
-_Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_WORD_POOL_BITS];
+_Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
 
 static _Atomic uint32_t highest_index; /* of all pools there were */
 
@@ -68,7 +68,7 @@ static void list_pool(umf_memory_pool_handle_t pool) {
 /* --- counting for pools that do not count themselves --- */
 
 typedef struct pool_counter_t {
-    umf_local_t head;
+    umf_thread_slot_t head;
     int64_t count; /* Sync: atomic, relaxed: only its thread writes */
 } pool_counter_t;
 
@@ -77,7 +77,7 @@ static UMF_COLD void count_slow(umf_memory_pool_handle_t pool, int64_t change) {
     if (pool->fast) {
         return;
     }
-    pool_counter_t *counter = (pool_counter_t *)umf_local_make(&pool->counters);
+    pool_counter_t *counter = (pool_counter_t *)umf_thread_slot_make(&pool->counters);
     if (counter) {
         __atomic_store_n(&counter->count, counter->count + change, __ATOMIC_RELAXED);
     } else {
@@ -87,7 +87,7 @@ static UMF_COLD void count_slow(umf_memory_pool_handle_t pool, int64_t change) {
 
 /* false: count_slow has to. Hot. */
 static inline bool try_count(umf_memory_pool_handle_t pool, int64_t change) {
-    pool_counter_t *counter = (pool_counter_t *)umf_local_get_low(pool->counter_index);
+    pool_counter_t *counter = (pool_counter_t *)umf_thread_slot_get_low(pool->counter_index);
     if (umf_unlikely(!counter->head.owner)) {
         return false;
     }
@@ -101,13 +101,13 @@ static void count(umf_memory_pool_handle_t pool, int64_t change) {
     }
 }
 
-static void counter_retire(umf_local_owner_t *owner, umf_local_t *block) {
+static void counter_retire(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block) {
     umf_memory_pool_handle_t pool = UMF_CONTAINER_OF(owner, struct umf_memory_pool_t, counters);
     atomic_fetch_add_explicit(&pool->retired_count, ((pool_counter_t *)block)->count,
                               memory_order_relaxed);
 }
 
-static void counter_sum(umf_local_t *block, void *sum) {
+static void counter_sum(umf_thread_slot_t *block, void *sum) {
     *(int64_t *)sum += __atomic_load_n(&((pool_counter_t *)block)->count, __ATOMIC_RELAXED);
 }
 
@@ -117,7 +117,7 @@ size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
         count = pool->fast->alloc_count(pool->self);
     } else {
         int64_t sum = atomic_load_explicit(&pool->retired_count, memory_order_relaxed);
-        umf_local_each(&pool->counters, counter_sum, &sum);
+        umf_thread_slot_each(&pool->counters, counter_sum, &sum);
         count = sum > 0 ? (size_t)sum : 0;
     }
     return count > aside ? count - aside : 0;
@@ -130,8 +130,8 @@ size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
 /* Suspending a pool replaces its operations, holding its memory those that free; the load costs
  * what a plain one costs. */
 #define OP(pool, operation) __atomic_load_n(&(pool)->ops.operation, __ATOMIC_RELAXED)
-#define FREE_AT(pool, ptr, word)                                                                   \
-    __atomic_load_n(&(pool)->free_at, __ATOMIC_RELAXED)((pool)->free_self, (ptr), (word))
+#define FREE_AT(pool, ptr, entry)                                                                  \
+    __atomic_load_n(&(pool)->free_at, __ATOMIC_RELAXED)((pool)->free_self, (ptr), (entry))
 
 static void *malloc_by_pool(umf_memory_pool_handle_t pool, size_t size) {
     return OP(pool, malloc)(pool->self, size);
@@ -153,10 +153,10 @@ static UMF_COLD umf_result_t count_free_slow(umf_memory_pool_handle_t pool) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* `ptr` is not NULL; the word is not needed. */
-static umf_result_t free_counted(void *handle, void *ptr, umf_word_t word) {
+/* `ptr` is not NULL; the entry is not needed. */
+static umf_result_t free_counted(void *handle, void *ptr, umf_map_entry_t entry) {
     umf_memory_pool_handle_t pool = handle;
-    (void)word;
+    (void)entry;
     umf_result_t result = pool->ops.free(pool->self, ptr);
     return result != UMF_RESULT_SUCCESS || umf_likely(try_count(pool, -1)) ? result
                                                                            : count_free_slow(pool);
@@ -167,16 +167,17 @@ static __attribute__((noinline)) umf_result_t usable_size_by_pool(umf_memory_poo
     return pool->ops.malloc_usable_size(pool->self, ptr, size);
 }
 
-/* Where a chunk of an aligned slab starts, the word tells all; what else there is, the pool knows.
+/* Where a chunk of an aligned slab starts, the entry tells all; what else there is, the pool knows.
  * Hot. */
-static umf_result_t usable_size_by_hint(umf_memory_pool_handle_t pool, const void *ptr,
-                                        size_t *size) {
-    umf_word_t word;
-    if (umf_unlikely(!size) || umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word)) ||
-        umf_unlikely(umf_word_pool(word) != pool->index)) {
+static umf_result_t usable_size_by_class_offset(umf_memory_pool_handle_t pool, const void *ptr,
+                                                size_t *size) {
+    umf_map_entry_t entry;
+    if (umf_unlikely(!size) || umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry)) ||
+        umf_unlikely(umf_map_entry_pool(entry) != pool->index)) {
         return usable_size_by_pool(pool, ptr, size);
     }
-    const umf_magazine_slab_t *slab = umf_magazine_slab_at(pool->slabs, umf_word_hint(word));
+    const umf_magazine_slab_t *slab =
+        umf_magazine_slab_at(pool->slabs, umf_map_entry_class_offset(entry));
     if (umf_unlikely(!umf_magazine_slab_starts(slab, (uintptr_t)ptr, size))) {
         return usable_size_by_pool(pool, ptr, size);
     }
@@ -187,8 +188,8 @@ static umf_result_t usable_size_by_hint(umf_memory_pool_handle_t pool, const voi
 
 static const umf_small_sizes_t no_small_sizes;
 
-static bool try_free_none(void *pool, void *ptr, umf_word_t word) {
-    (void)pool, (void)ptr, (void)word;
+static bool try_free_none(void *pool, void *ptr, umf_map_entry_t entry) {
+    (void)pool, (void)ptr, (void)entry;
     return false;
 }
 
@@ -220,7 +221,7 @@ static umf_result_t write_default(void *object, umf_ctl_query_source_t source, c
  * contract); ours is finalized. */
 static umf_result_t pool_start(umf_memory_pool_handle_t pool, const void *params,
                                const char **name) {
-    umf_memory_provider_handle_t provider = pool->view ? pool->view : pool->provider;
+    umf_memory_provider_handle_t provider = pool->tracked ? pool->tracked : pool->provider;
     umf_result_t result = pool->ops.initialize(provider, params, &pool->self);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -256,7 +257,7 @@ void umf_pool_small_close(umf_memory_pool_handle_t pool) {
 static void serve_by_core(umf_memory_pool_handle_t pool) {
     const umf_pool_fast_ops_t *fast = pool->fast;
     const umf_small_sizes_t *small = fast->small ? fast->small(pool->self) : NULL;
-    if (small && pool->index < UMF_LOCAL_COUNT_MIN) {
+    if (small && pool->index < UMF_THREAD_SLOT_COUNT_MIN) {
         pool->small = small;
         pool->small_max = UMF_SMALL_MAX;
         umf_pool_small_open(pool);
@@ -266,7 +267,7 @@ static void serve_by_core(umf_memory_pool_handle_t pool) {
     }
     if (fast->slabs) {
         pool->slabs = fast->slabs(pool->self);
-        pool->usable_size = usable_size_by_hint;
+        pool->usable_size = usable_size_by_class_offset;
     }
 }
 
@@ -275,35 +276,36 @@ static umf_result_t pool_prepare(umf_memory_pool_handle_t pool) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = umf_local_index_get(&pool->index);
+    result = umf_thread_slot_index_get(&pool->index);
     if (result != UMF_RESULT_SUCCESS) {
         goto handle;
     }
     if (!(pool->flags & UMF_POOL_CREATE_FLAG_DISABLE_TRACKING)) {
-        result = umf_view_create(pool->provider, pool->index, &pool->view);
+        result = umf_tracked_create(pool->provider, pool->index, &pool->tracked);
         if (result != UMF_RESULT_SUCCESS) {
             goto index;
         }
-        pool->view->is_direct = pool->fast != NULL;
+        pool->tracked->is_direct = pool->fast != NULL;
     }
     if (!pool->fast) {
-        /* With an index of their own: what frees by word finds no magazines under the pool's. */
-        result = umf_local_owner_init(&pool->counters, 0, sizeof(pool_counter_t), counter_retire);
+        /* With an index of their own: what frees by entry finds no magazines under the pool's. */
+        result =
+            umf_thread_slot_owner_init(&pool->counters, 0, sizeof(pool_counter_t), counter_retire);
         if (result != UMF_RESULT_SUCCESS) {
-            goto view;
+            goto tracked;
         }
         uint32_t index = pool->counters.index;
-        pool->counter_index = index < UMF_LOCAL_COUNT_MIN ? index : 0;
+        pool->counter_index = index < UMF_THREAD_SLOT_COUNT_MIN ? index : 0;
     }
     atomic_fetch_add_explicit(&pool->provider->root->pools, 1, memory_order_relaxed);
     return UMF_RESULT_SUCCESS;
 
-view:
-    if (pool->view) {
-        umf_view_destroy(pool->view);
+tracked:
+    if (pool->tracked) {
+        umf_tracked_destroy(pool->tracked);
     }
 index:
-    umf_local_index_put(pool->index);
+    umf_thread_slot_index_put(pool->index);
 handle:
     umf_handle_end(pool, &umf_handle_pool, __func__);
     return result;
@@ -316,14 +318,14 @@ static void pool_free(umf_memory_pool_handle_t pool) {
 
 /* Of a pool whose handle has ended. */
 static void pool_dispose(umf_memory_pool_handle_t pool) {
-    if (pool->view) {
-        umf_view_destroy(pool->view);
+    if (pool->tracked) {
+        umf_tracked_destroy(pool->tracked);
     }
     atomic_store_explicit(&umf_pool_table[pool->index], NULL, memory_order_release);
     if (!pool->fast) {
-        umf_local_owner_fini(&pool->counters);
+        umf_thread_slot_owner_fini(&pool->counters);
     }
-    umf_local_index_put(pool->index);
+    umf_thread_slot_index_put(pool->index);
     atomic_fetch_sub_explicit(&pool->provider->root->pools, 1, memory_order_release);
     pool_free(pool);
 }
@@ -393,7 +395,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
         pool_dispose(pool);
         return result;
     }
-    if (pool->fast && pool->view) {
+    if (pool->fast && pool->tracked) {
         pool->free_at = pool->fast->free_at;
         pool->free_self = pool->self;
         if (!UMF_IS_ASAN) {
@@ -426,7 +428,7 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     umf_provider_free_batch(hPool->provider, false);
     umf_core_import_drop(hPool);
     umf_core_sleep_drop(hPool);
-    size_t left = hPool->view ? umf_view_span_count(hPool->view) : 0;
+    size_t left = hPool->tracked ? umf_tracked_span_count(hPool->tracked) : 0;
     if (left) {
         UMF_LOG_WARN("%zu provider allocations of the destroyed pool %p were not given back", left,
                      (void *)hPool);
@@ -446,7 +448,8 @@ static inline bool malloc_cached(umf_memory_pool_handle_t pool, size_t size, voi
     if (umf_unlikely(size > pool->small_max)) {
         return false;
     }
-    umf_local_t *cache = umf_local_get_low(__atomic_load_n(&pool->small_index, __ATOMIC_RELAXED));
+    umf_thread_slot_t *cache =
+        umf_thread_slot_get_low(__atomic_load_n(&pool->small_index, __ATOMIC_RELAXED));
     return umf_magazine_try_pop(umf_magazine_at(cache, pool->small->magazine[(size + 7) / 8]), ptr);
 }
 
@@ -506,15 +509,15 @@ UMF_API_1_0 void *umfPoolRealloc(umf_memory_pool_handle_t hPool, void *ptr, size
     return moved;
 }
 
-static umf_memory_pool_handle_t pool_of_word(umf_word_t word) {
-    return atomic_load_explicit(&umf_pool_table[umf_word_pool(word)], memory_order_acquire);
+static umf_memory_pool_handle_t pool_of_entry(umf_map_entry_t entry) {
+    return atomic_load_explicit(&umf_pool_table[umf_map_entry_pool(entry)], memory_order_acquire);
 }
 
 static UMF_COLD umf_result_t free_foreign(umf_memory_pool_handle_t pool, void *ptr) {
     if (!ptr) {
         return pool->ops.free(pool->self, NULL);
     }
-    umf_memory_pool_handle_t owner = pool_of_word(umf_map_find(&umf_map_global, (uintptr_t)ptr));
+    umf_memory_pool_handle_t owner = pool_of_entry(umf_map_find(&umf_map_global, (uintptr_t)ptr));
     UMF_LOG_ERROR("%p does not belong to pool %p but to %s %p", ptr, (void *)pool,
                   owner ? "pool" : "none:", (void *)owner);
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -526,37 +529,37 @@ static UMF_COLD umf_result_t free_unknown(void *ptr) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* The common case: a live object, and the calling thread has a stack with room for it. The word's
- * hint tells the magazine if the pool leaves the check to the core, its span the states. */
-static inline bool free_cached(void *ptr, umf_word_t word) {
-    size_t magazine = umf_word_hint(word);
+/* The common case: a live object, and the calling thread has a stack with room for it. The entry's
+ * class_offset tells the magazine if the pool leaves the check to the core, its span the states. */
+static inline bool free_cached(void *ptr, umf_map_entry_t entry) {
+    size_t magazine = umf_map_entry_class_offset(entry);
     if (UMF_IS_ASAN || magazine == 0) {
-        return false; /* the pool annotates, or knows more than the word does */
+        return false; /* the pool annotates, or knows more than the entry does */
     }
-    umf_local_t *cache = umf_local_get_low(umf_word_pool(word));
+    umf_thread_slot_t *cache = umf_thread_slot_get_low(umf_map_entry_pool(entry));
     return umf_magazine_push_checked(umf_magazine_at(cache, magazine), ptr,
-                                     umf_span_at(umf_word_span(word))->cookie);
+                                     umf_span_at(umf_map_entry_span(entry))->cookie);
 }
 
 /* Addresses that the plain walk does not find. `pool`: whose pointer it must be, NULL for any.
  * Their order spares umfFree a move. */
 static __attribute__((noinline)) umf_result_t free_slow(void *ptr, umf_memory_pool_handle_t pool) {
-    umf_word_t word = umf_map_find(&umf_map_global, (uintptr_t)ptr);
-    umf_memory_pool_handle_t owner = pool_of_word(word);
+    umf_map_entry_t entry = umf_map_find(&umf_map_global, (uintptr_t)ptr);
+    umf_memory_pool_handle_t owner = pool_of_entry(entry);
     if (umf_unlikely(!owner)) {
         return pool ? free_foreign(pool, ptr) : free_unknown(ptr);
     }
     if (umf_unlikely(pool && pool != owner)) {
         return free_foreign(pool, ptr);
     }
-    return FREE_AT(owner, ptr, word);
+    return FREE_AT(owner, ptr, entry);
 }
 
 /* What the core does not know in the map as the pool's, a user's pool and one without tracking may
  * know. */
 static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handle_t pool,
                                                            void *ptr) {
-    if (pool->fast && pool->view) {
+    if (pool->fast && pool->tracked) {
         return free_slow(ptr, pool);
     }
     return pool->fast || !ptr ? pool->ops.free(pool->self, ptr) : free_counted(pool, ptr, 0);
@@ -566,43 +569,43 @@ UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) 
     if (umf_unlikely(!hPool)) {
         return null_argument("pool");
     }
-    umf_word_t word;
-    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word)) ||
-        umf_unlikely(umf_word_pool(word) != hPool->index)) {
+    umf_map_entry_t entry;
+    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry)) ||
+        umf_unlikely(umf_map_entry_pool(entry) != hPool->index)) {
         return free_by_pool(hPool, ptr);
     }
-    if (umf_likely(free_cached(ptr, word))) {
+    if (umf_likely(free_cached(ptr, entry))) {
         return UMF_RESULT_SUCCESS;
     }
-    return FREE_AT(hPool, ptr, word);
+    return FREE_AT(hPool, ptr, entry);
 }
 
 UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
-    umf_word_t word;
-    if (umf_unlikely(!hPool) || umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word)) ||
-        umf_unlikely(umf_word_pool(word) != hPool->index)) {
+    umf_map_entry_t entry;
+    if (umf_unlikely(!hPool) || umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry)) ||
+        umf_unlikely(umf_map_entry_pool(entry) != hPool->index)) {
         return false;
     }
-    return umf_word_hint(word)
-               ? free_cached(ptr, word)
-               : __atomic_load_n(&hPool->try_free, __ATOMIC_RELAXED)(hPool->self, ptr, word);
+    return umf_map_entry_class_offset(entry)
+               ? free_cached(ptr, entry)
+               : __atomic_load_n(&hPool->try_free, __ATOMIC_RELAXED)(hPool->self, ptr, entry);
 }
 
 UMF_API_1_0 umf_result_t umfFree(void *ptr) {
-    umf_word_t word;
-    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word))) {
+    umf_map_entry_t entry;
+    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry))) {
         return free_slow(ptr, NULL);
     }
-    if (umf_likely(free_cached(ptr, word))) {
+    if (umf_likely(free_cached(ptr, entry))) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_memory_pool_handle_t owner = pool_of_word(word);
-    return umf_likely(owner != NULL) ? FREE_AT(owner, ptr, word) : free_slow(ptr, NULL);
+    umf_memory_pool_handle_t owner = pool_of_entry(entry);
+    return umf_likely(owner != NULL) ? FREE_AT(owner, ptr, entry) : free_slow(ptr, NULL);
 }
 
 static __attribute__((noinline)) umf_result_t by_ptr_slow(const void *ptr,
                                                           umf_memory_pool_handle_t *pool) {
-    *pool = pool_of_word(umf_map_find(&umf_map_global, (uintptr_t)ptr));
+    *pool = pool_of_entry(umf_map_find(&umf_map_global, (uintptr_t)ptr));
     return *pool ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
@@ -610,11 +613,11 @@ UMF_API_1_0 umf_result_t umfPoolByPtr(const void *ptr, umf_memory_pool_handle_t 
     if (umf_unlikely(!pool)) {
         return null_argument("pool");
     }
-    umf_word_t word;
-    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word))) {
+    umf_map_entry_t entry;
+    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry))) {
         return by_ptr_slow(ptr, pool);
     }
-    umf_memory_pool_handle_t owner = pool_of_word(word);
+    umf_memory_pool_handle_t owner = pool_of_entry(entry);
     if (umf_unlikely(!owner)) {
         return by_ptr_slow(ptr, pool);
     }

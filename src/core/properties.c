@@ -14,7 +14,7 @@ static umf_memory_provider_handle_t provider_of(const umf_span_t *span) {
     if (umf_span_kind(span) == UMF_SPAN_IMPORT) {
         return umf_core_import_provider(span);
     }
-    return umf_view_of(span)->root;
+    return umf_tracked_of(span)->root;
 }
 
 static UMF_COLD umf_result_t no_handle(void) {
@@ -42,11 +42,11 @@ umfGetMemoryPropertiesHandle(const void *ptr, umf_memory_properties_handle_t *pr
     if (umf_unlikely(!umf_is_started())) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    umf_word_t word;
-    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &word) || !word)) {
+    umf_map_entry_t entry;
+    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry) || !entry)) {
         return get_handle_slow(ptr, props_handle);
     }
-    *props_handle = (umf_memory_properties_handle_t)umf_span_at(umf_word_span(word));
+    *props_handle = (umf_memory_properties_handle_t)umf_span_at(umf_map_entry_span(entry));
     return UMF_RESULT_SUCCESS;
 }
 

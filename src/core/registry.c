@@ -6,7 +6,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "core/view.h"
+#include "core/tracked_provider.h"
 #include "ctl/text.h"
 #include "ds/list.h"
 

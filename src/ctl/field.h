@@ -127,14 +127,14 @@ umf_result_t umf_field_set_text(void *object, const umf_fields_t *fields, const 
 typedef struct umf_stats_t {
     size_t counted; /* Sync: atomic, relaxed, as the next */
     size_t peak;    /* of `counted` */
-    char apart[2 * UMF_APART - 2 * sizeof(size_t)];
+    char apart[2 * UMF_CACHE_ISOLATION - 2 * sizeof(size_t)];
     struct umf_stats_part_t *parts; /* Sync: atomic, set once; NULL: none */
 } umf_stats_t;
 
 void umf_stats_add(umf_stats_t *stats, size_t size);
 void umf_stats_sub(umf_stats_t *stats, size_t size);
 /* The same as sub for what is soon to be added again. */
-void umf_stats_rest(umf_stats_t *stats, size_t size);
+void umf_stats_sub_dormant(umf_stats_t *stats, size_t size);
 /* What is live, and the credit with it: that is quick to read. */
 size_t umf_stats_counted(const umf_stats_t *stats);
 size_t umf_stats_live(const umf_stats_t *stats);

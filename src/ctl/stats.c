@@ -1,12 +1,12 @@
 /* Memory statistics of providers. */
-#include "base/local.h"
 #include "base/meta.h"
+#include "base/thread_slot.h"
 #include "ctl/field.h"
 
 #define STATS_PARTS 32u
 
 typedef struct umf_stats_part_t {
-    _Alignas(UMF_APART) size_t credit; /* Sync: atomic, relaxed */
+    _Alignas(UMF_CACHE_ISOLATION) size_t credit; /* Sync: atomic, relaxed */
 } umf_stats_part_t;
 
 static size_t load(const size_t *value) {
@@ -35,7 +35,7 @@ static umf_stats_part_t *parts_of(const umf_stats_t *stats) {
 /* The calling thread's; NULL: there are none. */
 static umf_stats_part_t *own_part(const umf_stats_t *stats) {
     umf_stats_part_t *parts = parts_of(stats);
-    return parts ? &parts[umf_local_number() % STATS_PARTS] : NULL;
+    return parts ? &parts[umf_thread_slot_number() % STATS_PARTS] : NULL;
 }
 
 static size_t parts_size(void) {
@@ -93,7 +93,7 @@ void umf_stats_sub(umf_stats_t *stats, size_t size) {
     __atomic_fetch_sub(&stats->counted, size, __ATOMIC_RELAXED);
 }
 
-void umf_stats_rest(umf_stats_t *stats, size_t size) {
+void umf_stats_sub_dormant(umf_stats_t *stats, size_t size) {
     umf_stats_part_t *part = own_part(stats);
     if (!part) {
         parts_make(stats);

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/line.h"
 #include "base/log.h"
+#include "base/message_buffer.h"
 
 static __thread const umf_text_scope_t *text_scope; /* NULL: nothing is read */
 
@@ -55,38 +55,39 @@ const char *umf_text_subject(void) {
 }
 
 umf_result_t umf_text_fail(umf_result_t result, const char *at, const char *format, ...) {
-    char *line = umf_line(UMF_LINE_TEXT);
+    char *line = umf_message_buffer(UMF_MESSAGE_BUFFER_TEXT);
     if (!line) {
         UMF_LOG_ERROR("creation from text failed, and there is no memory to say why");
         return result;
     }
     line[0] = '\0';
     if (text_holds(at)) {
-        umf_text_append(line, UMF_LINE_SIZE, "at %zu: ", (size_t)(at - text_scope->begin) + 1);
+        umf_text_append(line, UMF_MESSAGE_BUFFER_SIZE,
+                        "at %zu: ", (size_t)(at - text_scope->begin) + 1);
     }
     size_t used = strlen(line);
     va_list args;
     va_start(args, format);
-    vsnprintf(line + used, UMF_LINE_SIZE - used, format, args);
+    vsnprintf(line + used, UMF_MESSAGE_BUFFER_SIZE - used, format, args);
     va_end(args);
     UMF_LOG_ERROR("creation from text failed: %s", line);
     return result;
 }
 
 void umf_text_add_cause(const char *cause) {
-    char *line = umf_line(UMF_LINE_TEXT);
+    char *line = umf_message_buffer(UMF_MESSAGE_BUFFER_TEXT);
     if (line) {
-        umf_text_append(line, UMF_LINE_SIZE, ": %s", cause);
+        umf_text_append(line, UMF_MESSAGE_BUFFER_SIZE, ": %s", cause);
     }
 }
 
 const char *umf_text_error(void) {
-    const char *line = umf_line(UMF_LINE_TEXT);
+    const char *line = umf_message_buffer(UMF_MESSAGE_BUFFER_TEXT);
     return line ? line : "";
 }
 
 void umf_text_forget(void) {
-    char *line = umf_line(UMF_LINE_TEXT);
+    char *line = umf_message_buffer(UMF_MESSAGE_BUFFER_TEXT);
     if (line) {
         line[0] = '\0';
     }

@@ -1,22 +1,22 @@
 /*
  * Range: best fit with boundary links.
  *
- * Pieces of a span are linked in address order, so free finds its neighbours without searching.
- * Free pieces are listed in bins by size, eight bins per doubling (a bin's pieces differ by less
- * than 12.5 %), and a two-level bitmap leads to the next bin that is not empty. Used pieces are
- * found by a hash of their start.
+ * Segments of a region are linked in address order, so free finds its neighbours without searching.
+ * Free segments are listed in bins by size, eight bins per doubling (a bin's segments differ by
+ * less than 12.5 %), and a two-level bitmap leads to the next bin that is not empty. Used segments
+ * are found by a hash of their start.
  *
- * A used piece with a ticket (parking) is in the list of those, by way of the links that free
- * pieces have in their bins. Its claim changes without the lock; whoever changes it to what is not
- * claimed has the piece to itself. The number in a claim outlives the piece, so that old tickets
- * stay void.
+ * A used segment with a lease (parking) is in the list of those, by way of the links that free
+ * segments have in their bins. Its generation changes without the lock; whoever changes it to what
+ * is not claimed has the segment to itself. The number in a generation outlives the segment, so
+ * that old leases stay void.
  *
- * A span ends in a piece of size 0 that is never free (its `size` field holds the span's size). It
- * stops coalescing at the span's end and is what the sorted table of spans points to.
+ * A region ends in a segment of size 0 that is never free (its `size` field holds the region's
+ * size). It stops coalescing at the region's end and is what the sorted table of regions points to.
  *
- * Every piece of a bin above that of `size + alignment` fits, so those bins are never searched. The
- * bins below are tried a few pieces deep; only before giving up is everything looked at, so a
- * request fails only when no piece fits.
+ * Every segment of a bin above that of `size + alignment` fits, so those bins are never searched.
+ * The bins below are tried a few segments deep; only before giving up is everything looked at, so a
+ * request fails only when no segment fits.
  */
 #include "ds/range.h"
 
@@ -27,7 +27,7 @@
 #define RANGE_STEPS 3 /* log2 of the bins per doubling */
 #define RANGE_BINS ((64 - RANGE_STEPS + 1) << RANGE_STEPS)
 #define RANGE_WORDS ((RANGE_BINS + 63) / 64)
-#define RANGE_DEPTH 8 /* pieces looked at in one bin */
+#define RANGE_DEPTH 8 /* segments looked at in one bin */
 
 #define RANGE_FIRST_SLAB 1024
 #define RANGE_LARGEST_SLAB 65536
@@ -35,56 +35,57 @@
 
 typedef enum range_kind_t { RANGE_FREE, RANGE_USED, RANGE_END } range_kind_t;
 
-/* What is known of a free piece's content. */
+/* What is known of a free segment's content. */
 typedef enum range_age_t {
     RANGE_FRESH, /* some may have been used a moment ago */
     RANGE_MET,   /* it was free before, at least in part */
     RANGE_CLEAN, /* there is none */
 } range_age_t;
 
-typedef struct piece_t {
+typedef struct segment_t {
     uintptr_t base;
     size_t size;
-    struct piece_t *prev, *next;         /* in the span; NULL at its two ends */
-    struct piece_t *bin_prev, *bin_next; /* free pieces; used pieces with a ticket */
-    struct piece_t *chain; /* used pieces of one hash slot; unused pieces of the slab */
-    uint32_t claim;        /* number, and the two bits below. Sync: atomic */
-    uint16_t bin;          /* of a free piece */
-    uint8_t kind;          /* range_kind_t */
-    uint8_t age;           /* range_age_t, of a free piece */
-} piece_t;
-_Static_assert(sizeof(piece_t) == 64, "what a block costs");
+    struct segment_t *prev, *next;         /* in the region; NULL at its two ends */
+    struct segment_t *bin_prev, *bin_next; /* free segments; used segments with a lease */
+    struct segment_t *chain; /* used segments of one hash slot; unused segments of the slab */
+    uint32_t generation;     /* number, and the two bits below. Sync: atomic */
+    uint16_t bin;            /* of a free segment */
+    uint8_t kind;            /* range_kind_t */
+    uint8_t age;             /* range_age_t, of a free segment */
+} segment_t;
+_Static_assert(sizeof(segment_t) == 64, "what a block costs");
 
-#define CLAIMED 2u /* there is a ticket; UMF_RANGE_PARKED is the other bit */
+#define CLAIMED 2u /* there is a lease; UMF_RANGE_WITHHELD is the other bit */
 
 typedef struct range_slab_t {
     struct range_slab_t *next;
     size_t size;
-    piece_t pieces[];
+    segment_t segments[];
 } range_slab_t;
 
 struct umf_range_t {
-    piece_t *unused;
+    segment_t *unused;
     size_t unused_count;
     range_slab_t *slabs;
 
-    piece_t **hash;
+    segment_t **hash;
     size_t hash_size; /* power of two */
     size_t used_count;
-    piece_t *claimed; /* used pieces with a ticket */
+    segment_t *claimed; /* used segments with a lease */
 
-    piece_t **spans; /* their end pieces, sorted by address */
-    size_t span_count, span_room;
+    segment_t **regions; /* their end segments, sorted by address */
+    size_t region_count, region_room;
 
     size_t used_bytes, total_bytes;
-    size_t free_span_bytes; /* of spans that are wholly free */
+    size_t free_region_bytes; /* of regions that are wholly free */
 
     uint64_t summary;             /* which words of the bitmap are not 0 */
     uint64_t bitmap[RANGE_WORDS]; /* which bins are not empty */
-    piece_t *bins[RANGE_BINS];
+    segment_t *bins[RANGE_BINS];
 };
 
-/* --- unused pieces ---------------------------------------------------------------------------- */
+/* --- unused segments ----------------------------------------------------------------------------
+ */
 
 static bool slab_add(umf_range_t *range) {
     size_t size = range->slabs ? range->slabs->size * 2 : RANGE_FIRST_SLAB;
@@ -98,41 +99,41 @@ static bool slab_add(umf_range_t *range) {
     slab->size = size;
     slab->next = range->slabs;
     range->slabs = slab;
-    size_t count = (size - sizeof(*slab)) / sizeof(piece_t);
+    size_t count = (size - sizeof(*slab)) / sizeof(segment_t);
     for (size_t i = 0; i < count; i++) {
-        slab->pieces[i].chain = range->unused;
-        range->unused = &slab->pieces[i];
+        slab->segments[i].chain = range->unused;
+        range->unused = &slab->segments[i];
     }
     range->unused_count += count;
     return true;
 }
 
-/* Makes sure the next `count` (at most 2) calls of piece_new succeed, so that changes need no
+/* Makes sure the next `count` (at most 2) calls of segment_new succeed, so that changes need no
  * undoing. */
-static bool piece_reserve(umf_range_t *range, size_t count) {
+static bool segment_reserve(umf_range_t *range, size_t count) {
     return umf_likely(range->unused_count >= count) || slab_add(range);
 }
 
-static piece_t *piece_new(umf_range_t *range, uintptr_t base, size_t size, range_kind_t kind) {
-    piece_t *piece = range->unused;
-    assert(piece);
-    range->unused = piece->chain;
+static segment_t *segment_new(umf_range_t *range, uintptr_t base, size_t size, range_kind_t kind) {
+    segment_t *segment = range->unused;
+    assert(segment);
+    range->unused = segment->chain;
     range->unused_count--;
-    piece->base = base;
-    piece->size = size;
-    piece->prev = piece->next = NULL;
-    piece->kind = (uint8_t)kind;
-    piece->age = RANGE_FRESH;
-    return piece;
+    segment->base = base;
+    segment->size = size;
+    segment->prev = segment->next = NULL;
+    segment->kind = (uint8_t)kind;
+    segment->age = RANGE_FRESH;
+    return segment;
 }
 
-static void piece_delete(umf_range_t *range, piece_t *piece) {
-    piece->chain = range->unused;
-    range->unused = piece;
+static void segment_delete(umf_range_t *range, segment_t *segment) {
+    segment->chain = range->unused;
+    range->unused = segment;
     range->unused_count++;
 }
 
-static void piece_link(piece_t *prev, piece_t *next) {
+static void segment_link(segment_t *prev, segment_t *next) {
     if (prev) {
         prev->next = next;
     }
@@ -141,7 +142,8 @@ static void piece_link(piece_t *prev, piece_t *next) {
     }
 }
 
-/* --- bins of free pieces ---------------------------------------------------------------------- */
+/* --- bins of free segments ----------------------------------------------------------------------
+ */
 
 /* Sizes below 8 have a bin each, above that the bin is the exponent and the next three bits. */
 static unsigned bin_of(size_t size) {
@@ -153,30 +155,30 @@ static unsigned bin_of(size_t size) {
     return ((exponent - RANGE_STEPS + 1) << RANGE_STEPS) + step;
 }
 
-static inline void bin_add(umf_range_t *range, piece_t *piece) {
-    unsigned bin = bin_of(piece->size);
-    piece->bin = (uint16_t)bin;
-    piece->bin_prev = NULL;
-    piece->bin_next = range->bins[bin];
-    if (piece->bin_next) {
-        piece->bin_next->bin_prev = piece;
+static inline void bin_add(umf_range_t *range, segment_t *segment) {
+    unsigned bin = bin_of(segment->size);
+    segment->bin = (uint16_t)bin;
+    segment->bin_prev = NULL;
+    segment->bin_next = range->bins[bin];
+    if (segment->bin_next) {
+        segment->bin_next->bin_prev = segment;
     }
-    range->bins[bin] = piece;
+    range->bins[bin] = segment;
     range->bitmap[bin / 64] |= UINT64_C(1) << (bin % 64);
     range->summary |= UINT64_C(1) << (bin / 64);
 }
 
-static inline void bin_remove(umf_range_t *range, piece_t *piece) {
-    if (piece->bin_next) {
-        piece->bin_next->bin_prev = piece->bin_prev;
+static inline void bin_remove(umf_range_t *range, segment_t *segment) {
+    if (segment->bin_next) {
+        segment->bin_next->bin_prev = segment->bin_prev;
     }
-    if (piece->bin_prev) {
-        piece->bin_prev->bin_next = piece->bin_next;
+    if (segment->bin_prev) {
+        segment->bin_prev->bin_next = segment->bin_next;
         return;
     }
-    unsigned bin = piece->bin;
-    range->bins[bin] = piece->bin_next;
-    if (!piece->bin_next) {
+    unsigned bin = segment->bin;
+    range->bins[bin] = segment->bin_next;
+    if (!segment->bin_next) {
         range->bitmap[bin / 64] &= ~(UINT64_C(1) << (bin % 64));
         if (!range->bitmap[bin / 64]) {
             range->summary &= ~(UINT64_C(1) << (bin / 64));
@@ -202,83 +204,85 @@ static unsigned bin_next(const umf_range_t *range, unsigned bin) {
     return i * 64 + (unsigned)__builtin_ctzll(range->bitmap[i]);
 }
 
-/* --- used pieces with tickets ----------------------------------------------------------------- */
+/* --- used segments with leases -----------------------------------------------------------------
+ */
 
-static void claimed_link(umf_range_t *range, piece_t *piece) {
-    piece->bin_prev = NULL;
-    piece->bin_next = range->claimed;
-    if (piece->bin_next) {
-        piece->bin_next->bin_prev = piece;
+static void claimed_link(umf_range_t *range, segment_t *segment) {
+    segment->bin_prev = NULL;
+    segment->bin_next = range->claimed;
+    if (segment->bin_next) {
+        segment->bin_next->bin_prev = segment;
     }
-    range->claimed = piece;
+    range->claimed = segment;
 }
 
-static void claimed_unlink(umf_range_t *range, piece_t *piece) {
-    *(piece->bin_prev ? &piece->bin_prev->bin_next : &range->claimed) = piece->bin_next;
-    if (piece->bin_next) {
-        piece->bin_next->bin_prev = piece->bin_prev;
+static void claimed_unlink(umf_range_t *range, segment_t *segment) {
+    *(segment->bin_prev ? &segment->bin_prev->bin_next : &range->claimed) = segment->bin_next;
+    if (segment->bin_next) {
+        segment->bin_next->bin_prev = segment->bin_prev;
     }
 }
 
-static bool is_parked(const piece_t *piece) {
-    return __atomic_load_n(&piece->claim, __ATOMIC_RELAXED) & UMF_RANGE_PARKED;
+static bool is_withheld(const segment_t *segment) {
+    return __atomic_load_n(&segment->generation, __ATOMIC_RELAXED) & UMF_RANGE_WITHHELD;
 }
 
-/* From just this claim to none. false: it is another by now. */
-static bool claim_end(umf_range_t *range, piece_t *piece, uint32_t claim) {
-    uint32_t none = (claim | CLAIMED | UMF_RANGE_PARKED) + 1;
-    if (!__atomic_compare_exchange_n(&piece->claim, &claim, none, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_RELAXED)) {
+/* From just this generation to none. false: it is another by now. */
+static bool generation_end(umf_range_t *range, segment_t *segment, uint32_t generation) {
+    uint32_t none = (generation | CLAIMED | UMF_RANGE_WITHHELD) + 1;
+    if (!__atomic_compare_exchange_n(&segment->generation, &generation, none, false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
         return false;
     }
-    claimed_unlink(range, piece);
+    claimed_unlink(range, segment);
     return true;
 }
 
-/* Makes the ticket void, if there is one. false: the piece is parked. */
-static bool claim_void(umf_range_t *range, piece_t *piece) {
+/* Makes the lease void, if there is one. false: the segment is withheld. */
+static bool generation_void(umf_range_t *range, segment_t *segment) {
     for (;;) {
-        uint32_t claim = __atomic_load_n(&piece->claim, __ATOMIC_RELAXED);
-        if (umf_likely(!(claim & CLAIMED))) {
+        uint32_t generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED);
+        if (umf_likely(!(generation & CLAIMED))) {
             return true;
         }
-        if (claim & UMF_RANGE_PARKED) {
+        if (generation & UMF_RANGE_WITHHELD) {
             return false;
         }
-        if (claim_end(range, piece, claim)) {
+        if (generation_end(range, segment, generation)) {
             return true;
         }
     }
 }
 
-/* --- used pieces by their start --------------------------------------------------------------- */
+/* --- used segments by their start ---------------------------------------------------------------
+ */
 
-static piece_t **used_slot(piece_t **hash, size_t size, uintptr_t base) {
+static segment_t **used_slot(segment_t **hash, size_t size, uintptr_t base) {
     uint64_t key = (uint64_t)base * UINT64_C(0x9E3779B97F4A7C15);
     return &hash[(key ^ (key >> 32)) & (size - 1)];
 }
 
-static piece_t *used_find(const umf_range_t *range, uintptr_t base) {
-    piece_t *piece = *used_slot(range->hash, range->hash_size, base);
-    while (piece && piece->base != base) {
-        piece = piece->chain;
+static segment_t *used_find(const umf_range_t *range, uintptr_t base) {
+    segment_t *segment = *used_slot(range->hash, range->hash_size, base);
+    while (segment && segment->base != base) {
+        segment = segment->chain;
     }
-    return piece;
+    return segment;
 }
 
 /* A table that cannot grow only gets slower, so this does not fail. */
 static UMF_COLD void used_rehash(umf_range_t *range) {
     size_t size = range->hash_size * 2;
-    piece_t **hash = umf_meta_alloc(size * sizeof(*hash));
+    segment_t **hash = umf_meta_alloc(size * sizeof(*hash));
     if (!hash) {
         return;
     }
     for (size_t i = 0; i < range->hash_size; i++) {
-        for (piece_t *piece = range->hash[i], *next; piece; piece = next) {
-            next = piece->chain;
-            piece_t **slot = used_slot(hash, size, piece->base);
-            piece->chain = *slot;
-            *slot = piece;
+        for (segment_t *segment = range->hash[i], *next; segment; segment = next) {
+            next = segment->chain;
+            segment_t **slot = used_slot(hash, size, segment->base);
+            segment->chain = *slot;
+            *slot = segment;
         }
     }
     umf_meta_free(range->hash, range->hash_size * sizeof(*hash));
@@ -286,40 +290,41 @@ static UMF_COLD void used_rehash(umf_range_t *range) {
     range->hash_size = size;
 }
 
-static void used_add(umf_range_t *range, piece_t *piece) {
+static void used_add(umf_range_t *range, segment_t *segment) {
     if (umf_unlikely(range->used_count >= range->hash_size)) {
         used_rehash(range);
     }
-    piece_t **slot = used_slot(range->hash, range->hash_size, piece->base);
-    piece->kind = RANGE_USED;
-    piece->chain = *slot;
-    *slot = piece;
+    segment_t **slot = used_slot(range->hash, range->hash_size, segment->base);
+    segment->kind = RANGE_USED;
+    segment->chain = *slot;
+    *slot = segment;
     range->used_count++;
 }
 
-/* Finds and removes. `size` 0: any. NULL if there is no such piece, or it is parked. */
-static piece_t *used_take(umf_range_t *range, uintptr_t base, size_t size) {
-    piece_t **slot = used_slot(range->hash, range->hash_size, base);
+/* Finds and removes. `size` 0: any. NULL if there is no such segment, or it is withheld. */
+static segment_t *used_take(umf_range_t *range, uintptr_t base, size_t size) {
+    segment_t **slot = used_slot(range->hash, range->hash_size, base);
     while (*slot && (*slot)->base != base) {
         slot = &(*slot)->chain;
     }
-    piece_t *piece = *slot;
-    if (!piece || (size && size != piece->size) || !claim_void(range, piece)) {
+    segment_t *segment = *slot;
+    if (!segment || (size && size != segment->size) || !generation_void(range, segment)) {
         return NULL;
     }
-    *slot = piece->chain;
+    *slot = segment->chain;
     range->used_count--;
-    return piece;
+    return segment;
 }
 
-/* --- spans ------------------------------------------------------------------------------------ */
+/* --- regions ------------------------------------------------------------------------------------
+ */
 
-/* The index of the first span that ends above `addr`. */
-static size_t span_above(const umf_range_t *range, uintptr_t addr) {
-    size_t low = 0, high = range->span_count;
+/* The index of the first region that ends above `addr`. */
+static size_t region_above(const umf_range_t *range, uintptr_t addr) {
+    size_t low = 0, high = range->region_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (range->spans[middle]->base > addr) {
+        if (range->regions[middle]->base > addr) {
             high = middle;
         } else {
             low = middle + 1;
@@ -328,37 +333,37 @@ static size_t span_above(const umf_range_t *range, uintptr_t addr) {
     return low;
 }
 
-static uintptr_t span_base(const piece_t *end) {
+static uintptr_t region_base(const segment_t *end) {
     return end->base - end->size;
 }
 
-static bool span_reserve(umf_range_t *range) {
-    if (range->span_count < range->span_room) {
+static bool region_reserve(umf_range_t *range) {
+    if (range->region_count < range->region_room) {
         return true;
     }
-    size_t room = range->span_room ? range->span_room * 2 : 4;
-    piece_t **spans = umf_meta_alloc(room * sizeof(*spans));
-    if (!spans) {
+    size_t room = range->region_room ? range->region_room * 2 : 4;
+    segment_t **regions = umf_meta_alloc(room * sizeof(*regions));
+    if (!regions) {
         return false;
     }
-    for (size_t i = 0; i < range->span_count; i++) {
-        spans[i] = range->spans[i];
+    for (size_t i = 0; i < range->region_count; i++) {
+        regions[i] = range->regions[i];
     }
-    umf_meta_free(range->spans, range->span_room * sizeof(*spans));
-    range->spans = spans;
-    range->span_room = room;
+    umf_meta_free(range->regions, range->region_room * sizeof(*regions));
+    range->regions = regions;
+    range->region_room = room;
     return true;
 }
 
-/* Is it all of its span? */
-static bool is_span(const piece_t *piece) {
-    return !piece->prev && piece->next->kind == RANGE_END;
+/* Is it all of its region? */
+static bool is_region(const segment_t *segment) {
+    return !segment->prev && segment->next->kind == RANGE_END;
 }
 
-/* The span's only piece if it is wholly free, else NULL. */
-static piece_t *span_free_piece(const piece_t *end) {
-    piece_t *piece = end->prev;
-    return piece->kind == RANGE_FREE && !piece->prev ? piece : NULL;
+/* The region's only segment if it is wholly free, else NULL. */
+static segment_t *region_free_segment(const segment_t *end) {
+    segment_t *segment = end->prev;
+    return segment->kind == RANGE_FREE && !segment->prev ? segment : NULL;
 }
 
 umf_range_t *umf_range_create(void) {
@@ -381,7 +386,7 @@ void umf_range_destroy(umf_range_t *range) {
         umf_meta_free(slab, slab->size);
     }
     umf_meta_free(range->hash, range->hash_size * sizeof(*range->hash));
-    umf_meta_free(range->spans, range->span_room * sizeof(*range->spans));
+    umf_meta_free(range->regions, range->region_room * sizeof(*range->regions));
     umf_meta_free(range, sizeof(*range));
 }
 
@@ -390,61 +395,61 @@ umf_result_t umf_range_add(umf_range_t *range, uintptr_t base, size_t size) {
     if (size == 0 || __builtin_add_overflow(base, size, &end)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    size_t at = span_above(range, base);
-    if (at < range->span_count && span_base(range->spans[at]) < end) {
+    size_t at = region_above(range, base);
+    if (at < range->region_count && region_base(range->regions[at]) < end) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!span_reserve(range) || !piece_reserve(range, 2)) {
+    if (!region_reserve(range) || !segment_reserve(range, 2)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    piece_t *piece = piece_new(range, base, size, RANGE_FREE);
-    piece_t *last = piece_new(range, end, size, RANGE_END);
-    piece_link(piece, last);
-    bin_add(range, piece);
-    for (size_t i = range->span_count++; i > at; i--) {
-        range->spans[i] = range->spans[i - 1];
+    segment_t *segment = segment_new(range, base, size, RANGE_FREE);
+    segment_t *last = segment_new(range, end, size, RANGE_END);
+    segment_link(segment, last);
+    bin_add(range, segment);
+    for (size_t i = range->region_count++; i > at; i--) {
+        range->regions[i] = range->regions[i - 1];
     }
-    range->spans[at] = last;
+    range->regions[at] = last;
     range->total_bytes += size;
-    range->free_span_bytes += size;
+    range->free_region_bytes += size;
     return UMF_RESULT_SUCCESS;
 }
 
-/* The end piece of the span that ends at `end`, NULL if there is none. */
-static piece_t *span_end(const umf_range_t *range, uintptr_t end) {
-    size_t at = end ? span_above(range, end - 1) : range->span_count;
-    return at < range->span_count && range->spans[at]->base == end ? range->spans[at] : NULL;
+/* The end segment of the region that ends at `end`, NULL if there is none. */
+static segment_t *region_end(const umf_range_t *range, uintptr_t end) {
+    size_t at = end ? region_above(range, end - 1) : range->region_count;
+    return at < range->region_count && range->regions[at]->base == end ? range->regions[at] : NULL;
 }
 
 size_t umf_range_free_tail(const umf_range_t *range, uintptr_t end) {
-    const piece_t *last = span_end(range, end);
+    const segment_t *last = region_end(range, end);
     return last && last->prev->kind == RANGE_FREE ? last->prev->size : 0;
 }
 
 umf_result_t umf_range_grow(umf_range_t *range, uintptr_t end, size_t more) {
-    size_t at = end ? span_above(range, end - 1) : range->span_count;
+    size_t at = end ? region_above(range, end - 1) : range->region_count;
     uintptr_t new_end;
-    if (at == range->span_count || range->spans[at]->base != end || more == 0 ||
+    if (at == range->region_count || range->regions[at]->base != end || more == 0 ||
         __builtin_add_overflow(end, more, &new_end) ||
-        (at + 1 < range->span_count && span_base(range->spans[at + 1]) < new_end)) {
+        (at + 1 < range->region_count && region_base(range->regions[at + 1]) < new_end)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    piece_t *last = range->spans[at];
-    piece_t *piece = last->prev;
-    if (piece->kind == RANGE_FREE) {
-        bin_remove(range, piece);
-        piece->size += more;
+    segment_t *last = range->regions[at];
+    segment_t *segment = last->prev;
+    if (segment->kind == RANGE_FREE) {
+        bin_remove(range, segment);
+        segment->size += more;
     } else {
-        if (!piece_reserve(range, 1)) {
+        if (!segment_reserve(range, 1)) {
             return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
         }
-        piece_t *added = piece_new(range, end, more, RANGE_FREE);
-        piece_link(piece, added);
-        piece_link(added, last);
-        piece = added;
+        segment_t *added = segment_new(range, end, more, RANGE_FREE);
+        segment_link(segment, added);
+        segment_link(added, last);
+        segment = added;
     }
-    bin_add(range, piece);
-    range->free_span_bytes += is_span(piece) ? more : 0;
+    bin_add(range, segment);
+    range->free_region_bytes += is_region(segment) ? more : 0;
     last->base = new_end;
     last->size += more;
     range->total_bytes += more;
@@ -452,23 +457,23 @@ umf_result_t umf_range_grow(umf_range_t *range, uintptr_t end, size_t more) {
 }
 
 umf_result_t umf_range_remove(umf_range_t *range, uintptr_t base) {
-    size_t at = span_above(range, base);
-    if (at == range->span_count || span_base(range->spans[at]) != base) {
+    size_t at = region_above(range, base);
+    if (at == range->region_count || region_base(range->regions[at]) != base) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    piece_t *last = range->spans[at];
-    piece_t *piece = span_free_piece(last);
-    if (!piece) {
+    segment_t *last = range->regions[at];
+    segment_t *segment = region_free_segment(last);
+    if (!segment) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    bin_remove(range, piece);
+    bin_remove(range, segment);
     range->total_bytes -= last->size;
-    range->free_span_bytes -= last->size;
-    piece_delete(range, piece);
-    piece_delete(range, last);
-    range->span_count--;
-    for (size_t i = at; i < range->span_count; i++) {
-        range->spans[i] = range->spans[i + 1];
+    range->free_region_bytes -= last->size;
+    segment_delete(range, segment);
+    segment_delete(range, last);
+    range->region_count--;
+    for (size_t i = at; i < range->region_count; i++) {
+        range->regions[i] = range->regions[i + 1];
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -477,21 +482,23 @@ umf_result_t umf_range_remove(umf_range_t *range, uintptr_t base) {
 
 /* Bytes before the first multiple of `alignment`; SIZE_MAX if `size` bytes do not fit behind them.
  */
-static size_t piece_gap(const piece_t *piece, size_t size, size_t alignment) {
-    size_t rest = umf_likely(umf_is_pow2(alignment)) ? piece->base & (alignment - 1)
-                                                     : piece->base % alignment;
+static size_t segment_gap(const segment_t *segment, size_t size, size_t alignment) {
+    size_t rest = umf_likely(umf_is_pow2(alignment)) ? segment->base & (alignment - 1)
+                                                     : segment->base % alignment;
     size_t gap = rest ? alignment - rest : 0;
-    return piece->size >= size && piece->size - size >= gap ? gap : SIZE_MAX;
+    return segment->size >= size && segment->size - size >= gap ? gap : SIZE_MAX;
 }
 
-/* The smallest of the first `depth` pieces of a bin in which the request fits. */
-static piece_t *bin_best(const umf_range_t *range, unsigned bin, size_t depth, size_t size,
-                         size_t alignment) {
-    piece_t *best = NULL;
-    for (piece_t *piece = range->bins[bin]; piece && depth; piece = piece->bin_next, depth--) {
-        if ((!best || piece->size < best->size) && piece_gap(piece, size, alignment) != SIZE_MAX) {
-            best = piece;
-            if (piece->size == size) {
+/* The smallest of the first `depth` segments of a bin in which the request fits. */
+static segment_t *bin_best(const umf_range_t *range, unsigned bin, size_t depth, size_t size,
+                           size_t alignment) {
+    segment_t *best = NULL;
+    for (segment_t *segment = range->bins[bin]; segment && depth;
+         segment = segment->bin_next, depth--) {
+        if ((!best || segment->size < best->size) &&
+            segment_gap(segment, size, alignment) != SIZE_MAX) {
+            best = segment;
+            if (segment->size == size) {
                 break;
             }
         }
@@ -499,38 +506,39 @@ static piece_t *bin_best(const umf_range_t *range, unsigned bin, size_t depth, s
     return best;
 }
 
-static UMF_COLD piece_t *range_search_all(const umf_range_t *range, size_t size, size_t alignment) {
+static UMF_COLD segment_t *range_search_all(const umf_range_t *range, size_t size,
+                                            size_t alignment) {
     for (unsigned bin = bin_next(range, bin_of(size)); bin < RANGE_BINS;
          bin = bin_next(range, bin + 1)) {
-        piece_t *piece = bin_best(range, bin, SIZE_MAX, size, alignment);
-        if (piece) {
-            return piece;
+        segment_t *segment = bin_best(range, bin, SIZE_MAX, size, alignment);
+        if (segment) {
+            return segment;
         }
     }
     return NULL;
 }
 
-static piece_t *range_search(const umf_range_t *range, size_t size, size_t alignment) {
+static segment_t *range_search(const umf_range_t *range, size_t size, size_t alignment) {
     unsigned bin = bin_of(size);
     size_t sure;
     unsigned sure_bin = umf_add(size, alignment - 1, &sure) ? bin_of(sure) + 1 : RANGE_BINS;
     for (bin = bin_next(range, bin); bin < sure_bin && bin < RANGE_BINS;
          bin = bin_next(range, bin + 1)) {
-        piece_t *piece = bin_best(range, bin, RANGE_DEPTH, size, alignment);
-        if (piece) {
-            return piece;
+        segment_t *segment = bin_best(range, bin, RANGE_DEPTH, size, alignment);
+        if (segment) {
+            return segment;
         }
     }
     return bin < RANGE_BINS ? range->bins[bin] : range_search_all(range, size, alignment);
 }
 
-/* Makes what of `piece` lies beyond its first `size` bytes a free piece of its own. */
-static void piece_cut(umf_range_t *range, piece_t *piece, size_t size) {
-    piece_t *rest = piece_new(range, piece->base + size, piece->size - size, RANGE_FREE);
-    piece_link(rest, piece->next);
-    piece_link(piece, rest);
-    piece->size = size;
-    rest->age = piece->age;
+/* Makes what of `segment` lies beyond its first `size` bytes a free segment of its own. */
+static void segment_cut(umf_range_t *range, segment_t *segment, size_t size) {
+    segment_t *rest = segment_new(range, segment->base + size, segment->size - size, RANGE_FREE);
+    segment_link(rest, segment->next);
+    segment_link(segment, rest);
+    segment->size = size;
+    rest->age = segment->age;
     bin_add(range, rest);
 }
 
@@ -538,79 +546,79 @@ umf_result_t umf_range_alloc(umf_range_t *range, size_t size, size_t alignment, 
     if (size == 0 || alignment == 0) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    piece_t *piece = range_search(range, size, alignment);
-    if (!piece) {
+    segment_t *segment = range_search(range, size, alignment);
+    if (!segment) {
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    if (!piece_reserve(range, 2)) {
+    if (!segment_reserve(range, 2)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    bin_remove(range, piece);
-    range->free_span_bytes -= is_span(piece) ? piece->size : 0;
-    size_t gap = piece_gap(piece, size, alignment);
+    bin_remove(range, segment);
+    range->free_region_bytes -= is_region(segment) ? segment->size : 0;
+    size_t gap = segment_gap(segment, size, alignment);
     if (gap) {
-        piece_t *front = piece_new(range, piece->base, gap, RANGE_FREE);
-        piece_link(piece->prev, front);
-        piece_link(front, piece);
-        piece->base += gap;
-        piece->size -= gap;
-        front->age = piece->age;
+        segment_t *front = segment_new(range, segment->base, gap, RANGE_FREE);
+        segment_link(segment->prev, front);
+        segment_link(front, segment);
+        segment->base += gap;
+        segment->size -= gap;
+        front->age = segment->age;
         bin_add(range, front);
     }
-    if (piece->size > size) {
-        piece_cut(range, piece, size);
+    if (segment->size > size) {
+        segment_cut(range, segment, size);
     }
-    used_add(range, piece);
+    used_add(range, segment);
     range->used_bytes += size;
-    *base = piece->base;
+    *base = segment->base;
     return UMF_RESULT_SUCCESS;
 }
 
 /* --- free, split, merge ----------------------------------------------------------------------- */
 
 /* Two neighbours become one, the low one. */
-static void piece_absorb(umf_range_t *range, piece_t *low, piece_t *high) {
+static void segment_absorb(umf_range_t *range, segment_t *low, segment_t *high) {
     assert(low->next == high && high->prev == low && low->base + low->size == high->base);
     low->size += high->size;
     low->age = low->age == high->age ? low->age : RANGE_MET;
-    piece_link(low, high->next);
-    piece_delete(range, high);
+    segment_link(low, high->next);
+    segment_delete(range, high);
 }
 
 /* One that is no longer among the used. `freed` may be NULL. */
-static void piece_free(umf_range_t *range, piece_t *piece, range_age_t age,
-                       umf_range_freed_t *freed) {
-    size_t size = piece->size;
+static void segment_free(umf_range_t *range, segment_t *segment, range_age_t age,
+                         umf_range_freed_t *freed) {
+    size_t size = segment->size;
     range->used_bytes -= size;
-    piece->kind = RANGE_FREE;
-    piece->age = (uint8_t)age;
-    if (piece->next->kind == RANGE_FREE) {
-        bin_remove(range, piece->next);
-        piece_absorb(range, piece, piece->next);
+    segment->kind = RANGE_FREE;
+    segment->age = (uint8_t)age;
+    if (segment->next->kind == RANGE_FREE) {
+        bin_remove(range, segment->next);
+        segment_absorb(range, segment, segment->next);
     }
-    if (piece->prev && piece->prev->kind == RANGE_FREE) {
-        piece = piece->prev;
-        bin_remove(range, piece);
-        piece_absorb(range, piece, piece->next);
+    if (segment->prev && segment->prev->kind == RANGE_FREE) {
+        segment = segment->prev;
+        bin_remove(range, segment);
+        segment_absorb(range, segment, segment->next);
     }
-    bin_add(range, piece);
-    bool whole_span = is_span(piece);
-    range->free_span_bytes += whole_span ? piece->size : 0;
+    bin_add(range, segment);
+    bool whole_region = is_region(segment);
+    range->free_region_bytes += whole_region ? segment->size : 0;
     if (freed) {
         *freed = (umf_range_freed_t){.size = size,
-                                     .free_base = piece->base,
-                                     .free_size = piece->size,
-                                     .whole_span = whole_span};
+                                     .free_base = segment->base,
+                                     .free_size = segment->size,
+                                     .whole_region = whole_region};
     }
 }
 
 static umf_result_t range_free(umf_range_t *range, uintptr_t base, size_t size, range_age_t age,
                                umf_range_freed_t *freed) {
-    piece_t *piece = used_take(range, base, size);
-    if (!piece) {
+    segment_t *segment = used_take(range, base, size);
+    if (!segment) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    piece_free(range, piece, age, freed);
+    segment_free(range, segment, age, freed);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -625,69 +633,69 @@ umf_result_t umf_range_free_clean(umf_range_t *range, uintptr_t base, size_t siz
 }
 
 umf_result_t umf_range_split(umf_range_t *range, uintptr_t base, size_t total, size_t first) {
-    piece_t *piece = used_find(range, base);
-    if (!piece || piece->size != total || first == 0 || first >= total) {
+    segment_t *segment = used_find(range, base);
+    if (!segment || segment->size != total || first == 0 || first >= total) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!piece_reserve(range, 1)) {
+    if (!segment_reserve(range, 1)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    if (!claim_void(range, piece)) {
+    if (!generation_void(range, segment)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    piece_t *high = piece_new(range, base + first, total - first, RANGE_USED);
-    piece_link(high, piece->next);
-    piece_link(piece, high);
-    piece->size = first;
+    segment_t *high = segment_new(range, base + first, total - first, RANGE_USED);
+    segment_link(high, segment->next);
+    segment_link(segment, high);
+    segment->size = first;
     used_add(range, high);
     return UMF_RESULT_SUCCESS;
 }
 
 umf_result_t umf_range_merge(umf_range_t *range, uintptr_t low, uintptr_t high, size_t total) {
-    piece_t *first = used_find(range, low);
+    segment_t *first = used_find(range, low);
     if (!first || first->next->base != high || first->next->kind != RANGE_USED ||
-        first->size + first->next->size != total || !claim_void(range, first) ||
+        first->size + first->next->size != total || !generation_void(range, first) ||
         !used_take(range, high, 0)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    piece_absorb(range, first, first->next);
+    segment_absorb(range, first, first->next);
     return UMF_RESULT_SUCCESS;
 }
 
 /* --- parking ---------------------------------------------------------------------------------- */
 
-umf_range_ticket_t umf_range_ticket(umf_range_t *range, uintptr_t base) {
-    piece_t *piece = used_find(range, base);
-    if (!piece || !claim_void(range, piece)) {
-        return (umf_range_ticket_t){0};
+umf_range_lease_t umf_range_lease(umf_range_t *range, uintptr_t base) {
+    segment_t *segment = used_find(range, base);
+    if (!segment || !generation_void(range, segment)) {
+        return (umf_range_lease_t){0};
     }
-    uint32_t claim = __atomic_load_n(&piece->claim, __ATOMIC_RELAXED) | CLAIMED;
-    __atomic_store_n(&piece->claim, claim, __ATOMIC_RELAXED);
-    claimed_link(range, piece);
-    return (umf_range_ticket_t){&piece->claim, claim};
+    uint32_t generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED) | CLAIMED;
+    __atomic_store_n(&segment->generation, generation, __ATOMIC_RELAXED);
+    claimed_link(range, segment);
+    return (umf_range_lease_t){&segment->generation, generation};
 }
 
-/* Frees the piece if this is its claim still. */
-static bool parked_free(umf_range_t *range, piece_t *piece, uint32_t claim) {
-    if (!claim_end(range, piece, claim)) {
+/* Frees the segment if this is its generation still. */
+static bool withheld_free(umf_range_t *range, segment_t *segment, uint32_t generation) {
+    if (!generation_end(range, segment, generation)) {
         return false;
     }
-    piece_free(range, used_take(range, piece->base, 0), RANGE_FRESH, NULL);
+    segment_free(range, used_take(range, segment->base, 0), RANGE_FRESH, NULL);
     return true;
 }
 
-bool umf_range_ticket_end(umf_range_t *range, const umf_range_ticket_t *ticket) {
-    piece_t *piece = UMF_CONTAINER_OF(ticket->claim, piece_t, claim);
-    return !claim_end(range, piece, ticket->number) &&
-           parked_free(range, piece, ticket->number | UMF_RANGE_PARKED);
+bool umf_range_lease_end(umf_range_t *range, const umf_range_lease_t *lease) {
+    segment_t *segment = UMF_CONTAINER_OF(lease->generation, segment_t, generation);
+    return !generation_end(range, segment, lease->number) &&
+           withheld_free(range, segment, lease->number | UMF_RANGE_WITHHELD);
 }
 
 size_t umf_range_reclaim(umf_range_t *range) {
     size_t count = 0;
-    for (piece_t *piece = range->claimed, *next; piece; piece = next) {
-        next = piece->bin_next;
-        uint32_t claim = __atomic_load_n(&piece->claim, __ATOMIC_RELAXED);
-        count += (claim & UMF_RANGE_PARKED) && parked_free(range, piece, claim);
+    for (segment_t *segment = range->claimed, *next; segment; segment = next) {
+        next = segment->bin_next;
+        uint32_t generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED);
+        count += (generation & UMF_RANGE_WITHHELD) && withheld_free(range, segment, generation);
     }
     return count;
 }
@@ -695,86 +703,86 @@ size_t umf_range_reclaim(umf_range_t *range) {
 /* --- what there is ---------------------------------------------------------------------------- */
 
 size_t umf_range_used_size(const umf_range_t *range, uintptr_t base) {
-    const piece_t *piece = used_find(range, base);
-    return piece && !is_parked(piece) ? piece->size : 0;
+    const segment_t *segment = used_find(range, base);
+    return segment && !is_withheld(segment) ? segment->size : 0;
 }
 
-size_t umf_range_free_spans(const umf_range_t *range,
-                            void (*visit)(uintptr_t base, size_t size, void *arg), void *arg) {
+size_t umf_range_free_regions(const umf_range_t *range,
+                              void (*visit)(uintptr_t base, size_t size, void *arg), void *arg) {
     size_t count = 0;
-    for (size_t i = 0; i < range->span_count; i++) {
-        const piece_t *piece = span_free_piece(range->spans[i]);
-        if (piece) {
+    for (size_t i = 0; i < range->region_count; i++) {
+        const segment_t *segment = region_free_segment(range->regions[i]);
+        if (segment) {
             count++;
             if (visit) {
-                visit(piece->base, piece->size, arg);
+                visit(segment->base, segment->size, arg);
             }
         }
     }
     return count;
 }
 
-void umf_range_free_pieces(const umf_range_t *range,
-                           void (*visit)(uintptr_t base, size_t size, void *arg), void *arg) {
+void umf_range_free_segments(const umf_range_t *range,
+                             void (*visit)(uintptr_t base, size_t size, void *arg), void *arg) {
     for (unsigned bin = bin_next(range, 0); bin < RANGE_BINS; bin = bin_next(range, bin + 1)) {
-        for (const piece_t *piece = range->bins[bin]; piece; piece = piece->bin_next) {
-            visit(piece->base, piece->size, arg);
+        for (const segment_t *segment = range->bins[bin]; segment; segment = segment->bin_next) {
+            visit(segment->base, segment->size, arg);
         }
     }
 }
 
-/* Which free pieces are taken. */
-typedef bool (*piece_choice_t)(piece_t *piece);
+/* Which free segments are taken. */
+typedef bool (*segment_choice_t)(segment_t *segment);
 
-static bool piece_is_any(piece_t *piece) {
-    (void)piece;
+static bool segment_is_any(segment_t *segment) {
+    (void)segment;
     return true;
 }
 
-static bool piece_is_idle(piece_t *piece) {
-    bool is_idle = piece->age == RANGE_MET;
-    piece->age = piece->age == RANGE_FRESH ? RANGE_MET : piece->age;
+static bool segment_is_idle(segment_t *segment) {
+    bool is_idle = segment->age == RANGE_MET;
+    segment->age = segment->age == RANGE_FRESH ? RANGE_MET : segment->age;
     return is_idle;
 }
 
-static size_t span_take(umf_range_t *range, const piece_t *end, uintptr_t *cursor, size_t min,
-                        piece_choice_t choice, umf_range_piece_t *pieces, size_t n) {
+static size_t region_take(umf_range_t *range, const segment_t *end, uintptr_t *cursor, size_t min,
+                          segment_choice_t choice, umf_range_segment_t *segments, size_t n) {
     size_t count = 0;
-    for (piece_t *piece = end->prev; piece && count < n; piece = piece->prev) {
-        if (piece->kind == RANGE_FREE && piece->base < *cursor && piece->size >= min &&
-            choice(piece)) {
-            bin_remove(range, piece);
-            range->free_span_bytes -= is_span(piece) ? piece->size : 0;
-            used_add(range, piece);
-            range->used_bytes += piece->size;
-            pieces[count++] = (umf_range_piece_t){piece->base, piece->size};
+    for (segment_t *segment = end->prev; segment && count < n; segment = segment->prev) {
+        if (segment->kind == RANGE_FREE && segment->base < *cursor && segment->size >= min &&
+            choice(segment)) {
+            bin_remove(range, segment);
+            range->free_region_bytes -= is_region(segment) ? segment->size : 0;
+            used_add(range, segment);
+            range->used_bytes += segment->size;
+            segments[count++] = (umf_range_segment_t){segment->base, segment->size};
         }
     }
-    *cursor = count == n ? pieces[n - 1].base : span_base(end);
+    *cursor = count == n ? segments[n - 1].base : region_base(end);
     return count;
 }
 
-static size_t range_take(umf_range_t *range, uintptr_t *cursor, size_t min, piece_choice_t choice,
-                         umf_range_piece_t *pieces, size_t n) {
+static size_t range_take(umf_range_t *range, uintptr_t *cursor, size_t min, segment_choice_t choice,
+                         umf_range_segment_t *segments, size_t n) {
     size_t count = 0;
-    size_t at = *cursor ? span_above(range, *cursor - 1) + 1 : 0;
-    for (at = at < range->span_count ? at : range->span_count; at > 0 && count < n; at--) {
-        if (span_base(range->spans[at - 1]) < *cursor) {
-            count += span_take(range, range->spans[at - 1], cursor, min, choice, &pieces[count],
-                               n - count);
+    size_t at = *cursor ? region_above(range, *cursor - 1) + 1 : 0;
+    for (at = at < range->region_count ? at : range->region_count; at > 0 && count < n; at--) {
+        if (region_base(range->regions[at - 1]) < *cursor) {
+            count += region_take(range, range->regions[at - 1], cursor, min, choice,
+                                 &segments[count], n - count);
         }
     }
     return count;
 }
 
 size_t umf_range_take_free(umf_range_t *range, uintptr_t *cursor, size_t min,
-                           umf_range_piece_t *pieces, size_t n) {
-    return range_take(range, cursor, min, piece_is_any, pieces, n);
+                           umf_range_segment_t *segments, size_t n) {
+    return range_take(range, cursor, min, segment_is_any, segments, n);
 }
 
 size_t umf_range_take_idle(umf_range_t *range, uintptr_t *cursor, size_t min,
-                           umf_range_piece_t *pieces, size_t n) {
-    return range_take(range, cursor, min, piece_is_idle, pieces, n);
+                           umf_range_segment_t *segments, size_t n) {
+    return range_take(range, cursor, min, segment_is_idle, segments, n);
 }
 
 size_t umf_range_used_bytes(const umf_range_t *range) {
@@ -785,39 +793,39 @@ size_t umf_range_total_bytes(const umf_range_t *range) {
     return range->total_bytes;
 }
 
-size_t umf_range_free_span_bytes(const umf_range_t *range) {
-    return range->free_span_bytes;
+size_t umf_range_free_region_bytes(const umf_range_t *range) {
+    return range->free_region_bytes;
 }
 
-size_t umf_range_span_count(const umf_range_t *range) {
-    return range->span_count;
+size_t umf_range_region_count(const umf_range_t *range) {
+    return range->region_count;
 }
 
 typedef struct range_tally_t {
-    size_t used, used_bytes, total_bytes, free_span_bytes, free;
+    size_t used, used_bytes, total_bytes, free_region_bytes, free;
 } range_tally_t;
 
-static bool span_is_valid(const umf_range_t *range, const piece_t *end, range_tally_t *tally) {
+static bool region_is_valid(const umf_range_t *range, const segment_t *end, range_tally_t *tally) {
     uintptr_t expected = end->base;
-    for (const piece_t *piece = end->prev; piece; piece = piece->prev) {
-        bool is_free = piece->kind == RANGE_FREE;
-        bool linked = piece->next && piece->next->prev == piece;
-        if (!linked || piece->size == 0 || piece->base + piece->size != expected ||
-            (is_free && piece->next->kind == RANGE_FREE) ||
-            (!is_free && used_find(range, piece->base) != piece)) {
+    for (const segment_t *segment = end->prev; segment; segment = segment->prev) {
+        bool is_free = segment->kind == RANGE_FREE;
+        bool linked = segment->next && segment->next->prev == segment;
+        if (!linked || segment->size == 0 || segment->base + segment->size != expected ||
+            (is_free && segment->next->kind == RANGE_FREE) ||
+            (!is_free && used_find(range, segment->base) != segment)) {
             return false;
         }
-        expected = piece->base;
+        expected = segment->base;
         tally->free += is_free;
         tally->used += !is_free;
-        tally->used_bytes += is_free ? 0 : piece->size;
+        tally->used_bytes += is_free ? 0 : segment->size;
     }
     tally->total_bytes += end->size;
-    tally->free_span_bytes += span_free_piece(end) ? end->size : 0;
-    return expected == span_base(end);
+    tally->free_region_bytes += region_free_segment(end) ? end->size : 0;
+    return expected == region_base(end);
 }
 
-static void tally_bin_piece(uintptr_t base, size_t size, void *arg) {
+static void tally_bin_segment(uintptr_t base, size_t size, void *arg) {
     (void)base;
     (void)size;
     ((range_tally_t *)arg)->free--;
@@ -825,14 +833,14 @@ static void tally_bin_piece(uintptr_t base, size_t size, void *arg) {
 
 bool umf_range_is_valid(const umf_range_t *range) {
     range_tally_t tally = {0};
-    for (size_t i = 0; i < range->span_count; i++) {
-        if ((i > 0 && range->spans[i - 1]->base > span_base(range->spans[i])) ||
-            !span_is_valid(range, range->spans[i], &tally)) {
+    for (size_t i = 0; i < range->region_count; i++) {
+        if ((i > 0 && range->regions[i - 1]->base > region_base(range->regions[i])) ||
+            !region_is_valid(range, range->regions[i], &tally)) {
             return false;
         }
     }
-    umf_range_free_pieces(range, tally_bin_piece, &tally);
+    umf_range_free_segments(range, tally_bin_segment, &tally);
     return tally.free == 0 && tally.used == range->used_count &&
            tally.used_bytes == range->used_bytes && tally.total_bytes == range->total_bytes &&
-           tally.free_span_bytes == range->free_span_bytes;
+           tally.free_region_bytes == range->free_region_bytes;
 }

@@ -24,10 +24,10 @@
 #include <umf/ipc.h>
 #include <umf/plugin.h>
 
+#include "base/event_count.h"
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/turn.h"
 #include "core/object.h"
 #include "ds/list.h"
 #include "ipc/ipc.h"
@@ -54,7 +54,7 @@ typedef struct umf_export_t {
 #define EXPORT_TAGS 3
 
 static umf_lock_t export_lock; /* for changes of any span's export, but those above */
-static umf_turn_t export_turn;
+static umf_event_count_t export_turn;
 static _Atomic uint64_t export_last_id;
 static _Atomic uint64_t export_made;
 static atomic_size_t export_count;
@@ -158,13 +158,13 @@ static umf_result_t export_fill(umf_export_t *export, size_t size,
 static void *export_settled_locked(umf_span_t *span) {
     umf_assert_locked(&export_lock);
     for (;;) {
-        uint32_t seen = umf_turn_look(&export_turn);
+        uint32_t seen = umf_event_count_read(&export_turn);
         void *word = atomic_load_explicit(&span->export, memory_order_acquire);
         if (!export_is_making(word) || export_untagged(word)->pid != umf_process_pid()) {
             return word;
         }
         umf_unlock(&export_lock);
-        umf_turn_wait(&export_turn, seen);
+        umf_event_count_wait(&export_turn, seen);
         umf_lock(&export_lock);
     }
 }
@@ -258,7 +258,7 @@ static umf_result_t export_make_claimed_locked(umf_export_t *mine,
     umf_result_t result = export_fill(mine, size, provider);
     umf_lock(&export_lock);
     export_settle_locked(mine, result == UMF_RESULT_SUCCESS);
-    umf_turn_next(&export_turn);
+    umf_event_count_advance(&export_turn);
     return result;
 }
 
@@ -271,7 +271,7 @@ static bool export_claim_fresh(umf_span_t *span, umf_export_t *mine) {
 
 /* Without a lock: the first export of a span, or nothing if another thread has begun with it. */
 static umf_result_t export_make_fresh(umf_span_t *span) {
-    umf_memory_provider_handle_t provider = umf_view_of(span)->root;
+    umf_memory_provider_handle_t provider = umf_tracked_of(span)->root;
     umf_export_t *mine;
     umf_result_t result = export_create(span, provider, &mine);
     if (result != UMF_RESULT_SUCCESS) {
@@ -287,7 +287,7 @@ static umf_result_t export_make_fresh(umf_span_t *span) {
             export_settle_locked(mine, false);
             umf_unlock(&export_lock);
         }
-        umf_turn_next(&export_turn);
+        umf_event_count_advance(&export_turn);
     }
     if (!is_claimed || result != UMF_RESULT_SUCCESS) {
         umf_meta_free(mine, export_bytes(mine));
@@ -297,7 +297,7 @@ static umf_result_t export_make_fresh(umf_span_t *span) {
 
 /* Returns with the lock held, in every case. */
 static UMF_COLD umf_result_t export_make_locking(umf_span_t *span) {
-    umf_memory_provider_handle_t provider = umf_view_of(span)->root;
+    umf_memory_provider_handle_t provider = umf_tracked_of(span)->root;
     umf_export_t *mine;
     umf_result_t result = export_create(span, provider, &mine);
     umf_lock(&export_lock);

@@ -27,9 +27,9 @@
 
 #include <string.h>
 
+#include "base/event_count.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/turn.h"
 #include "ds/hash.h"
 #include "ipc/mapping_own.h"
 #include "peer/process.h"
@@ -50,7 +50,7 @@ typedef struct umf_mapping_waiter_t {
 #define MAPPING_RECENT 1024 /* a power of two */
 
 static umf_lock_t mapping_lock;
-static umf_turn_t mapping_turn;
+static umf_event_count_t mapping_turn;
 static umf_hash_t mapping_table; /* Sync: lock */
 static umf_list_t mapping_order; /* OPEN ones, last opened last. Sync: lock */
 static umf_list_t mapping_spare; /* Sync: lock */
@@ -383,9 +383,9 @@ static umf_result_t mapping_wait_locked(umf_mapping_t *mapping) {
     __asm__("" : "+r"(self)); /* gcc takes it for dangling: who sets `done` has taken it out */
     mapping->waiters = self;
     while (!waiter.done) {
-        uint32_t seen = umf_turn_look(&mapping_turn);
+        uint32_t seen = umf_event_count_read(&mapping_turn);
         umf_unlock(&mapping_lock);
-        umf_turn_wait(&mapping_turn, seen);
+        umf_event_count_wait(&mapping_turn, seen);
         umf_lock(&mapping_lock);
     }
     return waiter.result;
@@ -572,7 +572,7 @@ static umf_result_t mapping_finish(umf_mapping_t *mapping, umf_result_t result) 
     }
     mapping_tell_waiters_locked(mapping, result);
     umf_unlock(&mapping_lock);
-    umf_turn_next(&mapping_turn);
+    umf_event_count_advance(&mapping_turn);
     if (result != UMF_RESULT_SUCCESS) {
         mapping_free(mapping);
     }

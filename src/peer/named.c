@@ -48,7 +48,7 @@ static bool named_maker_runs(const umf_named_head_t *head) {
         return false;
     }
     uint64_t start_time;
-    int error = umf_process_look(head->pid, head->start_time, &start_time);
+    int error = umf_process_inspect(head->pid, head->start_time, &start_time);
     if (error == ESRCH || error == ENOENT) {
         return false;
     }

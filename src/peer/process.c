@@ -72,19 +72,19 @@ static bool process_lives(uint32_t pid, int pidfd) {
 }
 
 /* A /proc with hidepid=2 shows nothing of processes that live. EACCES: so it is with this one. */
-static int process_look_in_proc(uint32_t pid, int pidfd, uint64_t *start_time) {
+static int process_inspect_in_proc(uint32_t pid, int pidfd, uint64_t *start_time) {
     int error = umf_os_start_time((int)pid, start_time);
     return error == ESRCH && process_lives(pid, pidfd) ? EACCES : error;
 }
 
 /* `*start_time` is 0 where `like` cannot be. Asking a descriptor is a third of reading what /proc
  * tells. */
-static int process_look(uint32_t pid, int pidfd, uint64_t like, uint64_t *start_time) {
+static int process_inspect(uint32_t pid, int pidfd, uint64_t like, uint64_t *start_time) {
     if (pid > INT32_MAX) {
         return ESRCH;
     }
     if (!(like & UMF_OS_PIDFD_ID)) {
-        return process_look_in_proc(pid, pidfd, start_time);
+        return process_inspect_in_proc(pid, pidfd, start_time);
     }
     int mine = -1;
     int error = pidfd == -1 ? umf_os_pidfd_open((int)pid, &mine) : 0;
@@ -102,14 +102,14 @@ static int process_look(uint32_t pid, int pidfd, uint64_t like, uint64_t *start_
     return error;
 }
 
-int umf_process_look(uint32_t pid, uint64_t like, uint64_t *start_time) {
-    return process_look(pid, -1, like, start_time);
+int umf_process_inspect(uint32_t pid, uint64_t like, uint64_t *start_time) {
+    return process_inspect(pid, -1, like, start_time);
 }
 
 /* Who only shares opens no descriptors of processes otherwise: a filter may not expect it. */
 static uint64_t process_own_start_time(uint32_t pid) {
     uint64_t start_time = 0;
-    if (!umf_os_has_filter() && process_look(pid, -1, UMF_OS_PIDFD_ID, &start_time) == 0 &&
+    if (!umf_os_has_filter() && process_inspect(pid, -1, UMF_OS_PIDFD_ID, &start_time) == 0 &&
         start_time != 0) {
         return start_time;
     }
@@ -199,7 +199,7 @@ static umf_result_t process_check(const umf_process_t *process, int pidfd) {
     uint64_t start_time = self.start_time;
     int error = 0;
     if (process->pid != self.pid) {
-        error = process_look(process->pid, pidfd, process->start_time, &start_time);
+        error = process_inspect(process->pid, pidfd, process->start_time, &start_time);
     }
     if (error == ESRCH || error == ENOENT) {
         UMF_LOG_ERROR("the process %u that made the IPC handle has ended; its memory is gone",

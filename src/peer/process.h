@@ -33,7 +33,7 @@ typedef struct umf_process_known_t {
 
 /* The start time of a living process, of the kind that `like` is. ESRCH: it is gone, also when it
  * was not yet waited for; other errors: it cannot be looked at. */
-int umf_process_look(uint32_t pid, uint64_t like, uint64_t *start_time);
+int umf_process_inspect(uint32_t pid, uint64_t like, uint64_t *start_time);
 
 bool umf_process_is_same(const umf_process_t *a, const umf_process_t *b);
 

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "cache/magazine.h"
-#include "core/view.h"
+#include "core/tracked_provider.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 
@@ -19,23 +19,23 @@
 #define PROXY_BINS 64u  /* pages of a span, less one */
 #define PROXY_OFTEN 64u /* frees */
 
-typedef struct proxy_rest_t {
+typedef struct proxy_dormant_t {
     umf_magazines_t magazines; /* of spans that rest */
     umf_magazine_capacity_t capacity[PROXY_BINS];
-} proxy_rest_t;
+} proxy_dormant_t;
 
 typedef struct proxy_pool_t {
-    umf_view_t *view;
-    bool may_rest;                /* Immutable after create */
-    _Atomic uint32_t frees;       /* as far as they are counted */
-    _Atomic(proxy_rest_t *) rest; /* made when there were many; NULL: not yet */
+    umf_tracked_provider_t *tracked;
+    bool may_be_dormant;             /* Immutable after create */
+    _Atomic uint32_t frees;          /* as far as they are counted */
+    _Atomic(proxy_dormant_t *) rest; /* made when there were many; NULL: not yet */
 } proxy_pool_t;
 
 static __thread umf_result_t last_error;
 
 /* --- spans that rest --- */
 
-static proxy_rest_t *rest_of(const proxy_pool_t *pool) {
+static proxy_dormant_t *dormant_of(const proxy_pool_t *pool) {
     return atomic_load_explicit(&pool->rest, memory_order_acquire);
 }
 
@@ -44,33 +44,33 @@ static size_t bin_of(size_t size) {
     return (size - 1) / PROXY_PAGE;
 }
 
-static void rest_flush(void *pool, uint32_t bin, umf_item_t *spans, size_t n) {
+static void dormant_flush(void *pool, uint32_t bin, umf_item_t *spans, size_t n) {
     (void)bin;
     for (size_t i = 0; i < n; i++) {
-        umf_view_free_resting(((proxy_pool_t *)pool)->view, spans[i].object);
+        umf_tracked_free_dormant(((proxy_pool_t *)pool)->tracked, spans[i].object);
     }
 }
 
-static bool rest_look(void *pool, bool is_new) {
+static bool dormant_decay(void *pool, bool is_new) {
     if (is_new) {
-        umf_provider_drop_reusable(((proxy_pool_t *)pool)->view, true);
+        umf_provider_drop_reusable(((proxy_pool_t *)pool)->tracked, true);
     }
     return false;
 }
 
 /* New memory comes the usual way. */
-static const umf_magazine_ops_t rest_ops = {.flush = rest_flush, .look = rest_look};
+static const umf_magazine_ops_t dormant_ops = {.flush = dormant_flush, .look = dormant_decay};
 
-static UMF_COLD void rest_make(proxy_pool_t *pool) {
-    proxy_rest_t *rest = umf_meta_alloc(sizeof(*rest));
+static UMF_COLD void dormant_make(proxy_pool_t *pool) {
+    proxy_dormant_t *rest = umf_meta_alloc(sizeof(*rest));
     if (!rest) {
         return;
     }
     for (uint32_t bin = 0; bin < PROXY_BINS; bin++) {
         rest->capacity[bin] = umf_magazine_capacity_large((bin + 1) * PROXY_PAGE);
     }
-    if (umf_magazines_init(&rest->magazines, umf_view_magazine_index(pool->view), pool, &rest_ops,
-                           rest->capacity, PROXY_BINS,
+    if (umf_magazines_init(&rest->magazines, umf_tracked_magazine_index(pool->tracked), pool,
+                           &dormant_ops, rest->capacity, PROXY_BINS,
                            UMF_MAGAZINE_DEPOT_BATCHES) != UMF_RESULT_SUCCESS) {
         umf_meta_free(rest, sizeof(*rest));
         return;
@@ -81,15 +81,15 @@ static UMF_COLD void rest_make(proxy_pool_t *pool) {
 static void count_free(proxy_pool_t *pool) {
     if (atomic_load_explicit(&pool->frees, memory_order_relaxed) < PROXY_OFTEN &&
         atomic_fetch_add_explicit(&pool->frees, 1, memory_order_relaxed) == PROXY_OFTEN - 1) {
-        rest_make(pool);
+        dormant_make(pool);
     }
 }
 
 /* NULL: there is none. */
-static void *wake(proxy_pool_t *pool, proxy_rest_t *rest, size_t size) {
+static void *wake(proxy_pool_t *pool, proxy_dormant_t *rest, size_t size) {
     umf_span_t *span = umf_magazine_pop_stateless(&rest->magazines, bin_of(size));
-    if (umf_unlikely(span && !umf_view_wake(pool->view, span, size))) {
-        umf_view_free_resting(pool->view, span);
+    if (umf_unlikely(span && !umf_tracked_wake(pool->tracked, span, size))) {
+        umf_tracked_free_dormant(pool->tracked, span);
         span = NULL;
     }
     return span ? (void *)span->base : NULL;
@@ -104,35 +104,36 @@ static umf_result_t proxy_initialize(umf_memory_provider_handle_t provider, cons
     if (!pool) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    umf_result_t result = umf_view_acquire(provider, &pool->view);
+    umf_result_t result = umf_tracked_acquire(provider, &pool->tracked);
     if (result != UMF_RESULT_SUCCESS) {
         umf_meta_free(pool, sizeof(*pool));
         return result;
     }
-    pool->may_rest = umf_view_can_rest(pool->view);
+    pool->may_be_dormant = umf_tracked_can_be_dormant(pool->tracked);
     *out = pool;
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t free_any(umf_view_t *view, umf_span_t *span) {
-    return umf_span_is_live(span) ? umf_view_free(view, span) : umf_view_free_resting(view, span);
+static umf_result_t free_any(umf_tracked_provider_t *tracked, umf_span_t *span) {
+    return umf_span_is_live(span) ? umf_tracked_free(tracked, span)
+                                  : umf_tracked_free_dormant(tracked, span);
 }
 
 static umf_result_t proxy_finalize(void *object) {
     proxy_pool_t *pool = object;
-    proxy_rest_t *rest = rest_of(pool);
+    proxy_dormant_t *rest = dormant_of(pool);
     if (rest) {
         umf_magazines_fini(&rest->magazines);
         umf_meta_free(rest, sizeof(*rest));
     }
     for (;;) {
         umf_span_t *span = NULL;
-        umf_view_each_span(pool->view, umf_view_find_any, &span);
-        if (!span || free_any(pool->view, span) != UMF_RESULT_SUCCESS) {
+        umf_tracked_each_span(pool->tracked, umf_tracked_find_any, &span);
+        if (!span || free_any(pool->tracked, span) != UMF_RESULT_SUCCESS) {
             break;
         }
     }
-    umf_view_release(pool->view);
+    umf_tracked_release(pool->tracked);
     umf_meta_free(pool, sizeof(*pool));
     return UMF_RESULT_SUCCESS;
 }
@@ -141,12 +142,12 @@ static umf_result_t proxy_finalize(void *object) {
 
 static umf_result_t alloc_once(const proxy_pool_t *pool, size_t size, size_t alignment,
                                void **ptr) {
-    return umf_view_alloc(pool->view, size, alignment, 0, NULL, ptr);
+    return umf_tracked_alloc(pool->tracked, size, alignment, 0, NULL, ptr);
 }
 
 /* What rests may be what is missing. */
 static UMF_COLD void *alloc_again(proxy_pool_t *pool, size_t size, size_t alignment) {
-    proxy_rest_t *rest = rest_of(pool);
+    proxy_dormant_t *rest = dormant_of(pool);
     void *ptr = NULL;
     if (rest && last_error != UMF_RESULT_ERROR_INVALID_ARGUMENT) {
         umf_magazines_trim(&rest->magazines);
@@ -162,9 +163,9 @@ static inline void *alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment
     return umf_likely(result == UMF_RESULT_SUCCESS) ? ptr : alloc_again(pool, size, alignment);
 }
 
-static __attribute__((noinline)) void *alloc_resting(proxy_pool_t *pool, size_t size,
+static __attribute__((noinline)) void *alloc_dormant(proxy_pool_t *pool, size_t size,
                                                      size_t alignment) {
-    proxy_rest_t *rest = rest_of(pool);
+    proxy_dormant_t *rest = dormant_of(pool);
     bool is_aligned = !alignment || PROXY_PAGE % alignment == 0;
     void *ptr = is_aligned ? wake(pool, rest, size) : NULL;
     if (umf_unlikely(!ptr)) {
@@ -177,8 +178,8 @@ static __attribute__((noinline)) void *alloc_resting(proxy_pool_t *pool, size_t 
 }
 
 UMF_INLINE void *proxy_alloc(proxy_pool_t *pool, size_t size, size_t alignment) {
-    return bin_of(size) < PROXY_BINS && rest_of(pool) ? alloc_resting(pool, size, alignment)
-                                                      : alloc_anew(pool, size, alignment);
+    return bin_of(size) < PROXY_BINS && dormant_of(pool) ? alloc_dormant(pool, size, alignment)
+                                                         : alloc_anew(pool, size, alignment);
 }
 
 static void *proxy_malloc(void *pool, size_t size) {
@@ -214,11 +215,11 @@ static umf_result_t proxy_usable_size(void *pool, const void *ptr, size_t *size)
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-static __attribute__((noinline)) umf_result_t free_to_rest(proxy_pool_t *pool, umf_span_t *span,
-                                                           size_t bin) {
-    umf_result_t result = umf_view_rest(pool->view, span);
+static __attribute__((noinline)) umf_result_t free_to_dormant(proxy_pool_t *pool, umf_span_t *span,
+                                                              size_t bin) {
+    umf_result_t result = umf_tracked_make_dormant(pool->tracked, span);
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        umf_magazine_push(&rest_of(pool)->magazines, bin, (umf_item_t){.object = span});
+        umf_magazine_push(&dormant_of(pool)->magazines, bin, (umf_item_t){.object = span});
     }
     return result;
 }
@@ -233,25 +234,25 @@ UMF_INLINE umf_result_t free_span(proxy_pool_t *pool, umf_span_t *span, void *pt
         return not_live(ptr);
     }
     size_t bin = bin_of(span->size);
-    if (pool->may_rest && bin < PROXY_BINS) {
-        if (rest_of(pool)) {
-            return free_to_rest(pool, span, bin);
+    if (pool->may_be_dormant && bin < PROXY_BINS) {
+        if (dormant_of(pool)) {
+            return free_to_dormant(pool, span, bin);
         }
         count_free(pool);
     }
-    return umf_view_free_for_reuse(pool->view, span);
+    return umf_tracked_free_for_reuse(pool->tracked, span);
 }
 
-static umf_result_t proxy_free_at(void *pool, void *ptr, umf_word_t word) {
-    return free_span(pool, umf_span_at(umf_word_span(word)), ptr);
+static umf_result_t proxy_free_at(void *pool, void *ptr, umf_map_entry_t entry) {
+    return free_span(pool, umf_span_at(umf_map_entry_span(entry)), ptr);
 }
 
 static umf_result_t proxy_free(void *object, void *ptr) {
     proxy_pool_t *pool = object;
     if (!ptr) {
-        return umfMemoryProviderFree(pool->view, NULL, 0);
+        return umfMemoryProviderFree(pool->tracked, NULL, 0);
     }
-    umf_span_t *span = umf_view_find(pool->view, ptr);
+    umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     return span ? free_span(pool, span, ptr) : not_live(ptr);
 }
 
@@ -283,8 +284,8 @@ static umf_result_t proxy_get_name(void *pool, const char **name) {
 
 static size_t proxy_alloc_count(void *object) {
     const proxy_pool_t *pool = object;
-    proxy_rest_t *rest = rest_of(pool);
-    size_t all = umf_view_span_count(pool->view), resting = 0;
+    proxy_dormant_t *rest = dormant_of(pool);
+    size_t all = umf_tracked_span_count(pool->tracked), resting = 0;
     for (uint32_t bin = 0; rest && bin < PROXY_BINS; bin++) {
         resting += umf_magazines_cached(&rest->magazines, bin);
     }

@@ -48,7 +48,7 @@ static int plan_compare(const void *a, const void *b) {
 }
 
 static void plan_list(plan_t *plan) {
-    umf_view_each_span(plan->sleep->pool->view, plan_visit, plan);
+    umf_tracked_each_span(plan->sleep->pool->tracked, plan_visit, plan);
     qsort(plan->spans, plan->count, sizeof(*plan->spans), plan_compare);
 }
 
@@ -73,7 +73,7 @@ static bool plan_visit_again(umf_span_t *span, void *arg) {
  * has no others. */
 static bool plan_is_true(const plan_t *plan) {
     plan_check_t check = {.plan = plan};
-    umf_view_each_span(plan->sleep->pool->view, plan_visit_again, &check);
+    umf_tracked_each_span(plan->sleep->pool->tracked, plan_visit_again, &check);
     return check.seen == plan->count;
 }
 
@@ -167,7 +167,8 @@ static void plan_parts(plan_t *plan) {
 /* Handles given out describe memory that is about to go. */
 static void plan_drop_exports(const plan_t *plan) {
     for (size_t i = 0; i < plan->count; i++) {
-        umf_span_t *span = umf_view_find(plan->sleep->pool->view, (void *)plan->spans[i].base);
+        umf_span_t *span =
+            umf_tracked_find(plan->sleep->pool->tracked, (void *)plan->spans[i].base);
         if (span) {
             umf_core_export_drop(span, umf_sleep_provider(plan->sleep));
         }
@@ -220,7 +221,7 @@ umf_result_t umf_plan_make(umf_sleep_t *sleep, umf_suspend_report_t *report) {
     plan_t plan;
     do {
         umf_plan_forget(sleep);
-        plan = (plan_t){.sleep = sleep, .room = umf_view_span_count(sleep->pool->view)};
+        plan = (plan_t){.sleep = sleep, .room = umf_tracked_span_count(sleep->pool->tracked)};
         result = plan.room ? plan_try(&plan) : UMF_RESULT_SUCCESS;
         plan_free(&plan);
     } while (result == UMF_RESULT_SUCCESS && plan.is_stale);

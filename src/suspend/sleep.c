@@ -21,7 +21,7 @@ static bool ext_can_claim(const umf_memory_provider_ext_ops_t *ext) {
 }
 
 static umf_result_t pool_check(umf_memory_pool_handle_t pool) {
-    if (!pool->view) {
+    if (!pool->tracked) {
         UMF_LOG_ERROR("pool %p does not track its memory, so it cannot be suspended", (void *)pool);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }

@@ -7,14 +7,14 @@
 
 #include <stdatomic.h>
 
-#include "base/turn.h"
+#include "base/event_count.h"
 
 /* The threads that touch. */
 typedef struct touchers_t {
     const umf_store_t *store;
     _Atomic size_t next; /* unit */
     _Atomic bool stop;
-    umf_turn_t turn; /* counts what was touched */
+    umf_event_count_t turn; /* counts what was touched */
     pthread_t threads[STORE_MAX_THREADS];
     size_t count;
 } touchers_t;
@@ -25,7 +25,7 @@ static bool touchers_touch_one(touchers_t *all) {
         return false;
     }
     umf_pinned_touch(all->store->pinned[unit]);
-    umf_turn_next(&all->turn);
+    umf_event_count_advance(&all->turn);
     return true;
 }
 
@@ -53,14 +53,14 @@ static void touchers_stop(touchers_t *all) {
 
 static void touchers_wait(touchers_t *all, const umf_pinned_t *unit) {
     for (;;) {
-        uint32_t seen = umf_turn_look(&all->turn);
+        uint32_t seen = umf_event_count_read(&all->turn);
         if (umf_pinned_is_touched(unit)) {
             return;
         }
         if (all->count == 0) { /* no thread could be made */
             touchers_touch_one(all);
         } else {
-            umf_turn_wait(&all->turn, seen);
+            umf_event_count_wait(&all->turn, seen);
         }
     }
 }

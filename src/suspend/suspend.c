@@ -419,13 +419,13 @@ UMF_API_EXT_1 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool,
         UMF_LOG_ERROR("residency is NULL, or its struct_size is too small");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!pool->view) {
+    if (!pool->tracked) {
         UMF_LOG_ERROR("pool %p does not track its memory", (void *)pool);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_residency_t now = {.struct_size = residency->struct_size};
     umf_sleep_t *sleep = umf_sleep_of(pool);
-    now.reserved = umf_view_bytes(pool->view);
+    now.reserved = umf_tracked_bytes(pool->tracked);
     now.resident = now.reserved;
     if (sleep) {
         residency_of_asleep(sleep, &now);

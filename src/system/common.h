@@ -21,7 +21,7 @@
 
 /* Data that different threads write lies so far apart: CPUs fetch cache lines in pairs, so one line
  * is not enough. */
-#define UMF_APART 128
+#define UMF_CACHE_ISOLATION 128
 
 /* Data of ours that hot code of several files reads: without it each read would load its address
  * first. */

@@ -32,10 +32,10 @@ typedef struct umf_map_high_t {
 
 #define LOW_BITS(addr) ((addr) & (((uintptr_t)1 << 48) - 1))
 
-static _Atomic umf_word_t global_root[UMF_MAP_ROOT_SIZE] __attribute__((aligned(4096)));
+static _Atomic umf_map_entry_t global_root[UMF_MAP_ROOT_SIZE] __attribute__((aligned(4096)));
 static umf_map_shard_t global_shards[UMF_MAP_SHARDS];
 umf_map_t umf_map_global;
-_Atomic umf_word_t *umf_map_global_flat;
+_Atomic umf_map_entry_t *umf_map_global_flat;
 size_t umf_map_global_slots;
 
 void umf_map_global_init(void) {
@@ -61,18 +61,18 @@ void umf_map_global_init(void) {
 void umf_map_reserve(umf_map_t *map) {
     void *flat = NULL;
     if (umf_os_address_limit() != SIZE_MAX ||
-        umf_os_map(&flat, FLAT_SLOTS * sizeof(umf_word_t), PROT_READ,
+        umf_os_map(&flat, FLAT_SLOTS * sizeof(umf_map_entry_t), PROT_READ,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
         return;
     }
-    umf_os_advise(flat, FLAT_SLOTS * sizeof(umf_word_t), MADV_NOHUGEPAGE);
-    umf_os_advise(flat, FLAT_SLOTS * sizeof(umf_word_t), MADV_DONTDUMP);
+    umf_os_advise(flat, FLAT_SLOTS * sizeof(umf_map_entry_t), MADV_NOHUGEPAGE);
+    umf_os_advise(flat, FLAT_SLOTS * sizeof(umf_map_entry_t), MADV_DONTDUMP);
     map->flat = flat;
     map->flat_slots = FLAT_SLOTS;
 }
 
 /* The place of a table in the flat one, with memory behind it; NULL if there is none. */
-static _Atomic umf_word_t *flat_table(umf_map_t *map, uintptr_t addr) {
+static _Atomic umf_map_entry_t *flat_table(umf_map_t *map, uintptr_t addr) {
     size_t slot = addr >> umf_map_shift[1] & ~(size_t)(umf_map_slots[1] - 1);
     if (slot >= map->flat_slots) {
         return NULL;
@@ -85,18 +85,18 @@ static _Atomic umf_word_t *flat_table(umf_map_t *map, uintptr_t addr) {
     return &map->flat[slot];
 }
 
-static bool is_flat(const umf_map_t *map, const _Atomic umf_word_t *table) {
+static bool is_flat(const umf_map_t *map, const _Atomic umf_map_entry_t *table) {
     return (uintptr_t)table - (uintptr_t)map->flat < map->flat_slots * sizeof(*table);
 }
 
 static umf_result_t map_init_root(umf_map_t *map) {
     void *root = NULL;
-    int err = umf_os_map(&root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t), PROT_READ | PROT_WRITE,
+    int err = umf_os_map(&root, UMF_MAP_ROOT_SIZE * sizeof(umf_map_entry_t), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (err) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    umf_os_advise(root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t), MADV_NOHUGEPAGE);
+    umf_os_advise(root, UMF_MAP_ROOT_SIZE * sizeof(umf_map_entry_t), MADV_NOHUGEPAGE);
     map->root = root;
     umf_lock_init(&map->root_lock, UMF_RANK_MAP_ROOT);
     umf_lock_init(&map->nest_lock, UMF_RANK_MAP_NEST);
@@ -146,10 +146,10 @@ static umf_map_t *high_map_made_locked(umf_map_t *map, uintptr_t addr) {
     return &high->map;
 }
 
-static void table_free(const umf_map_t *map, umf_word_t w, int level) {
-    _Atomic umf_word_t *table = UMF_MAP_CHILD(w);
+static void table_free(const umf_map_t *map, umf_map_entry_t w, int level) {
+    _Atomic umf_map_entry_t *table = UMF_MAP_CHILD(w);
     for (uint32_t i = 0; i < umf_map_slots[level]; i++) {
-        umf_word_t child = umf_map_load(&table[i]);
+        umf_map_entry_t child = umf_map_load(&table[i]);
         if (child & 1) {
             if (level == LEVELS - 1) {
                 umf_map_list_free(umf_map_list_of(child));
@@ -159,7 +159,7 @@ static void table_free(const umf_map_t *map, umf_word_t w, int level) {
         }
     }
     if (!is_flat(map, table)) {
-        umf_meta_free((void *)table, umf_map_slots[level] * sizeof(umf_word_t));
+        umf_meta_free((void *)table, umf_map_slots[level] * sizeof(umf_map_entry_t));
     }
 }
 
@@ -170,16 +170,16 @@ static void map_fini_root(umf_map_t *map) {
             continue;
         }
         for (size_t i = page * 512; i < (page + 1) * 512; i++) {
-            umf_word_t w = umf_map_load(&map->root[i]);
+            umf_map_entry_t w = umf_map_load(&map->root[i]);
             if (w & 1) {
                 table_free(map, w, 1);
             }
         }
     }
     if (map->flat) {
-        umf_os_unmap((void *)map->flat, map->flat_slots * sizeof(umf_word_t));
+        umf_os_unmap((void *)map->flat, map->flat_slots * sizeof(umf_map_entry_t));
     }
-    umf_os_unmap((void *)map->root, UMF_MAP_ROOT_SIZE * sizeof(umf_word_t));
+    umf_os_unmap((void *)map->root, UMF_MAP_ROOT_SIZE * sizeof(umf_map_entry_t));
     umf_lock_destroy(&map->nest_lock);
     umf_lock_destroy(&map->root_lock);
 }
@@ -215,17 +215,17 @@ void umf_map_unlock_all(umf_map_t *map) {
 
 /* --- reading --- */
 
-umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr) {
+umf_map_entry_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr) {
     if (umf_unlikely(addr >> 48)) {
         map = high_map(map, addr);
         addr = LOW_BITS(addr);
         if (!map) {
-            return UMF_WORD_EMPTY;
+            return UMF_MAP_ENTRY_EMPTY;
         }
     }
-    const _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
+    const _Atomic umf_map_entry_t *slot = &map->root[addr >> umf_map_shift[0]];
     for (int level = 1; level < LEVELS; level++) {
-        umf_word_t w = umf_map_load(slot);
+        umf_map_entry_t w = umf_map_load(slot);
         if (!(w & 1)) {
             return w;
         }
@@ -236,7 +236,7 @@ umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr) {
 
 /* --- writing --- */
 
-static void table_fill(_Atomic umf_word_t *table, uint32_t slots, umf_word_t w) {
+static void table_fill(_Atomic umf_map_entry_t *table, uint32_t slots, umf_map_entry_t w) {
     for (uint32_t i = 0; i < slots; i++) {
         atomic_store_explicit(&table[i], w, memory_order_release);
     }
@@ -244,59 +244,59 @@ static void table_fill(_Atomic umf_word_t *table, uint32_t slots, umf_word_t w) 
 
 /* Makes `table` what `slot` leads to, with the same content, unless that leads to one already.
  * Returns the one it leads to. */
-static _Atomic umf_word_t *table_publish(_Atomic umf_word_t *slot, _Atomic umf_word_t *table,
-                                         uint32_t slots) {
-    umf_word_t content = UMF_WORD_EMPTY, w;
-    while (!((w = umf_map_load(slot)) & 1)) { /* other words come and go meanwhile */
+static _Atomic umf_map_entry_t *table_publish(_Atomic umf_map_entry_t *slot,
+                                              _Atomic umf_map_entry_t *table, uint32_t slots) {
+    umf_map_entry_t content = UMF_MAP_ENTRY_EMPTY, w;
+    while (!((w = umf_map_load(slot)) & 1)) { /* other entries come and go meanwhile */
         if (w != content) {
             table_fill(table, slots, w);
             content = w;
         }
-        if (umf_map_exchange(slot, w, (umf_word_t)(uintptr_t)table | UMF_WORD_TABLE)) {
+        if (umf_map_exchange(slot, w, (umf_map_entry_t)(uintptr_t)table | UMF_MAP_ENTRY_TABLE)) {
             return table;
         }
     }
     return UMF_MAP_CHILD(w);
 }
 
-/* The table that `slot` leads to, made if it leads to a word. NULL: no memory. */
-static _Atomic umf_word_t *table_below(_Atomic umf_word_t *slot, int level) {
-    umf_word_t w = umf_map_load(slot);
+/* The table that `slot` leads to, made if it leads to a entry. NULL: no memory. */
+static _Atomic umf_map_entry_t *table_below(_Atomic umf_map_entry_t *slot, int level) {
+    umf_map_entry_t w = umf_map_load(slot);
     if (w & 1) {
         return UMF_MAP_CHILD(w);
     }
     uint32_t slots = umf_map_slots[level + 1];
-    _Atomic umf_word_t *made = umf_meta_alloc(slots * sizeof(umf_word_t)), *table = NULL;
+    _Atomic umf_map_entry_t *made = umf_meta_alloc(slots * sizeof(umf_map_entry_t)), *table = NULL;
     if (made && (table = table_publish(slot, made, slots)) != made) {
-        umf_meta_free((void *)made, slots * sizeof(umf_word_t));
+        umf_meta_free((void *)made, slots * sizeof(umf_map_entry_t));
     }
     return table;
 }
 
 /* The same for a slot of the root: its table has a place of its own. */
-static _Atomic umf_word_t *table_below_root(umf_map_t *map, _Atomic umf_word_t *slot,
-                                            uintptr_t addr) {
-    umf_word_t w = umf_map_load(slot);
+static _Atomic umf_map_entry_t *table_below_root(umf_map_t *map, _Atomic umf_map_entry_t *slot,
+                                                 uintptr_t addr) {
+    umf_map_entry_t w = umf_map_load(slot);
     if (w & 1) {
         return UMF_MAP_CHILD(w);
     }
     umf_lock(&map->root_lock);
     map->touched[addr >> 39 >> 6] |= 1ull << (addr >> 39 & 63);
-    _Atomic umf_word_t *flat = umf_map_load(slot) & 1 ? NULL : flat_table(map, addr);
-    _Atomic umf_word_t *table =
+    _Atomic umf_map_entry_t *flat = umf_map_load(slot) & 1 ? NULL : flat_table(map, addr);
+    _Atomic umf_map_entry_t *table =
         flat ? table_publish(slot, flat, umf_map_slots[1]) : table_below(slot, 0);
     umf_unlock(&map->root_lock);
     return table;
 }
 
-/* Makes `addr` a boundary between words. Readers see the same mapping before and after. */
+/* Makes `addr` a boundary between entries. Readers see the same mapping before and after. */
 static bool map_cut(umf_map_t *map, uintptr_t addr) {
-    _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
+    _Atomic umf_map_entry_t *slot = &map->root[addr >> umf_map_shift[0]];
     for (int level = 0; addr & (((uintptr_t)1 << umf_map_shift[level]) - 1); level++) {
         if (level == LEVELS - 1) {
             return umf_map_list_make_room(umf_map_shard_of(map, addr), slot) != NULL;
         }
-        _Atomic umf_word_t *table =
+        _Atomic umf_map_entry_t *table =
             level == 0 ? table_below_root(map, slot, addr) : table_below(slot, level);
         if (!table) {
             return false;
@@ -307,10 +307,10 @@ static bool map_cut(umf_map_t *map, uintptr_t addr) {
 }
 
 /* The slot of a page; NULL: no table is there. */
-static _Atomic umf_word_t *page_slot(const umf_map_t *map, uintptr_t addr) {
-    _Atomic umf_word_t *slot = &map->root[addr >> umf_map_shift[0]];
+static _Atomic umf_map_entry_t *page_slot(const umf_map_t *map, uintptr_t addr) {
+    _Atomic umf_map_entry_t *slot = &map->root[addr >> umf_map_shift[0]];
     for (int level = 1; level < LEVELS; level++) {
-        umf_word_t w = umf_map_load(slot);
+        umf_map_entry_t w = umf_map_load(slot);
         if (!(w & 1)) {
             return NULL;
         }
@@ -328,54 +328,55 @@ typedef enum map_action_t {
 
 typedef struct map_job_t {
     map_action_t action;
-    umf_word_t word; /* CHECK: expected everywhere; INSERT: new; REMOVE, RENAME: old */
-    umf_word_t to;   /* REMOVE, RENAME */
+    umf_map_entry_t entry; /* CHECK: expected everywhere; INSERT: new; REMOVE, RENAME: old */
+    umf_map_entry_t to;    /* REMOVE, RENAME */
 } map_job_t;
 
-static bool job_on_list(const map_job_t *job, umf_map_shard_t *shard, _Atomic umf_word_t *slot,
+static bool job_on_list(const map_job_t *job, umf_map_shard_t *shard, _Atomic umf_map_entry_t *slot,
                         umf_map_list_t *list, uint32_t lo, uint32_t hi) {
     switch (job->action) {
     case ACTION_CHECK:
-        return umf_map_list_is_uniform(list, lo, hi, job->word);
+        return umf_map_list_is_uniform(list, lo, hi, job->entry);
     case ACTION_INSERT:
-        umf_map_list_insert(list, lo, hi, job->word);
+        umf_map_list_insert(list, lo, hi, job->entry);
         break;
     case ACTION_REMOVE:
-        umf_map_list_remove(list, lo, hi, job->word, job->to);
+        umf_map_list_remove(list, lo, hi, job->entry, job->to);
         break;
     case ACTION_RENAME:
-        umf_map_list_rename(list, lo, hi, job->word, job->to);
+        umf_map_list_rename(list, lo, hi, job->entry, job->to);
         break;
     }
     umf_map_list_drop_if_empty(shard, slot, list);
     return true;
 }
 
-static bool job_on_slot(const map_job_t *job, _Atomic umf_word_t *slot, umf_word_t w) {
+static bool job_on_slot(const map_job_t *job, _Atomic umf_map_entry_t *slot, umf_map_entry_t w) {
     switch (job->action) {
     case ACTION_CHECK:
-        return w == job->word;
+        return w == job->entry;
     case ACTION_INSERT:
-        atomic_store_explicit(slot, job->word, memory_order_release);
+        atomic_store_explicit(slot, job->entry, memory_order_release);
         break;
     case ACTION_REMOVE:
     case ACTION_RENAME:
-        umf_map_exchange(slot, job->word, job->to);
+        umf_map_exchange(slot, job->entry, job->to);
         break;
     }
     return true;
 }
 
-/* Does the job on every word of [base, last] below `table`; stops at the first one that refuses. */
-static bool map_walk(umf_map_t *map, const map_job_t *job, _Atomic umf_word_t *table, int level,
-                     uintptr_t base, uintptr_t last) {
+/* Does the job on every entry of [base, last] below `table`; stops at the first one that refuses.
+ */
+static bool map_walk(umf_map_t *map, const map_job_t *job, _Atomic umf_map_entry_t *table,
+                     int level, uintptr_t base, uintptr_t last) {
     uintptr_t cover = (uintptr_t)1 << umf_map_shift[level];
     uintptr_t mask = level == 0 ? UMF_MAP_ROOT_SIZE - 1 : (uintptr_t)umf_map_slots[level] - 1;
     for (;;) {
-        _Atomic umf_word_t *slot = &table[(base >> umf_map_shift[level]) & mask];
+        _Atomic umf_map_entry_t *slot = &table[(base >> umf_map_shift[level]) & mask];
         uintptr_t slot_last = base | (cover - 1);
         uintptr_t piece_last = slot_last < last ? slot_last : last;
-        umf_word_t w = umf_map_load(slot);
+        umf_map_entry_t w = umf_map_load(slot);
         bool ok;
         if (!(w & 1)) {
             ok = job_on_slot(job, slot, w);
@@ -405,7 +406,7 @@ typedef struct map_run_t {
 
 /* The longest run that begins at `base`; returns its end, 0 if there is none. */
 static uintptr_t run_from(const umf_map_t *map, uintptr_t base, uintptr_t end, map_run_t *run) {
-    _Atomic umf_word_t *table = map->root;
+    _Atomic umf_map_entry_t *table = map->root;
     for (int level = 0; level < LEVELS; level++) {
         uintptr_t cover = (uintptr_t)1 << umf_map_shift[level];
         size_t slots = level == 0 ? UMF_MAP_ROOT_SIZE : umf_map_slots[level];
@@ -415,7 +416,7 @@ static uintptr_t run_from(const umf_map_t *map, uintptr_t base, uintptr_t end, m
             *run = (map_run_t){{&table[index], wanted < there ? wanted : there}, level};
             return base + run->own.count * cover;
         }
-        umf_word_t w = umf_map_load(&table[index]);
+        umf_map_entry_t w = umf_map_load(&table[index]);
         if (!(w & 1) || level == LEVELS - 1) {
             return 0;
         }
@@ -442,7 +443,7 @@ static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, map_run
 }
 
 /* The same, with the tables that it takes; none are made inside of what is not `under`. */
-static size_t runs_made(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
+static size_t runs_made(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
                         map_run_t *runs) {
     uintptr_t end = base + size;
     size_t count = runs_of(map, base, size, runs);
@@ -454,68 +455,69 @@ static size_t runs_made(umf_map_t *map, uintptr_t base, size_t size, umf_word_t 
     return is_made ? runs_of(map, base, size, runs) : 0;
 }
 
-static map_run_t run_below(const map_run_t *run, umf_word_t w) {
+static map_run_t run_below(const map_run_t *run, umf_map_entry_t w) {
     return (map_run_t){{UMF_MAP_CHILD(w), umf_map_slots[run->level + 1]}, run->level + 1};
 }
 
-/* Whether it leads to `word` only; not if it leads to a list. */
-static bool run_is(const map_run_t *run, umf_word_t word) {
-    bool is_word = umf_map_run_is(&run->own, word);
+/* Whether it leads to `entry` only; not if it leads to a list. */
+static bool run_is(const map_run_t *run, umf_map_entry_t entry) {
+    bool is_word = umf_map_run_is(&run->own, entry);
     if (is_word || run->level == LEVELS - 1) {
         return is_word;
     }
     is_word = true;
     for (size_t i = 0; i < run->own.count && is_word; i++) {
-        umf_word_t w = umf_map_load(&run->own.slots[i]);
+        umf_map_entry_t w = umf_map_load(&run->own.slots[i]);
         if (w & 1) {
             map_run_t below = run_below(run, w);
-            is_word = run_is(&below, word);
+            is_word = run_is(&below, entry);
         } else {
-            is_word = w == word;
+            is_word = w == entry;
         }
     }
     return is_word;
 }
 
 /* A run without lists. */
-static void run_store(const map_run_t *run, umf_word_t word) {
+static void run_store(const map_run_t *run, umf_map_entry_t entry) {
     if (run->level == LEVELS - 1) {
-        umf_map_run_store(&run->own, word);
+        umf_map_run_store(&run->own, entry);
         return;
     }
     for (size_t i = 0; i < run->own.count; i++) {
-        umf_word_t w = umf_map_load(&run->own.slots[i]);
+        umf_map_entry_t w = umf_map_load(&run->own.slots[i]);
         if (w & 1) {
             map_run_t below = run_below(run, w);
-            run_store(&below, word);
+            run_store(&below, entry);
         } else {
-            atomic_store_explicit(&run->own.slots[i], word, memory_order_release);
+            atomic_store_explicit(&run->own.slots[i], entry, memory_order_release);
         }
     }
 }
 
-/* Other words stay. false: so do lists, and there are some. */
-static bool run_replace(const map_run_t *run, umf_word_t word, umf_word_t to) {
-    bool is_done = umf_map_run_replace(&run->own, word, to), has_lists = false;
+/* Other entries stay. false: so do lists, and there are some. */
+static bool run_replace(const map_run_t *run, umf_map_entry_t entry, umf_map_entry_t to) {
+    bool is_done = umf_map_run_replace(&run->own, entry, to), has_lists = false;
     for (size_t i = 0; !is_done && i < run->own.count; i++) {
-        umf_word_t w = umf_map_load(&run->own.slots[i]);
-        if (w == word) {
+        umf_map_entry_t w = umf_map_load(&run->own.slots[i]);
+        if (w == entry) {
             atomic_store_explicit(&run->own.slots[i], to, memory_order_release);
         } else if (w & 1 && run->level == LEVELS - 1) {
             has_lists = true;
         } else if (w & 1) {
             map_run_t below = run_below(run, w);
-            has_lists |= !run_replace(&below, word, to);
+            has_lists |= !run_replace(&below, entry, to);
         }
     }
     return !has_lists;
 }
 
-bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
-                          umf_word_t word) {
+bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
+                          umf_map_entry_t entry) {
     map_run_t runs[RUNS_MAX];
     size_t count = runs_made(map, base, size, under, runs);
-    bool is_divided[RUNS_MAX]; /* others are written without a look, which takes 80 GiB 0.6 us */
+    bool is_divided[RUNS_MAX]; /* others are written without a decay pass, which takes 80 GiB 0.6 us
+                                */
     for (size_t i = 0; i < count; i++) {
         is_divided[i] = !umf_map_run_is(&runs[i].own, under);
         if (is_divided[i] && !run_is(&runs[i], under)) {
@@ -524,21 +526,21 @@ bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_
     }
     for (size_t i = 0; i < count; i++) {
         if (is_divided[i]) {
-            run_store(&runs[i], word);
+            run_store(&runs[i], entry);
         } else {
-            umf_map_run_store(&runs[i].own, word);
+            umf_map_run_store(&runs[i].own, entry);
         }
     }
     return count > 0;
 }
 
-bool umf_map_pages_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
-                          umf_word_t under) {
+bool umf_map_pages_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
+                          umf_map_entry_t under) {
     map_run_t runs[RUNS_MAX];
     size_t count = runs_of(map, base, size, runs);
     bool is_done = count > 0;
     for (size_t i = 0; i < count; i++) {
-        is_done &= run_replace(&runs[i], word, under);
+        is_done &= run_replace(&runs[i], entry, under);
     }
     return is_done;
 }
@@ -546,7 +548,8 @@ bool umf_map_pages_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_
 /* The table below the only slot of a run. */
 static bool divided_run_of(const umf_map_t *map, uintptr_t base, size_t size, umf_map_run_t *run) {
     int level = size >> umf_map_shift[1] ? 1 : 2;
-    umf_word_t w = umf_map_run_of(map, base, size, run) ? umf_map_load(run->slots) : UMF_WORD_EMPTY;
+    umf_map_entry_t w =
+        umf_map_run_of(map, base, size, run) ? umf_map_load(run->slots) : UMF_MAP_ENTRY_EMPTY;
     if (size != (size_t)1 << umf_map_shift[level] || !(w & 1)) {
         return false;
     }
@@ -554,29 +557,31 @@ static bool divided_run_of(const umf_map_t *map, uintptr_t base, size_t size, um
     return true;
 }
 
-bool umf_map_insert_divided(const umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
+bool umf_map_insert_divided(const umf_map_t *map, uintptr_t base, size_t size,
+                            umf_map_entry_t entry) {
     umf_map_run_t run;
-    bool is_free = divided_run_of(map, base, size, &run) && umf_map_run_is(&run, UMF_WORD_EMPTY);
+    bool is_free =
+        divided_run_of(map, base, size, &run) && umf_map_run_is(&run, UMF_MAP_ENTRY_EMPTY);
     if (is_free) {
-        umf_map_run_store(&run, word);
+        umf_map_run_store(&run, entry);
     }
     return is_free;
 }
 
-bool umf_map_remove_divided(const umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
-                            umf_word_t under) {
+bool umf_map_remove_divided(const umf_map_t *map, uintptr_t base, size_t size,
+                            umf_map_entry_t entry, umf_map_entry_t under) {
     umf_map_run_t run;
-    return divided_run_of(map, base, size, &run) && umf_map_run_replace(&run, word, under);
+    return divided_run_of(map, base, size, &run) && umf_map_run_replace(&run, entry, under);
 }
 
 /* --- runs with an end inside of a page --- */
 
 /* A range that is within one page, or begins with one: whole slots, and then a part of a page. */
 typedef struct map_tail_t {
-    size_t whole;             /* bytes before `page` */
-    uintptr_t page;           /* where the last page begins */
-    uint32_t lo, hi;          /* the part of it */
-    _Atomic umf_word_t *slot; /* of the page */
+    size_t whole;                  /* bytes before `page` */
+    uintptr_t page;                /* where the last page begins */
+    uint32_t lo, hi;               /* the part of it */
+    _Atomic umf_map_entry_t *slot; /* of the page */
 } map_tail_t;
 
 static bool tail_of(const umf_map_t *map, uintptr_t base, size_t size, map_tail_t *tail) {
@@ -592,50 +597,50 @@ static bool tail_of(const umf_map_t *map, uintptr_t base, size_t size, map_tail_
     return tail->slot != NULL;
 }
 
-static bool tail_insert_locked(umf_map_shard_t *shard, const map_tail_t *tail, umf_word_t under,
-                               umf_word_t word) {
+static bool tail_insert_locked(umf_map_shard_t *shard, const map_tail_t *tail,
+                               umf_map_entry_t under, umf_map_entry_t entry) {
     umf_assert_locked(&shard->lock);
-    umf_word_t w = umf_map_load(tail->slot);
+    umf_map_entry_t w = umf_map_load(tail->slot);
     bool is_free =
         w & 1 ? umf_map_list_is_uniform(umf_map_list_of(w), tail->lo, tail->hi, under) : w == under;
     umf_map_list_t *list = is_free ? umf_map_list_make_room(shard, tail->slot) : NULL;
     if (list) {
-        umf_map_list_insert(list, tail->lo, tail->hi, word);
+        umf_map_list_insert(list, tail->lo, tail->hi, entry);
     }
     return list != NULL;
 }
 
-bool umf_map_tail_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
-                         umf_word_t word) {
+bool umf_map_tail_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
+                         umf_map_entry_t entry) {
     map_tail_t tail;
     if (!tail_of(map, base, size, &tail) ||
-        (tail.whole && !umf_map_pages_insert(map, base, tail.whole, under, word))) {
+        (tail.whole && !umf_map_pages_insert(map, base, tail.whole, under, entry))) {
         return false;
     }
     umf_map_shard_t *shard = umf_map_shard_of(map, tail.page);
     umf_lock(&shard->lock);
-    bool is_done = tail_insert_locked(shard, &tail, under, word);
+    bool is_done = tail_insert_locked(shard, &tail, under, entry);
     umf_unlock(&shard->lock);
     if (!is_done && tail.whole) {
-        umf_map_pages_remove(map, base, tail.whole, word, under);
+        umf_map_pages_remove(map, base, tail.whole, entry, under);
     }
     return is_done;
 }
 
-bool umf_map_tail_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
-                         umf_word_t under) {
+bool umf_map_tail_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
+                         umf_map_entry_t under) {
     map_tail_t tail;
     if (!tail_of(map, base, size, &tail) ||
-        (tail.whole && !umf_map_pages_remove(map, base, tail.whole, word, under))) {
+        (tail.whole && !umf_map_pages_remove(map, base, tail.whole, entry, under))) {
         return false;
     }
     umf_map_shard_t *shard = umf_map_shard_of(map, tail.page);
     umf_lock(&shard->lock);
-    umf_word_t w = umf_map_load(tail.slot);
+    umf_map_entry_t w = umf_map_load(tail.slot);
     bool is_list = w & 1;
     if (is_list) {
         umf_map_list_t *list = umf_map_list_of(w);
-        umf_map_list_remove(list, tail.lo, tail.hi, word, under);
+        umf_map_list_remove(list, tail.lo, tail.hi, entry, under);
         umf_map_list_drop_if_empty(shard, tail.slot, list);
     }
     umf_unlock(&shard->lock);
@@ -644,8 +649,8 @@ bool umf_map_tail_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t
 
 /* --- the rare cases --- */
 
-umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
-                            umf_word_t word) {
+umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
+                            umf_map_entry_t entry) {
     uintptr_t last;
     if (size == 0 || __builtin_add_overflow(base, size - 1, &last) || last == UINTPTR_MAX ||
         base >> 48 != last >> 48) {
@@ -653,10 +658,10 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_wor
     }
     if (base >> 48) {
         umf_map_t *high = high_map_made_locked(map, base);
-        return high ? umf_map_insert(high, LOW_BITS(base), size, under, word)
+        return high ? umf_map_insert(high, LOW_BITS(base), size, under, entry)
                     : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    map_job_t check = {.action = ACTION_CHECK, .word = under};
+    map_job_t check = {.action = ACTION_CHECK, .entry = under};
     if (!map_walk(map, &check, map->root, 0, base, last)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -664,32 +669,33 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_wor
     if (!map_cut(map, base) || ((last + 1) >> 48 == 0 && !map_cut(map, last + 1))) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    map_job_t insert = {.action = ACTION_INSERT, .word = word};
+    map_job_t insert = {.action = ACTION_INSERT, .entry = entry};
     map_walk(map, &insert, map->root, 0, base, last);
     return UMF_RESULT_SUCCESS;
 }
 
-void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word,
-                    umf_word_t under) {
+void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
+                    umf_map_entry_t under) {
     if (base >> 48) {
         map = high_map(map, base);
         base = LOW_BITS(base);
     }
-    map_job_t job = {.action = ACTION_REMOVE, .word = word, .to = under};
+    map_job_t job = {.action = ACTION_REMOVE, .entry = entry, .to = under};
     map_walk(map, &job, map->root, 0, base, base + size - 1);
 }
 
-void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word, umf_word_t to) {
+void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
+                    umf_map_entry_t to) {
     if (base >> 48) {
         map = high_map(map, base);
         base = LOW_BITS(base);
     }
-    map_job_t job = {.action = ACTION_RENAME, .word = word, .to = to};
+    map_job_t job = {.action = ACTION_RENAME, .entry = entry, .to = to};
     map_walk(map, &job, map->root, 0, base, base + size - 1);
 }
 
 umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t first,
-                           umf_word_t low, umf_word_t high, umf_word_t under) {
+                           umf_map_entry_t low, umf_map_entry_t high, umf_map_entry_t under) {
     if (base >> 48) {
         map = high_map(map, base);
         base = LOW_BITS(base);
@@ -702,22 +708,22 @@ umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t f
     if (next_page < end) {
         umf_map_rename(map, next_page, end - next_page, low, high);
     }
-    const _Atomic umf_word_t *slot = mid % PAGE ? page_slot(map, mid) : NULL;
-    umf_word_t w = slot ? umf_map_load(slot) : UMF_WORD_EMPTY;
+    const _Atomic umf_map_entry_t *slot = mid % PAGE ? page_slot(map, mid) : NULL;
+    umf_map_entry_t w = slot ? umf_map_load(slot) : UMF_MAP_ENTRY_EMPTY;
     if (w & 1) {
         umf_map_list_split(umf_map_list_of(w), (uint32_t)(mid % PAGE), low, high, under);
     }
     return UMF_RESULT_SUCCESS;
 }
 
-bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word) {
+bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry) {
     if (base >> 48) {
         map = high_map(map, base);
         base = LOW_BITS(base);
         if (!map) {
-            return word == UMF_WORD_EMPTY;
+            return entry == UMF_MAP_ENTRY_EMPTY;
         }
     }
-    map_job_t job = {.action = ACTION_CHECK, .word = word};
+    map_job_t job = {.action = ACTION_CHECK, .entry = entry};
     return map_walk(map, &job, map->root, 0, base, base + size - 1);
 }

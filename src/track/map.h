@@ -1,15 +1,15 @@
 /*
  * Pointer map: from any address to the span that contains it, in one radix walk of self-contained
- * words.
+ * entries.
  *
- * Levels cover 1 GiB, 2 MiB, 64 KiB and 4 KiB of a 48-bit address space, with early leaves. A word
+ * Levels cover 1 GiB, 2 MiB, 64 KiB and 4 KiB of a 48-bit address space, with early leaves. A entry
  * is empty, a child table, a leaf, or a list (a page that holds the edge of a span). The leaf
  * itself says which pool and which span, so the common lookups read nothing else.
  *
- * Readers take no lock: they load words with acquire. Writers of whole slots whose
+ * Readers take no lock: they load entries with acquire. Writers of whole slots whose
  * tables are there take none either (track/map_run.h); who makes a table
- * fills it with the word it replaces, then publishes it by a comparing exchange. A list needs the
- * shard of its page, whoever meets several lists all of them. A word that became
+ * fills it with the entry it replaces, then publishes it by a comparing exchange. A list needs the
+ * shard of its page, whoever meets several lists all of them. A entry that became
  * a table stays one; tables and lists are never freed while the map lives, so no reader can see one
  * disappear. The cost of that is bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that
  * was ever divided.
@@ -27,31 +27,34 @@
 #include "base/lock.h"
 #include "system/common.h"
 
-typedef uint64_t umf_word_t;
+typedef uint64_t umf_map_entry_t;
 
 enum {
-    UMF_WORD_EMPTY = 0,
-    UMF_WORD_TABLE = 1,
-    UMF_WORD_LEAF = 2,
-    UMF_WORD_LIST = 3,
-    UMF_WORD_TAG = 3,
+    UMF_MAP_ENTRY_EMPTY = 0,
+    UMF_MAP_ENTRY_TABLE = 1,
+    UMF_MAP_ENTRY_LEAF = 2,
+    UMF_MAP_ENTRY_LIST = 3,
+    UMF_MAP_ENTRY_TAG = 3,
 };
 
-/* Leaf: tag 2 bits, hint 14 (the pool's own use, a multiple of 4), span 26, 2 are 0, pool 20. */
-#define UMF_WORD_POOL_BITS 20
-#define UMF_WORD_SPAN_BITS 26
+/* Leaf: tag 2 bits, class_offset 14 (the pool's own use, a multiple of 4), span 26, 2 are 0,
+ * pool 20. */
+#define UMF_MAP_ENTRY_POOL_BITS 20
+#define UMF_MAP_ENTRY_SPAN_BITS 26
 
-static inline umf_word_t umf_word_make(uint16_t hint, uint32_t pool, size_t span) {
-    return UMF_WORD_LEAF | hint | (umf_word_t)span << 16 | (umf_word_t)pool << 44;
+static inline umf_map_entry_t umf_map_entry_make(uint16_t class_offset, uint32_t pool,
+                                                 size_t span) {
+    return UMF_MAP_ENTRY_LEAF | class_offset | (umf_map_entry_t)span << 16 |
+           (umf_map_entry_t)pool << 44;
 }
 /* Of a leaf or of 0. */
-static inline size_t umf_word_hint(umf_word_t w) {
-    return (uint16_t)w & ~(size_t)UMF_WORD_TAG;
+static inline size_t umf_map_entry_class_offset(umf_map_entry_t w) {
+    return (uint16_t)w & ~(size_t)UMF_MAP_ENTRY_TAG;
 }
-static inline uint32_t umf_word_span(umf_word_t w) {
-    return (uint32_t)(w >> 16) & ((1u << UMF_WORD_SPAN_BITS) - 1);
+static inline uint32_t umf_map_entry_span(umf_map_entry_t w) {
+    return (uint32_t)(w >> 16) & ((1u << UMF_MAP_ENTRY_SPAN_BITS) - 1);
 }
-static inline uint32_t umf_word_pool(umf_word_t w) {
+static inline uint32_t umf_map_entry_pool(umf_map_entry_t w) {
     return (uint32_t)(w >> 44);
 }
 
@@ -61,18 +64,18 @@ static inline uint32_t umf_word_pool(umf_word_t w) {
 
 /* No cache line is in two. */
 typedef struct umf_map_shard_t {
-    _Alignas(UMF_APART) umf_lock_t lock;
+    _Alignas(UMF_CACHE_ISOLATION) umf_lock_t lock;
     struct umf_map_list_t *lists[16]; /* without a page, by length. Sync: lock */
 } umf_map_shard_t;
 
 typedef struct umf_map_t {
-    _Atomic umf_word_t *flat; /* all tables of 2 MiB slots; NULL: not reserved. Immutable */
-    size_t flat_slots;        /* 0: not reserved. Immutable */
-    _Atomic umf_word_t *root; /* Immutable after init */
-    umf_map_shard_t *shards;  /* by page. Immutable after init */
-    uint32_t shard_mask;      /* shards - 1 */
-    umf_lock_t root_lock;     /* held by who makes a table of 1 GiB */
-    umf_lock_t nest_lock;     /* track/span.c: spans inside of others, and those that split */
+    _Atomic umf_map_entry_t *flat; /* all tables of 2 MiB slots; NULL: not reserved. Immutable */
+    size_t flat_slots;             /* 0: not reserved. Immutable */
+    _Atomic umf_map_entry_t *root; /* Immutable after init */
+    umf_map_shard_t *shards;       /* by page. Immutable after init */
+    uint32_t shard_mask;           /* shards - 1 */
+    umf_lock_t root_lock;          /* held by who makes a table of 1 GiB */
+    umf_lock_t nest_lock;          /* track/span.c: spans inside of others, and those that split */
     _Atomic(struct umf_map_high_t *) high; /* above 48 bits. Sync: atomic; shard 0 to add one */
     uint64_t
         touched[UMF_MAP_ROOT_SIZE / 512 / 64]; /* pages of the root with tables. Sync: root_lock */
@@ -80,7 +83,8 @@ typedef struct umf_map_t {
 
 /* The map of the process. */
 extern umf_map_t umf_map_global;
-extern UMF_HIDDEN _Atomic umf_word_t *umf_map_global_flat; /* what is in it: each is one load */
+extern UMF_HIDDEN _Atomic umf_map_entry_t
+    *umf_map_global_flat; /* what is in it: each is one load */
 extern UMF_HIDDEN size_t umf_map_global_slots;
 
 void umf_map_global_init(void);            /* once, before anything is inserted */
@@ -89,52 +93,52 @@ void umf_map_reserve(umf_map_t *map);      /* the flat table, if the system lets
 void umf_map_fini(umf_map_t *map);         /* of a private map: frees its tables */
 
 /* The walk from the root, for what the one below leaves to it. */
-umf_word_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr);
+umf_map_entry_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr);
 
 /* The tag is subtracted, not masked: the compiler folds it into the address. */
-#define UMF_MAP_CHILD(w) ((_Atomic umf_word_t *)(uintptr_t)((w)-UMF_WORD_TABLE))
+#define UMF_MAP_CHILD(w) ((_Atomic umf_map_entry_t *)(uintptr_t)((w)-UMF_MAP_ENTRY_TABLE))
 
-static inline umf_word_t umf_map_load(const _Atomic umf_word_t *slot) {
+static inline umf_map_entry_t umf_map_load(const _Atomic umf_map_entry_t *slot) {
     return atomic_load_explicit(slot, memory_order_acquire);
 }
 
-static inline bool umf_map_walk(const _Atomic umf_word_t *flat, size_t slots, uintptr_t addr,
-                                umf_word_t *word) {
+static inline bool umf_map_walk(const _Atomic umf_map_entry_t *flat, size_t slots, uintptr_t addr,
+                                umf_map_entry_t *entry) {
     uintptr_t slot = addr >> 21;
     if (umf_unlikely(slot >= slots)) {
-        *word = 0;
+        *entry = 0;
         return false;
     }
-    umf_word_t w = umf_map_load(&flat[slot]);
+    umf_map_entry_t w = umf_map_load(&flat[slot]);
     if (w & 1) {
         w = umf_map_load(&UMF_MAP_CHILD(w)[(addr >> 16) & 31]);
         if (w & 1) {
             w = umf_map_load(&UMF_MAP_CHILD(w)[(addr >> 12) & 15]);
-            *word = w;
+            *entry = w;
             return umf_likely(!(w & 1));
         }
     }
-    *word = w;
+    *entry = w;
     return true;
 }
 
-/* The walk without its rare cases: false, or 0 for the word, if only umf_map_find can tell. These
+/* The walk without its rare cases: false, or 0 for the entry, if only umf_map_find can tell. These
  * are addresses that lie in a whole GiB of one span, beyond the flat table or in a page with a
  * list, and those of no span. Hot. */
-static inline bool umf_map_find_fast(const umf_map_t *map, uintptr_t addr, umf_word_t *word) {
-    return umf_map_walk(map->flat, map->flat_slots, addr, word);
+static inline bool umf_map_find_fast(const umf_map_t *map, uintptr_t addr, umf_map_entry_t *entry) {
+    return umf_map_walk(map->flat, map->flat_slots, addr, entry);
 }
 
 /* The same in the map of the process. Hot. */
-static inline bool umf_map_find_global(uintptr_t addr, umf_word_t *word) {
-    return umf_map_walk(umf_map_global_flat, umf_map_global_slots, addr, word);
+static inline bool umf_map_find_global(uintptr_t addr, umf_map_entry_t *entry) {
+    return umf_map_walk(umf_map_global_flat, umf_map_global_slots, addr, entry);
 }
 
-/* The leaf word of the innermost span that contains `addr`, or 0. */
-static inline umf_word_t umf_map_find(const umf_map_t *map, uintptr_t addr) {
-    umf_word_t word;
-    return umf_map_find_fast(map, addr, &word) && umf_likely(word != 0)
-               ? word
+/* The leaf entry of the innermost span that contains `addr`, or 0. */
+static inline umf_map_entry_t umf_map_find(const umf_map_t *map, uintptr_t addr) {
+    umf_map_entry_t entry;
+    return umf_map_find_fast(map, addr, &entry) && umf_likely(entry != 0)
+               ? entry
                : umf_map_find_slow(map, addr);
 }
 
@@ -177,25 +181,27 @@ static inline void umf_map_unlock(umf_map_t *map, umf_lock_t *shard) {
 }
 
 /*
- * Writes `word` for [base, base + size), where every address must have led to `under` so far (0, or
- * the word of the span around it). INVALID_ARGUMENT if not, or if the range wraps or crosses 48
+ * Writes `entry` for [base, base + size), where every address must have led to `under` so far (0,
+ * or the entry of the span around it). INVALID_ARGUMENT if not, or if the range wraps or crosses 48
  * bits; OUT_OF_HOST_MEMORY. A failed insert changes nothing that a reader could see.
  */
-umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_word_t under,
-                            umf_word_t word);
+umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
+                            umf_map_entry_t entry);
 
-/* Withdraws `word`: the range leads to `under` again. Words of spans nested inside stay. */
-void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word, umf_word_t under);
+/* Withdraws `entry`: the range leads to `under` again. Entries of spans nested inside stay. */
+void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
+                    umf_map_entry_t under);
 
-/* Puts `to` in the place of `word` (which covers the range alone). */
-void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word, umf_word_t to);
+/* Puts `to` in the place of `entry` (which covers the range alone). */
+void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
+                    umf_map_entry_t to);
 
 /* Divides what `low` covers alone: from base + first on the range leads to `high`. `under` as for
  * remove. OUT_OF_HOST_MEMORY: nothing is changed. */
 umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t first,
-                           umf_word_t low, umf_word_t high, umf_word_t under);
+                           umf_map_entry_t low, umf_map_entry_t high, umf_map_entry_t under);
 
-/* Does every address of the range lead to `word`? */
-bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_word_t word);
+/* Does every address of the range lead to `entry`? */
+bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry);
 
 #endif

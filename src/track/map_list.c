@@ -4,13 +4,13 @@
 #include "system/pause.h"
 
 /*
- * A page that holds the edge of a span: `under` is the word of whatever covers the whole page, the
- * entries are the spans (or ends of spans) inside it. The innermost one is the shortest that
+ * A page that holds the edge of a span: `under` is the map_entry of whatever covers the whole page,
+ * the entries are the spans (or ends of spans) inside it. The innermost one is the shortest that
  * contains the address.
  *
- * Without entries the page has a plain word again. Its list, and one that became too small, serves
- * other pages then, while readers may still look at it: what they have read holds if neither the
- * sequence number has changed meanwhile nor the page was without this list.
+ * Without entries the page has a plain map_entry again. Its list, and one that became too small,
+ * serves other pages then, while readers may still look at it: what they have read holds if neither
+ * the sequence number has changed meanwhile nor the page was without this list.
  */
 #define LIST_CAPACITY_MIN 4u
 
@@ -19,14 +19,14 @@
 
 typedef struct map_entry_t {
     _Atomic uint32_t range; /* begin << 16 | end, end at most 4096 */
-    _Atomic umf_word_t word;
+    _Atomic umf_map_entry_t map_entry;
 } map_entry_t;
 
 struct umf_map_list_t {
     _Atomic uint32_t seq; /* odd: being changed */
     uint32_t capacity;
     _Atomic uint32_t count;
-    _Atomic umf_word_t under;
+    _Atomic umf_map_entry_t under;
     struct umf_map_list_t *next; /* of the lists without a page. Sync: the shard */
     map_entry_t entries[];
 };
@@ -46,10 +46,11 @@ static uint32_t entry_end(uint32_t range) {
     return range & 0xffff;
 }
 
-/* The word that covers [lo, hi) of the page most closely. `whole` (may be NULL) tells whether every
- * entry that meets the range contains it. */
-static umf_word_t list_find(const umf_map_list_t *list, uint32_t lo, uint32_t hi, bool *whole) {
-    umf_word_t best = atomic_load_explicit(&list->under, memory_order_acquire);
+/* The map_entry that covers [lo, hi) of the page most closely. `whole` (may be NULL) tells whether
+ * every entry that meets the range contains it. */
+static umf_map_entry_t list_find(const umf_map_list_t *list, uint32_t lo, uint32_t hi,
+                                 bool *whole) {
+    umf_map_entry_t best = atomic_load_explicit(&list->under, memory_order_acquire);
     uint32_t best_length = UINT32_MAX;
     uint32_t count = atomic_load_explicit(&list->count, memory_order_acquire);
     bool contained = true;
@@ -62,7 +63,7 @@ static umf_word_t list_find(const umf_map_list_t *list, uint32_t lo, uint32_t hi
         contained &= begin <= lo && end >= hi;
         /* Of two equal ranges the later one is nested in the earlier. */
         if (begin <= lo && end >= hi && end - begin <= best_length) {
-            best = atomic_load_explicit(&list->entries[i].word, memory_order_acquire);
+            best = atomic_load_explicit(&list->entries[i].map_entry, memory_order_acquire);
             best_length = end - begin;
         }
     }
@@ -73,9 +74,9 @@ static umf_word_t list_find(const umf_map_list_t *list, uint32_t lo, uint32_t hi
 }
 
 bool umf_map_list_is_uniform(const umf_map_list_t *list, uint32_t lo, uint32_t hi,
-                             umf_word_t word) {
+                             umf_map_entry_t map_entry) {
     bool whole;
-    return list_find(list, lo, hi, &whole) == word && whole;
+    return list_find(list, lo, hi, &whole) == map_entry && whole;
 }
 
 static void list_change_begin(umf_map_list_t *list) {
@@ -89,36 +90,37 @@ static void list_change_end(umf_map_list_t *list) {
 }
 
 /* Release stores: none of them may be seen before the sequence number became odd. */
-static void entry_store(map_entry_t *entry, uint32_t range, umf_word_t word) {
+static void entry_store(map_entry_t *entry, uint32_t range, umf_map_entry_t map_entry) {
     atomic_store_explicit(&entry->range, range, memory_order_release);
-    atomic_store_explicit(&entry->word, word, memory_order_release);
+    atomic_store_explicit(&entry->map_entry, map_entry, memory_order_release);
 }
 
-void umf_map_list_insert(umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_word_t word) {
+void umf_map_list_insert(umf_map_list_t *list, uint32_t lo, uint32_t hi,
+                         umf_map_entry_t map_entry) {
     list_change_begin(list);
     if (lo == 0 && hi == UMF_MAP_PAGE) {
-        atomic_store_explicit(&list->under, word, memory_order_release);
+        atomic_store_explicit(&list->under, map_entry, memory_order_release);
     } else {
         uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
-        entry_store(&list->entries[count], lo << 16 | hi, word);
+        entry_store(&list->entries[count], lo << 16 | hi, map_entry);
         atomic_store_explicit(&list->count, count + 1, memory_order_release);
     }
     list_change_end(list);
 }
 
-/* `to` replaces `word`, whose entries go or keep their place. */
-static void list_replace(umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_word_t word,
-                         umf_word_t to, bool drop_entries) {
+/* `to` replaces `map_entry`, whose entries go or keep their place. */
+static void list_replace(umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_map_entry_t map_entry,
+                         umf_map_entry_t to, bool drop_entries) {
     list_change_begin(list);
     if (lo == 0 && hi == UMF_MAP_PAGE &&
-        atomic_load_explicit(&list->under, memory_order_relaxed) == word) {
+        atomic_load_explicit(&list->under, memory_order_relaxed) == map_entry) {
         atomic_store_explicit(&list->under, to, memory_order_release);
     }
     uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed), kept = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
-        umf_word_t w = atomic_load_explicit(&list->entries[i].word, memory_order_relaxed);
-        if (w == word && entry_begin(range) >= lo && entry_end(range) <= hi) {
+        umf_map_entry_t w = atomic_load_explicit(&list->entries[i].map_entry, memory_order_relaxed);
+        if (w == map_entry && entry_begin(range) >= lo && entry_end(range) <= hi) {
             if (drop_entries) {
                 continue;
             }
@@ -131,11 +133,11 @@ static void list_replace(umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_wor
 }
 
 /* The parts of a span that met inside of the page become one: an entry, or what covers the page. */
-static void list_join(umf_map_list_t *list, umf_word_t word) {
+static void list_join(umf_map_list_t *list, umf_map_entry_t map_entry) {
     uint32_t begin = UMF_MAP_PAGE, end = 0, parts = 0, kept = 0, at = 0;
     uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
     for (uint32_t i = 0; i < count; i++) {
-        if (atomic_load_explicit(&list->entries[i].word, memory_order_relaxed) == word) {
+        if (atomic_load_explicit(&list->entries[i].map_entry, memory_order_relaxed) == map_entry) {
             uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
             begin = entry_begin(range) < begin ? entry_begin(range) : begin;
             end = entry_end(range) > end ? entry_end(range) : end;
@@ -148,12 +150,12 @@ static void list_join(umf_map_list_t *list, umf_word_t word) {
     list_change_begin(list);
     bool whole_page = begin == 0 && end == UMF_MAP_PAGE;
     if (whole_page) {
-        atomic_store_explicit(&list->under, word, memory_order_release);
+        atomic_store_explicit(&list->under, map_entry, memory_order_release);
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
-        umf_word_t w = atomic_load_explicit(&list->entries[i].word, memory_order_relaxed);
-        if (w != word) {
+        umf_map_entry_t w = atomic_load_explicit(&list->entries[i].map_entry, memory_order_relaxed);
+        if (w != map_entry) {
             entry_store(&list->entries[kept++], range, w);
         } else if (at++ == 0 && !whole_page) {
             entry_store(&list->entries[kept++], begin << 16 | end, w);
@@ -163,19 +165,19 @@ static void list_join(umf_map_list_t *list, umf_word_t word) {
     list_change_end(list);
 }
 
-void umf_map_list_remove(umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_word_t word,
-                         umf_word_t under) {
-    list_replace(list, lo, hi, word, under, true);
+void umf_map_list_remove(umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_map_entry_t map_entry,
+                         umf_map_entry_t under) {
+    list_replace(list, lo, hi, map_entry, under, true);
 }
 
-void umf_map_list_rename(umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_word_t word,
-                         umf_word_t to) {
-    list_replace(list, lo, hi, word, to, false);
+void umf_map_list_rename(umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_map_entry_t map_entry,
+                         umf_map_entry_t to) {
+    list_replace(list, lo, hi, map_entry, to, false);
     list_join(list, to);
 }
 
-void umf_map_list_split(umf_map_list_t *list, uint32_t mid, umf_word_t low, umf_word_t high,
-                        umf_word_t under) {
+void umf_map_list_split(umf_map_list_t *list, uint32_t mid, umf_map_entry_t low,
+                        umf_map_entry_t high, umf_map_entry_t under) {
     list_change_begin(list);
     uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed), all = count;
     if (atomic_load_explicit(&list->under, memory_order_relaxed) == low) {
@@ -185,7 +187,7 @@ void umf_map_list_split(umf_map_list_t *list, uint32_t mid, umf_word_t low, umf_
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t range = atomic_load_explicit(&list->entries[i].range, memory_order_relaxed);
-        if (atomic_load_explicit(&list->entries[i].word, memory_order_relaxed) != low ||
+        if (atomic_load_explicit(&list->entries[i].map_entry, memory_order_relaxed) != low ||
             entry_end(range) <= mid) {
             continue;
         }
@@ -223,7 +225,7 @@ static void list_put(umf_map_shard_t *shard, umf_map_list_t *list) {
 }
 
 /* What `old` holds; NULL: nothing but `w`. */
-static void list_begin_with(umf_map_list_t *list, const umf_map_list_t *old, umf_word_t w) {
+static void list_begin_with(umf_map_list_t *list, const umf_map_list_t *old, umf_map_entry_t w) {
     uint32_t count = old ? atomic_load_explicit(&old->count, memory_order_relaxed) : 0;
     list_change_begin(list);
     atomic_store_explicit(&list->under,
@@ -232,14 +234,14 @@ static void list_begin_with(umf_map_list_t *list, const umf_map_list_t *old, umf
     for (uint32_t i = 0; i < count; i++) {
         entry_store(&list->entries[i],
                     atomic_load_explicit(&old->entries[i].range, memory_order_relaxed),
-                    atomic_load_explicit(&old->entries[i].word, memory_order_relaxed));
+                    atomic_load_explicit(&old->entries[i].map_entry, memory_order_relaxed));
     }
     atomic_store_explicit(&list->count, count, memory_order_release);
     list_change_end(list);
 }
 
-umf_map_list_t *umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_word_t *slot) {
-    umf_word_t w = umf_map_load(slot);
+umf_map_list_t *umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_map_entry_t *slot) {
+    umf_map_entry_t w = umf_map_load(slot);
     umf_map_list_t *old = w & 1 ? umf_map_list_of(w) : NULL;
     if (old && atomic_load_explicit(&old->count, memory_order_relaxed) + 2 <= old->capacity) {
         return old;
@@ -249,14 +251,15 @@ umf_map_list_t *umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_word_
         return NULL;
     }
     list_begin_with(list, old, w);
-    atomic_store_explicit(slot, (umf_word_t)(uintptr_t)list | UMF_WORD_LIST, memory_order_release);
+    atomic_store_explicit(slot, (umf_map_entry_t)(uintptr_t)list | UMF_MAP_ENTRY_LIST,
+                          memory_order_release);
     if (old) {
         list_put(shard, old);
     }
     return list;
 }
 
-void umf_map_list_drop_if_empty(umf_map_shard_t *shard, _Atomic umf_word_t *slot,
+void umf_map_list_drop_if_empty(umf_map_shard_t *shard, _Atomic umf_map_entry_t *slot,
                                 umf_map_list_t *list) {
     if (atomic_load_explicit(&list->count, memory_order_relaxed) == 0) {
         atomic_store_explicit(slot, atomic_load_explicit(&list->under, memory_order_relaxed),
@@ -276,16 +279,16 @@ void umf_map_list_free_unused(umf_map_shard_t *shard) {
 
 /* The slot must be looked at before the sequence number: that of a list which came back to the page
  * is another one. */
-umf_word_t umf_map_list_find(const _Atomic umf_word_t *slot, uintptr_t addr) {
+umf_map_entry_t umf_map_list_find(const _Atomic umf_map_entry_t *slot, uintptr_t addr) {
     uint32_t offset = (uint32_t)(addr % UMF_MAP_PAGE);
-    umf_word_t w;
+    umf_map_entry_t w;
     for (unsigned round = 0; (w = umf_map_load(slot)) & 1; round++) {
         if (umf_unlikely(round >= LIST_LOOKS)) {
             umf_pause(round - LIST_LOOKS);
         }
         const umf_map_list_t *list = umf_map_list_of(w);
         uint32_t seq = atomic_load_explicit(&list->seq, memory_order_acquire);
-        umf_word_t found = list_find(list, offset, offset + 1, NULL);
+        umf_map_entry_t found = list_find(list, offset, offset + 1, NULL);
         if (!(seq & 1) && umf_map_load(slot) == w &&
             atomic_load_explicit(&list->seq, memory_order_relaxed) == seq) {
             return found;

@@ -13,18 +13,18 @@ umf_span_t *umf_span_table;
 
 /* Descriptors without a span. */
 static struct {
-    _Alignas(UMF_APART) umf_lock_t lock;
+    _Alignas(UMF_CACHE_ISOLATION) umf_lock_t lock;
     umf_span_t *first; /* Sync: lock */
     uint32_t made;     /* Sync: lock; atomic, relaxed for readers */
     uint32_t usable;   /* Sync: lock */
     uint32_t reserved; /* Immutable after init */
 } spare;
 
-static struct { _Alignas(UMF_APART) _Atomic uint64_t steps; } ids;
+static struct { _Alignas(UMF_CACHE_ISOLATION) _Atomic uint64_t steps; } ids;
 
 uint64_t umf_span_largest_id(void) {
     uint64_t step = atomic_fetch_add_explicit(&ids.steps, 1, memory_order_relaxed);
-    umf_local_tls.next_id = step * UMF_SPAN_IDS + 2;
+    umf_thread_slot_tls.next_id = step * UMF_SPAN_IDS + 2;
     return step * UMF_SPAN_IDS + 1;
 }
 
@@ -45,7 +45,7 @@ static bool table_reserve(uint32_t count, size_t spare_bytes) {
     return true;
 }
 
-#define SPANS_MOST (1u << UMF_WORD_SPAN_BITS)
+#define SPANS_MOST (1u << UMF_MAP_ENTRY_SPAN_BITS)
 
 /* Where addresses are limited (ulimit -v), one for each page of 4 KiB that there can be: they take
  * a 32nd of them at most. */
@@ -147,7 +147,7 @@ void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void
         umf_span_t *span = umf_span_at(index);
         next = span->next;
         if (umf_span_kind(span) == UMF_SPAN_RESTS) {
-            umf_span_end_rest(span);
+            umf_span_end_dormancy(span);
         } else if (umf_span_withdraw(set, span, span->base) != UMF_RESULT_SUCCESS) {
             continue; /* being freed: by a thread that did not come along in a fork */
         } else {
@@ -164,8 +164,8 @@ static size_t extent_of(size_t size) {
     return size ? size : 1;
 }
 
-/* The word that leads to the same places when `span` is gone. */
-static umf_word_t word_below(const umf_span_t *span) {
+/* The entry that leads to the same places when `span` is gone. */
+static umf_map_entry_t word_below(const umf_span_t *span) {
     if (!span->outer) {
         return 0;
     }
@@ -173,17 +173,17 @@ static umf_word_t word_below(const umf_span_t *span) {
     const umf_span_t *outer = umf_span_at(span->outer);
     bool alive = umf_span_is_live(outer) && outer->id < span->id && outer->base <= span->base &&
                  span->base + span->size <= outer->base + outer->size;
-    return alive ? umf_span_word(outer->set, outer) : 0;
+    return alive ? umf_span_map_entry(outer->set, outer) : 0;
 }
 
-static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_word_t *under) {
+static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_map_entry_t *under) {
     *under = umf_map_find(map, span->base);
     span->outer = 0;
     span->depth = 1;
     if (!*under) {
         return UMF_RESULT_SUCCESS;
     }
-    const umf_span_t *outer = umf_span_at(umf_word_span(*under));
+    const umf_span_t *outer = umf_span_at(umf_map_entry_span(*under));
     if (span->base + extent_of(span->size) > outer->base + extent_of(outer->size)) {
         UMF_LOG_ERROR(
             "provider memory %p of %zu bytes begins inside the tracked allocation %p of %zu "
@@ -204,16 +204,16 @@ static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_word_t
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t span_publish_in(umf_span_set_t *set, umf_span_t *span, umf_word_t under) {
+static umf_result_t span_publish_in(umf_span_set_t *set, umf_span_t *span, umf_map_entry_t under) {
     uintptr_t base = span->base;
     size_t extent = extent_of(span->size);
-    umf_word_t word = umf_span_word(set, span);
-    if (umf_map_tail_insert(set->map, base, extent, under, word) ||
-        umf_map_pages_insert(set->map, base, extent, under, word)) {
+    umf_map_entry_t entry = umf_span_map_entry(set, span);
+    if (umf_map_tail_insert(set->map, base, extent, under, entry) ||
+        umf_map_pages_insert(set->map, base, extent, under, entry)) {
         return UMF_RESULT_SUCCESS;
     }
     umf_lock_t *shard = umf_map_lock(set->map, base, extent);
-    umf_result_t result = umf_map_insert(set->map, base, extent, under, word);
+    umf_result_t result = umf_map_insert(set->map, base, extent, under, entry);
     umf_map_unlock(set->map, shard);
     return result;
 }
@@ -229,7 +229,7 @@ static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span
     if (may_nest) {
         umf_lock(&set->map->nest_lock); /* the outer one may be split or merged */
     }
-    umf_word_t under;
+    umf_map_entry_t under;
     umf_result_t result = span_nest(span, set->map, &under);
     if (result == UMF_RESULT_SUCCESS) {
         atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_release);
@@ -256,13 +256,13 @@ umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span, umf_sp
 static void span_erase(umf_span_set_t *set, umf_span_t *span) {
     uintptr_t base = span->base;
     size_t extent = extent_of(span->size);
-    umf_word_t word = umf_span_word(set, span), under = word_below(span);
-    if (umf_map_tail_remove(set->map, base, extent, word, under) ||
-        umf_map_pages_remove(set->map, base, extent, word, under)) {
+    umf_map_entry_t entry = umf_span_map_entry(set, span), under = word_below(span);
+    if (umf_map_tail_remove(set->map, base, extent, entry, under) ||
+        umf_map_pages_remove(set->map, base, extent, entry, under)) {
         return;
     }
     umf_lock_t *shard = umf_map_lock(set->map, base, extent);
-    umf_map_remove(set->map, base, extent, word, under);
+    umf_map_remove(set->map, base, extent, entry, under);
     umf_map_unlock(set->map, shard);
 }
 
@@ -271,21 +271,21 @@ void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span) {
         span_erase(set, span);
         return;
     }
-    umf_lock(&set->map->nest_lock); /* the outer one may be split, merged or get another word */
+    umf_lock(&set->map->nest_lock); /* the outer one may be split, merged or get another entry */
     span_erase(set, span);
     umf_unlock(&set->map->nest_lock);
 }
 
-void umf_span_drop_hint(umf_span_t *span) {
+void umf_span_drop_class_offset(umf_span_t *span) {
     umf_map_t *map = span->set->map;
-    umf_word_t word = umf_span_word(span->set, span);
-    if (span->hint == 0) {
+    umf_map_entry_t entry = umf_span_map_entry(span->set, span);
+    if (span->class_offset == 0) {
         return;
     }
     umf_lock(&map->nest_lock);
     umf_lock_t *shard = umf_map_lock(map, span->base, span->size);
-    span->hint = 0;
-    umf_map_rename(map, span->base, span->size, word, umf_span_word(span->set, span));
+    span->class_offset = 0;
+    umf_map_rename(map, span->base, span->size, entry, umf_span_map_entry(span->set, span));
     umf_map_unlock(map, shard);
     umf_unlock(&map->nest_lock);
 }
@@ -310,7 +310,7 @@ static void span_copy_high(const umf_span_t *span, size_t first, umf_span_t *hig
     high->size = span->size - first;
     __atomic_store_n(&high->set, span->set, __ATOMIC_RELAXED);
     high->cookie = span->cookie;
-    high->hint = span->hint;
+    high->class_offset = span->class_offset;
     high->outer = span->outer;
     high->depth = span->depth;
     high->id = span->outer ? umf_span_largest_id() : umf_span_new_id();
@@ -328,12 +328,12 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
     size_t total = span->size;
     umf_lock(&set->map->nest_lock);
     umf_lock_t *shard = umf_map_lock(set->map, base, total);
-    umf_word_t word = umf_span_word(set, span);
+    umf_map_entry_t entry = umf_span_map_entry(set, span);
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     if (umf_span_is_live(span) && span->base == base && span->size == total && first > 0 &&
-        first < total && umf_map_is_uniform(set->map, base, total, word)) {
+        first < total && umf_map_is_uniform(set->map, base, total, entry)) {
         span_copy_high(span, first, high);
-        result = umf_map_split(set->map, base, total, first, word, umf_span_word(set, high),
+        result = umf_map_split(set->map, base, total, first, entry, umf_span_map_entry(set, high),
                                word_below(span));
         if (result == UMF_RESULT_SUCCESS) {
             atomic_store_explicit(&high->kind, UMF_SPAN_POOL, memory_order_release);
@@ -360,14 +360,14 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
     }
     umf_lock(&set->map->nest_lock);
     umf_lock_t *shard = umf_map_lock(set->map, base, total);
-    umf_word_t high_word = umf_span_word(set, high);
+    umf_map_entry_t high_word = umf_span_map_entry(set, high);
     bool ok = umf_span_is_live(low) && low->set == set && low->depth == high->depth &&
               low->outer == high->outer && low->size + high->size == total &&
-              umf_map_is_uniform(set->map, base, low->size, umf_span_word(set, low)) &&
+              umf_map_is_uniform(set->map, base, low->size, umf_span_map_entry(set, low)) &&
               umf_map_is_uniform(set->map, high->base, high->size, high_word) &&
               umf_span_claim(set, high, base + low->size);
     if (ok) {
-        umf_map_rename(set->map, high->base, high->size, high_word, umf_span_word(set, low));
+        umf_map_rename(set->map, high->base, high->size, high_word, umf_span_map_entry(set, low));
         low->size = total;
     }
     umf_map_unlock(set->map, shard);

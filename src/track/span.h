@@ -2,7 +2,7 @@
  * Spans: one per allocation a pool obtained from its provider, and one per opened IPC mapping.
  *
  * Descriptors are type-stable: a descriptor is reused only as another span's, never unmapped. A
- * reader that found one through the map and has no other hold on it checks the map's word again
+ * reader that found one through the map and has no other hold on it checks the map's entry again
  * afterwards.
  */
 #ifndef UMF_SRC_TRACK_SPAN_H
@@ -10,14 +10,15 @@
 
 #include <stdatomic.h>
 
-#include "base/local.h"
+#include "base/thread_slot.h"
 #include "track/map.h"
 #include "track/map_run.h"
 
 #define UMF_TRACK_MAX_DEPTH 8
 
 typedef enum umf_span_kind_t {
-    UMF_SPAN_POOL = 1,   /* the set is a view's (core/view.h), the cookie its pool's: a slab, ... */
+    UMF_SPAN_POOL =
+        1, /* the set is a view's (core/tracked_provider.h), the cookie its pool's: a slab, ... */
     UMF_SPAN_IMPORT = 2, /* the cookie is a mapping (ipc/mapping.h) */
     UMF_SPAN_RESTS = 3,  /* no address leads to it; the pool keeps its memory for another time */
 } umf_span_kind_t;
@@ -37,7 +38,7 @@ typedef struct umf_span_t {
     uint32_t prev, next;  /* in its set; Sync: the set's lock */
     _Atomic uint8_t kind; /* 0: not in use. Who withdraws the span takes it */
     uint8_t depth;        /* 1 for a span without outer */
-    uint16_t hint;
+    uint16_t class_offset;
 } umf_span_t;
 
 _Static_assert(sizeof(umf_span_t) == 64, "a descriptor is a cache line");
@@ -48,7 +49,7 @@ _Static_assert(sizeof(umf_span_t) == 64, "a descriptor is a cache line");
 /* The spans of one owner. */
 typedef struct umf_span_set_t {
     umf_map_t *map;
-    uint32_t pool;     /* pool index for the words, 0 for none */
+    uint32_t pool;     /* pool index for the entries, 0 for none */
     uint32_t first;    /* Sync: lock, as all that follows */
     umf_span_t *spare; /* a few descriptors without a span */
     size_t spare_count;
@@ -69,8 +70,9 @@ static inline uint32_t umf_span_index(const umf_span_t *span) {
     return (uint32_t)(span - umf_span_table);
 }
 
-static inline umf_word_t umf_span_word(const umf_span_set_t *set, const umf_span_t *span) {
-    return umf_word_make(span->hint, set->pool, (size_t)(span - umf_span_table));
+static inline umf_map_entry_t umf_span_map_entry(const umf_span_set_t *set,
+                                                 const umf_span_t *span) {
+    return umf_map_entry_make(span->class_offset, set->pool, (size_t)(span - umf_span_table));
 }
 
 void umf_span_global_init(void); /* once */
@@ -82,16 +84,17 @@ void umf_span_set_fini(umf_span_set_t *set); /* of an empty set */
  */
 void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void *arg), void *arg);
 
-/* The innermost span that contains `addr`, NULL if none. `word` (may be NULL) gets its word. */
-static inline umf_span_t *umf_span_find(const umf_map_t *map, uintptr_t addr, umf_word_t *word) {
-    umf_word_t w = umf_map_find(map, addr);
+/* The innermost span that contains `addr`, NULL if none. `entry` (may be NULL) gets its entry. */
+static inline umf_span_t *umf_span_find(const umf_map_t *map, uintptr_t addr,
+                                        umf_map_entry_t *entry) {
+    umf_map_entry_t w = umf_map_find(map, addr);
     if (umf_unlikely(!w)) {
         return NULL;
     }
-    if (word) {
-        *word = w;
+    if (entry) {
+        *entry = w;
     }
-    return umf_span_at(umf_word_span(w));
+    return umf_span_at(umf_map_entry_span(w));
 }
 
 static inline uint8_t umf_span_kind(const umf_span_t *span) {
@@ -121,7 +124,7 @@ UMF_COLD uint64_t umf_span_largest_id(void);
 #define UMF_SPAN_IDS 64u
 
 static inline uint64_t umf_span_new_id(void) {
-    umf_local_tls_t *tls = &umf_local_tls;
+    umf_thread_slot_tls_t *tls = &umf_thread_slot_tls;
     return umf_likely(tls->next_id % UMF_SPAN_IDS != 0) ? tls->next_id++ : umf_span_largest_id();
 }
 
@@ -158,7 +161,7 @@ UMF_INLINE bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uin
     span->outer = 0;
     span->depth = 1;
     atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_release);
-    bool is_done = umf_map_insert_near(set->map, base, size, umf_span_word(set, span));
+    bool is_done = umf_map_insert_near(set->map, base, size, umf_span_map_entry(set, span));
     if (umf_unlikely(!is_done)) {
         atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
     }
@@ -171,7 +174,7 @@ UMF_INLINE bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uin
  * OUT_OF_HOST_MEMORY.
  */
 UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size,
-                                     umf_span_kind_t kind, void *cookie, uint16_t hint,
+                                     umf_span_kind_t kind, void *cookie, uint16_t class_offset,
                                      umf_span_t **out) {
     umf_lock(&set->lock);
     umf_span_t *span = umf_span_take_locked(set);
@@ -183,7 +186,7 @@ UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t
     __atomic_store_n(&span->set, set, __ATOMIC_RELAXED);
     span->size = size;
     span->cookie = cookie;
-    span->hint = hint;
+    span->class_offset = class_offset;
     span->id = umf_span_new_id();
     atomic_store_explicit(&span->export, NULL, memory_order_relaxed);
     umf_span_link_locked(set, span);
@@ -240,9 +243,9 @@ static inline bool umf_span_claim(const umf_span_set_t *set, umf_span_t *span, u
 UMF_INLINE void umf_span_erase(umf_span_set_t *set, umf_span_t *span) {
     uintptr_t base = span->base;
     size_t size = span->size;
-    if (umf_unlikely(
-            !umf_map_is_near(base, size) || span->outer ||
-            !umf_map_remove_near(set->map, base, size, umf_span_word(set, span), UMF_WORD_EMPTY))) {
+    if (umf_unlikely(!umf_map_is_near(base, size) || span->outer ||
+                     !umf_map_remove_near(set->map, base, size, umf_span_map_entry(set, span),
+                                          UMF_MAP_ENTRY_EMPTY))) {
         umf_span_erase_slow(set, span);
     }
 }
@@ -259,10 +262,10 @@ UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span,
 }
 
 /* A span that is withdrawn may rest, for `wake`; visitors see it. */
-static inline void umf_span_begin_rest(umf_span_t *span) {
+static inline void umf_span_begin_dormancy(umf_span_t *span) {
     atomic_store_explicit(&span->kind, UMF_SPAN_RESTS, memory_order_release);
 }
-static inline void umf_span_end_rest(umf_span_t *span) {
+static inline void umf_span_end_dormancy(umf_span_t *span) {
     atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
 }
 
@@ -295,8 +298,8 @@ UMF_INLINE void umf_span_release(umf_span_set_t *set, umf_span_t *span) {
 
 umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span);
 
-/* From now on words of a live span have no hint. Not by two threads at once. */
-void umf_span_drop_hint(umf_span_t *span);
+/* From now on entries of a live span have no class_offset. Not by two threads at once. */
+void umf_span_drop_class_offset(umf_span_t *span);
 
 /* Split and merge of spans of one set. INVALID_ARGUMENT as the contract lists. `split` keeps the
  * low part in `span`; the high part is a new span. */

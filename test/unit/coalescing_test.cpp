@@ -867,7 +867,7 @@ class CoalescingParts : public Coalescing {
                     for (char *block : blocks) {
                         free(block);
                     }
-                } while (stat("parts") < 2 && std::chrono::steady_clock::now() < end);
+                } while (stat("shards") < 2 && std::chrono::steady_clock::now() < end);
                 for (size_t i = 0; i < leave; i++) {
                     size_t size = i % 4 ? SMALL : 1 * KiB;
                     char *block = alloc(size);
@@ -911,7 +911,7 @@ TEST_F(CoalescingParts, OneForOneThread) {
     for (size_t i = 0; i < 100; i++) {
         alloc(i * 5000);
     }
-    EXPECT_EQ(stat("parts"), 1u);
+    EXPECT_EQ(stat("shards"), 1u);
 }
 
 TEST_F(CoalescingParts, BlocksAreFreedByOthers) {
@@ -919,7 +919,7 @@ TEST_F(CoalescingParts, BlocksAreFreedByOthers) {
          {UMF_POOL_CREATE_FLAG_NONE, UMF_POOL_CREATE_FLAG_DISABLE_TRACKING}) {
         create({}, flags);
         meet();
-        ASSERT_GE(stat("parts"), 2u);
+        ASSERT_GE(stat("shards"), 2u);
         size_t count = 0, used = 0, size;
         EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &count, sizeof(count), pool),
                   OK);
@@ -1013,7 +1013,7 @@ TEST_F(CoalescingParts, AllGoBeforeMemoryIsOut) {
 TEST_F(CoalescingParts, ALimitForFreeSpansIsOneForAll) {
     create({0, 2 * MiB, 3 * MiB});
     meet();
-    ASSERT_GE(stat("parts"), 2u);
+    ASSERT_GE(stat("shards"), 2u);
     ASSERT_GE(fake.live(), 2u);
     free_all();
     EXPECT_EQ(fake.live(), 1u);
@@ -1022,7 +1022,7 @@ TEST_F(CoalescingParts, ALimitForFreeSpansIsOneForAll) {
 TEST_F(CoalescingParts, TrimPurgesAllOfThem) {
     create();
     meet();
-    ASSERT_GE(stat("parts"), 2u);
+    ASSERT_GE(stat("shards"), 2u);
     size_t i = 0;
     for (auto at = shadow.blocks.begin(); at != shadow.blocks.end(); i++) {
         if (i % 2) {
@@ -1111,7 +1111,7 @@ TEST_F(CoalescingParts, HotBlocksOfSeveral) {
 TEST_F(CoalescingParts, InAChildOfFork) {
     create();
     meet();
-    ASSERT_GE(stat("parts"), 2u);
+    ASSERT_GE(stat("shards"), 2u);
     pid_t pid = fork();
     ASSERT_GE(pid, 0);
     if (pid == 0) {

@@ -25,20 +25,20 @@ static void objects_of(void **objects, umf_item_t *items, size_t n) {
 }
 
 size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **objects, size_t n) {
-    umf_depot_thread_t known = {thread->given, thread->found, thread->has_met};
+    umf_depot_thread_t known = {thread->given, thread->found, thread->is_contended};
     umf_item_t *items = calloc(n, sizeof(*items));
     size_t taken =
         umf_depots_take(depots, thread->number, thread->is_known ? &known : NULL, items, n);
     objects_of(objects, items, taken);
     thread->given = known.given;
     thread->found = known.found;
-    thread->has_met = known.has_met;
+    thread->is_contended = known.is_contended;
     return taken;
 }
 
 bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const *objects,
                       size_t n) {
-    umf_depot_thread_t known = {thread->given, thread->found, thread->has_met};
+    umf_depot_thread_t known = {thread->given, thread->found, thread->is_contended};
     umf_item_t *items = calloc(n, sizeof(*items));
     for (size_t i = 0; i < n; i++) {
         items[i].object = objects[i];
@@ -48,7 +48,7 @@ bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const 
     free(items);
     thread->given = known.given;
     thread->found = known.found;
-    thread->has_met = known.has_met;
+    thread->is_contended = known.is_contended;
     return is_given;
 }
 

@@ -16,7 +16,7 @@ typedef struct shim_thread_t {
     uint32_t number;
     uint16_t given;
     uint8_t found;
-    bool has_met, is_known; /* known: it has a magazine of its own */
+    bool is_contended, is_known; /* known: it has a magazine of its own */
 } shim_thread_t;
 
 /* `limit`: so many depots, whatever CPUs there are. */

@@ -45,8 +45,8 @@ class Thread {
         list.resize(shim_depots_take(depots, &thread, list.data(), n));
         return list;
     }
-    bool has_met() const {
-        return thread.has_met;
+    bool is_contended() const {
+        return thread.is_contended;
     }
     // How often it gets nothing, before it is served.
     size_t refusals() {
@@ -197,16 +197,16 @@ TEST_F(Depots, WhoFindsOneLockedHasMetAnother) {
     {
         Locked locked(depots, 0);
         EXPECT_EQ(second.take(1).size(), 1u);
-        EXPECT_FALSE(second.has_met()) << "it did not look there";
+        EXPECT_FALSE(second.is_contended()) << "it did not look there";
         EXPECT_EQ(first.take(1).size(), 1u) << "another's";
-        EXPECT_TRUE(first.has_met());
+        EXPECT_TRUE(first.is_contended());
     }
     Thread giver(depots, 0);
     ASSERT_TRUE(giver.give(objects(21, 1)));
-    EXPECT_FALSE(giver.has_met());
+    EXPECT_FALSE(giver.is_contended());
     Locked locked(depots, 0);
     EXPECT_TRUE(giver.give(objects(22, 1)));
-    EXPECT_TRUE(giver.has_met());
+    EXPECT_TRUE(giver.is_contended());
 }
 
 // --- who is to have new ones ---

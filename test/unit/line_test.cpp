@@ -4,20 +4,22 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "base/line.h"
+#include "base/message_buffer.h"
 }
 
 TEST(line, is_empty_at_first) {
-    std::thread([] { EXPECT_STREQ(umf_line(UMF_LINE_TEXT), ""); }).join();
+    std::thread([] { EXPECT_STREQ(umf_message_buffer(UMF_MESSAGE_BUFFER_TEXT), ""); }).join();
 }
 
 TEST(line, is_kept_per_thread_and_use) {
-    char *native = umf_line(UMF_LINE_NATIVE);
+    char *native = umf_message_buffer(UMF_MESSAGE_BUFFER_NATIVE);
     ASSERT_NE(native, nullptr);
-    std::memset(native, 'n', UMF_LINE_SIZE);
-    EXPECT_EQ(umf_line(UMF_LINE_NATIVE), native);
-    EXPECT_NE(umf_line(UMF_LINE_TEXT), native);
-    EXPECT_EQ(*umf_line(UMF_LINE_TEXT), '\0');
-    std::thread([native] { EXPECT_NE(umf_line(UMF_LINE_NATIVE), native); }).join();
-    EXPECT_EQ(native[UMF_LINE_SIZE - 1], 'n');
+    std::memset(native, 'n', UMF_MESSAGE_BUFFER_SIZE);
+    EXPECT_EQ(umf_message_buffer(UMF_MESSAGE_BUFFER_NATIVE), native);
+    EXPECT_NE(umf_message_buffer(UMF_MESSAGE_BUFFER_TEXT), native);
+    EXPECT_EQ(*umf_message_buffer(UMF_MESSAGE_BUFFER_TEXT), '\0');
+    std::thread([native] {
+        EXPECT_NE(umf_message_buffer(UMF_MESSAGE_BUFFER_NATIVE), native);
+    }).join();
+    EXPECT_EQ(native[UMF_MESSAGE_BUFFER_SIZE - 1], 'n');
 }

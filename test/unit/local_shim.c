@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/local.h"
+#include "base/thread_slot.h"
 
 typedef struct shim_block_t {
-    umf_local_t head;
+    umf_thread_slot_t head;
     atomic_int value;
     int filler[10];
 } shim_block_t;
 
 struct shim_owner_t {
-    umf_local_owner_t owner;
+    umf_thread_slot_owner_t owner;
     shim_owner_t *other; /* used by thread_exit */
     atomic_int exits;
     atomic_int sum;
@@ -25,7 +25,7 @@ struct shim_owner_t {
     int *watched; /* written by thread_exit: gone when the owner is */
 };
 
-static void shim_thread_exit(umf_local_owner_t *base, umf_local_t *head) {
+static void shim_thread_exit(umf_thread_slot_owner_t *base, umf_thread_slot_t *head) {
     shim_owner_t *owner = (shim_owner_t *)base;
     shim_block_t *block = (shim_block_t *)head;
     if (owner->other) {
@@ -43,8 +43,8 @@ static void shim_thread_exit(umf_local_owner_t *base, umf_local_t *head) {
 
 shim_owner_t *shim_create(bool with_exit) {
     shim_owner_t *owner = calloc(1, sizeof(*owner));
-    if (umf_local_owner_init(&owner->owner, 0, sizeof(shim_block_t),
-                             with_exit ? shim_thread_exit : NULL) != UMF_RESULT_SUCCESS) {
+    if (umf_thread_slot_owner_init(&owner->owner, 0, sizeof(shim_block_t),
+                                   with_exit ? shim_thread_exit : NULL) != UMF_RESULT_SUCCESS) {
         free(owner);
         return NULL;
     }
@@ -52,11 +52,11 @@ shim_owner_t *shim_create(bool with_exit) {
 }
 
 void shim_close(shim_owner_t *owner) {
-    umf_local_owner_close(&owner->owner);
+    umf_thread_slot_owner_close(&owner->owner);
 }
 
 void shim_destroy(shim_owner_t *owner) {
-    umf_local_owner_fini(&owner->owner);
+    umf_thread_slot_owner_fini(&owner->owner);
     free(owner);
 }
 
@@ -70,7 +70,7 @@ void shim_use_other(shim_owner_t *owner, shim_owner_t *other) {
 }
 
 uint32_t shim_number(void) {
-    return umf_local_number();
+    return umf_thread_slot_number();
 }
 
 uint32_t shim_index(const shim_owner_t *owner) {
@@ -78,13 +78,13 @@ uint32_t shim_index(const shim_owner_t *owner) {
 }
 
 bool shim_has(const shim_owner_t *owner) {
-    return umf_local_get(owner->owner.index)->owner != NULL;
+    return umf_thread_slot_get(owner->owner.index)->owner != NULL;
 }
 
 bool shim_add(shim_owner_t *owner, int value) {
-    umf_local_t *block = umf_local_get(owner->owner.index);
+    umf_thread_slot_t *block = umf_thread_slot_get(owner->owner.index);
     if (!block->owner) {
-        block = umf_local_make(&owner->owner);
+        block = umf_thread_slot_make(&owner->owner);
     }
     if (!block) {
         return false;
@@ -94,11 +94,11 @@ bool shim_add(shim_owner_t *owner, int value) {
 }
 
 void *shim_make(shim_owner_t *owner) {
-    return umf_local_make(&owner->owner);
+    return umf_thread_slot_make(&owner->owner);
 }
 
 int shim_value(const shim_owner_t *owner) {
-    return atomic_load(&((shim_block_t *)umf_local_get(owner->owner.index))->value);
+    return atomic_load(&((shim_block_t *)umf_thread_slot_get(owner->owner.index))->value);
 }
 
 int shim_exits(shim_owner_t *owner) {
@@ -113,7 +113,7 @@ typedef struct shim_totals_t {
     int blocks, sum;
 } shim_totals_t;
 
-static void shim_count(umf_local_t *block, void *arg) {
+static void shim_count(umf_thread_slot_t *block, void *arg) {
     shim_totals_t *totals = arg;
     totals->blocks++;
     totals->sum += atomic_load(&((shim_block_t *)block)->value);
@@ -121,12 +121,12 @@ static void shim_count(umf_local_t *block, void *arg) {
 
 int shim_blocks(shim_owner_t *owner) {
     shim_totals_t totals = {0, 0};
-    umf_local_each(&owner->owner, shim_count, &totals);
+    umf_thread_slot_each(&owner->owner, shim_count, &totals);
     return totals.blocks;
 }
 
 int shim_sum(shim_owner_t *owner) {
     shim_totals_t totals = {0, 0};
-    umf_local_each(&owner->owner, shim_count, &totals);
+    umf_thread_slot_each(&owner->owner, shim_count, &totals);
     return totals.sum;
 }

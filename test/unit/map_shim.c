@@ -29,23 +29,23 @@ void shim_map_destroy(shim_map_t *map) {
     free(map);
 }
 
-uint64_t shim_word(uint32_t hint, uint32_t pool, uint32_t span) {
-    return umf_word_make((uint16_t)hint, pool, span);
+uint64_t shim_word(uint32_t class_offset, uint32_t pool, uint32_t span) {
+    return umf_map_entry_make((uint16_t)class_offset, pool, span);
 }
-uint32_t shim_word_hint(uint64_t word) {
-    return (uint32_t)umf_word_hint(word);
+uint32_t shim_word_class_offset(uint64_t word) {
+    return (uint32_t)umf_map_entry_class_offset(word);
 }
 uint32_t shim_word_pool(uint64_t word) {
-    return umf_word_pool(word);
+    return umf_map_entry_pool(word);
 }
 uint32_t shim_word_span(uint64_t word) {
-    return umf_word_span(word);
+    return umf_map_entry_span(word);
 }
 
 /* The short ways first, as spans do; some words leave out the shortest, some both. */
 static bool insert_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t under,
                         uint64_t word) {
-    uint32_t ways = umf_word_span(word) % 3;
+    uint32_t ways = umf_map_entry_span(word) % 3;
     return (ways == 1 && !under && umf_map_is_near(base, size) &&
             umf_map_insert_near(map, base, size, word)) ||
            (ways && umf_map_pages_insert(map, base, size, under, word));
@@ -53,7 +53,7 @@ static bool insert_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t un
 
 static bool remove_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t word,
                         uint64_t under) {
-    uint32_t ways = umf_word_span(word) % 3;
+    uint32_t ways = umf_map_entry_span(word) % 3;
     return (ways == 1 && umf_map_is_near(base, size) &&
             umf_map_remove_near(map, base, size, word, under)) ||
            (ways && umf_map_pages_remove(map, base, size, word, under));
@@ -79,11 +79,11 @@ void shim_map_remove(shim_map_t *map, uintptr_t base, size_t size, uint64_t word
 }
 
 bool shim_map_insert_pages(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    return umf_map_pages_insert(&map->map, base, size, UMF_WORD_EMPTY, word);
+    return umf_map_pages_insert(&map->map, base, size, UMF_MAP_ENTRY_EMPTY, word);
 }
 
 bool shim_map_remove_pages(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    return umf_map_pages_remove(&map->map, base, size, word, UMF_WORD_EMPTY);
+    return umf_map_pages_remove(&map->map, base, size, word, UMF_MAP_ENTRY_EMPTY);
 }
 
 bool shim_map_insert_near(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
@@ -91,15 +91,15 @@ bool shim_map_insert_near(shim_map_t *map, uintptr_t base, size_t size, uint64_t
 }
 
 bool shim_map_remove_near(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    return umf_map_remove_near(&map->map, base, size, word, UMF_WORD_EMPTY);
+    return umf_map_remove_near(&map->map, base, size, word, UMF_MAP_ENTRY_EMPTY);
 }
 
 bool shim_map_insert_tail(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    return umf_map_tail_insert(&map->map, base, size, UMF_WORD_EMPTY, word);
+    return umf_map_tail_insert(&map->map, base, size, UMF_MAP_ENTRY_EMPTY, word);
 }
 
 bool shim_map_remove_tail(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    return umf_map_tail_remove(&map->map, base, size, word, UMF_WORD_EMPTY);
+    return umf_map_tail_remove(&map->map, base, size, word, UMF_MAP_ENTRY_EMPTY);
 }
 
 void shim_map_rename(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t to) {
@@ -128,6 +128,6 @@ uint64_t shim_map_find(shim_map_t *map, uintptr_t addr) {
 }
 
 bool shim_map_is_fast(shim_map_t *map, uintptr_t addr) {
-    umf_word_t word;
+    umf_map_entry_t word;
     return umf_map_find_fast(&map->map, addr, &word) && word != 0;
 }

@@ -18,8 +18,8 @@ shim_map_t *shim_map_create(bool is_reserved); /* a private one; with a flat tab
 bool shim_map_is_reserved(const shim_map_t *map);
 void shim_map_destroy(shim_map_t *map);
 
-uint64_t shim_word(uint32_t hint, uint32_t pool, uint32_t span);
-uint32_t shim_word_hint(uint64_t word);
+uint64_t shim_word(uint32_t class_offset, uint32_t pool, uint32_t span);
+uint32_t shim_word_class_offset(uint64_t word);
 uint32_t shim_word_pool(uint64_t word);
 uint32_t shim_word_span(uint64_t word);
 

@@ -50,13 +50,13 @@ uint64_t word(uint32_t n) {
 }
 
 TEST_P(Map, WordsCarryTheirParts) {
-    const uint32_t hints[] = {0, 4, 0xfffc}, pools[] = {0, 1, (1u << 20) - 1},
+    const uint32_t class_offsets[] = {0, 4, 0xfffc}, pools[] = {0, 1, (1u << 20) - 1},
                    spans[] = {0, 1, (1u << 26) - 1};
-    for (uint32_t hint : hints) {
+    for (uint32_t class_offset : class_offsets) {
         for (uint32_t pool : pools) {
             for (uint32_t span : spans) {
-                uint64_t w = shim_word(hint, pool, span);
-                EXPECT_EQ(shim_word_hint(w), hint);
+                uint64_t w = shim_word(class_offset, pool, span);
+                EXPECT_EQ(shim_word_class_offset(w), class_offset);
                 EXPECT_EQ(shim_word_pool(w), pool);
                 EXPECT_EQ(shim_word_span(w), span);
                 EXPECT_EQ(w & 3, 2u) << "a leaf";

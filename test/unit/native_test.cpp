@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "base/line.h"
+#include "base/message_buffer.h"
 #include "base/native.h"
 }
 
@@ -66,13 +66,13 @@ TEST(native, null_is_refused_and_nothing_is_written) {
 }
 
 TEST(native, long_text_is_cut) {
-    std::string text(2 * UMF_LINE_SIZE, 'x');
+    std::string text(2 * UMF_MESSAGE_BUFFER_SIZE, 'x');
     umf_native_text_t entry = {1, text.c_str()};
     umf_native_t last = {1, ENOENT};
     const char *message = nullptr;
     int32_t code = 0;
     ASSERT_EQ(umf_native_get(&last, &entry, 1, &message, &code), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(std::string(message), std::string(UMF_LINE_SIZE - 1, 'x'));
+    EXPECT_EQ(std::string(message), std::string(UMF_MESSAGE_BUFFER_SIZE - 1, 'x'));
 }
 
 TEST(native, message_of_one_thread_is_not_changed_by_another) {

@@ -1,25 +1,25 @@
 #include "pages_shim.h"
 
 #include "base/meta.h"
-#include "pools/jemalloc/pages_parts.h"
+#include "pools/jemalloc/pages_shards.h"
 
 struct shim_pages_t {
     umf_pages_t pages;
-    umf_view_t *view;
+    umf_tracked_provider_t *tracked;
 };
 
 shim_pages_t *shim_pages_create(umf_memory_provider_handle_t provider, size_t granule) {
     shim_pages_t *shim = umf_meta_alloc(sizeof(*shim));
-    if (!shim || umf_view_acquire(provider, &shim->view) != UMF_RESULT_SUCCESS) {
+    if (!shim || umf_tracked_acquire(provider, &shim->tracked) != UMF_RESULT_SUCCESS) {
         return NULL;
     }
-    umf_pages_init(&shim->pages, shim->view, granule, sizeof(uint64_t), NULL);
+    umf_pages_init(&shim->pages, shim->tracked, granule, sizeof(uint64_t), NULL);
     return shim;
 }
 
 umf_result_t shim_pages_destroy(shim_pages_t *shim) {
     umf_result_t result = umf_pages_fini(&shim->pages);
-    umf_view_release(shim->view);
+    umf_tracked_release(shim->tracked);
     umf_meta_free(shim, sizeof(*shim));
     return result;
 }
@@ -64,13 +64,13 @@ size_t shim_used(shim_pages_t *shim) {
     return umf_pages_used(&shim->pages);
 }
 
-size_t shim_parts(shim_pages_t *shim) {
-    return umf_pages_part_count(&shim->pages);
+size_t shim_shards(shim_pages_t *shim) {
+    return umf_pages_shard_count(&shim->pages);
 }
 
-size_t shim_part_of(shim_pages_t *shim, const void *ptr) {
+size_t shim_shard_of(shim_pages_t *shim, const void *ptr) {
     size_t index = 0;
-    while (shim->pages.parts[index] != umf_pages_part_of(&shim->pages, ptr)) {
+    while (shim->pages.shards[index] != umf_pages_shard_of(&shim->pages, ptr)) {
         index++;
     }
     return index;

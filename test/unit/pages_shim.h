@@ -28,10 +28,10 @@ void shim_decay(shim_pages_t *shim);
 size_t shim_total(shim_pages_t *shim);
 size_t shim_used(shim_pages_t *shim);
 
-/* Parts, and which one holds `ptr`. */
-size_t shim_parts(shim_pages_t *shim);
-size_t shim_part_of(shim_pages_t *shim, const void *ptr);
-/* Holds the lock of the first part, as a thread that takes from there, until it is let go. */
+/* Shards, and which one holds `ptr`. */
+size_t shim_shards(shim_pages_t *shim);
+size_t shim_shard_of(shim_pages_t *shim, const void *ptr);
+/* Holds the lock of the first shard, as a thread that takes from there, until it is let go. */
 void shim_hold(shim_pages_t *shim);
 void shim_let_go(shim_pages_t *shim);
 /* Does another thread wait for it? */

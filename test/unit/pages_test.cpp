@@ -54,7 +54,7 @@ class PagesTest : public ::testing::Test {
         EXPECT_EQ((uintptr_t)ptr % alignment, 0u);
         return ptr;
     }
-    /* Another thread meets this one at the lock of the first part. */
+    /* Another thread meets this one at the lock of the first shard. */
     void meet() {
         shim_hold(pages);
         std::thread other([&] { alloc(PAGE); });
@@ -483,11 +483,11 @@ TEST_F(PagesTest, TrimBesideAllocation) {
     umfMemoryProviderDestroy(slow);
 }
 
-/* --- parts --- */
+/* --- shards --- */
 
 #define NEEDS_CPUS()                                                                               \
     if (std::thread::hardware_concurrency() < 2) {                                                 \
-        GTEST_SKIP() << "one CPU: there is one part";                                              \
+        GTEST_SKIP() << "one CPU: there is one shard";                                             \
     }
 
 /* Pieces of a page that a new thread gets. */
@@ -505,9 +505,9 @@ TEST_F(PagesTest, ThreadsThatMeetMakeParts) {
     NEEDS_CPUS();
     from_thread(pages, 10);
     from_thread(pages, 10);
-    EXPECT_EQ(shim_parts(pages), 1u) << "they did not meet";
+    EXPECT_EQ(shim_shards(pages), 1u) << "they did not meet";
     meet();
-    EXPECT_EQ(shim_parts(pages), 2u);
+    EXPECT_EQ(shim_shards(pages), 2u);
     EXPECT_EQ(memory.allocs, 1u) << "what is at hand is used up first";
 }
 
@@ -518,18 +518,18 @@ TEST_F(PagesTest, ThreadsDoNotLiveOnOthersParts) {
     std::vector<char *> pieces = from_thread(pages, 100);
     std::vector<char *> more = from_thread(pages, 100);
     EXPECT_EQ(memory.allocs, 2u);
-    EXPECT_NE(shim_part_of(pages, pieces.back()), shim_part_of(pages, more.back()));
+    EXPECT_NE(shim_shard_of(pages, pieces.back()), shim_shard_of(pages, more.back()));
     pieces.insert(pieces.end(), more.begin(), more.end());
     for (char *piece : pieces) {
         shim_put(pages, piece, PAGE);
     }
-    EXPECT_EQ(shim_used(pages), PAGE) << "each went back to its part";
+    EXPECT_EQ(shim_used(pages), PAGE) << "each went back to its shard";
     EXPECT_EQ(shim_total(pages), 4 * MiB);
     shim_trim(pages);
     EXPECT_EQ(memory.live(), 1u);
 }
 
-/* Memory in other parts is no reason to say that there is none. */
+/* Memory in other shards is no reason to say that there is none. */
 TEST_F(PagesTest, AFullProviderIsSharedByAllParts) {
     NEEDS_CPUS();
     memory.limit = 2 * MiB;
@@ -583,10 +583,10 @@ TEST_F(PagesTest, WithoutMemoryForPartsThreadsShare) {
         fault::Nth nth("meta_alloc");
         ASSERT_TRUE(nth.next());
         meet();
-        EXPECT_EQ(shim_parts(pages), 1u);
+        EXPECT_EQ(shim_shards(pages), 1u);
     }
     meet();
-    EXPECT_EQ(shim_parts(pages), 2u);
+    EXPECT_EQ(shim_shards(pages), 2u);
 }
 
 /* Threads take and exchange pieces, so that each puts back what others took. */

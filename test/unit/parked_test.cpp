@@ -1,4 +1,5 @@
-/* Blocks above the bins of a pool, which wait for the thread that freed them (cache/parking.h). */
+/* Blocks above the bins of a pool, which wait for the thread that freed them (cache/reuse_slots.h).
+ */
 #include <algorithm>
 #include <mutex>
 #include <random>

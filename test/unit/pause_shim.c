@@ -5,7 +5,7 @@
 #include "track/map_list.h"
 
 static umf_map_shard_t shard;
-static _Atomic umf_word_t slot;
+static _Atomic umf_map_entry_t slot;
 static umf_map_list_t *list;
 
 int pause_shim_list_make(void) {

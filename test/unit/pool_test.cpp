@@ -32,8 +32,9 @@ extern "C" {
 #include "base/meta.h"
 #include "system/annotate.h"
 #include "system/os.h"
-umf_result_t umf_local_index_get(uint32_t *index); // base/local.h, which is C11 with atomics
-void umf_local_index_put(uint32_t index);
+umf_result_t
+umf_thread_slot_index_get(uint32_t *index); // base/thread_slot.h, which is C11 with atomics
+void umf_thread_slot_index_put(uint32_t index);
 }
 
 namespace {
@@ -101,8 +102,8 @@ class Faults : public testing::TestWithParam<std::tuple<PoolKind, SourceKind>> {
 // That a pool would get now: the smallest that is free.
 uint32_t next_index() {
     uint32_t index = 0;
-    EXPECT_EQ(umf_local_index_get(&index), OK);
-    umf_local_index_put(index);
+    EXPECT_EQ(umf_thread_slot_index_get(&index), OK);
+    umf_thread_slot_index_put(index);
     return index;
 }
 

@@ -45,7 +45,7 @@ TEST(Process, RefusesTheDead) {
     ASSERT_EQ(posix_spawnp(&child, name, nullptr, nullptr, arguments, environ), 0);
     umf_process_t process = self();
     process.pid = static_cast<uint32_t>(child);
-    EXPECT_EQ(umf_process_look(process.pid, process.start_time, &process.start_time), 0);
+    EXPECT_EQ(umf_process_inspect(process.pid, process.start_time, &process.start_time), 0);
     EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
     umf_process_known_t known = {}, none = {};
     ASSERT_EQ(umf_process_meet(&process, &known), UMF_RESULT_SUCCESS);
@@ -78,7 +78,7 @@ TEST(Process, KnowsOthersByEitherKindOfNumber) {
     umf_process_t process = self();
     process.pid = static_cast<uint32_t>(child);
     for (uint64_t like : {uint64_t{0}, UMF_OS_PIDFD_ID}) {
-        int error = umf_process_look(process.pid, like, &process.start_time);
+        int error = umf_process_inspect(process.pid, like, &process.start_time);
         if (like != 0 && error == ENOSYS) {
             printf("no descriptors of processes here\n");
             continue;
@@ -106,7 +106,7 @@ TEST(Process, KnowsOthersByEitherKindOfNumber) {
     ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
     for (uint64_t like : {uint64_t{0}, UMF_OS_PIDFD_ID}) {
         uint64_t start_time = 77;
-        int error = umf_process_look(process.pid, like, &start_time);
+        int error = umf_process_inspect(process.pid, like, &start_time);
         EXPECT_TRUE(error == ESRCH || (like != 0 && error == ENOSYS)) << "not waited for";
         EXPECT_EQ(start_time, 77u);
     }
@@ -139,11 +139,11 @@ int look_where_proc_hides() {
         ended.pid = static_cast<uint32_t>(zombie);
         ended.start_time = 1;
         umf_process_known_t known = {};
-        bool is_hidden = umf_process_look(1, 0, &start_time) == EACCES &&
+        bool is_hidden = umf_process_inspect(1, 0, &start_time) == EACCES &&
                          umf_process_check(&first) == UMF_RESULT_SUCCESS &&
                          umf_process_meet(&first, &known) == UMF_RESULT_SUCCESS &&
                          umf_process_is_known(&known, &first);
-        bool is_ended = umf_process_look(ended.pid, 0, &start_time) == ESRCH &&
+        bool is_ended = umf_process_inspect(ended.pid, 0, &start_time) == ESRCH &&
                         umf_process_check(&ended) == UMF_RESULT_ERROR_INVALID_ARGUMENT;
         _exit(is_hidden && is_ended ? 0 : is_hidden ? 2 : 1);
     }

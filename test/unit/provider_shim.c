@@ -4,41 +4,41 @@
 
 umf_result_t shim_view_acquire(umf_memory_provider_handle_t provider,
                                umf_memory_provider_handle_t *view) {
-    return umf_view_acquire(provider, view);
+    return umf_tracked_acquire(provider, view);
 }
 
 void shim_view_release(umf_memory_provider_handle_t view) {
-    umf_view_release(view);
+    umf_tracked_release(view);
 }
 
 umf_result_t shim_view_create(umf_memory_provider_handle_t provider,
                               umf_memory_provider_handle_t *view) {
-    return umf_view_create(provider, 0, view);
+    return umf_tracked_create(provider, 0, view);
 }
 
 void shim_view_destroy(umf_memory_provider_handle_t view) {
-    umf_view_destroy(view);
+    umf_tracked_destroy(view);
 }
 
 bool shim_view_is_global(umf_memory_provider_handle_t view) {
-    return umf_view_spans(view)->map == &umf_map_global;
+    return umf_tracked_spans(view)->map == &umf_map_global;
 }
 
 umf_result_t shim_view_alloc(umf_memory_provider_handle_t view, size_t size, size_t alignment,
                              uint16_t hint, void *cookie, void **ptr) {
-    return umf_view_alloc(view, size, alignment, hint, cookie, ptr);
+    return umf_tracked_alloc(view, size, alignment, hint, cookie, ptr);
 }
 
 umf_result_t shim_view_free(umf_memory_provider_handle_t view, umf_span_t *span) {
-    return umf_view_free(view, span);
+    return umf_tracked_free(view, span);
 }
 
 umf_span_t *shim_view_find(umf_memory_provider_handle_t view, const void *ptr) {
-    return umf_view_find(view, ptr);
+    return umf_tracked_find(view, ptr);
 }
 
 size_t shim_view_count(umf_memory_provider_handle_t view) {
-    return umf_view_span_count(view);
+    return umf_tracked_span_count(view);
 }
 
 static bool count_one(umf_span_t *span, void *count) {
@@ -49,7 +49,7 @@ static bool count_one(umf_span_t *span, void *count) {
 
 size_t shim_view_visit(umf_memory_provider_handle_t view) {
     size_t count = 0;
-    umf_view_each_span(view, count_one, &count);
+    umf_tracked_each_span(view, count_one, &count);
     return count;
 }
 

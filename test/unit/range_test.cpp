@@ -1,4 +1,4 @@
-/* ds/range: against a model that knows every byte's state by piece, and without memory. */
+/* ds/range: against a model that knows every byte's state by segment, and without memory. */
 #include <iterator>
 #include <map>
 #include <random>
@@ -17,43 +17,44 @@ namespace {
 
 constexpr size_t KiB = 1024, MiB = 1024 * KiB;
 
-/* Spans and their used pieces. What is not used is free, and free neighbours are one piece. */
+/* Regions and their used segments. What is not used is free, and free neighbours are one segment.
+ */
 class Model {
   public:
     struct Span {
         uintptr_t end;
         std::map<uintptr_t, size_t> used;
     };
-    std::map<uintptr_t, Span> spans;
+    std::map<uintptr_t, Span> regions;
 
-    Span *span_of(uintptr_t addr) {
-        auto it = spans.upper_bound(addr);
-        if (it == spans.begin()) {
+    Span *region_of(uintptr_t addr) {
+        auto it = regions.upper_bound(addr);
+        if (it == regions.begin()) {
             return nullptr;
         }
         --it;
         return addr < it->second.end ? &it->second : nullptr;
     }
-    uintptr_t base_of(const Span *span) const {
-        for (auto &[base, s] : spans) {
-            if (&s == span) {
+    uintptr_t base_of(const Span *region) const {
+        for (auto &[base, s] : regions) {
+            if (&s == region) {
                 return base;
             }
         }
         return 0;
     }
     bool overlaps(uintptr_t base, uintptr_t end) const {
-        for (auto &[start, span] : spans) {
-            if (base < span.end && start < end) {
+        for (auto &[start, region] : regions) {
+            if (base < region.end && start < end) {
                 return true;
             }
         }
         return false;
     }
-    /* The free piece around a free address of a span. */
-    std::pair<uintptr_t, size_t> free_around(const Span *span, uintptr_t addr) const {
-        uintptr_t low = base_of(span), high = span->end;
-        for (auto &[base, size] : span->used) {
+    /* The free segment around a free address of a region. */
+    std::pair<uintptr_t, size_t> free_around(const Span *region, uintptr_t addr) const {
+        uintptr_t low = base_of(region), high = region->end;
+        for (auto &[base, size] : region->used) {
             if (base + size <= addr) {
                 low = base + size;
             } else if (base >= addr) {
@@ -64,23 +65,23 @@ class Model {
         return {low, high - low};
     }
     template <class Visit> void each_free(Visit visit) const {
-        for (auto &[start, span] : spans) {
+        for (auto &[start, region] : regions) {
             uintptr_t at = start;
-            for (auto &[base, size] : span.used) {
+            for (auto &[base, size] : region.used) {
                 if (base > at) {
                     visit(at, base - at);
                 }
                 at = base + size;
             }
-            if (span.end > at) {
-                visit(at, span.end - at);
+            if (region.end > at) {
+                visit(at, region.end - at);
             }
         }
     }
     size_t used_bytes() const {
         size_t sum = 0;
-        for (auto &[start, span] : spans) {
-            for (auto &[base, size] : span.used) {
+        for (auto &[start, region] : regions) {
+            for (auto &[base, size] : region.used) {
                 sum += size;
             }
         }
@@ -127,18 +128,18 @@ class Checked {
         ASSERT_EQ(umf_range_add(range, base, size),
                   ok ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT);
         if (ok) {
-            model.spans[base] = {base + size, {}};
+            model.regions[base] = {base + size, {}};
         }
     }
     void grow() {
-        if (model.spans.empty()) {
+        if (model.regions.empty()) {
             return;
         }
-        auto it = std::next(model.spans.begin(), static_cast<long>(pick(model.spans.size())));
+        auto it = std::next(model.regions.begin(), static_cast<long>(pick(model.regions.size())));
         uintptr_t end = it->second.end;
         size_t more = pick_size();
         auto after = std::next(it);
-        bool ok = after == model.spans.end() || after->first >= end + more;
+        bool ok = after == model.regions.end() || after->first >= end + more;
         ASSERT_EQ(umf_range_grow(range, end, more),
                   ok ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT);
         if (ok) {
@@ -146,15 +147,15 @@ class Checked {
         }
     }
     void remove() {
-        if (model.spans.empty()) {
+        if (model.regions.empty()) {
             return;
         }
-        auto it = std::next(model.spans.begin(), static_cast<long>(pick(model.spans.size())));
+        auto it = std::next(model.regions.begin(), static_cast<long>(pick(model.regions.size())));
         bool ok = it->second.used.empty();
         ASSERT_EQ(umf_range_remove(range, it->first),
                   ok ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT);
         if (ok) {
-            model.spans.erase(it);
+            model.regions.erase(it);
         }
     }
     void alloc() {
@@ -167,68 +168,68 @@ class Checked {
         }
         ASSERT_EQ(result, UMF_RESULT_SUCCESS) << size << " aligned to " << alignment;
         ASSERT_EQ(base % alignment, 0u);
-        Model::Span *span = model.span_of(base);
-        ASSERT_NE(span, nullptr);
-        auto [low, length] = model.free_around(span, base);
+        Model::Span *region = model.region_of(base);
+        ASSERT_NE(region, nullptr);
+        auto [low, length] = model.free_around(region, base);
         ASSERT_LE(low, base);
-        ASSERT_LE(base + size, low + length) << "overlaps a used piece";
-        span->used[base] = size;
+        ASSERT_LE(base + size, low + length) << "overlaps a used segment";
+        region->used[base] = size;
     }
-    /* A random used piece: its span, or nullptr. */
+    /* A random used segment: its region, or nullptr. */
     Model::Span *pick_used(uintptr_t *base) {
         std::vector<std::pair<Model::Span *, uintptr_t>> all;
-        for (auto &[start, span] : model.spans) {
-            for (auto &[piece, size] : span.used) {
-                all.push_back({&span, piece});
+        for (auto &[start, region] : model.regions) {
+            for (auto &[segment, size] : region.used) {
+                all.push_back({&region, segment});
             }
         }
         if (all.empty()) {
             return nullptr;
         }
-        auto [span, piece] = all[pick(all.size())];
-        *base = piece;
-        return span;
+        auto [region, segment] = all[pick(all.size())];
+        *base = segment;
+        return region;
     }
     void free() {
         uintptr_t base;
-        Model::Span *span = pick_used(&base);
-        if (!span) {
+        Model::Span *region = pick_used(&base);
+        if (!region) {
             return;
         }
-        size_t size = span->used[base];
+        size_t size = region->used[base];
         ASSERT_EQ(umf_range_free(range, base, size + 1, nullptr),
                   UMF_RESULT_ERROR_INVALID_ARGUMENT);
         umf_range_freed_t freed;
         ASSERT_EQ(umf_range_free(range, base, pick(2) ? size : 0, &freed), UMF_RESULT_SUCCESS);
-        span->used.erase(base);
-        auto [low, length] = model.free_around(span, base);
-        ASSERT_EQ(freed.free_base, low) << "not joined with the piece before";
-        ASSERT_EQ(freed.free_size, length) << "not joined with the piece behind";
-        ASSERT_EQ(freed.whole_span, span->used.empty());
+        region->used.erase(base);
+        auto [low, length] = model.free_around(region, base);
+        ASSERT_EQ(freed.free_base, low) << "not joined with the segment before";
+        ASSERT_EQ(freed.free_size, length) << "not joined with the segment behind";
+        ASSERT_EQ(freed.whole_region, region->used.empty());
         ASSERT_EQ(umf_range_free(range, base, 0, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     }
     void split() {
         uintptr_t base;
-        Model::Span *span = pick_used(&base);
-        if (!span || span->used[base] < 2) {
+        Model::Span *region = pick_used(&base);
+        if (!region || region->used[base] < 2) {
             return;
         }
-        size_t size = span->used[base], first = pick(size - 1) + 1;
+        size_t size = region->used[base], first = pick(size - 1) + 1;
         ASSERT_EQ(umf_range_split(range, base, size, size), UMF_RESULT_ERROR_INVALID_ARGUMENT);
         ASSERT_EQ(umf_range_split(range, base, size + 1, first), UMF_RESULT_ERROR_INVALID_ARGUMENT);
         ASSERT_EQ(umf_range_split(range, base, size, first), UMF_RESULT_SUCCESS);
-        span->used[base] = first;
-        span->used[base + first] = size - first;
+        region->used[base] = first;
+        region->used[base + first] = size - first;
     }
     void merge() {
         uintptr_t low;
-        Model::Span *span = pick_used(&low);
-        if (!span) {
+        Model::Span *region = pick_used(&low);
+        if (!region) {
             return;
         }
-        size_t size = span->used[low];
-        auto high = span->used.find(low + size);
-        if (high == span->used.end()) {
+        size_t size = region->used[low];
+        auto high = region->used.find(low + size);
+        if (high == region->used.end()) {
             ASSERT_EQ(umf_range_merge(range, low, low + size, size + 1),
                       UMF_RESULT_ERROR_INVALID_ARGUMENT);
             return;
@@ -237,8 +238,8 @@ class Checked {
         ASSERT_EQ(umf_range_merge(range, low, low + size, total + 1),
                   UMF_RESULT_ERROR_INVALID_ARGUMENT);
         ASSERT_EQ(umf_range_merge(range, low, low + size, total), UMF_RESULT_SUCCESS);
-        span->used.erase(high);
-        span->used[low] = total;
+        region->used.erase(high);
+        region->used[low] = total;
     }
     void step() {
         static const struct {
@@ -260,29 +261,29 @@ class Checked {
         ASSERT_TRUE(umf_range_is_valid(range));
         ASSERT_EQ(umf_range_used_bytes(range), model.used_bytes());
         size_t total = 0, whole = 0;
-        for (auto &[base, span] : model.spans) {
-            total += span.end - base;
-            whole += span.used.empty();
-            for (auto &[piece, size] : span.used) {
-                ASSERT_EQ(umf_range_used_size(range, piece), size);
+        for (auto &[base, region] : model.regions) {
+            total += region.end - base;
+            whole += region.used.empty();
+            for (auto &[segment, size] : region.used) {
+                ASSERT_EQ(umf_range_used_size(range, segment), size);
             }
             uintptr_t last = base;
-            if (!span.used.empty()) {
-                auto piece = std::prev(span.used.end());
-                last = piece->first + piece->second;
+            if (!region.used.empty()) {
+                auto segment = std::prev(region.used.end());
+                last = segment->first + segment->second;
             }
-            ASSERT_EQ(umf_range_free_tail(range, span.end), span.end - last);
-            ASSERT_EQ(umf_range_free_tail(range, span.end - 1), 0u);
+            ASSERT_EQ(umf_range_free_tail(range, region.end), region.end - last);
+            ASSERT_EQ(umf_range_free_tail(range, region.end - 1), 0u);
         }
         ASSERT_EQ(umf_range_total_bytes(range), total);
-        size_t free_span_bytes = 0;
+        size_t free_region_bytes = 0;
         auto add = [](uintptr_t, size_t size, void *sum) { *static_cast<size_t *>(sum) += size; };
-        umf_range_free_spans(range, add, &free_span_bytes);
-        ASSERT_EQ(umf_range_free_span_bytes(range), free_span_bytes);
-        ASSERT_EQ(umf_range_free_spans(range, nullptr, nullptr), whole);
+        umf_range_free_regions(range, add, &free_region_bytes);
+        ASSERT_EQ(umf_range_free_region_bytes(range), free_region_bytes);
+        ASSERT_EQ(umf_range_free_regions(range, nullptr, nullptr), whole);
         std::map<uintptr_t, size_t> expected, found;
         model.each_free([&](uintptr_t base, size_t size) { expected[base] = size; });
-        umf_range_free_pieces(
+        umf_range_free_segments(
             range,
             [](uintptr_t base, size_t size, void *arg) {
                 (*static_cast<std::map<uintptr_t, size_t> *>(arg))[base] = size;
@@ -325,7 +326,7 @@ TEST(range, FreshSpanIsServedUpwards) {
     umf_range_destroy(range);
 }
 
-/* More pieces in one bin than are looked at first, and only the last of them fits. */
+/* More segments in one bin than are looked at first, and only the last of them fits. */
 TEST(range, FindsTheOnlyFit) {
     umf_range_t *range = umf_range_create();
     for (uintptr_t i = 0; i < 100; i++) {
@@ -361,7 +362,7 @@ TEST(range, AdjacentSpansStayApart) {
     EXPECT_EQ(umf_range_grow(range, 2 * MiB, 1), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     umf_range_freed_t freed;
     ASSERT_EQ(umf_range_free(range, MiB, 0, &freed), UMF_RESULT_SUCCESS);
-    EXPECT_TRUE(freed.whole_span);
+    EXPECT_TRUE(freed.whole_region);
     EXPECT_EQ(freed.free_size, MiB);
     EXPECT_EQ(umf_range_remove(range, MiB), UMF_RESULT_SUCCESS);
     EXPECT_EQ(umf_range_remove(range, 2 * MiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
@@ -393,67 +394,67 @@ TEST(range, AParkedPieceIsNobodys) {
     for (uintptr_t *base : {&a, &b, &c}) {
         ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, base), UMF_RESULT_SUCCESS);
     }
-    EXPECT_EQ(umf_range_ticket(range, a + 1).claim, nullptr);
-    umf_range_ticket_t ticket = umf_range_ticket(range, b);
-    ASSERT_NE(ticket.claim, nullptr);
-    EXPECT_FALSE(umf_range_unpark(&ticket));
-    EXPECT_TRUE(umf_range_park(&ticket));
-    EXPECT_FALSE(umf_range_park(&ticket));
+    EXPECT_EQ(umf_range_lease(range, a + 1).generation, nullptr);
+    umf_range_lease_t lease = umf_range_lease(range, b);
+    ASSERT_NE(lease.generation, nullptr);
+    EXPECT_FALSE(umf_range_take_back(&lease));
+    EXPECT_TRUE(umf_range_withhold(&lease));
+    EXPECT_FALSE(umf_range_withhold(&lease));
     EXPECT_EQ(umf_range_used_size(range, b), 0u);
     EXPECT_EQ(umf_range_free(range, b, 0, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(umf_range_split(range, b, 8 * KiB, 1 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(umf_range_merge(range, a, b, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(umf_range_merge(range, b, c, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(umf_range_ticket(range, b).claim, nullptr);
-    EXPECT_TRUE(umf_range_unpark(&ticket));
+    EXPECT_EQ(umf_range_lease(range, b).generation, nullptr);
+    EXPECT_TRUE(umf_range_take_back(&lease));
     EXPECT_EQ(umf_range_used_size(range, b), 8 * KiB);
     EXPECT_EQ(umf_range_reclaim(range), 0u);
 
-    EXPECT_TRUE(umf_range_park(&ticket));
+    EXPECT_TRUE(umf_range_withhold(&lease));
     EXPECT_EQ(umf_range_used_bytes(range), 24 * KiB);
     EXPECT_EQ(umf_range_reclaim(range), 1u);
     EXPECT_EQ(umf_range_used_bytes(range), 16 * KiB);
-    EXPECT_FALSE(umf_range_unpark(&ticket));
+    EXPECT_FALSE(umf_range_take_back(&lease));
     EXPECT_TRUE(umf_range_is_valid(range));
     umf_range_destroy(range);
 }
 
-/* A ticket is void once its piece has changed, also when the same piece is used again. */
+/* A lease is void once its segment has changed, also when the same segment is used again. */
 TEST(range, TicketsEnd) {
     umf_range_t *range = umf_range_create();
     uintptr_t a, b, again;
     ASSERT_EQ(umf_range_add(range, 1 * MiB, 64 * KiB), UMF_RESULT_SUCCESS);
     ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, &a), UMF_RESULT_SUCCESS);
     ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, &b), UMF_RESULT_SUCCESS);
-    std::vector<umf_range_ticket_t> old;
+    std::vector<umf_range_lease_t> old;
     for (int how = 0; how < 5; how++) {
-        old.push_back(umf_range_ticket(range, a));
-        umf_range_ticket_t &last = old.back();
+        old.push_back(umf_range_lease(range, a));
+        umf_range_lease_t &last = old.back();
         if (how == 0) {
             ASSERT_EQ(umf_range_free(range, a, 0, nullptr), UMF_RESULT_SUCCESS);
         } else if (how == 1) {
             ASSERT_EQ(umf_range_split(range, a, 8 * KiB, 4 * KiB), UMF_RESULT_SUCCESS);
-            EXPECT_FALSE(umf_range_park(&last));
-            old.push_back(umf_range_ticket(range, a));
-            old.push_back(umf_range_ticket(range, a + 4 * KiB));
+            EXPECT_FALSE(umf_range_withhold(&last));
+            old.push_back(umf_range_lease(range, a));
+            old.push_back(umf_range_lease(range, a + 4 * KiB));
             ASSERT_EQ(umf_range_merge(range, a, a + 4 * KiB, 8 * KiB), UMF_RESULT_SUCCESS);
         } else if (how == 2) {
-            EXPECT_FALSE(umf_range_ticket_end(range, &last)) << "used";
+            EXPECT_FALSE(umf_range_lease_end(range, &last)) << "used";
         } else if (how == 3) {
-            EXPECT_TRUE(umf_range_park(&last));
-            EXPECT_TRUE(umf_range_ticket_end(range, &last));
-            EXPECT_FALSE(umf_range_ticket_end(range, &last));
+            EXPECT_TRUE(umf_range_withhold(&last));
+            EXPECT_TRUE(umf_range_lease_end(range, &last));
+            EXPECT_FALSE(umf_range_lease_end(range, &last));
         } else {
-            old.push_back(umf_range_ticket(range, a)); /* makes the first void */
+            old.push_back(umf_range_lease(range, a)); /* makes the first void */
             ASSERT_EQ(umf_range_free(range, a, 0, nullptr), UMF_RESULT_SUCCESS);
         }
         if (umf_range_used_size(range, a) == 0) {
             ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, &again), UMF_RESULT_SUCCESS);
             ASSERT_EQ(again, a);
         }
-        for (umf_range_ticket_t &ticket : old) {
-            EXPECT_FALSE(umf_range_park(&ticket));
-            EXPECT_FALSE(umf_range_unpark(&ticket));
+        for (umf_range_lease_t &lease : old) {
+            EXPECT_FALSE(umf_range_withhold(&lease));
+            EXPECT_FALSE(umf_range_take_back(&lease));
         }
         ASSERT_TRUE(umf_range_is_valid(range));
     }
@@ -472,7 +473,7 @@ TEST(range, WithoutMemoryNothingChanges) {
             continue;
         }
         size_t used = 0, total = 0;
-        std::vector<uintptr_t> pieces;
+        std::vector<uintptr_t> segments;
         for (uintptr_t i = 1; i <= 40; i++) {
             umf_result_t result = umf_range_add(range, i * MiB, 64 * KiB);
             ASSERT_TRUE(result == UMF_RESULT_SUCCESS ||
@@ -486,7 +487,7 @@ TEST(range, WithoutMemoryNothingChanges) {
                 ASSERT_TRUE(result == UMF_RESULT_SUCCESS || nth.hit());
                 if (result == UMF_RESULT_SUCCESS) {
                     used += 3000;
-                    pieces.push_back(base);
+                    segments.push_back(base);
                     result = umf_range_split(range, base, 3000, 1000);
                     ASSERT_TRUE(result == UMF_RESULT_SUCCESS || nth.hit());
                     if (result == UMF_RESULT_SUCCESS) {
@@ -500,7 +501,7 @@ TEST(range, WithoutMemoryNothingChanges) {
             ASSERT_EQ(umf_range_total_bytes(range), total);
             ASSERT_TRUE(umf_range_is_valid(range));
         }
-        for (uintptr_t base : pieces) {
+        for (uintptr_t base : segments) {
             ASSERT_EQ(umf_range_free(range, base, 0, nullptr), UMF_RESULT_SUCCESS);
         }
         ASSERT_EQ(umf_range_used_bytes(range), 0u);

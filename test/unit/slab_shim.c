@@ -15,7 +15,7 @@ struct shim_bin_t {
 shim_bin_t *shim_bin_create(umf_memory_provider_handle_t provider, size_t size, size_t slab_size,
                             size_t max_kept, size_t limit) {
     shim_bin_t *bin = calloc(1, sizeof(*bin));
-    if (umf_view_acquire(provider, &bin->owner.view) != UMF_RESULT_SUCCESS) {
+    if (umf_tracked_acquire(provider, &bin->owner.tracked) != UMF_RESULT_SUCCESS) {
         free(bin);
         return NULL;
     }
@@ -27,7 +27,7 @@ shim_bin_t *shim_bin_create(umf_memory_provider_handle_t provider, size_t size, 
 
 void shim_bin_destroy(shim_bin_t *bin) {
     umf_bin_destroy(bin->bin);
-    umf_view_release(bin->owner.view);
+    umf_tracked_release(bin->owner.tracked);
     free(bin);
 }
 
@@ -52,7 +52,7 @@ void shim_put(shim_bin_t *bin, void **chunks, size_t n) {
 }
 
 static umf_slab_t *slab_of(shim_bin_t *bin, void *ptr) {
-    return umf_view_find(bin->owner.view, ptr)->cookie;
+    return umf_tracked_find(bin->owner.tracked, ptr)->cookie;
 }
 
 umf_result_t shim_put_ptr(shim_bin_t *bin, void *chunk, void *ptr) {

@@ -67,9 +67,9 @@ size_t shim_set_drain(shim_set_t *set) {
     return count;
 }
 
-umf_result_t shim_add(shim_set_t *set, uintptr_t base, size_t size, void *cookie, uint16_t hint,
-                      umf_span_t **span) {
-    return umf_span_add(&set->set, base, size, UMF_SPAN_POOL, cookie, hint, span);
+umf_result_t shim_add(shim_set_t *set, uintptr_t base, size_t size, void *cookie,
+                      uint16_t class_offset, umf_span_t **span) {
+    return umf_span_add(&set->set, base, size, UMF_SPAN_POOL, cookie, class_offset, span);
 }
 
 umf_span_t *shim_find(shim_map_t *map, uintptr_t addr) {
@@ -77,15 +77,15 @@ umf_span_t *shim_find(shim_map_t *map, uintptr_t addr) {
 }
 
 uint32_t shim_find_pool(shim_map_t *map, uintptr_t addr) {
-    umf_word_t word = 0;
+    umf_map_entry_t word = 0;
     umf_span_find(map->map, addr, &word);
-    return umf_word_pool(word);
+    return umf_map_entry_pool(word);
 }
 
-uint32_t shim_find_hint(shim_map_t *map, uintptr_t addr) {
-    umf_word_t word = 0;
+uint32_t shim_find_class_offset(shim_map_t *map, uintptr_t addr) {
+    umf_map_entry_t word = 0;
     umf_span_find(map->map, addr, &word);
-    return (uint32_t)umf_word_hint(word);
+    return (uint32_t)umf_map_entry_class_offset(word);
 }
 
 umf_result_t shim_withdraw(shim_set_t *set, umf_span_t *span, uintptr_t base) {
@@ -103,7 +103,7 @@ umf_result_t shim_restore(shim_set_t *set, umf_span_t *span) {
 umf_result_t shim_rest(shim_set_t *set, umf_span_t *span) {
     umf_result_t result = umf_span_withdraw(&set->set, span, span->base);
     if (result == UMF_RESULT_SUCCESS) {
-        umf_span_begin_rest(span);
+        umf_span_begin_dormancy(span);
     }
     return result;
 }
@@ -113,11 +113,11 @@ bool shim_wake(shim_set_t *set, umf_span_t *span, size_t size) {
 }
 
 void shim_end_rest(umf_span_t *span) {
-    umf_span_end_rest(span);
+    umf_span_end_dormancy(span);
 }
 
-void shim_drop_hint(umf_span_t *span) {
-    umf_span_drop_hint(span);
+void shim_drop_class_offset(umf_span_t *span) {
+    umf_span_drop_class_offset(span);
 }
 
 bool shim_is_live(const umf_span_t *span) {

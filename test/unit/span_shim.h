@@ -25,18 +25,18 @@ size_t shim_set_count(shim_set_t *set);
 size_t shim_set_visit(shim_set_t *set);
 size_t shim_set_drain(shim_set_t *set);
 
-umf_result_t shim_add(shim_set_t *set, uintptr_t base, size_t size, void *cookie, uint16_t hint,
-                      umf_span_t **span);
+umf_result_t shim_add(shim_set_t *set, uintptr_t base, size_t size, void *cookie,
+                      uint16_t class_offset, umf_span_t **span);
 umf_span_t *shim_find(shim_map_t *map, uintptr_t addr);
 uint32_t shim_find_pool(shim_map_t *map, uintptr_t addr);
-uint32_t shim_find_hint(shim_map_t *map, uintptr_t addr);
+uint32_t shim_find_class_offset(shim_map_t *map, uintptr_t addr);
 umf_result_t shim_withdraw(shim_set_t *set, umf_span_t *span, uintptr_t base);
 void shim_release(umf_span_t *span);
 umf_result_t shim_restore(shim_set_t *set, umf_span_t *span);
 umf_result_t shim_rest(shim_set_t *set, umf_span_t *span);
 bool shim_wake(shim_set_t *set, umf_span_t *span, size_t size);
 void shim_end_rest(umf_span_t *span);
-void shim_drop_hint(umf_span_t *span);
+void shim_drop_class_offset(umf_span_t *span);
 bool shim_is_live(const umf_span_t *span);
 umf_result_t shim_split(shim_set_t *set, umf_span_t *span, size_t first);
 umf_result_t shim_merge(shim_set_t *set, umf_span_t *low, umf_span_t *high);

@@ -92,7 +92,7 @@ TEST_P(Span, FoundByAnyAddressInside) {
     EXPECT_EQ(find(base + 1000), nullptr);
     EXPECT_EQ(find(base - 1), nullptr);
     EXPECT_EQ(shim_find_pool(map, base + 5), 5u);
-    EXPECT_EQ(shim_find_hint(map, base + 5), 12u);
+    EXPECT_EQ(shim_find_class_offset(map, base + 5), 12u);
     EXPECT_EQ(shim_cookie(span), &cookie);
     EXPECT_EQ(shim_owner(span), s);
     EXPECT_EQ(shim_depth(span), 1u);
@@ -167,18 +167,18 @@ TEST_P(Span, HintsCanBeDropped) {
         umf_span_t *outer = nullptr, *inner = nullptr;
         ASSERT_EQ(shim_add(s, base, sizes[i], nullptr, 12, &outer), OK);
         ASSERT_EQ(shim_add(inside, base + 5000, 3000, nullptr, 8, &inner), OK);
-        shim_drop_hint(outer);
-        shim_drop_hint(outer);
+        shim_drop_class_offset(outer);
+        shim_drop_class_offset(outer);
         for (uintptr_t addr : {base, base + 4999, base + 8000, last}) {
             EXPECT_EQ(find(addr), outer);
-            EXPECT_EQ(shim_find_hint(map, addr), 0u);
+            EXPECT_EQ(shim_find_class_offset(map, addr), 0u);
             EXPECT_EQ(shim_find_pool(map, addr), 5u);
         }
         EXPECT_EQ(find(base + 6000), inner);
-        EXPECT_EQ(shim_find_hint(map, base + 6000), 8u);
+        EXPECT_EQ(shim_find_class_offset(map, base + 6000), 8u);
         remove(inside, inner);
         EXPECT_EQ(find(base + 6000), outer);
-        EXPECT_EQ(shim_find_hint(map, base + 6000), 0u);
+        EXPECT_EQ(shim_find_class_offset(map, base + 6000), 0u);
         remove(s, outer);
         for (uintptr_t addr : {base, base + 6000, last}) {
             EXPECT_EQ(find(addr), nullptr);
@@ -333,7 +333,7 @@ TEST_P(Span, PartsKeepTheHint) {
         ASSERT_EQ(shim_split(s, low, first), OK);
         umf_span_t *high = find(base + first);
         for (uintptr_t at : {base, base + first - 1, base + first, base + 29999}) {
-            EXPECT_EQ(shim_find_hint(map, at), 12u);
+            EXPECT_EQ(shim_find_class_offset(map, at), 12u);
             EXPECT_EQ(shim_find_pool(map, at), 5u);
         }
         EXPECT_EQ(shim_cookie(high), &cookie);

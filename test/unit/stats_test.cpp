@@ -90,7 +90,7 @@ TEST(stats, what_rests_is_not_live) {
             umf_stats_add(&s, size);
             EXPECT_EQ(statsLive(&s), size);
             EXPECT_EQ(statsPeak(&s), size);
-            umf_stats_rest(&s, size);
+            umf_stats_sub_dormant(&s, size);
             EXPECT_EQ(statsLive(&s), 0u);
             EXPECT_EQ(statsPeak(&s), size);
         }
@@ -111,7 +111,8 @@ TEST(stats, one_thread_against_a_model) {
         for (int i = 0; i < 3000; i++) {
             if (list.size() > 40 || (!list.empty() && random() % 2)) {
                 std::swap(list[random() % list.size()], list.back());
-                random() % 4 ? umf_stats_rest(&s, list.back()) : umf_stats_sub(&s, list.back());
+                random() % 4 ? umf_stats_sub_dormant(&s, list.back())
+                             : umf_stats_sub(&s, list.back());
                 live -= list.back();
                 list.pop_back();
             } else {
@@ -139,7 +140,7 @@ TEST(stats, credit_of_others_is_bounded) {
         umf_stats_add(&s, Credit / 4);
     }
     for (int i = 0; i < 64; i++) {
-        umf_stats_rest(&s, Credit / 4);
+        umf_stats_sub_dormant(&s, Credit / 4);
     }
     EXPECT_EQ(statsLive(&s), 0u);
     std::thread([&s] {
@@ -159,7 +160,7 @@ TEST(stats, credit_of_others_is_bounded) {
 TEST(stats, credit_taken_ahead_raises_no_peak) {
     umf_stats_t s = {};
     umf_stats_add(&s, 2 * Credit);
-    umf_stats_rest(&s, 2 * Credit);
+    umf_stats_sub_dormant(&s, 2 * Credit);
     statsReset(&s);
     size_t live = 0;
     for (size_t i = 0; i < 3000; i++, live += 1000) {
@@ -188,7 +189,7 @@ TEST(stats, threads_that_rest_are_exact_in_the_end) {
             for (size_t i = 0; i < 5000; i++) {
                 size_t size = random() % (Credit / 4);
                 umf_stats_add(&s, size);
-                random() % 8 ? umf_stats_rest(&s, size) : umf_stats_sub(&s, size);
+                random() % 8 ? umf_stats_sub_dormant(&s, size) : umf_stats_sub(&s, size);
             }
         };
         some();
@@ -199,7 +200,7 @@ TEST(stats, threads_that_rest_are_exact_in_the_end) {
             std::this_thread::yield();
         }
         for (size_t i = 1; i < Pieces; i++) {
-            umf_stats_rest(&s, Credit / 4);
+            umf_stats_sub_dormant(&s, Credit / 4);
         }
         some();
     });
@@ -217,7 +218,7 @@ TEST(stats, more_threads_than_parts) {
     run_threads(70, [&s](int) {
         for (int i = 0; i < 300; i++) {
             umf_stats_add(&s, 50000);
-            umf_stats_rest(&s, 49999);
+            umf_stats_sub_dormant(&s, 49999);
         }
     });
     EXPECT_EQ(statsLive(&s), 70u * 300);
@@ -229,14 +230,14 @@ TEST(stats, threads_that_share_a_part_lose_nothing) {
     umf_stats_t s = {};
     std::atomic<bool> has_number{false}, goes{false};
     umf_stats_add(&s, 1000);
-    umf_stats_rest(&s, 1);
+    umf_stats_sub_dormant(&s, 1);
     auto hammer = [&] {
         umf_stats_add(&s, 7);
         for (has_number = true; !goes;) {
             std::this_thread::yield();
         }
         for (size_t i = 0; i < scaled(1000000); i++) {
-            umf_stats_rest(&s, 7);
+            umf_stats_sub_dormant(&s, 7);
             umf_stats_add(&s, 7);
         }
     };
@@ -260,7 +261,7 @@ TEST(stats, parts_are_given_back) {
         umf_stats_t s = {};
         umf_stats_fini(&s);
         umf_stats_add(&s, 10);
-        umf_stats_rest(&s, 10);
+        umf_stats_sub_dormant(&s, 10);
         EXPECT_GT(umf_meta_used(), used);
         umf_stats_fini(&s);
         EXPECT_EQ(umf_meta_used(), used);
@@ -274,7 +275,7 @@ TEST(stats, without_memory_for_parts) {
     for (int i = 0; i < 10; i++) {
         umf_stats_add(&s, 100);
         EXPECT_EQ(statsLive(&s), 100u);
-        umf_stats_rest(&s, 100);
+        umf_stats_sub_dormant(&s, 100);
         EXPECT_EQ(statsLive(&s), 0u);
     }
     umf_os_set_fault(nullptr);
@@ -287,7 +288,7 @@ TEST(stats, without_memory_for_parts) {
 TEST(stats, below_zero_for_a_moment_is_nothing_and_no_peak) {
     umf_stats_t s = {};
     umf_stats_add(&s, 100);
-    umf_stats_rest(&s, 100);
+    umf_stats_sub_dormant(&s, 100);
     EXPECT_EQ(statsLive(&s), 0u);
     umf_stats_sub(&s, 100);
     EXPECT_EQ(statsLive(&s), 0u);
@@ -306,12 +307,12 @@ TEST(stats, peaks_of_many_threads_are_bounded) {
     constexpr size_t Threads = 6;
     umf_stats_t s = {};
     umf_stats_add(&s, 1);
-    umf_stats_rest(&s, 1);
+    umf_stats_sub_dormant(&s, 1);
     for (size_t t = 1; t < Threads; t++) {
         std::thread([&s] {
             umf_stats_add(&s, 4 * Credit);
             for (int i = 0; i < 4; i++) {
-                umf_stats_rest(&s, Credit);
+                umf_stats_sub_dormant(&s, Credit);
             }
         }).join();
     }

@@ -6,30 +6,30 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "base/turn.h"
+#include "base/event_count.h"
 }
 
 namespace {
 
 TEST(Turn, DoesNotWaitForWhatHasHappened) {
-    umf_turn_t turn = {};
-    uint32_t seen = umf_turn_look(&turn);
-    umf_turn_next(&turn);
-    EXPECT_NE(umf_turn_look(&turn), seen);
-    umf_turn_wait(&turn, seen); // would never return otherwise
+    umf_event_count_t turn = {};
+    uint32_t seen = umf_event_count_read(&turn);
+    umf_event_count_advance(&turn);
+    EXPECT_NE(umf_event_count_read(&turn), seen);
+    umf_event_count_wait(&turn, seen); // would never return otherwise
 }
 
 TEST(Turn, WakesAllWhoWait) {
-    umf_turn_t turn = {};
+    umf_event_count_t turn = {};
     std::atomic<int> waiting{0};
     std::atomic<bool> done{false};
     std::vector<std::thread> threads;
     for (int i = 0; i < 8; i++) {
         threads.emplace_back([&] {
-            uint32_t seen = umf_turn_look(&turn);
+            uint32_t seen = umf_event_count_read(&turn);
             waiting++;
-            while (umf_turn_look(&turn) == seen) {
-                umf_turn_wait(&turn, seen);
+            while (umf_event_count_read(&turn) == seen) {
+                umf_event_count_wait(&turn, seen);
             }
             EXPECT_TRUE(done);
         });
@@ -39,26 +39,26 @@ TEST(Turn, WakesAllWhoWait) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     done = true;
-    umf_turn_next(&turn);
+    umf_event_count_advance(&turn);
     for (std::thread &thread : threads) {
         thread.join();
     }
 }
 
 TEST(Turn, HandsOver) {
-    umf_turn_t turn = {};
+    umf_event_count_t turn = {};
     std::atomic<uint32_t> next{0};
     auto play = [&](uint32_t parity) {
         for (uint32_t i = parity; i < 2000; i += 2) {
             for (;;) {
-                uint32_t seen = umf_turn_look(&turn);
+                uint32_t seen = umf_event_count_read(&turn);
                 if (next == i) {
                     break;
                 }
-                umf_turn_wait(&turn, seen);
+                umf_event_count_wait(&turn, seen);
             }
             next = i + 1;
-            umf_turn_next(&turn);
+            umf_event_count_advance(&turn);
         }
     };
     std::thread even(play, 0), odd(play, 1);

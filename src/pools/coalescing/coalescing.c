@@ -2,15 +2,16 @@
  * The coalescing pool: best fit with splitting and immediate coalescing (ds/range.h) over large
  * spans of the provider. All bookkeeping is out of line.
  *
- * Threads that meet go to different parts (pools/coalescing/parts.h). What does not fit in one part
- * may come from any other, before the provider is asked. For small requests a span that another
- * part does not use moves over as a whole, so that each thread comes to have what it needs at home.
- * They do not wait for other parts: if their locks are taken, or the thread has met another and a
- * good part of what the pool holds is in use, it gets one more span, of the smallest size.
+ * Threads that meet go to different shards (pools/coalescing/shards.h). What does not fit in one
+ * shard may come from any other, before the provider is asked. For small requests a span that
+ * another shard does not use moves over as a whole, so that each thread comes to have what it needs
+ * at home. They do not wait for other shards: if their locks are taken, or the thread has met
+ * another and a good part of what the pool holds is in use, it gets one more span, of the smallest
+ * size.
  *
  * There are no magazines in front: a block that waits in a thread's stack neither coalesces nor
  * serves another size, which is what this pool is for. What a thread frees and gets again is served
- * without a lock all the same (pools/coalescing/hot.h).
+ * without a lock all the same (pools/coalescing/reuse.h).
  *
  * A span is withdrawn from the range before it goes to the provider, and added after it came from
  * there; the provider is called without a lock.
@@ -25,17 +26,17 @@
 #include "pools/shared/settings.h"
 #include "system/pause.h"
 
-#define GROWTH_PARTS 16              /* a new span has this part of what is held ... */
+#define GROWTH_PARTS 16              /* a new span has this fraction of what is held ... */
 #define GROWTH_MAX ((size_t)1 << 30) /* ... up to this */
 
-#define SPAN_PART_SMALL 8 /* a request that does not wait is up to this part of a span */
-#define HELD_PARTS_USED 3 /* a pool is well used from this part of what it holds on */
+#define SPAN_SHARD_SMALL 8 /* a request that does not wait is up to this fraction of a span */
+#define HELD_PARTS_USED 3  /* a pool is well used from this fraction of what it holds on */
 
 #define SPAN_PAGES 8 /* where whole pages for one block were a waste */
 #define PAGE_MAX (SIZE_MAX / 16)
 
 typedef umf_coalescing_pool_t coalescing_pool_t;
-typedef umf_coalescing_part_t part_t;
+typedef umf_coalescing_shard_t shard_t;
 
 static __thread umf_result_t coalescing_last_error;
 
@@ -64,46 +65,46 @@ typedef struct request_t {
     size_t alignment;
 } request_t;
 
-static umf_result_t take_locked(part_t *part, const request_t *request, void **ptr) {
-    umf_assert_locked(&part->lock);
+static umf_result_t take_locked(shard_t *shard, const request_t *request, void **ptr) {
+    umf_assert_locked(&shard->lock);
     uintptr_t base;
-    umf_result_t result = umf_range_alloc(part->range, request->size, request->alignment, &base);
+    umf_result_t result = umf_range_alloc(shard->range, request->size, request->alignment, &base);
     if (result == UMF_RESULT_SUCCESS) {
-        part->live++;
+        shard->live++;
         *ptr = (void *)base;
     }
     return result;
 }
 
-UMF_INLINE umf_result_t take_and_unlock(coalescing_pool_t *pool, part_t *part,
+UMF_INLINE umf_result_t take_and_unlock(coalescing_pool_t *pool, shard_t *shard,
                                         const request_t *request, void **ptr) {
-    umf_result_t result = take_locked(part, request, ptr);
+    umf_result_t result = take_locked(shard, request, ptr);
     if (umf_unlikely(result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) &&
-        umf_coalescing_reclaim_locked(part)) {
-        result = take_locked(part, request, ptr);
+        umf_coalescing_reclaim_locked(shard)) {
+        result = take_locked(shard, request, ptr);
     }
-    umf_unlock(&part->lock);
+    umf_unlock(&shard->lock);
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        umf_coalescing_hot_meet(pool, part, (uintptr_t)*ptr, request->size);
+        umf_coalescing_reuse_note(pool, shard, (uintptr_t)*ptr, request->size);
     }
     return result;
 }
 
-/* From another part than `own`. false: some were not asked, because they are in use. */
-static bool take_elsewhere(coalescing_pool_t *pool, const part_t *own, const request_t *request,
-                           bool is_patient, void **ptr) {
+/* From another shard than `own`. false: some were not asked, because they are in use. */
+static bool take_elsewhere(coalescing_pool_t *pool, const shard_t *own, const request_t *request,
+                           bool may_block, void **ptr) {
     bool are_asked = true;
-    for (part_t *part = umf_coalescing_part_next(pool, own); part != own;
-         part = umf_coalescing_part_next(pool, part)) {
-        if (is_patient) {
-            umf_lock(&part->lock);
-        } else if (!umf_trylock(&part->lock)) {
-            umf_coalescing_part_note_met(pool);
+    for (shard_t *shard = umf_coalescing_shard_next(pool, own); shard != own;
+         shard = umf_coalescing_shard_next(pool, shard)) {
+        if (may_block) {
+            umf_lock(&shard->lock);
+        } else if (!umf_trylock(&shard->lock)) {
+            umf_coalescing_shard_note_contention(pool);
             are_asked = false;
             continue;
         }
-        if (take_and_unlock(pool, part, request, ptr) == UMF_RESULT_SUCCESS) {
-            umf_coalescing_part_found(pool, part);
+        if (take_and_unlock(pool, shard, request, ptr) == UMF_RESULT_SUCCESS) {
+            umf_coalescing_shard_found(pool, shard);
             return true;
         }
     }
@@ -118,47 +119,47 @@ static void choose_smallest_with_room(uintptr_t base, size_t size, void *arg) {
     }
 }
 
-/* A wholly free span with room goes from one part to another. false: there is none. */
-static bool move_span_locked(coalescing_pool_t *pool, part_t *from, part_t *to,
+/* A wholly free span with room goes from one shard to another. false: there is none. */
+static bool move_span_locked(coalescing_pool_t *pool, shard_t *from, shard_t *to,
                              const request_t *request) {
     umf_assert_locked(&from->lock);
     umf_assert_locked(&to->lock);
     umf_coalescing_choice_t choice = {.limit = request->size + request->alignment};
-    if (umf_range_free_span_bytes(from->range) < choice.limit) {
+    if (umf_range_free_region_bytes(from->range) < choice.limit) {
         return false;
     }
-    umf_range_free_spans(from->range, choose_smallest_with_room, &choice);
-    umf_span_t *span = choice.size ? umf_view_find(pool->view, (void *)choice.base) : NULL;
+    umf_range_free_regions(from->range, choose_smallest_with_room, &choice);
+    umf_span_t *span = choice.size ? umf_tracked_find(pool->tracked, (void *)choice.base) : NULL;
     if (!span || umf_range_add(to->range, choice.base, choice.size) != UMF_RESULT_SUCCESS) {
         return false;
     }
     umf_range_remove(from->range, choice.base);
-    umf_coalescing_part_own(to, span);
+    umf_coalescing_shard_own(to, span);
     return true;
 }
 
-/* A small request, from a span that no other part uses just now: not if something fits by now that
+/* A small request, from a span that no other shard uses just now: not if something fits by now that
  * did not before, so that no span comes to be free with nobody to ask whether it may be kept. NULL:
  * there is none. */
-static void *take_moved(coalescing_pool_t *pool, part_t *own, const request_t *request) {
+static void *take_moved(coalescing_pool_t *pool, shard_t *own, const request_t *request) {
     void *ptr = NULL;
     umf_lock(&own->lock);
     take_locked(own, request, &ptr);
-    for (part_t *part = umf_coalescing_part_next(pool, own); part != own && !ptr;
-         part = umf_coalescing_part_next(pool, part)) {
-        if (umf_trylock(&part->lock)) {
-            if (move_span_locked(pool, part, own, request)) {
+    for (shard_t *shard = umf_coalescing_shard_next(pool, own); shard != own && !ptr;
+         shard = umf_coalescing_shard_next(pool, shard)) {
+        if (umf_trylock(&shard->lock)) {
+            if (move_span_locked(pool, shard, own, request)) {
                 take_locked(own, request, &ptr);
             }
-            umf_unlock(&part->lock);
+            umf_unlock(&shard->lock);
         }
     }
     umf_unlock(&own->lock);
     return ptr;
 }
 
-/* From any part; NULL if it fits in none. */
-static void *take_anywhere(coalescing_pool_t *pool, part_t *own, const request_t *request) {
+/* From any shard; NULL if it fits in none. */
+static void *take_anywhere(coalescing_pool_t *pool, shard_t *own, const request_t *request) {
     void *ptr = NULL;
     umf_lock(&own->lock);
     if (take_and_unlock(pool, own, request, &ptr) != UMF_RESULT_SUCCESS) {
@@ -168,17 +169,17 @@ static void *take_anywhere(coalescing_pool_t *pool, part_t *own, const request_t
 }
 
 /* `size` bytes that start aligned; a provider that cannot align so far gives more. */
-static umf_result_t span_alloc(coalescing_pool_t *pool, const part_t *part, size_t *size,
+static umf_result_t span_alloc(coalescing_pool_t *pool, const shard_t *shard, size_t *size,
                                size_t alignment, void **base) {
-    void *cookie = (void *)(uintptr_t)part->index;
-    umf_result_t result = umf_view_alloc(pool->view, *size, alignment, 0, cookie, base);
+    void *cookie = (void *)(uintptr_t)shard->index;
+    umf_result_t result = umf_tracked_alloc(pool->tracked, *size, alignment, 0, cookie, base);
     size_t padded;
     if ((result != UMF_RESULT_ERROR_INVALID_ALIGNMENT && result != UMF_RESULT_ERROR_NOT_SUPPORTED &&
          result != UMF_RESULT_ERROR_INVALID_ARGUMENT) ||
         !umf_add(*size, alignment - 1, &padded) || !umf_round_up(padded, pool->page, &padded)) {
         return result;
     }
-    result = umf_view_alloc(pool->view, padded, 0, 0, cookie, base);
+    result = umf_tracked_alloc(pool->tracked, padded, 0, 0, cookie, base);
     if (result == UMF_RESULT_SUCCESS) {
         *size = padded;
     }
@@ -186,31 +187,31 @@ static umf_result_t span_alloc(coalescing_pool_t *pool, const part_t *part, size
 }
 
 /* Serves the request from a new span of `size` bytes. */
-static umf_result_t grow(coalescing_pool_t *pool, part_t *part, size_t size,
+static umf_result_t grow(coalescing_pool_t *pool, shard_t *shard, size_t size,
                          const request_t *request, void **ptr) {
     void *base = NULL;
-    umf_result_t result = span_alloc(pool, part, &size, request->alignment, &base);
+    umf_result_t result = span_alloc(pool, shard, &size, request->alignment, &base);
     if (result != UMF_RESULT_SUCCESS || !base) {
         return result != UMF_RESULT_SUCCESS ? result : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    umf_lock(&part->lock);
-    result = umf_range_add(part->range, (uintptr_t)base, size);
+    umf_lock(&shard->lock);
+    result = umf_range_add(shard->range, (uintptr_t)base, size);
     bool is_added = result == UMF_RESULT_SUCCESS;
     if (is_added) {
-        result = take_locked(part, request, ptr);
+        result = take_locked(shard, request, ptr);
     }
-    umf_unlock(&part->lock);
+    umf_unlock(&shard->lock);
     if (!is_added) {
-        umf_view_free(pool->view, umf_view_find(pool->view, base));
+        umf_tracked_free(pool->tracked, umf_tracked_find(pool->tracked, base));
     } else if (pool->params.retain != SIZE_MAX) {
         /* Others may have freed something meanwhile that was just as good. */
-        umf_coalescing_release_surplus(pool, part, (uintptr_t)base);
+        umf_coalescing_release_surplus(pool, shard, (uintptr_t)base);
     }
     return result;
 }
 
-static void count_all(const part_t *part, size_t *bytes) {
-    *bytes += umf_range_total_bytes(part->range);
+static void count_all(const shard_t *shard, size_t *bytes) {
+    *bytes += umf_range_total_bytes(shard->range);
 }
 
 /*
@@ -227,67 +228,68 @@ static size_t span_size_for(coalescing_pool_t *pool, const request_t *request, s
     return umf_round_up(size, pool->page, &size) ? size : least;
 }
 
-static void count_used(const part_t *part, size_t *bytes) {
-    *bytes += umf_range_used_bytes(part->range);
+static void count_used(const shard_t *shard, size_t *bytes) {
+    *bytes += umf_range_used_bytes(shard->range);
 }
 
 /* Would a new span have room for many of them? */
 static bool is_small(const coalescing_pool_t *pool, const request_t *request) {
-    size_t limit = pool->params.span_size / SPAN_PART_SMALL;
+    size_t limit = pool->params.span_size / SPAN_SHARD_SMALL;
     return request->size <= limit && request->alignment <= limit;
 }
 
-static void count_one(const part_t *part, size_t *parts) {
-    (void)part;
-    ++*parts;
+static void count_one(const shard_t *shard, size_t *shards) {
+    (void)shard;
+    ++*shards;
 }
 
-/* Or not more than a span for each part. */
+/* Or not more than a span for each shard. */
 static bool is_well_used(coalescing_pool_t *pool) {
-    size_t held = umf_coalescing_count(pool, count_all);
-    return held < umf_coalescing_count(pool, count_one) * pool->params.span_size ||
-           umf_coalescing_count(pool, count_used) >= held / HELD_PARTS_USED;
+    size_t isolated = umf_coalescing_count(pool, count_all);
+    return isolated < umf_coalescing_count(pool, count_one) * pool->params.span_size ||
+           umf_coalescing_count(pool, count_used) >= isolated / HELD_PARTS_USED;
 }
 
-/* From a new span. When no part had room, wholly free spans that are too small go for it. */
-static umf_result_t take_new(coalescing_pool_t *pool, part_t *part, const request_t *request,
+/* From a new span. When no shard had room, wholly free spans that are too small go for it. */
+static umf_result_t take_new(coalescing_pool_t *pool, shard_t *shard, const request_t *request,
                              size_t least, bool are_asked, void **ptr) {
     size_t size = pool->params.span_size;
     if (!are_asked && umf_round_up(size, pool->page, &size)) {
-        return grow(pool, part, size, request, ptr);
+        return grow(pool, shard, size, request, ptr);
     }
     size = span_size_for(pool, request, least);
     umf_coalescing_release(pool, size);
-    return grow(pool, part, size, request, ptr);
+    return grow(pool, shard, size, request, ptr);
 }
 
-static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, part_t *part, const request_t *request) {
+static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
+                                 const request_t *request) {
     size_t least;
     if (!umf_round_up(request->size, pool->page, &least)) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
-    bool is_patient = !is_small(pool, request);
-    void *ptr = is_patient ? NULL : take_moved(pool, part, request);
+    bool may_block = !is_small(pool, request);
+    void *ptr = may_block ? NULL : take_moved(pool, shard, request);
     if (ptr) {
         return ptr;
     }
-    bool has_met = !is_patient && umf_coalescing_part_has_met(pool);
-    bool are_asked =
-        !(has_met && is_well_used(pool)) && take_elsewhere(pool, part, request, is_patient, &ptr);
+    bool is_contended = !may_block && umf_coalescing_shard_is_contended(pool);
+    bool are_asked = !(is_contended && is_well_used(pool)) &&
+                     take_elsewhere(pool, shard, request, may_block, &ptr);
     if (ptr) {
         return ptr;
     }
-    umf_result_t result = take_new(pool, part, request, least, are_asked, &ptr);
+    umf_result_t result = take_new(pool, shard, request, least, are_asked, &ptr);
     if (result != UMF_RESULT_SUCCESS) {
         umf_coalescing_release(pool, SIZE_MAX);
         /* Others may have freed something meanwhile. */
-        ptr = take_anywhere(pool, part, request);
+        ptr = take_anywhere(pool, shard, request);
         if (!ptr) {
-            result = grow(pool, part, least, request, &ptr);
+            result = grow(pool, shard, least, request, &ptr);
         }
     }
     for (unsigned round = 0; !ptr && umf_coalescing_is_trim_at_work(pool) &&
-                             !(ptr = take_anywhere(pool, part, request));
+                             !(ptr = take_anywhere(pool, shard, request));
          round++) {
         umf_pause(round);
     }
@@ -297,12 +299,12 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, part_t *part, const re
 static __attribute__((noinline)) void *alloc_locked(coalescing_pool_t *pool,
                                                     const request_t *request) {
     void *ptr = NULL;
-    part_t *part = umf_coalescing_part_lock(pool);
-    umf_result_t result = take_and_unlock(pool, part, request, &ptr);
+    shard_t *shard = umf_coalescing_shard_lock(pool);
+    umf_result_t result = take_and_unlock(pool, shard, request, &ptr);
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
         return ptr;
     }
-    return result == UMF_RESULT_ERROR_OUT_OF_RESOURCES ? alloc_slow(pool, part, request)
+    return result == UMF_RESULT_ERROR_OUT_OF_RESOURCES ? alloc_slow(pool, shard, request)
                                                        : fail(result);
 }
 
@@ -313,7 +315,7 @@ static inline void *alloc(coalescing_pool_t *pool, size_t size, size_t alignment
     }
     request.size = umf_align_down(request.size, pool->params.granule);
     void *ptr =
-        alignment == pool->params.granule ? umf_coalescing_hot_take(pool, request.size) : NULL;
+        alignment == pool->params.granule ? umf_coalescing_reuse_take(pool, request.size) : NULL;
     return ptr ? ptr : alloc_locked(pool, &request);
 }
 
@@ -333,40 +335,42 @@ static void *coalescing_aligned_malloc(void *self, size_t size, size_t alignment
 
 /* --- free ------------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) umf_result_t
-put_locked(coalescing_pool_t *pool, void *ptr, umf_word_t word, umf_coalescing_hot_block_t *found) {
-    part_t *part = umf_coalescing_part_of(pool, ptr, word);
-    umf_coalescing_hot_block_t *room = umf_coalescing_hot_room(pool, part, found);
+static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool, void *ptr,
+                                                         umf_map_entry_t entry,
+                                                         umf_coalescing_reuse_slot_t *found) {
+    shard_t *shard = umf_coalescing_shard_of(pool, ptr, entry);
+    umf_coalescing_reuse_slot_t *room = umf_coalescing_reuse_room(pool, shard, found);
     umf_range_freed_t freed;
-    umf_lock(&part->lock);
-    umf_result_t result = umf_unlikely(part->held_count) && umf_coalescing_is_held_locked(part, ptr)
-                              ? UMF_RESULT_ERROR_INVALID_ARGUMENT
-                              : umf_range_free(part->range, (uintptr_t)ptr, 0, &freed);
+    umf_lock(&shard->lock);
+    umf_result_t result =
+        umf_unlikely(shard->isolated_count) && umf_coalescing_is_isolated_locked(shard, ptr)
+            ? UMF_RESULT_ERROR_INVALID_ARGUMENT
+            : umf_range_free(shard->range, (uintptr_t)ptr, 0, &freed);
     bool is_whole = false;
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        part->live--;
-        is_whole = freed.whole_span && pool->params.retain != SIZE_MAX;
+        shard->live--;
+        is_whole = freed.whole_region && pool->params.retain != SIZE_MAX;
         if (umf_likely(room != NULL)) {
-            umf_coalescing_hot_note_locked(part, room, (uintptr_t)ptr, freed.size);
+            umf_coalescing_reuse_note_locked(shard, room, (uintptr_t)ptr, freed.size);
         }
     }
-    umf_unlock(&part->lock);
+    umf_unlock(&shard->lock);
     if (umf_unlikely(is_whole)) {
-        umf_coalescing_release_surplus(pool, part, freed.free_base);
+        umf_coalescing_release_surplus(pool, shard, freed.free_base);
     }
     return umf_likely(result == UMF_RESULT_SUCCESS) ? result : refuse(pool, ptr);
 }
 
-/* `word` may be 0. */
-static inline umf_result_t put(coalescing_pool_t *pool, void *ptr, umf_word_t word) {
-    umf_coalescing_hot_block_t *found;
-    return umf_likely(umf_coalescing_hot_put(pool, ptr, &found))
+/* `entry` may be 0. */
+static inline umf_result_t put(coalescing_pool_t *pool, void *ptr, umf_map_entry_t entry) {
+    umf_coalescing_reuse_slot_t *found;
+    return umf_likely(umf_coalescing_reuse_put(pool, ptr, &found))
                ? UMF_RESULT_SUCCESS
-               : put_locked(pool, ptr, word, found);
+               : put_locked(pool, ptr, entry, found);
 }
 
-static umf_result_t coalescing_free_at(void *self, void *ptr, umf_word_t word) {
-    return put(self, ptr, word);
+static umf_result_t coalescing_free_at(void *self, void *ptr, umf_map_entry_t entry) {
+    return put(self, ptr, entry);
 }
 
 static umf_result_t coalescing_free(void *self, void *ptr) {
@@ -377,12 +381,12 @@ static umf_result_t coalescing_free(void *self, void *ptr) {
 
 /* 0: no live allocation starts there. */
 static size_t usable_size(coalescing_pool_t *pool, const void *ptr) {
-    part_t *part = umf_coalescing_part_of(pool, ptr, 0);
-    umf_lock(&part->lock);
-    size_t size = umf_coalescing_is_held_locked(part, ptr)
+    shard_t *shard = umf_coalescing_shard_of(pool, ptr, 0);
+    umf_lock(&shard->lock);
+    size_t size = umf_coalescing_is_isolated_locked(shard, ptr)
                       ? 0
-                      : umf_range_used_size(part->range, (uintptr_t)ptr);
-    umf_unlock(&part->lock);
+                      : umf_range_used_size(shard->range, (uintptr_t)ptr);
+    umf_unlock(&shard->lock);
     return size;
 }
 
@@ -423,13 +427,13 @@ static bool shrink(coalescing_pool_t *pool, void *ptr, size_t old, size_t size) 
     if (keep >= old) {
         return keep == old;
     }
-    part_t *part = umf_coalescing_part_of(pool, ptr, 0);
-    umf_lock(&part->lock);
-    bool is_split = umf_range_split(part->range, (uintptr_t)ptr, old, keep) == UMF_RESULT_SUCCESS;
+    shard_t *shard = umf_coalescing_shard_of(pool, ptr, 0);
+    umf_lock(&shard->lock);
+    bool is_split = umf_range_split(shard->range, (uintptr_t)ptr, old, keep) == UMF_RESULT_SUCCESS;
     if (is_split) {
-        umf_range_free(part->range, (uintptr_t)ptr + keep, old - keep, NULL);
+        umf_range_free(shard->range, (uintptr_t)ptr + keep, old - keep, NULL);
     }
-    umf_unlock(&part->lock);
+    umf_unlock(&shard->lock);
     return is_split;
 }
 
@@ -461,7 +465,7 @@ static void *coalescing_realloc(void *self, void *ptr, size_t size) {
 /* --- life ------------------------------------------------------------------------------------- */
 
 static umf_result_t read_page(coalescing_pool_t *pool) {
-    umf_result_t result = umf_provider_page_size(pool->view, &pool->page);
+    umf_result_t result = umf_provider_page_size(pool->tracked, &pool->page);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("the provider does not tell its smallest page: %s", umfResultName(result));
     } else if (pool->page > PAGE_MAX) {
@@ -472,30 +476,30 @@ static umf_result_t read_page(coalescing_pool_t *pool) {
 }
 
 static umf_result_t pool_build(coalescing_pool_t *pool, umf_memory_provider_handle_t provider) {
-    umf_result_t result = umf_view_acquire(provider, &pool->view);
+    umf_result_t result = umf_tracked_acquire(provider, &pool->tracked);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     result = read_page(pool);
     if (result != UMF_RESULT_SUCCESS) {
-        goto view;
+        goto tracked;
     }
-    result = umf_coalescing_parts_init(pool);
+    result = umf_coalescing_shards_init(pool);
     if (result != UMF_RESULT_SUCCESS) {
-        goto view;
+        goto tracked;
     }
     umf_coalescing_choose_defaults(pool);
-    result = umf_coalescing_hot_init(pool);
+    result = umf_coalescing_reuse_init(pool);
     if (result != UMF_RESULT_SUCCESS) {
-        goto parts;
+        goto shards;
     }
-    umf_content_init(&pool->content, pool->view);
+    umf_content_init(&pool->content, pool->tracked);
     return UMF_RESULT_SUCCESS;
 
-parts:
-    umf_coalescing_parts_fini(pool);
-view:
-    umf_view_release(pool->view);
+shards:
+    umf_coalescing_shards_fini(pool);
+tracked:
+    umf_tracked_release(pool->tracked);
     return result;
 }
 
@@ -529,22 +533,22 @@ static umf_result_t spans_free(coalescing_pool_t *pool) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (umf_span_t *span; result == UMF_RESULT_SUCCESS;) {
         span = NULL;
-        umf_view_each_span(pool->view, umf_view_find_any, &span);
+        umf_tracked_each_span(pool->tracked, umf_tracked_find_any, &span);
         if (!span) {
             break;
         }
-        result = umf_view_free(pool->view, span);
+        result = umf_tracked_free(pool->tracked, span);
     }
     return result;
 }
 
 static umf_result_t coalescing_finalize(void *self) {
     coalescing_pool_t *pool = self;
-    umf_local_owner_fini(&pool->hot);
+    umf_thread_slot_owner_fini(&pool->slots);
     umf_content_fini(&pool->content);
     umf_result_t result = spans_free(pool);
-    umf_coalescing_parts_fini(pool);
-    umf_view_release(pool->view);
+    umf_coalescing_shards_fini(pool);
+    umf_tracked_release(pool->tracked);
     umf_meta_free(pool, sizeof(*pool));
     return result;
 }
@@ -556,8 +560,8 @@ static umf_result_t coalescing_last_allocation_error(void *self) {
     return coalescing_last_error;
 }
 
-static void count_live(const part_t *part, size_t *count) {
-    *count += part->live;
+static void count_live(const shard_t *shard, size_t *count) {
+    *count += shard->live;
 }
 
 static size_t coalescing_alloc_count(void *self) {

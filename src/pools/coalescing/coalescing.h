@@ -1,4 +1,4 @@
-/* The coalescing pool's own parts: the object, and what its settings (coalescing_settings.c) need
+/* The coalescing pool's own shards: the object, and what its settings (coalescing_settings.c) need
  * of it. */
 #ifndef UMF_SRC_POOLS_COALESCING_COALESCING_H
 #define UMF_SRC_POOLS_COALESCING_COALESCING_H
@@ -6,14 +6,14 @@
 #include <umf/plugin.h>
 #include <umf/pools/pool_coalescing.h>
 
-#include "base/local.h"
 #include "base/lock.h"
+#include "base/thread_slot.h"
 #include "core/content.h"
 #include "ctl/params.h"
 #include "ds/range.h"
 
 #define UMF_COALESCING_PURGE_BATCH 16
-#define UMF_COALESCING_PARTS_MAX 16
+#define UMF_COALESCING_SHARDS_MAX 16
 
 #define UMF_PARAMS umf_coalescing_pool_params
 #define UMF_PARAMS_TABLE "pools/coalescing/coalescing_params.def"
@@ -23,31 +23,32 @@ typedef struct umf_coalescing_pool_params_t {
 UMF_PARAMS_DECLARE(umf_coalescing_pool_params)
 
 /* Spans with a lock of their own; whatever is cut out of them goes back into them. */
-typedef struct umf_coalescing_part_t {
-    umf_range_t *range;                  /* Immutable. What it points to: Sync: lock */
-    uint32_t index;                      /* Immutable. The cookie of its spans */
-    uint32_t threads;                    /* that allocate here, of those that met. Sync: atomic */
-    _Alignas(UMF_APART) umf_lock_t lock; /* apart from what other threads look at */
-    size_t live;                         /* blocks, and those that are parked. Sync: lock */
+typedef struct umf_coalescing_shard_t {
+    umf_range_t *range; /* Immutable. What it points to: Sync: lock */
+    uint32_t index;     /* Immutable. The cookie of its spans */
+    uint32_t threads;   /* that allocate here, of those that met. Sync: atomic */
+    _Alignas(UMF_CACHE_ISOLATION) umf_lock_t lock; /* apart from what other threads look at */
+    size_t live; /* blocks, and those that are withheld. Sync: lock */
     /* Free pieces that a trim has in hand: used for the range, nobody's block. Sync: lock */
-    umf_range_piece_t held[UMF_COALESCING_PURGE_BATCH];
-    size_t held_count;
-    unsigned held_since; /* umf_fork_count: in a child of fork the trim is gone */
-} umf_coalescing_part_t;
+    umf_range_segment_t isolated[UMF_COALESCING_PURGE_BATCH];
+    size_t isolated_count;
+    unsigned isolated_since; /* umf_fork_count: in a child of fork the trim is gone */
+} umf_coalescing_shard_t;
 
 typedef struct umf_coalescing_pool_t {
     umf_coalescing_pool_params_t params; /* first, as fields want it. Immutable once sealed */
     bool sealed;                         /* settings can no longer change */
-    umf_view_t *view;
+    umf_tracked_provider_t *tracked;
     umf_content_t content;
-    size_t page;           /* the provider's smallest. Immutable */
-    umf_local_owner_t hot; /* umf_coalescing_hot_blocks_t of each thread */
+    size_t page;                   /* the provider's smallest. Immutable */
+    umf_thread_slot_owner_t slots; /* umf_coalescing_reuse_slots_t of each thread */
     /* One at first, NULL after the last. Each is set once. Sync: atomic */
-    umf_coalescing_part_t *parts[UMF_COALESCING_PARTS_MAX + 1];
+    umf_coalescing_shard_t *shards[UMF_COALESCING_SHARDS_MAX + 1];
 } umf_coalescing_pool_t;
 
 /* coalescing_settings.c */
-/* What the parameters leave open follows from the provider; `view` and `page` are set. */
+/* What the parameters leave open follows from the provider; `tracked provider` and `page` are set.
+ */
 void umf_coalescing_choose_defaults(umf_coalescing_pool_t *pool);
 umf_result_t umf_coalescing_get_name(void *pool, const char **name);
 umf_result_t umf_coalescing_ctl(void *pool, umf_ctl_query_source_t source, const char *name,

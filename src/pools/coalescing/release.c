@@ -9,7 +9,7 @@
 #include "base/log.h"
 
 typedef umf_coalescing_pool_t coalescing_pool_t;
-typedef umf_coalescing_part_t part_t;
+typedef umf_coalescing_shard_t shard_t;
 typedef umf_coalescing_choice_t choice_t;
 
 /* --- giving spans back ------------------------------------------------------------------------ */
@@ -22,45 +22,45 @@ static void choose_largest(uintptr_t base, size_t size, void *arg) {
     }
 }
 
-/* Takes the largest wholly free span of up to `limit` bytes out of the part. */
-static bool span_withdraw(part_t *part, size_t limit, choice_t *choice) {
+/* Takes the largest wholly free span of up to `limit` bytes out of the shard. */
+static bool span_withdraw(shard_t *shard, size_t limit, choice_t *choice) {
     *choice = (choice_t){.limit = limit};
-    umf_lock(&part->lock);
-    umf_coalescing_reclaim_locked(part);
-    umf_range_free_spans(part->range, choose_largest, choice);
+    umf_lock(&shard->lock);
+    umf_coalescing_reclaim_locked(shard);
+    umf_range_free_regions(shard->range, choose_largest, choice);
     if (choice->size) {
-        umf_range_remove(part->range, choice->base);
+        umf_range_remove(shard->range, choice->base);
     }
-    umf_unlock(&part->lock);
+    umf_unlock(&shard->lock);
     return choice->size > 0;
 }
 
-static umf_result_t span_return(coalescing_pool_t *pool, part_t *part, uintptr_t base) {
-    umf_span_t *span = umf_view_find(pool->view, (void *)base);
+static umf_result_t span_return(coalescing_pool_t *pool, shard_t *shard, uintptr_t base) {
+    umf_span_t *span = umf_tracked_find(pool->tracked, (void *)base);
     if (!span) {
         return UMF_RESULT_ERROR_UNKNOWN;
     }
     size_t size = span->size;
     int saved_errno = errno;
-    umf_result_t result = umf_view_free(pool->view, span);
+    umf_result_t result = umf_tracked_free(pool->tracked, span);
     errno = saved_errno;
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("pool %s: the provider does not take back %zu bytes at %p (%s); the pool "
                       "goes on using them",
                       pool->params.name, size, (void *)base, umfResultName(result));
-        umf_lock(&part->lock);
+        umf_lock(&shard->lock);
         /* The end of the pool offers it again in any case. */
-        umf_range_add(part->range, base, size);
-        umf_unlock(&part->lock);
+        umf_range_add(shard->range, base, size);
+        umf_unlock(&shard->lock);
     }
     return result;
 }
 
 /* false: the provider refuses. */
-static bool release_from(coalescing_pool_t *pool, part_t *part, size_t *bytes) {
+static bool release_from(coalescing_pool_t *pool, shard_t *shard, size_t *bytes) {
     choice_t choice;
-    while (span_withdraw(part, *bytes, &choice)) {
-        if (span_return(pool, part, choice.base) != UMF_RESULT_SUCCESS) {
+    while (span_withdraw(shard, *bytes, &choice)) {
+        if (span_return(pool, shard, choice.base) != UMF_RESULT_SUCCESS) {
             return false;
         }
         *bytes -= choice.size;
@@ -69,83 +69,83 @@ static bool release_from(coalescing_pool_t *pool, part_t *part, size_t *bytes) {
 }
 
 void umf_coalescing_release(coalescing_pool_t *pool, size_t bytes) {
-    part_t *part = umf_coalescing_part(pool, 0);
-    umf_provider_free_batch(pool->view, true);
-    for (size_t i = 1; part && release_from(pool, part, &bytes); i++) {
-        part = umf_coalescing_part(pool, i);
+    shard_t *shard = umf_coalescing_shard(pool, 0);
+    umf_provider_free_batch(pool->tracked, true);
+    for (size_t i = 1; shard && release_from(pool, shard, &bytes); i++) {
+        shard = umf_coalescing_shard(pool, i);
     }
-    umf_provider_free_batch(pool->view, false);
+    umf_provider_free_batch(pool->tracked, false);
 }
 
-static void count_free_spans(const part_t *part, size_t *bytes) {
-    *bytes += umf_range_free_span_bytes(part->range);
+static void count_free_spans(const shard_t *shard, size_t *bytes) {
+    *bytes += umf_range_free_region_bytes(shard->range);
 }
 
-void umf_coalescing_release_surplus(coalescing_pool_t *pool, part_t *part, uintptr_t base) {
+void umf_coalescing_release_surplus(coalescing_pool_t *pool, shard_t *shard, uintptr_t base) {
     if (umf_coalescing_count(pool, count_free_spans) <= pool->params.retain) {
         return;
     }
-    umf_lock(&part->lock);
-    umf_result_t result = umf_range_remove(part->range, base);
-    umf_unlock(&part->lock);
+    umf_lock(&shard->lock);
+    umf_result_t result = umf_range_remove(shard->range, base);
+    umf_unlock(&shard->lock);
     if (result == UMF_RESULT_SUCCESS) {
-        span_return(pool, part, base);
+        span_return(pool, shard, base);
     }
 }
 
 /* --- dropping the content of free pieces ------------------------------------------------------ */
 
-bool umf_coalescing_is_held_locked(part_t *part, const void *ptr) {
-    umf_assert_locked(&part->lock);
-    for (size_t i = 0; i < part->held_count; i++) {
-        if (part->held[i].base == (uintptr_t)ptr) {
+bool umf_coalescing_is_isolated_locked(shard_t *shard, const void *ptr) {
+    umf_assert_locked(&shard->lock);
+    for (size_t i = 0; i < shard->isolated_count; i++) {
+        if (shard->isolated[i].base == (uintptr_t)ptr) {
             return true;
         }
     }
     return false;
 }
 
-static void unhold_locked(part_t *part) {
-    umf_assert_locked(&part->lock);
-    for (size_t i = 0; i < part->held_count; i++) {
-        umf_range_free(part->range, part->held[i].base, 0, NULL);
+static void reintegrate_locked(shard_t *shard) {
+    umf_assert_locked(&shard->lock);
+    for (size_t i = 0; i < shard->isolated_count; i++) {
+        umf_range_free(shard->range, shard->isolated[i].base, 0, NULL);
     }
-    part->held_count = 0;
+    shard->isolated_count = 0;
 }
 
 /* The next free pieces from high addresses to low; one thread at a time gets any. */
-static size_t hold(coalescing_pool_t *pool, part_t *part, uintptr_t *cursor) {
+static size_t isolate(coalescing_pool_t *pool, shard_t *shard, uintptr_t *cursor) {
     size_t count = 0;
-    umf_lock(&part->lock);
-    if (part->held_count && part->held_since != umf_fork_count()) {
-        unhold_locked(part);
+    umf_lock(&shard->lock);
+    if (shard->isolated_count && shard->isolated_since != umf_fork_count()) {
+        reintegrate_locked(shard);
     }
-    if (part->held_count == 0) {
-        count = umf_range_take_free(part->range, cursor, pool->page, part->held,
+    if (shard->isolated_count == 0) {
+        count = umf_range_take_free(shard->range, cursor, pool->page, shard->isolated,
                                     UMF_COALESCING_PURGE_BATCH);
-        part->held_count = count;
-        part->held_since = umf_fork_count();
+        shard->isolated_count = count;
+        shard->isolated_since = umf_fork_count();
     }
-    umf_unlock(&part->lock);
+    umf_unlock(&shard->lock);
     return count;
 }
 
-static void unhold(part_t *part) {
-    umf_lock(&part->lock);
-    unhold_locked(part);
-    umf_unlock(&part->lock);
+static void reintegrate(shard_t *shard) {
+    umf_lock(&shard->lock);
+    reintegrate_locked(shard);
+    umf_unlock(&shard->lock);
 }
 
-static void count_held(const part_t *part, size_t *count) {
-    *count += part->held_since == umf_fork_count() ? part->held_count : 0;
+static void count_isolated(const shard_t *shard, size_t *count) {
+    *count += shard->isolated_since == umf_fork_count() ? shard->isolated_count : 0;
 }
 
 bool umf_coalescing_is_trim_at_work(coalescing_pool_t *pool) {
-    return umf_coalescing_count(pool, count_held) > 0;
+    return umf_coalescing_count(pool, count_isolated) > 0;
 }
 
 /* false: the provider cannot. */
-static bool purge_piece(coalescing_pool_t *pool, const umf_range_piece_t *piece) {
+static bool purge_piece(coalescing_pool_t *pool, const umf_range_segment_t *piece) {
     uintptr_t end = piece->base + piece->size;
     uintptr_t rest = piece->base % pool->page;
     uintptr_t first = piece->base + (rest ? pool->page - rest : 0);
@@ -153,30 +153,30 @@ static bool purge_piece(coalescing_pool_t *pool, const umf_range_piece_t *piece)
     if (first >= end) {
         return true;
     }
-    umf_result_t result = umfMemoryProviderPurgeForce(pool->view, (void *)first, end - first);
+    umf_result_t result = umfMemoryProviderPurgeForce(pool->tracked, (void *)first, end - first);
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
-        result = umfMemoryProviderPurgeLazy(pool->view, (void *)first, end - first);
+        result = umfMemoryProviderPurgeLazy(pool->tracked, (void *)first, end - first);
     }
     return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
 /* The same. */
-static bool purge_part(coalescing_pool_t *pool, part_t *part) {
+static bool purge_shard(coalescing_pool_t *pool, shard_t *shard) {
     uintptr_t cursor = UINTPTR_MAX;
     bool can = true;
-    for (size_t count; can && (count = hold(pool, part, &cursor)) > 0;) {
+    for (size_t count; can && (count = isolate(pool, shard, &cursor)) > 0;) {
         for (size_t i = 0; can && i < count; i++) {
-            can = purge_piece(pool, &part->held[i]); /* nobody else changes them now */
+            can = purge_piece(pool, &shard->isolated[i]); /* nobody else changes them now */
         }
-        unhold(part);
+        reintegrate(shard);
     }
     return can;
 }
 
 static void purge(coalescing_pool_t *pool) {
-    part_t *part = umf_coalescing_part(pool, 0);
-    for (size_t i = 1; part && purge_part(pool, part); i++) {
-        part = umf_coalescing_part(pool, i);
+    shard_t *shard = umf_coalescing_shard(pool, 0);
+    for (size_t i = 1; shard && purge_shard(pool, shard); i++) {
+        shard = umf_coalescing_shard(pool, i);
     }
 }
 

@@ -1,26 +1,26 @@
 /* Parameters, settings and counters of the coalescing pool. */
 #include "pools/shared/settings.h"
-#include "pools/coalescing/parts.h"
+#include "pools/coalescing/shards.h"
 
 #define DEFAULT_GRANULE ((size_t)512)
 #define DEFAULT_SPAN_SIZE ((size_t)2 << 20)
 #define GRANULE_MAX ((size_t)1 << 30)
 
 typedef umf_coalescing_pool_t coalescing_pool_t;
-typedef umf_coalescing_part_t part_t;
+typedef umf_coalescing_shard_t shard_t;
 
 #include "ctl/params_define.h"
 
-static size_t default_granule(umf_view_t *view) {
+static size_t default_granule(umf_tracked_provider_t *tracked) {
     size_t line;
-    bool is_known =
-        umfMemoryProviderGetCacheLineSize(view, &line) == UMF_RESULT_SUCCESS && umf_is_pow2(line);
+    bool is_known = umfMemoryProviderGetCacheLineSize(tracked, &line) == UMF_RESULT_SUCCESS &&
+                    umf_is_pow2(line);
     return is_known && line > DEFAULT_GRANULE && line <= GRANULE_MAX ? line : DEFAULT_GRANULE;
 }
 
 void umf_coalescing_choose_defaults(coalescing_pool_t *pool) {
     if (!pool->params.granule) {
-        pool->params.granule = default_granule(pool->view);
+        pool->params.granule = default_granule(pool->tracked);
     }
     if (!pool->params.span_size) {
         pool->params.span_size = pool->page > DEFAULT_SPAN_SIZE ? pool->page : DEFAULT_SPAN_SIZE;
@@ -38,19 +38,19 @@ umf_result_t umf_coalescing_get_name(void *self, const char **name) {
 
 /* --- fields: counters. The object is the pool. --- */
 
-static void count_used_memory(const part_t *part, size_t *bytes) {
-    *bytes += umf_range_used_bytes(part->range);
-    for (size_t i = 0; i < part->held_count; i++) {
-        *bytes -= part->held[i].size;
+static void count_used_memory(const shard_t *shard, size_t *bytes) {
+    *bytes += umf_range_used_bytes(shard->range);
+    for (size_t i = 0; i < shard->isolated_count; i++) {
+        *bytes -= shard->isolated[i].size;
     }
 }
 
-static void count_reserved_memory(const part_t *part, size_t *bytes) {
-    *bytes += umf_range_total_bytes(part->range);
+static void count_reserved_memory(const shard_t *shard, size_t *bytes) {
+    *bytes += umf_range_total_bytes(shard->range);
 }
 
-static void count_spans(const part_t *part, size_t *count) {
-    *count += umf_range_span_count(part->range);
+static void count_spans(const shard_t *shard, size_t *count) {
+    *count += umf_range_region_count(shard->range);
 }
 
 static void note_larger(uintptr_t base, size_t size, void *largest) {
@@ -60,12 +60,12 @@ static void note_larger(uintptr_t base, size_t size, void *largest) {
     }
 }
 
-static void count_largest_free(const part_t *part, size_t *largest) {
-    umf_range_free_pieces(part->range, note_larger, largest);
+static void count_largest_free(const shard_t *shard, size_t *largest) {
+    umf_range_free_segments(shard->range, note_larger, largest);
 }
 
-static void count_parts(const part_t *part, size_t *count) {
-    (void)part;
+static void count_shards(const shard_t *shard, size_t *count) {
+    (void)shard;
     ++*count;
 }
 
@@ -81,7 +81,7 @@ COUNTER(used_memory)
 COUNTER(reserved_memory)
 COUNTER(spans)
 COUNTER(largest_free)
-COUNTER(parts)
+COUNTER(shards)
 
 static umf_result_t run_post_initialize(void *object) {
     ((coalescing_pool_t *)object)->sealed = true;
@@ -102,7 +102,11 @@ static const umf_field_t field_list[] = {
      .type = UMF_FIELD_SIZE,
      .access = UMF_FIELD_READ,
      .get = get_largest_free},
-    {.path = "stats.parts", .type = UMF_FIELD_SIZE, .access = UMF_FIELD_READ, .get = get_parts},
+    {.path = "stats.shards", .type = UMF_FIELD_SIZE, .access = UMF_FIELD_READ, .get = get_shards},
+    {.path = "stats.parts",
+     .type = UMF_FIELD_SIZE,
+     .access = UMF_FIELD_READ,
+     .get = get_shards}, /* deprecated name */
     {.path = "post_initialize", .access = UMF_FIELD_RUN, .run = run_post_initialize},
 };
 static const umf_fields_t fields = UMF_FIELDS(field_list);

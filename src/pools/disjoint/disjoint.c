@@ -2,14 +2,14 @@
  * The disjoint pool: slabs of equal chunks, all metadata outside of the memory that is served.
  *
  * Sizes map to bins, two per doubling. Small bins have a magazine per thread in front (magazine.h);
- * of larger ones, whose slabs are single chunks, each thread may park an empty slab (parking.h).
- * With trace or checking on there is neither, so that every count and every error is exact. Sizes
- * above the poolable limit are provider allocations of their own.
+ * of larger ones, whose slabs are single chunks, each thread may withhold an empty slab
+ * (parking.h). With trace or checking on there is neither, so that every count and every error is
+ * exact. Sizes above the poolable limit are provider allocations of their own.
  *
- * A parked slab counts as kept: what a bin keeps and what is parked are the capacity together, and
- * nothing is parked while the bin alone has all it may. A thread therefore sees the capacity it
- * asked for. Nobody counts when a slab is parked, so while several threads free slabs of one size,
- * each may keep one beyond it.
+ * A withheld slab counts as kept: what a bin keeps and what is withheld are the capacity together,
+ * and nothing is withheld while the bin alone has all it may. A thread therefore sees the capacity
+ * it asked for. Nobody counts when a slab is withheld, so while several threads free slabs of one
+ * size, each may keep one beyond it.
  *
  * What is beyond the capacity is the provider's. Where the provider would keep it to be used again
  * (reuse_free), and a bin gives back many, it is spared the way there and back: then these slabs
@@ -38,42 +38,42 @@ static UMF_COLD void *fail(umf_result_t error) {
 /* --- layout --- */
 
 static const umf_magazine_ops_t magazine_ops;
-static void leave_parked(void *self, uintptr_t slab);
+static void leave_withheld(void *self, uintptr_t slab);
 
-/* A limit that pools share is exact, and so is the wish to keep nothing. */
-static uint32_t parked_bins_of(const disjoint_pool_t *pool) {
-    bool may_park = !pool->params.limits && pool->params.capacity > 0;
-    return may_park ? pool->layout->parked_bins : 0;
+/* A limit that pools share is exact, and so is the request to keep nothing. */
+static uint32_t withheld_bins_of(const disjoint_pool_t *pool) {
+    bool may_withhold = !pool->params.limits && pool->params.capacity > 0;
+    return may_withhold ? pool->layout->withheld_bins : 0;
 }
 
 static bool may_be_busy(const disjoint_pool_t *pool) {
-    return umf_view_can_reuse(pool->slabs.view) && parked_bins_of(pool) > 0;
+    return umf_tracked_can_reuse(pool->slabs.tracked) && withheld_bins_of(pool) > 0;
 }
 
 umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
-    umf_disjoint_wish_t wish = {
+    umf_disjoint_request_t request = {
         .min_bucket_size = pool->params.min_bucket_size,
         .slab_min_size = pool->params.slab_min_size,
         .max_poolable_size = pool->params.max_poolable_size,
         .is_exact = pool->params.pool_trace > 0 || pool->params.check,
     };
-    const umf_disjoint_layout_t *layout = umf_disjoint_layout_get(&wish);
+    const umf_disjoint_layout_t *layout = umf_disjoint_layout_get(&request);
     if (!layout) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     if (pool->layout) {
         umf_magazines_fini(&pool->magazines);
-        umf_parking_fini(&pool->parking);
+        umf_reuse_slots_fini(&pool->reuse_slots);
         umf_disjoint_layout_put(pool->layout);
     }
     pool->layout = layout;
     pool->slabs.count_slabs = pool->params.pool_trace >= 1;
     pool->slabs.count_chunks = pool->params.pool_trace >= 2;
     pool->slabs.waiting = may_be_busy(pool) ? &pool->magazines : NULL;
-    umf_parking_init(&pool->parking, parked_bins_of(pool), pool, leave_parked);
+    umf_reuse_slots_init(&pool->reuse_slots, withheld_bins_of(pool), pool, leave_withheld);
     umf_result_t result = umf_magazines_init(
-        &pool->magazines, umf_view_magazine_index(pool->slabs.view), pool, &magazine_ops,
-        layout->capacity, pool->slabs.waiting ? layout->parked_bins : layout->cached_bins,
+        &pool->magazines, umf_tracked_magazine_index(pool->slabs.tracked), pool, &magazine_ops,
+        layout->capacity, pool->slabs.waiting ? layout->withheld_bins : layout->cached_bins,
         UMF_MAGAZINE_DEPOT_BATCHES);
     pool->magazines.slabs = layout->slabs;
     return result;
@@ -94,11 +94,11 @@ static umf_bin_t *bin_make(disjoint_pool_t *pool, uint32_t index) {
                           ? 1
                           : pool->params.capacity;
     bool is_cached = index < pool->layout->cached_bins;
-    uint16_t hint = is_cached ? umf_magazine_offset(index) : 0;
+    uint16_t class_offset = is_cached ? umf_magazine_offset(index) : 0;
     size_t stride = is_cached ? umf_disjoint_state_stride(pool->layout, index) : 0;
     umf_bin_t *bin =
         umf_bin_create(&pool->slabs, index, umf_disjoint_stride(pool->layout->sizes[index]),
-                       pool->params.slab_min_size, hint, stride, max_kept);
+                       pool->params.slab_min_size, class_offset, stride, max_kept);
     umf_bin_t *other = NULL;
     if (bin && !atomic_compare_exchange_strong_explicit(
                    &pool->bin[index], &other, bin, memory_order_acq_rel, memory_order_acquire)) {
@@ -144,41 +144,43 @@ static size_t refill(void *self, uint32_t index, umf_item_t *items, size_t n) {
 }
 
 /* Parked slabs of a bin, as far as they count: where it has all it may, they do not. */
-static size_t parked_of(disjoint_pool_t *pool, const umf_bin_t *bin) {
-    return umf_bin_empty_count(bin) < bin->max_kept ? umf_parking_count(&pool->parking, bin->index)
-                                                    : 0;
+static size_t withheld_of(disjoint_pool_t *pool, const umf_bin_t *bin) {
+    return umf_bin_empty_count(bin) < bin->max_kept
+               ? umf_reuse_slots_count(&pool->reuse_slots, bin->index)
+               : 0;
 }
 
 static void flush(void *self, uint32_t index, umf_item_t *items, size_t n) {
     umf_bin_t *bin = bin_at(self, index);
     if (holds_slabs(self, index)) {
-        umf_bin_put_claimed(bin, items, n, parked_of(self, bin));
+        umf_bin_put_claimed(bin, items, n, withheld_of(self, bin));
     } else {
         umf_bin_put(bin, items, n);
     }
 }
 
-/* --- parked slabs --- */
+/* --- withheld slabs --- */
 
 static bool is_parkable(const disjoint_pool_t *pool, const umf_bin_t *bin) {
-    return bin->chunks == 1 && bin->index < pool->parking.places;
+    return bin->chunks == 1 && bin->index < pool->reuse_slots.count;
 }
 
 /* A claimed chunk goes to its bin. */
 static void unpark(disjoint_pool_t *pool, umf_slab_t *slab) {
     umf_item_t item = {.object = slab};
-    umf_bin_put_claimed(slab->bin, &item, 1, parked_of(pool, slab->bin));
+    umf_bin_put_claimed(slab->bin, &item, 1, withheld_of(pool, slab->bin));
 }
 
-static void leave_parked(void *self, uintptr_t slab) {
+static void leave_withheld(void *self, uintptr_t slab) {
     unpark(self, (umf_slab_t *)slab);
 }
 
-/* What this thread has parked, or a slab that waits, or, before the provider is asked, what any
- * thread has parked. NULL: nothing. */
-static void *take_parked(disjoint_pool_t *pool, uint32_t index) {
-    uintptr_t slab = umf_parking_peek(&pool->parking, index);
-    if (umf_likely(slab != 0) && umf_likely(umf_parking_take(&pool->parking, index, slab))) {
+/* What this thread has withheld, or a slab that waits, or, before the provider is asked, what any
+ * thread has withheld. NULL: nothing. */
+static void *take_withheld(disjoint_pool_t *pool, uint32_t index) {
+    uintptr_t slab = umf_reuse_slots_peek(&pool->reuse_slots, index);
+    if (umf_likely(slab != 0) &&
+        umf_likely(umf_reuse_slots_take(&pool->reuse_slots, index, slab))) {
         return umf_slab_unclaim((umf_slab_t *)slab);
     }
     umf_bin_t *bin = bin_at(pool, index);
@@ -186,7 +188,7 @@ static void *take_parked(disjoint_pool_t *pool, uint32_t index) {
         slab = (uintptr_t)umf_magazine_pop_stateless(&pool->magazines, index);
     } else {
         bool may_be_any = bin && umf_bin_empty_count(bin) == 0;
-        slab = may_be_any ? umf_parking_take_any(&pool->parking, index) : 0;
+        slab = may_be_any ? umf_reuse_slots_take_any(&pool->reuse_slots, index) : 0;
     }
     return slab ? umf_slab_unclaim((umf_slab_t *)slab) : NULL;
 }
@@ -196,27 +198,27 @@ static __attribute__((noinline)) void free_claimed(disjoint_pool_t *pool, umf_sl
         umf_magazine_push(&pool->magazines, slab->bin->index, (umf_item_t){.object = slab});
     } else {
         unpark(pool, slab);
-        umf_magazines_look(&pool->magazines);
+        umf_magazines_decay(&pool->magazines);
     }
 }
 
 /* Frees a chunk that nobody else frees at the same time. */
-static void park(disjoint_pool_t *pool, umf_slab_t *slab) {
+static void withhold(disjoint_pool_t *pool, umf_slab_t *slab) {
     const umf_bin_t *bin = slab->bin;
     UMF_POISON((void *)umf_slab_base(slab), bin->size);
     if (umf_likely(umf_bin_empty_count(bin) < bin->max_kept) &&
-        umf_likely(umf_parking_put(&pool->parking, bin->index, (uintptr_t)slab))) {
+        umf_likely(umf_reuse_slots_put(&pool->reuse_slots, bin->index, (uintptr_t)slab))) {
         return;
     }
     free_claimed(pool, slab);
 }
 
-static bool settle_parked(disjoint_pool_t *pool) {
+static bool settle_withheld(disjoint_pool_t *pool) {
     bool was_any = false;
-    for (uint32_t i = 0; i < pool->parking.places; i++) {
+    for (uint32_t i = 0; i < pool->reuse_slots.count; i++) {
         uintptr_t slab;
-        for (size_t n = umf_parking_count(&pool->parking, i);
-             n && (slab = umf_parking_take_others(&pool->parking, i)) != 0; n--) {
+        for (size_t n = umf_reuse_slots_count(&pool->reuse_slots, i);
+             n && (slab = umf_reuse_slots_take_others(&pool->reuse_slots, i)) != 0; n--) {
             unpark(pool, (umf_slab_t *)slab);
             was_any = true;
         }
@@ -226,21 +228,21 @@ static bool settle_parked(disjoint_pool_t *pool) {
 
 bool umf_disjoint_settle(disjoint_pool_t *pool) {
     bool was_any = umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0);
-    return settle_parked(pool) || was_any;
+    return settle_withheld(pool) || was_any;
 }
 
 /* --- decay --- */
 
-/* What others have parked goes to its bins to decay there; what is used it finds there again. */
+/* What others have withheld goes to its bins to decay there; what is used it finds there again. */
 static bool look(void *self, bool is_new) {
     disjoint_pool_t *pool = self;
     bool can_purge = !atomic_load_explicit(&pool->cannot_purge, memory_order_relaxed);
     size_t left = UMF_DECAY_BYTES;
     if (can_purge && is_new) {
-        settle_parked(pool);
+        settle_withheld(pool);
     }
     if (is_new) {
-        umf_provider_drop_reusable(pool->slabs.view, true);
+        umf_provider_drop_reusable(pool->slabs.tracked, true);
     }
     for (uint32_t i = 0; i < pool->layout->bins && can_purge; i++) {
         umf_bin_t *bin = bin_at(pool, i);
@@ -260,9 +262,9 @@ static void *alloc_direct(disjoint_pool_t *pool, size_t size, size_t alignment) 
     void *ptr = NULL;
     umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
                                 UMF_MAGAZINE_WAITING_MAX);
-    umf_result_t result = umf_view_alloc(pool->slabs.view, size, alignment, 0, NULL, &ptr);
+    umf_result_t result = umf_tracked_alloc(pool->slabs.tracked, size, alignment, 0, NULL, &ptr);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS) && umf_disjoint_settle(pool)) {
-        result = umf_view_alloc(pool->slabs.view, size, alignment, 0, NULL, &ptr);
+        result = umf_tracked_alloc(pool->slabs.tracked, size, alignment, 0, NULL, &ptr);
     }
     if (result != UMF_RESULT_SUCCESS) {
         return fail(result);
@@ -278,7 +280,7 @@ static void *alloc_chunk(disjoint_pool_t *pool, size_t size) {
     if (index < pool->layout->cached_bins) {
         return umf_magazine_pop(&pool->magazines, index);
     }
-    void *chunk = index < pool->parking.places ? take_parked(pool, index) : NULL;
+    void *chunk = index < pool->reuse_slots.count ? take_withheld(pool, index) : NULL;
     umf_item_t item;
     return chunk || umf_unlikely(!take(pool, index, umf_bin_take, &item, 1)) ? chunk : item.object;
 }
@@ -322,7 +324,7 @@ static void *disjoint_calloc(void *self, size_t num, size_t size) {
 }
 
 static umf_slab_t *slab_of(const disjoint_pool_t *pool, const void *ptr) {
-    umf_span_t *span = umf_view_find(pool->slabs.view, ptr);
+    umf_span_t *span = umf_tracked_find(pool->slabs.tracked, ptr);
     return span ? span->cookie : NULL;
 }
 
@@ -392,7 +394,7 @@ static UMF_COLD umf_result_t not_an_allocation(const disjoint_pool_t *pool, cons
 static __attribute__((noinline)) umf_result_t put_ptr(disjoint_pool_t *pool, umf_slab_t *slab,
                                                       void *ptr) {
     umf_result_t result = umf_slab_put_ptr(slab, (uintptr_t)ptr);
-    umf_magazines_look(&pool->magazines);
+    umf_magazines_decay(&pool->magazines);
     return result == UMF_RESULT_SUCCESS ? result : not_an_allocation(pool, ptr);
 }
 
@@ -402,7 +404,7 @@ static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr
         if (umf_slab_base(slab) != (uintptr_t)ptr || !umf_slab_claim(slab)) {
             return not_an_allocation(pool, ptr);
         }
-        park(pool, slab);
+        withhold(pool, slab);
         return UMF_RESULT_SUCCESS;
     }
     return put_ptr(pool, slab, ptr);
@@ -413,11 +415,11 @@ static __attribute__((noinline)) umf_result_t free_direct(disjoint_pool_t *pool,
     if (span->base != (uintptr_t)ptr) {
         return not_an_allocation(pool, ptr);
     }
-    umf_result_t result = umf_view_free_for_reuse(pool->slabs.view, span);
+    umf_result_t result = umf_tracked_free_for_reuse(pool->slabs.tracked, span);
     if (result == UMF_RESULT_SUCCESS) {
         atomic_fetch_sub_explicit(&pool->direct, 1, memory_order_relaxed);
     }
-    umf_magazines_look(&pool->magazines);
+    umf_magazines_decay(&pool->magazines);
     return result;
 }
 
@@ -445,9 +447,9 @@ static __attribute__((noinline)) umf_result_t put_unusual(disjoint_pool_t *pool,
  * The core has tried the calling thread's magazine if the slab is aligned; this is for all other
  * cases. An address inside a chunk is caught.
  */
-static umf_result_t disjoint_free_at(void *self, void *ptr, umf_word_t word) {
+static umf_result_t disjoint_free_at(void *self, void *ptr, umf_map_entry_t entry) {
     disjoint_pool_t *pool = self;
-    umf_span_t *span = umf_span_at(umf_word_span(word));
+    umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
     uint8_t *state = cached_state_of(pool, span, ptr);
     if (umf_unlikely(!state)) {
         return put_unusual(pool, span, ptr);
@@ -462,9 +464,9 @@ static umf_result_t disjoint_free_at(void *self, void *ptr, umf_word_t word) {
     return UMF_RESULT_SUCCESS;
 }
 
-static bool disjoint_try_free(void *self, void *ptr, umf_word_t word) {
+static bool disjoint_try_free(void *self, void *ptr, umf_map_entry_t entry) {
     disjoint_pool_t *pool = self;
-    const umf_span_t *span = umf_span_at(umf_word_span(word));
+    const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
     uint8_t *state = cached_state_of(pool, span, ptr);
     return state && umf_magazine_try_push(
                         umf_magazine_of(&pool->magazines, ((umf_slab_t *)span->cookie)->bin->index),
@@ -476,11 +478,11 @@ static umf_result_t disjoint_free(void *self, void *ptr) {
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_word_t word;
-    if (!umf_view_find_word(pool->slabs.view, ptr, &word)) {
+    umf_map_entry_t entry;
+    if (!umf_tracked_find_entry(pool->slabs.tracked, ptr, &entry)) {
         return not_an_allocation(pool, ptr);
     }
-    return disjoint_free_at(pool, ptr, word);
+    return disjoint_free_at(pool, ptr, entry);
 }
 
 static UMF_COLD umf_result_t usable_size_slow(const disjoint_pool_t *pool, const umf_span_t *span,
@@ -501,7 +503,7 @@ static UMF_COLD umf_result_t usable_size_slow(const disjoint_pool_t *pool, const
 }
 
 static umf_result_t usable_size(disjoint_pool_t *pool, const void *ptr, size_t *size) {
-    umf_span_t *span = umf_view_find(pool->slabs.view, ptr);
+    umf_span_t *span = umf_tracked_find(pool->slabs.tracked, ptr);
     if (umf_unlikely(!span)) {
         return not_an_allocation(pool, ptr);
     }
@@ -539,12 +541,13 @@ static void purge(disjoint_pool_t *pool) {
     }
 }
 
-/* What this thread has parked stays, or goes to its bin, as any kept slab. */
-static void trim_parked(disjoint_pool_t *pool, const umf_bin_t *bin, size_t *keep) {
-    uintptr_t slab = is_parkable(pool, bin) ? umf_parking_peek(&pool->parking, bin->index) : 0;
+/* What this thread has withheld stays, or goes to its bin, as any kept slab. */
+static void trim_withheld(disjoint_pool_t *pool, const umf_bin_t *bin, size_t *keep) {
+    uintptr_t slab =
+        is_parkable(pool, bin) ? umf_reuse_slots_peek(&pool->reuse_slots, bin->index) : 0;
     if (slab && *keep > 0) {
         *keep -= *keep < bin->slab_size ? *keep : bin->slab_size;
-    } else if (slab && umf_parking_take(&pool->parking, bin->index, slab)) {
+    } else if (slab && umf_reuse_slots_take(&pool->reuse_slots, bin->index, slab)) {
         unpark(pool, (umf_slab_t *)slab);
     }
 }
@@ -556,7 +559,7 @@ static umf_result_t disjoint_trim(void *self, size_t keep) {
     for (uint32_t i = 0; i < pool->layout->bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin) {
-            trim_parked(pool, bin, &keep);
+            trim_withheld(pool, bin, &keep);
             umf_bin_trim(bin, &keep);
         }
     }
@@ -575,7 +578,7 @@ size_t umf_disjoint_used_chunks(disjoint_pool_t *pool, uint32_t index) {
     }
     size_t cached =
         index < pool->magazines.bins ? umf_magazines_cached(&pool->magazines, index) : 0;
-    cached += is_parkable(pool, bin) ? umf_parking_count(&pool->parking, index) : 0;
+    cached += is_parkable(pool, bin) ? umf_reuse_slots_count(&pool->reuse_slots, index) : 0;
     umf_lock(&bin->lock);
     size_t used = bin->used;
     umf_unlock(&bin->lock);
@@ -594,14 +597,15 @@ static size_t disjoint_alloc_count(void *self) {
 /* --- life --- */
 
 static umf_result_t choose_defaults(disjoint_pool_t *pool) {
-    umf_view_t *view = pool->slabs.view;
-    if (umf_provider_page_size(view, &pool->page_size) != UMF_RESULT_SUCCESS ||
+    umf_tracked_provider_t *tracked = pool->slabs.tracked;
+    if (umf_provider_page_size(tracked, &pool->page_size) != UMF_RESULT_SUCCESS ||
         !umf_is_pow2(pool->page_size)) {
         pool->page_size = umf_os_page_size();
     }
     size_t line;
     if (!pool->params.min_bucket_set &&
-        umfMemoryProviderGetCacheLineSize(view, &line) == UMF_RESULT_SUCCESS && umf_is_pow2(line)) {
+        umfMemoryProviderGetCacheLineSize(tracked, &line) == UMF_RESULT_SUCCESS &&
+        umf_is_pow2(line)) {
         pool->params.min_bucket_size = line;
     }
     return umf_disjoint_lay_out(pool);
@@ -619,7 +623,7 @@ static umf_result_t disjoint_initialize(umf_memory_provider_handle_t provider, c
     pool->params =
         params ? *(const umf_disjoint_pool_params_t *)params : umf_disjoint_pool_params_defaults;
     pool->slabs.limits = pool->params.limits;
-    umf_result_t result = umf_view_acquire(provider, &pool->slabs.view);
+    umf_result_t result = umf_tracked_acquire(provider, &pool->slabs.tracked);
     if (result == UMF_RESULT_SUCCESS) {
         result = choose_defaults(pool);
         if (result == UMF_RESULT_SUCCESS) {
@@ -627,7 +631,7 @@ static umf_result_t disjoint_initialize(umf_memory_provider_handle_t provider, c
             return result;
         }
         umf_disjoint_layout_put(pool->layout);
-        umf_view_release(pool->slabs.view);
+        umf_tracked_release(pool->slabs.tracked);
     }
     umf_meta_free(pool, sizeof(*pool));
     return result;
@@ -644,8 +648,8 @@ static bool find_direct(umf_span_t *span, void *arg) {
 static void free_direct_left(disjoint_pool_t *pool) {
     for (;;) {
         umf_span_t *span = NULL;
-        umf_view_each_span(pool->slabs.view, find_direct, &span);
-        if (!span || umf_view_free(pool->slabs.view, span) != UMF_RESULT_SUCCESS) {
+        umf_tracked_each_span(pool->slabs.tracked, find_direct, &span);
+        if (!span || umf_tracked_free(pool->slabs.tracked, span) != UMF_RESULT_SUCCESS) {
             return;
         }
     }
@@ -655,7 +659,7 @@ static umf_result_t disjoint_finalize(void *self) {
     disjoint_pool_t *pool = self;
     umf_disjoint_log_summary(pool);
     umf_magazines_fini(&pool->magazines);
-    umf_parking_fini(&pool->parking);
+    umf_reuse_slots_fini(&pool->reuse_slots);
     for (uint32_t i = 0; i < pool->layout->bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin) {
@@ -664,7 +668,7 @@ static umf_result_t disjoint_finalize(void *self) {
     }
     free_direct_left(pool);
     umf_disjoint_layout_put(pool->layout);
-    umf_view_release(pool->slabs.view);
+    umf_tracked_release(pool->slabs.tracked);
     umf_meta_free(pool, sizeof(*pool));
     return UMF_RESULT_SUCCESS;
 }

@@ -6,7 +6,7 @@
 #include <umf/plugin.h>
 #include <umf/pools/pool_disjoint.h>
 
-#include "cache/parking.h"
+#include "cache/reuse_slots.h"
 #include "ctl/params.h"
 #include "pools/disjoint/layout.h"
 #include "pools/disjoint/slab.h"
@@ -28,7 +28,7 @@ typedef struct umf_disjoint_pool_t {
     umf_disjoint_pool_params_t params; /* first: its fields are the pool's. Immutable once sealed */
     const umf_disjoint_layout_t *layout;
     umf_magazines_t magazines;                       /* of the cached bins */
-    umf_parking_t parking;                           /* places are bins, objects slabs */
+    umf_reuse_slots_t reuse_slots;                   /* places are bins, objects slabs */
     _Atomic(umf_bin_t *) bin[UMF_DISJOINT_MAX_BINS]; /* made at first use */
     umf_slab_owner_t slabs;
     size_t page_size;
@@ -43,8 +43,8 @@ umf_result_t umf_disjoint_lay_out(umf_disjoint_pool_t *pool);
 
 /* NULL: no chunk of this bin was ever asked for. */
 umf_bin_t *umf_disjoint_bin(umf_disjoint_pool_t *pool, uint32_t index);
-/* Slabs that wait in magazines, or that other threads have parked, come to their bins: what is kept
- * then, is what the capacity allows. false: there were none. */
+/* Slabs that wait in magazines, or that other threads have withheld, come to their bins: what is
+ * kept then, is what the capacity allows. false: there were none. */
 bool umf_disjoint_settle(umf_disjoint_pool_t *pool);
 /* Chunks of a bin in the hands of users. */
 size_t umf_disjoint_used_chunks(umf_disjoint_pool_t *pool, uint32_t index);

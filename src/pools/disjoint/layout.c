@@ -5,7 +5,8 @@
 #define MAX_CACHED_SIZE ((size_t)32 * 1024) /* larger chunks are not worth holding per thread */
 #define CACHED_BYTES ((size_t)64 * 1024)    /* a thread keeps so much of each size, ... */
 #define CACHED_CHUNKS_MIN 4                 /* ... but so many chunks at least */
-#define MAX_PARKED_SIZE ((size_t)2 << 20)   /* of a slab that waits for the thread that freed it */
+/* Of a slab that waits for the thread that freed it. */
+#define MAX_WITHHELD_SIZE ((size_t)2 << 20)
 
 typedef umf_disjoint_layout_t layout_t;
 
@@ -16,7 +17,7 @@ static size_t class_max(uint32_t class) {
 }
 
 static void add_bin(layout_t *layout, size_t size) {
-    size = umf_align_up(size, layout->wish.min_bucket_size);
+    size = umf_align_up(size, layout->request.min_bucket_size);
     if (size < UMF_DISJOINT_MAX_BIN_SIZE &&
         (layout->bins == 0 || size > layout->sizes[layout->bins - 1])) {
         layout->sizes[layout->bins++] = size;
@@ -24,7 +25,7 @@ static void add_bin(layout_t *layout, size_t size) {
 }
 
 static void make_sizes(layout_t *layout) {
-    size_t start = layout->wish.min_bucket_size;
+    size_t start = layout->request.min_bucket_size;
     start = start < 8 ? 8 : start > UMF_DISJOINT_MAX_BIN_SIZE ? UMF_DISJOINT_MAX_BIN_SIZE : start;
     for (size_t size = start; size < UMF_DISJOINT_MAX_BIN_SIZE; size *= 2) {
         add_bin(layout, size);
@@ -43,9 +44,9 @@ static void make_sizes(layout_t *layout) {
 /* A single chunk of a slab is not cached: that would hide the slab from its limits. Frees in slabs
  * of more than 4 GiB cannot be checked by umf_magic_divides. */
 static bool is_cached(const layout_t *layout, size_t size) {
-    return !layout->wish.is_exact && layout->wish.slab_min_size <= UINT32_MAX &&
+    return !layout->request.is_exact && layout->request.slab_min_size <= UINT32_MAX &&
            size <= MAX_CACHED_SIZE && umf_disjoint_is_chunked(layout, size) &&
-           size <= layout->wish.max_poolable_size;
+           size <= layout->request.max_poolable_size;
 }
 
 static void choose_cached(layout_t *layout) {
@@ -55,7 +56,7 @@ static void choose_cached(layout_t *layout) {
             umf_magazine_capacity(CACHED_BYTES, layout->sizes[bin], CACHED_CHUNKS_MIN);
         layout->slabs[bin + 1] = (umf_magazine_slab_t){
             .magic = umf_magic(umf_disjoint_stride(layout->sizes[bin])),
-            .mask = layout->wish.slab_min_size - 1,
+            .mask = layout->request.slab_min_size - 1,
             .size = layout->sizes[bin],
         };
     }
@@ -63,24 +64,24 @@ static void choose_cached(layout_t *layout) {
     layout->cached_max = bin ? layout->sizes[bin - 1] : 0;
 }
 
-static bool may_be_parked(const layout_t *layout, size_t size) {
-    return !layout->wish.is_exact && layout->wish.slab_min_size <= MAX_PARKED_SIZE &&
-           size <= MAX_PARKED_SIZE;
+static bool may_be_withheld(const layout_t *layout, size_t size) {
+    return !layout->request.is_exact && layout->request.slab_min_size <= MAX_WITHHELD_SIZE &&
+           size <= MAX_WITHHELD_SIZE;
 }
 
-static void choose_parked(layout_t *layout) {
+static void choose_withheld(layout_t *layout) {
     uint32_t bin = 0;
-    for (; bin < layout->bins && may_be_parked(layout, layout->sizes[bin]); bin++) {
+    for (; bin < layout->bins && may_be_withheld(layout, layout->sizes[bin]); bin++) {
         if (bin >= layout->cached_bins) {
             layout->capacity[bin] = umf_magazine_capacity_large(layout->sizes[bin]);
         }
     }
-    layout->parked_bins = bin;
+    layout->withheld_bins = bin;
 }
 
 /* Bins below 8 bytes apart do not fit the table of small sizes. */
 static void make_small_table(layout_t *layout) {
-    if (layout->wish.min_bucket_size < 8 || layout->cached_max < UMF_SMALL_MAX) {
+    if (layout->request.min_bucket_size < 8 || layout->cached_max < UMF_SMALL_MAX) {
         return;
     }
     size_t bin = 0;
@@ -91,11 +92,11 @@ static void make_small_table(layout_t *layout) {
 }
 
 /* `layout` is zeroed. */
-static void layout_make(layout_t *layout, const umf_disjoint_wish_t *wish) {
-    layout->wish = *wish;
+static void layout_make(layout_t *layout, const umf_disjoint_request_t *request) {
+    layout->request = *request;
     make_sizes(layout);
     choose_cached(layout);
-    choose_parked(layout);
+    choose_withheld(layout);
     make_small_table(layout);
 }
 
@@ -104,24 +105,24 @@ static void layout_make(layout_t *layout, const umf_disjoint_wish_t *wish) {
 static layout_t shared; /* Sync: shared_lock; Immutable once it has bins */
 UMF_LOCK_STATIC(shared_lock, UMF_RANK_BIN);
 
-static bool is_same(const umf_disjoint_wish_t *a, const umf_disjoint_wish_t *b) {
+static bool is_same(const umf_disjoint_request_t *a, const umf_disjoint_request_t *b) {
     return a->min_bucket_size == b->min_bucket_size && a->slab_min_size == b->slab_min_size &&
            a->max_poolable_size == b->max_poolable_size && a->is_exact == b->is_exact;
 }
 
-const layout_t *umf_disjoint_layout_get(const umf_disjoint_wish_t *wish) {
+const layout_t *umf_disjoint_layout_get(const umf_disjoint_request_t *request) {
     umf_lock(&shared_lock);
     if (shared.bins == 0) {
-        layout_make(&shared, wish);
+        layout_make(&shared, request);
     }
-    bool is_shared = is_same(&shared.wish, wish);
+    bool is_shared = is_same(&shared.request, request);
     umf_unlock(&shared_lock);
     if (is_shared) {
         return &shared;
     }
     layout_t *layout = umf_meta_alloc(sizeof(*layout));
     if (layout) {
-        layout_make(layout, wish);
+        layout_make(layout, request);
     }
     return layout;
 }

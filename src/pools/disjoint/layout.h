@@ -11,27 +11,27 @@
 #define UMF_DISJOINT_MAX_BINS 60
 
 /* What it follows from. */
-typedef struct umf_disjoint_wish_t {
+typedef struct umf_disjoint_request_t {
     size_t min_bucket_size, slab_min_size, max_poolable_size;
     bool is_exact; /* every count and every error: no magazines */
-} umf_disjoint_wish_t;
+} umf_disjoint_request_t;
 
 /* Immutable once made. */
 typedef struct umf_disjoint_layout_t {
-    umf_disjoint_wish_t wish;
+    umf_disjoint_request_t request;
     umf_small_sizes_t small;
     size_t cached_max;         /* sizes up to this one go through the magazines; 0: none */
     uint8_t bin_by_class[128]; /* umf_disjoint_class(size) -> bin */
     uint32_t cached_bins;      /* the first ones */
-    uint32_t parked_bins;      /* those below have single chunks that may be parked, or magazines */
+    uint32_t withheld_bins; /* those below have single chunks that may be withheld, or magazines */
     uint32_t bins;
     size_t sizes[UMF_DISJOINT_MAX_BINS];
     umf_magazine_slab_t slabs[UMF_DISJOINT_MAX_BINS + 1];    /* of the cached bins, by bin + 1 */
-    umf_magazine_capacity_t capacity[UMF_DISJOINT_MAX_BINS]; /* of the cached and parked bins */
+    umf_magazine_capacity_t capacity[UMF_DISJOINT_MAX_BINS]; /* of the cached and withheld bins */
 } umf_disjoint_layout_t;
 
 /* NULL when out of memory. */
-const umf_disjoint_layout_t *umf_disjoint_layout_get(const umf_disjoint_wish_t *wish);
+const umf_disjoint_layout_t *umf_disjoint_layout_get(const umf_disjoint_request_t *request);
 /* Undoes get; NULL: nothing. */
 void umf_disjoint_layout_put(const umf_disjoint_layout_t *layout);
 
@@ -46,7 +46,7 @@ static inline size_t umf_disjoint_state_stride(const umf_disjoint_layout_t *layo
 
 /* A slab that holds one chunk only is as good as the chunk. */
 static inline bool umf_disjoint_is_chunked(const umf_disjoint_layout_t *layout, size_t size) {
-    return size <= layout->wish.slab_min_size / 2;
+    return size <= layout->request.slab_min_size / 2;
 }
 
 /* Bins are half doublings apart: the class is the highest bit of size - 1 and the bit below it. */

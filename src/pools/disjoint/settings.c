@@ -49,9 +49,9 @@ umfDisjointPoolParamsSetSharedLimits(umf_disjoint_pool_params_handle_t hParams,
 
 bool umf_disjoint_params_check(const void *params) {
     const char *function = "umfPoolCreate";
-    const umf_disjoint_pool_params_t *wish = params;
-    return umf_handle_check(wish, &umf_disjoint_pool_params_kind.handle, function) &&
-           (!wish->limits || umf_handle_check(wish->limits, &limits_kind, function));
+    const umf_disjoint_pool_params_t *request = params;
+    return umf_handle_check(request, &umf_disjoint_pool_params_kind.handle, function) &&
+           (!request->limits || umf_handle_check(request->limits, &limits_kind, function));
 }
 
 umf_result_t umf_disjoint_get_name(void *pool, const char **name) {
@@ -75,8 +75,8 @@ static umf_result_t get_used_memory(void *object, size_t index, void *value, siz
     return UMF_RESULT_SUCCESS;
 }
 
-/* What this thread holds back would keep slabs alive that nobody uses, what others have parked may
- * be more than is to be kept. */
+/* What this thread holds back would keep slabs alive that nobody uses, what others have withheld
+ * may be more than is to be kept. */
 static umf_result_t get_reserved_memory(void *object, size_t index, void *value, size_t size) {
     (void)index, (void)size;
     pool_t *pool = object;

@@ -12,7 +12,7 @@ static size_t words_for(uint32_t chunks) {
     return (chunks + 63) / 64;
 }
 
-/* Words of bits, and what aligns the states: a word stands for a cache line of them, or more. */
+/* Words of bits, and what aligns the states: a entry stands for a cache line of them, or more. */
 static size_t front_for(uint32_t chunks, size_t stride) {
     size_t bits = words_for(chunks) * sizeof(uint64_t);
     return chunks * stride < 64
@@ -20,10 +20,10 @@ static size_t front_for(uint32_t chunks, size_t stride) {
                : umf_align_up(bits + UMF_MAGAZINE_STATES, 64) - UMF_MAGAZINE_STATES;
 }
 
-/* Who parks a slab writes to it without a lock: such a slab has a cache line for itself. */
+/* Who withholds a slab writes to it without a lock: such a slab has a cache line for itself. */
 static size_t slab_bytes(const umf_bin_t *bin) {
     size_t bytes = bin->front + sizeof(umf_slab_t) + bin->chunks * bin->stride;
-    return bin->chunks > 1 ? bytes : umf_meta_apart(bytes);
+    return bin->chunks > 1 ? bytes : umf_meta_isolated_size(bytes);
 }
 
 static void *slab_block(const umf_bin_t *bin, umf_slab_t *slab) {
@@ -35,7 +35,7 @@ static size_t max_of(size_t a, size_t b) {
 }
 
 umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t size,
-                          size_t slab_size, uint16_t hint, size_t stride, size_t max_kept) {
+                          size_t slab_size, uint16_t class_offset, size_t stride, size_t max_kept) {
     umf_bin_t *bin = umf_meta_alloc(sizeof(*bin));
     if (!bin) {
         return NULL;
@@ -47,7 +47,7 @@ umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t 
     bin->slab_size = max_of(size, slab_size);
     size_t chunks = max_of(slab_size / size, 1);
     bin->chunks = chunks < SLAB_MAX_CHUNKS ? (uint32_t)chunks : SLAB_MAX_CHUNKS;
-    bin->hint = hint;
+    bin->class_offset = class_offset;
     bin->stride = stride;
     bin->front = front_for(bin->chunks, stride);
     bin->max_kept = max_kept;
@@ -102,12 +102,12 @@ static umf_slab_t *slab_create(umf_bin_t *bin) {
     set_all(slab, bin->chunks);
     void *memory = NULL;
     umf_result_t result =
-        umf_view_alloc(bin->owner->view, bin->slab_size, 0, bin->hint, slab, &memory);
+        umf_tracked_alloc(bin->owner->tracked, bin->slab_size, 0, bin->class_offset, slab, &memory);
     if (result != UMF_RESULT_SUCCESS || !memory) {
         slab_free_descriptor(bin, slab);
         return NULL;
     }
-    slab->span = umf_span_index(umf_view_find(bin->owner->view, memory));
+    slab->span = umf_span_index(umf_tracked_find(bin->owner->tracked, memory));
     umf_list_init(&slab->link);
     UMF_POISON(memory, bin->slab_size);
     return slab;
@@ -145,7 +145,7 @@ static void limits_release(umf_slab_limits_t *limits, size_t size) {
 /* --- giving slabs back --- */
 
 static umf_slab_t *slab_of(const umf_bin_t *bin, void *chunk) {
-    umf_span_t *span = umf_view_find(bin->owner->view, chunk);
+    umf_span_t *span = umf_tracked_find(bin->owner->tracked, chunk);
     umf_slab_t *slab = span ? span->cookie : NULL;
     return slab && slab->bin == bin ? slab : NULL;
 }
@@ -155,7 +155,7 @@ static umf_slab_t *slab_of(const umf_bin_t *bin, void *chunk) {
 static void slab_destroy(umf_bin_t *bin, umf_slab_t *slab) {
     void *base = (void *)umf_slab_base(slab);
     UMF_UNPOISON(base, bin->slab_size);
-    umf_result_t result = umf_view_free_for_reuse(bin->owner->view, umf_span_at(slab->span));
+    umf_result_t result = umf_tracked_free_for_reuse(bin->owner->tracked, umf_span_at(slab->span));
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("the provider did not take back the slab %p of %zu bytes: result %d", base,
                       bin->slab_size, (int)result);
@@ -219,11 +219,11 @@ static void slab_leave_empty_locked(umf_bin_t *bin, umf_slab_t *slab) {
     limits_release(bin->owner->limits, bin->slab_size);
 }
 
-/* A slab whose last chunk came back is kept or goes to `leaving`. `parked`: as many are kept
+/* A slab whose last chunk came back is kept or goes to `leaving`. `withheld`: as many are kept
  * elsewhere. */
-static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t parked,
+static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t withheld,
                                      umf_list_t *leaving) {
-    if (bin->empty_count + parked < bin->max_kept &&
+    if (bin->empty_count + withheld < bin->max_kept &&
         limits_reserve(bin->owner->limits, bin->slab_size)) {
         slab_move_locked(slab, &bin->empty);
         slab->met = false;
@@ -363,7 +363,7 @@ size_t umf_bin_take_claimed(umf_bin_t *bin, umf_item_t *slabs, size_t n) {
     return taken;
 }
 
-void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size_t parked) {
+void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size_t withheld) {
     umf_list_t leaving;
     umf_list_init(&leaving);
     umf_lock(&bin->lock);
@@ -372,7 +372,7 @@ void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size
         slab->free = 1;
         slab->dirty = true;
         bin->used--;
-        slab_became_empty_locked(bin, slab, parked, &leaving);
+        slab_became_empty_locked(bin, slab, withheld, &leaving);
     }
     umf_unlock(&bin->lock);
     slabs_destroy(bin, &leaving);
@@ -526,7 +526,7 @@ static umf_result_t purge_run(const umf_slab_t *slab, uint32_t first, uint32_t l
     if (begin >= end) {
         return UMF_RESULT_SUCCESS;
     }
-    return umfMemoryProviderPurgeForce(bin->owner->view, (void *)begin, end - begin);
+    return umfMemoryProviderPurgeForce(bin->owner->tracked, (void *)begin, end - begin);
 }
 
 static umf_result_t purge_runs(const umf_slab_t *slab, const uint64_t *free_bits,

@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 
 #include "cache/magazine.h"
-#include "core/view.h"
+#include "core/tracked_provider.h"
 #include "ds/list.h"
 
 /* Kept empty slabs of all pools that share the limit, in bytes. */
@@ -27,7 +27,7 @@ typedef struct umf_slab_limits_t {
 
 /* What all bins of one pool have in common. */
 typedef struct umf_slab_owner_t {
-    umf_view_t *view;
+    umf_tracked_provider_t *tracked;
     umf_slab_limits_t *limits; /* NULL: none */
     umf_magazines_t *waiting;  /* where slabs of busy bins wait, by bin; NULL: none ever is busy */
     bool count_slabs;          /* the slab counters below are kept */
@@ -41,25 +41,25 @@ typedef struct umf_bin_counters_t {
 
 typedef struct umf_bin_t {
     const umf_slab_owner_t *owner;
-    uint32_t index;     /* in its pool. Immutable, as all up to the lock */
-    uint32_t chunks;    /* per slab */
-    size_t size;        /* of a chunk */
-    uint64_t magic;     /* umf_magic() of it */
-    size_t slab_size;   /* of a provider request */
-    uint16_t hint;      /* for the words of its slabs */
-    size_t max_kept;    /* empty slabs */
-    size_t stride;      /* of states (magazine.h); 0: there are none */
-    size_t front;       /* bytes in front of a descriptor */
-    umf_lock_t lock;    /* guards all that follows, and the slabs */
-    umf_list_t partial; /* slabs with free and used chunks */
-    umf_list_t idle;    /* the same; their free pages are about to be purged */
-    umf_list_t empty;   /* slabs without used chunks */
-    umf_list_t full;    /* slabs without free chunks */
-    size_t empty_count; /* Sync: lock, atomic for umf_bin_empty_count */
-    size_t slabs;       /* all */
-    size_t returned;    /* slabs the provider got back in use, since the last trim */
-    bool is_busy;       /* they are many. Sync: lock, atomic for umf_bin_is_busy */
-    size_t used;        /* chunks */
+    uint32_t index;        /* in its pool. Immutable, as all up to the lock */
+    uint32_t chunks;       /* per slab */
+    size_t size;           /* of a chunk */
+    uint64_t magic;        /* umf_magic() of it */
+    size_t slab_size;      /* of a provider request */
+    uint16_t class_offset; /* for the words of its slabs */
+    size_t max_kept;       /* empty slabs */
+    size_t stride;         /* of states (magazine.h); 0: there are none */
+    size_t front;          /* bytes in front of a descriptor */
+    umf_lock_t lock;       /* guards all that follows, and the slabs */
+    umf_list_t partial;    /* slabs with free and used chunks */
+    umf_list_t idle;       /* the same; their free pages are about to be purged */
+    umf_list_t empty;      /* slabs without used chunks */
+    umf_list_t full;       /* slabs without free chunks */
+    size_t empty_count;    /* Sync: lock, atomic for umf_bin_empty_count */
+    size_t slabs;          /* all */
+    size_t returned;       /* slabs the provider got back in use, since the last trim */
+    bool is_busy;          /* they are many. Sync: lock, atomic for umf_bin_is_busy */
+    size_t used;           /* chunks */
     umf_bin_counters_t counters;
 } umf_bin_t;
 
@@ -69,14 +69,14 @@ typedef struct umf_slab_t {
     uint32_t span;      /* index. Immutable from the moment the slab has memory */
     uint32_t free : 30; /* chunks. Sync: bin lock, as all that follows */
     bool dirty : 1;     /* a chunk was freed since the free pages were purged */
-    bool met : 1;       /* a look has seen it dirty, and not full */
+    bool met : 1;       /* a decay pass has seen it dirty, and not full */
     uint32_t *offsets;  /* of over-aligned allocations from their chunks; NULL: there was none */
     uint8_t states[]; /* of chunks (magazine.h), if the bin has them. Words of bits lie in front */
 } umf_slab_t;
 
 _Static_assert(offsetof(umf_slab_t, states) == UMF_MAGAZINE_STATES, "where the core looks");
 
-/* There may be millions: with one word of bits a slab fits into 48 bytes. */
+/* There may be millions: with one entry of bits a slab fits into 48 bytes. */
 _Static_assert(sizeof(umf_slab_t) == 40, "a descriptor grew");
 
 /* Of a bin that has states. */
@@ -85,8 +85,8 @@ static inline uint8_t *umf_slab_state(umf_slab_t *slab, size_t chunk) {
 }
 
 /* The bits of 64 chunks, set where one is free. */
-static inline uint64_t *umf_slab_bits(umf_slab_t *slab, size_t word) {
-    return (uint64_t *)slab - 1 - word;
+static inline uint64_t *umf_slab_bits(umf_slab_t *slab, size_t entry) {
+    return (uint64_t *)slab - 1 - entry;
 }
 
 /* Where its memory begins. */
@@ -94,9 +94,10 @@ static inline uintptr_t umf_slab_base(const umf_slab_t *slab) {
     return umf_span_at(slab->span)->base;
 }
 
-/* `hint` and `stride`: 0 if no magazines are in front of the bin. NULL when out of memory. */
+/* `class_offset` and `stride`: 0 if no magazines are in front of the bin. NULL when out of memory.
+ */
 umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t size,
-                          size_t slab_size, uint16_t hint, size_t stride, size_t max_kept);
+                          size_t slab_size, uint16_t class_offset, size_t stride, size_t max_kept);
 /* Frees the descriptors; gives every slab back to the provider, with or without used chunks. */
 void umf_bin_destroy(umf_bin_t *bin);
 
@@ -117,12 +118,12 @@ umf_result_t umf_slab_put_ptr(umf_slab_t *slab, uintptr_t ptr);
 umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size);
 
 /*
- * Slabs of a single chunk may be parked (cache/parking.h) or lie in magazines. Such a one belongs
- * to nobody: to its bin it is in use, to who frees it again or asks for its size it is free. The
- * next four functions need no lock.
+ * Slabs of a single chunk may be withheld (cache/reuse_slots.h) or lie in magazines. Such a one
+ * belongs to nobody: to its bin it is in use, to who frees it again or asks for its size it is
+ * free. The next four functions need no lock.
  */
 
-/* Claims the chunk for whoever is to park it; false: it is free, or parked already. */
+/* Claims the chunk for whoever is to withhold it; false: it is free, or withheld already. */
 static inline bool umf_slab_claim(umf_slab_t *slab) {
     return !(__atomic_fetch_or(umf_slab_bits(slab, 0), 1, __ATOMIC_ACQ_REL) & 1);
 }
@@ -133,7 +134,7 @@ static inline void *umf_slab_unclaim(umf_slab_t *slab) {
     return (void *)umf_slab_base(slab);
 }
 
-/* Empty slabs the bin keeps, without those that are parked. */
+/* Empty slabs the bin keeps, without those that are withheld. */
 static inline size_t umf_bin_empty_count(const umf_bin_t *bin) {
     return __atomic_load_n(&bin->empty_count, __ATOMIC_RELAXED);
 }
@@ -147,8 +148,8 @@ static inline bool umf_bin_is_busy(const umf_bin_t *bin) {
 
 /* Up to `n` slabs with their chunks claimed, as umf_bin_take does it. */
 size_t umf_bin_take_claimed(umf_bin_t *bin, umf_item_t *slabs, size_t n);
-/* Frees claimed chunks; `parked` others count as kept. */
-void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size_t parked);
+/* Frees claimed chunks; `withheld` others count as kept. */
+void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size_t withheld);
 
 /* Remembers that the user's pointer to a used chunk is `ptr`. Its start is no live object then. */
 umf_result_t umf_slab_set_offset(umf_slab_t *slab, uintptr_t ptr);
@@ -157,9 +158,10 @@ umf_result_t umf_slab_set_offset(umf_slab_t *slab, uintptr_t ptr);
 void umf_bin_trim(umf_bin_t *bin, size_t *keep);
 /* Drops the content of whole free pages in slabs that stay; false: the provider cannot. */
 bool umf_bin_purge(umf_bin_t *bin, size_t page_size);
-/* A look (cache/decay.h): the same, also in empty slabs, for those that were met before, until
- * `*left` bytes of slabs are used up. A look that is not new goes on with what the last one has
- * left. */
+/* A decay pass (cache/decay.h): the same, also in empty slabs, for those that were met before,
+ * until
+ * `*left` bytes of slabs are used up. A decay pass that is not new goes on with what the last one
+ * has left. */
 bool umf_bin_decay(umf_bin_t *bin, size_t page_size, bool is_new, size_t *left);
 
 #endif

@@ -2,10 +2,10 @@
  * The jemalloc pool.
  *
  * Three layers. Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering
- * anything else; of blocks up to 2 MiB a thread parks a few (cache/parking.h). Below them jemalloc
- * divides slabs into objects of up to 14 KiB, in arenas of this pool; larger ones are pieces of the
- * page cache (pools/jemalloc/pages.h). jemalloc gets its slabs from the page cache, too. A pool for
- * which jemalloc has no arena left takes every object from there.
+ * anything else; of blocks up to 2 MiB a thread withholds a few (cache/reuse_slots.h). Below them
+ * jemalloc divides slabs into objects of up to 14 KiB, in arenas of this pool; larger ones are
+ * pieces of the page cache (pools/jemalloc/pages.h). jemalloc gets its slabs from the page cache,
+ * too. A pool for which jemalloc has no arena left takes every object from there.
  *
  * jemalloc calls us through extent hooks. In a hook it must not be entered again, by nobody: an
  * allocation would come from its own memory instead of the arena's. Therefore hooks only take pages
@@ -31,7 +31,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "cache/magazine.h"
-#include "cache/parking.h"
+#include "cache/reuse_slots.h"
 #include "core/content.h"
 #include "ctl/field.h"
 #include "ctl/params.h"
@@ -45,10 +45,10 @@
 
 #define BATCH 64 /* large objects at once, on the stack */
 #define BIN_LARGEST UMF_JEMALLOC_BIN_LARGEST
-#define PARKED_LARGEST ((size_t)2 << 20) /* larger blocks do not wait for their thread */
+#define WITHHELD_LARGEST ((size_t)2 << 20) /* larger blocks do not wait for their thread */
 /* A place for each half of a doubling from BIN_LARGEST on. */
 #define PARKING_PLACES 8
-_Static_assert(BIN_LARGEST << PARKING_PLACES / 2 == PARKED_LARGEST, "two places per doubling");
+_Static_assert(BIN_LARGEST << PARKING_PLACES / 2 == WITHHELD_LARGEST, "two places per doubling");
 
 _Static_assert(UMF_PAGE_SIZE == UMF_STARTS_PAGE, "a record is for a page");
 
@@ -75,17 +75,17 @@ typedef umf_starts_t page_t;
 
 typedef struct arena_t {
     unsigned index;       /* jemalloc's. Immutable once counted */
-    _Atomic bool is_busy; /* a hint: some thread is refilling from it */
+    _Atomic bool is_busy; /* a class_offset: some thread is refilling from it */
 } arena_t;
 
 typedef struct jemalloc_pool_t {
     umf_magazines_t magazines;
-    umf_parking_t parking; /* of blocks: the address, and in its low bits the pages */
-    umf_view_t *view;
+    umf_reuse_slots_t reuse_slots; /* of blocks: the address, and in its low bits the pages */
+    umf_tracked_provider_t *tracked;
     umf_content_t content;
     umf_pages_t pages;
     extent_hooks_t hooks;
-    _Atomic int64_t large_count; /* live blocks without bin, and parked ones */
+    _Atomic int64_t large_count; /* live blocks without bin, and withheld ones */
     bool is_closing;             /* its arenas are emptied: nothing need be put back */
     umf_lock_t lock;
     arena_t *arenas;              /* room for arenas_max. Sync: lock, published by arena_count */
@@ -355,26 +355,26 @@ static void arena_put(arena_t *arena) {
     atomic_store_explicit(&arena->is_busy, false, memory_order_relaxed);
 }
 
-/* --- parked blocks: nobody's; the record of their first page says so --- */
+/* --- withheld blocks: nobody's; the record of their first page says so --- */
 
 static bool is_parkable(size_t bytes) {
-    return bytes > BIN_LARGEST && bytes <= PARKED_LARGEST;
+    return bytes > BIN_LARGEST && bytes <= WITHHELD_LARGEST;
 }
 
 static uint32_t place_of(size_t bytes) {
-    return umf_parking_place_of(bytes, BIN_LARGEST);
+    return umf_reuse_slot_of(bytes, BIN_LARGEST);
 }
 
-static uintptr_t parked_word(void *ptr, size_t bytes) {
+static uintptr_t withheld_entry(void *ptr, size_t bytes) {
     return (uintptr_t)ptr | bytes >> UMF_PAGE_SHIFT;
 }
 
-static void *parked_ptr(uintptr_t parked) {
-    return (void *)umf_align_down(parked, UMF_PAGE_SIZE);
+static void *withheld_ptr(uintptr_t withheld) {
+    return (void *)umf_align_down(withheld, UMF_PAGE_SIZE);
 }
 
-static size_t parked_bytes(uintptr_t parked) {
-    return parked % UMF_PAGE_SIZE << UMF_PAGE_SHIFT;
+static size_t withheld_bytes(uintptr_t withheld) {
+    return withheld % UMF_PAGE_SIZE << UMF_PAGE_SHIFT;
 }
 
 static void block_set_size(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
@@ -383,15 +383,16 @@ static void block_set_size(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     __atomic_store_n(&page->own, (uint32_t)(bytes >> UMF_PAGE_SHIFT), __ATOMIC_RELEASE);
 }
 
-/* The block that this thread has parked, if it has just this size. */
-static void *take_parked(jemalloc_pool_t *pool, size_t bytes) {
+/* The block that this thread has withheld, if it has just this size. */
+static void *take_withheld(jemalloc_pool_t *pool, size_t bytes) {
     uint32_t place = place_of(bytes);
-    uintptr_t parked = umf_parking_peek(&pool->parking, place);
-    if (parked_bytes(parked) != bytes || !umf_parking_take(&pool->parking, place, parked)) {
+    uintptr_t withheld = umf_reuse_slots_peek(&pool->reuse_slots, place);
+    if (withheld_bytes(withheld) != bytes ||
+        !umf_reuse_slots_take(&pool->reuse_slots, place, withheld)) {
         return NULL;
     }
-    block_set_size(pool, parked_ptr(parked), bytes);
-    return parked_ptr(parked);
+    block_set_size(pool, withheld_ptr(withheld), bytes);
+    return withheld_ptr(withheld);
 }
 
 static void block_release(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
@@ -400,23 +401,23 @@ static void block_release(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     umf_pages_settle(&pool->pages);
 }
 
-static void leave_parked(void *self, uintptr_t parked) {
-    block_release(self, parked_ptr(parked), parked_bytes(parked));
+static void leave_withheld(void *self, uintptr_t withheld) {
+    block_release(self, withheld_ptr(withheld), withheld_bytes(withheld));
 }
 
 /* Takes the place of a block of another size; false: one of this size is there. */
-static bool park(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
+static bool withhold(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     uint32_t place = place_of(bytes);
-    uintptr_t old = umf_parking_peek(&pool->parking, place);
+    uintptr_t old = umf_reuse_slots_peek(&pool->reuse_slots, place);
     if (umf_unlikely(old != 0)) {
-        if (parked_bytes(old) == bytes) {
+        if (withheld_bytes(old) == bytes) {
             return false;
         }
-        if (umf_parking_take(&pool->parking, place, old)) {
-            leave_parked(pool, old);
+        if (umf_reuse_slots_take(&pool->reuse_slots, place, old)) {
+            leave_withheld(pool, old);
         }
     }
-    return umf_parking_put(&pool->parking, place, parked_word(ptr, bytes));
+    return umf_reuse_slots_put(&pool->reuse_slots, place, withheld_entry(ptr, bytes));
 }
 
 /* --- between magazines and what is below --- */
@@ -516,7 +517,7 @@ static size_t jemalloc_refill(void *self, uint32_t bin, umf_item_t *items, size_
         }
         if (jemalloc_thread.is_short && !is_released) {
             is_released = true;
-            umf_parking_release(&pool->parking);
+            umf_reuse_slots_release(&pool->reuse_slots);
             umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
             continue;
         }
@@ -583,11 +584,11 @@ static void jemalloc_flush(void *self, uint32_t bin, umf_item_t *items, size_t n
     errno = saved_errno;
 }
 
-/* jemalloc keeps no free extents: all that decays is in the page cache, and parked. */
-static bool jemalloc_look(void *self, bool is_new) {
+/* jemalloc keeps no free extents: all that decays is in the page cache, and withheld. */
+static bool jemalloc_decay(void *self, bool is_new) {
     jemalloc_pool_t *pool = self;
     if (is_new) {
-        umf_parking_release(&pool->parking);
+        umf_reuse_slots_release(&pool->reuse_slots);
     }
     return umf_pages_decay(&pool->pages);
 }
@@ -595,7 +596,7 @@ static bool jemalloc_look(void *self, bool is_new) {
 static const umf_magazine_ops_t jemalloc_magazine_ops = {
     .refill = jemalloc_refill,
     .flush = jemalloc_flush,
-    .look = jemalloc_look,
+    .look = jemalloc_decay,
 };
 
 /* --- blocks without bin --- */
@@ -609,12 +610,12 @@ static __attribute__((noinline)) void *large_alloc(jemalloc_pool_t *pool, size_t
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     if (is_parkable(bytes) && alignment == UMF_PAGE_SIZE &&
-        umf_likely((ptr = take_parked(pool, bytes)) != NULL)) {
+        umf_likely((ptr = take_withheld(pool, bytes)) != NULL)) {
         return ptr;
     }
     ptr = umf_pages_take(&pool->pages, bytes, alignment);
     if (!ptr) {
-        umf_parking_release(&pool->parking);
+        umf_reuse_slots_release(&pool->reuse_slots);
         umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
                                     UMF_MAGAZINE_WAITING_MAX);
         ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
@@ -649,9 +650,9 @@ static __attribute__((noinline)) umf_result_t large_free(jemalloc_pool_t *pool, 
     }
     size_t bytes = (size_t)pages << UMF_PAGE_SHIFT;
     int saved_errno = errno;
-    if (!is_parkable(bytes) || !park(pool, ptr, bytes)) {
+    if (!is_parkable(bytes) || !withhold(pool, ptr, bytes)) {
         block_release(pool, ptr, bytes);
-        umf_magazines_look(&pool->magazines);
+        umf_magazines_decay(&pool->magazines);
     }
     errno = saved_errno;
     return UMF_RESULT_SUCCESS;
@@ -671,7 +672,7 @@ static bool large_shrink(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t 
 /* --- free: hot --- */
 
 static inline umf_magazine_t *magazine_of(const jemalloc_pool_t *pool, const page_t *page) {
-    return umf_magazine_at(umf_local_get(pool->magazines.owner.index),
+    return umf_magazine_at(umf_thread_slot_get(pool->magazines.owner.index),
                            umf_magazine_offset(page_kind(page) - 1));
 }
 
@@ -702,13 +703,13 @@ static inline umf_result_t free_in(jemalloc_pool_t *pool, void *ptr, const umf_p
                                                            : free_slow(pool, ptr, page, state);
 }
 
-static umf_result_t jemalloc_free_at(void *self, void *ptr, umf_word_t word) {
-    const umf_span_t *span = umf_span_at(umf_word_span(word));
+static umf_result_t jemalloc_free_at(void *self, void *ptr, umf_map_entry_t entry) {
+    const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
     return free_in(self, ptr, span->cookie, (uintptr_t)ptr - span->base);
 }
 
-static bool jemalloc_try_free(void *self, void *ptr, umf_word_t word) {
-    const umf_span_t *span = umf_span_at(umf_word_span(word));
+static bool jemalloc_try_free(void *self, void *ptr, umf_map_entry_t entry) {
+    const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
     size_t offset = (uintptr_t)ptr - span->base;
     const page_t *page = page_of(span->cookie, offset);
     return try_free_in(self, ptr, page, state_of(page, offset));
@@ -719,7 +720,7 @@ static umf_result_t jemalloc_free(void *self, void *ptr) {
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
-    const umf_span_t *span = umf_view_find(pool->view, ptr);
+    const umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     if (!span) {
         return refuse(pool, ptr);
     }
@@ -773,7 +774,7 @@ static void *jemalloc_calloc(void *self, size_t num, size_t size) {
 
 /* The room of a live allocation and the record of the page it starts in; 0 if `ptr` is none. */
 static size_t usable_size(jemalloc_pool_t *pool, const void *ptr, page_t **page) {
-    const umf_span_t *span = umf_view_find(pool->view, ptr);
+    const umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     if (!span) {
         return 0;
     }
@@ -879,20 +880,20 @@ static umf_result_t check_params(const umf_jemalloc_pool_params_t *params) {
 
 static umf_result_t pool_build(jemalloc_pool_t *pool, const umf_jemalloc_pool_params_t *params,
                                umf_memory_provider_handle_t provider, size_t page) {
-    umf_result_t result = umf_view_acquire(provider, &pool->view);
+    umf_result_t result = umf_tracked_acquire(provider, &pool->tracked);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->view), pool,
+    result = umf_magazines_init(&pool->magazines, umf_tracked_magazine_index(pool->tracked), pool,
                                 &jemalloc_magazine_ops, umf_jemalloc_sizes.capacity,
                                 umf_jemalloc_sizes.bins, UMF_MAGAZINE_DEPOT_BATCHES);
     if (result != UMF_RESULT_SUCCESS) {
-        umf_view_release(pool->view);
+        umf_tracked_release(pool->tracked);
         return result;
     }
-    umf_parking_init(&pool->parking, PARKING_PLACES, pool, leave_parked);
-    umf_content_init(&pool->content, pool->view);
-    umf_pages_init(&pool->pages, pool->view, page, sizeof(page_t), states_drop);
+    umf_reuse_slots_init(&pool->reuse_slots, PARKING_PLACES, pool, leave_withheld);
+    umf_content_init(&pool->content, pool->tracked);
+    umf_pages_init(&pool->pages, pool->tracked, page, sizeof(page_t), states_drop);
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     pool->hooks = jemalloc_hooks;
     pool->arenas_max =
@@ -904,16 +905,16 @@ static umf_result_t pool_build(jemalloc_pool_t *pool, const umf_jemalloc_pool_pa
 /* Nothing is taken from the provider or from jemalloc before the first allocation. */
 static umf_result_t jemalloc_initialize(umf_memory_provider_handle_t provider, const void *params,
                                         void **self) {
-    const umf_jemalloc_pool_params_t *wish =
+    const umf_jemalloc_pool_params_t *request =
         umf_params_or_defaults(&umf_jemalloc_pool_params_kind, params, "umfPoolCreate");
-    if (!wish) {
+    if (!request) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     size_t page = 0;
     if (!provider || !self) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = check_params(wish);
+    umf_result_t result = check_params(request);
     if (result == UMF_RESULT_SUCCESS) {
         result = check_provider(provider, &page);
     }
@@ -924,7 +925,7 @@ static umf_result_t jemalloc_initialize(umf_memory_provider_handle_t provider, c
     if (!pool) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    result = pool_build(pool, wish, provider, page);
+    result = pool_build(pool, request, provider, page);
     if (result != UMF_RESULT_SUCCESS) {
         umf_meta_free(pool, sizeof(*pool));
         return result;
@@ -947,12 +948,12 @@ static bool arenas_retire(jemalloc_pool_t *pool) {
 static umf_result_t jemalloc_finalize(void *self) {
     jemalloc_pool_t *pool = self;
     umf_magazines_fini(&pool->magazines); /* waits for threads that are ending, as the next */
-    umf_parking_fini(&pool->parking);
+    umf_reuse_slots_fini(&pool->reuse_slots);
     pool->is_closing = true;
     bool is_unused = arenas_retire(pool);
     umf_content_fini(&pool->content);
     umf_result_t result = umf_pages_fini(&pool->pages);
-    umf_view_release(pool->view);
+    umf_tracked_release(pool->tracked);
     umf_lock_destroy(&pool->lock);
     if (is_unused) {
         umf_meta_free(pool, sizeof(*pool));
@@ -979,7 +980,7 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
     (void)keep;
     jemalloc_pool_t *pool = self;
     umf_magazines_trim(&pool->magazines);
-    umf_parking_release(&pool->parking);
+    umf_reuse_slots_release(&pool->reuse_slots);
     uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         arena_ctl(umf_jemalloc_sizes.arena_purge, pool->arenas[i].index, NULL, 0);
@@ -991,12 +992,12 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
 /* Without arenas the second summand is below 0, see refill_without_arena. */
 static size_t jemalloc_alloc_count(void *self) {
     jemalloc_pool_t *pool = self;
-    int64_t parked = 0;
+    int64_t withheld = 0;
     for (uint32_t place = 0; place < PARKING_PLACES; place++) {
-        parked += (int64_t)umf_parking_count(&pool->parking, place);
+        withheld += (int64_t)umf_reuse_slots_count(&pool->reuse_slots, place);
     }
     int64_t count = (int64_t)umf_magazines_live(&pool->magazines) +
-                    atomic_load_explicit(&pool->large_count, memory_order_relaxed) - parked;
+                    atomic_load_explicit(&pool->large_count, memory_order_relaxed) - withheld;
     return count > 0 ? (size_t)count : 0;
 }
 

@@ -1,4 +1,4 @@
-#include "pools/jemalloc/pages_parts.h"
+#include "pools/jemalloc/pages_shards.h"
 
 #include <assert.h>
 #include <time.h>
@@ -15,20 +15,20 @@
 #define RESERVE_MAX SPAN_MAX
 /* Free pieces are withheld from allocation while they are purged: this many at a time. */
 #define PURGE_BATCH 32
-/* So often others' parts serve before one gets a span more. */
+/* So often others' shards serve before one gets a span more. */
 #define ELSEWHERE_MAX 32
 /* How often, and how many nanoseconds apart, an allocation that finds no memory looks again while a
  * purge withholds some. */
 #define PURGE_WAITS 2000
 #define PURGE_WAIT_NS 50000
 
-typedef umf_pages_part_t part_t;
+typedef umf_pages_shard_t shard_t;
 
 enum { PURGE_FORCE, PURGE_LAZY, PURGE_NONE };
 
-void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t record_size,
-                    void (*drop)(umf_pages_span_t *span)) {
-    pages->view = view;
+void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t granule,
+                    size_t record_size, void (*drop)(umf_pages_span_t *span)) {
+    pages->tracked = tracked;
     pages->granule = granule > UMF_PAGE_SIZE ? granule : UMF_PAGE_SIZE;
     pages->alignment = umf_is_pow2(pages->granule) ? pages->granule : UMF_PAGE_SIZE;
     pages->record_size = record_size;
@@ -36,14 +36,14 @@ void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t
     atomic_init(&pages->purge_mode, PURGE_FORCE);
     atomic_init(&pages->purging, 0);
     atomic_init(&pages->waiting, 0);
-    atomic_init(&pages->decay_part, 0);
+    atomic_init(&pages->decay_shard, 0);
     atomic_init(&pages->is_full, false);
     atomic_init(&pages->has_surplus, false);
-    umf_pages_parts_init(pages);
+    umf_pages_shards_init(pages);
 }
 
 umf_pages_span_t *umf_pages_find(const umf_pages_t *pages, const void *ptr) {
-    const umf_span_set_t *own = umf_view_spans(pages->view);
+    const umf_span_set_t *own = umf_tracked_spans(pages->tracked);
     const umf_span_t *span = umf_span_find(own->map, (uintptr_t)ptr, NULL);
     while (span && span->set != own) {
         span = span->outer ? umf_span_at(span->outer) : NULL;
@@ -62,23 +62,23 @@ static size_t span_bytes(const umf_pages_t *pages, size_t size) {
     return records;
 }
 
-static umf_result_t span_publish_locked(part_t *part, umf_pages_span_t *span) {
-    umf_assert_locked(&part->lock);
-    if (!part->range) {
-        part->range = umf_range_create();
+static umf_result_t span_publish_locked(shard_t *shard, umf_pages_span_t *span) {
+    umf_assert_locked(&shard->lock);
+    if (!shard->range) {
+        shard->range = umf_range_create();
     }
-    umf_result_t result = part->range ? umf_range_add(part->range, span->base, span->size)
-                                      : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    umf_result_t result = shard->range ? umf_range_add(shard->range, span->base, span->size)
+                                       : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     if (result == UMF_RESULT_SUCCESS) {
-        umf_list_add(&part->spans, &span->link);
+        umf_list_add(&shard->spans, &span->link);
     }
     return result;
 }
 
 static umf_result_t span_publish(umf_pages_span_t *span) {
-    umf_lock(&span->part->lock);
-    umf_result_t result = span_publish_locked(span->part, span);
-    umf_unlock(&span->part->lock);
+    umf_lock(&span->shard->lock);
+    umf_result_t result = span_publish_locked(span->shard, span);
+    umf_unlock(&span->shard->lock);
     return result;
 }
 
@@ -86,11 +86,11 @@ static void set_full(umf_pages_t *pages, bool is_full) {
     atomic_store_explicit(&pages->is_full, is_full, memory_order_relaxed);
 }
 
-/* Takes the new span of the provider into the thread's part; a misplaced one is refused. */
+/* Takes the new span of the provider into the thread's shard; a misplaced one is refused. */
 static umf_result_t span_adopt(umf_pages_t *pages, umf_pages_span_t *span, void *base,
                                size_t size) {
-    span->span = umf_view_find(pages->view, base);
-    span->part = umf_pages_part_own(pages);
+    span->span = umf_tracked_find(pages->tracked, base);
+    span->shard = umf_pages_shard_own(pages);
     span->base = (uintptr_t)base;
     span->size = umf_align_down(size, UMF_PAGE_SIZE);
     umf_list_init(&span->surplus);
@@ -103,7 +103,7 @@ static umf_result_t span_adopt(umf_pages_t *pages, umf_pages_span_t *span, void 
                       pages->alignment, base);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        umf_view_free(pages->view, span->span);
+        umf_tracked_free(pages->tracked, span->span);
     }
     return result;
 }
@@ -115,13 +115,13 @@ static umf_result_t span_create(umf_pages_t *pages, size_t size, size_t alignmen
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     void *base = NULL;
-    umf_result_t result = umf_view_alloc(pages->view, size, alignment, 0, span, &base);
+    umf_result_t result = umf_tracked_alloc(pages->tracked, size, alignment, 0, span, &base);
     if (result == UMF_RESULT_SUCCESS) {
         set_full(pages, false);
         result = span_adopt(pages, span, base, size);
     }
     /* A provider that does not take its memory back leaves a record that points here. */
-    if (result != UMF_RESULT_SUCCESS && !umf_view_find(pages->view, base)) {
+    if (result != UMF_RESULT_SUCCESS && !umf_tracked_find(pages->tracked, base)) {
         umf_meta_free(span, bytes);
     }
     return result;
@@ -137,7 +137,7 @@ static void span_forget(umf_pages_t *pages, umf_pages_span_t *span) {
 }
 
 static umf_result_t span_destroy(umf_pages_t *pages, umf_pages_span_t *span) {
-    umf_result_t result = umf_view_free(pages->view, span->span);
+    umf_result_t result = umf_tracked_free(pages->tracked, span->span);
     if (result == UMF_RESULT_SUCCESS) {
         set_full(pages, false);
         span_forget(pages, span);
@@ -149,36 +149,36 @@ static umf_result_t span_destroy(umf_pages_t *pages, umf_pages_span_t *span) {
 }
 
 static void surplus_add_locked(umf_pages_t *pages, umf_pages_span_t *span) {
-    umf_assert_locked(&span->part->lock);
+    umf_assert_locked(&span->shard->lock);
     if (umf_list_is_empty(&span->surplus)) {
-        umf_list_add_tail(&span->part->surplus, &span->surplus);
+        umf_list_add_tail(&span->shard->surplus, &span->surplus);
         atomic_store_explicit(&pages->has_surplus, true, memory_order_relaxed);
     }
 }
 
-/* The next surplus span that is still wholly free, taken out of the part; NULL at the end. */
-static umf_pages_span_t *surplus_take(part_t *part) {
+/* The next surplus span that is still wholly free, taken out of the shard; NULL at the end. */
+static umf_pages_span_t *surplus_take(shard_t *shard) {
     umf_pages_span_t *taken = NULL;
-    umf_lock(&part->lock);
-    while (!taken && !umf_list_is_empty(&part->surplus)) {
-        umf_pages_span_t *span = UMF_CONTAINER_OF(part->surplus.next, umf_pages_span_t, surplus);
+    umf_lock(&shard->lock);
+    while (!taken && !umf_list_is_empty(&shard->surplus)) {
+        umf_pages_span_t *span = UMF_CONTAINER_OF(shard->surplus.next, umf_pages_span_t, surplus);
         umf_list_remove(&span->surplus);
-        if (umf_range_remove(part->range, span->base) == UMF_RESULT_SUCCESS) {
+        if (umf_range_remove(shard->range, span->base) == UMF_RESULT_SUCCESS) {
             umf_list_remove(&span->link);
             taken = span;
         }
     }
-    if (taken && part->reserve == taken) {
-        part->reserve = NULL;
+    if (taken && shard->reserve == taken) {
+        shard->reserve = NULL;
     }
-    umf_unlock(&part->lock);
+    umf_unlock(&shard->lock);
     return taken;
 }
 
-static size_t surplus_release_part(umf_pages_t *pages, part_t *part) {
+static size_t surplus_release_shard(umf_pages_t *pages, shard_t *shard) {
     size_t count = 0;
     umf_pages_span_t *span;
-    while ((span = surplus_take(part)) != NULL) {
+    while ((span = surplus_take(shard)) != NULL) {
         if (span_destroy(pages, span) == UMF_RESULT_SUCCESS) {
             count++;
         } else if (span_publish(span) != UMF_RESULT_SUCCESS) {
@@ -192,10 +192,10 @@ static size_t surplus_release_part(umf_pages_t *pages, part_t *part) {
 /* How many spans the provider took back. What it refuses is used on. */
 static size_t surplus_release(umf_pages_t *pages) {
     size_t count = 0;
-    /* Before the looks: who adds one to a part that was looked at says so again. */
+    /* Before the looks: who adds one to a shard that was looked at says so again. */
     atomic_store_explicit(&pages->has_surplus, false, memory_order_relaxed);
-    for (uint32_t i = 0; i < umf_pages_part_count(pages); i++) {
-        count += surplus_release_part(pages, pages->parts[i]);
+    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
+        count += surplus_release_shard(pages, pages->shards[i]);
     }
     return count;
 }
@@ -205,22 +205,22 @@ void umf_pages_settle_slow(umf_pages_t *pages) {
 }
 
 static size_t release_all_free(umf_pages_t *pages) {
-    for (uint32_t i = 0; i < umf_pages_part_count(pages); i++) {
-        part_t *part = pages->parts[i];
-        umf_lock(&part->lock);
-        for (umf_list_t *link = part->spans.next; link != &part->spans; link = link->next) {
+    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
+        shard_t *shard = pages->shards[i];
+        umf_lock(&shard->lock);
+        for (umf_list_t *link = shard->spans.next; link != &shard->spans; link = link->next) {
             surplus_add_locked(pages, UMF_CONTAINER_OF(link, umf_pages_span_t, link));
         }
-        umf_unlock(&part->lock);
+        umf_unlock(&shard->lock);
     }
     return surplus_release(pages);
 }
 
 /* Its spans; the provider's first error. */
-static umf_result_t part_empty(umf_pages_t *pages, part_t *part) {
+static umf_result_t shard_empty(umf_pages_t *pages, shard_t *shard) {
     umf_result_t first = UMF_RESULT_SUCCESS;
-    while (!umf_list_is_empty(&part->spans)) {
-        umf_pages_span_t *span = UMF_CONTAINER_OF(part->spans.next, umf_pages_span_t, link);
+    while (!umf_list_is_empty(&shard->spans)) {
+        umf_pages_span_t *span = UMF_CONTAINER_OF(shard->spans.next, umf_pages_span_t, link);
         umf_list_remove(&span->link);
         umf_result_t result = span_destroy(pages, span);
         if (result != UMF_RESULT_SUCCESS) {
@@ -233,35 +233,35 @@ static umf_result_t part_empty(umf_pages_t *pages, part_t *part) {
 
 umf_result_t umf_pages_fini(umf_pages_t *pages) {
     umf_result_t first = UMF_RESULT_SUCCESS;
-    for (uint32_t i = 0; i < umf_pages_part_count(pages); i++) {
-        umf_result_t result = part_empty(pages, pages->parts[i]);
+    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
+        umf_result_t result = shard_empty(pages, pages->shards[i]);
         first = first == UMF_RESULT_SUCCESS ? result : first;
     }
-    umf_pages_parts_fini(pages);
+    umf_pages_shards_fini(pages);
     return first;
 }
 
 /* --- taking pieces --- */
 
-static void *take_locked(part_t *part, size_t size, size_t alignment) {
-    umf_assert_locked(&part->lock);
+static void *take_locked(shard_t *shard, size_t size, size_t alignment) {
+    umf_assert_locked(&shard->lock);
     assert(size && size % UMF_PAGE_SIZE == 0 && umf_is_pow2(alignment));
     uintptr_t base = 0;
     alignment = alignment > UMF_PAGE_SIZE ? alignment : UMF_PAGE_SIZE;
     bool is_found =
-        part->range && umf_range_alloc(part->range, size, alignment, &base) == UMF_RESULT_SUCCESS;
+        shard->range && umf_range_alloc(shard->range, size, alignment, &base) == UMF_RESULT_SUCCESS;
     return is_found ? (void *)base : NULL;
 }
 
-/* Up to `n`; unlocks the part. */
-static size_t take_and_unlock(part_t *part, size_t size, size_t alignment, void **pieces,
+/* Up to `n`; unlocks the shard. */
+static size_t take_and_unlock(shard_t *shard, size_t size, size_t alignment, void **pieces,
                               size_t n) {
     size_t taken = 0;
-    while (taken < n && (pieces[taken] = take_locked(part, size, alignment)) != NULL) {
+    while (taken < n && (pieces[taken] = take_locked(shard, size, alignment)) != NULL) {
         taken++;
     }
-    __atomic_store_n(&part->is_taking, false, __ATOMIC_RELAXED);
-    umf_unlock(&part->lock);
+    __atomic_store_n(&shard->is_taking, false, __ATOMIC_RELAXED);
+    umf_unlock(&shard->lock);
     return taken;
 }
 
@@ -269,14 +269,14 @@ static size_t take_and_unlock(part_t *part, size_t size, size_t alignment, void 
 static UMF_COLD size_t take_anywhere(umf_pages_t *pages, size_t size, size_t alignment,
                                      void **pieces, size_t n, bool waits) {
     size_t taken = 0;
-    for (uint32_t i = 0; i < umf_pages_part_count(pages) && !taken; i++) {
-        part_t *part = pages->parts[i];
+    for (uint32_t i = 0; i < umf_pages_shard_count(pages) && !taken; i++) {
+        shard_t *shard = pages->shards[i];
         if (waits) {
-            umf_lock(&part->lock);
-        } else if (!umf_trylock(&part->lock)) {
+            umf_lock(&shard->lock);
+        } else if (!umf_trylock(&shard->lock)) {
             continue;
         }
-        taken = take_and_unlock(part, size, alignment, pieces, n);
+        taken = take_and_unlock(shard, size, alignment, pieces, n);
     }
     return taken;
 }
@@ -286,14 +286,14 @@ static UMF_COLD size_t take_anywhere(umf_pages_t *pages, size_t size, size_t ali
 static UMF_COLD size_t take_elsewhere(umf_pages_t *pages, size_t size, size_t alignment,
                                       void **pieces, size_t n) {
     bool waits = atomic_load_explicit(&pages->is_full, memory_order_relaxed);
-    uint32_t *times = &umf_pages_part_own(pages)->elsewhere;
+    uint32_t *times = &umf_pages_shard_own(pages)->elsewhere;
     bool lives_there = __atomic_fetch_add(times, 1, __ATOMIC_RELAXED) >= ELSEWHERE_MAX;
     return lives_there && !waits ? 0 : take_anywhere(pages, size, alignment, pieces, n, waits);
 }
 
 static size_t take(umf_pages_t *pages, size_t size, size_t alignment, void **pieces, size_t n) {
-    size_t taken = take_and_unlock(umf_pages_part_lock(pages), size, alignment, pieces, n);
-    return taken || umf_pages_part_count(pages) == 1
+    size_t taken = take_and_unlock(umf_pages_shard_lock(pages), size, alignment, pieces, n);
+    return taken || umf_pages_shard_count(pages) == 1
                ? taken
                : take_elsewhere(pages, size, alignment, pieces, n);
 }
@@ -308,15 +308,15 @@ size_t umf_pages_take_many(umf_pages_t *pages, size_t size, void **pieces, size_
 }
 
 /* The last try: another thread may have brought memory, or a purge may hold some and return it
- * soon. After the first look at all parts no purge begins. */
+ * soon. After the first look at all shards no purge begins. */
 static UMF_COLD void *take_late(umf_pages_t *pages, size_t size, size_t alignment) {
     void *ptr = NULL;
     atomic_fetch_add(&pages->waiting, 1);
-    bool is_held = true, is_found = take_anywhere(pages, size, alignment, &ptr, 1, true);
-    for (int i = 0; i < PURGE_WAITS && !is_found && is_held; i++) {
-        is_held = atomic_load(&pages->purging) != 0;
+    bool is_isolated = true, is_found = take_anywhere(pages, size, alignment, &ptr, 1, true);
+    for (int i = 0; i < PURGE_WAITS && !is_found && is_isolated; i++) {
+        is_isolated = atomic_load(&pages->purging) != 0;
         is_found = take_anywhere(pages, size, alignment, &ptr, 1, true);
-        if (!is_found && is_held) {
+        if (!is_found && is_isolated) {
             nanosleep(&(struct timespec){.tv_nsec = PURGE_WAIT_NS}, NULL);
         }
     }
@@ -326,25 +326,25 @@ static UMF_COLD void *take_late(umf_pages_t *pages, size_t size, size_t alignmen
 
 /* --- growing --- */
 
-static size_t part_total(part_t *part) {
-    umf_lock(&part->lock);
-    size_t total = part->range ? umf_range_total_bytes(part->range) : 0;
-    umf_unlock(&part->lock);
+static size_t shard_total(shard_t *shard) {
+    umf_lock(&shard->lock);
+    size_t total = shard->range ? umf_range_total_bytes(shard->range) : 0;
+    umf_unlock(&shard->lock);
     return total;
 }
 
-/* What is asked of the provider when it has plenty: in proportion to what the part holds. One of
+/* What is asked of the provider when it has plenty: in proportion to what the shard holds. One of
  * many is small and keeps only one span that falls free: that had better be a large one. */
-static size_t span_wish(umf_pages_t *pages, size_t need) {
-    size_t wish = part_total(umf_pages_part_own(pages));
-    wish = umf_align_down(umf_pages_part_count(pages) == 1 ? wish / 2 : wish, SPAN_MIN);
-    wish = wish < SPAN_MIN ? SPAN_MIN : wish > SPAN_MAX ? SPAN_MAX : wish;
-    return wish > need && umf_round_up(wish, pages->granule, &wish) ? wish : need;
+static size_t span_request(umf_pages_t *pages, size_t need) {
+    size_t request = shard_total(umf_pages_shard_own(pages));
+    request = umf_align_down(umf_pages_shard_count(pages) == 1 ? request / 2 : request, SPAN_MIN);
+    request = request < SPAN_MIN ? SPAN_MIN : request > SPAN_MAX ? SPAN_MAX : request;
+    return request > need && umf_round_up(request, pages->granule, &request) ? request : need;
 }
 
 /* Asks for less and less, down to what is needed. */
 static umf_result_t grow_down_to(umf_pages_t *pages, size_t need, size_t alignment) {
-    for (size_t size = span_wish(pages, need);;) {
+    for (size_t size = span_request(pages, need);;) {
         umf_result_t result = span_create(pages, size, alignment);
         if (result == UMF_RESULT_SUCCESS || size == need) {
             return result;
@@ -367,7 +367,7 @@ static umf_result_t grow_aligned(umf_pages_t *pages, size_t need, size_t alignme
 
 umf_result_t umf_pages_grow(umf_pages_t *pages, size_t size, size_t alignment) {
     size_t need;
-    __atomic_store_n(&umf_pages_part_own(pages)->elsewhere, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&umf_pages_shard_own(pages)->elsewhere, 0, __ATOMIC_RELAXED);
     if (!umf_round_up(size, pages->granule, &need)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -397,16 +397,16 @@ void *umf_pages_alloc(umf_pages_t *pages, size_t size, size_t alignment) {
 
 /* --- putting them back --- */
 
-/* One wholly free span of a part is kept; others, and the one it replaces, are surplus. */
-static void span_fell_free_locked(umf_pages_t *pages, part_t *part, uintptr_t base) {
-    umf_assert_locked(&part->lock);
+/* One wholly free span of a shard is kept; others, and the one it replaces, are surplus. */
+static void span_fell_free_locked(umf_pages_t *pages, shard_t *shard, uintptr_t base) {
+    umf_assert_locked(&shard->lock);
     umf_pages_span_t *span = umf_pages_find(pages, (void *)base);
-    if (!span || span == part->reserve) {
+    if (!span || span == shard->reserve) {
         return;
     }
     if (span->size <= RESERVE_MAX) {
-        umf_pages_span_t *old = part->reserve;
-        part->reserve = span;
+        umf_pages_span_t *old = shard->reserve;
+        shard->reserve = span;
         span = old;
     }
     if (span) {
@@ -414,13 +414,13 @@ static void span_fell_free_locked(umf_pages_t *pages, part_t *part, uintptr_t ba
     }
 }
 
-static void put_locked(umf_pages_t *pages, part_t *part, uintptr_t base, size_t size,
+static void put_locked(umf_pages_t *pages, shard_t *shard, uintptr_t base, size_t size,
                        bool is_clean) {
     umf_range_freed_t freed;
-    umf_result_t result = is_clean ? umf_range_free_clean(part->range, base, size, &freed)
-                                   : umf_range_free(part->range, base, size, &freed);
-    if (result == UMF_RESULT_SUCCESS && freed.whole_span) {
-        span_fell_free_locked(pages, part, freed.free_base);
+    umf_result_t result = is_clean ? umf_range_free_clean(shard->range, base, size, &freed)
+                                   : umf_range_free(shard->range, base, size, &freed);
+    if (result == UMF_RESULT_SUCCESS && freed.whole_region) {
+        span_fell_free_locked(pages, shard, freed.free_base);
     }
     assert(result == UMF_RESULT_SUCCESS);
 }
@@ -431,27 +431,27 @@ void umf_pages_put(umf_pages_t *pages, void *ptr, size_t size) {
 
 void umf_pages_put_many(umf_pages_t *pages, size_t size, void *const *pieces, size_t n) {
     for (size_t i = 0; i < n;) {
-        part_t *part = umf_pages_part_of(pages, pieces[i]);
-        umf_lock(&part->lock);
+        shard_t *shard = umf_pages_shard_of(pages, pieces[i]);
+        umf_lock(&shard->lock);
         do {
-            put_locked(pages, part, (uintptr_t)pieces[i++], size, false);
-        } while (i < n && umf_pages_part_of(pages, pieces[i]) == part);
-        umf_unlock(&part->lock);
+            put_locked(pages, shard, (uintptr_t)pieces[i++], size, false);
+        } while (i < n && umf_pages_shard_of(pages, pieces[i]) == shard);
+        umf_unlock(&shard->lock);
     }
 }
 
 umf_result_t umf_pages_split(umf_pages_t *pages, void *ptr, size_t total, size_t first) {
-    part_t *part = umf_pages_part_of(pages, ptr);
-    umf_lock(&part->lock);
-    umf_result_t result = umf_range_split(part->range, (uintptr_t)ptr, total, first);
-    umf_unlock(&part->lock);
+    shard_t *shard = umf_pages_shard_of(pages, ptr);
+    umf_lock(&shard->lock);
+    umf_result_t result = umf_range_split(shard->range, (uintptr_t)ptr, total, first);
+    umf_unlock(&shard->lock);
     return result;
 }
 
 /* --- decay and trim --- */
 
 /* false: the provider does not purge in any way. */
-static bool piece_purge(umf_pages_t *pages, const umf_range_piece_t *piece) {
+static bool piece_purge(umf_pages_t *pages, const umf_range_segment_t *piece) {
     uintptr_t begin = piece->base + (pages->granule - 1);
     begin -= begin % pages->granule;
     uintptr_t end = piece->base + piece->size;
@@ -466,8 +466,8 @@ static bool piece_purge(umf_pages_t *pages, const umf_range_piece_t *piece) {
         }
         umf_result_t result =
             mode == PURGE_FORCE
-                ? umfMemoryProviderPurgeForce(pages->view, (void *)begin, end - begin)
-                : umfMemoryProviderPurgeLazy(pages->view, (void *)begin, end - begin);
+                ? umfMemoryProviderPurgeForce(pages->tracked, (void *)begin, end - begin)
+                : umfMemoryProviderPurgeLazy(pages->tracked, (void *)begin, end - begin);
         if (result != UMF_RESULT_ERROR_NOT_SUPPORTED) {
             return true;
         }
@@ -476,101 +476,101 @@ static bool piece_purge(umf_pages_t *pages, const umf_range_piece_t *piece) {
 }
 
 typedef size_t (*pages_choice_t)(umf_range_t *range, uintptr_t *cursor, size_t min,
-                                 umf_range_piece_t *pieces, size_t n);
+                                 umf_range_segment_t *pieces, size_t n);
 
 /* None while an allocation waits for what a purge holds. */
-static size_t purge_begin(umf_pages_t *pages, part_t *part, pages_choice_t choice,
-                          uintptr_t *cursor, umf_range_piece_t *pieces) {
+static size_t purge_begin(umf_pages_t *pages, shard_t *shard, pages_choice_t choice,
+                          uintptr_t *cursor, umf_range_segment_t *pieces) {
     size_t count = 0;
-    umf_lock(&part->lock);
-    if (part->range && !atomic_load(&pages->waiting)) {
-        count = choice(part->range, cursor, pages->granule, pieces, PURGE_BATCH);
+    umf_lock(&shard->lock);
+    if (shard->range && !atomic_load(&pages->waiting)) {
+        count = choice(shard->range, cursor, pages->granule, pieces, PURGE_BATCH);
     }
     atomic_fetch_add(&pages->purging, count != 0);
-    umf_unlock(&part->lock);
+    umf_unlock(&shard->lock);
     return count;
 }
 
-static void purge_end(umf_pages_t *pages, part_t *part, const umf_range_piece_t *pieces,
+static void purge_end(umf_pages_t *pages, shard_t *shard, const umf_range_segment_t *pieces,
                       size_t count) {
-    umf_lock(&part->lock);
+    umf_lock(&shard->lock);
     for (size_t i = 0; i < count; i++) {
-        put_locked(pages, part, pieces[i].base, pieces[i].size, true);
+        put_locked(pages, shard, pieces[i].base, pieces[i].size, true);
     }
-    umf_unlock(&part->lock);
+    umf_unlock(&shard->lock);
     atomic_fetch_sub(&pages->purging, 1);
 }
 
 /* Until `*bytes`, which become fewer, are used up, and what makes up a batch. true: there may be
  * more. */
-static bool purge_pieces(umf_pages_t *pages, part_t *part, pages_choice_t choice, uintptr_t *cursor,
-                         size_t *bytes) {
-    umf_range_piece_t pieces[PURGE_BATCH];
+static bool purge_pieces(umf_pages_t *pages, shard_t *shard, pages_choice_t choice,
+                         uintptr_t *cursor, size_t *bytes) {
+    umf_range_segment_t pieces[PURGE_BATCH];
     bool purges = atomic_load_explicit(&pages->purge_mode, memory_order_relaxed) != PURGE_NONE;
     size_t count = 1;
-    while (purges && *bytes && (count = purge_begin(pages, part, choice, cursor, pieces)) != 0) {
+    while (purges && *bytes && (count = purge_begin(pages, shard, choice, cursor, pieces)) != 0) {
         for (size_t i = 0; i < count && purges; i++) {
             purges = piece_purge(pages, &pieces[i]);
             *bytes -= pieces[i].size < *bytes ? pieces[i].size : *bytes;
         }
-        purge_end(pages, part, pieces, count);
+        purge_end(pages, shard, pieces, count);
     }
     return purges && count != 0;
 }
 
 /* true: there may be more. */
-static bool part_decay(umf_pages_t *pages, part_t *part, size_t *bytes) {
-    bool goes_on = purge_pieces(pages, part, umf_range_take_idle, &part->decay_cursor, bytes);
+static bool shard_decay(umf_pages_t *pages, shard_t *shard, size_t *bytes) {
+    bool goes_on = purge_pieces(pages, shard, umf_range_take_idle, &shard->decay_cursor, bytes);
     if (!goes_on) {
-        umf_lock(&part->lock);
-        part->decay_cursor = UINTPTR_MAX;
-        umf_unlock(&part->lock);
+        umf_lock(&shard->lock);
+        shard->decay_cursor = UINTPTR_MAX;
+        umf_unlock(&shard->lock);
     }
     return goes_on;
 }
 
 bool umf_pages_decay(umf_pages_t *pages) {
     size_t bytes = UMF_DECAY_BYTES;
-    uint32_t i = atomic_load_explicit(&pages->decay_part, memory_order_relaxed);
-    while (i < umf_pages_part_count(pages) && !part_decay(pages, pages->parts[i], &bytes)) {
+    uint32_t i = atomic_load_explicit(&pages->decay_shard, memory_order_relaxed);
+    while (i < umf_pages_shard_count(pages) && !shard_decay(pages, pages->shards[i], &bytes)) {
         i++;
     }
-    bool goes_on = i < umf_pages_part_count(pages);
-    atomic_store_explicit(&pages->decay_part, goes_on ? i : 0, memory_order_relaxed);
+    bool goes_on = i < umf_pages_shard_count(pages);
+    atomic_store_explicit(&pages->decay_shard, goes_on ? i : 0, memory_order_relaxed);
     return goes_on;
 }
 
 void umf_pages_trim(umf_pages_t *pages) {
     release_all_free(pages);
-    for (uint32_t i = 0; i < umf_pages_part_count(pages); i++) {
+    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
         uintptr_t cursor = UINTPTR_MAX;
         size_t bytes = SIZE_MAX;
-        purge_pieces(pages, pages->parts[i], umf_range_take_free, &cursor, &bytes);
+        purge_pieces(pages, pages->shards[i], umf_range_take_free, &cursor, &bytes);
     }
     umf_pages_settle(pages);
 }
 
 /* --- what there is --- */
 
-static size_t sum_parts(const umf_pages_t *pages, size_t (*bytes)(part_t *part)) {
+static size_t sum_shards(const umf_pages_t *pages, size_t (*bytes)(shard_t *shard)) {
     size_t sum = 0;
-    for (uint32_t i = 0; i < umf_pages_part_count(pages); i++) {
-        sum += bytes(pages->parts[i]);
+    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
+        sum += bytes(pages->shards[i]);
     }
     return sum;
 }
 
 size_t umf_pages_total(umf_pages_t *pages) {
-    return sum_parts(pages, part_total);
+    return sum_shards(pages, shard_total);
 }
 
-static size_t part_used(part_t *part) {
-    umf_lock(&part->lock);
-    size_t used = part->range ? umf_range_used_bytes(part->range) : 0;
-    umf_unlock(&part->lock);
+static size_t shard_used(shard_t *shard) {
+    umf_lock(&shard->lock);
+    size_t used = shard->range ? umf_range_used_bytes(shard->range) : 0;
+    umf_unlock(&shard->lock);
     return used;
 }
 
 size_t umf_pages_used(umf_pages_t *pages) {
-    return sum_parts(pages, part_used);
+    return sum_shards(pages, shard_used);
 }

@@ -4,19 +4,19 @@
  * The cache never touches the memory it divides. Beside each span it keeps a table with a record
  * per page, for the owner's own use, found from any address of the span.
  *
- * Spans are divided among parts with a lock each (pools/jemalloc/pages_parts.h), one at first. A
- * piece goes back to the part it came from. A thread takes from its own part, else from others
- * where nobody is just then: only if there is nothing either does its part get a span more.
+ * Spans are divided among shards with a lock each (pools/jemalloc/pages_shards.h), one at first. A
+ * piece goes back to the shard it came from. A thread takes from its own shard, else from others
+ * where nobody is just then: only if there is nothing either does its shard get a span more.
  *
  * `take`, `put` and `split` never call the provider and hold one short lock, so they may run below
  * an allocator that must not be re-entered. `alloc`, `grow`, `settle`, `decay` and `trim` call the
- * provider, with no lock held.
+ * provider, with no lock isolated.
  */
 #ifndef UMF_SRC_POOLS_JEMALLOC_PAGES_H
 #define UMF_SRC_POOLS_JEMALLOC_PAGES_H
 
 #include "base/lock.h"
-#include "core/view.h"
+#include "core/tracked_provider.h"
 #include "ds/list.h"
 #include "ds/range.h"
 
@@ -25,53 +25,53 @@
 #define UMF_PAGE_SHIFT 12
 #define UMF_PAGE_SIZE ((size_t)1 << UMF_PAGE_SHIFT)
 
-typedef struct umf_pages_part_t umf_pages_part_t;
+typedef struct umf_pages_shard_t umf_pages_shard_t;
 
 /* What hangs on a span (its cookie). */
 typedef struct umf_pages_span_t {
-    umf_list_t link;    /* all spans of the part. Sync: the part's lock */
-    umf_list_t surplus; /* spans to give back. Sync: the part's lock */
+    umf_list_t link;    /* all spans of the shard. Sync: the shard's lock */
+    umf_list_t surplus; /* spans to give back. Sync: the shard's lock */
     umf_span_t *span;   /* this and the rest: Immutable once pieces of it are handed out */
-    umf_pages_part_t *part;
+    umf_pages_shard_t *shard;
     uintptr_t base;
     size_t size;
     _Atomic size_t own;          /* the owner's, as the records; zero at first */
     _Alignas(64) char records[]; /* one per page; zeroed at first */
 } umf_pages_span_t;
 
-#define UMF_PAGES_PARTS_MAX 16
+#define UMF_PAGES_SHARDS_MAX 16
 
-struct umf_pages_part_t {
+struct umf_pages_shard_t {
     umf_lock_t lock;
-    bool is_taking;     /* who holds the lock takes from its own part. Sync: atomic, with lock */
+    bool is_taking;     /* who holds the lock takes from its own shard. Sync: atomic, with lock */
     uint32_t elsewhere; /* how often others served its threads since it grew last. Sync: atomic */
     umf_range_t *range; /* NULL before the first span. Sync: lock, as the rest */
     umf_list_t spans, surplus;
     umf_pages_span_t *reserve; /* was wholly free when last looked at, and is kept */
-    uintptr_t decay_cursor;    /* where the next look begins */
+    uintptr_t decay_cursor;    /* where the next decay pass begins */
 };
 
 typedef struct umf_pages_t {
-    umf_view_t *view;
+    umf_tracked_provider_t *tracked;
     size_t granule;   /* the provider's smallest page, at least UMF_PAGE_SIZE */
     size_t alignment; /* what spans are aligned to; a power of two */
     size_t record_size;
     void (*drop)(umf_pages_span_t *span); /* this and the above: Immutable after init */
     _Atomic int purge_mode;
     _Atomic bool has_surplus;
-    _Atomic bool is_full;        /* the provider had no more when it was asked last */
-    _Atomic uint32_t purging;    /* purges that hold free pieces just now */
-    _Atomic uint32_t waiting;    /* allocations that wait for them */
-    _Atomic uint32_t decay_part; /* where the next look begins */
-    _Atomic uint32_t part_count;
-    umf_pages_part_t *parts[UMF_PAGES_PARTS_MAX]; /* Published by part_count */
-    umf_pages_part_t first;
+    _Atomic bool is_full;         /* the provider had no more when it was asked last */
+    _Atomic uint32_t purging;     /* purges that hold free pieces just now */
+    _Atomic uint32_t waiting;     /* allocations that wait for them */
+    _Atomic uint32_t decay_shard; /* where the next decay pass begins */
+    _Atomic uint32_t shard_count;
+    umf_pages_shard_t *shards[UMF_PAGES_SHARDS_MAX]; /* Published by shard_count */
+    umf_pages_shard_t first;
 } umf_pages_t;
 
 /* Takes no memory. `granule`: the provider's smallest page. `drop` is called before the records of
- * a span are freed, without locks held; may be NULL. */
-void umf_pages_init(umf_pages_t *pages, umf_view_t *view, size_t granule, size_t record_size,
-                    void (*drop)(umf_pages_span_t *span));
+ * a span are freed, without locks isolated; may be NULL. */
+void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t granule,
+                    size_t record_size, void (*drop)(umf_pages_span_t *span));
 /* Gives every span back, whatever is in use. The provider's first error. */
 umf_result_t umf_pages_fini(umf_pages_t *pages);
 
@@ -98,8 +98,8 @@ static inline void umf_pages_settle(umf_pages_t *pages) {
     }
 }
 
-/* A look (cache/decay.h): lets the provider drop the content of what has been free for a while.
- * true: there may be more. */
+/* A decay pass (cache/decay.h): lets the provider drop the content of what has been free for a
+ * while. true: there may be more. */
 bool umf_pages_decay(umf_pages_t *pages);
 /* Gives back all wholly free spans and lets the provider drop the content of the free pieces. */
 void umf_pages_trim(umf_pages_t *pages);
@@ -108,7 +108,7 @@ void umf_pages_trim(umf_pages_t *pages);
  */
 umf_pages_span_t *umf_pages_find(const umf_pages_t *pages, const void *ptr);
 
-/* Bytes held from the provider, and those in use. */
+/* Bytes isolated from the provider, and those in use. */
 size_t umf_pages_total(umf_pages_t *pages);
 size_t umf_pages_used(umf_pages_t *pages);
 

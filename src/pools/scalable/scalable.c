@@ -2,8 +2,8 @@
  * The scalable pool.
  *
  * Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering anything else;
- * their sizes are the size classes of oneTBB. Of larger blocks up to 2 MiB each thread parks a few
- * (cache/parking.h). Below, and for all larger blocks, stands a memory pool of oneTBB
+ * their sizes are the size classes of oneTBB. Of larger blocks up to 2 MiB each thread withholds a
+ * few (cache/reuse_slots.h). Below, and for all larger blocks, stands a memory pool of oneTBB
  * (pools/scalable/tbb.h), which takes its memory from the provider through two hooks.
  *
  * oneTBB trusts every pointer it is given. So beside each span lies a record of where objects start
@@ -25,8 +25,8 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "cache/magazine.h"
-#include "cache/parking.h"
-#include "core/view.h"
+#include "cache/reuse_slots.h"
+#include "core/tracked_provider.h"
 #include "ctl/field.h"
 #include "ctl/params.h"
 #include "pools/scalable/tbb.h"
@@ -55,10 +55,10 @@
 #define ALIGNMENT_IN_BINS 1024       /* above, each block has memory of its own */
 
 #define BIN_LARGEST ((size_t)128 << 10)
-#define PARKED_LARGEST                                                                             \
-    ((size_t)2 << 20)    /* of blocks above all bins each thread may park some, ... */
+#define WITHHELD_LARGEST                                                                           \
+    ((size_t)2 << 20)    /* of blocks above all bins each thread may withhold some, ... */
 #define PARKING_PLACES 8 /* ... one for each half of a doubling up to there */
-_Static_assert(BIN_LARGEST << PARKING_PLACES / 2 == PARKED_LARGEST, "two places per doubling");
+_Static_assert(BIN_LARGEST << PARKING_PLACES / 2 == WITHHELD_LARGEST, "two places per doubling");
 
 static const uint16_t small_sizes[] = {16,   32,   48,   64,   80,
                                        96,   112,  128,  160,  192,
@@ -95,10 +95,10 @@ typedef struct record_t {
 
 typedef struct scalable_pool_t {
     umf_magazines_t magazines;
-    umf_parking_t parking; /* of blocks: the address; they have no mark */
+    umf_reuse_slots_t reuse_slots; /* of blocks: the address; they have no mark */
     const umf_tbb_t *tbb;
     void *below; /* oneTBB's pool. Sync: between umf_tbb_enter and leave, or stopped */
-    umf_view_t *view;
+    umf_tracked_provider_t *tracked;
     /* Objects and blocks out of oneTBB. Sync: as `below`. What goes in is released and what comes
      * out acquired: oneTBB keeps that order inside, where neither the language nor a tool sees it.
      */
@@ -211,7 +211,7 @@ static size_t mark(scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_
     for (size_t i = 0; i < n; i++) {
         const void *object = items[i].object;
         if (!span_holds(span, object)) {
-            span = umf_view_find(pool->view, object);
+            span = umf_tracked_find(pool->tracked, object);
         }
         items[i].state = umf_starts_make(page_of(span, object), &bins.starts, bin + 1,
                                          (uintptr_t)object % UMF_STARTS_PAGE, &pool->lock,
@@ -239,7 +239,7 @@ static void *refuse_memory(void) {
 
 static umf_result_t span_free(scalable_pool_t *pool, umf_span_t *span) {
     record_t *record = span->cookie;
-    umf_result_t result = umf_view_free_for_reuse(pool->view, span);
+    umf_result_t result = umf_tracked_free_for_reuse(pool->tracked, span);
     if (result == UMF_RESULT_SUCCESS) {
         record_free(record);
     }
@@ -249,7 +249,7 @@ static umf_result_t span_free(scalable_pool_t *pool, umf_span_t *span) {
 static int hook_free(intptr_t id, void *ptr, size_t size) {
     scalable_pool_t *pool = (scalable_pool_t *)id;
     atomic_load_explicit(&pool->out_count, memory_order_acquire);
-    umf_span_t *span = umf_view_find(pool->view, ptr);
+    umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     if (!span) {
         return -1;
     }
@@ -285,7 +285,7 @@ static void *hook_alloc(intptr_t id, size_t *size) {
         return refuse_memory();
     }
     void *ptr = NULL;
-    if (umf_view_alloc(pool->view, *size, 0, 0, record, &ptr) != UMF_RESULT_SUCCESS || !ptr) {
+    if (umf_tracked_alloc(pool->tracked, *size, 0, 0, record, &ptr) != UMF_RESULT_SUCCESS || !ptr) {
         umf_meta_free(record, record->size);
         return refuse_memory();
     }
@@ -309,7 +309,7 @@ static void spans_free(scalable_pool_t *pool, bool (*note)(umf_span_t *, void *)
     umf_span_t *span;
     do {
         span = NULL;
-        umf_view_each_span(pool->view, note, &span);
+        umf_tracked_each_span(pool->tracked, note, &span);
     } while (span && span_free(pool, span) == UMF_RESULT_SUCCESS);
 }
 
@@ -329,7 +329,7 @@ static size_t take_objects(scalable_pool_t *pool, uint32_t bin, umf_item_t *item
 
 /* Parked blocks, and objects in magazines. false: there are none. */
 static UMF_COLD bool release_waiting(scalable_pool_t *pool) {
-    bool was_any = umf_parking_release(&pool->parking);
+    bool was_any = umf_reuse_slots_release(&pool->reuse_slots);
     return umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0) || was_any;
 }
 
@@ -363,7 +363,7 @@ static size_t unmark_all(scalable_pool_t *pool, umf_item_t *items, size_t n) {
     for (size_t i = 0; i < n; i++) {
         void *object = items[i].object;
         if (!span_holds(span, object)) {
-            span = umf_view_find(pool->view, object);
+            span = umf_tracked_find(pool->tracked, object);
         }
         if (span && unmark(span, object)) {
             items[kept++] = items[i];
@@ -396,10 +396,10 @@ static void scalable_thread_begins(void *arg) {
     umf_tbb_thread_begins();
 }
 
-static bool scalable_look(void *arg, bool is_new) {
+static bool scalable_decay(void *arg, bool is_new) {
     scalable_pool_t *pool = arg;
     if (is_new) {
-        umf_provider_drop_reusable(pool->view, true);
+        umf_provider_drop_reusable(pool->tracked, true);
     }
     return false;
 }
@@ -407,40 +407,41 @@ static bool scalable_look(void *arg, bool is_new) {
 static const umf_magazine_ops_t scalable_magazine_ops = {
     .refill = scalable_refill,
     .flush = scalable_flush,
-    .look = scalable_look,
+    .look = scalable_decay,
     .thread_begins = scalable_thread_begins,
 };
 
-/* --- parked blocks --- */
+/* --- withheld blocks --- */
 
-static void leave_parked(void *arg, uintptr_t parked) {
-    umf_item_t block = {.object = (void *)parked};
+static void leave_withheld(void *arg, uintptr_t withheld) {
+    umf_item_t block = {.object = (void *)withheld};
     give_back(arg, &block, 1);
 }
 
-/* The block that this thread has parked, if it has just this size. */
-static void *take_parked(scalable_pool_t *pool, size_t size) {
-    uint32_t place = umf_parking_place_of(size, BIN_LARGEST);
-    uintptr_t parked = umf_parking_peek(&pool->parking, place);
-    if (!parked || !umf_parking_take(&pool->parking, place, parked)) {
+/* The block that this thread has withheld, if it has just this size. */
+static void *take_withheld(scalable_pool_t *pool, size_t size) {
+    uint32_t place = umf_reuse_slot_of(size, BIN_LARGEST);
+    uintptr_t withheld = umf_reuse_slots_peek(&pool->reuse_slots, place);
+    if (!withheld || !umf_reuse_slots_take(&pool->reuse_slots, place, withheld)) {
         return NULL;
     }
-    if (pool->tbb->pool_msize(pool->below, (void *)parked) != size) {
-        leave_parked(pool, parked);
+    if (pool->tbb->pool_msize(pool->below, (void *)withheld) != size) {
+        leave_withheld(pool, withheld);
         return NULL;
     }
-    return (void *)parked;
+    return (void *)withheld;
 }
 
 /* false: there is a block already, or this one is too large, or so small that nobody takes it: an
  * aligned one. */
-static bool park(scalable_pool_t *pool, void *ptr) {
+static bool withhold(scalable_pool_t *pool, void *ptr) {
     size_t size = pool->tbb->pool_msize(pool->below, ptr);
-    if (size <= BIN_LARGEST || size > PARKED_LARGEST) {
+    if (size <= BIN_LARGEST || size > WITHHELD_LARGEST) {
         return false;
     }
-    umf_tbb_thread_begins(); /* when it ends it gives back what it has parked */
-    return umf_parking_put(&pool->parking, umf_parking_place_of(size, BIN_LARGEST), (uintptr_t)ptr);
+    umf_tbb_thread_begins(); /* when it ends it gives back what it has withheld */
+    return umf_reuse_slots_put(&pool->reuse_slots, umf_reuse_slot_of(size, BIN_LARGEST),
+                               (uintptr_t)ptr);
 }
 
 /* --- blocks without bin --- */
@@ -472,7 +473,7 @@ static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t ali
         return NULL;
     }
     size_t bytes = size > BIN_SMALL_LARGEST ? size : BIN_SMALL_LARGEST + 1;
-    void *ptr = alignment == 0 && bytes <= PARKED_LARGEST ? take_parked(pool, bytes) : NULL;
+    void *ptr = alignment == 0 && bytes <= WITHHELD_LARGEST ? take_withheld(pool, bytes) : NULL;
     if (!ptr) {
         umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
                                     UMF_MAGAZINE_WAITING_MAX);
@@ -500,7 +501,7 @@ static __attribute__((noinline)) umf_result_t block_free(scalable_pool_t *pool, 
         return refuse(pool, ptr);
     }
     umf_item_t item = {.object = ptr};
-    if (!park(pool, ptr)) {
+    if (!withhold(pool, ptr)) {
         give_back(pool, &item, 1);
     }
     return UMF_RESULT_SUCCESS;
@@ -534,8 +535,8 @@ static inline umf_result_t free_in(scalable_pool_t *pool, void *ptr, const umf_s
                : free_slow(pool, bin, ptr, state);
 }
 
-static umf_result_t scalable_free_at(void *arg, void *ptr, umf_word_t word) {
-    return free_in(arg, ptr, umf_span_at(umf_word_span(word)));
+static umf_result_t scalable_free_at(void *arg, void *ptr, umf_map_entry_t entry) {
+    return free_in(arg, ptr, umf_span_at(umf_map_entry_span(entry)));
 }
 
 static umf_result_t scalable_free(void *arg, void *ptr) {
@@ -543,7 +544,7 @@ static umf_result_t scalable_free(void *arg, void *ptr) {
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
-    const umf_span_t *span = umf_view_find(pool->view, ptr);
+    const umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     return span ? free_in(pool, ptr, span) : refuse(pool, ptr);
 }
 
@@ -571,7 +572,7 @@ static void *aligned_from_bin(scalable_pool_t *pool, size_t size, size_t alignme
     }
     void *ptr = umf_magazine_pop(&pool->magazines, bin);
     if (umf_unlikely((uintptr_t)ptr & (alignment - 1))) {
-        free_in(pool, ptr, umf_view_find(pool->view, ptr));
+        free_in(pool, ptr, umf_tracked_find(pool->tracked, ptr));
         return large_alloc(pool, size, alignment);
     }
     return ptr;
@@ -606,7 +607,7 @@ static void *scalable_calloc(void *arg, size_t num, size_t size) {
 
 /* The room of a live allocation; 0 if `ptr` is none. */
 static size_t usable_size(scalable_pool_t *pool, const void *ptr) {
-    const umf_span_t *span = umf_view_find(pool->view, ptr);
+    const umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     const uint8_t *state = span ? state_of(page_of(span, ptr), ptr) : NULL;
     if (!state || umf_state(state) != UMF_STATE_LIVE) {
         return 0;
@@ -686,28 +687,28 @@ static umf_result_t pool_build(scalable_pool_t *pool, const umf_scalable_pool_pa
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = umf_view_acquire(provider, &pool->view);
+    result = umf_tracked_acquire(provider, &pool->tracked);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     result = below_build(pool);
     if (result != UMF_RESULT_SUCCESS) {
-        goto view;
+        goto tracked;
     }
     result =
-        umf_magazines_init(&pool->magazines, umf_view_magazine_index(pool->view), pool,
+        umf_magazines_init(&pool->magazines, umf_tracked_magazine_index(pool->tracked), pool,
                            &scalable_magazine_ops, bins.capacity, BINS, UMF_MAGAZINE_DEPOT_BATCHES);
     if (result != UMF_RESULT_SUCCESS) {
         goto below;
     }
-    umf_parking_init(&pool->parking, PARKING_PLACES, pool, leave_parked);
+    umf_reuse_slots_init(&pool->reuse_slots, PARKING_PLACES, pool, leave_withheld);
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     return UMF_RESULT_SUCCESS;
 
 below:
     umf_tbb_pool_destroy(pool->tbb, pool->below);
-view:
-    umf_view_release(pool->view);
+tracked:
+    umf_tracked_release(pool->tracked);
     return result;
 }
 
@@ -715,16 +716,16 @@ view:
 static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, const void *params,
                                         void **out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    const umf_scalable_pool_params_t *wish =
+    const umf_scalable_pool_params_t *request =
         umf_params_or_defaults(&umf_scalable_pool_params_kind, params, "umfPoolCreate");
-    if (!wish) {
+    if (!request) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!provider || !out) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (wish->granularity > SIZE_LIMIT) {
-        UMF_LOG_ERROR("granularity %zu is more than any provider has", wish->granularity);
+    if (request->granularity > SIZE_LIMIT) {
+        UMF_LOG_ERROR("granularity %zu is more than any provider has", request->granularity);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     pthread_once(&once, bins_init);
@@ -732,7 +733,7 @@ static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, c
     if (!pool) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    umf_result_t result = pool_build(pool, wish, provider);
+    umf_result_t result = pool_build(pool, request, provider);
     if (result != UMF_RESULT_SUCCESS) {
         umf_meta_free(pool, sizeof(*pool));
         return result;
@@ -744,11 +745,11 @@ static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, c
 static umf_result_t scalable_finalize(void *arg) {
     scalable_pool_t *pool = arg;
     umf_magazines_fini(&pool->magazines); /* waits for threads that are ending, as the next */
-    umf_parking_fini(&pool->parking);
+    umf_reuse_slots_fini(&pool->reuse_slots);
     umf_tbb_pool_destroy(pool->tbb, pool->below);
-    spans_free(pool, umf_view_find_any);
-    bool has_left = umf_view_span_count(pool->view) > 0;
-    umf_view_release(pool->view);
+    spans_free(pool, umf_tracked_find_any);
+    bool has_left = umf_tracked_span_count(pool->tracked) > 0;
+    umf_tracked_release(pool->tracked);
     umf_lock_destroy(&pool->lock);
     umf_meta_free(pool, sizeof(*pool));
     return has_left ? UMF_RESULT_ERROR_UNKNOWN : UMF_RESULT_SUCCESS;
@@ -803,9 +804,9 @@ static void purge(scalable_pool_t *pool, char *begin, char *end, size_t page) {
     uintptr_t first = (uintptr_t)begin + page - 1;
     first -= first % page;
     uintptr_t last = (uintptr_t)end - (uintptr_t)end % page;
-    if (first < last && umfMemoryProviderPurgeForce(pool->view, (void *)first, last - first) ==
+    if (first < last && umfMemoryProviderPurgeForce(pool->tracked, (void *)first, last - first) ==
                             UMF_RESULT_ERROR_NOT_SUPPORTED) {
-        umfMemoryProviderPurgeLazy(pool->view, (void *)first, last - first);
+        umfMemoryProviderPurgeLazy(pool->tracked, (void *)first, last - first);
     }
 }
 
@@ -820,7 +821,7 @@ static size_t purge_next(size_t size) {
  */
 static void free_memory_purge(scalable_pool_t *pool) {
     size_t page = 0;
-    if (umf_provider_page_size(pool->view, &page) != UMF_RESULT_SUCCESS) {
+    if (umf_provider_page_size(pool->tracked, &page) != UMF_RESULT_SUCCESS) {
         return;
     }
     taken_t *taken = NULL;
@@ -880,8 +881,8 @@ static umf_result_t scalable_trim(void *arg, size_t keep) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_magazines_trim(&pool->magazines);
-    umf_parking_release(&pool->parking);
-    if (umf_view_span_count(pool->view) > 0 && !renew(pool)) {
+    umf_reuse_slots_release(&pool->reuse_slots);
+    if (umf_tracked_span_count(pool->tracked) > 0 && !renew(pool)) {
         trim_used(pool);
     }
     spans_free(pool, note_lost);
@@ -908,7 +909,7 @@ static size_t scalable_alloc_count(void *arg) {
     int64_t blocks = atomic_load_explicit(&pool->out_count, memory_order_relaxed) -
                      umf_magazines_out(&pool->magazines);
     for (uint32_t place = 0; place < PARKING_PLACES; place++) {
-        blocks -= (int64_t)umf_parking_count(&pool->parking, place);
+        blocks -= (int64_t)umf_reuse_slots_count(&pool->reuse_slots, place);
     }
     return umf_magazines_live(&pool->magazines) + (blocks > 0 ? (size_t)blocks : 0);
 }

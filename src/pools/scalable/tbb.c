@@ -34,7 +34,7 @@
 #define PATIENCE_SHORT 40
 
 typedef struct stripe_t {
-    _Alignas(UMF_APART) _Atomic uint32_t inside;
+    _Alignas(UMF_CACHE_ISOLATION) _Atomic uint32_t inside;
 } stripe_t;
 
 typedef struct gate_t {

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/dl.h"
-#include "base/line.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/message_buffer.h"
 #include "providers/gpu/library.h"
 #include "system/common.h"
 
@@ -106,11 +106,11 @@ static const char *cuda_text(const umf_cuda_driver_t *driver, CUresult result) {
     const char *name = NULL, *description = NULL;
     driver->cuGetErrorName(result, &name);
     driver->cuGetErrorString(result, &description);
-    char *line = umf_line(UMF_LINE_NATIVE);
+    char *line = umf_message_buffer(UMF_MESSAGE_BUFFER_NATIVE);
     if (!line) {
         return name ? name : "unknown error";
     }
-    snprintf(line, UMF_LINE_SIZE, "%s - %s", name ? name : "unknown error",
+    snprintf(line, UMF_MESSAGE_BUFFER_SIZE, "%s - %s", name ? name : "unknown error",
              description ? description : "no description");
     return line;
 }

@@ -190,15 +190,15 @@ static int store_add_window(const umf_file_store_t *store, size_t size, size_t a
     if (!window) {
         return ENOMEM;
     }
-    size_t wish = STORE_WINDOW_MIN;
+    size_t request = STORE_WINDOW_MIN;
     if (store->windows) {
-        wish = store->windows->window.size;
-        wish = wish < STORE_WINDOW_MAX ? wish * 2 : STORE_WINDOW_MAX;
+        request = store->windows->window.size;
+        request = request < STORE_WINDOW_MAX ? request * 2 : STORE_WINDOW_MAX;
     }
-    wish = wish > size ? wish : size;
+    request = request > size ? request : size;
     alignment = alignment > STORE_2M ? alignment : STORE_2M;
-    int error = umf_window_open(&window->window, wish, alignment);
-    if (error && wish > size) {
+    int error = umf_window_open(&window->window, request, alignment);
+    if (error && request > size) {
         error = umf_window_open(&window->window, size, alignment);
     }
     if (error) {

@@ -3,10 +3,10 @@
 
 #include <umf/capture.h>
 
+#include "base/event_count.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/turn.h"
 #include "ds/list.h"
 
 typedef struct capture_t {
@@ -19,7 +19,7 @@ UMF_LOCK_STATIC(capture_lock, UMF_RANK_PROVIDER);
 static umf_list_t captures = {&captures, &captures};
 static size_t capture_waits;
 static unsigned capture_forks; /* those waits are of the process with so many */
-static umf_turn_t capture_turn;
+static umf_event_count_t capture_turn;
 
 /* Threads that waited did not come along into the child of a fork. */
 static void forget_others_locked(void) {
@@ -46,11 +46,11 @@ void umf_capture_leave_wait(void) {
     umf_lock(&capture_lock);
     capture_waits--;
     umf_unlock(&capture_lock);
-    umf_turn_next(&capture_turn);
+    umf_event_count_advance(&capture_turn);
 }
 
 static bool is_waited_for(uint32_t *seen) {
-    *seen = umf_turn_look(&capture_turn);
+    *seen = umf_event_count_read(&capture_turn);
     umf_lock(&capture_lock);
     forget_others_locked();
     bool is_so = capture_waits > 0;
@@ -69,7 +69,7 @@ UMF_API_EXT_1 umf_result_t umfCaptureBegins(const void *queue) {
     umf_list_add(&captures, &capture->link);
     umf_unlock(&capture_lock);
     for (uint32_t seen; is_waited_for(&seen);) {
-        umf_turn_wait(&capture_turn, seen);
+        umf_event_count_wait(&capture_turn, seen);
     }
     return UMF_RESULT_SUCCESS;
 }

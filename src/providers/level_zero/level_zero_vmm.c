@@ -51,8 +51,8 @@ static umf_result_t ze_vmm_given_back(ze_result_t result, const char *what) {
 /* --- addresses -------------------------------------------------------------------------------- */
 
 /* An aligned address with room behind it: drivers try to give what is wished for, and the loader's
- * validation insists on a wish. NULL: there is none. */
-static void *ze_vmm_wish(size_t size, size_t alignment) {
+ * validation insists on a request. NULL: there is none. */
+static void *ze_vmm_request(size_t size, size_t alignment) {
     void *start;
     if (umf_os_place_reserve(size, alignment, &start)) {
         return NULL;
@@ -75,7 +75,7 @@ static umf_result_t ze_vmm_reserve_wider(ze_vmm_t *ze, size_t size, size_t align
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umf_ze_result(
-        ze->driver->zeVirtualMemReserve(ze->context, ze_vmm_wish(range->size, alignment),
+        ze->driver->zeVirtualMemReserve(ze->context, ze_vmm_request(range->size, alignment),
                                         range->size, &range->start),
         "reserving addresses");
     if (result != UMF_RESULT_SUCCESS) {
@@ -100,7 +100,7 @@ static umf_result_t ze_vmm_reserve(void *backend, size_t size, size_t alignment,
     ze_vmm_t *ze = backend;
     void *start = NULL;
     umf_result_t result = umf_ze_result(
-        ze->driver->zeVirtualMemReserve(ze->context, ze_vmm_wish(size, alignment), size, &start),
+        ze->driver->zeVirtualMemReserve(ze->context, ze_vmm_request(size, alignment), size, &start),
         "reserving addresses");
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -227,7 +227,7 @@ static umf_result_t ze_vmm_take_context(ze_vmm_t *ze, const umf_ze_vmm_params_t 
         return UMF_RESULT_SUCCESS;
     }
     umf_ze_place_t place;
-    umf_result_t result = umf_ze_find_device(ze->driver, &wanted->wish, &place);
+    umf_result_t result = umf_ze_find_device(ze->driver, &wanted->request, &place);
     if (result == UMF_RESULT_SUCCESS) {
         ze->device = place.device;
         result = umf_ze_make_context(ze->driver, place.owner, &ze->context);
@@ -285,7 +285,7 @@ static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     ze->driver = driver;
-    ze->any_type = wanted->wish.any_type;
+    ze->any_type = wanted->request.any_type;
     ze->free_policy = wanted->free_policy;
     umf_name_copy(ze->name, wanted->name);
     umf_result_t result = ze_vmm_take_context(ze, wanted);

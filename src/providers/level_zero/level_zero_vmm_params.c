@@ -4,26 +4,26 @@
 #include "base/log.h"
 
 /* A device is named by its number, or given with its context. */
-static umf_ze_wish_t *params_wish(umf_ze_vmm_params_t *params) {
+static umf_ze_request_t *params_request(umf_ze_vmm_params_t *params) {
     params->context = NULL;
     params->device = NULL;
-    return &params->wish;
+    return &params->request;
 }
 
 static umf_result_t params_set_device(void *object, const void *value) {
-    params_wish(object)->device = *(const unsigned *)value;
+    params_request(object)->device = *(const unsigned *)value;
     return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t params_set_driver(void *object, const void *value) {
-    umf_ze_wish_t *wish = params_wish(object);
-    wish->names_driver = true;
-    wish->driver = *(const unsigned *)value;
+    umf_ze_request_t *request = params_request(object);
+    request->names_driver = true;
+    request->driver = *(const unsigned *)value;
     return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t params_set_any_device(void *object, const void *value) {
-    ((umf_ze_vmm_params_t *)object)->wish.any_type = *(const bool *)value;
+    ((umf_ze_vmm_params_t *)object)->request.any_type = *(const bool *)value;
     return UMF_RESULT_SUCCESS;
 }
 

@@ -91,15 +91,15 @@ typedef struct search_t {
 } search_t;
 
 static ze_result_t search_owner(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                                const umf_ze_wish_t *wish, search_t *search) {
+                                const umf_ze_request_t *request, search_t *search) {
     umf_ze_devices_list_t devices;
-    ze_result_t result = list_counted(driver, owner, wish->any_type, &devices, &search->seen);
+    ze_result_t result = list_counted(driver, owner, request->any_type, &devices, &search->seen);
     if (result != ZE_RESULT_SUCCESS) {
         return result;
     }
     search->counted = devices.count;
-    if (wish->device < devices.count) {
-        search->place = (umf_ze_place_t){owner, devices.list[wish->device]};
+    if (request->device < devices.count) {
+        search->place = (umf_ze_place_t){owner, devices.list[request->device]};
     }
     return ZE_RESULT_SUCCESS;
 }
@@ -109,7 +109,7 @@ static bool is_no_driver(ze_result_t result) {
     return result == ZE_RESULT_ERROR_UNINITIALIZED || result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
 }
 
-static ze_result_t search_machine(const umf_ze_driver_t *driver, const umf_ze_wish_t *wish,
+static ze_result_t search_machine(const umf_ze_driver_t *driver, const umf_ze_request_t *request,
                                   search_t *search) {
     drivers_t drivers;
     *search = (search_t){.place = {NULL, NULL}};
@@ -121,29 +121,29 @@ static ze_result_t search_machine(const umf_ze_driver_t *driver, const umf_ze_wi
         return is_no_driver(result) ? ZE_RESULT_SUCCESS : result;
     }
     search->drivers = drivers.count;
-    if (wish->names_driver) {
-        return wish->driver < drivers.count
-                   ? search_owner(driver, drivers.list[wish->driver], wish, search)
+    if (request->names_driver) {
+        return request->driver < drivers.count
+                   ? search_owner(driver, drivers.list[request->driver], request, search)
                    : ZE_RESULT_SUCCESS;
     }
     for (uint32_t i = 0; i < drivers.count && search->counted == 0 && result == ZE_RESULT_SUCCESS;
          i++) {
-        result = search_owner(driver, drivers.list[i], wish, search);
+        result = search_owner(driver, drivers.list[i], request, search);
     }
     return result;
 }
 
 /* Why a search that met no failure has found nothing. */
-static umf_result_t explain(const umf_ze_wish_t *wish, const search_t *search, char *why,
+static umf_result_t explain(const umf_ze_request_t *request, const search_t *search, char *why,
                             size_t why_size) {
-    const char *counted = wish->any_type ? "devices" : "GPUs";
-    if (search->drivers == 0 || (search->seen == 0 && !wish->names_driver)) {
+    const char *counted = request->any_type ? "devices" : "GPUs";
+    if (search->drivers == 0 || (search->seen == 0 && !request->names_driver)) {
         snprintf(why, why_size,
                  "the Level Zero loader finds no device: install the driver of the GPU (for Intel: "
                  "intel-level-zero-gpu) and see that this user may open /dev/dri/renderD*");
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    if (search->counted == 0 && !wish->names_driver) {
+    if (search->counted == 0 && !request->names_driver) {
         snprintf(
             why, why_size,
             "the Level Zero loader finds %u devices and no GPU: install the driver of the GPU, "
@@ -151,31 +151,31 @@ static umf_result_t explain(const umf_ze_wish_t *wish, const search_t *search, c
             search->seen);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    if (wish->names_driver && wish->driver >= search->drivers) {
-        snprintf(why, why_size, "there is no driver %u among the %u of this machine", wish->driver,
-                 search->drivers);
+    if (request->names_driver && request->driver >= search->drivers) {
+        snprintf(why, why_size, "there is no driver %u among the %u of this machine",
+                 request->driver, search->drivers);
     } else {
         snprintf(why, why_size,
                  "there is no device %u among the %u %s of its driver: each driver has numbers of "
                  "its own (the setting driver)",
-                 wish->device, search->counted, counted);
+                 request->device, search->counted, counted);
     }
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 /* The result of a search, logged. */
-static umf_result_t conclude(ze_result_t result, const umf_ze_wish_t *wish,
+static umf_result_t conclude(ze_result_t result, const umf_ze_request_t *request,
                              const search_t *search) {
     if (result != ZE_RESULT_SUCCESS || search->place.device) {
         return umf_ze_result(result, "listing the devices");
     }
     char why[256];
-    umf_result_t told = explain(wish, search, why, sizeof(why));
+    umf_result_t told = explain(request, search, why, sizeof(why));
     UMF_LOG_ERROR("%s", why);
     return told;
 }
 
-umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_wish_t *wish,
+umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_request_t *request,
                                 umf_ze_place_t *place) {
     if (!can_find(driver)) {
         UMF_LOG_ERROR("this Level Zero loader cannot list devices (zeInit, zeDriverGet, "
@@ -183,8 +183,8 @@ umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_wish
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
     search_t search;
-    ze_result_t found = search_machine(driver, wish, &search);
-    umf_result_t result = conclude(found, wish, &search);
+    ze_result_t found = search_machine(driver, request, &search);
+    umf_result_t result = conclude(found, request, &search);
     if (result == UMF_RESULT_SUCCESS) {
         *place = search.place;
     }
@@ -193,10 +193,10 @@ umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_wish
 
 umf_result_t umf_ze_find_beside(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
                                 bool any_type, unsigned number, ze_device_handle_t *device) {
-    const umf_ze_wish_t wish = {.names_driver = true, .any_type = any_type, .device = number};
+    const umf_ze_request_t request = {.names_driver = true, .any_type = any_type, .device = number};
     search_t search = {.drivers = 1};
-    ze_result_t found = search_owner(driver, owner, &wish, &search);
-    umf_result_t result = conclude(found, &wish, &search);
+    ze_result_t found = search_owner(driver, owner, &request, &search);
+    umf_result_t result = conclude(found, &request, &search);
     if (result == UMF_RESULT_SUCCESS) {
         *device = search.place.device;
     }
@@ -376,7 +376,7 @@ umf_result_t umf_ze_probe(char *why, size_t why_size) {
     if (!driver) {
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    const umf_ze_wish_t any = {.device = 0};
+    const umf_ze_request_t any = {.device = 0};
     search_t search = {.drivers = 0};
     ze_result_t result =
         can_find(driver) ? search_machine(driver, &any, &search) : ZE_RESULT_SUCCESS;

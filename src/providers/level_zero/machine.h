@@ -23,19 +23,19 @@ typedef struct umf_ze_devices_list_t {
 } umf_ze_devices_list_t;
 
 /* A zeroed one: the first GPU. */
-typedef struct umf_ze_wish_t {
+typedef struct umf_ze_request_t {
     bool names_driver; /* no: the first driver with a device that counts */
     bool any_type;     /* what is no GPU counts, too */
     unsigned driver;   /* in the order of the loader */
     unsigned device;   /* among those of the driver that count */
-} umf_ze_wish_t;
+} umf_ze_request_t;
 
 /*
  * The device that is meant. INVALID_ARGUMENT: there is no such driver, or it has fewer devices that
  * count; DEPENDENCY_UNAVAILABLE: there is no driver, no driver has a device that counts, or the
  * loader cannot tell; or what the driver answered.
  */
-umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_wish_t *wish,
+umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_request_t *request,
                                 umf_ze_place_t *place);
 
 /* The device with that number of one driver, so that it can share a context. Results as above. */

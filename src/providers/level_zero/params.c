@@ -14,9 +14,9 @@ static umf_result_t params_init_text(void *object) {
 }
 
 static umf_result_t params_set_driver(void *object, const void *value) {
-    umf_ze_wish_t *wish = &((umf_ze_params_t *)object)->numbers.device;
-    wish->names_driver = true;
-    wish->driver = *(const unsigned *)value;
+    umf_ze_request_t *request = &((umf_ze_params_t *)object)->numbers.device;
+    request->names_driver = true;
+    request->driver = *(const unsigned *)value;
     return UMF_RESULT_SUCCESS;
 }
 

@@ -15,7 +15,7 @@
 /* A text has numbers where a program has handles; the provider makes its own context then. */
 typedef struct umf_ze_numbers_t {
     bool are_meant;
-    umf_ze_wish_t device;
+    umf_ze_request_t device;
     unsigned resident[UMF_ZE_NUMBERS_MAX];
     uint32_t resident_count;
 } umf_ze_numbers_t;

@@ -4,8 +4,8 @@
 
 #include <umf/memory_provider_gpu.h>
 
+#include "base/event_count.h"
 #include "base/lock.h"
-#include "base/turn.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
 #include "providers/level_zero/driver.h"
@@ -44,7 +44,7 @@ typedef struct umf_ze_provider_t {
     umf_ze_devices_t *resident; /* Sync: lock */
     const void *visited;        /* by a change of residency: not to be freed now. Sync: lock */
     int changer;                /* process of that change, 0: none. Sync: lock */
-    umf_turn_t turn;            /* of changes, and of frees that wait for one */
+    umf_event_count_t turn;     /* of changes, and of frees that wait for one */
 } umf_ze_provider_t;
 
 #endif

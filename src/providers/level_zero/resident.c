@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "core/tracked.h"
+#include "core/provider_query.h"
 #include "providers/level_zero/params.h"
 #include "system/os.h"
 
@@ -119,9 +119,9 @@ static bool is_visited_locked(const umf_ze_provider_t *ze, const void *ptr) {
 bool umf_ze_alloc_remove(umf_ze_provider_t *ze, const void *ptr, size_t *size) {
     umf_lock(&ze->lock);
     while (is_visited_locked(ze, ptr)) {
-        uint32_t seen = umf_turn_look(&ze->turn);
+        uint32_t seen = umf_event_count_read(&ze->turn);
         umf_unlock(&ze->lock);
-        umf_turn_wait(&ze->turn, seen);
+        umf_event_count_wait(&ze->turn, seen);
         umf_lock(&ze->lock);
     }
     const void *entry = umf_hash_remove(&ze->allocs, (uintptr_t)ptr);
@@ -147,9 +147,9 @@ typedef struct change_t {
 static void change_begin(umf_ze_provider_t *ze) {
     umf_lock(&ze->lock);
     while (ze->changer == umf_os_pid()) {
-        uint32_t seen = umf_turn_look(&ze->turn);
+        uint32_t seen = umf_event_count_read(&ze->turn);
         umf_unlock(&ze->lock);
-        umf_turn_wait(&ze->turn, seen);
+        umf_event_count_wait(&ze->turn, seen);
         umf_lock(&ze->lock);
     }
     ze->changer = umf_os_pid();
@@ -161,7 +161,7 @@ static void change_end(umf_ze_provider_t *ze) {
     umf_lock(&ze->lock);
     ze->changer = 0;
     umf_unlock(&ze->lock);
-    umf_turn_next(&ze->turn);
+    umf_event_count_advance(&ze->turn);
 }
 
 /* The set with the device or without it; only this change can replace the present one. */
@@ -232,7 +232,7 @@ static void visit_leave(umf_ze_provider_t *ze) {
     umf_lock(&ze->lock);
     ze->visited = NULL;
     umf_unlock(&ze->lock);
-    umf_turn_next(&ze->turn);
+    umf_event_count_advance(&ze->turn);
 }
 
 static ze_result_t visit(const change_t *change, uintptr_t address) {

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "base/local.h"
 #include "base/meta.h"
 #include "base/place.h"
+#include "base/thread_slot.h"
 #include "providers/os/pages.h"
 #include "system/os.h"
 
@@ -25,22 +25,22 @@
 #define GROUP_LARGE ((size_t)512 << 10)
 #define KEPT_SIZE_MAX ((size_t)8 << 20)
 #define TRIES 8u /* extents looked at */
-/* Bytes that may be warm beyond what was live. */
+/* Bytes that may be dirty beyond what was live. */
 #define WARM_MIN ((size_t)64 << 20)
 /* For each that comes: one in return, and one more. */
 #define LEAVING_MAX 2
 
 typedef struct os_extent_t {
-    umf_list_t link;      /* in `roomy`, or alone */
-    umf_list_t warm_link; /* in `warm`, or alone */
+    umf_list_t link;       /* in `roomy`, or alone */
+    umf_list_t dirty_link; /* in `dirty`, or alone */
     uintptr_t base;
-    uint32_t free;       /* pages */
-    uint32_t gone_count; /* pages */
-    uint32_t warm_count; /* pages */
-    uint64_t warm_since; /* it had no warm pages before */
-    umf_os_pages_t used; /* the others are free, and clear */
-    umf_os_pages_t gone; /* of those used: freed, without access */
-    umf_os_pages_t warm; /* of those used */
+    uint32_t free;        /* pages */
+    uint32_t gone_count;  /* pages */
+    uint32_t dirty_count; /* pages */
+    uint64_t dirty_since; /* it had no dirty pages before */
+    umf_os_pages_t used;  /* the others are free, and clear */
+    umf_os_pages_t gone;  /* of those used: freed, without access */
+    umf_os_pages_t dirty; /* of those used */
 } os_extent_t;
 
 void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protection) {
@@ -48,8 +48,8 @@ void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protec
     extents->has_guards = umf_os_advise(NULL, 0, MADV_GUARD_INSTALL) == 0;
     extents->low = UINTPTR_MAX;
     umf_list_init(&extents->roomy);
-    umf_list_init(&extents->warm);
-    umf_os_warm_init(&extents->warm_maps);
+    umf_list_init(&extents->dirty);
+    umf_os_dirty_init(&extents->dirty_maps);
     umf_lock_init(&extents->lock, UMF_RANK_PROVIDER);
 }
 
@@ -78,7 +78,7 @@ static void extent_fini(uint64_t key, void *value, void *arg) {
 
 void umf_os_extents_fini(umf_os_extents_t *extents) {
     umf_os_extents_cool(extents, true);
-    umf_os_warm_fini(&extents->warm_maps);
+    umf_os_dirty_fini(&extents->dirty_maps);
     umf_hash_each(&extents->all, extent_fini, extents);
     umf_hash_fini(&extents->all);
     for (unsigned i = 0; i < extents->kept_count; i++) {
@@ -144,7 +144,7 @@ static uint32_t group_pages(const umf_os_extents_t *extents, umf_os_run_t run) {
 static uintptr_t *group_of_locked(umf_os_extents_t *extents, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
     bool is_large = run.count >= pages_of(extents, GROUP_SMALL);
-    return &extents->groups[is_large][umf_local_number() % UMF_OS_GROUPS];
+    return &extents->groups[is_large][umf_thread_slot_number() % UMF_OS_GROUPS];
 }
 
 static void *find_in_group_locked(umf_os_extents_t *extents, uintptr_t group, umf_os_run_t run,
@@ -199,7 +199,7 @@ static void *find_own_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32
 
 /* NULL: there is no room, or the thread should have an extent. */
 static void *find_room_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
-    uint32_t thread = umf_local_number();
+    uint32_t thread = umf_thread_slot_number();
     extents->is_shared |= extents->last_thread && extents->last_thread != thread;
     extents->last_thread = thread;
     void *piece = extents->is_shared ? find_own_locked(extents, run, step) : NULL;
@@ -221,10 +221,10 @@ static os_extent_t *extent_make(const umf_os_extents_t *extents) {
         return NULL;
     }
     umf_list_init(&extent->link);
-    umf_list_init(&extent->warm_link);
+    umf_list_init(&extent->dirty_link);
     umf_os_pages_init(&extent->used);
     umf_os_pages_init(&extent->gone);
-    umf_os_pages_init(&extent->warm);
+    umf_os_pages_init(&extent->dirty);
     extent->base = (uintptr_t)base;
     extent->free = pages_of(extents, EXTENT_SIZE);
     return extent;
@@ -478,7 +478,7 @@ static void give_pages(umf_os_extents_t *extents, os_extent_t *extent, umf_os_ru
 static bool is_live_locked(umf_os_extents_t *extents, const os_extent_t *extent, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
     return umf_os_pages_has_all(&extent->used, run) && !umf_os_pages_has_any(&extent->gone, run) &&
-           !umf_os_pages_has_any(&extent->warm, run);
+           !umf_os_pages_has_any(&extent->dirty, run);
 }
 
 /* Nothing is there to be touched, and the place stays that of the extent. Guards, one for each
@@ -519,7 +519,7 @@ static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run
 /* Was it freed already, and is still mapped? */
 static bool is_waiting(umf_os_extents_t *extents, uintptr_t base) {
     umf_lock(&extents->lock);
-    bool is_waiting = umf_os_warm_has(&extents->warm_maps, base);
+    bool is_waiting = umf_os_dirty_has(&extents->dirty_maps, base);
     for (unsigned i = 0; i < extents->kept_count; i++) {
         is_waiting |= extents->kept[i].base == base;
     }
@@ -602,52 +602,52 @@ int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size) {
     return free_range(extents, ptr, size, false);
 }
 
-/* --- warm memory --- */
+/* --- dirty memory --- */
 
 static void come_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
-    if (!extent->warm_count) {
-        extent->warm_since = extents->now;
-        umf_list_add(&extents->warm, &extent->warm_link);
+    if (!extent->dirty_count) {
+        extent->dirty_since = extents->now;
+        umf_list_add(&extents->dirty, &extent->dirty_link);
     }
-    umf_os_pages_flip(&extent->warm, run);
-    extent->warm_count += run.count;
-    extents->warm_count += run.count;
+    umf_os_pages_flip(&extent->dirty, run);
+    extent->dirty_count += run.count;
+    extents->dirty_count += run.count;
 }
 
 static void *leave_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
-    umf_os_pages_flip(&extent->warm, run);
-    extent->warm_count -= run.count;
-    extents->warm_count -= run.count;
-    if (!extent->warm_count) {
-        umf_list_remove(&extent->warm_link);
+    umf_os_pages_flip(&extent->dirty, run);
+    extent->dirty_count -= run.count;
+    extents->dirty_count -= run.count;
+    if (!extent->dirty_count) {
+        umf_list_remove(&extent->dirty_link);
     }
     return (void *)(extent->base + run.at * extents->page_size);
 }
 
-static void *find_warm_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
+static void *find_dirty_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
     uint32_t pages = pages_of(extents, EXTENT_SIZE), tries = 0;
     umf_assert_locked(&extents->lock);
-    for (umf_list_t *link = extents->warm.next; link != &extents->warm && tries < TRIES;
+    for (umf_list_t *link = extents->dirty.next; link != &extents->dirty && tries < TRIES;
          link = link->next, tries++) {
-        os_extent_t *extent = UMF_CONTAINER_OF(link, os_extent_t, warm_link);
-        if (extent->warm_count >= run.count &&
-            umf_os_pages_find(&extent->warm, true, pages, step, &run)) {
+        os_extent_t *extent = UMF_CONTAINER_OF(link, os_extent_t, dirty_link);
+        if (extent->dirty_count >= run.count &&
+            umf_os_pages_find(&extent->dirty, true, pages, step, &run)) {
             return leave_locked(extents, extent, run);
         }
     }
     return NULL;
 }
 
-static void *alloc_warm(umf_os_extents_t *extents, size_t size, size_t alignment) {
+static void *alloc_dirty(umf_os_extents_t *extents, size_t size, size_t alignment) {
     uintptr_t mapping;
     void *ptr = NULL;
     umf_lock(&extents->lock);
     if (is_piece(extents, size, alignment)) {
         umf_os_run_t run = {0, pages_of(extents, size)};
-        ptr = find_warm_locked(extents, run, piece_step(extents, size, alignment));
-    } else if (umf_os_warm_take(&extents->warm_maps, size, alignment, &mapping)) {
+        ptr = find_dirty_locked(extents, run, piece_step(extents, size, alignment));
+    } else if (umf_os_dirty_take(&extents->dirty_maps, size, alignment, &mapping)) {
         ptr = (void *)mapping;
     }
     umf_unlock(&extents->lock);
@@ -655,11 +655,11 @@ static void *alloc_warm(umf_os_extents_t *extents, size_t size, size_t alignment
 }
 
 int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
-    void *warm = size <= KEPT_SIZE_MAX ? alloc_warm(extents, size, alignment) : NULL;
-    if (!warm) {
+    void *dirty = size <= KEPT_SIZE_MAX ? alloc_dirty(extents, size, alignment) : NULL;
+    if (!dirty) {
         return umf_os_extents_alloc(extents, size, alignment, ptr);
     }
-    *ptr = warm;
+    *ptr = dirty;
     return 0;
 }
 
@@ -668,10 +668,10 @@ static os_extent_t *coolest_locked(umf_os_extents_t *extents) {
     os_extent_t *most = NULL;
     uint32_t tries = 0;
     umf_assert_locked(&extents->lock);
-    for (umf_list_t *link = extents->warm.prev; link != &extents->warm && tries < TRIES;
+    for (umf_list_t *link = extents->dirty.prev; link != &extents->dirty && tries < TRIES;
          link = link->prev, tries++) {
-        os_extent_t *extent = UMF_CONTAINER_OF(link, os_extent_t, warm_link);
-        if (!most || extent->warm_count > most->warm_count) {
+        os_extent_t *extent = UMF_CONTAINER_OF(link, os_extent_t, dirty_link);
+        if (!most || extent->dirty_count > most->dirty_count) {
             most = extent;
         }
     }
@@ -680,9 +680,9 @@ static os_extent_t *coolest_locked(umf_os_extents_t *extents) {
 
 static os_extent_t *oldest_locked(umf_os_extents_t *extents) {
     umf_assert_locked(&extents->lock);
-    return umf_list_is_empty(&extents->warm)
+    return umf_list_is_empty(&extents->dirty)
                ? NULL
-               : UMF_CONTAINER_OF(extents->warm.prev, os_extent_t, warm_link);
+               : UMF_CONTAINER_OF(extents->dirty.prev, os_extent_t, dirty_link);
 }
 
 /* The time, and how much was live at most in this period of decay and in the last. */
@@ -696,15 +696,15 @@ static void tick_locked(umf_os_extents_t *extents, uint64_t now) {
     }
 }
 
-static bool is_too_warm_locked(umf_os_extents_t *extents, size_t live) {
+static bool is_too_dirty_locked(umf_os_extents_t *extents, size_t live) {
     umf_assert_locked(&extents->lock);
     extents->peak = live > extents->peak ? live : extents->peak;
     size_t peak = extents->peak > extents->last_peak ? extents->peak : extents->last_peak;
-    size_t warm = extents->warm_count * extents->page_size + extents->warm_maps.bytes;
-    return live + warm > peak + WARM_MIN;
+    size_t dirty = extents->dirty_count * extents->page_size + extents->dirty_maps.bytes;
+    return live + dirty > peak + WARM_MIN;
 }
 
-/* What is nobody's any more: warm pages of an extent, which stay taken until they are clear, and
+/* What is nobody's any more: dirty pages of an extent, which stay taken until they are clear, and
  * the extent with them; or a mapping. */
 typedef struct leaving_t {
     os_extent_t *extent; /* NULL: a mapping */
@@ -715,28 +715,28 @@ typedef struct leaving_t {
 static void leave_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, leaving_t *leaving) {
     umf_assert_locked(&extents->lock);
     leaving->extent = extent;
-    leaving->pages = extent->warm;
-    umf_os_pages_init(&extent->warm);
-    extents->warm_count -= extent->warm_count;
-    extent->warm_count = 0;
-    umf_list_remove(&extent->warm_link);
+    leaving->pages = extent->dirty;
+    umf_os_pages_init(&extent->dirty);
+    extents->dirty_count -= extent->dirty_count;
+    extent->dirty_count = 0;
+    umf_list_remove(&extent->dirty_link);
 }
 
 /* The oldest that has decayed, or if it `must_be`, that there is. false: there is none. */
 static bool leave_begin_locked(umf_os_extents_t *extents, bool must_be, leaving_t *leaving) {
     umf_assert_locked(&extents->lock);
     os_extent_t *extent = oldest_locked(extents);
-    const umf_os_mapping_t *mapping = umf_os_warm_oldest(&extents->warm_maps);
-    if (mapping && extent && mapping->since > extent->warm_since) {
+    const umf_os_mapping_t *mapping = umf_os_dirty_oldest(&extents->dirty_maps);
+    if (mapping && extent && mapping->since > extent->dirty_since) {
         mapping = NULL;
     }
-    uint64_t since = mapping ? mapping->since : extent ? extent->warm_since : extents->now;
+    uint64_t since = mapping ? mapping->since : extent ? extent->dirty_since : extents->now;
     if ((!mapping && !extent) || (!must_be && extents->now - since < umf_decay_period)) {
         return false;
     }
     if (mapping) {
         leaving->extent = NULL;
-        leaving->mapping = umf_os_warm_take_oldest(&extents->warm_maps);
+        leaving->mapping = umf_os_dirty_take_oldest(&extents->dirty_maps);
     } else {
         leave_pages_locked(extents, must_be ? coolest_locked(extents) : extent, leaving);
     }
@@ -786,7 +786,7 @@ static bool keep_mapping_locked(umf_os_extents_t *extents, uintptr_t base, size_
         }
     }
     umf_os_mapping_t mapping = {base, size, extents->now};
-    return umf_os_warm_put(&extents->warm_maps, mapping);
+    return umf_os_dirty_put(&extents->dirty_maps, mapping);
 }
 
 static bool keep_piece_locked(umf_os_extents_t *extents, uintptr_t base, size_t size) {
@@ -816,7 +816,7 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_
     bool is_kept = is_mapping ? keep_mapping_locked(extents, base, end - base)
                               : keep_piece_locked(extents, base, end - base);
     for (int i = 0; i < LEAVING_MAX &&
-                    leave_begin_locked(extents, is_too_warm_locked(extents, live), &leaving);
+                    leave_begin_locked(extents, is_too_dirty_locked(extents, live), &leaving);
          i++) {
         umf_unlock(&extents->lock);
         leave_end(extents, &leaving);

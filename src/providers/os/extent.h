@@ -16,11 +16,11 @@
  * left or four others are empty. Four other mappings of 2 to 8 MiB are kept without access for the
  * next that want the same, which is cheaper than to ask for huge pages again.
  *
- * Pieces that are freed to be used again stay warm: they keep their content for who wants any
+ * Pieces that are freed to be used again stay dirty: they keep their content for who wants any
  * memory. That is the way of pools, and costs no system call; with many threads these meet in the
- * kernel. So do mappings of up to 8 MiB. What is live and what is warm are together no more than
+ * kernel. So do mappings of up to 8 MiB. What is live and what is dirty are together no more than
  * was live at most in this period of decay and in the last, and 64 MiB. Beyond that, and where some
- * were warm for a period, all warm pages of an extent are cleared together, for any use, and
+ * were dirty for a period, all dirty pages of an extent are cleared together, for any use, and
  * mappings unmapped: two at most for each that comes, or all when a pool looks at what decays.
  *
  * Thread-safe.
@@ -32,21 +32,21 @@
 #include "cache/decay.h"
 #include "ds/hash.h"
 #include "ds/list.h"
-#include "providers/os/warm.h"
+#include "providers/os/dirty.h"
 
 #define UMF_OS_KEPT_MAX 4u
 #define UMF_OS_GROUPS 32u /* of different threads, by their numbers */
 
 typedef struct umf_os_extents_t {
-    size_t page_size;  /* Immutable after init, as the next two */
-    int protection;    /* as mmap has it */
-    bool has_guards;   /* the system has MADV_GUARD_INSTALL */
-    umf_lock_t lock;   /* UMF_RANK_PROVIDER; guards all that follows */
-    umf_hash_t all;    /* extents by address */
-    umf_list_t roomy;  /* those with free pages */
-    umf_list_t warm;   /* those with warm pages, the latest first */
-    size_t warm_count; /* pages */
-    umf_os_warm_t warm_maps;
+    size_t page_size;   /* Immutable after init, as the next two */
+    int protection;     /* as mmap has it */
+    bool has_guards;    /* the system has MADV_GUARD_INSTALL */
+    umf_lock_t lock;    /* UMF_RANK_PROVIDER; guards all that follows */
+    umf_hash_t all;     /* extents by address */
+    umf_list_t roomy;   /* those with free pages */
+    umf_list_t dirty;   /* those with dirty pages, the latest first */
+    size_t dirty_count; /* pages */
+    umf_os_dirty_t dirty_maps;
     uint64_t now;                       /* of the last tick */
     uint64_t period_since;              /* when the present period of decay began */
     size_t peak;                        /* bytes that were live at most in it, */
@@ -82,7 +82,7 @@ int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size);
 int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr);
 int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_t live);
 
-/* Clears what is warm, `all` or what has decayed. false: nothing was. */
+/* Clears what is dirty, `all` or what has decayed. false: nothing was. */
 bool umf_os_extents_cool(umf_os_extents_t *extents, bool all);
 
 #endif

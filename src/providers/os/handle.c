@@ -61,7 +61,7 @@ static bool handle_name_is_valid(const umf_os_handle_t *handle, const char *name
            umf_name_fills(name, handle->name_length, UMF_OS_SHM_NAME_MAX + 1) && !strchr(name, '/');
 }
 
-umf_result_t umf_os_handle_look(const void *data, umf_os_handle_t *handle) {
+umf_result_t umf_os_handle_peek(const void *data, umf_os_handle_t *handle) {
     umf_os_handle_t read;
     memcpy(&read, data, sizeof(read));
     if (!handle_place_is_valid(&read) || !handle_slot_is_valid(&read) ||
@@ -85,7 +85,7 @@ umf_result_t umf_os_handle_read(const void *data, umf_os_handle_t *handle, const
             "(checksum)");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = umf_os_handle_look(data, &read);
+    umf_result_t result = umf_os_handle_peek(data, &read);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }

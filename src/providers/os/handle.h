@@ -43,6 +43,6 @@ void umf_os_handle_write(umf_os_handle_t *handle, const char *name, void *data);
 umf_result_t umf_os_handle_read(const void *data, umf_os_handle_t *handle, const char **name);
 
 /* The same of one that was read before, its sums unseen: what damage left possible passes. */
-umf_result_t umf_os_handle_look(const void *data, umf_os_handle_t *handle);
+umf_result_t umf_os_handle_peek(const void *data, umf_os_handle_t *handle);
 
 #endif

@@ -39,9 +39,9 @@ void umf_os_import_init(umf_os_import_t *import, umf_lock_t *lock) {
 
 /*
  * What is opened of a file is placed as it lies in the file, if those addresses are free: each file
- * has a range of them to wish for. The kernel then makes one mapping of neighbours, which costs it
- * two thirds of a mapping of its own, and memory that is closed and opened again comes back to its
- * place. The ranges are given again, so that mappings do not wander through the address space.
+ * has a range of them to request for. The kernel then makes one mapping of neighbours, which costs
+ * it two thirds of a mapping of its own, and memory that is closed and opened again comes back to
+ * its place. The ranges are given again, so that mappings do not wander through the address space.
  */
 #define LAYOUT_SIZE ((uintptr_t)4 << 30)
 #define LAYOUT_COUNT 64 /* files beyond that have none */
@@ -80,7 +80,7 @@ static void layout_give(uintptr_t layout) {
 }
 
 /* NULL: wherever the kernel likes. */
-static void *layout_wish(uintptr_t layout, uint64_t offset) {
+static void *layout_request(uintptr_t layout, uint64_t offset) {
     return layout ? (void *)(layout + offset % LAYOUT_SIZE) : NULL;
 }
 
@@ -280,7 +280,7 @@ static umf_result_t import_remember(umf_os_import_t *import, source_t *source, v
 static umf_result_t import_map(umf_os_import_t *import, source_t *source,
                                const umf_os_handle_t *handle, void **ptr) {
     uintptr_t layout = __atomic_load_n(&source->layout, __ATOMIC_RELAXED);
-    void *base = layout_wish(layout, handle->offset);
+    void *base = layout_request(layout, handle->offset);
     int error = umf_os_map(&base, (size_t)handle->size, umf_protection_bits(handle->protection),
                            MAP_SHARED, source->fd, (size_t)handle->offset);
     if (error) {
@@ -382,7 +382,7 @@ umf_result_t umf_os_import_check(const umf_os_import_t *import, const void *data
 umf_result_t umf_os_import_watch(umf_os_import_t *import, const void *data, const uint64_t **word,
                                  uint64_t *expected) {
     umf_os_handle_t handle;
-    umf_result_t result = umf_os_handle_look(data, &handle);
+    umf_result_t result = umf_os_handle_peek(data, &handle);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }

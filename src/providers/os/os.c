@@ -298,7 +298,7 @@ static umf_result_t os_reuse_count(void *provider, size_t size, int is_used) {
     if (is_used) {
         umf_stats_add(&os->stats, size);
     } else if (size) {
-        umf_stats_rest(&os->stats, size);
+        umf_stats_sub_dormant(&os->stats, size);
     }
     return UMF_RESULT_SUCCESS;
 }

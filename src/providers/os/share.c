@@ -29,8 +29,8 @@
 /* Memory of memfd_secret is locked memory, of which an ordinary user has few; so only on request.
  */
 static bool share_wants_secret(void) {
-    const char *wish = getenv("UMF_MEM_FD_FUNC");
-    return wish && strstr(wish, "memfd_secret");
+    const char *request = getenv("UMF_MEM_FD_FUNC");
+    return request && strstr(request, "memfd_secret");
 }
 
 static int share_make_anonymous(umf_os_share_t *share) {

@@ -23,8 +23,8 @@ struct umf_vmm_piece_t {
     size_t allocations;
     /* What is free in a piece that is claimed or has no memory is kept out of the range, so that
      * nothing is allocated there. */
-    umf_range_piece_t *parked;
-    size_t parked_count, parked_room;
+    umf_range_segment_t *withheld;
+    size_t withheld_count, withheld_room;
     umf_vmm_piece_share_t share;
     umf_vmm_piece_t *next; /* of those that are retired */
 };
@@ -37,13 +37,13 @@ static inline bool umf_vmm_is_mapped(const umf_vmm_piece_t *piece) {
 umf_vmm_piece_t *umf_vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr);
 
 /* false: no memory. */
-bool umf_vmm_park_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size);
-void umf_vmm_unpark_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
+bool umf_vmm_withhold_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size);
+void umf_vmm_take_back_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 
 /* Waits until no queued work can use memory that is to be unmapped; a failure: it cannot wait. */
 umf_result_t umf_vmm_settle(umf_vmm_t *vmm);
 
-/* Takes a piece without allocations out of all lists; what was parked in it goes with it. */
+/* Takes a piece without allocations out of all lists; what was withheld in it goes with it. */
 void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 /* Of a piece that is not listed. Goes on after a failure: what can go goes. The first failure is
  * returned. */

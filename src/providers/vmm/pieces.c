@@ -27,8 +27,8 @@ umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece
  * Keeps the free parts of claimed pieces out of the range. All free parts are taken and those of
  * other pieces given back.
  */
-static umf_result_t vmm_park_free_locked(umf_vmm_t *vmm) {
-    umf_range_piece_t taken[64], *keep = NULL;
+static umf_result_t vmm_withhold_free_locked(umf_vmm_t *vmm) {
+    umf_range_segment_t taken[64], *keep = NULL;
     size_t kept = 0, room = 0, n;
     uintptr_t cursor = UINTPTR_MAX;
     umf_result_t result = UMF_RESULT_SUCCESS;
@@ -36,7 +36,7 @@ static umf_result_t vmm_park_free_locked(umf_vmm_t *vmm) {
         for (size_t i = 0; i < n; i++) {
             umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, taken[i].base);
             bool is_ours = piece->is_claimed;
-            if (is_ours && !umf_vmm_park_locked(piece, taken[i].base, taken[i].size)) {
+            if (is_ours && !umf_vmm_withhold_locked(piece, taken[i].base, taken[i].size)) {
                 result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
                 is_ours = false;
             }
@@ -81,7 +81,7 @@ static umf_vmm_piece_t *vmm_release_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piec
         return piece;
     }
     if (piece->state == UMF_VMM_ATTACHED) {
-        umf_vmm_unpark_locked(vmm, piece);
+        umf_vmm_take_back_locked(vmm, piece);
     }
     return NULL;
 }
@@ -92,7 +92,7 @@ umf_result_t umf_vmm_claim(umf_vmm_t *vmm, void *const *pieces, const size_t *al
     for (size_t i = 0; i < count; i++) {
         claimed[i] = vmm_claim_locked(vmm, pieces[i], allocations[i]);
     }
-    umf_result_t result = vmm_park_free_locked(vmm);
+    umf_result_t result = vmm_withhold_free_locked(vmm);
     for (size_t i = 0; i < count && result != UMF_RESULT_SUCCESS; i++) {
         if (claimed[i]) {
             vmm_release_locked(vmm, vmm_at_locked(vmm, pieces[i]));

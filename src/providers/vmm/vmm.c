@@ -90,7 +90,7 @@ static void vmm_unlist_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
 }
 
 static void vmm_piece_destroy(umf_vmm_piece_t *piece) {
-    umf_meta_free(piece->parked, piece->parked_room * sizeof(*piece->parked));
+    umf_meta_free(piece->withheld, piece->withheld_room * sizeof(*piece->withheld));
     umf_meta_free(piece, sizeof(*piece));
 }
 
@@ -266,33 +266,33 @@ void umf_vmm_fini(umf_vmm_t *vmm) {
 /* --- allocations ------------------------------------------------------------------------------ */
 
 /* What an allocation is, besides where. */
-typedef struct vmm_wish_t {
+typedef struct vmm_request_t {
     size_t requested;
     size_t size; /* the same, in whole pages */
     size_t alignment;
-} vmm_wish_t;
+} vmm_request_t;
 
-static umf_result_t vmm_cut_locked(umf_vmm_t *vmm, const vmm_wish_t *wish, uintptr_t *base) {
+static umf_result_t vmm_cut_locked(umf_vmm_t *vmm, const vmm_request_t *request, uintptr_t *base) {
     umf_assert_locked(&vmm->lock);
-    if (wish->requested != wish->size && !umf_hash_reserve(&vmm->requested, 1)) {
+    if (request->requested != request->size && !umf_hash_reserve(&vmm->requested, 1)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    umf_result_t result = umf_range_alloc(vmm->range, wish->size, wish->alignment, base);
+    umf_result_t result = umf_range_alloc(vmm->range, request->size, request->alignment, base);
     if (result == UMF_RESULT_SUCCESS) {
         umf_vmm_piece_locked(vmm, *base)->allocations++;
-        umf_requested_set(&vmm->requested, *base, wish->size, wish->requested);
+        umf_requested_set(&vmm->requested, *base, request->size, request->requested);
     }
     return result;
 }
 
 /* Lists a piece that was just made and cuts the allocation it was made for. */
-static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, const vmm_wish_t *wish,
+static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, const vmm_request_t *request,
                             uintptr_t *base) {
     umf_lock(&vmm->lock);
     umf_result_t result = umf_range_add(vmm->range, piece->base, piece->size);
     if (result == UMF_RESULT_SUCCESS) {
         if (vmm_list_locked(vmm, piece)) {
-            result = vmm_cut_locked(vmm, wish, base);
+            result = vmm_cut_locked(vmm, request, base);
             if (result != UMF_RESULT_SUCCESS) {
                 vmm_unlist_locked(vmm, piece);
             }
@@ -308,16 +308,16 @@ static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, const vmm_wi
 }
 
 /* In a piece of its own, or the first of several in one. */
-static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_wish_t *wish,
+static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_request_t *request,
                                            uintptr_t *base) {
     umf_vmm_piece_t *piece;
-    size_t piece_size = wish->size > vmm->piece_size ? wish->size : vmm->piece_size;
+    size_t piece_size = request->size > vmm->piece_size ? request->size : vmm->piece_size;
     umf_vmm_give_back(vmm);
-    umf_result_t result = vmm_piece_make(vmm, piece_size, wish->alignment, &piece);
+    umf_result_t result = vmm_piece_make(vmm, piece_size, request->alignment, &piece);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = vmm_add(vmm, piece, wish, base);
+    result = vmm_add(vmm, piece, request, base);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("no memory for bookkeeping");
         umf_vmm_piece_unmake(vmm, piece);
@@ -326,8 +326,8 @@ static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_wish_t *wis
 }
 
 umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void **ptr) {
-    vmm_wish_t wish = {.requested = size, .alignment = vmm->granularity};
-    if (size == 0 || !umf_round_up(size, vmm->granularity, &wish.size)) {
+    vmm_request_t request = {.requested = size, .alignment = vmm->granularity};
+    if (size == 0 || !umf_round_up(size, vmm->granularity, &request.size)) {
         UMF_LOG_ERROR("%zu bytes cannot be allocated", size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -335,15 +335,15 @@ umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void *
         UMF_LOG_ERROR("alignment %zu is not 0 or a power of two", alignment);
         return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
     }
-    if (alignment > wish.alignment) {
-        wish.alignment = alignment;
+    if (alignment > request.alignment) {
+        request.alignment = alignment;
     }
     uintptr_t base;
     umf_lock(&vmm->lock);
-    umf_result_t result = vmm_cut_locked(vmm, &wish, &base);
+    umf_result_t result = vmm_cut_locked(vmm, &request, &base);
     umf_unlock(&vmm->lock);
     if (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
-        result = vmm_alloc_in_new_piece(vmm, &wish, &base);
+        result = vmm_alloc_in_new_piece(vmm, &request, &base);
     } else if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("no memory for bookkeeping");
     }
@@ -354,33 +354,33 @@ umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void *
     return result;
 }
 
-bool umf_vmm_park_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size) {
-    if (piece->parked_count == piece->parked_room &&
-        !umf_vmm_grow((void **)&piece->parked, &piece->parked_room, sizeof(*piece->parked))) {
+bool umf_vmm_withhold_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size) {
+    if (piece->withheld_count == piece->withheld_room &&
+        !umf_vmm_grow((void **)&piece->withheld, &piece->withheld_room, sizeof(*piece->withheld))) {
         return false;
     }
-    piece->parked[piece->parked_count++] = (umf_range_piece_t){base, size};
+    piece->withheld[piece->withheld_count++] = (umf_range_segment_t){base, size};
     return true;
 }
 
-void umf_vmm_unpark_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
-    for (size_t i = 0; i < piece->parked_count; i++) {
-        umf_range_free(vmm->range, piece->parked[i].base, piece->parked[i].size, NULL);
+void umf_vmm_take_back_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    for (size_t i = 0; i < piece->withheld_count; i++) {
+        umf_range_free(vmm->range, piece->withheld[i].base, piece->withheld[i].size, NULL);
     }
-    piece->parked_count = 0;
+    piece->withheld_count = 0;
 }
 
 void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     umf_assert_locked(&vmm->lock);
-    umf_vmm_unpark_locked(vmm, piece);
+    umf_vmm_take_back_locked(vmm, piece);
     umf_range_remove(vmm->range, piece->base);
     vmm_unlist_locked(vmm, piece);
 }
 
-/* What is parked in a piece counts as used in the range, but was freed. */
-static bool vmm_is_parked_locked(const umf_vmm_piece_t *piece, uintptr_t base) {
-    for (size_t i = 0; i < piece->parked_count; i++) {
-        if (piece->parked[i].base == base) {
+/* What is withheld in a piece counts as used in the range, but was freed. */
+static bool vmm_is_withheld_locked(const umf_vmm_piece_t *piece, uintptr_t base) {
+    for (size_t i = 0; i < piece->withheld_count; i++) {
+        if (piece->withheld[i].base == base) {
             return true;
         }
     }
@@ -391,7 +391,7 @@ static bool vmm_is_parked_locked(const umf_vmm_piece_t *piece, uintptr_t base) {
 static size_t vmm_used_locked(umf_vmm_t *vmm, uintptr_t base, size_t size) {
     umf_assert_locked(&vmm->lock);
     size_t used = umf_range_used_size(vmm->range, base);
-    return used && !vmm_is_parked_locked(umf_vmm_piece_locked(vmm, base), base) &&
+    return used && !vmm_is_withheld_locked(umf_vmm_piece_locked(vmm, base), base) &&
                    umf_requested_matches(&vmm->requested, vmm->granularity, base, used, size)
                ? used
                : 0;
@@ -409,7 +409,7 @@ static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
     umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, base);
     *requested = umf_requested(&vmm->requested, base, used);
     if (piece->is_claimed || (piece->state != UMF_VMM_ATTACHED && piece->allocations > 1)) {
-        if (!umf_vmm_park_locked(piece, base, used)) {
+        if (!umf_vmm_withhold_locked(piece, base, used)) {
             UMF_LOG_ERROR("no memory for bookkeeping");
             return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
         }
@@ -518,7 +518,7 @@ static umf_vmm_piece_t *vmm_allocated_locked(umf_vmm_t *vmm, uintptr_t base, siz
     umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, base);
     size_t rounded;
     if (used == 0 || !umf_round_up(size, vmm->granularity, &rounded) || rounded != used ||
-        vmm_is_parked_locked(piece, base)) {
+        vmm_is_withheld_locked(piece, base)) {
         return NULL;
     }
     *place = (umf_vmm_place_t){

@@ -1,5 +1,5 @@
 /* Tracked: the way from a handle to the provider, and from memory to the pool that has it. */
-#include "core/tracked.h"
+#include "core/provider_query.h"
 
 #include "core/object.h"
 #include "system/pause.h"
@@ -14,13 +14,13 @@ void *umf_provider_self(umf_memory_provider_handle_t provider,
 static bool span_is_of(const umf_span_t *span, umf_memory_provider_handle_t provider,
                        uintptr_t base) {
     return umf_span_kind(span) == UMF_SPAN_POOL && span->base == base &&
-           umf_view_of(span)->root == provider->root;
+           umf_tracked_of(span)->root == provider->root;
 }
 
 /* Out to the spans around: another pool may stand on the memory. */
 static bool is_tracked(umf_memory_provider_handle_t provider, uintptr_t base) {
-    umf_word_t word = umf_map_find(&umf_map_global, base);
-    uint32_t index = word ? umf_word_span(word) : 0;
+    umf_map_entry_t word = umf_map_find(&umf_map_global, base);
+    uint32_t index = word ? umf_map_entry_span(word) : 0;
     while (index && !span_is_of(umf_span_at(index), provider, base)) {
         index = umf_span_at(index)->outer;
     }
@@ -35,14 +35,14 @@ static uint64_t nobody_looks(void) {
     return (uint64_t)umf_fork_count() << 32;
 }
 
-static void look_begin(void) {
+static void decay_begin(void) {
     uint64_t seen = atomic_load(&looking), nobody = nobody_looks();
     while (!atomic_compare_exchange_weak(&looking, &seen, (seen < nobody ? nobody : seen) + 1)) {
     }
 }
 
 bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *ptr) {
-    look_begin();
+    decay_begin();
     atomic_thread_fence(memory_order_seq_cst);
     bool result = is_tracked(provider, (uintptr_t)ptr);
     atomic_fetch_sub(&looking, 1);

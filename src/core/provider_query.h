@@ -2,8 +2,8 @@
  * Tracked: what a provider of the tree may ask about handles and pools, for public functions of its
  * own that take a provider's handle.
  */
-#ifndef UMF_SRC_CORE_TRACKED_H
-#define UMF_SRC_CORE_TRACKED_H
+#ifndef UMF_SRC_CORE_PROVIDER_QUERY_H
+#define UMF_SRC_CORE_PROVIDER_QUERY_H
 
 #include <stdbool.h>
 
@@ -17,7 +17,7 @@ void *umf_provider_self(umf_memory_provider_handle_t provider,
  * answer holds as long as the caller keeps the provider from freeing it. */
 bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *ptr);
 
-/* Waits until nobody can be looking at a view whose spans were withdrawn before. */
+/* Waits until nobody can be looking at a tracked provider whose spans were withdrawn before. */
 void umf_tracked_settle(void);
 
 #endif

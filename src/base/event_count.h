@@ -5,24 +5,24 @@
  * is a counter: look at it before what you wait for, wait until it differs. A fork cannot break it:
  * a child may count waiters that did not come along, which costs it a system call in vain.
  */
-#ifndef UMF_SRC_BASE_TURN_H
-#define UMF_SRC_BASE_TURN_H
+#ifndef UMF_SRC_BASE_EVENT_COUNT_H
+#define UMF_SRC_BASE_EVENT_COUNT_H
 
 #include "system/common.h"
 
-typedef struct umf_turn_t {
+typedef struct umf_event_count_t {
     uint32_t count;   /* Sync: atomic, as waiters */
     uint32_t waiters; /* who sleeps, or is about to */
-} umf_turn_t;
+} umf_event_count_t;
 
-static inline uint32_t umf_turn_look(umf_turn_t *turn) {
+static inline uint32_t umf_event_count_read(umf_event_count_t *turn) {
     return __atomic_load_n(&turn->count, __ATOMIC_ACQUIRE);
 }
 
 /* Sleeps until the count is no longer `seen`; may return early. */
-void umf_turn_wait(umf_turn_t *turn, uint32_t seen);
+void umf_event_count_wait(umf_event_count_t *turn, uint32_t seen);
 
 /* Wakes all who wait. Call after the change they wait for is visible. */
-void umf_turn_next(umf_turn_t *turn);
+void umf_event_count_advance(umf_event_count_t *turn);
 
 #endif

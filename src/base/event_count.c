@@ -1,7 +1,7 @@
 /*
  * Turn: waiting on a counter, with the kernel's futex where there is one.
  */
-#include "base/turn.h"
+#include "base/event_count.h"
 
 #include <limits.h>
 
@@ -11,13 +11,13 @@
 #include <unistd.h>
 
 /* Either the waker sees the waiter, or the kernel sees that the count has moved on. */
-void umf_turn_wait(umf_turn_t *turn, uint32_t seen) {
+void umf_event_count_wait(umf_event_count_t *turn, uint32_t seen) {
     __atomic_fetch_add(&turn->waiters, 1, __ATOMIC_SEQ_CST);
     syscall(SYS_futex, &turn->count, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
     __atomic_fetch_sub(&turn->waiters, 1, __ATOMIC_RELAXED);
 }
 
-void umf_turn_next(umf_turn_t *turn) {
+void umf_event_count_advance(umf_event_count_t *turn) {
     __atomic_fetch_add(&turn->count, 1, __ATOMIC_SEQ_CST);
     if (umf_unlikely(__atomic_load_n(&turn->waiters, __ATOMIC_SEQ_CST) != 0)) {
         syscall(SYS_futex, &turn->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
@@ -26,13 +26,13 @@ void umf_turn_next(umf_turn_t *turn) {
 #else
 #include <sched.h>
 
-void umf_turn_wait(umf_turn_t *turn, uint32_t seen) {
-    if (umf_turn_look(turn) == seen) {
+void umf_event_count_wait(umf_event_count_t *turn, uint32_t seen) {
+    if (umf_event_count_read(turn) == seen) {
         sched_yield();
     }
 }
 
-void umf_turn_next(umf_turn_t *turn) {
+void umf_event_count_advance(umf_event_count_t *turn) {
     __atomic_fetch_add(&turn->count, 1, __ATOMIC_RELEASE);
 }
 #endif

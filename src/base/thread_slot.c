@@ -1,0 +1,373 @@
+/*
+ * One block of memory per (thread, owner).
+ *
+ * A thread has a table: an array of block pointers by the owner's index. Only its thread reads the
+ * array without a lock; everybody writes to it, links blocks and unlinks them under the THREAD_SLOT
+ * lock.
+ *
+ * Two may want to get rid of a block: its thread, when it ends, and its owner, when it is
+ * destroyed. Whoever takes the block out of the table under the lock has it. An ending thread marks
+ * the block in its table as `exiting` while it calls the owner without the lock; an owner that is
+ * being destroyed waits until none of its blocks is marked so. The block stays in the owner's list
+ * until the call is over, thus the owner finds it, and umf_thread_slot_each never sees a freed one.
+ *
+ * In a forked child the tables of the other threads are dead. Their blocks stay with their owners
+ * and go with them; a mark `exiting` of a dead table is recognised by its fork count and not waited
+ * for. The table itself is not reclaimed: a few hundred bytes for each thread that was lost.
+ */
+#include "base/thread_slot.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "system/pause.h"
+
+#define LOCAL_OWNERS_MAX ((size_t)1 << 20)
+#define LOCAL_WORD_BITS 64
+#define LOCAL_WORDS (LOCAL_OWNERS_MAX / LOCAL_WORD_BITS)
+
+typedef struct umf_thread_slot_table_t {
+    _Atomic(umf_thread_slot_t *)
+        *blocks;                /* Sync: THREAD_SLOT lock, or its own thread for reading */
+    uint32_t count;             /* likewise */
+    umf_thread_slot_t *exiting; /* Sync: THREAD_SLOT lock */
+    unsigned fork_count;        /* when `exiting` was set. Sync: THREAD_SLOT lock */
+} umf_thread_slot_table_t;
+
+const union umf_thread_slot_empty_t umf_thread_slot_empty;
+
+#define LOCAL_EMPTY ((umf_thread_slot_t *)(uintptr_t)&umf_thread_slot_empty.head)
+
+static _Atomic(umf_thread_slot_t *)
+    slot_none[UMF_THREAD_SLOT_COUNT_MIN]; /* Immutable after start */
+
+/* Not by the compiler: the loader would have to relocate each of them. */
+__attribute__((constructor(101))) static void slot_fill_none(void) {
+    for (size_t i = 0; i < UMF_THREAD_SLOT_COUNT_MIN; i++) {
+        atomic_init(&slot_none[i], LOCAL_EMPTY);
+    }
+}
+
+#define LOCAL_TLS_NONE .blocks = slot_none, .count = UMF_THREAD_SLOT_COUNT_MIN
+
+UMF_THREAD_SLOT_TLS umf_thread_slot_tls_t umf_thread_slot_tls = {LOCAL_TLS_NONE};
+
+static _Atomic uint32_t slot_last_number;
+
+uint32_t umf_thread_slot_number_slow(void) {
+    uint32_t last = atomic_fetch_add_explicit(&slot_last_number, 1, memory_order_relaxed);
+    umf_thread_slot_tls.number = (uint16_t)(1 + last % UINT16_MAX);
+    return umf_thread_slot_tls.number;
+}
+
+UMF_LOCK_STATIC(slot_lock, UMF_RANK_THREAD_SLOT);
+
+/* Indices in use, one bit each. Sync: THREAD_SLOT lock. No word below `slot_first_word` has a free
+ * bit.
+ */
+static uint64_t slot_indices[LOCAL_WORDS];
+static size_t slot_first_word;
+
+static enum { KEY_NONE, KEY_READY, KEY_FAILED } slot_key_state; /* Sync: THREAD_SLOT lock */
+static pthread_key_t slot_key;
+
+static size_t slot_array_size(uint32_t count) {
+    return count * sizeof(_Atomic(umf_thread_slot_t *));
+}
+
+/* --- owners --- */
+
+static bool slot_index_get_locked(uint32_t *index) {
+    slot_indices[0] |= 1; /* index 0 stands for none */
+    for (size_t word = slot_first_word; word < LOCAL_WORDS; word++) {
+        if (slot_indices[word] != UINT64_MAX) {
+            unsigned bit = (unsigned)__builtin_ctzll(~slot_indices[word]);
+            slot_indices[word] |= UINT64_C(1) << bit;
+            slot_first_word = word;
+            *index = (uint32_t)(word * LOCAL_WORD_BITS + bit);
+            return true;
+        }
+    }
+    slot_first_word = LOCAL_WORDS;
+    return false;
+}
+
+static void slot_index_put_locked(uint32_t index) {
+    size_t word = index / LOCAL_WORD_BITS;
+    slot_indices[word] &= ~(UINT64_C(1) << index % LOCAL_WORD_BITS);
+    if (word < slot_first_word) {
+        slot_first_word = word;
+    }
+}
+
+umf_result_t umf_thread_slot_index_get(uint32_t *index) {
+    umf_lock(&slot_lock);
+    bool is_found = slot_index_get_locked(index);
+    umf_unlock(&slot_lock);
+    if (!is_found) {
+        UMF_LOG_ERROR("%zu pools exist: no more are possible, destroy some first",
+                      LOCAL_OWNERS_MAX - 1);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_thread_slot_index_put(uint32_t index) {
+    umf_lock(&slot_lock);
+    slot_index_put_locked(index);
+    umf_unlock(&slot_lock);
+}
+
+umf_result_t umf_thread_slot_owner_init(umf_thread_slot_owner_t *owner, uint32_t index, size_t size,
+                                        void (*thread_exit)(umf_thread_slot_owner_t *,
+                                                            umf_thread_slot_t *)) {
+    assert(size >= sizeof(umf_thread_slot_t) && size < UINT32_MAX - 64);
+    owner->owns_index = index == 0;
+    if (owner->owns_index) {
+        umf_result_t result = umf_thread_slot_index_get(&index);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    owner->index = index;
+    owner->size = (uint32_t)umf_meta_isolated_size(size);
+    owner->first = NULL;
+    owner->thread_exit = thread_exit;
+    return UMF_RESULT_SUCCESS;
+}
+
+static void slot_link_locked(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block) {
+    block->prev = NULL;
+    block->next = owner->first;
+    if (owner->first) {
+        owner->first->prev = block;
+    }
+    owner->first = block;
+}
+
+static void slot_unlink_locked(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block) {
+    *(block->prev ? &block->prev->next : &owner->first) = block->next;
+    if (block->next) {
+        block->next->prev = block->prev;
+    }
+}
+
+/* Takes a block out of its thread's table. Release: the thread, if it ends, may free the table as
+ * soon as it sees that. */
+static void slot_detach_locked(umf_thread_slot_t *block, uint32_t index) {
+    umf_thread_slot_table_t *table = block->thread;
+    if (atomic_load_explicit(&table->blocks[index], memory_order_relaxed) == block) {
+        atomic_store_explicit(&table->blocks[index], LOCAL_EMPTY, memory_order_release);
+    }
+}
+
+static bool slot_is_exiting_locked(const umf_thread_slot_owner_t *owner) {
+    for (const umf_thread_slot_t *block = owner->first; block; block = block->next) {
+        const umf_thread_slot_table_t *table = block->thread;
+        if (table && table->exiting == block && table->fork_count == umf_fork_count()) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A condition variable would not survive a fork; the wait is rare and as short as one
+ * `thread_exit`. */
+static void slot_wait_exits_locked(const umf_thread_slot_owner_t *owner) {
+    for (unsigned round = 0; slot_is_exiting_locked(owner); round++) {
+        umf_unlock(&slot_lock);
+        umf_pause(round);
+        umf_lock(&slot_lock);
+    }
+}
+
+void umf_thread_slot_owner_close(umf_thread_slot_owner_t *owner) {
+    umf_lock(&slot_lock);
+    slot_wait_exits_locked(owner);
+    for (umf_thread_slot_t *block = owner->first; block; block = block->next) {
+        if (block->thread) {
+            slot_detach_locked(block, owner->index);
+            block->thread = NULL;
+        }
+    }
+    umf_unlock(&slot_lock);
+}
+
+void umf_thread_slot_owner_fini(umf_thread_slot_owner_t *owner) {
+    umf_thread_slot_owner_close(owner);
+    umf_lock(&slot_lock);
+    umf_thread_slot_t *block = owner->first;
+    owner->first = NULL;
+    if (owner->owns_index) {
+        slot_index_put_locked(owner->index);
+    }
+    umf_unlock(&slot_lock);
+    while (block) {
+        umf_thread_slot_t *next = block->next;
+        umf_meta_free(block, owner->size);
+        block = next;
+    }
+}
+
+void umf_thread_slot_each(umf_thread_slot_owner_t *owner,
+                          void (*visit)(umf_thread_slot_t *block, void *arg), void *arg) {
+    umf_lock(&slot_lock);
+    for (umf_thread_slot_t *block = owner->first; block; block = block->next) {
+        visit(block, arg);
+    }
+    umf_unlock(&slot_lock);
+}
+
+/* --- the end of a thread --- */
+
+/* Takes the block of one owner out of the table and marks it; NULL if there is none. */
+static umf_thread_slot_t *table_begin_exit(umf_thread_slot_table_t *table, uint32_t index) {
+    if (atomic_load_explicit(&table->blocks[index], memory_order_acquire) == LOCAL_EMPTY) {
+        return NULL;
+    }
+    umf_lock(&slot_lock);
+    umf_thread_slot_t *block = atomic_load_explicit(&table->blocks[index], memory_order_relaxed);
+    if (block != LOCAL_EMPTY) {
+        slot_detach_locked(block, index);
+        table->exiting = block;
+        table->fork_count = umf_fork_count();
+    }
+    umf_unlock(&slot_lock);
+    return block != LOCAL_EMPTY ? block : NULL;
+}
+
+static void table_exit_one(umf_thread_slot_table_t *table, uint32_t index) {
+    umf_thread_slot_t *block = table_begin_exit(table, index);
+    if (!block) {
+        return;
+    }
+    umf_thread_slot_owner_t *owner = block->owner;
+    if (owner->thread_exit) {
+        owner->thread_exit(owner, block);
+    }
+    umf_lock(&slot_lock);
+    uint32_t size = owner->size;
+    table->exiting = NULL;
+    slot_unlink_locked(owner, block);
+    umf_unlock(&slot_lock);
+    /* From here on the owner may be gone. */
+    umf_meta_free(block, size);
+}
+
+/*
+ * Runs when a thread ends. Other exit handlers may come later, and after the last of them the C
+ * library still frees memory, which is our business when we are malloc. A block made then would
+ * never be given back, so there are none any more.
+ */
+static void table_on_thread_exit(void *arg) {
+    umf_thread_slot_table_t *table = arg;
+    umf_thread_slot_tls.is_ending = true;
+    for (uint32_t index = 0; index < table->count; index++) {
+        table_exit_one(table, index);
+    }
+    umf_thread_slot_tls = (umf_thread_slot_tls_t){LOCAL_TLS_NONE, .is_ending = true};
+    umf_meta_free(table->blocks, slot_array_size(table->count));
+    umf_meta_free(table, sizeof(*table));
+}
+
+/* Where the library can be unloaded, threads must not call into it when they end later. */
+__attribute__((destructor)) static void slot_unload(void) {
+    umf_lock(&slot_lock);
+    if (slot_key_state == KEY_READY) {
+        pthread_key_delete(slot_key);
+        slot_key_state = KEY_FAILED;
+    }
+    umf_unlock(&slot_lock);
+}
+
+/* --- making a block --- */
+
+static bool slot_key_get(void) {
+    umf_lock(&slot_lock);
+    bool is_failed = false;
+    if (slot_key_state == KEY_NONE) {
+        is_failed = pthread_key_create(&slot_key, table_on_thread_exit) != 0;
+        slot_key_state = is_failed ? KEY_FAILED : KEY_READY;
+    }
+    bool is_ready = slot_key_state == KEY_READY;
+    umf_unlock(&slot_lock);
+    if (is_failed) {
+        UMF_LOG_WARN(
+            "no thread-specific key is left: what ending threads have cached is given back "
+            "only when its pool is destroyed");
+    }
+    return is_ready;
+}
+
+/* The calling thread's table, made if absent. */
+static umf_thread_slot_table_t *table_get(void) {
+    umf_thread_slot_table_t *table = umf_thread_slot_tls.table;
+    if (table) {
+        return table;
+    }
+    table = umf_meta_alloc(sizeof(*table));
+    if (!table) {
+        return NULL;
+    }
+    /* Before the key is armed: that may allocate, and come back here if we are malloc. */
+    umf_thread_slot_tls.table = table;
+    if (slot_key_get()) {
+        pthread_setspecific(slot_key, table);
+    }
+    return table;
+}
+
+/* Makes room for `index`. */
+static bool table_grow(umf_thread_slot_table_t *table, uint32_t index) {
+    uint32_t count = table->count ? table->count : UMF_THREAD_SLOT_COUNT_MIN;
+    while (count <= index) {
+        count *= 2;
+    }
+    _Atomic(umf_thread_slot_t *) *blocks = umf_meta_alloc(slot_array_size(count));
+    if (!blocks) {
+        return false;
+    }
+    _Atomic(umf_thread_slot_t *) *old = table->blocks;
+    uint32_t old_count = table->count;
+    for (uint32_t i = old_count; i < count; i++) {
+        atomic_init(&blocks[i], LOCAL_EMPTY);
+    }
+    umf_lock(&slot_lock);
+    for (uint32_t i = 0; i < old_count; i++) {
+        atomic_init(&blocks[i], atomic_load_explicit(&old[i], memory_order_relaxed));
+    }
+    table->blocks = blocks;
+    table->count = count;
+    umf_unlock(&slot_lock);
+    umf_thread_slot_tls.blocks = blocks;
+    umf_thread_slot_tls.count = count;
+    umf_meta_free(old, slot_array_size(old_count));
+    return true;
+}
+
+static umf_thread_slot_t *slot_create(umf_thread_slot_owner_t *owner,
+                                      umf_thread_slot_table_t *table) {
+    umf_thread_slot_t *block = umf_meta_alloc(owner->size);
+    if (!block) {
+        return NULL;
+    }
+    block->owner = owner;
+    block->thread = table;
+    umf_lock(&slot_lock);
+    slot_link_locked(owner, block);
+    atomic_store_explicit(&table->blocks[owner->index], block, memory_order_relaxed);
+    umf_unlock(&slot_lock);
+    return block;
+}
+
+umf_thread_slot_t *umf_thread_slot_make(umf_thread_slot_owner_t *owner) {
+    umf_thread_slot_table_t *table = umf_thread_slot_tls.is_ending ? NULL : table_get();
+    if (!table || (owner->index >= table->count && !table_grow(table, owner->index))) {
+        return NULL;
+    }
+    umf_thread_slot_t *block = umf_thread_slot_get(owner->index);
+    return block->owner ? block : slot_create(owner, table);
+}

@@ -1,0 +1,215 @@
+/* Shards of a coalescing pool: how they come and go. */
+#include "pools/coalescing/shards.h"
+
+#include "base/meta.h"
+#include "system/os.h"
+
+typedef umf_coalescing_pool_t coalescing_pool_t;
+typedef umf_coalescing_shard_t shard_t;
+typedef umf_coalescing_reuse_slots_t reuse_slots_t;
+
+/* So often a thread lives on others' shards before it contends for them. */
+#define SHARD_ELSEWHERE_MAX 32
+#define SHARD_CONTENTIONS_MAX 16 /* so often a thread waits for those who free its blocks */
+
+static shard_t *shard_create(uint32_t index) {
+    shard_t *shard = umf_meta_alloc(sizeof(*shard));
+    if (!shard) {
+        return NULL;
+    }
+    shard->range = umf_range_create();
+    if (!shard->range) {
+        umf_meta_free(shard, sizeof(*shard));
+        return NULL;
+    }
+    shard->index = index;
+    umf_lock_init(&shard->lock, UMF_RANK_PAGES);
+    return shard;
+}
+
+static void shard_destroy(shard_t *shard) {
+    umf_lock_destroy(&shard->lock);
+    umf_range_destroy(shard->range);
+    umf_meta_free(shard, sizeof(*shard));
+}
+
+umf_result_t umf_coalescing_shards_init(coalescing_pool_t *pool) {
+    pool->shards[0] = shard_create(0);
+    return pool->shards[0] ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+void umf_coalescing_shards_fini(coalescing_pool_t *pool) {
+    for (size_t i = 0; pool->shards[i]; i++) {
+        shard_destroy(pool->shards[i]);
+    }
+}
+
+/* A new one, locked. NULL: there are enough, there is no memory, or another thread was faster. */
+static shard_t *shard_add_locked(coalescing_pool_t *pool) {
+    size_t cpus = umf_os_cpu_count();
+    size_t limit = cpus < UMF_COALESCING_SHARDS_MAX ? cpus : UMF_COALESCING_SHARDS_MAX;
+    uint32_t index = 1;
+    while (umf_coalescing_shard(pool, index)) {
+        index++;
+    }
+    shard_t *shard = index < limit ? shard_create(index) : NULL;
+    if (!shard) {
+        return NULL;
+    }
+    umf_lock(&shard->lock);
+    shard_t *expected = NULL;
+    if (!__atomic_compare_exchange_n(&pool->shards[index], &expected, shard, false,
+                                     __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+        umf_unlock(&shard->lock);
+        shard_destroy(shard);
+        return NULL;
+    }
+    return shard;
+}
+
+static uint32_t threads_of(const shard_t *shard) {
+    return __atomic_load_n(&shard->threads, __ATOMIC_RELAXED);
+}
+
+/* Already counted there. */
+static void settle(const shard_t *shard, reuse_slots_t *slots) {
+    slots->shard = shard->index;
+    slots->contentions = 0;
+    slots->is_of_shard = true;
+}
+
+static void join(shard_t *shard, reuse_slots_t *slots) {
+    __atomic_fetch_add(&shard->threads, 1, __ATOMIC_RELAXED);
+    settle(shard, slots);
+}
+
+void umf_coalescing_shard_leave(coalescing_pool_t *pool, reuse_slots_t *slots) {
+    if (slots->is_of_shard) {
+        __atomic_fetch_sub(&umf_coalescing_shard(pool, slots->shard)->threads, 1, __ATOMIC_RELAXED);
+        slots->is_of_shard = false;
+    }
+}
+
+/* The first of the shards with the fewest threads; counts one more. */
+static shard_t *shard_count_in(coalescing_pool_t *pool) {
+    shard_t *best;
+    uint32_t least;
+    do {
+        best = umf_coalescing_shard(pool, 0);
+        least = threads_of(best);
+        shard_t *shard;
+        for (size_t i = 1; least && (shard = umf_coalescing_shard(pool, i)); i++) {
+            if (threads_of(shard) < least) {
+                best = shard;
+                least = threads_of(shard);
+            }
+        }
+    } while (!__atomic_compare_exchange_n(&best->threads, &least, least + 1, false,
+                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return best;
+}
+
+shard_t *umf_coalescing_shard_enter(coalescing_pool_t *pool) {
+    reuse_slots_t *slots = (reuse_slots_t *)umf_thread_slot_make(&pool->slots);
+    if (slots && !slots->is_of_shard) {
+        settle(shard_count_in(pool), slots);
+    }
+    return umf_coalescing_shard(pool, slots ? slots->shard : 0);
+}
+
+/* The shard with the fewest threads, of those after `own`. NULL if that is not less crowded. */
+static shard_t *shard_with_room(coalescing_pool_t *pool, const shard_t *own) {
+    shard_t *best = NULL;
+    uint32_t least = threads_of(own) > 1 ? threads_of(own) - 1 : 1;
+    for (shard_t *shard = umf_coalescing_shard_next(pool, own); shard != own && least;
+         shard = umf_coalescing_shard_next(pool, shard)) {
+        if (threads_of(shard) < least) {
+            best = shard;
+            least = threads_of(shard);
+        }
+    }
+    return best;
+}
+
+/* Locked; NULL if it is best to stay. */
+static shard_t *other_shard(coalescing_pool_t *pool, const shard_t *own) {
+    shard_t *shard = shard_with_room(pool, own);
+    if (!shard || threads_of(shard)) {
+        shard_t *added = shard_add_locked(pool);
+        if (added) {
+            return added;
+        }
+    }
+    return shard && umf_trylock(&shard->lock) ? shard : NULL;
+}
+
+shard_t *umf_coalescing_shard_contended(coalescing_pool_t *pool, shard_t *own) {
+    /* Before anything is locked: may allocate, and come back here if we are malloc. */
+    reuse_slots_t *slots = (reuse_slots_t *)umf_thread_slot_make(&pool->slots);
+    shard_t *shard = NULL;
+    if (slots) {
+        if (!slots->is_of_shard) {
+            join(own, slots);
+        }
+        slots->is_contended = true;
+        bool should_migrate = ++slots->contentions % SHARD_CONTENTIONS_MAX == 0;
+        shard = threads_of(own) > 1 || should_migrate ? other_shard(pool, own) : NULL;
+    }
+    if (!shard) {
+        umf_lock(&own->lock);
+        return own;
+    }
+    umf_coalescing_shard_leave(pool, slots);
+    join(shard, slots);
+    return shard;
+}
+
+void umf_coalescing_shard_found(coalescing_pool_t *pool, shard_t *shard) {
+    reuse_slots_t *slots = umf_coalescing_reuse_slots(pool);
+    if (!slots->head.owner) {
+        return;
+    }
+    if (threads_of(shard)) {
+        slots->is_contended = slots->is_contended || ++slots->elsewhere % SHARD_ELSEWHERE_MAX == 0;
+    } else {
+        umf_coalescing_shard_leave(pool, slots);
+        join(shard, slots);
+    }
+}
+
+void umf_coalescing_shard_note_contention(const coalescing_pool_t *pool) {
+    reuse_slots_t *slots = umf_coalescing_reuse_slots(pool);
+    if (slots->head.owner) {
+        slots->is_contended = true;
+    }
+}
+
+bool umf_coalescing_shard_is_contended(const coalescing_pool_t *pool) {
+    reuse_slots_t *slots = umf_coalescing_reuse_slots(pool);
+    bool is_contended = slots->is_contended;
+    if (is_contended) {
+        slots->is_contended = false;
+    }
+    return is_contended;
+}
+
+size_t umf_coalescing_count(coalescing_pool_t *pool,
+                            void (*count)(const shard_t *shard, size_t *total)) {
+    size_t total = 0;
+    shard_t *shard;
+    for (size_t i = 0; (shard = umf_coalescing_shard(pool, i)); i++) {
+        umf_lock(&shard->lock);
+        count(shard, &total);
+        umf_unlock(&shard->lock);
+    }
+    return total;
+}
+
+void umf_coalescing_reclaim(coalescing_pool_t *pool) {
+    shard_t *shard;
+    for (size_t i = 0; (shard = umf_coalescing_shard(pool, i)); i++) {
+        umf_lock(&shard->lock);
+        umf_coalescing_reclaim_locked(shard);
+        umf_unlock(&shard->lock);
+    }
+}
