@@ -579,6 +579,12 @@ static UMF_COLD void tell_failed(umf_memory_provider_handle_t provider, const ch
         answer_result;                                                                             \
     })
 
+/* The same of an operation that not every provider has. */
+#define answer_if_offered(provider, operation, ...)                                                \
+    answer(provider, (provider)->ops.operation                                                     \
+                         ? (provider)->ops.operation((provider)->self, __VA_ARGS__)                \
+                         : UMF_RESULT_ERROR_NOT_SUPPORTED)
+
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (umf_unlikely(!(condition))) {                                                          \
@@ -656,10 +662,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderPurgeLazy(umf_memory_provider_handle_t
     UMF_KEEP_ERRNO;
     CHECK_PROVIDER(hProvider);
     CHECK(ptr != NULL);
-    if (!hProvider->ops.ext_purge_lazy) {
-        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
-    }
-    return answer(hProvider, hProvider->ops.ext_purge_lazy(hProvider->self, ptr, size));
+    return answer_if_offered(hProvider, ext_purge_lazy, ptr, size);
 }
 
 UMF_API_1_0 umf_result_t umfMemoryProviderPurgeForce(umf_memory_provider_handle_t hProvider,
@@ -667,10 +670,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderPurgeForce(umf_memory_provider_handle_
     UMF_KEEP_ERRNO;
     CHECK_PROVIDER(hProvider);
     CHECK(ptr != NULL);
-    if (!hProvider->ops.ext_purge_force) {
-        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
-    }
-    return answer(hProvider, hProvider->ops.ext_purge_force(hProvider->self, ptr, size));
+    return answer_if_offered(hProvider, ext_purge_force, ptr, size);
 }
 
 UMF_API_1_0 umf_result_t umfMemoryProviderAllocationSplit(umf_memory_provider_handle_t hProvider,
@@ -713,10 +713,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderGetIPCHandleSize(umf_memory_provider_h
                                                            size_t *size) {
     CHECK_PROVIDER(hProvider);
     CHECK(size != NULL);
-    if (!hProvider->ops.ext_get_ipc_handle_size) {
-        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
-    }
-    return answer(hProvider, hProvider->ops.ext_get_ipc_handle_size(hProvider->self, size));
+    return answer_if_offered(hProvider, ext_get_ipc_handle_size, size);
 }
 
 UMF_API_1_0 umf_result_t umfMemoryProviderGetIPCHandle(umf_memory_provider_handle_t hProvider,
@@ -726,21 +723,14 @@ UMF_API_1_0 umf_result_t umfMemoryProviderGetIPCHandle(umf_memory_provider_handl
     CHECK(ptr != NULL);
     CHECK(size > 0);
     CHECK(providerIpcData != NULL);
-    if (!hProvider->ops.ext_get_ipc_handle) {
-        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
-    }
-    return answer(hProvider,
-                  hProvider->ops.ext_get_ipc_handle(hProvider->self, ptr, size, providerIpcData));
+    return answer_if_offered(hProvider, ext_get_ipc_handle, ptr, size, providerIpcData);
 }
 
 UMF_API_1_0 umf_result_t umfMemoryProviderPutIPCHandle(umf_memory_provider_handle_t hProvider,
                                                        void *providerIpcData) {
     CHECK_PROVIDER(hProvider);
     CHECK(providerIpcData != NULL);
-    if (!hProvider->ops.ext_put_ipc_handle) {
-        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
-    }
-    return answer(hProvider, hProvider->ops.ext_put_ipc_handle(hProvider->self, providerIpcData));
+    return answer_if_offered(hProvider, ext_put_ipc_handle, providerIpcData);
 }
 
 UMF_API_1_0 umf_result_t umfMemoryProviderOpenIPCHandle(umf_memory_provider_handle_t hProvider,
@@ -748,11 +738,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderOpenIPCHandle(umf_memory_provider_hand
     CHECK_PROVIDER(hProvider);
     CHECK(providerIpcData != NULL);
     CHECK(ptr != NULL);
-    if (!hProvider->ops.ext_open_ipc_handle) {
-        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
-    }
-    return answer(hProvider,
-                  hProvider->ops.ext_open_ipc_handle(hProvider->self, providerIpcData, ptr));
+    return answer_if_offered(hProvider, ext_open_ipc_handle, providerIpcData, ptr);
 }
 
 UMF_API_1_0 umf_result_t umfMemoryProviderCloseIPCHandle(umf_memory_provider_handle_t hProvider,
@@ -760,10 +746,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderCloseIPCHandle(umf_memory_provider_han
     CHECK_PROVIDER(hProvider);
     CHECK(ptr != NULL);
     CHECK(size > 0);
-    if (!hProvider->ops.ext_close_ipc_handle) {
-        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
-    }
-    return answer(hProvider, hProvider->ops.ext_close_ipc_handle(hProvider->self, ptr, size));
+    return answer_if_offered(hProvider, ext_close_ipc_handle, ptr, size);
 }
 
 UMF_API_1_0 umf_result_t umfGetLastFailedMemoryProvider(umf_memory_provider_handle_t *provider) {
