@@ -5,8 +5,10 @@
 # files <kind>_*.c, the table <kind>_params.def and the folder <kind>/, compiled when this build has the
 # feature. All other files are taken as they are.
 #
-# Sets UMF_SOURCES, UMF_PARAMS_TABLES, UMF_PROVIDER_KINDS and UMF_POOL_KINDS (the kinds this build
-# has), and UMF_FEATURE_DEFINITIONS: UMF_WITH_<feature> is 1 or 0 in every source.
+# Sets UMF_SOURCES; UMF_PARAMS_TABLES; UMF_OPTIONAL_FILES, of kinds that a build may be without, and
+# UMF_OPTIONAL_SOURCES, the same with what they belong to, for cmake/umf_absent.cmake;
+# UMF_PROVIDER_KINDS and UMF_POOL_KINDS, the kinds this build has; and UMF_FEATURE_DEFINITIONS:
+# UMF_WITH_<feature> is 1 or 0 in every source.
 
 set(umf_feature_ANY 1)
 set(umf_feature_LINUX 0)
@@ -28,12 +30,31 @@ foreach(feature ANY LINUX JEMALLOC CUDA LEVEL_ZERO HWLOC)
     list(APPEND UMF_FEATURE_DEFINITIONS "UMF_WITH_${feature}=${umf_feature_${feature}}")
 endforeach()
 
+# The kind out of a list that a file belongs to: by its name, the longest that fits, else by its folder.
+function(umf_kind_of file kinds out)
+    get_filename_component(name "${file}" NAME)
+    set(found "")
+    set(length 0)
+    foreach(kind IN LISTS kinds)
+        string(LENGTH "${kind}" kind_length)
+        if(name MATCHES "^${kind}(_[a-z0-9_]+)?\\.(c|def)$" AND kind_length GREATER length)
+            set(found "${kind}")
+            set(length "${kind_length}")
+        elseif(length EQUAL 0 AND file MATCHES "(^|/)${kind}/")
+            set(found "${kind}")
+        endif()
+    endforeach()
+    set(${out} "${found}" PARENT_SCOPE)
+endfunction()
+
 # Reads the list `def` of one folder. Files that belong to no line are shared by all of its kinds.
 function(umf_read_list def macro out_kinds out_sources)
     set(dir "${PROJECT_SOURCE_DIR}/src/${def}")
     cmake_path(GET dir PARENT_PATH dir)
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${dir}" "${dir}/*.c")
     set(kinds)
+    set(optional_kinds)
+    file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE "${dir}" "${dir}/*.c" "${dir}/*_params.def")
     if(EXISTS "${PROJECT_SOURCE_DIR}/src/${def}")
         set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
             "${PROJECT_SOURCE_DIR}/src/${def}")
@@ -46,17 +67,35 @@ function(umf_read_list def macro out_kinds out_sources)
             if(NOT DEFINED umf_feature_${CMAKE_MATCH_2})
                 message(FATAL_ERROR "src/${def}: unknown feature '${CMAKE_MATCH_2}' of ${kind}")
             endif()
-            if(umf_feature_${CMAKE_MATCH_2})
+            set(feature_of_${kind} ${CMAKE_MATCH_2})
+            if(NOT CMAKE_MATCH_2 STREQUAL "ANY")
+                list(APPEND optional_kinds ${kind})
+            endif()
+            if(umf_feature_${feature_of_${kind}})
                 list(APPEND kinds ${kind})
             else()
                 list(FILTER sources EXCLUDE REGEX "(^|/)${kind}((_[a-z0-9_]+)?\\.c$|/)")
             endif()
         endforeach()
     endif()
+    string(TOLOWER "${macro}" what)
+    string(REPLACE "umf_" "" what "${what}")
+    foreach(file IN LISTS files)
+        umf_kind_of("${file}" "${optional_kinds}" kind)
+        if(kind)
+            list(APPEND UMF_OPTIONAL_SOURCES "${kind} ${what} ${feature_of_${kind}} ${dir}/${file}")
+            list(APPEND UMF_OPTIONAL_FILES "${dir}/${file}")
+        endif()
+    endforeach()
+    set(UMF_OPTIONAL_SOURCES "${UMF_OPTIONAL_SOURCES}" PARENT_SCOPE)
+    set(UMF_OPTIONAL_FILES "${UMF_OPTIONAL_FILES}" PARENT_SCOPE)
     list(TRANSFORM sources PREPEND "${dir}/")
     set(${out_kinds} "${kinds}" PARENT_SCOPE)
     set(${out_sources} "${sources}" PARENT_SCOPE)
 endfunction()
+
+set(UMF_OPTIONAL_SOURCES)
+set(UMF_OPTIONAL_FILES)
 
 umf_read_list(providers/providers.def UMF_PROVIDER UMF_PROVIDER_KINDS umf_provider_sources)
 umf_read_list(pools/pools.def UMF_POOL UMF_POOL_KINDS umf_pool_sources)

@@ -6,13 +6,15 @@ set(UMF_VERSION_SCRIPT_TOOL "${CMAKE_CURRENT_LIST_DIR}/version_script.cmake")
 function(umf_version_script target)
     set(map "${CMAKE_CURRENT_BINARY_DIR}/${target}.map")
     set(list "${CMAKE_CURRENT_BINARY_DIR}/${target}.map.sources")
-    list(JOIN UMF_SOURCES "\n" sources)
-    list(JOIN UMF_PARAMS_TABLES "\n" tables)
-    file(CONFIGURE OUTPUT "${list}" CONTENT "${sources}\n${tables}\n" @ONLY)
+    # Optional kinds have the same functions where they are absent.
+    set(marked ${UMF_SOURCES} ${UMF_PARAMS_TABLES} ${UMF_OPTIONAL_FILES})
+    list(REMOVE_DUPLICATES marked)
+    list(JOIN marked "\n" sources)
+    file(CONFIGURE OUTPUT "${list}" CONTENT "${sources}\n" @ONLY)
 
     add_custom_command(OUTPUT "${map}"
         COMMAND ${CMAKE_COMMAND} "-DSOURCES=${list}" "-DMAP=${map}" -P "${UMF_VERSION_SCRIPT_TOOL}"
-        DEPENDS ${UMF_SOURCES} ${UMF_PARAMS_TABLES} "${list}" "${UMF_VERSION_SCRIPT_TOOL}"
+        DEPENDS ${marked} "${list}" "${UMF_VERSION_SCRIPT_TOOL}"
         COMMENT "Making the version script"
         VERBATIM)
     add_custom_target(${target}_version_script DEPENDS "${map}")

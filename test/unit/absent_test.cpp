@@ -31,14 +31,16 @@ template <typename... Functions> void expect_all_absent(const char *who, Functio
 
 TEST(absent, Jemalloc) {
     EXPECT_EQ(umfJemallocPoolOps(), nullptr);
-    expect_all_absent("jemalloc", umfJemallocPoolParamsCreate, umfJemallocPoolParamsDestroy,
-                      umfJemallocPoolParamsSetNumArenas, umfJemallocPoolParamsSetName);
+    expect_all_absent("the pool 'jemalloc'", umfJemallocPoolParamsCreate,
+                      umfJemallocPoolParamsDestroy, umfJemallocPoolParamsSetNumArenas,
+                      umfJemallocPoolParamsSetName);
 }
 
 TEST(absent, Cuda) {
     EXPECT_EQ(umfCUDAMemoryProviderOps(), nullptr);
-    expect_all_absent("CUDA", umfCUDAMemoryProviderParamsCreate, umfCUDAMemoryProviderParamsDestroy,
-                      umfCUDAMemoryProviderParamsSetContext, umfCUDAMemoryProviderParamsSetDevice,
+    expect_all_absent("the provider 'cuda'", umfCUDAMemoryProviderParamsCreate,
+                      umfCUDAMemoryProviderParamsDestroy, umfCUDAMemoryProviderParamsSetContext,
+                      umfCUDAMemoryProviderParamsSetDevice,
                       umfCUDAMemoryProviderParamsSetMemoryType,
                       umfCUDAMemoryProviderParamsSetAllocFlags, umfCUDAMemoryProviderParamsSetName);
 }
@@ -46,18 +48,18 @@ TEST(absent, Cuda) {
 TEST(absent, CudaVmm) {
     EXPECT_EQ(umfCUDAVmmMemoryProviderOps(), nullptr);
     expect_all_absent(
-        "CUDA", umfCUDAVmmMemoryProviderParamsCreate, umfCUDAVmmMemoryProviderParamsDestroy,
-        umfCUDAVmmMemoryProviderParamsSetContext, umfCUDAVmmMemoryProviderParamsSetHostNode,
-        umfCUDAVmmMemoryProviderParamsSetPeers, umfCUDAVmmMemoryProviderParamsSetShare,
-        umfCUDAVmmMemoryProviderParamsSetFreePolicy, umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA,
-        umfCUDAVmmMemoryProviderParamsSetPieceSize,
+        "the provider 'cuda_vmm'", umfCUDAVmmMemoryProviderParamsCreate,
+        umfCUDAVmmMemoryProviderParamsDestroy, umfCUDAVmmMemoryProviderParamsSetContext,
+        umfCUDAVmmMemoryProviderParamsSetHostNode, umfCUDAVmmMemoryProviderParamsSetPeers,
+        umfCUDAVmmMemoryProviderParamsSetShare, umfCUDAVmmMemoryProviderParamsSetFreePolicy,
+        umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA, umfCUDAVmmMemoryProviderParamsSetPieceSize,
         umfCUDAVmmMemoryProviderParamsSetPerThreadStream, umfCUDAVmmMemoryProviderParamsSetName);
 }
 
 TEST(absent, LevelZero) {
     EXPECT_EQ(umfLevelZeroMemoryProviderOps(), nullptr);
     expect_all_absent(
-        "Level Zero", umfLevelZeroMemoryProviderParamsCreate,
+        "the provider 'level_zero'", umfLevelZeroMemoryProviderParamsCreate,
         umfLevelZeroMemoryProviderParamsDestroy, umfLevelZeroMemoryProviderParamsSetContext,
         umfLevelZeroMemoryProviderParamsSetDevice, umfLevelZeroMemoryProviderParamsSetMemoryType,
         umfLevelZeroMemoryProviderParamsSetResidentDevices,
@@ -69,7 +71,7 @@ TEST(absent, LevelZero) {
 TEST(absent, LevelZeroVmm) {
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderOps(), nullptr);
     expect_all_absent(
-        "Level Zero", umfLevelZeroVmmMemoryProviderParamsCreate,
+        "the provider 'level_zero_vmm'", umfLevelZeroVmmMemoryProviderParamsCreate,
         umfLevelZeroVmmMemoryProviderParamsDestroy, umfLevelZeroVmmMemoryProviderParamsSetContext,
         umfLevelZeroVmmMemoryProviderParamsSetDevice, umfLevelZeroVmmMemoryProviderParamsSetDriver,
         umfLevelZeroVmmMemoryProviderParamsSetAnyDevice,
@@ -80,7 +82,7 @@ TEST(absent, LevelZeroVmm) {
 
 TEST(absent, File) {
     EXPECT_EQ(umfFileMemoryProviderOps(), nullptr);
-    expect_all_absent("file provider", umfFileMemoryProviderParamsCreate,
+    expect_all_absent("the provider 'file'", umfFileMemoryProviderParamsCreate,
                       umfFileMemoryProviderParamsDestroy, umfFileMemoryProviderParamsSetPath,
                       umfFileMemoryProviderParamsSetProtection,
                       umfFileMemoryProviderParamsSetVisibility, umfFileMemoryProviderParamsSetName);
@@ -89,14 +91,15 @@ TEST(absent, File) {
 TEST(absent, DevDax) {
     EXPECT_EQ(umfDevDaxMemoryProviderOps(), nullptr);
     expect_all_absent(
-        "devdax", umfDevDaxMemoryProviderParamsCreate, umfDevDaxMemoryProviderParamsDestroy,
-        umfDevDaxMemoryProviderParamsSetDeviceDax, umfDevDaxMemoryProviderParamsSetProtection,
-        umfDevDaxMemoryProviderParamsSetName);
+        "the provider 'devdax'", umfDevDaxMemoryProviderParamsCreate,
+        umfDevDaxMemoryProviderParamsDestroy, umfDevDaxMemoryProviderParamsSetDeviceDax,
+        umfDevDaxMemoryProviderParamsSetProtection, umfDevDaxMemoryProviderParamsSetName);
 }
 
 TEST(absent, LinuxVmm) {
     EXPECT_EQ(umfLinuxVmmMemoryProviderOps(), nullptr);
-    expect_all_absent(
-        "linux_vmm", umfLinuxVmmMemoryProviderParamsCreate, umfLinuxVmmMemoryProviderParamsDestroy,
-        umfLinuxVmmMemoryProviderParamsSetPieceSize, umfLinuxVmmMemoryProviderParamsSetName);
+    expect_all_absent("the provider 'linux_vmm'", umfLinuxVmmMemoryProviderParamsCreate,
+                      umfLinuxVmmMemoryProviderParamsDestroy,
+                      umfLinuxVmmMemoryProviderParamsSetPieceSize,
+                      umfLinuxVmmMemoryProviderParamsSetName);
 }

@@ -1,0 +1,26 @@
+# umf_read_markers(<source> <out>): the public functions that a source or a table of parameters defines, as
+# "<node> <function>". A definition starts with UMF_API_1_0, UMF_API_1_1, UMF_API_1_2 or UMF_API_EXT_1 (see
+# src/system/common.h), then its type and its name; a row of a table has both behind its "(" (see
+# src/ctl/params.h).
+
+set(UMF_NODES 1_0 1_1 1_2 EXT_1)
+
+function(umf_read_markers source out)
+    file(READ "${source}" text)
+    # Semicolons and brackets mean something in CMake lists.
+    string(REGEX REPLACE "[;]|\\[|\\]" " " text "${text}")
+    string(REGEX MATCHALL "(^|\n)UMF_API_[A-Z0-9_]+[ \n][^(){}#=]*\\(" marks "${text}")
+    string(REGEX MATCHALL "(^|\n)UMF_PARAM[A-Z_]*\\(UMF_API_[A-Z0-9_]+, umf[A-Za-z0-9_]+" rows "${text}")
+    set(found)
+    foreach(mark IN LISTS marks rows)
+        if(NOT mark MATCHES "UMF_API_([A-Z0-9_]+)[ \n,].*[ *\n](umf[A-Za-z0-9_]+)[ \n]*\\(?$")
+            message(FATAL_ERROR "${source}: no umf function follows the marker in '${mark}'")
+        endif()
+        if(NOT CMAKE_MATCH_1 IN_LIST UMF_NODES)
+            message(FATAL_ERROR "${source}: ${CMAKE_MATCH_2} has the unknown marker UMF_API_${CMAKE_MATCH_1}")
+        endif()
+        list(APPEND found "${CMAKE_MATCH_1} ${CMAKE_MATCH_2}")
+    endforeach()
+    list(REMOVE_DUPLICATES found)
+    set(${out} "${found}" PARENT_SCOPE)
+endfunction()
