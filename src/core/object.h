@@ -13,6 +13,7 @@
 #include "base/handle.h"
 #include "cache/magazine.h"
 #include "core/hold.h"
+#include "core/listener.h"
 #include "core/names.h"
 #include "core/tracked_provider.h"
 
@@ -117,21 +118,5 @@ umf_result_t umf_tracked_create(umf_memory_provider_handle_t provider, uint32_t 
                                 umf_tracked_provider_t **tracked);
 /* Withdraws the spans that are left and frees the view. */
 void umf_tracked_destroy(umf_tracked_provider_t *tracked);
-
-/*
- * What the layers above hang on objects of the core; set once at start, never NULL.
- * export_drop: the allocation is about to go back to its provider. import_drop: the pool is going
- * away.
- */
-extern void (*umf_core_export_drop)(umf_span_t *span, umf_memory_provider_handle_t provider);
-extern void (*umf_core_import_drop)(umf_memory_pool_handle_t pool);
-/* The pool's allocation at `ptr` went back to the provider; called for pools with `sleep`. */
-extern void (*umf_core_freed_asleep)(umf_memory_pool_handle_t pool, const void *ptr);
-/* The pool is going away, its provider not yet. */
-extern void (*umf_core_sleep_drop)(umf_memory_pool_handle_t pool);
-/* The provider is going away. */
-extern void (*umf_core_provider_ends)(umf_memory_provider_handle_t provider);
-/* The provider of a span of kind IMPORT. */
-extern umf_memory_provider_handle_t (*umf_core_import_provider)(const umf_span_t *span);
 
 #endif

@@ -20,30 +20,6 @@ _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_MAP_ENTRY_POOL
 
 static _Atomic uint32_t highest_index; /* of all pools there were */
 
-static void export_drop_none(umf_span_t *span, umf_memory_provider_handle_t provider) {
-    (void)span;
-    (void)provider;
-}
-static void import_drop_none(umf_memory_pool_handle_t pool) {
-    (void)pool;
-}
-static void freed_asleep_none(umf_memory_pool_handle_t pool, const void *ptr) {
-    (void)pool, (void)ptr;
-}
-static void provider_ends_none(umf_memory_provider_handle_t provider) {
-    (void)provider;
-}
-static umf_memory_provider_handle_t import_provider_none(const umf_span_t *span) {
-    (void)span;
-    return NULL;
-}
-void (*umf_core_export_drop)(umf_span_t *, umf_memory_provider_handle_t) = export_drop_none;
-void (*umf_core_import_drop)(umf_memory_pool_handle_t) = import_drop_none;
-void (*umf_core_freed_asleep)(umf_memory_pool_handle_t, const void *) = freed_asleep_none;
-void (*umf_core_sleep_drop)(umf_memory_pool_handle_t) = import_drop_none;
-void (*umf_core_provider_ends)(umf_memory_provider_handle_t) = provider_ends_none;
-umf_memory_provider_handle_t (*umf_core_import_provider)(const umf_span_t *) = import_provider_none;
-
 static UMF_COLD umf_result_t null_argument(const char *name) {
     UMF_LOG_ERROR("%s is NULL", name);
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -426,8 +402,7 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     umf_provider_free_batch(hPool->provider, true);
     umf_result_t result = hPool->ops.finalize(hPool->self);
     umf_provider_free_batch(hPool->provider, false);
-    umf_core_import_drop(hPool);
-    umf_core_sleep_drop(hPool);
+    umf_core_pool_ends(hPool);
     size_t left = hPool->tracked ? umf_tracked_span_count(hPool->tracked) : 0;
     if (left) {
         UMF_LOG_WARN("%zu provider allocations of the destroyed pool %p were not given back", left,

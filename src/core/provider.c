@@ -189,7 +189,7 @@ umf_result_t umf_tracked_create(umf_memory_provider_handle_t provider, uint32_t 
 }
 
 static void drop_export(umf_span_t *span, void *tracked) {
-    umf_core_export_drop(span, ((umf_tracked_provider_t *)tracked)->root);
+    umf_core_export_ends(span, ((umf_tracked_provider_t *)tracked)->root);
 }
 
 void umf_tracked_destroy(umf_tracked_provider_t *tracked) {
@@ -402,7 +402,7 @@ static UMF_COLD umf_result_t free_failed(umf_tracked_provider_t *tracked, umf_sp
 UMF_INLINE void view_drop_export(const umf_tracked_provider_t *tracked, umf_span_t *span) {
     if (umf_unlikely(atomic_load_explicit(&span->export, memory_order_relaxed) != NULL)) {
         UMF_KEEP_ERRNO;
-        umf_core_export_drop(span, tracked->root);
+        umf_core_export_ends(span, tracked->root);
     }
 }
 
@@ -522,7 +522,7 @@ static umf_result_t view_split(umf_tracked_provider_t *tracked, void *ptr, size_
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    umf_core_export_drop(span, tracked->root); /* it describes both parts */
+    umf_core_export_ends(span, tracked->root); /* it describes both parts */
     result = tracked->ops.ext_allocation_split(tracked->self, ptr, total, first);
     if (result != UMF_RESULT_SUCCESS) {
         umf_provider_failed(tracked);
@@ -543,8 +543,8 @@ static umf_result_t view_merge(umf_tracked_provider_t *tracked, void *low_ptr, v
         return not_a_span("merge", low_ptr, total);
     }
     size_t first = low->size;
-    umf_core_export_drop(low, tracked->root);
-    umf_core_export_drop(high, tracked->root);
+    umf_core_export_ends(low, tracked->root);
+    umf_core_export_ends(high, tracked->root);
     umf_result_t result = umf_span_merge(&tracked->spans, low, high);
     if (result != UMF_RESULT_SUCCESS) {
         return not_a_span("merge", high_ptr, total);

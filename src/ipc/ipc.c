@@ -37,9 +37,10 @@ void umf_ipc_init(void) {
     umf_export_init(
         ipc_limit("UMF_MAX_EXPORTED_IPC_HANDLES", getenv("UMF_MAX_EXPORTED_IPC_HANDLES")));
     umf_import_init(ipc_limit("UMF_MAX_OPENED_IPC_HANDLES", getenv("UMF_MAX_OPENED_IPC_HANDLES")));
-    umf_core_export_drop = umf_export_drop;
-    umf_core_import_drop = umf_import_drop;
-    umf_core_import_provider = umf_import_provider;
+    static umf_listener_t listener = {.export_ends = umf_export_drop,
+                                      .pool_ends = umf_import_drop,
+                                      .import_provider = umf_import_provider};
+    umf_core_listen(&listener);
 }
 
 umf_result_t umf_ipc_provider(umf_memory_pool_handle_t pool,

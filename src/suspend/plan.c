@@ -170,7 +170,7 @@ static void plan_drop_exports(const plan_t *plan) {
         umf_span_t *span =
             umf_tracked_find(plan->sleep->pool->tracked, (void *)plan->spans[i].base);
         if (span) {
-            umf_core_export_drop(span, umf_sleep_provider(plan->sleep));
+            umf_core_export_ends(span, umf_sleep_provider(plan->sleep));
         }
     }
 }

@@ -457,7 +457,8 @@ static void suspend_freed(umf_memory_pool_handle_t pool, const void *ptr) {
 }
 
 void umf_suspend_init(void) {
-    umf_core_freed_asleep = suspend_freed;
-    umf_core_sleep_drop = umf_sleep_drop;
-    umf_core_provider_ends = umf_pinned_trim;
+    static umf_listener_t listener = {.freed_asleep = suspend_freed,
+                                      .pool_ends = umf_sleep_drop,
+                                      .provider_ends = umf_pinned_trim};
+    umf_core_listen(&listener);
 }

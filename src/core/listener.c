@@ -1,0 +1,42 @@
+#include "core/listener.h"
+
+static umf_listener_t *listeners; /* Immutable after start */
+
+void umf_core_listen(umf_listener_t *listener) {
+    umf_listener_t **end = &listeners;
+    while (*end && *end != listener) {
+        end = &(*end)->next;
+    }
+    *end = listener;
+}
+
+/* In the order in which they were added. */
+#define TELL(event, ...)                                                                           \
+    for (const umf_listener_t *l = listeners; l; l = l->next) {                                    \
+        if (l->event) {                                                                            \
+            l->event(__VA_ARGS__);                                                                 \
+        }                                                                                          \
+    }
+
+void umf_core_export_ends(umf_span_t *span, umf_memory_provider_handle_t provider) {
+    TELL(export_ends, span, provider)
+}
+
+void umf_core_pool_ends(umf_memory_pool_handle_t pool) {
+    TELL(pool_ends, pool)
+}
+
+void umf_core_freed_asleep(umf_memory_pool_handle_t pool, const void *ptr) {
+    TELL(freed_asleep, pool, ptr)
+}
+
+void umf_core_provider_ends(umf_memory_provider_handle_t provider){TELL(provider_ends, provider)}
+
+umf_memory_provider_handle_t umf_core_import_provider(const umf_span_t *span) {
+    for (const umf_listener_t *l = listeners; l; l = l->next) {
+        if (l->import_provider) {
+            return l->import_provider(span);
+        }
+    }
+    return NULL;
+}
