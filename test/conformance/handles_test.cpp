@@ -16,7 +16,7 @@
 
 #include <gtest/gtest.h>
 
-#include "unit/headers_all.h"
+#include "headers_all.h"
 
 #include "fakes/log_file.h"
 #include "fakes/viewing_pool.h"

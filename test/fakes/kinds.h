@@ -194,6 +194,17 @@ inline std::unique_ptr<Source> make_fake() {
     return source;
 }
 
+// Why a kind in the list has no entry below, or NULL: such a kind has tests of its own.
+inline const char *not_here(const std::string &id) {
+    if (id == "devdax" && !devdax_settings()) {
+        return "this machine has no such device";
+    }
+    if (id == "cuda" || id == "cuda_vmm") {
+        return "the driver decides about alignments and sizes, the GPU writes: test/gpu";
+    }
+    return nullptr;
+}
+
 struct SourceKind {
     const char *label;
     const char *id; // in providers.def; "" for the user-written one
