@@ -1,0 +1,274 @@
+/* Cuda_vmm: addresses and physical memory, as vmm.h wants them. */
+#include "providers/cuda/cuda_vmm_own.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "system/os.h"
+
+/* The same for what gives something back: virtual memory outlives contexts, so it is done also
+ * where the provider's cannot be entered. */
+#define GIVE_BACK(cuda, result, call)                                                              \
+    do {                                                                                           \
+        umf_cuda_scope_t scope_;                                                                   \
+        umf_cuda_enter((cuda)->driver, &(cuda)->context, &scope_);                                 \
+        result = umf_cuda_leave((cuda)->driver, &scope_, (cuda)->driver->call);                    \
+    } while (0)
+
+static umf_result_t cuda_vmm_reserve(void *backend, size_t size, size_t alignment,
+                                     uintptr_t *base) {
+    const umf_cuda_vmm_t *cuda = backend;
+    CUdeviceptr address = 0;
+    CUresult result;
+    UMF_CUDA_VMM_CALL(cuda, result, cuMemAddressReserve(&address, size, alignment, 0, 0));
+    if (result == CUDA_SUCCESS) {
+        *base = (uintptr_t)address;
+    }
+    return umf_cuda_vmm_result(cuda, result, "reserving addresses");
+}
+
+static umf_result_t cuda_vmm_unreserve(void *backend, uintptr_t base, size_t size) {
+    const umf_cuda_vmm_t *cuda = backend;
+    CUresult result;
+    GIVE_BACK(cuda, result, cuMemAddressFree((CUdeviceptr)base, size));
+    return umf_cuda_vmm_given_back(cuda, result, "giving back addresses");
+}
+
+/* Memory that other devices on the bus reach is not worth a failure: where it is refused for that,
+ * it is made without. */
+static CUresult cuda_vmm_create_at(const umf_cuda_vmm_t *cuda, CUmemAllocationProp properties,
+                                   size_t size, CUmemGenericAllocationHandle *handle) {
+    CUresult result;
+    UMF_CUDA_VMM_CALL(cuda, result, cuMemCreate(handle, size, &properties, 0));
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&
+        properties.allocFlags.gpuDirectRDMACapable) {
+        properties.allocFlags.gpuDirectRDMACapable = 0;
+        UMF_CUDA_VMM_CALL(cuda, result, cuMemCreate(handle, size, &properties, 0));
+    }
+    return result;
+}
+
+static umf_result_t cuda_vmm_create(void *backend, size_t size, umf_physical_t *physical) {
+    const umf_cuda_vmm_t *cuda = backend;
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult result = cuda_vmm_create_at(cuda, cuda->properties, size, &handle);
+    if (result == CUDA_SUCCESS) {
+        *physical = handle;
+    }
+    return umf_cuda_vmm_result(cuda, result, "making physical memory");
+}
+
+static umf_result_t cuda_vmm_destroy(void *backend, umf_physical_t physical) {
+    const umf_cuda_vmm_t *cuda = backend;
+    CUresult result;
+    GIVE_BACK(cuda, result, cuMemRelease((CUmemGenericAllocationHandle)physical));
+    return umf_cuda_vmm_given_back(cuda, result, "giving back physical memory");
+}
+
+static umf_result_t cuda_vmm_map(void *backend, uintptr_t base, size_t size,
+                                 umf_physical_t physical) {
+    const umf_cuda_vmm_t *cuda = backend;
+    CUresult result;
+    UMF_CUDA_VMM_CALL(
+        cuda, result,
+        cuMemMap((CUdeviceptr)base, size, 0, (CUmemGenericAllocationHandle)physical, 0));
+    return umf_cuda_vmm_result(cuda, result, "mapping memory");
+}
+
+static umf_result_t cuda_vmm_allow(void *backend, uintptr_t base, size_t size) {
+    const umf_cuda_vmm_t *cuda = backend;
+    CUresult result;
+    UMF_CUDA_VMM_CALL(cuda, result,
+                      cuMemSetAccess((CUdeviceptr)base, size, cuda->access, cuda->access_count));
+    return umf_cuda_vmm_result(cuda, result, "letting devices at memory");
+}
+
+static umf_result_t cuda_vmm_unmap(void *backend, uintptr_t base, size_t size) {
+    const umf_cuda_vmm_t *cuda = backend;
+    CUresult result;
+    GIVE_BACK(cuda, result, cuMemUnmap((CUdeviceptr)base, size));
+    return umf_cuda_vmm_given_back(cuda, result, "unmapping memory");
+}
+
+static umf_result_t cuda_vmm_settle(void *backend) {
+    const umf_cuda_vmm_t *cuda = backend;
+    const umf_cuda_places_t places = umf_cuda_vmm_places(cuda);
+    return cuda->free_policy == UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE
+               ? UMF_RESULT_SUCCESS
+               : umf_cuda_settle(cuda->driver, &places);
+}
+
+static umf_result_t cuda_vmm_export(void *backend, umf_physical_t physical, int *fd) {
+    const umf_cuda_vmm_t *cuda = backend;
+    int made = -1;
+    CUresult result;
+    UMF_CUDA_VMM_CALL(cuda, result,
+                      cuMemExportToShareableHandle(&made, (CUmemGenericAllocationHandle)physical,
+                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    umf_result_t outcome = umf_cuda_vmm_result(cuda, result, "exporting physical memory");
+    if (outcome != UMF_RESULT_SUCCESS) {
+        return outcome;
+    }
+    /* A copy that a program started by this one does not get: it would keep the memory. */
+    int error = umf_os_dup(made, fd);
+    umf_os_close(made);
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "no descriptor to share memory");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Whether `size` is right shows when it is mapped. */
+static umf_result_t cuda_vmm_import(void *backend, int fd, size_t size, umf_physical_t *physical) {
+    const umf_cuda_vmm_t *cuda = backend;
+    (void)size;
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult result;
+    UMF_CUDA_VMM_CALL(cuda, result,
+                      cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+                                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    if (result == CUDA_SUCCESS) {
+        *physical = handle;
+    }
+    return umf_cuda_vmm_result(cuda, result, "importing physical memory");
+}
+
+_Static_assert(sizeof(CUmemFabricHandle) == UMF_VMM_TOKEN_SIZE, "a token is a fabric handle");
+
+static umf_result_t cuda_vmm_export_fabric(void *backend, umf_physical_t physical,
+                                           unsigned char *token) {
+    const umf_cuda_vmm_t *cuda = backend;
+    CUmemFabricHandle handle;
+    CUresult result;
+    UMF_CUDA_VMM_CALL(cuda, result,
+                      cuMemExportToShareableHandle(&handle, (CUmemGenericAllocationHandle)physical,
+                                                   CU_MEM_HANDLE_TYPE_FABRIC, 0));
+    if (result == CUDA_SUCCESS) {
+        memcpy(token, &handle, sizeof(handle));
+    }
+    return umf_cuda_vmm_result(cuda, result, "exporting physical memory to the fabric");
+}
+
+static umf_result_t cuda_vmm_import_fabric(void *backend, const unsigned char *token, size_t size,
+                                           umf_physical_t *physical) {
+    const umf_cuda_vmm_t *cuda = backend;
+    (void)size;
+    CUmemFabricHandle fabric;
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult result;
+    memcpy(&fabric, token, sizeof(fabric));
+    UMF_CUDA_VMM_CALL(cuda, result,
+                      cuMemImportFromShareableHandle(&handle, &fabric, CU_MEM_HANDLE_TYPE_FABRIC));
+    if (result == CUDA_SUCCESS) {
+        *physical = handle;
+    }
+    return umf_cuda_vmm_result(cuda, result, "importing physical memory from the fabric");
+}
+
+#define BACKEND_COMMON                                                                             \
+    .reserve = cuda_vmm_reserve, .unreserve = cuda_vmm_unreserve, .create = cuda_vmm_create,       \
+    .destroy = cuda_vmm_destroy, .map = cuda_vmm_map, .allow = cuda_vmm_allow,                     \
+    .unmap = cuda_vmm_unmap, .settle = cuda_vmm_settle, .is_device = true
+
+static const umf_vmm_backend_t cuda_vmm_backend = {
+    BACKEND_COMMON,
+    .export = cuda_vmm_export,
+    .import = cuda_vmm_import,
+    .kind = 2,
+};
+
+static const umf_vmm_backend_t cuda_vmm_fabric_backend = {
+    BACKEND_COMMON,
+    .export_token = cuda_vmm_export_fabric,
+    .import_token = cuda_vmm_import_fabric,
+    .kind = 3,
+};
+
+static const umf_vmm_backend_t cuda_vmm_fabric_anywhere_backend = {
+    BACKEND_COMMON,
+    .export_token = cuda_vmm_export_fabric,
+    .import_token = cuda_vmm_import_fabric,
+    .is_boardless = true,
+    .kind = 5,
+};
+
+static const umf_vmm_backend_t cuda_vmm_private_backend = {
+    BACKEND_COMMON,
+    .private_result = UMF_RESULT_ERROR_INVALID_ARGUMENT,
+    .private_text = "the provider does not share its memory: set "
+                    "umfCUDAVmmMemoryProviderParamsSetShare",
+    .kind = 2,
+};
+
+const umf_vmm_backend_t *umf_cuda_vmm_choose_backend(umf_cuda_vmm_share_t share) {
+    switch (share) {
+    case UMF_CUDA_VMM_SHARE_FD:
+        return &cuda_vmm_backend;
+    case UMF_CUDA_VMM_SHARE_FABRIC:
+        return &cuda_vmm_fabric_backend;
+    case UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE:
+        return &cuda_vmm_fabric_anywhere_backend;
+    default:
+        return &cuda_vmm_private_backend;
+    }
+}
+
+CUmemAllocationHandleType umf_cuda_vmm_handle_type(umf_cuda_vmm_share_t share) {
+    switch (share) {
+    case UMF_CUDA_VMM_SHARE_FD:
+        return CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    case UMF_CUDA_VMM_SHARE_FABRIC:
+    case UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE:
+        return CU_MEM_HANDLE_TYPE_FABRIC;
+    default:
+        return CU_MEM_HANDLE_TYPE_NONE;
+    }
+}
+
+/* Permission shows only when it is tried. */
+static umf_result_t cuda_vmm_try_fabric(umf_cuda_vmm_t *cuda, size_t granularity) {
+    unsigned char token[UMF_VMM_TOKEN_SIZE];
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult made = cuda_vmm_create_at(cuda, cuda->properties, granularity, &handle);
+    if (made == CUDA_ERROR_OUT_OF_MEMORY) {
+        return umf_cuda_vmm_result(cuda, made, "trying fabric handles");
+    }
+    if (made != CUDA_SUCCESS) {
+        umf_cuda_vmm_result(cuda, made, "trying fabric handles");
+        UMF_LOG_ERROR("device %d has fabric handles, but this machine or process is not set up for "
+                      "them (IMEX channels): share by UMF_CUDA_VMM_SHARE_FD",
+                      cuda->context.device);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_result_t result = cuda_vmm_export_fabric(cuda, handle, token);
+    cuda_vmm_destroy(cuda, handle);
+    return result == UMF_RESULT_SUCCESS ? result : UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+umf_result_t umf_cuda_vmm_try_share(umf_cuda_vmm_t *cuda, size_t granularity) {
+    bool is_fabric = umf_cuda_vmm_handle_type(cuda->share) == CU_MEM_HANDLE_TYPE_FABRIC;
+    const umf_cuda_driver_t *driver = cuda->driver;
+    int can = 0;
+    if (cuda->share == UMF_CUDA_VMM_SHARE_NONE) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (!driver->cuMemExportToShareableHandle || !driver->cuMemImportFromShareableHandle) {
+        UMF_LOG_ERROR("this CUDA driver is too old to share memory, it has no %s",
+                      driver->cuMemExportToShareableHandle ? "cuMemImportFromShareableHandle"
+                                                           : "cuMemExportToShareableHandle");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    CUresult asked = driver->cuDeviceGetAttribute(
+        &can,
+        is_fabric ? CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
+                  : CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        cuda->context.device);
+    if (asked != CUDA_SUCCESS || !can) {
+        umf_cuda_vmm_result(cuda, asked, "asking the device how it can share memory");
+        UMF_LOG_ERROR("device %d cannot share memory by %s", cuda->context.device,
+                      is_fabric ? "fabric handles: use UMF_CUDA_VMM_SHARE_FD" : "descriptors");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    return is_fabric ? cuda_vmm_try_fabric(cuda, granularity) : UMF_RESULT_SUCCESS;
+}

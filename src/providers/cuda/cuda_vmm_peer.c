@@ -1,0 +1,214 @@
+/* Cuda_vmm: pinning memory of the host, and memory of other devices. */
+#include "providers/cuda/cuda_vmm_own.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "system/os.h"
+
+umf_result_t umf_cuda_vmm_host_pin(void *provider, void *ptr, size_t size) {
+    const umf_cuda_vmm_t *cuda = provider;
+    if (!cuda->driver->cuMemHostRegister || !cuda->driver->cuMemHostUnregister) {
+        return UMF_RESULT_SUCCESS; /* copies are slower, nothing else */
+    }
+    CUresult result;
+    UMF_CUDA_VMM_CALL(cuda, result, cuMemHostRegister(ptr, size, 0));
+    return umf_cuda_vmm_result(cuda, result, "pinning host memory");
+}
+
+umf_result_t umf_cuda_vmm_host_unpin(void *provider, void *ptr, size_t size) {
+    const umf_cuda_vmm_t *cuda = provider;
+    (void)size;
+    if (!cuda->driver->cuMemHostRegister || !cuda->driver->cuMemHostUnregister) {
+        return UMF_RESULT_SUCCESS;
+    }
+    CUresult result;
+    UMF_CUDA_VMM_CALL(cuda, result, cuMemHostUnregister(ptr));
+    return umf_cuda_vmm_given_back(cuda, result, "unpinning host memory");
+}
+
+/* For drivers that do not tell: what the system says of the device on the bus; -1: nothing. */
+static int cuda_vmm_node_of_bus(const umf_cuda_vmm_t *cuda) {
+    char bus[32] = "", path[96], text[16] = "";
+    size_t length = 0;
+    int fd;
+    if (!cuda->driver->cuDeviceGetPCIBusId ||
+        cuda->driver->cuDeviceGetPCIBusId(bus, sizeof(bus), cuda->context.device) != CUDA_SUCCESS) {
+        return -1;
+    }
+    for (char *at = bus; *at; at++) {
+        *at = (char)(*at >= 'A' && *at <= 'F' ? *at - 'A' + 'a' : *at);
+    }
+    snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", bus);
+    if (umf_os_open(path, O_RDONLY, 0, &fd)) {
+        return -1;
+    }
+    while (length < sizeof(text) - 1 && umf_os_read_at(fd, &text[length], 1, length) == 0) {
+        length++;
+    }
+    umf_os_close(fd);
+    return length == 0 ? -1 : atoi(text);
+}
+
+umf_result_t umf_cuda_vmm_host_node(void *provider, unsigned *node) {
+    const umf_cuda_vmm_t *cuda = provider;
+    int found = -1;
+    CUresult result = cuda->driver->cuDeviceGetAttribute(&found, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
+                                                         cuda->context.device);
+    if (result != CUDA_SUCCESS || found < 0) {
+        found = cuda_vmm_node_of_bus(cuda);
+    }
+    if (found < 0) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    *node = (unsigned)found;
+    return UMF_RESULT_SUCCESS;
+}
+
+static CUresult cuda_vmm_map_for(const umf_cuda_vmm_t *cuda, uintptr_t base, size_t size,
+                                 CUmemGenericAllocationHandle handle, const CUmemAccessDesc *access,
+                                 size_t count) {
+    CUresult result = cuda->driver->cuMemMap((CUdeviceptr)base, size, 0, handle, 0);
+    if (result == CUDA_SUCCESS) {
+        result = cuda->driver->cuMemSetAccess((CUdeviceptr)base, size, access, count);
+        if (result != CUDA_SUCCESS) {
+            cuda->driver->cuMemUnmap((CUdeviceptr)base, size);
+        }
+    }
+    return result;
+}
+
+/* Maps `handle` somewhere, for this device and `device`. */
+static CUresult cuda_vmm_map_anywhere(const umf_cuda_vmm_t *cuda,
+                                      CUmemGenericAllocationHandle handle, size_t size, int device,
+                                      uintptr_t *base) {
+    CUmemAccessDesc access[2] = {cuda->access[0], cuda->access[0]};
+    access[1].location.id = device;
+    CUdeviceptr address = 0;
+    CUresult result = cuda->driver->cuMemAddressReserve(&address, size, 0, 0, 0);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = cuda_vmm_map_for(cuda, (uintptr_t)address, size, handle, access,
+                              device == cuda->context.device ? 1 : 2);
+    if (result != CUDA_SUCCESS) {
+        cuda->driver->cuMemAddressFree(address, size);
+        return result;
+    }
+    *base = (uintptr_t)address;
+    return CUDA_SUCCESS;
+}
+
+static void cuda_vmm_unmap_anywhere(const umf_cuda_vmm_t *cuda, uintptr_t base, size_t size) {
+    cuda->driver->cuMemUnmap((CUdeviceptr)base, size);
+    cuda->driver->cuMemAddressFree((CUdeviceptr)base, size);
+}
+
+static bool cuda_vmm_remember(umf_cuda_vmm_t *cuda, umf_hash_t *hash, uintptr_t base,
+                              CUmemGenericAllocationHandle handle) {
+    umf_lock(&cuda->lock);
+    bool done = umf_hash_put(hash, base, (void *)(uintptr_t)handle);
+    umf_unlock(&cuda->lock);
+    return done;
+}
+
+static CUmemGenericAllocationHandle cuda_vmm_forget(umf_cuda_vmm_t *cuda, umf_hash_t *hash,
+                                                    uintptr_t base) {
+    umf_lock(&cuda->lock);
+    void *handle = umf_hash_remove(hash, base);
+    umf_unlock(&cuda->lock);
+    return (CUmemGenericAllocationHandle)(uintptr_t)handle;
+}
+
+/* Keeps a mapping of `handle`, or gives the handle back. */
+static umf_result_t cuda_vmm_adopt(umf_cuda_vmm_t *cuda, umf_hash_t *hash,
+                                   CUmemGenericAllocationHandle handle, size_t size, int device,
+                                   uintptr_t *base) {
+    umf_cuda_scope_t scope;
+    uintptr_t made = 0;
+    bool kept = true;
+    CUresult result = umf_cuda_enter(cuda->driver, &cuda->context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda_vmm_map_anywhere(cuda, handle, size, device, &made);
+        if (result == CUDA_SUCCESS) {
+            kept = cuda_vmm_remember(cuda, hash, made, handle);
+            if (!kept) {
+                cuda_vmm_unmap_anywhere(cuda, made, size);
+            }
+        }
+        if (result != CUDA_SUCCESS || !kept) {
+            cuda->driver->cuMemRelease(handle);
+        }
+        result = umf_cuda_leave(cuda->driver, &scope, result);
+    }
+    if (!kept) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    if (result == CUDA_SUCCESS) {
+        *base = made;
+    }
+    return umf_cuda_vmm_result(cuda, result, "mapping memory");
+}
+
+static umf_result_t cuda_vmm_abandon(umf_cuda_vmm_t *cuda, umf_hash_t *hash, void *ptr,
+                                     size_t size) {
+    CUmemGenericAllocationHandle handle = cuda_vmm_forget(cuda, hash, (uintptr_t)ptr);
+    if (!handle) {
+        UMF_LOG_ERROR("%p is not mapped here", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_cuda_scope_t scope;
+    umf_cuda_enter(
+        cuda->driver, &cuda->context,
+        &scope); /* done also where it cannot be entered: virtual memory outlives contexts */
+    cuda_vmm_unmap_anywhere(cuda, (uintptr_t)ptr, size);
+    CUresult result = umf_cuda_leave(cuda->driver, &scope, cuda->driver->cuMemRelease(handle));
+    return umf_cuda_vmm_given_back(cuda, result, "unmapping memory");
+}
+
+static bool cuda_vmm_reaches(const umf_cuda_vmm_t *cuda, int device) {
+    int can = 0;
+    return device == cuda->context.device ||
+           (cuda->driver->cuDeviceCanAccessPeer &&
+            cuda->driver->cuDeviceCanAccessPeer(&can, cuda->context.device, device) ==
+                CUDA_SUCCESS &&
+            can);
+}
+
+umf_result_t umf_cuda_vmm_peer_alloc(void *provider, int device, size_t size, void **ptr) {
+    umf_cuda_vmm_t *cuda = provider;
+    size_t rounded;
+    if (!cuda_vmm_reaches(cuda, device)) {
+        UMF_LOG_ERROR("device %d cannot reach device %d", cuda->context.device, device);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (!umf_round_up(size, cuda->vmm.granularity, &rounded)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    CUmemAllocationProp properties = cuda->properties;
+    properties.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    properties.allocFlags.gpuDirectRDMACapable = 0;
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult made;
+    UMF_CUDA_VMM_CALL(cuda, made, cuMemCreate(&handle, rounded, &properties, 0));
+    umf_result_t result = umf_cuda_vmm_result(cuda, made, "making memory on another device");
+    uintptr_t base = 0;
+    if (result == UMF_RESULT_SUCCESS) {
+        result = cuda_vmm_adopt(cuda, &cuda->peers, handle, rounded, device, &base);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        *ptr = (void *)base;
+    }
+    return result;
+}
+
+umf_result_t umf_cuda_vmm_peer_free(void *provider, void *ptr, size_t size) {
+    umf_cuda_vmm_t *cuda = provider;
+    size_t rounded = 0;
+    umf_round_up(size, cuda->vmm.granularity, &rounded);
+    return cuda_vmm_abandon(cuda, &cuda->peers, ptr, rounded);
+}
