@@ -101,8 +101,15 @@ TEST_F(SuspendFaults, EveryCallOfTheSystem) {
 
 // Neither can what failed be undone: the content stays where it is, and the pool can be resumed.
 TEST_F(SuspendFaults, TheSystemFailsForGood) {
-    char *more[] = {static_cast<char *>(umfPoolMalloc(pool, 16 * SIZE)),
-                    static_cast<char *>(umfPoolMalloc(pool, 16 * SIZE))}; // pieces of their own
+    // Pieces of their own that do not touch: what is between them goes back.
+    char *blocks[4] = {};
+    for (char *&made : blocks) {
+        made = static_cast<char *>(umfPoolMalloc(pool, 16 * SIZE));
+        ASSERT_NE(made, nullptr);
+    }
+    char *more[] = {blocks[1], blocks[3]};
+    EXPECT_EQ(umfFree(blocks[0]), OK);
+    EXPECT_EQ(umfFree(blocks[2]), OK);
     for (umf_suspend_keep_t keep : {UMF_SUSPEND_KEEP_HOST, UMF_SUSPEND_KEEP_FILE}) {
         set(keep);
         int stayed = 0;
