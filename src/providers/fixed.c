@@ -138,19 +138,7 @@ static umf_result_t fixed_get_last_native_error(void *provider, const char **mes
                           message, code);
 }
 
-static umf_result_t fixed_get_cache_line_size(void *provider, size_t *size) {
-    (void)provider;
-    *size = 64;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t fixed_get_name(void *provider, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name = provider ? ((fixed_provider_t *)provider)->name : umf_fixed_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
-}
+UMF_PROVIDER_GET_NAME(fixed, fixed_provider_t, umf_fixed_params)
 
 /* Whole pages inside only: what shares the first and the last page may belong to somebody else. */
 static umf_result_t fixed_purge_force(void *provider, void *ptr, size_t size) {
@@ -181,10 +169,9 @@ static const umf_memory_provider_ops_t fixed_ops = {
     UMF_PROVIDER_OPS(fixed),
     UMF_CARVE_OPS,
     .alloc = fixed_alloc,
-    .get_last_native_error = fixed_get_last_native_error,
     .get_name = fixed_get_name,
+    .get_last_native_error = fixed_get_last_native_error,
     .ext_purge_force = fixed_purge_force,
-    .get_cache_line_size = fixed_get_cache_line_size,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfFixedMemoryProviderOps(void) {

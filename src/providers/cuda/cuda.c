@@ -261,13 +261,7 @@ static umf_result_t cuda_get_recommended_page_size(void *provider, size_t size, 
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t cuda_get_name(void *provider, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name = provider ? ((cuda_provider_t *)provider)->name : umf_cuda_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
-}
+UMF_PROVIDER_GET_NAME(cuda, cuda_provider_t, umf_cuda_params)
 
 static umf_result_t cuda_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
                              void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {

@@ -172,13 +172,7 @@ static umf_result_t cuda_vmm_get_last_native_error(void *provider, const char **
                                  code);
 }
 
-static umf_result_t cuda_vmm_get_name(void *provider, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name = provider ? ((umf_cuda_vmm_t *)provider)->name : umf_cuda_vmm_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
-}
+UMF_PROVIDER_GET_NAME(cuda_vmm, umf_cuda_vmm_t, umf_cuda_vmm_params)
 
 static umf_result_t cuda_vmm_get_property(void *provider, const void *ptr,
                                           umf_memory_property_id_t id, void *value) {

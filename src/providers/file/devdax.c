@@ -277,20 +277,7 @@ static umf_result_t devdax_get_last_native_error(void *provider, const char **me
                           message, code);
 }
 
-static umf_result_t devdax_get_cache_line_size(void *provider, size_t *size) {
-    (void)provider;
-    *size = 64;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t devdax_get_name(void *provider, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name =
-        provider ? ((const devdax_provider_t *)provider)->name : umf_devdax_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
-}
+UMF_PROVIDER_GET_NAME(devdax, devdax_provider_t, umf_devdax_params)
 
 /* --- sharing ---------------------------------------------------------------------------------- */
 
@@ -420,7 +407,7 @@ static const umf_memory_provider_ops_t devdax_ops = {
     UMF_PROVIDER_OPS(devdax),    UMF_CARVE_OPS,
     .alloc = devdax_alloc,       .get_last_native_error = devdax_get_last_native_error,
     .get_name = devdax_get_name, .ext_purge_force = devdax_purge_force,
-    UMF_IPC_OPS(devdax),         .get_cache_line_size = devdax_get_cache_line_size,
+    UMF_IPC_OPS(devdax),
 };
 
 static const umf_memory_provider_ext_ops_t devdax_ext_ops = {

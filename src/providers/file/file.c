@@ -126,19 +126,7 @@ static umf_result_t file_get_last_native_error(void *provider, const char **mess
                           code);
 }
 
-static umf_result_t file_get_cache_line_size(void *provider, size_t *size) {
-    (void)provider;
-    *size = 64;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t file_get_name(void *provider, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name = provider ? ((const file_provider_t *)provider)->name : umf_file_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
-}
+UMF_PROVIDER_GET_NAME(file, file_provider_t, umf_file_params)
 
 /* --- sharing ---------------------------------------------------------------------------------- */
 
@@ -302,7 +290,7 @@ static const umf_memory_provider_ops_t file_ops = {
     UMF_PROVIDER_OPS(file),    UMF_CARVE_OPS,
     .alloc = file_alloc,       .get_last_native_error = file_get_last_native_error,
     .get_name = file_get_name, .ext_purge_force = file_purge_force,
-    UMF_IPC_OPS(file),         .get_cache_line_size = file_get_cache_line_size,
+    UMF_IPC_OPS(file),
 };
 
 static const umf_memory_provider_ext_ops_t file_ext_ops = {

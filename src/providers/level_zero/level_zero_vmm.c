@@ -319,13 +319,7 @@ static umf_result_t ze_vmm_get_cache_line_size(void *provider, size_t *size) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t ze_vmm_get_name(void *provider, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name = provider ? ((ze_vmm_t *)provider)->name : umf_ze_vmm_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
-}
+UMF_PROVIDER_GET_NAME(ze_vmm, ze_vmm_t, umf_ze_vmm_params)
 
 static umf_result_t ze_vmm_get_property(void *provider, const void *ptr,
                                         umf_memory_property_id_t id, void *value) {

@@ -346,31 +346,7 @@ static umf_result_t os_get_last_native_error(void *provider, const char **messag
                           code);
 }
 
-static umf_result_t os_get_recommended_page_size(void *provider, size_t size, size_t *page_size) {
-    (void)size;
-    *page_size = ((const os_provider_t *)provider)->page_size;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t os_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
-    (void)ptr;
-    *page_size = ((const os_provider_t *)provider)->page_size;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t os_get_cache_line_size(void *provider, size_t *size) {
-    (void)provider;
-    *size = umf_os_cache_line_size();
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t os_get_name(void *provider, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name = provider ? ((const os_provider_t *)provider)->name : umf_os_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
-}
+UMF_PROVIDER_GET_NAME(os, os_provider_t, umf_os_params)
 
 UMF_FIELD_GETTER(os_ctl_get_ipc_enabled, int, ((const os_provider_t *)object)->is_shared)
 
@@ -452,8 +428,8 @@ static const umf_memory_provider_ops_t os_ops = {
     .alloc = os_alloc,
     .free = os_free,
     .get_last_native_error = os_get_last_native_error,
-    .get_recommended_page_size = os_get_recommended_page_size,
-    .get_min_page_size = os_get_min_page_size,
+    .get_recommended_page_size = umf_provider_op_page_size,
+    .get_min_page_size = umf_provider_op_min_page_size,
     .get_name = os_get_name,
     .ext_purge_lazy = os_purge_lazy,
     .ext_purge_force = os_purge_force,
@@ -461,7 +437,7 @@ static const umf_memory_provider_ops_t os_ops = {
     .ext_allocation_split = os_allocation_split,
     UMF_IPC_OPS(os),
     .ext_ctl = os_ctl,
-    .get_cache_line_size = os_get_cache_line_size,
+    .get_cache_line_size = umf_provider_op_cache_line_size,
 };
 
 static const umf_memory_provider_ext_ops_t os_ext_ops = {

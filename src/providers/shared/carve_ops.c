@@ -16,6 +16,12 @@ umf_result_t umf_carve_op_min_page_size(void *provider, const void *ptr, size_t 
     return umf_carve_op_page_size(provider, 0, page_size);
 }
 
+umf_result_t umf_carve_op_cache_line_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = 64;
+    return UMF_RESULT_SUCCESS;
+}
+
 umf_result_t umf_carve_op_merge(void *provider, void *low, void *high, size_t total) {
     return umf_carve_merge(provider, low, high, total);
 }

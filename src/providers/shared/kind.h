@@ -18,6 +18,21 @@
     .ext_get_ipc_handle = kind##_get_ipc_handle, .ext_put_ipc_handle = kind##_put_ipc_handle,      \
     .ext_open_ipc_handle = kind##_open_ipc_handle, .ext_close_ipc_handle = kind##_close_ipc_handle
 
+/* What most kinds answer to the small questions. Pages and cache lines are those of the system; no
+ * native error means that each failure has a result of its own. */
+umf_result_t umf_provider_op_page_size(void *provider, size_t size, size_t *page_size);
+umf_result_t umf_provider_op_min_page_size(void *provider, const void *ptr, size_t *page_size);
+umf_result_t umf_provider_op_cache_line_size(void *provider, size_t *size);
+umf_result_t umf_provider_op_no_native_error(void *provider, const char **message, int32_t *code);
+umf_result_t umf_provider_name(const char *name, const char **out);
+
+/* <kind>_get_name, of a state with a `name`. Without a provider it is the default. */
+#define UMF_PROVIDER_GET_NAME(kind, state_t, params)                                               \
+    static umf_result_t kind##_get_name(void *provider, const char **name) {                       \
+        const state_t *state = provider;                                                           \
+        return umf_provider_name(state ? state->name : params##_defaults.name, name);              \
+    }
+
 /* Zeroed memory for the state of a provider, given back by umf_meta_free. NULL: none, logged. */
 void *umf_provider_state_new(size_t size);
 

@@ -176,27 +176,7 @@ static umf_result_t linux_vmm_finalize(void *provider) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Failures of the system have results of their own; there is nothing native to tell. */
-static umf_result_t linux_vmm_get_last_native_error(void *provider, const char **message,
-                                                    int32_t *code) {
-    (void)provider;
-    static const umf_native_t none;
-    return umf_native_get(&none, NULL, 0, message, code);
-}
-
-static umf_result_t linux_vmm_get_cache_line_size(void *provider, size_t *size) {
-    (void)provider;
-    *size = umf_os_cache_line_size();
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t linux_vmm_get_name(void *provider, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name = provider ? ((linux_vmm_t *)provider)->name : umf_linux_vmm_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
-}
+UMF_PROVIDER_GET_NAME(linux_vmm, linux_vmm_t, umf_linux_vmm_params)
 
 /* --- operations beyond: the CPU does everything at once, so queues are nothing -------------------
  */
@@ -236,9 +216,9 @@ static umf_result_t linux_vmm_wait(void *provider, void *const *queues, size_t n
 static const umf_memory_provider_ops_t linux_vmm_ops = {
     UMF_PROVIDER_OPS(linux_vmm),
     UMF_VMM_OPS,
-    .get_last_native_error = linux_vmm_get_last_native_error,
+    .get_last_native_error = umf_provider_op_no_native_error,
     .get_name = linux_vmm_get_name,
-    .get_cache_line_size = linux_vmm_get_cache_line_size,
+    .get_cache_line_size = umf_provider_op_cache_line_size,
 };
 
 static const umf_memory_provider_ext_ops_t linux_vmm_ext_ops = {
