@@ -3,34 +3,56 @@
 #
 #   scripts/test.sh           three builds (release by gcc, address and undefined sanitizers by gcc,
 #                             thread sanitizer by clang) and the fuzz targets, then one test run over
-#                             all of them
-#   scripts/test.sh --quick   the debug build and its tests, for the inner loop
+#                             all of them; random tests make a tenth of their rounds: 15 minutes on
+#                             two cores
+#   scripts/test.sh --quick   the debug build with its unit and conformance tests and the checks, for
+#                             the inner loop: 3 minutes
+#   scripts/test.sh --long    as without an option, but all rounds, also under sanitizers; ten minutes
+#                             for each fuzz target and each soak test: hours
+#
+# Prints how long each part took and the tests that took longest. Ends as ctest did.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 
+long=OFF labels=.
 case ${1:-} in
 "") presets=(release asan tsan fuzz) ;;
---quick) presets=(debug) ;;
+--long) presets=(release asan tsan fuzz) long=ON ;;
+--quick) presets=(debug) labels='^(unit|conformance|check)$' ;;
 *)
-    echo "usage: scripts/test.sh [--quick]" >&2
+    sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2
     exit 2
     ;;
 esac
 
-if [ ${1:-full} = full ]; then
-    scripts/install-deps.sh
-else
-    scripts/install-deps.sh --minimal
-fi
+times=()
+# part <name> <command>...
+part() {
+    local start=$SECONDS status=0
+    echo "== $1"
+    "${@:2}" || status=$?
+    times+=("$(printf '%6d s  %s' $((SECONDS - start)) "$1")")
+    return $status
+}
 
+build() {
+    local target=()
+    [ "$1" != debug ] || target=(--target umf_quick)
+    cmake --preset "$1" --log-level=WARNING -DUMF_TEST_LONG=$long &&
+        cmake --build --preset "$1" ${target[@]+"${target[@]}"}
+}
+
+if [ "${1:-}" = --quick ]; then
+    part "what is needed" scripts/install-deps.sh --minimal
+else
+    part "what is needed" scripts/install-deps.sh
+fi
 for preset in "${presets[@]}"; do
-    echo "== building $preset"
-    cmake --preset "$preset" --log-level=WARNING
-    cmake --build --preset "$preset"
+    part "building $preset" build "$preset"
 done
 
-# One ctest over all builds, so that its last lines are the result of everything.
+# One ctest over all builds, so that there is one result of everything.
 mkdir -p build/all
 for preset in "${presets[@]}"; do
     case $preset in
@@ -46,6 +68,18 @@ if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)" -gt 28 ] &&
     wrapper=(setarch "$(uname -m)" -R)
 fi
 
-echo "== testing ${presets[*]}"
-exec ${wrapper[@]+"${wrapper[@]}"} ctest --test-dir build/all --output-on-failure \
-    --no-tests=error --no-label-summary -j "$(nproc)"
+run_tests() {
+    ${wrapper[@]+"${wrapper[@]}"} ctest --test-dir build/all --output-on-failure \
+        --no-tests=error --no-label-summary -L "$labels" -j "$(nproc)" | tee build/all/log
+}
+
+status=0
+part "testing ${presets[*]}" run_tests || status=$?
+
+echo "== the slowest tests"
+sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9]+\.[0-9]+) sec.*/\2 s  \1/p' build/all/log |
+    sort -rn | head -n 15
+echo "== times"
+printf '%s\n' "${times[@]}"
+[ $status -eq 0 ] && echo "== passed" || echo "== FAILED: build/all/Testing/Temporary/LastTest.log"
+exit $status

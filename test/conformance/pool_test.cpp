@@ -181,6 +181,7 @@ TEST_P(Pool, Tags) {
 }
 
 TEST_P(Pool, MallocGivesSeparateMemory) {
+    ONE_THREAD_ONLY()
     std::vector<std::pair<char *, size_t>> live;
     for (size_t size :
          {1,    7,     8,     9,     63,    64,    65,      100,     1000,          4095,   4096,
@@ -238,6 +239,7 @@ TEST_P(Pool, OddAlignmentGivesNull) {
 }
 
 TEST_P(Pool, AlignmentIsKept) {
+    ONE_THREAD_ONLY()
     std::vector<char *> live;
     for (size_t alignment = 1; alignment <= (4u << 20); alignment *= 2) {
         for (size_t size : {size_t{1}, size_t{8}, alignment / 2 + 1, alignment, alignment + 8,
@@ -301,6 +303,7 @@ TEST_P(Pool, ReallocToNothingFrees) {
 }
 
 TEST_P(Pool, Realloc) {
+    ONE_THREAD_ONLY()
     if (!kind.reallocs) {
         char *p = alloc(64);
         EXPECT_EQ(umfPoolRealloc(pool, p, 128), nullptr);
@@ -375,6 +378,7 @@ TEST_P(Pool, FreeOfNullAndErrno) {
 
 // RULE 49: a wrong pool is noticed always, and the memory stays as it is.
 TEST_P(Pool, WrongPoolIsRefused) {
+    ONE_THREAD_ONLY()
     auto other_source = make_fake();
     for (const PoolKind &other_kind : pool_kinds()) {
         for (umf_memory_provider_handle_t provider : {source->handle, other_source->handle}) {
@@ -738,6 +742,7 @@ TEST_P(Pool, AllocCount) {
 }
 
 TEST_P(Pool, Trim) {
+    ONE_THREAD_ONLY()
     if (!kind.trims) {
         EXPECT_EQ(umfPoolTrimMemory(pool, 0), NONE);
         return;
@@ -766,6 +771,7 @@ TEST_P(Pool, Trim) {
 
 // RULE 58.
 TEST_P(Pool, DestroyWithLiveBlocks) {
+    ONE_THREAD_ONLY()
     std::vector<char *> live;
     for (size_t size : {16, 100, 5000, 40000, 100000, 3 << 20, 9 << 20}) {
         for (int i = 0; i < 10; i++) {
@@ -870,11 +876,12 @@ class Shadow {
 };
 
 TEST_P(Pool, RandomWorkKeepsContents) {
+    ONE_THREAD_ONLY()
     std::mt19937_64 random(20240229);
     Shadow shadow;
-    size_t rounds = scaled(800);
+    const size_t rounds = scaled(800), phase = std::max<size_t>(rounds / 4, 1);
     for (size_t round = 0; round < rounds && !HasFatalFailure(); round++) {
-        bool shrinking = round / 200 % 2;
+        bool shrinking = round / phase % 2;
         if (shadow.blocks.empty() || random() % 10 < (shrinking ? 3u : 7u)) {
             size_t size = 1 + random() % (size_t{1} << (random() % 23));
             if (is("proxy")) {
@@ -896,7 +903,7 @@ TEST_P(Pool, RandomWorkKeepsContents) {
             shadow.remove(base);
             free(reinterpret_cast<void *>(base));
         }
-        if (kind.trims && round % 200 == 199) {
+        if (kind.trims && round % phase == phase - 1) {
             EXPECT_EQ(umfPoolTrimMemory(pool, random() % (8u << 20)), OK);
         }
     }

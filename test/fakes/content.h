@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -32,6 +33,11 @@ inline bool is_filled(const void *ptr, size_t size, uint64_t seed) {
         }
     }
     return true;
+}
+
+// At once: a sanitizer would look at each access of a loop.
+inline bool are_all(const char *bytes, size_t size, char value) {
+    return size == 0 || (bytes[0] == value && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
 // Needs no descriptor to count them.

@@ -1,5 +1,7 @@
 /*
- * How much work a test does: everything in a plain build, less under a sanitizer.
+ * How much work a test does. The usual run makes a tenth of the random and repeated rounds, and
+ * leaves out of ThreadSanitizer what one thread does for long. UMF_TEST_SCALE=100, or
+ * scripts/test.sh --long: all of it.
  */
 #ifndef UMF_TEST_FAKES_SCALE_H
 #define UMF_TEST_FAKES_SCALE_H
@@ -37,15 +39,25 @@ extern "C" const char *__tsan_default_options() {
 }
 #endif
 
-// Percent of the usual number of rounds; UMF_TEST_SCALE overrides it, for long runs by hand.
-inline size_t scaled(size_t rounds) {
+// Percent of all rounds.
+inline size_t scale() {
     const char *percent = std::getenv("UMF_TEST_SCALE");
-    size_t scale = percent         ? std::strtoul(percent, nullptr, 10)
-                   : UMF_TEST_TSAN ? 15
-                   : UMF_TEST_ASAN ? 40
-                                   : 100;
-    size_t result = rounds * scale / 100;
+    return percent ? std::strtoul(percent, nullptr, 10) : 10;
+}
+
+inline bool does_all() {
+    return scale() >= 100;
+}
+
+inline size_t scaled(size_t rounds) {
+    size_t result = rounds * scale() / 100;
     return result ? result : 1;
 }
+
+// First in a long test in which no two threads meet: the other builds run it.
+#define ONE_THREAD_ONLY()                                                                          \
+    if (UMF_TEST_TSAN && !does_all()) {                                                            \
+        GTEST_SKIP() << "one thread only: nothing for ThreadSanitizer";                            \
+    }
 
 #endif

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "fakes/content.h"
 #include "fakes/log_file.h"
 #include "fakes/vmm_kinds.h"
 #include "gpu.h"
@@ -71,7 +72,7 @@ class Captures : public testing::Test {
     static bool is_all(CUdeviceptr ptr, char value, size_t size) {
         std::vector<char> now(size);
         read_cuda(now.data(), reinterpret_cast<const void *>(ptr), size);
-        return std::all_of(now.begin(), now.end(), [=](char c) { return c == value; });
+        return are_all(now.data(), now.size(), value);
     }
 
   private:

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "fakes/calls.h"
+#include "fakes/content.h"
 #include "fakes/log_file.h"
 #include "gpu.h"
 
@@ -109,7 +110,7 @@ class CudaVmm : public Gpu {
         std::vector<char> now(size);
         EXPECT_EQ(driver().cuMemcpyDtoH(now.data(), reinterpret_cast<CUdeviceptr>(ptr), size),
                   CUDA_SUCCESS);
-        return std::all_of(now.begin(), now.end(), [=](char c) { return c == value; });
+        return are_all(now.data(), now.size(), value);
     }
     static std::string native(int32_t *code) {
         return native_error(umfCUDAVmmMemoryProviderOps(), code);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "fakes/content.h"
 #include "fakes/vmm_kinds.h"
 #include "gpu.h"
 
@@ -62,7 +63,7 @@ class Graph : public testing::TestWithParam<umf_suspend_keep_t> {
     static bool is_all(CUdeviceptr ptr, char value, size_t length) {
         std::vector<char> now(length);
         read_cuda(now.data(), reinterpret_cast<const void *>(ptr), length);
-        return std::all_of(now.begin(), now.end(), [=](char c) { return c == value; });
+        return are_all(now.data(), now.size(), value);
     }
     void replay() {
         CU(cuGraphLaunch(graph, stream));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "fakes/content.h"
 #include "fakes/kinds.h"
 #include "fakes/scale.h"
 #include "fakes/vmm_kinds.h"
@@ -65,7 +66,7 @@ class GpuPool : public testing::TestWithParam<Pair> {
     static bool is_all(const void *ptr, char value, size_t size) {
         std::vector<char> now(size);
         read_cuda(now.data(), ptr, size);
-        return std::all_of(now.begin(), now.end(), [=](char c) { return c == value; });
+        return are_all(now.data(), now.size(), value);
     }
 };
 
@@ -85,6 +86,7 @@ std::vector<Pair> pairs() {
 } // namespace
 
 TEST_P(GpuPool, AllocationsDoNotOverlap) {
+    ONE_THREAD_ONLY()
     std::mt19937 random(1);
     std::vector<std::pair<char *, size_t>> live;
     bool is_proxy = std::string(GetParam().pool.id) == "proxy";

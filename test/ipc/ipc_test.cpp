@@ -6,6 +6,7 @@
 
 #include "fakes/forged.h"
 #include "fakes/peer.h"
+#include "fakes/scale.h"
 
 namespace {
 
@@ -264,6 +265,7 @@ TEST_P(Ipc, AChildOfAForkSharesItsOwnMemory) {
 // --- bad handles ---
 
 TEST_P(Ipc, RefusesEveryBitFlip) {
+    ONE_THREAD_ONLY()
     Peer producer(name()), consumer(name()), fresh(name());
     producer.alloc(0, page);
     producer.fill(0, page, 1);

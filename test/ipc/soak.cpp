@@ -5,7 +5,7 @@
 // again. At the end each process that is left gives everything back and looks for what it has not,
 // and the one in the middle looks for names.
 //
-// UMF_TEST_SOAK_SECONDS says for how long (20), UMF_TEST_SOAK_SEED where chance begins.
+// UMF_TEST_SOAK_SECONDS says for how long (3), UMF_TEST_SOAK_SEED where chance begins.
 #include <dirent.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -476,5 +476,5 @@ int main(int argc, char **argv) {
     unsigned begin =
         seed ? static_cast<unsigned>(strtoul(seed, nullptr, 10)) : std::random_device{}();
     printf("soak: UMF_TEST_SOAK_SEED=%u\n", begin);
-    return Soak(begin).run(std::chrono::seconds(seconds ? strtol(seconds, nullptr, 10) : 20));
+    return Soak(begin).run(std::chrono::seconds(seconds ? strtol(seconds, nullptr, 10) : 3));
 }

@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 static std::chrono::milliseconds duration() {
     const char *text = getenv("UMF_STRESS_SECONDS");
-    return std::chrono::milliseconds(text ? (int)(atof(text) * 1000) : 1500);
+    return std::chrono::milliseconds(text ? (size_t)(atof(text) * 1000) : does_all() ? 1500 : 500);
 }
 
 /* A provider that remembers which addresses it gave and fails at random. */

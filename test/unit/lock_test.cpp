@@ -15,19 +15,13 @@
 
 #include <gtest/gtest.h>
 
+#include "fakes/scale.h"
 #include "fakes/threads.h"
 
 extern "C" {
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-}
-
-/* ThreadSanitizer's own search for deadlocks follows 64 locks per thread at most; fork takes all.
- */
-extern "C" const char *__tsan_default_options(void);
-extern "C" const char *__tsan_default_options(void) {
-    return "detect_deadlocks=0";
 }
 
 namespace {
@@ -319,7 +313,7 @@ TEST(lock_fork, children_find_every_lock_free) {
     }
     unsigned forks = umf_fork_count();
     alarm(250); /* fork itself may hang */
-    for (int i = 0; i < 300; i++) {
+    for (size_t i = 0; i < scaled(300); i++) {
         pid_t child = fork();
         ASSERT_NE(child, -1);
         if (child == 0) {

@@ -134,6 +134,7 @@ TEST_P(Map, EndsOfTheAddressSpace) {
 
 /* A list of spans would take minutes. */
 TEST_P(Map, ManySpansAbove48Bits) {
+    ONE_THREAD_ONLY()
     constexpr uint32_t COUNT = 100000;
     auto base = [](uint32_t i) {
         return (uintptr_t{1 + i % 3} << 48) + uintptr_t{i} * 0x20000 + (i % 5) * 100;
@@ -578,6 +579,7 @@ void Map::random_against_a_model(const Shape &shape) {
 
 // A shard and a table end inside.
 TEST_P(Map, RandomAgainstAModel) {
+    ONE_THREAD_ONLY()
     random_against_a_model({19 * TiB + GiB - 40000, 80000, 1});
 }
 

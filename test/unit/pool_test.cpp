@@ -157,6 +157,7 @@ TEST_P(Faults, CreatePool) {
 }
 
 TEST_P(Faults, AllocateAndFree) {
+    ONE_THREAD_ONLY()
     warm_up();
     auto source = std::get<1>(GetParam()).make();
     for (umf_pool_create_flags_t flags : {0u, 2u}) {
@@ -204,6 +205,7 @@ TEST_P(Faults, AllocateAndFree) {
 }
 
 TEST_P(Faults, NothingGrows) {
+    ONE_THREAD_ONLY()
     warm_up();
     auto source = std::get<1>(GetParam()).make();
     size_t used = 0;
