@@ -202,7 +202,7 @@ TEST_P(Pool, MallocGivesSeparateMemory) {
     EXPECT_EQ(alloc_count(pool), 0u);
 }
 
-// RULE 48.
+// A size whose rounding or product would overflow is refused. It must not become a small block.
 TEST_P(Pool, ImpossibleSizesGiveNull) {
     for (size_t size : {SIZE_MAX, SIZE_MAX - 1, SIZE_MAX - 63, SIZE_MAX - 4095, SIZE_MAX - 8192,
                         SIZE_MAX - (2u << 20), SIZE_MAX / 2, SIZE_MAX / 2 + 1}) {
@@ -228,7 +228,7 @@ TEST_P(Pool, ImpossibleSizesGiveNull) {
     EXPECT_EQ(alloc_count(pool), 0u);
 }
 
-// RULE 48.
+// An alignment is a power of two in every pool.
 TEST_P(Pool, OddAlignmentGivesNull) {
     for (size_t alignment :
          {size_t{3}, size_t{5}, size_t{24}, size_t{4096} + 64, size_t{12288}, SIZE_MAX}) {
@@ -376,7 +376,7 @@ TEST_P(Pool, FreeOfNullAndErrno) {
     EXPECT_EQ(alloc_count(pool), 0u);
 }
 
-// RULE 49: a wrong pool is noticed always, and the memory stays as it is.
+// A free through the wrong pool is always refused, and the memory stays as it is.
 TEST_P(Pool, WrongPoolIsRefused) {
     ONE_THREAD_ONLY()
     auto other_source = make_fake();
@@ -407,7 +407,7 @@ TEST_P(Pool, WrongPoolIsRefused) {
     EXPECT_EQ(other_source->live_bytes(), 0u);
 }
 
-// RULE 21: any pointer may be asked for.
+// Any pointer is a valid question: the stack, other heaps, NULL.
 TEST_P(Pool, ForeignPointersAreRefused) {
     static char in_data[64];
     char on_stack[64];
@@ -470,7 +470,7 @@ TEST_P(Pool, FreeByPointer) {
     EXPECT_EQ(alloc_count(pool), 0u);
 }
 
-// RULE 49: wherever the block is since its first free.
+// A second free is refused, wherever the block is since its first free.
 class SecondFree : public Pool {
   protected:
     const std::vector<size_t> sizes = {1,    64,    100,   1000,   5000,
@@ -769,7 +769,7 @@ TEST_P(Pool, Trim) {
     free(alloc(100));
 }
 
-// RULE 58.
+// Destroying a pool withdraws all of its spans, so that a later umfFree finds no stale record.
 TEST_P(Pool, DestroyWithLiveBlocks) {
     ONE_THREAD_ONLY()
     std::vector<char *> live;
@@ -1036,7 +1036,7 @@ TEST_P(EachPool, ProviderThatCannotPurge) {
     work();
 }
 
-// RULE 30: chunks do not share a line with their neighbours when the provider's line is longer.
+// Chunks do not share a cache line with their neighbours when the provider's line is longer.
 TEST_P(EachPool, CoherenceGranuleOfTheProvider) {
     fake.cache_line = 256;
     create();
@@ -1201,7 +1201,8 @@ TEST_P(EachPool, TagIsAtomic) {
     EXPECT_EQ(all.size(), 4 * rounds + 1) << "each tag, and NULL, came out exactly once";
 }
 
-// Nesting: contract/pools.md section 9.
+// Nesting: a pool over the memory of another pool. The innermost span wins, and after the inner
+// pool ends the outer pool owns the memory again.
 
 TEST_P(EachPool, NestsInTheMemoryOfAnother) {
     create();
@@ -1299,7 +1300,7 @@ TEST_P(EachPool, NestsOnAProviderOverAPool) {
     }
 }
 
-// The tables are the user's to call, copy and wrap: contract/README.md section 2.
+// The user may call, copy and wrap the tables that the library returns.
 
 TEST_P(EachPool, TableIsCalledDirectly) {
     provider = fake.create();
@@ -1481,7 +1482,7 @@ TEST_P(EachPool, CreatedOnTheProviderOfAUsersPool) {
 INSTANTIATE_TEST_SUITE_P(Each, EachPool, testing::ValuesIn(pool_kinds()),
                          [](const auto &test) { return test.param.id; });
 
-// RULE 18: nesting up to the limit, and one more.
+// Nesting works for eight levels; a ninth is refused.
 TEST(Nesting, EightLevels) {
     FakeProvider fake;
     std::vector<umf_memory_provider_handle_t> providers = {fake.create()};
@@ -1901,7 +1902,8 @@ TEST_F(UserTable, Versions) {
     munmap(memory, 2 * page);
 }
 
-// What a pool can do with the provider it is given: contract/pools.md section 3.
+// What a pool can do with the provider that it is given: allocate, free, split and merge, all
+// recorded.
 
 TEST_F(UserTable, SplitAndMergeAreRecorded) {
     ASSERT_EQ(create(), OK);
@@ -1980,7 +1982,7 @@ TEST_F(UserTable, FreeThroughTheRecordingProvider) {
     EXPECT_EQ(umfPoolByPtr(memory, &found), OK) << "the record is restored";
     fake.free_fails = false;
     EXPECT_EQ(umfMemoryProviderFree(view, memory, 0), OK);
-    EXPECT_EQ(fake.last_free_size, 5000u) << "RULE 20: the true size is supplied";
+    EXPECT_EQ(fake.last_free_size, 5000u) << "the provider gets the recorded size";
     ASSERT_EQ(umfMemoryProviderAlloc(provider, 5000, 0, &direct), OK);
     EXPECT_EQ(umfPoolByPtr(direct, &found), BAD);
     EXPECT_EQ(umfMemoryProviderFree(view, direct, 5000), OK)
@@ -2058,7 +2060,7 @@ TEST_F(UserTable, LeftoversOfAUserPoolAreForgotten) {
     EXPECT_EQ(umfMemoryProviderFree(provider, self.from_provider, 5000), OK);
 }
 
-// --- errors of built-in pools: contract/README.md section 6 ---
+// --- errors of built-in pools: one value for each kind and thread ---
 
 TEST(LastAllocationError, IsOneValueForEachKindAndThread) {
     FakeProvider fake;

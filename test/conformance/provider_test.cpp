@@ -552,7 +552,7 @@ TEST_P(Provider, ThreadsShareOne) {
     EXPECT_EQ(failures, 0);
 }
 
-// RULE 50: what is freed goes back to the system, and nothing is left open.
+// Freed memory goes back to the system, and no descriptor is left open.
 TEST_P(Provider, ChurnDoesNotGrow) {
     const size_t size = 1u << 20;
     size_t rounds = scaled(400);
@@ -674,7 +674,7 @@ TEST(DevDaxParams, SettersCheck) {
     EXPECT_EQ(umfDevDaxMemoryProviderParamsDestroy(nullptr), OK);
 }
 
-// --- native errors: contract/README.md section 6 ---
+// --- native errors: one for each kind and thread ---
 
 int32_t native_error(umf_memory_provider_handle_t provider) {
     const char *text = nullptr;

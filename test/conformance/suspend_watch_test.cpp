@@ -1,4 +1,4 @@
-// RULE 37: who has a record of the memory of a pool is told of its sleep, or forbids it.
+// A watcher that has recorded the memory of a pool hears of a suspend and resume, or forbids it.
 
 #include <string>
 #include <thread>

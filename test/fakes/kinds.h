@@ -211,7 +211,7 @@ struct SourceKind {
     const umf_memory_provider_ops_t *(*ops)();
     std::function<std::unique_ptr<Source>()> make;
     bool needs_params; // NULL parameters are refused
-    bool is_coarse;    // cut out of ranges: contract/providers.md section 4
+    bool is_coarse;    // cuts allocations out of a larger range
     bool can_split;
     bool purges_lazily, purges;
     umf_result_t ipc; // what its IPC operations answer to nonsense

@@ -378,7 +378,8 @@ TEST_F(Cuda, EveryCallMayFail) {
     }
 }
 
-// RULE 13: all calls fail quietly, and what went with the driver is freed.
+// After the driver has shut down, its calls fail quietly. What went with the driver counts as
+// freed.
 TEST_F(Cuda, AfterTheDriverHasShutDown) {
     NEEDS_FAKE();
     ASSERT_EQ(create(), OK);
@@ -403,7 +404,7 @@ TEST_F(Cuda, AfterTheDriverHasShutDown) {
     driver().control()->gone = 0;
 }
 
-// RULE 13: the context is gone, and with it its memory; the driver must not see its handle again.
+// The memory of a context ends with it. The driver must not get the handle of that context again.
 TEST_F(Cuda, AfterTheContextIsDestroyed) {
     for (umf_usm_memory_type_t type : types) {
         CUcontext doomed = nullptr;
@@ -437,7 +438,7 @@ TEST_F(Cuda, AfterTheContextIsDestroyed) {
     }
 }
 
-// RULE 13: the driver gives the addresses of a context that is gone to the next one.
+// The driver reuses the addresses of a destroyed context for the next one.
 TEST_F(Cuda, WhatHasTheAddressNowIsNotFreed) {
     for (umf_usm_memory_type_t type : types) {
         CUcontext doomed = nullptr, next = nullptr;
@@ -462,7 +463,7 @@ TEST_F(Cuda, WhatHasTheAddressNowIsNotFreed) {
     }
 }
 
-// RULE 13: a primary context can be reset by any other part of the program.
+// Any other part of the program can reset a primary context.
 TEST_F(Cuda, AfterThePrimaryContextIsReset) {
     CU(cuCtxSetCurrent(nullptr));
     umf_cuda_memory_provider_params_handle_t of_device = nullptr;
@@ -499,7 +500,7 @@ TEST_F(Cuda, AfterThePrimaryContextIsReset) {
     CU(cuCtxPushCurrent(context));
 }
 
-// RULE 13: the caller's own context is destroyed while it is current in the thread.
+// The context is destroyed while it is current in the thread.
 TEST_F(Cuda, ADestroyedContextStaysCurrent) {
     ASSERT_EQ(create(), OK);
     CUcontext doomed = nullptr;

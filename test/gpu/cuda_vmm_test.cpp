@@ -172,7 +172,7 @@ TEST_F(CudaVmm, AChildOfForkIsTold) {
         << log.text();
 }
 
-// --- RULE 13: contexts and drivers that go -------------------------------------------------------
+// --- contexts that are destroyed and drivers that shut down --------------------------------------
 
 // Memory that is mapped outlives its context, so it is given back when it is freed.
 TEST_F(CudaVmm, AfterTheContextIsDestroyed) {
@@ -241,7 +241,7 @@ TEST_F(CudaVmm, AfterTheDriverHasShutDown) {
     }
 }
 
-// --- RULE 31: states, and errors that are told once ----------------------------------------------
+// --- states, and errors that are reported once ---------------------------------------------------
 
 TEST_F(CudaVmm, AnErrorIsToldOnce) {
     NEEDS_FAKE();
@@ -282,7 +282,7 @@ TEST_F(CudaVmm, NothingIsReleasedTwice) {
     EXPECT_TRUE(holds(before));
 }
 
-// --- RULE 32: all memory is made before any is mapped --------------------------------------------
+// --- a resume creates all physical memory before it maps any -------------------------------------
 
 TEST_F(CudaVmm, AWakeWithoutMemoryChangesNothing) {
     NEEDS_FAKE();
@@ -325,7 +325,7 @@ TEST_F(CudaVmm, AWakeWithoutMemoryChangesNothing) {
     EXPECT_EQ(umfMemoryProviderDestroy(second), OK);
 }
 
-// --- RULE 33: queued work comes first ------------------------------------------------------------
+// --- a suspend waits for queued work -------------------------------------------------------------
 
 TEST_F(CudaVmm, QueuedWorkIsWaitedFor) {
     create_pool();
@@ -541,7 +541,7 @@ TEST_F(CudaVmm, AResumeWaitsForItsZeroes) {
     EXPECT_EQ(umfPoolFree(pool, ptr), OK);
 }
 
-// --- RULE 34: counters that are true -------------------------------------------------------------
+// --- counters agree with the driver --------------------------------------------------------------
 
 TEST_F(CudaVmm, CountersAreWhatTheDriverSays) {
     create_pool();
@@ -572,7 +572,7 @@ TEST_F(CudaVmm, CountersAreWhatTheDriverSays) {
     EXPECT_TRUE(holds(before));
 }
 
-// --- RULE 35: granularity, and few costly calls --------------------------------------------------
+// --- granularity, and few costly calls -----------------------------------------------------------
 
 TEST_F(CudaVmm, SmallOnesSharePieces) {
     NEEDS_FAKE(); // counts calls; it also refuses offsets and odd sizes, as the real one does
@@ -622,7 +622,7 @@ TEST_F(CudaVmm, AWakeSetsAccessOnceForEachRun) {
     }
 }
 
-// --- RULE 36: what was given back can be had by others -------------------------------------------
+// --- others can allocate what was given back -----------------------------------------------------
 
 TEST_F(CudaVmm, MemoryReallyComesBack) {
     create_pool();
@@ -640,7 +640,7 @@ TEST_F(CudaVmm, MemoryReallyComesBack) {
     }
 }
 
-// --- RULE 38: pinned memory is what it keeps, in chunks ------------------------------------------
+// --- pinned memory is allocated in chunks, and no larger than the content ------------------------
 
 TEST_F(CudaVmm, PinnedMemoryIsNotRoundedToPowersOfTwo) {
     NEEDS_FAKE();
@@ -691,7 +691,7 @@ TEST_F(CudaVmm, ThereAreOtherWaysWhereNothingCanBePinned) {
     EXPECT_EQ(umfPoolFree(pool, ptr), OK);
 }
 
-// --- RULE 39: nothing is lost that nobody gave up ------------------------------------------------
+// --- content is lost only where the user chose to discard it -------------------------------------
 
 TEST_F(CudaVmm, TheDefaultKeepsAllContent) {
     create_pool();
@@ -709,7 +709,7 @@ TEST_F(CudaVmm, TheDefaultKeepsAllContent) {
     }
 }
 
-// --- RULE 40: devices are kept apart -------------------------------------------------------------
+// --- devices are kept apart ----------------------------------------------------------------------
 
 TEST_F(CudaVmm, PoolsOfTwoDevicesSleepInOneCall) {
     int count = 0;
@@ -857,7 +857,7 @@ TEST_F(CudaVmm, PinnedMemoryHeldReadyIsOfOneProvider) {
     EXPECT_EQ(umfMemoryProviderDestroy(second), OK);
 }
 
-// --- RULE 41: no multicast objects, which keep a process from being checkpointed -----------------
+// --- no multicast objects: a process that holds one cannot be checkpointed -----------------------
 
 TEST_F(CudaVmm, MakesNoMulticastObjects) {
     const char *const functions[] = {

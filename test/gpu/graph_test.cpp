@@ -74,7 +74,8 @@ class Graph : public testing::TestWithParam<umf_suspend_keep_t> {
     }
 };
 
-// RULE 37: what a graph captured holds after a sleep, at once and each time.
+// The addresses that a graph captured are valid after a resume, in the first replay and in each
+// later one.
 TEST_P(Graph, ReplaysRightAfterTheWake) {
     capture();
     replay();

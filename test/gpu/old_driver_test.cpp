@@ -338,7 +338,7 @@ TEST_F(OldDriver, NoStackOfContexts) {
     }
 }
 
-// RULE 40: the driver's library alone is loaded, and none of the CUDA runtime.
+// The library loads the driver's library alone, and nothing of the CUDA runtime.
 TEST_F(OldDriver, NoRuntimeIsLoaded) {
     Outcome outcome = on_driver_without("", [](int wrong) {
         use_all(wrong);
@@ -352,7 +352,8 @@ TEST_F(OldDriver, NoRuntimeIsLoaded) {
     EXPECT_GOOD(outcome);
 }
 
-// RULE 13: the driver shuts down at the end of the process, before all that was made is destroyed.
+// At the end of a process the driver shuts down before the program has destroyed its pools and
+// providers.
 TEST_F(OldDriver, EndsBeforeTheProgramDoes) {
     static umf_memory_provider_handle_t providers[3];
     static umf_memory_pool_handle_t pools[3];

@@ -109,7 +109,7 @@ TEST_P(GpuPool, AllocationsDoNotOverlap) {
     }
 }
 
-// RULE 27.
+// calloc and realloc use the provider's fill and copy, because the CPU cannot reach the memory.
 TEST_P(GpuPool, CallocAndRealloc) {
     if (!GetParam().pool.callocs) {
         GTEST_SKIP() << "the pool offers neither";

@@ -1,5 +1,5 @@
 /*
- * RULE 23: libumf loaded late, into a program that is not linked with it and has loaded many
+ * libumf is loaded late, into a program that is not linked with it and has loaded many
  * libraries with thread-local data before; loaded and closed again and again, with threads that
  * outlive it.
  */

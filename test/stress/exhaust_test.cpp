@@ -166,7 +166,7 @@ TEST_P(Each, DoubleFreesWithoutEndDoNotCrash) {
     EXPECT_EQ(source->live_bytes(), 0u);
 }
 
-// RULE 25: after a trim the memory is really gone from the process.
+// After a trim the memory is no longer resident in the process.
 TEST_P(Each, TrimGivesMemoryBackToTheSystem) {
     if (!GetParam().trims || UMF_TEST_ASAN || UMF_TEST_TSAN) {
         GTEST_SKIP();

@@ -1,5 +1,5 @@
 /*
- * RULE 14: a process forks at any moment while its threads allocate, and the child can use the
+ * A process forks at any moment while its threads allocate, and the child can use the
  * pools it inherited and make new ones. A child that hangs is ended by its own alarm.
  */
 #include <atomic>

@@ -160,7 +160,7 @@ if command -v python3 >/dev/null || command -v jq >/dev/null; then
         expect_in rows '^providers/cuda/ok$'
         expect_in rows '^providers/cuda_vmm/ok$'
         expect_in rows '^suspend/disjoint over cuda_vmm/ok$'
-        # RULE 36: a driver that keeps what is given back.
+        # A driver that keeps what is given back fails the check.
         UMF_FAKE_CUDA_KEEPS_MEMORY=1 LD_LIBRARY_PATH=$UMF_TEST_DRIVERS \
             expect_status 1 "$umfctl" --json check
         read_json check <"$work/out" >"$work/rows" || fail "check --json with a driver that keeps"

@@ -203,7 +203,7 @@ TEST_F(Coalescing, TheSmallestPieceThatFitsIsSplit) {
     (void)a, (void)b;
 }
 
-// RULE 8 of the architecture.
+// Bookkeeping never touches the memory of a pool: the memory here has no access.
 TEST_F(Coalescing, NeverTouchesTheMemory) {
     fake.protection = PROT_NONE;
     create({0, 0, 4 * MiB});

@@ -1,5 +1,5 @@
 /*
- * RULE 27: calloc and realloc on memory that the CPU cannot touch. The provider here hands out
+ * calloc and realloc on memory that the CPU cannot touch. The provider here hands out
  * addresses without access; the same memory is mapped a second time for its fill and copy, which
  * happen only when their queue is waited for.
  */

@@ -1,4 +1,4 @@
-/* The disjoint pool's numbers: contract/pools.md section 6 and contract/ctl.md section 4. */
+/* The disjoint pool's numbers: bucket sizes, slabs, what it keeps, its settings and statistics. */
 #include <algorithm>
 #include <mutex>
 #include <random>
@@ -250,7 +250,7 @@ TEST_F(Disjoint, EveryParameterHasADefaultInTheControlTree) {
     EXPECT_EQ(fake.last_size, slab);
 }
 
-// RULE 54: a default of another size is not taken.
+// A stored default whose size is not that of the setting is ignored.
 TEST_F(Disjoint, DefaultsOfAnotherSizeAreIgnored) {
     ASSERT_EQ(umfDisjointPoolParamsSetName(params, "short_default"), OK);
     uint32_t four = 77;
@@ -834,7 +834,7 @@ TEST_F(Disjoint, ControlRefusesWhatIsNotThere) {
     EXPECT_EQ(try_read("stats.nothing", &value), NO_PATH);
     EXPECT_EQ(try_read("params.nothing", &value), NO_PATH);
     EXPECT_EQ(try_read("buckets.1.stats.nothing", &value), NO_PATH);
-    // RULE 54.
+    // A buffer whose size is not that of the setting is refused.
     EXPECT_EQ(try_read("stats.used_memory", &value, 4), BAD);
     EXPECT_EQ(try_read("params.capacity", &value, 4), BAD);
     EXPECT_EQ(try_read("buckets.count", &value, 1), BAD);
@@ -843,7 +843,7 @@ TEST_F(Disjoint, ControlRefusesWhatIsNotThere) {
 
 // --- alignment ---
 
-// RULE 26.
+// Chunks of an aligned size are aligned, for every bucket.
 TEST_F(Disjoint, AlignedWithinAPage) {
     create();
     std::vector<size_t> list = buckets();
@@ -985,7 +985,7 @@ TEST_F(Disjoint, AlignmentOnAProviderThatGivesOddAddresses) {
     free(live);
 }
 
-// RULE 26: a chunk that ends where its slab ends belongs to that slab.
+// A chunk that ends where its slab ends belongs to that slab.
 TEST_F(Disjoint, LastChunkOfASlab) {
     ASSERT_EQ(umfDisjointPoolParamsSetTrace(params, 2), OK);
     create();
@@ -1002,7 +1002,7 @@ TEST_F(Disjoint, LastChunkOfASlab) {
 
 // --- misuse ---
 
-// RULE 49: with counting or checking on, every free is checked at once.
+// With counting or checking on, every free is checked at once.
 TEST_F(Disjoint, ExactModesCatchEveryDoubleFree) {
     bool yes = true;
     ASSERT_EQ(umfDisjointPoolParamsSetName(params, "checked"), OK);
@@ -1046,7 +1046,7 @@ TEST_F(Disjoint, CachedDoubleFreesAreRefused) {
     }
 }
 
-// RULE 28.
+// The pool tells AddressSanitizer what is allocated and what is free.
 #if UMF_TEST_ASAN
 TEST_F(Disjoint, AddressSanitizerIsTold) {
     create();

@@ -290,7 +290,7 @@ TEST(Import, TwoHandlersAreTwoMappings) {
     producer.free(ptr);
 }
 
-// RULE 12: what is open and what is exported goes before the provider does.
+// Open mappings and exports end before their provider does.
 std::string calls_before_the_end;
 
 TEST(Import, AnOwnedProviderGoesLast) {

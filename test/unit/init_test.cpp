@@ -1,4 +1,4 @@
-/* Start and stop of the library: contract/README.md section 4. */
+/* Start and stop of the library. */
 #include <thread>
 #include <vector>
 
@@ -110,7 +110,7 @@ TEST_F(Teardown, TooManyAreFine) {
     });
 }
 
-// RULE 11: destructors of static objects may run this late.
+// Destructors of static objects may call this late.
 TEST_F(Teardown, LateCallsAnswerAndDoNotTouchTheHandle) {
     expect_in_child([&] {
         std::vector<umf_memory_pool_handle_t> pools;

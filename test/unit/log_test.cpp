@@ -369,7 +369,7 @@ TEST_F(log_test, options_count_only_as_written) {
     }
 }
 
-/* RULE 54: what was ignored is said once, as a warning. */
+/* An option that is ignored is reported once, as a warning. */
 TEST_F(log_test, ignored_options_are_told_once) {
     for (const char *text :
          {"output:stdout;level:warning;flush:never", "output:stdout;level:warning;x",

@@ -589,7 +589,7 @@ TEST_P(Map, RandomPagesAgainstAModel) {
     random_against_a_model({19 * TiB + GiB - (size_t{4} << 20), size_t{8} << 20, 4096});
 }
 
-// RULE 17: readers without a lock see the old or the new word, never anything else.
+// Readers without a lock see the old or the new entry, never anything else.
 TEST_P(Map, ReadersWhileWritersWork) {
     const uintptr_t area = 23 * TiB;
     std::atomic<bool> stop{false};

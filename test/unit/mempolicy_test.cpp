@@ -1,4 +1,4 @@
-/* Memory policies: contract/memspaces.md section 4. What providers make of them is tested in
+/* Memory policies. What providers make of them is tested in
  * memspace_create_test.cpp. */
 #include <cstdint>
 

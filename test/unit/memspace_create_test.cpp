@@ -1,4 +1,4 @@
-/* Providers and pools from memspaces: contract/memspaces.md section 3. */
+/* Providers and pools from memspaces. */
 #include <climits>
 #include <cstdint>
 #include <cstring>

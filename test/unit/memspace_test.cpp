@@ -1,4 +1,4 @@
-/* Memspaces: contract/memspaces.md section 2. */
+/* Memspaces. */
 #include <algorithm>
 #include <atomic>
 #include <climits>
@@ -152,7 +152,7 @@ TEST(memspace, RemoveComparesNumbers) {
     EXPECT_EQ(memspace.ids(), (Ids{1, 3}));
 }
 
-/* RULE 45: the handle may be that of the target that goes. */
+/* The handle may be that of the target that is removed. */
 TEST(memspace, RemoveByOwnHandleToTheLast) {
     machine::Memspace memspace({1, 2});
     EXPECT_EQ(umfMemspaceMemtargetRemove(memspace.handle, memspace.at(0)), OK);
@@ -401,7 +401,7 @@ TEST(memspace, TeardownReleasesThePredefined) {
     EXPECT_EQ(umf_meta_used(), before);
 }
 
-/* RULE 11: destructors of static objects may run this late. */
+/* Destructors of static objects may call this late. */
 TEST(memspace, LateCallsAnswer) {
     REQUIRE_HWLOC();
     pid_t pid = fork();

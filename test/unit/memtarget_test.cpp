@@ -1,4 +1,4 @@
-/* Memory targets: contract/memspaces.md section 1. */
+/* Memory targets: one for each NUMA node, owned by its memspace. */
 #include <climits>
 
 #include "fault.h"

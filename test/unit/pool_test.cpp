@@ -420,7 +420,7 @@ TEST(Counted, AlsoUsersPoolsBeyondTheFirst) {
     }
 }
 
-// RULE 55: pools are cheap.
+// Pools are cheap: 10,000 exist at once.
 TEST(Many, TenThousandPools) {
     FakeProvider fake;
     umf_memory_provider_handle_t provider = fake.create();

@@ -1,4 +1,4 @@
-/* Properties of memory: contract/properties.md. */
+/* Properties of memory: of tracked and of opened memory, by any address inside it. */
 #include <set>
 #include <vector>
 

@@ -1035,7 +1035,7 @@ TEST(os, SharedMemoryOfMemfdSecretOnRequest) {
     EXPECT_EQ(ops->finalize(self), UMF_RESULT_SUCCESS);
 }
 
-/* RULE 51: locked memory is few, and the message says so. */
+/* The limit of locked memory is small; the message names it. */
 TEST(os, MemfdSecretThatFailsIsExplained) {
     std::string file = "/tmp/umf_os_log_" + std::to_string(getpid());
     ASSERT_EQ(umf_log_set_output(file.c_str()), UMF_RESULT_SUCCESS);

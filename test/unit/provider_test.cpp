@@ -171,7 +171,7 @@ TEST_F(View, DestroyWithdrawsWhatIsLeft) {
     EXPECT_EQ(umfMemoryProviderFree(provider, q, 200), OK);
 }
 
-// RULE 19: of two threads that free the same memory one is told so, and the provider sees one free.
+// Two threads free the same memory: one of them is refused, and the provider gets one free.
 TEST_F(View, RacingFrees) {
     for (size_t round = 0; round < scaled(500); round++) {
         char *p = alloc(100);

@@ -1,4 +1,4 @@
-/* The proxy pool: contract/pools.md section 5. */
+/* The proxy pool: each allocation is one of the provider. */
 #include <gtest/gtest.h>
 
 #include <umf.h>
@@ -40,7 +40,7 @@ TEST_P(Proxy, EveryCallIsOneOfTheProvider) {
         EXPECT_EQ(umfPoolFree(pool, p), OK);
         EXPECT_EQ(fake.frees, n);
         EXPECT_EQ(fake.last_free_ptr, p);
-        EXPECT_EQ(fake.last_free_size, size) << "RULE 20: the recorded size";
+        EXPECT_EQ(fake.last_free_size, size) << "the recorded size";
     }
 }
 

@@ -1,4 +1,4 @@
-/* The scalable pool: contract/pools.md section 8, and what its header promises. */
+/* The scalable pool: what its header promises. */
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -354,7 +354,7 @@ TEST_F(Scalable, NoMetadata) {
     EXPECT_EQ(umfPoolFree(pool, alloc(64 * MiB)), OK);
 }
 
-// RULE 55: oneTBB has no more; the error says why, and nothing else breaks.
+// oneTBB has a limited number of pools. The error says so, and nothing else breaks.
 TEST_F(Scalable, AsManyPoolsAsThereAreKeys) {
     std::vector<umf_memory_pool_handle_t> pools;
     umf_result_t result;
@@ -794,7 +794,7 @@ class Fork : public testing::Test {
     }
 };
 
-// RULE 14: a thread is deep inside oneTBB, in an operation of the provider that takes its time.
+// A fork waits for a thread that is inside oneTBB, in a slow operation of the provider.
 TEST_F(Fork, WaitsForAThreadInside) {
     std::thread opener([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -692,7 +692,7 @@ TEST_P(Span, IdsOfThreadsAreUnique) {
     EXPECT_EQ(all.count(0), 0u);
 }
 
-// RULE 17: threads add and remove spans in shared pages while others look them up.
+// Threads add and remove spans in shared pages while others look them up.
 TEST_P(Span, ConcurrentOwnersAndReaders) {
     const uintptr_t base = 3 * TiB + GiB - 8192; // a shard ends inside
     const size_t rounds = scaled(3000);

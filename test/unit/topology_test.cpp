@@ -267,7 +267,7 @@ TEST(topology, ThreadsReadItOnce) {
     }
 }
 
-/* RULE 14: a child does not load hwloc again. */
+/* A forked child does not load hwloc again. */
 TEST(topology, ChildKeepsItsParentsTable) {
     REQUIRE_HWLOC();
     machine::forget();
