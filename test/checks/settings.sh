@@ -69,7 +69,7 @@ if [ "${2:-}" = --write ]; then
         !written { print rows; written = 1 }' "$page" >"$page.new"
     mv "$page.new" "$page"
 elif ! diff <(echo "$rows") <(grep -E "$pattern" "$page"); then
-    echo "the table of $page (>) is not that of the parameters (<): run test/checks/settings.sh . --write"
+    echo "the table of $page (>) is not that of the parameters (<): run bash test/checks/settings.sh . --write"
     status=1
 fi
 
