@@ -20,6 +20,7 @@ static const char usage[] =
     "\n"
     "  info       what there is: providers, pools, NUMA nodes, GPUs, limits that matter\n"
     "  check      tests all of it; send the output along when you report a problem\n"
+    "  settings   what each provider and pool takes in creation text, with its default\n"
     "  reap       removes named shared memory that crashed processes left\n"
     "\n"
     "  --json     for programs instead of people\n"
@@ -35,6 +36,7 @@ static const struct {
 } commands[] = {
     {"info", umfctl_info},
     {"check", umfctl_check},
+    {"settings", umfctl_settings},
     {"reap", umfctl_reap},
 };
 

@@ -4,6 +4,7 @@
 
 int umfctl_info(void);
 int umfctl_check(void);
+int umfctl_settings(void);
 int umfctl_reap(void);
 
 /* Sections that both reports begin with: library and machine. */

@@ -56,6 +56,21 @@ for line in '' 'nonsense' '--json' 'info --jsn' 'info check' 'check --json extra
     [ ! -s "$work/out" ] || fail "'$line' wrote to stdout"
 done
 
+# --- settings ---
+
+expect_status 0 "$umfctl" settings
+expect_in out '^os$'
+expect_in out "^ +visibility +'private'"
+expect_in out '^disjoint$'
+expect_in out '^ +capacity +4$'
+if grep -q '^fixed' "$work/out"; then fail "fixed cannot be made from text"; fi
+[ "$(wc -L <"$work/out")" -le 80 ] || fail "settings are wider than 80 columns"
+expect_status 0 "$umfctl" settings --json
+if command -v python3 >/dev/null; then
+    python3 -c 'import json, sys; assert "64K" in str(json.load(open(sys.argv[1])))' "$work/out" ||
+        fail "settings in JSON are not as they should be"
+fi
+
 # --- reap ---
 
 # An object as a process before the last start of the machine would have left it, and a file of
