@@ -46,4 +46,11 @@ template <typename Control> long fail_call(Control *control, int function, int r
     return left;
 }
 
+// The n-th next call, whatever it is, or that one and all after it; whether the one chosen before
+// came.
+template <typename Control> bool fail_calls(Control *control, int result, long n, bool and_after) {
+    control->fail_on = and_after;
+    return fail_call(control, -1, result, n) <= 0;
+}
+
 #endif

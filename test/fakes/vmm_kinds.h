@@ -149,22 +149,12 @@ inline size_t pinned_cuda() {
     return driver().is_real ? 0 : driver().control()->registered;
 }
 
-inline bool fail_cuda_calls(long n, bool is_on) {
-    fake_cuda_t *control = driver().control();
-    bool was_reached = control->fail_at <= 0;
-    control->fail_function = FAKE_CUDA_ANY;
-    control->fail_with = CUDA_ERROR_UNKNOWN;
-    control->fail_on = is_on;
-    control->fail_at = n;
-    return was_reached;
-}
-
 inline bool fail_cuda(long n) {
-    return fail_cuda_calls(n, false);
+    return fail_calls(driver().control(), CUDA_ERROR_UNKNOWN, n, false);
 }
 
 inline bool fail_from_cuda(long n) {
-    return fail_cuda_calls(n, true);
+    return fail_calls(driver().control(), CUDA_ERROR_UNKNOWN, n, true);
 }
 
 inline void limit_cuda(size_t bytes) {
@@ -260,22 +250,12 @@ inline size_t held_level_zero() {
     return ze().control()->used[0];
 }
 
-inline bool fail_level_zero_calls(long n, bool is_on) {
-    fake_ze_t *control = ze().control();
-    bool was_reached = control->fail_at <= 0;
-    control->fail_function = FAKE_ZE_ANY;
-    control->fail_with = static_cast<int>(ZE_RESULT_ERROR_UNKNOWN);
-    control->fail_on = is_on;
-    control->fail_at = n;
-    return was_reached;
-}
-
 inline bool fail_level_zero(long n) {
-    return fail_level_zero_calls(n, false);
+    return fail_calls(ze().control(), ZE_RESULT_ERROR_UNKNOWN, n, false);
 }
 
 inline bool fail_from_level_zero(long n) {
-    return fail_level_zero_calls(n, true);
+    return fail_calls(ze().control(), ZE_RESULT_ERROR_UNKNOWN, n, true);
 }
 
 inline void limit_level_zero(size_t bytes) {

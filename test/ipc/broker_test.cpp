@@ -244,24 +244,18 @@ int try_open(const Bytes &handle, const std::string &where, const Environment &e
     return status == exit_skip ? skipped : status - exit_first_result;
 }
 
-// Opens, or says why that cannot be tried here.
-#define EXPECT_OPENS(...)                                                                          \
+// What comes of opening, or why that cannot be tried here.
+#define EXPECT_RESULT(result, ...)                                                                 \
     do {                                                                                           \
         int result_of_open = try_open(__VA_ARGS__);                                                \
         if (result_of_open == skipped) {                                                           \
             GTEST_SKIP() << "this machine does not let a process go there";                        \
         }                                                                                          \
-        EXPECT_EQ(result_of_open, UMF_RESULT_SUCCESS);                                             \
+        EXPECT_EQ(result_of_open, result);                                                         \
     } while (0)
 
-#define EXPECT_REFUSED(...)                                                                        \
-    do {                                                                                           \
-        int result_of_open = try_open(__VA_ARGS__);                                                \
-        if (result_of_open == skipped) {                                                           \
-            GTEST_SKIP() << "this machine does not let a process go there";                        \
-        }                                                                                          \
-        EXPECT_EQ(result_of_open, UMF_RESULT_ERROR_INVALID_ARGUMENT);                              \
-    } while (0)
+#define EXPECT_OPENS(...) EXPECT_RESULT(UMF_RESULT_SUCCESS, __VA_ARGS__)
+#define EXPECT_REFUSED(...) EXPECT_RESULT(UMF_RESULT_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
 
 } // namespace
 
