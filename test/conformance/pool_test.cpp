@@ -20,6 +20,7 @@
 #include "fakes/plain_ops.h"
 #include "fakes/scale.h"
 #include "fakes/table_member.h"
+#include "fakes/threads.h"
 
 namespace {
 
@@ -1178,20 +1179,14 @@ TEST_P(EachPool, ServesThreadsToTheirEnd) {
 TEST_P(EachPool, TagIsAtomic) {
     create();
     const size_t rounds = scaled(20000);
-    std::vector<std::thread> threads;
     std::vector<std::vector<uintptr_t>> seen(4);
-    for (size_t t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            for (size_t i = 0; i < rounds; i++) {
-                void *old = nullptr;
-                umfPoolSetTag(pool, reinterpret_cast<void *>(1 + t * rounds + i), &old);
-                seen[t].push_back(reinterpret_cast<uintptr_t>(old));
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+    run_threads<size_t>(4, [&](size_t t) {
+        for (size_t i = 0; i < rounds; i++) {
+            void *old = nullptr;
+            umfPoolSetTag(pool, reinterpret_cast<void *>(1 + t * rounds + i), &old);
+            seen[t].push_back(reinterpret_cast<uintptr_t>(old));
+        }
+    });
     void *last = nullptr;
     ASSERT_EQ(umfPoolGetTag(pool, &last), OK);
     std::set<uintptr_t> all = {reinterpret_cast<uintptr_t>(last)};

@@ -19,6 +19,7 @@
 #include "fakes/log_file.h"
 #include "fakes/scale.h"
 #include "fakes/table_member.h"
+#include "fakes/threads.h"
 
 namespace {
 
@@ -523,32 +524,26 @@ TEST_P(Provider, ControlRefusesWhatIsNotThere) {
 
 TEST_P(Provider, ThreadsShareOne) {
     const size_t rounds = scaled(400);
-    std::vector<std::thread> threads;
     std::atomic<int> failures{0};
-    for (int t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            for (size_t i = 0; i < rounds; i++) {
-                size_t size = page * (1 + (i * 7 + static_cast<size_t>(t)) % 8);
-                void *ptr = nullptr;
-                if (umfMemoryProviderAlloc(provider, size, 0, &ptr) != OK) {
-                    failures++;
-                    continue;
-                }
-                auto p = static_cast<char *>(ptr);
-                p[0] = p[size - 1] = static_cast<char>(t);
-                if (GetParam().can_split && size > page &&
-                    umfMemoryProviderAllocationSplit(provider, p, size, page) == OK) {
-                    failures += p[size - 1] != t;
-                    failures += umfMemoryProviderFree(provider, p + page, size - page) != OK;
-                    size = page;
-                }
-                failures += p[0] != t || umfMemoryProviderFree(provider, p, size) != OK;
+    run_threads(4, [&](int t) {
+        for (size_t i = 0; i < rounds; i++) {
+            size_t size = page * (1 + (i * 7 + static_cast<size_t>(t)) % 8);
+            void *ptr = nullptr;
+            if (umfMemoryProviderAlloc(provider, size, 0, &ptr) != OK) {
+                failures++;
+                continue;
             }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+            auto p = static_cast<char *>(ptr);
+            p[0] = p[size - 1] = static_cast<char>(t);
+            if (GetParam().can_split && size > page &&
+                umfMemoryProviderAllocationSplit(provider, p, size, page) == OK) {
+                failures += p[size - 1] != t;
+                failures += umfMemoryProviderFree(provider, p + page, size - page) != OK;
+                size = page;
+            }
+            failures += p[0] != t || umfMemoryProviderFree(provider, p, size) != OK;
+        }
+    });
     EXPECT_EQ(failures, 0);
 }
 

@@ -21,6 +21,7 @@
 
 #include "fakes/fake_provider.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 
 using Clock = std::chrono::steady_clock;
 
@@ -232,20 +233,10 @@ static void churn(umf_memory_pool_handle_t pool, unsigned seed, size_t most,
     }
 }
 
-template <typename Work> static void in_threads(unsigned count, Work work) {
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < count; i++) {
-        threads.emplace_back(work, i);
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
-}
-
 TEST_F(JemallocHammer, FourThreadsOf64Blocks) {
     Pool p;
     auto end = Clock::now() + duration();
-    in_threads(4, [&](unsigned) {
+    run_threads<unsigned>(4, [&](unsigned) {
         void *blocks[64];
         while (Clock::now() < end) {
             for (void *&block : blocks) {
@@ -265,7 +256,7 @@ TEST_F(JemallocHammer, FourThreadsOf64Blocks) {
 TEST_F(JemallocHammer, SixteenThreadsOfMixedSizes) {
     Pool p;
     auto end = Clock::now() + duration();
-    in_threads(16, [&](unsigned i) { churn(p.pool, i + 1, 200, end); });
+    run_threads<unsigned>(16, [&](unsigned i) { churn(p.pool, i + 1, 200, end); });
     EXPECT_EQ(p.count(), 0u);
     EXPECT_EQ(umfPoolTrimMemory(p.pool, 0), UMF_RESULT_SUCCESS);
     EXPECT_EQ(p.memory.live_bytes(), 0u) << "threads that ended keep nothing back";
@@ -274,14 +265,14 @@ TEST_F(JemallocHammer, SixteenThreadsOfMixedSizes) {
 TEST_F(JemallocHammer, OneArenaServesAllThreads) {
     Pool p(1);
     auto end = Clock::now() + duration() / 3;
-    in_threads(8, [&](unsigned i) { churn(p.pool, i + 100, 200, end); });
+    run_threads<unsigned>(8, [&](unsigned i) { churn(p.pool, i + 100, 200, end); });
     EXPECT_EQ(p.count(), 0u);
 }
 
 TEST_F(JemallocHammer, TrimWhileOthersWork) {
     Pool p;
     auto end = Clock::now() + duration() / 2;
-    in_threads(6, [&](unsigned i) {
+    run_threads<unsigned>(6, [&](unsigned i) {
         if (i) {
             churn(p.pool, i + 200, 200, end);
             return;
@@ -301,7 +292,7 @@ TEST_F(JemallocHammer, FreedInOtherThreads) {
     std::mutex locks[threads];
     std::vector<Object> boxes[threads];
     auto end = Clock::now() + duration();
-    in_threads(threads, [&](unsigned i) {
+    run_threads<unsigned>(threads, [&](unsigned i) {
         std::minstd_rand random(i + 7);
         while (Clock::now() < end) {
             std::vector<Object> made, taken;
@@ -335,7 +326,7 @@ TEST_F(JemallocHammer, FreedInOtherThreads) {
 TEST_F(JemallocHammer, ThreadsComeAndGo) {
     Pool p;
     auto end = Clock::now() + duration();
-    in_threads(3, [&](unsigned i) {
+    run_threads<unsigned>(3, [&](unsigned i) {
         for (unsigned n = 0; Clock::now() < end; n++) {
             std::thread([&] { churn(p.pool, i * 1000 + n, 50, Clock::now()); }).join();
         }
@@ -345,7 +336,7 @@ TEST_F(JemallocHammer, ThreadsComeAndGo) {
 
 TEST_F(JemallocHammer, PoolsComeAndGo) {
     auto end = Clock::now() + duration();
-    in_threads(4, [&](unsigned i) {
+    run_threads<unsigned>(4, [&](unsigned i) {
         for (unsigned n = 0; Clock::now() < end; n++) {
             Pool p;
             churn(p.pool, i * 1000 + n, 50, Clock::now());
@@ -394,7 +385,7 @@ TEST_F(JemallocHammer, ThreadsMakeTheOnlyArenaAtOnce) {
         umf_memory_pool_handle_t pool = nullptr;
         ASSERT_EQ(umfPoolCreate(umfJemallocPoolOps(), provider, params, 0, &pool),
                   UMF_RESULT_SUCCESS);
-        in_threads(8, [&](unsigned) {
+        run_threads<unsigned>(8, [&](unsigned) {
             void *ptr = umfPoolMalloc(pool, 48);
             EXPECT_NE(ptr, nullptr);
             EXPECT_EQ(umfFree(ptr), UMF_RESULT_SUCCESS);
@@ -453,7 +444,7 @@ TEST_F(JemallocHammer, ProviderThatFailsAtRandom) {
         Pool p;
         p.memory.fail_percent = percent;
         auto end = Clock::now() + duration() / 6;
-        in_threads(4, [&](unsigned i) { churn(p.pool, i + percent, 300, end); });
+        run_threads<unsigned>(4, [&](unsigned i) { churn(p.pool, i + percent, 300, end); });
         EXPECT_EQ(p.count(), 0u);
         p.memory.fail_percent = 0;
         void *ptr = umfPoolMalloc(p.pool, 1000);
@@ -465,7 +456,7 @@ TEST_F(JemallocHammer, ProviderThatFailsAtRandom) {
 TEST_F(JemallocHammer, LittleMemory) {
     Pool p(4096, PROT_READ | PROT_WRITE, 3 << 20);
     auto end = Clock::now() + duration() / 3;
-    in_threads(4, [&](unsigned i) { churn(p.pool, i + 1, 500, end); });
+    run_threads<unsigned>(4, [&](unsigned i) { churn(p.pool, i + 1, 500, end); });
     EXPECT_EQ(p.count(), 0u);
     EXPECT_EQ(umfPoolTrimMemory(p.pool, 0), UMF_RESULT_SUCCESS);
     EXPECT_EQ(p.memory.live_bytes(), 0u);
@@ -475,7 +466,7 @@ TEST_F(JemallocHammer, LittleMemory) {
 static void work_without_touching(size_t page) {
     Pool p(page, PROT_NONE);
     auto end = Clock::now() + duration() / 4;
-    in_threads(3, [&](unsigned i) {
+    run_threads<unsigned>(3, [&](unsigned i) {
         std::minstd_rand random(i + 1);
         std::vector<void *> objects;
         while (Clock::now() < end) {
@@ -559,7 +550,8 @@ TEST_F(JemallocHammer, PoolOnPool) {
         EXPECT_EQ(umfFree(ptr), UMF_RESULT_SUCCESS);
     }
     auto end = Clock::now() + duration() / 3;
-    in_threads(4, [&](unsigned i) { churn(i % 2 ? inner : outer.pool, i + 1, 100, end); });
+    run_threads<unsigned>(4,
+                          [&](unsigned i) { churn(i % 2 ? inner : outer.pool, i + 1, 100, end); });
     EXPECT_EQ(umfPoolDestroy(inner), UMF_RESULT_SUCCESS);
     for (void *note : notes) {
         EXPECT_TRUE(outer.memory.gave(note));

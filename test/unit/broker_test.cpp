@@ -27,6 +27,7 @@ extern "C" {
 #include "fakes/child.h"
 #include "fakes/fork_at_rest.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 #include "fault.h"
 #include "process.h"
 
@@ -674,18 +675,12 @@ TEST_F(broker, GarbageIsNotAnswered) {
 TEST_F(broker, AThousandConnections) {
     Producer producer;
     int before = producer.tell('c');
-    std::vector<std::thread> threads;
     std::atomic<int> good{0};
-    for (int i = 0; i < 10; i++) {
-        threads.emplace_back([&] {
-            for (int k = 0; k < 100; k++) {
-                good += ask(producer.ticket) == 0;
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    run_threads(10, [&](int) {
+        for (int k = 0; k < 100; k++) {
+            good += ask(producer.ticket) == 0;
+        }
+    });
     EXPECT_EQ(good, 1000);
     EXPECT_EQ(producer.descriptors(before), before);
 }

@@ -10,6 +10,7 @@
 #include <umf.h>
 
 #include "fakes/log_file.h"
+#include "fakes/threads.h"
 
 extern "C" {
 #include "base/handle.h"
@@ -102,13 +103,7 @@ TEST(Handle, EndsOnce) {
     for (uintptr_t i = 0; i < 200; i++) {
         ASSERT_EQ(umf_handle_begin(at(5, i), &apple), UMF_RESULT_SUCCESS);
         std::atomic<int> ended{0};
-        std::vector<std::thread> threads;
-        for (int t = 0; t < 4; t++) {
-            threads.emplace_back([&] { ended += umf_handle_end(at(5, i), &apple, "umfTest"); });
-        }
-        for (auto &thread : threads) {
-            thread.join();
-        }
+        run_threads(4, [&](int) { ended += umf_handle_end(at(5, i), &apple, "umfTest"); });
         ASSERT_EQ(ended, 1);
     }
 }

@@ -13,6 +13,7 @@
 #include "fakes/decay_period.h"
 #include "fakes/other_thread.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 #include "magazine_shim.h"
 
 extern "C" {
@@ -635,23 +636,17 @@ TEST_F(Magazines, NothingIsLeft) {
 
 TEST_F(Magazines, ManyThreads) {
     create(3);
-    std::vector<std::thread> threads;
     std::atomic<void *> shared[16] = {};
-    for (unsigned t = 0; t < 6; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(t);
-            for (size_t i = 0; i < scaled(20000); i++) {
-                void *object = random() % 3 ? shim_pop(m, 0) : nullptr;
-                object = shared[random() % 16].exchange(object);
-                if (object) {
-                    shim_push(m, 0, object);
-                }
+    run_threads<unsigned>(6, [&](unsigned t) {
+        std::mt19937 random(t);
+        for (size_t i = 0; i < scaled(20000); i++) {
+            void *object = random() % 3 ? shim_pop(m, 0) : nullptr;
+            object = shared[random() % 16].exchange(object);
+            if (object) {
+                shim_push(m, 0, object);
             }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+        }
+    });
     size_t left = 0;
     for (auto &object : shared) {
         left += object != nullptr;

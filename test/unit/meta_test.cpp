@@ -3,13 +3,14 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
+
+#include "fakes/threads.h"
 
 extern "C" {
 #include "base/meta.h"
@@ -153,13 +154,7 @@ TEST(meta, blocks_do_not_overlap) {
 
 TEST(meta, blocks_of_many_threads_do_not_overlap) {
     size_t used = umf_meta_used();
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < 4; i++) {
-        threads.emplace_back([i] { churn(100 + i, 5000); });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    run_threads<unsigned>(4, [](unsigned i) { churn(100 + i, 5000); });
     EXPECT_EQ(umf_meta_used(), used);
 }
 

@@ -15,6 +15,7 @@
 #include "fakes/other_thread.h"
 #include "fakes/resting_provider.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 
 extern "C" {
 #include "ctl/field.h"
@@ -107,29 +108,23 @@ TEST_F(ProxyRestThreads, StatisticsAgainstAModel) {
 TEST_F(ProxyRestThreads, StatisticsOfThreads) {
     constexpr size_t THREADS = 4, PIECES = 20;
     std::atomic<size_t> full{0};
-    std::vector<std::thread> threads;
     std::vector<void *> left[THREADS];
     warm_up();
-    for (size_t t = 0; t < THREADS; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(static_cast<unsigned>(t));
-            for (size_t i = 0; i < scaled(2000); i++) {
-                free(alloc(1 + random() % MOST));
-            }
-            std::vector<void *> list = alloc_all(PIECES, MOST);
-            for (full++; full < THREADS;) { // all at once
-                std::this_thread::yield();
-            }
-            left[t] = {list.begin(), list.begin() + 3};
-            free_all({list.begin() + 3, list.end()});
-            for (size_t i = 0; i < scaled(2000); i++) {
-                free(alloc(1 + random() % MOST));
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+    run_threads<size_t>(THREADS, [&](size_t t) {
+        std::mt19937 random(static_cast<unsigned>(t));
+        for (size_t i = 0; i < scaled(2000); i++) {
+            free(alloc(1 + random() % MOST));
+        }
+        std::vector<void *> list = alloc_all(PIECES, MOST);
+        for (full++; full < THREADS;) { // all at once
+            std::this_thread::yield();
+        }
+        left[t] = {list.begin(), list.begin() + 3};
+        free_all({list.begin() + 3, list.end()});
+        for (size_t i = 0; i < scaled(2000); i++) {
+            free(alloc(1 + random() % MOST));
+        }
+    });
     expect_live(3 * THREADS * MOST, 3 * THREADS);
     EXPECT_GE(peak(), THREADS * PIECES * MOST);
     EXPECT_LE(peak(), THREADS * PIECES * MOST + THREADS * CREDIT);

@@ -22,6 +22,7 @@
 #include "fakes/fake_provider.h"
 #include "fakes/other_thread.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 
 extern "C" {
 #include "system/os.h"
@@ -670,32 +671,26 @@ TEST_F(Scalable, TrimReachesOtherThreads) {
 
 TEST_F(Scalable, TrimsAtOnceWhileOthersWork) {
     ASSERT_EQ(create(), OK);
-    std::vector<std::thread> threads;
     std::atomic<size_t> trims{0};
-    for (unsigned t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            std::vector<char *> live(64);
-            for (size_t i = 0; i < scaled(4000); i++) {
-                char *&p = live[(i * 7 + t) % live.size()];
-                if (p) {
-                    ASSERT_EQ(*p, static_cast<char>(t));
-                    ASSERT_EQ(umfPoolFree(pool, p), OK);
-                }
-                p = alloc(i % 31 == 0 ? 200000 : 1 + i % 9000);
-                *p = static_cast<char>(t);
-                if (i % 200 == t) {
-                    ASSERT_EQ(umfPoolTrimMemory(pool, 0), OK);
-                    trims++;
-                }
-            }
-            for (char *p : live) {
+    run_threads<unsigned>(4, [&](unsigned t) {
+        std::vector<char *> live(64);
+        for (size_t i = 0; i < scaled(4000); i++) {
+            char *&p = live[(i * 7 + t) % live.size()];
+            if (p) {
+                ASSERT_EQ(*p, static_cast<char>(t));
                 ASSERT_EQ(umfPoolFree(pool, p), OK);
             }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+            p = alloc(i % 31 == 0 ? 200000 : 1 + i % 9000);
+            *p = static_cast<char>(t);
+            if (i % 200 == t) {
+                ASSERT_EQ(umfPoolTrimMemory(pool, 0), OK);
+                trims++;
+            }
+        }
+        for (char *p : live) {
+            ASSERT_EQ(umfPoolFree(pool, p), OK);
+        }
+    });
     EXPECT_GT(trims, 0u);
     EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
     EXPECT_EQ(fake.live_bytes(), 0u) << "the threads are gone and left nothing";
