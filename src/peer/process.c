@@ -30,7 +30,8 @@ static _Atomic(process_memo_t *) process_memo;
 static UMF_COLD process_memo_t *process_make_memo(void) {
     void *page = NULL;
     size_t size = umf_os_page_size();
-    if (umf_os_map(&page, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != 0) {
+    if (!umf_os_knows_advice(MADV_WIPEONFORK) ||
+        umf_os_map(&page, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != 0) {
         return NULL;
     }
     process_memo_t *known = NULL;

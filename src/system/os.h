@@ -34,7 +34,8 @@ int umf_os_map(void **addr, size_t size, int prot, int flags, int fd, size_t off
 int umf_os_unmap(void *addr, size_t size);
 int umf_os_protect(void *addr, size_t size, int prot);
 int umf_os_advise(void *addr, size_t size, int advice);
-size_t umf_os_address_limit(void); /* RLIMIT_AS; SIZE_MAX: none, 0: the system does not tell */
+bool umf_os_knows_advice(int advice); /* and follows it: some emulators take any */
+size_t umf_os_address_limit(void);    /* RLIMIT_AS; SIZE_MAX: none, 0: the system does not tell */
 /* EFAULT if the CPU cannot write to the 4 bytes at `addr`; if it can they are overwritten. */
 int umf_os_probe_write(void *addr);
 int umf_os_probe_read(void *addr); /* EFAULT if it cannot read the 8 bytes; nothing is changed */

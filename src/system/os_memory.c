@@ -49,6 +49,11 @@ int umf_os_advise(void *addr, size_t size, int advice) {
     return error != 0 ? error : os_result(madvise(addr, size, advice));
 }
 
+/* No system knows -1. */
+bool umf_os_knows_advice(int advice) {
+    return umf_os_advise(NULL, 0, advice) == 0 && umf_os_advise(NULL, 0, -1) != 0;
+}
+
 /* Any call will do that writes so much and has no other effect. */
 int umf_os_probe_write(void *addr) {
     int error = os_fault("probe_write");

@@ -45,7 +45,7 @@ typedef struct os_extent_t {
 
 void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protection) {
     *extents = (umf_os_extents_t){.page_size = page_size, .protection = protection};
-    extents->has_guards = umf_os_advise(NULL, 0, MADV_GUARD_INSTALL) == 0;
+    extents->has_guards = umf_os_knows_advice(MADV_GUARD_INSTALL);
     extents->low = UINTPTR_MAX;
     umf_list_init(&extents->roomy);
     umf_list_init(&extents->dirty);
