@@ -381,6 +381,15 @@ TEST_P(Provider, Purge) {
     free(p, 4 * page);
 }
 
+size_t line_of_cpu() {
+#ifdef _SC_LEVEL1_DCACHE_LINESIZE
+    long line = sysconf(_SC_LEVEL1_DCACHE_LINESIZE);
+    return line > 0 ? static_cast<size_t>(line) : 64;
+#else
+    return 64;
+#endif
+}
+
 TEST_P(Provider, PageAndCacheLineSizes) {
     char *p = alloc(page);
     size_t size = 0;
@@ -392,7 +401,7 @@ TEST_P(Provider, PageAndCacheLineSizes) {
     ASSERT_EQ(umfMemoryProviderGetCacheLineSize(provider, &size), OK);
     EXPECT_TRUE(size >= 8 && (size & (size - 1)) == 0) << size;
     if (GetParam().is_coarse) {
-        EXPECT_EQ(size, is("cuda_vmm") ? 128u : 64u);
+        EXPECT_EQ(size, is("cuda_vmm") ? 128u : is("linux_vmm") ? line_of_cpu() : 64u);
     }
     free(p, page);
 }

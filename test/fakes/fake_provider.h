@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <umf/memory_provider.h>
 
@@ -244,9 +245,18 @@ class FakeProvider {
             fake->mistakes++;
             return UMF_RESULT_ERROR_INVALID_ARGUMENT;
         }
-        madvise(ptr, size, MADV_DONTNEED);
+        fake->lose(ptr, size);
         fake->purged_bytes += size;
         return UMF_RESULT_SUCCESS;
+    }
+
+    // The machine's pages may be larger than those of this provider.
+    void lose(void *ptr, size_t size) const {
+        if (page_size % static_cast<size_t>(sysconf(_SC_PAGESIZE)) == 0) {
+            madvise(ptr, size, MADV_DONTNEED);
+        } else if (protection & PROT_WRITE) {
+            memset(ptr, 0, size);
+        }
     }
 
     static umf_result_t split(void *provider, void *ptr, size_t total, size_t first) {

@@ -190,6 +190,7 @@ inline std::unique_ptr<Source> make_level_zero(const char *text) {
 inline std::unique_ptr<Source> make_fake() {
     auto source = std::make_unique<Source>();
     source->fake = std::make_unique<FakeProvider>();
+    source->fake->page_size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     source->handle = source->fake->create();
     return source;
 }

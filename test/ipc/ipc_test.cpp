@@ -79,7 +79,7 @@ class Peer : public PoolPeer {
     }
 };
 
-constexpr size_t page = 4096;
+const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
 // Every test runs with anonymous and with named shared memory.
 class Ipc : public testing::TestWithParam<bool> {
