@@ -1,12 +1,10 @@
 #include "ctl/field.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "ctl/ctl.h"
+#include "ctl/parse.h"
 #include "ctl/text.h"
 
 #define FIELD_DEPTH 8
@@ -28,13 +26,6 @@ typedef struct field_path_t {
     field_part_t parts[FIELD_DEPTH];
     size_t count;
 } field_path_t;
-
-typedef union field_value_t {
-    bool b;
-    int i;
-    unsigned u;
-    size_t s;
-} field_value_t;
 
 static const size_t field_sizes[] = {
     [UMF_FIELD_NONE] = 0,
@@ -194,169 +185,6 @@ static const umf_field_t *field_find(const umf_fields_t *fields, const char *tex
     return NULL;
 }
 
-/* Values from text. */
-
-/* C notation with an optional sign; `*end` is the first character behind the number. */
-static bool parse_number(const char *text, bool *negative, unsigned long long *magnitude,
-                         const char **end) {
-    *negative = *text == '-';
-    text += *text == '-' || *text == '+';
-    if (*text < '0' || *text > '9') {
-        return false;
-    }
-    int saved = errno;
-    char *stop;
-    errno = 0;
-    *magnitude = strtoull(text, &stop, 0);
-    bool overflow = errno == ERANGE;
-    errno = saved;
-    *end = stop;
-    return !overflow;
-}
-
-static bool parse_int(const char *text, int *out) {
-    bool negative;
-    unsigned long long n;
-    const char *end;
-    if (!parse_number(text, &negative, &n, &end) || *end ||
-        n > (unsigned long long)INT_MAX + negative) {
-        return false;
-    }
-    *out = negative ? (int)-(long long)n : (int)n;
-    return true;
-}
-
-static bool parse_unsigned(const char *text, const char *suffixes, size_t max, size_t *out) {
-    bool negative;
-    unsigned long long n;
-    const char *end;
-    if (!parse_number(text, &negative, &n, &end) || (negative && n)) {
-        return false;
-    }
-    size_t value = n;
-    const char *suffix = *end ? strchr(suffixes, *end) : NULL;
-    if (suffix) {
-        if (!umf_mul(value, (size_t)1 << (10 * (suffix - suffixes + 1)), &value)) {
-            return false;
-        }
-        end++;
-    }
-    *out = value;
-    return *end == '\0' && value <= max;
-}
-
-static const umf_field_word_t *word_find(const umf_field_word_t *words, const char *text,
-                                         size_t length) {
-    for (; words->word; words++) {
-        if (strlen(words->word) == length && memcmp(words->word, text, length) == 0) {
-            return words;
-        }
-    }
-    return NULL;
-}
-
-static bool enum_is_valid(const umf_field_word_t *words, int value) {
-    while (words->word && words->value != value) {
-        words++;
-    }
-    return words->word != NULL;
-}
-
-static bool parse_enum(const umf_field_word_t *words, const char *text, int *out) {
-    const umf_field_word_t *word = word_find(words, text, strlen(text));
-    if (word) {
-        *out = word->value;
-        return true;
-    }
-    return parse_int(text, out) && enum_is_valid(words, *out);
-}
-
-static bool parse_flags(const umf_field_word_t *words, const char *text, unsigned *out) {
-    size_t number;
-    if (parse_unsigned(text, "", UINT_MAX, &number)) {
-        *out = (unsigned)number;
-        return true;
-    }
-    *out = 0;
-    for (;;) {
-        size_t length = strcspn(text, "+");
-        const umf_field_word_t *word = word_find(words, text, length);
-        if (!word) {
-            return false;
-        }
-        *out |= (unsigned)word->value;
-        if (text[length] == '\0') {
-            return true;
-        }
-        text += length + 1;
-    }
-}
-
-/* In the configuration the first character decides. */
-static bool parse_bool_letter(const char *text, bool *out) {
-    *out = *text && strchr("yY1", *text);
-    return *out || (*text && strchr("nN0", *text));
-}
-
-static bool parse_bool_word(const char *text, bool *out) {
-    static const umf_field_word_t words[] = {{"yes", 1},   {"no", 0}, {"true", 1},
-                                             {"false", 0}, {"1", 1},  {"0", 0},
-                                             {"y", 1},     {"n", 0},  {NULL, 0}};
-    const umf_field_word_t *word = word_find(words, text, strlen(text));
-    *out = word && word->value;
-    return word != NULL;
-}
-
-static bool field_parse(const umf_field_t *field, bool (*parse_bool)(const char *, bool *),
-                        const char *text, field_value_t *value) {
-    size_t number = 0;
-    bool ok;
-    switch (field->type) {
-    case UMF_FIELD_BOOL:
-        return parse_bool(text, &value->b);
-    case UMF_FIELD_INT:
-        return parse_int(text, &value->i);
-    case UMF_FIELD_UINT:
-        ok = parse_unsigned(text, "", UINT_MAX, &number);
-        value->u = (unsigned)number;
-        return ok;
-    case UMF_FIELD_SIZE:
-        return parse_unsigned(text, "KMGT", SIZE_MAX, &value->s);
-    case UMF_FIELD_ENUM:
-        return parse_enum(field->words, text, &value->i);
-    case UMF_FIELD_FLAGS:
-        return parse_flags(field->words, text, &value->u);
-    default:
-        return false;
-    }
-}
-
-static void field_expect(const umf_field_t *field, char *why, size_t why_size) {
-    static const char *const forms[] = {
-        [UMF_FIELD_BOOL] = "yes or no",
-        [UMF_FIELD_INT] = "a whole number such as -1, 8 or 0x10",
-        [UMF_FIELD_UINT] = "a whole number from 0 to 4294967295",
-        [UMF_FIELD_SIZE] = "a number such as 65536, 0x10000 or 64K",
-        [UMF_FIELD_ENUM] = "one of: ",
-        [UMF_FIELD_FLAGS] = "words joined by '+' out of: ",
-    };
-    bool has_form = field->type < UMF_COUNT_OF(forms) && forms[field->type];
-    if (has_form) {
-        umf_text_append(why, why_size, "%s", forms[field->type]);
-    }
-    if (field->type == UMF_FIELD_ENUM || field->type == UMF_FIELD_FLAGS) {
-        for (const umf_field_word_t *word = field->words; word->word; word++) {
-            umf_text_append(why, why_size, "%s%s", word == field->words ? "" : ", ", word->word);
-        }
-    }
-    if (field->help) {
-        umf_text_append(why, why_size, has_form ? "; %s" : "%s", field->help);
-    }
-    if (field->preset) {
-        umf_text_append(why, why_size, "; default: %s", field->preset);
-    }
-}
-
 /* Reading and writing. */
 
 static umf_result_t field_get(void *object, const umf_field_t *field, size_t index, void *value,
@@ -401,9 +229,9 @@ static umf_result_t field_write_text(void *object, const umf_field_t *field,
     if (field_is_text(field)) {
         return field_set(object, field, text);
     }
-    field_value_t value = {.s = 0};
-    return field_parse(field, parse_bool, text, &value) ? field_set(object, field, &value)
-                                                        : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    umf_field_value_t value = {.s = 0};
+    return umf_field_parse(field, parse_bool, text, &value) ? field_set(object, field, &value)
+                                                            : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 /* Access by path. */
@@ -430,7 +258,7 @@ static umf_result_t field_read(void *object, const umf_field_t *field, size_t in
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    field_value_t value = {.s = 0};
+    umf_field_value_t value = {.s = 0};
     result = field_get(object, field, index, &value, field_sizes[field->type]);
     if (result == UMF_RESULT_SUCCESS) {
         if (size != field_sizes[field->type]) {
@@ -467,12 +295,12 @@ static umf_result_t field_write_value(void *object, const umf_field_t *field, co
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    field_value_t value = {.s = 0};
+    umf_field_value_t value = {.s = 0};
     memcpy(&value, arg, size);
     if (field->type == UMF_FIELD_BOOL) {
         value.b = value.s != 0; /* any byte may stand in the caller's memory */
     }
-    if (field->type == UMF_FIELD_ENUM && !enum_is_valid(field->words, value.i)) {
+    if (field->type == UMF_FIELD_ENUM && !umf_enum_is_valid(field->words, value.i)) {
         UMF_LOG_ERROR("\"%s\" has no value %d", field->path, value.i);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -502,10 +330,10 @@ static umf_result_t field_write_config(void *object, const umf_field_t *field, c
         UMF_LOG_ERROR("\"%s\": text of %zu bytes without end", field->path, size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = field_write_text(object, field, parse_bool_letter, text);
+    umf_result_t result = field_write_text(object, field, umf_parse_bool_letter, text);
     if (result != UMF_RESULT_SUCCESS) {
         char why[512] = "";
-        field_expect(field, why, sizeof(why));
+        umf_field_expect(field, why, sizeof(why));
         UMF_LOG_ERROR("\"%s\" cannot be \"%s\"; expected %s", field->path,
                       umf_text_show(text, strlen(text)).text, why);
     }
@@ -605,9 +433,9 @@ umf_result_t umf_field_set_text(void *object, const umf_fields_t *fields, const 
         fields_expect(fields, why, why_size);
         return UMF_RESULT_ERROR_INVALID_CTL_PATH;
     }
-    umf_result_t result = field_write_text(object, field, parse_bool_word, text);
+    umf_result_t result = field_write_text(object, field, umf_parse_bool_word, text);
     if (result != UMF_RESULT_SUCCESS) {
-        field_expect(field, why, why_size);
+        umf_field_expect(field, why, why_size);
     }
     return result;
 }

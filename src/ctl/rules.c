@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "ctl/field.h"
+#include "ctl/parse.h"
 #include "ctl/text.h"
 
 /* As a number; what is below 0 is none that a limit allows. */
@@ -20,12 +20,13 @@ static bool value_number(const umf_field_t *field, const void *value, size_t *nu
 
 static bool words_allow(const umf_field_t *field, size_t number) {
     size_t bits = 0;
-    bool is_one = false;
+    if (field->type == UMF_FIELD_ENUM) {
+        return umf_enum_is_valid(field->words, (int)number);
+    }
     for (const umf_field_word_t *word = field->words; word->word; word++) {
         bits |= (unsigned)word->value;
-        is_one |= (unsigned)word->value == number;
     }
-    return field->type == UMF_FIELD_FLAGS ? (number & ~bits) == 0 : is_one;
+    return (number & ~bits) == 0;
 }
 
 static bool rules_allow(const umf_field_t *field, const void *value) {

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/native.h"
-#include "ctl/field.h"
 #include "ctl/params.h"
 #include "providers/shared/carve_ops.h"
 #include "providers/shared/kind.h"

@@ -23,7 +23,6 @@
 
 #include <errno.h>
 #include <jemalloc/jemalloc.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <umf/result.h>
@@ -33,7 +32,6 @@
 #include "cache/magazine.h"
 #include "cache/reuse_slots.h"
 #include "core/content.h"
-#include "ctl/field.h"
 #include "ctl/params.h"
 #include "pools/jemalloc/pages.h"
 #include "pools/jemalloc/sizes.h"

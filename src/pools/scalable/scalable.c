@@ -17,7 +17,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <umf/result.h>
@@ -27,7 +26,6 @@
 #include "cache/magazine.h"
 #include "cache/reuse_slots.h"
 #include "core/tracked_provider.h"
-#include "ctl/field.h"
 #include "ctl/params.h"
 #include "pools/scalable/tbb.h"
 #include "pools/shared/kind.h"

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/place.h"
-#include "ctl/field.h"
 #include "ds/hash.h"
 #include "providers/gpu/capture.h"
 #include "providers/level_zero/copy.h"
