@@ -11,13 +11,13 @@
 #include "system/common.h"
 #include "system/os.h"
 
-static inline int os_fault(const char *call) {
+UMF_INLINE int os_fault(const char *call) {
     umf_os_fault_t fault = atomic_load_explicit(&umf_os_fault, memory_order_relaxed);
     return umf_unlikely(fault != NULL) ? fault(call) : 0;
 }
 
 /* The errno value of a call that answers -1 for failure. */
-static inline int os_result(long answer) {
+UMF_INLINE int os_result(long answer) {
     return answer == -1 ? errno : 0;
 }
 
