@@ -2,7 +2,8 @@
 
 #include "base/meta.h"
 
-#define TRIES 8u /* mappings looked at for one of a size */
+/* A search visits at most so many mappings, so that its cost is bounded. */
+#define TRIES 8u
 
 typedef struct other_t {
     umf_list_t link;
@@ -22,7 +23,7 @@ bool umf_os_dirty_has(const umf_os_dirty_t *dirty, uintptr_t base) {
     return dirty->bytes && (dirty->front.base == base || umf_hash_get(&dirty->at, base) != NULL);
 }
 
-/* The front makes room for a later one. */
+/* Moves the front mapping to the others, to make room for a newer one. */
 static bool front_join(umf_os_dirty_t *dirty) {
     other_t *other = umf_meta_alloc(sizeof(*other));
     if (!other) {
@@ -67,6 +68,8 @@ static bool fits(const umf_os_mapping_t *mapping, size_t size, size_t alignment)
 }
 
 bool umf_os_dirty_take(umf_os_dirty_t *dirty, size_t size, size_t alignment, uintptr_t *base) {
+    /* The front needs neither hash nor list: a pool that frees and allocates one size stays here.
+     */
     if (dirty->front.base && fits(&dirty->front, size, alignment)) {
         *base = take_front(dirty).base;
         return true;
@@ -91,6 +94,7 @@ static other_t *oldest_other(const umf_os_dirty_t *dirty) {
 const umf_os_mapping_t *umf_os_dirty_oldest(const umf_os_dirty_t *dirty) {
     const other_t *other = oldest_other(dirty);
     const umf_os_mapping_t *front = dirty->front.base ? &dirty->front : NULL;
+    /* The front is newer than all others. */
     return other ? &other->mapping : front;
 }
 

@@ -16,7 +16,7 @@ typedef struct allocation_t {
     umf_os_share_t *share;
     uint64_t offset;
     size_t size;         /* whole pages */
-    size_t requested;    /* the part of it that was asked for */
+    size_t requested;    /* bytes that the caller asked for */
     uint64_t generation; /* with slot; 0: never exported. Sync: the provider's lock */
     uint32_t slot;
 } allocation_t;
@@ -58,7 +58,7 @@ static allocation_t *export_find_locked(const umf_os_export_t *export, const voi
     return umf_hash_get(&export->allocations, (uintptr_t)ptr);
 }
 
-/* Callers name the size they asked for, or that in whole pages. */
+/* A caller may name the size that it asked for, or that size in whole pages. */
 static bool allocation_matches(const umf_os_export_t *export, const allocation_t *allocation,
                                size_t size) {
     size_t rounded;
@@ -69,7 +69,8 @@ static bool allocation_matches(const umf_os_export_t *export, const allocation_t
 
 /* --- alloc ------------------------------------------------------------------------------------ */
 
-/* The file to take from. A forked child makes its own, anonymous: the name is its parent's. */
+/* The file to allocate from. A forked child creates an anonymous one: the name belongs to its
+ * parent, and both must not divide one file. */
 static umf_os_share_t *export_share_locked(umf_os_export_t *export) {
     umf_assert_locked(export->lock);
     if (umf_os_share_is_mine(export->shares)) {
@@ -95,7 +96,7 @@ static int export_take(umf_os_export_t *export, allocation_t *allocation) {
     return error;
 }
 
-/* `is_clear`: never used, so there is nothing to clear. */
+/* `is_clear`: the range was never used and still reads as zero. */
 static void export_give(umf_os_export_t *export, const allocation_t *allocation, bool is_clear) {
     bool reuse =
         is_clear || umf_os_share_clear(allocation->share, allocation->offset, allocation->size);
@@ -164,7 +165,7 @@ int umf_os_export_alloc(umf_os_export_t *export, size_t size, size_t alignment, 
 
 /* --- free ------------------------------------------------------------------------------------- */
 
-/* Takes the allocation out of the table, so that only one of two concurrent frees goes on. */
+/* Takes the allocation out of the table, so that only one of two concurrent frees continues. */
 static allocation_t *export_withdraw(umf_os_export_t *export, void *ptr, size_t size) {
     umf_lock(export->lock);
     allocation_t *allocation = export_find_locked(export, ptr);
@@ -177,8 +178,8 @@ static allocation_t *export_withdraw(umf_os_export_t *export, void *ptr, size_t 
     return allocation;
 }
 
-/* Before the memory goes: no process may open it any more. What a child inherited is its parent's.
- */
+/* Ends the export before the memory is released: no process may open it afterwards. An inherited
+ * export belongs to the parent and stays. */
 static void export_retire(umf_os_export_t *export, allocation_t *allocation) {
     umf_lock(export->lock);
     if (umf_os_share_is_mine(allocation->share)) {
@@ -212,7 +213,7 @@ int umf_os_export_free(umf_os_export_t *export, void *ptr, size_t size, size_t *
 
 /* --- split and merge -------------------------------------------------------------------------- */
 
-/* Both parts keep the slot: to free either ends the export of the whole. */
+/* Both parts keep the slot: a free of either part ends the export of the whole. */
 static umf_result_t export_split_locked(umf_os_export_t *export, allocation_t *low, void *ptr,
                                         size_t first, allocation_t *high) {
     if (!umf_hash_reserve(&export->allocations, 1)) {
@@ -258,7 +259,8 @@ umf_result_t umf_os_export_split(umf_os_export_t *export, void *ptr, size_t tota
     return result;
 }
 
-/* The low part's slot stays. Whoever was told of the high part alone is told that it is gone. */
+/* The slot of the low part stays. The slot of the high part is retired: its importers see that
+ * memory as freed. */
 static umf_result_t export_merge_locked(umf_os_export_t *export, allocation_t *low, void *ptr,
                                         allocation_t *high, size_t total) {
     size_t whole = low->size + high->size;
@@ -351,7 +353,8 @@ static umf_result_t export_describe_locked(umf_os_export_t *export, const void *
     return UMF_RESULT_SUCCESS;
 }
 
-/* Named objects are opened by their names; what a child allocates has none. */
+/* Named objects are opened by name and need no descriptor. What a forked child allocates is
+ * anonymous. */
 static bool export_needs_transport(const umf_os_export_t *export) {
     return export->name_length == 0 || umf_process_pid() != export->pid;
 }

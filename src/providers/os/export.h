@@ -12,12 +12,12 @@
 
 typedef struct umf_os_export_t {
     umf_lock_t *lock;       /* the provider's */
-    umf_os_share_t *shares; /* the one in use; behind it inherited ones. Sync: lock */
+    umf_os_share_t *shares; /* the one in use first, then inherited ones. Sync: lock */
     umf_hash_t allocations; /* by address. Sync: lock */
     size_t page_size;       /* Immutable after create, as all below */
     unsigned protection;    /* umf_mem_protection_flag_t */
     size_t name_length;
-    uint32_t pid; /* who created it; a child of a fork has another */
+    uint32_t pid; /* of the process that created it; a forked child has another */
 } umf_os_export_t;
 
 /* `name`: of the object, NULL or "" for an anonymous file. Results as umf_os_share_create. */
@@ -27,10 +27,11 @@ void umf_os_export_fini(umf_os_export_t *export);
 
 /* 0 or an errno value. `size` is what the caller asked for. */
 int umf_os_export_alloc(umf_os_export_t *export, size_t size, size_t alignment, void **ptr);
-/* The same; EINVAL if there is no such allocation. `requested` gets the size once asked for. */
+/* 0 or an errno value: EINVAL if there is no such allocation. `*requested` gets the size that the
+ * caller of alloc asked for. */
 int umf_os_export_free(umf_os_export_t *export, void *ptr, size_t size, size_t *requested);
 
-/* UNKNOWN: not an allocation; INVALID_ARGUMENT: sizes that are not its, or parts that are not
+/* UNKNOWN: not an allocation; INVALID_ARGUMENT: the sizes do not match, or the parts are not
  * adjacent. */
 umf_result_t umf_os_export_split(umf_os_export_t *export, void *ptr, size_t total, size_t first);
 umf_result_t umf_os_export_merge(umf_os_export_t *export, void *low, void *high, size_t total);

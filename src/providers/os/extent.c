@@ -15,32 +15,33 @@
 
 #define EXTENT_SIZE ((size_t)2 << 20)
 #define PIECE_MAX ((size_t)256 << 10)
-/* Pieces of whole leaves of the pointer map lie at multiples of such a leaf. */
+/* A piece that fills whole leaves of the pointer map is aligned to such a leaf. */
 #define PIECE_ALIGN_MAX ((size_t)64 << 10)
 #define GUARDED_MAX ((size_t)64 << 10)
-#define HUGE_FROM 4u /* extents without huge pages */
+#define HUGE_FROM 4u /* more extents than this ask for huge pages */
 #define EMPTY_MAX 4u
-/* So much has its words in one cache line: of pages in two, of which CPUs fetch both. */
+/* The size of a group. The map entries of a group fill one cache line, or two for single pages;
+ * CPUs fetch lines in pairs. */
 #define GROUP_SMALL ((size_t)64 << 10)
 #define GROUP_LARGE ((size_t)512 << 10)
 #define KEPT_SIZE_MAX ((size_t)8 << 20)
-#define TRIES 8u /* extents looked at */
-/* Bytes that may be dirty beyond what was live. */
-#define WARM_MIN ((size_t)64 << 20)
-/* For each that comes: one in return, and one more. */
-#define LEAVING_MAX 2
+#define TRIES 8u /* a search visits at most so many extents */
+/* Bytes that may be dirty beyond the peak of live bytes. */
+#define DIRTY_MIN ((size_t)64 << 20)
+/* A free that leaves memory dirty evicts at most two: one in return, and one to shrink the rest. */
+#define EVICT_MAX 2
 
 typedef struct os_extent_t {
-    umf_list_t link;       /* in `roomy`, or alone */
-    umf_list_t dirty_link; /* in `dirty`, or alone */
+    umf_list_t link;       /* in `roomy`, or unlinked */
+    umf_list_t dirty_link; /* in `dirty`, or unlinked */
     uintptr_t base;
     uint32_t free;        /* pages */
     uint32_t gone_count;  /* pages */
     uint32_t dirty_count; /* pages */
-    uint64_t dirty_since; /* it had no dirty pages before */
-    umf_os_pages_t used;  /* the others are free, and clear */
-    umf_os_pages_t gone;  /* of those used: freed, without access */
-    umf_os_pages_t dirty; /* of those used */
+    uint64_t dirty_since; /* when its first dirty page was added */
+    umf_os_pages_t used;  /* the other pages are free and clear */
+    umf_os_pages_t gone;  /* subset of `used`: freed, without access */
+    umf_os_pages_t dirty; /* subset of `used`: freed, with content */
 } os_extent_t;
 
 void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protection) {
@@ -87,8 +88,8 @@ void umf_os_extents_fini(umf_os_extents_t *extents) {
     umf_lock_destroy(&extents->lock);
 }
 
-/* Memory that is mapped loses its content and the protection that its user may have changed. Locked
- * memory must be mapped anew for that. */
+/* Drops the content of mapped memory and restores the protection, which its user may have changed.
+ * MADV_DONTNEED refuses locked memory, which is mapped anew instead. */
 static int drop_content(uintptr_t base, size_t size, int protection) {
     void *ptr = (void *)base;
     if (umf_os_protect(ptr, size, protection) == 0 &&
@@ -132,15 +133,15 @@ static os_extent_t *extent_at_locked(umf_os_extents_t *extents, uintptr_t addr) 
     return is_near ? umf_hash_get(&extents->all, addr / EXTENT_SIZE * EXTENT_SIZE) : NULL;
 }
 
-/* --- pieces of one thread --- */
+/* --- groups: pieces of one thread --- */
 
-/* Pages of a group for such pieces. */
+/* Pages of a group for pieces of this size. */
 static uint32_t group_pages(const umf_os_extents_t *extents, umf_os_run_t run) {
     bool is_small = run.count < pages_of(extents, GROUP_SMALL);
     return pages_of(extents, is_small ? GROUP_SMALL : GROUP_LARGE);
 }
 
-/* Where the calling thread's group is noted. */
+/* The entry for the calling thread's group. */
 static uintptr_t *group_of_locked(umf_os_extents_t *extents, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
     bool is_large = run.count >= pages_of(extents, GROUP_SMALL);
@@ -163,7 +164,7 @@ static void *find_in_group_locked(umf_os_extents_t *extents, uintptr_t group, um
     return NULL;
 }
 
-/* The start of a group without pieces. */
+/* Takes the first pages of a group that has no pieces. */
 static void *find_group_locked(umf_os_extents_t *extents, umf_os_run_t run) {
     umf_os_run_t group = {0, group_pages(extents, run)};
     uint32_t tries = 0;
@@ -181,7 +182,7 @@ static void *find_group_locked(umf_os_extents_t *extents, umf_os_run_t run) {
     return NULL;
 }
 
-/* Few, or half full: one more may be for a thread. */
+/* A thread may get an extent of its own while the extents are few or at least half full. */
 static bool may_grow_locked(umf_os_extents_t *extents) {
     size_t pages = extents->all.count * pages_of(extents, EXTENT_SIZE);
     umf_assert_locked(&extents->lock);
@@ -197,11 +198,12 @@ static void *find_own_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32
     return piece;
 }
 
-/* NULL: there is no room, or the thread should have an extent. */
+/* NULL: there is no room, or the thread should get a new extent. */
 static void *find_room_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
     uint32_t thread = umf_thread_slot_number();
     extents->is_shared |= extents->last_thread && extents->last_thread != thread;
     extents->last_thread = thread;
+    /* A single thread cannot contend with itself, so it fills the extents without gaps. */
     void *piece = extents->is_shared ? find_own_locked(extents, run, step) : NULL;
     return piece || (extents->is_shared && may_grow_locked(extents))
                ? piece
@@ -251,6 +253,7 @@ static bool extent_add_locked(umf_os_extents_t *extents, os_extent_t *extent) {
     extents->low = extent->base < extents->low ? extent->base : extents->low;
     uintptr_t end = extent->base + EXTENT_SIZE;
     extents->high = end > extents->high ? end : extents->high;
+    /* The first extents use small pages: one touched byte must not cost 2 MiB. */
     if (extents->huge) {
         umf_os_place_huge_pages((void *)extent->base, EXTENT_SIZE);
     } else if (extents->all.count > HUGE_FROM) {
@@ -262,7 +265,8 @@ static bool extent_add_locked(umf_os_extents_t *extents, os_extent_t *extent) {
     return true;
 }
 
-/* From an extent that is new, unless another thread was faster. */
+/* Takes a piece from a new extent. The extent is made without the lock; it is dropped if another
+ * thread has made room meanwhile. */
 static void *piece_alloc_new(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
     os_extent_t *extent = extent_make(extents);
     if (!extent) {
@@ -286,6 +290,7 @@ static int piece_alloc(umf_os_extents_t *extents, umf_os_run_t run, uint32_t ste
     umf_lock(&extents->lock);
     void *piece = find_room_locked(extents, run, step);
     umf_unlock(&extents->lock);
+    /* The last try takes any room: a thread without a group of its own is better than a failure. */
     if (!piece && !(piece = piece_alloc_new(extents, run, step))) {
         umf_lock(&extents->lock);
         piece = find_piece_locked(extents, run, step);
@@ -295,9 +300,9 @@ static int piece_alloc(umf_os_extents_t *extents, umf_os_run_t run, uint32_t ste
     return piece ? 0 : ENOMEM;
 }
 
-/* --- kept mappings --- */
+/* --- retained mappings --- */
 
-/* 0: there is none. */
+/* Takes a retained mapping of exactly `size` bytes. 0: there is none. */
 static uintptr_t kept_find_locked(umf_os_extents_t *extents, size_t size, size_t alignment) {
     umf_assert_locked(&extents->lock);
     for (unsigned i = extents->kept_count; i-- > 0;) {
@@ -354,7 +359,8 @@ static bool is_piece(const umf_os_extents_t *extents, size_t size, size_t alignm
            (alignment <= extents->page_size || (umf_is_pow2(alignment) && alignment <= PIECE_MAX));
 }
 
-/* In pages, from the largest power of two that divides the size. */
+/* Pieces start at multiples of this many pages: of the largest power of two that divides the size,
+ * at most a leaf of the map, or of the alignment if that is larger. */
 static uint32_t piece_step(const umf_os_extents_t *extents, size_t size, size_t alignment) {
     size_t own = size & (~size + 1);
     own = own < PIECE_ALIGN_MAX ? own : PIECE_ALIGN_MAX;
@@ -373,8 +379,9 @@ static int alloc_clear(umf_os_extents_t *extents, size_t size, size_t alignment,
     return umf_os_place(size, alignment, extents->protection, ptr);
 }
 
-/* true if the extent has no pieces, is of no use or one too many, and is out of the table. */
-static bool leave_if_empty_locked(umf_os_extents_t *extents, os_extent_t *extent) {
+/* Takes an extent without pieces out of the table if it has no free pages or enough others are
+ * empty. true: the caller frees it. */
+static bool withdraw_if_empty_locked(umf_os_extents_t *extents, os_extent_t *extent) {
     umf_assert_locked(&extents->lock);
     if (!is_empty(extents, extent)) {
         return false;
@@ -389,55 +396,56 @@ static bool leave_if_empty_locked(umf_os_extents_t *extents, os_extent_t *extent
     return true;
 }
 
-static void lose_pages(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
+static void retire_pages(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
     umf_lock(&extents->lock);
     umf_os_pages_flip(&extent->gone, run);
     extent->gone_count += run.count;
-    bool is_leaving = leave_if_empty_locked(extents, extent);
+    bool is_withdrawn = withdraw_if_empty_locked(extents, extent);
     umf_unlock(&extents->lock);
-    if (is_leaving) {
+    if (is_withdrawn) {
         extent_free(extent);
     }
 }
 
-typedef struct wanted_t {
+typedef struct request_t {
     umf_os_extents_t *extents;
     umf_os_run_t run;
     uint32_t step;
-    os_extent_t *extent; /* NULL: none yet */
-} wanted_t;
+    os_extent_t *extent; /* NULL: not found yet */
+} request_t;
 
-static void look_for_gone(uint64_t key, void *value, void *arg) {
-    wanted_t *wanted = arg;
+static void find_gone(uint64_t key, void *value, void *arg) {
+    request_t *request = arg;
     os_extent_t *extent = value;
     (void)key;
-    if (!wanted->extent && extent->gone_count >= wanted->run.count &&
-        umf_os_pages_find(&extent->gone, true, pages_of(wanted->extents, EXTENT_SIZE), wanted->step,
-                          &wanted->run)) {
-        wanted->extent = extent;
-        wanted->extents->empty -= is_empty(wanted->extents, extent);
-        umf_os_pages_flip(&extent->gone, wanted->run);
-        extent->gone_count -= wanted->run.count;
+    if (!request->extent && extent->gone_count >= request->run.count &&
+        umf_os_pages_find(&extent->gone, true, pages_of(request->extents, EXTENT_SIZE),
+                          request->step, &request->run)) {
+        request->extent = extent;
+        request->extents->empty -= is_empty(request->extents, extent);
+        umf_os_pages_flip(&extent->gone, request->run);
+        extent->gone_count -= request->run.count;
     }
 }
 
-/* Where there are no more addresses: the place of pieces that were freed. */
+/* Maps the place of freed pieces anew. The last resort, when there are no more addresses. */
 static bool alloc_gone(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
-    wanted_t wanted = {extents, {0, pages_of(extents, size)}, 0, NULL};
+    request_t request = {extents, {0, pages_of(extents, size)}, 0, NULL};
     if (!is_piece(extents, size, alignment)) {
         return false;
     }
-    wanted.step = piece_step(extents, size, alignment);
+    request.step = piece_step(extents, size, alignment);
     umf_lock(&extents->lock);
-    umf_hash_each(&extents->all, look_for_gone, &wanted);
+    umf_hash_each(&extents->all, find_gone, &request);
     umf_unlock(&extents->lock);
-    if (!wanted.extent) {
+    if (!request.extent) {
         return false;
     }
-    void *base = (void *)(wanted.extent->base + wanted.run.at * extents->page_size);
+    void *base = (void *)(request.extent->base + request.run.at * extents->page_size);
+    /* While the lock is not held, the pages count as live. A failure retires them again. */
     if (umf_os_map(&base, size, extents->protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
                    0) != 0) {
-        lose_pages(extents, wanted.extent, wanted.run);
+        retire_pages(extents, request.extent, request.run);
         return false;
     }
     *ptr = base;
@@ -446,6 +454,7 @@ static bool alloc_gone(umf_os_extents_t *extents, size_t size, size_t alignment,
 
 int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
     int error = alloc_clear(extents, size, alignment, ptr);
+    /* Eviction gives addresses, memory and mappings back, so that a second try may succeed. */
     if (error && umf_os_extents_cool(extents, true)) {
         error = alloc_clear(extents, size, alignment, ptr);
     }
@@ -462,15 +471,15 @@ static bool give_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, um
     extents->free += run.count;
     extent->free += run.count;
     umf_os_pages_flip(&extent->used, run);
-    return leave_if_empty_locked(extents, extent);
+    return withdraw_if_empty_locked(extents, extent);
 }
 
-/* Clear pages can be used again. */
+/* Frees clear pages. */
 static void give_pages(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
     umf_lock(&extents->lock);
-    bool is_leaving = give_pages_locked(extents, extent, run);
+    bool is_withdrawn = give_pages_locked(extents, extent, run);
     umf_unlock(&extents->lock);
-    if (is_leaving) {
+    if (is_withdrawn) {
         extent_free(extent);
     }
 }
@@ -481,9 +490,9 @@ static bool is_live_locked(umf_os_extents_t *extents, const os_extent_t *extent,
            !umf_os_pages_has_any(&extent->dirty, run);
 }
 
-/* Nothing is there to be touched, and the place stays that of the extent. Guards, one for each
- * page, do not divide the mapping, but cannot be in locked memory. */
-static int shut(const umf_os_extents_t *extents, uintptr_t base, size_t size) {
+/* Makes an access fault while the addresses stay with the extent. Guards do not divide the mapping,
+ * but they cost one entry for each page, and locked memory cannot have them. */
+static int forbid_access(const umf_os_extents_t *extents, uintptr_t base, size_t size) {
     void *ptr = (void *)base;
     if (extents->has_guards && size <= GUARDED_MAX &&
         umf_os_advise(ptr, size, MADV_GUARD_INSTALL) == 0) {
@@ -493,8 +502,9 @@ static int shut(const umf_os_extents_t *extents, uintptr_t base, size_t size) {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-/* Pages of one extent. They stay taken until nothing is in them; those that can be neither shut, as
- * where a process has too many mappings, nor cleared leave a hole, which is nobody's any more. */
+/* Frees pages of one extent. They stay taken until they are without content. Pages that can be
+ * neither made inaccessible (a process may have too many mappings) nor cleared are unmapped; that
+ * hole is not used again. */
 static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run,
                       bool is_of_pool) {
     uintptr_t base = extent->base + run.at * extents->page_size;
@@ -505,8 +515,9 @@ static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run
     if (!is_live) {
         return EINVAL;
     }
-    if (!is_of_pool && shut(extents, base, size) == 0) {
-        lose_pages(extents, extent, run);
+    /* A use after free of a user's memory should fault. A pool's pieces return to use at once. */
+    if (!is_of_pool && forbid_access(extents, base, size) == 0) {
+        retire_pages(extents, extent, run);
         return 0;
     }
     if (drop_content(base, size, extents->protection) != 0) {
@@ -516,21 +527,22 @@ static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run
     return 0;
 }
 
-/* Was it freed already, and is still mapped? */
-static bool is_waiting(umf_os_extents_t *extents, uintptr_t base) {
+/* Whether the mapping was freed already and is dirty or retained. */
+static bool is_retained(umf_os_extents_t *extents, uintptr_t base) {
     umf_lock(&extents->lock);
-    bool is_waiting = umf_os_dirty_has(&extents->dirty_maps, base);
+    bool is_retained = umf_os_dirty_has(&extents->dirty_maps, base);
     for (unsigned i = 0; i < extents->kept_count; i++) {
-        is_waiting |= extents->kept[i].base == base;
+        is_retained |= extents->kept[i].base == base;
     }
     umf_unlock(&extents->lock);
-    return is_waiting;
+    return is_retained;
 }
 
 static int mapping_free(umf_os_extents_t *extents, uintptr_t base, size_t size) {
-    if (is_waiting(extents, base)) {
+    if (is_retained(extents, base)) {
         return EINVAL;
     }
+    /* A huge page is expensive to get, so the mapping is retained without content. */
     if (can_be_kept(base, size) && drop_content(base, size, PROT_NONE) == 0) {
         kept_put(extents, base, size);
         return 0;
@@ -549,18 +561,18 @@ static os_extent_t *extent_at(umf_os_extents_t *extents, uintptr_t addr) {
     return extent;
 }
 
-static bool meets_extents(umf_os_extents_t *extents, uintptr_t base, uintptr_t end) {
+static bool overlaps_extents(umf_os_extents_t *extents, uintptr_t base, uintptr_t end) {
     umf_lock(&extents->lock);
-    bool meets = base < extents->high && end > extents->low;
+    bool overlaps = base < extents->high && end > extents->low;
     umf_unlock(&extents->lock);
-    return meets;
+    return overlaps;
 }
 
-/* How far `base` lies in `extent`, or in no extent at all. */
+/* The end of the part that begins at `base` and lies in `extent`, or in no extent. */
 static uintptr_t part_end(umf_os_extents_t *extents, const os_extent_t *extent, uintptr_t base,
                           uintptr_t end) {
     uintptr_t next = base / EXTENT_SIZE * EXTENT_SIZE + EXTENT_SIZE;
-    if (!extent && !meets_extents(extents, base, end)) {
+    if (!extent && !overlaps_extents(extents, base, end)) {
         return end;
     }
     while (!extent && next < end && !extent_at(extents, next)) {
@@ -569,7 +581,7 @@ static uintptr_t part_end(umf_os_extents_t *extents, const os_extent_t *extent, 
     return next < end ? next : end;
 }
 
-/* Whole pages: EINVAL if it cannot be such. */
+/* The end of the range in whole pages. EINVAL if it cannot be a range of allocations. */
 static int range_end(const umf_os_extents_t *extents, uintptr_t base, size_t size, uintptr_t *end) {
     if (size == 0 || base % extents->page_size ||
         __builtin_add_overflow(base, size + extents->page_size - 1, end)) {
@@ -579,7 +591,7 @@ static int range_end(const umf_os_extents_t *extents, uintptr_t base, size_t siz
     return 0;
 }
 
-/* A pool's pieces are cleared, and their extent has them back. */
+/* A pool's pieces are cleared and become free pages of their extent. */
 static int free_range(umf_os_extents_t *extents, void *ptr, size_t size, bool is_of_pool) {
     uintptr_t base = (uintptr_t)ptr, end;
     int error = range_end(extents, base, size, &end);
@@ -604,7 +616,7 @@ int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size) {
 
 /* --- dirty memory --- */
 
-static void come_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
+static void dirty_add_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
     if (!extent->dirty_count) {
         extent->dirty_since = extents->now;
@@ -615,7 +627,7 @@ static void come_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_r
     extents->dirty_count += run.count;
 }
 
-static void *leave_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
+static void *dirty_remove_locked(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run) {
     umf_assert_locked(&extents->lock);
     umf_os_pages_flip(&extent->dirty, run);
     extent->dirty_count -= run.count;
@@ -634,7 +646,7 @@ static void *find_dirty_locked(umf_os_extents_t *extents, umf_os_run_t run, uint
         os_extent_t *extent = UMF_CONTAINER_OF(link, os_extent_t, dirty_link);
         if (extent->dirty_count >= run.count &&
             umf_os_pages_find(&extent->dirty, true, pages, step, &run)) {
-            return leave_locked(extents, extent, run);
+            return dirty_remove_locked(extents, extent, run);
         }
     }
     return NULL;
@@ -663,8 +675,9 @@ int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alig
     return 0;
 }
 
-/* The one with the most of those that have had some for longest. NULL: there is none. */
-static os_extent_t *coolest_locked(umf_os_extents_t *extents) {
+/* Of the extents that have been dirty for longest, the one with the most dirty pages: one eviction
+ * then yields most. NULL: none is dirty. */
+static os_extent_t *dirtiest_locked(umf_os_extents_t *extents) {
     os_extent_t *most = NULL;
     uint32_t tries = 0;
     umf_assert_locked(&extents->lock);
@@ -685,10 +698,11 @@ static os_extent_t *oldest_locked(umf_os_extents_t *extents) {
                : UMF_CONTAINER_OF(extents->dirty.prev, os_extent_t, dirty_link);
 }
 
-/* The time, and how much was live at most in this period of decay and in the last. */
+/* Advances the time and, after a decay period, the peaks. */
 static void tick_locked(umf_os_extents_t *extents, uint64_t now) {
     umf_assert_locked(&extents->lock);
-    extents->now = now > extents->now ? now : extents->now; /* read without the lock */
+    /* `now` was read without the lock, so it may be behind. */
+    extents->now = now > extents->now ? now : extents->now;
     if (extents->now - extents->period_since >= umf_decay_period) {
         extents->period_since = extents->now;
         extents->last_peak = extents->peak;
@@ -701,29 +715,30 @@ static bool is_too_dirty_locked(umf_os_extents_t *extents, size_t live) {
     extents->peak = live > extents->peak ? live : extents->peak;
     size_t peak = extents->peak > extents->last_peak ? extents->peak : extents->last_peak;
     size_t dirty = extents->dirty_count * extents->page_size + extents->dirty_maps.bytes;
-    return live + dirty > peak + WARM_MIN;
+    return live + dirty > peak + DIRTY_MIN;
 }
 
-/* What is nobody's any more: dirty pages of an extent, which stay taken until they are clear, and
- * the extent with them; or a mapping. */
-typedef struct leaving_t {
-    os_extent_t *extent; /* NULL: a mapping */
+/* Memory on its way out: the dirty pages of an extent, which stay taken until they are clear and so
+ * keep the extent; or a mapping. */
+typedef struct evicted_t {
+    os_extent_t *extent; /* NULL: `mapping` is meant */
     umf_os_pages_t pages;
     umf_os_mapping_t mapping;
-} leaving_t;
+} evicted_t;
 
-static void leave_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, leaving_t *leaving) {
+static void evict_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, evicted_t *evicted) {
     umf_assert_locked(&extents->lock);
-    leaving->extent = extent;
-    leaving->pages = extent->dirty;
+    evicted->extent = extent;
+    evicted->pages = extent->dirty;
     umf_os_pages_init(&extent->dirty);
     extents->dirty_count -= extent->dirty_count;
     extent->dirty_count = 0;
     umf_list_remove(&extent->dirty_link);
 }
 
-/* The oldest that has decayed, or if it `must_be`, that there is. false: there is none. */
-static bool leave_begin_locked(umf_os_extents_t *extents, bool must_be, leaving_t *leaving) {
+/* Withdraws the oldest dirty memory if it has decayed, or in any case if it `must_be`. false: there
+ * is none. */
+static bool evict_begin_locked(umf_os_extents_t *extents, bool must_be, evicted_t *evicted) {
     umf_assert_locked(&extents->lock);
     os_extent_t *extent = oldest_locked(extents);
     const umf_os_mapping_t *mapping = umf_os_dirty_oldest(&extents->dirty_maps);
@@ -735,24 +750,26 @@ static bool leave_begin_locked(umf_os_extents_t *extents, bool must_be, leaving_
         return false;
     }
     if (mapping) {
-        leaving->extent = NULL;
-        leaving->mapping = umf_os_dirty_take_oldest(&extents->dirty_maps);
+        evicted->extent = NULL;
+        evicted->mapping = umf_os_dirty_take_oldest(&extents->dirty_maps);
     } else {
-        leave_pages_locked(extents, must_be ? coolest_locked(extents) : extent, leaving);
+        /* A forced eviction wants many pages at once; a decay pass wants the oldest. */
+        evict_pages_locked(extents, must_be ? dirtiest_locked(extents) : extent, evicted);
     }
     return true;
 }
 
-static void leave_end(umf_os_extents_t *extents, const leaving_t *leaving) {
-    os_extent_t *extent = leaving->extent;
+static void evict_end(umf_os_extents_t *extents, const evicted_t *evicted) {
+    os_extent_t *extent = evicted->extent;
     umf_os_run_t run = {0, 0};
     if (!extent) {
-        unmap_range(leaving->mapping.base, leaving->mapping.size);
+        unmap_range(evicted->mapping.base, evicted->mapping.size);
         return;
     }
-    while (umf_os_pages_next(&leaving->pages, pages_of(extents, EXTENT_SIZE), &run)) {
+    while (umf_os_pages_next(&evicted->pages, pages_of(extents, EXTENT_SIZE), &run)) {
         uintptr_t base = extent->base + run.at * extents->page_size;
         size_t size = run.count * extents->page_size;
+        /* Pages that cannot be cleared must not be handed out as zero: they become a hole. */
         if (drop_content(base, size, extents->protection) == 0) {
             give_pages(extents, extent, run);
         } else {
@@ -762,14 +779,14 @@ static void leave_end(umf_os_extents_t *extents, const leaving_t *leaving) {
 }
 
 bool umf_os_extents_cool(umf_os_extents_t *extents, bool all) {
-    leaving_t leaving;
+    evicted_t evicted;
     uint64_t now = umf_decay_now();
     bool was_any = false;
     umf_lock(&extents->lock);
     tick_locked(extents, now);
-    while (leave_begin_locked(extents, all, &leaving)) {
+    while (evict_begin_locked(extents, all, &evicted)) {
         umf_unlock(&extents->lock);
-        leave_end(extents, &leaving);
+        evict_end(extents, &evicted);
         was_any = true;
         umf_lock(&extents->lock);
     }
@@ -777,7 +794,7 @@ bool umf_os_extents_cool(umf_os_extents_t *extents, bool all) {
     return was_any;
 }
 
-/* A mapping of its own? Then it is kept if there is memory to note it. */
+/* Makes a mapping dirty. false: it overlaps an extent, or there is no memory for bookkeeping. */
 static bool keep_mapping_locked(umf_os_extents_t *extents, uintptr_t base, size_t size) {
     umf_assert_locked(&extents->lock);
     for (uintptr_t at = umf_align_down(base, EXTENT_SIZE); at < base + size; at += EXTENT_SIZE) {
@@ -795,16 +812,17 @@ static bool keep_piece_locked(umf_os_extents_t *extents, uintptr_t base, size_t 
         return false;
     }
     umf_os_run_t run = {pages_of(extents, base - extent->base), pages_of(extents, size)};
+    /* A double free or a foreign range must not become dirty: free_range refuses it. */
     bool is_live = is_live_locked(extents, extent, run);
     if (is_live) {
-        come_locked(extents, extent, run);
+        dirty_add_locked(extents, extent, run);
     }
     return is_live;
 }
 
 int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_t live) {
     uintptr_t base = (uintptr_t)ptr, end = 0;
-    leaving_t leaving;
+    evicted_t evicted;
     bool is_range = range_end(extents, base, size, &end) == 0;
     bool is_mapping = is_range && end - base > PIECE_MAX && end - base <= KEPT_SIZE_MAX;
     if (!is_range || (!is_mapping && size > PIECE_MAX)) {
@@ -815,11 +833,12 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_
     tick_locked(extents, now);
     bool is_kept = is_mapping ? keep_mapping_locked(extents, base, end - base)
                               : keep_piece_locked(extents, base, end - base);
-    for (int i = 0; i < LEAVING_MAX &&
-                    leave_begin_locked(extents, is_too_dirty_locked(extents, live), &leaving);
+    /* Bounded: no free pays for the whole backlog. */
+    for (int i = 0;
+         i < EVICT_MAX && evict_begin_locked(extents, is_too_dirty_locked(extents, live), &evicted);
          i++) {
         umf_unlock(&extents->lock);
-        leave_end(extents, &leaving);
+        evict_end(extents, &evicted);
         umf_lock(&extents->lock);
     }
     umf_unlock(&extents->lock);

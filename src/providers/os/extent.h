@@ -1,27 +1,30 @@
 /*
  * Extents: the private memory of one OS provider, between the provider and the system.
  *
- * Pieces of up to 256 KiB, as pools take for their slabs, are cut out of extents: mappings of 2 MiB
- * at multiples of 2 MiB, the size of a huge page. A single mapping of such a size never gets one.
- * An extent asks for huge pages as soon as the provider has 8 MiB in extents; before that one
- * touched byte must not cost 2 MiB. Larger memory is mapped for itself (os_place.h).
+ * A piece has up to 256 KiB; pools take pieces for their slabs. Pieces are cut out of extents:
+ * mappings of 2 MiB at multiples of 2 MiB, the size of a huge page. A single mapping of a piece's
+ * size never gets a huge page. An extent asks for huge pages as soon as the provider has 8 MiB in
+ * extents; before that one touched byte must not cost 2 MiB. Larger memory gets a mapping of its
+ * own (base/place.h).
  *
- * Where several threads take pieces, each takes them from groups of its own, as far as there is
- * room in extents that are half full: the words of a group lie in one pair of cache lines of the
- * pointer map, which threads with neighbouring pieces would write in turns.
+ * Each thread takes its pieces from groups of its own when several threads take pieces, as far as
+ * there is room in extents that are half full. The entries of one group lie in one pair of cache
+ * lines of the pointer map. Threads with neighbouring pieces would contend for these lines.
  *
- * What is freed is given back to the system at once, and to touch it is a fault. The place of a
- * piece stays without access until its extent goes, unless addresses run out: that is one system
- * call for a piece and two for an extent. An extent goes with its last piece, if it has no room
- * left or four others are empty. Four other mappings of 2 to 8 MiB are kept without access for the
- * next that want the same, which is cheaper than to ask for huge pages again.
+ * Freed memory goes back to the system at once, and a later access faults. The addresses of a freed
+ * piece stay mapped without access until its extent is unmapped, unless addresses run out: that is
+ * one system call for a piece and two for an extent. An extent is unmapped with its last piece if
+ * it has no free pages left or if four others are empty. Four other mappings of 2 to 8 MiB are
+ * retained without access for the next allocations of their size, which is cheaper than to ask for
+ * huge pages again.
  *
- * Pieces that are freed to be used again stay dirty: they keep their content for who wants any
- * memory. That is the way of pools, and costs no system call; with many threads these meet in the
- * kernel. So do mappings of up to 8 MiB. What is live and what is dirty are together no more than
- * was live at most in this period of decay and in the last, and 64 MiB. Beyond that, and where some
- * were dirty for a period, all dirty pages of an extent are cleared together, for any use, and
- * mappings unmapped: two at most for each that comes, or all when a pool looks at what decays.
+ * Pieces that a pool frees stay dirty: they keep their content for an allocation of any content.
+ * That costs no system call, and with many threads system calls contend in the kernel. Mappings of
+ * up to 8 MiB stay dirty, too. The limit: live plus dirty bytes are at most the peak of live bytes
+ * in this and the last decay period plus 64 MiB. What exceeds the limit or has been dirty for a
+ * decay period is evicted: all dirty pages of an extent are cleared together and are then free for
+ * any use; mappings are unmapped. A pool's free evicts at most two; a decay pass evicts all that
+ * have decayed.
  *
  * Thread-safe.
  */
@@ -35,54 +38,54 @@
 #include "providers/os/dirty.h"
 
 #define UMF_OS_KEPT_MAX 4u
-#define UMF_OS_GROUPS 32u /* of different threads, by their numbers */
+#define UMF_OS_GROUPS 32u /* threads share a group if their numbers modulo this are equal */
 
 typedef struct umf_os_extents_t {
-    size_t page_size;   /* Immutable after init, as the next two */
+    size_t page_size;   /* Immutable after init, as the next two members */
     int protection;     /* as mmap has it */
     bool has_guards;    /* the system has MADV_GUARD_INSTALL */
     umf_lock_t lock;    /* UMF_RANK_PROVIDER; guards all that follows */
     umf_hash_t all;     /* extents by address */
     umf_list_t roomy;   /* those with free pages */
-    umf_list_t dirty;   /* those with dirty pages, the latest first */
+    umf_list_t dirty;   /* those with dirty pages, newest first */
     size_t dirty_count; /* pages */
     umf_os_dirty_t dirty_maps;
-    uint64_t now;                       /* of the last tick */
-    uint64_t period_since;              /* when the present period of decay began */
-    size_t peak;                        /* bytes that were live at most in it, */
-    size_t last_peak;                   /* and in the one before */
-    uintptr_t low, high;                /* all extents there ever were lie between */
+    uint64_t now;                       /* time of the last tick */
+    uint64_t period_since;              /* start of the current decay period */
+    size_t peak;                        /* most live bytes in this period */
+    size_t last_peak;                   /* and in the last period */
+    uintptr_t low, high;                /* bounds of all extents, past ones included */
     size_t empty;                       /* extents without pieces */
     size_t free;                        /* pages of all extents */
-    uint32_t last_thread;               /* that took a piece */
-    bool is_shared;                     /* there was another one before */
-    uintptr_t groups[2][UMF_OS_GROUPS]; /* for small pieces, and for larger ones; 0: none yet */
+    uint32_t last_thread;               /* the last thread that took a piece; 0: none */
+    bool is_shared;                     /* more than one thread has taken pieces */
+    uintptr_t groups[2][UMF_OS_GROUPS]; /* of small pieces, of larger pieces; 0: none yet */
     bool huge;                          /* extents ask for huge pages */
     unsigned kept_count;
     struct {
         uintptr_t base;
         size_t size;
-    } kept[UMF_OS_KEPT_MAX]; /* mappings without content and access, the oldest first */
+    } kept[UMF_OS_KEPT_MAX]; /* retained mappings, without content and access, oldest first */
 } umf_os_extents_t;
 
 void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protection);
-/* Pieces that were not freed stay, with the whole of their extents. */
+/* An extent that has live pieces stays mapped. */
 void umf_os_extents_fini(umf_os_extents_t *extents);
 
-/* `size` is in whole pages; `alignment` as umf_os_place has it. The memory is zero. 0 or an errno
- * value. */
+/* `size` is a multiple of the page size; `alignment` as in umf_os_place. The memory reads as zero.
+ * Returns 0 or an errno value. */
 int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr);
 
-/* Any whole pages of what was allocated: parts of it, or neighbours together. EINVAL for what
- * cannot be such; of other memory the kernel unmaps what is there. */
+/* Frees whole pages of allocations: parts of one, or neighbours together. EINVAL if the range
+ * cannot be allocated memory. The kernel unmaps whatever else lies in the range. */
 int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size);
 
-/* The same for memory that may have any content, and for memory with the protection that it was
- * allocated with. `live`: bytes that stay allocated. */
+/* Alloc may return memory with any content. Keep frees memory that has the protection it was
+ * allocated with, and may leave it dirty. `live`: bytes that stay allocated. */
 int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr);
 int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_t live);
 
-/* Clears what is dirty, `all` or what has decayed. false: nothing was. */
+/* Evicts dirty memory: all of it, or what has decayed. false: there was nothing to evict. */
 bool umf_os_extents_cool(umf_os_extents_t *extents, bool all);
 
 #endif

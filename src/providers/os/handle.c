@@ -1,4 +1,4 @@
-/* Descriptions of shared allocations: writing, and reading with suspicion. */
+/* Descriptions of shared allocations: how they are written, and checked when they are read. */
 #include "providers/os/handle.h"
 
 #include <string.h>
@@ -11,17 +11,17 @@
 #include "system/checksum.h"
 #include "system/os.h"
 
-/* The ticket, five long and six short fields: nothing between them. */
+/* The ticket, five long and six short fields, without padding. */
 _Static_assert(sizeof(umf_os_handle_t) == 88 + 5 * 8 + 6 * 4, "handles travel between processes");
 
-/* Of the fixed fields, with `check` taken as 0. */
+/* The sum of the fixed fields, with `check` taken as 0. */
 static uint64_t handle_fields_sum(const umf_os_handle_t *handle) {
     umf_os_handle_t copy = *handle;
     copy.check = 0;
     return umf_sum(&copy, sizeof(copy));
 }
 
-/* Most have none. */
+/* Most descriptions have no name; then there is nothing to sum. */
 static uint64_t handle_name_sum(const char *name, size_t length) {
     return length ? umf_sum(name, length) : 0;
 }
@@ -55,7 +55,7 @@ static bool handle_access_is_valid(const umf_os_handle_t *handle) {
            umf_protection_is_valid(handle->protection) && handle->reserved == 0;
 }
 
-/* The fields are known to be right, so the name's length can be believed. */
+/* The fields were checked before, so the length of the name is valid. */
 static bool handle_name_is_valid(const umf_os_handle_t *handle, const char *name) {
     return handle_name_sum(name, handle->name_length) == handle->name_check &&
            umf_name_fills(name, handle->name_length, UMF_OS_SHM_NAME_MAX + 1) && !strchr(name, '/');

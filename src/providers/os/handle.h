@@ -1,9 +1,9 @@
 /*
- * The bytes by which the OS provider describes a shared allocation to another process.
+ * The bytes that describe a shared allocation of the OS provider to another process.
  *
  * Fixed width, nothing is padding, unused bytes are zero: two descriptions of one allocation are
  * equal byte for byte. The name of the object follows ("" for an anonymous file), filled up with
- * NUL bytes: all descriptions have one size, so a consumer knows it from a provider of its own.
+ * NUL bytes. All descriptions have one size, so a consumer knows it from a provider of its own.
  */
 #ifndef UMF_SRC_PROVIDERS_OS_HANDLE_H
 #define UMF_SRC_PROVIDERS_OS_HANDLE_H
@@ -12,17 +12,17 @@
 
 #include "peer/transport.h"
 
-/* Longest name of a shared memory object, as the contract has it. */
+/* Longest name of a shared memory object; the public interface fixes it. */
 #define UMF_OS_SHM_NAME_MAX (NAME_MAX - 2)
 
 typedef struct umf_os_handle_t {
-    umf_fd_ticket_t ticket; /* dev and ino hold for named objects, too */
-    uint64_t check;         /* sum of all other fields; written by seal */
-    uint64_t name_check;    /* sum of the name; written by seal */
-    uint64_t offset;        /* in the file, in whole pages as are all sizes */
+    umf_fd_ticket_t ticket; /* dev and ino are set for named objects, too */
+    uint64_t check;         /* sum of all other fields; umf_os_handle_write sets it */
+    uint64_t name_check;    /* sum of the name; umf_os_handle_write sets it */
+    uint64_t offset;        /* in the file; a multiple of the page size, as all sizes */
     uint64_t size;
-    uint64_t generation; /* the value of the slot while the allocation lives */
-    uint32_t slot;       /* in the file's header, see os_share.h */
+    uint64_t generation; /* the slot holds this value while the allocation lives */
+    uint32_t slot;       /* in the file's header, see share.h */
     uint32_t header_size;
     uint32_t protection; /* umf_mem_protection_flag_t */
     uint32_t visibility;
@@ -37,12 +37,13 @@ typedef struct umf_os_handle_t {
 void umf_os_handle_write(umf_os_handle_t *handle, const char *name, void *data);
 
 /*
- * Reads what write wrote. INVALID_ARGUMENT with a message if the sums are wrong or any field has a
- * value that write never gives it. No alignment is needed; the name stays in `data`.
+ * Reads what umf_os_handle_write wrote. INVALID_ARGUMENT with a message if a sum is wrong or a
+ * field has a value that is never written. `data` needs no alignment; the name stays in `data`.
  */
 umf_result_t umf_os_handle_read(const void *data, umf_os_handle_t *handle, const char **name);
 
-/* The same of one that was read before, its sums unseen: what damage left possible passes. */
+/* Reads a description that was read before, without its sums: damage that leaves every field
+ * possible passes. */
 umf_result_t umf_os_handle_peek(const void *data, umf_os_handle_t *handle);
 
 #endif

@@ -16,11 +16,11 @@
 #include "system/os.h"
 
 typedef struct umf_os_source_t {
-    struct umf_os_source_t *next; /* Sync: the provider's lock, as `refs` */
+    struct umf_os_source_t *next; /* Sync: the provider's lock, also for `refs` */
     size_t refs;
-    uint64_t dev, ino; /* Immutable after create, as all below */
+    uint64_t dev, ino; /* Immutable after create, as all members below */
     int fd;
-    uint64_t size; /* the file's, when last asked for; it only grows. Sync: atomic, relaxed */
+    uint64_t size;          /* of the file when last asked; it only grows. Sync: atomic, relaxed */
     const uint64_t *header; /* written by the producer. Sync: atomic */
     size_t header_size;
     uintptr_t layout; /* see below; 0: none. Sync: atomic; written with the provider's lock */
@@ -38,18 +38,20 @@ void umf_os_import_init(umf_os_import_t *import, umf_lock_t *lock) {
 /* --- layouts ---------------------------------------------------------------------------------- */
 
 /*
- * What is opened of a file is placed as it lies in the file, if those addresses are free: each file
- * has a range of them to request for. The kernel then makes one mapping of neighbours, which costs
- * it two thirds of a mapping of its own, and memory that is closed and opened again comes back to
- * its place. The ranges are given again, so that mappings do not wander through the address space.
+ * A layout is a range of addresses for one file. Allocations of the file are mapped in it at their
+ * offset in the file, if those addresses are free. The kernel then merges neighbours into one
+ * mapping, which costs two thirds of a separate mapping, and memory that is closed and opened again
+ * returns to its address. Layouts are reused, so that mappings do not spread over the address
+ * space.
  */
 #define LAYOUT_SIZE ((uintptr_t)4 << 30)
-#define LAYOUT_COUNT 64 /* files beyond that have none */
+#define LAYOUT_COUNT 64 /* further files have no layout */
 
-static _Atomic uint64_t layout_taken;   /* a bit for each. Sync: atomic */
+static _Atomic uint64_t layout_taken;   /* one bit for each layout. Sync: atomic */
 static _Atomic uintptr_t layout_lowest; /* 0: not known yet. Sync: atomic, written once */
 
-/* Below where the kernel places mappings: `near` is one of those. 0: there is no such place. */
+/* The lowest layout. Layouts lie below the addresses where the kernel places mappings; `near` is
+ * one of these. 0: there is no room below. */
 static uintptr_t layout_find_lowest(uintptr_t near) {
     uintptr_t all = LAYOUT_SIZE * LAYOUT_COUNT;
     uintptr_t lowest = atomic_load_explicit(&layout_lowest, memory_order_relaxed);
@@ -79,7 +81,7 @@ static void layout_give(uintptr_t layout) {
     }
 }
 
-/* NULL: wherever the kernel likes. */
+/* The address to ask for. NULL: the kernel chooses. */
 static void *layout_request(uintptr_t layout, uint64_t offset) {
     return layout ? (void *)(layout + offset % LAYOUT_SIZE) : NULL;
 }
@@ -93,7 +95,7 @@ static void source_destroy(source_t *source) {
     umf_meta_free(source, sizeof(*source));
 }
 
-/* Nothing behind the file's end may be touched: that would be a bus error. */
+/* An access behind the end of the file would be a bus error, so the range must lie inside. */
 static umf_result_t source_check_size(source_t *source, uint64_t end) {
     if (end <= __atomic_load_n(&source->size, __ATOMIC_RELAXED)) {
         return UMF_RESULT_SUCCESS;
@@ -170,7 +172,7 @@ free_source:
     return made;
 }
 
-/* While a file is open its identity is not given to another one. */
+/* Device and inode identify the file: they are not reused while it is open. */
 static source_t *source_find_locked(const umf_os_import_t *import, const umf_os_handle_t *handle) {
     umf_assert_locked(import->lock);
     source_t *source = import->sources;
@@ -180,7 +182,7 @@ static source_t *source_find_locked(const umf_os_import_t *import, const umf_os_
     return source;
 }
 
-/* Not for the first thing that is opened of a file: it may stay the only one. */
+/* Called from the second allocation of a file on: the first may stay the only one. */
 static void source_lay_out_locked(source_t *source) {
     if (source->layout == 0) {
         uintptr_t layout = layout_take((uintptr_t)source->header);
@@ -188,7 +190,8 @@ static void source_lay_out_locked(source_t *source) {
     }
 }
 
-/* The known source, or `made`, which becomes known. NULL if there is neither. */
+/* The known source of the file with one more use, else `made`, which becomes known. NULL if there
+ * is neither. */
 static source_t *source_join(umf_os_import_t *import, const umf_os_handle_t *handle,
                              source_t *made) {
     umf_lock(import->lock);
@@ -275,8 +278,8 @@ static umf_result_t import_remember(umf_os_import_t *import, source_t *source, v
     return UMF_RESULT_SUCCESS;
 }
 
-/* Whether the memory is still the one described is certain only once it is mapped: a producer
- * clears the slot before it uses the memory again. */
+/* The generation is checked again after the mapping: a producer clears the slot before it reuses
+ * the memory, so only this check proves that the mapping shows the memory that was described. */
 static umf_result_t import_map(umf_os_import_t *import, source_t *source,
                                const umf_os_handle_t *handle, void **ptr) {
     uintptr_t layout = __atomic_load_n(&source->layout, __ATOMIC_RELAXED);
@@ -328,7 +331,7 @@ umf_result_t umf_os_import_open(umf_os_import_t *import, const void *data, void 
 
 /* --- close and watch -------------------------------------------------------------------------- */
 
-/* Takes the mapping out of the table, so that only one of two concurrent closes goes on. */
+/* Takes the mapping out of the table, so that only one of two concurrent closes continues. */
 static opened_t *import_withdraw(umf_os_import_t *import, const void *ptr, size_t size) {
     size_t rounded;
     umf_lock(import->lock);

@@ -1,7 +1,8 @@
 /*
- * NUMA placement by mbind. The policy is set on fresh memory only, so nothing has to move.
+ * NUMA placement by mbind. The policy is set on memory that was not touched yet, so no page has to
+ * move.
  *
- * Nodes are numbered as the kernel does. One that does not exist is noticed when memory is bound to
+ * Nodes have the kernel's numbers. A node that does not exist is noticed when memory is bound to
  * it.
  */
 #include "providers/os/numa.h"
@@ -97,7 +98,7 @@ static bool numa_part_size_round(const umf_os_params_t *params, size_t page_size
 
 /* --- creation --------------------------------------------------------------------------------- */
 
-/* In mode SPLIT: those given, or one of weight 1 for each node. */
+/* Mode SPLIT: copies the given partitions, or makes one of weight 1 for each node. */
 static void numa_fill_partitions(umf_os_numa_t *numa, const umf_os_params_t *params) {
     for (unsigned i = 0; i < numa->partition_count; i++) {
         numa->partitions[i] =
@@ -192,13 +193,13 @@ static int numa_place_preferred(const umf_os_numa_t *numa, void *base, size_t si
         error =
             numa_bind_list(numa, base, size, NUMA_PREFERRED_MANY, numa->nodes, numa->node_count);
     }
-    /* One node, or a kernel that can prefer only one: the first. */
+    /* Only the first node: there is one, or the kernel cannot prefer several. */
     return error == EINVAL ? numa_bind_list(numa, base, size, MPOL_PREFERRED, numa->nodes,
                                             numa->node_count ? 1 : 0)
                            : error;
 }
 
-/* Parts go round the nodes from nodes[index] on. */
+/* Binds part after part to the nodes in turn, beginning with nodes[index]. */
 static int numa_bind_parts(const umf_os_numa_t *numa, char *base, size_t size, size_t index) {
     while (size) {
         size_t part = size < numa->part_size ? size : numa->part_size;
@@ -213,7 +214,7 @@ static int numa_bind_parts(const umf_os_numa_t *numa, char *base, size_t size, s
     return 0;
 }
 
-/* An allocation goes on after the bytes allocated before it; one that fails is not among them. */
+/* An allocation continues after the bytes allocated before it. A failed one does not count. */
 static int numa_place_parts(umf_os_numa_t *numa, char *base, size_t size, size_t requested) {
     size_t before = __atomic_fetch_add(&numa->allocated, requested, __ATOMIC_RELAXED);
     int error = numa_bind_parts(numa, base, size, before / numa->part_size % numa->node_count);
@@ -239,7 +240,7 @@ static int numa_bind_pages(const umf_os_numa_t *numa, char *base, size_t first, 
 
 __extension__ typedef unsigned __int128 numa_wide_t;
 
-/* Where a partition ends: in page `page`, or `exact`ly at its start. */
+/* Where a partition ends: inside page `page`, or at its start if `exact`. */
 typedef struct numa_end_t {
     size_t page;
     bool exact;
@@ -255,9 +256,9 @@ static numa_end_t numa_partition_end(const umf_os_numa_t *numa, size_t pages,
 }
 
 /*
- * The pages are a line of length `pages` on which each partition takes its share. Pages wholly
- * inside a partition go to its node; a page with ends of partitions inside goes to all that have a
- * share in it.
+ * Each partition gets its share of the pages, one partition after the other. A page that lies
+ * wholly in one partition goes to that node. A page in which partitions end goes to all nodes that
+ * have a share in it.
  */
 static int numa_place_split(const umf_os_numa_t *numa, char *base, size_t pages) {
     size_t page = 0;

@@ -1,7 +1,7 @@
 /*
- * OS provider: memory straight from the system. Private memory is anonymous (os_extent.h), or
- * mapped piece by piece where it is placed on NUMA nodes; shared memory lies in a file of the
- * provider's own (os_export.h) and can be opened by others (os_import.h).
+ * OS provider: memory of the operating system. Private memory is anonymous and lies in extents
+ * (extent.h); with a NUMA policy each allocation is a mapping of its own. Shared memory lies in a
+ * file of the provider (export.h), and other processes can open it (import.h).
  */
 #include <errno.h>
 #include <string.h>
@@ -24,10 +24,10 @@
 typedef struct os_provider_t {
     umf_stats_t stats;
     umf_os_numa_t numa;
-    size_t page_size; /* Immutable after create, as all without a note */
+    size_t page_size; /* Immutable after create, as all members without a note */
     int protection;   /* as mmap has it */
     bool is_shared;
-    bool has_extents; /* private, and without a policy for each allocation */
+    bool has_extents; /* private memory without a policy for each allocation */
     char name[UMF_NAME_MAX];
     umf_os_extents_t extents; /* used with has_extents */
     umf_lock_t lock;          /* UMF_RANK_PROVIDER; used when shared */
@@ -212,7 +212,7 @@ static umf_result_t os_alloc_shared(os_provider_t *os, size_t size, size_t align
                  : UMF_RESULT_SUCCESS;
 }
 
-/* `is_any`: it need not read as zero. */
+/* `is_any`: the memory may have any content. */
 UMF_INLINE umf_result_t alloc_memory(os_provider_t *os, size_t size, size_t alignment, bool is_any,
                                      void **ptr) {
     if (alignment && alignment % os->page_size && os->page_size % alignment) {
@@ -236,13 +236,14 @@ static umf_result_t os_reuse_alloc(void *provider, size_t size, size_t alignment
     return alloc_memory(provider, size, alignment, true, ptr);
 }
 
-/* With what pools keep themselves, as far as it is counted. */
+/* Bytes that stay counted after `size` are freed. The count includes dormant spans of pools, as far
+ * as they are not subtracted yet. */
 static size_t live_without(const os_provider_t *os, size_t size) {
     size_t live = umf_stats_counted(&os->stats);
     return live > size ? live - size : 0;
 }
 
-/* The kernel unmaps whatever is there, or nothing: what can be told to be wrong is refused here. */
+/* munmap accepts any range, so whatever can be recognised as wrong is refused here. */
 static int os_free_private(os_provider_t *os, void *ptr, size_t size, bool is_kept) {
     if (os->has_extents) {
         return is_kept ? umf_os_extents_keep(&os->extents, ptr, size, live_without(os, size))
@@ -258,7 +259,7 @@ static int os_free_private(os_provider_t *os, void *ptr, size_t size, bool is_ke
     return error;
 }
 
-/* `is_kept`: its content may stay for an allocation of any memory. */
+/* `is_kept`: the memory may stay dirty for an allocation of any content. */
 UMF_INLINE umf_result_t free_memory(os_provider_t *os, void *ptr, size_t size, bool is_kept) {
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
@@ -289,7 +290,7 @@ static umf_result_t os_reuse_drop(void *provider, int only_decayed) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Shared memory must be freed to be seen as freed by other processes. */
+/* Private memory only: other processes see shared memory as freed only when it really is. */
 static umf_result_t os_reuse_count(void *provider, size_t size, int is_used) {
     os_provider_t *os = provider;
     if (!os->has_extents) {
@@ -303,7 +304,7 @@ static umf_result_t os_reuse_count(void *provider, size_t size, int is_used) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Shared memory is dropped from its file, else other mappings would keep it. */
+/* Shared memory is punched out of its file, because other mappings of the file would keep it. */
 static umf_result_t os_purge_lazy(void *provider, void *ptr, size_t size) {
     const os_provider_t *os = provider;
     int error = umf_os_advise(ptr, size, os->is_shared ? MADV_REMOVE : MADV_FREE);
@@ -319,7 +320,7 @@ static umf_result_t os_purge_force(void *provider, void *ptr, size_t size) {
                  : UMF_RESULT_SUCCESS;
 }
 
-/* Private memory is freed page by page. */
+/* Private memory needs no bookkeeping for a split: any of its pages can be freed. */
 static umf_result_t os_allocation_split(void *provider, void *ptr, size_t total, size_t first) {
     os_provider_t *os = provider;
     if (os->is_shared) {

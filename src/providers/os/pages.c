@@ -8,7 +8,7 @@ static uint64_t bits(uint32_t count) {
     return count >= 64 ? UINT64_MAX : ((uint64_t)1 << count) - 1;
 }
 
-/* The 64 pages from `at` on. */
+/* The bits of the 64 pages from `at` on. */
 static uint64_t window(const umf_os_pages_t *pages, uint32_t at) {
     uint64_t low = pages->words[at / 64] >> at % 64;
     return at % 64 ? low | pages->words[at / 64 + 1] << (64 - at % 64) : low;
@@ -46,7 +46,8 @@ bool umf_os_pages_has_any(const umf_os_pages_t *pages, umf_os_run_t run) {
     return run.count != 0;
 }
 
-/* The first page from `at` on that is in, or out; `total` if there is none. */
+/* The first page from `at` on that is in the set (`is_in`), or out of it; `total` if there is none.
+ */
 static uint32_t first(const umf_os_pages_t *pages, bool is_in, uint32_t at, uint32_t total) {
     for (; at < total; at += 64) {
         uint64_t there = window(pages, at);

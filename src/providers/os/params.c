@@ -78,7 +78,7 @@ static umf_result_t params_set_partitions(umf_os_params_t *params,
 
 #define PARAMS_LIST_MAX ((size_t)4096) /* numbers of a list in text */
 
-/* Of a list in text, which has a number for every second character at most. */
+/* Parses a list. At most every second character begins a number, so the text bounds the room. */
 static umf_result_t params_parse_list(umf_os_params_t *params, const char *text, const char *joints,
                                       umf_result_t (*set)(umf_os_params_t *, unsigned *, size_t)) {
     size_t room = strlen(text) / 2 + 1;
@@ -98,7 +98,7 @@ static umf_result_t params_set_nodes(umf_os_params_t *params, unsigned *nodes, s
     return params_set_numa_list(params, nodes, (unsigned)count);
 }
 
-/* A text has the node first: "0*3+1*1". */
+/* A text names the node before its weight: "0*3+1*1". */
 static umf_result_t params_set_pairs(umf_os_params_t *params, unsigned *numbers, size_t count) {
     _Static_assert(sizeof(umf_numa_split_partition_t) == 2 * sizeof(*numbers), "pairs");
     for (size_t i = 0; i < count; i += 2) {

@@ -1,4 +1,4 @@
-/* Parameters of the OS provider and what of them several of its files use. */
+/* Parameters of the OS provider, and its native errors, which several of its files set. */
 #ifndef UMF_SRC_PROVIDERS_OS_PARAMS_H
 #define UMF_SRC_PROVIDERS_OS_PARAMS_H
 

@@ -13,21 +13,21 @@
 #include "peer/process.h"
 #include "system/os.h"
 
-/* The file grows by at least this much; sparse, so it costs nothing. */
+/* The file grows by at least this much. It is sparse, so growth costs nothing. */
 #define SHARE_STEP_MIN ((uint64_t)64 << 20)
 #define SHARE_STEP_MAX ((uint64_t)1 << 30)
 
-/* Nothing near the limits of the file system is meant seriously. */
+/* A larger size is an error of the caller; it stays away from the limits of file systems. */
 #define SHARE_SIZE_MAX ((uint64_t)1 << 46)
 
-/* A secret file gets its size once; what is mapped counts as locked, so its header is small. */
+/* The size of a secret file can be set once only. Mapped secret memory counts as locked, so the
+ * header is small. */
 #define SHARE_SECRET_SIZE ((uint64_t)1 << 40)
 #define SHARE_SECRET_HEADER ((size_t)16 << 10)
 
 /* --- making the file -------------------------------------------------------------------------- */
 
-/* Memory of memfd_secret is locked memory, of which an ordinary user has few; so only on request.
- */
+/* Only on request: memory of memfd_secret is locked, and an ordinary user may lock little. */
 static bool share_wants_secret(void) {
     const char *request = getenv("UMF_MEM_FD_FUNC");
     return request && strstr(request, "memfd_secret");
@@ -49,7 +49,7 @@ static int share_make_anonymous(umf_os_share_t *share) {
         return error;
     }
     share->reserves = true;
-    /* Who maps the file can then rely on its length. */
+    /* A process that maps the file then relies on its length. */
     int sealed = umf_memory_file_seal(share->fd, UMF_OS_SEALS);
     if (sealed) {
         UMF_LOG_DEBUG("the shared file cannot be sealed against shrinking (errno %d)", sealed);
@@ -86,7 +86,7 @@ static int share_map_header(umf_os_share_t *share) {
     return 0;
 }
 
-/* NOT_SUPPORTED: this machine or a sandbox does not let us make such a file. */
+/* NOT_SUPPORTED: this machine or a sandbox forbids such files. */
 static umf_result_t share_result(int error) {
     bool is_denied = error == EPERM || error == EACCES || error == ENOSYS || error == EROFS ||
                      error == ENOENT || error == EOPNOTSUPP;
@@ -160,7 +160,8 @@ static int share_add_range(umf_os_share_t *share, uint64_t more) {
     return 0;
 }
 
-/* A consumer may have made it longer than we know, and it does not become shorter. */
+/* A consumer may have made the file longer than we know; the seals then refuse to shorten it, which
+ * is no failure. */
 static int share_truncate(int fd, uint64_t size) {
     uint64_t dev, ino, now;
     int error = umf_os_truncate(fd, size);
@@ -183,7 +184,7 @@ static int share_grow_by(umf_os_share_t *share, uint64_t more) {
     return share_add_range(share, more);
 }
 
-/* In large steps that keep pace with the file, or by what is needed if the system refuses those. */
+/* Grows in large steps that double the file, or by `size` alone if the system refuses the step. */
 static int share_grow(umf_os_share_t *share, size_t size) {
     uint64_t step = share->range_end;
     step = step < SHARE_STEP_MIN ? SHARE_STEP_MIN : step > SHARE_STEP_MAX ? SHARE_STEP_MAX : step;
@@ -219,7 +220,7 @@ int umf_os_share_take(umf_os_share_t *share, size_t size, uint64_t *offset) {
     return 0;
 }
 
-/* A secret file cannot be punched. */
+/* Holes cannot be punched into a secret file, so it is zeroed through a mapping. */
 static int share_clear_secret(const umf_os_share_t *share, uint64_t offset, size_t size) {
     void *base = NULL;
     int error =
@@ -258,7 +259,7 @@ umf_result_t umf_os_share_merge(umf_os_share_t *share, uint64_t low, uint64_t hi
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-/* A free one, 0 if none is: consumers can write there, so that nothing is sure. */
+/* A free slot. 0 if none is, in spite of the count: consumers can write to the header. */
 static uint32_t share_find_slot(const umf_os_share_t *share, uint32_t count) {
     uint32_t at = share->slot_last ? share->slot_last : UMF_OS_SHARE_FIRST_SLOT - 1;
     for (uint32_t tries = 0; tries < count; tries++) {

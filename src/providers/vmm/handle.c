@@ -11,7 +11,7 @@
 #define HANDLE_MAGIC UINT32_C(0x56464D55) /* "UMFV" */
 #define HANDLE_VERSION 3
 
-/* Of all fields, with `check` taken as 0. */
+/* The sum of all fields, with `check` taken as 0. */
 static uint64_t handle_sum(const umf_vmm_handle_t *handle) {
     umf_vmm_handle_t copy = *handle;
     copy.check = 0;
@@ -44,7 +44,7 @@ static bool handle_place_is_valid(const umf_vmm_handle_t *handle) {
            !__builtin_add_overflow(handle->offset, handle->size, &end) && end <= handle->piece_size;
 }
 
-/* Such a description names no process, whatever machine it is read on. */
+/* A boardless description names no process, because any machine may read it. */
 static bool handle_is_boardless(const umf_vmm_handle_t *handle) {
     static const umf_fd_ticket_t none;
     return memcmp(&handle->piece, &none, sizeof(none)) == 0 &&
@@ -52,7 +52,7 @@ static bool handle_is_boardless(const umf_vmm_handle_t *handle) {
            handle->maker != 0 && handle->generation != 0 && handle->piece_id != 0;
 }
 
-/* Both descriptors are of one process. */
+/* The descriptors of piece and board belong to one process. */
 static bool handle_board_is_valid(const umf_vmm_handle_t *handle) {
     return handle->word != 0 && handle->word < UMF_VMM_BOARD_WORDS && handle->generation != 0 &&
            handle->piece_id != 0 && handle->maker == 0 && handle->piece.pid == handle->board.pid &&

@@ -1,5 +1,5 @@
 /*
- * Vmm_handle: the description of an allocation of a vmm provider for other processes, as bytes.
+ * Vmm_handle: the bytes that describe an allocation of a vmm provider to other processes.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_HANDLE_H
 #define UMF_SRC_PROVIDERS_VMM_HANDLE_H
@@ -7,7 +7,7 @@
 #include "peer/transport.h"
 #include "providers/vmm/share.h"
 
-/* A word takes 8 bytes of memory only when its page is used. */
+/* The file is sparse: pages without used words take no memory. */
 #define UMF_VMM_BOARD_SIZE ((size_t)1 << 20)
 #define UMF_VMM_BOARD_WORDS ((uint32_t)(UMF_VMM_BOARD_SIZE / sizeof(uint64_t)))
 
@@ -15,17 +15,18 @@
 typedef struct umf_vmm_handle_t {
     uint32_t magic;
     uint16_t version;
-    uint16_t kind;                /* of the back end */
+    uint16_t kind;                /* that of the back end */
     uint64_t check;               /* sum of all other fields */
-    umf_fd_ticket_t piece, board; /* with a token: the board twice; boardless: nothing */
+    umf_fd_ticket_t piece, board; /* with a token both name the board; boardless: zero */
     uint64_t piece_size;
     uint64_t offset, size; /* of the allocation, in the piece */
     uint64_t granule;      /* the producer's granularity */
-    uint64_t generation;   /* what the word holds as long as this is true */
+    uint64_t generation;   /* the word holds this value while the description is valid */
     uint32_t word;         /* boardless: 0 */
-    uint32_t maker;        /* boardless: a number of the provider, by chance; else 0 */
+    uint32_t maker;        /* boardless: a random number of the provider; else 0 */
     unsigned char token[UMF_VMM_TOKEN_SIZE];
-    uint64_t piece_id; /* no other physical memory described on the board has it; not 0 */
+    uint64_t
+        piece_id; /* identifies the physical memory among all that the board describes; not 0 */
 } umf_vmm_handle_t;
 
 _Static_assert(sizeof(umf_vmm_handle_t) == 16 + 2 * 88 + UMF_VMM_TOKEN_SIZE + 6 * 8 + 8,
@@ -34,8 +35,8 @@ _Static_assert(sizeof(umf_vmm_handle_t) == 16 + 2 * 88 + UMF_VMM_TOKEN_SIZE + 6 
 /* Writes a description into a caller's buffer; magic, version, kind and sum are set here. */
 void umf_vmm_handle_write(const umf_vmm_t *vmm, umf_vmm_handle_t *handle, void *data);
 
-/* A copy of a description, whose fields fit together. INVALID_ARGUMENT: it is none of the
- * provider's kind, it is damaged, or it cannot be right. */
+/* Copies a description and checks that its fields fit together. INVALID_ARGUMENT: it is damaged,
+ * impossible, or of another kind of provider. */
 umf_result_t umf_vmm_handle_read(const umf_vmm_t *vmm, const void *data, umf_vmm_handle_t *handle);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * Sharing the memory of the vmm providers, the consumer's side: what is open.
+ * Sharing the memory of the vmm providers, the consumer's side: open blocks.
  *
- * A piece is imported and mapped whole, once, for all of its blocks that are open; the last one
- * that is closed takes the mapping along. A block is open once in a mapping: descriptions that were
- * void when others were made may overlap these, and who opens one description twice closes it
- * twice. What finds its place taken gets another mapping of the piece.
+ * A piece is imported and mapped whole, once, for all of its open blocks. The close of the last
+ * block unmaps it. A block is open once in a mapping. If its place is taken, the piece is mapped
+ * again: stale descriptions may overlap newer ones, and a consumer that opens one description twice
+ * closes it twice.
  */
 #include "providers/vmm/import.h"
 
@@ -20,8 +20,9 @@
 #include "system/os.h"
 
 /*
- * Which physical memory a description means. Board and id would do for those of honest producers;
- * by the rest, one that lies about the id finds no mapping but its own. Nothing is padding.
+ * The identity of the physical memory that a description names. Board and id suffice for an honest
+ * producer. The other fields keep a producer that lies about the id from reaching a mapping other
+ * than its own. Nothing is padding.
  */
 typedef struct piece_key_t {
     uint64_t board_dev, board_ino;
@@ -35,12 +36,12 @@ typedef struct block_t {
     size_t offset, size;
 } block_t;
 
-/* A mapping of a piece. Those with the same sum of their keys are chained. */
+/* A mapping of a piece. Mappings whose keys have the same sum form a chain. */
 typedef struct import_t {
-    struct import_t *next; /* Sync: the provider's lock, as the blocks */
-    block_t *blocks;       /* that are open: they ascend, and none overlaps another */
+    struct import_t *next; /* Sync: the provider's lock, also for the blocks */
+    block_t *blocks;       /* the open ones: they ascend, and none overlaps another */
     size_t block_count, block_room;
-    piece_key_t key; /* Immutable after it was made, as all below */
+    piece_key_t key; /* Immutable after creation, as all members below */
     umf_vmm_source_t *source;
     uintptr_t base;
     size_t size;
@@ -115,7 +116,7 @@ static void block_remove(import_t *import, size_t offset) {
             (import->block_count - at) * sizeof(*import->blocks));
 }
 
-/* A mapping of the piece with room for the block. */
+/* A mapping of the piece in which the block is not open. NULL: there is none. */
 static import_t *import_find_locked(umf_vmm_t *vmm, const piece_key_t *key, size_t offset,
                                     size_t size) {
     umf_assert_locked(&vmm->lock);
@@ -137,7 +138,8 @@ static void import_unlink_locked(umf_vmm_t *vmm, import_t *import) {
     uint64_t sum = key_sum(&import->key);
     import_t *first = umf_hash_get(&vmm->imports.pieces, sum);
     if (first == import && import->next) {
-        umf_hash_put(&vmm->imports.pieces, sum, import->next); /* needs no memory */
+        /* The key has a slot already, so this needs no memory and cannot fail. */
+        umf_hash_put(&vmm->imports.pieces, sum, import->next);
     } else if (first == import) {
         umf_hash_remove(&vmm->imports.pieces, sum);
     } else {
@@ -148,9 +150,9 @@ static void import_unlink_locked(umf_vmm_t *vmm, import_t *import) {
     }
 }
 
-/* --- mapping them ----------------------------------------------------------------------------- */
+/* --- mapping pieces --------------------------------------------------------------------------- */
 
-/* As open_import. */
+/* open_import for a back end that has tokens. */
 static umf_result_t open_import_token(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
                                       const umf_vmm_source_t *source, umf_physical_t *physical) {
     umf_physical_t made;
@@ -168,8 +170,8 @@ static umf_result_t open_import_token(umf_vmm_t *vmm, const umf_vmm_handle_t *ha
     return UMF_RESULT_SUCCESS;
 }
 
-/* The physical memory of the piece. Only what was looked at after the descriptor was had is
- * certain. */
+/* Imports the physical memory of the piece. The board is checked after the descriptor was received,
+ * because a descriptor closed before that may be another one by now. */
 static umf_result_t open_import(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
                                 const umf_vmm_source_t *source, umf_physical_t *physical) {
     int fd;
@@ -189,8 +191,8 @@ static umf_result_t open_import(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
     return result;
 }
 
-/* The mapping keeps the physical memory, so that the handle to it can go at once; if the system
- * does not take it, it goes with the mapping. */
+/* The mapping keeps the physical memory alive, so the handle to it is released at once. If that
+ * fails, the handle is released with the mapping. */
 static umf_result_t import_map(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, import_t *import) {
     umf_physical_t physical;
     umf_result_t result = open_import(vmm, handle, import->source, &physical);
@@ -210,7 +212,7 @@ static umf_result_t import_map(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, i
     return result;
 }
 
-/* A failure leaves it mapped. */
+/* After a failure the piece stays mapped. */
 static umf_result_t import_unmap(umf_vmm_t *vmm, const import_t *import) {
     umf_result_t result = vmm->ops->unmap(vmm->backend, import->base, import->size);
     if (result == UMF_RESULT_SUCCESS) {
@@ -265,7 +267,7 @@ static bool open_at_locked(umf_vmm_t *vmm, import_t *import, size_t offset, open
     return true;
 }
 
-/* The same in a mapping that is not known yet. */
+/* Opens the block in a new mapping, which becomes known. */
 static bool open_first_locked(umf_vmm_t *vmm, import_t *import, size_t offset, opened_t *opened) {
     if (!import_link_locked(vmm, import)) {
         return false;
@@ -277,8 +279,8 @@ static bool open_first_locked(umf_vmm_t *vmm, import_t *import, size_t offset, o
     return is_open;
 }
 
-/* Opens the block in a mapping that is known, or else in `made`. `opened->import` stays NULL if
- * there is neither. */
+/* Opens the block in a known mapping, else in `made`. `opened->import` stays NULL if there is
+ * neither. */
 static umf_result_t open_join(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, import_t *made,
                               opened_t *opened, uintptr_t *address) {
     piece_key_t key = key_of(handle);
@@ -299,7 +301,7 @@ static umf_result_t open_join(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, im
     return UMF_RESULT_SUCCESS;
 }
 
-/* Of two threads that map one piece at the same time, one gives its mapping back. */
+/* If two threads map one piece at the same time, the second one unmaps its mapping. */
 static umf_result_t open_new(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
                              umf_vmm_source_t *source, opened_t *opened, uintptr_t *address) {
     import_t *made;
@@ -336,8 +338,9 @@ static umf_result_t open_from(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
     return UMF_RESULT_SUCCESS;
 }
 
-/* The word is looked at first: the descriptor may be closed already. And what is mapped asks nobody
- * else whether the producer lives. */
+/* Checks the board first: the descriptor of a stale description may be closed already. A block of a
+ * piece that is already mapped opens without a message to the producer, so the board alone tells
+ * whether the description is valid. */
 static umf_result_t open_watched(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, void **ptr) {
     umf_vmm_source_t *source;
     umf_process_t producer = umf_ticket_producer(&handle->board);
@@ -371,15 +374,15 @@ umf_result_t umf_vmm_open_handle(umf_vmm_t *vmm, const void *data, void **ptr) {
                                   : open_watched(vmm, &handle, ptr);
 }
 
-/* --- what is open ----------------------------------------------------------------------------- */
+/* --- open blocks ------------------------------------------------------------------------------ */
 
 static bool is_size(size_t size, size_t granule, size_t whole) {
     size_t rounded;
     return umf_round_up(size, granule, &rounded) && rounded == whole;
 }
 
-/* Takes the block out of the table, so that only one of two concurrent closes goes on, and out of
- * its mapping; `*is_last`: nothing else is open there, and nothing will be. */
+/* Takes the block out of the table, so that only one of two concurrent closes continues, and out of
+ * its mapping. `*is_last`: no block is open in the mapping, and none will be. */
 static opened_t *opened_withdraw(umf_vmm_t *vmm, const void *ptr, size_t size, bool *is_last) {
     umf_lock(&vmm->lock);
     opened_t *opened = umf_hash_get(&vmm->imports.opened, (uintptr_t)ptr);

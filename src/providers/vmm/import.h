@@ -1,5 +1,5 @@
 /*
- * Vmm_import: what a vmm provider has opened of other processes, see vmm_share.h.
+ * Vmm_import: what a vmm provider has opened of other processes, see share.h.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_IMPORT_H
 #define UMF_SRC_PROVIDERS_VMM_IMPORT_H
@@ -7,10 +7,10 @@
 #include "ds/hash.h"
 #include "providers/vmm/share.h"
 
-/* Of one provider. Sync: its lock. A zeroed one has nothing open. */
+/* The imports of one provider. Sync: its lock. Zeroed, nothing is open. */
 typedef struct umf_vmm_imports_t {
-    umf_hash_t opened; /* blocks by address */
-    umf_hash_t pieces; /* mappings of the pieces that they lie in */
+    umf_hash_t opened; /* open blocks by address */
+    umf_hash_t pieces; /* mappings of their pieces, by the sum of their keys */
     struct umf_vmm_source_t *sources;
 } umf_vmm_imports_t;
 
@@ -21,7 +21,7 @@ umf_result_t umf_vmm_check_handle(umf_vmm_t *vmm, const void *data, size_t size)
 umf_result_t umf_vmm_watch_handle(umf_vmm_t *vmm, const void *data, const uint64_t **word,
                                   uint64_t *expected);
 
-/* What was opened stays mapped. */
+/* Open blocks stay mapped. */
 void umf_vmm_imports_fini(umf_vmm_t *vmm);
 
 #endif

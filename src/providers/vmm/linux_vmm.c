@@ -69,7 +69,7 @@ static umf_result_t linux_vmm_create(void *backend, size_t size, umf_physical_t 
     if (!error) {
         error = umf_memory_file_reserve(fd, 0, size);
     }
-    if (!error) { /* others may get it, but not cut it short */
+    if (!error) { /* importers rely on the size, so it is sealed */
         error = umf_memory_file_seal(fd, UMF_OS_SEALS | F_SEAL_GROW);
     }
     if (error) {
@@ -95,7 +95,7 @@ static umf_result_t linux_vmm_map(void *backend, uintptr_t base, size_t size,
     return error ? linux_vmm_fail(error, "mapping", size) : UMF_RESULT_SUCCESS;
 }
 
-/* The addresses stay ours, without access. */
+/* Replaces the mapping by one without access, which keeps the addresses reserved. */
 static umf_result_t linux_vmm_unmap(void *backend, uintptr_t base, size_t size) {
     (void)backend;
     void *at = (void *)base;
@@ -178,8 +178,7 @@ static umf_result_t linux_vmm_finalize(void *provider) {
 
 UMF_PROVIDER_GET_NAME(linux_vmm, linux_vmm_t, umf_linux_vmm_params)
 
-/* --- operations beyond: the CPU does everything at once, so queues are nothing -------------------
- */
+/* --- queues: the CPU copies and fills at once, so a queue holds nothing ----------------------- */
 
 static umf_result_t linux_vmm_queue_create(void *provider, void **queue) {
     *queue = provider;

@@ -1,4 +1,4 @@
-/* Vmm_ops: a provider of virtual memory, operation by operation. */
+/* Vmm_ops: the operations of a provider of virtual memory. */
 #include "providers/vmm/ops.h"
 
 #include "base/log.h"
@@ -89,7 +89,7 @@ umf_result_t umf_vmm_op_ipc_watch(void *provider, const void *data, const uint64
     return umf_vmm_watch_handle(provider, data, word, expected);
 }
 
-/* --- memory that goes and comes --------------------------------------------------------------- */
+/* --- detaching and attaching physical memory -------------------------------------------------- */
 
 umf_result_t umf_vmm_op_find(void *provider, const void *ptr, umf_vm_piece_t *piece) {
     return umf_vmm_find(provider, ptr, piece);

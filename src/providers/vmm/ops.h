@@ -1,6 +1,6 @@
 /*
- * Vmm_ops: what the tables of the vmm providers have in common. Such a provider begins with its
- * umf_vmm_t, which is what these operations take it for.
+ * Vmm_ops: the operations that the vmm providers have in common. The state of such a provider
+ * begins with its umf_vmm_t; the operations cast to it.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_OPS_H
 #define UMF_SRC_PROVIDERS_VMM_OPS_H
@@ -20,7 +20,7 @@ umf_result_t umf_vmm_op_split(void *provider, void *ptr, size_t total, size_t fi
 umf_result_t umf_vmm_op_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
                             void *arg, size_t size, umf_ctl_query_type_t type, va_list args);
 
-/* Sharing; what the back end says where it has none. */
+/* Sharing. A back end without it answers with its private_result. */
 umf_result_t umf_vmm_op_ipc_size(void *provider, size_t *size);
 umf_result_t umf_vmm_op_ipc_get(void *provider, const void *ptr, size_t size, void *data);
 umf_result_t umf_vmm_op_ipc_put(void *provider, void *data);
@@ -39,7 +39,7 @@ umf_result_t umf_vmm_op_claim(void *provider, void *const *pieces, const size_t 
                               size_t count, int *claimed);
 umf_result_t umf_vmm_op_release(void *provider, void *const *pieces, size_t count);
 
-/* Of umf_memory_provider_ops_t. */
+/* Members of umf_memory_provider_ops_t. */
 #define UMF_VMM_OPS                                                                                \
     .alloc = umf_vmm_op_alloc, .free = umf_vmm_op_free,                                            \
     .get_recommended_page_size = umf_vmm_op_page_size,                                             \
@@ -49,7 +49,7 @@ umf_result_t umf_vmm_op_release(void *provider, void *const *pieces, size_t coun
     .ext_open_ipc_handle = umf_vmm_op_ipc_open, .ext_close_ipc_handle = umf_vmm_op_ipc_close,      \
     .ext_ctl = umf_vmm_op_ctl
 
-/* Of umf_memory_provider_ext_ops_t. */
+/* Members of umf_memory_provider_ext_ops_t. */
 #define UMF_VMM_EXT_OPS                                                                            \
     .ipc_watch = umf_vmm_op_ipc_watch, .ipc_check = umf_vmm_op_ipc_check,                          \
     .vm_find = umf_vmm_op_find, .vm_detach = umf_vmm_op_detach, .vm_create = umf_vmm_op_create,    \

@@ -1,12 +1,13 @@
 /*
- * Vmm: pieces whose physical memory goes and comes. Whoever wants that claims them first: then
- * nothing is allocated in them and they stay, so their addresses lead to them without a lock held.
+ * Vmm: pieces whose physical memory is detached and attached again. The caller claims the pieces
+ * first. A claimed piece stays listed and nothing is allocated in it, so its address leads to it
+ * without a lock held.
  */
 #include "base/log.h"
 #include "base/meta.h"
 #include "providers/vmm/own.h"
 
-/* --- whose pieces they are -------------------------------------------------------------------- */
+/* --- finding and claiming --------------------------------------------------------------------- */
 
 umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece) {
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -24,8 +25,8 @@ umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece
 }
 
 /*
- * Keeps the free parts of claimed pieces out of the range. All free parts are taken and those of
- * other pieces given back.
+ * Withholds the free segments of claimed pieces from allocation. ds/range has no search by piece,
+ * so all free segments are taken and those of other pieces are freed again.
  */
 static umf_result_t vmm_withhold_free_locked(umf_vmm_t *vmm) {
     umf_range_segment_t taken[64], *keep = NULL;
@@ -45,7 +46,8 @@ static umf_result_t vmm_withhold_free_locked(umf_vmm_t *vmm) {
             }
             if (kept == room && !umf_vmm_grow((void **)&keep, &room, sizeof(*keep))) {
                 umf_range_free(vmm->range, taken[i].base, taken[i].size, NULL);
-                continue; /* it may be taken once more, no harm */
+                /* The loop may take this segment a second time, which does no harm. */
+                continue;
             }
             keep[kept++] = taken[i];
         }
@@ -64,6 +66,8 @@ static umf_vmm_piece_t *vmm_at_locked(umf_vmm_t *vmm, const void *base) {
 
 static bool vmm_claim_locked(umf_vmm_t *vmm, const void *base, size_t allocations) {
     umf_vmm_piece_t *piece = vmm_at_locked(vmm, base);
+    /* Another number of allocations: one belongs to another pool, which keeps the piece attached.
+     */
     if (!piece || piece->is_claimed || piece->state != UMF_VMM_ATTACHED ||
         piece->allocations != allocations) {
         return false;
@@ -72,7 +76,8 @@ static bool vmm_claim_locked(umf_vmm_t *vmm, const void *base, size_t allocation
     return true;
 }
 
-/* The piece if nothing is left in it: then it is no longer listed. */
+/* Ends a claim. Returns the piece if it has no allocations: it is then retired, and the caller
+ * releases it. */
 static umf_vmm_piece_t *vmm_release_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     umf_assert_locked(&vmm->lock);
     piece->is_claimed = false;
@@ -80,6 +85,8 @@ static umf_vmm_piece_t *vmm_release_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piec
         umf_vmm_retire_locked(vmm, piece);
         return piece;
     }
+    /* A piece without physical memory keeps its segments withheld: nothing may be allocated there.
+     */
     if (piece->state == UMF_VMM_ATTACHED) {
         umf_vmm_take_back_locked(vmm, piece);
     }
@@ -105,7 +112,7 @@ umf_result_t umf_vmm_claim(umf_vmm_t *vmm, void *const *pieces, const size_t *al
     return result;
 }
 
-/* NULL: no piece that was claimed begins there. */
+/* NULL: no claimed piece begins there. */
 static umf_vmm_piece_t *vmm_claimed(umf_vmm_t *vmm, const void *base) {
     umf_lock(&vmm->lock);
     umf_vmm_piece_t *piece = vmm_at_locked(vmm, base);
@@ -141,7 +148,7 @@ umf_result_t umf_vmm_release(umf_vmm_t *vmm, void *const *pieces, size_t count) 
     return first;
 }
 
-/* --- memory that goes ------------------------------------------------------------------------- */
+/* --- detaching -------------------------------------------------------------------------------- */
 
 static void vmm_set_state(umf_vmm_t *vmm, umf_vmm_piece_t *piece, umf_vmm_state_t state) {
     umf_lock(&vmm->lock);
@@ -165,8 +172,8 @@ static void vmm_set_states(umf_vmm_t *vmm, void *const *pieces, size_t count, um
     }
 }
 
-/* How many pieces from `first` on lie side by side in one of two states, so that one call serves
- * them: 0 if the first is in neither. */
+/* The number of pieces at the front of the list that are adjacent and in one of two states, so that
+ * one call of the back end serves them. 0 if the first is in neither state. */
 static size_t vmm_run_length(umf_vmm_t *vmm, void *const *pieces, size_t count,
                              umf_vmm_state_t state, umf_vmm_state_t or_state, size_t *size) {
     size_t n = 0;
@@ -183,7 +190,7 @@ static size_t vmm_run_length(umf_vmm_t *vmm, void *const *pieces, size_t count,
     return n;
 }
 
-/* Of the pieces that are mapped; `also` is a second state that counts as such. */
+/* Unmaps the pieces in state MAPPED or `also`. */
 static umf_result_t vmm_unmap(umf_vmm_t *vmm, void *const *pieces, size_t count,
                               umf_vmm_state_t also) {
     for (size_t i = 0, n; i < count; i += n ? n : 1) {
@@ -200,13 +207,14 @@ static umf_result_t vmm_unmap(umf_vmm_t *vmm, void *const *pieces, size_t count,
     return UMF_RESULT_SUCCESS;
 }
 
-/* Gives back what is not mapped. A piece whose memory the system does not take keeps it. */
+/* Releases the physical memory that is not mapped. A piece keeps its memory if that fails. */
 static umf_result_t vmm_destroy(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     for (size_t i = 0; i < count; i++) {
         umf_vmm_piece_t *piece = vmm_claimed(vmm, pieces[i]);
         if (piece->state != UMF_VMM_CREATED) {
             continue;
         }
+        /* A descriptor for other processes would keep the physical memory resident. */
         umf_vmm_unshare(vmm, piece);
         umf_result_t result = vmm->ops->destroy(vmm->backend, piece->physical);
         if (result != UMF_RESULT_SUCCESS) {
@@ -234,9 +242,9 @@ umf_result_t umf_vmm_discard(umf_vmm_t *vmm, void *const *pieces, size_t count) 
     return vmm_take_away(vmm, pieces, count, UMF_VMM_MAPPED);
 }
 
-/* --- memory that comes ------------------------------------------------------------------------ */
+/* --- attaching -------------------------------------------------------------------------------- */
 
-/* Bytes that the pieces are without. */
+/* Bytes of physical memory that the pieces lack. */
 static size_t vmm_missing(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++) {
@@ -250,6 +258,7 @@ umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, s
     if (!vmm_are_claimed(vmm, pieces, count)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    /* Retired pieces may hold the very memory that is needed now. */
     umf_vmm_give_back(vmm);
     for (size_t i = 0; i < count; i++) {
         umf_vmm_piece_t *piece = vmm_claimed(vmm, pieces[i]);
@@ -259,7 +268,8 @@ umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, s
         umf_result_t result = vmm->ops->create(vmm->backend, piece->size, &piece->physical);
         if (result != UMF_RESULT_SUCCESS) {
             *missing = vmm_missing(vmm, pieces, count);
-            umf_vmm_discard(vmm, pieces, count); /* what does not go serves the next call */
+            /* All or nothing. If the release fails, too, the next call uses that memory. */
+            umf_vmm_discard(vmm, pieces, count);
             return result;
         }
         vmm_set_state(vmm, piece, UMF_VMM_CREATED);
@@ -286,6 +296,7 @@ static umf_result_t vmm_map_all(umf_vmm_t *vmm, void *const *pieces, size_t coun
 static umf_result_t vmm_allow_all(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     for (size_t i = 0, n; i < count; i += n ? n : 1) {
         size_t size;
+        /* Granting access is the costly call on GPUs, so one call serves a whole run. */
         n = vmm_run_length(vmm, &pieces[i], count - i, UMF_VMM_MAPPED, UMF_VMM_MAPPED, &size);
         umf_result_t result =
             n ? umf_vmm_allow(vmm, (uintptr_t)pieces[i], size) : UMF_RESULT_SUCCESS;
@@ -311,7 +322,8 @@ umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     if (result == UMF_RESULT_SUCCESS) {
         vmm_set_states(vmm, pieces, count, UMF_VMM_MAPPED, UMF_VMM_ATTACHED);
     } else {
-        vmm_unmap(vmm, pieces, count, UMF_VMM_MAPPED); /* what stays serves the next call */
+        /* Whatever stays mapped is used by the next call. */
+        vmm_unmap(vmm, pieces, count, UMF_VMM_MAPPED);
     }
     return result;
 }

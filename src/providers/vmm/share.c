@@ -15,7 +15,7 @@
 #include "system/os.h"
 
 typedef struct share_export_t {
-    umf_list_t siblings; /* of one piece */
+    umf_list_t siblings; /* exports of one piece */
     uintptr_t base;
     uint64_t generation;
     uint32_t word;
@@ -33,8 +33,8 @@ static umf_result_t board_fail(int error, const char *what) {
     return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-/* Who maps it can rely on its length. And from now on nobody else writes there; before Linux 5.1
- * those could who may open it. */
+/* Consumers rely on the length of the board, and only this process may write to it. Before
+ * Linux 5.1 a process that can open the file can write to it, too. */
 static int board_seal(int fd) {
     int error = umf_memory_file_seal(fd, UMF_OS_SEALS | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
     return error == EINVAL ? umf_memory_file_seal(fd, UMF_OS_SEALS | F_SEAL_GROW) : error;
@@ -93,7 +93,8 @@ static void export_forget(uint64_t address, void *value, void *arg) {
     umf_meta_free(export, sizeof(*export));
 }
 
-/* A child of a fork finds the board of its parent, whose words are the parent's. */
+/* A forked child inherits the board, but its words belong to the parent: the child needs its own.
+ */
 static umf_result_t board_settle_locked(umf_vmm_share_t *share) {
     if (board_is_mine(share)) {
         return UMF_RESULT_SUCCESS;
@@ -105,7 +106,7 @@ static umf_result_t board_settle_locked(umf_vmm_share_t *share) {
     return board_make(share);
 }
 
-/* A word that is free, 0 if none is. */
+/* Takes a free word. 0 if none is free. */
 static uint32_t board_take_word(umf_vmm_share_t *share) {
     if (share->words_used == UMF_VMM_BOARD_WORDS - 1) {
         return 0;
@@ -144,7 +145,7 @@ static umf_result_t export_make_locked(umf_vmm_share_t *share, umf_vmm_piece_sha
     return UMF_RESULT_SUCCESS;
 }
 
-/* By chance, so that a put of another provider's description is noticed; nothing else hangs on it.
+/* A random number, by which a put recognises descriptions of other providers. It has no other use.
  */
 static umf_result_t maker_settle_locked(umf_vmm_share_t *share) {
     int error = share->maker ? 0 : umf_os_random(&share->maker, sizeof(share->maker));

@@ -1,17 +1,17 @@
 /*
  * Vmm_share: memory of the vmm providers in other processes.
  *
- * What travels is a descriptor of the piece's physical memory and the place of the allocation in
- * it. Descriptors of device memory all name one device file and numbers are used again, so a
- * descriptor alone does not tell whether the memory behind it is still the one described. Therefore
- * each provider that shares has a *board*: a file of words, one for each described allocation. The
- * word holds the description's generation until the allocation is freed, changes its extent, or its
- * piece loses its physical memory; only then is the descriptor closed. Who opens a description has
- * the descriptor first and looks at the word after that.
+ * A description carries a descriptor of the piece's physical memory and the offset of the
+ * allocation in it. The descriptor alone does not prove that the memory behind it is still the one
+ * described: all descriptors of device memory name one device file, and their numbers are reused.
+ * Therefore each provider that shares memory has a *board*: a file with one word for each described
+ * allocation. The word holds the generation of the description. It is cleared when the allocation
+ * is freed or changes its extent, or when its piece loses its physical memory; only then is the
+ * descriptor closed. A consumer receives the descriptor first and checks the word afterwards.
  *
- * A back end may have tokens instead, bytes that name physical memory wherever they are; the board
- * remains a file. Boardless ones do without: their descriptions can be opened on other machines,
- * and nothing tells whether they still hold.
+ * A back end may use tokens instead of descriptors: bytes that name physical memory on every
+ * machine. It has a board all the same. A boardless back end has none: its descriptions can be
+ * opened on other machines, and nothing tells whether they are still valid.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_SHARE_H
 #define UMF_SRC_PROVIDERS_VMM_SHARE_H
@@ -24,23 +24,23 @@ typedef struct umf_vmm_t umf_vmm_t;
 
 #define UMF_VMM_TOKEN_SIZE 64
 
-/* Of one provider. Sync: its lock. A zeroed one shares nothing yet. */
+/* The shared state of one provider. Sync: its lock. Zeroed, it shares nothing yet. */
 typedef struct umf_vmm_share_t {
     umf_hash_t exports; /* described allocations by address */
-    uint64_t *words;    /* the board; NULL: none. Word 0 is not used */
+    uint64_t *words;    /* the board; NULL: none yet. Word 0 is not used */
     umf_fd_ticket_t board;
     uint32_t maker; /* see umf_vmm_handle_t; 0: none yet */
     uint32_t words_used, cursor;
-    uint64_t generation; /* the last one given */
+    uint64_t generation; /* the last one used */
 } umf_vmm_share_t;
 
-/* Of one piece. Sync: the lock of its provider. */
+/* The shared state of one piece. Sync: the lock of its provider. */
 typedef struct umf_vmm_piece_share_t {
-    umf_list_t exports; /* of its allocations */
+    umf_list_t exports; /* exports of its allocations */
     umf_fd_ticket_t ticket;
     unsigned char token[UMF_VMM_TOKEN_SIZE];
-    bool has_descriptor, has_token; /* one of them once it was exported */
-    uint64_t id;                    /* of its physical memory, 0: not described yet */
+    bool has_descriptor, has_token; /* after the first export one of them is true */
+    uint64_t id;                    /* identifies its physical memory; 0: not described yet */
 } umf_vmm_piece_share_t;
 
 /* Where a described allocation lies. */
@@ -60,19 +60,19 @@ size_t umf_vmm_handle_size(void);
 umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t *piece,
                                            const umf_vmm_place_t *place, void *data);
 
-/* Gives a piece a descriptor, which it then owns. */
+/* Stores a descriptor in a piece, which then owns it. */
 umf_result_t umf_vmm_share_take_locked(umf_vmm_piece_share_t *piece, int fd);
 
-/* The allocation at `base` is freed or changes its extent: its descriptions are void. */
+/* Voids the descriptions of the allocation at `base`, which is freed or changes its extent. */
 void umf_vmm_share_drop_locked(umf_vmm_share_t *share, uintptr_t base);
-/* The same for all allocations of a piece; then its descriptor is closed. */
+/* Voids the descriptions of all allocations of a piece, then closes its descriptor. */
 void umf_vmm_share_drop_piece_locked(umf_vmm_share_t *share, umf_vmm_piece_share_t *piece);
 
-/* Everything goes. */
+/* Voids all descriptions and closes all descriptors. */
 void umf_vmm_share_fini(umf_vmm_t *vmm);
 
-/* The body of the provider's operation; umf_vmm_get_handle is in vmm.h, the others are in
- * vmm_import.h. */
+/* The body of the provider's operation. umf_vmm_get_handle is in vmm.h, the others are in
+ * import.h. */
 umf_result_t umf_vmm_put_handle(umf_vmm_t *vmm, const void *data);
 
 #endif

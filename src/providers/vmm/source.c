@@ -56,7 +56,7 @@ static void source_destroy(umf_vmm_source_t *source) {
     umf_meta_free(source, sizeof(*source));
 }
 
-/* While a file is mapped its identity is not given to another one. */
+/* Device and inode identify the board: they are not reused while the file is mapped. */
 umf_vmm_source_t *umf_vmm_source_find_locked(const umf_vmm_t *vmm, const umf_fd_ticket_t *ticket) {
     umf_vmm_source_t *source = vmm->imports.sources;
     while (source && (source->dev != ticket->dev || source->ino != ticket->ino)) {
@@ -65,7 +65,8 @@ umf_vmm_source_t *umf_vmm_source_find_locked(const umf_vmm_t *vmm, const umf_fd_
     return source;
 }
 
-/* The known source, or `made`, which becomes known. NULL if there is neither. */
+/* The known source of the board with one more use, else `made`, which becomes known. NULL if there
+ * is neither. */
 static umf_vmm_source_t *source_join(umf_vmm_t *vmm, const umf_fd_ticket_t *ticket,
                                      umf_vmm_source_t *made) {
     umf_lock(&vmm->lock);

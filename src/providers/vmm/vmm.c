@@ -1,6 +1,7 @@
 /*
  * Vmm: pieces of virtual memory and the allocations cut out of them. No lock is held across the
- * back end: a piece that is being made is not listed yet, one that is going is listed no more.
+ * back end. That is safe because a piece is listed after it is complete and unlisted before it is
+ * released.
  */
 #include "providers/vmm/own.h"
 
@@ -107,6 +108,7 @@ umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physic
     }
     result = umf_vmm_allow(vmm, base, size);
     if (result != UMF_RESULT_SUCCESS) {
+        /* Memory without access is of no use: the caller sees mapped and accessible, or neither. */
         vmm->ops->unmap(vmm->backend, base, size);
     }
     return result;
@@ -160,6 +162,7 @@ umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     if (piece->state != UMF_VMM_DETACHED) {
         destroyed = vmm->ops->destroy(vmm->backend, piece->physical);
     }
+    /* Addresses that are still mapped must not be reserved by others. */
     umf_result_t unreserved = unmapped == UMF_RESULT_SUCCESS
                                   ? vmm->ops->unreserve(vmm->backend, piece->base, piece->size)
                                   : UMF_RESULT_SUCCESS;
@@ -190,7 +193,7 @@ static umf_vmm_piece_t *vmm_pop_retired(umf_vmm_t *vmm) {
     return first;
 }
 
-/* The first failure is returned. */
+/* Releases a list of pieces. Returns the first failure. */
 static umf_result_t vmm_unmake_all(umf_vmm_t *vmm, umf_vmm_piece_t *first) {
     umf_result_t failure = UMF_RESULT_SUCCESS;
     for (umf_vmm_piece_t *piece = first, *next; piece; piece = next) {
@@ -206,8 +209,8 @@ static umf_result_t vmm_unmake_all(umf_vmm_t *vmm, umf_vmm_piece_t *first) {
     return failure;
 }
 
-/* Retired pieces go, after one wait for all of them. Those that cannot be waited for stay for the
- * next time. */
+/* Releases all retired pieces after one wait. If waiting is not possible, they stay for the next
+ * call. */
 umf_result_t umf_vmm_give_back(umf_vmm_t *vmm) {
     umf_vmm_piece_t *first = vmm_pop_retired(vmm);
     if (!first) {
@@ -220,13 +223,14 @@ umf_result_t umf_vmm_give_back(umf_vmm_t *vmm) {
     return vmm_unmake_all(vmm, first);
 }
 
-/* No work can use what is not mapped. */
+/* A piece that is not mapped, or a back end without queues, needs no wait. */
 umf_result_t umf_vmm_let_go(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     if (!vmm->ops->settle || !umf_vmm_is_mapped(piece)) {
         return vmm_unmake_all(vmm, piece);
     }
     vmm_push_retired(vmm, piece);
     umf_lock(&vmm->lock);
+    /* Within a batch of frees the pieces collect, so that one wait serves all of them. */
     bool is_batch = vmm->batches > 0;
     umf_unlock(&vmm->lock);
     return is_batch ? UMF_RESULT_SUCCESS : umf_vmm_give_back(vmm);
@@ -240,7 +244,7 @@ static bool vmm_has_mapped(const umf_vmm_t *vmm) {
     return has_mapped;
 }
 
-/* What cannot be waited for stays mapped: work may use it, and then nobody knows it any more. */
+/* If waiting is not possible, all pieces stay mapped: queued work may use them. Then they leak. */
 static void vmm_unmake_left(umf_vmm_t *vmm) {
     if (vmm_has_mapped(vmm) && umf_vmm_settle(vmm) != UMF_RESULT_SUCCESS) {
         UMF_LOG_WARN("memory of a provider that is destroyed stays with the process, because work "
@@ -265,10 +269,10 @@ void umf_vmm_fini(umf_vmm_t *vmm) {
 
 /* --- allocations ------------------------------------------------------------------------------ */
 
-/* What an allocation is, besides where. */
+/* An allocation, without its address. */
 typedef struct vmm_request_t {
     size_t requested;
-    size_t size; /* the same, in whole pages */
+    size_t size; /* `requested` rounded up to the granularity */
     size_t alignment;
 } vmm_request_t;
 
@@ -285,7 +289,8 @@ static umf_result_t vmm_cut_locked(umf_vmm_t *vmm, const vmm_request_t *request,
     return result;
 }
 
-/* Lists a piece that was just made and cuts the allocation it was made for. */
+/* Lists a new piece and cuts the allocation that it was made for. Both happen under one lock, so no
+ * other thread can take that room. */
 static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, const vmm_request_t *request,
                             uintptr_t *base) {
     umf_lock(&vmm->lock);
@@ -307,11 +312,12 @@ static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, const vmm_re
     return result;
 }
 
-/* In a piece of its own, or the first of several in one. */
+/* Allocates at the start of a new piece. A large allocation fills the piece. */
 static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_request_t *request,
                                            uintptr_t *base) {
     umf_vmm_piece_t *piece;
     size_t piece_size = request->size > vmm->piece_size ? request->size : vmm->piece_size;
+    /* Retired pieces hold physical memory that the new one may need. */
     umf_vmm_give_back(vmm);
     umf_result_t result = vmm_piece_make(vmm, piece_size, request->alignment, &piece);
     if (result != UMF_RESULT_SUCCESS) {
@@ -342,6 +348,7 @@ umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void *
     umf_lock(&vmm->lock);
     umf_result_t result = vmm_cut_locked(vmm, &request, &base);
     umf_unlock(&vmm->lock);
+    /* No piece has room. Any other failure would happen in a new piece, too. */
     if (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
         result = vmm_alloc_in_new_piece(vmm, &request, &base);
     } else if (result != UMF_RESULT_SUCCESS) {
@@ -377,7 +384,8 @@ void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     vmm_unlist_locked(vmm, piece);
 }
 
-/* What is withheld in a piece counts as used in the range, but was freed. */
+/* A withheld segment counts as used in the range, but it is free: a second free must not find it.
+ */
 static bool vmm_is_withheld_locked(const umf_vmm_piece_t *piece, uintptr_t base) {
     for (size_t i = 0; i < piece->withheld_count; i++) {
         if (piece->withheld[i].base == base) {
@@ -387,7 +395,7 @@ static bool vmm_is_withheld_locked(const umf_vmm_piece_t *piece, uintptr_t base)
     return false;
 }
 
-/* Size of the allocation at `base` if the caller may call it `size` bytes long, otherwise 0. */
+/* Size of the allocation at `base` if `size` is its requested or its rounded size, otherwise 0. */
 static size_t vmm_used_locked(umf_vmm_t *vmm, uintptr_t base, size_t size) {
     umf_assert_locked(&vmm->lock);
     size_t used = umf_range_used_size(vmm->range, base);
@@ -397,7 +405,8 @@ static size_t vmm_used_locked(umf_vmm_t *vmm, uintptr_t base, size_t size) {
                : 0;
 }
 
-/* `*requested` is what was once asked for, `*retired` the piece if this was its last allocation. */
+/* `*requested` gets the size that was requested, `*retired` the piece if this was its last
+ * allocation. */
 static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size, size_t *requested,
                                     umf_vmm_piece_t **retired) {
     size_t used = vmm_used_locked(vmm, base, size ? size : umf_range_used_size(vmm->range, base));
@@ -408,6 +417,8 @@ static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
     }
     umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, base);
     *requested = umf_requested(&vmm->requested, base, used);
+    /* The memory must not be allocated again while the piece is claimed or detached. The last
+     * allocation of an unclaimed piece needs no withholding: the piece is retired. */
     if (piece->is_claimed || (piece->state != UMF_VMM_ATTACHED && piece->allocations > 1)) {
         if (!umf_vmm_withhold_locked(piece, base, used)) {
             UMF_LOG_ERROR("no memory for bookkeeping");
@@ -511,7 +522,7 @@ umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total) 
 
 /* --- sharing ---------------------------------------------------------------------------------- */
 
-/* The piece of an allocation, NULL if there is none of that size. */
+/* The piece of an allocation. NULL if there is no allocation of that size. */
 static umf_vmm_piece_t *vmm_allocated_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
                                              umf_vmm_place_t *place) {
     size_t used = umf_range_used_size(vmm->range, base);
@@ -538,8 +549,8 @@ static umf_result_t vmm_export_token(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     return result;
 }
 
-/* Asks the back end once for each piece. Whoever shares an allocation keeps its piece alive
- * meanwhile. */
+/* Exports a piece; the back end is asked once for each. The caller shares an allocation, which
+ * keeps the piece alive meanwhile. */
 static umf_result_t vmm_export(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     int fd;
     if (vmm->ops->export_token) {
@@ -550,6 +561,7 @@ static umf_result_t vmm_export(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
         return result;
     }
     umf_lock(&vmm->lock);
+    /* Another thread may have stored a descriptor meanwhile; then this one is closed. */
     bool is_taken = false;
     if (!piece->share.has_descriptor) {
         result = umf_vmm_share_take_locked(&piece->share, fd);
@@ -577,6 +589,7 @@ umf_result_t umf_vmm_get_handle(umf_vmm_t *vmm, const void *ptr, size_t size, vo
         UMF_LOG_ERROR("%p cannot be shared while its pool is suspended: resume it first", ptr);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
+    /* A boardless description names no descriptor of this process. */
     if (!vmm->ops->is_boardless) {
         umf_ticket_prepare();
     }

@@ -1,15 +1,15 @@
 /*
- * Vmm: what the providers of virtual memory share (linux_vmm, cuda_vmm, level_zero_vmm). Address
- * space and physical memory are apart: physical memory can be given back while its addresses stay
- * reserved, and be mapped there again later.
+ * Vmm: the common part of the providers of virtual memory (linux_vmm, cuda_vmm, level_zero_vmm).
+ * They manage addresses and physical memory separately: physical memory can be given back while its
+ * addresses stay reserved, and be mapped there again later.
  *
  * A *piece* is one range of addresses with one handle to physical memory. Allocations are cut out
  * of pieces and never cross them. A piece goes back to the system when its last allocation is
- * freed; until then what was freed in it is used again.
+ * freed. Until then memory freed in it is reused.
  *
- * The back end supplies a few operations; everything else is written once: vmm.c, vmm_pieces.c
- * for memory that goes and comes, vmm_share.c and vmm_import.c for other processes, vmm_ops.c for
- * the tables.
+ * The back end supplies a few operations; everything else is written once: vmm.c, pieces.c for
+ * detaching and attaching physical memory, share.c and import.c for other processes, ops.c for the
+ * tables.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_VMM_H
 #define UMF_SRC_PROVIDERS_VMM_VMM_H
@@ -35,51 +35,52 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*unreserve)(void *backend, uintptr_t base, size_t size);
     umf_result_t (*create)(void *backend, size_t size, umf_physical_t *physical);
     umf_result_t (*destroy)(void *backend, umf_physical_t physical);
-    /* Maps all of `physical` at `base`, ready for access unless there is `allow`. */
+    /* Maps all of `physical` at `base`. The mapping has access unless there is `allow`. */
     umf_result_t (*map)(void *backend, uintptr_t base, size_t size, umf_physical_t physical);
-    /* NULL, or makes what adjacent calls of map mapped ready for access: a costly call on some
+    /* NULL, or gives access to what adjacent calls of map mapped. The call is costly on some
      * devices, whatever the size. */
     umf_result_t (*allow)(void *backend, uintptr_t base, size_t size);
-    /* Unmaps what was mapped by one or more calls of map, adjacent ones. */
+    /* Unmaps what one or more adjacent calls of map mapped. */
     umf_result_t (*unmap)(void *backend, uintptr_t base, size_t size);
-    /* NULL, or waits until no work that was queued on a device so far can use memory of the
-     * provider. Asked before memory that was freed is unmapped, once for all that goes together. A
-     * failure: it cannot wait now, and memory is kept until it can. */
+    /* NULL, or waits until no work queued on a device so far can use memory of the provider. Called
+     * once before a group of freed pieces is unmapped. A failure: waiting is not possible now, and
+     * the memory stays mapped until it is. */
     umf_result_t (*settle)(void *backend);
 
-    /* Sharing: a new descriptor of physical memory; and the memory behind a descriptor, which stays
-     * the caller's. INVALID_ARGUMENT if `size` bytes are not behind it. */
+    /* Sharing. export makes a new descriptor of physical memory. import gives the memory behind a
+     * descriptor, which stays the caller's; INVALID_ARGUMENT if it is not `size` bytes. */
     umf_result_t (*export)(void *backend, umf_physical_t physical, int *fd);
     umf_result_t (*import)(void *backend, int fd, size_t size, umf_physical_t *physical);
-    /* If they are there, a few bytes travel instead of a descriptor: the physical memory's name. */
+    /* NULL, or sharing by tokens instead of descriptors: bytes that name physical memory. */
     umf_result_t (*export_token)(void *backend, umf_physical_t physical, unsigned char *token);
     umf_result_t (*import_token)(void *backend, const unsigned char *token, size_t size,
                                  umf_physical_t *physical);
-    /* Where there is neither: the result of all that shares, and what the log says. */
+    /* Without export and export_token: the result of all sharing operations, and the text to log.
+     */
     umf_result_t private_result;
     const char *private_text;
-    bool unmaps_one;   /* unmap takes no more than one call of map made */
-    uint16_t kind;     /* in descriptions, differs from back end to back end */
-    bool is_device;    /* a descriptor cannot be had by opening its file again */
-    bool is_boardless; /* tokens travel alone: what opens them need not reach the producer, and
-                          cannot tell whether they still hold */
+    bool unmaps_one;   /* one call of unmap undoes one call of map only */
+    uint16_t kind;     /* identifies the back end in descriptions */
+    bool is_device;    /* opening the file of a descriptor again does not give the memory */
+    bool is_boardless; /* tokens without a board: a consumer need not reach the producer, and cannot
+                          tell whether a description is still valid */
 } umf_vmm_backend_t;
 
 typedef struct umf_vmm_piece_t umf_vmm_piece_t;
 
 struct umf_vmm_t {
-    const umf_vmm_backend_t *ops; /* Immutable after init, as all without a note */
+    const umf_vmm_backend_t *ops; /* Immutable after init, as all members without a note */
     void *backend;
     size_t granularity;
     size_t piece_size; /* smallest piece made for an allocation */
     umf_stats_t stats; /* requested sizes */
     umf_lock_t lock;   /* UMF_RANK_PROVIDER */
     umf_range_t *range;
-    umf_vmm_piece_t **pieces; /* by address. Sync: lock, as all below */
+    umf_vmm_piece_t **pieces; /* by address. Sync: lock, as all members below */
     size_t piece_count, piece_room;
-    umf_vmm_piece_t *retired; /* freed, still mapped */
-    size_t batches;           /* under way: retired pieces wait for their end */
-    umf_hash_t requested;     /* sizes, where they are not whole pages: requested.h */
+    umf_vmm_piece_t *retired; /* without allocations, still mapped */
+    size_t batches;           /* batches of frees in progress: retired pieces wait for their end */
+    umf_hash_t requested;     /* requested sizes that are not whole pages: requested.h */
     size_t resident;          /* bytes with physical memory */
     size_t reserved;          /* bytes of addresses */
     umf_vmm_share_t share;
@@ -89,20 +90,20 @@ struct umf_vmm_t {
 /* `granularity` is a power of two; `piece_size` is rounded up to it. */
 umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, void *backend,
                           size_t granularity, size_t piece_size);
-/* Gives everything back that is left. */
+/* Releases all pieces. */
 void umf_vmm_fini(umf_vmm_t *vmm);
 
-/* Maps all of `physical` at `base`, ready for access. */
+/* Maps all of `physical` at `base` and gives access. */
 umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physical_t physical);
 
-/* Of the operations of the same names. */
+/* The bodies of the provider's operations of the same names. */
 umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void **ptr);
 umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size);
 umf_result_t umf_vmm_free_batch(umf_vmm_t *vmm, bool begins);
 umf_result_t umf_vmm_split(umf_vmm_t *vmm, void *ptr, size_t total, size_t first);
 umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total);
 
-/* The bodies of the extension operations of the same names (umf/plugin.h): vmm_pieces.c. */
+/* The bodies of the extension operations of the same names (umf/plugin.h): pieces.c. */
 umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece);
 umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count);
 umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, size_t *missing);
@@ -115,7 +116,7 @@ umf_result_t umf_vmm_release(umf_vmm_t *vmm, void *const *pieces, size_t count);
 /*
  * Describes the allocation at `ptr` for other processes. INVALID_ARGUMENT: not an allocation of
  * that size; OUT_OF_RESOURCES: it has no physical memory at present, or too many are described. The
- * other IPC operations are in vmm_share.h and vmm_import.h.
+ * other IPC operations are in share.h and import.h.
  */
 umf_result_t umf_vmm_get_handle(umf_vmm_t *vmm, const void *ptr, size_t size, void *data);
 
