@@ -1,6 +1,6 @@
 /*
- * Fixed provider: allocations out of a range that the caller has. It neither frees nor touches that
- * range; see carve.h for the rules.
+ * Fixed provider: allocations out of a range that belongs to the caller. It neither frees nor
+ * touches that range; see shared/carve.h for the rules.
  */
 #include <errno.h>
 #include <sys/mman.h>
@@ -18,7 +18,7 @@
 
 typedef struct fixed_provider_t {
     umf_carve_t carve;
-    uintptr_t base; /* Immutable after create, as all below */
+    uintptr_t base; /* Immutable after create, as all members below */
     size_t size;
     umf_name_t name;
 } fixed_provider_t;
@@ -33,7 +33,7 @@ static const umf_native_text_t fixed_native_texts[] = {
 
 /* --- parameters ------------------------------------------------------------------------------- */
 
-/* An address in a text would mean nothing. */
+/* An address in a text has no meaning in another run, so text is refused. */
 static umf_result_t fixed_refuse_text(void *params) {
     (void)params;
     UMF_LOG_ERROR("a fixed provider needs the address of memory, which no text can give: create it "
@@ -139,7 +139,8 @@ static umf_result_t fixed_get_last_native_error(void *provider, const char **mes
 
 UMF_PROVIDER_GET_NAME(fixed, fixed_provider_t, umf_fixed_params)
 
-/* Whole pages inside only: what shares the first and the last page may belong to somebody else. */
+/* Purges the whole pages inside only. The rest of the first and the last page may
+ * belong to others. */
 static umf_result_t fixed_purge_force(void *provider, void *ptr, size_t size) {
     fixed_provider_t *fixed = provider;
     uintptr_t base = (uintptr_t)ptr;

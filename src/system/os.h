@@ -23,8 +23,8 @@ extern UMF_HIDDEN _Atomic(umf_os_fault_t) umf_os_fault;
 #endif
 void umf_os_set_fault(umf_os_fault_t fault);
 
-/* The system's text for an errno value, without locks or allocation; `buffer` may be used for it.
- */
+/* The system's text for an errno value, without locks or allocation; `buffer` may be
+ * used for it. */
 const char *umf_os_error_text(int error, char *buffer, size_t size);
 
 size_t umf_os_page_size(void);
@@ -49,8 +49,8 @@ int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
 int umf_os_open(const char *path, int flags, mode_t mode, int *fd);
 int umf_os_close(int fd);
 int umf_os_dup(int fd, int *copy);
-/* A lock on the open file, dropped when its last descriptor goes; EWOULDBLOCK if somebody has it.
- */
+/* A lock on the open file, dropped when its last descriptor goes; EWOULDBLOCK if
+ * somebody has it. */
 int umf_os_flock(int fd);
 int umf_os_unlock_file(int fd);
 int umf_os_memfd(const char *name, bool secret, int *fd);

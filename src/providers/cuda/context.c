@@ -1,4 +1,4 @@
-/* The context of a provider: taking it, its witness, and making it current. */
+/* The context of a provider: choosing it, its witness, and making it current. */
 #include "providers/cuda/context.h"
 
 #include "base/log.h"
@@ -9,7 +9,8 @@ static CUresult witness_ask(const umf_cuda_driver_t *driver, const void *witness
                                          (CUdeviceptr)(uintptr_t)witness);
 }
 
-/* Its address may have been given to others, who then have another number there. */
+/* Checks the number of the witness. The driver may have reused its address; the memory there then
+ * has another number. */
 static CUresult context_check(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context) {
     if (!context->witness) {
         return CUDA_SUCCESS;
@@ -23,8 +24,8 @@ static CUresult context_check(const umf_cuda_driver_t *driver, const umf_cuda_co
 
 /* --- current ---------------------------------------------------------------------------------- */
 
-/* While any thread captures a stream, calls that allocate, free, pin, synchronise or ask end the
- * capture, unless the mode of the calling thread is relaxed. */
+/* While any thread captures a stream, a call that allocates, frees, pins, synchronises or queries
+ * ends the capture, unless the calling thread's mode is relaxed. */
 static CUresult scope_relax(const umf_cuda_driver_t *driver, umf_cuda_scope_t *scope) {
     CUresult result = CUDA_SUCCESS;
     *scope = (umf_cuda_scope_t){.callers_mode = CU_STREAM_CAPTURE_MODE_RELAXED};
@@ -35,7 +36,7 @@ static CUresult scope_relax(const umf_cuda_driver_t *driver, umf_cuda_scope_t *s
     return result;
 }
 
-/* Setting a mode that was set before does not fail, unless the driver is going. */
+/* Restoring a mode fails only while the driver shuts down. */
 static void scope_unrelax(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope) {
     CUstreamCaptureMode mode = scope->callers_mode;
     if (scope->is_relaxed) {
@@ -43,7 +44,8 @@ static void scope_unrelax(const umf_cuda_driver_t *driver, const umf_cuda_scope_
     }
 }
 
-/* The caller's own may be destroyed as well: then it must stay where it is, on the stack below. */
+/* Makes the provider's context current. The caller's context may be destroyed, too; a push leaves
+ * its handle untouched on the stack below. */
 static CUresult scope_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                             umf_cuda_scope_t *scope) {
     CUresult result = context_check(driver, context);
@@ -112,7 +114,7 @@ CUresult umf_cuda_primary_release(const umf_cuda_driver_t *driver, CUdevice devi
 
 /* --- taking ----------------------------------------------------------------------------------- */
 
-/* The driver takes some calls for devices that are not there. */
+/* Some calls of the driver accept devices that do not exist, so the number is checked here. */
 static umf_result_t check_device(const umf_cuda_driver_t *driver, CUdevice device) {
     int count = 0;
     if (!driver->cuDeviceGetCount) {

@@ -1,4 +1,4 @@
-/* Copying and filling memory by streams of CUDA. */
+/* Copying and filling memory on CUDA streams. */
 #include "providers/cuda/copy.h"
 
 #include "base/log.h"

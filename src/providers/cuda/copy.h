@@ -1,4 +1,4 @@
-/* Copying and filling memory by streams of CUDA: the queues of umf_memory_provider_ext_ops_t. */
+/* Copying and filling memory on CUDA streams, the queues of umf_memory_provider_ext_ops_t. */
 #ifndef UMF_SRC_PROVIDERS_CUDA_COPY_H
 #define UMF_SRC_PROVIDERS_CUDA_COPY_H
 
@@ -16,7 +16,7 @@ umf_result_t umf_cuda_copy(const umf_cuda_driver_t *driver, const umf_cuda_conte
 umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                            void *queue, void *dst, uint8_t value, size_t size);
 
-/* The same as operations of a provider of `type`, which has a `driver` and a `context`. */
+/* The queue operations of a provider kind whose state `type` has a `driver` and a `context`. */
 #define UMF_CUDA_QUEUE_FUNCTIONS(kind, type)                                                       \
     static umf_result_t kind##_queue_create(void *provider, void **queue) {                        \
         const type *self = provider;                                                               \
@@ -42,7 +42,7 @@ umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_conte
     }                                                                                              \
     _Static_assert(1, "a semicolon follows")
 
-/* These, of umf_memory_provider_ext_ops_t. */
+/* Their members of umf_memory_provider_ext_ops_t. */
 #define UMF_CUDA_QUEUE_OPS(kind)                                                                   \
     .queue_create = kind##_queue_create, .queue_destroy = kind##_queue_destroy,                    \
     .queue_wait = kind##_queue_wait, .copy = kind##_copy, .fill = kind##_fill

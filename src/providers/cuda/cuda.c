@@ -1,6 +1,6 @@
 /*
- * CUDA provider: pinned host memory, device memory and managed memory, each allocation one call of
- * the driver. Every call runs in the provider's context and leaves the caller's as it was.
+ * CUDA provider: pinned host memory, device memory and managed memory. Each allocation is one call
+ * of the driver. Every call runs in the provider's context and restores the caller's.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@
 #include "providers/shared/name.h"
 
 typedef struct cuda_provider_t {
-    const umf_cuda_driver_t *driver; /* Immutable after create, as all without a note */
+    const umf_cuda_driver_t *driver; /* Immutable after create, as all members without a note */
     umf_cuda_context_t context;
     umf_usm_memory_type_t memory_type;
     unsigned flags;
@@ -162,7 +162,7 @@ static bool cuda_remember(cuda_provider_t *cuda, const void *ptr, size_t size) {
     return done;
 }
 
-/* The requested size, and the allocation is no longer known; false if it never was. */
+/* Takes an allocation out of the table and gives its requested size. false: it is not there. */
 static bool cuda_forget(cuda_provider_t *cuda, const void *ptr, size_t *size) {
     umf_lock(&cuda->lock);
     void *stored = umf_hash_remove(&cuda->sizes, (uintptr_t)ptr);
@@ -234,14 +234,15 @@ static umf_result_t cuda_free(void *provider, void *ptr, size_t size) {
     }
     umf_result_t told = cuda_given_back(cuda, result, "freeing memory");
     if (told != UMF_RESULT_SUCCESS) {
-        cuda_remember(cuda, ptr, requested); /* its slot was just left empty: this cannot fail */
+        /* Its slot was just emptied, so this cannot fail. */
+        cuda_remember(cuda, ptr, requested);
         return told;
     }
     umf_stats_sub(&cuda->stats, requested);
     return UMF_RESULT_SUCCESS;
 }
 
-/* --- what is asked ---------------------------------------------------------------------------- */
+/* --- facts ------------------------------------------------------------------------------------ */
 
 static umf_result_t cuda_get_last_native_error(void *provider, const char **message,
                                                int32_t *code) {
@@ -304,7 +305,7 @@ static umf_result_t cuda_get_ipc_handle(void *provider, const void *ptr, size_t 
     return result;
 }
 
-/* The driver keeps nothing for a handle. */
+/* Nothing to release: the driver keeps nothing for a handle. */
 static umf_result_t cuda_put_ipc_handle(void *provider, void *data) {
     (void)provider, (void)data;
     return UMF_RESULT_SUCCESS;
@@ -329,7 +330,7 @@ static umf_result_t cuda_open_ipc_handle(void *provider, void *data, void **ptr)
     return cuda_result(cuda, result, "opening an IPC handle");
 }
 
-/* Memory that was freed while it was open in this process, in the context that it came from. */
+/* Frees memory, in its own context, that its producer freed while it was open in this process. */
 static umf_result_t cuda_free_late(const cuda_provider_t *cuda, const umf_cuda_context_t *context,
                                    void *ptr) {
     CUresult result;
@@ -349,7 +350,7 @@ static umf_result_t cuda_close_ipc_handle(void *provider, void *ptr, size_t size
     return cuda_given_back(cuda, result, "closing an IPC handle");
 }
 
-/* Only what this process made can be watched. */
+/* Only allocations of this process can be watched. */
 static umf_result_t cuda_ipc_watch(void *provider, const void *data, const uint64_t **word,
                                    uint64_t *expected) {
     (void)provider;

@@ -1,4 +1,4 @@
-/* Cuda_vmm provider: virtual memory by way of the CUDA driver. See vmm.h. */
+/* Cuda_vmm provider: virtual memory of the CUDA driver. See vmm/vmm.h. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -10,7 +10,7 @@
 
 /* --- creation --------------------------------------------------------------------------------- */
 
-/* A function without which nothing works, and which the driver does not have; NULL: none. */
+/* The name of a required function that the driver lacks. NULL: it has all. */
 static const char *driver_lacks(const umf_cuda_driver_t *driver) {
 #define NEEDS(function)                                                                            \
     if (!driver->function) {                                                                       \
@@ -84,7 +84,7 @@ static umf_result_t cuda_vmm_check_device(const umf_cuda_vmm_t *cuda) {
     return result;
 }
 
-/* A device that cannot tell has none. */
+/* A device that cannot answer counts as one without RDMA. */
 static void cuda_vmm_ask_rdma(umf_cuda_vmm_t *cuda) {
     int can = 0;
     CUresult result = cuda->driver->cuDeviceGetAttribute(

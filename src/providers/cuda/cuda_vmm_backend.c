@@ -1,4 +1,4 @@
-/* Cuda_vmm: addresses and physical memory, as vmm.h wants them. */
+/* Cuda_vmm: the back end, addresses and physical memory for vmm/vmm.h. */
 #include "providers/cuda/cuda_vmm_own.h"
 
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "system/os.h"
 
-/* The same for what gives something back: virtual memory outlives contexts, so it is done also
- * where the provider's cannot be entered. */
+/* Runs a call that gives something back. Virtual memory outlives contexts, so the call is made even
+ * if the provider's context cannot be entered. */
 #define GIVE_BACK(cuda, result, call)                                                              \
     do {                                                                                           \
         umf_cuda_scope_t scope_;                                                                   \
@@ -34,8 +34,8 @@ static umf_result_t cuda_vmm_unreserve(void *backend, uintptr_t base, size_t siz
     return umf_cuda_vmm_given_back(cuda, result, "giving back addresses");
 }
 
-/* Memory that other devices on the bus reach is not worth a failure: where it is refused for that,
- * it is made without. */
+/* Creates physical memory. RDMA access for other devices on the bus is optional: if creation fails
+ * with it, it is tried without. More of the same would not help when memory is short. */
 static CUresult cuda_vmm_create_at(const umf_cuda_vmm_t *cuda, CUmemAllocationProp properties,
                                    size_t size, CUmemGenericAllocationHandle *handle) {
     CUresult result;
@@ -93,6 +93,7 @@ static umf_result_t cuda_vmm_unmap(void *backend, uintptr_t base, size_t size) {
 static umf_result_t cuda_vmm_settle(void *backend) {
     const umf_cuda_vmm_t *cuda = backend;
     const umf_cuda_places_t places = umf_cuda_vmm_places(cuda);
+    /* With the policy IMMEDIATE the user promises that no work uses freed memory. */
     return cuda->free_policy == UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE
                ? UMF_RESULT_SUCCESS
                : umf_cuda_settle(cuda->driver, &places);
@@ -109,7 +110,8 @@ static umf_result_t cuda_vmm_export(void *backend, umf_physical_t physical, int 
     if (outcome != UMF_RESULT_SUCCESS) {
         return outcome;
     }
-    /* A copy that a program started by this one does not get: it would keep the memory. */
+    /* The driver's descriptor may be inherited by programs that this process starts, which would
+     * keep the memory. The copy is closed on exec. */
     int error = umf_os_dup(made, fd);
     umf_os_close(made);
     if (error) {
@@ -119,7 +121,7 @@ static umf_result_t cuda_vmm_export(void *backend, umf_physical_t physical, int 
     return UMF_RESULT_SUCCESS;
 }
 
-/* Whether `size` is right shows when it is mapped. */
+/* The driver cannot check `size` here; mapping fails if it is wrong. */
 static umf_result_t cuda_vmm_import(void *backend, int fd, size_t size, umf_physical_t *physical) {
     const umf_cuda_vmm_t *cuda = backend;
     (void)size;
@@ -226,11 +228,12 @@ CUmemAllocationHandleType umf_cuda_vmm_handle_type(umf_cuda_vmm_share_t share) {
     }
 }
 
-/* Permission shows only when it is tried. */
+/* Tries fabric handles: a device may support them and the process still lack the permission. */
 static umf_result_t cuda_vmm_try_fabric(umf_cuda_vmm_t *cuda, size_t granularity) {
     unsigned char token[UMF_VMM_TOKEN_SIZE];
     CUmemGenericAllocationHandle handle = 0;
     CUresult made = cuda_vmm_create_at(cuda, cuda->properties, granularity, &handle);
+    /* A lack of memory says nothing about fabric handles. */
     if (made == CUDA_ERROR_OUT_OF_MEMORY) {
         return umf_cuda_vmm_result(cuda, made, "trying fabric handles");
     }

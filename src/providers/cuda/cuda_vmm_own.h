@@ -10,7 +10,7 @@
 
 typedef struct umf_cuda_vmm_t {
     umf_vmm_t vmm;
-    const umf_cuda_driver_t *driver; /* Immutable after create, as all without a note */
+    const umf_cuda_driver_t *driver; /* Immutable after create, as all members without a note */
     umf_cuda_context_t context;
     umf_cuda_vmm_share_t share;
     umf_cuda_vmm_free_policy_t free_policy;
@@ -44,10 +44,10 @@ static inline umf_cuda_places_t umf_cuda_vmm_places(const umf_cuda_vmm_t *cuda) 
 
 /* cuda_vmm_backend.c */
 
-/* Memory that is shared in that way, or not at all. */
+/* The back end for that way of sharing, or for none. */
 const umf_vmm_backend_t *umf_cuda_vmm_choose_backend(umf_cuda_vmm_share_t share);
 CUmemAllocationHandleType umf_cuda_vmm_handle_type(umf_cuda_vmm_share_t share);
-/* Whether memory can be shared in the way that is wanted; logs if not. */
+/* Whether memory can be shared in the way that the provider was asked for. Logs if not. */
 umf_result_t umf_cuda_vmm_try_share(umf_cuda_vmm_t *cuda, size_t granularity);
 
 /* cuda_vmm_peer.c: operations of umf_memory_provider_ext_ops_t */

@@ -11,7 +11,8 @@
 umf_result_t umf_cuda_vmm_host_pin(void *provider, void *ptr, size_t size) {
     const umf_cuda_vmm_t *cuda = provider;
     if (!cuda->driver->cuMemHostRegister || !cuda->driver->cuMemHostUnregister) {
-        return UMF_RESULT_SUCCESS; /* copies are slower, nothing else */
+        /* Without pinning, copies are slower; nothing else changes. */
+        return UMF_RESULT_SUCCESS;
     }
     CUresult result;
     UMF_CUDA_VMM_CALL(cuda, result, cuMemHostRegister(ptr, size, 0));
@@ -29,7 +30,8 @@ umf_result_t umf_cuda_vmm_host_unpin(void *provider, void *ptr, size_t size) {
     return umf_cuda_vmm_given_back(cuda, result, "unpinning host memory");
 }
 
-/* For drivers that do not tell: what the system says of the device on the bus; -1: nothing. */
+/* The node of the device on the bus, as the system tells it, for drivers that do not.
+ * -1: unknown. */
 static int cuda_vmm_node_of_bus(const umf_cuda_vmm_t *cuda) {
     char bus[32] = "", path[96], text[16] = "";
     size_t length = 0;
@@ -80,7 +82,7 @@ static CUresult cuda_vmm_map_for(const umf_cuda_vmm_t *cuda, uintptr_t base, siz
     return result;
 }
 
-/* Maps `handle` somewhere, for this device and `device`. */
+/* Maps `handle` at any address, with access for this device and for `device`. */
 static CUresult cuda_vmm_map_anywhere(const umf_cuda_vmm_t *cuda,
                                       CUmemGenericAllocationHandle handle, size_t size, int device,
                                       uintptr_t *base) {
@@ -122,7 +124,7 @@ static CUmemGenericAllocationHandle cuda_vmm_forget(umf_cuda_vmm_t *cuda, umf_ha
     return (CUmemGenericAllocationHandle)(uintptr_t)handle;
 }
 
-/* Keeps a mapping of `handle`, or gives the handle back. */
+/* Maps `handle` and remembers the mapping. After a failure of either the handle is released. */
 static umf_result_t cuda_vmm_adopt(umf_cuda_vmm_t *cuda, umf_hash_t *hash,
                                    CUmemGenericAllocationHandle handle, size_t size, int device,
                                    uintptr_t *base) {
@@ -161,9 +163,8 @@ static umf_result_t cuda_vmm_abandon(umf_cuda_vmm_t *cuda, umf_hash_t *hash, voi
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_cuda_scope_t scope;
-    umf_cuda_enter(
-        cuda->driver, &cuda->context,
-        &scope); /* done also where it cannot be entered: virtual memory outlives contexts */
+    /* Virtual memory outlives contexts, so this is done even if the context cannot be entered. */
+    umf_cuda_enter(cuda->driver, &cuda->context, &scope);
     cuda_vmm_unmap_anywhere(cuda, (uintptr_t)ptr, size);
     CUresult result = umf_cuda_leave(cuda->driver, &scope, cuda->driver->cuMemRelease(handle));
     return umf_cuda_vmm_given_back(cuda, result, "unmapping memory");

@@ -28,10 +28,10 @@ static const cuda_symbol_t cuda_symbols[] = {
 };
 
 static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
-/* For the default stream of the process and of the thread. Immutable after cuda_load, as all below
- */
+/* One table for the default stream of the process, one for that of the thread. Immutable after
+ * cuda_load, as all variables below. */
 static umf_cuda_driver_t cuda_driver, cuda_driver_per_thread;
-static unsigned cuda_forks; /* when it was loaded */
+static unsigned cuda_forks; /* number of forks when the driver was loaded */
 
 __thread umf_native_t umf_cuda_native;
 
@@ -47,7 +47,8 @@ static void *cuda_resolve(void *library, PFN_cuGetProcAddress_v11030 get,
     return umf_dl_symbol(library, symbol->symbol);
 }
 
-/* The form for the default stream of the thread, which came with 7.0; NULL if there is no other. */
+/* The form of a function for the default stream of the thread, which exists since 7.0. NULL: it has
+ * no such form. */
 static void *cuda_resolve_per_thread(void *library, PFN_cuGetProcAddress_v11030 get,
                                      const cuda_symbol_t *symbol) {
     void *address = NULL;
@@ -135,7 +136,7 @@ static bool cuda_is_gone(CUresult result) {
     return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* What a person can do about it, where the driver's text does not say. */
+/* What a user can do about an error, where the driver's text does not say. */
 static const char *cuda_hint(CUresult result) {
     if (result == CUDA_ERROR_NOT_INITIALIZED && umf_fork_count() != cuda_forks) {
         return "; CUDA cannot be used in a process forked after it was initialised: fork first, or "

@@ -1,4 +1,4 @@
-/* IPC handles of this process, by their content and by the memory they stand for. */
+/* IPC handles of this process, by their content and by the address of their memory. */
 #include "providers/cuda/own.h"
 
 #include <string.h>
@@ -10,16 +10,17 @@
 #include "system/os.h"
 
 typedef struct own_t {
-    CUipcMemHandle handle; /* Immutable, as all without a note */
+    CUipcMemHandle handle; /* Immutable, as all members without a note */
     uintptr_t address;
     umf_cuda_context_t context;
-    int pid;           /* a child of a fork has its parent's table, but no CUDA */
+    int pid;           /* a forked child inherits the table, but it has no CUDA */
     size_t users;      /* Sync: lock */
     uint64_t is_alive; /* Sync: atomic */
 } own_t;
 
 UMF_LOCK_STATIC(own_lock, UMF_RANK_PROVIDER);
-static umf_hash_t own_by_address; /* Sync: lock, as below. What is freed and open is here alone */
+/* Memory that is freed but still open is in this table only. Sync: lock, as below. */
+static umf_hash_t own_by_address;
 static umf_hash_t own_by_content;
 
 static uint64_t own_key(const CUipcMemHandle *handle) {

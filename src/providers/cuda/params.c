@@ -5,7 +5,7 @@
 #include "providers/cuda/driver.h"
 #include "providers/gpu/gpu.h"
 
-/* Without a current context nothing is chosen: the caller sets a device or a context. */
+/* The current context is the default. Without one, the caller must set a device or a context. */
 static umf_result_t params_init(void *object) {
     umf_cuda_params_t *params = object;
     char why[256];
@@ -32,7 +32,7 @@ static umf_result_t params_init_text(void *object) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* A device named in a text means its primary context, not the one that happens to be current. */
+/* A device in a text means its primary context, not the context that happens to be current. */
 static umf_result_t params_set_device(void *object, const void *value) {
     umf_cuda_params_t *params = object;
     params->device = *(const int *)value;

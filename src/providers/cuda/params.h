@@ -12,7 +12,7 @@
 #define UMF_PARAMS_TABLE "providers/cuda/cuda_params.def"
 typedef struct umf_cuda_memory_provider_params_t {
     void *context;       /* CUcontext */
-    bool context_is_set; /* by the user; otherwise NULL asks for the device's primary context */
+    bool context_is_set; /* by the user; if not, NULL means the device's primary context */
 #include "ctl/params_members.h"
 } umf_cuda_params_t;
 UMF_PARAMS_DECLARE(umf_cuda_params)

@@ -3,13 +3,13 @@
 
 #include "providers/gpu/capture.h"
 
-/* What such a call gives that met a capture: nothing was waited for. */
+/* Whether the call ran into a capture. Then it has waited for nothing. */
 static bool is_of_capture(CUresult result) {
     return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
            result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
-/* IMPLICIT is the answer of the default stream while a blocking one of its context is captured. */
+/* The default stream answers IMPLICIT while a blocking stream of its context is captured. */
 static bool is_captured(const umf_cuda_driver_t *driver, CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (!driver->cuStreamIsCapturing) {
@@ -22,7 +22,7 @@ static bool is_captured(const umf_cuda_driver_t *driver, CUstream stream) {
 
 /* --- whole contexts --------------------------------------------------------------------------- */
 
-/* The current one. */
+/* Waits for the current context. */
 static CUresult wait_current(const umf_cuda_driver_t *driver) {
     return is_captured(driver, CU_STREAM_LEGACY) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
                                                  : driver->cuCtxSynchronize();
@@ -39,7 +39,8 @@ static bool can_find_primary(const umf_cuda_driver_t *driver) {
            driver->cuDevicePrimaryCtxRelease;
 }
 
-/* Retained meanwhile, so that it does not go; if it is not in use there is no work in it. */
+/* Waits for a primary context, which is retained meanwhile so that it cannot end. A context that is
+ * not in use has no work. */
 static CUresult wait_primary(const umf_cuda_driver_t *driver, CUdevice device, CUcontext but) {
     umf_cuda_context_t primary = {.device = device};
     unsigned flags;
@@ -54,7 +55,7 @@ static CUresult wait_primary(const umf_cuda_driver_t *driver, CUdevice device, C
     return result;
 }
 
-/* A capture counts most: then not all was waited for. */
+/* The more serious result. A capture is the most serious: some work was not waited for. */
 static CUresult graver(CUresult first, CUresult next) {
     return first == CUDA_SUCCESS || is_of_capture(next) ? next : first;
 }
@@ -78,7 +79,7 @@ static void tell_capture(umf_log_level_t level, const char *which, const void *q
                   which, queue);
 }
 
-/* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: told already. */
+/* Waits, and logs captures. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture, already logged. */
 static CUresult wait_untold(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places,
                             umf_log_level_t level) {
     const void *queue;
@@ -127,7 +128,8 @@ static CUresult wait_each(const umf_cuda_driver_t *driver, void *const *queues, 
     return result;
 }
 
-/* Before any is waited for, since that would end its capture. */
+/* The first queue that is captured. Checked before any wait, because a wait would end
+ * the capture. */
 static size_t find_captured(const umf_cuda_driver_t *driver, void *const *queues, size_t count) {
     size_t at = 0;
     while (at < count && !is_captured(driver, queues[at])) {

@@ -1,4 +1,4 @@
-/* Captures of queues that the program has told of. */
+/* Captures of queues that the program has reported. */
 #include "providers/gpu/capture.h"
 
 #include <umf/capture.h>
@@ -18,10 +18,10 @@ UMF_LOCK_STATIC(capture_lock, UMF_RANK_PROVIDER);
 /* Sync: capture_lock */
 static umf_list_t captures = {&captures, &captures};
 static size_t capture_waits;
-static unsigned capture_forks; /* those waits are of the process with so many */
+static unsigned capture_forks; /* the number of forks for which the counts of waits are valid */
 static umf_event_count_t capture_turn;
 
-/* Threads that waited did not come along into the child of a fork. */
+/* A forked child has no waiting threads: it inherits their count, not the threads. */
 static void forget_others_locked(void) {
     if (capture_forks != umf_fork_count()) {
         capture_forks = umf_fork_count();

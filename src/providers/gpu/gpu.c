@@ -1,4 +1,4 @@
-/* GPU: what the providers over GPU drivers share. */
+/* GPU: common parts of the providers over GPU drivers. */
 #include "providers/gpu/gpu.h"
 
 #include <string.h>

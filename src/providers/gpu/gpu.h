@@ -1,4 +1,5 @@
-/* What the providers over GPU drivers share: properties of their memory, and its type in text. */
+/* Common parts of the providers over GPU drivers: properties of memory, and memory
+ * types in text. */
 #ifndef UMF_SRC_PROVIDERS_GPU_GPU_H
 #define UMF_SRC_PROVIDERS_GPU_GPU_H
 
@@ -7,7 +8,7 @@
 
 #include "ctl/field.h"
 
-/* Memory of one context. Handles are as wide as the driver's, the device's as it is. */
+/* Memory of one context. `device` points to the driver's handle, of `device_size` bytes. */
 typedef struct umf_gpu_memory_t {
     umf_usm_memory_type_t type;
     void *context;
@@ -15,7 +16,7 @@ typedef struct umf_gpu_memory_t {
     size_t device_size;
 } umf_gpu_memory_t;
 
-/* What the properties are, and how large; INVALID_ARGUMENT for others. */
+/* The value of a property, and its size. INVALID_ARGUMENT for others. */
 umf_result_t umf_gpu_property(const umf_gpu_memory_t *memory, umf_memory_property_id_t id,
                               void *value);
 umf_result_t umf_gpu_property_size(size_t device_size, umf_memory_property_id_t id, size_t *size);

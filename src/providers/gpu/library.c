@@ -1,4 +1,4 @@
-/* Drivers' libraries. */
+/* Libraries of drivers. */
 #include "providers/gpu/library.h"
 
 #include <stdio.h>

@@ -68,8 +68,8 @@ static bool fits(const umf_os_mapping_t *mapping, size_t size, size_t alignment)
 }
 
 bool umf_os_dirty_take(umf_os_dirty_t *dirty, size_t size, size_t alignment, uintptr_t *base) {
-    /* The front needs neither hash nor list: a pool that frees and allocates one size stays here.
-     */
+    /* The front needs neither hash nor list: a pool that frees and allocates one
+     * size stays here. */
     if (dirty->front.base && fits(&dirty->front, size, alignment)) {
         *base = take_front(dirty).base;
         return true;

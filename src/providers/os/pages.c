@@ -46,8 +46,8 @@ bool umf_os_pages_has_any(const umf_os_pages_t *pages, umf_os_run_t run) {
     return run.count != 0;
 }
 
-/* The first page from `at` on that is in the set (`is_in`), or out of it; `total` if there is none.
- */
+/* The first page from `at` on that is in the set (`is_in`), or out of it; `total` if
+ * there is none. */
 static uint32_t first(const umf_os_pages_t *pages, bool is_in, uint32_t at, uint32_t total) {
     for (; at < total; at += 64) {
         uint64_t there = window(pages, at);

@@ -1,4 +1,4 @@
-/* Cutting allocations out of a range: the rules common to several providers. */
+/* Allocations cut out of a range: the rules that several providers share. */
 #include "providers/shared/carve.h"
 
 #include "base/log.h"
@@ -53,6 +53,8 @@ size_t umf_carve_size(umf_carve_t *carve, const void *ptr) {
 static umf_result_t carve_alloc_locked(umf_carve_t *carve, size_t size, size_t rounded,
                                        size_t alignment, uintptr_t *base) {
     umf_assert_locked(&carve->lock);
+    /* Room for the requested size comes first, so that nothing can fail after the
+     * range is changed. */
     if (size != rounded && !umf_hash_reserve(&carve->requested, 1)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -92,6 +94,7 @@ static umf_result_t carve_free_locked(umf_carve_t *carve, uintptr_t base, size_t
                                       size_t *requested) {
     umf_assert_locked(&carve->lock);
     size_t piece = umf_range_used_size(carve->range, base);
+    /* Size 0 means that the caller does not know the size; any other size must match. */
     if (piece == 0 || (size != 0 && !umf_requested_matches(&carve->requested, carve->page_size,
                                                            base, piece, size))) {
         UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider (0: any size)",
@@ -128,6 +131,7 @@ static umf_result_t carve_split_locked(umf_carve_t *carve, uintptr_t base, size_
                       (void *)base, total, first);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    /* Each part may need an entry: room for both first, so that the split cannot fail half done. */
     if (!umf_hash_reserve(&carve->requested, 2)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -150,6 +154,7 @@ static umf_result_t carve_merge_locked(umf_carve_t *carve, uintptr_t low, uintpt
     umf_assert_locked(&carve->lock);
     size_t low_size = umf_range_used_size(carve->range, low);
     size_t high_size = umf_range_used_size(carve->range, high);
+    /* The caller may name the whole pages or the size that was requested once. */
     size_t whole = low_size + high_size;
     size_t rounded;
     bool size_matches =

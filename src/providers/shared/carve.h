@@ -1,8 +1,8 @@
 /*
- * Carve: what providers share that cut page-sized allocations out of a larger range they have
- * (fixed, file, devdax). The rules of alignment, rounding, free, split and merge stand here once.
+ * Carve: the common part of providers that cut page-sized allocations out of a larger range (fixed,
+ * file, devdax). The rules of alignment, rounding, free, split and merge stand here once.
  *
- * Thread-safe. Sizes given by callers may be those they asked for or those rounded up to pages.
+ * Thread-safe. A caller may name the size that it asked for, or that size rounded up to pages.
  */
 #ifndef UMF_SRC_PROVIDERS_SHARED_CARVE_H
 #define UMF_SRC_PROVIDERS_SHARED_CARVE_H
@@ -24,16 +24,17 @@ typedef struct umf_carve_t {
 umf_result_t umf_carve_init(umf_carve_t *carve, size_t page_size);
 void umf_carve_fini(umf_carve_t *carve);
 
-/* More room. Results as umf_range_add. */
+/* Adds a range. Results as umf_range_add. */
 umf_result_t umf_carve_add(umf_carve_t *carve, uintptr_t base, size_t size);
 
-/* More room behind what was added before, so that pieces can span both. As umf_range_grow. */
+/* Extends the range that ends at `end`, so that allocations can span both parts. Results as
+ * umf_range_grow. */
 umf_result_t umf_carve_grow(umf_carve_t *carve, uintptr_t end, size_t more);
-/* Free bytes directly below the end of what was added. */
+/* Free bytes directly below `end`, the end of a range. */
 size_t umf_carve_free_tail(umf_carve_t *carve, uintptr_t end);
 
-/* Size in whole pages of the allocation that starts at `ptr` (as it is, if it is a part of one that
- * was split), 0 if there is none. */
+/* Size of the allocation that starts at `ptr`, in whole pages; a part of a split allocation has its
+ * exact size. 0: there is none. */
 size_t umf_carve_size(umf_carve_t *carve, const void *ptr);
 
 /*
@@ -46,7 +47,7 @@ umf_result_t umf_carve_alloc(umf_carve_t *carve, size_t size, size_t alignment, 
  * ignored. */
 umf_result_t umf_carve_free(umf_carve_t *carve, void *ptr, size_t size);
 
-/* INVALID_ARGUMENT: not such an allocation, or not adjacent ones. */
+/* INVALID_ARGUMENT: not an allocation of that size, or not adjacent ones. */
 umf_result_t umf_carve_split(umf_carve_t *carve, void *ptr, size_t total, size_t first);
 umf_result_t umf_carve_merge(umf_carve_t *carve, void *low, void *high, size_t total);
 

@@ -1,4 +1,4 @@
-/* A provider over a carve, operation by operation. */
+/* The operations of a provider over a carve. */
 #include "providers/shared/carve_ops.h"
 
 umf_result_t umf_carve_op_free(void *provider, void *ptr, size_t size) {

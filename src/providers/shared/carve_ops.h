@@ -1,6 +1,6 @@
 /*
- * What the tables of providers over a carve (fixed, file, devdax) have in common. The state of such
- * a provider begins with its carve, which is what these operations take it for.
+ * The operations that providers over a carve (fixed, file, devdax) have in common. The state of
+ * such a provider begins with its carve; the operations cast to it.
  */
 #ifndef UMF_SRC_PROVIDERS_SHARED_CARVE_OPS_H
 #define UMF_SRC_PROVIDERS_SHARED_CARVE_OPS_H
@@ -21,7 +21,7 @@ umf_result_t umf_carve_op_split(void *provider, void *ptr, size_t total, size_t 
 umf_result_t umf_carve_op_ctl(void *provider, umf_ctl_query_source_t source, const char *name,
                               void *arg, size_t size, umf_ctl_query_type_t type, va_list args);
 
-/* Of umf_memory_provider_ops_t. */
+/* Members of umf_memory_provider_ops_t. */
 #define UMF_CARVE_OPS                                                                              \
     .free = umf_carve_op_free, .get_recommended_page_size = umf_carve_op_page_size,                \
     .get_min_page_size = umf_carve_op_min_page_size,                                               \

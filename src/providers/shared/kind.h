@@ -1,24 +1,24 @@
 /*
- * What the tables of a kind of provider have in common. A kind whose functions are called
- * <kind>_<operation> names them here together.
+ * Common parts of the tables of a kind of provider. A kind whose functions are called
+ * <kind>_<operation> names them all by one macro.
  */
 #ifndef UMF_SRC_PROVIDERS_SHARED_KIND_H
 #define UMF_SRC_PROVIDERS_SHARED_KIND_H
 
 #include <umf/plugin.h>
 
-/* Of umf_memory_provider_ops_t: what each kind has for itself. */
+/* Members of umf_memory_provider_ops_t that each kind implements. */
 #define UMF_PROVIDER_OPS(kind)                                                                     \
     .version = UMF_PROVIDER_OPS_VERSION_CURRENT, .initialize = kind##_initialize,                  \
     .finalize = kind##_finalize
 
-/* The same: sharing with other processes, which has five operations or none. */
+/* Members for sharing with other processes: a kind has all five operations or none. */
 #define UMF_IPC_OPS(kind)                                                                          \
     .ext_get_ipc_handle_size = kind##_get_ipc_handle_size,                                         \
     .ext_get_ipc_handle = kind##_get_ipc_handle, .ext_put_ipc_handle = kind##_put_ipc_handle,      \
     .ext_open_ipc_handle = kind##_open_ipc_handle, .ext_close_ipc_handle = kind##_close_ipc_handle
 
-/* What most kinds answer to the small questions. Pages and cache lines are those of the system; no
+/* Common answers to the small questions. Page and cache line sizes are those of the system. No
  * native error means that each failure has a result of its own. */
 umf_result_t umf_provider_op_page_size(void *provider, size_t size, size_t *page_size);
 umf_result_t umf_provider_op_min_page_size(void *provider, const void *ptr, size_t *page_size);
@@ -26,18 +26,19 @@ umf_result_t umf_provider_op_cache_line_size(void *provider, size_t *size);
 umf_result_t umf_provider_op_no_native_error(void *provider, const char **message, int32_t *code);
 umf_result_t umf_provider_name(const char *name, const char **out);
 
-/* <kind>_get_name, of a state with a `name`. Without a provider it is the default. */
+/* Defines <kind>_get_name for a state with a `name`. Without a provider it gives the
+ * default name. */
 #define UMF_PROVIDER_GET_NAME(kind, state_t, params)                                               \
     static umf_result_t kind##_get_name(void *provider, const char **name) {                       \
         const state_t *state = provider;                                                           \
         return umf_provider_name(state ? state->name : params##_defaults.name, name);              \
     }
 
-/* Zeroed memory for the state of a provider, given back by umf_meta_free. NULL: none, logged. */
+/* Zeroed memory for the state of a provider; umf_meta_free frees it. NULL: no memory, logged. */
 void *umf_provider_state_new(size_t size);
 
-/* By which the registry knows a kind, see providers.def. `params` is as ctl/params.h has it; the
- * rest are further members. */
+/* The descriptor by which the registry knows a kind, see providers.def. `params` is a kind of
+ * parameters (ctl/params.h); the other arguments are further members. */
 #define UMF_PROVIDER_DESCRIPTOR(kind, params, ...)                                                 \
     extern const umf_memory_provider_descriptor_t umf_##kind##_descriptor;                         \
     const umf_memory_provider_descriptor_t umf_##kind##_descriptor = {                             \

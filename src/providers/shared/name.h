@@ -1,4 +1,4 @@
-/* Names: a copy of fixed room, longer ones are cut; and those that travel filled up with NUL. */
+/* Names of fixed room: longer ones are cut, and in descriptions the rest is filled with NUL. */
 #ifndef UMF_SRC_PROVIDERS_SHARED_NAME_H
 #define UMF_SRC_PROVIDERS_SHARED_NAME_H
 
@@ -12,7 +12,7 @@ static inline void umf_name_copy(char copy[static UMF_NAME_MAX], const char *nam
     copy[length] = '\0';
 }
 
-/* Whether a name is as long as it says, and nothing but NUL follows up to the end of its room. */
+/* Whether the name has that length, and only NUL follows up to the end of its room. */
 static inline bool umf_name_fills(const char *name, size_t length, size_t room) {
     return strnlen(name, length + 1) == length &&
            memcmp(name + length, name + length + 1, room - length - 1) == 0;

@@ -1,19 +1,20 @@
 /*
- * The sizes that were asked for, of pieces that are larger because they are whole pages. Kept apart
- * only where the two differ, so most pieces need none. The caller locks.
+ * The requested sizes of pieces that are larger because they are whole pages. An entry exists only
+ * where the two differ, so most pieces need none. The caller locks.
  */
 #ifndef UMF_SRC_PROVIDERS_SHARED_REQUESTED_H
 #define UMF_SRC_PROVIDERS_SHARED_REQUESTED_H
 
 #include "ds/hash.h"
 
-/* Stored plus one, because a part of a split allocation may have none of the requested bytes. */
+/* The value is stored plus one: a part of a split allocation may hold none of the requested bytes,
+ * and 0 means no entry. */
 static inline size_t umf_requested(const umf_hash_t *hash, uintptr_t base, size_t piece) {
     void *stored = umf_hash_get(hash, base);
     return stored ? (uintptr_t)stored - 1 : piece;
 }
 
-/* There is room: umf_hash_reserve. */
+/* The caller has reserved room by umf_hash_reserve. */
 static inline void umf_requested_set(umf_hash_t *hash, uintptr_t base, size_t piece,
                                      size_t requested) {
     if (requested == piece) {
@@ -23,7 +24,7 @@ static inline void umf_requested_set(umf_hash_t *hash, uintptr_t base, size_t pi
     }
 }
 
-/* Divides what was asked for; that of both parts together stays the same. Room for 2. */
+/* Divides the requested size between two parts; the sum stays the same. Needs room for two. */
 static inline void umf_requested_split(umf_hash_t *hash, uintptr_t base, size_t piece,
                                        size_t first) {
     size_t requested = umf_requested(hash, base, piece);
@@ -32,7 +33,7 @@ static inline void umf_requested_split(umf_hash_t *hash, uintptr_t base, size_t 
     umf_requested_set(hash, base + first, piece - first, requested - low);
 }
 
-/* Room for 1. */
+/* Needs room for one entry. */
 static inline void umf_requested_merge(umf_hash_t *hash, uintptr_t low, size_t low_piece,
                                        uintptr_t high, size_t high_piece) {
     size_t requested = umf_requested(hash, low, low_piece) + umf_requested(hash, high, high_piece);
@@ -40,7 +41,7 @@ static inline void umf_requested_merge(umf_hash_t *hash, uintptr_t low, size_t l
     umf_requested_set(hash, low, low_piece + high_piece, requested);
 }
 
-/* Whether a caller may call the piece `size` bytes long. */
+/* Whether `size` is the requested or the rounded size of the piece. */
 static inline bool umf_requested_matches(const umf_hash_t *hash, size_t page_size, uintptr_t base,
                                          size_t piece, size_t size) {
     size_t rounded;

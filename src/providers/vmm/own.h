@@ -50,8 +50,8 @@ void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
  * continues after a failure, to release what it can, and returns the first failure. */
 umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 
-/* Releases a piece as soon as no queued work can use it, now or later. A later failure is logged.
- */
+/* Releases a piece as soon as no queued work can use it, now or later. A later
+ * failure is logged. */
 umf_result_t umf_vmm_let_go(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 /* Releases retired pieces if their work has ended. Called before new physical memory is created.
  * Returns the first failure. */

@@ -66,8 +66,8 @@ static umf_vmm_piece_t *vmm_at_locked(umf_vmm_t *vmm, const void *base) {
 
 static bool vmm_claim_locked(umf_vmm_t *vmm, const void *base, size_t allocations) {
     umf_vmm_piece_t *piece = vmm_at_locked(vmm, base);
-    /* Another number of allocations: one belongs to another pool, which keeps the piece attached.
-     */
+    /* Another number of allocations: one belongs to another pool, which keeps the
+     * piece attached. */
     if (!piece || piece->is_claimed || piece->state != UMF_VMM_ATTACHED ||
         piece->allocations != allocations) {
         return false;
@@ -85,8 +85,8 @@ static umf_vmm_piece_t *vmm_release_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piec
         umf_vmm_retire_locked(vmm, piece);
         return piece;
     }
-    /* A piece without physical memory keeps its segments withheld: nothing may be allocated there.
-     */
+    /* A piece without physical memory keeps its segments withheld: nothing may be
+     * allocated there. */
     if (piece->state == UMF_VMM_ATTACHED) {
         umf_vmm_take_back_locked(vmm, piece);
     }

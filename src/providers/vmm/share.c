@@ -93,8 +93,8 @@ static void export_forget(uint64_t address, void *value, void *arg) {
     umf_meta_free(export, sizeof(*export));
 }
 
-/* A forked child inherits the board, but its words belong to the parent: the child needs its own.
- */
+/* A forked child inherits the board, but its words belong to the parent: the child
+ * needs its own. */
 static umf_result_t board_settle_locked(umf_vmm_share_t *share) {
     if (board_is_mine(share)) {
         return UMF_RESULT_SUCCESS;
@@ -145,8 +145,8 @@ static umf_result_t export_make_locked(umf_vmm_share_t *share, umf_vmm_piece_sha
     return UMF_RESULT_SUCCESS;
 }
 
-/* A random number, by which a put recognises descriptions of other providers. It has no other use.
- */
+/* A random number, by which a put recognises descriptions of other providers. It has
+ * no other use. */
 static umf_result_t maker_settle_locked(umf_vmm_share_t *share) {
     int error = share->maker ? 0 : umf_os_random(&share->maker, sizeof(share->maker));
     if (error) {

@@ -384,8 +384,8 @@ void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     vmm_unlist_locked(vmm, piece);
 }
 
-/* A withheld segment counts as used in the range, but it is free: a second free must not find it.
- */
+/* A withheld segment counts as used in the range, but it is free: a second free must
+ * not find it. */
 static bool vmm_is_withheld_locked(const umf_vmm_piece_t *piece, uintptr_t base) {
     for (size_t i = 0; i < piece->withheld_count; i++) {
         if (piece->withheld[i].base == base) {

@@ -55,8 +55,8 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*export_token)(void *backend, umf_physical_t physical, unsigned char *token);
     umf_result_t (*import_token)(void *backend, const unsigned char *token, size_t size,
                                  umf_physical_t *physical);
-    /* Without export and export_token: the result of all sharing operations, and the text to log.
-     */
+    /* Without export and export_token: the result of all sharing operations, and the
+     * text to log. */
     umf_result_t private_result;
     const char *private_text;
     bool unmaps_one;   /* one call of unmap undoes one call of map only */
