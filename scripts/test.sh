@@ -15,11 +15,11 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 
-long=OFF labels=.
+long=OFF some=()
 case ${1:-} in
 "") presets=(release asan tsan fuzz) ;;
 --long) presets=(release asan tsan fuzz) long=ON ;;
---quick) presets=(debug) labels='^(unit|conformance|check)$' ;;
+--quick) presets=(debug) some=(-L '^(unit|conformance|check)$') ;;
 *)
     sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2
     exit 2
@@ -70,7 +70,7 @@ fi
 
 run_tests() {
     ${wrapper[@]+"${wrapper[@]}"} ctest --test-dir build/all --output-on-failure \
-        --no-tests=error --no-label-summary -L "$labels" -j "$(nproc)" | tee build/all/log
+        --no-tests=error --no-label-summary ${some[@]+"${some[@]}"} -j "$(nproc)" | tee build/all/log
 }
 
 status=0
