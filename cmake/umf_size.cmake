@@ -7,7 +7,7 @@ foreach(hot IN ITEMS
     "core/(pool|provider|tracked_provider|properties)" "ctl/stats" "ipc/(export|import|ipc|mapping|mapping_provider|wire)"
     "providers/os/(os|extent|pages|dirty)" "providers/file/(window|opened)"
     "pools/proxy" "pools/shared/starts" "pools/disjoint/(disjoint|slab)" "pools/coalescing/(coalescing|reuse|shards)"
-    "pools/jemalloc/(jemalloc|pages|pages_shards)" "pools/scalable/(scalable|tbb)")
+    "pools/jemalloc/(jemalloc|arenas|pages|pages_shards)" "pools/scalable/(scalable|tbb)")
     list(FILTER umf_cold_sources EXCLUDE REGEX "/src/${hot}\\.c$")
 endforeach()
 set_property(SOURCE ${umf_cold_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)

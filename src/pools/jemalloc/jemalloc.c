@@ -33,13 +33,13 @@
 #include "cache/reuse_slots.h"
 #include "core/content.h"
 #include "ctl/params.h"
+#include "pools/jemalloc/arenas.h"
 #include "pools/jemalloc/pages.h"
 #include "pools/jemalloc/sizes.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 
 #define JEMALLOC_ARENAS_MAX UMF_JEMALLOC_ARENAS_MAX
-#define SPARE_ARENAS_MAX 64
 
 #define BATCH 64 /* large objects at once, on the stack */
 #define BIN_LARGEST UMF_JEMALLOC_BIN_LARGEST
@@ -71,11 +71,6 @@ typedef struct umf_jemalloc_pool_params_t {
  * here, 0: none does. */
 typedef umf_starts_t page_t;
 
-typedef struct arena_t {
-    unsigned index;       /* jemalloc's. Immutable once counted */
-    _Atomic bool is_busy; /* a class_offset: some thread is refilling from it */
-} arena_t;
-
 typedef struct jemalloc_pool_t {
     umf_magazines_t magazines;
     umf_reuse_slots_t reuse_slots; /* of blocks: the address, and in its low bits the pages */
@@ -86,9 +81,7 @@ typedef struct jemalloc_pool_t {
     _Atomic int64_t large_count; /* live blocks without bin, and withheld ones */
     bool is_closing;             /* its arenas are emptied: nothing need be put back */
     umf_lock_t lock;
-    arena_t *arenas;              /* room for arenas_max. Sync: lock, published by arena_count */
-    _Atomic uint32_t arena_count; /* Sync: lock for writers */
-    uint32_t arenas_max;          /* Immutable after create */
+    umf_arenas_t arenas;
     char name[UMF_NAME_MAX];
 } jemalloc_pool_t;
 
@@ -172,12 +165,6 @@ static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size
     return ptr;
 }
 
-static void *hook_alloc_none(extent_hooks_t *hooks, void *new_addr, size_t size, size_t alignment,
-                             bool *zero, bool *commit, unsigned arena) {
-    (void)hooks, (void)new_addr, (void)size, (void)alignment, (void)zero, (void)commit, (void)arena;
-    return NULL;
-}
-
 static void hook_destroy(extent_hooks_t *hooks, void *ptr, size_t size, bool committed,
                          unsigned arena) {
     (void)committed, (void)arena;
@@ -206,152 +193,6 @@ static const extent_hooks_t jemalloc_hooks = {
     .destroy = hook_destroy,
     .split = hook_split,
 };
-
-/* --- arenas --- */
-
-static int arena_ctl(umf_mib_t mib, unsigned index, void *new_value, size_t size) {
-    mib.ids[1] = index;
-    return umf_je_mallctlbymib(mib.ids, mib.length, NULL, NULL, new_value, size);
-}
-
-/*
- * Arenas of destroyed pools, emptied. Making one costs many page faults, and jemalloc looks at all
- * arenas to destroy one; so some are kept for the next pools.
- */
-static struct {
-    unsigned index[SPARE_ARENAS_MAX]; /* Sync: spare_lock */
-    uint32_t count;                   /* Sync: spare_lock */
-} spare;
-UMF_LOCK_STATIC(spare_lock, UMF_RANK_ARENA);
-
-static bool spare_get(unsigned *index) {
-    umf_lock(&spare_lock);
-    bool is_found = spare.count > 0;
-    if (is_found) {
-        *index = spare.index[--spare.count];
-    }
-    umf_unlock(&spare_lock);
-    return is_found;
-}
-
-static bool spare_put(unsigned index) {
-    umf_lock(&spare_lock);
-    bool has_room = spare.count < SPARE_ARENAS_MAX;
-    if (has_room) {
-        spare.index[spare.count++] = index;
-    }
-    umf_unlock(&spare_lock);
-    return has_room;
-}
-
-static int arena_set_hooks(unsigned index, extent_hooks_t *hooks) {
-    return arena_ctl(umf_jemalloc_sizes.arena_hooks, index, (void *)&hooks, sizeof(hooks));
-}
-
-/* Leaves nothing of the pool in the arena; false if jemalloc keeps using the pool's hooks. */
-static bool arena_retire(unsigned index) {
-    static extent_hooks_t no_hooks = {.alloc = hook_alloc_none};
-    int error = arena_ctl(umf_jemalloc_sizes.arena_reset, index, NULL, 0);
-    if (!error) {
-        error = arena_ctl(umf_jemalloc_sizes.arena_purge, index, NULL, 0);
-    }
-    if (!error) {
-        error = arena_set_hooks(index, &no_hooks);
-    }
-    if (error || !spare_put(index)) {
-        error = arena_ctl(umf_jemalloc_sizes.arena_destroy, index, NULL, 0);
-    }
-    if (error) {
-        UMF_LOG_ERROR("jemalloc does not give up arena %u (error %d)", index, error);
-    }
-    return error == 0;
-}
-
-static bool arena_create(unsigned *index) {
-    size_t size = sizeof(*index);
-    umf_mib_t create = umf_jemalloc_sizes.arenas_create;
-    int error = umf_je_mallctlbymib(create.ids, create.length, index, &size, NULL, 0);
-    if (error) {
-        UMF_LOG_ERROR("jemalloc cannot make an arena (error %d). It has %d for the whole process, "
-                      "each jemalloc pool in use takes one or more: destroy unused pools",
-                      error, JEMALLOC_ARENAS_MAX - 1);
-    }
-    return error == 0;
-}
-
-/* Made without hooks, given them afterwards: so jemalloc's own data never lies in provider memory.
- */
-static bool arena_make(jemalloc_pool_t *pool, unsigned *index) {
-    if (!spare_get(index) && !arena_create(index)) {
-        return false;
-    }
-    int error = arena_set_hooks(*index, &pool->hooks);
-    if (error) {
-        UMF_LOG_ERROR("pool %s: jemalloc refused the hooks of arena %u (error %d)", pool->name,
-                      *index, error);
-        arena_retire(*index);
-    }
-    return error == 0;
-}
-
-/* NULL: the pool has as many as it may have, or there is no memory to list them. */
-static arena_t *arena_list_locked(jemalloc_pool_t *pool, unsigned index) {
-    umf_assert_locked(&pool->lock);
-    uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_relaxed);
-    if (!pool->arenas) {
-        pool->arenas = umf_meta_alloc(pool->arenas_max * sizeof(arena_t));
-    }
-    if (!pool->arenas || count == pool->arenas_max) {
-        return NULL;
-    }
-    arena_t *arena = &pool->arenas[count];
-    arena->index = index;
-    atomic_init(&arena->is_busy, true);
-    atomic_store_explicit(&pool->arena_count, count + 1, memory_order_release);
-    return arena;
-}
-
-static UMF_COLD arena_t *arena_add(jemalloc_pool_t *pool) {
-    unsigned index;
-    if (!arena_make(pool, &index)) {
-        return NULL;
-    }
-    umf_lock(&pool->lock);
-    arena_t *arena = arena_list_locked(pool, index);
-    umf_unlock(&pool->lock);
-    if (!arena) {
-        arena_retire(index);
-    }
-    return arena;
-}
-
-/* An idle arena, else a new one, else any; NULL if there is none at all. */
-static arena_t *arena_get(jemalloc_pool_t *pool) {
-    uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
-    for (uint32_t i = 0; i < count; i++) {
-        arena_t *arena = &pool->arenas[i];
-        if (!atomic_load_explicit(&arena->is_busy, memory_order_relaxed) &&
-            !atomic_exchange_explicit(&arena->is_busy, true, memory_order_relaxed)) {
-            return arena;
-        }
-    }
-    arena_t *arena = count < pool->arenas_max ? arena_add(pool) : NULL;
-    if (!arena) {
-        /* Others may have added theirs meanwhile, the last one that fits, too. */
-        count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
-        arena = count ? &pool->arenas[count - 1] : NULL;
-    }
-    return arena;
-}
-
-/* MALLOCX_ARENA, which overflows for the upper half of the indices. */
-static int arena_flag(unsigned index) {
-    return (int)((index + 1) << 20);
-}
-
-static void arena_put(arena_t *arena) {
-    atomic_store_explicit(&arena->is_busy, false, memory_order_relaxed);
-}
 
 /* --- withheld blocks: nobody's; the record of their first page says so --- */
 
@@ -433,9 +274,9 @@ static bool arena_is_ignored(jemalloc_pool_t *pool, uint32_t bin, void *object) 
     return is_ignored;
 }
 
-static size_t refill_from(jemalloc_pool_t *pool, const arena_t *arena, uint32_t bin,
+static size_t refill_from(jemalloc_pool_t *pool, const umf_arena_t *arena, uint32_t bin,
                           umf_item_t *items, size_t n, bool *lacks_arena) {
-    int flags = arena_flag(arena->index) | MALLOCX_TCACHE_NONE;
+    int flags = umf_arena_flag(arena->index) | MALLOCX_TCACHE_NONE;
     size_t got = 0;
     while (got < n &&
            (items[got].object = umf_je_mallocx(umf_jemalloc_sizes.size[bin], flags)) != NULL) {
@@ -450,13 +291,13 @@ static size_t refill_from(jemalloc_pool_t *pool, const arena_t *arena, uint32_t 
 
 static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n,
                                 bool *lacks_arena) {
-    arena_t *arena = arena_get(pool);
+    umf_arena_t *arena = umf_arenas_get(&pool->arenas);
     if (!arena) {
         *lacks_arena = true;
         return 0;
     }
     size_t got = refill_from(pool, arena, bin, items, n, lacks_arena);
-    arena_put(arena);
+    umf_arena_put(arena);
     return got;
 }
 
@@ -894,9 +735,10 @@ static umf_result_t pool_build(jemalloc_pool_t *pool, const umf_jemalloc_pool_pa
     umf_pages_init(&pool->pages, pool->tracked, page, sizeof(page_t), states_drop);
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     pool->hooks = jemalloc_hooks;
-    pool->arenas_max =
-        params->num_arenas ? (uint32_t)params->num_arenas : umf_jemalloc_sizes.default_arenas;
     memcpy(pool->name, params->name, sizeof(pool->name));
+    umf_arenas_init(&pool->arenas, &pool->lock, &pool->hooks, pool->name,
+                    params->num_arenas ? (uint32_t)params->num_arenas
+                                       : umf_jemalloc_sizes.default_arenas);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -932,23 +774,12 @@ static umf_result_t jemalloc_initialize(umf_memory_provider_handle_t provider, c
     return UMF_RESULT_SUCCESS;
 }
 
-/* false: jemalloc may still use the hooks. */
-static bool arenas_retire(jemalloc_pool_t *pool) {
-    bool all = true;
-    uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
-    for (uint32_t i = 0; i < count; i++) {
-        all = arena_retire(pool->arenas[i].index) && all;
-    }
-    umf_meta_free(pool->arenas, pool->arenas_max * sizeof(arena_t));
-    return all;
-}
-
 static umf_result_t jemalloc_finalize(void *self) {
     jemalloc_pool_t *pool = self;
     umf_magazines_fini(&pool->magazines); /* waits for threads that are ending, as the next */
     umf_reuse_slots_fini(&pool->reuse_slots);
     pool->is_closing = true;
-    bool is_unused = arenas_retire(pool);
+    bool is_unused = umf_arenas_fini(&pool->arenas);
     umf_content_fini(&pool->content);
     umf_result_t result = umf_pages_fini(&pool->pages);
     umf_tracked_release(pool->tracked);
@@ -979,10 +810,7 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
     jemalloc_pool_t *pool = self;
     umf_magazines_trim(&pool->magazines);
     umf_reuse_slots_release(&pool->reuse_slots);
-    uint32_t count = atomic_load_explicit(&pool->arena_count, memory_order_acquire);
-    for (uint32_t i = 0; i < count; i++) {
-        arena_ctl(umf_jemalloc_sizes.arena_purge, pool->arenas[i].index, NULL, 0);
-    }
+    umf_arenas_purge(&pool->arenas);
     umf_pages_trim(&pool->pages);
     return UMF_RESULT_SUCCESS;
 }

@@ -1,0 +1,170 @@
+/* Arenas of jemalloc. */
+#include "pools/jemalloc/arenas.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "pools/jemalloc/sizes.h"
+
+#define SPARE_ARENAS_MAX 64
+
+void umf_arenas_init(umf_arenas_t *arenas, umf_lock_t *lock, extent_hooks_t *hooks,
+                     const char *pool_name, uint32_t max) {
+    *arenas = (umf_arenas_t){.lock = lock, .hooks = hooks, .pool_name = pool_name, .max = max};
+}
+
+static void *hook_alloc_none(extent_hooks_t *hooks, void *new_addr, size_t size, size_t alignment,
+                             bool *zero, bool *commit, unsigned arena) {
+    (void)hooks, (void)new_addr, (void)size, (void)alignment, (void)zero, (void)commit, (void)arena;
+    return NULL;
+}
+
+static int arena_ctl(umf_mib_t mib, unsigned index, void *new_value, size_t size) {
+    mib.ids[1] = index;
+    return umf_je_mallctlbymib(mib.ids, mib.length, NULL, NULL, new_value, size);
+}
+
+/*
+ * Arenas of destroyed pools, emptied. Making one costs many page faults, and jemalloc looks at all
+ * arenas to destroy one; so some are kept for the next pools.
+ */
+static struct {
+    unsigned index[SPARE_ARENAS_MAX]; /* Sync: spare_lock */
+    uint32_t count;                   /* Sync: spare_lock */
+} spare;
+UMF_LOCK_STATIC(spare_lock, UMF_RANK_ARENA);
+
+static bool spare_get(unsigned *index) {
+    umf_lock(&spare_lock);
+    bool is_found = spare.count > 0;
+    if (is_found) {
+        *index = spare.index[--spare.count];
+    }
+    umf_unlock(&spare_lock);
+    return is_found;
+}
+
+static bool spare_put(unsigned index) {
+    umf_lock(&spare_lock);
+    bool has_room = spare.count < SPARE_ARENAS_MAX;
+    if (has_room) {
+        spare.index[spare.count++] = index;
+    }
+    umf_unlock(&spare_lock);
+    return has_room;
+}
+
+static int arena_set_hooks(unsigned index, extent_hooks_t *hooks) {
+    return arena_ctl(umf_jemalloc_sizes.arena_hooks, index, (void *)&hooks, sizeof(hooks));
+}
+
+/* Leaves nothing of the pool in the arena; false if jemalloc keeps using the pool's hooks. */
+static bool arena_retire(unsigned index) {
+    static extent_hooks_t no_hooks = {.alloc = hook_alloc_none};
+    int error = arena_ctl(umf_jemalloc_sizes.arena_reset, index, NULL, 0);
+    if (!error) {
+        error = arena_ctl(umf_jemalloc_sizes.arena_purge, index, NULL, 0);
+    }
+    if (!error) {
+        error = arena_set_hooks(index, &no_hooks);
+    }
+    if (error || !spare_put(index)) {
+        error = arena_ctl(umf_jemalloc_sizes.arena_destroy, index, NULL, 0);
+    }
+    if (error) {
+        UMF_LOG_ERROR("jemalloc does not give up arena %u (error %d)", index, error);
+    }
+    return error == 0;
+}
+
+static bool arena_create(unsigned *index) {
+    size_t size = sizeof(*index);
+    umf_mib_t create = umf_jemalloc_sizes.arenas_create;
+    int error = umf_je_mallctlbymib(create.ids, create.length, index, &size, NULL, 0);
+    if (error) {
+        UMF_LOG_ERROR("jemalloc cannot make an arena (error %d). It has %d for the whole process, "
+                      "each jemalloc pool in use takes one or more: destroy unused pools",
+                      error, UMF_JEMALLOC_ARENAS_MAX - 1);
+    }
+    return error == 0;
+}
+
+/* Made without hooks, given them afterwards: so jemalloc's own data never lies in provider memory.
+ */
+static bool arena_make(umf_arenas_t *arenas, unsigned *index) {
+    if (!spare_get(index) && !arena_create(index)) {
+        return false;
+    }
+    int error = arena_set_hooks(*index, arenas->hooks);
+    if (error) {
+        UMF_LOG_ERROR("pool %s: jemalloc refused the hooks of arena %u (error %d)",
+                      arenas->pool_name, *index, error);
+        arena_retire(*index);
+    }
+    return error == 0;
+}
+
+/* NULL: the pool has as many as it may have, or there is no memory to list them. */
+static umf_arena_t *arena_list_locked(umf_arenas_t *arenas, unsigned index) {
+    umf_assert_locked(arenas->lock);
+    uint32_t count = atomic_load_explicit(&arenas->count, memory_order_relaxed);
+    if (!arenas->list) {
+        arenas->list = umf_meta_alloc(arenas->max * sizeof(umf_arena_t));
+    }
+    if (!arenas->list || count == arenas->max) {
+        return NULL;
+    }
+    umf_arena_t *arena = &arenas->list[count];
+    arena->index = index;
+    atomic_init(&arena->is_busy, true);
+    atomic_store_explicit(&arenas->count, count + 1, memory_order_release);
+    return arena;
+}
+
+static UMF_COLD umf_arena_t *arena_add(umf_arenas_t *arenas) {
+    unsigned index;
+    if (!arena_make(arenas, &index)) {
+        return NULL;
+    }
+    umf_lock(arenas->lock);
+    umf_arena_t *arena = arena_list_locked(arenas, index);
+    umf_unlock(arenas->lock);
+    if (!arena) {
+        arena_retire(index);
+    }
+    return arena;
+}
+
+umf_arena_t *umf_arenas_get(umf_arenas_t *arenas) {
+    uint32_t count = atomic_load_explicit(&arenas->count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        umf_arena_t *arena = &arenas->list[i];
+        if (!atomic_load_explicit(&arena->is_busy, memory_order_relaxed) &&
+            !atomic_exchange_explicit(&arena->is_busy, true, memory_order_relaxed)) {
+            return arena;
+        }
+    }
+    umf_arena_t *arena = count < arenas->max ? arena_add(arenas) : NULL;
+    if (!arena) {
+        /* Others may have added theirs meanwhile, the last one that fits, too. */
+        count = atomic_load_explicit(&arenas->count, memory_order_acquire);
+        arena = count ? &arenas->list[count - 1] : NULL;
+    }
+    return arena;
+}
+
+void umf_arenas_purge(umf_arenas_t *arenas) {
+    uint32_t count = atomic_load_explicit(&arenas->count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        arena_ctl(umf_jemalloc_sizes.arena_purge, arenas->list[i].index, NULL, 0);
+    }
+}
+
+bool umf_arenas_fini(umf_arenas_t *arenas) {
+    bool all = true;
+    uint32_t count = atomic_load_explicit(&arenas->count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        all = arena_retire(arenas->list[i].index) && all;
+    }
+    umf_meta_free(arenas->list, arenas->max * sizeof(umf_arena_t));
+    return all;
+}

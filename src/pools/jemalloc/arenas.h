@@ -1,0 +1,50 @@
+/*
+ * Arenas: those of jemalloc that one pool has. A thread refills from one that no other thread
+ * refills from, as far as there are enough. Made without hooks and given the pool's afterwards;
+ * those of destroyed pools are kept for the next ones.
+ */
+#ifndef UMF_SRC_POOLS_JEMALLOC_ARENAS_H
+#define UMF_SRC_POOLS_JEMALLOC_ARENAS_H
+
+#include <stdatomic.h>
+
+#include <jemalloc/jemalloc.h>
+
+#include "base/lock.h"
+
+typedef struct umf_arena_t {
+    unsigned index;       /* jemalloc's. Immutable once counted */
+    _Atomic bool is_busy; /* a hint: some thread is refilling from it */
+} umf_arena_t;
+
+typedef struct umf_arenas_t {
+    umf_lock_t *lock; /* UMF_RANK_ARENA. Immutable after init, as the next */
+    extent_hooks_t *hooks;
+    const char *pool_name;
+    uint32_t max;
+    umf_arena_t *list;      /* room for `max`. Sync: lock, published by count */
+    _Atomic uint32_t count; /* Sync: lock for writers */
+} umf_arenas_t;
+
+/* Nothing is taken from jemalloc before the first `get`. What is given stays the caller's. */
+void umf_arenas_init(umf_arenas_t *arenas, umf_lock_t *lock, extent_hooks_t *hooks,
+                     const char *pool_name, uint32_t max);
+/* Leaves nothing of the pool in them. false: jemalloc may still use the hooks. */
+bool umf_arenas_fini(umf_arenas_t *arenas);
+
+/* An idle arena, else a new one, else any; NULL if there is none at all. */
+umf_arena_t *umf_arenas_get(umf_arenas_t *arenas);
+
+/* MALLOCX_ARENA, which overflows for the upper half of the indices. */
+static inline int umf_arena_flag(unsigned index) {
+    return (int)((index + 1) << 20);
+}
+
+static inline void umf_arena_put(umf_arena_t *arena) {
+    atomic_store_explicit(&arena->is_busy, false, memory_order_relaxed);
+}
+
+/* Gives back what they have free. */
+void umf_arenas_purge(umf_arenas_t *arenas);
+
+#endif
