@@ -79,3 +79,11 @@ const void *umf_params_or_defaults(const umf_params_kind_t *kind, const void *pa
     }
     return umf_handle_check(params, &kind->handle, function) ? params : NULL;
 }
+
+umf_result_t umf_params_name(const char *name, const char **out) {
+    if (!out) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *out = name;
+    return UMF_RESULT_SUCCESS;
+}

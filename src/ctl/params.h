@@ -72,6 +72,8 @@ umf_result_t umf_params_set(const umf_params_kind_t *kind, void *params, const c
  * which is logged. */
 const void *umf_params_or_defaults(const umf_params_kind_t *kind, const void *params,
                                    const char *function);
+/* The body of a get_name. INVALID_ARGUMENT: `out` is NULL. */
+umf_result_t umf_params_name(const char *name, const char **out);
 /* The body of `params_from_text` in a descriptor: new parameters, of which every setting of `text`
  * ("name=value,name=value", grammar in umf/text.h) is written. On failure nothing is left, and
  * umfTextError names the position, the word and what was expected. */

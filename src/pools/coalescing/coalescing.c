@@ -571,9 +571,11 @@ static size_t coalescing_alloc_count(void *self) {
 
 /* --- tables ----------------------------------------------------------------------------------- */
 
+UMF_POOL_GET_NAME(coalescing, umf_coalescing_pool_t, params.name, umf_coalescing_pool_params)
+
 static const umf_memory_pool_ops_t coalescing_ops = {
     UMF_POOL_OPS(coalescing),
-    .get_name = umf_coalescing_get_name,
+    .get_name = coalescing_get_name,
     .ext_ctl = umf_coalescing_ctl,
     .ext_trim_memory = umf_coalescing_trim,
 };

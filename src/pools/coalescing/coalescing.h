@@ -50,7 +50,6 @@ typedef struct umf_coalescing_pool_t {
 /* What the parameters leave open follows from the provider; `tracked provider` and `page` are set.
  */
 void umf_coalescing_choose_defaults(umf_coalescing_pool_t *pool);
-umf_result_t umf_coalescing_get_name(void *pool, const char **name);
 umf_result_t umf_coalescing_ctl(void *pool, umf_ctl_query_source_t source, const char *name,
                                 void *arg, size_t size, umf_ctl_query_type_t type, va_list args);
 

@@ -27,15 +27,6 @@ void umf_coalescing_choose_defaults(coalescing_pool_t *pool) {
     }
 }
 
-umf_result_t umf_coalescing_get_name(void *self, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name =
-        self ? ((coalescing_pool_t *)self)->params.name : umf_coalescing_pool_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
-}
-
 /* --- fields: counters. The object is the pool. --- */
 
 static void count_used_memory(const shard_t *shard, size_t *bytes) {

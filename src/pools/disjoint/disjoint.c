@@ -688,9 +688,11 @@ static umf_result_t disjoint_last_allocation_error(void *self) {
     return last_error;
 }
 
+UMF_POOL_GET_NAME(disjoint, umf_disjoint_pool_t, params.name, umf_disjoint_pool_params)
+
 static const umf_memory_pool_ops_t disjoint_ops = {
     UMF_POOL_OPS(disjoint),
-    .get_name = umf_disjoint_get_name,
+    .get_name = disjoint_get_name,
     .ext_ctl = umf_disjoint_ctl,
     .ext_trim_memory = disjoint_trim,
 };

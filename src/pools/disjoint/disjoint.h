@@ -52,7 +52,6 @@ size_t umf_disjoint_used_chunks(umf_disjoint_pool_t *pool, uint32_t index);
 /* disjoint_settings.c */
 /* They are alive, and the shared limits they name, too. */
 bool umf_disjoint_params_check(const void *params);
-umf_result_t umf_disjoint_get_name(void *pool, const char **name);
 umf_result_t umf_disjoint_ctl(void *pool, umf_ctl_query_source_t source, const char *name,
                               void *arg, size_t size, umf_ctl_query_type_t type, va_list args);
 void umf_disjoint_log_summary(umf_disjoint_pool_t *pool);

@@ -20,7 +20,8 @@ static umf_result_t params_set_min_bucket_size(void *object, const void *value) 
 UMF_API_1_0 umf_result_t umfDisjointPoolSharedLimitsCreate(
     size_t MaxSize, umf_disjoint_pool_shared_limits_handle_t *hSharedLimits) {
     if (!hSharedLimits) {
-        return umf_null_argument("hSharedLimits");
+        UMF_LOG_ERROR("hSharedLimits is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_disjoint_pool_shared_limits_handle_t limits = umf_handle_new(sizeof(*limits), &limits_kind);
     if (!limits) {
@@ -52,14 +53,6 @@ bool umf_disjoint_params_check(const void *params) {
     const umf_disjoint_pool_params_t *request = params;
     return umf_handle_check(request, &umf_disjoint_pool_params_kind.handle, function) &&
            (!request->limits || umf_handle_check(request->limits, &limits_kind, function));
-}
-
-umf_result_t umf_disjoint_get_name(void *pool, const char **name) {
-    if (!name) {
-        return umf_null_argument("name");
-    }
-    *name = pool ? ((pool_t *)pool)->params.name : umf_disjoint_pool_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
 }
 
 /* --- fields: counters. The object is the pool. --- */

@@ -797,13 +797,7 @@ static umf_result_t jemalloc_last_allocation_error(void *self) {
     return (umf_result_t)jemalloc_thread.last_error;
 }
 
-static umf_result_t jemalloc_get_name(void *self, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name = self ? ((jemalloc_pool_t *)self)->name : umf_jemalloc_pool_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
-}
+UMF_POOL_GET_NAME(jemalloc, jemalloc_pool_t, name, umf_jemalloc_pool_params)
 
 static umf_result_t jemalloc_trim(void *self, size_t keep) {
     (void)keep;

@@ -811,13 +811,7 @@ static umf_result_t scalable_last_allocation_error(void *arg) {
     return scalable_last_error;
 }
 
-static umf_result_t scalable_get_name(void *arg, const char **name) {
-    if (!name) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *name = arg ? ((scalable_pool_t *)arg)->name : umf_scalable_pool_params_defaults.name;
-    return UMF_RESULT_SUCCESS;
-}
+UMF_POOL_GET_NAME(scalable, scalable_pool_t, name, umf_scalable_pool_params)
 
 static size_t scalable_alloc_count(void *arg) {
     scalable_pool_t *pool = arg;

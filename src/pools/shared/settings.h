@@ -9,10 +9,12 @@
 #include "base/log.h"
 #include "ctl/params.h"
 
-static inline umf_result_t umf_null_argument(const char *what) {
-    UMF_LOG_ERROR("%s is NULL", what);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-}
+/* <kind>_get_name, of a state with that member. Without a pool it is the default. */
+#define UMF_POOL_GET_NAME(kind, state_t, member, params)                                           \
+    static umf_result_t kind##_get_name(void *pool, const char **name) {                           \
+        const state_t *state = pool;                                                               \
+        return umf_params_name(state ? state->member : params##_defaults.name, name);              \
+    }
 
 /* A provider or a caller may want to know; a program that counts on refusals should not have to. */
 static inline void umf_tell_refused(const char *kind, umf_result_t result) {

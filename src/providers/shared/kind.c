@@ -37,11 +37,3 @@ umf_result_t umf_provider_op_no_native_error(void *provider, const char **messag
     static const umf_native_t none;
     return umf_native_get(&none, NULL, 0, message, code);
 }
-
-umf_result_t umf_provider_name(const char *name, const char **out) {
-    if (!out) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *out = name;
-    return UMF_RESULT_SUCCESS;
-}

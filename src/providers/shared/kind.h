@@ -7,6 +7,8 @@
 
 #include <umf/plugin.h>
 
+#include "ctl/params.h"
+
 /* Members of umf_memory_provider_ops_t that each kind implements. */
 #define UMF_PROVIDER_OPS(kind)                                                                     \
     .version = UMF_PROVIDER_OPS_VERSION_CURRENT, .initialize = kind##_initialize,                  \
@@ -24,14 +26,13 @@ umf_result_t umf_provider_op_page_size(void *provider, size_t size, size_t *page
 umf_result_t umf_provider_op_min_page_size(void *provider, const void *ptr, size_t *page_size);
 umf_result_t umf_provider_op_cache_line_size(void *provider, size_t *size);
 umf_result_t umf_provider_op_no_native_error(void *provider, const char **message, int32_t *code);
-umf_result_t umf_provider_name(const char *name, const char **out);
 
 /* Defines <kind>_get_name for a state with a `name`. Without a provider it gives the
  * default name. */
 #define UMF_PROVIDER_GET_NAME(kind, state_t, params)                                               \
     static umf_result_t kind##_get_name(void *provider, const char **name) {                       \
         const state_t *state = provider;                                                           \
-        return umf_provider_name(state ? state->name : params##_defaults.name, name);              \
+        return umf_params_name(state ? state->name : params##_defaults.name, name);                \
     }
 
 /* Zeroed memory for the state of a provider; umf_meta_free frees it. NULL: no memory, logged. */
