@@ -38,15 +38,18 @@ const char *umf_os_error_text(int error, char *buffer, size_t size) {
     return text;
 }
 
-/* Remembers the first good answer of sysconf; threads that race store the same. */
-static size_t os_sysconf(atomic_size_t *cache, int name, size_t fallback) {
-    size_t value = atomic_load_explicit(cache, memory_order_relaxed);
-    if (umf_unlikely(value == 0)) {
-        long answer = sysconf(name);
-        value = answer > 0 ? (size_t)answer : fallback;
-        atomic_store_explicit(cache, value, memory_order_relaxed);
-    }
+/* Threads that race store the same. */
+static UMF_COLD size_t os_sysconf_ask(atomic_size_t *cache, int name, size_t fallback) {
+    long answer = sysconf(name);
+    size_t value = answer > 0 ? (size_t)answer : fallback;
+    atomic_store_explicit(cache, value, memory_order_relaxed);
     return value;
+}
+
+/* The first answer is remembered. */
+UMF_INLINE size_t os_sysconf(atomic_size_t *cache, int name, size_t fallback) {
+    size_t value = atomic_load_explicit(cache, memory_order_relaxed);
+    return umf_likely(value != 0) ? value : os_sysconf_ask(cache, name, fallback);
 }
 
 size_t umf_os_page_size(void) {
