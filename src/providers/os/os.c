@@ -170,8 +170,8 @@ static umf_result_t os_finalize(void *provider) {
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static umf_result_t os_fail(int32_t code, int error, const char *what, const void *ptr,
-                            size_t size) {
+static UMF_COLD umf_result_t os_fail(int32_t code, int error, const char *what, const void *ptr,
+                                     size_t size) {
     return umf_native_fail_at(&os_native, "os_provider", code, error, what, ptr, size);
 }
 
