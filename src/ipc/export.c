@@ -1,20 +1,20 @@
 /*
  * Export: handles for memory of this process.
  *
- * A span's `export` is a word: nothing, a finished export, an export with the tag MAKING while one
- * thread asks the provider, or with the tag EVICTED the id of an export that is kept no more. A
- * finished one is never changed, so it is read without a lock; the memory it describes may not be
- * freed meanwhile, as with any pointer. The first one of a span needs no lock either: nothing turns
- * into MAKING, and that into the export, by one atomic step each. A MAKING one that fails is taken
- * out under the lock, because those who wait for it look into it.
+ * A span's `export` is one word with four states: nothing; a finished export; an export with the
+ * tag MAKING, while one thread asks the provider; or, with the tag EVICTED, the id of an export
+ * that was evicted. A finished export never changes, so it is read without a lock: the memory that
+ * it describes may not be freed meanwhile, as with any pointer. The first export of a span needs no
+ * lock either: one atomic step leads from nothing to MAKING, and one from MAKING to the export. A
+ * MAKING export that fails is removed under the lock, because the threads that wait for it read it.
  *
- * With a limit exports go while others are made, so then all is done under the lock. What goes is
- * a copy of bytes that the provider makes again when they are asked for, with the same id: handles
- * that were sent stay what they are. Exports of providers that cannot do that are kept.
+ * With a limit, exports are evicted while others are made, so all of this is done under the lock.
+ * An evicted export is a copy of bytes. The provider makes the same bytes again on demand, with the
+ * same id, so handles that were sent stay valid. Exports of providers that cannot do that are kept.
  *
- * A child of a fork finds the exports of its parent. Their handles name the parent, so the child
- * makes its own; the inherited one stays linked behind it until the span goes, because another
- * thread may be reading it.
+ * A forked child inherits the exports of its parent. Their handles name the parent, so the child
+ * makes its own. The inherited export stays linked behind it until the span is withdrawn, because
+ * another thread may be reading it.
  */
 #include "ipc/export.h"
 
@@ -35,38 +35,39 @@
 #include "peer/process.h"
 
 typedef struct umf_export_t {
-    struct umf_export_t *inherited; /* from before a fork */
-    void *before;                   /* the span's word, for when making fails */
-    umf_list_t order;               /* of those that may be evicted. Sync: lock */
+    struct umf_export_t *inherited; /* the parent's, after a fork */
+    void *before;                   /* the span's word before MAKING; restored after a failure */
+    umf_list_t order;               /* in export_order. Sync: lock */
     umf_span_t *span;
     uint32_t pid; /* the process that made it */
     bool can_be_evicted, is_made;
-    uint64_t id; /* 0: it gets a new one */
+    uint64_t id; /* 0: a new one is assigned */
     uintptr_t base;
     uint64_t fixed_sum;
     size_t size; /* of the handle */
     _Alignas(16) unsigned char handle[];
 } umf_export_t;
 
-/* Exports are aligned to 16 bytes. */
+/* Exports are aligned to 16 bytes, so the low bits of a pointer are free for tags. */
 #define EXPORT_MAKING 1
 #define EXPORT_EVICTED 2
 #define EXPORT_TAGS 3
 
-static umf_lock_t export_lock; /* for changes of any span's export, but those above */
+static umf_lock_t export_lock; /* for all changes of a span's export but the atomic steps above */
 static umf_event_count_t export_turn;
 static _Atomic uint64_t export_last_id;
 static _Atomic uint64_t export_made;
 static atomic_size_t export_count;
-static size_t export_limit;     /* 0: none. Immutable after init */
-static umf_list_t export_order; /* last used last; only with a limit. Sync: lock, as all below */
+static size_t export_limit; /* 0: none. Immutable after init */
+/* Exports that may be evicted, last used last. Only with a limit. Sync: lock, as all below. */
+static umf_list_t export_order;
 static uint64_t export_evictions;
 
 static void *export_tagged(umf_export_t *export) {
     return (void *)((uintptr_t) export | EXPORT_MAKING);
 }
 
-/* NULL if the word holds an id. */
+/* The export in a word. NULL if the word holds an id. */
 static umf_export_t *export_untagged(void *word) {
     uintptr_t bits = (uintptr_t)word;
     return bits & EXPORT_EVICTED ? NULL : (umf_export_t *)(bits & ~(uintptr_t)EXPORT_TAGS);
@@ -153,8 +154,8 @@ static umf_result_t export_fill(umf_export_t *export, size_t size,
 
 /* --- the export of a span --- */
 
-/* Waits while another thread of this process makes it. One made by a thread that did not come along
- * into this child of a fork is never finished. */
+/* Waits while another thread of this process makes the export. A forked child does not wait: the
+ * thread that makes an inherited one does not exist in the child. */
 static void *export_settled_locked(umf_span_t *span) {
     umf_assert_locked(&export_lock);
     for (;;) {
@@ -196,8 +197,8 @@ static bool export_claim_locked(umf_span_t *span, umf_export_t *mine) {
     return true;
 }
 
-/* Frees an export and what is behind it. How many there were; a child of a fork may find one that
- * was not finished. */
+/* Frees an export and those linked behind it, and returns their number. A forked child may find one
+ * that was not finished. */
 static size_t export_free_chain(umf_export_t *export) {
     size_t count = 0;
     for (umf_export_t *inherited; export; export = inherited) {
@@ -208,7 +209,7 @@ static size_t export_free_chain(umf_export_t *export) {
     return count;
 }
 
-/* Those that were used least recently go. */
+/* Evicts the least recently used exports above the limit. */
 static void export_evict_locked(const umf_export_t *spared) {
     umf_assert_locked(&export_lock);
     umf_list_t *next;
@@ -250,7 +251,7 @@ static void export_settle_locked(umf_export_t *mine, bool is_made) {
     }
 }
 
-/* Asks the provider, without the lock, which the caller holds before and after. */
+/* Asks the provider. The lock is released meanwhile; the caller holds it before and after. */
 static umf_result_t export_make_claimed_locked(umf_export_t *mine,
                                                umf_memory_provider_handle_t provider) {
     size_t size = mine->span->size;
@@ -262,14 +263,14 @@ static umf_result_t export_make_claimed_locked(umf_export_t *mine,
     return result;
 }
 
-/* Leaves the word as it is if it says anything. */
+/* Claims the making of the first export. false: the word is in use, and stays as it is. */
 static bool export_claim_fresh(umf_span_t *span, umf_export_t *mine) {
     void *nothing = NULL;
     return atomic_compare_exchange_strong_explicit(&span->export, &nothing, export_tagged(mine),
                                                    memory_order_acq_rel, memory_order_relaxed);
 }
 
-/* Without a lock: the first export of a span, or nothing if another thread has begun with it. */
+/* Makes the first export of a span without a lock. Does nothing if another thread has begun it. */
 static umf_result_t export_make_fresh(umf_span_t *span) {
     umf_memory_provider_handle_t provider = umf_tracked_of(span)->root;
     umf_export_t *mine;
@@ -295,7 +296,7 @@ static umf_result_t export_make_fresh(umf_span_t *span) {
     return result;
 }
 
-/* Returns with the lock held, in every case. */
+/* Makes the export under the lock. The lock is held on return, also after a failure. */
 static UMF_COLD umf_result_t export_make_locking(umf_span_t *span) {
     umf_memory_provider_handle_t provider = umf_tracked_of(span)->root;
     umf_export_t *mine;
@@ -334,7 +335,7 @@ void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider) {
     }
     umf_unlock(&export_lock);
     for (umf_export_t *each = export; each; each = each->inherited) {
-        /* What a parent exported is the parent's to put. */
+        /* The provider of the parent owns the parent's exports, so only the parent puts them. */
         if (each->pid == umf_process_pid()) {
             export_put(each, provider);
         }
@@ -345,9 +346,9 @@ void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider) {
 /* --- handles given to the user --- */
 
 /*
- * Stands in front of each handle, so that umfPutIPCHandle knows what it was given. Where marks have
- * ever been is known, so that nothing else is read: the arena keeps small blocks mapped. The cookie
- * tells whether there is one now.
+ * The mark stands in front of each handle, so that umfPutIPCHandle recognises what it was given.
+ * The places where marks were ever written are known, and nothing else is read: the arena keeps
+ * small blocks mapped. The cookie tells whether a mark is there now.
  */
 typedef struct export_mark_t {
     _Atomic uint64_t cookie;
@@ -355,11 +356,11 @@ typedef struct export_mark_t {
 } export_mark_t;
 
 #define EXPORT_COOKIE 0x2f1c9a6b7e4d5380u
-#define EXPORT_STAYS 4096 /* the arena may unmap freed blocks from here on */
+#define EXPORT_STAYS 4096 /* the arena may unmap freed blocks of this size and above */
 
 static const umf_handle_kind_t export_mark_kind = {"an IPC handle's mark"};
 
-/* Behind the handle: as long as it is out, its object is not handed out again. */
+/* The hold behind the handle. While the handle exists, the memory it names is not reused. */
 static umf_hold_t *export_hold(export_mark_t *mark) {
     return (umf_hold_t *)((char *)mark + mark->bytes) - 1;
 }
@@ -411,7 +412,8 @@ static umf_result_t export_copy(const umf_export_t *export, uint64_t offset,
     return UMF_RESULT_SUCCESS;
 }
 
-/* With a limit every handle; else what another thread or a parent has begun with. */
+/* Called for every handle if there is a limit, else for an export that another thread or the parent
+ * has begun. */
 static UMF_COLD umf_result_t export_get_locking(umf_span_t *span, uint64_t offset,
                                                 umf_ipc_handle_t *handle, size_t *size) {
     umf_result_t result = UMF_RESULT_SUCCESS;
@@ -435,7 +437,7 @@ static UMF_COLD umf_result_t export_get_locking(umf_span_t *span, uint64_t offse
 
 static umf_result_t export_get(umf_span_t *span, const void *ptr, umf_ipc_handle_t *handle,
                                size_t *size) {
-    /* With a limit it may be forgotten at any time that the lock is not held. */
+    /* With a limit the export may be evicted whenever the lock is not held. */
     umf_export_t *export = umf_unlikely(export_limit != 0) ? NULL : export_known(span);
     if (umf_unlikely(export == NULL && export_limit == 0)) {
         umf_result_t result = export_make_fresh(span);
@@ -492,8 +494,8 @@ UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcH
     return export_get_and_hold(span, ptr, ipcHandle, size);
 }
 
-/* Takes the mark off a handle; false if there is none. May look at memory that is not a handle's
- * any more. */
+/* Removes the mark of a handle. false: there is none. It may read memory that is no longer part of
+ * a handle. */
 __attribute__((no_sanitize_address)) static bool export_unmark(export_mark_t *mark) {
     uint64_t cookie = export_cookie(mark);
     return umf_handle_kind(mark) == &export_mark_kind &&

@@ -14,10 +14,10 @@
 #include "ipc/mapping.h"
 #include "ipc/wire.h"
 
-/* Handlers are the owners of mappings. A handler given by the user is looked up before it is read.
- */
+/* Handlers are the owners of mappings. A handler that the user passes is looked up before it is
+ * read. */
 static umf_lock_t import_lock;
-static umf_hash_t import_handlers; /* the living ones, by address. Sync: lock */
+static umf_hash_t import_handlers; /* live handlers by address. Sync: lock */
 
 static bool import_is_handler(const void *handler) {
     umf_lock(&import_lock);
@@ -70,7 +70,7 @@ UMF_API_EXT_1 umf_result_t umfOpenIPCHandleSized(umf_ipc_handler_handle_t hIPCHa
     return import_open(hIPCHandler, handle, size, ptr);
 }
 
-/* The import that contains `ptr`, also when a pool was made on top of it. */
+/* The import that contains `ptr`, also if a pool was created on top of it. */
 static umf_span_t *import_span(const void *ptr) {
     umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
     while (span && umf_span_kind(span) != UMF_SPAN_IMPORT) {
@@ -97,7 +97,7 @@ UMF_API_1_0 umf_result_t umfCloseIPCHandle(void *ptr) {
 
 /* --- handlers --- */
 
-/* The pool's handler, `mine` if it has none yet; NULL when out of memory. */
+/* The pool's handler, or `mine` if it has none yet. NULL: no memory. */
 static void *import_publish(umf_memory_pool_handle_t pool, umf_mapping_owner_t *mine) {
     umf_lock(&import_lock);
     void *handler = atomic_load_explicit(&pool->ipc_handler, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /*
- * Import: the consumer's end of IPC. A pool's handler opens handles through the pool's provider.
+ * Import: the consumer's side of IPC. A pool's handler opens handles through the pool's provider.
  */
 #ifndef UMF_SRC_IPC_IMPORT_H
 #define UMF_SRC_IPC_IMPORT_H
@@ -9,15 +9,15 @@
 
 #include "track/span.h"
 
-/* Closes all that was opened through the pool's handler, in use or not, and forgets the handler.
- * Called when the pool is destroyed, while its provider still lives. Calls the provider: no lock
+/* Closes all mappings that the pool's handler has opened, in use or not, and destroys the handler.
+ * Called when the pool is destroyed, while its provider still exists. Calls the provider: no lock
  * may be held. */
 void umf_import_drop(umf_memory_pool_handle_t pool);
 
 /* The provider through which the memory of a span of kind UMF_SPAN_IMPORT was opened. */
 umf_memory_provider_handle_t umf_import_provider(const umf_span_t *span);
 
-/* At every start of the library; at most `limit` mappings are kept, 0: any number. */
+/* Called at every start of the library. At most `limit` mappings are kept; 0: any number. */
 void umf_import_init(size_t limit);
 
 #endif

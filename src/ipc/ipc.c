@@ -1,5 +1,5 @@
 /*
- * IPC: the few questions it asks of the core.
+ * IPC: the questions that both sides ask the core.
  */
 #include "ipc/ipc.h"
 
@@ -17,7 +17,7 @@
 #include "ipc/wire.h"
 #include "peer/named.h"
 
-/* 0, no limit, unless the text of an environment variable is a number. */
+/* The number in an environment variable. 0, no limit, if its text is not a number. */
 static size_t ipc_limit(const char *name, const char *text) {
     if (text == NULL) {
         return 0;

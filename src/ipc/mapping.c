@@ -1,27 +1,26 @@
 /*
- * Mapping: the cache of what is open.
+ * Mapping: the cache of open mappings.
  *
  * The life of a mapping:
  *
  *   new -> OPENING -> OPEN -> (RETIRED ->) closed -> new
  *              \-> closed (the provider failed)
  *
- * OPENING and OPEN ones are in the table, one per (owner, producer, base address). An OPEN one
- * whose memory the producer has freed is retired: no longer in the table, kept for those who still
- * use it, closed with the last of them. All changes of phase are made under the lock; providers are
- * called without it, by the one thread whose change made the mapping its own (OPENING, or CLOSED
- * and unlinked).
+ * OPENING and OPEN mappings are in the table, one per (owner, producer, base address). An OPEN
+ * mapping whose memory the producer has freed is retired: it leaves the table, stays for its users,
+ * and is closed with the last of them. All changes of phase happen under the lock. Providers are
+ * called without it, by the one thread that owns the mapping through such a change (to OPENING, or
+ * to CLOSED and unlinked).
  *
- * Opening what is open already takes no lock. `state` is one atomic word: the number of users, the
- * flag that more may come, and a count of opens that goes on when the descriptor is used anew. A
- * guess from `mapping_recent` is compared with the handle first and then gets a user by a
- * compare-and-swap, which succeeds only if the state, and so all that was compared, has not changed
- * meanwhile. Descriptors are never given back to the arena, so looking at a wrong guess is
- * harmless.
+ * An open of an existing mapping takes no lock. `state` is one atomic word: the number of users, a
+ * flag that more may come, and a count of opens that continues when the descriptor is reused. A
+ * guess from `mapping_recent` is compared with the handle first. A compare-and-swap then adds the
+ * user. It succeeds only if the state has not changed, and so nothing that was compared has
+ * changed. Descriptors are never given back to the arena, so reading a wrong guess is harmless.
  *
  * A provider that cannot map memory of its own process a second time opens it in place. Such a
- * mapping has no span: what is there stays what it is. It is closed with its last user, because as
- * long as it is open the memory cannot go.
+ * mapping has no span: the record of that memory stays as it is. It is closed with its last user,
+ * because the memory cannot be released while it is open.
  */
 #include "ipc/mapping.h"
 
@@ -41,9 +40,9 @@ typedef struct umf_mapping_waiter_t {
     umf_result_t result; /* Sync: lock */
 } umf_mapping_waiter_t;
 
-#define MAPPING_LIVE ((uint64_t)1 << 63) /* may get more users */
+#define MAPPING_LIVE ((uint64_t)1 << 63) /* the mapping may get more users */
 #define MAPPING_USERS ((uint64_t)UINT32_MAX)
-#define MAPPING_OPENS (~(MAPPING_LIVE | MAPPING_USERS)) /* begins again at 0 after the last one */
+#define MAPPING_OPENS (~(MAPPING_LIVE | MAPPING_USERS)) /* wraps to 0 */
 #define MAPPING_ONE_OPEN (MAPPING_USERS + 1)
 #define MAPPING_ALL_OPENS ((int64_t)1 << 31)
 
@@ -52,17 +51,17 @@ typedef struct umf_mapping_waiter_t {
 static umf_lock_t mapping_lock;
 static umf_event_count_t mapping_turn;
 static umf_hash_t mapping_table; /* Sync: lock */
-static umf_list_t mapping_order; /* OPEN ones, last opened last. Sync: lock */
-static umf_list_t mapping_spare; /* Sync: lock */
+static umf_list_t mapping_order; /* OPEN mappings, last opened last. Sync: lock */
+static umf_list_t mapping_spare; /* unused descriptors. Sync: lock */
 static umf_list_t mapping_own;   /* opened in place, not closed yet. Sync: lock */
-static size_t mapping_count;     /* those that hold or get memory. Sync: lock */
+static size_t mapping_count;     /* mappings not closed yet, OPENING included. Sync: lock */
 static size_t mapping_limit;     /* 0: none. Immutable after init */
 static uint64_t mapping_misses;  /* Sync: lock, as all evictions */
 static uint64_t mapping_evictions;
-/* Opens of what was open, but those that are still counted by an OPEN mapping. Sync: atomic */
+/* Opens of existing mappings, without those that OPEN mappings still count. Sync: atomic */
 static _Atomic int64_t mapping_hits;
-static umf_span_set_t mapping_spans; /* of all */
-/* Guesses, by handle. Not used with a limit: then each open must find its place in the order. */
+static umf_span_set_t mapping_spans; /* spans of all mappings */
+/* Guesses, by handle. Not used with a limit, because each open must then update the order. */
 static _Atomic(umf_mapping_t *) mapping_recent[MAPPING_RECENT];
 
 /* --- users of a mapping --- */
@@ -71,7 +70,7 @@ static inline bool mapping_is_used(uint64_t state) {
     return (state & MAPPING_USERS) != 0;
 }
 
-/* Equal up to offset and data? */
+/* Whether the fixed bytes of the header are equal; offset and data are compared elsewhere. */
 static inline bool mapping_is_fixed(const umf_mapping_t *mapping, const void *fixed) {
     uint64_t difference = 0;
     for (size_t i = 0; i < UMF_MAPPING_FIXED_WORDS; i++) {
@@ -82,19 +81,19 @@ static inline bool mapping_is_fixed(const umf_mapping_t *mapping, const void *fi
     return difference == 0;
 }
 
-/* One user and one open more. */
+/* The state with one more user and one more open. */
 static inline uint64_t mapping_state_used(uint64_t state) {
     return (state + MAPPING_ONE_OPEN + 1) | MAPPING_LIVE;
 }
 
-/* Counts the opens that a state has no room for. */
+/* Adds the opens to the global count when the count in the state wraps. */
 static inline void mapping_count_used(uint64_t state) {
     if (umf_unlikely((state & MAPPING_OPENS) == MAPPING_OPENS)) {
         atomic_fetch_add(&mapping_hits, MAPPING_ALL_OPENS);
     }
 }
 
-/* Adds a user if the mapping is open and the one that is looked for. Hot. */
+/* Adds a user if the mapping is live and has this owner and these bytes. Hot. */
 static inline bool mapping_use_if(umf_mapping_t *mapping, const umf_mapping_owner_t *owner,
                                   const void *fixed) {
     uint64_t state = atomic_load_explicit(&mapping->state, memory_order_acquire);
@@ -110,7 +109,7 @@ static inline bool mapping_use_if(umf_mapping_t *mapping, const umf_mapping_owne
     return true;
 }
 
-/* The same for one that is known to be OPEN. */
+/* Adds a user to a mapping that is known to be OPEN. */
 static void mapping_use_locked(umf_mapping_t *mapping) {
     umf_assert_locked(&mapping_lock);
     uint64_t state = atomic_load(&mapping->state);
@@ -123,12 +122,12 @@ static int64_t mapping_hits_of(const umf_mapping_t *mapping, uint64_t state) {
     return (int64_t)((state & MAPPING_OPENS) >> 32) - (int64_t)(mapping->opens_before >> 32);
 }
 
-/* After a mapping has ceased to be live with this state: the count of its opens is final. */
+/* Called when a mapping stops being live with this state: its count of opens is final. */
 static void mapping_settle_hits(const umf_mapping_t *mapping, uint64_t state) {
     atomic_fetch_add(&mapping_hits, mapping_hits_of(mapping, state));
 }
 
-/* One user less; false if there was none. `left` is the state after that. Hot. */
+/* Removes a user. false: there was none. `left` is the state after that. Hot. */
 static inline bool mapping_unuse(umf_mapping_t *mapping, uint64_t *left) {
     uint64_t state = atomic_load_explicit(&mapping->state, memory_order_relaxed);
     do {
@@ -202,7 +201,7 @@ static void mapping_set_fixed(umf_mapping_t *mapping, const void *fixed) {
     }
 }
 
-/* Handles equal up to the offset? */
+/* Whether two handles are equal but for the offset. */
 static bool mapping_is_same(const umf_mapping_t *a, const umf_mapping_t *b) {
     return mapping_is_fixed(a, (const void *)b->fixed) &&
            memcmp(a->data, b->data, a->wire.data_size) == 0;
@@ -231,7 +230,7 @@ static void mapping_remove_locked(umf_mapping_t *mapping) {
     uint64_t key = mapping_key(mapping);
     umf_mapping_t *first = umf_hash_get(&mapping_table, key);
     if (first == mapping) {
-        /* Replacing the value of a key that is there needs no memory. */
+        /* The key exists, so replacing its value needs no memory and cannot fail. */
         if (mapping->same) {
             umf_hash_put(&mapping_table, key, mapping->same);
         } else {
@@ -249,7 +248,7 @@ static void mapping_remove_locked(umf_mapping_t *mapping) {
 
 /* --- closing --- */
 
-/* From now on the mapping belongs to the caller, who closes it without the lock. */
+/* Hands the mapping over to the caller, which closes it without the lock. */
 static void mapping_unlink_locked(umf_mapping_t *mapping, umf_list_t *closing) {
     umf_assert_locked(&mapping_lock);
     if (mapping->phase == UMF_MAPPING_OPEN) {
@@ -302,7 +301,7 @@ static void mapping_close_all(umf_list_t *closing) {
     }
 }
 
-/* Takes an OPEN mapping out if nobody uses it. */
+/* Takes an OPEN mapping out of the table if it has no users. */
 static bool mapping_evict_one_locked(umf_mapping_t *mapping, umf_list_t *closing) {
     uint64_t state = atomic_load(&mapping->state);
     if (mapping_is_used(state) ||
@@ -315,7 +314,7 @@ static bool mapping_evict_one_locked(umf_mapping_t *mapping, umf_list_t *closing
     return true;
 }
 
-/* Makes room for one more mapping, least recently opened first. Entries in use stay. */
+/* Evicts mappings, least recently opened first, until one more fits. Mappings in use stay. */
 static void mapping_evict_locked(umf_list_t *closing) {
     umf_list_t *next;
     for (umf_list_t *item = mapping_order.next;
@@ -344,8 +343,8 @@ size_t umf_mapping_evict(uint32_t pid) {
 
 /* --- opening --- */
 
-/* A new mapping that holds a checked copy of the handle: what it was copied from may change any
- * time.
+/* A new mapping with a checked copy of the handle. The handle is copied first, because the caller's
+ * bytes may change at any time.
  */
 static umf_result_t mapping_prepare(umf_mapping_owner_t *owner, const void *handle, size_t size,
                                     umf_mapping_t **out) {
@@ -375,12 +374,13 @@ static umf_result_t mapping_prepare(umf_mapping_owner_t *owner, const void *hand
     return UMF_RESULT_SUCCESS;
 }
 
-/* The outcome of another thread's opening. The mapping may be gone when this returns. */
+/* Waits for the outcome of another thread's open. The mapping may be freed when this returns. */
 static umf_result_t mapping_wait_locked(umf_mapping_t *mapping) {
     umf_assert_locked(&mapping_lock);
     umf_mapping_waiter_t waiter = {.next = mapping->waiters};
     umf_mapping_waiter_t *self = &waiter;
-    __asm__("" : "+r"(self)); /* gcc takes it for dangling: who sets `done` has taken it out */
+    /* gcc takes the stored address for dangling. The thread that sets `done` removes it first. */
+    __asm__("" : "+r"(self));
     mapping->waiters = self;
     while (!waiter.done) {
         uint32_t seen = umf_event_count_read(&mapping_turn);
@@ -391,7 +391,7 @@ static umf_result_t mapping_wait_locked(umf_mapping_t *mapping) {
     return waiter.result;
 }
 
-/* The thread that was opening it did not come along into this child of a fork. */
+/* Removes an OPENING mapping. In a forked child the thread that was opening it does not exist. */
 static void mapping_abandon_locked(umf_mapping_t *mapping) {
     mapping_remove_locked(mapping);
     umf_list_remove(&mapping->siblings);
@@ -405,10 +405,11 @@ static umf_result_t mapping_refuse(const umf_mapping_t *mine, const char *why) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* Adds a user to an OPEN mapping, unless one of the two handles is outdated. An outdated mapping is
+/* Adds a user to an OPEN mapping, unless one of the two handles is stale. A stale mapping is
  * retired. */
 static umf_result_t mapping_join_locked(umf_mapping_t *mapping, const umf_mapping_t *mine,
                                         umf_list_t *closing) {
+    /* Export ids only grow: the newer handle proves that the memory of the older one was freed. */
     if (mine->wire.export_id > mapping->wire.export_id) {
         mapping_retire_locked(mapping, closing);
         return UMF_RESULT_SUCCESS;
@@ -443,7 +444,7 @@ static umf_result_t mapping_begin_locked(umf_mapping_t *mine, umf_list_t *closin
     return UMF_RESULT_SUCCESS;
 }
 
-/* The open mapping for the handle in `mine`, with one user more; or `mine` itself, OPENING. */
+/* The open mapping for the handle in `mine`, with one more user; or `mine` itself, OPENING. */
 static umf_result_t mapping_enter(umf_mapping_t *mine, umf_mapping_t **out) {
     umf_list_t closing;
     umf_list_init(&closing);
@@ -453,12 +454,15 @@ static umf_result_t mapping_enter(umf_mapping_t *mine, umf_mapping_t **out) {
     while ((mapping = mapping_find_locked(mine)) != NULL && result == UMF_RESULT_SUCCESS) {
         if (mapping->phase == UMF_MAPPING_OPEN) {
             result = mapping_join_locked(mapping, mine, &closing);
+            /* It was retired if it was stale; then the loop looks for another one. */
             if (mapping->phase == UMF_MAPPING_OPEN) {
                 break;
             }
         } else if (mapping->opener != umf_process_pid()) {
+            /* Inherited through a fork: nobody finishes this open. */
             mapping_abandon_locked(mapping);
         } else {
+            /* Compared before the wait, after which the mapping may be freed. */
             bool is_equal = mapping_is_same(mapping, mine);
             umf_result_t outcome = mapping_wait_locked(mapping);
             result = is_equal ? outcome : UMF_RESULT_SUCCESS;
@@ -476,7 +480,7 @@ static umf_result_t mapping_enter(umf_mapping_t *mine, umf_mapping_t **out) {
     return result;
 }
 
-/* Whether the provider gave the very memory that the handle was made for. */
+/* Whether the provider opened the original memory itself, at its own address in this process. */
 static bool mapping_is_in_place(const umf_mapping_t *mapping) {
     umf_process_t self;
     umf_process_self(&self);
@@ -484,7 +488,7 @@ static bool mapping_is_in_place(const umf_mapping_t *mapping) {
            mapping->wire.start_time == self.start_time && mapping->wire.boot_id == self.boot_id;
 }
 
-/* Whether it gave memory of a pool of this process, which is to stay what it is. */
+/* Whether the provider returned memory of a pool of this process, whose record must not change. */
 static bool mapping_is_of_pool(const umf_mapping_t *mapping) {
     const umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)mapping->base, NULL);
     return span && umf_span_kind(span) == UMF_SPAN_POOL && span->base == (uintptr_t)mapping->base;
@@ -494,6 +498,8 @@ static umf_result_t mapping_record(umf_mapping_t *mapping) {
     if (!umf_ipc_is_alive(mapping->watch)) {
         return mapping_refuse(mapping, "the producer has freed that memory");
     }
+    /* A word can be watched on the producer's machine only, so the handle lies about
+     * the machine. */
     if (mapping->watch.word && umf_mapping_is_of_elsewhere(mapping)) {
         return mapping_refuse(mapping, "it names another machine, but its memory is on this one");
     }
@@ -528,6 +534,7 @@ static umf_result_t mapping_map_with(umf_mapping_t *mapping, umf_mapping_copy_t 
         return UMF_RESULT_ERROR_UNKNOWN;
     }
     mapping->base = base;
+    /* The provider may have written to the copy, so it is filled again. */
     umf_mapping_fill_copy(mapping, copy);
     mapping->watch = umf_ipc_watch(mapping->provider, copy->data);
     result = mapping_record(mapping);
@@ -537,7 +544,7 @@ static umf_result_t mapping_map_with(umf_mapping_t *mapping, umf_mapping_copy_t 
     return result;
 }
 
-/* From OPENING to a mapping on record, or to nothing. */
+/* Maps an OPENING mapping and records it, or leaves nothing behind. */
 static umf_result_t mapping_map(umf_mapping_t *mapping) {
     umf_mapping_copy_t *copy;
     umf_result_t result = umf_mapping_make_copy(mapping, &copy);
@@ -551,14 +558,16 @@ static umf_result_t mapping_map(umf_mapping_t *mapping) {
 static void mapping_tell_waiters_locked(umf_mapping_t *mapping, umf_result_t result) {
     umf_assert_locked(&mapping_lock);
     for (umf_mapping_waiter_t *waiter = mapping->waiters, *next; waiter; waiter = next) {
-        next = waiter->next; /* a waiter's frame is gone as soon as it is done and the lock free */
+        /* The waiter is on its thread's stack: it is gone once `done` is set and the
+         * lock is free. */
+        next = waiter->next;
         waiter->result = result;
         waiter->done = true;
     }
     mapping->waiters = NULL;
 }
 
-/* Ends OPENING: the mapping is open with one user, or out of the table and freed. */
+/* Ends OPENING: the mapping is OPEN with one user, or out of the table and freed. */
 static umf_result_t mapping_finish(umf_mapping_t *mapping, umf_result_t result) {
     umf_lock(&mapping_lock);
     if (result == UMF_RESULT_SUCCESS) {
@@ -610,10 +619,10 @@ umf_result_t umf_mapping_open(umf_mapping_owner_t *owner, const void *handle, si
     return UMF_RESULT_SUCCESS;
 }
 
-/* --- letting go --- */
+/* --- releasing users --- */
 
-/* After the last user has gone: a mapping that is retired or in place, or whose memory the producer
- * has freed, is closed; another one stays for the next open. */
+/* Called after the last user was removed. A mapping is closed if it is retired or in place, or if
+ * the producer has freed its memory. Any other stays for the next open. */
 static UMF_COLD void mapping_let_go(umf_mapping_t *mapping) {
     umf_list_t closing;
     umf_list_init(&closing);
@@ -634,7 +643,7 @@ bool umf_mapping_close(umf_mapping_t *mapping) {
     if (umf_unlikely(!mapping_is_used(left))) {
         return false;
     }
-    /* Asked first: without a user the mapping may go at any time. */
+    /* Asked before the user is removed: without users the mapping may be closed at any time. */
     bool is_alive = umf_ipc_is_alive(mapping->watch);
     if (umf_unlikely(!mapping_unuse(mapping, &left))) {
         return false;
@@ -663,8 +672,8 @@ bool umf_mapping_close_own(const void *ptr) {
     return closed != NULL;
 }
 
-/* Undoes `mapping_use_if`. A mapping of freed memory stays: umf_mapping_open is to find it and say
- * so. */
+/* Undoes `mapping_use_if`. A mapping of freed memory stays in the table, so that umf_mapping_open
+ * finds it and reports the reason. */
 static UMF_COLD void mapping_put_back(umf_mapping_t *mapping) {
     uint64_t left;
     atomic_fetch_sub(&mapping_hits, 1);
@@ -673,7 +682,8 @@ static UMF_COLD void mapping_put_back(umf_mapping_t *mapping) {
     }
 }
 
-/* The mapping is the owner's, and its header that of the handle. */
+/* Whether all bytes of the handle are there. The mapping belongs to the owner, and its header
+ * equals that of the handle. */
 static inline bool mapping_is_whole(const umf_mapping_t *mapping, const umf_mapping_owner_t *owner,
                                     size_t size) {
     if (size == UMF_MAPPING_OWN_SIZE) {
@@ -704,7 +714,7 @@ bool umf_mapping_open_again(const umf_mapping_owner_t *owner, const void *handle
 
 /* --- owners --- */
 
-/* All mappings of an owner, in use or not, become the caller's to close. */
+/* Hands all mappings of an owner, in use or not, over to the caller, which closes them. */
 static void mapping_unlink_all_locked(umf_mapping_owner_t *owner, umf_list_t *closing) {
     while (!umf_list_is_empty(&owner->mappings)) {
         umf_mapping_t *mapping = UMF_CONTAINER_OF(owner->mappings.next, umf_mapping_t, siblings);
@@ -763,8 +773,8 @@ umf_mapping_stats_t umf_mapping_stats(void) {
     return stats;
 }
 
-/* What is open outlives a stop of the library, as the pools do: only the first start makes things
- * new. */
+/* Open mappings outlive a stop of the library, as pools do, so only the first start initialises the
+ * tables. */
 void umf_mapping_init(size_t limit) {
     static bool is_ready;
     if (!is_ready) {
@@ -776,7 +786,7 @@ void umf_mapping_init(size_t limit) {
         is_ready = true;
     }
     mapping_limit = limit;
-    /* Guesses of an earlier life would find mappings without a note of who came last. */
+    /* A guess of an earlier start would bypass the order, which a limit needs. */
     for (size_t i = 0; i < MAPPING_RECENT; i++) {
         atomic_store_explicit(&mapping_recent[i], NULL, memory_order_relaxed);
     }

@@ -1,4 +1,4 @@
-/* Mapping: what the provider is given, and asked. */
+/* Mapping: the calls to the provider, and the data it gets. */
 #include "ipc/mapping_own.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "peer/named.h"
 #include "peer/process.h"
 
-/* Whether all bytes of a handle are there. */
+/* Checks that all bytes of a handle are there. */
 static umf_result_t mapping_check_size(const umf_wire_t *wire, size_t size, size_t own_size) {
     size_t whole = UMF_WIRE_HEADER + (size_t)wire->data_size;
     if (whole <= (size == UMF_MAPPING_OWN_SIZE ? own_size : size)) {
@@ -24,11 +24,11 @@ static umf_result_t mapping_check_size(const umf_wire_t *wire, size_t size, size
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* How many bytes handles of the provider itself have behind the header. */
+/* The number of bytes behind the header in handles of the provider itself. */
 static umf_result_t mapping_own_size(umf_memory_provider_handle_t provider, size_t *size) {
     umf_result_t result = umfMemoryProviderGetIPCHandleSize(provider, size);
     if (result == UMF_RESULT_SUCCESS && *size > UINT32_MAX - UMF_WIRE_DATA_SLACK) {
-        *size = UINT32_MAX - UMF_WIRE_DATA_SLACK; /* no handle can be longer */
+        *size = UINT32_MAX - UMF_WIRE_DATA_SLACK; /* the longest handle possible */
     }
     return result;
 }
@@ -68,7 +68,7 @@ void umf_mapping_free_copy(umf_mapping_copy_t *copy) {
     }
 }
 
-/* The owner's, if it has one that is long enough. */
+/* Takes the owner's copy if it is long enough, else NULL. */
 static umf_mapping_copy_t *mapping_take_copy(umf_mapping_owner_t *owner, size_t size) {
     umf_mapping_copy_t *copy = atomic_exchange_explicit(&owner->copy, NULL, memory_order_acquire);
     if (copy && copy->size >= size) {
@@ -135,7 +135,8 @@ umf_result_t umf_mapping_ask_provider(umf_mapping_t *mapping, umf_mapping_copy_t
     umf_producer_t *producer = NULL;
     umf_result_t result = umf_producers_check(producers, &process, &producer);
     if (result == UMF_RESULT_ERROR_INVALID_ARGUMENT) {
-        int error; /* a name that it left goes, too */
+        /* The producer has ended. A name that it left behind is removed. */
+        int error;
         umf_named_reap(&error);
     }
     if (result == UMF_RESULT_SUCCESS) {

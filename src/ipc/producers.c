@@ -1,6 +1,6 @@
 /*
- * Producers: a short list for each owner of mappings. Whoever uses an entry holds a reference, so
- * that its descriptor stays open.
+ * Producers: a short list for each owner of mappings. A user of an entry holds a reference, so that
+ * its descriptor stays open.
  */
 #include "ipc/producers.h"
 
@@ -12,7 +12,7 @@
 struct umf_producer_t {
     umf_process_known_t known;
     size_t refs;        /* Sync: lock */
-    bool is_remembered; /* Sync: lock; was, or is */
+    bool is_remembered; /* it is or was in the list. Sync: lock */
 };
 
 UMF_LOCK_STATIC(producers_lock, UMF_RANK_IMPORT);
@@ -34,7 +34,8 @@ void umf_producer_put(umf_producer_t *producer) {
     }
 }
 
-/* Puts it first; those before the place `at`, which is free or its own, move up. */
+/* Moves a producer to the front. The entries before place `at`, which is free or its
+ * own, move up. */
 static void producers_put_first_locked(umf_producers_t *producers, size_t at,
                                        umf_producer_t *producer) {
     umf_producer_t **first = &producers->last_used[0];
@@ -42,7 +43,7 @@ static void producers_put_first_locked(umf_producers_t *producers, size_t at,
     *first = producer;
 }
 
-/* NULL if it was not met, or so long ago that it was forgotten. */
+/* NULL: the process is not in the list, or no longer. */
 static umf_producer_t *producers_find(umf_producers_t *producers, const umf_process_t *process) {
     umf_producer_t *found = NULL;
     umf_lock(&producers_lock);
@@ -84,7 +85,7 @@ umf_result_t umf_producers_check(umf_producers_t *producers, const umf_process_t
     return result;
 }
 
-/* Those that have ended become the caller's, and with `all` the others too. */
+/* Hands the producers that have ended over to the caller, with `all` the others, too. */
 static void producers_take_out_locked(umf_producers_t *producers, bool all,
                                       umf_producer_t *out[UMF_PRODUCERS]) {
     size_t kept = 0, taken = 0;
@@ -110,7 +111,8 @@ static void producers_add_locked(umf_producers_t *producers, umf_producer_t *pro
     const size_t last = UMF_PRODUCERS - 1;
     producers_take_out_locked(producers, false, gone);
     if (producers->last_used[last]) {
-        gone[0] = producers->last_used[last]; /* all places are taken, so none had ended */
+        /* All places are taken, so none had ended: the least recently used one leaves. */
+        gone[0] = producers->last_used[last];
     }
     producer->refs++;
     producer->is_remembered = true;

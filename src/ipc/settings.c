@@ -73,7 +73,7 @@ static const umf_field_t settings_list[] = {
 };
 static const umf_fields_t settings_fields = UMF_FIELDS(settings_list);
 
-/* What is no setting is a limit or a counter. */
+/* A path that is no setting names a limit or a counter. */
 static umf_result_t settings_query(umf_ctl_query_t *query, const char *rest) {
     umf_result_t result = umf_field_ctl(NULL, false, &settings_fields, query->source, rest,
                                         query->arg, query->size, query->type, *query->args);
@@ -81,7 +81,7 @@ static umf_result_t settings_query(umf_ctl_query_t *query, const char *rest) {
                                                        : result;
 }
 
-/* A program with raised privileges takes no paths from its caller. */
+/* A program with raised privileges must not take paths from its caller. */
 static void settings_read(const char *variable, const char *value,
                           umf_result_t (*set)(const char *value)) {
     if (value && set(value) != UMF_RESULT_SUCCESS) {

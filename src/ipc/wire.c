@@ -130,7 +130,7 @@ static void wire_read(const void *handle, umf_wire_t *wire) {
     };
 }
 
-/* Is this a whole handle of this format? */
+/* Checks that this is a whole handle of this format. */
 static umf_result_t wire_check_form(const void *handle, uint64_t *fixed_sum) {
     if (wire_get32(handle, AT_MAGIC) != WIRE_MAGIC) {
         UMF_LOG_ERROR(

@@ -26,12 +26,12 @@
  * Checksums: H and M are the sum and the mixing of system/checksum.h. The data's sum is H(data),
  * the header's is H(bytes 0..79) + M(offset + 1).
  *
- * Bytes 0..79 and the data are the same for every pointer into one allocation, so a handle for
- * another pointer is made, and checked against a known one, without reading the rest again.
+ * Bytes 0..79 and the data are the same for every pointer into one allocation. So a handle for
+ * another pointer is made, and compared with a known one, without reading the rest again.
  *
- * The checksums find accidents (any change within eight aligned bytes for certain, any other with a
- * probability of 1 - 2^-64). They do not stop an attacker; limits and identities are therefore
- * checked as well before anything is used.
+ * The checksums find accidental damage (any change within eight aligned bytes with certainty, any
+ * other with a probability of 1 - 2^-64). They do not stop an attacker. Therefore limits and
+ * identities are also checked before anything is used.
  */
 #ifndef UMF_SRC_IPC_WIRE_H
 #define UMF_SRC_IPC_WIRE_H
@@ -40,12 +40,13 @@
 
 #define UMF_WIRE_VERSION 3
 #define UMF_WIRE_HEADER 96 /* a multiple of 16: the provider's data is aligned as the handle is */
-#define UMF_WIRE_FIXED 80  /* what all handles of one allocation share */
+#define UMF_WIRE_FIXED 80  /* the bytes that all handles of one allocation have in common */
 
-/* How much longer than the consumer's own a producer's data may be: names and paths differ. */
+/* A producer's data may be this much longer than that of the consumer's provider, because names and
+ * paths differ. */
 #define UMF_WIRE_DATA_SLACK 4096
 
-/* The header in the machine's own form. */
+/* The header in the machine's own byte order. */
 typedef struct umf_wire_t {
     uint64_t kind;
     uint64_t boot_id;
@@ -55,26 +56,26 @@ typedef struct umf_wire_t {
     uint64_t export_id;
     uint64_t offset;
     uint64_t data_sum;
-    uint64_t fixed_sum; /* of the first UMF_WIRE_FIXED bytes; found by umf_wire_check */
+    uint64_t fixed_sum; /* sum of the first UMF_WIRE_FIXED bytes; umf_wire_check sets it */
     uint32_t pid;
     uint32_t pid_ns;
     uint32_t data_size;
 } umf_wire_t;
 
-/* Length of a handle with `data_size` bytes of provider data; false if no handle can be that long.
- */
+/* The length of a handle with `data_size` bytes of provider data. false: no handle
+ * can be so long. */
 bool umf_wire_size(size_t data_size, size_t *size);
 
-/* Writes the header; the data already stands behind it. The sums are computed; that of the first
- * UMF_WIRE_FIXED bytes is the result. */
+/* Writes the header; the data already follows it. Computes the sums and returns that of the first
+ * UMF_WIRE_FIXED bytes. */
 uint64_t umf_wire_pack(const umf_wire_t *wire, void *handle);
 
-/* Makes `handle`, complete but for another pointer, one for `offset`. `fixed_sum` is that of its
- * first UMF_WIRE_FIXED bytes. */
+/* Changes a complete handle to one for the pointer at `offset`. `fixed_sum` is the sum of its first
+ * UMF_WIRE_FIXED bytes. */
 uint64_t umf_wire_fixed_sum(const void *handle);
 void umf_wire_set_offset(void *handle, uint64_t fixed_sum, uint64_t offset);
 
-/* The offset, if the header's checksum confirms it for fixed bytes that are known to be right. */
+/* Reads the offset, if the header's checksum confirms it. The fixed bytes are known to be right. */
 bool umf_wire_get_offset(const void *handle, uint64_t fixed_sum, uint64_t *offset);
 
 /*
@@ -88,8 +89,8 @@ umf_result_t umf_wire_check(const void *handle, size_t data_limit, umf_wire_t *w
 /* The same for the data. */
 umf_result_t umf_wire_check_data(const umf_wire_t *wire, const void *data);
 
-/* A number that most likely differs between allocations. Reads the header, which may be anything.
- */
+/* A number that most likely differs between allocations. Reads the header, which may
+ * be anything. */
 uint32_t umf_wire_hint(const void *handle);
 
 /* 64-bit hash of a name (FNV-1a), never 0. */

@@ -1,6 +1,7 @@
 /*
- * DevDax provider: memory of a DAX device (/dev/dax0.0), mapped at creation as a whole and divided;
- * see carve.h for the rules. Other processes open the memory by the path of the device (locator.h).
+ * DevDax provider: memory of a DAX device (/dev/dax0.0). The device is mapped as a whole at
+ * creation and divided; see shared/carve.h for the rules. Other processes open the memory by the
+ * path of the device (locator.h).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +55,7 @@ UMF_API_1_0 umf_result_t umfDevDaxMemoryProviderParamsCreate(
 typedef struct devdax_provider_t {
     umf_carve_t carve;
     umf_opened_t opened;
-    umf_window_t window; /* Immutable after create, as all below */
+    umf_window_t window; /* Immutable after create, as all members below */
     size_t size;         /* whole pages */
     umf_os_dax_t device;
     unsigned protection;
@@ -79,7 +80,7 @@ static bool devdax_path_is_valid(const char *path) {
     return strncmp(path, DEVDAX_PREFIX, strlen(DEVDAX_PREFIX)) == 0 && !umf_path_is_too_long(path);
 }
 
-/* Some devices have larger pages than ours. */
+/* The larger of the device's page size and the system's. */
 static size_t devdax_granule(const umf_os_dax_t *device) {
     bool is_larger = umf_is_pow2((size_t)device->align) && device->align > DEVDAX_PAGE &&
                      device->align <= UMF_LOCATOR_GRANULE_MAX;
@@ -182,7 +183,7 @@ static umf_result_t devdax_divide(devdax_provider_t *devdax) {
     return result;
 }
 
-/* The mapping needs no open file. */
+/* The file is closed after the mapping, which does not need it. */
 static umf_result_t devdax_set_up(devdax_provider_t *devdax, size_t wanted) {
     umf_window_file_t file;
     int error = devdax_open(devdax->path, devdax->protection, &devdax->device, &file);
@@ -252,8 +253,8 @@ static umf_result_t devdax_alloc(void *provider, size_t size, size_t alignment, 
     return result;
 }
 
-/* What the device holds stays: it cannot be given to anybody else. Dropped is this process's hold
- * on the pages. */
+/* Drops this process's references to the pages. The content stays on the device, whose memory
+ * cannot be given to others. */
 static umf_result_t devdax_purge_force(void *provider, void *ptr, size_t size) {
     const devdax_provider_t *devdax = provider;
     uintptr_t at = (uintptr_t)ptr - devdax->window.base;
@@ -306,7 +307,7 @@ static umf_result_t devdax_get_ipc_handle(void *provider, const void *ptr, size_
     return UMF_RESULT_SUCCESS;
 }
 
-/* Nothing is held for a handle. */
+/* Nothing to release: a handle holds no resource. */
 static umf_result_t devdax_put_ipc_handle(void *provider, void *data) {
     return umf_locator_check_path(data, UMF_LOCATOR_DEVICE,
                                   ((const devdax_provider_t *)provider)->path);
@@ -321,7 +322,7 @@ static umf_result_t devdax_read(const void *data, umf_locator_t *locator, const 
     return result;
 }
 
-/* Whether it is the producer's device, and large enough. */
+/* Checks that this is the producer's device, and that it is large enough. */
 static umf_result_t devdax_check_described(const umf_locator_t *locator, const char *path,
                                            const umf_os_dax_t *device) {
     umf_locator_extent_t extent = umf_locator_extent(locator);

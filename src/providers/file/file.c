@@ -1,6 +1,6 @@
 /*
- * File provider: memory in a file that grows as needed (file_store.h). Shared memory can be opened
- * by others, by the path of the file (locator.h).
+ * File provider: memory in a file that grows on demand (store.h). Other processes open shared
+ * memory by the path of the file (locator.h).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ UMF_API_1_0 umf_result_t umfFileMemoryProviderParamsCreate(
 typedef struct file_provider_t {
     umf_file_store_t store;
     umf_opened_t opened;
-    unsigned protection; /* Immutable after create, as all below */
+    unsigned protection; /* Immutable after create, as all members below */
     bool is_shared;
     umf_name_t name;
 } file_provider_t;
@@ -166,14 +166,15 @@ static umf_result_t file_get_ipc_handle(void *provider, const void *ptr, size_t 
     return UMF_RESULT_SUCCESS;
 }
 
-/* Nothing is held for a handle. */
+/* Nothing to release: a handle holds no resource. */
 static umf_result_t file_put_ipc_handle(void *provider, void *data) {
     const file_provider_t *file = provider;
     return file_can_share(file) ? umf_locator_check_path(data, UMF_LOCATOR_FILE, file->store.path)
                                 : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* Mapping beyond the end of a file works, touching that memory ends the process. */
+/* A mapping beyond the end of a file succeeds, but an access there ends the process. So the size is
+ * checked first. */
 static int file_check_described(int fd, const umf_locator_t *locator) {
     umf_locator_extent_t extent = umf_locator_extent(locator);
     uint64_t dev, ino, size;
@@ -220,7 +221,7 @@ static void file_log_described(const umf_locator_t *locator, const char *path, i
     }
 }
 
-/* As the producer has mapped it, so that both see the same pages. */
+/* Maps the memory as the producer has mapped it, so that both see the same pages. */
 static int file_map_described(file_provider_t *file, const umf_locator_t *locator, int fd,
                               void **ptr) {
     umf_window_file_t source = {

@@ -1,4 +1,4 @@
-/* Descriptions of memory at a path: writing, and reading with suspicion. */
+/* Descriptions of memory at a path: how they are written, and checked when they are read. */
 #include "providers/file/locator.h"
 
 #include <limits.h>
@@ -13,10 +13,10 @@
 #define LOCATOR_MAGIC UINT32_C(0x50464D55) /* "UMFP" */
 #define LOCATOR_VERSION 1
 
-/* Seven long fields, five of half that length, two of a quarter: nothing between them. */
+/* Seven fields of 8 bytes, five of 4, two of 2, without padding. */
 _Static_assert(sizeof(umf_locator_t) == 7 * 8 + 5 * 4 + 2 * 2, "handles travel between processes");
 
-/* Of the fixed fields, with `check` taken as 0. */
+/* The sum of the fixed fields, with `check` taken as 0. */
 static uint64_t locator_fields_sum(const umf_locator_t *locator) {
     umf_locator_t copy = *locator;
     copy.check = 0;
@@ -64,7 +64,7 @@ static bool locator_access_is_valid(const umf_locator_t *locator) {
            umf_protection_is_valid(locator->protection);
 }
 
-/* The fields are known to be right, so the path's length can be believed. */
+/* The fields were checked before, so the length of the path is valid. */
 static bool locator_path_is_valid(const umf_locator_t *locator, const char *path) {
     return locator->path_length != 0 && locator->path_length < PATH_MAX &&
            locator->length == locator_size_of(locator->path_length) &&

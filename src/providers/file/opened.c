@@ -58,7 +58,7 @@ free_copy:
     return error;
 }
 
-/* Takes the mapping out of the table, so that only one of two concurrent closes goes on. */
+/* Takes the mapping out of the table, so that only one of two concurrent closes continues. */
 static umf_locator_t *opened_withdraw(umf_opened_t *opened, const void *ptr, size_t size) {
     umf_lock(&opened->lock);
     umf_locator_t *locator = umf_hash_get(&opened->table, (uintptr_t)ptr);

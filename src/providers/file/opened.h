@@ -1,6 +1,6 @@
 /*
- * Opened: what a provider has mapped of memory that other processes described by locators. Only
- * what is here can be unmapped by closing.
+ * Opened: the memory of other processes that a provider has mapped, described by locators. A close
+ * can unmap only what is in this table.
  *
  * Thread-safe.
  */
@@ -18,15 +18,15 @@ typedef struct umf_opened_t {
 } umf_opened_t;
 
 void umf_opened_init(umf_opened_t *opened);
-/* What is still open stays mapped. */
+/* Open memory stays mapped. */
 void umf_opened_fini(umf_opened_t *opened);
 
-/* Maps what is described out of a file that is known to be the right one and long enough. 0 or an
- * errno value. */
+/* Maps the described memory of a file that was checked: it is the right one and long enough.
+ * Returns 0 or an errno value. */
 int umf_opened_map(umf_opened_t *opened, const umf_locator_t *locator,
                    const umf_window_file_t *file, void **ptr);
 
-/* Unmaps what was opened, and nothing else: 0, or EINVAL for any other address or size. */
+/* Unmaps open memory. 0, or EINVAL for any other address or size. */
 int umf_opened_unmap(umf_opened_t *opened, void *ptr, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* Paths in parameters: a copy of fixed room. One that is too long stays recognisable as such. */
+/* Paths in parameters: copies of fixed room. A path that is too long stays recognisable as such. */
 #ifndef UMF_SRC_PROVIDERS_FILE_PATH_H
 #define UMF_SRC_PROVIDERS_FILE_PATH_H
 
@@ -7,7 +7,7 @@
 
 #include "system/common.h"
 
-/* One more than the longest path that the system takes, with its NUL. */
+/* One more byte than the longest path of the system with its NUL. */
 #define UMF_PATH_ROOM (PATH_MAX + 1)
 
 typedef char umf_path_t[UMF_PATH_ROOM];

@@ -1,4 +1,4 @@
-/* The file behind memory: opening it, growing it, finding places in it. */
+/* The file behind memory: opening it, growing it, finding offsets in it. */
 #include "providers/file/store.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "providers/shared/protection.h"
 #include "system/os.h"
 
-/* The size of a new file, of the pages of a DAX one, and of the smallest step. */
+/* The size of a new file, of the pages of a DAX file, and of the smallest step. */
 #define STORE_2M ((size_t)2 << 20)
 #define STORE_STEP_MAX ((uint64_t)64 << 20)
 
@@ -20,16 +20,17 @@
 #define STORE_WINDOW_MAX ((size_t)1 << 40)
 
 typedef struct umf_file_window_t {
-    struct umf_file_window_t *next; /* older. Immutable after publication, as window and offset */
+    /* The next older one. Immutable after publication, as window and offset. */
+    struct umf_file_window_t *next;
     umf_window_t window;
     uint64_t offset; /* of its first byte in the file */
-    size_t used;     /* mapped so far. Sync: the carve's lock, changed with the store's, too */
+    size_t used;     /* bytes mapped. Sync: the carve's lock; changes need the store's, too */
 } file_window_t;
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-/* Creating is only asked for if it is needed: some systems refuse it for files of other users in
- * shared folders, also if they exist. */
+/* Opens first and creates only if needed: some systems refuse O_CREAT for files of other users in
+ * shared folders, even if they exist. */
 static int store_open_path(const char *path, int *fd) {
     const int flags = O_RDWR | O_NOCTTY | O_NONBLOCK;
     int error = umf_os_open(path, flags, 0, fd);
@@ -76,7 +77,9 @@ static umf_result_t store_open(umf_file_store_t *store, const char *path) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Other processes open shared memory by its path, wherever they are. */
+/* Other processes open shared memory by its path from any working directory, so it is made
+ * absolute.
+ */
 static umf_result_t store_set_path(umf_file_store_t *store, const char *path, bool is_shared) {
     size_t length = 0;
     if (is_shared && path[0] != '/') {
@@ -96,7 +99,7 @@ static umf_result_t store_set_path(umf_file_store_t *store, const char *path, bo
     return UMF_RESULT_SUCCESS;
 }
 
-/* Any answer but yes means no: what is wrong with the file shows when it is mapped for use. */
+/* Any failure counts as no: an error of the file shows when it is mapped for use. */
 static bool store_is_dax(const umf_file_store_t *store) {
     umf_window_file_t file = store->file;
     void *probe;
@@ -110,7 +113,7 @@ static bool store_is_dax(const umf_file_store_t *store) {
 
 /* --- growing ---------------------------------------------------------------------------------- */
 
-/* Space for a range that may overlap the end of the file. */
+/* Reserves disk space for a range that may overlap the end of the file. */
 static int store_take_space(const umf_file_store_t *store, uint64_t offset, size_t more) {
     uint64_t dev, ino, size, space, end = offset + more;
     int fd = store->file.fd;
@@ -118,7 +121,8 @@ static int store_take_space(const umf_file_store_t *store, uint64_t offset, size
     if (error) {
         return error;
     }
-    /* Asked first, because many file systems fill the disk to the last byte before they fail. */
+    /* The free space is asked first: many file systems fill the disk completely before they fail.
+     */
     uint64_t start = size > offset ? size : offset;
     uint64_t fresh = end > start ? end - start : 0;
     if (fresh && umf_os_free_space(fd, &space) == 0 && space < fresh) {
@@ -154,8 +158,7 @@ static void window_sub_used_locked(umf_file_store_t *store, file_window_t *windo
     }
 }
 
-/* Makes mapped memory known, first to those who look for places in the file, then to those who
- * allocate. */
+/* Publishes mapped memory, first to the lookups of offsets in the file, then to the allocations. */
 static int window_publish(umf_file_store_t *store, file_window_t *window, size_t more) {
     uintptr_t end = window->window.base + window->used;
     bool is_new = window->used == 0;
@@ -215,8 +218,8 @@ static void window_destroy(file_window_t *window) {
     umf_meta_free(window, sizeof(*window));
 }
 
-/* How much the newest window must grow at least for such an allocation, which may begin in its free
- * end; 0 if it has no room. */
+/* The least growth of the newest window that makes room for such an allocation, which may begin in
+ * its free end. 0: the window has no room. */
 static size_t store_missing_locked(umf_file_store_t *store, size_t size, size_t alignment) {
     umf_assert_locked(&store->lock);
     const file_window_t *window = store->windows;
@@ -234,14 +237,14 @@ static size_t store_missing_locked(umf_file_store_t *store, size_t size, size_t 
         return 0;
     }
     uintptr_t wanted = start + size;
-    /* Another thread has freed something meanwhile. To grow all the same does no harm. */
+    /* Another thread has freed memory meanwhile. Growth does no harm all the same. */
     if (wanted <= end) {
         wanted = end + store->carve.page_size;
     }
     return wanted <= last ? wanted - end : 0;
 }
 
-/* A step that keeps pace with the file, if it is more than what is needed. */
+/* The growth step: it doubles the file, but is never less than what is needed. */
 static size_t store_step_locked(const umf_file_store_t *store, const file_window_t *window,
                                 size_t needed) {
     size_t room = window->window.size - window->used;
@@ -273,7 +276,7 @@ static void store_log_failure(const umf_file_store_t *store, int error, size_t n
                   what, store->path, needed, (unsigned long long)store->end, advice);
 }
 
-/* Room for one allocation. 0 or an errno value. */
+/* Makes room for one allocation. Returns 0 or an errno value. */
 static int store_make_room_locked(umf_file_store_t *store, size_t size, size_t alignment) {
     umf_assert_locked(&store->lock);
     size_t needed = store_missing_locked(store, size, alignment);
@@ -302,7 +305,7 @@ static int store_make_room_locked(umf_file_store_t *store, size_t size, size_t a
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-/* The first step is exactly the size that a new file has. */
+/* The first step is exactly the size of a new file. */
 static umf_result_t store_start(umf_file_store_t *store) {
     file_window_t *window;
     umf_lock(&store->lock);
@@ -377,7 +380,7 @@ umf_result_t umf_file_store_alloc(umf_file_store_t *store, size_t size, size_t a
         return result;
     }
     size_t page_size = store->carve.page_size;
-    size_t rounded = umf_align_up(size, page_size); /* fits: carve has looked */
+    size_t rounded = umf_align_up(size, page_size); /* cannot overflow: carve has checked */
     int error = 0;
     alignment = alignment > page_size ? alignment : page_size;
     umf_lock(&store->lock);
@@ -409,7 +412,8 @@ bool umf_file_store_locate(umf_file_store_t *store, const void *ptr, size_t size
     return found;
 }
 
-/* Without a call that keeps the space, it is given up and taken again. */
+/* Zeroes a range. If the file system cannot do that in place, the space is punched out and reserved
+ * again. */
 static int store_zero(const umf_file_store_t *store, uint64_t offset, size_t size) {
     int fd = store->file.fd;
     int error = umf_os_zero(fd, offset, size);

@@ -36,8 +36,8 @@ static int window_map_file(void **addr, size_t size, int flags, const umf_window
     return umf_os_map(addr, size, file->prot, flags, file->fd, (size_t)offset);
 }
 
-/* A mapping in the place of another that fails late may have removed that other one already. The
- * usual answer here is EEXIST: nothing was removed. */
+/* Restores the reservation: a MAP_FIXED that fails late may have removed the old mapping already.
+ * The usual error of this call is EEXIST: nothing was removed. */
 static void window_mend(void *addr, size_t size) {
     void *got = addr;
     if (umf_os_map(&got, size, PROT_NONE, WINDOW_RESERVE | MAP_FIXED_NOREPLACE, -1, 0) == 0 &&

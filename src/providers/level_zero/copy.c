@@ -10,7 +10,7 @@ static bool can_copy(const umf_ze_driver_t *driver) {
            driver->zeCommandListAppendMemoryCopy && driver->zeCommandListAppendMemoryFill;
 }
 
-/* The first group of engines that copies; groups that compute do, too. */
+/* The first group of engines that can copy; compute engines can, too. */
 static ze_result_t find_group(const umf_ze_driver_t *driver, ze_device_handle_t device,
                               uint32_t *ordinal) {
     ze_command_queue_group_properties_t groups[GROUPS_MAX] = {0};
@@ -68,7 +68,7 @@ umf_result_t umf_ze_op_queue_destroy(void *provider, void *queue) {
                              "destroying a command list");
 }
 
-/* Each command was done before it returned. */
+/* Nothing to wait for: each command has ended when it returns. */
 umf_result_t umf_ze_op_queue_wait(void *provider, void *queue) {
     (void)provider, (void)queue;
     return UMF_RESULT_SUCCESS;

@@ -1,6 +1,6 @@
 /*
- * Copying and filling memory of Level Zero, on immediate command lists that are done with each
- * command before they return: the queues of umf_memory_provider_ext_ops_t.
+ * Copying and filling memory of Level Zero on immediate, synchronous command lists: each command
+ * has ended when it returns. They are the queues of umf_memory_provider_ext_ops_t.
  */
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_COPY_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_COPY_H
@@ -11,13 +11,13 @@
 umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handle_t context,
                                  ze_device_handle_t device, void **queue);
 
-/* The operations on a queue. There is one driver, so they need nothing of the provider. */
+/* The operations on a queue. There is one driver table, so they do not use the provider. */
 umf_result_t umf_ze_op_queue_destroy(void *provider, void *queue);
 umf_result_t umf_ze_op_queue_wait(void *provider, void *queue);
 umf_result_t umf_ze_op_copy(void *provider, void *queue, void *dst, const void *src, size_t size);
 umf_result_t umf_ze_op_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size);
 
-/* These, of umf_memory_provider_ext_ops_t. */
+/* Their members of umf_memory_provider_ext_ops_t. */
 #define UMF_ZE_QUEUE_OPS                                                                           \
     .queue_destroy = umf_ze_op_queue_destroy, .queue_wait = umf_ze_op_queue_wait,                  \
     .copy = umf_ze_op_copy, .fill = umf_ze_op_fill

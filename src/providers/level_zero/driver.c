@@ -16,7 +16,7 @@ static const umf_dl_symbol_t ze_symbols[] = {
 };
 
 static pthread_once_t ze_once = PTHREAD_ONCE_INIT;
-static umf_ze_driver_t ze_driver; /* Immutable after ze_load, as all below */
+static umf_ze_driver_t ze_driver; /* Immutable after ze_load, as all variables below */
 
 __thread umf_native_t umf_ze_native;
 
@@ -103,7 +103,7 @@ static umf_result_t ze_map(ze_result_t result) {
     }
 }
 
-/* Once something has worked, a loader that is not initialised is one that is shutting down. */
+/* Whether the driver shuts down: after a first success, "uninitialised" can mean nothing else. */
 static bool ze_is_gone(ze_result_t result) {
     static bool has_worked; /* Sync: atomic, relaxed */
     if (result == ZE_RESULT_SUCCESS && !__atomic_load_n(&has_worked, __ATOMIC_RELAXED)) {

@@ -1,6 +1,6 @@
 /*
- * The Level Zero loader, libze_loader.so.1 or what UMF_ZE_LOADER_LIB_NAME names: found at run time,
- * never linked. Its functions come from one list (level_zero_driver.def) and are typed by ze_api.h.
+ * The Level Zero loader, libze_loader.so.1 or the library that UMF_ZE_LOADER_LIB_NAME names: found
+ * at run time, never linked. One list (driver.def) names its functions; ze_api.h gives their types.
  */
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_DRIVER_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_DRIVER_H
@@ -13,11 +13,11 @@
 
 #include "base/native.h"
 
-/* Not in the headers of loader 1.8. */
+/* The headers of loader 1.8 do not declare it. */
 ZE_APIEXPORT ze_result_t ZE_APICALL zeMemPutIpcHandle(ze_context_handle_t context,
                                                       ze_ipc_mem_handle_t handle);
 
-/* Of loader/ze_loader.h, which not every copy of the headers has; `type` is its
+/* Declared in loader/ze_loader.h, which some copies of the headers lack; `type` is its
  * zel_handle_type_t. */
 ZE_APIEXPORT ze_result_t ZE_APICALL zelLoaderTranslateHandle(int type, void *loaders,
                                                              void **drivers);
@@ -29,22 +29,23 @@ typedef struct umf_ze_driver_t {
 } umf_ze_driver_t;
 
 /*
- * Looks the loader up once: among the libraries the process has loaded, then on the system. NULL if
- * it or a function that cannot be missed is not there; `why` (may be NULL) then receives the reason
- * and what to do.
+ * Looks the loader up once: among the libraries that the process has loaded, then on the system.
+ * NULL if the loader or a required function is missing; `why` (may be NULL) then receives the
+ * reason and what to do.
  */
 const umf_ze_driver_t *umf_ze_driver(char *why, size_t why_size);
 
 /*
- * Result of a call, ZE_RESULT_SUCCESS included. A failure is kept for the thread and
- * logged with `what` was tried; a driver that is shutting down is no news and logged as debug only.
+ * Converts the result of a call, ZE_RESULT_SUCCESS included. A failure is stored for the thread and
+ * logged with `what` was tried. While the driver shuts down, it is logged at level debug only.
  */
 umf_result_t umf_ze_result(ze_result_t result, const char *what);
 
-/* The same for a call that gives something back: a driver that is shutting down has it already. */
+/* Converts the result of a call that gives something back. A driver that shuts down has released it
+ * already, so that is a success. */
 umf_result_t umf_ze_given_back(ze_result_t result, const char *what);
 
-/* For both kinds of provider over the driver: thread-local memory is dear. */
+/* One for both kinds of provider over the driver, because thread-local memory is scarce. */
 extern __thread umf_native_t umf_ze_native;
 
 /* The operation get_last_native_error: "<name>: <description>". */

@@ -13,8 +13,8 @@
 #define HANDLE_VERSION 2
 
 typedef enum ze_way_t {
-    ZE_WAY_DRIVER = 1, /* a handle of the driver, which begins with a descriptor */
-    ZE_WAY_EXPORT = 2, /* no handle: the descriptor is the memory */
+    ZE_WAY_DRIVER = 1, /* a handle of the driver, whose first bytes are a descriptor */
+    ZE_WAY_EXPORT = 2, /* no handle: an exported descriptor of the memory */
 } ze_way_t;
 
 /* Fixed width, nothing is padding. */
@@ -36,7 +36,7 @@ size_t umf_ze_ipc_size(void) {
     return sizeof(ze_handle_t);
 }
 
-/* Of all fields, with `check` taken as 0. */
+/* The sum of all fields, with `check` taken as 0. */
 static uint64_t handle_sum(const ze_handle_t *handle) {
     ze_handle_t copy = *handle;
     copy.check = 0;
@@ -86,8 +86,8 @@ static int driver_fd(const ze_ipc_mem_handle_t *handle) {
     return fd;
 }
 
-/* Apart from the broker: whether this process made the ticket and the descriptor still is what it
- * was. */
+/* Whether this process made the ticket and the descriptor still names the same file. The broker is
+ * not asked. */
 static bool ticket_is_own(const umf_fd_ticket_t *ticket) {
     umf_fd_ticket_t now;
     return ticket->pid == (uint32_t)umf_os_pid() &&
@@ -98,7 +98,7 @@ static bool ticket_is_own(const umf_fd_ticket_t *ticket) {
 
 /* --- the producer's side ---------------------------------------------------------------------- */
 
-/* Older loaders have no such function: the descriptor goes with the memory. */
+/* Older loaders have no such function; the descriptor is closed when the memory is freed. */
 static umf_result_t driver_put(const umf_ze_provider_t *ze, ze_ipc_mem_handle_t handle) {
     if (!ze->driver->zeMemPutIpcHandle) {
         return UMF_RESULT_SUCCESS;
@@ -123,17 +123,18 @@ static umf_result_t get_driver_handle(const umf_ze_provider_t *ze, const void *p
 }
 
 /*
- * Whose is the descriptor in ze_external_memory_export_fd_t? The specification calls it "the
- * exported file descriptor handle representing the allocation" and has no word on who closes it. By
- * the usual convention each export makes a new one, the caller's. But drivers may keep one for each
- * allocation, tell it at every query and close it with the memory; what is queried only is not
- * released either. If the caller closes that one, the driver closes its number once more, which by
- * then may be anybody's file.
+ * Who owns the descriptor in ze_external_memory_export_fd_t? The specification calls it "the
+ * exported file descriptor handle representing the allocation" and does not say who closes it. By
+ * the usual convention each export makes a new one that belongs to the caller. But a driver may
+ * keep one for each allocation, return it at every query and close it with the memory. If the
+ * caller closes that one, the driver closes its number a second time, which by then may be any
+ * other file.
  *
- * Two queries tell the two apart: what both are given while it is open cannot be the caller's,
- * since of two callers each would close it; what is new at each query is known to nobody but the
- * caller. So it is asked twice once, and what is kept and closed here is a copy in either case. The
- * copy is not inherited by programs that this one starts, which would keep the memory.
+ * Two queries tell the cases apart. A number that both return while it is open belongs to the
+ * driver, because otherwise two callers would each close it. A number that is new at each query
+ * belongs to the caller, because nobody else knows it. So the first export asks twice. What is kept
+ * and closed here is a copy in either case. The copy is not inherited by programs that this process
+ * starts, which would keep the memory.
  */
 static umf_result_t query_export(const umf_ze_provider_t *ze, const void *ptr, int *fd) {
     ze_external_memory_export_fd_t exported = {
@@ -157,8 +158,8 @@ static umf_result_t query_export(const umf_ze_provider_t *ze, const void *ptr, i
     return result;
 }
 
-/* With a descriptor that was just exported. Who fails here leaves that open: whose it is, is not
- * known. */
+/* Finds the owner by a second query; `fd` was just exported. A failure leaves `fd` open, because
+ * its owner is unknown. */
 static umf_result_t find_export_owner(umf_ze_provider_t *ze, const void *ptr, int fd,
                                       umf_ze_export_owner_t *owner) {
     *owner = (umf_ze_export_owner_t)__atomic_load_n(&ze->export_owner, __ATOMIC_RELAXED);
@@ -178,7 +179,7 @@ static umf_result_t find_export_owner(umf_ze_provider_t *ze, const void *ptr, in
     return UMF_RESULT_SUCCESS;
 }
 
-/* A descriptor of the memory that is ours to close. */
+/* A descriptor of the memory that this provider owns. */
 static umf_result_t export_copy(umf_ze_provider_t *ze, const void *ptr, int *fd) {
     int made;
     umf_ze_export_owner_t owner;
@@ -245,7 +246,7 @@ umf_result_t umf_ze_ipc_put(umf_ze_provider_t *ze, const void *data) {
     }
     umf_ticket_drop(&handle.ticket);
     if (handle.way == ZE_WAY_EXPORT) {
-        umf_os_close(handle.ticket.fd); /* the copy */
+        umf_os_close(handle.ticket.fd); /* the copy of export_copy */
         return UMF_RESULT_SUCCESS;
     }
     return driver_put(ze, handle.driver);
@@ -267,7 +268,7 @@ static ze_result_t open_import(const umf_ze_provider_t *ze, int fd, size_t size,
     return ze->driver->zeMemAllocDevice(ze->context, &desc, size, 0, ze->device, ptr);
 }
 
-/* With a descriptor of this process for what the ticket names. */
+/* Opens the memory; `fd` is a descriptor of this process for the file that the ticket names. */
 static ze_result_t open_with(const umf_ze_provider_t *ze, const ze_handle_t *handle, int fd,
                              void **ptr) {
     if (handle->way == ZE_WAY_EXPORT) {
@@ -345,7 +346,8 @@ umf_result_t umf_ze_ipc_close(umf_ze_provider_t *ze, void *ptr) {
     }
     umf_result_t result = umf_ze_given_back(close_any(ze, way, ptr), "closing shared memory");
     if (result != UMF_RESULT_SUCCESS) {
-        opened_add(ze, ptr, way); /* its slot was just left empty: this cannot fail */
+        /* Its slot was just emptied, so this cannot fail. */
+        opened_add(ze, ptr, way);
     }
     return result;
 }

@@ -1,7 +1,7 @@
 /*
- * Sharing memory of a Level Zero provider: by handles of the driver, or by descriptors that the
- * memory is exported as and imported from (params.use_import_export_for_IPC). Either way what
- * travels is a descriptor, and a ticket says where to get it.
+ * Sharing memory of a Level Zero provider: by handles of the driver, or by exported and imported
+ * descriptors (params.use_import_export_for_IPC). In both cases a descriptor is passed, and a
+ * ticket says where to get it.
  */
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_IPC_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_IPC_H

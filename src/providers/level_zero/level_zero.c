@@ -67,7 +67,7 @@ static ze_result_t ze_call_free(const umf_ze_provider_t *ze, void *ptr) {
     return ze->driver->zeMemFreeExt(ze->context, &desc, ptr);
 }
 
-/* Allocates and makes it resident. On failure nothing is held. */
+/* Allocates memory and makes it resident. After a failure nothing stays allocated. */
 static ze_result_t ze_call_alloc(umf_ze_provider_t *ze, size_t size, size_t alignment, void **ptr) {
     void *made = NULL;
     ze_result_t result = ze->memory_type == UMF_MEMORY_TYPE_HOST
@@ -103,7 +103,7 @@ static umf_result_t ze_refuse(const char *why) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* Of a text, the context and the device are not there yet. */
+/* Parameters from text have no context and no device yet. */
 static umf_result_t ze_check_handles(const umf_ze_params_t *params) {
     if (params->numbers.are_meant) {
         return UMF_RESULT_SUCCESS;
@@ -169,7 +169,7 @@ static umf_result_t ze_use_handles(umf_ze_provider_t *ze, const umf_ze_params_t 
     return umf_ze_resident_init(ze, params->resident, params->resident_count);
 }
 
-/* Devices of one driver share the context. */
+/* Looks for devices of the same driver, because only they can share the context. */
 static umf_result_t ze_find_resident(umf_ze_provider_t *ze, const umf_ze_numbers_t *numbers,
                                      ze_driver_handle_t owner, ze_device_handle_t *devices) {
     for (uint32_t i = 0; i < numbers->resident_count; i++) {
@@ -211,7 +211,7 @@ static umf_result_t ze_read_limit(umf_ze_provider_t *ze) {
     return result;
 }
 
-/* The page size is only told for an allocation. */
+/* The driver tells the page size of an allocation only, so one is made for the question. */
 static umf_result_t ze_read_page_size(umf_ze_provider_t *ze) {
     void *probe;
     ze_result_t result = ze_call_alloc(ze, 1, 0, &probe);
@@ -223,7 +223,7 @@ static umf_result_t ze_read_page_size(umf_ze_provider_t *ze) {
     return umf_ze_result(result != ZE_RESULT_SUCCESS ? result : freed, "asking for the page size");
 }
 
-/* From the parameters to a provider that works; what it holds is undone by ze_release. */
+/* Makes a working provider from its parameters. ze_release undoes it. */
 static umf_result_t ze_start(umf_ze_provider_t *ze, const umf_ze_params_t *params) {
     umf_result_t result = ze_set_free_policy(ze, params);
     if (result == UMF_RESULT_SUCCESS) {

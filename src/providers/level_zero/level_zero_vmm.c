@@ -1,4 +1,4 @@
-/* Level_zero_vmm provider: virtual memory by way of Level Zero. See vmm.h. */
+/* Level_zero_vmm provider: virtual memory of Level Zero. See vmm/vmm.h. */
 #include <stdio.h>
 
 #include "base/lock.h"
@@ -16,16 +16,16 @@
 #include "providers/vmm/ops.h"
 #include "system/os.h"
 
-/* The page size grows with the size; what suits large memory suits all. */
+/* The page size grows with the size of the memory; that of large memory fits any size. */
 #define LARGE_SIZE ((size_t)1 << 30)
 
 typedef struct ze_vmm_t {
     umf_vmm_t vmm;
-    const umf_ze_driver_t *driver; /* Immutable after create, as all without a note */
+    const umf_ze_driver_t *driver; /* Immutable after create, as all members without a note */
     ze_context_handle_t context;
     ze_device_handle_t device;
     bool owns_context;
-    bool any_type; /* numbers of other devices count those that are no GPUs, too */
+    bool any_type; /* numbers of peer devices count devices that are no GPUs, too */
     umf_level_zero_vmm_free_policy_t free_policy;
     umf_ze_wait_t wait;
     size_t cache_line_size;
@@ -35,13 +35,13 @@ typedef struct ze_vmm_t {
 } ze_vmm_t;
 UMF_VMM_FIRST(ze_vmm_t);
 
-/* Addresses that were reserved with more around them, so that an aligned part is in them. */
+/* A reservation that is larger than the range in use, so that it contains an aligned one. */
 typedef struct ze_vmm_range_t {
     void *start;
     size_t size;
 } ze_vmm_range_t;
 
-/* A lost device has nothing any more, so what it was to give back is given back. */
+/* A lost device holds no memory, so giving back has succeeded. */
 static umf_result_t ze_vmm_given_back(ze_result_t result, const char *what) {
     umf_result_t told = umf_ze_given_back(result, what);
     return result == ZE_RESULT_ERROR_DEVICE_LOST ? UMF_RESULT_SUCCESS : told;
@@ -49,8 +49,8 @@ static umf_result_t ze_vmm_given_back(ze_result_t result, const char *what) {
 
 /* --- addresses -------------------------------------------------------------------------------- */
 
-/* An aligned address with room behind it: drivers try to give what is wished for, and the loader's
- * validation insists on a request. NULL: there is none. */
+/* An aligned address with room behind it. Drivers try to reserve the requested address, and the
+ * loader's validation insists on a request. NULL: there is none. */
 static void *ze_vmm_request(size_t size, size_t alignment) {
     void *start;
     if (umf_os_place_reserve(size, alignment, &start)) {
@@ -60,7 +60,8 @@ static void *ze_vmm_request(size_t size, size_t alignment) {
     return start;
 }
 
-/* With more around it, which stays reserved until all is given back. */
+/* Reserves a larger range that contains an aligned one. All of it stays reserved until the aligned
+ * range is given back. */
 static umf_result_t ze_vmm_reserve_wider(ze_vmm_t *ze, size_t size, size_t alignment,
                                          uintptr_t *base) {
     ze_vmm_range_t *range = umf_meta_alloc(sizeof(*range));
@@ -127,8 +128,8 @@ static umf_result_t ze_vmm_unreserve(void *backend, uintptr_t base, size_t size)
 
 /* --- physical memory -------------------------------------------------------------------------- */
 
-/* As with other GPUs, and unlike the Level Zero provider: who resumes learns that memory is
- * wanting. */
+/* A lack of device memory has its own result, as with other GPUs and unlike the Level Zero
+ * provider: the caller of a resume must learn that memory is missing. */
 static umf_result_t ze_vmm_create(void *backend, size_t size, umf_physical_t *physical) {
     const ze_vmm_t *ze = backend;
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = size};
@@ -169,7 +170,7 @@ static umf_result_t ze_vmm_unmap(void *backend, uintptr_t base, size_t size) {
                              "unmapping memory");
 }
 
-/* A device that is lost or has failed runs nothing any more, so memory can go then, too. */
+/* A device that is lost or has failed runs no work, so its memory can be unmapped, too. */
 static umf_result_t ze_vmm_settle(void *backend) {
     const ze_vmm_t *ze = backend;
     const void *queue;
@@ -334,7 +335,7 @@ static umf_result_t ze_vmm_queue_create(void *provider, void **queue) {
     return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
 }
 
-/* Where the driver cannot, nothing is waited for: provider_level_zero_vmm.h says so. */
+/* A driver that cannot wait is not waited for; provider_level_zero_vmm.h says so. */
 static umf_result_t ze_vmm_wait_all(const ze_vmm_t *ze) {
     const void *queue;
     if (!ze->wait.synchronize) {
@@ -382,7 +383,7 @@ static bool ze_vmm_reaches(const ze_vmm_t *ze, ze_device_handle_t device) {
             can);
 }
 
-/* A device of another driver cannot have memory in the context. */
+/* Looks among the devices of the same driver: others cannot have memory in the context. */
 static umf_result_t ze_vmm_find_peer(const ze_vmm_t *ze, int number, ze_device_handle_t *peer) {
     ze_driver_handle_t owner;
     umf_result_t result = umf_ze_result(umf_ze_owner(ze->driver, ze->device, &owner),

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 
-/* A device is named by its number, or given with its context. */
+/* The request for a device by number. The other way is to give a device with its context. */
 static umf_ze_request_t *params_request(umf_ze_vmm_params_t *params) {
     params->context = NULL;
     params->device = NULL;

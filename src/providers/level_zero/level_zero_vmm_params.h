@@ -11,7 +11,7 @@
 #define UMF_PARAMS umf_ze_vmm_params
 #define UMF_PARAMS_TABLE "providers/level_zero/level_zero_vmm_params.def"
 typedef struct umf_level_zero_vmm_memory_provider_params_t {
-    ze_context_handle_t context; /* NULL: the provider makes one, for the device of `request` */
+    ze_context_handle_t context; /* NULL: the provider makes one for the device of `request` */
     ze_device_handle_t device;
     umf_ze_request_t request;
 #include "ctl/params_members.h"

@@ -12,7 +12,7 @@
 #define EXTENSIONS_MAX 4096
 #define CACHE_LINE_SIZE_DEFAULT 128
 
-/* Level Zero 1.12: the headers of older loaders are without it, their drivers need not be. */
+/* Since Level Zero 1.12. The headers of older loaders lack it, but their drivers may have it. */
 #define CACHE_LINE_EXTENSION "ZE_extension_device_cache_line_size"
 #define CACHE_LINE_STRUCTURE 0x20028
 
@@ -63,7 +63,7 @@ static ze_result_t device_counts(const umf_ze_driver_t *driver, ze_device_handle
     return result;
 }
 
-/* Leaves out those that do not count; `*seen` grows by all. */
+/* Keeps the devices that count; `*seen` grows by all devices. */
 static ze_result_t list_counted(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
                                 bool any_type, umf_ze_devices_list_t *devices, unsigned *seen) {
     umf_ze_devices_list_t all;
@@ -84,10 +84,10 @@ static ze_result_t list_counted(const umf_ze_driver_t *driver, ze_driver_handle_
 }
 
 typedef struct search_t {
-    umf_ze_place_t place; /* device NULL: none */
+    umf_ze_place_t place; /* device NULL: not found */
     unsigned drivers;
-    unsigned seen;    /* devices looked at */
-    unsigned counted; /* of these, in the driver that is meant */
+    unsigned seen;    /* devices visited */
+    unsigned counted; /* devices that count in the requested driver */
 } search_t;
 
 static ze_result_t search_owner(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
@@ -104,7 +104,7 @@ static ze_result_t search_owner(const umf_ze_driver_t *driver, ze_driver_handle_
     return ZE_RESULT_SUCCESS;
 }
 
-/* What the loader answers when it has found no driver at all. */
+/* Whether the loader says that it has found no driver. */
 static bool is_no_driver(ze_result_t result) {
     return result == ZE_RESULT_ERROR_UNINITIALIZED || result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
 }
@@ -133,7 +133,7 @@ static ze_result_t search_machine(const umf_ze_driver_t *driver, const umf_ze_re
     return result;
 }
 
-/* Why a search that met no failure has found nothing. */
+/* Says why a search without failures has found nothing. */
 static umf_result_t explain(const umf_ze_request_t *request, const search_t *search, char *why,
                             size_t why_size) {
     const char *counted = request->any_type ? "devices" : "GPUs";
@@ -163,7 +163,7 @@ static umf_result_t explain(const umf_ze_request_t *request, const search_t *sea
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* The result of a search, logged. */
+/* Logs the result of a search and converts it. */
 static umf_result_t conclude(ze_result_t result, const umf_ze_request_t *request,
                              const search_t *search) {
     if (result != ZE_RESULT_SUCCESS || search->place.device) {
@@ -214,7 +214,7 @@ static bool lists_device(const umf_ze_devices_list_t *devices, ze_device_handle_
     return false;
 }
 
-/* Whether it is a part of one of the devices. */
+/* Whether `device` is a sub-device of one of the devices. */
 static ze_result_t lists_part(const umf_ze_driver_t *driver, const umf_ze_devices_list_t *devices,
                               ze_device_handle_t device, bool *lists) {
     ze_result_t result = ZE_RESULT_SUCCESS;
@@ -297,7 +297,7 @@ static ze_result_t has_extension(const umf_ze_driver_t *driver, ze_driver_handle
     return result;
 }
 
-/* A device that says it has no such thing leaves `size` as it is. */
+/* A device that does not know its cache line leaves `size` unchanged. */
 static ze_result_t ask_device(const umf_ze_driver_t *driver, ze_device_handle_t device,
                               size_t *size) {
     cache_line_t line = {.stype = (ze_structure_type_t)CACHE_LINE_STRUCTURE};

@@ -1,8 +1,7 @@
 /*
- * The devices of this machine that have a Level Zero driver, found by number, and what can be asked
- * about them. A device is a driver and a number: devices of two drivers share no context, so
- * numbers count within one driver, in the order it tells them. What is no GPU counts only if asked
- * for.
+ * The devices of this machine that have a Level Zero driver, found by number, and questions about
+ * them. A device is named by a driver and a number. Devices of two drivers share no context, so
+ * numbers count within one driver, in its order. Devices that are no GPUs count only on request.
  */
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_MACHINE_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_MACHINE_H
@@ -22,28 +21,29 @@ typedef struct umf_ze_devices_list_t {
     uint32_t count;
 } umf_ze_devices_list_t;
 
-/* A zeroed one: the first GPU. */
+/* Zeroed, it asks for the first GPU. */
 typedef struct umf_ze_request_t {
-    bool names_driver; /* no: the first driver with a device that counts */
-    bool any_type;     /* what is no GPU counts, too */
-    unsigned driver;   /* in the order of the loader */
-    unsigned device;   /* among those of the driver that count */
+    bool names_driver; /* false: the first driver with a device that counts */
+    bool any_type;     /* devices that are no GPUs count, too */
+    unsigned driver;   /* number in the loader's order */
+    unsigned device;   /* number among the driver's devices that count */
 } umf_ze_request_t;
 
 /*
- * The device that is meant. INVALID_ARGUMENT: there is no such driver, or it has fewer devices that
- * count; DEPENDENCY_UNAVAILABLE: there is no driver, no driver has a device that counts, or the
- * loader cannot tell; or what the driver answered.
+ * Finds the requested device. INVALID_ARGUMENT: there is no such driver, or it has fewer devices
+ * that count; DEPENDENCY_UNAVAILABLE: there is no driver, no driver has a device that counts, or
+ * the loader lacks the functions; other results are the driver's.
  */
 umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_request_t *request,
                                 umf_ze_place_t *place);
 
-/* The device with that number of one driver, so that it can share a context. Results as above. */
+/* Finds the device with that number of the driver `owner`, so that both can share a context.
+ * Results as above. */
 umf_result_t umf_ze_find_beside(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
                                 bool any_type, unsigned number, ze_device_handle_t *device);
 
-/* The driver that a device or a part of a device belongs to; NULL: no driver lists it, or the
- * loader cannot tell. */
+/* The driver of a device or sub-device. NULL: no driver lists it, or the loader lacks the
+ * functions. */
 ze_result_t umf_ze_owner(const umf_ze_driver_t *driver, ze_device_handle_t device,
                          ze_driver_handle_t *owner);
 
@@ -55,12 +55,11 @@ ze_result_t umf_ze_list_devices(const umf_ze_driver_t *driver, ze_driver_handle_
 umf_result_t umf_ze_make_context(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
                                  ze_context_handle_t *context);
 
-/* Cache line size of the device (NULL: of any) by the driver's extension; 128 where there is none.
- */
+/* The cache line size of the device (NULL: of any) by the driver's extension; 128 without that. */
 umf_result_t umf_ze_cache_line_size(const umf_ze_driver_t *driver, ze_device_handle_t device,
                                     size_t *size);
 
-/* The properties of memory of that type, and the operation that tells how large they are. */
+/* The properties of memory of that type, and the size of each. */
 umf_result_t umf_ze_property(ze_context_handle_t context, ze_device_handle_t device,
                              umf_usm_memory_type_t type, umf_memory_property_id_t id, void *value);
 umf_result_t umf_ze_op_property_size(void *provider, umf_memory_property_id_t id, size_t *size);

@@ -41,7 +41,7 @@ static bool numbers_are_distinct(const unsigned *numbers, size_t count) {
     return true;
 }
 
-/* The setting is written as a whole or not at all. */
+/* The list replaces the setting as a whole, or the setting stays unchanged. */
 static umf_result_t params_parse_resident(void *object, const void *value) {
     umf_ze_numbers_t *numbers = &((umf_ze_params_t *)object)->numbers;
     unsigned resident[UMF_ZE_NUMBERS_MAX];

@@ -1,4 +1,4 @@
-/* One Level Zero provider, as its files see it. */
+/* The state of a Level Zero provider, for its files. */
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_PROVIDER_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_PROVIDER_H
 
@@ -10,14 +10,14 @@
 #include "ds/hash.h"
 #include "providers/level_zero/driver.h"
 
-/* A set of devices that never changes; a new one takes its place. */
+/* An immutable set of devices. A change replaces it by a new one. */
 typedef struct umf_ze_devices_t {
     size_t refs; /* Sync: the provider's lock */
     uint32_t count;
     ze_device_handle_t list[];
 } umf_ze_devices_t;
 
-/* Whose an exported descriptor is, see level_zero_ipc.c. */
+/* Who owns an exported descriptor, see ipc.c. */
 typedef enum umf_ze_export_owner_t {
     UMF_ZE_EXPORT_OF_NOBODY_YET,
     UMF_ZE_EXPORT_OF_CALLER,
@@ -25,13 +25,13 @@ typedef enum umf_ze_export_owner_t {
 } umf_ze_export_owner_t;
 
 typedef struct umf_ze_provider_t {
-    const umf_ze_driver_t *driver; /* Immutable after create, as all without a note */
+    const umf_ze_driver_t *driver; /* Immutable after create, as all members without a note */
     ze_context_handle_t context;
     ze_device_handle_t device; /* NULL for memory of the host */
     umf_usm_memory_type_t memory_type;
     uint32_t ordinal;
     ze_driver_memory_free_policy_ext_flags_t free_policy; /* 0: zeMemFree */
-    uint64_t max_alloc_size;                              /* beyond it limits are relaxed */
+    uint64_t max_alloc_size;                              /* larger requests relax the limits */
     size_t min_page_size, cache_line_size;
     bool owns_context;
     char name[UMF_NAME_MAX];
@@ -39,12 +39,12 @@ typedef struct umf_ze_provider_t {
     int export_owner;           /* umf_ze_export_owner_t. Sync: atomic, relaxed */
     umf_stats_t stats;          /* requested sizes */
     umf_lock_t lock;            /* UMF_RANK_PROVIDER */
-    umf_hash_t allocs;          /* by address, see level_zero_resident.c. Sync: lock */
-    umf_hash_t opened;          /* what close may close, by address. Sync: lock */
+    umf_hash_t allocs;          /* live allocations by address, see resident.c. Sync: lock */
+    umf_hash_t opened;          /* opened memory by address. Sync: lock */
     umf_ze_devices_t *resident; /* Sync: lock */
-    const void *visited;        /* by a change of residency: not to be freed now. Sync: lock */
-    int changer;                /* process of that change, 0: none. Sync: lock */
-    umf_event_count_t turn;     /* of changes, and of frees that wait for one */
+    const void *visited;        /* a change of residency uses it: a free waits. Sync: lock */
+    int changer;                /* pid of that change, 0: none. Sync: lock */
+    umf_event_count_t turn;     /* changes, and frees that wait for one, wait on it */
 } umf_ze_provider_t;
 
 #endif

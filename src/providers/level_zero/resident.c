@@ -17,7 +17,7 @@ static size_t devices_bytes(uint32_t count) {
     return sizeof(umf_ze_devices_t) + count * sizeof(ze_device_handle_t);
 }
 
-/* Room for `count` devices, and as many of the list as fit. */
+/* Makes a set with room for `count` devices and copies as many of the list as fit. */
 static umf_ze_devices_t *devices_make(uint32_t count, const ze_device_handle_t *list,
                                       uint32_t listed) {
     umf_ze_devices_t *devices = umf_meta_alloc(devices_bytes(count));
@@ -83,8 +83,8 @@ ze_result_t umf_ze_resident_make(umf_ze_provider_t *ze, void *ptr, size_t size) 
 
 /* --- live allocations ------------------------------------------------------------------------- */
 
-/* What the table holds: the size, and whether a change of residency has yet to look at it. The
- * driver gives no memory of half the address space. */
+/* An entry of the table: the size, and whether a change of residency has yet to visit the
+ * allocation. The driver never allocates half the address space, so a bit of the size is free. */
 static void *alloc_entry(size_t size, bool is_due) {
     return (void *)(uintptr_t)(((size + 1) << 1) | is_due);
 }
@@ -111,7 +111,7 @@ bool umf_ze_alloc_is_listed(umf_ze_provider_t *ze, const void *ptr) {
     return is_listed;
 }
 
-/* A child of a fork finds what a thread of its parent was at, which nobody finishes here. */
+/* A visit inherited through a fork does not count: the thread that made it does not exist here. */
 static bool is_visited_locked(const umf_ze_provider_t *ze, const void *ptr) {
     return ze->visited == ptr && ze->changer == umf_os_pid();
 }
@@ -143,7 +143,7 @@ typedef struct change_t {
     size_t count, room;
 } change_t;
 
-/* One at a time. */
+/* Changes run one at a time. */
 static void change_begin(umf_ze_provider_t *ze) {
     umf_lock(&ze->lock);
     while (ze->changer == umf_os_pid()) {
@@ -164,7 +164,8 @@ static void change_end(umf_ze_provider_t *ze) {
     umf_event_count_advance(&ze->turn);
 }
 
-/* The set with the device or without it; only this change can replace the present one. */
+/* Makes the new set, with the device or without it. Only this change can replace the current set.
+ */
 static umf_result_t change_make_set(const change_t *change, umf_ze_devices_t **made) {
     const umf_ze_devices_t *now = change->ze->resident;
     uint32_t at = 0;
@@ -196,7 +197,7 @@ static void change_note(uint64_t address, void *entry, void *arg) {
     change->due[change->count++] = (uintptr_t)address;
 }
 
-/* The new set holds, and all that lives is due. */
+/* Publishes the new set and marks all live allocations as due. */
 static umf_result_t change_publish_locked(change_t *change, umf_ze_devices_t *next) {
     umf_ze_provider_t *ze = change->ze;
     change->room = ze->allocs.count;
@@ -214,7 +215,7 @@ static umf_result_t change_publish_locked(change_t *change, umf_ze_devices_t *ne
     return UMF_RESULT_SUCCESS;
 }
 
-/* Whether the allocation still lives, and its size. From here on it is not freed until left. */
+/* Begins a visit: the allocation is not freed until the visit ends. false: it is freed already. */
 static bool visit_enter(umf_ze_provider_t *ze, uintptr_t address, size_t *size) {
     umf_lock(&ze->lock);
     const void *entry = umf_hash_get(&ze->allocs, address);
@@ -253,7 +254,8 @@ static ze_result_t visit(const change_t *change, uintptr_t address) {
     return result;
 }
 
-/* A failure does not stop it: what can follow the new set does. */
+/* Visits all due allocations. A failure does not stop it, so that as many as possible follow the
+ * new set. */
 static umf_result_t change_visit_all(const change_t *change) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (size_t i = 0; i < change->count; i++) {

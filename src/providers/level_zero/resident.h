@@ -1,16 +1,16 @@
 /*
  * Residency: the live allocations of a provider, and the devices on which they are resident.
  *
- * An allocation is made resident before it is listed. A change of the set looks at those that are
- * listed when the set changes; an allocation that runs at the same time follows the old or the new
- * set.
+ * An allocation is made resident before it is listed. A change of the set visits the allocations
+ * that are listed when the set changes. An allocation made at the same time follows the old or the
+ * new set.
  */
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_RESIDENT_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_RESIDENT_H
 
 #include "providers/level_zero/provider.h"
 
-/* The first set. INVALID_ARGUMENT: a NULL or a device listed twice. */
+/* Sets the first set. INVALID_ARGUMENT: a device is NULL or listed twice. */
 umf_result_t umf_ze_resident_init(umf_ze_provider_t *ze, const ze_device_handle_t *devices,
                                   uint32_t count);
 void umf_ze_resident_fini(umf_ze_provider_t *ze);
@@ -18,13 +18,13 @@ void umf_ze_resident_fini(umf_ze_provider_t *ze);
 /* Makes memory resident on every device of the set. */
 ze_result_t umf_ze_resident_make(umf_ze_provider_t *ze, void *ptr, size_t size);
 
-/* Lists a live allocation by its requested size; false: no memory. */
+/* Lists a live allocation with its requested size. false: no memory. */
 bool umf_ze_alloc_add(umf_ze_provider_t *ze, const void *ptr, size_t size);
 
 bool umf_ze_alloc_is_listed(umf_ze_provider_t *ze, const void *ptr);
 
-/* Takes it off the list, once no change of residency is at it; false: it is not on it. Adding it
- * again directly afterwards cannot fail. */
+/* Takes an allocation off the list, after any change of residency has finished with it. false: it
+ * is not listed. Adding it again directly afterwards cannot fail. */
 bool umf_ze_alloc_remove(umf_ze_provider_t *ze, const void *ptr, size_t *size);
 
 #endif

@@ -8,8 +8,8 @@
 #define WAIT_FUNCTION "zeDeviceSynchronize"
 #define LOADER_HANDLE_DEVICE 1 /* zel_handle_type_t */
 
-/* The function is the driver's own, so it takes the driver's handles. With several drivers the
- * loader's differ. */
+/* The function belongs to the driver, so it takes the driver's handles. With several drivers the
+ * loader's handles differ from them. */
 static bool wait_add(const umf_ze_driver_t *driver, ze_device_handle_t device,
                      umf_ze_wait_t *wait) {
     void *native = NULL;
@@ -38,7 +38,7 @@ static ze_result_t wait_add_peers(const umf_ze_driver_t *driver,
     return result;
 }
 
-/* `*function` stays NULL if the driver has none. */
+/* Looks for the function; `*function` stays NULL if the driver does not have it. */
 static ze_result_t wait_find(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
                              void **function) {
     ze_result_t result =
