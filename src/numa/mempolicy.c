@@ -1,4 +1,4 @@
-/* How a provider made from a memspace divides its memory. */
+/* Memory policies: how a provider that is created from a memspace places its memory. */
 #include "numa/mempolicy.h"
 
 #include <string.h>
@@ -53,7 +53,7 @@ UMF_API_1_0 umf_result_t umfMempolicyDestroy(umf_mempolicy_handle_t hPolicy) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Settings are those of one kind of policy. */
+/* A setting belongs to one kind of policy. Logs if `policy` is another kind. */
 static bool mempolicy_is(umf_const_mempolicy_handle_t policy, umf_mempolicy_membind_t bind,
                          const char *function) {
     if (!umf_handle_check(policy, &umf_handle_mempolicy, function)) {

@@ -1,4 +1,4 @@
-/* How a provider made from a memspace divides its memory. */
+/* Memory policies: how a provider that is created from a memspace places its memory. */
 #ifndef UMF_SRC_NUMA_MEMPOLICY_H
 #define UMF_SRC_NUMA_MEMPOLICY_H
 

@@ -1,4 +1,4 @@
-/* Lists of memory targets: making, changing and filtering them. */
+/* Lists of memory targets: how they are created, changed and filtered. */
 #include "numa/memspace.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ const umf_handle_kind_t umf_handle_memspace = {"a memspace"};
 
 /* --- making and changing ---------------------------------------------------------------------- */
 
-/* Makes the array larger, to at least `room` places. */
+/* Grows the array to at least `room` places. */
 static umf_result_t memspace_reserve(umf_memspace_handle_t memspace, size_t room) {
     size_t bytes;
     if (room <= memspace->room) {
@@ -85,7 +85,7 @@ umf_result_t umf_memspace_append(umf_memspace_handle_t memspace, unsigned id) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* The place of the target of that number; the count if there is none. */
+/* The index of the target with that number; the count if there is none. */
 static size_t memspace_find(umf_const_memspace_handle_t memspace, unsigned id) {
     size_t i = 0;
     while (i < memspace->count && memspace->targets[i]->id != id) {
@@ -94,7 +94,7 @@ static size_t memspace_find(umf_const_memspace_handle_t memspace, unsigned id) {
     return i;
 }
 
-/* Whether the caller may change it. */
+/* Whether the caller may change the memspace: predefined ones are constant. */
 static bool memspace_is_own(umf_const_memspace_handle_t memspace, const char *function) {
     if (!umf_handle_check(memspace, &umf_handle_memspace, function)) {
         return false;
@@ -210,7 +210,8 @@ UMF_API_1_0 umf_result_t umfMemspaceMemtargetRemove(umf_memspace_handle_t hMemsp
         UMF_LOG_ERROR("NUMA node %u is not in the memspace", hMemtarget->id);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_memtarget_destroy(hMemspace->targets[at]); /* hMemtarget may be this one */
+    /* hMemtarget may be the handle of this very target, so it is not used afterwards. */
+    umf_memtarget_destroy(hMemspace->targets[at]);
     hMemspace->count--;
     memmove(&hMemspace->targets[at], &hMemspace->targets[at + 1],
             (hMemspace->count - at) * sizeof(*hMemspace->targets));
@@ -219,7 +220,7 @@ UMF_API_1_0 umf_result_t umfMemspaceMemtargetRemove(umf_memspace_handle_t hMemsp
 
 /* --- filters ---------------------------------------------------------------------------------- */
 
-/* Asks about every target before the first one goes: 1 in `answers` keeps it. */
+/* Asks the filter about every target before the first one is removed. 1 in `answers` keeps it. */
 static umf_result_t memspace_ask(umf_const_memspace_handle_t memspace,
                                  umf_memspace_filter_func_t filter, void *args, bool *answers) {
     for (size_t i = 0; i < memspace->count; i++) {

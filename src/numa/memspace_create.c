@@ -74,7 +74,7 @@ static umf_result_t create_set_policy(umf_os_memory_provider_params_handle_t par
                                                   (unsigned)policy->partition_count);
 }
 
-/* All of the machine without a policy is what the provider does by itself. */
+/* HostAll without a policy sets nothing: that is the provider's default. */
 static umf_result_t create_set_placement(umf_os_memory_provider_params_handle_t params,
                                          umf_const_memspace_handle_t memspace,
                                          umf_const_mempolicy_handle_t policy) {
@@ -119,7 +119,7 @@ UMF_API_1_0 umf_result_t umfPoolCreateFromMemspace(umf_const_memspace_handle_t h
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    /* jemalloc where it was built, and for pages as large as this machine's. */
+    /* jemalloc, if it was built, and built for the page size of this machine. */
     const umf_memory_pool_ops_t *ops = umfJemallocPoolOps();
     result = ops ? umfPoolCreate(ops, provider, NULL, UMF_POOL_CREATE_FLAG_OWN_PROVIDER, hPool)
                  : UMF_RESULT_ERROR_NOT_SUPPORTED;

@@ -1,6 +1,6 @@
 /*
- * The memspaces that describe this machine. Each is made when first asked for, from the table of
- * nodes, and published once: of threads that make one at the same time the first wins.
+ * The memspaces that describe this machine. Each is created on first use from the table of nodes,
+ * and published once: if several threads create one at the same time, the first wins.
  */
 #include <stdatomic.h>
 
@@ -25,7 +25,7 @@ static bool predefined_takes(umf_memspace_kind_t kind, const umf_topology_node_t
     return node->is_allowed && (node->best & best) == best;
 }
 
-/* The largest first; equal ones keep their order. */
+/* Sorts the largest node first; nodes of equal size keep their order. */
 static void predefined_sort(umf_memspace_handle_t memspace, const umf_topology_t *topology) {
     for (size_t i = 1; i < memspace->count; i++) {
         umf_memtarget_handle_t target = memspace->targets[i];

@@ -1,4 +1,4 @@
-/* The thread of the broker: start, stop, fork, and whom it serves next. */
+/* The thread of the broker: start, stop, fork, and the order in which it serves connections. */
 #include "peer/broker.h"
 
 #include <errno.h>
@@ -13,11 +13,11 @@
 #include "peer/process.h"
 #include "system/os.h"
 
-/* Only the pages that are used cost memory; sanitizers use many. */
+/* Only used pages cost memory, and sanitizers use many. */
 #define BROKER_STACK ((size_t)256 << 10)
 
-/* Without an event: how often is looked whether the program has ended but for this thread; how long
- * nobody is accepted while there are no descriptors. In ms. */
+/* In ms. TICK: without an event the thread checks so often whether the program has ended but for
+ * this thread. PAUSE: without free descriptors it accepts nobody for so long. */
 #define BROKER_TICK 2000
 #define BROKER_PAUSE 50
 
@@ -26,8 +26,8 @@ UMF_LOCK_STATIC(broker_lock, UMF_RANK_BROKER);
 static umf_broker_listener_t broker_listener = {.fd = -1}; /* Sync: broker_lock, and the thread */
 static pthread_t broker_thread;                            /* Sync: broker_lock */
 static bool broker_has_thread;                             /* Sync: broker_lock */
-static uint32_t broker_owner;        /* process of the three above. Sync: broker_lock */
-static _Atomic uint32_t broker_runs; /* process in which it serves; 0: in none */
+static uint32_t broker_owner;        /* pid to which these three belong. Sync: broker_lock */
+static _Atomic uint32_t broker_runs; /* pid of the process in which it serves; 0: none */
 static atomic_bool broker_stops;
 
 /* --- connections --- */
@@ -37,8 +37,8 @@ typedef struct broker_connection_t {
     uint64_t deadline;
 } broker_connection_t;
 
-/* Sync: connections_lock for writers; one writer, the thread. Descriptors are made and closed under
- * it, so that the child of a fork finds exactly what is open. */
+/* Sync: connections_lock for writers; the thread is the only one. Descriptors are opened and closed
+ * under it, so that a forked child knows exactly which are open. */
 UMF_LOCK_STATIC(connections_lock, UMF_RANK_EXPORTED);
 static broker_connection_t connections[UMF_BROKER_CONNECTIONS];
 static size_t connection_count;
@@ -47,7 +47,7 @@ static void connection_close(size_t at) {
     umf_lock(&connections_lock);
     int fd = connections[at].fd;
     for (size_t i = at + 1; i < connection_count; i++) {
-        connections[i - 1] = connections[i]; /* in the order of their deadlines */
+        connections[i - 1] = connections[i]; /* keeps the order of the deadlines */
     }
     connection_count--;
     umf_os_close(fd);
@@ -57,7 +57,8 @@ static void connection_close(size_t at) {
 /* 0, or the errno value of accept. */
 static int connection_accept(void) {
     if (connection_count == UMF_BROKER_CONNECTIONS) {
-        connection_close(0); /* who has kept us waiting longest; it may come again */
+        /* Closes the connection that has waited longest; that process may connect again. */
+        connection_close(0);
     }
     umf_lock(&connections_lock);
     broker_connection_t *made = &connections[connection_count];
@@ -100,8 +101,8 @@ static void connections_close(void) {
 
 typedef struct broker_turn_t {
     struct pollfd polled[1 + UMF_BROKER_CONNECTIONS]; /* the listener is first */
-    size_t count;                                     /* of connections */
-    uint64_t pause_end;                               /* until then nobody is accepted */
+    size_t count;                                     /* connections */
+    uint64_t pause_end;                               /* nobody is accepted before this time */
 } broker_turn_t;
 
 static int turn_timeout(const broker_turn_t *turn, uint64_t now) {
@@ -128,7 +129,7 @@ static int turn_wait(broker_turn_t *turn) {
     return poll(turn->polled, 1 + turn->count, turn_timeout(turn, now));
 }
 
-/* false: nobody can come any more. */
+/* false: the socket can accept no more connections. */
 static bool turn_accept(broker_turn_t *turn) {
     int error = umf_broker_owns(&broker_listener) ? connection_accept() : EBADF;
     if (error == EBADF || error == EINVAL) {
@@ -140,8 +141,8 @@ static bool turn_accept(broker_turn_t *turn) {
     return true;
 }
 
-/* Serves until it is stopped, or the program has closed the socket; true if the program has ended
- * but for this thread. */
+/* Serves until it is stopped or the program has closed the socket. true: the program has ended but
+ * for this thread. */
 static bool broker_serve(void) {
     broker_turn_t turn = {.pause_end = 0};
     while (!atomic_load_explicit(&broker_stops, memory_order_acquire)) {
@@ -164,7 +165,7 @@ static bool broker_serve(void) {
 
 static void broker_end_locked(void);
 
-/* The program's last thread runs its exit handlers: with the usual stack, and with signals. */
+/* The last thread of a program runs its exit handlers. This one has a usual stack, and signals. */
 static void *broker_be_last(void *arg) {
     (void)arg;
     sigset_t none;
@@ -189,7 +190,7 @@ static void *broker_run(void *arg) {
     return NULL;
 }
 
-/* Signals are the application's. */
+/* The thread blocks all signals, because they belong to the application. */
 static int broker_start_thread(void) {
     pthread_attr_t attributes;
     sigset_t all, before;
@@ -202,7 +203,8 @@ static int broker_start_thread(void) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     error = pthread_create(&broker_thread, &attributes, broker_run, NULL);
     if (error == EINVAL) {
-        /* The program has more thread-local memory than our stack. */
+        /* The thread-local memory of the program does not fit our stack, so the default size is
+         * used. */
         error = pthread_create(&broker_thread, NULL, broker_run, NULL);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -212,8 +214,8 @@ static int broker_start_thread(void) {
 
 /* --- start and stop --- */
 
-/* In the child of a fork: the thread is not here, its sockets are the parent's, who would seem to
- * live as long as we have them. */
+/* Called in a forked child. The thread does not exist here. Its sockets belong to the parent, which
+ * would seem to be alive while the child keeps them open. */
 static void broker_forget_parent(void) {
     if (broker_owner == 0 || broker_owner == (uint32_t)umf_os_pid()) {
         return;
@@ -235,7 +237,7 @@ static void broker_watch_forks(void) {
     }
 }
 
-/* Waits for a thread that has been told to end, or has done so by itself. */
+/* Waits for a thread that was told to end, or that has ended by itself. */
 static void broker_end_locked(void) {
     umf_assert_locked(&broker_lock);
     if (!broker_has_thread) {

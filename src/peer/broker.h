@@ -1,11 +1,12 @@
 /*
  * Broker: gives descriptors of this process to others that have a ticket, through a Unix socket.
  *
- * A thread serves, started with the first export, so that no permission towards this process is
- * needed as by the ways that reach into it. The socket has a random name in the abstract namespace,
- * or in the folder of the setting "umf.ipc.socket_dir" for those who share a folder but no network
- * namespace. Whoever asks must be of the same user, or root, and tell the secret of the export;
- * who answers must be, too. docs/ipc.md has the protocol.
+ * A thread serves the requests; the first export starts it. So a consumer needs no permission
+ * towards this process, which the transports that reach into it need. The socket has a random name
+ * in the abstract namespace, or in the folder of the setting "umf.ipc.socket_dir" for processes
+ * that share a folder but no network namespace. The consumer must belong to the same user or root,
+ * and must know the secret of the export. The producer that answers must belong to the same user or
+ * root, too. docs/ipc.md has the protocol.
  *
  * A process ends, forks and closes descriptors as if the thread were not there: docs/ipc.md.
  */
@@ -21,27 +22,28 @@ typedef enum umf_broker_place_t {
     UMF_BROKER_FOLDER,
 } umf_broker_place_t;
 
-/* Makes sure that the broker of this process runs. Without any lock. false: it cannot. */
+/* Starts the broker of this process unless it runs. No lock may be held. false: it cannot run. */
 bool umf_broker_start(void);
 
-/* Ends the thread and removes the socket; exports stay, and are served again after a new start. */
+/* Ends the thread and removes the socket. Exports stay and are served again after
+ * the next start. */
 void umf_broker_stop(void);
 
-/* Enters a descriptor and completes its ticket. false: there is no broker, or no memory. */
+/* Exports a descriptor and completes its ticket. false: there is no broker, or no memory. */
 bool umf_broker_export(umf_fd_ticket_t *ticket);
 void umf_broker_drop(const umf_fd_ticket_t *ticket);
 
 /* --- settings (broker_place.c) --- */
 
-/* Takes effect with the next start. "": the abstract namespace. INVALID_ARGUMENT: too long. */
+/* Sets the folder for the next start. "": the abstract namespace. INVALID_ARGUMENT: too long. */
 umf_result_t umf_broker_set_folder(const char *path);
 umf_result_t umf_broker_get_folder(char *path, size_t size);
 
-/* Whether other users than this one and root may ask and answer. */
+/* Whether users other than this one and root may ask and answer. */
 void umf_broker_set_open(bool is_open);
 bool umf_broker_is_open(void);
 
-/* How long an exchange may take, in ms; INVALID_ARGUMENT unless 1 to UMF_BROKER_TIMEOUT_MAX. */
+/* The longest time of an exchange in ms. INVALID_ARGUMENT unless 1 to UMF_BROKER_TIMEOUT_MAX. */
 #define UMF_BROKER_TIMEOUT_MAX 600000
 umf_result_t umf_broker_set_timeout(int ms);
 int umf_broker_get_timeout(void);
@@ -61,9 +63,9 @@ typedef struct umf_broker_request_t {
 } umf_broker_request_t;
 
 typedef enum umf_broker_status_t {
-    UMF_BROKER_GIVEN,  /* the descriptor comes along */
-    UMF_BROKER_DENIED, /* of another user, or the secret is wrong */
-    UMF_BROKER_GONE,   /* not exported any more */
+    UMF_BROKER_GIVEN,  /* the message carries the descriptor */
+    UMF_BROKER_DENIED, /* the consumer is another user, or the secret is wrong */
+    UMF_BROKER_GONE,   /* no longer exported */
 } umf_broker_status_t;
 
 typedef struct umf_broker_reply_t {
@@ -73,7 +75,7 @@ typedef struct umf_broker_reply_t {
     uint32_t reserved; /* 0 */
 } umf_broker_reply_t;
 
-/* Reads a request and answers. false: there is none yet. */
+/* Reads a request and answers it. false: it is not complete yet. */
 bool umf_broker_serve(int connection);
 
 /* Asks the process at the other end for the ticket's descriptor. 0 or an errno value. */

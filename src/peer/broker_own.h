@@ -1,10 +1,10 @@
-/* What the files of the broker share. */
+/* The inside of the broker, shared by its files. */
 #ifndef UMF_SRC_PEER_BROKER_OWN_H
 #define UMF_SRC_PEER_BROKER_OWN_H
 
 #include "peer/broker.h"
 
-/* Connections that are waited for at once. */
+/* The largest number of open connections. */
 #define UMF_BROKER_CONNECTIONS 32
 
 /* "umf-", 32 digits, and ".new" of a socket that does not listen yet. */
@@ -14,11 +14,11 @@ typedef struct umf_broker_id_t {
     uint64_t word[2];
 } umf_broker_id_t;
 
-/* Where the broker listens. The name of a file is removed by whoever made it. */
+/* Where the broker listens. The process that created a file removes its name. */
 typedef struct umf_broker_listener_t {
-    int fd; /* -1: nowhere */
+    int fd; /* -1: it does not listen */
     umf_broker_place_t place;
-    uint64_t ino; /* tells whether `fd` is still ours: programs close what they do not know */
+    uint64_t ino; /* tells whether `fd` is still ours: some programs close foreign descriptors */
     umf_socket_address_t address;
 } umf_broker_listener_t;
 
@@ -26,16 +26,17 @@ typedef struct umf_broker_listener_t {
 int umf_broker_address(umf_broker_place_t place, const uint64_t id[2],
                        umf_socket_address_t *address);
 int umf_broker_listen(const umf_broker_id_t *id, umf_broker_listener_t *listener);
-/* Removes the name first: whoever finds one knows that its maker lives. */
+/* Removes the name before it stops to listen, so that a name means that its process is alive. */
 void umf_broker_unlisten(umf_broker_listener_t *listener);
 bool umf_broker_owns(const umf_broker_listener_t *listener);
-/* Whether a user may ask, or answer. */
+/* Whether a user may ask or answer. */
 bool umf_broker_admits(uint32_t uid);
 
 /* broker_table.c */
-/* Begins for this process: what a parent exported is forgotten. 0 or an errno value. */
+/* Begins a table for this process and drops the exports of a parent. Returns 0 or an
+ * errno value. */
 int umf_broker_table_begin(uint32_t pid, umf_broker_id_t *id);
-/* From now on tickets name that place. */
+/* New tickets name this place from now on. */
 void umf_broker_table_open(umf_broker_place_t place);
 void umf_broker_deny(int connection);
 

@@ -1,9 +1,10 @@
 /*
- * Where a broker listens, and who may come.
+ * Where a broker listens, and who may connect.
  *
- * In a folder a socket gets its name only when it listens, and loses it before it stops. So a name
- * that refuses connections is of a process that died, and goes; ".new" ones, which do not listen
- * yet, go when they are old, and whoever misses his makes another.
+ * In a folder, a socket gets its name only when it listens, and loses it before it stops. So a name
+ * that refuses connections belongs to a process that died, and is removed. Names with ".new" belong
+ * to sockets that do not listen yet. They are removed when they are old; a process that misses its
+ * name makes another one.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -22,9 +23,9 @@
 #define PLACE_PREFIX "umf-"
 #define PLACE_DIGITS 32
 #define PLACE_NEW ".new"
-#define PLACE_NEW_SECONDS 60 /* a ".new" one of that age has no maker */
+#define PLACE_NEW_SECONDS 60 /* a ".new" name of that age is stale */
 #define PLACE_TRIES 3
-#define PLACE_REAP_MAX 256 /* names looked at by one start */
+#define PLACE_REAP_MAX 256 /* names that one start visits at most */
 
 #define PLACE_DEFAULT_TIMEOUT 5000
 
@@ -117,7 +118,7 @@ int umf_broker_address(umf_broker_place_t place, const uint64_t id[2],
 
 /* --- the reaper --- */
 
-/* The end of a name behind prefix and digits; NULL if it is not of this form. */
+/* The end of a name behind prefix and digits. NULL: the name has another form. */
 static const char *reap_end(const char *name) {
     const char *digits = name + strlen(PLACE_PREFIX);
     if (strncmp(name, PLACE_PREFIX, strlen(PLACE_PREFIX)) != 0 ||
@@ -127,7 +128,8 @@ static const char *reap_end(const char *name) {
     return digits + PLACE_DIGITS;
 }
 
-/* Only "nobody listens" is an answer; to be refused or full is a sign of life. */
+/* Only "nobody listens" means that the process died. A denied connection or a full queue is a sign
+ * of life. */
 static bool reap_is_dead(const umf_socket_address_t *address) {
     int fd;
     if (umf_socket_open(&fd) != 0) {
@@ -173,7 +175,7 @@ static int listen_abstract(const umf_broker_id_t *id, umf_broker_listener_t *lis
     return error != 0 ? error : umf_socket_listen(listener->fd, PLACE_BACKLOG);
 }
 
-/* The file is made with the mode of the socket, so that at no time others may come. */
+/* The file is created with its final mode, so that other users can connect at no time. */
 static int listen_new(umf_broker_listener_t *listener, const umf_socket_address_t *fresh) {
     const char *path = fresh->name.sun_path;
     int error = umf_os_fchmod(listener->fd, S_IRUSR | S_IWUSR);

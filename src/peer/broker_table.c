@@ -1,4 +1,4 @@
-/* What the broker gives, and the answer to a request. */
+/* The exported descriptors, and the answer to a request. */
 #include <errno.h>
 #include <string.h>
 
@@ -16,21 +16,21 @@ _Static_assert(sizeof(umf_broker_reply_t) == 16, "replies travel between process
 typedef struct broker_export_t {
     int fd;
     uint64_t dev, ino;
-    uint64_t secret[2]; /* who knows it gets this export, and no other */
+    uint64_t secret[2]; /* gives access to this export, and to no other */
 } broker_export_t;
 
-#define FRESH_SECRETS 16 /* asked of the system at once */
+#define FRESH_SECRETS 16 /* secrets taken from the system by one call */
 
 UMF_LOCK_STATIC(table_lock, UMF_RANK_EXPORTED);
 
 /* Sync: table_lock */
 static struct {
-    uint32_t pid; /* whose table it is; 0: nobody's */
+    uint32_t pid; /* the process that owns the table; 0: none */
     umf_broker_place_t place;
     umf_broker_id_t id;
     uint64_t fresh[FRESH_SECRETS][2];
     size_t fresh_count;
-    uint64_t last_export; /* numbers are never used again */
+    uint64_t last_export; /* numbers are never reused */
     umf_hash_t exports;
 } table;
 
@@ -52,7 +52,7 @@ static int table_begin_locked(uint32_t pid) {
     table.exports = (umf_hash_t){0};
     table.place = UMF_BROKER_NOWHERE;
     table.id = id;
-    table.fresh_count = 0; /* a parent's */
+    table.fresh_count = 0; /* a parent's secrets */
     table.pid = pid;
     return 0;
 }
@@ -73,7 +73,7 @@ void umf_broker_table_open(umf_broker_place_t place) {
     umf_unlock(&table_lock);
 }
 
-/* A ticket that a parent made names another broker. */
+/* Whether the ticket names this broker. One that a parent made names another. */
 static bool table_knows_locked(const umf_fd_ticket_t *ticket) {
     return ticket->export_id != 0 &&
            memcmp(ticket->broker, table.id.word, sizeof(table.id.word)) == 0;
@@ -132,12 +132,13 @@ void umf_broker_drop(const umf_fd_ticket_t *ticket) {
 
 /* --- answers --- */
 
-/* Takes the same time wherever they differ. */
+/* Takes the same time wherever the secrets differ, so that the time tells nothing about them. */
 static bool secrets_match(const uint64_t a[2], const uint64_t b[2]) {
     return ((a[0] ^ b[0]) | (a[1] ^ b[1])) == 0;
 }
 
-/* The number alone tells little: the program may have closed it behind our back. */
+/* The program may have closed the descriptor without our knowledge, so the file is
+ * compared, too. */
 static bool export_is_open(const broker_export_t *export) {
     uint64_t dev, ino, size;
     return umf_os_file_id(export->fd, &dev, &ino, &size) == 0 && dev == export->dev &&
@@ -158,7 +159,7 @@ static umf_broker_status_t table_find_locked(const umf_broker_request_t *request
     return UMF_BROKER_GIVEN;
 }
 
-/* Nothing waits here: if there is no room for the answer the other side goes without. */
+/* Never waits: without room for the answer the consumer gets none. */
 static void broker_reply(int connection, umf_broker_status_t status, int fd) {
     umf_broker_reply_t reply = {
         .magic = UMF_BROKER_MAGIC,
@@ -171,7 +172,7 @@ static void broker_reply(int connection, umf_broker_status_t status, int fd) {
     }
 }
 
-/* The lock keeps the descriptor open until it is on its way. */
+/* The lock keeps the descriptor open until it is sent. */
 static void broker_answer(int connection, const umf_broker_request_t *request) {
     int fd = -1;
     umf_lock(&table_lock);
@@ -196,7 +197,7 @@ bool umf_broker_serve(int connection) {
     if (error == EAGAIN) {
         return false;
     }
-    /* Who speaks another language gets no answer. */
+    /* A request in another format gets no answer. */
     if (error == 0 && got == sizeof(request) && request.magic == UMF_BROKER_MAGIC &&
         request.version == UMF_BROKER_VERSION) {
         broker_answer(connection, &request);

@@ -28,7 +28,7 @@ void umf_named_sign(void *head, size_t header_size) {
 
 /* --- whose is it ------------------------------------------------------------------------------ */
 
-/* false: not a whole object of ours. */
+/* false: the file is not a complete object of this library. */
 static bool named_read_head(int fd, umf_named_head_t *head) {
     uint64_t dev, ino, size;
     if (!umf_os_is_own_file(fd) || umf_os_file_id(fd, &dev, &ino, &size) != 0 ||
@@ -40,7 +40,8 @@ static bool named_read_head(int fd, umf_named_head_t *head) {
            header_size % umf_os_page_size() == 0 && head->pid != 0;
 }
 
-/* Certain for processes whose numbers mean something here. Of the others the lock tells enough. */
+/* Whether the maker still runs. This is certain only for processes of this pid namespace; for
+ * others the lock suffices. */
 static bool named_maker_runs(const umf_named_head_t *head) {
     umf_process_t self;
     umf_process_self(&self);
@@ -55,13 +56,13 @@ static bool named_maker_runs(const umf_named_head_t *head) {
     return error != 0 || head->start_time == 0 || start_time == head->start_time;
 }
 
-/* Whether an object is an orphan, which then is locked by us. */
+/* Whether an object is an orphan. Then this process holds its lock. */
 static bool named_lock_orphan(int fd) {
     umf_named_head_t head;
     if (!named_read_head(fd, &head) || umf_os_flock(fd) != 0) {
         return false;
     }
-    if (named_maker_runs(&head)) { /* somebody has taken its lock off */
+    if (named_maker_runs(&head)) { /* its lock was removed by others */
         umf_os_unlock_file(fd);
         return false;
     }
@@ -79,7 +80,7 @@ static bool named_is_file(const char *name, uint64_t dev, uint64_t ino) {
     return error == 0 && its_dev == dev && its_ino == ino;
 }
 
-/* Removes the name of an orphan that we have locked. */
+/* Removes the name of an orphan whose lock this process holds. */
 static bool named_remove_orphan(const char *name, int fd) {
     uint64_t dev, ino, size;
     if (umf_os_file_id(fd, &dev, &ino, &size) != 0 || !named_is_file(name, dev, ino) ||
@@ -128,7 +129,9 @@ static void named_reap_once(void) {
 
 #define NAMED_PATIENCE 100 /* milliseconds */
 
-/* Whether nobody else is about to remove the object: it is no orphan, or we have its lock. */
+/* Whether no other process is about to remove the object: it is no orphan, or its lock is held
+ * here.
+ */
 static bool named_is_ours_to_remove(const char *name, int fd) {
     umf_named_head_t head;
     uint64_t dev, ino, size;
@@ -139,8 +142,8 @@ static bool named_is_ours_to_remove(const char *name, int fd) {
            named_is_file(name, dev, ino);
 }
 
-/* What is there is removed, whoever made it. Somebody who is about to remove it as an orphan must
- * not remove its successor. */
+/* Removes the object under that name, whichever process made it. A process that is about to remove
+ * it as an orphan must not remove its successor. */
 static int named_remove_old(const char *name) {
     static const struct timespec moment = {.tv_nsec = 1000000};
     int fd = -1;
@@ -170,7 +173,7 @@ static int named_write_head(int fd, size_t header_size) {
     return error ? error : umf_os_write_at(fd, &head, sizeof(head), 0);
 }
 
-/* What is there under the name is whole from the first moment on. */
+/* Makes an object that is complete before it gets its name. */
 static int named_make_whole(const char *name, size_t header_size, int *fd) {
     int made;
     int error = umf_os_shm_make(S_IRUSR | S_IWUSR, &made);
@@ -237,7 +240,7 @@ static umf_result_t named_open_failed(const char *name, const umf_fd_ticket_t *t
         .pid_ns = ticket->pid_ns,
     };
     if (error == ENOENT && umf_process_check(&maker) != UMF_RESULT_SUCCESS) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT; /* that is why */
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT; /* the check has logged the reason */
     }
     umf_log_write(UMF_LOG_LEVEL_ERROR, error, "umf_named_open", "opening /dev/shm/%s failed%s",
                   name, error == ENOENT ? " (has its provider been destroyed?)" : "");

@@ -1,8 +1,8 @@
 /*
  * Process: the identity of this process and of others.
  *
- * Ours is remembered in a page that the kernel clears in the child of a fork, so that the child
- * cannot take itself for its parent, however it was forked.
+ * The own identity is stored in a page that the kernel clears in a forked child. So a child cannot
+ * take itself for its parent, however it was forked.
  */
 #include "peer/process.h"
 
@@ -72,14 +72,14 @@ static bool process_lives(uint32_t pid, int pidfd) {
     return lives;
 }
 
-/* A /proc with hidepid=2 shows nothing of processes that live. EACCES: so it is with this one. */
+/* A /proc with hidepid=2 hides running processes. EACCES: this process is hidden. */
 static int process_inspect_in_proc(uint32_t pid, int pidfd, uint64_t *start_time) {
     int error = umf_os_start_time((int)pid, start_time);
     return error == ESRCH && process_lives(pid, pidfd) ? EACCES : error;
 }
 
-/* `*start_time` is 0 where `like` cannot be. Asking a descriptor is a third of reading what /proc
- * tells. */
+/* `*start_time` is 0 if this system has no start times of the kind of `like`. A question to a
+ * descriptor costs a third of reading /proc. */
 static int process_inspect(uint32_t pid, int pidfd, uint64_t like, uint64_t *start_time) {
     if (pid > INT32_MAX) {
         return ESRCH;
@@ -92,7 +92,7 @@ static int process_inspect(uint32_t pid, int pidfd, uint64_t like, uint64_t *sta
     if (error == 0) {
         int fd = pidfd == -1 ? mine : pidfd;
         error = process_has_ended(fd) ? ESRCH : umf_os_pidfd_id(fd, start_time);
-        if (error == ENOSYS) { /* no process of this kernel has such a number */
+        if (error == ENOSYS) { /* this kernel has no such identities */
             *start_time = 0;
             error = 0;
         }
@@ -107,7 +107,8 @@ int umf_process_inspect(uint32_t pid, uint64_t like, uint64_t *start_time) {
     return process_inspect(pid, -1, like, start_time);
 }
 
-/* Who only shares opens no descriptors of processes otherwise: a filter may not expect it. */
+/* Under a system call filter /proc is read instead: a process that only shares memory opens no
+ * process descriptors otherwise, and the filter may not expect it. */
 static uint64_t process_own_start_time(uint32_t pid) {
     uint64_t start_time = 0;
     if (!umf_os_has_filter() && process_inspect(pid, -1, UMF_OS_PIDFD_ID, &start_time) == 0 &&
@@ -184,7 +185,7 @@ int umf_process_trusted_pidfd(const umf_process_t *process) {
     return process_is_trusted(process) ? process_trusted->pidfd : -1;
 }
 
-/* `pidfd`: of the process that has its number now; -1 if none is open. */
+/* `pidfd`: of the process that has this pid now; -1 if none is open. */
 static umf_result_t process_check(const umf_process_t *process, int pidfd) {
     umf_process_t self;
     umf_process_self(&self);
@@ -207,7 +208,7 @@ static umf_result_t process_check(const umf_process_t *process, int pidfd) {
                       process->pid);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    /* Not allowed to look (hidepid): the transport decides. */
+    /* If the process cannot be inspected (hidepid), the transport decides. */
     if (error == 0 && start_time != process->start_time) {
         UMF_LOG_ERROR("the IPC handle is not from process %u: that number was given to another "
                       "process (%llu, the producer was %llu)",
@@ -236,7 +237,7 @@ umf_result_t umf_process_meet(const umf_process_t *process, umf_process_known_t 
         umf_os_pidfd_open((int)process->pid, &pidfd) != 0) {
         pidfd = -1;
     }
-    /* Asked after the descriptor was opened: it is one of the process that is found right now. */
+    /* The check follows the open, so the descriptor belongs to the process that is checked. */
     umf_result_t result = process_check(process, pidfd);
     if (pidfd == -1) {
         return result;

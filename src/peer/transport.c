@@ -1,4 +1,4 @@
-/* The table of transports, and what must hold before and after one is used. */
+/* The table of transports, and the checks before and after one is used. */
 #include "peer/transport.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static const umf_transport_t *const transports[] = {
 
 /* --- the setting ------------------------------------------------------------------------------ */
 
-/* A way in each four bits: its place in the table and one more; 0 ends. */
+/* Four bits for each transport: its place in the table plus one. 0 ends the list. */
 #define ORDER_BITS 4
 _Static_assert(TRANSPORTS < 1 << ORDER_BITS && TRANSPORTS < 32 / ORDER_BITS, "fit into the order");
 #define ORDER(a, b, c, d)                                                                          \
@@ -30,10 +30,11 @@ _Static_assert(TRANSPORTS < 1 << ORDER_BITS && TRANSPORTS < 32 / ORDER_BITS, "fi
      ((uint32_t)(c) + 1) << 2 * ORDER_BITS | ((uint32_t)(d) + 1) << 3 * ORDER_BITS)
 
 /*
- * The order unless a setting says another. The broker is last: it costs a trip to another process.
- * `pidfd` is the faster of the two that reach into the producer, `proc` the less demanding: it
- * comes first where the system restricts attaching, because then administrators may find a refusal
- * in their records, or a filter may even end the process for it; and after the first refusal.
+ * The order unless a setting names another. The broker is last, because it asks another process.
+ * Both `pidfd` and `proc` reach into the producer: `pidfd` is faster, `proc` needs less permission.
+ * `proc` comes first where the system restricts attaching: there a refusal may appear in the
+ * administrator's records, or a filter may even end the process. It also comes first after the
+ * first refusal.
  */
 #define ORDER_FAST ORDER(TRANSPORT_SELF, TRANSPORT_PIDFD, TRANSPORT_PROC, TRANSPORT_BROKER)
 #define ORDER_MODEST ORDER(TRANSPORT_SELF, TRANSPORT_PROC, TRANSPORT_PIDFD, TRANSPORT_BROKER)
@@ -61,7 +62,7 @@ static void order_note_refusal(const umf_transport_t *transport, int error) {
     }
 }
 
-/* The names of all in an order, "self,proc"; false if they do not fit. */
+/* Writes the names of an order, "self,proc". false: they do not fit. */
 static bool order_write(uint32_t order, char *words, size_t size) {
     size_t length = 0;
     for (; order != 0; order >>= ORDER_BITS) {
@@ -81,7 +82,7 @@ static bool order_write(uint32_t order, char *words, size_t size) {
     return true;
 }
 
-/* 1 and up; 0: there is none of that name. */
+/* The place of a transport plus one. 0: there is none of that name. */
 static uint32_t order_find(const char *name, size_t length) {
     for (uint32_t i = 0; i < TRANSPORTS; i++) {
         if (strlen(transports[i]->name) == length &&
@@ -155,7 +156,7 @@ umf_result_t umf_ticket_make(int fd, umf_fd_ticket_t *ticket) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Who does not use the broker needs none. */
+/* An order without the broker needs none. */
 void umf_ticket_prepare(void) {
     uint32_t order = atomic_load_explicit(&transport_order, memory_order_relaxed);
     if (order == 0 || order_has(order, TRANSPORT_BROKER + 1)) {
@@ -210,7 +211,7 @@ static umf_result_t ticket_check(const umf_fd_ticket_t *ticket) {
 
 /* --- redeeming -------------------------------------------------------------------------------- */
 
-/* One way, and the identity of what it gave. */
+/* Tries one transport and checks the identity of the descriptor. */
 static int transport_try(const umf_transport_t *transport, const umf_fd_ticket_t *ticket, int *fd) {
     umf_process_t self;
     umf_process_self(&self);
@@ -232,7 +233,7 @@ static int transport_try(const umf_transport_t *transport, const umf_fd_ticket_t
     return 0;
 }
 
-/* What each reason means to people, and what they can do. */
+/* The meaning of each errno value for a user, and what to do. */
 static const struct {
     int error;
     const char *text;
@@ -272,7 +273,7 @@ static const char *transport_hint(int error) {
     return "unexpected";
 }
 
-/* `errors` holds one value for each way; 0 for one that was not tried. */
+/* `errors` has one value for each transport; 0: it was not tried. */
 static void transport_report(umf_log_level_t level, const umf_fd_ticket_t *ticket, uint32_t order,
                              const int errors[TRANSPORTS]) {
     for (; order != 0; order >>= ORDER_BITS) {

@@ -1,8 +1,8 @@
 /*
  * Transports: how a descriptor travels from the process that owns it to the one that needs it.
  *
- * A table, tried in the order of a setting; each way that failed is said in the log with its
- * reason. Base level: includes base only, so that providers may use it.
+ * A table; the transports are tried in the order of a setting. Each one that fails is logged with
+ * its reason.
  */
 #ifndef UMF_SRC_PEER_TRANSPORT_H
 #define UMF_SRC_PEER_TRANSPORT_H
@@ -12,17 +12,17 @@
 
 #define UMF_TICKET_VERSION 2
 
-/* Names a descriptor of a living process. Fixed width, no padding; travels inside handles. */
+/* Names a descriptor of a running process. Fixed width, no padding; handles contain it. */
 typedef struct umf_fd_ticket_t {
     uint64_t boot_id;
-    uint64_t start_time; /* with pid and boot: one process */
+    uint64_t start_time; /* identifies one process together with pid and boot */
     uint64_t dev, ino;   /* identity of the file behind the descriptor */
     uint32_t pid;
-    uint32_t pid_ns; /* the namespace in which pid holds; 0 if unknown */
+    uint32_t pid_ns; /* the namespace of pid; 0: unknown */
     int32_t fd;
     uint16_t version;
-    uint16_t place; /* umf_broker_place_t; 0: there is no broker, and what follows is 0 */
-    /* Where the broker of the producer is found, what it is to be told, and for which export. */
+    uint16_t place; /* umf_broker_place_t; 0: there is no broker, and the members below are 0 */
+    /* The address of the producer's broker, the secret, and the number of the export. */
     uint64_t broker[2];
     uint64_t secret[2];
     uint64_t export_id;
@@ -32,29 +32,30 @@ typedef struct umf_fd_ticket_t {
 umf_result_t umf_ticket_make(int fd, umf_fd_ticket_t *ticket);
 
 /*
- * Before a ticket is given to others: the broker of this process is started, if the settings have
- * one and it does not run yet. Without any lock, because that allocates. What fails is logged; the
- * other ways do without.
+ * Called before a ticket is given to others. Starts the broker of this process, if the settings
+ * have one and it does not run yet. No lock may be held, because that allocates. A failure is
+ * logged; the other transports work without the broker.
  */
 void umf_ticket_prepare(void);
 
-/* From now on the broker gives the ticket's descriptor to those who have the ticket. Locks may be
- * held. No effect if there is no broker; again does nothing. */
+/* Lets the broker give the ticket's descriptor to holders of the ticket. Locks may be held. No
+ * effect if there is no broker, or if it was called before. */
 void umf_ticket_publish(umf_fd_ticket_t *ticket);
 
-/* Before the descriptor is closed, by whoever made the ticket: nobody gets it any more. */
+/* Called by the maker of the ticket before it closes the descriptor: nobody gets it afterwards. */
 void umf_ticket_drop(const umf_fd_ticket_t *ticket);
 
 /*
- * A descriptor of this process for the same file: the caller closes it. The result's identity is
- * checked against the ticket, so a recycled pid or descriptor number is never mistaken for the
- * right one. INVALID_ARGUMENT: producer gone, recycled, other boot, or denied; OUT_OF_HOST_MEMORY:
- * no descriptor left; NOT_SUPPORTED: no transport works on this kernel, or the settings leave none.
+ * Gets a descriptor of this process for the same file; the caller closes it. Its identity is
+ * compared with the ticket, so a reused pid or descriptor number is never taken for the right one.
+ * INVALID_ARGUMENT: the producer has ended, its pid is reused, it is of another boot, or access is
+ * denied; OUT_OF_HOST_MEMORY: no descriptor is left; NOT_SUPPORTED: no transport works on this
+ * kernel, or the settings leave none.
  */
 umf_result_t umf_ticket_redeem(const umf_fd_ticket_t *ticket, int *fd);
 
-/* The same, and the result is a copy of the very descriptor: of one that stands for more than a
- * file can be opened anew for, such as memory of a device. */
+/* The same, but the result is a copy of the very descriptor. Needed where opening the file again
+ * would not give the same memory, as for memory of a device. */
 umf_result_t umf_ticket_redeem_copy(const umf_fd_ticket_t *ticket, int *fd);
 
 umf_process_t umf_ticket_producer(const umf_fd_ticket_t *ticket);
@@ -63,22 +64,22 @@ umf_process_t umf_ticket_producer(const umf_fd_ticket_t *ticket);
 int umf_ticket_check_file(const umf_fd_ticket_t *ticket, int fd);
 
 /*
- * The ways in use and their order, as in "self,proc". Set: INVALID_ARGUMENT, with a message that
- * lists what there is, if a word is unknown or stands twice, or there is none. Get:
+ * The transports in use and their order, as in "self,proc". Set: INVALID_ARGUMENT with a message
+ * that lists all transports, if a word is unknown, occurs twice, or if there is none. Get:
  * INVALID_ARGUMENT if `size` is too small.
  */
 umf_result_t umf_transport_set_order(const char *words);
 umf_result_t umf_transport_get_order(char *words, size_t size);
 
-/* One way. A new one is a file transport_<name>.c and a line in transport.c. */
+/* One transport. A new one is a file transport_<name>.c and a line in transport.c. */
 typedef struct umf_transport_t {
-    const char *name;                               /* in the setting */
-    const char *what;                               /* for people */
+    const char *name;                               /* the word in the setting */
+    const char *what;                               /* for messages */
     bool (*applies)(const umf_fd_ticket_t *ticket); /* NULL: always */
-    /* 0 or an errno value; ENOSYS: this kernel has no such way. The caller checks the file. */
+    /* 0 or an errno value; ENOSYS: this kernel does not support it. The caller checks the file. */
     int (*redeem)(const umf_fd_ticket_t *ticket, int *fd);
-    bool copies; /* the very descriptor, not another one of the same file */
-    bool by_pid; /* by the number of the producer, which holds in its namespace only */
+    bool copies; /* it gives the very descriptor, not another one of the same file */
+    bool by_pid; /* it uses the pid of the producer, which is valid in its namespace only */
 } umf_transport_t;
 
 extern const umf_transport_t umf_transport_self;   /* the same process: a duplicate */

@@ -1,6 +1,6 @@
 /*
- * The producer's broker sends the descriptor. Needs no permission towards the producer, and works
- * wherever its socket can be reached, whatever namespaces lie between.
+ * The producer's broker sends the descriptor. It needs no permission towards the producer, and
+ * works wherever its socket can be reached, across namespaces.
  */
 #include <errno.h>
 #include <string.h>
@@ -10,14 +10,14 @@
 #include "peer/process.h"
 #include "system/os.h"
 
-/* Pauses between two tries, doubled each time. */
+/* The pause between two tries doubles each time. */
 #define ASK_PAUSE_MIN 1000000L
 #define ASK_PAUSE_MAX 32000000L
 
 /* --- the exchange --- */
 
-/* An impostor has another user or another number; who has neither could ask the kernel for our
- * memory as well. */
+/* An impostor has another user or another pid. One with the same user and pid could read our memory
+ * through the kernel anyway. */
 static int ask_check_peer(int connection, const umf_fd_ticket_t *ticket) {
     umf_process_t self;
     uint32_t uid, pid;
@@ -40,7 +40,7 @@ static int ask_send(int connection, const umf_fd_ticket_t *ticket) {
     };
     memcpy(request.secret, ticket->secret, sizeof(request.secret));
     int error = umf_socket_send(connection, &request, sizeof(request), -1);
-    /* Who has been refused finds the connection closed and an answer in it. */
+    /* EPIPE after a refusal: the connection is closed, but the answer can still be read. */
     return error == EPIPE ? 0 : error;
 }
 
@@ -54,7 +54,7 @@ static int ask_receive(int connection, uint64_t deadline, umf_broker_reply_t *re
         }
     }
     if (error == ECONNRESET) {
-        /* It is reported first; what was sent before can still be read. */
+        /* The error is reported first; data that was sent before it can still be read. */
         error = umf_socket_receive(connection, reply, sizeof(*reply), got, passed);
         error = error == EAGAIN ? ECONNRESET : error;
     }
@@ -117,7 +117,7 @@ static int broker_connect(const umf_socket_address_t *address, int *connection) 
         return 0;
     }
     umf_os_close(made);
-    /* What is asked of files does not concern the descriptor: say what it means here. */
+    /* These values concern the socket's file, not the descriptor: they are translated. */
     return error == ENOENT                     ? ECONNREFUSED
            : error == EACCES || error == EPERM ? EKEYREJECTED
                                                : error;
@@ -134,8 +134,8 @@ static int broker_try(const umf_socket_address_t *address, const umf_fd_ticket_t
     return error;
 }
 
-/* The broker closes the connection of who has kept it waiting longest when very many come at once,
- * and has no room in its queue if still more come. */
+/* When very many connections come at once, the broker closes the one that has waited longest, and
+ * its queue may be full. So the request is tried again. */
 static int broker_redeem(const umf_fd_ticket_t *ticket, int *fd) {
     umf_socket_address_t address;
     if (ticket->place == UMF_BROKER_NOWHERE) {

@@ -1,4 +1,4 @@
-/* The kernel copies the descriptor; needs the permission to attach to the producer (ptrace). */
+/* The kernel copies the descriptor. Needs the permission to attach to the producer (ptrace). */
 #include <errno.h>
 
 #include "peer/transport.h"

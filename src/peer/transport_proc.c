@@ -1,7 +1,7 @@
 /*
- * Opening the file again through /proc/<pid>/fd/<n>. Needs less permission than copying the
- * descriptor (reading the process, not attaching to it). First opened without any access: the
- * number may stand for something else by now, and opening a device can do things.
+ * Opens the file again through /proc/<pid>/fd/<n>. Needs less permission than copying the
+ * descriptor: to read the process, not to attach to it. The file is first opened without access,
+ * because the number may name another file by now, and opening a device can have effects.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Within one process: a duplicate of the descriptor. */
+/* In the process that owns the descriptor: a duplicate. */
 #include <errno.h>
 #include <fcntl.h>
 

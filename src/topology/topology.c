@@ -1,9 +1,9 @@
 /*
  * The table of NUMA nodes.
  *
- * It is read with the lock held, although that runs code of hwloc: so it happens once, and a fork
- * in another thread waits for it. Else a child could find hwloc's own locks held by a thread that
- * is gone.
+ * It is read with the lock held, although that runs code of hwloc. So it happens once, and a fork
+ * in another thread waits for it. Otherwise a child could find hwloc's own locks held by a thread
+ * that does not exist in it.
  */
 #include "topology/topology.h"
 

@@ -1,6 +1,6 @@
 /*
- * The NUMA nodes of this machine: read once, when first asked for, and kept as a small table. A
- * child of fork has its parent's table.
+ * The NUMA nodes of this machine: read once, on first use, and kept as a small table. A forked
+ * child keeps its parent's table.
  */
 #ifndef UMF_SRC_TOPOLOGY_TOPOLOGY_H
 #define UMF_SRC_TOPOLOGY_TOPOLOGY_H
@@ -12,9 +12,9 @@
 #define UMF_TOPOLOGY_LATENCY 2u   /* ... the lowest latency */
 
 typedef struct umf_topology_node_t {
-    unsigned id;     /* the system's number, not the place in the table */
+    unsigned id;     /* the system's number, not the index in the table */
     size_t capacity; /* bytes */
-    bool is_allowed; /* the process may use it */
+    bool is_allowed; /* the process may use the node */
     unsigned best;
 } umf_topology_node_t;
 
@@ -39,7 +39,7 @@ void umf_topology_teardown(void);
 umf_topology_t *umf_topology_alloc(size_t count);
 void umf_topology_free(umf_topology_t *topology);
 
-/* Asks hwloc, the library of that file name, about the machine. Results as of umf_topology_get. */
+/* Reads the machine through hwloc, the library of that file name. Results as umf_topology_get. */
 umf_result_t umf_topology_read(const char *library, umf_topology_t **topology);
 
 #endif

@@ -1,13 +1,13 @@
 /*
  * Reading the NUMA nodes through hwloc.
  *
- * hwloc is opened, asked and closed again: what is kept is our own table. Its environment variables
- * work as everywhere, so HWLOC_XMLFILE puts a recorded machine in the place of this one.
+ * hwloc is opened, asked and closed again; only our own table stays. Its environment variables work
+ * as everywhere, so HWLOC_XMLFILE replaces this machine by a recorded one.
  *
- * hwloc reads only what is needed. Objects that cannot be the parent of a node are left out; those
- * that can must stay, because a node without its parent loses its CPUs. The x86 component would
- * move the calling thread from CPU to CPU. Nodes that the process may not use are read too, for
- * their capacity.
+ * hwloc reads only what is needed. Objects that cannot be the parent of a node are filtered out.
+ * Parents must stay, because a node without its parent loses its CPUs. The x86 component is off,
+ * because it would move the calling thread from CPU to CPU. Nodes that the process may not use are
+ * read, too, for their capacity.
  */
 #include <errno.h>
 #include <hwloc.h>
@@ -17,8 +17,8 @@
 #include "base/meta.h"
 #include "topology/topology.h"
 
-/* Name and whether an older hwloc may lack it. Typed by hwloc.h; its inline functions cannot be
- * used, since they call hwloc by name. */
+/* Each function, and whether an older hwloc may lack it. hwloc.h gives the types. Its inline
+ * functions cannot be used, because they call hwloc by name. */
 #define HWLOC_SYMBOLS(SYMBOL)                                                                      \
     SYMBOL(get_api_version, false)                                                                 \
     SYMBOL(topology_init, false)                                                                   \
@@ -44,12 +44,12 @@ static const umf_dl_symbol_t api_symbols[] = {
 #define HWLOC_ENTRY(name, is_optional) {"hwloc_" #name, offsetof(api_t, name), is_optional},
     HWLOC_SYMBOLS(HWLOC_ENTRY)};
 
-/* One machine being read. */
+/* The state while a machine is read. */
 typedef struct reader_t {
     api_t api;
     hwloc_topology_t topology;
-    hwloc_obj_t *objects; /* the nodes of the table below, in its order */
-    size_t room;          /* of objects */
+    hwloc_obj_t *objects; /* hwloc's objects of the nodes in the table below, in its order */
+    size_t room;          /* places in objects */
     umf_topology_t *table;
 } reader_t;
 
@@ -91,7 +91,7 @@ static const hwloc_obj_type_t reader_unwanted[] = {
     HWLOC_OBJ_L2ICACHE, HWLOC_OBJ_L3ICACHE, HWLOC_OBJ_MEMCACHE,
 };
 
-/* Only makes it faster, but for the flag: what an older hwloc does not know is left out. */
+/* Except for the flag, this only saves time, so what an older hwloc does not have is skipped. */
 static void reader_configure(reader_t *reader) {
     const api_t *api = &reader->api;
     api->topology_set_flags(reader->topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
@@ -122,8 +122,8 @@ static umf_result_t reader_load(reader_t *reader) {
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-/* Keeps `objects` sorted by the system's number. A number that is there already or not known cannot
- * be used to name a node. */
+/* Inserts an object; `objects` stay sorted by the system's number. A number that is unknown or
+ * occurs twice cannot name a node. */
 static void reader_insert(reader_t *reader, size_t *count, hwloc_obj_t object) {
     size_t at = *count;
     while (at > 0 && reader->objects[at - 1]->os_index > object->os_index) {
@@ -183,13 +183,13 @@ static const attribute_t attributes[] = {
     {.id = HWLOC_MEMATTR_ID_LATENCY, .higher_is_better = false, .bit = UMF_TOPOLOGY_LATENCY},
 };
 
-/* One of the two sets of CPUs lies in the other. */
+/* Two nodes are local to each other if one of their sets of CPUs contains the other. */
 static bool reader_is_local(const reader_t *reader, hwloc_obj_t from, hwloc_obj_t to) {
     return reader->api.bitmap_isincluded(from->cpuset, to->cpuset) ||
            reader->api.bitmap_isincluded(to->cpuset, from->cpuset);
 }
 
-/* What the attribute is from the CPUs of one node to the memory of another. */
+/* The value of the attribute from the CPUs of one node to the memory of another. */
 static bool reader_get_value(const reader_t *reader, const attribute_t *attribute, size_t from,
                              size_t to, hwloc_uint64_t *value) {
     hwloc_obj_t initiator = reader->objects[from], target = reader->objects[to];
@@ -201,7 +201,7 @@ static bool reader_get_value(const reader_t *reader, const attribute_t *attribut
                                          value) == 0;
 }
 
-/* Of equal nodes the one with the lowest number wins. */
+/* Marks the best node. Of equal nodes the one with the lowest number wins. */
 static void reader_mark_best(reader_t *reader, const attribute_t *attribute, size_t from) {
     umf_topology_node_t *best = NULL;
     hwloc_uint64_t best_value = 0, value = 0;

@@ -121,8 +121,8 @@ static int store_take_space(const umf_file_store_t *store, uint64_t offset, size
     if (error) {
         return error;
     }
-    /* The free space is asked first: many file systems fill the disk completely before they fail.
-     */
+    /* The free space is asked first: many file systems fill the disk completely
+     * before they fail. */
     uint64_t start = size > offset ? size : offset;
     uint64_t fresh = end > start ? end - start : 0;
     if (fresh && umf_os_free_space(fd, &space) == 0 && space < fresh) {

@@ -164,8 +164,8 @@ static void change_end(umf_ze_provider_t *ze) {
     umf_event_count_advance(&ze->turn);
 }
 
-/* Makes the new set, with the device or without it. Only this change can replace the current set.
- */
+/* Makes the new set, with the device or without it. Only this change can replace the
+ * current set. */
 static umf_result_t change_make_set(const change_t *change, umf_ze_devices_t **made) {
     const umf_ze_devices_t *now = change->ze->resident;
     uint32_t at = 0;
