@@ -95,6 +95,11 @@ umf_result_t umf_field_write(void *object, const umf_field_t *field, const void 
 /* Of a field that is a number to be read: all but its path and help. */
 #define UMF_FIELD_COUNTER(getter) .type = UMF_FIELD_SIZE, .access = UMF_FIELD_READ, .get = (getter)
 
+/* Of a field that is read and written at any time: the same. */
+#define UMF_FIELD_SETTING(kind, getter, setter)                                                    \
+    .type = UMF_FIELD_##kind, .access = UMF_FIELD_READ | UMF_FIELD_WRITE, .get = (getter),         \
+    .set = (setter)
+
 /*
  * The body of an `ext_ctl` callback. `creating`: fields with CREATE may be written.
  * INVALID_CTL_PATH: no such field; INVALID_ARGUMENT: wrong access or size; NOT_SUPPORTED: a CREATE

@@ -44,38 +44,27 @@ static umf_result_t set_output(void *object, const void *value) {
     return umf_log_set_output(value);
 }
 
-enum { LOGGER_ACCESS = UMF_FIELD_READ | UMF_FIELD_WRITE };
-
 static const umf_field_t logger_list[] = {
     {.path = "timestamp",
      .type = UMF_FIELD_BOOL,
-     .access = LOGGER_ACCESS | UMF_FIELD_OR_INT,
+     .access = UMF_FIELD_READ | UMF_FIELD_WRITE | UMF_FIELD_OR_INT,
      .get = get_timestamp,
      .set = set_timestamp,
      .help = "whether lines begin with the time"},
     {.path = "pid",
      .type = UMF_FIELD_BOOL,
-     .access = LOGGER_ACCESS | UMF_FIELD_OR_INT,
+     .access = UMF_FIELD_READ | UMF_FIELD_WRITE | UMF_FIELD_OR_INT,
      .get = get_pid,
      .set = set_pid,
      .help = "whether lines name process and thread"},
     {.path = "level",
-     .type = UMF_FIELD_INT,
-     .access = LOGGER_ACCESS,
-     .get = get_level,
-     .set = set_level,
+     UMF_FIELD_SETTING(INT, get_level, set_level),
      .help = "smallest level written, 0 (debug) to 4 (fatal)"},
     {.path = "flush_level",
-     .type = UMF_FIELD_INT,
-     .access = LOGGER_ACCESS,
-     .get = get_flush_level,
-     .set = set_flush_level,
+     UMF_FIELD_SETTING(INT, get_flush_level, set_flush_level),
      .help = "smallest level that flushes the output, 0 to 4"},
     {.path = "output",
-     .type = UMF_FIELD_STRING,
-     .access = LOGGER_ACCESS,
-     .get = get_output,
-     .set = set_output,
+     UMF_FIELD_SETTING(STRING, get_output, set_output),
      .help = "stdout, stderr or the name of a file that can be opened for appending"},
 };
 static const umf_fields_t logger_fields = UMF_FIELDS(logger_list);

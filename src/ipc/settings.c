@@ -46,29 +46,17 @@ static umf_result_t set_timeout(void *object, const void *value) {
 
 static const umf_field_t settings_list[] = {
     {.path = "transports",
-     .type = UMF_FIELD_STRING,
-     .access = UMF_FIELD_READ | UMF_FIELD_WRITE,
-     .get = get_transports,
-     .set = set_transports,
+     UMF_FIELD_SETTING(STRING, get_transports, set_transports),
      .help = "ways in which a descriptor may come from another process, in the order they are "
              "tried: self, proc, pidfd, broker"},
     {.path = "socket_dir",
-     .type = UMF_FIELD_STRING,
-     .access = UMF_FIELD_READ | UMF_FIELD_WRITE,
-     .get = get_socket_dir,
-     .set = set_socket_dir,
+     UMF_FIELD_SETTING(STRING, get_socket_dir, set_socket_dir),
      .help = "folder for the sockets of brokers, an absolute path; empty: the abstract namespace"},
     {.path = "any_user",
-     .type = UMF_FIELD_BOOL,
-     .access = UMF_FIELD_READ | UMF_FIELD_WRITE,
-     .get = get_any_user,
-     .set = set_any_user,
+     UMF_FIELD_SETTING(BOOL, get_any_user, set_any_user),
      .help = "whether brokers of other users are asked and their questions answered"},
     {.path = "timeout",
-     .type = UMF_FIELD_INT,
-     .access = UMF_FIELD_READ | UMF_FIELD_WRITE,
-     .get = get_timeout,
-     .set = set_timeout,
+     UMF_FIELD_SETTING(INT, get_timeout, set_timeout),
      .help = "milliseconds that an exchange with a broker may take, 1 to 600000"},
 };
 static const umf_fields_t settings_fields = UMF_FIELDS(settings_list);

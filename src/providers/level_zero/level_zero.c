@@ -384,10 +384,7 @@ static umf_result_t ze_ctl_set_exports(void *object, const void *value) {
 
 static const umf_field_t ze_ctl_field_list[] = {
     {.path = "params.use_import_export_for_IPC",
-     .type = UMF_FIELD_INT,
-     .access = UMF_FIELD_READ | UMF_FIELD_WRITE,
-     .get = ze_ctl_get_exports,
-     .set = ze_ctl_set_exports,
+     UMF_FIELD_SETTING(INT, ze_ctl_get_exports, ze_ctl_set_exports),
      .help = "1: memory allocated from now on is shared by exporting and importing it, not by IPC "
              "handles of the driver; default: 0"},
 };
