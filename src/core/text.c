@@ -235,7 +235,7 @@ static umf_result_t pool_make(const text_part_t *part, const umf_memory_pool_des
     return result == UMF_RESULT_SUCCESS ? result : fail_create(part, result, &heard);
 }
 
-static umf_result_t provider_read(char *at, umf_memory_provider_handle_t *provider) {
+static umf_result_t provider_read(char *at, void *provider) {
     text_part_t part;
     const umf_memory_provider_descriptor_t *kind = NULL;
     umf_result_t result = part_read(&at, "provider", &part);
@@ -277,7 +277,7 @@ static umf_result_t pool_read_both(const text_part_t *part, const text_part_t *b
     return result;
 }
 
-static umf_result_t pool_read(char *at, umf_memory_pool_handle_t *pool) {
+static umf_result_t pool_read(char *at, void *pool) {
     text_part_t part, below;
     umf_result_t result = part_read(&at, "pool", &part);
     if (result == UMF_RESULT_SUCCESS) {
@@ -317,36 +317,31 @@ static umf_result_t text_open(const char *text, const void *out, char **copy, si
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t
-umfMemoryProviderCreateFromText(const char *text, umf_memory_provider_handle_t *hProvider) {
+/* What `read` makes of the text, in a handle of its type. */
+static umf_result_t text_create(const char *text, void *handle,
+                                umf_result_t (*read)(char *at, void *handle)) {
     char *copy;
     size_t length;
-    umf_result_t result = text_open(text, hProvider, &copy, &length);
+    umf_result_t result = text_open(text, handle, &copy, &length);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     umf_text_scope_t scope;
     umf_text_begin(&scope, copy, length, "");
-    result = provider_read(skip_space(copy), hProvider);
+    result = read(skip_space(copy), handle);
     umf_text_end(&scope);
     umf_meta_free(copy, length + 1);
     return result;
 }
 
+UMF_API_EXT_1 umf_result_t
+umfMemoryProviderCreateFromText(const char *text, umf_memory_provider_handle_t *hProvider) {
+    return text_create(text, hProvider, provider_read);
+}
+
 UMF_API_EXT_1 umf_result_t umfPoolCreateFromText(const char *text,
                                                  umf_memory_pool_handle_t *hPool) {
-    char *copy;
-    size_t length;
-    umf_result_t result = text_open(text, hPool, &copy, &length);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    umf_text_scope_t scope;
-    umf_text_begin(&scope, copy, length, "");
-    result = pool_read(skip_space(copy), hPool);
-    umf_text_end(&scope);
-    umf_meta_free(copy, length + 1);
-    return result;
+    return text_create(text, hPool, pool_read);
 }
 
 UMF_API_EXT_1 const char *umfTextError(void) {
