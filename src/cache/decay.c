@@ -5,7 +5,7 @@
 
 #define SECOND UINT64_C(1000000000)
 
-/* Between looks while there is more to give back. */
+/* The time between decay passes while there is more to give back. */
 #define SOON (SECOND / 20)
 
 _Atomic uint64_t umf_decay_period = 5 * SECOND;
@@ -20,6 +20,8 @@ bool umf_decay_is_due(umf_decay_t *decay) {
     uint64_t now = umf_decay_now();
     uint64_t next = atomic_load_explicit(&decay->next, memory_order_relaxed);
     uint64_t period = atomic_load_explicit(&umf_decay_period, memory_order_relaxed);
+    /* One thread wins the exchange and makes the pass. The first question only starts the clock:
+     * a new pool has nothing that could have decayed. */
     return now >= next &&
            atomic_compare_exchange_strong_explicit(&decay->next, &next, now + period,
                                                    memory_order_relaxed, memory_order_relaxed) &&

@@ -1,31 +1,32 @@
 /*
  * Decay: memory that has been free for a while goes back to the system.
  *
- * A pool looks at what it holds where it is slow anyway, at most once in a period, by whichever
- * thread comes first; no thread is woken for it. What is free at two decay passes has decayed: it
- * was free for one to two periods.
+ * A pool makes a decay pass over what it holds at most once in a period. The first thread that
+ * takes a slow path after the period makes it; no thread is woken for it. Memory that is free at
+ * two passes in a row has decayed: it was free for one to two periods.
  */
 #ifndef UMF_SRC_CACHE_DECAY_H
 #define UMF_SRC_CACHE_DECAY_H
 
 #include "system/common.h"
 
-/* After so many bytes a decay pass ends, so that no caller waits long; the next comes soon. */
+/* A decay pass ends after this many bytes, so that no caller waits long. The next one follows
+ * soon. */
 #define UMF_DECAY_BYTES ((size_t)64 << 20)
 
 typedef struct umf_decay_t {
-    _Atomic uint64_t next; /* nanoseconds; 0: nobody has asked yet */
+    _Atomic uint64_t next; /* when the next pass is due, in nanoseconds; 0: the clock is not set */
 } umf_decay_t;
 
-/* 5 s, in nanoseconds; tests make it shorter. */
+/* The period in nanoseconds: 5 s. Tests make it shorter. */
 extern _Atomic uint64_t umf_decay_period;
 
-/* A clock for what decays without looks: nanoseconds, coarse. */
+/* A coarse clock in nanoseconds, also for memory that decays without passes. */
 uint64_t umf_decay_now(void);
 
-/* Is it time for a decay pass? Then it is the caller's to take. */
+/* true: a decay pass is due, and the caller must make it. */
 bool umf_decay_is_due(umf_decay_t *decay);
-/* The last decay pass has left something for another. */
+/* The last decay pass did not finish: the next one is due soon. */
 void umf_decay_go_on(umf_decay_t *decay);
 
 #endif

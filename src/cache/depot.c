@@ -6,17 +6,17 @@
 #include "base/meta.h"
 #include "system/os.h"
 
-/* For so many objects that a thread gave to its own depot and does not find there, because others
- * were short, one more is made: else they would take them from each other for ever. A thread that
- * only takes gives none. */
+/* If other threads have drained its depot, a thread allocates one new object for every eight that
+ * it gave. Otherwise threads that need more objects than there are would take them from each other
+ * endlessly. A thread that only takes has no such credit. */
 #define GIVEN_FOR_NEW 8
 #define GIVEN_MAX 16384
 
 struct umf_depot_t {
     umf_lock_t lock;
-    _Atomic size_t count; /* objects. Sync: lock, as the rest; a hint for who does not hold it */
-    size_t fewest;        /* there have been since the last decay pass: so many nobody needed */
-    size_t idle;          /* of those found at the last decay pass there are so many yet */
+    _Atomic size_t count; /* objects. Sync: lock, as the rest; without the lock it is a hint */
+    size_t fewest;        /* smallest count since the last decay pass: so many were not needed */
+    size_t idle;          /* objects that the last decay pass found idle and that still are */
     umf_item_t items[];
 };
 
@@ -64,7 +64,7 @@ void umf_depots_destroy(umf_depots_t *depots) {
     umf_meta_free(depots, sizeof(*depots));
 }
 
-/* One more, unless others were faster or there is no memory. */
+/* Adds a depot, unless another thread was faster or there is no memory. */
 static void depots_grow(umf_depots_t *depots, uint32_t made) {
     umf_depot_t *depot = umf_meta_alloc(depot_bytes(depots)), *other = NULL;
     if (!depot) {
@@ -82,8 +82,8 @@ static void depots_grow(umf_depots_t *depots, uint32_t made) {
 
 /* --- which one --- */
 
-/* Where a thread begins, of those made. */
-static uint32_t home_of(const umf_depots_t *depots, uint32_t number, uint32_t made) {
+/* The thread's own depot. While that is not made yet, one of those that are. */
+static uint32_t own_depot(const umf_depots_t *depots, uint32_t number, uint32_t made) {
     uint32_t own = number % depots->limit;
     return own < made ? own : number % made;
 }
@@ -92,7 +92,7 @@ static uint32_t depot_next(uint32_t index, uint32_t made) {
     return index + 1 < made ? index + 1 : 0;
 }
 
-/* How many there are for a thread that gives: its own among them, if it has one. */
+/* The number of depots for a thread that gives. Adds one while its own is not there. */
 static uint32_t made_for(umf_depots_t *depots, uint32_t number) {
     uint32_t made = depots_made(depots);
     if (made <= number % depots->limit) {
@@ -102,7 +102,8 @@ static uint32_t made_for(umf_depots_t *depots, uint32_t number) {
     return made;
 }
 
-/* After all were locked, or one more is made for it. */
+/* The depot to wait for after all were locked: a new one if the limit allows, which nobody has
+ * locked. */
 static umf_depot_t *depot_to_wait_for(umf_depots_t *depots, umf_depot_t *locked, uint32_t made) {
     if (made < depots->limit) {
         depots_grow(depots, made);
@@ -112,7 +113,7 @@ static umf_depot_t *depot_to_wait_for(umf_depots_t *depots, umf_depot_t *locked,
     return locked;
 }
 
-static void note_met(umf_depot_thread_t *thread) {
+static void note_contention(umf_depot_thread_t *thread) {
     if (thread) {
         thread->is_contended = true;
     }
@@ -130,7 +131,7 @@ static size_t take_locked(umf_depot_t *depot, umf_item_t *items, size_t n) {
     return taken;
 }
 
-/* Its own depot is empty. */
+/* The thread's own depot is empty: true if it has the credit to allocate instead of taking. */
 static bool deserves_new(umf_depot_thread_t *thread, size_t n) {
     bool deserves = thread && thread->given >= GIVEN_FOR_NEW * n;
     if (deserves) {
@@ -139,13 +140,15 @@ static bool deserves_new(umf_depot_thread_t *thread, size_t n) {
     return deserves;
 }
 
-/* Who takes what one other thread gives goes there again: to look elsewhere moves a line each. */
-static uint32_t after_own(const umf_depot_thread_t *thread, uint32_t home, uint32_t made) {
+/* The depot to ask after the thread's own. A consumer returns to the depot where it last found
+ * objects, because each look at another depot costs a cache miss. */
+static uint32_t after_own(const umf_depot_thread_t *thread, uint32_t own, uint32_t made) {
     uint32_t found = thread ? thread->found : 0;
-    return found && found <= made ? found - 1 : depot_next(home, made);
+    return found && found <= made ? found - 1 : depot_next(own, made);
 }
 
-/* From one depot, without waiting. */
+/* Takes from one depot without waiting for its lock. `locked` keeps the first one that was
+ * locked. */
 static size_t take_from(umf_depot_t *depot, umf_depot_t **locked, umf_item_t *items, size_t n) {
     if (!umf_trylock(&depot->lock)) {
         *locked = *locked ? *locked : depot;
@@ -158,17 +161,17 @@ static size_t take_from(umf_depot_t *depot, umf_depot_t **locked, umf_item_t *it
 
 size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
                        umf_item_t *items, size_t n) {
-    uint32_t made = depots_made(depots), home = made ? home_of(depots, number, made) : 0;
+    uint32_t made = depots_made(depots), own = made ? own_depot(depots, number, made) : 0;
     umf_depot_t *locked = NULL;
     if (made == 0) {
         return 0;
     }
-    bool is_empty = depot_count(depot_at(depots, home)) == 0;
+    bool is_empty = depot_count(depot_at(depots, own)) == 0;
     if (is_empty && deserves_new(thread, n)) {
         return 0;
     }
-    size_t taken = is_empty ? 0 : take_from(depot_at(depots, home), &locked, items, n);
-    for (uint32_t i = 0, at = after_own(thread, home, made); i < made && !taken;
+    size_t taken = is_empty ? 0 : take_from(depot_at(depots, own), &locked, items, n);
+    for (uint32_t i = 0, at = after_own(thread, own, made); i < made && !taken;
          i++, at = depot_next(at, made)) {
         umf_depot_t *depot = depot_at(depots, at);
         taken = depot_count(depot) ? take_from(depot, &locked, items, n) : 0;
@@ -177,8 +180,9 @@ size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t
         }
     }
     if (locked) {
-        note_met(thread);
+        note_contention(thread);
     }
+    /* A wait is cheaper than a refill from the pool, which would also add objects to the cache. */
     if (!taken && locked) {
         umf_lock(&locked->lock);
         taken = take_locked(locked, items, n);
@@ -203,13 +207,13 @@ static bool give_locked(const umf_depots_t *depots, umf_depot_t *depot, const um
 
 bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
                      const umf_item_t *items, size_t n) {
-    uint32_t made = made_for(depots, number), at = made ? home_of(depots, number, made) : 0;
+    uint32_t made = made_for(depots, number), at = made ? own_depot(depots, number, made) : 0;
     umf_depot_t *locked = NULL;
     bool is_given = false;
     for (uint32_t i = 0; i < made && !is_given; i++, at = depot_next(at, made)) {
         umf_depot_t *depot = depot_at(depots, at);
         if (depot_count(depot) + n > depots->capacity) {
-            continue;
+            continue; /* full, as far as can be seen without the lock */
         }
         if (umf_trylock(&depot->lock)) {
             is_given = give_locked(depots, depot, items, n);
@@ -219,8 +223,9 @@ bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *
         }
     }
     if (locked) {
-        note_met(thread);
+        note_contention(thread);
     }
+    /* A wait is cheaper than a flush to the pool, which takes the pool's own locks. */
     if (!is_given && locked) {
         umf_depot_t *depot = depot_to_wait_for(depots, locked, made);
         umf_lock(&depot->lock);
@@ -249,6 +254,7 @@ size_t umf_depots_count_idle(umf_depots_t *depots) {
     for (uint32_t i = 0; i < depots_made(depots); i++) {
         umf_depot_t *depot = depot_at(depots, i);
         umf_lock(&depot->lock);
+        /* The count never fell below `fewest` since the last pass, so that many were not used. */
         depot->idle = depot->fewest;
         depot->fewest = depot_count(depot);
         idle += depot->idle;
@@ -262,6 +268,7 @@ size_t umf_depots_take_idle(umf_depots_t *depots, umf_item_t *items, size_t n) {
     for (uint32_t i = 0; i < depots_made(depots) && taken < n; i++) {
         umf_depot_t *depot = depot_at(depots, i);
         umf_lock(&depot->lock);
+        /* What threads have taken since the pass was not idle after all. */
         depot->idle = depot->fewest < depot->idle ? depot->fewest : depot->idle;
         size_t request = depot->idle < n - taken ? depot->idle : n - taken;
         size_t got = take_locked(depot, items + taken, request);

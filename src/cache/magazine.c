@@ -9,11 +9,11 @@ static umf_magazines_t *magazines_of(umf_thread_slot_owner_t *owner) {
     return UMF_CONTAINER_OF(owner, umf_magazines_t, owner);
 }
 
-/* Of a stack that may grow: a batch of it is a cache line of states, which no other thread shares.
- */
+/* The first capacity of a stack that may grow: the states of one batch fill a cache line, which no
+ * other thread shares. */
 #define FIRST_CAPACITY 128u
 
-#define DEPOT_STACKS 8u /* of contended capacity; a depot has room for them at least */
+#define DEPOT_STACKS 8u /* a depot has room for at least this many stacks of contended capacity */
 
 static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
@@ -47,7 +47,7 @@ static size_t waiting(const umf_magazines_t *m, uint32_t bin) {
     return depots ? umf_depots_count(depots) : 0;
 }
 
-/* NULL: the pool wants none, or there is no memory. */
+/* NULL: the pool asked for no depots, or there is no memory. */
 static umf_depots_t *depots_made(umf_magazines_t *m, uint32_t bin) {
     umf_depots_t *depots = depots_of(m, bin), *other = NULL;
     if (depots || m->depot_batches == 0) {
@@ -67,7 +67,7 @@ static uint32_t thread_number(const umf_magazines_t *m) {
     return ((const umf_cache_t *)umf_thread_slot_get(m->owner.index))->number;
 }
 
-/* `mag`: of the calling thread, NULL if it has none. */
+/* `mag`: the calling thread's magazine, NULL if it has none. */
 static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, umf_item_t *items,
                          size_t n) {
     umf_depots_t *depots = depots_of(m, bin);
@@ -81,7 +81,8 @@ static bool depot_give(umf_magazines_t *m, uint32_t bin, uint32_t number, umf_ma
     return depots && umf_depots_give(depots, number, mag ? &mag->depots : NULL, items, n);
 }
 
-/* In a place of the thread's own: all threads miss, and would meet in a common one. */
+/* Counts in the thread's own cache, because a shared counter would be contended by all misses. A
+ * thread without a cache uses the shared one. */
 static void count_out(umf_magazines_t *m, int64_t n) {
     umf_cache_t *cache = (umf_cache_t *)umf_thread_slot_get(m->owner.index);
     if (cache->head.owner) {
@@ -96,7 +97,7 @@ static void pool_flush(umf_magazines_t *m, uint32_t bin, umf_item_t *items, size
     count_out(m, -(int64_t)n);
 }
 
-/* Up to `n` objects go back to the pool; how many. */
+/* Flushes up to `n` objects from the depots to the pool. Returns how many. */
 static size_t depots_flush(umf_magazines_t *m, uint32_t bin, size_t n, bool only_idle) {
     umf_item_t items[64];
     size_t flushed = 0, taken = 1;
@@ -111,13 +112,15 @@ static size_t depots_flush(umf_magazines_t *m, uint32_t bin, size_t n, bool only
     return flushed;
 }
 
-/* true: some large objects are left for later, so that no caller waits long. */
+/* true: some large objects are left for the next pass, so that no caller waits long. */
 static bool depots_decay(umf_magazines_t *m, bool is_new) {
     size_t left = UMF_DECAY_BYTES;
     bool goes_on = false;
     for (uint32_t bin = 0; bin < m->bins; bin++) {
         size_t size = m->capacity[bin].large;
         umf_depots_t *depots = depots_of(m, bin);
+        /* A continued pass goes on with the objects that the new pass found idle: a second count
+         * would let objects decay that were idle for a moment only. */
         if (depots && (!is_new || umf_depots_count_idle(depots))) {
             size_t limit = size ? left / size : SIZE_MAX;
             size_t flushed = depots_flush(m, bin, limit, true);
@@ -129,10 +132,10 @@ static bool depots_decay(umf_magazines_t *m, bool is_new) {
 }
 
 UMF_COLD void umf_magazines_decay_now(umf_magazines_t *m) {
-    int saved_errno = errno;
+    int saved_errno = errno; /* the caller may be malloc or free, which must not change it */
     bool is_new = !atomic_exchange_explicit(&m->decay_goes_on, false, memory_order_relaxed);
     bool goes_on = depots_decay(m, is_new);
-    if (m->ops->look && m->ops->look(m->pool, is_new)) {
+    if (m->ops->decay_pass && m->ops->decay_pass(m->pool, is_new)) {
         goes_on = true;
     }
     if (goes_on) {
@@ -150,7 +153,7 @@ static size_t pool_refill(umf_magazines_t *m, uint32_t bin, umf_item_t *items, s
     return got;
 }
 
-/* Objects on their way from a thread, to others if they have room. */
+/* Objects that leave a thread go to a depot, or to the pool if the depots are full. */
 static void pass_on(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, umf_item_t *items,
                     size_t n) {
     if (!depot_give(m, bin, thread_number(m), mag, items, n)) {
@@ -172,7 +175,8 @@ static void magazine_set_top(umf_magazine_t *mag, umf_item_t *top) {
     __atomic_store_n(&mag->top, top, __ATOMIC_RELEASE);
 }
 
-/* Other threads may be counting: without a top there is nothing to count. */
+/* Other threads may be counting. They count nothing while `top` is NULL, so it is NULL while `base`
+ * changes. */
 static void magazine_set_stack(umf_magazine_t *mag, umf_item_t *stack, size_t count,
                                size_t capacity) {
     magazine_set_top(mag, NULL);
@@ -185,7 +189,8 @@ static size_t stack_bytes(size_t capacity) {
     return umf_meta_isolated_size(capacity * sizeof(umf_item_t));
 }
 
-/* A state between those of two objects is never LIVE. */
+/* The magic of the distance between two states. An address between two objects may lead to a state
+ * between theirs; that is never LIVE, so the push is refused. */
 static uint64_t states_magic(const umf_magazine_slab_t *slab, size_t batch) {
     if (!slab->magic) {
         return 0;
@@ -215,11 +220,13 @@ static void magazine_free_stack(umf_magazine_t *mag) {
     umf_meta_free(stack, stack_bytes(capacity));
 }
 
-/* false: it stays as it is. */
+/* false: the stack stays as it is. */
 static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t old = magazine_capacity(mag), count = magazine_count(mag);
     size_t most = mag->depots.is_contended ? m->capacity[bin].contended : m->capacity[bin].usual;
     size_t capacity = 2 * old < most ? 2 * old : most;
+    /* A stack grows only if its capacity costs exchanges: it alternates between empty and full, or
+     * the depots are contended. A thread that only frees needs no larger stack. */
     if (!(mag->was_refilled || mag->depots.is_contended) || capacity <= old) {
         return false;
     }
@@ -235,7 +242,7 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
     return true;
 }
 
-/* The older half goes, the recently freed stay. */
+/* Gives the older half away. The recently freed objects stay: they are still in the CPU's cache. */
 static void magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t batch = magazine_capacity(mag) / 2;
     size_t rest = magazine_count(mag) - batch;
@@ -261,7 +268,7 @@ static void cache_empty(umf_magazines_t *m, umf_cache_t *cache) {
     }
 }
 
-/* Of a thread that ends: to its depots, as far as they have room. */
+/* The thread ends: its objects go to the depots as far as these have room, else to the pool. */
 static void cache_hand_over(umf_magazines_t *m, umf_cache_t *cache) {
     for (uint32_t bin = 0; bin < m->bins; bin++) {
         umf_magazine_t *mag = &cache->bins[bin];
@@ -286,8 +293,8 @@ static void thread_exit(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block
     count_out(m, __atomic_exchange_n(&((umf_cache_t *)block)->out, 0, __ATOMIC_RELAXED));
 }
 
-/* The calling thread's magazine with its stack, NULL when out of memory or when the thread is
- * ending. Follows a trim. */
+/* The calling thread's magazine with its stack, after the thread has flushed for any trim since its
+ * last miss. NULL: out of memory, or the thread is ending. */
 static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
     umf_cache_t *cache = (umf_cache_t *)umf_thread_slot_get(m->owner.index);
     uint32_t epoch = atomic_load_explicit(&m->epoch, memory_order_relaxed);
@@ -310,8 +317,9 @@ static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
     return mag->base || magazine_make_stack(m, bin, mag) ? mag : NULL;
 }
 
-/* The pool hands out by growing address, a stack begins with the last: programs that run through
- * what they allocated in a row do it upwards. */
+/* A pool refills in order of growing addresses, but a stack serves the last item first. The
+ * reversed stack serves growing addresses, which suits programs that walk their objects in the
+ * order in which they allocated them. */
 static void reverse(umf_item_t *items, size_t n) {
     for (size_t i = 0; i < n / 2; i++) {
         umf_item_t item = items[i];
@@ -327,7 +335,7 @@ static void *hand_out(const umf_item_t *item) {
     return item->object;
 }
 
-/* For a thread that has no stack. */
+/* Serves a thread that has no stack. */
 static void *pop_single(umf_magazines_t *m, uint32_t bin) {
     umf_item_t item;
     bool is_got = depot_take(m, bin, NULL, &item, 1) || pool_refill(m, bin, &item, 1);
@@ -339,7 +347,7 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     if (!mag) {
         return pop_single(m, bin);
     }
-    if (mag->depots.is_contended) {
+    if (mag->depots.is_contended) { /* a larger stack comes to the depots less often */
         magazine_grow(m, bin, mag);
     }
     size_t batch = magazine_capacity(mag) / 2;
@@ -348,7 +356,9 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
         got = pool_refill(m, bin, mag->base, batch);
         reverse(mag->base, got);
     }
-    if (!got && m->ops->refill) { /* one that should have new ones passed by what others gave */
+    /* The depots may have sent the thread away to allocate new objects (GIVEN_FOR_NEW). If the pool
+     * has no memory, it takes what other threads gave. */
+    if (!got && m->ops->refill) {
         got = depot_take(m, bin, NULL, mag->base, batch);
     }
     if (!got) {
@@ -434,7 +444,7 @@ void umf_magazines_fini(umf_magazines_t *m) {
     }
 }
 
-/* false: there was nothing. */
+/* false: there was nothing to flush. */
 static bool flush_bin(umf_magazines_t *m, uint32_t bin) {
     umf_magazine_t *mag = umf_magazine_of(m, bin);
     bool has_any = magazine_count(mag) || waiting(m, bin);
@@ -455,6 +465,7 @@ bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t mos
     for (uint32_t bin = m->bins; bin-- > 0 && is_large(m, bin);) {
         bytes += bin == except ? 0 : waiting(m, bin) * m->capacity[bin].large;
     }
+    /* Below `most`, a flush costs more than it saves: the objects are likely to be needed again. */
     for (uint32_t bin = m->bins; bytes >= most && bin-- > 0 && is_large(m, bin);) {
         was_any |= bin != except && flush_bin(m, bin);
     }
@@ -469,10 +480,11 @@ void umf_magazines_trim(umf_magazines_t *m) {
 typedef struct cached_count_t {
     uint32_t first, last; /* bins */
     size_t count;
-    int64_t out; /* of threads that have a cache */
+    int64_t out; /* sum over the threads that have a cache */
 } cached_count_t;
 
-/* Of another thread's magazine. It may get another stack between the two loads. */
+/* Counts another thread's magazine. If that changes its stack between the two loads, the
+ * difference is meaningless: an impossible count is taken as 0. */
 static size_t count_from_outside(umf_magazine_t *mag) {
     umf_item_t *top = __atomic_load_n(&mag->top, __ATOMIC_ACQUIRE);
     umf_item_t *base = __atomic_load_n(&mag->base, __ATOMIC_RELAXED);

@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-static umf_reuse_slots_t *parking_of(umf_thread_slot_owner_t *owner) {
+static umf_reuse_slots_t *slots_of(umf_thread_slot_owner_t *owner) {
     return UMF_CONTAINER_OF(owner, umf_reuse_slots_t, owner);
 }
 
@@ -13,7 +13,7 @@ static uintptr_t take_out(umf_thread_reuse_slots_t *own, uint32_t slot) {
 }
 
 static void thread_exit(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block) {
-    umf_reuse_slots_t *slots = parking_of(owner);
+    umf_reuse_slots_t *slots = slots_of(owner);
     for (uint32_t slot = 0; slot < slots->count; slot++) {
         uintptr_t object = take_out((umf_thread_reuse_slots_t *)block, slot);
         if (object) {
@@ -43,7 +43,7 @@ void umf_reuse_slots_fini(umf_reuse_slots_t *slots) {
     }
 }
 
-/* --- the first time --- */
+/* --- the first put --- */
 
 UMF_LOCK_STATIC(open_lock, UMF_RANK_BIN);
 
@@ -101,10 +101,12 @@ uintptr_t umf_reuse_slots_take_each(umf_reuse_slots_t *slots, uint32_t slot) {
 UMF_COLD uintptr_t umf_reuse_slots_take_any(umf_reuse_slots_t *slots, uint32_t slot) {
     uint64_t bit = UINT64_C(1) << slot;
     umf_thread_reuse_slots_t *own = umf_thread_reuse_slots(slots);
+    /* The hint keeps a pool whose slots are empty from walking over all threads at each miss. */
     if (!(atomic_load_explicit(&slots->used, memory_order_relaxed) & bit) ||
         (own->head.owner && ++own->taken % UMF_REUSE_SLOTS_TAKEN_MAX == 0)) {
         return 0;
     }
+    /* Cleared before the search, so that a put during the search sets it again. */
     atomic_fetch_and_explicit(&slots->used, ~bit, memory_order_relaxed);
     uintptr_t object = umf_reuse_slots_take_each(slots, slot);
     if (object) {
@@ -136,6 +138,7 @@ UMF_COLD bool umf_reuse_slots_release(umf_reuse_slots_t *slots) {
     bool has_any = false;
     for (uint32_t slot = 0; slot < slots->count; slot++) {
         uintptr_t object;
+        /* The count bounds the loop: threads may put objects as fast as they are taken. */
         for (size_t n = umf_reuse_slots_count(slots, slot);
              n && (object = umf_reuse_slots_take_each(slots, slot)) != 0; n--) {
             slots->leave(slots->pool, object);

@@ -1,12 +1,13 @@
 /*
- * Reuse slots: large blocks that wait for the thread that freed them.
+ * Reuse slots: large free blocks that are withheld for the thread that freed them.
  *
- * A thread has a few slots in each pool. What it frees may wait in one and is taken from there
- * again without a lock and without a shared counter. Unlike a magazine's, a slot's object is not
- * the thread's alone: whoever finds none at hand takes it from there, so memory is taken from the
- * provider only when nothing is withheld anywhere. An ending thread leaves its objects to the pool.
+ * A thread has a few slots in each pool. A block that it frees may go into one, and the thread
+ * takes it back without a lock and without a shared counter. Unlike the objects of a magazine, the
+ * object of a slot is not private: another thread that has no free block takes it. The pool
+ * therefore asks the provider for memory only when no slot of any thread has a block. A thread that
+ * ends leaves its objects to the pool.
  *
- * An object is any word but 0; what it means, and what a slot is for, is the pool's business.
+ * An object is any value but 0. The pool defines what it means and what each slot is for.
  */
 #ifndef UMF_SRC_CACHE_REUSE_SLOTS_H
 #define UMF_SRC_CACHE_REUSE_SLOTS_H
@@ -16,18 +17,18 @@
 #include "base/thread_slot.h"
 
 typedef struct umf_reuse_slots_t {
-    _Atomic uint32_t index; /* the owner's; 0: nobody has withheld anything so far */
-    uint32_t count;         /* Immutable after init, as the next two */
+    _Atomic uint32_t index; /* the owner's; 0: no thread has withheld anything so far */
+    uint32_t count;         /* slots per thread. Immutable after init, as the next two */
     void *pool;
-    void (*leave)(void *pool, uintptr_t object); /* of an ending thread */
-    _Atomic uint64_t used; /* a bit for each slot: any thread may have something there; a hint */
+    void (*leave)(void *pool, uintptr_t object); /* takes an object of an ending thread */
+    _Atomic uint64_t used; /* a hint, one bit for each slot: some thread may have an object there */
     umf_thread_slot_owner_t owner; /* Sync: made under a lock, before the index */
 } umf_reuse_slots_t;
 
 typedef struct umf_thread_reuse_slots_t {
     umf_thread_slot_t head;
-    uint32_t taken; /* from other threads */
-    /* Put by its thread, taken by any. */
+    uint32_t taken; /* how often this thread asked for objects of others */
+    /* Only the owner puts objects in; any thread takes them. */
     _Atomic uintptr_t objects[];
 } umf_thread_reuse_slots_t;
 
@@ -36,31 +37,33 @@ _Static_assert(sizeof(umf_thread_reuse_slots_t) + UMF_REUSE_SLOTS_MAX * sizeof(u
                    UMF_THREAD_SLOT_EMPTY_SIZE,
                "the empty block is too small");
 
-/* Costs nothing until something is withheld. */
+/* Allocates nothing until the first object is put. */
 void umf_reuse_slots_init(umf_reuse_slots_t *slots, uint32_t count, void *pool,
                           void (*leave)(void *pool, uintptr_t object));
-/* Drops what is withheld. It is waited for threads that are ending; then none calls `leave`. */
+/* Drops what is withheld. Waits for threads that are ending; after it no thread calls `leave`. */
 void umf_reuse_slots_fini(umf_reuse_slots_t *slots);
 
-/* Slots for blocks of more than `least` bytes, a power of two: one for each half of a doubling. */
+/* The slot for a block of `bytes`, which is more than `least`, a power of two. Each power of two
+ * has two slots: one for its lower and one for its upper half. */
 static inline uint32_t umf_reuse_slot_of(size_t bytes, size_t least) {
     uint32_t bit = 63u - (uint32_t)__builtin_clzll(bytes - 1);
     uint32_t half = (uint32_t)((bytes - 1) >> (bit - 1)) & 1;
     return 2 * (bit - (uint32_t)__builtin_ctzll(least)) + half;
 }
 
-/* From any thread, for those who find nothing at hand; 0 if there is none. May miss what is
- * withheld at this moment, and leaves it every UMF_REUSE_SLOTS_TAKEN_MAX times: where there are
- * fewer objects than threads that need one all the time, they would take them from each other for
- * ever. */
+/* Takes an object of any thread. 0: there is none. It may miss an object that is put at the same
+ * time. Every UMF_REUSE_SLOTS_TAKEN_MAX-th call of a thread finds nothing on purpose, so that the
+ * caller allocates: otherwise threads that need more objects than there are would take them from
+ * each other endlessly. */
 #define UMF_REUSE_SLOTS_TAKEN_MAX 8u
 uintptr_t umf_reuse_slots_take_any(umf_reuse_slots_t *slots, uint32_t slot);
-/* The same, but misses nothing; and not what the calling thread has withheld. */
+/* The same, but looks at every thread and never declines. */
 uintptr_t umf_reuse_slots_take_each(umf_reuse_slots_t *slots, uint32_t slot);
+/* The same, except for the calling thread's own object. */
 uintptr_t umf_reuse_slots_take_others(umf_reuse_slots_t *slots, uint32_t slot);
-/* Leaves to the pool what all threads have withheld. false: that is nothing. */
+/* Gives the objects of all threads to `leave`. false: there were none. */
 bool umf_reuse_slots_release(umf_reuse_slots_t *slots);
-/* How many threads have something there. */
+/* How many threads have an object in this slot. */
 size_t umf_reuse_slots_count(umf_reuse_slots_t *slots, uint32_t slot);
 
 bool umf_reuse_slots_put_first(umf_reuse_slots_t *slots, uint32_t slot, uintptr_t object);
@@ -71,13 +74,13 @@ static inline umf_thread_reuse_slots_t *umf_thread_reuse_slots(const umf_reuse_s
         atomic_load_explicit(&slots->index, memory_order_relaxed));
 }
 
-/* What the calling thread has there; it may be gone a moment later. */
+/* The calling thread's object in this slot. Another thread may take it at any time. */
 static inline uintptr_t umf_reuse_slots_peek(const umf_reuse_slots_t *slots, uint32_t slot) {
     return atomic_load_explicit(&umf_thread_reuse_slots(slots)->objects[slot],
                                 memory_order_relaxed);
 }
 
-/* `object`, which the calling thread has seen there; false: another was faster. Hot. */
+/* Takes `object`, which the calling thread has peeked. false: another thread took it first. Hot. */
 static inline bool umf_reuse_slots_take(const umf_reuse_slots_t *slots, uint32_t slot,
                                         uintptr_t object) {
     return atomic_compare_exchange_strong_explicit(&umf_thread_reuse_slots(slots)->objects[slot],
@@ -85,7 +88,7 @@ static inline bool umf_reuse_slots_take(const umf_reuse_slots_t *slots, uint32_t
                                                    memory_order_relaxed);
 }
 
-/* false: something is there, or there is no memory for slots. Hot. */
+/* false: the slot is occupied, or there is no memory for slots. Hot. */
 static inline bool umf_reuse_slots_put(umf_reuse_slots_t *slots, uint32_t slot, uintptr_t object) {
     umf_thread_reuse_slots_t *own = umf_thread_reuse_slots(slots);
     if (umf_unlikely(!own->head.owner)) {

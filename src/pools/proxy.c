@@ -1,10 +1,9 @@
 /*
- * The proxy pool: every allocation is one of the provider's. Its span is all there is to know of
- * it.
+ * The proxy pool: every allocation is an allocation of the provider. Its span is the only record.
  *
- * Over a provider that counts what pools keep (`reuse_count`), a pool that frees often keeps spans
- * of up to 256 KiB in magazines, by their pages: all that threads have in common on the way to the
- * provider and back then stays untouched.
+ * Over a provider that counts what pools keep (`reuse_count`), a pool that frees often keeps
+ * dormant spans of up to 256 KiB in magazines, one bin for each number of pages. Threads then avoid
+ * everything that they share on the way to the provider and back.
  */
 #include <umf/pools/pool_proxy.h>
 
@@ -16,30 +15,30 @@
 #include "pools/shared/settings.h"
 
 #define PROXY_PAGE ((size_t)4096)
-#define PROXY_BINS 64u  /* pages of a span, less one */
-#define PROXY_OFTEN 64u /* frees */
+#define PROXY_BINS 64u  /* a bin is the pages of a span, less one */
+#define PROXY_OFTEN 64u /* after so many frees the magazines are made */
 
 typedef struct proxy_dormant_t {
-    umf_magazines_t magazines; /* of spans that rest */
+    umf_magazines_t magazines; /* of dormant spans */
     umf_magazine_capacity_t capacity[PROXY_BINS];
 } proxy_dormant_t;
 
 typedef struct proxy_pool_t {
     umf_tracked_provider_t *tracked;
-    bool may_be_dormant;             /* Immutable after create */
-    _Atomic uint32_t frees;          /* as far as they are counted */
-    _Atomic(proxy_dormant_t *) rest; /* made when there were many; NULL: not yet */
+    bool may_be_dormant;                /* Immutable after create */
+    _Atomic uint32_t frees;             /* counted up to PROXY_OFTEN */
+    _Atomic(proxy_dormant_t *) dormant; /* made after PROXY_OFTEN frees; NULL: not yet */
 } proxy_pool_t;
 
 static __thread umf_result_t last_error;
 
-/* --- spans that rest --- */
+/* --- dormant spans --- */
 
 static proxy_dormant_t *dormant_of(const proxy_pool_t *pool) {
-    return atomic_load_explicit(&pool->rest, memory_order_acquire);
+    return atomic_load_explicit(&pool->dormant, memory_order_acquire);
 }
 
-/* PROXY_BINS or more: it does not rest. */
+/* PROXY_BINS or more: a span of this size does not become dormant. */
 static size_t bin_of(size_t size) {
     return (size - 1) / PROXY_PAGE;
 }
@@ -58,24 +57,24 @@ static bool dormant_decay(void *pool, bool is_new) {
     return false;
 }
 
-/* New memory comes the usual way. */
-static const umf_magazine_ops_t dormant_ops = {.flush = dormant_flush, .look = dormant_decay};
+/* No refill: new spans come from the provider (alloc_anew). */
+static const umf_magazine_ops_t dormant_ops = {.flush = dormant_flush, .decay_pass = dormant_decay};
 
 static UMF_COLD void dormant_make(proxy_pool_t *pool) {
-    proxy_dormant_t *rest = umf_meta_alloc(sizeof(*rest));
-    if (!rest) {
+    proxy_dormant_t *dormant = umf_meta_alloc(sizeof(*dormant));
+    if (!dormant) {
         return;
     }
     for (uint32_t bin = 0; bin < PROXY_BINS; bin++) {
-        rest->capacity[bin] = umf_magazine_capacity_large((bin + 1) * PROXY_PAGE);
+        dormant->capacity[bin] = umf_magazine_capacity_large((bin + 1) * PROXY_PAGE);
     }
-    if (umf_magazines_init(&rest->magazines, umf_tracked_magazine_index(pool->tracked), pool,
-                           &dormant_ops, rest->capacity, PROXY_BINS,
+    if (umf_magazines_init(&dormant->magazines, umf_tracked_magazine_index(pool->tracked), pool,
+                           &dormant_ops, dormant->capacity, PROXY_BINS,
                            UMF_MAGAZINE_DEPOT_BATCHES) != UMF_RESULT_SUCCESS) {
-        umf_meta_free(rest, sizeof(*rest));
+        umf_meta_free(dormant, sizeof(*dormant));
         return;
     }
-    atomic_store_explicit(&pool->rest, rest, memory_order_release);
+    atomic_store_explicit(&pool->dormant, dormant, memory_order_release);
 }
 
 static void count_free(proxy_pool_t *pool) {
@@ -85,9 +84,9 @@ static void count_free(proxy_pool_t *pool) {
     }
 }
 
-/* NULL: there is none. */
-static void *wake(proxy_pool_t *pool, proxy_dormant_t *rest, size_t size) {
-    umf_span_t *span = umf_magazine_pop_stateless(&rest->magazines, bin_of(size));
+/* Takes a dormant span of this size. NULL: there is none, or it could not be recorded again. */
+static void *wake(proxy_pool_t *pool, proxy_dormant_t *dormant, size_t size) {
+    umf_span_t *span = umf_magazine_pop_stateless(&dormant->magazines, bin_of(size));
     if (umf_unlikely(span && !umf_tracked_wake(pool->tracked, span, size))) {
         umf_tracked_free_dormant(pool->tracked, span);
         span = NULL;
@@ -121,10 +120,10 @@ static umf_result_t free_any(umf_tracked_provider_t *tracked, umf_span_t *span) 
 
 static umf_result_t proxy_finalize(void *object) {
     proxy_pool_t *pool = object;
-    proxy_dormant_t *rest = dormant_of(pool);
-    if (rest) {
-        umf_magazines_fini(&rest->magazines);
-        umf_meta_free(rest, sizeof(*rest));
+    proxy_dormant_t *dormant = dormant_of(pool);
+    if (dormant) {
+        umf_magazines_fini(&dormant->magazines);
+        umf_meta_free(dormant, sizeof(*dormant));
     }
     for (;;) {
         umf_span_t *span = NULL;
@@ -145,12 +144,12 @@ static umf_result_t alloc_once(const proxy_pool_t *pool, size_t size, size_t ali
     return umf_tracked_alloc(pool->tracked, size, alignment, 0, NULL, ptr);
 }
 
-/* What rests may be what is missing. */
+/* Dormant spans may be the memory that is missing: they go back before an allocation fails. */
 static UMF_COLD void *alloc_again(proxy_pool_t *pool, size_t size, size_t alignment) {
-    proxy_dormant_t *rest = dormant_of(pool);
+    proxy_dormant_t *dormant = dormant_of(pool);
     void *ptr = NULL;
-    if (rest && last_error != UMF_RESULT_ERROR_INVALID_ARGUMENT) {
-        umf_magazines_trim(&rest->magazines);
+    if (dormant && last_error != UMF_RESULT_ERROR_INVALID_ARGUMENT) {
+        umf_magazines_trim(&dormant->magazines);
         last_error = alloc_once(pool, size, alignment, &ptr);
     }
     return ptr;
@@ -165,11 +164,12 @@ static inline void *alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment
 
 static __attribute__((noinline)) void *alloc_dormant(proxy_pool_t *pool, size_t size,
                                                      size_t alignment) {
-    proxy_dormant_t *rest = dormant_of(pool);
+    proxy_dormant_t *dormant = dormant_of(pool);
     bool is_aligned = !alignment || PROXY_PAGE % alignment == 0;
-    void *ptr = is_aligned ? wake(pool, rest, size) : NULL;
+    void *ptr = is_aligned ? wake(pool, dormant, size) : NULL;
     if (umf_unlikely(!ptr)) {
-        umf_magazines_release_large(&rest->magazines, (uint32_t)bin_of(size),
+        /* Dormant spans of other sizes must not add up. */
+        umf_magazines_release_large(&dormant->magazines, (uint32_t)bin_of(size),
                                     UMF_MAGAZINE_WAITING_MAX);
         return alloc_anew(pool, size, alignment);
     }
@@ -284,12 +284,12 @@ static umf_result_t proxy_get_name(void *pool, const char **name) {
 
 static size_t proxy_alloc_count(void *object) {
     const proxy_pool_t *pool = object;
-    proxy_dormant_t *rest = dormant_of(pool);
-    size_t all = umf_tracked_span_count(pool->tracked), resting = 0;
-    for (uint32_t bin = 0; rest && bin < PROXY_BINS; bin++) {
-        resting += umf_magazines_cached(&rest->magazines, bin);
+    proxy_dormant_t *dormant = dormant_of(pool);
+    size_t all = umf_tracked_span_count(pool->tracked), sleeping = 0;
+    for (uint32_t bin = 0; dormant && bin < PROXY_BINS; bin++) {
+        sleeping += umf_magazines_cached(&dormant->magazines, bin);
     }
-    return resting < all ? all - resting : 0;
+    return sleeping < all ? all - sleeping : 0;
 }
 
 static const umf_memory_pool_ops_t proxy_ops = {

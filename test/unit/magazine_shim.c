@@ -63,7 +63,7 @@ static bool user_look(void *pool, bool is_new) {
 
 void shim_set_look(shim_magazines_t *m, shim_look_t look) {
     m->look = look;
-    m->ops.look = look ? user_look : NULL;
+    m->ops.decay_pass = look ? user_look : NULL;
 }
 
 void shim_set_large(shim_magazines_t *m, uint32_t bin, uint32_t bytes) {

@@ -2,19 +2,19 @@
  * The coalescing pool: best fit with splitting and immediate coalescing (ds/range.h) over large
  * spans of the provider. All bookkeeping is out of line.
  *
- * Threads that meet go to different shards (pools/coalescing/shards.h). What does not fit in one
- * shard may come from any other, before the provider is asked. For small requests a span that
- * another shard does not use moves over as a whole, so that each thread comes to have what it needs
- * at home. They do not wait for other shards: if their locks are taken, or the thread has met
- * another and a good part of what the pool holds is in use, it gets one more span, of the smallest
- * size.
+ * Threads that contend go to different shards (pools/coalescing/shards.h). A request that does not
+ * fit in the thread's own shard is tried in every other shard before the provider is asked. For a
+ * small request, a span that another shard does not use moves to the thread's shard as a whole, so
+ * that each thread comes to have what it needs in its own shard. Small requests do not wait for the
+ * locks of other shards. If these are taken, or if the thread has contended and a good part of the
+ * pool's memory is in use, the pool grows by one span of the smallest size instead.
  *
- * There are no magazines in front: a block that waits in a thread's stack neither coalesces nor
- * serves another size, which is what this pool is for. What a thread frees and gets again is served
- * without a lock all the same (pools/coalescing/reuse.h).
+ * There are no magazines in front: a block in a thread's stack neither coalesces nor serves another
+ * size, which is the purpose of this pool. A block that a thread frees and allocates again is still
+ * served without a lock (pools/coalescing/reuse.h).
  *
- * A span is withdrawn from the range before it goes to the provider, and added after it came from
- * there; the provider is called without a lock.
+ * A span is taken out of the range before it goes to the provider, and is added after it came from
+ * there. The provider is called without a lock.
  */
 
 #include <umf/result.h>
@@ -26,13 +26,14 @@
 #include "pools/shared/settings.h"
 #include "system/pause.h"
 
-#define GROWTH_PARTS 16              /* a new span has this fraction of what is held ... */
-#define GROWTH_MAX ((size_t)1 << 30) /* ... up to this */
+/* A new span has 1 / GROWTH_PARTS of the pool's memory, up to GROWTH_MAX. */
+#define GROWTH_PARTS 16
+#define GROWTH_MAX ((size_t)1 << 30)
 
-#define SPAN_SHARD_SMALL 8 /* a request that does not wait is up to this fraction of a span */
-#define HELD_PARTS_USED 3  /* a pool is well used from this fraction of what it holds on */
+#define SPAN_SHARD_SMALL 8 /* a request is small up to 1/8 of a span */
+#define HELD_PARTS_USED 3  /* a pool is well used if 1/3 of its memory is in use */
 
-#define SPAN_PAGES 8 /* where whole pages for one block were a waste */
+#define SPAN_PAGES 8 /* size of a span if whole pages for one block would be wasteful */
 #define PAGE_MAX (SIZE_MAX / 16)
 
 typedef umf_coalescing_pool_t coalescing_pool_t;
@@ -59,7 +60,7 @@ static UMF_COLD umf_result_t refuse(const coalescing_pool_t *pool, const void *p
 
 /* --- allocation ------------------------------------------------------------------------------- */
 
-/* What is asked for, rounded. */
+/* A request, rounded to the granule. */
 typedef struct request_t {
     size_t size;
     size_t alignment;
@@ -79,6 +80,7 @@ static umf_result_t take_locked(shard_t *shard, const request_t *request, void *
 UMF_INLINE umf_result_t take_and_unlock(coalescing_pool_t *pool, shard_t *shard,
                                         const request_t *request, void **ptr) {
     umf_result_t result = take_locked(shard, request, ptr);
+    /* Withheld blocks count as free: before the shard reports that nothing fits, they are. */
     if (umf_unlikely(result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) &&
         umf_coalescing_reclaim_locked(shard)) {
         result = take_locked(shard, request, ptr);
@@ -90,7 +92,8 @@ UMF_INLINE umf_result_t take_and_unlock(coalescing_pool_t *pool, shard_t *shard,
     return result;
 }
 
-/* From another shard than `own`. false: some were not asked, because they are in use. */
+/* Takes from another shard than `own`. false: some shards were not asked because their locks were
+ * taken. */
 static bool take_elsewhere(coalescing_pool_t *pool, const shard_t *own, const request_t *request,
                            bool may_block, void **ptr) {
     bool are_asked = true;
@@ -119,11 +122,12 @@ static void choose_smallest_with_room(uintptr_t base, size_t size, void *arg) {
     }
 }
 
-/* A wholly free span with room goes from one shard to another. false: there is none. */
+/* Moves a wholly free span with room from one shard to another. false: there is none. */
 static bool move_span_locked(coalescing_pool_t *pool, shard_t *from, shard_t *to,
                              const request_t *request) {
     umf_assert_locked(&from->lock);
     umf_assert_locked(&to->lock);
+    /* Room for the request at any alignment of the span. */
     umf_coalescing_choice_t choice = {.limit = request->size + request->alignment};
     if (umf_range_free_region_bytes(from->range) < choice.limit) {
         return false;
@@ -138,9 +142,12 @@ static bool move_span_locked(coalescing_pool_t *pool, shard_t *from, shard_t *to
     return true;
 }
 
-/* A small request, from a span that no other shard uses just now: not if something fits by now that
- * did not before, so that no span comes to be free with nobody to ask whether it may be kept. NULL:
- * there is none. */
+/*
+ * Serves a small request from a span that its shard does not use. NULL: there is none.
+ *
+ * The own shard is tried again first: another thread may have freed something since. A needless
+ * move would leave a wholly free span that is not checked against `retain`.
+ */
 static void *take_moved(coalescing_pool_t *pool, shard_t *own, const request_t *request) {
     void *ptr = NULL;
     umf_lock(&own->lock);
@@ -158,7 +165,7 @@ static void *take_moved(coalescing_pool_t *pool, shard_t *own, const request_t *
     return ptr;
 }
 
-/* From any shard; NULL if it fits in none. */
+/* Takes from any shard and waits for their locks. NULL: the request fits in none. */
 static void *take_anywhere(coalescing_pool_t *pool, shard_t *own, const request_t *request) {
     void *ptr = NULL;
     umf_lock(&own->lock);
@@ -168,7 +175,8 @@ static void *take_anywhere(coalescing_pool_t *pool, shard_t *own, const request_
     return ptr;
 }
 
-/* `size` bytes that start aligned; a provider that cannot align so far gives more. */
+/* Allocates an aligned span of `size` bytes. If the provider cannot align so far, the span is so
+ * much larger that an aligned block of `size` bytes fits, and `size` is what it has. */
 static umf_result_t span_alloc(coalescing_pool_t *pool, const shard_t *shard, size_t *size,
                                size_t alignment, void **base) {
     void *cookie = (void *)(uintptr_t)shard->index;
@@ -204,7 +212,8 @@ static umf_result_t grow(coalescing_pool_t *pool, shard_t *shard, size_t size,
     if (!is_added) {
         umf_tracked_free(pool->tracked, umf_tracked_find(pool->tracked, base));
     } else if (pool->params.retain != SIZE_MAX) {
-        /* Others may have freed something meanwhile that was just as good. */
+        /* Another thread may have freed a block meanwhile that served the request, so the new span
+         * may be wholly free. */
         umf_coalescing_release_surplus(pool, shard, (uintptr_t)base);
     }
     return result;
@@ -215,8 +224,11 @@ static void count_all(const shard_t *shard, size_t *bytes) {
 }
 
 /*
- * `least` is the request in whole pages. Large blocks often come in series of one size: a span has
- * room for a number of them and little rest, also where the provider's pages are large.
+ * The size of the next span. `least` is the request in whole pages.
+ *
+ * Large blocks often come in series of one size, so a span is a multiple of the request and little
+ * of it remains unused. If the provider's pages are so large that whole pages for one block would
+ * be wasteful, the span has at least SPAN_PAGES pages.
  */
 static size_t span_size_for(coalescing_pool_t *pool, const request_t *request, size_t least) {
     size_t growth = umf_coalescing_count(pool, count_all) / GROWTH_PARTS;
@@ -232,7 +244,7 @@ static void count_used(const shard_t *shard, size_t *bytes) {
     *bytes += umf_range_used_bytes(shard->range);
 }
 
-/* Would a new span have room for many of them? */
+/* Would a new span have room for many such requests? */
 static bool is_small(const coalescing_pool_t *pool, const request_t *request) {
     size_t limit = pool->params.span_size / SPAN_SHARD_SMALL;
     return request->size <= limit && request->alignment <= limit;
@@ -243,14 +255,17 @@ static void count_one(const shard_t *shard, size_t *shards) {
     ++*shards;
 }
 
-/* Or not more than a span for each shard. */
+/* A good part of the pool's memory is in use, or the pool has not even a span for each shard: it
+ * may grow although other shards have room. */
 static bool is_well_used(coalescing_pool_t *pool) {
-    size_t isolated = umf_coalescing_count(pool, count_all);
-    return isolated < umf_coalescing_count(pool, count_one) * pool->params.span_size ||
-           umf_coalescing_count(pool, count_used) >= isolated / HELD_PARTS_USED;
+    size_t total = umf_coalescing_count(pool, count_all);
+    return total < umf_coalescing_count(pool, count_one) * pool->params.span_size ||
+           umf_coalescing_count(pool, count_used) >= total / HELD_PARTS_USED;
 }
 
-/* From a new span. When no shard had room, wholly free spans that are too small go for it. */
+/* Serves the request from a new span. `are_asked`: no shard had room. Then wholly free spans, which
+ * are too small, are given back in exchange. If shards were not asked, they may still have room, so
+ * the pool grows by the smallest span only. */
 static umf_result_t take_new(coalescing_pool_t *pool, shard_t *shard, const request_t *request,
                              size_t least, bool are_asked, void **ptr) {
     size_t size = pool->params.span_size;
@@ -268,6 +283,8 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
     if (!umf_round_up(request->size, pool->page, &least)) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
+    /* A large request waits for the other shards, because a span for it alone is expensive. A small
+     * one does not: a span serves many. */
     bool may_block = !is_small(pool, request);
     void *ptr = may_block ? NULL : take_moved(pool, shard, request);
     if (ptr) {
@@ -281,13 +298,16 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
     }
     umf_result_t result = take_new(pool, shard, request, least, are_asked, &ptr);
     if (result != UMF_RESULT_SUCCESS) {
+        /* The provider may be able to serve the request once it has the free spans back. */
         umf_coalescing_release(pool, SIZE_MAX);
-        /* Others may have freed something meanwhile. */
+        /* Other threads may have freed something meanwhile. */
         ptr = take_anywhere(pool, shard, request);
         if (!ptr) {
             result = grow(pool, shard, least, request, &ptr);
         }
     }
+    /* A trim isolates free segments for a moment. A request that would fit in them waits instead of
+     * failing. */
     for (unsigned round = 0; !ptr && umf_coalescing_is_trim_at_work(pool) &&
                              !(ptr = take_anywhere(pool, shard, request));
          round++) {
@@ -314,6 +334,7 @@ static inline void *alloc(coalescing_pool_t *pool, size_t size, size_t alignment
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     request.size = umf_align_down(request.size, pool->params.granule);
+    /* A withheld block is known to be aligned to the granule only. */
     void *ptr =
         alignment == pool->params.granule ? umf_coalescing_reuse_take(pool, request.size) : NULL;
     return ptr ? ptr : alloc_locked(pool, &request);
@@ -342,6 +363,7 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
     umf_coalescing_reuse_slot_t *room = umf_coalescing_reuse_room(pool, shard, found);
     umf_range_freed_t freed;
     umf_lock(&shard->lock);
+    /* For the range an isolated segment is used, but no user owns it: its free is an error. */
     umf_result_t result =
         umf_unlikely(shard->isolated_count) && umf_coalescing_is_isolated_locked(shard, ptr)
             ? UMF_RESULT_ERROR_INVALID_ARGUMENT
@@ -361,7 +383,7 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
     return umf_likely(result == UMF_RESULT_SUCCESS) ? result : refuse(pool, ptr);
 }
 
-/* `entry` may be 0. */
+/* `entry`: the map entry of `ptr`, or 0 if it is not looked up. */
 static inline umf_result_t put(coalescing_pool_t *pool, void *ptr, umf_map_entry_t entry) {
     umf_coalescing_reuse_slot_t *found;
     return umf_likely(umf_coalescing_reuse_put(pool, ptr, &found))
@@ -379,7 +401,7 @@ static umf_result_t coalescing_free(void *self, void *ptr) {
 
 /* --- sizes, and content ----------------------------------------------------------------------- */
 
-/* 0: no live allocation starts there. */
+/* The size of the live allocation that starts at `ptr`; 0: none does. */
 static size_t usable_size(coalescing_pool_t *pool, const void *ptr) {
     shard_t *shard = umf_coalescing_shard_of(pool, ptr, 0);
     umf_lock(&shard->lock);
@@ -421,7 +443,8 @@ static void *coalescing_calloc(void *self, size_t num, size_t size) {
     return ptr;
 }
 
-/* Frees the tail of a block. false: there is none, or no memory to tell it apart. */
+/* Frees the tail of a block in place. false: the block is too small, or there is no memory to
+ * record the split. */
 static bool shrink(coalescing_pool_t *pool, void *ptr, size_t old, size_t size) {
     size_t keep = umf_align_up(size, pool->params.granule);
     if (keep >= old) {
@@ -528,7 +551,8 @@ static umf_result_t coalescing_initialize(umf_memory_provider_handle_t provider,
     return UMF_RESULT_SUCCESS;
 }
 
-/* Whatever is in use; the provider's first error. */
+/* Gives all spans back, also those with blocks in use. Stops at the provider's first error, and
+ * returns it. */
 static umf_result_t spans_free(coalescing_pool_t *pool) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (umf_span_t *span; result == UMF_RESULT_SUCCESS;) {

@@ -1,5 +1,4 @@
-/* The coalescing pool's own shards: the object, and what its settings (coalescing_settings.c) need
- * of it. */
+/* The object of the coalescing pool and its shards, for the pool's own files. */
 #ifndef UMF_SRC_POOLS_COALESCING_COALESCING_H
 #define UMF_SRC_POOLS_COALESCING_COALESCING_H
 
@@ -22,33 +21,33 @@ typedef struct umf_coalescing_pool_params_t {
 } umf_coalescing_pool_params_t;
 UMF_PARAMS_DECLARE(umf_coalescing_pool_params)
 
-/* Spans with a lock of their own; whatever is cut out of them goes back into them. */
+/* Spans that share a lock. A block goes back into the shard from which it was cut. */
 typedef struct umf_coalescing_shard_t {
     umf_range_t *range; /* Immutable. What it points to: Sync: lock */
     uint32_t index;     /* Immutable. The cookie of its spans */
-    uint32_t threads;   /* that allocate here, of those that met. Sync: atomic */
-    _Alignas(UMF_CACHE_ISOLATION) umf_lock_t lock; /* apart from what other threads look at */
-    size_t live; /* blocks, and those that are withheld. Sync: lock */
-    /* Free pieces that a trim has in hand: used for the range, nobody's block. Sync: lock */
+    uint32_t threads;   /* that allocate here, of those that have contended. Sync: atomic */
+    _Alignas(UMF_CACHE_ISOLATION) umf_lock_t lock; /* isolated from what others read without it */
+    size_t live; /* blocks in use, and withheld ones. Sync: lock */
+    /* Free segments that a trim is purging: the range counts them as used, no user owns them.
+     * Sync: lock */
     umf_range_segment_t isolated[UMF_COALESCING_PURGE_BATCH];
     size_t isolated_count;
-    unsigned isolated_since; /* umf_fork_count: in a child of fork the trim is gone */
+    unsigned isolated_since; /* umf_fork_count(): in a child of fork the trim no longer runs */
 } umf_coalescing_shard_t;
 
 typedef struct umf_coalescing_pool_t {
-    umf_coalescing_pool_params_t params; /* first, as fields want it. Immutable once sealed */
+    umf_coalescing_pool_params_t params; /* first, as fields require. Immutable once sealed */
     bool sealed;                         /* settings can no longer change */
     umf_tracked_provider_t *tracked;
     umf_content_t content;
-    size_t page;                   /* the provider's smallest. Immutable */
+    size_t page;                   /* the provider's smallest page. Immutable */
     umf_thread_slot_owner_t slots; /* umf_coalescing_reuse_slots_t of each thread */
-    /* One at first, NULL after the last. Each is set once. Sync: atomic */
+    /* At first there is one; NULL follows the last. Each is set once. Sync: atomic */
     umf_coalescing_shard_t *shards[UMF_COALESCING_SHARDS_MAX + 1];
 } umf_coalescing_pool_t;
 
-/* coalescing_settings.c */
-/* What the parameters leave open follows from the provider; `tracked provider` and `page` are set.
- */
+/* settings.c */
+/* Derives from the provider what the parameters leave open; `tracked` and `page` must be set. */
 void umf_coalescing_choose_defaults(umf_coalescing_pool_t *pool);
 umf_result_t umf_coalescing_ctl(void *pool, umf_ctl_query_source_t source, const char *name,
                                 void *arg, size_t size, umf_ctl_query_type_t type, va_list args);

@@ -1,5 +1,5 @@
-/* What a coalescing pool does not need: wholly free spans go back, the content of free pieces is
- * dropped. */
+/* How a coalescing pool gives memory back: wholly free spans are returned, the pages of free
+ * segments in other spans are purged. */
 #include "pools/coalescing/release.h"
 
 #include <errno.h>
@@ -22,11 +22,12 @@ static void choose_largest(uintptr_t base, size_t size, void *arg) {
     }
 }
 
-/* Takes the largest wholly free span of up to `limit` bytes out of the shard. */
+/* Takes the largest wholly free span of up to `limit` bytes out of the shard. false: there is
+ * none. */
 static bool span_withdraw(shard_t *shard, size_t limit, choice_t *choice) {
     *choice = (choice_t){.limit = limit};
     umf_lock(&shard->lock);
-    umf_coalescing_reclaim_locked(shard);
+    umf_coalescing_reclaim_locked(shard); /* a withheld block keeps its span from being free */
     umf_range_free_regions(shard->range, choose_largest, choice);
     if (choice->size) {
         umf_range_remove(shard->range, choice->base);
@@ -49,14 +50,14 @@ static umf_result_t span_return(coalescing_pool_t *pool, shard_t *shard, uintptr
                       "goes on using them",
                       pool->params.name, size, (void *)base, umfResultName(result));
         umf_lock(&shard->lock);
-        /* The end of the pool offers it again in any case. */
+        /* If this fails the memory is not used, but the end of the pool offers it again. */
         umf_range_add(shard->range, base, size);
         umf_unlock(&shard->lock);
     }
     return result;
 }
 
-/* false: the provider refuses. */
+/* false: the provider refuses to take a span back. */
 static bool release_from(coalescing_pool_t *pool, shard_t *shard, size_t *bytes) {
     choice_t choice;
     while (span_withdraw(shard, *bytes, &choice)) {
@@ -86,6 +87,7 @@ void umf_coalescing_release_surplus(coalescing_pool_t *pool, shard_t *shard, uin
         return;
     }
     umf_lock(&shard->lock);
+    /* Fails if another thread has allocated from the span meanwhile: then it stays. */
     umf_result_t result = umf_range_remove(shard->range, base);
     umf_unlock(&shard->lock);
     if (result == UMF_RESULT_SUCCESS) {
@@ -93,7 +95,7 @@ void umf_coalescing_release_surplus(coalescing_pool_t *pool, shard_t *shard, uin
     }
 }
 
-/* --- dropping the content of free pieces ------------------------------------------------------ */
+/* --- purging free segments -------------------------------------------------------------------- */
 
 bool umf_coalescing_is_isolated_locked(shard_t *shard, const void *ptr) {
     umf_assert_locked(&shard->lock);
@@ -113,10 +115,12 @@ static void reintegrate_locked(shard_t *shard) {
     shard->isolated_count = 0;
 }
 
-/* The next free pieces from high addresses to low; one thread at a time gets any. */
+/* Isolates the next free segments, from high addresses to low, so that no thread allocates them
+ * while they are purged without the lock. Only one thread at a time gets any. */
 static size_t isolate(coalescing_pool_t *pool, shard_t *shard, uintptr_t *cursor) {
     size_t count = 0;
     umf_lock(&shard->lock);
+    /* In a child of fork the thread that was purging is gone: its segments are free again. */
     if (shard->isolated_count && shard->isolated_since != umf_fork_count()) {
         reintegrate_locked(shard);
     }
@@ -144,11 +148,11 @@ bool umf_coalescing_is_trim_at_work(coalescing_pool_t *pool) {
     return umf_coalescing_count(pool, count_isolated) > 0;
 }
 
-/* false: the provider cannot. */
-static bool purge_piece(coalescing_pool_t *pool, const umf_range_segment_t *piece) {
-    uintptr_t end = piece->base + piece->size;
-    uintptr_t rest = piece->base % pool->page;
-    uintptr_t first = piece->base + (rest ? pool->page - rest : 0);
+/* Purges the whole pages of a segment. false: the provider cannot purge. */
+static bool purge_segment(coalescing_pool_t *pool, const umf_range_segment_t *segment) {
+    uintptr_t end = segment->base + segment->size;
+    uintptr_t rest = segment->base % pool->page;
+    uintptr_t first = segment->base + (rest ? pool->page - rest : 0);
     end -= end % pool->page;
     if (first >= end) {
         return true;
@@ -160,13 +164,14 @@ static bool purge_piece(coalescing_pool_t *pool, const umf_range_segment_t *piec
     return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-/* The same. */
+/* Purges all free segments of a shard. false: the provider cannot purge. */
 static bool purge_shard(coalescing_pool_t *pool, shard_t *shard) {
     uintptr_t cursor = UINTPTR_MAX;
     bool can = true;
     for (size_t count; can && (count = isolate(pool, shard, &cursor)) > 0;) {
         for (size_t i = 0; can && i < count; i++) {
-            can = purge_piece(pool, &shard->isolated[i]); /* nobody else changes them now */
+            /* Without the lock: no other thread changes `isolated` while it is not empty. */
+            can = purge_segment(pool, &shard->isolated[i]);
         }
         reintegrate(shard);
     }
@@ -189,8 +194,8 @@ static void release_above(coalescing_pool_t *pool, size_t keep) {
     }
 }
 
-/* Spans of which pieces were in hand may have become wholly free in the meantime, and nobody has
- * asked whether they may be kept. */
+/* Spans are released twice. A span that became wholly free while one of its segments was isolated
+ * was not seen as such, so `retain` was not applied to it; the second release does that. */
 umf_result_t umf_coalescing_trim(void *self, size_t keep) {
     coalescing_pool_t *pool = self;
     umf_coalescing_reclaim(pool);

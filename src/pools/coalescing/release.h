@@ -1,28 +1,29 @@
-/* What a coalescing pool does not need goes back to the provider. */
+/* How a coalescing pool gives free memory back to the provider. */
 #ifndef UMF_SRC_POOLS_COALESCING_RELEASE_H
 #define UMF_SRC_POOLS_COALESCING_RELEASE_H
 
 #include "pools/coalescing/shards.h"
 
-/* One of the wholly free spans of a shard. */
+/* The best of the wholly free spans of a shard. */
 typedef struct umf_coalescing_choice_t {
-    size_t limit;
+    size_t limit; /* on the size: at least or at most, as the chooser defines */
     uintptr_t base;
     size_t size; /* 0: none yet */
 } umf_coalescing_choice_t;
 
-/* Gives up to `bytes` of wholly free spans back, in large steps; until the provider refuses. */
+/* Gives up to `bytes` of wholly free spans back, the largest first. Ends early if the provider
+ * refuses one. */
 UMF_COLD void umf_coalescing_release(umf_coalescing_pool_t *pool, size_t bytes);
-/* A span has become wholly free: may it be kept? */
+/* The span at `base` has become wholly free: gives it back if more than `retain` bytes are free. */
 UMF_COLD void umf_coalescing_release_surplus(umf_coalescing_pool_t *pool,
                                              umf_coalescing_shard_t *shard, uintptr_t base);
 
-/* A trim has the free piece at `ptr` in hand. */
+/* Does a trim have the free segment at `ptr` isolated? */
 bool umf_coalescing_is_isolated_locked(umf_coalescing_shard_t *shard, const void *ptr);
-/* Is any piece in hand, so that memory may be free in a moment? */
+/* Does a trim have any segment isolated, so that memory will be free again in a moment? */
 bool umf_coalescing_is_trim_at_work(umf_coalescing_pool_t *pool);
 
-/* An operation of pools. */
+/* ext_trim_memory of the pool. */
 umf_result_t umf_coalescing_trim(void *pool, size_t keep);
 
 #endif

@@ -1,4 +1,4 @@
-/* Blocks that go and come again and again: what is done under a lock. */
+/* Reuse slots of a coalescing pool: what is done under a lock. */
 #include "pools/coalescing/shards.h"
 
 typedef umf_coalescing_pool_t coalescing_pool_t;
@@ -8,6 +8,7 @@ typedef umf_coalescing_reuse_slots_t reuse_slots_t;
 
 void umf_coalescing_reuse_forget_locked(shard_t *shard, reuse_slot_t *block) {
     umf_assert_locked(&shard->lock);
+    /* A block that is still withheld counts as live: the end of its lease frees it. */
     if (block->lease.generation) {
         shard->live -= umf_range_lease_end(shard->range, &block->lease);
     }
@@ -21,6 +22,7 @@ static UMF_COLD void reuse_forget(coalescing_pool_t *pool, reuse_slot_t *block) 
     umf_unlock(&shard->lock);
 }
 
+/* Second chance: a slot that was used since the last round is spared once. */
 static reuse_slot_t *reuse_replace(reuse_slots_t *slots) {
     for (;;) {
         reuse_slot_t *next = &slots->blocks[slots->next++ % UMF_COALESCING_REUSE_SLOTS];
@@ -33,6 +35,8 @@ static reuse_slot_t *reuse_replace(reuse_slots_t *slots) {
 
 reuse_slot_t *umf_coalescing_reuse_room(coalescing_pool_t *pool, const shard_t *shard,
                                         reuse_slot_t *found) {
+    /* A pool that gives free spans back must see every free: a withheld block would keep its span
+     * in use. */
     if (pool->params.retain != SIZE_MAX) {
         return NULL;
     }
@@ -44,6 +48,8 @@ reuse_slot_t *umf_coalescing_reuse_room(coalescing_pool_t *pool, const shard_t *
     if (!room && umf_likely(slots != NULL)) {
         room = reuse_replace(slots);
     }
+    /* The old block's lease ends under the lock of its own shard. If that is `shard`, the caller is
+     * about to lock it and ends the lease itself (umf_coalescing_reuse_note_locked). */
     if (room && umf_unlikely(room->lease.generation && room->shard != shard->index)) {
         reuse_forget(pool, room);
     }
@@ -62,6 +68,8 @@ static void reuse_mark(shard_t *shard, reuse_slot_t *block) {
 void umf_coalescing_reuse_note(coalescing_pool_t *pool, shard_t *shard, uintptr_t base,
                                size_t size) {
     reuse_slot_t *block = umf_coalescing_reuse_find(umf_coalescing_reuse_slots(pool), base);
+    /* Most blocks are not recorded. Only an equal size is reuse: the same address with another size
+     * is a new division of the memory. */
     if (umf_unlikely(block != NULL) && block->size == size) {
         reuse_mark(shard, block);
     }

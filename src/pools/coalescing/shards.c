@@ -1,4 +1,4 @@
-/* Shards of a coalescing pool: how they come and go. */
+/* Shards of a coalescing pool: how they are made, and how threads choose theirs. */
 #include "pools/coalescing/shards.h"
 
 #include "base/meta.h"
@@ -8,9 +8,11 @@ typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_shard_t shard_t;
 typedef umf_coalescing_reuse_slots_t reuse_slots_t;
 
-/* So often a thread lives on others' shards before it contends for them. */
+/* So many allocations from other threads' shards count as one contention. */
 #define SHARD_ELSEWHERE_MAX 32
-#define SHARD_CONTENTIONS_MAX 16 /* so often a thread waits for those who free its blocks */
+/* After so many contentions a thread leaves its shard even if no other thread allocates there:
+ * others contend for the lock because they free its blocks. */
+#define SHARD_CONTENTIONS_MAX 16
 
 static shard_t *shard_create(uint32_t index) {
     shard_t *shard = umf_meta_alloc(sizeof(*shard));
@@ -44,7 +46,8 @@ void umf_coalescing_shards_fini(coalescing_pool_t *pool) {
     }
 }
 
-/* A new one, locked. NULL: there are enough, there is no memory, or another thread was faster. */
+/* Adds a shard and locks it. NULL: there are enough, there is no memory, or another thread was
+ * faster. */
 static shard_t *shard_add_locked(coalescing_pool_t *pool) {
     size_t cpus = umf_os_cpu_count();
     size_t limit = cpus < UMF_COALESCING_SHARDS_MAX ? cpus : UMF_COALESCING_SHARDS_MAX;
@@ -56,7 +59,7 @@ static shard_t *shard_add_locked(coalescing_pool_t *pool) {
     if (!shard) {
         return NULL;
     }
-    umf_lock(&shard->lock);
+    umf_lock(&shard->lock); /* before it is published: it is then free for the caller */
     shard_t *expected = NULL;
     if (!__atomic_compare_exchange_n(&pool->shards[index], &expected, shard, false,
                                      __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
@@ -71,7 +74,7 @@ static uint32_t threads_of(const shard_t *shard) {
     return __atomic_load_n(&shard->threads, __ATOMIC_RELAXED);
 }
 
-/* Already counted there. */
+/* Makes `shard` the thread's shard. The thread is already counted in `threads`. */
 static void settle(const shard_t *shard, reuse_slots_t *slots) {
     slots->shard = shard->index;
     slots->contentions = 0;
@@ -90,7 +93,8 @@ void umf_coalescing_shard_leave(coalescing_pool_t *pool, reuse_slots_t *slots) {
     }
 }
 
-/* The first of the shards with the fewest threads; counts one more. */
+/* Counts the thread in at the first of the shards with the fewest threads. Choosing and counting
+ * are one exchange, so that threads that start together spread over the shards. */
 static shard_t *shard_count_in(coalescing_pool_t *pool) {
     shard_t *best;
     uint32_t least;
@@ -117,7 +121,7 @@ shard_t *umf_coalescing_shard_enter(coalescing_pool_t *pool) {
     return umf_coalescing_shard(pool, slots ? slots->shard : 0);
 }
 
-/* The shard with the fewest threads, of those after `own`. NULL if that is not less crowded. */
+/* The shard with the fewest threads, not counting the caller. NULL: none has fewer than `own`. */
 static shard_t *shard_with_room(coalescing_pool_t *pool, const shard_t *own) {
     shard_t *best = NULL;
     uint32_t least = threads_of(own) > 1 ? threads_of(own) - 1 : 1;
@@ -131,9 +135,10 @@ static shard_t *shard_with_room(coalescing_pool_t *pool, const shard_t *own) {
     return best;
 }
 
-/* Locked; NULL if it is best to stay. */
+/* The shard to migrate to, locked. NULL: it is best to stay. */
 static shard_t *other_shard(coalescing_pool_t *pool, const shard_t *own) {
     shard_t *shard = shard_with_room(pool, own);
+    /* A new shard costs a span, so one without threads is better. One with threads is worse. */
     if (!shard || threads_of(shard)) {
         shard_t *added = shard_add_locked(pool);
         if (added) {
@@ -144,18 +149,19 @@ static shard_t *other_shard(coalescing_pool_t *pool, const shard_t *own) {
 }
 
 shard_t *umf_coalescing_shard_contended(coalescing_pool_t *pool, shard_t *own) {
-    /* Before anything is locked: may allocate, and come back here if we are malloc. */
+    /* Comes before any lock is taken: it may allocate, and calls this pool again if the library
+     * stands in for malloc. */
     reuse_slots_t *slots = (reuse_slots_t *)umf_thread_slot_make(&pool->slots);
     shard_t *shard = NULL;
     if (slots) {
-        if (!slots->is_of_shard) {
+        if (!slots->is_of_shard) { /* threads are counted only from their first contention on */
             join(own, slots);
         }
         slots->is_contended = true;
         bool should_migrate = ++slots->contentions % SHARD_CONTENTIONS_MAX == 0;
         shard = threads_of(own) > 1 || should_migrate ? other_shard(pool, own) : NULL;
     }
-    if (!shard) {
+    if (!shard) { /* a thread that stays waits for the lock */
         umf_lock(&own->lock);
         return own;
     }
@@ -170,6 +176,7 @@ void umf_coalescing_shard_found(coalescing_pool_t *pool, shard_t *shard) {
         return;
     }
     if (threads_of(shard)) {
+        /* Others allocate there and will contend sooner or later. */
         slots->is_contended = slots->is_contended || ++slots->elsewhere % SHARD_ELSEWHERE_MAX == 0;
     } else {
         umf_coalescing_shard_leave(pool, slots);
@@ -187,7 +194,7 @@ void umf_coalescing_shard_note_contention(const coalescing_pool_t *pool) {
 bool umf_coalescing_shard_is_contended(const coalescing_pool_t *pool) {
     reuse_slots_t *slots = umf_coalescing_reuse_slots(pool);
     bool is_contended = slots->is_contended;
-    if (is_contended) {
+    if (is_contended) { /* no write if nothing changes: the slots may be the shared empty block */
         slots->is_contended = false;
     }
     return is_contended;

@@ -1,14 +1,14 @@
 /*
  * Shards of a coalescing pool.
  *
- * A pool begins with one shard, where every thread allocates. Threads that meet at its lock go
- * apart: to a shard where nobody is, else to a new one, at most one for each CPU, else to where
- * fewer are. A thread that often finds the lock taken although nobody else allocates there, because
- * others free its blocks, goes on to a shard where nobody is, too. As soon as there are several
- * shards a thread begins where the fewest are.
+ * A pool begins with one shard, where every thread allocates. A thread that contends for its lock
+ * migrates: to a shard without threads, else to a new shard (at most one for each CPU), else to a
+ * shard with fewer threads. A thread also migrates if it often finds the lock taken although no
+ * other thread allocates there: others free its blocks. As soon as there are several shards, a new
+ * thread starts in the one with the fewest threads.
  *
- * A block goes back into the shard it came from, which its span tells. Who holds the lock of a
- * shard does not wait for that of another.
+ * A block goes back into the shard it came from, which its span records. A thread that holds the
+ * lock of a shard does not wait for the lock of another.
  */
 #ifndef UMF_SRC_POOLS_COALESCING_SHARDS_H
 #define UMF_SRC_POOLS_COALESCING_SHARDS_H
@@ -20,27 +20,28 @@
 umf_result_t umf_coalescing_shards_init(umf_coalescing_pool_t *pool);
 void umf_coalescing_shards_fini(umf_coalescing_pool_t *pool);
 
-/* The shard where the calling thread, which is in none so far, is from now on. */
+/* Chooses a shard for the calling thread, which has none so far. */
 UMF_COLD umf_coalescing_shard_t *umf_coalescing_shard_enter(umf_coalescing_pool_t *pool);
-/* The calling thread's shard, whose lock was taken, or another that is its shard from then on;
- * locked. */
+/* The calling thread found the lock of its shard `own` taken. Returns that shard, or another one
+ * that is the thread's shard from now on; locked. */
 UMF_COLD umf_coalescing_shard_t *umf_coalescing_shard_contended(umf_coalescing_pool_t *pool,
                                                                 umf_coalescing_shard_t *own);
-/* The calling thread has found room in this shard: it stays if nobody else is there. If others are,
- * it will meet them sooner or later: now and then this counts as having met. */
+/* The calling thread has found room in this shard of others. If no thread allocates there, it
+ * migrates to it. Otherwise it will contend there sooner or later: every so often this counts as a
+ * contention. */
 void umf_coalescing_shard_found(umf_coalescing_pool_t *pool, umf_coalescing_shard_t *shard);
-/* The calling thread has met another at the lock of a shard that is not its own. */
+/* The calling thread has found the lock of another thread's shard taken. */
 void umf_coalescing_shard_note_contention(const umf_coalescing_pool_t *pool);
-/* Has it met any since this was last asked? */
+/* Has the calling thread contended since the last call? */
 bool umf_coalescing_shard_is_contended(const umf_coalescing_pool_t *pool);
-/* The thread of these blocks ends. */
+/* The thread of these slots ends: it is no longer counted in its shard. */
 void umf_coalescing_shard_leave(umf_coalescing_pool_t *pool, umf_coalescing_reuse_slots_t *slots);
 
-/* Asks every shard under its lock; `count` changes the total, which is 0 at first. */
+/* Calls `count` for every shard under its lock. `count` changes the total, which is 0 at first. */
 size_t umf_coalescing_count(umf_coalescing_pool_t *pool,
                             void (*count)(const umf_coalescing_shard_t *shard, size_t *total));
 
-/* Makes free what is withheld, of all shards: comes before what counts free memory. */
+/* Frees the withheld blocks of all shards. Call it before free memory is counted. */
 void umf_coalescing_reclaim(umf_coalescing_pool_t *pool);
 
 static inline umf_coalescing_shard_t *umf_coalescing_shard(const umf_coalescing_pool_t *pool,
@@ -48,7 +49,7 @@ static inline umf_coalescing_shard_t *umf_coalescing_shard(const umf_coalescing_
     return __atomic_load_n(&pool->shards[index], __ATOMIC_ACQUIRE);
 }
 
-/* The shard after this one; the first after the last. */
+/* The shard after this one. The first follows the last. */
 static inline umf_coalescing_shard_t *
 umf_coalescing_shard_next(const umf_coalescing_pool_t *pool, const umf_coalescing_shard_t *shard) {
     umf_coalescing_shard_t *next = umf_coalescing_shard(pool, shard->index + 1);
@@ -64,15 +65,15 @@ static inline umf_coalescing_shard_t *umf_coalescing_shard_lock(umf_coalescing_p
     return umf_likely(umf_trylock(&own->lock)) ? own : umf_coalescing_shard_contended(pool, own);
 }
 
-/* The span, which is wholly free, is this shard's from now on. */
+/* The span, which is wholly free, belongs to this shard from now on. */
 static inline void umf_coalescing_shard_own(const umf_coalescing_shard_t *shard, umf_span_t *span) {
     __atomic_store_n(&span->cookie, (void *)(uintptr_t)shard->index, __ATOMIC_RELAXED);
 }
 
 /*
- * The shard to ask for a block at `ptr`, whose entry is `entry` or, if that is 0, not looked up
- * yet. For a wrong pointer it is any shard, which does not know the block: by then the span may be
- * somebody else's.
+ * The shard of the block at `ptr`. `entry` is its map entry, or 0 if it is not looked up yet. For a
+ * wrong pointer it is any shard, which does not know the block: the span may belong to another pool
+ * by now.
  */
 static inline umf_coalescing_shard_t *
 umf_coalescing_shard_of(const umf_coalescing_pool_t *pool, const void *ptr, umf_map_entry_t entry) {

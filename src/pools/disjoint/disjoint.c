@@ -1,20 +1,22 @@
 /*
  * The disjoint pool: slabs of equal chunks, all metadata outside of the memory that is served.
  *
- * Sizes map to bins, two per doubling. Small bins have a magazine per thread in front (magazine.h);
- * of larger ones, whose slabs are single chunks, each thread may withhold an empty slab
- * (parking.h). With trace or checking on there is neither, so that every count and every error is
- * exact. Sizes above the poolable limit are provider allocations of their own.
+ * Sizes map to bins, two for each power of two. Small bins have a magazine per thread in front
+ * (cache/magazine.h). The slabs of larger bins are single chunks; each thread may withhold one
+ * empty slab of each such bin (cache/reuse_slots.h). With trace or checking on there is neither, so
+ * that every count and every error is exact. Sizes above the poolable limit are provider
+ * allocations of their own.
  *
- * A withheld slab counts as kept: what a bin keeps and what is withheld are the capacity together,
- * and nothing is withheld while the bin alone has all it may. A thread therefore sees the capacity
- * it asked for. Nobody counts when a slab is withheld, so while several threads free slabs of one
- * size, each may keep one beyond it.
+ * A withheld slab counts as kept: the slabs that a bin keeps and those that threads withhold share
+ * the capacity. Nothing is withheld while the bin alone keeps as many as it may. A single thread
+ * therefore sees the capacity that was set. Exception: nothing is counted at the moment a slab is
+ * withheld, so while several threads free slabs of one size, each may keep one more.
  *
- * What is beyond the capacity is the provider's. Where the provider would keep it to be used again
- * (reuse_free), and a bin gives back many, it is spared the way there and back: then these slabs
- * wait in magazines, too, with depots for more. They decay there, and go back before the pool asks
- * for memory while many of another size wait, and whenever the provider has none.
+ * Slabs beyond the capacity go back to the provider. If the provider would keep them for reuse
+ * (reuse_free) and a bin returns many, the round trip is saved: free slabs of such a busy bin go to
+ * magazines, too, and to their depots. They decay there. They go back to the provider before the
+ * pool asks it for memory while many bytes of other sizes are cached, and whenever the provider has
+ * no memory.
  */
 #include "pools/disjoint/disjoint.h"
 
@@ -40,7 +42,7 @@ static UMF_COLD void *fail(umf_result_t error) {
 static const umf_magazine_ops_t magazine_ops;
 static void leave_withheld(void *self, uintptr_t slab);
 
-/* A limit that pools share is exact, and so is the request to keep nothing. */
+/* Nothing is withheld under a shared limit, which is exact, or if nothing shall be kept. */
 static uint32_t withheld_bins_of(const disjoint_pool_t *pool) {
     bool may_withhold = !pool->params.limits && pool->params.capacity > 0;
     return may_withhold ? pool->layout->withheld_bins : 0;
@@ -61,7 +63,7 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
     if (!layout) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    if (pool->layout) {
+    if (pool->layout) { /* a parameter has changed: everything is made again */
         umf_magazines_fini(&pool->magazines);
         umf_reuse_slots_fini(&pool->reuse_slots);
         umf_disjoint_layout_put(pool->layout);
@@ -117,13 +119,15 @@ static umf_bin_t *bin_get(disjoint_pool_t *pool, uint32_t index) {
     return bin ? bin : bin_make(pool, index);
 }
 
-/* `from` a bin, chunks or slabs. */
+/* Takes chunks or slabs from a bin. */
 typedef size_t (*take_from_t)(umf_bin_t *bin, umf_item_t *items, size_t n);
 
 static size_t take(disjoint_pool_t *pool, uint32_t index, take_from_t from, umf_item_t *items,
                    size_t n) {
     umf_bin_t *bin = bin_get(pool, index);
     size_t got = bin ? from(bin, items, n) : 0;
+    /* Before an allocation fails, what threads and magazines hold goes back to the bins, and from
+     * there to the provider. */
     if (umf_unlikely(!got) && umf_disjoint_settle(pool) && bin) {
         got = from(bin, items, n);
     }
@@ -133,7 +137,7 @@ static size_t take(disjoint_pool_t *pool, uint32_t index, take_from_t from, umf_
     return got;
 }
 
-/* Magazines of these bins hold slabs, the others' hold chunks. */
+/* The magazines of these bins hold claimed slabs, the magazines of the others hold chunks. */
 static bool holds_slabs(const disjoint_pool_t *pool, uint32_t index) {
     return index >= pool->layout->cached_bins;
 }
@@ -143,7 +147,8 @@ static size_t refill(void *self, uint32_t index, umf_item_t *items, size_t n) {
     return take(self, index, from, items, n);
 }
 
-/* Parked slabs of a bin, as far as they count: where it has all it may, they do not. */
+/* The withheld slabs that count towards the capacity of a bin. If the bin alone keeps as many as it
+ * may, the number does not matter and is not computed. */
 static size_t withheld_of(disjoint_pool_t *pool, const umf_bin_t *bin) {
     return umf_bin_empty_count(bin) < bin->max_kept
                ? umf_reuse_slots_count(&pool->reuse_slots, bin->index)
@@ -161,22 +166,22 @@ static void flush(void *self, uint32_t index, umf_item_t *items, size_t n) {
 
 /* --- withheld slabs --- */
 
-static bool is_parkable(const disjoint_pool_t *pool, const umf_bin_t *bin) {
+static bool can_withhold(const disjoint_pool_t *pool, const umf_bin_t *bin) {
     return bin->chunks == 1 && bin->index < pool->reuse_slots.count;
 }
 
-/* A claimed chunk goes to its bin. */
-static void unpark(disjoint_pool_t *pool, umf_slab_t *slab) {
+/* Returns a claimed slab to its bin. */
+static void put_claimed(disjoint_pool_t *pool, umf_slab_t *slab) {
     umf_item_t item = {.object = slab};
     umf_bin_put_claimed(slab->bin, &item, 1, withheld_of(pool, slab->bin));
 }
 
 static void leave_withheld(void *self, uintptr_t slab) {
-    unpark(self, (umf_slab_t *)slab);
+    put_claimed(self, (umf_slab_t *)slab);
 }
 
-/* What this thread has withheld, or a slab that waits, or, before the provider is asked, what any
- * thread has withheld. NULL: nothing. */
+/* Takes a slab that this thread has withheld, or one in a magazine if the bin is busy, or, if the
+ * provider would be asked otherwise, one that any thread has withheld. NULL: there is none. */
 static void *take_withheld(disjoint_pool_t *pool, uint32_t index) {
     uintptr_t slab = umf_reuse_slots_peek(&pool->reuse_slots, index);
     if (umf_likely(slab != 0) &&
@@ -197,12 +202,12 @@ static __attribute__((noinline)) void free_claimed(disjoint_pool_t *pool, umf_sl
     if (umf_bin_is_busy(slab->bin)) {
         umf_magazine_push(&pool->magazines, slab->bin->index, (umf_item_t){.object = slab});
     } else {
-        unpark(pool, slab);
+        put_claimed(pool, slab);
         umf_magazines_decay(&pool->magazines);
     }
 }
 
-/* Frees a chunk that nobody else frees at the same time. */
+/* Frees a claimed slab: withholds it if the capacity allows. */
 static void withhold(disjoint_pool_t *pool, umf_slab_t *slab) {
     const umf_bin_t *bin = slab->bin;
     UMF_POISON((void *)umf_slab_base(slab), bin->size);
@@ -219,7 +224,7 @@ static bool settle_withheld(disjoint_pool_t *pool) {
         uintptr_t slab;
         for (size_t n = umf_reuse_slots_count(&pool->reuse_slots, i);
              n && (slab = umf_reuse_slots_take_others(&pool->reuse_slots, i)) != 0; n--) {
-            unpark(pool, (umf_slab_t *)slab);
+            put_claimed(pool, (umf_slab_t *)slab);
             was_any = true;
         }
     }
@@ -233,12 +238,13 @@ bool umf_disjoint_settle(disjoint_pool_t *pool) {
 
 /* --- decay --- */
 
-/* What others have withheld goes to its bins to decay there; what is used it finds there again. */
-static bool look(void *self, bool is_new) {
+/* Slabs that other threads withhold go to their bins, because they decay there. A thread that still
+ * needs its slab gets it from the bin. */
+static bool decay(void *self, bool is_new) {
     disjoint_pool_t *pool = self;
     bool can_purge = !atomic_load_explicit(&pool->cannot_purge, memory_order_relaxed);
     size_t left = UMF_DECAY_BYTES;
-    if (can_purge && is_new) {
+    if (can_purge && is_new) { /* without purge there is no gain in taking slabs from threads */
         settle_withheld(pool);
     }
     if (is_new) {
@@ -254,7 +260,8 @@ static bool look(void *self, bool is_new) {
     return can_purge && left == 0;
 }
 
-static const umf_magazine_ops_t magazine_ops = {.refill = refill, .flush = flush, .look = look};
+static const umf_magazine_ops_t magazine_ops = {
+    .refill = refill, .flush = flush, .decay_pass = decay};
 
 /* --- allocation --- */
 
@@ -330,7 +337,7 @@ static umf_slab_t *slab_of(const disjoint_pool_t *pool, const void *ptr) {
 
 static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr);
 
-/* The first aligned address inside a chunk with room for it; its distance is remembered. */
+/* The first aligned address in a chunk that has room for it. Its offset is recorded. */
 static void *align_chunk(disjoint_pool_t *pool, void *chunk, size_t alignment) {
     uintptr_t ptr = umf_align_up((uintptr_t)chunk, alignment);
     umf_slab_t *slab = slab_of(pool, chunk);
@@ -350,7 +357,8 @@ static void *aligned_with_room(disjoint_pool_t *pool, size_t size, size_t alignm
     return chunk ? align_chunk(pool, chunk, alignment) : NULL;
 }
 
-/* Chunks of a multiple of the alignment are aligned where their slab is. */
+/* Chunks whose size is a multiple of the alignment are aligned if their slab is. A slab is aligned
+ * to the provider's pages, but this is checked. */
 static void *aligned_in_page(disjoint_pool_t *pool, size_t size, size_t alignment) {
     size_t needed;
     if (!umf_round_up(size, alignment, &needed) || !is_poolable(pool, needed)) {
@@ -390,7 +398,7 @@ static UMF_COLD umf_result_t not_an_allocation(const disjoint_pool_t *pool, cons
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* Not inline: the frame would be that of every free. */
+/* Not inline, because its stack frame would be that of every free. */
 static __attribute__((noinline)) umf_result_t put_ptr(disjoint_pool_t *pool, umf_slab_t *slab,
                                                       void *ptr) {
     umf_result_t result = umf_slab_put_ptr(slab, (uintptr_t)ptr);
@@ -398,9 +406,10 @@ static __attribute__((noinline)) umf_result_t put_ptr(disjoint_pool_t *pool, umf
     return result == UMF_RESULT_SUCCESS ? result : not_an_allocation(pool, ptr);
 }
 
-/* A chunk that goes to no magazine. */
+/* Frees a chunk that goes to no magazine. */
 static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr) {
-    if (is_parkable(pool, slab->bin) && !slab->offsets) {
+    /* A slab with recorded offsets needs the lock to resolve the user's pointer. */
+    if (can_withhold(pool, slab->bin) && !slab->offsets) {
         if (umf_slab_base(slab) != (uintptr_t)ptr || !umf_slab_claim(slab)) {
             return not_an_allocation(pool, ptr);
         }
@@ -423,8 +432,8 @@ static __attribute__((noinline)) umf_result_t free_direct(disjoint_pool_t *pool,
     return result;
 }
 
-/* The state of a chunk that goes through a magazine; NULL: it does not, or `ptr` is not the start
- * of one. */
+/* The state of a chunk that goes through a magazine. NULL: the chunk does not, or `ptr` is not the
+ * start of a chunk. */
 static uint8_t *cached_state_of(const disjoint_pool_t *pool, const umf_span_t *span,
                                 const void *ptr) {
     umf_slab_t *slab = span->cookie;
@@ -436,7 +445,8 @@ static uint8_t *cached_state_of(const disjoint_pool_t *pool, const umf_span_t *s
                                                 : NULL;
 }
 
-/* Where the user's pointer is not the start, the chunk's state says that none is live there. */
+/* Frees everything that goes to no magazine, among it over-aligned allocations of cached bins:
+ * their pointer is not the start of the chunk, and the chunk's state is not LIVE. */
 static __attribute__((noinline)) umf_result_t put_unusual(disjoint_pool_t *pool, umf_span_t *span,
                                                           void *ptr) {
     trace(pool, "free", ptr, 0);
@@ -444,8 +454,8 @@ static __attribute__((noinline)) umf_result_t put_unusual(disjoint_pool_t *pool,
 }
 
 /*
- * The core has tried the calling thread's magazine if the slab is aligned; this is for all other
- * cases. An address inside a chunk is caught.
+ * Frees what the core could not push itself. The core has tried the calling thread's magazine if
+ * the slab is aligned. An address inside a chunk is refused.
  */
 static umf_result_t disjoint_free_at(void *self, void *ptr, umf_map_entry_t entry) {
     disjoint_pool_t *pool = self;
@@ -541,14 +551,15 @@ static void purge(disjoint_pool_t *pool) {
     }
 }
 
-/* What this thread has withheld stays, or goes to its bin, as any kept slab. */
+/* A trim keeps a slab that the calling thread withholds, or returns it to its bin, like any kept
+ * slab. */
 static void trim_withheld(disjoint_pool_t *pool, const umf_bin_t *bin, size_t *keep) {
     uintptr_t slab =
-        is_parkable(pool, bin) ? umf_reuse_slots_peek(&pool->reuse_slots, bin->index) : 0;
+        can_withhold(pool, bin) ? umf_reuse_slots_peek(&pool->reuse_slots, bin->index) : 0;
     if (slab && *keep > 0) {
         *keep -= *keep < bin->slab_size ? *keep : bin->slab_size;
     } else if (slab && umf_reuse_slots_take(&pool->reuse_slots, bin->index, slab)) {
-        unpark(pool, (umf_slab_t *)slab);
+        put_claimed(pool, (umf_slab_t *)slab);
     }
 }
 
@@ -578,7 +589,7 @@ size_t umf_disjoint_used_chunks(disjoint_pool_t *pool, uint32_t index) {
     }
     size_t cached =
         index < pool->magazines.bins ? umf_magazines_cached(&pool->magazines, index) : 0;
-    cached += is_parkable(pool, bin) ? umf_reuse_slots_count(&pool->reuse_slots, index) : 0;
+    cached += can_withhold(pool, bin) ? umf_reuse_slots_count(&pool->reuse_slots, index) : 0;
     umf_lock(&bin->lock);
     size_t used = bin->used;
     umf_unlock(&bin->lock);
@@ -644,7 +655,7 @@ static bool find_direct(umf_span_t *span, void *arg) {
     return span->cookie != NULL;
 }
 
-/* Allocations of their own that were not freed. */
+/* Frees the provider allocations that users have not freed. */
 static void free_direct_left(disjoint_pool_t *pool) {
     for (;;) {
         umf_span_t *span = NULL;

@@ -1,5 +1,4 @@
-/* The disjoint pool's own parts: the object, and what its settings (disjoint_settings.c) need of
- * it. */
+/* The object of the disjoint pool, for the pool's own files. */
 #ifndef UMF_SRC_POOLS_DISJOINT_DISJOINT_H
 #define UMF_SRC_POOLS_DISJOINT_DISJOINT_H
 
@@ -12,14 +11,14 @@
 #include "pools/disjoint/slab.h"
 
 struct umf_disjoint_pool_shared_limits_t {
-    umf_slab_limits_t limits; /* first: pools know them by this address */
+    umf_slab_limits_t limits; /* first: pools refer to the handle by this address */
 };
 
 #define UMF_PARAMS umf_disjoint_pool_params
 #define UMF_PARAMS_TABLE "pools/disjoint/disjoint_params.def"
 typedef struct umf_disjoint_pool_params_t {
 #include "ctl/params_members.h"
-    bool min_bucket_set; /* otherwise the provider's cache line is taken */
+    bool min_bucket_set; /* false: min_bucket_size follows the provider's cache line */
     umf_slab_limits_t *limits;
 } umf_disjoint_pool_params_t;
 UMF_PARAMS_DECLARE(umf_disjoint_pool_params)
@@ -28,29 +27,29 @@ typedef struct umf_disjoint_pool_t {
     umf_disjoint_pool_params_t params; /* first: its fields are the pool's. Immutable once sealed */
     const umf_disjoint_layout_t *layout;
     umf_magazines_t magazines;                       /* of the cached bins */
-    umf_reuse_slots_t reuse_slots;                   /* places are bins, objects slabs */
+    umf_reuse_slots_t reuse_slots;                   /* a slot for each bin; objects are slabs */
     _Atomic(umf_bin_t *) bin[UMF_DISJOINT_MAX_BINS]; /* made at first use */
     umf_slab_owner_t slabs;
     size_t page_size;
-    _Atomic bool cannot_purge; /* the provider said so when asked for what had decayed */
+    _Atomic bool cannot_purge; /* the provider said so at a decay pass */
     bool sealed;               /* created: parameters cannot change any more */
-    _Atomic size_t direct;     /* live allocations that are provider allocations of their own */
+    _Atomic size_t direct;     /* live allocations that are provider allocations */
 } umf_disjoint_pool_t;
 
-/* Everything that follows from the parameters; again after each change, while nothing is allocated.
- */
+/* Derives everything from the parameters. Called again after each change of them, while nothing is
+ * allocated. */
 umf_result_t umf_disjoint_lay_out(umf_disjoint_pool_t *pool);
 
-/* NULL: no chunk of this bin was ever asked for. */
+/* NULL: no chunk of this bin was ever requested. */
 umf_bin_t *umf_disjoint_bin(umf_disjoint_pool_t *pool, uint32_t index);
-/* Slabs that wait in magazines, or that other threads have withheld, come to their bins: what is
- * kept then, is what the capacity allows. false: there were none. */
+/* Returns the slabs in magazines, and those that other threads withhold, to their bins, which then
+ * keep what the capacity allows. false: there were none. */
 bool umf_disjoint_settle(umf_disjoint_pool_t *pool);
-/* Chunks of a bin in the hands of users. */
+/* Chunks of a bin that users own. */
 size_t umf_disjoint_used_chunks(umf_disjoint_pool_t *pool, uint32_t index);
 
-/* disjoint_settings.c */
-/* They are alive, and the shared limits they name, too. */
+/* settings.c */
+/* true: the parameters are a live handle, and so are the shared limits that they name. */
 bool umf_disjoint_params_check(const void *params);
 umf_result_t umf_disjoint_ctl(void *pool, umf_ctl_query_source_t source, const char *name,
                               void *arg, size_t size, umf_ctl_query_type_t type, va_list args);

@@ -2,10 +2,11 @@
 
 #include "base/meta.h"
 
-#define MAX_CACHED_SIZE ((size_t)32 * 1024) /* larger chunks are not worth holding per thread */
-#define CACHED_BYTES ((size_t)64 * 1024)    /* a thread keeps so much of each size, ... */
-#define CACHED_CHUNKS_MIN 4                 /* ... but so many chunks at least */
-/* Of a slab that waits for the thread that freed it. */
+#define MAX_CACHED_SIZE ((size_t)32 * 1024) /* larger chunks are not worth caching per thread */
+/* A thread caches so many bytes of each size, but at least so many chunks. */
+#define CACHED_BYTES ((size_t)64 * 1024)
+#define CACHED_CHUNKS_MIN 4
+/* Larger slabs are not withheld. */
 #define MAX_WITHHELD_SIZE ((size_t)2 << 20)
 
 typedef umf_disjoint_layout_t layout_t;
@@ -41,8 +42,9 @@ static void make_sizes(layout_t *layout) {
     }
 }
 
-/* A single chunk of a slab is not cached: that would hide the slab from its limits. Frees in slabs
- * of more than 4 GiB cannot be checked by umf_magic_divides. */
+/* A slab of a single chunk is not cached, because that would hide the slab from its limits. Slabs
+ * of more than 4 GiB are not cached either, because umf_magic_divides cannot check frees in them.
+ */
 static bool is_cached(const layout_t *layout, size_t size) {
     return !layout->request.is_exact && layout->request.slab_min_size <= UINT32_MAX &&
            size <= MAX_CACHED_SIZE && umf_disjoint_is_chunked(layout, size) &&
@@ -79,7 +81,7 @@ static void choose_withheld(layout_t *layout) {
     layout->withheld_bins = bin;
 }
 
-/* Bins below 8 bytes apart do not fit the table of small sizes. */
+/* Bins less than 8 bytes apart do not fit into the table of small sizes. */
 static void make_small_table(layout_t *layout) {
     if (layout->request.min_bucket_size < 8 || layout->cached_max < UMF_SMALL_MAX) {
         return;
@@ -91,7 +93,7 @@ static void make_small_table(layout_t *layout) {
     }
 }
 
-/* `layout` is zeroed. */
+/* `layout` must be zeroed. */
 static void layout_make(layout_t *layout, const umf_disjoint_request_t *request) {
     layout->request = *request;
     make_sizes(layout);
@@ -100,7 +102,7 @@ static void layout_make(layout_t *layout, const umf_disjoint_request_t *request)
     make_small_table(layout);
 }
 
-/* --- the shared one --- */
+/* --- the shared layout --- */
 
 static layout_t shared; /* Sync: shared_lock; Immutable once it has bins */
 UMF_LOCK_STATIC(shared_lock, UMF_RANK_BIN);

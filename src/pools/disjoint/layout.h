@@ -1,6 +1,6 @@
 /*
- * The layout of a disjoint pool: all that follows from its parameters. Most pools have the same, so
- * the first one is shared.
+ * The layout of a disjoint pool: all that follows from its parameters. Most pools of a process have
+ * the same parameters, so pools share the first layout that is made.
  */
 #ifndef UMF_SRC_POOLS_DISJOINT_LAYOUT_H
 #define UMF_SRC_POOLS_DISJOINT_LAYOUT_H
@@ -10,10 +10,10 @@
 #define UMF_DISJOINT_MAX_BIN_SIZE ((size_t)1 << 31)
 #define UMF_DISJOINT_MAX_BINS 60
 
-/* What it follows from. */
+/* The parameters that determine a layout. */
 typedef struct umf_disjoint_request_t {
     size_t min_bucket_size, slab_min_size, max_poolable_size;
-    bool is_exact; /* every count and every error: no magazines */
+    bool is_exact; /* every count and every error must be exact: no magazines */
 } umf_disjoint_request_t;
 
 /* Immutable once made. */
@@ -22,8 +22,8 @@ typedef struct umf_disjoint_layout_t {
     umf_small_sizes_t small;
     size_t cached_max;         /* sizes up to this one go through the magazines; 0: none */
     uint8_t bin_by_class[128]; /* umf_disjoint_class(size) -> bin */
-    uint32_t cached_bins;      /* the first ones */
-    uint32_t withheld_bins; /* those below have single chunks that may be withheld, or magazines */
+    uint32_t cached_bins;      /* bins below it are cached: chunks go through magazines */
+    uint32_t withheld_bins;    /* the bins between have single chunks that may be withheld */
     uint32_t bins;
     size_t sizes[UMF_DISJOINT_MAX_BINS];
     umf_magazine_slab_t slabs[UMF_DISJOINT_MAX_BINS + 1];    /* of the cached bins, by bin + 1 */
@@ -32,10 +32,11 @@ typedef struct umf_disjoint_layout_t {
 
 /* NULL when out of memory. */
 const umf_disjoint_layout_t *umf_disjoint_layout_get(const umf_disjoint_request_t *request);
-/* Undoes get; NULL: nothing. */
+/* Releases what get returned. NULL: does nothing. */
 void umf_disjoint_layout_put(const umf_disjoint_layout_t *layout);
 
-/* From one chunk to the next: every address is a multiple of 8, also where buckets are not. */
+/* The distance of two chunks. It is a multiple of 8, so that every address is, even if the size is
+ * not. */
 static inline size_t umf_disjoint_stride(size_t size) {
     return umf_align_up(size, 8);
 }
@@ -44,12 +45,12 @@ static inline size_t umf_disjoint_state_stride(const umf_disjoint_layout_t *layo
     return umf_magazine_state_stride(layout->sizes[bin], layout->capacity[bin].usual / 2u);
 }
 
-/* A slab that holds one chunk only is as good as the chunk. */
+/* Does a slab have several chunks of this size? A slab of a single chunk is handled as a whole. */
 static inline bool umf_disjoint_is_chunked(const umf_disjoint_layout_t *layout, size_t size) {
     return size <= layout->request.slab_min_size / 2;
 }
 
-/* Bins are half doublings apart: the class is the highest bit of size - 1 and the bit below it. */
+/* A class is half of a power of two: the highest bit of size - 1 and the bit below it. */
 static inline uint32_t umf_disjoint_class(size_t size) {
     size_t n = (size - 1) | 2;
     uint32_t bit = 63u - (uint32_t)__builtin_clzll(n);

@@ -68,8 +68,9 @@ static umf_result_t get_used_memory(void *object, size_t index, void *value, siz
     return UMF_RESULT_SUCCESS;
 }
 
-/* What this thread holds back would keep slabs alive that nobody uses, what others have withheld
- * may be more than is to be kept. */
+/* First the calling thread's caches are flushed, because their chunks would keep unused slabs
+ * alive. Then withheld slabs go to their bins, because with them more may be kept than the
+ * capacity. */
 static umf_result_t get_reserved_memory(void *object, size_t index, void *value, size_t size) {
     (void)index, (void)size;
     pool_t *pool = object;
@@ -176,7 +177,7 @@ static umf_result_t run_post_initialize(void *object) {
     }
 
 static const umf_field_t field_list[] = {
-    /* First: every creation looks for it. */
+    /* First, because every creation searches for it. */
     {.path = "post_initialize", .access = UMF_FIELD_RUN, .run = run_post_initialize},
     {.path = "stats.used_memory",
      .type = UMF_FIELD_SIZE,
@@ -201,13 +202,14 @@ static const umf_field_t field_list[] = {
      .type = UMF_FIELD_SIZE,
      .access = UMF_FIELD_READ,
      .get = get_bucket_size},
-    /* Known, never usable: INVALID_ARGUMENT instead of INVALID_CTL_PATH. */
+    /* Known but never usable: the result is INVALID_ARGUMENT instead of INVALID_CTL_PATH. */
     {.path = "buckets.size", .type = UMF_FIELD_SIZE},
     {.path = "buckets.{}.count", .type = UMF_FIELD_SIZE},
 };
 static const umf_fields_t fields = UMF_FIELDS(field_list);
 
-/* Who calls the table directly may never seal the pool: sizes stay once there are slabs of them. */
+/* A caller that uses the operations table directly may never seal the pool. The sizes of such a
+ * pool are fixed as soon as it has slabs. */
 static bool is_being_created(pool_t *pool) {
     bool has_bin = false;
     for (uint32_t i = 0; i < pool->layout->bins; i++) {

@@ -6,21 +6,23 @@
 #include "base/meta.h"
 #include "system/annotate.h"
 
-#define SLAB_MAX_CHUNKS (UINT32_MAX >> 2) /* what is beyond in a slab is not used */
+#define SLAB_MAX_CHUNKS (UINT32_MAX >> 2) /* a slab has no more; the rest of it is not used */
 
-static size_t words_for(uint32_t chunks) {
+static size_t bitmap_words(uint32_t chunks) {
     return (chunks + 63) / 64;
 }
 
-/* Words of bits, and what aligns the states: a entry stands for a cache line of them, or more. */
+/* Bytes of the bitmap, and of what aligns the states to cache lines: 64 bits of the bitmap then
+ * stand for one cache line of states or more. Fewer states than a cache line are not aligned. */
 static size_t front_for(uint32_t chunks, size_t stride) {
-    size_t bits = words_for(chunks) * sizeof(uint64_t);
+    size_t bits = bitmap_words(chunks) * sizeof(uint64_t);
     return chunks * stride < 64
                ? bits
                : umf_align_up(bits + UMF_MAGAZINE_STATES, 64) - UMF_MAGAZINE_STATES;
 }
 
-/* Who withholds a slab writes to it without a lock: such a slab has a cache line for itself. */
+/* A thread writes to the bitmap of a withheld slab without a lock, so the slab of a single chunk
+ * has a cache line of its own. */
 static size_t slab_bytes(const umf_bin_t *bin) {
     size_t bytes = bin->front + sizeof(umf_slab_t) + bin->chunks * bin->stride;
     return bin->chunks > 1 ? bytes : umf_meta_isolated_size(bytes);
@@ -75,7 +77,7 @@ static void slab_free_descriptor(const umf_bin_t *bin, umf_slab_t *slab) {
 }
 
 static void set_all(umf_slab_t *slab, uint32_t chunks) {
-    for (size_t w = 0; w < words_for(chunks); w++) {
+    for (size_t w = 0; w < bitmap_words(chunks); w++) {
         *umf_slab_bits(slab, w) = UINT64_MAX;
     }
     if (chunks % 64) {
@@ -87,8 +89,9 @@ static void set_free(umf_slab_t *slab, uint32_t chunks) {
     slab->free = chunks & SLAB_MAX_CHUNKS;
 }
 
-/* Takes memory from the provider; no lock is held. */
+/* Takes memory from the provider. No lock is held. NULL: there is none. */
 static umf_slab_t *slab_create(umf_bin_t *bin) {
+    /* Free slabs of other sizes go back first, so that the caches of all sizes do not add up. */
     if (bin->owner->waiting) {
         umf_magazines_release_large(bin->owner->waiting, bin->index, UMF_MAGAZINE_WAITING_MAX);
     }
@@ -129,7 +132,7 @@ static bool limits_reserve(umf_slab_limits_t *limits, size_t size) {
     return true;
 }
 
-/* Also beyond the limit: for what has to stay. */
+/* Counts a slab beyond the limit: the provider has refused it, so it has to stay. */
 static void limits_hold(umf_slab_limits_t *limits, size_t size) {
     if (limits) {
         atomic_fetch_add_explicit(&limits->kept, size, memory_order_relaxed);
@@ -150,8 +153,8 @@ static umf_slab_t *slab_of(const umf_bin_t *bin, void *chunk) {
     return slab && slab->bin == bin ? slab : NULL;
 }
 
-/* Gives an empty, unlinked slab back; if the provider refuses it stays with the bin, unless it
- * could not be recorded again either. */
+/* Gives an empty, unlinked slab back. If the provider refuses, the slab stays with the bin, unless
+ * its span could not be recorded again either. */
 static void slab_destroy(umf_bin_t *bin, umf_slab_t *slab) {
     void *base = (void *)umf_slab_base(slab);
     UMF_UNPOISON(base, bin->slab_size);
@@ -178,7 +181,7 @@ static void slab_destroy_first(umf_bin_t *bin, umf_list_t *slabs) {
     slab_destroy(bin, slab);
 }
 
-/* Inline: mostly there is none. */
+/* Inline, because the list is usually empty. */
 static inline void slabs_destroy(umf_bin_t *bin, umf_list_t *slabs) {
     while (umf_unlikely(!umf_list_is_empty(slabs))) {
         slab_destroy_first(bin, slabs);
@@ -219,14 +222,14 @@ static void slab_leave_empty_locked(umf_bin_t *bin, umf_slab_t *slab) {
     limits_release(bin->owner->limits, bin->slab_size);
 }
 
-/* A slab whose last chunk came back is kept or goes to `leaving`. `withheld`: as many are kept
- * elsewhere. */
+/* The last used chunk of a slab was freed: the slab is kept or goes to `leaving`. `withheld`
+ * further slabs count as kept. */
 static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t withheld,
                                      umf_list_t *leaving) {
     if (bin->empty_count + withheld < bin->max_kept &&
         limits_reserve(bin->owner->limits, bin->slab_size)) {
         slab_move_locked(slab, &bin->empty);
-        slab->met = false;
+        slab->aged = false;
         set_empty_count_locked(bin, bin->empty_count + 1);
     } else {
         slab_move_locked(slab, leaving);
@@ -238,7 +241,9 @@ static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t wi
     count_slabs_locked(bin);
 }
 
-/* A slab to take chunks from, made partial; NULL if there is none. */
+/* A slab with free chunks; NULL: there is none. Partial slabs come first, to keep the number of
+ * slabs in use small. Idle ones are about to be purged, so they come after them. An empty slab
+ * becomes partial. */
 static umf_slab_t *slab_with_room_locked(umf_bin_t *bin) {
     if (umf_list_is_empty(&bin->partial)) {
         if (!umf_list_is_empty(&bin->idle)) {
@@ -294,7 +299,7 @@ static void count_taken_locked(umf_bin_t *bin, size_t taken, bool from_pool) {
     }
 }
 
-static size_t take_held(umf_bin_t *bin, umf_item_t *chunks, size_t n) {
+static size_t take_kept(umf_bin_t *bin, umf_item_t *chunks, size_t n) {
     size_t taken = 0;
     umf_slab_t *slab;
     umf_lock(&bin->lock);
@@ -322,9 +327,9 @@ static size_t take_new(umf_bin_t *bin, umf_item_t *chunks, size_t n) {
 }
 
 size_t umf_bin_take(umf_bin_t *bin, umf_item_t *chunks, size_t n) {
-    /* A slab of one chunk is full or empty. */
-    bool may_hold = bin->chunks > 1 || umf_bin_empty_count(bin) > 0;
-    size_t taken = may_hold ? take_held(bin, chunks, n) : 0;
+    /* A slab of one chunk is full or empty: without empty slabs there is nothing to lock for. */
+    bool may_have_free = bin->chunks > 1 || umf_bin_empty_count(bin) > 0;
+    size_t taken = may_have_free ? take_kept(bin, chunks, n) : 0;
     return taken ? taken : take_new(bin, chunks, n);
 }
 
@@ -336,7 +341,7 @@ static void claim_locked(umf_bin_t *bin, umf_slab_t *slab) {
     bin->used++;
 }
 
-static size_t take_held_claimed(umf_bin_t *bin, umf_item_t *slabs, size_t n) {
+static size_t take_kept_claimed(umf_bin_t *bin, umf_item_t *slabs, size_t n) {
     size_t taken = 0;
     umf_lock(&bin->lock);
     for (; taken < n && !umf_list_is_empty(&bin->empty); taken++) {
@@ -350,7 +355,7 @@ static size_t take_held_claimed(umf_bin_t *bin, umf_item_t *slabs, size_t n) {
 }
 
 size_t umf_bin_take_claimed(umf_bin_t *bin, umf_item_t *slabs, size_t n) {
-    size_t taken = umf_bin_empty_count(bin) ? take_held_claimed(bin, slabs, n) : 0;
+    size_t taken = umf_bin_empty_count(bin) ? take_kept_claimed(bin, slabs, n) : 0;
     umf_slab_t *slab = taken ? NULL : slab_create(bin);
     if (slab) {
         umf_lock(&bin->lock);
@@ -369,7 +374,7 @@ void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size
     umf_lock(&bin->lock);
     for (size_t i = 0; i < n; i++) {
         umf_slab_t *slab = slabs[i].object;
-        slab->free = 1;
+        slab->free = 1; /* the claim has set the bit already */
         slab->dirty = true;
         bin->used--;
         slab_became_empty_locked(bin, slab, withheld, &leaving);
@@ -413,12 +418,14 @@ void umf_bin_put(umf_bin_t *bin, const umf_item_t *chunks, size_t n) {
     umf_lock(&bin->lock);
     for (size_t i = 0; i < n; i++) {
         void *ptr = chunks[i].object;
-        /* Neighbours in a stack are often of one slab. */
+        /* Neighbours in a stack are often in one slab: the lookup is saved. */
         if (!slab || (uintptr_t)ptr - umf_slab_base(slab) >= bin->slab_size) {
             slab = slab_of(bin, ptr);
         }
         uintptr_t start = 0;
         uint32_t chunk = slab ? umf_slab_chunk_of(slab, (uintptr_t)ptr, &start) : 0;
+        /* The states let two frees at the same moment pass (cache/magazine.h): the second chunk is
+         * found here. */
         if (!slab || start != (uintptr_t)ptr || chunk >= bin->chunks || is_free(slab, chunk)) {
             UMF_LOG_ERROR("%p was freed twice", ptr);
             continue;
@@ -429,7 +436,7 @@ void umf_bin_put(umf_bin_t *bin, const umf_item_t *chunks, size_t n) {
     slabs_destroy(bin, &leaving);
 }
 
-/* The used chunk behind a user's pointer; false if the pointer is not one. */
+/* The used chunk that belongs to the user's pointer. false: the pointer is none of a user. */
 static bool slab_resolve_locked(umf_slab_t *slab, uintptr_t ptr, uint32_t *chunk) {
     uintptr_t start;
     *chunk = umf_slab_chunk_of(slab, ptr, &start);
@@ -495,7 +502,7 @@ void umf_bin_trim(umf_bin_t *bin, size_t *keep) {
     umf_list_init(&leaving);
     umf_list_init(&staying);
     umf_lock(&bin->lock);
-    bin->returned = 0;
+    bin->returned = 0; /* a trim asks for memory back: the bin starts to count anew */
     set_busy_locked(bin, false);
     while (!umf_list_is_empty(&bin->empty)) {
         umf_slab_t *slab = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);
@@ -544,39 +551,43 @@ static umf_result_t purge_runs(const umf_slab_t *slab, const uint64_t *free_bits
     return result;
 }
 
-/* The slabs whose free pages are to be purged: all dirty ones, or those that were met before. */
-static void find_idle_locked(umf_bin_t *bin, bool only_met) {
+/* Lists as idle the partial slabs whose free pages are to be purged: all dirty ones, or those that
+ * the last decay pass has aged. The other dirty ones are aged now. */
+static void find_idle_locked(umf_bin_t *bin, bool only_aged) {
     for (umf_list_t *link = bin->partial.next, *next; link != &bin->partial; link = next) {
         umf_slab_t *slab = UMF_CONTAINER_OF(link, umf_slab_t, link);
         next = link->next;
-        if (slab->dirty && (slab->met || !only_met)) {
+        if (slab->dirty && (slab->aged || !only_aged)) {
             slab_move_last_locked(slab, &bin->idle);
         } else {
-            slab->met = slab->dirty;
+            slab->aged = slab->dirty;
         }
     }
 }
 
-/* The free chunks of a slab are taken while its pages are purged, so that nobody is given them. */
+/* Takes all free chunks of the next idle slab, so that no thread is given one while its pages are
+ * purged without the lock. */
 static umf_slab_t *purge_begin_locked(umf_bin_t *bin, uint64_t *free_bits) {
     if (umf_list_is_empty(&bin->idle)) {
         return NULL;
     }
     umf_slab_t *slab = UMF_CONTAINER_OF(bin->idle.next, umf_slab_t, link);
-    for (size_t w = 0; w < words_for(bin->chunks); w++) {
+    for (size_t w = 0; w < bitmap_words(bin->chunks); w++) {
         free_bits[w] = *umf_slab_bits(slab, w);
         *umf_slab_bits(slab, w) = 0;
     }
     bin->used += slab->free;
     slab->free = 0;
-    slab->dirty = slab->met = false;
+    slab->dirty = slab->aged = false;
     slab_move_locked(slab, &bin->full);
     return slab;
 }
 
-/* It is the last to be used again. */
+/* Frees the chunks again. The slab goes to the end of the list: its pages are purged, so the others
+ * are better to use. */
 static void purge_end_locked(umf_bin_t *bin, umf_slab_t *slab, const uint64_t *free_bits,
                              umf_list_t *leaving) {
+    /* These frees are not a user's: they make nothing dirty, and are not counted. */
     bool dirty = slab->dirty;
     size_t counted = bin->counters.free_num;
     for (uint32_t i = 0; i < bin->chunks; i++) {
@@ -592,7 +603,7 @@ static void purge_end_locked(umf_bin_t *bin, umf_slab_t *slab, const uint64_t *f
 }
 
 static umf_result_t purge_idle(umf_bin_t *bin, size_t page_size, size_t *left) {
-    size_t bytes = words_for(bin->chunks) * sizeof(uint64_t);
+    size_t bytes = bitmap_words(bin->chunks) * sizeof(uint64_t);
     uint64_t *free_bits = umf_meta_alloc(bytes);
     umf_result_t result = UMF_RESULT_SUCCESS;
     umf_list_t leaving;
@@ -621,18 +632,18 @@ bool umf_bin_purge(umf_bin_t *bin, size_t page_size) {
     return purge_idle(bin, page_size, &left) != UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-/* Empty slabs that were met before, for purge_empty: the bin counts them as its, but hands nothing
- * out of them. */
+/* Takes aged empty slabs out for purge_empty. The bin still counts them as its own, but hands out
+ * nothing of them. The other dirty ones are aged now. */
 static void take_idle_empty_locked(umf_bin_t *bin, umf_list_t *taken, size_t *left) {
     for (umf_list_t *link = bin->empty.next, *next; link != &bin->empty; link = next) {
         umf_slab_t *slab = UMF_CONTAINER_OF(link, umf_slab_t, link);
         next = link->next;
-        if (slab->dirty && slab->met && *left) {
+        if (slab->dirty && slab->aged && *left) {
             *left -= *left < bin->slab_size ? *left : bin->slab_size;
             slab->dirty = false;
             slab_move_last_locked(slab, taken);
         }
-        slab->met = slab->dirty;
+        slab->aged = slab->dirty;
     }
 }
 
@@ -667,7 +678,7 @@ bool umf_bin_decay(umf_bin_t *bin, size_t page_size, bool is_new, size_t *left) 
     return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-/* --- end --- */
+/* --- destroy --- */
 
 void umf_bin_destroy(umf_bin_t *bin) {
     limits_release(bin->owner->limits, bin->empty_count * bin->slab_size);
@@ -683,6 +694,7 @@ void umf_bin_destroy(umf_bin_t *bin) {
         }
         slabs_destroy(bin, &leaving);
     }
+    /* The provider has refused these: their memory stays, their descriptors go. */
     while (!umf_list_is_empty(&bin->empty)) {
         umf_slab_t *slab = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);
         slab_leave_empty_locked(bin, slab);

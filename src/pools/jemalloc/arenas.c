@@ -24,8 +24,8 @@ static int arena_ctl(umf_mib_t mib, unsigned index, void *new_value, size_t size
 }
 
 /*
- * Arenas of destroyed pools, emptied. Making one costs many page faults, and jemalloc looks at all
- * arenas to destroy one; so some are kept for the next pools.
+ * Emptied arenas of destroyed pools. Some are kept for the next pools, because making an arena
+ * costs many page faults, and to destroy one jemalloc visits all arenas.
  */
 static struct {
     unsigned index[SPARE_ARENAS_MAX]; /* Sync: spare_lock */
@@ -57,7 +57,7 @@ static int arena_set_hooks(unsigned index, extent_hooks_t *hooks) {
     return arena_ctl(umf_jemalloc_sizes.arena_hooks, index, (void *)&hooks, sizeof(hooks));
 }
 
-/* Leaves nothing of the pool in the arena; false if jemalloc keeps using the pool's hooks. */
+/* Removes everything of the pool from the arena. false: jemalloc may still use the pool's hooks. */
 static bool arena_retire(unsigned index) {
     static extent_hooks_t no_hooks = {.alloc = hook_alloc_none};
     int error = arena_ctl(umf_jemalloc_sizes.arena_reset, index, NULL, 0);
@@ -88,8 +88,8 @@ static bool arena_create(unsigned *index) {
     return error == 0;
 }
 
-/* Made without hooks, given them afterwards: so jemalloc's own data never lies in provider memory.
- */
+/* The arena is made without hooks and gets them afterwards, so that jemalloc's own data never lies
+ * in provider memory. */
 static bool arena_make(umf_arenas_t *arenas, unsigned *index) {
     if (!spare_get(index) && !arena_create(index)) {
         return false;
@@ -103,7 +103,8 @@ static bool arena_make(umf_arenas_t *arenas, unsigned *index) {
     return error == 0;
 }
 
-/* NULL: the pool has as many as it may have, or there is no memory to list them. */
+/* Adds an arena to the pool. NULL: the pool has as many as it may have, or there is no memory for
+ * the list. */
 static umf_arena_t *arena_list_locked(umf_arenas_t *arenas, unsigned index) {
     umf_assert_locked(arenas->lock);
     uint32_t count = atomic_load_explicit(&arenas->count, memory_order_relaxed);
@@ -145,7 +146,7 @@ umf_arena_t *umf_arenas_get(umf_arenas_t *arenas) {
     }
     umf_arena_t *arena = count < arenas->max ? arena_add(arenas) : NULL;
     if (!arena) {
-        /* Others may have added theirs meanwhile, the last one that fits, too. */
+        /* Other threads may have added arenas meanwhile, up to the limit. */
         count = atomic_load_explicit(&arenas->count, memory_order_acquire);
         arena = count ? &arenas->list[count - 1] : NULL;
     }

@@ -1,7 +1,8 @@
 /*
- * Arenas: those of jemalloc that one pool has. A thread refills from one that no other thread
- * refills from, as far as there are enough. Made without hooks and given the pool's afterwards;
- * those of destroyed pools are kept for the next ones.
+ * Arenas: the arenas of jemalloc that a pool uses. A thread refills from an arena from which no
+ * other thread refills, if there are enough, so that threads do not contend for jemalloc's locks.
+ * An arena is made without hooks and gets those of the pool afterwards. Arenas of destroyed pools
+ * are kept for the next pools.
  */
 #ifndef UMF_SRC_POOLS_JEMALLOC_ARENAS_H
 #define UMF_SRC_POOLS_JEMALLOC_ARENAS_H
@@ -26,16 +27,16 @@ typedef struct umf_arenas_t {
     _Atomic uint32_t count; /* Sync: lock for writers */
 } umf_arenas_t;
 
-/* Nothing is taken from jemalloc before the first `get`. What is given stays the caller's. */
+/* Takes nothing from jemalloc before the first `get`. The arguments must outlive the arenas. */
 void umf_arenas_init(umf_arenas_t *arenas, umf_lock_t *lock, extent_hooks_t *hooks,
                      const char *pool_name, uint32_t max);
-/* Leaves nothing of the pool in them. false: jemalloc may still use the hooks. */
+/* Removes everything of the pool from the arenas. false: jemalloc may still use the hooks. */
 bool umf_arenas_fini(umf_arenas_t *arenas);
 
-/* An idle arena, else a new one, else any; NULL if there is none at all. */
+/* An idle arena, else a new one, else any. NULL: there is none. */
 umf_arena_t *umf_arenas_get(umf_arenas_t *arenas);
 
-/* MALLOCX_ARENA, which overflows for the upper half of the indices. */
+/* MALLOCX_ARENA without its overflow for the upper half of the indices. */
 static inline int umf_arena_flag(unsigned index) {
     return (int)((index + 1) << 20);
 }
@@ -44,7 +45,7 @@ static inline void umf_arena_put(umf_arena_t *arena) {
     atomic_store_explicit(&arena->is_busy, false, memory_order_relaxed);
 }
 
-/* Gives back what they have free. */
+/* Gives back the free memory of the arenas. */
 void umf_arenas_purge(umf_arenas_t *arenas);
 
 #endif

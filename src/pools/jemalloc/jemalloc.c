@@ -1,23 +1,24 @@
 /*
  * The jemalloc pool.
  *
- * Three layers. Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering
- * anything else; of blocks up to 2 MiB a thread withholds a few (cache/reuse_slots.h). Below them
- * jemalloc divides slabs into objects of up to 14 KiB, in arenas of this pool; larger ones are
- * pieces of the page cache (pools/jemalloc/pages.h). jemalloc gets its slabs from the page cache,
- * too. A pool for which jemalloc has no arena left takes every object from there.
+ * It has three layers. Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering
+ * anything else, and each thread withholds a few blocks of up to 2 MiB (cache/reuse_slots.h). Below
+ * them, jemalloc cuts slabs into objects of up to 14 KiB, in arenas of this pool. Larger objects
+ * are segments of the page cache (pools/jemalloc/pages.h), which also supplies jemalloc's slabs. If
+ * jemalloc has no arena left for a pool, every object comes from the page cache.
  *
- * jemalloc calls us through extent hooks. In a hook it must not be entered again, by nobody: an
- * allocation would come from its own memory instead of the arena's. Therefore hooks only take pages
- * at hand and put them back; the provider, which may stand on another pool of this kind, is called
- * outside of jemalloc.
+ * jemalloc calls the pool through extent hooks. A hook must not enter jemalloc again, not even
+ * through another pool: the allocation would come from jemalloc's own memory instead of the arena.
+ * Therefore hooks only take pages that are available and put them back. The provider, which may
+ * stand on another pool of this kind, is called outside of jemalloc.
  *
- * jemalloc never merges extents of ours: it would do so across arenas and provider spans, which
- * corrupts its heap. It returns every free extent at once, and pages coalesce in the page cache.
+ * jemalloc never merges extents of this pool: it would do so across arenas and provider spans,
+ * which corrupts its heap. It returns every free extent at once, and the pages coalesce in the page
+ * cache.
  *
- * Beside each page lies a record of where objects start and which of them users have
- * (pools/shared/starts.h). Whatever else is freed, interior, foreign and freed pointers, is refused
- * before jemalloc sees it.
+ * Each page has a record of where objects start and which of them users own
+ * (pools/shared/starts.h). All other pointers (interior, foreign or freed ones) are refused before
+ * jemalloc sees them.
  */
 #include <umf/pools/pool_jemalloc.h>
 
@@ -41,19 +42,20 @@
 
 #define JEMALLOC_ARENAS_MAX UMF_JEMALLOC_ARENAS_MAX
 
-#define BATCH 64 /* large objects at once, on the stack */
+#define BATCH 64 /* large objects that are moved at once, through an array on the stack */
 #define BIN_LARGEST UMF_JEMALLOC_BIN_LARGEST
-#define WITHHELD_LARGEST ((size_t)2 << 20) /* larger blocks do not wait for their thread */
-/* A place for each half of a doubling from BIN_LARGEST on. */
-#define PARKING_PLACES 8
-_Static_assert(BIN_LARGEST << PARKING_PLACES / 2 == WITHHELD_LARGEST, "two places per doubling");
+#define WITHHELD_LARGEST ((size_t)2 << 20) /* larger blocks are not withheld */
+/* Two slots for each power of two from BIN_LARGEST on. */
+#define REUSE_SLOTS 8
+_Static_assert(BIN_LARGEST << REUSE_SLOTS / 2 == WITHHELD_LARGEST,
+               "two slots for each power of two");
 
 _Static_assert(UMF_PAGE_SIZE == UMF_STARTS_PAGE, "a record is for a page");
 
 /*
- * Decay 0: free extents come back at once. No tcache: the magazines are in front. No retain: hooks
- * are called without a lock of jemalloc held. No huge pages: they would be one 2 MiB page per
- * arena.
+ * Decay 0: free extents come back at once. No tcache: the magazines take its place. No retain:
+ * jemalloc then calls hooks without holding its locks. No huge pages: they would cost one 2 MiB
+ * page per arena.
  */
 extern const char *umf_je_malloc_conf;
 const char *umf_je_malloc_conf = "narenas:1,tcache:false,retain:false,dirty_decay_ms:0,"
@@ -67,19 +69,19 @@ typedef struct umf_jemalloc_pool_params_t {
 } umf_jemalloc_pool_params_t;
 #include "ctl/params_define.h"
 
-/* The record of a page (pages.h). Its own use: so many pages has the block without bin that starts
- * here, 0: none does. */
+/* The record of a page (pages.h). Its member `own` is the number of pages of the block without bin
+ * that starts here; 0: none does. */
 typedef umf_starts_t page_t;
 
 typedef struct jemalloc_pool_t {
     umf_magazines_t magazines;
-    umf_reuse_slots_t reuse_slots; /* of blocks: the address, and in its low bits the pages */
+    umf_reuse_slots_t reuse_slots; /* of blocks: the address, with the pages in its low bits */
     umf_tracked_provider_t *tracked;
     umf_content_t content;
     umf_pages_t pages;
     extent_hooks_t hooks;
     _Atomic int64_t large_count; /* live blocks without bin, and withheld ones */
-    bool is_closing;             /* its arenas are emptied: nothing need be put back */
+    bool is_closing;             /* the spans are about to go: hooks put nothing back */
     umf_lock_t lock;
     umf_arenas_t arenas;
     char name[UMF_NAME_MAX];
@@ -87,7 +89,7 @@ typedef struct jemalloc_pool_t {
 
 static __thread struct {
     uint32_t last_error : 31; /* a umf_result_t */
-    uint32_t is_short : 1;    /* a hook of this thread found no pages at hand */
+    uint32_t is_short : 1;    /* a hook found no pages: the page cache must grow */
 } jemalloc_thread;
 
 static void *fail(umf_result_t result) {
@@ -102,7 +104,7 @@ static inline page_t *page_of(const umf_pages_span_t *span, size_t offset) {
     return (page_t *)(uintptr_t)span->records + (offset >> UMF_PAGE_SHIFT);
 }
 
-/* NULL: no object of a bin may start there. */
+/* The state of the object that starts at `offset`. NULL: no object of a bin can start there. */
 static inline uint8_t *state_of(const page_t *page, size_t offset) {
     return umf_starts_find(page, &umf_jemalloc_sizes.starts, offset % UMF_PAGE_SIZE);
 }
@@ -119,7 +121,8 @@ static void states_drop(umf_pages_span_t *span) {
     umf_starts_drop(page_of(span, 0), atomic_load_explicit(&span->own, memory_order_relaxed));
 }
 
-/* Objects that came from below; how many, in front, have states. Others need memory for these. */
+/* Gives states to objects that came from below. Returns how many of the first ones have states; for
+ * the next one there is no memory. */
 static size_t mark(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
     umf_pages_span_t *span = NULL;
     for (size_t i = 0; i < n; i++) {
@@ -137,7 +140,7 @@ static size_t mark(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_
     return n;
 }
 
-/* false: it is not out, of two frees in the same moment this is the second. */
+/* false: the object is not handed out. Of two frees at the same moment this is the second. */
 static bool unmark(const umf_pages_span_t *span, void *object) {
     size_t offset = (uintptr_t)object - span->base;
     uint8_t *state = state_of(page_of(span, offset), offset);
@@ -153,7 +156,7 @@ static jemalloc_pool_t *pool_of_hooks(extent_hooks_t *hooks) {
 static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size_t alignment,
                         bool *zero, bool *commit, unsigned arena) {
     (void)arena;
-    if (new_addr || *zero) {
+    if (new_addr || *zero) { /* the page cache can give neither a fixed address nor zeros */
         return NULL;
     }
     void *ptr = umf_pages_take(&pool_of_hooks(hooks)->pages, size, alignment);
@@ -186,7 +189,7 @@ static bool hook_split(extent_hooks_t *hooks, void *ptr, size_t size, size_t siz
     return umf_pages_split(&pool_of_hooks(hooks)->pages, ptr, size, size_a) != UMF_RESULT_SUCCESS;
 }
 
-/* What is absent counts as refused: commit, decommit, purge and merge. */
+/* jemalloc takes absent hooks as refused: commit, decommit, purge and merge. */
 static const extent_hooks_t jemalloc_hooks = {
     .alloc = hook_alloc,
     .dalloc = hook_dalloc,
@@ -194,13 +197,13 @@ static const extent_hooks_t jemalloc_hooks = {
     .split = hook_split,
 };
 
-/* --- withheld blocks: nobody's; the record of their first page says so --- */
+/* --- withheld blocks: no user owns them, and the record of their first page says so --- */
 
-static bool is_parkable(size_t bytes) {
+static bool can_withhold(size_t bytes) {
     return bytes > BIN_LARGEST && bytes <= WITHHELD_LARGEST;
 }
 
-static uint32_t place_of(size_t bytes) {
+static uint32_t slot_of(size_t bytes) {
     return umf_reuse_slot_of(bytes, BIN_LARGEST);
 }
 
@@ -222,12 +225,13 @@ static void block_set_size(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     __atomic_store_n(&page->own, (uint32_t)(bytes >> UMF_PAGE_SHIFT), __ATOMIC_RELEASE);
 }
 
-/* The block that this thread has withheld, if it has just this size. */
+/* Takes the block that this thread has withheld, if it has exactly this size. NULL: there is none.
+ */
 static void *take_withheld(jemalloc_pool_t *pool, size_t bytes) {
-    uint32_t place = place_of(bytes);
-    uintptr_t withheld = umf_reuse_slots_peek(&pool->reuse_slots, place);
+    uint32_t slot = slot_of(bytes);
+    uintptr_t withheld = umf_reuse_slots_peek(&pool->reuse_slots, slot);
     if (withheld_bytes(withheld) != bytes ||
-        !umf_reuse_slots_take(&pool->reuse_slots, place, withheld)) {
+        !umf_reuse_slots_take(&pool->reuse_slots, slot, withheld)) {
         return NULL;
     }
     block_set_size(pool, withheld_ptr(withheld), bytes);
@@ -244,27 +248,26 @@ static void leave_withheld(void *self, uintptr_t withheld) {
     block_release(self, withheld_ptr(withheld), withheld_bytes(withheld));
 }
 
-/* Takes the place of a block of another size; false: one of this size is there. */
+/* Withholds the block in place of one of another size. false: the slot has one of this size. */
 static bool withhold(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
-    uint32_t place = place_of(bytes);
-    uintptr_t old = umf_reuse_slots_peek(&pool->reuse_slots, place);
+    uint32_t slot = slot_of(bytes);
+    uintptr_t old = umf_reuse_slots_peek(&pool->reuse_slots, slot);
     if (umf_unlikely(old != 0)) {
         if (withheld_bytes(old) == bytes) {
             return false;
         }
-        if (umf_reuse_slots_take(&pool->reuse_slots, place, old)) {
+        if (umf_reuse_slots_take(&pool->reuse_slots, slot, old)) {
             leave_withheld(pool, old);
         }
     }
-    return umf_reuse_slots_put(&pool->reuse_slots, place, withheld_entry(ptr, bytes));
+    return umf_reuse_slots_put(&pool->reuse_slots, slot, withheld_entry(ptr, bytes));
 }
 
-/* --- between magazines and what is below --- */
+/* --- between magazines and jemalloc or the page cache --- */
 
 /*
- * In a thread whose exit handlers are running, jemalloc's among them, it takes no notice of the
- * arena it is given and serves from memory of its own. Such a thread is treated as if there were
- * no arena.
+ * In a thread whose exit handlers are running, jemalloc's among them, jemalloc ignores the arena
+ * and allocates from its own memory. Such a thread is treated as if there were no arena.
  */
 static bool arena_is_ignored(jemalloc_pool_t *pool, uint32_t bin, void *object) {
     bool is_ignored = umf_pages_find(&pool->pages, object) == NULL;
@@ -302,11 +305,11 @@ static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, umf_item_t 
 }
 
 static size_t refill_from_pages(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
-    void *pieces[BATCH];
-    size_t got = umf_pages_take_many(&pool->pages, umf_jemalloc_sizes.size[bin], pieces,
+    void *segments[BATCH];
+    size_t got = umf_pages_take_many(&pool->pages, umf_jemalloc_sizes.size[bin], segments,
                                      n < BATCH ? n : BATCH);
     for (size_t i = 0; i < got; i++) {
-        items[i].object = pieces[i];
+        items[i].object = segments[i];
     }
     jemalloc_thread.is_short = got == 0;
     return got;
@@ -320,7 +323,8 @@ static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *it
                                               : refill_from_pages(pool, bin, items, n);
 }
 
-/* Objects in magazines, so that the provider need not be asked for more. false: there are none. */
+/* Flushes the large objects in magazines: their memory may be what is missing. false: there are
+ * none. */
 static bool release_waiting(jemalloc_pool_t *pool) {
     return umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0);
 }
@@ -328,9 +332,9 @@ static bool release_waiting(jemalloc_pool_t *pool) {
 static void *large_alloc(jemalloc_pool_t *pool, size_t size, size_t alignment);
 
 /*
- * Without any arena, because jemalloc has no more of them, each small object has pages of its own:
- * wasteful, but it works. Such a block is counted as an object when it is handed out, which is at
- * once, as a large one when it is freed. It has no state, but a size.
+ * If jemalloc has no arena left, each small object gets pages of its own, which is wasteful but
+ * works. Such a block is counted as an object when it is handed out, which happens at once, and as
+ * a large block when it is freed. It has no state; its page record has its size.
  */
 static size_t refill_without_arena(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items) {
     void *block = large_alloc(pool, umf_jemalloc_sizes.size[bin], UMF_PAGE_SIZE);
@@ -350,6 +354,8 @@ static size_t jemalloc_refill(void *self, uint32_t bin, umf_item_t *items, size_
                                                      : umf_jemalloc_sizes.size[bin];
     size_t got;
     bool lacks_arena, is_released = false;
+    /* If a hook found no pages, free memory is tried in order of cost: withheld blocks and large
+     * caches first, then the provider, then all caches. */
     while ((got = refill_at_hand(pool, bin, items, n, &lacks_arena)) == 0) {
         if (lacks_arena) {
             return refill_without_arena(pool, bin, items);
@@ -375,7 +381,8 @@ static size_t jemalloc_refill(void *self, uint32_t bin, umf_item_t *items, size_
     return marked;
 }
 
-/* Takes the marks of objects away and keeps those that had one in front; returns how many. */
+/* Clears the states of objects. Objects that were handed out move to the front; returns how many.
+ * The others were freed twice at the same moment. */
 static size_t unmark_all(jemalloc_pool_t *pool, umf_item_t *items, size_t n) {
     const umf_pages_span_t *span = NULL;
     size_t kept = 0;
@@ -393,19 +400,20 @@ static size_t unmark_all(jemalloc_pool_t *pool, umf_item_t *items, size_t n) {
     return kept;
 }
 
-static void release_pieces(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n) {
-    void *pieces[BATCH];
+static void release_segments(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *items,
+                             size_t n) {
+    void *segments[BATCH];
     for (size_t done = 0, count; done < n; done += count) {
         for (count = 0; count < BATCH && done + count < n; count++) {
-            pieces[count] = items[done + count].object;
+            segments[count] = items[done + count].object;
         }
-        umf_pages_put_many(&pool->pages, umf_jemalloc_sizes.size[bin], pieces, count);
+        umf_pages_put_many(&pool->pages, umf_jemalloc_sizes.size[bin], segments, count);
     }
 }
 
 static void release_all(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n) {
     if (bin >= umf_jemalloc_sizes.slab_bins) {
-        release_pieces(pool, bin, items, n);
+        release_segments(pool, bin, items, n);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -413,7 +421,8 @@ static void release_all(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *i
     }
 }
 
-/* In two steps: a span can go to the provider as soon as its last object is released. */
+/* All states are cleared before the first object is released: a span, and its states, may go as
+ * soon as its last object is released. */
 static void jemalloc_flush(void *self, uint32_t bin, umf_item_t *items, size_t n) {
     jemalloc_pool_t *pool = self;
     int saved_errno = errno;
@@ -423,7 +432,7 @@ static void jemalloc_flush(void *self, uint32_t bin, umf_item_t *items, size_t n
     errno = saved_errno;
 }
 
-/* jemalloc keeps no free extents: all that decays is in the page cache, and withheld. */
+/* jemalloc keeps no free extents. So only the page cache decays; withheld blocks go there first. */
 static bool jemalloc_decay(void *self, bool is_new) {
     jemalloc_pool_t *pool = self;
     if (is_new) {
@@ -435,7 +444,7 @@ static bool jemalloc_decay(void *self, bool is_new) {
 static const umf_magazine_ops_t jemalloc_magazine_ops = {
     .refill = jemalloc_refill,
     .flush = jemalloc_flush,
-    .look = jemalloc_decay,
+    .decay_pass = jemalloc_decay,
 };
 
 /* --- blocks without bin --- */
@@ -448,12 +457,12 @@ static __attribute__((noinline)) void *large_alloc(jemalloc_pool_t *pool, size_t
         bytes >> UMF_PAGE_SHIFT > UINT32_MAX) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
-    if (is_parkable(bytes) && alignment == UMF_PAGE_SIZE &&
+    if (can_withhold(bytes) && alignment == UMF_PAGE_SIZE &&
         umf_likely((ptr = take_withheld(pool, bytes)) != NULL)) {
         return ptr;
     }
     ptr = umf_pages_take(&pool->pages, bytes, alignment);
-    if (!ptr) {
+    if (!ptr) { /* before the provider is asked, cached blocks go back to the page cache */
         umf_reuse_slots_release(&pool->reuse_slots);
         umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
                                     UMF_MAGAZINE_WAITING_MAX);
@@ -477,7 +486,7 @@ static UMF_COLD umf_result_t refuse(const jemalloc_pool_t *pool, const void *ptr
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* Of several threads that free the same block one gets here first. */
+/* If several threads free the same block, the exchange lets one pass. */
 static __attribute__((noinline)) umf_result_t large_free(jemalloc_pool_t *pool, void *ptr,
                                                          page_t *page) {
     uint32_t pages = 0;
@@ -489,7 +498,7 @@ static __attribute__((noinline)) umf_result_t large_free(jemalloc_pool_t *pool, 
     }
     size_t bytes = (size_t)pages << UMF_PAGE_SHIFT;
     int saved_errno = errno;
-    if (!is_parkable(bytes) || !withhold(pool, ptr, bytes)) {
+    if (!can_withhold(bytes) || !withhold(pool, ptr, bytes)) {
         block_release(pool, ptr, bytes);
         umf_magazines_decay(&pool->magazines);
     }
@@ -497,7 +506,7 @@ static __attribute__((noinline)) umf_result_t large_free(jemalloc_pool_t *pool, 
     return UMF_RESULT_SUCCESS;
 }
 
-/* Gives the tail of a block back. false: it stays as it is. */
+/* Frees the tail of a block in place. false: the block stays as it is. */
 static bool large_shrink(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t old, size_t size) {
     size_t bytes = umf_align_up(size, UMF_PAGE_SIZE);
     if (umf_pages_split(&pool->pages, ptr, old, bytes) != UMF_RESULT_SUCCESS) {
@@ -517,7 +526,7 @@ static inline umf_magazine_t *magazine_of(const jemalloc_pool_t *pool, const pag
 
 static __attribute__((noinline)) umf_result_t free_slow(jemalloc_pool_t *pool, void *ptr,
                                                         page_t *page, uint8_t *state) {
-    if (!state || umf_state(state) == UMF_STATE_NONE) {
+    if (!state || umf_state(state) == UMF_STATE_NONE) { /* no object of a bin: perhaps a block */
         return large_free(pool, ptr, page);
     }
     if (umf_state(state) != UMF_STATE_LIVE) {
@@ -577,7 +586,7 @@ static void *jemalloc_malloc(void *self, size_t size) {
     return umf_magazine_pop(&pool->magazines, umf_jemalloc_bin_of(size));
 }
 
-/* Objects are aligned as far as their size is divisible by a power of two, up to a page. */
+/* An object is aligned to the largest power of two that divides its size, up to a page. */
 static void *jemalloc_aligned_malloc(void *self, size_t size, size_t alignment) {
     jemalloc_pool_t *pool = self;
     if (alignment != 0 && !umf_is_pow2(alignment)) {
@@ -611,7 +620,8 @@ static void *jemalloc_calloc(void *self, size_t num, size_t size) {
     return ptr;
 }
 
-/* The room of a live allocation and the record of the page it starts in; 0 if `ptr` is none. */
+/* The usable size of a live allocation, and the record of the page in which it starts. 0: `ptr` is
+ * none. */
 static size_t usable_size(jemalloc_pool_t *pool, const void *ptr, page_t **page) {
     const umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     if (!span) {
@@ -644,7 +654,7 @@ static bool fits_in_place(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t
     if (size > old) {
         return false;
     }
-    if (old <= BIN_LARGEST) {
+    if (old <= BIN_LARGEST) { /* an object cannot shrink: it stays unless half would be wasted */
         return size > old / 2;
     }
     return size > BIN_LARGEST &&
@@ -681,7 +691,8 @@ static void *jemalloc_realloc(void *self, void *ptr, size_t size) {
 
 /* --- create and destroy --- */
 
-/* The contract asks for a provider that can split, although pieces are divided here. */
+/* The public header asks for a provider that can split, although the page cache divides spans
+ * without it. */
 static umf_result_t check_split(umf_memory_provider_handle_t provider, size_t page) {
     if (umf_provider_can_split(provider, page) != UMF_RESULT_ERROR_NOT_SUPPORTED) {
         return UMF_RESULT_SUCCESS;
@@ -730,7 +741,7 @@ static umf_result_t pool_build(jemalloc_pool_t *pool, const umf_jemalloc_pool_pa
         umf_tracked_release(pool->tracked);
         return result;
     }
-    umf_reuse_slots_init(&pool->reuse_slots, PARKING_PLACES, pool, leave_withheld);
+    umf_reuse_slots_init(&pool->reuse_slots, REUSE_SLOTS, pool, leave_withheld);
     umf_content_init(&pool->content, pool->tracked);
     umf_pages_init(&pool->pages, pool->tracked, page, sizeof(page_t), states_drop);
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
@@ -776,7 +787,7 @@ static umf_result_t jemalloc_initialize(umf_memory_provider_handle_t provider, c
 
 static umf_result_t jemalloc_finalize(void *self) {
     jemalloc_pool_t *pool = self;
-    umf_magazines_fini(&pool->magazines); /* waits for threads that are ending, as the next */
+    umf_magazines_fini(&pool->magazines); /* waits for ending threads, like the next call */
     umf_reuse_slots_fini(&pool->reuse_slots);
     pool->is_closing = true;
     bool is_unused = umf_arenas_fini(&pool->arenas);
@@ -784,7 +795,7 @@ static umf_result_t jemalloc_finalize(void *self) {
     umf_result_t result = umf_pages_fini(&pool->pages);
     umf_tracked_release(pool->tracked);
     umf_lock_destroy(&pool->lock);
-    if (is_unused) {
+    if (is_unused) { /* otherwise jemalloc may still call the hooks, which are in the object */
         umf_meta_free(pool, sizeof(*pool));
     }
     return result;
@@ -809,12 +820,12 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Without arenas the second summand is below 0, see refill_without_arena. */
+/* Without arenas `large_count` may be negative, see refill_without_arena. */
 static size_t jemalloc_alloc_count(void *self) {
     jemalloc_pool_t *pool = self;
     int64_t withheld = 0;
-    for (uint32_t place = 0; place < PARKING_PLACES; place++) {
-        withheld += (int64_t)umf_reuse_slots_count(&pool->reuse_slots, place);
+    for (uint32_t slot = 0; slot < REUSE_SLOTS; slot++) {
+        withheld += (int64_t)umf_reuse_slots_count(&pool->reuse_slots, slot);
     }
     int64_t count = (int64_t)umf_magazines_live(&pool->magazines) +
                     atomic_load_explicit(&pool->large_count, memory_order_relaxed) - withheld;

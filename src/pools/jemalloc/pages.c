@@ -11,14 +11,14 @@
 
 #define SPAN_MIN ((size_t)2 << 20)
 #define SPAN_MAX ((size_t)64 << 20)
-/* A span larger than this is not kept when it falls free. */
+/* A larger span is not kept when it becomes wholly free. */
 #define RESERVE_MAX SPAN_MAX
-/* Free pieces are withheld from allocation while they are purged: this many at a time. */
+/* Free segments are isolated from allocation while they are purged: this many at a time. */
 #define PURGE_BATCH 32
-/* So often others' shards serve before one gets a span more. */
+/* After other shards have served a shard's threads so often, the shard gets another span. */
 #define ELSEWHERE_MAX 32
-/* How often, and how many nanoseconds apart, an allocation that finds no memory looks again while a
- * purge withholds some. */
+/* How often, and how many nanoseconds apart, an allocation that finds no memory tries again while a
+ * purge has some isolated. */
 #define PURGE_WAITS 2000
 #define PURGE_WAIT_NS 50000
 
@@ -45,6 +45,7 @@ void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t 
 umf_pages_span_t *umf_pages_find(const umf_pages_t *pages, const void *ptr) {
     const umf_span_set_t *own = umf_tracked_spans(pages->tracked);
     const umf_span_t *span = umf_span_find(own->map, (uintptr_t)ptr, NULL);
+    /* Another provider may have divided a segment of this cache: its spans lie inside of ours. */
     while (span && span->set != own) {
         span = span->outer ? umf_span_at(span->outer) : NULL;
     }
@@ -86,7 +87,7 @@ static void set_full(umf_pages_t *pages, bool is_full) {
     atomic_store_explicit(&pages->is_full, is_full, memory_order_relaxed);
 }
 
-/* Takes the new span of the provider into the thread's shard; a misplaced one is refused. */
+/* Adds the provider's new span to the thread's shard. A misaligned one is refused. */
 static umf_result_t span_adopt(umf_pages_t *pages, umf_pages_span_t *span, void *base,
                                size_t size) {
     span->span = umf_tracked_find(pages->tracked, base);
@@ -120,7 +121,8 @@ static umf_result_t span_create(umf_pages_t *pages, size_t size, size_t alignmen
         set_full(pages, false);
         result = span_adopt(pages, span, base, size);
     }
-    /* A provider that does not take its memory back leaves a record that points here. */
+    /* If the provider does not take its memory back, the span stays and still points to the record.
+     */
     if (result != UMF_RESULT_SUCCESS && !umf_tracked_find(pages->tracked, base)) {
         umf_meta_free(span, bytes);
     }
@@ -156,7 +158,7 @@ static void surplus_add_locked(umf_pages_t *pages, umf_pages_span_t *span) {
     }
 }
 
-/* The next surplus span that is still wholly free, taken out of the shard; NULL at the end. */
+/* Takes the next surplus span that is still wholly free out of the shard. NULL: there is none. */
 static umf_pages_span_t *surplus_take(shard_t *shard) {
     umf_pages_span_t *taken = NULL;
     umf_lock(&shard->lock);
@@ -189,10 +191,11 @@ static size_t surplus_release_shard(umf_pages_t *pages, shard_t *shard) {
     return count;
 }
 
-/* How many spans the provider took back. What it refuses is used on. */
+/* Returns how many spans the provider took back. Spans that it refuses stay in use. */
 static size_t surplus_release(umf_pages_t *pages) {
     size_t count = 0;
-    /* Before the looks: who adds one to a shard that was looked at says so again. */
+    /* Cleared before the shards are visited: a thread that adds surplus to a visited shard sets it
+     * again. */
     atomic_store_explicit(&pages->has_surplus, false, memory_order_relaxed);
     for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
         count += surplus_release_shard(pages, pages->shards[i]);
@@ -216,7 +219,7 @@ static size_t release_all_free(umf_pages_t *pages) {
     return surplus_release(pages);
 }
 
-/* Its spans; the provider's first error. */
+/* Gives all spans of a shard back. Returns the provider's first error. */
 static umf_result_t shard_empty(umf_pages_t *pages, shard_t *shard) {
     umf_result_t first = UMF_RESULT_SUCCESS;
     while (!umf_list_is_empty(&shard->spans)) {
@@ -241,7 +244,7 @@ umf_result_t umf_pages_fini(umf_pages_t *pages) {
     return first;
 }
 
-/* --- taking pieces --- */
+/* --- taking segments --- */
 
 static void *take_locked(shard_t *shard, size_t size, size_t alignment) {
     umf_assert_locked(&shard->lock);
@@ -253,11 +256,11 @@ static void *take_locked(shard_t *shard, size_t size, size_t alignment) {
     return is_found ? (void *)base : NULL;
 }
 
-/* Up to `n`; unlocks the shard. */
-static size_t take_and_unlock(shard_t *shard, size_t size, size_t alignment, void **pieces,
+/* Takes up to `n` segments and unlocks the shard. */
+static size_t take_and_unlock(shard_t *shard, size_t size, size_t alignment, void **segments,
                               size_t n) {
     size_t taken = 0;
-    while (taken < n && (pieces[taken] = take_locked(shard, size, alignment)) != NULL) {
+    while (taken < n && (segments[taken] = take_locked(shard, size, alignment)) != NULL) {
         taken++;
     }
     __atomic_store_n(&shard->is_taking, false, __ATOMIC_RELAXED);
@@ -265,9 +268,9 @@ static size_t take_and_unlock(shard_t *shard, size_t size, size_t alignment, voi
     return taken;
 }
 
-/* `waits`: else only where nobody is just now. */
+/* Takes from any shard. `waits`: waits for locks, else skips shards whose lock is taken. */
 static UMF_COLD size_t take_anywhere(umf_pages_t *pages, size_t size, size_t alignment,
-                                     void **pieces, size_t n, bool waits) {
+                                     void **segments, size_t n, bool waits) {
     size_t taken = 0;
     for (uint32_t i = 0; i < umf_pages_shard_count(pages) && !taken; i++) {
         shard_t *shard = pages->shards[i];
@@ -276,39 +279,41 @@ static UMF_COLD size_t take_anywhere(umf_pages_t *pages, size_t size, size_t ali
         } else if (!umf_trylock(&shard->lock)) {
             continue;
         }
-        taken = take_and_unlock(shard, size, alignment, pieces, n);
+        taken = take_and_unlock(shard, size, alignment, segments, n);
     }
     return taken;
 }
 
-/* Not to wait for others is worth a span more, and so is not to live on their memory; as long as
- * the provider has some. */
+/* Takes from other shards. While the provider has memory, another span is better than waiting for
+ * other shards' locks, and better than depending on their memory all the time. 0: the shard should
+ * get another span. */
 static UMF_COLD size_t take_elsewhere(umf_pages_t *pages, size_t size, size_t alignment,
-                                      void **pieces, size_t n) {
+                                      void **segments, size_t n) {
     bool waits = atomic_load_explicit(&pages->is_full, memory_order_relaxed);
     uint32_t *times = &umf_pages_shard_own(pages)->elsewhere;
-    bool lives_there = __atomic_fetch_add(times, 1, __ATOMIC_RELAXED) >= ELSEWHERE_MAX;
-    return lives_there && !waits ? 0 : take_anywhere(pages, size, alignment, pieces, n, waits);
+    bool is_dependent = __atomic_fetch_add(times, 1, __ATOMIC_RELAXED) >= ELSEWHERE_MAX;
+    return is_dependent && !waits ? 0 : take_anywhere(pages, size, alignment, segments, n, waits);
 }
 
-static size_t take(umf_pages_t *pages, size_t size, size_t alignment, void **pieces, size_t n) {
-    size_t taken = take_and_unlock(umf_pages_shard_lock(pages), size, alignment, pieces, n);
+static size_t take(umf_pages_t *pages, size_t size, size_t alignment, void **segments, size_t n) {
+    size_t taken = take_and_unlock(umf_pages_shard_lock(pages), size, alignment, segments, n);
     return taken || umf_pages_shard_count(pages) == 1
                ? taken
-               : take_elsewhere(pages, size, alignment, pieces, n);
+               : take_elsewhere(pages, size, alignment, segments, n);
 }
 
 void *umf_pages_take(umf_pages_t *pages, size_t size, size_t alignment) {
-    void *piece;
-    return take(pages, size, alignment, &piece, 1) ? piece : NULL;
+    void *segment;
+    return take(pages, size, alignment, &segment, 1) ? segment : NULL;
 }
 
-size_t umf_pages_take_many(umf_pages_t *pages, size_t size, void **pieces, size_t n) {
-    return take(pages, size, UMF_PAGE_SIZE, pieces, n);
+size_t umf_pages_take_many(umf_pages_t *pages, size_t size, void **segments, size_t n) {
+    return take(pages, size, UMF_PAGE_SIZE, segments, n);
 }
 
-/* The last try: another thread may have brought memory, or a purge may hold some and return it
- * soon. After the first look at all shards no purge begins. */
+/* The last try before an allocation fails: another thread may have added memory, or a purge may
+ * have some isolated and return it soon. While `waiting` is set no purge begins, so once `purging`
+ * is 0 one more try sees all memory. */
 static UMF_COLD void *take_late(umf_pages_t *pages, size_t size, size_t alignment) {
     void *ptr = NULL;
     atomic_fetch_add(&pages->waiting, 1);
@@ -333,8 +338,9 @@ static size_t shard_total(shard_t *shard) {
     return total;
 }
 
-/* What is asked of the provider when it has plenty: in proportion to what the shard holds. One of
- * many is small and keeps only one span that falls free: that had better be a large one. */
+/* The size that is requested first: in proportion to the memory of the shard. A shard keeps only
+ * one wholly free span. One of many shards has little memory, so its spans are larger in
+ * proportion. */
 static size_t span_request(umf_pages_t *pages, size_t need) {
     size_t request = shard_total(umf_pages_shard_own(pages));
     request = umf_align_down(umf_pages_shard_count(pages) == 1 ? request / 2 : request, SPAN_MIN);
@@ -342,7 +348,7 @@ static size_t span_request(umf_pages_t *pages, size_t need) {
     return request > need && umf_round_up(request, pages->granule, &request) ? request : need;
 }
 
-/* Asks for less and less, down to what is needed. */
+/* Requests less and less memory, down to what is needed. */
 static umf_result_t grow_down_to(umf_pages_t *pages, size_t need, size_t alignment) {
     for (size_t size = span_request(pages, need);;) {
         umf_result_t result = span_create(pages, size, alignment);
@@ -355,7 +361,8 @@ static umf_result_t grow_down_to(umf_pages_t *pages, size_t need, size_t alignme
     }
 }
 
-/* A provider that cannot align as wanted is asked for so much that an aligned piece is in it. */
+/* If the provider cannot align so far, the request is made so large that an aligned segment fits.
+ */
 static umf_result_t grow_aligned(umf_pages_t *pages, size_t need, size_t alignment) {
     umf_result_t result = grow_down_to(pages, need, alignment);
     if (result == UMF_RESULT_SUCCESS || alignment == pages->alignment ||
@@ -375,6 +382,7 @@ umf_result_t umf_pages_grow(umf_pages_t *pages, size_t size, size_t alignment) {
         alignment = pages->alignment;
     }
     umf_result_t result = grow_aligned(pages, need, alignment);
+    /* The provider may be able to serve the request once it has the free spans back. */
     if (result != UMF_RESULT_SUCCESS && release_all_free(pages)) {
         result = grow_aligned(pages, need, alignment);
     }
@@ -395,9 +403,10 @@ void *umf_pages_alloc(umf_pages_t *pages, size_t size, size_t alignment) {
     return ptr;
 }
 
-/* --- putting them back --- */
+/* --- freeing segments --- */
 
-/* One wholly free span of a shard is kept; others, and the one it replaces, are surplus. */
+/* A shard keeps one wholly free span, the last that became free. The one before it, and spans that
+ * are too large, are surplus. */
 static void span_fell_free_locked(umf_pages_t *pages, shard_t *shard, uintptr_t base) {
     umf_assert_locked(&shard->lock);
     umf_pages_span_t *span = umf_pages_find(pages, (void *)base);
@@ -429,13 +438,13 @@ void umf_pages_put(umf_pages_t *pages, void *ptr, size_t size) {
     umf_pages_put_many(pages, size, &ptr, 1);
 }
 
-void umf_pages_put_many(umf_pages_t *pages, size_t size, void *const *pieces, size_t n) {
+void umf_pages_put_many(umf_pages_t *pages, size_t size, void *const *segments, size_t n) {
     for (size_t i = 0; i < n;) {
-        shard_t *shard = umf_pages_shard_of(pages, pieces[i]);
+        shard_t *shard = umf_pages_shard_of(pages, segments[i]);
         umf_lock(&shard->lock);
         do {
-            put_locked(pages, shard, (uintptr_t)pieces[i++], size, false);
-        } while (i < n && umf_pages_shard_of(pages, pieces[i]) == shard);
+            put_locked(pages, shard, (uintptr_t)segments[i++], size, false);
+        } while (i < n && umf_pages_shard_of(pages, segments[i]) == shard);
         umf_unlock(&shard->lock);
     }
 }
@@ -450,11 +459,11 @@ umf_result_t umf_pages_split(umf_pages_t *pages, void *ptr, size_t total, size_t
 
 /* --- decay and trim --- */
 
-/* false: the provider does not purge in any way. */
-static bool piece_purge(umf_pages_t *pages, const umf_range_segment_t *piece) {
-    uintptr_t begin = piece->base + (pages->granule - 1);
+/* Purges the whole pages of a segment. false: the provider cannot purge in any way. */
+static bool segment_purge(umf_pages_t *pages, const umf_range_segment_t *segment) {
+    uintptr_t begin = segment->base + (pages->granule - 1);
     begin -= begin % pages->granule;
-    uintptr_t end = piece->base + piece->size;
+    uintptr_t end = segment->base + segment->size;
     end -= end % pages->granule;
     if (begin >= end) {
         return true;
@@ -476,51 +485,52 @@ static bool piece_purge(umf_pages_t *pages, const umf_range_segment_t *piece) {
 }
 
 typedef size_t (*pages_choice_t)(umf_range_t *range, uintptr_t *cursor, size_t min,
-                                 umf_range_segment_t *pieces, size_t n);
+                                 umf_range_segment_t *segments, size_t n);
 
-/* None while an allocation waits for what a purge holds. */
+/* Isolates free segments, which `choice` selects. None while an allocation waits for isolated ones.
+ */
 static size_t purge_begin(umf_pages_t *pages, shard_t *shard, pages_choice_t choice,
-                          uintptr_t *cursor, umf_range_segment_t *pieces) {
+                          uintptr_t *cursor, umf_range_segment_t *segments) {
     size_t count = 0;
     umf_lock(&shard->lock);
     if (shard->range && !atomic_load(&pages->waiting)) {
-        count = choice(shard->range, cursor, pages->granule, pieces, PURGE_BATCH);
+        count = choice(shard->range, cursor, pages->granule, segments, PURGE_BATCH);
     }
     atomic_fetch_add(&pages->purging, count != 0);
     umf_unlock(&shard->lock);
     return count;
 }
 
-static void purge_end(umf_pages_t *pages, shard_t *shard, const umf_range_segment_t *pieces,
+static void purge_end(umf_pages_t *pages, shard_t *shard, const umf_range_segment_t *segments,
                       size_t count) {
     umf_lock(&shard->lock);
     for (size_t i = 0; i < count; i++) {
-        put_locked(pages, shard, pieces[i].base, pieces[i].size, true);
+        put_locked(pages, shard, segments[i].base, segments[i].size, true);
     }
     umf_unlock(&shard->lock);
     atomic_fetch_sub(&pages->purging, 1);
 }
 
-/* Until `*bytes`, which become fewer, are used up, and what makes up a batch. true: there may be
- * more. */
-static bool purge_pieces(umf_pages_t *pages, shard_t *shard, pages_choice_t choice,
-                         uintptr_t *cursor, size_t *bytes) {
-    umf_range_segment_t pieces[PURGE_BATCH];
+/* Purges segments in batches and lowers `*bytes` by their sizes, until it is 0. The last batch may
+ * go beyond it. true: there may be more. */
+static bool purge_segments(umf_pages_t *pages, shard_t *shard, pages_choice_t choice,
+                           uintptr_t *cursor, size_t *bytes) {
+    umf_range_segment_t segments[PURGE_BATCH];
     bool purges = atomic_load_explicit(&pages->purge_mode, memory_order_relaxed) != PURGE_NONE;
     size_t count = 1;
-    while (purges && *bytes && (count = purge_begin(pages, shard, choice, cursor, pieces)) != 0) {
+    while (purges && *bytes && (count = purge_begin(pages, shard, choice, cursor, segments)) != 0) {
         for (size_t i = 0; i < count && purges; i++) {
-            purges = piece_purge(pages, &pieces[i]);
-            *bytes -= pieces[i].size < *bytes ? pieces[i].size : *bytes;
+            purges = segment_purge(pages, &segments[i]);
+            *bytes -= segments[i].size < *bytes ? segments[i].size : *bytes;
         }
-        purge_end(pages, shard, pieces, count);
+        purge_end(pages, shard, segments, count);
     }
     return purges && count != 0;
 }
 
-/* true: there may be more. */
+/* Purges what has decayed in a shard. true: there may be more. */
 static bool shard_decay(umf_pages_t *pages, shard_t *shard, size_t *bytes) {
-    bool goes_on = purge_pieces(pages, shard, umf_range_take_idle, &shard->decay_cursor, bytes);
+    bool goes_on = purge_segments(pages, shard, umf_range_take_idle, &shard->decay_cursor, bytes);
     if (!goes_on) {
         umf_lock(&shard->lock);
         shard->decay_cursor = UINTPTR_MAX;
@@ -545,12 +555,12 @@ void umf_pages_trim(umf_pages_t *pages) {
     for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
         uintptr_t cursor = UINTPTR_MAX;
         size_t bytes = SIZE_MAX;
-        purge_pieces(pages, pages->shards[i], umf_range_take_free, &cursor, &bytes);
+        purge_segments(pages, pages->shards[i], umf_range_take_free, &cursor, &bytes);
     }
     umf_pages_settle(pages);
 }
 
-/* --- what there is --- */
+/* --- counts --- */
 
 static size_t sum_shards(const umf_pages_t *pages, size_t (*bytes)(shard_t *shard)) {
     size_t sum = 0;

@@ -1,4 +1,4 @@
-/* Shards of a page cache: how they come, and who takes from which. */
+/* Shards of a page cache: how they are made, and which one a thread takes from. */
 #include "pools/jemalloc/pages_shards.h"
 
 #include "base/meta.h"
@@ -63,8 +63,8 @@ static bool shard_add_locked(umf_pages_t *pages) {
     return shard != NULL;
 }
 
-/* Twice as many as `count`, unless another thread was faster. false: there are enough, or there is
- * no memory. */
+/* Makes twice as many shards as `count`, unless another thread was faster. false: there are enough,
+ * or there is no memory. */
 static bool shards_grow(umf_pages_t *pages, uint32_t count) {
     uint32_t limit = shards_limit(), request = 2 * count < limit ? 2 * count : limit;
     bool grows = count < limit;
@@ -85,8 +85,8 @@ shard_t *umf_pages_shard_own(const umf_pages_t *pages) {
                          umf_pages_shard_count(pages)];
 }
 
-/* Another thread takes from the same shard. */
-static UMF_COLD shard_t *meet(umf_pages_t *pages) {
+/* The calling thread contends with another that takes from the same shard. */
+static UMF_COLD shard_t *contend(umf_pages_t *pages) {
     if (!shards_grow(pages, umf_pages_shard_count(pages))) {
         umf_thread_slot_tls.moves++;
     }
@@ -96,8 +96,9 @@ static UMF_COLD shard_t *meet(umf_pages_t *pages) {
 shard_t *umf_pages_shard_lock(umf_pages_t *pages) {
     shard_t *shard = umf_pages_shard_own(pages);
     if (umf_unlikely(!umf_trylock(&shard->lock))) {
+        /* A thread that only gives memory back is soon done: no reason to migrate. */
         if (__atomic_load_n(&shard->is_taking, __ATOMIC_RELAXED)) {
-            shard = meet(pages);
+            shard = contend(pages);
         }
         umf_lock(&shard->lock);
     }

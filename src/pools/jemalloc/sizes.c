@@ -14,22 +14,24 @@
 
 #define ARENAS_PER_CPU 4
 
-/* What jemalloc takes for a page (cmake/jemalloc.cmake). */
+/* The page size for which jemalloc was built (cmake/jemalloc.cmake). */
 #define JEMALLOC_PAGE ((size_t)1 << UMF_JEMALLOC_LG_PAGE)
 _Static_assert(JEMALLOC_PAGE >= UMF_PAGE_SIZE, "its extents are whole pages of the page cache");
 
-/* Of addresses and memory, for jemalloc's start: a block of 2 MiB with its alignment, twice. */
+/* The addresses and memory that jemalloc's start takes: two blocks of 2 MiB with their alignment.
+ */
 #define START_ROOM ((size_t)8 << 20)
 
-#define BIN_FIRST_PAGES ((size_t)16 << 10) /* from here on objects are pieces of the page cache */
-#define BIN_BYTES ((size_t)128 << 10)      /* a thread keeps about so much of each size, ... */
-#define BIN_OBJECTS_MIN 16                 /* ... but so many objects at least */
+#define BIN_FIRST_PAGES ((size_t)16 << 10) /* from this size on the page cache serves objects */
+/* A thread caches about so many bytes of each size, but at least so many objects. */
+#define BIN_BYTES ((size_t)128 << 10)
+#define BIN_OBJECTS_MIN 16
 
 enum {
     SIZES_NONE,
     SIZES_READY,
     SIZES_FAILED,
-    SIZES_STARTING, /* + the fork count of the process that does it */
+    SIZES_STARTING, /* plus the fork count of the process that starts jemalloc */
 };
 
 umf_jemalloc_sizes_t umf_jemalloc_sizes;
@@ -65,7 +67,7 @@ static bool bin_add(size_t size, size_t slab_size) {
     return true;
 }
 
-/* Sizes below a granule are left out: what is in them gets a granule. */
+/* Sizes below a granule are left out: such an object gets a granule. */
 static bool bins_add_slabs(void) {
     unsigned count = 0;
     size_t length = sizeof(count);
@@ -88,7 +90,7 @@ static bool bins_add_slabs(void) {
     return umf_jemalloc_sizes.bins > 0 && umf_jemalloc_sizes.size[0] == UMF_JEMALLOC_GRANULE;
 }
 
-/* Four sizes per doubling, as jemalloc's. */
+/* Four sizes for each power of two, as in jemalloc. */
 static bool bins_add_pages(void) {
     size_t step = BIN_FIRST_PAGES / 4;
     for (size_t size = BIN_FIRST_PAGES; size <= UMF_JEMALLOC_BIN_LARGEST; size += step) {
@@ -118,7 +120,7 @@ static void bins_index(void) {
     }
 }
 
-/* jemalloc may have been built for larger pages than the machine's, not for smaller ones. */
+/* jemalloc may be built for larger pages than those of the machine, but not for smaller ones. */
 umf_result_t umf_jemalloc_sizes_probe(char *why, size_t why_size) {
     size_t page = umf_os_page_size();
     if (page <= JEMALLOC_PAGE) {
@@ -158,7 +160,7 @@ static bool sizes_init(void) {
     return true;
 }
 
-/* jemalloc crashes where its start gets no memory (under ulimit -v, say). */
+/* jemalloc crashes if its start gets no memory (for example under ulimit -v). */
 static bool sizes_have_room(void) {
     void *room = NULL;
     int error =
@@ -175,9 +177,9 @@ static bool sizes_have_room(void) {
 }
 
 /*
- * The first pool starts jemalloc. No lock is held meanwhile, for jemalloc registers fork handlers
- * then. A child forked by another thread at that moment finds jemalloc half started and must not
- * enter it.
+ * The first pool starts jemalloc. No lock is held meanwhile, because jemalloc registers fork
+ * handlers at its start. If another thread forks at that moment, the child finds jemalloc half
+ * started and must not enter it.
  */
 umf_result_t umf_jemalloc_sizes_start(void) {
     char why[200];
@@ -191,7 +193,8 @@ umf_result_t umf_jemalloc_sizes_start(void) {
         unsigned starting = SIZES_STARTING + umf_fork_count();
         if (atomic_compare_exchange_strong(&umf_jemalloc_sizes.state, &state, starting)) {
             if (!sizes_have_room()) {
-                atomic_store(&umf_jemalloc_sizes.state, SIZES_NONE); /* there may be some later */
+                atomic_store(&umf_jemalloc_sizes.state,
+                             SIZES_NONE); /* a later pool may find memory */
                 return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
             }
             state = sizes_init() ? SIZES_READY : SIZES_FAILED;

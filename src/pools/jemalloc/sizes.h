@@ -1,6 +1,6 @@
 /*
- * The sizes of the jemalloc pool: what jemalloc was built with and what follows from it, asked once
- * in a process.
+ * The sizes of the jemalloc pool: jemalloc's size classes and what follows from them. They are read
+ * once in a process.
  */
 #ifndef UMF_SRC_POOLS_JEMALLOC_SIZES_H
 #define UMF_SRC_POOLS_JEMALLOC_SIZES_H
@@ -12,23 +12,23 @@
 #define UMF_JEMALLOC_ARENAS_MAX 4095
 
 #define UMF_JEMALLOC_BIN_LARGEST ((size_t)128 << 10) /* larger blocks have no bin */
-/* Up to here bins are found by granules, then by pages. */
+/* Bins of sizes up to this one are found by granules, larger ones by pages. */
 #define UMF_JEMALLOC_BIN_FINE ((size_t)32 << 10)
 #define UMF_JEMALLOC_BINS_MAX 64
 
 #define UMF_JEMALLOC_GRANULE_SHIFT 4 /* objects start at multiples of 16 */
 #define UMF_JEMALLOC_GRANULE ((size_t)1 << UMF_JEMALLOC_GRANULE_SHIFT)
 
-/* The name of a control of jemalloc, looked up. */
+/* The looked-up name of a control of jemalloc. */
 typedef struct umf_mib_t {
     size_t ids[4];
     size_t length;
 } umf_mib_t;
 
 typedef struct umf_jemalloc_sizes_t {
-    _Atomic unsigned state; /* the rest is Immutable once it says that this is ready */
+    _Atomic unsigned state; /* once it is SIZES_READY, the rest is Immutable */
     uint32_t bins;
-    uint32_t slab_bins; /* the first ones are jemalloc's */
+    uint32_t slab_bins; /* bins below it are jemalloc's */
     uint32_t size[UMF_JEMALLOC_BINS_MAX];
     uint32_t slab_size[UMF_JEMALLOC_BINS_MAX];
     umf_magazine_capacity_t capacity[UMF_JEMALLOC_BINS_MAX];
@@ -42,10 +42,11 @@ typedef struct umf_jemalloc_sizes_t {
 
 extern umf_jemalloc_sizes_t umf_jemalloc_sizes;
 
-/* Whether it can work on this machine: NOT_SUPPORTED, with the reason in `why`, if not. */
+/* Tells whether jemalloc can work on this machine. NOT_SUPPORTED: it cannot, `why` gets the reason.
+ */
 umf_result_t umf_jemalloc_sizes_probe(char *why, size_t why_size);
 
-/* Starts jemalloc, for the first pool. Comes before all use. */
+/* Starts jemalloc for the first pool. Call it before any other use. */
 umf_result_t umf_jemalloc_sizes_start(void);
 
 static inline uint32_t umf_jemalloc_bin_of(size_t size) {

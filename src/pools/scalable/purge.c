@@ -1,16 +1,19 @@
-/* Purging what oneTBB has free. */
+/* Purges the free memory of oneTBB. */
 #include "pools/scalable/purge.h"
 
 #include "base/meta.h"
 
-/* Blocks that trim takes, with room for oneTBB's header of them: from a slab up. */
+/* The sizes of the blocks that are taken, from the largest down to a slab. Down to PURGE_EXACT each
+ * size is half of the one before, then the sizes go down in oneTBB's steps of large blocks. Each
+ * has room for oneTBB's header. */
 #define PURGE_LARGEST ((size_t)64 << 20)
-#define PURGE_EXACT ((size_t)128 << 10) /* from here on in steps of oneTBB's ... */
-#define PURGE_STEP ((size_t)8 << 10)    /* ... sizes of large blocks, above by halves */
+#define PURGE_EXACT ((size_t)128 << 10)
+#define PURGE_STEP ((size_t)8 << 10)
 #define PURGE_SMALLEST ((size_t)16 << 10)
 #define PURGE_HEADER 256
 
-/* What the trimmer has taken. It is listed out of line, for in it nothing stays. */
+/* The blocks that the trimmer has taken. The list is outside of the blocks, because these are
+ * purged. */
 typedef struct taken_t {
     struct taken_t *next;
     size_t count;
@@ -34,8 +37,9 @@ static char *take(const umf_scalable_purge_t *pool, size_t size, taken_t **list)
     return block;
 }
 
-/* What was taken last goes first: of the two objects in a slab, oneTBB writes only to the one that
- * is freed first, and the lower one begins in the page that stays anyway. */
+/* Frees in reverse order. oneTBB writes only to the first freed of the two objects in a slab. That
+ * is the lower one, which starts in the page of the slab's header and so makes no other page
+ * resident. */
 static void taken_free(const umf_scalable_purge_t *pool, taken_t *taken) {
     while (taken) {
         for (size_t i = taken->count; i-- > 0;) {
@@ -47,7 +51,7 @@ static void taken_free(const umf_scalable_purge_t *pool, taken_t *taken) {
     }
 }
 
-/* Drops what is in the whole pages of [begin, end). */
+/* Purges the whole pages of [begin, end). */
 static void purge(const umf_scalable_purge_t *pool, char *begin, char *end, size_t page) {
     uintptr_t first = (uintptr_t)begin + page - 1;
     first -= first % page;
@@ -63,9 +67,9 @@ static size_t purge_next(size_t size) {
 }
 
 /*
- * Free memory between blocks in use stays resident. So the trimmer, who gets no new memory, takes
- * all there is, drops what is in it and gives it back: first from the parts for large blocks, then
- * slabs, by objects of which two fill one, the upper one first.
+ * Free memory between blocks in use stays resident. So the trimmer, which gets no new memory, takes
+ * all free memory of oneTBB, purges it and frees it: first large blocks, then slabs. A slab is
+ * taken as two objects that fill it; oneTBB hands out the upper one first.
  */
 void umf_scalable_purge(const umf_scalable_purge_t *pool) {
     size_t page = 0;

@@ -1,11 +1,11 @@
-/* Purging what a pool of oneTBB has free and keeps. */
+/* Purges the free memory that a pool of oneTBB keeps. */
 #ifndef UMF_SRC_POOLS_SCALABLE_PURGE_H
 #define UMF_SRC_POOLS_SCALABLE_PURGE_H
 
 #include "core/tracked_provider.h"
 #include "pools/scalable/tbb.h"
 
-/* The largest object that oneTBB has in slabs. */
+/* The largest object that oneTBB cuts from a slab. */
 #define UMF_SCALABLE_SMALL_LARGEST 8128
 
 typedef struct umf_scalable_purge_t {
@@ -14,7 +14,8 @@ typedef struct umf_scalable_purge_t {
     umf_tracked_provider_t *tracked;
 } umf_scalable_purge_t;
 
-/* The caller is the only one who gets memory out of the pool, and is refused new memory. */
+/* Purges what it can. The caller must be the trimmer: the provider's hook refuses it memory, so
+ * that it gets free memory only. */
 void umf_scalable_purge(const umf_scalable_purge_t *pool);
 
 #endif

@@ -1,17 +1,18 @@
 /*
  * The scalable pool.
  *
- * Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering anything else;
- * their sizes are the size classes of oneTBB. Of larger blocks up to 2 MiB each thread withholds a
- * few (cache/reuse_slots.h). Below, and for all larger blocks, stands a memory pool of oneTBB
- * (pools/scalable/tbb.h), which takes its memory from the provider through two hooks.
+ * Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering anything else. Their
+ * sizes are the size classes of oneTBB. Each thread withholds a few larger blocks of up to 2 MiB
+ * (cache/reuse_slots.h). Everything else comes from a memory pool of oneTBB (pools/scalable/tbb.h),
+ * which takes its memory from the provider through two hooks.
  *
- * oneTBB trusts every pointer it is given. So beside each span lies a record of where objects start
- * and which of them users have (pools/shared/starts.h). Whatever else is freed, interior, foreign
- * and freed pointers, is refused before oneTBB sees it.
+ * oneTBB trusts every pointer that it is given. Therefore each span has a record of where objects
+ * start and which of them users own (pools/shared/starts.h). All other pointers (interior, foreign
+ * or freed ones) are refused before oneTBB sees them.
  *
- * oneTBB has no call to empty the caches of one pool. But it empties them when the provider refuses
- * memory, before it gives up. So trim asks for more than any machine has and refuses that itself.
+ * oneTBB has no call to empty the caches of one pool. But it empties them before it gives up when
+ * the provider refuses memory. So trim asks oneTBB for more than any machine has, and the hook
+ * refuses that.
  */
 #include <umf/pools/pool_scalable.h>
 
@@ -34,7 +35,7 @@
 #include "pools/shared/starts.h"
 #include "system/os.h"
 
-/* Sizes and alignments up to here cannot overflow when oneTBB adds to them and rounds them up. */
+/* Sizes and alignments up to this limit cannot overflow when oneTBB adds to them and rounds up. */
 #define SIZE_LIMIT (SIZE_MAX / 4)
 #define SIZE_IMPOSSIBLE (SIZE_MAX >> 8)
 
@@ -42,15 +43,17 @@
 #define GRANULE ((size_t)1 << GRANULE_SHIFT)
 
 #define BIN_SMALL_LARGEST UMF_SCALABLE_SMALL_LARGEST
-#define BIN_BYTES ((size_t)64 << 10) /* a thread keeps about so much of each size, ... */
-#define BIN_OBJECTS_MIN 16           /* ... but so many objects at least */
-#define ALIGNMENT_IN_BINS 1024       /* above, each block has memory of its own */
+/* A thread caches about so many bytes of each size, but at least so many objects. */
+#define BIN_BYTES ((size_t)64 << 10)
+#define BIN_OBJECTS_MIN 16
+#define ALIGNMENT_IN_BINS 1024 /* blocks with a larger alignment have no bin */
 
 #define BIN_LARGEST ((size_t)128 << 10)
-#define WITHHELD_LARGEST                                                                           \
-    ((size_t)2 << 20)    /* of blocks above all bins each thread may withhold some, ... */
-#define PARKING_PLACES 8 /* ... one for each half of a doubling up to there */
-_Static_assert(BIN_LARGEST << PARKING_PLACES / 2 == WITHHELD_LARGEST, "two places per doubling");
+/* Larger blocks are not withheld. Each power of two from BIN_LARGEST up to here has two slots. */
+#define WITHHELD_LARGEST ((size_t)2 << 20)
+#define REUSE_SLOTS 8
+_Static_assert(BIN_LARGEST << REUSE_SLOTS / 2 == WITHHELD_LARGEST,
+               "two slots for each power of two");
 
 static const uint16_t small_sizes[] = {16,   32,   48,   64,   80,
                                        96,   112,  128,  160,  192,
@@ -59,13 +62,13 @@ static const uint16_t small_sizes[] = {16,   32,   48,   64,   80,
                                        1792, 2688, 4032, 5376, BIN_SMALL_LARGEST};
 #define BINS_SMALL UMF_COUNT_OF(small_sizes)
 
-/* Above, oneTBB has steps of 8 KiB, with its header in them. */
+/* Larger objects come in steps of 8 KiB, which include oneTBB's header. */
 #define LARGE_STEP_SHIFT 13
 #define LARGE_HEADER ((size_t)256)
-#define LARGE_STEPS 17 /* the largest has room for BIN_LARGEST */
+#define LARGE_STEPS 17 /* 17 steps have room for BIN_LARGEST */
 #define BINS (BINS_SMALL + LARGE_STEPS - 1)
 _Static_assert(BINS <= UMF_MAGAZINE_MAX_BINS, "too many bins");
-#define BIN_NONE BINS /* of blocks that are larger than all bins */
+#define BIN_NONE BINS /* blocks that are larger than all bins */
 
 #define UMF_PARAMS umf_scalable_pool_params
 #define UMF_PARAMS_TABLE "pools/scalable/scalable_params.def"
@@ -74,29 +77,29 @@ typedef struct umf_scalable_pool_params_t {
 } umf_scalable_pool_params_t;
 #include "ctl/params_define.h"
 
-/* Of a page. Its objects have one size only, for oneTBB's slabs are larger. */
+/* The record of a page. All its objects have one size, because oneTBB's slabs are larger. */
 typedef umf_starts_t page_t;
 
-/* Hangs on a span, with a record for each page the span touches. */
+/* The record of a span, which points to it. It has a record for each page that the span touches. */
 typedef struct record_t {
-    size_t size;          /* of this */
+    size_t size;          /* of this record in bytes */
     _Atomic size_t made;  /* pages with states */
-    _Atomic bool is_lost; /* oneTBB has given the span up, the provider did not take it */
+    _Atomic bool is_lost; /* oneTBB has given the span up, but the provider refused it */
     page_t pages[];
 } record_t;
 
 typedef struct scalable_pool_t {
     umf_magazines_t magazines;
-    umf_reuse_slots_t reuse_slots; /* of blocks: the address; they have no mark */
+    umf_reuse_slots_t reuse_slots; /* of blocks: the address; their state is NONE */
     const umf_tbb_t *tbb;
     void *below; /* oneTBB's pool. Sync: between umf_tbb_enter and leave, or stopped */
     umf_tracked_provider_t *tracked;
-    /* Objects and blocks out of oneTBB. Sync: as `below`. What goes in is released and what comes
-     * out acquired: oneTBB keeps that order inside, where neither the language nor a tool sees it.
-     */
+    /* Objects and blocks that oneTBB has handed out. Sync: as `below`. Memory that goes in is
+     * released and memory that comes out is acquired: oneTBB keeps that order inside, but neither
+     * the language nor a tool can see it. */
     _Atomic int64_t out_count;
-    _Atomic(const void *) trimmer; /* thread that trims, and gets no memory. Cleared before it
-                                      leaves oneTBB */
+    _Atomic(const void *) trimmer; /* the thread that trims: the hook gives it no memory. Cleared
+                                      before it leaves oneTBB */
     umf_lock_t lock;               /* of the records */
     umf_tbb_policy_t policy;       /* Immutable after create */
     char name[UMF_NAME_MAX];
@@ -110,10 +113,11 @@ static struct {
     umf_starts_sizes_t starts; /* by bin + 1 */
 } bins;                        /* Immutable after bins_init */
 
-/* Before a call of oneTBB that may fail: UNKNOWN. The hook changes it when there is no memory. */
+/* It is set to UNKNOWN before a call of oneTBB that may fail. The hook changes it if there is no
+ * memory. */
 static __thread umf_result_t scalable_last_error;
 
-/* Tells threads apart. */
+/* An identity of the calling thread. */
 static const void *this_thread(void) {
     return &scalable_last_error;
 }
@@ -148,12 +152,12 @@ static void bins_init(void) {
     }
 }
 
-/* Of a size up to BIN_SMALL_LARGEST. */
+/* The bin of a size up to BIN_SMALL_LARGEST. */
 static inline uint32_t bin_of(size_t size) {
     return bins.of_size[(size + GRANULE - 1) >> GRANULE_SHIFT];
 }
 
-/* Of a larger one up to BIN_LARGEST. */
+/* The bin of a larger size up to BIN_LARGEST. */
 static inline uint32_t large_bin_of(size_t size) {
     size_t step = (size_t)1 << LARGE_STEP_SHIFT;
     return (uint32_t)(BINS_SMALL + ((size + LARGE_HEADER + step - 1) >> LARGE_STEP_SHIFT) - 2);
@@ -181,7 +185,7 @@ static inline page_t *page_of(const umf_span_t *span, const void *ptr) {
                           (span->base >> UMF_STARTS_PAGE_SHIFT)];
 }
 
-/* NULL: no object may start there. */
+/* The state of the object at `ptr`. NULL: no object can start there. */
 static inline uint8_t *state_of(const page_t *page, const void *ptr) {
     return umf_starts_find(page, &bins.starts, (uintptr_t)ptr % UMF_STARTS_PAGE);
 }
@@ -195,8 +199,9 @@ static inline bool span_holds(const umf_span_t *span, const void *ptr) {
 }
 
 /*
- * Objects that came from oneTBB; how many, in front, have states. Others need memory for these.
- * Acquire here and release below: what the last owner of the memory did happened before.
+ * Gives states to objects that came from oneTBB. Returns how many of the first ones have states;
+ * for the next one there is no memory. The acquire here pairs with the release in `unmark`: what
+ * the last owner of the memory did happened before.
  */
 static size_t mark(scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
     const umf_span_t *span = NULL;
@@ -216,7 +221,7 @@ static size_t mark(scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_
     return n;
 }
 
-/* false: it is not out, of two frees in the same moment this is the second. */
+/* false: the object is not handed out. Of two frees at the same moment this is the second. */
 static bool unmark(const umf_span_t *span, const void *object) {
     uint8_t *state = state_of(page_of(span, object), object);
     return state && __atomic_exchange_n(state, UMF_STATE_NONE, __ATOMIC_RELEASE) != UMF_STATE_NONE;
@@ -240,6 +245,7 @@ static umf_result_t span_free(scalable_pool_t *pool, umf_span_t *span) {
 
 static int hook_free(intptr_t id, void *ptr, size_t size) {
     scalable_pool_t *pool = (scalable_pool_t *)id;
+    /* Pairs with the release in `give_back`: all users of the span are done with it. */
     atomic_load_explicit(&pool->out_count, memory_order_acquire);
     umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     if (!span) {
@@ -256,7 +262,7 @@ static int hook_free(intptr_t id, void *ptr, size_t size) {
     return 0;
 }
 
-/* It would crash inside oneTBB. */
+/* oneTBB writes its data into the memory and would crash if the CPU cannot. */
 static bool is_writable(const scalable_pool_t *pool, void *ptr) {
     if (umf_os_probe_write(ptr) != EFAULT) {
         return true;
@@ -269,6 +275,7 @@ static bool is_writable(const scalable_pool_t *pool, void *ptr) {
 
 static void *hook_alloc(intptr_t id, size_t *size) {
     scalable_pool_t *pool = (scalable_pool_t *)id;
+    /* The trimmer asks for memory only so that oneTBB empties its caches. */
     if (atomic_load_explicit(&pool->trimmer, memory_order_relaxed) == this_thread()) {
         return NULL;
     }
@@ -319,7 +326,7 @@ static size_t take_objects(scalable_pool_t *pool, uint32_t bin, umf_item_t *item
     return got;
 }
 
-/* Parked blocks, and objects in magazines. false: there are none. */
+/* Releases withheld blocks and the large objects in magazines. false: there are none. */
 static UMF_COLD bool release_waiting(scalable_pool_t *pool) {
     bool was_any = umf_reuse_slots_release(&pool->reuse_slots);
     return umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0) || was_any;
@@ -335,7 +342,8 @@ static UMF_COLD void no_states(scalable_pool_t *pool, const umf_item_t *items, s
 static size_t scalable_refill(void *arg, uint32_t bin, umf_item_t *items, size_t n) {
     scalable_pool_t *pool = arg;
     fail();
-    /* oneTBB may ask for memory, and must not be entered again while it does. */
+    /* Comes before oneTBB is entered: oneTBB may ask the hook for memory, and the hook cannot
+     * release anything because it must not enter oneTBB again. */
     umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
     size_t got = take_objects(pool, bin, items, n);
     if (umf_unlikely(!got) && release_waiting(pool)) {
@@ -348,7 +356,8 @@ static size_t scalable_refill(void *arg, uint32_t bin, umf_item_t *items, size_t
     return marked;
 }
 
-/* Takes the marks of objects away and keeps those that had one in front; returns how many. */
+/* Clears the states of objects. Objects that were handed out move to the front; returns how many.
+ * The others were freed twice at the same moment. */
 static size_t unmark_all(scalable_pool_t *pool, umf_item_t *items, size_t n) {
     const umf_span_t *span = NULL;
     size_t kept = 0;
@@ -377,7 +386,8 @@ static void give_back(scalable_pool_t *pool, const umf_item_t *items, size_t n) 
     errno = saved_errno;
 }
 
-/* In two steps: a span can go to the provider as soon as its last object is released. */
+/* All states are cleared before the first object is released: a span, and its states, may go as
+ * soon as its last object is released. */
 static void scalable_flush(void *arg, uint32_t bin, umf_item_t *items, size_t n) {
     (void)bin;
     give_back(arg, items, unmark_all(arg, items, n));
@@ -399,7 +409,7 @@ static bool scalable_decay(void *arg, bool is_new) {
 static const umf_magazine_ops_t scalable_magazine_ops = {
     .refill = scalable_refill,
     .flush = scalable_flush,
-    .look = scalable_decay,
+    .decay_pass = scalable_decay,
     .thread_begins = scalable_thread_begins,
 };
 
@@ -410,13 +420,15 @@ static void leave_withheld(void *arg, uintptr_t withheld) {
     give_back(arg, &block, 1);
 }
 
-/* The block that this thread has withheld, if it has just this size. */
+/* Takes the block that this thread has withheld, if it has exactly this size. NULL: there is none.
+ */
 static void *take_withheld(scalable_pool_t *pool, size_t size) {
-    uint32_t place = umf_reuse_slot_of(size, BIN_LARGEST);
-    uintptr_t withheld = umf_reuse_slots_peek(&pool->reuse_slots, place);
-    if (!withheld || !umf_reuse_slots_take(&pool->reuse_slots, place, withheld)) {
+    uint32_t slot = umf_reuse_slot_of(size, BIN_LARGEST);
+    uintptr_t withheld = umf_reuse_slots_peek(&pool->reuse_slots, slot);
+    if (!withheld || !umf_reuse_slots_take(&pool->reuse_slots, slot, withheld)) {
         return NULL;
     }
+    /* A slot serves a range of sizes, but a block must fit exactly. Another one is given back. */
     if (pool->tbb->pool_msize(pool->below, (void *)withheld) != size) {
         leave_withheld(pool, withheld);
         return NULL;
@@ -424,14 +436,14 @@ static void *take_withheld(scalable_pool_t *pool, size_t size) {
     return (void *)withheld;
 }
 
-/* false: there is a block already, or this one is too large, or so small that nobody takes it: an
- * aligned one. */
+/* false: the slot is occupied, or the block is too large, or it is an aligned one of a size that
+ * has a bin, which no thread would take back. */
 static bool withhold(scalable_pool_t *pool, void *ptr) {
     size_t size = pool->tbb->pool_msize(pool->below, ptr);
     if (size <= BIN_LARGEST || size > WITHHELD_LARGEST) {
         return false;
     }
-    umf_tbb_thread_begins(); /* when it ends it gives back what it has withheld */
+    umf_tbb_thread_begins(); /* an ending thread enters oneTBB to free what it has withheld */
     return umf_reuse_slots_put(&pool->reuse_slots, umf_reuse_slot_of(size, BIN_LARGEST),
                                (uintptr_t)ptr);
 }
@@ -447,7 +459,7 @@ static void *take_block(scalable_pool_t *pool, size_t size, size_t alignment) {
     return ptr;
 }
 
-/* NULL: there is no memory to note that it is live. */
+/* Marks a block as live. NULL: there is no memory for its state, and the block is freed. */
 static void *block_mark(scalable_pool_t *pool, void *ptr) {
     umf_item_t item = {.object = ptr};
     if (umf_unlikely(mark(pool, BIN_NONE, &item, 1) == 0)) {
@@ -464,6 +476,7 @@ static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t ali
         umf_tell_refused("scalable", scalable_last_error);
         return NULL;
     }
+    /* A small aligned request takes a large block: a slab's page has objects of one size only. */
     size_t bytes = size > BIN_SMALL_LARGEST ? size : BIN_SMALL_LARGEST + 1;
     void *ptr = alignment == 0 && bytes <= WITHHELD_LARGEST ? take_withheld(pool, bytes) : NULL;
     if (!ptr) {
@@ -484,7 +497,7 @@ static UMF_COLD umf_result_t refuse(const scalable_pool_t *pool, const void *ptr
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* Of several threads that free the same block one gets through. */
+/* If several threads free the same block, the exchange lets one pass. */
 static __attribute__((noinline)) umf_result_t block_free(scalable_pool_t *pool, void *ptr,
                                                          uint8_t *state) {
     uint8_t live = UMF_STATE_LIVE;
@@ -552,8 +565,8 @@ static void *scalable_malloc(void *arg, size_t size) {
     return umf_magazine_pop(&pool->magazines, bin_of(size));
 }
 
-/* In oneTBB's slabs objects are aligned as far as their size is divisible by a power of two. That
- * is not promised, hence looked at. */
+/* In oneTBB's slabs an object is aligned to the largest power of two that divides its size. oneTBB
+ * does not promise that, so it is checked. */
 static void *aligned_from_bin(scalable_pool_t *pool, size_t size, size_t alignment) {
     uint32_t bin = bin_of(size);
     while (bin < BINS_SMALL && small_sizes[bin] & (alignment - 1)) {
@@ -597,7 +610,7 @@ static void *scalable_calloc(void *arg, size_t num, size_t size) {
     return ptr;
 }
 
-/* The room of a live allocation; 0 if `ptr` is none. */
+/* The usable size of a live allocation; 0: `ptr` is none. */
 static size_t usable_size(scalable_pool_t *pool, const void *ptr) {
     const umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     const uint8_t *state = span ? state_of(page_of(span, ptr), ptr) : NULL;
@@ -693,7 +706,7 @@ static umf_result_t pool_build(scalable_pool_t *pool, const umf_scalable_pool_pa
     if (result != UMF_RESULT_SUCCESS) {
         goto below;
     }
-    umf_reuse_slots_init(&pool->reuse_slots, PARKING_PLACES, pool, leave_withheld);
+    umf_reuse_slots_init(&pool->reuse_slots, REUSE_SLOTS, pool, leave_withheld);
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     return UMF_RESULT_SUCCESS;
 
@@ -736,7 +749,7 @@ static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, c
 
 static umf_result_t scalable_finalize(void *arg) {
     scalable_pool_t *pool = arg;
-    umf_magazines_fini(&pool->magazines); /* waits for threads that are ending, as the next */
+    umf_magazines_fini(&pool->magazines); /* waits for ending threads, like the next call */
     umf_reuse_slots_fini(&pool->reuse_slots);
     umf_tbb_pool_destroy(pool->tbb, pool->below);
     spans_free(pool, umf_tracked_find_any);
@@ -749,12 +762,12 @@ static umf_result_t scalable_finalize(void *arg) {
 
 /* --- trim --- */
 
-/* Asks for the impossible, see above. The caller is the trimmer. */
+/* Asks for the impossible, so that oneTBB empties its caches. The caller must be the trimmer. */
 static void caches_empty(scalable_pool_t *pool) {
     pool->tbb->pool_malloc(pool->below, SIZE_IMPOSSIBLE);
 }
 
-/* One thread is enough. */
+/* Trims a pool that is in use. A second thread that trims at the same time does nothing. */
 static void trim_used(scalable_pool_t *pool) {
     const void *none = NULL;
     umf_tbb_enter();
@@ -771,8 +784,8 @@ static bool is_unused(scalable_pool_t *pool) {
     return atomic_load_explicit(&pool->out_count, memory_order_relaxed) == 0;
 }
 
-/* Puts a fresh pool of oneTBB in the place of an unused one, which lets go what it holds on to.
- * false: it is in use. */
+/* Replaces an unused pool of oneTBB by a fresh one and destroys it, which frees all its memory.
+ * false: the pool is in use. */
 static bool renew(scalable_pool_t *pool) {
     void *spare;
     if (!is_unused(pool) || below_create(pool, &spare) != 0) {
@@ -817,8 +830,8 @@ static size_t scalable_alloc_count(void *arg) {
     scalable_pool_t *pool = arg;
     int64_t blocks = atomic_load_explicit(&pool->out_count, memory_order_relaxed) -
                      umf_magazines_out(&pool->magazines);
-    for (uint32_t place = 0; place < PARKING_PLACES; place++) {
-        blocks -= (int64_t)umf_reuse_slots_count(&pool->reuse_slots, place);
+    for (uint32_t slot = 0; slot < REUSE_SLOTS; slot++) {
+        blocks -= (int64_t)umf_reuse_slots_count(&pool->reuse_slots, slot);
     }
     return umf_magazines_live(&pool->magazines) + (blocks > 0 ? (size_t)blocks : 0);
 }
@@ -846,7 +859,7 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfScalablePoolOps(void) {
     return &scalable_ops;
 }
 
-/* Unlike the others, NULL is refused. */
+/* Unlike the destroy functions of other kinds, it refuses NULL. */
 UMF_API_1_0 umf_result_t umfScalablePoolParamsDestroy(umf_scalable_pool_params_handle_t hParams) {
     return umf_handle_check(hParams, &umf_scalable_pool_params_kind.handle, __func__)
                ? umf_params_destroy(&umf_scalable_pool_params_kind, hParams, __func__)

@@ -1,18 +1,17 @@
 /*
- * Two gates, `calls` and `endings`. Who passes a gate is counted in one of its stripes, which costs
- * one atomic addition on a cache line that is mostly the thread's own. Who closes a gate makes
- * newcomers wait and then waits until the stripes add up to nothing.
+ * Two gates, `calls` and `endings`. A thread that enters a gate is counted in one of its stripes,
+ * which costs one atomic addition on a cache line that it rarely shares. A thread that closes a
+ * gate makes newcomers wait, and then waits until the stripes add up to 0.
  *
- * `calls` is passed by every call of oneTBB and closed by fork, before the fork takes our locks, so
- * that threads inside can finish what they do; oneTBB calls the provider, and the provider takes
- * locks. `endings` is passed by a thread while oneTBB takes its data apart, and closed while a pool
- * is destroyed.
+ * Every call of oneTBB enters `calls`. Fork closes it before it takes the locks of this library, so
+ * that threads inside can finish: oneTBB calls the provider, and the provider takes locks. A thread
+ * enters `endings` while oneTBB destroys the thread's data. The destruction of a pool closes it.
  *
- * oneTBB does that in a destructor of thread-specific data. A thread passes `endings` before these
- * destructors run, and leaves it by a key of ours in their second round.
+ * oneTBB destroys that data in a destructor of thread-specific data. A thread enters `endings`
+ * before these destructors run, and leaves it in their second round, by a key of this library.
  *
- * All waiting has an end: what is waited for may be an operation of a user's provider, and that may
- * wait for the very thread that waits here.
+ * All waits are bounded. The thread that is waited for may be in an operation of a user's provider,
+ * and this may wait for the very thread that waits here.
  */
 #include "pools/scalable/tbb.h"
 
@@ -30,7 +29,9 @@
 #define GATE_STRIPES 64
 #define GATE_STRIPES_SHIFT 58 /* of a 64-bit hash */
 
-#define PATIENCE_LONG 10000 /* naps: about a second, for each takes longer than it asks for */
+/* Pauses before a wait gives up. The long wait takes about a second, because each pause takes
+ * longer than it asks for. */
+#define PATIENCE_LONG 10000
 #define PATIENCE_SHORT 40
 
 typedef struct stripe_t {
@@ -38,16 +39,16 @@ typedef struct stripe_t {
 } stripe_t;
 
 typedef struct gate_t {
-    _Atomic uint32_t closed; /* by how many */
+    _Atomic uint32_t closed; /* by how many threads */
     stripe_t stripes[GATE_STRIPES];
 } gate_t;
 
 static gate_t calls, endings;
 
 typedef struct tbb_thread_t {
-    uint16_t depth : 14;    /* of calls: a provider may stand on another pool */
-    uint16_t is_known : 1;  /* it will tell when it ends */
-    uint16_t is_ending : 1; /* it has passed the gate `endings` */
+    uint16_t depth : 14;    /* of nested calls: a provider may stand on another pool */
+    uint16_t is_known : 1;  /* its end is announced */
+    uint16_t is_ending : 1; /* it has entered the gate `endings` */
 } tbb_thread_t;
 
 static __thread tbb_thread_t self;
@@ -65,8 +66,8 @@ static UMF_COLD void gate_wait(gate_t *gate) {
     }
 }
 
-/* The order of all these atomics is what makes it work: either the closer sees the newcomer in its
- * stripe, or the newcomer sees the gate closed. */
+/* All these atomics are sequentially consistent. Hence either the closer sees the newcomer in its
+ * stripe, or the newcomer sees that the gate is closed. */
 static void gate_enter(gate_t *gate) {
     _Atomic uint32_t *inside = gate_stripe(gate);
     atomic_fetch_add(inside, 1);
@@ -89,7 +90,8 @@ static uint32_t gate_count(gate_t *gate) {
     return count;
 }
 
-/* `own`: how often the caller itself is inside. false: others still are. */
+/* Closes the gate and waits. `own`: how often the caller itself is inside. false: other threads are
+ * still inside. */
 static bool gate_close(gate_t *gate, uint32_t own, unsigned patience) {
     atomic_fetch_add(&gate->closed, 1);
     for (unsigned round = 0; gate_count(gate) != own; round++) {
@@ -138,15 +140,15 @@ static void fork_child(void) {
 
 /* --- ends of threads --- */
 
-/* Of glibc: `function` runs before the destructors of thread-specific data, and never if a thread
- * asks for it in one of those. */
+/* A function of glibc: `function` runs before the destructors of thread-specific data. If a thread
+ * registers it in one of those, it never runs. */
 extern int __cxa_thread_atexit_impl(void (*function)(void *), void *arg, void *dso)
     __attribute__((weak));
 extern void *__dso_handle;
 
 static pthread_key_t key;
 static bool has_key;
-static char first_round, last_round; /* their addresses are what the key holds */
+static char first_round, last_round; /* their addresses are the values of the key */
 
 static void ending_leave(void) {
     umf_tbb_leave();
@@ -164,22 +166,25 @@ static void ending_enter(void *unused) {
     }
 }
 
-/* In the next round all destructors of this round have run. */
+/* Sets the key again in the first round, so that it runs in the next one: by then all destructors
+ * of the first round have run. */
 static void on_key(void *round) {
     if (round != &first_round || pthread_setspecific(key, &last_round) != 0) {
         ending_leave();
     }
 }
 
-/* The main thread's end is that of the process. */
+/* The main thread needs no announcement: its end is the end of the process. */
 static UMF_COLD void thread_announce(void) {
-    self.is_known = true; /* at first: what follows may allocate, and we may be malloc */
+    /* Set first, because the registration may allocate, and this library may stand in for malloc.
+     */
+    self.is_known = true;
     if (has_key && __cxa_thread_atexit_impl && umf_os_tid() != umf_os_pid()) {
         __cxa_thread_atexit_impl(ending_enter, NULL, &__dso_handle);
     }
 }
 
-/* Where the library can be unloaded, threads must not call into it when they end later. */
+/* After the library is unloaded, threads that end must not call into it. */
 __attribute__((destructor)) static void unload(void) {
     if (has_key) {
         has_key = false;
@@ -193,7 +198,7 @@ static void start(void) {
         UMF_LOG_WARN("no thread-specific key is left: while a scalable pool is destroyed, threads "
                      "that have used it must not be ending");
     }
-    /* Registered after the handlers of our locks, thus called before them. */
+    /* Registered after the fork handlers of the locks, and therefore called before them. */
     if (pthread_atfork(fork_prepare, fork_parent, fork_child) != 0) {
         UMF_LOG_ERROR("cannot register fork handlers (no memory): a child process of fork() must "
                       "not use scalable pools");
@@ -256,7 +261,8 @@ static const umf_dl_symbol_t tbb_symbols[] = {
     TBB_SYMBOL("_ZN3rml10pool_msizeEPNS_10MemoryPoolEPv", pool_msize),
 };
 
-/* Never closed: threads run destructors in it, and pools may outlive the teardown. */
+/* Never closed, because threads run destructors in the library, and pools may outlive the teardown
+ * of this one. */
 static _Atomic(umf_tbb_t *) tbb_loaded; /* Sync: atomic, published once */
 
 static umf_result_t tbb_open(umf_tbb_t *tbb, void **library, char *why, size_t why_size) {

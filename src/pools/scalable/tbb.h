@@ -1,9 +1,10 @@
 /*
  * oneTBB's memory pools, found at run time, and when they may be entered.
  *
- * oneTBB has locks of its own that a fork in the middle leaves locked in the child, and its data of
- * a thread is taken apart when the thread ends, which a pool's end in another thread does not wait
- * for. Both are made safe here: every call goes through enter and leave.
+ * Two things in oneTBB are unsafe. A fork while a thread is inside leaves its locks locked in the
+ * child. And when a thread ends, oneTBB destroys the thread's data, but the destruction of a pool
+ * by another thread does not wait for that. Both are made safe here: every call goes through enter
+ * and leave.
  */
 #ifndef UMF_SRC_POOLS_SCALABLE_TBB_H
 #define UMF_SRC_POOLS_SCALABLE_TBB_H
@@ -37,25 +38,26 @@ typedef struct umf_tbb_t {
     size_t (*pool_msize)(void *pool, void *ptr);
 } umf_tbb_t;
 
-/* Loads the library at the first call; it stays loaded. DEPENDENCY_UNAVAILABLE, and a log line that
- * says what to install. */
+/* Loads the library at the first call; it stays loaded. DEPENDENCY_UNAVAILABLE: it is not there,
+ * and a log line says what to install. */
 umf_result_t umf_tbb_load(const umf_tbb_t **tbb);
-/* Whether it could be loaded; `why` gets the reason if not. */
+/* Tells whether the library can be loaded; `why` gets the reason if not. */
 umf_result_t umf_tbb_probe(char *why, size_t why_size);
 
-/* Before a thread that may have to enter when it ends can come to that end. */
+/* Announces a thread that may have to enter when it ends. Call it before it can end. */
 void umf_tbb_thread_begins(void);
 
-/* Around every call of a function above but pool_msize. May nest, and the provider may be called in
- * between. Waits while a fork is under way. */
+/* Enter and leave surround every call of a function above, except pool_msize. They may nest, and
+ * the provider may be called in between. Enter waits while a fork is under way. */
 void umf_tbb_enter(void);
 void umf_tbb_leave(void);
 
-/* Until resume nobody enters. false: somebody is still inside, also if it is the caller itself. */
+/* No thread enters until resume. false: a thread is still inside, possibly the caller itself.
+ * Resume must follow in both cases. */
 bool umf_tbb_stop(void);
 void umf_tbb_resume(void);
 
-/* Destroys a pool when no ending thread has its data in the hand. */
+/* Destroys a pool. Waits until oneTBB destroys no data of an ending thread. */
 bool umf_tbb_pool_destroy(const umf_tbb_t *tbb, void *pool);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * What the tables of a kind of pool have in common. A kind whose functions are called
- * <kind>_<operation> names them here together.
+ * Macros for the tables of a kind of pool. They name all functions of a kind at once, if these are
+ * called <kind>_<operation>.
  */
 #ifndef UMF_SRC_POOLS_SHARED_KIND_H
 #define UMF_SRC_POOLS_SHARED_KIND_H
 
 #include <umf/plugin.h>
 
-/* Of umf_memory_pool_ops_t: what each kind has for itself. */
+/* The members of umf_memory_pool_ops_t that every kind implements. */
 #define UMF_POOL_OPS(kind)                                                                         \
     .version = UMF_POOL_OPS_VERSION_CURRENT, .initialize = kind##_initialize,                      \
     .finalize = kind##_finalize, .malloc = kind##_malloc, .calloc = kind##_calloc,                 \
@@ -15,7 +15,8 @@
     .malloc_usable_size = kind##_usable_size, .free = kind##_free,                                 \
     .get_last_allocation_error = kind##_last_allocation_error
 
-/* By which the registry knows a kind, see pools.def; what follows its name are further members. */
+/* The descriptor by which the registry knows a kind, see pools.def. The arguments after the kind
+ * are further members. */
 #define UMF_POOL_DESCRIPTOR(kind, ...)                                                             \
     extern const umf_memory_pool_descriptor_t umf_##kind##_pool_descriptor;                        \
     const umf_memory_pool_descriptor_t umf_##kind##_pool_descriptor = {                            \

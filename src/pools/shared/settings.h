@@ -1,4 +1,4 @@
-/* Settings: what the pools' parameter functions and tables of fields have in common. */
+/* Helpers for settings and messages that all kinds of pools use. */
 #ifndef UMF_SRC_POOLS_SHARED_SETTINGS_H
 #define UMF_SRC_POOLS_SHARED_SETTINGS_H
 
@@ -16,7 +16,7 @@
         return umf_params_name(state ? state->member : params##_defaults.name, name);              \
     }
 
-/* A provider or a caller may want to know; a program that counts on refusals should not have to. */
+/* Logs a failed allocation at debug level only: a program may expect failures and handle them. */
 static inline void umf_tell_refused(const char *kind, umf_result_t result) {
     if (result != UMF_RESULT_SUCCESS) {
         umf_log_write(UMF_LOG_LEVEL_DEBUG, 0, kind, "the pool refuses an allocation: %s",
@@ -24,8 +24,8 @@ static inline void umf_tell_refused(const char *kind, umf_result_t result) {
     }
 }
 
-/* Of an operation that a kind of pool does not offer. Once: a program may call it again and again.
- */
+/* Logs that a kind of pool does not offer an operation. It does so once, because a program may call
+ * the operation again and again. */
 static inline void umf_tell_not_offered(atomic_flag *told, const char *kind, const char *function,
                                         const char *instead) {
     if (!atomic_flag_test_and_set_explicit(told, memory_order_relaxed)) {
@@ -34,8 +34,8 @@ static inline void umf_tell_not_offered(atomic_flag *told, const char *kind, con
     }
 }
 
-/* A pool that begins with its parameters answers for them, too. `fields` are the others: looked at
- * first, for every creation runs one of them. */
+/* Reads or writes a setting of a pool whose first member is its parameters. `fields` are the other
+ * settings. They are searched first, because every creation runs one of them. */
 static inline umf_result_t umf_pool_params_ctl(void *pool, bool creating,
                                                const umf_fields_t *fields,
                                                const umf_params_kind_t *params,

@@ -2,7 +2,7 @@
 
 #include "base/meta.h"
 
-#define LINE 64 /* of states: threads that use objects of different pages share none */
+#define LINE 64 /* states come in whole cache lines, so that no two pages share one */
 
 void umf_starts_set_size(umf_starts_sizes_t *sizes, uint32_t kind, size_t size) {
     sizes->step[kind] = (uint32_t)(size <= UMF_STARTS_PAGE ? size : 2 * UMF_STARTS_PAGE);
@@ -25,6 +25,7 @@ static bool has_room_locked(umf_starts_t *page, size_t lines) {
     }
     uint8_t *states = umf_meta_alloc(lines * LINE), *old = page->states;
     if (states) {
+        /* All old states are NONE: objects of another kind had them, and these are gone. */
         __atomic_store_n(&page->states, states, __ATOMIC_RELAXED);
         umf_meta_free(old, (size_t)page->lines * LINE);
         page->lines = (uint8_t)lines;
@@ -32,7 +33,8 @@ static bool has_room_locked(umf_starts_t *page, size_t lines) {
     return states != NULL;
 }
 
-/* The objects of another kind that started here are gone, and their states are NONE. */
+/* Makes or changes the record of a page. If it held objects of another kind, these are gone, and
+ * their states are NONE. */
 static UMF_COLD uint8_t *make_slow(umf_starts_t *page, const umf_starts_sizes_t *sizes,
                                    uint32_t kind, size_t offset, umf_lock_t *lock,
                                    _Atomic size_t *made) {
