@@ -1,6 +1,6 @@
 /*
- * Hash table: open addressing with linear probing, at most three quarters full. Removal shifts the
- * followers back, so there are no tombstones and a table never degrades.
+ * Hash table: open addressing with linear probing, at most three quarters full. Removal moves later
+ * entries back, so there are no tombstones and a table never degrades.
  */
 #include "ds/hash.h"
 
@@ -13,14 +13,14 @@ struct umf_hash_slot_t {
 
 #define HASH_MIN_SLOTS 8
 
-static size_t hash_home(const umf_hash_t *hash, uint64_t key) {
+static size_t hash_slot_index(const umf_hash_t *hash, uint64_t key) {
     key *= UINT64_C(0x9E3779B97F4A7C15);
     return (size_t)(key ^ (key >> 32)) & hash->mask;
 }
 
-/* The slot of `key`, or the free one where it belongs. The table has at least one free slot. */
+/* The slot of `key`, or the free slot where it belongs. The table must have a free slot. */
 static struct umf_hash_slot_t *hash_slot(const umf_hash_t *hash, uint64_t key) {
-    size_t i = hash_home(hash, key);
+    size_t i = hash_slot_index(hash, key);
     while (hash->slots[i].key != 0 && hash->slots[i].key != key) {
         i = (i + 1) & hash->mask;
     }
@@ -92,20 +92,20 @@ bool umf_hash_put(umf_hash_t *hash, uint64_t key, void *value) {
     return true;
 }
 
-/* Moves later entries of the run into the hole at `hole` as long as that is nearer to their home.
- */
+/* Moves later entries of the run into the hole as long as that brings them closer to the slot that
+ * their hash selects. */
 static void hash_close_gap(umf_hash_t *hash, size_t hole) {
     size_t i = hole;
     for (;;) {
         hash->slots[hole] = (struct umf_hash_slot_t){0};
-        size_t home;
+        size_t index;
         do {
             i = (i + 1) & hash->mask;
             if (hash->slots[i].key == 0) {
                 return;
             }
-            home = hash_home(hash, hash->slots[i].key);
-        } while (((i - home) & hash->mask) < ((i - hole) & hash->mask));
+            index = hash_slot_index(hash, hash->slots[i].key);
+        } while (((i - index) & hash->mask) < ((i - hole) & hash->mask));
         hash->slots[hole] = hash->slots[i];
         hole = i;
     }

@@ -1,4 +1,4 @@
-/* Doubly linked ring with a head, links inside the elements. */
+/* Doubly linked ring with a head. The links are inside the elements. */
 #ifndef UMF_SRC_DS_LIST_H
 #define UMF_SRC_DS_LIST_H
 

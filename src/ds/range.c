@@ -2,21 +2,22 @@
  * Range: best fit with boundary links.
  *
  * Segments of a region are linked in address order, so free finds its neighbours without searching.
- * Free segments are listed in bins by size, eight bins per doubling (a bin's segments differ by
- * less than 12.5 %), and a two-level bitmap leads to the next bin that is not empty. Used segments
- * are found by a hash of their start.
+ * Free segments are listed in bins by size, eight bins for each power of two (the segments of a bin
+ * differ by less than 12.5 %), and a two-level bitmap leads to the next bin that is not empty. Used
+ * segments are found by a hash of their start.
  *
- * A used segment with a lease (parking) is in the list of those, by way of the links that free
- * segments have in their bins. Its generation changes without the lock; whoever changes it to what
- * is not claimed has the segment to itself. The number in a generation outlives the segment, so
- * that old leases stay void.
+ * Used segments with a lease are in a list of their own, through the links that free segments have
+ * in their bins. The generation of a leased segment changes without the lock. The thread that
+ * changes it to an unclaimed value has the segment to itself. The number in a generation outlives
+ * the segment, so that old leases stay void.
  *
- * A region ends in a segment of size 0 that is never free (its `size` field holds the region's
- * size). It stops coalescing at the region's end and is what the sorted table of regions points to.
+ * A region ends in a segment of kind RANGE_END, which covers no bytes (its `size` is the size of
+ * the region) and is never free. It stops coalescing at the region's end, and the sorted table of
+ * regions points to it.
  *
- * Every segment of a bin above that of `size + alignment` fits, so those bins are never searched.
- * The bins below are tried a few segments deep; only before giving up is everything looked at, so a
- * request fails only when no segment fits.
+ * Every segment of a bin above that of `size + alignment` fits, so these bins are not searched. In
+ * the bins below, a few segments are tried. All segments are searched before an alloc fails, so a
+ * request fails only if no segment fits.
  */
 #include "ds/range.h"
 
@@ -27,7 +28,7 @@
 #define RANGE_STEPS 3 /* log2 of the bins per doubling */
 #define RANGE_BINS ((64 - RANGE_STEPS + 1) << RANGE_STEPS)
 #define RANGE_WORDS ((RANGE_BINS + 63) / 64)
-#define RANGE_DEPTH 8 /* segments looked at in one bin */
+#define RANGE_DEPTH 8 /* segments that are tried in one bin */
 
 #define RANGE_FIRST_SLAB 1024
 #define RANGE_LARGEST_SLAB 65536
@@ -35,11 +36,11 @@
 
 typedef enum range_kind_t { RANGE_FREE, RANGE_USED, RANGE_END } range_kind_t;
 
-/* What is known of a free segment's content. */
+/* What is known of a free segment's pages. */
 typedef enum range_age_t {
-    RANGE_FRESH, /* some may have been used a moment ago */
-    RANGE_MET,   /* it was free before, at least in part */
-    RANGE_CLEAN, /* there is none */
+    RANGE_FRESH, /* dirty: some of it may have been used a moment ago */
+    RANGE_AGED,  /* dirty: at least part of it was free at the last decay pass */
+    RANGE_CLEAN, /* purged */
 } range_age_t;
 
 typedef struct segment_t {
@@ -48,14 +49,14 @@ typedef struct segment_t {
     struct segment_t *prev, *next;         /* in the region; NULL at its two ends */
     struct segment_t *bin_prev, *bin_next; /* free segments; used segments with a lease */
     struct segment_t *chain; /* used segments of one hash slot; unused segments of the slab */
-    uint32_t generation;     /* number, and the two bits below. Sync: atomic */
+    uint32_t generation;     /* a number above CLAIMED and UMF_RANGE_WITHHELD. Sync: atomic */
     uint16_t bin;            /* of a free segment */
     uint8_t kind;            /* range_kind_t */
     uint8_t age;             /* range_age_t, of a free segment */
 } segment_t;
 _Static_assert(sizeof(segment_t) == 64, "what a block costs");
 
-#define CLAIMED 2u /* there is a lease; UMF_RANGE_WITHHELD is the other bit */
+#define CLAIMED 2u /* bit of a generation: there is a valid lease */
 
 typedef struct range_slab_t {
     struct range_slab_t *next;
@@ -108,8 +109,8 @@ static bool slab_add(umf_range_t *range) {
     return true;
 }
 
-/* Makes sure the next `count` (at most 2) calls of segment_new succeed, so that changes need no
- * undoing. */
+/* Makes sure that the next `count` (at most 2) calls of segment_new succeed, so that no change has
+ * to be undone. */
 static bool segment_reserve(umf_range_t *range, size_t count) {
     return umf_likely(range->unused_count >= count) || slab_add(range);
 }
@@ -145,7 +146,8 @@ static void segment_link(segment_t *prev, segment_t *next) {
 /* --- bins of free segments ----------------------------------------------------------------------
  */
 
-/* Sizes below 8 have a bin each, above that the bin is the exponent and the next three bits. */
+/* Sizes below 8 have a bin each. For larger ones the bin is the exponent and the next three bits.
+ */
 static unsigned bin_of(size_t size) {
     if (size < (1u << RANGE_STEPS)) {
         return (unsigned)size;
@@ -186,7 +188,7 @@ static inline void bin_remove(umf_range_t *range, segment_t *segment) {
     }
 }
 
-/* The first bin from `bin` on that is not empty, RANGE_BINS if there is none. */
+/* The first bin from `bin` on that is not empty; RANGE_BINS: there is none. */
 static unsigned bin_next(const umf_range_t *range, unsigned bin) {
     if (bin >= RANGE_BINS) {
         return RANGE_BINS;
@@ -227,7 +229,7 @@ static bool is_withheld(const segment_t *segment) {
     return __atomic_load_n(&segment->generation, __ATOMIC_RELAXED) & UMF_RANGE_WITHHELD;
 }
 
-/* From just this generation to none. false: it is another by now. */
+/* Ends the lease if the segment still has exactly this generation. false: it has another by now. */
 static bool generation_end(umf_range_t *range, segment_t *segment, uint32_t generation) {
     uint32_t none = (generation | CLAIMED | UMF_RANGE_WITHHELD) + 1;
     if (!__atomic_compare_exchange_n(&segment->generation, &generation, none, false,
@@ -238,7 +240,9 @@ static bool generation_end(umf_range_t *range, segment_t *segment, uint32_t gene
     return true;
 }
 
-/* Makes the lease void, if there is one. false: the segment is withheld. */
+/* Makes the lease void if there is one. false: the segment is withheld. The loop ends because only
+ * the holder of the lease changes the generation without the lock, and it only withholds or takes
+ * back. */
 static bool generation_void(umf_range_t *range, segment_t *segment) {
     for (;;) {
         uint32_t generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED);
@@ -270,7 +274,7 @@ static segment_t *used_find(const umf_range_t *range, uintptr_t base) {
     return segment;
 }
 
-/* A table that cannot grow only gets slower, so this does not fail. */
+/* Doubles the table. It does not fail: without memory the table only becomes slower. */
 static UMF_COLD void used_rehash(umf_range_t *range) {
     size_t size = range->hash_size * 2;
     segment_t **hash = umf_meta_alloc(size * sizeof(*hash));
@@ -301,7 +305,8 @@ static void used_add(umf_range_t *range, segment_t *segment) {
     range->used_count++;
 }
 
-/* Finds and removes. `size` 0: any. NULL if there is no such segment, or it is withheld. */
+/* Finds a used segment and removes it from the table. `size` 0: any size. NULL: there is no such
+ * segment, or it is withheld. */
 static segment_t *used_take(umf_range_t *range, uintptr_t base, size_t size) {
     segment_t **slot = used_slot(range->hash, range->hash_size, base);
     while (*slot && (*slot)->base != base) {
@@ -355,12 +360,12 @@ static bool region_reserve(umf_range_t *range) {
     return true;
 }
 
-/* Is it all of its region? */
+/* Does the segment cover its whole region? */
 static bool is_region(const segment_t *segment) {
     return !segment->prev && segment->next->kind == RANGE_END;
 }
 
-/* The region's only segment if it is wholly free, else NULL. */
+/* The only segment of a wholly free region. NULL: some of the region is used. */
 static segment_t *region_free_segment(const segment_t *end) {
     segment_t *segment = end->prev;
     return segment->kind == RANGE_FREE && !segment->prev ? segment : NULL;
@@ -480,8 +485,7 @@ umf_result_t umf_range_remove(umf_range_t *range, uintptr_t base) {
 
 /* --- alloc ------------------------------------------------------------------------------------ */
 
-/* Bytes before the first multiple of `alignment`; SIZE_MAX if `size` bytes do not fit behind them.
- */
+/* Bytes before the first multiple of `alignment`. SIZE_MAX: `size` bytes do not fit after it. */
 static size_t segment_gap(const segment_t *segment, size_t size, size_t alignment) {
     size_t rest = umf_likely(umf_is_pow2(alignment)) ? segment->base & (alignment - 1)
                                                      : segment->base % alignment;
@@ -520,6 +524,7 @@ static UMF_COLD segment_t *range_search_all(const umf_range_t *range, size_t siz
 
 static segment_t *range_search(const umf_range_t *range, size_t size, size_t alignment) {
     unsigned bin = bin_of(size);
+    /* From `sure_bin` on every segment fits, so the first one is taken unseen. */
     size_t sure;
     unsigned sure_bin = umf_add(size, alignment - 1, &sure) ? bin_of(sure) + 1 : RANGE_BINS;
     for (bin = bin_next(range, bin); bin < sure_bin && bin < RANGE_BINS;
@@ -532,7 +537,7 @@ static segment_t *range_search(const umf_range_t *range, size_t size, size_t ali
     return bin < RANGE_BINS ? range->bins[bin] : range_search_all(range, size, alignment);
 }
 
-/* Makes what of `segment` lies beyond its first `size` bytes a free segment of its own. */
+/* Cuts `segment` to its first `size` bytes. The rest becomes a free segment. */
 static void segment_cut(umf_range_t *range, segment_t *segment, size_t size) {
     segment_t *rest = segment_new(range, segment->base + size, segment->size - size, RANGE_FREE);
     segment_link(rest, segment->next);
@@ -576,16 +581,18 @@ umf_result_t umf_range_alloc(umf_range_t *range, size_t size, size_t alignment, 
 
 /* --- free, split, merge ----------------------------------------------------------------------- */
 
-/* Two neighbours become one, the low one. */
+/* Merges two neighbours into the low one. If their ages differ, the result counts as aged: part of
+ * it may be dirty, and part of it was free before. */
 static void segment_absorb(umf_range_t *range, segment_t *low, segment_t *high) {
     assert(low->next == high && high->prev == low && low->base + low->size == high->base);
     low->size += high->size;
-    low->age = low->age == high->age ? low->age : RANGE_MET;
+    low->age = low->age == high->age ? low->age : RANGE_AGED;
     segment_link(low, high->next);
     segment_delete(range, high);
 }
 
-/* One that is no longer among the used. `freed` may be NULL. */
+/* Frees a segment that is no longer in the table of used ones, and merges it with free neighbours.
+ * `freed` may be NULL. */
 static void segment_free(umf_range_t *range, segment_t *segment, range_age_t age,
                          umf_range_freed_t *freed) {
     size_t size = segment->size;
@@ -662,7 +669,7 @@ umf_result_t umf_range_merge(umf_range_t *range, uintptr_t low, uintptr_t high, 
     return UMF_RESULT_SUCCESS;
 }
 
-/* --- parking ---------------------------------------------------------------------------------- */
+/* --- leases ----------------------------------------------------------------------------------- */
 
 umf_range_lease_t umf_range_lease(umf_range_t *range, uintptr_t base) {
     segment_t *segment = used_find(range, base);
@@ -675,7 +682,7 @@ umf_range_lease_t umf_range_lease(umf_range_t *range, uintptr_t base) {
     return (umf_range_lease_t){&segment->generation, generation};
 }
 
-/* Frees the segment if this is its generation still. */
+/* Frees the withheld segment if it still has this generation: its thread may have taken it back. */
 static bool withheld_free(umf_range_t *range, segment_t *segment, uint32_t generation) {
     if (!generation_end(range, segment, generation)) {
         return false;
@@ -686,6 +693,7 @@ static bool withheld_free(umf_range_t *range, segment_t *segment, uint32_t gener
 
 bool umf_range_lease_end(umf_range_t *range, const umf_range_lease_t *lease) {
     segment_t *segment = UMF_CONTAINER_OF(lease->generation, segment_t, generation);
+    /* The lease ends from one of its two states: used, or withheld. */
     return !generation_end(range, segment, lease->number) &&
            withheld_free(range, segment, lease->number | UMF_RANGE_WITHHELD);
 }
@@ -700,7 +708,7 @@ size_t umf_range_reclaim(umf_range_t *range) {
     return count;
 }
 
-/* --- what there is ---------------------------------------------------------------------------- */
+/* --- counts and visits ------------------------------------------------------------------------ */
 
 size_t umf_range_used_size(const umf_range_t *range, uintptr_t base) {
     const segment_t *segment = used_find(range, base);
@@ -731,7 +739,7 @@ void umf_range_free_segments(const umf_range_t *range,
     }
 }
 
-/* Which free segments are taken. */
+/* Selects the free segments that are taken. */
 typedef bool (*segment_choice_t)(segment_t *segment);
 
 static bool segment_is_any(segment_t *segment) {
@@ -739,9 +747,10 @@ static bool segment_is_any(segment_t *segment) {
     return true;
 }
 
+/* Aged by an earlier pass. A fresh segment is aged now. */
 static bool segment_is_idle(segment_t *segment) {
-    bool is_idle = segment->age == RANGE_MET;
-    segment->age = segment->age == RANGE_FRESH ? RANGE_MET : segment->age;
+    bool is_idle = segment->age == RANGE_AGED;
+    segment->age = segment->age == RANGE_FRESH ? RANGE_AGED : segment->age;
     return is_idle;
 }
 
@@ -758,6 +767,7 @@ static size_t region_take(umf_range_t *range, const segment_t *end, uintptr_t *c
             segments[count++] = (umf_range_segment_t){segment->base, segment->size};
         }
     }
+    /* The next call continues below the last segment taken, or below this region. */
     *cursor = count == n ? segments[n - 1].base : region_base(end);
     return count;
 }

@@ -11,7 +11,8 @@
 #define LEVELS UMF_MAP_LEVELS
 #define PAGE UMF_MAP_PAGE
 
-/* Of what programs are given by the system; on x86-64 the upper half is not theirs. */
+/* Bits of the addresses that the system gives to programs; on x86-64 the upper half is the
+ * kernel's. */
 #ifdef __x86_64__
 #define FLAT_BITS 47
 #else
@@ -19,14 +20,15 @@
 #endif
 #define FLAT_SLOTS ((size_t)1 << (FLAT_BITS - 21))
 
-/* What becomes writable at once: a table of every 64 GiB at most makes two mappings of one. */
+/* Bytes of the flat table that become writable at once. Each such window may split a mapping in
+ * two; it covers 64 GiB of addresses, so there are few. */
 #define FLAT_WINDOW ((size_t)256 << 10)
 
-/* 48 bits of addresses above the first: a map of its own, with the shards of the one it belongs to.
- * Machines have few of these, or none. */
+/* A further range of 48 bits of addresses. It has a map of its own, which uses the shards of the
+ * main map. Machines have few of these, or none. */
 typedef struct umf_map_high_t {
     struct umf_map_high_t *next; /* Immutable, as the number */
-    uintptr_t number;            /* what addresses have above their 48 bits */
+    uintptr_t number;            /* the bits of the addresses above the low 48 */
     umf_map_t map;
 } umf_map_high_t;
 
@@ -54,9 +56,10 @@ void umf_map_global_init(void) {
 }
 
 /*
- * Readable everywhere, so that a reader may look anywhere, and writable only around tables that are
- * in use: so mlockall and a system without overcommit charge next to nothing for it. Who limits
- * addresses has better uses for them.
+ * The flat table is readable everywhere, so that a reader may read any slot, and writable only
+ * around tables that are in use. mlockall and systems without overcommit therefore charge almost
+ * nothing for it. If addresses are limited, it is not reserved, because it would take too many of
+ * them.
  */
 void umf_map_reserve(umf_map_t *map) {
     void *flat = NULL;
@@ -71,7 +74,7 @@ void umf_map_reserve(umf_map_t *map) {
     map->flat_slots = FLAT_SLOTS;
 }
 
-/* The place of a table in the flat one, with memory behind it; NULL if there is none. */
+/* The place of a table in the flat one, made writable. NULL: there is none. */
 static _Atomic umf_map_entry_t *flat_table(umf_map_t *map, uintptr_t addr) {
     size_t slot = addr >> umf_map_shift[1] & ~(size_t)(umf_map_slots[1] - 1);
     if (slot >= map->flat_slots) {
@@ -118,7 +121,8 @@ umf_result_t umf_map_init(umf_map_t *map) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* The map of an address above 48 bits, which knows it by its lower ones; NULL if there is none. */
+/* The map of an address above 48 bits; it takes the low 48 bits of the address. NULL: there is
+ * none. */
 static umf_map_t *high_map(const umf_map_t *map, uintptr_t addr) {
     umf_map_high_t *high = atomic_load_explicit(&map->high, memory_order_acquire);
     while (high && high->number != addr >> 48) {
@@ -127,7 +131,7 @@ static umf_map_t *high_map(const umf_map_t *map, uintptr_t addr) {
     return high ? &high->map : NULL;
 }
 
-/* The same, made if need be; NULL: no memory. */
+/* The same; makes the map if there is none. NULL: no memory. */
 static umf_map_t *high_map_made_locked(umf_map_t *map, uintptr_t addr) {
     umf_assert_locked(&map->shards[0].lock);
     umf_map_t *there = high_map(map, addr);
@@ -163,7 +167,7 @@ static void table_free(const umf_map_t *map, umf_map_entry_t w, int level) {
     }
 }
 
-/* All but the shards. */
+/* Frees everything but the shards. */
 static void map_fini_root(umf_map_t *map) {
     for (size_t page = 0; page < UMF_MAP_ROOT_SIZE / 512; page++) {
         if (!(map->touched[page / 64] >> page % 64 & 1)) {
@@ -242,12 +246,12 @@ static void table_fill(_Atomic umf_map_entry_t *table, uint32_t slots, umf_map_e
     }
 }
 
-/* Makes `table` what `slot` leads to, with the same content, unless that leads to one already.
- * Returns the one it leads to. */
+/* Publishes `table` in `slot`, filled with the entry that it replaces, unless the slot has a table
+ * already. Returns the table of the slot. */
 static _Atomic umf_map_entry_t *table_publish(_Atomic umf_map_entry_t *slot,
                                               _Atomic umf_map_entry_t *table, uint32_t slots) {
     umf_map_entry_t content = UMF_MAP_ENTRY_EMPTY, w;
-    while (!((w = umf_map_load(slot)) & 1)) { /* other entries come and go meanwhile */
+    while (!((w = umf_map_load(slot)) & 1)) { /* the entry may change until the exchange */
         if (w != content) {
             table_fill(table, slots, w);
             content = w;
@@ -259,7 +263,7 @@ static _Atomic umf_map_entry_t *table_publish(_Atomic umf_map_entry_t *slot,
     return UMF_MAP_CHILD(w);
 }
 
-/* The table that `slot` leads to, made if it leads to a entry. NULL: no memory. */
+/* The table of `slot`; makes it if the slot has none. NULL: no memory. */
 static _Atomic umf_map_entry_t *table_below(_Atomic umf_map_entry_t *slot, int level) {
     umf_map_entry_t w = umf_map_load(slot);
     if (w & 1) {
@@ -273,7 +277,7 @@ static _Atomic umf_map_entry_t *table_below(_Atomic umf_map_entry_t *slot, int l
     return table;
 }
 
-/* The same for a slot of the root: its table has a place of its own. */
+/* The same for a slot of the root, whose table has its place in the flat table. */
 static _Atomic umf_map_entry_t *table_below_root(umf_map_t *map, _Atomic umf_map_entry_t *slot,
                                                  uintptr_t addr) {
     umf_map_entry_t w = umf_map_load(slot);
@@ -289,7 +293,7 @@ static _Atomic umf_map_entry_t *table_below_root(umf_map_t *map, _Atomic umf_map
     return table;
 }
 
-/* Makes `addr` a boundary between entries. Readers see the same mapping before and after. */
+/* Makes `addr` a boundary between entries. Readers get the same results before and after. */
 static bool map_cut(umf_map_t *map, uintptr_t addr) {
     _Atomic umf_map_entry_t *slot = &map->root[addr >> umf_map_shift[0]];
     for (int level = 0; addr & (((uintptr_t)1 << umf_map_shift[level]) - 1); level++) {
@@ -306,7 +310,7 @@ static bool map_cut(umf_map_t *map, uintptr_t addr) {
     return true;
 }
 
-/* The slot of a page; NULL: no table is there. */
+/* The slot of a page. NULL: it has no table. */
 static _Atomic umf_map_entry_t *page_slot(const umf_map_t *map, uintptr_t addr) {
     _Atomic umf_map_entry_t *slot = &map->root[addr >> umf_map_shift[0]];
     for (int level = 1; level < LEVELS; level++) {
@@ -366,8 +370,7 @@ static bool job_on_slot(const map_job_t *job, _Atomic umf_map_entry_t *slot, umf
     return true;
 }
 
-/* Does the job on every entry of [base, last] below `table`; stops at the first one that refuses.
- */
+/* Applies the job to every entry of [base, last] below `table`. Stops at the first that refuses. */
 static bool map_walk(umf_map_t *map, const map_job_t *job, _Atomic umf_map_entry_t *table,
                      int level, uintptr_t base, uintptr_t last) {
     uintptr_t cover = (uintptr_t)1 << umf_map_shift[level];
@@ -395,16 +398,16 @@ static bool map_walk(umf_map_t *map, const map_job_t *job, _Atomic umf_map_entry
 
 /* --- runs --- */
 
-/* Up through the levels, and down again. */
+/* One run for each level on the way up to the largest slots and down again. */
 #define RUNS_MAX (2 * LEVELS - 1)
 
-/* Slots of one table, and all that is below them. */
+/* Slots of one table, and everything below them. */
 typedef struct map_run_t {
     umf_map_run_t own;
     int level;
 } map_run_t;
 
-/* The longest run that begins at `base`; returns its end, 0 if there is none. */
+/* The longest run that begins at `base`. Returns its end; 0: there is none. */
 static uintptr_t run_from(const umf_map_t *map, uintptr_t base, uintptr_t end, map_run_t *run) {
     _Atomic umf_map_entry_t *table = map->root;
     for (int level = 0; level < LEVELS; level++) {
@@ -425,8 +428,8 @@ static uintptr_t run_from(const umf_map_t *map, uintptr_t base, uintptr_t end, m
     return 0;
 }
 
-/* How many; 0 if the range has edges inside of slots, also because a table is missing, or lies
- * above 48 bits. */
+/* Divides a range into runs and returns how many there are. 0: the range has an edge inside of a
+ * slot, possibly because a table is missing, or it lies above 48 bits. */
 static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, map_run_t *runs) {
     uintptr_t end = base + size;
     size_t count = 0;
@@ -442,7 +445,7 @@ static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, map_run
     return base == end ? count : 0;
 }
 
-/* The same, with the tables that it takes; none are made inside of what is not `under`. */
+/* The same; makes missing tables. It makes none inside of entries other than `under`. */
 static size_t runs_made(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
                         map_run_t *runs) {
     uintptr_t end = base + size;
@@ -459,26 +462,26 @@ static map_run_t run_below(const map_run_t *run, umf_map_entry_t w) {
     return (map_run_t){{UMF_MAP_CHILD(w), umf_map_slots[run->level + 1]}, run->level + 1};
 }
 
-/* Whether it leads to `entry` only; not if it leads to a list. */
+/* Does the run lead to `entry` only? false if it has a list. */
 static bool run_is(const map_run_t *run, umf_map_entry_t entry) {
-    bool is_word = umf_map_run_is(&run->own, entry);
-    if (is_word || run->level == LEVELS - 1) {
-        return is_word;
+    bool is_uniform = umf_map_run_is(&run->own, entry);
+    if (is_uniform || run->level == LEVELS - 1) {
+        return is_uniform;
     }
-    is_word = true;
-    for (size_t i = 0; i < run->own.count && is_word; i++) {
+    is_uniform = true;
+    for (size_t i = 0; i < run->own.count && is_uniform; i++) {
         umf_map_entry_t w = umf_map_load(&run->own.slots[i]);
         if (w & 1) {
             map_run_t below = run_below(run, w);
-            is_word = run_is(&below, entry);
+            is_uniform = run_is(&below, entry);
         } else {
-            is_word = w == entry;
+            is_uniform = w == entry;
         }
     }
-    return is_word;
+    return is_uniform;
 }
 
-/* A run without lists. */
+/* Stores `entry` in a run without lists. */
 static void run_store(const map_run_t *run, umf_map_entry_t entry) {
     if (run->level == LEVELS - 1) {
         umf_map_run_store(&run->own, entry);
@@ -495,7 +498,7 @@ static void run_store(const map_run_t *run, umf_map_entry_t entry) {
     }
 }
 
-/* Other entries stay. false: so do lists, and there are some. */
+/* Replaces `entry` by `to`. Other entries stay. false: the run has lists, which stay too. */
 static bool run_replace(const map_run_t *run, umf_map_entry_t entry, umf_map_entry_t to) {
     bool is_done = umf_map_run_replace(&run->own, entry, to), has_lists = false;
     for (size_t i = 0; !is_done && i < run->own.count; i++) {
@@ -516,8 +519,9 @@ bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_e
                           umf_map_entry_t entry) {
     map_run_t runs[RUNS_MAX];
     size_t count = runs_made(map, base, size, under, runs);
-    bool is_divided[RUNS_MAX]; /* others are written without a decay pass, which takes 80 GiB 0.6 us
-                                */
+    /* Only runs that have tables below are written entry by entry. The others are stored without
+     * reading them again, which would cost 0.6 us for 80 GiB. */
+    bool is_divided[RUNS_MAX];
     for (size_t i = 0; i < count; i++) {
         is_divided[i] = !umf_map_run_is(&runs[i].own, under);
         if (is_divided[i] && !run_is(&runs[i], under)) {
@@ -545,7 +549,7 @@ bool umf_map_pages_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_e
     return is_done;
 }
 
-/* The table below the only slot of a run. */
+/* The table below the only slot of a run. false: the run has several slots, or no table. */
 static bool divided_run_of(const umf_map_t *map, uintptr_t base, size_t size, umf_map_run_t *run) {
     int level = size >> umf_map_shift[1] ? 1 : 2;
     umf_map_entry_t w =
@@ -576,11 +580,11 @@ bool umf_map_remove_divided(const umf_map_t *map, uintptr_t base, size_t size,
 
 /* --- runs with an end inside of a page --- */
 
-/* A range that is within one page, or begins with one: whole slots, and then a part of a page. */
+/* A range that lies within one page or begins with a page: whole slots, then a part of a page. */
 typedef struct map_tail_t {
     size_t whole;                  /* bytes before `page` */
-    uintptr_t page;                /* where the last page begins */
-    uint32_t lo, hi;               /* the part of it */
+    uintptr_t page;                /* start of the last page */
+    uint32_t lo, hi;               /* the part of that page */
     _Atomic umf_map_entry_t *slot; /* of the page */
 } map_tail_t;
 
@@ -665,7 +669,7 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map
     if (!map_walk(map, &check, map->root, 0, base, last)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    /* An end on the last address of the 48 bits needs no boundary behind it. */
+    /* An end at the last address of the 48 bits needs no boundary. */
     if (!map_cut(map, base) || ((last + 1) >> 48 == 0 && !map_cut(map, last + 1))) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }

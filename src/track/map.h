@@ -1,23 +1,22 @@
 /*
- * Pointer map: from any address to the span that contains it, in one radix walk of self-contained
- * entries.
+ * Pointer map: leads from any address to the span that contains it, by one radix walk over
+ * self-contained entries.
  *
- * Levels cover 1 GiB, 2 MiB, 64 KiB and 4 KiB of a 48-bit address space, with early leaves. A entry
- * is empty, a child table, a leaf, or a list (a page that holds the edge of a span). The leaf
- * itself says which pool and which span, so the common lookups read nothing else.
+ * Levels cover 1 GiB, 2 MiB, 64 KiB and 4 KiB of a 48-bit address space, with early leaves. An
+ * entry is empty, a child table, a leaf, or a list (for a page that contains the edge of a span).
+ * The leaf itself tells the pool and the span, so the common lookups read nothing else.
  *
- * Readers take no lock: they load entries with acquire. Writers of whole slots whose
- * tables are there take none either (track/map_run.h); who makes a table
- * fills it with the entry it replaces, then publishes it by a comparing exchange. A list needs the
- * shard of its page, whoever meets several lists all of them. A entry that became
- * a table stays one; tables and lists are never freed while the map lives, so no reader can see one
- * disappear. The cost of that is bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that
- * was ever divided.
+ * Readers take no lock: they load entries with acquire. Writers of whole slots in existing tables
+ * take no lock either (track/map_run.h). A writer that makes a table fills it with the entry that
+ * it replaces, and publishes it by compare-and-exchange. A change of a list needs the shard of its
+ * page; a change that may touch several lists needs all shards. An entry that became a table stays
+ * one. Tables and lists are never freed while the map lives, so no reader sees one disappear. The
+ * cost of that is bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that was ever
+ * divided.
  *
- * The tables of 2 MiB slots lie side by side in a range of addresses reserved for all of them, so
- * that the usual lookup indexes them as one flat table and never reads the root. Only tables that
- * are in use have memory; where the range cannot be had, they lie anywhere and lookups start at the
- * root.
+ * The tables of 2 MiB slots lie side by side in one reserved range of addresses. The usual lookup
+ * indexes them as one flat table and never reads the root. Only tables that are in use have memory.
+ * If the range cannot be reserved, the tables lie anywhere and lookups start at the root.
  */
 #ifndef UMF_SRC_TRACK_MAP_H
 #define UMF_SRC_TRACK_MAP_H
@@ -37,8 +36,8 @@ enum {
     UMF_MAP_ENTRY_TAG = 3,
 };
 
-/* Leaf: tag 2 bits, class_offset 14 (the pool's own use, a multiple of 4), span 26, 2 are 0,
- * pool 20. */
+/* A leaf, from the low bits: tag 2, class offset 14 (for the pool's own use, a multiple of 4, so
+ * the tag fits below it), span 26, two bits of 0, pool 20. */
 #define UMF_MAP_ENTRY_POOL_BITS 20
 #define UMF_MAP_ENTRY_SPAN_BITS 26
 
@@ -47,7 +46,7 @@ static inline umf_map_entry_t umf_map_entry_make(uint16_t class_offset, uint32_t
     return UMF_MAP_ENTRY_LEAF | class_offset | (umf_map_entry_t)span << 16 |
            (umf_map_entry_t)pool << 44;
 }
-/* Of a leaf or of 0. */
+/* The members of a leaf. All are 0 for the entry 0. */
 static inline size_t umf_map_entry_class_offset(umf_map_entry_t w) {
     return (uint16_t)w & ~(size_t)UMF_MAP_ENTRY_TAG;
 }
@@ -62,10 +61,10 @@ static inline uint32_t umf_map_entry_pool(umf_map_entry_t w) {
 #define UMF_MAP_ROOT_SIZE ((size_t)1 << UMF_MAP_ROOT_BITS)
 #define UMF_MAP_SHARDS 64
 
-/* No cache line is in two. */
+/* No two shards share a cache line. */
 typedef struct umf_map_shard_t {
     _Alignas(UMF_CACHE_ISOLATION) umf_lock_t lock;
-    struct umf_map_list_t *lists[16]; /* without a page, by length. Sync: lock */
+    struct umf_map_list_t *lists[16]; /* unused lists, by capacity. Sync: lock */
 } umf_map_shard_t;
 
 typedef struct umf_map_t {
@@ -74,9 +73,10 @@ typedef struct umf_map_t {
     _Atomic umf_map_entry_t *root; /* Immutable after init */
     umf_map_shard_t *shards;       /* by page. Immutable after init */
     uint32_t shard_mask;           /* shards - 1 */
-    umf_lock_t root_lock;          /* held by who makes a table of 1 GiB */
-    umf_lock_t nest_lock;          /* track/span.c: spans inside of others, and those that split */
-    _Atomic(struct umf_map_high_t *) high; /* above 48 bits. Sync: atomic; shard 0 to add one */
+    umf_lock_t root_lock;          /* held to make the table of a slot of the root */
+    umf_lock_t nest_lock;          /* track/span.c: for nested spans, and spans that are split */
+    _Atomic(struct umf_map_high_t *) high; /* for addresses above 48 bits. Sync: atomic; shard 0 to
+                                              add one */
     uint64_t
         touched[UMF_MAP_ROOT_SIZE / 512 / 64]; /* pages of the root with tables. Sync: root_lock */
 } umf_map_t;
@@ -84,15 +84,15 @@ typedef struct umf_map_t {
 /* The map of the process. */
 extern umf_map_t umf_map_global;
 extern UMF_HIDDEN _Atomic umf_map_entry_t
-    *umf_map_global_flat; /* what is in it: each is one load */
+    *umf_map_global_flat; /* copies of its members, so that each costs one load */
 extern UMF_HIDDEN size_t umf_map_global_slots;
 
 void umf_map_global_init(void);            /* once, before anything is inserted */
 umf_result_t umf_map_init(umf_map_t *map); /* a private map, with one shard, nothing reserved */
-void umf_map_reserve(umf_map_t *map);      /* the flat table, if the system lets us; of a new map */
-void umf_map_fini(umf_map_t *map);         /* of a private map: frees its tables */
+void umf_map_reserve(umf_map_t *map);      /* reserves the flat table of a new map, if possible */
+void umf_map_fini(umf_map_t *map);         /* frees the tables of a private map */
 
-/* The walk from the root, for what the one below leaves to it. */
+/* The walk from the root, for the cases that the fast walk below does not handle. */
 umf_map_entry_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr);
 
 /* The tag is subtracted, not masked: the compiler folds it into the address. */
@@ -122,9 +122,9 @@ static inline bool umf_map_walk(const _Atomic umf_map_entry_t *flat, size_t slot
     return true;
 }
 
-/* The walk without its rare cases: false, or 0 for the entry, if only umf_map_find can tell. These
- * are addresses that lie in a whole GiB of one span, beyond the flat table or in a page with a
- * list, and those of no span. Hot. */
+/* The walk without its rare cases. The result false, or the entry 0, means that only umf_map_find
+ * knows. These cases are addresses in a whole GiB of one span, beyond the flat table, in a page
+ * with a list, or of no span. Hot. */
 static inline bool umf_map_find_fast(const umf_map_t *map, uintptr_t addr, umf_map_entry_t *entry) {
     return umf_map_walk(map->flat, map->flat_slots, addr, entry);
 }
@@ -142,14 +142,13 @@ static inline umf_map_entry_t umf_map_find(const umf_map_t *map, uintptr_t addr)
                : umf_map_find_slow(map, addr);
 }
 
-/* Neither neighbouring pages nor the first ones of neighbouring 64 KiB have one in common. */
+/* The shard of a page. Neighbouring pages have different shards, and so have the first pages of
+ * neighbouring 64 KiB. */
 static inline umf_map_shard_t *umf_map_shard_of(const umf_map_t *map, uintptr_t addr) {
     return &map->shards[(addr >> 12 ^ addr >> 16) & map->shard_mask];
 }
 
-/* The one shard a range needs, or NULL if it needs all. All writing above 48 bits is behind shard
- * 0.
- */
+/* The one shard that a range needs; NULL: it needs all. All writes above 48 bits use shard 0. */
 static inline umf_lock_t *umf_map_shard(const umf_map_t *map, uintptr_t base, size_t size) {
     if (umf_unlikely(base >> 48)) {
         return &map->shards[0].lock;
@@ -161,8 +160,8 @@ static inline umf_lock_t *umf_map_shard(const umf_map_t *map, uintptr_t base, si
 UMF_COLD void umf_map_lock_all(umf_map_t *map);
 UMF_COLD void umf_map_unlock_all(umf_map_t *map);
 
-/* For insert, remove, rename, split and is_uniform: the caller holds the shards of the range;
- * `lock` tells `unlock` which. */
+/* Locks the shards of a range. The caller of insert, remove, rename, split and is_uniform must hold
+ * them. The result of `lock` is the argument of `unlock`. */
 static inline umf_lock_t *umf_map_lock(umf_map_t *map, uintptr_t base, size_t size) {
     umf_lock_t *shard = umf_map_shard(map, base, size);
     if (umf_likely(shard != NULL)) {
@@ -181,22 +180,22 @@ static inline void umf_map_unlock(umf_map_t *map, umf_lock_t *shard) {
 }
 
 /*
- * Writes `entry` for [base, base + size), where every address must have led to `under` so far (0,
- * or the entry of the span around it). INVALID_ARGUMENT if not, or if the range wraps or crosses 48
- * bits; OUT_OF_HOST_MEMORY. A failed insert changes nothing that a reader could see.
+ * Writes `entry` for [base, base + size). Every address must have led to `under` so far: 0, or the
+ * entry of the span around it. INVALID_ARGUMENT: it has not, or the range wraps or crosses 48 bits.
+ * OUT_OF_HOST_MEMORY. A failed insert changes nothing that a reader can see.
  */
 umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
                             umf_map_entry_t entry);
 
-/* Withdraws `entry`: the range leads to `under` again. Entries of spans nested inside stay. */
+/* Removes `entry`: the range leads to `under` again. Entries of nested spans stay. */
 void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
                     umf_map_entry_t under);
 
-/* Puts `to` in the place of `entry` (which covers the range alone). */
+/* Replaces `entry`, which alone covers the range, by `to`. */
 void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
                     umf_map_entry_t to);
 
-/* Divides what `low` covers alone: from base + first on the range leads to `high`. `under` as for
+/* Divides a range that `low` alone covers: from base + first on it leads to `high`. `under` as for
  * remove. OUT_OF_HOST_MEMORY: nothing is changed. */
 umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t first,
                            umf_map_entry_t low, umf_map_entry_t high, umf_map_entry_t under);

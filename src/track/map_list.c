@@ -4,18 +4,20 @@
 #include "system/pause.h"
 
 /*
- * A page that holds the edge of a span: `under` is the map_entry of whatever covers the whole page,
- * the entries are the spans (or ends of spans) inside it. The innermost one is the shortest that
- * contains the address.
+ * The list of a page: `under` is the map entry of the span that covers the whole page, and the
+ * entries are the spans (or ends of spans) inside of it. The innermost span is the shortest one
+ * that contains the address.
  *
- * Without entries the page has a plain map_entry again. Its list, and one that became too small,
- * serves other pages then, while readers may still look at it: what they have read holds if neither
- * the sequence number has changed meanwhile nor the page was without this list.
+ * A page without entries has a plain map entry again. Its list, or a list that became too small, is
+ * then recycled for other pages, while readers may still read it. A reader therefore checks
+ * afterwards: its result is valid if the sequence number has not changed and the page still has
+ * this list.
  */
 #define LIST_CAPACITY_MIN 4u
 
-/* A change is a few stores: who meets one looks again so often before it lets the writer run. */
-#define LIST_LOOKS 64u
+/* A change is a few stores. A reader that sees one tries again this often before it yields to the
+ * writer. */
+#define LIST_RETRIES 64u
 
 typedef struct map_entry_t {
     _Atomic uint32_t range; /* begin << 16 | end, end at most 4096 */
@@ -27,7 +29,7 @@ struct umf_map_list_t {
     uint32_t capacity;
     _Atomic uint32_t count;
     _Atomic umf_map_entry_t under;
-    struct umf_map_list_t *next; /* of the lists without a page. Sync: the shard */
+    struct umf_map_list_t *next; /* the next unused list. Sync: the shard */
     map_entry_t entries[];
 };
 
@@ -46,8 +48,8 @@ static uint32_t entry_end(uint32_t range) {
     return range & 0xffff;
 }
 
-/* The map_entry that covers [lo, hi) of the page most closely. `whole` (may be NULL) tells whether
- * every entry that meets the range contains it. */
+/* The map entry of the shortest span that covers [lo, hi) of the page. `whole` (may be NULL) tells
+ * whether every entry that overlaps the range contains it. */
 static umf_map_entry_t list_find(const umf_map_list_t *list, uint32_t lo, uint32_t hi,
                                  bool *whole) {
     umf_map_entry_t best = atomic_load_explicit(&list->under, memory_order_acquire);
@@ -89,7 +91,7 @@ static void list_change_end(umf_map_list_t *list) {
     atomic_store_explicit(&list->seq, seq + 1, memory_order_release);
 }
 
-/* Release stores: none of them may be seen before the sequence number became odd. */
+/* These are release stores: none of them may become visible before the sequence number is odd. */
 static void entry_store(map_entry_t *entry, uint32_t range, umf_map_entry_t map_entry) {
     atomic_store_explicit(&entry->range, range, memory_order_release);
     atomic_store_explicit(&entry->map_entry, map_entry, memory_order_release);
@@ -108,7 +110,7 @@ void umf_map_list_insert(umf_map_list_t *list, uint32_t lo, uint32_t hi,
     list_change_end(list);
 }
 
-/* `to` replaces `map_entry`, whose entries go or keep their place. */
+/* Replaces `map_entry` by `to`. Its entries are dropped or stay. */
 static void list_replace(umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_map_entry_t map_entry,
                          umf_map_entry_t to, bool drop_entries) {
     list_change_begin(list);
@@ -283,8 +285,8 @@ umf_map_entry_t umf_map_list_find(const _Atomic umf_map_entry_t *slot, uintptr_t
     uint32_t offset = (uint32_t)(addr % UMF_MAP_PAGE);
     umf_map_entry_t w;
     for (unsigned round = 0; (w = umf_map_load(slot)) & 1; round++) {
-        if (umf_unlikely(round >= LIST_LOOKS)) {
-            umf_pause(round - LIST_LOOKS);
+        if (umf_unlikely(round >= LIST_RETRIES)) {
+            umf_pause(round - LIST_RETRIES);
         }
         const umf_map_list_t *list = umf_map_list_of(w);
         uint32_t seq = atomic_load_explicit(&list->seq, memory_order_acquire);

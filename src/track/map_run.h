@@ -1,10 +1,10 @@
 /*
- * Writing the usual range into the map: one that is whole slots of one table, or of a few on the
- * way up to the largest slots that fit and down again, all of one entry.
+ * Runs: writing the usual range into the map. It consists of whole slots: small ones up to the
+ * alignment of large ones, then large ones, then small ones again. All get the same entry.
  *
- * That needs no shard. Memory belongs to one span at a time, and goes from one to the next by way
- * of a provider or a pool, which orders what they write. Slots that several spans have in common,
- * above their own ones, are changed by comparing exchanges (map.c).
+ * That needs no shard. Memory belongs to one span at a time, and passes from one span to the next
+ * through a provider or a pool, which orders their writes. Slots at higher levels, which several
+ * spans share, are changed by compare-and-exchange (map.c).
  */
 #ifndef UMF_SRC_TRACK_MAP_RUN_H
 #define UMF_SRC_TRACK_MAP_RUN_H
@@ -27,7 +27,7 @@ static inline bool umf_map_exchange(_Atomic umf_map_entry_t *slot, umf_map_entry
                                                    memory_order_relaxed);
 }
 
-/* There is one slot at least, here and below. */
+/* Do all slots have this entry? A run has at least one slot, here and below. */
 static inline bool umf_map_run_is(const umf_map_run_t *run, umf_map_entry_t entry) {
     umf_map_entry_t differs = 0;
     size_t i = 0;
@@ -44,7 +44,7 @@ static inline void umf_map_run_store(const umf_map_run_t *run, umf_map_entry_t e
     } while (++i < run->count);
 }
 
-/* Stops at the first slot that is not `entry`, and is false then. */
+/* false: a slot is not `entry`. The slots before it are replaced, the others are not. */
 static inline bool umf_map_run_replace(const umf_map_run_t *run, umf_map_entry_t entry,
                                        umf_map_entry_t to) {
     size_t i = 0;
@@ -57,7 +57,7 @@ static inline bool umf_map_run_replace(const umf_map_run_t *run, umf_map_entry_t
     return true;
 }
 
-/* The slot of `base` in the table that `w` leads to. */
+/* The slot of `base` in the table to which `w` leads. */
 static inline _Atomic umf_map_entry_t *umf_map_slot_of(umf_map_entry_t w, int level,
                                                        uintptr_t base) {
     return &UMF_MAP_CHILD(w)[base >> umf_map_shift[level] & (umf_map_slots[level] - 1u)];
@@ -67,14 +67,15 @@ static inline bool umf_map_is_whole(uintptr_t ends, int level) {
     return !(ends & (((uintptr_t)1 << umf_map_shift[level]) - 1));
 }
 
-/* Whether a range lies within one GiB below 48 bits, as all that follows asks for. Not if it is
+/* Does the range lie within one GiB below 48 bits? All that follows requires this. false if it is
  * empty or wraps. */
 static inline bool umf_map_is_near(uintptr_t base, size_t size) {
     uintptr_t last = base + size - 1, gib = base >> umf_map_shift[0];
     return last >= base && last >> umf_map_shift[0] == gib && gib < UMF_MAP_ROOT_SIZE;
 }
 
-/* A near range of whole slots of one table below the root; false if it is not. */
+/* The run of a near range. false: the range is not whole slots of one existing table below the
+ * root. */
 static inline bool umf_map_run_of(const umf_map_t *map, uintptr_t base, size_t size,
                                   umf_map_run_t *run) {
     uintptr_t differs = base ^ (base + (size - 1)), ends = base | size;
@@ -104,15 +105,16 @@ static inline bool umf_map_run_of(const umf_map_t *map, uintptr_t base, size_t s
     return true;
 }
 
-/* What the next two do where the one slot of a run was divided before, which is for good. */
+/* The next two functions call these if the only slot of a run was divided into a table before. A
+ * slot that became a table stays one. */
 bool umf_map_insert_divided(const umf_map_t *map, uintptr_t base, size_t size,
                             umf_map_entry_t entry);
 bool umf_map_remove_divided(const umf_map_t *map, uintptr_t base, size_t size,
                             umf_map_entry_t entry, umf_map_entry_t under);
 
 /*
- * As umf_map_insert of a near range with nothing under it, where that takes no new table and no
- * list: nearly always. False if it is not so simple; nothing is changed then.
+ * umf_map_insert of a near range with nothing under it, if that needs no new table and no list, as
+ * is nearly always the case. false: it does; nothing is changed.
  */
 static inline bool umf_map_insert_near(umf_map_t *map, uintptr_t base, size_t size,
                                        umf_map_entry_t entry) {
@@ -125,8 +127,8 @@ static inline bool umf_map_insert_near(umf_map_t *map, uintptr_t base, size_t si
     return true;
 }
 
-/* As umf_map_remove of a near range; false if other entries are in it, or it is not so simple: then
- * that is still to be called. */
+/* umf_map_remove of a near range. false: other entries are in it, or it is not whole slots of one
+ * table. The caller must then call umf_map_remove. */
 static inline bool umf_map_remove_near(umf_map_t *map, uintptr_t base, size_t size,
                                        umf_map_entry_t entry, umf_map_entry_t under) {
     umf_map_run_t run;
@@ -138,9 +140,9 @@ static inline bool umf_map_remove_near(umf_map_t *map, uintptr_t base, size_t si
 }
 
 /*
- * As umf_map_insert and umf_map_remove of any whole pages below 48 bits that do not wrap, unless
- * there are lists; may take new tables. False: nothing is inserted; not all is removed, and
- * umf_map_remove is still to be called.
+ * umf_map_insert and umf_map_remove of any whole pages below 48 bits that do not wrap and have no
+ * lists. They may make new tables. false: nothing is inserted; or not all is removed, and the
+ * caller must call umf_map_remove.
  */
 bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
                           umf_map_entry_t entry);
@@ -148,8 +150,8 @@ bool umf_map_pages_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_e
                           umf_map_entry_t under);
 
 /*
- * The same for what ends inside of a page, and begins with one or lies within it: of that page they
- * take the shard, and may make its list.
+ * The same for a range that ends inside of a page, and begins with a page or lies within that one.
+ * They take the shard of the page, and may make its list.
  */
 bool umf_map_tail_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
                          umf_map_entry_t entry);

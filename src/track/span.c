@@ -11,7 +11,7 @@
 
 umf_span_t *umf_span_table;
 
-/* Descriptors without a span. */
+/* The common list of unused descriptors. */
 static struct {
     _Alignas(UMF_CACHE_ISOLATION) umf_lock_t lock;
     umf_span_t *first; /* Sync: lock */
@@ -28,8 +28,8 @@ uint64_t umf_span_largest_id(void) {
     return step * UMF_SPAN_IDS + 1;
 }
 
-/* Address space for `count` descriptors; `spare_bytes` more must be there and are left to others.
- */
+/* Reserves addresses for `count` descriptors. false: they and `spare_bytes` more, which stay free
+ * for the program, are not available. */
 static bool table_reserve(uint32_t count, size_t spare_bytes) {
     size_t size = count * sizeof(umf_span_t);
     void *table = NULL;
@@ -47,8 +47,8 @@ static bool table_reserve(uint32_t count, size_t spare_bytes) {
 
 #define SPANS_MOST (1u << UMF_MAP_ENTRY_SPAN_BITS)
 
-/* Where addresses are limited (ulimit -v), one for each page of 4 KiB that there can be: they take
- * a 32nd of them at most. */
+/* If addresses are limited (ulimit -v), there is one descriptor for each page of 4 KiB that can
+ * exist: they take up to 1/32 of the addresses. */
 static uint32_t count_wanted(void) {
     size_t pages = umf_os_address_limit() / 4096;
     uint32_t count = SPANS_PER_STEP;
@@ -58,7 +58,7 @@ static uint32_t count_wanted(void) {
     return count;
 }
 
-/* Of what is left, the table takes a quarter at most. */
+/* The table takes at most a quarter of the addresses that are left. */
 void umf_span_global_init(void) {
     umf_lock_init(&spare.lock, UMF_RANK_SPANS);
     uint32_t count = count_wanted();
@@ -81,7 +81,7 @@ static bool descriptors_grow_locked(void) {
     return true;
 }
 
-/* Index 0 is left out. */
+/* Index 0 is never used. */
 static umf_span_t *descriptor_make_locked(void) {
     if (spare.made + 1 >= spare.usable && !descriptors_grow_locked()) {
         return NULL;
@@ -149,7 +149,7 @@ void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void
         if (umf_span_kind(span) == UMF_SPAN_RESTS) {
             umf_span_end_dormancy(span);
         } else if (umf_span_withdraw(set, span, span->base) != UMF_RESULT_SUCCESS) {
-            continue; /* being freed: by a thread that did not come along in a fork */
+            continue; /* in a child of fork: the thread that was freeing it does not exist here */
         } else {
             drop(span, arg);
         }
@@ -159,13 +159,13 @@ void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void
 
 /* --- map --- */
 
-/* Allocations of size 0 occupy one byte of the map, so that their pointer is known. */
+/* An allocation of size 0 occupies one byte of the map, so that its pointer is known. */
 static size_t extent_of(size_t size) {
     return size ? size : 1;
 }
 
-/* The entry that leads to the same places when `span` is gone. */
-static umf_map_entry_t word_below(const umf_span_t *span) {
+/* The map entry for the addresses of `span` when it is gone. */
+static umf_map_entry_t entry_below(const umf_span_t *span) {
     if (!span->outer) {
         return 0;
     }
@@ -199,7 +199,8 @@ static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_map_en
     span->outer = umf_span_index(outer);
     span->depth = (uint8_t)(outer->depth + 1);
     if (span->id < outer->id) {
-        span->id = umf_span_largest_id(); /* threads have ids of their own */
+        /* Threads take ids in advance, so the id of an inner span may be smaller. */
+        span->id = umf_span_largest_id();
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -227,7 +228,7 @@ static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span
     }
     bool may_nest = umf_map_find(set->map, base) != 0;
     if (may_nest) {
-        umf_lock(&set->map->nest_lock); /* the outer one may be split or merged */
+        umf_lock(&set->map->nest_lock); /* the outer span may be split or merged */
     }
     umf_map_entry_t under;
     umf_result_t result = span_nest(span, set->map, &under);
@@ -244,7 +245,7 @@ static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span
     return result;
 }
 
-/* A span that is on the set's list already; it leaves it on failure. */
+/* The span is on the set's list already. It is taken off on failure. */
 umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span, umf_span_kind_t kind) {
     umf_result_t result = span_publish(set, span, kind);
     if (result != UMF_RESULT_SUCCESS) {
@@ -256,7 +257,7 @@ umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span, umf_sp
 static void span_erase(umf_span_set_t *set, umf_span_t *span) {
     uintptr_t base = span->base;
     size_t extent = extent_of(span->size);
-    umf_map_entry_t entry = umf_span_map_entry(set, span), under = word_below(span);
+    umf_map_entry_t entry = umf_span_map_entry(set, span), under = entry_below(span);
     if (umf_map_tail_remove(set->map, base, extent, entry, under) ||
         umf_map_pages_remove(set->map, base, extent, entry, under)) {
         return;
@@ -271,7 +272,8 @@ void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span) {
         span_erase(set, span);
         return;
     }
-    umf_lock(&set->map->nest_lock); /* the outer one may be split, merged or get another entry */
+    /* The outer span may be split or merged, or get another entry. */
+    umf_lock(&set->map->nest_lock);
     span_erase(set, span);
     umf_unlock(&set->map->nest_lock);
 }
@@ -304,7 +306,7 @@ bool umf_span_wake_slow(umf_span_set_t *set, umf_span_t *span) {
 
 /* --- split and merge --- */
 
-/* The part of `span` from `first` on, as a span that is nowhere yet. */
+/* Makes `high` the part of `span` from `first` on. It is not published yet. */
 static void span_copy_high(const umf_span_t *span, size_t first, umf_span_t *high) {
     __atomic_store_n(&high->base, span->base + first, __ATOMIC_RELAXED);
     high->size = span->size - first;
@@ -334,7 +336,7 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
         first < total && umf_map_is_uniform(set->map, base, total, entry)) {
         span_copy_high(span, first, high);
         result = umf_map_split(set->map, base, total, first, entry, umf_span_map_entry(set, high),
-                               word_below(span));
+                               entry_below(span));
         if (result == UMF_RESULT_SUCCESS) {
             atomic_store_explicit(&high->kind, UMF_SPAN_POOL, memory_order_release);
             span->size = first;

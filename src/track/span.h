@@ -1,9 +1,10 @@
 /*
- * Spans: one per allocation a pool obtained from its provider, and one per opened IPC mapping.
+ * Spans: one for each allocation that a pool obtained from its provider, and one for each opened
+ * IPC mapping.
  *
- * Descriptors are type-stable: a descriptor is reused only as another span's, never unmapped. A
- * reader that found one through the map and has no other hold on it checks the map's entry again
- * afterwards.
+ * Descriptors are type-stable: a descriptor is reused only for another span, and never unmapped. A
+ * reader that found a descriptor through the map, and does not keep its span alive by other means,
+ * checks the map entry again after it has read the descriptor.
  */
 #ifndef UMF_SRC_TRACK_SPAN_H
 #define UMF_SRC_TRACK_SPAN_H
@@ -17,13 +18,14 @@
 #define UMF_TRACK_MAX_DEPTH 8
 
 typedef enum umf_span_kind_t {
-    UMF_SPAN_POOL =
-        1, /* the set is a view's (core/tracked_provider.h), the cookie its pool's: a slab, ... */
+    /* The set belongs to a tracked provider (core/tracked_provider.h). The cookie belongs to its
+     * pool, for example a slab. */
+    UMF_SPAN_POOL = 1,
     UMF_SPAN_IMPORT = 2, /* the cookie is a mapping (ipc/mapping.h) */
-    UMF_SPAN_RESTS = 3,  /* no address leads to it; the pool keeps its memory for another time */
+    UMF_SPAN_RESTS = 3,  /* dormant: not in the map; the pool keeps the memory for reuse */
 } umf_span_kind_t;
 
-/* A cache line: there may be millions. */
+/* One cache line, because there may be millions. */
 typedef struct umf_span_t {
     uintptr_t base;
     size_t size;
@@ -34,30 +36,30 @@ typedef struct umf_span_t {
         uint64_t id;              /* unique in the process, larger than that of `outer` */
         struct umf_span_t *spare; /* the next descriptor without a span */
     };
-    uint32_t outer;       /* span that contains this one, 0 if none */
+    uint32_t outer;       /* index of the span around this one, 0: none */
     uint32_t prev, next;  /* in its set; Sync: the set's lock */
-    _Atomic uint8_t kind; /* 0: not in use. Who withdraws the span takes it */
-    uint8_t depth;        /* 1 for a span without outer */
+    _Atomic uint8_t kind; /* 0: not in use. A thread withdraws the span by setting it to 0 */
+    uint8_t depth;        /* of nesting; 1 for a span without outer */
     uint16_t class_offset;
 } umf_span_t;
 
 _Static_assert(sizeof(umf_span_t) == 64, "a descriptor is a cache line");
 
-/* So many descriptors a set keeps for its next spans; the rest is for all. */
+/* The most unused descriptors that a set keeps for its next spans. Others go to the common list. */
 #define UMF_SPAN_SPARE_MAX 16u
 
 /* The spans of one owner. */
 typedef struct umf_span_set_t {
     umf_map_t *map;
-    uint32_t pool;     /* pool index for the entries, 0 for none */
+    uint32_t pool;     /* pool index for the map entries, 0 for none */
     uint32_t first;    /* Sync: lock, as all that follows */
-    umf_span_t *spare; /* a few descriptors without a span */
+    umf_span_t *spare; /* unused descriptors */
     size_t spare_count;
     size_t count;
     umf_lock_t lock;
 } umf_span_set_t;
 
-/* All descriptors, in one range of addresses that is reserved at start and made usable as it fills.
+/* All descriptors, in one range of addresses. It is reserved at start and made usable as it fills.
  */
 extern UMF_HIDDEN umf_span_t *umf_span_table;
 
@@ -78,13 +80,14 @@ static inline umf_map_entry_t umf_span_map_entry(const umf_span_set_t *set,
 void umf_span_global_init(void); /* once */
 
 void umf_span_set_init(umf_span_set_t *set, umf_map_t *map, uint32_t pool);
-void umf_span_set_fini(umf_span_set_t *set); /* of an empty set */
+void umf_span_set_fini(umf_span_set_t *set); /* the set must be empty */
 
-/* Withdraws every span of the set; `drop` sees each before its descriptor goes, without locks held.
- */
+/* Withdraws every span of the set. `drop` is called with each before its descriptor is released,
+ * with no lock held. */
 void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void *arg), void *arg);
 
-/* The innermost span that contains `addr`, NULL if none. `entry` (may be NULL) gets its entry. */
+/* The innermost span that contains `addr`; NULL: none does. `entry` (may be NULL) gets its map
+ * entry. */
 static inline umf_span_t *umf_span_find(const umf_map_t *map, uintptr_t addr,
                                         umf_map_entry_t *entry) {
     umf_map_entry_t w = umf_map_find(map, addr);
@@ -101,26 +104,26 @@ static inline uint8_t umf_span_kind(const umf_span_t *span) {
     return atomic_load_explicit(&span->kind, memory_order_acquire);
 }
 
-/* Whether that is the address of a descriptor, in use or not, which may then be looked at. */
+/* Is `ptr` the address of a descriptor, in use or not? Then it may be read. */
 bool umf_span_is_one(const void *ptr);
 
-/* Whether addresses may lead to it. */
+/* Is the span in the map? */
 static inline bool umf_span_is_live(const umf_span_t *span) {
     uint8_t kind = umf_span_kind(span);
     return kind == UMF_SPAN_POOL || kind == UMF_SPAN_IMPORT;
 }
 
-/* The rare parts of what follows. */
+/* The rare cases of the functions below. */
 UMF_COLD umf_span_t *umf_span_take_slow(void);
 UMF_COLD umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span,
                                             umf_span_kind_t kind);
 UMF_COLD void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span);
 UMF_COLD void umf_span_release_slow(umf_span_t *span);
 
-/* Larger than all there are. */
+/* A new id, larger than all others. */
 UMF_COLD uint64_t umf_span_largest_id(void);
 
-/* So many at once a thread takes for itself, but the first. */
+/* A thread takes this many ids at once; the first of them is the result of umf_span_largest_id. */
 #define UMF_SPAN_IDS 64u
 
 static inline uint64_t umf_span_new_id(void) {
@@ -128,7 +131,7 @@ static inline uint64_t umf_span_new_id(void) {
     return umf_likely(tls->next_id % UMF_SPAN_IDS != 0) ? tls->next_id++ : umf_span_largest_id();
 }
 
-/* A descriptor that nobody else has; NULL without memory. */
+/* Takes an unused descriptor. NULL: out of memory. */
 static inline umf_span_t *umf_span_take_locked(umf_span_set_t *set) {
     umf_assert_locked(&set->lock);
     umf_span_t *span = set->spare;
@@ -152,7 +155,8 @@ static inline void umf_span_link_locked(umf_span_set_t *set, umf_span_t *span) {
     set->count++;
 }
 
-/* The usual way: memory within one GiB, not inside of another span, whose tables the map has. */
+/* Publishes the usual span: it lies within one GiB and not inside of another span, and the map has
+ * its tables. false: it is not such a span; nothing is published. */
 UMF_INLINE bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uintptr_t base,
                                       size_t size, umf_span_kind_t kind) {
     if (umf_unlikely(!umf_map_is_near(base, size))) {
@@ -169,9 +173,9 @@ UMF_INLINE bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uin
 }
 
 /*
- * Records [base, base + size). INVALID_ARGUMENT: size 0, or it begins inside another span and ends
- * outside (or holds one); OUT_OF_RESOURCES: nested deeper than UMF_TRACK_MAX_DEPTH;
- * OUT_OF_HOST_MEMORY.
+ * Records [base, base + size). INVALID_ARGUMENT: the size is 0, or the range begins inside another
+ * span and ends outside of it, or contains another span. OUT_OF_RESOURCES: nested deeper than
+ * UMF_TRACK_MAX_DEPTH. OUT_OF_HOST_MEMORY.
  */
 UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size,
                                      umf_span_kind_t kind, void *cookie, uint16_t class_offset,
@@ -182,7 +186,8 @@ UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t
         umf_unlock(&set->lock);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    __atomic_store_n(&span->base, base, __ATOMIC_RELAXED); /* read by who comes too late */
+    /* Atomic, because a thread with a stale pointer to the descriptor may read it. */
+    __atomic_store_n(&span->base, base, __ATOMIC_RELAXED);
     __atomic_store_n(&span->set, set, __ATOMIC_RELAXED);
     span->size = size;
     span->cookie = cookie;
@@ -224,7 +229,8 @@ static inline bool umf_span_is_at(const umf_span_set_t *set, const umf_span_t *s
            __atomic_load_n(&span->set, __ATOMIC_RELAXED) == set;
 }
 
-/* The span that began at `base` when it was found: of those who would withdraw it, one may. */
+/* Claims the span that began at `base` when it was found. If several threads want to withdraw it,
+ * the exchange lets one pass. */
 static inline bool umf_span_claim(const umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     uint8_t kind = umf_span_kind(span), taken = kind;
     if (umf_unlikely(kind == 0 || kind == UMF_SPAN_RESTS || !umf_span_is_at(set, span, base)) ||
@@ -234,12 +240,13 @@ static inline bool umf_span_claim(const umf_span_set_t *set, umf_span_t *span, u
     }
     bool is_it = umf_span_is_at(set, span, base);
     if (umf_unlikely(!is_it)) {
-        atomic_store_explicit(&span->kind, kind, memory_order_release); /* another by now */
+        /* The descriptor was reused for another span between the check and the exchange. */
+        atomic_store_explicit(&span->kind, kind, memory_order_release);
     }
     return is_it;
 }
 
-/* From the map, after it was claimed. */
+/* Removes a claimed span from the map. */
 UMF_INLINE void umf_span_erase(umf_span_set_t *set, umf_span_t *span) {
     uintptr_t base = span->base;
     size_t size = span->size;
@@ -250,9 +257,9 @@ UMF_INLINE void umf_span_erase(umf_span_set_t *set, umf_span_t *span) {
     }
 }
 
-/* Withdraws the span that began at `base` when it was found. The descriptor stays in its set, where
- * nobody visits it, until `umf_span_release` or `umf_span_restore` (a free that failed).
- * INVALID_ARGUMENT if another thread withdrew it first. */
+/* Withdraws the span that began at `base` when it was found. The descriptor stays in its set, but
+ * visitors skip it, until `umf_span_release`, or `umf_span_restore` after a free that failed.
+ * INVALID_ARGUMENT: another thread withdrew the span first. */
 UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     if (umf_unlikely(!umf_span_claim(set, span, base))) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -261,7 +268,7 @@ UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span,
     return UMF_RESULT_SUCCESS;
 }
 
-/* A span that is withdrawn may rest, for `wake`; visitors see it. */
+/* A withdrawn span may become dormant, until `wake` or its end. Visitors see dormant spans. */
 static inline void umf_span_begin_dormancy(umf_span_t *span) {
     atomic_store_explicit(&span->kind, UMF_SPAN_RESTS, memory_order_release);
 }
@@ -269,10 +276,11 @@ static inline void umf_span_end_dormancy(umf_span_t *span) {
     atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
 }
 
-/* A span that rests is another one from now on, at the same place. false: no memory, it rests. */
+/* A dormant span becomes a new live span at the same place. false: no memory, it stays dormant. */
 UMF_COLD bool umf_span_wake_slow(umf_span_set_t *set, umf_span_t *span);
 UMF_INLINE bool umf_span_wake(umf_span_set_t *set, umf_span_t *span, size_t size) {
-    __atomic_store_n(&span->size, size, __ATOMIC_RELAXED); /* visited in the set meanwhile */
+    /* Atomic, because visitors of the set may read it. */
+    __atomic_store_n(&span->size, size, __ATOMIC_RELAXED);
     span->id = umf_span_new_id();
     return umf_likely(umf_span_publish_near(set, span, span->base, size, UMF_SPAN_POOL)) ||
            umf_span_wake_slow(set, span);
@@ -298,16 +306,16 @@ UMF_INLINE void umf_span_release(umf_span_set_t *set, umf_span_t *span) {
 
 umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span);
 
-/* From now on entries of a live span have no class_offset. Not by two threads at once. */
+/* Sets the class offset of a live span's map entries to 0. Two threads must not call it at once. */
 void umf_span_drop_class_offset(umf_span_t *span);
 
-/* Split and merge of spans of one set. INVALID_ARGUMENT as the contract lists. `split` keeps the
- * low part in `span`; the high part is a new span. */
+/* Split and merge of spans of one set. After a split `span` is the low part, and the high part is a
+ * new span. INVALID_ARGUMENT: the sizes do not fit, or the spans are not adjacent, not live or not
+ * of this set. */
 umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first);
 umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *high);
 
-/* Visits the spans of the set that are live or rest, until `visit` is false; the set's lock is
- * held.
+/* Visits the live and dormant spans of the set until `visit` returns false. The set's lock is held.
  */
 void umf_span_each(umf_span_set_t *set, bool (*visit)(umf_span_t *span, void *arg), void *arg);
 
