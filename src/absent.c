@@ -1,10 +1,12 @@
 /*
- * The public functions of the kinds that this build is without: the table is NULL, everything else
- * says so and answers NOT_SUPPORTED, whatever the arguments are. The list of them is made when the
- * library is built, out of the sources of these kinds (cmake/umf_absent.cmake).
+ * The public functions of the kinds that this build lacks. The function for the operations table
+ * returns NULL. Every other function logs that the kind is missing and returns NOT_SUPPORTED,
+ * whatever its arguments are. The build makes the list from the sources of these kinds
+ * (cmake/umf_absent.cmake).
  *
- * No public header is included, since an alias has the type of what it stands for. Callers pass
- * arguments that nobody reads, which the C calling conventions of our systems allow.
+ * No public header is included, because an alias must have the type of its target. The functions
+ * ignore the arguments that callers pass, which the C calling conventions of the supported systems
+ * allow.
  */
 #include <umf/base.h>
 

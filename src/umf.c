@@ -18,7 +18,7 @@
 _Atomic unsigned umf_started; /* Sync: start_lock for writers */
 static umf_lock_t start_lock;
 
-/* Before anything else, an allocator below us included, registers fork handlers of its own. */
+/* Runs before anything else, such as an allocator below this library, registers fork handlers. */
 __attribute__((constructor(101))) static void prepare(void) {
     umf_fork_register_inner();
     umf_lock_init(&start_lock, UMF_RANK_INIT);
@@ -47,18 +47,18 @@ UMF_API_1_0 umf_result_t umfInit(void) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Are we behind the program's malloc (src/proxy_lib)? Then what is allocated must stay known,
+/* Does this library serve the program's malloc (src/proxy_lib)? Then allocations must stay known,
  * however often the program calls umfTearDown. */
 static bool is_malloc(void) {
     return umf_dl_is_from("malloc_usable_size", "libumf_proxy.so");
 }
 
 /*
- * Pools and providers that are still alive keep their memory: destructors that run later may use
- * it. Only what the library holds for itself is given back.
+ * Only the library's own resources are released. Pools and providers that are still alive keep
+ * their memory, because destructors that run later may use it.
  */
 UMF_API_1_0 umf_result_t umfTearDown(void) {
-    unsigned least = is_malloc() ? 1 : 0; /* asks the loader: without the lock */
+    unsigned least = is_malloc() ? 1 : 0; /* calls the loader, so not under the lock */
     umf_lock(&start_lock);
     bool last = umf_started == 1 && least == 0;
     if (last) {
@@ -72,8 +72,8 @@ UMF_API_1_0 umf_result_t umfTearDown(void) {
     }
     umf_unlock(&start_lock);
     if (last) {
-        umf_broker_stop();       /* waits for its thread: without the lock */
-        umf_registry_teardown(); /* unloads plugins, which run code of theirs: without the lock */
+        umf_broker_stop();       /* waits for the broker's thread, so not under the lock */
+        umf_registry_teardown(); /* unloads plugins, which run their code, so not under the lock */
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -89,5 +89,5 @@ __attribute__((constructor)) static void load(void) {
 
 __attribute__((destructor)) static void unload(void) {
     umfTearDown();
-    umf_broker_stop(); /* however often the program has started the library */
+    umf_broker_stop(); /* even if the program has started the library more often than stopped it */
 }

@@ -12,8 +12,8 @@
 enum {
     ACCESS_UNKNOWN, /* the provider has not been asked */
     ACCESS_CPU,
-    ACCESS_PROVIDER, /* only by its operations */
-    ACCESS_PROBED,   /* the provider does not tell: each span is tried */
+    ACCESS_PROVIDER, /* only through the provider's operations */
+    ACCESS_PROBED,   /* the provider does not tell: each span is probed */
 };
 
 void umf_content_init(umf_content_t *content, umf_tracked_provider_t *tracked) {
@@ -26,7 +26,7 @@ void umf_content_init(umf_content_t *content, umf_tracked_provider_t *tracked) {
     }
 }
 
-/* --- queue: one is kept, others are made while it is in use -------------------------------------
+/* --- queues: one is kept, others are made while it is in use ------------------------------------
  */
 
 static umf_result_t queue_take(umf_content_t *content, void **queue) {
@@ -53,7 +53,7 @@ void umf_content_fini(umf_content_t *content) {
     }
 }
 
-/* --- who does it --------------------------------------------------------------------------------
+/* --- CPU or provider ----------------------------------------------------------------------------
  */
 
 static int content_ask(umf_content_t *content, const void *ptr) {
@@ -71,7 +71,8 @@ static int content_ask(umf_content_t *content, const void *ptr) {
 
 typedef int (*probe_t)(void *addr);
 
-/* A span that the CPU can write to is remembered by its id, which no other span ever has. */
+/* Can the CPU access the span of `ptr`? A span that it can is recorded by its id, which no other
+ * span ever has. */
 static bool is_reached(umf_content_t *content, const void *ptr, probe_t probe) {
     const umf_span_t *span = umf_tracked_find(content->tracked, ptr);
     _Atomic uint64_t *known =
@@ -88,7 +89,7 @@ static bool is_reached(umf_content_t *content, const void *ptr, probe_t probe) {
     return is_in_reach;
 }
 
-/* `probe` fits what the CPU is to do at `ptr`. */
+/* Shall the CPU do it? `probe` asks the kernel for the access that is needed at `ptr`. */
 static bool is_for_cpu(umf_content_t *content, const void *ptr, probe_t probe) {
     int access = atomic_load_explicit(&content->access, memory_order_relaxed);
     if (umf_unlikely(access == ACCESS_UNKNOWN)) {
@@ -111,7 +112,8 @@ static bool has_queues(const umf_content_t *content) {
     return ext->queue_create && ext->queue_destroy && ext->queue_wait;
 }
 
-/* Zeroes where `src` is NULL. Waits also for what failed: the memory may be reused then. */
+/* Copies, or zeroes if `src` is NULL. Waits even if the operation failed, because the memory may be
+ * reused after the return. */
 static umf_result_t content_run(umf_content_t *content, void *dst, const void *src, size_t size) {
     const umf_tracked_provider_t *tracked = content->tracked;
     void *queue = NULL;

@@ -1,12 +1,11 @@
 /*
- * Content: zeroing and copying inside the memory of a pool, also where the CPU cannot reach it.
+ * Content: zeroes and copies memory of a pool, even if the CPU cannot access it.
  *
- * Memory of a device (its property POINTER_TYPE is DEVICE) is filled and copied by the provider's
- * own operations (umf/plugin.h), memory of another type by the CPU. A provider serves one kind of
- * memory, so it is asked once. One that does not tell (it has no properties, or the type is
- * UNKNOWN) may serve memory of the host or any other: the first time that something is done in a
- * span, the kernel is asked whether the CPU reaches the place. What it does not reach is the
- * provider's.
+ * Device memory (its property POINTER_TYPE is DEVICE) is filled and copied by the provider's own
+ * operations (umf/plugin.h), memory of another type by the CPU. A provider serves one type of
+ * memory, so it is asked once. A provider may not tell: it has no properties, or the type is
+ * UNKNOWN. Then the first access to each span asks the kernel whether the CPU can access the
+ * address. If it cannot, the provider's operations are used.
  */
 #ifndef UMF_SRC_CORE_CONTENT_H
 #define UMF_SRC_CORE_CONTENT_H
@@ -19,19 +18,19 @@
 
 typedef struct umf_content_t {
     umf_tracked_provider_t *tracked; /* Immutable after init */
-    _Atomic int access;              /* who can touch the memory, see content.c */
+    _Atomic int access;              /* what can access the memory, see content.c */
     _Atomic(void *) queue;           /* of the provider, kept for the next use. Taken by exchange */
-    _Atomic uint64_t known[UMF_CONTENT_KNOWN]; /* ids of spans that the CPU reaches */
+    _Atomic uint64_t known[UMF_CONTENT_KNOWN]; /* ids of spans that the CPU can access */
 } umf_content_t;
 
-/* Takes nothing. */
+/* Takes no resources. */
 void umf_content_init(umf_content_t *content, umf_tracked_provider_t *tracked);
-/* Before the tracked provider is released. */
+/* Call it before the tracked provider is released. */
 void umf_content_fini(umf_content_t *content);
 
 /*
- * Both are done when they return. NOT_SUPPORTED if neither the CPU nor the provider can, or an
- * error of the provider; the cause has been logged. No lock may be held.
+ * Both have finished when they return. NOT_SUPPORTED: neither the CPU nor the provider can do it.
+ * Other errors are the provider's. The cause is logged. No lock may be held.
  */
 umf_result_t umf_content_zero(umf_content_t *content, void *ptr, size_t size);
 /* `dst` and `src` are allocations through the tracked provider and do not overlap. */

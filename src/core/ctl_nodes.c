@@ -27,7 +27,7 @@ static umf_result_t node_query(const node_t *nodes, size_t count, umf_ctl_query_
     return UMF_RESULT_ERROR_INVALID_CTL_PATH;
 }
 
-/* The next element must be "{}", with something behind it; its argument is `*handle`. */
+/* Reads the next element, which must be "{}" and not the last one. Its argument is `*handle`. */
 static umf_result_t node_handle(umf_ctl_query_t *query, const char **rest, void **handle) {
     if (strncmp(*rest, "{}.", 3) != 0 || (*rest)[3] == '\0') {
         return UMF_RESULT_ERROR_INVALID_CTL_PATH;
@@ -41,13 +41,13 @@ static umf_result_t node_handle(umf_ctl_query_t *query, const char **rest, void 
 
 UMF_FIELD_GETTER(get_alloc_count, size_t, umf_pool_alloc_count(object))
 
-/* What every pool has. */
+/* The settings that every pool has. */
 static const umf_field_t pool_list[] = {
     {.path = "stats.alloc_count", UMF_FIELD_COUNTER(get_alloc_count), .help = "live allocations"},
 };
 static const umf_fields_t pool_fields = UMF_FIELDS(pool_list);
 
-/* Takes no argument off the query, so that several pools may be asked in turn. */
+/* Consumes no argument of the query, so that several pools can be asked in turn. */
 static umf_result_t pool_query(umf_memory_pool_handle_t pool, umf_ctl_query_t *query,
                                const char *path) {
     umf_result_t result = umf_field_ctl(pool, false, &pool_fields, query->source, path, query->arg,
@@ -109,7 +109,7 @@ static umf_result_t by_name_read(umf_ctl_query_t *query, const char *name, const
     return by_name_one(query, name, 0, path);
 }
 
-/* Every pool is tried; the first error counts. */
+/* Asks every pool of the name. The result is the first error. */
 static umf_result_t by_name_all(umf_ctl_query_t *query, const char *name, const char *path) {
     umf_memory_pool_handle_t pool = umf_names_next(name, NULL);
     if (!pool) {
@@ -124,7 +124,8 @@ static umf_result_t by_name_all(umf_ctl_query_t *query, const char *name, const 
     return first;
 }
 
-/* Takes an index off the path if one stands there; what is too large is out of every range. */
+/* Reads an index from the path if there is one. A number that is too large is out of every range.
+ */
 static bool take_index(umf_ctl_query_t *query, const char **rest, size_t *index) {
     size_t length = strcspn(*rest, ".");
     if (length == 2 && memcmp(*rest, "{}", 2) == 0) {

@@ -12,11 +12,11 @@
 
 #include "system/common.h"
 
-/* Registers both nodes and prepares the list of names; before umf_ctl_init. */
+/* Registers both nodes and prepares the list of names. Call it before umf_ctl_init. */
 void umf_ctl_nodes_init(void);
 
-/* What the nodes need of core/pool.c and core/provider.c: the object's own `ext_ctl`
- * (INVALID_CTL_PATH if it has none), and the count behind "stats.alloc_count". */
+/* Parts of core/pool.c and core/provider.c that the nodes call: the object's own `ext_ctl`
+ * (INVALID_CTL_PATH if it has none), and the count for "stats.alloc_count". */
 umf_result_t umf_pool_ctl(umf_memory_pool_handle_t pool, umf_ctl_query_source_t source,
                           const char *path, void *arg, size_t size, umf_ctl_query_type_t type,
                           va_list args);

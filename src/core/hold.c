@@ -5,11 +5,11 @@
 #include "core/object.h"
 #include "system/keep_errno.h"
 
-/* Of all holds, and of the fields of pools that are about them. */
+/* Guards all holds, and the members of pools that belong to them. */
 UMF_LOCK_STATIC(hold_lock, UMF_RANK_VIEW);
 
-/* How many there are, by span: who frees elsewhere in the pool needs no lock. Pools of users may
- * split spans and are not asked here. Sync: atomic; written under the lock */
+/* The number of holds by span, so that a free in another span needs no lock. User pools may split
+ * spans, so this is not used for them. Sync: atomic; written under the lock */
 #define HOLD_SPANS 4096
 static _Atomic uint32_t hold_spans[HOLD_SPANS];
 
@@ -60,7 +60,7 @@ static void hold_remove_locked(umf_hold_t **link, umf_hold_t *hold) {
     *link = low ? low : high;
 }
 
-/* The first at `addr` or above, behind `after` if that is one. */
+/* The first hold at `addr` or above that follows `after` (may be NULL). */
 static umf_hold_t *hold_at_locked(const umf_memory_pool_handle_t pool, uintptr_t addr,
                                   const umf_hold_t *after) {
     umf_hold_t *found = NULL;
@@ -73,7 +73,7 @@ static umf_hold_t *hold_at_locked(const umf_memory_pool_handle_t pool, uintptr_t
     return found;
 }
 
-/* The next one in [`addr`, `addr` + `size`). */
+/* The next hold in [`addr`, `addr` + `size`) that follows `after` (may be NULL). */
 static umf_hold_t *hold_next_locked(const umf_memory_pool_handle_t pool, uintptr_t addr,
                                     size_t size, const umf_hold_t *after) {
     umf_hold_t *hold = hold_at_locked(pool, after ? after->addr : addr, after);
@@ -91,7 +91,7 @@ static bool hold_may_be_in(const umf_memory_pool_handle_t pool, umf_map_entry_t 
                                                memory_order_acquire) != 0;
 }
 
-/* A user's pool may not tell: then it is the address alone that is held. */
+/* The size of an object. A user pool may not tell it: then only the address counts as held. */
 static umf_result_t hold_size_of(umf_memory_pool_handle_t pool, const void *ptr, size_t *size) {
     *size = 0;
     umf_result_t result = pool->ops.malloc_usable_size(pool->self, ptr, size);
@@ -102,7 +102,8 @@ static umf_result_t hold_size_of(umf_memory_pool_handle_t pool, const void *ptr,
     return result;
 }
 
-/* Is anything held behind `ptr`, in its span? Most objects are told apart by that. */
+/* Is anything held at or above `addr` in its span? The answer is no for most objects, and saves the
+ * question for their size. */
 static bool hold_may_be_at(umf_memory_pool_handle_t pool, uintptr_t addr, umf_map_entry_t entry) {
     const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
     umf_lock(&hold_lock);
@@ -141,7 +142,7 @@ static UMF_COLD umf_result_t hold_free_in_span(umf_memory_pool_handle_t pool, vo
     }
     umf_result_t result = hold_size_of(pool, ptr, &size);
     if (result != UMF_RESULT_SUCCESS) {
-        return result; /* no object: the pool has said so */
+        return result; /* no object: the pool has logged it */
     }
     switch (hold_set_aside(pool, (uintptr_t)ptr, size)) {
     case HOLD_ASIDE:
@@ -189,7 +190,8 @@ static void hold_unlink_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) 
     }
 }
 
-/* Holds of an object that is set aside know where it lies: the nearest ones tell of an address. */
+/* Does an object that is set aside contain `addr`? Its holds record its place, so it is enough to
+ * ask the nearest holds. */
 static bool hold_is_aside_locked(const umf_memory_pool_handle_t pool, uintptr_t addr) {
     const umf_hold_t *below = NULL;
     for (const umf_hold_t *hold = pool->holds; hold;) {
@@ -230,7 +232,7 @@ static void hold_give_back(umf_memory_pool_handle_t pool, uintptr_t addr) {
     }
 }
 
-/* The object that waited for this hold alone; 0: none. */
+/* Unlinks the hold. Returns the object that only this hold kept aside; 0: none. */
 static uintptr_t hold_end_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) {
     uintptr_t aside = hold->aside;
     hold_unlink_locked(pool, hold);

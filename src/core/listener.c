@@ -10,7 +10,7 @@ void umf_core_listen(umf_listener_t *listener) {
     *end = listener;
 }
 
-/* In the order in which they were added. */
+/* Calls the listeners in the order in which they were added. */
 #define TELL(event, ...)                                                                           \
     for (const umf_listener_t *l = listeners; l; l = l->next) {                                    \
         if (l->event) {                                                                            \

@@ -1,6 +1,6 @@
 /*
- * Listeners: what the layers above the core are told about its objects. Each layer registers one
- * at start.
+ * Listeners: how layers above the core learn of events of its objects. Each layer registers one at
+ * start.
  */
 #ifndef UMF_SRC_CORE_LISTENER_H
 #define UMF_SRC_CORE_LISTENER_H
@@ -11,26 +11,26 @@
 
 /* Any member but `next` may be NULL. */
 typedef struct umf_listener_t {
-    /* What describes the allocation from outside is void: it is about to go back to its provider,
-     * to be divided or to be merged. Called for spans with an export. */
+    /* The export of the span becomes invalid: the allocation is about to go back to its provider,
+     * to be split or to be merged. Called for spans with an export. */
     void (*export_ends)(umf_span_t *span, umf_memory_provider_handle_t provider);
-    /* The pool is going away; its provider not yet. */
+    /* The pool is about to be destroyed. Its provider still exists. */
     void (*pool_ends)(umf_memory_pool_handle_t pool);
     /* The pool's allocation at `ptr` went back to the provider. Called for pools that have been
      * suspended. */
     void (*freed_asleep)(umf_memory_pool_handle_t pool, const void *ptr);
-    /* The provider is going away. */
+    /* The provider is about to be destroyed. */
     void (*provider_ends)(umf_memory_provider_handle_t provider);
-    /* The provider of a span of kind IMPORT. Exactly one listener has an answer. */
+    /* Returns the provider of a span of kind IMPORT. Exactly one listener implements it. */
     umf_memory_provider_handle_t (*import_provider)(const umf_span_t *span);
     struct umf_listener_t *next;
 } umf_listener_t;
 
-/* Adds a listener, which lives as long as the library; again has no effect. Not thread-safe: the
- * start of the library calls it. */
+/* Adds a listener, which must live as long as the library. A second call with it has no effect. Not
+ * thread-safe: the start of the library calls it. */
 void umf_core_listen(umf_listener_t *listener);
 
-/* Each calls all listeners. */
+/* Each function calls all listeners. */
 void umf_core_export_ends(umf_span_t *span, umf_memory_provider_handle_t provider);
 void umf_core_pool_ends(umf_memory_pool_handle_t pool);
 void umf_core_freed_asleep(umf_memory_pool_handle_t pool, const void *ptr);

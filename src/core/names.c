@@ -12,7 +12,7 @@
 static umf_lock_t names_lock;
 static umf_list_t names_list; /* by age. Sync: names_lock */
 
-/* The lock outlives teardown: destroying a pool late finds it. */
+/* The lock outlives teardown, because a pool may be destroyed later. */
 void umf_names_init(void) {
     static bool ready;
     if (!ready) {
@@ -92,7 +92,7 @@ void umf_names_remove(umf_memory_pool_handle_t pool) {
     umf_unlock(&names_lock);
 }
 
-/* The first usable pool of that name from `at` on, with `skip` of them passed over. */
+/* The first usable pool of that name from `at` on, after `skip` others. */
 static umf_memory_pool_handle_t find_locked(umf_list_t *at, const char *name, size_t skip) {
     umf_assert_locked(&names_lock);
     for (; at != &names_list; at = at->next) {

@@ -17,27 +17,28 @@
 #include "core/names.h"
 #include "core/tracked_provider.h"
 
-/* A provider, or a pool's tracked provider of one: the same operations on the same provider,
- * recorded. */
+/* A provider, or a pool's tracked provider, which has the same operations on the same provider and
+ * records its allocations. */
 struct umf_memory_provider_t {
-    umf_memory_provider_ops_t ops; /* as of the current version. Immutable after create */
+    umf_memory_provider_ops_t ops; /* of the current version. Immutable after create */
     void *self;
-    const umf_memory_provider_ext_ops_t *ext;     /* never NULL; its operations may be */
-    const umf_memory_provider_descriptor_t *kind; /* NULL: of no registered kind */
+    const umf_memory_provider_ext_ops_t *ext;     /* never NULL, but its operations may be */
+    const umf_memory_provider_descriptor_t *kind; /* NULL: the kind is not registered */
     umf_memory_provider_handle_t
-        root;             /* the user's handle; itself unless this is a tracked provider */
-    _Atomic size_t pools; /* that stand on it; of the root */
-    /* Views only: */
+        root; /* the user's handle; this object itself if it is not a tracked provider */
+    _Atomic size_t pools; /* number of pools over it; counted in the root */
+    /* Only for tracked providers: */
     bool is_tracked;
-    bool is_direct; /* a pool of ours records in it; else only in one of its own, see acquire */
-    /* What a pool of ours calls: for reuse, where the provider has it. */
+    bool is_direct; /* an in-tree pool records in it; else it records in one of its own, see
+                       umf_tracked_acquire */
+    /* The operations that an in-tree pool calls: those for reuse if the provider has them. */
     umf_result_t (*pool_alloc)(void *self, size_t size, size_t alignment, void **ptr);
     umf_result_t (*pool_free)(void *self, void *ptr, size_t size);
     umf_map_t *private_map; /* NULL: the spans are in the map of the process */
     umf_span_set_t spans;
 };
 
-/* Of a span of kind UMF_SPAN_POOL. */
+/* The tracked provider of a span of kind UMF_SPAN_POOL. */
 static inline umf_tracked_provider_t *umf_tracked_of(const umf_span_t *span) {
     return UMF_CONTAINER_OF(span->set, umf_tracked_provider_t, spans);
 }
@@ -45,25 +46,26 @@ static inline umf_tracked_provider_t *umf_tracked_of(const umf_span_t *span) {
 struct umf_memory_pool_t {
     /* Hot: */
     const umf_small_sizes_t *small; /* never NULL */
-    size_t small_max;               /* larger sizes are not looked for there; 0: none is */
-    /* Where umfPoolMalloc finds the magazines; 0: it asks the pool. Sync: atomic, relaxed;
-     * suspend/sleep.c replaces it */
+    size_t small_max;               /* the largest size in `small`; 0: it has none */
+    /* Index of the thread slots where umfPoolMalloc finds the magazines; 0: it asks the pool. Sync:
+     * atomic, relaxed; suspend/sleep.c replaces it */
     uint32_t small_index;
     uint32_t index;                   /* in umf_pool_table */
-    const umf_magazine_slab_t *slabs; /* by class_offset; of pools with `fast->slabs` */
+    const umf_magazine_slab_t *slabs; /* by class offset, for pools with `fast->slabs` */
     void *self;
-    void *(*malloc)(umf_memory_pool_handle_t pool, size_t size); /* what the magazines have not */
+    void *(*malloc)(umf_memory_pool_handle_t pool, size_t size); /* if the magazines have none */
     /* Sync: atomic, relaxed, as try_free; core/hold.c replaces them */
     umf_result_t (*free_at)(void *pool, void *ptr, umf_map_entry_t entry);
-    void *free_self; /* what it is called with */
+    void *free_self; /* the first argument of free_at */
     umf_result_t (*usable_size)(umf_memory_pool_handle_t pool, const void *ptr, size_t *size);
     bool (*try_free)(void *pool, void *ptr, umf_map_entry_t entry);
-    uint32_t counter_index; /* of `counters`; 0: there are none, or it is too high */
-    /* Immutable after create, but for what suspend/sleep.c replaces. Sync: atomic, relaxed */
+    uint32_t counter_index; /* index of `counters`; 0: there are none, or it is too high */
+    /* Immutable after create, except operations that suspend/sleep.c replaces. Sync: atomic,
+     * relaxed */
     umf_memory_pool_ops_t ops;
 
-    const umf_pool_fast_ops_t *fast;          /* NULL: a user's pool */
-    const umf_memory_pool_descriptor_t *kind; /* of a user's pool; NULL: of no registered kind */
+    const umf_pool_fast_ops_t *fast;          /* NULL: a user pool */
+    const umf_memory_pool_descriptor_t *kind; /* of a user pool; NULL: the kind is not registered */
     umf_tracked_provider_t *tracked;          /* NULL: tracking is disabled */
     umf_memory_provider_handle_t provider;
     umf_pool_create_flags_t flags;
@@ -73,23 +75,24 @@ struct umf_memory_pool_t {
 
     /* core/hold.c: */
     umf_hold_t *holds;    /* Sync: its lock */
-    _Atomic bool is_held; /* there are any. Written under that lock */
+    _Atomic bool is_held; /* there are holds. Written under that lock */
     umf_result_t (*free_unheld)(void *pool, void *ptr,
-                                umf_map_entry_t entry); /* immutable, as the next */
+                                umf_map_entry_t entry); /* Immutable, as the next */
     bool (*try_free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
-    _Atomic size_t aside; /* freed objects that wait for holds of them to end */
+    _Atomic size_t aside; /* freed objects that are set aside */
 
     umf_named_t named;                /* core/names.c */
     umf_thread_slot_owner_t counters; /* pools without `fast` */
-    _Atomic int64_t retired_count;    /* of threads that have ended */
+    _Atomic int64_t retired_count;    /* sum of the counters of ended threads */
 };
 
-/* Their handles. A tracked provider's is good for all that reads or changes its provider's memory.
- */
+/* The kinds of their handles. The handle of a tracked provider is valid wherever the memory of its
+ * provider is read or changed. */
 extern const umf_handle_kind_t umf_handle_provider, umf_handle_tracked, umf_handle_pool;
 
-/* At every public function but those that allocate and free: `function` is its name. false: logged,
- * INVALID_ARGUMENT is the answer. */
+/* Checks a handle. Every public function calls it, except those that allocate and free. `function`
+ * is its name. false: the handle is wrong; this is logged, and the result must be
+ * INVALID_ARGUMENT. */
 static inline bool umf_pool_check(const struct umf_memory_pool_t *pool, const char *function) {
     return umf_handle_check(pool, &umf_handle_pool, function);
 }
@@ -98,25 +101,27 @@ bool umf_provider_check(const struct umf_memory_provider_t *provider, const char
 /* Pools by index; slot 0 stays NULL. */
 extern _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
 
-/* No pointer leads to a pool any more: what runs after the teardown gets an error, not a crash. */
+/* No pointer leads to a pool any more: code that runs after the teardown gets an error instead of a
+ * crash. */
 void umf_core_teardown(void);
 
-/* 0: the library is not started. umf.c counts. */
+/* How often the library was started; 0: it is not. umf.c counts. */
 extern _Atomic unsigned umf_started;
 static inline bool umf_is_started(void) {
     return atomic_load_explicit(&umf_started, memory_order_acquire) != 0;
 }
 
-/* From here on umfPoolMalloc serves small sizes from the magazines; or asks the pool. */
+/* Open: umfPoolMalloc serves small sizes from the magazines from now on. Close: it asks the pool.
+ */
 void umf_pool_small_open(umf_memory_pool_handle_t pool);
 void umf_pool_small_close(umf_memory_pool_handle_t pool);
 
-/* Remembers the provider whose operation failed, for umfGetLastFailedMemoryProvider. */
+/* Records the provider whose operation failed, for umfGetLastFailedMemoryProvider. */
 void umf_provider_failed(umf_memory_provider_handle_t provider);
 
 umf_result_t umf_tracked_create(umf_memory_provider_handle_t provider, uint32_t pool_index,
                                 umf_tracked_provider_t **tracked);
-/* Withdraws the spans that are left and frees the view. */
+/* Withdraws the remaining spans and frees the tracked provider. */
 void umf_tracked_destroy(umf_tracked_provider_t *tracked);
 
 #endif

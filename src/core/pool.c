@@ -18,7 +18,7 @@ const umf_handle_kind_t umf_handle_pool = {"a pool"};
 
 _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
 
-static _Atomic uint32_t highest_index; /* of all pools there were */
+static _Atomic uint32_t highest_index; /* of all pools that ever existed */
 
 static UMF_COLD umf_result_t null_argument(const char *name) {
     UMF_LOG_ERROR("%s is NULL", name);
@@ -48,7 +48,7 @@ typedef struct pool_counter_t {
     int64_t count; /* Sync: atomic, relaxed: only its thread writes */
 } pool_counter_t;
 
-/* Also for pools that count themselves: they are not counted. */
+/* Does nothing for pools that count themselves. */
 static UMF_COLD void count_slow(umf_memory_pool_handle_t pool, int64_t change) {
     if (pool->fast) {
         return;
@@ -61,7 +61,7 @@ static UMF_COLD void count_slow(umf_memory_pool_handle_t pool, int64_t change) {
     }
 }
 
-/* false: count_slow has to. Hot. */
+/* false: the caller must use count_slow. Hot. */
 static inline bool try_count(umf_memory_pool_handle_t pool, int64_t change) {
     pool_counter_t *counter = (pool_counter_t *)umf_thread_slot_get_low(pool->counter_index);
     if (umf_unlikely(!counter->head.owner)) {
@@ -99,12 +99,12 @@ size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
     return count > aside ? count - aside : 0;
 }
 
-/* --- what the hot functions below leave to a pool ---
+/* --- functions of a pool that the hot functions below call ---
  *
- * Pools of ours count and check on their own; around a user's pool we count. */
+ * In-tree pools count and check on their own. Calls of a user pool are counted here. */
 
-/* Suspending a pool replaces its operations, holding its memory those that free; the load costs
- * what a plain one costs. */
+/* These are atomic loads, because other threads may replace operations: a suspend replaces all, a
+ * hold replaces those that free. The load costs no more than a plain one. */
 #define OP(pool, operation) __atomic_load_n(&(pool)->ops.operation, __ATOMIC_RELAXED)
 #define FREE_AT(pool, ptr, entry)                                                                  \
     __atomic_load_n(&(pool)->free_at, __ATOMIC_RELAXED)((pool)->free_self, (ptr), (entry))
@@ -113,7 +113,8 @@ static void *malloc_by_pool(umf_memory_pool_handle_t pool, size_t size) {
     return OP(pool, malloc)(pool->self, size);
 }
 
-/* Apart, and returning what its caller returns: that needs no room for it then. */
+/* A function of its own that returns its caller's result, so that the caller needs no stack frame
+ * to keep it. */
 static UMF_COLD void *count_malloc_slow(umf_memory_pool_handle_t pool, void *ptr) {
     count_slow(pool, 1);
     return ptr;
@@ -129,7 +130,7 @@ static UMF_COLD umf_result_t count_free_slow(umf_memory_pool_handle_t pool) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* `ptr` is not NULL; the entry is not needed. */
+/* `ptr` must not be NULL. The entry is not used. */
 static umf_result_t free_counted(void *handle, void *ptr, umf_map_entry_t entry) {
     umf_memory_pool_handle_t pool = handle;
     (void)entry;
@@ -143,8 +144,8 @@ static __attribute__((noinline)) umf_result_t usable_size_by_pool(umf_memory_poo
     return pool->ops.malloc_usable_size(pool->self, ptr, size);
 }
 
-/* Where a chunk of an aligned slab starts, the entry tells all; what else there is, the pool knows.
- * Hot. */
+/* If a chunk of an aligned slab starts at `ptr`, the map entry gives its size. In all other cases
+ * the pool is asked. Hot. */
 static umf_result_t usable_size_by_class_offset(umf_memory_pool_handle_t pool, const void *ptr,
                                                 size_t *size) {
     umf_map_entry_t entry;
@@ -193,8 +194,8 @@ static umf_result_t write_default(void *object, umf_ctl_query_source_t source, c
     return pool_ctl_list(object, source, path, arg, size, CTL_QUERY_WRITE);
 }
 
-/* From `initialize` to a finished pool. A user's pool that fails later cleans up itself (the
- * contract); ours is finalized. */
+/* Initializes a pool and applies its settings. If a later step fails, an in-tree pool is finalized;
+ * a user pool cleans up itself, as the interface requires. */
 static umf_result_t pool_start(umf_memory_pool_handle_t pool, const void *params,
                                const char **name) {
     umf_memory_provider_handle_t provider = pool->tracked ? pool->tracked : pool->provider;
@@ -229,7 +230,8 @@ void umf_pool_small_close(umf_memory_pool_handle_t pool) {
     __atomic_store_n(&pool->small_index, 0, __ATOMIC_RELEASE);
 }
 
-/* What the core may do without entering a pool of ours; it annotates nothing. */
+/* Lets the core serve what it can without entering an in-tree pool. The core makes no annotations
+ * for sanitizers. */
 static void serve_by_core(umf_memory_pool_handle_t pool) {
     const umf_pool_fast_ops_t *fast = pool->fast;
     const umf_small_sizes_t *small = fast->small ? fast->small(pool->self) : NULL;
@@ -264,7 +266,8 @@ static umf_result_t pool_prepare(umf_memory_pool_handle_t pool) {
         pool->tracked->is_direct = pool->fast != NULL;
     }
     if (!pool->fast) {
-        /* With an index of their own: what frees by entry finds no magazines under the pool's. */
+        /* The counters have an index of their own. A free by map entry must find no magazines under
+         * the index of the pool. */
         result =
             umf_thread_slot_owner_init(&pool->counters, 0, sizeof(pool_counter_t), counter_retire);
         if (result != UMF_RESULT_SUCCESS) {
@@ -292,7 +295,7 @@ static void pool_free(umf_memory_pool_handle_t pool) {
     umf_meta_free(pool, sizeof(*pool));
 }
 
-/* Of a pool whose handle has ended. */
+/* Frees a pool whose handle is no longer valid. */
 static void pool_dispose(umf_memory_pool_handle_t pool) {
     if (pool->tracked) {
         umf_tracked_destroy(pool->tracked);
@@ -351,7 +354,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     pool->provider = provider;
     pool->flags = flags;
     if (pool->fast) {
-        pool->ops = *ops; /* whole, and of this version */
+        pool->ops = *ops; /* an in-tree table is complete and of the current version */
     } else {
         result = umf_pool_ops_copy(&pool->ops, ops);
     }
@@ -362,7 +365,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
         pool_free(pool);
         return result;
     }
-    /* Listed before it starts: what `initialize` allocates can be looked up. */
+    /* Listed before it starts, so that pointers that `initialize` allocates can be looked up. */
     list_pool(pool);
     const char *name = NULL;
     result = pool_start(pool, params, &name);
@@ -418,7 +421,8 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
 
 /* --- allocation: hot --- */
 
-/* A small size comes from the calling thread's magazine, if there is one and it has any. Hot. */
+/* Serves a small size from the calling thread's magazine. false: it is no small size, or the thread
+ * has no magazine, or that is empty. Hot. */
 static inline bool malloc_cached(umf_memory_pool_handle_t pool, size_t size, void **ptr) {
     if (umf_unlikely(size > pool->small_max)) {
         return false;
@@ -504,20 +508,21 @@ static UMF_COLD umf_result_t free_unknown(void *ptr) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* The common case: a live object, and the calling thread has a stack with room for it. The entry's
- * class_offset tells the magazine if the pool leaves the check to the core, its span the states. */
+/* The common case: a live object, and room in the calling thread's stack. If the pool leaves the
+ * check to the core, the entry's class offset selects the magazine, and its span leads to the
+ * states. */
 static inline bool free_cached(void *ptr, umf_map_entry_t entry) {
     size_t magazine = umf_map_entry_class_offset(entry);
     if (UMF_IS_ASAN || magazine == 0) {
-        return false; /* the pool annotates, or knows more than the entry does */
+        return false; /* the pool annotates, or it must check the pointer itself */
     }
     umf_thread_slot_t *cache = umf_thread_slot_get_low(umf_map_entry_pool(entry));
     return umf_magazine_push_checked(umf_magazine_at(cache, magazine), ptr,
                                      umf_span_at(umf_map_entry_span(entry))->cookie);
 }
 
-/* Addresses that the plain walk does not find. `pool`: whose pointer it must be, NULL for any.
- * Their order spares umfFree a move. */
+/* Frees addresses that the fast walk does not find. `pool`: the pool that must own the pointer,
+ * NULL for any. The order of the arguments saves umfFree a move. */
 static __attribute__((noinline)) umf_result_t free_slow(void *ptr, umf_memory_pool_handle_t pool) {
     umf_map_entry_t entry = umf_map_find(&umf_map_global, (uintptr_t)ptr);
     umf_memory_pool_handle_t owner = pool_of_entry(entry);
@@ -530,8 +535,8 @@ static __attribute__((noinline)) umf_result_t free_slow(void *ptr, umf_memory_po
     return FREE_AT(owner, ptr, entry);
 }
 
-/* What the core does not know in the map as the pool's, a user's pool and one without tracking may
- * know. */
+/* Frees a pointer that the map does not show as the pool's. A user pool, or a pool without
+ * tracking, may still know it. */
 static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handle_t pool,
                                                            void *ptr) {
     if (pool->fast && pool->tracked) {

@@ -22,7 +22,7 @@ static UMF_COLD umf_result_t no_handle(void) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* Pointers that need more than the plain walk, and unknown ones. */
+/* For pointers that the fast walk does not find, and unknown ones. */
 static UMF_COLD umf_result_t get_handle_slow(const void *ptr,
                                              umf_memory_properties_handle_t *props_handle) {
     umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
@@ -50,7 +50,7 @@ umfGetMemoryPropertiesHandle(const void *ptr, umf_memory_properties_handle_t *pr
     return UMF_RESULT_SUCCESS;
 }
 
-/* Size of what the library answers itself; 0: the provider is asked. */
+/* The size of a property that the library knows itself; 0: the provider is asked. */
 static size_t own_size(umf_memory_property_id_t id) {
     switch (id) {
     case UMF_MEMORY_PROPERTY_PROVIDER_HANDLE:
@@ -102,7 +102,7 @@ UMF_API_1_1 umf_result_t umfGetMemoryPropertySize(umf_memory_properties_handle_t
     return UMF_RESULT_SUCCESS;
 }
 
-/* Host providers and those without property operations have no type to tell. */
+/* The memory type. Host providers, and providers without property operations, do not tell one. */
 static umf_usm_memory_type_t pointer_type(const umf_span_t *span) {
     umf_memory_provider_handle_t provider = provider_of(span);
     umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;

@@ -1,4 +1,4 @@
-/* Providers: made, ended, and asked for what their tables offer. */
+/* Providers: create, destroy, and the operations of their tables. */
 #include <string.h>
 
 #include <umf/result.h>
@@ -58,7 +58,7 @@ static umf_result_t write_default(void *object, umf_ctl_query_source_t source, c
     return provider_ctl_list(object, source, path, arg, size, CTL_QUERY_WRITE);
 }
 
-/* From `initialize` to a finished object; undoes `initialize` on failure. */
+/* Initializes a provider and applies its settings. Undoes `initialize` on failure. */
 static umf_result_t provider_start(umf_memory_provider_handle_t provider, const void *params) {
     umf_result_t result = provider->ops.initialize(params, &provider->self);
     if (result != UMF_RESULT_SUCCESS) {

@@ -1,12 +1,12 @@
-/* How a public function about a provider checks its arguments, asks the table and remembers who
- * failed. */
+/* Helpers of public functions that take a provider: they check arguments, call the table and record
+ * a provider that failed. */
 #ifndef UMF_SRC_CORE_PROVIDER_OWN_H
 #define UMF_SRC_CORE_PROVIDER_OWN_H
 
 #include "base/log.h"
 #include "core/object.h"
 
-/* Remembers the provider, and says what it answered to `function`. */
+/* Records the provider as the last one that failed, and logs the result of `function`. */
 UMF_COLD void umf_provider_tell_failed(umf_memory_provider_handle_t provider, const char *function,
                                        umf_result_t result);
 
@@ -19,7 +19,7 @@ UMF_COLD void umf_provider_tell_failed(umf_memory_provider_handle_t provider, co
         answer_result;                                                                             \
     })
 
-/* The same of an operation that not every provider has. */
+/* The same for an operation that not every provider has. */
 #define answer_if_offered(provider, operation, ...)                                                \
     answer(provider, (provider)->ops.operation                                                     \
                          ? (provider)->ops.operation((provider)->self, __VA_ARGS__)                \

@@ -1,4 +1,4 @@
-/* Tracked: the way from a handle to the provider, and from memory to the pool that has it. */
+/* Provider queries: from a handle to the provider, and from memory to its pool. */
 #include "core/provider_query.h"
 
 #include "core/object.h"
@@ -17,7 +17,7 @@ static bool span_is_of(const umf_span_t *span, umf_memory_provider_handle_t prov
            umf_tracked_of(span)->root == provider->root;
 }
 
-/* Out to the spans around: another pool may stand on the memory. */
+/* Walks from the innermost span outwards, because another pool may stand on the memory. */
 static bool is_tracked(umf_memory_provider_handle_t provider, uintptr_t base) {
     umf_map_entry_t word = umf_map_find(&umf_map_global, base);
     uint32_t index = word ? umf_map_entry_span(word) : 0;
@@ -27,31 +27,31 @@ static bool is_tracked(umf_memory_provider_handle_t provider, uintptr_t base) {
     return index != 0;
 }
 
-/* Who is looking at views of others, rarely anybody: a count, and above it that of forks, as who
- * was looking at a fork did not come along. */
-static _Atomic uint64_t looking;
+/* How many threads read tracked providers of others: a count, with the fork count above it. After a
+ * fork the count starts from 0, because the readers do not exist in the child. */
+static _Atomic uint64_t readers;
 
-static uint64_t nobody_looks(void) {
+static uint64_t no_readers(void) {
     return (uint64_t)umf_fork_count() << 32;
 }
 
-static void decay_begin(void) {
-    uint64_t seen = atomic_load(&looking), nobody = nobody_looks();
-    while (!atomic_compare_exchange_weak(&looking, &seen, (seen < nobody ? nobody : seen) + 1)) {
+static void read_begin(void) {
+    uint64_t seen = atomic_load(&readers), none = no_readers();
+    while (!atomic_compare_exchange_weak(&readers, &seen, (seen < none ? none : seen) + 1)) {
     }
 }
 
 bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *ptr) {
-    decay_begin();
+    read_begin();
     atomic_thread_fence(memory_order_seq_cst);
     bool result = is_tracked(provider, (uintptr_t)ptr);
-    atomic_fetch_sub(&looking, 1);
+    atomic_fetch_sub(&readers, 1);
     return result;
 }
 
 void umf_tracked_settle(void) {
     atomic_thread_fence(memory_order_seq_cst);
-    for (unsigned round = 0; atomic_load(&looking) > nobody_looks(); round++) {
+    for (unsigned round = 0; atomic_load(&readers) > no_readers(); round++) {
         umf_pause(round);
     }
 }

@@ -1,6 +1,6 @@
 /*
- * Tracked: what a provider of the tree may ask about handles and pools, for public functions of its
- * own that take a provider's handle.
+ * Provider queries: what an in-tree provider may ask about handles and pools. Its own public
+ * functions, which take a provider handle, need this.
  */
 #ifndef UMF_SRC_CORE_PROVIDER_QUERY_H
 #define UMF_SRC_CORE_PROVIDER_QUERY_H
@@ -9,15 +9,16 @@
 
 #include <umf/memory_provider.h>
 
-/* What `initialize` stored, if the provider was created from the table `ops`; NULL otherwise. */
+/* The pointer that `initialize` stored if the provider was created from the table `ops`, else
+ * NULL. */
 void *umf_provider_self(umf_memory_provider_handle_t provider,
                         const umf_memory_provider_ops_t *ops);
 
-/* Whether a pool that tracks has got the allocation that begins at `ptr` from the provider. The
- * answer holds as long as the caller keeps the provider from freeing it. */
+/* Does the allocation at `ptr` belong to a pool that tracks? The answer is valid as long as the
+ * caller keeps the provider from freeing the allocation. */
 bool umf_provider_is_tracked(umf_memory_provider_handle_t provider, const void *ptr);
 
-/* Waits until nobody can be looking at a tracked provider whose spans were withdrawn before. */
+/* Waits until no thread reads a tracked provider whose spans were withdrawn before the call. */
 void umf_tracked_settle(void);
 
 #endif

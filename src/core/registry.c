@@ -10,30 +10,30 @@
 #include "ctl/text.h"
 #include "ds/list.h"
 
-/* Without NUL. */
+/* The longest name, without NUL. */
 #define KIND_NAME_LENGTH 63
 
-/* --- what is listed --- */
+/* --- listed kinds --- */
 
 typedef struct plugin_t {
     umf_list_t link;
     void *library;
-    size_t uses; /* its kinds there are, and 1 while it is listed. Sync: registry.lock */
+    size_t uses; /* number of its kinds, plus 1 while it is listed. Sync: registry.lock */
 } plugin_t;
 
 typedef struct kind_t {
     umf_list_t link;
     const char *name;
     const void *ops;
-    size_t block_size; /* 0: of the tree, which stays */
-    plugin_t *plugin;  /* NULL: an application's */
-    size_t uses;       /* live objects, and 1 while it is listed. Sync: registry.lock */
+    size_t block_size; /* 0: in-tree, never freed */
+    plugin_t *plugin;  /* NULL: an application registered the kind */
+    size_t uses;       /* live objects, plus 1 while it is listed. Sync: registry.lock */
 } kind_t;
 
 typedef struct provider_kind_t {
     kind_t head;
     umf_memory_provider_descriptor_t descriptor;
-    umf_memory_provider_ext_ops_t ext; /* of what was registered */
+    umf_memory_provider_ext_ops_t ext; /* copy of what was registered */
     char name[KIND_NAME_LENGTH + 1];
 } provider_kind_t;
 
@@ -54,7 +54,7 @@ static bool registry_is_started(void) {
     return __atomic_load_n(&registry.started, __ATOMIC_ACQUIRE);
 }
 
-/* --- the kinds of the tree --- */
+/* --- in-tree kinds --- */
 
 #define KIND_IF(feature) KIND_IF_VALUE(UMF_WITH_##feature)
 #define KIND_IF_VALUE(value) KIND_IF_JOIN(value)
@@ -90,7 +90,7 @@ static const struct {
 };
 #undef UMF_POOL
 
-/* The other way round: what this build is without. */
+/* The opposite: the kinds that this build lacks. */
 #define KIND_UNLESS(feature) KIND_UNLESS_VALUE(UMF_WITH_##feature)
 #define KIND_UNLESS_VALUE(value) KIND_UNLESS_JOIN(value)
 #define KIND_UNLESS_JOIN(value) KIND_UNLESS_##value
@@ -114,7 +114,7 @@ static pool_kind_t tree_pool_kinds[UMF_COUNT_OF(tree_pools)];
 
 /* --- lookup --- */
 
-/* `name` or `ops` may be NULL: any. */
+/* Finds a kind by name or by operations; the other one may be NULL. */
 static kind_t *kind_find_locked(umf_list_t *kinds, const char *name, const void *ops) {
     umf_assert_locked(&registry.lock);
     for (umf_list_t *at = kinds->next; at != kinds; at = at->next) {
@@ -126,7 +126,7 @@ static kind_t *kind_find_locked(umf_list_t *kinds, const char *name, const void 
     return NULL;
 }
 
-/* The kind of a new object, which uses it from now on; NULL: of none. */
+/* The kind of a new object, which uses it from now on. NULL: the object has none. */
 static kind_t *kind_use(umf_list_t *kinds, const void *ops) {
     if (!registry_is_started()) {
         return NULL;
@@ -240,7 +240,7 @@ static umf_result_t kind_check_version(const char *what, const char *name, uint3
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-/* A descriptor may be smaller than ours, but not end before its table. */
+/* A descriptor may be smaller than this library's, but must contain its operations table. */
 static umf_result_t kind_check_size(const char *what, const void *descriptor, size_t least) {
     if (!descriptor) {
         UMF_LOG_ERROR("the descriptor of a kind of %s is NULL", what);
@@ -256,7 +256,8 @@ static umf_result_t kind_check_size(const char *what, const void *descriptor, si
     return UMF_RESULT_SUCCESS;
 }
 
-/* `*to` is zeroed and has `room`; what is beyond either size is left out. */
+/* Copies a sized structure. `*to` is zeroed and has `room` bytes. Members beyond either size are
+ * left out. */
 static void sized_copy(void *to, size_t room, const void *from) {
     size_t size;
     memcpy(&size, from, sizeof(size));
@@ -277,7 +278,7 @@ static void pool_kind_fill(pool_kind_t *kind, const umf_memory_pool_descriptor_t
     kind->head.ops = kind->descriptor.ops;
 }
 
-/* What objects of a kind use is ours: they may outlive what was registered. */
+/* Copies everything that objects of a kind use, because objects may outlive what was registered. */
 static void provider_kind_own(provider_kind_t *kind) {
     const umf_memory_provider_ext_ops_t *ext = kind->descriptor.ext;
     if (ext) {
@@ -404,7 +405,7 @@ static umf_result_t pool_kind_make(const umf_memory_pool_descriptor_t *descripto
 
 /* --- registration --- */
 
-/* Kinds that are to be listed together, or not at all. */
+/* Kinds that are listed together or not at all. */
 typedef struct batch_t {
     umf_list_t providers, pools;
 } batch_t;
@@ -436,7 +437,7 @@ static void kinds_list_locked(umf_list_t *listed, umf_list_t *kinds, plugin_t *p
     }
 }
 
-/* The first kind of `added` that clashes with one listed, or with an earlier one of `added`. */
+/* The first kind of `added` that clashes with a listed kind, or with an earlier one of `added`. */
 static const kind_t *kinds_clash_locked(umf_list_t *listed, umf_list_t *added) {
     for (umf_list_t *at = added->next; at != added; at = at->next) {
         const kind_t *kind = UMF_CONTAINER_OF(at, kind_t, link);
@@ -516,7 +517,7 @@ UMF_API_EXT_1 umf_result_t umfRegisterPool(const umf_memory_pool_descriptor_t *d
 
 /* --- plugins --- */
 
-/* The plugin's own table with what it left out as 0. */
+/* Copies the plugin's table. Members that it lacks are 0. */
 static umf_result_t plugin_read(const char *path, const umf_plugin_t *from, umf_plugin_t *plugin) {
     if (from->struct_size < offsetof(umf_plugin_t, abi) + sizeof(from->abi)) {
         UMF_LOG_ERROR("%s: umf_plugin has struct_size %zu, its version is missing", path,
@@ -617,7 +618,7 @@ UMF_API_EXT_1 umf_result_t umfLoadPlugin(const char *path) {
 
 /* --- start and stop --- */
 
-/* The lock outlives teardown: a late call finds empty lists, not a destroyed lock. */
+/* The lock outlives teardown, so that a late call finds empty lists instead of a destroyed lock. */
 void umf_registry_init(void) {
     static bool has_lock;
     if (!has_lock) {

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "system/common.h"
 
-/* --- what is missing --- */
+/* --- missing operations --- */
 
 typedef struct member_t {
     const char *name;
@@ -29,7 +29,7 @@ static const member_t provider_required[] = {
     PROVIDER(get_cache_line_size),
 };
 
-/* Offered together or not at all. */
+/* Operations that a provider offers together or not at all. */
 static const member_t provider_parts[] = {
     PROVIDER(ext_allocation_split),
     PROVIDER(ext_allocation_merge),
@@ -62,7 +62,8 @@ static bool has_member(const void *table, const member_t *member) {
     return operation != NULL;
 }
 
-/* The first that is there, or the first that is not; NULL: none is so. */
+/* The name of the first member that is present, or that is missing (`is_there` false). NULL: there
+ * is none. */
 static const char *first_member(const void *table, bool is_there, const member_t *members,
                                 size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -127,7 +128,7 @@ static umf_result_t default_cache_line_size(void *provider, size_t *size) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* How much of the caller's structure its version promises; 0: unknown version. */
+/* The size that a structure of this version has; 0: the version is unknown. */
 static size_t provider_ops_size(uint32_t version) {
     if (version == UMF_PROVIDER_OPS_VERSION_CURRENT) {
         return sizeof(umf_memory_provider_ops_t);

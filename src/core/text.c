@@ -1,4 +1,4 @@
-/* Providers and pools from text. The grammar is in umf/text.h. */
+/* Creates providers and pools from text. The grammar is in umf/text.h. */
 #include <string.h>
 
 #include <umf/result.h>
@@ -10,7 +10,7 @@
 #include "core/registry.h"
 #include "ctl/text.h"
 
-/* kind[:settings], cut out of a copy of the text. */
+/* One part of the text, `kind[:settings]`. The strings are in a copy of the text. */
 typedef struct text_part_t {
     const char *what; /* "provider" or "pool" */
     const char *kind;
@@ -30,8 +30,8 @@ static bool is_separator(char c) {
     return c == ',' || c == '=';
 }
 
-/* Behind the settings: white space (or the end) that no separator stands beside, quotes respected.
- */
+/* The end of the settings: white space without a separator beside it, or the end of the text.
+ * Quoted white space does not count. */
 static char *skip_settings(char *at) {
     bool quoted = false;
     char before = ',';
@@ -50,7 +50,7 @@ static char *skip_settings(char *at) {
     return at;
 }
 
-/* Cuts at `end`; returns what is behind it and its white space. */
+/* Cuts the text at `end`. Returns what follows it and the white space after it. */
 static char *cut(char *end) {
     if (*end == '\0') {
         return end;
@@ -70,7 +70,7 @@ static umf_result_t fail_word(const char *at, const char *expected) {
                          expected);
 }
 
-/* Reads one part at `*at`, which is left behind it. */
+/* Reads one part at `*at`, and moves `*at` to what follows it. */
 static umf_result_t part_read(char **at, const char *what, text_part_t *part) {
     char *kind = *at;
     char *end = kind + strcspn(kind, ":" UMF_TEXT_SPACES);
@@ -140,8 +140,8 @@ static umf_result_t pool_find(const text_part_t *part, const umf_memory_pool_des
     return fail_kind(part, umf_registry_left_out_pools, list);
 }
 
-/* The cause is what was logged in the step that failed, if anything: there is no provider to be
- * asked for its native error. */
+/* Fails with the message that the failed step logged as its cause, if there is one. There is no
+ * provider yet that could be asked for its native error. */
 static umf_result_t fail_step(const char *at, const char *step, umf_result_t result,
                               const umf_log_heard_t *heard) {
     if (*heard->text) {
@@ -169,7 +169,7 @@ static umf_result_t fail_create(const text_part_t *part, umf_result_t result,
     return fail_step(part->kind, step, result, heard);
 }
 
-/* `*params` is for `destroy` (may be NULL) of the same kind. */
+/* Makes the parameters. The caller gives `*params` to `destroy` (may be NULL) of the same kind. */
 static umf_result_t params_make(const text_part_t *part, params_from_text_t from_text,
                                 void **params) {
     *params = NULL;
@@ -216,7 +216,7 @@ static umf_result_t provider_make(const text_part_t *part,
     return result == UMF_RESULT_SUCCESS ? result : fail_create(part, result, &heard);
 }
 
-/* The pool owns `provider` once it exists. */
+/* Makes the pool. The pool owns `provider` once it exists. */
 static umf_result_t pool_make(const text_part_t *part, const umf_memory_pool_descriptor_t *kind,
                               umf_memory_provider_handle_t provider,
                               umf_memory_pool_handle_t *pool) {
@@ -292,7 +292,8 @@ static umf_result_t pool_read(char *at, void *pool) {
     return result == UMF_RESULT_SUCCESS ? pool_read_both(&part, &below, pool) : result;
 }
 
-/* Begins a creation: a copy of `text` to cut, of `*length` + 1 bytes, and its positions. */
+/* Begins a creation: makes a copy of `text` that can be cut, of `*length` + 1 bytes, and records
+ * positions in it. */
 static umf_result_t text_open(const char *text, const void *out, char **copy, size_t *length) {
     umf_text_forget();
     if (!umf_is_started()) {
@@ -348,7 +349,7 @@ UMF_API_EXT_1 const char *umfTextError(void) {
     return umf_text_error();
 }
 
-/* Calls the visitor for one kind; false: it wants to stop. */
+/* Calls the visitor for one kind. false: the visitor stops the visit. */
 static bool kind_visit(const char *name, umf_result_t (*probe)(char *why, size_t why_size),
                        umf_kind_visitor_t visitor, void *arg) {
     char why[512] = "";

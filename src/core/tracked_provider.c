@@ -1,6 +1,6 @@
 /*
- * Memory of a provider: allocated and freed, split and merged. What is done through a tracked
- * provider is recorded as spans, see tracked_provider.h.
+ * Memory of a provider: alloc, free, split and merge. Operations through a tracked provider are
+ * recorded as spans, see tracked_provider.h.
  */
 #include "core/tracked_provider.h"
 
@@ -49,7 +49,8 @@ void umf_tracked_destroy(umf_tracked_provider_t *tracked) {
     umf_meta_free(tracked, sizeof(*tracked));
 }
 
-static umf_result_t view_create_inner(umf_tracked_provider_t *outer, umf_tracked_provider_t **out) {
+static umf_result_t tracked_create_inner(umf_tracked_provider_t *outer,
+                                         umf_tracked_provider_t **out) {
     umf_result_t result = umf_tracked_create(outer, outer->spans.pool, out);
     if (result == UMF_RESULT_SUCCESS) {
         (*out)->is_direct = false;
@@ -57,8 +58,8 @@ static umf_result_t view_create_inner(umf_tracked_provider_t *outer, umf_tracked
     return result;
 }
 
-static umf_result_t view_create_private(umf_memory_provider_handle_t provider,
-                                        umf_tracked_provider_t **out) {
+static umf_result_t tracked_create_private(umf_memory_provider_handle_t provider,
+                                           umf_tracked_provider_t **out) {
     umf_map_t *map = umf_meta_alloc(sizeof(*map));
     if (!map) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -80,10 +81,10 @@ static umf_result_t view_create_private(umf_memory_provider_handle_t provider,
 umf_result_t umf_tracked_acquire(umf_memory_provider_handle_t provider,
                                  umf_tracked_provider_t **out) {
     if (!provider->is_tracked) {
-        return view_create_private(provider, out);
+        return tracked_create_private(provider, out);
     }
     if (!provider->is_direct) {
-        return view_create_inner(provider, out);
+        return tracked_create_inner(provider, out);
     }
     *out = provider;
     return UMF_RESULT_SUCCESS;
@@ -104,7 +105,7 @@ umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_
     if (!provider->ops.ext_allocation_split) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    if (provider->kind) { /* its table says what it can do */
+    if (provider->kind) { /* a registered kind has only operations that it supports */
         return UMF_RESULT_SUCCESS;
     }
     void *nowhere = (void *)(uintptr_t)page_size;
@@ -133,9 +134,10 @@ static inline umf_span_t *own_span(const umf_tracked_provider_t *tracked, umf_ma
     return umf_likely(entry != 0) && umf_likely(span->set == &tracked->spans) ? span : NULL;
 }
 
-/* Addresses that need more than the plain walk; apart, so that this one needs no frame. */
-static __attribute__((noinline)) umf_span_t *view_find_slow(const umf_tracked_provider_t *tracked,
-                                                            const void *ptr) {
+/* For addresses that the fast walk does not find. A function of its own, so that the fast one needs
+ * no stack frame. */
+static __attribute__((noinline)) umf_span_t *
+tracked_find_slow(const umf_tracked_provider_t *tracked, const void *ptr) {
     return own_span(tracked, umf_map_find(tracked->spans.map, (uintptr_t)ptr));
 }
 
@@ -144,7 +146,7 @@ umf_span_t *umf_tracked_find(const umf_tracked_provider_t *tracked, const void *
     return umf_likely(umf_map_find_fast(tracked->spans.map, (uintptr_t)ptr, &entry)) &&
                    umf_likely(entry != 0)
                ? own_span(tracked, entry)
-               : view_find_slow(tracked, ptr);
+               : tracked_find_slow(tracked, ptr);
 }
 
 umf_span_t *umf_tracked_find_entry(const umf_tracked_provider_t *tracked, const void *ptr,
@@ -181,7 +183,8 @@ bool umf_tracked_find_any(umf_span_t *span, void *found) {
     return false;
 }
 
-/* The core finds magazines by low indices only, and offsets in slabs by the address alone. */
+/* The class offset, or 0 if the core cannot use it: the core finds magazines by low indices only,
+ * and computes offsets in slabs from the address alone. */
 static uint16_t usable_class_offset(const umf_tracked_provider_t *tracked, uint16_t class_offset,
                                     const void *memory, size_t size) {
     bool is_aligned = umf_is_pow2(size) && ((uintptr_t)memory & (size - 1)) == 0;
@@ -196,15 +199,15 @@ static UMF_COLD umf_result_t alloc_failed(umf_tracked_provider_t *tracked, umf_r
 typedef umf_result_t (*alloc_op_t)(void *self, size_t size, size_t alignment, void **ptr);
 typedef umf_result_t (*free_op_t)(void *self, void *ptr, size_t size);
 
-UMF_INLINE umf_result_t view_alloc(umf_tracked_provider_t *tracked, alloc_op_t alloc, size_t size,
-                                   size_t alignment, uint16_t class_offset, void *cookie,
-                                   void **ptr) {
+UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_t alloc,
+                                      size_t size, size_t alignment, uint16_t class_offset,
+                                      void *cookie, void **ptr) {
     void *memory = NULL;
     umf_result_t result = alloc(tracked->self, size, alignment, &memory);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return alloc_failed(tracked, result);
     }
-    /* A provider may answer NULL, for size 0 say: there is nothing to record. */
+    /* A provider may return NULL, for example for size 0: there is nothing to record. */
     if (umf_likely(memory != NULL)) {
         result = umf_span_add(
             &tracked->spans, (uintptr_t)memory, size, UMF_SPAN_POOL, cookie,
@@ -220,7 +223,7 @@ UMF_INLINE umf_result_t view_alloc(umf_tracked_provider_t *tracked, alloc_op_t a
 
 umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, size_t alignment,
                                uint16_t class_offset, void *cookie, void **ptr) {
-    return view_alloc(tracked, tracked->pool_alloc, size, alignment, class_offset, cookie, ptr);
+    return tracked_alloc(tracked, tracked->pool_alloc, size, alignment, class_offset, cookie, ptr);
 }
 
 UMF_INLINE void tell_sleeping_pool(const umf_tracked_provider_t *tracked, const void *ptr) {
@@ -237,7 +240,7 @@ static UMF_COLD umf_result_t freed_twice(const void *ptr) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* The provider kept the memory. */
+/* The provider refused the free: the allocation is recorded again. */
 static UMF_COLD umf_result_t free_failed(umf_tracked_provider_t *tracked, umf_span_t *span,
                                          const void *ptr, umf_result_t result) {
     UMF_KEEP_ERRNO;
@@ -248,22 +251,22 @@ static UMF_COLD umf_result_t free_failed(umf_tracked_provider_t *tracked, umf_sp
     return result;
 }
 
-UMF_INLINE void view_drop_export(const umf_tracked_provider_t *tracked, umf_span_t *span) {
+UMF_INLINE void tracked_drop_export(const umf_tracked_provider_t *tracked, umf_span_t *span) {
     if (umf_unlikely(atomic_load_explicit(&span->export, memory_order_relaxed) != NULL)) {
         UMF_KEEP_ERRNO;
         umf_core_export_ends(span, tracked->root);
     }
 }
 
-/* `size` is what the provider is told. */
-UMF_INLINE umf_result_t view_free_sized(umf_tracked_provider_t *tracked, free_op_t free,
-                                        umf_span_t *span, void *ptr, size_t size) {
+/* Withdraws and frees a span. `size` is the size that the provider gets. */
+UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free_op_t free,
+                                           umf_span_t *span, void *ptr, size_t size) {
     umf_result_t result = umf_span_withdraw(&tracked->spans, span, (uintptr_t)ptr);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return freed_twice(ptr);
     }
-    view_drop_export(tracked, span);
-    int error = errno; /* not UMF_KEEP_ERRNO: it would be held all along */
+    tracked_drop_export(tracked, span);
+    int error = errno; /* not UMF_KEEP_ERRNO, which would keep errno through the whole function */
     result = free(tracked->self, ptr, size);
     errno = error;
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
@@ -275,11 +278,11 @@ UMF_INLINE umf_result_t view_free_sized(umf_tracked_provider_t *tracked, free_op
 }
 
 umf_result_t umf_tracked_free(umf_tracked_provider_t *tracked, umf_span_t *span) {
-    return view_free_sized(tracked, tracked->ops.free, span, (void *)span->base, span->size);
+    return tracked_free_sized(tracked, tracked->ops.free, span, (void *)span->base, span->size);
 }
 
 umf_result_t umf_tracked_free_for_reuse(umf_tracked_provider_t *tracked, umf_span_t *span) {
-    return view_free_sized(tracked, tracked->pool_free, span, (void *)span->base, span->size);
+    return tracked_free_sized(tracked, tracked->pool_free, span, (void *)span->base, span->size);
 }
 
 bool umf_tracked_can_reuse(const umf_tracked_provider_t *tracked) {
@@ -296,7 +299,7 @@ umf_result_t umf_tracked_make_dormant(umf_tracked_provider_t *tracked, umf_span_
     if (umf_unlikely(umf_span_withdraw(&tracked->spans, span, base) != UMF_RESULT_SUCCESS)) {
         return freed_twice((void *)base);
     }
-    view_drop_export(tracked, span);
+    tracked_drop_export(tracked, span);
     tracked->ext->reuse_count(tracked->self, span->size, 0);
     tell_sleeping_pool(tracked, (void *)base);
     umf_span_begin_dormancy(span);
@@ -322,7 +325,8 @@ umf_result_t umf_tracked_free_dormant(umf_tracked_provider_t *tracked, umf_span_
         UMF_LOG_ERROR("%p could not be given back to its provider", ptr);
         return result;
     }
-    tracked->ext->reuse_count(tracked->self, span->size, 1); /* after it: no peak is raised */
+    /* Counted after the free, so that the peak of the provider does not rise. */
+    tracked->ext->reuse_count(tracked->self, span->size, 1);
     umf_span_release(&tracked->spans, span);
     return UMF_RESULT_SUCCESS;
 }
@@ -342,11 +346,11 @@ void umf_provider_free_batch(umf_memory_provider_handle_t provider, bool begins)
     }
 }
 
-static umf_result_t view_free_ptr(umf_tracked_provider_t *tracked, void *ptr, size_t size) {
+static umf_result_t tracked_free_ptr(umf_tracked_provider_t *tracked, void *ptr, size_t size) {
     UMF_KEEP_ERRNO;
     umf_span_t *span = ptr ? umf_tracked_find(tracked, ptr) : NULL;
     if (span && span->base == (uintptr_t)ptr) {
-        return view_free_sized(tracked, tracked->ops.free, span, ptr, size ? size : span->size);
+        return tracked_free_sized(tracked, tracked->ops.free, span, ptr, size ? size : span->size);
     }
     umf_result_t result = tracked->ops.free(tracked->self, ptr, size);
     if (result != UMF_RESULT_SUCCESS) {
@@ -361,8 +365,8 @@ static umf_result_t not_a_span(const char *what, const void *ptr, size_t size) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-static umf_result_t view_split(umf_tracked_provider_t *tracked, void *ptr, size_t total,
-                               size_t first) {
+static umf_result_t tracked_split(umf_tracked_provider_t *tracked, void *ptr, size_t total,
+                                  size_t first) {
     umf_span_t *span = umf_tracked_find(tracked, ptr);
     if (!span || span->base != (uintptr_t)ptr || span->size != total) {
         return not_a_span("split", ptr, total);
@@ -371,7 +375,7 @@ static umf_result_t view_split(umf_tracked_provider_t *tracked, void *ptr, size_
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    umf_core_export_ends(span, tracked->root); /* it describes both parts */
+    umf_core_export_ends(span, tracked->root); /* the export describes both parts */
     result = tracked->ops.ext_allocation_split(tracked->self, ptr, total, first);
     if (result != UMF_RESULT_SUCCESS) {
         umf_provider_failed(tracked);
@@ -383,8 +387,8 @@ static umf_result_t view_split(umf_tracked_provider_t *tracked, void *ptr, size_
     return result;
 }
 
-static umf_result_t view_merge(umf_tracked_provider_t *tracked, void *low_ptr, void *high_ptr,
-                               size_t total) {
+static umf_result_t tracked_merge(umf_tracked_provider_t *tracked, void *low_ptr, void *high_ptr,
+                                  size_t total) {
     umf_span_t *low = umf_tracked_find(tracked, low_ptr),
                *high = umf_tracked_find(tracked, high_ptr);
     if (!low || low->base != (uintptr_t)low_ptr || !high || high->base != (uintptr_t)high_ptr ||
@@ -415,7 +419,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hPr
     CHECK(hProvider != NULL);
     CHECK(ptr != NULL);
     if (hProvider->is_tracked) {
-        return view_alloc(hProvider, hProvider->ops.alloc, size, alignment, 0, NULL, ptr);
+        return tracked_alloc(hProvider, hProvider->ops.alloc, size, alignment, 0, NULL, ptr);
     }
     return answer(hProvider, hProvider->ops.alloc(hProvider->self, size, alignment, ptr));
 }
@@ -424,7 +428,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hPro
                                                size_t size) {
     CHECK(hProvider != NULL);
     if (hProvider->is_tracked) {
-        return view_free_ptr(hProvider, ptr, size);
+        return tracked_free_ptr(hProvider, ptr, size);
     }
     return answer(hProvider, hProvider->ops.free(hProvider->self, ptr, size));
 }
@@ -440,7 +444,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAllocationSplit(umf_memory_provider_ha
         return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
     }
     if (hProvider->is_tracked) {
-        return view_split(hProvider, ptr, totalSize, firstSize);
+        return tracked_split(hProvider, ptr, totalSize, firstSize);
     }
     return answer(hProvider,
                   hProvider->ops.ext_allocation_split(hProvider->self, ptr, totalSize, firstSize));
@@ -459,7 +463,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAllocationMerge(umf_memory_provider_ha
         return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
     }
     if (hProvider->is_tracked) {
-        return view_merge(hProvider, lowPtr, highPtr, totalSize);
+        return tracked_merge(hProvider, lowPtr, highPtr, totalSize);
     }
     return answer(hProvider,
                   hProvider->ops.ext_allocation_merge(hProvider->self, lowPtr, highPtr, totalSize));

@@ -14,7 +14,7 @@ typedef struct arena_head_t {
 static _Alignas(ARENA_ALIGNMENT) char arena[ARENA_SIZE];
 static atomic_size_t arena_used;
 
-/* Where a piece begins and ends that follows `used` bytes; false if it does not fit. */
+/* The place of a block that follows `used` bytes. false: it does not fit. */
 static bool arena_place(size_t used, size_t size, size_t alignment, size_t *begin, size_t *end) {
     uintptr_t base = (uintptr_t)arena;
     if (size > ARENA_SIZE || alignment > ARENA_SIZE) {

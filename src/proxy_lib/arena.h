@@ -1,6 +1,6 @@
 /*
- * Memory for requests that cannot wait for the pool: those made before it exists, and those that
- * the pool itself causes. It is handed out once and never reused.
+ * Arena: memory for requests that the pool cannot serve: those made before it exists, and those
+ * that the pool itself causes. The memory is handed out once and never reused.
  */
 #ifndef UMF_SRC_PROXY_LIB_ARENA_H
 #define UMF_SRC_PROXY_LIB_ARENA_H
@@ -8,12 +8,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Zeroed; NULL when the arena is used up. `alignment` is a power of two. Any thread, any time. */
+/* Returns zeroed memory. NULL: the arena is used up. `alignment` is a power of two. Any thread may
+ * call it at any time. */
 void *umf_proxy_arena_alloc(size_t size, size_t alignment);
 
 bool umf_proxy_arena_has(const void *ptr);
 
-/* What was asked for when `ptr` was handed out. */
+/* The size of the request for which `ptr` was handed out. */
 size_t umf_proxy_arena_size(const void *ptr);
 
 #endif

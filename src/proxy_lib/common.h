@@ -1,4 +1,4 @@
-/* What the parts of the library share. */
+/* Shared by the files of the proxy library. */
 #ifndef UMF_SRC_PROXY_LIB_COMMON_H
 #define UMF_SRC_PROXY_LIB_COMMON_H
 
@@ -6,7 +6,7 @@
 #define umf_proxy_likely(x) __builtin_expect(!!(x), 1)
 #define umf_proxy_unlikely(x) __builtin_expect(!!(x), 0)
 
-/* Any other model may allocate at a thread's first access. */
+/* Any other TLS model may allocate at a thread's first access. */
 #define UMF_PROXY_THREAD __thread __attribute__((tls_model("initial-exec")))
 
 #endif

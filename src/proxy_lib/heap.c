@@ -12,7 +12,7 @@
 #include "proxy_lib/report.h"
 #include "proxy_lib/shm.h"
 
-/* The kind of pool, as creation text names it. UMF_PROXY_POOL is set by the build. */
+/* The creation text of the pool. The build sets UMF_PROXY_POOL to the kind of pool. */
 #define HEAP_TEXT UMF_PROXY_POOL ":name=umf_proxy over os:name=umf_proxy"
 
 umf_proxy_heap_t umf_proxy_heap;
@@ -62,7 +62,7 @@ static void make_named_pool(void) {
 
 void umf_proxy_heap_start(void) {
     umf_proxy_options_t options;
-    umfInit(); /* never taken back: what the program tears down, the heap outlives */
+    umfInit(); /* never undone: the heap outlives every teardown by the program */
     atomic_store_explicit(&umf_proxy_heap.is_started, true, memory_order_release);
     read_options(&options);
     umf_proxy_heap.threshold = options.threshold;

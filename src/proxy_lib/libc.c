@@ -10,7 +10,7 @@
 static umf_proxy_libc_t libc; /* Sync: is_ready */
 static atomic_bool is_ready;
 
-/* Looking up allocates. */
+/* The lookup itself may allocate and come back here. */
 static UMF_PROXY_THREAD bool is_looking;
 
 static bool look_up(const char *name, void *function, size_t size) {
@@ -27,7 +27,8 @@ static bool look_up_all(umf_proxy_libc_t *table) {
            LOOK_UP(table, malloc_usable_size);
 }
 
-/* Only before the library is initialised can two threads be here, and these find the same. */
+/* Two threads can be here at once only before the library is initialised. Both find the same
+ * functions. */
 static UMF_PROXY_COLD const umf_proxy_libc_t *find(void) {
     umf_proxy_libc_t found;
     if (is_looking) {

@@ -1,6 +1,6 @@
 /*
- * The allocator that would serve the program without us: as a rule the C library's. It owns what
- * never came through us (memory of posix_memalign, say) and serves requests below the threshold.
+ * The allocator that would serve the program without this library: usually the C library's. It owns
+ * memory that was not allocated through this library, and serves requests below the threshold.
  */
 #ifndef UMF_SRC_PROXY_LIB_LIBC_H
 #define UMF_SRC_PROXY_LIB_LIBC_H
@@ -16,7 +16,7 @@ typedef struct umf_proxy_libc_t {
     size_t (*malloc_usable_size)(void *ptr);
 } umf_proxy_libc_t;
 
-/* NULL while it is being looked for by this thread, or if the program has none. */
+/* NULL: this thread is looking it up at the moment, or the program has none. */
 const umf_proxy_libc_t *umf_proxy_libc(void);
 
 #endif

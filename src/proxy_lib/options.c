@@ -26,7 +26,8 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* The first other character ends the number; one beyond the largest size is the largest size. */
+/* Reads a number up to the first other character. A number above the largest size becomes the
+ * largest size. */
 static bool read_number(umf_proxy_part_t part, size_t *number) {
     size_t value = 0;
     for (size_t i = 0; i < part.length && is_digit(part.start[i]); i++) {

@@ -1,8 +1,8 @@
 /*
  * The options in UMF_PROXY.
  *
- * Parts are separated by ';'; commas, white space and quotation marks around them do no harm.
- * The first part of a kind counts.
+ * Parts are separated by ';'. Commas, white space and quotation marks around them are ignored. If
+ * there are several parts of a kind, the first one counts.
  */
 #ifndef UMF_SRC_PROXY_LIB_OPTIONS_H
 #define UMF_SRC_PROXY_LIB_OPTIONS_H
@@ -15,7 +15,7 @@ typedef enum umf_proxy_pages_t {
     UMF_PROXY_PAGES_SHARED_SHM, /* a named object */
 } umf_proxy_pages_t;
 
-/* A piece of the text that was parsed; `start` is NULL if there is none. */
+/* A part of the parsed text. `start` is NULL if there is none. */
 typedef struct umf_proxy_part_t {
     const char *start;
     size_t length;
@@ -24,16 +24,16 @@ typedef struct umf_proxy_part_t {
 typedef struct umf_proxy_options_t {
     umf_proxy_pages_t pages;
     size_t threshold;           /* smaller requests go to the C library; 0: none does */
-    umf_proxy_part_t no_number; /* a threshold that is none */
-    umf_proxy_part_t unknown;   /* the first part that means nothing */
+    umf_proxy_part_t no_number; /* a threshold that is not a number */
+    umf_proxy_part_t unknown;   /* the first part that is not an option */
     size_t unknown_count;
 } umf_proxy_options_t;
 
 /* `text` may be NULL. Does not allocate; any text is safe. */
 void umf_proxy_options_parse(const char *text, umf_proxy_options_t *options);
 
-/* Copies a part for a message, cut to what fits; what is not printable ASCII becomes '?'. Returns
- * `buffer`, which has room for at least one character. */
+/* Copies a part for a message, cut to the size of `buffer`, which must not be 0. Characters other
+ * than printable ASCII become '?'. Returns `buffer`. */
 const char *umf_proxy_part_show(umf_proxy_part_t part, char *buffer, size_t size);
 
 #endif

@@ -1,15 +1,15 @@
 /*
  * malloc and its kin on top of a pool.
  *
- * A thread that is inside the library must not enter the pool again: what it holds there may be
- * what it would wait for. So each thread knows the pool it may enter, and forgets it while it is
- * inside. What it has at hand (umf/memory_pool_ext.h) it gets without entering. A request that
- * comes then, or before the pool exists, is served from the arena, and when that is used up by the
- * C library; memory that is freed then waits until the thread is out.
+ * A thread that is inside the library must not enter the pool again: it may hold the lock for which
+ * it would wait. So each thread stores the pool that it may enter, and clears this while it is
+ * inside. Objects in its own magazines (umf/memory_pool_ext.h) it gets without entering. A request
+ * from inside, or before the pool exists, is served from the arena, or by the C library when the
+ * arena is used up. Memory that is freed from inside is kept in a list until the thread is outside.
  *
- * Memory that is freed, resized or asked for its size may be of four kinds: the pool's, the
- * arena's, another pool's (a parent's before a fork), or the C library's. The pointer map tells; a
- * pointer it does not know is the C library's, which checks it in its own way.
+ * Memory that is freed, resized or asked for its size may belong to the pool, to the arena, to
+ * another pool (of the parent before a fork), or to the C library. The pointer map tells which. A
+ * pointer that is not in the map belongs to the C library, which checks it itself.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -34,8 +34,8 @@
 
 #define INSIDE ((umf_memory_pool_handle_t)1)
 
-/* Blocks of this size are not cleared but replaced by fresh pages, so untouched parts cost
- * nothing. */
+/* Blocks from this size on are not cleared but get fresh pages, so that parts that are never
+ * touched cost nothing. */
 #define FRESH_MIN ((size_t)1 << 20)
 
 typedef struct freed_t {
@@ -43,9 +43,10 @@ typedef struct freed_t {
 } freed_t;
 
 typedef struct here_t {
-    umf_memory_pool_handle_t at_hand; /* the same, unless some sizes go to the C library; or NULL */
-    umf_memory_pool_handle_t pool;    /* the one to enter; INSIDE; NULL: ask for it */
-    freed_t *freed;                   /* while inside */
+    umf_memory_pool_handle_t at_hand; /* the pool whose magazines may be used without entering it;
+                                         NULL: none, or some sizes go to the C library */
+    umf_memory_pool_handle_t pool;    /* the pool to enter; INSIDE; NULL: not asked for yet */
+    freed_t *freed;                   /* memory freed while inside */
 } here_t;
 
 static UMF_PROXY_THREAD here_t here;
@@ -57,7 +58,7 @@ EXPORT void *aligned_alloc(size_t alignment, size_t size);
 EXPORT void free(void *ptr);
 EXPORT size_t malloc_usable_size(void *ptr);
 
-/* --- in and out --- */
+/* --- enter and leave --- */
 
 static UMF_PROXY_COLD umf_memory_pool_handle_t ask_pool(void) {
     if (here.pool == INSIDE) {
@@ -67,7 +68,7 @@ static UMF_PROXY_COLD umf_memory_pool_handle_t ask_pool(void) {
     return here.pool;
 }
 
-/* NULL: this thread must not enter it now, or there is none. */
+/* The pool. NULL: this thread must not enter it now, or there is none. */
 static inline umf_memory_pool_handle_t get_pool(void) {
     umf_memory_pool_handle_t pool = here.pool;
     return umf_proxy_likely((uintptr_t)pool > (uintptr_t)INSIDE) ? pool : ask_pool();
@@ -96,7 +97,7 @@ static inline void leave(umf_memory_pool_handle_t pool) {
     }
 }
 
-/* NULL: no pool's. */
+/* The pool that owns `ptr`. NULL: none does. */
 static inline umf_memory_pool_handle_t owner_of(const void *ptr) {
     umf_memory_pool_handle_t owner = NULL;
     return umfPoolByPtr(ptr, &owner) == UMF_RESULT_SUCCESS ? owner : NULL;
@@ -109,7 +110,7 @@ static void *no_memory(void) {
     return NULL;
 }
 
-/* Zeroed. */
+/* Returns zeroed memory. */
 static UMF_PROXY_COLD void *early_alloc(size_t size, size_t alignment) {
     void *ptr = umf_proxy_heap.is_missing ? NULL : umf_proxy_arena_alloc(size, alignment);
     if (ptr) {
@@ -161,7 +162,8 @@ void *malloc(size_t size) {
     return umf_proxy_likely(ptr != NULL) ? ptr : malloc_slow(size);
 }
 
-/* The pages of a large block are the block's alone, as far as they lie in it. */
+/* Clears a large block. Pages that lie wholly in the block belong to it alone, so they can be
+ * replaced by fresh ones. */
 static void *clear(void *ptr, size_t bytes) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t begin = ((uintptr_t)ptr + page - 1) & ~(page - 1);
@@ -217,7 +219,7 @@ void *aligned_alloc(size_t alignment, size_t size) {
     return umf_proxy_likely(ptr != NULL) ? ptr : aligned_elsewhere(pool, alignment, size);
 }
 
-/* --- what is allocated already --- */
+/* --- existing allocations --- */
 
 static size_t pool_usable_size(umf_memory_pool_handle_t pool, const void *ptr) {
     size_t size = 0;
@@ -225,7 +227,7 @@ static size_t pool_usable_size(umf_memory_pool_handle_t pool, const void *ptr) {
     return size;
 }
 
-/* Before libumf has been started it must not be asked. */
+/* libumf must not be asked before it is started. */
 static umf_memory_pool_handle_t owner_if_started(const void *ptr) {
     return atomic_load_explicit(&umf_proxy_heap.is_started, memory_order_acquire) ? owner_of(ptr)
                                                                                   : NULL;
@@ -233,7 +235,7 @@ static umf_memory_pool_handle_t owner_if_started(const void *ptr) {
 
 static void free_foreign(void *ptr) {
     const umf_proxy_libc_t *libc = umf_proxy_libc();
-    int saved_errno = errno; /* the C library keeps it, since glibc 2.33 */
+    int saved_errno = errno; /* glibc itself keeps it only since 2.33 */
     if (libc) {
         libc->free(ptr);
     }
@@ -252,10 +254,10 @@ static UMF_PROXY_COLD void free_elsewhere(void *ptr) {
         freed->next = here.freed;
         here.freed = freed;
     }
-    /* The parent's: the child of a fork leaves it alone. */
+    /* Otherwise it belongs to the parent's pool: the child of a fork must not free it. */
 }
 
-/* Pools leave errno as it was. */
+/* errno needs no care, because pools do not change it. */
 static __attribute__((noinline)) void free_slow(void *ptr) {
     umf_memory_pool_handle_t pool = get_pool();
     if (!pool || owner_of(ptr) != pool) {
@@ -328,11 +330,12 @@ size_t malloc_usable_size(void *ptr) {
     return libc ? libc->malloc_usable_size(ptr) : 0;
 }
 
-/* --- start, fork, end --- */
+/* --- start, fork, exit --- */
 
 /*
- * Registered after libumf's handlers: this one runs before it takes its locks, the other two after
- * it has released them. What other handlers allocate in between is served from the arena.
+ * The handlers are registered after those of libumf: this one runs before libumf takes its locks,
+ * the other two after libumf has released them. Requests of other handlers in between are served
+ * from the arena.
  */
 static void before_fork(void) {
     enter();
@@ -347,10 +350,10 @@ static void after_fork_in_child(void) {
     leave(NULL);
 }
 
-/* libumf, which this library needs, has been started before. */
+/* libumf was started before, because this library depends on it. */
 __attribute__((constructor)) static void start(void) {
     enter();
-    umf_proxy_libc(); /* not later: the loader may be locked then */
+    umf_proxy_libc(); /* here, because later the loader may be locked */
     umf_proxy_heap_start();
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
     leave(NULL);

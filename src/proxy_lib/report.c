@@ -15,7 +15,7 @@
 
 typedef struct line_t {
     char text[LINE_SIZE];
-    size_t length; /* one character is kept free for the end of the line */
+    size_t length; /* one character stays free for the end of the line */
 } line_t;
 
 static void append_list(line_t *line, const char *format, va_list args) {
@@ -53,7 +53,7 @@ static void append_time(line_t *line) {
     }
 }
 
-/* The file descriptor of the log, -1 if there is none; one above 2 is the caller's to close. */
+/* The file descriptor of the log; -1: there is none. The caller must close it if it is above 2. */
 static int open_log(void) {
     char output[256];
     if (umfCtlGet("umf.logger.output", output, sizeof(output)) != UMF_RESULT_SUCCESS ||

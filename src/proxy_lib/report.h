@@ -1,11 +1,11 @@
-/* Messages of the proxy library. They go where UMF_LOG sends the library's own. */
+/* Messages of the proxy library. They go where UMF_LOG sends the messages of libumf. */
 #ifndef UMF_SRC_PROXY_LIB_REPORT_H
 #define UMF_SRC_PROXY_LIB_REPORT_H
 
-/* One line of level WARN, if such lines are written. */
+/* Writes one line of level WARN, if that level is on. */
 void umf_proxy_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* One line on stderr, whatever UMF_LOG says. */
+/* Writes one line to stderr, whatever UMF_LOG says. */
 void umf_proxy_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

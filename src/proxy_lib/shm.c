@@ -17,8 +17,8 @@ void umf_proxy_shm_name(pid_t pid, char name[UMF_PROXY_SHM_NAME_SIZE]) {
     snprintf(name, UMF_PROXY_SHM_NAME_SIZE, PREFIX "%d", (int)pid);
 }
 
-/* A provider holds a lock on its object as long as it or a child of it lives. That decides, for
- * the process may live where its id means nothing to us, in another container. */
+/* Does a live process use the object? A provider holds a lock on its object as long as it or a
+ * child of it lives. The process id cannot tell, because it means nothing in another container. */
 static bool is_held(const char *name) {
     int fd = shm_open(name, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0) {

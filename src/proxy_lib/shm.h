@@ -6,10 +6,10 @@
 
 #define UMF_PROXY_SHM_NAME_SIZE 48
 
-/* Consumers of the memory know this name. */
+/* The name of a process's heap. Consumers of the memory use it. */
 void umf_proxy_shm_name(pid_t pid, char name[UMF_PROXY_SHM_NAME_SIZE]);
 
-/* Removes the names that processes left behind which were killed. */
+/* Removes the names that killed processes left behind. */
 void umf_proxy_shm_sweep(void);
 
 #endif

@@ -226,7 +226,7 @@ static void list_put(umf_map_shard_t *shard, umf_map_list_t *list) {
     *lists = list;
 }
 
-/* What `old` holds; NULL: nothing but `w`. */
+/* Fills the list with the content of `old`. If that is NULL, `w` covers the whole page. */
 static void list_begin_with(umf_map_list_t *list, const umf_map_list_t *old, umf_map_entry_t w) {
     uint32_t count = old ? atomic_load_explicit(&old->count, memory_order_relaxed) : 0;
     list_change_begin(list);
@@ -279,8 +279,8 @@ void umf_map_list_free_unused(umf_map_shard_t *shard) {
     }
 }
 
-/* The slot must be looked at before the sequence number: that of a list which came back to the page
- * is another one. */
+/* The slot must be read before the sequence number. If the list leaves the page and comes back, the
+ * slot is the same again, but the sequence number is not. */
 umf_map_entry_t umf_map_list_find(const _Atomic umf_map_entry_t *slot, uintptr_t addr) {
     uint32_t offset = (uint32_t)(addr % UMF_MAP_PAGE);
     umf_map_entry_t w;
