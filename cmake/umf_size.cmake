@@ -4,10 +4,10 @@
 set(umf_cold_sources ${UMF_SOURCES})
 foreach(hot IN ITEMS
     "base/(thread_slot|lock|meta)" "system/checksum" "cache/(depot|magazine|reuse_slots)" "ds/[a-z]+" "track/[a-z_]+"
-    "core/(pool|provider|tracked_provider|properties)" "ctl/stats" "ipc/(export|import|ipc|mapping|mapping_provider|wire)"
+    "core/(listener|pool|provider|tracked_provider|properties)" "ctl/stats" "ipc/(export|import|ipc|mapping|mapping_provider|wire)"
     "providers/os/(os|extent|pages|dirty)" "providers/file/(window|opened)"
     "pools/proxy" "pools/shared/starts" "pools/disjoint/(disjoint|slab)" "pools/coalescing/(coalescing|reuse|shards)"
-    "pools/jemalloc/(jemalloc|arenas|pages|pages_shards)" "pools/scalable/(scalable|tbb)")
+    "pools/jemalloc/(jemalloc|arenas|pages|pages_shards)" "pools/scalable/(scalable|tbb|purge)")
     list(FILTER umf_cold_sources EXCLUDE REGEX "/src/${hot}\\.c$")
 endforeach()
 set_property(SOURCE ${umf_cold_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)

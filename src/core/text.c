@@ -321,8 +321,8 @@ static umf_result_t text_open(const char *text, const void *out, char **copy, si
 /* What `read` makes of the text, in a handle of its type. */
 static umf_result_t text_create(const char *text, void *handle,
                                 umf_result_t (*read)(char *at, void *handle)) {
-    char *copy;
-    size_t length;
+    char *copy = NULL;
+    size_t length = 0;
     umf_result_t result = text_open(text, handle, &copy, &length);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
