@@ -14,9 +14,9 @@ struct umf_suspend_job_t {
     pthread_t thread;
     umf_result_t (*call)(umf_memory_pool_handle_t *, size_t, const umf_suspend_params_t *,
                          umf_suspend_report_t *);
-    umf_memory_pool_handle_t *pools; /* Immutable, as all without a note */
+    umf_memory_pool_handle_t *pools; /* Immutable, as all members without a note */
     size_t num;
-    void **waits; /* the queues, then the events */
+    void **waits; /* the queues, followed by the events */
     size_t num_waits;
     umf_suspend_params_t params;
     umf_suspend_report_t report; /* Sync: done, or the thread's end */
@@ -89,7 +89,8 @@ static bool job_copy_params(umf_suspend_job_handle_t job, const umf_suspend_para
 static int job_start(umf_suspend_job_handle_t job) {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
+    /* The thread blocks all signals, because they belong to the application. */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&job->thread, NULL, job_run, job);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;

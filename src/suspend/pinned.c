@@ -1,4 +1,4 @@
-/* Pinned: blocks of units, which go back to the system together. */
+/* Pinned: blocks of units. The units of a block go back to the system together. */
 #include "suspend/pinned.h"
 
 #include <errno.h>
@@ -16,8 +16,8 @@
 struct umf_pinned_block_t {
     umf_list_t link;                       /* Sync: pinned_lock */
     umf_memory_provider_handle_t provider; /* Immutable */
-    size_t count;                          /* of units. Immutable */
-    unsigned ready;                        /* a bit for each that nobody has. Sync: pinned_lock */
+    size_t count;                          /* number of units. Immutable */
+    unsigned ready;                        /* one bit for each unit not in use. Sync: pinned_lock */
     bool is_pinned;                        /* Sync: pinned_lock */
     _Atomic size_t touched;
     umf_pinned_t units[PINNED_BLOCK_UNITS];
@@ -31,7 +31,8 @@ static unsigned block_all(const umf_pinned_block_t *block) {
     return (1U << block->count) - 1;
 }
 
-/* Copies are fastest from the node of the device. A wish: the memory is as good elsewhere. */
+/* Copies are fastest from the node of the device. A failure does not matter, because the memory
+ * works on any node. */
 static void block_place(umf_memory_provider_handle_t provider, void *base, size_t size) {
     enum { MODE_PREFERRED = 1, WORD_BITS = 8 * sizeof(unsigned long), MAX_NODES = 1024 };
     unsigned long mask[MAX_NODES / WORD_BITS] = {0};
@@ -75,7 +76,7 @@ static umf_pinned_block_t *block_create(umf_memory_provider_handle_t provider, s
     return block;
 }
 
-/* Of a block that is in no list. */
+/* Destroys a block that is in no list. */
 static void block_destroy(umf_pinned_block_t *block) {
     umf_memory_provider_handle_t provider = block->provider;
     size_t size = block->count * UMF_PINNED_UNIT;

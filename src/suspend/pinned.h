@@ -1,10 +1,10 @@
 /*
- * Pinned: units of pinned host memory, held ready after use.
+ * Pinned: units of pinned host memory, retained after use.
  *
- * Units are made in blocks: one mapping on huge pages, pinned by one call. Both matter: a driver
- * pins touched huge pages at copy speed, but small pages, fresh pages, or many ranges from many
- * threads at once several times slower. So the caller touches units with all threads it has, and
- * pins a block with one.
+ * Units are made in blocks: one mapping on huge pages, pinned by one call. Both matter. A driver
+ * pins touched huge pages at copy speed. Small pages, untouched pages, or many ranges pinned by
+ * many threads at once are several times slower. So the caller touches units with all of its
+ * threads, and pins a block with one.
  */
 #ifndef UMF_SRC_SUSPEND_PINNED_H
 #define UMF_SRC_SUSPEND_PINNED_H
@@ -20,22 +20,22 @@ typedef struct umf_pinned_t {
     char *base;                /* Immutable */
 } umf_pinned_t;
 
-/* Takes `count` units: first those held ready, then fresh ones, which are neither touched nor
- * pinned. `*ready` is the number of the former. All or nothing. */
+/* Takes `count` units: first retained ones, then new ones, which are neither touched nor pinned.
+ * `*ready` is the number of retained ones. All or nothing. */
 umf_result_t umf_pinned_take(umf_memory_provider_handle_t provider, umf_pinned_t **units,
                              size_t count, size_t *ready);
-/* A unit of a block that was never pinned is not held ready. */
+/* Gives a unit back. It is retained if its block was pinned. */
 void umf_pinned_put(umf_pinned_t *unit);
 
-/* Makes the pages of a fresh unit, once. */
+/* Makes the pages of a new unit resident, once. */
 void umf_pinned_touch(umf_pinned_t *unit);
 /* Whether all units of the block were touched. */
 bool umf_pinned_is_touched(const umf_pinned_t *unit);
-/* Pins the unit's block; `*count` is how many units it has. */
+/* Pins the unit's block. `*count` gets the number of its units. */
 umf_result_t umf_pinned_pin(umf_pinned_t *unit, size_t *count);
 
-/* Gives back the blocks that nobody uses: of one provider, which is about to end, or of all (NULL).
- */
+/* Gives unused blocks back to the system: those of one provider, which is about to end, or of all
+ * (NULL). */
 void umf_pinned_trim(umf_memory_provider_handle_t provider);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which pieces of a pool's memory go when it is suspended. */
+/* Which pieces of a pool are detached when it is suspended. */
 #include "suspend/plan.h"
 
 #include <stdlib.h>
@@ -12,16 +12,16 @@ typedef struct plan_span_t {
     size_t size;
 } plan_span_t;
 
-/* One try. */
+/* One attempt to make a plan. */
 typedef struct plan_t {
     umf_sleep_t *sleep;
-    plan_span_t *spans; /* of the pool, by address */
+    plan_span_t *spans; /* spans of the pool, by address */
     size_t count, room;
-    size_t *allocations; /* spans in each candidate, which are in the sleep's bases */
+    size_t *allocations; /* spans in each candidate; the candidates are in the sleep's bases */
     int *claimed;
     size_t candidates;
     size_t shared, exported; /* bytes, for the report */
-    bool is_stale;           /* spans came or went meanwhile */
+    bool is_stale;           /* spans were added or withdrawn meanwhile */
 } plan_t;
 
 /* --- what the pool has ------------------------------------------------------------------------ */
@@ -69,8 +69,8 @@ static bool plan_visit_again(umf_span_t *span, void *arg) {
     return true;
 }
 
-/* Whether the pool still has what was listed. Then a claimed piece, which has as many allocations,
- * has no others. */
+/* Whether the pool still has the listed spans. A claimed piece has as many allocations as the list,
+ * so then all of them are the pool's. */
 static bool plan_is_true(const plan_t *plan) {
     plan_check_t check = {.plan = plan};
     umf_tracked_each_span(plan->sleep->pool->tracked, plan_visit_again, &check);
@@ -79,7 +79,7 @@ static bool plan_is_true(const plan_t *plan) {
 
 /* --- in which pieces it lies ------------------------------------------------------------------ */
 
-/* All of one piece: the next of the spans from `first` on. */
+/* The number of spans from `first` on that lie in one piece. */
 static size_t plan_spans_of(const plan_t *plan, size_t first, const umf_vm_piece_t *piece) {
     size_t n = 0;
     while (first + n < plan->count &&
@@ -89,7 +89,7 @@ static size_t plan_spans_of(const plan_t *plan, size_t first, const umf_vm_piece
     return n;
 }
 
-/* Candidates are pieces of which the pool seems to have all. */
+/* Lists the candidates: pieces whose allocations all seem to belong to the pool. */
 static umf_result_t plan_candidates(plan_t *plan) {
     umf_sleep_t *sleep = plan->sleep;
     umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
@@ -114,7 +114,8 @@ static umf_result_t plan_candidates(plan_t *plan) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* The pieces that could be claimed are the sleep's, and the first of its candidates. */
+/* Claims the candidates. Those that could be claimed move to the front and are the sleep's pieces.
+ */
 static umf_result_t plan_claim(plan_t *plan) {
     umf_sleep_t *sleep = plan->sleep;
     umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
@@ -132,7 +133,7 @@ static umf_result_t plan_claim(plan_t *plan) {
     return result;
 }
 
-/* Adds a span to the parts; one that touches the last is joined to it. */
+/* Adds a span to the parts. A span that is adjacent to the last part extends it. */
 static void plan_part(umf_sleep_t *sleep, const plan_span_t *span, bool is_first) {
     umf_store_part_t *last = sleep->part_count ? &sleep->parts[sleep->part_count - 1] : NULL;
     if (!is_first && last->base + last->size == (char *)span->base) {
@@ -144,7 +145,7 @@ static void plan_part(umf_sleep_t *sleep, const plan_span_t *span, bool is_first
     sleep->part_bytes += span->size;
 }
 
-/* What is allocated in the pieces of the sleep. */
+/* Makes the parts: the allocated memory in the pieces of the sleep. */
 static void plan_parts(plan_t *plan) {
     umf_sleep_t *sleep = plan->sleep;
     size_t span = 0;
@@ -164,7 +165,7 @@ static void plan_parts(plan_t *plan) {
     }
 }
 
-/* Handles given out describe memory that is about to go. */
+/* Drops the exports of the pool: their handles describe memory that is about to be detached. */
 static void plan_drop_exports(const plan_t *plan) {
     for (size_t i = 0; i < plan->count; i++) {
         umf_span_t *span =
@@ -214,8 +215,8 @@ static umf_result_t plan_try(plan_t *plan) {
     return result;
 }
 
-/* A thread that ends, say, may give something back at the same time. Nothing can be added, so that
- * there is an end to it. */
+/* Spans may be withdrawn at the same time, for example by a thread that ends. Then the plan is made
+ * again. Nothing can be added, so the loop ends. */
 umf_result_t umf_plan_make(umf_sleep_t *sleep, umf_suspend_report_t *report) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     plan_t plan;
@@ -234,7 +235,7 @@ static void plan_release(umf_sleep_t *sleep) {
     umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
     for (size_t i = 0; i < sleep->count; i++) {
         if (!sleep->pieces[i].gone) {
-            /* What the system does not take back is logged, and lost. */
+            /* A failure is logged, and the memory leaks. */
             provider->ext->vm_release(provider->self, &sleep->bases[i], 1);
         }
     }

@@ -1,6 +1,6 @@
 /*
- * What is wished of a suspend before there is one: how content is kept, who forbids it, and who is
- * told.
+ * The settings of a suspend before there is one: how content is kept, who forbids it, and who is
+ * notified.
  */
 #include <string.h>
 
@@ -85,7 +85,7 @@ UMF_API_EXT_1 umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool
 
 /* --- who has addresses of it ------------------------------------------------------------------ */
 
-/* Locks, if the pool is resident. */
+/* Takes the lock if the pool is resident, else fails. */
 static umf_result_t watch_lock(umf_memory_pool_handle_t pool, umf_sleep_t **sleep,
                                const char *function) {
     if (!umf_pool_check(pool, function)) {

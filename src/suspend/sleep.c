@@ -1,4 +1,4 @@
-/* What hangs on a pool that may be suspended, and the operations of one that is. */
+/* The sleep object of a pool that may be suspended, and the operations of a suspended pool. */
 #include "suspend/sleep.h"
 
 #include "base/log.h"
@@ -15,7 +15,7 @@ static bool ext_has_vm(const umf_memory_provider_ext_ops_t *ext) {
            ext->wait;
 }
 
-/* Without a claim a pool that is suspended would take memory of others with it. */
+/* Without a claim, a suspend would detach memory of other pools, too. */
 static bool ext_can_claim(const umf_memory_provider_ext_ops_t *ext) {
     return ext->vm_claim && ext->vm_release;
 }
@@ -139,7 +139,7 @@ static umf_result_t asleep_last_error(void *pool) {
     return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 }
 
-/* Other threads may be calling: each operation is replaced at once. */
+/* Other threads may call the operations now, so each is replaced by one atomic store. */
 #define OPS_SET(pool, operation, function)                                                         \
     __atomic_store_n(&(pool)->ops.operation, (function), __ATOMIC_RELEASE)
 

@@ -44,7 +44,7 @@ static void store_close_files(umf_store_t *store) {
     }
 }
 
-/* Without names from the start, so that no crash leaves them behind. */
+/* The files never have names, so that no crash leaves them behind. */
 static umf_result_t store_open_files(umf_store_t *store, const char *folder) {
     size_t wished = 1 + store->size / STORE_FILE_SIZE;
     wished = wished < STORE_MAX_FILES ? wished : STORE_MAX_FILES;
@@ -174,8 +174,8 @@ static size_t work_first_part(const umf_store_work_t *work, size_t offset) {
     return low;
 }
 
-/* How far the bytes from part `i` on lie side by side in memory and in the row, looked at up to
- * `end`; `*next` is the first part that does not belong to them. */
+/* The end, up to `end`, of the bytes from part `i` on that are adjacent both in memory and in the
+ * row. `*next` is the first part behind them. */
 static size_t work_run_end(const umf_store_work_t *work, size_t i, size_t end, size_t *next) {
     const umf_store_part_t *parts = work->parts;
     while (i + 1 < work->count && parts[i + 1].offset < end &&
@@ -221,7 +221,7 @@ size_t umf_store_threads(size_t units) {
     return most < units ? most : units;
 }
 
-/* A provider that pins host memory has a device that copies by itself from and to it. */
+/* A provider that pins host memory has a device that copies from and to it without the CPU. */
 static umf_result_t store_run(umf_store_t *store, const umf_store_part_t *parts, size_t count,
                               bool is_load) {
     const umf_store_work_t work = {

@@ -1,6 +1,6 @@
 /*
- * Stores: where the content of suspended memory is kept. A store is one row of bytes; pieces of
- * memory are written into it one behind the other and read back in the same way.
+ * Stores: where the content of suspended memory is kept. A store is one row of bytes. Pieces of
+ * memory are written into it one after the other and read back in the same way.
  *
  * The work is divided into units of UMF_STORE_UNIT bytes of the row.
  */
@@ -23,18 +23,19 @@ typedef struct umf_store_part_t {
 
 typedef struct umf_store_t umf_store_t;
 
-/* Whether the provider has what that way to keep content needs; the log tells what is missing. */
+/* Whether the provider supports that way to keep content. Logs what is missing. */
 bool umf_store_can(umf_memory_provider_handle_t provider, umf_suspend_keep_t keep);
-/* Whether memory of another device can be had: tries it. The provider can KEEP_PEER. */
+/* Whether the provider can allocate memory of that device; tries it. The provider supports
+ * KEEP_PEER. */
 bool umf_store_reaches(umf_memory_provider_handle_t provider, int device);
 
-/* Room for `size` bytes. `folder` and `device` as in the policy. */
+/* Creates a store of `size` bytes. `folder` and `device` as in the policy. */
 umf_result_t umf_store_create(umf_memory_provider_handle_t provider,
                               const umf_suspend_policy_t *policy, size_t size, umf_store_t **store);
 void umf_store_destroy(umf_store_t *store);
 
-/* Copies all parts, which are in the order of their offsets, into the store or back. When it
- * returns the copies are complete. */
+/* Copies all parts into the store or back; they are in the order of their offsets. The copies are
+ * complete on return. */
 umf_result_t umf_store_save(umf_store_t *store, const umf_store_part_t *parts, size_t count);
 umf_result_t umf_store_load(umf_store_t *store, const umf_store_part_t *parts, size_t count);
 

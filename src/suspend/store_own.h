@@ -1,4 +1,4 @@
-/* The inside of a store: what its two ways of copying share. */
+/* The inside of a store, shared by its two ways of copying. */
 #ifndef UMF_SRC_SUSPEND_STORE_OWN_H
 #define UMF_SRC_SUSPEND_STORE_OWN_H
 
@@ -10,19 +10,19 @@
 #define STORE_MAX_THREADS 12
 
 struct umf_store_t {
-    umf_memory_provider_handle_t provider; /* Immutable after create, as all */
+    umf_memory_provider_handle_t provider; /* Immutable after create, as all members */
     umf_suspend_keep_t keep;
     size_t size;
     size_t units;
     umf_pinned_t **pinned;      /* PINNED: one for each unit */
-    size_t ready;               /* so many of them were pinned before, from the first on */
+    size_t ready;               /* the number of units at the front that were pinned before */
     char *memory;               /* HOST, PEER */
-    const char *folder;         /* FILE: of the policy, which outlives the store */
-    int files[STORE_MAX_FILES]; /* already without names */
+    const char *folder;         /* FILE: the policy's, which outlives the store */
+    int files[STORE_MAX_FILES]; /* FILE: files without names */
     size_t file_count;
 };
 
-/* One saving or loading. */
+/* One save or load. */
 typedef struct umf_store_work_t {
     umf_store_t *store;
     const umf_store_part_t *parts;
@@ -30,19 +30,18 @@ typedef struct umf_store_work_t {
     bool is_load;
 } umf_store_work_t;
 
-/* Queues the copies between the parts and `buffer`, which stands for the row from `start` to `end`.
- */
+/* Queues the copies between the parts and `buffer`, which holds the row from `start` to `end`. */
 umf_result_t umf_store_copy(const umf_store_work_t *work, void *queue, size_t start, size_t end,
                             char *buffer);
 
-/* Where the device copies by itself: all copies in one queue, and one wait. */
+/* For a device that copies without the CPU: all copies in one queue, and one wait. */
 umf_result_t umf_store_run_queue(const umf_store_work_t *work);
-/* Where the CPU has a share in each copy: units are divided among threads. */
+/* For copies that need the CPU: the units are divided among threads. */
 umf_result_t umf_store_run_threads(const umf_store_work_t *work);
 
-/* As pthread_create; signals are the application's. */
+/* As pthread_create, with all signals blocked, because they belong to the application. */
 bool umf_store_start_thread(void *(*run)(void *), void *arg, pthread_t *thread);
-/* How many threads are worth while for `units`: 1 at least. */
+/* The number of threads that pays off for `units`, at least 1. */
 size_t umf_store_threads(size_t units);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Copies of a device that needs no CPU for them: one thread queues all and waits once, which is as
- * fast as the bus. Pinned memory that is fresh goes through three hands at the same time: other
- * threads touch it, this one pins each block as soon as it is touched, the device copies.
+ * fast as the bus. New pinned memory passes a pipeline of three stages: other threads touch it,
+ * this thread pins each block as soon as it is touched, and the device copies.
  */
 #include "suspend/store_own.h"
 
@@ -14,7 +14,7 @@ typedef struct touchers_t {
     const umf_store_t *store;
     _Atomic size_t next; /* unit */
     _Atomic bool stop;
-    umf_event_count_t turn; /* counts what was touched */
+    umf_event_count_t turn; /* advances with every touched unit */
     pthread_t threads[STORE_MAX_THREADS];
     size_t count;
 } touchers_t;
@@ -57,7 +57,7 @@ static void touchers_wait(touchers_t *all, const umf_pinned_t *unit) {
         if (umf_pinned_is_touched(unit)) {
             return;
         }
-        if (all->count == 0) { /* no thread could be made */
+        if (all->count == 0) { /* no thread could be created */
             touchers_touch_one(all);
         } else {
             umf_event_count_wait(&all->turn, seen);

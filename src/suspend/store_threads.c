@@ -1,6 +1,6 @@
 /*
- * Copies that take the CPU: units are divided among threads, each with a queue of the provider's
- * and, where content goes by way of pinned memory, a unit of that.
+ * Copies that need the CPU: the units are divided among threads. Each thread has a queue of the
+ * provider and, if content passes through pinned memory, a unit of that.
  */
 #include "suspend/store_own.h"
 
@@ -14,16 +14,16 @@
 typedef struct threads_t {
     const umf_store_work_t *work;
     _Atomic size_t next; /* unit */
-    _Atomic int result;  /* the first failure: nobody begins another unit then */
+    _Atomic int result;  /* the first failure; after it no thread begins another unit */
 } threads_t;
 
-/* Whether content goes by way of a unit of pinned memory. */
+/* Whether content passes through a unit of pinned memory. */
 static bool store_bounces(const umf_store_t *store) {
     return store->keep == UMF_SUSPEND_KEEP_FILE ||
            (store->keep == UMF_SUSPEND_KEEP_HOST && store->provider->ext->host_pin);
 }
 
-/* Units go to the files in turn: a file lets one thread write at a time. */
+/* Units are distributed over the files in turn, because a file lets one thread write at a time. */
 static umf_result_t unit_file(const umf_store_t *store, char *buffer, size_t unit, size_t size,
                               bool is_load) {
     int fd = store->files[unit % store->file_count];
@@ -32,7 +32,7 @@ static umf_result_t unit_file(const umf_store_t *store, char *buffer, size_t uni
     if (is_load) {
         error = umf_os_read_at(fd, buffer, size, at);
     } else {
-        /* A file system that cannot reserve finds out while it writes. */
+        /* If the file system cannot reserve space, a lack of it shows at the write. */
         error = umf_os_allocate(fd, at, size);
         error = error == 0 || error == EOPNOTSUPP ? umf_os_write_at(fd, buffer, size, at) : error;
     }
@@ -149,7 +149,7 @@ static void *thread_run(void *arg) {
     return NULL;
 }
 
-/* Makes fresh pinned units known as usable; there is nothing to pin in this way of copying. */
+/* Marks new units as usable. This way of copying does not pin them. */
 static umf_result_t settle_pinned(const umf_store_work_t *work) {
     umf_store_t *store = work->store;
     size_t unit =
@@ -163,7 +163,7 @@ static umf_result_t settle_pinned(const umf_store_work_t *work) {
     return result;
 }
 
-/* The caller works as well. Fewer threads than wished are no failure. */
+/* The calling thread works, too. Fewer threads than requested are no failure. */
 umf_result_t umf_store_run_threads(const umf_store_work_t *work) {
     threads_t all = {.work = work};
     pthread_t threads[STORE_MAX_THREADS];

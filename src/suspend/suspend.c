@@ -1,10 +1,11 @@
 /*
- * Suspend and resume of pools: one transaction over any number of them.
+ * Suspend and resume of pools: one transaction over any number of pools.
  *
- * Suspend: claim all pools, plan each (which pieces can go; the provider withholds these from
- * others), keep their content, and only then let memory go. Resume: make all memory, map it, bring
- * the content back. A step that fails undoes what was done before it. What cannot be undone,
- * either, stays for the next call: all steps pass over what is done already.
+ * A suspend claims all pools, plans each (which pieces can be detached; the provider withholds
+ * these from others), saves their content, and only then detaches memory. A resume creates all
+ * memory, maps it, and restores the content. A step that fails undoes the steps before it. What
+ * cannot be undone stays for the next call: every step passes over pieces that are already in the
+ * wanted state.
  */
 #include "suspend/suspend.h"
 
@@ -14,7 +15,7 @@
 #include "suspend/plan.h"
 #include "suspend/sleep.h"
 
-/* One call's pools. */
+/* The pools of one call. */
 typedef struct sleepers_t {
     umf_sleep_t **list;
     size_t count;
@@ -33,7 +34,7 @@ static bool sleepers_have(const sleepers_t *all, const umf_sleep_t *sleep) {
     return false;
 }
 
-/* Pools that are in `from` go over to `to`; those that are in the end state already stay out. */
+/* Moves a pool from state `from` to `to`. A pool that is in the end state already is left out. */
 static umf_result_t claim_locked(sleepers_t *all, umf_sleep_t *sleep, umf_suspend_state_t from,
                                  umf_suspend_state_t to, umf_suspend_state_t end) {
     if (sleepers_have(all, sleep) || sleep->state == end) {
@@ -79,7 +80,7 @@ static umf_result_t claim(sleepers_t *all, umf_memory_pool_handle_t *pools, size
     return result;
 }
 
-/* Before anything is done to any of them. */
+/* Notifies the watchers of all pools before the first pool changes. */
 static umf_result_t tell_suspend(const sleepers_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         umf_result_t result = umf_watch_tell_suspend(&all->list[i]->watch, all->list[i]->pool);
@@ -116,8 +117,8 @@ static bool has_unsettled(const sleepers_t *all) {
     return false;
 }
 
-/* Before a resume: nobody can use memory that is not there, so only what is named is waited for,
- * and copies that a call which failed has left. */
+/* Waits before a resume. No work can use memory that is detached. So only the named queues and
+ * events are waited for, and the copies of a call that failed. */
 static umf_result_t wait_before_resume(const sleepers_t *all) {
     const umf_suspend_params_t *named = all->params;
     umf_result_t result = has_unsettled(all) ? wait_for(all, &params_default) : UMF_RESULT_SUCCESS;
@@ -201,7 +202,7 @@ static umf_result_t sleep_detach(umf_sleep_t *sleep) {
 
 /* --- the transactions ------------------------------------------------------------------------- */
 
-/* All memory for all pools. On failure some is there: take_back. */
+/* Creates the memory of all pools. After a failure some exists, which take_back releases. */
 static umf_result_t make_memory(sleepers_t *all) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     size_t created = 0, missing = 0;
@@ -222,7 +223,7 @@ static umf_result_t make_memory(sleepers_t *all) {
     return result;
 }
 
-/* A resume that failed: what memory it has made goes again. */
+/* Releases the memory that a failed resume has created. */
 static void take_back(sleepers_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         if (sleep_detach(all->list[i]) != UMF_RESULT_SUCCESS) {
@@ -234,7 +235,7 @@ static void take_back(sleepers_t *all) {
     }
 }
 
-/* Brings back what went of a pool before something failed: all, some or nothing of it. */
+/* Restores what was detached of a pool before a failure: all, some or none of its pieces. */
 static umf_result_t sleep_restore(umf_sleep_t *sleep) {
     size_t missing;
     if (umf_plan_away(sleep) == 0) {
@@ -247,13 +248,13 @@ static umf_result_t sleep_restore(umf_sleep_t *sleep) {
     return result == UMF_RESULT_SUCCESS ? sleep_load(sleep) : result;
 }
 
-/* It has its memory. */
+/* Ends the suspension of a pool that has its memory again. */
 static void sleep_end(umf_sleep_t *sleep) {
     umf_plan_forget(sleep);
     umf_sleep_open_pool(sleep);
 }
 
-/* A failed suspend: everything is as it was before. */
+/* Undoes a failed suspend. */
 static void suspend_undo(sleepers_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         umf_sleep_t *sleep = all->list[i];
@@ -441,8 +442,8 @@ UMF_API_EXT_1 umf_result_t umfSuspendTrim(void) {
 
 /* --- what the core calls ---------------------------------------------------------------------- */
 
-/* An allocation of the pool went back to the provider. If it was the last of a piece without
- * memory, the piece and its addresses go, too. */
+/* Called when a pool has given an allocation back to the provider. If that was the last one of a
+ * detached piece, the piece and its addresses are released. */
 static void suspend_freed(umf_memory_pool_handle_t pool, const void *ptr) {
     umf_sleep_t *sleep = umf_sleep_of(pool);
     if (!sleep || sleep->state != UMF_SUSPEND_STATE_SUSPENDED) {

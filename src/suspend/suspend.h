@@ -1,4 +1,4 @@
-/* Suspend and resume of pools: what the core calls. */
+/* Suspend and resume of pools: start and listeners. */
 #ifndef UMF_SRC_SUSPEND_SUSPEND_H
 #define UMF_SRC_SUSPEND_SUSPEND_H
 
