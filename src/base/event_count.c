@@ -1,5 +1,5 @@
 /*
- * Turn: waiting on a counter, with the kernel's futex where there is one.
+ * Event count: waiting on a counter, by the kernel's futex if there is one.
  */
 #include "base/event_count.h"
 
@@ -10,7 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Either the waker sees the waiter, or the kernel sees that the count has moved on. */
+/* No wake is lost: either the waker sees the waiter, or the kernel sees that the count
+ * has changed. */
 void umf_event_count_wait(umf_event_count_t *turn, uint32_t seen) {
     __atomic_fetch_add(&turn->waiters, 1, __ATOMIC_SEQ_CST);
     syscall(SYS_futex, &turn->count, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);

@@ -1,9 +1,10 @@
 /*
- * Turn: waiting until another thread has finished a provider call.
+ * Event count: waiting until another thread has finished a provider call.
  *
- * No lock may be held across such a call, and a condition variable does not survive a fork. A turn
- * is a counter: look at it before what you wait for, wait until it differs. A fork cannot break it:
- * a child may count waiters that did not come along, which costs it a system call in vain.
+ * No lock may be held across such a call, and a condition variable does not survive a fork. An
+ * event count is a counter: read it before you check the condition, then wait until it differs. A
+ * fork cannot break it: a child may inherit a count of waiters that do not exist in it, which costs
+ * it one needless system call.
  */
 #ifndef UMF_SRC_BASE_EVENT_COUNT_H
 #define UMF_SRC_BASE_EVENT_COUNT_H
@@ -12,7 +13,7 @@
 
 typedef struct umf_event_count_t {
     uint32_t count;   /* Sync: atomic, as waiters */
-    uint32_t waiters; /* who sleeps, or is about to */
+    uint32_t waiters; /* threads that sleep or are about to */
 } umf_event_count_t;
 
 static inline uint32_t umf_event_count_read(umf_event_count_t *turn) {
@@ -22,7 +23,7 @@ static inline uint32_t umf_event_count_read(umf_event_count_t *turn) {
 /* Sleeps until the count is no longer `seen`; may return early. */
 void umf_event_count_wait(umf_event_count_t *turn, uint32_t seen);
 
-/* Wakes all who wait. Call after the change they wait for is visible. */
+/* Wakes all waiters. Call it after the change they wait for is visible. */
 void umf_event_count_advance(umf_event_count_t *turn);
 
 #endif

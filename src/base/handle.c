@@ -1,8 +1,8 @@
 /*
- * A hash table of addresses, open addressing with linear probing. An address that was a handle once
- * keeps its place, so readers need no lock, and a destroyed handle can be told from garbage. The
- * metadata arena uses addresses again, so there are no more of them than there were objects at one
- * time.
+ * A hash table of addresses with open addressing and linear probing. The entry of an address that
+ * was a handle once is never removed, so readers need no lock, and a destroyed handle differs from
+ * garbage. The metadata arena reuses addresses, so there are no more entries than there were
+ * objects at one time.
  */
 #include "base/handle.h"
 
@@ -19,7 +19,7 @@
 
 typedef struct entry_t {
     _Atomic uintptr_t address; /* 0: free. Set once */
-    _Atomic uintptr_t state;   /* the kind, + ALIVE */
+    _Atomic uintptr_t state;   /* the kind plus ALIVE */
 } entry_t;
 
 typedef struct table_t {
@@ -33,7 +33,7 @@ static const table_t first_table = {ENTRIES_MIN - 1, first_entries};
 static _Atomic(const table_t *) handle_table = &first_table; /* Sync: handle_lock for writers */
 static size_t handle_count;                                  /* Sync: handle_lock */
 
-/* The entry of the address, or the free one where it belongs: there always is one. */
+/* The entry of the address, or the free entry where it belongs. The table is never full. */
 static entry_t *entry_of(const table_t *table, uintptr_t address) {
     uint64_t hash = (uint64_t)(address >> 4) * UINT64_C(0x9E3779B97F4A7C15);
     size_t i = (size_t)(hash >> 32) & table->mask;
@@ -48,7 +48,7 @@ static entry_t *entry_of(const table_t *table, uintptr_t address) {
 static uintptr_t state_of(const void *handle) {
     const table_t *table = atomic_load_explicit(&handle_table, memory_order_acquire);
     const entry_t *entry = entry_of(table, (uintptr_t)handle);
-    /* Again: a free entry may have become that of another address. */
+    /* The address is read again, because a free entry may have been taken by another address. */
     return handle &&
                    atomic_load_explicit(&entry->address, memory_order_acquire) == (uintptr_t)handle
                ? atomic_load_explicit(&entry->state, memory_order_acquire)
@@ -72,7 +72,8 @@ static void entry_set_locked(entry_t *entry, uintptr_t address, uintptr_t state)
     atomic_store_explicit(&entry->address, address, memory_order_release);
 }
 
-/* The old table stays for those who read it: all there were are smaller than the new one. */
+/* The old table stays, because threads may be reading it. All old tables together are smaller than
+ * the new one. */
 static bool table_grow_locked(const table_t *old) {
     umf_assert_locked(&handle_lock);
     size_t count = 2 * (old->mask + 1);

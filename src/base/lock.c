@@ -1,19 +1,19 @@
 /*
  * Locks with ranks, and fork.
  *
- * Every lock stands in the list of its rank. The ranks fall into two halves, inner and outer, and
- * each half has a registry mutex that guards its lists.
+ * Every lock is in the list of its rank. The ranks form two halves, inner and outer. Each half has
+ * a registry mutex that guards its lists.
  *
- * How fork gets all locks of a half: it takes the registry, then tries the locks one after the
- * other, in rank order. It may not simply wait for one, because the thread that holds it may itself
- * be waiting for the registry (it initialises or destroys a lock). So it waits for a bounded time;
- * then it gives up all it has, the registry too, lets the others through, and starts again. Nobody
- * can therefore wait for fork for ever, and a lock that is being tried cannot be destroyed. Once
- * all are held, no thread holds a lock of this half, so whoever waits for the registry holds
- * nothing that fork still needs: the registry is kept until after the fork, and the lists cannot
- * change in between.
+ * A fork takes all locks of a half in this way: it takes the registry, then tries the locks one
+ * after the other in rank order. It must not simply wait for a lock, because the holder may be
+ * waiting for the registry (it initialises or destroys a lock). So fork waits for a bounded time.
+ * Then it releases everything, the registry too, lets the other threads through, and starts again.
+ * Therefore no thread waits for fork without end, and a lock that is being tried cannot be
+ * destroyed. Once fork holds all locks, no other thread holds a lock of this half. A thread that
+ * waits for the registry then holds nothing that fork needs, so the registry is kept until after
+ * the fork, and the lists cannot change meanwhile.
  *
- * The outer half goes first and keeps its registry while the inner half is taken. That is safe
+ * The outer half is taken first and keeps its registry while the inner half is taken. That is safe
  * because a thread that holds an inner lock never registers an outer one (lock.h).
  */
 #include "base/lock.h"
@@ -70,8 +70,8 @@ static lock_half_t *lock_half(umf_lock_rank_t rank) {
 
 /* --- waiting --- */
 
-/* In all about as long as the longest of our critical sections without a system call. The pauses
- * grow, so that many who wait do not keep the line from the one who releases. */
+/* The spin lasts about as long as our longest critical section without a system call. The pauses
+ * grow, so that many waiters do not take the cache line from the thread that releases the lock. */
 #define LOCK_LOOKS 16
 #define LOCK_PAUSES_MAX 32u
 
@@ -105,7 +105,8 @@ static bool lock_spin(umf_lock_t *lock) {
     return false;
 }
 
-/* Who has slept cannot know whether others still do, so it takes the lock as awaited. */
+/* A thread that has slept cannot know whether others still sleep, so it takes the
+ * lock as AWAITED. */
 void umf_lock_wait(umf_lock_t *lock) {
     int error = errno;
     if (!lock_spin(lock)) {
@@ -117,7 +118,7 @@ void umf_lock_wait(umf_lock_t *lock) {
     errno = error;
 }
 
-/* The lock may be gone by now: the kernel only looks for sleepers at its address. */
+/* The lock may be destroyed by now. That is harmless: the kernel only uses its address. */
 void umf_lock_wake(umf_lock_t *lock) {
 #ifdef __linux__
     int error = errno;
@@ -132,7 +133,7 @@ void umf_lock_wake(umf_lock_t *lock) {
 
 #ifndef NDEBUG
 
-/* The last one this thread took, and below it the others. */
+/* The last lock that this thread took; the others are linked below it. */
 static __thread umf_lock_t *lock_held;
 
 UMF_COLD static _Noreturn void lock_die(const char *what, const umf_lock_t *lock,
@@ -189,7 +190,7 @@ void umf_lock(umf_lock_t *lock) {
     lock_note(lock);
 }
 
-/* Any order will do here: who only tries does not wait. */
+/* The order does not matter here, because a try never waits. */
 bool umf_trylock(umf_lock_t *lock) {
     if (!umf_lock_try_bare(lock)) {
         return false;
@@ -277,7 +278,7 @@ void umf_lock_destroy(umf_lock_t *lock) {
 
 /* --- fork --- */
 
-/* So often a lock is tried at least, in the first round and at most in a later one. */
+/* The tries of one lock in the first round, and the most in a later round. */
 #define LOCK_TRIES_MIN 8u
 #define LOCK_TRIES_MAX 64u
 
@@ -291,7 +292,7 @@ static bool lock_try(lock_half_t *half, umf_lock_t *lock, unsigned tries) {
     return true;
 }
 
-/* Releases the locks of a half, all or those before `end`, the last one first. */
+/* Releases the locks of a half, last one first: all, or those before `end`. */
 static void half_release(lock_half_t *half, umf_lock_t *end) {
     for (int rank = end ? (int)end->rank : half->end - 1; rank >= half->first; rank--) {
         bool is_last = end && rank == (int)end->rank;
@@ -331,7 +332,7 @@ static void half_resume_parent(lock_half_t *half) {
     half_leave(half);
 }
 
-/* The threads that waited are gone. */
+/* The threads that waited in the parent do not exist in the child. */
 static void half_resume_child(lock_half_t *half) {
     atomic_store_explicit(&half->waiting, 0, memory_order_relaxed);
     half_resume_parent(half);
@@ -351,8 +352,9 @@ static void inner_resume_child(void) {
 }
 
 /*
- * The allocator below us. Its locks come after our outer and before our inner ones, which its own
- * pthread_atfork could not promise: it registers when it is first used, long after us.
+ * The allocator below us. Its locks rank after our outer and before our inner locks. Its own
+ * pthread_atfork could not promise that order, because it registers at its first use, long after
+ * us.
  */
 typedef struct lock_below_t {
     void (*prepare)(void);

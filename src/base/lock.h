@@ -1,16 +1,17 @@
 /*
  * Locks with ranks, and fork.
  *
- * A lock is taken only while every lock the thread holds has a lower rank; debug builds assert it.
- * No lock is held across a driver call or a user callback.
+ * A thread takes a lock only while every lock that it holds has a lower rank; debug builds assert
+ * it. No lock is held across a driver call or a user callback.
  *
- * Every lock is known to the fork handlers: before a fork they take all locks in rank order, after
- * it they release them in parent and child, so the child finds no lock held by a thread that is
- * gone and no structure half changed. Locks of one rank are taken in the order of their
+ * The fork handlers know every lock. Before a fork they take all locks in rank order, after it they
+ * release them in parent and child. So the child finds no lock held by a thread that does not exist
+ * in it, and no structure half changed. Locks of one rank are taken in the order of their
  * initialisation.
  *
- * A free lock costs one atomic instruction to take and one to release, inline: the tracking of an
- * allocation takes several. Who finds it held spins for a moment, then sleeps in the kernel.
+ * A free lock costs one atomic instruction to take and one to release, inline, because the tracking
+ * of one allocation takes several locks. A thread that finds it held spins for a moment, then
+ * sleeps in the kernel.
  */
 #ifndef UMF_SRC_BASE_LOCK_H
 #define UMF_SRC_BASE_LOCK_H
@@ -26,25 +27,25 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_REGISTRY,    /* kinds of providers and pools */
     UMF_RANK_CTL,         /* stored defaults */
     UMF_RANK_POOLS,       /* list of pools by name */
-    UMF_RANK_SUSPEND,     /* suspend: states of pools, pinned memory held ready */
+    UMF_RANK_SUSPEND,     /* suspend: states of pools, retained pinned memory */
     UMF_RANK_IMPORT,      /* ipc/import.c: cache of opened handles */
     UMF_RANK_EXPORT,      /* ipc/export.c */
     UMF_RANK_DEPOT,       /* cache/depot.c */
     UMF_RANK_BIN,         /* pools: the slabs of one size */
     UMF_RANK_ARENA,       /* pools/jemalloc/jemalloc.c: arenas of one pool */
-    UMF_RANK_JEMALLOC,    /* place of jemalloc's own locks; not used by ours */
+    UMF_RANK_JEMALLOC,    /* the rank of jemalloc's own locks; ours do not use it */
     UMF_RANK_PAGES,       /* pools: page cache below an allocator */
     UMF_RANK_LIMITS,      /* pools: limits shared by several pools */
     UMF_RANK_GROW,        /* providers: growth of one file */
     UMF_RANK_PROVIDER,    /* state of one provider */
     UMF_RANK_VIEW,        /* spans of one pool */
     UMF_RANK_MAP_NEST,    /* pointer map: spans inside of others */
-    UMF_RANK_MAP,         /* its lists */
-    UMF_RANK_MAP_ROOT,    /* its tables of 1 GiB */
+    UMF_RANK_MAP,         /* pointer map: lists */
+    UMF_RANK_MAP_ROOT,    /* pointer map: tables of 1 GiB */
     UMF_RANK_SPANS,       /* span descriptors */
     UMF_RANK_THREAD_SLOT, /* table of per-thread blocks */
-    UMF_RANK_EXPORTED,    /* peer/broker*.c: descriptors that others may have, connections */
-    UMF_RANK_HANDLES,     /* base/handle.c: handles that are alive */
+    UMF_RANK_EXPORTED,    /* peer/broker*.c: exported descriptors, connections */
+    UMF_RANK_HANDLES,     /* base/handle.c: live handles */
     UMF_RANK_META,        /* metadata arena */
     UMF_RANK_LOG,         /* logger */
     UMF_RANK_COUNT
@@ -53,7 +54,7 @@ typedef enum umf_lock_rank_t {
 typedef enum umf_lock_state_t {
     UMF_LOCK_FREE,
     UMF_LOCK_HELD,
-    UMF_LOCK_AWAITED, /* held, and somebody may sleep until it is released */
+    UMF_LOCK_AWAITED, /* held, and a thread may sleep until it is released */
 } umf_lock_state_t;
 
 typedef struct umf_lock_t {
@@ -62,7 +63,7 @@ typedef struct umf_lock_t {
     uint32_t order;                 /* of initialisation, within the process */
     struct umf_lock_t *prev, *next; /* all locks of this rank */
 #ifndef NDEBUG
-    struct umf_lock_t *below; /* taken before by the thread that holds this one. Sync: this lock */
+    struct umf_lock_t *below; /* the lock that the holder took before this one. Sync: this lock */
 #endif
 } umf_lock_t;
 
@@ -87,10 +88,10 @@ void umf_lock_destroy(umf_lock_t *lock);
     }                                                                                              \
     static umf_lock_t name = {.rank = (lock_rank)}
 
-/* Makes a static lock known to the fork handlers; somebody may hold it already. */
+/* Makes a static lock known to the fork handlers. A thread may hold it already. */
 void umf_lock_register(umf_lock_t *lock);
 
-/* The bare lock, without the order. The two functions are for a lock that is contended. */
+/* The bare lock, without a check of the order. These two functions are for a contended lock. */
 UMF_COLD void umf_lock_wait(umf_lock_t *lock);
 UMF_COLD void umf_lock_wake(umf_lock_t *lock);
 
@@ -132,18 +133,18 @@ void umf_assert_locked(umf_lock_t *lock);
 #endif
 
 /*
- * Registers the fork handlers. Inner locks (ranks above JEMALLOC) and outer ones are registered
- * apart, the inner before and the outer after an allocator below us registers its own, because
- * prepare handlers run in the opposite order.
+ * Registers the fork handlers. Inner locks (ranks above JEMALLOC) are registered before an
+ * allocator below us registers its own, outer ones after that, because prepare handlers run in the
+ * opposite order.
  */
 void umf_fork_register_inner(void);
 void umf_fork_register_outer(void);
 
-/* Stands in for pthread_atfork in the allocator below us (cmake/jemalloc.cmake): its handlers run
+/* Replaces pthread_atfork in the allocator below us (cmake/jemalloc.cmake). Its handlers run
  * between those of our outer and our inner locks, whenever it registers them. */
 int umf_fork_below(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
-/* How many forks lie between the first process and this one. */
+/* The number of forks between the first process and this one. */
 unsigned umf_fork_count(void);
 
 #endif

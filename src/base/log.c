@@ -1,11 +1,10 @@
 /*
  * Logging.
  *
- * Every line is put together on the stack and handed to the system with one write of its own.
- * Nothing is ever left in a buffer, so a line is out when the call returns: `flush` has nothing to
- * add, and nothing is lost when the program crashes or forks. The stdio streams are not used,
- * because they allocate (we may be malloc) and take locks that a forked child could find locked for
- * ever.
+ * Every line is built on the stack and passed to the system by one write. Nothing stays in a
+ * buffer, so a line is written when the call returns: `flush` has no effect, and nothing is lost
+ * when the program crashes or forks. The stdio streams are not used, because they allocate (we may
+ * be malloc) and take locks that a forked child could find locked without end.
  */
 #include "base/log.h"
 
@@ -29,12 +28,12 @@
 
 #define LOG_LINE_SIZE 8192
 #define LOG_CUT_MARK "[truncated...]"
-#define LOG_ENV_PATH_MAX 256 /* of a path in UMF_LOG */
-#define LOG_SET_PATH_MAX 255 /* of a path given to umf_log_set_output */
+#define LOG_ENV_PATH_MAX 256 /* longest path in UMF_LOG */
+#define LOG_SET_PATH_MAX 255 /* longest path for umf_log_set_output */
 #define LOG_NO_OUTPUT (-1)
-#define LOG_SHOWN 64 /* characters of an ignored option */
+#define LOG_SHOWN 64 /* characters shown of an ignored option */
 
-/* What the messages of umf_log_init are signed with; programs that read logs know this name. */
+/* The function name in the messages of umf_log_init; programs that read logs know it. */
 #define LOG_INIT_NAME "utils_log_init"
 
 UMF_LOCK_STATIC(log_lock, UMF_RANK_LOG);
@@ -45,8 +44,8 @@ static atomic_int log_flush_level = UMF_LOG_LEVEL_ERROR;
 static atomic_bool log_timestamp;
 static atomic_bool log_pid;
 
-/* The smallest level that is written now: without an output only FATAL is. Sync: atomic, relaxed;
- * changed under log_lock. */
+/* The smallest level that is written now. Without an output only FATAL is written. Sync: atomic,
+ * relaxed; changed under log_lock. */
 static atomic_int log_threshold = UMF_LOG_LEVEL_FATAL;
 
 static const char *const log_level_names[] = {"DEBUG", "INFO", "WARN", "ERROR", "FATAL"};
@@ -77,7 +76,7 @@ __attribute__((format(printf, 2, 3))) static void log_append(log_line_t *line, c
     va_end(args);
 }
 
-/* Ends the line in the place that was kept for a NUL so far. */
+/* Ends the line in the place that was reserved for the NUL. */
 static void log_finish(log_line_t *line) {
     size_t mark = sizeof(LOG_CUT_MARK) - 1;
     if (line->is_cut) {
@@ -89,9 +88,9 @@ static void log_finish(log_line_t *line) {
 /* --- time --- */
 
 /*
- * Seconds that local time is ahead of UTC. Asked of the C library once per quarter of an hour,
- * since it changes at full quarters only: the library takes a lock of its own for it. Ours makes
- * sure that no thread of ours is inside when another forks.
+ * Seconds that local time is ahead of UTC. The C library is asked once for each quarter of an hour,
+ * because the offset changes at full quarters only, and the library takes a lock of its own for it.
+ * Our lock makes sure that none of our threads is inside the library when another one forks.
  */
 static long log_utc_offset(time_t now) {
     static _Atomic int64_t cache; /* quarter in the high half, offset in the low one */
@@ -108,8 +107,8 @@ static long log_utc_offset(time_t now) {
     return (int32_t)(uint32_t)word;
 }
 
-/* The calendar by arithmetic (days since 1970 to the Gregorian date, counted from March 0000),
- * because gmtime_r() takes that lock too. Right from 1970 on. */
+/* Computes the calendar (days since 1970 to the Gregorian date, counted from March 0000), because
+ * gmtime_r() takes that lock, too. Correct from 1970 on. */
 static void log_append_time(log_line_t *line) {
     time_t now = time(NULL);
     int64_t seconds = now + log_utc_offset(now);
@@ -168,8 +167,8 @@ UMF_COLD static void log_write_list(umf_log_level_t level, int errnum, const cha
     umf_unlock(&log_lock);
 }
 
-/* Who hears in the calling thread. A key, not a thread-local variable: those of a library that is
- * loaded late share a small surplus of the loader. */
+/* The listener of the calling thread. A key instead of a thread-local variable, because the loader
+ * has only a small surplus of thread-local memory for a library that is loaded late. */
 static pthread_key_t log_heard_key;
 static pthread_once_t log_heard_once = PTHREAD_ONCE_INIT;
 static atomic_bool log_has_heard_key;
@@ -178,7 +177,7 @@ static void log_make_heard_key(void) {
     atomic_store(&log_has_heard_key, pthread_key_create(&log_heard_key, NULL) == 0);
 }
 
-/* NULL: nobody hears. */
+/* NULL: the thread has no listener. */
 static umf_log_heard_t *log_heard(void) {
     return atomic_load_explicit(&log_has_heard_key, memory_order_acquire)
                ? pthread_getspecific(log_heard_key)
@@ -213,7 +212,7 @@ static void log_let_hear(umf_log_heard_t *heard, int errnum, const char *format,
         snprintf(heard->text + length, sizeof(heard->text) - (size_t)length, ": %s",
                  umf_os_error_text(errnum, buffer, sizeof(buffer)));
     }
-    /* It becomes part of a text for people; names in it may hold anything. */
+    /* The text is shown to users, and names in it may contain any bytes. */
     for (char *at = heard->text; *at; at++) {
         *at = *at >= ' ' && *at <= '~' ? *at : '?';
     }
@@ -248,7 +247,7 @@ void umf_log_error(const char *function, const char *format, ...) {
     va_end(args);
 }
 
-/* Tells what is wrong with UMF_LOG: on stderr, since there is no output then. */
+/* Reports what is wrong with UMF_LOG, on stderr, because there is no output then. */
 __attribute__((format(printf, 2, 3))) static void log_complain(int errnum, const char *format,
                                                                ...) {
     va_list args;
@@ -286,7 +285,7 @@ umf_result_t umf_log_set_config(const umf_log_config_t *config) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (config->timestamp) {
-        /* Reads the time zone, which allocates: here, so that no line has to. */
+        /* Reads the time zone, which allocates, so that no line has to. */
         tzset();
     }
     umf_lock(&log_lock);
@@ -384,7 +383,7 @@ static bool log_text_after(log_text_t text, const char *word, log_text_t *rest) 
     return true;
 }
 
-/* Cuts the part up to the next ';' or the end off the front; false when nothing is left. */
+/* Cuts off the part up to the next ';' or the end. false: nothing is left. */
 static bool log_next_option(const char **at, log_text_t *option) {
     if (!*at) {
         return false;
@@ -395,7 +394,8 @@ static bool log_next_option(const char **at, log_text_t *option) {
     return true;
 }
 
-/* The following answer whether they know the value; if not they leave what there is. */
+/* The next functions return whether they know the value. If not, they leave the
+ * setting as it is. */
 
 static bool log_parse_level(log_text_t value, int *level) {
     static const char *const words[] = {"debug", "info", "warning", "error", "fatal"};
@@ -439,7 +439,7 @@ static bool log_parse_option(log_text_t option, umf_log_config_t *config, log_te
            (log_text_after(option, "pid:", &value) && log_parse_bool(value, &config->pid));
 }
 
-/* What was ignored of UMF_LOG; it is said when the output is open. */
+/* Ignored options of UMF_LOG; they are reported when the output is open. */
 typedef struct log_ignored_t {
     log_text_t first;
     int count;
@@ -468,7 +468,7 @@ static void log_say_ignored(const log_ignored_t *ignored) {
     }
 }
 
-/* Opens the output UMF_LOG names; complains and answers false if there is none. */
+/* Opens the output that UMF_LOG names. false: there is none, which is reported. */
 static bool log_start_output(const char *env, log_text_t output) {
     char name[LOG_ENV_PATH_MAX + 1];
     int fd;
@@ -498,7 +498,7 @@ static bool log_start_output(const char *env, log_text_t output) {
 
 void umf_log_init(void) {
     static atomic_flag done = ATOMIC_FLAG_INIT;
-    /* A program with raised privileges must not write to files its caller names. */
+    /* A program with raised privileges must not write to files that its caller names. */
     const char *env = atomic_flag_test_and_set(&done) ? NULL : secure_getenv("UMF_LOG");
     if (env) {
         umf_log_configure(env);

@@ -1,7 +1,7 @@
 /*
- * Logging: one line per write, format and options as docs/guide.md ("Logging") tells.
+ * Logging: one line per write; docs/guide.md ("Logging") describes format and options.
  *
- * Callable from any thread, with any lock held. Uses the stack only: nothing is allocated.
+ * Callable from any thread, with any lock held. Uses the stack only and allocates nothing.
  */
 #ifndef UMF_SRC_BASE_LOG_H
 #define UMF_SRC_BASE_LOG_H
@@ -19,7 +19,7 @@ typedef enum umf_log_level_t {
     UMF_LOG_LEVEL_FATAL = 4,
 } umf_log_level_t;
 
-/* What the settings tree reads and writes. */
+/* The settings of the logger. */
 typedef struct umf_log_config_t {
     bool timestamp;
     bool pid;
@@ -27,11 +27,11 @@ typedef struct umf_log_config_t {
     int flush_level; /* smallest level after which the stream is flushed */
 } umf_log_config_t;
 
-/* Reads UMF_LOG. Called once by every start of the library; the first one counts. */
+/* Reads UMF_LOG. Every start of the library calls it; only the first call has an effect. */
 void umf_log_init(void);
 
-/* Applies a text of the form of UMF_LOG. Without a valid output in it everything stays as it is,
- * and one line on stderr says so. */
+/* Applies a text in the format of UMF_LOG. Without a valid output in it nothing changes, and one
+ * line on stderr says so. */
 void umf_log_configure(const char *text);
 
 umf_log_config_t umf_log_get_config(void);
@@ -50,14 +50,14 @@ umf_result_t umf_log_get_output(char *name, size_t size);
 void umf_log_write(umf_log_level_t level, int errnum, const char *function, const char *format, ...)
     __attribute__((format(printf, 4, 5), cold));
 
-/* The usual one, level ERROR without an errno: short where it is called. */
+/* The common case, level ERROR without an errno, so that calls are short. */
 void umf_log_error(const char *function, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 
 /*
- * The first error that the calling thread logs from umf_log_hear on, whether it is written or not:
- * who called names it to a user, who may have no log. `heard` stays until umf_log_hear_end; an
- * inner one hides the outer.
+ * Keeps the first error that the calling thread logs after umf_log_hear, whether it is written or
+ * not. The caller shows it to a user, who may have no log. `heard` must stay until
+ * umf_log_hear_end; an inner listener hides the outer one.
  */
 typedef struct umf_log_heard_t {
     char text[512]; /* "" if there was none */
@@ -73,7 +73,7 @@ void umf_log_hear_end(const umf_log_heard_t *heard);
 #define UMF_LOG_ERROR(...) umf_log_error(__func__, __VA_ARGS__)
 #define UMF_LOG_FATAL(...) umf_log_write(UMF_LOG_LEVEL_FATAL, 0, __func__, __VA_ARGS__)
 
-/* The same for a failed system call: the text of errno follows. */
+/* For a failed system call: the text of errno follows. */
 #define UMF_LOG_PERROR(...) umf_log_write(UMF_LOG_LEVEL_ERROR, errno, __func__, __VA_ARGS__)
 #define UMF_LOG_PWARN(...) umf_log_write(UMF_LOG_LEVEL_WARNING, errno, __func__, __VA_ARGS__)
 

@@ -8,14 +8,15 @@
 #include "base/log.h"
 #include "system/os.h"
 
-/* Set once memfd_create was denied, which lasts: filters of system calls are never taken off. */
+/* Set when memfd_create was denied. That is final, because a system call filter is
+ * never removed. */
 static atomic_bool is_denied;
 
 static bool is_denial(int error) {
     return error == ENOSYS || error == EPERM || error == EACCES;
 }
 
-/* A process that only opens what others made finds out here. */
+/* Tries it once, for a process that has only opened files of others so far. */
 static bool is_denied_here(void) {
     int fd = -1;
     if (atomic_load(&is_denied)) {

@@ -1,9 +1,9 @@
 /*
- * Files that are memory: by memfd_create, or where a sandbox denies that an unlinked file in
- * /dev/shm or the folder for temporary files.
+ * Files that are memory, made by memfd_create. Where a sandbox denies that, they are unlinked files
+ * in /dev/shm or in the folder for temporary files.
  *
- * Only files of memfd_create can be sealed, so that nobody cuts them short below who maps them.
- * Where they are denied to this process, it trusts the unlinked files of its own user instead.
+ * Only files of memfd_create can be sealed, so that no process shortens them while others have them
+ * mapped. A process that may not make such files trusts the unlinked files of its own user instead.
  */
 #ifndef UMF_SRC_BASE_MEMORY_FILE_H
 #define UMF_SRC_BASE_MEMORY_FILE_H
@@ -11,13 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* All return 0 or an errno value. A failure here is logged with all that was tried. */
+/* All return 0 or an errno value. A failure to make a file is logged with everything that was
+ * tried. */
 int umf_memory_file(const char *name, int *fd);
-/* Gives a range space, so that writing to it cannot fail for want of it. A memfd needs none. */
+/* Reserves space for a range, so that a write cannot fail for lack of space. A memfd needs none. */
 int umf_memory_file_reserve(int fd, uint64_t offset, uint64_t size);
-/* Seals a file of umf_memory_file, if it can have seals. */
+/* Seals a file of umf_memory_file, if it supports seals. */
 int umf_memory_file_seal(int fd, int seals);
-/* Whether a file of another process stays as long as it is; EPERM if that is not sure. */
+/* Whether a file of another process keeps its length. EPERM: that is not certain. */
 int umf_memory_file_check(int fd);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include "base/thread_slot.h"
 
-static umf_thread_slot_owner_t line_owners[UMF_MESSAGE_BUFFER_USES]; /* Immutable after line_init */
+/* Immutable after line_init. */
+static umf_thread_slot_owner_t line_owners[UMF_MESSAGE_BUFFER_USES];
 static bool line_is_ready;
 
 static void line_init(void) {

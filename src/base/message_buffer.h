@@ -1,9 +1,9 @@
 /*
- * One line of text per thread and use, made at its first use.
+ * Message buffer: one line of text for each thread and use, created on first use.
  *
- * Not a `static __thread char[]`: all thread-local variables of the library share the small block
- * that the loader has to spare when the library is loaded late (local.h), and lines do not fit
- * there.
+ * It is not a `static __thread char[]`: all thread-local variables of the library share the small
+ * surplus that the loader has when the library is loaded late (thread_slot.h), and lines do not fit
+ * into it.
  */
 #ifndef UMF_SRC_BASE_MESSAGE_BUFFER_H
 #define UMF_SRC_BASE_MESSAGE_BUFFER_H
@@ -16,7 +16,7 @@ typedef enum umf_message_buffer_use_t {
     UMF_MESSAGE_BUFFER_USES
 } umf_message_buffer_use_t;
 
-/* UMF_MESSAGE_BUFFER_SIZE bytes of the calling thread, at first "". NULL when out of memory. */
+/* UMF_MESSAGE_BUFFER_SIZE bytes of the calling thread, initially "". NULL: no memory. */
 char *umf_message_buffer(umf_message_buffer_use_t use);
 
 #endif

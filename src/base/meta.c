@@ -3,8 +3,9 @@
  *
  * A class takes runs of pages from the newest chunk and cuts them into blocks, so every block has
  * the alignment of its class without a header. Four classes per doubling keep the waste below one
- * fifth; up to 64 bytes the steps are 16, from a page on they are pages. Freed blocks wait in their
- * class; blocks above the largest class are mapped, and really unmapped, on their own.
+ * fifth; up to 64 bytes the steps are 16 bytes, from a page on they are pages. Freed blocks are
+ * kept in the free list of their class. A block above the largest class is a mapping of its own,
+ * and is unmapped when it is freed.
  */
 #include "base/meta.h"
 
@@ -37,17 +38,17 @@ typedef struct meta_block_t {
 
 typedef struct meta_class_t {
     meta_block_t *free;
-    uintptr_t fresh, fresh_end; /* of the current run: never used, so still zero */
+    uintptr_t fresh, fresh_end; /* the unused rest of the current run, which is still zero */
 } meta_class_t;
 
 UMF_LOCK_STATIC(meta_lock, UMF_RANK_META);
 static meta_class_t meta_classes[META_CLASSES]; /* Sync: meta_lock */
-static uintptr_t meta_chunk, meta_chunk_end; /* Sync: meta_lock; what is left of the newest chunk */
+static uintptr_t meta_chunk, meta_chunk_end;    /* the rest of the newest chunk. Sync: meta_lock */
 static size_t meta_chunk_size = META_CHUNK_MIN; /* Sync: meta_lock */
 static atomic_size_t meta_used;
 static atomic_size_t meta_mapped;
 
-/* The smallest class that holds `size` (1..META_CLASS_MAX): meta_sizes as arithmetic. */
+/* The smallest class that holds `size` (1..META_CLASS_MAX). Computes what meta_sizes lists. */
 static size_t meta_class_of(size_t size) {
     size_t last = size - 1;
     if (last < 64) {
@@ -63,13 +64,13 @@ static size_t meta_class_of(size_t size) {
     return 22 + last / META_PAGE;
 }
 
-/* On systems with pages above 4 KiB whole pages are mapped, else the promised alignment would not
- * hold. */
+/* On systems with pages above 4 KiB whole pages are mapped, because the classes could not give the
+ * promised alignment. */
 static bool meta_is_large(size_t size) {
     return size > META_CLASS_MAX || (umf_os_page_size() > META_PAGE && size >= umf_os_page_size());
 }
 
-/* Also while something is freed: a stack of a magazine grows then. */
+/* Called also during a free, when the stack of a magazine grows, so errno is preserved. */
 static void *meta_map(size_t size) {
     UMF_KEEP_ERRNO;
     void *ptr = NULL;
@@ -105,7 +106,7 @@ static bool meta_refill_locked(meta_class_t *class, size_t block) {
     return true;
 }
 
-/* Only blocks that were in use before need zeroes. */
+/* `*is_dirty`: the block was in use before and must be zeroed. */
 static void *meta_take_locked(size_t index, bool *is_dirty) {
     meta_class_t *class = &meta_classes[index];
     size_t block = meta_sizes[index];
@@ -145,7 +146,8 @@ static void *meta_alloc_large(size_t size) {
     return umf_round_up(size, umf_os_page_size(), &rounded) ? meta_map(rounded) : NULL;
 }
 
-/* Small blocks ask the system rarely, so tests could not make a given one fail otherwise. */
+/* Small blocks rarely call the system, so without this hook a test could not make a
+ * given one fail. */
 static bool meta_must_fail(void) {
     umf_os_fault_t fault = atomic_load_explicit(&umf_os_fault, memory_order_relaxed);
     return umf_unlikely(fault != NULL) && fault("meta_alloc") != 0;

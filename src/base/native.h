@@ -10,7 +10,7 @@
 
 #include <umf/base.h>
 
-/* Kept by each kind, or by the kinds over one driver together, in a `__thread umf_native_t`. */
+/* Each kind, or the kinds over one driver together, store it in a `__thread umf_native_t`. */
 typedef struct umf_native_t {
     int32_t code;
     int errnum; /* 0: no system call failed */
@@ -21,19 +21,19 @@ typedef struct umf_native_text_t {
     const char *text;
 } umf_native_text_t;
 
-/* Stores code and the current errno value given, and answers MEMORY_PROVIDER_SPECIFIC. */
+/* Stores the code and the errno value. Returns MEMORY_PROVIDER_SPECIFIC. */
 umf_result_t umf_native_fail(umf_native_t *last, int32_t code, int errnum);
 
-/* The same, logged first as "<what> <size> bytes at <ptr> failed" with the name of the kind. */
+/* The same, after it logs "<what> <size> bytes at <ptr> failed" with the name of the kind. */
 umf_result_t umf_native_fail_at(umf_native_t *last, const char *kind, int32_t code, int errnum,
                                 const char *what, const void *ptr, size_t size);
 
-/* Of a get_last_native_error, whether it was given both places; logs. */
+/* Whether the caller of get_last_native_error passed both outputs. Logs if not. */
 bool umf_native_has_places(const char **message, const int32_t *code);
 
 /*
- * The body of get_last_native_error where the texts are ours: `*message` reads "<text>" or "<text>:
- * <system's text>" and holds until the next call in this thread. INVALID_ARGUMENT on NULL.
+ * The body of get_last_native_error for texts of this library: `*message` is "<text>" or "<text>:
+ * <system's text>", valid until the next call in this thread. INVALID_ARGUMENT on NULL.
  */
 umf_result_t umf_native_get(const umf_native_t *last, const umf_native_text_t *texts, size_t count,
                             const char **message, int32_t *code);

@@ -1,12 +1,12 @@
 /*
  * Placing mappings.
  *
- * An alignment above the page size is reached by mapping more and giving the ends back. Mappings of
+ * An alignment above the page size is reached by mapping more and unmapping the ends. Mappings of
  * 2 MiB and more are placed at multiples of 2 MiB and get transparent huge pages: the first touch
- * of fresh memory is then about twenty times faster. To save the detour over a larger mapping, the
- * next one is tried below the last one made, or in the place of a freed one above it; the kernel
- * takes the hint if it can. Going back up matters: the pointer map keeps a table for every 2 MiB
- * that were ever divided, so mappings must not wander through the address space.
+ * of such memory is about twenty times faster. To avoid the larger mapping, the next one is
+ * requested below the last one made, or at the address of a freed one above it; the kernel follows
+ * the request if it can. Reusing the freed addresses matters: the pointer map keeps a table for
+ * every 2 MiB that were ever divided, so mappings must not spread over the address space.
  */
 #include "base/place.h"
 
@@ -24,17 +24,17 @@
 
 typedef enum place_huge_t {
     PLACE_HUGE_UNKNOWN,
-    PLACE_HUGE_NEVER,  /* do not bother with alignment */
-    PLACE_HUGE_ADVISE, /* where madvise asks for them */
-    PLACE_HUGE_ALWAYS, /* without being asked */
+    PLACE_HUGE_NEVER,  /* no huge pages, so alignment to them is of no use */
+    PLACE_HUGE_ADVISE, /* only where madvise asks for them */
+    PLACE_HUGE_ALWAYS, /* everywhere */
 } place_huge_t;
 
 static _Atomic int place_huge; /* Sync: atomic, relaxed; written once with the same value */
-/* End of the place to try next; 0: none known. Sync: atomic, relaxed; only a hint */
+/* The end of the next address range to request; 0: unknown. Sync: atomic, relaxed; only a hint */
 static _Atomic uintptr_t place_next_end;
 
 static UMF_COLD place_huge_t place_ask_huge(void) {
-    char text[22] = {0}; /* "[always] madvise never" with the brackets elsewhere */
+    char text[22] = {0}; /* as "[always] madvise never"; the brackets mark the choice */
     int fd;
     place_huge_t huge = PLACE_HUGE_NEVER;
     if (umf_os_open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY, 0, &fd) == 0) {
@@ -57,7 +57,7 @@ static place_huge_t place_get_huge(void) {
     return (place_huge_t)huge;
 }
 
-/* Maps `size + alignment` bytes and gives back what lies before the first multiple and behind. */
+/* Maps `size + alignment` bytes and unmaps what lies before and behind the aligned range. */
 static int place_over(size_t size, size_t alignment, int prot, int flags, void **ptr) {
     size_t total;
     if (!umf_add(size, alignment - umf_os_page_size(), &total)) {
@@ -84,7 +84,7 @@ static int place_over(size_t size, size_t alignment, int prot, int flags, void *
     return 0;
 }
 
-/* `hint` may be NULL. What the kernel chose is kept if it is aligned. */
+/* Maps at `hint` (may be NULL). The kernel's choice is kept if it is aligned. */
 static int place_try(void *hint, size_t size, size_t alignment, int prot, int flags, void **ptr) {
     void *mapped = hint;
     int error = umf_os_map(&mapped, size, prot, flags, -1, 0);
@@ -132,7 +132,7 @@ void umf_os_place_huge_pages(void *ptr, size_t size) {
     }
 }
 
-/* `is_huge` tells whether the memory can have huge pages. */
+/* `*is_huge`: the memory can have huge pages. */
 static int place(size_t size, size_t alignment, int prot, bool *is_huge, void **ptr) {
     bool divides_huge = alignment == 0 || PLACE_HUGE % alignment == 0;
     *is_huge = size >= PLACE_HUGE && (divides_huge || alignment % PLACE_HUGE == 0) &&

@@ -1,19 +1,19 @@
 /*
  * One block of memory per (thread, owner).
  *
- * A thread has a table: an array of block pointers by the owner's index. Only its thread reads the
- * array without a lock; everybody writes to it, links blocks and unlinks them under the THREAD_SLOT
- * lock.
+ * A thread has a table: an array of block pointers by the owner's index. Only its own thread reads
+ * the array without a lock. All writes, and all linking and unlinking of blocks, need the
+ * THREAD_SLOT lock.
  *
- * Two may want to get rid of a block: its thread, when it ends, and its owner, when it is
- * destroyed. Whoever takes the block out of the table under the lock has it. An ending thread marks
- * the block in its table as `exiting` while it calls the owner without the lock; an owner that is
- * being destroyed waits until none of its blocks is marked so. The block stays in the owner's list
- * until the call is over, thus the owner finds it, and umf_thread_slot_each never sees a freed one.
+ * Two sides may free a block: its thread, when it ends, and its owner, when it is destroyed. The
+ * side that takes the block out of the table under the lock frees it. An ending thread marks the
+ * block in its table as `exiting` while it calls the owner without the lock. An owner that is being
+ * destroyed waits until none of its blocks has that mark. The block stays in the owner's list until
+ * the call is over. So the owner finds it, and umf_thread_slot_each never visits a freed one.
  *
  * In a forked child the tables of the other threads are dead. Their blocks stay with their owners
- * and go with them; a mark `exiting` of a dead table is recognised by its fork count and not waited
- * for. The table itself is not reclaimed: a few hundred bytes for each thread that was lost.
+ * and are freed with them. The fork count tells that an `exiting` mark belongs to a dead table, and
+ * nobody waits for it. The table itself leaks: a few hundred bytes for each thread of the parent.
  */
 #include "base/thread_slot.h"
 
@@ -44,7 +44,7 @@ const union umf_thread_slot_empty_t umf_thread_slot_empty;
 static _Atomic(umf_thread_slot_t *)
     slot_none[UMF_THREAD_SLOT_COUNT_MIN]; /* Immutable after start */
 
-/* Not by the compiler: the loader would have to relocate each of them. */
+/* Filled at run time: as initialised data the loader would have to relocate each pointer. */
 __attribute__((constructor(101))) static void slot_fill_none(void) {
     for (size_t i = 0; i < UMF_THREAD_SLOT_COUNT_MIN; i++) {
         atomic_init(&slot_none[i], LOCAL_EMPTY);
@@ -81,7 +81,7 @@ static size_t slot_array_size(uint32_t count) {
 /* --- owners --- */
 
 static bool slot_index_get_locked(uint32_t *index) {
-    slot_indices[0] |= 1; /* index 0 stands for none */
+    slot_indices[0] |= 1; /* index 0 means none */
     for (size_t word = slot_first_word; word < LOCAL_WORDS; word++) {
         if (slot_indices[word] != UINT64_MAX) {
             unsigned bit = (unsigned)__builtin_ctzll(~slot_indices[word]);
@@ -155,8 +155,8 @@ static void slot_unlink_locked(umf_thread_slot_owner_t *owner, umf_thread_slot_t
     }
 }
 
-/* Takes a block out of its thread's table. Release: the thread, if it ends, may free the table as
- * soon as it sees that. */
+/* Takes a block out of its thread's table. The store releases, because a thread that ends may free
+ * the table as soon as it sees it. */
 static void slot_detach_locked(umf_thread_slot_t *block, uint32_t index) {
     umf_thread_slot_table_t *table = block->thread;
     if (atomic_load_explicit(&table->blocks[index], memory_order_relaxed) == block) {
@@ -174,8 +174,8 @@ static bool slot_is_exiting_locked(const umf_thread_slot_owner_t *owner) {
     return false;
 }
 
-/* A condition variable would not survive a fork; the wait is rare and as short as one
- * `thread_exit`. */
+/* Polls, because a condition variable would not survive a fork. The wait is rare and as short as
+ * one `thread_exit`. */
 static void slot_wait_exits_locked(const umf_thread_slot_owner_t *owner) {
     for (unsigned round = 0; slot_is_exiting_locked(owner); round++) {
         umf_unlock(&slot_lock);
@@ -223,7 +223,7 @@ void umf_thread_slot_each(umf_thread_slot_owner_t *owner,
 
 /* --- the end of a thread --- */
 
-/* Takes the block of one owner out of the table and marks it; NULL if there is none. */
+/* Takes the block of one owner out of the table and marks it. NULL: there is none. */
 static umf_thread_slot_t *table_begin_exit(umf_thread_slot_table_t *table, uint32_t index) {
     if (atomic_load_explicit(&table->blocks[index], memory_order_acquire) == LOCAL_EMPTY) {
         return NULL;
@@ -253,14 +253,14 @@ static void table_exit_one(umf_thread_slot_table_t *table, uint32_t index) {
     table->exiting = NULL;
     slot_unlink_locked(owner, block);
     umf_unlock(&slot_lock);
-    /* From here on the owner may be gone. */
+    /* The owner may be destroyed from here on. */
     umf_meta_free(block, size);
 }
 
 /*
- * Runs when a thread ends. Other exit handlers may come later, and after the last of them the C
- * library still frees memory, which is our business when we are malloc. A block made then would
- * never be given back, so there are none any more.
+ * Runs when a thread ends. Other exit handlers may run later, and after the last of them the C
+ * library still frees memory, which reaches us when we are malloc. A block created then would never
+ * be freed, so none is created any more.
  */
 static void table_on_thread_exit(void *arg) {
     umf_thread_slot_table_t *table = arg;
@@ -273,7 +273,7 @@ static void table_on_thread_exit(void *arg) {
     umf_meta_free(table, sizeof(*table));
 }
 
-/* Where the library can be unloaded, threads must not call into it when they end later. */
+/* If the library can be unloaded, threads that end later must not call into it. */
 __attribute__((destructor)) static void slot_unload(void) {
     umf_lock(&slot_lock);
     if (slot_key_state == KEY_READY) {
@@ -312,7 +312,7 @@ static umf_thread_slot_table_t *table_get(void) {
     if (!table) {
         return NULL;
     }
-    /* Before the key is armed: that may allocate, and come back here if we are malloc. */
+    /* Set before the key is used: that may allocate and return here if we are malloc. */
     umf_thread_slot_tls.table = table;
     if (slot_key_get()) {
         pthread_setspecific(slot_key, table);

@@ -1,9 +1,10 @@
 /*
  * One block of memory per (thread, owner), found in a few instructions.
  *
- * A pool is an owner: its thread caches and its per-thread counters live in such blocks. Blocks are
- * made at a thread's first use, given to the owner's `thread_exit` when the thread ends, and freed
- * with it or with the owner. A thread's table of blocks grows with the indices it has used.
+ * A pool is an owner: its thread caches and its per-thread counters are in such blocks. A block is
+ * created at the thread's first use, passed to the owner's `thread_exit` when the thread ends, and
+ * freed with the thread or with the owner. A thread's table of blocks grows with the indices that
+ * it has used.
  *
  * The table's address is the only thread-local storage on a hot path: one initial-exec block of at
  * most 64 bytes, which fits the loader's surplus also when the library is loaded late. A thread
@@ -30,9 +31,9 @@ struct umf_thread_slot_owner_t {
     bool owns_index;
     uint32_t size;            /* of a block with its head, in whole cache lines */
     umf_thread_slot_t *first; /* Sync: the THREAD_SLOT lock */
-    /* Runs in the ending thread, once per block, without locks held. May be NULL. The block is
-     * already out of the thread's table, which gets no new one, but still visited by
-     * umf_thread_slot_each. */
+    /* Runs in the ending thread, once for each block, without locks held. May be NULL. The block is
+     * out of the thread's table already, and the thread gets no new one, but umf_thread_slot_each
+     * still visits it. */
     void (*thread_exit)(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block);
 };
 
@@ -42,9 +43,9 @@ typedef struct umf_thread_slot_tls_t {
     uint32_t count;  /* of blocks, at least UMF_THREAD_SLOT_COUNT_MIN */
     bool is_ending;  /* thread exit handlers are running, or have run */
     uint8_t moves;   /* to other parts of page caches (pools/jemalloc/pages_shards.c) */
-    uint16_t number; /* of the thread, from 1; 0: it was not asked for */
+    uint16_t number; /* of the thread, from 1; 0: not assigned yet */
     struct umf_thread_slot_table_t *table;
-    uint64_t next_id; /* for a span (track/span.h); no other thread gives it */
+    uint64_t next_id; /* the next id of a span (track/span.h); reserved for this thread */
 } umf_thread_slot_tls_t;
 _Static_assert(sizeof(umf_thread_slot_tls_t) <= 64, "it fits the loader's surplus");
 
@@ -59,7 +60,7 @@ extern UMF_THREAD_SLOT_TLS umf_thread_slot_tls_t umf_thread_slot_tls;
 
 UMF_COLD uint32_t umf_thread_slot_number_slow(void);
 
-/* Threads are numbered in the order in which they ask first; after 65,535 from 1 again. */
+/* Threads get numbers in the order of their first call; after 65,535 numbers begin at 1 again. */
 static inline uint32_t umf_thread_slot_number(void) {
     uint32_t number = umf_thread_slot_tls.number;
     return umf_likely(number != 0) ? number : umf_thread_slot_number_slow();
@@ -68,7 +69,8 @@ static inline uint32_t umf_thread_slot_number(void) {
 /* Every thread's table has room for the indices below this one. */
 #define UMF_THREAD_SLOT_COUNT_MIN 256
 
-/* Zero bytes that stand for "no block yet"; large enough for every owner's hot part. */
+/* The shared empty block: zero bytes that mean "no block yet", enough for every
+ * owner's hot part. */
 #define UMF_THREAD_SLOT_EMPTY_SIZE 4096
 extern const union umf_thread_slot_empty_t {
     umf_thread_slot_t head;
@@ -76,38 +78,38 @@ extern const union umf_thread_slot_empty_t {
 } umf_thread_slot_empty;
 
 /*
- * Indices, 1 to 2^20 - 1: what a pool is called in tables of pools, in words of the pointer map and
- * in the tables of threads. Get: OUT_OF_RESOURCES when all are taken.
+ * Indices, 1 to 2^20 - 1. An index identifies a pool in tables of pools, in entries of the pointer
+ * map and in the tables of threads. Get: OUT_OF_RESOURCES when all are taken.
  */
 umf_result_t umf_thread_slot_index_get(uint32_t *index);
 void umf_thread_slot_index_put(uint32_t index);
 
-/* `index`: one the caller has and that no other owner uses; 0: one is taken for this owner. */
+/* `index`: an index that the caller has and no other owner uses; 0: a new one is taken. */
 umf_result_t umf_thread_slot_owner_init(umf_thread_slot_owner_t *owner, uint32_t index, size_t size,
                                         void (*thread_exit)(umf_thread_slot_owner_t *,
                                                             umf_thread_slot_t *));
 
 /*
- * Cuts the blocks of all threads off: from here on no `thread_exit` of this owner runs, and one
- * that is under way in an ending thread has been waited for. The blocks can still be visited with
- * umf_thread_slot_each. No thread may be using the owner. Comes before anything that `thread_exit`
- * uses is taken down.
+ * Takes the blocks of all threads out of their tables. No `thread_exit` of this owner begins
+ * afterwards, and one that runs in an ending thread has ended on return. umf_thread_slot_each can
+ * still visit the blocks. No thread may be using the owner. Call it before anything that
+ * `thread_exit` uses is destroyed.
  */
 void umf_thread_slot_owner_close(umf_thread_slot_owner_t *owner);
 
-/* Closes the owner and frees its blocks without calling `thread_exit`. */
+/* Closes the owner and frees its blocks; does not call `thread_exit`. */
 void umf_thread_slot_owner_fini(umf_thread_slot_owner_t *owner);
 
-/* The calling thread's block, made if absent. NULL when out of memory, and in a thread that has
- * come to its end: nobody would give the block back. */
+/* The calling thread's block, created on first use. NULL: no memory, or the thread is ending, so
+ * that nothing would free the block. */
 umf_thread_slot_t *umf_thread_slot_make(umf_thread_slot_owner_t *owner);
 
-/* Calls `visit` for the block of every thread, under the THREAD_SLOT lock. The blocks' threads may
- * be running: what is read must be atomic. */
+/* Calls `visit` for the block of every thread, under the THREAD_SLOT lock. The threads may be
+ * running, so what is read must be atomic. */
 void umf_thread_slot_each(umf_thread_slot_owner_t *owner,
                           void (*visit)(umf_thread_slot_t *block, void *arg), void *arg);
 
-/* The calling thread's block or the empty one: hot. */
+/* The calling thread's block, or the empty one. Hot. */
 static inline umf_thread_slot_t *umf_thread_slot_get(uint32_t index) {
     if (umf_unlikely(index >= umf_thread_slot_tls.count)) {
         return (umf_thread_slot_t *)(uintptr_t)&umf_thread_slot_empty.head;
@@ -116,7 +118,7 @@ static inline umf_thread_slot_t *umf_thread_slot_get(uint32_t index) {
                            __ATOMIC_RELAXED);
 }
 
-/* The same for an index below UMF_THREAD_SLOT_COUNT_MIN; index 0 has the empty one. */
+/* The same for an index below UMF_THREAD_SLOT_COUNT_MIN. Index 0 gives the empty block. */
 static inline umf_thread_slot_t *umf_thread_slot_get_low(uint32_t index) {
     return __atomic_load_n((umf_thread_slot_t **)&umf_thread_slot_tls.blocks[index],
                            __ATOMIC_RELAXED);

@@ -114,8 +114,8 @@ static umf_result_t plan_candidates(plan_t *plan) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Claims the candidates. Those that could be claimed move to the front and are the sleep's pieces.
- */
+/* Claims the candidates. Those that could be claimed move to the front and are the
+ * sleep's pieces. */
 static umf_result_t plan_claim(plan_t *plan) {
     umf_sleep_t *sleep = plan->sleep;
     umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
