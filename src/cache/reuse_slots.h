@@ -61,7 +61,7 @@ uintptr_t umf_reuse_slots_take_any(umf_reuse_slots_t *slots, uint32_t slot);
 uintptr_t umf_reuse_slots_take_each(umf_reuse_slots_t *slots, uint32_t slot);
 /* The same, except for the calling thread's own object. */
 uintptr_t umf_reuse_slots_take_others(umf_reuse_slots_t *slots, uint32_t slot);
-/* Gives the objects of all threads to `leave`. false: there were none. */
+/* Passes the objects of all threads to `leave`. false: there were none. */
 bool umf_reuse_slots_release(umf_reuse_slots_t *slots);
 /* How many threads have an object in this slot. */
 size_t umf_reuse_slots_count(umf_reuse_slots_t *slots, uint32_t slot);

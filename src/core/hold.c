@@ -19,6 +19,7 @@ static bool hold_is_before(const umf_hold_t *a, uintptr_t addr, const umf_hold_t
     return a->addr != addr ? a->addr < addr : (uintptr_t)a < (uintptr_t)b;
 }
 
+/* A hash of the hold's address serves as the random priority of the treap. */
 static uint64_t hold_priority(const umf_hold_t *hold) {
     return ((uintptr_t)hold >> 4) * 0x9e3779b97f4a7c15u;
 }
@@ -118,6 +119,7 @@ static hold_state_t hold_set_aside(umf_memory_pool_handle_t pool, uintptr_t addr
     hold_state_t state = HOLD_NONE;
     umf_lock(&hold_lock);
     for (umf_hold_t *hold = NULL; (hold = hold_next_locked(pool, addr, size, hold)) != NULL;) {
+        /* All holds of an object are marked together, so the first one tells of an earlier free. */
         if (hold->aside == addr && state == HOLD_NONE) {
             state = HOLD_WAS_ASIDE;
             break;
@@ -208,6 +210,7 @@ umf_result_t umf_hold_begin(umf_hold_t *hold, umf_span_t *span, const void *ptr)
     umf_memory_pool_handle_t pool =
         atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
     *hold = (umf_hold_t){.addr = (uintptr_t)ptr, .span = umf_span_index(span)};
+    /* An object that is an allocation of the provider is never handed out again by the pool. */
     if (!pool || (pool->fast && pool->fast->each_from_provider)) {
         return UMF_RESULT_SUCCESS;
     }
@@ -215,7 +218,7 @@ umf_result_t umf_hold_begin(umf_hold_t *hold, umf_span_t *span, const void *ptr)
     bool is_aside = hold_is_aside_locked(pool, hold->addr);
     if (!is_aside) {
         hold_link_locked(pool, hold);
-        umf_span_drop_class_offset(span);
+        umf_span_drop_class_offset(span); /* frees in the span now go through free_at */
     }
     umf_unlock(&hold_lock);
     if (is_aside) {
@@ -227,7 +230,7 @@ umf_result_t umf_hold_begin(umf_hold_t *hold, umf_span_t *span, const void *ptr)
 
 static void hold_give_back(umf_memory_pool_handle_t pool, uintptr_t addr) {
     umf_map_entry_t entry = umf_map_find(&umf_map_global, addr);
-    if (umf_map_entry_pool(entry) == pool->index) {
+    if (umf_map_entry_pool(entry) == pool->index) { /* the pool still has the span */
         pool->free_unheld(pool->free_self, (void *)addr, entry);
     }
 }
@@ -254,6 +257,7 @@ void umf_hold_end(umf_hold_t *hold) {
 }
 
 void umf_hold_drop(umf_memory_pool_handle_t pool) {
+    /* One hold at a time, because the pool is called without the lock. */
     for (bool goes_on = true; goes_on;) {
         umf_lock(&hold_lock);
         umf_hold_t *hold = pool->holds;

@@ -56,6 +56,7 @@ void umf_names_add(const char *name, umf_memory_pool_handle_t pool) {
 
 static void pin_locked(umf_named_t *named) {
     umf_assert_locked(&names_lock);
+    /* Pins of the parent mean nothing in a child of fork: their threads do not exist there. */
     int pid = umf_os_pid();
     if (named->pin_pid != pid) {
         named->pin_pid = pid;
@@ -80,7 +81,7 @@ void umf_names_remove(umf_memory_pool_handle_t pool) {
     umf_named_t *named = &pool->named;
     umf_lock(&names_lock);
     if (named->listed) {
-        named->leaving = true;
+        named->leaving = true; /* before the wait, so that no further query pins the pool */
         for (unsigned round = 0; is_pinned_locked(named); round++) {
             umf_unlock(&names_lock);
             umf_pause(round);

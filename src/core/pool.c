@@ -56,7 +56,7 @@ static UMF_COLD void count_slow(umf_memory_pool_handle_t pool, int64_t change) {
     pool_counter_t *counter = (pool_counter_t *)umf_thread_slot_make(&pool->counters);
     if (counter) {
         __atomic_store_n(&counter->count, counter->count + change, __ATOMIC_RELAXED);
-    } else {
+    } else { /* no memory for a counter, or the thread is ending */
         atomic_fetch_add_explicit(&pool->retired_count, change, memory_order_relaxed);
     }
 }
@@ -377,7 +377,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     if (pool->fast && pool->tracked) {
         pool->free_at = pool->fast->free_at;
         pool->free_self = pool->self;
-        if (!UMF_IS_ASAN) {
+        if (!UMF_IS_ASAN) { /* under ASan every call enters the pool, which makes the annotations */
             serve_by_core(pool);
         }
     }
@@ -400,6 +400,7 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     if (!umf_handle_end(hPool, &umf_handle_pool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    /* First the pool can no longer be found by name, then its held objects go back to it. */
     umf_names_remove(hPool);
     umf_hold_drop(hPool);
     umf_provider_free_batch(hPool->provider, true);

@@ -29,7 +29,7 @@ bool umf_provider_check(const struct umf_memory_provider_t *provider, const char
 static __thread umf_memory_provider_handle_t last_failed;
 
 void umf_provider_failed(umf_memory_provider_handle_t provider) {
-    last_failed = provider->root;
+    last_failed = provider->root; /* users know the provider, not a pool's tracked provider */
 }
 
 /* --- create, destroy --- */
@@ -78,6 +78,7 @@ static umf_result_t provider_start(umf_memory_provider_handle_t provider, const 
     if (name) {
         umf_ctl_defaults_apply(&umf_ctl_provider_defaults, name, write_default, provider);
     }
+    /* Older tables do not know post_initialize. */
     if (UMF_MINOR_VERSION(provider->ops.version) >= 1) {
         result = provider_ctl_list(provider, CTL_QUERY_PROGRAMMATIC, "post_initialize", NULL, 0,
                                    CTL_QUERY_RUNNABLE);
@@ -148,9 +149,9 @@ UMF_API_1_0 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t h
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!umf_handle_end(hProvider, &umf_handle_provider, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT; /* another thread was faster */
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT; /* another thread destroyed it first */
     }
-    umf_core_provider_ends(hProvider);
+    umf_core_provider_ends(hProvider); /* while its operations still work */
     umf_result_t result = hProvider->ops.finalize(hProvider->self);
     if (last_failed == hProvider) {
         last_failed = NULL;

@@ -186,6 +186,7 @@ const umf_memory_pool_descriptor_t *umf_registry_pool_use(const umf_memory_pool_
     return pool_of(kind_use(&registry.pools, ops));
 }
 
+/* Without the lock, because in-tree kinds never change. */
 const umf_pool_fast_ops_t *umf_registry_pool_fast_ops(const umf_memory_pool_ops_t *ops) {
     for (size_t i = 0; i < UMF_COUNT_OF(tree_pools); i++) {
         if (tree_pools[i].descriptor->ops == ops) {
@@ -311,7 +312,7 @@ static void plugin_unuse_locked(plugin_t *plugin, umf_list_t *unused) {
 static void kind_unuse_locked(kind_t *kind, umf_list_t *unused) {
     umf_assert_locked(&registry.lock);
     if (--kind->uses == 0) {
-        if (kind->plugin) {
+        if (kind->plugin) { /* the code of the kind is in the plugin: it goes after its last kind */
             plugin_unuse_locked(kind->plugin, unused);
         }
         kind_free(kind);

@@ -43,12 +43,13 @@ static void drop_export(umf_span_t *span, void *tracked) {
 
 void umf_tracked_destroy(umf_tracked_provider_t *tracked) {
     umf_span_set_drain(&tracked->spans, drop_export, tracked);
-    umf_tracked_settle();
+    umf_tracked_settle(); /* another thread may still read a span's set, which is in this object */
     umf_span_set_fini(&tracked->spans);
     umf_handle_end(tracked, &umf_handle_tracked, __func__);
     umf_meta_free(tracked, sizeof(*tracked));
 }
 
+/* For an in-tree pool that a user pool calls: its spans have the index of the user pool. */
 static umf_result_t tracked_create_inner(umf_tracked_provider_t *outer,
                                          umf_tracked_provider_t **out) {
     umf_result_t result = umf_tracked_create(outer, outer->spans.pool, out);
@@ -58,6 +59,7 @@ static umf_result_t tracked_create_inner(umf_tracked_provider_t *outer,
     return result;
 }
 
+/* For a pool that is not tracked: only the pool itself looks its pointers up. */
 static umf_result_t tracked_create_private(umf_memory_provider_handle_t provider,
                                            umf_tracked_provider_t **out) {
     umf_map_t *map = umf_meta_alloc(sizeof(*map));
@@ -213,6 +215,7 @@ UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_
             &tracked->spans, (uintptr_t)memory, size, UMF_SPAN_POOL, cookie,
             class_offset ? usable_class_offset(tracked, class_offset, memory, size) : 0, NULL);
         if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
+            /* Memory without a record could never be freed. */
             tracked->ops.free(tracked->self, memory, size);
             return result;
         }
@@ -226,6 +229,7 @@ umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, siz
     return tracked_alloc(tracked, tracked->pool_alloc, size, alignment, class_offset, cookie, ptr);
 }
 
+/* A pool that was suspended may have a stored copy of the memory, which is void from now on. */
 UMF_INLINE void tell_sleeping_pool(const umf_tracked_provider_t *tracked, const void *ptr) {
     umf_memory_pool_handle_t pool =
         atomic_load_explicit(&umf_pool_table[tracked->spans.pool], memory_order_relaxed);
@@ -261,6 +265,8 @@ UMF_INLINE void tracked_drop_export(const umf_tracked_provider_t *tracked, umf_s
 /* Withdraws and frees a span. `size` is the size that the provider gets. */
 UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free_op_t free,
                                            umf_span_t *span, void *ptr, size_t size) {
+    /* The span leaves the map before the memory is freed: the provider may give the memory to
+     * another thread at once, which records it. */
     umf_result_t result = umf_span_withdraw(&tracked->spans, span, (uintptr_t)ptr);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return freed_twice(ptr);
@@ -289,6 +295,7 @@ bool umf_tracked_can_reuse(const umf_tracked_provider_t *tracked) {
     return tracked->ext->reuse_free != NULL;
 }
 
+/* Not over providers whose memory can be detached (vm_detach). */
 bool umf_tracked_can_be_dormant(const umf_tracked_provider_t *tracked) {
     return tracked->ext->reuse_count && tracked->ext->reuse_free && !tracked->ext->vm_detach &&
            tracked->ext->reuse_count(tracked->self, 0, 0) == UMF_RESULT_SUCCESS;
@@ -352,6 +359,7 @@ static umf_result_t tracked_free_ptr(umf_tracked_provider_t *tracked, void *ptr,
     if (span && span->base == (uintptr_t)ptr) {
         return tracked_free_sized(tracked, tracked->ops.free, span, ptr, size ? size : span->size);
     }
+    /* Not a recorded allocation: the provider decides what that means. */
     umf_result_t result = tracked->ops.free(tracked->self, ptr, size);
     if (result != UMF_RESULT_SUCCESS) {
         umf_provider_failed(tracked);
@@ -371,6 +379,7 @@ static umf_result_t tracked_split(umf_tracked_provider_t *tracked, void *ptr, si
     if (!span || span->base != (uintptr_t)ptr || span->size != total) {
         return not_a_span("split", ptr, total);
     }
+    /* The record comes first, because it can fail without harm, and can be undone. */
     umf_result_t result = umf_span_split(&tracked->spans, span, first);
     if (result != UMF_RESULT_SUCCESS) {
         return result;

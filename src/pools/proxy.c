@@ -77,6 +77,7 @@ static UMF_COLD void dormant_make(proxy_pool_t *pool) {
     atomic_store_explicit(&pool->dormant, dormant, memory_order_release);
 }
 
+/* The magazines cost memory, so a pool that seldom frees does not get any. */
 static void count_free(proxy_pool_t *pool) {
     if (atomic_load_explicit(&pool->frees, memory_order_relaxed) < PROXY_OFTEN &&
         atomic_fetch_add_explicit(&pool->frees, 1, memory_order_relaxed) == PROXY_OFTEN - 1) {

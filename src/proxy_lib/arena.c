@@ -6,7 +6,7 @@
 #define ARENA_SIZE ((size_t)4 << 20)
 #define ARENA_ALIGNMENT ((size_t)16)
 
-/* In front of each piece. */
+/* Precedes each block. */
 typedef struct arena_head_t {
     size_t size;
 } arena_head_t;

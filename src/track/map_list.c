@@ -134,7 +134,8 @@ static void list_replace(umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_map
     list_change_end(list);
 }
 
-/* The parts of a span that met inside of the page become one: an entry, or what covers the page. */
+/* Merges parts of a span that became adjacent in the page: into one entry, or into `under` if they
+ * cover the page. */
 static void list_join(umf_map_list_t *list, umf_map_entry_t map_entry) {
     uint32_t begin = UMF_MAP_PAGE, end = 0, parts = 0, kept = 0, at = 0;
     uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
@@ -204,7 +205,7 @@ void umf_map_list_split(umf_map_list_t *list, uint32_t mid, umf_map_entry_t low,
     list_change_end(list);
 }
 
-/* The lists of a shard that are as long. */
+/* The unused lists of a shard that have this capacity. */
 static umf_map_list_t **lists_without_page(umf_map_shard_t *shard, uint32_t capacity) {
     return &shard->lists[__builtin_ctz(capacity / LIST_CAPACITY_MIN)];
 }
@@ -219,7 +220,7 @@ static umf_map_list_t *list_get(umf_map_shard_t *shard, uint32_t capacity) {
     return list;
 }
 
-/* No page has it any more. */
+/* Recycles a list that no page uses any more. */
 static void list_put(umf_map_shard_t *shard, umf_map_list_t *list) {
     umf_map_list_t **lists = lists_without_page(shard, list->capacity);
     list->next = *lists;

@@ -146,7 +146,7 @@ void umf_span_set_drain(umf_span_set_t *set, void (*drop)(umf_span_t *span, void
     for (uint32_t index = set->first, next; index; index = next) {
         umf_span_t *span = umf_span_at(index);
         next = span->next;
-        if (umf_span_kind(span) == UMF_SPAN_RESTS) {
+        if (umf_span_kind(span) == UMF_SPAN_DORMANT) {
             umf_span_end_dormancy(span);
         } else if (umf_span_withdraw(set, span, span->base) != UMF_RESULT_SUCCESS) {
             continue; /* in a child of fork: the thread that was freeing it does not exist here */
@@ -205,6 +205,7 @@ static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_map_en
     return UMF_RESULT_SUCCESS;
 }
 
+/* The usual ranges need no shard, or that of one page. The last way handles every range. */
 static umf_result_t span_publish_in(umf_span_set_t *set, umf_span_t *span, umf_map_entry_t under) {
     uintptr_t base = span->base;
     size_t extent = extent_of(span->size);
@@ -233,6 +234,7 @@ static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span
     umf_map_entry_t under;
     umf_result_t result = span_nest(span, set->map, &under);
     if (result == UMF_RESULT_SUCCESS) {
+        /* Before the map leads to it: a reader must never find a span that is not in use. */
         atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_release);
         result = span_publish_in(set, span, under);
     }
@@ -299,7 +301,7 @@ umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span) {
 bool umf_span_wake_slow(umf_span_set_t *set, umf_span_t *span) {
     bool is_done = span_publish(set, span, UMF_SPAN_POOL) == UMF_RESULT_SUCCESS;
     if (!is_done) {
-        atomic_store_explicit(&span->kind, UMF_SPAN_RESTS, memory_order_release);
+        atomic_store_explicit(&span->kind, UMF_SPAN_DORMANT, memory_order_release);
     }
     return is_done;
 }

@@ -21,8 +21,8 @@ typedef enum umf_span_kind_t {
     /* The set belongs to a tracked provider (core/tracked_provider.h). The cookie belongs to its
      * pool, for example a slab. */
     UMF_SPAN_POOL = 1,
-    UMF_SPAN_IMPORT = 2, /* the cookie is a mapping (ipc/mapping.h) */
-    UMF_SPAN_RESTS = 3,  /* dormant: not in the map; the pool keeps the memory for reuse */
+    UMF_SPAN_IMPORT = 2,  /* the cookie is a mapping (ipc/mapping.h) */
+    UMF_SPAN_DORMANT = 3, /* dormant: not in the map; the pool keeps the memory for reuse */
 } umf_span_kind_t;
 
 /* One cache line, because there may be millions. */
@@ -233,7 +233,7 @@ static inline bool umf_span_is_at(const umf_span_set_t *set, const umf_span_t *s
  * the exchange lets one pass. */
 static inline bool umf_span_claim(const umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     uint8_t kind = umf_span_kind(span), taken = kind;
-    if (umf_unlikely(kind == 0 || kind == UMF_SPAN_RESTS || !umf_span_is_at(set, span, base)) ||
+    if (umf_unlikely(kind == 0 || kind == UMF_SPAN_DORMANT || !umf_span_is_at(set, span, base)) ||
         !atomic_compare_exchange_strong_explicit(&span->kind, &taken, 0, memory_order_acq_rel,
                                                  memory_order_relaxed)) {
         return false;
@@ -270,7 +270,7 @@ UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span,
 
 /* A withdrawn span may become dormant, until `wake` or its end. Visitors see dormant spans. */
 static inline void umf_span_begin_dormancy(umf_span_t *span) {
-    atomic_store_explicit(&span->kind, UMF_SPAN_RESTS, memory_order_release);
+    atomic_store_explicit(&span->kind, UMF_SPAN_DORMANT, memory_order_release);
 }
 static inline void umf_span_end_dormancy(umf_span_t *span) {
     atomic_store_explicit(&span->kind, 0, memory_order_relaxed);

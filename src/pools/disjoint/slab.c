@@ -118,6 +118,7 @@ static umf_slab_t *slab_create(umf_bin_t *bin) {
 
 /* --- limits --- */
 
+/* Counts a kept slab. false: it would exceed the limit. */
 static bool limits_reserve(umf_slab_limits_t *limits, size_t size) {
     if (!limits) {
         return true;
@@ -299,6 +300,7 @@ static void count_taken_locked(umf_bin_t *bin, size_t taken, bool from_pool) {
     }
 }
 
+/* Takes chunks from slabs that the bin has. */
 static size_t take_kept(umf_bin_t *bin, umf_item_t *chunks, size_t n) {
     size_t taken = 0;
     umf_slab_t *slab;
@@ -311,6 +313,8 @@ static size_t take_kept(umf_bin_t *bin, umf_item_t *chunks, size_t n) {
     return taken;
 }
 
+/* Makes a slab without the lock, because the provider is called, and takes chunks from it. Two
+ * threads may do that at once; both slabs are used. */
 static size_t take_new(umf_bin_t *bin, umf_item_t *chunks, size_t n) {
     umf_slab_t *slab = slab_create(bin);
     if (!slab) {
@@ -335,6 +339,8 @@ size_t umf_bin_take(umf_bin_t *bin, umf_item_t *chunks, size_t n) {
 
 /* --- single chunks, claimed --- */
 
+/* The bin counts a claimed slab as full. The bit of its chunk stays set, so a second free of the
+ * chunk finds it free. */
 static void claim_locked(umf_bin_t *bin, umf_slab_t *slab) {
     slab->free = 0;
     umf_list_add(&bin->full, &slab->link);
@@ -602,6 +608,8 @@ static void purge_end_locked(umf_bin_t *bin, umf_slab_t *slab, const uint64_t *f
     }
 }
 
+/* Purges idle slabs one by one. The lock is released during each purge, which calls the provider.
+ */
 static umf_result_t purge_idle(umf_bin_t *bin, size_t page_size, size_t *left) {
     size_t bytes = bitmap_words(bin->chunks) * sizeof(uint64_t);
     uint64_t *free_bits = umf_meta_alloc(bytes);

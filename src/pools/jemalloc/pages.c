@@ -45,7 +45,8 @@ void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t 
 umf_pages_span_t *umf_pages_find(const umf_pages_t *pages, const void *ptr) {
     const umf_span_set_t *own = umf_tracked_spans(pages->tracked);
     const umf_span_t *span = umf_span_find(own->map, (uintptr_t)ptr, NULL);
-    /* Another provider may have divided a segment of this cache: its spans lie inside of ours. */
+    /* Another provider may have divided a segment of this cache: its spans lie inside of the
+     * cache's. */
     while (span && span->set != own) {
         span = span->outer ? umf_span_at(span->outer) : NULL;
     }
@@ -413,6 +414,7 @@ static void span_fell_free_locked(umf_pages_t *pages, shard_t *shard, uintptr_t 
     if (!span || span == shard->reserve) {
         return;
     }
+    /* The newest one is kept: its pages are the most likely to be in the CPU's caches. */
     if (span->size <= RESERVE_MAX) {
         umf_pages_span_t *old = shard->reserve;
         shard->reserve = span;
