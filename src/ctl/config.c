@@ -11,11 +11,11 @@
 #include "ctl/text.h"
 #include "system/os.h"
 
-/* How many ignored entries are named; the rest is counted. */
+/* The number of ignored entries that are named; the rest is counted. */
 #define CONFIG_NAMED 8
 
-/* What was ignored. It is said when all entries are written, because some of them set up the log.
- */
+/* The ignored entries. They are reported after all entries are written, because some of these set
+ * up the log. */
 typedef struct config_report_t {
     size_t entries, ignored;
     bool stopped; /* at the last one named or counted */
@@ -120,7 +120,7 @@ void umf_config_apply(const char *origin, const char *text, size_t length) {
     umf_meta_free(copy, length + 1);
 }
 
-/* Takes out comments and white space; returns what is left of `length`. */
+/* Removes comments and white space. Returns the new length. */
 static size_t config_strip(char *text, size_t length) {
     size_t kept = 0;
     bool comment = false;
@@ -133,8 +133,8 @@ static size_t config_strip(char *text, size_t length) {
     return kept;
 }
 
-/* An errno value; `*size` and `*text` (one byte longer) are set on success. EFBIG: not a file that
- * has between 1 byte and the limit, so devices and pipes are not read. */
+/* Returns 0 or an errno value. On success `*size` and `*text` (one byte longer) are set. EFBIG: not
+ * a file of 1 byte to the limit, so devices and pipes are not read. */
 static int config_read(int fd, char **text, size_t *size) {
     uint64_t dev, ino, bytes;
     int error = umf_os_file_id(fd, &dev, &ino, &bytes);
@@ -181,8 +181,8 @@ void umf_config_apply_file(const char *path) {
     }
 }
 
-/* A program with raised privileges must neither write to files its caller names (the log's) nor
- * show what is in them. */
+/* A program with raised privileges must neither write to files that its caller names (the log) nor
+ * show their content. */
 void umf_config_load(void) {
     const char *text = secure_getenv("UMF_CONF");
     if (text && *text) {

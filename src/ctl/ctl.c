@@ -144,7 +144,7 @@ UMF_API_1_0 umf_result_t umfCtlExec(const char *path, void *arg, size_t size, ..
     return result;
 }
 
-/* Variadic only to own an empty argument list. */
+/* Variadic only to have an empty argument list. */
 static umf_result_t ctl_write_config(const char *path, char *text, size_t size, ...) {
     va_list args;
     va_start(args, size);
@@ -156,7 +156,8 @@ static umf_result_t ctl_write_config(const char *path, char *text, size_t size, 
 
 umf_result_t umf_ctl_write_config(const char *path, char *text, size_t size) {
     if (strstr(path, "{}")) {
-        return UMF_RESULT_ERROR_INVALID_CTL_PATH; /* there are no arguments */
+        /* A "{}" needs an argument, and a configuration has none. */
+        return UMF_RESULT_ERROR_INVALID_CTL_PATH;
     }
     return ctl_write_config(path, text, size);
 }

@@ -21,29 +21,29 @@ typedef struct umf_ctl_query_t {
 /* A subtree: answers the rest of the path (after "umf.<name>."; "" when the path ends there). */
 typedef umf_result_t (*umf_ctl_node_t)(umf_ctl_query_t *query, const char *rest);
 
-/* Names are literals; at most 8 nodes; again replaces. Called at start only, before umf_ctl_init.
- */
+/* Registers a node, or replaces it. Names are literals; at most 8 nodes. Called at start only,
+ * before umf_ctl_init. */
 void umf_ctl_register(const char *name, umf_ctl_node_t node);
 
 /* The longest element of a path, with its NUL. */
 #define UMF_CTL_NAME_MAX 255
 
-/* What is below this is NULL or a number given where a name is due. */
+/* An argument below this is NULL or a number in the place of a name. */
 #define UMF_CTL_FIRST_ADDRESS 4096
 
 /*
  * Takes the next element from `*rest` into `name` (a buffer of `size` bytes) and advances. "{}" is
  * replaced by the next argument, a `char *`. false: no element left, it does not fit, or its
- * argument is no name.
+ * argument is not a name.
  */
 bool umf_ctl_next(umf_ctl_query_t *query, const char **rest, char *name, size_t size);
 
-/* An index: the next argument, or decimal digits (false: they are not). Too large a number
- * saturates. */
+/* An index: the next argument, or decimal digits (false: they are not digits). A number that is too
+ * large saturates. */
 size_t umf_ctl_index_argument(va_list *args);
 bool umf_ctl_index_parse(const char *text, size_t length, size_t *index);
 
-/* A write from the configuration; `text` is a value, with its NUL at `size - 1`. */
+/* Writes a value from the configuration; `text` has its NUL at `size - 1`. */
 umf_result_t umf_ctl_write_config(const char *path, char *text, size_t size);
 
 /* "umf.logger" (ctl/logger.c). */
@@ -68,6 +68,6 @@ void umf_ctl_defaults_apply(umf_ctl_defaults_t *defaults, const char *name,
                             void *object);
 
 void umf_ctl_init(void); /* reads UMF_CONF, then UMF_CONF_FILE; after all nodes are registered */
-void umf_ctl_teardown(void); /* forgets stored defaults */
+void umf_ctl_teardown(void); /* deletes stored defaults */
 
 #endif

@@ -11,7 +11,7 @@
 /* One block: this head, the value, the key with its NUL. Immutable once in the list. */
 typedef struct default_t {
     umf_list_t link;
-    uint64_t order; /* of the first set of this key */
+    uint64_t order; /* when this key was first set */
     umf_ctl_query_source_t source;
     size_t size;
     size_t key_length;
@@ -157,7 +157,7 @@ umf_result_t umf_ctl_defaults_query(umf_ctl_defaults_t *defaults, umf_ctl_query_
     }
 }
 
-/* Where the path below `name` begins in the key, NULL if the entry is for another name. */
+/* The path below `name` in the key. NULL: the entry is for another name. */
 static const char *default_path(const default_t *entry, const char *name, size_t length) {
     const char *key = default_key(entry);
     bool match =
@@ -165,7 +165,7 @@ static const char *default_path(const default_t *entry, const char *name, size_t
     return match ? key + length + 1 : NULL;
 }
 
-/* A copy of the first entry for `name` behind `order`; NULL when there is none or no memory. */
+/* A copy of the first entry for `name` after `order`. NULL: there is none, or no memory. */
 static default_t *defaults_copy_next(umf_ctl_defaults_t *defaults, const char *name, size_t length,
                                      uint64_t order) {
     default_t *copy = NULL;

@@ -9,8 +9,8 @@
 
 #define FIELD_DEPTH 8
 
-/* The longest node name or text that is taken from an argument without its own NUL inside `size`.
- */
+/* The longest node name or text that is taken from an argument without its own NUL
+ * inside `size`. */
 #define FIELD_NAME_MAX 256
 #define FIELD_TEXT_MAX 4096
 
@@ -114,7 +114,8 @@ static bool path_matches(const field_path_t *path, const char *pattern) {
     return true;
 }
 
-/* What must be known before an argument is taken: does any field fit, and is an index meant? */
+/* Asked before an argument is taken: whether any field matches, and whether it has
+ * an index here. */
 static bool path_opens_index(const field_path_t *path, const umf_fields_t *fields, size_t at,
                              bool *index) {
     bool found = false;
@@ -203,7 +204,7 @@ static void field_store(void *object, const umf_field_t *field, const void *valu
         return;
     }
     size_t length = strnlen(value, field->size - 1);
-    memmove(member, value, length); /* which may be what is there already */
+    memmove(member, value, length); /* the value may be the member itself */
     member[length] = '\0';
 }
 
@@ -269,7 +270,7 @@ static umf_result_t field_read(void *object, const umf_field_t *field, size_t in
     return result;
 }
 
-/* Text from a caller need not end inside its `size` bytes. */
+/* A caller's text may lack a NUL inside its `size` bytes. */
 static umf_result_t field_write_string(void *object, const umf_field_t *field, const char *text,
                                        size_t size) {
     char copy[FIELD_TEXT_MAX];
@@ -298,7 +299,7 @@ static umf_result_t field_write_value(void *object, const umf_field_t *field, co
     umf_field_value_t value = {.s = 0};
     memcpy(&value, arg, size);
     if (field->type == UMF_FIELD_BOOL) {
-        value.b = value.s != 0; /* any byte may stand in the caller's memory */
+        value.b = value.s != 0; /* the caller's byte may have any value */
     }
     if (field->type == UMF_FIELD_ENUM && !umf_enum_is_valid(field->words, value.i)) {
         UMF_LOG_ERROR("\"%s\" has no value %d", field->path, value.i);

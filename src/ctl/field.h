@@ -1,6 +1,6 @@
 /*
- * Fields: one table per kind describes its settings and counters. The settings tree, the stored
- * defaults, the environment and creation from text all read the same table.
+ * Fields: one table for each kind describes its settings and counters. The settings tree, the
+ * stored defaults, the environment and creation from text all read this table.
  */
 #ifndef UMF_SRC_CTL_FIELD_H
 #define UMF_SRC_CTL_FIELD_H
@@ -10,7 +10,7 @@
 #include "system/common.h"
 
 typedef enum umf_field_type_t {
-    UMF_FIELD_NONE,   /* runnable leaf */
+    UMF_FIELD_NONE,   /* a leaf without a value that can be run */
     UMF_FIELD_BOOL,   /* bool */
     UMF_FIELD_INT,    /* int */
     UMF_FIELD_UINT,   /* unsigned */
@@ -28,15 +28,15 @@ enum {
     UMF_FIELD_WRITE = 2,  /* at any time */
     UMF_FIELD_CREATE = 4, /* written only while the object is being created */
     UMF_FIELD_RUN = 8,
-    UMF_FIELD_OR_INT = 16, /* the caller may have the truth in an int, too */
+    UMF_FIELD_OR_INT = 16, /* BOOL: the caller may also use an int */
 };
 
-/* Which values are taken. Others are refused, and the log says what is expected. */
+/* The values that a field accepts. Others are refused, and the log says what is expected. */
 enum {
     UMF_RULE_RANGE = 1,   /* from `min` to `max`; 0 there: no limit */
     UMF_RULE_POW2 = 2,    /* a power of two */
     UMF_RULE_OR_ZERO = 4, /* or 0, whatever the rules above say */
-    UMF_RULE_WORDS = 8,   /* ENUM: one of the words; FLAGS: no bits but theirs */
+    UMF_RULE_WORDS = 8,   /* ENUM: one of the words; FLAGS: only their bits */
     UMF_RULE_FILLED = 16, /* STRING: not empty; others: not 0 */
 };
 
@@ -59,7 +59,7 @@ typedef struct umf_field_t {
     umf_result_t (*set)(void *object, const void *value);
     umf_result_t (*run)(void *object);
     const char *help;   /* one line, with the unit */
-    const char *preset; /* the default, for people; NULL: none is told */
+    const char *preset; /* the default, for users; NULL: none is shown */
     /* A member of the object, read and written where `get` and `set` are NULL; `size` 0: none. */
     size_t offset, size;
     unsigned rules; /* UMF_RULE_* */
@@ -74,17 +74,18 @@ typedef struct umf_fields_t {
 #define UMF_FIELDS(array)                                                                          \
     { (array), UMF_COUNT_OF(array) }
 
-/* What a field is called in creation text. */
+/* The name of a field in creation text. */
 const char *umf_field_name(const umf_field_t *field);
-/* The field of that name; NULL: there is none that can be written. */
+/* The field of that name. NULL: there is none, or it cannot be written. */
 const umf_field_t *umf_field_by_name(const umf_fields_t *fields, const char *name);
 /* INVALID_ARGUMENT: the rules of the field do not allow the value, logged for `function`. */
 umf_result_t umf_field_check(const umf_field_t *field, const void *value, const char *function);
-/* Writes `value`, of the field's type, if the rules allow it. Or the setter's result. */
+/* Writes `value`, of the field's type, if the rules allow it. Returns the result of umf_field_check
+ * or of the setter. */
 umf_result_t umf_field_write(void *object, const umf_field_t *field, const void *value,
                              const char *function);
 
-/* Defines the getter `name` of a value that `object` or nothing tells. */
+/* Defines the getter `name` of the value `what`, an expression that may use `object`. */
 #define UMF_FIELD_GETTER(name, type, what)                                                         \
     static umf_result_t name(void *object, size_t index, void *value, size_t size) {               \
         (void)object, (void)index, (void)size;                                                     \
@@ -92,7 +93,7 @@ umf_result_t umf_field_write(void *object, const umf_field_t *field, const void 
         return UMF_RESULT_SUCCESS;                                                                 \
     }
 
-/* Of a field that is a number to be read: all but its path and help. */
+/* The members, except path and help, of a field that is a readable number. */
 #define UMF_FIELD_COUNTER(getter) .type = UMF_FIELD_SIZE, .access = UMF_FIELD_READ, .get = (getter)
 
 /* Of a field that is read and written at any time: the same. */
@@ -119,13 +120,13 @@ umf_result_t umf_field_set_text(void *object, const umf_fields_t *fields, const 
                                 const char *text, char *why, size_t why_size);
 
 /*
- * Memory statistics every in-tree provider keeps: requested bytes of live allocations and their
- * peak.
+ * Memory statistics that every provider of the tree keeps: requested bytes of live allocations and
+ * their peak.
  *
- * What threads free and allocate again often goes by parts, of which each thread uses its own: a
- * part has credit, bytes that `counted` contains and that are not live. A thread takes more credit
- * than it needs only as far as the peak stays what it is, so that this is exact with one thread,
- * and with more at most twice UMF_STATS_CREDIT for each part too high.
+ * Frequent frees and allocations of threads are counted in shards; each thread uses its own. A
+ * shard has credit: bytes that `counted` contains but that are not live. A thread takes more credit
+ * than it needs only while that does not raise the peak. So the peak is exact with one thread, and
+ * with more it is at most twice UMF_STATS_CREDIT for each shard too high.
  */
 #define UMF_STATS_CREDIT ((size_t)1 << 20)
 
@@ -133,14 +134,14 @@ typedef struct umf_stats_t {
     size_t counted; /* Sync: atomic, relaxed, as the next */
     size_t peak;    /* of `counted` */
     char apart[2 * UMF_CACHE_ISOLATION - 2 * sizeof(size_t)];
-    struct umf_stats_part_t *parts; /* Sync: atomic, set once; NULL: none */
+    struct umf_stats_shard_t *shards; /* Sync: atomic, set once; NULL: none */
 } umf_stats_t;
 
 void umf_stats_add(umf_stats_t *stats, size_t size);
 void umf_stats_sub(umf_stats_t *stats, size_t size);
-/* The same as sub for what is soon to be added again. */
+/* Subtracts memory that will soon be added again: it becomes credit of the thread's shard. */
 void umf_stats_sub_dormant(umf_stats_t *stats, size_t size);
-/* What is live, and the credit with it: that is quick to read. */
+/* Live bytes and credit together; cheap to read. */
 size_t umf_stats_counted(const umf_stats_t *stats);
 size_t umf_stats_live(const umf_stats_t *stats);
 void umf_stats_fini(umf_stats_t *stats); /* after rest only */
@@ -148,7 +149,7 @@ void umf_stats_fini(umf_stats_t *stats); /* after rest only */
  * give INVALID_CTL_PATH. */
 umf_result_t umf_stats_ctl(umf_stats_t *stats, const char *path, void *arg, size_t size,
                            umf_ctl_query_type_t type, va_list args);
-/* The body of an `ext_ctl` callback of a provider that has fields beside its statistics. */
+/* The body of an `ext_ctl` callback of a provider that has fields besides its statistics. */
 umf_result_t umf_fields_or_stats_ctl(void *object, const umf_fields_t *fields, umf_stats_t *stats,
                                      umf_ctl_query_source_t source, const char *path, void *arg,
                                      size_t size, umf_ctl_query_type_t type, va_list args);

@@ -4,8 +4,7 @@
 #include "ctl/ctl.h"
 #include "ctl/field.h"
 
-/* One member is changed at a time, so two writers may not overtake each other between read and
- * write. */
+/* A write reads all members and changes one, so two writers must not overlap. */
 static umf_lock_t logger_lock;
 
 void umf_ctl_logger_init(void) {

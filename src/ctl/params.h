@@ -5,11 +5,11 @@
  *
  *   UMF_PARAM(UMF_API_EXT_1, umfToyParamsSetGrain, SIZE, size_t, grain, 64, "64", "help", ...)
  *
- * is a parameter with a public setter: the version it appeared in, the setter's name, the type of
- * the field (UMF_FIELD_SIZE; TRUTH is a bool that the setter takes as an int), the type and the
- * name of the member, its default, the default and a line of help for people. What follows are
- * further members of umf_field_t: limits (`.rules`), `.words`, or a function that stores the value
- * (`.set`).
+ * is a parameter with a public setter. The arguments: the version that added it, the setter's name,
+ * the type of the field (UMF_FIELD_SIZE; TRUTH is a bool that the setter takes as an int), the type
+ * and the name of the member, its default, and the default and a line of help for users. Further
+ * members of umf_field_t may follow: limits (`.rules`), `.words`, or a function that stores the
+ * value (`.set`).
  *
  *   UMF_PARAM_TEXT(SIZE, size_t, grain, 64, "64", "help", ...)     without a public setter
  *   UMF_PARAM_PARSED(TEXT, grains, "none", "help", .set = ...)     the same; `.set` stores it
@@ -26,7 +26,7 @@
  *   } umf_toy_params_t;
  *   #include "ctl/params_define.h"
  *
- * and has then what UMF_PARAMS_DECLARE says. A struct may have members beside; they begin as 0.
+ * and then has what UMF_PARAMS_DECLARE declares. A struct may have more members; they start as 0.
  */
 #ifndef UMF_SRC_CTL_PARAMS_H
 #define UMF_SRC_CTL_PARAMS_H
@@ -34,19 +34,19 @@
 #include "base/handle.h"
 #include "ctl/field.h"
 
-/* Texts of fixed room, as members. Longer ones are cut. */
+/* Texts of fixed room, for members. Longer texts are cut. */
 typedef char umf_name_t[UMF_NAME_MAX];
 
-/* Parameter objects are handles like others: setters and creations look them up, so that a
- * destroyed one and one of another kind are refused. */
+/* Parameter objects are handles: setters and creations look them up, so a destroyed object or one
+ * of another kind is refused. */
 typedef struct umf_params_kind_t {
-    umf_handle_kind_t handle; /* its name is that of the function that makes one */
+    umf_handle_kind_t handle; /* named after the function that creates an object */
     size_t size;
     const void *defaults; /* NULL: all 0 */
     umf_fields_t fields;
     /* Each may be NULL. */
-    umf_result_t (*init)(void *params);      /* what a new one has besides the defaults */
-    umf_result_t (*init_text)(void *params); /* the same, behind init, for one made from text */
+    umf_result_t (*init)(void *params);      /* initialises what has no constant default */
+    umf_result_t (*init_text)(void *params); /* runs after init for an object made from text */
     void (*fini)(void *params);              /* frees what its members own */
 } umf_params_kind_t;
 
@@ -57,19 +57,19 @@ typedef struct umf_params_kind_t {
     umf_result_t params##_from_text(const char *text, void **made);                                \
     void params##_destroy(void *made);
 
-/* NULL in `made`: no memory, logged, or the result of init. */
+/* After a failure `*made` is NULL: no memory, logged, or the result of init. */
 umf_result_t umf_params_create(const umf_params_kind_t *kind, void **made);
-/* The end of a public creation: gives new parameters to the caller if `result` is a success, and
- * destroys them otherwise. INVALID_ARGUMENT, logged: `handle` is NULL. */
+/* The end of a public creation. Passes new parameters to the caller if `result` is a success, else
+ * destroys them. INVALID_ARGUMENT, logged: `handle` is NULL. */
 umf_result_t umf_params_give(const umf_params_kind_t *kind, void *params, umf_result_t result,
                              void *handle, const char *function);
-/* NULL is ignored. INVALID_ARGUMENT, logged: it is no live object of this kind. */
+/* NULL is ignored. INVALID_ARGUMENT, logged: not a live object of this kind. */
 umf_result_t umf_params_destroy(const umf_params_kind_t *kind, void *params, const char *function);
 /* The body of a setter: writes the field "params.<name>". */
 umf_result_t umf_params_set(const umf_params_kind_t *kind, void *params, const char *name,
                             const void *value, const char *function);
-/* What an object is to be made from: the parameters, or the defaults for NULL. NULL: they are none,
- * which is logged. */
+/* The parameters for a creation: those given, or the defaults for NULL. NULL: not a live object of
+ * this kind, which is logged. */
 const void *umf_params_or_defaults(const umf_params_kind_t *kind, const void *params,
                                    const char *function);
 /* The body of a get_name. INVALID_ARGUMENT: `out` is NULL. */

@@ -1,7 +1,7 @@
 /*
- * What a table of parameters stands for, beside the members of the struct: see ctl/params.h. Reads
- * UMF_PARAMS, UMF_PARAMS_TABLE and, where a kind needs it, UMF_PARAMS_HOOKS: ".init = ...,". No
- * guard.
+ * Defines everything for a table of parameters but the members of the struct: see ctl/params.h.
+ * Reads UMF_PARAMS, UMF_PARAMS_TABLE and, if a kind needs it, UMF_PARAMS_HOOKS: ".init = ...,". It
+ * has no include guard, because it is included once for each table.
  */
 #include "ctl/params.h"
 
@@ -35,7 +35,7 @@ const UMF_PARAMS_ID(_t) UMF_PARAMS_ID(_defaults) = {
 
 #define UMF_FIELD_TRUTH UMF_FIELD_BOOL
 
-/* Texts are written only. */
+/* Texts can only be written. */
 #define UMF_PARAM_ACCESS(kind)                                                                     \
     (UMF_FIELD_CREATE |                                                                            \
      (UMF_FIELD_##kind == UMF_FIELD_STRING || UMF_FIELD_##kind == UMF_FIELD_TEXT                   \
@@ -95,7 +95,7 @@ void UMF_PARAMS_ID(_destroy)(void *made) {
     umf_params_destroy(&UMF_PARAMS_ID(_kind), made, __func__);
 }
 
-/* What a setter takes, and what its field is given then. */
+/* The argument types of setters, and the values that they pass to the field. */
 #define UMF_PARAM_NUMBER(type, argument) ((type[]){(type)(argument)})
 #define UMF_PARAM_TYPE_BOOL(type) type
 #define UMF_PARAM_TYPE_TRUTH(type) int

@@ -1,5 +1,5 @@
-/* The members of a struct of parameters, out of UMF_PARAMS_TABLE: see ctl/params.h. Included inside
- * of the struct, once for each table, so it has no guard. */
+/* The members of a struct of parameters, from UMF_PARAMS_TABLE: see ctl/params.h. It is included
+ * inside the struct, once for each table, so it has no guard. */
 #define UMF_PARAMS_CREATE(api, function)
 #define UMF_PARAMS_CREATE_BY_HAND(function)
 #define UMF_PARAMS_DESTROY(api, function)

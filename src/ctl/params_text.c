@@ -10,7 +10,7 @@
 typedef struct setting_t {
     const char *name;
     size_t name_length;
-    const char *value; /* with its quotes */
+    const char *value; /* including its quotes */
     size_t value_length;
 } setting_t;
 
@@ -27,7 +27,7 @@ static const char *skip_space(const char *at) {
     return at;
 }
 
-/* Length of a quoted value with both quotes, 0 if it does not end. */
+/* The length of a quoted value with both quotes. 0: the closing quote is missing. */
 static size_t quoted_length(const char *text) {
     size_t i = 1;
     while (text[i] && text[i] != '"') {

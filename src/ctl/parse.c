@@ -7,7 +7,7 @@
 
 #include "ctl/text.h"
 
-/* C notation with an optional sign; `*end` is the first character behind the number. */
+/* Parses C notation with an optional sign; `*end` is the first character after the number. */
 static bool parse_number(const char *text, bool *negative, unsigned long long *magnitude,
                          const char **end) {
     *negative = *text == '-';

@@ -1,4 +1,4 @@
-/* Rules of fields: which values are taken, and how that is said. */
+/* Rules of fields: which values are accepted, and how messages describe them. */
 #include <limits.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "ctl/parse.h"
 #include "ctl/text.h"
 
-/* As a number; what is below 0 is none that a limit allows. */
+/* The value as a number. false: it is negative, which no limit allows. */
 static bool value_number(const umf_field_t *field, const void *value, size_t *number) {
     if (field->type == UMF_FIELD_SIZE) {
         memcpy(number, value, sizeof(*number));

@@ -3,17 +3,17 @@
 #include "base/thread_slot.h"
 #include "ctl/field.h"
 
-#define STATS_PARTS 32u
+#define STATS_SHARDS 32u
 
-typedef struct umf_stats_part_t {
+typedef struct umf_stats_shard_t {
     _Alignas(UMF_CACHE_ISOLATION) size_t credit; /* Sync: atomic, relaxed */
-} umf_stats_part_t;
+} umf_stats_shard_t;
 
 static size_t load(const size_t *value) {
     return __atomic_load_n(value, __ATOMIC_RELAXED);
 }
 
-/* What goes back to the provider is subtracted before it is added: below zero for a moment. */
+/* Memory may be subtracted before it is added, so a sum can be below zero for a moment. */
 static size_t at_least_0(size_t value) {
     return value <= SIZE_MAX / 2 ? value : 0;
 }
@@ -26,45 +26,45 @@ static void stats_raise(size_t *peak, size_t value) {
     }
 }
 
-/* --- parts --- */
+/* --- shards --- */
 
-static umf_stats_part_t *parts_of(const umf_stats_t *stats) {
-    return __atomic_load_n(&stats->parts, __ATOMIC_ACQUIRE);
+static umf_stats_shard_t *shards_of(const umf_stats_t *stats) {
+    return __atomic_load_n(&stats->shards, __ATOMIC_ACQUIRE);
 }
 
-/* The calling thread's; NULL: there are none. */
-static umf_stats_part_t *own_part(const umf_stats_t *stats) {
-    umf_stats_part_t *parts = parts_of(stats);
-    return parts ? &parts[umf_thread_slot_number() % STATS_PARTS] : NULL;
+/* The shard of the calling thread. NULL: there are no shards. */
+static umf_stats_shard_t *own_shard(const umf_stats_t *stats) {
+    umf_stats_shard_t *shards = shards_of(stats);
+    return shards ? &shards[umf_thread_slot_number() % STATS_SHARDS] : NULL;
 }
 
-static size_t parts_size(void) {
-    return STATS_PARTS * sizeof(umf_stats_part_t);
+static size_t shards_size(void) {
+    return STATS_SHARDS * sizeof(umf_stats_shard_t);
 }
 
-static void parts_make(umf_stats_t *stats) {
-    umf_stats_part_t *made = umf_meta_alloc(parts_size()), *none = NULL;
-    if (made && !__atomic_compare_exchange_n(&stats->parts, &none, made, false, __ATOMIC_ACQ_REL,
+static void shards_make(umf_stats_t *stats) {
+    umf_stats_shard_t *made = umf_meta_alloc(shards_size()), *none = NULL;
+    if (made && !__atomic_compare_exchange_n(&stats->shards, &none, made, false, __ATOMIC_ACQ_REL,
                                              __ATOMIC_RELAXED)) {
-        umf_meta_free(made, parts_size());
+        umf_meta_free(made, shards_size());
     }
 }
 
-/* Up to `size` bytes of a part's credit, which two threads may share. */
-static size_t credit_take(umf_stats_part_t *part, size_t size) {
-    size_t credit = load(&part->credit), taken;
+/* Takes up to `size` bytes of a shard's credit. Two threads may share one shard. */
+static size_t credit_take(umf_stats_shard_t *shard, size_t size) {
+    size_t credit = load(&shard->credit), taken;
     do {
         taken = credit < size ? credit : size;
-    } while (taken && !__atomic_compare_exchange_n(&part->credit, &credit, credit - taken, true,
+    } while (taken && !__atomic_compare_exchange_n(&shard->credit, &credit, credit - taken, true,
                                                    __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return taken;
 }
 
 static size_t credit_of_all(const umf_stats_t *stats) {
-    const umf_stats_part_t *parts = parts_of(stats);
+    const umf_stats_shard_t *shards = shards_of(stats);
     size_t credit = 0;
-    for (uint32_t i = 0; parts && i < STATS_PARTS; i++) {
-        credit += load(&parts[i].credit);
+    for (uint32_t i = 0; shards && i < STATS_SHARDS; i++) {
+        credit += load(&shards[i].credit);
     }
     return credit;
 }
@@ -76,14 +76,14 @@ static void count_more(umf_stats_t *stats, size_t size) {
 }
 
 void umf_stats_add(umf_stats_t *stats, size_t size) {
-    umf_stats_part_t *part = own_part(stats);
-    size -= part ? credit_take(part, size) : 0;
+    umf_stats_shard_t *shard = own_shard(stats);
+    size -= shard ? credit_take(shard, size) : 0;
     if (!size) {
         return;
     }
-    if (part && load(&stats->counted) + size + UMF_STATS_CREDIT <= load(&stats->peak)) {
+    if (shard && load(&stats->counted) + size + UMF_STATS_CREDIT <= load(&stats->peak)) {
         count_more(stats, size + UMF_STATS_CREDIT);
-        __atomic_fetch_add(&part->credit, UMF_STATS_CREDIT, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&shard->credit, UMF_STATS_CREDIT, __ATOMIC_RELAXED);
     } else {
         count_more(stats, size);
     }
@@ -94,12 +94,12 @@ void umf_stats_sub(umf_stats_t *stats, size_t size) {
 }
 
 void umf_stats_sub_dormant(umf_stats_t *stats, size_t size) {
-    umf_stats_part_t *part = own_part(stats);
-    if (!part) {
-        parts_make(stats);
+    umf_stats_shard_t *shard = own_shard(stats);
+    if (!shard) {
+        shards_make(stats);
         umf_stats_sub(stats, size);
-    } else if (__atomic_add_fetch(&part->credit, size, __ATOMIC_RELAXED) > 2 * UMF_STATS_CREDIT) {
-        umf_stats_sub(stats, credit_take(part, UMF_STATS_CREDIT));
+    } else if (__atomic_add_fetch(&shard->credit, size, __ATOMIC_RELAXED) > 2 * UMF_STATS_CREDIT) {
+        umf_stats_sub(stats, credit_take(shard, UMF_STATS_CREDIT));
     }
 }
 
@@ -107,15 +107,16 @@ size_t umf_stats_counted(const umf_stats_t *stats) {
     return at_least_0(load(&stats->counted));
 }
 
-/* Threads that are counting move bytes from one to the other. */
+/* Threads move bytes between the count and the credit meanwhile, so the difference is
+ * approximate. */
 size_t umf_stats_live(const umf_stats_t *stats) {
     size_t counted = umf_stats_counted(stats), credit = credit_of_all(stats);
     return credit < counted ? counted - credit : 0;
 }
 
 void umf_stats_fini(umf_stats_t *stats) {
-    if (stats->parts) {
-        umf_meta_free(stats->parts, parts_size());
+    if (stats->shards) {
+        umf_meta_free(stats->shards, shards_size());
     }
 }
 
@@ -126,9 +127,9 @@ UMF_FIELD_GETTER(stats_get_peak, size_t, load(&((umf_stats_t *)object)->peak))
 
 static umf_result_t stats_reset_peak(void *object) {
     umf_stats_t *stats = object;
-    umf_stats_part_t *parts = parts_of(stats);
-    for (uint32_t i = 0; parts && i < STATS_PARTS; i++) {
-        umf_stats_sub(stats, credit_take(&parts[i], SIZE_MAX));
+    umf_stats_shard_t *shards = shards_of(stats);
+    for (uint32_t i = 0; shards && i < STATS_SHARDS; i++) {
+        umf_stats_sub(stats, credit_take(&shards[i], SIZE_MAX));
     }
     __atomic_store_n(&stats->peak, umf_stats_counted(stats), __ATOMIC_RELAXED);
     return UMF_RESULT_SUCCESS;

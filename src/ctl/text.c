@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/message_buffer.h"
 
-static __thread const umf_text_scope_t *text_scope; /* NULL: nothing is read */
+static __thread const umf_text_scope_t *text_scope; /* NULL: the thread reads no text */
 
 static bool text_holds(const char *at) {
     uintptr_t begin = text_scope ? (uintptr_t)text_scope->begin : 0;

@@ -1,8 +1,7 @@
 /*
- * What AddressSanitizer is told about memory we hand out ourselves. Without it all of this is
- * nothing.
+ * Annotations of the memory that we hand out, for AddressSanitizer. Without it they are empty.
  *
- * Memory of a provider may be annotated only where the CPU can reach it.
+ * Memory of a provider may be annotated only if the CPU can reach it.
  */
 #ifndef UMF_SRC_SYSTEM_ANNOTATE_H
 #define UMF_SRC_SYSTEM_ANNOTATE_H
@@ -26,7 +25,8 @@
 #endif
 #endif
 #ifndef UMF_IS_TSAN
-#define UMF_IS_TSAN 0 /* it sees no assembly */
+/* Code asks, because ThreadSanitizer does not see into assembly. */
+#define UMF_IS_TSAN 0
 #endif
 
 #ifdef UMF_IS_ASAN
@@ -41,8 +41,8 @@
 #endif
 
 /*
- * memcpy and memset over whole pages of somebody's memory, where allocations lie next to what is
- * poisoned. The state of the bytes stays as it is.
+ * memcpy and memset over whole pages, in which allocations lie next to poisoned memory. The poison
+ * state of the bytes does not change.
  */
 #if UMF_IS_ASAN
 #define UMF_WITHOUT_ASAN __attribute__((no_sanitize("address"), noinline, unused))

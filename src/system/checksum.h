@@ -1,14 +1,14 @@
 /*
- * Checksum of bytes that travel between processes: finds damage, keeps nobody from forging.
+ * Checksum of bytes that travel between processes. It finds damage, but does not prevent forgery.
  *
  * Four lanes begin with size + 1, size + 2 and so on. The bytes, filled up with zeros to a multiple
  * of 32, are words of 64 bits; word i goes into lane i modulo 4: h = (h ^ w) * K, h ^= h >> 32,
  * with K = 0x9e3779b97f4a7c15. M(v) mixes one word: v *= K, v ^= v >> 32, v *= 0xd6e8feb86659fd93,
- * v ^= v >> 29. The sum is M(M(a ^ M(b)) ^ M(c ^ M(d))) of the lanes a to d. The processor works at
- * the lanes at the same time; one chain would wait for each multiplication.
+ * v ^= v >> 29. The sum is M(M(a ^ M(b)) ^ M(c ^ M(d))) of the lanes a to d. The processor computes
+ * the lanes in parallel; a single chain would wait for each multiplication.
  *
- * Each step is reversible: any change within one word changes the sum for certain, any other with a
- * probability of 1 - 2^-64.
+ * Each step is reversible: any change within one word changes the sum with certainty, any other
+ * change with a probability of 1 - 2^-64.
  */
 #ifndef UMF_SRC_SYSTEM_CHECKSUM_H
 #define UMF_SRC_SYSTEM_CHECKSUM_H
@@ -26,7 +26,8 @@ static inline uint64_t umf_sum_mix(uint64_t v) {
     return v ^ v >> 29;
 }
 
-/* By words of 8 bytes in the order of the machine. The length counts too: trailing zeros matter. */
+/* Sums words of 8 bytes in the machine's byte order. The length is part of the sum, so trailing
+ * zeros matter. */
 uint64_t umf_sum(const void *data, size_t size);
 
 #endif

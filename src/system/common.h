@@ -19,12 +19,12 @@
 /* A function off the hot path: kept out of line so that the hot path stays short. */
 #define UMF_COLD __attribute__((cold, noinline))
 
-/* Data that different threads write lies so far apart: CPUs fetch cache lines in pairs, so one line
- * is not enough. */
+/* The distance between data that different threads write. One cache line is not enough, because
+ * CPUs fetch lines in pairs. */
 #define UMF_CACHE_ISOLATION 128
 
-/* Data of ours that hot code of several files reads: without it each read would load its address
- * first. */
+/* For data that hot code of several files reads. Without it each read would load the
+ * address first. */
 #define UMF_HIDDEN __attribute__((visibility("hidden")))
 
 /*

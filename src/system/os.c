@@ -1,7 +1,7 @@
 /*
  * The system behind a few primitives (Linux): the fault hook, texts, facts about the machine.
  *
- * Mappings are in os_memory.c, open files in os_file.c and their space and content in os_content.c,
+ * Mappings are in os_memory.c, open files in os_file.c, their space and content in os_content.c,
  * names and folders in os_path.c, processes in os_process.c, DAX in os_dax.c.
  */
 #include "system/os.h"
@@ -26,7 +26,7 @@ const char *umf_os_error_text(int error, char *buffer, size_t size) {
 #ifndef __GLIBC__
     const char *text = strerror_r(error, buffer, size) == 0 ? buffer : NULL;
 #elif __GLIBC__ > 2 || __GLIBC_MINOR__ >= 32
-    /* strerror() would translate, which locks and allocates. */
+    /* strerror() would translate the text, which locks and allocates. */
     const char *text = strerrordesc_np(error);
 #else
     const char *text = strerror_r(error, buffer, size);
@@ -38,7 +38,7 @@ const char *umf_os_error_text(int error, char *buffer, size_t size) {
     return text;
 }
 
-/* Threads that race store the same. */
+/* Concurrent threads store the same value. */
 static UMF_COLD size_t os_sysconf_ask(atomic_size_t *cache, int name, size_t fallback) {
     long answer = sysconf(name);
     size_t value = answer > 0 ? (size_t)answer : fallback;
@@ -46,7 +46,7 @@ static UMF_COLD size_t os_sysconf_ask(atomic_size_t *cache, int name, size_t fal
     return value;
 }
 
-/* The first answer is remembered. */
+/* The first answer is cached. */
 UMF_INLINE size_t os_sysconf(atomic_size_t *cache, int name, size_t fallback) {
     size_t value = atomic_load_explicit(cache, memory_order_relaxed);
     return umf_likely(value != 0) ? value : os_sysconf_ask(cache, name, fallback);
@@ -62,7 +62,7 @@ size_t umf_os_cache_line_size(void) {
     static atomic_size_t cache;
     return os_sysconf(&cache, _SC_LEVEL1_DCACHE_LINESIZE, 64);
 #else
-    return 64; /* musl does not tell */
+    return 64; /* musl does not know it */
 #endif
 }
 

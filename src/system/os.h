@@ -15,8 +15,8 @@
 #include "system/common.h"
 
 /* NULL in production. `call` is the name below without "umf_os_", or "meta_alloc" (base/meta.h),
- * "dl_open" or "dl_symbol" (base/dl.h). Returns 0 to let the call happen, or the errno value it is
- * to fail with. */
+ * "dl_open" or "dl_symbol" (base/dl.h). Returns 0 to let the call happen, or the errno value with
+ * which it shall fail. */
 typedef int (*umf_os_fault_t)(const char *call);
 #ifndef __cplusplus
 extern UMF_HIDDEN _Atomic(umf_os_fault_t) umf_os_fault;
@@ -28,20 +28,20 @@ void umf_os_set_fault(umf_os_fault_t fault);
 const char *umf_os_error_text(int error, char *buffer, size_t size);
 
 size_t umf_os_page_size(void);
-size_t umf_os_cache_line_size(void); /* L1 data cache line, 64 if the system does not tell */
-size_t umf_os_cpu_count(void);       /* that are online at the first call */
+size_t umf_os_cache_line_size(void); /* L1 data cache line; 64 if unknown */
+size_t umf_os_cpu_count(void);       /* CPUs that are online at the first call */
 
-/* Memory. `*addr` is the wish on entry (NULL: anywhere) and the address on success. */
+/* Memory. `*addr` is the requested address on entry (NULL: any) and the actual one on success. */
 int umf_os_map(void **addr, size_t size, int prot, int flags, int fd, size_t offset);
 int umf_os_unmap(void *addr, size_t size);
 int umf_os_protect(void *addr, size_t size, int prot);
 int umf_os_advise(void *addr, size_t size, int advice);
-bool umf_os_knows_advice(int advice); /* and follows it: some emulators take any */
-size_t umf_os_address_limit(void);    /* RLIMIT_AS; SIZE_MAX: none, 0: the system does not tell */
+bool umf_os_knows_advice(int advice); /* false for systems that accept any, as some emulators do */
+size_t umf_os_address_limit(void);    /* RLIMIT_AS; SIZE_MAX: none, 0: unknown */
 /* EFAULT if the CPU cannot write to the 4 bytes at `addr`; if it can they are overwritten. */
 int umf_os_probe_write(void *addr);
 int umf_os_probe_read(void *addr); /* EFAULT if it cannot read the 8 bytes; nothing is changed */
-/* NUMA policy of a range; `mask` has `max_node` bits, ENODEV: not all of these nodes are there. */
+/* NUMA policy of a range; `mask` has `max_node` bits. ENODEV: a node does not exist. */
 int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
                  unsigned long max_node);
 
@@ -49,37 +49,36 @@ int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
 int umf_os_open(const char *path, int flags, mode_t mode, int *fd);
 int umf_os_close(int fd);
 int umf_os_dup(int fd, int *copy);
-/* A lock on the open file, dropped when its last descriptor goes; EWOULDBLOCK if
- * somebody has it. */
+/* Locks the open file until its last descriptor is closed. EWOULDBLOCK: another process has the
+ * lock. */
 int umf_os_flock(int fd);
 int umf_os_unlock_file(int fd);
 int umf_os_memfd(const char *name, bool secret, int *fd);
 int umf_os_shm_open(const char *name, int flags, mode_t mode, int *fd); /* name without '/' */
 int umf_os_shm_unlink(const char *name);
-/* An object that has no name yet, and its name, which appears with all that is in the object. */
+/* Makes an object without a name, and gives it its name when its content is complete. */
 int umf_os_shm_make(mode_t mode, int *fd);
 int umf_os_shm_link(int fd, const char *name);
-/* Visits the name of every shared memory object until `visit` is false; what is made or removed
- * meanwhile may be missed. */
+/* Visits the name of every shared memory object until `visit` returns false. Objects created or
+ * removed meanwhile may be missed. */
 int umf_os_shm_each(bool (*visit)(const char *name, void *arg), void *arg);
 int umf_os_truncate(int fd, uint64_t size);
 int umf_os_punch(int fd, uint64_t offset, uint64_t size);
-/* Gives a range real space, so that writing to it cannot fail for want of it. The file grows if it
- * is shorter and never shrinks, its content stays; EOPNOTSUPP if the file system has no such call.
- */
+/* Reserves space for a range, so that a write cannot fail for lack of space. A shorter file grows;
+ * it never shrinks, and its content stays. EOPNOTSUPP: the file system has no such call. */
 int umf_os_allocate(int fd, uint64_t offset, uint64_t size);
-/* A range inside the file reads as zero, its space stays. EOPNOTSUPP as above. */
+/* Zeroes a range inside the file; its space stays. EOPNOTSUPP as above. */
 int umf_os_zero(int fd, uint64_t offset, uint64_t size);
 /* Makes a file at least `size` (not 0) bytes long, without space; never shrinks it. */
 int umf_os_extend(int fd, uint64_t size);
-/* Bytes that are free on the file system of an open file; UINT64_MAX if it does not tell. */
+/* Free bytes on the file system of an open file; UINT64_MAX if unknown. */
 int umf_os_free_space(int fd, uint64_t *bytes);
 int umf_os_add_seals(int fd, int seals);
-/* On a file that others get: it does not become shorter, and nobody adds seals that hurt. */
+/* Seals of a file that others get: it cannot be shortened, and no further seals can be added. */
 #define UMF_OS_SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
-/* Whether an anonymous file of another process stays as long as it is: 0, or EPERM. */
+/* Whether an anonymous file of another process keeps its length: 0, or EPERM. */
 int umf_os_check_seals(int fd);
-/* A file of this user that has no name. */
+/* Whether it is a file of this user that has no name. */
 bool umf_os_is_own_unlinked(int fd);
 int umf_os_read_at(int fd, void *buffer, size_t size,
                    uint64_t offset); /* EIO if the file is shorter */
@@ -88,7 +87,7 @@ int umf_os_write_at(int fd, const void *buffer, size_t size, uint64_t offset);
 int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size);
 /* 0 for a regular file; EISDIR for a folder, ENODEV for anything else. */
 int umf_os_check_regular(int fd);
-/* Whether it is a regular file of the user we run as. */
+/* Whether it is a regular file of this process's user. */
 bool umf_os_is_own_file(int fd);
 int umf_os_getcwd(char *path, size_t size);
 int umf_os_chmod(const char *path, mode_t mode);
@@ -97,14 +96,14 @@ int umf_os_rename(const char *from, const char *to);
 int umf_os_unlink(const char *path);
 /* Seconds since a socket file was last changed; ENOTSOCK if it is anything else. */
 int umf_os_socket_age(const char *path, uint64_t *seconds);
-/* Calls `visit` for the entries of a folder, until it answers false. */
+/* Calls `visit` for the entries of a folder until it returns false. */
 int umf_os_each_entry(const char *path, bool (*visit)(const char *name, void *arg), void *arg);
 
 /* DAX: files and devices whose memory is mapped directly. */
 typedef struct umf_os_dax_t {
     uint64_t dev;   /* number of the device */
-    uint64_t size;  /* in bytes; 0 if the system does not tell */
-    uint64_t align; /* of offsets and sizes that can be mapped; 0 if the system does not tell */
+    uint64_t size;  /* in bytes; 0: unknown */
+    uint64_t align; /* of offsets and sizes that can be mapped; 0: unknown */
 } umf_os_dax_t;
 
 /* Shared and synchronous; EOPNOTSUPP if the file is not DAX. As umf_os_map otherwise. */
@@ -125,27 +124,27 @@ void umf_os_set_dax_dir(const char *dir);
 int umf_os_pid(void);
 int umf_os_tid(void);
 uint32_t umf_os_user(void);
-/* The first thread has ended and no other is left but the calling one. */
+/* Whether the calling thread is the only one left, and the first thread has ended. */
 bool umf_os_is_last_thread(void);
-/* Bytes that nobody can guess. */
+/* Random bytes that cannot be guessed. */
 int umf_os_random(void *bytes, size_t size);
-/* Start time of a process in clock ticks since boot; ESRCH if it is gone, also when only its exit
- * status is left. With the pid it names one process for the life of the machine. */
+/* Start time of a process in clock ticks since boot. ESRCH: it has ended, even if its exit status
+ * is left. With the pid it identifies one process until the next boot. */
 int umf_os_start_time(int pid, uint64_t *ticks);
-/* A number drawn from the kernel's boot id: differs between boots and between machines. 0 if it
- * cannot be read. */
+/* A number derived from the kernel's boot id: it differs between boots and between machines. 0: the
+ * id cannot be read. */
 uint64_t umf_os_boot_id(void);
-/* Whether a filter of system calls looks at what this process does: what it refuses may be
- * recorded, or be the end of the process. */
+/* Whether this process runs under a system call filter. A refused call may be recorded, or end the
+ * process. */
 bool umf_os_has_filter(void);
-/* Whether an attempt to attach to another process of this user is an everyday thing here: nothing
- * restricts it (Yama), and no filter of system calls looks at what this process does. */
+/* Whether attaching to another process of this user is ordinary here: nothing restricts it (Yama),
+ * and this process runs under no system call filter. */
 bool umf_os_may_attach(void);
 int umf_os_pidfd_open(int pid, int *fd);
 int umf_os_pidfd_getfd(int pidfd, int target, int *fd);
-/* A number that the kernel has given to no other process since the machine was started; never
- * UMF_OS_PIDFD_ID itself, which is set in all of them and in no start time. ENOSYS: it gives none
- * (before Linux 6.9). */
+/* A number that the kernel has given to no other process since boot. It is never UMF_OS_PIDFD_ID
+ * itself, a bit that all of these numbers have and no start time has. ENOSYS: the kernel has no
+ * such numbers (before Linux 6.9). */
 #define UMF_OS_PIDFD_ID ((uint64_t)1 << 63)
 int umf_os_pidfd_id(int pidfd, uint64_t *id);
 

@@ -10,7 +10,7 @@
 
 #include "system/os_own.h"
 
-/* What is tried at once at the least when signals interrupt the making of space. */
+/* The smallest step when signals interrupt the allocation of space. */
 #define OS_ALLOCATE_MIN ((off_t)1 << 20)
 
 int umf_os_truncate(int fd, uint64_t size) {
@@ -52,7 +52,8 @@ int umf_os_zero(int fd, uint64_t offset, uint64_t size) {
     return os_change("zero", FALLOC_FL_ZERO_RANGE, fd, offset, size);
 }
 
-/* To write beyond this limit is answered with a signal that ends the process. */
+/* A write beyond this limit raises a signal that ends the process, so the limit is
+ * checked first. */
 static int os_check_file_limit(int fd, uint64_t end) {
     struct rlimit limit;
     struct stat info;
@@ -63,8 +64,8 @@ static int os_check_file_limit(int fd, uint64_t end) {
     return 0;
 }
 
-/* Some file systems undo all they did when a signal comes, so a repeated one would never let a
- * large request through: after each the pieces get smaller. */
+/* Some file systems undo everything when a signal arrives, so repeated signals would never let a
+ * large request finish. The steps get smaller after each signal. */
 static int os_allocate(int fd, off_t offset, off_t size) {
     off_t piece = size;
     while (size > 0) {
@@ -96,7 +97,7 @@ int umf_os_allocate(int fd, uint64_t offset, uint64_t size) {
     return error != 0 ? error : os_allocate(fd, off, length);
 }
 
-/* Truncating could shrink the file if another process makes it longer just now; writing its last
+/* Truncating could shrink the file if another process grows it at the same time. Writing its last
  * byte cannot. */
 int umf_os_extend(int fd, uint64_t size) {
     struct stat info;

@@ -45,7 +45,7 @@ int umf_os_dax_open(const char *path, int flags, int *fd) {
     return umf_os_open(path, flags, 0, fd);
 }
 
-/* A number that the kernel tells of a device, 0 if it does not. */
+/* A number that the kernel publishes for a device. 0: there is none. */
 static uint64_t os_device_number(dev_t device, const char *name) {
     char path[64], text[32];
     snprintf(path, sizeof(path), "/sys/dev/char/%u:%u/%s", major(device), minor(device), name);
@@ -88,6 +88,6 @@ int umf_os_dax_probe(void) {
     long size = syscall(SYS_getdents64, fd, entries, sizeof(entries));
     error = os_result(size);
     close(fd);
-    /* "." and ".." take 24 bytes each. */
+    /* "." and ".." take 24 bytes each, so more means that there is a device. */
     return error != 0 ? error : size > 2 * 24 ? 0 : ENOENT;
 }

@@ -1,4 +1,4 @@
-/* The system: open files, what they are and who may change them. See os.h. */
+/* The system: open files, their identity and permissions. See os.h. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ int umf_os_open(const char *path, int flags, mode_t mode, int *fd) {
 int umf_os_close(int fd) {
     int error = os_result(close(fd));
     int fault = os_fault("close");
-    /* Interrupted means closed all the same. */
+    /* After EINTR the descriptor is closed all the same. */
     return fault != 0 ? fault : (error == EINTR ? 0 : error);
 }
 
@@ -107,7 +107,7 @@ int umf_os_add_seals(int fd, int seals) {
 #define SECRETMEM_MAGIC 0x5345434d
 #endif
 
-/* Files of memfd_secret have no seals; they get their size once. */
+/* Files of memfd_secret have no seals, but their size can be set only once. */
 int umf_os_check_seals(int fd) {
     struct statfs system;
     int error = os_fault("check_seals");

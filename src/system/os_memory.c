@@ -49,18 +49,18 @@ int umf_os_advise(void *addr, size_t size, int advice) {
     return error != 0 ? error : os_result(madvise(addr, size, advice));
 }
 
-/* No system knows -1. */
+/* No system knows the advice -1. One that accepts it accepts anything. */
 bool umf_os_knows_advice(int advice) {
     return umf_os_advise(NULL, 0, advice) == 0 && umf_os_advise(NULL, 0, -1) != 0;
 }
 
-/* Any call will do that writes so much and has no other effect. */
+/* Uses a system call that writes so many bytes and has no other effect. */
 int umf_os_probe_write(void *addr) {
     int error = os_fault("probe_write");
     return error != 0 ? error : os_result(syscall(SYS_getcpu, addr, NULL, NULL));
 }
 
-/* The set is read before anybody sees that there is no such operation. */
+/* Uses a system call that reads its argument before it refuses the unknown operation. */
 int umf_os_probe_read(void *addr) {
     int error = os_fault("probe_read");
     if (error == 0) {
@@ -71,9 +71,9 @@ int umf_os_probe_read(void *addr) {
 
 enum { OS_NODE_WORDS = 64, OS_WORD_BITS = 8 * sizeof(unsigned long) };
 
-/* Of nodes that do not exist, have no memory or are not allowed the kernel says nothing if one
- * other is among them. A system that does not tell which there are gets the benefit of the doubt.
- */
+/* The kernel ignores nodes that do not exist, have no memory or are not allowed, if one other node
+ * is valid. So the nodes are checked here. On a system that does not list its nodes all are
+ * accepted. */
 static bool os_has_nodes(const unsigned long *mask, unsigned long max_node) {
     unsigned long there[OS_NODE_WORDS] = {0};
     if (!mask || max_node > OS_NODE_WORDS * OS_WORD_BITS ||
@@ -97,6 +97,6 @@ int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
     if (!os_has_nodes(mask, max_node)) {
         return ENODEV;
     }
-    /* The kernel reads one bit less than it is told. */
+    /* The kernel reads one bit less than `max_node` says. */
     return os_result(syscall(SYS_mbind, addr, size, mode, mask, mask ? max_node + 1 : 0, 0));
 }

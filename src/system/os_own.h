@@ -1,6 +1,6 @@
-/* What the files of the system share. Every function asks the fault hook under its own name before
- * it does anything. Closing is the exception: a descriptor is gone after close() whatever it
- * answers, so it is really closed first. */
+/* The inside of the system layer, shared by its files. Every function asks the fault hook under its
+ * own name before it does anything. Closing is the exception: a descriptor is closed after close(),
+ * whatever it returns, so the file is closed first. */
 #ifndef UMF_SRC_SYSTEM_OS_OWN_H
 #define UMF_SRC_SYSTEM_OS_OWN_H
 
@@ -16,7 +16,7 @@ UMF_INLINE int os_fault(const char *call) {
     return umf_unlikely(fault != NULL) ? fault(call) : 0;
 }
 
-/* The errno value of a call that answers -1 for failure. */
+/* The errno value of a call that returns -1 on failure. */
 UMF_INLINE int os_result(long answer) {
     return answer == -1 ? errno : 0;
 }
@@ -34,7 +34,7 @@ static inline bool os_to_off(uint64_t value, off_t *offset) {
     return value <= INT64_MAX && sizeof(off_t) == sizeof(int64_t);
 }
 
-/* Without asking. */
+/* Opens a file without the fault hook. */
 static inline int os_open(const char *path, int flags, mode_t mode, int *fd) {
     int answer;
     do {
@@ -43,7 +43,7 @@ static inline int os_open(const char *path, int flags, mode_t mode, int *fd) {
     return os_result_fd(answer, fd);
 }
 
-/* Reads a small text file of the kernel, cut to what fits; the hook is not asked. */
+/* Reads a small text file of the kernel, cut to `size`. Does not ask the fault hook. */
 int umf_os_read_text(const char *path, char *text, size_t size);
 
 #endif

@@ -14,7 +14,7 @@
 
 #define OS_SHM_DIR "/dev/shm/"
 
-/* The file behind a named object: what shm_open() of the C library does, without its library. */
+/* The path of a named object, as shm_open() makes it; that function may need librt. */
 static int os_shm_path(const char *name, char *path, size_t size) {
     if (name[0] == '\0' || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
         return EINVAL;
@@ -68,7 +68,7 @@ typedef struct os_entry_t {
     char name[];
 } os_entry_t;
 
-/* Until `visit` has seen enough. Directory streams of the C library would allocate. */
+/* Visits entries until `visit` returns false. Directory streams of the C library would allocate. */
 static int os_each_entry(int fd, bool (*visit)(const char *name, void *arg), void *arg) {
     _Alignas(os_entry_t) char entries[4096];
     long size;

@@ -33,8 +33,8 @@ uint32_t umf_os_user(void) {
 }
 
 /*
- * Field `number` of a process' stat line, counted as in proc(5); NULL if it is not there. Fields
- * before the third cannot be asked for: the program's name may contain anything, so counting starts
+ * Field `number` of a process's stat line, counted as in proc(5). NULL: it is not there. The fields
+ * before the third are not available: the program's name may contain anything, so counting starts
  * after the last bracket.
  */
 static const char *os_stat_field(const char *line, int number) {
@@ -45,7 +45,8 @@ static const char *os_stat_field(const char *line, int number) {
     return at ? at + 1 : NULL;
 }
 
-/* All that is left of it is an exit status. A dead first thread with others alive is not that. */
+/* Whether only an exit status is left of the process. A dead first thread does not count while
+ * others are alive. */
 static bool os_is_zombie(const char *line) {
     const char *state = os_stat_field(line, 3);
     const char *threads = os_stat_field(line, 20);
@@ -81,15 +82,15 @@ static int os_read_start_time(const char *path, uint64_t *ticks) {
 }
 
 /*
- * Our own start time, remembered together with the pid it belongs to, so that a forked child does
- * not take its parent's. One word: 22 bits of pid (the kernel's limit), 42 bits of ticks.
+ * The start time of this process, cached together with its pid, so that a forked child does not use
+ * its parent's. One word: 22 bits of pid (the kernel's limit), 42 bits of ticks.
  */
 static int os_own_start_time(int pid, uint64_t *ticks) {
     static _Atomic uint64_t cache;
     uint64_t word = atomic_load_explicit(&cache, memory_order_relaxed);
     if (word >> 42 != (uint64_t)pid) {
         uint64_t read_ticks;
-        /* /proc may show another pid namespace than ours; "self" is right in any. */
+        /* /proc may show another pid namespace than ours; "self" is correct in every one. */
         int error = os_read_start_time("/proc/self/stat", &read_ticks);
         if (error != 0) {
             return error;
@@ -145,9 +146,9 @@ int umf_os_pidfd_getfd(int pidfd, int target, int *fd) {
 #define PID_FS_MAGIC 0x50494446
 #endif
 
-/* Before there was a file system of processes, all descriptors had one inode. */
+/* Kernels without pidfs have one inode for all process descriptors. */
 static bool os_is_pidfs(int pidfd, const struct stat *info) {
-    static _Atomic uint64_t pidfs_dev; /* 0: not met yet. Sync: atomic, relaxed */
+    static _Atomic uint64_t pidfs_dev; /* 0: not known yet. Sync: atomic, relaxed */
     struct statfs system;
     if (atomic_load_explicit(&pidfs_dev, memory_order_relaxed) == info->st_dev) {
         return true;
@@ -168,7 +169,7 @@ int umf_os_pidfd_id(int pidfd, uint64_t *id) {
     if (error != 0) {
         return error;
     }
-    /* Where inodes have 32 bits they are used again. */
+    /* Inodes of 32 bits are reused, so they do not identify a process. */
     if (sizeof(long) < sizeof(uint64_t) || info.st_ino == 0 || !os_is_pidfs(pidfd, &info)) {
         return ENOSYS;
     }

@@ -1,5 +1,5 @@
-/* Unix sockets that carry descriptors (Linux). Each function asks the fault hook, as system/os.c.
- */
+/* Unix sockets that carry descriptors (Linux). Each function asks the fault hook, as in
+ * system/os.c. */
 #include "system/socket.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #include "system/os.h"
 
-/* So many descriptors of a message are looked at; the kernel closes what has no room. */
+/* The room for descriptors of one message; the kernel closes those that do not fit. */
 #define SOCKET_PASS_MAX 4
 
 static int socket_fault(const char *call) {
@@ -19,7 +19,7 @@ static int socket_fault(const char *call) {
     return umf_unlikely(fault != NULL) ? fault(call) : 0;
 }
 
-/* The errno value of a call that answers -1 for failure. */
+/* The errno value of a call that returns -1 on failure. */
 static int socket_result(long answer) {
     return answer == -1 ? errno : 0;
 }
@@ -33,7 +33,7 @@ static int socket_address(const char *text, size_t skip, umf_socket_address_t *a
     }
     *address = (umf_socket_address_t){.name.sun_family = AF_UNIX};
     memcpy(address->name.sun_path + skip, text, length);
-    /* An abstract name has no end but its length, that of a file has a NUL. */
+    /* An abstract name ends by its length, that of a file by a NUL. */
     size_t bytes = skip + length + (skip ? 0 : 1);
     address->length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + bytes);
     return 0;
@@ -150,7 +150,7 @@ int umf_socket_send(int fd, const void *data, size_t size, int pass) {
     return socket_result(sent);
 }
 
-/* Takes the first descriptor out of a message and closes the others. */
+/* Takes the first descriptor of a message and closes the others. */
 static int socket_take(struct msghdr *message, bool is_wanted) {
     int taken = -1;
     for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
@@ -195,7 +195,7 @@ int umf_socket_receive(int fd, void *data, size_t size, size_t *got, int *passed
     if (message.msg_flags & MSG_TRUNC) {
         return EMSGSIZE;
     }
-    /* Descriptors that the kernel could not give us are cut off. */
+    /* The kernel could not install the descriptor: the process has no room for it. */
     if (passed && taken == -1 && (message.msg_flags & MSG_CTRUNC)) {
         return EMFILE;
     }
