@@ -102,8 +102,8 @@ static uint32_t made_for(umf_depots_t *depots, uint32_t number) {
     return made;
 }
 
-/* The depot to wait for after all were locked: a new one if the limit allows, which nobody has
- * locked. */
+/* The depot to wait for after all were locked. If the limit allows, it is a new one, whose lock is
+ * free. */
 static umf_depot_t *depot_to_wait_for(umf_depots_t *depots, umf_depot_t *locked, uint32_t made) {
     if (made < depots->limit) {
         depots_grow(depots, made);
@@ -141,7 +141,7 @@ static bool deserves_new(umf_depot_thread_t *thread, size_t n) {
 }
 
 /* The depot to ask after the thread's own. A consumer returns to the depot where it last found
- * objects, because each look at another depot costs a cache miss. */
+ * objects, because each depot that it tries costs a cache miss. */
 static uint32_t after_own(const umf_depot_thread_t *thread, uint32_t own, uint32_t made) {
     uint32_t found = thread ? thread->found : 0;
     return found && found <= made ? found - 1 : depot_next(own, made);

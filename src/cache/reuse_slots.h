@@ -57,7 +57,7 @@ static inline uint32_t umf_reuse_slot_of(size_t bytes, size_t least) {
  * each other endlessly. */
 #define UMF_REUSE_SLOTS_TAKEN_MAX 8u
 uintptr_t umf_reuse_slots_take_any(umf_reuse_slots_t *slots, uint32_t slot);
-/* The same, but looks at every thread and never declines. */
+/* The same, but searches the slots of every thread and never declines. */
 uintptr_t umf_reuse_slots_take_each(umf_reuse_slots_t *slots, uint32_t slot);
 /* The same, except for the calling thread's own object. */
 uintptr_t umf_reuse_slots_take_others(umf_reuse_slots_t *slots, uint32_t slot);

@@ -29,6 +29,7 @@ void umf_content_init(umf_content_t *content, umf_tracked_provider_t *tracked) {
 /* --- queues: one is kept, others are made while it is in use ------------------------------------
  */
 
+/* Takes the kept queue. If another thread has it, makes one. */
 static umf_result_t queue_take(umf_content_t *content, void **queue) {
     void *kept = atomic_exchange_explicit(&content->queue, NULL, memory_order_acquire);
     if (kept) {

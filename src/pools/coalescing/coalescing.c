@@ -31,7 +31,7 @@
 #define GROWTH_MAX ((size_t)1 << 30)
 
 #define SPAN_SHARD_SMALL 8 /* a request is small up to 1/8 of a span */
-#define HELD_PARTS_USED 3  /* a pool is well used if 1/3 of its memory is in use */
+#define WELL_USED_PARTS 3  /* a pool is well used if 1/3 of its memory is in use */
 
 #define SPAN_PAGES 8 /* size of a span if whole pages for one block would be wasteful */
 #define PAGE_MAX (SIZE_MAX / 16)
@@ -260,7 +260,7 @@ static void count_one(const shard_t *shard, size_t *shards) {
 static bool is_well_used(coalescing_pool_t *pool) {
     size_t total = umf_coalescing_count(pool, count_all);
     return total < umf_coalescing_count(pool, count_one) * pool->params.span_size ||
-           umf_coalescing_count(pool, count_used) >= total / HELD_PARTS_USED;
+           umf_coalescing_count(pool, count_used) >= total / WELL_USED_PARTS;
 }
 
 /* Serves the request from a new span. `are_asked`: no shard had room. Then wholly free spans, which

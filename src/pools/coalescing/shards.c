@@ -154,7 +154,8 @@ shard_t *umf_coalescing_shard_contended(coalescing_pool_t *pool, shard_t *own) {
     reuse_slots_t *slots = (reuse_slots_t *)umf_thread_slot_make(&pool->slots);
     shard_t *shard = NULL;
     if (slots) {
-        if (!slots->is_of_shard) { /* threads are counted only from their first contention on */
+        if (!slots
+                 ->is_of_shard) { /* in a pool of one shard only threads that contend are counted */
             join(own, slots);
         }
         slots->is_contended = true;

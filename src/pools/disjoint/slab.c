@@ -134,7 +134,7 @@ static bool limits_reserve(umf_slab_limits_t *limits, size_t size) {
 }
 
 /* Counts a slab beyond the limit: the provider has refused it, so it has to stay. */
-static void limits_hold(umf_slab_limits_t *limits, size_t size) {
+static void limits_add(umf_slab_limits_t *limits, size_t size) {
     if (limits) {
         atomic_fetch_add_explicit(&limits->kept, size, memory_order_relaxed);
     }
@@ -170,7 +170,7 @@ static void slab_destroy(umf_bin_t *bin, umf_slab_t *slab) {
     }
     umf_lock(&bin->lock);
     umf_list_add_tail(&bin->empty, &slab->link);
-    limits_hold(bin->owner->limits, bin->slab_size);
+    limits_add(bin->owner->limits, bin->slab_size);
     set_empty_count_locked(bin, bin->empty_count + 1);
     bin->slabs++;
     umf_unlock(&bin->lock);

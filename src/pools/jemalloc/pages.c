@@ -414,7 +414,6 @@ static void span_fell_free_locked(umf_pages_t *pages, shard_t *shard, uintptr_t 
     if (!span || span == shard->reserve) {
         return;
     }
-    /* The newest one is kept: its pages are the most likely to be in the CPU's caches. */
     if (span->size <= RESERVE_MAX) {
         umf_pages_span_t *old = shard->reserve;
         shard->reserve = span;

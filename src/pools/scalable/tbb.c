@@ -31,8 +31,8 @@
 
 /* Pauses before a wait gives up. The long wait takes about a second, because each pause takes
  * longer than it asks for. */
-#define PATIENCE_LONG 10000
-#define PATIENCE_SHORT 40
+#define PAUSES_LONG 10000
+#define PAUSES_SHORT 40
 
 typedef struct stripe_t {
     _Alignas(UMF_CACHE_ISOLATION) _Atomic uint32_t inside;
@@ -92,10 +92,10 @@ static uint32_t gate_count(gate_t *gate) {
 
 /* Closes the gate and waits. `own`: how often the caller itself is inside. false: other threads are
  * still inside. */
-static bool gate_close(gate_t *gate, uint32_t own, unsigned patience) {
+static bool gate_close(gate_t *gate, uint32_t own, unsigned pauses) {
     atomic_fetch_add(&gate->closed, 1);
     for (unsigned round = 0; gate_count(gate) != own; round++) {
-        if (round == patience) {
+        if (round == pauses) {
             return false;
         }
         umf_pause(round);
@@ -123,7 +123,7 @@ static uint32_t own_calls(void) {
 /* --- fork --- */
 
 static void fork_prepare(void) {
-    if (!gate_close(&calls, own_calls(), PATIENCE_LONG)) {
+    if (!gate_close(&calls, own_calls(), PAUSES_LONG)) {
         UMF_LOG_WARN("fork: a thread is inside a scalable pool for longer than a second; the child "
                      "must not use scalable pools");
     }
@@ -228,7 +228,7 @@ void umf_tbb_leave(void) {
 }
 
 bool umf_tbb_stop(void) {
-    return gate_close(&calls, own_calls(), PATIENCE_SHORT) && !own_calls();
+    return gate_close(&calls, own_calls(), PAUSES_SHORT) && !own_calls();
 }
 
 void umf_tbb_resume(void) {
@@ -236,7 +236,7 @@ void umf_tbb_resume(void) {
 }
 
 bool umf_tbb_pool_destroy(const umf_tbb_t *tbb, void *pool) {
-    if (!gate_close(&endings, self.is_ending, PATIENCE_LONG)) {
+    if (!gate_close(&endings, self.is_ending, PAUSES_LONG)) {
         UMF_LOG_WARN("a scalable pool is destroyed while a thread has been ending for longer than "
                      "a second");
     }
