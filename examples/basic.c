@@ -9,7 +9,7 @@
 #include <umf/pools/pool_disjoint.h>
 #include <umf/providers/provider_os_memory.h>
 
-/* Every function tells by its result whether it worked; `umfResultText` puts that in words. */
+/* Every function returns a result; `umfResultText` puts it in words. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         umf_result_t result = (call);                                                              \
@@ -20,14 +20,15 @@
     } while (0)
 
 int main(void) {
-    /* A provider of memory from the operating system. Its parameters may go once it is made. */
+    /* A provider of memory from the operating system. The parameters may be destroyed once it
+     * exists. */
     umf_os_memory_provider_params_handle_t params;
     umf_memory_provider_handle_t provider;
     TRY(umfOsMemoryProviderParamsCreate(&params));
     TRY(umfMemoryProviderCreate(umfOsMemoryProviderOps(), params, &provider));
     TRY(umfOsMemoryProviderParamsDestroy(params));
 
-    /* It can be used directly: whole pages, and the size is told again when they go back. */
+    /* It can be used directly: it gives whole pages, and a free names the size again. */
     void *pages;
     size_t page_size;
     TRY(umfMemoryProviderGetMinPageSize(provider, NULL, &page_size));
@@ -48,7 +49,7 @@ int main(void) {
     strcpy(text, "hello from a pool");
     printf("pool: \"%s\" at %p\n", text, (void *)text);
 
-    /* From a pointer, also one into the middle, to the pool and to the provider behind it. */
+    /* A pointer, also one into the middle, leads to its pool and to the provider behind it. */
     umf_memory_pool_handle_t found_pool;
     umf_memory_provider_handle_t found_provider;
     const char *pool_name, *provider_name;
@@ -63,12 +64,12 @@ int main(void) {
         return 1;
     }
 
-    /* Freeing needs no pool handle. A pointer that no pool knows is refused, not a crash. */
+    /* Freeing needs no pool handle. A pointer that no pool knows is refused; nothing crashes. */
     TRY(umfFree(text));
     int on_the_stack = 0;
     printf("freeing a stack address: %s\n", umfResultText(umfFree(&on_the_stack)));
 
-    /* From top to bottom: the pool before its provider. */
+    /* Destroy from top to bottom: the pool before its provider. */
     TRY(umfPoolDestroy(pool));
     TRY(umfMemoryProviderDestroy(provider));
     return 0;

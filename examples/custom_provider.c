@@ -1,5 +1,5 @@
 /*
- * A provider of one's own: a table of functions (file_provider.h) is all it takes, and every pool
+ * A user-defined provider: a table of functions (file_provider.h) is all it takes, and every pool
  * works on top of it.
  */
 #include <stdio.h>
@@ -19,7 +19,7 @@ int main(void) {
         return 1;
     }
 
-    /* OWN_PROVIDER: the provider goes with the pool. */
+    /* OWN_PROVIDER: destroying the pool destroys the provider, too. */
     umf_memory_pool_handle_t pool;
     result = umfPoolCreate(umfDisjointPoolOps(), provider, NULL, UMF_POOL_CREATE_FLAG_OWN_PROVIDER,
                            &pool);
@@ -29,7 +29,7 @@ int main(void) {
         return 1;
     }
 
-    /* A thousand allocations, and each keeps what was written to it. */
+    /* A thousand allocations; each keeps what was written to it. */
     enum { COUNT = 1000 };
     char *blocks[COUNT];
     for (int i = 0; i < COUNT; i++) {

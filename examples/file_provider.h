@@ -1,8 +1,8 @@
 /*
- * A provider of one's own: memory in a temporary file, written against the public headers only.
- * Used by custom_provider.c and by plugin/file_plugin.c.
+ * A user-defined provider: memory in a temporary file, written with the public headers only. Used
+ * by custom_provider.c and by plugin/file_plugin.c.
  *
- * Everything is static so that one file holds all there is to see.
+ * Everything is static, so that one file holds the whole provider.
  */
 #ifndef UMF_EXAMPLE_FILE_PROVIDER_H
 #define UMF_EXAMPLE_FILE_PROVIDER_H
@@ -16,7 +16,8 @@
 #include <umf.h>
 
 typedef struct file_params_t {
-    const char *directory; /* where the file is made; it has no name and goes with its last user */
+    const char
+        *directory; /* where the file is created; it has no name, so nothing is left behind */
 } file_params_t;
 
 typedef struct file_provider_t {
@@ -32,7 +33,7 @@ static umf_result_t file_fail(void) {
     return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
 }
 
-/* `params` is what umfMemoryProviderCreate was given; what is needed later must be copied. */
+/* `params` is the argument of umfMemoryProviderCreate. Copy what is needed later. */
 static umf_result_t file_initialize(const void *params, void **provider) {
     const file_params_t *file_params = params;
     if (!file_params || !file_params->directory) {
@@ -70,7 +71,7 @@ static size_t file_page_size(void) {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* A part of the file that nobody has. Pools call from several threads. */
+/* Takes an unused part of the file. Pools call from several threads. */
 static umf_result_t file_extend(file_provider_t *self, size_t size, off_t *offset) {
     while (__atomic_test_and_set(&self->lock, __ATOMIC_ACQUIRE)) {
         usleep(1);
@@ -151,7 +152,8 @@ static umf_result_t file_get_name(void *provider, const char **name) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* What is not named stays NULL: the provider does not offer it, and callers get NOT_SUPPORTED. */
+/* Operations that are not named stay NULL: the provider does not offer them, and callers get
+ * NOT_SUPPORTED. */
 static const umf_memory_provider_ops_t file_provider_ops = {
     .version = UMF_PROVIDER_OPS_VERSION_CURRENT,
     .initialize = file_initialize,

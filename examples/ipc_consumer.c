@@ -1,6 +1,6 @@
 /*
- * Sharing memory, the process that gets it: it opens a handle of ipc_producer.c, reads what the
- * producer wrote and answers in the same memory.
+ * Sharing memory, the consumer: it opens a handle of ipc_producer.c, reads what the producer wrote,
+ * and answers in the same memory.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static int connect_to_producer(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
     int producer = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    /* The socket may be there a moment before the producer listens. */
+    /* The socket may exist a moment before the producer listens. */
     for (int tries = 0; tries < 100; tries++) {
         if (connect(producer, (struct sockaddr *)&address, sizeof(address)) == 0) {
             return producer;
@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
     TRY(umfPoolCreate(umfDisjointPoolOps(), provider, NULL, UMF_POOL_CREATE_FLAG_OWN_PROVIDER,
                       &pool));
 
-    /* Handles of both pools have the same size, so the room needed is known before they come. */
+    /* Handles of both pools have the same size, so the room is known before the handle arrives. */
     size_t handle_size;
     TRY(umfPoolGetIPCHandleSize(pool, &handle_size));
     void *handle = malloc(handle_size);

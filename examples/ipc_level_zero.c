@@ -1,9 +1,9 @@
 /*
- * Memory of a device shared between two processes: the producer fills it and describes it to the
- * consumer, which opens it, looks, and answers in the same memory. Neither copy goes through the
- * socket between them: there are only the bytes of the handle.
+ * Memory of a device shared between two processes. The producer fills the memory and sends a handle
+ * to the consumer, which opens it, reads it, and answers in the same memory. The content is not
+ * copied through the socket between them: only the bytes of the handle are.
  *
- * The two are one program that forks before it uses Level Zero, which a fork does not survive.
+ * Both are one program that forks before it uses Level Zero, which does not survive a fork.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,8 +62,8 @@ static int check(const gpu_t *gpu, const void *memory, unsigned char value) {
 
 /* --- the producer ----------------------------------------------------------------------------- */
 
-/* A handle is a row of bytes. Once they are sent it may go; the memory itself must stay until the
- * consumer is done. */
+/* A handle is a row of bytes. It may be freed once it is sent; the memory itself must stay until
+ * the consumer is done. */
 static int send_handle(int consumer, void *memory) {
     umf_ipc_handle_t handle;
     size_t size;
@@ -129,7 +129,7 @@ static int consume(int producer) {
         return 1;
     }
     status = answer(&gpu, pool, bytes, (size_t)size);
-    TRY(umfPoolDestroy(pool)); /* what was opened is unmapped now at the latest */
+    TRY(umfPoolDestroy(pool)); /* unmaps open memory now at the latest */
     if (!status && send(producer, "", 1, 0) != 1) {
         perror("consumer: telling the producer");
         status = 1;

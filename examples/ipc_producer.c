@@ -1,6 +1,6 @@
 /*
- * Sharing memory, the process that has it: it allocates from a pool, describes the memory to
- * another process (ipc_consumer.c) and reads the answer out of the same memory.
+ * Sharing memory, the producer: it allocates from a pool, sends a handle of the memory to another
+ * process (ipc_consumer.c), and reads the answer from the same memory.
  *
  *     ipc_producer /tmp/socket &
  *     ipc_consumer /tmp/socket
@@ -27,8 +27,7 @@
         }                                                                                          \
     } while (0)
 
-/* Waits for the consumer at a Unix socket. How the two find each other is not the library's
- * business. */
+/* Waits for the consumer at a Unix socket. How both find each other is up to the program. */
 static int wait_for_consumer(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
@@ -84,10 +83,10 @@ int main(int argc, char **argv) {
     }
     snprintf(text, size, "ping");
 
-    /* The consumer opens our memory through /proc, which any process of the same user may. Where
-     * /proc cannot be read it copies our file descriptor, which many systems allow only to a
-     * process that was permitted to; an application would name the one it trusts instead of "any".
-     */
+    /* The consumer opens our memory through /proc, which any process of the same user may do. If
+     * /proc cannot be read, it copies our file descriptor, which many systems allow only to a
+     * process that has permission. An application names the process that it trusts instead of
+     * "any". */
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 
     int consumer = wait_for_consumer(argv[1]);
@@ -95,8 +94,8 @@ int main(int argc, char **argv) {
         return 1;
     }
 
-    /* A handle is a row of bytes that describes the address to other processes. Once they are sent
-     * it may go; the memory itself must stay until the consumer is done. */
+    /* A handle is a row of bytes that describes the address to other processes. It may be freed
+     * once it is sent; the memory itself must stay until the consumer is done. */
     umf_ipc_handle_t handle;
     size_t handle_size;
     TRY(umfGetIPCHandle(text, &handle, &handle_size));

@@ -1,9 +1,10 @@
 /*
- * A ring of messages in shared memory: a producer writes messages of many sizes one behind the
- * other, a consumer reads them in place. Nothing is copied between them and nobody asks the system.
+ * A ring of messages in shared memory: a producer writes messages of many sizes one after the
+ * other, a consumer reads them in place. Nothing is copied between them, and no system call is
+ * needed.
  *
- * Both map the block at addresses of their own, so what they tell each other is where a message
- * begins, counted from the start of the block: a table of offsets.
+ * Both map the block at their own addresses. So a message is named by its offset from the start of
+ * the block, in a table of offsets.
  */
 #include <sched.h>
 #include <stdalign.h>
@@ -50,7 +51,7 @@ static uint64_t words_of(uint64_t message) {
     return (message * 2654435761u >> 7) % WORDS_MAX + 1;
 }
 
-/* Gives way to the other process; false when it is gone. */
+/* Yields to the other process. false: it has ended. */
 static int wait_for(int other, unsigned *waits) {
     char byte;
     if (++*waits % 64 == 0) {
@@ -61,8 +62,8 @@ static int wait_for(int other, unsigned *waits) {
 
 /* --- the producer --- */
 
-/* Where a message lies in an endless row of bytes, of which the area shows a part. Only a whole
- * message is put before the area's end. */
+/* The position of a message in an endless row of bytes, which the area shows part by part. A
+ * message does not cross the area's end. */
 static uint64_t place(uint64_t row, uint64_t size) {
     uint64_t left = AREA - row % AREA;
     return left < size ? row + left : row;
@@ -96,7 +97,7 @@ static int produce(ring_t *ring, int consumer) {
     return 0;
 }
 
-/* Until the consumer has read all, which it says by closing the socket. */
+/* Runs until the consumer has read all messages and closes the socket. */
 static int run_producer(int consumer) {
     umf_memory_pool_handle_t pool;
     umf_ipc_handle_t handle;

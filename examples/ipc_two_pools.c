@@ -1,7 +1,7 @@
 /*
- * Request and response, each in the memory of who wrote it: a client puts numbers into a block of
- * its pool and sends the handle over a socket; a server reads them in place, puts the answer into a
- * block of its own pool and sends that handle back. No number travels through the socket.
+ * Request and response, each in the memory of its writer. A client puts numbers into a block of its
+ * pool and sends the handle over a socket. A server reads them in place, puts the answer into a
+ * block of its own pool, and sends that handle back. No number goes through the socket.
  */
 #include <stdio.h>
 #include <string.h>
@@ -35,8 +35,8 @@
         }                                                                                          \
     } while (0)
 
-/* A pool whose blocks the other process can open. It is also the door through which blocks of the
- * other process are opened: both are of one kind. */
+/* A pool whose blocks the other process can open. Its handler opens the blocks of the other
+ * process, because both pools are of one kind. */
 static umf_result_t make_pool(umf_memory_pool_handle_t *pool, umf_ipc_handler_handle_t *door) {
     umf_result_t result = umfPoolCreateFromText("disjoint over os:visibility=shared", pool);
     /* The other process may need the permission to copy a descriptor of ours, see docs/guide. */
@@ -44,7 +44,7 @@ static umf_result_t make_pool(umf_memory_pool_handle_t *pool, umf_ipc_handler_ha
     return result == UMF_RESULT_SUCCESS ? umfPoolGetIPCHandler(*pool, door) : result;
 }
 
-/* One message is one handle. The bytes may go as soon as they are sent, the memory may not. */
+/* One message is one handle. The handle may be freed once it is sent, the memory may not. */
 static int send_block(int socket, const void *block) {
     umf_ipc_handle_t handle;
     size_t size;
@@ -104,7 +104,7 @@ static int ask(int server) {
         EXPECT(receive_block(server, door, &answer) == 0);
         EXPECT(((double *)answer)[0] == (double)NUMBERS * request);
         EXPECT(((double *)answer)[1] == (double)NUMBERS * request * request);
-        /* Closing keeps the mapping for the next answer, which lies at the same place. */
+        /* A close keeps the mapping for the next answer, which is at the same address. */
         TRY(umfCloseIPCHandle(answer));
         TRY(umfPoolFree(pool, numbers));
     }

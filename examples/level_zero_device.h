@@ -1,6 +1,6 @@
 /*
- * What every program that uses Level Zero begins with: a driver, a device, a context, and a list
- * whose commands are done when they return. Nothing here is about libumf.
+ * The start of every program that uses Level Zero: a driver, a device, a context, and a list whose
+ * commands have ended when they return. Nothing here is about libumf.
  */
 #ifndef LEVEL_ZERO_DEVICE_H
 #define LEVEL_ZERO_DEVICE_H
@@ -44,7 +44,7 @@ static inline int gpu_open(gpu_t *gpu) {
     return 0;
 }
 
-/* After everything that lives in the context. */
+/* Called after everything in the context is destroyed. */
 static inline int gpu_close(const gpu_t *gpu) {
     TRY_ZE(zeCommandListDestroy(gpu->list));
     TRY_ZE(zeContextDestroy(gpu->context));

@@ -41,7 +41,7 @@ static int create_pools(umf_memory_provider_handle_t provider) {
             fprintf(stderr, "cannot create pool %d\n", i);
             return -1;
         }
-        /* A tag is any pointer; it comes back from the pool, and so from any of its pointers. */
+        /* A tag is any pointer. The pool returns it, so every pointer of the pool leads to it. */
         umfPoolSetTag(pools[i], (void *)tags[i], NULL);
     }
     return 0;

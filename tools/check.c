@@ -1,5 +1,5 @@
 /*
- * umfctl check: runs the steps, each in a process of its own that is ended when it takes too long.
+ * umfctl check: runs the steps, each in a process of its own, which is ended if it takes too long.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -52,7 +52,8 @@ static void place_remove(const steps_place_t *place) {
 
 /* --- one step --------------------------------------------------------------------------------- */
 
-/* Signals that end a wait, and SIGPIPE: what the steps leave behind is removed in any case. */
+/* Blocks the signals that end a wait, and SIGPIPE, so that what the steps leave behind is always
+ * removed. */
 static void block_signals(sigset_t *before) {
     static const int signals[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGPIPE};
     sigset_t blocked;
@@ -65,13 +66,13 @@ static void block_signals(sigset_t *before) {
 
 static void step_process(const step_t *step, int out, pid_t parent, const sigset_t *signals) {
     char why[STEP_WHY_SIZE] = "";
-    setsid(); /* a group of its own, so that all of it can be ended */
+    setsid(); /* a process group of its own, so that all of it can be ended */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
         _exit(1);
     }
     sigprocmask(SIG_SETMASK, signals, NULL);
-    dup2(STDERR_FILENO, STDOUT_FILENO); /* the report is the parent's */
+    dup2(STDERR_FILENO, STDOUT_FILENO); /* only the parent writes the report */
     report_state_t state = step->run(step, why);
     ssize_t written = write(out, why, strlen(why));
     (void)written;
@@ -84,7 +85,8 @@ static bool has_ended(pid_t child) {
            info.si_pid == child;
 }
 
-/* Waits for the process: 0 it ended, a signal that asked us to end, or SIGALRM for the time. */
+/* Waits for the process. Returns 0: it has ended; a signal that asked us to end; SIGALRM: the time
+ * is over. */
 static int wait_for_end(pid_t child) {
     struct timespec end, now;
     sigset_t awaited;
@@ -109,7 +111,7 @@ static int wait_for_end(pid_t child) {
     }
 }
 
-/* The state that an exit status stands for; `why` may hold what the step said. */
+/* The state that an exit status means. `why` may hold the step's text. */
 static report_state_t state_of(int status, char *why, size_t size) {
     if (WIFEXITED(status) && WEXITSTATUS(status) >= EXIT_STATE) {
         return (report_state_t)(WEXITSTATUS(status) - EXIT_STATE);
@@ -144,7 +146,7 @@ static int step_run(const step_t *step, const sigset_t *signals, report_state_t 
         return 0;
     }
     int signal = wait_for_end(child);
-    /* The group is still there: its leader, dead or alive, has not been waited for. */
+    /* The group still exists, because its leader, dead or alive, was not waited for. */
     kill(-child, SIGKILL);
     kill(child, SIGKILL);
     waitpid(child, &status, 0);

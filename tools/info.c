@@ -1,4 +1,4 @@
-/* umfctl info: what there is. */
+/* umfctl info: lists what this machine and this build offer. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /*
- * What the machine brings along: devices, drivers, and the limits that decide how far a pool gets.
+ * The machine: devices, drivers, and the limits that decide how much memory a pool can get.
  *
  * Everything here is read from the system, never from the library. What cannot be read is left out.
  */
@@ -47,7 +47,7 @@ static bool read_number(const char *path, uint64_t *number) {
     return read_line(line, sizeof(line), "%s", path) && sscanf(line, "%" SCNu64, number) == 1;
 }
 
-/* What follows "key:" in a file of such lines. */
+/* The text after "key:" in a file of such lines. */
 static bool read_field(const char *path, const char *key, char *value, size_t size) {
     char line[256];
     size_t length = strlen(key);
@@ -165,8 +165,8 @@ void machine_devices(void) {
 /* --- limits ----------------------------------------------------------------------------------- */
 
 /*
- * Each function reads one limit; false: this machine does not have it. `note` stays NULL unless
- * there is something to say, and a row with a note is a warning.
+ * Each function reads one limit. false: this machine does not have it. `note` stays NULL unless
+ * there is something to report; a row with a note is a warning.
  */
 typedef bool (*limit_reader_t)(report_value_t *value, const char **note);
 
@@ -254,7 +254,7 @@ static bool limit_group_memory(report_value_t *value, const char **note) {
         return false;
     }
     value->unit = REPORT_BYTES;
-    /* Version 1 says "no limit" by a number close to the largest. */
+    /* Version 1 expresses "no limit" by a number close to the largest. */
     if (sscanf(line, "%" SCNu64, &value->number) != 1 || value->number >= UINT64_C(1) << 60) {
         value->number = REPORT_UNLIMITED;
     }
@@ -337,7 +337,7 @@ static bool limit_ptrace(report_value_t *value, const char **note) {
     };
     value->unit = REPORT_NUMBER;
     if (!read_number("/proc/sys/kernel/yama/ptrace_scope", &value->number)) {
-        value->number = 0; /* without Yama the rule is the one of its scope 0 */
+        value->number = 0; /* without Yama the system behaves as with its scope 0 */
     }
     *note = value->number < 4 ? notes[value->number] : NULL;
     return true;
@@ -363,7 +363,7 @@ static bool limit_pid_namespace(report_value_t *value, const char **note) {
         return false;
     }
     link[length] = '\0';
-    /* The kernel's number for the first one, PROC_PID_INIT_INO. */
+    /* PROC_PID_INIT_INO, the kernel's number of the first namespace. */
     bool first = strcmp(link, "pid:[4026531836]") == 0;
     *value = (report_value_t){.unit = REPORT_TEXT, .text = first ? "the machine's" : "its own"};
     if (!first) {

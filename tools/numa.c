@@ -7,7 +7,7 @@
 #include "report.h"
 #include "umfctl.h"
 
-/* Why there is no list of nodes: asking for the capacity of one tells. */
+/* Why there is no list of nodes: the result of a question for the capacity of one tells it. */
 static const char *why_no_nodes(void) {
     unsigned first = 0;
     size_t capacity;
@@ -37,7 +37,7 @@ static void node(umf_const_memtarget_handle_t target) {
     }
 }
 
-/* The nodes that are best at something; NULL if nobody knows. */
+/* Writes the nodes that are best at something. `memspace` is NULL if that is unknown. */
 static void best_nodes(const char *name, umf_const_memspace_handle_t memspace) {
     char text[1024] = "";
     size_t length = 0;

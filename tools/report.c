@@ -78,7 +78,7 @@ static void json_string(const char *text) {
     putchar('"');
 }
 
-/* One character for people; returns how many bytes of the text it was. */
+/* Prints one character for a reader. Returns its number of bytes in the text. */
 static size_t plain_char(const char *text) {
     const unsigned char *s = (const unsigned char *)text;
     size_t length = utf8_length(s);
@@ -113,7 +113,7 @@ static unsigned word_columns(const char *text) {
     return columns;
 }
 
-/* Text that begins at column `at` and goes on below the same column. */
+/* Prints text that begins at column `at`; further lines begin at the same column. */
 static void wrapped(const char *text, unsigned at) {
     unsigned column = at;
     while (*text) {
@@ -152,7 +152,7 @@ static const char *bytes_text(uint64_t bytes, char *text, size_t size) {
     return text;
 }
 
-/* The value for people; "" if there is none. */
+/* The value as a reader sees it; "" if there is none. */
 static const char *value_text(const report_value_t *value, char *text, size_t size) {
     if (value->unit == REPORT_TEXT) {
         return value->text;
@@ -235,7 +235,7 @@ void report_row(const report_row_t *row) {
         row_as_text(row);
     }
     report.section_is_empty = false;
-    /* A person watches; the next row may take its time. */
+    /* A person may be watching, and the next row may take some time. */
     fflush(stdout);
 }
 

@@ -1,6 +1,6 @@
 /*
- * What umfctl writes. A report is sections of rows; each row is stated once and rendered as a line
- * for people or as a member of a JSON document.
+ * The output of umfctl. A report is sections of rows. Each row is given once and rendered as a line
+ * for a reader or as a member of a JSON document.
  *
  * Text from the machine (names of devices, messages of the library) may contain anything: control
  * characters are replaced, and JSON is always UTF-8.
@@ -14,7 +14,7 @@
 typedef enum report_state_t {
     REPORT_FACT,    /* neither good nor bad */
     REPORT_OK,      /* works */
-    REPORT_ABSENT,  /* not here, which may be fine */
+    REPORT_ABSENT,  /* missing, which may be fine */
     REPORT_SKIPPED, /* not tried */
     REPORT_WARNING, /* may become a problem */
     REPORT_FAILED,
@@ -24,10 +24,10 @@ typedef enum report_unit_t {
     REPORT_NOTHING, /* the row has no value */
     REPORT_TEXT,
     REPORT_NUMBER,
-    REPORT_BYTES, /* a number that people read as KiB, MiB, ... */
+    REPORT_BYTES, /* a number that is shown as KiB, MiB, ... */
 } report_unit_t;
 
-/* A number that stands for "no limit"; null in JSON. */
+/* A number that means "no limit"; null in JSON. */
 #define REPORT_UNLIMITED UINT64_MAX
 
 typedef struct report_value_t {
@@ -40,10 +40,10 @@ typedef struct report_row_t {
     const char *name; /* unique in its section */
     report_state_t state;
     report_value_t value;
-    const char *note; /* what the row means, or why; NULL for nothing to say */
+    const char *note; /* what the row means, or the reason; NULL: none */
 } report_row_t;
 
-/* Writes to stdout. `command` is the word that was given to umfctl. */
+/* Begins a report on stdout. `command` is umfctl's first argument. */
 void report_begin(const char *command, bool json);
 
 /* `name` is the section's key in JSON, `title` its heading; names are padded to `width` columns. */

@@ -1,4 +1,4 @@
-/* What each kind takes in creation text, out of the tables of parameters in src/. */
+/* The settings of each kind in creation text, from the tables of parameters in src/. */
 #include <stddef.h>
 
 #include "report.h"

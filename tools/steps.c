@@ -1,4 +1,4 @@
-/* What the steps do, over the public interface alone. */
+/* The steps of umfctl check. They use the public interface only. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -45,7 +45,7 @@ static report_state_t call_failed(char *why, const char *call, umf_result_t resu
     return failed(why, "%.*s: %s", (int)strcspn(call, "("), call, text);
 }
 
-/* Both leave the step; there must be a `why`. */
+/* Both leave the step on failure. They need a variable `why`. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         umf_result_t try_result = (call);                                                          \
@@ -129,7 +129,7 @@ static report_state_t use_provider(umf_memory_provider_handle_t provider, char *
     return REPORT_OK;
 }
 
-/* A kind nobody here knows may have settings that must be given: that is no failure. */
+/* An unknown kind may have required settings, so a refusal is no failure. */
 report_state_t step_provider(const step_t *step, char *why) {
     umf_memory_provider_handle_t provider;
     umf_result_t result = umfMemoryProviderCreateFromText(step->provider, &provider);
@@ -156,7 +156,7 @@ static umf_result_t make_fixed(void *memory, size_t size, umf_memory_provider_ha
 
 static char fixed_memory[1 << 20];
 
-/* The CPU cannot look at it: only taken and given back. */
+/* The CPU cannot read this memory, so it is only allocated and freed. */
 report_state_t step_device(const step_t *step, char *why) {
     umf_memory_provider_handle_t provider;
     void *memory;
@@ -299,7 +299,7 @@ static report_state_t no_nodes(char *why) {
     return REPORT_SKIPPED;
 }
 
-/* Containers often may not bind memory. */
+/* Containers often forbid binding memory. */
 static bool is_forbidden(umf_memory_provider_handle_t provider, umf_result_t result) {
     const char *text = "";
     int32_t error;
@@ -416,7 +416,7 @@ static void *exchange_objects(void *arg) {
     return NULL;
 }
 
-/* Most objects are freed by another thread than the one that allocated them. */
+/* Most objects are freed by a thread that did not allocate them. */
 report_state_t step_threads(const step_t *step, char *why) {
     exchange_t exchange = {0};
     pthread_t threads[THREADS];
@@ -443,7 +443,7 @@ report_state_t step_threads(const step_t *step, char *why) {
 
 /* --- processes -------------------------------------------------------------------------------- */
 
-/* Forks a process that does not outlive this one; 0 in the new one. */
+/* Forks a process that ends with this one at the latest. Returns 0 in the new process. */
 static pid_t fork_child(void) {
     pid_t parent = getpid();
     fflush(NULL);
@@ -547,17 +547,17 @@ static report_state_t consume(const step_t *step, int producer, char *why) {
     return REPORT_OK;
 }
 
-/* A text that a child of fork can write; NULL: no memory. */
+/* A buffer that a forked child can write to. NULL: no memory. */
 static char *shared_why(void) {
     void *text =
         mmap(NULL, STEP_WHY_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return text == MAP_FAILED ? NULL : text;
 }
 
-/* The producer is a child of the consumer, because that direction is allowed most often. */
+/* The producer is a child of the consumer, because systems allow that direction most often. */
 report_state_t step_sharing(const step_t *step, char *why) {
     int ends[2];
-    char *cause = shared_why(); /* of the producer's failure, goes with the process */
+    char *cause = shared_why(); /* of the producer's failure; unmapped at exit */
     EXPECT(cause, "shared memory for a child: %s", strerror(errno));
     EXPECT(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0, "socketpair: %s", strerror(errno));
     pid_t child = fork_child();
@@ -602,7 +602,7 @@ report_state_t step_suspend(const step_t *step, char *why) {
     return use_pool(pool, why);
 }
 
-/* Of GPU 0, as the driver counts it; false if it cannot be asked. */
+/* Free memory of GPU 0 by the driver's count. false: the driver cannot be asked. */
 static bool cuda_free_memory(size_t *bytes) {
     static int (*retain)(void **, int), (*set_current)(void *), (*get_info)(size_t *, size_t *);
     static void *context;
@@ -622,14 +622,14 @@ static bool cuda_free_memory(size_t *bytes) {
     return set_current(context) == 0 && get_info(bytes, &total) == 0;
 }
 
-/* What a pool gives back must be free for others, by the driver's own count: on some systems it was
- * not. */
+/* Memory that a pool gives back must be free for others by the driver's own count. Some systems
+ * have failed to do that. */
 report_state_t step_suspend_cuda(const step_t *step, char *why) {
     enum { SIZE = 64 << 20 };
     umf_memory_pool_handle_t pool;
     umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
     size_t before, suspended, again, freed;
-    TRY(pool_over(step->pool, step->provider, &pool)); /* which starts the driver */
+    TRY(pool_over(step->pool, step->provider, &pool)); /* this starts the driver */
     void *memory = umfPoolMalloc(pool, SIZE);
     EXPECT(memory, "no %d bytes of GPU memory", (int)SIZE);
     EXPECT(cuda_free_memory(&before), "the driver does not tell how much memory is free");

@@ -17,16 +17,16 @@ struct step_t {
     const char *section; /* heading, the same pointer for all steps below it */
     const char *key;     /* of the section in JSON */
     char name[96];
-    /* NULL: not tried, `why` says why. Otherwise returns REPORT_OK, or another state and writes
-     * `why`, STEP_WHY_SIZE bytes. */
+    /* NULL: the step is not tried, and `why` gives the reason. Otherwise it returns
+     * REPORT_OK, or another state and writes the reason to `why`, STEP_WHY_SIZE bytes. */
     report_state_t (*run)(const step_t *step, char *why);
     char pool[64];      /* kind of pool */
     char provider[512]; /* text of its provider */
-    char consumer[512]; /* text of the provider that opens what the other shares */
+    char consumer[512]; /* text of the provider that opens the shared memory */
     char why[256];
 };
 
-/* What the steps may leave behind if they are stopped; the caller removes it. */
+/* Files that the steps may leave behind if they are stopped; the caller removes them. */
 typedef struct steps_place_t {
     char folder[256];
     char shm_name[64];

@@ -1,4 +1,4 @@
-/* Which steps there are on this machine. */
+/* The list of steps for this machine. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,10 +34,10 @@ typedef struct list_t {
     const char *section, *key;
 } list_t;
 
-/* How to get a provider out of each kind that needs to be told something; '%' is the folder. */
+/* The creation text for each kind with required settings; '%' is the folder. */
 static const struct source_t {
     const char *kind, *label, *text;
-    const char *not_tried; /* why, if it is not */
+    const char *not_tried; /* the reason if it is not tried */
 } sources[] = {
     {"os", "os", "os", NULL},
     {"os", "os shared", "os:visibility=shared", NULL},
@@ -57,8 +57,8 @@ static int remember_kind(const char *name, int available, const char *why, void 
 }
 
 /*
- * Asked in a process of its own: looking whether a driver works starts it, and a driver that was
- * started here would not work in the steps, which are children of this process.
+ * Runs in a process of its own. The question whether a driver works starts the driver. A driver
+ * that was started in this process would not work in the steps, which are its children.
  */
 static void remember_kinds(list_t *list) {
     enum { PROVIDERS, POOLS, LISTS };
@@ -68,7 +68,7 @@ static void remember_kinds(list_t *list) {
         return;
     }
     pid_t child = fork();
-    if (child <= 0) { /* here if there can be no other process */
+    if (child <= 0) { /* in this process if no other can be created */
         umfProviderKinds(remember_kind, &shared[PROVIDERS]);
         umfPoolKinds(remember_kind, &shared[POOLS]);
     }
@@ -161,7 +161,7 @@ static bool is_known_label(const char *label) {
     return false;
 }
 
-/* Only over providers that are sure to be made: what others need has been said above. */
+/* Only over providers that can be created; for the others the reason was reported above. */
 static void add_pool(list_t *list, const char *pool, const char *label, const char *text,
                      const char *not_tried) {
     if (!not_tried && is_known_label(label)) {

@@ -1,5 +1,5 @@
 /*
- * umfctl: what libumf offers on this machine, and whether it works.
+ * umfctl: shows what libumf offers on this machine, and whether it works.
  *
  * docs/man/umfctl.1 is its manual.
  */
@@ -58,7 +58,7 @@ static int run(size_t command, bool json) {
     return report_end() == 0 ? status : 1;
 }
 
-/* A descriptor that is closed would be given to the next file, and that file get our output. */
+/* If a standard descriptor is closed, the next opened file gets its number, and our output. */
 static bool has_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && (fd == STDOUT_FILENO || open("/dev/null", O_RDWR) != fd)) {

@@ -6,7 +6,7 @@
 
 #include "../file_provider.h"
 
-/* "directory=/var/tmp" is all there is to read here; kinds with more settings parse more. */
+/* "directory=/var/tmp" is the only setting here; kinds with more settings parse more. */
 static umf_result_t params_from_text(const char *text, void **params) {
     static const char setting[] = "directory=";
     const char *directory = "/tmp";

@@ -1,5 +1,5 @@
-/* Loads a plugin and creates what it brings from text, as a program with a configuration file
- * would. */
+/* Loads a plugin and creates its provider from text, as a program with a
+ * configuration file would. */
 #include <stdio.h>
 #include <string.h>
 
