@@ -262,6 +262,13 @@ clang_runtime() {
     clang --version | sed -nE '1s/.*version ([0-9]+).*/libclang-rt-\1-dev/p'
 }
 
+# A compiler for another architecture and what runs its programs. Without them scripts/test.sh says so.
+install_cross() {
+    [ "$(uname -m)" != aarch64 ] || return 0
+    (install_packages gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user googletest) ||
+        echo "install-deps: the tests for aarch64 are left out" >&2
+}
+
 need_apt
 install_packages "${packages[@]}"
 install_packages "$(clang_runtime)"
@@ -270,3 +277,4 @@ fetch_jemalloc
 fetch_cuda_headers
 ! emulates || fetch_kernel
 [ "$mode" != full ] || fetch_python_tools
+[ "$mode" != full ] || install_cross

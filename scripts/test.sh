@@ -2,9 +2,9 @@
 # Builds libumf and runs its tests. Installs what is missing first.
 #
 #   scripts/test.sh           three builds (release by gcc, address and undefined sanitizers by gcc,
-#                             thread sanitizer by clang) and the fuzz targets, then one test run over
-#                             all of them; random tests make a tenth of their rounds: 15 minutes on
-#                             two cores
+#                             thread sanitizer by clang), the fuzz targets and, where its compiler and
+#                             qemu-user are, a build for aarch64, then one test run over all of them;
+#                             random tests make a tenth of their rounds: 15 minutes on two cores
 #   scripts/test.sh --quick   the debug build with its unit and conformance tests and the checks, for
 #                             the inner loop: 3 minutes
 #   scripts/test.sh --long    as without an option, but all rounds, also under sanitizers; ten minutes
@@ -47,6 +47,26 @@ if [ "${1:-}" = --quick ]; then
     part "what is needed" scripts/install-deps.sh --minimal
 else
     part "what is needed" scripts/install-deps.sh
+fi
+
+# Prints what a build for aarch64 and its tests need and is not here.
+lacks_for_aarch64() {
+    local tool
+    for tool in aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ qemu-aarch64; do
+        command -v "$tool" >/dev/null || printf ' %s' "$tool"
+    done
+    [ -e /usr/src/googletest/CMakeLists.txt ] || printf ' /usr/src/googletest'
+}
+
+if [ "${1:-}" != --quick ]; then
+    missing=$(lacks_for_aarch64)
+    if [ "$(uname -m)" = aarch64 ]; then
+        echo "== aarch64: this machine is one, so no build for another"
+    elif [ -n "$missing" ]; then
+        echo "== aarch64: left out, as there is no$missing"
+    else
+        presets+=(aarch64)
+    fi
 fi
 for preset in "${presets[@]}"; do
     part "building $preset" build "$preset"
