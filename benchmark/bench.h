@@ -82,7 +82,7 @@ struct Samples {
     void add(double value) {
         values.push_back(value);
     }
-    // Takes the loop's best time away from each value.
+    // Subtracts the loop's best time from each value.
     void subtract(const Samples &loop);
     double best() const;
     double median() const;
@@ -131,9 +131,9 @@ struct Job {
 
 // Runs the job on that many pinned threads; nanoseconds per operation and core.
 double run_round(Job &job, int threads);
-// The same on so many threads of each of so many processes, which make a job for themselves, after
-// `warm` operations: what the machine takes where nothing is shared. Negative if one of them
-// failed.
+// The same on so many threads of each of so many processes. Each process makes its own job and
+// first runs `warm` operations. It shows the cost of the machine when nothing is shared. Negative:
+// a process failed.
 double run_round_apart(const std::function<std::unique_ptr<Job>()> &make, uint64_t warm,
                        uint64_t ops, int processes, int threads_each);
 // Sets `ops` so that a round takes about options.round_ns, in multiples of `unit`.
@@ -247,7 +247,7 @@ class Pool {
 
 std::string result_text(umf_result_t result);
 
-// The function of that name, or NULL: for what another libumf with the same API does not have.
+// The function of that name. NULL: another libumf with the same API does not have it.
 #define UMF_BENCH_OPTIONAL(name) (bench::find_function<decltype(&name)>(#name))
 template <class F> F find_function(const char *name) {
     void *address = dlsym(RTLD_DEFAULT, name);

@@ -413,7 +413,7 @@ void print_block(const std::string &block, const std::vector<Entry> &entries,
     }
 }
 
-// Of a process, where as many processes as there is room for do the same side by side.
+// The threads of one process when as many processes as fit run the same in parallel.
 int threads_apart(Case which) {
     return which == Case::handover ? 2 : 1;
 }
@@ -467,7 +467,7 @@ void store(const std::string &block, const std::vector<Entry> &entries,
     }
 }
 
-// Between two rounds of a subject the others had theirs, and it may have given memory back.
+// Other subjects ran between two rounds of this one, and it may have given memory back meanwhile.
 void warm_up(Job &job, uint64_t unit, int threads) {
     const uint64_t ops = job.ops;
     job.ops = std::min(ops, WARM_UP_UNITS * unit);

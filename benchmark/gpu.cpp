@@ -1,5 +1,5 @@
-// umf-bench-gpu: the library's pools on GPU memory, and sleep and wake, beside the driver's own
-// ways, in one run. See README.md.
+// umf-bench-gpu: the library's pools on GPU memory, and suspend and resume, beside the driver's own
+// functions, in one run. See README.md.
 #include "gpu.h"
 
 #include <umf.h>

@@ -1,4 +1,4 @@
-// Sleep and wake of a pool against the naive way and against the bare driver.
+// Suspend and resume of a pool, compared with the naive way and with the bare driver.
 #include "gpu.h"
 
 #include <umf.h>
@@ -84,7 +84,7 @@ class Blocks {
         GPU_CALL(cuMemUnmap(at(index), of.block));
         GPU_CALL(cuMemRelease(handles[index]));
     }
-    // `at_once`: one call unmaps all of them, one lets the device at them.
+    // `at_once`: one call unmaps all blocks, and one gives the device access.
     void make(bool at_once) {
         for (size_t i = 0; i < of.count; i++) {
             at_once ? map_one(i) : make_one(i);
@@ -146,7 +146,8 @@ Way measure_copy(const Blocks &blocks, const Case &of) {
     return best;
 }
 
-// A fresh pinned buffer and a blocking copy for each block; an eighth of them, the rest reckoned.
+// A new pinned buffer and a blocking copy for each block. An eighth is measured, the rest
+// estimated.
 Way measure_naive(Blocks &blocks, const Case &of) {
     const size_t count = std::max<size_t>(1, of.count / 8);
     std::vector<void *> buffers(count);
@@ -169,7 +170,7 @@ Way measure_naive(Blocks &blocks, const Case &of) {
     return {way.sleep * rest, way.wake * rest};
 }
 
-// Raw copies to the second device and back; 0 if there is none that can be reached.
+// Raw copies to the second device and back. 0: no second device can be reached.
 Way measure_peer(const Case &of) {
     int devices = 0, can = 0;
     GPU_CALL(cuDeviceGetCount(&devices));
@@ -185,7 +186,7 @@ Way measure_peer(const Case &of) {
     GPU_CALL(cuMemAlloc(&there, of.block));
     GPU_CALL(cuCtxSetCurrent(context()));
     if (driver.cuCtxEnablePeerAccess) {
-        driver.cuCtxEnablePeerAccess(other, 0); // by way of the host otherwise
+        driver.cuCtxEnablePeerAccess(other, 0); // without it, copies go through the host
     }
     GPU_CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     auto copy = [&](CUdeviceptr to, CUdeviceptr from) {
@@ -208,7 +209,7 @@ Way measure_peer(const Case &of) {
     return way;
 }
 
-// Bytes of the host that could be had; 0 if the system does not tell.
+// Available bytes of the host. 0: unknown.
 size_t available_bytes() {
     std::ifstream info("/proc/meminfo");
     std::string name;
@@ -220,9 +221,9 @@ size_t available_bytes() {
     return 0;
 }
 
-// A virtual machine gets its memory from its host at the first touch, and its devices get at it at
-// the first pinning. Both are slow once, and nobody's doing: all that may be used goes through that
-// before anything is measured.
+// A virtual machine gets its memory from its host at the first touch, and its devices reach a page
+// after the first pinning. Both are slow once and do not depend on the library. So all memory that
+// may be used is touched and pinned before anything is measured.
 void warm_host(size_t wanted) {
     const size_t bytes = std::min(4 * wanted, available_bytes() / 10 * 9);
     void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -260,8 +261,8 @@ void warm_host(size_t wanted) {
 
 // --- the library ---------------------------------------------------------------------------------
 
-// The driver clears memory that was given back in the background. What is made of it at once waits
-// for that; a pool that sleeps lets others use it meanwhile.
+// The driver clears released memory in the background, and a new allocation of it has to wait for
+// that. The pause gives the driver that time, as a pool that stays suspended does.
 void let_driver_clean() {
     std::this_thread::sleep_for(std::chrono::milliseconds(250));
 }
@@ -369,7 +370,7 @@ struct Raw {
     Way copy, unmap, naive, peer;
 };
 
-// The median of both in turn, for what the driver takes to release memory varies.
+// The median of both in turn, because the driver's time to release memory varies.
 double discard_ratio(Sleeper &sleeper, const Case &of) {
     std::vector<double> raw, ours;
     Blocks blocks(of);

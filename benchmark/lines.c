@@ -1,4 +1,4 @@
-/* What code compiled with -fsanitize=thread calls: see lines.h. */
+/* The functions that code compiled with -fsanitize=thread calls: see lines.h. */
 #include "lines.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 typedef struct {
     uintptr_t number; /* of the line, plus 1; 0: free */
-    uint64_t having;  /* threads that have it, a bit for each */
+    uint64_t having;  /* threads that have the line, one bit for each */
     uint32_t writer;  /* the last one, or NOBODY */
 } line_t;
 
@@ -144,9 +144,9 @@ size_t lines_places(lines_place_t *result, size_t capacity) {
 }
 
 /*
- * The library asks for the number of CPUs and makes as many depots and parts of its structures, so
- * on a machine with two of them 16 threads would share what they do not share on 16. Being in the
- * program, this one is found before that of the C library, by other libraries too.
+ * The library makes as many depots and shards as there are CPUs. So on a machine with two CPUs, 16
+ * threads would share what they do not share on 16. This definition is in the program, so it is
+ * found before that of the C library, also by other libraries.
  */
 long sysconf(int name) {
     static long (*next)(int);
@@ -160,16 +160,16 @@ long sysconf(int name) {
     return next(name);
 }
 
-/* Time stands still: else it depends on the machine what has been unused for long and is given
- * back. */
+/* Time stands still. Otherwise decay, which gives unused memory back, would depend on
+ * the machine. */
 int clock_gettime(clockid_t clock, struct timespec *now) {
     (void)clock;
     *now = (struct timespec){.tv_sec = 1000};
     return 0;
 }
 
-/* --- what the compiler calls --------------------------------------------------------------------
- */
+/* --- what the compiler calls
+ * -------------------------------------------------------------------- */
 
 #define HERE __builtin_return_address(0)
 
@@ -217,7 +217,7 @@ ACCESSES(4)
 ACCESSES(8)
 ACCESSES(16)
 
-/* An atomic read and change takes the line for itself, also where nothing comes of it. */
+/* An atomic read-modify-write takes the line exclusively, even if it changes nothing. */
 #define ATOMIC_CHANGE(bits, type, name)                                                            \
     type __tsan_atomic##bits##_##name(volatile type *ptr, type value, int order);                  \
     type __tsan_atomic##bits##_##name(volatile type *ptr, type value, int order) {                 \
@@ -233,7 +233,7 @@ ACCESSES(16)
 #define CHANGE_fetch_xor __atomic_fetch_xor
 #define CHANGE_fetch_nand __atomic_fetch_nand
 
-/* A lock is one of 32 bits that changes from 0 to 1, so: src/base/lock.h. */
+/* A change of 32 bits from 0 to 1 is taken for a lock, see src/base/lock.h. */
 static int finds_held(const volatile void *ptr, uint64_t expected, uint64_t value, size_t size,
                       int order, int failure) {
     if (!meet_every || self == NOBODY || size != 4 || expected != 0 || value != 1 ||

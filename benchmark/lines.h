@@ -1,16 +1,16 @@
 /*
- * Counts cache lines that travel between threads.
+ * Counts transfers of cache lines between threads.
  *
  * Code compiled with -fsanitize=thread calls a function before each access of memory. Here these
- * functions are ours (lines.c), not those of ThreadSanitizer: they keep for each line of 64 bytes
- * which threads have it and who wrote it last, as caches that are kept coherent do, with caches
- * that never lose a line for want of room. A line travels when a thread
+ * functions are ours (lines.c), not those of ThreadSanitizer: they record for each line of
+ * 64 bytes which threads have it and which one wrote it last, like coherent caches of unlimited
+ * size. A line is transferred when a thread
  *
  *   writes to it and others have it, or
  *   reads it, does not have it, and another one wrote it last.
  *
- * There are no locks and no atomics in it: between lines_enter and lines_leave may be one thread at
- * a time. What others do is not seen.
+ * The code has no locks and no atomics: only one thread at a time may be between lines_enter and
+ * lines_leave. Accesses of other threads are not seen.
  */
 #ifndef UMF_BENCH_LINES_H
 #define UMF_BENCH_LINES_H
@@ -23,33 +23,33 @@ extern "C" {
 #endif
 
 #define LINES_MAX_THREADS 64
-#define LINES_CPUS 16 /* as many the library finds */
+#define LINES_CPUS 16 /* the number of CPUs that the library finds */
 
-/* What this thread does is done by thread `id`, less than LINES_MAX_THREADS. */
+/* The accesses of this thread count as those of thread `id`, less than LINES_MAX_THREADS. */
 void lines_enter(unsigned id);
 void lines_leave(void);
 
-/* From here on, or no longer; who has which line is kept all the time. */
+/* Begins or ends counting. Which thread has which line is always recorded. */
 void lines_count(int is_counted);
 
 /*
- * From here on a lock of the library's that another thread took last is found held, every `every`th
- * time, as if that thread were still at it; 0: never. In turns nobody would find a lock held, and
- * what a pool does when threads meet would not happen.
+ * From now on, every `every`th attempt finds a lock of the library held if another thread took it
+ * last; 0: never. Threads that take turns would never find a lock held, and what a pool does when
+ * threads contend would not happen.
  */
 void lines_meet(unsigned every);
 
-/* How often a line has travelled while it was counted. */
+/* The number of transfers while counting was on. */
 uint64_t lines_travelled(void);
 
-/* Code that made lines travel: the address after the access, less the one the program was loaded
- * at. */
+/* Code that caused transfers: the address after the access, minus the load address of
+ * the program. */
 typedef struct {
     uintptr_t address;
     uint64_t count;
 } lines_place_t;
 
-/* Those with the highest counts, the highest first; returns how many. */
+/* Writes the places with the highest counts, highest first, and returns their number. */
 size_t lines_places(lines_place_t *places, size_t capacity);
 
 /* lines_check.c: accesses of code that is compiled as the library is. */

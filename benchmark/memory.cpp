@@ -1,5 +1,5 @@
-// Memory instead of time: what a pool or a peer holds for what is live, what it needs to know about
-// it, and what threads leave behind. Each subject has a process of its own.
+// Memory instead of time: what a pool or a peer holds for live memory, its metadata, and what
+// threads leave behind. Each subject has a process of its own.
 #include "bench.h"
 
 #include <algorithm>
@@ -38,7 +38,8 @@ bool is_ready(Subject &subject, size_t size) {
 constexpr unsigned DECAY_SECONDS = 11, QUICK_DECAY_SECONDS = 1;
 
 struct Burst {
-    const char *name; // of the block; objects of 16 KiB came first and have no size in their keys
+    const char
+        *name; // of the block; objects of 16 KiB were the first and have no size in their keys
     size_t size;
     bool wait; // for what is given back in time
 };
