@@ -26,7 +26,7 @@ void umf_named_sign(void *head, size_t header_size) {
     __atomic_store_n(&to->mark, UMF_NAMED_MARK ^ header_size, __ATOMIC_RELEASE);
 }
 
-/* --- whose is it ------------------------------------------------------------------------------ */
+/* --- the owner of an object ---------------------------------------------------------------- */
 
 /* false: the file is not a complete object of this library. */
 static bool named_read_head(int fd, umf_named_head_t *head) {

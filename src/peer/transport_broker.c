@@ -103,7 +103,7 @@ int umf_broker_ask(int connection, const umf_fd_ticket_t *ticket, uint64_t deadl
     return error;
 }
 
-/* --- the way there --- */
+/* --- connecting --- */
 
 static int broker_connect(const umf_socket_address_t *address, int *connection) {
     int made;

@@ -24,7 +24,7 @@ typedef struct plan_t {
     bool is_stale;           /* spans were added or withdrawn meanwhile */
 } plan_t;
 
-/* --- what the pool has ------------------------------------------------------------------------ */
+/* --- spans of the pool ------------------------------------------------------------------------ */
 
 static bool plan_visit(umf_span_t *span, void *arg) {
     plan_t *plan = arg;
@@ -77,7 +77,7 @@ static bool plan_is_true(const plan_t *plan) {
     return check.seen == plan->count;
 }
 
-/* --- in which pieces it lies ------------------------------------------------------------------ */
+/* --- pieces of the pool ----------------------------------------------------------------------- */
 
 /* The number of spans from `first` on that lie in one piece. */
 static size_t plan_spans_of(const plan_t *plan, size_t first, const umf_vm_piece_t *piece) {

@@ -83,7 +83,7 @@ UMF_API_EXT_1 umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool
     return result;
 }
 
-/* --- who has addresses of it ------------------------------------------------------------------ */
+/* --- watchers, and calls that forbid ---------------------------------------------------------- */
 
 /* Takes the lock if the pool is resident, else fails. */
 static umf_result_t watch_lock(umf_memory_pool_handle_t pool, umf_sleep_t **sleep,

@@ -8,7 +8,7 @@
 UMF_LOCK_STATIC(sleep_lock, UMF_RANK_SUSPEND);
 umf_lock_t *const umf_sleep_lock = &sleep_lock;
 
-/* --- its life --------------------------------------------------------------------------------- */
+/* --- start and end ---------------------------------------------------------------------------- */
 
 static bool ext_has_vm(const umf_memory_provider_ext_ops_t *ext) {
     return ext->vm_find && ext->vm_detach && ext->vm_create && ext->vm_attach && ext->vm_discard &&

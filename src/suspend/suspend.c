@@ -23,7 +23,7 @@ typedef struct sleepers_t {
     umf_suspend_report_t report;
 } sleepers_t;
 
-/* --- claiming, telling, waiting --------------------------------------------------------------- */
+/* --- claiming, notifying, waiting ------------------------------------------------------------- */
 
 static bool sleepers_have(const sleepers_t *all, const umf_sleep_t *sleep) {
     for (size_t i = 0; i < all->count; i++) {
@@ -130,7 +130,7 @@ static umf_result_t wait_before_resume(const sleepers_t *all) {
                : result;
 }
 
-/* --- keeping and bringing back ---------------------------------------------------------------- */
+/* --- saving and restoring --------------------------------------------------------------------- */
 
 static bool is_kept(const umf_sleep_t *sleep) {
     return sleep->policy.keep != UMF_SUSPEND_ZERO && sleep->policy.keep != UMF_SUSPEND_DISCARD;

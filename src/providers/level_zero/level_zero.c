@@ -332,7 +332,7 @@ static umf_result_t ze_free(void *provider, void *ptr, size_t size) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* --- what is asked ---------------------------------------------------------------------------- */
+/* --- questions -------------------------------------------------------------------------------- */
 
 static umf_result_t ze_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
     const umf_ze_provider_t *ze = provider;

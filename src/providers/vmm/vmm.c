@@ -95,7 +95,7 @@ static void vmm_piece_destroy(umf_vmm_piece_t *piece) {
     umf_meta_free(piece, sizeof(*piece));
 }
 
-/* --- making and giving back pieces ------------------------------------------------------------ */
+/* --- creating and releasing pieces ------------------------------------------------------------ */
 
 umf_result_t umf_vmm_allow(umf_vmm_t *vmm, uintptr_t base, size_t size) {
     return vmm->ops->allow ? vmm->ops->allow(vmm->backend, base, size) : UMF_RESULT_SUCCESS;
