@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks who includes whom: includes.sh <project root>
 #
-# The table is the one of docs/ARCHITECTURE.md. A row is a folder of src/ and what its files may include beside
+# The table stands in docs/ARCHITECTURE.md, too: change both. A row is a folder of src/ and what its files may include beside
 # each other: a folder, or one header; "public" is any public header, "umf/base.h" that one alone. A folder
 # inside of another has what that one's row says and what its own adds, if it has one.
 set -euo pipefail
