@@ -269,7 +269,7 @@ TEST(stats, parts_are_given_back) {
 }
 
 /* Statistics need none. */
-TEST(stats, without_memory_for_parts) {
+TEST(stats, without_memory_for_shards) {
     umf_stats_t s = {};
     umf_os_set_fault([](const char *call) { return strcmp(call, "meta_alloc") == 0 ? 12 : 0; });
     for (int i = 0; i < 10; i++) {
@@ -280,7 +280,7 @@ TEST(stats, without_memory_for_parts) {
     }
     umf_os_set_fault(nullptr);
     EXPECT_EQ(statsPeak(&s), 100u);
-    EXPECT_EQ(s.parts, nullptr);
+    EXPECT_EQ(s.shards, nullptr);
     umf_stats_fini(&s);
 }
 
