@@ -826,6 +826,36 @@ TEST_F(CudaVmm, AFailureToKeepContentOnAPeerLeavesNothingThere) {
     EXPECT_EQ(umfPoolFree(pool, ptr), OK);
 }
 
+// What is made on a peer belongs to no context, so it is released also when none can be entered.
+TEST_F(CudaVmm, AContextThatCannotBeEnteredLeavesNothingOnAPeer) {
+    NEEDS_FAKE();
+    void *ptr = create_filled(5, 8 * MiB);
+    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+    policy.keep = UMF_SUSPEND_KEEP_PEER;
+    policy.device = 1;
+    ASSERT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK); // makes what the library keeps
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    const size_t used = driver().control()->used[1];
+    long refused = 0;
+    bool reached = true;
+    for (long n = 1; reached; n++) {
+        fail(FAKE_cuCtxGetCurrent, CUDA_ERROR_UNKNOWN, n);
+        const bool done = umfPoolsSuspend(&pool, 1, nullptr, nullptr) == OK;
+        reached = driver().control()->fail_at == 0;
+        driver().control()->fail_at = 0;
+        refused += !done;
+        if (done) {
+            ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+        }
+        EXPECT_EQ(residency(pool).state, UMF_SUSPEND_STATE_RESIDENT);
+        EXPECT_EQ(driver().control()->used[1], used) << "the call " << n << " failed";
+        EXPECT_TRUE(is_all(ptr, 5, 8 * MiB));
+    }
+    EXPECT_GT(refused, 0);
+    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+}
+
 // Memory that one provider has pinned is not pinned for the context of another.
 TEST_F(CudaVmm, PinnedMemoryHeldReadyIsOfOneProvider) {
     NEEDS_FAKE();

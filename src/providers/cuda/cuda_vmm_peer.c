@@ -124,7 +124,8 @@ static CUmemGenericAllocationHandle cuda_vmm_forget(umf_cuda_vmm_t *cuda, umf_ha
     return (CUmemGenericAllocationHandle)(uintptr_t)handle;
 }
 
-/* Maps `handle` and remembers the mapping. After a failure of either the handle is released. */
+/* Maps `handle` and remembers the mapping. After any failure the handle is released: physical
+ * memory outlives contexts, so this is done even if the context cannot be entered. */
 static umf_result_t cuda_vmm_adopt(umf_cuda_vmm_t *cuda, umf_hash_t *hash,
                                    CUmemGenericAllocationHandle handle, size_t size, int device,
                                    uintptr_t *base) {
@@ -132,17 +133,20 @@ static umf_result_t cuda_vmm_adopt(umf_cuda_vmm_t *cuda, umf_hash_t *hash,
     uintptr_t made = 0;
     bool kept = true;
     CUresult result = umf_cuda_enter(cuda->driver, &cuda->context, &scope);
-    if (result == CUDA_SUCCESS) {
+    bool entered = result == CUDA_SUCCESS;
+    if (entered) {
         result = cuda_vmm_map_anywhere(cuda, handle, size, device, &made);
-        if (result == CUDA_SUCCESS) {
-            kept = cuda_vmm_remember(cuda, hash, made, handle);
-            if (!kept) {
-                cuda_vmm_unmap_anywhere(cuda, made, size);
-            }
+    }
+    if (result == CUDA_SUCCESS) {
+        kept = cuda_vmm_remember(cuda, hash, made, handle);
+        if (!kept) {
+            cuda_vmm_unmap_anywhere(cuda, made, size);
         }
-        if (result != CUDA_SUCCESS || !kept) {
-            cuda->driver->cuMemRelease(handle);
-        }
+    }
+    if (result != CUDA_SUCCESS || !kept) {
+        cuda->driver->cuMemRelease(handle);
+    }
+    if (entered) {
         result = umf_cuda_leave(cuda->driver, &scope, result);
     }
     if (!kept) {
