@@ -8,6 +8,7 @@
 #ifndef UMF_TEST_FAULT_H
 #define UMF_TEST_FAULT_H
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -17,7 +18,8 @@ extern "C" {
 
 namespace fault {
 
-inline int target, seen, error;
+inline int target, error;
+inline std::atomic<int> seen{0}; /* a broker's thread calls the system, too */
 inline const char *only;
 inline bool stays; /* all after it fail, too */
 
@@ -25,14 +27,15 @@ inline int hook(const char *call) {
     if (only && strcmp(call, only) != 0) {
         return 0;
     }
-    seen++;
-    return seen == target || (stays && seen > target) ? error : 0;
+    const int now = ++seen;
+    return now == target || (stays && now > target) ? error : 0;
 }
 
-/* Calls of that name only, or of any name but unmap and close, after which nobody can clean up. */
+/* Calls of that name only, or of any name but unmap and close, after which nobody can clean up, and
+ * the question that a broker's thread asks from time to time. */
 inline int hook_but_release(const char *call) {
     bool releases = strcmp(call, "unmap") == 0 || strcmp(call, "close") == 0;
-    return releases ? 0 : hook(call);
+    return releases || strcmp(call, "is_last_thread") == 0 ? 0 : hook(call);
 }
 
 class Nth {

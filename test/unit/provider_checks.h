@@ -206,7 +206,7 @@ inline void expect_damage_is_noticed(const Provider &provider, const Provider &c
     }
     EXPECT_EQ(consumer.open(Provider::Handle(handle.size(), 0), &opened), bad);
     EXPECT_EQ(opened, nullptr);
-    EXPECT_EQ(count_descriptors(), descriptors);
+    EXPECT_LE(count_descriptors(), descriptors) << "a broker may have closed a connection";
     EXPECT_EQ(umf_meta_used(), used);
     EXPECT_EQ(consumer.close(consumer.must_open(handle), page), UMF_RESULT_SUCCESS);
 }
