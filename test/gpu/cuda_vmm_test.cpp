@@ -61,6 +61,15 @@ class CudaVmm : public Gpu {
         ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
     }
     // A block of a new pool, all of it `value`.
+    // Suspends keep the content on device 1 from now on, where the first one has been already.
+    void keep_on_peer() {
+        umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+        policy.keep = UMF_SUSPEND_KEEP_PEER;
+        policy.device = 1;
+        ASSERT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK); // makes what the library keeps
+        ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    }
     void *create_filled(unsigned char value, size_t size) {
         create_pool();
         void *ptr = umfPoolMalloc(pool, size);
@@ -804,12 +813,7 @@ TEST_F(CudaVmm, PeersMayReadAndWrite) {
 TEST_F(CudaVmm, AFailureToKeepContentOnAPeerLeavesNothingThere) {
     NEEDS_FAKE();
     void *ptr = create_filled(5, 8 * MiB);
-    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
-    policy.keep = UMF_SUSPEND_KEEP_PEER;
-    policy.device = 1;
-    ASSERT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
-    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK); // makes what the library keeps
-    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    ASSERT_NO_FATAL_FAILURE(keep_on_peer());
     const long objects = driver().control()->objects;
     const size_t used = driver().control()->used[1];
     for (int function :
@@ -830,12 +834,7 @@ TEST_F(CudaVmm, AFailureToKeepContentOnAPeerLeavesNothingThere) {
 TEST_F(CudaVmm, AContextThatCannotBeEnteredLeavesNothingOnAPeer) {
     NEEDS_FAKE();
     void *ptr = create_filled(5, 8 * MiB);
-    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
-    policy.keep = UMF_SUSPEND_KEEP_PEER;
-    policy.device = 1;
-    ASSERT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
-    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK); // makes what the library keeps
-    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    ASSERT_NO_FATAL_FAILURE(keep_on_peer());
     const size_t used = driver().control()->used[1];
     long refused = 0;
     bool reached = true;
