@@ -1,0 +1,131 @@
+#include "cache/withheld.h"
+
+#include "base/lock.h"
+#include "system/pause.h"
+
+/* Pauses of a look in all, of 100 us each, and pauses of a begin. */
+#define LOOK_PAUSES 100000
+#define BEGIN_PAUSES 64
+
+#define COUNT_MASK UINT64_C(0xffff)
+#define FORKS_SHIFT 16
+#define FORKS_MASK UINT64_C(0xffff)
+#define GENERATION (UINT64_C(1) << 32)
+
+typedef umf_withheld_part_t part_t;
+
+static __thread part_t *innermost;
+
+/* --- words ------------------------------------------------------------------------------------ */
+
+/* The word as it counts in this process: after a fork the threads of the parent are gone. */
+static uint64_t word_here(uint64_t word) {
+    uint64_t forks = umf_fork_count() & FORKS_MASK;
+    bool is_here = (word >> FORKS_SHIFT & FORKS_MASK) == forks;
+    return is_here ? word : (word & ~(GENERATION - 1)) + GENERATION + (forks << FORKS_SHIFT);
+}
+
+static uint64_t word_read(uint64_t *word) {
+    return word_here(__atomic_load_n(word, __ATOMIC_SEQ_CST));
+}
+
+static bool word_has_any(uint64_t *word) {
+    return word_read(word) & COUNT_MASK;
+}
+
+/* false: `alone`, and another thread is counted. */
+static bool word_enter(uint64_t *word, bool alone) {
+    uint64_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST), here;
+    do {
+        here = word_here(old);
+        if (alone && here & COUNT_MASK) {
+            return false;
+        }
+    } while (!__atomic_compare_exchange_n(word, &old, here + 1, true, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_SEQ_CST));
+    return true;
+}
+
+static void word_leave(uint64_t *word, unsigned forks) {
+    if (forks == umf_fork_count()) { /* else the thread was counted in the parent */
+        __atomic_fetch_add(word, GENERATION - 1, __ATOMIC_SEQ_CST);
+    }
+}
+
+/* --- parts ------------------------------------------------------------------------------------ */
+
+static bool is_inside(const umf_withheld_t *withheld) {
+    const part_t *part = innermost;
+    while (part && part->withheld != withheld) {
+        part = part->outer;
+    }
+    return part != NULL;
+}
+
+static void part_open(umf_withheld_t *withheld, part_t *part) {
+    *part = (part_t){.withheld = withheld,
+                     .outer = innermost,
+                     .forks = umf_fork_count(),
+                     .is_counted = !is_inside(withheld)};
+    innermost = part;
+}
+
+static void part_close(part_t *part, uint64_t *word) {
+    innermost = part->outer;
+    if (part->is_counted) {
+        word_leave(word, part->forks);
+    }
+}
+
+/* --- withholding ------------------------------------------------------------------------------ */
+
+void umf_withheld_begin(umf_withheld_t *withheld, part_t *part) {
+    part_open(withheld, part);
+    if (!part->is_counted) {
+        return;
+    }
+    for (unsigned round = 0; round < BEGIN_PAUSES && word_has_any(&withheld->looking); round++) {
+        umf_pause(round);
+    }
+    word_enter(&withheld->at_work, false);
+}
+
+void umf_withheld_end(part_t *part) {
+    part_close(part, &part->withheld->at_work);
+}
+
+/* --- looking ---------------------------------------------------------------------------------- */
+
+static void wait_until_released(part_t *part) {
+    uint64_t *at_work = &part->withheld->at_work;
+    while (word_has_any(at_work) && part->round < LOOK_PAUSES) {
+        umf_pause(part->round++);
+    }
+    part->seen = word_read(at_work);
+}
+
+void umf_withheld_look(umf_withheld_t *withheld, part_t *part) {
+    part_open(withheld, part);
+    if (!part->is_counted) {
+        return;
+    }
+    bool is_alone;
+    while (!(is_alone = word_enter(&withheld->looking, true)) && part->round < LOOK_PAUSES) {
+        umf_pause(part->round++);
+    }
+    if (!is_alone) {
+        word_enter(&withheld->looking, false);
+    }
+    wait_until_released(part);
+}
+
+bool umf_withheld_again(part_t *part, bool is_served) {
+    uint64_t *at_work = &part->withheld->at_work;
+    if (!is_served && part->is_counted && part->round++ < LOOK_PAUSES &&
+        word_read(at_work) != part->seen) {
+        wait_until_released(part);
+        return true;
+    }
+    part_close(part, &part->withheld->looking);
+    return false;
+}
