@@ -50,6 +50,7 @@ umf/experimental/memtarget.h UMF_MEMTARGET_H umf/base.h
 umf/experimental/mempolicy.h UMF_MEMPOLICY_H umf/base.h
 umf/experimental/memspace.h UMF_MEMSPACE_H umf/experimental/mempolicy.h umf/experimental/memtarget.h umf/memory_pool.h umf/memory_provider.h
 umf/proxy_lib_new_delete.h UMF_PROXY_LIB_NEW_DELETE_H new stddef.h stdlib.h
+umf/cuda_device.h UMF_CUDA_DEVICE_H stdbool.h umf/base.h
 umf/plugin.h UMF_PLUGIN_H umf/base.h umf/memory_pool_ops.h umf/memory_provider_ops.h
 umf/capture.h UMF_CAPTURE_H umf/base.h
 umf/suspend.h UMF_SUSPEND_H umf/base.h umf/memory_pool.h

@@ -565,6 +565,9 @@ CUresult fake_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUd
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
         *value = 1;
         return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+        *value = !get().control.lacks_managed;
+        return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
         *value = get().control.host_node;
         return CUDA_SUCCESS;
@@ -594,7 +597,7 @@ CUresult fake_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
     if (!is_device(device) || !is_device(peer)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *can = device != peer;
+    *can = device != peer && !get().control.lacks_peers;
     return CUDA_SUCCESS;
 }
 

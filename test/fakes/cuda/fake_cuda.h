@@ -57,6 +57,8 @@ typedef struct fake_cuda_t {
     char bus_id[32];                         /* of each device on PCI; "" at first: none */
     int has_rdma;                            /* devices say that they have GPUDirect RDMA */
     int refuses_rdma;                        /* and refuse memory for it */
+    int lacks_managed;                       /* devices have no managed memory */
+    int lacks_peers;                         /* no device reaches another */
 
     /* To read. */
     long calls[FAKE_CUDA_FUNCTIONS];

@@ -1,0 +1,83 @@
+/** @file
+ * NVIDIA GPUs of this machine: how many there are, on which one a thread works, which ones reach
+ * each other, and what memory they have.
+ *
+ * The driver, libcuda.so.1, is found at run time and never linked. Devices have the numbers that
+ * `cuDeviceGet` counts. All functions are thread-safe, and all but ::umfCUDADeviceMakeCurrent leave
+ * the caller's current context as it was.
+ *
+ * Without a driver that starts and finds a GPU every function gives
+ * ::UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE, and ::UMF_RESULT_ERROR_NOT_SUPPORTED in a library that
+ * was built without CUDA. A number that is no device's, and a NULL output, give
+ * ::UMF_RESULT_ERROR_INVALID_ARGUMENT. A failure of the driver gives
+ * ::UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC. Outputs are written only on success.
+ */
+#ifndef UMF_CUDA_DEVICE_H
+#define UMF_CUDA_DEVICE_H 1
+
+#include <stdbool.h>
+
+#include <umf/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief What ::umfCUDADeviceGetInfo tells of a device.
+typedef struct umf_cuda_device_info_t {
+    /// sizeof(umf_cuda_device_info_t), set by the caller: see ::UMF_CUDA_DEVICE_INFO_INIT.
+    size_t struct_size;
+    /// Bytes of memory that nobody uses.
+    size_t free_memory;
+    /// Bytes of memory of the device.
+    size_t total_memory;
+    /// It has managed memory (`cuMemAllocManaged`).
+    bool has_managed_memory;
+} umf_cuda_device_info_t;
+
+/// @brief Initialises a ::umf_cuda_device_info_t.
+#define UMF_CUDA_DEVICE_INFO_INIT                                                                  \
+    { sizeof(umf_cuda_device_info_t), 0, 0, false }
+
+/// @brief Counts the devices.
+///
+/// @param count [out] at least 1
+/// @return ::UMF_RESULT_SUCCESS, or as the head of this file says
+umf_result_t umfCUDADeviceCount(int *count);
+
+/// @brief Tells on which device the calling thread works.
+///
+/// @param device [out] the device of the thread's current context; -1 if it has none
+/// @return ::UMF_RESULT_SUCCESS, or as the head of this file says
+umf_result_t umfCUDADeviceCurrent(int *device);
+
+/// @brief Makes the primary context of a device the calling thread's current one, as
+///        `cudaSetDevice` does.
+///
+/// The library retains that context until the process ends.
+///
+/// @param device number of the device
+/// @return ::UMF_RESULT_SUCCESS, or as the head of this file says
+umf_result_t umfCUDADeviceMakeCurrent(int device);
+
+/// @brief Tells whether a device can be given access to memory of another one.
+///
+/// @param device the device that reads and writes
+/// @param peer the device that has the memory
+/// @param reaches [out] true also if both are the same
+/// @return ::UMF_RESULT_SUCCESS, or as the head of this file says
+umf_result_t umfCUDADeviceReaches(int device, int peer, bool *reaches);
+
+/// @brief Tells about the memory of a device. Its primary context is active during the call.
+///
+/// @param device number of the device
+/// @param info [out] `struct_size` is set by the caller; one that is too small is refused with
+///        ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+/// @return ::UMF_RESULT_SUCCESS, or as the head of this file says
+umf_result_t umfCUDADeviceGetInfo(int device, umf_cuda_device_info_t *info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_CUDA_DEVICE_H */

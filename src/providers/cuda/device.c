@@ -1,0 +1,146 @@
+/* The devices of the CUDA driver (umf/cuda_device.h). */
+#include <umf/cuda_device.h>
+
+#include <stdatomic.h>
+
+#include "base/log.h"
+#include "providers/cuda/context.h"
+
+/* Devices whose primary context MakeCurrent has retained. Those above 63 are retained each time. */
+static _Atomic uint64_t device_retained;
+
+/* The driver, started, with a device of that number. */
+static umf_result_t device_driver(int device, const void *output, const umf_cuda_driver_t **driver,
+                                  int *count) {
+    char why[256];
+    if (!output) {
+        UMF_LOG_ERROR("the output is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = umf_cuda_probe(why, sizeof(why));
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("%s", why);
+        return result;
+    }
+    *driver = umf_cuda_driver(NULL, 0);
+    if (!(*driver)->cuDeviceGetCount || !(*driver)->cuDevicePrimaryCtxRetain ||
+        !(*driver)->cuDevicePrimaryCtxRelease) {
+        UMF_LOG_ERROR("this CUDA driver is too old to name devices: install a newer one");
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    result = umf_cuda_result(*driver, (*driver)->cuDeviceGetCount(count), "counting the devices");
+    if (result == UMF_RESULT_SUCCESS && (device < 0 || device >= *count)) {
+        UMF_LOG_ERROR("there is no device %d among the %d of this machine", device, *count);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return result;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDADeviceCount(int *count) {
+    const umf_cuda_driver_t *driver;
+    int found;
+    umf_result_t result = device_driver(0, count, &driver, &found);
+    if (result == UMF_RESULT_SUCCESS) {
+        *count = found;
+    }
+    return result;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDADeviceCurrent(int *device) {
+    const umf_cuda_driver_t *driver;
+    int count;
+    CUdevice found = -1;
+    CUcontext context = NULL;
+    umf_result_t result = device_driver(0, device, &driver, &count);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    CUresult got = driver->cuCtxGetCurrent(&context);
+    if (got == CUDA_SUCCESS && context) {
+        got = driver->cuCtxGetDevice(&found);
+    }
+    if (got == CUDA_SUCCESS) {
+        *device = found;
+    }
+    return umf_cuda_result(driver, got, "asking for the current device");
+}
+
+static bool device_is_retained(int device) {
+    uint64_t bit = device < 64 ? UINT64_C(1) << device : 0;
+    return (atomic_fetch_or(&device_retained, bit) & bit) != 0;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDADeviceMakeCurrent(int device) {
+    const umf_cuda_driver_t *driver;
+    int count;
+    CUcontext context;
+    umf_result_t result = device_driver(device, &device, &driver, &count);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    CUresult made = umf_cuda_primary_retain(driver, device, &context);
+    if (made == CUDA_SUCCESS) {
+        made = driver->cuCtxSetCurrent(context);
+        if (device_is_retained(device)) {
+            umf_cuda_primary_release(driver, device);
+        }
+    }
+    return umf_cuda_result(driver, made, "making a device current");
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDADeviceReaches(int device, int peer, bool *reaches) {
+    const umf_cuda_driver_t *driver;
+    int count, can = device == peer;
+    umf_result_t result = device_driver(device, reaches, &driver, &count);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = device_driver(peer, reaches, &driver, &count);
+    }
+    if (result == UMF_RESULT_SUCCESS && !can && driver->cuDeviceCanAccessPeer) {
+        result = umf_cuda_result(driver, driver->cuDeviceCanAccessPeer(&can, device, peer),
+                                 "asking whether a device reaches another");
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        *reaches = can != 0;
+    }
+    return result;
+}
+
+/* Memory is counted in a context, for which the primary one is retained. */
+static CUresult device_count_memory(const umf_cuda_driver_t *driver, int device, size_t *left,
+                                    size_t *total) {
+    umf_cuda_context_t context = {.device = device};
+    if (!driver->cuMemGetInfo) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    CUresult result = umf_cuda_primary_retain(driver, device, &context.handle);
+    if (result == CUDA_SUCCESS) {
+        UMF_CUDA_CALL(driver, &context, result, cuMemGetInfo(left, total));
+        umf_cuda_primary_release(driver, device);
+    }
+    return result;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDADeviceGetInfo(int device, umf_cuda_device_info_t *info) {
+    const umf_cuda_driver_t *driver;
+    int count, managed = 0;
+    umf_cuda_device_info_t found = UMF_CUDA_DEVICE_INFO_INIT;
+    umf_result_t result = device_driver(device, info, &driver, &count);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (info->struct_size < sizeof(found)) {
+        UMF_LOG_ERROR("struct_size is %zu, set it to sizeof(umf_cuda_device_info_t)",
+                      info->struct_size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    CUresult got = device_count_memory(driver, device, &found.free_memory, &found.total_memory);
+    if (got == CUDA_SUCCESS && driver->cuDeviceGetAttribute) {
+        got = driver->cuDeviceGetAttribute(&managed, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, device);
+    }
+    if (got == CUDA_SUCCESS) {
+        found.struct_size = info->struct_size;
+        found.has_managed_memory = managed != 0;
+        *info = found;
+    }
+    return umf_cuda_result(driver, got, "asking for the memory of a device");
+}

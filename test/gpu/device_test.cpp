@@ -1,0 +1,123 @@
+// The devices of this machine (umf/cuda_device.h).
+
+#include "fakes/threads.h"
+#include "gpu.h"
+
+#include <umf/cuda_device.h>
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+
+class Device : public Gpu {
+  protected:
+    int count = 0;
+
+    void SetUp() override {
+        Gpu::SetUp();
+        ASSERT_EQ(umfCUDADeviceCount(&count), OK);
+        ASSERT_GT(count, 0);
+    }
+};
+
+} // namespace
+
+TEST_F(Device, OutputsAndNumbersAreChecked) {
+    int device;
+    bool reaches = true;
+    umf_cuda_device_info_t info = UMF_CUDA_DEVICE_INFO_INIT;
+    EXPECT_EQ(umfCUDADeviceCount(nullptr), BAD);
+    EXPECT_EQ(umfCUDADeviceCurrent(nullptr), BAD);
+    EXPECT_EQ(umfCUDADeviceReaches(0, 0, nullptr), BAD);
+    EXPECT_EQ(umfCUDADeviceGetInfo(0, nullptr), BAD);
+    for (int none : {-1, count}) {
+        EXPECT_EQ(umfCUDADeviceMakeCurrent(none), BAD);
+        EXPECT_EQ(umfCUDADeviceReaches(none, 0, &reaches), BAD);
+        EXPECT_EQ(umfCUDADeviceReaches(0, none, &reaches), BAD);
+        EXPECT_EQ(umfCUDADeviceGetInfo(none, &info), BAD);
+    }
+    info.struct_size--;
+    EXPECT_EQ(umfCUDADeviceGetInfo(0, &info), BAD);
+    EXPECT_EQ(umfCUDADeviceCurrent(&device), OK);
+    EXPECT_EQ(device, 0);
+    EXPECT_EQ(current(), context);
+}
+
+TEST_F(Device, MemoryIsTheDriversAnswer) {
+    umf_cuda_device_info_t info = UMF_CUDA_DEVICE_INFO_INIT;
+    size_t free = 0, total = 0;
+    CU(cuMemGetInfo(&free, &total));
+    ASSERT_EQ(umfCUDADeviceGetInfo(0, &info), OK);
+    EXPECT_EQ(info.total_memory, total);
+    EXPECT_LE(info.free_memory, total);
+    EXPECT_TRUE(info.has_managed_memory);
+    EXPECT_EQ(info.struct_size, sizeof(info));
+    EXPECT_EQ(current(), context);
+}
+
+TEST_F(Device, WithoutManagedMemory) {
+    NEEDS_FAKE();
+    driver().control()->lacks_managed = 1;
+    umf_cuda_device_info_t info = UMF_CUDA_DEVICE_INFO_INIT;
+    ASSERT_EQ(umfCUDADeviceGetInfo(0, &info), OK);
+    EXPECT_FALSE(info.has_managed_memory);
+}
+
+TEST_F(Device, ReachesItselfAndItsPeers) {
+    bool reaches = false;
+    EXPECT_EQ(umfCUDADeviceReaches(0, 0, &reaches), OK);
+    EXPECT_TRUE(reaches);
+    NEEDS_FAKE();
+    EXPECT_EQ(umfCUDADeviceReaches(0, 1, &reaches), OK);
+    EXPECT_TRUE(reaches);
+    driver().control()->lacks_peers = 1;
+    EXPECT_EQ(umfCUDADeviceReaches(0, 1, &reaches), OK);
+    EXPECT_FALSE(reaches);
+}
+
+// The primary context stays when who else retained it releases it.
+TEST_F(Device, IsMadeCurrentInTheThread) {
+    CU(cuCtxSetCurrent(nullptr));
+    int device = 7;
+    EXPECT_EQ(umfCUDADeviceCurrent(&device), OK);
+    EXPECT_EQ(device, -1);
+    for (int round = 0; round < 3; round++) {
+        ASSERT_EQ(umfCUDADeviceMakeCurrent(count - 1), OK);
+        EXPECT_EQ(umfCUDADeviceCurrent(&device), OK);
+        EXPECT_EQ(device, count - 1);
+    }
+    CUcontext primary = nullptr;
+    CU(cuDevicePrimaryCtxRetain(&primary, count - 1));
+    EXPECT_EQ(current(), primary);
+    CU(cuDevicePrimaryCtxRelease(count - 1));
+    unsigned flags;
+    int active = 0;
+    CU(cuDevicePrimaryCtxGetState(count - 1, &flags, &active));
+    EXPECT_EQ(active, 1);
+    std::thread([&] {
+        EXPECT_EQ(umfCUDADeviceCurrent(&device), OK);
+        EXPECT_EQ(device, -1);
+    }).join();
+}
+
+TEST_F(Device, FailuresOfTheDriverChangeNothing) {
+    NEEDS_FAKE();
+    umf_cuda_device_info_t info = UMF_CUDA_DEVICE_INFO_INIT;
+    bool reaches = true;
+    const CUresult broken = CUDA_ERROR_UNKNOWN;
+    const umf_result_t failed = UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+    fail(FAKE_cuMemGetInfo, broken);
+    EXPECT_EQ(umfCUDADeviceGetInfo(0, &info), failed);
+    fail(FAKE_cuDeviceGetAttribute, broken);
+    EXPECT_EQ(umfCUDADeviceGetInfo(0, &info), failed);
+    EXPECT_EQ(info.total_memory, 0u);
+    fail(FAKE_cuDevicePrimaryCtxRetain, broken);
+    EXPECT_EQ(umfCUDADeviceMakeCurrent(0), failed);
+    fail(FAKE_cuDeviceCanAccessPeer, broken);
+    EXPECT_EQ(umfCUDADeviceReaches(0, 1, &reaches), failed);
+    EXPECT_TRUE(reaches);
+    fail(FAKE_cuDeviceGetCount, CUDA_ERROR_NO_DEVICE);
+    EXPECT_EQ(umfCUDADeviceCount(&count), UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE);
+    EXPECT_EQ(current(), context);
+}
