@@ -98,10 +98,10 @@ void umf_withheld_end(part_t *part) {
 
 static void wait_until_released(part_t *part) {
     uint64_t *at_work = &part->withheld->at_work;
-    while (word_has_any(at_work) && part->round < LOOK_PAUSES) {
+    /* One value tells both: that nothing is withheld, and when that was. */
+    while ((part->seen = word_read(at_work)) & COUNT_MASK && part->round < LOOK_PAUSES) {
         umf_pause(part->round++);
     }
-    part->seen = word_read(at_work);
 }
 
 void umf_withheld_look(umf_withheld_t *withheld, part_t *part) {

@@ -24,7 +24,6 @@
 #include "pools/coalescing/release.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
-#include "system/pause.h"
 
 /* A new span has 1 / GROWTH_PARTS of the pool's memory, up to GROWTH_MAX. */
 #define GROWTH_PARTS 16
@@ -165,16 +164,6 @@ static void *take_moved(coalescing_pool_t *pool, shard_t *own, const request_t *
     return ptr;
 }
 
-/* Takes from any shard and waits for their locks. NULL: the request fits in none. */
-static void *take_anywhere(coalescing_pool_t *pool, shard_t *own, const request_t *request) {
-    void *ptr = NULL;
-    umf_lock(&own->lock);
-    if (take_and_unlock(pool, own, request, &ptr) != UMF_RESULT_SUCCESS) {
-        take_elsewhere(pool, own, request, true, &ptr);
-    }
-    return ptr;
-}
-
 /* Allocates an aligned span of `size` bytes. If the provider cannot align so far, the span is so
  * much larger that an aligned block of `size` bytes fits, and `size` is what it has. */
 static umf_result_t span_alloc(coalescing_pool_t *pool, const shard_t *shard, size_t *size,
@@ -195,8 +184,8 @@ static umf_result_t span_alloc(coalescing_pool_t *pool, const shard_t *shard, si
 }
 
 /* Serves the request from a new span of `size` bytes. */
-static umf_result_t grow(coalescing_pool_t *pool, shard_t *shard, size_t size,
-                         const request_t *request, void **ptr) {
+static umf_result_t span_add(coalescing_pool_t *pool, shard_t *shard, size_t size,
+                             const request_t *request, void **ptr) {
     void *base = NULL;
     umf_result_t result = span_alloc(pool, shard, &size, request->alignment, &base);
     if (result != UMF_RESULT_SUCCESS || !base) {
@@ -216,6 +205,15 @@ static umf_result_t grow(coalescing_pool_t *pool, shard_t *shard, size_t size,
          * may be wholly free. */
         umf_coalescing_release_surplus(pool, shard, (uintptr_t)base);
     }
+    return result;
+}
+
+static umf_result_t grow(coalescing_pool_t *pool, shard_t *shard, size_t size,
+                         const request_t *request, void **ptr) {
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pool->withheld, &part);
+    umf_result_t result = span_add(pool, shard, size, request, ptr);
+    umf_withheld_end(&part);
     return result;
 }
 
@@ -277,6 +275,53 @@ static umf_result_t take_new(coalescing_pool_t *pool, shard_t *shard, const requ
     return grow(pool, shard, size, request, ptr);
 }
 
+/* Takes from the first `count` shards, all of which are locked. NULL: the request fits in none. */
+static shard_t *take_of_locked(coalescing_pool_t *pool, size_t count, const request_t *request,
+                               void **ptr) {
+    for (size_t i = 0; i < count; i++) {
+        if (take_locked(pool->shards[i], request, ptr) == UMF_RESULT_SUCCESS) {
+            return pool->shards[i];
+        }
+    }
+    return NULL;
+}
+
+/* Takes from any shard. All locks are held at once, so that no free memory is missed because it
+ * moves to a shard that was asked before. */
+static void *take_anywhere(coalescing_pool_t *pool, const request_t *request) {
+    void *ptr = NULL;
+    size_t count = 0;
+    for (shard_t *shard; (shard = umf_coalescing_shard(pool, count)); count++) {
+        umf_lock(&shard->lock);
+        umf_coalescing_reclaim_locked(shard);
+    }
+    shard_t *found = take_of_locked(pool, count, request, &ptr);
+    while (count-- > 0) {
+        umf_unlock(&umf_coalescing_shard(pool, count)->lock);
+    }
+    if (found) {
+        umf_coalescing_reuse_note(pool, found, (uintptr_t)ptr, request->size);
+    }
+    return ptr;
+}
+
+/* The last look of a request, when nothing is withheld: all that is free and does not fit goes back
+ * to the provider, where it can be joined. */
+static UMF_COLD umf_result_t take_last(coalescing_pool_t *pool, shard_t *shard,
+                                       const request_t *request, size_t least, void **ptr) {
+    umf_withheld_part_t part;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    umf_withheld_look(&pool->withheld, &part);
+    do {
+        *ptr = take_anywhere(pool, request);
+        if (!*ptr) {
+            umf_coalescing_release(pool, SIZE_MAX);
+            result = grow(pool, shard, least, request, ptr);
+        }
+    } while (umf_withheld_again(&part, *ptr != NULL));
+    return result;
+}
+
 static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
                                  const request_t *request) {
     size_t least;
@@ -297,21 +342,8 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
         return ptr;
     }
     umf_result_t result = take_new(pool, shard, request, least, are_asked, &ptr);
-    if (result != UMF_RESULT_SUCCESS) {
-        /* The provider may be able to serve the request once it has the free spans back. */
-        umf_coalescing_release(pool, SIZE_MAX);
-        /* Other threads may have freed something meanwhile. */
-        ptr = take_anywhere(pool, shard, request);
-        if (!ptr) {
-            result = grow(pool, shard, least, request, &ptr);
-        }
-    }
-    /* A trim isolates free segments for a moment. A request that would fit in them waits instead of
-     * failing. */
-    for (unsigned round = 0; !ptr && umf_coalescing_is_trim_at_work(pool) &&
-                             !(ptr = take_anywhere(pool, shard, request));
-         round++) {
-        umf_pause(round);
+    if (!ptr) {
+        result = take_last(pool, shard, request, least, &ptr);
     }
     return ptr ? ptr : fail(result);
 }

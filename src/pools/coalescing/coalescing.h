@@ -7,6 +7,7 @@
 
 #include "base/lock.h"
 #include "base/thread_slot.h"
+#include "cache/withheld.h"
 #include "core/content.h"
 #include "ctl/params.h"
 #include "ds/range.h"
@@ -40,6 +41,7 @@ typedef struct umf_coalescing_pool_t {
     bool sealed;                         /* settings can no longer change */
     umf_tracked_provider_t *tracked;
     umf_content_t content;
+    umf_withheld_t withheld;       /* isolated segments, and spans on their way */
     size_t page;                   /* the provider's smallest page. Immutable */
     umf_thread_slot_owner_t slots; /* umf_coalescing_reuse_slots_t of each thread */
     /* At first there is one; NULL follows the last. Each is set once. Sync: atomic */

@@ -71,11 +71,14 @@ static bool release_from(coalescing_pool_t *pool, shard_t *shard, size_t *bytes)
 
 void umf_coalescing_release(coalescing_pool_t *pool, size_t bytes) {
     shard_t *shard = umf_coalescing_shard(pool, 0);
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pool->withheld, &part);
     umf_provider_free_batch(pool->tracked, true);
     for (size_t i = 1; shard && release_from(pool, shard, &bytes); i++) {
         shard = umf_coalescing_shard(pool, i);
     }
     umf_provider_free_batch(pool->tracked, false);
+    umf_withheld_end(&part);
 }
 
 static void count_free_spans(const shard_t *shard, size_t *bytes) {
@@ -86,6 +89,8 @@ void umf_coalescing_release_surplus(coalescing_pool_t *pool, shard_t *shard, uin
     if (umf_coalescing_count(pool, count_free_spans) <= pool->params.retain) {
         return;
     }
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pool->withheld, &part);
     umf_lock(&shard->lock);
     /* Fails if another thread has allocated from the span meanwhile: then it stays. */
     umf_result_t result = umf_range_remove(shard->range, base);
@@ -93,6 +98,7 @@ void umf_coalescing_release_surplus(coalescing_pool_t *pool, shard_t *shard, uin
     if (result == UMF_RESULT_SUCCESS) {
         span_return(pool, shard, base);
     }
+    umf_withheld_end(&part);
 }
 
 /* --- purging free segments -------------------------------------------------------------------- */
@@ -115,15 +121,20 @@ static void reintegrate_locked(shard_t *shard) {
     shard->isolated_count = 0;
 }
 
+bool umf_coalescing_inherit_locked(shard_t *shard) {
+    bool inherits = shard->isolated_count && shard->isolated_since != umf_fork_count();
+    if (inherits) {
+        reintegrate_locked(shard);
+    }
+    return inherits;
+}
+
 /* Isolates the next free segments, from high addresses to low, so that no thread allocates them
  * while they are purged without the lock. Only one thread at a time gets any. */
 static size_t isolate(coalescing_pool_t *pool, shard_t *shard, uintptr_t *cursor) {
     size_t count = 0;
     umf_lock(&shard->lock);
-    /* In a child of fork the thread that was purging is gone: its segments are free again. */
-    if (shard->isolated_count && shard->isolated_since != umf_fork_count()) {
-        reintegrate_locked(shard);
-    }
+    umf_coalescing_inherit_locked(shard);
     if (shard->isolated_count == 0) {
         count = umf_range_take_free(shard->range, cursor, pool->page, shard->isolated,
                                     UMF_COALESCING_PURGE_BATCH);
@@ -138,14 +149,6 @@ static void reintegrate(shard_t *shard) {
     umf_lock(&shard->lock);
     reintegrate_locked(shard);
     umf_unlock(&shard->lock);
-}
-
-static void count_isolated(const shard_t *shard, size_t *count) {
-    *count += shard->isolated_since == umf_fork_count() ? shard->isolated_count : 0;
-}
-
-bool umf_coalescing_is_trim_at_work(coalescing_pool_t *pool) {
-    return umf_coalescing_count(pool, count_isolated) > 0;
 }
 
 /* Purges the whole pages of a segment. false: the provider cannot purge. */
@@ -164,16 +167,28 @@ static bool purge_segment(coalescing_pool_t *pool, const umf_range_segment_t *se
     return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
+/* Purges the next free segments of a shard. false: there are no more, or the provider cannot purge,
+ * which `can` tells. */
+static bool purge_next(coalescing_pool_t *pool, shard_t *shard, uintptr_t *cursor, bool *can) {
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pool->withheld, &part);
+    size_t count = isolate(pool, shard, cursor);
+    for (size_t i = 0; *can && i < count; i++) {
+        /* Without the lock: no other thread changes `isolated` while it is not empty. */
+        *can = purge_segment(pool, &shard->isolated[i]);
+    }
+    if (count) {
+        reintegrate(shard);
+    }
+    umf_withheld_end(&part);
+    return count && *can;
+}
+
 /* Purges all free segments of a shard. false: the provider cannot purge. */
 static bool purge_shard(coalescing_pool_t *pool, shard_t *shard) {
     uintptr_t cursor = UINTPTR_MAX;
     bool can = true;
-    for (size_t count; can && (count = isolate(pool, shard, &cursor)) > 0;) {
-        for (size_t i = 0; can && i < count; i++) {
-            /* Without the lock: no other thread changes `isolated` while it is not empty. */
-            can = purge_segment(pool, &shard->isolated[i]);
-        }
-        reintegrate(shard);
+    while (purge_next(pool, shard, &cursor, &can)) {
     }
     return can;
 }

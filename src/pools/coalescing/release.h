@@ -20,8 +20,8 @@ UMF_COLD void umf_coalescing_release_surplus(umf_coalescing_pool_t *pool,
 
 /* Does a trim have the free segment at `ptr` isolated? */
 bool umf_coalescing_is_isolated_locked(umf_coalescing_shard_t *shard, const void *ptr);
-/* Does a trim have any segment isolated, so that memory will be free again in a moment? */
-bool umf_coalescing_is_trim_at_work(umf_coalescing_pool_t *pool);
+/* In a child of fork: frees what a trim had isolated that does not run here. false: nothing. */
+bool umf_coalescing_inherit_locked(umf_coalescing_shard_t *shard);
 
 /* ext_trim_memory of the pool. */
 umf_result_t umf_coalescing_trim(void *pool, size_t keep);

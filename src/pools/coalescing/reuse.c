@@ -1,5 +1,5 @@
 /* Reuse slots of a coalescing pool: what is done under a lock. */
-#include "pools/coalescing/shards.h"
+#include "pools/coalescing/release.h"
 
 typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_shard_t shard_t;
@@ -95,5 +95,5 @@ bool umf_coalescing_reclaim_locked(shard_t *shard) {
     umf_assert_locked(&shard->lock);
     size_t count = umf_range_reclaim(shard->range);
     shard->live -= count;
-    return count > 0;
+    return umf_coalescing_inherit_locked(shard) || count > 0;
 }

@@ -56,7 +56,8 @@ void umf_coalescing_reuse_forget_locked(umf_coalescing_shard_t *shard,
 void umf_coalescing_reuse_note(umf_coalescing_pool_t *pool, umf_coalescing_shard_t *shard,
                                uintptr_t base, size_t size);
 
-/* Frees the blocks of this shard that any thread withholds. false: there were none. */
+/* Frees the blocks of this shard that any thread withholds, and what a trim of the parent process
+ * has isolated. false: there was nothing. */
 bool umf_coalescing_reclaim_locked(umf_coalescing_shard_t *shard);
 
 /* Records a freed block in `room`: its thread may allocate it again. */
