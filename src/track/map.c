@@ -131,13 +131,11 @@ static umf_map_t *high_map(const umf_map_t *map, uintptr_t addr) {
     return high ? &high->map : NULL;
 }
 
-/* The same; makes the map if there is none. NULL: no memory. */
-static umf_map_t *high_map_made_locked(umf_map_t *map, uintptr_t addr) {
+static umf_map_high_t *high_map_make_locked(umf_map_t *map, uintptr_t addr) {
     umf_assert_locked(&map->shards[0].lock);
-    umf_map_t *there = high_map(map, addr);
-    umf_map_high_t *high = there ? NULL : umf_meta_alloc(sizeof(*high));
+    umf_map_high_t *high = umf_meta_alloc(sizeof(*high));
     if (!high) {
-        return there;
+        return NULL;
     }
     high->next = atomic_load_explicit(&map->high, memory_order_relaxed);
     high->number = addr >> 48;
@@ -147,7 +145,16 @@ static umf_map_t *high_map_made_locked(umf_map_t *map, uintptr_t addr) {
         return NULL;
     }
     atomic_store_explicit(&map->high, high, memory_order_release);
-    return &high->map;
+    return high;
+}
+
+/* The same; makes the map if there is none. NULL: no memory. */
+static umf_map_t *high_map_made(umf_map_t *map, uintptr_t addr) {
+    umf_lock(&map->shards[0].lock);
+    umf_map_t *there = high_map(map, addr);
+    umf_map_high_t *made = there ? NULL : high_map_make_locked(map, addr);
+    umf_unlock(&map->shards[0].lock);
+    return made ? &made->map : there;
 }
 
 static void table_free(const umf_map_t *map, umf_map_entry_t w, int level) {
@@ -201,20 +208,6 @@ void umf_map_fini(umf_map_t *map) {
     umf_lock_destroy(&map->shards[0].lock);
     umf_meta_free(map->shards, sizeof(umf_map_shard_t));
     *map = (umf_map_t){.shard_mask = 0};
-}
-
-/* --- locking --- */
-
-void umf_map_lock_all(umf_map_t *map) {
-    for (uint32_t i = 0; i <= map->shard_mask; i++) {
-        umf_lock(&map->shards[i].lock);
-    }
-}
-
-void umf_map_unlock_all(umf_map_t *map) {
-    for (uint32_t i = map->shard_mask + 1; i-- > 0;) {
-        umf_unlock(&map->shards[i].lock);
-    }
 }
 
 /* --- reading --- */
@@ -293,13 +286,11 @@ static _Atomic umf_map_entry_t *table_below_root(umf_map_t *map, _Atomic umf_map
     return table;
 }
 
-/* Makes `addr` a boundary between entries. Readers get the same results before and after. */
+/* Makes the tables that an entry boundary at `addr` needs, down to its page. Readers get the same
+ * results before and after. false: no memory. */
 static bool map_cut(umf_map_t *map, uintptr_t addr) {
     _Atomic umf_map_entry_t *slot = &map->root[addr >> umf_map_shift[0]];
-    for (int level = 0; addr & (((uintptr_t)1 << umf_map_shift[level]) - 1); level++) {
-        if (level == LEVELS - 1) {
-            return umf_map_list_make_room(umf_map_shard_of(map, addr), slot) != NULL;
-        }
+    for (int level = 0; level < LEVELS - 1 && !umf_map_is_whole(addr, level); level++) {
         _Atomic umf_map_entry_t *table =
             level == 0 ? table_below_root(map, slot, addr) : table_below(slot, level);
         if (!table) {
@@ -330,328 +321,159 @@ typedef enum map_action_t {
     ACTION_RENAME
 } map_action_t;
 
-typedef struct map_job_t {
+/* What happens to the entries of a range. CHECK and INSERT end at the first entry that is not
+ * `from`; REMOVE and RENAME leave other entries as they are. */
+typedef struct map_change_t {
+    umf_map_t *map;
     map_action_t action;
-    umf_map_entry_t entry; /* CHECK: expected everywhere; INSERT: new; REMOVE, RENAME: old */
-    umf_map_entry_t to;    /* REMOVE, RENAME */
-} map_job_t;
+    umf_map_entry_t from, to; /* CHECK: the same */
+} map_change_t;
 
-static bool job_on_list(const map_job_t *job, umf_map_shard_t *shard, _Atomic umf_map_entry_t *slot,
-                        umf_map_list_t *list, uint32_t lo, uint32_t hi) {
-    switch (job->action) {
-    case ACTION_CHECK:
-        return umf_map_list_is_uniform(list, lo, hi, job->entry);
-    case ACTION_INSERT:
-        umf_map_list_insert(list, lo, hi, job->entry);
-        break;
-    case ACTION_REMOVE:
-        umf_map_list_remove(list, lo, hi, job->entry, job->to);
-        break;
-    case ACTION_RENAME:
-        umf_map_list_rename(list, lo, hi, job->entry, job->to);
-        break;
-    }
-    umf_map_list_drop_if_empty(shard, slot, list);
-    return true;
+/* --- pages with the edge of a span --- */
+
+static bool page_is(const _Atomic umf_map_entry_t *slot, uint32_t lo, uint32_t hi,
+                    umf_map_entry_t entry) {
+    umf_map_entry_t w = umf_map_load(slot);
+    return w & 1 ? umf_map_list_is_uniform(umf_map_list_of(w), lo, hi, entry) : w == entry;
 }
 
-static bool job_on_slot(const map_job_t *job, _Atomic umf_map_entry_t *slot, umf_map_entry_t w) {
-    switch (job->action) {
-    case ACTION_CHECK:
-        return w == job->entry;
-    case ACTION_INSERT:
-        atomic_store_explicit(slot, job->entry, memory_order_release);
-        break;
-    case ACTION_REMOVE:
-    case ACTION_RENAME:
-        umf_map_exchange(slot, job->entry, job->to);
-        break;
+static umf_result_t page_insert_locked(const map_change_t *change, umf_map_shard_t *shard,
+                                       _Atomic umf_map_entry_t *slot, uint32_t lo, uint32_t hi) {
+    umf_assert_locked(&shard->lock);
+    if (!page_is(slot, lo, hi, change->from)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return true;
+    umf_map_list_t *list = umf_map_list_make_room(shard, slot);
+    if (!list) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_map_list_insert(list, lo, hi, change->to);
+    return UMF_RESULT_SUCCESS;
 }
 
-/* Applies the job to every entry of [base, last] below `table`. Stops at the first that refuses. */
-static bool map_walk(umf_map_t *map, const map_job_t *job, _Atomic umf_map_entry_t *table,
-                     int level, uintptr_t base, uintptr_t last) {
-    uintptr_t cover = (uintptr_t)1 << umf_map_shift[level];
-    uintptr_t mask = level == 0 ? UMF_MAP_ROOT_SIZE - 1 : (uintptr_t)umf_map_slots[level] - 1;
-    for (;;) {
-        _Atomic umf_map_entry_t *slot = &table[(base >> umf_map_shift[level]) & mask];
-        uintptr_t slot_last = base | (cover - 1);
-        uintptr_t piece_last = slot_last < last ? slot_last : last;
-        umf_map_entry_t w = umf_map_load(slot);
-        bool ok;
-        if (!(w & 1)) {
-            ok = job_on_slot(job, slot, w);
-        } else if (level < LEVELS - 1) {
-            ok = map_walk(map, job, UMF_MAP_CHILD(w), level + 1, base, piece_last);
-        } else {
-            ok = job_on_list(job, umf_map_shard_of(map, base), slot, umf_map_list_of(w),
-                             (uint32_t)(base % PAGE), (uint32_t)(piece_last % PAGE) + 1);
-        }
-        if (!ok || slot_last >= last) {
-            return ok;
-        }
-        base = slot_last + 1;
-    }
-}
-
-/* --- runs --- */
-
-/* One run for each level on the way up to the largest slots and down again. */
-#define RUNS_MAX (2 * LEVELS - 1)
-
-/* Slots of one table, and everything below them. */
-typedef struct map_run_t {
-    umf_map_run_t own;
-    int level;
-} map_run_t;
-
-/* The longest run that begins at `base`. Returns its end; 0: there is none. */
-static uintptr_t run_from(const umf_map_t *map, uintptr_t base, uintptr_t end, map_run_t *run) {
-    _Atomic umf_map_entry_t *table = map->root;
-    for (int level = 0; level < LEVELS; level++) {
-        uintptr_t cover = (uintptr_t)1 << umf_map_shift[level];
-        size_t slots = level == 0 ? UMF_MAP_ROOT_SIZE : umf_map_slots[level];
-        size_t index = base >> umf_map_shift[level] & (slots - 1);
-        if (base % cover == 0 && end - base >= cover) {
-            size_t wanted = (end - base) >> umf_map_shift[level], there = slots - index;
-            *run = (map_run_t){{&table[index], wanted < there ? wanted : there}, level};
-            return base + run->own.count * cover;
-        }
-        umf_map_entry_t w = umf_map_load(&table[index]);
-        if (!(w & 1) || level == LEVELS - 1) {
-            return 0;
-        }
-        table = UMF_MAP_CHILD(w);
-    }
-    return 0;
-}
-
-/* Divides a range into runs and returns how many there are. 0: the range has an edge inside of a
- * slot, possibly because a table is missing, or it lies above 48 bits. */
-static size_t runs_of(const umf_map_t *map, uintptr_t base, size_t size, map_run_t *runs) {
-    uintptr_t end = base + size;
-    size_t count = 0;
-    if ((end - 1) >> 48) {
-        return 0;
-    }
-    while (base < end && count < RUNS_MAX) {
-        base = run_from(map, base, end, &runs[count++]);
-        if (!base) {
-            return 0;
-        }
-    }
-    return base == end ? count : 0;
-}
-
-/* The same; makes missing tables. It makes none inside of entries other than `under`. */
-static size_t runs_made(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
-                        map_run_t *runs) {
-    uintptr_t end = base + size;
-    size_t count = runs_of(map, base, size, runs);
-    if (count || base >= end || (base | size) % PAGE || (end - 1) >> 48 ||
-        umf_map_find(map, base) != under || umf_map_find(map, end - 1) != under) {
-        return count;
-    }
-    bool is_made = map_cut(map, base) && (end >> 48 || map_cut(map, end));
-    return is_made ? runs_of(map, base, size, runs) : 0;
-}
-
-static map_run_t run_below(const map_run_t *run, umf_map_entry_t w) {
-    return (map_run_t){{UMF_MAP_CHILD(w), umf_map_slots[run->level + 1]}, run->level + 1};
-}
-
-/* Does the run lead to `entry` only? false if it has a list. */
-static bool run_is(const map_run_t *run, umf_map_entry_t entry) {
-    bool is_uniform = umf_map_run_is(&run->own, entry);
-    if (is_uniform || run->level == LEVELS - 1) {
-        return is_uniform;
-    }
-    is_uniform = true;
-    for (size_t i = 0; i < run->own.count && is_uniform; i++) {
-        umf_map_entry_t w = umf_map_load(&run->own.slots[i]);
-        if (w & 1) {
-            map_run_t below = run_below(run, w);
-            is_uniform = run_is(&below, entry);
-        } else {
-            is_uniform = w == entry;
-        }
-    }
-    return is_uniform;
-}
-
-/* Stores `entry` in a run without lists. */
-static void run_store(const map_run_t *run, umf_map_entry_t entry) {
-    if (run->level == LEVELS - 1) {
-        umf_map_run_store(&run->own, entry);
+static void page_replace_locked(const map_change_t *change, umf_map_shard_t *shard,
+                                _Atomic umf_map_entry_t *slot, uint32_t lo, uint32_t hi) {
+    umf_map_entry_t w = umf_map_load(slot);
+    umf_assert_locked(&shard->lock);
+    if (!(w & 1)) {
+        umf_map_exchange(slot, change->from, change->to);
         return;
     }
-    for (size_t i = 0; i < run->own.count; i++) {
-        umf_map_entry_t w = umf_map_load(&run->own.slots[i]);
-        if (w & 1) {
-            map_run_t below = run_below(run, w);
-            run_store(&below, entry);
-        } else {
-            atomic_store_explicit(&run->own.slots[i], entry, memory_order_release);
-        }
+    umf_map_list_t *list = umf_map_list_of(w);
+    if (change->action == ACTION_REMOVE) {
+        umf_map_list_remove(list, lo, hi, change->from, change->to);
+    } else {
+        umf_map_list_rename(list, lo, hi, change->from, change->to);
     }
+    umf_map_list_drop_if_empty(shard, slot, list);
 }
 
-/* Replaces `entry` by `to`. Other entries stay. false: the run has lists, which stay too. */
-static bool run_replace(const map_run_t *run, umf_map_entry_t entry, umf_map_entry_t to) {
-    bool is_done = umf_map_run_replace(&run->own, entry, to), has_lists = false;
-    for (size_t i = 0; !is_done && i < run->own.count; i++) {
-        umf_map_entry_t w = umf_map_load(&run->own.slots[i]);
-        if (w == entry) {
-            atomic_store_explicit(&run->own.slots[i], to, memory_order_release);
-        } else if (w & 1 && run->level == LEVELS - 1) {
-            has_lists = true;
-        } else if (w & 1) {
-            map_run_t below = run_below(run, w);
-            has_lists |= !run_replace(&below, entry, to);
-        }
-    }
-    return !has_lists;
-}
-
-bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
-                          umf_map_entry_t entry) {
-    map_run_t runs[RUNS_MAX];
-    size_t count = runs_made(map, base, size, under, runs);
-    /* Only runs that have tables below are written entry by entry. The others are stored without
-     * reading them again, which would cost 0.6 us for 80 GiB. */
-    bool is_divided[RUNS_MAX];
-    for (size_t i = 0; i < count; i++) {
-        is_divided[i] = !umf_map_run_is(&runs[i].own, under);
-        if (is_divided[i] && !run_is(&runs[i], under)) {
-            return false;
-        }
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (is_divided[i]) {
-            run_store(&runs[i], entry);
-        } else {
-            umf_map_run_store(&runs[i].own, entry);
-        }
-    }
-    return count > 0;
-}
-
-bool umf_map_pages_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
-                          umf_map_entry_t under) {
-    map_run_t runs[RUNS_MAX];
-    size_t count = runs_of(map, base, size, runs);
-    bool is_done = count > 0;
-    for (size_t i = 0; i < count; i++) {
-        is_done &= run_replace(&runs[i], entry, under);
-    }
-    return is_done;
-}
-
-/* The table below the only slot of a run. false: the run has several slots, or no table. */
-static bool divided_run_of(const umf_map_t *map, uintptr_t base, size_t size, umf_map_run_t *run) {
-    int level = size >> umf_map_shift[1] ? 1 : 2;
-    umf_map_entry_t w =
-        umf_map_run_of(map, base, size, run) ? umf_map_load(run->slots) : UMF_MAP_ENTRY_EMPTY;
-    if (size != (size_t)1 << umf_map_shift[level] || !(w & 1)) {
-        return false;
-    }
-    *run = (umf_map_run_t){.slots = UMF_MAP_CHILD(w), .count = umf_map_slots[level + 1]};
-    return true;
-}
-
-bool umf_map_insert_divided(const umf_map_t *map, uintptr_t base, size_t size,
-                            umf_map_entry_t entry) {
-    umf_map_run_t run;
-    bool is_free =
-        divided_run_of(map, base, size, &run) && umf_map_run_is(&run, UMF_MAP_ENTRY_EMPTY);
-    if (is_free) {
-        umf_map_run_store(&run, entry);
-    }
-    return is_free;
-}
-
-bool umf_map_remove_divided(const umf_map_t *map, uintptr_t base, size_t size,
-                            umf_map_entry_t entry, umf_map_entry_t under) {
-    umf_map_run_t run;
-    return divided_run_of(map, base, size, &run) && umf_map_run_replace(&run, entry, under);
-}
-
-/* --- runs with an end inside of a page --- */
-
-/* A range that lies within one page or begins with a page: whole slots, then a part of a page. */
-typedef struct map_tail_t {
-    size_t whole;                  /* bytes before `page` */
-    uintptr_t page;                /* start of the last page */
-    uint32_t lo, hi;               /* the part of that page */
-    _Atomic umf_map_entry_t *slot; /* of the page */
-} map_tail_t;
-
-static bool tail_of(const umf_map_t *map, uintptr_t base, size_t size, map_tail_t *tail) {
-    uintptr_t last = base + size - 1;
-    tail->page = last / PAGE * PAGE;
-    tail->whole = tail->page > base ? tail->page - base : 0;
-    tail->lo = tail->whole ? 0 : (uint32_t)(base % PAGE);
-    tail->hi = (uint32_t)(last % PAGE) + 1;
-    if (last >> 48 || (tail->whole && base % PAGE) || tail->hi - tail->lo == PAGE) {
-        return false;
-    }
-    tail->slot = page_slot(map, tail->page);
-    return tail->slot != NULL;
-}
-
-static bool tail_insert_locked(umf_map_shard_t *shard, const map_tail_t *tail,
-                               umf_map_entry_t under, umf_map_entry_t entry) {
-    umf_assert_locked(&shard->lock);
-    umf_map_entry_t w = umf_map_load(tail->slot);
-    bool is_free =
-        w & 1 ? umf_map_list_is_uniform(umf_map_list_of(w), tail->lo, tail->hi, under) : w == under;
-    umf_map_list_t *list = is_free ? umf_map_list_make_room(shard, tail->slot) : NULL;
-    if (list) {
-        umf_map_list_insert(list, tail->lo, tail->hi, entry);
-    }
-    return list != NULL;
-}
-
-bool umf_map_tail_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
-                         umf_map_entry_t entry) {
-    map_tail_t tail;
-    if (!tail_of(map, base, size, &tail) ||
-        (tail.whole && !umf_map_pages_insert(map, base, tail.whole, under, entry))) {
-        return false;
-    }
-    umf_map_shard_t *shard = umf_map_shard_of(map, tail.page);
+/* Changes [base, end), which lies within one page. The page has a slot, except for a check. */
+static umf_result_t page_change(const map_change_t *change, uintptr_t base, uintptr_t end) {
+    umf_map_shard_t *shard = umf_map_shard_of(change->map, base);
+    _Atomic umf_map_entry_t *slot = page_slot(change->map, base);
+    uint32_t lo = (uint32_t)(base % PAGE), hi = lo + (uint32_t)(end - base);
+    umf_result_t result = UMF_RESULT_SUCCESS;
     umf_lock(&shard->lock);
-    bool is_done = tail_insert_locked(shard, &tail, under, entry);
-    umf_unlock(&shard->lock);
-    if (!is_done && tail.whole) {
-        umf_map_pages_remove(map, base, tail.whole, entry, under);
-    }
-    return is_done;
-}
-
-bool umf_map_tail_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
-                         umf_map_entry_t under) {
-    map_tail_t tail;
-    if (!tail_of(map, base, size, &tail) ||
-        (tail.whole && !umf_map_pages_remove(map, base, tail.whole, entry, under))) {
-        return false;
-    }
-    umf_map_shard_t *shard = umf_map_shard_of(map, tail.page);
-    umf_lock(&shard->lock);
-    umf_map_entry_t w = umf_map_load(tail.slot);
-    bool is_list = w & 1;
-    if (is_list) {
-        umf_map_list_t *list = umf_map_list_of(w);
-        umf_map_list_remove(list, tail.lo, tail.hi, entry, under);
-        umf_map_list_drop_if_empty(shard, tail.slot, list);
+    if (change->action == ACTION_INSERT) {
+        result = page_insert_locked(change, shard, slot, lo, hi);
+    } else if (change->action != ACTION_CHECK) {
+        page_replace_locked(change, shard, slot, lo, hi);
+    } else if (!(slot ? page_is(slot, lo, hi, change->from)
+                      : umf_map_find_slow(change->map, base) == change->from)) {
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_unlock(&shard->lock);
-    return is_list;
+    return result;
 }
 
-/* --- the rare cases --- */
+/* --- whole pages --- */
+
+/* Replaces `from` in the first slots. Returns how many: up to the first that has another entry. A
+ * check replaces nothing. */
+static size_t slots_replace(_Atomic umf_map_entry_t *slots, size_t count, umf_map_entry_t from,
+                            umf_map_entry_t to) {
+    size_t i = 0;
+    while (i < count && atomic_load_explicit(&slots[i], memory_order_relaxed) == from) {
+        if (from != to) {
+            atomic_store_explicit(&slots[i], to, memory_order_release);
+        }
+        i++;
+    }
+    return i;
+}
+
+static umf_result_t table_change(const map_change_t *change, _Atomic umf_map_entry_t *table,
+                                 int level, uintptr_t base, uintptr_t last);
+
+/* Changes [base, last] below a slot that is not `from`. */
+static umf_result_t slot_change(const map_change_t *change, const _Atomic umf_map_entry_t *slot,
+                                int level, uintptr_t base, uintptr_t last) {
+    umf_map_entry_t w = umf_map_load(slot);
+    if (w & 1 && level < LEVELS - 1) {
+        return table_change(change, UMF_MAP_CHILD(w), level + 1, base, last);
+    }
+    if (change->action == ACTION_CHECK || change->action == ACTION_INSERT) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return w & 1 ? page_change(change, base, last + 1) : UMF_RESULT_SUCCESS;
+}
+
+/* Changes [base, last], whole pages of the addresses below `table`. */
+static umf_result_t table_change(const map_change_t *change, _Atomic umf_map_entry_t *table,
+                                 int level, uintptr_t base, uintptr_t last) {
+    uintptr_t cover = (uintptr_t)1 << umf_map_shift[level];
+    size_t mask = level == 0 ? UMF_MAP_ROOT_SIZE - 1 : umf_map_slots[level] - 1u;
+    size_t at = base / cover & mask, end = (last / cover & mask) + 1;
+    uintptr_t first = (base / cover - at) * cover; /* of slot 0 */
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    while (result == UMF_RESULT_SUCCESS &&
+           (at += slots_replace(&table[at], end - at, change->from, change->to)) < end) {
+        uintptr_t slot_base = first + at * cover, slot_last = slot_base + cover - 1;
+        result = slot_change(change, &table[at], level, slot_base > base ? slot_base : base,
+                             slot_last < last ? slot_last : last);
+        at++;
+    }
+    return result;
+}
+
+/* Changes the pages that the range covers in part, and the whole pages between them. */
+static umf_result_t range_change(const map_change_t *change, uintptr_t base, size_t size) {
+    uintptr_t end = base + size, pages = umf_align_up(base, PAGE),
+              pages_end = umf_align_down(end, PAGE);
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    if (base < pages) {
+        result = page_change(change, base, end < pages ? end : pages);
+    }
+    if (result == UMF_RESULT_SUCCESS && pages < pages_end) {
+        result = table_change(change, change->map->root, 0, pages, pages_end - 1);
+    }
+    if (result == UMF_RESULT_SUCCESS && pages_end < end && pages_end >= base) {
+        result = page_change(change, pages_end, end);
+    }
+    return result;
+}
+
+/* --- the operations --- */
+
+static umf_result_t map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
+                               umf_map_entry_t entry) {
+    uintptr_t end = base + size;
+    /* The usual refusal makes no tables. */
+    if (umf_map_find(map, base) != under || umf_map_find(map, end - 1) != under) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    /* An end at the last address of the 48 bits needs no boundary. */
+    if (!map_cut(map, base) || (end >> 48 == 0 && !map_cut(map, end))) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    map_change_t insert = {map, ACTION_INSERT, under, entry};
+    umf_result_t result = range_change(&insert, base, size);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_map_remove(map, base, size, entry, under);
+    }
+    return result;
+}
 
 umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
                             umf_map_entry_t entry) {
@@ -660,74 +482,58 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map
         base >> 48 != last >> 48) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (base >> 48) {
-        umf_map_t *high = high_map_made_locked(map, base);
-        return high ? umf_map_insert(high, LOW_BITS(base), size, under, entry)
-                    : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    map = umf_unlikely(base >> 48) ? high_map_made(map, base) : map;
+    return map ? map_insert(map, LOW_BITS(base), size, under, entry)
+               : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+/* For a range that was inserted, or to check one. */
+static umf_result_t map_change(umf_map_t *map, map_action_t action, uintptr_t base, size_t size,
+                               umf_map_entry_t from, umf_map_entry_t to) {
+    map_change_t change = {base >> 48 ? high_map(map, base) : map, action, from, to};
+    if (!change.map) {
+        return from ? UMF_RESULT_ERROR_INVALID_ARGUMENT : UMF_RESULT_SUCCESS;
     }
-    map_job_t check = {.action = ACTION_CHECK, .entry = under};
-    if (!map_walk(map, &check, map->root, 0, base, last)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    /* An end at the last address of the 48 bits needs no boundary. */
-    if (!map_cut(map, base) || ((last + 1) >> 48 == 0 && !map_cut(map, last + 1))) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    map_job_t insert = {.action = ACTION_INSERT, .entry = entry};
-    map_walk(map, &insert, map->root, 0, base, last);
-    return UMF_RESULT_SUCCESS;
+    return range_change(&change, LOW_BITS(base), size);
 }
 
 void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
                     umf_map_entry_t under) {
-    if (base >> 48) {
-        map = high_map(map, base);
-        base = LOW_BITS(base);
-    }
-    map_job_t job = {.action = ACTION_REMOVE, .entry = entry, .to = under};
-    map_walk(map, &job, map->root, 0, base, base + size - 1);
+    map_change(map, ACTION_REMOVE, base, size, entry, under);
 }
 
 void umf_map_rename(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
                     umf_map_entry_t to) {
-    if (base >> 48) {
-        map = high_map(map, base);
-        base = LOW_BITS(base);
+    map_change(map, ACTION_RENAME, base, size, entry, to);
+}
+
+bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry) {
+    return map_change(map, ACTION_CHECK, base, size, entry, entry) == UMF_RESULT_SUCCESS;
+}
+
+/* Divides the page of `mid`. false: no memory. */
+static bool page_split(umf_map_t *map, uintptr_t mid, umf_map_entry_t low, umf_map_entry_t high,
+                       umf_map_entry_t under) {
+    umf_map_shard_t *shard = umf_map_shard_of(map, mid);
+    umf_lock(&shard->lock);
+    umf_map_list_t *list = umf_map_list_make_room(shard, page_slot(map, mid));
+    if (list) {
+        umf_map_list_split(list, (uint32_t)(mid % PAGE), low, high, under);
     }
-    map_job_t job = {.action = ACTION_RENAME, .entry = entry, .to = to};
-    map_walk(map, &job, map->root, 0, base, base + size - 1);
+    umf_unlock(&shard->lock);
+    return list != NULL;
 }
 
 umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t first,
                            umf_map_entry_t low, umf_map_entry_t high, umf_map_entry_t under) {
-    if (base >> 48) {
-        map = high_map(map, base);
-        base = LOW_BITS(base);
-    }
-    uintptr_t mid = base + first, end = base + size;
-    if (!map_cut(map, mid)) {
+    map = base >> 48 ? high_map(map, base) : map;
+    base = LOW_BITS(base);
+    uintptr_t mid = base + first, pages = umf_align_up(mid, PAGE);
+    if (!map_cut(map, mid) || (mid < pages && !page_split(map, mid, low, high, under))) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    uintptr_t next_page = umf_align_up(mid, PAGE);
-    if (next_page < end) {
-        umf_map_rename(map, next_page, end - next_page, low, high);
-    }
-    const _Atomic umf_map_entry_t *slot = mid % PAGE ? page_slot(map, mid) : NULL;
-    umf_map_entry_t w = slot ? umf_map_load(slot) : UMF_MAP_ENTRY_EMPTY;
-    if (w & 1) {
-        umf_map_list_split(umf_map_list_of(w), (uint32_t)(mid % PAGE), low, high, under);
+    if (pages < base + size) {
+        umf_map_rename(map, pages, base + size - pages, low, high);
     }
     return UMF_RESULT_SUCCESS;
-}
-
-bool umf_map_is_uniform(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry) {
-    if (base >> 48) {
-        map = high_map(map, base);
-        base = LOW_BITS(base);
-        if (!map) {
-            return entry == UMF_MAP_ENTRY_EMPTY;
-        }
-    }
-    map_job_t job = {.action = ACTION_CHECK, .entry = entry};
-    return map_walk(map, &job, map->root, 0, base, base + size - 1);
 }

@@ -6,13 +6,15 @@
  * entry is empty, a child table, a leaf, or a list (for a page that contains the edge of a span).
  * The leaf itself tells the pool and the span, so the common lookups read nothing else.
  *
- * Readers take no lock: they load entries with acquire. Writers of whole slots in existing tables
- * take no lock either (track/map_run.h). A writer that makes a table fills it with the entry that
- * it replaces, and publishes it by compare-and-exchange. A change of a list needs the shard of its
- * page; a change that may touch several lists needs all shards. An entry that became a table stays
- * one. Tables and lists are never freed while the map lives, so no reader sees one disappear. The
- * cost of that is bounded: 4 KiB per GiB, 256 B per 2 MiB and 128 B per 64 KiB that was ever
- * divided.
+ * Readers take no lock: they load entries with acquire. Writers have two ways, too. Whole slots are
+ * written without a lock: memory belongs to one span at a time, and passes from one span to the
+ * next through a provider or a pool, which orders their writes. A page that contains the edge of a
+ * span has a list, and its shard is held while that changes; no thread holds two.
+ *
+ * A writer that makes a table fills it with the entry that it replaces, and publishes it by
+ * compare-and-exchange. An entry that became a table stays one. Tables and lists are never freed
+ * while the map lives, so no reader sees one disappear. The cost of that is bounded: 4 KiB per GiB,
+ * 256 B per 2 MiB and 128 B per 64 KiB that was ever divided.
  *
  * The tables of 2 MiB slots lie side by side in one reserved range of addresses. The usual lookup
  * indexes them as one flat table and never reads the root. Only tables that are in use have memory.
@@ -148,41 +150,11 @@ static inline umf_map_shard_t *umf_map_shard_of(const umf_map_t *map, uintptr_t 
     return &map->shards[(addr >> 12 ^ addr >> 16) & map->shard_mask];
 }
 
-/* The one shard that a range needs; NULL: it needs all. All writes above 48 bits use shard 0. */
-static inline umf_lock_t *umf_map_shard(const umf_map_t *map, uintptr_t base, size_t size) {
-    if (umf_unlikely(base >> 48)) {
-        return &map->shards[0].lock;
-    }
-    bool is_one = base >> 12 == (base + size - 1) >> 12 || map->shard_mask == 0;
-    return is_one ? &umf_map_shard_of(map, base)->lock : NULL;
-}
-
-UMF_COLD void umf_map_lock_all(umf_map_t *map);
-UMF_COLD void umf_map_unlock_all(umf_map_t *map);
-
-/* Locks the shards of a range. The caller of insert, remove, rename, split and is_uniform must hold
- * them. The result of `lock` is the argument of `unlock`. */
-static inline umf_lock_t *umf_map_lock(umf_map_t *map, uintptr_t base, size_t size) {
-    umf_lock_t *shard = umf_map_shard(map, base, size);
-    if (umf_likely(shard != NULL)) {
-        umf_lock(shard);
-    } else {
-        umf_map_lock_all(map);
-    }
-    return shard;
-}
-static inline void umf_map_unlock(umf_map_t *map, umf_lock_t *shard) {
-    if (umf_likely(shard != NULL)) {
-        umf_unlock(shard);
-    } else {
-        umf_map_unlock_all(map);
-    }
-}
-
 /*
  * Writes `entry` for [base, base + size). Every address must have led to `under` so far: 0, or the
  * entry of the span around it. INVALID_ARGUMENT: it has not, or the range wraps or crosses 48 bits.
- * OUT_OF_HOST_MEMORY. A failed insert changes nothing that a reader can see.
+ * OUT_OF_HOST_MEMORY. After a failed insert all is as before; during it a reader may find `entry`
+ * where `under` was.
  */
 umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
                             umf_map_entry_t entry);

@@ -99,14 +99,10 @@ static void entry_store(map_entry_t *entry, uint32_t range, umf_map_entry_t map_
 
 void umf_map_list_insert(umf_map_list_t *list, uint32_t lo, uint32_t hi,
                          umf_map_entry_t map_entry) {
+    uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
     list_change_begin(list);
-    if (lo == 0 && hi == UMF_MAP_PAGE) {
-        atomic_store_explicit(&list->under, map_entry, memory_order_release);
-    } else {
-        uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
-        entry_store(&list->entries[count], lo << 16 | hi, map_entry);
-        atomic_store_explicit(&list->count, count + 1, memory_order_release);
-    }
+    entry_store(&list->entries[count], lo << 16 | hi, map_entry);
+    atomic_store_explicit(&list->count, count + 1, memory_order_release);
     list_change_end(list);
 }
 

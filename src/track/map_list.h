@@ -30,7 +30,7 @@ void umf_map_list_drop_if_empty(umf_map_shard_t *shard, _Atomic umf_map_entry_t 
 /* Does all of [lo, hi) of the page lead to `map_entry`? */
 bool umf_map_list_is_uniform(const umf_map_list_t *list, uint32_t lo, uint32_t hi,
                              umf_map_entry_t map_entry);
-/* Adds an entry. The list must have room for it. */
+/* Adds an entry for a part of the page. The list must have room for it. */
 void umf_map_list_insert(umf_map_list_t *list, uint32_t lo, uint32_t hi, umf_map_entry_t map_entry);
 /* Removes `map_entry`, which was inserted: [lo, hi) leads to `under` or to the span around it
  * again. */

@@ -1,10 +1,6 @@
 /*
- * Runs: writing the usual range into the map. It consists of whole slots: small ones up to the
- * alignment of large ones, then large ones, then small ones again. All get the same entry.
- *
- * That needs no shard. Memory belongs to one span at a time, and passes from one span to the next
- * through a provider or a pool, which orders their writes. Slots at higher levels, which several
- * spans share, are changed by compare-and-exchange (map.c).
+ * Runs: writing the usual range into the map. It consists of whole slots of one existing table,
+ * which are inserted and removed inline. Everything else is for map.c.
  */
 #ifndef UMF_SRC_TRACK_MAP_RUN_H
 #define UMF_SRC_TRACK_MAP_RUN_H
@@ -105,23 +101,16 @@ static inline bool umf_map_run_of(const umf_map_t *map, uintptr_t base, size_t s
     return true;
 }
 
-/* The next two functions call these if the only slot of a run was divided into a table before. A
- * slot that became a table stays one. */
-bool umf_map_insert_divided(const umf_map_t *map, uintptr_t base, size_t size,
-                            umf_map_entry_t entry);
-bool umf_map_remove_divided(const umf_map_t *map, uintptr_t base, size_t size,
-                            umf_map_entry_t entry, umf_map_entry_t under);
-
 /*
- * umf_map_insert of a near range with nothing under it, if that needs no new table and no list, as
- * is nearly always the case. false: it does; nothing is changed.
+ * umf_map_insert of a near range with nothing under it, if it is such a run, as is nearly always
+ * the case. false: it is not; nothing is changed.
  */
 static inline bool umf_map_insert_near(umf_map_t *map, uintptr_t base, size_t size,
                                        umf_map_entry_t entry) {
     umf_map_run_t run;
     if (umf_unlikely(!umf_map_run_of(map, base, size, &run) ||
                      !umf_map_run_is(&run, UMF_MAP_ENTRY_EMPTY))) {
-        return umf_map_insert_divided(map, base, size, entry);
+        return false;
     }
     umf_map_run_store(&run, entry);
     return true;
@@ -132,30 +121,8 @@ static inline bool umf_map_insert_near(umf_map_t *map, uintptr_t base, size_t si
 static inline bool umf_map_remove_near(umf_map_t *map, uintptr_t base, size_t size,
                                        umf_map_entry_t entry, umf_map_entry_t under) {
     umf_map_run_t run;
-    if (umf_unlikely(!umf_map_run_of(map, base, size, &run) ||
-                     !umf_map_run_replace(&run, entry, under))) {
-        return umf_map_remove_divided(map, base, size, entry, under);
-    }
-    return true;
+    return umf_likely(umf_map_run_of(map, base, size, &run) &&
+                      umf_map_run_replace(&run, entry, under));
 }
-
-/*
- * umf_map_insert and umf_map_remove of any whole pages below 48 bits that do not wrap and have no
- * lists. They may make new tables. false: nothing is inserted; or not all is removed, and the
- * caller must call umf_map_remove.
- */
-bool umf_map_pages_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
-                          umf_map_entry_t entry);
-bool umf_map_pages_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
-                          umf_map_entry_t under);
-
-/*
- * The same for a range that ends inside of a page, and begins with a page or lies within that one.
- * They take the shard of the page, and may make its list.
- */
-bool umf_map_tail_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t under,
-                         umf_map_entry_t entry);
-bool umf_map_tail_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
-                         umf_map_entry_t under);
 
 #endif

@@ -4,7 +4,6 @@
 
 #include "base/log.h"
 #include "system/os.h"
-#include "track/map_run.h"
 
 /* A multiple of every page size. */
 #define SPANS_PER_STEP 8192u
@@ -176,14 +175,14 @@ static umf_map_entry_t entry_below(const umf_span_t *span) {
     return alive ? umf_span_map_entry(outer->set, outer) : 0;
 }
 
-static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_map_entry_t *under) {
-    *under = umf_map_find(map, span->base);
+/* Places the span inside of the one whose entry is `under`; 0: there is none. */
+static umf_result_t span_nest(umf_span_t *span, umf_map_entry_t under) {
     span->outer = 0;
     span->depth = 1;
-    if (!*under) {
+    if (!under) {
         return UMF_RESULT_SUCCESS;
     }
-    const umf_span_t *outer = umf_span_at(umf_map_entry_span(*under));
+    const umf_span_t *outer = umf_span_at(umf_map_entry_span(under));
     if (span->base + extent_of(span->size) > outer->base + extent_of(outer->size)) {
         UMF_LOG_ERROR(
             "provider memory %p of %zu bytes begins inside the tracked allocation %p of %zu "
@@ -205,21 +204,6 @@ static umf_result_t span_nest(umf_span_t *span, const umf_map_t *map, umf_map_en
     return UMF_RESULT_SUCCESS;
 }
 
-/* The usual ranges need no shard, or that of one page. The last way handles every range. */
-static umf_result_t span_publish_in(umf_span_set_t *set, umf_span_t *span, umf_map_entry_t under) {
-    uintptr_t base = span->base;
-    size_t extent = extent_of(span->size);
-    umf_map_entry_t entry = umf_span_map_entry(set, span);
-    if (umf_map_tail_insert(set->map, base, extent, under, entry) ||
-        umf_map_pages_insert(set->map, base, extent, under, entry)) {
-        return UMF_RESULT_SUCCESS;
-    }
-    umf_lock_t *shard = umf_map_lock(set->map, base, extent);
-    umf_result_t result = umf_map_insert(set->map, base, extent, under, entry);
-    umf_map_unlock(set->map, shard);
-    return result;
-}
-
 static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span_kind_t kind) {
     uintptr_t base = span->base, last;
     if (__builtin_add_overflow(base, extent_of(span->size) - 1, &last) || last == UINTPTR_MAX) {
@@ -227,16 +211,18 @@ static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span
                       (void *)base, span->size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    bool may_nest = umf_map_find(set->map, base) != 0;
+    umf_map_entry_t under = umf_map_find(set->map, base);
+    bool may_nest = under != 0;
     if (may_nest) {
         umf_lock(&set->map->nest_lock); /* the outer span may be split or merged */
+        under = umf_map_find(set->map, base);
     }
-    umf_map_entry_t under;
-    umf_result_t result = span_nest(span, set->map, &under);
+    umf_result_t result = span_nest(span, under);
     if (result == UMF_RESULT_SUCCESS) {
         /* Before the map leads to it: a reader must never find a span that is not in use. */
         atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_release);
-        result = span_publish_in(set, span, under);
+        result = umf_map_insert(set->map, base, extent_of(span->size), under,
+                                umf_span_map_entry(set, span));
     }
     if (result != UMF_RESULT_SUCCESS) {
         atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
@@ -256,17 +242,9 @@ umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *span, umf_sp
     return result;
 }
 
-static void span_erase(umf_span_set_t *set, umf_span_t *span) {
-    uintptr_t base = span->base;
-    size_t extent = extent_of(span->size);
-    umf_map_entry_t entry = umf_span_map_entry(set, span), under = entry_below(span);
-    if (umf_map_tail_remove(set->map, base, extent, entry, under) ||
-        umf_map_pages_remove(set->map, base, extent, entry, under)) {
-        return;
-    }
-    umf_lock_t *shard = umf_map_lock(set->map, base, extent);
-    umf_map_remove(set->map, base, extent, entry, under);
-    umf_map_unlock(set->map, shard);
+static void span_erase(umf_span_set_t *set, const umf_span_t *span) {
+    umf_map_remove(set->map, span->base, extent_of(span->size), umf_span_map_entry(set, span),
+                   entry_below(span));
 }
 
 void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span) {
@@ -287,10 +265,8 @@ void umf_span_drop_class_offset(umf_span_t *span) {
         return;
     }
     umf_lock(&map->nest_lock);
-    umf_lock_t *shard = umf_map_lock(map, span->base, span->size);
     span->class_offset = 0;
     umf_map_rename(map, span->base, span->size, entry, umf_span_map_entry(span->set, span));
-    umf_map_unlock(map, shard);
     umf_unlock(&map->nest_lock);
 }
 
@@ -331,7 +307,6 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
     uintptr_t base = span->base;
     size_t total = span->size;
     umf_lock(&set->map->nest_lock);
-    umf_lock_t *shard = umf_map_lock(set->map, base, total);
     umf_map_entry_t entry = umf_span_map_entry(set, span);
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     if (umf_span_is_live(span) && span->base == base && span->size == total && first > 0 &&
@@ -344,7 +319,6 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
             span->size = first;
         }
     }
-    umf_map_unlock(set->map, shard);
     umf_unlock(&set->map->nest_lock);
     umf_lock(&set->lock);
     if (result == UMF_RESULT_SUCCESS) {
@@ -363,7 +337,6 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_lock(&set->map->nest_lock);
-    umf_lock_t *shard = umf_map_lock(set->map, base, total);
     umf_map_entry_t high_word = umf_span_map_entry(set, high);
     bool ok = umf_span_is_live(low) && low->set == set && low->depth == high->depth &&
               low->outer == high->outer && low->size + high->size == total &&
@@ -374,7 +347,6 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
         umf_map_rename(set->map, high->base, high->size, high_word, umf_span_map_entry(set, low));
         low->size = total;
     }
-    umf_map_unlock(set->map, shard);
     umf_unlock(&set->map->nest_lock);
     if (!ok) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;

@@ -42,48 +42,22 @@ uint32_t shim_word_span(uint64_t word) {
     return umf_map_entry_span(word);
 }
 
-/* The short ways first, as spans do; some words leave out the shortest, some both. */
-static bool insert_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t under,
-                        uint64_t word) {
-    uint32_t ways = umf_map_entry_span(word) % 3;
-    return (ways == 1 && !under && umf_map_is_near(base, size) &&
-            umf_map_insert_near(map, base, size, word)) ||
-           (ways && umf_map_pages_insert(map, base, size, under, word));
-}
-
-static bool remove_fast(umf_map_t *map, uintptr_t base, size_t size, uint64_t word,
-                        uint64_t under) {
-    uint32_t ways = umf_map_entry_span(word) % 3;
-    return (ways == 1 && umf_map_is_near(base, size) &&
-            umf_map_remove_near(map, base, size, word, under)) ||
-           (ways && umf_map_pages_remove(map, base, size, word, under));
+/* Some words leave out the short way that spans try first. */
+static bool is_near(uintptr_t base, size_t size, uint64_t word) {
+    return umf_map_entry_span(word) % 2 && umf_map_is_near(base, size);
 }
 
 umf_result_t shim_map_insert(shim_map_t *map, uintptr_t base, size_t size, uint64_t under,
                              uint64_t word) {
-    umf_lock_t *shard = umf_map_lock(&map->map, base, size);
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    if (!insert_fast(&map->map, base, size, under, word)) {
-        result = umf_map_insert(&map->map, base, size, under, word);
-    }
-    umf_map_unlock(&map->map, shard);
-    return result;
+    return !under && is_near(base, size, word) && umf_map_insert_near(&map->map, base, size, word)
+               ? UMF_RESULT_SUCCESS
+               : umf_map_insert(&map->map, base, size, under, word);
 }
 
 void shim_map_remove(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t under) {
-    umf_lock_t *shard = umf_map_lock(&map->map, base, size);
-    if (!remove_fast(&map->map, base, size, word, under)) {
+    if (!is_near(base, size, word) || !umf_map_remove_near(&map->map, base, size, word, under)) {
         umf_map_remove(&map->map, base, size, word, under);
     }
-    umf_map_unlock(&map->map, shard);
-}
-
-bool shim_map_insert_pages(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    return umf_map_pages_insert(&map->map, base, size, UMF_MAP_ENTRY_EMPTY, word);
-}
-
-bool shim_map_remove_pages(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    return umf_map_pages_remove(&map->map, base, size, word, UMF_MAP_ENTRY_EMPTY);
 }
 
 bool shim_map_insert_near(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
@@ -94,33 +68,17 @@ bool shim_map_remove_near(shim_map_t *map, uintptr_t base, size_t size, uint64_t
     return umf_map_remove_near(&map->map, base, size, word, UMF_MAP_ENTRY_EMPTY);
 }
 
-bool shim_map_insert_tail(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    return umf_map_tail_insert(&map->map, base, size, UMF_MAP_ENTRY_EMPTY, word);
-}
-
-bool shim_map_remove_tail(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    return umf_map_tail_remove(&map->map, base, size, word, UMF_MAP_ENTRY_EMPTY);
-}
-
 void shim_map_rename(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t to) {
-    umf_lock_t *shard = umf_map_lock(&map->map, base, size);
     umf_map_rename(&map->map, base, size, word, to);
-    umf_map_unlock(&map->map, shard);
 }
 
 umf_result_t shim_map_split(shim_map_t *map, uintptr_t base, size_t size, size_t first,
                             uint64_t low, uint64_t high, uint64_t under) {
-    umf_lock_t *shard = umf_map_lock(&map->map, base, size);
-    umf_result_t result = umf_map_split(&map->map, base, size, first, low, high, under);
-    umf_map_unlock(&map->map, shard);
-    return result;
+    return umf_map_split(&map->map, base, size, first, low, high, under);
 }
 
 bool shim_map_is_uniform(shim_map_t *map, uintptr_t base, size_t size, uint64_t word) {
-    umf_lock_t *shard = umf_map_lock(&map->map, base, size);
-    bool uniform = umf_map_is_uniform(&map->map, base, size, word);
-    umf_map_unlock(&map->map, shard);
-    return uniform;
+    return umf_map_is_uniform(&map->map, base, size, word);
 }
 
 uint64_t shim_map_find(shim_map_t *map, uintptr_t addr) {

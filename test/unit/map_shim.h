@@ -23,20 +23,15 @@ uint32_t shim_word_class_offset(uint64_t word);
 uint32_t shim_word_pool(uint64_t word);
 uint32_t shim_word_span(uint64_t word);
 
-/* Each takes the locks of the range. */
 umf_result_t shim_map_insert(shim_map_t *map, uintptr_t base, size_t size, uint64_t under,
                              uint64_t word);
 void shim_map_remove(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t under);
 void shim_map_rename(shim_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t to);
 umf_result_t shim_map_split(shim_map_t *map, uintptr_t base, size_t size, size_t first,
                             uint64_t low, uint64_t high, uint64_t under);
-/* As those without a lock of the range do it; false if it is not so simple. */
-bool shim_map_insert_pages(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
-bool shim_map_remove_pages(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
+/* The short way; false if it is not so simple. */
 bool shim_map_insert_near(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
 bool shim_map_remove_near(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
-bool shim_map_insert_tail(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
-bool shim_map_remove_tail(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
 bool shim_map_is_uniform(shim_map_t *map, uintptr_t base, size_t size, uint64_t word);
 uint64_t shim_map_find(shim_map_t *map, uintptr_t addr);
 bool shim_map_is_fast(shim_map_t *map, uintptr_t addr); /* does the short walk find something? */

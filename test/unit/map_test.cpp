@@ -359,10 +359,10 @@ TEST_P(Map, TailsGiveTheirListsBack) {
     const size_t before = umf_meta_used();
     for (size_t size : {size_t{100}, size_t{2} * 4096 + 100}) {
         for (uintptr_t at = base; at + size <= end; at += 3 * 4096) {
-            ASSERT_TRUE(shim_map_insert_tail(map, at, size, word(2)));
+            ASSERT_EQ(shim_map_insert(map, at, size, 0, word(2)), OK);
             EXPECT_EQ(find(at + size - 1), word(2));
             EXPECT_EQ(find(at + size), 0u);
-            ASSERT_TRUE(shim_map_remove_tail(map, at, size, word(2)));
+            shim_map_remove(map, at, size, word(2), 0);
             EXPECT_TRUE(shim_map_is_uniform(map, at, size, 0));
         }
     }
@@ -659,25 +659,30 @@ TEST_P(Map, ReadersWhilePagesShareAList) {
     EXPECT_EQ(wrong, 0);
 }
 
-// What was divided once, and is one again, is written without a lock; not where a list is.
+// What was divided once, and is one again, is written as one; not where a list is.
 TEST_P(Map, PagesThatWereDivided) {
     const uintptr_t area = 41 * TiB;
     for (size_t size : {size_t{65536}, size_t{2} << 20, (size_t{6} << 20) + 65536}) {
         for (uintptr_t base : {area, area + size - 4096}) {
             ASSERT_EQ(shim_map_insert(map, base, 4096, 0, word(1)), OK);
-            EXPECT_FALSE(shim_map_insert_pages(map, area, size, word(3))) << "it is there";
+            EXPECT_EQ(shim_map_insert(map, area, size, 0, word(3)), BAD) << "it is there";
+            EXPECT_TRUE(shim_map_is_uniform(map, base, 4096, word(1)));
             shim_map_remove(map, base, 4096, word(1), 0);
+            EXPECT_TRUE(shim_map_is_uniform(map, area, size, 0));
         }
-        ASSERT_TRUE(shim_map_insert_pages(map, area, size, word(3)));
+        ASSERT_EQ(shim_map_insert(map, area, size, 0, word(3)), OK);
         EXPECT_TRUE(shim_map_is_uniform(map, area, size, word(3)));
-        ASSERT_TRUE(shim_map_remove_pages(map, area, size, word(3)));
+        shim_map_remove(map, area, size, word(3), 0);
         EXPECT_TRUE(shim_map_is_uniform(map, area, size, 0));
         ASSERT_EQ(shim_map_insert(map, area + 4096, 100, 0, word(1)), OK);
-        EXPECT_FALSE(shim_map_insert_pages(map, area, size, word(3))) << "a list";
+        EXPECT_EQ(shim_map_insert(map, area, size, 0, word(3)), BAD) << "a list";
+        EXPECT_EQ(shim_map_insert(map, area, size - 1, 0, word(3)), BAD) << "a list, and an edge";
         EXPECT_EQ(find(area), 0u);
+        EXPECT_EQ(find(area + size - 2), 0u);
+        EXPECT_EQ(find(area + 4096 + 99), word(1));
         shim_map_remove(map, area + 4096, 100, word(1), 0);
-        EXPECT_FALSE(shim_map_insert_pages(map, area, size - 1, word(3)));
-        EXPECT_FALSE(shim_map_insert_pages(map, area, 0, word(3)));
+        EXPECT_EQ(shim_map_insert(map, area, 0, 0, word(3)), BAD);
+        EXPECT_TRUE(shim_map_is_uniform(map, area, size, 0));
     }
 }
 
@@ -719,10 +724,10 @@ TEST_P(Map, RefusedPagesTakeNoTables) {
     const uintptr_t area = 45 * TiB;
     ASSERT_EQ(shim_map_insert(map, area, size_t{4} << 20, 0, word(1)), OK);
     const size_t before = umf_meta_used();
-    EXPECT_FALSE(shim_map_insert_pages(map, area - 65536, 65536 + 4096, word(2)));
-    EXPECT_FALSE(shim_map_insert_pages(map, area + (size_t{4} << 20) - 4096, 8192, word(2)));
-    EXPECT_FALSE(shim_map_insert_pages(map, 0 - uintptr_t{4096}, 8192, word(2))) << "wraps";
-    EXPECT_FALSE(shim_map_insert_pages(map, area + 4096, 0, word(2)));
+    EXPECT_EQ(shim_map_insert(map, area - 65536, 65536 + 4096, 0, word(2)), BAD);
+    EXPECT_EQ(shim_map_insert(map, area + (size_t{4} << 20) - 4096, 8192, 0, word(2)), BAD);
+    EXPECT_EQ(shim_map_insert(map, 0 - uintptr_t{4096}, 8192, 0, word(2)), BAD) << "wraps";
+    EXPECT_EQ(shim_map_insert(map, area + 4096, 0, 0, word(2)), BAD);
     EXPECT_EQ(umf_meta_used(), before);
     shim_map_remove(map, area, size_t{4} << 20, word(1), 0);
 }

@@ -30,6 +30,27 @@ void shim_map_destroy(shim_map_t *map) {
     free(map);
 }
 
+static bool is_shard_of(const umf_map_t *map, uint32_t i, uintptr_t a, uintptr_t b) {
+    return &map->shards[i] == umf_map_shard_of(map, a) ||
+           &map->shards[i] == umf_map_shard_of(map, b);
+}
+
+void shim_map_lock_others(shim_map_t *map, uintptr_t a, uintptr_t b) {
+    for (uint32_t i = 0; i <= map->map->shard_mask; i++) {
+        if (!is_shard_of(map->map, i, a, b)) {
+            umf_lock(&map->map->shards[i].lock);
+        }
+    }
+}
+
+void shim_map_unlock_others(shim_map_t *map, uintptr_t a, uintptr_t b) {
+    for (uint32_t i = map->map->shard_mask + 1; i-- > 0;) {
+        if (!is_shard_of(map->map, i, a, b)) {
+            umf_unlock(&map->map->shards[i].lock);
+        }
+    }
+}
+
 shim_set_t *shim_set_create(shim_map_t *map, uint32_t pool) {
     shim_set_t *set = calloc(1, sizeof(*set));
     umf_span_set_init(&set->set, map->map, pool);

@@ -18,6 +18,9 @@ typedef struct umf_span_t umf_span_t;
 
 shim_map_t *shim_map_create(bool global);
 void shim_map_destroy(shim_map_t *map);
+/* Holds the locks of all pages but those that share one with the page of `a` or `b`. */
+void shim_map_lock_others(shim_map_t *map, uintptr_t a, uintptr_t b);
+void shim_map_unlock_others(shim_map_t *map, uintptr_t a, uintptr_t b);
 shim_set_t *shim_set_create(shim_map_t *map, uint32_t pool);
 void shim_set_destroy(shim_set_t *set);
 size_t shim_set_count(shim_set_t *set);

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <random>
 #include <set>
 #include <thread>
@@ -738,6 +740,30 @@ TEST_P(Span, ConcurrentOwnersAndReaders) {
     stop = true;
     threads[3].join();
     EXPECT_EQ(wrong, 0);
+}
+
+// A span waits for no page but the two that it covers in part. It would wait for ever here, so the
+// locks are given back after a minute.
+TEST_P(Span, UnalignedEndsWaitForTheirOwnPagesOnly) {
+    shim_set_t *s = set();
+    const uintptr_t begin = 3 * TiB + 100;
+    for (size_t size : {size_t{50}, size_t{8192}, 3 * MiB, 2 * GiB}) {
+        const uintptr_t last = begin + size - 1;
+        shim_map_lock_others(map, begin, last);
+        auto done = std::async(std::launch::async, [&] {
+            umf_span_t *span = add(s, begin, size);
+            EXPECT_EQ(find(begin), span);
+            EXPECT_EQ(find(last), span);
+            EXPECT_NE(find(begin - 1), span);
+            EXPECT_NE(find(last + 1), span);
+            remove(s, span);
+            EXPECT_EQ(find(begin), nullptr);
+            EXPECT_EQ(find(last), nullptr);
+        });
+        EXPECT_EQ(done.wait_for(std::chrono::minutes(1)), std::future_status::ready) << size;
+        shim_map_unlock_others(map, begin, last);
+        done.wait();
+    }
 }
 
 // Threads divide slots that whole spans came and went in, and put spans next to each other's.
