@@ -9,6 +9,7 @@
 #include "ctl/ctl.h"
 #include "ipc/ipc.h"
 #include "ipc/settings.h"
+#include "movement/movement.h"
 #include "numa/memspace.h"
 #include "peer/broker.h"
 #include "suspend/suspend.h"
@@ -35,6 +36,7 @@ static void start_locked(void) {
     umf_ctl_init();
     umf_ipc_init();
     umf_suspend_init();
+    umf_movement_init();
 }
 
 UMF_API_1_0 umf_result_t umfInit(void) {

@@ -370,6 +370,84 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @param node [out] its number
     /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if it is not known
     umf_result_t (*host_node)(void *provider, unsigned *node);
+
+    /// @name Movement
+    /// What umf/copy.h uses beside `copy`, `fill` and the queues of the group "Data". The queues
+    /// and events of applications are native ones. Each operation may be absent.
+    /// @{
+
+    /// @brief Tells whose memory `copy` takes on both sides.
+    ///
+    /// Memory of two providers whose domain is the same is copied by one of them; any other by way
+    /// of the host. Absent: each provider is a domain of its own.
+    ///
+    /// @param provider the provider
+    /// @param domain [out] any address that stands for the domain
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider, which counts as absent
+    umf_result_t (*copy_domain)(void *provider, const void **domain);
+
+    /// @brief Copies rows; the sides are as for `copy`.
+    ///
+    /// @param provider the provider
+    /// @param queue on which it happens
+    /// @param dst first row of the destination
+    /// @param dst_pitch bytes from one row to the next, at least `size`
+    /// @param src first row of the source
+    /// @param src_pitch bytes from one row to the next, at least `size`
+    /// @param size bytes of one row
+    /// @param count number of rows
+    /// @return as `copy`; ::UMF_RESULT_ERROR_NOT_SUPPORTED: nothing was done, row by row may work
+    umf_result_t (*copy_rows)(void *provider, void *queue, void *dst, size_t dst_pitch,
+                              const void *src, size_t src_pitch, size_t size, size_t count);
+
+    /// @brief Fills with a pattern.
+    ///
+    /// @param provider the provider
+    /// @param queue on which it happens
+    /// @param dst memory of this provider, aligned to `pattern_size`
+    /// @param pattern read before the return
+    /// @param pattern_size a power of two
+    /// @param size a multiple of `pattern_size`
+    /// @return as `copy`; ::UMF_RESULT_ERROR_NOT_SUPPORTED: nothing was done, this size of pattern
+    ///         is not offered
+    umf_result_t (*fill_pattern)(void *provider, void *queue, void *dst, const void *pattern,
+                                 size_t pattern_size, size_t size);
+
+    /// @brief Lets work that is queued later wait for events.
+    ///
+    /// @param provider the provider
+    /// @param queue the queue
+    /// @param events native events
+    /// @param num_events length of `events`
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*queue_join)(void *provider, void *queue, void *const *events, size_t num_events);
+
+    /// @brief Records a native event behind what is on the queue.
+    ///
+    /// @param provider the provider
+    /// @param event the event
+    /// @param queue the queue
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*event_record)(void *provider, void *event, void *queue);
+
+    /// @brief Marks what is on a queue now, to ask later whether it has passed.
+    ///
+    /// @param provider the provider
+    /// @param queue the queue, which may be destroyed before the mark
+    /// @param mark [out] to be ended by `mark_wait`; NULL: the queue is being captured, and nothing
+    ///        on it happens now
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*queue_mark)(void *provider, void *queue, void **mark);
+
+    /// @brief Asks whether a mark has passed. If it has, or cannot be asked for any more, it ends.
+    ///
+    /// @param provider the provider
+    /// @param mark of `queue_mark`
+    /// @param may_block not 0: wait until it has
+    /// @return 1: it has passed and is ended; 0: not yet
+    int (*mark_wait)(void *provider, void *mark, int may_block);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -377,7 +455,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-            NULL, NULL, NULL                                                                       \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                             \
     }
 
 /// @brief A kind of provider.

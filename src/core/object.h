@@ -27,6 +27,9 @@ struct umf_memory_provider_t {
     umf_memory_provider_handle_t
         root; /* the user's handle; this object itself if it is not a tracked provider */
     _Atomic size_t pools; /* number of pools over it; counted in the root */
+    /* movement/place.c and queue.c, in the root: */
+    _Atomic int place;         /* what its memory is; 0: it has not been asked */
+    _Atomic(void *) queues[4]; /* made by queue_create, kept for the next copy. Taken by exchange */
     /* Only for tracked providers: */
     bool is_tracked;
     bool is_direct; /* an in-tree pool records in it; else it records in one of its own, see
@@ -72,6 +75,7 @@ struct umf_memory_pool_t {
     _Atomic(void *) tag;
     _Atomic(void *) ipc_handler; /* ipc/import.c; Sync: atomic, published once */
     _Atomic(void *) sleep;       /* suspend/sleep.c; Sync: atomic, published once */
+    _Atomic bool is_asleep;      /* suspend/sleep.c: its memory may be away */
 
     /* core/hold.c: */
     umf_hold_t *holds;    /* Sync: its lock */

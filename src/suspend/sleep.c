@@ -146,6 +146,7 @@ static umf_result_t asleep_last_error(void *pool) {
 void umf_sleep_close_pool(umf_sleep_t *sleep) {
     umf_memory_pool_handle_t pool = sleep->pool;
     sleep->awake = pool->ops;
+    atomic_store(&pool->is_asleep, true);
     umf_pool_small_close(pool);
     OPS_SET(pool, get_last_allocation_error, asleep_last_error);
     OPS_SET(pool, malloc, asleep_malloc);
@@ -161,5 +162,6 @@ void umf_sleep_open_pool(umf_sleep_t *sleep) {
     OPS_SET(pool, realloc, sleep->awake.realloc);
     OPS_SET(pool, aligned_malloc, sleep->awake.aligned_malloc);
     OPS_SET(pool, get_last_allocation_error, sleep->awake.get_last_allocation_error);
+    atomic_store(&pool->is_asleep, false);
     umf_pool_small_open(pool);
 }

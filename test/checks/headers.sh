@@ -53,6 +53,7 @@ umf/proxy_lib_new_delete.h UMF_PROXY_LIB_NEW_DELETE_H new stddef.h stdlib.h
 umf/cuda_device.h UMF_CUDA_DEVICE_H stdbool.h umf/base.h
 umf/plugin.h UMF_PLUGIN_H umf/base.h umf/memory_pool_ops.h umf/memory_provider_ops.h
 umf/capture.h UMF_CAPTURE_H umf/base.h
+umf/copy.h UMF_COPY_H umf/base.h umf/memory_pool.h
 umf/suspend.h UMF_SUSPEND_H umf/base.h umf/memory_pool.h
 umf/text.h UMF_TEXT_H umf/base.h umf/memory_pool.h umf/memory_provider.h
 '

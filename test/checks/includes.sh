@@ -18,11 +18,12 @@ track     system base ds
 topology  system base public
 peer      system base ds umf/base.h
 core      system base ds cache ctl track providers/providers.def pools/pools.def public
-providers system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h core/provider_query.h topology peer providers/shared public
+providers system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h core/provider_query.h core/foreign.h topology peer providers/shared public
 pools     system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h track/span.h core/tracked_provider.h core/content.h pools/shared public
 ipc       system base ds ctl/ctl.h ctl/field.h track peer core public
 numa      system base topology public
 suspend   system base ds track core public
+movement  system base ds track core public
 proxy_lib public
 providers/cuda       providers/gpu providers/vmm
 providers/level_zero providers/gpu providers/vmm
@@ -70,7 +71,7 @@ find src -mindepth 2 -name '*.[ch]' | sort | xargs -r awk -v table="$table" '
             if (header !~ /^umf(\/|\.h$)/) next
             if (may(place, header)) next
             if (!may(place, "public")) fail("this public header is above it")
-            else if (layer ~ /^(core|ipc|suspend)$/ && header ~ /^umf\/(providers|pools)\//)
+            else if (layer ~ /^(core|ipc|suspend|movement)$/ && header ~ /^umf\/(providers|pools)\//)
                 fail("it knows no provider or pool by name")
             else if (layer ~ /^(numa|topology)$/ && header == "umf/ipc.h") fail("it knows no IPC")
             next

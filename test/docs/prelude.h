@@ -15,6 +15,7 @@
 
 #include <umf.h>
 #include <umf/capture.h>
+#include <umf/copy.h>
 #include <umf/cuda_device.h>
 #include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>

@@ -2,7 +2,7 @@
 #ifndef UMF_SRC_PROVIDERS_CUDA_COPY_H
 #define UMF_SRC_PROVIDERS_CUDA_COPY_H
 
-#include "providers/cuda/context.h"
+#include "providers/cuda/wait.h"
 
 /* NOT_SUPPORTED: the driver is too old. */
 umf_result_t umf_cuda_queue_create(const umf_cuda_driver_t *driver,
@@ -16,6 +16,19 @@ umf_result_t umf_cuda_copy(const umf_cuda_driver_t *driver, const umf_cuda_conte
 umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                            void *queue, void *dst, uint8_t value, size_t size);
 
+/* All memory of the driver is one domain: it copies between any two contexts. */
+umf_result_t umf_cuda_op_copy_domain(void *provider, const void **domain);
+
+umf_result_t umf_cuda_queue_join(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                                 void *queue, void *const *events, size_t num_events);
+umf_result_t umf_cuda_event_record(const umf_cuda_driver_t *driver,
+                                   const umf_cuda_context_t *context, void *event, void *queue);
+/* A mark is an event. A queue that is captured gets none. */
+umf_result_t umf_cuda_queue_mark(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                                 void *queue, void **mark);
+int umf_cuda_mark_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                       void *mark, int may_block);
+
 /* The queue operations of a provider kind whose state `type` has a `driver` and a `context`. */
 #define UMF_CUDA_QUEUE_FUNCTIONS(kind, type)                                                       \
     static umf_result_t kind##_queue_create(void *provider, void **queue) {                        \
@@ -26,6 +39,10 @@ umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_conte
         const type *self = provider;                                                               \
         return umf_cuda_queue_destroy(self->driver, &self->context, queue);                        \
     }                                                                                              \
+    UMF_CUDA_WORK_FUNCTIONS(kind, type)
+
+/* Those of them that work on a queue. */
+#define UMF_CUDA_WORK_FUNCTIONS(kind, type)                                                        \
     static umf_result_t kind##_queue_wait(void *provider, void *queue) {                           \
         const type *self = provider;                                                               \
         return umf_cuda_queue_wait(self->driver, &self->context, queue);                           \
@@ -40,11 +57,31 @@ umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_conte
         const type *self = provider;                                                               \
         return umf_cuda_fill(self->driver, &self->context, queue, dst, value, size);               \
     }                                                                                              \
+    static umf_result_t kind##_queue_join(void *provider, void *queue, void *const *events,        \
+                                          size_t num_events) {                                     \
+        const type *self = provider;                                                               \
+        return umf_cuda_queue_join(self->driver, &self->context, queue, events, num_events);       \
+    }                                                                                              \
+    static umf_result_t kind##_event_record(void *provider, void *event, void *queue) {            \
+        const type *self = provider;                                                               \
+        return umf_cuda_event_record(self->driver, &self->context, event, queue);                  \
+    }                                                                                              \
+    static umf_result_t kind##_queue_mark(void *provider, void *queue, void **mark) {              \
+        const type *self = provider;                                                               \
+        return umf_cuda_queue_mark(self->driver, &self->context, queue, mark);                     \
+    }                                                                                              \
+    static int kind##_mark_wait(void *provider, void *mark, int may_block) {                       \
+        const type *self = provider;                                                               \
+        return umf_cuda_mark_wait(self->driver, &self->context, mark, may_block);                  \
+    }                                                                                              \
     _Static_assert(1, "a semicolon follows")
 
 /* Their members of umf_memory_provider_ext_ops_t. */
 #define UMF_CUDA_QUEUE_OPS(kind)                                                                   \
     .queue_create = kind##_queue_create, .queue_destroy = kind##_queue_destroy,                    \
-    .queue_wait = kind##_queue_wait, .copy = kind##_copy, .fill = kind##_fill
+    .queue_wait = kind##_queue_wait, .copy = kind##_copy, .fill = kind##_fill,                     \
+    .copy_domain = umf_cuda_op_copy_domain, .queue_join = kind##_queue_join,                       \
+    .event_record = kind##_event_record, .queue_mark = kind##_queue_mark,                          \
+    .mark_wait = kind##_mark_wait
 
 #endif

@@ -283,6 +283,15 @@ static umf_result_t cuda_get_property(void *provider, const void *ptr, umf_memor
 
 UMF_CUDA_QUEUE_FUNCTIONS(cuda, cuda_provider_t);
 
+static umf_result_t cuda_wait(void *provider, void *const *queues, size_t num_queues,
+                              void *const *events, size_t num_events) {
+    const cuda_provider_t *cuda = provider;
+    const umf_cuda_places_t places = {.context = &cuda->context};
+    return num_queues || num_events ? umf_cuda_wait_for(cuda->driver, &cuda->context, queues,
+                                                        num_queues, events, num_events)
+                                    : umf_cuda_wait_all(cuda->driver, &places);
+}
+
 /* --- IPC: the driver's own handles ------------------------------------------------------------ */
 
 static umf_result_t cuda_get_ipc_handle_size(void *provider, size_t *size) {
@@ -386,6 +395,7 @@ static const umf_memory_provider_ext_ops_t cuda_ext_ops = {
     .struct_size = sizeof(cuda_ext_ops),
     .ipc_watch = cuda_ipc_watch,
     UMF_CUDA_QUEUE_OPS(cuda),
+    .wait = cuda_wait,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfCUDAMemoryProviderOps(void) {

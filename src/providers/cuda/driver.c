@@ -2,6 +2,7 @@
 #include "providers/cuda/driver.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,14 +88,29 @@ static umf_gpu_library_t cuda_library = {
     .fill = cuda_fill,
 };
 
+static _Atomic bool cuda_is_loaded; /* cuda_load has found it */
+
 static void cuda_load(void) {
     umf_gpu_library_load(&cuda_library);
     cuda_forks = umf_fork_count();
+    atomic_store_explicit(&cuda_is_loaded, cuda_library.is_there, memory_order_release);
 }
 
 const umf_cuda_driver_t *umf_cuda_driver(char *why, size_t why_size) {
     pthread_once(&cuda_once, cuda_load);
     return umf_gpu_library_is_there(&cuda_library, why, why_size) ? &cuda_driver : NULL;
+}
+
+const umf_cuda_driver_t *umf_cuda_driver_if_loaded(void) {
+    if (umf_likely(atomic_load_explicit(&cuda_is_loaded, memory_order_acquire))) {
+        return &cuda_driver;
+    }
+    void *library = umf_dl_open(cuda_library.name, true, NULL, 0);
+    if (!library) {
+        return NULL;
+    }
+    umf_dl_close(library);
+    return umf_cuda_driver(NULL, 0);
 }
 
 const umf_cuda_driver_t *umf_cuda_driver_per_thread(void) {

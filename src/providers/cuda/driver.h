@@ -30,6 +30,9 @@ typedef struct umf_cuda_driver_t {
  */
 const umf_cuda_driver_t *umf_cuda_driver(char *why, size_t why_size);
 
+/* The same if the process has loaded the driver already, else NULL. */
+const umf_cuda_driver_t *umf_cuda_driver_if_loaded(void);
+
 /* The same driver with the default stream of the calling thread. Its functions that take a stream
  * are those that programs built with CUDA_API_PER_THREAD_DEFAULT_STREAM call. Valid only after
  * umf_cuda_driver has found the driver. */

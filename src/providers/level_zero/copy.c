@@ -87,3 +87,30 @@ umf_result_t umf_ze_op_fill(void *provider, void *queue, void *dst, uint8_t valu
                              queue, dst, &value, sizeof(value), size, NULL, 0, NULL),
                          "filling memory");
 }
+
+umf_result_t umf_ze_op_queue_join(void *provider, void *queue, void *const *events,
+                                  size_t num_events) {
+    const umf_ze_driver_t *driver = umf_ze_driver(NULL, 0);
+    ze_result_t result = ZE_RESULT_SUCCESS;
+    (void)provider;
+    if (!driver->zeCommandListAppendWaitOnEvents) {
+        UMF_LOG_ERROR("this Level Zero loader cannot let a command list wait for events");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    for (size_t i = 0; i < num_events && result == ZE_RESULT_SUCCESS; i++) {
+        ze_event_handle_t event = events[i];
+        result = driver->zeCommandListAppendWaitOnEvents(queue, 1, &event);
+    }
+    return umf_ze_result(result, "letting a command list wait for an event");
+}
+
+umf_result_t umf_ze_op_event_record(void *provider, void *event, void *queue) {
+    const umf_ze_driver_t *driver = umf_ze_driver(NULL, 0);
+    (void)provider;
+    if (!driver->zeCommandListAppendSignalEvent) {
+        UMF_LOG_ERROR("this Level Zero loader cannot signal events");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    return umf_ze_result(driver->zeCommandListAppendSignalEvent(queue, event),
+                         "signalling an event");
+}

@@ -17,9 +17,15 @@ umf_result_t umf_ze_op_queue_wait(void *provider, void *queue);
 umf_result_t umf_ze_op_copy(void *provider, void *queue, void *dst, const void *src, size_t size);
 umf_result_t umf_ze_op_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size);
 
+/* The queues and the events are the caller's. */
+umf_result_t umf_ze_op_queue_join(void *provider, void *queue, void *const *events,
+                                  size_t num_events);
+umf_result_t umf_ze_op_event_record(void *provider, void *event, void *queue);
+
 /* Their members of umf_memory_provider_ext_ops_t. */
 #define UMF_ZE_QUEUE_OPS                                                                           \
     .queue_destroy = umf_ze_op_queue_destroy, .queue_wait = umf_ze_op_queue_wait,                  \
-    .copy = umf_ze_op_copy, .fill = umf_ze_op_fill
+    .copy = umf_ze_op_copy, .fill = umf_ze_op_fill, .queue_join = umf_ze_op_queue_join,            \
+    .event_record = umf_ze_op_event_record
 
 #endif

@@ -404,6 +404,12 @@ static umf_result_t ze_queue_create(void *provider, void **queue) {
     return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
 }
 
+/* Memory of one context: a command list of another one does not know it. */
+static umf_result_t ze_copy_domain(void *provider, const void **domain) {
+    *domain = ((const umf_ze_provider_t *)provider)->context;
+    return UMF_RESULT_SUCCESS;
+}
+
 /* --- IPC -------------------------------------------------------------------------------------- */
 
 static umf_result_t ze_get_ipc_handle_size(void *provider, size_t *size) {
@@ -456,6 +462,7 @@ static const umf_memory_provider_ext_ops_t ze_ext_ops = {
     .ipc_check = ze_ipc_check,
     .queue_create = ze_queue_create,
     UMF_ZE_QUEUE_OPS,
+    .copy_domain = ze_copy_domain,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfLevelZeroMemoryProviderOps(void) {

@@ -335,6 +335,12 @@ static umf_result_t ze_vmm_queue_create(void *provider, void **queue) {
     return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
 }
 
+/* Memory of one context: a command list of another one does not know it. */
+static umf_result_t ze_vmm_copy_domain(void *provider, const void **domain) {
+    *domain = ((const ze_vmm_t *)provider)->context;
+    return UMF_RESULT_SUCCESS;
+}
+
 /* A driver that cannot wait is not waited for; provider_level_zero_vmm.h says so. */
 static umf_result_t ze_vmm_wait_all(const ze_vmm_t *ze) {
     const void *queue;
@@ -450,6 +456,7 @@ static const umf_memory_provider_ext_ops_t ze_vmm_ext_ops = {
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .queue_create = ze_vmm_queue_create,
     UMF_ZE_QUEUE_OPS,
+    .copy_domain = ze_vmm_copy_domain,
     .wait = ze_vmm_wait,
     .peer_alloc = ze_vmm_peer_alloc,
     .peer_free = ze_vmm_peer_free,

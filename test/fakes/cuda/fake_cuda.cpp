@@ -307,7 +307,19 @@ void run_stream(CUstream_st *stream) {
     }
 }
 
+CUstream_st *stream_of_thread(CUctx_st *context) {
+    CUstream_st *&mine = context->per_thread[std::this_thread::get_id()];
+    if (!mine) {
+        mine = kept(new CUstream_st{context, {}, nullptr});
+        get().streams.insert(mine);
+    }
+    return mine;
+}
+
 CUstream_st *stream_of(CUstream stream, CUctx_st *context) {
+    if (stream == CU_STREAM_PER_THREAD) {
+        return stream_of_thread(context);
+    }
     return stream && stream != CU_STREAM_LEGACY ? stream : context->null_stream;
 }
 
@@ -955,6 +967,15 @@ CUresult fake_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         *static_cast<unsigned *>(value) = known && memory->second.kind == MANAGED;
         return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *static_cast<CUcontext *>(value) = known ? memory->second.context : nullptr;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *static_cast<CUdeviceptr *>(value) = known ? memory->first : mapping->first;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *static_cast<size_t *>(value) = known ? memory->second.size : mapping->second.size;
+        return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -1539,12 +1560,7 @@ static CUstream_st *of_thread(CUstream stream) {
     if (stream || !get().contexts.count(current())) {
         return stream;
     }
-    CUstream_st *&mine = current()->per_thread[std::this_thread::get_id()];
-    if (!mine) {
-        mine = kept(new CUstream_st{current(), {}, nullptr});
-        get().streams.insert(mine);
-    }
-    return mine;
+    return stream_of_thread(current());
 }
 
 CUresult fake_cuMemcpyAsync_ptsz(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {

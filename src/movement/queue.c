@@ -1,0 +1,36 @@
+#include "movement/queue.h"
+
+umf_result_t umf_queue_take(const umf_side_t *side, void **queue) {
+    umf_memory_provider_handle_t provider = side->provider;
+    for (size_t i = 0; provider && i < UMF_COUNT_OF(provider->queues); i++) {
+        if (atomic_load_explicit(&provider->queues[i], memory_order_relaxed)) {
+            *queue = atomic_exchange_explicit(&provider->queues[i], NULL, memory_order_acquire);
+            if (*queue) {
+                return UMF_RESULT_SUCCESS;
+            }
+        }
+    }
+    return side->ext->queue_create(side->self, queue);
+}
+
+void umf_queue_put(const umf_side_t *side, void *queue) {
+    umf_memory_provider_handle_t provider = side->provider;
+    for (size_t i = 0; provider && i < UMF_COUNT_OF(provider->queues); i++) {
+        void *none = NULL;
+        if (queue &&
+            atomic_compare_exchange_strong_explicit(&provider->queues[i], &none, queue,
+                                                    memory_order_release, memory_order_relaxed)) {
+            return;
+        }
+    }
+    side->ext->queue_destroy(side->self, queue);
+}
+
+void umf_queue_drop(umf_memory_provider_handle_t provider) {
+    for (size_t i = 0; i < UMF_COUNT_OF(provider->queues); i++) {
+        void *queue = atomic_exchange_explicit(&provider->queues[i], NULL, memory_order_acquire);
+        if (queue) {
+            provider->ext->queue_destroy(provider->self, queue);
+        }
+    }
+}

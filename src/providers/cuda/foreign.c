@@ -1,0 +1,107 @@
+/*
+ * Foreign memory: what the program itself, or another library, has from the CUDA driver. It is
+ * copied on the default stream of the calling thread in the context of the memory, so it comes
+ * after what the program put on its own default stream.
+ */
+#include "core/foreign.h"
+
+#include "providers/cuda/copy.h"
+
+typedef struct cuda_foreign_t {
+    const umf_cuda_driver_t *driver;
+    umf_cuda_context_t context;
+} cuda_foreign_t;
+
+_Static_assert(sizeof(cuda_foreign_t) <= UMF_FOREIGN_SELF_SIZE, "it fits");
+
+UMF_CUDA_WORK_FUNCTIONS(cuda_foreign, cuda_foreign_t);
+
+static umf_result_t cuda_foreign_wait(void *provider, void *const *queues, size_t num_queues,
+                                      void *const *events, size_t num_events) {
+    const cuda_foreign_t *self = provider;
+    return umf_cuda_wait_for(self->driver, &self->context, queues, num_queues, events, num_events);
+}
+
+static umf_result_t stream_of_thread(void *provider, void **queue) {
+    (void)provider;
+    *queue = CU_STREAM_PER_THREAD;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t stream_stays(void *provider, void *queue) {
+    (void)provider, (void)queue;
+    return UMF_RESULT_SUCCESS;
+}
+
+static const umf_memory_provider_ext_ops_t cuda_foreign_ext = {
+    .struct_size = sizeof(cuda_foreign_ext),
+    .queue_create = stream_of_thread,
+    .queue_destroy = stream_stays,
+    .queue_wait = cuda_foreign_queue_wait,
+    .copy = cuda_foreign_copy,
+    .fill = cuda_foreign_fill,
+    .wait = cuda_foreign_wait,
+    .copy_domain = umf_cuda_op_copy_domain,
+    .queue_join = cuda_foreign_queue_join,
+    .event_record = cuda_foreign_event_record,
+    .queue_mark = cuda_foreign_queue_mark,
+    .mark_wait = cuda_foreign_mark_wait,
+};
+
+static bool ask(const umf_cuda_driver_t *driver, const void *ptr, CUpointer_attribute attribute,
+                void *value) {
+    return driver->cuPointerGetAttribute(value, attribute, (CUdeviceptr)(uintptr_t)ptr) ==
+           CUDA_SUCCESS;
+}
+
+/* Virtual memory belongs to no context. Then it is that of the thread, or the primary one of the
+ * device, if that is in use. */
+static CUcontext context_of(const umf_cuda_driver_t *driver, const void *ptr) {
+    CUcontext context = NULL;
+    if (!ask(driver, ptr, CU_POINTER_ATTRIBUTE_CONTEXT, &context)) {
+        context = NULL;
+    }
+    if (!context && driver->cuCtxGetCurrent(&context) != CUDA_SUCCESS) {
+        context = NULL;
+    }
+    return context;
+}
+
+static void find_range(const umf_cuda_driver_t *driver, const void *ptr, umf_foreign_t *memory) {
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    if (ask(driver, ptr, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, &base) &&
+        ask(driver, ptr, CU_POINTER_ATTRIBUTE_RANGE_SIZE, &size)) {
+        memory->base = (uintptr_t)base;
+        memory->size = size;
+    }
+}
+
+static bool cuda_foreign_find(const void *ptr, umf_foreign_t *memory) {
+    const umf_cuda_driver_t *driver = umf_cuda_driver_if_loaded();
+    unsigned type = 0, is_managed = 0;
+    if (!driver || !driver->cuPointerGetAttribute ||
+        !ask(driver, ptr, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, &type)) {
+        return false;
+    }
+    *memory = (umf_foreign_t){.device = -1, .ext = &cuda_foreign_ext};
+    ask(driver, ptr, CU_POINTER_ATTRIBUTE_IS_MANAGED, &is_managed);
+    memory->type = is_managed                   ? UMF_MEMORY_TYPE_SHARED
+                   : type == CU_MEMORYTYPE_HOST ? UMF_MEMORY_TYPE_HOST
+                                                : UMF_MEMORY_TYPE_DEVICE;
+    ask(driver, ptr, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, &memory->device);
+    find_range(driver, ptr, memory);
+    cuda_foreign_t *self = (cuda_foreign_t *)memory->self;
+    self->driver = driver;
+    self->context = (umf_cuda_context_t){.handle = context_of(driver, ptr)};
+    if (!self->context.handle) {
+        memory->ext = NULL;
+    }
+    return true;
+}
+
+static umf_foreign_finder_t finder = {.find = cuda_foreign_find};
+
+__attribute__((constructor)) static void finder_register(void) {
+    umf_foreign_register(&finder);
+}
