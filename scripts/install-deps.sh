@@ -30,7 +30,7 @@ emulates() {
 
 case ${1:-} in
 "")
-    packages+=("${peers[@]}" "${programs[@]}" lintian python3-pip)
+    packages+=("${peers[@]}" "${programs[@]}" lintian python3-pip python3-dev)
     ! emulates || packages+=(qemu-system-x86 busybox-static e2fsprogs)
     ;;
 --bench) packages+=("${peers[@]}" "${programs[@]}" redis-server python3-pip) ;;
@@ -247,6 +247,7 @@ fetch_python_tools() {
     fetch_python cmake-3.20 "this oldest CMake is not tried" 'cmake==3.20.*'
     fetch_python sphinx "the site of the documentation is not made" \
         'sphinx==8.1.*' 'furo==2024.8.*' 'myst-parser==4.0.*' 'breathe==4.36.*'
+    fetch_python python "the Python package is not tested" pytest hypothesis numpy mypy
 }
 
 check_cmake() {

@@ -1,0 +1,279 @@
+/* umf._core.Buffer: memory, and its views. */
+#include "core.h"
+
+#include <umf/experimental/memory_properties.h>
+#include <umf/ipc.h>
+#include <umf/memory_provider_gpu.h>
+
+PyTypeObject *umf_py_buffer_type;
+
+/* The buffer protocol is a part of the limited API from CPython 3.11 on. The struct and the numbers
+ * of its slots are the same in 3.9 and 3.10, so one build serves these, too. */
+typedef struct view_t {
+    void *buf;
+    PyObject *obj;
+    Py_ssize_t len;
+    Py_ssize_t itemsize;
+    int readonly;
+    int ndim;
+    char *format;
+    Py_ssize_t *shape;
+    Py_ssize_t *strides;
+    Py_ssize_t *suboffsets;
+    void *internal;
+} view_t;
+
+enum { SLOT_GET_BUFFER = 1, SLOT_RELEASE_BUFFER = 2 };
+enum { VIEW_WRITABLE = 0x1, VIEW_FORMAT = 0x4, VIEW_ND = 0x8, VIEW_STRIDES = 0x10 };
+
+bool umf_py_buffer_open(umf_py_buffer_t *buffer) {
+    if (!buffer->ptr || (buffer->pool && !buffer->pool->handle)) {
+        PyErr_SetString(PyExc_ValueError,
+                        buffer->ptr ? "the pool is closed" : "the memory was freed");
+        return false;
+    }
+    return true;
+}
+
+umf_py_buffer_t *umf_py_buffer_new(PyTypeObject *type, umf_py_pool_t *pool, void *ptr, size_t size,
+                                   umf_py_origin_t origin) {
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    umf_py_buffer_t *made = (umf_py_buffer_t *)alloc(type, 0);
+    if (made) {
+        Py_XINCREF((PyObject *)pool);
+        made->pool = pool;
+        made->ptr = ptr;
+        made->size = size;
+        made->origin = origin;
+    }
+    return made;
+}
+
+/* --- the end ---------------------------------------------------------------------------------- */
+
+static umf_result_t buffer_give_back(umf_py_buffer_t *self, void *ptr) {
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    if (self->origin == ORIGIN_IPC) {
+        result = umfCloseIPCHandle(ptr);
+    } else {
+        result = umfPoolFree(self->pool->handle, ptr);
+        if (self->ipc) {
+            umfPutIPCHandle(self->ipc);
+        }
+    }
+    Py_END_ALLOW_THREADS;
+    self->ipc = NULL;
+    return result;
+}
+
+umf_result_t umf_py_buffer_end(umf_py_buffer_t *self) {
+    void *ptr = self->ptr;
+    self->ptr = NULL;
+    if (!ptr) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (self->origin == ORIGIN_FOREIGN) {
+        umf_py_dlpack_end(self);
+        return UMF_RESULT_SUCCESS;
+    }
+    /* The memory went with its pool. */
+    return self->pool->handle ? buffer_give_back(self, ptr) : UMF_RESULT_SUCCESS;
+}
+
+static PyObject *buffer_free(PyObject *object, PyObject *unused) {
+    (void)unused;
+    umf_py_buffer_t *self = (umf_py_buffer_t *)object;
+    if (self->exports > 0) {
+        PyErr_Format(PyExc_BufferError,
+                     "the memory has %zd views in use: release them before it is freed",
+                     self->exports);
+        return NULL;
+    }
+    return umf_py_none_or_raise(umf_py_buffer_end(self), "memory cannot be freed");
+}
+
+static void buffer_dealloc(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    umf_py_buffer_t *self = (umf_py_buffer_t *)object;
+    umf_py_buffer_end(self);
+    Py_XDECREF((PyObject *)self->pool);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+/* --- exports ---------------------------------------------------------------------------------- */
+
+bool umf_py_buffer_export(umf_py_buffer_t *self) {
+    if (!umf_py_buffer_open(self)) {
+        return false;
+    }
+    if (self->origin == ORIGIN_POOL) {
+        umf_result_t result = umfPoolForbidSuspend(self->pool->handle);
+        if (result != UMF_RESULT_SUCCESS && result != UMF_RESULT_ERROR_NOT_SUPPORTED) {
+            PyErr_Format(PyExc_BufferError, "the memory cannot be viewed: %s",
+                         result == UMF_RESULT_ERROR_OUT_OF_RESOURCES
+                             ? "its pool is suspended; resume it before"
+                             : "no memory for bookkeeping");
+            return false;
+        }
+    }
+    self->exports++;
+    if (self->pool) {
+        self->pool->exports++;
+    }
+    Py_INCREF((PyObject *)self);
+    return true;
+}
+
+void umf_py_buffer_unexport(umf_py_buffer_t *self) {
+    self->exports--;
+    if (self->pool) {
+        self->pool->exports--;
+    }
+    if (self->origin == ORIGIN_POOL) {
+        umfPoolAllowSuspend(self->pool->handle);
+    }
+    Py_DECREF((PyObject *)self);
+}
+
+/* Memory that no driver knows is the host's. */
+static umf_py_reach_t reach_of(const void *ptr) {
+    umf_memory_properties_handle_t properties;
+    umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;
+    if (umfGetMemoryPropertiesHandle(ptr, &properties) == UMF_RESULT_SUCCESS) {
+        umfGetMemoryProperty(properties, UMF_MEMORY_PROPERTY_POINTER_TYPE, &type, sizeof(type));
+    }
+    return type == UMF_MEMORY_TYPE_DEVICE ? REACH_DEVICE : REACH_HOST;
+}
+
+static bool buffer_is_host(umf_py_buffer_t *self) {
+    if (self->origin == ORIGIN_FOREIGN) {
+        return self->device_type == 1 || self->device_type == 3;
+    }
+    if (self->pool->reach == REACH_UNKNOWN) {
+        self->pool->reach = reach_of(self->ptr);
+    }
+    return self->pool->reach == REACH_HOST;
+}
+
+static void view_fill(view_t *view, umf_py_buffer_t *self, int flags) {
+    *view = (view_t){.buf = self->ptr,
+                     .obj = (PyObject *)self,
+                     .len = (Py_ssize_t)self->size,
+                     .itemsize = 1,
+                     .readonly = self->is_read_only,
+                     .ndim = 1,
+                     .format = flags & VIEW_FORMAT ? "B" : NULL};
+    view->shape = flags & VIEW_ND ? &view->len : NULL;
+    view->strides = flags & VIEW_STRIDES ? &view->itemsize : NULL;
+}
+
+static int buffer_get_view(PyObject *object, void *view, int flags) {
+    umf_py_buffer_t *self = (umf_py_buffer_t *)object;
+    ((view_t *)view)->obj = NULL;
+    if (!umf_py_buffer_open(self)) {
+        return -1;
+    }
+    if (!buffer_is_host(self)) {
+        PyErr_SetString(PyExc_BufferError,
+                        "the CPU does not reach memory of a device: copy it to the host before");
+        return -1;
+    }
+    if (self->is_read_only && flags & VIEW_WRITABLE) {
+        PyErr_SetString(PyExc_BufferError, "the memory is read-only");
+        return -1;
+    }
+    if (!umf_py_buffer_export(self)) {
+        return -1;
+    }
+    view_fill(view, self, flags);
+    return 0;
+}
+
+/* The caller drops the reference of `obj`, which is that of the export. */
+static void buffer_release_view(PyObject *object, void *view) {
+    (void)view;
+    Py_INCREF(object);
+    umf_py_buffer_unexport((umf_py_buffer_t *)object);
+}
+
+/* --- the type --------------------------------------------------------------------------------- */
+
+static PyObject *buffer_ptr(PyObject *object, void *unused) {
+    (void)unused;
+    umf_py_buffer_t *self = (umf_py_buffer_t *)object;
+    return umf_py_buffer_open(self) ? PyLong_FromVoidPtr(self->ptr) : NULL;
+}
+
+static PyObject *buffer_pool(PyObject *object, void *unused) {
+    (void)unused;
+    umf_py_pool_t *pool = ((umf_py_buffer_t *)object)->pool;
+    PyObject *known = pool ? (PyObject *)pool : Py_None;
+    Py_INCREF(known);
+    return known;
+}
+
+static PyObject *buffer_freed(PyObject *object, void *unused) {
+    (void)unused;
+    umf_py_buffer_t *self = (umf_py_buffer_t *)object;
+    return PyBool_FromLong(!self->ptr || (self->pool && !self->pool->handle));
+}
+
+static PyObject *buffer_origin(PyObject *object, void *unused) {
+    (void)unused;
+    static const char *const names[] = {"pool", "ipc", "foreign"};
+    return PyUnicode_FromString(names[((umf_py_buffer_t *)object)->origin]);
+}
+
+static PyObject *buffer_read_only(PyObject *object, void *unused) {
+    (void)unused;
+    return PyBool_FromLong(((umf_py_buffer_t *)object)->is_read_only);
+}
+
+static PyObject *buffer_foreign_device(PyObject *object, void *unused) {
+    (void)unused;
+    umf_py_buffer_t *self = (umf_py_buffer_t *)object;
+    return Py_BuildValue("ii", self->device_type, self->device);
+}
+
+static Py_ssize_t buffer_length(PyObject *object) {
+    return (Py_ssize_t)((umf_py_buffer_t *)object)->size;
+}
+
+static PyObject *buffer_nbytes(PyObject *object, void *unused) {
+    (void)unused;
+    return PyLong_FromSize_t(((umf_py_buffer_t *)object)->size);
+}
+
+static PyMethodDef buffer_methods[] = {
+    {"free", buffer_free, METH_NOARGS,
+     "Gives the memory back: to its pool, to the process or to the library that it came from. Does "
+     "nothing if that was done.\n\nRaises BufferError while views of it (memoryview, NumPy, "
+     "DLPack) are in use. Runs without the GIL."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef buffer_members[] = {
+    {"ptr", buffer_ptr, NULL, "Address of the first byte; ValueError if it was freed.", NULL},
+    {"nbytes", buffer_nbytes, NULL, "Bytes that were asked for.", NULL},
+    {"pool", buffer_pool, NULL, "The Pool; None for memory of another library.", NULL},
+    {"freed", buffer_freed, NULL, "Whether it was freed, or its pool closed.", NULL},
+    {"origin", buffer_origin, NULL, "'pool', 'ipc' or 'foreign'.", NULL},
+    {"read_only", buffer_read_only, NULL, "Whether views of it are read-only.", NULL},
+    {"_foreign_device", buffer_foreign_device, NULL, "DLPack's device of foreign memory.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+bool umf_py_add_buffer(PyObject *module) {
+    static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)buffer_dealloc},
+                                  {Py_tp_methods, buffer_methods},
+                                  {Py_tp_getset, buffer_members},
+                                  {Py_sq_length, (void *)buffer_length},
+                                  {SLOT_GET_BUFFER, (void *)buffer_get_view},
+                                  {SLOT_RELEASE_BUFFER, (void *)buffer_release_view},
+                                  {Py_tp_doc, "Memory."},
+                                  {0, NULL}};
+    static PyType_Spec spec = {"umf._core.Buffer", sizeof(umf_py_buffer_t), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+    return umf_py_add_type(module, &spec, "Buffer", &umf_py_buffer_type);
+}

@@ -1,0 +1,106 @@
+/*
+ * The extension module umf._core: pools, providers and memory of libumf as Python types, over the
+ * public headers. What needs no speed and no C is in Python, in the package beside it.
+ *
+ * It uses the limited API of CPython 3.9 only, so that one build serves that and all newer ones.
+ * Each call of the library that may take long runs without the GIL.
+ */
+#ifndef UMF_PYTHON_CORE_H
+#define UMF_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <umf.h>
+#include <umf/ipc.h>
+#include <umf/suspend.h>
+
+typedef struct umf_py_provider_t {
+    PyObject ob_base;
+    umf_memory_provider_handle_t handle; /* NULL once it is closed */
+    PyObject *text;
+    Py_ssize_t pools; /* that were made on it and are open */
+} umf_py_provider_t;
+
+/* What is known of where the memory of a pool is. */
+typedef enum umf_py_reach_t { REACH_UNKNOWN, REACH_HOST, REACH_DEVICE } umf_py_reach_t;
+
+typedef struct umf_py_pool_t {
+    PyObject ob_base;
+    umf_memory_pool_handle_t handle; /* NULL once it is closed */
+    umf_py_provider_t *provider;     /* NULL if the pool owns its provider */
+    PyObject *text;
+    Py_ssize_t exports; /* of all its memory: it cannot be closed meanwhile */
+    umf_py_reach_t reach;
+} umf_py_pool_t;
+
+/* Whose memory a buffer is. */
+typedef enum umf_py_origin_t {
+    ORIGIN_POOL,    /* allocated: freed at the end */
+    ORIGIN_IPC,     /* of another process: closed at the end */
+    ORIGIN_FOREIGN, /* of another library: its owner is told at the end */
+} umf_py_origin_t;
+
+typedef struct umf_py_buffer_t {
+    PyObject ob_base;
+    umf_py_pool_t *pool; /* NULL for ORIGIN_FOREIGN */
+    void *ptr;           /* NULL once it is freed */
+    size_t size;
+    umf_py_origin_t origin;
+    Py_ssize_t exports;
+    umf_ipc_handle_t ipc; /* ORIGIN_POOL: the handle that is out, or NULL */
+    size_t ipc_size;
+    void *managed; /* ORIGIN_FOREIGN: what DLPack calls the managed tensor */
+    bool is_versioned;
+    bool is_read_only;
+    int device_type; /* ORIGIN_FOREIGN: as DLPack counts them */
+    int device;
+} umf_py_buffer_t;
+
+extern PyTypeObject *umf_py_provider_type, *umf_py_pool_type, *umf_py_buffer_type, *umf_py_job_type;
+
+/* Raises what umf._errors makes of a result. `what` was tried; `missing` bytes, or 0. NULL always.
+ */
+PyObject *umf_py_raise(umf_result_t result, const char *what, const char *text, size_t missing);
+/* What the provider that failed last in this thread said; NULL if it said nothing. */
+const char *umf_py_native_text(void);
+/* None, or raises. */
+PyObject *umf_py_none_or_raise(umf_result_t result, const char *what);
+
+/* The handle, or NULL and an exception if it is closed. */
+umf_memory_pool_handle_t umf_py_pool_open(umf_py_pool_t *pool);
+umf_memory_provider_handle_t umf_py_provider_open(umf_py_provider_t *provider);
+/* False and an exception if the buffer was freed or its pool closed. */
+bool umf_py_buffer_open(umf_py_buffer_t *buffer);
+/* A new object of `type`, a subclass of Buffer, with the reference to `pool` that it holds. */
+umf_py_buffer_t *umf_py_buffer_new(PyTypeObject *type, umf_py_pool_t *pool, void *ptr, size_t size,
+                                   umf_py_origin_t origin);
+/* An export keeps the memory where it is: no free, no close, no suspend. False and BufferError if
+ * the pool is suspended. */
+bool umf_py_buffer_export(umf_py_buffer_t *buffer);
+void umf_py_buffer_unexport(umf_py_buffer_t *buffer);
+/* Frees the memory, whatever its origin; for a buffer without exports. */
+umf_result_t umf_py_buffer_end(umf_py_buffer_t *buffer);
+/* Tells the owner of foreign memory that it is not used any more. */
+void umf_py_dlpack_end(umf_py_buffer_t *buffer);
+
+/* A pool of a kind over an existing provider; settings are (name, value) pairs. NULL and an
+ * exception on failure. */
+umf_memory_pool_handle_t umf_py_kind_create(const char *kind, umf_memory_provider_handle_t provider,
+                                            PyObject *settings);
+
+/* Functions of the module, in one table for each file. */
+extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_dlpack_functions[],
+    umf_py_ipc_functions[];
+
+bool umf_py_add_provider(PyObject *module);
+bool umf_py_add_pool(PyObject *module);
+bool umf_py_add_buffer(PyObject *module);
+bool umf_py_add_job(PyObject *module);
+/* Makes a heap type of `spec`, keeps it in `*type` and adds it to the module. */
+bool umf_py_add_type(PyObject *module, PyType_Spec *spec, const char *name, PyTypeObject **type);
+
+#endif

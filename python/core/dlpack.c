@@ -1,0 +1,245 @@
+/* DLPack: memory to and from other libraries, as rows of bytes. */
+#include "core.h"
+
+#include <string.h>
+
+/* As DLPack 1.0 lays them out. */
+typedef struct dl_tensor_t {
+    void *data;
+    struct {
+        int32_t type;
+        int32_t id;
+    } device;
+    int32_t ndim;
+    struct {
+        uint8_t code;
+        uint8_t bits;
+        uint16_t lanes;
+    } dtype;
+    int64_t *shape;
+    int64_t *strides;
+    uint64_t byte_offset;
+} dl_tensor_t;
+
+typedef struct dl_managed_t {
+    dl_tensor_t tensor;
+    void *context;
+    void (*deleter)(struct dl_managed_t *self);
+} dl_managed_t;
+
+typedef struct dl_versioned_t {
+    struct {
+        uint32_t major;
+        uint32_t minor;
+    } version;
+    void *context;
+    void (*deleter)(struct dl_versioned_t *self);
+    uint64_t flags;
+    dl_tensor_t tensor;
+} dl_versioned_t;
+
+enum { DL_UINT = 1, DL_READ_ONLY = 1, DL_MAJOR = 1, DL_MINOR = 0 };
+
+#define NAME "dltensor"
+#define NAME_VERSIONED "dltensor_versioned"
+
+/* --- export ----------------------------------------------------------------------------------- */
+
+/* What a capsule points to; `context` of the managed tensor leads back here. */
+typedef struct exported_t {
+    union {
+        dl_managed_t plain;
+        dl_versioned_t versioned;
+    } as;
+    umf_py_buffer_t *buffer;
+    int64_t shape[1];
+    int64_t strides[1];
+} exported_t;
+
+/* Any thread of the consumer may call it, also after the interpreter has ended. */
+static void exported_delete(exported_t *exported) {
+    if (!Py_IsInitialized()) {
+        return;
+    }
+    PyGILState_STATE state = PyGILState_Ensure();
+    umf_py_buffer_unexport(exported->buffer);
+    PyMem_Free(exported);
+    PyGILState_Release(state);
+}
+
+static void plain_deleter(dl_managed_t *self) {
+    exported_delete(self->context);
+}
+
+static void versioned_deleter(dl_versioned_t *self) {
+    exported_delete(self->context);
+}
+
+/* A consumer has renamed the capsule, and calls the deleter itself. */
+static void capsule_destructor(PyObject *capsule) {
+    exported_t *exported = NULL;
+    if (PyCapsule_IsValid(capsule, NAME)) {
+        exported = PyCapsule_GetPointer(capsule, NAME);
+    } else if (PyCapsule_IsValid(capsule, NAME_VERSIONED)) {
+        exported = PyCapsule_GetPointer(capsule, NAME_VERSIONED);
+    }
+    if (exported) {
+        exported_delete(exported);
+    }
+}
+
+static void tensor_fill(dl_tensor_t *tensor, exported_t *exported, int type, int id) {
+    umf_py_buffer_t *buffer = exported->buffer;
+    exported->shape[0] = (int64_t)buffer->size;
+    exported->strides[0] = 1;
+    *tensor = (dl_tensor_t){.data = buffer->ptr,
+                            .device = {type, id},
+                            .ndim = 1,
+                            .dtype = {DL_UINT, 8, 1},
+                            .shape = exported->shape,
+                            .strides = exported->strides};
+}
+
+/* dlpack_export(buffer, device type, device, versioned) -> capsule */
+static PyObject *dlpack_export(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *object;
+    int type, id, is_versioned;
+    if (!PyArg_ParseTuple(args, "O!iip:dlpack_export", umf_py_buffer_type, &object, &type, &id,
+                          &is_versioned)) {
+        return NULL;
+    }
+    umf_py_buffer_t *buffer = (umf_py_buffer_t *)object;
+    if (buffer->is_read_only && !is_versioned) {
+        PyErr_SetString(PyExc_BufferError,
+                        "the memory is read-only, which only versioned DLPack can say");
+        return NULL;
+    }
+    exported_t *exported = PyMem_Calloc(1, sizeof(*exported));
+    if (!exported) {
+        return PyErr_NoMemory();
+    }
+    if (!umf_py_buffer_export(buffer)) {
+        PyMem_Free(exported);
+        return NULL;
+    }
+    exported->buffer = buffer;
+    if (is_versioned) {
+        exported->as.versioned = (dl_versioned_t){.version = {DL_MAJOR, DL_MINOR},
+                                                  .context = exported,
+                                                  .deleter = versioned_deleter,
+                                                  .flags = buffer->is_read_only ? DL_READ_ONLY : 0};
+        tensor_fill(&exported->as.versioned.tensor, exported, type, id);
+    } else {
+        exported->as.plain = (dl_managed_t){.context = exported, .deleter = plain_deleter};
+        tensor_fill(&exported->as.plain.tensor, exported, type, id);
+    }
+    PyObject *capsule =
+        PyCapsule_New(exported, is_versioned ? NAME_VERSIONED : NAME, capsule_destructor);
+    if (!capsule) {
+        exported_delete(exported);
+    }
+    return capsule;
+}
+
+/* --- import ----------------------------------------------------------------------------------- */
+
+static bool tensor_is_contiguous(const dl_tensor_t *tensor) {
+    int64_t expected = 1;
+    for (int32_t i = tensor->ndim - 1; i >= 0; i--) {
+        if (tensor->strides && tensor->shape[i] != 1 && tensor->strides[i] != expected) {
+            return false;
+        }
+        expected *= tensor->shape[i];
+    }
+    return true;
+}
+
+static size_t tensor_bytes(const dl_tensor_t *tensor) {
+    size_t bytes = (size_t)(tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        bytes *= (size_t)tensor->shape[i];
+    }
+    return bytes;
+}
+
+static umf_py_buffer_t *import_tensor(PyTypeObject *type, const dl_tensor_t *tensor) {
+    if (!tensor_is_contiguous(tensor)) {
+        PyErr_SetString(PyExc_BufferError, "only contiguous tensors are rows of bytes");
+        return NULL;
+    }
+    size_t size = tensor_bytes(tensor);
+    if (size == 0) {
+        PyErr_SetString(PyExc_BufferError, "an empty tensor has no memory");
+        return NULL;
+    }
+    umf_py_buffer_t *made = umf_py_buffer_new(
+        type, NULL, (char *)tensor->data + tensor->byte_offset, size, ORIGIN_FOREIGN);
+    if (made) {
+        made->device_type = tensor->device.type;
+        made->device = tensor->device.id;
+    }
+    return made;
+}
+
+static umf_py_buffer_t *import_versioned(PyTypeObject *type, PyObject *capsule) {
+    dl_versioned_t *managed = PyCapsule_GetPointer(capsule, NAME_VERSIONED);
+    if (managed->version.major != DL_MAJOR) {
+        PyErr_Format(PyExc_BufferError, "DLPack version %u is not known, %d is",
+                     managed->version.major, DL_MAJOR);
+        return NULL;
+    }
+    umf_py_buffer_t *made = import_tensor(type, &managed->tensor);
+    if (made) {
+        made->managed = managed;
+        made->is_versioned = true;
+        made->is_read_only = managed->flags & DL_READ_ONLY;
+        PyCapsule_SetName(capsule, "used_" NAME_VERSIONED);
+    }
+    return made;
+}
+
+static umf_py_buffer_t *import_plain(PyTypeObject *type, PyObject *capsule) {
+    dl_managed_t *managed = PyCapsule_GetPointer(capsule, NAME);
+    if (!managed) {
+        return NULL;
+    }
+    umf_py_buffer_t *made = import_tensor(type, &managed->tensor);
+    if (made) {
+        made->managed = managed;
+        PyCapsule_SetName(capsule, "used_" NAME);
+    }
+    return made;
+}
+
+/* dlpack_import(class of the buffer, capsule) -> buffer */
+static PyObject *dlpack_import(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *type, *capsule;
+    if (!PyArg_ParseTuple(args, "OO:dlpack_import", &type, &capsule)) {
+        return NULL;
+    }
+    umf_py_buffer_t *made = PyCapsule_IsValid(capsule, NAME_VERSIONED)
+                                ? import_versioned((PyTypeObject *)type, capsule)
+                                : import_plain((PyTypeObject *)type, capsule);
+    return (PyObject *)made;
+}
+
+void umf_py_dlpack_end(umf_py_buffer_t *buffer) {
+    if (buffer->is_versioned) {
+        dl_versioned_t *managed = buffer->managed;
+        if (managed->deleter) {
+            managed->deleter(managed);
+        }
+    } else {
+        dl_managed_t *managed = buffer->managed;
+        if (managed->deleter) {
+            managed->deleter(managed);
+        }
+    }
+}
+
+PyMethodDef umf_py_dlpack_functions[] = {
+    {"dlpack_export", dlpack_export, METH_VARARGS, "A capsule of a buffer."},
+    {"dlpack_import", dlpack_import, METH_VARARGS, "A buffer of a capsule."},
+    {NULL, NULL, 0, NULL}};

@@ -1,0 +1,73 @@
+/* Memory of other processes. */
+#include "core.h"
+
+#include <umf/ipc.h>
+#include <umf/ipc_ext.h>
+
+/* ipc_handle(buffer) -> bytes. The handle is out until the buffer is freed. */
+static PyObject *ipc_handle(PyObject *module, PyObject *object) {
+    (void)module;
+    umf_py_buffer_t *buffer = (umf_py_buffer_t *)object;
+    if (!umf_py_buffer_open(buffer)) {
+        return NULL;
+    }
+    if (buffer->origin != ORIGIN_POOL) {
+        PyErr_SetString(PyExc_ValueError,
+                        "memory that came from elsewhere cannot be shared further");
+        return NULL;
+    }
+    /* Asked for at each call: after a suspend an older one is stale. */
+    umf_ipc_handle_t made;
+    size_t size;
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfGetIPCHandle(buffer->ptr, &made, &size);
+    Py_END_ALLOW_THREADS;
+    if (result != UMF_RESULT_SUCCESS) {
+        return umf_py_raise(result, "memory cannot be shared", NULL, 0);
+    }
+    if (buffer->ipc) {
+        umfPutIPCHandle(buffer->ipc);
+    }
+    buffer->ipc = made;
+    buffer->ipc_size = size;
+    return PyBytes_FromStringAndSize((const char *)made, (Py_ssize_t)size);
+}
+
+/* ipc_open(class of the buffer, pool, bytes of the handle, size) -> buffer */
+static PyObject *ipc_open(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *type, *pool;
+    const char *bytes;
+    Py_ssize_t length, size;
+    if (!PyArg_ParseTuple(args, "OO!y#n:ipc_open", &type, umf_py_pool_type, &pool, &bytes, &length,
+                          &size)) {
+        return NULL;
+    }
+    umf_memory_pool_handle_t handle = umf_py_pool_open((umf_py_pool_t *)pool);
+    umf_ipc_handler_handle_t handler;
+    if (!handle) {
+        return NULL;
+    }
+    void *ptr = NULL;
+    umf_result_t result = umfPoolGetIPCHandler(handle, &handler);
+    if (result == UMF_RESULT_SUCCESS) {
+        Py_BEGIN_ALLOW_THREADS;
+        result = umfOpenIPCHandleSized(handler, bytes, (size_t)length, &ptr);
+        Py_END_ALLOW_THREADS;
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return umf_py_raise(result, "memory of another process cannot be opened", NULL, 0);
+    }
+    PyObject *made = (PyObject *)umf_py_buffer_new((PyTypeObject *)type, (umf_py_pool_t *)pool, ptr,
+                                                   (size_t)size, ORIGIN_IPC);
+    if (!made) {
+        umfCloseIPCHandle(ptr);
+    }
+    return made;
+}
+
+PyMethodDef umf_py_ipc_functions[] = {
+    {"ipc_handle", ipc_handle, METH_O, "The bytes that another process opens."},
+    {"ipc_open", ipc_open, METH_VARARGS, "Memory of another process."},
+    {NULL, NULL, 0, NULL}};

@@ -1,0 +1,41 @@
+/* umf._core: the module. */
+#include "core.h"
+
+bool umf_py_add_type(PyObject *module, PyType_Spec *spec, const char *name, PyTypeObject **type) {
+    *type = (PyTypeObject *)PyType_FromSpec(spec);
+    if (!*type) {
+        return false;
+    }
+    Py_INCREF(*type);
+    if (PyModule_AddObject(module, name, (PyObject *)*type) < 0) {
+        Py_DECREF(*type);
+        return false;
+    }
+    return true;
+}
+
+static struct PyModuleDef core_module = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "umf._core",
+    .m_doc = "Pools, providers and memory of libumf.",
+    .m_size = -1,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void) {
+    PyObject *module = PyModule_Create(&core_module);
+    if (!module) {
+        return NULL;
+    }
+    if (PyModule_AddFunctions(module, umf_py_info_functions) < 0 ||
+        PyModule_AddFunctions(module, umf_py_suspend_functions) < 0 ||
+        PyModule_AddFunctions(module, umf_py_dlpack_functions) < 0 ||
+        PyModule_AddFunctions(module, umf_py_ipc_functions) < 0 ||
+        PyModule_AddStringConstant(module, "VERSION", UMF_VERSION_STRING) < 0 ||
+        !umf_py_add_provider(module) || !umf_py_add_pool(module) || !umf_py_add_buffer(module) ||
+        !umf_py_add_job(module)) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

@@ -1,0 +1,278 @@
+/* umf._core.Pool */
+#include "core.h"
+
+#include <umf/text.h>
+
+PyTypeObject *umf_py_pool_type;
+
+umf_memory_pool_handle_t umf_py_pool_open(umf_py_pool_t *pool) {
+    if (!pool->handle) {
+        PyErr_SetString(PyExc_ValueError, "the pool is closed");
+    }
+    return pool->handle;
+}
+
+/* --- creation and end ------------------------------------------------------------------------- */
+
+static umf_memory_pool_handle_t pool_from_text(const char *text) {
+    umf_memory_pool_handle_t handle;
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfPoolCreateFromText(text, &handle);
+    Py_END_ALLOW_THREADS;
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_py_raise(result, "a pool cannot be created", umfTextError(), 0);
+        return NULL;
+    }
+    return handle;
+}
+
+static umf_memory_pool_handle_t pool_over(const char *kind, umf_py_provider_t *provider,
+                                          PyObject *settings) {
+    umf_memory_provider_handle_t below = umf_py_provider_open(provider);
+    return below ? umf_py_kind_create(kind, below, settings) : NULL;
+}
+
+/* Pool(text), or Pool(kind, provider, settings) */
+static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    (void)kwargs; /* the constructor of a subclass takes them */
+    const char *utf8;
+    PyObject *provider = NULL, *settings = NULL;
+    if (!PyArg_ParseTuple(args, "s|O!O:Pool", &utf8, umf_py_provider_type, &provider, &settings)) {
+        return NULL;
+    }
+    umf_memory_pool_handle_t handle =
+        provider ? pool_over(utf8, (umf_py_provider_t *)provider, settings) : pool_from_text(utf8);
+    if (!handle) {
+        return NULL;
+    }
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    umf_py_pool_t *self = (umf_py_pool_t *)alloc(type, 0);
+    if (!self) {
+        umfPoolDestroy(handle);
+        return NULL;
+    }
+    PyObject *text = PyTuple_GetItem(args, 0);
+    Py_INCREF(text);
+    Py_XINCREF(provider);
+    self->handle = handle;
+    self->text = text;
+    self->provider = (umf_py_provider_t *)provider;
+    if (self->provider) {
+        self->provider->pools++;
+    }
+    return (PyObject *)self;
+}
+
+static umf_result_t pool_end(umf_py_pool_t *self) {
+    umf_memory_pool_handle_t handle = self->handle;
+    self->handle = NULL;
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfPoolDestroy(handle);
+    Py_END_ALLOW_THREADS;
+    if (self->provider) {
+        self->provider->pools--;
+    }
+    return result;
+}
+
+static PyObject *pool_close(PyObject *object, PyObject *unused) {
+    (void)unused;
+    umf_py_pool_t *self = (umf_py_pool_t *)object;
+    if (!self->handle) {
+        Py_RETURN_NONE;
+    }
+    if (self->exports > 0) {
+        PyErr_Format(PyExc_BufferError,
+                     "memory of the pool has %zd views in use: release them before it is closed",
+                     self->exports);
+        return NULL;
+    }
+    return umf_py_none_or_raise(pool_end(self), "a pool cannot be destroyed");
+}
+
+static void pool_dealloc(PyObject *object) {
+    umf_py_pool_t *self = (umf_py_pool_t *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (self->handle) {
+        pool_end(self);
+    }
+    Py_XDECREF((PyObject *)self->provider);
+    Py_XDECREF(self->text);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static PyObject *raise_no_memory(umf_memory_pool_handle_t pool, size_t size) {
+    umf_result_t result = umfPoolGetLastAllocationError(pool);
+    umf_residency_t residency = UMF_RESIDENCY_INIT;
+    const char *text = NULL;
+    if (umfPoolGetResidency(pool, &residency) == UMF_RESULT_SUCCESS &&
+        residency.state != UMF_SUSPEND_STATE_RESIDENT) {
+        text = "the pool is suspended: resume it before";
+        result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    } else if (result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC ||
+               result == UMF_RESULT_SUCCESS) {
+        /* Whatever the system said: no memory is a MemoryError. */
+        text = umf_py_native_text();
+        result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    char what[64];
+    PyOS_snprintf(what, sizeof(what), "%zu bytes cannot be allocated", size);
+    return umf_py_raise(result, what, text, 0);
+}
+
+static bool allocate_arguments(PyObject *args, PyObject *kwargs, size_t *size, size_t *alignment) {
+    if (PyTuple_Size(args) == 1 && !kwargs) { /* the usual call */
+        *size = PyLong_AsSize_t(PyTuple_GetItem(args, 0));
+        return *size != (size_t)-1 || !PyErr_Occurred();
+    }
+    static char *names[] = {"size", "alignment", NULL};
+    Py_ssize_t wanted, at = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|n:allocate", names, &wanted, &at)) {
+        return false;
+    }
+    if (wanted < 0 || at < 0) {
+        PyErr_SetString(PyExc_ValueError, "size and alignment must not be negative");
+        return false;
+    }
+    *size = (size_t)wanted;
+    *alignment = (size_t)at;
+    return true;
+}
+
+/* _allocate(type, ...) would cost a look-up: the subclass says once which type its buffers have. */
+static PyTypeObject *buffer_class;
+
+static PyObject *pool_set_buffer_class(PyObject *unused, PyObject *class) {
+    (void)unused;
+    Py_INCREF(class);
+    buffer_class = (PyTypeObject *)class; /* for good */
+    Py_RETURN_NONE;
+}
+
+static PyObject *pool_allocate(PyObject *object, PyObject *args, PyObject *kwargs) {
+    umf_py_pool_t *self = (umf_py_pool_t *)object;
+    size_t size, alignment = 0;
+    umf_memory_pool_handle_t pool = umf_py_pool_open(self);
+    if (!pool || !allocate_arguments(args, kwargs, &size, &alignment)) {
+        return NULL;
+    }
+    if (size == 0) {
+        PyErr_SetString(PyExc_ValueError, "size must be at least 1, it is 0");
+        return NULL;
+    }
+    void *ptr;
+    Py_BEGIN_ALLOW_THREADS;
+    ptr = alignment ? umfPoolAlignedMalloc(pool, size, alignment) : umfPoolMalloc(pool, size);
+    Py_END_ALLOW_THREADS;
+    if (!ptr) {
+        return raise_no_memory(pool, size);
+    }
+    PyTypeObject *type = buffer_class ? buffer_class : umf_py_buffer_type;
+    PyObject *made = (PyObject *)umf_py_buffer_new(type, self, ptr, size, ORIGIN_POOL);
+    if (!made) {
+        umfPoolFree(pool, ptr);
+    }
+    return made;
+}
+
+static PyObject *pool_trim(PyObject *object, PyObject *args) {
+    Py_ssize_t keep = 0;
+    umf_memory_pool_handle_t pool = umf_py_pool_open((umf_py_pool_t *)object);
+    if (!pool || !PyArg_ParseTuple(args, "|n:trim", &keep)) {
+        return NULL;
+    }
+    if (keep < 0) {
+        PyErr_SetString(PyExc_ValueError, "keep must not be negative");
+        return NULL;
+    }
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfPoolTrimMemory(pool, (size_t)keep);
+    Py_END_ALLOW_THREADS;
+    return umf_py_none_or_raise(result, "a pool cannot be trimmed");
+}
+
+static PyObject *pool_forbid_suspend(PyObject *object, PyObject *unused) {
+    (void)unused;
+    umf_memory_pool_handle_t pool = umf_py_pool_open((umf_py_pool_t *)object);
+    return pool ? umf_py_none_or_raise(umfPoolForbidSuspend(pool), "suspend cannot be forbidden")
+                : NULL;
+}
+
+static PyObject *pool_allow_suspend(PyObject *object, PyObject *unused) {
+    (void)unused;
+    umf_memory_pool_handle_t pool = umf_py_pool_open((umf_py_pool_t *)object);
+    return pool ? umf_py_none_or_raise(umfPoolAllowSuspend(pool), "suspend cannot be allowed")
+                : NULL;
+}
+
+/* --- the type --------------------------------------------------------------------------------- */
+
+static PyObject *pool_handle(PyObject *object, void *unused) {
+    (void)unused;
+    umf_memory_pool_handle_t handle = umf_py_pool_open((umf_py_pool_t *)object);
+    return handle ? PyLong_FromVoidPtr(handle) : NULL;
+}
+
+static PyObject *pool_text(PyObject *object, void *unused) {
+    (void)unused;
+    PyObject *text = ((umf_py_pool_t *)object)->text;
+    Py_INCREF(text);
+    return text;
+}
+
+static PyObject *pool_provider(PyObject *object, void *unused) {
+    (void)unused;
+    umf_py_provider_t *provider = ((umf_py_pool_t *)object)->provider;
+    PyObject *known = provider ? (PyObject *)provider : Py_None;
+    Py_INCREF(known);
+    return known;
+}
+
+static PyObject *pool_closed(PyObject *object, void *unused) {
+    (void)unused;
+    return PyBool_FromLong(!((umf_py_pool_t *)object)->handle);
+}
+
+static PyMethodDef pool_methods[] = {
+    {"allocate", (PyCFunction)(void (*)(void))pool_allocate, METH_VARARGS | METH_KEYWORDS,
+     "allocate(size, alignment=0)\n--\n\n"
+     "Allocates `size` bytes at an address that is a multiple of `alignment` (a power of two; 0: "
+     "the pool's own).\n\nThe content is not defined. Returns a Buffer, which is freed with its "
+     "last reference. Raises ValueError for a size of 0, OutOfMemoryError if there is no memory, "
+     "OutOfResourcesError while the pool is suspended. Runs without the GIL."},
+    {"trim", pool_trim, METH_VARARGS,
+     "trim(keep=0, /)\n--\n\nGives unused memory beyond `keep` bytes back to the provider."},
+    {"forbid_suspend", pool_forbid_suspend, METH_NOARGS,
+     "Forbids to suspend the pool until allow_suspend was called as often."},
+    {"allow_suspend", pool_allow_suspend, METH_NOARGS, "Undoes one forbid_suspend."},
+    {"close", pool_close, METH_NOARGS,
+     "Destroys the pool; its memory is invalid then. Does nothing if it is closed.\n\nRaises "
+     "BufferError while views of its memory (memoryview, NumPy, DLPack) are in use."},
+    {"_set_buffer_class", pool_set_buffer_class, METH_O | METH_STATIC, "For the package."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef pool_members[] = {
+    {"handle", pool_handle, NULL, "Address of the umf_memory_pool_handle_t.", NULL},
+    {"text", pool_text, NULL, "The text that it was created from.", NULL},
+    {"provider", pool_provider, NULL, "The Provider given, or None: it has one of its own.", NULL},
+    {"closed", pool_closed, NULL, "Whether it is closed.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+bool umf_py_add_pool(PyObject *module) {
+    static PyType_Slot slots[] = {{Py_tp_new, (void *)pool_new},
+                                  {Py_tp_dealloc, (void *)pool_dealloc},
+                                  {Py_tp_methods, pool_methods},
+                                  {Py_tp_getset, pool_members},
+                                  {Py_tp_doc, "A pool, from text, or of a kind over a provider."},
+                                  {0, NULL}};
+    static PyType_Spec spec = {"umf._core.Pool", sizeof(umf_py_pool_t), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+    return umf_py_add_type(module, &spec, "Pool", &umf_py_pool_type);
+}

@@ -1,0 +1,62 @@
+"""What importing does, and what the type checker says."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import run_python
+
+PACKAGE = Path(__file__).parents[1] / "umf"
+
+
+def test_importing_starts_nothing():
+    run_python(
+        """
+import os, sys
+before = set(sys.modules)
+import umf
+assert len(os.listdir("/proc/self/task")) == 1, "a thread was started"
+assert "libcuda" not in open("/proc/self/maps").read(), "the driver was loaded"
+for heavy in ("asyncio", "numpy", "torch", "ctypes", "multiprocessing"):
+    assert heavy not in set(sys.modules) - before, heavy
+"""
+    )
+
+
+def test_forked_children_work():
+    run_python(
+        """
+import os, umf
+pool = umf.Pool("disjoint over os")
+kept = pool.allocate(100)
+child = os.fork()
+if child == 0:
+    with umf.Pool("disjoint over os") as mine:
+        mine.allocate(100)
+    pool.allocate(100)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    )
+
+
+def test_the_process_ends_well_with_memory_in_use():
+    run_python(
+        """
+import sys, umf
+pool = umf.Pool("disjoint over os")
+sys.kept = [pool.allocate(100), memoryview(pool.allocate(100))]
+"""
+    )
+
+
+def test_types_are_strict():
+    pytest.importorskip("mypy")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", str(PACKAGE)],
+        capture_output=True,
+        text=True,
+        cwd=PACKAGE.parents[1],
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,60 @@
+"""Memory that other processes open."""
+
+import multiprocessing
+import pickle
+
+import pytest
+
+import umf
+
+TEXT = "disjoint over os:visibility=shared"
+
+
+def _write(buffer, conn):
+    with memoryview(buffer) as view:
+        conn.send(bytes(view[:5]))
+        view[:5] = b"child"
+    conn.close()
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_a_buffer_is_an_argument_of_a_process(start):
+    context = multiprocessing.get_context(start)
+    with umf.Pool(TEXT) as pool:
+        buffer = pool.allocate(4096)
+        memoryview(buffer)[:5] = b"mummy"
+        ours, theirs = context.Pipe()
+        child = context.Process(target=_write, args=(buffer, theirs))
+        child.start()
+        theirs.close()
+        assert ours.recv() == b"mummy"
+        child.join(60)
+        assert child.exitcode == 0 and bytes(memoryview(buffer)[:5]) == b"child"
+
+
+def test_a_handle_travels_in_any_way():
+    with umf.Pool(TEXT) as pool:
+        buffer = pool.allocate(100)
+        memoryview(buffer)[:2] = b"hi"
+        handle = pickle.loads(pickle.dumps(buffer.ipc_handle()))
+        with handle.open() as twin:
+            assert twin.origin == "ipc" and twin.nbytes == 100
+            assert bytes(memoryview(twin)[:2]) == b"hi"
+            with pytest.raises(ValueError, match="shared further"):
+                twin.ipc_handle()
+        buffer.free()
+        pool.trim()
+
+
+def test_what_cannot_be_shared(pool):
+    with pytest.raises(umf.InvalidArgumentError):
+        pickle.dumps(pool.allocate(8))
+
+
+def test_damaged_handles_are_refused():
+    with umf.Pool(TEXT) as pool:
+        handle = pool.allocate(100).ipc_handle()
+        with pytest.raises(umf.Error):
+            handle._replace(data=handle.data[:-1]).open()
+        with pytest.raises(umf.Error):
+            handle._replace(data=b"\0" * len(handle.data)).open()

@@ -1,0 +1,72 @@
+"""libumf: memory of the host and of GPUs in pools that can be suspended and shared.
+
+    import umf
+
+    with umf.Pool("disjoint", provider="os", capacity=8) as pool:
+        with pool.allocate(1 << 20) as buffer:
+            memoryview(buffer)[:4] = b"umf!"
+
+Importing starts no thread and touches no driver. Errors of the library are ``umf.Error``.
+"""
+
+from typing import Any, Dict
+
+from . import _core
+from ._errors import (
+    CallbackError,
+    DependencyError,
+    Error,
+    InvalidAlignmentError,
+    InvalidArgumentError,
+    InvalidPathError,
+    NotSupportedError,
+    OutOfMemoryError,
+    OutOfResourcesError,
+    ProviderError,
+)
+from ._memory import Buffer, IPCHandle, Pool, Provider, Residency, Statistics, from_dlpack
+from ._suspend import Job, Report, resume, resume_async, suspend, suspend_async, trim
+
+__version__ = _core.VERSION
+
+__all__ = [
+    "Buffer",
+    "CallbackError",
+    "DependencyError",
+    "Error",
+    "IPCHandle",
+    "InvalidAlignmentError",
+    "InvalidArgumentError",
+    "InvalidPathError",
+    "Job",
+    "NotSupportedError",
+    "OutOfMemoryError",
+    "OutOfResourcesError",
+    "Pool",
+    "Provider",
+    "ProviderError",
+    "Report",
+    "Residency",
+    "Statistics",
+    "from_dlpack",
+    "info",
+    "resume",
+    "resume_async",
+    "suspend",
+    "suspend_async",
+    "trim",
+]
+
+
+def info() -> Dict[str, Any]:
+    """What the library has here.
+
+    Returns:
+        "version", and "providers" and "pools": for each kind None if it can work on this machine,
+        otherwise what is missing. Drivers are searched for.
+    """
+    return {
+        "version": _core.VERSION,
+        "providers": _core.kinds(False),
+        "pools": _core.kinds(True),
+    }

@@ -1,0 +1,86 @@
+"""Results of the library as exceptions."""
+
+from typing import Dict, Type
+
+
+class Error(RuntimeError):
+    """A call of the library failed.
+
+    Attributes:
+        code: the ``umf_result_t`` as a number.
+        name: its name in the headers, "UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY".
+        text: why, in words; what a driver said, where it said something.
+        missing: bytes of memory that were missing for a resume; 0 if that is not known.
+    """
+
+    def __init__(
+        self, message: str, code: int = 0x7FFFFFFE, name: str = "", text: str = "", missing: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.name = name
+        self.text = text
+        self.missing = missing
+
+    def __reduce__(self) -> "tuple[object, ...]":
+        return type(self), (str(self), self.code, self.name, self.text, self.missing)
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """There is no memory, of the host or of a device."""
+
+
+class ProviderError(Error):
+    """A driver or the system failed; ``text`` is what it said."""
+
+
+class InvalidArgumentError(Error, ValueError):
+    """An argument does not fit; ``text`` says which and what would."""
+
+
+class InvalidAlignmentError(InvalidArgumentError):
+    """The alignment cannot be honoured."""
+
+
+class NotSupportedError(Error):
+    """The operation is not there, for this kind or in this build."""
+
+
+class CallbackError(Error):
+    """A callback of the program refused."""
+
+
+class DependencyError(Error):
+    """A library that is found at run time, such as a driver, is missing."""
+
+
+class OutOfResourcesError(Error):
+    """Something is in use or suspended, or a limit is reached."""
+
+
+class InvalidPathError(Error, KeyError):
+    """There is no such setting or counter."""
+
+    __str__ = RuntimeError.__str__
+
+
+_BY_CODE: Dict[int, Type[Error]] = {
+    1: OutOfMemoryError,
+    2: ProviderError,
+    3: InvalidArgumentError,
+    4: InvalidAlignmentError,
+    5: NotSupportedError,
+    6: CallbackError,
+    7: DependencyError,
+    8: OutOfResourcesError,
+    9: InvalidPathError,
+}
+
+
+def make(code: int, what: str, name: str, meaning: str, text: str, missing: int) -> Error:
+    """What the extension raises."""
+    reason = text or meaning
+    message = f"{what}: {reason}"
+    if missing:
+        message += f" ({missing} bytes are missing)"
+    return _BY_CODE.get(code, Error)(message, code, name, reason, missing)

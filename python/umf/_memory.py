@@ -1,0 +1,400 @@
+"""Providers, pools, and the memory that they hand out."""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple, Type, TypeVar, Union, cast
+
+from . import _core
+
+if TYPE_CHECKING:
+    import numpy
+
+# Devices as DLPack counts them.
+_CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED, _ONE_API = 1, 2, 3, 13, 14
+# Kinds of memory as the library counts them.
+_HOST, _DEVICE, _SHARED = 1, 2, 3
+
+_Self = TypeVar("_Self", bound="_Closing")
+
+
+class _Closing:
+    """Closes at the end of a ``with``."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Ends it."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return "+".join(_value_text(one) for one in value)
+    text = str(value)
+    plain = text and not any(c.isspace() or c in ',"\\' for c in text)
+    return text if plain else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _kind_text(kind: str, settings: Dict[str, object]) -> str:
+    """``kind:name=value,...``; ``kind`` may have settings of its own."""
+    given = ",".join(f"{name}={_value_text(value)}" for name, value in settings.items())
+    if not given:
+        return kind
+    return kind + ("," if ":" in kind else ":") + given
+
+
+def _size(name: str, value: object) -> int:
+    """A setting as a number: 8, True or "1M"."""
+    if isinstance(value, (bool, int)):
+        return int(value)
+    text = str(value)
+    unit = "KMGT".find(text[-1:].upper()) + 1 if text[-1:].isalpha() else 0
+    try:
+        return int(text[:-1] if unit else text, 0) << 10 * unit
+    except ValueError:
+        raise ValueError(f"setting {name} must be a number, it is {text!r}") from None
+
+
+class Provider(_core.Provider, _Closing):
+    """Where memory comes from.
+
+    Args:
+        kind: a kind of provider ("os", "cuda_vmm"), or all of its text
+            ("os:visibility=shared").
+        settings: settings of the kind by name; lists are joined, truth is yes or no:
+            ``Provider("os", numa_mode="bind", numa_list=[0, 1])``.
+
+    Raises:
+        InvalidArgumentError: the text has a mistake.
+        DependencyError: a driver is missing.
+        Error: anything else that the library says.
+
+    It can be closed when no pool on it is open. Safe to use from several threads.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, kind: str, **settings: object) -> "Provider":
+        return cast("Provider", super().__new__(cls, _kind_text(kind, settings)))
+
+    def statistics(self) -> "Statistics":
+        """Bytes allocated from the provider, now and at most."""
+        return Statistics(
+            allocated=_core.ctl_get(
+                "umf.provider.by_handle.{}.stats.allocated_memory", self.handle
+            ),
+            peak=_core.ctl_get("umf.provider.by_handle.{}.stats.peak_memory", self.handle),
+        )
+
+    def reset_peak(self) -> None:
+        """The peak of ``statistics`` becomes what is allocated now."""
+        _core.ctl_run("umf.provider.by_handle.{}.stats.peak_memory.reset", self.handle)
+
+    def __repr__(self) -> str:
+        return f"<umf.Provider {self.text!r}{' closed' if self.closed else ''}>"
+
+
+class Statistics(NamedTuple):
+    """Counters; None for what the kind does not count."""
+
+    allocated: Optional[int] = None
+    """Bytes of a provider in use."""
+    peak: Optional[int] = None
+    """The most at once, in bytes."""
+    allocations: Optional[int] = None
+    """Live allocations of a pool."""
+    used: Optional[int] = None
+    """Bytes of a pool in use, rounded as the pool rounds."""
+    reserved: Optional[int] = None
+    """Bytes that a pool holds."""
+
+
+class Residency(NamedTuple):
+    """Where the memory of a pool is; bytes."""
+
+    state: str
+    """"resident", "suspending", "suspended" or "resuming"."""
+    reserved: int
+    """Allocated from the provider."""
+    resident: int
+    """Of that, with physical memory."""
+    pinned: int
+    """Content kept in pinned memory of the host."""
+    host: int
+    """Content kept in ordinary memory of the host."""
+    file: int
+    """Content kept in files."""
+    peer: int
+    """Content kept on other devices."""
+
+
+_STATES = ("resident", "suspending", "suspended", "resuming")
+_KEEPS = ("pinned", "host", "file", "peer", "zero", "discard")
+
+
+class Pool(_core.Pool, _Closing):
+    """An allocator over one provider.
+
+    Args:
+        kind: a kind of pool ("disjoint", "coalescing", "proxy", ...), or the whole text of a pool
+            and its provider ("disjoint:capacity=8 over os"); ``provider`` is not given then.
+        provider: a ``Provider``, which several pools may share and which stays the caller's, or
+            the text of one that the pool owns. Default: "os".
+        settings: settings of the pool by name, sizes in bytes or as "1M".
+
+    Raises:
+        InvalidArgumentError: a kind or a setting is not known or does not fit.
+        Error: anything else that the library says.
+
+    Usable from several threads at once. With ``close``, or the end of a ``with``, all its memory
+    is invalid.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, kind: str, provider: Union[Provider, str, None] = None, **settings: object
+    ) -> "Pool":
+        if isinstance(provider, Provider):
+            sizes = tuple((name, _size(name, value)) for name, value in settings.items())
+            return cast("Pool", super().__new__(cls, kind, provider, sizes))
+        if provider is not None or " over " not in f" {kind} ":
+            kind = f"{_kind_text(kind, settings)} over {provider or 'os'}"
+        elif settings:
+            raise TypeError("settings belong into the text of the pool where that names all")
+        return cast("Pool", super().__new__(cls, kind))
+
+    if TYPE_CHECKING:
+
+        def allocate(self, size: int, alignment: int = 0) -> "Buffer":
+            """Allocates memory."""
+
+    def provider_text(self) -> str:
+        """The text of the provider below: another process makes one alike of it."""
+        if self.provider is not None:
+            return cast(Provider, self.provider).text
+        return self.text.split(" over ", 1)[1].strip()
+
+    def set_policy(self, keep: str = "pinned", folder: Optional[str] = None, device: int = -1) -> None:
+        """Says what becomes of the content at the next suspend.
+
+        Args:
+            keep: "pinned" (memory of the host, the fastest), "host", "file" (in ``folder``, without
+                a name), "peer" (memory of the GPU ``device``), "zero" (reads as zero afterwards) or
+                "discard" (not defined afterwards).
+            folder: an existing folder, for "file".
+            device: number of a GPU, for "peer".
+
+        Raises:
+            NotSupportedError: the pool cannot be suspended, or its provider cannot keep in that way.
+            OutOfResourcesError: the pool is not resident.
+        """
+        if keep not in _KEEPS:
+            raise ValueError(f"keep must be one of {', '.join(_KEEPS)}; it is {keep!r}")
+        _core.set_policy(self, _KEEPS.index(keep), folder, device)
+
+    def residency(self) -> Residency:
+        """Where the memory of the pool is, at any time."""
+        state, *sizes = _core.residency(self)
+        return Residency(_STATES[state], *sizes)
+
+    def statistics(self) -> Statistics:
+        """Counters of the pool."""
+
+        def read(name: str) -> Optional[int]:
+            return _core.ctl_get("umf.pool.by_handle.{}.stats." + name, self.handle)
+
+        return Statistics(
+            allocations=read("alloc_count"), used=read("used_memory"), reserved=read("reserved_memory")
+        )
+
+    def __repr__(self) -> str:
+        return f"<umf.Pool {self.text!r}{' closed' if self.closed else ''}>"
+
+
+class Buffer(_core.Buffer, _Closing):
+    """Bytes of memory, of a pool, of another process, or of another library.
+
+    It is freed with its last reference, by ``free``, or at the end of a ``with``. Memory that the
+    CPU reaches has the buffer protocol (``memoryview(b)``, ``numpy.frombuffer(b)``). All memory has
+    DLPack (``torch.from_dlpack(b)``): one dimension of ``uint8``. Memory of a GPU by NVIDIA also has
+    ``__cuda_array_interface__``.
+
+    Such views keep the memory: meanwhile it cannot be freed and its pool can be neither closed nor
+    suspended. Views of a suspended pool's memory raise ``BufferError``.
+    """
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """As ``free``."""
+        self.free()
+
+    def dlpack_device(self) -> Tuple[int, int]:
+        """Kind and number of the device, as DLPack counts them."""
+        if self.origin == "foreign":
+            return self._foreign_device
+        kind, device = _core.memory_of(self.ptr)
+        if kind == 0:
+            return _CPU, 0
+        is_cuda = _provider_kind(cast(Pool, self.pool)).startswith("cuda")
+        if kind == _HOST:
+            return (_CUDA_HOST if is_cuda else _CPU), 0
+        if not is_cuda:
+            return _ONE_API, max(device, 0)
+        return (_CUDA_MANAGED if kind == _SHARED else _CUDA), max(device, 0)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return self.dlpack_device()
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Optional[int] = None,
+        max_version: Optional[Tuple[int, int]] = None,
+        dl_device: Optional[Tuple[int, int]] = None,
+        copy: Optional[bool] = None,
+    ) -> object:
+        """A capsule of the bytes.
+
+        Args:
+            stream: the consumer's; the memory must be ready: nothing is waited for.
+            max_version: (1, 0) and above get a versioned capsule.
+            dl_device: where the consumer wants it: only where it is.
+            copy: True is refused: nothing is copied.
+
+        Raises:
+            BufferError: the memory was freed or is suspended, or what was asked for cannot be.
+        """
+        device = self.dlpack_device()
+        if dl_device is not None and tuple(dl_device) != device:
+            raise BufferError(f"the memory is on device {device}, not on {tuple(dl_device)}")
+        if copy:
+            raise BufferError("umf does not copy for DLPack: copy the memory yourself")
+        if device[0] == _CPU and stream not in (None, -1):
+            raise BufferError(f"memory of the host has no streams, not {stream}")
+        if device[0] != _CPU and stream == 0:
+            raise BufferError("stream 0 may mean two things: 1 is the legacy default stream")
+        versioned = max_version is not None and max_version[0] >= 1
+        return _core.dlpack_export(self, device[0], device[1], versioned)
+
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        """Version 3, one dimension of bytes. AttributeError for memory of the host."""
+        if self.dlpack_device()[0] not in (_CUDA, _CUDA_MANAGED):
+            raise AttributeError("memory of the host has no __cuda_array_interface__")
+        if cast(Pool, self.pool).residency().state != "resident":
+            raise BufferError("the memory cannot be viewed: its pool is suspended; resume it before")
+        return {
+            "shape": (self.nbytes,),
+            "typestr": "|u1",
+            "data": (self.ptr, self.read_only),
+            "version": 3,
+            "strides": None,
+            "stream": None,
+        }
+
+    def numpy(self, dtype: Any = "uint8", shape: Optional[Tuple[int, ...]] = None) -> "numpy.ndarray[Any, Any]":
+        """A NumPy array on the memory, which the CPU must reach.
+
+        Args:
+            dtype: of the elements; its size must divide ``nbytes`` unless ``shape`` is given.
+            shape: default: one dimension of all elements.
+        """
+        import numpy
+
+        count = -1 if shape is None else int(numpy.prod(shape, dtype=numpy.int64))
+        flat = numpy.frombuffer(cast(Any, self), dtype=dtype, count=count)
+        return flat if shape is None else flat.reshape(shape)
+
+    def ipc_handle(self) -> "IPCHandle":
+        """What another process opens; it pickles.
+
+        The producer keeps the memory until the consumers are done. A suspend of the pool makes
+        handles stale.
+
+        Raises:
+            InvalidArgumentError: the provider is not configured to share (``visibility=shared``,
+                ``share=fd``).
+            OutOfResourcesError: the pool is suspended.
+        """
+        return IPCHandle(_core.ipc_handle(self), self.nbytes, cast(Pool, self.pool).provider_text())
+
+    def __reduce__(self) -> Tuple[object, ...]:
+        return _open_shared, (self.ipc_handle(),)
+
+    def __repr__(self) -> str:
+        state = "freed" if self.freed else f"{self.nbytes} bytes at {self.ptr:#x}"
+        return f"<umf.Buffer {state}, {self.origin}>"
+
+
+_core.Pool._set_buffer_class(Buffer)
+
+
+def _provider_kind(pool: Pool) -> str:
+    return pool.provider_text().split(":", 1)[0].strip()
+
+
+class IPCHandle(NamedTuple):
+    """Names memory of one process to others, by pickle or any other way."""
+
+    data: bytes
+    """What the library opens; its format is private."""
+    nbytes: int
+    """Size of the memory."""
+    provider: str
+    """Text of the producer's provider."""
+
+    def open(self) -> Buffer:
+        """The memory, mapped into this process until the buffer is freed.
+
+        Raises:
+            InvalidArgumentError: the memory is gone, or was suspended since.
+        """
+        return _core.ipc_open(Buffer, _opener(self.provider), self.data, self.nbytes)
+
+
+def _open_shared(handle: IPCHandle) -> Buffer:
+    return handle.open()
+
+
+_openers: Dict[str, Pool] = {}
+
+
+def _opener(provider: str) -> Pool:
+    """The pool that opens all memory of one kind of provider in this process."""
+    if provider not in _openers:
+        # A name is the producer's alone.
+        kind, _, settings = provider.partition(":")
+        kept = [one for one in settings.split(",") if one and one.split("=")[0].strip() != "shm_name"]
+        _openers[provider] = Pool("proxy", provider=":".join([kind, ",".join(kept)]).rstrip(":"))
+    return _openers[provider]
+
+
+def from_dlpack(source: Any) -> Buffer:
+    """The bytes of another library's tensor, without a copy.
+
+    Args:
+        source: has ``__dlpack__``; contiguous and not empty.
+
+    Raises:
+        BufferError: it cannot be one row of bytes.
+
+    The tensor lives at least as long as the buffer.
+    """
+    try:
+        capsule = source.__dlpack__(max_version=(1, 0))
+    except TypeError:  # older than versions
+        capsule = source.__dlpack__()
+    return _core.dlpack_import(Buffer, capsule)
