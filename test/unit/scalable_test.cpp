@@ -696,6 +696,19 @@ TEST_F(Scalable, TrimsAtOnceWhileOthersWork) {
     EXPECT_EQ(fake.live_bytes(), 0u) << "the threads are gone and left nothing";
 }
 
+// Nothing is in use, so each of them could replace oneTBB's pool.
+TEST_F(Scalable, TrimsOfAnUnusedPoolAtOnce) {
+    ASSERT_EQ(create(), OK);
+    run_threads(3, [&](int) {
+        for (size_t i = 0; i < scaled(20000); i++) {
+            ASSERT_EQ(umfPoolFree(pool, alloc(20000)), OK);
+            ASSERT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        }
+    });
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live_bytes(), 0u);
+}
+
 // --- threads that end ---
 
 // oneTBB takes a thread's data apart while its pool is destroyed: without a word of ours that

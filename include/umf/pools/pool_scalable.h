@@ -19,6 +19,9 @@
  *   these threads next use the pool or end. Where the provider can purge, the whole pages of free
  *   memory in such blocks are dropped, three of four in a slab. While one thread trims, others may
  *   take more memory from the provider than otherwise.
+ * - A request that the provider has no memory for is served from what is free in the pool as far as
+ *   oneTBB can join it: a block with one small object in use serves no large request, and up to a
+ *   tenth of the memory stays with slabs of sizes that are in use no longer.
  * - With "keep all memory" nothing goes back, and umfPoolTrimMemory gives
  *   UMF_RESULT_ERROR_NOT_SUPPORTED.
  * - Each pool takes one of the 1024 thread-specific keys of the process (pthread_key_create), so

@@ -12,7 +12,8 @@
  *
  * oneTBB has no call to empty the caches of one pool. But it empties them before it gives up when
  * the provider refuses memory. So trim asks oneTBB for more than any machine has, and the hook
- * refuses that.
+ * refuses that. If nothing is in use, a fresh pool of oneTBB replaces the old one instead, which is
+ * destroyed with all that it keeps.
  */
 #include <umf/pools/pool_scalable.h>
 
@@ -26,6 +27,7 @@
 #include "base/meta.h"
 #include "cache/magazine.h"
 #include "cache/reuse_slots.h"
+#include "cache/withheld.h"
 #include "core/tracked_provider.h"
 #include "ctl/params.h"
 #include "pools/scalable/purge.h"
@@ -92,7 +94,8 @@ typedef struct scalable_pool_t {
     umf_magazines_t magazines;
     umf_reuse_slots_t reuse_slots; /* of blocks: the address; their state is NONE */
     const umf_tbb_t *tbb;
-    void *below; /* oneTBB's pool. Sync: between umf_tbb_enter and leave, or stopped */
+    _Atomic(void *) below; /* oneTBB's pool. Used between umf_tbb_enter and leave, changed while all
+                              are stopped */
     umf_tracked_provider_t *tracked;
     /* Objects and blocks that oneTBB has handed out. Sync: as `below`. Memory that goes in is
      * released and memory that comes out is acquired: oneTBB keeps that order inside, but neither
@@ -100,8 +103,9 @@ typedef struct scalable_pool_t {
     _Atomic int64_t out_count;
     _Atomic(const void *) trimmer; /* the thread that trims: the hook gives it no memory. Cleared
                                       before it leaves oneTBB */
-    umf_lock_t lock;               /* of the records */
-    umf_tbb_policy_t policy;       /* Immutable after create */
+    umf_withheld_t withheld; /* what the trimmer has taken, and memory on its way out of oneTBB */
+    umf_lock_t lock;         /* of the records */
+    umf_tbb_policy_t policy; /* Immutable after create */
     char name[UMF_NAME_MAX];
 } scalable_pool_t;
 
@@ -243,6 +247,15 @@ static umf_result_t span_free(scalable_pool_t *pool, umf_span_t *span) {
     return result;
 }
 
+/* The same for a span that oneTBB has given up. */
+static umf_result_t span_return(scalable_pool_t *pool, umf_span_t *span) {
+    umf_result_t result = span_free(pool, span);
+    if (result != UMF_RESULT_SUCCESS) {
+        atomic_store(&((record_t *)span->cookie)->is_lost, true);
+    }
+    return result;
+}
+
 static int hook_free(intptr_t id, void *ptr, size_t size) {
     scalable_pool_t *pool = (scalable_pool_t *)id;
     /* Pairs with the release in `give_back`: all users of the span are done with it. */
@@ -251,15 +264,13 @@ static int hook_free(intptr_t id, void *ptr, size_t size) {
     if (!span) {
         return -1;
     }
-    umf_result_t result = span_free(pool, span);
+    umf_result_t result = span_return(pool, span);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("pool %s: the provider does not take back %zu bytes at %p (%s); they are "
                       "offered to it again on trim and at the end of the pool",
                       pool->name, size, ptr, umfResultName(result));
-        atomic_store_explicit(&((record_t *)span->cookie)->is_lost, true, memory_order_relaxed);
-        return -1;
     }
-    return 0;
+    return result == UMF_RESULT_SUCCESS ? 0 : -1;
 }
 
 /* oneTBB writes its data into the memory and would crash if the CPU cannot. */
@@ -295,8 +306,9 @@ static void *hook_alloc(intptr_t id, size_t *size) {
     return ptr;
 }
 
+/* Only one of several trims gets the span. */
 static bool note_lost(umf_span_t *span, void *found) {
-    bool is_lost = atomic_load_explicit(&((record_t *)span->cookie)->is_lost, memory_order_relaxed);
+    bool is_lost = atomic_exchange(&((record_t *)span->cookie)->is_lost, false);
     if (is_lost) {
         *(umf_span_t **)found = span;
     }
@@ -309,16 +321,95 @@ static void spans_free(scalable_pool_t *pool, bool (*note)(umf_span_t *, void *)
     do {
         span = NULL;
         umf_tracked_each_span(pool->tracked, note, &span);
-    } while (span && span_free(pool, span) == UMF_RESULT_SUCCESS);
+    } while (span && span_return(pool, span) == UMF_RESULT_SUCCESS);
+}
+
+/* --- memory out of oneTBB --- */
+
+/* The calling thread is inside oneTBB. */
+static inline void *below_of(const scalable_pool_t *pool) {
+    return atomic_load_explicit(&pool->below, memory_order_relaxed);
+}
+
+/* Returns oneTBB's error, 0 for none. */
+static int below_create(scalable_pool_t *pool, void **below) {
+    umf_tbb_enter();
+    int error = pool->tbb->pool_create((intptr_t)pool, &pool->policy, below);
+    umf_tbb_leave();
+    return error;
+}
+
+static bool is_unused(scalable_pool_t *pool) {
+    return atomic_load_explicit(&pool->out_count, memory_order_relaxed) == 0;
+}
+
+/* Replaces an unused pool of oneTBB by a fresh one and destroys it, which frees all its memory.
+ * Several threads may do so at once: each destroys what it has replaced. false: the pool is in use.
+ */
+static bool renew(scalable_pool_t *pool) {
+    void *spare;
+    if (!is_unused(pool) || below_create(pool, &spare) != 0) {
+        return false;
+    }
+    bool is_renewed = umf_tbb_stop() && is_unused(pool);
+    if (is_renewed) {
+        spare = atomic_exchange(&pool->below, spare);
+    }
+    umf_tbb_resume();
+    umf_tbb_pool_destroy(pool->tbb, spare);
+    return is_renewed;
+}
+
+/* Asks for the impossible, so that oneTBB empties its caches. The caller must be the trimmer. */
+static void caches_empty(scalable_pool_t *pool) {
+    pool->tbb->pool_malloc(below_of(pool), SIZE_IMPOSSIBLE);
+}
+
+/* Trims a pool that is in use. A second thread that trims at the same time does nothing. */
+static void trim_used(scalable_pool_t *pool) {
+    const void *none = NULL;
+    umf_tbb_enter();
+    if (atomic_compare_exchange_strong(&pool->trimmer, &none, this_thread())) {
+        caches_empty(pool);
+        umf_scalable_purge(&(umf_scalable_purge_t){pool->tbb, below_of(pool), pool->tracked});
+        caches_empty(pool);
+        atomic_store(&pool->trimmer, NULL);
+    }
+    umf_tbb_leave();
+}
+
+static bool keeps_all(const scalable_pool_t *pool) {
+    return pool->policy.flags & UMF_TBB_KEEP_ALL_MEMORY;
+}
+
+/* Gives back what oneTBB does not need. `is_last`: for a request that fails otherwise. oneTBB has
+ * emptied its caches for it, so a pool in use has no more. */
+static void below_trim(scalable_pool_t *pool, bool is_last) {
+    umf_withheld_part_t part;
+    if (keeps_all(pool) || umf_tracked_span_count(pool->tracked) == 0) {
+        return;
+    }
+    umf_withheld_begin(&pool->withheld, &part);
+    if (!renew(pool) && !is_last) {
+        trim_used(pool);
+    }
+    spans_free(pool, note_lost);
+    umf_withheld_end(&part);
 }
 
 /* --- between magazines and oneTBB --- */
 
-static size_t take_objects(scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
+static void *take_one(scalable_pool_t *pool, size_t size, size_t alignment) {
+    return alignment ? pool->tbb->pool_aligned_malloc(below_of(pool), size, alignment)
+                     : pool->tbb->pool_malloc(below_of(pool), size);
+}
+
+/* Takes up to `n` objects and returns how many. */
+static size_t take(scalable_pool_t *pool, size_t size, size_t alignment, umf_item_t *items,
+                   size_t n) {
     size_t got = 0;
     umf_tbb_enter();
-    while (got < n &&
-           (items[got].object = pool->tbb->pool_malloc(pool->below, bins.size[bin])) != NULL) {
+    while (got < n && (items[got].object = take_one(pool, size, alignment)) != NULL) {
         got++;
     }
     atomic_fetch_add_explicit(&pool->out_count, (int64_t)got, memory_order_acquire);
@@ -326,10 +417,20 @@ static size_t take_objects(scalable_pool_t *pool, uint32_t bin, umf_item_t *item
     return got;
 }
 
-/* Releases withheld blocks and the large objects in magazines. false: there are none. */
-static UMF_COLD bool release_waiting(scalable_pool_t *pool) {
-    bool was_any = umf_reuse_slots_release(&pool->reuse_slots);
-    return umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0) || was_any;
+/* The last look: all free objects go back to oneTBB, which can then cut others from their memory.
+ */
+static UMF_COLD size_t take_last(scalable_pool_t *pool, size_t size, size_t alignment,
+                                 umf_item_t *items, size_t n) {
+    size_t got;
+    umf_withheld_part_t part;
+    umf_withheld_look(&pool->withheld, &part);
+    do {
+        umf_reuse_slots_release(&pool->reuse_slots);
+        umf_magazines_trim(&pool->magazines);
+        below_trim(pool, true);
+        got = take(pool, size, alignment, items, n);
+    } while (umf_withheld_again(&part, got > 0));
+    return got;
 }
 
 static void give_back(scalable_pool_t *pool, const umf_item_t *items, size_t n);
@@ -345,9 +446,9 @@ static size_t scalable_refill(void *arg, uint32_t bin, umf_item_t *items, size_t
     /* Comes before oneTBB is entered: oneTBB may ask the hook for memory, and the hook cannot
      * release anything because it must not enter oneTBB again. */
     umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
-    size_t got = take_objects(pool, bin, items, n);
-    if (umf_unlikely(!got) && release_waiting(pool)) {
-        got = take_objects(pool, bin, items, n);
+    size_t got = take(pool, bins.size[bin], 0, items, n);
+    if (umf_unlikely(!got)) {
+        got = take_last(pool, bins.size[bin], 0, items, n);
     }
     size_t marked = mark(pool, bin, items, got);
     if (umf_unlikely(marked < got)) {
@@ -380,7 +481,7 @@ static void give_back(scalable_pool_t *pool, const umf_item_t *items, size_t n) 
     umf_tbb_enter();
     atomic_fetch_sub_explicit(&pool->out_count, (int64_t)n, memory_order_release);
     for (size_t i = 0; i < n; i++) {
-        pool->tbb->pool_free(pool->below, items[i].object);
+        pool->tbb->pool_free(below_of(pool), items[i].object);
     }
     umf_tbb_leave();
     errno = saved_errno;
@@ -429,7 +530,7 @@ static void *take_withheld(scalable_pool_t *pool, size_t size) {
         return NULL;
     }
     /* A slot serves a range of sizes, but a block must fit exactly. Another one is given back. */
-    if (pool->tbb->pool_msize(pool->below, (void *)withheld) != size) {
+    if (pool->tbb->pool_msize(below_of(pool), (void *)withheld) != size) {
         leave_withheld(pool, withheld);
         return NULL;
     }
@@ -439,7 +540,7 @@ static void *take_withheld(scalable_pool_t *pool, size_t size) {
 /* false: the slot is occupied, or the block is too large, or it is an aligned one of a size that
  * has a bin, which no thread would take back. */
 static bool withhold(scalable_pool_t *pool, void *ptr) {
-    size_t size = pool->tbb->pool_msize(pool->below, ptr);
+    size_t size = pool->tbb->pool_msize(below_of(pool), ptr);
     if (size <= BIN_LARGEST || size > WITHHELD_LARGEST) {
         return false;
     }
@@ -450,24 +551,14 @@ static bool withhold(scalable_pool_t *pool, void *ptr) {
 
 /* --- blocks without bin --- */
 
-static void *take_block(scalable_pool_t *pool, size_t size, size_t alignment) {
-    umf_tbb_enter();
-    void *ptr = alignment ? pool->tbb->pool_aligned_malloc(pool->below, size, alignment)
-                          : pool->tbb->pool_malloc(pool->below, size);
-    atomic_fetch_add_explicit(&pool->out_count, ptr != NULL, memory_order_acquire);
-    umf_tbb_leave();
-    return ptr;
-}
-
 /* Marks a block as live. NULL: there is no memory for its state, and the block is freed. */
-static void *block_mark(scalable_pool_t *pool, void *ptr) {
-    umf_item_t item = {.object = ptr};
-    if (umf_unlikely(mark(pool, BIN_NONE, &item, 1) == 0)) {
-        no_states(pool, &item, 1);
+static void *block_mark(scalable_pool_t *pool, umf_item_t *item) {
+    if (umf_unlikely(mark(pool, BIN_NONE, item, 1) == 0)) {
+        no_states(pool, item, 1);
         return NULL;
     }
-    umf_state_set(item.state, UMF_STATE_LIVE);
-    return ptr;
+    umf_state_set(item->state, UMF_STATE_LIVE);
+    return item->object;
 }
 
 static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t alignment) {
@@ -478,16 +569,15 @@ static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t ali
     }
     /* A small aligned request takes a large block: a slab's page has objects of one size only. */
     size_t bytes = size > BIN_SMALL_LARGEST ? size : BIN_SMALL_LARGEST + 1;
-    void *ptr = alignment == 0 && bytes <= WITHHELD_LARGEST ? take_withheld(pool, bytes) : NULL;
-    if (!ptr) {
+    umf_item_t block = {
+        .object = alignment == 0 && bytes <= WITHHELD_LARGEST ? take_withheld(pool, bytes) : NULL};
+    if (!block.object) {
         umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
                                     UMF_MAGAZINE_WAITING_MAX);
-        ptr = take_block(pool, bytes, alignment);
     }
-    if (umf_unlikely(!ptr) && release_waiting(pool)) {
-        ptr = take_block(pool, bytes, alignment);
-    }
-    return ptr ? block_mark(pool, ptr) : NULL;
+    bool is_got = block.object || take(pool, bytes, alignment, &block, 1) ||
+                  take_last(pool, bytes, alignment, &block, 1);
+    return is_got ? block_mark(pool, &block) : NULL;
 }
 
 static UMF_COLD umf_result_t refuse(const scalable_pool_t *pool, const void *ptr) {
@@ -505,9 +595,8 @@ static __attribute__((noinline)) umf_result_t block_free(scalable_pool_t *pool, 
                                                   __ATOMIC_RELEASE, __ATOMIC_RELAXED))) {
         return refuse(pool, ptr);
     }
-    umf_item_t item = {.object = ptr};
     if (!withhold(pool, ptr)) {
-        give_back(pool, &item, 1);
+        give_back(pool, &(umf_item_t){.object = ptr}, 1);
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -617,7 +706,7 @@ static size_t usable_size(scalable_pool_t *pool, const void *ptr) {
     if (!state || umf_state(state) != UMF_STATE_LIVE) {
         return 0;
     }
-    return pool->tbb->pool_msize(pool->below, (void *)(uintptr_t)ptr);
+    return pool->tbb->pool_msize(below_of(pool), (void *)(uintptr_t)ptr);
 }
 
 static umf_result_t scalable_usable_size(void *arg, const void *ptr, size_t *size) {
@@ -659,16 +748,10 @@ static void *scalable_realloc(void *arg, void *ptr, size_t size) {
 
 /* --- create and destroy --- */
 
-/* Returns oneTBB's error, 0 for none. */
-static int below_create(scalable_pool_t *pool, void **below) {
-    umf_tbb_enter();
-    int error = pool->tbb->pool_create((intptr_t)pool, &pool->policy, below);
-    umf_tbb_leave();
-    return error;
-}
-
 static umf_result_t below_build(scalable_pool_t *pool) {
-    int error = below_create(pool, &pool->below);
+    void *below = NULL;
+    int error = below_create(pool, &below);
+    atomic_init(&pool->below, below);
     if (error) {
         UMF_LOG_ERROR("pool %s: oneTBB cannot set up a memory pool (error %d). Each takes one of "
                       "the 1024 thread-specific keys of the process, so there can be about 1000: "
@@ -762,58 +845,15 @@ static umf_result_t scalable_finalize(void *arg) {
 
 /* --- trim --- */
 
-/* Asks for the impossible, so that oneTBB empties its caches. The caller must be the trimmer. */
-static void caches_empty(scalable_pool_t *pool) {
-    pool->tbb->pool_malloc(pool->below, SIZE_IMPOSSIBLE);
-}
-
-/* Trims a pool that is in use. A second thread that trims at the same time does nothing. */
-static void trim_used(scalable_pool_t *pool) {
-    const void *none = NULL;
-    umf_tbb_enter();
-    if (atomic_compare_exchange_strong(&pool->trimmer, &none, this_thread())) {
-        caches_empty(pool);
-        umf_scalable_purge(&(umf_scalable_purge_t){pool->tbb, pool->below, pool->tracked});
-        caches_empty(pool);
-        atomic_store(&pool->trimmer, NULL);
-    }
-    umf_tbb_leave();
-}
-
-static bool is_unused(scalable_pool_t *pool) {
-    return atomic_load_explicit(&pool->out_count, memory_order_relaxed) == 0;
-}
-
-/* Replaces an unused pool of oneTBB by a fresh one and destroys it, which frees all its memory.
- * false: the pool is in use. */
-static bool renew(scalable_pool_t *pool) {
-    void *spare;
-    if (!is_unused(pool) || below_create(pool, &spare) != 0) {
-        return false;
-    }
-    bool is_renewed = umf_tbb_stop() && is_unused(pool);
-    if (is_renewed) {
-        void *old = pool->below;
-        pool->below = spare;
-        spare = old;
-    }
-    umf_tbb_resume();
-    umf_tbb_pool_destroy(pool->tbb, spare);
-    return is_renewed;
-}
-
 static umf_result_t scalable_trim(void *arg, size_t keep) {
     (void)keep;
     scalable_pool_t *pool = arg;
-    if (pool->policy.flags & UMF_TBB_KEEP_ALL_MEMORY) {
+    if (keeps_all(pool)) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_magazines_trim(&pool->magazines);
     umf_reuse_slots_release(&pool->reuse_slots);
-    if (umf_tracked_span_count(pool->tracked) > 0 && !renew(pool)) {
-        trim_used(pool);
-    }
-    spans_free(pool, note_lost);
+    below_trim(pool, false);
     return UMF_RESULT_SUCCESS;
 }
 
