@@ -241,6 +241,17 @@ fetch_python() {
         echo "install-deps: $* could not be fetched, so $lost" >&2
 }
 
+# The tests of the Python package that have PyTorch need 5 GB, and as much again while it is unpacked.
+fetch_torch() {
+    local free
+    free=$(df --output=avail -B 1G "$root" | tail -n 1)
+    if [ ! -e "$root/build/deps/torch" ] && [ "$free" -lt 12 ]; then
+        echo "install-deps: $free GB are free and PyTorch needs 12, so the Python package is not tested with it" >&2
+    else
+        fetch_python torch "the Python package is not tested with PyTorch" torch==2.11.0
+    fi
+}
+
 # The oldest CMake that may have the library as a part of its project; what makes the site of the
 # documentation. Some distributions' Furo lacks half of its script, so these are all from one place.
 fetch_python_tools() {
@@ -248,6 +259,7 @@ fetch_python_tools() {
     fetch_python sphinx "the site of the documentation is not made" \
         'sphinx==8.1.*' 'furo==2024.8.*' 'myst-parser==4.0.*' 'breathe==4.36.*'
     fetch_python python "the Python package is not tested" pytest hypothesis numpy mypy
+    fetch_torch
 }
 
 check_cmake() {

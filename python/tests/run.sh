@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs tests of the Python package: run.sh <python> <folder of the built package> package|torch
+# Runs tests of the Python package: run.sh <python> <folder of the built package> package|torch|preload
 #
-# The packages that they need are in build/deps (scripts/install-deps.sh fetches them) or anywhere that Python
-# looks. Skips, with the reason, where they are not.
+# package has no PyTorch; torch and preload run it on the software runtime in <folder>/../test/fakes, or on a GPU
+# where UMF_TEST_GPU=real. The packages that they need are in build/deps (scripts/install-deps.sh fetches them) or
+# anywhere that Python looks. Skips, with the reason, where they are not.
 set -euo pipefail
 
 python=$1
@@ -20,6 +21,25 @@ export PYTHONPATH=$built:$deps/python PYTHONDONTWRITEBYTECODE=1
 "$python" -c 'import pytest' 2>/dev/null ||
     skip "$python has no pytest (scripts/install-deps.sh fetches it into build/deps/python)"
 
+[ "$part" != package ] || exec "$python" -m pytest -q "$tests" --ignore="$tests/gpu"
+
+export PYTHONPATH=$PYTHONPATH:$deps/torch
+"$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' ||
+    skip "$python has no PyTorch (scripts/install-deps.sh fetches it where there are 12 GB of room)"
+
+if [ "${UMF_TEST_GPU:-}" != real ]; then
+    fakes=$(cd "$built/../test/fakes" && pwd)
+    [ -e "$fakes/libsoft_cudart.so" ] || skip "the headers of the CUDA runtime were not found"
+    export LD_LIBRARY_PATH=$fakes${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    preload=$fakes/libsoft_cudart.so
+fi
+export UMF_TEST_HOOK_MODE=$part
 case $part in
-package) exec "$python" -m pytest -q "$tests" --ignore="$tests/torch" ;;
+torch)
+    LD_PRELOAD=${preload:-} exec "$python" -m pytest -q "$tests/gpu"
+    ;;
+preload)
+    hook=$built/umf/torch_memory_saver_hook_mode_preload.abi3.so
+    LD_PRELOAD=$hook${preload:+:$preload} exec "$python" -m pytest -q "$tests/gpu/test_memory_saver.py"
+    ;;
 esac

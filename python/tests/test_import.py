@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import run_python
+from helpers import run_python
 
 PACKAGE = Path(__file__).parents[1] / "umf"
 

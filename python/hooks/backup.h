@@ -1,0 +1,48 @@
+/*
+ * Backups: the content of sleeping blocks in memory of the host or in files. The bytes of one block
+ * are contiguous, and stay where they are for as long as the backup lives.
+ */
+#ifndef UMF_PYTHON_HOOKS_BACKUP_H
+#define UMF_PYTHON_HOOKS_BACKUP_H
+
+#include "block.h"
+
+typedef enum backup_kind_t {
+    BACKUP_NONE,
+    BACKUP_PINNED, /* pinned memory of the host */
+    BACKUP_MMAP,   /* ordinary memory of the host */
+    BACKUP_DISK,   /* a file with a name */
+} backup_kind_t;
+
+typedef struct arena_t arena_t;
+
+typedef struct backup_t {
+    backup_kind_t kind;
+    char *memory; /* PINNED, MMAP */
+    size_t size;
+    arena_t *arena; /* PINNED: memory that several backups share, or NULL: it is its own */
+    char *path;     /* DISK */
+} backup_t;
+
+/* One copy: a block and where its content is kept. */
+typedef struct keep_t {
+    block_t *block;
+    backup_t *backup;
+} keep_t;
+
+typedef struct backup_options_t {
+    const char *folder; /* for DISK */
+    size_t chunk;       /* bytes that DISK copies at a time */
+} backup_options_t;
+
+/* Copies the content of all blocks. A backup without memory or file gets it, by its kind; when the
+ * call fails those that got it have lost it again. */
+bool backups_save(keep_t *keeps, size_t count, const backup_options_t *options, failure_t *error);
+/* Copies all of it back. The backups stay. */
+bool backups_load(keep_t *keeps, size_t count, const backup_options_t *options, failure_t *error);
+/* Gives memory or file back; does nothing for a backup that has none. */
+void backup_drop(backup_t *backup);
+/* Whether it has content. */
+bool backup_is_full(const backup_t *backup);
+
+#endif

@@ -1,0 +1,50 @@
+"""PyTorch on the software runtime (../run.sh starts it), or on a GPU where UMF_TEST_GPU=real."""
+
+import gc
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[1] / "soft"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+MIB = 1 << 20
+IS_REAL = os.environ.get("UMF_TEST_GPU") == "real"
+
+needs_gpu = pytest.mark.skipif(not IS_REAL, reason="graphs and kernels need a GPU")
+needs_fake = pytest.mark.skipif(IS_REAL, reason="counts memory on the software driver")
+
+if not torch.cuda.is_available():
+    pytest.skip("torch finds no GPU: run.sh starts the software one", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def compute():
+    """Operations are done by the CPU where there is no GPU."""
+    if IS_REAL:
+        yield
+    else:
+        from soft_dispatch import SoftDispatch
+
+        with SoftDispatch():
+            yield
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def full(mib, value):
+    return torch.full((mib * MIB,), value, dtype=torch.uint8, device="cuda")
+
+
+def holds(tensor, value):
+    return bool((tensor.cpu() == value).all())
+
+
+def used():
+    """Bytes of the GPU in use."""
+    torch.cuda.synchronize()
+    available, total = torch.cuda.mem_get_info()
+    return total - available

@@ -1,0 +1,365 @@
+"""umf.torch_memory_saver, in the hook mode of UMF_TEST_HOOK_MODE."""
+
+import ctypes
+import os
+import threading
+
+import pytest
+from gpu_helpers import MIB, full, holds, needs_gpu, torch, used
+from helpers import run_python
+
+from umf.torch_memory_saver import TorchMemorySaver, configure_subprocess, torch_memory_saver
+from umf.torch_memory_saver import testing_utils, utils
+from umf.torch_memory_saver.hooks.base import HookUtilBase
+
+MODE = os.environ.get("UMF_TEST_HOOK_MODE", "torch")
+
+
+@pytest.fixture(scope="module")
+def saver():
+    if torch_memory_saver._impl is None and MODE == "torch":
+        torch_memory_saver.hook_mode = "torch"
+    return torch_memory_saver
+
+
+@pytest.fixture(autouse=True)
+def resumed(saver):
+    yield
+    saver.resume()
+
+
+def test_content_with_a_backup_survives_and_addresses_stay(saver):
+    with saver.region("kept", enable_cpu_backup=True):
+        tensor = full(8, 5)
+    address, before = tensor.data_ptr(), used()
+    saver.pause("kept")
+    assert used() <= before - 8 * MIB
+    saver.resume("kept")
+    assert tensor.data_ptr() == address and holds(tensor, 5)
+
+
+def test_memory_without_a_backup_comes_back(saver):
+    with saver.region("lost"):
+        tensor = full(8, 5)
+    saver.pause("lost")
+    with pytest.raises(RuntimeError, match="no CPU backup"):
+        saver.get_cpu_backup(tensor)
+    saver.resume("lost")
+    assert not holds(tensor, 5)
+    tensor.fill_(6)
+    assert holds(tensor, 6)
+
+
+def test_a_pause_touches_no_other_tag(saver):
+    with saver.region("one", enable_cpu_backup=True):
+        one = full(4, 1)
+        with saver.region("two"):
+            two = full(4, 2)
+        again = full(4, 3)
+    saver.pause("two")
+    assert holds(one, 1) and holds(again, 3)
+    saver.pause("one")
+    saver.resume("two")
+    two.fill_(4)
+    assert holds(two, 4) and holds(saver.get_cpu_backup(one), 1)
+    saver.resume("one")
+    assert holds(one, 1) and holds(again, 3)
+
+
+def test_a_second_pause_and_resume_change_nothing(saver):
+    with saver.region("twice", enable_cpu_backup=True):
+        tensor = full(4, 7)
+    for _ in range(2):
+        saver.pause("twice")
+    for _ in range(2):
+        saver.resume("twice")
+    assert holds(tensor, 7)
+    saver.pause("there is no such tag")
+    saver.resume("there is no such tag")
+
+
+def test_cycles_leave_nothing(saver):
+    with saver.region("cycle", enable_cpu_backup=True):
+        tensor = full(4, 7)
+    saver.pause()
+    saver.resume()
+    before, lines = used(), len(open("/proc/self/maps").readlines())
+    for _ in range(20):
+        saver.pause()
+        saver.resume()
+    assert holds(tensor, 7) and used() == before
+    assert len(open("/proc/self/maps").readlines()) <= lines + 10
+
+
+def test_an_allocation_into_a_paused_tag_is_awake(saver):
+    with saver.region("busy", enable_cpu_backup=True):
+        old = full(4, 1)
+        small = torch.full((64,), 2, dtype=torch.uint8, device="cuda")
+    saver.pause("busy")
+    with saver.region("busy", enable_cpu_backup=True):
+        new = torch.full((64,), 3, dtype=torch.uint8, device="cuda")
+    assert holds(new, 3)
+    saver.resume("busy")
+    assert holds(old, 1) and holds(small, 2) and holds(new, 3)
+
+
+def test_memory_is_freed_while_it_is_paused(saver):
+    with saver.region("freed", enable_cpu_backup=True):
+        tensor = full(32, 1)
+    saver.pause("freed")
+    del tensor
+    saver._impl._mem_pools.clear()
+    torch.cuda.empty_cache()
+    saver.resume("freed")
+
+
+def test_backups_are_read(saver):
+    with saver.region("read", enable_cpu_backup=True):
+        tensor = torch.arange(3 * 5, device="cuda").to(torch.float32).reshape(3, 5)
+    assert saver.get_cpu_backup(tensor) is None
+    saver.pause("read")
+    copy, view = saver.get_cpu_backup(tensor), saver.get_cpu_backup(tensor, zero_copy=True)
+    assert copy.dtype == torch.float32 and copy.shape == (3, 5) and copy.device.type == "cpu"
+    assert copy.data_ptr() != view.data_ptr() and copy[2, 4] == view[2, 4] == 14
+    assert saver.get_cpu_backup(tensor[1]).tolist() == [5, 6, 7, 8, 9]
+    with pytest.raises(AssertionError):
+        saver.get_cpu_backup(tensor.t())
+    with pytest.raises(AssertionError):
+        saver.get_cpu_backup(torch.zeros(1))
+    saver.resume("read")
+    assert saver.get_cpu_backup(tensor) is None
+
+
+@pytest.mark.parametrize("backend", ["pinned", "mmap"])
+def test_only_pinned_backups_have_flags(saver, backend):
+    with saver.region("flags", enable_cpu_backup=True, cpu_backup_backend=backend):
+        tensor = full(4, 1)
+    saver.pause("flags")
+    view = saver.get_cpu_backup(tensor, zero_copy=True)
+    flags, cdll = ctypes.c_uint(), saver._impl._binary_wrapper.cdll
+    address = ctypes.c_void_p(view.data_ptr())
+    assert (cdll.cudaHostGetFlags(ctypes.byref(flags), address) == 0) == (backend == "pinned")
+    saver.resume("flags")
+    assert cdll.cudaHostGetFlags(ctypes.byref(flags), address) != 0
+    cdll.cudaGetLastError()
+
+
+def test_retained_backups_stay_where_they_are(saver):
+    with saver.region("retained", enable_cpu_backup=True):
+        tensor = full(4, 1)
+    saver.retain_cpu_backup = True
+    try:
+        assert saver.retain_cpu_backup is True
+        saver.pause("retained")
+        saver.resume("retained")
+        view = saver.get_cpu_backup(tensor, zero_copy=True)
+        tensor.fill_(2)
+        assert holds(view, 1)
+        saver.pause("retained")
+        assert holds(view, 2)
+        assert saver.get_cpu_backup(tensor, zero_copy=True).data_ptr() == view.data_ptr()
+    finally:
+        saver.retain_cpu_backup = False
+    del view
+    saver.resume("retained")
+    assert saver.get_cpu_backup(tensor) is None and holds(tensor, 2)
+
+
+def test_disk_backups_are_files_while_paused(saver, tmp_path):
+    folder = tmp_path / "made"
+    saver.set_disk_backup_dir(folder)
+    with saver.region("disk", enable_disk_backup=True):
+        tensor = full(32, 3)
+    for _ in range(3):
+        saver.pause("disk")
+        files = list(folder.iterdir())
+        assert len(files) == 1 and files[0].stat().st_size == 32 * MIB
+        assert saver.get_cpu_backup(tensor) is None
+        saver.resume("disk")
+        assert holds(tensor, 3) and not list(folder.iterdir())
+    saver.pause("disk")
+    del tensor
+    saver._impl._mem_pools.clear()
+    torch.cuda.empty_cache()
+    assert not list(folder.iterdir())
+
+
+def test_a_folder_that_is_not_there_fails_the_pause(saver, tmp_path):
+    saver.set_disk_backup_dir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    (tmp_path / "gone").touch()
+    with saver.region("nodisk", enable_disk_backup=True):
+        tensor = full(4, 3)
+    with pytest.raises(RuntimeError, match="gone"):
+        saver.pause("nodisk")
+    assert holds(tensor, 3)
+    saver.set_disk_backup_dir(tmp_path)
+
+
+def test_a_resume_without_memory_can_be_tried_again(saver):
+    with saver.region("large", enable_cpu_backup=True):
+        tensor = full(32, 4)
+    saver.pause("large")
+    available, _ = torch.cuda.mem_get_info()
+    hog = torch.empty(available - 8 * MIB, dtype=torch.uint8, device="cuda")
+    with pytest.raises(RuntimeError, match="bytes are missing"):
+        saver.resume("large")
+    assert holds(saver.get_cpu_backup(tensor), 4)
+    del hog
+    torch.cuda.empty_cache()
+    saver.resume("large")
+    assert holds(tensor, 4)
+
+
+def test_the_margin_is_left_free(saver):
+    available, total = torch.cuda.mem_get_info()
+    saver.memory_margin_bytes = total
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            with saver.region("margin"):
+                full(4, 0)
+    finally:
+        saver.memory_margin_bytes = 0
+    with pytest.raises(NotImplementedError):
+        saver.memory_margin_bytes
+    with pytest.raises(ValueError):
+        saver.memory_margin_bytes = -1
+
+
+def test_disabled_memory_is_ordinary(saver):
+    with pytest.raises(AssertionError):
+        with saver.disable():
+            pass
+    with saver.region("some"):
+        inside = full(4, 1)
+        with saver.disable():
+            ordinary = full(4, 2)
+        after = full(4, 3)
+    saver.pause("some")
+    assert holds(ordinary, 2)
+    saver.resume("some")
+    del inside, after
+
+
+def test_configurations_are_of_a_thread(saver):
+    made = []
+
+    def work():
+        made.append(full(24, 9))
+
+    with saver.region("thread"):
+        inside = full(24, 1)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    saver.pause("thread")
+    assert made[0].data_ptr() and saver._impl._binary_wrapper.cdll.tms_state_of(
+        made[0].data_ptr()
+    ) in (0, 1)
+    saver.resume("thread")
+    del inside
+
+
+def test_a_region_that_raises_restores_what_was(saver):
+    cdll = saver._impl._binary_wrapper.cdll
+    with pytest.raises(KeyError):
+        with saver.region("raises"):
+            raise KeyError
+    assert not cdll.tms_get_interesting_region()
+    assert cdll.tms_get_current_tag() == b"default"
+
+
+def test_arguments_that_are_wrong(saver):
+    for arguments, text in (
+        ({"cpu_backup_backend": "pinned"}, "requires enable_cpu_backup=True"),
+        ({"cpu_backup_backend": "tape", "enable_cpu_backup": True}, "one of mmap, pinned"),
+        ({"tag": ""}, "tag must be"),
+        ({"tag": 3}, "tag must be"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            with saver.region(**arguments):
+                pass
+    with pytest.raises(AssertionError):
+        with saver.region(enable_cpu_backup=True, enable_disk_backup=True):
+            pass
+    with pytest.raises(AttributeError):
+        saver.hook_mode = "torch"
+    with pytest.raises(AttributeError):
+        saver.hook_mode
+    with pytest.raises(ValueError):
+        TorchMemorySaver().hook_mode = "other"
+    with pytest.raises(ValueError):
+        HookUtilBase.create("other")
+    assert saver.enabled is True
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_expandable_segments_are_refused(name, monkeypatch):
+    monkeypatch.setenv(name, "expandable_segments:True")
+    with pytest.raises(RuntimeError, match="expandable_segments"):
+        TorchMemorySaver()._ensure_initialized()
+
+
+def test_the_preload_mode_needs_one_entry(monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", "libother.so")
+    with pytest.raises(AssertionError):
+        TorchMemorySaver()._ensure_initialized()
+    with configure_subprocess():
+        first, second = os.environ["LD_PRELOAD"].split(":")
+        assert "torch_memory_saver_hook_mode_preload_cu" in first and second == "libother.so"
+    assert os.environ["LD_PRELOAD"] == "libother.so"
+
+
+def test_what_users_reach_into(saver):
+    with saver.region("reached", enable_cpu_backup=True):
+        pass
+    assert saver._impl._hook_mode == MODE
+    assert ("reached", True, False, "pinned", torch.cuda.current_device()) in saver._impl._mem_pools
+    with saver._impl._with_region_config(
+        tag="mine", enable_cpu_backup=False, cpu_backup_backend=None
+    ):
+        assert saver._impl._binary_wrapper.cdll.tms_get_current_tag() == b"mine"
+    assert utils.get_binary_path_from_package("torch_memory_saver_hook_mode_torch").exists()
+    with pytest.raises(RuntimeError):
+        utils.get_binary_path_from_package("no_such_hook")
+    with utils.change_env("UMF_TEST_VARIABLE", "1"):
+        assert os.environ["UMF_TEST_VARIABLE"] == "1"
+    assert "UMF_TEST_VARIABLE" not in os.environ
+    assert testing_utils.get_device() == "cuda" and not testing_utils.is_xpu()
+    testing_utils.empty_cache()
+    assert testing_utils.get_and_print_gpu_memory("now") >= 0
+
+
+@needs_gpu
+@pytest.mark.parametrize("own_pool", [False, True])
+def test_graphs_replay_after_a_resume(saver, own_pool):
+    with saver.region("weights", enable_cpu_backup=True):
+        weights = full(4, 2)
+        result = full(4, 0)
+    weights + 1  # warms up
+    graph = torch.cuda.CUDAGraph()
+    with saver.cuda_graph(graph, tag="graph", pool=torch.cuda.graph_pool_handle() if own_pool else None):
+        result.copy_(weights + 1)
+    for _ in range(3):
+        saver.pause()
+        saver.resume()
+        graph.replay()
+        assert holds(result, 3)
+
+
+def test_the_last_word_is_a_clean_exit(tmp_path):
+    code = """
+import os, sys
+import torch
+from umf.torch_memory_saver import torch_memory_saver as saver
+if os.environ.get("UMF_TEST_HOOK_MODE", "torch") == "torch":
+    saver.hook_mode = "torch"
+saver.set_disk_backup_dir(sys.argv[1])
+with saver.region("a", enable_cpu_backup=True):
+    sys.a = torch.empty(4 << 20, dtype=torch.uint8, device="cuda")
+with saver.region("b", enable_disk_backup=True):
+    sys.b = torch.empty(4 << 20, dtype=torch.uint8, device="cuda")
+saver.pause()
+"""
+    run_python(code, tmp_path, env={"UMF_TEST_HOOK_MODE": MODE})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,1 @@
+"""How allocations reach the library: ``preload`` or ``torch``."""
