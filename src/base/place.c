@@ -132,31 +132,29 @@ void umf_os_place_huge_pages(void *ptr, size_t size) {
     }
 }
 
-/* `*is_huge`: the memory can have huge pages. */
-static int place(size_t size, size_t alignment, int prot, bool *is_huge, void **ptr) {
+/* `is_advised`: huge pages are asked for, where they must be. */
+static int place(size_t size, size_t alignment, int prot, bool is_advised, void **ptr) {
     bool divides_huge = alignment == 0 || PLACE_HUGE % alignment == 0;
-    *is_huge = size >= PLACE_HUGE && (divides_huge || alignment % PLACE_HUGE == 0) &&
-               place_get_huge() != PLACE_HUGE_NEVER;
-    if (*is_huge) {
-        return place_huge_aligned(size, divides_huge ? PLACE_HUGE : alignment, prot, ptr);
+    bool can_be_huge = size >= PLACE_HUGE && (divides_huge || alignment % PLACE_HUGE == 0);
+    place_huge_t huge = can_be_huge ? place_get_huge() : PLACE_HUGE_NEVER;
+    if (huge == PLACE_HUGE_NEVER) {
+        size_t page_size = umf_os_page_size();
+        return place_try(NULL, size, alignment > page_size ? alignment : page_size, prot,
+                         PLACE_ANONYMOUS, ptr);
     }
-    size_t page_size = umf_os_page_size();
-    return place_try(NULL, size, alignment > page_size ? alignment : page_size, prot,
-                     PLACE_ANONYMOUS, ptr);
+    int error = place_huge_aligned(size, divides_huge ? PLACE_HUGE : alignment, prot, ptr);
+    if (!error && is_advised && huge == PLACE_HUGE_ADVISE) {
+        place_advise(*ptr, size, MADV_HUGEPAGE);
+    }
+    return error;
 }
 
 int umf_os_place_plain(size_t size, size_t alignment, int prot, void **ptr) {
-    bool is_huge;
-    return place(size, alignment, prot, &is_huge, ptr);
+    return place(size, alignment, prot, false, ptr);
 }
 
 int umf_os_place(size_t size, size_t alignment, int prot, void **ptr) {
-    bool is_huge;
-    int error = place(size, alignment, prot, &is_huge, ptr);
-    if (!error && is_huge && place_get_huge() == PLACE_HUGE_ADVISE) {
-        umf_os_place_huge_pages(*ptr, size);
-    }
-    return error;
+    return place(size, alignment, prot, true, ptr);
 }
 
 int umf_os_place_reserve(size_t size, size_t alignment, void **ptr) {

@@ -24,10 +24,10 @@
  * CPUs fetch lines in pairs. */
 #define GROUP_SMALL ((size_t)64 << 10)
 #define GROUP_LARGE ((size_t)512 << 10)
-#define KEPT_SIZE_MAX ((size_t)8 << 20)
 #define TRIES 8u /* a search visits at most so many extents */
 /* Bytes that may be dirty beyond the peak of live bytes. */
 #define DIRTY_MIN ((size_t)64 << 20)
+#define DIRTY_SIZE_MAX ((size_t)8 << 20) /* of a mapping */
 /* A free that leaves memory dirty evicts at most two: one in return, and one to shrink the rest. */
 #define EVICT_MAX 2
 
@@ -62,10 +62,12 @@ static bool is_empty(const umf_os_extents_t *extents, const os_extent_t *extent)
     return extent->free + extent->gone_count == pages_of(extents, EXTENT_SIZE);
 }
 
-static void unmap_range(uintptr_t base, size_t size) {
-    if (umf_os_unmap((void *)base, size) == 0) {
+static int unmap_range(uintptr_t base, size_t size) {
+    int error = umf_os_unmap((void *)base, size);
+    if (!error) {
         umf_os_place_freed((void *)base, size);
     }
+    return error;
 }
 
 static void extent_fini(uint64_t key, void *value, void *arg) {
@@ -82,9 +84,6 @@ void umf_os_extents_fini(umf_os_extents_t *extents) {
     umf_os_dirty_fini(&extents->dirty_maps);
     umf_hash_each(&extents->all, extent_fini, extents);
     umf_hash_fini(&extents->all);
-    for (unsigned i = 0; i < extents->kept_count; i++) {
-        unmap_range(extents->kept[i].base, extents->kept[i].size);
-    }
     umf_lock_destroy(&extents->lock);
 }
 
@@ -300,57 +299,6 @@ static int piece_alloc(umf_os_extents_t *extents, umf_os_run_t run, uint32_t ste
     return piece ? 0 : ENOMEM;
 }
 
-/* --- retained mappings --- */
-
-/* Takes a retained mapping of exactly `size` bytes. 0: there is none. */
-static uintptr_t kept_find_locked(umf_os_extents_t *extents, size_t size, size_t alignment) {
-    umf_assert_locked(&extents->lock);
-    for (unsigned i = extents->kept_count; i-- > 0;) {
-        uintptr_t base = extents->kept[i].base;
-        if (extents->kept[i].size == size && (!alignment || base % alignment == 0)) {
-            extents->kept[i] = extents->kept[--extents->kept_count];
-            return base;
-        }
-    }
-    return 0;
-}
-
-static bool kept_take(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
-    umf_lock(&extents->lock);
-    uintptr_t base = kept_find_locked(extents, size, alignment);
-    umf_unlock(&extents->lock);
-    if (base && umf_os_protect((void *)base, size, extents->protection) != 0) {
-        unmap_range(base, size);
-        base = 0;
-    }
-    *ptr = (void *)base;
-    return base != 0;
-}
-
-static void kept_put(umf_os_extents_t *extents, uintptr_t base, size_t size) {
-    uintptr_t oldest = 0;
-    size_t oldest_size = 0;
-    umf_lock(&extents->lock);
-    if (extents->kept_count == UMF_OS_KEPT_MAX) {
-        oldest = extents->kept[0].base;
-        oldest_size = extents->kept[0].size;
-        for (unsigned i = 1; i < UMF_OS_KEPT_MAX; i++) {
-            extents->kept[i - 1] = extents->kept[i];
-        }
-        extents->kept_count--;
-    }
-    extents->kept[extents->kept_count].base = base;
-    extents->kept[extents->kept_count++].size = size;
-    umf_unlock(&extents->lock);
-    if (oldest) {
-        unmap_range(oldest, oldest_size);
-    }
-}
-
-static bool can_be_kept(uintptr_t base, size_t size) {
-    return base % EXTENT_SIZE == 0 && size >= EXTENT_SIZE && size <= KEPT_SIZE_MAX;
-}
-
 /* --- allocating --- */
 
 static bool is_piece(const umf_os_extents_t *extents, size_t size, size_t alignment) {
@@ -373,8 +321,6 @@ static int alloc_clear(umf_os_extents_t *extents, size_t size, size_t alignment,
         if (piece_alloc(extents, run, piece_step(extents, size, alignment), ptr) == 0) {
             return 0;
         }
-    } else if (can_be_kept(0, size) && kept_take(extents, size, alignment, ptr)) {
-        return 0;
     }
     return umf_os_place(size, alignment, extents->protection, ptr);
 }
@@ -502,19 +448,13 @@ static int forbid_access(const umf_os_extents_t *extents, uintptr_t base, size_t
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-/* Frees pages of one extent. They stay taken until they are without content. Pages that can be
+/* Frees live pages of one extent. They stay taken until they are without content. Pages that can be
  * neither made inaccessible (a process may have too many mappings) nor cleared are unmapped; that
  * hole is not used again. */
 static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run,
                       bool is_of_pool) {
     uintptr_t base = extent->base + run.at * extents->page_size;
     size_t size = run.count * extents->page_size;
-    umf_lock(&extents->lock);
-    bool is_live = is_live_locked(extents, extent, run);
-    umf_unlock(&extents->lock);
-    if (!is_live) {
-        return EINVAL;
-    }
     /* A use after free of a user's memory should fault. A pool's pieces return to use at once. */
     if (!is_of_pool && forbid_access(extents, base, size) == 0) {
         retire_pages(extents, extent, run);
@@ -527,58 +467,37 @@ static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run
     return 0;
 }
 
-/* Whether the mapping was freed already and is dirty or retained. */
-static bool is_retained(umf_os_extents_t *extents, uintptr_t base) {
-    umf_lock(&extents->lock);
-    bool is_retained = umf_os_dirty_has(&extents->dirty_maps, base);
-    for (unsigned i = 0; i < extents->kept_count; i++) {
-        is_retained |= extents->kept[i].base == base;
-    }
-    umf_unlock(&extents->lock);
-    return is_retained;
-}
-
-static int mapping_free(umf_os_extents_t *extents, uintptr_t base, size_t size) {
-    if (is_retained(extents, base)) {
-        return EINVAL;
-    }
-    /* A huge page is expensive to get, so the mapping is retained without content. */
-    if (can_be_kept(base, size) && drop_content(base, size, PROT_NONE) == 0) {
-        kept_put(extents, base, size);
-        return 0;
-    }
-    int error = umf_os_unmap((void *)base, size);
-    if (!error) {
-        umf_os_place_freed((void *)base, size);
-    }
-    return error;
-}
-
-static os_extent_t *extent_at(umf_os_extents_t *extents, uintptr_t addr) {
-    umf_lock(&extents->lock);
-    os_extent_t *extent = extent_at_locked(extents, addr);
-    umf_unlock(&extents->lock);
-    return extent;
-}
-
-static bool overlaps_extents(umf_os_extents_t *extents, uintptr_t base, uintptr_t end) {
-    umf_lock(&extents->lock);
-    bool overlaps = base < extents->high && end > extents->low;
-    umf_unlock(&extents->lock);
-    return overlaps;
-}
-
 /* The end of the part that begins at `base` and lies in `extent`, or in no extent. */
-static uintptr_t part_end(umf_os_extents_t *extents, const os_extent_t *extent, uintptr_t base,
-                          uintptr_t end) {
+static uintptr_t part_end_locked(umf_os_extents_t *extents, const os_extent_t *extent,
+                                 uintptr_t base, uintptr_t end) {
     uintptr_t next = base / EXTENT_SIZE * EXTENT_SIZE + EXTENT_SIZE;
-    if (!extent && !overlaps_extents(extents, base, end)) {
+    umf_assert_locked(&extents->lock);
+    if (!extent && (base >= extents->high || end <= extents->low)) {
         return end;
     }
-    while (!extent && next < end && !extent_at(extents, next)) {
+    while (!extent && next < end && !extent_at_locked(extents, next)) {
         next += EXTENT_SIZE;
     }
     return next < end ? next : end;
+}
+
+/* Frees what lies in one extent, or in none, and begins at `*base`, which becomes its end. */
+static int free_part(umf_os_extents_t *extents, uintptr_t *base, uintptr_t end, bool is_of_pool) {
+    uintptr_t at = *base;
+    umf_os_run_t run = {0, 0};
+    umf_lock(&extents->lock);
+    os_extent_t *extent = extent_at_locked(extents, at);
+    *base = part_end_locked(extents, extent, at, end);
+    if (extent) {
+        run = (umf_os_run_t){pages_of(extents, at - extent->base), pages_of(extents, *base - at)};
+    }
+    bool is_live =
+        extent ? is_live_locked(extents, extent, run) : !umf_os_dirty_has(&extents->dirty_maps, at);
+    umf_unlock(&extents->lock);
+    if (!is_live) {
+        return EINVAL;
+    }
+    return extent ? piece_free(extents, extent, run, is_of_pool) : unmap_range(at, *base - at);
 }
 
 /* The end of the range in whole pages. EINVAL if it cannot be a range of allocations. */
@@ -596,16 +515,7 @@ static int free_range(umf_os_extents_t *extents, void *ptr, size_t size, bool is
     uintptr_t base = (uintptr_t)ptr, end;
     int error = range_end(extents, base, size, &end);
     while (!error && base < end) {
-        os_extent_t *extent = extent_at(extents, base);
-        uintptr_t next = part_end(extents, extent, base, end);
-        if (extent) {
-            umf_os_run_t run = {pages_of(extents, base - extent->base),
-                                pages_of(extents, next - base)};
-            error = piece_free(extents, extent, run, is_of_pool);
-        } else {
-            error = mapping_free(extents, base, next - base);
-        }
-        base = next;
+        error = free_part(extents, &base, end, is_of_pool);
     }
     return error;
 }
@@ -667,7 +577,7 @@ static void *alloc_dirty(umf_os_extents_t *extents, size_t size, size_t alignmen
 }
 
 int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
-    void *dirty = size <= KEPT_SIZE_MAX ? alloc_dirty(extents, size, alignment) : NULL;
+    void *dirty = size <= DIRTY_SIZE_MAX ? alloc_dirty(extents, size, alignment) : NULL;
     if (!dirty) {
         return umf_os_extents_alloc(extents, size, alignment, ptr);
     }
@@ -824,7 +734,7 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_
     uintptr_t base = (uintptr_t)ptr, end = 0;
     evicted_t evicted;
     bool is_range = range_end(extents, base, size, &end) == 0;
-    bool is_mapping = is_range && end - base > PIECE_MAX && end - base <= KEPT_SIZE_MAX;
+    bool is_mapping = is_range && end - base > PIECE_MAX && end - base <= DIRTY_SIZE_MAX;
     if (!is_range || (!is_mapping && size > PIECE_MAX)) {
         return free_range(extents, ptr, size, true);
     }

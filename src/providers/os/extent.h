@@ -14,9 +14,7 @@
  * Freed memory goes back to the system at once, and a later access faults. The addresses of a freed
  * piece stay mapped without access until its extent is unmapped, unless addresses run out: that is
  * one system call for a piece and two for an extent. An extent is unmapped with its last piece if
- * it has no free pages left or if four others are empty. Four other mappings of 2 to 8 MiB are
- * retained without access for the next allocations of their size, which is cheaper than to ask for
- * huge pages again.
+ * it has no free pages left or if four others are empty.
  *
  * Pieces that a pool frees stay dirty: they keep their content for an allocation of any content.
  * That costs no system call, and with many threads system calls contend in the kernel. Mappings of
@@ -37,7 +35,6 @@
 #include "ds/list.h"
 #include "providers/os/dirty.h"
 
-#define UMF_OS_KEPT_MAX 4u
 #define UMF_OS_GROUPS 32u /* threads share a group if their numbers modulo this are equal */
 
 typedef struct umf_os_extents_t {
@@ -61,11 +58,6 @@ typedef struct umf_os_extents_t {
     bool is_shared;                     /* more than one thread has taken pieces */
     uintptr_t groups[2][UMF_OS_GROUPS]; /* of small pieces, of larger pieces; 0: none yet */
     bool huge;                          /* extents ask for huge pages */
-    unsigned kept_count;
-    struct {
-        uintptr_t base;
-        size_t size;
-    } kept[UMF_OS_KEPT_MAX]; /* retained mappings, without content and access, oldest first */
 } umf_os_extents_t;
 
 void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protection);
