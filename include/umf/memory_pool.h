@@ -205,7 +205,9 @@ umf_result_t umfPoolGetTag(umf_memory_pool_handle_t hPool, void **tag);
 /// @param hPool pool
 /// @param minBytesToKeep unused bytes the pool should keep for later allocations
 /// @return ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hPool` is NULL;
-///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the pool cannot trim; otherwise the pool's result
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the pool cannot trim; otherwise the pool's result. A
+///         proxy pool gives back all that it keeps and gives ::UMF_RESULT_ERROR_NOT_SUPPORTED, as
+///         in UMF
 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_t minBytesToKeep);
 
 #ifdef __cplusplus

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "cache/magazine.h"
+#include "cache/withheld.h"
 #include "core/tracked_provider.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
@@ -28,6 +29,7 @@ typedef struct proxy_pool_t {
     bool may_be_dormant;                /* Immutable after create */
     _Atomic uint32_t frees;             /* counted up to PROXY_OFTEN */
     _Atomic(proxy_dormant_t *) dormant; /* made after PROXY_OFTEN frees; NULL: not yet */
+    umf_withheld_t withheld;            /* dormant spans on their way to the provider */
 } proxy_pool_t;
 
 static __thread umf_result_t last_error;
@@ -43,11 +45,15 @@ static size_t bin_of(size_t size) {
     return (size - 1) / PROXY_PAGE;
 }
 
-static void dormant_flush(void *pool, uint32_t bin, umf_item_t *spans, size_t n) {
+static void dormant_flush(void *object, uint32_t bin, umf_item_t *spans, size_t n) {
     (void)bin;
+    proxy_pool_t *pool = object;
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pool->withheld, &part);
     for (size_t i = 0; i < n; i++) {
-        umf_tracked_free_dormant(((proxy_pool_t *)pool)->tracked, spans[i].object);
+        umf_tracked_free_dormant(pool->tracked, spans[i].object);
     }
+    umf_withheld_end(&part);
 }
 
 static bool dormant_decay(void *pool, bool is_new) {
@@ -145,14 +151,19 @@ static umf_result_t alloc_once(const proxy_pool_t *pool, size_t size, size_t ali
     return umf_tracked_alloc(pool->tracked, size, alignment, 0, NULL, ptr);
 }
 
-/* Dormant spans may be the memory that is missing: they go back before an allocation fails. */
-static UMF_COLD void *alloc_again(proxy_pool_t *pool, size_t size, size_t alignment) {
+/* The last look: dormant spans may be the memory that is missing. */
+static UMF_COLD void *alloc_last(proxy_pool_t *pool, size_t size, size_t alignment) {
     proxy_dormant_t *dormant = dormant_of(pool);
     void *ptr = NULL;
-    if (dormant && last_error != UMF_RESULT_ERROR_INVALID_ARGUMENT) {
+    if (!dormant || last_error == UMF_RESULT_ERROR_INVALID_ARGUMENT) {
+        return NULL;
+    }
+    umf_withheld_part_t part;
+    umf_withheld_look(&pool->withheld, &part);
+    do {
         umf_magazines_trim(&dormant->magazines);
         last_error = alloc_once(pool, size, alignment, &ptr);
-    }
+    } while (umf_withheld_again(&part, last_error == UMF_RESULT_SUCCESS));
     return ptr;
 }
 
@@ -160,7 +171,7 @@ static inline void *alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment
     void *ptr = NULL;
     umf_result_t result = alloc_once(pool, size, alignment, &ptr);
     last_error = result;
-    return umf_likely(result == UMF_RESULT_SUCCESS) ? ptr : alloc_again(pool, size, alignment);
+    return umf_likely(result == UMF_RESULT_SUCCESS) ? ptr : alloc_last(pool, size, alignment);
 }
 
 static __attribute__((noinline)) void *alloc_dormant(proxy_pool_t *pool, size_t size,
@@ -283,6 +294,16 @@ static umf_result_t proxy_get_name(void *pool, const char **name) {
     return UMF_RESULT_SUCCESS;
 }
 
+/* The interface says that a proxy pool cannot trim, and programs may rely on that answer. */
+static umf_result_t proxy_trim(void *object, size_t keep) {
+    (void)keep;
+    proxy_dormant_t *dormant = dormant_of(object);
+    if (dormant) {
+        umf_magazines_trim(&dormant->magazines);
+    }
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
 static size_t proxy_alloc_count(void *object) {
     const proxy_pool_t *pool = object;
     proxy_dormant_t *dormant = dormant_of(pool);
@@ -296,6 +317,7 @@ static size_t proxy_alloc_count(void *object) {
 static const umf_memory_pool_ops_t proxy_ops = {
     UMF_POOL_OPS(proxy),
     .get_name = proxy_get_name,
+    .ext_trim_memory = proxy_trim,
 };
 
 UMF_API_1_0 const umf_memory_pool_ops_t *umfProxyPoolOps(void) {

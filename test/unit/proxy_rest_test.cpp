@@ -106,6 +106,21 @@ TEST_P(ProxyRest, ManyAtOnce) {
     }
 }
 
+// The answer is that of the interface; the memory goes back all the same.
+TEST_P(ProxyRest, TrimGivesBackWhatRests) {
+    warm_up();
+    void *live = alloc(PAGE);
+    for (size_t size : {PAGE, 5 * PAGE, MOST}) {
+        free_all(alloc_all(10, size));
+    }
+    EXPECT_GE(source->held(), 31u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(source->held(), 1u);
+    free(live);
+    EXPECT_EQ(alloc(PAGE), live) << "the pool rests again";
+    free(live);
+}
+
 TEST_P(ProxyRest, AlsoWithoutTracking) {
     close();
     open(GetParam(), Base::COUNTS, UMF_POOL_CREATE_FLAG_DISABLE_TRACKING);
