@@ -23,6 +23,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "system/os.h"
 #include "system/pause.h"
 
 #define LOCAL_OWNERS_MAX ((size_t)1 << 20)
@@ -35,6 +36,9 @@ typedef struct umf_thread_slot_table_t {
     uint32_t count;             /* likewise */
     umf_thread_slot_t *exiting; /* Sync: THREAD_SLOT lock */
     unsigned fork_count;        /* when `exiting` was set. Sync: THREAD_SLOT lock */
+    bool is_ending;             /* Sync: THREAD_SLOT lock */
+    umf_thread_slot_tls_t *tls; /* Immutable, as the next */
+    unsigned made_fork_count;
 } umf_thread_slot_table_t;
 
 const union umf_thread_slot_empty_t umf_thread_slot_empty;
@@ -265,6 +269,9 @@ static void table_exit_one(umf_thread_slot_table_t *table, uint32_t index) {
 static void table_on_thread_exit(void *arg) {
     umf_thread_slot_table_t *table = arg;
     umf_thread_slot_tls.is_ending = true;
+    umf_lock(&slot_lock);
+    table->is_ending = true; /* from here on no other thread takes a block from the table */
+    umf_unlock(&slot_lock);
     for (uint32_t index = 0; index < table->count; index++) {
         table_exit_one(table, index);
     }
@@ -312,6 +319,8 @@ static umf_thread_slot_table_t *table_get(void) {
     if (!table) {
         return NULL;
     }
+    table->tls = &umf_thread_slot_tls;
+    table->made_fork_count = umf_fork_count();
     /* Set before the key is used: that may allocate and return here if we are malloc. */
     umf_thread_slot_tls.table = table;
     if (slot_key_get()) {
@@ -357,9 +366,17 @@ static umf_thread_slot_t *slot_create(umf_thread_slot_owner_t *owner,
     block->owner = owner;
     block->thread = table;
     umf_lock(&slot_lock);
-    slot_link_locked(owner, block);
-    atomic_store_explicit(&table->blocks[owner->index], block, memory_order_relaxed);
+    umf_thread_slot_t *found =
+        atomic_load_explicit(&table->blocks[owner->index], memory_order_relaxed);
+    if (umf_likely(found == LOCAL_EMPTY)) {
+        slot_link_locked(owner, block);
+        atomic_store_explicit(&table->blocks[owner->index], block, memory_order_relaxed);
+    }
     umf_unlock(&slot_lock);
+    if (umf_unlikely(found != LOCAL_EMPTY)) { /* another thread had hidden it for a moment */
+        umf_meta_free(block, owner->size);
+        block = found;
+    }
     return block;
 }
 
@@ -370,4 +387,117 @@ umf_thread_slot_t *umf_thread_slot_make(umf_thread_slot_owner_t *owner) {
     }
     umf_thread_slot_t *block = umf_thread_slot_get(owner->index);
     return block->owner ? block : slot_create(owner, table);
+}
+
+/* --- blocks that others take --- */
+
+umf_thread_slot_t *umf_thread_slot_pin(const umf_thread_slot_owner_t *owner) {
+    umf_thread_slot_enter();
+    umf_thread_slot_t *block = umf_thread_slot_get(owner->index);
+    bool is_own = block->owner != NULL;
+    if (is_own) {
+        __atomic_store_n(&block->pins, block->pins + 1, __ATOMIC_RELAXED);
+    }
+    umf_thread_slot_leave();
+    return is_own ? block : NULL;
+}
+
+void umf_thread_slot_unpin(umf_thread_slot_t *block) {
+    __atomic_store_n(&block->pins, block->pins - 1, __ATOMIC_RELEASE);
+}
+
+/* Its thread was left behind in the parent process. */
+static bool table_is_dead(const umf_thread_slot_table_t *table) {
+    return table->made_fork_count != umf_fork_count() && table->tls != umf_fork_survivor();
+}
+
+static bool slot_may_be_taken_locked(const umf_thread_slot_owner_t *owner,
+                                     const umf_thread_slot_t *block) {
+    const umf_thread_slot_table_t *table = block->thread;
+    return table && table != umf_thread_slot_tls.table && !table->is_ending &&
+           atomic_load_explicit(&table->blocks[owner->index], memory_order_relaxed) == block;
+}
+
+/* Replaces the blocks in the tables of their threads. false: there are none. */
+static bool slot_hide_locked(umf_thread_slot_owner_t *owner,
+                             bool (*may_take)(const umf_thread_slot_t *, void *), void *arg) {
+    bool is_any = false;
+    for (umf_thread_slot_t *block = owner->first; block; block = block->next) {
+        if (slot_may_be_taken_locked(owner, block) && may_take(block, arg)) {
+            atomic_store_explicit(&block->thread->blocks[owner->index], LOCAL_EMPTY,
+                                  memory_order_relaxed);
+            block->is_taken = is_any = true;
+        }
+    }
+    return is_any;
+}
+
+#define INSIDE_ROUNDS                                                                              \
+    200 /* a thread is inside for some nanoseconds, unless it has lost its CPU                     \
+         */
+
+static bool slot_is_in_use(const umf_thread_slot_t *block) {
+    const umf_thread_slot_table_t *table = block->thread;
+    bool is_inside = !table_is_dead(table);
+    for (int i = 0; is_inside && i < INSIDE_ROUNDS; i++) {
+        is_inside = __atomic_load_n(&table->tls->is_inside, __ATOMIC_ACQUIRE);
+    }
+    return is_inside || __atomic_load_n(&block->pins, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Returns the blocks that are in use, or all, to their threads. */
+static void slot_show_locked(umf_thread_slot_owner_t *owner, bool all) {
+    for (umf_thread_slot_t *block = owner->first; block; block = block->next) {
+        if (block->is_taken && block->thread && (all || slot_is_in_use(block))) {
+            block->is_taken = false;
+            atomic_store_explicit(&block->thread->blocks[owner->index], block,
+                                  memory_order_release);
+        } else if (block->is_taken) {
+            block->thread = NULL;
+        }
+    }
+}
+
+/* A taken block that no thread works on. It stays in the list of its owner until it is empty, so
+ * that umf_thread_slot_each counts what is in it. */
+static umf_thread_slot_t *slot_next_taken_locked(const umf_thread_slot_owner_t *owner) {
+    umf_thread_slot_t *block = owner->first;
+    while (block && !block->is_taken) {
+        block = block->next;
+    }
+    if (block) {
+        block->is_taken = false;
+    }
+    return block;
+}
+
+static bool slot_empty_one(umf_thread_slot_owner_t *owner,
+                           void (*visit)(umf_thread_slot_owner_t *, umf_thread_slot_t *)) {
+    umf_lock(&slot_lock);
+    umf_thread_slot_t *block = slot_next_taken_locked(owner);
+    umf_unlock(&slot_lock);
+    if (!block) {
+        return false;
+    }
+    visit(owner, block);
+    umf_lock(&slot_lock);
+    slot_unlink_locked(owner, block);
+    umf_unlock(&slot_lock);
+    umf_meta_free(block, owner->size);
+    return true;
+}
+
+size_t umf_thread_slot_take_from_others(
+    umf_thread_slot_owner_t *owner, bool (*may_take)(const umf_thread_slot_t *, void *),
+    void (*visit)(umf_thread_slot_owner_t *, umf_thread_slot_t *), void *arg) {
+    umf_lock(&slot_lock);
+    if (slot_hide_locked(owner, may_take, arg)) {
+        slot_show_locked(owner, !umf_os_fence_all());
+    }
+    umf_unlock(&slot_lock);
+    size_t taken = 0;
+    while (slot_empty_one(owner, visit)) {
+        taken++;
+    }
+    return taken;
 }

@@ -23,7 +23,11 @@ typedef struct umf_thread_slot_t {
     umf_thread_slot_owner_t *owner;        /* NULL in the shared empty block */
     struct umf_thread_slot_t *prev, *next; /* of the owner. Sync: THREAD_SLOT lock */
     struct umf_thread_slot_table_t
-        *thread; /* NULL once the owner is closed. Sync: THREAD_SLOT lock */
+        *thread;   /* NULL once the thread has lost the block. Sync: THREAD_SLOT lock */
+    bool is_taken; /* by umf_thread_slot_take_from_others. Sync: THREAD_SLOT lock */
+    /* The thread works with the block outside of enter and leave. Sync: atomic, only its thread
+     * writes */
+    uint8_t pins;
 } umf_thread_slot_t;
 
 struct umf_thread_slot_owner_t {
@@ -39,11 +43,13 @@ struct umf_thread_slot_owner_t {
 
 typedef struct umf_thread_slot_tls_t {
     _Atomic(umf_thread_slot_t *)
-        *blocks;     /* by owner's index; an absent block is the shared empty one */
-    uint32_t count;  /* of blocks, at least UMF_THREAD_SLOT_COUNT_MIN */
-    bool is_ending;  /* thread exit handlers are running, or have run */
-    uint8_t moves;   /* to other parts of page caches (pools/jemalloc/pages_shards.c) */
-    uint16_t number; /* of the thread, from 1; 0: not assigned yet */
+        *blocks;        /* by owner's index; an absent block is the shared empty one */
+    uint32_t count;     /* of blocks, at least UMF_THREAD_SLOT_COUNT_MIN */
+    bool is_ending;     /* thread exit handlers are running, or have run */
+    uint8_t moves;      /* to other parts of page caches (pools/jemalloc/pages_shards.c) */
+    bool is_reclaiming; /* core/reclaim.c */
+    bool is_inside;     /* between enter and leave. Sync: atomic, only its thread writes */
+    uint16_t number;    /* of the thread, from 1; 0: not assigned yet */
     struct umf_thread_slot_table_t *table;
     uint64_t next_id; /* the next id of a span (track/span.h); reserved for this thread */
 } umf_thread_slot_tls_t;
@@ -108,6 +114,38 @@ umf_thread_slot_t *umf_thread_slot_make(umf_thread_slot_owner_t *owner);
  * running, so what is read must be atomic. */
 void umf_thread_slot_each(umf_thread_slot_owner_t *owner,
                           void (*visit)(umf_thread_slot_t *block, void *arg), void *arg);
+
+/*
+ * Blocks that other threads may take. The thread touches such a block only between enter and leave,
+ * which is a few instructions, or while it has a pin on it. A pin is set between enter and leave. A
+ * thread that loses its block finds the empty one at its next access.
+ *
+ * The two stores need no fence. A thread that takes a block first replaces it in the table of its
+ * thread, then makes every thread of the process pass a fence (umf_os_fence_all), and then looks
+ * whether the thread is inside. So either it sees that, or the thread sees the empty block.
+ */
+static inline void umf_thread_slot_enter(void) {
+    __atomic_store_n(&umf_thread_slot_tls.is_inside, true, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static inline void umf_thread_slot_leave(void) {
+    __atomic_store_n(&umf_thread_slot_tls.is_inside, false, __ATOMIC_RELEASE);
+}
+
+/* The calling thread's block with one more pin. NULL: it has none. */
+umf_thread_slot_t *umf_thread_slot_pin(const umf_thread_slot_owner_t *owner);
+void umf_thread_slot_unpin(umf_thread_slot_t *block);
+
+/*
+ * Takes the blocks of other threads that `may_take` agrees to, and passes each to `visit`, which
+ * must leave nothing in it; then frees it. A block that its thread is using stays. All stay if the
+ * kernel refuses the fence. `may_take` runs under the THREAD_SLOT lock, `visit` without locks.
+ * Returns how many were taken. The caller keeps the owner alive.
+ */
+size_t umf_thread_slot_take_from_others(
+    umf_thread_slot_owner_t *owner, bool (*may_take)(const umf_thread_slot_t *block, void *arg),
+    void (*visit)(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block), void *arg);
 
 /* The calling thread's block, or the empty one. Hot. */
 static inline umf_thread_slot_t *umf_thread_slot_get(uint32_t index) {

@@ -63,8 +63,23 @@ static umf_depots_t *depots_made(umf_magazines_t *m, uint32_t bin) {
     return depots;
 }
 
+/* The calling thread's cache, which other threads do not take until it is unpinned. NULL: it has
+ * none. */
+static umf_cache_t *cache_pin(const umf_magazines_t *m) {
+    return (umf_cache_t *)umf_thread_slot_pin(&m->owner);
+}
+
+static void cache_unpin(umf_cache_t *cache) {
+    if (cache) {
+        umf_thread_slot_unpin(&cache->head);
+    }
+}
+
 static uint32_t thread_number(const umf_magazines_t *m) {
-    return ((const umf_cache_t *)umf_thread_slot_get(m->owner.index))->number;
+    umf_thread_slot_enter();
+    uint32_t number = ((const umf_cache_t *)umf_thread_slot_get(m->owner.index))->number;
+    umf_thread_slot_leave();
+    return number;
 }
 
 /* `mag`: the calling thread's magazine, NULL if it has none. */
@@ -84,10 +99,14 @@ static bool depot_give(umf_magazines_t *m, uint32_t bin, uint32_t number, umf_ma
 /* Counts in the thread's own cache, because a shared counter would be contended by all misses. A
  * thread without a cache uses the shared one. */
 static void count_out(umf_magazines_t *m, int64_t n) {
+    umf_thread_slot_enter();
     umf_cache_t *cache = (umf_cache_t *)umf_thread_slot_get(m->owner.index);
-    if (cache->head.owner) {
+    bool is_own = cache->head.owner != NULL;
+    if (is_own) {
         __atomic_store_n(&cache->out, cache->out + n, __ATOMIC_RELAXED);
-    } else {
+    }
+    umf_thread_slot_leave();
+    if (!is_own) {
         atomic_fetch_add_explicit(&m->out, n, memory_order_relaxed);
     }
 }
@@ -293,28 +312,50 @@ static void thread_exit(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block
     count_out(m, __atomic_exchange_n(&((umf_cache_t *)block)->out, 0, __ATOMIC_RELAXED));
 }
 
-/* The calling thread's magazine with its stack, after the thread has flushed for any trim since its
- * last miss. NULL: out of memory, or the thread is ending. */
-static umf_magazine_t *magazine_ready(umf_magazines_t *m, uint32_t bin) {
-    umf_cache_t *cache = (umf_cache_t *)umf_thread_slot_get(m->owner.index);
+/* Another thread takes the cache: its objects go to the pool. */
+static void cache_taken(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block) {
+    umf_magazines_t *m = magazines_of(owner);
+    cache_empty(m, (umf_cache_t *)block);
+    cache_free_stacks(m, (umf_cache_t *)block);
+    count_out(m, __atomic_exchange_n(&((umf_cache_t *)block)->out, 0, __ATOMIC_RELAXED));
+}
+
+static UMF_COLD umf_cache_t *cache_make(umf_magazines_t *m) {
+    umf_cache_t *cache = NULL;
+    /* Another thread may take a new cache at once. */
+    while (!cache && umf_thread_slot_make(&m->owner)) {
+        cache = cache_pin(m);
+    }
+    if (!cache) {
+        return NULL;
+    }
+    if (m->ops->thread_begins) {
+        m->ops->thread_begins(m->pool);
+    }
+    cache->epoch = atomic_load_explicit(&m->epoch, memory_order_relaxed);
+    cache->number = atomic_fetch_add_explicit(&m->threads, 1, memory_order_relaxed);
+    return cache;
+}
+
+/* The calling thread's cache, pinned, after the thread has flushed for any trim since its last
+ * miss. NULL: out of memory, or the thread is ending. */
+static umf_cache_t *cache_ready(umf_magazines_t *m) {
+    umf_cache_t *cache = cache_pin(m);
     uint32_t epoch = atomic_load_explicit(&m->epoch, memory_order_relaxed);
-    if (!cache->head.owner) {
-        cache = (umf_cache_t *)umf_thread_slot_make(&m->owner);
-        if (!cache) {
-            return NULL;
-        }
-        if (m->ops->thread_begins) {
-            m->ops->thread_begins(m->pool);
-        }
-        cache->epoch = epoch;
-        cache->number = atomic_fetch_add_explicit(&m->threads, 1, memory_order_relaxed);
+    if (!cache) {
+        return cache_make(m);
     }
     if (cache->epoch != epoch) {
         cache->epoch = epoch;
         cache_empty(m, cache);
     }
-    umf_magazine_t *mag = &cache->bins[bin];
-    return mag->base || magazine_make_stack(m, bin, mag) ? mag : NULL;
+    return cache;
+}
+
+/* NULL: there is no memory for its stack. */
+static umf_magazine_t *magazine_ready(umf_magazines_t *m, umf_cache_t *cache, uint32_t bin) {
+    umf_magazine_t *mag = cache ? &cache->bins[bin] : NULL;
+    return mag && (mag->base || magazine_make_stack(m, bin, mag)) ? mag : NULL;
 }
 
 /* A pool refills in order of growing addresses, but a stack serves the last item first. The
@@ -342,11 +383,7 @@ static void *pop_single(umf_magazines_t *m, uint32_t bin) {
     return is_got ? hand_out(&item) : NULL;
 }
 
-UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
-    umf_magazine_t *mag = magazine_ready(m, bin);
-    if (!mag) {
-        return pop_single(m, bin);
-    }
+static void *pop_with(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     if (mag->depots.is_contended) { /* a larger stack comes to the depots less often */
         magazine_grow(m, bin, mag);
     }
@@ -367,23 +404,35 @@ UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
     void *object = hand_out(&mag->base[got - 1]);
     mag->was_refilled = true;
     magazine_set_top(mag, mag->base + got - 1);
+    return object;
+}
+
+UMF_COLD void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin) {
+    umf_cache_t *cache = cache_ready(m);
+    umf_magazine_t *mag = magazine_ready(m, cache, bin);
+    void *object = mag ? pop_with(m, bin, mag) : pop_single(m, bin);
+    cache_unpin(cache);
     umf_magazines_decay(m);
     return object;
 }
 
-UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, umf_item_t item) {
-    umf_magazine_t *mag = magazine_ready(m, bin);
-    if (!mag) {
-        pass_on(m, bin, NULL, &item, 1);
-        return;
-    }
-    if (mag->top == mag->limit) {
-        if (!magazine_grow(m, bin, mag)) {
-            magazine_halve(m, bin, mag);
-        }
+static void push_with(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, umf_item_t item) {
+    if (mag->top == mag->limit && !magazine_grow(m, bin, mag)) {
+        magazine_halve(m, bin, mag);
     }
     *mag->top = item;
     magazine_set_top(mag, mag->top + 1);
+}
+
+UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, umf_item_t item) {
+    umf_cache_t *cache = cache_ready(m);
+    umf_magazine_t *mag = magazine_ready(m, cache, bin);
+    if (mag) {
+        push_with(m, bin, mag, item);
+    } else {
+        pass_on(m, bin, NULL, &item, 1);
+    }
+    cache_unpin(cache);
     umf_magazines_decay(m);
 }
 
@@ -445,18 +494,27 @@ void umf_magazines_fini(umf_magazines_t *m) {
 }
 
 /* false: there was nothing to flush. */
-static bool flush_bin(umf_magazines_t *m, uint32_t bin) {
-    umf_magazine_t *mag = umf_magazine_of(m, bin);
-    bool has_any = magazine_count(mag) || waiting(m, bin);
-    magazine_empty(m, bin, mag);
+static bool flush_bin(umf_magazines_t *m, uint32_t bin, umf_cache_t *cache) {
+    size_t held = waiting(m, bin);
+    if (cache) {
+        held += magazine_count(&cache->bins[bin]);
+        magazine_empty(m, bin, &cache->bins[bin]);
+    }
     depots_flush(m, bin, SIZE_MAX, false);
-    return has_any;
+    return held != 0;
 }
 
 void umf_magazines_flush(umf_magazines_t *m) {
+    umf_cache_t *cache = cache_pin(m);
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        flush_bin(m, bin);
+        flush_bin(m, bin, cache);
     }
+    cache_unpin(cache);
+}
+
+static bool any_cache(const umf_thread_slot_t *block, void *arg) {
+    (void)block, (void)arg;
+    return true;
 }
 
 bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t most) {
@@ -466,13 +524,20 @@ bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t mos
         bytes += bin == except ? 0 : waiting(m, bin) * m->capacity[bin].large;
     }
     /* Below `most`, a flush costs more than it saves: the objects are likely to be needed again. */
-    for (uint32_t bin = m->bins; bytes >= most && bin-- > 0 && is_large(m, bin);) {
-        was_any |= bin != except && flush_bin(m, bin);
+    if (bytes < most) {
+        return false;
     }
+    umf_cache_t *cache = cache_pin(m);
+    for (uint32_t bin = m->bins; bin-- > 0 && is_large(m, bin);) {
+        was_any |= bin != except && flush_bin(m, bin, cache);
+    }
+    cache_unpin(cache);
     return was_any;
 }
 
 void umf_magazines_trim(umf_magazines_t *m) {
+    umf_thread_slot_take_from_others(&m->owner, any_cache, cache_taken, NULL);
+    /* For those that are in use just now. */
     atomic_fetch_add_explicit(&m->epoch, 1, memory_order_relaxed);
     umf_magazines_flush(m);
 }

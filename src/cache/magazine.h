@@ -124,7 +124,8 @@ void umf_magazines_fini(umf_magazines_t *m);
 
 /* Flushes the calling thread's stacks and the depots. */
 void umf_magazines_flush(umf_magazines_t *m);
-/* The same; every other thread flushes its stacks at its next miss. */
+/* The same for the stacks of all threads. A thread that is using its stacks at this moment flushes
+ * them at its next miss. */
 void umf_magazines_trim(umf_magazines_t *m);
 
 void umf_magazines_decay_now(umf_magazines_t *m);
@@ -195,6 +196,8 @@ static inline uint8_t *umf_magazine_state(void *slab, size_t chunk) {
     return (uint8_t *)slab + UMF_MAGAZINE_STATES + chunk;
 }
 
+/* Stacks are touched between umf_thread_slot_enter and umf_thread_slot_leave, or while their cache
+ * is pinned, because other threads may take the cache (umf_magazines_take_from_others). */
 static inline umf_magazine_t *umf_magazine_of(const umf_magazines_t *m, size_t bin) {
     return &((umf_cache_t *)umf_thread_slot_get(m->owner.index))->bins[bin];
 }
@@ -256,17 +259,19 @@ static inline bool umf_magazine_try_pop(umf_magazine_t *mag, void **object) {
 /* An object of `bin`, NULL when the pool has no memory. Hot. */
 static inline void *umf_magazine_pop(umf_magazines_t *m, size_t bin) {
     void *object;
-    return umf_magazine_try_pop(umf_magazine_of(m, bin), &object)
-               ? object
-               : umf_magazine_pop_slow(m, (uint32_t)bin);
+    umf_thread_slot_enter();
+    bool is_got = umf_magazine_try_pop(umf_magazine_of(m, bin), &object);
+    umf_thread_slot_leave();
+    return umf_likely(is_got) ? object : umf_magazine_pop_slow(m, (uint32_t)bin);
 }
 
 /* The same for objects without states. */
 static inline void *umf_magazine_pop_stateless(umf_magazines_t *m, size_t bin) {
     umf_item_t item;
-    return umf_magazine_try_pop_item(umf_magazine_of(m, bin), &item)
-               ? item.object
-               : umf_magazine_pop_slow(m, (uint32_t)bin);
+    umf_thread_slot_enter();
+    bool is_got = umf_magazine_try_pop_item(umf_magazine_of(m, bin), &item);
+    umf_thread_slot_leave();
+    return umf_likely(is_got) ? item.object : umf_magazine_pop_slow(m, (uint32_t)bin);
 }
 
 /* false: the magazine is full, or has no stack. Hot. */
@@ -334,9 +339,22 @@ static inline bool umf_magazine_push_checked(umf_magazine_t *mag, void *object, 
            umf_magazine_try_push(mag, object, umf_magazine_state(slab, (size_t)(product >> 64)));
 }
 
+/* The same by an offset. Hot. */
+static inline bool umf_magazine_try_free(const umf_magazines_t *m, size_t offset, void *object,
+                                         uint8_t *state) {
+    umf_thread_slot_enter();
+    bool is_done = umf_magazine_try_push(
+        umf_magazine_at(umf_thread_slot_get(m->owner.index), offset), object, state);
+    umf_thread_slot_leave();
+    return is_done;
+}
+
 /* Pushes any object, live or not: its state is not checked. Hot. */
 static inline void umf_magazine_push(umf_magazines_t *m, size_t bin, umf_item_t item) {
-    if (umf_unlikely(!umf_magazine_try_push_item(umf_magazine_of(m, bin), item))) {
+    umf_thread_slot_enter();
+    bool is_done = umf_magazine_try_push_item(umf_magazine_of(m, bin), item);
+    umf_thread_slot_leave();
+    if (umf_unlikely(!is_done)) {
         umf_magazine_push_slow(m, (uint32_t)bin, item);
     }
 }
@@ -345,9 +363,9 @@ static inline void umf_magazine_push(umf_magazines_t *m, size_t bin, umf_item_t 
 
 #define UMF_SMALL_MAX 1024
 
-/* By (size + 7) / 8: umf_magazine_offset() of the bin. 0: the pool must be asked. */
+/* By size: umf_magazine_offset() of the bin. 0: the pool must be asked. */
 typedef struct umf_small_sizes_t {
-    uint16_t magazine[UMF_SMALL_MAX / 8 + 1];
+    uint16_t magazine[UMF_SMALL_MAX + 1];
 } umf_small_sizes_t;
 
 #endif

@@ -72,6 +72,7 @@ struct umf_memory_pool_t {
     umf_tracked_provider_t *tracked;          /* NULL: tracking is disabled */
     umf_memory_provider_handle_t provider;
     umf_pool_create_flags_t flags;
+    _Atomic bool is_ending; /* core/reclaim.c */
     _Atomic(void *) tag;
     _Atomic(void *) ipc_handler; /* ipc/import.c; Sync: atomic, published once */
     _Atomic(void *) sleep;       /* suspend/sleep.c; Sync: atomic, published once */
@@ -104,6 +105,12 @@ bool umf_provider_check(const struct umf_memory_provider_t *provider, const char
 
 /* Pools by index; slot 0 stays NULL. */
 extern _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
+
+/* The highest index of all pools that ever existed. */
+uint32_t umf_pool_highest_index(void);
+
+/* As umfPoolTrimMemory, without what the provider caches. */
+umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep);
 
 /* No pointer leads to a pool any more: code that runs after the teardown gets an error instead of a
  * crash. */

@@ -9,6 +9,7 @@
 #include "core/ctl_nodes.h"
 #include "core/names.h"
 #include "core/object.h"
+#include "core/reclaim.h"
 #include "core/registry.h"
 #include "core/tables.h"
 #include "ctl/ctl.h"
@@ -25,8 +26,12 @@ static UMF_COLD umf_result_t null_argument(const char *name) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
+uint32_t umf_pool_highest_index(void) {
+    return atomic_load_explicit(&highest_index, memory_order_acquire);
+}
+
 void umf_core_teardown(void) {
-    uint32_t last = atomic_load_explicit(&highest_index, memory_order_acquire);
+    uint32_t last = umf_pool_highest_index();
     for (uint32_t i = 1; i <= last; i++) {
         atomic_store_explicit(&umf_pool_table[i], NULL, memory_order_release);
     }
@@ -400,6 +405,7 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     if (!umf_handle_end(hPool, &umf_handle_pool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_reclaim_pool_ends(hPool);
     /* First the pool can no longer be found by name, then its held objects go back to it. */
     umf_names_remove(hPool);
     umf_hold_drop(hPool);
@@ -428,9 +434,12 @@ static inline bool malloc_cached(umf_memory_pool_handle_t pool, size_t size, voi
     if (umf_unlikely(size > pool->small_max)) {
         return false;
     }
+    umf_thread_slot_enter();
     umf_thread_slot_t *cache =
         umf_thread_slot_get_low(__atomic_load_n(&pool->small_index, __ATOMIC_RELAXED));
-    return umf_magazine_try_pop(umf_magazine_at(cache, pool->small->magazine[(size + 7) / 8]), ptr);
+    bool is_got = umf_magazine_try_pop(umf_magazine_at(cache, pool->small->magazine[size]), ptr);
+    umf_thread_slot_leave();
+    return is_got;
 }
 
 UMF_API_1_0 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size) {
@@ -517,9 +526,12 @@ static inline bool free_cached(void *ptr, umf_map_entry_t entry) {
     if (UMF_IS_ASAN || magazine == 0) {
         return false; /* the pool annotates, or it must check the pointer itself */
     }
+    umf_thread_slot_enter();
     umf_thread_slot_t *cache = umf_thread_slot_get_low(umf_map_entry_pool(entry));
-    return umf_magazine_push_checked(umf_magazine_at(cache, magazine), ptr,
-                                     umf_span_at(umf_map_entry_span(entry))->cookie);
+    bool is_done = umf_magazine_push_checked(umf_magazine_at(cache, magazine), ptr,
+                                             umf_span_at(umf_map_entry_span(entry))->cookie);
+    umf_thread_slot_leave();
+    return is_done;
 }
 
 /* Frees addresses that the fast walk does not find. `pool`: the pool that must own the pointer,
@@ -664,15 +676,19 @@ UMF_API_1_0 umf_result_t umfPoolGetTag(umf_memory_pool_handle_t hPool, void **ta
     return UMF_RESULT_SUCCESS;
 }
 
+umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep) {
+    umf_provider_free_batch(pool->provider, true);
+    umf_result_t result = OP(pool, ext_trim_memory) ? OP(pool, ext_trim_memory)(pool->self, keep)
+                                                    : UMF_RESULT_ERROR_NOT_SUPPORTED;
+    umf_provider_free_batch(pool->provider, false);
+    return result;
+}
+
 UMF_API_1_1 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_t minBytesToKeep) {
     if (!umf_pool_check(hPool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_provider_free_batch(hPool->provider, true);
-    umf_result_t result = hPool->ops.ext_trim_memory
-                              ? hPool->ops.ext_trim_memory(hPool->self, minBytesToKeep)
-                              : UMF_RESULT_ERROR_NOT_SUPPORTED;
-    umf_provider_free_batch(hPool->provider, false);
+    umf_result_t result = umf_pool_trim(hPool, minBytesToKeep);
     umf_provider_drop_reusable(hPool->provider, false);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_DEBUG("pool %p answers: %s", (void *)hPool, umfResultText(result));

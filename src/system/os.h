@@ -124,6 +124,9 @@ void umf_os_set_dax_dir(const char *dir);
 int umf_os_pid(void);
 int umf_os_tid(void);
 uint32_t umf_os_user(void);
+/* Makes every running thread of this process pass a full memory fence before it returns. The first
+ * call may take milliseconds. false: the kernel has no such call, or refuses it. */
+bool umf_os_fence_all(void);
 /* Whether the calling thread is the only one left, and the first thread has ended. */
 bool umf_os_is_last_thread(void);
 /* Random bytes that cannot be guessed. */

@@ -28,6 +28,23 @@ int umf_os_tid(void) {
     return (int)syscall(SYS_gettid);
 }
 
+/* Numbers of linux/membarrier.h, which old C libraries lack. */
+#define FENCE_ALL (1 << 3)
+#define FENCE_REGISTER (1 << 4)
+
+static bool os_membarrier(int command) {
+    return syscall(SYS_membarrier, command, 0) == 0;
+}
+
+bool umf_os_fence_all(void) {
+    int saved_errno = errno;
+    bool is_done = os_fault("membarrier") == 0 &&
+                   (os_membarrier(FENCE_ALL) ||
+                    (errno == EPERM && os_membarrier(FENCE_REGISTER) && os_membarrier(FENCE_ALL)));
+    errno = saved_errno;
+    return is_done;
+}
+
 uint32_t umf_os_user(void) {
     return (uint32_t)geteuid();
 }

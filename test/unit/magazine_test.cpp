@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <future>
 #include <mutex>
 #include <random>
@@ -22,6 +23,11 @@ extern "C" {
 }
 
 namespace {
+
+#define NEEDS_FENCES()                                                                             \
+    if (!umf_os_fence_all()) {                                                                     \
+        GTEST_SKIP() << "the kernel has no membarrier: the stacks of other threads stay";          \
+    }
 
 // A pool of numbers: what is handed out is never handed out again before it came back.
 class Magazines : public testing::Test {
@@ -174,7 +180,60 @@ TEST_F(Magazines, LiveIsWhatAllThreadsHave) {
     EXPECT_EQ(shim_live(m), 0u);
 }
 
-TEST_F(Magazines, TrimReachesOtherThreadsAtTheirNextMiss) {
+TEST_F(Magazines, ATrimTakesTheStacksOfOtherThreads) {
+    NEEDS_FENCES();
+    create();
+    OtherThread other;
+    void *kept = nullptr;
+    other([&] {
+        kept = shim_pop(m, 0);
+        shim_push(m, 1, shim_pop(m, 1));
+    });
+    EXPECT_EQ(shim_cached(m, 0), 3u);
+    shim_trim(m);
+    EXPECT_EQ(shim_cached(m, 0), 0u);
+    EXPECT_TRUE(out[1].empty());
+    EXPECT_EQ(shim_live(m), 1u);
+    other([&] {
+        shim_push(m, 0, kept);
+        shim_push(m, 1, shim_pop(m, 1));
+    });
+    EXPECT_EQ(shim_live(m), 0u);
+    EXPECT_EQ(shim_cached(m, 0), 1u) << "it has a stack again";
+}
+
+// A thread that trims meets threads between any two of their instructions.
+TEST_F(Magazines, TrimsBesideThreadsThatHit) {
+    create(3);
+    std::atomic<int> running{4};
+    run_threads<unsigned>(5, [&](unsigned t) {
+        while (t == 4 && running) {
+            shim_trim(m);
+        }
+        std::mt19937 random(t);
+        std::vector<void *> live;
+        for (size_t i = 0; t < 4 && i < scaled(400000); i++) {
+            if (live.size() < 6 && (live.empty() || random() % 2)) {
+                live.push_back(shim_pop(m, t % 2));
+            } else {
+                shim_push(m, t % 2, live.back());
+                live.pop_back();
+            }
+        }
+        for (void *object : live) {
+            shim_push(m, t % 2, object);
+        }
+        running -= t < 4;
+    });
+    EXPECT_EQ(shim_live(m), 0u);
+    shim_trim(m);
+    EXPECT_TRUE(out[0].empty());
+    EXPECT_TRUE(out[1].empty());
+}
+
+// The kernel may refuse the call that reaches other threads.
+TEST_F(Magazines, WithoutFencesATrimReachesOtherThreadsAtTheirNextMiss) {
+    umf_os_set_fault([](const char *call) { return strcmp(call, "membarrier") == 0 ? ENOSYS : 0; });
     create();
     std::atomic<int> step{0};
     size_t after_miss = 0;

@@ -22,6 +22,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "core/reclaim.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 #include "system/annotate.h"
@@ -122,14 +123,42 @@ static umf_bin_t *bin_get(disjoint_pool_t *pool, uint32_t index) {
 /* Takes chunks or slabs from a bin. */
 typedef size_t (*take_from_t)(umf_bin_t *bin, umf_item_t *items, size_t n);
 
+typedef struct take_t {
+    umf_bin_t *bin;
+    take_from_t from;
+    umf_item_t *items;
+} take_t;
+
+/* One item, because other threads are short of memory, too. */
+static bool take_one(void *pool, void *request) {
+    const take_t *take = request;
+    (void)pool;
+    return take->from(take->bin, take->items, 1) != 0;
+}
+
+static void give_back(void *pool);
+
+/* false: there is no memory. */
+static UMF_COLD bool reclaim(disjoint_pool_t *pool, bool (*attempt)(void *pool, void *request),
+                             void *request) {
+    umf_shortage_t shortage = {
+        .tracked = pool->slabs.tracked,
+        .withheld = &pool->withheld,
+        .pool = pool,
+        .give_back = give_back,
+        .attempt = attempt,
+        .request = request,
+    };
+    return umf_reclaim(&shortage);
+}
+
 static size_t take(disjoint_pool_t *pool, uint32_t index, take_from_t from, umf_item_t *items,
                    size_t n) {
     umf_bin_t *bin = bin_get(pool, index);
     size_t got = bin ? from(bin, items, n) : 0;
-    /* Before an allocation fails, what threads and magazines hold goes back to the bins, and from
-     * there to the provider. */
-    if (umf_unlikely(!got) && umf_disjoint_settle(pool) && bin) {
-        got = from(bin, items, n);
+    if (umf_unlikely(!got) && bin) {
+        take_t request = {.bin = bin, .from = from, .items = items};
+        got = reclaim(pool, take_one, &request);
     }
     if (!got) {
         fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
@@ -240,8 +269,7 @@ bool umf_disjoint_settle(disjoint_pool_t *pool) {
 
 /* Slabs that other threads withhold go to their bins, because they decay there. A thread that still
  * needs its slab gets it from the bin. */
-static bool decay(void *self, bool is_new) {
-    disjoint_pool_t *pool = self;
+static bool decay_pass(disjoint_pool_t *pool, bool is_new) {
     bool can_purge = !atomic_load_explicit(&pool->cannot_purge, memory_order_relaxed);
     size_t left = UMF_DECAY_BYTES;
     if (can_purge && is_new) { /* without purge there is no gain in taking slabs from threads */
@@ -260,26 +288,47 @@ static bool decay(void *self, bool is_new) {
     return can_purge && left == 0;
 }
 
+static bool decay(void *self, bool is_new) {
+    disjoint_pool_t *pool = self;
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pool->withheld, &part);
+    bool goes_on = decay_pass(pool, is_new);
+    umf_withheld_end(&part);
+    return goes_on;
+}
+
 static const umf_magazine_ops_t magazine_ops = {
     .refill = refill, .flush = flush, .decay_pass = decay};
 
 /* --- allocation --- */
 
+typedef struct direct_t {
+    size_t size, alignment;
+    umf_result_t result;
+    void *ptr;
+} direct_t;
+
+static bool try_direct(void *self, void *request) {
+    disjoint_pool_t *pool = self;
+    direct_t *direct = request;
+    direct->result = umf_tracked_alloc(pool->slabs.tracked, direct->size, direct->alignment, 0,
+                                       NULL, &direct->ptr);
+    return direct->result == UMF_RESULT_SUCCESS;
+}
+
 static void *alloc_direct(disjoint_pool_t *pool, size_t size, size_t alignment) {
-    void *ptr = NULL;
+    direct_t direct = {.size = size, .alignment = alignment};
     umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
                                 UMF_MAGAZINE_WAITING_MAX);
-    umf_result_t result = umf_tracked_alloc(pool->slabs.tracked, size, alignment, 0, NULL, &ptr);
-    if (umf_unlikely(result != UMF_RESULT_SUCCESS) && umf_disjoint_settle(pool)) {
-        result = umf_tracked_alloc(pool->slabs.tracked, size, alignment, 0, NULL, &ptr);
+    if (umf_unlikely(!try_direct(pool, &direct)) &&
+        (direct.result == UMF_RESULT_ERROR_INVALID_ARGUMENT ||
+         !reclaim(pool, try_direct, &direct))) {
+        return fail(direct.result);
     }
-    if (result != UMF_RESULT_SUCCESS) {
-        return fail(result);
-    }
-    if (ptr) {
+    if (direct.ptr) {
         atomic_fetch_add_explicit(&pool->direct, 1, memory_order_relaxed);
     }
-    return ptr;
+    return direct.ptr;
 }
 
 static void *alloc_chunk(disjoint_pool_t *pool, size_t size) {
@@ -478,9 +527,9 @@ static bool disjoint_try_free(void *self, void *ptr, umf_map_entry_t entry) {
     disjoint_pool_t *pool = self;
     const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
     uint8_t *state = cached_state_of(pool, span, ptr);
-    return state && umf_magazine_try_push(
-                        umf_magazine_of(&pool->magazines, ((umf_slab_t *)span->cookie)->bin->index),
-                        ptr, state);
+    return state && umf_magazine_try_free(
+                        &pool->magazines,
+                        umf_magazine_offset(((umf_slab_t *)span->cookie)->bin->index), ptr, state);
 }
 
 static umf_result_t disjoint_free(void *self, void *ptr) {
@@ -563,8 +612,8 @@ static void trim_withheld(disjoint_pool_t *pool, const umf_bin_t *bin, size_t *k
     }
 }
 
-static umf_result_t disjoint_trim(void *self, size_t keep) {
-    disjoint_pool_t *pool = self;
+/* Gives free slabs of all threads and sizes to the provider, except `keep` bytes. */
+static void give_back_except(disjoint_pool_t *pool, size_t keep) {
     umf_magazines_trim(&pool->magazines);
     umf_disjoint_settle(pool);
     for (uint32_t i = 0; i < pool->layout->bins; i++) {
@@ -574,7 +623,23 @@ static umf_result_t disjoint_trim(void *self, size_t keep) {
             umf_bin_trim(bin, &keep);
         }
     }
+}
+
+static void give_back(void *self) {
+    disjoint_pool_t *pool = self;
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pool->withheld, &part);
+    give_back_except(pool, 0);
+    umf_withheld_end(&part);
+}
+
+static umf_result_t disjoint_trim(void *self, size_t keep) {
+    disjoint_pool_t *pool = self;
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pool->withheld, &part);
+    give_back_except(pool, keep);
     purge(pool);
+    umf_withheld_end(&part);
     return UMF_RESULT_SUCCESS;
 }
 

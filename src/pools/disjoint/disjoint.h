@@ -6,6 +6,7 @@
 #include <umf/pools/pool_disjoint.h>
 
 #include "cache/reuse_slots.h"
+#include "cache/withheld.h"
 #include "ctl/params.h"
 #include "pools/disjoint/layout.h"
 #include "pools/disjoint/slab.h"
@@ -30,6 +31,7 @@ typedef struct umf_disjoint_pool_t {
     umf_reuse_slots_t reuse_slots;                   /* a slot for each bin; objects are slabs */
     _Atomic(umf_bin_t *) bin[UMF_DISJOINT_MAX_BINS]; /* made at first use */
     umf_slab_owner_t slabs;
+    umf_withheld_t withheld;
     size_t page_size;
     _Atomic bool cannot_purge; /* the provider said so at a decay pass */
     bool sealed;               /* created: parameters cannot change any more */

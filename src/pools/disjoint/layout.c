@@ -81,15 +81,15 @@ static void choose_withheld(layout_t *layout) {
     layout->withheld_bins = bin;
 }
 
-/* Bins less than 8 bytes apart do not fit into the table of small sizes. */
+/* Objects of smaller bins are not aligned to 8 bytes, which the core's callers expect. */
 static void make_small_table(layout_t *layout) {
     if (layout->request.min_bucket_size < 8 || layout->cached_max < UMF_SMALL_MAX) {
         return;
     }
     size_t bin = 0;
-    for (size_t size = 8; size <= UMF_SMALL_MAX; size += 8) {
+    for (size_t size = 1; size <= UMF_SMALL_MAX; size++) {
         bin += layout->sizes[bin] < size;
-        layout->small.magazine[size / 8] = umf_magazine_offset(bin);
+        layout->small.magazine[size] = umf_magazine_offset(bin);
     }
 }
 

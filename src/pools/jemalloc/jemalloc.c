@@ -519,11 +519,6 @@ static bool large_shrink(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t 
 
 /* --- free: hot --- */
 
-static inline umf_magazine_t *magazine_of(const jemalloc_pool_t *pool, const page_t *page) {
-    return umf_magazine_at(umf_thread_slot_get(pool->magazines.owner.index),
-                           umf_magazine_offset(page_kind(page) - 1));
-}
-
 static __attribute__((noinline)) umf_result_t free_slow(jemalloc_pool_t *pool, void *ptr,
                                                         page_t *page, uint8_t *state) {
     if (!state || umf_state(state) == UMF_STATE_NONE) { /* no object of a bin: perhaps a block */
@@ -540,7 +535,8 @@ static __attribute__((noinline)) umf_result_t free_slow(jemalloc_pool_t *pool, v
 static inline bool try_free_in(const jemalloc_pool_t *pool, void *ptr, const page_t *page,
                                uint8_t *state) {
     return umf_likely(state != NULL) &&
-           umf_likely(umf_magazine_try_push(magazine_of(pool, page), ptr, state));
+           umf_likely(umf_magazine_try_free(&pool->magazines,
+                                            umf_magazine_offset(page_kind(page) - 1), ptr, state));
 }
 
 static inline umf_result_t free_in(jemalloc_pool_t *pool, void *ptr, const umf_pages_span_t *span,

@@ -116,7 +116,7 @@ static void bins_index(void) {
         umf_jemalloc_sizes.of_pages[i] = (uint8_t)bin;
     }
     for (size_t i = 1; i < UMF_COUNT_OF(umf_jemalloc_sizes.small.magazine); i++) {
-        umf_jemalloc_sizes.small.magazine[i] = umf_magazine_offset(umf_jemalloc_bin_of(i * 8));
+        umf_jemalloc_sizes.small.magazine[i] = umf_magazine_offset(umf_jemalloc_bin_of(i));
     }
 }
 

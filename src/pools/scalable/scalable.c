@@ -140,7 +140,7 @@ static void bins_init(void) {
         bins.of_size[i] = bin;
     }
     for (size_t i = 1; i < UMF_COUNT_OF(bins.small.magazine); i++) {
-        bins.small.magazine[i] = umf_magazine_offset(bins.of_size[(i * 8 + GRANULE - 1) / GRANULE]);
+        bins.small.magazine[i] = umf_magazine_offset(bins.of_size[(i + GRANULE - 1) / GRANULE]);
     }
     for (size_t i = 0; i < BINS_SMALL; i++) {
         bins.size[i] = small_sizes[i];
@@ -623,8 +623,7 @@ static inline umf_result_t free_in(scalable_pool_t *pool, void *ptr, const umf_s
     if (umf_unlikely(bin == BIN_NONE)) {
         return block_free(pool, ptr, state);
     }
-    umf_magazine_t *magazine = umf_magazine_of(&pool->magazines, bin);
-    return umf_likely(umf_magazine_try_push(magazine, ptr, state))
+    return umf_likely(umf_magazine_try_free(&pool->magazines, umf_magazine_offset(bin), ptr, state))
                ? UMF_RESULT_SUCCESS
                : free_slow(pool, bin, ptr, state);
 }

@@ -1,0 +1,36 @@
+/*
+ * Reclaim: before a request fails, memory that nobody uses is made available to it.
+ *
+ * This is the one way of all pools when they run out of memory. The order is that of what it costs
+ * to build up again what is given up: what the pool itself keeps free, for any thread and of any
+ * size; what other pools on the same provider keep; what the provider caches for reuse.
+ */
+#ifndef UMF_SRC_CORE_RECLAIM_H
+#define UMF_SRC_CORE_RECLAIM_H
+
+#include <umf/memory_pool.h>
+
+#include "cache/withheld.h"
+#include "core/tracked_provider.h"
+
+/* A request that has failed. */
+typedef struct umf_shortage_t {
+    umf_tracked_provider_t *tracked; /* of the pool */
+    umf_withheld_t *withheld;        /* of the pool */
+    void *pool;
+    /* Gives back to the provider all that the pool keeps free. */
+    void (*give_back)(void *pool);
+    /* Makes the request again. true: it is served. */
+    bool (*attempt)(void *pool, void *request);
+    void *request;
+} umf_shortage_t;
+
+/* Makes memory available and repeats the request until it is served. false: the provider refuses
+ * it although nothing is left to give back. Call it with no lock held. A request that fails while
+ * the same thread reclaims is not served: an operation of a user's provider has made it. */
+UMF_COLD bool umf_reclaim(const umf_shortage_t *shortage);
+
+/* Waits until no other thread reclaims memory of the pool, which is about to end. */
+void umf_reclaim_pool_ends(umf_memory_pool_handle_t pool);
+
+#endif

@@ -1,0 +1,177 @@
+// Memory that nobody uses serves every request, whoever freed it, with whatever size.
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <umf/memory_pool.h>
+#include <umf/memory_provider.h>
+#include <umf/pools/pool_disjoint.h>
+#include <umf/pools/pool_jemalloc.h>
+#include <umf/pools/pool_proxy.h>
+#include <umf/pools/pool_scalable.h>
+#include <umf/providers/provider_fixed_memory.h>
+
+#include "fakes/other_thread.h"
+#include "fakes/scale.h"
+#include "fakes/threads.h"
+
+extern "C" {
+#include "system/os.h"
+}
+
+namespace {
+
+constexpr size_t KiB = 1024, MiB = 1024 * KiB, SIZE = 16 * MiB;
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+
+#define NEEDS_FENCES()                                                                             \
+    if (!umf_os_fence_all()) {                                                                     \
+        GTEST_SKIP() << "the kernel has no membarrier: the stacks of other threads stay";          \
+    }
+
+bool reserve(std::atomic<size_t> &live, size_t most) {
+    const bool is_done = live.fetch_add(1) < most;
+    live -= !is_done;
+    return is_done;
+}
+
+class Reclaim : public testing::Test {
+  protected:
+    std::unique_ptr<char[]> memory{new char[SIZE + MiB]};
+    umf_memory_provider_handle_t provider = nullptr;
+    std::vector<umf_memory_pool_handle_t> pools;
+
+    void SetUp() override {
+        umf_fixed_memory_provider_params_handle_t params = nullptr;
+        uintptr_t base = (reinterpret_cast<uintptr_t>(memory.get()) + MiB - 1) & ~(MiB - 1);
+        ASSERT_EQ(umfFixedMemoryProviderParamsCreate(reinterpret_cast<void *>(base), SIZE, &params),
+                  OK);
+        ASSERT_EQ(umfMemoryProviderCreate(umfFixedMemoryProviderOps(), params, &provider), OK);
+        umfFixedMemoryProviderParamsDestroy(params);
+    }
+    void TearDown() override {
+        for (umf_memory_pool_handle_t pool : pools) {
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+        }
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    }
+    umf_memory_pool_handle_t create() {
+        umf_memory_pool_handle_t pool = nullptr;
+        EXPECT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &pool), OK);
+        pools.push_back(pool);
+        return pool;
+    }
+    // All that the pool gives in blocks of this size.
+    static std::vector<void *> take_all(umf_memory_pool_handle_t pool, size_t size) {
+        std::vector<void *> blocks;
+        while (void *ptr = umfPoolMalloc(pool, size)) {
+            blocks.push_back(ptr);
+        }
+        return blocks;
+    }
+    static void free_all(std::vector<void *> &blocks) {
+        std::shuffle(blocks.begin(), blocks.end(), std::mt19937(1));
+        for (void *block : blocks) {
+            ASSERT_EQ(umfFree(block), OK);
+        }
+        blocks.clear();
+    }
+};
+
+TEST_F(Reclaim, FreeMemoryOfOneSizeServesEveryOther) {
+    umf_memory_pool_handle_t pool = create();
+    for (size_t size : {64 * KiB, size_t{64}, 4 * KiB, size_t{256}, 1 * MiB, size_t{128}}) {
+        std::vector<void *> blocks = take_all(pool, size);
+        EXPECT_GE(blocks.size() * size, SIZE / 100 * 95) << "blocks of " << size;
+        free_all(blocks);
+    }
+}
+
+TEST_F(Reclaim, WhatOtherThreadsHaveFreedServesEveryThread) {
+    NEEDS_FENCES();
+    umf_memory_pool_handle_t pool = create();
+    OtherThread first, second;
+    std::vector<void *> small;
+    first([&] {
+        small = take_all(pool, 64);
+        EXPECT_GE(small.size() * 64, SIZE / 100 * 95);
+    });
+    std::vector<void *> half(small.begin() + static_cast<long>(small.size() / 2), small.end());
+    small.resize(small.size() / 2);
+    first([&] { free_all(small); });
+    second([&] { free_all(half); });
+    std::vector<void *> blocks = take_all(pool, 4 * KiB);
+    EXPECT_GE(blocks.size() * 4 * KiB, SIZE / 100 * 99);
+    free_all(blocks);
+}
+
+TEST_F(Reclaim, AnotherPoolOnTheProviderGivesWhatItKeeps) {
+    NEEDS_FENCES();
+    umf_memory_pool_handle_t keeper = create(), taker = create();
+    OtherThread other;
+    other([&] {
+        std::vector<void *> blocks = take_all(keeper, 64);
+        free_all(blocks);
+    });
+    std::vector<void *> blocks = take_all(taker, 4 * KiB);
+    EXPECT_GE(blocks.size() * 4 * KiB, SIZE / 100 * 99);
+    free_all(blocks);
+}
+
+// Together the threads have at most 90 percent of the memory, of sizes that need whole slabs alike.
+TEST_F(Reclaim, NoRequestFailsBesideTrimsWhileMemoryIsFree) {
+    umf_memory_pool_handle_t pool = create();
+    constexpr size_t block = 64 * KiB, most = SIZE / block * 9 / 10;
+    std::atomic<size_t> live{0}, failures{0};
+    std::atomic<int> running{3};
+    run_threads<unsigned>(4, [&](unsigned t) {
+        while (t == 3 && running) {
+            umfPoolTrimMemory(pool, 0);
+        }
+        std::mt19937 random(t);
+        std::vector<void *> mine;
+        for (size_t i = 0; t < 3 && i < scaled(100000); i++) {
+            if (random() % 2 && reserve(live, most)) {
+                void *ptr = umfPoolMalloc(pool, block);
+                failures += ptr == nullptr;
+                ptr ? mine.push_back(ptr) : (void)live.fetch_sub(1);
+            } else if (!mine.empty()) {
+                umfFree(mine.back());
+                mine.pop_back();
+                live--;
+            }
+        }
+        for (void *ptr : mine) {
+            umfFree(ptr);
+        }
+        running -= t < 3;
+    });
+    EXPECT_EQ(failures, 0u);
+}
+
+// The other thread ends pools while this one looks for memory in all of them.
+TEST_F(Reclaim, PoolsEndWhileOthersReclaim) {
+    umf_memory_pool_handle_t pool = create();
+    std::vector<void *> all = take_all(pool, 64 * KiB);
+    std::atomic<bool> is_over{false};
+    run_threads<unsigned>(3, [&](unsigned t) {
+        for (size_t i = 0; t == 0 && i < scaled(3000); i++) {
+            umf_memory_pool_handle_t other = nullptr;
+            ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &other), OK);
+            ASSERT_EQ(umfPoolDestroy(other), OK);
+        }
+        is_over = is_over || t == 0;
+        while (!is_over) {
+            EXPECT_EQ(umfPoolMalloc(pool, 64 * KiB), nullptr);
+        }
+    });
+    free_all(all);
+}
+
+} // namespace
