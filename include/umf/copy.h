@@ -103,17 +103,20 @@ typedef struct umf_place_t {
 ///
 /// With a queue the work is put on it behind what is there already. The call returns as early as
 /// the memory allows:
-/// - between memory of devices, pinned and shared memory: at once; do not change or free the memory
-///   before the queue has passed (a free of it waits);
-/// - from pageable memory of the host to a device: when the source has been read;
-/// - from a device to pageable memory: when the data is there;
-/// - where the CPU copies, and where the data goes through memory in between (no provider can copy
-///   both sides): the host waits for what is on the queue, then for its own work.
+/// - between memory of devices, pinned and shared memory: at once. Do not change the memory before
+///   the queue has passed. A free of its allocation, and a suspend of its pool, wait until then;
+/// - if a side is pageable memory of the host, if the CPU copies, or if the data goes through
+/// memory
+///   in between (no provider can copy both sides): when the data is there.
+///
+/// On a queue that is being captured nothing is waited for, and the memory is not held: the copy
+/// happens when the graph runs, and its memory must live as long.
 typedef struct umf_copy_params_t {
     /// sizeof(umf_copy_params_t) of the headers the caller was compiled with.
     size_t struct_size;
-    /// A native queue (a CUstream, an immediate ze_command_list_handle_t) of the memory's provider;
-    /// NULL: a queue of the library, and the call returns when all is done.
+    /// A native queue; NULL: a queue of the library, and the call returns when all is done. A
+    /// CUstream (CU_STREAM_LEGACY for the default one), or an immediate ze_command_list_handle_t
+    /// that is synchronous.
     void *queue;
     /// Native events that must have happened first; NULL: none.
     void *const *wait_events;
@@ -126,8 +129,9 @@ typedef struct umf_copy_params_t {
     umf_place_kind_t to_kind;
     /// The same for the source.
     umf_place_kind_t from_kind;
-    /// Who copies where neither side has a provider that can, and whose queue and events these are
-    /// then; NULL: nobody.
+    /// Whose queue and events these are, and who copies where neither side has a provider that can.
+    /// NULL: the provider of the destination if it has queues, otherwise that of the source; one of
+    /// memory out of the CPU's reach comes first.
     umf_memory_provider_handle_t provider;
     /// [out] Bytes from the start of the range (of a batch: of its item `*failed`) that are right
     /// when the call returns: all on success, on failure what is known to be right. May be NULL.

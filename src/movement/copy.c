@@ -12,8 +12,8 @@ static umf_result_t sides_find(umf_side_t *to, umf_side_t *from, const umf_copy_
     from->name = "source";
     umf_side_find(to, item->to, item->size, params->to_kind, params->provider);
     umf_side_find(from, item->from, item->size, params->from_kind, params->provider);
-    umf_result_t result = umf_side_check(to);
-    return result == UMF_RESULT_SUCCESS ? umf_side_check(from) : result;
+    umf_result_t result = item->size ? umf_side_check(to) : UMF_RESULT_SUCCESS;
+    return result == UMF_RESULT_SUCCESS && item->size ? umf_side_check(from) : result;
 }
 
 static umf_piece_t whole(const umf_side_t *to, const umf_side_t *from) {
@@ -25,24 +25,30 @@ UMF_API_EXT_1 umf_result_t umfCopy(void *to, const void *from, size_t size,
     UMF_KEEP_ERRNO;
     umf_copy_item_t item = {.to = to, .from = from, .size = size};
     umf_side_t sides[2];
+    sides[0].span = sides[1].span = 0;
     umf_move_t move;
     umf_result_t result = umf_move_begin(&move, params);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if (umf_likely(size > 0)) {
+    if (umf_likely(size > 0) || !umf_move_is_plain(&move)) {
         result = sides_find(&sides[0], &sides[1], &item, move.params);
         if (umf_likely(result == UMF_RESULT_SUCCESS)) {
+            result = umf_move_serve(&move, sides, 2);
+        }
+        if (umf_likely(result == UMF_RESULT_SUCCESS) && size > 0) {
             result = umf_move_copy(&move, &sides[0], &sides[1], whole(&sides[0], &sides[1]));
         }
     }
-    return umf_move_end(&move, result);
+    return umf_move_end(&move, result, sides, 2);
 }
 
 UMF_API_EXT_1 umf_result_t umfFill(void *to, const void *pattern, size_t pattern_size, size_t size,
                                    const umf_copy_params_t *params) {
     UMF_KEEP_ERRNO;
-    umf_side_t side = {.name = "destination"};
+    umf_side_t side;
+    side.name = "destination";
+    side.span = 0;
     umf_move_t move;
     umf_result_t result = umf_move_begin(&move, params);
     if (result != UMF_RESULT_SUCCESS) {
@@ -52,14 +58,17 @@ UMF_API_EXT_1 umf_result_t umfFill(void *to, const void *pattern, size_t pattern
         UMF_LOG_ERROR("%s", pattern ? "pattern_size is 0" : "pattern is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (size > 0) {
+    if (size > 0 || !umf_move_is_plain(&move)) {
         umf_side_find(&side, to, size, move.params->to_kind, move.params->provider);
-        result = umf_side_check(&side);
+        result = size ? umf_side_check(&side) : UMF_RESULT_SUCCESS;
         if (result == UMF_RESULT_SUCCESS) {
+            result = umf_move_serve(&move, &side, 1);
+        }
+        if (result == UMF_RESULT_SUCCESS && size > 0) {
             result = umf_move_fill(&move, &side, pattern, pattern_size);
         }
     }
-    return umf_move_end(&move, result);
+    return umf_move_end(&move, result, &side, 1);
 }
 
 /* --- batches -----------------------------------------------------------------------------------
@@ -83,6 +92,9 @@ static umf_result_t batch_check(const umf_copy_item_t *items, size_t count, umf_
 static umf_result_t batch_run(umf_move_t *move, const umf_copy_item_t *items, size_t count,
                               umf_side_t *sides, size_t *failed) {
     umf_result_t result = batch_check(items, count, sides, move->params, failed);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_move_serve(move, sides, 2 * count);
+    }
     for (size_t i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
         if (items[i].size) {
             move->done = 0;
@@ -112,7 +124,8 @@ UMF_API_EXT_1 umf_result_t umfCopyBatch(const umf_copy_item_t *items, size_t cou
         UMF_LOG_ERROR("no memory for a batch of %zu copies", count);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    result = umf_move_end(&move, batch_run(&move, items, count, sides, &at));
+    result = batch_run(&move, items, count, sides, &at);
+    result = umf_move_end(&move, result, sides, 2 * count);
     if (sides) {
         umf_meta_free(sides, bytes);
     }
@@ -172,6 +185,9 @@ static umf_result_t rows_run(umf_move_t *move, const umf_copy_rows_t *rows, umf_
     if (result == UMF_RESULT_SUCCESS) {
         result = rows_find(rows, extents, &sides[0], &sides[1], move->params);
     }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_move_serve(move, sides, 2);
+    }
     return result == UMF_RESULT_SUCCESS ? umf_move_rows(move, &sides[0], &sides[1], rows) : result;
 }
 
@@ -179,6 +195,7 @@ UMF_API_EXT_1 umf_result_t umfCopyRows(const umf_copy_rows_t *rows,
                                        const umf_copy_params_t *params) {
     UMF_KEEP_ERRNO;
     umf_side_t sides[2];
+    sides[0].span = sides[1].span = 0;
     umf_move_t move;
     if (!rows || rows->struct_size < sizeof(*rows)) {
         UMF_LOG_ERROR("rows is NULL, or its struct_size is too small");
@@ -190,6 +207,10 @@ UMF_API_EXT_1 umf_result_t umfCopyRows(const umf_copy_rows_t *rows,
     }
     if (rows->size && rows->count) {
         result = rows_run(&move, rows, sides);
+    } else if (!umf_move_is_plain(&move)) {
+        umf_copy_item_t none = {.to = rows->to, .from = rows->from};
+        sides_find(&sides[0], &sides[1], &none, move.params);
+        result = umf_move_serve(&move, sides, 2);
     }
-    return umf_move_end(&move, result);
+    return umf_move_end(&move, result, sides, 2);
 }

@@ -31,24 +31,33 @@ static bool is_in_reach(const umf_side_t *of, const umf_side_t *like) {
            (of->kind != UMF_PLACE_DEVICE || of->provider == like->provider);
 }
 
-static umf_result_t mirror_find(umf_mirror_handle_t mirror) {
-    umf_side_t of = {.name = "range of the mirror"}, like = {.name = "memory of the mirror"};
-    umf_side_find(&of, mirror->of, mirror->size, UMF_PLACE_UNKNOWN, NULL);
-    umf_result_t result = umf_side_check(&of);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
+static umf_result_t mirror_place(umf_mirror_handle_t mirror, const umf_side_t *of) {
+    umf_side_t like;
     mirror->ptr = umfPoolMalloc(mirror->pool, mirror->size);
     if (!mirror->ptr) {
-        result = umfPoolGetLastAllocationError(mirror->pool);
+        umf_result_t result = umfPoolGetLastAllocationError(mirror->pool);
         return result == UMF_RESULT_SUCCESS ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY : result;
     }
     umf_side_find(&like, mirror->ptr, mirror->size, UMF_PLACE_UNKNOWN, NULL);
-    if (is_in_reach(&of, &like)) {
+    bool is_same = is_in_reach(of, &like);
+    umf_side_release(&like);
+    if (is_same) {
         umfPoolFree(mirror->pool, mirror->ptr);
         mirror->ptr = mirror->of;
     }
     return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t mirror_find(umf_mirror_handle_t mirror) {
+    umf_side_t of;
+    of.name = "range of the mirror";
+    umf_side_find(&of, mirror->of, mirror->size, UMF_PLACE_UNKNOWN, NULL);
+    umf_result_t result = umf_side_check(&of);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = mirror_place(mirror, &of);
+    }
+    umf_side_release(&of);
+    return result;
 }
 
 static umf_result_t mirror_make(umf_mirror_handle_t mirror) {
@@ -195,17 +204,24 @@ static void put_dirty(umf_mirror_handle_t mirror, bool is_push, const umf_copy_i
     umf_unlock(&mirror->lock);
 }
 
+/* Where nothing has to move, the parameters still hold: events are waited for and recorded. */
+static umf_result_t mirror_copy(umf_mirror_handle_t mirror, const umf_copy_item_t *items,
+                                size_t count, const umf_copy_params_t *params) {
+    umf_copy_item_t none = {.to = mirror->of, .from = mirror->ptr};
+    bool has_work = mirror->of != mirror->ptr && count > 0;
+    return umfCopyBatch(has_work ? items : &none, has_work ? count : 1, params, NULL);
+}
+
 static umf_result_t move_dirty(umf_mirror_handle_t mirror, bool is_push, size_t offset,
                                const umf_copy_params_t *params) {
-    size_t room, failed;
+    size_t room;
     umf_copy_item_t *items = take_dirty(mirror, is_push, offset, &room);
     if (!items) {
         UMF_LOG_ERROR("no memory for the dirty parts of a mirror");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     size_t count = items[room].size;
-    umf_result_t result =
-        umfCopyBatch(items, mirror->of == mirror->ptr ? 0 : count, params, &failed);
+    umf_result_t result = mirror_copy(mirror, items, count, params);
     if (result != UMF_RESULT_SUCCESS) {
         put_dirty(mirror, is_push, items, 0, count);
     }
@@ -220,11 +236,10 @@ static umf_result_t move_part(umf_mirror_handle_t mirror, bool is_push, size_t o
         return result;
     }
     umf_copy_item_t item = part_item(mirror, is_push, offset, offset + size);
-    bool has_work = mirror->of != mirror->ptr && size > 0;
     umf_lock(&mirror->lock); /* before the copy: what is marked from now on stays so */
     bool is_removed = umf_dirty_remove(&mirror->dirty, offset, offset + size);
     umf_unlock(&mirror->lock);
-    result = umfCopyBatch(&item, has_work ? 1 : 0, params, NULL);
+    result = mirror_copy(mirror, &item, 1, params);
     if (result != UMF_RESULT_SUCCESS && is_removed) {
         put_dirty(mirror, is_push, &item, 0, 1);
     }

@@ -10,14 +10,34 @@
 typedef struct umf_move_t {
     const umf_copy_params_t *params; /* never NULL */
     size_t done;                     /* bytes that are right */
-    /* The queue in use, of `queue_side`; NULL: none is. */
+    /* Whose the caller's queue and events are; NULL: there are none. */
+    const umf_side_t *server;
+    umf_side_t helper; /* for params->provider */
+    bool is_waited;    /* the caller's events, and if the host waited his queue, have passed */
+    /* The queue in use, whose work `queue_side` does; NULL: none is. */
     const umf_side_t *queue_side;
     void *queue;
-    bool is_joined; /* the events were waited for */
+    bool is_callers; /* it is params->queue */
 } umf_move_t;
 
 /* Checks the parameters. */
 umf_result_t umf_move_begin(umf_move_t *move, const umf_copy_params_t *params);
+
+/* Finds out whose the caller's queue and events are, and whether that provider has the operations
+ * for them. Before any work. */
+umf_result_t umf_move_serve(umf_move_t *move, const umf_side_t *sides, size_t count);
+/* There are neither queue nor events. */
+bool umf_move_is_plain(const umf_move_t *move);
+
+/* For the work itself. Makes sure that `queue` is one on which the side's provider works. */
+umf_result_t umf_move_queue(umf_move_t *move, const umf_side_t *side);
+/* The host waits: for the work so far, and for what the caller queued and named. */
+umf_result_t umf_move_wait(umf_move_t *move);
+/* Waits until a queue is done, twice if the first wait fails. false: work on it may still go on, so
+ * memory that it uses must stay. */
+bool umf_move_drain(const umf_side_t *side, void *queue, umf_result_t *result);
+/* Records the provider whose operation failed. Returns `result`. */
+umf_result_t umf_move_failed(const umf_side_t *side, umf_result_t result);
 
 /* A part of two sides. */
 typedef struct umf_piece_t {
@@ -34,8 +54,8 @@ umf_result_t umf_move_rows(umf_move_t *move, const umf_side_t *to, const umf_sid
 umf_result_t umf_move_fill(umf_move_t *move, const umf_side_t *to, const void *pattern,
                            size_t pattern_size);
 
-/* Waits for the work, or records the caller's event behind it. Returns `result`, or the error of
- * the work. */
-umf_result_t umf_move_end(umf_move_t *move, umf_result_t result);
+/* Records the caller's event behind the work. Waits for the work, if it is not on a queue of the
+ * caller, and ends the uses of the sides. Returns `result`, or the error of the work. */
+umf_result_t umf_move_end(umf_move_t *move, umf_result_t result, umf_side_t *sides, size_t count);
 
 #endif

@@ -1,9 +1,16 @@
 #include "movement/movement.h"
 
 #include "core/listener.h"
+#include "movement/pending.h"
 #include "movement/queue.h"
 
+static void provider_ends(umf_memory_provider_handle_t provider) {
+    umf_pending_drop(provider);
+    umf_queue_drop(provider);
+}
+
 void umf_movement_init(void) {
-    static umf_listener_t listener = {.provider_ends = umf_queue_drop};
+    static umf_listener_t listener = {.provider_ends = provider_ends};
     umf_core_listen(&listener);
+    umf_use_settle = umf_pending_settle;
 }

@@ -60,16 +60,28 @@ static umf_place_kind_t provider_kind(umf_memory_provider_handle_t provider, uin
 /* --- whose an address is -----------------------------------------------------------------------
  */
 
-static bool span_holds(const umf_span_t *span, uintptr_t addr, size_t size) {
-    return addr >= span->base && size <= span->size && addr - span->base <= span->size - size;
+/* Another thread may split it, or merge it with its neighbour. */
+static size_t span_size(const umf_span_t *span) {
+    return __atomic_load_n(&span->size, __ATOMIC_RELAXED);
 }
 
-/* The innermost span around the whole range; if none is, the innermost at its start. */
-static const umf_span_t *span_around(uint32_t index, uintptr_t addr, size_t size) {
-    const umf_span_t *innermost = umf_span_at(index);
-    for (uint32_t at = index; at; at = umf_span_at(at)->outer) {
-        if (span_holds(umf_span_at(at), addr, size)) {
-            return umf_span_at(at);
+static bool span_holds(const umf_span_t *span, uintptr_t addr, size_t size) {
+    size_t room = span_size(span);
+    return addr >= span->base && size <= room && addr - span->base <= room - size;
+}
+
+/* Moves the use from the innermost span to one around it that holds the whole range, if there is
+ * one. */
+static umf_span_t *use_around(umf_span_t *innermost, uintptr_t addr, size_t size) {
+    for (uint32_t at = umf_span_index(innermost); at; at = umf_span_at(at)->outer) {
+        umf_span_t *span = umf_span_at(at);
+        if (span == innermost && umf_likely(span_holds(span, addr, size))) {
+            return innermost;
+        }
+        if (span != innermost && span_holds(span, addr, size)) {
+            umf_use_begin(at);
+            umf_use_end(umf_span_index(innermost));
+            return span;
         }
     }
     return innermost;
@@ -84,7 +96,7 @@ static void find_in_span(umf_side_t *side, const umf_span_t *span) {
                      ? NULL
                      : atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
     side->base = span->base;
-    side->room = span->size;
+    side->room = span_size(span);
     side->ext = side->provider->ext;
     side->self = side->provider->self;
     side->kind = provider_kind(side->provider, side->base);
@@ -106,15 +118,26 @@ static void find_unknown(umf_side_t *side, umf_place_kind_t word,
                          umf_memory_provider_handle_t helper) {
     side->kind = word == UMF_PLACE_UNKNOWN ? UMF_PLACE_HOST : word;
     if (helper) {
-        side->provider = helper;
+        side->provider = helper->root;
         side->ext = helper->ext;
         side->self = helper->self;
     }
 }
 
+void umf_side_of_provider(umf_side_t *side, umf_memory_provider_handle_t provider) {
+    umf_memory_provider_handle_t root = provider->root;
+    side->source = UMF_PLACE_FROM_NOBODY;
+    side->kind = UMF_PLACE_UNKNOWN;
+    side->span = 0;
+    side->addr = 0;
+    side->provider = root;
+    side->ext = root->ext;
+    side->self = root->self;
+}
+
 void umf_side_find(umf_side_t *side, const void *addr, size_t size, umf_place_kind_t word,
                    umf_memory_provider_handle_t helper) {
-    umf_map_entry_t entry = umf_map_find(&umf_map_global, (uintptr_t)addr);
+    umf_span_t *span = umf_span_use(&umf_map_global, (uintptr_t)addr);
     side->addr = (uintptr_t)addr;
     side->size = size;
     side->source = UMF_PLACE_FROM_NOBODY;
@@ -126,8 +149,12 @@ void umf_side_find(umf_side_t *side, const void *addr, size_t size, umf_place_ki
     side->base = 0;
     side->room = 0;
     side->device = -1;
-    if (entry) {
-        find_in_span(side, span_around(umf_map_entry_span(entry), side->addr, size));
+    side->is_leaving = false;
+    if (umf_likely(span != NULL)) {
+        find_in_span(side, use_around(span, side->addr, size));
+    } else if (umf_unlikely(umf_map_find(&umf_map_global, side->addr) != 0)) {
+        side->is_leaving = true;
+        side->kind = UMF_PLACE_UNKNOWN;
     } else if (word != UMF_PLACE_HOST && addr && umf_foreign_find(addr, &side->foreign)) {
         find_foreign(side);
     } else {
@@ -141,6 +168,9 @@ void umf_side_find(umf_side_t *side, const void *addr, size_t size, umf_place_ki
 static UMF_COLD umf_result_t leaves(const umf_side_t *side) {
     if (!side->addr) {
         UMF_LOG_ERROR("the %s is NULL, %zu bytes are asked for", side->name, side->size);
+    } else if (side->is_leaving) {
+        UMF_LOG_ERROR("the %s %p of %zu bytes is being freed by another thread", side->name,
+                      (void *)side->addr, side->size);
     } else if (side->room == 0) {
         UMF_LOG_ERROR("the %s %p of %zu bytes goes beyond the last address", side->name,
                       (void *)side->addr, side->size);
@@ -163,7 +193,7 @@ static UMF_COLD umf_result_t is_asleep(const umf_side_t *side) {
 
 umf_result_t umf_side_check(const umf_side_t *side) {
     uintptr_t last;
-    if (umf_unlikely(!side->addr ||
+    if (umf_unlikely(!side->addr || side->is_leaving ||
                      __builtin_add_overflow(side->addr, (uintptr_t)side->size - 1, &last))) {
         return leaves(side);
     }
@@ -235,5 +265,6 @@ UMF_API_EXT_1 umf_result_t umfPlaceOf(const void *ptr, umf_place_t *place) {
         .size = side.room,
         .offset = side.room ? side.addr - side.base : 0,
     };
+    umf_side_release(&side);
     return UMF_RESULT_SUCCESS;
 }

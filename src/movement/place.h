@@ -16,7 +16,8 @@ typedef struct umf_side_t {
     size_t size;
     umf_place_kind_t kind;
     umf_place_source_t source;
-    uint32_t span;                            /* index; 0: none */
+    uint32_t span;                            /* index, in use until umf_side_release; 0: none */
+    bool is_leaving;                          /* the memory is being freed */
     umf_memory_pool_handle_t pool;            /* NULL: none */
     umf_memory_provider_handle_t provider;    /* the root; NULL: none */
     const umf_memory_provider_ext_ops_t *ext; /* never NULL */
@@ -32,6 +33,17 @@ typedef struct umf_side_t {
  * the host. */
 void umf_side_find(umf_side_t *side, const void *addr, size_t size, umf_place_kind_t word,
                    umf_memory_provider_handle_t helper);
+
+/* A side that only names a provider. */
+void umf_side_of_provider(umf_side_t *side, umf_memory_provider_handle_t provider);
+
+/* Ends the use of its span. A zeroed side has none. */
+static inline void umf_side_release(umf_side_t *side) {
+    if (side->span) {
+        umf_use_end(side->span);
+        side->span = 0;
+    }
+}
 
 /* Checks that the range lies in its allocation and is not suspended. Logs what is wrong. */
 umf_result_t umf_side_check(const umf_side_t *side);

@@ -271,6 +271,23 @@ static void suspend_undo(sleepers_t *all) {
     }
 }
 
+static bool find_used(umf_span_t *span, void *found) {
+    bool is_used = umf_is_used(umf_span_index(span));
+    if (is_used) {
+        *(uint32_t *)found = umf_span_index(span);
+    }
+    return !is_used;
+}
+
+/* Waits for copies from and to the pool (umf/copy.h). No new ones begin, because it is closed. */
+static void wait_for_copies(umf_memory_pool_handle_t pool) {
+    for (uint32_t used = 1; used;) {
+        used = 0;
+        umf_tracked_each_span(pool->tracked, find_used, &used);
+        umf_use_wait(used);
+    }
+}
+
 static umf_result_t suspend_all(sleepers_t *all) {
     umf_result_t result = tell_suspend(all);
     if (result != UMF_RESULT_SUCCESS) {
@@ -279,6 +296,7 @@ static umf_result_t suspend_all(sleepers_t *all) {
     }
     for (size_t i = 0; i < all->count; i++) {
         umf_sleep_close_pool(all->list[i]);
+        wait_for_copies(all->list[i]->pool);
     }
     result = wait_for(all, all->params);
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "system/os.h"
+#include "system/pause.h"
 
 /* A multiple of every page size. */
 #define SPANS_PER_STEP 8192u
@@ -282,6 +283,37 @@ bool umf_span_wake_slow(umf_span_set_t *set, umf_span_t *span) {
     return is_done;
 }
 
+/* --- uses --- */
+
+/* How often a span that is being withdrawn is looked up again. In the child of a fork it may stay
+ * so for ever. */
+#define USE_ROUNDS 100u
+
+static bool leads_to(const umf_map_t *map, uintptr_t addr, uint32_t index) {
+    umf_map_entry_t entry = umf_map_find(map, addr);
+    return umf_likely(entry != 0) && umf_likely(umf_map_entry_span(entry) == index);
+}
+
+umf_span_t *umf_span_use(const umf_map_t *map, uintptr_t addr) {
+    umf_map_entry_t entry;
+    for (unsigned round = 0; (entry = umf_map_find(map, addr)) != 0; round++) {
+        uint32_t index = umf_map_entry_span(entry);
+        umf_span_t *span = umf_span_at(index);
+        umf_use_begin(index);
+        uint8_t kind = atomic_load(&span->kind); /* seq_cst: see umf_use_begin */
+        if (umf_likely(kind == UMF_SPAN_POOL || kind == UMF_SPAN_IMPORT) &&
+            umf_likely(leads_to(map, addr, index))) {
+            return span;
+        }
+        umf_use_end(index);
+        if (round == USE_ROUNDS) {
+            return NULL;
+        }
+        umf_pause(round);
+    }
+    return NULL;
+}
+
 /* --- split and merge --- */
 
 /* Makes `high` the part of `span` from `first` on. It is not published yet. */
@@ -316,10 +348,13 @@ umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first)
                                entry_below(span));
         if (result == UMF_RESULT_SUCCESS) {
             atomic_store_explicit(&high->kind, UMF_SPAN_POOL, memory_order_release);
-            span->size = first;
+            __atomic_store_n(&span->size, first, __ATOMIC_RELAXED);
         }
     }
     umf_unlock(&set->map->nest_lock);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_use_wait(umf_span_index(span)); /* a copy may use the high part as one of `span` */
+    }
     umf_lock(&set->lock);
     if (result == UMF_RESULT_SUCCESS) {
         umf_span_link_locked(set, high);
@@ -345,12 +380,13 @@ umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *hi
               umf_span_claim(set, high, base + low->size);
     if (ok) {
         umf_map_rename(set->map, high->base, high->size, high_word, umf_span_map_entry(set, low));
-        low->size = total;
+        __atomic_store_n(&low->size, total, __ATOMIC_RELAXED);
     }
     umf_unlock(&set->map->nest_lock);
     if (!ok) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_use_wait(umf_span_index(high));
     umf_span_release(set, high);
     return UMF_RESULT_SUCCESS;
 }

@@ -14,6 +14,7 @@
 #include "base/thread_slot.h"
 #include "track/map.h"
 #include "track/map_run.h"
+#include "track/use.h"
 
 #define UMF_TRACK_MAX_DEPTH 8
 
@@ -234,7 +235,7 @@ static inline bool umf_span_is_at(const umf_span_set_t *set, const umf_span_t *s
 static inline bool umf_span_claim(const umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     uint8_t kind = umf_span_kind(span), taken = kind;
     if (umf_unlikely(kind == 0 || kind == UMF_SPAN_DORMANT || !umf_span_is_at(set, span, base)) ||
-        !atomic_compare_exchange_strong_explicit(&span->kind, &taken, 0, memory_order_acq_rel,
+        !atomic_compare_exchange_strong_explicit(&span->kind, &taken, 0, memory_order_seq_cst,
                                                  memory_order_relaxed)) {
         return false;
     }
@@ -257,7 +258,8 @@ UMF_INLINE void umf_span_erase(umf_span_set_t *set, umf_span_t *span) {
     }
 }
 
-/* Withdraws the span that began at `base` when it was found. The descriptor stays in its set, but
+/* Withdraws the span that began at `base` when it was found, and waits until nobody copies from or
+ * to it. No lock may be held. The descriptor stays in its set, but
  * visitors skip it, until `umf_span_release`, or `umf_span_restore` after a free that failed.
  * INVALID_ARGUMENT: another thread withdrew the span first. */
 UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
@@ -265,6 +267,7 @@ UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span,
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_span_erase(set, span);
+    umf_use_wait(umf_span_index(span));
     return UMF_RESULT_SUCCESS;
 }
 
@@ -308,6 +311,12 @@ umf_result_t umf_span_restore(umf_span_set_t *set, umf_span_t *span);
 
 /* Sets the class offset of a live span's map entries to 0. Two threads must not call it at once. */
 void umf_span_drop_class_offset(umf_span_t *span);
+
+/*
+ * Uses the innermost span of `addr`: until umf_use_end of its index it is not given back, split or
+ * merged. NULL: `addr` is in none; or the map still leads to one that is being withdrawn.
+ */
+umf_span_t *umf_span_use(const umf_map_t *map, uintptr_t addr);
 
 /* Split and merge of spans of one set. After a split `span` is the low part, and the high part is a
  * new span. INVALID_ARGUMENT: the sizes do not fit, or the spans are not adjacent, not live or not

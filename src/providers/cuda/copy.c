@@ -32,9 +32,7 @@ umf_result_t umf_cuda_queue_destroy(const umf_cuda_driver_t *driver,
 
 umf_result_t umf_cuda_queue_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                                  void *queue) {
-    CUresult result;
-    UMF_CUDA_CALL(driver, context, result, cuStreamSynchronize(queue));
-    return umf_cuda_result(driver, result, "waiting for a stream");
+    return umf_cuda_wait_for(driver, context, &queue, 1, NULL, 0);
 }
 
 umf_result_t umf_cuda_copy(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
@@ -133,13 +131,16 @@ umf_result_t umf_cuda_queue_mark(const umf_cuda_driver_t *driver, const umf_cuda
 int umf_cuda_mark_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                        void *mark, int may_block) {
     umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(driver, context, &scope);
-    if (result == CUDA_SUCCESS) {
+    CUresult entered = umf_cuda_enter(driver, context, &scope), result = entered;
+    if (entered == CUDA_SUCCESS) {
         result = may_block ? driver->cuEventSynchronize(mark) : driver->cuEventQuery(mark);
-        if (result != CUDA_ERROR_NOT_READY) {
-            driver->cuEventDestroy(mark);
-        }
+    }
+    bool has_passed = result != CUDA_ERROR_NOT_READY;
+    if (has_passed) {
+        driver->cuEventDestroy(mark);
+    }
+    if (entered == CUDA_SUCCESS) {
         umf_cuda_leave(driver, &scope, CUDA_SUCCESS);
     }
-    return result != CUDA_ERROR_NOT_READY;
+    return has_passed;
 }

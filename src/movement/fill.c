@@ -1,0 +1,97 @@
+/* Fills by the CPU, by the provider, or by copies of a pattern. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "movement/move.h"
+
+/* The most of a pattern that is made on the host, to be copied again and again. */
+#define TILE_SIZE ((size_t)1 << 20)
+
+/* --- fills -------------------------------------------------------------------------------------
+ */
+
+static void fill_by_hand(char *to, size_t size, const void *pattern, size_t pattern_size) {
+    if (pattern_size == 1) {
+        memset(to, *(const unsigned char *)pattern, size);
+        return;
+    }
+    size_t have = pattern_size < size ? pattern_size : size;
+    memcpy(to, pattern, have);
+    while (have < size) { /* what is there doubles */
+        size_t more = have < size - have ? have : size - have;
+        memcpy(to + have, to, more);
+        have += more;
+    }
+}
+
+/* Is the pattern one byte again and again? */
+static bool is_one_byte(const void *pattern, size_t pattern_size) {
+    const char *bytes = pattern;
+    return pattern_size == 1 || memcmp(bytes, bytes + 1, pattern_size - 1) == 0;
+}
+
+/* A pattern that the provider does not offer: some of it is made on the host and copied, again and
+ * again. */
+static umf_result_t fill_by_copies(umf_move_t *move, const umf_side_t *to, const void *pattern,
+                                   size_t pattern_size) {
+    size_t whole = TILE_SIZE / pattern_size * pattern_size;
+    size_t room = whole ? whole : pattern_size;
+    room = to->size < room ? to->size : room;
+    void *buffer = umf_meta_alloc(room);
+    if (!buffer) {
+        UMF_LOG_ERROR("no %zu bytes of host memory for a pattern", room);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    fill_by_hand(buffer, room, pattern, pattern_size);
+    umf_result_t result = umf_move_queue(move, to);
+    for (size_t at = 0; at < to->size && result == UMF_RESULT_SUCCESS; at += room) {
+        size_t size = to->size - at < room ? to->size - at : room;
+        result = to->ext->copy(to->self, move->queue, (void *)(to->addr + at), buffer, size);
+    }
+    umf_result_t waited = UMF_RESULT_SUCCESS;
+    if (!move->queue_side || umf_move_drain(to, move->queue, &waited)) {
+        umf_meta_free(buffer, room); /* otherwise the work may still read it */
+    }
+    return umf_move_failed(to, result ? result : waited);
+}
+
+static umf_result_t fill_by_provider(umf_move_t *move, const umf_side_t *to, const void *pattern,
+                                     size_t pattern_size) {
+    if (!to->ext->fill || !is_one_byte(pattern, pattern_size)) {
+        return fill_by_copies(move, to, pattern, pattern_size);
+    }
+    umf_result_t result = umf_move_queue(move, to);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_move_failed(to, to->ext->fill(to->self, move->queue, (void *)to->addr,
+                                                   *(const uint8_t *)pattern, to->size));
+    }
+    return result;
+}
+
+static UMF_COLD umf_result_t no_way_to_fill(const umf_side_t *to) {
+    UMF_LOG_ERROR("%p cannot be filled: the CPU does not reach it, and its provider has no "
+                  "operations to copy and queues (umf/plugin.h)",
+                  (void *)to->addr);
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+umf_result_t umf_move_fill(umf_move_t *move, const umf_side_t *to, const void *pattern,
+                           size_t pattern_size) {
+    bool has_copy = umf_side_has_copy(to);
+    bool is_for_cpu = umf_side_is_of_host(to) && !(move->params->queue && has_copy);
+    if (!is_for_cpu && !has_copy && to->kind == UMF_PLACE_DEVICE) {
+        return no_way_to_fill(to);
+    }
+    umf_result_t result;
+    if (is_for_cpu || !has_copy) {
+        result = umf_move_wait(move);
+        if (result == UMF_RESULT_SUCCESS) {
+            fill_by_hand((char *)to->addr, to->size, pattern, pattern_size);
+        }
+    } else {
+        result = fill_by_provider(move, to, pattern, pattern_size);
+    }
+    move->done += result == UMF_RESULT_SUCCESS ? to->size : 0;
+    return result;
+}
