@@ -323,10 +323,17 @@ static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *it
                                               : refill_from_pages(pool, bin, items, n);
 }
 
-/* Flushes the large objects in magazines: their memory may be what is missing. false: there are
- * none. */
-static bool release_waiting(jemalloc_pool_t *pool) {
-    return umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0);
+/* Before the provider is asked, withheld blocks and most large objects go back to the page cache.
+ */
+static void release_some(jemalloc_pool_t *pool, uint32_t bin) {
+    umf_reuse_slots_release(&pool->reuse_slots);
+    umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
+}
+
+/* Before a request fails, all free objects go back: each may keep a slab from being free. */
+static void release_cached(jemalloc_pool_t *pool) {
+    umf_reuse_slots_release(&pool->reuse_slots);
+    umf_magazines_trim(&pool->magazines);
 }
 
 static void *large_alloc(jemalloc_pool_t *pool, size_t size, size_t alignment);
@@ -348,34 +355,55 @@ static size_t refill_without_arena(jemalloc_pool_t *pool, uint32_t bin, umf_item
 
 static void release_all(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n);
 
-static size_t jemalloc_refill(void *self, uint32_t bin, umf_item_t *items, size_t n) {
-    jemalloc_pool_t *pool = self;
+/* Refills, and grows if there are no pages at hand. */
+static size_t refill_below(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n,
+                           bool *lacks_arena) {
     size_t need = bin < umf_jemalloc_sizes.slab_bins ? umf_jemalloc_sizes.slab_size[bin]
                                                      : umf_jemalloc_sizes.size[bin];
     size_t got;
-    bool lacks_arena, is_released = false;
-    /* If a hook found no pages, free memory is tried in order of cost: withheld blocks and large
-     * caches first, then the provider, then all caches. */
-    while ((got = refill_at_hand(pool, bin, items, n, &lacks_arena)) == 0) {
-        if (lacks_arena) {
-            return refill_without_arena(pool, bin, items);
-        }
-        if (jemalloc_thread.is_short && !is_released) {
-            is_released = true;
-            umf_reuse_slots_release(&pool->reuse_slots);
-            umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
-            continue;
-        }
-        if (!jemalloc_thread.is_short ||
-            (umf_pages_grow(&pool->pages, need, UMF_PAGE_SIZE) != UMF_RESULT_SUCCESS &&
-             !release_waiting(pool))) {
-            jemalloc_thread.last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-            return 0;
-        }
+    while ((got = refill_at_hand(pool, bin, items, n, lacks_arena)) == 0 && !*lacks_arena &&
+           jemalloc_thread.is_short &&
+           umf_pages_grow(&pool->pages, need, UMF_PAGE_SIZE) == UMF_RESULT_SUCCESS) {
+    }
+    return got;
+}
+
+static UMF_COLD size_t refill_last(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n,
+                                   bool *lacks_arena) {
+    size_t got;
+    umf_withheld_part_t part;
+    umf_withheld_look(&pool->pages.withheld, &part);
+    do {
+        release_cached(pool);
+        got = refill_below(pool, bin, items, n, lacks_arena);
+    } while (umf_withheld_again(&part, got > 0 || *lacks_arena));
+    return got;
+}
+
+/* In order of cost: what is at hand, withheld blocks and large objects, the provider, all caches.
+ */
+static size_t refill_slow(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n,
+                          bool *lacks_arena) {
+    release_some(pool, bin);
+    size_t got = refill_below(pool, bin, items, n, lacks_arena);
+    return got || *lacks_arena ? got : refill_last(pool, bin, items, n, lacks_arena);
+}
+
+static size_t jemalloc_refill(void *self, uint32_t bin, umf_item_t *items, size_t n) {
+    jemalloc_pool_t *pool = self;
+    bool lacks_arena;
+    size_t got = refill_at_hand(pool, bin, items, n, &lacks_arena);
+    if (!got && !lacks_arena) {
+        got = refill_slow(pool, bin, items, n, &lacks_arena);
+    }
+    if (!got && lacks_arena) {
+        return refill_without_arena(pool, bin, items);
     }
     size_t marked = mark(pool, bin, items, got);
     if (umf_unlikely(marked < got)) {
         release_all(pool, bin, items + marked, got - marked);
+    }
+    if (!marked) {
         jemalloc_thread.last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     return marked;
@@ -449,6 +477,21 @@ static const umf_magazine_ops_t jemalloc_magazine_ops = {
 
 /* --- blocks without bin --- */
 
+static UMF_COLD void *large_alloc_slow(jemalloc_pool_t *pool, size_t bytes, size_t alignment) {
+    release_some(pool, UMF_MAGAZINE_EXCEPT_NONE);
+    void *ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
+    if (ptr) {
+        return ptr;
+    }
+    umf_withheld_part_t part;
+    umf_withheld_look(&pool->pages.withheld, &part);
+    do {
+        release_cached(pool);
+        ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
+    } while (umf_withheld_again(&part, ptr != NULL));
+    return ptr;
+}
+
 static __attribute__((noinline)) void *large_alloc(jemalloc_pool_t *pool, size_t size,
                                                    size_t alignment) {
     size_t bytes;
@@ -462,16 +505,7 @@ static __attribute__((noinline)) void *large_alloc(jemalloc_pool_t *pool, size_t
         return ptr;
     }
     ptr = umf_pages_take(&pool->pages, bytes, alignment);
-    if (!ptr) { /* before the provider is asked, cached blocks go back to the page cache */
-        umf_reuse_slots_release(&pool->reuse_slots);
-        umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
-                                    UMF_MAGAZINE_WAITING_MAX);
-        ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
-    }
-    if (!ptr && release_waiting(pool)) {
-        ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
-    }
-    if (!ptr) {
+    if (!ptr && !(ptr = large_alloc_slow(pool, bytes, alignment))) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     block_set_size(pool, ptr, bytes);

@@ -1,7 +1,6 @@
 #include "pools/jemalloc/pages_shards.h"
 
 #include <assert.h>
-#include <time.h>
 
 #include <umf/result.h>
 
@@ -17,10 +16,6 @@
 #define PURGE_BATCH 32
 /* After other shards have served a shard's threads so often, the shard gets another span. */
 #define ELSEWHERE_MAX 32
-/* How often, and how many nanoseconds apart, an allocation that finds no memory tries again while a
- * purge has some isolated. */
-#define PURGE_WAITS 2000
-#define PURGE_WAIT_NS 50000
 
 typedef umf_pages_shard_t shard_t;
 
@@ -34,8 +29,7 @@ void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t 
     pages->record_size = record_size;
     pages->drop = drop;
     atomic_init(&pages->purge_mode, PURGE_FORCE);
-    atomic_init(&pages->purging, 0);
-    atomic_init(&pages->waiting, 0);
+    pages->withheld = (umf_withheld_t){0};
     atomic_init(&pages->decay_shard, 0);
     atomic_init(&pages->is_full, false);
     atomic_init(&pages->has_surplus, false);
@@ -110,7 +104,7 @@ static umf_result_t span_adopt(umf_pages_t *pages, umf_pages_span_t *span, void 
     return result;
 }
 
-static umf_result_t span_create(umf_pages_t *pages, size_t size, size_t alignment) {
+static umf_result_t span_make(umf_pages_t *pages, size_t size, size_t alignment) {
     size_t bytes = span_bytes(pages, size);
     umf_pages_span_t *span = bytes ? umf_meta_alloc(bytes) : NULL;
     if (!span) {
@@ -127,6 +121,14 @@ static umf_result_t span_create(umf_pages_t *pages, size_t size, size_t alignmen
     if (result != UMF_RESULT_SUCCESS && !umf_tracked_find(pages->tracked, base)) {
         umf_meta_free(span, bytes);
     }
+    return result;
+}
+
+static umf_result_t span_create(umf_pages_t *pages, size_t size, size_t alignment) {
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pages->withheld, &part);
+    umf_result_t result = span_make(pages, size, alignment);
+    umf_withheld_end(&part);
     return result;
 }
 
@@ -195,12 +197,15 @@ static size_t surplus_release_shard(umf_pages_t *pages, shard_t *shard) {
 /* Returns how many spans the provider took back. Spans that it refuses stay in use. */
 static size_t surplus_release(umf_pages_t *pages) {
     size_t count = 0;
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pages->withheld, &part);
     /* Cleared before the shards are visited: a thread that adds surplus to a visited shard sets it
      * again. */
     atomic_store_explicit(&pages->has_surplus, false, memory_order_relaxed);
     for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
         count += surplus_release_shard(pages, pages->shards[i]);
     }
+    umf_withheld_end(&part);
     return count;
 }
 
@@ -312,24 +317,6 @@ size_t umf_pages_take_many(umf_pages_t *pages, size_t size, void **segments, siz
     return take(pages, size, UMF_PAGE_SIZE, segments, n);
 }
 
-/* The last try before an allocation fails: another thread may have added memory, or a purge may
- * have some isolated and return it soon. While `waiting` is set no purge begins, so once `purging`
- * is 0 one more try sees all memory. */
-static UMF_COLD void *take_late(umf_pages_t *pages, size_t size, size_t alignment) {
-    void *ptr = NULL;
-    atomic_fetch_add(&pages->waiting, 1);
-    bool is_isolated = true, is_found = take_anywhere(pages, size, alignment, &ptr, 1, true);
-    for (int i = 0; i < PURGE_WAITS && !is_found && is_isolated; i++) {
-        is_isolated = atomic_load(&pages->purging) != 0;
-        is_found = take_anywhere(pages, size, alignment, &ptr, 1, true);
-        if (!is_found && is_isolated) {
-            nanosleep(&(struct timespec){.tv_nsec = PURGE_WAIT_NS}, NULL);
-        }
-    }
-    atomic_fetch_sub(&pages->waiting, 1);
-    return is_found ? ptr : NULL;
-}
-
 /* --- growing --- */
 
 static size_t shard_total(shard_t *shard) {
@@ -373,27 +360,44 @@ static umf_result_t grow_aligned(umf_pages_t *pages, size_t need, size_t alignme
     return span_create(pages, need, pages->alignment);
 }
 
+/* Is there room for a segment in any shard? The threads then wait for each other's shards, because
+ * the provider has nothing. */
+static bool has_room(umf_pages_t *pages, size_t size, size_t alignment) {
+    void *ptr;
+    bool has = take_anywhere(pages, size, alignment, &ptr, 1, true) > 0;
+    if (has) {
+        set_full(pages, true);
+        umf_pages_put(pages, ptr, size);
+    }
+    return has;
+}
+
+/* The last look: the provider may be able to serve the request once it has the free spans back. */
+static UMF_COLD umf_result_t grow_last(umf_pages_t *pages, size_t size, size_t need,
+                                       size_t alignment) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    umf_withheld_part_t part;
+    umf_withheld_look(&pages->withheld, &part);
+    do {
+        if (has_room(pages, size, alignment)) {
+            result = UMF_RESULT_SUCCESS;
+        } else {
+            release_all_free(pages);
+            result = grow_aligned(pages, need, alignment);
+        }
+    } while (umf_withheld_again(&part, result == UMF_RESULT_SUCCESS));
+    return result;
+}
+
 umf_result_t umf_pages_grow(umf_pages_t *pages, size_t size, size_t alignment) {
     size_t need;
     __atomic_store_n(&umf_pages_shard_own(pages)->elsewhere, 0, __ATOMIC_RELAXED);
     if (!umf_round_up(size, pages->granule, &need)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    if (alignment < pages->alignment) {
-        alignment = pages->alignment;
-    }
-    umf_result_t result = grow_aligned(pages, need, alignment);
-    /* The provider may be able to serve the request once it has the free spans back. */
-    if (result != UMF_RESULT_SUCCESS && release_all_free(pages)) {
-        result = grow_aligned(pages, need, alignment);
-    }
-    void *ptr = result != UMF_RESULT_SUCCESS ? take_late(pages, size, alignment) : NULL;
-    if (ptr) {
-        set_full(pages, true);
-        umf_pages_put(pages, ptr, size);
-        result = UMF_RESULT_SUCCESS;
-    }
-    return result;
+    size_t aligned = alignment < pages->alignment ? pages->alignment : alignment;
+    umf_result_t result = grow_aligned(pages, need, aligned);
+    return result == UMF_RESULT_SUCCESS ? result : grow_last(pages, size, need, aligned);
 }
 
 void *umf_pages_alloc(umf_pages_t *pages, size_t size, size_t alignment) {
@@ -488,45 +492,52 @@ static bool segment_purge(umf_pages_t *pages, const umf_range_segment_t *segment
 typedef size_t (*pages_choice_t)(umf_range_t *range, uintptr_t *cursor, size_t min,
                                  umf_range_segment_t *segments, size_t n);
 
-/* Isolates free segments, which `choice` selects. None while an allocation waits for isolated ones.
- */
-static size_t purge_begin(umf_pages_t *pages, shard_t *shard, pages_choice_t choice,
-                          uintptr_t *cursor, umf_range_segment_t *segments) {
-    size_t count = 0;
+/* Isolates free segments, which `choice` selects. */
+static size_t isolate(umf_pages_t *pages, shard_t *shard, pages_choice_t choice, uintptr_t *cursor,
+                      umf_range_segment_t *segments) {
     umf_lock(&shard->lock);
-    if (shard->range && !atomic_load(&pages->waiting)) {
-        count = choice(shard->range, cursor, pages->granule, segments, PURGE_BATCH);
-    }
-    atomic_fetch_add(&pages->purging, count != 0);
+    size_t count =
+        shard->range ? choice(shard->range, cursor, pages->granule, segments, PURGE_BATCH) : 0;
     umf_unlock(&shard->lock);
     return count;
 }
 
-static void purge_end(umf_pages_t *pages, shard_t *shard, const umf_range_segment_t *segments,
-                      size_t count) {
+static void reintegrate(umf_pages_t *pages, shard_t *shard, const umf_range_segment_t *segments,
+                        size_t count) {
     umf_lock(&shard->lock);
     for (size_t i = 0; i < count; i++) {
         put_locked(pages, shard, segments[i].base, segments[i].size, true);
     }
     umf_unlock(&shard->lock);
-    atomic_fetch_sub(&pages->purging, 1);
 }
 
-/* Purges segments in batches and lowers `*bytes` by their sizes, until it is 0. The last batch may
- * go beyond it. true: there may be more. */
+/* Purges the next segments and lowers `*bytes` by their sizes, down to 0. false: there are no more,
+ * or the provider cannot purge. */
+static bool purge_next(umf_pages_t *pages, shard_t *shard, pages_choice_t choice, uintptr_t *cursor,
+                       size_t *bytes) {
+    umf_range_segment_t segments[PURGE_BATCH];
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pages->withheld, &part);
+    size_t count = isolate(pages, shard, choice, cursor, segments);
+    bool purges = true;
+    for (size_t i = 0; i < count && purges; i++) {
+        purges = segment_purge(pages, &segments[i]);
+        *bytes -= segments[i].size < *bytes ? segments[i].size : *bytes;
+    }
+    reintegrate(pages, shard, segments, count);
+    umf_withheld_end(&part);
+    return count && purges;
+}
+
+/* Purges segments in batches until `*bytes` is 0. The last batch may go beyond it. true: there may
+ * be more. */
 static bool purge_segments(umf_pages_t *pages, shard_t *shard, pages_choice_t choice,
                            uintptr_t *cursor, size_t *bytes) {
-    umf_range_segment_t segments[PURGE_BATCH];
-    bool purges = atomic_load_explicit(&pages->purge_mode, memory_order_relaxed) != PURGE_NONE;
-    size_t count = 1;
-    while (purges && *bytes && (count = purge_begin(pages, shard, choice, cursor, segments)) != 0) {
-        for (size_t i = 0; i < count && purges; i++) {
-            purges = segment_purge(pages, &segments[i]);
-            *bytes -= segments[i].size < *bytes ? segments[i].size : *bytes;
-        }
-        purge_end(pages, shard, segments, count);
+    bool goes_on = atomic_load_explicit(&pages->purge_mode, memory_order_relaxed) != PURGE_NONE;
+    while (goes_on && *bytes) {
+        goes_on = purge_next(pages, shard, choice, cursor, bytes);
     }
-    return purges && count != 0;
+    return goes_on;
 }
 
 /* Purges what has decayed in a shard. true: there may be more. */

@@ -16,6 +16,7 @@
 #define UMF_SRC_POOLS_JEMALLOC_PAGES_H
 
 #include "base/lock.h"
+#include "cache/withheld.h"
 #include "core/tracked_provider.h"
 #include "ds/list.h"
 #include "ds/range.h"
@@ -61,8 +62,7 @@ typedef struct umf_pages_t {
     _Atomic int purge_mode;
     _Atomic bool has_surplus;
     _Atomic bool is_full;         /* the provider had no memory when it was last asked */
-    _Atomic uint32_t purging;     /* purges that have free segments isolated */
-    _Atomic uint32_t waiting;     /* allocations that wait for these segments */
+    umf_withheld_t withheld;      /* isolated segments, and spans on their way */
     _Atomic uint32_t decay_shard; /* the shard where the next decay pass begins */
     _Atomic uint32_t shard_count;
     umf_pages_shard_t *shards[UMF_PAGES_SHARDS_MAX]; /* Published by shard_count */
@@ -83,7 +83,8 @@ void *umf_pages_take(umf_pages_t *pages, size_t size, size_t alignment);
 size_t umf_pages_take_many(umf_pages_t *pages, size_t size, void **segments, size_t n);
 /* Takes a segment, and grows if none fits. NULL: the provider has no more memory. */
 void *umf_pages_alloc(umf_pages_t *pages, size_t size, size_t alignment);
-/* Makes room for one segment of this size and alignment. */
+/* Makes room for one segment of this size and alignment. Before it fails it makes a last look
+ * (cache/withheld.h). */
 umf_result_t umf_pages_grow(umf_pages_t *pages, size_t size, size_t alignment);
 
 /* Frees a segment. Spans that become wholly free go to the provider at the next `settle`. */
