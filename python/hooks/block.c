@@ -143,8 +143,7 @@ static bool blocks_move(block_t **blocks, size_t count, bool is_asleep, failure_
     error->missing = report.missing;
     if (result != UMF_RESULT_SUCCESS) {
         return is_asleep ? fail(error, "memory cannot be given back: %s", reason(result))
-                         : fail(error, "no memory to come back to: %s, %zu bytes are missing",
-                                reason(result), report.missing);
+                         : fail(error, "no memory to come back to: %s", reason(result));
     }
     for (size_t i = 0; i < count; i++) {
         blocks[i]->is_asleep = is_asleep;

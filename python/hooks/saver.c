@@ -1,4 +1,4 @@
-/* The memory saver: one list of allocations, sorted by address, under one lock. */
+/* The memory saver: one table of allocations under one lock. */
 #include "saver.h"
 
 #include <pthread.h>
@@ -10,6 +10,7 @@
 
 #include "cuda.h"
 #include "saver_own.h"
+#include "table.h"
 
 typedef struct entry_t {
     block_t block;
@@ -18,8 +19,7 @@ typedef struct entry_t {
 } entry_t;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static entry_t **entries; /* sorted by address */
-static size_t entry_count, entry_room;
+static table_t table; /* of entries: each begins with its block */
 static uint64_t margin;
 static int retain = -1; /* not asked for yet */
 static char *folder;
@@ -27,7 +27,11 @@ static char *folder;
 static _Thread_local char error_text[sizeof(((failure_t *)0)->text)];
 
 static int failed(const failure_t *error) {
-    snprintf(error_text, sizeof(error_text), "%s", error->text);
+    int length = snprintf(error_text, sizeof(error_text), "%s", error->text);
+    if (error->missing && length > 0 && (size_t)length < sizeof(error_text)) {
+        snprintf(error_text + length, sizeof(error_text) - (size_t)length,
+                 " (%zu bytes are missing)", error->missing);
+    }
     return 1;
 }
 
@@ -93,45 +97,8 @@ static backup_options_t options_locked(void) {
     return (backup_options_t){.folder = folder_locked(), .chunk = chunk};
 }
 
-/* --- the list --------------------------------------------------------------------------------- */
-
-/* Index of the first entry that begins above the address. */
-static size_t above_locked(const void *ptr) {
-    size_t low = 0, high = entry_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (entries[middle]->block.ptr > (const char *)ptr) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return low;
-}
-
-/* The entry that an address lies in. */
 static entry_t *find_locked(const void *ptr) {
-    size_t above = above_locked(ptr);
-    entry_t *entry = above > 0 ? entries[above - 1] : NULL;
-    return entry && (size_t)((const char *)ptr - entry->block.ptr) < entry->block.size ? entry
-                                                                                       : NULL;
-}
-
-static bool add_locked(entry_t *entry) {
-    if (entry_count == entry_room) {
-        size_t room = entry_room ? 2 * entry_room : 64;
-        entry_t **more = realloc(entries, room * sizeof(*entries));
-        if (!more) {
-            return false;
-        }
-        entries = more;
-        entry_room = room;
-    }
-    size_t at = above_locked(entry->block.ptr);
-    memmove(&entries[at + 1], &entries[at], (entry_count - at) * sizeof(*entries));
-    entries[at] = entry;
-    entry_count++;
-    return true;
+    return (entry_t *)table_find(&table, ptr);
 }
 
 /* --- allocations ------------------------------------------------------------------------------ */
@@ -190,7 +157,7 @@ void *saver_malloc(size_t size, int device) {
         return NULL;
     }
     pthread_mutex_lock(&mutex);
-    bool is_added = add_locked(entry);
+    bool is_added = table_add(&table, &entry->block);
     pthread_mutex_unlock(&mutex);
     if (!is_added) {
         entry_destroy(entry);
@@ -202,14 +169,7 @@ void *saver_malloc(size_t size, int device) {
 
 bool saver_free(void *ptr) {
     pthread_mutex_lock(&mutex);
-    entry_t *entry = find_locked(ptr);
-    if (entry && entry->block.ptr == ptr) {
-        size_t at = above_locked(ptr) - 1;
-        entry_count--;
-        memmove(&entries[at], &entries[at + 1], (entry_count - at) * sizeof(*entries));
-    } else {
-        entry = NULL;
-    }
+    entry_t *entry = (entry_t *)table_remove(&table, ptr);
     pthread_mutex_unlock(&mutex);
     if (entry) {
         entry_destroy(entry);
@@ -238,15 +198,15 @@ static void move_end(move_t *move) {
 }
 
 static bool move_begin_locked(move_t *move, const char *tag, bool is_asleep, failure_t *error) {
-    *move = (move_t){.entries = malloc((entry_count + 1) * sizeof(*move->entries)),
-                     .blocks = malloc((entry_count + 1) * sizeof(*move->blocks)),
-                     .keeps = malloc((entry_count + 1) * sizeof(*move->keeps))};
+    *move = (move_t){.entries = malloc((table.count + 1) * sizeof(*move->entries)),
+                     .blocks = malloc((table.count + 1) * sizeof(*move->blocks)),
+                     .keeps = malloc((table.count + 1) * sizeof(*move->keeps))};
     if (!move->entries || !move->blocks || !move->keeps) {
         move_end(move);
-        return fail(error, "no memory for a list of %zu allocations", entry_count);
+        return fail(error, "no memory for a list of %zu allocations", table.count);
     }
-    for (size_t i = 0; i < entry_count; i++) {
-        entry_t *entry = entries[i];
+    for (size_t i = 0; i < table.count; i++) {
+        entry_t *entry = (entry_t *)table.blocks[i];
         if (!is_meant(entry, tag, is_asleep)) {
             continue;
         }
@@ -360,9 +320,10 @@ saver_state_t saver_state_of(const void *ptr) {
 
 /* Files have names, so they go with the process. */
 static void __attribute__((destructor)) remove_files(void) {
-    for (size_t i = 0; i < entry_count; i++) {
-        if (entries[i]->backup.path) {
-            unlink(entries[i]->backup.path);
+    for (size_t i = 0; i < table.count; i++) {
+        const entry_t *entry = (const entry_t *)table.blocks[i];
+        if (entry->backup.path) {
+            unlink(entry->backup.path);
         }
     }
 }

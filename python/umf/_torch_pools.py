@@ -6,6 +6,7 @@ pools that nobody wants any more wait until none is entered.
 """
 
 import contextlib
+import os
 import threading
 from typing import Any, Iterator, List, Tuple
 
@@ -79,3 +80,47 @@ def drop_unwanted() -> None:
     with _lock:
         if _active == 0:
             _unwanted.clear()
+
+
+# --- settings of torch's allocator ---
+
+
+def settings() -> str:
+    """All of them as one text, as they are now."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        live = torch.cuda.memory._snapshot().get("allocator_settings", {})
+        return str(live.get("PYTORCH_CUDA_ALLOC_CONF", ""))
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        if os.environ.get(name):
+            return os.environ[name]
+    return ""
+
+
+def set_settings(text: str) -> None:
+    """Sets those in the text, and all others to their defaults."""
+    import torch
+
+    set_all: Any = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+    (set_all or torch.cuda.memory._set_allocator_settings)(text)
+
+
+def has_expandable_segments(text: str) -> bool:
+    """Whether a text switches them on."""
+    return any(one.replace(" ", "") == "expandable_segments:True" for one in text.split(","))
+
+
+@contextlib.contextmanager
+def without_expandable_segments() -> Iterator[None]:
+    """They are no memory of a pool's allocator. All settings are as before afterwards."""
+    before = settings()
+    if not has_expandable_segments(before):
+        yield
+        return
+    others = [one for one in before.split(",") if not one.strip().startswith("expandable_segments")]
+    set_settings(",".join([*others, "expandable_segments:False"]))
+    try:
+        yield
+    finally:
+        set_settings(before)

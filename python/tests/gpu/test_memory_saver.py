@@ -8,6 +8,7 @@ import pytest
 from gpu_helpers import MIB, full, holds, needs_gpu, torch, used
 from helpers import run_python
 
+from umf import _torch_pools
 from umf.torch_memory_saver import TorchMemorySaver, configure_subprocess, torch_memory_saver
 from umf.torch_memory_saver import testing_utils, utils
 from umf.torch_memory_saver.hooks.base import HookUtilBase
@@ -298,6 +299,16 @@ def test_expandable_segments_are_refused(name, monkeypatch):
     monkeypatch.setenv(name, "expandable_segments:True")
     with pytest.raises(RuntimeError, match="expandable_segments"):
         TorchMemorySaver()._ensure_initialized()
+
+
+def test_live_expandable_segments_are_refused(saver):
+    before = _torch_pools.settings()
+    _torch_pools.set_settings("expandable_segments:True")
+    try:
+        with pytest.raises(RuntimeError, match="expandable_segments"):
+            TorchMemorySaver()._ensure_initialized()
+    finally:
+        _torch_pools.set_settings(before or "expandable_segments:False")
 
 
 def test_the_preload_mode_needs_one_entry(monkeypatch):

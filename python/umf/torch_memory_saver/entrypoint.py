@@ -21,6 +21,8 @@ _BACKENDS = ("mmap", "pinned")
 _DEFAULT_TAG = "default"
 _TAG_SIZE = 256  # of saver.h
 
+_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
 _PAUSED_LOST = 2  # of saver.h
 
 
@@ -200,20 +202,13 @@ def _check_backup(enable_cpu_backup: bool, backend: Optional[str]) -> None:
 
 
 def _check_expandable_segments() -> None:
-    import torch
-
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        if "expandable_segments:True" in os.environ.get(name, "").replace(" ", ""):
+    texts = {name: os.environ.get(name, "") for name in _SETTINGS}
+    texts["the settings of torch's allocator"] = _torch_pools.settings()
+    for name, text in texts.items():
+        if _torch_pools.has_expandable_segments(text):
             raise RuntimeError(
-                f"torch_memory_saver does not work with expandable_segments:True, which is in {name}"
+                f"torch_memory_saver does not work with expandable_segments:True, it is in {name}"
             )
-    live = getattr(torch._C, "_accelerator_getAllocatorSettings", None)
-    settings = live() if live is not None else ""
-    if "expandable_segments:True" in str(settings).replace(" ", ""):
-        raise RuntimeError(
-            "torch_memory_saver does not work with expandable_segments:True, which the settings of "
-            "torch's allocator have"
-        )
 
 
 _Key = Tuple[str, bool, bool, str, int]

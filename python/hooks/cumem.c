@@ -1,0 +1,184 @@
+/* Allocations of vLLM's memory pools. */
+#include "cumem.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "table.h"
+
+/* Memory of the host that cumem_save made. */
+typedef struct host_t {
+    backup_t backup;
+    struct host_t *next;
+} host_t;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static table_t table;
+static host_t *hosts_made;
+
+/* --- allocations ------------------------------------------------------------------------------ */
+
+static size_t rounded(size_t size, int device) {
+    size_t granularity = block_granularity(device);
+    return granularity ? (size + granularity - 1) / granularity * granularity : size;
+}
+
+block_t *cumem_malloc(size_t *size, int device, failure_t *error) {
+    block_t *block = calloc(1, sizeof(*block));
+    if (!block) {
+        fail(error, "no memory for bookkeeping");
+        return NULL;
+    }
+    *size = rounded(*size, device);
+    if (!block_create(block, *size, device, error)) {
+        free(block);
+        return NULL;
+    }
+    pthread_mutex_lock(&mutex);
+    bool is_added = table_add(&table, block);
+    pthread_mutex_unlock(&mutex);
+    if (!is_added) {
+        block_destroy(block);
+        free(block);
+        fail(error, "no memory for bookkeeping");
+        return NULL;
+    }
+    return block;
+}
+
+void cumem_free(void *ptr) {
+    pthread_mutex_lock(&mutex);
+    block_t *block = table_remove(&table, ptr);
+    pthread_mutex_unlock(&mutex);
+    if (block) {
+        block_destroy(block);
+        free(block);
+    }
+}
+
+/* --- sleep and wake --------------------------------------------------------------------------- */
+
+static bool find_all_locked(void *const *ptrs, size_t count, block_t **blocks, failure_t *error) {
+    for (size_t i = 0; i < count; i++) {
+        blocks[i] = table_find(&table, ptrs[i]);
+        if (!blocks[i] || blocks[i]->ptr != ptrs[i]) {
+            error->result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+            return fail(error, "invalid argument: %p is no allocation of this module", ptrs[i]);
+        }
+    }
+    return true;
+}
+
+bool cumem_move(void *const *ptrs, size_t count, bool is_asleep, failure_t *error) {
+    block_t **blocks = malloc((count + 1) * sizeof(block_t *));
+    if (!blocks) {
+        return fail(error, "no memory for a list of %zu allocations", count);
+    }
+    pthread_mutex_lock(&mutex);
+    bool is_done =
+        find_all_locked(ptrs, count, blocks, error) &&
+        (is_asleep ? blocks_sleep(blocks, count, error) : blocks_wake(blocks, count, error));
+    pthread_mutex_unlock(&mutex);
+    free(blocks);
+    return is_done;
+}
+
+/* --- content ---------------------------------------------------------------------------------- */
+
+static void host_end(host_t *host) {
+    backup_drop(&host->backup);
+    free(host);
+}
+
+void cumem_drop(void *memory) {
+    host_t *found = NULL;
+    pthread_mutex_lock(&mutex);
+    for (host_t **at = &hosts_made; *at; at = &(*at)->next) {
+        if ((*at)->backup.memory == memory) {
+            found = *at;
+            *at = found->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&mutex);
+    if (found) {
+        host_end(found);
+    }
+}
+
+/* One keep for each address; NULL and an error if one is not known. */
+static keep_t *keeps_locked(void *const *ptrs, size_t count, failure_t *error) {
+    keep_t *keeps = calloc(count + 1, sizeof(*keeps));
+    block_t **blocks = calloc(count + 1, sizeof(block_t *));
+    bool is_right = keeps && blocks && find_all_locked(ptrs, count, blocks, error);
+    for (size_t i = 0; is_right && i < count; i++) {
+        keeps[i].block = blocks[i];
+    }
+    free(blocks);
+    if (!is_right) {
+        free(keeps);
+        return NULL;
+    }
+    return keeps;
+}
+
+static bool hosts_create(keep_t *keeps, host_t **made, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        made[i] = calloc(1, sizeof(**made));
+        if (!made[i]) {
+            return false;
+        }
+        made[i]->backup.kind = BACKUP_PINNED;
+        keeps[i].backup = &made[i]->backup;
+    }
+    return true;
+}
+
+static void hosts_publish_locked(host_t **made, size_t count, void **memory) {
+    for (size_t i = 0; i < count; i++) {
+        made[i]->next = hosts_made;
+        hosts_made = made[i];
+        memory[i] = made[i]->backup.memory;
+    }
+}
+
+bool cumem_save(void *const *ptrs, size_t count, void **memory, failure_t *error) {
+    const backup_options_t options = {NULL, 0};
+    fail(error, "no memory for a list of %zu allocations", count);
+    host_t **made = calloc(count + 1, sizeof(host_t *));
+    pthread_mutex_lock(&mutex);
+    keep_t *keeps = made ? keeps_locked(ptrs, count, error) : NULL;
+    bool is_done =
+        keeps && hosts_create(keeps, made, count) && backups_save(keeps, count, &options, error);
+    if (is_done) {
+        hosts_publish_locked(made, count, memory);
+    }
+    pthread_mutex_unlock(&mutex);
+    for (size_t i = 0; made && !is_done && i < count; i++) {
+        if (made[i]) {
+            host_end(made[i]);
+        }
+    }
+    free(keeps);
+    free(made);
+    return is_done;
+}
+
+bool cumem_load(void *const *ptrs, void *const *hosts, const size_t *sizes, size_t count,
+                failure_t *error) {
+    const backup_options_t options = {NULL, 0};
+    fail(error, "no memory for a list of %zu allocations", count);
+    backup_t *backups = calloc(count + 1, sizeof(*backups));
+    pthread_mutex_lock(&mutex);
+    keep_t *keeps = backups ? keeps_locked(ptrs, count, error) : NULL;
+    for (size_t i = 0; keeps && i < count; i++) {
+        size_t size = sizes[i] < keeps[i].block->size ? sizes[i] : keeps[i].block->size;
+        backups[i] = (backup_t){.kind = BACKUP_MMAP, .memory = hosts[i], .size = size};
+        keeps[i].backup = &backups[i];
+    }
+    bool is_done = keeps && backups_load(keeps, count, &options, error);
+    pthread_mutex_unlock(&mutex);
+    free(keeps);
+    free(backups);
+    return is_done;
+}

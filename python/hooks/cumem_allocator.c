@@ -1,0 +1,329 @@
+/*
+ * The module cumem_allocator: what PyTorch calls for vLLM's memory pools, and what Python calls to
+ * give their memory back. Limited API of CPython 3.9.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "cuda.h"
+#include "cumem.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* Sync: the GIL */
+static PyObject *malloc_callback, *free_callback;
+/* Set when the interpreter is about to end: nothing calls into it from then on. */
+static atomic_bool has_ended;
+
+/* --- called by PyTorch, without the GIL ------------------------------------------------------- */
+
+static bool may_call(void) {
+    return !atomic_load(&has_ended) && Py_IsInitialized();
+}
+
+/* Tells Python of a new allocation. What it raises is printed and ends nothing. */
+static bool announce(const block_t *block, size_t size) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *result = NULL;
+    if (malloc_callback) {
+        result = PyObject_CallFunction(malloc_callback, "((inKK))", block->device, (Py_ssize_t)size,
+                                       (unsigned long long)(uintptr_t)block->ptr,
+                                       (unsigned long long)(uintptr_t)block);
+    } else {
+        PyErr_SetString(PyExc_RuntimeError, "init_module was not called");
+    }
+    if (!result) {
+        PyErr_WriteUnraisable(malloc_callback);
+    }
+    Py_XDECREF(result);
+    PyGILState_Release(state);
+    return result;
+}
+
+EXPORTED void *my_malloc(ssize_t size, int device, CUstream stream);
+EXPORTED void *my_malloc(ssize_t size, int device, CUstream stream) {
+    (void)stream;
+    failure_t error = {.text = ""};
+    size_t bytes = (size_t)size;
+    if (size <= 0 || !may_call()) {
+        return NULL;
+    }
+    block_t *block = cumem_malloc(&bytes, device, &error);
+    if (!block) {
+        return NULL;
+    }
+    void *ptr = block->ptr;
+    if (!announce(block, bytes)) {
+        cumem_free(ptr);
+        return NULL;
+    }
+    return ptr;
+}
+
+static bool is_handle(PyObject *result, const void *ptr) {
+    if (!PyTuple_Check(result) || PyTuple_Size(result) != 4) {
+        return false;
+    }
+    void *address = PyLong_AsVoidPtr(PyTuple_GetItem(result, 2));
+    return !PyErr_Occurred() && address == ptr;
+}
+
+/* Tells Python that an allocation goes; it goes whatever the answer is. */
+static void withdraw(const void *ptr) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *result = NULL;
+    if (free_callback) {
+        result = PyObject_CallFunction(free_callback, "K", (unsigned long long)(uintptr_t)ptr);
+        if (result && !is_handle(result, ptr) && !PyErr_Occurred()) {
+            PyErr_Format(PyExc_TypeError,
+                         "the callback for %p must return (device, size, address, handle), not %R",
+                         ptr, result);
+        }
+    }
+    if (PyErr_Occurred()) {
+        PyErr_WriteUnraisable(free_callback);
+    }
+    Py_XDECREF(result);
+    PyGILState_Release(state);
+}
+
+EXPORTED void my_free(void *ptr, ssize_t size, int device, CUstream stream);
+EXPORTED void my_free(void *ptr, ssize_t size, int device, CUstream stream) {
+    (void)size;
+    (void)device;
+    (void)stream;
+    if (!ptr) {
+        return;
+    }
+    if (may_call()) {
+        withdraw(ptr);
+    }
+    cumem_free(ptr);
+}
+
+/* --- called by Python ------------------------------------------------------------------------- */
+
+static PyObject *init_module(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *on_malloc, *on_free;
+    if (!PyArg_ParseTuple(args, "OO", &on_malloc, &on_free)) {
+        return NULL;
+    }
+    if (!PyCallable_Check(on_malloc) || !PyCallable_Check(on_free)) {
+        PyErr_SetString(PyExc_TypeError, "Both arguments must be callables");
+        return NULL;
+    }
+    PyObject *old_malloc = malloc_callback, *old_free = free_callback;
+    Py_INCREF(on_malloc);
+    Py_INCREF(on_free);
+    malloc_callback = on_malloc;
+    free_callback = on_free;
+    Py_XDECREF(old_malloc);
+    Py_XDECREF(old_free);
+    Py_RETURN_NONE;
+}
+
+/* (device, size, address, handle): the address says all. */
+static PyObject *move_one(PyObject *args, bool is_asleep) {
+    if (!args || PyTuple_Size(args) != 4) {
+        PyErr_SetString(PyExc_TypeError, "Expected a tuple of size 4");
+        return NULL;
+    }
+    unsigned long long device, size, address, handle;
+    if (!PyArg_ParseTuple(args, "KKKK", &device, &size, &address, &handle)) {
+        return NULL;
+    }
+    void *ptr = (void *)(uintptr_t)address;
+    failure_t error = {.text = ""};
+    bool is_done;
+    Py_BEGIN_ALLOW_THREADS;
+    is_done = cumem_move(&ptr, 1, is_asleep, &error);
+    Py_END_ALLOW_THREADS;
+    if (!is_done) {
+        PyErr_Format(PyExc_RuntimeError, "CUDA Error: %s", error.text);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *create_and_map(PyObject *module, PyObject *args) {
+    (void)module;
+    return move_one(args, false);
+}
+
+static PyObject *unmap_and_release(PyObject *module, PyObject *args) {
+    (void)module;
+    return move_one(args, true);
+}
+
+/* --- many at once, for umf.vllm --------------------------------------------------------------- */
+
+/* (addresses of device memory), (addresses of host memory), (sizes): as many as the call has. */
+typedef struct lists_t {
+    void **ptrs, **hosts;
+    size_t *sizes, count;
+} lists_t;
+
+static void lists_end(lists_t *lists) {
+    PyMem_Free((void *)lists->ptrs);
+    PyMem_Free((void *)lists->hosts);
+    PyMem_Free(lists->sizes);
+}
+
+static bool lists_begin(lists_t *lists, size_t count) {
+    *lists = (lists_t){.ptrs = PyMem_Calloc(count + 1, sizeof(void *)),
+                       .hosts = PyMem_Calloc(count + 1, sizeof(void *)),
+                       .sizes = PyMem_Calloc(count + 1, sizeof(size_t)),
+                       .count = count};
+    if (!lists->ptrs || !lists->hosts || !lists->sizes) {
+        lists_end(lists);
+        PyErr_NoMemory();
+        return false;
+    }
+    return true;
+}
+
+/* A tuple of (address[, host, size]). */
+static bool lists_of(lists_t *lists, PyObject *items) {
+    Py_ssize_t count = PyTuple_Size(items);
+    if (count < 0 || !lists_begin(lists, (size_t)count)) {
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        unsigned long long ptr, host = 0, size = 0;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(items, i), "K|KK", &ptr, &host, &size)) {
+            lists_end(lists);
+            return false;
+        }
+        lists->ptrs[i] = (void *)(uintptr_t)ptr;
+        lists->hosts[i] = (void *)(uintptr_t)host;
+        lists->sizes[i] = (size_t)size;
+    }
+    return true;
+}
+
+static PyObject *raise_failure(const failure_t *error) {
+    PyObject *errors = PyImport_ImportModule("umf._errors");
+    PyObject *made =
+        errors ? PyObject_CallMethod(errors, "make", "issssn", (int)error->result, "CUDA Error", "",
+                                     error->text, error->text, (Py_ssize_t)error->missing)
+               : NULL;
+    Py_XDECREF(errors);
+    if (made) {
+        PyErr_SetObject((PyObject *)Py_TYPE(made), made);
+        Py_DECREF(made);
+    }
+    return NULL;
+}
+
+static PyObject *move_many(PyObject *items, bool is_asleep) {
+    lists_t lists;
+    if (!lists_of(&lists, items)) {
+        return NULL;
+    }
+    failure_t error = {.text = ""};
+    bool is_done;
+    Py_BEGIN_ALLOW_THREADS;
+    is_done = cumem_move(lists.ptrs, lists.count, is_asleep, &error);
+    Py_END_ALLOW_THREADS;
+    lists_end(&lists);
+    if (!is_done) {
+        return raise_failure(&error);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *sleep_many(PyObject *module, PyObject *items) {
+    (void)module;
+    return move_many(items, true);
+}
+
+static PyObject *wake_many(PyObject *module, PyObject *items) {
+    (void)module;
+    return move_many(items, false);
+}
+
+static PyObject *save_many(PyObject *module, PyObject *items) {
+    (void)module;
+    lists_t lists;
+    if (!lists_of(&lists, items)) {
+        return NULL;
+    }
+    failure_t error = {.text = ""};
+    bool is_done;
+    Py_BEGIN_ALLOW_THREADS;
+    is_done = cumem_save(lists.ptrs, lists.count, lists.hosts, &error);
+    Py_END_ALLOW_THREADS;
+    PyObject *hosts = is_done ? PyTuple_New((Py_ssize_t)lists.count) : raise_failure(&error);
+    for (size_t i = 0; hosts && i < lists.count; i++) {
+        PyTuple_SetItem(hosts, (Py_ssize_t)i, PyLong_FromVoidPtr(lists.hosts[i]));
+    }
+    lists_end(&lists);
+    return hosts;
+}
+
+static PyObject *load_many(PyObject *module, PyObject *items) {
+    (void)module;
+    lists_t lists;
+    if (!lists_of(&lists, items)) {
+        return NULL;
+    }
+    failure_t error = {.text = ""};
+    bool is_done;
+    Py_BEGIN_ALLOW_THREADS;
+    is_done = cumem_load(lists.ptrs, lists.hosts, lists.sizes, lists.count, &error);
+    Py_END_ALLOW_THREADS;
+    lists_end(&lists);
+    if (!is_done) {
+        return raise_failure(&error);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *drop_host(PyObject *module, PyObject *address) {
+    (void)module;
+    void *host = PyLong_AsVoidPtr(address);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    cumem_drop(host);
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
+
+static PyObject *end(PyObject *module, PyObject *unused) {
+    (void)module;
+    (void)unused;
+    atomic_store(&has_ended, true);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"init_module", init_module, METH_VARARGS,
+     "init_module(malloc_callback, free_callback): the last call holds."},
+    {"python_create_and_map", create_and_map, METH_VARARGS,
+     "python_create_and_map(device, size, address, handle): gives the address memory."},
+    {"python_unmap_and_release", unmap_and_release, METH_VARARGS,
+     "python_unmap_and_release(device, size, address, handle): takes the memory, not the address."},
+    {"_sleep", sleep_many, METH_O, "Takes the memory of all of the addresses, or of none."},
+    {"_wake", wake_many, METH_O, "Gives all of the addresses memory, or none."},
+    {"_save", save_many, METH_O, "Copies of contents in pinned memory: their addresses."},
+    {"_load", load_many, METH_O, "Copies (address, host, size) back."},
+    {"_drop", drop_host, METH_O, "Gives memory of _save back."},
+    {"_end", end, METH_NOARGS, "The interpreter is about to end."},
+    {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef module = {.m_base = PyModuleDef_HEAD_INIT,
+                                    .m_name = "cumem_allocator",
+                                    .m_doc = "Memory of vLLM's pools over libumf.",
+                                    .m_size = -1,
+                                    .m_methods = functions};
+
+PyMODINIT_FUNC PyInit_cumem_allocator(void);
+PyMODINIT_FUNC PyInit_cumem_allocator(void) {
+    return PyModule_Create(&module);
+}

@@ -1,0 +1,440 @@
+"""Memory pools of torch whose memory sleeps: the names of ``vllm.device_allocator.cumem``.
+
+Users replace functions of this module and members of ``libcudart``, and write the records of
+``CuMemAllocator.pointer_to_data``. So names are looked up at each call, and records are the truth.
+While nothing is replaced, one call of the library moves all allocations, or none.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import logging
+import weakref
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+
+from ... import _torch_pools
+from . import DEFERRABLE_TAGS, AllocationData, HandleType, MemAllocator
+
+_logger = logging.getLogger(__name__)
+
+_module: Any
+try:
+    _module = importlib.import_module("umf.vllm.cumem_allocator")
+except ModuleNotFoundError:  # built without CUDA
+    _module = None
+
+cumem_available = _module is not None
+lib_name: Optional[str] = getattr(_module, "__file__", None)
+init_module: Any = getattr(_module, "init_module", None)
+python_create_and_map: Any = getattr(_module, "python_create_and_map", None)
+python_unmap_and_release: Any = getattr(_module, "python_unmap_and_release", None)
+
+_OWN_MAP, _OWN_UNMAP = python_create_and_map, python_unmap_and_release
+
+__all__ = [
+    "AllocationData",
+    "CuMemAllocator",
+    "HandleType",
+    "create_and_map",
+    "cumem_available",
+    "get_pluggable_allocator",
+    "init_module",
+    "lib_name",
+    "libcudart",
+    "python_create_and_map",
+    "python_unmap_and_release",
+    "unmap_and_release",
+    "use_memory_pool_with_allocator",
+]
+
+
+class _CudaRuntime:
+    """The few functions of the CUDA runtime that are called here, of the one in the process."""
+
+    def _call(self, name: str, *args: Any) -> None:
+        function = getattr(ctypes.CDLL(None), name, None) or self._loaded(name)
+        result = function(*args)
+        if result != 0:
+            raise RuntimeError(f"CUDART error: {name} failed with {result}")
+
+    @staticmethod
+    def _loaded(name: str) -> Any:
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                if "libcudart" in line:
+                    return getattr(ctypes.CDLL(line.split(maxsplit=5)[-1].strip()), name)
+        raise RuntimeError(f"{name}: there is no CUDA runtime in the process")
+
+    @staticmethod
+    def _pointer(value: Any) -> ctypes.c_void_p:
+        return value if isinstance(value, ctypes.c_void_p) else ctypes.c_void_p(value)
+
+    def cudaMemcpy(self, dst: Any, src: Any, count: int) -> None:
+        """Copies bytes, in any direction."""
+        whichever = 4
+        self._call(
+            "cudaMemcpy", self._pointer(dst), self._pointer(src), ctypes.c_size_t(count), whichever
+        )
+
+    def cudaMemset(self, devPtr: Any, value: int, count: int) -> None:
+        """Fills bytes."""
+        self._call("cudaMemset", self._pointer(devPtr), value, ctypes.c_size_t(count))
+
+
+libcudart: Any = _CudaRuntime()
+
+
+def create_and_map(allocation_handle: HandleType) -> None:
+    """Gives an allocation memory."""
+    python_create_and_map(*allocation_handle)
+
+
+def unmap_and_release(allocation_handle: HandleType) -> None:
+    """Takes the memory of an allocation; the address stays."""
+    python_unmap_and_release(*allocation_handle)
+
+
+_OWN = {"create_and_map": create_and_map, "unmap_and_release": unmap_and_release}
+
+
+def get_pluggable_allocator(
+    python_malloc_fn: Callable[[HandleType], None], python_free_func: Callable[[int], HandleType]
+) -> Any:
+    """An allocator of torch that tells these two of each allocation."""
+    from torch.cuda.memory import CUDAPluggableAllocator
+
+    init_module(python_malloc_fn, python_free_func)
+    return CUDAPluggableAllocator(lib_name, "my_malloc", "my_free")
+
+
+@contextlib.contextmanager
+def use_memory_pool_with_allocator(
+    python_malloc_fn: Callable[[HandleType], None], python_free_func: Callable[[int], HandleType]
+) -> Iterator[Tuple[Any, Any]]:
+    """What this thread allocates inside comes from a new pool over such an allocator.
+
+    Yields:
+        the MemPool and the allocator; both must live as long as their memory.
+    """
+    import torch
+
+    allocator = get_pluggable_allocator(python_malloc_fn, python_free_func)
+    pool = torch.cuda.MemPool(allocator._allocator)
+    with _torch_pools.use(pool):
+        yield pool, allocator
+
+
+# --- moving ---
+
+_Records = List[Tuple[int, AllocationData]]
+
+
+def _is_replaced(name: str) -> bool:
+    own = {"create_and_map": _OWN_MAP, "unmap_and_release": _OWN_UNMAP}[name]
+    return globals()[name] is not _OWN[name] or globals()[f"python_{name}"] is not own
+
+
+def _copies_itself() -> bool:
+    """Whether nobody has replaced what copies."""
+    return type(libcudart) is _CudaRuntime and not vars(libcudart)
+
+
+def _host_tensor(address: int, size: int) -> Any:
+    """A tensor on memory of the module, which goes back with it."""
+    import torch
+
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    weakref.finalize(memory, _module._drop, address).atexit = False
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+def _copied(records: _Records) -> List[Any]:
+    """Contents, as tensors on the CPU."""
+    if _copies_itself():
+        addresses = _module._save(tuple((data.handle[2],) for _, data in records))
+        return [_host_tensor(at, data.handle[1]) for at, (_, data) in zip(addresses, records)]
+    import torch
+
+    tensors = []
+    for pointer, data in records:
+        tensor = torch.empty(data.handle[1], dtype=torch.uint8, device="cpu", pin_memory=True)
+        libcudart.cudaMemcpy(tensor.data_ptr(), pointer, data.handle[1])
+        tensors.append(tensor)
+    return tensors
+
+
+def _copy_back(records: _Records) -> None:
+    kept: List[Tuple[int, Any]] = [(at, data.cpu_backup_tensor) for at, data in records]
+    sized = tuple((at, one.data_ptr(), one.numel() * one.element_size()) for at, one in kept)
+    if _copies_itself():
+        _module._load(sized)
+        return
+    for pointer, host, size in sized:
+        libcudart.cudaMemcpy(pointer, host, size)
+
+
+def _take_memory(records: _Records) -> None:
+    if not _is_replaced("unmap_and_release"):
+        _module._sleep(tuple((data.handle[2],) for _, data in records))
+        return
+    for _, data in records:
+        unmap_and_release(data.handle)
+
+
+def _give_memory(records: _Records) -> None:
+    if not _is_replaced("create_and_map"):
+        _module._wake(tuple((data.handle[2],) for _, data in records))
+        return
+    for _, data in records:
+        create_and_map(data.handle)
+
+
+def _put_to_sleep(records: _Records, kept: _Records) -> None:
+    """All of `records`, of which `kept` get a copy; or none."""
+    import torch
+
+    if not records:
+        return
+    if not _is_capturing():
+        torch.cuda.synchronize()
+    tensors = _copied(kept) if kept else []
+    _take_memory(records)
+    for (_, data), tensor in zip(kept, tensors):
+        data.cpu_backup_tensor = tensor
+    for _, data in records:
+        data.is_asleep = True
+
+
+def _wake(records: _Records) -> None:
+    if not records:
+        return
+    _give_memory(records)
+    kept = [(pointer, data) for pointer, data in records if data.cpu_backup_tensor is not None]
+    if kept:
+        _copy_back(kept)
+    for _, data in records:
+        data.cpu_backup_tensor = None
+        data.is_asleep = False
+
+
+def _is_capturing() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_current_stream_capturing())
+
+
+def _listed(tags: Union[Tuple[str, ...], str]) -> Tuple[str, ...]:
+    listed = (tags,) if isinstance(tags, str) else tags
+    assert isinstance(listed, tuple), f"tags must be a tuple or a str, not {tags!r}"
+    return listed
+
+
+class CuMemAllocator(MemAllocator):
+    """The allocator of the process; `get_instance` makes it.
+
+    Attributes:
+        pointer_to_data: a record of each allocation, by address.
+        current_tag: of allocations that are made now.
+        allocator_and_pools: (MemPool, allocator) of each entry, by tag.
+    """
+
+    instance: Optional["CuMemAllocator"] = None
+    default_tag: str = "default"
+
+    @staticmethod
+    def get_instance() -> "CuMemAllocator":
+        """The one allocator. AssertionError where libumf was built without CUDA."""
+        assert cumem_available, "cumem allocator is not available: libumf was built without CUDA"
+        if CuMemAllocator.instance is None:
+            CuMemAllocator.instance = CuMemAllocator()
+            atexit.register(CuMemAllocator._at_exit)
+        return CuMemAllocator.instance
+
+    def __init__(self) -> None:
+        self.pointer_to_data: Dict[int, AllocationData] = {}
+        self.current_tag: str = CuMemAllocator.default_tag
+        self.allocator_and_pools: Dict[str, List[Tuple[Any, Any]]] = {}
+        self._trimmed: Dict[int, HandleType] = {}
+        # Bound methods are made anew at each look-up; these live as long as the allocator.
+        self.python_malloc_callback = self._python_malloc_callback
+        self.python_free_callback = self._python_free_callback
+
+    def _python_malloc_callback(self, allocation_handle: HandleType) -> None:
+        self.pointer_to_data[allocation_handle[2]] = AllocationData(
+            allocation_handle, self.current_tag
+        )
+
+    def _python_free_callback(self, ptr: int) -> HandleType:
+        import torch
+
+        data = self.pointer_to_data.pop(ptr, None)
+        if data is None:  # a trim took it
+            return self._trimmed.pop(ptr)
+        data.cpu_backup_tensor = None
+        if not data.is_asleep and not _is_capturing():
+            torch.cuda.synchronize()
+        return data.handle
+
+    # --- pools ---
+
+    @contextlib.contextmanager
+    def use_memory_pool(self, tag: Optional[str] = None) -> Iterator[None]:
+        """What this thread allocates inside belongs to `tag`; None: the default tag."""
+        if tag is None:
+            tag = CuMemAllocator.default_tag
+        assert isinstance(tag, str), f"tag must be a str, not {tag!r}"
+        outer = self.current_tag
+        if tag != outer:
+            self._trim(tag)
+        self.current_tag = tag
+        try:
+            with _torch_pools.without_expandable_segments():
+                with use_memory_pool_with_allocator(
+                    self.python_malloc_callback, self.python_free_callback
+                ) as made:
+                    self.allocator_and_pools.setdefault(tag, []).append(made)
+                    yield
+        finally:
+            self.current_tag = outer
+        self._trim(tag)
+
+    @contextlib.contextmanager
+    def cudagraph_pool(self) -> Iterator[Any]:
+        """Yields the id of the pool for captures, whose memory has the tag "cudagraph"."""
+        import torch
+
+        pools = self.allocator_and_pools.setdefault("cudagraph", [])
+        if not pools:
+            allocator = get_pluggable_allocator(
+                self.python_malloc_callback, self.python_free_callback
+            )
+            pools.append((torch.cuda.MemPool(allocator._allocator), allocator))
+        outer, self.current_tag = self.current_tag, "cudagraph"
+        try:
+            with _torch_pools.without_expandable_segments():
+                yield pools[0][0].id
+        finally:
+            self.current_tag = outer
+
+    def _trim(self, tag: str) -> None:
+        """Segments without live bytes lose memory and record. Torch keeps their addresses until
+        their pool goes; nothing allocates from an older pool."""
+        if tag == "cudagraph":
+            return
+        for pool, _ in self.allocator_and_pools.get(tag, []):
+            for segment in pool.snapshot():
+                data = self.pointer_to_data.get(segment["address"])
+                if segment["allocated_size"] == 0 and data is not None and not data.is_asleep:
+                    del self.pointer_to_data[segment["address"]]
+                    self._trimmed[segment["address"]] = data.handle
+                    unmap_and_release(data.handle)
+        self._drop_empty_pools(tag)
+
+    def _drop_empty_pools(self, tag: str) -> None:
+        """Else they would grow by one with each entry."""
+        pools = self.allocator_and_pools.get(tag, [])
+        gone = [
+            made
+            for made in pools[:-1]
+            if all(one["address"] not in self.pointer_to_data for one in made[0].snapshot())
+        ]
+        pools[:] = [made for made in pools if made not in gone]
+        _torch_pools.drop(list(gone))
+
+    def release_pools(self) -> None:
+        """Destroys the pools, then the allocators. May be called again."""
+        made = [one for pools in self.allocator_and_pools.values() for one in pools]
+        self.allocator_and_pools.clear()
+        allocators = [allocator for _, allocator in made]
+        pools = [pool for pool, _ in made]
+        made.clear()
+        _torch_pools.drop(pools)
+        gc.collect()
+        allocators.clear()
+
+    def close(self) -> None:
+        """As `release_pools`."""
+        self.release_pools()
+
+    @staticmethod
+    def _at_exit() -> None:
+        if CuMemAllocator.instance is not None:
+            CuMemAllocator.instance.release_pools()
+        _module._end()
+
+    # --- sleep ---
+
+    def _awake(self, tags: Optional[Iterable[str]] = None) -> _Records:
+        return [
+            (pointer, data)
+            for pointer, data in list(self.pointer_to_data.items())
+            if not data.is_asleep and (tags is None or data.tag in tags)
+        ]
+
+    def sleep(self, offload_tags: Union[Tuple[str, ...], str, None] = None) -> None:
+        """Gives the memory of all allocations back, of all or of none.
+
+        Args:
+            offload_tags: tags whose content is kept on the host; None: the default tag. The rest is
+                lost.
+
+        Raises:
+            RuntimeError: all stay awake.
+        """
+        tags = _listed((CuMemAllocator.default_tag,) if offload_tags is None else offload_tags)
+        for data in self.pointer_to_data.values():
+            if data.is_asleep and (data.cpu_backup_tensor is not None) != (data.tag in tags):
+                _logger.warning(
+                    "allocations of tag %r sleep already, their content is %s",
+                    data.tag,
+                    "lost" if data.cpu_backup_tensor is None else "kept",
+                )
+                break
+        awake = self._awake()
+        _put_to_sleep(awake, [one for one in awake if one[1].tag in tags])
+        _collect()
+
+    def discard(self, tags: Union[Tuple[str, ...], str]) -> None:
+        """Gives the memory of these tags back; their content is lost."""
+        _put_to_sleep(self._awake(_listed(tags)), [])
+        _collect()
+
+    def wake_up(self, tags: Optional[Any] = None) -> None:
+        """Brings memory back, and the content that was kept; of all or of none.
+
+        Args:
+            tags: None: all; else these and all that are not deferrable (weights, kv_cache).
+
+        Raises:
+            RuntimeError: all stay asleep; `missing` bytes of memory are missing. Try again.
+        """
+        _collect()
+        asleep = [
+            (pointer, data)
+            for pointer, data in list(self.pointer_to_data.items())
+            if data.is_asleep
+            and (tags is None or data.tag in tags or data.tag not in DEFERRABLE_TAGS)
+        ]
+        # What was kept comes first: its host memory, which has page tables on the device, is gone
+        # before the rest needs room.
+        kept = [one for one in asleep if one[1].cpu_backup_tensor is not None]
+        lost = [one for one in asleep if one[1].cpu_backup_tensor is None]
+        _wake(kept)
+        try:
+            _wake(lost)
+        except Exception:
+            _put_to_sleep(kept, kept)
+            raise
+
+    def get_current_usage(self) -> int:
+        """Bytes of all allocations, also of those asleep."""
+        return sum(data.handle[1] for data in self.pointer_to_data.values())
+
+
+def _collect() -> None:
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
