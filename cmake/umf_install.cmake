@@ -1,7 +1,7 @@
 # What `cmake --install` puts where, and the target `uninstall`.
 #
-# Components, which are also the Debian packages (umf_package.cmake): umf_runtime, umf_development and
-# umf_tools.
+# Components, which are also the Debian packages (umf_package.cmake): umf_runtime, umem_runtime,
+# umf_development and umf_tools.
 
 include(CMakePackageConfigHelpers)
 
@@ -63,13 +63,24 @@ install(TARGETS ${umf_exported} EXPORT umf-targets
     LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         COMPONENT umf_runtime NAMELINK_COMPONENT umf_development
     ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT umf_development)
+if(TARGET umem)
+    umf_find_the_library(umem "${CMAKE_INSTALL_LIBDIR}")
+    install(TARGETS umem EXPORT umf-targets
+        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+            COMPONENT umem_runtime NAMELINK_COMPONENT umf_development
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT umf_development)
+endif()
 if(TARGET umfctl)
     umf_find_the_library(umfctl "${CMAKE_INSTALL_BINDIR}")
     install(TARGETS umfctl DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT umf_tools)
 endif()
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-    COMPONENT umf_development FILES_MATCHING PATTERN "*.h")
+    COMPONENT umf_development FILES_MATCHING PATTERN "*.h" PATTERN "umem" EXCLUDE)
+if(TARGET umem)
+    install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/umem" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+        COMPONENT umf_development FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+endif()
 
 # --- for CMake and pkg-config --------------------------------------------------------------------
 
@@ -93,9 +104,15 @@ cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "\${prefix}"
     OUTPUT_VARIABLE umf_pc_libdir)
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${prefix}"
     OUTPUT_VARIABLE umf_pc_includedir)
-configure_file("${CMAKE_CURRENT_LIST_DIR}/umf.pc.in" "${PROJECT_BINARY_DIR}/umf.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/umf.pc"
-    DESTINATION "${umf_pkgconfig_dir}" COMPONENT umf_development)
+set(umf_pc_files umf)
+if(TARGET umem)
+    list(APPEND umf_pc_files libumem)
+endif()
+foreach(name IN LISTS umf_pc_files)
+    configure_file("${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in" "${PROJECT_BINARY_DIR}/${name}.pc" @ONLY)
+    install(FILES "${PROJECT_BINARY_DIR}/${name}.pc"
+        DESTINATION "${umf_pkgconfig_dir}" COMPONENT umf_development)
+endforeach()
 
 # --- documents -----------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 # Debian packages: `cpack -G DEB` in a build folder, or `cmake --workflow --preset deb` for all of it.
 #
 #   libumf1      the library, and libumf_proxy.so.1 where it was built
+#   libumem0     the interface of libumem over it
 #   libumf-dev   headers, what compilers, CMake and pkg-config need, examples
 #   umf-tools    umfctl and the manual pages
 #
@@ -29,6 +30,12 @@ if(UMF_BUILD_SHARED_LIBRARY)
     set(CPACK_COMPONENT_UMF_DEVELOPMENT_DEPENDS umf_runtime)
     set(CPACK_DEBIAN_UMF_RUNTIME_PACKAGE_NAME libumf${PROJECT_VERSION_MAJOR})
 endif()
+if(UMF_BUILD_SHARED_LIBRARY AND TARGET umem)
+    list(APPEND CPACK_COMPONENTS_ALL umem_runtime)
+    list(APPEND CPACK_COMPONENT_UMF_DEVELOPMENT_DEPENDS umem_runtime)
+    set(CPACK_COMPONENT_UMEM_RUNTIME_DEPENDS umf_runtime)
+    set(CPACK_DEBIAN_UMEM_RUNTIME_PACKAGE_NAME libumem0)
+endif()
 if(UMF_BUILD_TOOLS)
     list(APPEND CPACK_COMPONENTS_ALL umf_tools)
     set(CPACK_DEBIAN_UMF_TOOLS_PACKAGE_NAME umf-tools)
@@ -38,6 +45,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_SOURCE umf)
 set(CPACK_DEBIAN_UMF_RUNTIME_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_UMEM_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_UMF_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_UMF_TOOLS_PACKAGE_SECTION utils)
 
@@ -70,6 +78,10 @@ pool divides it. Any pool works on any provider, a pointer alone is enough to
 find its pool, and other processes can map the same memory.
 .
 This library takes the place of libumf.so.1 of the Unified Memory Framework.")
+set(CPACK_COMPONENT_UMEM_RUNTIME_DESCRIPTION
+    "Memory pools over any kind of memory - libumem
+The interface of libumem 0.1, for C and C++, over libumf: contexts for memory
+of the host, of files and of GPUs, and copies between any two of them.")
 set(CPACK_COMPONENT_UMF_DEVELOPMENT_DESCRIPTION
     "Memory pools over any kind of memory - development files
 What is needed to compile programs that use libumf: headers, files for CMake

@@ -56,6 +56,10 @@ umf/capture.h UMF_CAPTURE_H umf/base.h
 umf/copy.h UMF_COPY_H umf/base.h umf/memory_pool.h
 umf/suspend.h UMF_SUSPEND_H umf/base.h umf/memory_pool.h
 umf/text.h UMF_TEXT_H umf/base.h umf/memory_pool.h umf/memory_provider.h
+umem/umem.h UMEM_H stdbool.h stdint.h stdio.h stdlib.h
+umem/umem_config.h UMEM_CONFIG_H
+umem/umem_utils.h UMEM_UTILS_H inttypes.h stdalign.h stddef.h
+umem/rmm.h UMEM_RMM_H stdbool.h stddef.h
 '
 
 compile() { # <header> <compiler> <language and standard...>

@@ -25,6 +25,7 @@ numa      system base topology public
 suspend   system base ds track core public
 movement  system base ds track core public
 proxy_lib public
+umem      public
 providers/cuda       providers/gpu providers/vmm
 providers/level_zero providers/gpu providers/vmm
 '
@@ -84,7 +85,7 @@ find src -mindepth 2 -name '*.[ch]' | sort | xargs -r awk -v table="$table" '
 '
 
 # Outside src everything sees the public headers only. Unit tests are the exception.
-outside=$(find examples benchmark tools test/conformance test/ipc test/preload test/stress test/vm \
+outside=$(find examples benchmark tools test/conformance test/ipc test/preload test/umem test/stress test/vm \
     -name '*.[ch]*' 2>/dev/null || true)
 layers=$(awk 'NF { sub(/\/.*/, "", $1); printf "%s%s", sep, $1; sep = "|" }' <<<"$table")
 if [ -n "$outside" ] && grep -nE "^ *# *include *[<\"](src/|($layers)/)" $outside; then

@@ -1,0 +1,195 @@
+/*
+ * Copies and sets of memory whose addresses are pointers: umfCopy and umfFill.
+ *
+ * Memory of a device is used on a stream: the one of the context if it is asynchronous, else the
+ * default stream, as a program's kernels are.
+ */
+#include "umem/own.h"
+
+#include <umf/copy.h>
+#include <umf/result.h>
+
+/* CU_STREAM_LEGACY: to umfCopy NULL is none. */
+#define DEFAULT_STREAM ((void *)(uintptr_t)1)
+
+typedef struct stream_t {
+    void *queue; /* NULL: the CPU works on this memory */
+    bool is_async;
+} stream_t;
+
+static stream_t stream_of_program(bool async, uintptr_t stream) {
+    return (stream_t){async && stream ? (void *)stream : DEFAULT_STREAM, async};
+}
+
+static stream_t stream_of(const umemVirtual *ctx) {
+    switch (ctx->type) {
+    case umemCudaDevice:
+        return (stream_t){DEFAULT_STREAM, false};
+    case umemCudaManagedDevice:
+        return stream_of_program(((const umemCudaManaged *)ctx)->async,
+                                 ((const umemCudaManaged *)ctx)->stream);
+    case umemRMMDevice:
+        return stream_of_program(((const umemRMM *)ctx)->async, ((const umemRMM *)ctx)->stream);
+    default:
+        return (stream_t){NULL, false};
+    }
+}
+
+/* What the memory is, where nobody knows the address. */
+static umf_place_kind_t place_of(const umemVirtual *ctx) {
+    switch (ctx->type) {
+    case umemCudaDevice:
+    case umemRMMDevice:
+        return UMF_PLACE_DEVICE;
+    case umemCudaHostDevice:
+        return UMF_PLACE_PINNED;
+    case umemCudaManagedDevice:
+        return UMF_PLACE_SHARED;
+    default:
+        return UMF_PLACE_HOST;
+    }
+}
+
+/* Who copies addresses that no pool has, such as those of cudaMalloc. false: the status tells. */
+static bool set_provider(umemVirtual *ctx, umf_copy_params_t *params) {
+    if (place_of(ctx) == UMF_PLACE_HOST) {
+        return true;
+    }
+    umf_memory_pool_handle_t pool = umem_pool_of(ctx, umemRuntimeError);
+    return pool && umfPoolGetMemoryProvider(pool, &params->provider) == UMF_RESULT_SUCCESS;
+}
+
+/* A copy of the CPU's waits for all that is on the queue before. */
+umf_result_t umem_stream_wait(void *queue, umf_memory_provider_handle_t provider) {
+    char from = 0, to;
+    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
+    params.queue = queue;
+    params.provider = provider;
+    params.to_kind = params.from_kind = UMF_PLACE_HOST;
+    return umfCopy(&to, &from, 1, &params);
+}
+
+void umem_block_settle(umemVirtual *ctx, uintptr_t adr) {
+    stream_t stream = stream_of(ctx);
+    umf_memory_pool_handle_t pool;
+    umf_memory_provider_handle_t provider;
+    if (stream.is_async && umfPoolByPtr((void *)adr, &pool) == UMF_RESULT_SUCCESS &&
+        umfPoolGetMemoryProvider(pool, &provider) == UMF_RESULT_SUCCESS) {
+        umem_stream_wait(stream.queue, provider);
+    }
+}
+
+/* --- sets ------------------------------------------------------------------------------------- */
+
+void umem_block_set(umemVirtual *const ctx, uintptr_t adr, int c, size_t nbytes) {
+    UMEM_KEEP_ERRNO;
+    const unsigned char byte = (unsigned char)c;
+    stream_t stream = stream_of(ctx);
+    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
+    params.queue = stream.queue;
+    params.to_kind = place_of(ctx);
+    if (nbytes == 0 || !set_provider(ctx, &params)) {
+        return;
+    }
+    umf_result_t result = umfFill((void *)adr, &byte, sizeof(byte), nbytes, &params);
+    if (result == UMF_RESULT_SUCCESS && params.to_kind == UMF_PLACE_SHARED && !stream.is_async) {
+        result = umem_stream_wait(stream.queue, params.provider);
+    }
+    TRY_RETURN(ctx, result != UMF_RESULT_SUCCESS, umemRuntimeError, return,
+               "umem_set: %zu bytes at %#" PRIxPTR " of context %s: %s", nbytes, adr,
+               umem_get_device_name(ctx), umfResultText(result));
+}
+
+/* --- copies ----------------------------------------------------------------------------------- */
+
+typedef struct side_t {
+    umemVirtual *ctx;
+    uintptr_t adr;
+} side_t;
+
+static bool is_block(const umemVirtual *ctx) {
+    return ctx->vptr->copy_to == umem_block_copy_to;
+}
+
+static bool is_host(const umemVirtual *ctx) {
+    return ctx->type == umemHostDevice;
+}
+
+/* Whether the copy must be complete on return: where memory takes part that the CPU uses without
+ * asking the stream. */
+static bool must_complete(stream_t stream, umf_place_kind_t to, umf_place_kind_t from) {
+    bool is_of_host = to == UMF_PLACE_HOST || from == UMF_PLACE_HOST || to == UMF_PLACE_PINNED ||
+                      from == UMF_PLACE_PINNED;
+    return is_of_host || (to == UMF_PLACE_SHARED && !stream.is_async);
+}
+
+static umf_result_t copy_on(side_t dest, side_t src, size_t nbytes, umf_copy_params_t *params) {
+    stream_t to = stream_of(dest.ctx), from = stream_of(src.ctx);
+    stream_t stream = from.queue ? from : to;
+    bool has_two = to.queue && from.queue && to.queue != from.queue;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    params->queue = stream.queue;
+    if (has_two) {
+        result = umem_stream_wait(to.queue, params->provider);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umfCopy((void *)dest.adr, (void *)src.adr, nbytes, params);
+    }
+    if (result == UMF_RESULT_SUCCESS && stream.queue &&
+        (has_two || must_complete(stream, params->to_kind, params->from_kind))) {
+        result = umem_stream_wait(stream.queue, params->provider);
+    }
+    return result;
+}
+
+/* Both addresses are pointers. */
+static void copy_blocks(umemVirtual *blamed, side_t dest, side_t src, size_t nbytes) {
+    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
+    params.to_kind = place_of(dest.ctx);
+    params.from_kind = place_of(src.ctx);
+    if (!set_provider(dest.ctx, &params) || !set_provider(src.ctx, &params)) {
+        return;
+    }
+    umf_result_t result = copy_on(dest, src, nbytes, &params);
+    TRY_RETURN(blamed, result != UMF_RESULT_SUCCESS, umemRuntimeError, return,
+               "copy of %zu bytes from %#" PRIxPTR " of %s to %#" PRIxPTR " of %s: %s", nbytes,
+               src.adr, umem_get_device_name(src.ctx), dest.adr, umem_get_device_name(dest.ctx),
+               umfResultText(result));
+}
+
+/* Errors of a copy between host memory and another context are the other one's. */
+static umemVirtual *blamed_of(umemVirtual *first, umemVirtual *second) {
+    return is_host(first) && !is_host(second) ? second : first;
+}
+
+void umem_block_copy_to(umemVirtual *const src_ctx, uintptr_t src_adr, umemVirtual *const dest_ctx,
+                        uintptr_t dest_adr, size_t nbytes) {
+    UMEM_KEEP_ERRNO;
+    if (nbytes == 0) {
+        return;
+    }
+    if (is_block(dest_ctx)) {
+        copy_blocks(blamed_of(src_ctx, dest_ctx), (side_t){dest_ctx, dest_adr},
+                    (side_t){src_ctx, src_adr}, nbytes);
+    } else if (is_host(src_ctx)) {
+        umem_copy_from(dest_ctx, dest_adr, src_ctx, src_adr, nbytes);
+    } else {
+        umem_copy_to_via_host(src_ctx, src_adr, dest_ctx, dest_adr, nbytes);
+    }
+}
+
+void umem_block_copy_from(umemVirtual *const dest_ctx, uintptr_t dest_adr,
+                          umemVirtual *const src_ctx, uintptr_t src_adr, size_t nbytes) {
+    UMEM_KEEP_ERRNO;
+    if (nbytes == 0) {
+        return;
+    }
+    if (is_block(src_ctx)) {
+        copy_blocks(blamed_of(dest_ctx, src_ctx), (side_t){dest_ctx, dest_adr},
+                    (side_t){src_ctx, src_adr}, nbytes);
+    } else if (is_host(dest_ctx)) {
+        umem_copy_to(src_ctx, src_adr, dest_ctx, dest_adr, nbytes);
+    } else {
+        umem_copy_from_via_host(dest_ctx, dest_adr, src_ctx, src_adr, nbytes);
+    }
+}
