@@ -267,7 +267,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// provider, and they do not need memory that reads as zero. So a provider may keep the memory
     /// as it is, within limits of its own, and avoid the work of giving it back. A pool that gives
     /// much back may then keep some itself, and give it back when it has decayed. All or none of
-    /// these are there, but `reuse_count` may be absent.
+    /// these are there, but `reuse_count` and `reuse_held` may be absent.
     /// @{
 
     /// @brief Allocates memory of any content: as `alloc`, or what `reuse_free` has kept.
@@ -291,11 +291,13 @@ typedef struct umf_memory_provider_ext_ops_t {
 
     /// @brief Gives back what is kept.
     ///
-    /// Called for all of it after a pool was trimmed and at its end, and every few seconds by pools
-    /// in use for what has decayed.
+    /// Called for all of it after a pool was trimmed, at its end and when an allocation is about to
+    /// fail; and every few seconds by pools in use for what has decayed.
     ///
     /// @param provider the provider
-    /// @param only_decayed not 0: only what nobody has used for a while
+    /// @param only_decayed 0: everything that nobody uses, whichever thread freed it. When this
+    ///        returns it is back with the system, also what other threads were giving back when
+    ///        this was called. Otherwise only what nobody has used for a while
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*reuse_drop)(void *provider, int only_decayed);
 
@@ -448,6 +450,20 @@ typedef struct umf_memory_provider_ext_ops_t {
     int (*mark_wait)(void *provider, void *mark, int may_block);
 
     /// @}
+    /// @name Reuse: how much is kept
+    /// With the group "Reuse". It may be absent.
+    /// @{
+
+    /// @brief Tells how much `reuse_free` has kept: what `reuse_drop` would give back.
+    ///
+    /// Called by any thread, also while others allocate and free.
+    ///
+    /// @param provider the provider
+    /// @param bytes [out] the bytes at this moment
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider, which leaves `bytes` as it is
+    umf_result_t (*reuse_held)(void *provider, size_t *bytes);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -455,7 +471,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                             \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                       \
     }
 
 /// @brief A kind of provider.

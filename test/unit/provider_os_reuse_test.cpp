@@ -1,4 +1,5 @@
 /* providers/os/os: memory that pools free and allocate again, and keeps its content in between. */
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -358,6 +359,131 @@ TEST(os_reuse, AnAllocationThatFindsNoMemoryClearsWhatIsWarm) {
     EXPECT_EQ(ptr, pieces[3]);
     EXPECT_TRUE(all_are(ptr, 64 * KiB, 0));
     EXPECT_EQ(none, nullptr);
+}
+
+/* A second thread does something while the first is about to clear a piece for the last time. */
+namespace meanwhile {
+std::atomic<int> clears, maps;
+std::atomic<bool> is_second, has_come;
+
+/* The first clear waits until the second thread has come, whose maps find nothing. */
+int hook(const char *call) {
+    if (strcmp(call, "map") == 0 && is_second) {
+        maps++;
+        has_come = true;
+        return ENOMEM;
+    }
+    if (strcmp(call, "advise") == 0 && clears++ == 0) {
+        is_second = true;
+        for (int i = 0; i < 60000 && !has_come; i++) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
+    return 0;
+}
+
+/* `second` sets `has_come`, or maps. */
+template <class Second> void run(const Os &provider, const Second &second) {
+    clears = maps = 0;
+    is_second = has_come = false;
+    umf_os_set_fault(hook);
+    std::thread other([&] {
+        while (!is_second) {
+            std::this_thread::yield();
+        }
+        second();
+    });
+    provider.drop();
+    other.join();
+    umf_os_set_fault(nullptr);
+    EXPECT_GT(clears, 0);
+}
+} // namespace meanwhile
+
+/* What another thread has withdrawn to clear it serves an allocation that finds nothing else. */
+TEST(os_reuse, AnAllocationWaitsForWhatIsBeingCleared) {
+    Os provider;
+    std::vector<char *> pieces = fill(provider, 2 * MiB);
+    ASSERT_EQ(provider.keep(pieces[3], 64 * KiB), UMF_RESULT_SUCCESS);
+    void *ptr = nullptr;
+    umf_result_t result = UMF_RESULT_ERROR_UNKNOWN;
+    meanwhile::run(provider, [&] { result = provider.alloc(64 * KiB, 0, &ptr); });
+    EXPECT_EQ(result, UMF_RESULT_SUCCESS);
+    EXPECT_EQ(ptr, pieces[3]);
+    EXPECT_GT(meanwhile::maps, 0) << "the first try found nothing";
+}
+
+/* A drop is over when all is back, also what another thread is clearing. */
+TEST(os_reuse, ADropWaitsForWhatIsBeingCleared) {
+    Os provider;
+    std::vector<char *> pieces = fill(provider, 64 * KiB);
+    ASSERT_EQ(provider.keep(pieces[0], 64 * KiB), UMF_RESULT_SUCCESS);
+    size_t left = SIZE_MAX;
+    meanwhile::run(provider, [&] {
+        meanwhile::has_come = true;
+        provider.drop();
+        left = resident_bytes(pieces);
+    });
+    EXPECT_EQ(left, 0u);
+}
+
+size_t kept_bytes(const Os &provider) {
+    size_t bytes = SIZE_MAX;
+    EXPECT_EQ(provider.ext->reuse_held(provider.self, &bytes), UMF_RESULT_SUCCESS);
+    return bytes;
+}
+
+/* Pieces in groups of several threads, and mappings: counted while they are kept, and given back by
+ * whoever asks. */
+TEST(os_reuse, WhatIsKeptIsCounted) {
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    Os provider;
+    EXPECT_EQ(kept_bytes(provider), 0u);
+    std::vector<char *> pieces[4];
+    run_threads<unsigned>(4, [&](unsigned t) {
+        pieces[t] = fill(provider, 2 * MiB);
+        char *mapping = provider.any(2 * MiB), *one = provider.any(page);
+        for (char *ptr : pieces[t]) {
+            EXPECT_EQ(provider.keep(ptr, 64 * KiB), UMF_RESULT_SUCCESS);
+        }
+        EXPECT_EQ(provider.keep(mapping, 2 * MiB), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(provider.keep(one, page), UMF_RESULT_SUCCESS);
+    });
+    EXPECT_EQ(kept_bytes(provider), provider.stat("stats.kept_memory"));
+    EXPECT_LE(kept_bytes(provider), 4 * (4 * MiB + page));
+    EXPECT_GE(kept_bytes(provider), 4 * MiB + page);
+    provider.drop();
+    EXPECT_EQ(kept_bytes(provider), 0u);
+    for (const auto &some : pieces) {
+        EXPECT_EQ(resident_bytes(some), 0u);
+    }
+    EXPECT_EQ(provider.allocated(), 0u);
+}
+
+/* Several threads free while several drop: at the end nothing is left. */
+TEST(os_reuse, DropsBesideFrees) {
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    Os provider;
+    std::atomic<unsigned> freeing{3};
+    run_threads<unsigned>(5, [&](unsigned t) {
+        if (t >= 3) {
+            while (freeing) {
+                provider.drop();
+            }
+            return;
+        }
+        for (size_t i = 0; i < scaled(2000); i++) {
+            const size_t size = (1 + (i + t) % 100) * page;
+            char *ptr = i % 8 ? provider.any(size) : provider.must_alloc(size);
+            EXPECT_TRUE(i % 8 || all_are(ptr, size, 0));
+            memset(ptr, 'x', size);
+            EXPECT_EQ(provider.keep(ptr, size), UMF_RESULT_SUCCESS);
+        }
+        freeing--;
+    });
+    provider.drop();
+    EXPECT_EQ(kept_bytes(provider), 0u);
+    EXPECT_EQ(provider.allocated(), 0u);
 }
 
 TEST(os_reuse, WhatCannotBeClearedIsNotUsedAgain) {

@@ -1,6 +1,7 @@
 #include "providers/os/extent.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sys/mman.h>
 
 #include "base/meta.h"
@@ -80,7 +81,7 @@ static void extent_fini(uint64_t key, void *value, void *arg) {
 }
 
 void umf_os_extents_fini(umf_os_extents_t *extents) {
-    umf_os_extents_cool(extents, true);
+    umf_os_extents_drop(extents);
     umf_os_dirty_fini(&extents->dirty_maps);
     umf_hash_each(&extents->all, extent_fini, extents);
     umf_hash_fini(&extents->all);
@@ -398,13 +399,24 @@ static bool alloc_gone(umf_os_extents_t *extents, size_t size, size_t alignment,
     return true;
 }
 
+static bool evict(umf_os_extents_t *extents, unsigned most, bool all, size_t live);
+
+/* Eviction gives addresses, memory and mappings back. What other threads evict is waited for. */
+static UMF_COLD int alloc_last(umf_os_extents_t *extents, size_t size, size_t alignment,
+                               void **ptr) {
+    umf_withheld_part_t part;
+    int error;
+    umf_withheld_look(&extents->withheld, &part);
+    do {
+        evict(extents, UINT_MAX, true, 0);
+        error = alloc_clear(extents, size, alignment, ptr);
+    } while (umf_withheld_again(&part, !error));
+    return error && !alloc_gone(extents, size, alignment, ptr) ? error : 0;
+}
+
 int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
     int error = alloc_clear(extents, size, alignment, ptr);
-    /* Eviction gives addresses, memory and mappings back, so that a second try may succeed. */
-    if (error && umf_os_extents_cool(extents, true)) {
-        error = alloc_clear(extents, size, alignment, ptr);
-    }
-    return error && !alloc_gone(extents, size, alignment, ptr) ? error : 0;
+    return error ? alloc_last(extents, size, alignment, ptr) : 0;
 }
 
 /* --- freeing --- */
@@ -620,12 +632,29 @@ static void tick_locked(umf_os_extents_t *extents, uint64_t now) {
     }
 }
 
-static bool is_too_dirty_locked(umf_os_extents_t *extents, size_t live) {
+static size_t dirty_bytes_locked(umf_os_extents_t *extents) {
     umf_assert_locked(&extents->lock);
+    return extents->dirty_count * extents->page_size + extents->dirty_maps.bytes;
+}
+
+static bool is_too_dirty_locked(umf_os_extents_t *extents, size_t live) {
     extents->peak = live > extents->peak ? live : extents->peak;
     size_t peak = extents->peak > extents->last_peak ? extents->peak : extents->last_peak;
-    size_t dirty = extents->dirty_count * extents->page_size + extents->dirty_maps.bytes;
-    return live + dirty > peak + DIRTY_MIN;
+    return live + dirty_bytes_locked(extents) > peak + DIRTY_MIN;
+}
+
+/* Since when the oldest dirty memory is dirty; UINT64_MAX: there is none. */
+static uint64_t dirty_since_locked(umf_os_extents_t *extents) {
+    const os_extent_t *extent = oldest_locked(extents);
+    const umf_os_mapping_t *mapping = umf_os_dirty_oldest(&extents->dirty_maps);
+    uint64_t since = extent ? extent->dirty_since : UINT64_MAX;
+    return mapping && mapping->since < since ? mapping->since : since;
+}
+
+/* Has the oldest dirty memory decayed? Must any be evicted, all is due. */
+static bool is_due_locked(umf_os_extents_t *extents, bool must_be) {
+    uint64_t since = dirty_since_locked(extents);
+    return since != UINT64_MAX && (must_be || extents->now - since >= umf_decay_period);
 }
 
 /* Memory on its way out: the dirty pages of an extent, which stay taken until they are clear and so
@@ -646,25 +675,20 @@ static void evict_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, e
     umf_list_remove(&extent->dirty_link);
 }
 
-/* Withdraws the oldest dirty memory if it has decayed, or in any case if it `must_be`. false: there
- * is none. */
+/* Withdraws the oldest dirty memory if it is due. */
 static bool evict_begin_locked(umf_os_extents_t *extents, bool must_be, evicted_t *evicted) {
-    umf_assert_locked(&extents->lock);
-    os_extent_t *extent = oldest_locked(extents);
+    bool is_due = is_due_locked(extents, must_be);
     const umf_os_mapping_t *mapping = umf_os_dirty_oldest(&extents->dirty_maps);
-    if (mapping && extent && mapping->since > extent->dirty_since) {
-        mapping = NULL;
-    }
-    uint64_t since = mapping ? mapping->since : extent ? extent->dirty_since : extents->now;
-    if ((!mapping && !extent) || (!must_be && extents->now - since < umf_decay_period)) {
+    if (!is_due) {
         return false;
     }
-    if (mapping) {
+    if (mapping && mapping->since == dirty_since_locked(extents)) {
         evicted->extent = NULL;
         evicted->mapping = umf_os_dirty_take_oldest(&extents->dirty_maps);
     } else {
         /* A forced eviction wants many pages at once; a decay pass wants the oldest. */
-        evict_pages_locked(extents, must_be ? dirtiest_locked(extents) : extent, evicted);
+        evict_pages_locked(extents, must_be ? dirtiest_locked(extents) : oldest_locked(extents),
+                           evicted);
     }
     return true;
 }
@@ -688,20 +712,50 @@ static void evict_end(umf_os_extents_t *extents, const evicted_t *evicted) {
     }
 }
 
-bool umf_os_extents_cool(umf_os_extents_t *extents, bool all) {
+/* Evicts dirty memory, at most `most` times: all, or what has decayed or is too much beside `live`
+ * bytes. false: there was nothing to evict. */
+static bool evict(umf_os_extents_t *extents, unsigned most, bool all, size_t live) {
+    umf_withheld_part_t part;
     evicted_t evicted;
-    uint64_t now = umf_decay_now();
-    bool was_any = false;
+    unsigned count = 0;
+    umf_withheld_begin(&extents->withheld, &part);
     umf_lock(&extents->lock);
-    tick_locked(extents, now);
-    while (evict_begin_locked(extents, all, &evicted)) {
+    while (count < most &&
+           evict_begin_locked(extents, all || is_too_dirty_locked(extents, live), &evicted)) {
         umf_unlock(&extents->lock);
         evict_end(extents, &evicted);
-        was_any = true;
+        count++;
         umf_lock(&extents->lock);
     }
     umf_unlock(&extents->lock);
-    return was_any;
+    umf_withheld_end(&part);
+    return count > 0;
+}
+
+static void tick(umf_os_extents_t *extents) {
+    uint64_t now = umf_decay_now();
+    umf_lock(&extents->lock);
+    tick_locked(extents, now);
+    umf_unlock(&extents->lock);
+}
+
+void umf_os_extents_decay(umf_os_extents_t *extents) {
+    tick(extents);
+    evict(extents, UINT_MAX, false, 0);
+}
+
+void umf_os_extents_drop(umf_os_extents_t *extents) {
+    umf_withheld_part_t part;
+    umf_withheld_look(&extents->withheld, &part); /* what others evict is back after this */
+    evict(extents, UINT_MAX, true, 0);
+    umf_withheld_again(&part, true);
+}
+
+size_t umf_os_extents_dirty(umf_os_extents_t *extents) {
+    umf_lock(&extents->lock);
+    size_t bytes = dirty_bytes_locked(extents);
+    umf_unlock(&extents->lock);
+    return bytes;
 }
 
 /* Makes a mapping dirty. false: it overlaps an extent, or there is no memory for bookkeeping. */
@@ -732,7 +786,6 @@ static bool keep_piece_locked(umf_os_extents_t *extents, uintptr_t base, size_t 
 
 int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_t live) {
     uintptr_t base = (uintptr_t)ptr, end = 0;
-    evicted_t evicted;
     bool is_range = range_end(extents, base, size, &end) == 0;
     bool is_mapping = is_range && end - base > PIECE_MAX && end - base <= DIRTY_SIZE_MAX;
     if (!is_range || (!is_mapping && size > PIECE_MAX)) {
@@ -743,14 +796,10 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_
     tick_locked(extents, now);
     bool is_kept = is_mapping ? keep_mapping_locked(extents, base, end - base)
                               : keep_piece_locked(extents, base, end - base);
-    /* Bounded: no free pays for the whole backlog. */
-    for (int i = 0;
-         i < EVICT_MAX && evict_begin_locked(extents, is_too_dirty_locked(extents, live), &evicted);
-         i++) {
-        umf_unlock(&extents->lock);
-        evict_end(extents, &evicted);
-        umf_lock(&extents->lock);
-    }
+    bool is_due = is_due_locked(extents, is_too_dirty_locked(extents, live));
     umf_unlock(&extents->lock);
+    if (is_due) {
+        evict(extents, EVICT_MAX, false, live); /* bounded: no free pays for the whole backlog */
+    }
     return is_kept ? 0 : free_range(extents, ptr, size, true);
 }

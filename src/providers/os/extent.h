@@ -31,6 +31,7 @@
 
 #include "base/lock.h"
 #include "cache/decay.h"
+#include "cache/withheld.h"
 #include "ds/hash.h"
 #include "ds/list.h"
 #include "providers/os/dirty.h"
@@ -38,14 +39,15 @@
 #define UMF_OS_GROUPS 32u /* threads share a group if their numbers modulo this are equal */
 
 typedef struct umf_os_extents_t {
-    size_t page_size;   /* Immutable after init, as the next two members */
-    int protection;     /* as mmap has it */
-    bool has_guards;    /* the system has MADV_GUARD_INSTALL */
-    umf_lock_t lock;    /* UMF_RANK_PROVIDER; guards all that follows */
-    umf_hash_t all;     /* extents by address */
-    umf_list_t roomy;   /* those with free pages */
-    umf_list_t dirty;   /* those with dirty pages, newest first */
-    size_t dirty_count; /* pages */
+    size_t page_size;        /* Immutable after init, as the next two members */
+    int protection;          /* as mmap has it */
+    bool has_guards;         /* the system has MADV_GUARD_INSTALL */
+    umf_withheld_t withheld; /* dirty memory on its way out */
+    umf_lock_t lock;         /* UMF_RANK_PROVIDER; guards all that follows */
+    umf_hash_t all;          /* extents by address */
+    umf_list_t roomy;        /* those with free pages */
+    umf_list_t dirty;        /* those with dirty pages, newest first */
+    size_t dirty_count;      /* pages */
     umf_os_dirty_t dirty_maps;
     uint64_t now;                       /* time of the last tick */
     uint64_t period_since;              /* start of the current decay period */
@@ -77,7 +79,13 @@ int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size);
 int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr);
 int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_t live);
 
-/* Evicts dirty memory: all of it, or what has decayed. false: there was nothing to evict. */
-bool umf_os_extents_cool(umf_os_extents_t *extents, bool all);
+size_t umf_os_extents_dirty(umf_os_extents_t *extents); /* bytes */
+
+/* Evicts what has decayed. */
+void umf_os_extents_decay(umf_os_extents_t *extents);
+
+/* Evicts all that is dirty. What other threads are evicting is back with the system, too, when this
+ * returns. */
+void umf_os_extents_drop(umf_os_extents_t *extents);
 
 #endif

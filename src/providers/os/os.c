@@ -284,9 +284,20 @@ static umf_result_t os_reuse_free(void *provider, void *ptr, size_t size) {
 
 static umf_result_t os_reuse_drop(void *provider, int only_decayed) {
     os_provider_t *os = provider;
-    if (os->has_extents) {
-        umf_os_extents_cool(&os->extents, !only_decayed);
+    if (os->has_extents && only_decayed) {
+        umf_os_extents_decay(&os->extents);
+    } else if (os->has_extents) {
+        umf_os_extents_drop(&os->extents);
     }
+    return UMF_RESULT_SUCCESS;
+}
+
+static size_t os_kept(os_provider_t *os) {
+    return os->has_extents ? umf_os_extents_dirty(&os->extents) : 0;
+}
+
+static umf_result_t os_reuse_held(void *provider, size_t *bytes) {
+    *bytes = os_kept(provider);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -351,12 +362,17 @@ UMF_PROVIDER_GET_NAME(os, os_provider_t, umf_os_params)
 
 UMF_FIELD_GETTER(os_ctl_get_ipc_enabled, int, ((const os_provider_t *)object)->is_shared)
 
+UMF_FIELD_GETTER(os_ctl_get_kept, size_t, os_kept(object))
+
 static const umf_field_t os_field_list[] = {
     {.path = "params.ipc_enabled",
      .type = UMF_FIELD_INT,
      .access = UMF_FIELD_READ,
      .get = os_ctl_get_ipc_enabled,
      .help = "1 if other processes can open the memory, else 0"},
+    {.path = "stats.kept_memory",
+     UMF_FIELD_COUNTER(os_ctl_get_kept),
+     .help = "bytes that pools have freed and that wait for their next allocation"},
 };
 static const umf_fields_t os_fields = UMF_FIELDS(os_field_list);
 
@@ -450,6 +466,7 @@ static const umf_memory_provider_ext_ops_t os_ext_ops = {
     .reuse_free = os_reuse_free,
     .reuse_drop = os_reuse_drop,
     .reuse_count = os_reuse_count,
+    .reuse_held = os_reuse_held,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfOsMemoryProviderOps(void) {
