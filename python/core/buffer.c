@@ -1,30 +1,12 @@
 /* umf._core.Buffer: memory, and its views. */
 #include "core.h"
+#include "view.h"
 
 #include <umf/experimental/memory_properties.h>
 #include <umf/ipc.h>
 #include <umf/memory_provider_gpu.h>
 
 PyTypeObject *umf_py_buffer_type;
-
-/* The buffer protocol is a part of the limited API from CPython 3.11 on. The struct and the numbers
- * of its slots are the same in 3.9 and 3.10, so one build serves these, too. */
-typedef struct view_t {
-    void *buf;
-    PyObject *obj;
-    Py_ssize_t len;
-    Py_ssize_t itemsize;
-    int readonly;
-    int ndim;
-    char *format;
-    Py_ssize_t *shape;
-    Py_ssize_t *strides;
-    Py_ssize_t *suboffsets;
-    void *internal;
-} view_t;
-
-enum { SLOT_GET_BUFFER = 1, SLOT_RELEASE_BUFFER = 2 };
-enum { VIEW_WRITABLE = 0x1, VIEW_FORMAT = 0x4, VIEW_ND = 0x8, VIEW_STRIDES = 0x10 };
 
 bool umf_py_buffer_open(umf_py_buffer_t *buffer) {
     if (!buffer->ptr || (buffer->pool && !buffer->pool->handle)) {

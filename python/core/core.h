@@ -94,7 +94,7 @@ umf_memory_pool_handle_t umf_py_kind_create(const char *kind, umf_memory_provide
 
 /* Functions of the module, in one table for each file. */
 extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_dlpack_functions[],
-    umf_py_ipc_functions[];
+    umf_py_ipc_functions[], umf_py_copy_functions[];
 
 bool umf_py_add_provider(PyObject *module);
 bool umf_py_add_pool(PyObject *module);

@@ -12,6 +12,7 @@ Importing starts no thread and touches no driver. Errors of the library are ``um
 from typing import Any, Dict
 
 from . import _core
+from ._copy import copy, fill
 from ._errors import (
     CallbackError,
     DependencyError,
@@ -48,6 +49,8 @@ __all__ = [
     "Report",
     "Residency",
     "Statistics",
+    "copy",
+    "fill",
     "from_dlpack",
     "info",
     "resume",
