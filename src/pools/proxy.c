@@ -11,7 +11,7 @@
 #include "base/meta.h"
 #include "cache/magazine.h"
 #include "cache/withheld.h"
-#include "core/tracked_provider.h"
+#include "core/reclaim.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 
@@ -146,32 +146,41 @@ static umf_result_t proxy_finalize(void *object) {
 
 /* --- allocation --- */
 
-static umf_result_t alloc_once(const proxy_pool_t *pool, size_t size, size_t alignment,
-                               void **ptr) {
-    return umf_tracked_alloc(pool->tracked, size, alignment, 0, NULL, ptr);
+typedef struct proxy_request_t {
+    size_t size, alignment;
+    void *ptr;
+} proxy_request_t;
+
+/* Sets the last error. */
+static bool alloc_once(void *pool, void *wanted) {
+    proxy_request_t *request = wanted;
+    last_error = umf_tracked_alloc(((proxy_pool_t *)pool)->tracked, request->size,
+                                   request->alignment, 0, NULL, &request->ptr);
+    return umf_likely(last_error == UMF_RESULT_SUCCESS);
 }
 
-/* The last look: dormant spans may be the memory that is missing. */
-static UMF_COLD void *alloc_last(proxy_pool_t *pool, size_t size, size_t alignment) {
+static void give_back(void *pool) {
     proxy_dormant_t *dormant = dormant_of(pool);
-    void *ptr = NULL;
-    if (!dormant || last_error == UMF_RESULT_ERROR_INVALID_ARGUMENT) {
-        return NULL;
-    }
-    umf_withheld_part_t part;
-    umf_withheld_look(&pool->withheld, &part);
-    do {
+    if (dormant) {
         umf_magazines_trim(&dormant->magazines);
-        last_error = alloc_once(pool, size, alignment, &ptr);
-    } while (umf_withheld_again(&part, last_error == UMF_RESULT_SUCCESS));
-    return ptr;
+    }
+}
+
+static UMF_COLD bool reclaim(proxy_pool_t *pool, proxy_request_t *request) {
+    umf_shortage_t shortage = {
+        .tracked = pool->tracked,
+        .withheld = &pool->withheld,
+        .pool = pool,
+        .give_back = give_back,
+        .attempt = alloc_once,
+        .request = request,
+    };
+    return last_error != UMF_RESULT_ERROR_INVALID_ARGUMENT && umf_reclaim(&shortage);
 }
 
 static inline void *alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment) {
-    void *ptr = NULL;
-    umf_result_t result = alloc_once(pool, size, alignment, &ptr);
-    last_error = result;
-    return umf_likely(result == UMF_RESULT_SUCCESS) ? ptr : alloc_last(pool, size, alignment);
+    proxy_request_t request = {.size = size, .alignment = alignment};
+    return alloc_once(pool, &request) || reclaim(pool, &request) ? request.ptr : NULL;
 }
 
 static __attribute__((noinline)) void *alloc_dormant(proxy_pool_t *pool, size_t size,
@@ -297,10 +306,7 @@ static umf_result_t proxy_get_name(void *pool, const char **name) {
 /* The interface says that a proxy pool cannot trim, and programs may rely on that answer. */
 static umf_result_t proxy_trim(void *object, size_t keep) {
     (void)keep;
-    proxy_dormant_t *dormant = dormant_of(object);
-    if (dormant) {
-        umf_magazines_trim(&dormant->magazines);
-    }
+    give_back(object);
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 

@@ -66,20 +66,9 @@ TEST_P(OtherSizes, AreServedByWhatIsFree) {
     close();
 }
 
-// Disjoint pools are not among them yet.
-std::vector<PoolKind> kinds() {
-    std::vector<PoolKind> list;
-    for (const PoolKind &kind : pool_kinds()) {
-        if (std::string(kind.id) != "disjoint") {
-            list.push_back(kind);
-        }
-    }
-    return list;
-}
-
 INSTANTIATE_TEST_SUITE_P(
     , OtherSizes,
-    testing::Combine(testing::ValuesIn(kinds()),
+    testing::Combine(testing::ValuesIn(pool_kinds()),
                      testing::Values(Sizes{64, 4 * KiB}, Sizes{64, 1 * MiB}, Sizes{4 * KiB, 64},
                                      Sizes{4 * KiB, 64 * KiB}, Sizes{64 * KiB, 20 * KiB},
                                      Sizes{64 * KiB, 200 * KiB}, Sizes{200 * KiB, 4 * KiB},

@@ -21,6 +21,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "core/reclaim.h"
 #include "pools/coalescing/release.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
@@ -305,21 +306,40 @@ static void *take_anywhere(coalescing_pool_t *pool, const request_t *request) {
     return ptr;
 }
 
-/* The last look of a request, when nothing is withheld: all that is free and does not fit goes back
- * to the provider, where it can be joined. */
-static UMF_COLD umf_result_t take_last(coalescing_pool_t *pool, shard_t *shard,
-                                       const request_t *request, size_t least, void **ptr) {
-    umf_withheld_part_t part;
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    umf_withheld_look(&pool->withheld, &part);
-    do {
-        *ptr = take_anywhere(pool, request);
-        if (!*ptr) {
-            umf_coalescing_release(pool, SIZE_MAX);
-            result = grow(pool, shard, least, request, ptr);
-        }
-    } while (umf_withheld_again(&part, *ptr != NULL));
-    return result;
+/* A request that fails otherwise. */
+typedef struct last_t {
+    const request_t *request;
+    shard_t *shard;
+    size_t least; /* the smallest span that serves it */
+    umf_result_t result;
+    void *ptr;
+} last_t;
+
+static bool take_last(void *self, void *request) {
+    coalescing_pool_t *pool = self;
+    last_t *last = request;
+    last->ptr = take_anywhere(pool, last->request);
+    if (!last->ptr) {
+        last->result = grow(pool, last->shard, last->least, last->request, &last->ptr);
+    }
+    return last->ptr != NULL;
+}
+
+/* What is free and does not fit goes back to the provider, where it can be joined. */
+static void give_back(void *pool) {
+    umf_coalescing_release(pool, SIZE_MAX);
+}
+
+static UMF_COLD bool reclaim(coalescing_pool_t *pool, last_t *last) {
+    umf_shortage_t shortage = {
+        .tracked = pool->tracked,
+        .withheld = &pool->withheld,
+        .pool = pool,
+        .give_back = give_back,
+        .attempt = take_last,
+        .request = last,
+    };
+    return umf_reclaim(&shortage);
 }
 
 static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
@@ -341,11 +361,9 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
     if (ptr) {
         return ptr;
     }
-    umf_result_t result = take_new(pool, shard, request, least, are_asked, &ptr);
-    if (!ptr) {
-        result = take_last(pool, shard, request, least, &ptr);
-    }
-    return ptr ? ptr : fail(result);
+    last_t last = {.request = request, .shard = shard, .least = least};
+    last.result = take_new(pool, shard, request, least, are_asked, &last.ptr);
+    return last.ptr || reclaim(pool, &last) ? last.ptr : fail(last.result);
 }
 
 static __attribute__((noinline)) void *alloc_locked(coalescing_pool_t *pool,

@@ -33,6 +33,7 @@
 #include "cache/magazine.h"
 #include "cache/reuse_slots.h"
 #include "core/content.h"
+#include "core/reclaim.h"
 #include "ctl/params.h"
 #include "pools/jemalloc/arenas.h"
 #include "pools/jemalloc/pages.h"
@@ -277,14 +278,20 @@ static bool arena_is_ignored(jemalloc_pool_t *pool, uint32_t bin, void *object) 
     return is_ignored;
 }
 
-static size_t refill_from(jemalloc_pool_t *pool, const umf_arena_t *arena, uint32_t bin,
-                          umf_item_t *items, size_t n, bool *lacks_arena) {
+typedef struct refill_t {
+    uint32_t bin;
+    umf_item_t *items;
+    size_t n, got;
+    bool lacks_arena;
+} refill_t;
+
+static size_t refill_from(jemalloc_pool_t *pool, const umf_arena_t *arena, refill_t *refill) {
     int flags = umf_arena_flag(arena->index) | MALLOCX_TCACHE_NONE;
-    size_t got = 0;
-    while (got < n &&
-           (items[got].object = umf_je_mallocx(umf_jemalloc_sizes.size[bin], flags)) != NULL) {
-        if (got == 0 && arena_is_ignored(pool, bin, items[0].object)) {
-            *lacks_arena = true;
+    size_t got = 0, size = umf_jemalloc_sizes.size[refill->bin];
+    umf_item_t *items = refill->items;
+    while (got < refill->n && (items[got].object = umf_je_mallocx(size, flags)) != NULL) {
+        if (got == 0 && arena_is_ignored(pool, refill->bin, items[0].object)) {
+            refill->lacks_arena = true;
             break;
         }
         got++;
@@ -292,35 +299,26 @@ static size_t refill_from(jemalloc_pool_t *pool, const umf_arena_t *arena, uint3
     return got;
 }
 
-static size_t refill_from_arena(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n,
-                                bool *lacks_arena) {
+static size_t refill_from_arena(jemalloc_pool_t *pool, refill_t *refill) {
     umf_arena_t *arena = umf_arenas_get(&pool->arenas);
     if (!arena) {
-        *lacks_arena = true;
+        refill->lacks_arena = true;
         return 0;
     }
-    size_t got = refill_from(pool, arena, bin, items, n, lacks_arena);
+    size_t got = refill_from(pool, arena, refill);
     umf_arena_put(arena);
     return got;
 }
 
-static size_t refill_from_pages(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
+static size_t refill_from_pages(jemalloc_pool_t *pool, const refill_t *refill) {
     void *segments[BATCH];
-    size_t got = umf_pages_take_many(&pool->pages, umf_jemalloc_sizes.size[bin], segments,
-                                     n < BATCH ? n : BATCH);
+    size_t got = umf_pages_take_many(&pool->pages, umf_jemalloc_sizes.size[refill->bin], segments,
+                                     refill->n < BATCH ? refill->n : BATCH);
     for (size_t i = 0; i < got; i++) {
-        items[i].object = segments[i];
+        refill->items[i].object = segments[i];
     }
     jemalloc_thread.is_short = got == 0;
     return got;
-}
-
-static size_t refill_at_hand(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n,
-                             bool *lacks_arena) {
-    jemalloc_thread.is_short = false;
-    *lacks_arena = false;
-    return bin < umf_jemalloc_sizes.slab_bins ? refill_from_arena(pool, bin, items, n, lacks_arena)
-                                              : refill_from_pages(pool, bin, items, n);
 }
 
 /* Before the provider is asked, withheld blocks and most large objects go back to the page cache.
@@ -331,9 +329,23 @@ static void release_some(jemalloc_pool_t *pool, uint32_t bin) {
 }
 
 /* Before a request fails, all free objects go back: each may keep a slab from being free. */
-static void release_cached(jemalloc_pool_t *pool) {
+static void give_back(void *self) {
+    jemalloc_pool_t *pool = self;
     umf_reuse_slots_release(&pool->reuse_slots);
     umf_magazines_trim(&pool->magazines);
+}
+
+static UMF_COLD bool reclaim(jemalloc_pool_t *pool, bool (*attempt)(void *pool, void *request),
+                             void *request) {
+    umf_shortage_t shortage = {
+        .tracked = pool->tracked,
+        .withheld = &pool->pages.withheld,
+        .pool = pool,
+        .give_back = give_back,
+        .attempt = attempt,
+        .request = request,
+    };
+    return umf_reclaim(&shortage);
 }
 
 static void *large_alloc(jemalloc_pool_t *pool, size_t size, size_t alignment);
@@ -355,53 +367,48 @@ static size_t refill_without_arena(jemalloc_pool_t *pool, uint32_t bin, umf_item
 
 static void release_all(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n);
 
-/* Refills, and grows if there are no pages at hand. */
-static size_t refill_below(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n,
-                           bool *lacks_arena) {
-    size_t need = bin < umf_jemalloc_sizes.slab_bins ? umf_jemalloc_sizes.slab_size[bin]
-                                                     : umf_jemalloc_sizes.size[bin];
-    size_t got;
-    while ((got = refill_at_hand(pool, bin, items, n, lacks_arena)) == 0 && !*lacks_arena &&
-           jemalloc_thread.is_short &&
-           umf_pages_grow(&pool->pages, need, UMF_PAGE_SIZE) == UMF_RESULT_SUCCESS) {
-    }
-    return got;
+/* true: objects, or `lacks_arena`. */
+static bool refill_at_hand(jemalloc_pool_t *pool, refill_t *refill) {
+    jemalloc_thread.is_short = false;
+    refill->lacks_arena = false;
+    refill->got = refill->bin < umf_jemalloc_sizes.slab_bins ? refill_from_arena(pool, refill)
+                                                             : refill_from_pages(pool, refill);
+    return refill->got || refill->lacks_arena;
 }
 
-static UMF_COLD size_t refill_last(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n,
-                                   bool *lacks_arena) {
-    size_t got;
-    umf_withheld_part_t part;
-    umf_withheld_look(&pool->pages.withheld, &part);
-    do {
-        release_cached(pool);
-        got = refill_below(pool, bin, items, n, lacks_arena);
-    } while (umf_withheld_again(&part, got > 0 || *lacks_arena));
-    return got;
+/* Refills, and grows if there are no pages at hand. false: there is no memory. */
+static bool refill_or_grow(void *self, void *request) {
+    jemalloc_pool_t *pool = self;
+    refill_t *refill = request;
+    size_t need = refill->bin < umf_jemalloc_sizes.slab_bins
+                      ? umf_jemalloc_sizes.slab_size[refill->bin]
+                      : umf_jemalloc_sizes.size[refill->bin];
+    bool is_done;
+    while (!(is_done = refill_at_hand(pool, refill)) && jemalloc_thread.is_short &&
+           umf_pages_grow(&pool->pages, need, UMF_PAGE_SIZE) == UMF_RESULT_SUCCESS) {
+    }
+    return is_done;
 }
 
 /* In order of cost: what is at hand, withheld blocks and large objects, the provider, all caches.
  */
-static size_t refill_slow(jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n,
-                          bool *lacks_arena) {
-    release_some(pool, bin);
-    size_t got = refill_below(pool, bin, items, n, lacks_arena);
-    return got || *lacks_arena ? got : refill_last(pool, bin, items, n, lacks_arena);
+static bool refill_below(jemalloc_pool_t *pool, refill_t *refill) {
+    if (refill_at_hand(pool, refill)) {
+        return true;
+    }
+    release_some(pool, refill->bin);
+    return refill_or_grow(pool, refill) || reclaim(pool, refill_or_grow, refill);
 }
 
 static size_t jemalloc_refill(void *self, uint32_t bin, umf_item_t *items, size_t n) {
     jemalloc_pool_t *pool = self;
-    bool lacks_arena;
-    size_t got = refill_at_hand(pool, bin, items, n, &lacks_arena);
-    if (!got && !lacks_arena) {
-        got = refill_slow(pool, bin, items, n, &lacks_arena);
-    }
-    if (!got && lacks_arena) {
+    refill_t refill = {.bin = bin, .items = items, .n = n};
+    if (refill_below(pool, &refill) && refill.lacks_arena) {
         return refill_without_arena(pool, bin, items);
     }
-    size_t marked = mark(pool, bin, items, got);
-    if (umf_unlikely(marked < got)) {
-        release_all(pool, bin, items + marked, got - marked);
+    size_t marked = mark(pool, bin, items, refill.got);
+    if (umf_unlikely(marked < refill.got)) {
+        release_all(pool, bin, items + marked, refill.got - marked);
     }
     if (!marked) {
         jemalloc_thread.last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -477,19 +484,21 @@ static const umf_magazine_ops_t jemalloc_magazine_ops = {
 
 /* --- blocks without bin --- */
 
+typedef struct block_t {
+    size_t bytes, alignment;
+    void *ptr;
+} block_t;
+
+static bool block_alloc(void *self, void *request) {
+    block_t *block = request;
+    block->ptr = umf_pages_alloc(&((jemalloc_pool_t *)self)->pages, block->bytes, block->alignment);
+    return block->ptr != NULL;
+}
+
 static UMF_COLD void *large_alloc_slow(jemalloc_pool_t *pool, size_t bytes, size_t alignment) {
+    block_t block = {.bytes = bytes, .alignment = alignment};
     release_some(pool, UMF_MAGAZINE_EXCEPT_NONE);
-    void *ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
-    if (ptr) {
-        return ptr;
-    }
-    umf_withheld_part_t part;
-    umf_withheld_look(&pool->pages.withheld, &part);
-    do {
-        release_cached(pool);
-        ptr = umf_pages_alloc(&pool->pages, bytes, alignment);
-    } while (umf_withheld_again(&part, ptr != NULL));
-    return ptr;
+    return block_alloc(pool, &block) || reclaim(pool, block_alloc, &block) ? block.ptr : NULL;
 }
 
 static __attribute__((noinline)) void *large_alloc(jemalloc_pool_t *pool, size_t size,

@@ -28,7 +28,7 @@
 #include "cache/magazine.h"
 #include "cache/reuse_slots.h"
 #include "cache/withheld.h"
-#include "core/tracked_provider.h"
+#include "core/reclaim.h"
 #include "ctl/params.h"
 #include "pools/scalable/purge.h"
 #include "pools/scalable/tbb.h"
@@ -399,38 +399,52 @@ static void below_trim(scalable_pool_t *pool, bool is_last) {
 
 /* --- between magazines and oneTBB --- */
 
-static void *take_one(scalable_pool_t *pool, size_t size, size_t alignment) {
-    return alignment ? pool->tbb->pool_aligned_malloc(below_of(pool), size, alignment)
-                     : pool->tbb->pool_malloc(below_of(pool), size);
+/* What is taken from oneTBB. */
+typedef struct take_t {
+    size_t size, alignment; /* alignment 0: none is needed */
+    umf_item_t *items;
+    size_t n, got;
+} take_t;
+
+static void *take_one(const scalable_pool_t *pool, const take_t *take) {
+    void *below = below_of(pool);
+    return take->alignment ? pool->tbb->pool_aligned_malloc(below, take->size, take->alignment)
+                           : pool->tbb->pool_malloc(below, take->size);
 }
 
-/* Takes up to `n` objects and returns how many. */
-static size_t take(scalable_pool_t *pool, size_t size, size_t alignment, umf_item_t *items,
-                   size_t n) {
-    size_t got = 0;
+/* Takes up to `n` objects. false: there is none. */
+static bool take(void *self, void *request) {
+    scalable_pool_t *pool = self;
+    take_t *take = request;
     umf_tbb_enter();
-    while (got < n && (items[got].object = take_one(pool, size, alignment)) != NULL) {
-        got++;
+    for (take->got = 0; take->got < take->n; take->got++) {
+        if ((take->items[take->got].object = take_one(pool, take)) == NULL) {
+            break;
+        }
     }
-    atomic_fetch_add_explicit(&pool->out_count, (int64_t)got, memory_order_acquire);
+    atomic_fetch_add_explicit(&pool->out_count, (int64_t)take->got, memory_order_acquire);
     umf_tbb_leave();
-    return got;
+    return take->got > 0;
 }
 
-/* The last look: all free objects go back to oneTBB, which can then cut others from their memory.
- */
-static UMF_COLD size_t take_last(scalable_pool_t *pool, size_t size, size_t alignment,
-                                 umf_item_t *items, size_t n) {
-    size_t got;
-    umf_withheld_part_t part;
-    umf_withheld_look(&pool->withheld, &part);
-    do {
-        umf_reuse_slots_release(&pool->reuse_slots);
-        umf_magazines_trim(&pool->magazines);
-        below_trim(pool, true);
-        got = take(pool, size, alignment, items, n);
-    } while (umf_withheld_again(&part, got > 0));
-    return got;
+/* All free objects go back to oneTBB, which can then cut others from their memory. */
+static void give_back_all(void *self) {
+    scalable_pool_t *pool = self;
+    umf_reuse_slots_release(&pool->reuse_slots);
+    umf_magazines_trim(&pool->magazines);
+    below_trim(pool, true);
+}
+
+static bool take_or_reclaim(scalable_pool_t *pool, take_t *request) {
+    umf_shortage_t shortage = {
+        .tracked = pool->tracked,
+        .withheld = &pool->withheld,
+        .pool = pool,
+        .give_back = give_back_all,
+        .attempt = take,
+        .request = request,
+    };
+    return umf_likely(take(pool, request)) || umf_reclaim(&shortage);
 }
 
 static void give_back(scalable_pool_t *pool, const umf_item_t *items, size_t n);
@@ -446,13 +460,11 @@ static size_t scalable_refill(void *arg, uint32_t bin, umf_item_t *items, size_t
     /* Comes before oneTBB is entered: oneTBB may ask the hook for memory, and the hook cannot
      * release anything because it must not enter oneTBB again. */
     umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
-    size_t got = take(pool, bins.size[bin], 0, items, n);
-    if (umf_unlikely(!got)) {
-        got = take_last(pool, bins.size[bin], 0, items, n);
-    }
-    size_t marked = mark(pool, bin, items, got);
-    if (umf_unlikely(marked < got)) {
-        no_states(pool, items + marked, got - marked);
+    take_t take = {.size = bins.size[bin], .items = items, .n = n};
+    take_or_reclaim(pool, &take);
+    size_t marked = mark(pool, bin, items, take.got);
+    if (umf_unlikely(marked < take.got)) {
+        no_states(pool, items + marked, take.got - marked);
     }
     return marked;
 }
@@ -575,8 +587,8 @@ static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t ali
         umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
                                     UMF_MAGAZINE_WAITING_MAX);
     }
-    bool is_got = block.object || take(pool, bytes, alignment, &block, 1) ||
-                  take_last(pool, bytes, alignment, &block, 1);
+    take_t take = {.size = bytes, .alignment = alignment, .items = &block, .n = 1};
+    bool is_got = block.object || take_or_reclaim(pool, &take);
     return is_got ? block_mark(pool, &block) : NULL;
 }
 
