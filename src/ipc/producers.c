@@ -17,6 +17,8 @@ struct umf_producer_t {
 
 UMF_LOCK_STATIC(producers_lock, UMF_RANK_IMPORT);
 
+_Static_assert(UMF_PRODUCERS <= UMF_PROCESS_ASK_MAX, "all are asked for at once");
+
 int umf_producer_pidfd(const umf_producer_t *producer) {
     return producer ? producer->known.pidfd : -1;
 }
@@ -85,14 +87,24 @@ umf_result_t umf_producers_check(umf_producers_t *producers, const umf_process_t
     return result;
 }
 
-/* Hands the producers that have ended over to the caller, with `all` the others, too. */
-static void producers_take_out_locked(umf_producers_t *producers, bool all,
+/* One bit for each producer that has ended. */
+static uint32_t producers_ended_locked(const umf_producers_t *producers) {
+    int pidfds[UMF_PRODUCERS];
+    uint32_t count = 0;
+    for (; count < UMF_PRODUCERS && producers->last_used[count]; count++) {
+        pidfds[count] = producers->last_used[count]->known.pidfd;
+    }
+    return umf_process_ended(pidfds, count);
+}
+
+/* Hands the producers of `which` over to the caller. The others move up. */
+static void producers_take_out_locked(umf_producers_t *producers, uint32_t which,
                                       umf_producer_t *out[UMF_PRODUCERS]) {
     size_t kept = 0, taken = 0;
     for (size_t i = 0; i < UMF_PRODUCERS && producers->last_used[i]; i++) {
         umf_producer_t *producer = producers->last_used[i];
         producers->last_used[i] = NULL;
-        if (all || !umf_process_is_known(&producer->known, &producer->known.process)) {
+        if (which >> i & 1) {
             out[taken++] = producer;
         } else {
             producers->last_used[kept++] = producer;
@@ -109,7 +121,7 @@ static void producers_put_all(umf_producer_t *gone[UMF_PRODUCERS]) {
 static void producers_add_locked(umf_producers_t *producers, umf_producer_t *producer,
                                  umf_producer_t *gone[UMF_PRODUCERS]) {
     const size_t last = UMF_PRODUCERS - 1;
-    producers_take_out_locked(producers, false, gone);
+    producers_take_out_locked(producers, producers_ended_locked(producers), gone);
     if (producers->last_used[last]) {
         /* All places are taken, so none had ended: the least recently used one leaves. */
         gone[0] = producers->last_used[last];
@@ -138,7 +150,7 @@ void umf_producers_remember(umf_producers_t *producers, umf_producer_t *producer
 void umf_producers_fini(umf_producers_t *producers) {
     umf_producer_t *gone[UMF_PRODUCERS] = {NULL};
     umf_lock(&producers_lock);
-    producers_take_out_locked(producers, true, gone);
+    producers_take_out_locked(producers, UINT32_MAX, gone);
     umf_unlock(&producers_lock);
     producers_put_all(gone);
 }

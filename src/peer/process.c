@@ -54,9 +54,21 @@ static uint32_t process_pid_namespace(void) {
 }
 
 /* A process descriptor becomes readable when its process ends. */
+uint32_t umf_process_ended(const int *pidfds, uint32_t count) {
+    struct pollfd wait[UMF_PROCESS_ASK_MAX];
+    uint32_t ended = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        wait[i] = (struct pollfd){.fd = pidfds[i], .events = POLLIN};
+    }
+    bool is_any = poll(wait, count, 0) > 0;
+    for (uint32_t i = 0; i < count && is_any; i++) {
+        ended |= (uint32_t) !!(wait[i].revents & POLLIN) << i;
+    }
+    return ended;
+}
+
 static bool process_has_ended(int pidfd) {
-    struct pollfd wait = {.fd = pidfd, .events = POLLIN};
-    return poll(&wait, 1, 0) == 1 && (wait.revents & POLLIN);
+    return umf_process_ended(&pidfd, 1) != 0;
 }
 
 /* `pidfd`: -1 if none is open. */

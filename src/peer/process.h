@@ -40,6 +40,12 @@ int umf_process_inspect(uint32_t pid, uint64_t like, uint64_t *start_time);
 
 bool umf_process_is_same(const umf_process_t *a, const umf_process_t *b);
 
+#define UMF_PROCESS_ASK_MAX 8u
+
+/* Which of up to UMF_PROCESS_ASK_MAX processes have ended: one bit for each of their descriptors.
+ * One system call. */
+uint32_t umf_process_ended(const int *pidfds, uint32_t count);
+
 /* Whether `known` is that process and it still runs. */
 bool umf_process_is_known(const umf_process_known_t *known, const umf_process_t *process);
 
