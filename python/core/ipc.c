@@ -34,6 +34,33 @@ static PyObject *ipc_handle(PyObject *module, PyObject *object) {
     return PyBytes_FromStringAndSize((const char *)made, (Py_ssize_t)size);
 }
 
+/* ipc_get(address) -> (bytes, what ipc_put takes). The handle is out until then. */
+static PyObject *ipc_get(PyObject *module, PyObject *address) {
+    (void)module;
+    void *ptr = PyLong_AsVoidPtr(address);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    umf_ipc_handle_t made;
+    size_t size;
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfGetIPCHandle(ptr, &made, &size);
+    Py_END_ALLOW_THREADS;
+    if (result != UMF_RESULT_SUCCESS) {
+        return umf_py_raise(result, "memory cannot be shared", NULL, 0);
+    }
+    return Py_BuildValue("y#K", (const char *)made, (Py_ssize_t)size,
+                         (unsigned long long)(uintptr_t)made);
+}
+
+static PyObject *ipc_put(PyObject *module, PyObject *handle) {
+    (void)module;
+    void *made = PyLong_AsVoidPtr(handle);
+    return PyErr_Occurred() ? NULL
+                            : umf_py_none_or_raise(umfPutIPCHandle(made), "a handle is stale");
+}
+
 /* ipc_open(class of the buffer, pool, bytes of the handle, size) -> buffer */
 static PyObject *ipc_open(PyObject *module, PyObject *args) {
     (void)module;
@@ -69,5 +96,7 @@ static PyObject *ipc_open(PyObject *module, PyObject *args) {
 
 PyMethodDef umf_py_ipc_functions[] = {
     {"ipc_handle", ipc_handle, METH_O, "The bytes that another process opens."},
+    {"ipc_get", ipc_get, METH_O, "The bytes that another process opens, of an address."},
+    {"ipc_put", ipc_put, METH_O, "Ends what ipc_get began."},
     {"ipc_open", ipc_open, METH_VARARGS, "Memory of another process."},
     {NULL, NULL, 0, NULL}};

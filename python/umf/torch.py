@@ -1,0 +1,230 @@
+"""Pools of libumf for PyTorch.
+
+    import umf.torch
+
+    pool = umf.torch.Pool()                 # memory of the current GPU that can be suspended
+    with pool.use():
+        weights = torch.randn(1 << 20, device="cuda")
+    pool.suspend()                          # the memory is free for others, the address stays
+    pool.resume()                           # the same values are back
+
+`Pool` is a ``torch.cuda.MemPool``: torch caches inside of it and orders streams, statistics and
+snapshots work. Pools need torch with CUDA.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import threading
+import weakref
+from pathlib import Path
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from . import _core, _memory, _suspend, _torch_pools
+from ._errors import OutOfResourcesError
+
+__all__ = ["Pool", "SharedTensor", "buffer", "share", "tensor"]
+
+
+class _Hooks:
+    """The library that torch calls; loaded when the first pool is made."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(str(Path(__file__).parent / "umf_torch_pools.abi3.so"))
+        self.library.umf_torch_take_slot.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        self.library.umf_torch_leave_slot.argtypes = [ctypes.c_int]
+        self.library.umf_torch_leave_slot.restype = None
+
+    def address(self, name: str) -> int:
+        return ctypes.cast(getattr(self.library, name), ctypes.c_void_p).value or 0
+
+
+_hooks: Optional[_Hooks] = None
+_lock = threading.Lock()
+# Pools of libumf whose pool of torch is gone: memory of tensors may be in them for longer.
+_retired: List[_memory.Pool] = []
+
+
+def _loaded() -> _Hooks:
+    global _hooks
+    with _lock:
+        if _hooks is None:
+            _hooks = _Hooks()
+            atexit.register(_collect)
+        return _hooks
+
+
+def _retire(slot: int, pool: _memory.Pool) -> None:
+    if _hooks is not None:
+        _hooks.library.umf_torch_leave_slot(slot)
+    with _lock:
+        _retired.append(pool)
+    _collect()
+
+
+def _collect() -> None:
+    """Closes retired pools that nothing is allocated from any more."""
+    with _lock:
+        empty = [pool for pool in _retired if pool.statistics().allocations == 0]
+        _retired[:] = [pool for pool in _retired if pool not in empty]
+    for pool in empty:
+        pool.close()
+
+
+def _allocator(pool: _memory.Pool, device: int) -> Tuple[int, Any]:
+    hooks = _loaded()
+    slot = hooks.library.umf_torch_take_slot(pool.handle, device)
+    if slot < 0:
+        raise OutOfResourcesError("64 pools of umf.torch are in use: drop one before")
+    made: Any = torch._C._cuda_customAllocator(
+        hooks.address(f"umf_torch_malloc_{slot}"), hooks.address("umf_torch_free")
+    )
+    return slot, made
+
+
+class Pool(torch.cuda.MemPool):  # type: ignore[misc]
+    """A pool of torch whose segments come from a pool of libumf, on one GPU.
+
+    Args:
+        kind: a kind of pool, or the whole text of a pool and its provider. Default: "proxy", since
+            torch divides the segments itself.
+        provider: text of the provider. Default: "cuda_vmm" of the device, which can be suspended.
+        device: the GPU; default: the current one.
+        keep: what becomes of the content in a suspend (``umf.Pool.set_policy``); None: the pool is
+            of a provider that cannot be suspended.
+        use_on_oom, no_split: as for ``torch.cuda.MemPool``.
+        settings: settings of the pool by name.
+
+    Raises:
+        RuntimeError: torch has no CUDA.
+        umf.DependencyError: there is no driver.
+        umf.OutOfResourcesError: 64 pools are in use.
+
+    A request that the GPU has no memory for trims all pools of this module, is tried once more, and
+    then is ``torch.OutOfMemoryError``. Segments without tensors go back when the pool is dropped;
+    memory of tensors lives on.
+    """
+
+    def __init__(
+        self,
+        kind: str = "proxy",
+        provider: Optional[str] = None,
+        *,
+        device: Optional[int] = None,
+        keep: Optional[str] = "pinned",
+        use_on_oom: bool = False,
+        no_split: bool = False,
+        **settings: object,
+    ) -> None:
+        if not torch.cuda.is_available():
+            raise RuntimeError("umf.torch.Pool needs torch with CUDA and a GPU")
+        self.device = torch.cuda.current_device() if device is None else device
+        if provider is None and " over " not in kind:
+            provider = f"cuda_vmm:device={self.device}"
+        _collect()
+        self.pool = _memory.Pool(kind, provider, **settings)
+        if keep is not None:
+            self.pool.set_policy(keep)
+        slot, allocator = _allocator(self.pool, self.device)
+        super().__init__(allocator, use_on_oom=use_on_oom, no_split=no_split)
+        weakref.finalize(self, _retire, slot, self.pool).atexit = False
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator["Pool"]:
+        """What this thread allocates on the pool's GPU inside comes from the pool.
+
+        Contexts nest: the inner pool holds.
+
+        Raises:
+            umf.OutOfResourcesError: it is suspended. Torch would hand out memory that is not there.
+        """
+        if self.pool.residency().state != "resident":
+            raise OutOfResourcesError("the pool is suspended: resume it, or use another")
+        with torch.cuda.device(self.device), _torch_pools.use(self):
+            yield self
+
+    def suspend(self, streams: Iterable[Any] = ()) -> _suspend.Report:
+        """Gives the memory back; see ``umf.suspend``.
+
+        Args:
+            streams: ``torch.cuda.Stream`` whose work is waited for; none: all work of the GPU.
+        """
+        return _suspend.suspend(self.pool, queues=[stream.cuda_stream for stream in streams])
+
+    def resume(self, streams: Iterable[Any] = ()) -> _suspend.Report:
+        """Brings it back; see ``umf.resume``."""
+        return _suspend.resume(self.pool, queues=[stream.cuda_stream for stream in streams])
+
+    def residency(self) -> _memory.Residency:
+        """Where the memory is."""
+        return self.pool.residency()
+
+    def __repr__(self) -> str:
+        return f"<umf.torch.Pool {self.pool.text!r} on cuda:{self.device}>"
+
+
+# --- tensors and buffers ---
+
+
+def tensor(
+    memory: _memory.Buffer, dtype: Optional[Any] = None, shape: Optional[Tuple[int, ...]] = None
+) -> Any:
+    """A tensor on the memory of a buffer, which stays as long as the tensor.
+
+    Args:
+        memory: of the CPU or a GPU by NVIDIA.
+        dtype: default: ``torch.uint8``. Its size must divide that of the buffer.
+        shape: default: one dimension.
+    """
+    made = torch.from_dlpack(memory)
+    if dtype is not None:
+        made = made.view(dtype)
+    return made if shape is None else made.view(shape)
+
+
+def buffer(of: Any) -> _memory.Buffer:
+    """The memory of a contiguous tensor, which stays as long as the buffer."""
+    return _memory.from_dlpack(of.detach().view(-1).view(torch.uint8))
+
+
+# --- tensors of other processes ---
+
+
+class SharedTensor(NamedTuple):
+    """Names a tensor to other processes; it pickles."""
+
+    handle: _memory.IPCHandle
+    dtype: Any
+    shape: Tuple[int, ...]
+
+    def open(self) -> Any:
+        """The tensor, on the memory of the process that shares it.
+
+        Raises:
+            umf.InvalidArgumentError: the memory is gone, or was suspended since.
+        """
+        memory = self.handle.open()
+        return tensor(memory, self.dtype, self.shape)
+
+
+def share(of: Any, pool: Pool) -> SharedTensor:
+    """Shares a tensor of a pool whose provider shares: ``Pool(provider="cuda_vmm:share=fd")``.
+
+    Args:
+        of: a contiguous tensor of the pool. It must live until the others have opened it; what they
+            opened stays until they drop it, or the pool is suspended: they see the old memory then.
+        pool: where it was allocated.
+
+    Raises:
+        ValueError: it is not contiguous or empty.
+        umf.InvalidArgumentError: the provider does not share, or the tensor is of no pool.
+    """
+    if not of.is_contiguous() or of.numel() == 0:
+        raise ValueError("only contiguous tensors with elements can be shared")
+    data, out = _core.ipc_get(of.data_ptr())
+    weakref.finalize(of.untyped_storage(), _core.ipc_put, out).atexit = False
+    nbytes = of.numel() * of.element_size()
+    handle = _memory.IPCHandle(data, nbytes, pool.pool.provider_text())
+    return SharedTensor(handle, of.dtype, tuple(of.shape))
