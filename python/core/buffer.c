@@ -4,6 +4,7 @@
 
 #include <umf/experimental/memory_properties.h>
 #include <umf/ipc.h>
+#include <umf/memory_pool_ext.h>
 #include <umf/memory_provider_gpu.h>
 
 PyTypeObject *umf_py_buffer_type;
@@ -35,6 +36,9 @@ umf_py_buffer_t *umf_py_buffer_new(PyTypeObject *type, umf_py_pool_t *pool, void
 
 static umf_result_t buffer_give_back(umf_py_buffer_t *self, void *ptr) {
     umf_result_t result;
+    if (self->origin == ORIGIN_POOL && !self->ipc && umfPoolTryFree(self->pool->handle, ptr)) {
+        return UMF_RESULT_SUCCESS;
+    }
     Py_BEGIN_ALLOW_THREADS;
     if (self->origin == ORIGIN_IPC) {
         result = umfCloseIPCHandle(ptr);

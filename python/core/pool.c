@@ -1,6 +1,7 @@
 /* umf._core.Pool */
 #include "core.h"
 
+#include <umf/memory_pool_ext.h>
 #include <umf/text.h>
 
 PyTypeObject *umf_py_pool_type;
@@ -166,10 +167,13 @@ static PyObject *pool_allocate(PyObject *object, PyObject *args, PyObject *kwarg
         PyErr_SetString(PyExc_ValueError, "size must be at least 1, it is 0");
         return NULL;
     }
-    void *ptr;
-    Py_BEGIN_ALLOW_THREADS;
-    ptr = alignment ? umfPoolAlignedMalloc(pool, size, alignment) : umfPoolMalloc(pool, size);
-    Py_END_ALLOW_THREADS;
+    /* What the thread cache has takes less time than giving the GIL up. */
+    void *ptr = alignment ? NULL : umfPoolTryMalloc(pool, size);
+    if (!ptr) {
+        Py_BEGIN_ALLOW_THREADS;
+        ptr = alignment ? umfPoolAlignedMalloc(pool, size, alignment) : umfPoolMalloc(pool, size);
+        Py_END_ALLOW_THREADS;
+    }
     if (!ptr) {
         return raise_no_memory(pool, size);
     }

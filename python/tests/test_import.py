@@ -24,6 +24,30 @@ for heavy in ("asyncio", "numpy", "torch", "ctypes", "multiprocessing"):
     )
 
 
+def test_what_stands_for_others_imports_without_torch_and_driver():
+    run_python(
+        """
+import importlib.util, os, sys
+class NoTorch:
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[0] in ("torch", "vllm", "numpy", "cupy", "numba", "rmm"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, NoTorch())
+import umf.compat, umf.torch_memory_saver, umf.torch_memory_saver.testing_utils, umf.vllm
+import umf.vllm.device_allocator.sleep_mode_backend
+from umf.vllm.device_allocator import cumem
+if cumem.cumem_available:
+    import umf.vllm.cumem_allocator
+    assert os.path.basename(cumem.lib_name).startswith("cumem_allocator")
+    assert "cumem_allocator" not in os.path.dirname(cumem.lib_name)
+assert len(os.listdir("/proc/self/task")) == 1
+assert "libcuda" not in open("/proc/self/maps").read()
+saver = umf.torch_memory_saver.torch_memory_saver
+assert saver._impl is None
+"""
+    )
+
+
 def test_forked_children_work():
     run_python(
         """

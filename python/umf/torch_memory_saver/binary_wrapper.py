@@ -61,7 +61,7 @@ class BinaryWrapper:
         *,
         tag: str,
         interesting_region: bool,
-        enable_cpu_backup: bool,
+        enable_cpu_backup: bool = False,
         enable_disk_backup: bool = False,
         cpu_backup_backend: Optional[str] = None,
     ) -> None:

@@ -6,7 +6,8 @@ import ctypes
 import gc
 import os
 import threading
-from typing import Any, Dict, Iterator, Optional, Set, Tuple
+import weakref
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from .. import _torch_pools
 from .binary_wrapper import BinaryWrapper
@@ -231,6 +232,8 @@ class _TorchMemorySaverImpl:
         self._binary_wrapper = BinaryWrapper(self._hook_util.get_path_binary())
         self._mem_pools: Dict[_Key, Any] = {}
         self._asleep: Set[_Key] = set()
+        self._pools_of_graphs: List[Tuple[Any, Any]] = []
+        self._named_pools: Dict[Tuple[str, Any], Any] = {}
         self._lock = threading.Lock()
         atexit.register(self._release)
 
@@ -241,7 +244,7 @@ class _TorchMemorySaverImpl:
         self,
         tag: str,
         enable_cpu_backup: bool,
-        cpu_backup_backend: Optional[str],
+        cpu_backup_backend: Optional[str] = None,
         enable_disk_backup: bool = False,
     ) -> Iterator[None]:
         before = self._binary_wrapper.get_config()
@@ -317,14 +320,30 @@ class _TorchMemorySaverImpl:
         import torch
 
         backend = backend or self._environment_backend()
-        if pool is None:
-            pool = self._pool_of(tag, enable_cpu_backup, False, backend).id
+        if self._hook_util.get_allocator() is not None:
+            pool = self._graph_pool(graph, pool, tag)
         with torch.cuda.graph(
             graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode
         ), self._with_region_config(
             tag=tag, enable_cpu_backup=enable_cpu_backup, cpu_backup_backend=backend
         ):
             yield
+
+    def _graph_pool(self, graph: Any, pool: Any, tag: str) -> Any:
+        """A pool of ours in the place of one of torch's: its own for a graph without one, otherwise
+        one for each that the caller names. Never a region's, whose tensors a replay would
+        overwrite."""
+        with self._lock:
+            gone = [one for made, one in self._pools_of_graphs if made() is None]
+            self._pools_of_graphs = [one for one in self._pools_of_graphs if one[0]() is not None]
+            if pool is None:
+                made = self._make_pool()
+                self._pools_of_graphs.append((weakref.ref(graph), made))
+            else:
+                made = self._named_pools.get((tag, pool)) or self._make_pool()
+                self._named_pools[(tag, pool)] = made
+        _torch_pools.drop(gone)
+        return made.id
 
     @contextlib.contextmanager
     def disable(self) -> Iterator[None]:
@@ -390,4 +409,5 @@ class _TorchMemorySaverImpl:
         """Pools before the allocator, while torch is still whole."""
         _torch_pools.drop(list(self._mem_pools.values()))
         self._mem_pools.clear()
+        self._named_pools.clear()
         gc.collect()
