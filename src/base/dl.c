@@ -4,6 +4,7 @@
 #include "base/dl.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +41,18 @@ void umf_dl_close(void *library) {
     if (library) {
         dlclose(library);
     }
+}
+
+static int dl_read_generation(struct dl_phdr_info *info, size_t size, void *generation) {
+    (void)size;
+    *(uint64_t *)generation = info->dlpi_adds;
+    return 1; /* the first library says it */
+}
+
+uint64_t umf_dl_generation(void) {
+    uint64_t generation = 0;
+    dl_iterate_phdr(dl_read_generation, &generation);
+    return generation;
 }
 
 void *umf_dl_symbol(void *library, const char *name) {

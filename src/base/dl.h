@@ -21,6 +21,8 @@ void *umf_dl_open(const char *name, bool loaded_only, char *why, size_t why_size
 /* Opens a library among the loaded ones, else on the system. */
 void *umf_dl_find(const char *name, char *why, size_t why_size);
 void umf_dl_close(void *library);
+/* A number that grows whenever the process loads a library. Much faster than umf_dl_open. */
+uint64_t umf_dl_generation(void);
 
 /* One symbol, or NULL. */
 void *umf_dl_symbol(void *library, const char *name);

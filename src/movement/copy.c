@@ -4,7 +4,11 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "movement/move.h"
+#include "movement/quick.h"
 #include "system/keep_errno.h"
+
+/* Larger copies do not notice what the general way costs. */
+#define QUICK_MAX ((size_t)64 << 10)
 
 static umf_result_t sides_find(umf_side_t *to, umf_side_t *from, const umf_copy_item_t *item,
                                const umf_copy_params_t *params) {
@@ -20,8 +24,8 @@ static umf_piece_t whole(const umf_side_t *to, const umf_side_t *from) {
     return (umf_piece_t){.to = to->addr, .from = from->addr, .size = to->size};
 }
 
-UMF_API_EXT_1 umf_result_t umfCopy(void *to, const void *from, size_t size,
-                                   const umf_copy_params_t *params) {
+static umf_result_t copy_slow(void *to, const void *from, size_t size,
+                              const umf_copy_params_t *params) {
     UMF_KEEP_ERRNO;
     umf_copy_item_t item = {.to = to, .from = from, .size = size};
     umf_side_t sides[2];
@@ -41,6 +45,14 @@ UMF_API_EXT_1 umf_result_t umfCopy(void *to, const void *from, size_t size,
         }
     }
     return umf_move_end(&move, result, sides, 2);
+}
+
+UMF_API_EXT_1 umf_result_t umfCopy(void *to, const void *from, size_t size,
+                                   const umf_copy_params_t *params) {
+    if (umf_likely(!params && size - 1 < QUICK_MAX) && umf_quick_copy(to, from, size)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    return copy_slow(to, from, size, params);
 }
 
 UMF_API_EXT_1 umf_result_t umfFill(void *to, const void *pattern, size_t pattern_size, size_t size,

@@ -1,8 +1,7 @@
 /* Fills by the CPU, by the provider, or by copies of a pattern. */
-#include <string.h>
-
 #include "base/log.h"
 #include "base/meta.h"
+#include "movement/cpu.h"
 #include "movement/move.h"
 
 /* The most of a pattern that is made on the host, to be copied again and again. */
@@ -10,26 +9,6 @@
 
 /* --- fills -------------------------------------------------------------------------------------
  */
-
-static void fill_by_hand(char *to, size_t size, const void *pattern, size_t pattern_size) {
-    if (pattern_size == 1) {
-        memset(to, *(const unsigned char *)pattern, size);
-        return;
-    }
-    size_t have = pattern_size < size ? pattern_size : size;
-    memcpy(to, pattern, have);
-    while (have < size) { /* what is there doubles */
-        size_t more = have < size - have ? have : size - have;
-        memcpy(to + have, to, more);
-        have += more;
-    }
-}
-
-/* Is the pattern one byte again and again? */
-static bool is_one_byte(const void *pattern, size_t pattern_size) {
-    const char *bytes = pattern;
-    return pattern_size == 1 || memcmp(bytes, bytes + 1, pattern_size - 1) == 0;
-}
 
 /* A pattern that the provider does not offer: some of it is made on the host and copied, again and
  * again. */
@@ -43,7 +22,7 @@ static umf_result_t fill_by_copies(umf_move_t *move, const umf_side_t *to, const
         UMF_LOG_ERROR("no %zu bytes of host memory for a pattern", room);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    fill_by_hand(buffer, room, pattern, pattern_size);
+    umf_cpu_fill(buffer, room, pattern, pattern_size);
     umf_result_t result = umf_move_queue(move, to);
     for (size_t at = 0; at < to->size && result == UMF_RESULT_SUCCESS; at += room) {
         size_t size = to->size - at < room ? to->size - at : room;
@@ -58,7 +37,7 @@ static umf_result_t fill_by_copies(umf_move_t *move, const umf_side_t *to, const
 
 static umf_result_t fill_by_provider(umf_move_t *move, const umf_side_t *to, const void *pattern,
                                      size_t pattern_size) {
-    if (!to->ext->fill || !is_one_byte(pattern, pattern_size)) {
+    if (!to->ext->fill || !umf_cpu_is_one_byte(pattern, pattern_size)) {
         return fill_by_copies(move, to, pattern, pattern_size);
     }
     umf_result_t result = umf_move_queue(move, to);
@@ -87,7 +66,7 @@ umf_result_t umf_move_fill(umf_move_t *move, const umf_side_t *to, const void *p
     if (is_for_cpu || !has_copy) {
         result = umf_move_wait(move);
         if (result == UMF_RESULT_SUCCESS) {
-            fill_by_hand((char *)to->addr, to->size, pattern, pattern_size);
+            umf_cpu_fill((void *)to->addr, to->size, pattern, pattern_size);
         }
     } else {
         result = fill_by_provider(move, to, pattern, pattern_size);

@@ -13,7 +13,11 @@ static bool params_are_valid(const umf_copy_params_t *params) {
 }
 
 umf_result_t umf_move_begin(umf_move_t *move, const umf_copy_params_t *params) {
-    *move = (umf_move_t){.params = params ? params : &default_params};
+    move->params = params ? params : &default_params;
+    move->done = 0;
+    move->server = move->queue_side = NULL;
+    move->queue = NULL;
+    move->is_waited = move->is_callers = false;
     if (umf_likely(!params)) {
         return UMF_RESULT_SUCCESS;
     }
@@ -137,6 +141,20 @@ static umf_result_t wait_for_callers(umf_move_t *move) {
     }
     move->is_waited = result == UMF_RESULT_SUCCESS;
     return umf_move_failed(server, result);
+}
+
+bool umf_move_is_captured(const umf_move_t *move) {
+    const umf_side_t *server = move->server;
+    const umf_memory_provider_ext_ops_t *ext = server->ext;
+    void *mark = NULL;
+    if (!ext->queue_mark || !ext->mark_wait ||
+        ext->queue_mark(server->self, move->params->queue, &mark) != UMF_RESULT_SUCCESS) {
+        return false;
+    }
+    if (mark) {
+        ext->mark_wait(server->self, mark, true);
+    }
+    return !mark;
 }
 
 umf_result_t umf_move_wait(umf_move_t *move) {

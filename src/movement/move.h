@@ -31,6 +31,9 @@ bool umf_move_is_plain(const umf_move_t *move);
 
 /* For the work itself. Makes sure that `queue` is one on which the side's provider works. */
 umf_result_t umf_move_queue(umf_move_t *move, const umf_side_t *side);
+/* Is the caller's queue being captured? Then it cannot be waited for. Otherwise what was on it may
+ * have been waited for. */
+bool umf_move_is_captured(const umf_move_t *move);
 /* The host waits: for the work so far, and for what the caller queued and named. */
 umf_result_t umf_move_wait(umf_move_t *move);
 /* Waits until a queue is done, twice if the first wait fails. false: work on it may still go on, so

@@ -41,9 +41,10 @@ static UMF_COLD int provider_ask(umf_memory_provider_handle_t provider, uintptr_
     return kind;
 }
 
+/* Asks the kernel for the word that holds the address. */
 static bool is_reached(uintptr_t addr) {
     UMF_KEEP_ERRNO;
-    return umf_os_probe_read((void *)addr) == 0;
+    return umf_os_probe_read((void *)umf_align_down(addr, sizeof(uint64_t))) == 0;
 }
 
 static umf_place_kind_t provider_kind(umf_memory_provider_handle_t provider, uintptr_t base) {
@@ -114,6 +115,22 @@ static void find_foreign(umf_side_t *side) {
     }
 }
 
+/* Larger ones are worth the question to a driver: it may have pinned them. */
+#define PLAIN_MAX ((size_t)64 << 10)
+/* So near above our frame is the stack of the caller. */
+#define STACK_NEAR ((uintptr_t)16 << 10)
+
+bool umf_side_is_plain(uintptr_t addr, size_t size) {
+    uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+    return size < PLAIN_MAX &&
+           ((addr >= frame && size < STACK_NEAR && addr - frame < STACK_NEAR - size) ||
+            umf_os_is_in_heap(addr, size));
+}
+
+static bool is_mapped(uintptr_t addr, size_t size) {
+    return is_reached(addr) && (size == 0 || is_reached(addr + size - 1));
+}
+
 static void find_unknown(umf_side_t *side, umf_place_kind_t word,
                          umf_memory_provider_handle_t helper) {
     side->kind = word == UMF_PLACE_UNKNOWN ? UMF_PLACE_HOST : word;
@@ -150,15 +167,19 @@ void umf_side_find(umf_side_t *side, const void *addr, size_t size, umf_place_ki
     side->room = 0;
     side->device = -1;
     side->is_leaving = false;
+    side->is_missing = false;
     if (umf_likely(span != NULL)) {
         find_in_span(side, use_around(span, side->addr, size));
     } else if (umf_unlikely(umf_map_find(&umf_map_global, side->addr) != 0)) {
         side->is_leaving = true;
         side->kind = UMF_PLACE_UNKNOWN;
-    } else if (word != UMF_PLACE_HOST && addr && umf_foreign_find(addr, &side->foreign)) {
+    } else if (word == UMF_PLACE_HOST || umf_side_is_plain(side->addr, size)) {
+        find_unknown(side, UMF_PLACE_HOST, helper);
+    } else if (umf_foreign_find(addr, &side->foreign)) {
         find_foreign(side);
     } else {
         find_unknown(side, word, helper);
+        side->is_missing = side->kind == UMF_PLACE_HOST && !is_mapped(side->addr, size);
     }
 }
 
@@ -168,6 +189,9 @@ void umf_side_find(umf_side_t *side, const void *addr, size_t size, umf_place_ki
 static UMF_COLD umf_result_t leaves(const umf_side_t *side) {
     if (!side->addr) {
         UMF_LOG_ERROR("the %s is NULL, %zu bytes are asked for", side->name, side->size);
+    } else if (side->is_missing) {
+        UMF_LOG_ERROR("no memory is mapped at the %s %p, or at the end of its %zu bytes",
+                      side->name, (void *)side->addr, side->size);
     } else if (side->is_leaving) {
         UMF_LOG_ERROR("the %s %p of %zu bytes is being freed by another thread", side->name,
                       (void *)side->addr, side->size);
@@ -193,7 +217,7 @@ static UMF_COLD umf_result_t is_asleep(const umf_side_t *side) {
 
 umf_result_t umf_side_check(const umf_side_t *side) {
     uintptr_t last;
-    if (umf_unlikely(!side->addr || side->is_leaving ||
+    if (umf_unlikely(!side->addr || side->is_leaving || side->is_missing ||
                      __builtin_add_overflow(side->addr, (uintptr_t)side->size - 1, &last))) {
         return leaves(side);
     }
@@ -257,7 +281,7 @@ UMF_API_EXT_1 umf_result_t umfPlaceOf(const void *ptr, umf_place_t *place) {
         .kind = side.kind,
         .source = side.source,
         .device = device_number(&side),
-        .is_reachable = ptr && side.kind != UMF_PLACE_DEVICE && !is_asleep,
+        .is_reachable = ptr && side.kind != UMF_PLACE_DEVICE && !is_asleep && !side.is_missing,
         .is_suspended = is_asleep,
         .pool = side.pool,
         .provider = side.provider,

@@ -18,6 +18,7 @@ typedef struct umf_side_t {
     umf_place_source_t source;
     uint32_t span;                            /* index, in use until umf_side_release; 0: none */
     bool is_leaving;                          /* the memory is being freed */
+    bool is_missing;                          /* no memory is mapped there */
     umf_memory_pool_handle_t pool;            /* NULL: none */
     umf_memory_provider_handle_t provider;    /* the root; NULL: none */
     const umf_memory_provider_ext_ops_t *ext; /* never NULL */
@@ -47,6 +48,10 @@ static inline void umf_side_release(umf_side_t *side) {
 
 /* Checks that the range lies in its allocation and is not suspended. Logs what is wrong. */
 umf_result_t umf_side_check(const umf_side_t *side);
+
+/* Is it memory of the host that needs no question: the caller's stack or the heap? For addresses
+ * that are not in the map. */
+bool umf_side_is_plain(uintptr_t addr, size_t size);
 
 /* Can the CPU do it? */
 static inline bool umf_side_is_of_host(const umf_side_t *side) {

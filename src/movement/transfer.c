@@ -1,13 +1,8 @@
 /* Copies along each route. */
-#include <string.h>
-
 #include "base/log.h"
-#include "base/meta.h"
+#include "movement/cpu.h"
 #include "movement/move.h"
-#include "movement/queue.h"
-
-/* The largest piece that goes through the host at once. */
-#define STAGE_SIZE ((size_t)1 << 20)
+#include "movement/stage.h"
 
 /* --- copies ------------------------------------------------------------------------------------
  */
@@ -15,7 +10,7 @@
 static umf_result_t copy_by_cpu(umf_move_t *move, umf_piece_t piece) {
     umf_result_t result = umf_move_wait(move);
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        memmove((void *)piece.to, (const void *)piece.from, piece.size);
+        umf_cpu_copy((void *)piece.to, (const void *)piece.from, piece.size);
     }
     return result;
 }
@@ -28,54 +23,6 @@ static umf_result_t queue_copy(const umf_side_t *own, void *queue, umf_piece_t p
 static umf_result_t copy_by(umf_move_t *move, const umf_side_t *own, umf_piece_t piece) {
     umf_result_t result = umf_move_queue(move, own);
     return result == UMF_RESULT_SUCCESS ? queue_copy(own, move->queue, piece) : result;
-}
-
-static umf_result_t copy_now(const umf_side_t *own, void *queue, umf_piece_t piece) {
-    umf_result_t result = queue_copy(own, queue, piece);
-    umf_result_t waited = own->ext->queue_wait(own->self, queue);
-    return umf_move_failed(own, result ? result : waited);
-}
-
-static umf_result_t copy_staged_through(umf_move_t *move, const umf_side_t *to,
-                                        const umf_side_t *from, umf_piece_t piece,
-                                        void *const queues[2], uintptr_t buffer, size_t room) {
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    for (size_t at = 0; at < piece.size && result == UMF_RESULT_SUCCESS;) {
-        size_t size = piece.size - at < room ? piece.size - at : room;
-        result = copy_now(from, queues[1], (umf_piece_t){buffer, piece.from + at, size});
-        if (result == UMF_RESULT_SUCCESS) {
-            result = copy_now(to, queues[0], (umf_piece_t){piece.to + at, buffer, size});
-        }
-        at += size;
-        move->done += result == UMF_RESULT_SUCCESS ? size : 0;
-    }
-    return result;
-}
-
-static umf_result_t copy_staged(umf_move_t *move, const umf_side_t *to, const umf_side_t *from,
-                                umf_piece_t piece) {
-    void *queues[2];
-    size_t room = piece.size < STAGE_SIZE ? piece.size : STAGE_SIZE;
-    umf_result_t result = umf_move_wait(move);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    void *buffer = umf_meta_alloc(room);
-    if (!buffer) {
-        UMF_LOG_ERROR("no %zu bytes of host memory between the two sides of a copy", room);
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    result = umf_move_failed(to, umf_queue_take(to, &queues[0]));
-    if (result == UMF_RESULT_SUCCESS) {
-        result = umf_move_failed(from, umf_queue_take(from, &queues[1]));
-        if (result == UMF_RESULT_SUCCESS) {
-            result = copy_staged_through(move, to, from, piece, queues, (uintptr_t)buffer, room);
-            umf_queue_put(from, queues[1]);
-        }
-        umf_queue_put(to, queues[0]);
-    }
-    umf_meta_free(buffer, room);
-    return result;
 }
 
 static UMF_COLD umf_result_t no_route(const umf_side_t *to, const umf_side_t *from) {
@@ -97,17 +44,27 @@ static UMF_COLD umf_result_t overlaps(umf_piece_t piece) {
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
+/* Threads and pinned memory are faster than what drivers do with pageable memory. */
+static umf_result_t copy_by_best(umf_move_t *move, const umf_side_t *own, const umf_side_t *to,
+                                 const umf_side_t *from, umf_piece_t piece) {
+    const umf_side_t *other = own == to ? from : to;
+    bool may_wait = !move->params->queue || !umf_move_is_captured(move);
+    return umf_stage_pays(own, other, piece.size) && may_wait
+               ? umf_stage_copy(move, to, from, piece)
+               : copy_by(move, own, piece);
+}
+
 static umf_result_t copy_by_route(umf_move_t *move, const umf_side_t *to, const umf_side_t *from,
                                   umf_piece_t piece, umf_route_t route) {
     switch (route) {
     case UMF_ROUTE_CPU:
         return copy_by_cpu(move, piece);
     case UMF_ROUTE_TO:
-        return copy_by(move, to, piece);
+        return copy_by_best(move, to, to, from, piece);
     case UMF_ROUTE_FROM:
-        return copy_by(move, from, piece);
+        return copy_by_best(move, from, to, from, piece);
     case UMF_ROUTE_STAGED:
-        return copy_staged(move, to, from, piece);
+        return umf_stage_copy(move, to, from, piece);
     default:
         return no_route(to, from);
     }

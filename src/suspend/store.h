@@ -10,7 +10,7 @@
 #include <umf/suspend.h>
 
 #include "core/object.h"
-#include "suspend/pinned.h"
+#include "movement/pinned.h"
 
 #define UMF_STORE_UNIT UMF_PINNED_UNIT
 

@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "suspend/pinned.h"
+#include "movement/pinned.h"
 #include "suspend/plan.h"
 #include "suspend/sleep.h"
 

@@ -120,6 +120,9 @@ int umf_os_dax_probe(void);
  */
 void umf_os_set_dax_dir(const char *dir);
 
+/* Does the address lie in the heap of malloc that grows by brk? Such memory is there. */
+bool umf_os_is_in_heap(uintptr_t addr, size_t size);
+
 /* Processes. */
 int umf_os_pid(void);
 int umf_os_tid(void);

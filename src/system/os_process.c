@@ -70,6 +70,30 @@ static bool os_is_zombie(const char *line) {
     return state && threads && (*state == 'Z' || *state == 'X') && atoi(threads) <= 1;
 }
 
+/* The start of the heap; UINTPTR_MAX: unknown. */
+static uintptr_t os_read_heap(void) {
+    char line[1024];
+    const char *field = umf_os_read_text("/proc/self/stat", line, sizeof(line)) == 0
+                            ? os_stat_field(line, 47)
+                            : NULL;
+    uintptr_t start = field ? (uintptr_t)strtoull(field, NULL, 10) : 0;
+    return start ? start : UINTPTR_MAX;
+}
+
+bool umf_os_is_in_heap(uintptr_t addr, size_t size) {
+    static _Atomic uintptr_t heap; /* 0: not read yet; it never changes */
+    uintptr_t start = atomic_load_explicit(&heap, memory_order_relaxed);
+    if (umf_unlikely(start == 0)) {
+        start = os_read_heap();
+        atomic_store_explicit(&heap, start, memory_order_relaxed);
+    }
+    if (addr < start) {
+        return false;
+    }
+    uintptr_t end = (uintptr_t)sbrk(0);
+    return addr < end && size <= end - addr;
+}
+
 bool umf_os_is_last_thread(void) {
     char line[1024];
     if (os_fault("is_last_thread") != 0 ||

@@ -22,7 +22,7 @@ providers system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl
 pools     system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h track/span.h core/tracked_provider.h core/reclaim.h core/content.h pools/shared public
 ipc       system base ds ctl/ctl.h ctl/field.h track peer core public
 numa      system base topology public
-suspend   system base ds track core public
+suspend   system base ds track core movement public
 movement  system base ds track core public
 proxy_lib public
 umem      public

@@ -23,7 +23,6 @@ namespace {
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 constexpr umf_result_t NONE = UMF_RESULT_ERROR_NOT_SUPPORTED;
-constexpr umf_result_t BUSY = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 
 // Some memory of a place, and what must be in it.
 struct Area {
@@ -273,6 +272,23 @@ TEST_F(Copy, bad_arguments_are_refused) {
     params = UMF_COPY_PARAMS_INIT;
     params.provider = reinterpret_cast<umf_memory_provider_handle_t>(a);
     EXPECT_EQ(umfCopy(a, b, 1, &params), BAD);
+}
+
+TEST_F(Copy, memory_that_is_not_there_is_refused) {
+    char a[16] = "a";
+    char *gone = static_cast<char *>(
+        mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    munmap(gone + 4096, 4096);
+    EXPECT_EQ(umfCopy(a, gone + 4096, 1, nullptr), BAD);
+    EXPECT_EQ(umfCopy(gone + 4096, a, 1, nullptr), BAD);
+    EXPECT_EQ(umfFill(gone + 4090, "x", 1, 7, nullptr), BAD);
+    EXPECT_EQ(gone[4090], 0);
+    EXPECT_EQ(umfFill(gone + 4090, "x", 1, 6, nullptr), OK);
+    EXPECT_EQ(gone[4095], 'x');
+    umf_place_t place = UMF_PLACE_INIT;
+    EXPECT_EQ(umfPlaceOf(gone + 4096, &place), OK);
+    EXPECT_EQ(place.is_reachable, 0);
+    munmap(gone, 4096);
 }
 
 TEST_F(Copy, bad_rows_are_refused) {

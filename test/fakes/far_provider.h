@@ -87,15 +87,15 @@ class FarProvider {
         };
         ops.finalize = [](void *) { return UMF_RESULT_SUCCESS; };
         ops.alloc = [](void *provider, size_t size, size_t alignment, void **ptr) {
-            FarProvider *far = self(provider);
-            std::lock_guard<std::mutex> guard(far->mutex);
+            FarProvider *owner = self(provider);
+            std::lock_guard<std::mutex> guard(owner->mutex);
             size_t step = alignment > PAGE ? alignment : PAGE;
-            size_t at = (far->used + step - 1) / step * step;
+            size_t at = (owner->used + step - 1) / step * step;
             if (size > ROOM || at > ROOM - size) {
                 return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
             }
-            far->used = at + size;
-            *ptr = far->far + at;
+            owner->used = at + size;
+            *ptr = owner->far + at;
             return UMF_RESULT_SUCCESS;
         };
         ops.free = [](void *, void *, size_t) { return UMF_RESULT_SUCCESS; };
@@ -125,16 +125,16 @@ class FarProvider {
     }
 
     static umf_result_t copy(void *provider, void *queue, void *dst, const void *src, size_t size) {
-        FarProvider *far = self(provider);
-        if (far->fail_copy_at > 0 && --far->fail_copy_at == 0) {
+        FarProvider *owner = self(provider);
+        if (owner->fail_copy_at > 0 && --owner->fail_copy_at == 0) {
             return UMF_RESULT_ERROR_USER_SPECIFIC;
         }
-        far->copies++;
+        owner->copies++;
         static_cast<Queue *>(queue)->push_back([=] {
-            if (far->during_copy) {
-                far->during_copy();
+            if (owner->during_copy) {
+                owner->during_copy();
             }
-            memcpy(far->near_of(dst), far->near_of(src), size);
+            memcpy(owner->near_of(dst), owner->near_of(src), size);
         });
         return UMF_RESULT_SUCCESS;
     }
@@ -163,9 +163,10 @@ class FarProvider {
         };
         ext.copy = copy;
         ext.fill = [](void *provider, void *queue, void *dst, uint8_t value, size_t size) {
-            FarProvider *far = self(provider);
-            far->fills++;
-            static_cast<Queue *>(queue)->push_back([=] { memset(far->near_of(dst), value, size); });
+            FarProvider *owner = self(provider);
+            owner->fills++;
+            static_cast<Queue *>(queue)->push_back(
+                [=] { memset(owner->near_of(dst), value, size); });
             return UMF_RESULT_SUCCESS;
         };
         return ext;

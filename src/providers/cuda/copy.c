@@ -52,6 +52,28 @@ umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_conte
     return umf_cuda_result(driver, result, "filling memory");
 }
 
+static bool can_pin(const umf_cuda_driver_t *driver) {
+    return driver->cuMemHostRegister && driver->cuMemHostUnregister;
+}
+
+umf_result_t umf_cuda_host_pin(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                               void *ptr, size_t size) {
+    CUresult result = CUDA_SUCCESS;
+    if (can_pin(driver)) {
+        UMF_CUDA_CALL(driver, context, result, cuMemHostRegister(ptr, size, 0));
+    }
+    return umf_cuda_result(driver, result, "pinning host memory");
+}
+
+umf_result_t umf_cuda_host_unpin(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                                 void *ptr) {
+    CUresult result = CUDA_SUCCESS;
+    if (can_pin(driver)) {
+        UMF_CUDA_CALL(driver, context, result, cuMemHostUnregister(ptr));
+    }
+    return umf_cuda_given_back(driver, result, "unpinning host memory");
+}
+
 umf_result_t umf_cuda_op_copy_domain(void *provider, const void **domain) {
     static const char all = 0;
     (void)provider;

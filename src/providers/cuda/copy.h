@@ -29,6 +29,12 @@ umf_result_t umf_cuda_queue_mark(const umf_cuda_driver_t *driver, const umf_cuda
 int umf_cuda_mark_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                        void *mark, int may_block);
 
+/* Pinned memory of the host. Drivers that cannot pin copy more slowly; that is all. */
+umf_result_t umf_cuda_host_pin(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                               void *ptr, size_t size);
+umf_result_t umf_cuda_host_unpin(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                                 void *ptr);
+
 /* The queue operations of a provider kind whose state `type` has a `driver` and a `context`. */
 #define UMF_CUDA_QUEUE_FUNCTIONS(kind, type)                                                       \
     static umf_result_t kind##_queue_create(void *provider, void **queue) {                        \

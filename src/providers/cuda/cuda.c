@@ -292,6 +292,17 @@ static umf_result_t cuda_wait(void *provider, void *const *queues, size_t num_qu
                                     : umf_cuda_wait_all(cuda->driver, &places);
 }
 
+static umf_result_t cuda_host_pin(void *provider, void *ptr, size_t size) {
+    const cuda_provider_t *cuda = provider;
+    return umf_cuda_host_pin(cuda->driver, &cuda->context, ptr, size);
+}
+
+static umf_result_t cuda_host_unpin(void *provider, void *ptr, size_t size) {
+    const cuda_provider_t *cuda = provider;
+    (void)size;
+    return umf_cuda_host_unpin(cuda->driver, &cuda->context, ptr);
+}
+
 /* --- IPC: the driver's own handles ------------------------------------------------------------ */
 
 static umf_result_t cuda_get_ipc_handle_size(void *provider, size_t *size) {
@@ -396,6 +407,8 @@ static const umf_memory_provider_ext_ops_t cuda_ext_ops = {
     .ipc_watch = cuda_ipc_watch,
     UMF_CUDA_QUEUE_OPS(cuda),
     .wait = cuda_wait,
+    .host_pin = cuda_host_pin,
+    .host_unpin = cuda_host_unpin,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfCUDAMemoryProviderOps(void) {

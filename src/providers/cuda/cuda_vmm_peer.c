@@ -1,4 +1,5 @@
 /* Cuda_vmm: pinning memory of the host, and memory of other devices. */
+#include "providers/cuda/copy.h"
 #include "providers/cuda/cuda_vmm_own.h"
 
 #include <fcntl.h>
@@ -10,24 +11,13 @@
 
 umf_result_t umf_cuda_vmm_host_pin(void *provider, void *ptr, size_t size) {
     const umf_cuda_vmm_t *cuda = provider;
-    if (!cuda->driver->cuMemHostRegister || !cuda->driver->cuMemHostUnregister) {
-        /* Without pinning, copies are slower; nothing else changes. */
-        return UMF_RESULT_SUCCESS;
-    }
-    CUresult result;
-    UMF_CUDA_VMM_CALL(cuda, result, cuMemHostRegister(ptr, size, 0));
-    return umf_cuda_vmm_result(cuda, result, "pinning host memory");
+    return umf_cuda_host_pin(cuda->driver, &cuda->context, ptr, size);
 }
 
 umf_result_t umf_cuda_vmm_host_unpin(void *provider, void *ptr, size_t size) {
     const umf_cuda_vmm_t *cuda = provider;
     (void)size;
-    if (!cuda->driver->cuMemHostRegister || !cuda->driver->cuMemHostUnregister) {
-        return UMF_RESULT_SUCCESS;
-    }
-    CUresult result;
-    UMF_CUDA_VMM_CALL(cuda, result, cuMemHostUnregister(ptr));
-    return umf_cuda_vmm_given_back(cuda, result, "unpinning host memory");
+    return umf_cuda_host_unpin(cuda->driver, &cuda->context, ptr);
 }
 
 /* The node of the device on the bus, as the system tells it, for drivers that do not.

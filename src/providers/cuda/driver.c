@@ -101,16 +101,25 @@ const umf_cuda_driver_t *umf_cuda_driver(char *why, size_t why_size) {
     return umf_gpu_library_is_there(&cuda_library, why, why_size) ? &cuda_driver : NULL;
 }
 
-const umf_cuda_driver_t *umf_cuda_driver_if_loaded(void) {
-    if (umf_likely(atomic_load_explicit(&cuda_is_loaded, memory_order_acquire))) {
-        return &cuda_driver;
+/* Asked again only when a library has been loaded since. */
+static UMF_COLD const umf_cuda_driver_t *cuda_look_for_loaded(uint64_t generation) {
+    static _Atomic uint64_t without; /* the generation at which it was not loaded */
+    if (atomic_load_explicit(&without, memory_order_relaxed) == generation) {
+        return NULL;
     }
     void *library = umf_dl_open(cuda_library.name, true, NULL, 0);
     if (!library) {
+        atomic_store_explicit(&without, generation, memory_order_relaxed);
         return NULL;
     }
     umf_dl_close(library);
     return umf_cuda_driver(NULL, 0);
+}
+
+const umf_cuda_driver_t *umf_cuda_driver_if_loaded(void) {
+    return umf_likely(atomic_load_explicit(&cuda_is_loaded, memory_order_acquire))
+               ? &cuda_driver
+               : cuda_look_for_loaded(umf_dl_generation());
 }
 
 const umf_cuda_driver_t *umf_cuda_driver_per_thread(void) {

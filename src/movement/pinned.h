@@ -6,8 +6,8 @@
  * many threads at once are several times slower. So the caller touches units with all of its
  * threads, and pins a block with one.
  */
-#ifndef UMF_SRC_SUSPEND_PINNED_H
-#define UMF_SRC_SUSPEND_PINNED_H
+#ifndef UMF_SRC_MOVEMENT_PINNED_H
+#define UMF_SRC_MOVEMENT_PINNED_H
 
 #include "core/object.h"
 

@@ -1,5 +1,5 @@
 /* Pinned: blocks of units. The units of a block go back to the system together. */
-#include "suspend/pinned.h"
+#include "movement/pinned.h"
 
 #include <errno.h>
 #include <stdatomic.h>

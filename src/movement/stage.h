@@ -1,0 +1,20 @@
+/*
+ * Stage: copies through memory of the host. Each thread has a buffer of two halves, so that one is
+ * filled while the other is emptied.
+ *
+ * Two cases need it: no provider can copy both sides; or one side is pageable memory of the host,
+ * and several threads with pinned memory are faster than the provider's own way.
+ */
+#ifndef UMF_SRC_MOVEMENT_STAGE_H
+#define UMF_SRC_MOVEMENT_STAGE_H
+
+#include "movement/move.h"
+
+/* Is it faster than the copy of `own`? */
+bool umf_stage_pays(const umf_side_t *own, const umf_side_t *other, size_t size);
+
+/* The host waits for the work. `move->done` grows by the bytes from the start that are right. */
+umf_result_t umf_stage_copy(umf_move_t *move, const umf_side_t *to, const umf_side_t *from,
+                            umf_piece_t piece);
+
+#endif

@@ -1,0 +1,232 @@
+// Memory is held while it is copied: a free, a suspend, a close and the end of a pool wait.
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/copy.h>
+#include <umf/pools/pool_proxy.h>
+#include <umf/suspend.h>
+#include <umf/text.h>
+
+#include "fakes/content.h"
+#include "fakes/far_provider.h"
+#include "fakes/scale.h"
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BUSY = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+constexpr size_t SIZE = 64 << 10;
+
+// A provider that tells when its memory goes; in its memory the CPU can read and write.
+struct Telling {
+    std::atomic<long> freed{0};
+
+    static umf_memory_provider_ops_t table() {
+        umf_memory_provider_ops_t ops = plain_provider_ops();
+        ops.initialize = [](const void *params, void **provider) {
+            *provider = const_cast<void *>(params);
+            return OK;
+        };
+        ops.finalize = [](void *) { return OK; };
+        ops.alloc = [](void *, size_t size, size_t, void **ptr) {
+            *ptr = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+            return OK;
+        };
+        ops.free = [](void *provider, void *ptr, size_t) {
+            static_cast<Telling *>(provider)->freed++;
+            free(ptr);
+            return OK;
+        };
+        ops.get_name = [](void *, const char **name) {
+            *name = "telling";
+            return OK;
+        };
+        return ops;
+    }
+};
+
+// A copy that stops in the middle until it is told to go on.
+class CopyHold : public ::testing::Test {
+  protected:
+    FarProvider far;
+    Telling telling;
+    umf_memory_provider_handle_t far_provider = nullptr, provider = nullptr;
+    umf_memory_pool_handle_t far_pool = nullptr, pool = nullptr;
+    char *device = nullptr;
+    std::atomic<bool> is_in_copy{false}, may_go_on{false}, is_copied{false};
+    umf_result_t copied = UMF_RESULT_ERROR_UNKNOWN;
+    std::thread copier;
+
+    void SetUp() override {
+        static const umf_memory_provider_ops_t ops = Telling::table();
+        far_provider = far.create();
+        ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), far_provider, nullptr, 0, &far_pool), OK);
+        device = static_cast<char *>(umfPoolMalloc(far_pool, SIZE));
+        ASSERT_EQ(umfMemoryProviderCreate(&ops, &telling, &provider), OK);
+        ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+        stop_in_copies();
+    }
+    void stop_in_copies() {
+        far.during_copy = [this] {
+            is_in_copy = true;
+            while (!may_go_on) {
+                std::this_thread::yield();
+            }
+            is_copied = true;
+        };
+    }
+    void TearDown() override {
+        far.during_copy = nullptr;
+        umfPoolFree(far_pool, device);
+        if (pool) {
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+        }
+        EXPECT_EQ(umfPoolDestroy(far_pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(far_provider), OK);
+    }
+
+    // Begins a copy of `ptr` in another thread and returns when it is in the middle.
+    void begin(void *ptr, bool is_source) {
+        copier = std::thread([=] {
+            copied = is_source ? umfCopy(device, ptr, SIZE, nullptr)
+                               : umfCopy(ptr, device, SIZE, nullptr);
+        });
+        while (!is_in_copy) {
+            std::this_thread::yield();
+        }
+    }
+    // Runs `call`, which has to wait for the copy, while a thread lets the copy go on.
+    void must_wait(const std::function<void()> &call) {
+        std::thread opener([this] { may_go_on = true; });
+        call();
+        EXPECT_TRUE(is_copied) << "it did not wait";
+        opener.join();
+        copier.join();
+        EXPECT_EQ(copied, OK);
+        is_in_copy = may_go_on = is_copied = false;
+    }
+};
+
+// The gate stays shut until the span is on its way out, so the free has begun.
+TEST_F(CopyHold, a_free_waits_for_the_copy) {
+    for (bool is_source : {true, false}) {
+        char *ptr = static_cast<char *>(umfPoolMalloc(pool, SIZE));
+        begin(ptr, is_source);
+        std::thread opener([&] {
+            umf_memory_pool_handle_t owner = nullptr;
+            while (umfPoolByPtr(ptr, &owner) == OK) { // until the free has begun
+                std::this_thread::yield();
+            }
+            EXPECT_EQ(telling.freed, is_source ? 0 : 1) << "the memory went during the copy";
+            may_go_on = true;
+        });
+        EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+        EXPECT_TRUE(is_copied);
+        EXPECT_EQ(telling.freed, is_source ? 1 : 2);
+        opener.join();
+        copier.join();
+        EXPECT_EQ(copied, OK);
+        is_in_copy = may_go_on = is_copied = false;
+    }
+}
+
+TEST_F(CopyHold, the_end_of_a_pool_waits_for_the_copy) {
+    char *ptr = static_cast<char *>(umfPoolMalloc(pool, SIZE));
+    begin(ptr, true);
+    must_wait([&] {
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        pool = nullptr;
+    });
+}
+
+TEST_F(CopyHold, a_suspend_waits_for_the_copy) {
+    umf_memory_pool_handle_t vmm = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("proxy over linux_vmm", &vmm), OK);
+    char *ptr = static_cast<char *>(umfPoolMalloc(vmm, SIZE));
+    ::fill(ptr, SIZE, 1);
+    for (bool is_source : {true, false}) {
+        begin(ptr, is_source);
+        must_wait([&] { EXPECT_EQ(umfPoolsSuspend(&vmm, 1, nullptr, nullptr), OK); });
+        far.during_copy = nullptr;
+        EXPECT_EQ(umfCopy(device, ptr, SIZE, nullptr), BUSY);
+        EXPECT_EQ(umfCopy(ptr, device, 1, nullptr), BUSY);
+        EXPECT_EQ(umfFill(ptr, "x", 1, 1, nullptr), BUSY);
+        ASSERT_EQ(umfPoolsResume(&vmm, 1, nullptr, nullptr), OK);
+        EXPECT_TRUE(is_filled(ptr, SIZE, 1));
+        stop_in_copies();
+    }
+    umfPoolFree(vmm, ptr);
+    EXPECT_EQ(umfPoolDestroy(vmm), OK);
+}
+
+// Threads copy between pools while others free, trim, suspend and resume: what was not refused is
+// right.
+TEST(CopyRace, copies_beside_frees_suspends_and_trims_are_right_or_refused) {
+    constexpr size_t THREADS = 3;
+    umf_memory_pool_handle_t pools[3] = {};
+    ASSERT_EQ(umfPoolCreateFromText("proxy over linux_vmm", &pools[0]), OK);
+    ASSERT_EQ(umfPoolCreateFromText("disjoint over os", &pools[1]), OK);
+    ASSERT_EQ(umfPoolCreateFromText("coalescing over os", &pools[2]), OK);
+    constexpr size_t COUNT = 8;
+    char *asleep[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        asleep[i] = static_cast<char *>(umfPoolMalloc(pools[0], SIZE));
+        ::fill(asleep[i], SIZE, i);
+    }
+    std::atomic<bool> ends{false};
+    std::atomic<size_t> refused{0}, good{0};
+    std::thread sleeper([&] {
+        while (!ends) {
+            EXPECT_EQ(umfPoolsSuspend(&pools[0], 1, nullptr, nullptr), OK);
+            EXPECT_EQ(umfPoolsResume(&pools[0], 1, nullptr, nullptr), OK);
+            umfPoolTrimMemory(pools[1], 0);
+        }
+    });
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < THREADS; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(static_cast<unsigned>(t));
+            std::vector<char> seen(SIZE);
+            for (size_t round = 0; round < scaled(3000); round++) {
+                size_t which = random() % COUNT, size = 1 + random() % SIZE;
+                umf_memory_pool_handle_t pool = pools[1 + random() % 2];
+                char *own = static_cast<char *>(umfPoolMalloc(pool, size));
+                umf_result_t result = umfCopy(own, asleep[which], size, nullptr);
+                if (result == OK) {
+                    EXPECT_EQ(umfCopy(seen.data(), own, size, nullptr), OK);
+                    EXPECT_TRUE(is_filled(seen.data(), size, which));
+                    good++;
+                } else {
+                    EXPECT_EQ(result, BUSY);
+                    refused++;
+                }
+                EXPECT_EQ(umfPoolFree(pool, own), OK);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    ends = true;
+    sleeper.join();
+    EXPECT_EQ(good + refused, THREADS * scaled(3000));
+    for (char *ptr : asleep) {
+        EXPECT_EQ(umfPoolFree(pools[0], ptr), OK);
+    }
+    for (umf_memory_pool_handle_t pool : pools) {
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
+}
+
+} // namespace
