@@ -597,22 +597,6 @@ int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alig
     return 0;
 }
 
-/* Of the extents that have been dirty for longest, the one with the most dirty pages: one eviction
- * then yields most. NULL: none is dirty. */
-static os_extent_t *dirtiest_locked(umf_os_extents_t *extents) {
-    os_extent_t *most = NULL;
-    uint32_t tries = 0;
-    umf_assert_locked(&extents->lock);
-    for (umf_list_t *link = extents->dirty.prev; link != &extents->dirty && tries < TRIES;
-         link = link->prev, tries++) {
-        os_extent_t *extent = UMF_CONTAINER_OF(link, os_extent_t, dirty_link);
-        if (!most || extent->dirty_count > most->dirty_count) {
-            most = extent;
-        }
-    }
-    return most;
-}
-
 static os_extent_t *oldest_locked(umf_os_extents_t *extents) {
     umf_assert_locked(&extents->lock);
     return umf_list_is_empty(&extents->dirty)
@@ -686,9 +670,7 @@ static bool evict_begin_locked(umf_os_extents_t *extents, bool must_be, evicted_
         evicted->extent = NULL;
         evicted->mapping = umf_os_dirty_take_oldest(&extents->dirty_maps);
     } else {
-        /* A forced eviction wants many pages at once; a decay pass wants the oldest. */
-        evict_pages_locked(extents, must_be ? dirtiest_locked(extents) : oldest_locked(extents),
-                           evicted);
+        evict_pages_locked(extents, oldest_locked(extents), evicted);
     }
     return true;
 }
