@@ -25,6 +25,10 @@ chroot "$1/root" bash -euc '
     cc app/app.c -o app_c $(pkg-config --cflags --libs umf)
     ./app_c
     umfctl --version
-    dpkg --purge umf-tools libumf-dev libumf1
+    [ ! -e packages/libumem0_* ] || {
+        cc app/umem.c -o app_umem_c $(pkg-config --cflags --libs libumem)
+        ./app_umem_c
+    }
+    dpkg --purge umf-tools libumf-dev $(ls packages | sed -n "s/^\(libumem0\)_.*/\1/p") libumf1
     files | diff before -
     ! ldconfig -p | grep libumf'

@@ -43,21 +43,38 @@ configure() {
 # configure_umf <build folder> <option>...: the library again, not optimised, with the same jemalloc.
 configure_umf() {
     configure "$source" "$1" -DUMF_BUILD_TESTS=OFF -DUMF_BUILD_EXAMPLES=OFF \
-        -DUMF_BUILD_LIBUMF_POOL_JEMALLOC="$with_jemalloc" -DUMF_DEPS_DIR="$deps" \
+        -DUMF_BUILD_LIBUMF_POOL_JEMALLOC="$with_jemalloc" -DUMF_BUILD_LIBUMEM="$with_umem" -DUMF_DEPS_DIR="$deps" \
         -DUMF_JEMALLOC_SOURCE_DIR="$jemalloc_source" "${@:2}"
     ! grep -A5 'CMake Warning' "$work/log" || fail "configuring gave the warning above"
 }
 
-# Both programs must run, and find the library without help if `$2` is empty.
+# All programs must run, and find the library without help if `$2` is empty. Of libumem there are two, where it
+# was built.
 run_apps() { # <folder of the programs> <folder of the library>
-    quietly env ${2:+LD_LIBRARY_PATH="$2"} "$1/app_c"
-    quietly env ${2:+LD_LIBRARY_PATH="$2"} "$1/app_cpp"
+    local name
+    for name in app_c app_cpp app_umem_c app_umem_cpp; do
+        [[ $name == app_umem* ]] && [ "$with_umem" != ON ] ||
+            quietly env ${2:+LD_LIBRARY_PATH="$2"} "$1/$name"
+    done
 }
 
 use_by_cmake() { # <option>...: where the package is, what it has
-    configure "$here/app" "$work/by_cmake" "$@"
+    configure "$here/app" "$work/by_cmake" -DWITH_UMEM="$with_umem" "$@"
     quietly cmake --build "$work/by_cmake"
     run_apps "$work/by_cmake" ""
+}
+
+# The programs of libumem. The folder of the sources is where the flags of the linker begin.
+use_umem() { # <output folder> <flag>... <folder of the programs> <flag for the linker>...
+    local out=$1 flags=()
+    shift
+    while [ "$1" != "$here/app" ]; do
+        flags+=("$1")
+        shift
+    done
+    shift
+    quietly "$cc" -std=c11 -Wall -Werror "${flags[@]}" "-DTMPDIR=\"$work/\"" "$here/app/umem.c" -o "$out/app_umem_c" "$@"
+    quietly "$cxx" -std=c++11 -Wall -Werror "${flags[@]}" "$here/app/umem.cpp" -o "$out/app_umem_cpp" "$@"
 }
 
 use_by_pkg_config() { # <folder of the .pc file> <folder of the library> <option of pkg-config>...
@@ -69,22 +86,37 @@ use_by_pkg_config() { # <folder of the .pc file> <folder of the library> <option
     [ "$(PKG_CONFIG_PATH=$1 pkg-config --modversion umf)" = "$version" ] || fail "wrong version in umf.pc"
     quietly "$cc" $cflags "$here/app/app.c" -o "$out/app_c" $libs
     quietly "$cxx" $cflags "$here/app/app.cpp" -o "$out/app_cpp" $libs
+    if [ "$with_umem" = ON ]; then
+        cflags=$(PKG_CONFIG_PATH=$1 pkg-config --cflags libumem)
+        libs=$(PKG_CONFIG_PATH=$1 pkg-config --libs "${@:3}" libumem)
+        [ "$(PKG_CONFIG_PATH=$1 pkg-config --modversion libumem)" = 0.1.0 ] || fail "wrong version in libumem.pc"
+        use_umem "$out" $cflags "$here/app" $libs
+    fi
     run_apps "$out" "$2"
 }
+
+# What the linker gets for libumem: nothing else where that is shared.
+by_hand_umem=(-lumem)
 
 use_by_hand() { # <prefix> <folder of the library> <flags for the linker>...
     local out=$work/by_hand
     mkdir -p "$out"
     quietly "$cc" -I"$1/include" "$here/app/app.c" -o "$out/app_c" -L"$2" "${@:3}"
     quietly "$cxx" -I"$1/include" "$here/app/app.cpp" -o "$out/app_cpp" -L"$2" "${@:3}"
+    [ "$with_umem" != ON ] || use_umem "$out" -I"$1/include/umem" "$here/app" -L"$2" "${by_hand_umem[@]}"
     run_apps "$out" "$2"
 }
 
 check_tree() { # <prefix> <libdir>
     local file
-    (cd "$source/include" && find . -name '*.h') | while read -r file; do
-        need_file "$1/include/$file"
+    (cd "$source/include" && find . -name '*.h' -o -name '*.hpp') | while read -r file; do
+        if [[ $file == ./umem/* && $with_umem != ON ]]; then
+            [ ! -e "$1/include/$file" ] || fail "$file is there without its library"
+        else
+            need_file "$1/include/$file"
+        fi
     done
+    [ "$with_umem" != ON ] || need_file "$1/$2/pkgconfig/libumem.pc"
     for file in umf-config umf-config-version umf-targets; do
         need_file "$1/$2/cmake/umf/$file.cmake"
     done

@@ -33,6 +33,8 @@ runtime=libumf1_${debian_version}_$architecture.deb
 development=libumf-dev_${debian_version}_$architecture.deb
 tools=umf-tools_${debian_version}_$architecture.deb
 packages=("$runtime" "$development" "$tools")
+umem=libumem0_${debian_version}_$architecture.deb
+[ "$with_umem" != ON ] || packages+=("$umem")
 
 expect_field() { # <package> <field> <pattern>
     local value
@@ -70,7 +72,13 @@ expect_field "$runtime" Depends '^libc6 \([^,]*\)$'
 expect_field "$runtime" Recommends '^libhwloc15$'
 expect_field "$runtime" Suggests '^libtbbmalloc2$'
 expect_field "$runtime" Section '^libs$'
-expect_field "$development" Depends "^libumf1 \(= $debian_version\)$"
+if [ "$with_umem" = ON ]; then
+    expect_field "$umem" Depends "libumf1 \(= $debian_version\)"
+    expect_field "$umem" Section '^libs$'
+    expect_field "$development" Depends "libumem0 \(= $debian_version\)"
+    grep -q "^libumem 0 libumem0 (>= $debian_version)$" control.libumem0/shlibs || fail "wrong shlibs of libumem"
+fi
+expect_field "$development" Depends "libumf1 \(= $debian_version\)"
 expect_field "$development" Section '^libdevel$'
 expect_field "$tools" Depends "^libumf1 \(= $debian_version\), libc6 "
 grep -q "^libumf 1 libumf1 (>= $debian_version)$" control.libumf1/shlibs || fail "wrong shlibs"

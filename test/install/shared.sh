@@ -20,6 +20,10 @@ need_file "$lib/libumf.so.$version"
 [ "$(readlink "$lib/libumf.so.1")" = "libumf.so.$version" ] || fail "libumf.so.1 is not that link"
 [ "$(readlink "$lib/libumf.so")" = libumf.so.1 ] || fail "libumf.so is not that link"
 "$readelf" -d "$lib/libumf.so" | grep -q 'SONAME.*\[libumf.so.1\]' || fail "wrong soname"
+if [ "$with_umem" = ON ]; then
+    [ "$(readlink "$lib/libumem.so.0")" = libumem.so.0.1.0 ] || fail "libumem.so.0 is not that link"
+    "$readelf" -d "$lib/libumem.so" | grep -qF '[$ORIGIN]' || fail "libumem does not look for libumf beside itself"
+fi
 ! grep -rlF -e "$build" -e "$source" "$lib/cmake" "$lib/pkgconfig" || fail "paths of the build in the files above"
 
 use_by_cmake -DCMAKE_PREFIX_PATH="$prefix" -DWITH_PROXY="$with_proxy"

@@ -34,11 +34,12 @@ libraries=(-Wl,-u,umfInit -lumf)
 [ "$with_jemalloc" != ON ] || libraries+=(-lumf_jemalloc)
 use_by_cmake -DCMAKE_PREFIX_PATH="$lib/cmake/umf"
 use_by_pkg_config "$lib/pkgconfig" "" --static
+by_hand_umem=(-lumem "${libraries[@]}" -pthread -ldl)
 use_by_hand "$prefix" "$lib" "${libraries[@]}" -pthread -ldl
-! "$readelf" -d "$work"/by_*/app_c | grep -i 'libumf' || fail "a program was linked with a shared libumf"
+! "$readelf" -d "$work"/by_*/app_*c | grep -i 'libumf' || fail "a program was linked with a shared libumf"
 "$readelf" -d "$prefix/bin/umfctl" | grep -q '/opt/other' || fail "UMF_INSTALL_RPATH was not honoured"
 
 quietly cmake --build "$work/build" --target uninstall
-rest=$(find "$prefix" ! -type d -o -name umf)
+rest=$(find "$prefix" ! -type d -o -name umf -o -name umem)
 [ "$rest" = "$prefix/share/doc/other/kept" ] || fail "left by uninstall: $rest"
 echo "install.static: ${archives[*]##*/}, used in three ways, uninstalled"

@@ -271,7 +271,9 @@ TEST_F(Cuda, AllPairsCopy) {
         for (const Kind &to : kinds()) {
             SCOPED_TRACE(from.name + " to " + to.name);
             auto src = from.make(folder), dest = to.make(folder);
-            for (size_t size : {1, 1000, 5 << 20}) {
+            // Copies by way of the host are made piece by piece.
+            bool has_pieces = from.name == "File" || to.name == "File";
+            for (size_t size : {1, 1000, has_pieces ? 5 << 20 : 100000}) {
                 uintptr_t source = umem_alloc(src.get(), size),
                           target = umem_calloc(dest.get(), size, 1);
                 std::string text = pattern(size, 1), other = pattern(size, 2);
