@@ -273,15 +273,24 @@ UMEM_EXTERN const char *umem_get_status_name(umemStatusType type);
 /// @return static text; NULL if it is no kind of context
 UMEM_EXTERN const char *umem_get_device_name_from_type(umemDeviceType type);
 
+/// @brief As ::umem_set_status, with a formatted text of at most 255 characters.
+///
+/// @param ctx context
+/// @param type the new type
+/// @param format as for printf; what it names follows
+#ifdef __GNUC__
+__attribute__((format(printf, 3, 4)))
+#endif
+UMEM_EXTERN void
+umem_format_status(void *const ctx, umemStatusType type, const char *format, ...);
+
 /// @brief If CALL is true, sets status ERROR with a formatted text on the context ME, and executes
 ///        ERRRETURN. The text has at most 255 characters. What follows ERRRETURN is its format and
 ///        arguments.
 #define TRY_RETURN(ME, CALL, ERROR, ERRRETURN, ...)                                                \
     do {                                                                                           \
         if (CALL) {                                                                                \
-            char umem_text_[256];                                                                  \
-            snprintf(umem_text_, sizeof(umem_text_), __VA_ARGS__);                                 \
-            umem_set_status((ME), (ERROR), umem_text_);                                            \
+            umem_format_status((ME), (ERROR), __VA_ARGS__);                                        \
             ERRRETURN;                                                                             \
         }                                                                                          \
     } while (0)

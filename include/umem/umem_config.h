@@ -13,8 +13,10 @@
 /// @brief Last part of the version of the interface.
 #define UMEM_VERSION_MICRO 0
 
+#ifndef HAVE_MALLOC_H
 /// @brief The system has malloc.h.
 #define HAVE_MALLOC_H 1
+#endif
 
 #ifndef HAVE_FILE_CONTEXT
 /// @brief There is a ::umemFile.

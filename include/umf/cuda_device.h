@@ -23,22 +23,6 @@
 extern "C" {
 #endif
 
-/// @brief What ::umfCUDADeviceGetInfo tells of a device.
-typedef struct umf_cuda_device_info_t {
-    /// sizeof(umf_cuda_device_info_t), set by the caller: see ::UMF_CUDA_DEVICE_INFO_INIT.
-    size_t struct_size;
-    /// Bytes of memory that nobody uses.
-    size_t free_memory;
-    /// Bytes of memory of the device.
-    size_t total_memory;
-    /// It has managed memory (`cuMemAllocManaged`).
-    bool has_managed_memory;
-} umf_cuda_device_info_t;
-
-/// @brief Initialises a ::umf_cuda_device_info_t.
-#define UMF_CUDA_DEVICE_INFO_INIT                                                                  \
-    { sizeof(umf_cuda_device_info_t), 0, 0, false }
-
 /// @brief Counts the devices.
 ///
 /// @param count [out] at least 1
@@ -68,13 +52,20 @@ umf_result_t umfCUDADeviceMakeCurrent(int device);
 /// @return ::UMF_RESULT_SUCCESS, or as the head of this file says
 umf_result_t umfCUDADeviceReaches(int device, int peer, bool *reaches);
 
-/// @brief Tells about the memory of a device. Its primary context is active during the call.
+/// @brief Tells how much memory a device has. Its primary context is active during the call.
 ///
 /// @param device number of the device
-/// @param info [out] `struct_size` is set by the caller; one that is too small is refused with
-///        ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+/// @param left [out] bytes that nobody uses
+/// @param total [out] bytes of the device
 /// @return ::UMF_RESULT_SUCCESS, or as the head of this file says
-umf_result_t umfCUDADeviceGetInfo(int device, umf_cuda_device_info_t *info);
+umf_result_t umfCUDADeviceMemory(int device, size_t *left, size_t *total);
+
+/// @brief Tells whether a device has managed memory (`cuMemAllocManaged`).
+///
+/// @param device number of the device
+/// @param has [out] true: it has
+/// @return ::UMF_RESULT_SUCCESS, or as the head of this file says
+umf_result_t umfCUDADeviceHasManagedMemory(int device, bool *has);
 
 #ifdef __cplusplus
 }

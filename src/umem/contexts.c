@@ -41,16 +41,16 @@ void umemCudaHost_ctor(umemCudaHost *const ctx, unsigned int flags) {
 void umemCudaManaged_ctor(umemCudaManaged *const ctx, unsigned int flags, bool async,
                           uintptr_t stream) {
     UMEM_KEEP_ERRNO;
-    umf_cuda_device_info_t info = UMF_CUDA_DEVICE_INFO_INIT;
+    bool has_managed = false;
     init(&ctx->super, umemCudaManagedDevice, &ctx->host);
     ctx->flags = flags ? flags : 1; /* cudaMemAttachGlobal */
     ctx->async = async;
     ctx->stream = stream;
     int device = umem_current_device();
-    umf_result_t result = umfCUDADeviceGetInfo(device, &info);
+    umf_result_t result = umfCUDADeviceHasManagedMemory(device, &has_managed);
     TRY_RETURN(ctx, result != UMF_RESULT_SUCCESS, umemRuntimeError, return,
                "umemCudaManaged_ctor: no device can be used: %s", umfResultText(result));
-    TRY_RETURN(ctx, !info.has_managed_memory, umemNotSupportedError, return,
+    TRY_RETURN(ctx, !has_managed, umemNotSupportedError, return,
                "umemCudaManaged_ctor: device %d has no managed memory", device);
 }
 

@@ -30,7 +30,8 @@ static bool is_file(const umemVirtual *ctx) {
 /* A system call has failed: the status of `blamed` gets its cause. */
 static void io_fail(void *blamed, const umemFile *file, const char *what) {
     int error = errno;
-    umem_fail(blamed, umemIOError, "cannot %s file '%s': %s", what, name_of(file), strerror(error));
+    umem_format_status(blamed, umemIOError, "cannot %s file '%s': %s", what, name_of(file),
+                       strerror(error));
 }
 
 /* --- opening and closing ---------------------------------------------------------------------- */
@@ -113,8 +114,9 @@ static bool file_read(umemFile *file, void *blamed, uintptr_t adr, void *to, siz
     if (got < nbytes && ferror(stream_of(file))) {
         io_fail(blamed, file, "read");
     } else if (got < nbytes) {
-        umem_fail(blamed, umemIOError, "file '%s' has %zu of the %zu bytes at offset %" PRIuPTR,
-                  name_of(file), got, nbytes, adr);
+        umem_format_status(blamed, umemIOError,
+                           "file '%s' has %zu of the %zu bytes at offset %" PRIuPTR, name_of(file),
+                           got, nbytes, adr);
     }
     return got == nbytes;
 }

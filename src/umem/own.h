@@ -26,10 +26,6 @@ static inline void umem_errno_put_back(const int *error) {
 
 /* status.c */
 
-/* Formats the text of an error and sets it. */
-__attribute__((format(printf, 3, 4))) void umem_fail(void *ctx, umemStatusType type,
-                                                     const char *format, ...);
-
 /*
  * Whether a call failed must not depend on errors before it: the status is set aside during the
  * call and put back behind it, with what the call added. put_back tells whether it added no error.

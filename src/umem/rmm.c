@@ -304,16 +304,16 @@ static size_t kept_by_pool(int device) {
 rmmError_t rmmGetInfo(size_t *freeSize, size_t *totalSize, cudaStream_t stream) {
     UMEM_KEEP_ERRNO;
     (void)stream;
-    umf_cuda_device_info_t info = UMF_CUDA_DEVICE_INFO_INIT;
+    size_t left, total;
     int device = umem_current_device();
     if (!freeSize || !totalSize) {
         return RMM_ERROR_INVALID_ARGUMENT;
     }
-    if (umfCUDADeviceGetInfo(device, &info) != UMF_RESULT_SUCCESS) {
+    if (umfCUDADeviceMemory(device, &left, &total) != UMF_RESULT_SUCCESS) {
         return RMM_ERROR_CUDA_ERROR;
     }
-    *freeSize = info.free_memory + kept_by_pool(device);
-    *totalSize = info.total_memory;
+    *freeSize = left + kept_by_pool(device);
+    *totalSize = total;
     return RMM_SUCCESS;
 }
 

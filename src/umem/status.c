@@ -76,13 +76,14 @@ void umem_clear_status(void *const ctx) {
     umem_set_status(ctx, umemOK, NULL);
 }
 
-void umem_fail(void *ctx, umemStatusType type, const char *format, ...) {
-    char text[512];
+void umem_format_status(void *const ctx, umemStatusType type, const char *format, ...) {
+    UMEM_KEEP_ERRNO;
+    char text[256];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
+    int length = vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    umem_set_status(ctx, type, text);
+    umem_set_status(ctx, type, length < 0 ? "" : text);
 }
 
 umemStatus umem_status_set_aside(umemVirtual *ctx) {

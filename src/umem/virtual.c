@@ -40,7 +40,7 @@ void umem_names_copy(umemVirtual *ctx, const char *filename, const char *mode,
     if (!copied_filename || !copied_mode) {
         free(copied_filename);
         free(copied_mode);
-        umem_fail(ctx, umemMemoryError, "no memory for the name '%s'", filename);
+        umem_format_status(ctx, umemMemoryError, "no memory for the name '%s'", filename);
         return;
     }
     *own_filename = copied_filename;
@@ -144,7 +144,8 @@ void umemVirtual_aligned_free(umemVirtual *const ctx, uintptr_t aligned_adr) {
 /* --- a context without operations ------------------------------------------------------------- */
 
 static void not_implemented(umemVirtual *ctx, const char *what) {
-    umem_fail(ctx, umemNotImplementedError, "%s: this context has no such operation", what);
+    umem_format_status(ctx, umemNotImplementedError, "%s: this context has no such operation",
+                       what);
 }
 
 static uintptr_t virtual_alloc(umemVirtual *const ctx, size_t nbytes) {

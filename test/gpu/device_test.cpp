@@ -26,42 +26,45 @@ class Device : public Gpu {
 TEST_F(Device, OutputsAndNumbersAreChecked) {
     int device;
     bool reaches = true;
-    umf_cuda_device_info_t info = UMF_CUDA_DEVICE_INFO_INIT;
+    size_t left = 0, total = 0;
     EXPECT_EQ(umfCUDADeviceCount(nullptr), BAD);
     EXPECT_EQ(umfCUDADeviceCurrent(nullptr), BAD);
     EXPECT_EQ(umfCUDADeviceReaches(0, 0, nullptr), BAD);
-    EXPECT_EQ(umfCUDADeviceGetInfo(0, nullptr), BAD);
+    EXPECT_EQ(umfCUDADeviceMemory(0, nullptr, &total), BAD);
+    EXPECT_EQ(umfCUDADeviceMemory(0, &left, nullptr), BAD);
+    EXPECT_EQ(umfCUDADeviceHasManagedMemory(0, nullptr), BAD);
     for (int none : {-1, count}) {
         EXPECT_EQ(umfCUDADeviceMakeCurrent(none), BAD);
         EXPECT_EQ(umfCUDADeviceReaches(none, 0, &reaches), BAD);
         EXPECT_EQ(umfCUDADeviceReaches(0, none, &reaches), BAD);
-        EXPECT_EQ(umfCUDADeviceGetInfo(none, &info), BAD);
+        EXPECT_EQ(umfCUDADeviceMemory(none, &left, &total), BAD);
+        EXPECT_EQ(umfCUDADeviceHasManagedMemory(none, &reaches), BAD);
     }
-    info.struct_size--;
-    EXPECT_EQ(umfCUDADeviceGetInfo(0, &info), BAD);
     EXPECT_EQ(umfCUDADeviceCurrent(&device), OK);
     EXPECT_EQ(device, 0);
     EXPECT_EQ(current(), context);
 }
 
 TEST_F(Device, MemoryIsTheDriversAnswer) {
-    umf_cuda_device_info_t info = UMF_CUDA_DEVICE_INFO_INIT;
-    size_t free = 0, total = 0;
+    size_t free = 0, total = 0, left = 0, all = 0;
     CU(cuMemGetInfo(&free, &total));
-    ASSERT_EQ(umfCUDADeviceGetInfo(0, &info), OK);
-    EXPECT_EQ(info.total_memory, total);
-    EXPECT_LE(info.free_memory, total);
-    EXPECT_TRUE(info.has_managed_memory);
-    EXPECT_EQ(info.struct_size, sizeof(info));
+    ASSERT_EQ(umfCUDADeviceMemory(0, &left, &all), OK);
+    EXPECT_EQ(all, total);
+    EXPECT_LE(left, total);
     EXPECT_EQ(current(), context);
 }
 
-TEST_F(Device, WithoutManagedMemory) {
+TEST_F(Device, ManagedMemory) {
+    bool has = false;
+    EXPECT_EQ(umfCUDADeviceHasManagedMemory(0, &has), OK);
+    EXPECT_TRUE(has);
     NEEDS_FAKE();
     driver().control()->lacks_managed = 1;
-    umf_cuda_device_info_t info = UMF_CUDA_DEVICE_INFO_INIT;
-    ASSERT_EQ(umfCUDADeviceGetInfo(0, &info), OK);
-    EXPECT_FALSE(info.has_managed_memory);
+    EXPECT_EQ(umfCUDADeviceHasManagedMemory(0, &has), OK);
+    EXPECT_FALSE(has);
+    long before = driver().control()->calls[FAKE_cuDevicePrimaryCtxRetain];
+    umfCUDADeviceHasManagedMemory(1, &has);
+    EXPECT_EQ(driver().control()->calls[FAKE_cuDevicePrimaryCtxRetain], before);
 }
 
 TEST_F(Device, ReachesItselfAndItsPeers) {
@@ -103,15 +106,15 @@ TEST_F(Device, IsMadeCurrentInTheThread) {
 
 TEST_F(Device, FailuresOfTheDriverChangeNothing) {
     NEEDS_FAKE();
-    umf_cuda_device_info_t info = UMF_CUDA_DEVICE_INFO_INIT;
+    size_t left = 0, total = 0;
     bool reaches = true;
     const CUresult broken = CUDA_ERROR_UNKNOWN;
     const umf_result_t failed = UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
     fail(FAKE_cuMemGetInfo, broken);
-    EXPECT_EQ(umfCUDADeviceGetInfo(0, &info), failed);
+    EXPECT_EQ(umfCUDADeviceMemory(0, &left, &total), failed);
+    EXPECT_EQ(total, 0u);
     fail(FAKE_cuDeviceGetAttribute, broken);
-    EXPECT_EQ(umfCUDADeviceGetInfo(0, &info), failed);
-    EXPECT_EQ(info.total_memory, 0u);
+    EXPECT_EQ(umfCUDADeviceHasManagedMemory(0, &reaches), failed);
     fail(FAKE_cuDevicePrimaryCtxRetain, broken);
     EXPECT_EQ(umfCUDADeviceMakeCurrent(0), failed);
     fail(FAKE_cuDeviceCanAccessPeer, broken);

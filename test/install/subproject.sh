@@ -7,14 +7,14 @@ if [ "$with_jemalloc" = ON ]; then
     configure "$here/subproject" "$work/with_parts" -DUMF="$source" -DUMF_DEPS_DIR="$deps" \
         -DUMF_JEMALLOC_SOURCE_DIR="$jemalloc_source" -DUMF_BUILD_SHARED_LIBRARY=OFF
 fi
-configure "$here/subproject" "$work/build" -DUMF="$source" \
+configure "$here/subproject" "$work/build" -DUMF="$source" -DUMF_BUILD_LIBUMEM="$with_umem" \
     -DUMF_BUILD_LIBUMF_POOL_JEMALLOC=OFF -DUMF_BUILD_CUDA_PROVIDER=OFF \
     -DUMF_BUILD_LEVEL_ZERO_PROVIDER=OFF -DUMF_PART_OF_SOMETHING=1
 ! grep -A5 'CMake Warning' "$work/log" || fail "configuring gave the warning above"
 quietly cmake --build "$work/build"
 run_apps "$work/build" ""
 if [ -x "$old_cmake" ]; then
-    cmake=$old_cmake configure "$here/subproject" "$work/by_old_cmake" -DUMF="$source" \
+    cmake=$old_cmake configure "$here/subproject" "$work/by_old_cmake" -DUMF="$source" -DUMF_BUILD_LIBUMEM="$with_umem" \
         -DUMF_BUILD_LIBUMF_POOL_JEMALLOC=OFF
     quietly "$old_cmake" --build "$work/by_old_cmake"
     run_apps "$work/by_old_cmake" ""

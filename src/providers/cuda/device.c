@@ -120,27 +120,35 @@ static CUresult device_count_memory(const umf_cuda_driver_t *driver, int device,
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfCUDADeviceGetInfo(int device, umf_cuda_device_info_t *info) {
+UMF_API_EXT_1 umf_result_t umfCUDADeviceMemory(int device, size_t *left, size_t *total) {
     const umf_cuda_driver_t *driver;
-    int count, managed = 0;
-    umf_cuda_device_info_t found = UMF_CUDA_DEVICE_INFO_INIT;
-    umf_result_t result = device_driver(device, info, &driver, &count);
+    int count;
+    size_t found_left = 0, found_total = 0;
+    umf_result_t result = device_driver(device, left && total ? left : NULL, &driver, &count);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if (info->struct_size < sizeof(found)) {
-        UMF_LOG_ERROR("struct_size is %zu, set it to sizeof(umf_cuda_device_info_t)",
-                      info->struct_size);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    CUresult got = device_count_memory(driver, device, &found_left, &found_total);
+    if (got == CUDA_SUCCESS) {
+        *left = found_left;
+        *total = found_total;
     }
-    CUresult got = device_count_memory(driver, device, &found.free_memory, &found.total_memory);
-    if (got == CUDA_SUCCESS && driver->cuDeviceGetAttribute) {
+    return umf_cuda_result(driver, got, "asking for the memory of a device");
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDADeviceHasManagedMemory(int device, bool *has) {
+    const umf_cuda_driver_t *driver;
+    int count, managed = 0;
+    umf_result_t result = device_driver(device, has, &driver, &count);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    CUresult got = CUDA_SUCCESS;
+    if (driver->cuDeviceGetAttribute) {
         got = driver->cuDeviceGetAttribute(&managed, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, device);
     }
     if (got == CUDA_SUCCESS) {
-        found.struct_size = info->struct_size;
-        found.has_managed_memory = managed != 0;
-        *info = found;
+        *has = managed != 0;
     }
-    return umf_cuda_result(driver, got, "asking for the memory of a device");
+    return umf_cuda_result(driver, got, "asking whether a device has managed memory");
 }
