@@ -2,12 +2,15 @@
  * Copies and sets of memory whose addresses are pointers: umfCopy and umfFill.
  *
  * Memory of a device is used on a stream: the one of the context if it is asynchronous, else the
- * default stream, as a program's kernels are.
+ * default stream, as a program's kernels are. Then the work is done on return.
  */
 #include "umem/own.h"
 
 #include <umf/copy.h>
 #include <umf/result.h>
+
+/* Bytes that are on the way between two devices at once. */
+#define STAGE ((size_t)4 << 20)
 
 /* CU_STREAM_LEGACY: to umfCopy NULL is none. */
 #define DEFAULT_STREAM ((void *)(uintptr_t)1)
@@ -50,13 +53,15 @@ static umf_place_kind_t place_of(const umemVirtual *ctx) {
     }
 }
 
-/* Who copies addresses that no pool has, such as those of cudaMalloc. false: the status tells. */
-static bool set_provider(umemVirtual *ctx, umf_copy_params_t *params) {
+/* Who copies addresses that no pool has, such as those of cudaMalloc; NULL for memory of the host.
+ * false: the status tells why there is nobody. */
+static bool find_provider(umemVirtual *ctx, umf_memory_provider_handle_t *provider) {
+    *provider = NULL;
     if (place_of(ctx) == UMF_PLACE_HOST) {
         return true;
     }
     umf_memory_pool_handle_t pool = umem_pool_of(ctx, umemRuntimeError);
-    return pool && umfPoolGetMemoryProvider(pool, &params->provider) == UMF_RESULT_SUCCESS;
+    return pool && umfPoolGetMemoryProvider(pool, provider) == UMF_RESULT_SUCCESS;
 }
 
 /* A copy of the CPU's waits for all that is on the queue before. */
@@ -88,11 +93,11 @@ void umem_block_set(umemVirtual *const ctx, uintptr_t adr, int c, size_t nbytes)
     umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
     params.queue = stream.queue;
     params.to_kind = place_of(ctx);
-    if (nbytes == 0 || !set_provider(ctx, &params)) {
+    if (nbytes == 0 || !find_provider(ctx, &params.provider)) {
         return;
     }
     umf_result_t result = umfFill((void *)adr, &byte, sizeof(byte), nbytes, &params);
-    if (result == UMF_RESULT_SUCCESS && params.to_kind == UMF_PLACE_SHARED && !stream.is_async) {
+    if (result == UMF_RESULT_SUCCESS && stream.queue && !stream.is_async) {
         result = umem_stream_wait(stream.queue, params.provider);
     }
     TRY_RETURN(ctx, result != UMF_RESULT_SUCCESS, umemRuntimeError, return,
@@ -105,6 +110,7 @@ void umem_block_set(umemVirtual *const ctx, uintptr_t adr, int c, size_t nbytes)
 typedef struct side_t {
     umemVirtual *ctx;
     uintptr_t adr;
+    umf_memory_provider_handle_t provider; /* NULL: memory of the host */
 } side_t;
 
 static bool is_block(const umemVirtual *ctx) {
@@ -115,42 +121,88 @@ static bool is_host(const umemVirtual *ctx) {
     return ctx->type == umemHostDevice;
 }
 
-/* Whether the copy must be complete on return: where memory takes part that the CPU uses without
- * asking the stream. */
-static bool must_complete(stream_t stream, umf_place_kind_t to, umf_place_kind_t from) {
-    bool is_of_host = to == UMF_PLACE_HOST || from == UMF_PLACE_HOST || to == UMF_PLACE_PINNED ||
-                      from == UMF_PLACE_PINNED;
-    return is_of_host || (to == UMF_PLACE_SHARED && !stream.is_async);
+/* Whether the copy may go on after the return: if all its streams are asynchronous, and no memory
+ * of the host takes part, which the CPU uses without asking a stream. */
+static bool may_go_on(stream_t to, stream_t from, const umf_copy_params_t *params) {
+    bool is_of_device = params->to_kind != UMF_PLACE_HOST && params->to_kind != UMF_PLACE_PINNED &&
+                        params->from_kind != UMF_PLACE_HOST &&
+                        params->from_kind != UMF_PLACE_PINNED;
+    return to.is_async && from.is_async && is_of_device;
 }
 
-static umf_result_t copy_on(side_t dest, side_t src, size_t nbytes, umf_copy_params_t *params) {
-    stream_t to = stream_of(dest.ctx), from = stream_of(src.ctx);
-    stream_t stream = from.queue ? from : to;
-    bool has_two = to.queue && from.queue && to.queue != from.queue;
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    params->queue = stream.queue;
-    if (has_two) {
-        result = umem_stream_wait(to.queue, params->provider);
+/* The device that has the memory; -1: all reach it. */
+static int device_of(const umemVirtual *ctx) {
+    switch (ctx->type) {
+    case umemCudaDevice:
+        return ((const umemCuda *)ctx)->device;
+    case umemRMMDevice:
+        return ((const umemRMM *)ctx)->device;
+    default:
+        return -1;
     }
+}
+
+/* Each side has a stream of its own: both pass first, then it is copied and complete. */
+static umf_result_t copy_across(side_t dest, side_t src, size_t nbytes, umf_copy_params_t *params) {
+    umf_result_t result = umem_stream_wait(stream_of(src.ctx).queue, src.provider);
     if (result == UMF_RESULT_SUCCESS) {
-        result = umfCopy((void *)dest.adr, (void *)src.adr, nbytes, params);
+        result = umem_stream_wait(stream_of(dest.ctx).queue, dest.provider);
     }
-    if (result == UMF_RESULT_SUCCESS && stream.queue &&
-        (has_two || must_complete(stream, params->to_kind, params->from_kind))) {
-        result = umem_stream_wait(stream.queue, params->provider);
+    return result ? result : umfCopy((void *)dest.adr, (void *)src.adr, nbytes, params);
+}
+
+static umf_result_t copy_on(side_t dest, side_t src, size_t nbytes) {
+    stream_t to = stream_of(dest.ctx), from = stream_of(src.ctx);
+    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
+    params.to_kind = place_of(dest.ctx);
+    params.from_kind = place_of(src.ctx);
+    params.provider = src.provider ? src.provider : dest.provider;
+    if (to.queue && from.queue &&
+        (to.queue != from.queue || device_of(dest.ctx) != device_of(src.ctx))) {
+        return copy_across(dest, src, nbytes, &params);
     }
+    params.queue = from.queue ? from.queue : to.queue;
+    umf_result_t result = umfCopy((void *)dest.adr, (void *)src.adr, nbytes, &params);
+    if (result == UMF_RESULT_SUCCESS && params.queue && !may_go_on(to, from, &params)) {
+        result = umem_stream_wait(params.queue, params.provider);
+    }
+    return result;
+}
+
+/* Virtual memory of a device that is not mapped for the other one cannot be copied by it. */
+static bool is_out_of_reach(const umemVirtual *dest, const umemVirtual *src) {
+    umem_why_t why;
+    int to = device_of(dest), from = device_of(src);
+    return to >= 0 && from >= 0 && to != from && !umem_pool_serves_peer(from, to, &why);
+}
+
+/* By a buffer of the host, piece by piece. */
+static umf_result_t copy_staged(side_t dest, side_t src, size_t nbytes) {
+    umemHost host;
+    umem_why_t why;
+    size_t room = nbytes < STAGE ? nbytes : STAGE, size;
+    umf_memory_pool_handle_t pool = umem_pool_of_host(&why);
+    side_t stage = {&host.super, pool ? (uintptr_t)umfPoolMalloc(pool, room) : 0, NULL};
+    umf_result_t result = stage.adr ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    umemHost_ctor(&host);
+    for (; result == UMF_RESULT_SUCCESS && nbytes > 0; nbytes -= size) {
+        size = nbytes < room ? nbytes : room;
+        result = copy_on(stage, src, size);
+        result = result ? result : copy_on(dest, stage, size);
+        dest.adr += size;
+        src.adr += size;
+    }
+    umfPoolFree(pool, (void *)stage.adr);
     return result;
 }
 
 /* Both addresses are pointers. */
 static void copy_blocks(umemVirtual *blamed, side_t dest, side_t src, size_t nbytes) {
-    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
-    params.to_kind = place_of(dest.ctx);
-    params.from_kind = place_of(src.ctx);
-    if (!set_provider(dest.ctx, &params) || !set_provider(src.ctx, &params)) {
+    if (!find_provider(dest.ctx, &dest.provider) || !find_provider(src.ctx, &src.provider)) {
         return;
     }
-    umf_result_t result = copy_on(dest, src, nbytes, &params);
+    umf_result_t result = is_out_of_reach(dest.ctx, src.ctx) ? copy_staged(dest, src, nbytes)
+                                                             : copy_on(dest, src, nbytes);
     TRY_RETURN(blamed, result != UMF_RESULT_SUCCESS, umemRuntimeError, return,
                "copy of %zu bytes from %#" PRIxPTR " of %s to %#" PRIxPTR " of %s: %s", nbytes,
                src.adr, umem_get_device_name(src.ctx), dest.adr, umem_get_device_name(dest.ctx),
@@ -169,8 +221,8 @@ void umem_block_copy_to(umemVirtual *const src_ctx, uintptr_t src_adr, umemVirtu
         return;
     }
     if (is_block(dest_ctx)) {
-        copy_blocks(blamed_of(src_ctx, dest_ctx), (side_t){dest_ctx, dest_adr},
-                    (side_t){src_ctx, src_adr}, nbytes);
+        copy_blocks(blamed_of(src_ctx, dest_ctx), (side_t){dest_ctx, dest_adr, NULL},
+                    (side_t){src_ctx, src_adr, NULL}, nbytes);
     } else if (is_host(src_ctx)) {
         umem_copy_from(dest_ctx, dest_adr, src_ctx, src_adr, nbytes);
     } else {
@@ -185,8 +237,8 @@ void umem_block_copy_from(umemVirtual *const dest_ctx, uintptr_t dest_adr,
         return;
     }
     if (is_block(src_ctx)) {
-        copy_blocks(blamed_of(dest_ctx, src_ctx), (side_t){dest_ctx, dest_adr},
-                    (side_t){src_ctx, src_adr}, nbytes);
+        copy_blocks(blamed_of(dest_ctx, src_ctx), (side_t){dest_ctx, dest_adr, NULL},
+                    (side_t){src_ctx, src_adr, NULL}, nbytes);
     } else if (is_host(dest_ctx)) {
         umem_copy_to(src_ctx, src_adr, dest_ctx, dest_adr, nbytes);
     } else {

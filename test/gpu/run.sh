@@ -3,7 +3,7 @@
 #     test/gpu/run.sh <folder> [--tests] [--sanitize] [--bench] [--sleep GIB[,GIB...]] [--folder PATH] [--software] [--pack FOLDER]
 #
 # <folder> is a build folder, or a bare one with copies of umf_gpu_*, umf_conformance_suspend*_test,
-# umf-bench-gpu and libumf.so.1 side by side: --pack makes such a one out of a build folder, stripped
+# umf_umem_*_test, umf-bench-gpu and the libraries side by side: --pack makes such a one out of a build folder, stripped
 # and with this script, and runs nothing.
 #
 # The parts, all but --sanitize if none is named: --tests; --sanitize, compute-sanitizer's memcheck
@@ -64,9 +64,11 @@ if [ -n "$pack" ]; then
     mkdir -p "$pack/software"
     cp -L "$build"/test/umf_gpu_*_test "$build"/test/umf_conformance_suspend*_test \
         "$build/libumf.so.1" "$0" "$root"/benchmark/torch_*.py "$pack"
+    [ ! -e "$build/src/umem/libumem.so.0" ] ||
+        cp -L "$build"/test/umf_umem_{cuda,rmm}_test "$build/src/umem/libumem.so.0" "$pack"
     [ ! -x "$build/benchmark/umf-bench-gpu" ] || cp "$build/benchmark/umf-bench-gpu" "$pack"
     cp -L "$build/test/fakes/libcuda.so.1" "$pack/software"
-    strip "$pack"/umf* "$pack/libumf.so.1" "$pack/software/libcuda.so.1"
+    strip "$pack"/umf* "$pack"/lib*.so.* "$pack/software/libcuda.so.1"
     du -sh "$pack"
     exit
 fi
@@ -119,7 +121,7 @@ run_test() {
 }
 
 tests=("$build"/test/umf_gpu_* "$build"/umf_gpu_* "$build"/test/umf_conformance_suspend*_test
-    "$build"/umf_conformance_suspend*_test)
+    "$build"/umf_conformance_suspend*_test "$build"/{test/,}umf_umem_{cuda,rmm}_test)
 if [ -n "$with_tests" ]; then
     for test in "${tests[@]}"; do
         if [ -x "$test" ] && [ -f "$test" ]; then

@@ -48,13 +48,20 @@ configure_umf() {
     ! grep -A5 'CMake Warning' "$work/log" || fail "configuring gave the warning above"
 }
 
+# Where libumem finds libumf, if not beside itself.
+umem_libraries=
+
 # All programs must run, and find the library without help if `$2` is empty. Of libumem there are two, where it
 # was built.
 run_apps() { # <folder of the programs> <folder of the library>
     local name
-    for name in app_c app_cpp app_umem_c app_umem_cpp; do
-        [[ $name == app_umem* ]] && [ "$with_umem" != ON ] ||
-            quietly env ${2:+LD_LIBRARY_PATH="$2"} "$1/$name"
+    for name in app_c app_cpp; do
+        quietly env ${2:+LD_LIBRARY_PATH="$2"} "$1/$name"
+    done
+    [ "$with_umem" = ON ] || return 0
+    set -- "$1" "${2:-$umem_libraries}"
+    for name in app_umem_c app_umem_cpp; do
+        quietly env ${2:+LD_LIBRARY_PATH="$2"} "$1/$name"
     done
 }
 

@@ -98,6 +98,7 @@ if command -v apt-get >/dev/null && [ -n "$(apt-cache policy libc6 2>/dev/null)"
     quietly apt-get install --simulate "${packages[@]/#/./}"
 fi
 
+umem_libraries=$lib
 use_by_cmake -DCMAKE_PREFIX_PATH="$work/packages/root/usr"
 PKG_CONFIG_SYSROOT_DIR=$work/packages/root use_by_pkg_config "$lib/pkgconfig" "$lib"
 use_by_hand root/usr "$lib" -lumf

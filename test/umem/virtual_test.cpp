@@ -3,6 +3,8 @@
 #include "own_context.h"
 #include "umem_test.h"
 
+extern "C" int umem_test_context_in_c(const char *filename); // 0, or a line of virtual_shim.c
+
 namespace {
 
 class Virtual : public Umem {
@@ -169,4 +171,8 @@ TEST_F(Virtual, CopiesOfTwo) {
     umem_copy_from_via_host(&other, OWN_BASE, &own, OWN_BASE, SIZE_MAX / 2);
     EXPECT_OK(&other);
     EXPECT_FALSE(umem_is_ok(&own));
+}
+
+TEST_F(Virtual, WrittenInC) {
+    EXPECT_EQ(umem_test_context_in_c(folder.file("file").c_str()), 0);
 }
