@@ -151,12 +151,16 @@ typedef struct proxy_request_t {
     void *ptr;
 } proxy_request_t;
 
-/* Sets the last error. */
-static bool alloc_once(void *pool, void *wanted) {
+static inline void *alloc_once(const proxy_pool_t *pool, size_t size, size_t alignment) {
+    void *ptr = NULL;
+    last_error = umf_tracked_alloc(pool->tracked, size, alignment, 0, NULL, &ptr);
+    return ptr;
+}
+
+static bool attempt(void *pool, void *wanted) {
     proxy_request_t *request = wanted;
-    last_error = umf_tracked_alloc(((proxy_pool_t *)pool)->tracked, request->size,
-                                   request->alignment, 0, NULL, &request->ptr);
-    return umf_likely(last_error == UMF_RESULT_SUCCESS);
+    request->ptr = alloc_once(pool, request->size, request->alignment);
+    return last_error == UMF_RESULT_SUCCESS;
 }
 
 static void give_back(void *pool) {
@@ -166,21 +170,24 @@ static void give_back(void *pool) {
     }
 }
 
-static UMF_COLD bool reclaim(proxy_pool_t *pool, proxy_request_t *request) {
+static UMF_COLD void *alloc_or_reclaim(proxy_pool_t *pool, size_t size, size_t alignment) {
+    proxy_request_t request = {.size = size, .alignment = alignment};
     umf_shortage_t shortage = {
         .tracked = pool->tracked,
         .withheld = &pool->withheld,
         .pool = pool,
         .give_back = give_back,
-        .attempt = alloc_once,
-        .request = request,
+        .attempt = attempt,
+        .request = &request,
     };
-    return last_error != UMF_RESULT_ERROR_INVALID_ARGUMENT && umf_reclaim(&shortage);
+    return last_error != UMF_RESULT_ERROR_INVALID_ARGUMENT && umf_reclaim(&shortage) ? request.ptr
+                                                                                     : NULL;
 }
 
 static inline void *alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment) {
-    proxy_request_t request = {.size = size, .alignment = alignment};
-    return alloc_once(pool, &request) || reclaim(pool, &request) ? request.ptr : NULL;
+    void *ptr = alloc_once(pool, size, alignment);
+    return umf_likely(last_error == UMF_RESULT_SUCCESS) ? ptr
+                                                        : alloc_or_reclaim(pool, size, alignment);
 }
 
 static __attribute__((noinline)) void *alloc_dormant(proxy_pool_t *pool, size_t size,
