@@ -34,7 +34,8 @@
 #define RANGE_LARGEST_SLAB 65536
 #define RANGE_FIRST_HASH 16
 
-typedef enum range_kind_t { RANGE_FREE, RANGE_USED, RANGE_END } range_kind_t;
+/* UNUSED: it describes nothing. */
+typedef enum range_kind_t { RANGE_UNUSED, RANGE_FREE, RANGE_USED, RANGE_END } range_kind_t;
 
 /* What is known of a free segment's pages. */
 typedef enum range_age_t {
@@ -61,6 +62,7 @@ _Static_assert(sizeof(segment_t) == 64, "what a block costs");
 typedef struct range_slab_t {
     struct range_slab_t *next;
     size_t size;
+    bool has_lease; /* found by umf_range_keep_lease since the last trim */
     segment_t segments[];
 } range_slab_t;
 
@@ -88,6 +90,17 @@ struct umf_range_t {
 /* --- unused segments ----------------------------------------------------------------------------
  */
 
+static size_t slab_count(const range_slab_t *slab) {
+    return (slab->size - sizeof(*slab)) / sizeof(segment_t);
+}
+
+static void segment_delete(umf_range_t *range, segment_t *segment) {
+    segment->kind = RANGE_UNUSED;
+    segment->chain = range->unused;
+    range->unused = segment;
+    range->unused_count++;
+}
+
 static bool slab_add(umf_range_t *range) {
     size_t size = range->slabs ? range->slabs->size * 2 : RANGE_FIRST_SLAB;
     if (size > RANGE_LARGEST_SLAB) {
@@ -100,12 +113,9 @@ static bool slab_add(umf_range_t *range) {
     slab->size = size;
     slab->next = range->slabs;
     range->slabs = slab;
-    size_t count = (size - sizeof(*slab)) / sizeof(segment_t);
-    for (size_t i = 0; i < count; i++) {
-        slab->segments[i].chain = range->unused;
-        range->unused = &slab->segments[i];
+    for (size_t i = 0; i < slab_count(slab); i++) {
+        segment_delete(range, &slab->segments[i]);
     }
-    range->unused_count += count;
     return true;
 }
 
@@ -126,12 +136,6 @@ static segment_t *segment_new(umf_range_t *range, uintptr_t base, size_t size, r
     segment->kind = (uint8_t)kind;
     segment->age = RANGE_FRESH;
     return segment;
-}
-
-static void segment_delete(umf_range_t *range, segment_t *segment) {
-    segment->chain = range->unused;
-    range->unused = segment;
-    range->unused_count++;
 }
 
 static void segment_link(segment_t *prev, segment_t *next) {
@@ -274,9 +278,8 @@ static segment_t *used_find(const umf_range_t *range, uintptr_t base) {
     return segment;
 }
 
-/* Doubles the table. It does not fail: without memory the table only becomes slower. */
-static UMF_COLD void used_rehash(umf_range_t *range) {
-    size_t size = range->hash_size * 2;
+/* Changes the size of the table. It does not fail: without memory the table only becomes slower. */
+static UMF_COLD void used_rehash(umf_range_t *range, size_t size) {
     segment_t **hash = umf_meta_alloc(size * sizeof(*hash));
     if (!hash) {
         return;
@@ -296,7 +299,7 @@ static UMF_COLD void used_rehash(umf_range_t *range) {
 
 static void used_add(umf_range_t *range, segment_t *segment) {
     if (umf_unlikely(range->used_count >= range->hash_size)) {
-        used_rehash(range);
+        used_rehash(range, range->hash_size * 2);
     }
     segment_t **slot = used_slot(range->hash, range->hash_size, segment->base);
     segment->kind = RANGE_USED;
@@ -394,6 +397,58 @@ void umf_range_destroy(umf_range_t *range) {
     umf_meta_free(range->regions, range->region_room * sizeof(*range->regions));
     umf_meta_free(range, sizeof(*range));
 }
+
+/* --- unused bookkeeping -------------------------------------------------------------------------
+ */
+
+void umf_range_keep_lease(umf_range_t *range, const uint32_t *generation) {
+    uintptr_t at = (uintptr_t)generation;
+    for (range_slab_t *slab = range->slabs; slab; slab = slab->next) {
+        slab->has_lease |= at - (uintptr_t)slab < slab->size;
+    }
+}
+
+static bool slab_is_unused(const range_slab_t *slab) {
+    bool is_unused = slab->size == RANGE_LARGEST_SLAB && !slab->has_lease;
+    for (size_t i = 0; is_unused && i < slab_count(slab); i++) {
+        is_unused = slab->segments[i].kind == RANGE_UNUSED;
+    }
+    return is_unused;
+}
+
+static void slab_keep(umf_range_t *range, range_slab_t *slab) {
+    slab->has_lease = false;
+    for (size_t i = 0; i < slab_count(slab); i++) {
+        if (slab->segments[i].kind == RANGE_UNUSED) {
+            segment_delete(range, &slab->segments[i]);
+        }
+    }
+}
+
+/* Only the largest slabs go: smaller blocks of the arena stay with the process anyway. */
+void umf_range_trim(umf_range_t *range) {
+    range->unused = NULL;
+    range->unused_count = 0;
+    for (range_slab_t **at = &range->slabs, *slab; (slab = *at) != NULL;) {
+        if (slab_is_unused(slab)) {
+            *at = slab->next;
+            umf_meta_free(slab, slab->size);
+        } else {
+            slab_keep(range, slab);
+            at = &slab->next;
+        }
+    }
+    size_t size = RANGE_FIRST_HASH;
+    while (size < range->used_count) {
+        size *= 2;
+    }
+    if (size < range->hash_size) {
+        used_rehash(range, size);
+    }
+}
+
+/* --- regions and segments -----------------------------------------------------------------------
+ */
 
 umf_result_t umf_range_add(umf_range_t *range, uintptr_t base, size_t size) {
     uintptr_t end;

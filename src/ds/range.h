@@ -119,6 +119,11 @@ size_t umf_range_take_free(umf_range_t *range, uintptr_t *cursor, size_t min,
 size_t umf_range_take_idle(umf_range_t *range, uintptr_t *cursor, size_t min,
                            umf_range_segment_t *segments, size_t n);
 
+/* Frees bookkeeping that nothing needs. All leases that their holders may still use must have been
+ * passed to `keep_lease` since the caller locked; those of other ranges are ignored. */
+void umf_range_keep_lease(umf_range_t *range, const uint32_t *generation);
+void umf_range_trim(umf_range_t *range);
+
 size_t umf_range_used_bytes(const umf_range_t *range);
 size_t umf_range_total_bytes(const umf_range_t *range);
 /* Bytes of the regions that are wholly free. */

@@ -30,6 +30,10 @@
 #include "fakes/threads.h"
 #include "fault.h"
 
+extern "C" {
+#include "base/meta.h"
+}
+
 namespace {
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
@@ -373,6 +377,22 @@ TEST_F(Coalescing, TrimPurgesFreePages) {
     fake.can_purge = false;
     EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
     EXPECT_EQ(fake.live(), 0u);
+}
+
+TEST_F(Coalescing, TrimFreesBookkeeping) {
+    create();
+    size_t before = umf_meta_used();
+    std::vector<char *> blocks(50000);
+    for (char *&block : blocks) {
+        block = alloc(64);
+    }
+    size_t full = umf_meta_used() - before;
+    for (char *block : blocks) {
+        free(block);
+    }
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_LT(umf_meta_used() - before, full / 10);
+    free(alloc(64));
 }
 
 static decltype(umf_memory_provider_ops_t::alloc) fake_alloc;

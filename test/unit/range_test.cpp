@@ -131,6 +131,9 @@ class Checked {
             model.regions[base] = {base + size, {}};
         }
     }
+    void trim() {
+        umf_range_trim(range);
+    }
     void grow() {
         if (model.regions.empty()) {
             return;
@@ -245,9 +248,9 @@ class Checked {
         static const struct {
             void (Checked::*run)();
             unsigned weight;
-        } steps[] = {{&Checked::alloc, 40}, {&Checked::free, 34}, {&Checked::split, 8},
+        } steps[] = {{&Checked::alloc, 39}, {&Checked::free, 34}, {&Checked::split, 8},
                      {&Checked::merge, 8},  {&Checked::add, 5},   {&Checked::grow, 3},
-                     {&Checked::remove, 2}};
+                     {&Checked::remove, 2}, {&Checked::trim, 1}};
         size_t at = pick(100);
         for (auto &s : steps) {
             if (at < s.weight) {
@@ -292,6 +295,39 @@ class Checked {
         ASSERT_EQ(found, expected);
     }
 };
+
+// Bookkeeping that nothing needs goes back; that of a lease somebody may still use does not.
+TEST(range, TrimFreesBookkeeping) {
+    umf_range_t *range = umf_range_create();
+    const size_t count = 100000, size = 64;
+    size_t before = umf_meta_used();
+    ASSERT_EQ(umf_range_add(range, MiB, count * size), UMF_RESULT_SUCCESS);
+    std::vector<uintptr_t> all(count);
+    for (uintptr_t &base : all) {
+        ASSERT_EQ(umf_range_alloc(range, size, 1, &base), UMF_RESULT_SUCCESS);
+    }
+    size_t full = umf_meta_used() - before;
+    umf_range_lease_t lease = umf_range_lease(range, all[count / 2]);
+    umf_range_trim(range);
+    EXPECT_EQ(umf_meta_used() - before, full) << "all of it is needed";
+    for (size_t i = 1; i < count; i++) {
+        ASSERT_EQ(umf_range_free(range, all[i], size, nullptr), UMF_RESULT_SUCCESS);
+    }
+    umf_range_keep_lease(range, lease.generation);
+    umf_range_trim(range);
+    EXPECT_TRUE(umf_range_is_valid(range));
+    EXPECT_LT(umf_meta_used() - before, full / 20);
+    EXPECT_FALSE(umf_range_withhold(&lease)) << "it is void, but can be read";
+    size_t held = umf_meta_used();
+    umf_range_trim(range);
+    EXPECT_LT(umf_meta_used(), held) << "now nobody has the lease";
+    EXPECT_EQ(umf_range_used_size(range, all[0]), size);
+    for (size_t i = 1; i < count; i++) { // and it can be used again
+        ASSERT_EQ(umf_range_alloc(range, size, 1, &all[i]), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_TRUE(umf_range_is_valid(range));
+    umf_range_destroy(range);
+}
 
 } // namespace
 

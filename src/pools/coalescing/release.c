@@ -209,6 +209,16 @@ static void release_above(coalescing_pool_t *pool, size_t keep) {
     }
 }
 
+static void drop_bookkeeping(coalescing_pool_t *pool) {
+    shard_t *shard;
+    for (size_t i = 0; (shard = umf_coalescing_shard(pool, i)); i++) {
+        umf_lock(&shard->lock);
+        umf_coalescing_reuse_keep_leases(pool, shard);
+        umf_range_trim(shard->range);
+        umf_unlock(&shard->lock);
+    }
+}
+
 /* Spans are released twice. A span that became wholly free while one of its segments was isolated
  * was not seen as such, so `retain` was not applied to it; the second release does that. */
 umf_result_t umf_coalescing_trim(void *self, size_t keep) {
@@ -218,6 +228,7 @@ umf_result_t umf_coalescing_trim(void *self, size_t keep) {
     if (keep != SIZE_MAX) {
         purge(pool);
         release_above(pool, keep < pool->params.retain ? keep : pool->params.retain);
+        drop_bookkeeping(pool);
     }
     return UMF_RESULT_SUCCESS;
 }

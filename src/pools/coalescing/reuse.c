@@ -12,7 +12,11 @@ void umf_coalescing_reuse_forget_locked(shard_t *shard, reuse_slot_t *block) {
     if (block->lease.generation) {
         shard->live -= umf_range_lease_end(shard->range, &block->lease);
     }
-    *block = (reuse_slot_t){0};
+    umf_coalescing_reuse_set_lease(block, (umf_range_lease_t){0});
+    block->base = 0;
+    block->size = 0;
+    block->is_withheld = false;
+    block->is_recent = false;
 }
 
 static UMF_COLD void reuse_forget(coalescing_pool_t *pool, reuse_slot_t *block) {
@@ -58,7 +62,7 @@ reuse_slot_t *umf_coalescing_reuse_room(coalescing_pool_t *pool, const shard_t *
 
 static void reuse_mark(shard_t *shard, reuse_slot_t *block) {
     umf_lock(&shard->lock);
-    block->lease = umf_range_lease(shard->range, block->base);
+    umf_coalescing_reuse_set_lease(block, umf_range_lease(shard->range, block->base));
     umf_unlock(&shard->lock);
     block->shard = shard->index;
     block->is_withheld = false;
@@ -73,6 +77,18 @@ void umf_coalescing_reuse_note(coalescing_pool_t *pool, shard_t *shard, uintptr_
     if (umf_unlikely(block != NULL) && block->size == size) {
         reuse_mark(shard, block);
     }
+}
+
+static void keep_leases(umf_thread_slot_t *head, void *range) {
+    for (uint32_t i = 0; i < UMF_COALESCING_REUSE_SLOTS; i++) {
+        uint32_t *const *generation = &((reuse_slots_t *)head)->blocks[i].lease.generation;
+        umf_range_keep_lease(range, __atomic_load_n(generation, __ATOMIC_RELAXED));
+    }
+}
+
+void umf_coalescing_reuse_keep_leases(coalescing_pool_t *pool, shard_t *shard) {
+    umf_assert_locked(&shard->lock);
+    umf_thread_slot_each(&pool->slots, keep_leases, shard->range);
 }
 
 static void reuse_thread_exit(umf_thread_slot_owner_t *owner, umf_thread_slot_t *head) {

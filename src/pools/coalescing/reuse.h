@@ -19,10 +19,12 @@
 typedef struct umf_coalescing_reuse_slot_t {
     uintptr_t base; /* 0: none */
     size_t size;
-    umf_range_lease_t lease; /* generation 0: no lease, the block was free when last seen */
-    uint32_t shard;          /* the shard that gave the lease */
-    bool is_withheld;        /* this thread withheld it; others may have reclaimed it since */
-    bool is_recent;          /* reused since the search for a slot to replace last passed it */
+    /* generation 0: no lease, the block was free when last seen. Sync: the generation is written
+     * atomically, because a trim reads it */
+    umf_range_lease_t lease;
+    uint32_t shard;   /* the shard that gave the lease */
+    bool is_withheld; /* this thread withheld it; others may have reclaimed it since */
+    bool is_recent;   /* reused since the search for a slot to replace last passed it */
 } umf_coalescing_reuse_slot_t;
 
 typedef struct umf_coalescing_reuse_slots_t {
@@ -60,6 +62,15 @@ void umf_coalescing_reuse_note(umf_coalescing_pool_t *pool, umf_coalescing_shard
  * has isolated. false: there was nothing. */
 bool umf_coalescing_reclaim_locked(umf_coalescing_shard_t *shard);
 
+static inline void umf_coalescing_reuse_set_lease(umf_coalescing_reuse_slot_t *block,
+                                                  umf_range_lease_t lease) {
+    __atomic_store_n(&block->lease.generation, lease.generation, __ATOMIC_RELAXED);
+    block->lease.number = lease.number;
+}
+
+/* Tells the range, under its lock, which leases threads hold. */
+void umf_coalescing_reuse_keep_leases(umf_coalescing_pool_t *pool, umf_coalescing_shard_t *shard);
+
 /* Records a freed block in `room`: its thread may allocate it again. */
 static inline void umf_coalescing_reuse_note_locked(umf_coalescing_shard_t *shard,
                                                     umf_coalescing_reuse_slot_t *room,
@@ -67,7 +78,11 @@ static inline void umf_coalescing_reuse_note_locked(umf_coalescing_shard_t *shar
     if (room->lease.generation) {
         umf_coalescing_reuse_forget_locked(shard, room);
     }
-    *room = (umf_coalescing_reuse_slot_t){.base = base, .size = size};
+    umf_coalescing_reuse_set_lease(room, (umf_range_lease_t){0});
+    room->base = base;
+    room->size = size;
+    room->is_withheld = false;
+    room->is_recent = false;
 }
 
 static inline umf_coalescing_reuse_slots_t *

@@ -562,6 +562,14 @@ bool umf_pages_decay(umf_pages_t *pages) {
     return goes_on;
 }
 
+static void drop_bookkeeping(shard_t *shard) {
+    umf_lock(&shard->lock);
+    if (shard->range) {
+        umf_range_trim(shard->range);
+    }
+    umf_unlock(&shard->lock);
+}
+
 void umf_pages_trim(umf_pages_t *pages) {
     release_all_free(pages);
     for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
@@ -570,6 +578,9 @@ void umf_pages_trim(umf_pages_t *pages) {
         purge_segments(pages, pages->shards[i], umf_range_take_free, &cursor, &bytes);
     }
     umf_pages_settle(pages);
+    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
+        drop_bookkeeping(pages->shards[i]);
+    }
 }
 
 /* --- counts --- */
