@@ -39,6 +39,19 @@ step "several pools side by side, every pointer finds its own" "$bin/umf_example
 step "two processes share the memory of a pool" \
     examples/run_ipc.sh "$bin/umf_example_ipc_producer" "$bin/umf_example_ipc_consumer"
 
+# NumPy in two processes over one memory, and a pool that sleeps, from a wheel in an environment of its own.
+python_demo() {
+    "$1/bin/pip" wheel -q --no-deps --no-build-isolation -w "$1" . &&
+        "$1/bin/pip" install -q "$1"/libumf-*.whl && "$1/bin/python" examples/python/demo.py
+}
+venv=$(mktemp -d)
+if python3 -m venv "$venv" >/dev/null 2>&1 && "$venv/bin/pip" install -q scikit-build-core numpy >/dev/null 2>&1; then
+    step "the Python package: NumPy over memory of two processes, a pool that sleeps" python_demo "$venv"
+else
+    printf '\n== the Python package: left out, as python3 has no venv (Debian: python3-venv) or no registry is in reach\n'
+fi
+rm -rf "$venv"
+
 printf '\n== summary\n'
 [ ${#done_steps[@]} -eq 0 ] || printf 'works:   %s\n' "${done_steps[@]}"
 [ ${#failed_steps[@]} -eq 0 ] || printf 'FAILED:  %s\n' "${failed_steps[@]}"

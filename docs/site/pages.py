@@ -77,7 +77,7 @@ def titled(caption, pages):
 def navigation(reference):
     """The lists of the landing page."""
     guide = [page_of("docs/" + target) for _, target in links((ROOT / "docs/guide.md").read_text())
-             if re.fullmatch(r"guide/[\w-]+\.md", target)]
+             if re.fullmatch(r"(guide|python)/[\w-]+\.md", target)]
     start = ["Overview </guide>", "At a glance </readme>"]
     return (titled("Guide", start + list(dict.fromkeys(guide)) + ["examples", "changelog"])
             + titled("Reference", ["All headers </reference>"] + reference)
@@ -86,7 +86,7 @@ def navigation(reference):
 
 def copied_pages():
     """Page, folder of the repository, and text of all Markdown."""
-    for path in list(TOP) + found("docs/*.md") + found("docs/guide/**/*.md"):
+    for path in list(TOP) + found("docs/*.md") + found("docs/guide/**/*.md") + found("docs/python/*.md"):
         yield page_of(path), os.path.dirname(path), (ROOT / path).read_text()
 
 

@@ -1,8 +1,12 @@
 """What the tests of the package share."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_python(code, *args, env=None, timeout=120):
@@ -16,3 +20,12 @@ def run_python(code, *args, env=None, timeout=120):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def programs_of_pages():
+    """(page and line, code) of each block of Python in the documentation."""
+    for page in ("README.md", "python/README.md", "docs/python/recipes.md"):
+        text = (ROOT / page).read_text()
+        for block in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            line = text.count("\n", 0, block.start()) + 2
+            yield f"{page}:{line}", block[1]

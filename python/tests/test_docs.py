@@ -1,0 +1,18 @@
+"""The programs of the documentation that need no GPU."""
+
+import subprocess
+import sys
+
+import pytest
+from helpers import programs_of_pages
+
+PROGRAMS = {place: code for place, code in programs_of_pages() if "torch" not in code}
+
+
+@pytest.mark.parametrize("place", PROGRAMS)
+def test_a_program_of_a_page(place, tmp_path):
+    pytest.importorskip("numpy")
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAMS[place])
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
