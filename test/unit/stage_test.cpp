@@ -70,10 +70,10 @@ TEST_F(Stage, pageable_memory_goes_to_a_device_and_back_through_pinned_memory) {
     NEEDS_FAKE();
     for (const char *device : {"cuda_device", "cuda_vmm"}) {
         size_t before = registered();
-        check(device, "malloc", 40 * MiB + 12345);
+        check(device, "malloc", 20 * MiB + 12345);
         EXPECT_GT(registered(), before) << "pinned, and kept for the next copy";
         size_t held = registered();
-        check("malloc", device, 40 * MiB + 777);
+        check("malloc", device, 20 * MiB + 777);
         check(device, "os", 16 * MiB);
         EXPECT_EQ(registered(), held);
     }
@@ -92,14 +92,14 @@ TEST_F(Stage, without_pinned_memory_ordinary_memory_does) {
 
 TEST_F(Stage, a_copy_to_the_device_that_fails_tells_what_is_right) {
     NEEDS_FAKE();
-    constexpr size_t size = 64 * MiB;
+    constexpr size_t size = 48 * MiB;
     Bytes model(size), now(size);
     fill(model.data(), size, 3);
     char *device = static_cast<char *>(places->at("cuda_device").take(size));
     umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
     size_t done = 0;
     params.done = &done;
-    for (long n = 1; n <= 8; n++) {
+    for (long n : {1, 2, 5}) {
         ASSERT_EQ(umfFill(device, "", 1, size, nullptr), OK);
         fail_call(driver().control(), FAKE_cuMemcpyAsync, CUDA_ERROR_UNKNOWN, n);
         EXPECT_NE(umfCopy(device, model.data(), size, &params), OK);
@@ -120,7 +120,7 @@ TEST_F(Stage, two_providers_of_ones_own_meet_in_the_middle) {
     check("far", "far_silent", 512 * 1024);
 #if UMF_WITH_CUDA
     check("far", "cuda_device", 20 * MiB + 1);
-    check("cuda_vmm", "far", 33 * MiB + 1);
+    check("cuda_vmm", "far", 17 * MiB + 1);
 #endif
 }
 
@@ -157,7 +157,7 @@ TEST_F(Stage, a_provider_that_fails_in_the_middle_tells_what_is_right) {
 // Twice, because the first one is measured.
 TEST_F(Stage, large_copies_of_the_cpu_are_divided_among_threads) {
     for (int round = 0; round < 2; round++) {
-        check("malloc", "os", 230 * MiB + 13);
+        check("malloc", "os", (UMF_TEST_TSAN ? 40 : 230) * MiB + 13);
         check("linux_vmm", "malloc", 32 * MiB);
     }
 }
