@@ -85,7 +85,8 @@ static int place_over(size_t size, size_t alignment, int prot, int flags, void *
 }
 
 /* Maps at `hint` (may be NULL). The kernel's choice is kept if it is aligned. */
-static int place_try(void *hint, size_t size, size_t alignment, int prot, int flags, void **ptr) {
+UMF_INLINE int place_try(void *hint, size_t size, size_t alignment, int prot, int flags,
+                         void **ptr) {
     void *mapped = hint;
     int error = umf_os_map(&mapped, size, prot, flags, -1, 0);
     if (error) {

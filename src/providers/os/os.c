@@ -184,8 +184,8 @@ static int os_map_private(os_provider_t *os, size_t size, size_t alignment, bool
                   : umf_os_extents_alloc(&os->extents, size, alignment, base);
 }
 
-static umf_result_t os_alloc_private(os_provider_t *os, size_t size, size_t alignment, bool is_any,
-                                     void **ptr) {
+UMF_INLINE umf_result_t os_alloc_private(os_provider_t *os, size_t size, size_t alignment,
+                                         bool is_any, void **ptr) {
     size_t rounded;
     void *base;
     int error = EINVAL;
@@ -244,7 +244,7 @@ static size_t live_without(const os_provider_t *os, size_t size) {
 }
 
 /* munmap accepts any range, so whatever can be recognised as wrong is refused here. */
-static int os_free_private(os_provider_t *os, void *ptr, size_t size, bool is_kept) {
+UMF_INLINE int os_free_private(os_provider_t *os, void *ptr, size_t size, bool is_kept) {
     if (os->has_extents) {
         return is_kept ? umf_os_extents_keep(&os->extents, ptr, size, live_without(os, size))
                        : umf_os_extents_free(&os->extents, ptr, size);
