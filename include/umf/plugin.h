@@ -402,19 +402,6 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*copy_rows)(void *provider, void *queue, void *dst, size_t dst_pitch,
                               const void *src, size_t src_pitch, size_t size, size_t count);
 
-    /// @brief Fills with a pattern.
-    ///
-    /// @param provider the provider
-    /// @param queue on which it happens
-    /// @param dst memory of this provider, aligned to `pattern_size`
-    /// @param pattern read before the return
-    /// @param pattern_size a power of two
-    /// @param size a multiple of `pattern_size`
-    /// @return as `copy`; ::UMF_RESULT_ERROR_NOT_SUPPORTED: nothing was done, this size of pattern
-    ///         is not offered
-    umf_result_t (*fill_pattern)(void *provider, void *queue, void *dst, const void *pattern,
-                                 size_t pattern_size, size_t size);
-
     /// @brief Lets work that is queued later wait for events.
     ///
     /// @param provider the provider
@@ -471,7 +458,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                       \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                             \
     }
 
 /// @brief A kind of provider.

@@ -4,33 +4,43 @@
 #include "movement/cpu.h"
 #include "movement/move.h"
 
-/* The most of a pattern that is made on the host, to be copied again and again. */
-#define TILE_SIZE ((size_t)1 << 20)
+/* The most of a pattern that is made on the host. */
+#define TILE_SIZE ((size_t)64 << 10)
 
 /* --- fills -------------------------------------------------------------------------------------
  */
 
-/* A pattern that the provider does not offer: some of it is made on the host and copied, again and
- * again. */
+/* Some of the pattern is copied from the host; then what is there doubles, in order on the queue.
+ */
+static umf_result_t queue_tiles(umf_move_t *move, const umf_side_t *to, const void *tile,
+                                size_t tile_size) {
+    umf_result_t result = umf_move_queue(move, to);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = to->ext->copy(to->self, move->queue, (void *)to->addr, tile, tile_size);
+    }
+    for (size_t have = tile_size; have < to->size && result == UMF_RESULT_SUCCESS; have *= 2) {
+        size_t more = to->size - have < have ? to->size - have : have;
+        result = to->ext->copy(to->self, move->queue, (void *)(to->addr + have),
+                               (const void *)to->addr, more);
+    }
+    return result;
+}
+
+/* A pattern that the provider does not offer. */
 static umf_result_t fill_by_copies(umf_move_t *move, const umf_side_t *to, const void *pattern,
                                    size_t pattern_size) {
-    size_t whole = TILE_SIZE / pattern_size * pattern_size;
-    size_t room = whole ? whole : pattern_size;
+    size_t room = TILE_SIZE / pattern_size * pattern_size;
+    room = room ? room : pattern_size;
     room = to->size < room ? to->size : room;
-    void *buffer = umf_meta_alloc(room);
-    if (!buffer) {
+    void *tile = umf_meta_alloc(room);
+    if (!tile) {
         UMF_LOG_ERROR("no %zu bytes of host memory for a pattern", room);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    umf_cpu_fill(buffer, room, pattern, pattern_size);
-    umf_result_t result = umf_move_queue(move, to);
-    for (size_t at = 0; at < to->size && result == UMF_RESULT_SUCCESS; at += room) {
-        size_t size = to->size - at < room ? to->size - at : room;
-        result = to->ext->copy(to->self, move->queue, (void *)(to->addr + at), buffer, size);
-    }
-    umf_result_t waited = UMF_RESULT_SUCCESS;
+    umf_cpu_fill(tile, room, pattern, pattern_size);
+    umf_result_t result = queue_tiles(move, to, tile, room), waited = UMF_RESULT_SUCCESS;
     if (!move->queue_side || umf_move_drain(to, move->queue, &waited)) {
-        umf_meta_free(buffer, room); /* otherwise the work may still read it */
+        umf_meta_free(tile, room); /* otherwise the work may still read it */
     }
     return umf_move_failed(to, result ? result : waited);
 }

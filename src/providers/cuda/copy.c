@@ -44,6 +44,19 @@ umf_result_t umf_cuda_copy(const umf_cuda_driver_t *driver, const umf_cuda_conte
     return umf_cuda_result(driver, result, "copying memory");
 }
 
+#define ROWS_PITCH_MAX ((size_t)INT32_MAX) /* of all devices so far */
+
+umf_result_t umf_cuda_copy_rows(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                                void *queue, const CUDA_MEMCPY2D *rows) {
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (driver->cuMemcpy2DAsync && rows->srcPitch <= ROWS_PITCH_MAX &&
+        rows->dstPitch <= ROWS_PITCH_MAX) {
+        UMF_CUDA_CALL(driver, context, result, cuMemcpy2DAsync(rows, queue));
+    }
+    return result == CUDA_ERROR_INVALID_VALUE ? UMF_RESULT_ERROR_NOT_SUPPORTED
+                                              : umf_cuda_result(driver, result, "copying rows");
+}
+
 umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                            void *queue, void *dst, uint8_t value, size_t size) {
     CUresult result;

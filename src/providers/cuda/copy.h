@@ -13,6 +13,9 @@ umf_result_t umf_cuda_queue_wait(const umf_cuda_driver_t *driver, const umf_cuda
                                  void *queue);
 umf_result_t umf_cuda_copy(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                            void *queue, void *dst, const void *src, size_t size);
+/* NOT_SUPPORTED: the driver cannot copy such rows; nothing was done. */
+umf_result_t umf_cuda_copy_rows(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                                void *queue, const CUDA_MEMCPY2D *rows);
 umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                            void *queue, void *dst, uint8_t value, size_t size);
 
@@ -63,6 +66,20 @@ umf_result_t umf_cuda_host_unpin(const umf_cuda_driver_t *driver, const umf_cuda
         const type *self = provider;                                                               \
         return umf_cuda_fill(self->driver, &self->context, queue, dst, value, size);               \
     }                                                                                              \
+    static umf_result_t kind##_copy_rows(void *provider, void *queue, void *dst, size_t dst_pitch, \
+                                         const void *src, size_t src_pitch, size_t size,           \
+                                         size_t count) {                                           \
+        const type *self = provider;                                                               \
+        const CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,                        \
+                                    .srcDevice = (CUdeviceptr)(uintptr_t)src,                      \
+                                    .srcPitch = src_pitch,                                         \
+                                    .dstMemoryType = CU_MEMORYTYPE_UNIFIED,                        \
+                                    .dstDevice = (CUdeviceptr)(uintptr_t)dst,                      \
+                                    .dstPitch = dst_pitch,                                         \
+                                    .WidthInBytes = size,                                          \
+                                    .Height = count};                                              \
+        return umf_cuda_copy_rows(self->driver, &self->context, queue, &rows);                     \
+    }                                                                                              \
     static umf_result_t kind##_queue_join(void *provider, void *queue, void *const *events,        \
                                           size_t num_events) {                                     \
         const type *self = provider;                                                               \
@@ -86,8 +103,8 @@ umf_result_t umf_cuda_host_unpin(const umf_cuda_driver_t *driver, const umf_cuda
 #define UMF_CUDA_QUEUE_OPS(kind)                                                                   \
     .queue_create = kind##_queue_create, .queue_destroy = kind##_queue_destroy,                    \
     .queue_wait = kind##_queue_wait, .copy = kind##_copy, .fill = kind##_fill,                     \
-    .copy_domain = umf_cuda_op_copy_domain, .queue_join = kind##_queue_join,                       \
-    .event_record = kind##_event_record, .queue_mark = kind##_queue_mark,                          \
-    .mark_wait = kind##_mark_wait
+    .copy_rows = kind##_copy_rows, .copy_domain = umf_cuda_op_copy_domain,                         \
+    .queue_join = kind##_queue_join, .event_record = kind##_event_record,                          \
+    .queue_mark = kind##_queue_mark, .mark_wait = kind##_mark_wait
 
 #endif

@@ -40,6 +40,7 @@ static const umf_memory_provider_ext_ops_t cuda_foreign_ext = {
     .queue_wait = cuda_foreign_queue_wait,
     .copy = cuda_foreign_copy,
     .fill = cuda_foreign_fill,
+    .copy_rows = cuda_foreign_copy_rows,
     .wait = cuda_foreign_wait,
     .copy_domain = umf_cuda_op_copy_domain,
     .queue_join = cuda_foreign_queue_join,

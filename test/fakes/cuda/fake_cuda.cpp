@@ -1438,6 +1438,33 @@ CUresult fake_cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstr
     return CUDA_SUCCESS;
 }
 
+// As one piece of work that reads and writes all rows and what is between them.
+CUresult fake_cuMemcpy2DAsync(const CUDA_MEMCPY2D *rows, CUstream stream) {
+    ENTER_CONTEXT(FAKE_cuMemcpy2DAsync)
+    stream = stream_of(stream, context);
+    if (!get().streams.count(stream)) {
+        return dead();
+    }
+    if (!rows || rows->srcMemoryType != CU_MEMORYTYPE_UNIFIED ||
+        rows->dstMemoryType != CU_MEMORYTYPE_UNIFIED || rows->srcPitch < rows->WidthInBytes ||
+        rows->dstPitch < rows->WidthInBytes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    MEET_ON(stream)
+    CUDA_MEMCPY2D all = *rows;
+    size_t size = std::max(all.srcPitch, all.dstPitch) * (all.Height - 1) + all.WidthInBytes;
+    stream->add({[=] {
+                     for (size_t i = 0; i < all.Height; i++) {
+                         copy_now(stream->context, all.dstDevice + i * all.dstPitch,
+                                  all.srcDevice + i * all.srcPitch, all.WidthInBytes);
+                     }
+                     return true;
+                 },
+                 static_cast<uintptr_t>(all.srcDevice), static_cast<uintptr_t>(all.dstDevice),
+                 size});
+    return CUDA_SUCCESS;
+}
+
 CUresult fake_cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t size, CUstream stream) {
     ENTER_CONTEXT(FAKE_cuMemsetD8Async)
     stream = stream_of(stream, context);
@@ -1567,6 +1594,10 @@ CUresult fake_cuMemcpyAsync_ptsz(CUdeviceptr to, CUdeviceptr from, size_t size, 
     return fake_cuMemcpyAsync(to, from, size, of_thread(stream));
 }
 
+CUresult fake_cuMemcpy2DAsync_ptsz(const CUDA_MEMCPY2D *rows, CUstream stream) {
+    return fake_cuMemcpy2DAsync(rows, of_thread(stream));
+}
+
 CUresult fake_cuMemsetD8Async_ptsz(CUdeviceptr to, unsigned char value, size_t size,
                                    CUstream stream) {
     return fake_cuMemsetD8Async(to, value, size, of_thread(stream));
@@ -1605,6 +1636,7 @@ static bool is_hidden(const char *function) {
 // Forms for the default stream of the thread.
 #define PER_THREAD(FUNCTION)                                                                       \
     FUNCTION(cuMemcpyAsync)                                                                        \
+    FUNCTION(cuMemcpy2DAsync)                                                                      \
     FUNCTION(cuMemsetD8Async)                                                                      \
     FUNCTION(cuStreamSynchronize)                                                                  \
     FUNCTION(cuStreamWaitEvent)                                                                    \
