@@ -9,6 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 #include <umf.h>
@@ -168,6 +171,21 @@ TEST_F(CopyHold, a_suspend_waits_for_the_copy) {
     }
     umfPoolFree(vmm, ptr);
     EXPECT_EQ(umfPoolDestroy(vmm), OK);
+}
+
+// A child of fork does not have the thread that copies, and does not wait for it.
+TEST_F(CopyHold, a_free_in_a_child_of_fork_does_not_wait) {
+    char *ptr = static_cast<char *>(umfPoolMalloc(pool, SIZE));
+    begin(ptr, true);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(umfPoolFree(pool, ptr) == OK ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    must_wait([&] { EXPECT_EQ(umfPoolFree(pool, ptr), OK); });
 }
 
 // Threads copy between pools while others free, trim, suspend and resume: what was not refused is

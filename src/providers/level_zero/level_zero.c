@@ -9,6 +9,7 @@
 #include "providers/level_zero/machine.h"
 #include "providers/level_zero/params.h"
 #include "providers/level_zero/resident.h"
+#include "providers/level_zero/wait.h"
 #include "providers/shared/kind.h"
 #include "providers/shared/name.h"
 
@@ -404,6 +405,16 @@ static umf_result_t ze_queue_create(void *provider, void **queue) {
     return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
 }
 
+static umf_result_t ze_wait(void *provider, void *const *queues, size_t num_queues,
+                            void *const *events, size_t num_events) {
+    if (!num_queues && !num_events) {
+        UMF_LOG_ERROR("a Level Zero provider waits for queues and events that are named only");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    return umf_ze_wait_for(((umf_ze_provider_t *)provider)->driver, queues, num_queues, events,
+                           num_events);
+}
+
 /* Memory of one context: a command list of another one does not know it. */
 static umf_result_t ze_copy_domain(void *provider, const void **domain) {
     *domain = ((const umf_ze_provider_t *)provider)->context;
@@ -463,6 +474,7 @@ static const umf_memory_provider_ext_ops_t ze_ext_ops = {
     .queue_create = ze_queue_create,
     UMF_ZE_QUEUE_OPS,
     .copy_domain = ze_copy_domain,
+    .wait = ze_wait,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfLevelZeroMemoryProviderOps(void) {

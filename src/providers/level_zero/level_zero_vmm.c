@@ -360,23 +360,9 @@ static umf_result_t ze_vmm_wait_all(const ze_vmm_t *ze) {
 
 static umf_result_t ze_vmm_wait(void *provider, void *const *queues, size_t num_queues,
                                 void *const *events, size_t num_events) {
-    const umf_ze_driver_t *driver = ((ze_vmm_t *)provider)->driver;
-    if (!num_queues && !num_events) {
-        return ze_vmm_wait_all(provider);
-    }
-    ze_result_t result = ZE_RESULT_SUCCESS;
-    if ((num_queues && !driver->zeCommandQueueSynchronize) ||
-        (num_events && !driver->zeEventHostSynchronize)) {
-        UMF_LOG_ERROR("this Level Zero loader cannot wait for queues or events");
-        return UMF_RESULT_ERROR_NOT_SUPPORTED;
-    }
-    for (size_t i = 0; i < num_queues && result == ZE_RESULT_SUCCESS; i++) {
-        result = driver->zeCommandQueueSynchronize(queues[i], UINT64_MAX);
-    }
-    for (size_t i = 0; i < num_events && result == ZE_RESULT_SUCCESS; i++) {
-        result = driver->zeEventHostSynchronize(events[i], UINT64_MAX);
-    }
-    return umf_ze_result(result, "waiting for queued work");
+    return num_queues || num_events ? umf_ze_wait_for(((ze_vmm_t *)provider)->driver, queues,
+                                                      num_queues, events, num_events)
+                                    : ze_vmm_wait_all(provider);
 }
 
 /* --- memory of other devices ------------------------------------------------------------------ */

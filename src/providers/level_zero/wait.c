@@ -97,3 +97,20 @@ ze_result_t umf_ze_wait_all(const umf_ze_wait_t *wait) {
     }
     return result;
 }
+
+umf_result_t umf_ze_wait_for(const umf_ze_driver_t *driver, void *const *queues, size_t num_queues,
+                             void *const *events, size_t num_events) {
+    ze_result_t result = ZE_RESULT_SUCCESS;
+    if ((num_queues && !driver->zeCommandQueueSynchronize) ||
+        (num_events && !driver->zeEventHostSynchronize)) {
+        UMF_LOG_ERROR("this Level Zero loader cannot wait for queues or events");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    for (size_t i = 0; i < num_queues && result == ZE_RESULT_SUCCESS; i++) {
+        result = driver->zeCommandQueueSynchronize(queues[i], UINT64_MAX);
+    }
+    for (size_t i = 0; i < num_events && result == ZE_RESULT_SUCCESS; i++) {
+        result = driver->zeEventHostSynchronize(events[i], UINT64_MAX);
+    }
+    return umf_ze_result(result, "waiting for queued work");
+}

@@ -26,4 +26,8 @@ umf_result_t umf_ze_wait_init(const umf_ze_driver_t *driver, ze_device_handle_t 
 
 ze_result_t umf_ze_wait_all(const umf_ze_wait_t *wait);
 
+/* Waits for command queues and events. NOT_SUPPORTED: the loader has no functions for that. */
+umf_result_t umf_ze_wait_for(const umf_ze_driver_t *driver, void *const *queues, size_t num_queues,
+                             void *const *events, size_t num_events);
+
 #endif
