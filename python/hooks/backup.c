@@ -444,7 +444,7 @@ static bool work_run(work_t *work, const backup_options_t *options, failure_t *e
 /* Queued work of the device comes before the copies. */
 static bool device_run(keep_t *keeps, size_t count, bool is_load, const backup_options_t *options,
                        failure_t *error) {
-    int device = keeps[0].block->device;
+    int device = keeps[0].block->group->device;
     CUresult result = cuda_enter(device);
     if (result == CUDA_SUCCESS && !is_load) {
         result = cuda()->synchronize();
@@ -465,7 +465,8 @@ static bool device_run(keep_t *keeps, size_t count, bool is_load, const backup_o
 /* --- the calls -------------------------------------------------------------------------------- */
 
 static int by_device(const void *one, const void *other) {
-    return ((const keep_t *)one)->block->device - ((const keep_t *)other)->block->device;
+    return ((const keep_t *)one)->block->group->device -
+           ((const keep_t *)other)->block->group->device;
 }
 
 /* Keeps are sorted by device. */
@@ -473,7 +474,8 @@ static bool devices_run(keep_t *keeps, size_t count, bool is_load, const backup_
                         failure_t *error) {
     for (size_t start = 0, end; start < count; start = end) {
         end = start + 1;
-        while (end < count && keeps[end].block->device == keeps[start].block->device) {
+        while (end < count &&
+               keeps[end].block->group->device == keeps[start].block->group->device) {
             end++;
         }
         if (!device_run(&keeps[start], end - start, is_load, options, error)) {

@@ -1,4 +1,4 @@
-/* Blocks: pools of one allocation. */
+/* Blocks and their groups: allocations and pools. */
 #include "block.h"
 
 #include <pthread.h>
@@ -71,9 +71,9 @@ size_t block_granularity(int device) {
                : 0;
 }
 
-/* --- one block -------------------------------------------------------------------------------- */
+/* --- groups and blocks ------------------------------------------------------------------------ */
 
-static umf_result_t block_make(block_t *block, size_t size, int device) {
+static umf_result_t group_make(group_t *group, int device) {
     umf_memory_provider_handle_t provider;
     umf_result_t result = provider_of(device, &provider);
     if (result != UMF_RESULT_SUCCESS) {
@@ -87,50 +87,60 @@ static umf_result_t block_make(block_t *block, size_t size, int device) {
     umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
     policy.keep = UMF_SUSPEND_DISCARD; /* what is kept, backups keep */
     result = umfPoolSetSuspendPolicy(pool, &policy);
-    void *ptr = result == UMF_RESULT_SUCCESS ? umfPoolMalloc(pool, size) : NULL;
-    if (!ptr) {
-        result = result == UMF_RESULT_SUCCESS ? umfPoolGetLastAllocationError(pool) : result;
+    if (result != UMF_RESULT_SUCCESS) {
         umfPoolDestroy(pool);
         return result;
     }
-    *block = (block_t){.pool = pool, .ptr = ptr, .size = size, .device = device};
+    *group = (group_t){.pool = pool, .device = device};
     return UMF_RESULT_SUCCESS;
 }
 
-bool block_create(block_t *block, size_t size, int device, failure_t *error) {
-    umf_result_t result = block_make(block, size, device);
-    error->result = result;
-    return result == UMF_RESULT_SUCCESS ||
-           fail(error, "%zu bytes of device %d cannot be allocated: %s", size, device,
-                reason(result));
+bool group_create(group_t *group, int device, failure_t *error) {
+    error->result = group_make(group, device);
+    return error->result == UMF_RESULT_SUCCESS ||
+           fail(error, "there is no pool on device %d: %s", device, reason(error->result));
+}
+
+void group_destroy(group_t *group) {
+    umfPoolDestroy(group->pool);
+}
+
+bool block_create(block_t *block, group_t *group, size_t size, failure_t *error) {
+    void *ptr = umfPoolMalloc(group->pool, size);
+    if (!ptr) {
+        error->result = umfPoolGetLastAllocationError(group->pool);
+        return fail(error, "%zu bytes of device %d cannot be allocated: %s", size, group->device,
+                    reason(error->result));
+    }
+    *block = (block_t){.group = group, .ptr = ptr, .size = size};
+    return true;
 }
 
 void block_destroy(block_t *block) {
-    umfPoolFree(block->pool, block->ptr);
-    umfPoolDestroy(block->pool);
+    umfPoolFree(block->group->pool, block->ptr);
 }
 
-/* --- many ------------------------------------------------------------------------------------- */
+/* --- sleep and wake --------------------------------------------------------------------------- */
 
-/* The pools of those blocks that are not in the state; NULL if there is no memory for the list. */
-static umf_memory_pool_handle_t *pools_of(block_t **blocks, size_t count, bool is_asleep,
+/* The pools of those groups that are not in the state; NULL if there is no memory for the list. */
+static umf_memory_pool_handle_t *pools_of(group_t **groups, size_t count, bool is_asleep,
                                           size_t *found) {
     umf_memory_pool_handle_t *pools = malloc((count + 1) * sizeof(*pools));
     *found = 0;
     for (size_t i = 0; pools && i < count; i++) {
-        if (blocks[i]->is_asleep != is_asleep) {
-            pools[(*found)++] = blocks[i]->pool;
+        if (groups[i]->is_asleep != is_asleep) {
+            pools[(*found)++] = groups[i]->pool;
         }
     }
     return pools;
 }
 
-static bool blocks_move(block_t **blocks, size_t count, bool is_asleep, failure_t *error) {
+static bool groups_move(group_t **groups, size_t count, bool is_asleep, failure_t *error) {
     size_t found;
-    umf_memory_pool_handle_t *pools = pools_of(blocks, count, is_asleep, &found);
+    umf_memory_pool_handle_t *pools = pools_of(groups, count, is_asleep, &found);
     if (!pools) {
         error->result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-        return fail(error, "no memory for a list of %zu allocations", count);
+        return fail(error, "no memory for a list of %zu pools", count);
     }
     umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
     umf_result_t result = UMF_RESULT_SUCCESS;
@@ -146,15 +156,15 @@ static bool blocks_move(block_t **blocks, size_t count, bool is_asleep, failure_
                          : fail(error, "no memory to come back to: %s", reason(result));
     }
     for (size_t i = 0; i < count; i++) {
-        blocks[i]->is_asleep = is_asleep;
+        groups[i]->is_asleep = is_asleep;
     }
     return true;
 }
 
-bool blocks_sleep(block_t **blocks, size_t count, failure_t *error) {
-    return blocks_move(blocks, count, true, error);
+bool groups_sleep(group_t **groups, size_t count, failure_t *error) {
+    return groups_move(groups, count, true, error);
 }
 
-bool blocks_wake(block_t **blocks, size_t count, failure_t *error) {
-    return blocks_move(blocks, count, false, error);
+bool groups_wake(group_t **groups, size_t count, failure_t *error) {
+    return groups_move(groups, count, false, error);
 }

@@ -1,7 +1,9 @@
 /*
- * Blocks: one allocation of a GPU, its address for as long as it lives, its memory only while it is
- * awake. Each has a pool of its own over the device's cuda_vmm provider, so that it sleeps and
- * wakes by itself or in one call with others.
+ * Blocks: allocations of a GPU, each with an address for as long as it lives and memory only while
+ * its group is awake. A group is a pool over the device's cuda_vmm provider; groups sleep and wake
+ * one by one, or several in one call.
+ *
+ * No thread may use a group that another thread puts to sleep, wakes or destroys.
  *
  * A function that fails writes why into an failure_t.
  */
@@ -23,24 +25,32 @@ typedef struct failure_t {
 /* Always false, to be returned. */
 bool fail(failure_t *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-typedef struct block_t {
+typedef struct group_t {
     umf_memory_pool_handle_t pool;
-    char *ptr;
-    size_t size; /* as it was asked for */
     int device;
     bool is_asleep;
+} group_t;
+
+typedef struct block_t {
+    group_t *group;
+    char *ptr;
+    size_t size; /* as it was asked for */
 } block_t;
 
 /* What sizes are rounded up to on a device; 0 without one. */
 size_t block_granularity(int device);
 
-bool block_create(block_t *block, size_t size, int device, failure_t *error);
+bool group_create(group_t *group, int device, failure_t *error);
+/* All of its blocks were destroyed. */
+void group_destroy(group_t *group);
+
+bool block_create(block_t *block, group_t *group, size_t size, failure_t *error);
 /* Waits until the device has finished with it. */
 void block_destroy(block_t *block);
 
-/* All of the blocks, or none. Those that are in the wanted state already are passed over. The
+/* All of the groups, or none. Those that are in the wanted state already are passed over. The
  * content is lost. */
-bool blocks_sleep(block_t **blocks, size_t count, failure_t *error);
-bool blocks_wake(block_t **blocks, size_t count, failure_t *error);
+bool groups_sleep(group_t **groups, size_t count, failure_t *error);
+bool groups_wake(group_t **groups, size_t count, failure_t *error);
 
 #endif

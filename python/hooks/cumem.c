@@ -6,6 +6,12 @@
 
 #include "table.h"
 
+/* Each allocation sleeps and wakes by itself, so each has a group. The table has their blocks. */
+typedef struct own_t {
+    block_t block;
+    group_t group;
+} own_t;
+
 /* Memory of the host that cumem_save made. */
 typedef struct host_t {
     backup_t backup;
@@ -23,27 +29,45 @@ static size_t rounded(size_t size, int device) {
     return granularity ? (size + granularity - 1) / granularity * granularity : size;
 }
 
-block_t *cumem_malloc(size_t *size, int device, failure_t *error) {
-    block_t *block = calloc(1, sizeof(*block));
-    if (!block) {
+static own_t *own_create(size_t size, int device, failure_t *error) {
+    own_t *own = calloc(1, sizeof(*own));
+    if (!own) {
         fail(error, "no memory for bookkeeping");
         return NULL;
     }
+    if (!group_create(&own->group, device, error)) {
+        free(own);
+        return NULL;
+    }
+    if (!block_create(&own->block, &own->group, size, error)) {
+        group_destroy(&own->group);
+        free(own);
+        return NULL;
+    }
+    return own;
+}
+
+static void own_destroy(own_t *own) {
+    block_destroy(&own->block);
+    group_destroy(&own->group);
+    free(own);
+}
+
+block_t *cumem_malloc(size_t *size, int device, failure_t *error) {
     *size = rounded(*size, device);
-    if (!block_create(block, *size, device, error)) {
-        free(block);
+    own_t *own = own_create(*size, device, error);
+    if (!own) {
         return NULL;
     }
     pthread_mutex_lock(&mutex);
-    bool is_added = table_add(&table, block);
+    bool is_added = table_add(&table, &own->block);
     pthread_mutex_unlock(&mutex);
     if (!is_added) {
-        block_destroy(block);
-        free(block);
+        own_destroy(own);
         fail(error, "no memory for bookkeeping");
         return NULL;
     }
-    return block;
+    return &own->block;
 }
 
 void cumem_free(void *ptr) {
@@ -51,8 +75,7 @@ void cumem_free(void *ptr) {
     block_t *block = table_remove(&table, ptr);
     pthread_mutex_unlock(&mutex);
     if (block) {
-        block_destroy(block);
-        free(block);
+        own_destroy((own_t *)block);
     }
 }
 
@@ -70,16 +93,19 @@ static bool find_all_locked(void *const *ptrs, size_t count, block_t **blocks, f
 }
 
 bool cumem_move(void *const *ptrs, size_t count, bool is_asleep, failure_t *error) {
-    block_t **blocks = malloc((count + 1) * sizeof(block_t *));
-    if (!blocks) {
-        return fail(error, "no memory for a list of %zu allocations", count);
-    }
+    block_t **blocks = calloc(count + 1, sizeof(block_t *));
+    group_t **groups = calloc(count + 1, sizeof(group_t *));
+    fail(error, "no memory for a list of %zu allocations", count);
     pthread_mutex_lock(&mutex);
-    bool is_done =
-        find_all_locked(ptrs, count, blocks, error) &&
-        (is_asleep ? blocks_sleep(blocks, count, error) : blocks_wake(blocks, count, error));
+    bool is_done = blocks && groups && find_all_locked(ptrs, count, blocks, error);
+    for (size_t i = 0; is_done && i < count; i++) {
+        groups[i] = blocks[i]->group;
+    }
+    is_done = is_done &&
+              (is_asleep ? groups_sleep(groups, count, error) : groups_wake(groups, count, error));
     pthread_mutex_unlock(&mutex);
     free(blocks);
+    free(groups);
     return is_done;
 }
 

@@ -29,8 +29,8 @@ static bool announce(const block_t *block, size_t size) {
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *result = NULL;
     if (malloc_callback) {
-        result = PyObject_CallFunction(malloc_callback, "((inKK))", block->device, (Py_ssize_t)size,
-                                       (unsigned long long)(uintptr_t)block->ptr,
+        result = PyObject_CallFunction(malloc_callback, "((inKK))", block->group->device,
+                                       (Py_ssize_t)size, (unsigned long long)(uintptr_t)block->ptr,
                                        (unsigned long long)(uintptr_t)block);
     } else {
         PyErr_SetString(PyExc_RuntimeError, "init_module was not called");

@@ -12,14 +12,28 @@
 #include "saver_own.h"
 #include "table.h"
 
+/* Allocations of one tag on one device that are in the same state. What is allocated while the tag
+ * sleeps gets another one. */
+typedef struct family_t {
+    group_t group;
+    char *tag;
+    size_t entries; /* in it; it goes with the last */
+    bool is_meant;  /* by the call that pauses or resumes */
+    struct family_t *next;
+} family_t;
+
 typedef struct entry_t {
     block_t block;
     backup_t backup;
-    char *tag;
+    family_t *family;
 } entry_t;
 
+/* Written by who pauses or resumes: nobody allocates or frees meanwhile. Taken before the mutex. */
+static pthread_rwlock_t moving = PTHREAD_RWLOCK_INITIALIZER;
+/* Of everything below. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static table_t table; /* of entries: each begins with its block */
+static family_t *families;
 static uint64_t margin;
 static int retain = -1; /* not asked for yet */
 static char *folder;
@@ -125,55 +139,117 @@ static bool is_within_margin(size_t size, int device, failure_t *error) {
                 (unsigned long long)kept_free, available);
 }
 
-static entry_t *entry_create(size_t size, int device, failure_t *error) {
-    entry_t *entry = calloc(1, sizeof(*entry));
-    if (entry) {
-        entry->tag = strdup(saver_config()->tag);
-        entry->backup.kind = kind_of(saver_config());
+static family_t *family_create_locked(const char *tag, int device, failure_t *error) {
+    family_t *made = calloc(1, sizeof(*made));
+    char *copy = strdup(tag);
+    if (!made || !copy || !group_create(&made->group, device, error)) {
+        free(made);
+        free(copy);
+        return NULL;
     }
-    if (entry && entry->tag && is_within_margin(size, device, error) &&
-        block_create(&entry->block, size, device, error)) {
-        return entry;
-    }
-    if (entry) {
-        free(entry->tag);
-        free(entry);
-    }
-    return NULL;
+    made->tag = copy;
+    made->next = families;
+    families = made;
+    return made;
 }
 
-static void entry_destroy(entry_t *entry) {
-    block_destroy(&entry->block);
-    backup_drop(&entry->backup);
-    free(entry->tag);
+/* The family that is awake, with one entry more. */
+static family_t *family_join_locked(const char *tag, int device, failure_t *error) {
+    family_t *family = families;
+    while (family && (family->group.is_asleep || family->group.device != device ||
+                      strcmp(family->tag, tag) != 0)) {
+        family = family->next;
+    }
+    family = family ? family : family_create_locked(tag, device, error);
+    if (family) {
+        family->entries++;
+    }
+    return family;
+}
+
+static void family_leave_locked(family_t *family) {
+    if (--family->entries > 0) {
+        return;
+    }
+    family_t **at = &families;
+    while (*at != family) {
+        at = &(*at)->next;
+    }
+    *at = family->next;
+    group_destroy(&family->group);
+    free(family->tag);
+    free(family);
+}
+
+static void entry_leave(entry_t *entry) {
+    pthread_mutex_lock(&mutex);
+    family_leave_locked(entry->family);
+    pthread_mutex_unlock(&mutex);
     free(entry);
 }
 
-void *saver_malloc(size_t size, int device) {
-    failure_t error = {.text = "no memory for bookkeeping"};
-    entry_t *entry = entry_create(size, device, &error);
+/* In the family of the thread's tag, without memory. */
+static entry_t *entry_join(int device, failure_t *error) {
+    entry_t *entry = calloc(1, sizeof(*entry));
     if (!entry) {
-        failed(&error);
         return NULL;
     }
+    entry->backup.kind = kind_of(saver_config());
+    pthread_mutex_lock(&mutex);
+    entry->family = family_join_locked(saver_config()->tag, device, error);
+    pthread_mutex_unlock(&mutex);
+    if (!entry->family) {
+        free(entry);
+        return NULL;
+    }
+    return entry;
+}
+
+static bool entry_publish(entry_t *entry, failure_t *error) {
     pthread_mutex_lock(&mutex);
     bool is_added = table_add(&table, &entry->block);
     pthread_mutex_unlock(&mutex);
     if (!is_added) {
-        entry_destroy(entry);
-        failed(&error);
+        block_destroy(&entry->block);
+    }
+    return is_added || fail(error, "no memory for bookkeeping");
+}
+
+static void *malloc_while_still(size_t size, int device, failure_t *error) {
+    entry_t *entry = is_within_margin(size, device, error) ? entry_join(device, error) : NULL;
+    if (!entry) {
+        return NULL;
+    }
+    if (!block_create(&entry->block, &entry->family->group, size, error) ||
+        !entry_publish(entry, error)) {
+        entry_leave(entry);
         return NULL;
     }
     return entry->block.ptr;
 }
 
+void *saver_malloc(size_t size, int device) {
+    failure_t error = {.text = "no memory for bookkeeping"};
+    pthread_rwlock_rdlock(&moving);
+    void *ptr = malloc_while_still(size, device, &error);
+    pthread_rwlock_unlock(&moving);
+    if (!ptr) {
+        failed(&error);
+    }
+    return ptr;
+}
+
 bool saver_free(void *ptr) {
+    pthread_rwlock_rdlock(&moving);
     pthread_mutex_lock(&mutex);
     entry_t *entry = (entry_t *)table_remove(&table, ptr);
     pthread_mutex_unlock(&mutex);
     if (entry) {
-        entry_destroy(entry);
+        block_destroy(&entry->block);
+        backup_drop(&entry->backup);
+        entry_leave(entry);
     }
+    pthread_rwlock_unlock(&moving);
     return entry;
 }
 
@@ -181,48 +257,63 @@ bool saver_free(void *ptr) {
 
 /* What one call works on. */
 typedef struct move_t {
-    entry_t **entries;
-    block_t **blocks;
-    keep_t *keeps;
-    size_t count, keep_count;
+    group_t **groups;
+    entry_t **entries; /* with a backup */
+    keep_t *keeps;     /* of these */
+    size_t group_count, count;
 } move_t;
 
-static bool is_meant(const entry_t *entry, const char *tag, bool is_asleep) {
-    return entry->block.is_asleep == is_asleep && (!tag || !*tag || strcmp(entry->tag, tag) == 0);
-}
-
 static void move_end(move_t *move) {
+    free(move->groups);
     free(move->entries);
-    free(move->blocks);
     free(move->keeps);
 }
 
+static size_t count_families_locked(void) {
+    size_t count = 0;
+    for (const family_t *family = families; family; family = family->next) {
+        count++;
+    }
+    return count;
+}
+
+static void choose_families_locked(move_t *move, const char *tag, bool is_asleep) {
+    for (family_t *family = families; family; family = family->next) {
+        family->is_meant = family->group.is_asleep == is_asleep &&
+                           (!tag || !*tag || strcmp(family->tag, tag) == 0);
+        if (family->is_meant) {
+            move->groups[move->group_count++] = &family->group;
+        }
+    }
+}
+
+static void choose_entries_locked(move_t *move, bool is_asleep) {
+    for (size_t i = 0; i < table.count; i++) {
+        entry_t *entry = (entry_t *)table.blocks[i];
+        bool is_kept =
+            is_asleep ? backup_is_full(&entry->backup) : entry->backup.kind != BACKUP_NONE;
+        if (entry->family->is_meant && is_kept) {
+            move->entries[move->count] = entry;
+            move->keeps[move->count++] = (keep_t){&entry->block, &entry->backup};
+        }
+    }
+}
+
 static bool move_begin_locked(move_t *move, const char *tag, bool is_asleep, failure_t *error) {
-    *move = (move_t){.entries = malloc((table.count + 1) * sizeof(*move->entries)),
-                     .blocks = malloc((table.count + 1) * sizeof(*move->blocks)),
+    *move = (move_t){.groups = malloc((count_families_locked() + 1) * sizeof(*move->groups)),
+                     .entries = malloc((table.count + 1) * sizeof(*move->entries)),
                      .keeps = malloc((table.count + 1) * sizeof(*move->keeps))};
-    if (!move->entries || !move->blocks || !move->keeps) {
+    if (!move->groups || !move->entries || !move->keeps) {
         move_end(move);
         return fail(error, "no memory for a list of %zu allocations", table.count);
     }
-    for (size_t i = 0; i < table.count; i++) {
-        entry_t *entry = (entry_t *)table.blocks[i];
-        if (!is_meant(entry, tag, is_asleep)) {
-            continue;
-        }
-        move->entries[move->count] = entry;
-        move->blocks[move->count++] = &entry->block;
-        bool is_kept =
-            is_asleep ? backup_is_full(&entry->backup) : entry->backup.kind != BACKUP_NONE;
-        if (is_kept) {
-            move->keeps[move->keep_count++] = (keep_t){&entry->block, &entry->backup};
-        }
-    }
+    choose_families_locked(move, tag, is_asleep);
+    choose_entries_locked(move, is_asleep);
     return true;
 }
 
 /* A backup that was kept over a resume stays, others go. */
-static void drop_new_locked(const move_t *move, const bool *were_full) {
+static void drop_new(const move_t *move, const bool *were_full) {
     for (size_t i = 0; i < move->count; i++) {
         if (!were_full[i]) {
             backup_drop(&move->entries[i]->backup);
@@ -239,9 +330,9 @@ static bool pause_locked(move_t *move, failure_t *error) {
         were_full[i] = backup_is_full(&move->entries[i]->backup);
     }
     backup_options_t options = options_locked();
-    bool is_done = backups_save(move->keeps, move->keep_count, &options, error);
-    if (is_done && !blocks_sleep(move->blocks, move->count, error)) {
-        drop_new_locked(move, were_full);
+    bool is_done = backups_save(move->keeps, move->count, &options, error);
+    if (is_done && !groups_sleep(move->groups, move->group_count, error)) {
+        drop_new(move, were_full);
         is_done = false;
     }
     free(were_full);
@@ -249,17 +340,17 @@ static bool pause_locked(move_t *move, failure_t *error) {
 }
 
 static bool resume_locked(move_t *move, failure_t *error) {
-    if (!blocks_wake(move->blocks, move->count, error)) {
+    if (!groups_wake(move->groups, move->group_count, error)) {
         return false;
     }
     backup_options_t options = options_locked();
-    if (!backups_load(move->keeps, move->keep_count, &options, error)) {
+    if (!backups_load(move->keeps, move->count, &options, error)) {
         failure_t again;
-        blocks_sleep(move->blocks, move->count, &again); /* the backups are whole */
+        groups_sleep(move->groups, move->group_count, &again); /* the backups are whole */
         return false;
     }
-    for (size_t i = 0; i < move->keep_count; i++) {
-        backup_t *backup = move->keeps[i].backup;
+    for (size_t i = 0; i < move->count; i++) {
+        backup_t *backup = &move->entries[i]->backup;
         if (!retain_locked() || backup->kind == BACKUP_DISK) {
             backup_drop(backup);
         }
@@ -270,14 +361,15 @@ static bool resume_locked(move_t *move, failure_t *error) {
 static int change(const char *tag, bool to_sleep) {
     failure_t error = {.text = "no memory for bookkeeping"};
     move_t move;
+    pthread_rwlock_wrlock(&moving);
     pthread_mutex_lock(&mutex);
     bool is_done = move_begin_locked(&move, tag, !to_sleep, &error);
     if (is_done) {
-        is_done = move.count == 0 ||
-                  (to_sleep ? pause_locked(&move, &error) : resume_locked(&move, &error));
+        is_done = to_sleep ? pause_locked(&move, &error) : resume_locked(&move, &error);
         move_end(&move);
     }
     pthread_mutex_unlock(&mutex);
+    pthread_rwlock_unlock(&moving);
     return is_done ? 0 : failed(&error);
 }
 
@@ -309,7 +401,7 @@ saver_state_t saver_state_of(const void *ptr) {
     const entry_t *entry = find_locked(ptr);
     saver_state_t state = SAVER_UNKNOWN;
     if (entry) {
-        state = !entry->block.is_asleep             ? SAVER_AWAKE
+        state = !entry->family->group.is_asleep     ? SAVER_AWAKE
                 : entry->backup.kind == BACKUP_DISK ? SAVER_PAUSED_DISK
                 : backup_is_full(&entry->backup)    ? SAVER_PAUSED_HOST
                                                     : SAVER_PAUSED_LOST;
