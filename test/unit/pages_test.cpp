@@ -9,12 +9,14 @@
 #include <thread>
 #include <vector>
 
+#include "fakes/child.h"
 #include "fakes/fake_provider.h"
 #include "fakes/scale.h"
 #include "fakes/threads.h"
 #include "fault.h"
 
 extern "C" {
+#include "base/lock.h"
 #include "pages_shim.h"
 }
 
@@ -481,6 +483,35 @@ TEST_F(PagesTest, TrimBesideAllocation) {
     trimmer.join();
     EXPECT_EQ(shim_pages_destroy(cache), UMF_RESULT_SUCCESS);
     umfMemoryProviderDestroy(slow);
+}
+
+/* A fork while a trim has pieces isolated: the child is not short of them. */
+TEST_F(PagesTest, AChildInheritsWhatATrimHadIsolated) {
+    umf_fork_register_inner();
+    umf_fork_register_outer();
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    static shim_pages_t *cache;
+    static bool is_good;
+    is_good = false;
+    ops.ext_purge_force = [](void *, void *, size_t) {
+        if (!is_good) {
+            is_good = in_child([] {
+                void *ptr = nullptr;
+                std::thread([&] { ptr = shim_alloc(cache, 1 * MiB, PAGE); }).join();
+                return ptr != nullptr;
+            });
+        }
+        return UMF_RESULT_SUCCESS;
+    };
+    umf_memory_provider_handle_t forking = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &memory, &forking), UMF_RESULT_SUCCESS);
+    cache = shim_pages_create(forking, PAGE);
+    memory.limit = 2 * MiB;
+    EXPECT_NE(shim_alloc(cache, PAGE, PAGE), nullptr);
+    shim_trim(cache);
+    EXPECT_TRUE(is_good);
+    EXPECT_EQ(shim_pages_destroy(cache), UMF_RESULT_SUCCESS);
+    umfMemoryProviderDestroy(forking);
 }
 
 /* --- shards --- */

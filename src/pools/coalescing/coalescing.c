@@ -404,6 +404,11 @@ static void *coalescing_aligned_malloc(void *self, size_t size, size_t alignment
     return alloc(pool, size, alignment > pool->params.granule ? alignment : pool->params.granule);
 }
 
+static inline bool is_isolated(const shard_t *shard, const void *ptr) {
+    return umf_unlikely(!umf_list_is_empty(&shard->isolated)) &&
+           umf_isolated_has(&shard->isolated, (uintptr_t)ptr);
+}
+
 /* --- free ------------------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool, void *ptr,
@@ -414,10 +419,9 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
     umf_range_freed_t freed;
     umf_lock(&shard->lock);
     /* For the range an isolated segment is used, but no user owns it: its free is an error. */
-    umf_result_t result =
-        umf_unlikely(shard->isolated_count) && umf_coalescing_is_isolated_locked(shard, ptr)
-            ? UMF_RESULT_ERROR_INVALID_ARGUMENT
-            : umf_range_free(shard->range, (uintptr_t)ptr, 0, &freed);
+    umf_result_t result = umf_unlikely(is_isolated(shard, ptr))
+                              ? UMF_RESULT_ERROR_INVALID_ARGUMENT
+                              : umf_range_free(shard->range, (uintptr_t)ptr, 0, &freed);
     bool is_whole = false;
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
         shard->live--;
@@ -455,9 +459,7 @@ static umf_result_t coalescing_free(void *self, void *ptr) {
 static size_t usable_size(coalescing_pool_t *pool, const void *ptr) {
     shard_t *shard = umf_coalescing_shard_of(pool, ptr, 0);
     umf_lock(&shard->lock);
-    size_t size = umf_coalescing_is_isolated_locked(shard, ptr)
-                      ? 0
-                      : umf_range_used_size(shard->range, (uintptr_t)ptr);
+    size_t size = is_isolated(shard, ptr) ? 0 : umf_range_used_size(shard->range, (uintptr_t)ptr);
     umf_unlock(&shard->lock);
     return size;
 }
@@ -567,6 +569,7 @@ static umf_result_t pool_build(coalescing_pool_t *pool, umf_memory_provider_hand
         goto shards;
     }
     umf_content_init(&pool->content, pool->tracked);
+    umf_purge_init(&pool->purge, pool->tracked, pool->page);
     return UMF_RESULT_SUCCESS;
 
 shards:

@@ -11,8 +11,8 @@
 #include "core/content.h"
 #include "ctl/params.h"
 #include "ds/range.h"
+#include "pools/shared/purge.h"
 
-#define UMF_COALESCING_PURGE_BATCH 16
 #define UMF_COALESCING_SHARDS_MAX 16
 
 #define UMF_PARAMS umf_coalescing_pool_params
@@ -28,12 +28,8 @@ typedef struct umf_coalescing_shard_t {
     uint32_t index;     /* Immutable. The cookie of its spans */
     uint32_t threads;   /* that allocate here, of those that have contended. Sync: atomic */
     _Alignas(UMF_CACHE_ISOLATION) umf_lock_t lock; /* isolated from what others read without it */
-    size_t live; /* blocks in use, and withheld ones. Sync: lock */
-    /* Free segments that a trim is purging: the range counts them as used, no user owns them.
-     * Sync: lock */
-    umf_range_segment_t isolated[UMF_COALESCING_PURGE_BATCH];
-    size_t isolated_count;
-    unsigned isolated_since; /* umf_fork_count(): in a child of fork the trim no longer runs */
+    size_t live;         /* blocks in use, and withheld ones. Sync: lock */
+    umf_list_t isolated; /* free segments that trims are purging: no user owns them. Sync: lock */
 } umf_coalescing_shard_t;
 
 typedef struct umf_coalescing_pool_t {
@@ -41,7 +37,8 @@ typedef struct umf_coalescing_pool_t {
     bool sealed;                         /* settings can no longer change */
     umf_tracked_provider_t *tracked;
     umf_content_t content;
-    umf_withheld_t withheld;       /* isolated segments, and spans on their way */
+    umf_withheld_t withheld; /* isolated segments, and spans on their way */
+    umf_purge_t purge;
     size_t page;                   /* the provider's smallest page. Immutable */
     umf_thread_slot_owner_t slots; /* umf_coalescing_reuse_slots_t of each thread */
     /* At first there is one; NULL follows the last. Each is set once. Sync: atomic */

@@ -103,100 +103,64 @@ void umf_coalescing_release_surplus(coalescing_pool_t *pool, shard_t *shard, uin
 
 /* --- purging free segments -------------------------------------------------------------------- */
 
-bool umf_coalescing_is_isolated_locked(shard_t *shard, const void *ptr) {
+static void reintegrate_locked(shard_t *shard, umf_isolated_t *isolated) {
     umf_assert_locked(&shard->lock);
-    for (size_t i = 0; i < shard->isolated_count; i++) {
-        if (shard->isolated[i].base == (uintptr_t)ptr) {
-            return true;
-        }
+    for (size_t i = 0; i < isolated->count; i++) {
+        umf_range_free(shard->range, isolated->segments[i].base, 0, NULL);
     }
-    return false;
-}
-
-static void reintegrate_locked(shard_t *shard) {
-    umf_assert_locked(&shard->lock);
-    for (size_t i = 0; i < shard->isolated_count; i++) {
-        umf_range_free(shard->range, shard->isolated[i].base, 0, NULL);
-    }
-    shard->isolated_count = 0;
+    umf_isolated_end(isolated);
 }
 
 bool umf_coalescing_inherit_locked(shard_t *shard) {
-    bool inherits = shard->isolated_count && shard->isolated_since != umf_fork_count();
-    if (inherits) {
-        reintegrate_locked(shard);
+    umf_isolated_t *isolated;
+    bool inherits = false;
+    while ((isolated = umf_isolated_inherit(&shard->isolated)) != NULL) {
+        reintegrate_locked(shard, isolated);
+        inherits = true;
     }
     return inherits;
 }
 
-/* Isolates the next free segments, from high addresses to low, so that no thread allocates them
- * while they are purged without the lock. Only one thread at a time gets any. */
-static size_t isolate(coalescing_pool_t *pool, shard_t *shard, uintptr_t *cursor) {
-    size_t count = 0;
+/* Isolates the next free segments, from high addresses to low. */
+static umf_isolated_t *isolate(coalescing_pool_t *pool, shard_t *shard, uintptr_t *cursor) {
     umf_lock(&shard->lock);
-    umf_coalescing_inherit_locked(shard);
-    if (shard->isolated_count == 0) {
-        count = umf_range_take_free(shard->range, cursor, pool->page, shard->isolated,
-                                    UMF_COALESCING_PURGE_BATCH);
-        shard->isolated_count = count;
-        shard->isolated_since = umf_fork_count();
+    umf_isolated_t *isolated =
+        umf_isolate(&shard->isolated, shard->range, umf_range_take_free, cursor, pool->page);
+    umf_unlock(&shard->lock);
+    return isolated;
+}
+
+/* Purges without the lock, then frees the segments. */
+static void purge_isolated(coalescing_pool_t *pool, shard_t *shard, umf_isolated_t *isolated) {
+    unsigned forks = isolated->forks;
+    for (size_t i = 0; i < isolated->count; i++) {
+        umf_purge(&pool->purge, isolated->segments[i].base, isolated->segments[i].size);
+    }
+    umf_lock(&shard->lock);
+    if (umf_isolated_is_listed(&shard->isolated, isolated, forks)) {
+        reintegrate_locked(shard, isolated);
     }
     umf_unlock(&shard->lock);
-    return count;
 }
 
-static void reintegrate(shard_t *shard) {
-    umf_lock(&shard->lock);
-    reintegrate_locked(shard);
-    umf_unlock(&shard->lock);
-}
-
-/* Purges the whole pages of a segment. false: the provider cannot purge. */
-static bool purge_segment(coalescing_pool_t *pool, const umf_range_segment_t *segment) {
-    uintptr_t end = segment->base + segment->size;
-    uintptr_t rest = segment->base % pool->page;
-    uintptr_t first = segment->base + (rest ? pool->page - rest : 0);
-    end -= end % pool->page;
-    if (first >= end) {
-        return true;
-    }
-    umf_result_t result = umfMemoryProviderPurgeForce(pool->tracked, (void *)first, end - first);
-    if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
-        result = umfMemoryProviderPurgeLazy(pool->tracked, (void *)first, end - first);
-    }
-    return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
-}
-
-/* Purges the next free segments of a shard. false: there are no more, or the provider cannot purge,
- * which `can` tells. */
-static bool purge_next(coalescing_pool_t *pool, shard_t *shard, uintptr_t *cursor, bool *can) {
+/* Purges the next free segments of a shard. false: there are no more. */
+static bool purge_next(coalescing_pool_t *pool, shard_t *shard, uintptr_t *cursor) {
     umf_withheld_part_t part;
     umf_withheld_begin(&pool->withheld, &part);
-    size_t count = isolate(pool, shard, cursor);
-    for (size_t i = 0; *can && i < count; i++) {
-        /* Without the lock: no other thread changes `isolated` while it is not empty. */
-        *can = purge_segment(pool, &shard->isolated[i]);
-    }
-    if (count) {
-        reintegrate(shard);
+    umf_isolated_t *isolated = isolate(pool, shard, cursor);
+    if (isolated) {
+        purge_isolated(pool, shard, isolated);
     }
     umf_withheld_end(&part);
-    return count && *can;
-}
-
-/* Purges all free segments of a shard. false: the provider cannot purge. */
-static bool purge_shard(coalescing_pool_t *pool, shard_t *shard) {
-    uintptr_t cursor = UINTPTR_MAX;
-    bool can = true;
-    while (purge_next(pool, shard, &cursor, &can)) {
-    }
-    return can;
+    return isolated != NULL;
 }
 
 static void purge(coalescing_pool_t *pool) {
-    shard_t *shard = umf_coalescing_shard(pool, 0);
-    for (size_t i = 1; shard && purge_shard(pool, shard); i++) {
-        shard = umf_coalescing_shard(pool, i);
+    shard_t *shard;
+    for (size_t i = 0; (shard = umf_coalescing_shard(pool, i)); i++) {
+        uintptr_t cursor = UINTPTR_MAX;
+        while (umf_purge_is_possible(&pool->purge) && purge_next(pool, shard, &cursor)) {
+        }
     }
 }
 

@@ -18,8 +18,6 @@ UMF_COLD void umf_coalescing_release(umf_coalescing_pool_t *pool, size_t bytes);
 UMF_COLD void umf_coalescing_release_surplus(umf_coalescing_pool_t *pool,
                                              umf_coalescing_shard_t *shard, uintptr_t base);
 
-/* Does a trim have the free segment at `ptr` isolated? */
-bool umf_coalescing_is_isolated_locked(umf_coalescing_shard_t *shard, const void *ptr);
 /* In a child of fork: frees what a trim had isolated that does not run here. false: nothing. */
 bool umf_coalescing_inherit_locked(umf_coalescing_shard_t *shard);
 

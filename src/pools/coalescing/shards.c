@@ -25,11 +25,13 @@ static shard_t *shard_create(uint32_t index) {
         return NULL;
     }
     shard->index = index;
+    umf_list_init(&shard->isolated);
     umf_lock_init(&shard->lock, UMF_RANK_PAGES);
     return shard;
 }
 
 static void shard_destroy(shard_t *shard) {
+    umf_isolated_fini(&shard->isolated);
     umf_lock_destroy(&shard->lock);
     umf_range_destroy(shard->range);
     umf_meta_free(shard, sizeof(*shard));

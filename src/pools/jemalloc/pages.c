@@ -12,14 +12,10 @@
 #define SPAN_MAX ((size_t)64 << 20)
 /* A larger span is not kept when it becomes wholly free. */
 #define RESERVE_MAX SPAN_MAX
-/* Free segments are isolated from allocation while they are purged: this many at a time. */
-#define PURGE_BATCH 32
 /* After other shards have served a shard's threads so often, the shard gets another span. */
 #define ELSEWHERE_MAX 32
 
 typedef umf_pages_shard_t shard_t;
-
-enum { PURGE_FORCE, PURGE_LAZY, PURGE_NONE };
 
 void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t granule,
                     size_t record_size, void (*drop)(umf_pages_span_t *span)) {
@@ -28,7 +24,7 @@ void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t 
     pages->alignment = umf_is_pow2(pages->granule) ? pages->granule : UMF_PAGE_SIZE;
     pages->record_size = record_size;
     pages->drop = drop;
-    atomic_init(&pages->purge_mode, PURGE_FORCE);
+    umf_purge_init(&pages->purge, tracked, pages->granule);
     pages->withheld = (umf_withheld_t){0};
     atomic_init(&pages->decay_shard, 0);
     atomic_init(&pages->is_full, false);
@@ -360,6 +356,30 @@ static umf_result_t grow_aligned(umf_pages_t *pages, size_t need, size_t alignme
     return span_create(pages, need, pages->alignment);
 }
 
+static void put_locked(umf_pages_t *pages, shard_t *shard, uintptr_t base, size_t size,
+                       bool is_clean);
+
+static void reintegrate_locked(umf_pages_t *pages, shard_t *shard, umf_isolated_t *isolated,
+                               bool is_clean) {
+    for (size_t i = 0; i < isolated->count; i++) {
+        put_locked(pages, shard, isolated->segments[i].base, isolated->segments[i].size, is_clean);
+    }
+    umf_isolated_end(isolated);
+}
+
+/* In a child of fork: frees what threads of the parent were purging. */
+static void inherit(umf_pages_t *pages) {
+    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
+        shard_t *shard = pages->shards[i];
+        umf_isolated_t *isolated;
+        umf_lock(&shard->lock);
+        while ((isolated = umf_isolated_inherit(&shard->isolated)) != NULL) {
+            reintegrate_locked(pages, shard, isolated, false);
+        }
+        umf_unlock(&shard->lock);
+    }
+}
+
 /* Is there room for a segment in any shard? The threads then wait for each other's shards, because
  * the provider has nothing. */
 static bool has_room(umf_pages_t *pages, size_t size, size_t alignment) {
@@ -378,6 +398,7 @@ static UMF_COLD umf_result_t grow_last(umf_pages_t *pages, size_t size, size_t n
     umf_result_t result = UMF_RESULT_SUCCESS;
     umf_withheld_part_t part;
     umf_withheld_look(&pages->withheld, &part);
+    inherit(pages);
     do {
         if (has_room(pages, size, alignment)) {
             result = UMF_RESULT_SUCCESS;
@@ -464,78 +485,54 @@ umf_result_t umf_pages_split(umf_pages_t *pages, void *ptr, size_t total, size_t
 
 /* --- decay and trim --- */
 
-/* Purges the whole pages of a segment. false: the provider cannot purge in any way. */
-static bool segment_purge(umf_pages_t *pages, const umf_range_segment_t *segment) {
-    uintptr_t begin = segment->base + (pages->granule - 1);
-    begin -= begin % pages->granule;
-    uintptr_t end = segment->base + segment->size;
-    end -= end % pages->granule;
-    if (begin >= end) {
-        return true;
-    }
-    for (;;) {
-        int mode = atomic_load_explicit(&pages->purge_mode, memory_order_relaxed);
-        if (mode == PURGE_NONE) {
-            return false;
-        }
-        umf_result_t result =
-            mode == PURGE_FORCE
-                ? umfMemoryProviderPurgeForce(pages->tracked, (void *)begin, end - begin)
-                : umfMemoryProviderPurgeLazy(pages->tracked, (void *)begin, end - begin);
-        if (result != UMF_RESULT_ERROR_NOT_SUPPORTED) {
-            return true;
-        }
-        atomic_store_explicit(&pages->purge_mode, mode + 1, memory_order_relaxed);
-    }
-}
-
-typedef size_t (*pages_choice_t)(umf_range_t *range, uintptr_t *cursor, size_t min,
-                                 umf_range_segment_t *segments, size_t n);
-
 /* Isolates free segments, which `choice` selects. */
-static size_t isolate(umf_pages_t *pages, shard_t *shard, pages_choice_t choice, uintptr_t *cursor,
-                      umf_range_segment_t *segments) {
+static umf_isolated_t *isolate(umf_pages_t *pages, shard_t *shard, umf_isolate_choice_t choice,
+                               uintptr_t *cursor) {
     umf_lock(&shard->lock);
-    size_t count =
-        shard->range ? choice(shard->range, cursor, pages->granule, segments, PURGE_BATCH) : 0;
+    umf_isolated_t *isolated =
+        shard->range ? umf_isolate(&shard->isolated, shard->range, choice, cursor, pages->granule)
+                     : NULL;
     umf_unlock(&shard->lock);
-    return count;
+    return isolated;
 }
 
-static void reintegrate(umf_pages_t *pages, shard_t *shard, const umf_range_segment_t *segments,
-                        size_t count) {
+/* Purges without the lock and lowers `*bytes`, down to 0, then frees the segments. */
+static void purge_isolated(umf_pages_t *pages, shard_t *shard, umf_isolated_t *isolated,
+                           size_t *bytes) {
+    unsigned forks = isolated->forks;
+    for (size_t i = 0; i < isolated->count; i++) {
+        size_t size = isolated->segments[i].size;
+        umf_purge(&pages->purge, isolated->segments[i].base, size);
+        *bytes -= size < *bytes ? size : *bytes;
+    }
     umf_lock(&shard->lock);
-    for (size_t i = 0; i < count; i++) {
-        put_locked(pages, shard, segments[i].base, segments[i].size, true);
+    if (umf_isolated_is_listed(&shard->isolated, isolated, forks)) {
+        reintegrate_locked(pages, shard, isolated, true);
     }
     umf_unlock(&shard->lock);
 }
 
-/* Purges the next segments and lowers `*bytes` by their sizes, down to 0. false: there are no more,
- * or the provider cannot purge. */
-static bool purge_next(umf_pages_t *pages, shard_t *shard, pages_choice_t choice, uintptr_t *cursor,
-                       size_t *bytes) {
-    umf_range_segment_t segments[PURGE_BATCH];
+/* Purges the next segments. false: there are no more. */
+static bool purge_next(umf_pages_t *pages, shard_t *shard, umf_isolate_choice_t choice,
+                       uintptr_t *cursor, size_t *bytes) {
     umf_withheld_part_t part;
     umf_withheld_begin(&pages->withheld, &part);
-    size_t count = isolate(pages, shard, choice, cursor, segments);
-    bool purges = true;
-    for (size_t i = 0; i < count && purges; i++) {
-        purges = segment_purge(pages, &segments[i]);
-        *bytes -= segments[i].size < *bytes ? segments[i].size : *bytes;
+    umf_isolated_t *isolated = isolate(pages, shard, choice, cursor);
+    if (isolated) {
+        purge_isolated(pages, shard, isolated, bytes);
     }
-    reintegrate(pages, shard, segments, count);
     umf_withheld_end(&part);
-    return count && purges;
+    return isolated != NULL;
 }
 
 /* Purges segments in batches until `*bytes` is 0. The last batch may go beyond it. true: there may
  * be more. */
-static bool purge_segments(umf_pages_t *pages, shard_t *shard, pages_choice_t choice,
+static bool purge_segments(umf_pages_t *pages, shard_t *shard, umf_isolate_choice_t choice,
                            uintptr_t *cursor, size_t *bytes) {
-    bool goes_on = atomic_load_explicit(&pages->purge_mode, memory_order_relaxed) != PURGE_NONE;
+    bool goes_on = true;
     while (goes_on && *bytes) {
-        goes_on = purge_next(pages, shard, choice, cursor, bytes);
+        goes_on =
+            umf_purge_is_possible(&pages->purge) && purge_next(pages, shard, choice, cursor, bytes);
     }
     return goes_on;
 }
@@ -571,6 +568,7 @@ static void drop_bookkeeping(shard_t *shard) {
 }
 
 void umf_pages_trim(umf_pages_t *pages) {
+    inherit(pages);
     release_all_free(pages);
     for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
         uintptr_t cursor = UINTPTR_MAX;

@@ -20,6 +20,7 @@
 #include "core/tracked_provider.h"
 #include "ds/list.h"
 #include "ds/range.h"
+#include "pools/shared/purge.h"
 
 /* The unit of the cache, whatever the pages of the machine are. The provider supplies whole pages
  * of its own, and only such pages are purged. */
@@ -51,6 +52,7 @@ struct umf_pages_shard_t {
     umf_list_t spans, surplus;
     umf_pages_span_t *reserve; /* a span that fell wholly free and is kept; may be in use again */
     uintptr_t decay_cursor;    /* where the next decay pass begins */
+    umf_list_t isolated;       /* free segments that are being purged */
 };
 
 typedef struct umf_pages_t {
@@ -59,7 +61,7 @@ typedef struct umf_pages_t {
     size_t alignment; /* what spans are aligned to; a power of two */
     size_t record_size;
     void (*drop)(umf_pages_span_t *span); /* Immutable after init, as all above */
-    _Atomic int purge_mode;
+    umf_purge_t purge;
     _Atomic bool has_surplus;
     _Atomic bool is_full;         /* the provider had no memory when it was last asked */
     umf_withheld_t withheld;      /* isolated segments, and spans on their way */

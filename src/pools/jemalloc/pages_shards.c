@@ -15,6 +15,7 @@ static void shard_init(shard_t *shard) {
     shard->decay_cursor = UINTPTR_MAX;
     umf_list_init(&shard->spans);
     umf_list_init(&shard->surplus);
+    umf_list_init(&shard->isolated);
     umf_lock_init(&shard->lock, UMF_RANK_PAGES);
 }
 
@@ -25,6 +26,7 @@ void umf_pages_shards_init(umf_pages_t *pages) {
 }
 
 static void shard_fini(shard_t *shard) {
+    umf_isolated_fini(&shard->isolated);
     if (shard->range) {
         umf_range_destroy(shard->range);
     }

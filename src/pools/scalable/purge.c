@@ -2,6 +2,7 @@
 #include "pools/scalable/purge.h"
 
 #include "base/meta.h"
+#include "pools/shared/purge.h"
 
 /* The sizes of the blocks that are taken, from the largest down to a slab. Down to PURGE_EXACT each
  * size is half of the one before, then the sizes go down in oneTBB's steps of large blocks. Each
@@ -51,17 +52,6 @@ static void taken_free(const umf_scalable_purge_t *pool, taken_t *taken) {
     }
 }
 
-/* Purges the whole pages of [begin, end). */
-static void purge(const umf_scalable_purge_t *pool, char *begin, char *end, size_t page) {
-    uintptr_t first = (uintptr_t)begin + page - 1;
-    first -= first % page;
-    uintptr_t last = (uintptr_t)end - (uintptr_t)end % page;
-    if (first < last && umfMemoryProviderPurgeForce(pool->tracked, (void *)first, last - first) ==
-                            UMF_RESULT_ERROR_NOT_SUPPORTED) {
-        umfMemoryProviderPurgeLazy(pool->tracked, (void *)first, last - first);
-    }
-}
-
 static size_t purge_next(size_t size) {
     return size > PURGE_EXACT ? size / 2 : size - PURGE_STEP;
 }
@@ -76,16 +66,19 @@ void umf_scalable_purge(const umf_scalable_purge_t *pool) {
     if (umf_provider_page_size(pool->tracked, &page) != UMF_RESULT_SUCCESS) {
         return;
     }
+    umf_purge_t purge;
+    umf_purge_init(&purge, pool->tracked, page);
     taken_t *taken = NULL;
     char *block, *upper = NULL;
     for (size_t size = PURGE_LARGEST; size >= PURGE_SMALLEST; size = purge_next(size)) {
         while ((block = take(pool, size - PURGE_HEADER, &taken)) != NULL) {
-            purge(pool, block, block + size - PURGE_HEADER, page);
+            umf_purge(&purge, (uintptr_t)block, size - PURGE_HEADER);
         }
     }
     while ((block = take(pool, UMF_SCALABLE_SMALL_LARGEST, &taken)) != NULL) {
         char *end = block + UMF_SCALABLE_SMALL_LARGEST;
-        purge(pool, block, end == upper ? upper + UMF_SCALABLE_SMALL_LARGEST : end, page);
+        end = end == upper ? upper + UMF_SCALABLE_SMALL_LARGEST : end;
+        umf_purge(&purge, (uintptr_t)block, (size_t)(end - block));
         upper = block;
     }
     taken_free(pool, taken);
