@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "core/ctl_nodes.h"
 #include "core/object.h"
+#include "core/reclaim_thread.h"
 #include "core/registry.h"
 #include "ctl/ctl.h"
 #include "ipc/ipc.h"
@@ -33,6 +34,7 @@ static void start_locked(void) {
     umf_log_init();
     umf_registry_init();
     umf_ipc_settings_init();
+    umf_reclaim_settings_init();
     umf_ctl_init();
     umf_ipc_init();
     umf_suspend_init();
@@ -74,7 +76,8 @@ UMF_API_1_0 umf_result_t umfTearDown(void) {
     }
     umf_unlock(&start_lock);
     if (last) {
-        umf_broker_stop();       /* waits for the broker's thread, so not under the lock */
+        umf_reclaim_thread_stop(); /* waits for a thread, so not under the lock, as the next */
+        umf_broker_stop();
         umf_registry_teardown(); /* unloads plugins, which run their code, so not under the lock */
     }
     return UMF_RESULT_SUCCESS;
@@ -91,5 +94,6 @@ __attribute__((constructor)) static void load(void) {
 
 __attribute__((destructor)) static void unload(void) {
     umfTearDown();
+    umf_reclaim_thread_stop();
     umf_broker_stop(); /* even if the program has started the library more often than stopped it */
 }

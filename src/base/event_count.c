@@ -8,14 +8,27 @@
 #ifdef __linux__
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+#define SECOND UINT64_C(1000000000)
 
 /* No wake is lost: either the waker sees the waiter, or the kernel sees that the count
  * has changed. */
-void umf_event_count_wait(umf_event_count_t *turn, uint32_t seen) {
+static void wait_until(umf_event_count_t *turn, uint32_t seen, const struct timespec *timeout) {
     __atomic_fetch_add(&turn->waiters, 1, __ATOMIC_SEQ_CST);
-    syscall(SYS_futex, &turn->count, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    syscall(SYS_futex, &turn->count, FUTEX_WAIT_PRIVATE, seen, timeout, NULL, 0);
     __atomic_fetch_sub(&turn->waiters, 1, __ATOMIC_RELAXED);
+}
+
+void umf_event_count_wait(umf_event_count_t *turn, uint32_t seen) {
+    wait_until(turn, seen, NULL);
+}
+
+void umf_event_count_wait_for(umf_event_count_t *turn, uint32_t seen, uint64_t nanoseconds) {
+    const struct timespec timeout = {.tv_sec = (time_t)(nanoseconds / SECOND),
+                                     .tv_nsec = (long)(nanoseconds % SECOND)};
+    wait_until(turn, seen, &timeout);
 }
 
 void umf_event_count_advance(umf_event_count_t *turn) {
@@ -31,6 +44,11 @@ void umf_event_count_wait(umf_event_count_t *turn, uint32_t seen) {
     if (umf_event_count_read(turn) == seen) {
         sched_yield();
     }
+}
+
+void umf_event_count_wait_for(umf_event_count_t *turn, uint32_t seen, uint64_t nanoseconds) {
+    (void)nanoseconds;
+    umf_event_count_wait(turn, seen);
 }
 
 void umf_event_count_advance(umf_event_count_t *turn) {

@@ -22,6 +22,8 @@ static inline uint32_t umf_event_count_read(umf_event_count_t *turn) {
 
 /* Sleeps until the count is no longer `seen`; may return early. */
 void umf_event_count_wait(umf_event_count_t *turn, uint32_t seen);
+/* The same for `nanoseconds` at most. */
+void umf_event_count_wait_for(umf_event_count_t *turn, uint32_t seen, uint64_t nanoseconds);
 
 /* Wakes all waiters. Call it after the change they wait for is visible. */
 void umf_event_count_advance(umf_event_count_t *turn);

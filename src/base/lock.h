@@ -24,6 +24,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_INIT,        /* umf.c: start and stop of the library */
     UMF_RANK_TOPOLOGY,    /* topology/topology.c: reading the machine, which allocates */
     UMF_RANK_BROKER,      /* peer/broker.c: start and stop of its thread, which allocates */
+    UMF_RANK_BACKGROUND,  /* core/reclaim_thread.c: start and stop of its thread, which allocates */
     UMF_RANK_REGISTRY,    /* kinds of providers and pools */
     UMF_RANK_CTL,         /* stored defaults */
     UMF_RANK_POOLS,       /* list of pools by name */

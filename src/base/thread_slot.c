@@ -55,7 +55,9 @@ __attribute__((constructor(101))) static void slot_fill_none(void) {
     }
 }
 
-#define LOCAL_TLS_NONE .blocks = slot_none, .count = UMF_THREAD_SLOT_COUNT_MIN
+#define LOCAL_TLS_NONE                                                                             \
+    .blocks = slot_none, .count = UMF_THREAD_SLOT_COUNT_MIN,                                       \
+    .frees_left = UMF_THREAD_SLOT_TICK_FREES
 
 UMF_THREAD_SLOT_TLS umf_thread_slot_tls_t umf_thread_slot_tls = {LOCAL_TLS_NONE};
 

@@ -51,9 +51,12 @@ typedef struct umf_thread_slot_tls_t {
     bool is_inside;     /* between enter and leave. Sync: atomic, only its thread writes */
     uint16_t number;    /* of the thread, from 1; 0: not assigned yet */
     struct umf_thread_slot_table_t *table;
-    uint64_t next_id; /* the next id of a span (track/span.h); reserved for this thread */
+    uint32_t frees_left; /* until the next tick, see core/reclaim.h */
+    uint64_t next_id;    /* the next id of a span (track/span.h); reserved for this thread */
 } umf_thread_slot_tls_t;
 _Static_assert(sizeof(umf_thread_slot_tls_t) <= 64, "it fits the loader's surplus");
+
+#define UMF_THREAD_SLOT_TICK_FREES 4096u
 
 /* glibc's loader has a surplus of static thread-local storage for libraries that dlopen loads;
  * musl's has none and refuses them. */

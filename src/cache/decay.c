@@ -5,6 +5,8 @@
 
 #define SECOND UINT64_C(1000000000)
 
+#define TICKS 5 /* in a period */
+
 /* The time between decay passes while there is more to give back. */
 #define SOON (SECOND / 20)
 
@@ -16,10 +18,9 @@ uint64_t umf_decay_now(void) {
     return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
 }
 
-bool umf_decay_is_due(umf_decay_t *decay) {
+static bool is_due(umf_decay_t *decay, uint64_t period) {
     uint64_t now = umf_decay_now();
     uint64_t next = atomic_load_explicit(&decay->next, memory_order_relaxed);
-    uint64_t period = atomic_load_explicit(&umf_decay_period, memory_order_relaxed);
     /* One thread wins the exchange and makes the pass. The first question only starts the clock:
      * a new pool has nothing that could have decayed. */
     return now >= next &&
@@ -28,8 +29,23 @@ bool umf_decay_is_due(umf_decay_t *decay) {
            next != 0;
 }
 
+static uint64_t period(void) {
+    return atomic_load_explicit(&umf_decay_period, memory_order_relaxed);
+}
+
+bool umf_decay_is_due(umf_decay_t *decay) {
+    return is_due(decay, period());
+}
+
+uint64_t umf_decay_tick_period(void) {
+    return period() / TICKS;
+}
+
+bool umf_decay_is_tick_due(umf_decay_t *decay) {
+    return is_due(decay, umf_decay_tick_period());
+}
+
 void umf_decay_go_on(umf_decay_t *decay) {
-    uint64_t period = atomic_load_explicit(&umf_decay_period, memory_order_relaxed);
-    atomic_store_explicit(&decay->next, umf_decay_now() + (period < SOON ? period : SOON),
+    atomic_store_explicit(&decay->next, umf_decay_now() + (period() < SOON ? period() : SOON),
                           memory_order_relaxed);
 }

@@ -2,7 +2,8 @@
  * Decay: memory that has been free for a while goes back to the system.
  *
  * A pool makes a decay pass over what it holds at most once in a period. The first thread that
- * takes a slow path after the period makes it; no thread is woken for it. Memory that is free at
+ * takes a slow path after the period makes it, or the thread that ticks for all pools
+ * (core/reclaim.h). Memory that is free at
  * two passes in a row has decayed: it was free for one to two periods.
  */
 #ifndef UMF_SRC_CACHE_DECAY_H
@@ -21,11 +22,16 @@ typedef struct umf_decay_t {
 /* The period in nanoseconds: 5 s. Tests make it shorter. */
 extern _Atomic uint64_t umf_decay_period;
 
+/* The time between two ticks, in nanoseconds. */
+uint64_t umf_decay_tick_period(void);
+
 /* A coarse clock in nanoseconds, also for memory that decays without passes. */
 uint64_t umf_decay_now(void);
 
 /* true: a decay pass is due, and the caller must make it. */
 bool umf_decay_is_due(umf_decay_t *decay);
+/* true: it is time to ask every pool whether its pass is due, several times in a period. */
+bool umf_decay_is_tick_due(umf_decay_t *decay);
 /* The last decay pass did not finish: the next one is due soon. */
 void umf_decay_go_on(umf_decay_t *decay);
 

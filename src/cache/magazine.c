@@ -131,6 +131,8 @@ static size_t depots_flush(umf_magazines_t *m, uint32_t bin, size_t n, bool only
     return flushed;
 }
 
+static void age(umf_magazines_t *m, bool is_new);
+
 /* true: some large objects are left for the next pass, so that no caller waits long. */
 static bool depots_decay(umf_magazines_t *m, bool is_new) {
     size_t left = UMF_DECAY_BYTES;
@@ -153,6 +155,7 @@ static bool depots_decay(umf_magazines_t *m, bool is_new) {
 UMF_COLD void umf_magazines_decay_now(umf_magazines_t *m) {
     int saved_errno = errno; /* the caller may be malloc or free, which must not change it */
     bool is_new = !atomic_exchange_explicit(&m->decay_goes_on, false, memory_order_relaxed);
+    age(m, is_new);
     bool goes_on = depots_decay(m, is_new);
     if (m->ops->decay_pass && m->ops->decay_pass(m->pool, is_new)) {
         goes_on = true;
@@ -320,6 +323,48 @@ static void cache_taken(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block
     count_out(m, __atomic_exchange_n(&((umf_cache_t *)block)->out, 0, __ATOMIC_RELAXED));
 }
 
+/* false: the cache has it already. */
+static bool cache_set_pass(umf_magazines_t *m, umf_cache_t *cache) {
+    uint32_t pass = atomic_load_explicit(&m->passes, memory_order_relaxed);
+    bool is_new = cache->pass != pass;
+    __atomic_store_n(&cache->pass, pass, __ATOMIC_RELAXED);
+    return is_new;
+}
+
+/* Once after each decay pass: flushes the stacks that have as many objects as after the one before.
+ */
+static void cache_age(umf_magazines_t *m, umf_cache_t *cache) {
+    if (umf_likely(!cache_set_pass(m, cache))) {
+        return;
+    }
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        umf_magazine_t *mag = &cache->bins[bin];
+        if (magazine_count(mag) == mag->seen) {
+            magazine_empty(m, bin, mag);
+        }
+        mag->seen = (uint16_t)magazine_count(mag);
+    }
+}
+
+static bool has_no_miss_since(const umf_thread_slot_t *block, void *pass) {
+    return __atomic_load_n(&((const umf_cache_t *)block)->pass, __ATOMIC_RELAXED) !=
+           *(const uint32_t *)pass;
+}
+
+/* What threads have not used since the last pass goes to the pool. */
+static void age(umf_magazines_t *m, bool is_new) {
+    if (!is_new) {
+        return;
+    }
+    uint32_t pass = atomic_fetch_add_explicit(&m->passes, 1, memory_order_relaxed);
+    umf_thread_slot_take_from_others(&m->owner, has_no_miss_since, cache_taken, &pass);
+    umf_cache_t *cache = cache_pin(m);
+    if (cache) {
+        cache_age(m, cache);
+    }
+    cache_unpin(cache);
+}
+
 static UMF_COLD umf_cache_t *cache_make(umf_magazines_t *m) {
     umf_cache_t *cache = NULL;
     /* Another thread may take a new cache at once. */
@@ -333,6 +378,7 @@ static UMF_COLD umf_cache_t *cache_make(umf_magazines_t *m) {
         m->ops->thread_begins(m->pool);
     }
     cache->epoch = atomic_load_explicit(&m->epoch, memory_order_relaxed);
+    cache_set_pass(m, cache);
     cache->number = atomic_fetch_add_explicit(&m->threads, 1, memory_order_relaxed);
     return cache;
 }
@@ -349,6 +395,7 @@ static umf_cache_t *cache_ready(umf_magazines_t *m) {
         cache->epoch = epoch;
         cache_empty(m, cache);
     }
+    cache_age(m, cache);
     return cache;
 }
 
@@ -473,6 +520,7 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
     atomic_init(&m->threads, 0);
     atomic_init(&m->decay.next, 0);
     atomic_init(&m->decay_goes_on, false);
+    atomic_init(&m->passes, 0);
     for (uint32_t bin = 0; bin < bins; bin++) {
         atomic_init(&m->depots[bin], NULL);
     }

@@ -8,7 +8,8 @@
  * what it gave there, which is still in its CPU's cache. A stack that alternates between full and
  * empty, or whose thread contends for the depots, grows up to the limit of the pool. The stacks of
  * a thread are flushed when it ends. Misses also drive the decay of the pool (cache/decay.h):
- * objects that the depots did not need between two decay passes go back.
+ * objects that the depots did not need between two decay passes go back, and so do the stacks of
+ * threads that had no miss in between, and those that a thread with misses did not use.
  *
  * The design follows J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001.
  */
@@ -31,12 +32,14 @@ typedef struct umf_magazine_t {
     uint64_t mask;  /* address & mask is the offset from the first object of the slab */
     umf_depot_thread_t depots;
     bool was_refilled; /* since it was last full */
+    uint16_t seen;     /* objects at the thread's last look at what it does not use */
 } umf_magazine_t;
 
 typedef struct umf_cache_t {
     umf_thread_slot_t head;
     uint32_t epoch;      /* the last trim that this thread has followed */
     uint32_t number;     /* the thread's number, which chooses its own depot */
+    uint32_t pass;       /* the last decay pass before a miss. Sync: atomic, relaxed, as `out` */
     int64_t out;         /* as in umf_magazines_t. Sync: atomic, relaxed: only its thread writes */
     umf_magazine_t none; /* never has a stack: an offset of 0 leads here and always misses */
     umf_magazine_t bins[];
@@ -92,6 +95,7 @@ typedef struct umf_magazines_t {
                           * others count in their caches */
     _Atomic uint32_t threads; /* threads that ever had a cache */
     umf_decay_t decay;
+    _Atomic uint32_t passes;                               /* decay passes so far */
     _Atomic bool decay_goes_on;                            /* the last decay pass did not finish */
     const umf_magazine_capacity_t *capacity;               /* by bin. Immutable after init */
     _Atomic(umf_depots_t *) depots[UMF_MAGAZINE_MAX_BINS]; /* made when a stack is full */

@@ -72,7 +72,6 @@ struct umf_memory_pool_t {
     umf_tracked_provider_t *tracked;          /* NULL: tracking is disabled */
     umf_memory_provider_handle_t provider;
     umf_pool_create_flags_t flags;
-    _Atomic bool is_ending; /* core/reclaim.c */
     _Atomic(void *) tag;
     _Atomic(void *) ipc_handler; /* ipc/import.c; Sync: atomic, published once */
     _Atomic(void *) sleep;       /* suspend/sleep.c; Sync: atomic, published once */

@@ -14,6 +14,7 @@
 #include "core/tables.h"
 #include "ctl/ctl.h"
 #include "system/annotate.h"
+#include "system/keep_errno.h"
 
 const umf_handle_kind_t umf_handle_pool = {"a pool"};
 
@@ -391,6 +392,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     if (name) {
         umf_names_add(name, pool);
     }
+    umf_reclaim_begin(pool);
     *hPool = pool;
     return UMF_RESULT_SUCCESS;
 }
@@ -405,7 +407,7 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     if (!umf_handle_end(hPool, &umf_handle_pool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_reclaim_pool_ends(hPool);
+    umf_reclaim_end(hPool);
     /* First the pool can no longer be found by name, then its held objects go back to it. */
     umf_names_remove(hPool);
     umf_hold_drop(hPool);
@@ -558,11 +560,40 @@ static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handl
     return pool->fast || !ptr ? pool->ops.free(pool->self, ptr) : free_counted(pool, ptr, 0);
 }
 
+/* Every few thousandth free is a tick. These end in the call that they are made from, so that it
+ * needs no stack frame. */
+static inline bool is_tick(void) {
+    return umf_unlikely(--umf_thread_slot_tls.frees_left == 0);
+}
+
+static UMF_COLD void tick(void) {
+    UMF_KEEP_ERRNO;
+    umf_reclaim_tick();
+}
+
+static UMF_COLD umf_result_t tick_and_free(void *ptr) {
+    tick();
+    return umfFree(ptr);
+}
+
+static UMF_COLD umf_result_t tick_and_pool_free(umf_memory_pool_handle_t pool, void *ptr) {
+    tick();
+    return umfPoolFree(pool, ptr);
+}
+
+static UMF_COLD bool tick_and_try_free(umf_memory_pool_handle_t pool, void *ptr) {
+    tick();
+    return umfPoolTryFree(pool, ptr);
+}
+
 UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) {
     if (umf_unlikely(!hPool)) {
         return null_argument("pool");
     }
     umf_map_entry_t entry;
+    if (is_tick()) {
+        return tick_and_pool_free(hPool, ptr);
+    }
     if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry)) ||
         umf_unlikely(umf_map_entry_pool(entry) != hPool->index)) {
         return free_by_pool(hPool, ptr);
@@ -575,6 +606,9 @@ UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) 
 
 UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
     umf_map_entry_t entry;
+    if (is_tick()) {
+        return tick_and_try_free(hPool, ptr);
+    }
     if (umf_unlikely(!hPool) || umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry)) ||
         umf_unlikely(umf_map_entry_pool(entry) != hPool->index)) {
         return false;
@@ -586,6 +620,9 @@ UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
 
 UMF_API_1_0 umf_result_t umfFree(void *ptr) {
     umf_map_entry_t entry;
+    if (is_tick()) {
+        return tick_and_free(ptr);
+    }
     if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry))) {
         return free_slow(ptr, NULL);
     }

@@ -2,6 +2,7 @@
 
 #include "base/lock.h"
 #include "base/thread_slot.h"
+#include "cache/decay.h"
 #include "core/object.h"
 #include "system/pause.h"
 
@@ -19,6 +20,7 @@ typedef struct visitor_t {
 } visitor_t;
 
 static visitor_t visitors[VISITORS];
+static _Atomic unsigned visitor_count; /* a hint: 0 means that there are none */
 
 static bool is_of_parent(const visitor_t *visitor) {
     return atomic_load_explicit(&visitor->forks, memory_order_relaxed) != umf_fork_count();
@@ -29,6 +31,7 @@ static visitor_t *visitor_take(void) {
     for (visitor_t *visitor = visitors; visitor < visitors + VISITORS; visitor++) {
         if (!atomic_exchange(&visitor->is_taken, true) || is_of_parent(visitor)) {
             atomic_store(&visitor->forks, umf_fork_count());
+            atomic_fetch_add(&visitor_count, 1);
             return visitor;
         }
     }
@@ -38,21 +41,36 @@ static visitor_t *visitor_take(void) {
 static void visitor_leave(visitor_t *visitor) {
     atomic_store(&visitor->at, NULL);
     atomic_store(&visitor->is_taken, false);
+    atomic_fetch_sub(&visitor_count, 1);
 }
 
-/* The pool with this index, which stays alive until the visitor goes on. NULL: there is none. */
+/* By index: whether the pool may be visited. Not in the pool, whose memory may be freed while it is
+ * read. */
+static _Atomic bool is_open[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
+
+/* The pool with this index, which stays alive and awake until the visitor goes on. NULL: there is
+ * none. */
 static umf_memory_pool_handle_t visit(visitor_t *visitor, uint32_t index) {
     umf_memory_pool_handle_t pool = atomic_load(&umf_pool_table[index]);
     atomic_store(&visitor->at, pool);
-    /* The memory of a destroyed pool can be read. If the table still has the pool after the read,
-     * it was not destroyed before. */
-    return pool && !atomic_load(&pool->is_ending) && atomic_load(&umf_pool_table[index]) == pool
-               ? pool
-               : NULL;
+    bool is_alive =
+        pool && atomic_load(&is_open[index]) && atomic_load(&umf_pool_table[index]) == pool;
+    return is_alive && !atomic_load(&pool->is_asleep) ? pool : NULL;
 }
 
-void umf_reclaim_pool_ends(umf_memory_pool_handle_t pool) {
-    atomic_store(&pool->is_ending, true);
+void umf_reclaim_begin(umf_memory_pool_handle_t pool) {
+    atomic_store_explicit(&is_open[pool->index], true, memory_order_release);
+}
+
+void umf_reclaim_end(umf_memory_pool_handle_t pool) {
+    atomic_store(&is_open[pool->index], false);
+    umf_reclaim_leave(pool);
+}
+
+void umf_reclaim_leave(umf_memory_pool_handle_t pool) {
+    if (umf_likely(atomic_load(&visitor_count) == 0)) {
+        return;
+    }
     for (visitor_t *visitor = visitors; visitor < visitors + VISITORS; visitor++) {
         for (unsigned round = 0; atomic_load(&visitor->at) == pool && !is_of_parent(visitor);
              round++) {
@@ -61,21 +79,59 @@ void umf_reclaim_pool_ends(umf_memory_pool_handle_t pool) {
     }
 }
 
-/* What the pools of the same provider keep. A pool that is suspended refuses. */
-static bool trim_others(const umf_shortage_t *shortage) {
-    umf_memory_provider_handle_t root = shortage->tracked->root;
+/* Calls `one` for every pool that is neither ending nor asleep. */
+static void each_pool(void (*one)(umf_memory_pool_handle_t pool, void *arg), void *arg) {
     visitor_t *visitor = visitor_take();
-    bool is_any = false;
     for (uint32_t i = 1; visitor && i <= umf_pool_highest_index(); i++) {
         umf_memory_pool_handle_t pool = visit(visitor, i);
-        if (pool && pool->provider->root == root && pool->tracked != shortage->tracked) {
-            is_any |= umf_pool_trim(pool, 0) == UMF_RESULT_SUCCESS;
+        if (pool) {
+            one(pool, arg);
         }
     }
     if (visitor) {
         visitor_leave(visitor);
     }
-    return is_any;
+}
+
+/* --- ticks --- */
+
+static void tick_one(umf_memory_pool_handle_t pool, void *arg) {
+    (void)arg;
+    if (pool->fast && pool->fast->tick) {
+        pool->fast->tick(pool->self);
+    }
+}
+
+void umf_reclaim_tick(void) {
+    static umf_decay_t clock;
+    umf_thread_slot_tls.frees_left = UMF_THREAD_SLOT_TICK_FREES;
+    if (!umf_thread_slot_tls.is_reclaiming && umf_decay_is_tick_due(&clock)) {
+        umf_thread_slot_tls.is_reclaiming = true;
+        each_pool(tick_one, NULL);
+        umf_thread_slot_tls.is_reclaiming = false;
+    }
+}
+
+/* --- a request that has failed --- */
+
+typedef struct trim_t {
+    const umf_shortage_t *shortage;
+    bool is_any;
+} trim_t;
+
+static void trim_one(umf_memory_pool_handle_t pool, void *arg) {
+    trim_t *trim = arg;
+    const umf_tracked_provider_t *own = trim->shortage->tracked;
+    if (pool->provider->root == own->root && pool->tracked != own) {
+        trim->is_any |= umf_pool_trim(pool, 0) == UMF_RESULT_SUCCESS;
+    }
+}
+
+/* What the pools of the same provider keep. */
+static bool trim_others(const umf_shortage_t *shortage) {
+    trim_t trim = {.shortage = shortage};
+    each_pool(trim_one, &trim);
+    return trim.is_any;
 }
 
 /* What the provider caches. */

@@ -30,7 +30,18 @@ typedef struct umf_shortage_t {
  * the same thread reclaims is not served: an operation of a user's provider has made it. */
 UMF_COLD bool umf_reclaim(const umf_shortage_t *shortage);
 
-/* Waits until no other thread reclaims memory of the pool, which is about to end. */
-void umf_reclaim_pool_ends(umf_memory_pool_handle_t pool);
+/*
+ * Ticks. Memory decays also in pools that nobody calls, and under programs whose every call is a
+ * hit: each thread ticks at every few thousandth free, and the background thread if there is one.
+ * Several times in a period one of the ticks asks every pool whether its decay pass is due.
+ */
+UMF_COLD void umf_reclaim_tick(void);
+
+/* Other threads may reclaim memory of the pool between begin and end, but not while it is asleep.
+ * End waits for those that do, and so does leave, for a pool that has been marked as asleep. Call
+ * them with no lock held. */
+void umf_reclaim_begin(umf_memory_pool_handle_t pool);
+void umf_reclaim_end(umf_memory_pool_handle_t pool);
+void umf_reclaim_leave(umf_memory_pool_handle_t pool);
 
 #endif

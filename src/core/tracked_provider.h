@@ -102,6 +102,8 @@ typedef struct umf_pool_fast_ops_t {
     /* The same without a lock, if the calling thread's magazine has room. For map entries without
      * class offset. NULL: never possible. */
     bool (*try_free)(void *pool, void *ptr, umf_map_entry_t entry);
+    /* Makes a decay pass if one is due. Any thread may call it. NULL: nothing decays. */
+    void (*tick)(void *pool);
     /* Live allocations, for stats.alloc_count. */
     size_t (*alloc_count)(void *pool);
     /* The sizes whose magazines, under umf_tracked_magazine_index(), the core may pop itself. NULL,

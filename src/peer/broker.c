@@ -181,7 +181,9 @@ static void *broker_run(void *arg) {
     (void)arg;
     pthread_t last;
     pthread_setname_np(pthread_self(), "umf-broker");
+    umf_os_own_thread_begins();
     bool is_last = broker_serve();
+    umf_os_own_thread_ends();
     connections_close();
     atomic_store_explicit(&broker_runs, 0, memory_order_release);
     if (is_last && pthread_create(&last, NULL, broker_be_last, NULL) == 0) {

@@ -337,9 +337,17 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfProxyPoolOps(void) {
     return &proxy_ops;
 }
 
+static void proxy_tick(void *pool) {
+    proxy_dormant_t *dormant = dormant_of(pool);
+    if (dormant) {
+        umf_magazines_decay(&dormant->magazines);
+    }
+}
+
 const umf_pool_fast_ops_t umf_proxy_pool_fast_ops = {
     .free_at = proxy_free_at,
     .alloc_count = proxy_alloc_count,
+    .tick = proxy_tick,
     .each_from_provider = true,
     .no_realloc = true,
 };

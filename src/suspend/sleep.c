@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "core/reclaim.h"
 #include "suspend/plan.h"
 
 UMF_LOCK_STATIC(sleep_lock, UMF_RANK_SUSPEND);
@@ -147,6 +148,7 @@ void umf_sleep_close_pool(umf_sleep_t *sleep) {
     umf_memory_pool_handle_t pool = sleep->pool;
     sleep->awake = pool->ops;
     atomic_store(&pool->is_asleep, true);
+    umf_reclaim_leave(pool);
     umf_pool_small_close(pool);
     OPS_SET(pool, get_last_allocation_error, asleep_last_error);
     OPS_SET(pool, malloc, asleep_malloc);

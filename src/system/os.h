@@ -130,8 +130,11 @@ uint32_t umf_os_user(void);
 /* Makes every running thread of this process pass a full memory fence before it returns. The first
  * call may take milliseconds. false: the kernel has no such call, or refuses it. */
 bool umf_os_fence_all(void);
-/* Whether the calling thread is the only one left, and the first thread has ended. */
+/* Whether only threads of this library are left, and the first thread has ended. Each of them says
+ * when it begins and ends. */
 bool umf_os_is_last_thread(void);
+void umf_os_own_thread_begins(void);
+void umf_os_own_thread_ends(void);
 /* Random bytes that cannot be guessed. */
 int umf_os_random(void *bytes, size_t size);
 /* Start time of a process in clock ticks since boot. ESRCH: it has ended, even if its exit status

@@ -94,6 +94,29 @@ bool umf_os_is_in_heap(uintptr_t addr, size_t size) {
     return addr < end && size <= end - addr;
 }
 
+static _Atomic int own_threads, own_threads_pid;
+
+static int own_thread_count(void) {
+    return atomic_load(&own_threads_pid) == umf_os_pid() ? atomic_load(&own_threads) : 0;
+}
+
+static void own_threads_add(int change) {
+    int count = own_thread_count();
+    if (count == 0) { /* the first one, or the first one since a fork */
+        atomic_store(&own_threads, 0);
+        atomic_store(&own_threads_pid, umf_os_pid());
+    }
+    atomic_fetch_add(&own_threads, change);
+}
+
+void umf_os_own_thread_begins(void) {
+    own_threads_add(1);
+}
+
+void umf_os_own_thread_ends(void) {
+    own_threads_add(-1);
+}
+
 bool umf_os_is_last_thread(void) {
     char line[1024];
     if (os_fault("is_last_thread") != 0 ||
@@ -102,7 +125,7 @@ bool umf_os_is_last_thread(void) {
     }
     const char *state = os_stat_field(line, 3);
     const char *threads = os_stat_field(line, 20);
-    return state && threads && *state == 'Z' && atoi(threads) <= 2;
+    return state && threads && *state == 'Z' && atoi(threads) <= 1 + own_thread_count();
 }
 
 static int os_read_start_time(const char *path, uint64_t *ticks) {

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <umf.h>
+#include <umf/experimental/ctl.h>
 #include <umf/memory_pool.h>
 #include <umf/memory_provider.h>
 #include <umf/pools/pool_disjoint.h>
@@ -17,6 +19,8 @@
 #include <umf/pools/pool_scalable.h>
 #include <umf/providers/provider_fixed_memory.h>
 
+#include "fakes/child.h"
+#include "fakes/decay_period.h"
 #include "fakes/other_thread.h"
 #include "fakes/scale.h"
 #include "fakes/threads.h"
@@ -75,6 +79,30 @@ class Reclaim : public testing::Test {
         }
         return blocks;
     }
+    static std::vector<void *> take_some(umf_memory_pool_handle_t pool, size_t size, size_t bytes) {
+        std::vector<void *> blocks;
+        while (blocks.size() * size < bytes) {
+            blocks.push_back(umfPoolMalloc(pool, size));
+            EXPECT_NE(blocks.back(), nullptr);
+        }
+        return blocks;
+    }
+    // What pools have from the provider.
+    size_t held() const {
+        size_t bytes = 0;
+        EXPECT_EQ(umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &bytes,
+                            sizeof(bytes), provider),
+                  OK);
+        return bytes;
+    }
+    static bool background() {
+        bool value = false;
+        EXPECT_EQ(umfCtlGet("umf.reclaim.background", &value, sizeof(value)), OK);
+        return value;
+    }
+    static void set_background(bool value) {
+        EXPECT_EQ(umfCtlSet("umf.reclaim.background", &value, sizeof(value)), OK);
+    }
     static void free_all(std::vector<void *> &blocks) {
         std::shuffle(blocks.begin(), blocks.end(), std::mt19937(1));
         for (void *block : blocks) {
@@ -124,6 +152,61 @@ TEST_F(Reclaim, AnotherPoolOnTheProviderGivesWhatItKeeps) {
     free_all(blocks);
 }
 
+// A program that never misses still makes pools give back what they do not use.
+TEST_F(Reclaim, HitsAreTheClockOfEveryPool) {
+    NEEDS_FENCES();
+    DecayPeriod none(DecayPeriod::NONE);
+    umf_memory_pool_handle_t idle = create(), busy = create();
+    OtherThread other;
+    other([&] {
+        std::vector<void *> blocks = take_some(idle, 64, 8 * MiB);
+        free_all(blocks);
+    });
+    for (int i = 0; i < 100000; i++) {
+        umfFree(umfPoolMalloc(busy, 64));
+    }
+    EXPECT_LE(held(), 512 * KiB) << "slabs in use, and four empty ones";
+}
+
+TEST_F(Reclaim, TheBackgroundThreadIsTheClockOfAProgramThatStops) {
+    NEEDS_FENCES();
+    DecayPeriod short_one(5 * 1000 * 1000);
+    umf_memory_pool_handle_t idle = create();
+    std::vector<void *> blocks = take_some(idle, 64, 8 * MiB);
+    free_all(blocks);
+    EXPECT_GT(held(), 4 * MiB);
+    set_background(true);
+    while (held() > 512 * KiB) {
+        std::this_thread::yield();
+    }
+    set_background(false);
+}
+
+TEST_F(Reclaim, TheBackgroundThreadStopsAndStarts) {
+    EXPECT_FALSE(background());
+    for (int i = 0; i < 3; i++) {
+        set_background(true);
+        set_background(true);
+        EXPECT_TRUE(background());
+        EXPECT_TRUE(in_child([] { return !background(); })) << "until it is asked again";
+        EXPECT_TRUE(in_child([] {
+            set_background(true);
+            const bool was = background();
+            set_background(false);
+            return was && !background();
+        }));
+        EXPECT_TRUE(background());
+        set_background(false);
+        set_background(false);
+        EXPECT_FALSE(background());
+    }
+    set_background(true);
+    ASSERT_EQ(umfInit(), OK);
+    ASSERT_EQ(umfTearDown(), OK);
+    EXPECT_TRUE(background()) << "the library was started more often";
+    set_background(false);
+}
+
 // Together the threads have at most 90 percent of the memory, of sizes that need whole slabs alike.
 TEST_F(Reclaim, NoRequestFailsBesideTrimsWhileMemoryIsFree) {
     umf_memory_pool_handle_t pool = create();
@@ -155,15 +238,17 @@ TEST_F(Reclaim, NoRequestFailsBesideTrimsWhileMemoryIsFree) {
     EXPECT_EQ(failures, 0u);
 }
 
-// The other thread ends pools while this one looks for memory in all of them.
-TEST_F(Reclaim, PoolsEndWhileOthersReclaim) {
+// One thread makes and ends pools while the others look for memory in all of them.
+TEST_F(Reclaim, PoolsBeginAndEndWhileOthersReclaim) {
     umf_memory_pool_handle_t pool = create();
     std::vector<void *> all = take_all(pool, 64 * KiB);
     std::atomic<bool> is_over{false};
     run_threads<unsigned>(3, [&](unsigned t) {
         for (size_t i = 0; t == 0 && i < scaled(3000); i++) {
             umf_memory_pool_handle_t other = nullptr;
-            ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &other), OK);
+            ASSERT_EQ(umfPoolCreate(i % 2 ? umfProxyPoolOps() : umfDisjointPoolOps(), provider,
+                                    nullptr, 0, &other),
+                      OK);
             ASSERT_EQ(umfPoolDestroy(other), OK);
         }
         is_over = is_over || t == 0;

@@ -777,6 +777,10 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfDisjointPoolOps(void) {
     return &disjoint_ops;
 }
 
+static void disjoint_tick(void *self) {
+    umf_magazines_decay(&((disjoint_pool_t *)self)->magazines);
+}
+
 static const umf_small_sizes_t *disjoint_small(void *self) {
     return &((disjoint_pool_t *)self)->layout->small;
 }
@@ -789,6 +793,7 @@ const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .free_at = disjoint_free_at,
     .try_free = disjoint_try_free,
     .alloc_count = disjoint_alloc_count,
+    .tick = disjoint_tick,
     .small = disjoint_small,
     .slabs = disjoint_slabs,
     .no_realloc = true,

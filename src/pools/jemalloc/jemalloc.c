@@ -883,10 +883,15 @@ static const umf_small_sizes_t *jemalloc_small(void *self) {
 }
 
 extern const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops;
+static void jemalloc_tick(void *self) {
+    umf_magazines_decay(&((jemalloc_pool_t *)self)->magazines);
+}
+
 const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops = {
     .free_at = jemalloc_free_at,
     .try_free = jemalloc_try_free,
     .alloc_count = jemalloc_alloc_count,
+    .tick = jemalloc_tick,
     .small = jemalloc_small,
 };
 

@@ -899,9 +899,14 @@ static const umf_small_sizes_t *scalable_small(void *arg) {
 }
 
 extern const umf_pool_fast_ops_t umf_scalable_pool_fast_ops;
+static void scalable_tick(void *self) {
+    umf_magazines_decay(&((scalable_pool_t *)self)->magazines);
+}
+
 const umf_pool_fast_ops_t umf_scalable_pool_fast_ops = {
     .free_at = scalable_free_at,
     .alloc_count = scalable_alloc_count,
+    .tick = scalable_tick,
     .small = scalable_small,
     .data_inside = true,
 };
