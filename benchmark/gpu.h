@@ -67,7 +67,7 @@ struct Options {
     std::vector<double> sleep_gib = {8};
     std::string driver = "libcuda.so.1";
     std::string folder = "/dev/shm";
-    std::string filter;              // "pair", "ipc" or "sleep"; empty: all
+    std::string filter;              // "pair", "copy", "ipc" or "sleep"; empty: all
     std::string torch;               // figures of torch_peer.py, a file; empty: none
     std::vector<std::string> replay; // recorded sequences, files: nothing else runs
     std::string over = "cuda_vmm";   // the provider that serves them
@@ -97,6 +97,7 @@ void print_target(const std::string &what, double value, double bound, bool at_l
 int missed_targets();
 
 void run_pairs();
+void run_copies();
 void run_ipc();
 void run_sleep(double gib);
 bool run_replay(const std::string &path, const std::string &over); // false: it failed
