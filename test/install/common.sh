@@ -80,6 +80,7 @@ use_umem() { # <output folder> <flag>... <folder of the programs> <flag for the 
         shift
     done
     shift
+    set -- "$@" ${umem_libraries:+-Wl,-rpath-link,"$umem_libraries"}
     quietly "$cc" -std=c11 -Wall -Werror "${flags[@]}" "-DTMPDIR=\"$work/\"" "$here/app/umem.c" -o "$out/app_umem_c" "$@"
     quietly "$cxx" -std=c++11 -Wall -Werror "${flags[@]}" "$here/app/umem.cpp" -o "$out/app_umem_cpp" "$@"
 }
