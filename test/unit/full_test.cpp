@@ -1,6 +1,7 @@
 /*
- * A pool whose provider is all but full, and threads that trim meanwhile: no allocation fails while
- * a block is free. All blocks of a run have one size, so every free one fits.
+ * A pool whose provider is all but full, while a thread trims and every slow path is a decay pass:
+ * no allocation fails while a block is free. All blocks of a run have one size, so every free one
+ * fits.
  */
 #include <atomic>
 #include <cstring>
@@ -13,6 +14,7 @@
 
 #include <umf/pools/pool_coalescing.h>
 
+#include "fakes/decay_period.h"
 #include "fakes/kinds.h"
 #include "fakes/scale.h"
 #include "fakes/threads.h"
@@ -32,6 +34,7 @@ struct Load {
 
 class Full : public testing::TestWithParam<Load> {
   protected:
+    DecayPeriod always{DecayPeriod::NONE};
     std::unique_ptr<Source> source = make_fixed(GetParam().block * GetParam().blocks);
     umf_memory_pool_handle_t pool = nullptr;
     std::atomic<size_t> permits{GetParam().blocks - GetParam().blocks / 25 - 1};
@@ -116,7 +119,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Load{"large", umfCoalescingPoolOps, 256 * KiB, 256, SIZE_MAX},
                     Load{"large_not_retained", umfCoalescingPoolOps, 256 * KiB, 256, 0},
                     Load{"jemalloc", umfJemallocPoolOps, 256 * KiB, 256, 0},
-                    Load{"proxy", umfProxyPoolOps, 260 * KiB, 256, 0}),
+                    Load{"proxy", umfProxyPoolOps, 260 * KiB, 256, 0},
+                    Load{"disjoint", umfDisjointPoolOps, 256 * KiB, 256, 0}),
     [](const testing::TestParamInfo<Load> &load) { return std::string(load.param.name); });
 
 } // namespace
