@@ -5,12 +5,12 @@
 #include <time.h>
 
 #include "movement/crew.h"
+#include "movement/stream.h"
 #include "system/os.h"
 
 /* Below this size one thread is as fast as several, because they must be started. */
 #define CPU_PARALLEL_MIN ((size_t)32 << 20)
-/* What a thread copies at once: long enough for the stores past the cache that memcpy and memset
- * use for large sizes, and aligned to huge pages. */
+/* What a thread copies at once. */
 #define CPU_PIECE ((size_t)16 << 20)
 /* With fewer CPUs one thread takes most of what memory gives. */
 #define CPU_MIN 4
@@ -50,7 +50,7 @@ static void fill_piece(char *to, size_t size, const void *pattern, size_t patter
 static void do_piece(const cpu_work_t *work, size_t at) {
     size_t size = work->size - at < work->piece ? work->size - at : work->piece;
     if (work->from) {
-        memcpy(work->to + at, work->from + at, size);
+        umf_stream_copy(work->to + at, work->from + at, size);
     } else {
         fill_piece(work->to + at, size, work->pattern, work->pattern_size);
     }
@@ -113,12 +113,17 @@ static void run(cpu_work_t *work) {
     umf_crew_run(threads < pieces ? threads : pieces, do_pieces, work);
 }
 
+/* One thread is all that there is, or all that pays. */
+static bool is_alone(void) {
+    return most_threads() == 1 || atomic_load(&cpu_threads) == 1;
+}
+
 /* --- copies and fills --------------------------------------------------------------------------
  */
 
 void umf_cpu_copy(void *to, const void *from, size_t size) {
     uintptr_t a = (uintptr_t)to, b = (uintptr_t)from;
-    if (umf_likely(size < CPU_PARALLEL_MIN) || a - b < size || b - a < size) {
+    if (umf_likely(size < CPU_PARALLEL_MIN) || a - b < size || b - a < size || is_alone()) {
         memmove(to, from, size);
         return;
     }
@@ -134,7 +139,7 @@ bool umf_cpu_is_one_byte(const void *pattern, size_t pattern_size) {
 void umf_cpu_fill(void *to, size_t size, const void *pattern, size_t pattern_size) {
     pattern_size = umf_cpu_is_one_byte(pattern, pattern_size) ? 1 : pattern_size;
     size_t piece = CPU_PIECE / pattern_size * pattern_size;
-    if (umf_likely(size < CPU_PARALLEL_MIN) || piece == 0) {
+    if (umf_likely(size < CPU_PARALLEL_MIN) || piece == 0 || is_alone()) {
         fill_piece(to, size, pattern, pattern_size);
         return;
     }

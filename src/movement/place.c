@@ -128,7 +128,8 @@ bool umf_side_is_plain(uintptr_t addr, size_t size) {
 }
 
 static bool is_mapped(uintptr_t addr, size_t size) {
-    return is_reached(addr) && (size == 0 || is_reached(addr + size - 1));
+    uintptr_t last = addr + size - (size > 0), page = umf_os_page_size();
+    return is_reached(addr) && (addr / page == last / page || is_reached(last));
 }
 
 static void find_unknown(umf_side_t *side, umf_place_kind_t word,

@@ -8,6 +8,7 @@
 #include "movement/crew.h"
 #include "movement/pinned.h"
 #include "movement/queue.h"
+#include "movement/stream.h"
 #include "system/os.h"
 
 /* Pageable copies from this size on are staged, where there are so many CPUs: fewer threads are
@@ -64,10 +65,16 @@ static umf_result_t half_wait(stage_t *stage, const umf_side_t *side, void *queu
     return result;
 }
 
+static void copy_cached(char *to, const char *from, size_t size) {
+    memcpy(to, from, size);
+}
+
+/* The CPU writes to the program's memory past the cache; what it writes into a buffer is read next,
+ * from the cache. */
 static umf_result_t half_copy(const umf_side_t *side, void *queue, void *to, const void *from,
-                              size_t size) {
+                              size_t size, bool is_last) {
     if (!queue) {
-        memcpy(to, from, size);
+        (is_last ? umf_stream_copy : copy_cached)(to, from, size);
         return UMF_RESULT_SUCCESS;
     }
     return umf_move_failed(side, side->ext->copy(side->self, queue, to, from, size));
@@ -79,7 +86,7 @@ static umf_result_t half_fill(stage_t *stage, half_t *half, size_t at) {
     half->at = at;
     half->size = rest < stage->half ? rest : stage->half;
     return half_copy(stage->from, half->from_queue, half->buffer,
-                     (const char *)stage->piece.from + at, half->size);
+                     (const char *)stage->piece.from + at, half->size, false);
 }
 
 /* Begins to empty the half, when it is filled. */
@@ -87,7 +94,7 @@ static umf_result_t half_empty(stage_t *stage, half_t *half) {
     umf_result_t result = half_wait(stage, stage->from, half->from_queue);
     return result ? result
                   : half_copy(stage->to, half->to_queue, (char *)stage->piece.to + half->at,
-                              half->buffer, half->size);
+                              half->buffer, half->size, true);
 }
 
 /* The half is empty then. */
