@@ -153,20 +153,19 @@ TEST(os_reuse, WhatIsKeptIsNotFreedAgain) {
 
 TEST(os_reuse, MappingsThatWaitAreNotFreedAgain) {
     Os provider;
-    char *older = provider.any(2 * MiB), *newer = provider.any(2 * MiB);
-    for (char *ptr : {older, newer}) {
-        ASSERT_EQ(provider.keep(ptr, 2 * MiB), UMF_RESULT_SUCCESS);
-    }
-    for (char *ptr : {older, newer}) {
+    char *warm = provider.any(2 * MiB), *clear = provider.any(2 * MiB);
+    ASSERT_EQ(provider.keep(warm, 2 * MiB), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(provider.free(clear, 2 * MiB), UMF_RESULT_SUCCESS);
+    for (char *ptr : {warm, clear}) {
         EXPECT_EQ(provider.free(ptr, 2 * MiB), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
-        EXPECT_EQ(provider.keep(ptr, 2 * MiB), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
     }
+    EXPECT_EQ(provider.keep(warm, 2 * MiB), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
     std::set<char *> all;
     for (int i = 0; i < 4; i++) {
         EXPECT_TRUE(all.insert(provider.any(2 * MiB)).second) << "once only";
     }
-    EXPECT_EQ(all.count(older), 1u);
-    EXPECT_EQ(all.count(newer), 1u);
+    EXPECT_EQ(all.count(warm), 1u);
+    EXPECT_EQ(all.count(clear), 1u);
     char *small = provider.any(MiB);
     ASSERT_EQ(provider.keep(small, MiB), UMF_RESULT_SUCCESS);
     EXPECT_EQ(provider.free(small, MiB), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);

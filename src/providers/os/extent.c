@@ -28,7 +28,9 @@
 #define TRIES 8u /* a search visits at most so many extents */
 /* Bytes that may be dirty beyond the peak of live bytes. */
 #define DIRTY_MIN ((size_t)64 << 20)
-#define DIRTY_SIZE_MAX ((size_t)8 << 20) /* of a mapping */
+#define WAIT_SIZE_MAX ((size_t)8 << 20) /* of a mapping */
+/* Bytes of clear mappings. */
+#define CLEAR_MAX ((size_t)16 << 20)
 /* A free that leaves memory dirty evicts at most two: one in return, and one to shrink the rest. */
 #define EVICT_MAX 2
 
@@ -51,7 +53,8 @@ void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protec
     extents->low = UINTPTR_MAX;
     umf_list_init(&extents->roomy);
     umf_list_init(&extents->dirty);
-    umf_os_dirty_init(&extents->dirty_maps);
+    umf_os_maps_init(&extents->dirty_maps);
+    umf_os_maps_init(&extents->clear_maps);
     umf_lock_init(&extents->lock, UMF_RANK_PROVIDER);
 }
 
@@ -82,7 +85,8 @@ static void extent_fini(uint64_t key, void *value, void *arg) {
 
 void umf_os_extents_fini(umf_os_extents_t *extents) {
     umf_os_extents_drop(extents);
-    umf_os_dirty_fini(&extents->dirty_maps);
+    umf_os_maps_fini(&extents->dirty_maps);
+    umf_os_maps_fini(&extents->clear_maps);
     umf_hash_each(&extents->all, extent_fini, extents);
     umf_hash_fini(&extents->all);
     umf_lock_destroy(&extents->lock);
@@ -300,6 +304,54 @@ static int piece_alloc(umf_os_extents_t *extents, umf_os_run_t run, uint32_t ste
     return piece ? 0 : ENOMEM;
 }
 
+/* --- clear mappings --- */
+
+static bool can_wait(uintptr_t base, size_t size) {
+    return base % EXTENT_SIZE == 0 && size >= EXTENT_SIZE && size <= WAIT_SIZE_MAX;
+}
+
+static bool clear_take(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
+    uintptr_t base;
+    umf_lock(&extents->lock);
+    bool is_there = umf_os_maps_take(&extents->clear_maps, size, alignment, &base);
+    umf_unlock(&extents->lock);
+    if (is_there && umf_os_protect((void *)base, size, extents->protection) != 0) {
+        unmap_range(base, size);
+        return false;
+    }
+    if (is_there) {
+        *ptr = (void *)base;
+    }
+    return is_there;
+}
+
+/* Unmaps the oldest until at most `most` bytes are left. */
+static void clear_shrink(umf_os_extents_t *extents, size_t most) {
+    umf_lock(&extents->lock);
+    while (extents->clear_maps.bytes > most) {
+        umf_os_mapping_t mapping = umf_os_maps_take_oldest(&extents->clear_maps);
+        umf_unlock(&extents->lock);
+        unmap_range(mapping.base, mapping.size);
+        umf_lock(&extents->lock);
+    }
+    umf_unlock(&extents->lock);
+}
+
+static int mapping_free(umf_os_extents_t *extents, uintptr_t base, size_t size) {
+    if (!can_wait(base, size) || drop_content(base, size, PROT_NONE) != 0) {
+        return unmap_range(base, size);
+    }
+    umf_os_mapping_t mapping = {base, size, 0};
+    umf_lock(&extents->lock);
+    bool is_put = umf_os_maps_put(&extents->clear_maps, mapping);
+    bool is_full = extents->clear_maps.bytes > CLEAR_MAX;
+    umf_unlock(&extents->lock);
+    if (is_full) {
+        clear_shrink(extents, CLEAR_MAX);
+    }
+    return is_put ? 0 : unmap_range(base, size);
+}
+
 /* --- allocating --- */
 
 static bool is_piece(const umf_os_extents_t *extents, size_t size, size_t alignment) {
@@ -322,6 +374,8 @@ static int alloc_clear(umf_os_extents_t *extents, size_t size, size_t alignment,
         if (piece_alloc(extents, run, piece_step(extents, size, alignment), ptr) == 0) {
             return 0;
         }
+    } else if (can_wait(0, size) && clear_take(extents, size, alignment, ptr)) {
+        return 0;
     }
     return umf_os_place(size, alignment, extents->protection, ptr);
 }
@@ -409,6 +463,7 @@ static UMF_COLD int alloc_last(umf_os_extents_t *extents, size_t size, size_t al
     umf_withheld_look(&extents->withheld, &part);
     do {
         evict(extents, UINT_MAX, true, 0);
+        clear_shrink(extents, 0);
         error = alloc_clear(extents, size, alignment, ptr);
     } while (umf_withheld_again(&part, !error));
     return error && !alloc_gone(extents, size, alignment, ptr) ? error : 0;
@@ -503,13 +558,15 @@ static int free_part(umf_os_extents_t *extents, uintptr_t *base, uintptr_t end, 
     if (extent) {
         run = (umf_os_run_t){pages_of(extents, at - extent->base), pages_of(extents, *base - at)};
     }
-    bool is_live =
-        extent ? is_live_locked(extents, extent, run) : !umf_os_dirty_has(&extents->dirty_maps, at);
+    bool waits = !extent && (umf_os_maps_has(&extents->dirty_maps, at) ||
+                             umf_os_maps_has(&extents->clear_maps, at));
+    bool is_live = extent ? is_live_locked(extents, extent, run) : !waits;
     umf_unlock(&extents->lock);
     if (!is_live) {
         return EINVAL;
     }
-    return extent ? piece_free(extents, extent, run, is_of_pool) : unmap_range(at, *base - at);
+    return extent ? piece_free(extents, extent, run, is_of_pool)
+                  : mapping_free(extents, at, *base - at);
 }
 
 /* The end of the range in whole pages. EINVAL if it cannot be a range of allocations. */
@@ -581,7 +638,7 @@ static void *alloc_dirty(umf_os_extents_t *extents, size_t size, size_t alignmen
     if (is_piece(extents, size, alignment)) {
         umf_os_run_t run = {0, pages_of(extents, size)};
         ptr = find_dirty_locked(extents, run, piece_step(extents, size, alignment));
-    } else if (umf_os_dirty_take(&extents->dirty_maps, size, alignment, &mapping)) {
+    } else if (umf_os_maps_take(&extents->dirty_maps, size, alignment, &mapping)) {
         ptr = (void *)mapping;
     }
     umf_unlock(&extents->lock);
@@ -589,7 +646,7 @@ static void *alloc_dirty(umf_os_extents_t *extents, size_t size, size_t alignmen
 }
 
 int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
-    void *dirty = size <= DIRTY_SIZE_MAX ? alloc_dirty(extents, size, alignment) : NULL;
+    void *dirty = size <= WAIT_SIZE_MAX ? alloc_dirty(extents, size, alignment) : NULL;
     if (!dirty) {
         return umf_os_extents_alloc(extents, size, alignment, ptr);
     }
@@ -630,7 +687,7 @@ static bool is_too_dirty_locked(umf_os_extents_t *extents, size_t live) {
 /* Since when the oldest dirty memory is dirty; UINT64_MAX: there is none. */
 static uint64_t dirty_since_locked(umf_os_extents_t *extents) {
     const os_extent_t *extent = oldest_locked(extents);
-    const umf_os_mapping_t *mapping = umf_os_dirty_oldest(&extents->dirty_maps);
+    const umf_os_mapping_t *mapping = umf_os_maps_oldest(&extents->dirty_maps);
     uint64_t since = extent ? extent->dirty_since : UINT64_MAX;
     return mapping && mapping->since < since ? mapping->since : since;
 }
@@ -662,13 +719,13 @@ static void evict_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, e
 /* Withdraws the oldest dirty memory if it is due. */
 static bool evict_begin_locked(umf_os_extents_t *extents, bool must_be, evicted_t *evicted) {
     bool is_due = is_due_locked(extents, must_be);
-    const umf_os_mapping_t *mapping = umf_os_dirty_oldest(&extents->dirty_maps);
+    const umf_os_mapping_t *mapping = umf_os_maps_oldest(&extents->dirty_maps);
     if (!is_due) {
         return false;
     }
     if (mapping && mapping->since == dirty_since_locked(extents)) {
         evicted->extent = NULL;
-        evicted->mapping = umf_os_dirty_take_oldest(&extents->dirty_maps);
+        evicted->mapping = umf_os_maps_take_oldest(&extents->dirty_maps);
     } else {
         evict_pages_locked(extents, oldest_locked(extents), evicted);
     }
@@ -730,6 +787,7 @@ void umf_os_extents_drop(umf_os_extents_t *extents) {
     umf_withheld_part_t part;
     umf_withheld_look(&extents->withheld, &part); /* what others evict is back after this */
     evict(extents, UINT_MAX, true, 0);
+    clear_shrink(extents, 0);
     umf_withheld_again(&part, true);
 }
 
@@ -749,7 +807,7 @@ static bool keep_mapping_locked(umf_os_extents_t *extents, uintptr_t base, size_
         }
     }
     umf_os_mapping_t mapping = {base, size, extents->now};
-    return umf_os_dirty_put(&extents->dirty_maps, mapping);
+    return umf_os_maps_put(&extents->dirty_maps, mapping);
 }
 
 static bool keep_piece_locked(umf_os_extents_t *extents, uintptr_t base, size_t size) {
@@ -769,7 +827,7 @@ static bool keep_piece_locked(umf_os_extents_t *extents, uintptr_t base, size_t 
 int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_t live) {
     uintptr_t base = (uintptr_t)ptr, end = 0;
     bool is_range = range_end(extents, base, size, &end) == 0;
-    bool is_mapping = is_range && end - base > PIECE_MAX && end - base <= DIRTY_SIZE_MAX;
+    bool is_mapping = is_range && end - base > PIECE_MAX && end - base <= WAIT_SIZE_MAX;
     if (!is_range || (!is_mapping && size > PIECE_MAX)) {
         return free_range(extents, ptr, size, true);
     }

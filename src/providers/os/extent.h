@@ -14,7 +14,9 @@
  * Freed memory goes back to the system at once, and a later access faults. The addresses of a freed
  * piece stay mapped without access until its extent is unmapped, unless addresses run out: that is
  * one system call for a piece and two for an extent. An extent is unmapped with its last piece if
- * it has no free pages left or if four others are empty.
+ * it has no free pages left or if four others are empty. Mappings of 2 to 8 MiB, up to 16 MiB in
+ * all, are retained without content and access for the next allocations of their size: a new one
+ * would have to ask for huge pages again.
  *
  * Pieces that a pool frees stay dirty: they keep their content for an allocation of any content.
  * That costs no system call, and with many threads system calls contend in the kernel. Mappings of
@@ -34,7 +36,7 @@
 #include "cache/withheld.h"
 #include "ds/hash.h"
 #include "ds/list.h"
-#include "providers/os/dirty.h"
+#include "providers/os/maps.h"
 
 #define UMF_OS_GROUPS 32u /* threads share a group if their numbers modulo this are equal */
 
@@ -48,7 +50,8 @@ typedef struct umf_os_extents_t {
     umf_list_t roomy;        /* those with free pages */
     umf_list_t dirty;        /* those with dirty pages, newest first */
     size_t dirty_count;      /* pages */
-    umf_os_dirty_t dirty_maps;
+    umf_os_maps_t dirty_maps;
+    umf_os_maps_t clear_maps;           /* without content and access */
     uint64_t now;                       /* time of the last tick */
     uint64_t period_since;              /* start of the current decay period */
     size_t peak;                        /* most live bytes in this period */
