@@ -64,6 +64,20 @@ static bool find_provider(umemVirtual *ctx, umf_memory_provider_handle_t *provid
     return pool && umfPoolGetMemoryProvider(pool, provider) == UMF_RESULT_SUCCESS;
 }
 
+/* The driver knows all of its addresses. Any other would end the program, or the device's context.
+ */
+static umf_result_t check_address(const umemVirtual *ctx, uintptr_t adr) {
+    umf_place_t place = UMF_PLACE_INIT;
+    if (place_of(ctx) == UMF_PLACE_HOST) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_result_t result = umfPlaceOf((void *)adr, &place);
+    if (result == UMF_RESULT_SUCCESS && place.source == UMF_PLACE_FROM_NOBODY) {
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return result;
+}
+
 /* A copy of the CPU's waits for all that is on the queue before. */
 umf_result_t umem_stream_wait(void *queue, umf_memory_provider_handle_t provider) {
     char from = 0, to;
@@ -96,7 +110,10 @@ void umem_block_set(umemVirtual *const ctx, uintptr_t adr, int c, size_t nbytes)
     if (nbytes == 0 || !find_provider(ctx, &params.provider)) {
         return;
     }
-    umf_result_t result = umfFill((void *)adr, &byte, sizeof(byte), nbytes, &params);
+    umf_result_t result = check_address(ctx, adr);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umfFill((void *)adr, &byte, sizeof(byte), nbytes, &params);
+    }
     if (result == UMF_RESULT_SUCCESS && stream.queue && !stream.is_async) {
         result = umem_stream_wait(stream.queue, params.provider);
     }
@@ -201,8 +218,14 @@ static void copy_blocks(umemVirtual *blamed, side_t dest, side_t src, size_t nby
     if (!find_provider(dest.ctx, &dest.provider) || !find_provider(src.ctx, &src.provider)) {
         return;
     }
-    umf_result_t result = is_out_of_reach(dest.ctx, src.ctx) ? copy_staged(dest, src, nbytes)
-                                                             : copy_on(dest, src, nbytes);
+    umf_result_t result = check_address(dest.ctx, dest.adr);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = check_address(src.ctx, src.adr);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = is_out_of_reach(dest.ctx, src.ctx) ? copy_staged(dest, src, nbytes)
+                                                    : copy_on(dest, src, nbytes);
+    }
     TRY_RETURN(blamed, result != UMF_RESULT_SUCCESS, umemRuntimeError, return,
                "copy of %zu bytes from %#" PRIxPTR " of %s to %#" PRIxPTR " of %s: %s", nbytes,
                src.adr, umem_get_device_name(src.ctx), dest.adr, umem_get_device_name(dest.ctx),

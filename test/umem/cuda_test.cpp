@@ -492,9 +492,50 @@ TEST_F(Cuda, FailedCopiesAreRuntimeErrorsOfTheDevice) {
     umem_set(&cuda, block, 0, 1000);
     expect_error(&cuda);
     driver().control()->fail_at = 0;
-    umem_copy_to(&host, adr(data), &cuda, 0, 10); // no address at all
-    expect_error(&cuda);
+    for (uintptr_t wrong : {uintptr_t(0), uintptr_t(5000), adr(data)}) { // no memory of a device
+        umem_copy_to(&host, adr(data), &cuda, wrong, 10);
+        expect_error(&cuda);
+        umem_copy_to(&cuda, wrong, &other, block, 10);
+        expect_error(&cuda);
+        umem_set(&cuda, wrong, 0, 10);
+        expect_error(&cuda);
+    }
     umem_free(&cuda, block);
+}
+
+// Each call of the driver fails in turn, alone and with all after it: what was not done is told,
+// and the next use works.
+TEST_F(Cuda, EachCallOfTheDriverMayFail) {
+    NEEDS_FAKE();
+    fake_cuda_t *control = driver().control();
+    const std::string text = pattern(5000, 6);
+    for (const Kind &kind : kinds()) {
+        bool has_come = true;
+        for (long n = 1; has_come; n++) {
+            for (bool and_after : {false, true}) {
+                SCOPED_TRACE(kind.name + " call " + std::to_string(n));
+                auto context = kind.make(folder);
+                void *ctx = context.get();
+                std::string back(5000, 0);
+                fail_calls(control, CUDA_ERROR_UNKNOWN, n, and_after);
+                uintptr_t block = umem_aligned_alloc(ctx, 512, 5120);
+                umem_copy_to(&host, adr(text.data()), ctx, block, 5000);
+                umem_set(ctx, block + 5000, 'x', 8);
+                umem_copy_from(&host, adr(&back[0]), ctx, block, 5000);
+                umem_aligned_free(ctx, block);
+                has_come = fail_calls(control, 0, 0, false);
+                EXPECT_TRUE(!umem_is_ok(ctx) || back == text);
+                EXPECT_TRUE(umem_is_ok(ctx) || has_come) << umem_get_message(ctx);
+                EXPECT_OK(&host);
+                EXPECT_EQ(errno, 0);
+                umem_clear_status(ctx);
+                block = umem_calloc(ctx, 100, 1);
+                EXPECT_EQ(content(ctx, block, 100), std::string(100, 0));
+                umem_free(ctx, block);
+                EXPECT_OK(ctx);
+            }
+        }
+    }
 }
 
 TEST_F(Cuda, Classes) {
