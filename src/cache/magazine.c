@@ -430,6 +430,24 @@ static void *pop_single(umf_magazines_t *m, uint32_t bin) {
     return is_got ? hand_out(&item) : NULL;
 }
 
+/* Refills an empty stack. The pool may run code of the user, an operation of a provider or a
+ * callback before a request fails, which frees into this very magazine: it has another stack
+ * meanwhile. */
+static size_t stack_refill(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, size_t batch) {
+    umf_item_t *stack = mag->base;
+    size_t capacity = magazine_capacity(mag);
+    uint64_t magic = mag->magic;
+    magazine_set_stack(mag, NULL, 0, 0);
+    size_t got = pool_refill(m, bin, stack, batch);
+    if (umf_unlikely(mag->base != NULL)) {
+        magazine_empty(m, bin, mag);
+        magazine_free_stack(mag);
+        mag->magic = magic;
+    }
+    magazine_set_stack(mag, stack, 0, capacity);
+    return got;
+}
+
 static void *pop_with(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     if (mag->depots.is_contended) { /* a larger stack comes to the depots less often */
         magazine_grow(m, bin, mag);
@@ -437,7 +455,7 @@ static void *pop_with(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t batch = magazine_capacity(mag) / 2;
     size_t got = depot_take(m, bin, mag, mag->base, batch);
     if (!got) {
-        got = pool_refill(m, bin, mag->base, batch);
+        got = stack_refill(m, bin, mag, batch);
         reverse(mag->base, got);
     }
     /* The depots may have sent the thread away to allocate new objects (GIVEN_FOR_NEW). If the pool

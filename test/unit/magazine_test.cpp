@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <random>
@@ -37,6 +38,7 @@ class Magazines : public testing::Test {
     std::vector<void *> spare[4];
     uintptr_t made = 0;
     size_t refills = 0, flushes = 0, mistakes = 0, limit = SIZE_MAX, last_asked = 0;
+    std::function<void()> inside_refill;
     shim_magazines_t *m = nullptr;
     const uint16_t capacity[4] = {8, 4, 64, 256}, contended[4] = {8, 32, 64, 256};
 
@@ -53,6 +55,9 @@ class Magazines : public testing::Test {
     }
     static size_t refill(void *pool, uint32_t bin, void **objects, size_t n) {
         auto self = static_cast<Magazines *>(pool);
+        if (self->inside_refill) {
+            self->inside_refill();
+        }
         std::lock_guard<std::mutex> guard(self->mutex);
         self->refills++;
         self->last_asked = n;
@@ -97,6 +102,27 @@ TEST_F(Magazines, MissesMoveHalfAStack) {
     EXPECT_EQ(flushes, 1u);
     EXPECT_EQ(shim_live(m), 0u);
     EXPECT_LE(shim_cached(m, 0), 8u);
+}
+
+// The pool asks its provider, whose operation frees: into the stack that is being refilled.
+TEST_F(Magazines, ObjectsThatARefillFreesAreKept) {
+    create();
+    std::vector<void *> live;
+    for (int i = 0; i < 4; i++) { // all of the first refill
+        live.push_back(shim_pop(m, 0));
+    }
+    inside_refill = [&] {
+        for (void *object : live) {
+            shim_push(m, 0, object);
+        }
+        live.clear();
+    };
+    void *object = shim_pop(m, 0);
+    EXPECT_EQ(refills, 2u);
+    EXPECT_EQ(shim_live(m), 1u);
+    shim_trim(m);
+    EXPECT_EQ(out[0], std::set<void *>{object}) << "a freed object is neither free nor cached";
+    shim_push(m, 0, object);
 }
 
 TEST_F(Magazines, LastInFirstOut) {
