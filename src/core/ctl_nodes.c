@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "core/group.h"
 #include "core/names.h"
 #include "core/object.h"
 #include "ctl/ctl.h"
@@ -40,10 +41,20 @@ static umf_result_t node_handle(umf_ctl_query_t *query, const char **rest, void 
 /* One pool. */
 
 UMF_FIELD_GETTER(get_alloc_count, size_t, umf_pool_alloc_count(object))
+UMF_FIELD_GETTER(get_group_limit, size_t, umf_group_value(object, UMF_GROUP_LIMIT))
+UMF_FIELD_GETTER(get_group_held, size_t, umf_group_value(object, UMF_GROUP_HELD))
+UMF_FIELD_GETTER(get_group_peak, size_t, umf_group_value(object, UMF_GROUP_PEAK))
 
 /* The settings that every pool has. */
 static const umf_field_t pool_list[] = {
     {.path = "stats.alloc_count", UMF_FIELD_COUNTER(get_alloc_count), .help = "live allocations"},
+    {.path = "group.limit",
+     UMF_FIELD_COUNTER(get_group_limit),
+     .help = "of the pool's group, in bytes; 0: it is in none"},
+    {.path = "group.held",
+     UMF_FIELD_COUNTER(get_group_held),
+     .help = "bytes that the pools of the group hold"},
+    {.path = "group.peak", UMF_FIELD_COUNTER(get_group_peak), .help = "the most they held at once"},
 };
 static const umf_fields_t pool_fields = UMF_FIELDS(pool_list);
 

@@ -9,6 +9,7 @@
 #include <umf/memory_pool.h>
 #include <umf/memory_provider.h>
 #include <umf/plugin.h>
+#include <umf/reclaim.h>
 
 #include "base/handle.h"
 #include "cache/magazine.h"
@@ -37,7 +38,11 @@ struct umf_memory_provider_t {
     /* The operations that an in-tree pool calls: those for reuse if the provider has them. */
     umf_result_t (*pool_alloc)(void *self, size_t size, size_t alignment, void **ptr);
     umf_result_t (*pool_free)(void *self, void *ptr, size_t size);
-    umf_map_t *private_map; /* NULL: the spans are in the map of the process */
+    umf_map_t *private_map;        /* NULL: the spans are in the map of the process */
+    umf_tracked_provider_t *inner; /* those that record for this one. Sync: the lock of `spans` */
+    umf_tracked_provider_t *next;  /* of the same outer one */
+    umf_tracked_provider_t *outer; /* NULL: none. Immutable */
+    _Atomic(umf_pool_group_handle_t) group; /* core/group.c; NULL: none */
     umf_span_set_t spans;
 };
 

@@ -7,8 +7,10 @@
 #include "base/meta.h"
 #include "cache/magazine.h"
 #include "core/ctl_nodes.h"
+#include "core/group.h"
 #include "core/names.h"
 #include "core/object.h"
+#include "core/pressure.h"
 #include "core/reclaim.h"
 #include "core/registry.h"
 #include "core/tables.h"
@@ -32,6 +34,7 @@ uint32_t umf_pool_highest_index(void) {
 }
 
 void umf_core_teardown(void) {
+    umf_pressure_teardown();
     uint32_t last = umf_pool_highest_index();
     for (uint32_t i = 1; i <= last; i++) {
         atomic_store_explicit(&umf_pool_table[i], NULL, memory_order_release);
@@ -304,6 +307,9 @@ static void pool_free(umf_memory_pool_handle_t pool) {
 /* Frees a pool whose handle is no longer valid. */
 static void pool_dispose(umf_memory_pool_handle_t pool) {
     if (pool->tracked) {
+        if (umf_group_of(pool->tracked)) {
+            umf_group_leave(pool->tracked);
+        }
         umf_tracked_destroy(pool->tracked);
     }
     atomic_store_explicit(&umf_pool_table[pool->index], NULL, memory_order_release);

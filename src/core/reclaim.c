@@ -1,10 +1,17 @@
 #include "core/reclaim.h"
 
+#include <umf/reclaim.h>
+
 #include "base/lock.h"
 #include "base/thread_slot.h"
 #include "cache/decay.h"
+#include "core/group.h"
 #include "core/object.h"
+#include "core/pressure.h"
+#include "core/provider_own.h"
 #include "system/pause.h"
+
+#define ATTEMPTS 8 /* rounds of callbacks for one request; umf/reclaim.h says so */
 
 /*
  * Threads that visit pools of others. A visitor announces the pool and then looks whether it is
@@ -12,6 +19,7 @@
  * destroyed under a visitor, and nobody takes a lock.
  */
 #define VISITORS 8
+#define VISITOR_PAUSES 100000 /* of 50 us each */
 
 typedef struct visitor_t {
     _Atomic bool is_taken;
@@ -26,8 +34,8 @@ static bool is_of_parent(const visitor_t *visitor) {
     return atomic_load_explicit(&visitor->forks, memory_order_relaxed) != umf_fork_count();
 }
 
-/* NULL: many threads reclaim at this moment. */
-static visitor_t *visitor_take(void) {
+/* NULL: as many threads reclaim at this moment. */
+static visitor_t *visitor_free(void) {
     for (visitor_t *visitor = visitors; visitor < visitors + VISITORS; visitor++) {
         if (!atomic_exchange(&visitor->is_taken, true) || is_of_parent(visitor)) {
             atomic_store(&visitor->forks, umf_fork_count());
@@ -36,6 +44,16 @@ static visitor_t *visitor_take(void) {
         }
     }
     return NULL;
+}
+
+/* The same after about five seconds: they may be waiting for this thread. */
+static visitor_t *visitor_take(void) {
+    visitor_t *visitor = visitor_free();
+    for (unsigned round = 0; !visitor && round < VISITOR_PAUSES; round++) {
+        umf_pause(round);
+        visitor = visitor_free();
+    }
+    return visitor;
 }
 
 static void visitor_leave(visitor_t *visitor) {
@@ -79,14 +97,14 @@ void umf_reclaim_leave(umf_memory_pool_handle_t pool) {
     }
 }
 
-/* Calls `one` for every pool that is neither ending nor asleep. */
-static void each_pool(void (*one)(umf_memory_pool_handle_t pool, void *arg), void *arg) {
-    visitor_t *visitor = visitor_take();
-    for (uint32_t i = 1; visitor && i <= umf_pool_highest_index(); i++) {
+/* Calls `one` for every pool that is neither ending nor asleep, until it returns false. A NULL
+ * visitor visits none. */
+static void each_pool(visitor_t *visitor, bool (*one)(umf_memory_pool_handle_t pool, void *arg),
+                      void *arg) {
+    bool goes_on = true;
+    for (uint32_t i = 1; visitor && goes_on && i <= umf_pool_highest_index(); i++) {
         umf_memory_pool_handle_t pool = visit(visitor, i);
-        if (pool) {
-            one(pool, arg);
-        }
+        goes_on = !pool || one(pool, arg);
     }
     if (visitor) {
         visitor_leave(visitor);
@@ -95,11 +113,12 @@ static void each_pool(void (*one)(umf_memory_pool_handle_t pool, void *arg), voi
 
 /* --- ticks --- */
 
-static void tick_one(umf_memory_pool_handle_t pool, void *arg) {
+static bool tick_one(umf_memory_pool_handle_t pool, void *arg) {
     (void)arg;
     if (pool->fast && pool->fast->tick) {
         pool->fast->tick(pool->self);
     }
+    return true;
 }
 
 void umf_reclaim_tick(void) {
@@ -107,31 +126,79 @@ void umf_reclaim_tick(void) {
     umf_thread_slot_tls.frees_left = UMF_THREAD_SLOT_TICK_FREES;
     if (!umf_thread_slot_tls.is_reclaiming && umf_decay_is_tick_due(&clock)) {
         umf_thread_slot_tls.is_reclaiming = true;
-        each_pool(tick_one, NULL);
+        each_pool(visitor_free(), tick_one, NULL);
         umf_thread_slot_tls.is_reclaiming = false;
     }
 }
 
-/* --- a request that has failed --- */
+/* --- trims of many pools --- */
 
-typedef struct trim_t {
-    const umf_shortage_t *shortage;
-    bool is_any;
-} trim_t;
+typedef struct sweep_t {
+    umf_memory_provider_handle_t root; /* pools on this provider; NULL: on any */
+    umf_pool_group_handle_t group;     /* pools of this group; NULL: all */
+    uint32_t except;                   /* index of a pool that is left out; 0: none */
+    bool counts;                       /* count what is given, and end when it is enough */
+    bool is_any;                       /* there was a pool */
+    size_t want, given;
+} sweep_t;
 
-static void trim_one(umf_memory_pool_handle_t pool, void *arg) {
-    trim_t *trim = arg;
-    const umf_tracked_provider_t *own = trim->shortage->tracked;
-    if (pool->provider->root == own->root && pool->tracked != own) {
-        trim->is_any |= umf_pool_trim(pool, 0) == UMF_RESULT_SUCCESS;
-    }
+static bool is_meant(const sweep_t *sweep, umf_memory_pool_handle_t pool) {
+    return pool->index != sweep->except && (!sweep->root || pool->provider->root == sweep->root) &&
+           (!sweep->group || (pool->tracked && umf_group_of(pool->tracked) == sweep->group));
 }
 
+static size_t bytes_of(const sweep_t *sweep, umf_memory_pool_handle_t pool) {
+    return sweep->counts && pool->tracked ? umf_tracked_bytes(pool->tracked) : 0;
+}
+
+/* The result of the trim is not asked: a proxy pool says that it cannot, and gives. */
+static bool sweep_one(umf_memory_pool_handle_t pool, void *arg) {
+    sweep_t *sweep = arg;
+    if (is_meant(sweep, pool)) {
+        size_t before = bytes_of(sweep, pool);
+        umf_pool_trim(pool, 0);
+        size_t after = bytes_of(sweep, pool);
+        sweep->given += before > after ? before - after : 0;
+        sweep->is_any = true;
+        if (!sweep->root) {
+            umf_provider_drop_reusable(pool->provider, false);
+        }
+    }
+    return !sweep->counts || sweep->given < sweep->want;
+}
+
+/* true: there was a pool. */
+static bool sweep_pools(sweep_t sweep) {
+    each_pool(visitor_take(), sweep_one, &sweep);
+    return sweep.is_any;
+}
+
+void umf_reclaim_group(umf_pool_group_handle_t group) {
+    sweep_pools((sweep_t){.group = group});
+}
+
+UMF_API_EXT_1 umf_result_t umfReclaim(umf_memory_provider_handle_t provider, size_t bytes,
+                                      size_t *given) {
+    if (provider) {
+        CHECK_PROVIDER(provider);
+    }
+    sweep_t sweep = {.root = provider ? provider->root : NULL, .counts = true, .want = bytes};
+    each_pool(visitor_take(), sweep_one, &sweep);
+    if (provider) {
+        umf_provider_drop_reusable(provider, false);
+    }
+    if (given) {
+        *given = sweep.given;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- a request that has failed --- */
+
 /* What the pools of the same provider keep. */
-static bool trim_others(const umf_shortage_t *shortage) {
-    trim_t trim = {.shortage = shortage};
-    each_pool(trim_one, &trim);
-    return trim.is_any;
+static bool trim_same_provider(const umf_shortage_t *shortage) {
+    const umf_tracked_provider_t *tracked = shortage->tracked;
+    return sweep_pools((sweep_t){.root = tracked->root, .except = tracked->spans.pool});
 }
 
 /* What the provider caches. */
@@ -139,6 +206,13 @@ static bool drop_reusable(const umf_shortage_t *shortage) {
     umf_memory_provider_handle_t root = shortage->tracked->root;
     umf_provider_drop_reusable(root, false);
     return root->ext->reuse_drop != NULL;
+}
+
+/* What the pools of the same group keep. */
+static bool trim_same_group(const umf_shortage_t *shortage) {
+    const umf_tracked_provider_t *tracked = shortage->tracked;
+    umf_pool_group_handle_t group = umf_group_of(tracked);
+    return group && sweep_pools((sweep_t){.group = group, .except = tracked->spans.pool});
 }
 
 /* What the pool itself keeps. The request is repeated until nothing was out of sight meanwhile. */
@@ -155,15 +229,28 @@ static bool reclaim_own(const umf_shortage_t *shortage) {
 
 typedef bool (*release_t)(const umf_shortage_t *shortage);
 
+static bool reclaim_all(const umf_shortage_t *shortage) {
+    static const release_t elsewhere[] = {trim_same_provider, drop_reusable, trim_same_group};
+    bool is_served = reclaim_own(shortage);
+    for (size_t i = 0; i < UMF_COUNT_OF(elsewhere) && !is_served; i++) {
+        is_served = elsewhere[i](shortage) && shortage->attempt(shortage->pool, shortage->request);
+    }
+    return is_served;
+}
+
+static bool ask_program(const umf_shortage_t *shortage, unsigned attempt) {
+    umf_memory_pool_handle_t pool = atomic_load(&umf_pool_table[shortage->tracked->spans.pool]);
+    return umf_pressure_tell(pool, umf_tracked_refused(), attempt);
+}
+
 bool umf_reclaim(const umf_shortage_t *shortage) {
-    static const release_t elsewhere[] = {trim_others, drop_reusable};
     if (umf_thread_slot_tls.is_reclaiming) {
         return false;
     }
     umf_thread_slot_tls.is_reclaiming = true;
-    bool is_served = reclaim_own(shortage);
-    for (size_t i = 0; i < UMF_COUNT_OF(elsewhere) && !is_served; i++) {
-        is_served = elsewhere[i](shortage) && shortage->attempt(shortage->pool, shortage->request);
+    bool is_served = reclaim_all(shortage);
+    for (unsigned i = 0; !is_served && i < ATTEMPTS && ask_program(shortage, i); i++) {
+        is_served = reclaim_all(shortage);
     }
     umf_thread_slot_tls.is_reclaiming = false;
     return is_served;

@@ -3,12 +3,14 @@
  *
  * This is the one way of all pools when they run out of memory. The order is that of what it costs
  * to build up again what is given up: what the pool itself keeps free, for any thread and of any
- * size; what other pools on the same provider keep; what the provider caches for reuse.
+ * size; what other pools on the same provider keep; what the provider caches for reuse; what other
+ * pools of the same group keep (core/group.h); what the program gives back (core/pressure.h).
  */
 #ifndef UMF_SRC_CORE_RECLAIM_H
 #define UMF_SRC_CORE_RECLAIM_H
 
 #include <umf/memory_pool.h>
+#include <umf/reclaim.h>
 
 #include "cache/withheld.h"
 #include "core/tracked_provider.h"
@@ -43,5 +45,8 @@ UMF_COLD void umf_reclaim_tick(void);
 void umf_reclaim_begin(umf_memory_pool_handle_t pool);
 void umf_reclaim_end(umf_memory_pool_handle_t pool);
 void umf_reclaim_leave(umf_memory_pool_handle_t pool);
+
+/* The pools of the group give back what they keep free. */
+void umf_reclaim_group(umf_pool_group_handle_t group);
 
 #endif

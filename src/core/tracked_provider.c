@@ -5,6 +5,7 @@
 #include "core/tracked_provider.h"
 
 #include "base/meta.h"
+#include "core/group.h"
 #include "core/listener.h"
 #include "core/provider_own.h"
 #include "core/provider_query.h"
@@ -49,12 +50,33 @@ void umf_tracked_destroy(umf_tracked_provider_t *tracked) {
     umf_meta_free(tracked, sizeof(*tracked));
 }
 
+/* It is in the group of the outer one. */
+static void link_inner(umf_tracked_provider_t *outer, umf_tracked_provider_t *inner) {
+    inner->outer = outer;
+    umf_lock(&outer->spans.lock);
+    atomic_init(&inner->group, umf_group_of(outer));
+    inner->next = outer->inner;
+    outer->inner = inner;
+    umf_unlock(&outer->spans.lock);
+}
+
+static void unlink_inner(umf_tracked_provider_t *outer, umf_tracked_provider_t *inner) {
+    umf_lock(&outer->spans.lock);
+    umf_tracked_provider_t **link = &outer->inner;
+    while (*link != inner) {
+        link = &(*link)->next;
+    }
+    *link = inner->next;
+    umf_unlock(&outer->spans.lock);
+}
+
 /* For an in-tree pool that a user pool calls: its spans have the index of the user pool. */
 static umf_result_t tracked_create_inner(umf_tracked_provider_t *outer,
                                          umf_tracked_provider_t **out) {
     umf_result_t result = umf_tracked_create(outer, outer->spans.pool, out);
     if (result == UMF_RESULT_SUCCESS) {
         (*out)->is_direct = false;
+        link_inner(outer, *out);
     }
     return result;
 }
@@ -99,6 +121,7 @@ void umf_tracked_release(umf_tracked_provider_t *tracked) {
         umf_map_fini(map);
         umf_meta_free(map, sizeof(*map));
     } else if (!tracked->is_direct) {
+        unlink_inner(tracked->outer, tracked);
         umf_tracked_destroy(tracked);
     }
 }
@@ -193,8 +216,29 @@ static uint16_t usable_class_offset(const umf_tracked_provider_t *tracked, uint1
     return is_aligned && tracked->spans.pool < UMF_THREAD_SLOT_COUNT_MIN ? class_offset : 0;
 }
 
-static UMF_COLD umf_result_t alloc_failed(umf_tracked_provider_t *tracked, umf_result_t result) {
+static __thread size_t refused; /* umf_tracked_refused */
+
+size_t umf_tracked_refused(void) {
+    return refused;
+}
+
+/* Counts what the group of the pool is about to hold. false: it is full. */
+static UMF_COLD bool count(umf_tracked_provider_t *tracked, size_t size) {
+    refused = size;
+    return umf_group_take(umf_group_of(tracked), size);
+}
+
+static UMF_COLD void uncount(umf_tracked_provider_t *tracked, size_t size) {
+    if (umf_group_of(tracked)) {
+        umf_group_give(umf_group_of(tracked), size);
+    }
+}
+
+static UMF_COLD umf_result_t alloc_failed(umf_tracked_provider_t *tracked, size_t size,
+                                          umf_result_t result) {
+    uncount(tracked, size);
     umf_provider_failed(tracked);
+    refused = size;
     return result;
 }
 
@@ -205,9 +249,12 @@ UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_
                                       size_t size, size_t alignment, uint16_t class_offset,
                                       void *cookie, void **ptr) {
     void *memory = NULL;
+    if (umf_unlikely(umf_group_of(tracked) != NULL) && !count(tracked, size)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
     umf_result_t result = alloc(tracked->self, size, alignment, &memory);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
-        return alloc_failed(tracked, result);
+        return alloc_failed(tracked, size, result);
     }
     /* A provider may return NULL, for example for size 0: there is nothing to record. */
     if (umf_likely(memory != NULL)) {
@@ -217,8 +264,11 @@ UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_
         if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
             /* Memory without a record could never be freed. */
             tracked->ops.free(tracked->self, memory, size);
+            uncount(tracked, size);
             return result;
         }
+    } else {
+        uncount(tracked, size);
     }
     *ptr = memory;
     return UMF_RESULT_SUCCESS;
@@ -262,6 +312,14 @@ UMF_INLINE void tracked_drop_export(const umf_tracked_provider_t *tracked, umf_s
     }
 }
 
+/* The memory of a withdrawn span is at the provider. */
+UMF_INLINE void forget(umf_tracked_provider_t *tracked, umf_span_t *span) {
+    if (umf_unlikely(umf_group_of(tracked) != NULL)) {
+        uncount(tracked, span->size);
+    }
+    umf_span_release(&tracked->spans, span);
+}
+
 /* Withdraws and frees a span. `size` is the size that the provider gets. */
 UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free_op_t free,
                                            umf_span_t *span, void *ptr, size_t size) {
@@ -278,7 +336,7 @@ UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return free_failed(tracked, span, ptr, result);
     }
-    umf_span_release(&tracked->spans, span);
+    forget(tracked, span);
     tell_sleeping_pool(tracked, ptr);
     return UMF_RESULT_SUCCESS;
 }
@@ -313,7 +371,20 @@ umf_result_t umf_tracked_make_dormant(umf_tracked_provider_t *tracked, umf_span_
     return UMF_RESULT_SUCCESS;
 }
 
+static UMF_COLD bool wake_in_group(umf_tracked_provider_t *tracked, umf_span_t *span, size_t size) {
+    size_t old = span->size;
+    if (!umf_span_wake(&tracked->spans, span, size)) {
+        return false;
+    }
+    umf_group_resize(umf_group_of(tracked), old, size);
+    tracked->ext->reuse_count(tracked->self, size, 1);
+    return true;
+}
+
 bool umf_tracked_wake(umf_tracked_provider_t *tracked, umf_span_t *span, size_t size) {
+    if (umf_unlikely(umf_group_of(tracked) != NULL)) {
+        return wake_in_group(tracked, span, size);
+    }
     if (umf_unlikely(!umf_span_wake(&tracked->spans, span, size))) {
         return false;
     }
@@ -334,7 +405,7 @@ umf_result_t umf_tracked_free_dormant(umf_tracked_provider_t *tracked, umf_span_
     }
     /* Counted after the free, so that the peak of the provider does not rise. */
     tracked->ext->reuse_count(tracked->self, span->size, 1);
-    umf_span_release(&tracked->spans, span);
+    forget(tracked, span);
     return UMF_RESULT_SUCCESS;
 }
 

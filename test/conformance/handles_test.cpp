@@ -159,6 +159,7 @@ std::vector<Entrance> provider_entrances() {
              umf_memory_pool_handle_t pool = nullptr;
              return umfPoolCreate(umfProxyPoolOps(), provider_of(h), nullptr, 0, &pool);
          }},
+        {"umfReclaim", [](void *h) { return umfReclaim(provider_of(h), 0, nullptr); }, OK},
         {"umfLevelZeroMemoryProviderResidentDeviceChange",
          [](void *h) {
              umf_result_t result = umfLevelZeroMemoryProviderResidentDeviceChange(
@@ -222,6 +223,8 @@ std::vector<Entrance> other_entrances() {
     using Policy = umf_mempolicy_handle_t;
     using Job = umf_suspend_job_handle_t;
     using Properties = umf_memory_properties_handle_t;
+    using Group = umf_pool_group_handle_t;
+    static umf_pool_group_stats_t stats = UMF_POOL_GROUP_STATS_INIT;
     static umf_memtarget_type_t type;
     static unsigned id;
     return {
@@ -236,6 +239,12 @@ std::vector<Entrance> other_entrances() {
          [](void *h) { return umfMempolicySetCustomSplitPartitions(as<Policy>(h), nullptr, 0); }},
         {"umfSuspendJobQuery", [](void *h) { return umfSuspendJobQuery(as<Job>(h), &out.number); }},
         {"umfSuspendJobWait", [](void *h) { return umfSuspendJobWait(as<Job>(h), nullptr); }},
+        {"umfPoolGroupDestroy", [](void *h) { return umfPoolGroupDestroy(as<Group>(h)); }, OK},
+        {"umfPoolGroupAdd", [](void *h) { return umfPoolGroupAdd(as<Group>(h), nullptr); }},
+        {"umfPoolGroupRemove", [](void *h) { return umfPoolGroupRemove(as<Group>(h), nullptr); }},
+        {"umfPoolGroupSetLimit", [](void *h) { return umfPoolGroupSetLimit(as<Group>(h), 1); }},
+        {"umfPoolGroupGetStats",
+         [](void *h) { return umfPoolGroupGetStats(as<Group>(h), &stats); }},
         {"umfGetMemoryPropertySize",
          [](void *h) {
              return umfGetMemoryPropertySize(as<Properties>(h), UMF_MEMORY_PROPERTY_BASE_SIZE,

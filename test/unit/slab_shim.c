@@ -8,7 +8,7 @@
 
 struct shim_bin_t {
     umf_slab_owner_t owner;
-    umf_slab_limits_t limits;
+    umf_quota_t limits;
     umf_bin_t *bin;
 };
 
@@ -90,5 +90,5 @@ size_t shim_empty(shim_bin_t *bin) {
     return bin->bin->empty_count;
 }
 size_t shim_kept(shim_bin_t *bin) {
-    return bin->limits.kept;
+    return bin->limits.used;
 }

@@ -12,7 +12,7 @@
 #include "pools/disjoint/slab.h"
 
 struct umf_disjoint_pool_shared_limits_t {
-    umf_slab_limits_t limits; /* first: pools refer to the handle by this address */
+    umf_quota_t limits; /* first: pools refer to the handle by this address */
 };
 
 #define UMF_PARAMS umf_disjoint_pool_params
@@ -20,7 +20,7 @@ struct umf_disjoint_pool_shared_limits_t {
 typedef struct umf_disjoint_pool_params_t {
 #include "ctl/params_members.h"
     bool min_bucket_set; /* false: min_bucket_size follows the provider's cache line */
-    umf_slab_limits_t *limits;
+    umf_quota_t *limits;
 } umf_disjoint_pool_params_t;
 UMF_PARAMS_DECLARE(umf_disjoint_pool_params)
 

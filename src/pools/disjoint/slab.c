@@ -116,36 +116,6 @@ static umf_slab_t *slab_create(umf_bin_t *bin) {
     return slab;
 }
 
-/* --- limits --- */
-
-/* Counts a kept slab. false: it would exceed the limit. */
-static bool limits_reserve(umf_slab_limits_t *limits, size_t size) {
-    if (!limits) {
-        return true;
-    }
-    size_t kept = atomic_load_explicit(&limits->kept, memory_order_relaxed);
-    do {
-        if (size > limits->max || kept > limits->max - size) {
-            return false;
-        }
-    } while (!atomic_compare_exchange_weak_explicit(&limits->kept, &kept, kept + size,
-                                                    memory_order_relaxed, memory_order_relaxed));
-    return true;
-}
-
-/* Counts a slab beyond the limit: the provider has refused it, so it has to stay. */
-static void limits_add(umf_slab_limits_t *limits, size_t size) {
-    if (limits) {
-        atomic_fetch_add_explicit(&limits->kept, size, memory_order_relaxed);
-    }
-}
-
-static void limits_release(umf_slab_limits_t *limits, size_t size) {
-    if (limits) {
-        atomic_fetch_sub_explicit(&limits->kept, size, memory_order_relaxed);
-    }
-}
-
 /* --- giving slabs back --- */
 
 static umf_slab_t *slab_of(const umf_bin_t *bin, void *chunk) {
@@ -170,7 +140,8 @@ static void slab_destroy(umf_bin_t *bin, umf_slab_t *slab) {
     }
     umf_lock(&bin->lock);
     umf_list_add_tail(&bin->empty, &slab->link);
-    limits_add(bin->owner->limits, bin->slab_size);
+    /* Even beyond the limit: the provider has refused the slab, so it has to stay. */
+    umf_quota_add(bin->owner->limits, bin->slab_size);
     set_empty_count_locked(bin, bin->empty_count + 1);
     bin->slabs++;
     umf_unlock(&bin->lock);
@@ -220,7 +191,7 @@ static void slab_move_last_locked(umf_slab_t *slab, umf_list_t *list) {
 static void slab_leave_empty_locked(umf_bin_t *bin, umf_slab_t *slab) {
     umf_list_remove(&slab->link);
     set_empty_count_locked(bin, bin->empty_count - 1);
-    limits_release(bin->owner->limits, bin->slab_size);
+    umf_quota_release(bin->owner->limits, bin->slab_size);
 }
 
 /* The last used chunk of a slab was freed: the slab is kept or goes to `leaving`. `withheld`
@@ -228,7 +199,7 @@ static void slab_leave_empty_locked(umf_bin_t *bin, umf_slab_t *slab) {
 static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t withheld,
                                      umf_list_t *leaving) {
     if (bin->empty_count + withheld < bin->max_kept &&
-        limits_reserve(bin->owner->limits, bin->slab_size)) {
+        umf_quota_reserve(bin->owner->limits, bin->slab_size)) {
         slab_move_locked(slab, &bin->empty);
         slab->aged = false;
         set_empty_count_locked(bin, bin->empty_count + 1);
@@ -689,7 +660,7 @@ bool umf_bin_decay(umf_bin_t *bin, size_t page_size, bool is_new, size_t *left) 
 /* --- destroy --- */
 
 void umf_bin_destroy(umf_bin_t *bin) {
-    limits_release(bin->owner->limits, bin->empty_count * bin->slab_size);
+    umf_quota_release(bin->owner->limits, bin->empty_count * bin->slab_size);
     set_empty_count_locked(bin, 0);
     umf_list_t *lists[] = {&bin->empty, &bin->partial, &bin->idle, &bin->full};
     for (size_t i = 0; i < UMF_COUNT_OF(lists); i++) {

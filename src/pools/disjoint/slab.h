@@ -18,17 +18,12 @@
 #include "cache/magazine.h"
 #include "core/tracked_provider.h"
 #include "ds/list.h"
-
-/* A limit that several pools share: bytes of the empty slabs that they keep together. */
-typedef struct umf_slab_limits_t {
-    size_t max;
-    _Atomic size_t kept;
-} umf_slab_limits_t;
+#include "ds/quota.h"
 
 /* What all bins of one pool have in common. */
 typedef struct umf_slab_owner_t {
     umf_tracked_provider_t *tracked;
-    umf_slab_limits_t *limits; /* NULL: none */
+    umf_quota_t *limits;      /* on bytes of empty slabs of several pools; NULL: none */
     umf_magazines_t *waiting; /* magazines for free slabs of busy bins; NULL: no bin becomes busy */
     bool count_slabs;         /* the slab counters below are maintained */
     bool count_chunks;        /* the chunk counters too */
