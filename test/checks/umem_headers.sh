@@ -40,6 +40,12 @@ for header in umem.h umem_utils.h umem_config.h rmm.h umem.hpp; do
     done
 done
 
+for standard in c++11 c++14 c++17 c++20 c++2b; do
+    ! knows "$cxx" $standard c++ ||
+        "$cxx" -std=$standard -Wall -Wextra -Werror "-I$include" -fsyntax-only "$1/test/checks/umem_use.cpp" ||
+        fail "umem.hpp cannot be used in $standard"
+done
+
 # Each in an order of its own, and by way of the folder above.
 printf '#include <umem.hpp>\n#include <rmm.h>\n#include <umem.h>\n#include <umem/umem.h>\nextern int alone;\n' >"$work/order.cpp"
 compile "any order" "$work/order.cpp" "$cxx" -std=c++11 "-I$1/include"
