@@ -50,6 +50,24 @@ static int driver_host_alloc(void **memory, size_t size) {
                       : (int)cuda()->host_alloc(memory, size, CU_MEMHOSTALLOC_PORTABLE);
 }
 
+/* By the runtime if it is in the process, as it then knows the memory; else by the driver. */
+static CUresult host_pin(void *memory, size_t size) {
+    int (*pin)(void *, size_t, unsigned);
+    *(void **)&pin = dlsym(RTLD_DEFAULT, "cudaHostRegister");
+    return pin ? (CUresult)pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE)
+               : cuda()->pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE);
+}
+
+static void host_unpin(void *memory) {
+    int (*unpin)(void *);
+    *(void **)&unpin = dlsym(RTLD_DEFAULT, "cudaHostUnregister");
+    if (unpin) {
+        unpin(memory);
+    } else {
+        cuda()->unpin(memory);
+    }
+}
+
 static size_t arena_units(const arena_t *arena) {
     return (arena->size + UNIT - 1) / UNIT;
 }
@@ -65,7 +83,7 @@ static void arena_destroy(arena_t *arena) {
     } else {
         for (size_t i = 0; i < arena_units(arena); i++) {
             if (arena->is_pinned[i]) {
-                cuda()->unpin(arena->memory + i * UNIT);
+                host_unpin(arena->memory + i * UNIT);
             }
         }
         munmap(arena->memory, arena->size);
@@ -109,9 +127,9 @@ static bool pinned_has_flags(void) {
     }
     unsigned flags = 0;
     bool has = true;
-    if (cuda()->pin(memory, page, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS) {
+    if (host_pin(memory, page) == CUDA_SUCCESS) {
         has = get_flags(&flags, memory) == 0;
-        cuda()->unpin(memory);
+        host_unpin(memory);
     }
     munmap(memory, page);
     if (last_error) {
@@ -183,7 +201,7 @@ static CUresult make_unit(work_t *work, size_t unit) {
     for (size_t at = 0; at < size; at += page) {
         ((volatile char *)memory)[at] = 0;
     }
-    CUresult result = cuda()->pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE);
+    CUresult result = host_pin(memory, size);
     if (result == CUDA_SUCCESS) {
         work->arena->is_pinned[unit] = true;
         result = copy_unit(work, unit);
@@ -403,13 +421,27 @@ static bool files_move(const work_t *work, const backup_options_t *options, fail
 
 /* --- one device ------------------------------------------------------------------------------- */
 
+/* Each unit was pinned by itself, and one copy must not reach over the end of what was pinned. */
+static CUresult copy_whole(const work_t *work, const keep_t *keep) {
+    const backup_t *backup = keep->backup;
+    size_t in_unit = backup->arena ? (size_t)(backup->memory - backup->arena->memory) % UNIT : 0;
+    bool has_units = backup->arena && !backup->arena->is_driver_own;
+    CUresult result = CUDA_SUCCESS;
+    for (size_t at = 0, end; at < backup->size && result == CUDA_SUCCESS; at = end) {
+        end = has_units ? at + UNIT - (in_unit + at) % UNIT : backup->size;
+        end = end < backup->size ? end : backup->size;
+        result = copy_range(work, keep, at, end);
+    }
+    return result;
+}
+
 /* What has its memory already; what the arena gets is copied where its units are made. */
 static CUresult copy_rest(const work_t *work) {
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < work->count && result == CUDA_SUCCESS; i++) {
         const backup_t *backup = work->keeps[i].backup;
         if (backup->memory && (!work->arena || backup->arena != work->arena)) {
-            result = copy_range(work, &work->keeps[i], 0, backup->size);
+            result = copy_whole(work, &work->keeps[i]);
         }
     }
     return result;
@@ -464,18 +496,19 @@ static bool device_run(keep_t *keeps, size_t count, bool is_load, const backup_o
 
 /* --- the calls -------------------------------------------------------------------------------- */
 
-static int by_device(const void *one, const void *other) {
-    return ((const keep_t *)one)->block->group->device -
-           ((const keep_t *)other)->block->group->device;
+static int by_device_and_owner(const void *one, const void *other) {
+    const keep_t *a = one, *b = other;
+    int devices = a->block->group->device - b->block->group->device;
+    uintptr_t x = (uintptr_t)a->owner, y = (uintptr_t)b->owner;
+    return devices ? devices : (x > y) - (x < y);
 }
 
-/* Keeps are sorted by device. */
-static bool devices_run(keep_t *keeps, size_t count, bool is_load, const backup_options_t *options,
-                        failure_t *error) {
+/* Keeps are sorted. */
+static bool run_all(keep_t *keeps, size_t count, bool is_load, const backup_options_t *options,
+                    failure_t *error) {
     for (size_t start = 0, end; start < count; start = end) {
         end = start + 1;
-        while (end < count &&
-               keeps[end].block->group->device == keeps[start].block->group->device) {
+        while (end < count && by_device_and_owner(&keeps[end], &keeps[start]) == 0) {
             end++;
         }
         if (!device_run(&keeps[start], end - start, is_load, options, error)) {
@@ -504,11 +537,11 @@ void backup_drop(backup_t *backup) {
 
 bool backups_save(keep_t *keeps, size_t count, const backup_options_t *options, failure_t *error) {
     bool *were_full = calloc(count + 1, sizeof(*were_full));
-    qsort(keeps, count, sizeof(*keeps), by_device);
+    qsort(keeps, count, sizeof(*keeps), by_device_and_owner);
     for (size_t i = 0; were_full && i < count; i++) {
         were_full[i] = backup_is_full(keeps[i].backup);
     }
-    bool is_done = were_full && devices_run(keeps, count, false, options, error);
+    bool is_done = were_full && run_all(keeps, count, false, options, error);
     for (size_t i = 0; were_full && !is_done && i < count; i++) {
         if (!were_full[i]) {
             backup_drop(keeps[i].backup);
@@ -519,6 +552,6 @@ bool backups_save(keep_t *keeps, size_t count, const backup_options_t *options, 
 }
 
 bool backups_load(keep_t *keeps, size_t count, const backup_options_t *options, failure_t *error) {
-    qsort(keeps, count, sizeof(*keeps), by_device);
-    return devices_run(keeps, count, true, options, error);
+    qsort(keeps, count, sizeof(*keeps), by_device_and_owner);
+    return run_all(keeps, count, true, options, error);
 }

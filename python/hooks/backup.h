@@ -24,10 +24,12 @@ typedef struct backup_t {
     char *path;     /* DISK */
 } backup_t;
 
-/* One copy: a block and where its content is kept. */
+/* One copy: a block and where its content is kept. Pinned memory goes back when the last backup of
+ * its owner that was made in the same call is dropped. */
 typedef struct keep_t {
     block_t *block;
     backup_t *backup;
+    const void *owner;
 } keep_t;
 
 typedef struct backup_options_t {

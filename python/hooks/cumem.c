@@ -190,6 +190,18 @@ bool cumem_save(void *const *ptrs, size_t count, void **memory, failure_t *error
     return is_done;
 }
 
+/* Memory of cumem_save is copied as it was pinned. */
+static backup_t host_backup_locked(void *memory, size_t size) {
+    const host_t *host = hosts_made;
+    while (host && host->backup.memory != memory) {
+        host = host->next;
+    }
+    return (backup_t){.kind = BACKUP_MMAP,
+                      .memory = memory,
+                      .size = size,
+                      .arena = host ? host->backup.arena : NULL};
+}
+
 bool cumem_load(void *const *ptrs, void *const *hosts, const size_t *sizes, size_t count,
                 failure_t *error) {
     const backup_options_t options = {NULL, 0};
@@ -199,7 +211,7 @@ bool cumem_load(void *const *ptrs, void *const *hosts, const size_t *sizes, size
     keep_t *keeps = backups ? keeps_locked(ptrs, count, error) : NULL;
     for (size_t i = 0; keeps && i < count; i++) {
         size_t size = sizes[i] < keeps[i].block->size ? sizes[i] : keeps[i].block->size;
-        backups[i] = (backup_t){.kind = BACKUP_MMAP, .memory = hosts[i], .size = size};
+        backups[i] = host_backup_locked(hosts[i], size);
         keeps[i].backup = &backups[i];
     }
     bool is_done = keeps && backups_load(keeps, count, &options, error);

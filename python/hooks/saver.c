@@ -294,7 +294,7 @@ static void choose_entries_locked(move_t *move, bool is_asleep) {
             is_asleep ? backup_is_full(&entry->backup) : entry->backup.kind != BACKUP_NONE;
         if (entry->family->is_meant && is_kept) {
             move->entries[move->count] = entry;
-            move->keeps[move->count++] = (keep_t){&entry->block, &entry->backup};
+            move->keeps[move->count++] = (keep_t){&entry->block, &entry->backup, entry->family};
         }
     }
 }

@@ -59,6 +59,18 @@ def test_levels_of_sleep(allocator):
         assert holds(cache, 7) and addresses == (weights.data_ptr(), cache.data_ptr())
 
 
+def test_content_of_several_units(allocator):
+    values = torch.arange(300 * MIB // 8)
+    with allocator.use_memory_pool("weights"):
+        tensors = [torch.empty_like(values, device="cuda") for _ in range(2)]
+    for number, tensor in enumerate(tensors):
+        tensor.copy_(values + number)
+    allocator.sleep("weights")
+    allocator.wake_up()
+    for number, tensor in enumerate(tensors):
+        assert torch.equal(tensor.cpu(), values + number)
+
+
 def test_defaults_and_words_that_are_wrong(allocator):
     with allocator.use_memory_pool():
         tensor = full(4, 1)

@@ -5,7 +5,7 @@ import os
 import threading
 
 import pytest
-from gpu_helpers import MIB, full, holds, needs_gpu, torch, used
+from gpu_helpers import MIB, full, holds, needs_fake, needs_gpu, torch, used
 from helpers import run_python
 
 from umf import _torch_pools
@@ -143,6 +143,61 @@ def test_only_pinned_backups_have_flags(saver, backend):
     saver.resume("flags")
     assert cdll.cudaHostGetFlags(ctypes.byref(flags), address) != 0
     cdll.cudaGetLastError()
+
+
+def test_pinned_memory_goes_with_its_tag(saver):
+    tensors = {}
+    for tag in ("first", "second"):
+        with saver.region(tag, enable_cpu_backup=True):
+            tensors[tag] = full(4, 1)
+    saver.pause()
+    addresses = {
+        tag: ctypes.c_void_p(saver.get_cpu_backup(one, zero_copy=True).data_ptr())
+        for tag, one in tensors.items()
+    }
+    flags, cdll = ctypes.c_uint(), saver._impl._binary_wrapper.cdll
+    saver.resume("first")
+    assert cdll.cudaHostGetFlags(ctypes.byref(flags), addresses["first"]) != 0
+    assert cdll.cudaHostGetFlags(ctypes.byref(flags), addresses["second"]) == 0
+    cdll.cudaGetLastError()
+    saver.resume("second")
+    assert holds(tensors["first"], 1) and holds(tensors["second"], 1)
+
+
+def test_pinned_memory_is_made_in_several_units(saver):
+    values = torch.arange(300 * MIB // 8)
+    with saver.region("units", enable_cpu_backup=True):
+        tensors = [torch.empty_like(values, device="cuda") for _ in range(2)]
+    for number, tensor in enumerate(tensors):
+        tensor.copy_(values + number)
+    saver.pause("units")
+    saver.resume("units")
+    for number, tensor in enumerate(tensors):
+        assert torch.equal(tensor.cpu(), values + number)
+
+
+@needs_fake
+def test_pinned_memory_where_the_runtime_forgets_it():
+    code = """
+import ctypes, os, torch
+from umf.torch_memory_saver import torch_memory_saver as saver
+if os.environ["UMF_TEST_HOOK_MODE"] == "torch":
+    saver.hook_mode = "torch"
+with saver.region("a", enable_cpu_backup=True):
+    tensors = [torch.empty(24 << 20, dtype=torch.uint8, device="cuda") for _ in range(2)]
+host = torch.arange(24 << 20).to(torch.uint8)
+for tensor in tensors:
+    tensor.copy_(host)
+for _ in range(2):
+    saver.pause()
+    view = saver.get_cpu_backup(tensors[1], zero_copy=True)
+    assert saver._impl._binary_wrapper.cdll.cudaHostGetFlags(
+        ctypes.byref(ctypes.c_uint()), ctypes.c_void_p(view.data_ptr())
+    ) == 0
+    saver.resume()
+assert all(torch.equal(tensor.cpu(), host) for tensor in tensors)
+"""
+    run_python(code, env={"UMF_TEST_HOOK_MODE": MODE, "SOFT_CUDART_FORGETS_REGISTERED": "1"})
 
 
 def test_retained_backups_stay_where_they_are(saver):

@@ -150,11 +150,21 @@ def _host_tensor(address: int, size: int) -> Any:
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
+def _copied_by_tag(records: _Records) -> List[Any]:
+    """One call for each tag, since tags wake by themselves and then give pinned memory back."""
+    made: Dict[int, Any] = {}
+    for tag in {data.tag for _, data in records}:
+        chosen = [(pointer, data.handle) for pointer, data in records if data.tag == tag]
+        addresses = _module._save(tuple((handle[2],) for _, handle in chosen))
+        for at, (pointer, handle) in zip(addresses, chosen):
+            made[pointer] = _host_tensor(at, handle[1])
+    return [made[pointer] for pointer, _ in records]
+
+
 def _copied(records: _Records) -> List[Any]:
     """Contents, as tensors on the CPU."""
     if _copies_itself():
-        addresses = _module._save(tuple((data.handle[2],) for _, data in records))
-        return [_host_tensor(at, data.handle[1]) for at, (_, data) in zip(addresses, records)]
+        return _copied_by_tag(records)
     import torch
 
     tensors = []
