@@ -761,30 +761,42 @@ static bool evict(umf_os_extents_t *extents, unsigned most, bool all, size_t liv
     umf_lock(&extents->lock);
     while (count < most &&
            evict_begin_locked(extents, all || is_too_dirty_locked(extents, live), &evicted)) {
+        extents->evicting++;
         umf_unlock(&extents->lock);
         evict_end(extents, &evicted);
         count++;
         umf_lock(&extents->lock);
+        extents->evicting--;
     }
     umf_unlock(&extents->lock);
     umf_withheld_end(&part);
     return count > 0;
 }
 
-static void tick(umf_os_extents_t *extents) {
+void umf_os_extents_decay(umf_os_extents_t *extents) {
     uint64_t now = umf_decay_now();
     umf_lock(&extents->lock);
     tick_locked(extents, now);
+    bool is_due = is_due_locked(extents, is_too_dirty_locked(extents, 0));
     umf_unlock(&extents->lock);
+    if (is_due) {
+        evict(extents, UINT_MAX, false, 0);
+    }
 }
 
-void umf_os_extents_decay(umf_os_extents_t *extents) {
-    tick(extents);
-    evict(extents, UINT_MAX, false, 0);
+/* Pools are often created and destroyed without leaving anything. */
+static bool has_nothing(umf_os_extents_t *extents) {
+    umf_lock(&extents->lock);
+    bool is_any = dirty_bytes_locked(extents) || extents->clear_maps.bytes || extents->evicting;
+    umf_unlock(&extents->lock);
+    return !is_any;
 }
 
 void umf_os_extents_drop(umf_os_extents_t *extents) {
     umf_withheld_part_t part;
+    if (has_nothing(extents)) {
+        return;
+    }
     umf_withheld_look(&extents->withheld, &part); /* what others evict is back after this */
     evict(extents, UINT_MAX, true, 0);
     clear_shrink(extents, 0);

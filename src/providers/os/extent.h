@@ -52,6 +52,7 @@ typedef struct umf_os_extents_t {
     size_t dirty_count;      /* pages */
     umf_os_maps_t dirty_maps;
     umf_os_maps_t clear_maps;           /* without content and access */
+    size_t evicting;                    /* threads that have withdrawn dirty memory */
     uint64_t now;                       /* time of the last tick */
     uint64_t period_since;              /* start of the current decay period */
     size_t peak;                        /* most live bytes in this period */
