@@ -47,14 +47,22 @@ class Groups {
     // Over a provider of its own.
     umf_memory_pool_handle_t create(const umf_memory_pool_ops_t *ops,
                                     umf_pool_create_flags_t flags = 0) {
-        sources.push_back(make_os(UMF_MEM_MAP_PRIVATE));
+        return create(ops, flags, make_os(UMF_MEM_MAP_PRIVATE));
+    }
+    umf_memory_pool_handle_t create(const umf_memory_pool_ops_t *ops, umf_pool_create_flags_t flags,
+                                    std::unique_ptr<Source> source) {
+        sources.push_back(std::move(source));
         umf_memory_pool_handle_t pool = nullptr;
         EXPECT_EQ(umfPoolCreate(ops, sources.back()->handle, nullptr, flags, &pool), OK);
         pools.push_back(pool);
         return pool;
     }
     umf_memory_pool_handle_t create_in_group(const umf_memory_pool_ops_t *ops) {
-        umf_memory_pool_handle_t pool = create(ops);
+        return create_in_group(ops, make_os(UMF_MEM_MAP_PRIVATE));
+    }
+    umf_memory_pool_handle_t create_in_group(const umf_memory_pool_ops_t *ops,
+                                             std::unique_ptr<Source> source) {
+        umf_memory_pool_handle_t pool = create(ops, 0, std::move(source));
         EXPECT_EQ(umfPoolGroupAdd(group, pool), OK);
         return pool;
     }
@@ -172,6 +180,30 @@ TEST_P(Group, OneTakesWhatAnotherHoldsFree) {
         for (umf_memory_pool_handle_t pool : pools) {
             EXPECT_EQ(umfPoolDestroy(pool), OK);
         }
+        pools.clear();
+        EXPECT_EQ(stats().held, 0u);
+    }
+}
+
+// Two providers of one kind, so of one device.
+TEST_P(Group, OneTakesWhatAnotherHoldsFreeOnEveryProvider) {
+    for (const SourceKind &kind : source_kinds()) {
+        SCOPED_TRACE(kind.label);
+        if (!fits(GetParam(), kind)) {
+            continue;
+        }
+        umf_memory_pool_handle_t keeper = create_in_group(GetParam().ops(), kind.make());
+        umf_memory_pool_handle_t taker = create_in_group(GetParam().ops(), kind.make());
+        std::vector<void *> blocks = take_all(keeper, BLOCK);
+        EXPECT_GE(blocks.size() * BLOCK, USABLE);
+        EXPECT_EQ(umfPoolMalloc(taker, 8 * MiB), nullptr) << "all is in use";
+        free_all(blocks);
+        blocks = take_all(taker, BLOCK);
+        EXPECT_GE(blocks.size() * BLOCK, USABLE);
+        EXPECT_LE(stats().peak, LIMIT);
+        free_all(blocks);
+        EXPECT_EQ(umfPoolDestroy(keeper), OK);
+        EXPECT_EQ(umfPoolDestroy(taker), OK);
         pools.clear();
         EXPECT_EQ(stats().held, 0u);
     }
