@@ -285,6 +285,10 @@ bool umf_span_wake_slow(umf_span_set_t *set, umf_span_t *span) {
 
 /* --- uses --- */
 
+void umf_span_wait_unused(const umf_span_t *span) {
+    umf_use_wait(umf_span_index(span));
+}
+
 /* How often a span that is being withdrawn is looked up again. In the child of a fork it may stay
  * so for ever. */
 #define USE_ROUNDS 100u

@@ -120,6 +120,7 @@ UMF_COLD umf_result_t umf_span_publish_slow(umf_span_set_t *set, umf_span_t *spa
                                             umf_span_kind_t kind);
 UMF_COLD void umf_span_erase_slow(umf_span_set_t *set, umf_span_t *span);
 UMF_COLD void umf_span_release_slow(umf_span_t *span);
+UMF_COLD void umf_span_wait_unused(const umf_span_t *span);
 
 /* A new id, larger than all others. */
 UMF_COLD uint64_t umf_span_largest_id(void);
@@ -267,7 +268,9 @@ UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span,
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_span_erase(set, span);
-    umf_use_wait(umf_span_index(span));
+    if (umf_use_is_possible()) {
+        umf_span_wait_unused(span);
+    }
     return UMF_RESULT_SUCCESS;
 }
 

@@ -3,6 +3,7 @@
 #include "system/pause.h"
 
 _Atomic uint64_t umf_use_counts[UMF_USE_COUNTS];
+_Atomic bool umf_use_has_begun;
 
 static void settle_nothing(uint32_t span) {
     (void)span;

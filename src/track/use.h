@@ -17,6 +17,9 @@
  */
 extern UMF_HIDDEN _Atomic uint64_t umf_use_counts[UMF_USE_COUNTS];
 
+/* Has anything ever been used? Programs that never copy pay for one load. */
+extern UMF_HIDDEN _Atomic bool umf_use_has_begun;
+
 /* Neighbours in the table of spans do not share a cache line. */
 static inline _Atomic uint64_t *umf_use_count(uint32_t span) {
     return &umf_use_counts[(span << 4 | (span >> 8 & 15)) % UMF_USE_COUNTS];
@@ -25,6 +28,9 @@ static inline _Atomic uint64_t *umf_use_count(uint32_t span) {
 /* The caller checks afterwards that the span is still live. Sequentially consistent, as the claim
  * of a span: of the two threads one sees the other. */
 static inline void umf_use_begin(uint32_t span) {
+    if (umf_unlikely(!atomic_load(&umf_use_has_begun))) {
+        atomic_store(&umf_use_has_begun, true);
+    }
     _Atomic uint64_t *count = umf_use_count(span);
     uint64_t none = (uint64_t)umf_fork_count() << 32, seen = atomic_load(count);
     while (!atomic_compare_exchange_weak(count, &seen, (seen < none ? none : seen) + 1)) {
@@ -43,8 +49,13 @@ static inline bool umf_is_used(uint32_t span) {
 /* Waits until a span that is no longer live is unused. No lock may be held. */
 UMF_COLD void umf_use_wait_slow(uint32_t span);
 
+/* Must it be asked whether a span is used? */
+static inline bool umf_use_is_possible(void) {
+    return umf_unlikely(atomic_load(&umf_use_has_begun));
+}
+
 static inline void umf_use_wait(uint32_t span) {
-    if (umf_unlikely(umf_is_used(span))) {
+    if (umf_use_is_possible() && umf_is_used(span)) {
         umf_use_wait_slow(span);
     }
 }

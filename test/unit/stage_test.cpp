@@ -162,6 +162,22 @@ TEST_F(Stage, large_copies_of_the_cpu_are_divided_among_threads) {
     }
 }
 
+TEST_F(Stage, more_than_2_gib_is_copied_and_filled) {
+    constexpr size_t size = (size_t{2} << 30) + 1;
+    if (!does_all()) {
+        GTEST_SKIP() << "takes 4 GiB of memory: UMF_TEST_SCALE=100";
+    }
+    Place &os = places->at("os");
+    char *to = static_cast<char *>(os.take(size)), *from = static_cast<char *>(os.take(size));
+    ASSERT_EQ(umfFill(from, "abc", 3, size, nullptr), OK);
+    EXPECT_EQ(memcmp(from, "abc", 3), 0);
+    EXPECT_EQ(memcmp(from, from + 3, size - 3), 0);
+    ASSERT_EQ(umfCopy(to, from, size, nullptr), OK);
+    EXPECT_EQ(memcmp(to, from, size), 0);
+    os.give(to);
+    os.give(from);
+}
+
 TEST_F(Stage, large_fills_of_the_cpu_repeat_the_pattern_across_threads) {
     constexpr size_t size = 100 * MiB + 3;
     Bytes memory(size);
