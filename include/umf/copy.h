@@ -197,8 +197,8 @@ umf_result_t umfPlaceOf(const void *ptr, umf_place_t *place);
 /// @return ::UMF_RESULT_SUCCESS;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if a pointer is NULL, a range leaves its allocation
 ///         or wraps, or `params` is not valid, and nothing was written;
-///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if a side is in a suspended pool, and nothing was
-///         written;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if a side is in a suspended pool, or if the queue is
+///         being captured and must be waited for, and nothing was written;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if there is no way between the two, if ranges overlap
 ///         that cannot be copied so, or if the provider has no operations for the queue or events,
 ///         and nothing was written; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;

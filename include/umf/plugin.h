@@ -375,7 +375,9 @@ typedef struct umf_memory_provider_ext_ops_t {
 
     /// @name Movement
     /// What umf/copy.h uses beside `copy`, `fill` and the queues of the group "Data". The queues
-    /// and events of applications are native ones. Each operation may be absent.
+    /// and events of applications are native ones. Each operation may be absent. Memory is held
+    /// while it is copied, so none of these, and neither `copy` nor `fill`, may free memory of a
+    /// pool: it could wait for itself.
     /// @{
 
     /// @brief Tells whose memory `copy` takes on both sides.
