@@ -1,25 +1,27 @@
 #!/usr/bin/env bash
 # Tests and measures the Python package on a machine with GPUs, torch and, as it goes, no network.
 #
-#   python/tests/gpu.sh [folder of the built package] [python]
+#   python/tests/gpu.sh <wheel | folder of the built package | -> [python]
 #
-# The folder (default: build/release/python) comes from a build with UMF_BUILD_PYTHON=ON and tests; "-" takes an
-# installed wheel. Python (default: python3) has torch; pytest is taken from build/deps/python or from it. Without
-# pytest the tests are left out and the figures are still made. Ends with 0 if all that was run passed.
+# A wheel (pip wheel --no-deps -w build/wheel .) is unpacked for the run, "-" takes an installed one; a folder is that of
+# a build with UMF_BUILD_PYTHON=ON on this machine, build/release/python. Python (default: python3) has torch. pytest is
+# its own, or lies in build/deps/pytest (pip install --target build/deps/pytest pytest), which is small enough to be
+# carried. Without pytest the tests are left out and the figures are still made. Ends with 0 if all that was run passed.
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
-built=${1:-build/release/python}
+[ $# -ge 1 ] || { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
+built=$1
 python=${2:-python3}
-[ "$built" = - ] || built=$(cd "$built" && pwd)
-
-package=$("$python" -c 'import umf, os; print(os.path.dirname(umf.__file__))' 2>/dev/null || true)
-if [ "$built" != - ]; then
-    package=$built/umf
-    export PYTHONPATH=$built${PYTHONPATH:+:$PYTHONPATH}
+if [[ $built == *.whl ]]; then
+    unpacked=$(mktemp -d)
+    trap 'rm -rf "$unpacked"' EXIT
+    "$python" -m zipfile -e "$built" "$unpacked"
+    built=$unpacked
 fi
-[ -n "$package" ] || { echo "gpu.sh: umf is neither built nor installed"; exit 1; }
-export PYTHONPATH=$PWD/build/deps/python${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 UMF_TEST_GPU=real
+[ "$built" = - ] || export PYTHONPATH=$(cd "$built" && pwd)${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH=${PYTHONPATH:-}:$PWD/build/deps/pytest PYTHONDONTWRITEBYTECODE=1 UMF_TEST_GPU=real
+package=$("$python" -c 'import umf, os; print(os.path.dirname(umf.__file__))')
 
 status=0
 run() {
