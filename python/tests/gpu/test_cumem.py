@@ -326,6 +326,14 @@ def test_the_plugin_may_run_twice(stubs):
     }
 
 
+def test_a_build_without_cuda_replaces_nothing(stubs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "umf.vllm.cumem_allocator", None)
+    umf.vllm.register()
+    assert not stubs
+    assert "vllm.cumem_allocator" not in sys.modules
+    assert "vllm.device_allocator.cumem" not in sys.modules
+
+
 def test_the_backend(allocator):
     backend = sleep_mode_backend.UmfSleepModeBackend()
     assert backend.state() == "RUNNING" and backend.is_supported()

@@ -20,6 +20,11 @@ _logger = logging.getLogger(__name__)
 
 def register() -> None:
     """Puts our modules in the place of vLLM's, and registers the backend. May be called again."""
+    try:
+        importlib.import_module(f"{__name__}.cumem_allocator")
+    except ModuleNotFoundError as error:
+        _logger.warning("libumf was built without CUDA, so vLLM keeps its allocator: %s", error)
+        return
     for name in _NAMES:
         _replace(name)
     try:
@@ -40,7 +45,4 @@ def _replace(name: str) -> None:
     if theirs in sys.modules and sys.modules[theirs] is not sys.modules.get(ours):
         _logger.warning("%s was imported before umf.vllm.register: vLLM keeps it", theirs)
         return
-    try:
-        sys.modules[theirs] = importlib.import_module(ours)
-    except ModuleNotFoundError as error:
-        _logger.warning("libumf was built without CUDA, so vLLM keeps its %s: %s", name, error)
+    sys.modules[theirs] = importlib.import_module(ours)
