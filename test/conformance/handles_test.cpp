@@ -85,6 +85,11 @@ umf_result_t policy(void *handle) {
 
 std::vector<Entrance> pool_entrances() {
     return {
+        {"umfMirrorCreate",
+         [](void *h) {
+             umf_mirror_handle_t mirror = nullptr;
+             return umfMirrorCreate(out.bytes, 1, as<umf_memory_pool_handle_t>(h), &mirror);
+         }},
         {"umfPoolDestroy", [](void *h) { return umfPoolDestroy(pool_of(h)); }},
         {"umfPoolGetLastAllocationError",
          [](void *h) { return umfPoolGetLastAllocationError(pool_of(h)); }},
@@ -224,6 +229,7 @@ std::vector<Entrance> other_entrances() {
     using Job = umf_suspend_job_handle_t;
     using Properties = umf_memory_properties_handle_t;
     using Group = umf_pool_group_handle_t;
+    using Mirror = umf_mirror_handle_t;
     static umf_pool_group_stats_t stats = UMF_POOL_GROUP_STATS_INIT;
     static umf_memtarget_type_t type;
     static unsigned id;
@@ -239,6 +245,11 @@ std::vector<Entrance> other_entrances() {
          [](void *h) { return umfMempolicySetCustomSplitPartitions(as<Policy>(h), nullptr, 0); }},
         {"umfSuspendJobQuery", [](void *h) { return umfSuspendJobQuery(as<Job>(h), &out.number); }},
         {"umfSuspendJobWait", [](void *h) { return umfSuspendJobWait(as<Job>(h), nullptr); }},
+        {"umfMirrorDestroy", [](void *h) { return umfMirrorDestroy(as<Mirror>(h)); }, OK},
+        {"umfMirrorPtr", [](void *h) { return umfMirrorPtr(as<Mirror>(h), &out.pointer); }},
+        {"umfMirrorMark", [](void *h) { return umfMirrorMark(as<Mirror>(h), 0, 1); }},
+        {"umfMirrorPull", [](void *h) { return umfMirrorPull(as<Mirror>(h), 0, 1, nullptr); }},
+        {"umfMirrorPush", [](void *h) { return umfMirrorPush(as<Mirror>(h), 0, 1, nullptr); }},
         {"umfPoolGroupDestroy", [](void *h) { return umfPoolGroupDestroy(as<Group>(h)); }, OK},
         {"umfPoolGroupAdd", [](void *h) { return umfPoolGroupAdd(as<Group>(h), nullptr); }},
         {"umfPoolGroupRemove", [](void *h) { return umfPoolGroupRemove(as<Group>(h), nullptr); }},
