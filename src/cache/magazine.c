@@ -28,7 +28,7 @@ static size_t depot_capacity(const umf_magazines_t *m, uint32_t bin) {
     const umf_magazine_capacity_t *capacity = &m->capacity[bin];
     size_t batches = m->depot_batches * (capacity->usual / 2u);
     size_t stacks = (size_t)DEPOT_STACKS * capacity->contended;
-    size_t large = capacity->large ? large_objects(capacity->large) : 0;
+    size_t large = capacity->is_large ? large_objects(capacity->size) : 0;
     return larger(large, larger(batches, stacks));
 }
 
@@ -39,7 +39,7 @@ static umf_depots_t *depots_of(const umf_magazines_t *m, uint32_t bin) {
 }
 
 static bool is_large(const umf_magazines_t *m, uint32_t bin) {
-    return m->capacity[bin].large != 0;
+    return m->capacity[bin].is_large;
 }
 
 static size_t waiting(const umf_magazines_t *m, uint32_t bin) {
@@ -138,7 +138,7 @@ static bool depots_decay(umf_magazines_t *m, bool is_new) {
     size_t left = UMF_DECAY_BYTES;
     bool goes_on = false;
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        size_t size = m->capacity[bin].large;
+        size_t size = is_large(m, bin) ? m->capacity[bin].size : 0;
         umf_depots_t *depots = depots_of(m, bin);
         /* A continued pass goes on with the objects that the new pass found idle: a second count
          * would let objects decay that were idle for a moment only. */
@@ -221,10 +221,42 @@ static uint64_t states_magic(const umf_magazine_slab_t *slab, size_t batch) {
     return stride > 1 ? umf_magic(slab->size / stride) : slab->magic;
 }
 
+/* Counts room for `n` more objects in stacks. false: the bound of the pool is reached. */
+static bool reserve(umf_magazines_t *m, uint32_t bin, size_t n) {
+    size_t bytes = n * m->capacity[bin].size, reserved = umf_magazines_bytes(m);
+    do {
+        if (reserved > m->bytes_max || bytes > m->bytes_max - reserved) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&m->bytes, &reserved, reserved + bytes,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+static void unreserve(umf_magazines_t *m, uint32_t bin, size_t n) {
+    atomic_fetch_sub_explicit(&m->bytes, n * m->capacity[bin].size, memory_order_relaxed);
+}
+
+/* NULL: the bound of the pool is reached, or there is no memory. */
+static umf_item_t *stack_make(umf_magazines_t *m, uint32_t bin, size_t capacity, size_t reserved) {
+    if (!reserve(m, bin, capacity - reserved)) {
+        return NULL;
+    }
+    umf_item_t *stack = umf_meta_alloc(stack_bytes(capacity));
+    if (!stack) {
+        unreserve(m, bin, capacity - reserved);
+    }
+    return stack;
+}
+
 static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t usual = m->capacity[bin].usual,
            capacity = usual < FIRST_CAPACITY ? usual : FIRST_CAPACITY;
-    umf_item_t *stack = umf_meta_alloc(stack_bytes(capacity));
+    umf_item_t *stack = stack_make(m, bin, capacity, 0);
+    while (!stack && capacity >= 4) {
+        capacity /= 2;
+        stack = stack_make(m, bin, capacity, 0);
+    }
     if (!stack) {
         return false;
     }
@@ -234,12 +266,15 @@ static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t
     return true;
 }
 
-static void magazine_free_stack(umf_magazine_t *mag) {
+static void magazine_free_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     umf_item_t *stack = mag->base;
     size_t capacity = magazine_capacity(mag);
+    if (!stack) {
+        return;
+    }
     magazine_set_stack(mag, NULL, 0, 0);
-    mag->magic = 0;
     umf_meta_free(stack, stack_bytes(capacity));
+    unreserve(m, bin, capacity);
 }
 
 /* false: the stack stays as it is. */
@@ -252,7 +287,7 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
     if (!(mag->was_refilled || mag->depots.is_contended) || capacity <= old) {
         return false;
     }
-    umf_item_t *stack = umf_meta_alloc(stack_bytes(capacity));
+    umf_item_t *stack = stack_make(m, bin, capacity, old);
     if (!stack) {
         return false;
     }
@@ -264,23 +299,52 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
     return true;
 }
 
+/*
+ * A stack whose objects are on their way between the thread and the pool is taken out of its
+ * magazine meanwhile. The pool may run code of the user, an operation of a provider or a callback
+ * before a request fails, which allocates and frees in this very magazine: it makes a stack of its
+ * own then.
+ */
+typedef struct held_stack_t {
+    umf_item_t *items;
+    size_t count, capacity;
+} held_stack_t;
+
+static held_stack_t stack_take(umf_magazine_t *mag) {
+    held_stack_t stack = {mag->base, magazine_count(mag), magazine_capacity(mag)};
+    magazine_set_stack(mag, NULL, 0, 0);
+    return stack;
+}
+
+static void magazine_empty(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag);
+
+/* `count`: the objects that the stack has now. */
+static void stack_put_back(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag,
+                           const held_stack_t *stack, size_t count) {
+    if (umf_unlikely(mag->base != NULL)) {
+        magazine_empty(m, bin, mag);
+        magazine_free_stack(m, bin, mag);
+    }
+    magazine_set_stack(mag, stack->items, count, stack->capacity);
+}
+
 /* Gives the older half away. The recently freed objects stay: they are still in the CPU's cache. */
 static void magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
-    size_t batch = magazine_capacity(mag) / 2;
-    size_t rest = magazine_count(mag) - batch;
+    held_stack_t stack = stack_take(mag);
+    size_t batch = stack.capacity / 2, rest = stack.count - batch;
     mag->was_refilled = mag->depots.is_contended = false;
-    pass_on(m, bin, mag, mag->base, batch);
-    memmove(mag->base, mag->base + batch, rest * sizeof(umf_item_t));
-    magazine_set_top(mag, mag->base + rest);
+    pass_on(m, bin, mag, stack.items, batch);
+    memmove(stack.items, stack.items + batch, rest * sizeof(umf_item_t));
+    stack_put_back(m, bin, mag, &stack, rest);
 }
 
 /* --- caches --- */
 
 static void magazine_empty(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
-    size_t count = magazine_count(mag);
-    if (count) {
-        magazine_set_top(mag, mag->base);
-        pool_flush(m, bin, mag->base, count);
+    if (magazine_count(mag)) {
+        held_stack_t stack = stack_take(mag);
+        pool_flush(m, bin, stack.items, stack.count);
+        stack_put_back(m, bin, mag, &stack, 0);
     }
 }
 
@@ -304,7 +368,7 @@ static void cache_hand_over(umf_magazines_t *m, umf_cache_t *cache) {
 
 static void cache_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        magazine_free_stack(&cache->bins[bin]);
+        magazine_free_stack(m, bin, &cache->bins[bin]);
     }
 }
 
@@ -331,15 +395,18 @@ static bool cache_set_pass(umf_magazines_t *m, umf_cache_t *cache) {
     return is_new;
 }
 
-/* Once after each decay pass: flushes the stacks that have as many objects as after the one before.
- */
+/* Once after each decay pass: flushes the stacks that have as many objects as after the one before,
+ * and frees those that are still empty. */
 static void cache_age(umf_magazines_t *m, umf_cache_t *cache) {
     if (umf_likely(!cache_set_pass(m, cache))) {
         return;
     }
     for (uint32_t bin = 0; bin < m->bins; bin++) {
         umf_magazine_t *mag = &cache->bins[bin];
-        if (magazine_count(mag) == mag->seen) {
+        size_t count = magazine_count(mag);
+        if (count == 0 && mag->seen == 0) {
+            magazine_free_stack(m, bin, mag);
+        } else if (count == mag->seen) {
             magazine_empty(m, bin, mag);
         }
         mag->seen = (uint16_t)magazine_count(mag);
@@ -430,21 +497,11 @@ static void *pop_single(umf_magazines_t *m, uint32_t bin) {
     return is_got ? hand_out(&item) : NULL;
 }
 
-/* Refills an empty stack. The pool may run code of the user, an operation of a provider or a
- * callback before a request fails, which frees into this very magazine: it has another stack
- * meanwhile. */
+/* Refills an empty stack. */
 static size_t stack_refill(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, size_t batch) {
-    umf_item_t *stack = mag->base;
-    size_t capacity = magazine_capacity(mag);
-    uint64_t magic = mag->magic;
-    magazine_set_stack(mag, NULL, 0, 0);
-    size_t got = pool_refill(m, bin, stack, batch);
-    if (umf_unlikely(mag->base != NULL)) {
-        magazine_empty(m, bin, mag);
-        magazine_free_stack(mag);
-        mag->magic = magic;
-    }
-    magazine_set_stack(mag, stack, 0, capacity);
+    held_stack_t stack = stack_take(mag);
+    size_t got = pool_refill(m, bin, stack.items, batch);
+    stack_put_back(m, bin, mag, &stack, 0);
     return got;
 }
 
@@ -515,12 +572,13 @@ umf_magazine_capacity_t umf_magazine_capacity(size_t bytes, size_t size, uint16_
     return (umf_magazine_capacity_t){
         .usual = usual,
         .contended = objects_in(UMF_MAGAZINE_CONTENDED_BYTES, size, usual),
+        .size = (uint32_t)size,
     };
 }
 
 umf_magazine_capacity_t umf_magazine_capacity_large(size_t size) {
     umf_magazine_capacity_t capacity = umf_magazine_capacity(UMF_MAGAZINE_LARGE_BYTES, size, 2);
-    capacity.large = (uint32_t)size;
+    capacity.is_large = true;
     return capacity;
 }
 
@@ -536,6 +594,8 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
     atomic_init(&m->epoch, 0);
     atomic_init(&m->out, 0);
     atomic_init(&m->threads, 0);
+    atomic_init(&m->bytes, 0);
+    m->bytes_max = UMF_MAGAZINE_BYTES_MAX;
     atomic_init(&m->decay.next, 0);
     atomic_init(&m->decay_goes_on, false);
     atomic_init(&m->passes, 0);
@@ -587,7 +647,7 @@ bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t mos
     bool was_any = false;
     size_t bytes = 0;
     for (uint32_t bin = m->bins; bin-- > 0 && is_large(m, bin);) {
-        bytes += bin == except ? 0 : waiting(m, bin) * m->capacity[bin].large;
+        bytes += bin == except ? 0 : waiting(m, bin) * m->capacity[bin].size;
     }
     /* Below `most`, a flush costs more than it saves: the objects are likely to be needed again. */
     if (bytes < most) {

@@ -80,7 +80,8 @@ typedef struct umf_magazine_slab_t {
 typedef struct umf_magazine_capacity_t {
     uint16_t usual;
     uint16_t contended; /* for a thread that contends for the depots: it goes there less often */
-    uint32_t large;     /* bytes of an object that is expensive to get, else 0 */
+    bool is_large;      /* an object is expensive to get */
+    uint32_t size;      /* of an object, in bytes */
 } umf_magazine_capacity_t;
 
 typedef struct umf_magazines_t {
@@ -94,6 +95,8 @@ typedef struct umf_magazines_t {
     _Atomic int64_t out; /* objects refilled minus objects flushed by threads without a cache; the
                           * others count in their caches */
     _Atomic uint32_t threads; /* threads that ever had a cache */
+    size_t bytes_max;         /* of `bytes`. Set after init, UMF_MAGAZINE_BYTES_MAX until then */
+    _Atomic size_t bytes;     /* that the stacks of all threads have room for, in objects */
     umf_decay_t decay;
     _Atomic uint32_t passes;                               /* decay passes so far */
     _Atomic bool decay_goes_on;                            /* the last decay pass did not finish */
@@ -139,6 +142,13 @@ static inline void umf_magazines_decay(umf_magazines_t *m) {
     if (umf_unlikely(umf_decay_is_due(&m->decay))) {
         umf_magazines_decay_now(m);
     }
+}
+
+/* What the stacks of all threads have room for, in bytes of objects. A stack that would bring it
+ * above `bytes_max` is made smaller, or not at all: its thread goes to the depots then. */
+#define UMF_MAGAZINE_BYTES_MAX ((size_t)128 << 20)
+static inline size_t umf_magazines_bytes(const umf_magazines_t *m) {
+    return atomic_load_explicit(&m->bytes, memory_order_relaxed);
 }
 
 /* Objects that users own: exact while no thread is allocating or freeing. */

@@ -41,6 +41,7 @@ static umf_result_t node_handle(umf_ctl_query_t *query, const char **rest, void 
 /* One pool. */
 
 UMF_FIELD_GETTER(get_alloc_count, size_t, umf_pool_alloc_count(object))
+UMF_FIELD_GETTER(get_thread_cache, size_t, umf_pool_thread_cache(object))
 UMF_FIELD_GETTER(get_group_limit, size_t, umf_group_value(object, UMF_GROUP_LIMIT))
 UMF_FIELD_GETTER(get_group_held, size_t, umf_group_value(object, UMF_GROUP_HELD))
 UMF_FIELD_GETTER(get_group_peak, size_t, umf_group_value(object, UMF_GROUP_PEAK))
@@ -48,6 +49,9 @@ UMF_FIELD_GETTER(get_group_peak, size_t, umf_group_value(object, UMF_GROUP_PEAK)
 /* The settings that every pool has. */
 static const umf_field_t pool_list[] = {
     {.path = "stats.alloc_count", UMF_FIELD_COUNTER(get_alloc_count), .help = "live allocations"},
+    {.path = "stats.thread_cache",
+     UMF_FIELD_COUNTER(get_thread_cache),
+     .help = "bytes of free objects that its threads have room for"},
     {.path = "group.limit",
      UMF_FIELD_COUNTER(get_group_limit),
      .help = "of the pool's group, in bytes; 0: it is in none"},

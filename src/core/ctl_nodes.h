@@ -24,5 +24,6 @@ umf_result_t umf_provider_ctl(umf_memory_provider_handle_t provider, umf_ctl_que
                               const char *path, void *arg, size_t size, umf_ctl_query_type_t type,
                               va_list args);
 size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool);
+size_t umf_pool_thread_cache(umf_memory_pool_handle_t pool);
 
 #endif

@@ -108,6 +108,10 @@ size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
     return count > aside ? count - aside : 0;
 }
 
+size_t umf_pool_thread_cache(umf_memory_pool_handle_t pool) {
+    return pool->fast && pool->fast->thread_cache ? pool->fast->thread_cache(pool->self) : 0;
+}
+
 /* --- functions of a pool that the hot functions below call ---
  *
  * In-tree pools count and check on their own. Calls of a user pool are counted here. */

@@ -109,6 +109,8 @@ typedef struct umf_pool_fast_ops_t {
     void (*tick)(void *pool);
     /* Live allocations, for stats.alloc_count. */
     size_t (*alloc_count)(void *pool);
+    /* Bytes of free objects that threads have room for, for stats.thread_cache. NULL: none. */
+    size_t (*thread_cache)(void *pool);
     /* The sizes whose magazines, under umf_tracked_magazine_index(), the core may pop itself. NULL,
      * or the result NULL: none. Called once, after the pool's settings were applied. */
     const struct umf_small_sizes_t *(*small)(void *pool);

@@ -327,6 +327,11 @@ static size_t proxy_alloc_count(void *object) {
     return sleeping < all ? all - sleeping : 0;
 }
 
+static size_t proxy_thread_cache(void *object) {
+    const proxy_dormant_t *dormant = dormant_of(object);
+    return dormant ? umf_magazines_bytes(&dormant->magazines) : 0;
+}
+
 static const umf_memory_pool_ops_t proxy_ops = {
     UMF_POOL_OPS(proxy),
     .get_name = proxy_get_name,
@@ -348,6 +353,7 @@ const umf_pool_fast_ops_t umf_proxy_pool_fast_ops = {
     .free_at = proxy_free_at,
     .alloc_count = proxy_alloc_count,
     .tick = proxy_tick,
+    .thread_cache = proxy_thread_cache,
     .each_from_provider = true,
     .no_realloc = true,
 };

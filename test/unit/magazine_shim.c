@@ -27,6 +27,7 @@ static size_t refill(void *pool, uint32_t bin, umf_item_t *items, size_t n) {
 
 static void flush(void *pool, uint32_t bin, umf_item_t *items, size_t n) {
     shim_magazines_t *m = pool;
+    m->flush(m->pool, bin, NULL, 0); /* the test may free here, before the items are read */
     void **objects = malloc(n * sizeof(*objects));
     for (size_t i = 0; i < n; i++) {
         objects[i] = items[i].object;
@@ -46,7 +47,8 @@ shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t user_refill,
     m->ops.refill = user_refill ? refill : NULL;
     m->ops.flush = flush;
     for (uint32_t bin = 0; bin < bins; bin++) {
-        m->capacity[bin] = (umf_magazine_capacity_t){capacity[bin], contended[bin], 0};
+        m->capacity[bin] = (umf_magazine_capacity_t){
+            .usual = capacity[bin], .contended = contended[bin], .size = 64};
     }
     if (umf_magazines_init(&m->m, 0, m, &m->ops, m->capacity, bins, depot_batches) !=
         UMF_RESULT_SUCCESS) {
@@ -67,11 +69,20 @@ void shim_set_look(shim_magazines_t *m, shim_look_t look) {
 }
 
 void shim_set_large(shim_magazines_t *m, uint32_t bin, uint32_t bytes) {
-    m->capacity[bin].large = bytes;
+    m->capacity[bin].is_large = true;
+    m->capacity[bin].size = bytes;
 }
 
 bool shim_release_large(shim_magazines_t *m, uint32_t except, size_t most) {
     return umf_magazines_release_large(&m->m, except, most);
+}
+
+void shim_set_bytes_max(shim_magazines_t *m, size_t bytes) {
+    m->m.bytes_max = bytes;
+}
+
+size_t shim_bytes(shim_magazines_t *m) {
+    return umf_magazines_bytes(&m->m);
 }
 
 void shim_magazines_destroy(shim_magazines_t *m) {

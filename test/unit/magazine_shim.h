@@ -23,6 +23,8 @@ shim_magazines_t *shim_magazines_create(void *pool, shim_refill_t refill, shim_f
 void shim_set_look(shim_magazines_t *m, shim_look_t look);
 void shim_set_large(shim_magazines_t *m, uint32_t bin, uint32_t bytes);
 bool shim_release_large(shim_magazines_t *m, uint32_t except, size_t most);
+void shim_set_bytes_max(shim_magazines_t *m, size_t bytes);
+size_t shim_bytes(shim_magazines_t *m);
 void shim_magazines_destroy(shim_magazines_t *m);
 void *shim_pop(shim_magazines_t *m, uint32_t bin);
 void shim_push(shim_magazines_t *m, uint32_t bin, void *object);

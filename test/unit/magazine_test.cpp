@@ -38,7 +38,7 @@ class Magazines : public testing::Test {
     std::vector<void *> spare[4];
     uintptr_t made = 0;
     size_t refills = 0, flushes = 0, mistakes = 0, limit = SIZE_MAX, last_asked = 0;
-    std::function<void()> inside_refill;
+    std::function<void()> inside_refill, inside_flush;
     shim_magazines_t *m = nullptr;
     const uint16_t capacity[4] = {8, 4, 64, 256}, contended[4] = {8, 32, 64, 256};
 
@@ -74,6 +74,12 @@ class Magazines : public testing::Test {
     }
     static void flush(void *pool, uint32_t bin, void **objects, size_t n) {
         auto self = static_cast<Magazines *>(pool);
+        if (n == 0) {
+            if (self->inside_flush) {
+                self->inside_flush();
+            }
+            return;
+        }
         std::lock_guard<std::mutex> guard(self->mutex);
         self->flushes++;
         for (size_t i = 0; i < n; i++) {
@@ -123,6 +129,163 @@ TEST_F(Magazines, ObjectsThatARefillFreesAreKept) {
     shim_trim(m);
     EXPECT_EQ(out[0], std::set<void *>{object}) << "a freed object is neither free nor cached";
     shim_push(m, 0, object);
+}
+
+// The pool gives back to its provider, whose operation frees and allocates: in the stack that is
+// being flushed. `leave` makes the flush.
+static void push_during_a_flush(shim_magazines_t *m, std::function<void()> &inside_flush,
+                                const std::set<void *> &out, const std::function<void()> &leave) {
+    std::vector<void *> live, more;
+    for (int i = 0; i < 16; i++) {
+        (i % 2 ? live : more).push_back(shim_pop(m, 0));
+    }
+    for (void *object : live) { // fills the stack
+        shim_push(m, 0, object);
+    }
+    bool is_inside = false;
+    inside_flush = [&] {
+        if (is_inside) {
+            return;
+        }
+        is_inside = true;
+        for (void *object : more) {
+            shim_push(m, 0, object);
+        }
+        void *object = shim_pop(m, 0);
+        shim_push(m, 0, object);
+    };
+    leave();
+    inside_flush = nullptr;
+    shim_trim(m);
+    EXPECT_TRUE(out.empty()) << out.size() << " freed objects are neither free nor cached";
+}
+
+TEST_F(Magazines, ObjectsThatAFlushOfHalfFreesAreKept) {
+    create();
+    void *others[4]; // all of a refill
+    for (void *&object : others) {
+        object = shim_pop(m, 0);
+    }
+    push_during_a_flush(m, inside_flush, out[0], [&] {
+        for (void *object : others) {
+            shim_push(m, 0, object);
+        }
+    });
+}
+
+TEST_F(Magazines, ObjectsThatAFlushOfAllFreesAreKept) {
+    create();
+    push_during_a_flush(m, inside_flush, out[0], [&] { shim_flush(m); });
+}
+
+// --- the bound of what threads cache
+
+TEST_F(Magazines, StacksOfAllThreadsShareOneBound) {
+    create(2);
+    const size_t object = 64, bound = (8 + 4 + 16) * object;
+    shim_set_bytes_max(m, bound);
+    auto use = [&](uint32_t bin) { shim_push(m, bin, shim_pop(m, bin)); };
+    use(0);
+    EXPECT_EQ(shim_bytes(m), 8 * object);
+    use(1);
+    EXPECT_EQ(shim_bytes(m), (8 + 4) * object);
+    use(2); // would have 64
+    EXPECT_EQ(shim_capacity(m, 2), 16u) << "the largest half of halves that fits";
+    EXPECT_EQ(shim_bytes(m), bound);
+    OtherThread other;
+    other([&] {
+        use(0); // without a stack
+        EXPECT_EQ(shim_bytes(m), bound);
+        EXPECT_EQ(shim_cached(m, 3), 0u);
+        use(3);
+    });
+    EXPECT_EQ(shim_bytes(m), bound);
+    EXPECT_EQ(shim_live(m), 0u);
+}
+
+TEST_F(Magazines, AStackAtTheBoundDoesNotGrow) {
+    create();
+    shim_set_bytes_max(m, 6 * 64);
+    std::vector<void *> live(64);
+    for (int round = 0; round < 10; round++) {
+        for (void *&ptr : live) {
+            ptr = shim_pop(m, 1);
+        }
+        shim_meet_others(m, 1);
+        for (void *ptr : live) {
+            shim_push(m, 1, ptr);
+        }
+    }
+    EXPECT_EQ(shim_capacity(m, 1), 4u);
+    shim_set_bytes_max(m, SIZE_MAX);
+    shim_meet_others(m, 1);
+    for (void *&ptr : live) {
+        ptr = shim_pop(m, 1);
+    }
+    EXPECT_GT(shim_capacity(m, 1), 4u);
+    for (void *ptr : live) {
+        shim_push(m, 1, ptr);
+    }
+}
+
+TEST_F(Magazines, NoStacksAtAll) {
+    create(2);
+    shim_set_bytes_max(m, 0);
+    std::vector<void *> live(100);
+    for (void *&ptr : live) {
+        ptr = shim_pop(m, 2);
+        ASSERT_NE(ptr, nullptr);
+    }
+    for (void *ptr : live) {
+        shim_push(m, 2, ptr);
+    }
+    EXPECT_EQ(shim_bytes(m), 0u);
+    EXPECT_EQ(shim_live(m), 0u);
+}
+
+TEST_F(Magazines, ThreadsThatEndOrStopGiveUpTheirShareOfTheBound) {
+    NEEDS_FENCES();
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    create();
+    auto use = [&](uint32_t bin) { shim_push(m, bin, shim_pop(m, bin)); };
+    std::thread([&] { use(0); }).join();
+    EXPECT_EQ(shim_bytes(m), 0u) << "it has ended";
+    OtherThread other;
+    other([&] { use(0); });
+    EXPECT_EQ(shim_bytes(m), 8 * 64u);
+    shim_look(m);
+    shim_look(m);
+    EXPECT_EQ(shim_bytes(m), 0u) << "it had no miss";
+    use(0);
+    use(1);
+    for (int i = 0; i < 3; i++) { // found unused and emptied, found empty, freed
+        shim_look(m);
+        void *some[8];
+        for (void *&ptr : some) { // misses
+            ptr = shim_pop(m, 0);
+        }
+        for (void *ptr : some) {
+            shim_push(m, 0, ptr);
+        }
+    }
+    EXPECT_EQ(shim_bytes(m), 8 * 64u) << "the stack of the other size is empty for long";
+    shim_trim(m);
+}
+
+TEST_F(Magazines, ThreadsNeverExceedTheBound) {
+    create(2);
+    const size_t bound = 20 * 64;
+    shim_set_bytes_max(m, bound);
+    run_threads<uint32_t>(4, [&](uint32_t number) {
+        for (uint32_t i = 0; i < 2000; i++) {
+            const uint32_t bin = (i + number) % 4;
+            void *a = shim_pop(m, bin), *b = shim_pop(m, bin);
+            shim_push(m, bin, a);
+            shim_push(m, bin, b);
+            EXPECT_LE(shim_bytes(m), bound);
+        }
+    });
+    EXPECT_EQ(shim_bytes(m), 0u);
 }
 
 TEST_F(Magazines, LastInFirstOut) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include <umf/pools/pool_proxy.h>
 #include <umf/pools/pool_scalable.h>
 #include <umf/providers/provider_fixed_memory.h>
+#include <umf/text.h>
 
 #include "fakes/child.h"
 #include "fakes/decay_period.h"
@@ -100,6 +102,12 @@ class Reclaim : public testing::Test {
                   OK);
         return bytes;
     }
+    static size_t thread_cache(umf_memory_pool_handle_t pool) {
+        size_t bytes = SIZE_MAX;
+        EXPECT_EQ(
+            umfCtlGet("umf.pool.by_handle.{}.stats.thread_cache", &bytes, sizeof(bytes), pool), OK);
+        return bytes;
+    }
     static bool background() {
         bool value = false;
         EXPECT_EQ(umfCtlGet("umf.reclaim.background", &value, sizeof(value)), OK);
@@ -142,6 +150,37 @@ TEST_F(Reclaim, WhatOtherThreadsHaveFreedServesEveryThread) {
     std::vector<void *> blocks = take_all(pool, 4 * KiB);
     EXPECT_GE(blocks.size() * 4 * KiB, SIZE / 100 * 99);
     free_all(blocks);
+}
+
+// Of all sizes and threads together.
+TEST_F(Reclaim, WhatThreadsCacheIsBounded) {
+    const size_t bound = 256 * KiB;
+    for (const char *kind : {"disjoint", "jemalloc", "scalable"}) {
+        SCOPED_TRACE(kind);
+        umf_memory_pool_handle_t pool = nullptr, usual = nullptr;
+        const std::string text = std::string(kind) + ":thread_cache=256K over os";
+        umf_result_t result = umfPoolCreateFromText(text.c_str(), &pool);
+        if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+            continue; // the build has no such pool
+        }
+        ASSERT_EQ(result, OK) << umfTextError();
+        ASSERT_EQ(umfPoolCreateFromText((std::string(kind) + " over os").c_str(), &usual), OK);
+        pools.insert(pools.end(), {pool, usual});
+        const auto use_all_sizes = [&](umf_memory_pool_handle_t from) {
+            for (size_t size = 16; size <= 32 * KiB; size += size / 2) {
+                EXPECT_EQ(umfFree(umfPoolMalloc(from, size)), OK);
+                EXPECT_TRUE(from == usual || thread_cache(from) <= bound) << size;
+            }
+        };
+        OtherThread other;
+        for (umf_memory_pool_handle_t from : {pool, usual}) {
+            EXPECT_EQ(thread_cache(from), 0u);
+            use_all_sizes(from);
+            other([&] { use_all_sizes(from); });
+        }
+        EXPECT_GT(thread_cache(pool), bound / 2);
+        EXPECT_GT(thread_cache(usual), bound);
+    }
 }
 
 TEST_F(Reclaim, AnotherPoolOnTheProviderGivesWhatItKeeps) {

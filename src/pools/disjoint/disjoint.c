@@ -79,6 +79,7 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
         layout->capacity, pool->slabs.waiting ? layout->withheld_bins : layout->cached_bins,
         UMF_MAGAZINE_DEPOT_BATCHES);
     pool->magazines.slabs = layout->slabs;
+    pool->magazines.bytes_max = pool->params.thread_cache;
     return result;
 }
 
@@ -670,6 +671,10 @@ static size_t disjoint_alloc_count(void *self) {
     return count;
 }
 
+static size_t disjoint_thread_cache(void *self) {
+    return umf_magazines_bytes(&((disjoint_pool_t *)self)->magazines);
+}
+
 /* --- life --- */
 
 static umf_result_t choose_defaults(disjoint_pool_t *pool) {
@@ -794,6 +799,7 @@ const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .try_free = disjoint_try_free,
     .alloc_count = disjoint_alloc_count,
     .tick = disjoint_tick,
+    .thread_cache = disjoint_thread_cache,
     .small = disjoint_small,
     .slabs = disjoint_slabs,
     .no_realloc = true,

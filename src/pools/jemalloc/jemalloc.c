@@ -780,6 +780,7 @@ static umf_result_t pool_build(jemalloc_pool_t *pool, const umf_jemalloc_pool_pa
         umf_tracked_release(pool->tracked);
         return result;
     }
+    pool->magazines.bytes_max = params->thread_cache;
     umf_reuse_slots_init(&pool->reuse_slots, REUSE_SLOTS, pool, leave_withheld);
     umf_content_init(&pool->content, pool->tracked);
     umf_pages_init(&pool->pages, pool->tracked, page, sizeof(page_t), states_drop);
@@ -871,6 +872,10 @@ static size_t jemalloc_alloc_count(void *self) {
     return count > 0 ? (size_t)count : 0;
 }
 
+static size_t jemalloc_thread_cache(void *self) {
+    return umf_magazines_bytes(&((jemalloc_pool_t *)self)->magazines);
+}
+
 static const umf_memory_pool_ops_t jemalloc_ops = {
     UMF_POOL_OPS(jemalloc),
     .get_name = jemalloc_get_name,
@@ -892,6 +897,7 @@ const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops = {
     .try_free = jemalloc_try_free,
     .alloc_count = jemalloc_alloc_count,
     .tick = jemalloc_tick,
+    .thread_cache = jemalloc_thread_cache,
     .small = jemalloc_small,
 };
 

@@ -800,6 +800,7 @@ static umf_result_t pool_build(scalable_pool_t *pool, const umf_scalable_pool_pa
     if (result != UMF_RESULT_SUCCESS) {
         goto below;
     }
+    pool->magazines.bytes_max = params->thread_cache;
     umf_reuse_slots_init(&pool->reuse_slots, REUSE_SLOTS, pool, leave_withheld);
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     return UMF_RESULT_SUCCESS;
@@ -887,6 +888,10 @@ static size_t scalable_alloc_count(void *arg) {
     return umf_magazines_live(&pool->magazines) + (blocks > 0 ? (size_t)blocks : 0);
 }
 
+static size_t scalable_thread_cache(void *arg) {
+    return umf_magazines_bytes(&((scalable_pool_t *)arg)->magazines);
+}
+
 static const umf_memory_pool_ops_t scalable_ops = {
     UMF_POOL_OPS(scalable),
     .get_name = scalable_get_name,
@@ -907,6 +912,7 @@ const umf_pool_fast_ops_t umf_scalable_pool_fast_ops = {
     .free_at = scalable_free_at,
     .alloc_count = scalable_alloc_count,
     .tick = scalable_tick,
+    .thread_cache = scalable_thread_cache,
     .small = scalable_small,
     .data_inside = true,
 };
