@@ -6,10 +6,10 @@
 #include "base/meta.h"
 #include "system/os.h"
 
-/* If other threads have drained its depot, a thread allocates one new object for every eight that
- * it gave. Otherwise threads that need more objects than there are would take them from each other
- * endlessly. A thread that only takes has no such credit. */
-#define GIVEN_FOR_NEW 8
+/* If other threads have drained its depot, a thread allocates as many new objects as it gave.
+ * Otherwise threads that need more objects than there are would take them from each other: each
+ * would have neighbours of the others' objects, whose states share cache lines. A thread that only
+ * takes has no such credit. */
 #define GIVEN_MAX 16384
 
 struct umf_depot_t {
@@ -119,6 +119,14 @@ static void note_contention(umf_depot_thread_t *thread) {
     }
 }
 
+/* Locks the thread's own depot. The wait is short. In another depot are other threads' objects. */
+static void lock_own(umf_depot_t *depot, umf_depot_thread_t *thread) {
+    if (!umf_trylock(&depot->lock)) {
+        note_contention(thread);
+        umf_lock(&depot->lock);
+    }
+}
+
 /* --- taking --- */
 
 static size_t take_locked(umf_depot_t *depot, umf_item_t *items, size_t n) {
@@ -133,9 +141,9 @@ static size_t take_locked(umf_depot_t *depot, umf_item_t *items, size_t n) {
 
 /* The thread's own depot is empty: true if it has the credit to allocate instead of taking. */
 static bool deserves_new(umf_depot_thread_t *thread, size_t n) {
-    bool deserves = thread && thread->given >= GIVEN_FOR_NEW * n;
+    bool deserves = thread && thread->given >= n;
     if (deserves) {
-        thread->given = (uint16_t)(thread->given - GIVEN_FOR_NEW * n);
+        thread->given = (uint16_t)(thread->given - n);
     }
     return deserves;
 }
@@ -159,6 +167,14 @@ static size_t take_from(umf_depot_t *depot, umf_depot_t **locked, umf_item_t *it
     return taken;
 }
 
+static size_t take_own(umf_depot_t *depot, umf_depot_thread_t *thread, umf_item_t *items,
+                       size_t n) {
+    lock_own(depot, thread);
+    size_t taken = take_locked(depot, items, n);
+    umf_unlock(&depot->lock);
+    return taken;
+}
+
 size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
                        umf_item_t *items, size_t n) {
     uint32_t made = depots_made(depots), own = made ? own_depot(depots, number, made) : 0;
@@ -170,7 +186,7 @@ size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t
     if (is_empty && deserves_new(thread, n)) {
         return 0;
     }
-    size_t taken = is_empty ? 0 : take_from(depot_at(depots, own), &locked, items, n);
+    size_t taken = is_empty ? 0 : take_own(depot_at(depots, own), thread, items, n);
     for (uint32_t i = 0, at = after_own(thread, own, made); i < made && !taken;
          i++, at = depot_next(at, made)) {
         umf_depot_t *depot = depot_at(depots, at);
@@ -205,12 +221,24 @@ static bool give_locked(const umf_depots_t *depots, umf_depot_t *depot, const um
     return fits;
 }
 
+static bool give_own(const umf_depots_t *depots, umf_depot_t *depot, umf_depot_thread_t *thread,
+                     const umf_item_t *items, size_t n) {
+    if (depot_count(depot) + n > depots->capacity) {
+        return false;
+    }
+    lock_own(depot, thread);
+    bool is_given = give_locked(depots, depot, items, n);
+    umf_unlock(&depot->lock);
+    return is_given;
+}
+
 bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
                      const umf_item_t *items, size_t n) {
     uint32_t made = made_for(depots, number), at = made ? own_depot(depots, number, made) : 0;
     umf_depot_t *locked = NULL;
-    bool is_given = false;
-    for (uint32_t i = 0; i < made && !is_given; i++, at = depot_next(at, made)) {
+    bool is_given = made && give_own(depots, depot_at(depots, at), thread, items, n);
+    for (uint32_t i = 1; i < made && !is_given; i++) {
+        at = depot_next(at, made);
         umf_depot_t *depot = depot_at(depots, at);
         if (depot_count(depot) + n > depots->capacity) {
             continue; /* full, as far as can be seen without the lock */

@@ -2,7 +2,7 @@
  * Depots: where threads exchange batches of free objects of one bin.
  *
  * Each thread that gives objects has a depot of its own, up to one depot for each CPU. A thread
- * uses the depots of others only while its own is empty, full or locked. It therefore gets back
+ * uses the depots of others only while its own is empty or full. It therefore gets back
  * what it gave, which is still in its CPU's cache, and shares with other threads only while there
  * are too few objects for all.
  *

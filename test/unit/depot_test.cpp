@@ -1,4 +1,5 @@
 #include <atomic>
+#include <functional>
 #include <random>
 #include <set>
 #include <thread>
@@ -18,7 +19,6 @@ extern "C" {
 namespace {
 
 constexpr uint32_t LIMIT = 4;
-constexpr size_t FOR_NEW = 8; // objects given, for which a thread may have one more made
 
 void *object(size_t number) {
     return reinterpret_cast<void *>(number * 64);
@@ -51,7 +51,7 @@ class Thread {
     // How often it gets nothing, before it is served.
     size_t refusals() {
         size_t count = 0;
-        while (count < 10000 && take(1).empty()) {
+        while (count < 100000 && take(1).empty()) {
             count++;
         }
         return count;
@@ -171,7 +171,7 @@ TEST_F(Depots, WhatDoesNotFitGoesToOthers) {
 TEST_F(Depots, WhoFoundSomeLooksThereFirst) {
     create(64);
     Thread taker(depots, 0), second(depots, 1), third(depots, 2), unknown(depots, 0, false);
-    ASSERT_TRUE(taker.give(objects(1, 1)));
+    ASSERT_TRUE(Thread(depots, 0).give(objects(1, 1)));
     EXPECT_EQ(taker.take(1), objects(1, 1));
     ASSERT_TRUE(second.give(objects(11, 1)));
     ASSERT_TRUE(third.give(objects(21, 2)));
@@ -182,7 +182,7 @@ TEST_F(Depots, WhoFoundSomeLooksThereFirst) {
     EXPECT_EQ(taker.take(1), objects(12, 1));
     ASSERT_TRUE(third.give(objects(23, 1)));
     ASSERT_TRUE(second.give(objects(13, 1)));
-    ASSERT_TRUE(taker.give(objects(2, 1)));
+    ASSERT_TRUE(Thread(depots, 0).give(objects(2, 1)));
     EXPECT_EQ(taker.take(1), objects(2, 1)) << "its own come first";
     EXPECT_EQ(taker.take(1), objects(13, 1));
     EXPECT_EQ(unknown.take(1), objects(23, 1));
@@ -191,34 +191,56 @@ TEST_F(Depots, WhoFoundSomeLooksThereFirst) {
 
 TEST_F(Depots, WhoFindsOneLockedHasMetAnother) {
     create(64);
-    Thread first(depots, 0), second(depots, 1);
+    Thread first(depots, 0), second(depots, 1), third(depots, 2);
     ASSERT_TRUE(first.give(objects(1, 8)));
     ASSERT_TRUE(second.give(objects(11, 8)));
-    {
-        Locked locked(depots, 0);
-        EXPECT_EQ(second.take(1).size(), 1u);
-        EXPECT_FALSE(second.is_contended()) << "it did not look there";
-        EXPECT_EQ(first.take(1).size(), 1u) << "another's";
-        EXPECT_TRUE(first.is_contended());
-    }
-    Thread giver(depots, 0);
-    ASSERT_TRUE(giver.give(objects(21, 1)));
-    EXPECT_FALSE(giver.is_contended());
+    ASSERT_TRUE(third.give(objects(21, 8)));
+    ASSERT_EQ(third.take(8).size(), 8u);
+    ASSERT_EQ(third.refusals(), 8u) << "one is taken then, from the first";
     Locked locked(depots, 0);
-    EXPECT_TRUE(giver.give(objects(22, 1)));
+    EXPECT_EQ(second.take(1), objects(18, 1));
+    EXPECT_FALSE(second.is_contended()) << "it did not look there";
+    EXPECT_EQ(third.take(1), objects(17, 1)) << "the second's";
+    EXPECT_TRUE(third.is_contended());
+}
+
+// What others have lies beside what they use.
+TEST_F(Depots, WhoFindsItsOwnLockedWaits) {
+    create(64);
+    Thread first(depots, 0), second(depots, 1), giver(depots, 0);
+    ASSERT_TRUE(first.give(objects(1, 8)));
+    ASSERT_TRUE(second.give(objects(11, 8)));
+    std::vector<void *> taken;
+    const auto while_locked = [&](const std::function<void()> &work) {
+        std::thread waiting;
+        {
+            Locked locked(depots, 0);
+            waiting = std::thread(work);
+            while (!shim_depots_is_awaited(depots, 0)) {
+                std::this_thread::yield();
+            }
+        }
+        waiting.join();
+    };
+    while_locked([&] { taken = first.take(2); });
+    EXPECT_EQ(taken, objects(7, 2));
+    EXPECT_TRUE(first.is_contended());
+    while_locked([&] { EXPECT_TRUE(giver.give(objects(21, 2))); });
     EXPECT_TRUE(giver.is_contended());
+    EXPECT_EQ(first.take(2), objects(21, 2)) << "where the giver has its own";
+    EXPECT_EQ(second.take(8), objects(11, 8));
 }
 
 // --- who is to have new ones ---
 
-TEST_F(Depots, WhoGivesIsRefusedOnceForEachEight) {
-    for (size_t given : {FOR_NEW - 1, FOR_NEW, 2 * FOR_NEW, 5 * FOR_NEW + 1}) {
+TEST_F(Depots, WhoGivesIsRefusedAsOften) {
+    for (size_t given : {1, 2, 41}) {
         create(1024);
         Thread giver(depots, 0), other(depots, 1);
         ASSERT_TRUE(giver.give(objects(101, given)));
         ASSERT_TRUE(other.give(objects(1, 100)));
         ASSERT_EQ(giver.take(given), objects(101, given)) << "its own, as often as it likes";
-        EXPECT_EQ(giver.refusals(), given / FOR_NEW);
+        EXPECT_EQ(giver.refusals(), given);
         EXPECT_EQ(giver.refusals(), 0u) << "and then for ever served from others";
         shim_depots_destroy(depots);
         depots = nullptr;
@@ -233,7 +255,7 @@ TEST_F(Depots, WhatAThreadGaveIsCountedUpToALimit) {
         ASSERT_EQ(giver.take(4000).size(), 4000u);
     }
     ASSERT_TRUE(other.give(objects(1, 100)));
-    EXPECT_EQ(giver.refusals(), 16384 / FOR_NEW);
+    EXPECT_EQ(giver.refusals(), 16384u);
 }
 
 TEST_F(Depots, WhoOnlyTakesIsServed) {
