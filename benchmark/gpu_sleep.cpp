@@ -401,10 +401,25 @@ void print_targets(umf_suspend_keep_t keep, const Case &of, const Raw &raw, cons
         print_target("pinned, steady sleep / raw copy" + rest, floor.sleep / steady.sleep, 0.9,
                      true);
         print_target("pinned, steady wake / raw copy" + rest, floor.wake / steady.wake, 0.9, true);
+        if (is_small) {
+            print_target("pinned, steady sleep of 2 MiB blocks / raw copy" + rest,
+                         floor.sleep / steady.sleep, 0.95, true);
+        }
+        break;
+    case UMF_SUSPEND_KEEP_HOST:
+        print_target("host, first sleep / raw copy" + rest, floor.sleep / first.sleep, 0.5, true);
+        print_target("host, steady sleep / raw copy" + rest, floor.sleep / steady.sleep, 0.85,
+                     true);
+        print_target("host, steady wake / raw copy" + rest, floor.wake / steady.wake, 0.85, true);
         break;
     case UMF_SUSPEND_KEEP_PEER:
-        print_target("peer, steady sleep / raw peer copy speed", raw.peer.sleep / steady.sleep,
-                     0.85, true);
+        if (raw.peer.sleep > 0 && is_small) {
+            print_target("peer, steady sleep of 2 MiB blocks / raw peer copy" + rest,
+                         (raw.peer.sleep + raw.unmap.sleep) / steady.sleep, 0.95, true);
+        } else if (raw.peer.sleep > 0) {
+            print_target("peer, steady sleep / raw peer copy", raw.peer.sleep / steady.sleep, 0.78,
+                         true);
+        }
         break;
     default:
         break;
