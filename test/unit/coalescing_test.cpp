@@ -25,7 +25,9 @@
 #include <umf/pools/pool_coalescing.h>
 #include <umf/text.h>
 
+#include "fakes/decay_period.h"
 #include "fakes/fake_provider.h"
+#include "fakes/other_thread.h"
 #include "fakes/scale.h"
 #include "fakes/threads.h"
 #include "fault.h"
@@ -377,6 +379,45 @@ TEST_F(Coalescing, TrimPurgesFreePages) {
     fake.can_purge = false;
     EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
     EXPECT_EQ(fake.live(), 0u);
+}
+
+// The same without a trim, for pages that were free at two decay passes. Hits are the clock.
+TEST_F(Coalescing, FreePagesDecay) {
+    DecayPeriod none(DecayPeriod::NONE);
+    create();
+    auto hit = [&](int n) {
+        for (int i = 0; i < n; i++) {
+            free(alloc(10000));
+        }
+    };
+    std::vector<char *> blocks;
+    for (int i = 0; i < 200; i++) {
+        blocks.push_back(alloc(10000));
+        memset(blocks.back(), 0x77, 10000);
+    }
+    OtherThread other;
+    other([&] { // withheld, by a thread that does nothing afterwards
+        free(blocks[5]);
+        blocks[5] = alloc(10000);
+        free(blocks[5]);
+    });
+    for (size_t i = 0; i < blocks.size(); i++) {
+        if (i % 10 && i != 5) {
+            free(blocks[i]);
+        }
+    }
+    hit(4 * 4096);
+    EXPECT_GE(fake.purges, 20u);
+    EXPECT_EQ(blocks[5][8000], 0) << "dropped";
+    EXPECT_EQ(blocks[15][8000], 0) << "dropped";
+    for (size_t i = 0; i < blocks.size(); i += 10) {
+        EXPECT_TRUE(Shadow::holds(blocks[i], 10000, 0x77));
+    }
+    size_t purges = fake.purges;
+    hit(4 * 4096);
+    EXPECT_LE(fake.purges, purges + 8) << "what is purged is not purged again";
+    fake.can_purge = false;
+    hit(4 * 4096);
 }
 
 TEST_F(Coalescing, TrimFreesBookkeeping) {

@@ -42,6 +42,10 @@
  *   can purge;
  * - with the pool.
  *
+ * The content of pages that were free for five to ten seconds is dropped, if the provider can
+ * purge: then a span that is kept has addresses only. Where the provider cannot, what is kept stays
+ * as it is, because a limit for free spans is the way to say otherwise.
+ *
  * Size 0 is an allocation of its own. Blocks are multiples of the granule and aligned to it;
  * umfPoolMallocUsableSize tells the rounded size. The last allocation error is that of the
  * provider, or UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if a size is too large or there is no memory for

@@ -348,6 +348,7 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
     if (!umf_round_up(request->size, pool->page, &least)) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
+    umf_coalescing_decay(pool);
     /* A large request waits for the other shards, because a span for it alone is expensive. A small
      * one does not: a span serves many. */
     bool may_block = !is_small(pool, request);
@@ -650,6 +651,10 @@ static size_t coalescing_alloc_count(void *self) {
 
 UMF_POOL_GET_NAME(coalescing, umf_coalescing_pool_t, params.name, umf_coalescing_pool_params)
 
+static void coalescing_tick(void *self) {
+    umf_coalescing_decay(self);
+}
+
 static const umf_memory_pool_ops_t coalescing_ops = {
     UMF_POOL_OPS(coalescing),
     .get_name = coalescing_get_name,
@@ -664,6 +669,7 @@ UMF_API_EXT_1 const umf_memory_pool_ops_t *umfCoalescingPoolOps(void) {
 extern const umf_pool_fast_ops_t umf_coalescing_pool_fast_ops;
 const umf_pool_fast_ops_t umf_coalescing_pool_fast_ops = {
     .free_at = coalescing_free_at,
+    .tick = coalescing_tick,
     .alloc_count = coalescing_alloc_count,
 };
 

@@ -21,6 +21,15 @@ UMF_COLD void umf_coalescing_release_surplus(umf_coalescing_pool_t *pool,
 /* In a child of fork: frees what a trim had isolated that does not run here. false: nothing. */
 bool umf_coalescing_inherit_locked(umf_coalescing_shard_t *shard);
 
+/* Makes a decay pass if one is due (cache/decay.h): purges the pages of segments that were free for
+ * a while. Call it with no lock held. */
+UMF_COLD void umf_coalescing_decay_now(umf_coalescing_pool_t *pool);
+static inline void umf_coalescing_decay(umf_coalescing_pool_t *pool) {
+    if (umf_unlikely(umf_decay_is_due(&pool->decay))) {
+        umf_coalescing_decay_now(pool);
+    }
+}
+
 /* ext_trim_memory of the pool. */
 umf_result_t umf_coalescing_trim(void *pool, size_t keep);
 

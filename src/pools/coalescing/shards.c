@@ -25,6 +25,7 @@ static shard_t *shard_create(uint32_t index) {
         return NULL;
     }
     shard->index = index;
+    shard->decay_cursor = UINTPTR_MAX;
     umf_list_init(&shard->isolated);
     umf_lock_init(&shard->lock, UMF_RANK_PAGES);
     return shard;
