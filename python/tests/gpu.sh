@@ -1,42 +1,61 @@
 #!/usr/bin/env bash
 # Tests and measures the Python package on a machine with GPUs, torch and, as it goes, no network.
 #
-#   python/tests/gpu.sh <wheel | folder of the built package | -> [python]
+#   python/tests/gpu.sh <wheel | folder of the built package | -> [python] [part...]
 #
+# Parts, in this order, with the seconds that each may take: package 90, torch 150, preload 60, figures 300; default: all.
 # A wheel (pip wheel --no-deps -w build/wheel .) is unpacked for the run, "-" takes an installed one; a folder is that of
-# a build with UMF_BUILD_PYTHON=ON on this machine, build/release/python. Python (default: python3) has torch. pytest is
-# its own, or lies in build/deps/pytest (pip install --target build/deps/pytest pytest), which is small enough to be
-# carried. Without pytest the tests are left out and the figures are still made. Ends with 0 if all that was run passed.
+# a build with UMF_BUILD_PYTHON=ON on this machine, build/release/python. Python (default: python3) has torch, and CuPy,
+# Numba and NumPy as it goes. pytest is its own, or lies in build/deps/pytest (pip install --target build/deps/pytest
+# pytest), which is small enough to be carried. Without pytest the tests are left out and the figures are still made.
+#
+# Ends with a summary, a line for each part, and with 0 if all that was run passed. UMF_TEST_GPU=soft is for a run on the
+# software runtime, which the caller preloads; UMF_TEST_GIB is how much sleeps in the figures.
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
 [ $# -ge 1 ] || { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
 built=$1
 python=${2:-python3}
+shift $(($# > 1 ? 2 : 1))
+chosen=${*:-package torch preload figures}
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 if [[ $built == *.whl ]]; then
-    unpacked=$(mktemp -d)
-    trap 'rm -rf "$unpacked"' EXIT
-    "$python" -m zipfile -e "$built" "$unpacked"
-    built=$unpacked
+    "$python" -m zipfile -e "$built" "$logs/wheel"
+    built=$logs/wheel
 fi
 [ "$built" = - ] || export PYTHONPATH=$(cd "$built" && pwd)${PYTHONPATH:+:$PYTHONPATH}
-export PYTHONPATH=${PYTHONPATH:-}:$PWD/build/deps/pytest PYTHONDONTWRITEBYTECODE=1 UMF_TEST_GPU=real
+export PYTHONPATH=${PYTHONPATH:-}:$PWD/build/deps/pytest PYTHONDONTWRITEBYTECODE=1 UMF_TEST_GPU=${UMF_TEST_GPU:-real}
 package=$("$python" -c 'import umf, os; print(os.path.dirname(umf.__file__))')
+"$python" -c 'import torch; print("torch", torch.__version__, torch.version.cuda, torch.cuda.get_device_name())'
 
 status=0
-run() {
-    echo "== $1"
-    "${@:2}" || status=1
+summary=()
+# part <name> <seconds> <command>...
+part() {
+    local name=$1 result=0 log=$logs/$1 reason
+    [[ " $chosen " == *" $name "* ]] || return 0
+    echo "== $name"
+    timeout --kill-after=10 "$2" "${@:3}" 2>&1 | tee "$log" || result=$?
+    reason=$(grep -E '^(=+ )?[0-9]+ (passed|failed|skipped|error)|^figures: ' "$log" | tail -n 1)
+    [ $result -ne 124 ] && [ $result -ne 137 ] || reason="not done after $2 s"
+    [ $result -eq 0 ] && result=passed || { status=1 result=FAILED; }
+    summary+=("$(printf '%-8s %-7s %s' "$name" "$result" "${reason:-no summary}")")
+    summary+=("$(sed -nE 's/^(SKIPPED|FAILED|ERROR) /    &/p' "$log" | cut -c 1-200 | uniq)")
 }
 
-"$python" -c 'import torch; print("torch", torch.__version__, torch.version.cuda, torch.cuda.get_device_name())'
+tests=("$python" -m pytest -q -rsfE --durations=5)
 if "$python" -c 'import pytest' 2>/dev/null; then
-    run "package" "$python" -m pytest -q python/tests --ignore=python/tests/gpu
-    UMF_TEST_HOOK_MODE=torch run "hook mode torch, umf.torch, umf.vllm" "$python" -m pytest -q python/tests/gpu
-    UMF_TEST_HOOK_MODE=preload LD_PRELOAD=$package/torch_memory_saver_hook_mode_preload.abi3.so \
-        run "hook mode preload" "$python" -m pytest -q python/tests/gpu/test_memory_saver.py
+    part package 90 "${tests[@]}" python/tests --ignore=python/tests/gpu
+    part torch 150 env UMF_TEST_HOOK_MODE=torch "${tests[@]}" python/tests/gpu
+    part preload 60 env UMF_TEST_HOOK_MODE=preload \
+        LD_PRELOAD="$package/torch_memory_saver_hook_mode_preload.abi3.so${LD_PRELOAD:+:$LD_PRELOAD}" \
+        "${tests[@]}" python/tests/gpu/test_memory_saver.py
 else
-    echo "gpu.sh: $python has no pytest, so the tests are left out"
+    summary+=("tests: left out, $python has no pytest: carry build/deps/pytest")
 fi
-run "figures" "$python" python/tests/figures.py
+part figures 300 "$python" python/benchmark/figures.py --gib "${UMF_TEST_GIB:-32}"
+echo "== summary"
+printf '%s\n' "${summary[@]}" | sed '/^$/d'
 exit $status

@@ -11,7 +11,16 @@ import cupy
 
 from . import _gpu, _memory
 
-__all__ = ["Allocator", "install"]
+__all__ = ["Allocator", "OutOfMemoryError", "install"]
+
+_NO_MEMORY = 2  # cudaErrorMemoryAllocation
+
+
+class OutOfMemoryError(cupy.cuda.runtime.CUDARuntimeError, MemoryError):  # type: ignore[misc]
+    """The error that CuPy's pool takes as a reason to give back what it caches, and try again."""
+
+    def __init__(self) -> None:
+        super().__init__(_NO_MEMORY)
 
 
 class Allocator:
@@ -32,17 +41,18 @@ class Allocator:
         )
 
     def malloc(self, size: int) -> Any:
-        """Memory for CuPy; MemoryError if there is none."""
+        """Memory for CuPy; OutOfMemoryError if there is none."""
         memory = self._functions.malloc(size)
         if size > 0 and not memory.ptr:
-            raise MemoryError(f"{size} bytes cannot be allocated from {self.pool!r}")
+            raise OutOfMemoryError
         return memory
 
 
 def install(pool: Optional[_memory.Pool] = None) -> Allocator:
     """CuPy allocates from a pool of libumf from now on.
 
-    CuPy's own pool stands between: it knows CuPy's streams, so that frees need not wait.
+    CuPy's own pool stands between: it knows CuPy's streams, so that frees need not wait. Without
+    memory it gives back what it caches and tries again, and then raises its own OutOfMemoryError.
     """
     allocator = Allocator(pool)
     cupy.cuda.set_allocator(cupy.cuda.MemoryPool(allocator.malloc).malloc)

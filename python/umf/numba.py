@@ -24,11 +24,15 @@ class UmfMemoryManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
             self._addresses = _gpu.Addresses(_gpu.pool_of(None, self._device))
 
     def memalloc(self, size: int) -> Any:
-        """Memory of the device; MemoryError if there is none."""
+        """Memory of the device; MemoryError if there is none, with what Numba frees later freed."""
         if self._addresses is None:
             self.initialize()
         addresses, device = self._addresses, self._device
-        address = addresses.allocate(size)
+        try:
+            address = addresses.allocate(size)
+        except MemoryError:
+            self.deallocations.clear()
+            address = addresses.allocate(size)
 
         def finalizer() -> None:
             _gpu.hooks().umf_cuda_drain(device)

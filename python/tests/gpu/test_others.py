@@ -41,10 +41,14 @@ def cupy(monkeypatch):
             free, param = self.free, self.param
             return types.SimpleNamespace(ptr=ptr or 0, free=lambda: free(param, ptr, 0))
 
+    class CUDARuntimeError(RuntimeError):
+        def __init__(self, status):
+            self.status = status
+
     memory = types.SimpleNamespace(CFunctionAllocator=CFunctionAllocator)
     cuda = types.SimpleNamespace(
         memory=memory,
-        runtime=types.SimpleNamespace(getDevice=lambda: 0),
+        runtime=types.SimpleNamespace(getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError),
         MemoryPool=lambda malloc: types.SimpleNamespace(malloc=malloc),
         set_allocator=lambda malloc: setattr(made, "malloc", malloc),
     )
@@ -62,14 +66,18 @@ def test_cupy(cupy):
     umf.fill(memory.ptr, 1, 16)
     memory.free()
     assert allocator.pool.statistics().allocations == 0
-    with pytest.raises(MemoryError):
+    with pytest.raises(MemoryError) as info:
         cupy.malloc(1 << 50)
+    assert info.value.status == 2  # CuPy's pool gives back what it caches, and tries again
 
 
 def test_numba(monkeypatch):
+    manager_frees_later = object()
+
     class HostOnlyCUDAMemoryManager:
         def __init__(self, context=None):
             self.context = context
+            self.deallocations = [manager_frees_later]
 
         def initialize(self):
             pass
@@ -99,6 +107,7 @@ def test_numba(monkeypatch):
     assert manager._addresses.pool.statistics().allocations == 0
     with pytest.raises(MemoryError):
         manager.memalloc(1 << 50)
+    assert not manager.deallocations
 
 
 def test_rmm(monkeypatch):

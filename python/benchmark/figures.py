@@ -1,0 +1,139 @@
+"""Figures of the package on a GPU, each beside its peer: figures.py [--gib N] [--seconds S] [part...]
+
+Prints rows `name ours peer ratio target`: ours / peer, which should be at most the target; where the
+target is 0, ours is what should be 0. The peer is plain calls of the CUDA driver, block by block, as
+the originals do; for training, torch's own allocator. No part begins after --seconds, and
+training makes fewer rounds. Ends with 0 if everything ran; targets that were missed are told, not an error.
+
+With UMF_TEST_GPU=soft it tries itself on the software runtime; its figures mean nothing then.
+"""
+
+import argparse
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import time
+import timeit
+
+GIB = 1 << 30
+HERE = os.path.dirname(os.path.abspath(__file__))
+missed = []
+
+
+def show(name, ours, peer, target):
+    ratio = ours / peer if peer else None
+    text = f"{name:92} {ours:12.1f} {peer:12.1f} " + (f"{ratio:8.3f}" if peer else f"{'-':>8}")
+    if target is not None:
+        is_met = (ratio if peer else ours) <= target
+        text += f" {target:7.3f} {'reached' if is_met else 'MISSED'}"
+        if not is_met:
+            missed.append(name)
+    print(text, flush=True)
+
+
+def package(*_):
+    code = "import time; t=time.perf_counter(); import umf; print(1e3*(time.perf_counter()-t))"
+    times = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
+        for _ in range(7)
+    ]
+    yield "import umf, ms / the most it may take", statistics.median(times), 50, 1
+    import umf
+
+    pool = umf.Pool("disjoint over os")
+    pair = min(timeit.repeat(lambda: pool.allocate(256).free(), number=100000, repeat=5)) / 100000
+    yield "a pair from Python, ns / the most it may take", 1e9 * pair, 300, 1
+
+
+def training(_, __, end):
+    import training
+
+    if os.environ.get("UMF_TEST_GPU") == "soft":
+        raise RuntimeError("left out: the software runtime has no kernels")
+    yield from training.rows(end)
+
+
+def parts():
+    """What there is: a name, and a function of bytes, a peer and the end that yields rows."""
+    yield "package", package
+    import sleep
+
+    for function in (
+        sleep.memory_saver,
+        sleep.vllm,
+        sleep.memory_saver_lost,
+        sleep.pools,
+        sleep.growth,
+    ):
+        yield function.__name__, function
+    yield "training", training
+
+
+class Lazy:
+    """The peer of memory with content: measured once, when a row first wants it."""
+
+    def __init__(self, nbytes):
+        self.nbytes, self.block, self.made = nbytes, min(GIB, nbytes // 4), None
+
+    def __getattr__(self, name):
+        if self.made is None:
+            import sleep
+
+            self.made = sleep.Peer(self.nbytes, self.block)
+        return getattr(self.made, name)
+
+
+def computing():
+    """What computes: a GPU, or the CPU in its place."""
+    if os.environ.get("UMF_TEST_GPU") != "soft":
+        return contextlib.nullcontext()
+    sys.path.insert(0, os.path.join(HERE, "..", "tests", "soft"))
+    from soft_dispatch import SoftDispatch
+
+    return SoftDispatch()
+
+
+def run_one(name, function, nbytes, peer, end):
+    begun = time.monotonic()
+    try:
+        for row in function(nbytes, peer, end):
+            show(*row)
+    except Exception as error:  # the other parts are worth having
+        print(f"{name}: FAILED: {type(error).__name__}: {error}", flush=True)
+        return False
+    finally:
+        print(f"# {name}: {time.monotonic() - begun:.1f} s", flush=True)
+    return True
+
+
+def run(nbytes, chosen, end):
+    """Names of the parts that failed."""
+    peer, failed = Lazy(nbytes), []
+    for name, function in parts():
+        if chosen and name not in chosen:
+            continue
+        if time.monotonic() > end:
+            print(f"{name}: left out, the time is over")
+        elif not run_one(name, function, nbytes, peer, end):
+            failed.append(name)
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gib", type=float, default=32, help="how much sleeps")
+    parser.add_argument("--seconds", type=float, default=300, help="after which no part begins")
+    parser.add_argument("parts", nargs="*", help="default: all")
+    options = parser.parse_args()
+    print(f"{'name':92} {'ours':>12} {'peer':>12} {'ratio':>8} {'target':>7}")
+    failed = run(int(options.gib * GIB), options.parts, time.monotonic() + options.seconds)
+    print(f"figures: {len(missed)} targets missed, parts that failed: {', '.join(failed) or 'none'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, HERE)
+    with computing():
+        sys.exit(main())
