@@ -845,6 +845,15 @@ size_t umf_range_take_free(umf_range_t *range, uintptr_t *cursor, size_t min,
     return range_take(range, cursor, min, segment_is_any, segments, n);
 }
 
+size_t umf_range_take_region(umf_range_t *range, uintptr_t base, uintptr_t *cursor,
+                             umf_range_segment_t *segments, size_t n) {
+    size_t at = region_above(range, base);
+    bool is_known = at < range->region_count && region_base(range->regions[at]) == base;
+    return is_known && *cursor > base
+               ? region_take(range, range->regions[at], cursor, 1, segment_is_any, segments, n)
+               : 0;
+}
+
 size_t umf_range_take_idle(umf_range_t *range, uintptr_t *cursor, size_t min,
                            umf_range_segment_t *segments, size_t n) {
     return range_take(range, cursor, min, segment_is_idle, segments, n);

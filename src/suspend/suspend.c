@@ -37,7 +37,7 @@ static bool sleepers_have(const sleepers_t *all, const umf_sleep_t *sleep) {
 /* Moves a pool from state `from` to `to`. A pool that is in the end state already is left out. */
 static umf_result_t claim_locked(sleepers_t *all, umf_sleep_t *sleep, umf_suspend_state_t from,
                                  umf_suspend_state_t to, umf_suspend_state_t end) {
-    if (sleepers_have(all, sleep) || sleep->state == end) {
+    if (sleep->state == end || (sleep->state == to && sleepers_have(all, sleep))) {
         return UMF_RESULT_SUCCESS;
     }
     if (sleep->state != from) {
@@ -99,6 +99,9 @@ static const umf_suspend_params_t params_default = UMF_SUSPEND_PARAMS_INIT;
 static umf_result_t wait_for(const sleepers_t *all, const umf_suspend_params_t *params) {
     for (size_t i = 0; i < all->count; i++) {
         umf_memory_provider_handle_t provider = umf_sleep_provider(all->list[i]);
+        if (i > 0 && provider == umf_sleep_provider(all->list[i - 1])) {
+            continue; /* waited for */
+        }
         umf_result_t result = provider->ext->wait(
             provider->self, params->queues, params->num_queues, params->events, params->num_events);
         if (result != UMF_RESULT_SUCCESS) {

@@ -423,6 +423,46 @@ TEST(range, ImpossibleRequests) {
     umf_range_destroy(range);
 }
 
+TEST(range, TakesTheFreeSegmentsOfOneRegion) {
+    umf_range_t *range = umf_range_create();
+    for (uintptr_t base : {1 * MiB, 2 * MiB, 3 * MiB}) {
+        ASSERT_EQ(umf_range_add(range, base, 64 * KiB), UMF_RESULT_SUCCESS);
+    }
+    std::vector<uintptr_t> used;
+    for (uintptr_t base; umf_range_alloc(range, 8 * KiB, 1, &base) == UMF_RESULT_SUCCESS;) {
+        used.push_back(base);
+    }
+    for (uintptr_t base : used) {
+        if ((base / (8 * KiB)) % 2) {
+            ASSERT_EQ(umf_range_free(range, base, 0, nullptr), UMF_RESULT_SUCCESS);
+        }
+    }
+    for (size_t room : {1, 3, 4, 64}) {
+        umf_range_segment_t taken[64];
+        uintptr_t cursor = UINTPTR_MAX, below = 2 * MiB + 64 * KiB;
+        size_t count = 0;
+        while (size_t n = umf_range_take_region(range, 2 * MiB, &cursor, taken, room)) {
+            for (size_t i = 0; i < n; i++, count++) {
+                EXPECT_LT(taken[i].base, below);
+                EXPECT_GE(taken[i].base, 2 * MiB);
+                EXPECT_EQ(taken[i].size, 8 * KiB);
+                below = taken[i].base;
+                EXPECT_EQ(umf_range_used_size(range, below), 8 * KiB);
+            }
+            EXPECT_TRUE(umf_range_is_valid(range));
+        }
+        EXPECT_EQ(count, 4u);
+        for (size_t i = 1; i < 8; i += 2) {
+            EXPECT_EQ(umf_range_free(range, 2 * MiB + i * 8 * KiB, 0, nullptr), UMF_RESULT_SUCCESS);
+        }
+    }
+    uintptr_t cursor = UINTPTR_MAX;
+    umf_range_segment_t taken;
+    EXPECT_EQ(umf_range_take_region(range, 2 * MiB + 1, &cursor, &taken, 1), 0u);
+    EXPECT_EQ(umf_range_take_region(range, 4 * MiB, &cursor, &taken, 1), 0u);
+    umf_range_destroy(range);
+}
+
 TEST(range, AParkedPieceIsNobodys) {
     umf_range_t *range = umf_range_create();
     uintptr_t a, b, c;

@@ -251,6 +251,26 @@ TEST_F(SuspendClaim, TwoPoolsAtOnce) {
     }
 }
 
+// One wait serves all pools of a provider; a pool that is named twice is suspended once.
+TEST_F(SuspendClaim, OneWaitForAProvider) {
+    int waits = 0;
+    HookedVmm::hook = [&](const char *now) {
+        waits += strcmp(now, "wait") == 0;
+        return OK;
+    };
+    char *own = alloc(other, PIECE, 'o');
+    umf_memory_pool_handle_t pools[] = {pool, other, pool, other};
+    ASSERT_EQ(umfPoolsSuspend(pools, 4, nullptr, &report), OK);
+    EXPECT_EQ(waits, 1);
+    EXPECT_EQ(report.bytes, 2 * PIECE);
+    ASSERT_EQ(umfPoolsResume(pools, 4, nullptr, &report), OK);
+    EXPECT_EQ(report.bytes, 2 * PIECE);
+    expect(own, PIECE, 'o');
+    expect(block, MiB, 'b');
+    free(own);
+    free(block);
+}
+
 // What was freed of a suspended pool may be had by others at once.
 TEST_F(SuspendClaim, AddressesOfFreedPiecesGo) {
     char *second = alloc(pool, PIECE, '2');

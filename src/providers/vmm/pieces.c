@@ -24,39 +24,22 @@ umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece
     return result;
 }
 
-/*
- * Withholds the free segments of claimed pieces from allocation. ds/range has no search by piece,
- * so all free segments are taken and those of other pieces are freed again.
- */
-static umf_result_t vmm_withhold_free_locked(umf_vmm_t *vmm) {
-    umf_range_segment_t taken[64], *keep = NULL;
-    size_t kept = 0, room = 0, n;
+/* Withholds the free segments of a claimed piece from allocation. false: no memory for some. */
+static bool vmm_withhold_free_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    umf_range_segment_t taken[64];
     uintptr_t cursor = UINTPTR_MAX;
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    while ((n = umf_range_take_free(vmm->range, &cursor, 1, taken, UMF_COUNT_OF(taken)))) {
+    bool is_done = true;
+    size_t n;
+    while (is_done && (n = umf_range_take_region(vmm->range, piece->base, &cursor, taken,
+                                                 UMF_COUNT_OF(taken)))) {
         for (size_t i = 0; i < n; i++) {
-            umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, taken[i].base);
-            bool is_ours = piece->is_claimed;
-            if (is_ours && !umf_vmm_withhold_locked(piece, taken[i].base, taken[i].size)) {
-                result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-                is_ours = false;
-            }
-            if (is_ours) {
-                continue;
-            }
-            if (kept == room && !umf_vmm_grow((void **)&keep, &room, sizeof(*keep))) {
+            is_done = is_done && umf_vmm_withhold_locked(piece, taken[i].base, taken[i].size);
+            if (!is_done) {
                 umf_range_free(vmm->range, taken[i].base, taken[i].size, NULL);
-                /* The loop may take this segment a second time, which does no harm. */
-                continue;
             }
-            keep[kept++] = taken[i];
         }
     }
-    for (size_t i = 0; i < kept; i++) {
-        umf_range_free(vmm->range, keep[i].base, keep[i].size, NULL);
-    }
-    umf_meta_free(keep, room * sizeof(*keep));
-    return result;
+    return is_done;
 }
 
 static umf_vmm_piece_t *vmm_at_locked(umf_vmm_t *vmm, const void *base) {
@@ -95,21 +78,23 @@ static umf_vmm_piece_t *vmm_release_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piec
 
 umf_result_t umf_vmm_claim(umf_vmm_t *vmm, void *const *pieces, const size_t *allocations,
                            size_t count, int *claimed) {
+    bool is_done = true;
     umf_lock(&vmm->lock);
     for (size_t i = 0; i < count; i++) {
-        claimed[i] = vmm_claim_locked(vmm, pieces[i], allocations[i]);
+        claimed[i] = is_done && vmm_claim_locked(vmm, pieces[i], allocations[i]);
+        is_done = is_done &&
+                  (!claimed[i] || vmm_withhold_free_locked(vmm, vmm_at_locked(vmm, pieces[i])));
     }
-    umf_result_t result = vmm_withhold_free_locked(vmm);
-    for (size_t i = 0; i < count && result != UMF_RESULT_SUCCESS; i++) {
+    for (size_t i = 0; i < count && !is_done; i++) {
         if (claimed[i]) {
             vmm_release_locked(vmm, vmm_at_locked(vmm, pieces[i]));
         }
     }
     umf_unlock(&vmm->lock);
-    if (result != UMF_RESULT_SUCCESS) {
+    if (!is_done) {
         UMF_LOG_ERROR("no memory for bookkeeping of %zu pieces", count);
     }
-    return result;
+    return is_done ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 /* NULL: no claimed piece begins there. */
