@@ -13,6 +13,7 @@
 #include "movement/movement.h"
 #include "numa/memspace.h"
 #include "peer/broker.h"
+#include "queue/lanes.h"
 #include "suspend/suspend.h"
 #include "topology/topology.h"
 #include "track/span.h"
@@ -39,6 +40,7 @@ static void start_locked(void) {
     umf_ipc_init();
     umf_suspend_init();
     umf_movement_init();
+    umf_lanes_init();
 }
 
 UMF_API_1_0 umf_result_t umfInit(void) {

@@ -453,6 +453,47 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*reuse_held)(void *provider, size_t *bytes);
 
     /// @}
+    /// @name Queues of pools
+    /// What umf/queue.h uses beside `queue_mark` and `mark_wait`, without which a pool has no
+    /// queues. Each may be absent.
+    /// @{
+
+    /// @brief Tells which queue a handle is.
+    ///
+    /// @param provider the provider
+    /// @param queue a native queue of the application, or NULL for the default one
+    /// @param id [out] not 0, and never the same for two queues, whatever their handles are.
+    ///        Absent: a handle stands for one queue for ever
+    /// @param is_of_thread [out] 1: the handle stands for another queue in each thread, of which
+    ///        this is the calling one's; else 0
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT, with a message in the
+    /// log,
+    ///         if it is no queue on which memory of this provider may be used, as one of another
+    ///         device
+    umf_result_t (*queue_id)(void *provider, void *queue, uint64_t *id, int *is_of_thread);
+
+    /// @brief Lets work that is put on a queue later wait for a mark.
+    ///
+    /// Absent: queues do not wait for each other.
+    ///
+    /// @param provider the provider
+    /// @param queue the queue
+    /// @param mark of `queue_mark`, not ended, of another queue
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the queue is being
+    ///         captured; an error of the provider
+    umf_result_t (*queue_follow)(void *provider, void *queue, void *mark);
+
+    /// @brief Gives back what `free` has kept because queued work may still use it.
+    ///
+    /// Called by ticks and trims, and before memory is missing.
+    ///
+    /// @param provider the provider
+    /// @param may_block not 0: wait for that work
+    /// @param left [out] bytes that are still kept
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*free_pending)(void *provider, int may_block, size_t *left);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -460,7 +501,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                             \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL           \
     }
 
 /// @brief A kind of provider.

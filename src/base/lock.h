@@ -31,6 +31,8 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_SUSPEND,     /* suspend: states of pools, retained pinned memory */
     UMF_RANK_IMPORT,      /* ipc/import.c: cache of opened handles */
     UMF_RANK_EXPORT,      /* ipc/export.c */
+    UMF_RANK_LANES,       /* queue/: the list of the lanes of one pool */
+    UMF_RANK_LANE,        /* queue/: what was allocated and freed on one queue */
     UMF_RANK_DEPOT,       /* cache/depot.c */
     UMF_RANK_BIN,         /* pools: the slabs of one size */
     UMF_RANK_ARENA,       /* pools/jemalloc/jemalloc.c: arenas of one pool */

@@ -13,6 +13,10 @@ UMF_LOCK_STATIC(hold_lock, UMF_RANK_VIEW);
 #define HOLD_SPANS 4096
 static _Atomic uint32_t hold_spans[HOLD_SPANS];
 
+/* Other threads may replace it: umf_hold_watch. */
+#define FREE_UNHELD(pool, self, ptr, entry)                                                        \
+    __atomic_load_n(&(pool)->free_unheld, __ATOMIC_RELAXED)((self), (ptr), (entry))
+
 /* --- the treap of a pool --- */
 
 static bool hold_is_before(const umf_hold_t *a, uintptr_t addr, const umf_hold_t *b) {
@@ -140,7 +144,7 @@ static UMF_COLD umf_result_t hold_free_in_span(umf_memory_pool_handle_t pool, vo
     UMF_KEEP_ERRNO;
     size_t size;
     if (!hold_may_be_at(pool, (uintptr_t)ptr, entry)) {
-        return pool->free_unheld(pool->free_self, ptr, entry);
+        return FREE_UNHELD(pool, pool->free_self, ptr, entry);
     }
     umf_result_t result = hold_size_of(pool, ptr, &size);
     if (result != UMF_RESULT_SUCCESS) {
@@ -153,19 +157,20 @@ static UMF_COLD umf_result_t hold_free_in_span(umf_memory_pool_handle_t pool, vo
         UMF_LOG_ERROR("%p was freed before and waits for umfPutIPCHandle of its handle", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     default:
-        return pool->free_unheld(pool->free_self, ptr, entry);
+        return FREE_UNHELD(pool, pool->free_self, ptr, entry);
     }
 }
 
 static umf_result_t hold_free_at(void *self, void *ptr, umf_map_entry_t entry) {
     umf_memory_pool_handle_t pool = hold_pool_of(entry);
-    return umf_likely(!hold_may_be_in(pool, entry)) ? pool->free_unheld(self, ptr, entry)
+    return umf_likely(!hold_may_be_in(pool, entry)) ? FREE_UNHELD(pool, self, ptr, entry)
                                                     : hold_free_in_span(pool, ptr, entry);
 }
 
 static bool hold_try_free(void *self, void *ptr, umf_map_entry_t entry) {
     umf_memory_pool_handle_t pool = hold_pool_of(entry);
-    return !hold_may_be_in(pool, entry) && pool->try_free_unheld(self, ptr, entry);
+    return !hold_may_be_in(pool, entry) &&
+           __atomic_load_n(&pool->try_free_unheld, __ATOMIC_RELAXED)(self, ptr, entry);
 }
 
 /* --- holds --- */
@@ -186,7 +191,7 @@ static void hold_unlink_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) 
     hold->pool = NULL;
     atomic_fetch_sub_explicit(&hold_spans[hold->span % HOLD_SPANS], 1, memory_order_release);
     if (!pool->holds) {
-        atomic_store_explicit(&pool->is_held, false, memory_order_release);
+        atomic_store_explicit(&pool->is_held, pool->is_watched, memory_order_release);
         __atomic_store_n(&pool->free_at, pool->free_unheld, __ATOMIC_RELEASE);
         __atomic_store_n(&pool->try_free, pool->try_free_unheld, __ATOMIC_RELEASE);
     }
@@ -231,7 +236,7 @@ umf_result_t umf_hold_begin(umf_hold_t *hold, umf_span_t *span, const void *ptr)
 static void hold_give_back(umf_memory_pool_handle_t pool, uintptr_t addr) {
     umf_map_entry_t entry = umf_map_find(&umf_map_global, addr);
     if (umf_map_entry_pool(entry) == pool->index) { /* the pool still has the span */
-        pool->free_unheld(pool->free_self, (void *)addr, entry);
+        FREE_UNHELD(pool, pool->free_self, (void *)addr, entry);
     }
 }
 
@@ -268,6 +273,28 @@ void umf_hold_drop(umf_memory_pool_handle_t pool) {
             hold_give_back(pool, aside);
         }
     }
+}
+
+/* --- watched pools --- */
+
+void umf_hold_watch(umf_memory_pool_handle_t pool, umf_hold_free_t free_at,
+                    umf_hold_try_free_t try_free) {
+    umf_lock(&hold_lock);
+    pool->is_watched = true;
+    atomic_store_explicit(&pool->is_held, true, memory_order_release);
+    __atomic_store_n(&pool->free_unheld, free_at, __ATOMIC_RELEASE);
+    __atomic_store_n(&pool->try_free_unheld, try_free, __ATOMIC_RELEASE);
+    if (!pool->holds) {
+        __atomic_store_n(&pool->free_at, free_at, __ATOMIC_RELEASE);
+        __atomic_store_n(&pool->try_free, try_free, __ATOMIC_RELEASE);
+    }
+    umf_unlock(&hold_lock);
+}
+
+void umf_hold_watch_span(umf_span_t *span) {
+    umf_lock(&hold_lock);
+    umf_span_drop_class_offset(span);
+    umf_unlock(&hold_lock);
 }
 
 /* --- realloc --- */
@@ -310,7 +337,14 @@ static void *hold_move(umf_memory_pool_handle_t pool, void *ptr, size_t room, si
 bool umf_hold_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size, void **moved) {
     bool is_offered = size == 0 || !(pool->fast && pool->fast->no_realloc);
     size_t room;
-    if (!ptr || !is_offered || !hold_has(pool, ptr, &room)) {
+    if (!ptr || !is_offered) {
+        return false;
+    }
+    if (pool->is_watched && size > 0 && !umf_core_resizes(pool, ptr)) {
+        *moved = NULL;
+        return true;
+    }
+    if (!hold_has(pool, ptr, &room) && (size > 0 || !pool->is_watched)) {
         return false;
     }
     if (size == 0) {

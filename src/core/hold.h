@@ -34,6 +34,14 @@ void umf_hold_end(umf_hold_t *hold);
  */
 void umf_hold_drop(umf_memory_pool_handle_t pool);
 
+/* Watched pools: each free of an object goes through these two, which end in what they replace. The
+ * same for a span whose frees the core would serve itself. */
+typedef umf_result_t (*umf_hold_free_t)(void *pool, void *ptr, umf_map_entry_t entry);
+typedef bool (*umf_hold_try_free_t)(void *pool, void *ptr, umf_map_entry_t entry);
+void umf_hold_watch(umf_memory_pool_handle_t pool, umf_hold_free_t free_at,
+                    umf_hold_try_free_t try_free);
+void umf_hold_watch_span(umf_span_t *span);
+
 /* umfPoolRealloc of an object that is held. The object stays in place with its full size, or it is
  * copied and set aside. false: it is not held. */
 bool umf_hold_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size, void **moved);

@@ -22,6 +22,30 @@ void umf_core_export_ends(umf_span_t *span, umf_memory_provider_handle_t provide
     TELL(export_ends, span, provider)
 }
 
+void umf_core_pool_closes(umf_memory_pool_handle_t pool) {
+    TELL(pool_closes, pool)
+}
+
+bool umf_core_gives_back(umf_memory_pool_handle_t pool, bool waits) {
+    bool is_any = false;
+    for (const umf_listener_t *l = listeners; l; l = l->next) {
+        is_any = (l->gives_back && l->gives_back(pool, waits)) || is_any;
+    }
+    return is_any;
+}
+
+void umf_core_ticks(umf_memory_pool_handle_t pool) {
+    TELL(ticks, pool)
+}
+
+bool umf_core_resizes(umf_memory_pool_handle_t pool, const void *ptr) {
+    bool may = true;
+    for (const umf_listener_t *l = listeners; l && may; l = l->next) {
+        may = !l->resizes || l->resizes(pool, ptr);
+    }
+    return may;
+}
+
 void umf_core_pool_ends(umf_memory_pool_handle_t pool) {
     TELL(pool_ends, pool)
 }

@@ -1,5 +1,6 @@
 /*
- * The objects behind the public handles. Only core, ipc, suspend and umf.c look inside.
+ * The objects behind the public handles. Only core, ipc, suspend, movement, queue and umf.c look
+ * inside.
  */
 #ifndef UMF_SRC_CORE_OBJECT_H
 #define UMF_SRC_CORE_OBJECT_H
@@ -83,12 +84,14 @@ struct umf_memory_pool_t {
     _Atomic bool is_asleep;      /* suspend/sleep.c: its memory may be away */
 
     /* core/hold.c: */
-    umf_hold_t *holds;    /* Sync: its lock */
-    _Atomic bool is_held; /* there are holds. Written under that lock */
+    umf_hold_t *holds;    /* Sync: its lock; a hint if read without it */
+    _Atomic bool is_held; /* there are holds, or it is watched. Written under that lock */
+    bool is_watched;      /* a layer above must hear of each free. Sync: its lock */
     umf_result_t (*free_unheld)(void *pool, void *ptr,
-                                umf_map_entry_t entry); /* Immutable, as the next */
+                                umf_map_entry_t entry); /* Sync: atomic, as the next */
     bool (*try_free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
-    _Atomic size_t aside; /* freed objects that are set aside */
+    _Atomic size_t aside;  /* freed objects that are set aside */
+    _Atomic(void *) lanes; /* queue/lanes.c; Sync: atomic, published once */
 
     umf_named_t named;                /* core/names.c */
     umf_thread_slot_owner_t counters; /* pools without `fast` */
@@ -113,8 +116,12 @@ extern _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_MAP_ENT
 /* The highest index of all pools that ever existed. */
 uint32_t umf_pool_highest_index(void);
 
-/* As umfPoolTrimMemory, without what the provider caches. */
-umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep);
+/* Frees an object of the pool. */
+umf_result_t umf_pool_free_at(umf_memory_pool_handle_t pool, void *ptr);
+
+/* As umfPoolTrimMemory, without what the provider caches. `waits`: for work of a device that uses
+ * what was freed. */
+umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep, bool waits);
 
 /* No pointer leads to a pool any more: code that runs after the teardown gets an error instead of a
  * crash. */

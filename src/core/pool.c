@@ -422,6 +422,7 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     umf_names_remove(hPool);
     umf_hold_drop(hPool);
     umf_provider_free_batch(hPool->provider, true);
+    umf_core_pool_closes(hPool);
     umf_result_t result = hPool->ops.finalize(hPool->self);
     umf_provider_free_batch(hPool->provider, false);
     umf_core_pool_ends(hPool);
@@ -723,8 +724,13 @@ UMF_API_1_0 umf_result_t umfPoolGetTag(umf_memory_pool_handle_t hPool, void **ta
     return UMF_RESULT_SUCCESS;
 }
 
-umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep) {
+umf_result_t umf_pool_free_at(umf_memory_pool_handle_t pool, void *ptr) {
+    return FREE_AT(pool, ptr, umf_map_find(&umf_map_global, (uintptr_t)ptr));
+}
+
+umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep, bool waits) {
     umf_provider_free_batch(pool->provider, true);
+    umf_core_gives_back(pool, waits);
     umf_result_t result = OP(pool, ext_trim_memory) ? OP(pool, ext_trim_memory)(pool->self, keep)
                                                     : UMF_RESULT_ERROR_NOT_SUPPORTED;
     umf_provider_free_batch(pool->provider, false);
@@ -735,7 +741,7 @@ UMF_API_1_1 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_
     if (!umf_pool_check(hPool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = umf_pool_trim(hPool, minBytesToKeep);
+    umf_result_t result = umf_pool_trim(hPool, minBytesToKeep, false);
     umf_provider_drop_reusable(hPool->provider, false);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_DEBUG("pool %p answers: %s", (void *)hPool, umfResultText(result));

@@ -6,6 +6,7 @@
 #include "base/thread_slot.h"
 #include "cache/decay.h"
 #include "core/group.h"
+#include "core/listener.h"
 #include "core/object.h"
 #include "core/pressure.h"
 #include "core/provider_own.h"
@@ -66,14 +67,14 @@ static void visitor_leave(visitor_t *visitor) {
  * read. */
 static _Atomic bool is_open[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
 
-/* The pool with this index, which stays alive and awake until the visitor goes on. NULL: there is
- * none. */
-static umf_memory_pool_handle_t visit(visitor_t *visitor, uint32_t index) {
+/* The pool with this index, which stays alive until the visitor goes on, and does not fall asleep.
+ * NULL: there is none. */
+static umf_memory_pool_handle_t visit(visitor_t *visitor, uint32_t index, bool asleep_too) {
     umf_memory_pool_handle_t pool = atomic_load(&umf_pool_table[index]);
     atomic_store(&visitor->at, pool);
     bool is_alive =
         pool && atomic_load(&is_open[index]) && atomic_load(&umf_pool_table[index]) == pool;
-    return is_alive && !atomic_load(&pool->is_asleep) ? pool : NULL;
+    return is_alive && (asleep_too || !atomic_load(&pool->is_asleep)) ? pool : NULL;
 }
 
 void umf_reclaim_begin(umf_memory_pool_handle_t pool) {
@@ -97,18 +98,22 @@ void umf_reclaim_leave(umf_memory_pool_handle_t pool) {
     }
 }
 
-/* Calls `one` for every pool that is neither ending nor asleep, until it returns false. A NULL
- * visitor visits none. */
-static void each_pool(visitor_t *visitor, bool (*one)(umf_memory_pool_handle_t pool, void *arg),
-                      void *arg) {
+/* Calls `one` for every pool that is not ending, and as a rule not asleep, until it returns false.
+ * A NULL visitor visits none. */
+static void each_pool(visitor_t *visitor, bool asleep_too,
+                      bool (*one)(umf_memory_pool_handle_t pool, void *arg), void *arg) {
     bool goes_on = true;
     for (uint32_t i = 1; visitor && goes_on && i <= umf_pool_highest_index(); i++) {
-        umf_memory_pool_handle_t pool = visit(visitor, i);
+        umf_memory_pool_handle_t pool = visit(visitor, i, asleep_too);
         goes_on = !pool || one(pool, arg);
     }
     if (visitor) {
         visitor_leave(visitor);
     }
+}
+
+void umf_reclaim_each(bool (*one)(umf_memory_pool_handle_t pool, void *arg), void *arg) {
+    each_pool(visitor_take(), true, one, arg);
 }
 
 /* --- ticks --- */
@@ -118,6 +123,7 @@ static bool tick_one(umf_memory_pool_handle_t pool, void *arg) {
     if (pool->fast && pool->fast->tick) {
         pool->fast->tick(pool->self);
     }
+    umf_core_ticks(pool);
     return true;
 }
 
@@ -126,7 +132,7 @@ void umf_reclaim_tick(void) {
     umf_thread_slot_tls.frees_left = UMF_THREAD_SLOT_TICK_FREES;
     if (!umf_thread_slot_tls.is_reclaiming && umf_decay_is_tick_due(&clock)) {
         umf_thread_slot_tls.is_reclaiming = true;
-        each_pool(visitor_free(), tick_one, NULL);
+        each_pool(visitor_free(), false, tick_one, NULL);
         umf_thread_slot_tls.is_reclaiming = false;
     }
 }
@@ -139,6 +145,7 @@ typedef struct sweep_t {
     uint32_t except;                   /* index of a pool that is left out; 0: none */
     bool counts;                       /* count what is given, and end when it is enough */
     bool is_any;                       /* there was a pool */
+    bool waits;                        /* for work of a device that uses what was freed */
     size_t want, given;
 } sweep_t;
 
@@ -156,7 +163,7 @@ static bool sweep_one(umf_memory_pool_handle_t pool, void *arg) {
     sweep_t *sweep = arg;
     if (is_meant(sweep, pool)) {
         size_t before = bytes_of(sweep, pool);
-        umf_pool_trim(pool, 0);
+        umf_pool_trim(pool, 0, sweep->waits);
         size_t after = bytes_of(sweep, pool);
         sweep->given += before > after ? before - after : 0;
         sweep->is_any = true;
@@ -169,7 +176,7 @@ static bool sweep_one(umf_memory_pool_handle_t pool, void *arg) {
 
 /* true: there was a pool. */
 static bool sweep_pools(sweep_t sweep) {
-    each_pool(visitor_take(), sweep_one, &sweep);
+    each_pool(visitor_take(), false, sweep_one, &sweep);
     return sweep.is_any;
 }
 
@@ -183,7 +190,7 @@ UMF_API_EXT_1 umf_result_t umfReclaim(umf_memory_provider_handle_t provider, siz
         CHECK_PROVIDER(provider);
     }
     sweep_t sweep = {.root = provider ? provider->root : NULL, .counts = true, .want = bytes};
-    each_pool(visitor_take(), sweep_one, &sweep);
+    each_pool(visitor_take(), false, sweep_one, &sweep);
     if (provider) {
         umf_provider_drop_reusable(provider, false);
     }
@@ -198,7 +205,8 @@ UMF_API_EXT_1 umf_result_t umfReclaim(umf_memory_provider_handle_t provider, siz
 /* What the pools of the same provider keep. */
 static bool trim_same_provider(const umf_shortage_t *shortage) {
     const umf_tracked_provider_t *tracked = shortage->tracked;
-    return sweep_pools((sweep_t){.root = tracked->root, .except = tracked->spans.pool});
+    return sweep_pools(
+        (sweep_t){.root = tracked->root, .except = tracked->spans.pool, .waits = true});
 }
 
 /* What the provider caches. */
@@ -212,7 +220,8 @@ static bool drop_reusable(const umf_shortage_t *shortage) {
 static bool trim_same_group(const umf_shortage_t *shortage) {
     const umf_tracked_provider_t *tracked = shortage->tracked;
     umf_pool_group_handle_t group = umf_group_of(tracked);
-    return group && sweep_pools((sweep_t){.group = group, .except = tracked->spans.pool});
+    return group &&
+           sweep_pools((sweep_t){.group = group, .except = tracked->spans.pool, .waits = true});
 }
 
 /* What the pool itself keeps. The request is repeated until nothing was out of sight meanwhile. */
@@ -227,11 +236,23 @@ static bool reclaim_own(const umf_shortage_t *shortage) {
     return is_served;
 }
 
+/* What was freed on queues, if its work has passed, then what must be waited for. */
+static bool reclaim_queued(const umf_shortage_t *shortage) {
+    umf_memory_pool_handle_t pool = atomic_load(&umf_pool_table[shortage->tracked->spans.pool]);
+    for (int waits = 0; pool && waits <= 1; waits++) {
+        if (umf_core_gives_back(pool, waits) &&
+            shortage->attempt(shortage->pool, shortage->request)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 typedef bool (*release_t)(const umf_shortage_t *shortage);
 
 static bool reclaim_all(const umf_shortage_t *shortage) {
     static const release_t elsewhere[] = {trim_same_provider, drop_reusable, trim_same_group};
-    bool is_served = reclaim_own(shortage);
+    bool is_served = reclaim_queued(shortage) || reclaim_own(shortage);
     for (size_t i = 0; i < UMF_COUNT_OF(elsewhere) && !is_served; i++) {
         is_served = elsewhere[i](shortage) && shortage->attempt(shortage->pool, shortage->request);
     }

@@ -46,6 +46,9 @@ void umf_reclaim_begin(umf_memory_pool_handle_t pool);
 void umf_reclaim_end(umf_memory_pool_handle_t pool);
 void umf_reclaim_leave(umf_memory_pool_handle_t pool);
 
+/* Visits every pool that is not ending, also those that are asleep, until `one` returns false. */
+void umf_reclaim_each(bool (*one)(umf_memory_pool_handle_t pool, void *arg), void *arg);
+
 /* The pools of the group give back what they keep free. */
 void umf_reclaim_group(umf_pool_group_handle_t group);
 

@@ -54,6 +54,7 @@ umf/cuda_device.h UMF_CUDA_DEVICE_H stdbool.h umf/base.h
 umf/plugin.h UMF_PLUGIN_H umf/base.h umf/memory_pool_ops.h umf/memory_provider_ops.h
 umf/capture.h UMF_CAPTURE_H umf/base.h
 umf/copy.h UMF_COPY_H umf/base.h umf/memory_pool.h
+umf/queue.h UMF_QUEUE_H umf/base.h umf/memory_pool.h
 umf/reclaim.h UMF_RECLAIM_H stdbool.h umf/base.h umf/memory_pool.h umf/memory_provider.h
 umf/suspend.h UMF_SUSPEND_H umf/base.h umf/memory_pool.h
 umf/text.h UMF_TEXT_H umf/base.h umf/memory_pool.h umf/memory_provider.h

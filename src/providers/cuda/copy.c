@@ -2,6 +2,7 @@
 #include "providers/cuda/copy.h"
 
 #include "base/log.h"
+#include "base/thread_slot.h"
 
 static bool can_copy(const umf_cuda_driver_t *driver) {
     return driver->cuStreamCreate && driver->cuStreamDestroy && driver->cuStreamSynchronize &&
@@ -128,6 +129,9 @@ static CUresult mark_make(const umf_cuda_driver_t *driver, CUstream stream, CUev
     CUresult result =
         driver->cuStreamIsCapturing ? driver->cuStreamIsCapturing(stream, &status) : CUDA_SUCCESS;
     *mark = NULL;
+    if (umf_cuda_is_of_capture(result)) { /* of the default stream, by a blocking one */
+        return CUDA_SUCCESS;
+    }
     if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE) {
         return result;
     }
@@ -178,4 +182,72 @@ int umf_cuda_mark_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t
         umf_cuda_leave(driver, &scope, CUDA_SUCCESS);
     }
     return has_passed;
+}
+
+/* --- queues of pools -------------------------------------------------------------------------- */
+
+static CUresult ask_stream(const umf_cuda_driver_t *driver, CUstream stream, CUcontext *context,
+                           unsigned long long *id) {
+    CUresult result = CUDA_SUCCESS;
+    if (driver->cuStreamGetCtx) {
+        result = driver->cuStreamGetCtx(stream, context);
+    }
+    if (result == CUDA_SUCCESS && driver->cuStreamGetId) {
+        result = driver->cuStreamGetId(stream, id);
+    }
+    return umf_cuda_is_of_capture(result) ? CUDA_SUCCESS : result;
+}
+
+/* The number of the driver, with a bit so that it is not 0. Drivers before 12.0 have none. */
+umf_result_t umf_cuda_queue_id(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                               void *queue, uint64_t *id, int *is_of_thread) {
+    umf_cuda_scope_t scope;
+    CUcontext of = context->handle;
+    bool is_of_this_thread =
+        queue == CU_STREAM_PER_THREAD || (!queue && driver == umf_cuda_driver_per_thread());
+    unsigned long long number =
+        is_of_this_thread ? umf_thread_slot_number() : (unsigned long long)(uintptr_t)queue;
+    CUresult result = umf_cuda_enter(driver, context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = umf_cuda_leave(driver, &scope, ask_stream(driver, queue, &of, &number));
+    }
+    if (result != CUDA_SUCCESS) {
+        umf_cuda_result(driver, result, "asking which stream a queue is");
+        UMF_LOG_ERROR("queue %p is no stream: it was destroyed, or never made", queue);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (of != context->handle) {
+        UMF_LOG_ERROR("queue %p is a stream of context %p, the memory is of context %p: use a "
+                      "stream of that one",
+                      queue, (void *)of, (void *)context->handle);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *id = (uint64_t)number << 1 | 1;
+    *is_of_thread = is_of_this_thread;
+    return UMF_RESULT_SUCCESS;
+}
+
+static CUresult follow(const umf_cuda_driver_t *driver, CUstream stream, CUevent mark) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result =
+        driver->cuStreamIsCapturing ? driver->cuStreamIsCapturing(stream, &status) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE) {
+        return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
+    }
+    return driver->cuStreamWaitEvent(stream, mark, 0);
+}
+
+umf_result_t umf_cuda_queue_follow(const umf_cuda_driver_t *driver,
+                                   const umf_cuda_context_t *context, void *queue, void *mark) {
+    umf_cuda_scope_t scope;
+    if (!driver->cuStreamWaitEvent) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    CUresult result = umf_cuda_enter(driver, context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = umf_cuda_leave(driver, &scope, follow(driver, queue, mark));
+    }
+    return umf_cuda_is_of_capture(result)
+               ? UMF_RESULT_ERROR_NOT_SUPPORTED
+               : umf_cuda_result(driver, result, "letting a stream wait for an event");
 }

@@ -32,6 +32,12 @@ umf_result_t umf_cuda_queue_mark(const umf_cuda_driver_t *driver, const umf_cuda
 int umf_cuda_mark_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                        void *mark, int may_block);
 
+/* Which stream it is: of the context, and its number. */
+umf_result_t umf_cuda_queue_id(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                               void *queue, uint64_t *id, int *is_of_thread);
+umf_result_t umf_cuda_queue_follow(const umf_cuda_driver_t *driver,
+                                   const umf_cuda_context_t *context, void *queue, void *mark);
+
 /* Pinned memory of the host. Drivers that cannot pin copy more slowly; that is all. */
 umf_result_t umf_cuda_host_pin(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                                void *ptr, size_t size);
@@ -43,6 +49,15 @@ umf_result_t umf_cuda_host_unpin(const umf_cuda_driver_t *driver, const umf_cuda
     static umf_result_t kind##_queue_create(void *provider, void **queue) {                        \
         const type *self = provider;                                                               \
         return umf_cuda_queue_create(self->driver, &self->context, queue);                         \
+    }                                                                                              \
+    static umf_result_t kind##_queue_id(void *provider, void *queue, uint64_t *id,                 \
+                                        int *is_of_thread) {                                       \
+        const type *self = provider;                                                               \
+        return umf_cuda_queue_id(self->driver, &self->context, queue, id, is_of_thread);           \
+    }                                                                                              \
+    static umf_result_t kind##_queue_follow(void *provider, void *queue, void *mark) {             \
+        const type *self = provider;                                                               \
+        return umf_cuda_queue_follow(self->driver, &self->context, queue, mark);                   \
     }                                                                                              \
     static umf_result_t kind##_queue_destroy(void *provider, void *queue) {                        \
         const type *self = provider;                                                               \
@@ -105,6 +120,7 @@ umf_result_t umf_cuda_host_unpin(const umf_cuda_driver_t *driver, const umf_cuda
     .queue_wait = kind##_queue_wait, .copy = kind##_copy, .fill = kind##_fill,                     \
     .copy_rows = kind##_copy_rows, .copy_domain = umf_cuda_op_copy_domain,                         \
     .queue_join = kind##_queue_join, .event_record = kind##_event_record,                          \
-    .queue_mark = kind##_queue_mark, .mark_wait = kind##_mark_wait
+    .queue_mark = kind##_queue_mark, .mark_wait = kind##_mark_wait, .queue_id = kind##_queue_id,   \
+    .queue_follow = kind##_queue_follow
 
 #endif

@@ -3,12 +3,6 @@
 
 #include "providers/gpu/capture.h"
 
-/* Whether the call ran into a capture. Then it has waited for nothing. */
-static bool is_of_capture(CUresult result) {
-    return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-           result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-}
-
 /* The default stream answers IMPLICIT while a blocking stream of its context is captured. */
 static bool is_captured(const umf_cuda_driver_t *driver, CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -16,7 +10,7 @@ static bool is_captured(const umf_cuda_driver_t *driver, CUstream stream) {
         return false;
     }
     CUresult result = driver->cuStreamIsCapturing(stream, &status);
-    return is_of_capture(result) ||
+    return umf_cuda_is_of_capture(result) ||
            (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
@@ -57,13 +51,13 @@ static CUresult wait_primary(const umf_cuda_driver_t *driver, CUdevice device, C
 
 /* The more serious result. A capture is the most serious: some work was not waited for. */
 static CUresult graver(CUresult first, CUresult next) {
-    return first == CUDA_SUCCESS || is_of_capture(next) ? next : first;
+    return first == CUDA_SUCCESS || umf_cuda_is_of_capture(next) ? next : first;
 }
 
 static CUresult wait_places(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places) {
     CUcontext own = places->context->handle;
     CUresult result = wait_context(driver, places->context);
-    for (size_t i = 0; i < places->access_count && !is_of_capture(result); i++) {
+    for (size_t i = 0; i < places->access_count && !umf_cuda_is_of_capture(result); i++) {
         const CUmemLocation *at = &places->access[i].location;
         if (at->type == CU_MEM_LOCATION_TYPE_DEVICE) {
             result = graver(result, wait_primary(driver, at->id, own));
@@ -91,23 +85,24 @@ static CUresult wait_untold(const umf_cuda_driver_t *driver, const umf_cuda_plac
     umf_capture_leave_wait();
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         tell_capture(level, "a blocking stream of context", places->context->handle);
-    } else if (is_of_capture(result)) {
+    } else if (umf_cuda_is_of_capture(result)) {
         umf_cuda_result(driver, result,
                         "waiting for queued work while a stream is captured of which "
                         "umfCaptureBegins was not told");
     }
-    return is_of_capture(result) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
+    return umf_cuda_is_of_capture(result) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
 }
 
 umf_result_t umf_cuda_wait_all(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places) {
     CUresult result = wait_untold(driver, places, UMF_LOG_LEVEL_ERROR);
-    return is_of_capture(result) ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
-                                 : umf_cuda_result(driver, result, "waiting for queued work");
+    return umf_cuda_is_of_capture(result)
+               ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
+               : umf_cuda_result(driver, result, "waiting for queued work");
 }
 
 umf_result_t umf_cuda_settle(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places) {
     CUresult result = wait_untold(driver, places, UMF_LOG_LEVEL_DEBUG);
-    if (is_of_capture(result)) {
+    if (umf_cuda_is_of_capture(result)) {
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     umf_cuda_result(driver, result, "waiting for queued work");

@@ -19,6 +19,12 @@ typedef struct umf_cuda_places_t {
     size_t access_count;
 } umf_cuda_places_t;
 
+/* Whether the call ran into a capture. Then it has waited for nothing. */
+static inline bool umf_cuda_is_of_capture(CUresult result) {
+    return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+           result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
 /*
  * Waits for the context, and for the primary contexts of its own device and of all devices with
  * access, as far as they are in use. Other contexts cannot be found. OUT_OF_RESOURCES: waiting

@@ -78,6 +78,7 @@ struct CUstream_st {
     bool is_broken = false;  // the capture
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     std::thread::id capturer{};
+    unsigned long long id = 0; // never the same for two; 0: nobody has asked for it
 
     void add(Work work) {
         if (capture) {
@@ -1323,6 +1324,27 @@ CUresult fake_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status
     *status = !stream->capture    ? CU_STREAM_CAPTURE_STATUS_NONE
               : stream->is_broken ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                   : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuStreamGetId(CUstream stream, unsigned long long *id) {
+    ENTER_CONTEXT(FAKE_cuStreamGetId)
+    stream = stream_of(stream, context);
+    if (!get().streams.count(stream)) {
+        return dead();
+    }
+    stream->id = stream->id ? stream->id : ++get().ids;
+    *id = stream->id;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuStreamGetCtx(CUstream stream, CUcontext *of) {
+    ENTER_CONTEXT(FAKE_cuStreamGetCtx)
+    stream = stream_of(stream, context);
+    if (!get().streams.count(stream)) {
+        return dead();
+    }
+    *of = stream->context;
     return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,488 @@
+// Allocating and freeing in the order of streams: memory is used again at once where the stream
+// orders it, and not before the work has passed anywhere else.
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fakes/content.h"
+#include "fakes/log_file.h"
+#include "fakes/vmm_kinds.h"
+#include "gpu.h"
+
+#include <umf/capture.h>
+#include <umf/experimental/ctl.h>
+#include <umf/ipc.h>
+#include <umf/queue.h>
+#include <umf/reclaim.h>
+#include <umf/suspend.h>
+#include <umf/text.h>
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t WRONG = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr umf_result_t BUSY = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+constexpr umf_result_t NONE = UMF_RESULT_ERROR_NOT_SUPPORTED;
+constexpr size_t KiB = 1024, MiB = KiB * KiB;
+constexpr size_t SMALL = 64 * KiB, LARGE = 8 * MiB;
+
+class Queues : public testing::Test {
+  protected:
+    umf_memory_pool_handle_t pool = nullptr;
+    CUstream first = nullptr, second = nullptr;
+    size_t held = 0;
+
+    void SetUp() override {
+        start_cuda_vmm();
+        for (CUstream *stream : {&first, &second}) {
+            CU(cuStreamCreate(stream, CU_STREAM_NON_BLOCKING));
+        }
+        held = held_cuda();
+    }
+    void TearDown() override {
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(held_cuda(), held) << "the pool has given all back";
+        for (CUstream stream : {first, second}) {
+            driver().cuStreamDestroy(stream);
+        }
+        if (!driver().is_real) {
+            EXPECT_EQ(driver().control()->illegal_accesses, 0);
+            EXPECT_EQ(driver().control()->dead_uses, 0);
+        }
+        stop_cuda_vmm();
+    }
+    void make(const std::string &text) {
+        ASSERT_EQ(umfPoolCreateFromText(text.c_str(), &pool), OK) << umfTextError();
+    }
+    // Queues work on the memory, which has not passed until somebody waits for it.
+    static void work(void *ptr, unsigned char value, size_t size, CUstream stream) {
+        CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(ptr), value, size, stream));
+    }
+    static bool is_all(const void *ptr, char value, size_t size) {
+        std::vector<char> now(size);
+        read_cuda(now.data(), ptr, size);
+        return are_all(now.data(), now.size(), value);
+    }
+    void *make_busy(size_t size, CUstream stream) {
+        void *ptr = umfPoolMallocOn(pool, size, 0, stream);
+        EXPECT_NE(ptr, nullptr);
+        work(ptr, 1, size, stream);
+        return ptr;
+    }
+    static void pass(CUstream stream) {
+        CU(cuStreamSynchronize(stream));
+    }
+    static long calls() {
+        long sum = 0;
+        for (long each : driver().control()->calls) {
+            sum += each;
+        }
+        return sum;
+    }
+};
+
+struct Text {
+    const char *pool;
+};
+
+std::ostream &operator<<(std::ostream &out, const Text &text) {
+    return out << text.pool;
+}
+
+class Queue : public Queues, public testing::WithParamInterface<Text> {
+  protected:
+    void SetUp() override {
+        Queues::SetUp();
+        make(GetParam().pool);
+    }
+};
+
+std::vector<Text> texts() {
+    std::vector<Text> list = {
+        {"coalescing over cuda_vmm:device=0"}, {"disjoint over cuda_vmm:device=0"},
+        {"proxy over cuda_vmm:device=0"},      {"coalescing over cuda:device=0"},
+        {"disjoint over cuda:device=0"},       {"proxy over cuda:device=0"}};
+#if UMF_WITH_JEMALLOC
+    list.push_back({"jemalloc over cuda_vmm:device=0"});
+#endif
+    return list;
+}
+
+} // namespace
+
+TEST_P(Queue, UsesAgainAtOnceWhatWasFreedOnIt) {
+    NEEDS_FAKE()
+    for (size_t size : {SMALL, LARGE}) {
+        void *ptr = make_busy(size, first);
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        long before = calls();
+        void *again = umfPoolMallocOn(pool, size, 0, first);
+        EXPECT_EQ(again, ptr);
+        EXPECT_EQ(umfFreeOn(again, first), OK);
+        EXPECT_EQ(calls(), before) << "no call of the driver";
+    }
+}
+
+TEST_P(Queue, UsesOfAnotherWhatHasPassed) {
+    void *ptr = make_busy(SMALL, first);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    pass(first);
+    void *other = umfPoolMallocOn(pool, SMALL, 0, second);
+    EXPECT_EQ(other, ptr);
+    EXPECT_EQ(umfFreeOn(other, second), OK);
+}
+
+TEST_P(Queue, UsesNothingSmallOfAnotherThatHasNotPassed) {
+    void *ptr = make_busy(SMALL, first);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    void *other = umfPoolMallocOn(pool, SMALL, 0, second);
+    if (!driver().is_real) {
+        EXPECT_NE(other, ptr);
+    }
+    work(other, 2, SMALL, second);
+    pass(second);
+    pass(first);
+    EXPECT_TRUE(is_all(other, 2, SMALL));
+    EXPECT_EQ(umfFreeOn(other, second), OK);
+}
+
+TEST_P(Queue, LargeMemoryOfAnotherIsWaitedForOnTheDevice) {
+    NEEDS_FAKE()
+    void *ptr = make_busy(LARGE, first);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    for (int i = 0; i < 20; i++) { // a query lets one piece of it pass
+        work(ptr, 1, LARGE, first);
+    }
+    void *other = umfPoolMallocOn(pool, LARGE, 0, second);
+    EXPECT_EQ(other, ptr);
+    EXPECT_EQ(driver().control()->calls[FAKE_cuStreamWaitEvent], 1);
+    EXPECT_EQ(driver().control()->calls[FAKE_cuEventSynchronize], 0) << "the host does not wait";
+    EXPECT_EQ(umfFreeOn(other, second), OK);
+}
+
+TEST_P(Queue, MemoryIsWaitedForByTheHostBeforeNone) {
+    NEEDS_FAKE()
+    driver().control()->device_memory[0] = held + 16 * MiB;
+    std::vector<void *> all;
+    while (void *ptr = umfPoolMallocOn(pool, MiB / 2, 0, first)) {
+        work(ptr, 1, MiB / 2, first);
+        all.push_back(ptr);
+    }
+    ASSERT_GE(all.size(), 4u);
+    for (void *ptr : all) {
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    }
+    void *other = umfPoolMallocOn(pool, 4 * MiB, 0, second); // no block is as large
+    ASSERT_NE(other, nullptr);
+    EXPECT_EQ(umfFreeOn(other, second), OK);
+}
+
+TEST_P(Queue, MemoryUsedOnAnotherQueueWaitsForBoth) {
+    NEEDS_FAKE()
+    void *ptr = make_busy(SMALL, first);
+    work(ptr, 2, SMALL, second);
+    EXPECT_EQ(umfUseOn(ptr, second), OK);
+    EXPECT_EQ(umfUseOn(ptr, second), OK) << "twice is as once";
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    void *other = umfPoolMallocOn(pool, SMALL, 0, first);
+    EXPECT_NE(other, ptr) << "the second queue still uses it";
+    pass(second);
+    void *again = umfPoolMallocOn(pool, SMALL, 0, first);
+    EXPECT_EQ(again, ptr);
+    EXPECT_EQ(umfFreeOn(other, first), OK);
+    EXPECT_EQ(umfFreeOn(again, first), OK);
+}
+
+TEST_P(Queue, BothWaysOfFreeingMix) {
+    void *ptr = umfPoolMalloc(pool, SMALL);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    pass(first);
+    void *again = umfPoolMallocOn(pool, SMALL, 0, first);
+    ASSERT_NE(again, nullptr);
+    EXPECT_EQ(umfFree(again), OK);
+    void *third = umfPoolMallocOn(pool, SMALL, 0, first);
+    EXPECT_EQ(umfPoolFree(pool, third), OK);
+}
+
+TEST_P(Queue, ASecondFreeIsRefused) {
+    LogFile log;
+    void *ptr = umfPoolMallocOn(pool, SMALL, 0, first);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    EXPECT_EQ(umfFreeOn(ptr, first), WRONG);
+    EXPECT_EQ(umfFreeOn(ptr, second), WRONG);
+    EXPECT_EQ(umfUseOn(ptr, second), WRONG);
+    EXPECT_EQ(umfFree(ptr), WRONG);
+    EXPECT_EQ(umfPoolFree(pool, ptr), WRONG);
+    EXPECT_EQ(log.count("was freed before, on queue"), 5u) << log.text();
+    void *one = umfPoolMallocOn(pool, SMALL, 0, first);
+    void *two = umfPoolMallocOn(pool, SMALL, 0, first);
+    EXPECT_NE(one, two);
+    EXPECT_EQ(umfFreeOn(one, first), OK);
+    EXPECT_EQ(umfFreeOn(two, first), OK);
+}
+
+TEST_P(Queue, AnAddressInsideOfABlockIsRefused) {
+    char *ptr = static_cast<char *>(umfPoolMallocOn(pool, SMALL, 0, first));
+    EXPECT_EQ(umfFreeOn(ptr + 4096, first), WRONG);
+    EXPECT_EQ(umfUseOn(ptr + 4096, first), WRONG);
+    int local = 0;
+    EXPECT_EQ(umfFreeOn(&local, first), WRONG);
+    EXPECT_EQ(umfFreeOn(nullptr, first), OK);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+}
+
+TEST_P(Queue, AQueueOfAnotherContextIsRefused) {
+    NEEDS_FAKE()
+    CUcontext other = nullptr;
+    CUstream foreign = nullptr;
+    CU(cuCtxCreate(&other, 0, 1));
+    CU(cuStreamCreate(&foreign, CU_STREAM_NON_BLOCKING));
+    CU(cuCtxSetCurrent(cuda_vmm_context()));
+    LogFile log;
+    void *ptr = umfPoolMallocOn(pool, SMALL, 0, first);
+    EXPECT_EQ(umfPoolMallocOn(pool, SMALL, 0, foreign), nullptr);
+    EXPECT_EQ(umfFreeOn(ptr, foreign), WRONG);
+    EXPECT_EQ(umfUseOn(ptr, foreign), WRONG);
+    EXPECT_EQ(umfPoolTrimOn(pool, 0, foreign), WRONG);
+    EXPECT_EQ(log.count("is a stream of context"), 4u) << log.text();
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    CU(cuCtxSetCurrent(other));
+    CU(cuStreamDestroy(foreign));
+    CU(cuCtxDestroy(other));
+    CU(cuCtxSetCurrent(cuda_vmm_context()));
+}
+
+TEST_P(Queue, TheEndOfAQueueLetsItsMemoryGo) {
+    CUstream doomed = nullptr;
+    CU(cuStreamCreate(&doomed, CU_STREAM_NON_BLOCKING));
+    void *ptr = make_busy(SMALL, doomed), *live = make_busy(SMALL, doomed);
+    EXPECT_EQ(umfFreeOn(ptr, doomed), OK);
+    EXPECT_EQ(umfQueueEnds(doomed), OK);
+    EXPECT_EQ(umfQueueEnds(doomed), OK) << "nobody knows it any more";
+    CU(cuStreamDestroy(doomed));
+    pass(first);
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
+    void *again = umfPoolMallocOn(pool, SMALL, 0, first);
+    EXPECT_EQ(again, ptr);
+    EXPECT_EQ(umfFreeOn(again, first), OK);
+    EXPECT_EQ(umfFreeOn(live, first), OK);
+}
+
+TEST_P(Queue, AHandleThatIsUsedAgainIsAnotherQueue) {
+    CUstream doomed = nullptr, next = nullptr;
+    CU(cuStreamCreate(&doomed, CU_STREAM_NON_BLOCKING));
+    void *ptr = make_busy(SMALL, doomed);
+    EXPECT_EQ(umfFreeOn(ptr, doomed), OK);
+    EXPECT_EQ(umfQueueEnds(doomed), OK);
+    CU(cuStreamDestroy(doomed));
+    CU(cuStreamCreate(&next, CU_STREAM_NON_BLOCKING)); // often the same handle
+    void *other = umfPoolMallocOn(pool, SMALL, 0, next);
+    ASSERT_NE(other, nullptr);
+    EXPECT_EQ(umfFreeOn(other, next), OK);
+    EXPECT_EQ(umfQueueEnds(next), OK);
+    CU(cuStreamDestroy(next));
+}
+
+TEST_P(Queue, WhatWaitsCanBeWaitedFor) {
+    NEEDS_FAKE()
+    size_t bytes = 1;
+    EXPECT_EQ(umfPoolWaitPending(pool, 0, &bytes), OK);
+    EXPECT_EQ(bytes, 0u);
+    void *ptr = make_busy(SMALL, first);
+    for (int i = 0; i < 100; i++) {
+        work(ptr, 1, SMALL, first);
+    }
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    EXPECT_EQ(umfPoolWaitPending(pool, 0, &bytes), BUSY);
+    EXPECT_GE(bytes, SMALL);
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, &bytes), OK);
+    EXPECT_EQ(bytes, 0u);
+    void *other = umfPoolMallocOn(pool, SMALL, 0, second);
+    EXPECT_EQ(other, ptr) << "it is free for every queue";
+    for (int i = 0; i < 100; i++) {
+        work(other, 1, SMALL, second);
+    }
+    EXPECT_EQ(umfFreeOn(other, second), OK);
+    EXPECT_EQ(umfPoolWaitPending(pool, uint64_t{1} << 40, &bytes), OK) << "within some time";
+}
+
+TEST_P(Queue, ATrimGivesBackWhatHasPassed) {
+    std::vector<void *> all;
+    for (int i = 0; i < 4; i++) {
+        all.push_back(make_busy(LARGE, first));
+    }
+    for (void *ptr : all) {
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    }
+    EXPECT_GE(held_cuda(), held + 4 * LARGE);
+    pass(first);
+    umfPoolTrimOn(pool, 0, first);
+    if (!driver().is_real) {
+        EXPECT_EQ(held_cuda(), held);
+    }
+}
+
+TEST_P(Queue, ATrimDoesNotWait) {
+    NEEDS_FAKE()
+    void *ptr = make_busy(LARGE, first);
+    for (int i = 0; i < 100; i++) {
+        work(ptr, 1, LARGE, first);
+    }
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    umfPoolTrimOn(pool, 0, first);
+    EXPECT_GE(held_cuda(), held + LARGE) << "it is in use";
+    EXPECT_EQ(driver().control()->calls[FAKE_cuEventSynchronize], 0);
+    pass(first);
+    umfPoolTrimMemory(pool, 0);
+    EXPECT_EQ(held_cuda(), held);
+}
+
+TEST_P(Queue, ThePoolWaitsForItsQueuesAtItsEnd) {
+    NEEDS_FAKE()
+    for (CUstream stream : {first, second}) {
+        void *ptr = make_busy(LARGE, stream);
+        EXPECT_EQ(umfFreeOn(ptr, stream), OK);
+    }
+    void *both = make_busy(SMALL, first);
+    work(both, 1, SMALL, second);
+    EXPECT_EQ(umfUseOn(both, second), OK);
+    EXPECT_EQ(umfFreeOn(both, first), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(driver().control()->unordered_unmaps, 0);
+    make(GetParam().pool);
+}
+
+TEST_P(Queue, TheDefaultQueueIsAQueue) {
+    for (CUstream stream : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
+        void *ptr = umfPoolMallocOn(pool, SMALL, 0, stream);
+        ASSERT_NE(ptr, nullptr);
+        EXPECT_EQ(umfFreeOn(ptr, stream), OK);
+        EXPECT_EQ(umfPoolMallocOn(pool, SMALL, 0, stream), ptr);
+        EXPECT_EQ(umfFreeOn(ptr, stream), OK);
+    }
+}
+
+TEST_P(Queue, TheQueueOfAThreadIsNotThatOfAnother) {
+    NEEDS_FAKE()
+    void *ptr = make_busy(SMALL, CU_STREAM_PER_THREAD), *other = nullptr;
+    EXPECT_EQ(umfFreeOn(ptr, CU_STREAM_PER_THREAD), OK);
+    std::thread([&] {
+        CU(cuCtxSetCurrent(cuda_vmm_context()));
+        other = umfPoolMallocOn(pool, SMALL, 0, CU_STREAM_PER_THREAD);
+        CU(cuCtxSetCurrent(nullptr));
+    }).join();
+    EXPECT_NE(other, ptr);
+    EXPECT_EQ(umfPoolMallocOn(pool, SMALL, 0, CU_STREAM_PER_THREAD), ptr);
+    EXPECT_EQ(umfFree(ptr), OK);
+    EXPECT_EQ(umfFree(other), OK);
+}
+
+TEST_P(Queue, AlignmentIsKept) {
+    for (size_t alignment = 1; alignment <= 4 * KiB; alignment *= 2) {
+        for (int i = 0; i < 2; i++) {
+            void *ptr = umfPoolMallocOn(pool, 1000, alignment, first);
+            ASSERT_NE(ptr, nullptr) << alignment;
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(ptr) % alignment, 0u);
+            EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        }
+    }
+    EXPECT_EQ(umfPoolMallocOn(pool, 1000, 3, first), nullptr);
+}
+
+TEST_P(Queue, EverySizeIsServed) {
+    std::vector<void *> all;
+    for (size_t size = 1; size < 20 * MiB; size += 1 + size / 7) {
+        void *ptr = umfPoolMallocOn(pool, size, 0, first);
+        ASSERT_NE(ptr, nullptr) << size;
+        size_t usable = 0;
+        if (umfPoolMallocUsableSize(pool, ptr, &usable) == OK) {
+            EXPECT_GE(usable, size);
+        }
+        work(ptr, 1, size, first);
+        all.push_back(ptr);
+    }
+    for (void *ptr : all) {
+        EXPECT_EQ(umfFreeOn(ptr, second), OK);
+    }
+    pass(first);
+}
+
+TEST_P(Queue, AResizedBlockIsAnOrdinaryOne) {
+    void *ptr = umfPoolMallocOn(pool, SMALL, 0, first);
+    void *moved = umfPoolRealloc(pool, ptr, 2 * SMALL);
+    if (!moved) { // a proxy pool cannot
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        return;
+    }
+    EXPECT_EQ(umfFreeOn(moved, first), OK);
+    EXPECT_EQ(umfPoolRealloc(pool, moved, SMALL), nullptr) << "it was freed";
+    void *again = umfPoolMallocOn(pool, SMALL, 0, first);
+    EXPECT_EQ(umfPoolRealloc(pool, again, 0), nullptr);
+    EXPECT_EQ(umfFreeOn(again, first), WRONG);
+}
+
+TEST_P(Queue, MemoryWithAnIpcHandleIsNotHandedOutAgain) {
+    void *ptr = umfPoolMallocOn(pool, SMALL, 0, first);
+    umf_ipc_handle_t handle = nullptr;
+    size_t size = 0;
+    if (umfGetIPCHandle(ptr, &handle, &size) != OK) {
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        GTEST_SKIP() << "no IPC here";
+    }
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    void *other = umfPoolMallocOn(pool, SMALL, 0, first);
+    EXPECT_NE(other, ptr);
+    EXPECT_EQ(umfFreeOn(ptr, first), WRONG);
+    EXPECT_EQ(umfFreeOn(other, first), OK);
+    EXPECT_EQ(umfPutIPCHandle(handle), OK);
+}
+
+TEST_P(Queue, ASuspendedPoolTakesFrees) {
+    void *ptr = make_busy(SMALL, first), *kept = make_busy(SMALL, first);
+    pass(first);
+    if (umfPoolsSuspend(&pool, 1, nullptr, nullptr) != OK) {
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        EXPECT_EQ(umfFreeOn(kept, first), OK);
+        GTEST_SKIP() << "no suspend here";
+    }
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    EXPECT_EQ(umfPoolMallocOn(pool, SMALL, 0, first), nullptr);
+    EXPECT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(umfPoolMallocOn(pool, SMALL, 0, first), ptr);
+    EXPECT_TRUE(is_all(kept, 1, SMALL));
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    EXPECT_EQ(umfFreeOn(kept, first), OK);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Queue, testing::ValuesIn(texts()), [](const auto &each) {
+    std::string name = each.param.pool;
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
+    return name;
+});
+
+TEST_F(Queues, AreNotLookedAtByOrdinaryMemory) {
+    make("disjoint over os");
+    LogFile log;
+    void *ptr = umfPoolMallocOn(pool, 1000, 64, nullptr);
+    ASSERT_NE(ptr, nullptr);
+    EXPECT_EQ(umfUseOn(ptr, nullptr), OK);
+    EXPECT_EQ(umfFreeOn(ptr, first), NONE);
+    EXPECT_EQ(umfUseOn(ptr, first), NONE);
+    EXPECT_EQ(umfPoolMallocOn(pool, 1000, 0, first), nullptr);
+    EXPECT_EQ(umfPoolTrimOn(pool, 0, first), NONE);
+    EXPECT_EQ(log.count("its provider has no queues"), 4u) << log.text();
+    EXPECT_EQ(umfPoolTrimOn(pool, 0, nullptr), OK);
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
+    EXPECT_EQ(umfFreeOn(ptr, nullptr), OK);
+}
+
+TEST_F(Queues, RefuseWhatIsNoPool) {
+    make("disjoint over os");
+    EXPECT_EQ(umfPoolMallocOn(nullptr, 1, 0, first), nullptr);
+    EXPECT_EQ(umfPoolTrimOn(nullptr, 0, first), WRONG);
+    EXPECT_EQ(umfPoolWaitPending(nullptr, 0, nullptr), WRONG);
+}
