@@ -1,0 +1,163 @@
+/** @file
+ * Suspend as a scope: the physical memory of pools is given back while an object lives.
+ *
+ * @code{.cpp}
+ * #include <umf/umf.hpp>
+ *
+ * void sleep(umf::pool &weights, umf::pool &cache) {
+ *     umf::suspend_scope asleep({weights, cache});
+ *     // asleep.report().bytes are free for others
+ * } // everything is back, at the same addresses
+ * @endcode
+ */
+#ifndef UMF_CPP_SUSPEND_HPP
+#define UMF_CPP_SUSPEND_HPP 1
+
+#include <initializer_list>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <umf/cpp/error.hpp>
+#include <umf/cpp/pool.hpp>
+#include <umf/suspend.h>
+
+UMF_CPP_BEGIN
+
+/// @brief Native queues (`cudaStream_t`, `CUstream`, ...): a list in braces, or any range of them.
+class queues {
+  public:
+    /// @brief No queue.
+    queues() noexcept = default;
+
+    /// @brief Queues one by one.
+    /// @param list the queues
+    queues(std::initializer_list<void *> list) : list_(list) {}
+
+    /// @brief The queues of a range, such as a vector of streams.
+    /// @param range copied
+    template <class Range,
+              class = decltype(static_cast<void *>(*std::begin(std::declval<const Range &>())))>
+    queues(const Range &range) : list_(std::begin(range), std::end(range)) {}
+
+    /// @brief The queues in a row.
+    /// @return NULL if there are none; valid as long as this
+    void *const *data() const noexcept {
+        return list_.empty() ? nullptr : list_.data();
+    }
+
+    /// @brief How many.
+    /// @return 0 if there are none
+    std::size_t size() const noexcept {
+        return list_.size();
+    }
+
+    /// @brief The first queue.
+    /// @return an iterator
+    void *const *begin() const noexcept {
+        return list_.data();
+    }
+
+    /// @brief Behind the last queue.
+    /// @return an iterator
+    void *const *end() const noexcept {
+        return list_.data() + list_.size();
+    }
+
+  private:
+    std::vector<void *> list_;
+};
+
+/// @brief Sets what becomes of a pool's content at its next suspend.
+/// @param pool a pool that is resident
+/// @param keep what becomes of it
+/// @param folder for ::UMF_SUSPEND_KEEP_FILE
+/// @param device for ::UMF_SUSPEND_KEEP_PEER
+/// @return success, or why not: see ::umfPoolSetSuspendPolicy
+inline result<void> set_suspend_policy(pool_ref pool, umf_suspend_keep_t keep,
+                                       const char *folder = nullptr, int device = -1) {
+    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+    policy.keep = keep;
+    policy.folder = folder;
+    policy.device = device;
+    return detail::checked(umfPoolSetSuspendPolicy(pool.get(), &policy), "a policy of suspend");
+}
+
+/// @brief Pools that are suspended as long as it lives.
+class [[nodiscard]] suspend_scope {
+  public:
+    /// @brief Suspends pools: all or none.
+    /// @param pools the pools, which must outlive this object; not empty
+    /// @param wait_for queues whose work so far is waited for; none: all work is
+    /// @throws umf::exception if that fails
+    explicit suspend_scope(std::initializer_list<pool_ref> pools, const queues &wait_for = {})
+        : suspend_scope(create(pools, wait_for).value()) {}
+
+    /// @brief Suspends pools, without exceptions.
+    /// @param pools the pools, which must outlive the scope; not empty
+    /// @param wait_for queues whose work so far is waited for; none: all work is
+    /// @return the scope, or why there is none
+    static result<suspend_scope> create(std::initializer_list<pool_ref> pools,
+                                        const queues &wait_for = {}) {
+        suspend_scope scope;
+        for (pool_ref pool : pools) {
+            scope.pools_.push_back(pool.get());
+        }
+        umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
+        params.queues = wait_for.data();
+        params.num_queues = wait_for.size();
+        umf_result_t code =
+            umfPoolsSuspend(scope.pools_.data(), scope.pools_.size(), &params, &scope.report_);
+        if (code != UMF_RESULT_SUCCESS) {
+            scope.pools_.clear();
+            return detail::failure(code, "suspending pools");
+        }
+        return scope;
+    }
+
+    /// @brief Takes the pools of another scope, which has none afterwards.
+    /// @param other the other scope
+    suspend_scope(suspend_scope &&other) noexcept
+        : pools_(std::exchange(other.pools_, {})), report_(other.report_) {}
+
+    suspend_scope &operator=(suspend_scope &&) = delete;
+
+    /// Resumes the pools. Call resume to hear whether that succeeds: without memory they stay
+    /// suspended.
+    ~suspend_scope() {
+        static_cast<void>(resume());
+    }
+
+    /// @brief Resumes the pools now. Does nothing if that was done.
+    /// @return what came back; or why not: they stay suspended, and it may be called again
+    result<umf_suspend_report_t> resume() {
+        umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+        if (!pools_.empty()) {
+            umf_result_t code = umfPoolsResume(pools_.data(), pools_.size(), nullptr, &report);
+            if (code != UMF_RESULT_SUCCESS) {
+                return detail::failure(code, "resuming pools, for which " +
+                                                 std::to_string(report.missing) +
+                                                 " bytes are missing");
+            }
+            pools_.clear();
+        }
+        return report;
+    }
+
+    /// @brief What the suspend did.
+    /// @return valid as long as this
+    const umf_suspend_report_t &report() const noexcept {
+        return report_;
+    }
+
+  private:
+    suspend_scope() noexcept = default;
+
+    std::vector<umf_memory_pool_handle_t> pools_;
+    umf_suspend_report_t report_ = UMF_SUSPEND_REPORT_INIT;
+};
+
+UMF_CPP_END
+
+#endif /* UMF_CPP_SUSPEND_HPP */
