@@ -13,12 +13,14 @@ highlight_language = "text"  # of what names no language
 primary_domain = "c"
 
 breathe_default_project = "umf"
-breathe_domain_by_extension = {"h": "c"}
+breathe_domain_by_extension = {"h": "c", "hpp": "cpp"}
 breathe_show_include = False  # each page says it once
 
 # What is linked to must be there, but for types in declarations: those of C and of drivers, and opaque ones.
 nitpicky = True
-nitpick_ignore_regex = [("c:identifier", r"\w+_t|va_list|\w+_st|\w+\.@\d+")]  # last: a union without a name
+# Names of C are not found from C++.
+nitpick_ignore_regex = [("c:identifier", r"\w+_t|va_list|\w+_st|\w+\.@\d+"),  # last: a union without a name
+                        ("cpp:identifier", r"(umf[A-Z]|umf_|UMF_)\w+|detail.*")]
 
 html_theme = "furo"
 html_copy_source = False

@@ -15,6 +15,7 @@ TOP = {
     "benchmark/README.md": "benchmark",
 }
 INSIDE = ["ARCHITECTURE", "ipc", "ipc-security", "Benchmarks </benchmark>", "contributing"]
+WHOLE_NAMESPACE = "\n```{doxygennamespace} umf\n:members:\n```\n"  # of C++: all of its headers
 LINK = re.compile(r"```.*?```|(?P<image>!?)\[(?P<words>[^][]*)\]\((?P<target>[^()\s]+)\)|`[^`\n]*`", re.DOTALL)
 
 
@@ -28,9 +29,9 @@ def page_of(path):
         return TOP[path]
     if re.fullmatch(r"docs/.*\.md", path):
         return path[5:-3]
-    if re.fullmatch(r"include/.*\.h", path):
-        return "reference/" + path[8:-2]
-    if re.fullmatch(r"examples/.*\.[ch]", path):
+    if re.fullmatch(r"include/.*\.h(pp)?", path):
+        return "reference/" + path[8:].replace(".hpp", "_hpp").removesuffix(".h")
+    if re.fullmatch(r"examples/.*\.(c|h|cpp|cu)", path):
         return path.replace(".", "_")
     if re.fullmatch(r"examples(/plugin)?", path):
         return "examples"
@@ -99,15 +100,15 @@ def reference_pages():
         for words, path in headers(text):
             label = path.rpartition("/")[2].replace("_", "__").replace(".", "_8")  # Doxygen's name of it
             yield page_of(path), "", (
-                "(%s)=\n# %s\n\n```c\n#include <%s>\n```\n\n```{doxygenfile} %s\n```\n"
-                % (label, words, path[8:], path))
+                "(%s)=\n# %s\n\n```cpp\n#include <%s>\n```\n\n```{doxygenfile} %s\n```\n%s"
+                % (label, words, path[8:], path, WHOLE_NAMESPACE if path.endswith(".hpp") else ""))
 
 
 def example_pages():
-    paths = found("examples/**/*.[ch]")
+    paths = sorted(found("examples/**/*.[ch]") + found("examples/*.cpp") + found("examples/*.cu"))
     yield "examples", "", "# Examples\n" + toctree([page_of(path) for path in paths], ":titlesonly:")
     for path in paths:
-        yield page_of(path), "", "# %s\n\n```c\n%s```\n" % (path[9:], (ROOT / path).read_text())
+        yield page_of(path), "", "# %s\n\n```cpp\n%s```\n" % (path[9:], (ROOT / path).read_text())
 
 
 def write(path, content):

@@ -13,7 +13,7 @@ command -v doxygen >/dev/null || {
 failed=0
 
 # Without it Doxygen leaves out all functions of the file, and says nothing.
-for header in $(find "$include" -name '*.h'); do
+for header in $(find "$include" -name '*.h' -o -path '*/umf/*.hpp'); do
     if [ "$(head -n 1 "$header")" != '/** @file' ]; then
         echo "$header does not begin with: /** @file"
         failed=1

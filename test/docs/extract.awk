@@ -1,9 +1,9 @@
 # Takes the code out of the documentation, so that it is compiled and run:
 #
-#   awk -v out=<folder> -f extract.awk <page.md or header.h>...
+#   awk -v out=<folder> -f extract.awk <page.md or header>...
 #
-# Code is a block between ```c (or ```cpp) and ``` in a page, between @code{.c} and @endcode in a
-# header. What it is can be seen in it:
+# Code is a block between ```c (or ```cpp) and ``` in a page, between @code{.c} (or @code{.cpp}) and
+# @endcode in a header. What it is can be seen in it:
 #   with a main:           a program; it is run and must end with 0
 #   beginning with an #include:  a file; it is compiled
 #   else                   a few statements; compiled inside a function, after test/docs/prelude.h
@@ -13,6 +13,7 @@
 
 function page_of(path) {
     sub(/.*\//, "", path)
+    sub(/\.hpp$/, "_hpp", path)
     sub(/\.(md|h)$/, "", path)
     return path
 }
@@ -49,7 +50,7 @@ FNR == 1 {
         print previous ": a block of code does not end" >"/dev/stderr"
         exit 1
     }
-    header = FILENAME ~ /\.h$/
+    header = FILENAME ~ /\.h(pp)?$/
     previous = FILENAME
 }
 
