@@ -4,8 +4,8 @@
  * A class takes runs of pages from the newest chunk and cuts them into blocks, so every block has
  * the alignment of its class without a header. Four classes per doubling keep the waste below one
  * fifth; up to 64 bytes the steps are 16 bytes, from a page on they are pages. Freed blocks are
- * kept in the free list of their class. A block above the largest class is a mapping of its own,
- * and is unmapped when it is freed.
+ * kept in the free list of their class. A trim joins neighbours to one stretch and drops its pages.
+ * A block above the largest class is a mapping of its own, and is unmapped when it is freed.
  */
 #include "base/meta.h"
 
@@ -25,6 +25,7 @@
 #define META_RUN (16u << 10)
 #define META_CHUNK_MIN ((size_t)256 << 10)
 #define META_CHUNK_MAX ((size_t)1 << 20)
+#define META_TRIM_MIN ((size_t)1 << 20) /* bytes freed since the last trim that are worth one */
 
 static const uint16_t meta_sizes[] = {
     16,   32,   48,   64,   128,  192,  256,  320,  384,  448,   512,   640,   768,   896,   1024,
@@ -32,8 +33,10 @@ static const uint16_t meta_sizes[] = {
 };
 #define META_CLASSES UMF_COUNT_OF(meta_sizes)
 
+/* A stretch of free blocks, written into the first one. */
 typedef struct meta_block_t {
     struct meta_block_t *next;
+    size_t count;
 } meta_block_t;
 
 typedef struct meta_class_t {
@@ -45,6 +48,7 @@ UMF_LOCK_STATIC(meta_lock, UMF_RANK_META);
 static meta_class_t meta_classes[META_CLASSES]; /* Sync: meta_lock */
 static uintptr_t meta_chunk, meta_chunk_end;    /* the rest of the newest chunk. Sync: meta_lock */
 static size_t meta_chunk_size = META_CHUNK_MIN; /* Sync: meta_lock */
+static size_t meta_freed;                       /* since the last trim. Sync: meta_lock */
 static atomic_size_t meta_used;
 static atomic_size_t meta_mapped;
 
@@ -100,22 +104,36 @@ static bool meta_refill_locked(meta_class_t *class, size_t block) {
     if (meta_chunk_end - meta_chunk < run && !meta_grow_locked()) {
         return false;
     }
-    class->fresh = meta_chunk;
+    if (class->fresh_end != meta_chunk) { /* else the run goes on */
+        class->fresh = meta_chunk;
+    }
     class->fresh_end = meta_chunk + run;
     meta_chunk += run;
     return true;
+}
+
+/* Takes the last block of the first stretch. */
+static void *meta_take_free_locked(meta_class_t *class, size_t block) {
+    meta_block_t *top = class->free;
+    UMF_UNPOISON(top, sizeof(*top));
+    size_t rest = --top->count;
+    if (rest == 0) {
+        class->free = top->next;
+    } else {
+        UMF_POISON(top, sizeof(*top));
+    }
+    char *taken = (char *)top + rest * block;
+    UMF_UNPOISON(taken, block);
+    return taken;
 }
 
 /* `*is_dirty`: the block was in use before and must be zeroed. */
 static void *meta_take_locked(size_t index, bool *is_dirty) {
     meta_class_t *class = &meta_classes[index];
     size_t block = meta_sizes[index];
-    meta_block_t *top = class->free;
-    if (top) {
-        UMF_UNPOISON(top, block);
-        class->free = top->next;
+    if (class->free) {
         *is_dirty = true;
-        return top;
+        return meta_take_free_locked(class, block);
     }
     if (class->fresh_end - class->fresh < block && !meta_refill_locked(class, block)) {
         return NULL;
@@ -171,8 +189,9 @@ static void meta_free_small(void *ptr, size_t size) {
     assert(size <= meta_sizes[index] && (index == 0 || size > meta_sizes[index - 1]));
     UMF_UNPOISON(ptr, meta_sizes[index]);
     umf_lock(&meta_lock);
-    block->next = meta_classes[index].free;
+    *block = (meta_block_t){.next = meta_classes[index].free, .count = 1};
     meta_classes[index].free = block;
+    meta_freed += meta_sizes[index];
     UMF_POISON(ptr, meta_sizes[index]);
     umf_unlock(&meta_lock);
 }
@@ -196,6 +215,114 @@ void umf_meta_free(void *ptr, size_t size) {
         meta_free_small(ptr, size);
     }
     atomic_fetch_sub_explicit(&meta_used, size, memory_order_relaxed);
+}
+
+/* --- trim --- */
+
+#if UMF_IS_ASAN
+#define META_READS_FREE UMF_WITHOUT_ASAN
+#else
+#define META_READS_FREE
+#endif
+
+/* The lists are read although free blocks are poisoned. */
+
+/* Merges two lists in order of addresses. */
+META_READS_FREE static meta_block_t *merge(meta_block_t *a, meta_block_t *b) {
+    meta_block_t *first = NULL, **end = &first;
+    while (a && b) {
+        meta_block_t **lower = a < b ? &a : &b;
+        *end = *lower;
+        end = &(*lower)->next;
+        *lower = *end;
+    }
+    *end = a ? a : b;
+    return first;
+}
+
+#define SORT_LISTS 48 /* list i has up to 2^i stretches */
+
+/* Sorts by address. */
+META_READS_FREE static meta_block_t *sort(meta_block_t *list) {
+    meta_block_t *sorted[SORT_LISTS] = {NULL};
+    while (list) {
+        meta_block_t *one = list;
+        list = list->next;
+        one->next = NULL;
+        size_t i = 0;
+        for (; sorted[i]; i++) {
+            one = merge(sorted[i], one);
+            sorted[i] = NULL;
+        }
+        sorted[i] = one;
+    }
+    for (size_t i = 0; i < SORT_LISTS; i++) {
+        list = merge(sorted[i], list);
+    }
+    return list;
+}
+
+/* Drops the pages of a stretch but the one with its head. */
+META_READS_FREE static void drop_pages(const meta_block_t *stretch, size_t block) {
+    size_t page = umf_os_page_size();
+    uintptr_t first = umf_align_up((uintptr_t)(stretch + 1), page);
+    uintptr_t end = umf_align_down((uintptr_t)stretch + stretch->count * block, page);
+    if (first < end) {
+        umf_os_advise((void *)first, end - first, MADV_DONTNEED);
+    }
+}
+
+/* Joins neighbours in a sorted list and drops their pages. Returns the last stretch. */
+META_READS_FREE static meta_block_t *join(meta_block_t *list, size_t block) {
+    meta_block_t *last = list;
+    while (last) {
+        meta_block_t *next = last->next;
+        if ((uintptr_t)last + last->count * block == (uintptr_t)next) {
+            last->count += next->count;
+            last->next = next->next;
+        } else {
+            drop_pages(last, block);
+            if (!next) {
+                break;
+            }
+            last = next;
+        }
+    }
+    return last;
+}
+
+/* The list is out of its class meanwhile, so nobody waits. A child of fork does not get it back. */
+META_READS_FREE static void class_trim(size_t index) {
+    meta_class_t *class = &meta_classes[index];
+    umf_lock(&meta_lock);
+    meta_block_t *list = class->free;
+    class->free = NULL;
+    umf_unlock(&meta_lock);
+    if (list) {
+        list = sort(list);
+        meta_block_t *last = join(list, meta_sizes[index]);
+        umf_lock(&meta_lock);
+        last->next = class->free;
+        class->free = list;
+        umf_unlock(&meta_lock);
+    }
+}
+
+/* Is a trim worth its sort? */
+static bool must_trim(void) {
+    umf_lock(&meta_lock);
+    bool must =
+        meta_freed >= META_TRIM_MIN && meta_freed >= (umf_meta_mapped() - umf_meta_used()) / 4;
+    meta_freed = must ? 0 : meta_freed;
+    umf_unlock(&meta_lock);
+    return must;
+}
+
+void umf_meta_trim(void) {
+    UMF_KEEP_ERRNO;
+    for (size_t i = must_trim() ? 0 : META_CLASSES; i < META_CLASSES; i++) {
+        class_trim(i);
+    }
 }
 
 size_t umf_meta_used(void) {

@@ -22,6 +22,10 @@ static inline size_t umf_meta_isolated_size(size_t size) {
     return (size + UMF_CACHE_ISOLATION - 1) & ~(size_t)(UMF_CACHE_ISOLATION - 1);
 }
 
+/* Lets the system have the pages of freed small blocks, if more than 1 MiB was freed since the last
+ * time. Their addresses stay mapped. */
+UMF_COLD void umf_meta_trim(void);
+
 /* Bytes in use by callers now, and bytes mapped from the system. */
 size_t umf_meta_used(void);
 size_t umf_meta_mapped(void);

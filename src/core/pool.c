@@ -743,6 +743,7 @@ UMF_API_1_1 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_
     }
     umf_result_t result = umf_pool_trim(hPool, minBytesToKeep, false);
     umf_provider_drop_reusable(hPool->provider, false);
+    umf_meta_trim();
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_DEBUG("pool %p answers: %s", (void *)hPool, umfResultText(result));
     }

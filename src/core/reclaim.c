@@ -3,6 +3,7 @@
 #include <umf/reclaim.h>
 
 #include "base/lock.h"
+#include "base/meta.h"
 #include "base/thread_slot.h"
 #include "cache/decay.h"
 #include "core/group.h"
@@ -133,6 +134,7 @@ void umf_reclaim_tick(void) {
     if (!umf_thread_slot_tls.is_reclaiming && umf_decay_is_tick_due(&clock)) {
         umf_thread_slot_tls.is_reclaiming = true;
         each_pool(visitor_free(), false, tick_one, NULL);
+        umf_meta_trim();
         umf_thread_slot_tls.is_reclaiming = false;
     }
 }
@@ -194,6 +196,7 @@ UMF_API_EXT_1 umf_result_t umfReclaim(umf_memory_provider_handle_t provider, siz
     if (provider) {
         umf_provider_drop_reusable(provider, false);
     }
+    umf_meta_trim();
     if (given) {
         *given = sweep.given;
     }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <set>
 #include <vector>
 
 #include <sys/mman.h>
@@ -10,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fakes/scale.h"
 #include "fakes/threads.h"
 
 extern "C" {
@@ -145,6 +147,71 @@ TEST(meta, out_of_memory_gives_null_and_the_arena_lives_on) {
     for (void *block : blocks) {
         umf_meta_free(block, 32768);
     }
+    EXPECT_EQ(umf_meta_used(), used);
+}
+
+// Of the pages that these blocks lie in.
+static size_t resident_pages(const std::vector<unsigned char *> &blocks, size_t size) {
+    std::set<uintptr_t> pages, resident;
+    const uintptr_t page = umf_os_page_size();
+    for (const unsigned char *block : blocks) {
+        for (uintptr_t at = reinterpret_cast<uintptr_t>(block) / page * page;
+             at < reinterpret_cast<uintptr_t>(block) + size; at += page) {
+            pages.insert(at);
+        }
+    }
+    for (uintptr_t at : pages) {
+        unsigned char is_resident = 0;
+        EXPECT_EQ(mincore(reinterpret_cast<void *>(at), page, &is_resident), 0);
+        if (is_resident & 1) {
+            resident.insert(at);
+        }
+    }
+    return resident.size();
+}
+
+TEST(meta, a_trim_drops_the_pages_of_freed_blocks) {
+    for (size_t size : {16, 100, 1200, 20000}) {
+        SCOPED_TRACE(size);
+        const size_t count = (UMF_TEST_TSAN ? 2 : 8) * (size_t{1} << 20) / size, kept = count / 8;
+        std::vector<unsigned char *> blocks(count);
+        for (unsigned char *&block : blocks) {
+            block = static_cast<unsigned char *>(umf_meta_alloc(size));
+            ASSERT_NE(block, nullptr);
+            std::memset(block, 0x77, size);
+        }
+        std::shuffle(blocks.begin() + static_cast<ptrdiff_t>(kept), blocks.end(), std::mt19937(1));
+        const size_t full = resident_pages(blocks, size);
+        for (size_t i = kept; i < count; i++) {
+            umf_meta_free(blocks[i], size);
+        }
+        umf_meta_trim();
+        EXPECT_LT(resident_pages(blocks, size), full / 4);
+        for (size_t i = 0; i < count; i++) {
+            if (i >= kept) {
+                blocks[i] = static_cast<unsigned char *>(umf_meta_alloc(size));
+                ASSERT_TRUE(is_zero(blocks[i], size));
+                std::memset(blocks[i], 0x77, size);
+            }
+        }
+        EXPECT_EQ(std::set<unsigned char *>(blocks.begin(), blocks.end()).size(), count);
+        for (unsigned char *block : blocks) {
+            ASSERT_TRUE(is_intact({block, size, 0x77}));
+            umf_meta_free(block, size);
+        }
+    }
+}
+
+TEST(meta, trims_beside_threads) {
+    size_t used = umf_meta_used();
+    run_threads<unsigned>(4, [](unsigned i) {
+        if (i) {
+            churn(200 + i, 5000);
+        }
+        for (int round = 0; i == 0 && round < 200; round++) {
+            umf_meta_trim();
+        }
+    });
     EXPECT_EQ(umf_meta_used(), used);
 }
 
