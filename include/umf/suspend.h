@@ -48,7 +48,8 @@ typedef enum umf_suspend_keep_t {
     /// Kept in pinned memory of the host: the fastest. It stays pinned for the next time until
     /// ::umfSuspendTrim or the provider's end.
     UMF_SUSPEND_KEEP_PINNED = 0,
-    /// Kept in ordinary memory of the host, which the system may swap.
+    /// Kept in ordinary memory of the host, which the system may swap. The library keeps it for the
+    /// next time as well, without content: the system takes it when memory becomes scarce.
     UMF_SUSPEND_KEEP_HOST = 1,
     /// Kept in a file without a name, in several if it is large; gone after the resume.
     UMF_SUSPEND_KEEP_FILE = 2,
@@ -325,7 +326,8 @@ umf_result_t umfPoolAllowSuspend(umf_memory_pool_handle_t pool);
 ///         size too small; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the pool does not track
 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool, umf_residency_t *residency);
 
-/// @brief Gives back pinned memory that the library holds ready for the next suspend.
+/// @brief Gives back memory of the host, pinned or not, that the library holds ready for the next
+///        suspend or copy.
 ///
 /// It is made and given back in blocks of up to 256 MiB; a block stays while a suspended pool has
 /// content in any part of it.

@@ -2,13 +2,16 @@
 #include "movement/pinned.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
+#include "base/event_count.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/place.h"
 #include "ds/list.h"
+#include "movement/crew.h"
 #include "system/os.h"
 
 #define PINNED_BLOCK_UNITS 8
@@ -18,8 +21,10 @@ struct umf_pinned_block_t {
     umf_memory_provider_handle_t provider; /* Immutable */
     size_t count;                          /* number of units. Immutable */
     unsigned ready;                        /* one bit for each unit not in use. Sync: pinned_lock */
+    bool is_plain;                         /* Immutable */
     bool is_pinned;                        /* Sync: pinned_lock */
-    _Atomic size_t touched;
+    umf_event_count_t turn;                /* advances when the last unit was touched */
+    _Atomic size_t touched;                /* number of units */
     umf_pinned_t units[PINNED_BLOCK_UNITS];
 };
 
@@ -50,7 +55,8 @@ static void block_place(umf_memory_provider_handle_t provider, void *base, size_
     }
 }
 
-static umf_pinned_block_t *block_create(umf_memory_provider_handle_t provider, size_t count) {
+static umf_pinned_block_t *block_create(umf_memory_provider_handle_t provider, size_t count,
+                                        bool is_plain) {
     umf_pinned_block_t *block = umf_meta_alloc(sizeof(*block));
     if (!block) {
         UMF_LOG_ERROR("no memory for bookkeeping");
@@ -67,6 +73,7 @@ static umf_pinned_block_t *block_create(umf_memory_provider_handle_t provider, s
     }
     block_place(provider, base, size);
     block->provider = provider;
+    block->is_plain = is_plain;
     block->count = count;
     for (size_t i = 0; i < count; i++) {
         block->units[i] =
@@ -89,14 +96,15 @@ static void block_destroy(umf_pinned_block_t *block) {
     umf_meta_free(block, sizeof(*block));
 }
 
-static size_t pinned_take_ready(umf_memory_provider_handle_t provider, umf_pinned_t **units,
-                                size_t count) {
+static size_t take_retained(umf_memory_provider_handle_t provider, umf_pinned_t **units,
+                            size_t count, bool is_plain) {
     size_t taken = 0;
     umf_lock(&pinned_lock);
     for (umf_list_t *at = pinned_blocks.next; at != &pinned_blocks && taken < count;
          at = at->next) {
         umf_pinned_block_t *block = UMF_CONTAINER_OF(at, umf_pinned_block_t, link);
-        bool is_usable = block->provider == provider && block->is_pinned;
+        bool is_usable = block->provider == provider && block->is_plain == is_plain &&
+                         (is_plain || block->is_pinned);
         while (is_usable && block->ready && taken < count) {
             units[taken++] = &block->units[__builtin_ctz(block->ready)];
             block->ready &= block->ready - 1;
@@ -106,15 +114,16 @@ static size_t pinned_take_ready(umf_memory_provider_handle_t provider, umf_pinne
     return taken;
 }
 
-umf_result_t umf_pinned_take(umf_memory_provider_handle_t provider, umf_pinned_t **units,
-                             size_t count, size_t *ready) {
-    size_t taken = pinned_take_ready(provider, units, count);
-    size_t were_ready = taken;
+static umf_result_t take(umf_memory_provider_handle_t provider, umf_pinned_t **units, size_t count,
+                         size_t *ready, bool is_plain) {
+    size_t taken = take_retained(provider, units, count, is_plain);
+    *ready = taken;
     while (taken < count) {
         size_t more = count - taken < PINNED_BLOCK_UNITS ? count - taken : PINNED_BLOCK_UNITS;
-        umf_pinned_block_t *block = block_create(provider, more);
+        umf_pinned_block_t *block = block_create(provider, more, is_plain);
         if (!block) {
-            goto put;
+            umf_pinned_put(units, taken);
+            return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
         }
         umf_lock(&pinned_lock);
         umf_list_add(&pinned_blocks, &block->link);
@@ -123,21 +132,28 @@ umf_result_t umf_pinned_take(umf_memory_provider_handle_t provider, umf_pinned_t
             units[taken++] = &block->units[i];
         }
     }
-    *ready = were_ready;
     return UMF_RESULT_SUCCESS;
-
-put:
-    while (taken > 0) {
-        umf_pinned_put(units[--taken]);
-    }
-    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-void umf_pinned_put(umf_pinned_t *unit) {
+umf_result_t umf_pinned_take(umf_memory_provider_handle_t provider, umf_pinned_t **units,
+                             size_t count, size_t *ready) {
+    return take(provider, units, count, ready, false);
+}
+
+umf_result_t umf_pinned_take_plain(umf_memory_provider_handle_t provider, umf_pinned_t **units,
+                                   size_t count) {
+    size_t ready;
+    return take(provider, units, count, &ready, true);
+}
+
+static void unit_put(umf_pinned_t *unit) {
     umf_pinned_block_t *block = unit->block;
+    if (block->is_plain) { /* no failure matters: the pages stay */
+        umf_os_advise(unit->base, UMF_PINNED_UNIT, MADV_FREE);
+    }
     umf_lock(&pinned_lock);
     block->ready |= 1U << (unit - block->units);
-    bool is_useless = !block->is_pinned && block->ready == block_all(block);
+    bool is_useless = !block->is_plain && !block->is_pinned && block->ready == block_all(block);
     if (is_useless) {
         umf_list_remove(&block->link);
     }
@@ -147,25 +163,59 @@ void umf_pinned_put(umf_pinned_t *unit) {
     }
 }
 
-void umf_pinned_touch(umf_pinned_t *unit) {
-    size_t page = umf_os_page_size();
-    for (size_t at = 0; at < UMF_PINNED_UNIT; at += page) {
-        ((volatile char *)unit->base)[at] = 0;
+void umf_pinned_put(umf_pinned_t **units, size_t count) {
+    while (count > 0) {
+        unit_put(units[--count]);
     }
-    atomic_fetch_add(&unit->block->touched, 1);
 }
 
-bool umf_pinned_is_touched(const umf_pinned_t *unit) {
-    return atomic_load(&unit->block->touched) == unit->block->count;
+/* --- new units: several threads touch them, one pins each block as soon as it is touched --------
+ */
+
+typedef struct make_t {
+    umf_pinned_t **units;
+    size_t count, ready;
+    umf_result_t (*use)(void *arg, size_t unit);
+    void *arg;
+    pthread_t pinner;
+    _Atomic size_t next; /* the unit that is touched next */
+    _Atomic bool stop;
+    umf_result_t result; /* of the pinner */
+} make_t;
+
+/* Makes the pages of the next unit resident. false: there is none. */
+static bool touch_next(make_t *make) {
+    size_t next = atomic_fetch_add(&make->next, 1), page = umf_os_page_size();
+    if (next >= make->count) {
+        return false;
+    }
+    umf_pinned_block_t *block = make->units[next]->block;
+    for (size_t at = 0; at < UMF_PINNED_UNIT; at += page) {
+        ((volatile char *)make->units[next]->base)[at] = 0;
+    }
+    if (atomic_fetch_add(&block->touched, 1) + 1 == block->count) {
+        umf_event_count_advance(&block->turn);
+    }
+    return true;
 }
 
-umf_result_t umf_pinned_pin(umf_pinned_t *unit, size_t *count) {
-    umf_pinned_block_t *block = unit->block;
+/* Helps while the block is not wholly touched; waits for others at the end. */
+static void wait_for_touch(make_t *make, umf_pinned_block_t *block) {
+    for (;;) {
+        uint32_t seen = umf_event_count_read(&block->turn);
+        if (atomic_load(&block->touched) == block->count) {
+            return;
+        }
+        if (!touch_next(make)) {
+            umf_event_count_wait(&block->turn, seen);
+        }
+    }
+}
+
+static umf_result_t block_pin(umf_pinned_block_t *block) {
     umf_memory_provider_handle_t provider = block->provider;
     size_t size = block->count * UMF_PINNED_UNIT;
-    umf_result_t result = provider->ext->host_pin
-                              ? provider->ext->host_pin(provider->self, block->units[0].base, size)
-                              : UMF_RESULT_SUCCESS;
+    umf_result_t result = provider->ext->host_pin(provider->self, block->units[0].base, size);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("%zu bytes of host memory cannot be pinned; another way to keep content "
                       "needs less of it",
@@ -175,8 +225,54 @@ umf_result_t umf_pinned_pin(umf_pinned_t *unit, size_t *count) {
     umf_lock(&pinned_lock);
     block->is_pinned = true;
     umf_unlock(&pinned_lock);
-    *count = block->count;
     return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t make_usable(make_t *make, size_t unit, size_t *usable) {
+    umf_pinned_block_t *block = make->units[unit]->block;
+    if (unit < *usable) {
+        return UMF_RESULT_SUCCESS;
+    }
+    *usable += block->count;
+    wait_for_touch(make, block);
+    return block_pin(block);
+}
+
+static void make_pin(make_t *make) {
+    size_t usable = make->ready;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (size_t unit = 0; unit < make->count && result == UMF_RESULT_SUCCESS; unit++) {
+        result = make_usable(make, unit, &usable);
+        if (result == UMF_RESULT_SUCCESS && make->use) {
+            result = make->use(make->arg, unit);
+        }
+    }
+    make->result = result;
+    atomic_store(&make->stop, true);
+}
+
+static void make_run(void *arg) {
+    make_t *make = arg;
+    if (pthread_equal(make->pinner, pthread_self())) {
+        make_pin(make);
+    } else {
+        while (!atomic_load(&make->stop) && touch_next(make)) {
+        }
+    }
+}
+
+umf_result_t umf_pinned_make(umf_pinned_t **units, size_t count, size_t ready,
+                             umf_result_t (*use)(void *arg, size_t unit), void *arg) {
+    make_t make = {.units = units,
+                   .count = count,
+                   .ready = ready,
+                   .use = use,
+                   .arg = arg,
+                   .pinner = pthread_self(),
+                   .next = ready};
+    size_t cpus = umf_os_cpu_count(), fresh = count - ready;
+    umf_crew_run(1 + (fresh < cpus ? fresh : cpus), make_run, &make);
+    return make.result;
 }
 
 void umf_pinned_trim(umf_memory_provider_handle_t provider) {

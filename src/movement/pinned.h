@@ -1,10 +1,11 @@
 /*
- * Pinned: units of pinned host memory, retained after use.
+ * Pinned: units of host memory near a device, retained after use. Most are pinned; plain ones are
+ * not, and the system may take their pages while nobody uses them.
  *
  * Units are made in blocks: one mapping on huge pages, pinned by one call. Both matter. A driver
  * pins touched huge pages at copy speed. Small pages, untouched pages, or many ranges pinned by
- * many threads at once are several times slower. So the caller touches units with all of its
- * threads, and pins a block with one.
+ * many threads at once are several times slower. So several threads touch units, and one pins a
+ * block when it is touched.
  */
 #ifndef UMF_SRC_MOVEMENT_PINNED_H
 #define UMF_SRC_MOVEMENT_PINNED_H
@@ -20,19 +21,20 @@ typedef struct umf_pinned_t {
     char *base;                /* Immutable */
 } umf_pinned_t;
 
-/* Takes `count` units: first retained ones, then new ones, which are neither touched nor pinned.
+/* Takes `count` units: first retained ones, then new ones, which umf_pinned_make completes.
  * `*ready` is the number of retained ones. All or nothing. */
 umf_result_t umf_pinned_take(umf_memory_provider_handle_t provider, umf_pinned_t **units,
                              size_t count, size_t *ready);
-/* Gives a unit back. It is retained if its block was pinned. */
-void umf_pinned_put(umf_pinned_t *unit);
+/* The same for plain units. They are complete. */
+umf_result_t umf_pinned_take_plain(umf_memory_provider_handle_t provider, umf_pinned_t **units,
+                                   size_t count);
+/* Gives units back. They are retained if their block was pinned, or is plain. */
+void umf_pinned_put(umf_pinned_t **units, size_t count);
 
-/* Makes the pages of a new unit resident, once. */
-void umf_pinned_touch(umf_pinned_t *unit);
-/* Whether all units of the block were touched. */
-bool umf_pinned_is_touched(const umf_pinned_t *unit);
-/* Pins the unit's block. `*count` gets the number of its units. */
-umf_result_t umf_pinned_pin(umf_pinned_t *unit, size_t *count);
+/* Makes the units behind the first `ready` ones resident and pins them. Calls `use`, unless it is
+ * NULL, for each unit in order as soon as it is complete. Ends at the first failure. */
+umf_result_t umf_pinned_make(umf_pinned_t **units, size_t count, size_t ready,
+                             umf_result_t (*use)(void *arg, size_t unit), void *arg);
 
 /* Gives unused blocks back to the system: those of one provider, which is about to end, or of all
  * (NULL). */

@@ -1,31 +1,26 @@
 #include "movement/stage.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
-#include "base/log.h"
 #include "base/meta.h"
 #include "movement/crew.h"
 #include "movement/pinned.h"
 #include "movement/queue.h"
-#include "movement/stream.h"
 #include "system/os.h"
 
-/* Pageable copies from this size on are staged, where there are so many CPUs: fewer threads are
- * slower than a driver. */
-#define STAGE_MIN ((size_t)16 << 20)
-#define STAGE_MIN_CPUS 4
+/* Rows from this size on pass pinned memory. */
+#define STAGE_PINNED_MIN ((size_t)16 << 20)
 #define STAGE_THREADS 12
 /* Half of a thread's buffer: of pinned memory, two threads share a unit; of ordinary memory. */
-#define HALF_PINNED (UMF_PINNED_UNIT / 4)
+#define HALF_PINNED UMF_STAGE_PART
 #define HALF_PLAIN ((size_t)512 << 10)
 
 /* One copy. */
 typedef struct stage_t {
-    const umf_side_t *to, *from;
-    umf_piece_t piece;
+    const umf_stage_end_t *to, *from;
+    size_t size;
     size_t half;          /* bytes that are copied at once */
-    umf_pinned_t **units; /* NULL: buffers are ordinary memory */
+    umf_pinned_t **units; /* NULL: buffers are ordinary memory, or there are none */
     size_t threads;
     _Atomic size_t worker;  /* numbers the threads */
     _Atomic size_t next;    /* offset of the next part */
@@ -37,13 +32,13 @@ typedef struct stage_t {
 /* A half of a thread's buffer, and the part of the copy that is in it. */
 typedef struct half_t {
     char *buffer;
-    void *to_queue, *from_queue; /* NULL: the CPU does that side */
+    void *to_queue, *from_queue; /* NULL: the thread does that end */
     size_t at, size;             /* size 0: empty */
 } half_t;
 
-/* The CPU does a side that it reaches, unless the other side needs the CPU's help. */
-static bool has_queue(const umf_side_t *side) {
-    return !umf_side_is_of_host(side);
+/* The end that parts lie at without a buffer; NULL: neither. */
+static const umf_stage_end_t *located(const stage_t *stage) {
+    return stage->to->locate ? stage->to : stage->from->locate ? stage->from : NULL;
 }
 
 static void stage_fail(stage_t *stage, umf_result_t result, size_t at) {
@@ -57,44 +52,34 @@ static void stage_fail(stage_t *stage, umf_result_t result, size_t at) {
 /* --- one half ----------------------------------------------------------------------------------
  */
 
-static umf_result_t half_wait(stage_t *stage, const umf_side_t *side, void *queue) {
+static umf_result_t half_wait(stage_t *stage, const umf_stage_end_t *end, void *queue) {
     umf_result_t result = UMF_RESULT_SUCCESS;
-    if (queue && !umf_move_drain(side, queue, &result)) {
+    if (queue && !umf_move_drain(end->side, queue, &result)) {
         atomic_store(&stage->is_undone, true);
     }
     return result;
 }
 
-static void copy_cached(char *to, const char *from, size_t size) {
-    memcpy(to, from, size);
-}
-
-/* The CPU writes to the program's memory past the cache; what it writes into a buffer is read next,
- * from the cache. */
-static umf_result_t half_copy(const umf_side_t *side, void *queue, void *to, const void *from,
-                              size_t size, bool is_last) {
-    if (!queue) {
-        (is_last ? umf_stream_copy : copy_cached)(to, from, size);
-        return UMF_RESULT_SUCCESS;
-    }
-    return umf_move_failed(side, side->ext->copy(side->self, queue, to, from, size));
+static umf_result_t half_copy(const umf_stage_end_t *end, void *queue, const half_t *half,
+                              bool is_into_buffer) {
+    return end->locate ? UMF_RESULT_SUCCESS
+                       : end->copy(end, queue, half->at, half->size, half->buffer, is_into_buffer);
 }
 
 /* Begins to fill the half, which is empty. */
 static umf_result_t half_fill(stage_t *stage, half_t *half, size_t at) {
-    size_t rest = stage->piece.size - at;
+    const umf_stage_end_t *place = located(stage);
+    size_t rest = stage->size - at;
     half->at = at;
     half->size = rest < stage->half ? rest : stage->half;
-    return half_copy(stage->from, half->from_queue, half->buffer,
-                     (const char *)stage->piece.from + at, half->size, false);
+    half->buffer = place ? place->locate(place, at) : half->buffer;
+    return half_copy(stage->from, half->from_queue, half, true);
 }
 
 /* Begins to empty the half, when it is filled. */
 static umf_result_t half_empty(stage_t *stage, half_t *half) {
     umf_result_t result = half_wait(stage, stage->from, half->from_queue);
-    return result ? result
-                  : half_copy(stage->to, half->to_queue, (char *)stage->piece.to + half->at,
-                              half->buffer, half->size, true);
+    return result ? result : half_copy(stage->to, half->to_queue, half, false);
 }
 
 /* The half is empty then. */
@@ -109,23 +94,22 @@ static umf_result_t half_end(stage_t *stage, half_t *half) {
 static void half_close(stage_t *stage, half_t *half) {
     if (half->from_queue) {
         half_wait(stage, stage->from, half->from_queue);
-        umf_queue_put(stage->from, half->from_queue);
+        umf_queue_put(stage->from->side, half->from_queue);
     }
     if (half->to_queue) {
         half_wait(stage, stage->to, half->to_queue);
-        umf_queue_put(stage->to, half->to_queue);
+        umf_queue_put(stage->to->side, half->to_queue);
     }
 }
 
+static umf_result_t half_open_end(const umf_stage_end_t *end, void **queue) {
+    return end->side ? umf_move_failed(end->side, umf_queue_take(end->side, queue))
+                     : UMF_RESULT_SUCCESS;
+}
+
 static umf_result_t half_open(stage_t *stage, half_t *half) {
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    if (has_queue(stage->from)) {
-        result = umf_move_failed(stage->from, umf_queue_take(stage->from, &half->from_queue));
-    }
-    if (result == UMF_RESULT_SUCCESS && has_queue(stage->to)) {
-        result = umf_move_failed(stage->to, umf_queue_take(stage->to, &half->to_queue));
-    }
-    return result;
+    umf_result_t result = half_open_end(stage->from, &half->from_queue);
+    return result ? result : half_open_end(stage->to, &half->to_queue);
 }
 
 /* --- one thread --------------------------------------------------------------------------------
@@ -136,8 +120,8 @@ static umf_result_t thread_step(stage_t *stage, half_t *half, half_t *other, boo
     umf_result_t result = half_end(stage, half);
     if (result == UMF_RESULT_SUCCESS) {
         bool is_failed = atomic_load(&stage->result) != UMF_RESULT_SUCCESS;
-        size_t at = is_failed ? stage->piece.size : atomic_fetch_add(&stage->next, stage->half);
-        *ends = at >= stage->piece.size;
+        size_t at = is_failed ? stage->size : atomic_fetch_add(&stage->next, stage->half);
+        *ends = at >= stage->size;
         result = *ends ? result : half_fill(stage, half, at);
     }
     if (result == UMF_RESULT_SUCCESS && other->size) {
@@ -159,17 +143,8 @@ static umf_result_t thread_parts(stage_t *stage, half_t halves[2]) {
     return result;
 }
 
-static char *thread_buffer(stage_t *stage, size_t number) {
-    return stage->units ? stage->units[number / 2]->base + number % 2 * 2 * stage->half
-                        : umf_meta_alloc(2 * stage->half);
-}
-
-static void thread_run(void *arg) {
-    stage_t *stage = arg;
-    size_t number = atomic_fetch_add(&stage->worker, 1);
-    char *buffer = thread_buffer(stage, number);
-    half_t halves[2] = {{.buffer = buffer}, {.buffer = buffer ? buffer + stage->half : NULL}};
-    umf_result_t result = buffer ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+static void thread_halves(stage_t *stage, half_t halves[2]) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
     for (size_t i = 0; i < 2 && result == UMF_RESULT_SUCCESS; i++) {
         result = half_open(stage, &halves[i]);
     }
@@ -177,7 +152,7 @@ static void thread_run(void *arg) {
         result = thread_parts(stage, halves);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        stage_fail(stage, result, stage->piece.size);
+        stage_fail(stage, result, stage->size);
     }
     for (size_t i = 0; i < 2; i++) {
         if (halves[i].size) {
@@ -185,7 +160,22 @@ static void thread_run(void *arg) {
         }
         half_close(stage, &halves[i]);
     }
-    if (buffer && !stage->units && !atomic_load(&stage->is_undone)) {
+}
+
+static void thread_run(void *arg) {
+    stage_t *stage = arg;
+    size_t number = atomic_fetch_add(&stage->worker, 1);
+    bool is_own = !stage->units && !located(stage);
+    char *buffer = NULL;
+    if (stage->units) {
+        buffer = stage->units[number / 2]->base + number % 2 * 2 * stage->half;
+    } else if (is_own && !(buffer = umf_meta_alloc(2 * stage->half))) {
+        stage_fail(stage, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, stage->size);
+        return;
+    }
+    half_t halves[2] = {{.buffer = buffer}, {.buffer = buffer ? buffer + stage->half : NULL}};
+    thread_halves(stage, halves);
+    if (is_own && !atomic_load(&stage->is_undone)) {
         umf_meta_free(buffer, 2 * stage->half);
     }
 }
@@ -193,17 +183,11 @@ static void thread_run(void *arg) {
 /* --- the whole ---------------------------------------------------------------------------------
  */
 
-bool umf_stage_pays(const umf_side_t *own, const umf_side_t *other, size_t size) {
-    return size >= STAGE_MIN && other->kind == UMF_PLACE_HOST && !umf_side_is_of_host(own) &&
-           own->provider && own->ext->host_pin && own->ext->host_unpin &&
-           umf_os_cpu_count() >= STAGE_MIN_CPUS;
-}
-
 /* The provider that pins the buffers; NULL: nobody does. */
 static umf_memory_provider_handle_t pinner(const stage_t *stage) {
-    const umf_side_t *sides[] = {stage->to, stage->from};
+    const umf_side_t *sides[] = {stage->to->side, stage->from->side};
     for (size_t i = 0; i < 2; i++) {
-        if (has_queue(sides[i]) && sides[i]->provider && sides[i]->ext->host_pin) {
+        if (sides[i] && sides[i]->provider && sides[i]->ext->host_pin) {
             return sides[i]->provider;
         }
     }
@@ -216,65 +200,46 @@ static size_t thread_count(size_t size) {
     return pieces < most ? pieces + (pieces == 0) : most;
 }
 
-static umf_result_t units_pin(umf_pinned_t **units, size_t count, size_t ready) {
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    for (size_t i = ready; i < count; i++) {
-        umf_pinned_touch(units[i]);
-    }
-    while (ready < count && result == UMF_RESULT_SUCCESS) {
-        size_t pinned = 0;
-        result = umf_pinned_pin(units[ready], &pinned);
-        ready += pinned;
-    }
-    return result;
-}
-
-/* Pinned buffers for all threads. false: there are none, and ordinary memory has to do. */
-static bool stage_take_units(stage_t *stage, umf_pinned_t **units) {
+/* Pinned buffers for all threads. Without, ordinary memory has to do. */
+static void stage_take_units(stage_t *stage, umf_pinned_t **units) {
     umf_memory_provider_handle_t provider = pinner(stage);
-    size_t threads = thread_count(stage->piece.size), count = (threads + 1) / 2, ready;
-    if (!provider || stage->piece.size < STAGE_MIN ||
+    size_t threads = thread_count(stage->size), count = (threads + 1) / 2, ready;
+    if (!provider || stage->size < STAGE_PINNED_MIN ||
         umf_pinned_take(provider, units, count, &ready) != UMF_RESULT_SUCCESS) {
-        return false;
+        return;
     }
-    if (units_pin(units, count, ready) != UMF_RESULT_SUCCESS) {
-        while (count > 0) {
-            umf_pinned_put(units[--count]);
-        }
-        return false;
+    if (umf_pinned_make(units, count, ready, NULL, NULL) != UMF_RESULT_SUCCESS) {
+        umf_pinned_put(units, count);
+        return;
     }
     stage->units = units;
     stage->half = HALF_PINNED;
     stage->threads = threads;
-    return true;
 }
 
-static void stage_put_units(stage_t *stage) {
-    bool is_undone = atomic_load(&stage->is_undone);
-    for (size_t i = 0; stage->units && !is_undone && i < (stage->threads + 1) / 2; i++) {
-        umf_pinned_put(stage->units[i]);
+static void stage_prepare(stage_t *stage, umf_pinned_t **units) {
+    if (located(stage)) {
+        stage->half = HALF_PINNED;
+        stage->threads = thread_count(stage->size);
+        return;
     }
+    stage->half = stage->size < HALF_PLAIN ? stage->size : HALF_PLAIN;
+    stage->threads = 1;
+    stage_take_units(stage, units);
 }
 
-umf_result_t umf_stage_copy(umf_move_t *move, const umf_side_t *to, const umf_side_t *from,
-                            umf_piece_t piece) {
+umf_result_t umf_stage_run(const umf_stage_end_t *to, const umf_stage_end_t *from, size_t size,
+                           size_t *done) {
     umf_pinned_t *units[(STAGE_THREADS + 1) / 2];
-    stage_t stage = {.to = to, .from = from, .piece = piece, .threads = 1, .bad = piece.size};
-    umf_result_t result = umf_move_wait(move);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    stage.half = piece.size < HALF_PLAIN ? piece.size : HALF_PLAIN;
-    stage_take_units(&stage, units);
+    stage_t stage = {.to = to, .from = from, .size = size, .bad = size};
+    stage_prepare(&stage, units);
     umf_crew_run(stage.threads, thread_run, &stage);
-    stage_put_units(&stage);
-    result = (umf_result_t)atomic_load(&stage.result);
-    if (result != UMF_RESULT_SUCCESS) {
-        size_t done = atomic_load(&stage.next) < stage.bad ? stage.next : stage.bad;
-        move->done += done;
-        UMF_LOG_ERROR("a copy of %zu bytes from %p to %p failed: %zu bytes from the start are "
-                      "right",
-                      piece.size, (void *)piece.from, (void *)piece.to, done);
+    if (stage.units && !atomic_load(&stage.is_undone)) {
+        umf_pinned_put(units, (stage.threads + 1) / 2);
     }
+    umf_result_t result = (umf_result_t)atomic_load(&stage.result);
+    *done = result == UMF_RESULT_SUCCESS                         ? size
+            : atomic_load(&stage.next) < atomic_load(&stage.bad) ? stage.next
+                                                                 : stage.bad;
     return result;
 }

@@ -1,8 +1,6 @@
 /*
  * Stores: where the content of suspended memory is kept. A store is one row of bytes. Pieces of
  * memory are written into it one after the other and read back in the same way.
- *
- * The work is divided into units of UMF_STORE_UNIT bytes of the row.
  */
 #ifndef UMF_SRC_SUSPEND_STORE_H
 #define UMF_SRC_SUSPEND_STORE_H
@@ -10,9 +8,6 @@
 #include <umf/suspend.h>
 
 #include "core/object.h"
-#include "movement/pinned.h"
-
-#define UMF_STORE_UNIT UMF_PINNED_UNIT
 
 /* Memory whose content is kept at `offset` of the row. */
 typedef struct umf_store_part_t {

@@ -1,47 +1,34 @@
-/* The inside of a store, shared by its two ways of copying. */
+/* The inside of a store, shared by the files that make it and that copy. */
 #ifndef UMF_SRC_SUSPEND_STORE_OWN_H
 #define UMF_SRC_SUSPEND_STORE_OWN_H
 
-#include <pthread.h>
-
+#include "movement/pinned.h"
 #include "suspend/store.h"
 
 #define STORE_MAX_FILES 8
-#define STORE_MAX_THREADS 12
+/* Memory of another device is made in chunks, each while the one before it is being filled. */
+#define STORE_CHUNK ((size_t)512 << 20)
 
 struct umf_store_t {
-    umf_memory_provider_handle_t provider; /* Immutable after create, as all members */
+    umf_memory_provider_handle_t provider; /* Immutable after create, as all without a note */
     umf_suspend_keep_t keep;
     size_t size;
-    size_t units;
-    umf_pinned_t **pinned;      /* PINNED: one for each unit */
-    size_t ready;               /* the number of units at the front that were pinned before */
-    char *memory;               /* HOST, PEER */
+    umf_pinned_t **units; /* PINNED, HOST */
+    size_t unit_count;
+    bool is_pinned; /* the device copies to and from the units by itself */
+    size_t ready;   /* the number of units at the front that were pinned before */
+    void **chunks;  /* PEER. Sync: the call that suspends or resumes */
+    size_t chunk_count;
+    int device;                 /* PEER */
     const char *folder;         /* FILE: the policy's, which outlives the store */
     int files[STORE_MAX_FILES]; /* FILE: files without names */
     size_t file_count;
 };
 
-/* One save or load. */
-typedef struct umf_store_work_t {
-    umf_store_t *store;
-    const umf_store_part_t *parts;
-    size_t count;
-    bool is_load;
-} umf_store_work_t;
-
-/* Queues the copies between the parts and `buffer`, which holds the row from `start` to `end`. */
-umf_result_t umf_store_copy(const umf_store_work_t *work, void *queue, size_t start, size_t end,
-                            char *buffer);
-
-/* For a device that copies without the CPU: all copies in one queue, and one wait. */
-umf_result_t umf_store_run_queue(const umf_store_work_t *work);
-/* For copies that need the CPU: the units are divided among threads. */
-umf_result_t umf_store_run_threads(const umf_store_work_t *work);
-
-/* As pthread_create, with all signals blocked, because they belong to the application. */
-bool umf_store_start_thread(void *(*run)(void *), void *arg, pthread_t *thread);
-/* The number of threads that pays off for `units`, at least 1. */
-size_t umf_store_threads(size_t units);
+/* Bytes of a chunk: all have STORE_CHUNK but the last. */
+static inline size_t umf_store_chunk_size(const umf_store_t *store, size_t chunk) {
+    size_t rest = store->size - chunk * STORE_CHUNK;
+    return rest < STORE_CHUNK ? rest : STORE_CHUNK;
+}
 
 #endif

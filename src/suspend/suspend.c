@@ -11,7 +11,9 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "movement/move.h"
 #include "movement/pinned.h"
+#include "movement/queue.h"
 #include "suspend/plan.h"
 #include "suspend/sleep.h"
 
@@ -156,18 +158,18 @@ static umf_result_t sleep_save(umf_sleep_t *sleep) {
 }
 
 static umf_result_t sleep_zero(umf_sleep_t *sleep) {
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    umf_side_t side;
     void *queue;
-    umf_result_t result = provider->ext->queue_create(provider->self, &queue);
+    umf_side_of_provider(&side, umf_sleep_provider(sleep));
+    umf_result_t result = umf_queue_take(&side, &queue), waited;
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     for (size_t i = 0; i < sleep->part_count && result == UMF_RESULT_SUCCESS; i++) {
-        result = provider->ext->fill(provider->self, queue, sleep->parts[i].base, 0,
-                                     sleep->parts[i].size);
+        result = side.ext->fill(side.self, queue, sleep->parts[i].base, 0, sleep->parts[i].size);
     }
-    umf_result_t waited = provider->ext->queue_wait(provider->self, queue);
-    provider->ext->queue_destroy(provider->self, queue);
+    umf_move_drain(&side, queue, &waited);
+    umf_queue_put(&side, queue);
     return result != UMF_RESULT_SUCCESS ? result : waited;
 }
 
