@@ -24,10 +24,15 @@ umf_result_t umf_cuda_queue_create(const umf_cuda_driver_t *driver,
     return umf_cuda_result(driver, result, "making a stream");
 }
 
+/* The driver destroys a stream at once and goes on with its work, on memory that is about to go. */
 umf_result_t umf_cuda_queue_destroy(const umf_cuda_driver_t *driver,
                                     const umf_cuda_context_t *context, void *queue) {
-    CUresult result;
-    UMF_CUDA_CALL(driver, context, result, cuStreamDestroy(queue));
+    umf_cuda_scope_t scope;
+    CUresult result = umf_cuda_enter(driver, context, &scope);
+    if (result == CUDA_SUCCESS) {
+        driver->cuStreamSynchronize(queue); /* the error of its work belongs to who waited for it */
+        result = umf_cuda_leave(driver, &scope, driver->cuStreamDestroy(queue));
+    }
     return umf_cuda_given_back(driver, result, "destroying a stream");
 }
 
