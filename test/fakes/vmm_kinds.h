@@ -109,6 +109,7 @@ inline std::string start_cuda_vmm() {
 
 inline void stop_cuda_vmm() {
     if (!driver().is_real) {
+        EXPECT_STREQ(driver().faults(), "");
         EXPECT_EQ(driver().control()->unordered_unmaps, 0);
     }
     driver().cuCtxSetCurrent(nullptr);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -398,8 +399,14 @@ TEST_F(CudaVmm, AResumeWaitsForWhatItIsTold) {
         ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
         static bool is_done;
         is_done = false;
+        std::promise<void> may_begin;
         CU(cuLaunchHostFunc(
-            stream, [](void *) { is_done = true; }, nullptr));
+            stream,
+            [](void *gate) {
+                static_cast<std::promise<void> *>(gate)->get_future().wait();
+                is_done = true;
+            },
+            &may_begin));
         CU(cuEventRecord(event, stream));
         const long created = calls(FAKE_cuMemCreate);
         fail(function, CUDA_ERROR_UNKNOWN);
@@ -410,6 +417,7 @@ TEST_F(CudaVmm, AResumeWaitsForWhatItIsTold) {
         EXPECT_EQ(residency(pool).state, UMF_SUSPEND_STATE_SUSPENDED);
         EXPECT_EQ(calls(FAKE_cuMemCreate), created) << "nothing is made before the end of the wait";
         EXPECT_FALSE(is_done);
+        may_begin.set_value();
         ASSERT_EQ(umfPoolsResume(&pool, 1, wait, nullptr), OK);
         EXPECT_TRUE(is_done);
         EXPECT_TRUE(is_all(ptr, 7, 8 * MiB));

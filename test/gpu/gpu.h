@@ -23,6 +23,11 @@ struct Driver {
     bool is_real = false;
     fake_cuda_t *(*control)() = nullptr;
     void (*reset)() = nullptr;
+    const char *(*faults)() = nullptr;
+    decltype(&fake_cuda_launch) launch = nullptr;
+    decltype(&oracle_handed_out) handed_out = nullptr;
+    decltype(&oracle_handed_out_to_all) handed_out_to_all = nullptr;
+    decltype(&oracle_given_back) given_back = nullptr;
 };
 
 // Loads it at the first call; the library under test then finds it among the loaded ones.
@@ -38,6 +43,11 @@ inline Driver &driver() {
         if (!d.is_real) {
             must_find(library, "fake_cuda", &d.control);
             must_find(library, "fake_cuda_reset", &d.reset);
+            must_find(library, "fake_cuda_faults", &d.faults);
+            must_find(library, "fake_cuda_launch", &d.launch);
+            must_find(library, "oracle_handed_out", &d.handed_out);
+            must_find(library, "oracle_handed_out_to_all", &d.handed_out_to_all);
+            must_find(library, "oracle_given_back", &d.given_back);
         }
         return d;
     }();
@@ -70,6 +80,7 @@ class Gpu : public ::testing::Test {
             driver().cuCtxDestroy(context);
         }
         if (!driver().is_real) {
+            EXPECT_STREQ(driver().faults(), "");
             EXPECT_EQ(driver().control()->unordered_unmaps, 0);
             driver().reset();
         }

@@ -72,6 +72,14 @@ class Queues : public testing::Test {
         work(ptr, 1, size, stream);
         return ptr;
     }
+    // Each stream works on a half.
+    void *make_busy_on_both() {
+        char *ptr = static_cast<char *>(umfPoolMallocOn(pool, SMALL, 0, first));
+        EXPECT_NE(ptr, nullptr);
+        work(ptr, 1, SMALL / 2, first);
+        work(ptr + SMALL / 2, 2, SMALL / 2, second);
+        return ptr;
+    }
     static void pass(CUstream stream) {
         CU(cuStreamSynchronize(stream));
     }
@@ -182,8 +190,7 @@ TEST_P(Queue, MemoryIsWaitedForByTheHostBeforeNone) {
 
 TEST_P(Queue, MemoryUsedOnAnotherQueueWaitsForBoth) {
     NEEDS_FAKE()
-    void *ptr = make_busy(SMALL, first);
-    work(ptr, 2, SMALL, second);
+    void *ptr = make_busy_on_both();
     EXPECT_EQ(umfUseOn(ptr, second), OK);
     EXPECT_EQ(umfUseOn(ptr, second), OK) << "twice is as once";
     EXPECT_EQ(umfFreeOn(ptr, first), OK);
@@ -346,8 +353,7 @@ TEST_P(Queue, ThePoolWaitsForItsQueuesAtItsEnd) {
         void *ptr = make_busy(LARGE, stream);
         EXPECT_EQ(umfFreeOn(ptr, stream), OK);
     }
-    void *both = make_busy(SMALL, first);
-    work(both, 1, SMALL, second);
+    void *both = make_busy_on_both();
     EXPECT_EQ(umfUseOn(both, second), OK);
     EXPECT_EQ(umfFreeOn(both, first), OK);
     EXPECT_EQ(umfPoolDestroy(pool), OK);

@@ -7,15 +7,22 @@
  *
  * It behaves: contexts with a stack per thread, memory that is real host memory with a limit per
  * device, virtual memory with real mappings that each device may access as it was allowed to, IPC
- * with real descriptors, and streams that run late: queued work is done when somebody waits for it,
- * one piece for each query. A capture ends by what ends it on the real one: by calls that are not
- * safe, depending on the modes of both sides, and by whatever synchronises its context.
+ * with real descriptors, and streams that run late. At first queued work is done when somebody
+ * waits for it, one piece for each query. With `late`, or UMF_FAKE_CUDA_LATE=<seed> in the
+ * environment, each stream works in a thread of its own, after delays. Handles of destroyed streams
+ * are used again. A capture ends by what ends it on the real one: by calls that are not safe,
+ * depending on the modes of both sides, and by whatever synchronises its context.
+ *
+ * And it knows who uses which bytes when (test/fakes/oracle.h): fake_cuda_faults names what no
+ * order allows, in whatever order the work happened to be done.
  */
 #ifndef UMF_TEST_FAKES_FAKE_CUDA_H
 #define UMF_TEST_FAKES_FAKE_CUDA_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cuda.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -59,6 +66,8 @@ typedef struct fake_cuda_t {
     int refuses_rdma;                        /* and refuse memory for it */
     int lacks_managed;                       /* devices have no managed memory */
     int lacks_peers;                         /* no device reaches another */
+    unsigned long late;                      /* seed of the delays of streams with threads, 0: they
+                                              * have none; to turn before streams have work */
 
     /* To read. */
     long calls[FAKE_CUDA_FUNCTIONS];
@@ -80,6 +89,30 @@ typedef struct fake_cuda_t {
 fake_cuda_t *fake_cuda(void);
 /* As freshly loaded; everything alive is forgotten, which leaks what a test left. */
 void fake_cuda_reset(void);
+
+/* --- the oracle ------------------------------------------------------------------------------- */
+
+/* What the program, or the library it calls, did wrong, a line each, up to the next call. A byte is
+ * used by two pieces of work without an order, unmapped under work, or handed out while work uses
+ * it: both pieces are named. */
+const char *fake_cuda_faults(void);
+
+typedef struct fake_cuda_use_t {
+    const void *ptr;
+    size_t size;
+    int writes;
+} fake_cuda_use_t;
+
+/* Queues a kernel that does nothing but use these bytes. */
+CUresult fake_cuda_launch(const char *name, const fake_cuda_use_t *uses, size_t count,
+                          CUstream stream);
+
+/* An allocator handed a block out: for work queued on a stream from now on, or for any work and the
+ * host itself. Work that used the bytes must come before that. */
+void oracle_handed_out(const void *ptr, size_t size, CUstream stream);
+void oracle_handed_out_to_all(const void *ptr, size_t size);
+/* The program gives it back, before it calls the allocator. */
+void oracle_given_back(const void *ptr, size_t size);
 
 #ifdef __cplusplus
 }

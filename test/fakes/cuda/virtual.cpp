@@ -1,0 +1,271 @@
+// Virtual memory of the software CUDA driver.
+
+#include "state.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace fake;
+
+struct FabricHandle { // fits into CUmemFabricHandle
+    uint64_t magic;
+    int32_t pid, fd;
+};
+constexpr uint64_t fabric_magic = 0x756d666661627269;
+static_assert(sizeof(FabricHandle) <= sizeof(CUmemFabricHandle), "a fabric handle has 64 bytes");
+
+extern "C" {
+
+// --- virtual memory ------------------------------------------------------------------------------
+
+static bool is_granular(size_t size) {
+    return size > 0 && size % get().control.granularity == 0;
+}
+
+CUresult fake_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *wanted,
+                                            CUmemAllocationGranularity_flags) {
+    ENTER_STARTED(FAKE_cuMemGetAllocationGranularity)
+    (void)wanted; // the real one does not look at the device either
+    *granularity = get().control.granularity;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment,
+                                  CUdeviceptr wish, unsigned long long flags) {
+    ENTER_STARTED(FAKE_cuMemAddressReserve)
+    State &s = get();
+    size_t unit = std::max(alignment, s.control.granularity);
+    if (!is_granular(size) || flags != 0 || (alignment & (alignment - 1)) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    (void)wish;
+    char *made = driver::reserve(size, unit);
+    if (!made) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uintptr_t base = reinterpret_cast<uintptr_t>(made);
+    s.reservations[base] = {size};
+    s.control.objects++;
+    *address = base;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemAddressFree(CUdeviceptr address, size_t size) {
+    ENTER_STARTED(FAKE_cuMemAddressFree)
+    State &s = get();
+    auto at = s.reservations.find(address);
+    if (at == s.reservations.end() || at->second.size != size) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (driver::any_overlaps(s.mappings, address, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    munmap(reinterpret_cast<void *>(address), size);
+    s.reservations.erase(at);
+    s.control.objects--;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                          const CUmemAllocationProp *wanted, unsigned long long flags) {
+    ENTER_STARTED(FAKE_cuMemCreate)
+    bool of_host = wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+    int device = of_host ? -1 : wanted->location.id;
+    if (!is_granular(size) || flags != 0 || wanted->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!of_host && !is_device(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    bool rdma = wanted->allocFlags.gpuDirectRDMACapable;
+    if (rdma && (of_host || !get().control.has_rdma || get().control.refuses_rdma)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    bool fabric = wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC;
+    if (fabric && get().control.fabric != FAKE_CUDA_FABRIC_PERMITTED) {
+        return get().control.fabric == FAKE_CUDA_FABRIC_NONE ? CUDA_ERROR_NOT_SUPPORTED
+                                                             : CUDA_ERROR_NOT_PERMITTED;
+    }
+    if (!of_host && !take(device, size)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    int fd = driver::make_file("fake_cuda_physical", size);
+    if (fd < 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    bool exportable = wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    Physical *made = new Physical{size, device, fd, 1, exportable, fabric, false};
+    get().physicals.insert(made);
+    get().control.objects++;
+    get().control.rdma_made += rdma;
+    *handle = reinterpret_cast<CUmemGenericAllocationHandle>(made);
+    return CUDA_SUCCESS;
+}
+
+static void drop(Physical *physical) {
+    if (--physical->references > 0) {
+        return;
+    }
+    if (physical->device >= 0 && !get().control.keeps_memory) {
+        give(physical->device, physical->size);
+    }
+    close(physical->fd);
+    get().physicals.erase(physical);
+    delete physical;
+}
+
+static Physical *physical_of(CUmemGenericAllocationHandle handle) {
+    Physical *physical = reinterpret_cast<Physical *>(handle);
+    return get().physicals.count(physical) && !physical->released ? physical : nullptr;
+}
+
+CUresult fake_cuMemRelease(CUmemGenericAllocationHandle handle) {
+    ENTER_STARTED(FAKE_cuMemRelease)
+    Physical *physical = physical_of(handle);
+    if (!physical) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    physical->released = true;
+    drop(physical);
+    get().control.objects--;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
+                       CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    ENTER_STARTED(FAKE_cuMemMap)
+    State &s = get();
+    Physical *physical = physical_of(handle);
+    if (!physical || offset != 0 || flags != 0 || !is_granular(size) ||
+        address % s.control.granularity != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (size != physical->size) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (driver::holding(s.reservations, address, size) == s.reservations.end() ||
+        driver::any_overlaps(s.mappings, address, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (mmap(reinterpret_cast<void *>(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED,
+             physical->fd, 0) == MAP_FAILED) {
+        return CUDA_ERROR_MAP_FAILED;
+    }
+    physical->references++;
+    s.mappings[address] = Mapping{size, physical, {}};
+    s.control.objects++;
+    return CUDA_SUCCESS;
+}
+
+// Neither call waits for the work that uses the memory.
+static void note_removal(const char *call, uintptr_t base, size_t size) {
+    if (!get().oracle.remove(call, base, size)) {
+        get().control.unordered_unmaps++;
+    }
+}
+
+CUresult fake_cuMemUnmap(CUdeviceptr address, size_t size) {
+    ENTER_STARTED(FAKE_cuMemUnmap)
+    State &s = get();
+    if (size == 0 || !driver::is_run(s.mappings, address, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    note_removal("cuMemUnmap", address, size);
+    driver::unmap_reserved(address, size);
+    for (uintptr_t end = address + size; address < end;) {
+        auto at = s.mappings.find(address);
+        address += at->second.size;
+        drop(at->second.physical);
+        s.mappings.erase(at);
+        s.control.objects--;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *list,
+                             size_t count) {
+    ENTER_STARTED(FAKE_cuMemSetAccess)
+    State &s = get();
+    if (!list || count == 0 || !driver::is_run(s.mappings, address, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+            !is_device(list[i].location.id)) {
+            return CUDA_ERROR_INVALID_DEVICE;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+            note_removal("cuMemSetAccess", address, size);
+        }
+    }
+    mprotect(reinterpret_cast<void *>(address), size, PROT_READ | PROT_WRITE);
+    for (uintptr_t end = address + size; address < end;) {
+        Mapping &mapping = s.mappings[address];
+        for (size_t i = 0; i < count; i++) {
+            mapping.access[{list[i].location.type, list[i].location.id}] = list[i].flags;
+        }
+        address += mapping.size;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
+                                           CUmemAllocationHandleType type,
+                                           unsigned long long flags) {
+    ENTER_STARTED(FAKE_cuMemExportToShareableHandle)
+    Physical *physical = physical_of(handle);
+    if (physical && flags == 0 && physical->fabric && type == CU_MEM_HANDLE_TYPE_FABRIC) {
+        FabricHandle made{fabric_magic, getpid(), physical->fd};
+        memset(out, 0, sizeof(CUmemFabricHandle));
+        memcpy(out, &made, sizeof(made));
+        return CUDA_SUCCESS;
+    }
+    if (!physical || flags != 0 || !physical->exportable ||
+        type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int copy = fcntl(physical->fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    *static_cast<int *>(out) = copy;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
+                                             CUmemAllocationHandleType type) {
+    ENTER_STARTED(FAKE_cuMemImportFromShareableHandle)
+    struct stat status;
+    int copy = -1;
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        copy = fcntl(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)), F_DUPFD_CLOEXEC, 0);
+    } else if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+        FabricHandle wanted;
+        memcpy(&wanted, os_handle, sizeof(wanted));
+        if (wanted.magic == fabric_magic) {
+            copy = open_of(wanted.pid, wanted.fd);
+        }
+    }
+    if (copy < 0 || fstat(copy, &status) != 0 || status.st_size == 0) {
+        if (copy >= 0) {
+            close(copy);
+        }
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    // The exporter pays for the memory.
+    Physical *made =
+        new Physical{static_cast<size_t>(status.st_size), -1, copy, 1, false, false, false};
+    get().physicals.insert(made);
+    get().control.objects++;
+    *handle = reinterpret_cast<CUmemGenericAllocationHandle>(made);
+    return CUDA_SUCCESS;
+}
+
+} // extern "C"
