@@ -9,6 +9,11 @@
 #include "core/object.h"
 #include "system/os.h"
 
+/* Larger ones may be divided among threads. */
+#define CONTENT_LARGE ((size_t)32 << 20)
+
+const umf_content_mover_t *umf_content_mover;
+
 enum {
     ACCESS_UNKNOWN, /* the provider has not been asked */
     ACCESS_CPU,
@@ -20,37 +25,8 @@ void umf_content_init(umf_content_t *content, umf_tracked_provider_t *tracked) {
     content->tracked = tracked;
     atomic_init(&content->access,
                 tracked->ops.ext_get_allocation_properties ? ACCESS_UNKNOWN : ACCESS_PROBED);
-    atomic_init(&content->queue, NULL);
     for (size_t i = 0; i < UMF_CONTENT_KNOWN; i++) {
         atomic_init(&content->known[i], 0);
-    }
-}
-
-/* --- queues: one is kept, others are made while it is in use ------------------------------------
- */
-
-/* Takes the kept queue. If another thread has it, makes one. */
-static umf_result_t queue_take(umf_content_t *content, void **queue) {
-    void *kept = atomic_exchange_explicit(&content->queue, NULL, memory_order_acquire);
-    if (kept) {
-        *queue = kept;
-        return UMF_RESULT_SUCCESS;
-    }
-    return content->tracked->ext->queue_create(content->tracked->self, queue);
-}
-
-static void queue_put(umf_content_t *content, void *queue) {
-    void *none = NULL;
-    if (!queue || !atomic_compare_exchange_strong_explicit(
-                      &content->queue, &none, queue, memory_order_release, memory_order_relaxed)) {
-        content->tracked->ext->queue_destroy(content->tracked->self, queue);
-    }
-}
-
-void umf_content_fini(umf_content_t *content) {
-    void *kept = atomic_exchange_explicit(&content->queue, NULL, memory_order_acquire);
-    if (kept) {
-        content->tracked->ext->queue_destroy(content->tracked->self, kept);
     }
 }
 
@@ -113,41 +89,31 @@ static bool has_queues(const umf_content_t *content) {
     return ext->queue_create && ext->queue_destroy && ext->queue_wait;
 }
 
-/* Copies, or zeroes if `src` is NULL. Waits even if the operation failed, because the memory may be
- * reused after the return. */
-static umf_result_t content_run(umf_content_t *content, void *dst, const void *src, size_t size) {
-    const umf_tracked_provider_t *tracked = content->tracked;
-    void *queue = NULL;
-    umf_result_t result = queue_take(content, &queue);
-    if (result == UMF_RESULT_SUCCESS) {
-        result = src ? tracked->ext->copy(tracked->self, queue, dst, src, size)
-                     : tracked->ext->fill(tracked->self, queue, dst, 0, size);
-        umf_result_t waited = tracked->ext->queue_wait(tracked->self, queue);
-        result = result == UMF_RESULT_SUCCESS ? waited : result;
-        queue_put(content, queue);
-    }
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_provider_failed(content->tracked);
-    }
-    return result;
-}
-
 umf_result_t umf_content_zero(umf_content_t *content, void *ptr, size_t size) {
     if (size == 0 || is_for_cpu(content, ptr, umf_os_probe_write)) {
-        memset(ptr, 0, size);
+        if (umf_likely(size < CONTENT_LARGE)) {
+            memset(ptr, 0, size);
+        } else {
+            umf_content_mover->cpu_zero(ptr, size);
+        }
         return UMF_RESULT_SUCCESS;
     }
     return content->tracked->ext->fill && has_queues(content)
-               ? content_run(content, ptr, NULL, size)
+               ? umf_content_mover->zero(content->tracked->root, ptr, size)
                : refuse(content, "fill");
 }
 
 umf_result_t umf_content_copy(umf_content_t *content, void *dst, const void *src, size_t size) {
     if (size == 0 || (is_for_cpu(content, dst, umf_os_probe_write) &&
                       is_for_cpu(content, src, umf_os_probe_read))) {
-        memcpy(dst, src, size);
+        if (umf_likely(size < CONTENT_LARGE)) {
+            memcpy(dst, src, size);
+        } else {
+            umf_content_mover->cpu_copy(dst, src, size);
+        }
         return UMF_RESULT_SUCCESS;
     }
-    return content->tracked->ext->copy && has_queues(content) ? content_run(content, dst, src, size)
-                                                              : refuse(content, "copy");
+    return content->tracked->ext->copy && has_queues(content)
+               ? umf_content_mover->copy(content->tracked->root, dst, src, size)
+               : refuse(content, "copy");
 }

@@ -6,6 +6,9 @@
  * memory, so it is asked once. A provider may not tell: it has no properties, or the type is
  * UNKNOWN. Then the first access to each span asks the kernel whether the CPU can access the
  * address. If it cannot, the provider's operations are used.
+ *
+ * Here it is decided who does it. The work itself is that of src/movement, which core knows by
+ * `umf_content_mover` only.
  */
 #ifndef UMF_SRC_CORE_CONTENT_H
 #define UMF_SRC_CORE_CONTENT_H
@@ -17,16 +20,26 @@
 #define UMF_CONTENT_KNOWN 16
 
 typedef struct umf_content_t {
-    umf_tracked_provider_t *tracked; /* Immutable after init */
-    _Atomic int access;              /* what can access the memory, see content.c */
-    _Atomic(void *) queue;           /* of the provider, kept for the next use. Taken by exchange */
+    umf_tracked_provider_t *tracked;           /* Immutable after init */
+    _Atomic int access;                        /* what can access the memory, see content.c */
     _Atomic uint64_t known[UMF_CONTENT_KNOWN]; /* ids of spans that the CPU can access */
 } umf_content_t;
 
+typedef struct umf_content_mover_t {
+    void (*cpu_zero)(void *ptr, size_t size);
+    void (*cpu_copy)(void *to, const void *from, size_t size);
+    /* By the operations of a provider, which is not tracked, on a queue that it keeps. Both have
+     * finished when they return; the provider that failed is recorded. */
+    umf_result_t (*zero)(umf_memory_provider_handle_t provider, void *ptr, size_t size);
+    umf_result_t (*copy)(umf_memory_provider_handle_t provider, void *to, const void *from,
+                         size_t size);
+} umf_content_mover_t;
+
+/* Set when the library starts. */
+extern const umf_content_mover_t *umf_content_mover;
+
 /* Takes no resources. */
 void umf_content_init(umf_content_t *content, umf_tracked_provider_t *tracked);
-/* Call it before the tracked provider is released. */
-void umf_content_fini(umf_content_t *content);
 
 /*
  * Both have finished when they return. NOT_SUPPORTED: neither the CPU nor the provider can do it.

@@ -316,9 +316,7 @@ static umf_result_t hold_copy(umf_memory_pool_handle_t pool, void *to, const voi
                               size_t size) {
     umf_content_t content;
     umf_content_init(&content, pool->tracked);
-    umf_result_t result = umf_content_copy(&content, to, from, size);
-    umf_content_fini(&content);
-    return result;
+    return umf_content_copy(&content, to, from, size);
 }
 
 static void *hold_move(umf_memory_pool_handle_t pool, void *ptr, size_t room, size_t size) {

@@ -1,6 +1,7 @@
 #include "movement/movement.h"
 
 #include "core/listener.h"
+#include "movement/content.h"
 #include "movement/pending.h"
 #include "movement/queue.h"
 
@@ -13,4 +14,5 @@ void umf_movement_init(void) {
     static umf_listener_t listener = {.provider_ends = provider_ends};
     umf_core_listen(&listener);
     umf_use_settle = umf_pending_settle;
+    umf_movement_serve_content();
 }

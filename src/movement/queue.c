@@ -1,5 +1,7 @@
 #include "movement/queue.h"
 
+#include "movement/move.h"
+
 umf_result_t umf_queue_take(const umf_side_t *side, void **queue) {
     umf_memory_provider_handle_t provider = side->provider;
     for (size_t i = 0; provider && i < UMF_COUNT_OF(provider->queues); i++) {
@@ -24,6 +26,20 @@ void umf_queue_put(const umf_side_t *side, void *queue) {
         }
     }
     side->ext->queue_destroy(side->self, queue);
+}
+
+umf_result_t umf_queue_run(const umf_side_t *side,
+                           umf_result_t (*work)(const umf_side_t *side, void *queue, void *arg),
+                           void *arg) {
+    void *queue = NULL;
+    umf_result_t result = umf_move_failed(side, umf_queue_take(side, &queue)), waited;
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = umf_move_failed(side, work(side, queue, arg));
+    umf_move_drain(side, queue, &waited);
+    umf_queue_put(side, queue);
+    return result ? result : waited;
 }
 
 void umf_queue_drop(umf_memory_provider_handle_t provider) {

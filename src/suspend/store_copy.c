@@ -107,15 +107,11 @@ static umf_result_t queue_chunks(const work_t *work) {
     return result;
 }
 
-static umf_result_t run_queue(work_t *work) {
-    umf_result_t result = umf_queue_take(&work->side, &work->queue), waited;
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    result = work->store->keep == UMF_SUSPEND_KEEP_PEER ? queue_chunks(work) : queue_units(work);
-    umf_move_drain(&work->side, work->queue, &waited);
-    umf_queue_put(&work->side, work->queue);
-    return result ? result : waited;
+static umf_result_t queue_all(const umf_side_t *side, void *queue, void *arg) {
+    work_t *work = arg;
+    (void)side;
+    work->queue = queue;
+    return work->store->keep == UMF_SUSPEND_KEEP_PEER ? queue_chunks(work) : queue_units(work);
 }
 
 /* --- stages -------------------------------------------------------------------------------------
@@ -192,8 +188,9 @@ static umf_result_t store_run(umf_store_t *store, const umf_store_part_t *parts,
                               bool is_load) {
     work_t work = {.store = store, .parts = parts, .count = count, .is_load = is_load};
     umf_side_of_provider(&work.side, store->provider);
-    return store->keep == UMF_SUSPEND_KEEP_PEER || store->is_pinned ? run_queue(&work)
-                                                                    : run_stages(&work);
+    return store->keep == UMF_SUSPEND_KEEP_PEER || store->is_pinned
+               ? umf_queue_run(&work.side, queue_all, &work)
+               : run_stages(&work);
 }
 
 umf_result_t umf_store_save(umf_store_t *store, const umf_store_part_t *parts, size_t count) {

@@ -11,7 +11,6 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "movement/move.h"
 #include "movement/pinned.h"
 #include "movement/queue.h"
 #include "suspend/plan.h"
@@ -157,20 +156,19 @@ static umf_result_t sleep_save(umf_sleep_t *sleep) {
     return result;
 }
 
+static umf_result_t queue_zeroes(const umf_side_t *side, void *queue, void *arg) {
+    const umf_sleep_t *sleep = arg;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < sleep->part_count && result == UMF_RESULT_SUCCESS; i++) {
+        result = side->ext->fill(side->self, queue, sleep->parts[i].base, 0, sleep->parts[i].size);
+    }
+    return result;
+}
+
 static umf_result_t sleep_zero(umf_sleep_t *sleep) {
     umf_side_t side;
-    void *queue;
     umf_side_of_provider(&side, umf_sleep_provider(sleep));
-    umf_result_t result = umf_queue_take(&side, &queue), waited;
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    for (size_t i = 0; i < sleep->part_count && result == UMF_RESULT_SUCCESS; i++) {
-        result = side.ext->fill(side.self, queue, sleep->parts[i].base, 0, sleep->parts[i].size);
-    }
-    umf_move_drain(&side, queue, &waited);
-    umf_queue_put(&side, queue);
-    return result != UMF_RESULT_SUCCESS ? result : waited;
+    return umf_queue_run(&side, queue_zeroes, sleep);
 }
 
 static umf_result_t sleep_load(umf_sleep_t *sleep) {

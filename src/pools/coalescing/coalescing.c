@@ -623,7 +623,6 @@ static umf_result_t spans_free(coalescing_pool_t *pool) {
 static umf_result_t coalescing_finalize(void *self) {
     coalescing_pool_t *pool = self;
     umf_thread_slot_owner_fini(&pool->slots);
-    umf_content_fini(&pool->content);
     umf_result_t result = spans_free(pool);
     umf_coalescing_shards_fini(pool);
     umf_tracked_release(pool->tracked);

@@ -835,7 +835,6 @@ static umf_result_t jemalloc_finalize(void *self) {
     umf_reuse_slots_fini(&pool->reuse_slots);
     pool->is_closing = true;
     bool is_unused = umf_arenas_fini(&pool->arenas);
-    umf_content_fini(&pool->content);
     umf_result_t result = umf_pages_fini(&pool->pages);
     umf_tracked_release(pool->tracked);
     umf_lock_destroy(&pool->lock);
