@@ -734,6 +734,7 @@ umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep, bool wait
     umf_result_t result = OP(pool, ext_trim_memory) ? OP(pool, ext_trim_memory)(pool->self, keep)
                                                     : UMF_RESULT_ERROR_NOT_SUPPORTED;
     umf_provider_free_batch(pool->provider, false);
+    umf_provider_free_pending(pool->provider, waits);
     return result;
 }
 
@@ -742,6 +743,7 @@ UMF_API_1_1 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umf_pool_trim(hPool, minBytesToKeep, false);
+    umf_provider_free_pending(hPool->provider, true);
     umf_provider_drop_reusable(hPool->provider, false);
     umf_meta_trim();
     if (result != UMF_RESULT_SUCCESS) {

@@ -125,6 +125,7 @@ static bool tick_one(umf_memory_pool_handle_t pool, void *arg) {
         pool->fast->tick(pool->self);
     }
     umf_core_ticks(pool);
+    umf_provider_free_pending(pool->provider, false);
     return true;
 }
 

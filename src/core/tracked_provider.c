@@ -417,6 +417,13 @@ void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only
     }
 }
 
+void umf_provider_free_pending(umf_memory_provider_handle_t provider, bool waits) {
+    size_t left;
+    if (provider->ext->free_pending) {
+        provider->ext->free_pending(provider->self, waits, &left);
+    }
+}
+
 void umf_provider_free_batch(umf_memory_provider_handle_t provider, bool begins) {
     if (provider->ext->free_batch &&
         provider->ext->free_batch(provider->self, begins) != UMF_RESULT_SUCCESS) {

@@ -79,6 +79,9 @@ umf_result_t umf_tracked_free_dormant(umf_tracked_provider_t *tracked, umf_span_
 /* The provider gives back the memory that it caches for reuse: all, or only what has decayed. */
 void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed);
 
+/* The provider gives back what it has kept because work of a device used it. */
+void umf_provider_free_pending(umf_memory_provider_handle_t provider, bool waits);
+
 /* Surrounds frees that belong together, so that the provider pays a common cost only once. */
 void umf_provider_free_batch(umf_memory_provider_handle_t provider, bool begins);
 

@@ -434,7 +434,11 @@ UMF_API_EXT_1 umf_result_t umfPoolTrimOn(umf_memory_pool_handle_t pool, size_t k
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = trim_lane(pool, queue);
-    return result == UMF_RESULT_SUCCESS ? umfPoolTrimMemory(pool, keep) : result;
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_pool_trim(pool, keep, false);
+        umf_provider_drop_reusable(pool->provider, false);
+    }
+    return result;
 }
 
 static uint64_t now_ns(void) {
@@ -447,7 +451,7 @@ static uint64_t now_ns(void) {
 static size_t look(umf_memory_pool_handle_t pool, bool waits) {
     umf_lanes_t *lanes = umf_lanes_of(pool);
     const umf_memory_provider_ext_ops_t *ext = pool->provider->ext;
-    size_t left = 0, bytes = 0;
+    size_t left = 0, bytes = 0; /* of the provider, of the pool */
     if (lanes) {
         umf_lanes_update(lanes, waits);
         umf_lanes_update(lanes, waits); /* what waited for other queues */

@@ -304,6 +304,7 @@ static umf_result_t suspend_all(sleepers_t *all) {
     result = wait_for(all, all->params);
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         umf_core_gives_back(all->list[i]->pool, true);
+        umf_provider_free_pending(all->list[i]->pool->provider, true);
         result = umf_plan_make(all->list[i], &all->report);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {

@@ -18,6 +18,7 @@
 #include <umf/ipc.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_cuda_vmm.h>
+#include <umf/queue.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
 
@@ -482,8 +483,9 @@ TEST_F(CudaVmm, PrimaryContextsThatNobodyUsesAreNotMade) {
 
 // --- giving back ---------------------------------------------------------------------------------
 
-// Whoever has waited himself spares the wait.
-TEST_F(CudaVmm, AFreeWaitsUnlessTheCallerHas) {
+// Memory goes behind a mark of all work; nobody waits for the device. Whoever has waited himself
+// spares the mark.
+TEST_F(CudaVmm, AFreeMarksUnlessTheCallerHasWaited) {
     NEEDS_FAKE();
     EXPECT_EQ(umfCUDAVmmMemoryProviderParamsSetFreePolicy(nullptr, UMF_CUDA_VMM_FREE_POLICY_WAIT),
               BAD);
@@ -492,10 +494,11 @@ TEST_F(CudaVmm, AFreeWaitsUnlessTheCallerHas) {
         ASSERT_EQ(create(), OK);
         void *ptr = nullptr;
         ASSERT_EQ(umfMemoryProviderAlloc(provider, 8 * MiB, 0, &ptr), OK);
-        const long before = calls(FAKE_cuCtxSynchronize);
+        const long before = calls(FAKE_cuCtxSynchronize), marks = calls(FAKE_cuCtxRecordEvent);
         EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 8 * MiB), OK);
-        EXPECT_EQ(calls(FAKE_cuCtxSynchronize) - before,
+        EXPECT_EQ(calls(FAKE_cuCtxRecordEvent) - marks,
                   policy == UMF_CUDA_VMM_FREE_POLICY_WAIT ? 1 : 0);
+        EXPECT_EQ(calls(FAKE_cuCtxSynchronize), before);
         EXPECT_EQ(driver().control()->used[0], 0u);
         destroy();
     }
@@ -503,6 +506,68 @@ TEST_F(CudaVmm, AFreeWaitsUnlessTheCallerHas) {
         << umfTextError();
     destroy();
     EXPECT_EQ(umfMemoryProviderCreateFromText("cuda_vmm:free_policy=never", &provider), BAD);
+}
+
+// Until its work has passed memory stays mapped, and nobody waits for that.
+TEST_F(CudaVmm, AFreeLeavesMappedWhatWorkUses) {
+    NEEDS_FAKE();
+    create_pool();
+    CUstream stream = nullptr;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    void *ptr = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 8 * MiB, 0, &ptr), OK);
+    CU(cuLaunchHostFunc(
+        stream, [](void *) {}, nullptr));
+    for (int i = 0; i < 100000; i++) { // more pieces of work than a look for a moment lets pass
+        CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(ptr), 1, 1, stream));
+    }
+    const size_t used = driver().control()->used[0];
+    const long before = calls(FAKE_cuCtxSynchronize) + calls(FAKE_cuEventSynchronize);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 8 * MiB), OK);
+    EXPECT_EQ(driver().control()->used[0], used);
+    size_t bytes = 0;
+    EXPECT_EQ(umfPoolWaitPending(pool, 0, &bytes), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(bytes, 8 * MiB);
+    EXPECT_EQ(calls(FAKE_cuCtxSynchronize) + calls(FAKE_cuEventSynchronize), before);
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, &bytes), OK);
+    EXPECT_EQ(bytes, 0u);
+    EXPECT_EQ(driver().control()->used[0], 0u);
+    EXPECT_EQ(driver().control()->unordered_unmaps, 0);
+    CU(cuStreamDestroy(stream));
+}
+
+// Memory that waits is waited for before there is none.
+TEST_F(CudaVmm, MemoryThatWorkUsesIsWaitedForBeforeNone) {
+    NEEDS_FAKE();
+    ASSERT_EQ(create(), OK);
+    CUstream stream = nullptr;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    driver().control()->device_memory[0] = 16 * MiB;
+    for (int i = 0; i < 8; i++) {
+        void *ptr = nullptr;
+        ASSERT_EQ(umfMemoryProviderAlloc(provider, 12 * MiB, 0, &ptr), OK) << i;
+        for (int n = 0; n < 20000; n++) {
+            CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(ptr), 1, 1, stream));
+        }
+        EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 12 * MiB), OK);
+    }
+    EXPECT_EQ(driver().control()->unordered_unmaps, 0);
+    CU(cuStreamDestroy(stream));
+}
+
+// A driver that cannot mark a context is waited for, as one that does not know how.
+TEST_F(CudaVmm, AFreeWaitsWhereNothingCanBeMarked) {
+    NEEDS_FAKE();
+    ASSERT_EQ(create(), OK);
+    void *ptr = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 8 * MiB, 0, &ptr), OK);
+    CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(ptr), 1, 8 * MiB, nullptr));
+    const long before = calls(FAKE_cuCtxSynchronize);
+    fail(FAKE_cuCtxRecordEvent, CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 8 * MiB), OK);
+    EXPECT_EQ(calls(FAKE_cuCtxSynchronize), before + 1);
+    EXPECT_EQ(driver().control()->used[0], 0u);
+    EXPECT_EQ(driver().control()->unordered_unmaps, 0);
 }
 
 // What was opened of another process is unmapped after work that uses it, too.

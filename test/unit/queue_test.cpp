@@ -253,7 +253,7 @@ TEST_P(QueuePool, GivesToThePoolWhatWasFreeForTwoPeriods) {
     void *ptr = make(4 * MiB, first);
     EXPECT_EQ(umfFreeOn(ptr, first), OK);
     device.pass(first, 1);
-    std::vector<void *> small(20000);
+    std::vector<void *> small(5000);
     for (int round = 0; round < 3; round++) { // every few thousandth free of a thread is a tick
         for (void *&each : small) {
             each = umfPoolMalloc(pool, 100);

@@ -11,15 +11,19 @@
  * piece size. A piece goes back to the driver when nothing in it is allocated any more.
  *
  * When freed memory goes back. Unmapping memory that a kernel uses ends the context, and the driver
- * does not wait by itself. So before freed memory goes back to the driver, by a free, a trim, the
- * growth of a pool or the end of one, the provider waits for everything that was queued in its
- * context, in the primary context of its device, and in those of the devices that were given
- * access. It cannot find other contexts of these devices: wait for them before you free. It waits
- * once for memory that goes together, and also before it unmaps what was opened of another process.
- * While a queue is captured it does not wait, and nothing goes back: see umf/capture.h. Such memory
- * goes when the provider next gives something back. A provider that is destroyed meanwhile leaves
- * what it could not wait for mapped until the process ends, and logs that. A program that has
- * always waited before a free avoids the wait by ::umfCUDAVmmMemoryProviderParamsSetFreePolicy.
+ * does not wait by itself. So freed memory stays mapped until everything has passed that was queued
+ * before in the provider's context, in the primary context of its device, and in those of the
+ * devices that were given access. The provider cannot find other contexts of these devices: wait
+ * for them before you free. Nobody waits for that: memory that goes together is put behind one
+ * event, and goes back in a later call, or a tick (umf/reclaim.h). ::umfPoolTrimMemory waits for
+ * it, and so does a request that finds no memory; ::umfPoolWaitPending on demand. A driver before
+ * 12.5 has no such event; then the thread that gives memory back waits. It also waits before it
+ * unmaps what was opened of another process.
+ *
+ * While a queue is captured nothing is recorded, and nothing goes back: see umf/capture.h. Such
+ * memory goes when the provider next gives something back. A provider that is destroyed meanwhile
+ * leaves what it could not wait for mapped until the process ends, and logs that. A program that
+ * has always waited before a free avoids all that by ::umfCUDAVmmMemoryProviderParamsSetFreePolicy.
  *
  * Sharing by descriptor. With UMF_CUDA_VMM_SHARE_FD memory can be shared with other processes of
  * the machine (umf/ipc.h); without it all IPC operations give UMF_RESULT_ERROR_INVALID_ARGUMENT. A
@@ -96,7 +100,7 @@ typedef enum umf_cuda_vmm_share_t {
 
 /// @brief What happens before memory that was freed goes back to the driver.
 typedef enum umf_cuda_vmm_free_policy_t {
-    /// The provider waits for the device: see the head of this file.
+    /// The provider keeps it until the work of the device has passed: see the head of this file.
     UMF_CUDA_VMM_FREE_POLICY_WAIT = 0,
     /// Nothing: the thread that frees has waited for all work that uses the memory.
     UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE = 1

@@ -1,5 +1,6 @@
 /* Cuda_vmm: the back end, addresses and physical memory for vmm/vmm.h. */
 #include "providers/cuda/cuda_vmm_own.h"
+#include "providers/cuda/mark.h"
 
 #include <string.h>
 
@@ -99,6 +100,19 @@ static umf_result_t cuda_vmm_settle(void *backend) {
                : umf_cuda_settle(cuda->driver, &places);
 }
 
+static umf_result_t cuda_vmm_mark(void *backend, void **mark) {
+    const umf_cuda_vmm_t *cuda = backend;
+    const umf_cuda_places_t places = umf_cuda_vmm_places(cuda);
+    return cuda->free_policy == UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE
+               ? UMF_RESULT_ERROR_NOT_SUPPORTED
+               : umf_cuda_mark_all(cuda->driver, &places, mark);
+}
+
+static bool cuda_vmm_mark_passed(void *backend, void *mark, bool waits) {
+    const umf_cuda_vmm_t *cuda = backend;
+    return umf_cuda_mark_passed(cuda->driver, &cuda->context, mark, waits);
+}
+
 static umf_result_t cuda_vmm_export(void *backend, umf_physical_t physical, int *fd) {
     const umf_cuda_vmm_t *cuda = backend;
     int made = -1;
@@ -171,7 +185,8 @@ static umf_result_t cuda_vmm_import_fabric(void *backend, const unsigned char *t
 #define BACKEND_COMMON                                                                             \
     .reserve = cuda_vmm_reserve, .unreserve = cuda_vmm_unreserve, .create = cuda_vmm_create,       \
     .destroy = cuda_vmm_destroy, .map = cuda_vmm_map, .allow = cuda_vmm_allow,                     \
-    .unmap = cuda_vmm_unmap, .settle = cuda_vmm_settle, .is_device = true
+    .unmap = cuda_vmm_unmap, .settle = cuda_vmm_settle, .mark = cuda_vmm_mark,                     \
+    .mark_passed = cuda_vmm_mark_passed, .is_device = true
 
 static const umf_vmm_backend_t cuda_vmm_backend = {
     BACKEND_COMMON,

@@ -4,7 +4,7 @@
 #include "providers/gpu/capture.h"
 
 /* The default stream answers IMPLICIT while a blocking stream of its context is captured. */
-static bool is_captured(const umf_cuda_driver_t *driver, CUstream stream) {
+bool umf_cuda_is_captured(const umf_cuda_driver_t *driver, CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (!driver->cuStreamIsCapturing) {
         return false;
@@ -18,8 +18,8 @@ static bool is_captured(const umf_cuda_driver_t *driver, CUstream stream) {
 
 /* Waits for the current context. */
 static CUresult wait_current(const umf_cuda_driver_t *driver) {
-    return is_captured(driver, CU_STREAM_LEGACY) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
-                                                 : driver->cuCtxSynchronize();
+    return umf_cuda_is_captured(driver, CU_STREAM_LEGACY) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+                                                          : driver->cuCtxSynchronize();
 }
 
 static CUresult wait_context(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context) {
@@ -33,15 +33,18 @@ static bool can_find_primary(const umf_cuda_driver_t *driver) {
            driver->cuDevicePrimaryCtxRelease;
 }
 
-/* Waits for a primary context, which is retained meanwhile so that it cannot end. A context that is
- * not in use has no work. */
-static CUresult wait_primary(const umf_cuda_driver_t *driver, CUdevice device, CUcontext but) {
-    umf_cuda_context_t primary = {.device = device};
+bool umf_cuda_primary_use(const umf_cuda_driver_t *driver, CUdevice device, CUcontext *context) {
     unsigned flags;
     int is_active = 0;
-    if (!can_find_primary(driver) ||
-        driver->cuDevicePrimaryCtxGetState(device, &flags, &is_active) != CUDA_SUCCESS ||
-        !is_active || umf_cuda_primary_retain(driver, device, &primary.handle) != CUDA_SUCCESS) {
+    return can_find_primary(driver) &&
+           driver->cuDevicePrimaryCtxGetState(device, &flags, &is_active) == CUDA_SUCCESS &&
+           is_active && umf_cuda_primary_retain(driver, device, context) == CUDA_SUCCESS;
+}
+
+/* Waits for a primary context, which is retained meanwhile so that it cannot end. */
+static CUresult wait_primary(const umf_cuda_driver_t *driver, CUdevice device, CUcontext but) {
+    umf_cuda_context_t primary = {.device = device};
+    if (!umf_cuda_primary_use(driver, device, &primary.handle)) {
         return CUDA_SUCCESS;
     }
     CUresult result = primary.handle == but ? CUDA_SUCCESS : wait_context(driver, &primary);
@@ -127,7 +130,7 @@ static CUresult wait_each(const umf_cuda_driver_t *driver, void *const *queues, 
  * the capture. */
 static size_t find_captured(const umf_cuda_driver_t *driver, void *const *queues, size_t count) {
     size_t at = 0;
-    while (at < count && !is_captured(driver, queues[at])) {
+    while (at < count && !umf_cuda_is_captured(driver, queues[at])) {
         at++;
     }
     return at;

@@ -25,6 +25,11 @@ static inline bool umf_cuda_is_of_capture(CUresult result) {
            result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
+/* Is the stream captured? The default stream is while a blocking one of its context is. */
+bool umf_cuda_is_captured(const umf_cuda_driver_t *driver, CUstream stream);
+/* Retains the primary context of a device. false: it is not in use, so it has no work. */
+bool umf_cuda_primary_use(const umf_cuda_driver_t *driver, CUdevice device, CUcontext *context);
+
 /*
  * Waits for the context, and for the primary contexts of its own device and of all devices with
  * access, as far as they are in use. Other contexts cannot be found. OUT_OF_RESOURCES: waiting

@@ -15,6 +15,10 @@ umf_result_t umf_vmm_op_free_batch(void *provider, int begins) {
     return umf_vmm_free_batch(provider, begins != 0);
 }
 
+umf_result_t umf_vmm_op_free_pending(void *provider, int may_block, size_t *left) {
+    return umf_vmm_free_pending(provider, may_block != 0, left);
+}
+
 umf_result_t umf_vmm_op_page_size(void *provider, size_t size, size_t *page_size) {
     (void)size;
     *page_size = ((umf_vmm_t *)provider)->granularity;

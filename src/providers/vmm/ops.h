@@ -13,6 +13,7 @@
 umf_result_t umf_vmm_op_alloc(void *provider, size_t size, size_t alignment, void **ptr);
 umf_result_t umf_vmm_op_free(void *provider, void *ptr, size_t size);
 umf_result_t umf_vmm_op_free_batch(void *provider, int begins);
+umf_result_t umf_vmm_op_free_pending(void *provider, int may_block, size_t *left);
 umf_result_t umf_vmm_op_page_size(void *provider, size_t size, size_t *page_size);
 umf_result_t umf_vmm_op_min_page_size(void *provider, const void *ptr, size_t *page_size);
 umf_result_t umf_vmm_op_merge(void *provider, void *low, void *high, size_t total);
@@ -55,6 +56,6 @@ umf_result_t umf_vmm_op_release(void *provider, void *const *pieces, size_t coun
     .vm_find = umf_vmm_op_find, .vm_detach = umf_vmm_op_detach, .vm_create = umf_vmm_op_create,    \
     .vm_attach = umf_vmm_op_attach, .vm_discard = umf_vmm_op_discard,                              \
     .vm_claim = umf_vmm_op_claim, .vm_release = umf_vmm_op_release,                                \
-    .free_batch = umf_vmm_op_free_batch
+    .free_batch = umf_vmm_op_free_batch, .free_pending = umf_vmm_op_free_pending
 
 #endif

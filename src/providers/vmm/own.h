@@ -40,22 +40,27 @@ umf_vmm_piece_t *umf_vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr);
 bool umf_vmm_withhold_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size);
 void umf_vmm_take_back_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 
-/* Waits until no queued work can use memory that is to be unmapped. A failure: waiting is not
- * possible now. */
-umf_result_t umf_vmm_settle(umf_vmm_t *vmm);
-
 /* Takes a piece without allocations out of all lists, together with its withheld segments. */
 void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 /* Releases everything of a piece that is not listed: mapping, physical memory, addresses. It
  * continues after a failure, to release what it can, and returns the first failure. */
 umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 
+/* --- pending.c --- */
+
+/* Waits until no queued work can use memory that is to be unmapped. A failure: waiting is not
+ * possible now. */
+umf_result_t umf_vmm_settle(umf_vmm_t *vmm);
 /* Releases a piece as soon as no queued work can use it, now or later. A later
  * failure is logged. */
 umf_result_t umf_vmm_let_go(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
-/* Releases retired pieces if their work has ended. Called before new physical memory is created.
- * Returns the first failure. */
+/* Releases retired pieces whose work has ended; others wait behind a mark. Called before new
+ * physical memory is created. Returns the first failure. */
 umf_result_t umf_vmm_give_back(umf_vmm_t *vmm);
+/* Are there pieces that wait? */
+bool umf_vmm_has_pending(umf_vmm_t *vmm);
+/* Releases all of them, after a wait for all work. */
+void umf_vmm_unmake_pending(umf_vmm_t *vmm);
 
 /* Called before physical memory is released: voids all descriptions of the piece and closes its
  * descriptor, which would keep the memory. */

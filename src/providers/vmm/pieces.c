@@ -244,7 +244,8 @@ umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, s
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     /* Retired pieces may hold the very memory that is needed now. */
-    umf_vmm_give_back(vmm);
+    size_t left;
+    umf_vmm_free_pending(vmm, true, &left);
     for (size_t i = 0; i < count; i++) {
         umf_vmm_piece_t *piece = vmm_claimed(vmm, pieces[i]);
         if (piece->state != UMF_VMM_DETACHED) {

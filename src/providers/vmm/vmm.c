@@ -170,74 +170,8 @@ umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     return unmapped ? unmapped : destroyed ? destroyed : unreserved;
 }
 
-umf_result_t umf_vmm_settle(umf_vmm_t *vmm) {
-    return vmm->ops->settle ? vmm->ops->settle(vmm->backend) : UMF_RESULT_SUCCESS;
-}
-
-static void vmm_push_retired(umf_vmm_t *vmm, umf_vmm_piece_t *first) {
-    umf_vmm_piece_t *last = first;
-    while (last->next) {
-        last = last->next;
-    }
-    umf_lock(&vmm->lock);
-    last->next = vmm->retired;
-    vmm->retired = first;
-    umf_unlock(&vmm->lock);
-}
-
-static umf_vmm_piece_t *vmm_pop_retired(umf_vmm_t *vmm) {
-    umf_lock(&vmm->lock);
-    umf_vmm_piece_t *first = vmm->retired;
-    vmm->retired = NULL;
-    umf_unlock(&vmm->lock);
-    return first;
-}
-
-/* Releases a list of pieces. Returns the first failure. */
-static umf_result_t vmm_unmake_all(umf_vmm_t *vmm, umf_vmm_piece_t *first) {
-    umf_result_t failure = UMF_RESULT_SUCCESS;
-    for (umf_vmm_piece_t *piece = first, *next; piece; piece = next) {
-        void *base = (void *)piece->base;
-        next = piece->next;
-        umf_result_t result = umf_vmm_piece_unmake(vmm, piece);
-        if (result != UMF_RESULT_SUCCESS) {
-            UMF_LOG_WARN("the memory at %p is freed, but the system did not take all of it back",
-                         base);
-            failure = failure ? failure : result;
-        }
-    }
-    return failure;
-}
-
-/* Releases all retired pieces after one wait. If waiting is not possible, they stay for the next
- * call. */
-umf_result_t umf_vmm_give_back(umf_vmm_t *vmm) {
-    umf_vmm_piece_t *first = vmm_pop_retired(vmm);
-    if (!first) {
-        return UMF_RESULT_SUCCESS;
-    }
-    if (umf_vmm_settle(vmm) != UMF_RESULT_SUCCESS) {
-        vmm_push_retired(vmm, first);
-        return UMF_RESULT_SUCCESS;
-    }
-    return vmm_unmake_all(vmm, first);
-}
-
-/* A piece that is not mapped, or a back end without queues, needs no wait. */
-umf_result_t umf_vmm_let_go(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
-    if (!vmm->ops->settle || !umf_vmm_is_mapped(piece)) {
-        return vmm_unmake_all(vmm, piece);
-    }
-    vmm_push_retired(vmm, piece);
-    umf_lock(&vmm->lock);
-    /* Within a batch of frees the pieces collect, so that one wait serves all of them. */
-    bool is_batch = vmm->batches > 0;
-    umf_unlock(&vmm->lock);
-    return is_batch ? UMF_RESULT_SUCCESS : umf_vmm_give_back(vmm);
-}
-
 static bool vmm_has_mapped(const umf_vmm_t *vmm) {
-    bool has_mapped = vmm->retired != NULL;
+    bool has_mapped = vmm->retired || vmm->pending;
     for (size_t i = 0; i < vmm->piece_count && !has_mapped; i++) {
         has_mapped = umf_vmm_is_mapped(vmm->pieces[i]);
     }
@@ -251,7 +185,7 @@ static void vmm_unmake_left(umf_vmm_t *vmm) {
                      "that may use it could not be waited for");
         return;
     }
-    vmm_unmake_all(vmm, vmm_pop_retired(vmm));
+    umf_vmm_unmake_pending(vmm);
     for (size_t i = 0; i < vmm->piece_count; i++) {
         umf_vmm_piece_unmake(vmm, vmm->pieces[i]);
     }
@@ -318,8 +252,13 @@ static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_request_t *
     umf_vmm_piece_t *piece;
     size_t piece_size = request->size > vmm->piece_size ? request->size : vmm->piece_size;
     /* Retired pieces hold physical memory that the new one may need. */
+    size_t left;
     umf_vmm_give_back(vmm);
     umf_result_t result = vmm_piece_make(vmm, piece_size, request->alignment, &piece);
+    if (result != UMF_RESULT_SUCCESS && umf_vmm_has_pending(vmm)) {
+        umf_vmm_free_pending(vmm, true, &left);
+        result = vmm_piece_make(vmm, piece_size, request->alignment, &piece);
+    }
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }

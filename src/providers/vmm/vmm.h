@@ -8,11 +8,13 @@
  * freed. Until then memory freed in it is reused.
  *
  * The back end supplies a few operations; everything else is written once: vmm.c, pieces.c for
- * detaching and attaching physical memory, share.c and import.c for other processes, ops.c for the
- * tables.
+ * detaching and attaching physical memory, pending.c for memory that queued work still uses,
+ * share.c and import.c for other processes, ops.c for the tables.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_VMM_H
 #define UMF_SRC_PROVIDERS_VMM_VMM_H
+
+#include <stdatomic.h>
 
 #include <umf/plugin.h>
 
@@ -46,6 +48,11 @@ typedef struct umf_vmm_backend_t {
      * once before a group of freed pieces is unmapped. A failure: waiting is not possible now, and
      * the memory stays mapped until it is. */
     umf_result_t (*settle)(void *backend);
+    /* NULL, or the same without a wait: marks what is queued so far. OUT_OF_RESOURCES: not possible
+     * now. NOT_SUPPORTED: only settle is. */
+    umf_result_t (*mark)(void *backend, void **mark);
+    /* Asks whether a mark has passed, or waits until it has. true: it has, and is ended. */
+    bool (*mark_passed)(void *backend, void *mark, bool waits);
 
     /* Sharing. export makes a new descriptor of physical memory. import gives the memory behind a
      * descriptor, which stays the caller's; INVALID_ARGUMENT if it is not `size` bytes. */
@@ -78,11 +85,13 @@ struct umf_vmm_t {
     umf_range_t *range;
     umf_vmm_piece_t **pieces; /* by address. Sync: lock, as all members below */
     size_t piece_count, piece_room;
-    umf_vmm_piece_t *retired; /* without allocations, still mapped */
-    size_t batches;           /* batches of frees in progress: retired pieces wait for their end */
-    umf_hash_t requested;     /* requested sizes that are not whole pages: requested.h */
-    size_t resident;          /* bytes with physical memory */
-    size_t reserved;          /* bytes of addresses */
+    umf_vmm_piece_t *retired;          /* without allocations, still mapped */
+    struct umf_vmm_pending_t *pending; /* the same behind marks, oldest first: pending.c */
+    _Atomic unsigned finishing;        /* a thread finishes them; see pending.c */
+    size_t batches;       /* batches of frees in progress: retired pieces wait for their end */
+    umf_hash_t requested; /* requested sizes that are not whole pages: requested.h */
+    size_t resident;      /* bytes with physical memory */
+    size_t reserved;      /* bytes of addresses */
     umf_vmm_share_t share;
     umf_vmm_imports_t imports;
 };
@@ -100,6 +109,7 @@ umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physic
 umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void **ptr);
 umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size);
 umf_result_t umf_vmm_free_batch(umf_vmm_t *vmm, bool begins);
+umf_result_t umf_vmm_free_pending(umf_vmm_t *vmm, bool waits, size_t *left);
 umf_result_t umf_vmm_split(umf_vmm_t *vmm, void *ptr, size_t total, size_t first);
 umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total);
 
