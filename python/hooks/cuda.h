@@ -11,6 +11,10 @@
 
 #include <cuda.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct cuda_t {
 #define CUDA_FUNCTION(member, symbol, result, arguments) result(*member) arguments;
 #include "cuda.def"
@@ -28,5 +32,9 @@ CUresult cuda_enter(int device);
 void cuda_leave(void);
 /* Waits for all work on a device. */
 CUresult cuda_drain(int device);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -7,9 +7,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include <umf.h>
+#include <umf/reclaim.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -21,7 +23,7 @@ typedef struct slot_t {
 enum { SLOT_COUNT = 64 };
 
 static slot_t slots[SLOT_COUNT];
-/* Held while all pools are trimmed, and while one leaves its slot. */
+/* Held while a pool takes or leaves its slot. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 EXPORTED int umf_torch_take_slot(void *pool, int device);
@@ -46,18 +48,6 @@ EXPORTED void umf_torch_leave_slot(int slot) {
     pthread_mutex_unlock(&mutex);
 }
 
-/* What one pool holds free, another may need. */
-static void trim_all(void) {
-    pthread_mutex_lock(&mutex);
-    for (int i = 0; i < SLOT_COUNT; i++) {
-        umf_memory_pool_handle_t pool = atomic_load(&slots[i].pool);
-        if (pool) {
-            umfPoolTrimMemory(pool, 0);
-        }
-    }
-    pthread_mutex_unlock(&mutex);
-}
-
 static void *slot_malloc(const slot_t *slot, ssize_t size, int device) {
     umf_memory_pool_handle_t pool = atomic_load(&slot->pool);
     if (!pool || size <= 0 || device != slot->device) {
@@ -65,7 +55,8 @@ static void *slot_malloc(const slot_t *slot, ssize_t size, int device) {
     }
     void *ptr = umfPoolMalloc(pool, (size_t)size);
     if (!ptr) {
-        trim_all();
+        /* Pools on its provider were asked; those on others may hold memory free, too. */
+        umfReclaim(NULL, SIZE_MAX, NULL);
         ptr = umfPoolMalloc(pool, (size_t)size);
     }
     return ptr;

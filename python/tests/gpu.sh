@@ -3,7 +3,8 @@
 #
 #   python/tests/gpu.sh <wheel | folder of the built package | -> [python] [part...]
 #
-# Parts, in this order, with the seconds that each may take: package 90, torch 150, preload 60, figures 300; default: all.
+# Parts, in this order, with the seconds that each may take: package 60, torch 150, preload 50, process 40, figures 270;
+# default: all.
 # A wheel (pip wheel --no-deps -w build/wheel .) is unpacked for the run, "-" takes an installed one; a folder is that of
 # a build with UMF_BUILD_PYTHON=ON on this machine, build/release/python. Python (default: python3) has torch, and CuPy,
 # Numba and NumPy as it goes. pytest is its own, or lies in build/deps/pytest (pip install --target build/deps/pytest
@@ -18,7 +19,7 @@ cd "$(dirname "$0")/../.."
 built=$1
 python=${2:-python3}
 shift $(($# > 1 ? 2 : 1))
-chosen=${*:-package torch preload figures}
+chosen=${*:-package torch preload process figures}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 if [[ $built == *.whl ]]; then
@@ -47,15 +48,16 @@ part() {
 
 tests=("$python" -m pytest -q -rsfE --durations=5)
 if "$python" -c 'import pytest' 2>/dev/null; then
-    part package 90 "${tests[@]}" python/tests --ignore=python/tests/gpu
+    part package 60 "${tests[@]}" python/tests --ignore=python/tests/gpu
     part torch 150 env UMF_TEST_HOOK_MODE=torch "${tests[@]}" python/tests/gpu
-    part preload 60 env UMF_TEST_HOOK_MODE=preload \
+    part preload 50 env UMF_TEST_HOOK_MODE=preload \
         LD_PRELOAD="$package/torch_memory_saver_hook_mode_preload.abi3.so${LD_PRELOAD:+:$LD_PRELOAD}" \
         "${tests[@]}" python/tests/gpu/test_memory_saver.py
+    part process 40 env UMF_TEST_HOOK_MODE=process "${tests[@]}" python/tests/gpu/test_torch_process.py
 else
     summary+=("tests: left out, $python has no pytest: carry build/deps/pytest")
 fi
-part figures 300 "$python" python/benchmark/figures.py --gib "${UMF_TEST_GIB:-32}"
+part figures 270 "$python" python/benchmark/figures.py --seconds 230 --gib "${UMF_TEST_GIB:-32}"
 echo "== summary"
 printf '%s\n' "${summary[@]}" | sed '/^$/d'
 exit $status

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs tests of the Python package: run.sh <python> <folder of the built package> package|torch|preload
+# Runs tests of the Python package: run.sh <python> <folder of the built package> package|torch|preload|process
 #
-# package has no PyTorch; torch and preload run it on the software runtime in <folder>/../test/fakes, or on a GPU
+# package has no PyTorch; the others run it on the software runtime in <folder>/../test/fakes, or on a GPU
 # where UMF_TEST_GPU=real. The packages that they need are in build/deps (scripts/install-deps.sh fetches them) or
 # anywhere that Python looks. Skips, with the reason, where they are not.
 set -euo pipefail
@@ -37,6 +37,9 @@ export UMF_TEST_HOOK_MODE=$part
 case $part in
 torch)
     LD_PRELOAD=${preload:-} exec "$python" -m pytest -q "$tests/gpu"
+    ;;
+process)
+    LD_PRELOAD=${preload:-} exec "$python" -m pytest -q "$tests/gpu/test_torch_process.py"
     ;;
 preload)
     hook=$built/umf/torch_memory_saver_hook_mode_preload.abi3.so

@@ -10,6 +10,8 @@
 
 `Pool` is a ``torch.cuda.MemPool``: torch caches inside of it and orders streams, statistics and
 snapshots work. Pools need torch with CUDA.
+
+`install` makes libumf the allocator of the whole process instead.
 """
 
 import atexit
@@ -24,8 +26,9 @@ import torch
 
 from . import _core, _memory, _suspend, _torch_pools
 from ._errors import OutOfResourcesError
+from ._torch_process import ProcessAllocator, install
 
-__all__ = ["Pool", "SharedTensor", "buffer", "share", "tensor"]
+__all__ = ["Pool", "ProcessAllocator", "SharedTensor", "buffer", "install", "share", "tensor"]
 
 
 class _Hooks:

@@ -1,0 +1,319 @@
+/*
+ * Pools of libumf as the allocator of all of PyTorch. Each stream of a device has a pool of its
+ * own, so that what is freed is used again in the order of its stream; all pools of a device share
+ * a provider, and give what they hold free to each other before a request fails. A graph gets pools
+ * of its own, which live as long as torch keeps the graph: a replay finds its memory unchanged.
+ */
+#include <atomic>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+#include <umf.h>
+#include <umf/capture.h>
+#include <umf/experimental/ctl.h>
+#include <umf/pools/pool_coalescing.h>
+#include <umf/reclaim.h>
+#include <umf/suspend.h>
+#include <umf/text.h>
+
+#include "cuda.h"
+#include "torch_error.hpp"
+#include "torch_order.hpp"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using graph_t = std::pair<unsigned long long, unsigned long long>; /* c10::cuda::MempoolId_t */
+using filter_t = std::function<bool(CUstream)>;
+using key_t = std::tuple<int, graph_t, void *>; /* device, graph or {0, 0}, stream */
+
+struct capture_t {
+    int device;
+    graph_t graph;
+    filter_t has_stream;
+};
+
+struct device_t {
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_pool_group_handle_t group = nullptr;
+};
+
+/* Not destroyed: torch frees until the very end. */
+struct process_t {
+    std::mutex mutex;
+    std::string provider; /* text, without the device */
+    umf_suspend_keep_t keep = UMF_SUSPEND_KEEP_PINNED;
+    bool can_suspend = true;
+    std::map<int, device_t> devices;
+    std::map<key_t, umf_memory_pool_handle_t> pools;
+    std::vector<std::pair<int, umf_memory_pool_handle_t>> retired; /* of graphs that are gone */
+    std::map<std::pair<int, graph_t>, size_t> users;
+    std::vector<capture_t> captures;
+};
+
+process_t &process = *new process_t;
+std::atomic<size_t> capture_count{0};
+
+/* What this thread allocated from last, outside of captures. Such pools are never destroyed. */
+struct last_t {
+    int device = -1;
+    void *stream = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+};
+thread_local last_t last;
+
+/* --- devices and pools ------------------------------------------------------------------------ */
+
+std::string provider_text(int device) {
+    bool has_settings = process.provider.find(':') != std::string::npos;
+    return process.provider + (has_settings ? "," : ":") + "device=" + std::to_string(device);
+}
+
+device_t &device_locked(int number) {
+    device_t &device = process.devices[number];
+    if (!device.provider) {
+        std::string text = provider_text(number);
+        umf_result_t result = umfMemoryProviderCreateFromText(text.c_str(), &device.provider);
+        if (result != UMF_RESULT_SUCCESS) {
+            device.provider = nullptr;
+            throw_error("umf: provider " + text + " cannot be made: " + umfResultText(result));
+        }
+        if (umfPoolGroupCreate(SIZE_MAX, &device.group) != UMF_RESULT_SUCCESS) {
+            device.group = nullptr;
+        }
+    }
+    return device;
+}
+
+umf_memory_pool_handle_t pool_create_locked(int number) {
+    device_t &device = device_locked(number);
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_result_t result = umfPoolCreate(umfCoalescingPoolOps(), device.provider, nullptr,
+                                        UMF_POOL_CREATE_FLAG_NONE, &pool);
+    if (result != UMF_RESULT_SUCCESS) {
+        throw_error(std::string("umf: a pool cannot be made: ") + umfResultText(result));
+    }
+    if (device.group) {
+        umfPoolGroupAdd(device.group, pool);
+    }
+    if (process.can_suspend) {
+        umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+        policy.keep = process.keep;
+        process.can_suspend = umfPoolSetSuspendPolicy(pool, &policy) == UMF_RESULT_SUCCESS;
+    }
+    return pool;
+}
+
+graph_t graph_of_locked(int device, void *stream) {
+    for (const capture_t &capture : process.captures) {
+        if (capture.device == device && capture.has_stream(static_cast<CUstream>(stream))) {
+            return capture.graph;
+        }
+    }
+    return {0, 0};
+}
+
+umf_memory_pool_handle_t pool_of(int device, void *stream) {
+    if (last.pool && last.device == device && last.stream == stream && capture_count == 0) {
+        return last.pool;
+    }
+    std::lock_guard<std::mutex> lock(process.mutex);
+    graph_t graph = graph_of_locked(device, stream);
+    umf_memory_pool_handle_t &pool = process.pools[{device, graph, stream}];
+    if (!pool) {
+        pool = pool_create_locked(device);
+    }
+    if (graph == graph_t{0, 0}) {
+        last = {device, stream, pool};
+    }
+    return pool;
+}
+
+/* Destroys pools of graphs that are gone as soon as no tensor is in them. */
+void sweep_locked() {
+    for (size_t at = process.retired.size(); at-- > 0;) {
+        size_t left = 1;
+        umf_memory_pool_handle_t pool = process.retired[at].second;
+        if (umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &left, sizeof(left), pool) ==
+                UMF_RESULT_SUCCESS &&
+            left == 0) {
+            umfPoolDestroy(pool);
+            process.retired.erase(process.retired.begin() + static_cast<std::ptrdiff_t>(at));
+        }
+    }
+}
+
+void sweep() {
+    std::lock_guard<std::mutex> lock(process.mutex);
+    sweep_locked();
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+[[noreturn]] void fail(umf_memory_pool_handle_t pool, size_t size, int device) {
+    size_t available = 0, total = 0;
+    umf_result_t result = umfPoolGetLastAllocationError(pool);
+    if (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
+        throw_out_of_memory("umf: memory of GPU " + std::to_string(device) +
+                            " is suspended: resume it before anything is allocated");
+    }
+    if (cuda_enter(device) == CUDA_SUCCESS) {
+        cuda()->memory(&available, &total);
+        cuda_leave();
+    }
+    throw_out_of_memory("CUDA out of memory. Tried to allocate " + std::to_string(size) +
+                        " bytes from libumf on GPU " + std::to_string(device) + ", which has " +
+                        std::to_string(available) + " of " + std::to_string(total) +
+                        " bytes free: " + umfResultText(result));
+}
+
+/* The pool has asked others on its provider already. */
+void *malloc_again(umf_memory_pool_handle_t pool, size_t size, int device) {
+    order_settle();
+    sweep();
+    umfReclaim(nullptr, SIZE_MAX, nullptr);
+    void *ptr = umfPoolMalloc(pool, size);
+    return ptr ? ptr : (fail(pool, size, device), nullptr);
+}
+
+} // namespace
+
+EXPORTED void *umf_torch_process_malloc(ssize_t size, int device, void *stream) {
+    if (size <= 0) {
+        return nullptr;
+    }
+    order_poll();
+    umf_memory_pool_handle_t pool = pool_of(device, stream);
+    void *ptr = umfPoolMalloc(pool, static_cast<size_t>(size));
+    return ptr ? ptr : malloc_again(pool, static_cast<size_t>(size), device);
+}
+
+EXPORTED void umf_torch_process_free(void *ptr, ssize_t size, int device, void *stream) {
+    (void)size;
+    (void)device;
+    if (ptr) {
+        order_free(ptr, stream);
+    }
+}
+
+/* --- what torch sets by set_*_fn -------------------------------------------------------------- */
+
+EXPORTED void umf_torch_process_record_stream(void *ptr, void *stream) {
+    if (ptr) {
+        order_use(ptr, cuda_current_device(), stream);
+    }
+}
+
+/* torch.cuda.empty_cache() */
+EXPORTED void umf_torch_process_reset(void) {
+    order_settle();
+    sweep();
+    umfReclaim(nullptr, SIZE_MAX, nullptr);
+}
+
+/* torch.cuda.set_per_process_memory_fraction() */
+EXPORTED void umf_torch_process_set_fraction(double fraction, int number) {
+    size_t available = 0, total = 0;
+    if (cuda_enter(number) != CUDA_SUCCESS) {
+        return;
+    }
+    cuda()->memory(&available, &total);
+    cuda_leave();
+    std::lock_guard<std::mutex> lock(process.mutex);
+    device_t &device = device_locked(number);
+    if (device.group) {
+        umfPoolGroupSetLimit(device.group,
+                             static_cast<size_t>(fraction * static_cast<double>(total)));
+    }
+}
+
+/* Before a stream is captured. The provider is made now: a capture would not survive that. */
+EXPORTED void umf_torch_process_begin(int device, graph_t graph, filter_t has_stream) {
+    order_settle();
+    {
+        std::lock_guard<std::mutex> lock(process.mutex);
+        device_locked(device);
+    }
+    umfCaptureBegins(nullptr);
+    order_capture_begins();
+    std::lock_guard<std::mutex> lock(process.mutex);
+    process.users[{device, graph}]++;
+    process.captures.push_back({device, graph, std::move(has_stream)});
+    capture_count = process.captures.size();
+}
+
+EXPORTED void umf_torch_process_end(int device, graph_t graph) {
+    {
+        std::lock_guard<std::mutex> lock(process.mutex);
+        std::vector<capture_t> &all = process.captures;
+        for (size_t at = all.size(); at-- > 0;) {
+            if (all[at].device == device && all[at].graph == graph) {
+                all.erase(all.begin() + static_cast<std::ptrdiff_t>(at));
+                break;
+            }
+        }
+        capture_count = all.size();
+    }
+    order_capture_ends();
+    umfCaptureEnds(nullptr);
+}
+
+/* A graph is gone. Its pools go with the last of them that uses the id, and with their tensors. */
+EXPORTED void umf_torch_process_release(int device, graph_t graph) {
+    std::lock_guard<std::mutex> lock(process.mutex);
+    auto used = process.users.find({device, graph});
+    if (used == process.users.end() || --used->second > 0) {
+        return;
+    }
+    process.users.erase(used);
+    for (auto at = process.pools.begin(); at != process.pools.end();) {
+        bool is_of_graph = std::get<0>(at->first) == device && std::get<1>(at->first) == graph;
+        if (is_of_graph) {
+            process.retired.emplace_back(device, at->second);
+        }
+        at = is_of_graph ? process.pools.erase(at) : std::next(at);
+    }
+    sweep_locked();
+}
+
+/* --- for umf.torch ---------------------------------------------------------------------------- */
+
+/* Before the first allocation. `keep` below 0: the pools are not suspended. */
+EXPORTED void umf_torch_process_configure(const char *provider, int keep) {
+    std::lock_guard<std::mutex> lock(process.mutex);
+    process.provider = provider;
+    process.can_suspend = keep >= 0;
+    process.keep = static_cast<umf_suspend_keep_t>(keep < 0 ? 0 : keep);
+}
+
+/* Writes up to `room` pools of a device, or of all for -1, and returns how many there are. */
+EXPORTED size_t umf_torch_process_pools(int device, void **pools, size_t room) {
+    order_settle();
+    std::lock_guard<std::mutex> lock(process.mutex);
+    sweep_locked();
+    size_t count = 0;
+    auto add = [&](int of, umf_memory_pool_handle_t pool) {
+        if (device >= 0 && of != device) {
+            return;
+        }
+        if (count < room) {
+            pools[count] = pool;
+        }
+        count++;
+    };
+    for (const auto &[key, pool] : process.pools) {
+        add(std::get<0>(key), pool);
+    }
+    for (const auto &[of, pool] : process.retired) {
+        add(of, pool);
+    }
+    return count;
+}

@@ -1,0 +1,133 @@
+"""Pools of libumf as the allocator of all of torch."""
+
+import ctypes
+from pathlib import Path
+from typing import Any, Iterable, List, Optional, Tuple
+
+import torch
+
+from . import _core, _memory, _suspend
+
+_FILE = Path(__file__).parent / "umf_torch_process.abi3.so"
+_SETTERS = (
+    ("set_record_stream_fn", "umf_torch_process_record_stream"),
+    ("set_reset_fn", "umf_torch_process_reset"),
+    ("set_memory_fraction_fn", "umf_torch_process_set_fraction"),
+    ("set_begin_allocate_to_pool", "umf_torch_process_begin"),
+    ("set_end_allocate_to_pool_fn", "umf_torch_process_end"),
+    ("set_release_pool", "umf_torch_process_release"),
+)
+
+_Call = Tuple[Tuple[int, ...], Tuple[int, ...], Tuple[int, ...]]
+
+
+class ProcessAllocator:
+    """The allocator of torch in this process; `install` makes it.
+
+    Each stream of a GPU has a ``coalescing`` pool; all pools of a GPU share a provider, and what one
+    holds free serves the others before a request fails. A graph has pools of its own.
+    """
+
+    def __init__(self, provider: str, keep: Optional[str]) -> None:
+        if not _FILE.exists():
+            raise RuntimeError("libumf was built without CUDA, so it cannot be torch's allocator")
+        if keep is not None and keep not in _memory._KEEPS:
+            raise ValueError(f"keep must be one of {', '.join(_memory._KEEPS)}; it is {keep!r}")
+        self.provider = provider
+        self._library = ctypes.CDLL(str(_FILE))
+        self._library.umf_torch_process_pools.restype = ctypes.c_size_t
+        self._library.umf_torch_process_pools.argtypes = [
+            ctypes.c_int,
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+        ]
+        self._library.umf_torch_process_configure(
+            provider.encode(), -1 if keep is None else _memory._KEEPS.index(keep)
+        )
+        self.allocator = torch.cuda.memory.CUDAPluggableAllocator(
+            str(_FILE), "umf_torch_process_malloc", "umf_torch_process_free"
+        )
+        for setter, name in _SETTERS:
+            address = ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
+            getattr(self.allocator.allocator(), setter)(address)
+
+    def _handles(self, device: Optional[int]) -> List[int]:
+        number = -1 if device is None else device
+        count, room = 16, 0
+        while count > room:
+            room = count
+            handles = (ctypes.c_void_p * room)()
+            count = self._library.umf_torch_process_pools(number, handles, room)
+        return [handle for handle in handles[:count] if handle]
+
+    def _call(self, device: Optional[int], streams: Iterable[Any]) -> _Call:
+        handles = tuple(self._handles(device))
+        return handles, tuple(stream.cuda_stream for stream in streams), ()
+
+    def suspend(self, streams: Iterable[Any] = (), device: Optional[int] = None) -> _suspend.Report:
+        """Gives all memory of tensors back; addresses stay. See ``umf.suspend``.
+
+        Args:
+            streams: ``torch.cuda.Stream`` whose work is waited for; none: all work of the GPUs.
+            device: number of a GPU; None: all.
+
+        An allocation meanwhile is ``torch.OutOfMemoryError``.
+        """
+        call = self._call(device, streams)
+        return _suspend.Report(*(_core.move(*call, False) if call[0] else (0,) * 5))
+
+    def resume(self, streams: Iterable[Any] = (), device: Optional[int] = None) -> _suspend.Report:
+        """Brings it back; see ``umf.resume``."""
+        call = self._call(device, streams)
+        return _suspend.Report(*(_core.move(*call, True) if call[0] else (0,) * 5))
+
+    def statistics(self, device: Optional[int] = None) -> _memory.Statistics:
+        """Counters over all pools of a GPU, or of all GPUs."""
+
+        def total(name: str) -> int:
+            path = "umf.pool.by_handle.{}.stats." + name
+            return sum(_core.ctl_get(path, handle) or 0 for handle in self._handles(device))
+
+        return _memory.Statistics(
+            allocations=total("alloc_count"),
+            used=total("used_memory"),
+            reserved=total("reserved_memory"),
+        )
+
+    def __repr__(self) -> str:
+        return f"<umf.torch.ProcessAllocator over {self.provider!r}>"
+
+
+_installed: Optional[ProcessAllocator] = None
+
+
+def install(provider: str = "cuda_vmm", keep: Optional[str] = "pinned") -> ProcessAllocator:
+    """All GPU memory of torch comes from pools of libumf from now on.
+
+    Args:
+        provider: text of the provider, without ``device``, which each GPU adds.
+        keep: what becomes of the content in a suspend (``umf.Pool.set_policy``); None: the provider
+            cannot be suspended.
+
+    Returns:
+        the allocator, the same at each call.
+
+    Raises:
+        RuntimeError: torch has no CUDA, or has allocated already: call this first.
+
+    Frees follow the order of streams; ``record_stream`` delays them until the other streams are done.
+    Graphs keep their memory. Without memory everything free is given back, the request is tried once
+    more, and then is ``torch.OutOfMemoryError``. Torch has no statistics, snapshots and ``MemPool``
+    with an allocator of the process: ``umf.torch.Pool`` has them all.
+    """
+    global _installed
+    if torch.version.cuda is None:
+        kind = "ROCm" if torch.version.hip else "the CPU only"
+        raise RuntimeError(f"umf.torch.install needs torch with CUDA; this one computes on {kind}")
+    if _installed is None:
+        made = ProcessAllocator(provider, keep)
+        torch.cuda.memory.change_current_allocator(made.allocator)
+        _installed = made
+    elif _installed.provider != provider:
+        raise RuntimeError(f"torch allocates from {_installed!r} already")
+    return _installed
