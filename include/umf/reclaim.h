@@ -40,11 +40,13 @@ extern "C" {
 /// It runs in the thread that makes the request, before ::umfPoolMalloc and its like return NULL,
 /// with no lock of the library held; in several threads at once if several requests fail. After a
 /// round of all callbacks the request is repeated if one of them gave something back, and the
-/// callbacks are called again if that was not enough: up to eight times for one request.
+/// callbacks are called again if that was not enough: up to eight times for one request. They are
+/// not called for a request of more than 2^57 bytes.
 ///
 /// It may free objects of any pool, trim, suspend and destroy other pools, and call ::umfReclaim.
-/// It must neither suspend nor destroy `pool`. An allocation that it makes itself and that cannot
-/// be served fails at once, without callbacks.
+/// It must neither suspend nor destroy `pool`. An allocation that it makes itself is
+/// served from what its pool keeps free, of any size and any thread, or fails: no other pool is
+/// asked, and no callback is called.
 ///
 /// @param pool the pool whose request is about to fail; NULL if that pool does not track its memory
 /// @param bytes what the pool has asked its provider for in vain, which is more than its caller

@@ -38,7 +38,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_ARENA,       /* pools/jemalloc/jemalloc.c: arenas of one pool */
     UMF_RANK_JEMALLOC,    /* the rank of jemalloc's own locks; ours do not use it */
     UMF_RANK_PAGES,       /* pools: page cache below an allocator */
-    UMF_RANK_LIMITS,      /* pools: limits shared by several pools */
+    UMF_RANK_LIMITS,      /* shared limits; core/pressure.c */
     UMF_RANK_GROW,        /* providers: growth of one file */
     UMF_RANK_PROVIDER,    /* state of one provider */
     UMF_RANK_VIEW,        /* spans of one pool */

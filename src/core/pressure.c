@@ -72,6 +72,10 @@ bool umf_pressure_tell(umf_memory_pool_handle_t pool, size_t bytes, unsigned att
     return has_given;
 }
 
+bool umf_pressure_is_telling(void) {
+    return is_telling;
+}
+
 static listener_t *find_locked(umf_reclaim_callback_t callback, const void *arg) {
     for (listener_t *listener = listeners; listener < listeners + CALLBACKS; listener++) {
         if (listener->callback == callback && listener->arg == arg) {

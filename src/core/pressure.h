@@ -13,4 +13,7 @@ UMF_COLD bool umf_pressure_tell(umf_memory_pool_handle_t pool, size_t bytes, uns
 /* Removes all callbacks; does not wait. */
 void umf_pressure_teardown(void);
 
+/* The calling thread is in a callback. */
+bool umf_pressure_is_telling(void);
+
 #endif

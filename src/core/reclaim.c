@@ -13,6 +13,7 @@
 #include "core/provider_own.h"
 #include "system/pause.h"
 
+#define SIZE_LIMIT ((size_t)1 << 57)
 #define ATTEMPTS 8 /* rounds of callbacks for one request; umf/reclaim.h says so */
 
 /*
@@ -268,9 +269,34 @@ static bool ask_program(const umf_shortage_t *shortage, unsigned attempt) {
     return umf_pressure_tell(pool, umf_tracked_refused(), attempt);
 }
 
+/* More than any process has addresses for: nothing that is given back helps. */
+static bool is_absurd(void) {
+    bool is_absurd = umf_tracked_refused() > SIZE_LIMIT;
+    if (is_absurd) {
+        umf_tracked_set_refused(0);
+    }
+    return is_absurd;
+}
+
+/* A request of a callback is served from what its pool keeps free. In this thread another one is
+ * waiting for the callback. */
+static bool reclaim_nested(const umf_shortage_t *shortage) {
+    static __thread bool is_nested;
+    bool is_served = false;
+    if (umf_pressure_is_telling() && !is_nested) {
+        is_nested = true;
+        is_served = reclaim_own(shortage);
+        is_nested = false;
+    }
+    return is_served;
+}
+
 bool umf_reclaim(const umf_shortage_t *shortage) {
-    if (umf_thread_slot_tls.is_reclaiming) {
+    if (is_absurd()) {
         return false;
+    }
+    if (umf_thread_slot_tls.is_reclaiming) {
+        return reclaim_nested(shortage);
     }
     umf_thread_slot_tls.is_reclaiming = true;
     bool is_served = reclaim_all(shortage);

@@ -28,8 +28,9 @@ typedef struct umf_shortage_t {
 } umf_shortage_t;
 
 /* Makes memory available and repeats the request until it is served. false: the provider refuses
- * it although nothing is left to give back. Call it with no lock held. A request that fails while
- * the same thread reclaims is not served: an operation of a user's provider has made it. */
+ * it although nothing is left to give back. Call it with no lock held. If the same thread reclaims
+ * already, a request of a callback is served from what its own pool keeps, and one of an operation
+ * of a user's provider is not served. */
 UMF_COLD bool umf_reclaim(const umf_shortage_t *shortage);
 
 /*

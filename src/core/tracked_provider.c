@@ -222,6 +222,10 @@ size_t umf_tracked_refused(void) {
     return refused;
 }
 
+void umf_tracked_set_refused(size_t size) {
+    refused = size;
+}
+
 /* Counts what the group of the pool is about to hold. false: it is full. */
 static UMF_COLD bool count(umf_tracked_provider_t *tracked, size_t size) {
     refused = size;

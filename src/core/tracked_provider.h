@@ -54,6 +54,7 @@ umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, siz
 /* What the calling thread was last refused by a provider, or by a group (core/group.h), in bytes;
  * 0: nothing yet. */
 size_t umf_tracked_refused(void);
+void umf_tracked_set_refused(size_t size);
 /* Withdraws the span and frees its memory at the provider. If the provider fails, the span is
  * restored and the result is the provider's error. */
 umf_result_t umf_tracked_free(umf_tracked_provider_t *tracked, umf_span_t *span);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <random>
 #include <set>
 #include <thread>
 #include <vector>
@@ -151,6 +152,47 @@ TEST_P(Reclaim, RequestsOfACallbackFailAtOnce) {
     EXPECT_EQ(umfPoolMalloc(pool, BLOCK), nullptr);
     EXPECT_EQ(callback.calls(), 1u);
     free_all(blocks);
+}
+
+// For example to move data there. That pool has free memory of another size only.
+TEST_P(Reclaim, CallbackAllocatesWhatAnotherPoolKeepsFree) {
+    std::unique_ptr<Source> side = make_fixed(SIZE);
+    umf_memory_pool_handle_t other = nullptr;
+    ASSERT_EQ(umfPoolCreate(GetParam().ops(), side->handle, nullptr, 0, &other), OK);
+    std::vector<void *> blocks = take_all(other, 4 * KiB);
+    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(1)); // what is cached lies everywhere
+    free_all(blocks);
+    blocks = take_all(pool, BLOCK);
+    Callback callback([&](const Told &) {
+        void *moved = umfPoolMalloc(other, SIZE / 4);
+        EXPECT_NE(moved, nullptr);
+        EXPECT_EQ(umfFree(moved), OK);
+        return false;
+    });
+    EXPECT_EQ(umfPoolMalloc(pool, BLOCK), nullptr);
+    EXPECT_EQ(callback.calls(), 1u);
+    free_all(blocks);
+    EXPECT_EQ(umfPoolDestroy(other), OK);
+}
+
+// What cannot be served even by an empty machine costs other pools nothing.
+TEST_P(Reclaim, AbsurdSizesReclaimNothing) {
+    umf_memory_pool_handle_t other = create();
+    for (size_t size : {64 * KiB, MiB}) {
+        std::vector<void *> blocks = {umfPoolMalloc(other, size), umfPoolMalloc(other, size)};
+        free_all(blocks);
+    }
+    const size_t held = allocated_of(source->handle);
+    Callback callback([](const Told &) { return true; });
+    for (size_t size : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4, size_t{1} << 58}) {
+        EXPECT_EQ(umfPoolMalloc(pool, size), nullptr);
+        EXPECT_EQ(umfPoolAlignedMalloc(pool, size, 4096), nullptr);
+    }
+    EXPECT_EQ(callback.calls(), 0u);
+    EXPECT_EQ(allocated_of(source->handle), held);
+    EXPECT_EQ(umfPoolMalloc(pool, 2 * SIZE), nullptr);
+    EXPECT_GT(callback.calls(), 0u) << "a size that is only too large";
+    EXPECT_EQ(umfPoolDestroy(other), OK);
 }
 
 TEST_P(Reclaim, RoundsAreBounded) {

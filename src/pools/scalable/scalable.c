@@ -38,7 +38,7 @@
 #include "system/os.h"
 
 /* Sizes and alignments up to this limit cannot overflow when oneTBB adds to them and rounds up. */
-#define SIZE_LIMIT (SIZE_MAX / 4)
+#define SIZE_LIMIT ((size_t)1 << 57)
 #define SIZE_IMPOSSIBLE (SIZE_MAX >> 8)
 
 #define GRANULE_SHIFT 4 /* sizes up to BIN_SMALL_LARGEST are multiples of 16 */
