@@ -10,8 +10,8 @@
 #include "system/os.h"
 
 umf_result_t umf_native_fail(umf_native_t *last, int32_t code, int errnum) {
-    last->code = code;
-    last->errnum = errnum;
+    last->code = (int16_t)code;
+    last->errnum = (int16_t)errnum;
     return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
 }
 

@@ -10,10 +10,11 @@
 
 #include <umf/base.h>
 
-/* Each kind, or the kinds over one driver together, store it in a `__thread umf_native_t`. */
+/* Each kind stores it in a `__thread umf_native_t`. It is small, because thread-local memory is
+ * scarce. */
 typedef struct umf_native_t {
-    int32_t code;
-    int errnum; /* 0: no system call failed */
+    int16_t code;   /* of this library; codes of drivers are wider */
+    int16_t errnum; /* 0: no system call failed */
 } umf_native_t;
 
 typedef struct umf_native_text_t {

@@ -43,18 +43,19 @@ struct umf_thread_slot_owner_t {
 
 typedef struct umf_thread_slot_tls_t {
     _Atomic(umf_thread_slot_t *)
-        *blocks;        /* by owner's index; an absent block is the shared empty one */
-    uint32_t count;     /* of blocks, at least UMF_THREAD_SLOT_COUNT_MIN */
-    bool is_ending;     /* thread exit handlers are running, or have run */
-    uint8_t moves;      /* to other parts of page caches (pools/jemalloc/pages_shards.c) */
-    bool is_reclaiming; /* core/reclaim.c */
-    bool is_inside;     /* between enter and leave. Sync: atomic, only its thread writes */
-    uint16_t number;    /* of the thread, from 1; 0: not assigned yet */
-    struct umf_thread_slot_table_t *table;
+        *blocks;         /* by owner's index; an absent block is the shared empty one */
+    uint32_t count;      /* of blocks, at least UMF_THREAD_SLOT_COUNT_MIN */
+    bool is_ending;      /* thread exit handlers are running, or have run */
+    uint8_t moves;       /* to other parts of page caches (pools/jemalloc/pages_shards.c) */
+    bool is_reclaiming;  /* core/reclaim.c */
+    bool is_inside;      /* between enter and leave. Sync: atomic, only its thread writes */
+    uint16_t number;     /* of the thread, from 1; 0: not assigned yet */
+    bool is_telling;     /* core/pressure.c: the thread is in a callback */
     uint32_t frees_left; /* until the next tick, see core/reclaim.h */
-    uint64_t next_id;    /* the next id of a span (track/span.h); reserved for this thread */
+    struct umf_thread_slot_table_t *table;
+    uint64_t next_id; /* the next id of a span (track/span.h); reserved for this thread */
 } umf_thread_slot_tls_t;
-_Static_assert(sizeof(umf_thread_slot_tls_t) <= 64, "it fits the loader's surplus");
+_Static_assert(sizeof(umf_thread_slot_tls_t) <= 40, "it fits the loader's surplus");
 
 #define UMF_THREAD_SLOT_TICK_FREES 4096u
 

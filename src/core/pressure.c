@@ -2,6 +2,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/thread_slot.h"
 #include "system/keep_errno.h"
 #include "system/pause.h"
 
@@ -16,8 +17,6 @@ typedef struct listener_t {
 
 UMF_LOCK_STATIC(listeners_lock, UMF_RANK_LIMITS);
 static listener_t listeners[CALLBACKS]; /* Sync: the lock */
-
-static __thread bool is_telling; /* the thread is in a callback */
 
 /* In a child of fork the threads of the parent are in no callback. */
 static size_t inside_locked(listener_t *listener) {
@@ -64,11 +63,11 @@ static bool tell(listener_t *listener, umf_memory_pool_handle_t pool, size_t byt
 bool umf_pressure_tell(umf_memory_pool_handle_t pool, size_t bytes, unsigned attempt) {
     UMF_KEEP_ERRNO;
     bool has_given = false;
-    is_telling = true;
+    umf_thread_slot_tls.is_telling = true;
     for (listener_t *listener = listeners; listener < listeners + CALLBACKS; listener++) {
         has_given |= tell(listener, pool, bytes, attempt);
     }
-    is_telling = false;
+    umf_thread_slot_tls.is_telling = false;
     return has_given;
 }
 
@@ -133,7 +132,7 @@ UMF_API_EXT_1 umf_result_t umfRemoveReclaimCallback(umf_reclaim_callback_t callb
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     /* Two callbacks that remove each other would wait for each other. */
-    for (unsigned round = 0; !is_telling && !is_empty(listener); round++) {
+    for (unsigned round = 0; !umf_thread_slot_tls.is_telling && !is_empty(listener); round++) {
         umf_pause(round);
     }
     return UMF_RESULT_SUCCESS;

@@ -51,8 +51,8 @@ uint32_t umf_tracked_magazine_index(const umf_tracked_provider_t *tracked);
  * not aligned to its size. On failure nothing is allocated. */
 umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, size_t alignment,
                                uint16_t class_offset, void *cookie, void **ptr);
-/* What the calling thread was last refused by a provider, or by a group (core/group.h), in bytes;
- * 0: nothing yet. */
+/* What the calling thread was last refused by a provider, or by a group (core/group.h), in bytes
+ * of whole pages; 0: nothing yet. */
 size_t umf_tracked_refused(void);
 void umf_tracked_set_refused(size_t size);
 /* Withdraws the span and frees its memory at the provider. If the provider fails, the span is

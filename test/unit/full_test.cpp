@@ -27,7 +27,7 @@ constexpr int THREADS = 3;
 struct Load {
     const char *name;
     const umf_memory_pool_ops_t *(*ops)();
-    size_t block;  // its size
+    size_t block;  // its size, in whole pages
     size_t blocks; // room in the provider; a few are never in use
     size_t retain; // of a coalescing pool
 };
@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Load{"large", umfCoalescingPoolOps, 256 * KiB, 256, SIZE_MAX},
                     Load{"large_not_retained", umfCoalescingPoolOps, 256 * KiB, 256, 0},
                     Load{"jemalloc", umfJemallocPoolOps, 256 * KiB, 256, 0},
-                    Load{"proxy", umfProxyPoolOps, 260 * KiB, 256, 0},
+                    Load{"proxy", umfProxyPoolOps, 320 * KiB, 256, 0},
                     Load{"disjoint", umfDisjointPoolOps, 256 * KiB, 256, 0}),
     [](const testing::TestParamInfo<Load> &load) { return std::string(load.param.name); });
 

@@ -123,7 +123,7 @@ static umf_result_t check_device(const umf_cuda_driver_t *driver, CUdevice devic
     CUresult result = driver->cuDeviceGetCount(&count);
     if (result == CUDA_SUCCESS && device >= count) {
         UMF_LOG_ERROR("there is no device %d among the %d of this machine", device, count);
-        umf_cuda_native.code = CUDA_ERROR_INVALID_DEVICE;
+        umf_cuda_native = CUDA_ERROR_INVALID_DEVICE;
         return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
     }
     return umf_cuda_result(driver, result, "counting the devices");

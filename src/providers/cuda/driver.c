@@ -34,7 +34,7 @@ static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
 static umf_cuda_driver_t cuda_driver, cuda_driver_per_thread;
 static unsigned cuda_forks; /* number of forks when the driver was loaded */
 
-__thread umf_native_t umf_cuda_native;
+__thread int32_t umf_cuda_native;
 
 static void *cuda_resolve(void *library, PFN_cuGetProcAddress_v11030 get,
                           const cuda_symbol_t *symbol) {
@@ -172,7 +172,7 @@ static const char *cuda_hint(CUresult result) {
 
 umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, const char *what) {
     if (result != CUDA_SUCCESS) {
-        umf_cuda_native.code = (int32_t)result;
+        umf_cuda_native = (int32_t)result;
         umf_log_level_t level = cuda_is_gone(result) ? UMF_LOG_LEVEL_DEBUG : UMF_LOG_LEVEL_ERROR;
         umf_log_write(level, 0, __func__, "%s failed: %s%s", what, cuda_text(driver, result),
                       cuda_hint(result));
@@ -192,8 +192,8 @@ umf_result_t umf_cuda_native_error(const umf_cuda_driver_t *driver, const char *
     if (!umf_native_has_places(message, code)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *message = driver ? cuda_text(driver, (CUresult)umf_cuda_native.code) : "no CUDA driver";
-    *code = umf_cuda_native.code;
+    *message = driver ? cuda_text(driver, (CUresult)umf_cuda_native) : "no CUDA driver";
+    *code = umf_cuda_native;
     return UMF_RESULT_SUCCESS;
 }
 

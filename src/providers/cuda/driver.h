@@ -51,8 +51,9 @@ umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, c
 umf_result_t umf_cuda_given_back(const umf_cuda_driver_t *driver, CUresult result,
                                  const char *what);
 
-/* One for both kinds of provider over the driver, because thread-local memory is scarce. */
-extern __thread umf_native_t umf_cuda_native;
+/* The driver's last error. One for both kinds of provider, because thread-local memory is scarce.
+ */
+extern __thread int32_t umf_cuda_native;
 
 /* Whether there is a driver that starts and finds a GPU; for a descriptor's probe. */
 umf_result_t umf_cuda_probe(char *why, size_t why_size);

@@ -18,7 +18,7 @@ static const umf_dl_symbol_t ze_symbols[] = {
 static pthread_once_t ze_once = PTHREAD_ONCE_INIT;
 static umf_ze_driver_t ze_driver; /* Immutable after ze_load, as all variables below */
 
-__thread umf_native_t umf_ze_native;
+__thread int32_t umf_ze_native;
 
 static const char *ze_fill(void *library) {
     return umf_dl_fill(library, ze_symbols, UMF_COUNT_OF(ze_symbols), &ze_driver);
@@ -116,7 +116,7 @@ static bool ze_is_gone(ze_result_t result) {
 umf_result_t umf_ze_result(ze_result_t result, const char *what) {
     bool is_gone = ze_is_gone(result);
     if (result != ZE_RESULT_SUCCESS) {
-        umf_ze_native.code = (int32_t)result;
+        umf_ze_native = (int32_t)result;
         umf_log_write(is_gone ? UMF_LOG_LEVEL_DEBUG : UMF_LOG_LEVEL_ERROR, 0, __func__,
                       "%s failed: %s (0x%x)", what, ze_text(result), (unsigned)result);
     }
@@ -133,7 +133,7 @@ umf_result_t umf_ze_native_error(void *provider, const char **message, int32_t *
     if (!umf_native_has_places(message, code)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *message = ze_text((ze_result_t)umf_ze_native.code);
-    *code = umf_ze_native.code;
+    *message = ze_text((ze_result_t)umf_ze_native);
+    *code = umf_ze_native;
     return UMF_RESULT_SUCCESS;
 }

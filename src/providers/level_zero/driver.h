@@ -45,8 +45,9 @@ umf_result_t umf_ze_result(ze_result_t result, const char *what);
  * already, so that is a success. */
 umf_result_t umf_ze_given_back(ze_result_t result, const char *what);
 
-/* One for both kinds of provider over the driver, because thread-local memory is scarce. */
-extern __thread umf_native_t umf_ze_native;
+/* The driver's last error. One for both kinds of provider, because thread-local memory is scarce.
+ */
+extern __thread int32_t umf_ze_native;
 
 /* The operation get_last_native_error: "<name>: <description>". */
 umf_result_t umf_ze_native_error(void *provider, const char **message, int32_t *code);
