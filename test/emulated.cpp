@@ -24,7 +24,7 @@ const Limit limits[] = {
     {"the child of a fork in a process with threads cannot start one: qemu_plugin_vcpu_init_hook "
      "fails",
      {"broker.AChildThatExportsHasItsOwn", "os.EndedProducer",
-      "os.ChildDoesNotDisturbItsParentsFile",
+      "os.ChildDoesNotDisturbItsParentsFile", "Reclaim.TheBackgroundThreadStopsAndStarts",
       "Memory/Life.TheChildOfAProducerSharesOnlyWhatItMakes/Anonymous",
       "Memory/Life.TheChildOfAProducerSharesOnlyWhatItMakes/Vmm"}},
     {"a thread is seen in /proc for a moment after it was joined",

@@ -275,20 +275,21 @@ TEST_F(Copy, bad_arguments_are_refused) {
 }
 
 TEST_F(Copy, memory_that_is_not_there_is_refused) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     char a[16] = "a";
     char *gone = static_cast<char *>(
-        mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    munmap(gone + 4096, 4096);
-    EXPECT_EQ(umfCopy(a, gone + 4096, 1, nullptr), BAD);
-    EXPECT_EQ(umfCopy(gone + 4096, a, 1, nullptr), BAD);
-    EXPECT_EQ(umfFill(gone + 4090, "x", 1, 7, nullptr), BAD);
-    EXPECT_EQ(gone[4090], 0);
-    EXPECT_EQ(umfFill(gone + 4090, "x", 1, 6, nullptr), OK);
-    EXPECT_EQ(gone[4095], 'x');
+        mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    munmap(gone + page, page);
+    EXPECT_EQ(umfCopy(a, gone + page, 1, nullptr), BAD);
+    EXPECT_EQ(umfCopy(gone + page, a, 1, nullptr), BAD);
+    EXPECT_EQ(umfFill(gone + page - 6, "x", 1, 7, nullptr), BAD);
+    EXPECT_EQ(gone[page - 6], 0);
+    EXPECT_EQ(umfFill(gone + page - 6, "x", 1, 6, nullptr), OK);
+    EXPECT_EQ(gone[page - 1], 'x');
     umf_place_t place = UMF_PLACE_INIT;
-    EXPECT_EQ(umfPlaceOf(gone + 4096, &place), OK);
+    EXPECT_EQ(umfPlaceOf(gone + page, &place), OK);
     EXPECT_EQ(place.is_reachable, 0);
-    munmap(gone, 4096);
+    munmap(gone, page);
 }
 
 TEST_F(Copy, bad_rows_are_refused) {
