@@ -20,7 +20,7 @@ breathe_show_include = False  # each page says it once
 nitpicky = True
 # Names of C are not found from C++.
 nitpick_ignore_regex = [("c:identifier", r"\w+_t|va_list|\w+_st|\w+\.@\d+"),  # last: a union without a name
-                        ("cpp:identifier", r"(umf[A-Z]|umf_|UMF_)\w+|detail.*")]
+                        ("cpp:identifier", r"(umf[A-Z]|umf_|UMF_)\w+|(::)?(cuda|detail)\b.*")]
 
 html_theme = "furo"
 html_copy_source = False

@@ -101,7 +101,7 @@ def reference_pages():
             label = path.rpartition("/")[2].replace("_", "__").replace(".", "_8")  # Doxygen's name of it
             yield page_of(path), "", (
                 "(%s)=\n# %s\n\n```cpp\n#include <%s>\n```\n\n```{doxygenfile} %s\n```\n%s"
-                % (label, words, path[8:], path, WHOLE_NAMESPACE if path.endswith(".hpp") else ""))
+                % (label, words, path[8:], path, WHOLE_NAMESPACE if path == "include/umf/umf.hpp" else ""))
 
 
 def example_pages():

@@ -37,6 +37,7 @@
 #include <umf/cpp/parameters.hpp>
 #include <umf/cpp/pool.hpp>
 #include <umf/cpp/provider.hpp>
+#include <umf/cpp/queue.hpp>
 #include <umf/cpp/suspend.hpp>
 
 #endif /* UMF_UMF_HPP */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The headers of the C++ interface: each alone, all in every version of C++ from 17 on, with and without
 # exceptions, by every compiler that is here, with warnings that programs may have on, and in several files of
-# one program.
+# one program. umf/cuda_resource.hpp, which needs the headers of CUDA, has a test of its own: gpu.cuda_resource.
 #
 #   cpp_headers.sh <source folder> <C++ compiler>
 set -euo pipefail

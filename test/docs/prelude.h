@@ -36,6 +36,7 @@
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_linux_vmm.h>
 #include <umf/providers/provider_os_memory.h>
+#include <umf/queue.h>
 #include <umf/reclaim.h>
 #include <umf/suspend.h>
 #include <umf/text.h>

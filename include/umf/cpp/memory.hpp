@@ -41,6 +41,15 @@ template <class T> struct deleter {
 template <class T> struct deleter<T[]> {
     static_assert(std::is_trivially_destructible_v<T>);
 
+    /// @brief Allocates what it frees.
+    /// @param from the pool
+    /// @param size bytes
+    /// @param alignment of the address
+    /// @return memory; NULL if there is none
+    void *allocate(pool_ref from, std::size_t size, std::size_t alignment) const noexcept {
+        return from.try_allocate(size, alignment);
+    }
+
     /// @brief Frees the array.
     /// @param ptr an array in memory of a pool; not NULL
     void operator()(T *ptr) const noexcept {
@@ -71,7 +80,8 @@ template <class T, class... Args> unique_ptr<T> make_unique(pool_ref from, Args 
 /// by itself.
 ///
 /// @tparam T type of the elements, which can be copied as bytes
-template <class T> class buffer {
+/// @tparam Deleter how it is freed: umf::deleter, or on a queue by umf::deleter_on
+template <class T, class Deleter = deleter<T[]>> class buffer {
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
 
   public:
@@ -84,25 +94,26 @@ template <class T> class buffer {
     /// @brief Allocates an array.
     /// @param from pool that records its memory
     /// @param count how many elements; 0: no memory
+    /// @param how how it is freed; for umf::buffer_on the queue
     /// @throws umf::bad_alloc if there is no memory
-    buffer(pool_ref from, std::size_t count)
-        : memory_(static_cast<T *>(count ? from.allocate(bytes_of(count), alignof(T)) : nullptr)),
-          size_(count) {}
+    buffer(pool_ref from, std::size_t count, Deleter how = {})
+        : buffer(how, allocate(from, count, how), count) {
+        if (count && empty()) {
+            detail::raise(from.refused(bytes_of(count)));
+        }
+    }
 
     /// @brief Allocates an array, without exceptions.
     /// @param from pool that records its memory
     /// @param count how many elements; 0: no memory
+    /// @param how how it is freed; for umf::buffer_on the queue
     /// @return the array, or why there is none
-    static result<buffer> create(pool_ref from, std::size_t count) {
-        buffer made;
-        if (count) {
-            made.memory_.reset(static_cast<T *>(from.try_allocate(bytes_of(count), alignof(T))));
-            if (!made.memory_) {
-                return from.allocation_error();
-            }
-            made.size_ = count;
+    static result<buffer> create(pool_ref from, std::size_t count, Deleter how = {}) {
+        buffer made(how, allocate(from, count, how), count);
+        if (count && made.empty()) {
+            return from.allocation_error();
         }
-        return made;
+        return result<buffer>(std::move(made));
     }
 
     /// @brief Takes the array of another object, which has none afterwards.
@@ -177,7 +188,14 @@ template <class T> class buffer {
         return count > most / sizeof(T) ? most : count * sizeof(T);
     }
 
-    unique_ptr<T[]> memory_;
+    static void *allocate(pool_ref from, std::size_t count, const Deleter &how) noexcept {
+        return count ? how.allocate(from, bytes_of(count), alignof(T)) : nullptr;
+    }
+
+    buffer(const Deleter &how, void *memory, std::size_t count) noexcept
+        : memory_(static_cast<T *>(memory), how), size_(memory ? count : 0) {}
+
+    std::unique_ptr<T[], Deleter> memory_;
     std::size_t size_ = 0;
 };
 

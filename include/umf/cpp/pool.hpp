@@ -4,6 +4,8 @@
 #ifndef UMF_CPP_POOL_HPP
 #define UMF_CPP_POOL_HPP 1
 
+#include <chrono>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include <umf/cpp/parameters.hpp>
 #include <umf/cpp/provider.hpp>
 #include <umf/memory_pool.h>
+#include <umf/queue.h>
 #include <umf/text.h>
 
 UMF_CPP_BEGIN
@@ -19,6 +22,9 @@ UMF_CPP_BEGIN
 /// @brief Names a pool that somebody else owns, or none. Copied freely.
 class pool_ref {
   public:
+    /// For wait_pending: without a limit.
+    static constexpr std::chrono::nanoseconds forever = std::chrono::nanoseconds::max();
+
     /// @brief Names a pool.
     /// @param handle the pool; NULL: none
     pool_ref(umf_memory_pool_handle_t handle = nullptr) noexcept : handle_(handle) {}
@@ -76,6 +82,27 @@ class pool_ref {
         return allocated(try_allocate_zeroed(size), size);
     }
 
+    /// @brief Allocates memory for work on a queue (umf/queue.h), without exceptions.
+    /// @param queue on which the memory is used first
+    /// @param size bytes
+    /// @param alignment of the address; 0 leaves the choice to the pool
+    /// @return memory, to be given back by ::umfFreeOn, or by ::umfFree when the host has waited;
+    ///         NULL: there is none, or the queue is refused, as the log says
+    void *try_allocate_on(umf_queue_t queue, std::size_t size,
+                          std::size_t alignment = 0) const noexcept {
+        return umfPoolMallocOn(handle_, size, alignment, queue);
+    }
+
+    /// @brief Allocates memory for work on a queue (umf/queue.h).
+    /// @param queue on which the memory is used first
+    /// @param size bytes
+    /// @param alignment of the address; 0 leaves the choice to the pool
+    /// @return memory, to be given back by ::umfFreeOn, or by ::umfFree when the host has waited
+    /// @throws umf::bad_alloc if there is none, or the queue is refused
+    void *allocate_on(umf_queue_t queue, std::size_t size, std::size_t alignment = 0) const {
+        return allocated(try_allocate_on(queue, size, alignment), size);
+    }
+
     /// @brief Gives memory back.
     /// @param ptr an allocation of this pool; NULL is allowed
     /// @return as ::umfPoolFree
@@ -86,8 +113,15 @@ class pool_ref {
     /// @brief Why the last allocation of this thread failed.
     /// @return meaningful only after a failure
     error allocation_error() const {
-        return detail::failure(umfPoolGetLastAllocationError(handle_),
-                               std::string("allocating from pool ") + name());
+        return detail::failure(last_code(), std::string("allocating from pool ") + name());
+    }
+
+    /// @brief Why the last allocation of this thread failed, as it is thrown.
+    /// @param size bytes that were wanted
+    /// @return meaningful only after a failure
+    bad_alloc refused(std::size_t size) const noexcept {
+        umf_result_t code = last_code();
+        return bad_alloc(code, size, name(), detail::native_text(code));
     }
 
     /// @brief Bytes that may be used at a pointer.
@@ -104,6 +138,29 @@ class pool_ref {
     /// @return success, or why not
     result<void> trim(std::size_t keep = 0) const {
         return detail::checked(umfPoolTrimMemory(handle_, keep), "trimming a pool");
+    }
+
+    /// @brief Gives unused memory back to the provider, with what was freed on a queue: now if its
+    ///        work has passed, otherwise later.
+    /// @param queue the queue
+    /// @param keep unused bytes to keep
+    /// @return success, or why not
+    result<void> trim_on(umf_queue_t queue, std::size_t keep = 0) const {
+        return detail::checked(umfPoolTrimOn(handle_, keep, queue), "trimming a pool on a queue");
+    }
+
+    /// @brief Waits until the work has passed that freed memory waits for.
+    /// @param timeout how long at most; 0: only look
+    /// @return success, or why not: ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if some has not passed
+    result<void> wait_pending(std::chrono::nanoseconds timeout = forever) const {
+        auto limit = timeout == forever ? UINT64_MAX : static_cast<std::uint64_t>(timeout.count());
+        std::size_t bytes = 0;
+        umf_result_t code = umfPoolWaitPending(handle_, limit, &bytes);
+        if (code != UMF_RESULT_SUCCESS) {
+            return detail::failure(code, "waiting for work that uses " + std::to_string(bytes) +
+                                             " freed bytes");
+        }
+        return {};
     }
 
     /// @brief The provider of the pool.
@@ -160,10 +217,15 @@ class pool_ref {
     umf_memory_pool_handle_t handle_;
 
   private:
+    // A queue that is refused is no error of the pool, which may have had none.
+    umf_result_t last_code() const noexcept {
+        umf_result_t code = umfPoolGetLastAllocationError(handle_);
+        return code == UMF_RESULT_SUCCESS ? UMF_RESULT_ERROR_INVALID_ARGUMENT : code;
+    }
+
     void *allocated(void *ptr, std::size_t size) const {
         if (!ptr) {
-            umf_result_t code = umfPoolGetLastAllocationError(handle_);
-            detail::raise(bad_alloc(code, size, name(), detail::native_text(code)));
+            detail::raise(refused(size));
         }
         return ptr;
     }

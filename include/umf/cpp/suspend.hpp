@@ -14,60 +14,16 @@
 #define UMF_CPP_SUSPEND_HPP 1
 
 #include <initializer_list>
-#include <iterator>
-#include <type_traits>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <umf/cpp/error.hpp>
 #include <umf/cpp/pool.hpp>
+#include <umf/cpp/queue.hpp>
 #include <umf/suspend.h>
 
 UMF_CPP_BEGIN
-
-/// @brief Native queues (`cudaStream_t`, `CUstream`, ...): a list in braces, or any range of them.
-class queues {
-  public:
-    /// @brief No queue.
-    queues() noexcept = default;
-
-    /// @brief Queues one by one.
-    /// @param list the queues
-    queues(std::initializer_list<void *> list) : list_(list) {}
-
-    /// @brief The queues of a range, such as a vector of streams.
-    /// @param range copied
-    template <class Range,
-              class = decltype(static_cast<void *>(*std::begin(std::declval<const Range &>())))>
-    queues(const Range &range) : list_(std::begin(range), std::end(range)) {}
-
-    /// @brief The queues in a row.
-    /// @return NULL if there are none; valid as long as this
-    void *const *data() const noexcept {
-        return list_.empty() ? nullptr : list_.data();
-    }
-
-    /// @brief How many.
-    /// @return 0 if there are none
-    std::size_t size() const noexcept {
-        return list_.size();
-    }
-
-    /// @brief The first queue.
-    /// @return an iterator
-    void *const *begin() const noexcept {
-        return list_.data();
-    }
-
-    /// @brief Behind the last queue.
-    /// @return an iterator
-    void *const *end() const noexcept {
-        return list_.data() + list_.size();
-    }
-
-  private:
-    std::vector<void *> list_;
-};
 
 /// @brief Sets what becomes of a pool's content at its next suspend.
 /// @param pool a pool that is resident
@@ -113,7 +69,7 @@ class [[nodiscard]] suspend_scope {
             scope.pools_.clear();
             return detail::failure(code, "suspending pools");
         }
-        return scope;
+        return result<suspend_scope>(std::move(scope));
     }
 
     /// @brief Takes the pools of another scope, which has none afterwards.
