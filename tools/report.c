@@ -163,6 +163,10 @@ static const char *value_text(const report_value_t *value, char *text, size_t si
     if (value->number == REPORT_UNLIMITED) {
         return "unlimited";
     }
+    if (value->unit == REPORT_RATE) {
+        snprintf(text, size, "%.1f GB/s", (double)value->number / 1e9);
+        return text;
+    }
     if (value->unit == REPORT_BYTES) {
         return bytes_text(value->number, text, size);
     }
@@ -192,8 +196,8 @@ static void row_as_json(const report_row_t *row) {
             printf("%" PRIu64, row->value.number);
         }
     }
-    if (row->value.unit == REPORT_BYTES) {
-        fputs(", \"unit\": \"bytes\"", stdout);
+    if (row->value.unit == REPORT_BYTES || row->value.unit == REPORT_RATE) {
+        printf(", \"unit\": \"%s\"", row->value.unit == REPORT_RATE ? "bytes/s" : "bytes");
     }
     if (row->note) {
         printf("%s\"note\": ", comma);
@@ -249,6 +253,17 @@ void report_number(const char *name, uint64_t number) {
 
 void report_bytes(const char *name, uint64_t bytes) {
     report_row(&(report_row_t){.name = name, .value = {.unit = REPORT_BYTES, .number = bytes}});
+}
+
+void report_line(const char *text) {
+    if (!report.json) {
+        puts(text);
+    }
+    report.section_is_empty = false;
+}
+
+bool report_is_json(void) {
+    return report.json;
 }
 
 /* --- document --------------------------------------------------------------------------------- */

@@ -25,6 +25,7 @@ typedef enum report_unit_t {
     REPORT_TEXT,
     REPORT_NUMBER,
     REPORT_BYTES, /* a number that is shown as KiB, MiB, ... */
+    REPORT_RATE,  /* bytes in a second */
 } report_unit_t;
 
 /* A number that means "no limit"; null in JSON. */
@@ -52,6 +53,10 @@ void report_row(const report_row_t *row);
 void report_text(const char *name, const char *text);
 void report_number(const char *name, uint64_t number);
 void report_bytes(const char *name, uint64_t bytes);
+
+/* A line of a table, at most 80 columns, for people only: in JSON there are rows instead. */
+void report_line(const char *text);
+bool report_is_json(void);
 
 /* Ends the document. Returns 0, or -1 with a message if not everything could be written. */
 int report_end(void);

@@ -7,6 +7,7 @@
 #include <locale.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,29 +17,42 @@
 #define EXIT_USAGE 2
 
 static const char usage[] =
-    "usage: umfctl <command> [--json]\n"
+    "usage: umfctl <command> [--json] [--size BYTES]\n"
     "\n"
     "  info       what there is: providers, pools, NUMA nodes, GPUs, limits that matter\n"
     "  check      tests all of it; send the output along when you report a problem\n"
+    "  bandwidth  how fast data goes between any two places: memory of the host, files,\n"
+    "             pinned memory, NUMA nodes, GPUs; and which way it takes\n"
     "  settings   what each provider and pool takes in creation text, with its default\n"
     "  reap       removes named shared memory that crashed processes left\n"
     "\n"
     "  --json     for programs instead of people\n"
+    "  --size     of one copy of bandwidth, such as 64M; by default up to 256M\n"
     "  --help     this text\n"
     "  --version  the version of umfctl\n"
     "\n"
-    "Exit status: 0 all is well; 1 a step of check or reap failed, or the output could\n"
-    "not be written; 2 the command line was wrong.\n";
+    "Exit status: 0 all is well; 1 a step of check, bandwidth or reap failed, or the\n"
+    "output could not be written; 2 the command line was wrong.\n";
 
 static const struct {
     const char *name;
     int (*run)(void);
 } commands[] = {
-    {"info", umfctl_info},
-    {"check", umfctl_check},
-    {"settings", umfctl_settings},
-    {"reap", umfctl_reap},
+    {"info", umfctl_info},         {"check", umfctl_check}, {"bandwidth", umfctl_bandwidth},
+    {"settings", umfctl_settings}, {"reap", umfctl_reap},
 };
+
+size_t umfctl_size;
+
+/* A number of bytes from 4K to 1T. */
+static bool parse_size(const char *text) {
+    static const char units[] = "KMGT";
+    char *end;
+    unsigned long long number = text ? strtoull(text, &end, 10) : 0;
+    const char *unit = number && number < 1024 * 1024 && *end ? strchr(units, *end) : NULL;
+    umfctl_size = unit ? (size_t)number << 10 * (unit - units + 1) : 0;
+    return unit && !end[1] && umfctl_size <= (size_t)1 << 40 && umfctl_size >= 4096;
+}
 
 static int bad_usage(const char *what, const char *word) {
     fprintf(stderr, "umfctl: %s%s%s%s\n", what, word ? " '" : "", word ? word : "",
@@ -90,6 +104,10 @@ int main(int argc, char **argv) {
             return say("umfctl " UMFCTL_VERSION "\n");
         } else if (strcmp(word, "--json") == 0) {
             json = true;
+        } else if (strcmp(word, "--size") == 0) {
+            if (!parse_size(argv[++i])) {
+                return bad_usage("--size is a number with K, M, G or T, not", argv[i]);
+            }
         } else if (word[0] == '-') {
             return bad_usage("unknown option", word);
         } else if (found == count) {

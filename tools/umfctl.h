@@ -2,12 +2,18 @@
 #ifndef UMFCTL_H
 #define UMFCTL_H
 
+#include <stddef.h>
+
 int umfctl_info(void);
+int umfctl_bandwidth(void);
 int umfctl_check(void);
 int umfctl_settings(void);
 int umfctl_reap(void);
 
-/* Sections that both reports begin with: library and machine. */
+/* What --size says; 0: nothing. */
+extern size_t umfctl_size;
+
+/* Sections that all reports begin with: library and machine. */
 void umfctl_where(void);
 
 /* The sections of info that look at the machine. */

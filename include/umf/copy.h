@@ -185,6 +185,34 @@ typedef struct umf_copy_rows_t {
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `place` is NULL or its size too small
 umf_result_t umfPlaceOf(const void *ptr, umf_place_t *place);
 
+/// @brief Who moves the data of a copy.
+typedef enum umf_copy_route_t {
+    /// Nobody can.
+    UMF_COPY_ROUTE_NONE = 0,
+    /// The CPU, by several threads where that is faster.
+    UMF_COPY_ROUTE_CPU = 1,
+    /// The copy of the destination's provider or driver.
+    UMF_COPY_ROUTE_TO = 2,
+    /// The copy of the source's provider or driver.
+    UMF_COPY_ROUTE_FROM = 3,
+    /// Several threads, through memory of the host in between.
+    UMF_COPY_ROUTE_STAGED = 4
+} umf_copy_route_t;
+
+/// @brief Tells which way a copy would take. Nothing is copied.
+///
+/// The answer may change with the size: large copies of pageable memory are staged.
+///
+/// @param to destination
+/// @param from source
+/// @param size in bytes
+/// @param params as for ::umfCopy
+/// @param route [out] the way
+/// @return ::UMF_RESULT_SUCCESS; otherwise the result with which ::umfCopy would refuse the copy
+///         before it writes, and the message in the log
+umf_result_t umfCopyRoute(void *to, const void *from, size_t size, const umf_copy_params_t *params,
+                          umf_copy_route_t *route);
+
 /// @brief Copies bytes from anywhere to anywhere.
 ///
 /// The ranges may overlap: the result is as memmove's, or the call is refused if they do and the

@@ -494,6 +494,16 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*free_pending)(void *provider, int may_block, size_t *left);
 
     /// @}
+
+    /// @brief Tells whether `copy` takes memory of another provider of the same `copy_domain`.
+    ///
+    /// Where neither provider's copy takes the memory of the other, the data goes by way of the
+    /// host. Absent: it takes all memory of the domain.
+    ///
+    /// @param provider the provider
+    /// @param ptr memory of the other provider
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if it does not
+    umf_result_t (*copy_reaches)(void *provider, const void *ptr);
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -501,7 +511,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL           \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL     \
     }
 
 /// @brief A kind of provider.

@@ -83,6 +83,30 @@ UMF_API_EXT_1 umf_result_t umfFill(void *to, const void *pattern, size_t pattern
     return umf_move_end(&move, result, &side, 1);
 }
 
+UMF_API_EXT_1 umf_result_t umfCopyRoute(void *to, const void *from, size_t size,
+                                        const umf_copy_params_t *params, umf_copy_route_t *route) {
+    UMF_KEEP_ERRNO;
+    umf_copy_item_t item = {.to = to, .from = from, .size = size};
+    umf_side_t sides[2];
+    sides[0].span = sides[1].span = 0;
+    umf_move_t move;
+    if (!route) {
+        UMF_LOG_ERROR("route is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = umf_move_begin(&move, params);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = sides_find(&sides[0], &sides[1], &item, move.params);
+    if (result == UMF_RESULT_SUCCESS) {
+        *route = umf_route_of(&sides[0], &sides[1], size, move.params->queue != NULL);
+    }
+    umf_side_release(&sides[0]);
+    umf_side_release(&sides[1]);
+    return result;
+}
+
 /* --- batches -----------------------------------------------------------------------------------
  */
 

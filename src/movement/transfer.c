@@ -44,26 +44,29 @@ static UMF_COLD umf_result_t overlaps(umf_piece_t piece) {
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-/* Threads and pinned memory are faster than what drivers do with pageable memory. */
-static umf_result_t copy_by_best(umf_move_t *move, const umf_side_t *own, const umf_side_t *to,
-                                 const umf_side_t *from, umf_piece_t piece) {
-    const umf_side_t *other = own == to ? from : to;
-    bool may_wait = !move->params->queue || !umf_move_is_captured(move);
-    return umf_stage_pays(own, other, piece.size) && may_wait
-               ? umf_stage_copy(move, to, from, piece)
-               : copy_by(move, own, piece);
+/* A queue that is being captured cannot be waited for, as stages do. */
+static bool may_wait(const umf_move_t *move) {
+    return !move->params->queue || !umf_move_is_captured(move);
+}
+
+static umf_copy_route_t route_of(const umf_move_t *move, const umf_side_t *to,
+                                 const umf_side_t *from, size_t size) {
+    bool has_queue = move->params->queue != NULL;
+    umf_copy_route_t route = umf_route_of(to, from, size, has_queue);
+    return route != UMF_COPY_ROUTE_STAGED || may_wait(move) ? route
+                                                            : umf_route_choose(to, from, has_queue);
 }
 
 static umf_result_t copy_by_route(umf_move_t *move, const umf_side_t *to, const umf_side_t *from,
-                                  umf_piece_t piece, umf_route_t route) {
+                                  umf_piece_t piece, umf_copy_route_t route) {
     switch (route) {
-    case UMF_ROUTE_CPU:
+    case UMF_COPY_ROUTE_CPU:
         return copy_by_cpu(move, piece);
-    case UMF_ROUTE_TO:
-        return copy_by_best(move, to, to, from, piece);
-    case UMF_ROUTE_FROM:
-        return copy_by_best(move, from, to, from, piece);
-    case UMF_ROUTE_STAGED:
+    case UMF_COPY_ROUTE_TO:
+        return copy_by(move, to, piece);
+    case UMF_COPY_ROUTE_FROM:
+        return copy_by(move, from, piece);
+    case UMF_COPY_ROUTE_STAGED:
         return umf_stage_copy(move, to, from, piece);
     default:
         return no_route(to, from);
@@ -72,8 +75,8 @@ static umf_result_t copy_by_route(umf_move_t *move, const umf_side_t *to, const 
 
 umf_result_t umf_move_copy(umf_move_t *move, const umf_side_t *to, const umf_side_t *from,
                            umf_piece_t piece) {
-    umf_route_t route = umf_route_choose(to, from, move->params->queue != NULL);
-    if (umf_unlikely(route != UMF_ROUTE_CPU && overlap(piece))) {
+    umf_copy_route_t route = route_of(move, to, from, piece.size);
+    if (umf_unlikely(route != UMF_COPY_ROUTE_CPU && overlap(piece))) {
         return piece.to == piece.from ? UMF_RESULT_SUCCESS : overlaps(piece);
     }
     size_t done = move->done;
@@ -98,14 +101,14 @@ static umf_result_t rows_by(umf_move_t *move, const umf_side_t *own, const umf_c
 
 umf_result_t umf_move_rows(umf_move_t *move, const umf_side_t *to, const umf_side_t *from,
                            const umf_copy_rows_t *rows) {
-    umf_route_t route = umf_route_choose(to, from, move->params->queue != NULL);
+    umf_copy_route_t route = umf_route_choose(to, from, move->params->queue != NULL);
     umf_result_t result = UMF_RESULT_ERROR_NOT_SUPPORTED;
-    if (route == UMF_ROUTE_TO || route == UMF_ROUTE_FROM) {
-        result = rows_by(move, route == UMF_ROUTE_TO ? to : from, rows);
+    if (route == UMF_COPY_ROUTE_TO || route == UMF_COPY_ROUTE_FROM) {
+        result = rows_by(move, route == UMF_COPY_ROUTE_TO ? to : from, rows);
         move->done = result == UMF_RESULT_SUCCESS ? rows->size * rows->count : 0;
     }
     if (result != UMF_RESULT_ERROR_NOT_SUPPORTED) {
-        return umf_move_failed(route == UMF_ROUTE_TO ? to : from, result);
+        return umf_move_failed(route == UMF_COPY_ROUTE_TO ? to : from, result);
     }
     umf_piece_t piece = {.to = to->addr, .from = from->addr, .size = rows->size};
     result = UMF_RESULT_SUCCESS;

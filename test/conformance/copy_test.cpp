@@ -237,6 +237,38 @@ TEST_F(Copy, what_leaves_its_allocation_is_refused_and_nothing_is_written) {
     }
 }
 
+TEST_F(Copy, the_route_is_told_and_refused_as_the_copy) {
+    constexpr size_t size = 1000;
+    for (const Place &from : places.list) {
+        for (const Place &to : places.list) {
+            SCOPED_TRACE("from " + from.name + " to " + to.name);
+            Area a(to, size, random), b(from, size, random);
+            umf_copy_route_t route = UMF_COPY_ROUTE_NONE;
+            ASSERT_EQ(umfCopyRoute(a.ptr, b.ptr, size, nullptr, &route), OK);
+            auto is_near = [](const Place &place) {
+                return place.kind == UMF_PLACE_HOST || place.kind == UMF_PLACE_PINNED;
+            };
+            EXPECT_EQ(route == UMF_COPY_ROUTE_CPU, is_near(to) && is_near(from));
+            EXPECT_EQ(umfCopy(a.ptr, b.ptr, size, nullptr),
+                      route == UMF_COPY_ROUTE_NONE ? NONE : OK);
+            if (is_near(from) && !is_near(to)) {
+                EXPECT_EQ(route, UMF_COPY_ROUTE_TO);
+            }
+            if (is_near(to) && !is_near(from)) {
+                EXPECT_EQ(route, UMF_COPY_ROUTE_FROM);
+            }
+        }
+    }
+    char a[16] = "", b[16] = "b";
+    umf_copy_route_t route = UMF_COPY_ROUTE_NONE;
+    umf_copy_params_t small = UMF_COPY_PARAMS_INIT;
+    small.struct_size = 1;
+    EXPECT_EQ(umfCopyRoute(nullptr, b, 1, nullptr, &route), BAD);
+    EXPECT_EQ(umfCopyRoute(a, b, 1, &small, &route), BAD);
+    EXPECT_EQ(umfCopyRoute(a, b, 1, nullptr, nullptr), BAD);
+    EXPECT_EQ(route, UMF_COPY_ROUTE_NONE);
+}
+
 TEST_F(Copy, bad_arguments_are_refused) {
     char a[16] = "", b[16] = "b";
     size_t done = 4711;

@@ -14,6 +14,7 @@
 #include <umf.h>
 #include <umf/copy.h>
 #include <umf/suspend.h>
+#include <umf/text.h>
 
 namespace {
 
@@ -177,6 +178,43 @@ TEST_F(CopyOnQueue, data_between_two_drivers_goes_through_the_host_behind_the_qu
     give("cuda_host", pinned);
     give("cuda_device", device);
     give("far", far);
+}
+
+// Nobody has given one device access to the virtual memory of the other.
+TEST_F(CopyOnQueue, virtual_memory_of_devices_without_access_goes_through_the_host) {
+    int count = 0;
+    CU(cuDeviceGetCount(&count));
+    if (count < 2) {
+        GTEST_SKIP() << "one GPU";
+    }
+    constexpr size_t large = 20 * MiB;
+    umf_memory_pool_handle_t pools[3] = {};
+    ASSERT_EQ(umfPoolCreateFromText("proxy over cuda_vmm:device=0", &pools[0]), OK);
+    ASSERT_EQ(umfPoolCreateFromText("proxy over cuda_vmm:device=1", &pools[1]), OK);
+    ASSERT_EQ(umfPoolCreateFromText("proxy over cuda:device=1", &pools[2]), OK);
+    Bytes data(large), now(large);
+    ::fill(data.data(), large, 9);
+    for (umf_memory_pool_handle_t from : pools) {
+        for (umf_memory_pool_handle_t to : pools) {
+            void *source = umfPoolMalloc(from, large), *target = umfPoolMalloc(to, large);
+            ASSERT_EQ(umfCopy(source, data.data(), large, nullptr), OK);
+            for (size_t size : {size_t{100}, large}) {
+                umf_copy_route_t route = UMF_COPY_ROUTE_NONE;
+                ASSERT_EQ(umfFill(target, "", 1, large, nullptr), OK);
+                ASSERT_EQ(umfCopyRoute(target, source, size, nullptr, &route), OK);
+                bool is_apart = from != to && from != pools[2] && to != pools[2];
+                EXPECT_EQ(route == UMF_COPY_ROUTE_STAGED, is_apart) << size;
+                ASSERT_EQ(umfCopy(target, source, size, nullptr), OK);
+                ASSERT_EQ(umfCopy(now.data(), target, size, nullptr), OK);
+                EXPECT_EQ(memcmp(now.data(), data.data(), size), 0);
+            }
+            EXPECT_EQ(umfPoolFree(from, source), OK);
+            EXPECT_EQ(umfPoolFree(to, target), OK);
+        }
+    }
+    for (umf_memory_pool_handle_t pool : pools) {
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
 }
 
 // A proxy pool gives each object back to its provider.

@@ -95,6 +95,35 @@ else
     note "/dev/shm cannot be written: reap is not tested"
 fi
 
+# --- bandwidth ---
+
+for line in '--size' '--size 5' '--size 1K' '--size 4X' '--size 0M' '--size 9999999G'; do
+    # shellcheck disable=SC2086
+    expect_status 2 "$umfctl" bandwidth $line
+    expect_in err "^umfctl: --size"
+done
+expect_status 0 "$umfctl" bandwidth --size 1M
+expect_in out '^    one copy +1 MiB$'
+expect_in out '^ +pageable'
+expect_in out '^  pageable( +[0-9.]+ [cdsh])+$'
+expect_in out '^  c  the CPU$'
+nothing_is_left
+if [ -n "${UMF_TEST_DRIVERS:-}" ]; then
+    LD_LIBRARY_PATH=$UMF_TEST_DRIVERS expect_status 0 "$umfctl" bandwidth --size 1M
+    expect_in out '^ +pageable +file +pinned +gpu 0 +gpu 1'
+    expect_in out '^  pinned +[0-9.]+ c +[0-9.]+ c +[0-9.]+ c +[0-9.]+ d +[0-9.]+ d'
+    expect_in out '^  gpu 1 +[0-9.]+ s +[0-9.]+ s +[0-9.]+ s +[0-9.]+ d +[0-9.]+ d'
+    [ "$(wc -L <"$work/out")" -le 80 ] || fail "the table is wider than 80 columns"
+    LD_LIBRARY_PATH=$UMF_TEST_DRIVERS expect_status 0 "$umfctl" bandwidth --size 1M --json
+    expect_in out '"gpu 0": ."state": "ok", "value": [1-9][0-9]*, "unit": "bytes/s", "note": "destination"'
+    if command -v python3 >/dev/null; then
+        python3 -c 'import json, sys; d = json.load(open(sys.argv[1]))
+assert d["from gpu 1"]["pageable"]["note"] == "source" and d["from file"]["pinned"]["value"] > 0' \
+            "$work/out" || fail "bandwidth in JSON is not as it should be"
+    fi
+    nothing_is_left
+fi
+
 # --- output that cannot be written ---
 
 expect_status 1 bash -c "exec '$umfctl' info >/dev/full"

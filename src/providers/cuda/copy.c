@@ -100,6 +100,19 @@ umf_result_t umf_cuda_op_copy_domain(void *provider, const void **domain) {
     return UMF_RESULT_SUCCESS;
 }
 
+umf_result_t umf_cuda_copy_reaches(const umf_cuda_driver_t *driver,
+                                   const umf_cuda_context_t *context, const void *ptr) {
+    const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = context->device};
+    unsigned long long flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    /* Drivers that cannot tell, and memory that is not virtual, leave it to the copy. */
+    return driver->cuMemGetAccess &&
+                   driver->cuMemGetAccess(&flags, &here, (CUdeviceptr)(uintptr_t)ptr) ==
+                       CUDA_SUCCESS &&
+                   flags == CU_MEM_ACCESS_FLAGS_PROT_NONE
+               ? UMF_RESULT_ERROR_NOT_SUPPORTED
+               : UMF_RESULT_SUCCESS;
+}
+
 /* --- events ----------------------------------------------------------------------------------- */
 
 umf_result_t umf_cuda_queue_join(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,

@@ -19,8 +19,11 @@ umf_result_t umf_cuda_copy_rows(const umf_cuda_driver_t *driver, const umf_cuda_
 umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                            void *queue, void *dst, uint8_t value, size_t size);
 
-/* All memory of the driver is one domain: it copies between any two contexts. */
+/* All memory of the driver is one domain: it copies between any two contexts. Virtual memory is the
+ * exception, where the device has no access. */
 umf_result_t umf_cuda_op_copy_domain(void *provider, const void **domain);
+umf_result_t umf_cuda_copy_reaches(const umf_cuda_driver_t *driver,
+                                   const umf_cuda_context_t *context, const void *ptr);
 
 umf_result_t umf_cuda_queue_join(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                                  void *queue, void *const *events, size_t num_events);
@@ -95,6 +98,10 @@ umf_result_t umf_cuda_host_unpin(const umf_cuda_driver_t *driver, const umf_cuda
                                     .Height = count};                                              \
         return umf_cuda_copy_rows(self->driver, &self->context, queue, &rows);                     \
     }                                                                                              \
+    static umf_result_t kind##_copy_reaches(void *provider, const void *ptr) {                     \
+        const type *self = provider;                                                               \
+        return umf_cuda_copy_reaches(self->driver, &self->context, ptr);                           \
+    }                                                                                              \
     static umf_result_t kind##_queue_join(void *provider, void *queue, void *const *events,        \
                                           size_t num_events) {                                     \
         const type *self = provider;                                                               \
@@ -119,8 +126,9 @@ umf_result_t umf_cuda_host_unpin(const umf_cuda_driver_t *driver, const umf_cuda
     .queue_create = kind##_queue_create, .queue_destroy = kind##_queue_destroy,                    \
     .queue_wait = kind##_queue_wait, .copy = kind##_copy, .fill = kind##_fill,                     \
     .copy_rows = kind##_copy_rows, .copy_domain = umf_cuda_op_copy_domain,                         \
-    .queue_join = kind##_queue_join, .event_record = kind##_event_record,                          \
-    .queue_mark = kind##_queue_mark, .mark_wait = kind##_mark_wait, .queue_id = kind##_queue_id,   \
+    .copy_reaches = kind##_copy_reaches, .queue_join = kind##_queue_join,                          \
+    .event_record = kind##_event_record, .queue_mark = kind##_queue_mark,                          \
+    .mark_wait = kind##_mark_wait, .queue_id = kind##_queue_id,                                    \
     .queue_follow = kind##_queue_follow
 
 #endif

@@ -43,6 +43,7 @@ static const umf_memory_provider_ext_ops_t cuda_foreign_ext = {
     .copy_rows = cuda_foreign_copy_rows,
     .wait = cuda_foreign_wait,
     .copy_domain = umf_cuda_op_copy_domain,
+    .copy_reaches = cuda_foreign_copy_reaches,
     .queue_join = cuda_foreign_queue_join,
     .event_record = cuda_foreign_event_record,
     .queue_mark = cuda_foreign_queue_mark,
@@ -94,7 +95,8 @@ static bool cuda_foreign_find(const void *ptr, umf_foreign_t *memory) {
     find_range(driver, ptr, memory);
     cuda_foreign_t *self = (cuda_foreign_t *)memory->self;
     self->driver = driver;
-    self->context = (umf_cuda_context_t){.handle = context_of(driver, ptr)};
+    self->context = (umf_cuda_context_t){.handle = context_of(driver, ptr),
+                                         .device = memory->device < 0 ? 0 : memory->device};
     if (!self->context.handle) {
         memory->ext = NULL;
     }

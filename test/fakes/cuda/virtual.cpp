@@ -216,6 +216,24 @@ CUresult fake_cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccess
     return CUDA_SUCCESS;
 }
 
+CUresult fake_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+                             CUdeviceptr ptr) {
+    ENTER_STARTED(FAKE_cuMemGetAccess)
+    State &s = get();
+    auto at = s.mappings.upper_bound(ptr);
+    if (!flags || !location || at == s.mappings.begin()) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    --at;
+    if (ptr - at->first >= at->second.size) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    auto access = at->second.access.find({location->type, location->id});
+    const bool has_access = access != at->second.access.end();
+    *flags = has_access ? access->second : unsigned{CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    return CUDA_SUCCESS;
+}
+
 CUresult fake_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
                                            CUmemAllocationHandleType type,
                                            unsigned long long flags) {
