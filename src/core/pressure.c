@@ -72,7 +72,7 @@ bool umf_pressure_tell(umf_memory_pool_handle_t pool, size_t bytes, unsigned att
 }
 
 bool umf_pressure_is_telling(void) {
-    return is_telling;
+    return umf_thread_slot_tls.is_telling;
 }
 
 static listener_t *find_locked(umf_reclaim_callback_t callback, const void *arg) {

@@ -220,22 +220,19 @@ static uint16_t usable_class_offset(const umf_tracked_provider_t *tracked, uint1
 #define REFUSED_PAGE ((size_t)4096)
 static __thread uint32_t refused;
 
+/* The largest count stands for anything above it. */
 size_t umf_tracked_refused(void) {
-    return refused * REFUSED_PAGE;
+    return refused == UINT32_MAX ? SIZE_MAX : refused * REFUSED_PAGE;
 }
 
-static void set_refused(size_t size) {
+void umf_tracked_set_refused(size_t size) {
     size_t pages = size / REFUSED_PAGE + (size % REFUSED_PAGE != 0);
     refused = pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
 }
 
-void umf_tracked_set_refused(size_t size) {
-    refused = size;
-}
-
 /* Counts what the group of the pool is about to hold. false: it is full. */
 static UMF_COLD bool count(umf_tracked_provider_t *tracked, size_t size) {
-    set_refused(size);
+    umf_tracked_set_refused(size);
     return umf_group_take(umf_group_of(tracked), size);
 }
 
@@ -249,7 +246,7 @@ static UMF_COLD umf_result_t alloc_failed(umf_tracked_provider_t *tracked, size_
                                           umf_result_t result) {
     uncount(tracked, size);
     umf_provider_failed(tracked);
-    set_refused(size);
+    umf_tracked_set_refused(size);
     return result;
 }
 
