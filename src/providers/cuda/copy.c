@@ -157,7 +157,10 @@ static CUresult mark_make(const umf_cuda_driver_t *driver, CUstream stream, CUev
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = driver->cuEventRecord(made, stream);
+    /* An event that was never recorded has passed. One that is recorded on an idle stream passes
+     * only some time later. */
+    bool is_idle = driver->cuStreamQuery && driver->cuStreamQuery(stream) == CUDA_SUCCESS;
+    result = is_idle ? CUDA_SUCCESS : driver->cuEventRecord(made, stream);
     if (result == CUDA_SUCCESS) {
         *mark = made;
     } else {

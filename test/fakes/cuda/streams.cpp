@@ -324,6 +324,26 @@ CUresult fake_cuStreamSynchronize(CUstream handle) {
     return of_stream->broken;
 }
 
+CUresult fake_cuStreamQuery(CUstream handle) {
+    ENTER_CONTEXT(FAKE_cuStreamQuery)
+    Stream *stream = stream_of(handle, context);
+    if (!stream) {
+        return dead();
+    }
+    if (stream->capture) {
+        stream->capture->is_broken = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    MEET(meet_on(stream))
+    MEET(meet_captures())
+    if (!have_passed({last_of(stream)})) {
+        run_a_little(stream->context);
+        return CUDA_ERROR_NOT_READY;
+    }
+    get().oracle.host_knows(get().oracle.point(stream->lane));
+    return stream->context->broken;
+}
+
 // Safe in every capture.
 CUresult fake_cuStreamGetId(CUstream handle, unsigned long long *id) {
     ENTER_CONTEXT(FAKE_cuStreamGetId)
