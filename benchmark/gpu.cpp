@@ -91,7 +91,8 @@ std::vector<double> numbers(const char *list) {
 }
 
 const char usage[] =
-    "usage: umf-bench-gpu [--sleep GIB[,GIB...]] [--folder PATH] [--only pair|copy|ipc|sleep] "
+    "usage: umf-bench-gpu [--sleep GIB[,GIB...]] [--folder PATH] [--only "
+    "pair|queue|copy|ipc|sleep] "
     "[--quick]\n"
     "                     [--torch FILE] [--driver PATH]\n"
     "       umf-bench-gpu --replay FILE... [--over PROVIDER] [--driver PATH]\n"
@@ -167,6 +168,9 @@ bool run() {
     }
     if (wants("pair")) {
         run_pairs();
+    }
+    if (wants("queue")) {
+        run_queues();
     }
     if (wants("copy")) {
         run_copies();

@@ -7,6 +7,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -49,6 +51,7 @@
     X(cuDeviceGetDefaultMemPool, 11020, "cuDeviceGetDefaultMemPool")                               \
     X(cuMemPoolSetAttribute, 11020, "cuMemPoolSetAttribute")                                       \
     X(cuMemPoolTrimTo, 11020, "cuMemPoolTrimTo")                                                   \
+    X(cuMemsetD8Async, 3020, "cuMemsetD8Async")                                                    \
     X(cuIpcGetMemHandle, 4010, "cuIpcGetMemHandle")                                                \
     X(cuIpcOpenMemHandle, 11000, "cuIpcOpenMemHandle_v2")                                          \
     X(cuIpcCloseMemHandle, 4010, "cuIpcCloseMemHandle")
@@ -67,7 +70,7 @@ struct Options {
     std::vector<double> sleep_gib = {8};
     std::string driver = "libcuda.so.1";
     std::string folder = "/dev/shm";
-    std::string filter;              // "pair", "copy", "ipc" or "sleep"; empty: all
+    std::string filter;              // "pair", "queue", "copy", "ipc" or "sleep"; empty: all
     std::string torch;               // figures of torch_peer.py, a file; empty: none
     std::vector<std::string> replay; // recorded sequences, files: nothing else runs
     std::string over = "cuda_vmm";   // the provider that serves them
@@ -83,6 +86,18 @@ CUcontext context();      // of device 0
 size_t free_bytes();      // of device 0
 std::string text(size_t); // "512", "64K", "1G"
 
+// What allocates and frees one block.
+struct Subject {
+    virtual ~Subject() = default;
+    virtual bool pair(size_t size, CUstream stream) = 0;
+};
+// The stream ordered allocator, told to keep what it has. NULL: the driver has none.
+std::unique_ptr<Subject> make_async();
+// Nanoseconds per pair and thread, 0 if one failed: the best of the rounds.
+double time_pairs(Subject &subject, size_t size, unsigned threads);
+// What torch_peer.py has measured: by size and number of threads.
+std::map<std::pair<size_t, unsigned>, double> read_torch();
+
 class Stopwatch {
     std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 
@@ -97,6 +112,7 @@ void print_target(const std::string &what, double value, double bound, bool at_l
 int missed_targets();
 
 void run_pairs();
+void run_queues();
 void run_copies();
 void run_ipc();
 void run_sleep(double gib);

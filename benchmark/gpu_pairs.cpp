@@ -22,11 +22,6 @@ namespace {
 
 constexpr size_t KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
 
-struct Subject {
-    virtual ~Subject() = default;
-    virtual bool pair(size_t size, CUstream stream) = 0;
-};
-
 struct MemAlloc : Subject {
     bool pair(size_t size, CUstream) override {
         CUdeviceptr ptr;
@@ -35,7 +30,6 @@ struct MemAlloc : Subject {
     }
 };
 
-// The stream ordered allocator, told to keep what it has.
 struct MemAllocAsync : Subject {
     CUmemoryPool pool = nullptr;
     MemAllocAsync() {
@@ -124,17 +118,65 @@ const Kind kinds[] = {
     {"proxy over cuda", false,
      [] { return std::make_unique<Pool>(umfProxyPoolOps(), nullptr, make_cuda()); }},
     {"cuMemAlloc", false, [] { return std::make_unique<MemAlloc>(); }},
-    {"cuMemAllocAsync", false,
-     []() -> std::unique_ptr<Subject> {
-         const bool has_it = driver.cuMemAllocAsync && driver.cuMemFreeAsync &&
-                             driver.cuDeviceGetDefaultMemPool && driver.cuMemPoolSetAttribute &&
-                             driver.cuMemPoolTrimTo;
-         return has_it ? std::make_unique<MemAllocAsync>() : nullptr;
-     }},
+    {"cuMemAllocAsync", false, make_async},
 };
 
-// Nanoseconds per pair and thread, 0 if one failed: the best of the rounds.
-double measure(Subject &subject, size_t size, unsigned threads) {
+using Key = std::pair<size_t, unsigned>; // size, threads
+
+struct Named {
+    std::string name;
+    double ns = 0;
+    void keep_less(const std::string &other, double other_ns) {
+        if (other_ns > 0 && (ns == 0 || other_ns < ns)) {
+            name = other;
+            ns = other_ns;
+        }
+    }
+};
+
+// The best of our pools against the best of those that keep memory.
+void print_targets(const Key &key, std::map<std::string, double> &times, double torch) {
+    Named pool, peer;
+    for (const Kind &kind : kinds) {
+        if (kind.is_pool) {
+            pool.keep_less(kind.name, times[kind.name]);
+        }
+    }
+    peer.keep_less("cuMemAllocAsync", times["cuMemAllocAsync"]);
+    peer.keep_less("PyTorch", torch);
+    if (pool.ns > 0 && peer.ns > 0) {
+        const std::string threads =
+            std::to_string(key.second) + (key.second > 1 ? " threads" : " thread");
+        print_target(text(key.first) + ", " + threads + ": " + pool.name + " / " + peer.name,
+                     pool.ns / peer.ns, key.first <= 64 * KiB ? 0.08 : 0.15);
+    }
+}
+
+std::string measure_text(const Kind &kind, const Key &key, double &ns) {
+    // Each thread has one, and a cache may keep more.
+    if (key.first * key.second > free_bytes() / 3) {
+        return "no room";
+    }
+    std::unique_ptr<Subject> subject = kind.make();
+    if (!subject) {
+        return "not here";
+    }
+    ns = time_pairs(*subject, key.first, key.second);
+    char number[32];
+    snprintf(number, sizeof(number), "%.1f", ns);
+    return ns > 0 ? number : "failed";
+}
+
+} // namespace
+
+std::unique_ptr<Subject> make_async() {
+    const bool has_it = driver.cuMemAllocAsync && driver.cuMemFreeAsync &&
+                        driver.cuDeviceGetDefaultMemPool && driver.cuMemPoolSetAttribute &&
+                        driver.cuMemPoolTrimTo;
+    return has_it ? std::make_unique<MemAllocAsync>() : nullptr;
+}
+
+double time_pairs(Subject &subject, size_t size, unsigned threads) {
     const double round = options.quick ? 0.002 : 0.01;
     std::atomic<unsigned> ready{0}, failed{0};
     std::vector<double> best(threads, 1e18);
@@ -181,11 +223,9 @@ double measure(Subject &subject, size_t size, unsigned threads) {
     return failed ? 0 : sum / threads;
 }
 
-using Key = std::pair<size_t, unsigned>; // size, threads
-
 // Lines of "<size> <threads> <ns>", from torch_peer.py.
-std::map<Key, double> read_torch() {
-    std::map<Key, double> times;
+std::map<std::pair<size_t, unsigned>, double> read_torch() {
+    std::map<std::pair<size_t, unsigned>, double> times;
     std::ifstream file(options.torch);
     size_t size;
     unsigned threads;
@@ -198,52 +238,6 @@ std::map<Key, double> read_torch() {
     }
     return times;
 }
-
-struct Named {
-    std::string name;
-    double ns = 0;
-    void keep_less(const std::string &other, double other_ns) {
-        if (other_ns > 0 && (ns == 0 || other_ns < ns)) {
-            name = other;
-            ns = other_ns;
-        }
-    }
-};
-
-// The best of our pools against the best of those that keep memory.
-void print_targets(const Key &key, std::map<std::string, double> &times, double torch) {
-    Named pool, peer;
-    for (const Kind &kind : kinds) {
-        if (kind.is_pool) {
-            pool.keep_less(kind.name, times[kind.name]);
-        }
-    }
-    peer.keep_less("cuMemAllocAsync", times["cuMemAllocAsync"]);
-    peer.keep_less("PyTorch", torch);
-    if (pool.ns > 0 && peer.ns > 0) {
-        const std::string threads =
-            std::to_string(key.second) + (key.second > 1 ? " threads" : " thread");
-        print_target(text(key.first) + ", " + threads + ": " + pool.name + " / " + peer.name,
-                     pool.ns / peer.ns, key.first <= 64 * KiB ? 0.08 : 0.15);
-    }
-}
-
-std::string measure_text(const Kind &kind, const Key &key, double &ns) {
-    // Each thread has one, and a cache may keep more.
-    if (key.first * key.second > free_bytes() / 3) {
-        return "no room";
-    }
-    std::unique_ptr<Subject> subject = kind.make();
-    if (!subject) {
-        return "not here";
-    }
-    ns = measure(*subject, key.first, key.second);
-    char number[32];
-    snprintf(number, sizeof(number), "%.1f", ns);
-    return ns > 0 ? number : "failed";
-}
-
-} // namespace
 
 void run_pairs() {
     std::vector<size_t> sizes = {512, 4 * KiB, 64 * KiB, MiB, 16 * MiB, 128 * MiB, GiB};

@@ -15,7 +15,9 @@
  * - What was freed on one queue and is wanted on another is handed out when the work that was
  *   queued before the free has passed. If it has not, the second queue waits for the first on the
  *   device; the host does not wait.
- * - The host waits only where memory is short: before ::umfPoolMallocOn returns NULL.
+ * - The host waits where memory is short, before ::umfPoolMallocOn returns NULL; and for a request
+ *   from 1 MiB on, before the pool grows although more than a quarter of what is in use was freed
+ *   and waits for work.
  *
  * Every pool that tracks its memory has queues if its provider has: those of the kinds `cuda` and
  * `cuda_vmm`, and providers of your own with `queue_mark` and `mark_wait` (umf/plugin.h). Queues

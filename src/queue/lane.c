@@ -33,9 +33,22 @@ void umf_lane_fini(umf_lane_t *lane) {
     umf_lock_destroy(&lane->lock);
 }
 
+bool umf_lane_add_locked(umf_lane_t *lane, umf_lane_block_t *block) {
+    umf_assert_locked(&lane->lock);
+    bool is_put = umf_hash_put(&lane->blocks, block->addr, block);
+    lane->bytes += is_put ? block->size : 0;
+    return is_put;
+}
+
+void umf_lane_remove_locked(umf_lane_t *lane, umf_lane_block_t *block) {
+    umf_assert_locked(&lane->lock);
+    umf_hash_remove(&lane->blocks, block->addr);
+    lane->bytes -= block->size;
+}
+
 bool umf_lane_adopt(umf_lane_t *lane, umf_lane_block_t *block) {
     umf_lock(&lane->lock);
-    bool is_put = umf_hash_put(&lane->blocks, block->addr, block);
+    bool is_put = umf_lane_add_locked(lane, block);
     umf_unlock(&lane->lock);
     return is_put;
 }
@@ -139,7 +152,7 @@ void umf_lane_collect(umf_lane_t *lane, uint64_t freed, size_t size, umf_list_t 
         }
         if (block->size >= size) {
             umf_lane_pull_locked(lane, block);
-            umf_hash_remove(&lane->blocks, block->addr);
+            umf_lane_remove_locked(lane, block);
             umf_list_add_tail(passed, &block->age);
         }
     }

@@ -94,7 +94,8 @@ struct umf_lane_t {
     uint64_t filled[UMF_LANE_CLASSES / 64 + 1]; /* bit by class: there is something in its bin */
     umf_list_t oldest;                          /* free and leaving blocks, oldest free first */
     umf_list_t waiting;
-    size_t free_bytes;             /* of all that was freed */
+    size_t bytes;                  /* of all blocks */
+    size_t free_bytes;             /* of those that were freed */
     uint64_t aged;                 /* the count of frees at the last decay pass */
     uint64_t trimmed;              /* frees up to this one go back to the pool */
     umf_memory_pool_handle_t pool; /* Immutable */
@@ -157,6 +158,10 @@ static inline umf_lane_block_t *umf_lane_newest_locked(umf_lane_t *lane, uint32_
                : UMF_CONTAINER_OF(lane->bins[class].next, umf_lane_block_t, bin);
 }
 
+/* Makes the block one of the lane. false: no memory. */
+bool umf_lane_add_locked(umf_lane_t *lane, umf_lane_block_t *block);
+void umf_lane_remove_locked(umf_lane_t *lane, umf_lane_block_t *block);
+
 /* A free block of one of the classes [class, last] that fits the alignment; `is_passed`: whose work
  * has passed. It is used then. NULL: there is none. */
 umf_lane_block_t *umf_lane_take_locked(umf_lane_t *lane, uint32_t class, uint32_t last,
@@ -168,7 +173,7 @@ void umf_lane_wait_locked(umf_lane_t *lane, umf_lane_block_t *block);
 
 /* --- blocks of a lane (no lock is held) --- */
 
-/* Makes the block one of the lane. false: no memory. */
+/* As umf_lane_add_locked. */
 bool umf_lane_adopt(umf_lane_t *lane, umf_lane_block_t *block);
 /* Are there blocks that wait for other queues? */
 bool umf_lane_is_waiting(umf_lane_t *lane);

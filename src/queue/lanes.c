@@ -24,7 +24,7 @@ static bool take_out_locked(umf_lane_t *lane, const void *ptr, umf_lane_block_t 
     }
     *found = block;
     if (block) {
-        umf_hash_remove(&lane->blocks, block->addr);
+        umf_lane_remove_locked(lane, block);
     }
     return true;
 }

@@ -37,7 +37,7 @@ static umf_lane_block_t *take_own(umf_lanes_t *lanes, umf_lane_t *lane, const wa
 /* Takes the record of a block out of the lane that has it. */
 static void disown(umf_lane_t *lane, umf_lane_block_t *block) {
     umf_lock(&lane->lock);
-    umf_hash_remove(&lane->blocks, block->addr);
+    umf_lane_remove_locked(lane, block);
     umf_unlock(&lane->lock);
 }
 
@@ -58,7 +58,7 @@ static umf_lane_block_t *take_passed_of(umf_lane_t *lane, const want_t *want) {
     umf_lane_block_t *block =
         umf_lane_take_locked(lane, want->class, want->last, want->alignment, true);
     if (block) {
-        umf_hash_remove(&lane->blocks, block->addr);
+        umf_lane_remove_locked(lane, block);
     }
     umf_unlock(&lane->lock);
     return block;
@@ -111,9 +111,27 @@ static void merge_passed(umf_lanes_t *lanes) {
     umf_lanes_give_back(lanes, LARGE);
 }
 
+/* Would the pool grow although more than a quarter of what is in use was freed, and only work of
+ * the device keeps it? What the pool has free itself is what no lane has, if it is used on queues
+ * only. */
+static bool must_wait(umf_lanes_t *lanes, const want_t *want) {
+    size_t bytes = 0, free_bytes = 0, held = umf_tracked_bytes(lanes->pool->tracked);
+    UMF_LANES_EACH(lanes, lane) {
+        umf_lock(&lane->lock);
+        bytes += lane->bytes;
+        free_bytes += lane->free_bytes;
+        umf_unlock(&lane->lock);
+    }
+    return free_bytes > (bytes - free_bytes) / 4 && held < bytes + want->size;
+}
+
 static umf_lane_block_t *take_large(umf_lanes_t *lanes, const umf_lane_t *own, const want_t *want) {
     merge_passed(lanes);
     umf_lane_block_t *block = take_behind(lanes, own, want);
+    if (!block && must_wait(lanes, want)) {
+        umf_lanes_update(lanes, true);
+        umf_lanes_give_back(lanes, LARGE);
+    }
     return block ? block : take_new(lanes, want);
 }
 
@@ -256,7 +274,7 @@ static umf_result_t free_in(umf_lanes_t *lanes, umf_lane_t *lane, umf_lane_block
         block->class >= UMF_LANE_CLASSES || umf_lanes_is_exported(lanes, (void *)block->addr);
     bool waits = begin_uses(block, lane);
     umf_lock(&lane->lock);
-    bool is_put = umf_hash_put(&lane->blocks, block->addr, block);
+    bool is_put = umf_lane_add_locked(lane, block);
     if (is_put && waits) {
         umf_lane_wait_locked(lane, block);
     } else if (is_put && block->is_leaving) {

@@ -201,6 +201,7 @@ if [ -n "$with_bench" ]; then
     fi
     if [ -x "$bench" ]; then
         run_bench 0 --only pair "${torch_times[@]}"
+        run_bench 0 --only queue "${torch_times[@]}"
         run_bench 0 --only copy --folder "$folder"
         run_bench 0 --only ipc
         for recorded in "$traces"/*.trace; do

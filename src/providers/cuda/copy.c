@@ -141,6 +141,10 @@ umf_result_t umf_cuda_event_record(const umf_cuda_driver_t *driver,
     return umf_cuda_result(driver, result, "recording an event");
 }
 
+/* The mark of an idle stream. */
+static char mark_passed;
+#define MARK_PASSED ((CUevent)(void *)&mark_passed)
+
 static CUresult mark_make(const umf_cuda_driver_t *driver, CUstream stream, CUevent *mark) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUevent made;
@@ -153,14 +157,16 @@ static CUresult mark_make(const umf_cuda_driver_t *driver, CUstream stream, CUev
     if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE) {
         return result;
     }
+    /* An event that is recorded on an idle stream passes only some time later. */
+    if (driver->cuStreamQuery && driver->cuStreamQuery(stream) == CUDA_SUCCESS) {
+        *mark = MARK_PASSED;
+        return CUDA_SUCCESS;
+    }
     result = driver->cuEventCreate(&made, CU_EVENT_DISABLE_TIMING);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    /* An event that was never recorded has passed. One that is recorded on an idle stream passes
-     * only some time later. */
-    bool is_idle = driver->cuStreamQuery && driver->cuStreamQuery(stream) == CUDA_SUCCESS;
-    result = is_idle ? CUDA_SUCCESS : driver->cuEventRecord(made, stream);
+    result = driver->cuEventRecord(made, stream);
     if (result == CUDA_SUCCESS) {
         *mark = made;
     } else {
@@ -191,6 +197,9 @@ umf_result_t umf_cuda_queue_mark(const umf_cuda_driver_t *driver, const umf_cuda
 int umf_cuda_mark_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                        void *mark, int may_block) {
     umf_cuda_scope_t scope;
+    if (mark == MARK_PASSED) {
+        return 1;
+    }
     CUresult entered = umf_cuda_enter(driver, context, &scope), result = entered;
     if (entered == CUDA_SUCCESS) {
         result = may_block ? driver->cuEventSynchronize(mark) : driver->cuEventQuery(mark);
@@ -207,6 +216,12 @@ int umf_cuda_mark_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t
 
 /* --- queues of pools -------------------------------------------------------------------------- */
 
+/* The default streams are those of the current context. Asking is safe while a stream is captured,
+ * so in the provider's context nothing has to be prepared for others. */
+static bool is_default(CUstream stream) {
+    return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
 static CUresult ask_stream(const umf_cuda_driver_t *driver, CUstream stream, CUcontext *context,
                            unsigned long long *id) {
     CUresult result = CUDA_SUCCESS;
@@ -219,19 +234,29 @@ static CUresult ask_stream(const umf_cuda_driver_t *driver, CUstream stream, CUc
     return umf_cuda_is_of_capture(result) ? CUDA_SUCCESS : result;
 }
 
+static CUresult ask_in(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
+                       CUstream stream, CUcontext *of, unsigned long long *number) {
+    umf_cuda_scope_t scope;
+    CUcontext current;
+    if (!is_default(stream) && driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
+        current == context->handle) {
+        return ask_stream(driver, stream, of, number);
+    }
+    CUresult result = umf_cuda_enter(driver, context, &scope);
+    return result == CUDA_SUCCESS
+               ? umf_cuda_leave(driver, &scope, ask_stream(driver, stream, of, number))
+               : result;
+}
+
 /* The number of the driver, with a bit so that it is not 0. Drivers before 12.0 have none. */
 umf_result_t umf_cuda_queue_id(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                                void *queue, uint64_t *id, int *is_of_thread) {
-    umf_cuda_scope_t scope;
     CUcontext of = context->handle;
     bool is_of_this_thread =
         queue == CU_STREAM_PER_THREAD || (!queue && driver == umf_cuda_driver_per_thread());
     unsigned long long number =
         is_of_this_thread ? umf_thread_slot_number() : (unsigned long long)(uintptr_t)queue;
-    CUresult result = umf_cuda_enter(driver, context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = umf_cuda_leave(driver, &scope, ask_stream(driver, queue, &of, &number));
-    }
+    CUresult result = ask_in(driver, context, queue, &of, &number);
     if (result != CUDA_SUCCESS) {
         umf_cuda_result(driver, result, "asking which stream a queue is");
         UMF_LOG_ERROR("queue %p is no stream: it was destroyed, or never made", queue);
@@ -255,7 +280,7 @@ static CUresult follow(const umf_cuda_driver_t *driver, CUstream stream, CUevent
     if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE) {
         return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
     }
-    return driver->cuStreamWaitEvent(stream, mark, 0);
+    return mark == MARK_PASSED ? CUDA_SUCCESS : driver->cuStreamWaitEvent(stream, mark, 0);
 }
 
 umf_result_t umf_cuda_queue_follow(const umf_cuda_driver_t *driver,
