@@ -6,6 +6,7 @@
 #include <umf/ipc.h>
 #include <umf/memory_pool_ext.h>
 #include <umf/memory_provider_gpu.h>
+#include <umf/queue.h>
 
 PyTypeObject *umf_py_buffer_type;
 
@@ -36,14 +37,16 @@ umf_py_buffer_t *umf_py_buffer_new(PyTypeObject *type, umf_py_pool_t *pool, void
 
 static umf_result_t buffer_give_back(umf_py_buffer_t *self, void *ptr) {
     umf_result_t result;
-    if (self->origin == ORIGIN_POOL && !self->ipc && umfPoolTryFree(self->pool->handle, ptr)) {
+    if (self->origin == ORIGIN_POOL && !self->ipc && !self->has_queue &&
+        umfPoolTryFree(self->pool->handle, ptr)) {
         return UMF_RESULT_SUCCESS;
     }
     Py_BEGIN_ALLOW_THREADS;
     if (self->origin == ORIGIN_IPC) {
         result = umfCloseIPCHandle(ptr);
     } else {
-        result = umfPoolFree(self->pool->handle, ptr);
+        result =
+            self->has_queue ? umfFreeOn(ptr, self->queue) : umfPoolFree(self->pool->handle, ptr);
         if (self->ipc) {
             umfPutIPCHandle(self->ipc);
         }
@@ -67,16 +70,34 @@ umf_result_t umf_py_buffer_end(umf_py_buffer_t *self) {
     return self->pool->handle ? buffer_give_back(self, ptr) : UMF_RESULT_SUCCESS;
 }
 
-static PyObject *buffer_free(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *buffer_free(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"stream", NULL};
     umf_py_buffer_t *self = (umf_py_buffer_t *)object;
+    PyObject *stream = NULL;
+    bool has_arguments = PyTuple_Size(args) > 0 || kwargs;
+    if (has_arguments && !PyArg_ParseTupleAndKeywords(args, kwargs, "|O:free", names, &stream)) {
+        return NULL;
+    }
     if (self->exports > 0) {
         PyErr_Format(PyExc_BufferError,
                      "the memory has %zd views in use: release them before it is freed",
                      self->exports);
         return NULL;
     }
-    return umf_py_none_or_raise(umf_py_buffer_end(self), "memory cannot be freed");
+    umf_py_buffer_t before = *self;
+    if (stream && stream != Py_None) {
+        if (!umf_py_queue(stream, &self->queue)) {
+            return NULL;
+        }
+        self->has_queue = true;
+    }
+    umf_result_t result = umf_py_buffer_end(self);
+    if (result != UMF_RESULT_SUCCESS && self->has_queue) { /* that stream cannot free it */
+        self->ptr = before.ptr;
+        self->queue = before.queue;
+        self->has_queue = before.has_queue;
+    }
+    return umf_py_none_or_raise(result, "memory cannot be freed");
 }
 
 static void buffer_dealloc(PyObject *object) {
@@ -234,10 +255,17 @@ static PyObject *buffer_nbytes(PyObject *object, void *unused) {
 }
 
 static PyMethodDef buffer_methods[] = {
-    {"free", buffer_free, METH_NOARGS,
+    {"free", (PyCFunction)(void (*)(void))buffer_free, METH_VARARGS | METH_KEYWORDS,
+     "free(stream=None)\n--\n\n"
      "Gives the memory back: to its pool, to the process or to the library that it came from. Does "
-     "nothing if that was done.\n\nRaises BufferError while views of it (memoryview, NumPy, "
+     "nothing if that was done.\n\nWith a stream (its address, or an object that has "
+     "cuda_stream or __cuda_stream__) the memory is free for others when the work that is queued "
+     "there has passed; the same for memory that was allocated with one. Without, the caller says "
+     "that no work uses it.\n\nRaises BufferError while views of it (memoryview, NumPy, "
      "DLPack) are in use. Runs without the GIL."},
+    {"use_on", umf_py_buffer_use_on, METH_O,
+     "use_on(stream, /)\n--\n\nNames one more stream whose work uses the memory: its free waits "
+     "for that, too."},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef buffer_members[] = {

@@ -51,6 +51,8 @@ typedef struct umf_py_buffer_t {
     size_t size;
     umf_py_origin_t origin;
     Py_ssize_t exports;
+    void *queue; /* ORIGIN_POOL: on which it is freed, if it has one */
+    bool has_queue;
     umf_ipc_handle_t ipc; /* ORIGIN_POOL: the handle that is out, or NULL */
     size_t ipc_size;
     void *managed; /* ORIGIN_FOREIGN: what DLPack calls the managed tensor */
@@ -92,9 +94,15 @@ void umf_py_dlpack_end(umf_py_buffer_t *buffer);
 umf_memory_pool_handle_t umf_py_kind_create(const char *kind, umf_memory_provider_handle_t provider,
                                             PyObject *settings);
 
+/* The native queue of an address or of a stream of another library. False and TypeError. */
+bool umf_py_queue(PyObject *stream, void **queue);
+/* Methods of buffers and pools. */
+PyObject *umf_py_buffer_use_on(PyObject *buffer, PyObject *stream);
+PyObject *umf_py_pool_wait_pending(PyObject *pool, PyObject *args);
+
 /* Functions of the module, in one table for each file. */
 extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_dlpack_functions[],
-    umf_py_ipc_functions[], umf_py_copy_functions[];
+    umf_py_ipc_functions[], umf_py_copy_functions[], umf_py_queue_functions[];
 
 bool umf_py_add_provider(PyObject *module);
 bool umf_py_add_pool(PyObject *module);

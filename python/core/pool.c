@@ -2,6 +2,7 @@
 #include "core.h"
 
 #include <umf/memory_pool_ext.h>
+#include <umf/queue.h>
 #include <umf/text.h>
 
 PyTypeObject *umf_py_pool_type;
@@ -127,14 +128,15 @@ static PyObject *raise_no_memory(umf_memory_pool_handle_t pool, size_t size) {
     return umf_py_raise(result, what, text, 0);
 }
 
-static bool allocate_arguments(PyObject *args, PyObject *kwargs, size_t *size, size_t *alignment) {
+static bool allocate_arguments(PyObject *args, PyObject *kwargs, size_t *size, size_t *alignment,
+                               PyObject **stream) {
     if (PyTuple_Size(args) == 1 && !kwargs) { /* the usual call */
         *size = PyLong_AsSize_t(PyTuple_GetItem(args, 0));
         return *size != (size_t)-1 || !PyErr_Occurred();
     }
-    static char *names[] = {"size", "alignment", NULL};
+    static char *names[] = {"size", "alignment", "stream", NULL};
     Py_ssize_t wanted, at = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|n:allocate", names, &wanted, &at)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|nO:allocate", names, &wanted, &at, stream)) {
         return false;
     }
     if (wanted < 0 || at < 0) {
@@ -159,8 +161,14 @@ static PyObject *pool_set_buffer_class(PyObject *unused, PyObject *class) {
 static PyObject *pool_allocate(PyObject *object, PyObject *args, PyObject *kwargs) {
     umf_py_pool_t *self = (umf_py_pool_t *)object;
     size_t size, alignment = 0;
+    PyObject *stream = Py_None;
     umf_memory_pool_handle_t pool = umf_py_pool_open(self);
-    if (!pool || !allocate_arguments(args, kwargs, &size, &alignment)) {
+    if (!pool || !allocate_arguments(args, kwargs, &size, &alignment, &stream)) {
+        return NULL;
+    }
+    bool has_queue = stream != Py_None;
+    void *queue = NULL;
+    if (has_queue && !umf_py_queue(stream, &queue)) {
         return NULL;
     }
     if (size == 0) {
@@ -168,27 +176,38 @@ static PyObject *pool_allocate(PyObject *object, PyObject *args, PyObject *kwarg
         return NULL;
     }
     /* What the thread cache has takes less time than giving the GIL up. */
-    void *ptr = alignment ? NULL : umfPoolTryMalloc(pool, size);
+    void *ptr = alignment || has_queue ? NULL : umfPoolTryMalloc(pool, size);
     if (!ptr) {
         Py_BEGIN_ALLOW_THREADS;
-        ptr = alignment ? umfPoolAlignedMalloc(pool, size, alignment) : umfPoolMalloc(pool, size);
+        ptr = has_queue   ? umfPoolMallocOn(pool, size, alignment, queue)
+              : alignment ? umfPoolAlignedMalloc(pool, size, alignment)
+                          : umfPoolMalloc(pool, size);
         Py_END_ALLOW_THREADS;
     }
     if (!ptr) {
         return raise_no_memory(pool, size);
     }
     PyTypeObject *type = buffer_class ? buffer_class : umf_py_buffer_type;
-    PyObject *made = (PyObject *)umf_py_buffer_new(type, self, ptr, size, ORIGIN_POOL);
+    umf_py_buffer_t *made = umf_py_buffer_new(type, self, ptr, size, ORIGIN_POOL);
     if (!made) {
         umfPoolFree(pool, ptr);
+        return NULL;
     }
-    return made;
+    made->has_queue = has_queue;
+    made->queue = queue;
+    return (PyObject *)made;
 }
 
 static PyObject *pool_trim(PyObject *object, PyObject *args) {
     Py_ssize_t keep = 0;
+    PyObject *stream = Py_None;
+    void *queue = NULL;
     umf_memory_pool_handle_t pool = umf_py_pool_open((umf_py_pool_t *)object);
-    if (!pool || !PyArg_ParseTuple(args, "|n:trim", &keep)) {
+    if (!pool || !PyArg_ParseTuple(args, "|nO:trim", &keep, &stream)) {
+        return NULL;
+    }
+    bool has_queue = stream != Py_None;
+    if (has_queue && !umf_py_queue(stream, &queue)) {
         return NULL;
     }
     if (keep < 0) {
@@ -197,7 +216,8 @@ static PyObject *pool_trim(PyObject *object, PyObject *args) {
     }
     umf_result_t result;
     Py_BEGIN_ALLOW_THREADS;
-    result = umfPoolTrimMemory(pool, (size_t)keep);
+    result = has_queue ? umfPoolTrimOn(pool, (size_t)keep, queue)
+                       : umfPoolTrimMemory(pool, (size_t)keep);
     Py_END_ALLOW_THREADS;
     return umf_py_none_or_raise(result, "a pool cannot be trimmed");
 }
@@ -246,13 +266,20 @@ static PyObject *pool_closed(PyObject *object, void *unused) {
 
 static PyMethodDef pool_methods[] = {
     {"allocate", (PyCFunction)(void (*)(void))pool_allocate, METH_VARARGS | METH_KEYWORDS,
-     "allocate(size, alignment=0)\n--\n\n"
+     "allocate(size, alignment=0, stream=None)\n--\n\n"
      "Allocates `size` bytes at an address that is a multiple of `alignment` (a power of two; 0: "
-     "the pool's own).\n\nThe content is not defined. Returns a Buffer, which is freed with its "
+     "the pool's own).\n\nWith a stream (its address, or an object that has cuda_stream or "
+     "__cuda_stream__) the memory is for work that is queued there from now on, and the buffer is "
+     "freed on that stream: what was freed on it is used on it again at once.\n\nThe content is "
+     "not defined. Returns a Buffer, which is freed with its "
      "last reference. Raises ValueError for a size of 0, OutOfMemoryError if there is no memory, "
      "OutOfResourcesError while the pool is suspended. Runs without the GIL."},
     {"trim", pool_trim, METH_VARARGS,
-     "trim(keep=0, /)\n--\n\nGives unused memory beyond `keep` bytes back to the provider."},
+     "trim(keep=0, stream=None, /)\n--\n\nGives unused memory beyond `keep` bytes back to the "
+     "provider; with a stream also what was freed on it, as soon as its work has passed."},
+    {"wait_pending", umf_py_pool_wait_pending, METH_VARARGS,
+     "wait_pending([timeout], /)\n--\n\nWaits until the work has passed that freed memory waits "
+     "for, at most `timeout` seconds; 0 only looks. Returns the bytes that still wait."},
     {"forbid_suspend", pool_forbid_suspend, METH_NOARGS,
      "Forbids to suspend the pool until allow_suspend was called as often."},
     {"allow_suspend", pool_allow_suspend, METH_NOARGS, "Undoes one forbid_suspend."},

@@ -20,7 +20,7 @@ EXPORTED void umf_cupy_free(void *pool, void *ptr, int device) {
     }
 }
 
-/* For who calls from Python: umf.numba, umf.rmm. */
+/* For who calls from Python: umf.numba. */
 EXPORTED int umf_cuda_drain(int device);
 EXPORTED int umf_cuda_drain(int device) {
     return (int)cuda_drain(device);
@@ -34,9 +34,4 @@ EXPORTED int umf_cuda_memory(int device, size_t *available, size_t *total) {
         cuda_leave();
     }
     return (int)result;
-}
-
-EXPORTED int umf_cuda_wait(void *stream);
-EXPORTED int umf_cuda_wait(void *stream) {
-    return cuda() ? (int)cuda()->stream_synchronize(stream) : CUDA_ERROR_NOT_INITIALIZED;
 }

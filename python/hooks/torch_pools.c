@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include <umf.h>
+#include <umf/queue.h>
 #include <umf/reclaim.h>
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -23,7 +24,7 @@ typedef struct slot_t {
 enum { SLOT_COUNT = 64 };
 
 static slot_t slots[SLOT_COUNT];
-/* Held while a pool takes or leaves its slot. */
+/* Held while a pool takes or leaves its slot, and while something of it is freed. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 EXPORTED int umf_torch_take_slot(void *pool, int device);
@@ -41,6 +42,13 @@ EXPORTED int umf_torch_take_slot(void *pool, int device) {
     return found;
 }
 
+/* Before a pool that nothing is allocated from is destroyed: waits for who freed the last of it. */
+EXPORTED void umf_torch_quiesce(void);
+EXPORTED void umf_torch_quiesce(void) {
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+}
+
 EXPORTED void umf_torch_leave_slot(int slot);
 EXPORTED void umf_torch_leave_slot(int slot) {
     pthread_mutex_lock(&mutex);
@@ -48,16 +56,17 @@ EXPORTED void umf_torch_leave_slot(int slot) {
     pthread_mutex_unlock(&mutex);
 }
 
-static void *slot_malloc(const slot_t *slot, ssize_t size, int device) {
+/* A segment is of one stream, on which torch uses it. */
+static void *slot_malloc(const slot_t *slot, ssize_t size, int device, void *stream) {
     umf_memory_pool_handle_t pool = atomic_load(&slot->pool);
     if (!pool || size <= 0 || device != slot->device) {
         return NULL;
     }
-    void *ptr = umfPoolMalloc(pool, (size_t)size);
+    void *ptr = umfPoolMallocOn(pool, (size_t)size, 0, stream);
     if (!ptr) {
         /* Pools on its provider were asked; those on others may hold memory free, too. */
         umfReclaim(NULL, SIZE_MAX, NULL);
-        ptr = umfPoolMalloc(pool, (size_t)size);
+        ptr = umfPoolMallocOn(pool, (size_t)size, 0, stream);
     }
     return ptr;
 }
@@ -66,17 +75,23 @@ EXPORTED void umf_torch_free(void *ptr, ssize_t size, int device, void *stream);
 EXPORTED void umf_torch_free(void *ptr, ssize_t size, int device, void *stream) {
     (void)size;
     (void)device;
-    (void)stream;
-    if (ptr) {
-        umfFree(ptr);
+    umf_memory_pool_handle_t pool = NULL;
+    if (!ptr || umfPoolByPtr(ptr, &pool) != UMF_RESULT_SUCCESS) {
+        return;
     }
+    pthread_mutex_lock(&mutex);
+    if (umfFreeOn(ptr, stream) == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        umfFree(ptr); /* of a provider without queues */
+    } else {
+        umfPoolTrimOn(pool, 0, stream); /* torch gives segments back to have the memory elsewhere */
+    }
+    pthread_mutex_unlock(&mutex);
 }
 
 #define SLOT(number)                                                                               \
     EXPORTED void *umf_torch_malloc_##number(ssize_t size, int device, void *stream);              \
     EXPORTED void *umf_torch_malloc_##number(ssize_t size, int device, void *stream) {             \
-        (void)stream;                                                                              \
-        return slot_malloc(&slots[number], size, device);                                          \
+        return slot_malloc(&slots[number], size, device, stream);                                  \
     }
 #define SLOTS_OF_8(d0, d1, d2, d3, d4, d5, d6, d7)                                                 \
     SLOT(d0) SLOT(d1) SLOT(d2) SLOT(d3) SLOT(d4) SLOT(d5) SLOT(d6) SLOT(d7)

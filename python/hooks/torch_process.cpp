@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -19,13 +20,13 @@
 #include <umf/capture.h>
 #include <umf/experimental/ctl.h>
 #include <umf/pools/pool_coalescing.h>
+#include <umf/queue.h>
 #include <umf/reclaim.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
 
 #include "cuda.h"
 #include "torch_error.hpp"
-#include "torch_order.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -57,10 +58,12 @@ struct process_t {
     std::vector<std::pair<int, umf_memory_pool_handle_t>> retired; /* of graphs that are gone */
     std::map<std::pair<int, graph_t>, size_t> users;
     std::vector<capture_t> captures;
+    std::unordered_set<void *> recorded; /* memory that other streams use, too */
 };
 
 process_t &process = *new process_t;
-std::atomic<size_t> capture_count{0};
+std::atomic<size_t> capture_count{0}, recorded_count{0};
+std::atomic<bool> has_pending{false}; /* frees may wait for other streams */
 
 /* What this thread allocated from last, outside of captures. Such pools are never destroyed. */
 struct last_t {
@@ -151,9 +154,49 @@ void sweep_locked() {
     }
 }
 
-void sweep() {
-    std::lock_guard<std::mutex> lock(process.mutex);
+/* Frees that wait for other streams: those that are done, or all, except in captures. */
+void settle_locked(uint64_t timeout) {
+    size_t left = 0;
+    for (const auto &[key, pool] : process.pools) {
+        size_t bytes = 0;
+        umfPoolWaitPending(pool, timeout, &bytes);
+        left += bytes;
+    }
+    for (const auto &[device, pool] : process.retired) {
+        umfPoolWaitPending(pool, timeout, nullptr);
+        umfPoolTrimMemory(pool, 0);
+    }
+    has_pending = left > 0;
     sweep_locked();
+}
+
+/* Looks now and then: it is on the way of an allocation. */
+void poll() {
+    static thread_local unsigned calls;
+    if (has_pending && ++calls % 16 == 0) {
+        std::unique_lock<std::mutex> lock(process.mutex, std::try_to_lock);
+        if (lock) {
+            settle_locked(0);
+        }
+    }
+}
+
+void give_back_all() {
+    std::unique_lock<std::mutex> lock(process.mutex);
+    settle_locked(UINT64_MAX);
+    lock.unlock();
+    umfReclaim(nullptr, SIZE_MAX, nullptr);
+}
+
+/* Whether other streams use it; forgets that. */
+bool take_recorded(void *ptr) {
+    if (recorded_count == 0) {
+        return false;
+    }
+    std::lock_guard<std::mutex> lock(process.mutex);
+    bool is_recorded = process.recorded.erase(ptr) > 0;
+    recorded_count = process.recorded.size();
+    return is_recorded;
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -177,9 +220,7 @@ void sweep() {
 
 /* The pool has asked others on its provider already. */
 void *malloc_again(umf_memory_pool_handle_t pool, size_t size, int device) {
-    order_settle();
-    sweep();
-    umfReclaim(nullptr, SIZE_MAX, nullptr);
+    give_back_all();
     void *ptr = umfPoolMalloc(pool, size);
     return ptr ? ptr : (fail(pool, size, device), nullptr);
 }
@@ -190,7 +231,7 @@ EXPORTED void *umf_torch_process_malloc(ssize_t size, int device, void *stream) 
     if (size <= 0) {
         return nullptr;
     }
-    order_poll();
+    poll();
     umf_memory_pool_handle_t pool = pool_of(device, stream);
     void *ptr = umfPoolMalloc(pool, static_cast<size_t>(size));
     return ptr ? ptr : malloc_again(pool, static_cast<size_t>(size), device);
@@ -198,9 +239,19 @@ EXPORTED void *umf_torch_process_malloc(ssize_t size, int device, void *stream) 
 
 EXPORTED void umf_torch_process_free(void *ptr, ssize_t size, int device, void *stream) {
     (void)size;
-    (void)device;
-    if (ptr) {
-        order_free(ptr, stream);
+    if (!ptr || !take_recorded(ptr)) {
+        umfFree(ptr);
+        return;
+    }
+    umf_memory_pool_handle_t pool = nullptr;
+    std::lock_guard<std::mutex> lock(process.mutex); /* so that nobody destroys the pool */
+    umfPoolByPtr(ptr, &pool);
+    has_pending = true;
+    if (umfFreeOn(ptr, stream) != UMF_RESULT_SUCCESS) {
+        cuda_drain(device);
+        umfFree(ptr);
+    } else {
+        umfPoolTrimOn(pool, SIZE_MAX, stream); /* to the pool, whose stream needs no queue */
     }
 }
 
@@ -208,15 +259,16 @@ EXPORTED void umf_torch_process_free(void *ptr, ssize_t size, int device, void *
 
 EXPORTED void umf_torch_process_record_stream(void *ptr, void *stream) {
     if (ptr) {
-        order_use(ptr, cuda_current_device(), stream);
+        umfUseOn(ptr, stream); /* where it fails the free waits for the device */
+        std::lock_guard<std::mutex> lock(process.mutex);
+        process.recorded.insert(ptr);
+        recorded_count = process.recorded.size();
     }
 }
 
 /* torch.cuda.empty_cache() */
 EXPORTED void umf_torch_process_reset(void) {
-    order_settle();
-    sweep();
-    umfReclaim(nullptr, SIZE_MAX, nullptr);
+    give_back_all();
 }
 
 /* torch.cuda.set_per_process_memory_fraction() */
@@ -237,13 +289,11 @@ EXPORTED void umf_torch_process_set_fraction(double fraction, int number) {
 
 /* Before a stream is captured. The provider is made now: a capture would not survive that. */
 EXPORTED void umf_torch_process_begin(int device, graph_t graph, filter_t has_stream) {
-    order_settle();
     {
         std::lock_guard<std::mutex> lock(process.mutex);
         device_locked(device);
     }
     umfCaptureBegins(nullptr);
-    order_capture_begins();
     std::lock_guard<std::mutex> lock(process.mutex);
     process.users[{device, graph}]++;
     process.captures.push_back({device, graph, std::move(has_stream)});
@@ -262,7 +312,6 @@ EXPORTED void umf_torch_process_end(int device, graph_t graph) {
         }
         capture_count = all.size();
     }
-    order_capture_ends();
     umfCaptureEnds(nullptr);
 }
 
@@ -296,9 +345,8 @@ EXPORTED void umf_torch_process_configure(const char *provider, int keep) {
 
 /* Writes up to `room` pools of a device, or of all for -1, and returns how many there are. */
 EXPORTED size_t umf_torch_process_pools(int device, void **pools, size_t room) {
-    order_settle();
     std::lock_guard<std::mutex> lock(process.mutex);
-    sweep_locked();
+    settle_locked(0);
     size_t count = 0;
     auto add = [&](int of, umf_memory_pool_handle_t pool) {
         if (device >= 0 && of != device) {

@@ -13,6 +13,7 @@ from typing import Any, Dict
 
 from . import _core
 from ._copy import copy, fill
+from ._core import queue_ends
 from ._errors import (
     CallbackError,
     DependencyError,
@@ -53,6 +54,7 @@ __all__ = [
     "fill",
     "from_dlpack",
     "info",
+    "queue_ends",
     "resume",
     "resume_async",
     "suspend",

@@ -15,9 +15,7 @@ def hooks() -> Any:
     path = Path(__file__).parent / "umf_gpu.abi3.so"
     if not path.exists():
         raise RuntimeError("libumf was built without CUDA, so it has no memory of GPUs by NVIDIA")
-    library = ctypes.CDLL(str(path))
-    library.umf_cuda_wait.argtypes = [ctypes.c_void_p]
-    return library
+    return ctypes.CDLL(str(path))
 
 
 def pool_of(pool: Optional[_memory.Pool], device: int) -> _memory.Pool:
@@ -32,17 +30,18 @@ class Addresses:
         self.pool = pool
         self._buffers: Dict[int, _memory.Buffer] = {}
 
-    def allocate(self, nbytes: int) -> int:
+    def allocate(self, nbytes: int, stream: Any = None) -> int:
         """Address of new memory, a multiple of 256; MemoryError if there is none."""
         try:
-            buffer = self.pool.allocate(max(nbytes, 1), alignment=256)
+            buffer = self.pool.allocate(max(nbytes, 1), alignment=256, stream=stream)
         except Error as error:
             raise MemoryError(str(error)) from error
         self._buffers[buffer.ptr] = buffer
         return buffer.ptr
 
-    def free(self, address: int) -> None:
-        """Gives it back; who calls has waited for its work. Unknown addresses are ignored."""
+    def free(self, address: int, stream: Any = None) -> None:
+        """Gives it back, on a stream; without one who calls has waited for its work. Unknown
+        addresses are ignored."""
         buffer = self._buffers.pop(address, None)
         if buffer is not None:
-            buffer.free()
+            buffer.free(stream)

@@ -177,7 +177,7 @@ class Pool(_core.Pool, _Closing):
 
     if TYPE_CHECKING:
 
-        def allocate(self, size: int, alignment: int = 0) -> "Buffer":
+        def allocate(self, size: int, alignment: int = 0, stream: Any = None) -> "Buffer":
             """Allocates memory."""
 
     def provider_text(self) -> str:

@@ -19,17 +19,15 @@ def resource(pool: Optional[_memory.Pool] = None, device: int = 0) -> Any:
         pool: of memory of the device. Default: ``coalescing`` over ``cuda_vmm``.
         device: number of the GPU, for the default.
 
-    Memory is handed out for the next user when the stream that it is freed on has passed: a free
-    waits for it. No memory is ``MemoryError``.
+    What is freed on a stream is used on it again at once, and on others when its work has passed;
+    the host does not wait. No memory is ``MemoryError``.
     """
     addresses = _gpu.Addresses(_gpu.pool_of(pool, device))
-    library = _gpu.hooks()
 
     def allocate(nbytes: int, stream: Any) -> int:
-        return addresses.allocate(nbytes)
+        return addresses.allocate(nbytes, stream)
 
     def deallocate(ptr: int, nbytes: int, stream: Any) -> None:
-        library.umf_cuda_wait(stream.__cuda_stream__()[1])
-        addresses.free(ptr)
+        addresses.free(ptr, stream)
 
     return rmm.mr.CallbackMemoryResource(allocate, deallocate)

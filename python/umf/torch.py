@@ -25,7 +25,7 @@ from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 import torch
 
 from . import _core, _memory, _suspend, _torch_pools
-from ._errors import OutOfResourcesError
+from ._errors import Error, OutOfResourcesError
 from ._torch_process import ProcessAllocator, install
 
 __all__ = ["Pool", "ProcessAllocator", "SharedTensor", "buffer", "install", "share", "tensor"]
@@ -39,6 +39,7 @@ class _Hooks:
         self.library.umf_torch_take_slot.argtypes = [ctypes.c_void_p, ctypes.c_int]
         self.library.umf_torch_leave_slot.argtypes = [ctypes.c_int]
         self.library.umf_torch_leave_slot.restype = None
+        self.library.umf_torch_quiesce.restype = None
 
     def address(self, name: str) -> int:
         return ctypes.cast(getattr(self.library, name), ctypes.c_void_p).value or 0
@@ -70,8 +71,14 @@ def _retire(slot: int, pool: _memory.Pool) -> None:
 def _collect() -> None:
     """Closes retired pools that nothing is allocated from any more."""
     with _lock:
+        for pool in _retired:
+            pool.wait_pending(0)
+            with contextlib.suppress(Error):  # most kinds have nothing else to trim
+                pool.trim(0, 0)
         empty = [pool for pool in _retired if pool.statistics().allocations == 0]
         _retired[:] = [pool for pool in _retired if pool not in empty]
+    if empty and _hooks is not None:
+        _hooks.library.umf_torch_quiesce()
     for pool in empty:
         pool.close()
 

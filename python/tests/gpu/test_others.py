@@ -120,6 +120,9 @@ def test_rmm(monkeypatch):
     ptr = allocate(MIB, stream)
     assert ptr % 256 == 0 and pool.statistics().allocations == 1
     deallocate(ptr, MIB, stream)
+    assert allocate(MIB, stream) == ptr  # at once, on the same stream
+    deallocate(ptr, MIB, stream)
+    pool.trim(0, stream)
     assert pool.statistics().allocations == 0
     with pytest.raises(MemoryError):
         allocate(1 << 50, stream)

@@ -1,0 +1,77 @@
+"""Memory that is allocated and freed on streams."""
+
+import types
+
+import pytest
+from gpu_helpers import MIB, torch
+
+import umf
+
+
+@pytest.fixture
+def pool():
+    torch.zeros(1, device="cuda")
+    made = umf.Pool("coalescing over cuda_vmm")
+    yield made
+    made.close()
+
+
+def test_what_a_stream_freed_it_has_again(pool):
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    buffer = pool.allocate(4 * MIB, stream=first)
+    ptr = buffer.ptr
+    buffer.free()
+    again = pool.allocate(4 * MIB, 256, stream=first.cuda_stream)
+    assert again.ptr == ptr
+    again.use_on(second)
+    again.free(stream=second)
+    assert again.freed
+    assert pool.wait_pending() == 0 and pool.wait_pending(0) == 0
+    pool.trim(0, first)
+    pool.trim(0, second)
+    assert pool.statistics().allocations == 0
+    umf.queue_ends(first)
+    umf.queue_ends(second)
+
+
+def test_streams_of_other_libraries(pool):
+    stream = torch.cuda.Stream()
+    protocol = types.SimpleNamespace(__cuda_stream__=lambda: (0, stream.cuda_stream))
+    with pool.allocate(MIB, stream=protocol) as buffer:
+        buffer.use_on(0)
+    plain = pool.allocate(MIB)
+    plain.use_on(stream)
+    del plain
+    assert pool.wait_pending() == 0
+
+
+def test_words_that_are_wrong(pool):
+    buffer = pool.allocate(MIB)
+    for wrong in ("a", 1.5, object()):
+        with pytest.raises(TypeError, match="stream"):
+            pool.allocate(MIB, stream=wrong)
+        with pytest.raises(TypeError, match="stream"):
+            buffer.free(stream=wrong)
+        with pytest.raises(TypeError, match="stream"):
+            buffer.use_on(wrong)
+    for wrong in (-1, float("nan"), 1e10):
+        with pytest.raises(ValueError, match="timeout"):
+            pool.wait_pending(wrong)
+    assert not buffer.freed
+    buffer.free()
+    with pytest.raises(ValueError, match="freed"):
+        buffer.use_on(0)
+
+
+def test_memory_of_the_host_has_one_queue():
+    with umf.Pool("disjoint over os") as pool:
+        buffer = pool.allocate(100, stream=0)
+        buffer.use_on(0)
+        with pytest.raises(umf.NotSupportedError):
+            buffer.free(stream=4096)
+        assert not buffer.freed
+        memoryview(buffer)[0] = 1
+        buffer.free(stream=0)
+        with pytest.raises(umf.Error):
+            pool.allocate(100, stream=4096)
+        assert pool.statistics().allocations == 0
