@@ -25,8 +25,13 @@
  * not the objects that a pool makes of them.
  *
  * Memory is held while it is copied: an allocation of a provider that another thread frees, the
- * suspend of a pool and the close of an IPC handle wait for copies from and to it. An object of a
- * pool that another thread frees may belong to somebody else at once, as with memcpy.
+ * suspend of a pool and the end of a mapping that was opened from an IPC handle wait for copies
+ * from and to it. What is closed is refused from then on. An object of a pool that another thread
+ * frees may belong to somebody else at once, as with memcpy.
+ *
+ * Memory that nobody knows is memory of the host. The kernel is asked whether the CPU can read the
+ * source and write the destination at both ends, and whether all between is mapped. Pages that are
+ * protected in the middle, and what another thread unmaps meanwhile, are the caller's concern.
  *
  * All functions are thread-safe. None is async-signal-safe. errno stays as it was.
  */

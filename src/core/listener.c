@@ -64,3 +64,12 @@ umf_memory_provider_handle_t umf_core_import_provider(const umf_span_t *span) {
     }
     return NULL;
 }
+
+bool umf_core_import_is_open(const umf_span_t *span) {
+    for (const umf_listener_t *l = listeners; l; l = l->next) {
+        if (l->import_is_open) {
+            return l->import_is_open(span);
+        }
+    }
+    return false;
+}

@@ -33,6 +33,8 @@ typedef struct umf_listener_t {
     void (*provider_ends)(umf_memory_provider_handle_t provider);
     /* Returns the provider of a span of kind IMPORT. Exactly one listener implements it. */
     umf_memory_provider_handle_t (*import_provider)(const umf_span_t *span);
+    /* Asks whether an imported span, which the caller uses (track/use.h), is open for anybody. */
+    bool (*import_is_open)(const umf_span_t *span);
     struct umf_listener_t *next;
 } umf_listener_t;
 
@@ -50,5 +52,6 @@ bool umf_core_resizes(umf_memory_pool_handle_t pool, const void *ptr);
 void umf_core_freed_asleep(umf_memory_pool_handle_t pool, const void *ptr);
 void umf_core_provider_ends(umf_memory_provider_handle_t provider);
 umf_memory_provider_handle_t umf_core_import_provider(const umf_span_t *span);
+bool umf_core_import_is_open(const umf_span_t *span);
 
 #endif

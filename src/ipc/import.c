@@ -165,6 +165,10 @@ umf_memory_provider_handle_t umf_import_provider(const umf_span_t *span) {
     return umf_mapping_provider(span->cookie);
 }
 
+bool umf_import_is_open(const umf_span_t *span) {
+    return umf_mapping_is_used(span->cookie);
+}
+
 /* --- start --- */
 
 void umf_import_init(size_t limit) {

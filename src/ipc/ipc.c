@@ -39,7 +39,8 @@ void umf_ipc_init(void) {
     umf_import_init(ipc_limit("UMF_MAX_OPENED_IPC_HANDLES", getenv("UMF_MAX_OPENED_IPC_HANDLES")));
     static umf_listener_t listener = {.export_ends = umf_export_drop,
                                       .pool_ends = umf_import_drop,
-                                      .import_provider = umf_import_provider};
+                                      .import_provider = umf_import_provider,
+                                      .import_is_open = umf_import_is_open};
     umf_core_listen(&listener);
 }
 

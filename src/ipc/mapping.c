@@ -638,6 +638,10 @@ static UMF_COLD void mapping_let_go(umf_mapping_t *mapping) {
     mapping_close_all(&closing);
 }
 
+bool umf_mapping_is_used(const umf_mapping_t *mapping) {
+    return mapping_is_used(atomic_load(&mapping->state));
+}
+
 bool umf_mapping_close(umf_mapping_t *mapping) {
     uint64_t left = atomic_load_explicit(&mapping->state, memory_order_acquire);
     if (umf_unlikely(!mapping_is_used(left))) {

@@ -50,6 +50,7 @@ umf_result_t umf_mapping_open(umf_mapping_owner_t *owner, const void *handle, si
                               void **ptr);
 
 /* Removes a user. false: there was none. May call the provider. Hot. */
+bool umf_mapping_is_used(const umf_mapping_t *mapping);
 bool umf_mapping_close(umf_mapping_t *mapping);
 
 /*

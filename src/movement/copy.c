@@ -14,8 +14,8 @@ static umf_result_t sides_find(umf_side_t *to, umf_side_t *from, const umf_copy_
                                const umf_copy_params_t *params) {
     to->name = "destination";
     from->name = "source";
-    umf_side_find(to, item->to, item->size, params->to_kind, params->provider);
-    umf_side_find(from, item->from, item->size, params->from_kind, params->provider);
+    umf_side_find(to, item->to, item->size, true, params->to_kind, params->provider);
+    umf_side_find(from, item->from, item->size, false, params->from_kind, params->provider);
     umf_result_t result = item->size ? umf_side_check(to) : UMF_RESULT_SUCCESS;
     return result == UMF_RESULT_SUCCESS && item->size ? umf_side_check(from) : result;
 }
@@ -71,7 +71,7 @@ UMF_API_EXT_1 umf_result_t umfFill(void *to, const void *pattern, size_t pattern
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (size > 0 || !umf_move_is_plain(&move)) {
-        umf_side_find(&side, to, size, move.params->to_kind, move.params->provider);
+        umf_side_find(&side, to, size, true, move.params->to_kind, move.params->provider);
         result = size ? umf_side_check(&side) : UMF_RESULT_SUCCESS;
         if (result == UMF_RESULT_SUCCESS) {
             result = umf_move_serve(&move, &side, 1);
@@ -199,8 +199,8 @@ static umf_result_t rows_find(const umf_copy_rows_t *rows, const size_t extents[
                               umf_side_t *from, const umf_copy_params_t *params) {
     to->name = "destination";
     from->name = "source";
-    umf_side_find(to, rows->to, extents[0], params->to_kind, params->provider);
-    umf_side_find(from, rows->from, extents[1], params->from_kind, params->provider);
+    umf_side_find(to, rows->to, extents[0], true, params->to_kind, params->provider);
+    umf_side_find(from, rows->from, extents[1], false, params->from_kind, params->provider);
     umf_result_t result = umf_side_check(to);
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_side_check(from);

@@ -38,7 +38,7 @@ static umf_result_t mirror_place(umf_mirror_handle_t mirror, const umf_side_t *o
         umf_result_t result = umfPoolGetLastAllocationError(mirror->pool);
         return result == UMF_RESULT_SUCCESS ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY : result;
     }
-    umf_side_find(&like, mirror->ptr, mirror->size, UMF_PLACE_UNKNOWN, NULL);
+    umf_side_find(&like, mirror->ptr, mirror->size, true, UMF_PLACE_UNKNOWN, NULL);
     bool is_same = is_in_reach(of, &like);
     umf_side_release(&like);
     if (is_same) {
@@ -51,7 +51,7 @@ static umf_result_t mirror_place(umf_mirror_handle_t mirror, const umf_side_t *o
 static umf_result_t mirror_find(umf_mirror_handle_t mirror) {
     umf_side_t of;
     of.name = "range of the mirror";
-    umf_side_find(&of, mirror->of, mirror->size, UMF_PLACE_UNKNOWN, NULL);
+    umf_side_find(&of, mirror->of, mirror->size, false, UMF_PLACE_UNKNOWN, NULL);
     umf_result_t result = umf_side_check(&of);
     if (result == UMF_RESULT_SUCCESS) {
         result = mirror_place(mirror, &of);

@@ -1,5 +1,7 @@
 #include "movement/place.h"
 
+#include <errno.h>
+
 #include "base/log.h"
 #include "system/keep_errno.h"
 #include "system/os.h"
@@ -10,7 +12,7 @@ static const umf_memory_provider_ext_ops_t no_ext = {.struct_size = sizeof(no_ex
  */
 
 /* In the member `place` of a provider: a umf_place_kind_t, or this. */
-enum { PLACE_PROBED = 16 }; /* it does not tell, and can copy: the kernel is asked each time */
+enum { PLACE_PROBED = 16 }; /* it does not tell: the kernel is asked each time */
 
 static int kind_of_type(umf_usm_memory_type_t type) {
     switch (type) {
@@ -25,6 +27,15 @@ static int kind_of_type(umf_usm_memory_type_t type) {
     }
 }
 
+/* Asks the kernel for the word that holds the address. */
+static bool is_reached(uintptr_t addr, bool is_written) {
+    UMF_KEEP_ERRNO;
+    void *word = (void *)umf_align_down(addr, sizeof(uint64_t));
+    return (is_written ? umf_os_probe_change(word) : umf_os_probe_read(word)) != EFAULT;
+}
+
+/* Memory of a provider that does not tell is taken for ordinary if the CPU may change the first
+ * bytes that are seen of it. */
 static UMF_COLD int provider_ask(umf_memory_provider_handle_t provider, uintptr_t base) {
     umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;
     if (provider->ops.ext_get_allocation_properties &&
@@ -35,25 +46,20 @@ static UMF_COLD int provider_ask(umf_memory_provider_handle_t provider, uintptr_
     }
     int kind = kind_of_type(type);
     if (kind == UMF_PLACE_UNKNOWN) {
-        kind = provider->ext->copy ? PLACE_PROBED : UMF_PLACE_HOST;
+        kind = !provider->ext->copy && is_reached(base, true) ? UMF_PLACE_HOST : PLACE_PROBED;
     }
     atomic_store_explicit(&provider->place, kind, memory_order_relaxed);
     return kind;
 }
 
-/* Asks the kernel for the word that holds the address. */
-static bool is_reached(uintptr_t addr) {
-    UMF_KEEP_ERRNO;
-    return umf_os_probe_read((void *)umf_align_down(addr, sizeof(uint64_t))) == 0;
-}
-
-static umf_place_kind_t provider_kind(umf_memory_provider_handle_t provider, uintptr_t base) {
+static umf_place_kind_t provider_kind(umf_memory_provider_handle_t provider, uintptr_t base,
+                                      bool is_written) {
     int kind = atomic_load_explicit(&provider->place, memory_order_relaxed);
     if (umf_unlikely(kind == 0)) {
         kind = provider_ask(provider, base);
     }
     if (umf_unlikely(kind == PLACE_PROBED)) {
-        return is_reached(base) ? UMF_PLACE_HOST : UMF_PLACE_DEVICE;
+        return is_reached(base, is_written) ? UMF_PLACE_HOST : UMF_PLACE_DEVICE;
     }
     return (umf_place_kind_t)kind;
 }
@@ -88,11 +94,12 @@ static umf_span_t *use_around(umf_span_t *innermost, uintptr_t addr, size_t size
     return innermost;
 }
 
-static void find_in_span(umf_side_t *side, const umf_span_t *span) {
+static void find_in_span(umf_side_t *side, const umf_span_t *span, bool is_written) {
     bool is_import = umf_span_kind(span) == UMF_SPAN_IMPORT;
     side->span = umf_span_index(span);
     side->source = is_import ? UMF_PLACE_FROM_IMPORT : UMF_PLACE_FROM_POOL;
     side->provider = is_import ? umf_core_import_provider(span) : umf_tracked_of(span)->root;
+    side->is_closed = is_import && !umf_core_import_is_open(span);
     side->pool = is_import
                      ? NULL
                      : atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
@@ -100,7 +107,7 @@ static void find_in_span(umf_side_t *side, const umf_span_t *span) {
     side->room = span_size(span);
     side->ext = side->provider->ext;
     side->self = side->provider->self;
-    side->kind = provider_kind(side->provider, side->base);
+    side->kind = provider_kind(side->provider, side->base, is_written);
 }
 
 static void find_foreign(umf_side_t *side) {
@@ -127,9 +134,13 @@ bool umf_side_is_plain(uintptr_t addr, size_t size) {
             umf_os_is_in_heap(addr, size));
 }
 
-static bool is_mapped(uintptr_t addr, size_t size) {
+/* Can the CPU access the ends, and is memory mapped everywhere between them? */
+static bool is_accessible(uintptr_t addr, size_t size, bool is_written) {
+    UMF_KEEP_ERRNO;
     uintptr_t last = addr + size - (size > 0), page = umf_os_page_size();
-    return is_reached(addr) && (addr / page == last / page || is_reached(last));
+    return is_reached(addr, is_written) &&
+           (addr / page == last / page ||
+            (is_reached(last, is_written) && umf_os_is_mapped(addr, size)));
 }
 
 static void find_unknown(umf_side_t *side, umf_place_kind_t word,
@@ -153,8 +164,8 @@ void umf_side_of_provider(umf_side_t *side, umf_memory_provider_handle_t provide
     side->self = root->self;
 }
 
-void umf_side_find(umf_side_t *side, const void *addr, size_t size, umf_place_kind_t word,
-                   umf_memory_provider_handle_t helper) {
+void umf_side_find(umf_side_t *side, const void *addr, size_t size, bool is_written,
+                   umf_place_kind_t word, umf_memory_provider_handle_t helper) {
     umf_span_t *span = umf_span_use(&umf_map_global, (uintptr_t)addr);
     side->addr = (uintptr_t)addr;
     side->size = size;
@@ -168,9 +179,10 @@ void umf_side_find(umf_side_t *side, const void *addr, size_t size, umf_place_ki
     side->room = 0;
     side->device = -1;
     side->is_leaving = false;
+    side->is_closed = false;
     side->is_missing = false;
     if (umf_likely(span != NULL)) {
-        find_in_span(side, use_around(span, side->addr, size));
+        find_in_span(side, use_around(span, side->addr, size), is_written);
     } else if (umf_unlikely(umf_map_find(&umf_map_global, side->addr) != 0)) {
         side->is_leaving = true;
         side->kind = UMF_PLACE_UNKNOWN;
@@ -180,7 +192,8 @@ void umf_side_find(umf_side_t *side, const void *addr, size_t size, umf_place_ki
         find_foreign(side);
     } else {
         find_unknown(side, word, helper);
-        side->is_missing = side->kind == UMF_PLACE_HOST && !is_mapped(side->addr, size);
+        side->is_missing =
+            side->kind == UMF_PLACE_HOST && !is_accessible(side->addr, size, is_written);
     }
 }
 
@@ -191,7 +204,11 @@ static UMF_COLD umf_result_t leaves(const umf_side_t *side) {
     if (!side->addr) {
         UMF_LOG_ERROR("the %s is NULL, %zu bytes are asked for", side->name, side->size);
     } else if (side->is_missing) {
-        UMF_LOG_ERROR("no memory is mapped at the %s %p, or at the end of its %zu bytes",
+        UMF_LOG_ERROR("the CPU cannot access the %s %p, or not all of its %zu bytes: no memory is "
+                      "mapped there, or it is protected",
+                      side->name, (void *)side->addr, side->size);
+    } else if (side->is_closed) {
+        UMF_LOG_ERROR("the %s %p of %zu bytes was opened from an IPC handle, and is closed",
                       side->name, (void *)side->addr, side->size);
     } else if (side->is_leaving) {
         UMF_LOG_ERROR("the %s %p of %zu bytes is being freed by another thread", side->name,
@@ -218,7 +235,7 @@ static UMF_COLD umf_result_t is_asleep(const umf_side_t *side) {
 
 umf_result_t umf_side_check(const umf_side_t *side) {
     uintptr_t last;
-    if (umf_unlikely(!side->addr || side->is_leaving || side->is_missing ||
+    if (umf_unlikely(!side->addr || side->is_leaving || side->is_closed || side->is_missing ||
                      __builtin_add_overflow(side->addr, (uintptr_t)side->size - 1, &last))) {
         return leaves(side);
     }
@@ -275,14 +292,15 @@ UMF_API_EXT_1 umf_result_t umfPlaceOf(const void *ptr, umf_place_t *place) {
         UMF_LOG_ERROR("place is NULL, or its struct_size is too small");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_side_find(&side, ptr, 1, UMF_PLACE_UNKNOWN, NULL);
+    umf_side_find(&side, ptr, 1, false, UMF_PLACE_UNKNOWN, NULL);
     bool is_asleep = side.pool && atomic_load(&side.pool->is_asleep);
     *place = (umf_place_t){
         .struct_size = place->struct_size,
         .kind = side.kind,
         .source = side.source,
         .device = device_number(&side),
-        .is_reachable = ptr && side.kind != UMF_PLACE_DEVICE && !is_asleep && !side.is_missing,
+        .is_reachable = ptr && side.kind != UMF_PLACE_DEVICE && !is_asleep && !side.is_missing &&
+                        !side.is_closed,
         .is_suspended = is_asleep,
         .pool = side.pool,
         .provider = side.provider,

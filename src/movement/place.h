@@ -18,7 +18,8 @@ typedef struct umf_side_t {
     umf_place_source_t source;
     uint32_t span;                            /* index, in use until umf_side_release; 0: none */
     bool is_leaving;                          /* the memory is being freed */
-    bool is_missing;                          /* no memory is mapped there */
+    bool is_closed;                           /* it was opened from an IPC handle, and is closed */
+    bool is_missing;                          /* the CPU cannot access it so */
     umf_memory_pool_handle_t pool;            /* NULL: none */
     umf_memory_provider_handle_t provider;    /* the root; NULL: none */
     const umf_memory_provider_ext_ops_t *ext; /* never NULL */
@@ -29,11 +30,11 @@ typedef struct umf_side_t {
     umf_foreign_t foreign; /* valid if the source is FROM_DRIVER */
 } umf_side_t;
 
-/* Finds out what [addr, addr + size) is. `word` is the caller's word for unknown memory; `helper`
- * (may be NULL) is the provider that copies it then. Cannot fail: what nobody knows is memory of
- * the host. */
-void umf_side_find(umf_side_t *side, const void *addr, size_t size, umf_place_kind_t word,
-                   umf_memory_provider_handle_t helper);
+/* Finds out what [addr, addr + size) is, which is about to be written or read. `word` is the
+ * caller's word for unknown memory; `helper` (may be NULL) is the provider that copies it then.
+ * Cannot fail: what nobody knows is memory of the host. */
+void umf_side_find(umf_side_t *side, const void *addr, size_t size, bool is_written,
+                   umf_place_kind_t word, umf_memory_provider_handle_t helper);
 
 /* A side that only names a provider. */
 void umf_side_of_provider(umf_side_t *side, umf_memory_provider_handle_t provider);

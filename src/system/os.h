@@ -40,6 +40,9 @@ bool umf_os_knows_advice(int advice); /* false for systems that accept any, as s
 size_t umf_os_address_limit(void);    /* RLIMIT_AS; SIZE_MAX: none, 0: unknown */
 /* EFAULT if the CPU cannot write to the 4 bytes at `addr`; if it can they are overwritten. */
 int umf_os_probe_write(void *addr);
+/* EFAULT if it cannot change the word that holds `addr`; nothing is changed */
+int umf_os_probe_change(void *addr);
+bool umf_os_is_mapped(uintptr_t addr, size_t size); /* all of it, with whatever access */
 int umf_os_probe_read(void *addr); /* EFAULT if it cannot read the 8 bytes; nothing is changed */
 /* NUMA policy of a range; `mask` has `max_node` bits. ENODEV: a node does not exist. */
 int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,

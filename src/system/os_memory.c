@@ -1,6 +1,7 @@
 /* The system: mappings of memory. See os.h. */
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -67,6 +68,24 @@ int umf_os_probe_read(void *addr) {
         error = os_result(syscall(SYS_rt_sigprocmask, -1, addr, NULL, sizeof(uint64_t)));
     }
     return error == EINVAL ? 0 : error;
+}
+
+/* Uses a system call that adds 0 to a word. */
+int umf_os_probe_change(void *addr) {
+    enum { ADD_NOTHING = FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0) };
+    uint32_t none = 0;
+    int error = os_fault("probe_change");
+    long result = error != 0
+                      ? 0
+                      : syscall(SYS_futex, &none, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, NULL,
+                                umf_align_down((uintptr_t)addr, sizeof(uint32_t)), ADD_NOTHING);
+    return error != 0 ? error : result < 0 ? errno : 0;
+}
+
+/* Uses a system call that looks at the pages of a mapping and has no effect. */
+bool umf_os_is_mapped(uintptr_t addr, size_t size) {
+    uintptr_t begin = umf_align_down(addr, umf_os_page_size());
+    return msync((void *)begin, addr + size - begin, MS_ASYNC) == 0;
 }
 
 enum { OS_NODE_WORDS = 64, OS_WORD_BITS = 8 * sizeof(unsigned long) };

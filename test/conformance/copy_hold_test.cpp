@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 
 #include <umf.h>
 #include <umf/copy.h>
+#include <umf/ipc_ext.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
@@ -186,6 +188,145 @@ TEST_F(CopyHold, a_free_in_a_child_of_fork_does_not_wait) {
     EXPECT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
     must_wait([&] { EXPECT_EQ(umfPoolFree(pool, ptr), OK); });
+}
+
+// Memory of another process, and a handler to open it with. The process dies with the object.
+struct Foreign {
+    umf_memory_pool_handle_t pool = nullptr; // of this process
+    umf_ipc_handler_handle_t handler = nullptr;
+    pid_t producer = 0;
+    char bytes[4096]; // the handle
+    size_t size = 0;
+
+    static umf_memory_pool_handle_t shared_pool() {
+        umf_memory_pool_handle_t made = nullptr;
+        EXPECT_EQ(umfPoolCreateFromText("proxy over os:visibility=shared", &made), OK);
+        return made;
+    }
+    static void produce(int end) {
+        alarm(120);
+        void *ptr = umfPoolMalloc(shared_pool(), SIZE);
+        ::fill(ptr, SIZE, 3);
+        umf_ipc_handle_t handle = nullptr;
+        size_t size = 0;
+        umfGetIPCHandle(ptr, &handle, &size);
+        if (write(end, handle, size) == static_cast<ssize_t>(size)) {
+            pause();
+        }
+        _exit(1);
+    }
+    Foreign() {
+        int ends[2];
+        EXPECT_EQ(pipe(ends), 0);
+        producer = fork();
+        if (producer == 0) {
+            produce(ends[1]);
+        }
+        size = static_cast<size_t>(read(ends[0], bytes, sizeof(bytes)));
+        close(ends[0]);
+        close(ends[1]);
+        pool = shared_pool();
+        EXPECT_EQ(umfPoolGetIPCHandler(pool, &handler), OK);
+    }
+    ~Foreign() {
+        end_producer();
+        end_pool();
+    }
+    Foreign(const Foreign &) = delete;
+    Foreign &operator=(const Foreign &) = delete;
+    char *open() const {
+        void *opened = nullptr;
+        EXPECT_EQ(umfOpenIPCHandleSized(handler, bytes, size, &opened), OK);
+        return static_cast<char *>(opened);
+    }
+    void end_producer() {
+        if (producer) {
+            kill(producer, SIGKILL);
+            EXPECT_EQ(waitpid(producer, nullptr, 0), producer);
+            producer = 0;
+        }
+    }
+    // With what it has opened.
+    void end_pool() {
+        if (pool) {
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+            pool = nullptr;
+        }
+    }
+};
+
+TEST_F(CopyHold, the_end_of_an_opened_mapping_waits_for_the_copy) {
+    for (bool is_source : {true, false}) {
+        Foreign foreign;
+        begin(foreign.open(), is_source);
+        must_wait([&] { foreign.end_pool(); });
+    }
+}
+
+TEST_F(CopyHold, what_is_closed_is_refused) {
+    Foreign foreign;
+    char *opened = foreign.open(), seen[16];
+    EXPECT_EQ(foreign.open(), opened);
+    umf_place_t place = UMF_PLACE_INIT;
+    EXPECT_EQ(umfCloseIPCHandle(opened), OK);
+    EXPECT_EQ(umfCopy(seen, opened, sizeof(seen), nullptr), OK) << "opened twice, closed once";
+    EXPECT_EQ(umfCloseIPCHandle(opened), OK);
+    EXPECT_EQ(umfCopy(seen, opened, sizeof(seen), nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfCopy(opened, seen, sizeof(seen), nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfFill(opened, seen, 1, 1, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfPlaceOf(opened, &place), OK);
+    EXPECT_EQ(place.is_reachable, 0);
+    EXPECT_EQ(foreign.open(), opened) << "the mapping was kept";
+    EXPECT_EQ(umfCopy(seen, opened, sizeof(seen), nullptr), OK);
+    EXPECT_EQ(umfCloseIPCHandle(opened), OK);
+}
+
+// Memory that was opened outlives the process that made it.
+TEST_F(CopyHold, memory_of_a_dead_process_is_copied) {
+    Foreign foreign;
+    char *opened = foreign.open();
+    foreign.end_producer();
+    std::vector<char> seen(SIZE);
+    EXPECT_EQ(umfCopy(seen.data(), opened, SIZE, nullptr), OK);
+    EXPECT_TRUE(is_filled(seen.data(), SIZE, 3));
+    EXPECT_EQ(umfFill(opened, "d", 1, SIZE, nullptr), OK);
+    EXPECT_EQ(umfCloseIPCHandle(opened), OK);
+}
+
+// What was opened the whole time is copied rightly.
+TEST(CopyRace, copies_beside_closes_are_right_or_refused) {
+    constexpr size_t THREADS = 3;
+    Foreign foreign;
+    std::atomic<char *> current{foreign.open()};
+    std::atomic<size_t> closes{0};
+    std::atomic<bool> ends{false};
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < THREADS; t++) {
+        threads.emplace_back([&] {
+            std::vector<char> seen(SIZE);
+            while (!ends) {
+                size_t before = closes;
+                char *opened = current;
+                umf_result_t result = umfCopy(seen.data(), opened, SIZE, nullptr);
+                if (opened && before == closes) { // no close had begun
+                    EXPECT_EQ(result, OK);
+                    EXPECT_TRUE(is_filled(seen.data(), SIZE, 3));
+                }
+            }
+        });
+    }
+    for (size_t round = 0; round < scaled(3000); round++) {
+        char *opened = current;
+        current = nullptr;
+        closes++;
+        EXPECT_EQ(umfCloseIPCHandle(opened), OK);
+        current = foreign.open();
+    }
+    ends = true;
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(umfCloseIPCHandle(current), OK);
 }
 
 // Threads copy between pools while others free, trim, suspend and resume: what was not refused is

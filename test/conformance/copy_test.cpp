@@ -318,10 +318,48 @@ TEST_F(Copy, memory_that_is_not_there_is_refused) {
     EXPECT_EQ(gone[page - 6], 0);
     EXPECT_EQ(umfFill(gone + page - 6, "x", 1, 6, nullptr), OK);
     EXPECT_EQ(gone[page - 1], 'x');
+    EXPECT_EQ(mprotect(gone, page, PROT_READ), 0);
+    EXPECT_EQ(umfCopy(gone, a, 1, nullptr), BAD) << "it cannot be written";
+    EXPECT_EQ(umfCopy(a, gone + page - 1, 1, nullptr), OK);
+    EXPECT_EQ(a[0], 'x');
     umf_place_t place = UMF_PLACE_INIT;
     EXPECT_EQ(umfPlaceOf(gone + page, &place), OK);
     EXPECT_EQ(place.is_reachable, 0);
     munmap(gone, page);
+}
+
+TEST_F(Copy, a_hole_in_unknown_memory_is_found) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), size = 40 * page;
+    Bytes other(size);
+    char *memory = static_cast<char *>(
+        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    memset(memory, 'm', size);
+    EXPECT_EQ(umfCopy(other.data(), memory, size, nullptr), OK);
+    munmap(memory + 17 * page, page);
+    EXPECT_EQ(umfCopy(memory, other.data(), size, nullptr), BAD);
+    EXPECT_EQ(umfCopy(other.data(), memory + 5, size - 9, nullptr), BAD);
+    EXPECT_EQ(umfCopy(other.data(), memory + 18 * page, 22 * page, nullptr), OK);
+    munmap(memory, size);
+}
+
+// Its provider does not tell whether the CPU reaches it.
+TEST_F(Copy, protected_memory_of_a_provider_is_refused) {
+    for (const char *protection : {"none", "read"}) {
+        umf_memory_pool_handle_t pool = nullptr;
+        std::string text = std::string("proxy over os:protection=") + protection;
+        ASSERT_EQ(umfPoolCreateFromText(text.c_str(), &pool), OK);
+        char a[100000] = "a", *ptr = static_cast<char *>(umfPoolMalloc(pool, sizeof(a)));
+        ASSERT_NE(ptr, nullptr);
+        for (size_t size : {size_t{1}, sizeof(a)}) {
+            EXPECT_EQ(umfCopy(ptr, a, size, nullptr), NONE);
+            EXPECT_EQ(umfFill(ptr, a, 1, size, nullptr), NONE);
+            bool can_read = protection == std::string("read");
+            EXPECT_EQ(umfCopy(a, ptr, size, nullptr), can_read ? OK : NONE);
+            EXPECT_EQ(a[0], can_read ? 0 : 'a');
+        }
+        EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+    }
 }
 
 TEST_F(Copy, bad_rows_are_refused) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -117,6 +118,29 @@ TEST(os, probe_read) {
     EXPECT_EQ(umf_os_probe_read(addr), EFAULT);
     EXPECT_EQ(umf_os_unmap(addr, page), 0);
     EXPECT_EQ(umf_os_probe_read(addr), EFAULT);
+}
+
+TEST(os, probe_change) {
+    size_t page = umf_os_page_size();
+    void *addr = nullptr;
+    ASSERT_EQ(
+        umf_os_map(&addr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 0);
+    char *bytes = static_cast<char *>(addr);
+    memset(bytes, 0xFE, page);
+    EXPECT_EQ(umf_os_probe_change(bytes + 5), 0);
+    EXPECT_EQ(std::count(bytes, bytes + page, static_cast<char>(0xFE)),
+              static_cast<ptrdiff_t>(page));
+    for (int prot : {PROT_READ, PROT_NONE}) {
+        ASSERT_EQ(umf_os_protect(addr, page, prot), 0);
+        EXPECT_EQ(umf_os_probe_change(addr), EFAULT);
+    }
+    EXPECT_TRUE(umf_os_is_mapped(reinterpret_cast<uintptr_t>(addr) + 1, 3 * page - 1));
+    EXPECT_EQ(umf_os_unmap(bytes + page, page), 0);
+    EXPECT_FALSE(umf_os_is_mapped(reinterpret_cast<uintptr_t>(addr) + 1, 3 * page - 1));
+    EXPECT_TRUE(umf_os_is_mapped(reinterpret_cast<uintptr_t>(addr), page));
+    EXPECT_EQ(umf_os_unmap(addr, page), 0);
+    EXPECT_EQ(umf_os_probe_change(addr), EFAULT);
+    EXPECT_EQ(umf_os_unmap(bytes + 2 * page, page), 0);
 }
 
 TEST(os, failed_map_keeps_the_address) {
