@@ -28,7 +28,13 @@ struct arena_t {
     atomic_size_t users; /* backups in it */
     bool *is_pinned;     /* one for each unit, written by the thread that makes it */
     bool is_driver_own;  /* allocated by the driver, not pinned by it */
+    arena_t *next;       /* in the list of those that are kept */
 };
+
+/* Arenas without backups that the next call uses. */
+static arena_t *kept;
+static bool is_keeping;
+static pthread_mutex_t kept_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- pinned memory ---------------------------------------------------------------------------- */
 
@@ -92,8 +98,54 @@ static void arena_destroy(arena_t *arena) {
     free(arena);
 }
 
+static bool is_whole(const arena_t *arena) {
+    size_t units = 0;
+    while (!arena->is_driver_own && units < arena_units(arena) && arena->is_pinned[units]) {
+        units++;
+    }
+    return units == arena_units(arena);
+}
+
+/* false: nothing is kept. */
+static bool arena_keep(arena_t *arena) {
+    pthread_mutex_lock(&kept_mutex);
+    bool is_kept = is_keeping && is_whole(arena);
+    if (is_kept) {
+        arena->next = kept;
+        kept = arena;
+    }
+    pthread_mutex_unlock(&kept_mutex);
+    return is_kept;
+}
+
+/* NULL: none has that size. */
+static arena_t *arena_reuse(size_t size) {
+    pthread_mutex_lock(&kept_mutex);
+    arena_t **at = &kept;
+    while (*at && (*at)->size != size) {
+        at = &(*at)->next;
+    }
+    arena_t *found = *at;
+    if (found) {
+        *at = found->next;
+    }
+    pthread_mutex_unlock(&kept_mutex);
+    return found;
+}
+
+static void arenas_drop(void) {
+    pthread_mutex_lock(&kept_mutex);
+    arena_t *list = kept;
+    kept = NULL;
+    pthread_mutex_unlock(&kept_mutex);
+    for (arena_t *next; list; list = next) {
+        next = list->next;
+        arena_destroy(list);
+    }
+}
+
 static void arena_release(arena_t *arena) {
-    if (atomic_fetch_sub(&arena->users, 1) == 1) {
+    if (atomic_fetch_sub(&arena->users, 1) == 1 && !arena_keep(arena)) {
         int device = cuda_current_device();
         bool is_entered = cuda_enter(device) == CUDA_SUCCESS;
         arena_destroy(arena);
@@ -198,6 +250,9 @@ static CUresult copy_unit(const work_t *work, size_t unit) {
 static CUresult make_unit(work_t *work, size_t unit) {
     char *memory = work->arena->memory + unit * UNIT;
     size_t size = unit_size(work->arena, unit), page = (size_t)sysconf(_SC_PAGESIZE);
+    if (work->arena->is_pinned[unit]) { /* kept from an earlier call */
+        return copy_unit(work, unit);
+    }
     for (size_t at = 0; at < size; at += page) {
         ((volatile char *)memory)[at] = 0;
     }
@@ -265,7 +320,11 @@ static bool room_in_arena(work_t *work, failure_t *error) {
     if (size == 0) {
         return true;
     }
-    arena_t *arena = arena_create(size, error);
+    arena_t *arena = arena_reuse(size);
+    if (!arena) {
+        arenas_drop(); /* of other sizes than what sleeps now */
+        arena = arena_create(size, error);
+    }
     if (!arena) {
         return false;
     }
@@ -516,6 +575,17 @@ static bool run_all(keep_t *keeps, size_t count, bool is_load, const backup_opti
         }
     }
     return true;
+}
+
+void backups_retain(bool is_on) {
+    pthread_mutex_lock(&kept_mutex);
+    is_keeping = is_on;
+    bool is_over = !is_on && kept;
+    pthread_mutex_unlock(&kept_mutex);
+    if (is_over && cuda_enter(cuda_current_device()) == CUDA_SUCCESS) {
+        arenas_drop();
+        cuda_leave();
+    }
 }
 
 bool backup_is_full(const backup_t *backup) {

@@ -44,6 +44,9 @@ bool backups_save(keep_t *keeps, size_t count, const backup_options_t *options, 
 bool backups_load(keep_t *keeps, size_t count, const backup_options_t *options, failure_t *error);
 /* Gives memory or file back; does nothing for a backup that has none. */
 void backup_drop(backup_t *backup);
+/* Whether pinned memory stays pinned when its last backup is dropped, for the next save of the same
+ * size. Switching it off gives all of it back. */
+void backups_retain(bool is_on);
 /* Whether it has content. */
 bool backup_is_full(const backup_t *backup);
 

@@ -295,6 +295,18 @@ static PyObject *drop_host(PyObject *module, PyObject *address) {
     Py_RETURN_NONE;
 }
 
+static PyObject *retain(PyObject *module, PyObject *is_on) {
+    (void)module;
+    int truth = PyObject_IsTrue(is_on);
+    if (truth < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    backups_retain(truth == 1);
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
+
 static PyObject *end(PyObject *module, PyObject *unused) {
     (void)module;
     (void)unused;
@@ -314,6 +326,7 @@ static PyMethodDef functions[] = {
     {"_save", save_many, METH_O, "Copies of contents in pinned memory: their addresses."},
     {"_load", load_many, METH_O, "Copies (address, host, size) back."},
     {"_drop", drop_host, METH_O, "Gives memory of _save back."},
+    {"_retain", retain, METH_O, "Whether memory of _save stays pinned for the next one."},
     {"_end", end, METH_NOARGS, "The interpreter is about to end."},
     {NULL, NULL, 0, NULL}};
 

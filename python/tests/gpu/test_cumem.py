@@ -71,6 +71,34 @@ def test_content_of_several_units(allocator):
         assert torch.equal(tensor.cpu(), values + number)
 
 
+def test_host_memory_is_retained(allocator):
+    assert allocator.retain_cpu_backup is False
+    allocator.retain_cpu_backup = True
+    try:
+        with allocator.use_memory_pool("weights"):
+            tensor = full(300, 1)
+
+        def asleep():
+            allocator.sleep("weights")
+            backup = next(iter(allocator.pointer_to_data.values())).cpu_backup_tensor
+            where, value = backup.data_ptr(), int(backup[-1])
+            del backup
+            allocator.wake_up()
+            return where, value
+
+        first = asleep()
+        tensor.fill_(2)
+        assert asleep() == (first[0], 2) and holds(tensor, 2)
+        with allocator.use_memory_pool("weights"):
+            more = full(4, 3)
+        asleep()
+        assert holds(tensor, 2) and holds(more, 3)
+    finally:
+        allocator.retain_cpu_backup = False
+    asleep()
+    assert holds(tensor, 2) and holds(more, 3)
+
+
 def test_defaults_and_words_that_are_wrong(allocator):
     with allocator.use_memory_pool():
         tensor = full(4, 1)

@@ -11,6 +11,7 @@ import ctypes
 import gc
 import importlib
 import logging
+import os
 import weakref
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
@@ -18,6 +19,7 @@ from ... import _torch_pools
 from . import DEFERRABLE_TAGS, AllocationData, HandleType, MemAllocator
 
 _logger = logging.getLogger(__name__)
+_TRUE = ("1", "true", "TRUE", "yes", "YES")
 
 _module: Any
 try:
@@ -267,6 +269,9 @@ class CuMemAllocator(MemAllocator):
         self.current_tag: str = CuMemAllocator.default_tag
         self.allocator_and_pools: Dict[str, List[Tuple[Any, Any]]] = {}
         self._trimmed: Dict[int, HandleType] = {}
+        self._retain = False
+        if os.environ.get("UMF_VLLM_RETAIN_CPU_BACKUP", "") in _TRUE:
+            self.retain_cpu_backup = True
         # Bound methods are made anew at each look-up; these live as long as the allocator.
         self.python_malloc_callback = self._python_malloc_callback
         self.python_free_callback = self._python_free_callback
@@ -286,6 +291,17 @@ class CuMemAllocator(MemAllocator):
         if not data.is_asleep and not _is_capturing():
             torch.cuda.synchronize()
         return data.handle
+
+    @property
+    def retain_cpu_backup(self) -> bool:
+        """Whether pinned host memory stays for the next sleep: that is faster, and the host lacks it
+        meanwhile. Default: the environment variable ``UMF_VLLM_RETAIN_CPU_BACKUP``, else no."""
+        return self._retain
+
+    @retain_cpu_backup.setter
+    def retain_cpu_backup(self, value: bool) -> None:
+        self._retain = bool(value)
+        _module._retain(self._retain)
 
     # --- pools ---
 
