@@ -458,7 +458,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// queues. Each may be absent.
     /// @{
 
-    /// @brief Tells which queue a handle is.
+    /// @brief Tells which queue a handle is, and whether its work is captured now.
     ///
     /// @param provider the provider
     /// @param queue a native queue of the application, or NULL for the default one
@@ -466,11 +466,13 @@ typedef struct umf_memory_provider_ext_ops_t {
     ///        Absent: a handle stands for one queue for ever
     /// @param is_of_thread [out] 1: the handle stands for another queue in each thread, of which
     ///        this is the calling one's; else 0
+    /// @param is_captured [out] 1: what is put on it now happens when a graph runs; else 0
     /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT, with a message in the
     /// log,
     ///         if it is no queue on which memory of this provider may be used, as one of another
     ///         device
-    umf_result_t (*queue_id)(void *provider, void *queue, uint64_t *id, int *is_of_thread);
+    umf_result_t (*queue_id)(void *provider, void *queue, uint64_t *id, int *is_of_thread,
+                             int *is_captured);
 
     /// @brief Lets work that is put on a queue later wait for a mark.
     ///

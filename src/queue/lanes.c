@@ -1,6 +1,8 @@
 /* Lanes: the queues that a pool knows, and the records of its blocks. */
 #include "queue/lanes.h"
 
+#include <umf/capture.h>
+
 #include "base/log.h"
 #include "base/meta.h"
 
@@ -72,7 +74,7 @@ static bool watched_try_free(void *self, void *ptr, umf_map_entry_t entry) {
     return !may_have_record(lanes, ptr) && lanes->try_free_below(self, ptr, entry);
 }
 
-static bool resizes(umf_memory_pool_handle_t pool, const void *ptr) {
+bool umf_lanes_resizes(umf_memory_pool_handle_t pool, const void *ptr) {
     umf_lanes_t *lanes = umf_lanes_of(pool);
     umf_lane_block_t *block = NULL;
     bool may = !lanes || take_out(lanes, ptr, &block);
@@ -162,6 +164,13 @@ static bool has_queues(umf_memory_pool_handle_t pool) {
     return pool->tracked && ext->queue_mark && ext->mark_wait;
 }
 
+umf_result_t umf_lanes_refuse(umf_memory_pool_handle_t pool, umf_queue_t queue) {
+    UMF_LOG_ERROR("pool %p cannot use queue %p: its provider has no queues, or the pool does not "
+                  "track its memory",
+                  (void *)pool, queue);
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
 static umf_result_t lanes_make(umf_memory_pool_handle_t pool, umf_lanes_t **out) {
     umf_lanes_t *lanes = umf_meta_alloc(sizeof(*lanes));
     if (!lanes) {
@@ -184,7 +193,7 @@ static umf_result_t lanes_make(umf_memory_pool_handle_t pool, umf_lanes_t **out)
     return UMF_RESULT_SUCCESS;
 }
 
-static void lanes_delete(umf_lanes_t *lanes) {
+void umf_lanes_delete(umf_lanes_t *lanes) {
     umf_thread_slot_owner_fini(&lanes->cached);
     umf_lock_destroy(&lanes->lock);
     umf_meta_free(lanes, sizeof(*lanes));
@@ -215,48 +224,55 @@ umf_result_t umf_lanes_get(umf_memory_pool_handle_t pool, umf_lanes_t **lanes) {
     }
     umf_unlock(&make_lock);
     if (made) {
-        lanes_delete(made);
+        umf_lanes_delete(made);
     }
     return UMF_RESULT_SUCCESS;
 }
 
 /* --- one lane --- */
 
-static umf_result_t ask_id(umf_lanes_t *lanes, umf_queue_t queue, uint64_t *id,
-                           bool *is_of_thread) {
+/* What the provider tells of a queue. */
+typedef struct queue_facts_t {
+    umf_queue_t queue;
+    uint64_t id;
+    bool is_of_thread, is_captured;
+} queue_facts_t;
+
+static umf_result_t ask(umf_lanes_t *lanes, umf_queue_t queue, queue_facts_t *facts) {
     umf_memory_provider_handle_t provider = lanes->pool->provider;
-    int of_thread = 0;
-    *id = (uintptr_t)queue + 1;
-    umf_result_t result = provider->ext->queue_id
-                              ? provider->ext->queue_id(provider->self, queue, id, &of_thread)
-                              : UMF_RESULT_SUCCESS;
-    *is_of_thread = of_thread != 0;
+    int is_of_thread = 0, is_captured = 0;
+    uint64_t id = (uintptr_t)queue + 1;
+    umf_result_t result =
+        provider->ext->queue_id
+            ? provider->ext->queue_id(provider->self, queue, &id, &is_of_thread, &is_captured)
+            : UMF_RESULT_SUCCESS;
+    *facts = (queue_facts_t){queue, id, is_of_thread != 0, is_captured != 0};
     return result;
 }
 
-static bool is_open_as(umf_lane_t *lane, umf_queue_t queue, uint64_t id, bool *is_it) {
+static bool is_open_as(umf_lane_t *lane, const queue_facts_t *facts, bool *is_it) {
     umf_lock(&lane->lock);
-    bool is_open = lane->kind == UMF_LANE_OPEN && lane->queue == queue;
-    *is_it = lane->kind == UMF_LANE_OPEN && lane->id == id;
+    bool is_open = lane->kind == UMF_LANE_OPEN && lane->queue == facts->queue;
+    *is_it = lane->kind == UMF_LANE_OPEN && lane->id == facts->id;
     umf_unlock(&lane->lock);
     return is_open;
 }
 
 /* A lane whose handle now belongs to another queue has lost its own. */
-static void lose_others(umf_lanes_t *lanes, umf_queue_t queue, uint64_t id) {
+static void lose_others(umf_lanes_t *lanes, const queue_facts_t *facts) {
     bool is_it;
     UMF_LANES_EACH(lanes, lane) {
-        if (is_open_as(lane, queue, id, &is_it) && !is_it && lane->thread == 0) {
+        if (is_open_as(lane, facts, &is_it) && !is_it && lane->thread == 0) {
             umf_lane_end(lane, false);
         }
     }
 }
 
-static umf_lane_t *lane_by_id_locked(umf_lanes_t *lanes, umf_queue_t queue, uint64_t id) {
+static umf_lane_t *lane_by_id_locked(umf_lanes_t *lanes, const queue_facts_t *facts) {
     bool is_it;
     umf_assert_locked(&lanes->lock);
     UMF_LANES_EACH(lanes, lane) {
-        is_open_as(lane, queue, id, &is_it);
+        is_open_as(lane, facts, &is_it);
         if (is_it) {
             return lane;
         }
@@ -270,23 +286,22 @@ static bool lane_is_spare_locked(umf_lane_t *lane) {
            atomic_load(&lane->pins) == 0 && atomic_load(&lane->turn) == 0;
 }
 
-static void lane_open_locked(umf_lane_t *lane, umf_queue_t queue, uint64_t id, bool is_of_thread) {
+static void lane_open_locked(umf_lane_t *lane, const queue_facts_t *facts) {
     lane->generation++;
     lane->kind = UMF_LANE_OPEN;
-    lane->queue = queue;
-    lane->id = id;
-    lane->thread = is_of_thread ? (uint16_t)umf_thread_slot_number() : 0;
+    lane->queue = facts->queue;
+    lane->id = facts->id;
+    lane->thread = facts->is_of_thread ? (uint16_t)umf_thread_slot_number() : 0;
     atomic_store(&lane->passed, lane->freed);
 }
 
-static umf_lane_t *lane_reuse_locked(umf_lanes_t *lanes, umf_queue_t queue, uint64_t id,
-                                     bool is_of_thread) {
+static umf_lane_t *lane_reuse_locked(umf_lanes_t *lanes, const queue_facts_t *facts) {
     umf_assert_locked(&lanes->lock);
     UMF_LANES_EACH(lanes, lane) {
         umf_lock(&lane->lock);
         bool is_spare = lane_is_spare_locked(lane);
         if (is_spare) {
-            lane_open_locked(lane, queue, id, is_of_thread);
+            lane_open_locked(lane, facts);
         }
         umf_unlock(&lane->lock);
         if (is_spare) {
@@ -305,8 +320,7 @@ static void lane_list_locked(umf_lanes_t *lanes, umf_lane_t *lane) {
     atomic_store_explicit(end, lane, memory_order_release);
 }
 
-static umf_lane_t *lane_make_locked(umf_lanes_t *lanes, umf_queue_t queue, uint64_t id,
-                                    bool is_of_thread) {
+static umf_lane_t *lane_make_locked(umf_lanes_t *lanes, const queue_facts_t *facts) {
     umf_lane_t *lane = umf_meta_alloc(sizeof(*lane));
     if (!lane) {
         UMF_LOG_ERROR("no memory for bookkeeping");
@@ -314,7 +328,7 @@ static umf_lane_t *lane_make_locked(umf_lanes_t *lanes, umf_queue_t queue, uint6
     }
     umf_lane_init(lane, lanes->pool);
     umf_lock(&lane->lock);
-    lane_open_locked(lane, queue, id, is_of_thread);
+    lane_open_locked(lane, facts);
     umf_unlock(&lane->lock);
     lane_list_locked(lanes, lane);
     return lane;
@@ -331,158 +345,59 @@ static void lane_remember(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t *lan
     umf_unlock(&lane->lock);
 }
 
-umf_result_t umf_lanes_find(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **lane) {
-    uint64_t id;
-    bool is_of_thread;
-    umf_result_t result = ask_id(lanes, queue, &id, &is_of_thread);
+umf_result_t umf_lanes_find(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **lane,
+                            bool *is_captured) {
+    queue_facts_t facts;
+    umf_result_t result = ask(lanes, queue, &facts);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    lose_others(lanes, queue, id);
+    lose_others(lanes, &facts);
     umf_lock(&lanes->lock);
-    umf_lane_t *found = lane_by_id_locked(lanes, queue, id);
-    found = found ? found : lane_reuse_locked(lanes, queue, id, is_of_thread);
-    found = found ? found : lane_make_locked(lanes, queue, id, is_of_thread);
+    umf_lane_t *found = lane_by_id_locked(lanes, &facts);
+    found = found ? found : lane_reuse_locked(lanes, &facts);
+    found = found ? found : lane_make_locked(lanes, &facts);
     umf_unlock(&lanes->lock);
     if (!found) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     lane_remember(lanes, queue, found);
     *lane = found;
+    *is_captured = facts.is_captured;
     return UMF_RESULT_SUCCESS;
 }
 
-/* --- memory that waits --- */
-
-void umf_lanes_update(umf_lanes_t *lanes, bool waits) {
-    UMF_LANES_EACH(lanes, lane) {
-        umf_lane_update(lane, waits);
-    }
-    UMF_LANES_EACH(lanes, lane) {
-        umf_lane_settle(lane);
-    }
-}
-
-static void give(umf_lanes_t *lanes, umf_list_t *passed) {
-    umf_provider_free_batch(lanes->pool->provider, true);
-    while (!umf_list_is_empty(passed)) {
-        umf_lane_block_t *block = UMF_CONTAINER_OF(passed->next, umf_lane_block_t, age);
-        void *ptr = (void *)block->addr;
-        umf_list_remove(&block->age);
-        umf_lanes_forget(lanes, block);
-        umf_pool_free_at(lanes->pool, ptr);
-    }
-    umf_provider_free_batch(lanes->pool->provider, false);
-}
-
-void umf_lanes_give_back_of(umf_lanes_t *lanes, umf_lane_t *lane, uint64_t freed) {
-    umf_list_t passed;
-    umf_list_init(&passed);
-    umf_lane_collect(lane, freed, 0, &passed);
-    give(lanes, &passed);
-}
-
-bool umf_lanes_give_back(umf_lanes_t *lanes, size_t size) {
-    umf_list_t passed;
-    umf_list_init(&passed);
-    UMF_LANES_EACH(lanes, lane) {
-        umf_lane_collect(lane, UINT64_MAX, size, &passed);
-    }
-    bool is_any = !umf_list_is_empty(&passed);
-    give(lanes, &passed);
-    return is_any;
-}
-
-size_t umf_lanes_pending(umf_lanes_t *lanes) {
-    size_t bytes = 0;
-    UMF_LANES_EACH(lanes, lane) {
-        bytes += umf_lane_pending(lane);
-    }
-    return bytes;
-}
-
-/* --- what the core tells --- */
-
-static bool gives_back(umf_memory_pool_handle_t pool, bool waits) {
-    umf_lanes_t *lanes = umf_lanes_of(pool);
-    if (!lanes) {
-        return false;
-    }
-    umf_lanes_update(lanes, waits);
-    if (waits) { /* what waited for other queues is free on its own only now */
-        umf_lanes_update(lanes, true);
-    }
-    return umf_lanes_give_back(lanes, 0);
-}
-
-/* What was free at the last pass, too, or what a trim meant, or of a queue that has ended. */
-static void lane_tick(umf_lanes_t *lanes, umf_lane_t *lane, bool is_pass) {
-    umf_lane_update(lane, false);
-    umf_lane_settle(lane);
+static bool may_ask(umf_lane_t *lane) {
     umf_lock(&lane->lock);
-    uint64_t until = is_pass && lane->aged > lane->trimmed ? lane->aged : lane->trimmed;
-    until = lane->kind == UMF_LANE_OPEN ? until : UINT64_MAX;
-    lane->aged = is_pass ? lane->freed : lane->aged;
+    bool may = lane->kind == UMF_LANE_OPEN && lane->bytes && lane->thread == 0;
     umf_unlock(&lane->lock);
-    umf_lanes_give_back_of(lanes, lane, until);
+    return may;
 }
 
-static void ticks(umf_memory_pool_handle_t pool) {
-    umf_lanes_t *lanes = umf_lanes_of(pool);
-    if (lanes) {
-        bool is_pass = umf_decay_is_due(&lanes->decay);
-        UMF_LANES_EACH(lanes, lane) {
-            lane_tick(lanes, lane, is_pass);
+/* A queue of a lane that has blocks and that is captured now. false: there is none. */
+static bool find_captured(umf_lanes_t *lanes, umf_queue_t *queue) {
+    queue_facts_t facts = {0};
+    UMF_LANES_EACH(lanes, lane) {
+        if (may_ask(lane) && ask(lanes, lane->queue, &facts) == UMF_RESULT_SUCCESS &&
+            facts.is_captured) {
+            *queue = lane->queue;
+            return true;
         }
     }
+    return false;
 }
 
-/* What is captured is given back unasked: its work runs when a graph does, which the caller no
- * longer launches. */
-static void lane_close(umf_lane_t *lane) {
-    umf_lock(&lane->lock);
-    atomic_store(&lane->passed, lane->freed);
-    umf_unlock(&lane->lock);
+/* --- captures --- */
+
+umf_lanes_captured_t umf_lanes_announce(umf_lanes_t *lanes, umf_queue_t queue, bool is_captured) {
+    umf_lanes_captured_t captured = {.queue = queue};
+    captured.is_announced = (is_captured || find_captured(lanes, &captured.queue)) &&
+                            umfCaptureBegins(captured.queue) == UMF_RESULT_SUCCESS;
+    return captured;
 }
 
-static void pool_closes(umf_memory_pool_handle_t pool) {
-    umf_lanes_t *lanes = umf_lanes_of(pool);
-    for (int i = 0; lanes && i < 2; i++) { /* in the second round what waited for other queues */
-        umf_lanes_update(lanes, true);
-        UMF_LANES_EACH(lanes, lane) {
-            lane_close(lane);
-        }
+void umf_lanes_renounce(const umf_lanes_captured_t *captured) {
+    if (captured->is_announced) {
+        umfCaptureEnds(captured->queue);
     }
-    if (lanes) {
-        UMF_LANES_EACH(lanes, lane) {
-            umf_lane_settle(lane);
-        }
-        UMF_LANES_EACH(lanes, lane) {
-            lane_close(lane);
-        }
-        umf_lanes_give_back(lanes, 0);
-    }
-}
-
-static void pool_ends(umf_memory_pool_handle_t pool) {
-    umf_lanes_t *lanes = umf_lanes_of(pool);
-    if (!lanes) {
-        return;
-    }
-    atomic_store(&pool->lanes, NULL);
-    for (umf_lane_t *lane = atomic_load(&lanes->first), *next; lane; lane = next) {
-        next = atomic_load(&lane->next);
-        umf_lane_fini(lane);
-        umf_meta_free(lane, sizeof(*lane));
-    }
-    lanes_delete(lanes);
-}
-
-void umf_lanes_init(void) {
-    static umf_listener_t listener = {.pool_closes = pool_closes,
-                                      .pool_ends = pool_ends,
-                                      .gives_back = gives_back,
-                                      .ticks = ticks,
-                                      .resizes = resizes};
-    umf_core_listen(&listener);
 }

@@ -44,6 +44,8 @@ typedef struct umf_lanes_cache_t {
 _Static_assert(sizeof(umf_lanes_cache_t) <= UMF_THREAD_SLOT_EMPTY_SIZE, "the empty block has it");
 
 void umf_lanes_init(void);
+/* Of a pool without lanes. */
+void umf_lanes_delete(umf_lanes_t *lanes);
 
 /* NULL: the pool has none yet. Hot. */
 static inline umf_lanes_t *umf_lanes_of(umf_memory_pool_handle_t pool) {
@@ -67,9 +69,22 @@ static inline bool umf_lanes_is_cached(const umf_lanes_cached_t *cached, umf_que
 /* The lanes of a pool, made at the first call. NOT_SUPPORTED, without a message: its provider has
  * no queues, or it does not track its memory. */
 umf_result_t umf_lanes_get(umf_memory_pool_handle_t pool, umf_lanes_t **lanes);
-/* The lane of a queue, made at its first use; the driver is asked which queue it is. Errors are
- * logged. */
-umf_result_t umf_lanes_find(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **lane);
+/* The lane of a queue, made at its first use; the driver is asked which queue it is, and whether it
+ * is captured. Errors are logged. */
+umf_result_t umf_lanes_find(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **lane,
+                            bool *is_captured);
+
+/* Logs that the pool has no queues. Returns NOT_SUPPORTED. */
+umf_result_t umf_lanes_refuse(umf_memory_pool_handle_t pool, umf_queue_t queue);
+
+/* While a queue that the pool knows is captured its provider must not wait for the device, whether
+ * the program has announced the capture or not: between the two no provider does. */
+typedef struct umf_lanes_captured_t {
+    umf_queue_t queue;
+    bool is_announced;
+} umf_lanes_captured_t;
+umf_lanes_captured_t umf_lanes_announce(umf_lanes_t *lanes, umf_queue_t queue, bool is_captured);
+void umf_lanes_renounce(const umf_lanes_captured_t *captured);
 
 /* --- records of blocks --- */
 
@@ -83,7 +98,10 @@ void umf_lanes_forget(umf_lanes_t *lanes, umf_lane_block_t *block);
 /* Does an IPC handle of the block exist, so that it must not be handed out again? */
 bool umf_lanes_is_exported(const umf_lanes_t *lanes, const void *ptr);
 
-/* --- memory that waits --- */
+/* A block is about to be resized: its record ends. false: it was freed before, logged. */
+bool umf_lanes_resizes(umf_memory_pool_handle_t pool, const void *ptr);
+
+/* --- memory that waits: waiting.c --- */
 
 /* Looks how far all queues are; `waits`: until they have passed. */
 void umf_lanes_update(umf_lanes_t *lanes, bool waits);

@@ -2,7 +2,7 @@
 // orders it, and not before the work has passed anywhere else.
 
 #include <algorithm>
-#include <set>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -439,6 +439,118 @@ TEST_P(Queue, MemoryWithAnIpcHandleIsNotHandedOutAgain) {
     EXPECT_EQ(umfPutIPCHandle(handle), OK);
 }
 
+namespace {
+
+// A capture of the first stream in each mode, around what the test does. The graph is run if it
+// came to one.
+class QueueOfGraph : public Queue {
+  protected:
+    void captured(CUstreamCaptureMode mode, const std::function<void()> &body) {
+        CUgraph graph = nullptr;
+        CUgraphExec ready = nullptr;
+        ASSERT_EQ(driver().cuStreamBeginCapture(first, mode), CUDA_SUCCESS);
+        body();
+        ASSERT_EQ(driver().cuStreamEndCapture(first, &graph), CUDA_SUCCESS) << "mode " << mode;
+        CU(cuGraphInstantiateWithFlags(&ready, graph, 0));
+        CU(cuGraphLaunch(ready, first));
+        CU(cuStreamSynchronize(first));
+        CU(cuGraphExecDestroy(ready));
+        CU(cuGraphDestroy(graph));
+    }
+    void in_each_mode(const std::function<void()> &body) {
+        for (CUstreamCaptureMode mode :
+             {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+              CU_STREAM_CAPTURE_MODE_RELAXED}) {
+            captured(mode, body);
+        }
+    }
+    static void set(void *ptr, size_t size, CUstream stream) {
+        CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(ptr), 1, size, stream));
+    }
+};
+
+} // namespace
+
+TEST_P(QueueOfGraph, UsesAgainInTheCaptureWhatWasFreedInIt) {
+    in_each_mode([&] {
+        for (size_t size : {SMALL, LARGE}) {
+            void *ptr = umfPoolMallocOn(pool, size, 0, first);
+            ASSERT_NE(ptr, nullptr);
+            set(ptr, size, first);
+            EXPECT_EQ(umfFreeOn(ptr, first), OK);
+            EXPECT_EQ(umfPoolMallocOn(pool, size, 0, first), ptr);
+            set(ptr, size, first);
+            EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        }
+    });
+}
+
+// The pool grows and gives back for the captured stream, which nobody has announced.
+TEST_P(QueueOfGraph, GrowsAndTrimsInTheCapture) {
+    in_each_mode([&] {
+        std::vector<void *> all;
+        for (size_t size = 100; size <= 16 * MiB; size *= 4) {
+            all.push_back(umfPoolMallocOn(pool, size, 0, first));
+            ASSERT_NE(all.back(), nullptr);
+            set(all.back(), size, first);
+        }
+        for (void *ptr : all) {
+            EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        }
+        EXPECT_NE(umfPoolTrimOn(pool, 0, first), BUSY);
+        EXPECT_EQ(umfPoolWaitPending(pool, 0, nullptr), BUSY) << "its work has not run";
+    });
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
+}
+
+TEST_P(QueueOfGraph, KeepsWhatWasFreedInTheCaptureUntilItsEnd) {
+    in_each_mode([&] {
+        void *ptr = umfPoolMallocOn(pool, LARGE, 0, first);
+        set(ptr, LARGE, first);
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        void *other = umfPoolMallocOn(pool, LARGE, 0, second);
+        EXPECT_NE(other, ptr) << "nothing is stolen from it";
+        EXPECT_EQ(umfFreeOn(other, second), OK);
+    });
+}
+
+TEST_P(QueueOfGraph, GetsInTheCaptureOnlyWhatNeedsNoWait) {
+    NEEDS_FAKE()
+    in_each_mode([&] {
+        void *busy = make_busy(LARGE, second);
+        EXPECT_EQ(umfFreeOn(busy, second), OK);
+        void *ptr = umfPoolMallocOn(pool, LARGE, 0, first);
+        EXPECT_EQ(driver().control()->calls[FAKE_cuStreamWaitEvent], 0) << "in the graph";
+        set(ptr, LARGE, first);
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    });
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
+}
+
+// Each graph has a pool, which lives as long.
+TEST_P(QueueOfGraph, HasAPoolOfItsOwn) {
+    umf_memory_pool_handle_t of_graph = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText(GetParam().pool, &of_graph), OK);
+    CUgraph graph = nullptr;
+    CUgraphExec ready = nullptr;
+    CU(cuStreamBeginCapture(first, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    void *ptr = umfPoolMallocOn(of_graph, SMALL, 0, first);
+    set(ptr, SMALL, first);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    CU(cuStreamEndCapture(first, &graph));
+    CU(cuGraphInstantiateWithFlags(&ready, graph, 0));
+    for (int i = 0; i < 3; i++) {
+        CU(cuGraphLaunch(ready, first));
+        void *other = make_busy(SMALL, first);
+        EXPECT_NE(other, ptr) << "another pool's memory";
+        EXPECT_EQ(umfFreeOn(other, first), OK);
+    }
+    CU(cuStreamSynchronize(first));
+    CU(cuGraphExecDestroy(ready));
+    CU(cuGraphDestroy(graph));
+    EXPECT_EQ(umfPoolDestroy(of_graph), OK);
+}
+
 TEST_P(Queue, ASuspendedPoolTakesFrees) {
     void *ptr = make_busy(SMALL, first), *kept = make_busy(SMALL, first);
     pass(first);
@@ -456,12 +568,19 @@ TEST_P(Queue, ASuspendedPoolTakesFrees) {
     EXPECT_EQ(umfFreeOn(kept, first), OK);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Queue, testing::ValuesIn(texts()), [](const auto &each) {
+namespace {
+
+std::string name_of(const testing::TestParamInfo<Text> &each) {
     std::string name = each.param.pool;
     std::replace_if(
         name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
     return name;
-});
+}
+
+} // namespace
+
+INSTANTIATE_TEST_SUITE_P(All, Queue, testing::ValuesIn(texts()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, QueueOfGraph, testing::ValuesIn(texts()), name_of);
 
 TEST_F(Queues, AreNotLookedAtByOrdinaryMemory) {
     make("disjoint over os");

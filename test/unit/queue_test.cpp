@@ -75,6 +75,10 @@ class Device {
         std::lock_guard<std::mutex> guard(mutex);
         users.clear();
     }
+    bool is_captured(DeviceQueue *queue) {
+        std::lock_guard<std::mutex> guard(mutex);
+        return queue->is_captured;
+    }
     bool is_used(void *ptr) {
         std::lock_guard<std::mutex> guard(mutex);
         auto at = users.find(ptr);
@@ -139,9 +143,10 @@ umf_memory_provider_ext_ops_t queue_ext() {
     ext.mark_wait = [](void *, void *mark, int may_block) {
         return device.wait(static_cast<Mark *>(mark), may_block != 0);
     };
-    ext.queue_id = [](void *, void *queue, uint64_t *id, int *is_of_thread) {
+    ext.queue_id = [](void *, void *queue, uint64_t *id, int *is_of_thread, int *is_captured) {
         *id = static_cast<DeviceQueue *>(queue)->id;
         *is_of_thread = 0;
+        *is_captured = device.is_captured(static_cast<DeviceQueue *>(queue));
         return OK;
     };
     ext.queue_follow = [](void *, void *queue, void *mark) {

@@ -222,54 +222,65 @@ static bool is_default(CUstream stream) {
     return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
-static CUresult ask_stream(const umf_cuda_driver_t *driver, CUstream stream, CUcontext *context,
-                           unsigned long long *id) {
+/* What the driver tells of a stream. */
+typedef struct stream_facts_t {
+    CUcontext context;
+    unsigned long long number; /* drivers before 12.0 have none */
+    bool is_captured;
+} stream_facts_t;
+
+static CUresult ask_stream(const umf_cuda_driver_t *driver, CUstream stream,
+                           stream_facts_t *facts) {
     CUresult result = CUDA_SUCCESS;
     if (driver->cuStreamGetCtx) {
-        result = driver->cuStreamGetCtx(stream, context);
+        result = driver->cuStreamGetCtx(stream, &facts->context);
     }
     if (result == CUDA_SUCCESS && driver->cuStreamGetId) {
-        result = driver->cuStreamGetId(stream, id);
+        result = driver->cuStreamGetId(stream, &facts->number);
     }
+    facts->is_captured = umf_cuda_is_of_capture(result) ||
+                         (result == CUDA_SUCCESS && umf_cuda_is_captured(driver, stream));
     return umf_cuda_is_of_capture(result) ? CUDA_SUCCESS : result;
 }
 
 static CUresult ask_in(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                       CUstream stream, CUcontext *of, unsigned long long *number) {
+                       CUstream stream, stream_facts_t *facts) {
     umf_cuda_scope_t scope;
     CUcontext current;
     if (!is_default(stream) && driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
         current == context->handle) {
-        return ask_stream(driver, stream, of, number);
+        return ask_stream(driver, stream, facts);
     }
     CUresult result = umf_cuda_enter(driver, context, &scope);
     return result == CUDA_SUCCESS
-               ? umf_cuda_leave(driver, &scope, ask_stream(driver, stream, of, number))
+               ? umf_cuda_leave(driver, &scope, ask_stream(driver, stream, facts))
                : result;
 }
 
-/* The number of the driver, with a bit so that it is not 0. Drivers before 12.0 have none. */
+/* The number of the driver, with a bit so that it is not 0. */
 umf_result_t umf_cuda_queue_id(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                               void *queue, uint64_t *id, int *is_of_thread) {
-    CUcontext of = context->handle;
+                               void *queue, uint64_t *id, int *is_of_thread, int *is_captured) {
     bool is_of_this_thread =
         queue == CU_STREAM_PER_THREAD || (!queue && driver == umf_cuda_driver_per_thread());
-    unsigned long long number =
-        is_of_this_thread ? umf_thread_slot_number() : (unsigned long long)(uintptr_t)queue;
-    CUresult result = ask_in(driver, context, queue, &of, &number);
+    stream_facts_t facts = {
+        .context = context->handle,
+        .number = is_of_this_thread ? umf_thread_slot_number() : (uintptr_t)queue,
+    };
+    CUresult result = ask_in(driver, context, queue, &facts);
     if (result != CUDA_SUCCESS) {
         umf_cuda_result(driver, result, "asking which stream a queue is");
         UMF_LOG_ERROR("queue %p is no stream: it was destroyed, or never made", queue);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (of != context->handle) {
+    if (facts.context != context->handle) {
         UMF_LOG_ERROR("queue %p is a stream of context %p, the memory is of context %p: use a "
                       "stream of that one",
-                      queue, (void *)of, (void *)context->handle);
+                      queue, (void *)facts.context, (void *)context->handle);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *id = (uint64_t)number << 1 | 1;
+    *id = (uint64_t)facts.number << 1 | 1;
     *is_of_thread = is_of_this_thread;
+    *is_captured = facts.is_captured;
     return UMF_RESULT_SUCCESS;
 }
 

@@ -37,7 +37,7 @@ int umf_cuda_mark_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t
 
 /* Which stream it is: of the context, and its number. */
 umf_result_t umf_cuda_queue_id(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                               void *queue, uint64_t *id, int *is_of_thread);
+                               void *queue, uint64_t *id, int *is_of_thread, int *is_captured);
 umf_result_t umf_cuda_queue_follow(const umf_cuda_driver_t *driver,
                                    const umf_cuda_context_t *context, void *queue, void *mark);
 
@@ -54,9 +54,10 @@ umf_result_t umf_cuda_host_unpin(const umf_cuda_driver_t *driver, const umf_cuda
         return umf_cuda_queue_create(self->driver, &self->context, queue);                         \
     }                                                                                              \
     static umf_result_t kind##_queue_id(void *provider, void *queue, uint64_t *id,                 \
-                                        int *is_of_thread) {                                       \
+                                        int *is_of_thread, int *is_captured) {                     \
         const type *self = provider;                                                               \
-        return umf_cuda_queue_id(self->driver, &self->context, queue, id, is_of_thread);           \
+        return umf_cuda_queue_id(self->driver, &self->context, queue, id, is_of_thread,            \
+                                 is_captured);                                                     \
     }                                                                                              \
     static umf_result_t kind##_queue_follow(void *provider, void *queue, void *mark) {             \
         const type *self = provider;                                                               \

@@ -1,0 +1,136 @@
+/* Lanes: memory that waits for queues, and what the core tells (core/listener.h). */
+#include "base/meta.h"
+#include "queue/lanes.h"
+
+void umf_lanes_update(umf_lanes_t *lanes, bool waits) {
+    UMF_LANES_EACH(lanes, lane) {
+        umf_lane_update(lane, waits);
+    }
+    UMF_LANES_EACH(lanes, lane) {
+        umf_lane_settle(lane);
+    }
+}
+
+static void give(umf_lanes_t *lanes, umf_list_t *passed) {
+    umf_provider_free_batch(lanes->pool->provider, true);
+    while (!umf_list_is_empty(passed)) {
+        umf_lane_block_t *block = UMF_CONTAINER_OF(passed->next, umf_lane_block_t, age);
+        void *ptr = (void *)block->addr;
+        umf_list_remove(&block->age);
+        umf_lanes_forget(lanes, block);
+        umf_pool_free_at(lanes->pool, ptr);
+    }
+    umf_provider_free_batch(lanes->pool->provider, false);
+}
+
+void umf_lanes_give_back_of(umf_lanes_t *lanes, umf_lane_t *lane, uint64_t freed) {
+    umf_list_t passed;
+    umf_list_init(&passed);
+    umf_lane_collect(lane, freed, 0, &passed);
+    give(lanes, &passed);
+}
+
+bool umf_lanes_give_back(umf_lanes_t *lanes, size_t size) {
+    umf_list_t passed;
+    umf_list_init(&passed);
+    UMF_LANES_EACH(lanes, lane) {
+        umf_lane_collect(lane, UINT64_MAX, size, &passed);
+    }
+    bool is_any = !umf_list_is_empty(&passed);
+    give(lanes, &passed);
+    return is_any;
+}
+
+size_t umf_lanes_pending(umf_lanes_t *lanes) {
+    size_t bytes = 0;
+    UMF_LANES_EACH(lanes, lane) {
+        bytes += umf_lane_pending(lane);
+    }
+    return bytes;
+}
+
+/* --- what the core tells --- */
+
+static bool gives_back(umf_memory_pool_handle_t pool, bool waits) {
+    umf_lanes_t *lanes = umf_lanes_of(pool);
+    if (!lanes) {
+        return false;
+    }
+    umf_lanes_update(lanes, waits);
+    if (waits) { /* what waited for other queues is free on its own only now */
+        umf_lanes_update(lanes, true);
+    }
+    return umf_lanes_give_back(lanes, 0);
+}
+
+/* What was free at the last pass, too, or what a trim meant, or of a queue that has ended. */
+static void lane_tick(umf_lanes_t *lanes, umf_lane_t *lane, bool is_pass) {
+    umf_lane_update(lane, false);
+    umf_lane_settle(lane);
+    umf_lock(&lane->lock);
+    uint64_t until = is_pass && lane->aged > lane->trimmed ? lane->aged : lane->trimmed;
+    until = lane->kind == UMF_LANE_OPEN ? until : UINT64_MAX;
+    lane->aged = is_pass ? lane->freed : lane->aged;
+    umf_unlock(&lane->lock);
+    umf_lanes_give_back_of(lanes, lane, until);
+}
+
+static void ticks(umf_memory_pool_handle_t pool) {
+    umf_lanes_t *lanes = umf_lanes_of(pool);
+    if (lanes) {
+        bool is_pass = umf_decay_is_due(&lanes->decay);
+        UMF_LANES_EACH(lanes, lane) {
+            lane_tick(lanes, lane, is_pass);
+        }
+    }
+}
+
+/* What is captured is given back unasked: its work runs when a graph does, which the caller no
+ * longer launches. */
+static void lane_close(umf_lane_t *lane) {
+    umf_lock(&lane->lock);
+    atomic_store(&lane->passed, lane->freed);
+    umf_unlock(&lane->lock);
+}
+
+static void pool_closes(umf_memory_pool_handle_t pool) {
+    umf_lanes_t *lanes = umf_lanes_of(pool);
+    for (int i = 0; lanes && i < 2; i++) { /* in the second round what waited for other queues */
+        umf_lanes_update(lanes, true);
+        UMF_LANES_EACH(lanes, lane) {
+            lane_close(lane);
+        }
+    }
+    if (lanes) {
+        UMF_LANES_EACH(lanes, lane) {
+            umf_lane_settle(lane);
+        }
+        UMF_LANES_EACH(lanes, lane) {
+            lane_close(lane);
+        }
+        umf_lanes_give_back(lanes, 0);
+    }
+}
+
+static void pool_ends(umf_memory_pool_handle_t pool) {
+    umf_lanes_t *lanes = umf_lanes_of(pool);
+    if (!lanes) {
+        return;
+    }
+    atomic_store(&pool->lanes, NULL);
+    for (umf_lane_t *lane = atomic_load(&lanes->first), *next; lane; lane = next) {
+        next = atomic_load(&lane->next);
+        umf_lane_fini(lane);
+        umf_meta_free(lane, sizeof(*lane));
+    }
+    umf_lanes_delete(lanes);
+}
+
+void umf_lanes_init(void) {
+    static umf_listener_t listener = {.pool_closes = pool_closes,
+                                      .pool_ends = pool_ends,
+                                      .gives_back = gives_back,
+                                      .ticks = ticks,
+                                      .resizes = umf_lanes_resizes};
+    umf_core_listen(&listener);
+}
