@@ -132,6 +132,19 @@ void umf_lane_update(umf_lane_t *lane, bool waits) {
     turn_end(lane);
 }
 
+/* Makes the last mark of the queue. Blocks that wait for other queues, and those that name this one
+ * as another queue, count as a free. false: it could not be made. */
+static bool mark_last(umf_lane_t *lane) {
+    umf_lock(&lane->lock);
+    lane->freed += !umf_list_is_empty(&lane->waiting) || atomic_load(&lane->pins) != 0;
+    uint64_t freed = lane->freed;
+    umf_unlock(&lane->lock);
+    mark(lane);
+    uint64_t marked =
+        lane->mark_count ? lane->marks[lane->mark_count - 1].freed : atomic_load(&lane->passed);
+    return marked >= freed;
+}
+
 void umf_lane_end(umf_lane_t *lane, bool is_known) {
     turn_wait(lane);
     if (lane->kind == UMF_LANE_OPEN) {
@@ -139,11 +152,9 @@ void umf_lane_end(umf_lane_t *lane, bool is_known) {
         if (is_known && lane->mark_count == UMF_LANE_MARKS) {
             poll(lane, true);
         }
-        if (is_known) {
-            mark(lane);
-        }
+        bool is_marked = is_known && mark_last(lane);
         if (lane->kind == UMF_LANE_OPEN) { /* the mark may have failed */
-            lane_close(lane, is_known ? UMF_LANE_ENDED : UMF_LANE_LOST);
+            lane_close(lane, is_marked ? UMF_LANE_ENDED : UMF_LANE_LOST);
         }
     }
     turn_end(lane);

@@ -84,6 +84,20 @@ class Queues : public testing::Test {
         work(ptr + SMALL / 2, 2, SMALL / 2, second);
         return ptr;
     }
+    // Whatever the second queue gets; the oracle of the software driver looks at it.
+    void is_handed_out_in_order() {
+        pass(first);
+        for (int i = 0; i < 4; i++) {
+            umfPoolWaitPending(pool, 0, nullptr);
+            void *other = umfPoolMallocOn(pool, SMALL, 0, second);
+            ASSERT_NE(other, nullptr);
+            if (!driver().is_real) {
+                driver().handed_out(other, SMALL, second);
+                driver().given_back(other, SMALL);
+            }
+            EXPECT_EQ(umfFree(other), OK);
+        }
+    }
     static void pass(CUstream stream) {
         CU(cuStreamSynchronize(stream));
     }
@@ -277,6 +291,68 @@ TEST_P(Queue, TheEndOfAQueueLetsItsMemoryGo) {
     EXPECT_EQ(again, ptr);
     EXPECT_EQ(umfFreeOn(again, first), OK);
     EXPECT_EQ(umfFreeOn(live, first), OK);
+}
+
+// Nothing else was freed on that queue, so its end has to mark the work of what still waits.
+TEST_P(Queue, AQueueEndsWhileItsMemoryWaitsForAnother) {
+    CUstream doomed = nullptr;
+    CU(cuStreamCreate(&doomed, CU_STREAM_NON_BLOCKING));
+    char *ptr = static_cast<char *>(make_busy(SMALL, doomed));
+    EXPECT_EQ(umfUseOn(ptr, first), OK);
+    EXPECT_EQ(umfFreeOn(ptr, doomed), OK);
+    EXPECT_EQ(umfQueueEnds(doomed), OK);
+    CU(cuStreamDestroy(doomed));
+    is_handed_out_in_order();
+}
+
+TEST_P(Queue, MemoryThatAnEndedQueueUsesWaitsForIt) {
+    CUstream doomed = nullptr;
+    CU(cuStreamCreate(&doomed, CU_STREAM_NON_BLOCKING));
+    char *ptr = static_cast<char *>(umfPoolMallocOn(pool, SMALL, 0, first));
+    work(ptr, 1, SMALL, doomed);
+    EXPECT_EQ(umfUseOn(ptr, doomed), OK);
+    EXPECT_EQ(umfQueueEnds(doomed), OK);
+    CU(cuStreamDestroy(doomed));
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    is_handed_out_in_order();
+}
+
+// The end of a queue cannot be marked then, so that only a wait for the device helps.
+TEST_P(Queue, AQueueEndsWithoutAMark) {
+    NEEDS_FAKE()
+    for (int function : {FAKE_cuEventCreate, FAKE_cuEventRecord}) {
+        CUstream doomed = nullptr;
+        CU(cuStreamCreate(&doomed, CU_STREAM_NON_BLOCKING));
+        EXPECT_EQ(umfFreeOn(make_busy(SMALL, doomed), doomed), OK);
+        fail_call(driver().control(), function, CUDA_ERROR_OUT_OF_MEMORY, 1);
+        EXPECT_EQ(umfQueueEnds(doomed), OK);
+        EXPECT_EQ(driver().control()->fail_at, 0);
+        CU(cuStreamDestroy(doomed));
+        is_handed_out_in_order();
+    }
+}
+
+TEST_P(Queue, WorkOfAContextThatCannotBeEnteredHasNotPassed) {
+    NEEDS_FAKE()
+    void *ptr = make_busy(SMALL, first);
+    for (int i = 0; i < 100; i++) { // a query lets one piece of it pass
+        work(ptr, 1, SMALL, first);
+    }
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    CU(cuCtxSetCurrent(nullptr)); // so that each call has to push it
+    for (long n = 1; n < 12; n++) {
+        fail_call(driver().control(), FAKE_cuCtxPushCurrent, CUDA_ERROR_OUT_OF_MEMORY, n);
+        void *other = umfPoolMallocOn(pool, SMALL, 0, second);
+        driver().control()->fail_at = 0;
+        CU(cuCtxSetCurrent(cuda_vmm_context()));
+        if (other) {
+            driver().handed_out(other, SMALL, second);
+            driver().given_back(other, SMALL);
+            EXPECT_EQ(umfFree(other), OK);
+        }
+        CU(cuCtxSetCurrent(nullptr));
+    }
+    CU(cuCtxSetCurrent(cuda_vmm_context()));
 }
 
 TEST_P(Queue, AHandleThatIsUsedAgainIsAnotherQueue) {

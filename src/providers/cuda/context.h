@@ -40,6 +40,12 @@ typedef struct umf_cuda_scope_t {
 /* CUDA_ERROR_CONTEXT_IS_DESTROYED if the context is no longer alive. */
 CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                         umf_cuda_scope_t *scope);
+/* Does that outcome say that nothing of the context runs any more? */
+static inline bool umf_cuda_has_ended(CUresult entered) {
+    return entered == CUDA_ERROR_CONTEXT_IS_DESTROYED || entered == CUDA_ERROR_DEINITIALIZED ||
+           entered == CUDA_ERROR_NOT_INITIALIZED;
+}
+
 /* Returns `result`, the outcome of the calls. If that is a success, it returns a failure to restore
  * the caller's context. */
 CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope,

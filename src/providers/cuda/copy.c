@@ -193,16 +193,21 @@ umf_result_t umf_cuda_queue_mark(const umf_cuda_driver_t *driver, const umf_cuda
     return umf_cuda_result(driver, result, "marking a stream");
 }
 
-/* A mark that gives an error has passed: its context has ended, or work on it failed. */
+/* A mark that gives an error has passed: its context has ended, or work on it failed. One whose
+ * context cannot be entered has not. */
 int umf_cuda_mark_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                        void *mark, int may_block) {
     umf_cuda_scope_t scope;
     if (mark == MARK_PASSED) {
         return 1;
     }
-    CUresult entered = umf_cuda_enter(driver, context, &scope), result = entered;
-    if (entered == CUDA_SUCCESS) {
-        result = may_block ? driver->cuEventSynchronize(mark) : driver->cuEventQuery(mark);
+    CUresult entered = umf_cuda_enter(driver, context, &scope), result = CUDA_ERROR_NOT_READY;
+    if (umf_cuda_has_ended(entered)) {
+        result = entered;
+    } else if (may_block) {
+        result = driver->cuEventSynchronize(mark);
+    } else if (entered == CUDA_SUCCESS) {
+        result = driver->cuEventQuery(mark);
     }
     bool has_passed = result != CUDA_ERROR_NOT_READY;
     if (has_passed) {

@@ -153,16 +153,18 @@ static bool has_passed(const umf_cuda_driver_t *driver, const mark_t *mark, bool
     return true;
 }
 
-/* A mark that gives an error has passed: its context has ended, or work on it failed. */
+/* A mark that gives an error has passed: its context has ended, or work on it failed. One whose
+ * context cannot be entered has not. */
 bool umf_cuda_mark_passed(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                           void *mark, bool waits) {
     umf_cuda_scope_t scope;
-    bool is_alive = umf_cuda_enter(driver, context, &scope) == CUDA_SUCCESS;
-    bool passed = !is_alive || has_passed(driver, mark, waits);
+    CUresult entered = umf_cuda_enter(driver, context, &scope);
+    bool is_alive = !umf_cuda_has_ended(entered), may_ask = entered == CUDA_SUCCESS || waits;
+    bool passed = !is_alive || (may_ask && has_passed(driver, mark, waits));
     if (passed) {
         end(driver, mark, is_alive);
     }
-    if (is_alive) {
+    if (entered == CUDA_SUCCESS) {
         umf_cuda_leave(driver, &scope, CUDA_SUCCESS);
     }
     return passed;
