@@ -24,16 +24,13 @@ static size_t depot_bytes(const umf_depots_t *depots) {
     return umf_meta_isolated_size(sizeof(umf_depot_t) + depots->capacity * sizeof(umf_item_t));
 }
 
+/* NULL: no thread has given to it. */
 static umf_depot_t *depot_at(const umf_depots_t *depots, uint32_t index) {
     return atomic_load_explicit(&depots->at[index], memory_order_acquire);
 }
 
-static uint32_t depots_made(const umf_depots_t *depots) {
-    return atomic_load_explicit(&depots->count, memory_order_acquire);
-}
-
 static size_t depot_count(const umf_depot_t *depot) {
-    return atomic_load_explicit(&depot->count, memory_order_relaxed);
+    return depot ? atomic_load_explicit(&depot->count, memory_order_relaxed) : 0;
 }
 
 static void depot_set_count(umf_depot_t *depot, size_t count) {
@@ -56,61 +53,40 @@ void umf_depots_destroy(umf_depots_t *depots) {
     if (!depots) {
         return;
     }
-    for (uint32_t i = 0; i < depots_made(depots); i++) {
+    for (uint32_t i = 0; i < depots->limit; i++) {
         umf_depot_t *depot = depot_at(depots, i);
-        umf_lock_destroy(&depot->lock);
-        umf_meta_free(depot, depot_bytes(depots));
+        if (depot) {
+            umf_lock_destroy(&depot->lock);
+            umf_meta_free(depot, depot_bytes(depots));
+        }
     }
     umf_meta_free(depots, sizeof(*depots));
 }
 
-/* Adds a depot, unless another thread was faster or there is no memory. */
-static void depots_grow(umf_depots_t *depots, uint32_t made) {
-    umf_depot_t *depot = umf_meta_alloc(depot_bytes(depots)), *other = NULL;
-    if (!depot) {
-        return;
+/* The depot at `index`, made if it is not there. NULL: there is no memory. */
+static umf_depot_t *depot_made(umf_depots_t *depots, uint32_t index) {
+    umf_depot_t *depot = depot_at(depots, index), *other = NULL;
+    if (depot || !(depot = umf_meta_alloc(depot_bytes(depots)))) {
+        return depot;
     }
     umf_lock_init(&depot->lock, UMF_RANK_DEPOT);
-    if (atomic_compare_exchange_strong_explicit(&depots->at[made], &other, depot,
-                                                memory_order_acq_rel, memory_order_relaxed)) {
-        atomic_store_explicit(&depots->count, made + 1, memory_order_release);
-    } else {
+    if (!atomic_compare_exchange_strong_explicit(&depots->at[index], &other, depot,
+                                                 memory_order_acq_rel, memory_order_acquire)) {
         umf_lock_destroy(&depot->lock);
         umf_meta_free(depot, depot_bytes(depots));
+        return other;
     }
+    return depot;
 }
 
 /* --- which one --- */
 
-/* The thread's own depot. While that is not made yet, one of those that are. */
-static uint32_t own_depot(const umf_depots_t *depots, uint32_t number, uint32_t made) {
-    uint32_t own = number % depots->limit;
-    return own < made ? own : number % made;
+static uint32_t own_depot(const umf_depots_t *depots, uint32_t number) {
+    return number % depots->limit;
 }
 
-static uint32_t depot_next(uint32_t index, uint32_t made) {
-    return index + 1 < made ? index + 1 : 0;
-}
-
-/* The number of depots for a thread that gives. Adds one while its own is not there. */
-static uint32_t made_for(umf_depots_t *depots, uint32_t number) {
-    uint32_t made = depots_made(depots);
-    if (made <= number % depots->limit) {
-        depots_grow(depots, made);
-        made = depots_made(depots);
-    }
-    return made;
-}
-
-/* The depot to wait for after all were locked. If the limit allows, it is a new one, whose lock is
- * free. */
-static umf_depot_t *depot_to_wait_for(umf_depots_t *depots, umf_depot_t *locked, uint32_t made) {
-    if (made < depots->limit) {
-        depots_grow(depots, made);
-        umf_depot_t *depot = depot_at(depots, made);
-        return depot ? depot : locked;
-    }
-    return locked;
+static uint32_t depot_next(const umf_depots_t *depots, uint32_t index) {
+    return index + 1 < depots->limit ? index + 1 : 0;
 }
 
 static void note_contention(umf_depot_thread_t *thread) {
@@ -150,9 +126,10 @@ static bool deserves_new(umf_depot_thread_t *thread, size_t n) {
 
 /* The depot to ask after the thread's own. A consumer returns to the depot where it last found
  * objects, because each depot that it tries costs a cache miss. */
-static uint32_t after_own(const umf_depot_thread_t *thread, uint32_t own, uint32_t made) {
+static uint32_t after_own(const umf_depots_t *depots, const umf_depot_thread_t *thread,
+                          uint32_t own) {
     uint32_t found = thread ? thread->found : 0;
-    return found && found <= made ? found - 1 : depot_next(own, made);
+    return found ? found - 1 : depot_next(depots, own);
 }
 
 /* Takes from one depot without waiting for its lock. `locked` keeps the first one that was
@@ -177,18 +154,15 @@ static size_t take_own(umf_depot_t *depot, umf_depot_thread_t *thread, umf_item_
 
 size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
                        umf_item_t *items, size_t n) {
-    uint32_t made = depots_made(depots), own = made ? own_depot(depots, number, made) : 0;
+    uint32_t own = own_depot(depots, number);
     umf_depot_t *locked = NULL;
-    if (made == 0) {
-        return 0;
-    }
     bool is_empty = depot_count(depot_at(depots, own)) == 0;
     if (is_empty && deserves_new(thread, n)) {
         return 0;
     }
     size_t taken = is_empty ? 0 : take_own(depot_at(depots, own), thread, items, n);
-    for (uint32_t i = 0, at = after_own(thread, own, made); i < made && !taken;
-         i++, at = depot_next(at, made)) {
+    for (uint32_t i = 0, at = after_own(depots, thread, own); i < depots->limit && !taken;
+         i++, at = depot_next(depots, at)) {
         umf_depot_t *depot = depot_at(depots, at);
         taken = depot_count(depot) ? take_from(depot, &locked, items, n) : 0;
         if (taken && thread) {
@@ -221,9 +195,10 @@ static bool give_locked(const umf_depots_t *depots, umf_depot_t *depot, const um
     return fits;
 }
 
-static bool give_own(const umf_depots_t *depots, umf_depot_t *depot, umf_depot_thread_t *thread,
+static bool give_own(umf_depots_t *depots, uint32_t own, umf_depot_thread_t *thread,
                      const umf_item_t *items, size_t n) {
-    if (depot_count(depot) + n > depots->capacity) {
+    umf_depot_t *depot = depot_made(depots, own);
+    if (!depot || depot_count(depot) + n > depots->capacity) {
         return false;
     }
     lock_own(depot, thread);
@@ -232,15 +207,15 @@ static bool give_own(const umf_depots_t *depots, umf_depot_t *depot, umf_depot_t
     return is_given;
 }
 
-bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
-                     const umf_item_t *items, size_t n) {
-    uint32_t made = made_for(depots, number), at = made ? own_depot(depots, number, made) : 0;
+/* Gives to any depot but the thread's own, which is full. */
+static bool give_others(umf_depots_t *depots, uint32_t own, umf_depot_thread_t *thread,
+                        const umf_item_t *items, size_t n) {
     umf_depot_t *locked = NULL;
-    bool is_given = made && give_own(depots, depot_at(depots, at), thread, items, n);
-    for (uint32_t i = 1; i < made && !is_given; i++) {
-        at = depot_next(at, made);
+    bool is_given = false;
+    for (uint32_t at = depot_next(depots, own); at != own && !is_given;
+         at = depot_next(depots, at)) {
         umf_depot_t *depot = depot_at(depots, at);
-        if (depot_count(depot) + n > depots->capacity) {
+        if (!depot || depot_count(depot) + n > depots->capacity) {
             continue; /* full, as far as can be seen without the lock */
         }
         if (umf_trylock(&depot->lock)) {
@@ -255,11 +230,18 @@ bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *
     }
     /* A wait is cheaper than a flush to the pool, which takes the pool's own locks. */
     if (!is_given && locked) {
-        umf_depot_t *depot = depot_to_wait_for(depots, locked, made);
-        umf_lock(&depot->lock);
-        is_given = give_locked(depots, depot, items, n);
-        umf_unlock(&depot->lock);
+        umf_lock(&locked->lock);
+        is_given = give_locked(depots, locked, items, n);
+        umf_unlock(&locked->lock);
     }
+    return is_given;
+}
+
+bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
+                     const umf_item_t *items, size_t n) {
+    uint32_t own = own_depot(depots, number);
+    bool is_given =
+        give_own(depots, own, thread, items, n) || give_others(depots, own, thread, items, n);
     if (is_given && thread) {
         size_t given = thread->given + n;
         thread->given = (uint16_t)(given < GIVEN_MAX ? given : GIVEN_MAX);
@@ -271,7 +253,7 @@ bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *
 
 size_t umf_depots_count(const umf_depots_t *depots) {
     size_t count = 0;
-    for (uint32_t i = 0; i < depots_made(depots); i++) {
+    for (uint32_t i = 0; i < depots->limit; i++) {
         count += depot_count(depot_at(depots, i));
     }
     return count;
@@ -279,8 +261,11 @@ size_t umf_depots_count(const umf_depots_t *depots) {
 
 size_t umf_depots_count_idle(umf_depots_t *depots) {
     size_t idle = 0;
-    for (uint32_t i = 0; i < depots_made(depots); i++) {
+    for (uint32_t i = 0; i < depots->limit; i++) {
         umf_depot_t *depot = depot_at(depots, i);
+        if (!depot) {
+            continue;
+        }
         umf_lock(&depot->lock);
         /* The count never fell below `fewest` since the last pass, so that many were not used. */
         depot->idle = depot->fewest;
@@ -293,8 +278,11 @@ size_t umf_depots_count_idle(umf_depots_t *depots) {
 
 size_t umf_depots_take_idle(umf_depots_t *depots, umf_item_t *items, size_t n) {
     size_t taken = 0;
-    for (uint32_t i = 0; i < depots_made(depots) && taken < n; i++) {
+    for (uint32_t i = 0; i < depots->limit && taken < n; i++) {
         umf_depot_t *depot = depot_at(depots, i);
+        if (!depot) {
+            continue;
+        }
         umf_lock(&depot->lock);
         /* What threads have taken since the pass was not idle after all. */
         depot->idle = depot->fewest < depot->idle ? depot->fewest : depot->idle;

@@ -29,15 +29,15 @@ typedef struct umf_item_t {
 typedef struct umf_depot_t umf_depot_t;
 
 typedef struct umf_depots_t {
-    uint32_t capacity; /* objects per depot. Immutable, as the next */
-    uint32_t limit;    /* most depots that are made */
-    _Atomic uint32_t count;
-    _Atomic(umf_depot_t *) at[UMF_DEPOTS_MAX]; /* each is set once */
+    uint32_t capacity;                         /* objects per depot. Immutable, as the next */
+    uint32_t limit;                            /* most depots that are made */
+    _Atomic(umf_depot_t *) at[UMF_DEPOTS_MAX]; /* by the threads' numbers; each is set once */
 } umf_depots_t;
 
 /* What the depots of one bin record about one thread. */
 typedef struct umf_depot_thread_t {
-    uint16_t given;    /* objects it gave, up to a limit: credit to allocate new ones */
+    uint16_t given;    /* objects it gave, up to a limit, and some at first: credit to allocate new
+                        * ones */
     uint8_t found;     /* index + 1 of the depot of others that last had objects; 0: none yet */
     bool is_contended; /* it found a depot locked */
 } umf_depot_thread_t;

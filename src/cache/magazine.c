@@ -262,6 +262,7 @@ static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t
     }
     mag->magic = m->slabs ? states_magic(&m->slabs[bin + 1], usual / 2) : 0;
     mag->mask = m->slabs ? m->slabs[bin + 1].mask : 0;
+    mag->depots.given = is_large(m, bin) ? 0 : m->capacity[bin].contended;
     magazine_set_stack(mag, stack, 0, capacity);
     return true;
 }
@@ -372,11 +373,32 @@ static void cache_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
     }
 }
 
+/* The lowest number that no thread has, so that a thread finds what one before it left in its
+ * depot.
+ */
+static uint32_t number_take(umf_magazines_t *m) {
+    uint32_t used = atomic_load_explicit(&m->numbers, memory_order_relaxed);
+    while (~used &&
+           !atomic_compare_exchange_weak_explicit(&m->numbers, &used, used | (used + 1),
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
+    return ~used ? (uint32_t)__builtin_ctz(~used)
+                 : UMF_DEPOTS_MAX +
+                       atomic_fetch_add_explicit(&m->more_numbers, 1, memory_order_relaxed);
+}
+
+static void number_put(umf_magazines_t *m, uint32_t number) {
+    if (number < UMF_DEPOTS_MAX) {
+        atomic_fetch_and_explicit(&m->numbers, ~(UINT32_C(1) << number), memory_order_relaxed);
+    }
+}
+
 static void thread_exit(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block) {
     umf_magazines_t *m = magazines_of(owner);
     cache_hand_over(m, (umf_cache_t *)block);
     cache_free_stacks(m, (umf_cache_t *)block);
     count_out(m, __atomic_exchange_n(&((umf_cache_t *)block)->out, 0, __ATOMIC_RELAXED));
+    number_put(m, ((umf_cache_t *)block)->number);
 }
 
 /* Another thread takes the cache: its objects go to the pool. */
@@ -385,6 +407,7 @@ static void cache_taken(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block
     cache_empty(m, (umf_cache_t *)block);
     cache_free_stacks(m, (umf_cache_t *)block);
     count_out(m, __atomic_exchange_n(&((umf_cache_t *)block)->out, 0, __ATOMIC_RELAXED));
+    number_put(m, ((umf_cache_t *)block)->number);
 }
 
 /* false: the cache has it already. */
@@ -446,7 +469,7 @@ static UMF_COLD umf_cache_t *cache_make(umf_magazines_t *m) {
     }
     cache->epoch = atomic_load_explicit(&m->epoch, memory_order_relaxed);
     cache_set_pass(m, cache);
-    cache->number = atomic_fetch_add_explicit(&m->threads, 1, memory_order_relaxed);
+    cache->number = number_take(m);
     return cache;
 }
 
@@ -593,7 +616,8 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
     m->depot_batches = depot_batches;
     atomic_init(&m->epoch, 0);
     atomic_init(&m->out, 0);
-    atomic_init(&m->threads, 0);
+    atomic_init(&m->numbers, 0);
+    atomic_init(&m->more_numbers, 0);
     atomic_init(&m->bytes, 0);
     m->bytes_max = UMF_MAGAZINE_BYTES_MAX;
     atomic_init(&m->decay.next, 0);

@@ -94,9 +94,10 @@ typedef struct umf_magazines_t {
     _Atomic uint32_t epoch;           /* raised by trim: every thread flushes at its next miss */
     _Atomic int64_t out; /* objects refilled minus objects flushed by threads without a cache; the
                           * others count in their caches */
-    _Atomic uint32_t threads; /* threads that ever had a cache */
-    size_t bytes_max;         /* of `bytes`. Set after init, UMF_MAGAZINE_BYTES_MAX until then */
-    _Atomic size_t bytes;     /* that the stacks of all threads have room for, in objects */
+    _Atomic uint32_t numbers;      /* a bit is set if a thread's cache has this number */
+    _Atomic uint32_t more_numbers; /* given beyond those */
+    size_t bytes_max;     /* of `bytes`. Set after init, UMF_MAGAZINE_BYTES_MAX until then */
+    _Atomic size_t bytes; /* that the stacks of all threads have room for, in objects */
     umf_decay_t decay;
     _Atomic uint32_t passes;                               /* decay passes so far */
     _Atomic bool decay_goes_on;                            /* the last decay pass did not finish */

@@ -263,7 +263,8 @@ TEST_F(Depots, WhoOnlyTakesIsServed) {
     Thread producer(depots, 0), consumer(depots, 1), unknown(depots, 2, false);
     ASSERT_TRUE(producer.give(objects(1, 1)));
     ASSERT_TRUE(unknown.give(objects(2, 100)));
-    EXPECT_EQ(unknown.take(101).size(), 101u);
+    EXPECT_EQ(unknown.take(101).size(), 100u);
+    EXPECT_EQ(unknown.take(101).size(), 1u) << "the producer's";
     for (size_t i = 0; i < 100; i++) {
         ASSERT_TRUE(producer.give(objects(1, 20)));
         EXPECT_EQ(consumer.take(10).size(), 10u);

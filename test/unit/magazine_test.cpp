@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <set>
@@ -778,7 +779,6 @@ TEST_F(Magazines, ADepotPassesBatchesBetweenThreads) {
     for (int i = 0; i < 12; i++) {
         live.push_back(shim_pop(m, 0));
     }
-    size_t before = refills;
     std::thread([&] {
         for (void *object : live) {
             shim_push(m, 0, object); // 12 into a stack of 8: a batch of 4 goes to the depot
@@ -788,10 +788,15 @@ TEST_F(Magazines, ADepotPassesBatchesBetweenThreads) {
             shim_pop(m, 0);
         }
     }).join();
+    size_t before = refills;
+    for (int i = 0; i < 8; i++) {
+        EXPECT_NE(shim_pop(m, 0), nullptr);
+    }
+    EXPECT_EQ(refills, before + 2) << "as many as a stack has room for are new to a thread";
     for (int i = 0; i < 4; i++) {
         EXPECT_NE(shim_pop(m, 0), nullptr);
     }
-    EXPECT_EQ(refills, before) << "the depot served";
+    EXPECT_EQ(refills, before + 2) << "the depot served";
     shim_flush(m);
     EXPECT_EQ(shim_cached(m, 0), 0u);
 }
@@ -808,25 +813,49 @@ TEST_F(Magazines, EachThreadHasADepot) {
         object = shim_pop(m, 0);
     }
     const size_t before = refills;
+    std::vector<std::unique_ptr<OtherThread>> others;
     for (size_t t = 0; t < THREADS; t++) {
-        std::thread([&] {
+        others.push_back(std::make_unique<OtherThread>());
+        (*others[t])([&] {
             for (size_t i = 0; i < EACH; i++) {
                 shim_push(m, 0, objects[t * EACH + i]);
             }
-        }).join();
+        });
     }
+    others.clear();
     EXPECT_EQ(flushes, 0u) << "one depot would not hold them";
     EXPECT_EQ(shim_live(m), 0u);
     for (void *&object : objects) {
         object = shim_pop(m, 0);
     }
-    EXPECT_EQ(refills, before) << "the depots served";
+    EXPECT_EQ(refills, before + 2) << "the depots served, once the thread had a stack of new ones";
     for (void *object : objects) {
         shim_push(m, 0, object);
     }
     shim_flush(m);
     EXPECT_EQ(shim_cached(m, 0), 0u);
     EXPECT_TRUE(out[0].empty());
+}
+
+// Else each would leave its objects in a depot that no thread after it has.
+TEST_F(Magazines, AThreadHasTheDepotOfTheOneThatEnded) {
+    create(2);
+    size_t before = 0;
+    for (size_t round = 0; round < 20; round++) {
+        std::thread([&] {
+            std::vector<void *> own;
+            for (size_t i = 0; i < 40; i++) {
+                own.push_back(shim_pop(m, 0));
+            }
+            for (void *object : own) {
+                shim_push(m, 0, object);
+            }
+        }).join();
+        before = round == 0 ? refills : before;
+    }
+    EXPECT_EQ(refills, before);
+    shim_flush(m);
+    EXPECT_EQ(shim_cached(m, 0), 0u);
 }
 
 TEST_F(Magazines, NoMemoryInThePool) {

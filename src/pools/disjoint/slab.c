@@ -242,12 +242,18 @@ static void state_clear(const umf_bin_t *bin, umf_slab_t *slab, uint32_t chunk) 
     }
 }
 
+/* A word of the bitmap stands for a cache line of states, which no two threads should share: after
+ * half of `n`, words are taken whole or not at all. */
 static size_t slab_take_locked(umf_bin_t *bin, umf_slab_t *slab, umf_item_t *chunks, size_t n) {
     uintptr_t base = umf_slab_base(slab);
     size_t taken = 0;
     n = n < slab->free ? n : slab->free;
     for (size_t w = 0; taken < n; w++) {
         uint64_t *bits = umf_slab_bits(slab, w);
+        if (2 * taken >= n && taken + (size_t)__builtin_popcountll(*bits) > n) {
+            n = taken;
+            break;
+        }
         while (*bits && taken < n) {
             unsigned bit = (unsigned)__builtin_ctzll(*bits);
             *bits &= *bits - 1;
