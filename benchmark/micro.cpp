@@ -1,6 +1,7 @@
 // Single operations of the library that are not a plain allocation, next to what they are made of.
 #include "bench.h"
 
+#include <umf/copy.h>
 #include <umf/experimental/memory_properties.h>
 #include <umf/ipc.h>
 
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include <sched.h>
 #include <sys/mman.h>
 
 namespace bench {
@@ -335,6 +337,93 @@ std::unique_ptr<Job> make_open_cached(std::string &why) {
     });
 }
 
+// --- copies
+// -------------------------------------------------------------------------------------------
+
+// Two blocks of a pool over the OS, written. Each is an allocation of the provider in whole pages.
+struct Blocks {
+    Pool pool{"proxy", "os"};
+    size_t size;
+    char *to = nullptr, *from = nullptr;
+
+    explicit Blocks(size_t bytes) : size(bytes) {
+        to = pool.handle ? static_cast<char *>(umfPoolMalloc(pool.handle, room())) : nullptr;
+        from = to ? static_cast<char *>(umfPoolMalloc(pool.handle, room())) : nullptr;
+        if (from) {
+            memset(to, 1, size);
+            memset(from, 2, size);
+        }
+    }
+    size_t room() const {
+        return (size + 4095) / 4096 * 4096;
+    }
+    ~Blocks() {
+        for (char *ptr : {to, from}) {
+            if (ptr) {
+                umfPoolFree(pool.handle, ptr);
+            }
+        }
+    }
+    Blocks(const Blocks &) = delete;
+    Blocks &operator=(const Blocks &) = delete;
+};
+
+// Threads that a copy starts run where this one may.
+struct Unpinned final : Job {
+    Blocks blocks;
+    bool by_umf;
+    Unpinned(size_t size, bool umf) : blocks(size), by_umf(umf) {}
+    void prepare(int) override {
+        cpu_set_t all;
+        memset(&all, 0xFF, sizeof(all));
+        sched_setaffinity(0, sizeof(all), &all);
+    }
+    void run(int) override {
+        for (uint64_t i = 0; i < ops; ++i) {
+            if (!by_umf) {
+                memcpy(blocks.to, blocks.from, blocks.size);
+                asm volatile("" : : "r"(blocks.to) : "memory");
+            } else if (umfCopy(blocks.to, blocks.from, blocks.size, nullptr)) {
+                failed++;
+            }
+        }
+    }
+};
+
+template <size_t SIZE, bool BY_UMF> std::unique_ptr<Job> make_copy(std::string &why) {
+    auto blocks = std::make_unique<Blocks>(SIZE);
+    const bool ready = blocks->from != nullptr;
+    const std::string error = blocks->pool.error;
+    return job_if(ready, error, why, [b = std::move(blocks)](uint64_t) {
+        if (BY_UMF) {
+            return umfCopy(b->to, b->from, SIZE, nullptr) == UMF_RESULT_SUCCESS;
+        }
+        memcpy(b->to, b->from, SIZE);
+        asm volatile("" : : "r"(b->to) : "memory");
+        return true;
+    });
+}
+
+template <size_t SIZE, bool BY_UMF> std::unique_ptr<Job> make_fill(std::string &why) {
+    auto blocks = std::make_unique<Blocks>(SIZE);
+    const bool ready = blocks->from != nullptr;
+    const std::string error = blocks->pool.error;
+    return job_if(ready, error, why, [b = std::move(blocks)](uint64_t) {
+        if (BY_UMF) {
+            return umfFill(b->to, "f", 1, SIZE, nullptr) == UMF_RESULT_SUCCESS;
+        }
+        memset(b->to, 'f', SIZE);
+        asm volatile("" : : "r"(b->to) : "memory");
+        return true;
+    });
+}
+
+template <bool BY_UMF> std::unique_ptr<Job> make_large_copy(std::string &why) {
+    auto job = std::make_unique<Unpinned>(256 * MIB, BY_UMF);
+    why = "no memory";
+    return job->blocks.from ? std::move(job) : nullptr;
+}
+
 } // namespace
 
 // The first row is the loop itself; it is subtracted from the others.
@@ -366,6 +455,18 @@ const Micro micros[] = {
     {"pool", "create TBB pool", make_create_tbb, 100},
     {"ipc", "get again + put", make_get_again, 10000},
     {"ipc", "open cached + close", make_open_cached, 10000},
+    {"copy", "memcpy 64 B", make_copy<64, false>, 20000},
+    {"copy", "umfCopy 64 B", make_copy<64, true>, 20000},
+    {"copy", "memcpy 4 KiB", make_copy<4096, false>, 2000},
+    {"copy", "umfCopy 4 KiB", make_copy<4096, true>, 2000},
+    {"copy", "memcpy 1 MiB", make_copy<MIB, false>, 0},
+    {"copy", "umfCopy 1 MiB", make_copy<MIB, true>, 0},
+    {"copy", "memcpy 16 MiB", make_copy<16 * MIB, false>, 0},
+    {"copy", "umfCopy 16 MiB", make_copy<16 * MIB, true>, 0},
+    {"copy", "memset 1 MiB", make_fill<MIB, false>, 0},
+    {"copy", "umfFill 1 MiB", make_fill<MIB, true>, 0},
+    {"copy", "memcpy 256 MiB", make_large_copy<false>, 0},
+    {"copy", "umfCopy 256 MiB", make_large_copy<true>, 0},
 };
 const size_t micro_count = sizeof(micros) / sizeof(micros[0]);
 

@@ -329,6 +329,32 @@ TEST(CopyRace, copies_beside_closes_are_right_or_refused) {
     EXPECT_EQ(umfCloseIPCHandle(current), OK);
 }
 
+// Small copies are recorded in words that threads share when there are many.
+TEST(CopyRace, small_copies_of_many_threads_beside_frees_are_right) {
+    constexpr size_t THREADS = 80;
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("proxy over os", &pool), OK);
+    char *common = static_cast<char *>(umfPoolMalloc(pool, 4096));
+    ::fill(common, 4096, 5);
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < THREADS; t++) {
+        threads.emplace_back([&] {
+            for (size_t round = 0; round < scaled(1000); round++) {
+                char *own = static_cast<char *>(umfPoolMalloc(pool, 4096)), seen[64];
+                EXPECT_EQ(umfCopy(own, common, 4096, nullptr), OK);
+                EXPECT_EQ(umfCopy(seen, own, sizeof(seen), nullptr), OK);
+                EXPECT_TRUE(is_filled(seen, sizeof(seen), 5));
+                EXPECT_EQ(umfPoolFree(pool, own), OK);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(umfPoolFree(pool, common), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+}
+
 // Threads copy between pools while others free, trim, suspend and resume: what was not refused is
 // right.
 TEST(CopyRace, copies_beside_frees_suspends_and_trims_are_right_or_refused) {
