@@ -1,4 +1,6 @@
 /* What cupy.cuda.memory.CFunctionAllocator calls: it names no stream, so a free waits for all. */
+#include <stdint.h>
+
 #include <umf.h>
 
 #include "cuda.h"
@@ -20,7 +22,7 @@ EXPORTED void umf_cupy_free(void *pool, void *ptr, int device) {
     }
 }
 
-/* For who calls from Python: umf.numba. */
+/* For who calls from Python: umf.numba, umf.torch. */
 EXPORTED int umf_cuda_drain(int device);
 EXPORTED int umf_cuda_drain(int device) {
     return (int)cuda_drain(device);
@@ -34,4 +36,13 @@ EXPORTED int umf_cuda_memory(int device, size_t *available, size_t *total) {
         cuda_leave();
     }
     return (int)result;
+}
+
+/* Whether kernels of a device read and write virtual memory, wherever it is. */
+EXPORTED int umf_cuda_reaches(int device, void *ptr);
+EXPORTED int umf_cuda_reaches(int device, void *ptr) {
+    CUmemLocation from = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    unsigned long long flags = 0;
+    return cuda() && cuda()->access(&flags, &from, (CUdeviceptr)(uintptr_t)ptr) == CUDA_SUCCESS &&
+           flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }

@@ -116,6 +116,16 @@ def test_views_keep_memory_and_pool(pool):
     assert pool.statistics().allocations == 0
 
 
+def test_what_is_raised_inside_comes_out():
+    with pytest.raises(KeyError, match="inside"):
+        with umf.Pool("disjoint over os") as pool:
+            view = memoryview(pool.allocate(8))
+            raise KeyError("inside")
+    assert not pool.closed and len(view) == 8
+    view.release()
+    pool.close()
+
+
 def test_a_closed_pool_leaves_dead_buffers():
     pool = umf.Pool("disjoint over os")
     buffer = pool.allocate(8)

@@ -15,7 +15,9 @@ def hooks() -> Any:
     path = Path(__file__).parent / "umf_gpu.abi3.so"
     if not path.exists():
         raise RuntimeError("libumf was built without CUDA, so it has no memory of GPUs by NVIDIA")
-    return ctypes.CDLL(str(path))
+    library = ctypes.CDLL(str(path))
+    library.umf_cuda_reaches.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    return library
 
 
 def pool_of(pool: Optional[_memory.Pool], device: int) -> _memory.Pool:

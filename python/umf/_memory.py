@@ -33,7 +33,13 @@ class _Closing:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except BufferError:
+            if error is None:
+                raise
+            # What is raised may hold the views that are in the way. It matters more; the last
+            # reference closes then.
 
 
 def _value_text(value: object) -> str:
@@ -249,6 +255,8 @@ class Buffer(_core.Buffer, _Closing):
         if kind == 0:
             return _CPU, 0
         is_cuda = _provider_kind(cast(Pool, self.pool)).startswith("cuda")
+        if self.origin == "ipc" and is_cuda:  # of the device that it was opened for
+            device = _provider_device(cast(Pool, self.pool))
         if kind == _HOST:
             return (_CUDA_HOST if is_cuda else _CPU), 0
         if not is_cuda:
@@ -271,7 +279,8 @@ class Buffer(_core.Buffer, _Closing):
         Args:
             stream: the consumer's; the memory must be ready: nothing is waited for.
             max_version: (1, 0) and above get a versioned capsule.
-            dl_device: where the consumer wants it: only where it is.
+            dl_device: where the consumer wants it: where it is, or a GPU by NVIDIA that reaches it
+                (``peers`` of ``cuda_vmm``).
             copy: True is refused: nothing is copied.
 
         Raises:
@@ -279,7 +288,9 @@ class Buffer(_core.Buffer, _Closing):
         """
         device = self.dlpack_device()
         if dl_device is not None and tuple(dl_device) != device:
-            raise BufferError(f"the memory is on device {device}, not on {tuple(dl_device)}")
+            if not self._is_reached_by(dl_device):
+                raise BufferError(f"the memory is on device {device}, not on {tuple(dl_device)}")
+            device = dl_device[0], dl_device[1]
         if copy:
             raise BufferError("umf does not copy for DLPack: copy the memory yourself")
         if device[0] == _CPU and stream not in (None, -1):
@@ -288,6 +299,13 @@ class Buffer(_core.Buffer, _Closing):
             raise BufferError("stream 0 may mean two things: 1 is the legacy default stream")
         versioned = max_version is not None and max_version[0] >= 1
         return _core.dlpack_export(self, device[0], device[1], versioned)
+
+    def _is_reached_by(self, device: Tuple[int, ...]) -> bool:
+        if device[0] != _CUDA or self.dlpack_device()[0] != _CUDA:
+            return False
+        from . import _gpu  # with ctypes, which takes long to import
+
+        return bool(_gpu.hooks().umf_cuda_reaches(device[1], self.ptr))
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
@@ -346,6 +364,15 @@ def _provider_kind(pool: Pool) -> str:
     return pool.provider_text().split(":", 1)[0].strip()
 
 
+def _provider_device(pool: Pool) -> int:
+    """Number of the GPU in the text of the provider."""
+    for setting in pool.provider_text().partition(":")[2].split(","):
+        name, _, value = setting.partition("=")
+        if name.strip() == "device":
+            return int(value)
+    return 0
+
+
 class IPCHandle(NamedTuple):
     """Names memory of one process to others, by pickle or any other way."""
 
@@ -356,30 +383,38 @@ class IPCHandle(NamedTuple):
     provider: str
     """Text of the producer's provider."""
 
-    def open(self) -> Buffer:
+    def open(self, device: Optional[int] = None) -> Buffer:
         """The memory, mapped into this process until the buffer is freed.
+
+        Args:
+            device: the GPU that uses it, for memory of a GPU; default: the one that it is on.
 
         Raises:
             InvalidArgumentError: the memory is gone, or was suspended since.
+            Error: that GPU does not reach it.
         """
-        return _core.ipc_open(Buffer, _opener(self.provider), self.data, self.nbytes)
+        return _core.ipc_open(Buffer, _opener(self.provider, device), self.data, self.nbytes)
 
 
 def _open_shared(handle: IPCHandle) -> Buffer:
     return handle.open()
 
 
-_openers: Dict[str, Pool] = {}
+_openers: Dict[Tuple[str, Optional[int]], Pool] = {}
 
 
-def _opener(provider: str) -> Pool:
-    """The pool that opens all memory of one kind of provider in this process."""
-    if provider not in _openers:
+def _opener(provider: str, device: Optional[int] = None) -> Pool:
+    """The pool that opens all memory of one kind of provider in this process, for a device."""
+    key = provider, device
+    if key not in _openers:
         # A name is the producer's alone.
+        others = ("shm_name",) if device is None else ("shm_name", "device", "peers")
         kind, _, settings = provider.partition(":")
-        kept = [one for one in settings.split(",") if one and one.split("=")[0].strip() != "shm_name"]
-        _openers[provider] = Pool("proxy", provider=":".join([kind, ",".join(kept)]).rstrip(":"))
-    return _openers[provider]
+        kept = [one for one in settings.split(",") if one and one.split("=")[0].strip() not in others]
+        if device is not None:
+            kept.append(f"device={device}")
+        _openers[key] = Pool("proxy", provider=":".join([kind, ",".join(kept)]).rstrip(":"))
+    return _openers[key]
 
 
 def from_dlpack(source: Any) -> Buffer:

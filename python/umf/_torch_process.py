@@ -98,6 +98,13 @@ class ProcessAllocator:
         return f"<umf.torch.ProcessAllocator over {self.provider!r}>"
 
 
+def check_torch(name: str) -> None:
+    """RuntimeError where torch has no CUDA."""
+    if torch.version.cuda is None:
+        kind = "ROCm" if torch.version.hip else "the CPU only"
+        raise RuntimeError(f"{name} needs torch with CUDA; this one computes on {kind}")
+
+
 _installed: Optional[ProcessAllocator] = None
 
 
@@ -121,9 +128,7 @@ def install(provider: str = "cuda_vmm", keep: Optional[str] = "pinned") -> Proce
     with an allocator of the process: ``umf.torch.Pool`` has them all.
     """
     global _installed
-    if torch.version.cuda is None:
-        kind = "ROCm" if torch.version.hip else "the CPU only"
-        raise RuntimeError(f"umf.torch.install needs torch with CUDA; this one computes on {kind}")
+    check_torch("umf.torch.install")
     if _installed is None:
         made = ProcessAllocator(provider, keep)
         torch.cuda.memory.change_current_allocator(made.allocator)

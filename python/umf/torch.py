@@ -24,7 +24,7 @@ from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from . import _core, _memory, _suspend, _torch_pools
+from . import _core, _memory, _suspend, _torch_pools, _torch_process
 from ._errors import Error, OutOfResourcesError
 from ._torch_process import ProcessAllocator, install
 
@@ -128,8 +128,9 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
         no_split: bool = False,
         **settings: object,
     ) -> None:
+        _torch_process.check_torch("umf.torch.Pool")
         if not torch.cuda.is_available():
-            raise RuntimeError("umf.torch.Pool needs torch with CUDA and a GPU")
+            raise RuntimeError("umf.torch.Pool needs a GPU by NVIDIA, and torch finds none")
         self.device = torch.cuda.current_device() if device is None else device
         if provider is None and " over " not in kind:
             provider = f"cuda_vmm:device={self.device}"
@@ -178,8 +179,25 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
 # --- tensors and buffers ---
 
 
+class _OnDevice:
+    """A buffer as another GPU sees it."""
+
+    def __init__(self, memory: _memory.Buffer, device: int) -> None:
+        self._memory, self._device = memory, (2, device)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, **arguments: Any) -> object:
+        arguments["dl_device"] = self._device
+        return self._memory.__dlpack__(**arguments)
+
+
 def tensor(
-    memory: _memory.Buffer, dtype: Optional[Any] = None, shape: Optional[Tuple[int, ...]] = None
+    memory: _memory.Buffer,
+    dtype: Optional[Any] = None,
+    shape: Optional[Tuple[int, ...]] = None,
+    device: Optional[int] = None,
 ) -> Any:
     """A tensor on the memory of a buffer, which stays as long as the tensor.
 
@@ -187,8 +205,12 @@ def tensor(
         memory: of the CPU or a GPU by NVIDIA.
         dtype: default: ``torch.uint8``. Its size must divide that of the buffer.
         shape: default: one dimension.
+        device: the GPU whose tensor it is; default: the one that the memory is on.
+
+    Raises:
+        BufferError: that GPU does not reach the memory: ``Pool(provider="cuda_vmm:peers=1")``.
     """
-    made = torch.from_dlpack(memory)
+    made = torch.from_dlpack(memory if device is None else _OnDevice(memory, device))
     if dtype is not None:
         made = made.view(dtype)
     return made if shape is None else made.view(shape)
@@ -209,13 +231,17 @@ class SharedTensor(NamedTuple):
     dtype: Any
     shape: Tuple[int, ...]
 
-    def open(self) -> Any:
+    def open(self, device: Optional[int] = None) -> Any:
         """The tensor, on the memory of the process that shares it.
+
+        Args:
+            device: the GPU whose tensor it is; default: the one that the memory is on.
 
         Raises:
             umf.InvalidArgumentError: the memory is gone, or was suspended since.
+            umf.Error: that GPU does not reach it.
         """
-        memory = self.handle.open()
+        memory = self.handle.open(device)
         return tensor(memory, self.dtype, self.shape)
 
 

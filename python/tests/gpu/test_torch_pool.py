@@ -130,8 +130,36 @@ def test_tensors_of_buffers_and_back():
         umf.resume(pool)
 
 
-def _child(shared, connection):
-    tensor = shared.open()
+needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
+
+
+@needs_two
+def test_a_tensor_of_another_gpu():
+    with umf.Pool("coalescing over cuda_vmm:device=0,peers=1") as pool:
+        memory = pool.allocate(4 * MIB)
+        umf.fill(memory, 7)
+        tensor = umf.torch.tensor(memory, device=1)
+        assert tensor.device == torch.device("cuda", 1) and tensor.data_ptr() == memory.ptr
+        assert holds(tensor, 7)
+        with pytest.raises(BufferError, match="not on"):
+            memory.__dlpack__(dl_device=(2, 5))
+        del tensor
+    pool = umf.torch.Pool(provider="cuda_vmm:device=0,peers=1")
+    with pool.use():
+        tensor = full(32, 3)
+    torch.cuda.synchronize()
+    there = umf.torch.tensor(umf.torch.buffer(tensor), device=1)
+    assert there.device.index == 1 and holds(there, 3)
+    del there
+    alone = umf.torch.Pool(provider="cuda_vmm:device=0")
+    with alone.use():
+        tensor = full(32, 3)
+    with pytest.raises(BufferError, match="not on"):
+        umf.torch.tensor(umf.torch.buffer(tensor), device=1)
+
+
+def _child(shared, connection, device):
+    tensor = shared.open(device)
     connection.send((str(tensor.device), tensor.cpu().tolist()))
     tensor.copy_(torch.tensor([[7.0, 8.0], [9.0, 10.0]]))
     torch.cuda.synchronize()
@@ -140,7 +168,8 @@ def _child(shared, connection):
     connection.send("done")
 
 
-def test_a_tensor_of_another_process():
+@pytest.mark.parametrize("device", [None, pytest.param(1, marks=needs_two)])
+def test_a_tensor_of_another_process(device):
     pool = umf.torch.Pool(provider="cuda_vmm:share=fd")
     with pool.use():
         tensor = torch.empty(2, 2, device="cuda")
@@ -150,10 +179,10 @@ def test_a_tensor_of_another_process():
     assert pickle.loads(pickle.dumps(shared)) == shared
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    child = context.Process(target=_child, args=(shared, theirs))
+    child = context.Process(target=_child, args=(shared, theirs, device))
     child.start()
     theirs.close()
-    assert ours.recv() == ("cuda:0", [[1.0, 2.0], [3.0, 4.0]])
+    assert ours.recv() == (f"cuda:{device or 0}", [[1.0, 2.0], [3.0, 4.0]])
     assert ours.recv() == "done"
     child.join(60)
     assert child.exitcode == 0
