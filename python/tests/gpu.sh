@@ -3,7 +3,7 @@
 #
 #   python/tests/gpu.sh <wheel | folder of the built package | -> [python] [part...]
 #
-# Parts, in this order, with the seconds that each may take: package 60, torch 150, preload 50, process 40, figures 270;
+# Parts, in this order, with the seconds that each may take: package 60, torch 200, preload 60, process 60, figures 300;
 # default: all.
 # A wheel (pip wheel --no-deps -w build/wheel .) is unpacked for the run, "-" takes an installed one; a folder is that of
 # a build with UMF_BUILD_PYTHON=ON on this machine, build/release/python. Python (default: python3) has torch, and CuPy,
@@ -39,7 +39,7 @@ part() {
     [[ " $chosen " == *" $name "* ]] || return 0
     echo "== $name"
     timeout --kill-after=10 "$2" "${@:3}" 2>&1 | tee "$log" || result=$?
-    reason=$(grep -E '^(=+ )?[0-9]+ (passed|failed|skipped|error)|^figures: ' "$log" | tail -n 1)
+    reason=$(grep -E '^(=+ )?[0-9]+ (passed|failed|skipped|error)|^figures: ' "$log" | tail -n 1) || true
     [ $result -ne 124 ] && [ $result -ne 137 ] || reason="not done after $2 s"
     [ $result -eq 0 ] && result=passed || { status=1 result=FAILED; }
     summary+=("$(printf '%-8s %-7s %s' "$name" "$result" "${reason:-no summary}")")
@@ -49,15 +49,15 @@ part() {
 tests=("$python" -m pytest -q -rsfE --durations=5)
 if "$python" -c 'import pytest' 2>/dev/null; then
     part package 60 "${tests[@]}" python/tests --ignore=python/tests/gpu
-    part torch 150 env UMF_TEST_HOOK_MODE=torch "${tests[@]}" python/tests/gpu
-    part preload 50 env UMF_TEST_HOOK_MODE=preload \
+    part torch 200 env UMF_TEST_HOOK_MODE=torch "${tests[@]}" python/tests/gpu
+    part preload 60 env UMF_TEST_HOOK_MODE=preload \
         LD_PRELOAD="$package/torch_memory_saver_hook_mode_preload.abi3.so${LD_PRELOAD:+:$LD_PRELOAD}" \
         "${tests[@]}" python/tests/gpu/test_memory_saver.py
-    part process 40 env UMF_TEST_HOOK_MODE=process "${tests[@]}" python/tests/gpu/test_torch_process.py
+    part process 60 env UMF_TEST_HOOK_MODE=process "${tests[@]}" python/tests/gpu/test_torch_process.py
 else
     summary+=("tests: left out, $python has no pytest: carry build/deps/pytest")
 fi
-part figures 270 "$python" python/benchmark/figures.py --seconds 230 --gib "${UMF_TEST_GIB:-32}"
+part figures 300 "$python" python/benchmark/figures.py --seconds 230 --gib "${UMF_TEST_GIB:-32}"
 echo "== summary"
 printf '%s\n' "${summary[@]}" | sed '/^$/d'
 exit $status
