@@ -2,9 +2,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 #include <sys/mman.h>
 #include <thread>
 #include <vector>
@@ -75,6 +77,13 @@ size_t resident_pages(const void *ptr, size_t size) {
     return (count * counted + page - 1) / page;
 }
 
+bool huge_pages_are_everywhere() {
+    std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+    std::string text;
+    std::getline(file, text);
+    return text.find("[always]") != std::string::npos;
+}
+
 /* Pieces of 64 KiB, each written. */
 std::vector<char *> fill(const Os &provider, size_t bytes) {
     std::vector<char *> pieces;
@@ -94,6 +103,20 @@ size_t resident_bytes(const std::vector<char *> &pieces) {
 }
 
 } // namespace
+
+/* Of those that pools take, which they touch piece by piece. */
+TEST(os_reuse, TheFirstMappingsUseSmallPages) {
+    if (huge_pages_are_everywhere()) {
+        GTEST_SKIP() << "this machine uses huge pages without being asked";
+    }
+    Os provider;
+    for (int i = 0; i < 2; i++) {
+        char *ptr = provider.any(2 * MiB);
+        ptr[MiB] = 'x';
+        EXPECT_EQ(resident_pages(ptr, 2 * MiB), 1u);
+        EXPECT_EQ(provider.free(ptr, 2 * MiB), UMF_RESULT_SUCCESS);
+    }
+}
 
 TEST(os_reuse, ContentStaysForWhoWantsAny) {
     Os provider;

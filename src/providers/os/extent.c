@@ -20,6 +20,7 @@
 #define PIECE_ALIGN_MAX ((size_t)64 << 10)
 #define GUARDED_MAX ((size_t)64 << 10)
 #define HUGE_FROM 4u /* more extents than this ask for huge pages */
+#define SMALL_MAPPED_MAX ((size_t)4 << 20)
 #define EMPTY_MAX 4u
 /* The size of a group. The map entries of a group fill one cache line, or two for single pages;
  * CPUs fetch lines in pairs. */
@@ -645,10 +646,22 @@ static void *alloc_dirty(umf_os_extents_t *extents, size_t size, size_t alignmen
     return ptr;
 }
 
+/* The first mappings that pools take use small pages: one touched byte must not cost 2 MiB. false:
+ * this is not one of them. */
+static bool alloc_first(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
+    umf_lock(&extents->lock);
+    bool is_first = size >= EXTENT_SIZE && size <= SMALL_MAPPED_MAX - extents->small_mapped;
+    extents->small_mapped += is_first ? size : 0;
+    umf_unlock(&extents->lock);
+    return is_first && umf_os_place_plain(size, alignment, extents->protection, ptr) == 0;
+}
+
 int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
     void *dirty = size <= WAIT_SIZE_MAX ? alloc_dirty(extents, size, alignment) : NULL;
     if (!dirty) {
-        return umf_os_extents_alloc(extents, size, alignment, ptr);
+        return alloc_first(extents, size, alignment, ptr)
+                   ? 0
+                   : umf_os_extents_alloc(extents, size, alignment, ptr);
     }
     *ptr = dirty;
     return 0;

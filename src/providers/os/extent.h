@@ -5,7 +5,7 @@
  * mappings of 2 MiB at multiples of 2 MiB, the size of a huge page. A single mapping of a piece's
  * size never gets a huge page. An extent asks for huge pages as soon as the provider has 8 MiB in
  * extents; before that one touched byte must not cost 2 MiB. Larger memory gets a mapping of its
- * own (base/place.h).
+ * own (base/place.h), the first 4 MiB that pools take so without huge pages, too.
  *
  * Each thread takes its pieces from groups of its own when several threads take pieces, as far as
  * there is room in extents that are half full. The entries of one group lie in one pair of cache
@@ -64,6 +64,7 @@ typedef struct umf_os_extents_t {
     bool is_shared;                     /* more than one thread has taken pieces */
     uintptr_t groups[2][UMF_OS_GROUPS]; /* of small pieces, of larger pieces; 0: none yet */
     bool huge;                          /* extents ask for huge pages */
+    size_t small_mapped;                /* bytes of mappings that were made without huge pages */
 } umf_os_extents_t;
 
 void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protection);
