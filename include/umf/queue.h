@@ -20,7 +20,9 @@
  *   and waits for work.
  *
  * Every pool that tracks its memory has queues if its provider has: those of the kinds `cuda` and
- * `cuda_vmm`, and providers of your own with `queue_mark` and `mark_wait` (umf/plugin.h). Queues
+ * `cuda_vmm`; `level_zero` and `level_zero_vmm`, where a queue is an immediate command list and
+ * waits for others on the host only; and providers of your own with `queue_mark` and `mark_wait`
+ * (umf/plugin.h). Queues
  * need no announcement: a pool knows a queue from its first use on. Before a queue is destroyed
  * ::umfQueueEnds tells so, because a driver gives its handle to another queue.
  *

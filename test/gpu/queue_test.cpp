@@ -27,7 +27,7 @@ constexpr umf_result_t WRONG = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 constexpr umf_result_t BUSY = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 constexpr umf_result_t NONE = UMF_RESULT_ERROR_NOT_SUPPORTED;
 constexpr size_t KiB = 1024, MiB = KiB * KiB;
-constexpr size_t SMALL = 64 * KiB, LARGE = 8 * MiB;
+constexpr size_t SMALL = 64 * KiB, LARGE = 2 * MiB;
 
 class Queues : public testing::Test {
   protected:

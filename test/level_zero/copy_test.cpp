@@ -10,6 +10,7 @@
 #include <umf/copy.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_level_zero.h>
+#include <umf/queue.h>
 
 namespace {
 
@@ -130,6 +131,35 @@ TEST_F(LevelZeroCopy, EachCallOfTheDriverMayFail) {
         EXPECT_EQ(call(), OK);
     }
     EXPECT_EQ(umfCopy(device_ptr, plain.data(), SIZE + 1, nullptr), BAD);
+}
+
+// Pools over Level Zero know queues: immediate command lists.
+TEST_F(LevelZeroCopy, MemoryIsFreedOnAList) {
+    ze_command_list_handle_t other = nullptr;
+    ze_command_queue_desc_t late = {};
+    late.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+    late.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+    ZE(zeCommandListCreateImmediate(context, device, &late, &other));
+    for (int round = 0; round < 4; round++) {
+        void *ptr = umfPoolMallocOn(pools[0], SIZE, 0, other);
+        ASSERT_NE(ptr, nullptr);
+        ZE(zeCommandListAppendMemoryFill(other, ptr, "x", 1, SIZE, nullptr, 0, nullptr));
+        EXPECT_EQ(umfFreeOn(ptr, other), OK);
+        EXPECT_EQ(umfPoolMallocOn(pools[0], SIZE, 0, other), ptr);
+        EXPECT_EQ(umfFreeOn(ptr, other), OK);
+        void *elsewhere = umfPoolMallocOn(pools[0], SIZE, 0, list);
+        ASSERT_NE(elsewhere, nullptr);
+        EXPECT_EQ(umfFreeOn(elsewhere, list), OK);
+        EXPECT_EQ(umfPoolWaitPending(pools[0], UINT64_MAX, nullptr), OK);
+        umfPoolTrimMemory(pools[0], 0);
+    }
+    EXPECT_EQ(umfPoolMallocOn(pools[0], SIZE, 0, nullptr), nullptr) << "there is no default list";
+    if (!ze().is_real) {
+        EXPECT_EQ(ze().control()->unordered_frees, 0);
+    }
+    EXPECT_EQ(umfQueueEnds(other), OK);
+    EXPECT_EQ(umfQueueEnds(list), OK);
+    ZE(zeCommandListDestroy(other));
 }
 
 } // namespace

@@ -2,6 +2,7 @@
 #include "providers/level_zero/copy.h"
 
 #include "base/log.h"
+#include "base/meta.h"
 
 #define GROUPS_MAX 32
 
@@ -113,4 +114,92 @@ umf_result_t umf_ze_op_event_record(void *provider, void *event, void *queue) {
     }
     return umf_ze_result(driver->zeCommandListAppendSignalEvent(queue, event),
                          "signalling an event");
+}
+
+/* --- marks ------------------------------------------------------------------------------------ */
+
+/* An event, and the pool that it is the only one of. */
+typedef struct ze_mark_t {
+    ze_event_pool_handle_t pool;
+    ze_event_handle_t event;
+} ze_mark_t;
+
+static bool can_mark(const umf_ze_driver_t *driver) {
+    return driver->zeEventPoolCreate && driver->zeEventPoolDestroy && driver->zeEventCreate &&
+           driver->zeEventDestroy && driver->zeEventHostSynchronize &&
+           driver->zeCommandListAppendSignalEvent;
+}
+
+/* What fails is tried once more: a context whose events are alive cannot be destroyed. */
+static void mark_end(const umf_ze_driver_t *driver, ze_mark_t *mark) {
+    if (mark->event && driver->zeEventDestroy(mark->event) != ZE_RESULT_SUCCESS) {
+        driver->zeEventDestroy(mark->event);
+    }
+    if (mark->pool && driver->zeEventPoolDestroy(mark->pool) != ZE_RESULT_SUCCESS) {
+        driver->zeEventPoolDestroy(mark->pool);
+    }
+    umf_meta_free(mark, sizeof(*mark));
+}
+
+static ze_result_t mark_make(const umf_ze_driver_t *driver, ze_context_handle_t context,
+                             ze_command_list_handle_t list, ze_mark_t *mark) {
+    const ze_event_pool_desc_t pool = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
+                                       .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE,
+                                       .count = 1};
+    const ze_event_desc_t event = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC,
+                                   .signal = ZE_EVENT_SCOPE_FLAG_HOST,
+                                   .wait = ZE_EVENT_SCOPE_FLAG_HOST};
+    ze_result_t result = driver->zeEventPoolCreate(context, &pool, 0, NULL, &mark->pool);
+    if (result == ZE_RESULT_SUCCESS) {
+        result = driver->zeEventCreate(mark->pool, &event, &mark->event);
+    }
+    return result == ZE_RESULT_SUCCESS ? driver->zeCommandListAppendSignalEvent(list, mark->event)
+                                       : result;
+}
+
+umf_result_t umf_ze_queue_mark(const umf_ze_driver_t *driver, ze_context_handle_t context,
+                               void *queue, void **mark) {
+    if (!can_mark(driver)) {
+        UMF_LOG_ERROR("this Level Zero loader has no events");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    ze_mark_t *made = umf_meta_alloc(sizeof(*made));
+    if (!made) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    ze_result_t result = mark_make(driver, context, queue, made);
+    if (result == ZE_RESULT_SUCCESS) {
+        *mark = made;
+    } else {
+        mark_end(driver, made);
+    }
+    return umf_ze_result(result, "marking a command list");
+}
+
+/* A mark that gives an error has passed: its device is lost, or work on it failed. */
+int umf_ze_op_mark_wait(void *provider, void *mark, int may_block) {
+    const umf_ze_driver_t *driver = umf_ze_driver(NULL, 0);
+    ze_mark_t *made = mark;
+    (void)provider;
+    bool has_passed = driver->zeEventHostSynchronize(made->event, may_block ? UINT64_MAX : 0) !=
+                      ZE_RESULT_NOT_READY;
+    if (has_passed) {
+        mark_end(driver, made);
+    }
+    return has_passed;
+}
+
+/* Handles of command lists are not used again while the program holds them. */
+umf_result_t umf_ze_op_queue_id(void *provider, void *queue, uint64_t *id, int *is_of_thread,
+                                int *is_captured) {
+    (void)provider;
+    if (!queue) {
+        UMF_LOG_ERROR("queue is NULL: Level Zero has no default queue, name an immediate command "
+                      "list");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *id = (uintptr_t)queue;
+    *is_of_thread = *is_captured = 0;
+    return UMF_RESULT_SUCCESS;
 }

@@ -22,10 +22,19 @@ umf_result_t umf_ze_op_queue_join(void *provider, void *queue, void *const *even
                                   size_t num_events);
 umf_result_t umf_ze_op_event_record(void *provider, void *event, void *queue);
 
+/* A mark is an event that the list signals. A list does not wait for the mark of another one: the
+ * event may not be destroyed before it has. */
+umf_result_t umf_ze_queue_mark(const umf_ze_driver_t *driver, ze_context_handle_t context,
+                               void *queue, void **mark);
+int umf_ze_op_mark_wait(void *provider, void *mark, int may_block);
+umf_result_t umf_ze_op_queue_id(void *provider, void *queue, uint64_t *id, int *is_of_thread,
+                                int *is_captured);
+
 /* Their members of umf_memory_provider_ext_ops_t. */
 #define UMF_ZE_QUEUE_OPS                                                                           \
     .queue_destroy = umf_ze_op_queue_destroy, .queue_wait = umf_ze_op_queue_wait,                  \
     .copy = umf_ze_op_copy, .fill = umf_ze_op_fill, .queue_join = umf_ze_op_queue_join,            \
-    .event_record = umf_ze_op_event_record
+    .event_record = umf_ze_op_event_record, .mark_wait = umf_ze_op_mark_wait,                      \
+    .queue_id = umf_ze_op_queue_id
 
 #endif

@@ -405,6 +405,11 @@ static umf_result_t ze_queue_create(void *provider, void **queue) {
     return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
 }
 
+static umf_result_t ze_queue_mark(void *provider, void *queue, void **mark) {
+    const umf_ze_provider_t *ze = provider;
+    return umf_ze_queue_mark(ze->driver, ze->context, queue, mark);
+}
+
 static umf_result_t ze_wait(void *provider, void *const *queues, size_t num_queues,
                             void *const *events, size_t num_events) {
     if (!num_queues && !num_events) {
@@ -472,6 +477,7 @@ static const umf_memory_provider_ext_ops_t ze_ext_ops = {
     .struct_size = sizeof(ze_ext_ops),
     .ipc_check = ze_ipc_check,
     .queue_create = ze_queue_create,
+    .queue_mark = ze_queue_mark,
     UMF_ZE_QUEUE_OPS,
     .copy_domain = ze_copy_domain,
     .wait = ze_wait,

@@ -335,6 +335,11 @@ static umf_result_t ze_vmm_queue_create(void *provider, void **queue) {
     return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
 }
 
+static umf_result_t ze_vmm_queue_mark(void *provider, void *queue, void **mark) {
+    const ze_vmm_t *ze = provider;
+    return umf_ze_queue_mark(ze->driver, ze->context, queue, mark);
+}
+
 /* Memory of one context: a command list of another one does not know it. */
 static umf_result_t ze_vmm_copy_domain(void *provider, const void **domain) {
     *domain = ((const ze_vmm_t *)provider)->context;
@@ -441,6 +446,7 @@ static const umf_memory_provider_ext_ops_t ze_vmm_ext_ops = {
     UMF_VMM_EXT_OPS,
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .queue_create = ze_vmm_queue_create,
+    .queue_mark = ze_vmm_queue_mark,
     UMF_ZE_QUEUE_OPS,
     .copy_domain = ze_vmm_copy_domain,
     .wait = ze_vmm_wait,
