@@ -368,11 +368,22 @@ struct Blocks {
     Blocks &operator=(const Blocks &) = delete;
 };
 
+// The same for a row and its peer: which pages they are makes a difference.
+template <size_t SIZE> std::shared_ptr<Blocks> blocks_of() {
+    static std::weak_ptr<Blocks> known;
+    std::shared_ptr<Blocks> blocks = known.lock();
+    if (!blocks) {
+        blocks = std::make_shared<Blocks>(SIZE);
+        known = blocks;
+    }
+    return blocks;
+}
+
 // Threads that a copy starts run where this one may.
 struct Unpinned final : Job {
-    Blocks blocks;
+    std::shared_ptr<Blocks> blocks = blocks_of<256 * MIB>();
     bool by_umf;
-    Unpinned(size_t size, bool umf) : blocks(size), by_umf(umf) {}
+    explicit Unpinned(bool umf) : by_umf(umf) {}
     void prepare(int) override {
         cpu_set_t all;
         memset(&all, 0xFF, sizeof(all));
@@ -381,9 +392,9 @@ struct Unpinned final : Job {
     void run(int) override {
         for (uint64_t i = 0; i < ops; ++i) {
             if (!by_umf) {
-                memcpy(blocks.to, blocks.from, blocks.size);
-                asm volatile("" : : "r"(blocks.to) : "memory");
-            } else if (umfCopy(blocks.to, blocks.from, blocks.size, nullptr)) {
+                memcpy(blocks->to, blocks->from, blocks->size);
+                asm volatile("" : : "r"(blocks->to) : "memory");
+            } else if (umfCopy(blocks->to, blocks->from, blocks->size, nullptr)) {
                 failed++;
             }
         }
@@ -391,7 +402,7 @@ struct Unpinned final : Job {
 };
 
 template <size_t SIZE, bool BY_UMF> std::unique_ptr<Job> make_copy(std::string &why) {
-    auto blocks = std::make_unique<Blocks>(SIZE);
+    auto blocks = blocks_of<SIZE>();
     const bool ready = blocks->from != nullptr;
     const std::string error = blocks->pool.error;
     return job_if(ready, error, why, [b = std::move(blocks)](uint64_t) {
@@ -405,7 +416,7 @@ template <size_t SIZE, bool BY_UMF> std::unique_ptr<Job> make_copy(std::string &
 }
 
 template <size_t SIZE, bool BY_UMF> std::unique_ptr<Job> make_fill(std::string &why) {
-    auto blocks = std::make_unique<Blocks>(SIZE);
+    auto blocks = blocks_of<SIZE>();
     const bool ready = blocks->from != nullptr;
     const std::string error = blocks->pool.error;
     return job_if(ready, error, why, [b = std::move(blocks)](uint64_t) {
@@ -419,9 +430,9 @@ template <size_t SIZE, bool BY_UMF> std::unique_ptr<Job> make_fill(std::string &
 }
 
 template <bool BY_UMF> std::unique_ptr<Job> make_large_copy(std::string &why) {
-    auto job = std::make_unique<Unpinned>(256 * MIB, BY_UMF);
+    auto job = std::make_unique<Unpinned>(BY_UMF);
     why = "no memory";
-    return job->blocks.from ? std::move(job) : nullptr;
+    return job->blocks->from ? std::move(job) : nullptr;
 }
 
 } // namespace

@@ -180,6 +180,37 @@ TEST_F(CopyOnQueue, data_between_two_drivers_goes_through_the_host_behind_the_qu
     give("far", far);
 }
 
+TEST_F(CopyOnQueue, more_than_2_gib_is_copied_and_filled) {
+    if (!driver().is_real) {
+        GTEST_SKIP() << "takes 6 GiB of memory of a GPU and of the host";
+    }
+    constexpr size_t size = (size_t{2} << 30) + 1;
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("proxy over cuda_vmm", &pool), OK);
+    char *near = static_cast<char *>(malloc(size)), *back = static_cast<char *>(malloc(size)),
+         *far[2];
+    for (char *&ptr : far) {
+        ptr = static_cast<char *>(umfPoolMalloc(pool, size));
+        ASSERT_NE(ptr, nullptr);
+    }
+    ::fill(near, size, 11);
+    memset(back, 0, size);
+    ASSERT_EQ(umfCopy(far[0], near, size, nullptr), OK);
+    ASSERT_EQ(umfFill(far[1], "abc", 3, size, nullptr), OK);
+    ASSERT_EQ(umfCopy(back, far[1], size, nullptr), OK);
+    EXPECT_EQ(memcmp(back, "abc", 3), 0);
+    EXPECT_EQ(memcmp(back, back + 3, size - 3), 0);
+    ASSERT_EQ(umfCopy(far[1], far[0], size, nullptr), OK);
+    ASSERT_EQ(umfCopy(back, far[1], size, nullptr), OK);
+    EXPECT_EQ(memcmp(back, near, size), 0);
+    for (char *ptr : far) {
+        EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+    }
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    free(near);
+    free(back);
+}
+
 // Nobody has given one device access to the virtual memory of the other.
 TEST_F(CopyOnQueue, virtual_memory_of_devices_without_access_goes_through_the_host) {
     int count = 0;
