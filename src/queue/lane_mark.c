@@ -132,6 +132,19 @@ void umf_lane_update(umf_lane_t *lane, bool waits) {
     turn_end(lane);
 }
 
+bool umf_lane_hold(umf_lane_t *lane) {
+    turn_wait(lane);
+    bool is_open = lane->kind == UMF_LANE_OPEN;
+    if (!is_open) {
+        turn_end(lane);
+    }
+    return is_open;
+}
+
+void umf_lane_release(umf_lane_t *lane) {
+    turn_end(lane);
+}
+
 /* Makes the last mark of the queue. Blocks that wait for other queues, and those that name this one
  * as another queue, count as a free. false: it could not be made. */
 static bool mark_last(umf_lane_t *lane) {

@@ -374,13 +374,24 @@ static bool may_ask(umf_lane_t *lane) {
     return may;
 }
 
+/* Other threads may destroy a queue that is not held. */
+static bool is_captured_lane(umf_lanes_t *lanes, umf_lane_t *lane, umf_queue_t *queue) {
+    queue_facts_t facts = {0};
+    if (!may_ask(lane) || !umf_lane_hold(lane)) {
+        return false;
+    }
+    *queue = lane->queue;
+    bool is_captured = ask(lanes, lane->queue, &facts) == UMF_RESULT_SUCCESS && facts.is_captured;
+    umf_lane_release(lane);
+    return is_captured;
+}
+
 /* A queue of a lane that has blocks and that is captured now. false: there is none. */
 static bool find_captured(umf_lanes_t *lanes, umf_queue_t *queue) {
-    queue_facts_t facts = {0};
+    umf_queue_t each;
     UMF_LANES_EACH(lanes, lane) {
-        if (may_ask(lane) && ask(lanes, lane->queue, &facts) == UMF_RESULT_SUCCESS &&
-            facts.is_captured) {
-            *queue = lane->queue;
+        if (is_captured_lane(lanes, lane, &each)) {
+            *queue = each;
             return true;
         }
     }

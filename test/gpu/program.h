@@ -33,6 +33,7 @@ struct Program {
         CUstream stream;
         CUdeviceptr bad; // a word that only this stream counts in
         bool is_own;     // may be destroyed and captured
+        bool is_blocking;
     };
     struct Block {
         char *ptr;
@@ -109,7 +110,7 @@ struct Program {
         return words + 4 * used_cells++;
     }
     void add_queue(CUstream stream, bool is_own) {
-        queues.push_back({stream, new_cell(), is_own});
+        queues.push_back({stream, new_cell(), is_own, !is_own});
     }
     static CUstream create(unsigned flags) {
         CUstream stream = nullptr;
@@ -129,9 +130,14 @@ struct Program {
             add_queue(create(CU_STREAM_NON_BLOCKING), true);
         }
     }
+    // The legacy default stream and those that block it are in order without an event.
+    bool are_in_order(size_t first, size_t second) const {
+        bool has_default = !queues[first].stream || !queues[second].stream;
+        return has_default && queues[first].is_blocking && queues[second].is_blocking;
+    }
     void order(size_t first, size_t second) {
         CUevent event = nullptr;
-        if (first == second || first == none) {
+        if (first == second || first == none || (are_in_order(first, second) && below(2))) {
             return;
         }
         CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));

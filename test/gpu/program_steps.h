@@ -140,7 +140,7 @@ inline void Program::renew_queue() {
     }
     EXPECT_EQ(umfQueueEnds(queues[old].stream), UMF_RESULT_SUCCESS);
     CU(cuStreamDestroy(queues[old].stream));
-    queues[old] = {create(CU_STREAM_NON_BLOCKING), new_cell(), true};
+    queues[old] = {create(CU_STREAM_NON_BLOCKING), new_cell(), true, false};
 }
 
 // --- sleep and failures --------------------------------------------------------------------------

@@ -440,6 +440,22 @@ TEST_P(Queue, TheDefaultQueueIsAQueue) {
     }
 }
 
+// The driver puts work on the legacy default stream and work on blocking streams in order. What is
+// freed on one may be used by the other, also if the one itself has nothing to do.
+TEST_P(Queue, TheDefaultQueueStandsBehindBlockingOnes) {
+    CUstream blocking = nullptr;
+    CU(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    for (CUstream user : {blocking, CU_STREAM_PER_THREAD, CUstream{nullptr}}) {
+        CUstream freer = user ? nullptr : blocking;
+        void *ptr = umfPoolMallocOn(pool, SMALL, 0, user);
+        work(ptr, 1, SMALL, user);
+        EXPECT_EQ(umfFreeOn(ptr, freer), OK);
+        is_handed_out_in_order();
+    }
+    EXPECT_EQ(umfQueueEnds(blocking), OK);
+    CU(cuStreamDestroy(blocking));
+}
+
 TEST_P(Queue, TheQueueOfAThreadIsNotThatOfAnother) {
     NEEDS_FAKE()
     void *ptr = make_busy(SMALL, CU_STREAM_PER_THREAD), *other = nullptr;

@@ -156,6 +156,15 @@ umf_result_t umf_cuda_event_record(const umf_cuda_driver_t *driver,
 static char mark_passed;
 #define MARK_PASSED ((CUevent)(void *)&mark_passed)
 
+/* The next work of a blocking stream waits for the default stream, and that for all blocking ones:
+ * what is queued on the stream itself does not tell. */
+static bool is_idle(const umf_cuda_driver_t *driver, CUstream stream) {
+    unsigned flags = 0;
+    return driver->cuStreamQuery && driver->cuStreamGetFlags &&
+           driver->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
+           (flags & CU_STREAM_NON_BLOCKING) && driver->cuStreamQuery(stream) == CUDA_SUCCESS;
+}
+
 static CUresult mark_make(const umf_cuda_driver_t *driver, CUstream stream, CUevent *mark) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUevent made;
@@ -169,7 +178,7 @@ static CUresult mark_make(const umf_cuda_driver_t *driver, CUstream stream, CUev
         return result;
     }
     /* An event that is recorded on an idle stream passes only some time later. */
-    if (driver->cuStreamQuery && driver->cuStreamQuery(stream) == CUDA_SUCCESS) {
+    if (is_idle(driver, stream)) {
         *mark = MARK_PASSED;
         return CUDA_SUCCESS;
     }

@@ -16,6 +16,8 @@
     FUNCTION(cuStreamSynchronize, 7000)                                                            \
     FUNCTION(cuStreamWaitEvent, 7000)                                                              \
     FUNCTION(cuStreamIsCapturing, 10000)                                                           \
+    FUNCTION(cuStreamQuery, 7000)                                                                  \
+    FUNCTION(cuStreamGetFlags, 7000)                                                               \
     FUNCTION(cuStreamGetId, 12000)                                                                 \
     FUNCTION(cuEventRecord, 7000)
 

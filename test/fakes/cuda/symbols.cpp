@@ -51,6 +51,14 @@ CUresult fake_cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *s
     return fake_cuStreamIsCapturing(of_thread(stream), status);
 }
 
+CUresult fake_cuStreamQuery_ptsz(CUstream stream) {
+    return fake_cuStreamQuery(of_thread(stream));
+}
+
+CUresult fake_cuStreamGetFlags_ptsz(CUstream stream, unsigned *flags) {
+    return fake_cuStreamGetFlags(of_thread(stream), flags);
+}
+
 CUresult fake_cuStreamGetId_ptsz(CUstream stream, unsigned long long *id) {
     return fake_cuStreamGetId(of_thread(stream), id);
 }
