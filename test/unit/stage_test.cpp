@@ -112,6 +112,41 @@ TEST_F(Stage, a_copy_to_the_device_that_fails_tells_what_is_right) {
     places->at("cuda_device").give(device);
 }
 
+// By two threads, with pinned memory that is new each time.
+TEST_F(Stage, each_call_of_the_driver_may_fail) {
+    NEEDS_FAKE();
+    constexpr size_t size = 36 * MiB;
+    Bytes model(size), now(size);
+    fill(model.data(), size, 6);
+    Place &place = places->at("cuda_vmm");
+    char *device = static_cast<char *>(place.take(size));
+    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
+    size_t done = 0;
+    params.done = &done;
+    for (bool is_to_device : {true, false}) {
+        bool is_reached = true;
+        for (long n = 1; is_reached; n += does_all() ? 1 : 7) {
+            ASSERT_LT(n, 1000);
+            memset(now.data(), 0, size);
+            is_to_device ? place.write(device, now.data(), size)
+                         : place.write(device, model.data(), size);
+            ASSERT_EQ(umfSuspendTrim(), OK);
+            fail_cuda(n);
+            umf_result_t result = is_to_device ? umfCopy(device, model.data(), size, &params)
+                                               : umfCopy(now.data(), device, size, &params);
+            is_reached = fail_cuda(0);
+            ASSERT_TRUE(is_reached || result == OK) << n;
+            if (is_to_device) {
+                place.read(now.data(), device, size);
+            }
+            ASSERT_EQ(memcmp(now.data(), model.data(), result == OK ? size : done), 0) << n;
+        }
+    }
+    place.give(device);
+    EXPECT_EQ(umfSuspendTrim(), OK);
+    EXPECT_EQ(registered(), 0u);
+}
+
 #endif
 
 TEST_F(Stage, two_providers_of_ones_own_meet_in_the_middle) {
