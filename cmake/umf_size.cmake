@@ -4,7 +4,7 @@
 set(umf_cold_sources ${UMF_SOURCES})
 foreach(hot IN ITEMS
     "base/(thread_slot|lock|meta)" "system/checksum" "cache/(depot|magazine|reuse_slots)" "ds/[a-z]+" "track/[a-z_]+"
-    "core/(listener|pool|provider|tracked_provider|properties)" "ctl/stats" "ipc/(export|import|ipc|mapping|mapping_provider|wire)"
+    "core/(content|listener|pool|provider|tracked_provider|properties)" "ctl/stats" "ipc/(export|import|ipc|mapping|mapping_provider|wire)"
     "movement/(copy|cpu|move|place|queue|quick|route|stage_memory|transfer)" "suspend/store_copy"
     "providers/os/(os|extent|pages|dirty)" "providers/file/(window|opened)"
     "pools/proxy" "pools/shared/starts" "pools/disjoint/(disjoint|slab)" "pools/coalescing/(coalescing|reuse|shards)"
