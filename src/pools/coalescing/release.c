@@ -42,9 +42,7 @@ static umf_result_t span_return(coalescing_pool_t *pool, shard_t *shard, uintptr
         return UMF_RESULT_ERROR_UNKNOWN;
     }
     size_t size = span->size;
-    int saved_errno = errno;
     umf_result_t result = umf_tracked_free(pool->tracked, span);
-    errno = saved_errno;
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("pool %s: the provider does not take back %zu bytes at %p (%s); the pool "
                       "goes on using them",

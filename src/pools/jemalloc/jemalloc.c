@@ -22,7 +22,6 @@
  */
 #include <umf/pools/pool_jemalloc.h>
 
-#include <errno.h>
 #include <jemalloc/jemalloc.h>
 #include <string.h>
 
@@ -464,11 +463,9 @@ static void release_all(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *i
  * soon as its last object is released. */
 static void jemalloc_flush(void *self, uint32_t bin, umf_item_t *items, size_t n) {
     jemalloc_pool_t *pool = self;
-    int saved_errno = errno;
     n = unmark_all(pool, items, n);
     release_all(pool, bin, items, n);
     umf_pages_settle(&pool->pages);
-    errno = saved_errno;
 }
 
 /* jemalloc keeps no free extents. So only the page cache decays; withheld blocks go there first. */
@@ -544,12 +541,10 @@ static __attribute__((noinline)) umf_result_t large_free(jemalloc_pool_t *pool, 
         return refuse(pool, ptr);
     }
     size_t bytes = (size_t)pages << UMF_PAGE_SHIFT;
-    int saved_errno = errno;
     if (!can_withhold(bytes) || !withhold(pool, ptr, bytes)) {
         block_release(pool, ptr, bytes);
         umf_magazines_decay(&pool->magazines);
     }
-    errno = saved_errno;
     return UMF_RESULT_SUCCESS;
 }
 
