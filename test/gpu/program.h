@@ -120,7 +120,9 @@ struct Program {
     void start() {
         CU(cuMemAlloc(&words, 4 * cells));
         CU(cuMemsetD8(words, 0, 4 * cells));
-        CU(cuCtxSynchronize());
+        kernels.fill(words, 1, 0, 0, nullptr); // a driver loads kernels when they are first used,
+        kernels.check(words, 1, 0, words, nullptr); // which a capture does not outlive
+        CU(cuStreamSynchronize(nullptr));
         if (is_alone) {
             add_queue(nullptr, false);
         }

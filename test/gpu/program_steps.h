@@ -161,25 +161,30 @@ inline void Program::sleep() {
 
 // Not those that wait: with a failure there, work has failed, too, and is not done.
 inline void Program::with_a_failure() {
-    static const int functions[] = {FAKE_cuMemAlloc,
-                                    FAKE_cuMemFree,
-                                    FAKE_cuMemCreate,
-                                    FAKE_cuMemRelease,
-                                    FAKE_cuMemMap,
-                                    FAKE_cuMemUnmap,
-                                    FAKE_cuMemSetAccess,
-                                    FAKE_cuMemAddressReserve,
-                                    FAKE_cuMemAddressFree,
-                                    FAKE_cuEventCreate,
-                                    FAKE_cuEventRecord,
-                                    FAKE_cuEventDestroy,
-                                    FAKE_cuStreamGetId,
-                                    FAKE_cuStreamGetCtx,
-                                    FAKE_cuStreamWaitEvent,
-                                    FAKE_cuStreamIsCapturing,
-                                    FAKE_cuCtxPushCurrent,
-                                    FAKE_cuCtxGetCurrent,
-                                    FAKE_cuPointerGetAttribute};
+    static const int functions[] = {
+        FAKE_cuMemAlloc,
+        FAKE_cuMemFree,
+        FAKE_cuMemCreate,
+        FAKE_cuMemRelease,
+        FAKE_cuMemMap,
+        FAKE_cuMemUnmap,
+        FAKE_cuMemSetAccess,
+        FAKE_cuMemAddressReserve,
+        FAKE_cuMemAddressFree,
+        FAKE_cuEventCreate,
+        FAKE_cuEventRecord,
+        FAKE_cuEventDestroy,
+        FAKE_cuCtxRecordEvent,
+        FAKE_cuStreamQuery,
+        FAKE_cuStreamGetId,
+        FAKE_cuStreamGetCtx,
+        FAKE_cuStreamGetFlags,
+        FAKE_cuStreamWaitEvent,
+        FAKE_cuStreamIsCapturing,
+        FAKE_cuCtxPushCurrent,
+        FAKE_cuCtxGetCurrent,
+        FAKE_cuPointerGetAttribute,
+    };
     if (driver().is_real || !is_alone) {
         return;
     }

@@ -7,7 +7,7 @@
 # and with this script, and runs nothing.
 #
 # The parts, all but --sanitize if none is named: --tests; --sanitize, compute-sanitizer's memcheck
-# over gpu.cuda_vmm, gpu.pools, gpu.graph, gpu.copy and umem.cuda; --bench. --sleep is how many GiB sleep in the benchmark
+# over gpu.cuda_vmm, gpu.pools, gpu.graph, gpu.copy, gpu.queue, gpu.random and umem.cuda; --bench. --sleep is how many GiB sleep in the benchmark
 # (8), --folder where content is kept in files there; --software runs all on the software driver
 # (libcuda.so.1 in test/fakes or software of <folder>).
 #
@@ -154,7 +154,7 @@ if [ -n "$with_sanitize" ]; then
     if [ -n "$software" ] || ! command -v compute-sanitizer >/dev/null; then
         sanitized="memcheck: skipped, it needs a GPU and compute-sanitizer"$'\n'
     else
-        for name in gpu_{cuda_vmm,pools,graph,copy} umem_cuda; do
+        for name in gpu_{cuda_vmm,pools,graph,copy,queue,random} umem_cuda; do
             for test in "$build/test/umf_${name}_test" "$build/umf_${name}_test"; do
                 if [ -x "$test" ]; then
                     sanitize_test "$test"
