@@ -245,6 +245,15 @@ static PyObject *buffer_foreign_device(PyObject *object, void *unused) {
     return Py_BuildValue("ii", self->device_type, self->device);
 }
 
+static PyObject *buffer_stream(PyObject *object, void *unused) {
+    (void)unused;
+    umf_py_buffer_t *self = (umf_py_buffer_t *)object;
+    if (!self->has_queue) {
+        Py_RETURN_NONE;
+    }
+    return PyLong_FromVoidPtr(self->queue);
+}
+
 static Py_ssize_t buffer_length(PyObject *object) {
     return (Py_ssize_t)((umf_py_buffer_t *)object)->size;
 }
@@ -274,6 +283,8 @@ static PyGetSetDef buffer_members[] = {
     {"pool", buffer_pool, NULL, "The Pool; None for memory of another library.", NULL},
     {"freed", buffer_freed, NULL, "Whether it was freed, or its pool closed.", NULL},
     {"origin", buffer_origin, NULL, "'pool', 'ipc' or 'foreign'.", NULL},
+    {"stream", buffer_stream, NULL,
+     "Address of the stream that it is freed on; None: the host has waited then.", NULL},
     {"read_only", buffer_read_only, NULL, "Whether views of it are read-only.", NULL},
     {"_foreign_device", buffer_foreign_device, NULL, "DLPack's device of foreign memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};

@@ -5,10 +5,8 @@
  */
 #include "backup.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,198 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cuda.h"
-
-enum { MAX_THREADS = 12 };
-
-#define UNIT ((size_t)256 << 20) /* a multiple of all page sizes */
-
-struct arena_t {
-    char *memory;
-    size_t size;
-    atomic_size_t users; /* backups in it */
-    bool *is_pinned;     /* one for each unit, written by the thread that makes it */
-    bool is_driver_own;  /* allocated by the driver, not pinned by it */
-    arena_t *next;       /* in the list of those that are kept */
-};
-
-/* Arenas without backups that the next call uses. */
-static arena_t *kept;
-static bool is_keeping;
-static pthread_mutex_t kept_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-/* --- pinned memory ---------------------------------------------------------------------------- */
-
-/* Memory of the runtime if it is in the process, as it then knows it; else of the driver. */
-static void driver_host_free(void *memory) {
-    int (*host_free)(void *);
-    *(void **)&host_free = dlsym(RTLD_DEFAULT, "cudaFreeHost");
-    if (host_free) {
-        host_free(memory);
-    } else {
-        cuda()->host_free(memory);
-    }
-}
-
-static int driver_host_alloc(void **memory, size_t size) {
-    int (*host_alloc)(void **, size_t, unsigned);
-    *(void **)&host_alloc = dlsym(RTLD_DEFAULT, "cudaHostAlloc");
-    return host_alloc ? host_alloc(memory, size, CU_MEMHOSTALLOC_PORTABLE)
-                      : (int)cuda()->host_alloc(memory, size, CU_MEMHOSTALLOC_PORTABLE);
-}
-
-/* By the runtime if it is in the process, as it then knows the memory; else by the driver. */
-static CUresult host_pin(void *memory, size_t size) {
-    int (*pin)(void *, size_t, unsigned);
-    *(void **)&pin = dlsym(RTLD_DEFAULT, "cudaHostRegister");
-    return pin ? (CUresult)pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE)
-               : cuda()->pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE);
-}
-
-static void host_unpin(void *memory) {
-    int (*unpin)(void *);
-    *(void **)&unpin = dlsym(RTLD_DEFAULT, "cudaHostUnregister");
-    if (unpin) {
-        unpin(memory);
-    } else {
-        cuda()->unpin(memory);
-    }
-}
-
-static size_t arena_units(const arena_t *arena) {
-    return (arena->size + UNIT - 1) / UNIT;
-}
-
-static size_t unit_size(const arena_t *arena, size_t unit) {
-    size_t rest = arena->size - unit * UNIT;
-    return rest < UNIT ? rest : UNIT;
-}
-
-static void arena_destroy(arena_t *arena) {
-    if (arena->is_driver_own) {
-        driver_host_free(arena->memory);
-    } else {
-        for (size_t i = 0; i < arena_units(arena); i++) {
-            if (arena->is_pinned[i]) {
-                host_unpin(arena->memory + i * UNIT);
-            }
-        }
-        munmap(arena->memory, arena->size);
-    }
-    free(arena->is_pinned);
-    free(arena);
-}
-
-static bool is_whole(const arena_t *arena) {
-    size_t units = 0;
-    while (!arena->is_driver_own && units < arena_units(arena) && arena->is_pinned[units]) {
-        units++;
-    }
-    return units == arena_units(arena);
-}
-
-/* false: nothing is kept. */
-static bool arena_keep(arena_t *arena) {
-    pthread_mutex_lock(&kept_mutex);
-    bool is_kept = is_keeping && is_whole(arena);
-    if (is_kept) {
-        arena->next = kept;
-        kept = arena;
-    }
-    pthread_mutex_unlock(&kept_mutex);
-    return is_kept;
-}
-
-/* NULL: none has that size. */
-static arena_t *arena_reuse(size_t size) {
-    pthread_mutex_lock(&kept_mutex);
-    arena_t **at = &kept;
-    while (*at && (*at)->size != size) {
-        at = &(*at)->next;
-    }
-    arena_t *found = *at;
-    if (found) {
-        *at = found->next;
-    }
-    pthread_mutex_unlock(&kept_mutex);
-    return found;
-}
-
-static void arenas_drop(void) {
-    pthread_mutex_lock(&kept_mutex);
-    arena_t *list = kept;
-    kept = NULL;
-    pthread_mutex_unlock(&kept_mutex);
-    for (arena_t *next; list; list = next) {
-        next = list->next;
-        arena_destroy(list);
-    }
-}
-
-static void arena_release(arena_t *arena) {
-    if (atomic_fetch_sub(&arena->users, 1) == 1 && !arena_keep(arena)) {
-        int device = cuda_current_device();
-        bool is_entered = cuda_enter(device) == CUDA_SUCCESS;
-        arena_destroy(arena);
-        if (is_entered) {
-            cuda_leave();
-        }
-    }
-}
-
-static char *map_host(size_t size) {
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
-        return NULL;
-    }
-    madvise(memory, size, MADV_HUGEPAGE);
-    return memory;
-}
-
-/* Users ask the runtime for the flags of pinned memory. Not every runtime answers for memory that
- * was not its own before it was pinned; where it does not, the driver allocates it. */
-static bool pinned_has_flags(void) {
-    int (*get_flags)(unsigned *, void *);
-    int (*last_error)(void);
-    *(void **)&get_flags = dlsym(RTLD_DEFAULT, "cudaHostGetFlags");
-    *(void **)&last_error = dlsym(RTLD_DEFAULT, "cudaGetLastError");
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    char *memory = get_flags ? map_host(page) : NULL;
-    if (!memory) {
-        return true;
-    }
-    unsigned flags = 0;
-    bool has = true;
-    if (host_pin(memory, page) == CUDA_SUCCESS) {
-        has = get_flags(&flags, memory) == 0;
-        host_unpin(memory);
-    }
-    munmap(memory, page);
-    if (last_error) {
-        last_error(); /* the question leaves no trace */
-    }
-    return has;
-}
-
-static arena_t *arena_create(size_t size, failure_t *error) {
-    arena_t *arena = calloc(1, sizeof(*arena));
-    if (arena) {
-        arena->size = size;
-        arena->is_pinned = calloc(arena_units(arena), sizeof(*arena->is_pinned));
-        arena->memory = arena->is_pinned ? map_host(size) : NULL;
-    }
-    if (!arena || !arena->memory) {
-        if (arena) {
-            free(arena->is_pinned);
-        }
-        free(arena);
-        error->result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-        fail(error, "no %zu bytes of host memory to keep content in", size);
-        return NULL;
-    }
-    return arena;
-}
+#include "arena.h"
 
 /* --- the work of one call --------------------------------------------------------------------- */
 
@@ -232,8 +39,8 @@ static CUresult copy_range(const work_t *work, const keep_t *keep, size_t from, 
 
 /* Those parts of the backups in the arena that lie in one unit of it. */
 static CUresult copy_unit(const work_t *work, size_t unit) {
-    char *start = work->arena->memory + unit * UNIT;
-    char *end = start + unit_size(work->arena, unit);
+    char *start = work->arena->memory + unit * ARENA_UNIT;
+    char *end = start + arena_unit_size(work->arena, unit);
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < work->count && result == CUDA_SUCCESS; i++) {
         const backup_t *backup = work->keeps[i].backup;
@@ -248,15 +55,15 @@ static CUresult copy_unit(const work_t *work, size_t unit) {
 }
 
 static CUresult make_unit(work_t *work, size_t unit) {
-    char *memory = work->arena->memory + unit * UNIT;
-    size_t size = unit_size(work->arena, unit), page = (size_t)sysconf(_SC_PAGESIZE);
+    char *memory = work->arena->memory + unit * ARENA_UNIT;
+    size_t size = arena_unit_size(work->arena, unit), page = (size_t)sysconf(_SC_PAGESIZE);
     if (work->arena->is_pinned[unit]) { /* kept from an earlier call */
         return copy_unit(work, unit);
     }
     for (size_t at = 0; at < size; at += page) {
         ((volatile char *)memory)[at] = 0;
     }
-    CUresult result = host_pin(memory, size);
+    CUresult result = arena_pin(memory, size);
     if (result == CUDA_SUCCESS) {
         work->arena->is_pinned[unit] = true;
         result = copy_unit(work, unit);
@@ -283,19 +90,8 @@ static void *make_units(void *arg) {
     return NULL;
 }
 
-/* This thread works, too, so it goes on where no other can be started. */
 static CUresult make_arena(work_t *work) {
-    pthread_t threads[MAX_THREADS];
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t wanted = cpus > MAX_THREADS ? MAX_THREADS : cpus > 1 ? (size_t)cpus : 1, started = 0;
-    wanted = wanted < arena_units(work->arena) ? wanted : arena_units(work->arena);
-    while (started + 1 < wanted && pthread_create(&threads[started], NULL, make_units, work) == 0) {
-        started++;
-    }
-    make_units(work);
-    while (started > 0) {
-        pthread_join(threads[--started], NULL);
-    }
+    arena_in_threads(arena_units(work->arena), make_units, work);
     return (CUresult)atomic_load(&work->failed);
 }
 
@@ -320,11 +116,7 @@ static bool room_in_arena(work_t *work, failure_t *error) {
     if (size == 0) {
         return true;
     }
-    arena_t *arena = arena_reuse(size);
-    if (!arena) {
-        arenas_drop(); /* of other sizes than what sleeps now */
-        arena = arena_create(size, error);
-    }
+    arena_t *arena = arena_make(size, error);
     if (!arena) {
         return false;
     }
@@ -346,7 +138,7 @@ static bool room_in_arena(work_t *work, failure_t *error) {
 static bool room_by_driver(keep_t *keep, failure_t *error) {
     arena_t *arena = calloc(1, sizeof(*arena));
     void *memory = NULL;
-    if (!arena || driver_host_alloc(&memory, keep->block->size) != 0) {
+    if (!arena || arena_host_alloc(&memory, keep->block->size) != 0) {
         free(arena);
         error->result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
         return fail(error, "no %zu bytes of pinned host memory to keep content in",
@@ -361,7 +153,7 @@ static bool room_by_driver(keep_t *keep, failure_t *error) {
 }
 
 static bool room_on_host(keep_t *keep, failure_t *error) {
-    keep->backup->memory = map_host(keep->block->size);
+    keep->backup->memory = arena_map(keep->block->size);
     keep->backup->size = keep->block->size;
     if (!keep->backup->memory) {
         error->result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -373,7 +165,7 @@ static bool room_on_host(keep_t *keep, failure_t *error) {
 static bool room_all(work_t *work, failure_t *error) {
     static int has_flags = -1;
     if (has_flags < 0) {
-        has_flags = pinned_has_flags();
+        has_flags = arena_flags_work();
     }
     for (size_t i = 0; i < work->count; i++) {
         keep_t *keep = &work->keeps[i];
@@ -466,14 +258,14 @@ static bool files_move(const work_t *work, const backup_options_t *options, fail
         if (work->keeps[i].backup->kind != BACKUP_DISK) {
             continue;
         }
-        if (!chunk && driver_host_alloc(&chunk, options->chunk) != 0) {
+        if (!chunk && arena_host_alloc(&chunk, options->chunk) != 0) {
             return fail(error, "no %zu bytes of pinned host memory to write files from",
                         options->chunk);
         }
         is_done = file_move(work, &work->keeps[i], options, chunk, error);
     }
     if (chunk) {
-        driver_host_free(chunk);
+        arena_host_free(chunk);
     }
     return is_done;
 }
@@ -483,11 +275,12 @@ static bool files_move(const work_t *work, const backup_options_t *options, fail
 /* Each unit was pinned by itself, and one copy must not reach over the end of what was pinned. */
 static CUresult copy_whole(const work_t *work, const keep_t *keep) {
     const backup_t *backup = keep->backup;
-    size_t in_unit = backup->arena ? (size_t)(backup->memory - backup->arena->memory) % UNIT : 0;
+    size_t in_unit =
+        backup->arena ? (size_t)(backup->memory - backup->arena->memory) % ARENA_UNIT : 0;
     bool has_units = backup->arena && !backup->arena->is_driver_own;
     CUresult result = CUDA_SUCCESS;
     for (size_t at = 0, end; at < backup->size && result == CUDA_SUCCESS; at = end) {
-        end = has_units ? at + UNIT - (in_unit + at) % UNIT : backup->size;
+        end = has_units ? at + ARENA_UNIT - (in_unit + at) % ARENA_UNIT : backup->size;
         end = end < backup->size ? end : backup->size;
         result = copy_range(work, keep, at, end);
     }
@@ -575,17 +368,6 @@ static bool run_all(keep_t *keeps, size_t count, bool is_load, const backup_opti
         }
     }
     return true;
-}
-
-void backups_retain(bool is_on) {
-    pthread_mutex_lock(&kept_mutex);
-    is_keeping = is_on;
-    bool is_over = !is_on && kept;
-    pthread_mutex_unlock(&kept_mutex);
-    if (is_over && cuda_enter(cuda_current_device()) == CUDA_SUCCESS) {
-        arenas_drop();
-        cuda_leave();
-    }
 }
 
 bool backup_is_full(const backup_t *backup) {

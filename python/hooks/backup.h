@@ -5,7 +5,7 @@
 #ifndef UMF_PYTHON_HOOKS_BACKUP_H
 #define UMF_PYTHON_HOOKS_BACKUP_H
 
-#include "block.h"
+#include "arena.h"
 
 typedef enum backup_kind_t {
     BACKUP_NONE,
@@ -13,8 +13,6 @@ typedef enum backup_kind_t {
     BACKUP_MMAP,   /* ordinary memory of the host */
     BACKUP_DISK,   /* a file with a name */
 } backup_kind_t;
-
-typedef struct arena_t arena_t;
 
 typedef struct backup_t {
     backup_kind_t kind;
@@ -44,9 +42,6 @@ bool backups_save(keep_t *keeps, size_t count, const backup_options_t *options, 
 bool backups_load(keep_t *keeps, size_t count, const backup_options_t *options, failure_t *error);
 /* Gives memory or file back; does nothing for a backup that has none. */
 void backup_drop(backup_t *backup);
-/* Whether pinned memory stays pinned when its last backup is dropped, for the next save of the same
- * size. Switching it off gives all of it back. */
-void backups_retain(bool is_on);
 /* Whether it has content. */
 bool backup_is_full(const backup_t *backup);
 

@@ -302,7 +302,7 @@ static PyObject *retain(PyObject *module, PyObject *is_on) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS;
-    backups_retain(truth == 1);
+    arenas_retain(truth == 1);
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
 }

@@ -46,3 +46,24 @@ EXPORTED int umf_cuda_reaches(int device, void *ptr) {
     return cuda() && cuda()->access(&flags, &from, (CUdeviceptr)(uintptr_t)ptr) == CUDA_SUCCESS &&
            flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
+
+/* Work that is queued on `later` from now on comes behind what is on `first`. Returns a CUresult.
+ */
+EXPORTED int umf_cuda_order(int device, void *first, void *later);
+EXPORTED int umf_cuda_order(int device, void *first, void *later) {
+    CUevent event;
+    CUresult result = cuda_enter(device);
+    if (result != CUDA_SUCCESS) {
+        return (int)result;
+    }
+    result = cuda()->event_create(&event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) {
+        result = cuda()->event_record(event, first);
+        if (result == CUDA_SUCCESS) {
+            result = cuda()->stream_wait(later, event, 0);
+        }
+        cuda()->event_destroy(event);
+    }
+    cuda_leave();
+    return (int)result;
+}

@@ -17,6 +17,7 @@ def hooks() -> Any:
         raise RuntimeError("libumf was built without CUDA, so it has no memory of GPUs by NVIDIA")
     library = ctypes.CDLL(str(path))
     library.umf_cuda_reaches.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    library.umf_cuda_order.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
     return library
 
 

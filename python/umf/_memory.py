@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 # Devices as DLPack counts them.
 _CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED, _ONE_API = 1, 2, 3, 13, 14
+_LEGACY = 0  # the default stream
 # Kinds of memory as the library counts them.
 _HOST, _DEVICE, _SHARED = 1, 2, 3
 
@@ -277,7 +278,8 @@ class Buffer(_core.Buffer, _Closing):
         """A capsule of the bytes.
 
         Args:
-            stream: the consumer's; the memory must be ready: nothing is waited for.
+            stream: the consumer's. It waits for the stream of the buffer, and the buffer's free
+                waits for it; without a stream the memory must be ready.
             max_version: (1, 0) and above get a versioned capsule.
             dl_device: where the consumer wants it: where it is, or a GPU by NVIDIA that reaches it
                 (``peers`` of ``cuda_vmm``).
@@ -297,8 +299,18 @@ class Buffer(_core.Buffer, _Closing):
             raise BufferError(f"memory of the host has no streams, not {stream}")
         if device[0] != _CPU and stream == 0:
             raise BufferError("stream 0 may mean two things: 1 is the legacy default stream")
+        if device[0] == _CUDA and self.stream is not None and stream != -1:
+            self._order(device[1], _LEGACY if stream is None or stream == 1 else stream)
         versioned = max_version is not None and max_version[0] >= 1
         return _core.dlpack_export(self, device[0], device[1], versioned)
+
+    def _order(self, device: int, consumer: int) -> None:
+        from . import _gpu
+
+        result = _gpu.hooks().umf_cuda_order(device, self.stream, consumer)
+        if result != 0:
+            raise BufferError(f"stream {consumer:#x} cannot wait for the memory: CUDA error {result}")
+        self.use_on(consumer)
 
     def _is_reached_by(self, device: Tuple[int, ...]) -> bool:
         if device[0] != _CUDA or self.dlpack_device()[0] != _CUDA:
@@ -320,7 +332,7 @@ class Buffer(_core.Buffer, _Closing):
             "data": (self.ptr, self.read_only),
             "version": 3,
             "strides": None,
-            "stream": None,
+            "stream": self.stream or (None if self.stream is None else 1),
         }
 
     def numpy(self, dtype: Any = "uint8", shape: Optional[Tuple[int, ...]] = None) -> "numpy.ndarray[Any, Any]":

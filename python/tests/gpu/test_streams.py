@@ -34,6 +34,24 @@ def test_what_a_stream_freed_it_has_again(pool):
     umf.queue_ends(second)
 
 
+def test_who_views_it_waits(pool):
+    stream, other = torch.cuda.Stream(), torch.cuda.Stream()
+    plain, buffer = pool.allocate(MIB), pool.allocate(MIB, stream=stream)
+    assert plain.stream is None and buffer.stream == stream.cuda_stream
+    assert plain.__cuda_array_interface__["stream"] is None
+    assert buffer.__cuda_array_interface__["stream"] == stream.cuda_stream
+    assert pool.allocate(MIB, stream=0).__cuda_array_interface__["stream"] == 1
+    umf.fill(buffer, 5, queue=stream.cuda_stream)
+    for consumer in (torch.cuda.default_stream(), other):
+        with torch.cuda.stream(consumer):
+            tensor = torch.from_dlpack(buffer)
+            assert int(tensor[-1]) == 5
+            del tensor
+    assert buffer.__dlpack__(stream=-1)
+    buffer.free()
+    plain.free()
+
+
 def test_streams_of_other_libraries(pool):
     stream = torch.cuda.Stream()
     protocol = types.SimpleNamespace(__cuda_stream__=lambda: (0, stream.cuda_stream))

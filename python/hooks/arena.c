@@ -1,0 +1,248 @@
+/* Arenas: how pinned memory of the host is made and given back, unit by unit, by several threads.
+ */
+#include "arena.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MAX_THREADS = 12 };
+
+/* Arenas without backups that the next call uses. */
+static arena_t *kept;
+static bool is_keeping;
+static pthread_mutex_t kept_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* --- pinned memory ---------------------------------------------------------------------------- */
+
+/* Memory of the runtime if it is in the process, as it then knows it; else of the driver. */
+void arena_host_free(void *memory) {
+    int (*host_free)(void *);
+    *(void **)&host_free = dlsym(RTLD_DEFAULT, "cudaFreeHost");
+    if (host_free) {
+        host_free(memory);
+    } else {
+        cuda()->host_free(memory);
+    }
+}
+
+int arena_host_alloc(void **memory, size_t size) {
+    int (*host_alloc)(void **, size_t, unsigned);
+    *(void **)&host_alloc = dlsym(RTLD_DEFAULT, "cudaHostAlloc");
+    return host_alloc ? host_alloc(memory, size, CU_MEMHOSTALLOC_PORTABLE)
+                      : (int)cuda()->host_alloc(memory, size, CU_MEMHOSTALLOC_PORTABLE);
+}
+
+/* By the runtime if it is in the process, as it then knows the memory; else by the driver. */
+CUresult arena_pin(void *memory, size_t size) {
+    int (*pin)(void *, size_t, unsigned);
+    *(void **)&pin = dlsym(RTLD_DEFAULT, "cudaHostRegister");
+    return pin ? (CUresult)pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE)
+               : cuda()->pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE);
+}
+
+static void host_unpin(void *memory) {
+    int (*unpin)(void *);
+    *(void **)&unpin = dlsym(RTLD_DEFAULT, "cudaHostUnregister");
+    if (unpin) {
+        unpin(memory);
+    } else {
+        cuda()->unpin(memory);
+    }
+}
+
+size_t arena_units(const arena_t *arena) {
+    return (arena->size + ARENA_UNIT - 1) / ARENA_UNIT;
+}
+
+size_t arena_unit_size(const arena_t *arena, size_t unit) {
+    size_t rest = arena->size - unit * ARENA_UNIT;
+    return rest < ARENA_UNIT ? rest : ARENA_UNIT;
+}
+
+/* Runs a function in up to as many threads as there are units. This thread is one of them, so it
+ * goes on where no other can be started. */
+void arena_in_threads(size_t units, void *(*function)(void *), void *arg) {
+    pthread_t threads[MAX_THREADS];
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t wanted = cpus > MAX_THREADS ? MAX_THREADS : cpus > 1 ? (size_t)cpus : 1, started = 0;
+    wanted = wanted < units ? wanted : units;
+    while (started + 1 < wanted && pthread_create(&threads[started], NULL, function, arg) == 0) {
+        started++;
+    }
+    function(arg);
+    while (started > 0) {
+        pthread_join(threads[--started], NULL);
+    }
+}
+
+/* An arena that ends, unit by unit. */
+typedef struct ending_t {
+    arena_t *arena;
+    int device;
+    atomic_size_t next_unit;
+} ending_t;
+
+/* Unpins units and gives their pages back. */
+static void *end_units(void *arg) {
+    ending_t *ending = arg;
+    arena_t *arena = ending->arena;
+    bool is_entered = cuda_enter(ending->device) == CUDA_SUCCESS;
+    size_t unit;
+    while ((unit = atomic_fetch_add(&ending->next_unit, 1)) < arena_units(arena)) {
+        char *memory = arena->memory + unit * ARENA_UNIT;
+        if (arena->is_pinned[unit]) {
+            host_unpin(memory);
+        }
+        madvise(memory, arena_unit_size(arena, unit), MADV_DONTNEED);
+    }
+    if (is_entered) {
+        cuda_leave();
+    }
+    return NULL;
+}
+
+static void arena_destroy(arena_t *arena) {
+    if (arena->is_driver_own) {
+        arena_host_free(arena->memory);
+    } else {
+        ending_t ending = {.arena = arena, .device = cuda_current_device()};
+        arena_in_threads(arena_units(arena), end_units, &ending);
+        munmap(arena->memory, arena->size);
+    }
+    free(arena->is_pinned);
+    free(arena);
+}
+
+static bool is_whole(const arena_t *arena) {
+    size_t units = 0;
+    while (!arena->is_driver_own && units < arena_units(arena) && arena->is_pinned[units]) {
+        units++;
+    }
+    return units == arena_units(arena);
+}
+
+/* false: nothing is kept. */
+static bool arena_keep(arena_t *arena) {
+    pthread_mutex_lock(&kept_mutex);
+    bool is_kept = is_keeping && is_whole(arena);
+    if (is_kept) {
+        arena->next = kept;
+        kept = arena;
+    }
+    pthread_mutex_unlock(&kept_mutex);
+    return is_kept;
+}
+
+/* NULL: none has that size. */
+static arena_t *arena_reuse(size_t size) {
+    pthread_mutex_lock(&kept_mutex);
+    arena_t **at = &kept;
+    while (*at && (*at)->size != size) {
+        at = &(*at)->next;
+    }
+    arena_t *found = *at;
+    if (found) {
+        *at = found->next;
+    }
+    pthread_mutex_unlock(&kept_mutex);
+    return found;
+}
+
+static void arenas_drop(void) {
+    pthread_mutex_lock(&kept_mutex);
+    arena_t *list = kept;
+    kept = NULL;
+    pthread_mutex_unlock(&kept_mutex);
+    for (arena_t *next; list; list = next) {
+        next = list->next;
+        arena_destroy(list);
+    }
+}
+
+void arena_release(arena_t *arena) {
+    if (atomic_fetch_sub(&arena->users, 1) == 1 && !arena_keep(arena)) {
+        int device = cuda_current_device();
+        bool is_entered = cuda_enter(device) == CUDA_SUCCESS;
+        arena_destroy(arena);
+        if (is_entered) {
+            cuda_leave();
+        }
+    }
+}
+
+char *arena_map(size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        return NULL;
+    }
+    madvise(memory, size, MADV_HUGEPAGE);
+    return memory;
+}
+
+/* Users ask the runtime for the flags of pinned memory. Not every runtime answers for memory that
+ * was not its own before it was pinned; where it does not, the driver allocates it. */
+bool arena_flags_work(void) {
+    int (*get_flags)(unsigned *, void *);
+    int (*last_error)(void);
+    *(void **)&get_flags = dlsym(RTLD_DEFAULT, "cudaHostGetFlags");
+    *(void **)&last_error = dlsym(RTLD_DEFAULT, "cudaGetLastError");
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *memory = get_flags ? arena_map(page) : NULL;
+    if (!memory) {
+        return true;
+    }
+    unsigned flags = 0;
+    bool has = true;
+    if (arena_pin(memory, page) == CUDA_SUCCESS) {
+        has = get_flags(&flags, memory) == 0;
+        host_unpin(memory);
+    }
+    munmap(memory, page);
+    if (last_error) {
+        last_error(); /* the question leaves no trace */
+    }
+    return has;
+}
+
+static arena_t *arena_create(size_t size, failure_t *error) {
+    arena_t *arena = calloc(1, sizeof(*arena));
+    if (arena) {
+        arena->size = size;
+        arena->is_pinned = calloc(arena_units(arena), sizeof(*arena->is_pinned));
+        arena->memory = arena->is_pinned ? arena_map(size) : NULL;
+    }
+    if (!arena || !arena->memory) {
+        if (arena) {
+            free(arena->is_pinned);
+        }
+        free(arena);
+        error->result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        fail(error, "no %zu bytes of host memory to keep content in", size);
+        return NULL;
+    }
+    return arena;
+}
+
+arena_t *arena_make(size_t size, failure_t *error) {
+    arena_t *arena = arena_reuse(size);
+    if (!arena) {
+        arenas_drop(); /* of other sizes than what sleeps now */
+        arena = arena_create(size, error);
+    }
+    return arena;
+}
+
+void arenas_retain(bool is_on) {
+    pthread_mutex_lock(&kept_mutex);
+    is_keeping = is_on;
+    bool is_over = !is_on && kept;
+    pthread_mutex_unlock(&kept_mutex);
+    if (is_over && cuda_enter(cuda_current_device()) == CUDA_SUCCESS) {
+        arenas_drop();
+        cuda_leave();
+    }
+}

@@ -1,0 +1,45 @@
+/*
+ * Arenas: pinned memory of the host that several backups share. It is made in units, which threads
+ * pin side by side.
+ */
+#ifndef UMF_PYTHON_HOOKS_ARENA_H
+#define UMF_PYTHON_HOOKS_ARENA_H
+
+#include <stdatomic.h>
+
+#include "block.h"
+#include "cuda.h"
+
+#define ARENA_UNIT ((size_t)256 << 20) /* a multiple of all page sizes */
+
+typedef struct arena_t {
+    char *memory;
+    size_t size;
+    atomic_size_t users;  /* backups in it */
+    bool *is_pinned;      /* one for each unit, written by the thread that makes it */
+    bool is_driver_own;   /* allocated by the driver, not pinned by it */
+    struct arena_t *next; /* in the list of those that are kept */
+} arena_t;
+
+/* An arena without users, whose units are to be pinned; or one that was kept, where they are. */
+arena_t *arena_make(size_t size, failure_t *error);
+/* Called for each user; the last one gives the arena back, or keeps it for the next arena_make. */
+void arena_release(arena_t *arena);
+/* Whether arenas are kept. Switching it off gives those back that are. */
+void arenas_retain(bool is_on);
+
+size_t arena_units(const arena_t *arena);
+size_t arena_unit_size(const arena_t *arena, size_t unit);
+CUresult arena_pin(void *memory, size_t size);
+/* Runs a function in up to as many threads as there are units, this one among them. */
+void arena_in_threads(size_t units, void *(*function)(void *), void *arg);
+
+/* Ordinary memory of the host; NULL if there is none. munmap gives it back. */
+char *arena_map(size_t size);
+/* Pinned memory of the driver. 0: success. */
+int arena_host_alloc(void **memory, size_t size);
+void arena_host_free(void *memory);
+/* Whether users who ask the CUDA runtime for the flags of an arena's memory get them. */
+bool arena_flags_work(void);
+
+#endif
