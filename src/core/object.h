@@ -30,8 +30,9 @@ struct umf_memory_provider_t {
         root; /* the user's handle; this object itself if it is not a tracked provider */
     _Atomic size_t pools; /* number of pools over it; counted in the root */
     /* movement/place.c and queue.c, in the root: */
-    _Atomic int place;         /* what its memory is; 0: it has not been asked */
-    _Atomic(void *) queues[4]; /* made by queue_create, kept for the next copy. Taken by exchange */
+    _Atomic int place; /* what its memory is; 0: it has not been asked */
+    _Atomic(void *)
+        queues[24]; /* made by queue_create, kept for the next copy. Taken by exchange */
     /* Only for tracked providers: */
     bool is_tracked;
     bool is_direct; /* an in-tree pool records in it; else it records in one of its own, see

@@ -131,7 +131,7 @@ bool umf_side_is_plain(uintptr_t addr, size_t size) {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
     return size < PLAIN_MAX &&
            ((addr >= frame && size < STACK_NEAR && addr - frame < STACK_NEAR - size) ||
-            umf_os_is_in_heap(addr, size));
+            umf_os_is_in_heap(addr, size) || umf_os_is_in_data(addr, size));
 }
 
 /* Can the CPU access the ends, and is memory mapped everywhere between them? */

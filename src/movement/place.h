@@ -50,7 +50,8 @@ static inline void umf_side_release(umf_side_t *side) {
 /* Checks that the range lies in its allocation and is not suspended. Logs what is wrong. */
 umf_result_t umf_side_check(const umf_side_t *side);
 
-/* Is it memory of the host that needs no question: the caller's stack or the heap? For addresses
+/* Is it memory of the host that needs no question: the caller's stack, the heap or the
+ * program's variables? For addresses
  * that are not in the map. */
 bool umf_side_is_plain(uintptr_t addr, size_t size);
 

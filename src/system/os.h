@@ -125,6 +125,8 @@ void umf_os_set_dax_dir(const char *dir);
 
 /* Does the address lie in the heap of malloc that grows by brk? Such memory is there. */
 bool umf_os_is_in_heap(uintptr_t addr, size_t size);
+/* Is it in variables of the program itself? */
+bool umf_os_is_in_data(uintptr_t addr, size_t size);
 
 /* Processes. */
 int umf_os_pid(void);

@@ -1,6 +1,7 @@
 /* The system: processes and threads. See os.h. */
 
 #include <errno.h>
+#include <link.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +93,44 @@ bool umf_os_is_in_heap(uintptr_t addr, size_t size) {
     }
     uintptr_t end = (uintptr_t)sbrk(0);
     return addr < end && size <= end - addr;
+}
+
+typedef struct os_range_t {
+    uintptr_t begin, end;
+} os_range_t;
+
+/* The largest segment that is written, without what the loader makes read-only at its begin. */
+static int os_find_data(struct dl_phdr_info *program, size_t size, void *found) {
+    os_range_t *data = found;
+    uintptr_t read_only = 0;
+    (void)size;
+    for (int i = 0; i < program->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &program->dlpi_phdr[i];
+        uintptr_t begin = program->dlpi_addr + part->p_vaddr, end = begin + part->p_memsz;
+        if (part->p_type == PT_LOAD && part->p_flags & PF_W &&
+            end - begin > data->end - data->begin) {
+            *data = (os_range_t){.begin = begin, .end = end};
+        }
+        read_only = part->p_type == PT_GNU_RELRO ? end : read_only;
+    }
+    if (read_only > data->begin && read_only <= data->end) {
+        data->begin = umf_align_up(read_only, umf_os_page_size());
+    }
+    return 1; /* the program is the first */
+}
+
+bool umf_os_is_in_data(uintptr_t addr, size_t size) {
+    static _Atomic uintptr_t begin, end; /* begin 0: not read yet. They never change */
+    uintptr_t start = atomic_load_explicit(&begin, memory_order_acquire);
+    if (umf_unlikely(start == 0)) {
+        os_range_t data = {0};
+        dl_iterate_phdr(os_find_data, &data);
+        start = data.begin ? data.begin : UINTPTR_MAX;
+        atomic_store_explicit(&end, data.end, memory_order_relaxed);
+        atomic_store_explicit(&begin, start, memory_order_release);
+    }
+    uintptr_t last = atomic_load_explicit(&end, memory_order_relaxed);
+    return addr >= start && addr < last && size <= last - addr;
 }
 
 static _Atomic int own_threads, own_threads_pid;

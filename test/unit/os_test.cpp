@@ -143,6 +143,24 @@ TEST(os, probe_change) {
     EXPECT_EQ(umf_os_unmap(bytes + 2 * page, page), 0);
 }
 
+int variable = 1;
+char zeroed[100000];
+const int constant[] = {1, 2};
+
+TEST(os, variables_of_the_program_are_known) {
+    auto is_in_data = [](const void *ptr, size_t size) {
+        return umf_os_is_in_data(reinterpret_cast<uintptr_t>(ptr), size);
+    };
+    char on_stack = 0;
+    EXPECT_TRUE(is_in_data(&variable, sizeof(variable)));
+    EXPECT_TRUE(is_in_data(zeroed, sizeof(zeroed)));
+    EXPECT_FALSE(is_in_data(zeroed, SIZE_MAX));
+    EXPECT_FALSE(is_in_data(zeroed, size_t{1} << 30));
+    EXPECT_FALSE(is_in_data(constant, sizeof(constant)));
+    EXPECT_FALSE(is_in_data(&on_stack, 1));
+    EXPECT_FALSE(is_in_data(nullptr, 1));
+}
+
 TEST(os, failed_map_keeps_the_address) {
     char place;
     void *addr = &place;
