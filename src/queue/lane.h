@@ -28,7 +28,7 @@ typedef struct umf_lane_t umf_lane_t;
 
 /* The smallest class whose blocks have `size` bytes; UMF_LANE_CLASSES or more: there is none. Hot.
  */
-static inline uint32_t umf_lane_class(size_t size) {
+UMF_INLINE uint32_t umf_lane_class(size_t size) {
     uint64_t last = size <= UMF_LANE_SIZE_MIN ? UMF_LANE_SIZE_MIN - 1 : size - 1;
     uint32_t top = 63 - (uint32_t)__builtin_clzll(last);
     uint32_t step = (uint32_t)(last >> (top - 4)) & (UMF_LANE_STEPS - 1);
@@ -118,15 +118,39 @@ static inline bool umf_lane_has_filled(const umf_lane_t *lane, uint32_t class) {
     return lane->filled[class / 64] >> class % 64 & 1;
 }
 
+/* The lock where a call would cost as much as the work under it. Hot. */
+UMF_INLINE void umf_lane_lock(umf_lane_t *lane) {
+#ifdef NDEBUG
+    uint32_t expected = UMF_LOCK_FREE;
+    if (umf_unlikely(!__atomic_compare_exchange_n(&lane->lock.state, &expected, UMF_LOCK_HELD,
+                                                  false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))) {
+        umf_lock_wait(&lane->lock);
+    }
+#else
+    umf_lock(&lane->lock);
+#endif
+}
+
+UMF_INLINE void umf_lane_unlock(umf_lane_t *lane) {
+#ifdef NDEBUG
+    if (umf_unlikely(__atomic_exchange_n(&lane->lock.state, UMF_LOCK_FREE, __ATOMIC_RELEASE) ==
+                     UMF_LOCK_AWAITED)) {
+        umf_lock_wake(&lane->lock);
+    }
+#else
+    umf_unlock(&lane->lock);
+#endif
+}
+
 /* --- blocks of a lane (the lock is held) --- */
 
-static inline umf_lane_block_t *umf_lane_find_locked(umf_lane_t *lane, const void *ptr) {
+UMF_INLINE umf_lane_block_t *umf_lane_find_locked(umf_lane_t *lane, const void *ptr) {
     umf_assert_locked(&lane->lock);
     return umf_hash_get(&lane->blocks, (uintptr_t)ptr);
 }
 
 /* A used block becomes free. Hot. */
-static inline void umf_lane_push_locked(umf_lane_t *lane, umf_lane_block_t *block) {
+UMF_INLINE void umf_lane_push_locked(umf_lane_t *lane, umf_lane_block_t *block) {
     uint32_t class = block->class;
     umf_assert_locked(&lane->lock);
     block->state = UMF_LANE_FREE;
@@ -138,7 +162,7 @@ static inline void umf_lane_push_locked(umf_lane_t *lane, umf_lane_block_t *bloc
 }
 
 /* A freed block is used again, or leaves the lane. Hot. */
-static inline void umf_lane_pull_locked(umf_lane_t *lane, umf_lane_block_t *block) {
+UMF_INLINE void umf_lane_pull_locked(umf_lane_t *lane, umf_lane_block_t *block) {
     uint32_t class = block->class;
     umf_assert_locked(&lane->lock);
     block->state = UMF_LANE_USED;
@@ -151,7 +175,7 @@ static inline void umf_lane_pull_locked(umf_lane_t *lane, umf_lane_block_t *bloc
 }
 
 /* The block that was freed last. NULL: the bin is empty. Hot. */
-static inline umf_lane_block_t *umf_lane_newest_locked(umf_lane_t *lane, uint32_t class) {
+UMF_INLINE umf_lane_block_t *umf_lane_newest_locked(umf_lane_t *lane, uint32_t class) {
     umf_assert_locked(&lane->lock);
     return umf_list_is_empty(&lane->bins[class])
                ? NULL

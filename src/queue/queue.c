@@ -82,9 +82,9 @@ static UMF_COLD umf_result_t free_slow(void *ptr, umf_queue_t queue) {
 }
 
 /* Frees a block that was allocated on the same queue and is used there only. Hot. */
-static inline bool free_cached(const umf_lanes_cached_t *cached, const void *ptr) {
+UMF_INLINE bool free_cached(const umf_lanes_cached_t *cached, const void *ptr) {
     umf_lane_t *lane = cached->lane;
-    umf_lock(&lane->lock);
+    umf_lane_lock(lane);
     umf_lane_block_t *block =
         umf_likely(lane->generation == cached->generation) ? umf_lane_find_locked(lane, ptr) : NULL;
     bool is_simple =
@@ -92,7 +92,7 @@ static inline bool free_cached(const umf_lanes_cached_t *cached, const void *ptr
     if (umf_likely(is_simple)) {
         umf_lane_push_locked(lane, block);
     }
-    umf_unlock(&lane->lock);
+    umf_lane_unlock(lane);
     return is_simple;
 }
 
