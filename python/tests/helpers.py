@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_python(code, *args, env=None, timeout=120):
+def run_python(code, *args, env=None, timeout=600):
     """Runs `code` in a Python of its own and returns its output; fails with it otherwise."""
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, args)],

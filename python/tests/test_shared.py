@@ -31,7 +31,7 @@ def test_a_buffer_is_an_argument_of_a_process(start):
         child.start()
         theirs.close()
         assert ours.recv() == b"mummy"
-        child.join(60)
+        child.join(300)
         assert child.exitcode == 0 and bytes(memoryview(buffer)[:5]) == b"child"
 
 

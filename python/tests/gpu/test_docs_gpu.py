@@ -27,5 +27,5 @@ def test_a_program_of_a_page(place, tmp_path):
     folder = str(Path(__file__).resolve().parents[1] / "soft")
     script = tmp_path / "program.py"
     script.write_text(("" if IS_REAL else SOFT.format(folder=folder)) + PROGRAMS[place])
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

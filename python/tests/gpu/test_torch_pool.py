@@ -184,7 +184,7 @@ def test_a_tensor_of_another_process(device):
     theirs.close()
     assert ours.recv() == (f"cuda:{device or 0}", [[1.0, 2.0], [3.0, 4.0]])
     assert ours.recv() == "done"
-    child.join(60)
+    child.join(300)
     assert child.exitcode == 0
     assert tensor.cpu().tolist() == [[7.0, 8.0], [9.0, 10.0]]
     with pytest.raises(ValueError):
