@@ -43,7 +43,8 @@ umf_result_t umf_queue_run(const umf_side_t *side,
 }
 
 void umf_queue_drop(umf_memory_provider_handle_t provider) {
-    for (size_t i = 0; i < UMF_COUNT_OF(provider->queues); i++) {
+    bool has_queues = provider->ext->queue_destroy != NULL;
+    for (size_t i = 0; has_queues && i < UMF_COUNT_OF(provider->queues); i++) {
         void *queue = atomic_exchange_explicit(&provider->queues[i], NULL, memory_order_acquire);
         if (queue) {
             provider->ext->queue_destroy(provider->self, queue);

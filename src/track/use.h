@@ -104,7 +104,7 @@ static inline bool umf_use_is_possible(void) {
 }
 
 static inline void umf_use_wait(uint32_t span) {
-    if (umf_use_is_possible() && umf_is_used(span)) {
+    if (umf_use_is_possible()) {
         umf_use_wait_slow(span);
     }
 }
