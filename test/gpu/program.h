@@ -79,8 +79,13 @@ struct Program {
     size_t below(size_t limit) {
         return random() % limit;
     }
+    // From 1 MiB on the library lets a stream wait for another one, if that has freed such a size,
+    // rather than take new memory.
     size_t some_size() {
-        size_t top = below(40) == 0 ? 23 : below(4) == 0 ? 18 : 13;
+        if (below(20) == 0) {
+            return (1 + below(3)) << 20;
+        }
+        const size_t top = below(4) == 0 ? 18 : 13;
         return 4 + below(size_t{1} << below(top)) / 4 * 4;
     }
     size_t some_queue() {
@@ -220,6 +225,9 @@ struct Program {
         if (ptr) {
             handed_out(ptr, size, queues[queue].stream);
             blocks.push_back(new Block{static_cast<char *>(ptr), size, queue, {}, 0, 0, false});
+            if (queue != captured && below(2)) {
+                write(blocks.back());
+            }
         }
     }
     void take() {

@@ -3,6 +3,7 @@
 #include "state.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include <fcntl.h>
@@ -162,10 +163,12 @@ CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
     return CUDA_SUCCESS;
 }
 
-// Neither call waits for the work that uses the memory.
+// Neither call waits for the work that uses the memory. The work may end the program before the
+// test asks for faults.
 static void note_removal(const char *call, uintptr_t base, size_t size) {
     if (!get().oracle.remove(call, base, size)) {
         get().control.unordered_unmaps++;
+        fprintf(stderr, "%s\n", get().oracle.faults().back().c_str());
     }
 }
 
