@@ -420,6 +420,24 @@ TEST_F(Coalescing, FreePagesDecay) {
     hit(4 * 4096);
 }
 
+TEST_F(Coalescing, BookkeepingDecays) {
+    DecayPeriod none(DecayPeriod::NONE);
+    create();
+    const size_t before = umf_meta_used();
+    std::vector<char *> blocks(50000);
+    for (char *&block : blocks) {
+        block = alloc(64);
+    }
+    const size_t full = umf_meta_used() - before;
+    for (char *block : blocks) {
+        free(block);
+    }
+    for (int i = 0; i < 4 * 4096; i++) {
+        free(alloc(64));
+    }
+    EXPECT_LT(umf_meta_used() - before, full / 3);
+}
+
 TEST_F(Coalescing, TrimFreesBookkeeping) {
     create();
     size_t before = umf_meta_used();

@@ -237,6 +237,8 @@ void umf_coalescing_decay_now(coalescing_pool_t *pool) {
     umf_coalescing_reclaim(pool);
     if (decay_pass(pool)) {
         umf_decay_go_on(&pool->decay);
+    } else {
+        drop_bookkeeping(pool);
     }
     release_surplus(pool);
     errno = saved_errno;
