@@ -324,10 +324,137 @@ void run_thread_memory() {
     report.print_new_targets();
 }
 
+// --- what nobody uses
+// ---------------------------------------------------------------------------------------------
+
+const size_t held_sizes[] = {64, 1000, 5000, 30 << 10, 64 << 10, 300 << 10, 1 << 20};
+
+// `bytes` of each size, written and freed in a random order. A proxy pool needs a page for each
+// object.
+void use_all_sizes(umf_memory_pool_handle_t pool, size_t bytes) {
+    for (const size_t size : held_sizes) {
+        std::vector<void *> ptrs(bytes / std::max(size, size_t{4096}) + 1);
+        for (void *&ptr : ptrs) {
+            ptr = umfPoolMalloc(pool, size);
+            if (ptr) {
+                memset(ptr, 1, size);
+            }
+        }
+        shuffle(ptrs);
+        std::for_each(ptrs.begin(), ptrs.end(), [&](void *ptr) { umfPoolFree(pool, ptr); });
+    }
+}
+
+struct Idler {
+    umf_memory_pool_handle_t pool; // NULL: the thread does nothing
+    pthread_barrier_t *barrier;
+};
+
+void *be_idle(void *arg) {
+    const Idler *idler = static_cast<Idler *>(arg);
+    if (idler->pool) {
+        use_all_sizes(idler->pool, 1 << 20);
+    }
+    for (int i = 0; i < 2; ++i) {
+        pthread_barrier_wait(idler->barrier);
+    }
+    return nullptr;
+}
+
+// Resident for each of 24 threads that have used the pool and sleep, after this thread's trim.
+double held_by_idle(umf_memory_pool_handle_t pool, umf_memory_pool_handle_t trimmed) {
+    pthread_t threads[24];
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, 25);
+    Idler idler = {pool, &barrier};
+    const double before = static_cast<double>(resident_bytes());
+    for (pthread_t &thread : threads) {
+        if (pthread_create(&thread, nullptr, be_idle, &idler) != 0) {
+            _exit(1);
+        }
+    }
+    pthread_barrier_wait(&barrier);
+    umfPoolTrimMemory(trimmed, 0);
+    const double held = static_cast<double>(resident_bytes()) - before;
+    pthread_barrier_wait(&barrier);
+    for (const pthread_t thread : threads) {
+        pthread_join(thread, nullptr);
+    }
+    pthread_barrier_destroy(&barrier);
+    return held / 24 / 1024;
+}
+
+// Beyond 1.1 times what is live, after some seconds in which one size hits.
+double held_under_hits(umf_memory_pool_handle_t pool, unsigned seconds) {
+    const size_t before = resident_bytes(), size = 16384;
+    std::vector<void *> live(1024);
+    for (void *&ptr : live) {
+        ptr = umfPoolMalloc(pool, size);
+        memset(ptr, 1, size);
+    }
+    use_all_sizes(pool, 8 << 20);
+    for (const uint64_t end = now_ns() + seconds * UINT64_C(1000000000); now_ns() < end;) {
+        for (int i = 0; i < 10000; ++i) {
+            umfPoolFree(pool, umfPoolMalloc(pool, 64));
+        }
+    }
+    return static_cast<double>(resident_bytes()) - static_cast<double>(before) -
+           1.1 * static_cast<double>(live.size() * size);
+}
+
+// Child: a pool over a provider.
+int child_held(const std::string &kind, const std::string &provider, unsigned seconds) {
+    Pool pool(kind.c_str(), provider.c_str());
+    if (!pool.handle) {
+        printf("%s\n", pool.error.c_str());
+        return 1;
+    }
+    umfPoolFree(pool.handle, umfPoolMalloc(pool.handle, 64));
+    const double before = static_cast<double>(resident_bytes());
+    use_all_sizes(pool.handle, 16 << 20);
+    umfPoolTrimMemory(pool.handle, 0);
+    printf("trimmed %.3f\n", (static_cast<double>(resident_bytes()) - before) / (1 << 20));
+    const double nothing = held_by_idle(nullptr, pool.handle);
+    printf("idle %.1f\n", held_by_idle(pool.handle, pool.handle) - nothing);
+    printf("hits %.3f\n", held_under_hits(pool.handle, seconds) / (1 << 20));
+    return 0;
+}
+
+void run_held_one(const char *kind, const char *provider, unsigned seconds) {
+    const std::string name = std::string(kind) + " over " + provider;
+    std::string error;
+    const auto values = run_child("held:" + std::to_string(seconds), kind, provider, error);
+    if (!error.empty()) {
+        report.absent("held/" + name, error);
+        print_absent(name, error);
+        return;
+    }
+    printf("  %-44s %12.2f %12.0f %12.2f\n", name.c_str(), values.at("trimmed"), values.at("idle"),
+           values.at("hits"));
+    fflush(stdout);
+    report.add("held/trimmed/" + name, "MiB", values.at("trimmed"));
+    report.add("held/idle/" + name, "KiB", values.at("idle"));
+    report.add("held/hits/" + name, "MiB", values.at("hits"));
+}
+
+void run_held() {
+    const unsigned seconds = options.quick ? QUICK_DECAY_SECONDS : DECAY_SECONDS + 1;
+    print_title("held: MiB resident after a trim with nothing live, KiB for each of 24 idle "
+                "threads after another thread's trim, MiB beyond 1.1 x live after " +
+                std::to_string(seconds) + " s of hits of one size");
+    for (size_t i = 0; i < pool_kind_count; ++i) {
+        for (const char *provider : {"os", "linux_vmm"}) {
+            run_held_one(pool_kinds[i].name, provider, seconds);
+        }
+    }
+    report.print_new_targets();
+}
+
 const struct {
     const char *name;
     void (*run)();
 } memory_cases[] = {
+    {"held", run_held},
     {"metadata", run_metadata},
     {"threads held", run_thread_memory},
     {"many pools", run_many_pools},
@@ -347,6 +474,9 @@ void run_memory_cases() {
 int run_memory_child(const std::string &what, const std::string &arg1, const std::string &arg2) {
     if (what == "metadata") {
         return child_metadata(arg1, arg2);
+    }
+    if (what.rfind("held:", 0) == 0) {
+        return child_held(arg1, arg2, static_cast<unsigned>(atoi(what.c_str() + 5)));
     }
     if (what == "threads") {
         return child_threads(arg1, arg2);

@@ -9,6 +9,7 @@
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_os_memory.h>
+#include <umf/text.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -352,6 +353,9 @@ Provider::Provider(const char *kind) {
             return;
         }
         result = create_fixed(range, range_size, &handle);
+    } else if (name == "linux_vmm") {
+        const auto create = UMF_BENCH_OPTIONAL(umfMemoryProviderCreateFromText);
+        result = create ? create("linux_vmm", &handle) : UMF_RESULT_ERROR_NOT_SUPPORTED;
     } else {
         result = umfMemoryProviderCreate(user_kind_ops(name), &calls, &handle);
     }
