@@ -139,6 +139,19 @@ template <class T, class R> void forget_if_gone(R result, T *thing) {
 const Call calls_beside[] = {
     {"cuEventRecord", Safe::ALWAYS, [](Things &t) { driver().cuEventRecord(t.event, t.side); }},
     {"cuMemGetInfo", Safe::ALWAYS, [](Things &) { held_cuda(); }},
+    {"cuStreamWaitEvent", Safe::ALWAYS,
+     [](Things &t) { driver().cuStreamWaitEvent(t.side, t.event, 0); }},
+    {"cuStreamGetId", Safe::DEPENDS,
+     [](Things &t) {
+         unsigned long long id = 0;
+         driver().cuStreamGetId(t.side, &id);
+     }},
+    {"cuStreamGetFlags", Safe::DEPENDS,
+     [](Things &t) {
+         unsigned flags = 0;
+         driver().cuStreamGetFlags(t.side, &flags);
+     }},
+    {"cuStreamQuery", Safe::DEPENDS, [](Things &t) { driver().cuStreamQuery(t.side); }},
     {"cuEventQuery", Safe::RELAXED, [](Things &t) { driver().cuEventQuery(t.event); }},
     {"cuEventSynchronize", Safe::RELAXED, [](Things &t) { driver().cuEventSynchronize(t.event); }},
     {"cuStreamSynchronize", Safe::RELAXED, [](Things &t) { driver().cuStreamSynchronize(t.side); }},
@@ -154,6 +167,12 @@ const Call calls_beside[] = {
     {"cuStreamDestroy", Safe::DEPENDS,
      [](Things &t) { forget_if_gone(driver().cuStreamDestroy(t.doomed), &t.doomed); }},
     {"cuCtxSynchronize", Safe::NEVER, [](Things &) { driver().cuCtxSynchronize(); }},
+    {"cuCtxRecordEvent", Safe::NEVER,
+     [](Things &t) {
+         CUcontext now = nullptr;
+         driver().cuCtxGetCurrent(&now);
+         driver().cuCtxRecordEvent(now, t.event);
+     }},
 };
 
 } // namespace
