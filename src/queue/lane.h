@@ -222,6 +222,8 @@ umf_lane_block_t *umf_lane_take_behind(umf_lane_t *lane, umf_queue_t follower, u
                                        uint32_t last, size_t alignment);
 /* The queue does not end until umf_lane_release. false: it has ended. */
 bool umf_lane_hold(umf_lane_t *lane);
+/* The same of a lane in any state. false: another thread has it. */
+bool umf_lane_try_hold(umf_lane_t *lane);
 void umf_lane_release(umf_lane_t *lane);
 /* Its queue ends (`is_known`), or has ended. */
 void umf_lane_end(umf_lane_t *lane, bool is_known);

@@ -141,6 +141,10 @@ bool umf_lane_hold(umf_lane_t *lane) {
     return is_open;
 }
 
+bool umf_lane_try_hold(umf_lane_t *lane) {
+    return turn_try(lane);
+}
+
 void umf_lane_release(umf_lane_t *lane) {
     turn_end(lane);
 }

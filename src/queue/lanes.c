@@ -179,8 +179,6 @@ static umf_result_t lanes_make(umf_memory_pool_handle_t pool, umf_lanes_t **out)
     }
     lanes->pool = pool;
     lanes->each_from_provider = pool->fast && pool->fast->each_from_provider;
-    lanes->free_below = pool->free_unheld;
-    lanes->try_free_below = pool->try_free_unheld;
     umf_result_t result =
         umf_thread_slot_owner_init(&lanes->cached, 0, sizeof(umf_lanes_cache_t), NULL);
     if (result != UMF_RESULT_SUCCESS) {
@@ -217,6 +215,8 @@ umf_result_t umf_lanes_get(umf_memory_pool_handle_t pool, umf_lanes_t **lanes) {
     umf_lock(&make_lock);
     *lanes = umf_lanes_of(pool);
     if (!*lanes) {
+        made->free_below = pool->free_unheld; /* which the watch of another thread may change */
+        made->try_free_below = pool->try_free_unheld;
         *lanes = made;
         atomic_store_explicit(&pool->lanes, made, memory_order_release);
         umf_hold_watch(pool, watched_free, watched_try_free);
@@ -283,7 +283,7 @@ static umf_lane_t *lane_by_id_locked(umf_lanes_t *lanes, const queue_facts_t *fa
 /* A lane whose queue has ended and that has nothing any more serves another one. */
 static bool lane_is_spare_locked(umf_lane_t *lane) {
     return lane->kind != UMF_LANE_OPEN && lane->blocks.count == 0 && lane->mark_count == 0 &&
-           atomic_load(&lane->pins) == 0 && atomic_load(&lane->turn) == 0;
+           atomic_load(&lane->pins) == 0;
 }
 
 static void lane_open_locked(umf_lane_t *lane, const queue_facts_t *facts) {
@@ -298,12 +298,16 @@ static void lane_open_locked(umf_lane_t *lane, const queue_facts_t *facts) {
 static umf_lane_t *lane_reuse_locked(umf_lanes_t *lanes, const queue_facts_t *facts) {
     umf_assert_locked(&lanes->lock);
     UMF_LANES_EACH(lanes, lane) {
+        if (!umf_lane_try_hold(lane)) {
+            continue;
+        }
         umf_lock(&lane->lock);
         bool is_spare = lane_is_spare_locked(lane);
         if (is_spare) {
             lane_open_locked(lane, facts);
         }
         umf_unlock(&lane->lock);
+        umf_lane_release(lane);
         if (is_spare) {
             return lane;
         }
