@@ -224,7 +224,7 @@ CUresult fake_cuCtxCreate(CUcontext *context, unsigned, CUdevice device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *context = make_context(device, false);
-    stack.push_back(*context);
+    stack().push_back(*context);
     return CUDA_SUCCESS;
 }
 
@@ -234,7 +234,7 @@ CUresult fake_cuCtxDestroy(CUcontext context) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (current() == context) {
-        stack.pop_back();
+        stack().pop_back();
     }
     end_context(context);
     return CUDA_SUCCESS;
@@ -245,19 +245,19 @@ CUresult fake_cuCtxPushCurrent(CUcontext context) {
     if (!get().contexts.count(context)) {
         return dead();
     }
-    stack.push_back(context);
+    stack().push_back(context);
     return CUDA_SUCCESS;
 }
 
 CUresult fake_cuCtxPopCurrent(CUcontext *context) {
     ENTER_STARTED(FAKE_cuCtxPopCurrent)
-    if (stack.empty()) {
+    if (stack().empty()) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (context) {
-        *context = stack.back();
+        *context = stack().back();
     }
-    stack.pop_back();
+    stack().pop_back();
     return CUDA_SUCCESS;
 }
 
@@ -272,11 +272,11 @@ CUresult fake_cuCtxSetCurrent(CUcontext context) {
     if (context && !get().contexts.count(context)) {
         return dead();
     }
-    if (!stack.empty()) {
-        stack.pop_back();
+    if (!stack().empty()) {
+        stack().pop_back();
     }
     if (context) {
-        stack.push_back(context);
+        stack().push_back(context);
     }
     return CUDA_SUCCESS;
 }

@@ -11,10 +11,18 @@
 namespace fake {
 
 std::recursive_mutex lock;
-thread_local std::vector<CUctx_st *> stack;
 thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 static State *state;
+
+// The library calls the driver at the end of a thread, too, when destructors have run.
+std::vector<CUctx_st *> &stack() {
+    static thread_local std::vector<CUctx_st *> *mine;
+    if (!mine) {
+        mine = driver::kept(new std::vector<CUctx_st *>);
+    }
+    return *mine;
+}
 
 static State *fresh() {
     State *made = driver::kept(new State);
@@ -51,7 +59,7 @@ State &get() {
 }
 
 CUctx_st *current() {
-    return stack.empty() ? nullptr : stack.back();
+    return stack().empty() ? nullptr : stack().back();
 }
 
 CUresult enter(int function) {
@@ -144,7 +152,7 @@ void fake_cuda_reset(void) {
     std::unique_lock<std::recursive_mutex> guard(lock);
     end_threads(guard);
     state = fresh();
-    stack.clear();
+    stack().clear();
 }
 
 // --- the oracle ----------------------------------------------------------------------------------

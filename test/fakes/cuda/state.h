@@ -94,7 +94,8 @@ struct State {
 extern std::recursive_mutex lock;
 State &get();
 
-extern thread_local std::vector<CUctx_st *> stack;
+// The contexts of the thread.
+std::vector<CUctx_st *> &stack();
 extern thread_local CUstreamCaptureMode thread_mode;
 
 CUctx_st *current();
