@@ -99,7 +99,7 @@ struct umf_lane_t {
     uint64_t aged;                 /* the count of frees at the last decay pass */
     uint64_t trimmed;              /* frees up to this one go back to the pool */
     umf_memory_pool_handle_t pool; /* Immutable */
-    umf_queue_t queue;             /* Sync: written while nobody else knows the lane, as the next */
+    umf_queue_t queue;             /* Sync: written with turn and lock, as the next two */
     uint64_t id;
     uint16_t thread;         /* the only thread that may mark it; 0: any */
     _Atomic uint64_t passed; /* frees up to this one have passed */
