@@ -19,11 +19,12 @@ uint64_t umf_decay_now(void) {
 }
 
 static bool is_due(umf_decay_t *decay, uint64_t period) {
-    uint64_t now = umf_decay_now();
-    uint64_t next = atomic_load_explicit(&decay->next, memory_order_relaxed);
+    uint64_t next = atomic_load_explicit(&decay->next, memory_order_acquire);
+    uint64_t now = umf_decay_now(); /* after `next`, which is then at most a period ahead */
     /* One thread wins the exchange and makes the pass. The first question only starts the clock:
      * a new pool has nothing that could have decayed. */
-    return now >= next &&
+    bool is_over = now >= next || next - now > period; /* the period was longer when it was set */
+    return is_over &&
            atomic_compare_exchange_strong_explicit(&decay->next, &next, now + period,
                                                    memory_order_relaxed, memory_order_relaxed) &&
            next != 0;
