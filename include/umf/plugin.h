@@ -462,7 +462,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     ///
     /// @param provider the provider
     /// @param queue a native queue of the application, or NULL for the default one
-    /// @param id [out] not 0, and never the same for two queues, whatever their handles are.
+    /// @param id [out] never the same for two queues, whatever their handles are; 0: it cannot be
+    ///        told while the queue is captured, and the handle stands for the queue as before.
     ///        Absent: a handle stands for one queue for ever
     /// @param is_of_thread [out] 1: the handle stands for another queue in each thread, of which
     ///        this is the calling one's; else 0

@@ -250,12 +250,29 @@ static umf_result_t ask(umf_lanes_t *lanes, umf_queue_t queue, queue_facts_t *fa
     return result;
 }
 
+static uint16_t thread_of(const queue_facts_t *facts) {
+    return facts->is_of_thread ? (uint16_t)umf_thread_slot_number() : 0;
+}
+
+/* Where one id is not known the handle tells. */
+static bool is_of_locked(const umf_lane_t *lane, const queue_facts_t *facts) {
+    return lane->id && facts->id ? lane->id == facts->id
+                                 : lane->queue == facts->queue && lane->thread == thread_of(facts);
+}
+
 static bool is_open_as(umf_lane_t *lane, const queue_facts_t *facts, bool *is_it) {
     umf_lock(&lane->lock);
     bool is_open = lane->kind == UMF_LANE_OPEN && lane->queue == facts->queue;
-    *is_it = lane->kind == UMF_LANE_OPEN && lane->id == facts->id;
+    *is_it = lane->kind == UMF_LANE_OPEN && is_of_locked(lane, facts);
     umf_unlock(&lane->lock);
     return is_open;
+}
+
+/* A queue that a pool met first while it was captured has no id before. */
+static void lane_learn(umf_lane_t *lane, const queue_facts_t *facts) {
+    umf_lock(&lane->lock);
+    lane->id = lane->id ? lane->id : facts->id;
+    umf_unlock(&lane->lock);
 }
 
 /* A lane whose handle now belongs to another queue has lost its own. */
@@ -291,7 +308,7 @@ static void lane_open_locked(umf_lane_t *lane, const queue_facts_t *facts) {
     lane->kind = UMF_LANE_OPEN;
     lane->queue = facts->queue;
     lane->id = facts->id;
-    lane->thread = facts->is_of_thread ? (uint16_t)umf_thread_slot_number() : 0;
+    lane->thread = thread_of(facts);
     atomic_store(&lane->passed, lane->freed);
 }
 
@@ -365,6 +382,7 @@ umf_result_t umf_lanes_find(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **
     if (!found) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
+    lane_learn(found, &facts);
     lane_remember(lanes, queue, found);
     *lane = found;
     *is_captured = facts.is_captured;

@@ -465,7 +465,11 @@ TEST_P(Oracle, CapturesEndByWhatTheDriverSays) {
               }),
               CUDA_SUCCESS);
     unsigned long long id = 0;
-    EXPECT_EQ(ends([&] { return driver().cuStreamGetId(one, &id); }), CUDA_SUCCESS);
+    EXPECT_EQ(ends([&] { return driver().cuStreamGetId(one, &id); }),
+              CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    unsigned flags = 0;
+    EXPECT_EQ(ends([&] { return driver().cuStreamGetFlags(one, &flags); }),
+              CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
 TEST_P(Oracle, ACaptureThatLeavesABranchBehindFails) {

@@ -252,20 +252,36 @@ typedef struct stream_facts_t {
     CUcontext context;
     unsigned long long number; /* drivers before 12.0 have none */
     bool is_captured;
+    bool has_number; /* the driver tells it; not while the stream is captured */
 } stream_facts_t;
 
+static CUresult ask_capture(const umf_cuda_driver_t *driver, CUstream stream, bool *is_captured) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result =
+        driver->cuStreamIsCapturing ? driver->cuStreamIsCapturing(stream, &status) : CUDA_SUCCESS;
+    *is_captured = umf_cuda_is_of_capture(result) || status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return *is_captured ? CUDA_SUCCESS : result;
+}
+
+/* To ask for its number, flags or state ends a capture of the stream in every mode. So they are
+ * asked for only if the driver has said that it is not captured. */
 static CUresult ask_stream(const umf_cuda_driver_t *driver, CUstream stream,
                            stream_facts_t *facts) {
     CUresult result = CUDA_SUCCESS;
     if (driver->cuStreamGetCtx) {
         result = driver->cuStreamGetCtx(stream, &facts->context);
     }
-    if (result == CUDA_SUCCESS && driver->cuStreamGetId) {
-        result = driver->cuStreamGetId(stream, &facts->number);
+    if (umf_cuda_is_of_capture(result)) {
+        facts->is_captured = true;
+        return CUDA_SUCCESS;
     }
-    facts->is_captured = umf_cuda_is_of_capture(result) ||
-                         (result == CUDA_SUCCESS && umf_cuda_is_captured(driver, stream));
-    return umf_cuda_is_of_capture(result) ? CUDA_SUCCESS : result;
+    if (result == CUDA_SUCCESS) {
+        result = ask_capture(driver, stream, &facts->is_captured);
+    }
+    facts->has_number = !driver->cuStreamGetId || !facts->is_captured;
+    return result == CUDA_SUCCESS && driver->cuStreamGetId && facts->has_number
+               ? driver->cuStreamGetId(stream, &facts->number)
+               : result;
 }
 
 static CUresult ask_in(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
@@ -303,7 +319,7 @@ umf_result_t umf_cuda_queue_id(const umf_cuda_driver_t *driver, const umf_cuda_c
                       queue, (void *)facts.context, (void *)context->handle);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *id = (uint64_t)facts.number << 1 | 1;
+    *id = facts.has_number ? (uint64_t)facts.number << 1 | 1 : 0;
     *is_of_thread = is_of_this_thread;
     *is_captured = facts.is_captured;
     return UMF_RESULT_SUCCESS;

@@ -350,16 +350,24 @@ CUresult fake_cuStreamGetFlags(CUstream handle, unsigned *flags) {
     if (!stream) {
         return dead();
     }
+    if (stream->capture) {
+        stream->capture->is_broken = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     *flags = stream->is_blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
     return CUDA_SUCCESS;
 }
 
-// Safe in every capture.
+// Ends a capture of this stream in every mode, as the two above.
 CUresult fake_cuStreamGetId(CUstream handle, unsigned long long *id) {
     ENTER_CONTEXT(FAKE_cuStreamGetId)
     Stream *stream = stream_of(handle, context);
     if (!stream) {
         return dead();
+    }
+    if (stream->capture) {
+        stream->capture->is_broken = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     *id = stream->id;
     return CUDA_SUCCESS;
