@@ -7,6 +7,7 @@
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_cuda.h>
 #include <umf/providers/provider_cuda_vmm.h>
+#include <umf/queue.h>
 
 #include <algorithm>
 #include <atomic>
@@ -206,6 +207,7 @@ double time_pairs(Subject &subject, size_t size, unsigned threads) {
         }
         ready = threads;
         GPU_CALL(cuStreamSynchronize(stream));
+        umfQueueEnds(stream); // a pool that is measured may know it
         GPU_CALL(cuStreamDestroy(stream));
     };
     std::vector<std::thread> others;
