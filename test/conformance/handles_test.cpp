@@ -99,6 +99,8 @@ std::vector<Entrance> pool_entrances() {
         POOL(umfPoolSetTag, nullptr, nullptr),
         POOL(umfPoolGetTag, &out.pointer),
         POOL(umfPoolTrimMemory, 0),
+        POOL(umfPoolTrimOn, 0, nullptr),
+        POOL(umfPoolWaitPending, 0, nullptr),
         POOL(umfPoolGetIPCHandleSize, &out.size),
         POOL(umfPoolGetIPCHandler, &out.pointer),
         {"umfPoolForbidSuspend", [](void *h) { return umfPoolForbidSuspend(pool_of(h)); }},
@@ -291,9 +293,9 @@ std::vector<Entrance> all_entrances() {
 /* Those that take a handle and do not look it up: they allocate and free; what reads received bytes
  * has no handle of ours; memory is found by its address. */
 const std::set<std::string> not_asking = {
-    "umfMemoryProviderAlloc", "umfMemoryProviderFree",   "umfPoolMalloc", "umfPoolAlignedMalloc",
-    "umfPoolCalloc",          "umfPoolRealloc",          "umfPoolFree",   "umfPoolTryMalloc",
-    "umfPoolTryFree",         "umfPoolMallocUsableSize",
+    "umfMemoryProviderAlloc", "umfMemoryProviderFree", "umfPoolMalloc",           "umfPoolMallocOn",
+    "umfPoolAlignedMalloc",   "umfPoolCalloc",         "umfPoolRealloc",          "umfPoolFree",
+    "umfPoolTryMalloc",       "umfPoolTryFree",        "umfPoolMallocUsableSize",
 };
 
 bool takes_handle(const std::string &parameters) {

@@ -160,8 +160,9 @@ TEST_F(Reclaim, WhatThreadsCacheIsBounded) {
         umf_memory_pool_handle_t pool = nullptr, usual = nullptr;
         const std::string text = std::string(kind) + ":thread_cache=256K over os";
         umf_result_t result = umfPoolCreateFromText(text.c_str(), &pool);
-        if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
-            continue; // the build has no such pool
+        if (result == UMF_RESULT_ERROR_NOT_SUPPORTED ||
+            result == UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE) {
+            continue; // the build, or the machine, has no such pool
         }
         ASSERT_EQ(result, OK) << umfTextError();
         ASSERT_EQ(umfPoolCreateFromText((std::string(kind) + " over os").c_str(), &usual), OK);
