@@ -37,7 +37,9 @@
 #include "pools/shared/starts.h"
 #include "system/os.h"
 
-/* Sizes and alignments up to this limit cannot overflow when oneTBB adds to them and rounds up. */
+/* Sizes and alignments up to these limits cannot overflow when oneTBB adds to them and rounds up.
+ * Larger granularities are refused when a pool is created, larger requests when they are made. */
+#define GRANULARITY_LIMIT (SIZE_MAX / 4)
 #define SIZE_LIMIT ((size_t)1 << 57)
 #define SIZE_IMPOSSIBLE (SIZE_MAX >> 8)
 
@@ -824,7 +826,7 @@ static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, c
     if (!provider || !out) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (request->granularity > SIZE_LIMIT) {
+    if (request->granularity > GRANULARITY_LIMIT) {
         UMF_LOG_ERROR("granularity %zu is more than any provider has", request->granularity);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
