@@ -56,15 +56,11 @@ _Static_assert(UMF_PAGE_SIZE == UMF_STARTS_PAGE, "a record is for a page");
  * Decay 0: free extents come back at once. No tcache: the magazines take its place. No retain:
  * jemalloc then calls hooks without holding its locks. No huge pages: they would cost one 2 MiB
  * page per arena.
- *
- * Slabs of the smallest objects have eight pages instead of one to seven, because jemalloc keeps
- * 128 bytes about each slab for ever. Such a slab is seldom wholly free, whatever its size.
  */
 extern const char *umf_je_malloc_conf;
-const char *umf_je_malloc_conf =
-    "narenas:1,tcache:false,retain:false,dirty_decay_ms:0,"
-    "muzzy_decay_ms:0,oversize_threshold:0,thp:never,"
-    "background_thread:false,percpu_arena:disabled,slab_sizes:16-128:8";
+const char *umf_je_malloc_conf = "narenas:1,tcache:false,retain:false,dirty_decay_ms:0,"
+                                 "muzzy_decay_ms:0,oversize_threshold:0,thp:never,"
+                                 "background_thread:false,percpu_arena:disabled";
 
 #define UMF_PARAMS umf_jemalloc_pool_params
 #define UMF_PARAMS_TABLE "pools/jemalloc/jemalloc_params.def"
