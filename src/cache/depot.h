@@ -36,8 +36,7 @@ typedef struct umf_depots_t {
 
 /* What the depots of one bin record about one thread. */
 typedef struct umf_depot_thread_t {
-    uint16_t given;    /* objects it gave, up to a limit, and some at first: credit to allocate new
-                        * ones */
+    uint16_t given;    /* objects it gave, up to a limit: credit to allocate new ones */
     uint8_t found;     /* index + 1 of the depot of others that last had objects; 0: none yet */
     bool is_contended; /* it found a depot locked */
 } umf_depot_thread_t;

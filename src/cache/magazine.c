@@ -262,7 +262,6 @@ static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t
     }
     mag->magic = m->slabs ? states_magic(&m->slabs[bin + 1], usual / 2) : 0;
     mag->mask = m->slabs ? m->slabs[bin + 1].mask : 0;
-    mag->depots.given = is_large(m, bin) ? 0 : m->capacity[bin].contended;
     magazine_set_stack(mag, stack, 0, capacity);
     return true;
 }

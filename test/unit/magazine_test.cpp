@@ -792,11 +792,7 @@ TEST_F(Magazines, ADepotPassesBatchesBetweenThreads) {
     for (int i = 0; i < 8; i++) {
         EXPECT_NE(shim_pop(m, 0), nullptr);
     }
-    EXPECT_EQ(refills, before + 2) << "as many as a stack has room for are new to a thread";
-    for (int i = 0; i < 4; i++) {
-        EXPECT_NE(shim_pop(m, 0), nullptr);
-    }
-    EXPECT_EQ(refills, before + 2) << "the depot served";
+    EXPECT_EQ(refills, before) << "the depot served";
     shim_flush(m);
     EXPECT_EQ(shim_cached(m, 0), 0u);
 }
@@ -828,7 +824,7 @@ TEST_F(Magazines, EachThreadHasADepot) {
     for (void *&object : objects) {
         object = shim_pop(m, 0);
     }
-    EXPECT_EQ(refills, before + 2) << "the depots served, once the thread had a stack of new ones";
+    EXPECT_EQ(refills, before) << "the depots served";
     for (void *object : objects) {
         shim_push(m, 0, object);
     }
