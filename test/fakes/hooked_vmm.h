@@ -1,12 +1,15 @@
 /*
  * Linux_vmm with a function of the test before each operation that a suspend uses: what it does
- * happens at that very moment, and it may make the operation fail.
+ * happens at that very moment, and it may make the operation fail. Content is copied by several
+ * threads, so the function may be called by several at once, also while it is being replaced.
  */
 #ifndef UMF_TEST_FAKES_HOOKED_VMM_H
 #define UMF_TEST_FAKES_HOOKED_VMM_H
 
 #include <cstring>
 #include <functional>
+#include <mutex>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -18,7 +21,13 @@ extern "C" const umf_memory_provider_descriptor_t umf_linux_vmm_descriptor;
 class HookedVmm {
   public:
     // Told the operation's name; anything but success is its result.
-    static inline std::function<umf_result_t(const char *operation)> hook;
+    using Hook = std::function<umf_result_t(const char *operation)>;
+
+    // Returns the one that was there. An empty one is none.
+    static Hook exchange(Hook next) {
+        std::lock_guard<std::mutex> guard(lock);
+        return std::exchange(hook, std::move(next));
+    }
 
     // Its table of operations ends before vm_claim: an older provider.
     static umf_memory_provider_handle_t create_old(size_t piece_size) {
@@ -31,8 +40,17 @@ class HookedVmm {
   private:
     using Ext = umf_memory_provider_ext_ops_t;
 
+    static inline std::mutex lock;
+    static inline Hook hook;
+
+    // The hook runs without the lock: it may call the provider and may go meanwhile.
     static umf_result_t call(const char *operation) {
-        return hook ? hook(operation) : UMF_RESULT_SUCCESS;
+        Hook now;
+        {
+            std::lock_guard<std::mutex> guard(lock);
+            now = hook;
+        }
+        return now ? now(operation) : UMF_RESULT_SUCCESS;
     }
 
 #define UMF_HOOK(operation)                                                                        \

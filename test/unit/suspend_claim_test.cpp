@@ -1,6 +1,7 @@
 // What others do with a provider while a pool on it is being suspended: at any moment, to the
 // point.
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -33,7 +34,7 @@ class SuspendClaim : public ::testing::Test {
         open(HookedVmm::create(PIECE));
     }
     void TearDown() override {
-        HookedVmm::hook = nullptr;
+        HookedVmm::exchange(nullptr);
         close();
     }
     void open(umf_memory_provider_handle_t made) {
@@ -99,14 +100,10 @@ class SuspendClaim : public ::testing::Test {
     }
     // Once, before the next call of that operation; `action` has its result.
     template <class Action> static void before(const char *operation, Action action) {
-        HookedVmm::hook = [wanted = std::string(operation), action](const char *now) {
-            if (wanted != now) {
-                return OK;
-            }
-            auto act = action; // the hook goes before it
-            HookedVmm::hook = nullptr;
-            return act();
-        };
+        HookedVmm::exchange([wanted = std::string(operation), action](const char *now) {
+            bool is_first = wanted == now && HookedVmm::exchange(nullptr); // of several threads
+            return is_first ? action() : OK;
+        });
     }
 };
 
@@ -173,7 +170,7 @@ TEST_F(SuspendClaim, AllIsFreedMeanwhile) {
         });
         ASSERT_EQ(suspend(), OK) << moment;
         ASSERT_EQ(resume(), OK) << moment;
-        EXPECT_EQ(HookedVmm::hook, nullptr) << moment;
+        EXPECT_FALSE(HookedVmm::exchange(nullptr)) << moment;
         EXPECT_EQ(count_memory_files(), before_it - 1) << moment;
         expect(block, MiB, 'b');
         char *again = alloc(pool, 15 * MiB, 'a'); // its place is there again
@@ -253,11 +250,11 @@ TEST_F(SuspendClaim, TwoPoolsAtOnce) {
 
 // One wait serves all pools of a provider; a pool that is named twice is suspended once.
 TEST_F(SuspendClaim, OneWaitForAProvider) {
-    int waits = 0;
-    HookedVmm::hook = [&](const char *now) {
+    std::atomic<int> waits{0};
+    HookedVmm::exchange([&](const char *now) {
         waits += strcmp(now, "wait") == 0;
         return OK;
-    };
+    });
     char *own = alloc(other, PIECE, 'o');
     umf_memory_pool_handle_t pools[] = {pool, other, pool, other};
     ASSERT_EQ(umfPoolsSuspend(pools, 4, nullptr, &report), OK);
