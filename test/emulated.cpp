@@ -51,7 +51,8 @@ const Limit limits[] = {
     {"/proc/self/statm is that of the emulator",
      {"place.reserved_addresses_are_aligned_and_nothing_else",
       "place.a_failed_reservation_keeps_no_addresses", "file.DestroyUnmapsAndKeepsTheFile",
-      "file.EveryFailureLeavesNothing"}},
+      "file.EveryFailureLeavesNothing",
+      "Each/Store.of_ordinary_memory_is_retained_until_a_trim/*"}},
     {"mmap() of terabytes takes minutes, as each page is noted",
      {"file.SizesAndAlignments", "file.WhatCannotFitIsNotTried"}},
 
@@ -66,6 +67,8 @@ const Limit limits[] = {
     // other calls
     {"mmap() with MAP_SYNC fails with EINVAL, not EOPNOTSUPP",
      {"os.a_folder_in_the_place_of_dax_devices", "devdax.CharacterDevicesThatAreNotDax"}},
+    {"rt_sigprocmask() ends the emulator, not with EFAULT, when its memory goes meanwhile",
+     {"CopyRace.copies_beside_frees_suspends_and_trims_are_right_or_refused"}},
     {"there is no memfd_secret()",
      {"os.SharedMemoryOfMemfdSecretOnRequest", "os.MemfdSecretThatFailsIsExplained"}},
     {"recvmsg() takes more descriptors than there is room for, and loses them",
