@@ -381,14 +381,15 @@ static uint32_t number_take(umf_magazines_t *m) {
            !atomic_compare_exchange_weak_explicit(&m->numbers, &used, used | (used + 1),
                                                   memory_order_relaxed, memory_order_relaxed)) {
     }
-    return ~used ? (uint32_t)__builtin_ctz(~used)
-                 : UMF_DEPOTS_MAX +
+    return ~used ? (uint32_t)__builtin_ctz(~used) + 1
+                 : UMF_DEPOTS_MAX + 1 +
                        atomic_fetch_add_explicit(&m->more_numbers, 1, memory_order_relaxed);
 }
 
 static void number_put(umf_magazines_t *m, uint32_t number) {
-    if (number < UMF_DEPOTS_MAX) {
-        atomic_fetch_and_explicit(&m->numbers, ~(UINT32_C(1) << number), memory_order_relaxed);
+    if (number && number <= UMF_DEPOTS_MAX) {
+        atomic_fetch_and_explicit(&m->numbers, ~(UINT32_C(1) << (number - 1)),
+                                  memory_order_relaxed);
     }
 }
 
@@ -463,6 +464,9 @@ static UMF_COLD umf_cache_t *cache_make(umf_magazines_t *m) {
     if (!cache) {
         return NULL;
     }
+    if (cache->number) { /* another thread had hidden it for a moment */
+        return cache;
+    }
     if (m->ops->thread_begins) {
         m->ops->thread_begins(m->pool);
     }
@@ -528,6 +532,10 @@ static size_t stack_refill(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag
 }
 
 static void *pop_with(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
+    if (magazine_count(mag)) { /* another thread had hidden the cache when the caller looked */
+        magazine_set_top(mag, mag->top - 1);
+        return hand_out(mag->top);
+    }
     if (mag->depots.is_contended) { /* a larger stack comes to the depots less often */
         magazine_grow(m, bin, mag);
     }

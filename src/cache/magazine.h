@@ -38,7 +38,7 @@ typedef struct umf_magazine_t {
 typedef struct umf_cache_t {
     umf_thread_slot_t head;
     uint32_t epoch;      /* the last trim that this thread has followed */
-    uint32_t number;     /* the thread's number, which chooses its own depot */
+    uint32_t number;     /* the thread's number, which chooses its own depot; 0: none yet */
     uint32_t pass;       /* the last decay pass before a miss. Sync: atomic, relaxed, as `out` */
     int64_t out;         /* as in umf_magazines_t. Sync: atomic, relaxed: only its thread writes */
     umf_magazine_t none; /* never has a stack: an offset of 0 leads here and always misses */
@@ -94,7 +94,7 @@ typedef struct umf_magazines_t {
     _Atomic uint32_t epoch;           /* raised by trim: every thread flushes at its next miss */
     _Atomic int64_t out; /* objects refilled minus objects flushed by threads without a cache; the
                           * others count in their caches */
-    _Atomic uint32_t numbers;      /* a bit is set if a thread's cache has this number */
+    _Atomic uint32_t numbers;      /* bit n is set if a thread's cache has the number n + 1 */
     _Atomic uint32_t more_numbers; /* given beyond those */
     size_t bytes_max;     /* of `bytes`. Set after init, UMF_MAGAZINE_BYTES_MAX until then */
     _Atomic size_t bytes; /* that the stacks of all threads have room for, in objects */
