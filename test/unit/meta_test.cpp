@@ -170,6 +170,12 @@ static size_t resident_pages(const std::vector<unsigned char *> &blocks, size_t 
     return resident.size();
 }
 
+// A stretch keeps the pages of its first and last block. One ends with each chunk, which has 1 MiB:
+// only with large pages are these many.
+static size_t pages_at_ends(size_t bytes) {
+    return umf_os_page_size() > 4096 ? 2 * (bytes >> 20) : 0;
+}
+
 TEST(meta, a_trim_drops_the_pages_of_freed_blocks) {
     for (size_t size : {16, 100, 1200, 20000}) {
         SCOPED_TRACE(size);
@@ -186,7 +192,7 @@ TEST(meta, a_trim_drops_the_pages_of_freed_blocks) {
             umf_meta_free(blocks[i], size);
         }
         umf_meta_trim();
-        EXPECT_LT(resident_pages(blocks, size), full / 4);
+        EXPECT_LT(resident_pages(blocks, size), full / 4 + pages_at_ends(count * size));
         for (size_t i = 0; i < count; i++) {
             if (i >= kept) {
                 blocks[i] = static_cast<unsigned char *>(umf_meta_alloc(size));
