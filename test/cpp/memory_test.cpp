@@ -1,6 +1,8 @@
 // Pointers, buffers, resources and allocators.
+#include <cstdlib>
 #include <list>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -173,9 +175,10 @@ TEST(Containers, AreRefusedMemoryThatTheCpuDoesNotReach) {
 }
 
 TEST(Containers, AreRefusedAPoolThatCannotBeLookedAt) {
-    alignas(4096) static char memory[8 * 4096];
-    umf::pool pool(umf::provider(umf::fixed_params(memory, sizeof(memory))), umf::proxy_params());
-    void *all = pool.allocate(sizeof(memory));
+    const size_t page = 65536, size = 2 * page; // whole pages on every machine
+    std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(page, size), &std::free);
+    umf::pool pool(umf::provider(umf::fixed_params(memory.get(), size)), umf::proxy_params());
+    void *all = pool.allocate(size);
     EXPECT_NE(umf::memory_resource::check(pool).code(), UMF_RESULT_SUCCESS);
     EXPECT_THROW(umf::memory_resource{pool}, umf::exception);
     pool.deallocate(all);
