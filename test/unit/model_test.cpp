@@ -29,6 +29,7 @@ namespace {
 constexpr size_t KiB = 1024, MiB = 1024 * KiB, ROOM = 16 * MiB;
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 const size_t PAGE = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+const size_t SLAB = std::max(64 * KiB, 8 * PAGE); // slabs of jemalloc have up to eight pages
 
 // What is in use, as a pool must see it: a live block occupies all that the pool cannot give away
 // while it lives.
@@ -92,7 +93,7 @@ class Programs : public testing::TestWithParam<PoolKind> {
     // another span in use: a request that fits in none of them may fail. Sizes are rounded by up to
     // a half, and aligned to their slab.
     static size_t gap_for(size_t size) {
-        return is("proxy") ? (size + PAGE - 1) / PAGE * PAGE : 3 * (size + size / 2 + 64 * KiB);
+        return is("proxy") ? (size + PAGE - 1) / PAGE * PAGE : 3 * (size + size / 2 + SLAB);
     }
 };
 
@@ -105,7 +106,7 @@ TEST_P(Programs, RequestsFailOnlyIfNothingFits) {
         SCOPED_TRACE(seed);
         DecayPeriod period(seed % 2 ? DecayPeriod::NONE : DecayPeriod::ENDLESS);
         std::mt19937 random(seed);
-        Model model(*source, is("proxy") ? PAGE : 64 * KiB, is("proxy") ? SIZE_MAX : 2);
+        Model model(*source, is("proxy") ? PAGE : SLAB, is("proxy") ? SIZE_MAX : 2);
         std::vector<void *> blocks;
         OtherThread other;
         size_t failures = 0;
