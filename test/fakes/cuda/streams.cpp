@@ -305,14 +305,22 @@ CUresult fake_cuStreamDestroy(CUstream stream) {
     return CUDA_SUCCESS;
 }
 
+// To wait for a stream, or to ask for its state, its flags or its number, ends a capture of it in
+// every mode.
+static bool ends_capture(Stream *stream) {
+    if (stream->capture) {
+        stream->capture->is_broken = true;
+    }
+    return stream->capture != nullptr;
+}
+
 CUresult fake_cuStreamSynchronize(CUstream handle) {
     ENTER_CONTEXT(FAKE_cuStreamSynchronize)
     Stream *stream = stream_of(handle, context);
     if (!stream) {
         return dead();
     }
-    if (stream->capture) {
-        stream->capture->is_broken = true;
+    if (ends_capture(stream)) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     MEET(meet_on(stream))
@@ -330,8 +338,7 @@ CUresult fake_cuStreamQuery(CUstream handle) {
     if (!stream) {
         return dead();
     }
-    if (stream->capture) {
-        stream->capture->is_broken = true;
+    if (ends_capture(stream)) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     MEET(meet_on(stream))
@@ -350,23 +357,20 @@ CUresult fake_cuStreamGetFlags(CUstream handle, unsigned *flags) {
     if (!stream) {
         return dead();
     }
-    if (stream->capture) {
-        stream->capture->is_broken = true;
+    if (ends_capture(stream)) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     *flags = stream->is_blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
     return CUDA_SUCCESS;
 }
 
-// Ends a capture of this stream in every mode, as the two above.
 CUresult fake_cuStreamGetId(CUstream handle, unsigned long long *id) {
     ENTER_CONTEXT(FAKE_cuStreamGetId)
     Stream *stream = stream_of(handle, context);
     if (!stream) {
         return dead();
     }
-    if (stream->capture) {
-        stream->capture->is_broken = true;
+    if (ends_capture(stream)) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     *id = stream->id;
