@@ -113,7 +113,9 @@ if [ -n "${UMF_TEST_DRIVERS:-}" ]; then
     expect_in out '^ +pageable +file +pinned +gpu 0 +gpu 1'
     expect_in out '^  pinned +[0-9.]+ c +[0-9.]+ c +[0-9.]+ c +[0-9.]+ d +[0-9.]+ d'
     expect_in out '^  gpu 1 +[0-9.]+ s +[0-9.]+ s +[0-9.]+ s +[0-9.]+ d +[0-9.]+ d'
-    [ "$(wc -L <"$work/out")" -le 80 ] || fail "the table is wider than 80 columns"
+    # The paths above the table are as long as they are.
+    [ "$(sed -n '/^GB/,$p' "$work/out" | wc -L)" -le 80 ] ||
+        fail "the table is wider than 80 columns"
     LD_LIBRARY_PATH=$UMF_TEST_DRIVERS expect_status 0 "$umfctl" bandwidth --size 1M --json
     expect_in out '"gpu 0": ."state": "ok", "value": [1-9][0-9]*, "unit": "bytes/s", "note": "destination"'
     if command -v python3 >/dev/null; then
