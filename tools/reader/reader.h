@@ -1,0 +1,196 @@
+/*
+ * Reads recordings and snapshots (umf/record_format.h): of writers that are alive, that died, and
+ * of nobody knows whom. It needs libc only, trusts nothing in a file, prints nothing and has no
+ * state beside its objects. An object is used by one thread at a time.
+ *
+ * A file is copied into memory as it is opened, so nothing changes or shrinks underneath. Indices
+ * that this interface hands out are in range, texts have an end, times are nanoseconds since the
+ * recording's start. What was wrong with the file but could be left out is told by umf_reader_note.
+ */
+#ifndef UMF_READER_H
+#define UMF_READER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <umf/record_format.h>
+
+typedef struct umf_reader_t umf_reader_t;
+
+/* Why something could not be done: the file, the place in it, the value. */
+typedef struct umf_reader_error_t {
+    char text[512];
+} umf_reader_error_t;
+
+/* NULL: `error` says why. `name` is what messages call the file. */
+umf_reader_t *umf_reader_open(const char *path, umf_reader_error_t *error);
+umf_reader_t *umf_reader_open_fd(int fd, const char *name, umf_reader_error_t *error);
+umf_reader_t *umf_reader_open_bytes(const void *bytes, size_t size, const char *name,
+                                    umf_reader_error_t *error);
+void umf_reader_close(umf_reader_t *reader);
+
+/* --- what is in the file ---------------------------------------------------------------------- */
+
+typedef struct umf_reader_info_t {
+    const char *name;
+    umf_record_file_kind_t kind;
+    uint32_t flags; /* umf_record_flag_t */
+    uint32_t pid;
+    uint64_t realtime; /* of the start, CLOCK_REALTIME in ns */
+    uint64_t dropped, live_dropped, rate, min_size, max_size; /* see umf_record_header_t */
+    uint64_t event_count; /* in the blocks; those with an unknown kind among them are left out */
+    int64_t first_ns, last_ns; /* times of the first and the last event; 0 without any */
+    uint32_t object_count;     /* numbers are 1 to object_count - 1 */
+    uint32_t stack_count;      /* likewise */
+    uint32_t thread_count;     /* indices are 0 to thread_count - 1 */
+    uint32_t module_count;
+} umf_reader_info_t;
+
+const umf_reader_info_t *umf_reader_info(const umf_reader_t *reader);
+
+/* What is odd about the file, one text each; NULL behind the last. */
+const char *umf_reader_note(const umf_reader_t *reader, size_t index);
+
+/* A pool or provider; one with kind 0 and an empty name if there is no such number. */
+const umf_record_object_t *umf_reader_object(const umf_reader_t *reader, uint32_t number);
+
+/* Its name as people see it, such as "disjoint #3"; returns `text`. */
+const char *umf_reader_label(const umf_reader_t *reader, uint32_t number, char *text, size_t size);
+
+/* The text at an offset in UMF_RECORD_TEXTS; "" if there is none. */
+const char *umf_reader_text(const umf_reader_t *reader, uint64_t offset);
+
+/* What gettid said in the thread with this index. */
+uint32_t umf_reader_thread(const umf_reader_t *reader, uint32_t index);
+
+/* Nanoseconds since the start, of a reading of the recording's clock. */
+int64_t umf_reader_ns(const umf_reader_t *reader, uint64_t ticks);
+
+/* The spans of a snapshot, and the runs that they refer to. */
+const umf_record_span_t *umf_reader_spans(const umf_reader_t *reader, size_t *count);
+const umf_record_run_t *umf_reader_runs(const umf_reader_t *reader, size_t *count);
+
+/* --- stacks ----------------------------------------------------------------------------------- */
+
+typedef struct umf_reader_frame_t {
+    const char *module;    /* path of the file; "" if the address is in none */
+    const char *function;  /* NULL: not known */
+    uint64_t offset;       /* in the function, else in the module's file, else the address */
+    bool is_other_version; /* the file has another build id than the process had */
+} umf_reader_frame_t;
+
+/* The frames of a stack, the innermost first; returns how many. Stack 0 has none. */
+size_t umf_reader_stack(const umf_reader_t *reader, uint32_t stack, const uint64_t **frames);
+
+/* What is at a return address. Opens files that the recording names; texts live with the reader. */
+umf_reader_frame_t umf_reader_resolve(umf_reader_t *reader, uint64_t address);
+
+/* "function+0x1c (libx.so)", "libx.so+0x12c0" or "0x7f..."; returns `text`. */
+const char *umf_reader_frame_text(umf_reader_t *reader, uint64_t address, char *text, size_t size);
+
+/* --- events ----------------------------------------------------------------------------------- */
+
+typedef struct umf_reader_event_t {
+    int64_t ns;
+    uint64_t address, size;
+    umf_record_event_kind_t kind;
+    uint32_t object; /* below object_count */
+    uint32_t stack;  /* below stack_count */
+    uint32_t thread; /* index, below thread_count */
+    uint32_t queue;
+} umf_reader_event_t;
+
+typedef struct umf_reader_cursor_t umf_reader_cursor_t;
+
+/* All events of all threads by time. NULL: `error` says why. Ends before the reader does. */
+umf_reader_cursor_t *umf_reader_iterate(const umf_reader_t *reader, umf_reader_error_t *error);
+bool umf_reader_next(umf_reader_cursor_t *cursor, umf_reader_event_t *event);
+void umf_reader_cursor_free(umf_reader_cursor_t *cursor);
+
+/* --- what lives ------------------------------------------------------------------------------- */
+
+typedef struct umf_reader_live_t {
+    uint64_t address, size;
+    int64_t ns; /* when it was allocated */
+    uint32_t object, stack;
+    uint32_t thread; /* index; UINT32_MAX: not known */
+    uint32_t site;   /* index, in a replay */
+} umf_reader_live_t;
+
+/* The section UMF_RECORD_LIVE, what is used of it. */
+const umf_reader_live_t *umf_reader_live(const umf_reader_t *reader, size_t *count);
+
+/*
+ * A replay applies events, one after the other, and knows what lives. It begins with what
+ * UMF_RECORD_LIVE has from before the first event, for this has lived all the time.
+ */
+typedef struct umf_reader_replay_t umf_reader_replay_t;
+
+umf_reader_replay_t *umf_reader_replay_begin(const umf_reader_t *reader, umf_reader_error_t *error);
+void umf_reader_replay_free(umf_reader_replay_t *replay);
+
+typedef enum umf_reader_change_kind_t {
+    UMF_READER_NO_CHANGE,
+    UMF_READER_ALLOCATED,    /* `what` lives now */
+    UMF_READER_FREED,        /* `what` lived until now */
+    UMF_READER_RESTORED,     /* the free of `what` was refused: it lives on */
+    UMF_READER_FREE_UNKNOWN, /* nothing is known of what was freed: allocated before the start */
+    UMF_READER_BAD_FREE,     /* a free of what did not live was refused */
+} umf_reader_change_kind_t;
+
+typedef struct umf_reader_change_t {
+    umf_reader_change_kind_t kind;
+    umf_reader_live_t what;     /* of pools; its object is the pool */
+    umf_reader_live_t replaced; /* size 0, or what lived there before: its free is missing */
+} umf_reader_change_t;
+
+/* False: no memory. `change` may be NULL. */
+bool umf_reader_replay_apply(umf_reader_replay_t *replay, const umf_reader_event_t *event,
+                             umf_reader_change_t *change);
+
+/* Applies all events up to and at `until`; INT64_MAX: to the end. False: `error` says why. */
+bool umf_reader_replay_run(umf_reader_replay_t *replay, int64_t until, umf_reader_error_t *error);
+
+/* Bytes and allocations: now, at the highest point of the sum of all pools so far, and when a pool
+ * found no memory for the last time so far. */
+typedef struct umf_reader_use_t {
+    uint64_t bytes, count;
+    uint64_t peak_bytes, peak_count;
+    uint64_t refused_bytes, refused_count;
+} umf_reader_use_t;
+
+/* The place of an allocation: a pool and a stack. */
+typedef struct umf_reader_site_t {
+    uint32_t object, stack;
+    umf_reader_use_t use;
+    uint64_t allocs, alloc_bytes; /* in total */
+} umf_reader_site_t;
+
+/* A pool or provider; of a provider only what it was asked by the program counts as `use`. */
+typedef struct umf_reader_object_use_t {
+    umf_reader_use_t use;
+    uint64_t own_peak, allocs, frees, refused;
+    int64_t own_peak_ns;
+    uint64_t held, held_peak; /* from its provider, of what the events tell */
+    bool is_asleep;
+} umf_reader_object_use_t;
+
+/* The whole; `refusal` is the event of the last refusal, with kind 0 if there was none. */
+typedef struct umf_reader_total_t {
+    umf_reader_use_t use;
+    int64_t now, peak_ns;
+    uint64_t allocs, frees, unknown_frees, bad_frees, missing_frees, refused;
+    umf_reader_event_t refusal;
+} umf_reader_total_t;
+
+const umf_reader_total_t *umf_reader_replay_total(const umf_reader_replay_t *replay);
+const umf_reader_object_use_t *umf_reader_replay_object(umf_reader_replay_t *replay,
+                                                        uint32_t number);
+/* NULL behind the last. */
+const umf_reader_site_t *umf_reader_replay_site(umf_reader_replay_t *replay, uint32_t index);
+/* Everything that lives in pools, in no order: `position` begins with 0; NULL behind the last. */
+const umf_reader_live_t *umf_reader_replay_next(const umf_reader_replay_t *replay,
+                                                size_t *position);
+
+#endif
