@@ -645,8 +645,11 @@ void umf_magazines_fini(umf_magazines_t *m) {
     umf_thread_slot_owner_close(&m->owner);
     umf_thread_slot_each(&m->owner, free_stacks, m);
     umf_thread_slot_owner_fini(&m->owner);
-    for (uint32_t bin = 0; bin < m->bins; bin++) {
-        umf_depots_destroy(depots_of(m, bin));
+    for (uint32_t bin = 0, bins = m->bins; bin < bins; bin++) {
+        umf_depots_t *depots = depots_of(m, bin);
+        if (depots) {
+            umf_depots_destroy(depots);
+        }
     }
 }
 

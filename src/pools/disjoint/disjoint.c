@@ -741,7 +741,7 @@ static umf_result_t disjoint_finalize(void *self) {
     umf_disjoint_log_summary(pool);
     umf_magazines_fini(&pool->magazines);
     umf_reuse_slots_fini(&pool->reuse_slots);
-    for (uint32_t i = 0; i < pool->layout->bins; i++) {
+    for (uint32_t i = 0, bins = pool->layout->bins; i < bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin) {
             umf_bin_destroy(bin);
