@@ -14,6 +14,7 @@
 #include "numa/memspace.h"
 #include "peer/broker.h"
 #include "queue/lanes.h"
+#include "record/record.h"
 #include "suspend/suspend.h"
 #include "topology/topology.h"
 #include "track/span.h"
@@ -36,11 +37,13 @@ static void start_locked(void) {
     umf_registry_init();
     umf_ipc_settings_init();
     umf_reclaim_settings_init();
+    umf_record_settings_init();
     umf_ctl_init();
     umf_ipc_init();
     umf_suspend_init();
     umf_movement_init();
     umf_lanes_init();
+    umf_record_init();
 }
 
 UMF_API_1_0 umf_result_t umfInit(void) {

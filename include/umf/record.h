@@ -46,8 +46,10 @@ typedef struct umf_record_params_t {
     /// events have been overwritten. ::umfRecordStop and the end of the process then say in the log
     /// what lives.
     int leaks;
-    /// Only allocations of at least, and of at most so many bytes; 0: no limit.
-    size_t min_size, max_size;
+    /// Only allocations of at least so many bytes; 0: no limit.
+    size_t min_size;
+    /// Only allocations of at most so many bytes; 0: no limit.
+    size_t max_size;
     /// Only one allocation of about so many, and its free; 0 and 1: all.
     size_t rate;
     /// Only these pools; NULL: all, also those that are created later.
@@ -111,10 +113,14 @@ typedef struct umf_record_state_report_t {
     size_t struct_size;
     /// 1: it is running. If it is not, all that follows is 0.
     int is_running;
-    /// Events so far, and those of them that are lost because there was no room.
-    unsigned long long events, dropped;
-    /// What lives, of what was recorded; 0 without `leaks`.
-    unsigned long long live_count, live_bytes;
+    /// Events so far.
+    unsigned long long events;
+    /// Those of them that are lost because there was no room.
+    unsigned long long dropped;
+    /// Allocations that live, of those recorded; 0 without `leaks`.
+    unsigned long long live_count;
+    /// Their bytes.
+    unsigned long long live_bytes;
     /// Bytes of the file that are in use.
     size_t used;
 } umf_record_state_report_t;

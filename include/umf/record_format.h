@@ -91,10 +91,11 @@ typedef struct umf_record_header_t {
     uint32_t flags;
     /// The process.
     uint32_t pid;
-    /// Two readings of the clock of events and of CLOCK_MONOTONIC, in ns. The first of the start,
-    /// the second of the last time a block was begun, or of the end. Between them and after time
-    /// goes in a line.
-    uint64_t ticks[2], ns[2];
+    /// Two readings of the clock of events. The first of the start, the second of the last time a
+    /// block was begun, or of the end. Between them and after time goes in a line.
+    uint64_t ticks[2];
+    /// CLOCK_MONOTONIC at the two readings, in ns.
+    uint64_t ns[2];
     /// Ticks in a second, as estimated at the start; used while the second reading is less than
     /// 1 ms after the first.
     uint64_t ticks_per_second;
@@ -106,8 +107,10 @@ typedef struct umf_record_header_t {
     uint64_t live_dropped;
     /// One allocation of so many is recorded; 1: all.
     uint64_t rate;
-    /// Sizes that are recorded.
-    uint64_t min_size, max_size;
+    /// The smallest size that is recorded.
+    uint64_t min_size;
+    /// The largest; 0: no limit.
+    uint64_t max_size;
     /// 0.
     uint64_t reserved[4];
     /// The sections by ::umf_record_section_kind_t.
@@ -156,16 +159,20 @@ typedef struct umf_record_object_t {
     uint64_t peak;
     /// Of `held`, without physical memory because the pool is suspended.
     uint64_t away;
-    /// Allocations and frees since it was created; 0 if it does not count.
-    uint64_t allocs, frees;
+    /// Allocations since it was created; 0 if it does not count.
+    uint64_t allocs;
+    /// Frees likewise.
+    uint64_t frees;
     /// The kind, or the name that a user gave it, with a zero at its end.
     char name[48];
 } umf_record_object_t;
 
 /// @brief Mapped code.
 typedef struct umf_record_module_t {
-    /// First address, and size in bytes.
-    uint64_t base, size;
+    /// First address.
+    uint64_t base;
+    /// Bytes.
+    uint64_t size;
     /// Offset of the first byte in its file.
     uint64_t file_offset;
     /// Path: offset in ::UMF_RECORD_TEXTS.
@@ -218,17 +225,21 @@ typedef struct umf_record_event_t {
     uint64_t address;
     /// Bytes.
     uint64_t size;
-    /// ::UMF_RECORD_EVENT_KIND and the like.
+    /// Made by UMF_RECORD_WHAT.
     uint64_t what;
 } umf_record_event_t;
 
-/// @brief The parts of umf_record_event_t::what: the kind, the queue (numbered as they come; 0: on
-/// none, 255: one of the others), the object, the stack.
+/// @brief Makes umf_record_event_t::what of the kind, the queue (numbered as they come; 0: on none,
+/// 255: one of the others), the object and the stack.
 #define UMF_RECORD_WHAT(kind, queue, object, stack)                                                \
     ((uint64_t)(kind) | (uint64_t)(queue) << 8 | (uint64_t)(object) << 16 | (uint64_t)(stack) << 40)
+/// @brief The kind in umf_record_event_t::what.
 #define UMF_RECORD_EVENT_KIND(what) ((uint32_t)(what)&0xffu)
+/// @brief The queue.
 #define UMF_RECORD_EVENT_QUEUE(what) ((uint32_t)((what) >> 8) & 0xffu)
+/// @brief The object.
 #define UMF_RECORD_EVENT_OBJECT(what) ((uint32_t)((what) >> 16) & 0xffffffu)
+/// @brief The stack.
 #define UMF_RECORD_EVENT_STACK(what) ((uint32_t)((what) >> 40))
 
 /// @brief The most frames of a stack.
@@ -249,8 +260,10 @@ typedef struct umf_record_block_t {
     uint32_t count;
     /// The thread, as gettid says.
     uint32_t thread;
-    /// When it was begun, by both clocks.
-    uint64_t ticks, ns;
+    /// When it was begun, by the clock of events.
+    uint64_t ticks;
+    /// The same moment by CLOCK_MONOTONIC, in ns.
+    uint64_t ns;
     /// 0.
     uint64_t reserved[4];
     /// The events.
@@ -281,14 +294,18 @@ typedef enum umf_record_span_flag_t {
 
 /// @brief One allocation of a provider.
 typedef struct umf_record_span_t {
-    /// Address and bytes.
-    uint64_t base, size;
+    /// Address.
+    uint64_t base;
+    /// Bytes.
+    uint64_t size;
     /// The pool.
     uint32_t object;
     /// ::umf_record_span_flag_t.
     uint32_t flags;
-    /// Its runs: the index of the first, and how many, in ::UMF_RECORD_RUNS, by ascending address.
-    uint32_t first_run, run_count;
+    /// The index of the first of its runs in ::UMF_RECORD_RUNS; they ascend by address.
+    uint32_t first_run;
+    /// How many there are.
+    uint32_t run_count;
 } umf_record_span_t;
 
 /// @brief Blocks of one size and state that lie side by side.

@@ -25,6 +25,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_TOPOLOGY,    /* topology/topology.c: reading the machine, which allocates */
     UMF_RANK_BROKER,      /* peer/broker.c: start and stop of its thread, which allocates */
     UMF_RANK_BACKGROUND,  /* core/reclaim_thread.c: start and stop of its thread, which allocates */
+    UMF_RANK_RECORDER,    /* record/: start and stop of recordings */
     UMF_RANK_REGISTRY,    /* kinds of providers and pools */
     UMF_RANK_CTL,         /* stored defaults */
     UMF_RANK_POOLS,       /* list of pools by name */
@@ -46,6 +47,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_MAP,         /* pointer map: lists */
     UMF_RANK_MAP_ROOT,    /* pointer map: tables of 1 GiB */
     UMF_RANK_SPANS,       /* span descriptors */
+    UMF_RANK_RECORD,      /* record/: tables of a recording; taken at an event */
     UMF_RANK_THREAD_SLOT, /* table of per-thread blocks */
     UMF_RANK_EXPORTED,    /* peer/broker*.c: exported descriptors, connections */
     UMF_RANK_HANDLES,     /* base/handle.c: live handles */

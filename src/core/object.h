@@ -1,6 +1,6 @@
 /*
- * The objects behind the public handles. Only core, ipc, suspend, movement, queue and umf.c look
- * inside.
+ * The objects behind the public handles. Only core, ipc, suspend, movement, queue, record and umf.c
+ * look inside.
  */
 #ifndef UMF_SRC_CORE_OBJECT_H
 #define UMF_SRC_CORE_OBJECT_H

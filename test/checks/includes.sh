@@ -25,6 +25,7 @@ numa      system base topology public
 suspend   system base ds track core movement public
 movement  system base ds track core public
 queue     system base ds cache track core public
+record    system base ds cache ctl/ctl.h ctl/field.h track peer core public
 proxy_lib public
 umem      public
 providers/cuda       providers/gpu providers/vmm
@@ -73,7 +74,7 @@ find src -mindepth 2 -name '*.[ch]' | sort | xargs -r awk -v table="$table" '
             if (header !~ /^umf(\/|\.h$)/) next
             if (may(place, header)) next
             if (!may(place, "public")) fail("this public header is above it")
-            else if (layer ~ /^(core|ipc|suspend|movement|queue)$/ && header ~ /^umf\/(providers|pools)\//)
+            else if (layer ~ /^(core|ipc|suspend|movement|queue|record)$/ && header ~ /^umf\/(providers|pools)\//)
                 fail("it knows no provider or pool by name")
             else if (layer ~ /^(numa|topology)$/ && header == "umf/ipc.h") fail("it knows no IPC")
             next

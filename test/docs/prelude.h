@@ -38,6 +38,7 @@
 #include <umf/providers/provider_os_memory.h>
 #include <umf/queue.h>
 #include <umf/reclaim.h>
+#include <umf/record.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
 
