@@ -50,6 +50,9 @@ umf_depots_t *umf_depots_create(size_t capacity) {
 }
 
 void umf_depots_destroy(umf_depots_t *depots) {
+    if (!depots) {
+        return;
+    }
     for (uint32_t i = 0; i < depots->limit; i++) {
         umf_depot_t *depot = depot_at(depots, i);
         if (depot) {

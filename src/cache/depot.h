@@ -43,7 +43,7 @@ typedef struct umf_depot_thread_t {
 
 /* NULL when out of memory. */
 umf_depots_t *umf_depots_create(size_t capacity);
-/* Drops the objects in the depots: they belong to the pool. */
+/* Drops the objects in the depots: they belong to the pool. NULL: does nothing. */
 void umf_depots_destroy(umf_depots_t *depots);
 
 /* `number`: the calling thread's number. `thread`: its record, NULL if it has none. */
