@@ -249,6 +249,18 @@ static umf_item_t *stack_make(umf_magazines_t *m, uint32_t bin, size_t capacity,
     return stack;
 }
 
+/* Only the thread itself may switch checks on: a push that saw the magic change from 0 would take a
+ * wrong state. From its own to 0 is harmless, because the push is refused. */
+static void magazine_set_checks(const umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
+    bool may = m->slabs && !atomic_load_explicit(&m->is_unchecked, memory_order_relaxed);
+    uint64_t magic = may ? states_magic(&m->slabs[bin + 1], m->capacity[bin].usual / 2) : 0;
+    __atomic_store_n(&mag->magic, magic, __ATOMIC_RELAXED);
+    atomic_thread_fence(memory_order_seq_cst); /* as in umf_magazines_check */
+    if (atomic_load_explicit(&m->is_unchecked, memory_order_relaxed)) {
+        __atomic_store_n(&mag->magic, 0, __ATOMIC_RELAXED);
+    }
+}
+
 static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t usual = m->capacity[bin].usual,
            capacity = usual < FIRST_CAPACITY ? usual : FIRST_CAPACITY;
@@ -260,8 +272,8 @@ static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t
     if (!stack) {
         return false;
     }
-    mag->magic = m->slabs ? states_magic(&m->slabs[bin + 1], usual / 2) : 0;
     mag->mask = m->slabs ? m->slabs[bin + 1].mask : 0;
+    magazine_set_checks(m, bin, mag);
     magazine_set_stack(mag, stack, 0, capacity);
     return true;
 }
@@ -495,6 +507,9 @@ static umf_cache_t *cache_ready(umf_magazines_t *m) {
 /* NULL: there is no memory for its stack. */
 static umf_magazine_t *magazine_ready(umf_magazines_t *m, umf_cache_t *cache, uint32_t bin) {
     umf_magazine_t *mag = cache ? &cache->bins[bin] : NULL;
+    if (mag && mag->base && m->slabs && !mag->magic) {
+        magazine_set_checks(m, bin, mag);
+    }
     return mag && (mag->base || magazine_make_stack(m, bin, mag)) ? mag : NULL;
 }
 
@@ -626,6 +641,7 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
     atomic_init(&m->numbers, 0);
     atomic_init(&m->more_numbers, 0);
     atomic_init(&m->bytes, 0);
+    atomic_init(&m->is_unchecked, false);
     m->bytes_max = UMF_MAGAZINE_BYTES_MAX;
     atomic_init(&m->decay.next, 0);
     atomic_init(&m->decay_goes_on, false);
@@ -635,6 +651,21 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
     }
     return umf_thread_slot_owner_init(
         &m->owner, index, sizeof(umf_cache_t) + bins * sizeof(umf_magazine_t), thread_exit);
+}
+
+static void uncheck(umf_thread_slot_t *block, void *magazines) {
+    umf_magazines_t *m = magazines;
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        __atomic_store_n(&((umf_cache_t *)block)->bins[bin].magic, 0, __ATOMIC_RELAXED);
+    }
+}
+
+void umf_magazines_check(umf_magazines_t *m, bool may) {
+    atomic_store_explicit(&m->is_unchecked, !may, memory_order_relaxed);
+    if (!may) {
+        atomic_thread_fence(memory_order_seq_cst); /* as in magazine_set_checks */
+        umf_thread_slot_each(&m->owner, uncheck, m);
+    }
 }
 
 static void free_stacks(umf_thread_slot_t *block, void *m) {

@@ -27,6 +27,7 @@ typedef struct umf_magazine_t {
     umf_item_t *top; /* Sync: atomic, relaxed: only its thread writes, counts read it */
     umf_item_t *limit;
     umf_item_t *base;
+    /* Sync: atomic. Its thread writes it; umf_magazines_check may set it to 0 */
     uint64_t magic; /* for checked pushes: umf_magic() of the distance between two states; 0: no
                      * checked pushes, or no stack */
     uint64_t mask;  /* address & mask is the offset from the first object of the slab */
@@ -96,6 +97,7 @@ typedef struct umf_magazines_t {
                           * others count in their caches */
     _Atomic uint32_t numbers;      /* bit n is set if a thread's cache has the number n + 1 */
     _Atomic uint32_t more_numbers; /* given beyond those */
+    _Atomic bool is_unchecked;     /* umf_magazines_check */
     size_t bytes_max;     /* of `bytes`. Set after init, UMF_MAGAZINE_BYTES_MAX until then */
     _Atomic size_t bytes; /* that the stacks of all threads have room for, in objects */
     umf_decay_t decay;
@@ -125,6 +127,11 @@ umf_magazine_capacity_t umf_magazine_capacity(size_t bytes, size_t size, uint16_
 #define UMF_MAGAZINE_LARGE_DEPOT_BYTES ((size_t)128 << 20)
 #define UMF_MAGAZINE_LARGE_DEPOT_OBJECTS 4096
 umf_magazine_capacity_t umf_magazine_capacity_large(size_t size);
+
+/* Whether stacks take checked pushes, as at the start. Without them umf_magazine_push_checked
+ * always returns false from now on; with them it may succeed again after a thread's next miss. Two
+ * threads must not call it at once. */
+void umf_magazines_check(umf_magazines_t *m, bool may);
 
 /* Drops all stacks. The objects in them are left to the pool, which is about to return all its
  * memory. */
@@ -344,13 +351,18 @@ static inline bool umf_magazine_slab_starts(const umf_magazine_slab_t *slab, uin
     return true;
 }
 
+/* A plain load where that saves an instruction: another thread may only set it to 0. */
+static inline uint64_t umf_magazine_magic(const umf_magazine_t *mag) {
+    return UMF_IS_TSAN ? __atomic_load_n(&mag->magic, __ATOMIC_RELAXED) : mag->magic;
+}
+
 /* Pushes `object` if it is the start of a live object of the bin. false: it is not, or no stack has
  * room, or the bin has no checked pushes. `slab`: the descriptor that the span points to. Hot. */
 static inline bool umf_magazine_push_checked(umf_magazine_t *mag, void *object, void *slab) {
-    umf_wide_t product =
-        (umf_wide_t)((uintptr_t)object & mag->mask) * mag->magic; /* umf_magic_divides */
+    umf_wide_t product = (umf_wide_t)((uintptr_t)object & mag->mask) *
+                         umf_magazine_magic(mag); /* umf_magic_divides */
     __asm__("" : "+m"(mag->magic)); /* as above: the comparison reads it from memory */
-    return umf_likely((uint64_t)product < mag->magic) &&
+    return umf_likely((uint64_t)product < umf_magazine_magic(mag)) &&
            umf_magazine_try_push(mag, object, umf_magazine_state(slab, (size_t)(product >> 64)));
 }
 

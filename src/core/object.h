@@ -53,17 +53,25 @@ static inline umf_tracked_provider_t *umf_tracked_of(const umf_span_t *span) {
     return UMF_CONTAINER_OF(span->set, umf_tracked_provider_t, spans);
 }
 
+/* The functions behind the public ones of their names. */
+typedef struct umf_pool_calls_t {
+    void *(*malloc)(umf_memory_pool_handle_t pool, size_t size); /* if the magazines have none */
+    void *(*aligned_malloc)(umf_memory_pool_handle_t pool, size_t size, size_t alignment);
+    void *(*calloc)(umf_memory_pool_handle_t pool, size_t num, size_t size);
+    void *(*realloc)(umf_memory_pool_handle_t pool, void *ptr, size_t size);
+} umf_pool_calls_t;
+
 struct umf_memory_pool_t {
     /* Hot: */
     const umf_small_sizes_t *small; /* never NULL */
     size_t small_max;               /* the largest size in `small`; 0: it has none */
     /* Index of the thread slots where umfPoolMalloc finds the magazines; 0: it asks the pool. Sync:
-     * atomic, relaxed; suspend/sleep.c replaces it */
+     * atomic, relaxed; umf_pool_small_close replaces it */
     uint32_t small_index;
     uint32_t index;                   /* in umf_pool_table */
     const umf_magazine_slab_t *slabs; /* by class offset, for pools with `fast->slabs` */
     void *self;
-    void *(*malloc)(umf_memory_pool_handle_t pool, size_t size); /* if the magazines have none */
+    umf_pool_calls_t calls; /* Sync: atomic, relaxed; core/recorded.c replaces them */
     /* Sync: atomic, relaxed, as try_free; core/hold.c replaces them */
     umf_result_t (*free_at)(void *pool, void *ptr, umf_map_entry_t entry);
     void *free_self; /* the first argument of free_at */
@@ -83,14 +91,18 @@ struct umf_memory_pool_t {
     _Atomic(void *) ipc_handler; /* ipc/import.c; Sync: atomic, published once */
     _Atomic(void *) sleep;       /* suspend/sleep.c; Sync: atomic, published once */
     _Atomic bool is_asleep;      /* suspend/sleep.c: its memory may be away */
+    _Atomic bool is_recorded;    /* core/recorded.c. Written under the lock of core/hold.c */
+    uint32_t small_closed;       /* how many have closed it. Sync: the lock of small_close */
 
     /* core/hold.c: */
     umf_hold_t *holds;    /* Sync: its lock; a hint if read without it */
     _Atomic bool is_held; /* there are holds, or it is watched. Written under that lock */
     bool is_watched;      /* a layer above must hear of each free. Sync: its lock */
-    umf_result_t (*free_unheld)(void *pool, void *ptr,
-                                umf_map_entry_t entry); /* Sync: atomic, as the next */
+    /* What free_at and try_free are without holds, and without a record, too. Sync: atomic */
+    umf_result_t (*free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
     bool (*try_free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
+    umf_result_t (*free_unrecorded)(void *pool, void *ptr, umf_map_entry_t entry);
+    bool (*try_free_unrecorded)(void *pool, void *ptr, umf_map_entry_t entry);
     _Atomic size_t aside;  /* freed objects that are set aside */
     _Atomic(void *) lanes; /* queue/lanes.c; Sync: atomic, published once */
 
@@ -117,7 +129,10 @@ extern _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_MAP_ENT
 /* The highest index of all pools that ever existed. */
 uint32_t umf_pool_highest_index(void);
 
-/* Frees an object of the pool. */
+/* Those of a pool that is not recorded. */
+const umf_pool_calls_t *umf_pool_calls_of(umf_memory_pool_handle_t pool);
+
+/* Frees an object of the pool which its user has freed already. */
 umf_result_t umf_pool_free_at(umf_memory_pool_handle_t pool, void *ptr);
 
 /* As umfPoolTrimMemory, without what the provider caches. `waits`: for work of a device that uses
@@ -134,8 +149,8 @@ static inline bool umf_is_started(void) {
     return atomic_load_explicit(&umf_started, memory_order_acquire) != 0;
 }
 
-/* Open: umfPoolMalloc serves small sizes from the magazines from now on. Close: it asks the pool.
- */
+/* Close: umfPoolMalloc asks the pool. Open ends one close; after the last umfPoolMalloc serves small
+ * sizes from the magazines again. */
 void umf_pool_small_open(umf_memory_pool_handle_t pool);
 void umf_pool_small_close(umf_memory_pool_handle_t pool);
 

@@ -12,6 +12,7 @@
 #include "core/object.h"
 #include "core/pressure.h"
 #include "core/reclaim.h"
+#include "core/recorded.h"
 #include "core/registry.h"
 #include "core/tables.h"
 #include "ctl/ctl.h"
@@ -117,14 +118,39 @@ size_t umf_pool_thread_cache(umf_memory_pool_handle_t pool) {
  * In-tree pools count and check on their own. Calls of a user pool are counted here. */
 
 /* These are atomic loads, because other threads may replace operations: a suspend replaces all, a
- * hold replaces those that free. The load costs no more than a plain one. */
+ * hold and a record replace those that free, a record also `calls`. The load costs no more than a plain one. */
 #define OP(pool, operation) __atomic_load_n(&(pool)->ops.operation, __ATOMIC_RELAXED)
+#define CALL(pool, function) __atomic_load_n(&(pool)->calls.function, __ATOMIC_RELAXED)
 #define FREE_AT(pool, ptr, entry)                                                                  \
     __atomic_load_n(&(pool)->free_at, __ATOMIC_RELAXED)((pool)->free_self, (ptr), (entry))
 
 static void *malloc_by_pool(umf_memory_pool_handle_t pool, size_t size) {
     return OP(pool, malloc)(pool->self, size);
 }
+
+static void *aligned_malloc_by_pool(umf_memory_pool_handle_t pool, size_t size, size_t alignment) {
+    return OP(pool, aligned_malloc)(pool->self, size, alignment);
+}
+
+static void *calloc_by_pool(umf_memory_pool_handle_t pool, size_t num, size_t size) {
+    return OP(pool, calloc)(pool->self, num, size);
+}
+
+static void *realloc_by_pool(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
+    void *moved;
+    if (umf_unlikely(atomic_load_explicit(&pool->is_held, memory_order_relaxed)) &&
+        umf_hold_realloc(pool, ptr, size, &moved)) {
+        return moved;
+    }
+    return OP(pool, realloc)(pool->self, ptr, size);
+}
+
+static const umf_pool_calls_t calls_by_pool = {
+    .malloc = malloc_by_pool,
+    .aligned_malloc = aligned_malloc_by_pool,
+    .calloc = calloc_by_pool,
+    .realloc = realloc_by_pool,
+};
 
 /* A function of its own that returns its caller's result, so that the caller needs no stack frame
  * to keep it. */
@@ -133,9 +159,47 @@ static UMF_COLD void *count_malloc_slow(umf_memory_pool_handle_t pool, void *ptr
     return ptr;
 }
 
-static void *malloc_counted(umf_memory_pool_handle_t pool, size_t size) {
-    void *ptr = OP(pool, malloc)(pool->self, size);
+static inline void *counted(umf_memory_pool_handle_t pool, void *ptr) {
     return !ptr || umf_likely(try_count(pool, 1)) ? ptr : count_malloc_slow(pool, ptr);
+}
+
+static void *malloc_counted(umf_memory_pool_handle_t pool, size_t size) {
+    return counted(pool, malloc_by_pool(pool, size));
+}
+
+static void *aligned_malloc_counted(umf_memory_pool_handle_t pool, size_t size, size_t alignment) {
+    return counted(pool, aligned_malloc_by_pool(pool, size, alignment));
+}
+
+static void *calloc_counted(umf_memory_pool_handle_t pool, size_t num, size_t size) {
+    return counted(pool, calloc_by_pool(pool, num, size));
+}
+
+/* What a hold does it does through umfPoolMalloc and umfPoolFree, which count. */
+static void *realloc_counted(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
+    void *moved;
+    if (umf_unlikely(atomic_load_explicit(&pool->is_held, memory_order_relaxed)) &&
+        umf_hold_realloc(pool, ptr, size, &moved)) {
+        return moved;
+    }
+    moved = OP(pool, realloc)(pool->self, ptr, size);
+    if (!ptr && moved) {
+        count(pool, 1);
+    } else if (ptr && !moved && size == 0) {
+        count(pool, -1);
+    }
+    return moved;
+}
+
+static const umf_pool_calls_t calls_counted = {
+    .malloc = malloc_counted,
+    .aligned_malloc = aligned_malloc_counted,
+    .calloc = calloc_counted,
+    .realloc = realloc_counted,
+};
+
+const umf_pool_calls_t *umf_pool_calls_of(umf_memory_pool_handle_t pool) {
+    return pool->fast ? &calls_by_pool : &calls_counted;
 }
 
 static UMF_COLD umf_result_t count_free_slow(umf_memory_pool_handle_t pool) {
@@ -233,14 +297,23 @@ static umf_result_t pool_start(umf_memory_pool_handle_t pool, const void *params
     return result;
 }
 
-void umf_pool_small_open(umf_memory_pool_handle_t pool) {
-    if (pool->small_max) {
-        __atomic_store_n(&pool->small_index, pool->index, __ATOMIC_RELEASE);
-    }
+/* Guards small_closed of all pools. */
+UMF_LOCK_STATIC(small_lock, UMF_RANK_VIEW);
+
+static void small_close(umf_memory_pool_handle_t pool, uint32_t change) {
+    umf_lock(&small_lock);
+    pool->small_closed += change;
+    bool is_open = pool->small_closed == 0 && pool->small_max > 0;
+    __atomic_store_n(&pool->small_index, is_open ? pool->index : 0, __ATOMIC_RELEASE);
+    umf_unlock(&small_lock);
 }
 
 void umf_pool_small_close(umf_memory_pool_handle_t pool) {
-    __atomic_store_n(&pool->small_index, 0, __ATOMIC_RELEASE);
+    small_close(pool, 1);
+}
+
+void umf_pool_small_open(umf_memory_pool_handle_t pool) {
+    small_close(pool, (uint32_t)-1);
 }
 
 /* Lets the core serve what it can without entering an in-tree pool. The core makes no annotations
@@ -251,7 +324,7 @@ static void serve_by_core(umf_memory_pool_handle_t pool) {
     if (small && pool->index < UMF_THREAD_SLOT_COUNT_MIN) {
         pool->small = small;
         pool->small_max = UMF_SMALL_MAX;
-        umf_pool_small_open(pool);
+        pool->small_index = pool->index;
     }
     if (fast->try_free) {
         pool->try_free = fast->try_free;
@@ -362,7 +435,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     pool->small = &no_small_sizes;
     pool->fast = umf_registry_pool_fast_ops(ops);
     pool->kind = pool->fast ? NULL : umf_registry_pool_use(ops);
-    pool->malloc = pool->fast ? malloc_by_pool : malloc_counted;
+    pool->calls = *umf_pool_calls_of(pool);
     pool->free_at = free_counted;
     pool->free_self = pool;
     pool->usable_size = usable_size_by_pool;
@@ -397,12 +470,13 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
             serve_by_core(pool);
         }
     }
-    pool->free_unheld = pool->free_at;
-    pool->try_free_unheld = pool->try_free;
+    pool->free_unheld = pool->free_unrecorded = pool->free_at;
+    pool->try_free_unheld = pool->try_free_unrecorded = pool->try_free;
     if (name) {
         umf_names_add(name, pool);
     }
     umf_reclaim_begin(pool);
+    UMF_EVENT(.kind = UMF_RECORD_CREATE, .pool = pool);
     *hPool = pool;
     return UMF_RESULT_SUCCESS;
 }
@@ -418,6 +492,7 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_reclaim_end(hPool);
+    UMF_EVENT(.kind = UMF_RECORD_DESTROY, .pool = hPool);
     /* First the pool can no longer be found by name, then its held objects go back to it. */
     umf_names_remove(hPool);
     umf_hold_drop(hPool);
@@ -460,7 +535,7 @@ UMF_API_1_0 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size) {
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    return umf_likely(malloc_cached(hPool, size, &ptr)) ? ptr : hPool->malloc(hPool, size);
+    return umf_likely(malloc_cached(hPool, size, &ptr)) ? ptr : CALL(hPool, malloc)(hPool, size);
 }
 
 UMF_API_EXT_1 void *umfPoolTryMalloc(umf_memory_pool_handle_t hPool, size_t size) {
@@ -473,42 +548,21 @@ UMF_API_1_0 void *umfPoolAlignedMalloc(umf_memory_pool_handle_t hPool, size_t si
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    void *ptr = OP(hPool, aligned_malloc)(hPool->self, size, alignment);
-    if (ptr && !hPool->fast) {
-        count(hPool, 1);
-    }
-    return ptr;
+    return CALL(hPool, aligned_malloc)(hPool, size, alignment);
 }
 
 UMF_API_1_0 void *umfPoolCalloc(umf_memory_pool_handle_t hPool, size_t num, size_t size) {
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    void *ptr = OP(hPool, calloc)(hPool->self, num, size);
-    if (ptr && !hPool->fast) {
-        count(hPool, 1);
-    }
-    return ptr;
+    return CALL(hPool, calloc)(hPool, num, size);
 }
 
 UMF_API_1_0 void *umfPoolRealloc(umf_memory_pool_handle_t hPool, void *ptr, size_t size) {
-    void *moved;
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    if (umf_unlikely(atomic_load_explicit(&hPool->is_held, memory_order_relaxed)) &&
-        umf_hold_realloc(hPool, ptr, size, &moved)) {
-        return moved;
-    }
-    moved = OP(hPool, realloc)(hPool->self, ptr, size);
-    if (!hPool->fast) {
-        if (!ptr && moved) {
-            count(hPool, 1);
-        } else if (ptr && !moved && size == 0) {
-            count(hPool, -1);
-        }
-    }
-    return moved;
+    return CALL(hPool, realloc)(hPool, ptr, size);
 }
 
 static umf_memory_pool_handle_t pool_of_entry(umf_map_entry_t entry) {
@@ -561,6 +615,11 @@ static __attribute__((noinline)) umf_result_t free_slow(void *ptr, umf_memory_po
     return FREE_AT(owner, ptr, entry);
 }
 
+static umf_result_t free_unlisted(umf_memory_pool_handle_t pool, void *ptr, const void *arg) {
+    (void)arg;
+    return pool->fast || !ptr ? pool->ops.free(pool->self, ptr) : free_counted(pool, ptr, 0);
+}
+
 /* Frees a pointer that the map does not show as the pool's. A user pool, or a pool without
  * tracking, may still know it. */
 static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handle_t pool,
@@ -568,7 +627,8 @@ static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handl
     if (pool->fast && pool->tracked) {
         return free_slow(ptr, pool);
     }
-    return pool->fast || !ptr ? pool->ops.free(pool->self, ptr) : free_counted(pool, ptr, 0);
+    return ptr && umf_is_recorded(pool) ? umf_recorded_free(pool, ptr, NULL, free_unlisted, NULL)
+                                        : free_unlisted(pool, ptr, NULL);
 }
 
 /* Every few thousandth free is a tick. These end in the call that they are made from, so that it
@@ -725,16 +785,25 @@ UMF_API_1_0 umf_result_t umfPoolGetTag(umf_memory_pool_handle_t hPool, void **ta
 }
 
 umf_result_t umf_pool_free_at(umf_memory_pool_handle_t pool, void *ptr) {
-    return FREE_AT(pool, ptr, umf_map_find(&umf_map_global, (uintptr_t)ptr));
+    uint32_t before = umf_recorded_enter(pool);
+    umf_result_t result = FREE_AT(pool, ptr, umf_map_find(&umf_map_global, (uintptr_t)ptr));
+    umf_recorded_leave(before);
+    return result;
+}
+
+static size_t held(umf_memory_pool_handle_t pool) {
+    return pool->tracked ? umf_tracked_bytes(pool->tracked) : 0;
 }
 
 umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep, bool waits) {
+    size_t before = umf_event_is_heard() ? held(pool) : 0;
     umf_provider_free_batch(pool->provider, true);
     umf_core_gives_back(pool, waits);
     umf_result_t result = OP(pool, ext_trim_memory) ? OP(pool, ext_trim_memory)(pool->self, keep)
                                                     : UMF_RESULT_ERROR_NOT_SUPPORTED;
     umf_provider_free_batch(pool->provider, false);
     umf_provider_free_pending(pool->provider, waits);
+    UMF_EVENT(.kind = UMF_RECORD_TRIM, .pool = pool, .address = before, .size = held(pool));
     return result;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/meta.h"
 #include "core/ctl_nodes.h"
+#include "core/event.h"
 #include "core/listener.h"
 #include "core/names.h"
 #include "core/provider_own.h"
@@ -128,6 +129,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t
         provider_free(provider);
         return result;
     }
+    UMF_EVENT(.kind = UMF_RECORD_CREATE, .provider = provider);
     *hProvider = provider;
     return UMF_RESULT_SUCCESS;
 }
@@ -151,6 +153,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t h
     if (!umf_handle_end(hProvider, &umf_handle_provider, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT; /* another thread destroyed it first */
     }
+    UMF_EVENT(.kind = UMF_RECORD_DESTROY, .provider = hProvider);
     umf_core_provider_ends(hProvider); /* while its operations still work */
     umf_result_t result = hProvider->ops.finalize(hProvider->self);
     if (last_failed == hProvider) {

@@ -5,6 +5,7 @@
 #include "core/tracked_provider.h"
 
 #include "base/meta.h"
+#include "core/event.h"
 #include "core/group.h"
 #include "core/listener.h"
 #include "core/provider_own.h"
@@ -208,6 +209,10 @@ bool umf_tracked_find_any(umf_span_t *span, void *found) {
     return false;
 }
 
+static umf_memory_pool_handle_t pool_of(const umf_tracked_provider_t *tracked) {
+    return atomic_load_explicit(&umf_pool_table[tracked->spans.pool], memory_order_relaxed);
+}
+
 /* The class offset, or 0 if the core cannot use it: the core finds magazines by low indices only,
  * and computes offsets in slabs from the address alone. */
 static uint16_t usable_class_offset(const umf_tracked_provider_t *tracked, uint16_t class_offset,
@@ -247,6 +252,7 @@ static UMF_COLD umf_result_t alloc_failed(umf_tracked_provider_t *tracked, size_
     uncount(tracked, size);
     umf_provider_failed(tracked);
     umf_tracked_set_refused(size);
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_REFUSED, .pool = pool_of(tracked), .size = size);
     return result;
 }
 
@@ -275,6 +281,8 @@ UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_
             uncount(tracked, size);
             return result;
         }
+        UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .pool = pool_of(tracked),
+                  .address = (uintptr_t)memory, .size = size);
     } else {
         uncount(tracked, size);
     }
@@ -289,8 +297,7 @@ umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, siz
 
 /* A pool that was suspended may have a stored copy of the memory, which is void from now on. */
 UMF_INLINE void tell_sleeping_pool(const umf_tracked_provider_t *tracked, const void *ptr) {
-    umf_memory_pool_handle_t pool =
-        atomic_load_explicit(&umf_pool_table[tracked->spans.pool], memory_order_relaxed);
+    umf_memory_pool_handle_t pool = pool_of(tracked);
     if (pool && atomic_load_explicit(&pool->sleep, memory_order_acquire)) {
         UMF_KEEP_ERRNO;
         umf_core_freed_asleep(pool, ptr);
@@ -338,6 +345,8 @@ UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free
         return freed_twice(ptr);
     }
     tracked_drop_export(tracked, span);
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = pool_of(tracked),
+              .address = (uintptr_t)ptr, .size = size);
     int error = errno; /* not UMF_KEEP_ERRNO, which would keep errno through the whole function */
     result = free(tracked->self, ptr, size);
     errno = error;
@@ -516,7 +525,11 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hPr
     if (hProvider->is_tracked) {
         return tracked_alloc(hProvider, hProvider->ops.alloc, size, alignment, 0, NULL, ptr);
     }
-    return answer(hProvider, hProvider->ops.alloc(hProvider->self, size, alignment, ptr));
+    umf_result_t result = hProvider->ops.alloc(hProvider->self, size, alignment, ptr);
+    bool is_done = result == UMF_RESULT_SUCCESS;
+    UMF_EVENT(.kind = is_done ? UMF_RECORD_PROVIDER_ALLOC : UMF_RECORD_PROVIDER_REFUSED,
+              .provider = hProvider, .address = is_done ? (uintptr_t)*ptr : 0, .size = size);
+    return answer(hProvider, result);
 }
 
 UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hProvider, void *ptr,
@@ -525,6 +538,8 @@ UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hPro
     if (hProvider->is_tracked) {
         return tracked_free_ptr(hProvider, ptr, size);
     }
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .provider = hProvider, .address = (uintptr_t)ptr,
+              .size = size);
     return answer(hProvider, hProvider->ops.free(hProvider->self, ptr, size));
 }
 

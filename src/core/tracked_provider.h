@@ -121,6 +121,10 @@ typedef struct umf_pool_fast_ops_t {
     /* The table that class offsets of map entries index (umf_magazine_slab_at). Called once, after
      * the pool's settings were applied. NULL: the pool gives no class offsets. */
     const struct umf_magazine_slab_t *(*slabs)(void *pool);
+    /* Whether the core may serve frees from the magazines itself. Where it may not each free goes
+     * through free_at, from the return on. Two threads must not call it at once. NULL: the pool
+     * gives no class offsets. */
+    void (*set_served_inline)(void *pool, bool may);
     /* The pool keeps data of its own inside the memory that it divides. */
     bool data_inside;
     /* Each object is an allocation of the provider: the pool never hands an object out again. */

@@ -29,6 +29,7 @@
 #include "base/event_count.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "core/event.h"
 #include "ds/hash.h"
 #include "ipc/mapping_own.h"
 #include "peer/process.h"
@@ -282,6 +283,8 @@ static void mapping_close(umf_mapping_t *mapping) {
     } else if (umf_span_withdraw(&mapping_spans, mapping->span, (uintptr_t)mapping->base) ==
                UMF_RESULT_SUCCESS) {
         umf_span_release(&mapping_spans, mapping->span);
+        UMF_EVENT(.kind = UMF_RECORD_CLOSE, .provider = mapping->provider,
+                  .address = (uintptr_t)mapping->base, .size = mapping->wire.size);
     }
     umf_result_t result =
         umfMemoryProviderCloseIPCHandle(mapping->provider, mapping->base, mapping->wire.size);
@@ -518,8 +521,11 @@ static umf_result_t mapping_record(umf_mapping_t *mapping) {
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("the mapping of %llu bytes at %p cannot be recorded",
                       (unsigned long long)mapping->wire.size, (void *)mapping->base);
+        return result;
     }
-    return result;
+    UMF_EVENT(.kind = UMF_RECORD_OPEN, .provider = mapping->provider,
+              .address = (uintptr_t)mapping->base, .size = mapping->wire.size);
+    return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t mapping_map_with(umf_mapping_t *mapping, umf_mapping_copy_t *copy) {

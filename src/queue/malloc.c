@@ -2,6 +2,7 @@
 #include <umf/queue.h>
 
 #include "base/log.h"
+#include "core/recorded.h"
 #include "queue/lanes.h"
 
 /* From this size on the memory matters more than the time: what others have freed is used before
@@ -228,8 +229,19 @@ UMF_INLINE void *malloc_cached(const umf_lanes_cached_t *cached, uint32_t class,
     return ptr;
 }
 
+static UMF_COLD void *recorded_malloc(umf_memory_pool_handle_t pool, size_t size, size_t alignment,
+                                      umf_queue_t queue) {
+    uint32_t before = umf_recorded_enter(pool);
+    void *ptr = malloc_slow(pool, size, alignment, queue);
+    umf_recorded_leave(before);
+    return umf_recorded_allocated(pool, ptr, size, queue);
+}
+
 UMF_API_EXT_1 void *umfPoolMallocOn(umf_memory_pool_handle_t pool, size_t size, size_t alignment,
                                     umf_queue_t queue) {
+    if (umf_likely(pool != NULL) && umf_is_recorded(pool)) {
+        return recorded_malloc(pool, size, alignment, queue);
+    }
     umf_lanes_t *lanes = umf_likely(pool != NULL) ? umf_lanes_of(pool) : NULL;
     if (umf_likely(lanes != NULL) && !is_asleep(pool)) {
         const umf_lanes_cached_t *cached = umf_lanes_cached(lanes, queue);

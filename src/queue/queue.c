@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "core/reclaim.h"
+#include "core/recorded.h"
 #include "queue/lanes.h"
 #include "system/pause.h"
 
@@ -66,6 +67,8 @@ static umf_result_t find_all(const void *ptr, umf_queue_t queue, umf_lanes_t **l
                                         : result;
 }
 
+static umf_result_t recorded_free(umf_memory_pool_handle_t pool, void *ptr, const void *queue);
+
 static UMF_COLD umf_result_t free_slow(void *ptr, umf_queue_t queue) {
     umf_lanes_t *lanes;
     umf_lane_t *lane;
@@ -77,8 +80,16 @@ static UMF_COLD umf_result_t free_slow(void *ptr, umf_queue_t queue) {
     if (result != UMF_RESULT_SUCCESS) {
         return result == UMF_RESULT_ERROR_NOT_SUPPORTED && !queue ? umfFree(ptr) : result;
     }
+    if (umf_is_recorded(lanes->pool) && !umf_recorded_is_inside(lanes->pool)) {
+        return umf_recorded_free(lanes->pool, ptr, queue, recorded_free, queue);
+    }
     result = umf_lanes_take(lanes, ptr, &block);
     return result == UMF_RESULT_SUCCESS ? free_in(lanes, lane, block) : result;
+}
+
+static umf_result_t recorded_free(umf_memory_pool_handle_t pool, void *ptr, const void *queue) {
+    (void)pool;
+    return free_slow(ptr, (umf_queue_t)(uintptr_t)queue);
 }
 
 /* Frees a block that was allocated on the same queue and is used there only. Hot. */
@@ -111,6 +122,9 @@ UMF_API_EXT_1 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {
     }
     umf_memory_pool_handle_t pool =
         atomic_load_explicit(&umf_pool_table[umf_map_entry_pool(entry)], memory_order_acquire);
+    if (umf_likely(pool != NULL) && umf_is_recorded(pool)) {
+        return free_slow(ptr, queue);
+    }
     umf_lanes_t *lanes = umf_likely(pool != NULL) ? umf_lanes_of(pool) : NULL;
     if (umf_likely(lanes != NULL) && !may_be_exported(lanes, entry)) {
         const umf_lanes_cached_t *cached = umf_lanes_cached(lanes, queue);

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "core/event.h"
 #include "movement/pinned.h"
 #include "movement/queue.h"
 #include "suspend/plan.h"
@@ -321,6 +322,8 @@ static umf_result_t suspend_all(sleepers_t *all) {
         all->report.bytes += all->list[i]->bytes;
         all->report.kept += all->list[i]->store ? umf_plan_content(all->list[i]) : 0;
         umf_sleep_set_state(all->list[i], UMF_SUSPEND_STATE_SUSPENDED);
+        UMF_EVENT(.kind = UMF_RECORD_SUSPEND, .pool = all->list[i]->pool,
+                  .size = all->list[i]->bytes);
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -344,6 +347,7 @@ static umf_result_t resume_all(sleepers_t *all) {
         umf_sleep_t *sleep = all->list[i];
         all->report.bytes += sleep->bytes;
         all->report.kept += sleep->store ? umf_plan_content(sleep) : 0;
+        UMF_EVENT(.kind = UMF_RECORD_RESUME, .pool = sleep->pool, .size = sleep->bytes);
         sleep_end(sleep);
     }
     for (size_t i = 0; i < all->count; i++) {

@@ -794,6 +794,10 @@ static const umf_magazine_slab_t *disjoint_slabs(void *self) {
     return ((disjoint_pool_t *)self)->layout->slabs;
 }
 
+static void disjoint_set_served_inline(void *self, bool may) {
+    umf_magazines_check(&((disjoint_pool_t *)self)->magazines, may);
+}
+
 const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .free_at = disjoint_free_at,
     .try_free = disjoint_try_free,
@@ -802,6 +806,7 @@ const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .thread_cache = disjoint_thread_cache,
     .small = disjoint_small,
     .slabs = disjoint_slabs,
+    .set_served_inline = disjoint_set_served_inline,
     .no_realloc = true,
 };
 
