@@ -14,7 +14,7 @@ UMF_LOCK_STATIC(hold_lock, UMF_RANK_VIEW);
 #define HOLD_SPANS 4096
 static _Atomic uint32_t hold_spans[HOLD_SPANS];
 
-/* Other threads may replace it: umf_hold_watch, umf_hold_record. */
+/* Other threads may replace it: umf_hold_watch. */
 #define FREE_UNHELD(pool, self, ptr, entry)                                                        \
     __atomic_load_n(&(pool)->free_unheld, __ATOMIC_RELAXED)((self), (ptr), (entry))
 
@@ -176,17 +176,19 @@ static bool hold_try_free(void *self, void *ptr, umf_map_entry_t entry) {
 
 /* --- holds --- */
 
-/* Installs the functions that free: holds first, then the record, then the watch or the pool. */
+/* Installs the functions that free: first the record, then holds, then the watch or the pool. */
 static void hold_install_locked(umf_memory_pool_handle_t pool) {
     umf_assert_locked(&hold_lock);
     bool is_held = pool->holds != NULL, is_recorded = umf_is_recorded(pool);
-    umf_hold_free_t free_at = is_recorded ? umf_recorded_free_at : pool->free_unrecorded;
-    umf_hold_try_free_t try_free = is_recorded ? umf_recorded_try_free : pool->try_free_unrecorded;
+    umf_hold_free_t free_at = is_held ? hold_free_at : pool->free_unheld;
+    umf_hold_try_free_t try_free = is_held ? hold_try_free : pool->try_free_unheld;
     atomic_store_explicit(&pool->is_held, is_held || pool->is_watched, memory_order_release);
-    __atomic_store_n(&pool->free_unheld, free_at, __ATOMIC_RELEASE);
-    __atomic_store_n(&pool->try_free_unheld, try_free, __ATOMIC_RELEASE);
-    __atomic_store_n(&pool->free_at, is_held ? hold_free_at : free_at, __ATOMIC_RELEASE);
-    __atomic_store_n(&pool->try_free, is_held ? hold_try_free : try_free, __ATOMIC_RELEASE);
+    __atomic_store_n(&pool->free_unrecorded, free_at, __ATOMIC_RELEASE);
+    __atomic_store_n(&pool->try_free_unrecorded, try_free, __ATOMIC_RELEASE);
+    __atomic_store_n(&pool->free_at, is_recorded ? umf_recorded_free_at : free_at,
+                     __ATOMIC_RELEASE);
+    __atomic_store_n(&pool->try_free, is_recorded ? umf_recorded_try_free : try_free,
+                     __ATOMIC_RELEASE);
 }
 
 static void hold_link_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) {
@@ -287,8 +289,8 @@ void umf_hold_watch(umf_memory_pool_handle_t pool, umf_hold_free_t free_at,
                     umf_hold_try_free_t try_free) {
     umf_lock(&hold_lock);
     pool->is_watched = true;
-    __atomic_store_n(&pool->free_unrecorded, free_at, __ATOMIC_RELEASE);
-    __atomic_store_n(&pool->try_free_unrecorded, try_free, __ATOMIC_RELEASE);
+    __atomic_store_n(&pool->free_unheld, free_at, __ATOMIC_RELEASE);
+    __atomic_store_n(&pool->try_free_unheld, try_free, __ATOMIC_RELEASE);
     hold_install_locked(pool);
     umf_unlock(&hold_lock);
 }

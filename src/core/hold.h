@@ -42,7 +42,7 @@ void umf_hold_watch(umf_memory_pool_handle_t pool, umf_hold_free_t free_at,
                     umf_hold_try_free_t try_free);
 void umf_hold_watch_span(umf_span_t *span);
 
-/* Recorded pools: frees go through core/recorded.h, below the holds and above the watch. */
+/* Recorded pools: frees go through core/recorded.h first. */
 void umf_hold_record(umf_memory_pool_handle_t pool, bool is_recorded);
 
 /* umfPoolRealloc of an object that is held. The object stays in place with its full size, or it is

@@ -98,7 +98,7 @@ struct umf_memory_pool_t {
     umf_hold_t *holds;    /* Sync: its lock; a hint if read without it */
     _Atomic bool is_held; /* there are holds, or it is watched. Written under that lock */
     bool is_watched;      /* a layer above must hear of each free. Sync: its lock */
-    /* What free_at and try_free are without holds, and without a record, too. Sync: atomic */
+    /* What free_at and try_free are without a record, and without holds, too. Sync: atomic */
     umf_result_t (*free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
     bool (*try_free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
     umf_result_t (*free_unrecorded)(void *pool, void *ptr, umf_map_entry_t entry);
@@ -149,8 +149,8 @@ static inline bool umf_is_started(void) {
     return atomic_load_explicit(&umf_started, memory_order_acquire) != 0;
 }
 
-/* Close: umfPoolMalloc asks the pool. Open ends one close; after the last umfPoolMalloc serves small
- * sizes from the magazines again. */
+/* Close: umfPoolMalloc asks the pool. Open ends one close; after the last umfPoolMalloc serves
+ * small sizes from the magazines again. */
 void umf_pool_small_open(umf_memory_pool_handle_t pool);
 void umf_pool_small_close(umf_memory_pool_handle_t pool);
 

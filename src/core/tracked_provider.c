@@ -345,8 +345,8 @@ UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free
         return freed_twice(ptr);
     }
     tracked_drop_export(tracked, span);
-    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = pool_of(tracked),
-              .address = (uintptr_t)ptr, .size = size);
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = pool_of(tracked), .address = (uintptr_t)ptr,
+              .size = size);
     int error = errno; /* not UMF_KEEP_ERRNO, which would keep errno through the whole function */
     result = free(tracked->self, ptr, size);
     errno = error;
@@ -518,6 +518,15 @@ static umf_result_t tracked_merge(umf_tracked_provider_t *tracked, void *low_ptr
 
 /* --- memory of any provider --- */
 
+static UMF_COLD umf_result_t recorded_alloc(umf_memory_provider_handle_t provider, size_t size,
+                                            size_t alignment, void **ptr) {
+    umf_result_t result = provider->ops.alloc(provider->self, size, alignment, ptr);
+    bool is_done = result == UMF_RESULT_SUCCESS;
+    UMF_EVENT(.kind = is_done ? UMF_RECORD_PROVIDER_ALLOC : UMF_RECORD_PROVIDER_REFUSED,
+              .provider = provider, .address = is_done ? (uintptr_t)*ptr : 0, .size = size);
+    return answer(provider, result);
+}
+
 UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hProvider, size_t size,
                                                 size_t alignment, void **ptr) {
     CHECK(hProvider != NULL);
@@ -525,11 +534,17 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hPr
     if (hProvider->is_tracked) {
         return tracked_alloc(hProvider, hProvider->ops.alloc, size, alignment, 0, NULL, ptr);
     }
-    umf_result_t result = hProvider->ops.alloc(hProvider->self, size, alignment, ptr);
-    bool is_done = result == UMF_RESULT_SUCCESS;
-    UMF_EVENT(.kind = is_done ? UMF_RECORD_PROVIDER_ALLOC : UMF_RECORD_PROVIDER_REFUSED,
-              .provider = hProvider, .address = is_done ? (uintptr_t)*ptr : 0, .size = size);
-    return answer(hProvider, result);
+    if (umf_event_is_heard()) {
+        return recorded_alloc(hProvider, size, alignment, ptr);
+    }
+    return answer(hProvider, hProvider->ops.alloc(hProvider->self, size, alignment, ptr));
+}
+
+static UMF_COLD umf_result_t recorded_free(umf_memory_provider_handle_t provider, void *ptr,
+                                           size_t size) {
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .provider = provider, .address = (uintptr_t)ptr,
+              .size = size);
+    return answer(provider, provider->ops.free(provider->self, ptr, size));
 }
 
 UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hProvider, void *ptr,
@@ -538,8 +553,9 @@ UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hPro
     if (hProvider->is_tracked) {
         return tracked_free_ptr(hProvider, ptr, size);
     }
-    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .provider = hProvider, .address = (uintptr_t)ptr,
-              .size = size);
+    if (umf_event_is_heard()) {
+        return recorded_free(hProvider, ptr, size);
+    }
     return answer(hProvider, hProvider->ops.free(hProvider->self, ptr, size));
 }
 

@@ -215,8 +215,8 @@ umf_result_t umf_lanes_get(umf_memory_pool_handle_t pool, umf_lanes_t **lanes) {
     umf_lock(&make_lock);
     *lanes = umf_lanes_of(pool);
     if (!*lanes) {
-        made->free_below = pool->free_unrecorded; /* which the watch of another thread may change */
-        made->try_free_below = pool->try_free_unrecorded;
+        made->free_below = pool->free_unheld; /* which the watch of another thread may change */
+        made->try_free_below = pool->try_free_unheld;
         *lanes = made;
         atomic_store_explicit(&pool->lanes, made, memory_order_release);
         umf_hold_watch(pool, watched_free, watched_try_free);

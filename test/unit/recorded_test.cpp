@@ -1,0 +1,460 @@
+// What a recorded pool tells of: every allocation and every free once, whichever function makes it,
+// and nothing else; and nothing any more when the record ends.
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/ipc.h>
+#include <umf/memory_pool_ext.h>
+#include <umf/plugin.h>
+#include <umf/queue.h>
+#include <umf/record_format.h>
+#include <umf/suspend.h>
+#include <umf/text.h>
+
+#include "fakes/fake_provider.h"
+#include "fakes/kinds.h"
+#include "recorded_shim.h"
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+
+// What was told, as a reader would replay it.
+struct Story {
+    std::mutex mutex;
+    std::map<uint64_t, uint64_t> live; // address to size
+    size_t events = 0, allocs = 0, frees = 0, refused = 0, odd = 0;
+    std::map<uint64_t, uint64_t> last; // by address: the size that the last free took away
+    std::map<int, size_t> kinds;
+
+    void add(const told_t &told) {
+        std::lock_guard<std::mutex> guard(mutex);
+        events++;
+        kinds[told.kind]++;
+        if (told.kind == UMF_RECORD_ALLOC) {
+            allocs++;
+            odd += !live.emplace(told.address, told.size).second;
+        } else if (told.kind == UMF_RECORD_FREE) {
+            frees++;
+            auto at = live.find(told.address);
+            if (at != live.end()) {
+                last[told.address] = at->second;
+                live.erase(at);
+            } else {
+                last.erase(told.address);
+                odd++;
+            }
+        } else if (told.kind == UMF_RECORD_FREE_REFUSED) {
+            auto at = last.find(told.address);
+            if (at != last.end()) {
+                live[told.address] = at->second;
+            } else {
+                odd--; // there was none
+            }
+        } else if (told.kind == UMF_RECORD_REFUSED) {
+            refused++;
+        }
+    }
+};
+
+Story *story;
+
+void hear(const told_t *told) {
+    if (told->pool && told->kind != UMF_RECORD_PROVIDER_ALLOC &&
+        told->kind != UMF_RECORD_PROVIDER_FREE) {
+        story->add(*told);
+    }
+}
+
+class Recorded : public testing::TestWithParam<PoolKind> {
+  protected:
+    Story told;
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+
+    void SetUp() override {
+        story = &told;
+        static const umf_memory_provider_ops_t ops = FakeProvider::table();
+        ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
+    }
+    void TearDown() override {
+        shim_listen(nullptr);
+        if (pool) {
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+        }
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        EXPECT_EQ(fake.live(), 0u);
+    }
+    void make(umf_pool_create_flags_t flags = 0) {
+        ASSERT_EQ(umfPoolCreate(GetParam().ops(), provider, nullptr, flags, &pool), OK);
+    }
+    void begin() {
+        shim_listen(hear);
+        shim_begin(pool);
+    }
+    // Fills the caches of the thread, and empties none of them.
+    void warm_up() {
+        std::vector<void *> live;
+        for (size_t size : {8, 64, 1000, 20000}) {
+            for (int i = 0; i < 200; i++) {
+                live.push_back(umfPoolMalloc(pool, size));
+            }
+        }
+        for (void *ptr : live) {
+            ASSERT_EQ(umfFree(ptr), OK);
+        }
+    }
+};
+
+constexpr size_t SIZES[] = {8, 64, 1000, 20000, size_t(3) << 20};
+
+TEST_P(Recorded, TellsEachAllocationAndFreeOnce) {
+    make();
+    warm_up();
+    begin();
+    size_t n = 0;
+    for (size_t size : SIZES) {
+        for (int i = 0; i < 300; i++, n++) {
+            void *ptr = umfPoolMalloc(pool, size);
+            ASSERT_NE(ptr, nullptr);
+            ASSERT_EQ(told.allocs, n + 1) << size;
+            ASSERT_EQ(told.live.at(uint64_t(ptr)), size);
+            ASSERT_EQ(i % 2 ? umfFree(ptr) : umfPoolFree(pool, ptr), OK);
+            ASSERT_EQ(told.frees, n + 1) << size;
+        }
+    }
+    EXPECT_TRUE(told.live.empty());
+    EXPECT_EQ(told.odd, 0u);
+}
+
+TEST_P(Recorded, TellsOfEveryEntrance) {
+    make();
+    warm_up();
+    begin();
+    for (size_t size : SIZES) {
+        void *aligned = umfPoolAlignedMalloc(pool, size, 64);
+        if (aligned) {
+            EXPECT_EQ(told.live.at(uint64_t(aligned)), size);
+            EXPECT_EQ(umfFree(aligned), OK);
+        }
+        void *zero = umfPoolCalloc(pool, 2, size);
+        if (zero) {
+            EXPECT_EQ(told.live.at(uint64_t(zero)), 2 * size);
+            void *moved = umfPoolRealloc(pool, zero, 5 * size);
+            if (moved) {
+                EXPECT_EQ(told.live.at(uint64_t(moved)), 5 * size);
+                EXPECT_EQ(told.live.size(), 1u);
+                EXPECT_EQ(umfPoolRealloc(pool, moved, 0), nullptr);
+            } else {
+                EXPECT_EQ(told.live.at(uint64_t(zero)), 2 * size) << "it is still there";
+                EXPECT_EQ(umfFree(zero), OK);
+            }
+        }
+        void *ptr = umfPoolMalloc(pool, size);
+        ASSERT_NE(ptr, nullptr);
+        if (!umfPoolTryFree(pool, ptr)) {
+            EXPECT_EQ(told.live.at(uint64_t(ptr)), size);
+            EXPECT_EQ(umfFree(ptr), OK);
+        }
+        EXPECT_TRUE(told.live.empty()) << size;
+    }
+    EXPECT_EQ(told.odd, 0u);
+}
+
+TEST_P(Recorded, TellsOfFreesOfWhatWasAllocatedBefore) {
+    make();
+    std::vector<void *> live;
+    for (size_t size : SIZES) {
+        for (int i = 0; i < 20; i++) {
+            live.push_back(umfPoolMalloc(pool, size));
+        }
+    }
+    warm_up();
+    begin();
+    for (void *ptr : live) {
+        ASSERT_EQ(umfFree(ptr), OK);
+    }
+    EXPECT_EQ(told.frees, live.size());
+    EXPECT_EQ(told.odd, live.size()) << "nobody has told of their allocation";
+}
+
+TEST_P(Recorded, TellsOfRefusals) {
+    make();
+    begin();
+    size_t size = size_t(5) << 20;
+    fake.limit = 0;
+    EXPECT_EQ(umfPoolMalloc(pool, size), nullptr);
+    EXPECT_EQ(told.refused, 1u);
+    EXPECT_GE(told.kinds[UMF_RECORD_PROVIDER_REFUSED], 1u);
+    fake.limit = SIZE_MAX;
+    EXPECT_EQ(umfPoolFree(pool, &fake), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(told.live.empty());
+    EXPECT_EQ(told.odd, 0u);
+}
+
+TEST_P(Recorded, FreesThatAreRefusedAreTakenBack) {
+    make();
+    begin();
+    void *ptr = umfPoolMalloc(pool, 100);
+    ASSERT_NE(ptr, nullptr);
+    if (!GetParam().is_built_on) { // which do not check
+        EXPECT_NE(umfFree(static_cast<char *>(ptr) + 3), OK);
+        EXPECT_EQ(told.live.count(uint64_t(ptr)), 1u);
+    }
+    EXPECT_EQ(umfFree(ptr), OK);
+    EXPECT_TRUE(told.live.empty());
+    EXPECT_EQ(told.odd, 0u);
+}
+
+TEST_P(Recorded, TellsNothingAfterTheEnd) {
+    make();
+    warm_up();
+    begin();
+    warm_up();
+    size_t events = told.events;
+    EXPECT_GT(events, 0u);
+    shim_end(pool);
+    warm_up();
+    EXPECT_EQ(told.events, events);
+    begin();
+    warm_up();
+    EXPECT_EQ(told.events, 2 * events);
+}
+
+TEST_P(Recorded, ThreadsWithFullCachesTellToo) {
+    make();
+    std::atomic<int> ready{0};
+    std::atomic<bool> is_begun{false};
+    std::vector<std::thread> threads;
+    constexpr int COUNT = 4, ROUNDS = 2000;
+    for (int t = 0; t < COUNT; t++) {
+        threads.emplace_back([&] {
+            warm_up();
+            ready++;
+            while (!is_begun) {
+                std::this_thread::yield();
+            }
+            for (int i = 0; i < ROUNDS; i++) {
+                void *ptr = umfPoolMalloc(pool, SIZES[i % 3]);
+                EXPECT_EQ(umfFree(ptr), OK);
+            }
+        });
+    }
+    while (ready < COUNT) {
+        std::this_thread::yield();
+    }
+    begin();
+    is_begun = true;
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(told.allocs, size_t(COUNT) * ROUNDS);
+    EXPECT_EQ(told.frees, size_t(COUNT) * ROUNDS);
+    EXPECT_TRUE(told.live.empty());
+    EXPECT_EQ(told.odd, 0u);
+}
+
+TEST_P(Recorded, BeginsAndEndsBesideThreads) {
+    make();
+    std::atomic<bool> is_over{false};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; t++) {
+        threads.emplace_back([&, t] {
+            std::vector<void *> live(200);
+            for (int i = 0; !is_over; i++) {
+                void *&at = live[size_t(i) * 7 % live.size()];
+                if (at) {
+                    EXPECT_EQ(umfFree(at), OK);
+                }
+                at = umfPoolMalloc(pool, SIZES[size_t(i + t) % 4]);
+                EXPECT_NE(at, nullptr);
+            }
+            for (void *ptr : live) {
+                if (ptr) {
+                    EXPECT_EQ(umfFree(ptr), OK);
+                }
+            }
+        });
+    }
+    shim_listen(hear);
+    for (int round = 0; round < 200; round++) {
+        shim_begin(pool);
+        shim_end(pool);
+    }
+    is_over = true;
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(alloc_count(pool), 0u);
+}
+
+TEST_P(Recorded, WithoutTracking) {
+    make(UMF_POOL_CREATE_FLAG_DISABLE_TRACKING);
+    begin();
+    for (size_t size : SIZES) {
+        void *ptr = umfPoolMalloc(pool, size);
+        ASSERT_NE(ptr, nullptr);
+        EXPECT_EQ(told.live.at(uint64_t(ptr)), size);
+        EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+    }
+    EXPECT_TRUE(told.live.empty());
+    EXPECT_EQ(told.odd, 0u);
+}
+
+TEST_P(Recorded, ATrimIsToldWithWhatItHeld) {
+    make();
+    warm_up();
+    begin();
+    umfPoolTrimMemory(pool, 0);
+    EXPECT_EQ(told.kinds[UMF_RECORD_TRIM], 1u);
+    EXPECT_EQ(told.allocs + told.frees, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Recorded, testing::ValuesIn(pool_kinds()),
+                         [](const auto &param) { return std::string(param.param.id); });
+
+// --- beside what else diverts a pool ---
+
+void make_over(const char *text, umf_memory_provider_handle_t *provider,
+               umf_memory_pool_handle_t *pool) {
+    ASSERT_EQ(umfMemoryProviderCreateFromText(text, provider), OK);
+    ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), *provider, nullptr, 0, pool), OK);
+}
+
+struct RecordedBeside : testing::Test {
+    Story told;
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+
+    void SetUp() override {
+        story = &told;
+    }
+    void TearDown() override {
+        shim_listen(nullptr);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        EXPECT_EQ(told.odd, 0u);
+    }
+};
+
+TEST_F(RecordedBeside, AHoldThatBeginsAndEndsWhileItIsRecorded) {
+    make_over("os:visibility=shared", &provider, &pool);
+    shim_listen(hear);
+    for (bool first : {true, false}) { // the record begins before the hold, and after it
+        umf_ipc_handle_t handle = nullptr;
+        size_t size = 0;
+        if (first) {
+            shim_begin(pool);
+        }
+        void *ptr = umfPoolMalloc(pool, 100);
+        ASSERT_EQ(umfGetIPCHandle(ptr, &handle, &size), OK);
+        shim_begin(pool);
+        size_t frees = told.frees;
+        EXPECT_EQ(umfFree(ptr), OK) << "it is set aside";
+        EXPECT_EQ(told.frees, frees + 1) << "of the free of the user";
+        EXPECT_EQ(umfPutIPCHandle(handle), OK);
+        EXPECT_LE(told.frees, frees + 1) << "the put is none";
+        void *other = umfPoolMalloc(pool, 100);
+        frees = told.frees;
+        EXPECT_EQ(umfFree(other), OK);
+        EXPECT_EQ(told.frees, frees + 1);
+        shim_end(pool);
+    }
+    told.odd = 0;
+}
+
+TEST_F(RecordedBeside, ASuspend) {
+    make_over("linux_vmm", &provider, &pool);
+    void *before = umfPoolMalloc(pool, 100);
+    umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
+    for (bool sleeps_first : {true, false}) {
+        shim_listen(hear);
+        if (!sleeps_first) {
+            shim_begin(pool);
+        }
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, &params, nullptr), OK);
+        shim_begin(pool);
+        EXPECT_EQ(umfPoolMalloc(pool, 100), nullptr);
+        ASSERT_EQ(umfPoolsResume(&pool, 1, &params, nullptr), OK);
+        void *ptr = umfPoolMalloc(pool, 100);
+        ASSERT_NE(ptr, nullptr);
+        EXPECT_EQ(told.live.count(uint64_t(ptr)), 1u);
+        EXPECT_EQ(umfFree(ptr), OK);
+        EXPECT_TRUE(told.live.empty());
+        shim_end(pool);
+        size_t events = told.events;
+        EXPECT_EQ(umfFree(umfPoolMalloc(pool, 100)), OK);
+        EXPECT_EQ(told.events, events);
+    }
+    EXPECT_EQ(told.kinds[UMF_RECORD_SUSPEND], 2u);
+    EXPECT_EQ(told.kinds[UMF_RECORD_RESUME], 2u);
+    EXPECT_EQ(umfFree(before), OK);
+}
+
+// --- queues ---
+
+const umf_memory_provider_ops_t &queue_ops() {
+    static const umf_memory_provider_ops_t ops = FakeProvider::table();
+    static const umf_memory_provider_ext_ops_t ext = [] {
+        umf_memory_provider_ext_ops_t made = UMF_MEMORY_PROVIDER_EXT_OPS_INIT;
+        made.queue_mark = [](void *, void *, void **mark) {
+            *mark = nullptr; // all has passed
+            return OK;
+        };
+        made.mark_wait = [](void *, void *, int) { return 1; };
+        return made;
+    }();
+    static const umf_memory_provider_descriptor_t kind = {
+        sizeof(kind), "with_quick_queues", &ops, &ext, nullptr, nullptr, nullptr};
+    static const umf_result_t registered = umfRegisterProvider(&kind);
+    EXPECT_EQ(registered, OK);
+    return ops;
+}
+
+TEST(RecordedQueue, TellsOfCallsOnQueuesOnce) {
+    FakeProvider fake;
+    Story told;
+    story = &told;
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+    int first, second;
+    ASSERT_EQ(umfMemoryProviderCreate(&queue_ops(), &fake, &provider), OK);
+    ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &pool), OK);
+    shim_listen(hear);
+    for (bool again : {false, true}) {
+        shim_begin(pool);
+        for (size_t size : SIZES) {
+            for (int i = 0; i < 50; i++) {
+                void *ptr = umfPoolMallocOn(pool, size, 0, &first);
+                ASSERT_NE(ptr, nullptr);
+                ASSERT_EQ(told.live.at(uint64_t(ptr)), size);
+                ASSERT_EQ(umfFreeOn(ptr, i % 2 ? &first : &second), OK);
+                ASSERT_TRUE(told.live.empty());
+            }
+        }
+        void *ptr = umfPoolMallocOn(pool, 100, 0, &first);
+        EXPECT_EQ(umfFree(ptr), OK);
+        umfPoolWaitPending(pool, UINT64_MAX, nullptr);
+        umfPoolTrimMemory(pool, 0);
+        EXPECT_TRUE(told.live.empty());
+        EXPECT_EQ(told.allocs, told.frees) << again;
+        shim_end(pool);
+    }
+    EXPECT_EQ(told.odd, 0u);
+    shim_listen(nullptr);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    EXPECT_EQ(fake.mistakes, 0u);
+}
+
+} // namespace
