@@ -507,7 +507,7 @@ static umf_cache_t *cache_ready(umf_magazines_t *m) {
 /* NULL: there is no memory for its stack. */
 static umf_magazine_t *magazine_ready(umf_magazines_t *m, umf_cache_t *cache, uint32_t bin) {
     umf_magazine_t *mag = cache ? &cache->bins[bin] : NULL;
-    if (mag && mag->base && m->slabs && !mag->magic) {
+    if (mag && mag->base && m->slabs && !umf_magazine_magic(mag)) {
         magazine_set_checks(m, bin, mag);
     }
     return mag && (mag->base || magazine_make_stack(m, bin, mag)) ? mag : NULL;

@@ -118,7 +118,8 @@ size_t umf_pool_thread_cache(umf_memory_pool_handle_t pool) {
  * In-tree pools count and check on their own. Calls of a user pool are counted here. */
 
 /* These are atomic loads, because other threads may replace operations: a suspend replaces all, a
- * hold and a record replace those that free, a record also `calls`. The load costs no more than a plain one. */
+ * hold and a record replace those that free, a record also `calls`. The load costs no more than a
+ * plain one. */
 #define OP(pool, operation) __atomic_load_n(&(pool)->ops.operation, __ATOMIC_RELAXED)
 #define CALL(pool, function) __atomic_load_n(&(pool)->calls.function, __ATOMIC_RELAXED)
 #define FREE_AT(pool, ptr, entry)                                                                  \
