@@ -118,6 +118,19 @@ void umf_reclaim_each(bool (*one)(umf_memory_pool_handle_t pool, void *arg), voi
     each_pool(visitor_take(), true, one, arg);
 }
 
+bool umf_reclaim_one(uint32_t index, void (*one)(umf_memory_pool_handle_t pool, void *arg),
+                     void *arg) {
+    visitor_t *visitor = visitor_take();
+    umf_memory_pool_handle_t pool = visitor ? visit(visitor, index, true) : NULL;
+    if (pool) {
+        one(pool, arg);
+    }
+    if (visitor) {
+        visitor_leave(visitor);
+    }
+    return pool != NULL;
+}
+
 /* --- ticks --- */
 
 static bool tick_one(umf_memory_pool_handle_t pool, void *arg) {

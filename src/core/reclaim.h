@@ -50,6 +50,11 @@ void umf_reclaim_leave(umf_memory_pool_handle_t pool);
 /* Visits every pool that is not ending, also those that are asleep, until `one` returns false. */
 void umf_reclaim_each(bool (*one)(umf_memory_pool_handle_t pool, void *arg), void *arg);
 
+/* Visits the pool with this index. false: there is none, or it is ending. For visits that must be
+ * short: whoever ends the pool waits for them. */
+bool umf_reclaim_one(uint32_t index, void (*one)(umf_memory_pool_handle_t pool, void *arg),
+                     void *arg);
+
 /* The pools of the group give back what they keep free. */
 void umf_reclaim_group(umf_pool_group_handle_t group);
 

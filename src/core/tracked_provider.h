@@ -14,6 +14,8 @@
 
 #include "track/span.h"
 
+struct umf_walk_t;
+
 typedef struct umf_memory_provider_t umf_tracked_provider_t;
 
 /*
@@ -125,6 +127,10 @@ typedef struct umf_pool_fast_ops_t {
      * through free_at, from the return on. Two threads must not call it at once. NULL: the pool
      * gives no class offsets. */
     void (*set_served_inline)(void *pool, bool may);
+    /* Tells what a span is divided into. The caller uses the span (umf_span_use), so that it stays
+     * whole. No lock is held for more than some thousand blocks at a time. NULL: the pool cannot
+     * tell. */
+    void (*walk)(void *pool, const umf_span_t *span, struct umf_walk_t *walk);
     /* The pool keeps data of its own inside the memory that it divides. */
     bool data_inside;
     /* Each object is an allocation of the provider: the pool never hands an object out again. */

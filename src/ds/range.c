@@ -770,6 +770,35 @@ size_t umf_range_used_size(const umf_range_t *range, uintptr_t base) {
     return segment && !is_withheld(segment) ? segment->size : 0;
 }
 
+static umf_range_use_t use_of(const segment_t *segment) {
+    return segment->kind == RANGE_FREE ? UMF_RANGE_IS_FREE
+           : is_withheld(segment)      ? UMF_RANGE_IS_WITHHELD
+                                       : UMF_RANGE_IS_USED;
+}
+
+/* The segment after which umf_range_pieces begins. NULL: there is none. */
+static const segment_t *piece_above(const umf_range_t *range, uintptr_t region, uintptr_t below) {
+    if (below) {
+        return used_find(range, below);
+    }
+    size_t at = region_above(range, region);
+    bool is_known = at < range->region_count && region_base(range->regions[at]) == region;
+    return is_known ? range->regions[at] : NULL;
+}
+
+size_t umf_range_pieces(const umf_range_t *range, uintptr_t region, uintptr_t below,
+                        umf_range_piece_t *pieces, size_t n, bool *is_last) {
+    const segment_t *segment = piece_above(range, region, below);
+    *is_last = segment && !segment->prev;
+    size_t count = 0;
+    while (segment && segment->prev && count < n) {
+        segment = segment->prev;
+        pieces[count++] = (umf_range_piece_t){segment->base, segment->size, use_of(segment)};
+        *is_last = !segment->prev;
+    }
+    return count;
+}
+
 size_t umf_range_free_regions(const umf_range_t *range,
                               void (*visit)(uintptr_t base, size_t size, void *arg), void *arg) {
     size_t count = 0;

@@ -96,6 +96,25 @@ static inline bool umf_range_take_back(const umf_range_lease_t *lease) {
 /* Size of the used segment that starts at `base`; 0: there is none. */
 size_t umf_range_used_size(const umf_range_t *range, uintptr_t base);
 
+typedef enum umf_range_use_t {
+    UMF_RANGE_IS_FREE,
+    UMF_RANGE_IS_USED,
+    UMF_RANGE_IS_WITHHELD, /* used, and withheld by the holder of its lease */
+} umf_range_use_t;
+
+typedef struct umf_range_piece_t {
+    uintptr_t base;
+    size_t size;
+    umf_range_use_t use;
+} umf_range_piece_t;
+
+/* Writes up to `n` segments of the region that starts at `region`, from high addresses to low:
+ * those below the used segment that starts at `below`, or with 0 from the region's end on. Returns
+ * how many. `*is_last`: the region begins with them. 0 and not the last: there is no such region or
+ * segment. */
+size_t umf_range_pieces(const umf_range_t *range, uintptr_t region, uintptr_t below,
+                        umf_range_piece_t *pieces, size_t n, bool *is_last);
+
 /* Visits wholly free regions and returns how many there are. `visit` must not change the set. */
 size_t umf_range_free_regions(const umf_range_t *range,
                               void (*visit)(uintptr_t base, size_t size, void *arg), void *arg);

@@ -12,6 +12,7 @@
 #include "cache/magazine.h"
 #include "cache/withheld.h"
 #include "core/reclaim.h"
+#include "core/walk.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 
@@ -342,6 +343,11 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfProxyPoolOps(void) {
     return &proxy_ops;
 }
 
+static void proxy_walk(void *pool, const umf_span_t *span, umf_walk_t *walk) {
+    (void)pool;
+    umf_walk_add(walk, span->base, span->size, 1, UMF_RECORD_STATE_LIVE);
+}
+
 static void proxy_tick(void *pool) {
     proxy_dormant_t *dormant = dormant_of(pool);
     if (dormant) {
@@ -354,6 +360,7 @@ const umf_pool_fast_ops_t umf_proxy_pool_fast_ops = {
     .alloc_count = proxy_alloc_count,
     .tick = proxy_tick,
     .thread_cache = proxy_thread_cache,
+    .walk = proxy_walk,
     .each_from_provider = true,
     .no_realloc = true,
 };

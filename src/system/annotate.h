@@ -29,6 +29,13 @@
 #define UMF_IS_TSAN 0
 #endif
 
+/* For functions that read what others write at the same time, and know it. */
+#if UMF_IS_TSAN
+#define UMF_WITHOUT_TSAN __attribute__((no_sanitize("thread"), noinline))
+#else
+#define UMF_WITHOUT_TSAN
+#endif
+
 #ifdef UMF_IS_ASAN
 #include <sanitizer/asan_interface.h>
 /* Any access to [ptr, ptr + size) is reported until it is unpoisoned. */

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "system/annotate.h"
 #include "system/os.h"
 #include "system/pause.h"
 
@@ -94,6 +95,37 @@ bool umf_span_is_one(const void *ptr) {
     uintptr_t at = (uintptr_t)ptr - (uintptr_t)umf_span_table;
     return at % sizeof(umf_span_t) == 0 && at != 0 &&
            at / sizeof(umf_span_t) <= __atomic_load_n(&spare.made, __ATOMIC_RELAXED);
+}
+
+uint32_t umf_span_highest(void) {
+    return __atomic_load_n(&spare.made, __ATOMIC_RELAXED);
+}
+
+/* Whoever reuses the descriptor writes meanwhile. What is read then is dropped: `kind` is 0 while
+ * the members change, and the id is new. */
+UMF_WITHOUT_TSAN static void span_read(const umf_span_t *descriptor, umf_span_seen_t *seen) {
+    const volatile umf_span_t *span = descriptor;
+    seen->base = span->base;
+    seen->size = span->size;
+    seen->set = span->set;
+    seen->id = span->id;
+}
+
+UMF_WITHOUT_TSAN static bool span_has_id(const umf_span_t *descriptor, uint64_t id) {
+    return ((const volatile umf_span_t *)descriptor)->id == id;
+}
+
+void umf_span_see(uint32_t index, umf_span_seen_t *seen) {
+    const umf_span_t *span = umf_span_at(index);
+    seen->kind = umf_span_kind(span);
+    if (seen->kind) {
+        span_read(span, seen);
+        seen->is_exported = atomic_load_explicit(&span->export, memory_order_relaxed) != NULL;
+        atomic_thread_fence(memory_order_acquire);
+        if (umf_span_kind(span) != seen->kind || !span_has_id(span, seen->id)) {
+            seen->kind = 0;
+        }
+    }
 }
 
 umf_span_t *umf_span_take_slow(void) {

@@ -327,6 +327,21 @@ umf_span_t *umf_span_use(const umf_map_t *map, uintptr_t addr);
 umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first);
 umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *high);
 
+/* What a descriptor said at one moment. */
+typedef struct umf_span_seen_t {
+    uint8_t kind; /* 0: it was not in use, or it changed meanwhile; the rest is not set then */
+    bool is_exported;
+    uintptr_t base;
+    size_t size;
+    const umf_span_set_t *set; /* may be gone by now */
+    uint64_t id;
+} umf_span_seen_t;
+
+/* The highest index of all descriptors so far. */
+uint32_t umf_span_highest(void);
+/* Looks at any descriptor from 1 to the highest, without a lock. */
+void umf_span_see(uint32_t index, umf_span_seen_t *seen);
+
 /* Visits the live and dormant spans of the set until `visit` returns false. The set's lock is held.
  */
 void umf_span_each(umf_span_set_t *set, bool (*visit)(umf_span_t *span, void *arg), void *arg);

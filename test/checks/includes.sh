@@ -19,7 +19,7 @@ topology  system base public
 peer      system base ds umf/base.h
 core      system base ds cache ctl track providers/providers.def pools/pools.def public
 providers system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h core/provider_query.h core/foreign.h topology peer providers/shared public
-pools     system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h track/span.h core/tracked_provider.h core/reclaim.h core/content.h pools/shared public
+pools     system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h track/span.h core/tracked_provider.h core/reclaim.h core/content.h core/walk.h pools/shared public
 ipc       system base ds ctl/ctl.h ctl/field.h track peer core public
 numa      system base topology public
 suspend   system base ds track core movement public

@@ -670,6 +670,7 @@ const umf_pool_fast_ops_t umf_coalescing_pool_fast_ops = {
     .free_at = coalescing_free_at,
     .tick = coalescing_tick,
     .alloc_count = coalescing_alloc_count,
+    .walk = umf_coalescing_walk,
 };
 
 UMF_POOL_DESCRIPTOR(coalescing, .ops = &coalescing_ops,

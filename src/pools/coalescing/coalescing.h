@@ -49,6 +49,10 @@ typedef struct umf_coalescing_pool_t {
     umf_coalescing_shard_t *shards[UMF_COALESCING_SHARDS_MAX + 1];
 } umf_coalescing_pool_t;
 
+/* walk.c */
+struct umf_walk_t;
+void umf_coalescing_walk(void *pool, const umf_span_t *span, struct umf_walk_t *walk);
+
 /* settings.c */
 /* Derives from the provider what the parameters leave open; `tracked` and `page` must be set. */
 void umf_coalescing_choose_defaults(umf_coalescing_pool_t *pool);

@@ -807,6 +807,7 @@ const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .small = disjoint_small,
     .slabs = disjoint_slabs,
     .set_served_inline = disjoint_set_served_inline,
+    .walk = umf_disjoint_walk,
     .no_realloc = true,
 };
 

@@ -50,6 +50,10 @@ bool umf_disjoint_settle(umf_disjoint_pool_t *pool);
 /* Chunks of a bin that users own. */
 size_t umf_disjoint_used_chunks(umf_disjoint_pool_t *pool, uint32_t index);
 
+/* walk.c */
+struct umf_walk_t;
+void umf_disjoint_walk(void *pool, const umf_span_t *span, struct umf_walk_t *walk);
+
 /* settings.c */
 /* true: the parameters are a live handle, and so are the shared limits that they name. */
 bool umf_disjoint_params_check(const void *params);

@@ -36,6 +36,7 @@
 #include "ctl/params.h"
 #include "pools/jemalloc/arenas.h"
 #include "pools/jemalloc/pages.h"
+#include "pools/jemalloc/pages_walk.h"
 #include "pools/jemalloc/sizes.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
@@ -886,6 +887,11 @@ static void jemalloc_tick(void *self) {
     umf_magazines_decay(&((jemalloc_pool_t *)self)->magazines);
 }
 
+static void jemalloc_walk(void *self, const umf_span_t *span, umf_walk_t *walk) {
+    jemalloc_pool_t *pool = self;
+    umf_pages_walk(&pool->pages, &pool->lock, span, walk);
+}
+
 const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops = {
     .free_at = jemalloc_free_at,
     .try_free = jemalloc_try_free,
@@ -893,6 +899,7 @@ const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops = {
     .tick = jemalloc_tick,
     .thread_cache = jemalloc_thread_cache,
     .small = jemalloc_small,
+    .walk = jemalloc_walk,
 };
 
 UMF_API_1_0 const umf_memory_pool_ops_t *umfJemallocPoolOps(void) {

@@ -32,6 +32,7 @@
 #include "ctl/params.h"
 #include "pools/scalable/purge.h"
 #include "pools/scalable/tbb.h"
+#include "pools/scalable/walk.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
 #include "pools/shared/starts.h"
@@ -910,12 +911,24 @@ static void scalable_tick(void *self) {
     umf_magazines_decay(&((scalable_pool_t *)self)->magazines);
 }
 
+static void scalable_walk(void *self, const umf_span_t *span, umf_walk_t *walk) {
+    umf_scalable_walk_t walked = {
+        .pages = ((const record_t *)span->cookie)->pages,
+        .starts = &bins.starts,
+        .size = bins.size,
+        .bins = BINS,
+        .lock = &((scalable_pool_t *)self)->lock,
+    };
+    umf_scalable_walk(&walked, span, walk);
+}
+
 const umf_pool_fast_ops_t umf_scalable_pool_fast_ops = {
     .free_at = scalable_free_at,
     .alloc_count = scalable_alloc_count,
     .tick = scalable_tick,
     .thread_cache = scalable_thread_cache,
     .small = scalable_small,
+    .walk = scalable_walk,
     .data_inside = true,
 };
 

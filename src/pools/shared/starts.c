@@ -1,6 +1,7 @@
 #include "pools/shared/starts.h"
 
 #include "base/meta.h"
+#include "system/annotate.h"
 
 #define LINE 64 /* states come in whole cache lines, so that no two pages share one */
 
@@ -57,6 +58,35 @@ uint8_t *umf_starts_make(umf_starts_t *page, const umf_starts_sizes_t *sizes, ui
                          ? umf_starts_find(page, sizes, offset)
                          : NULL;
     return state ? state : make_slow(page, sizes, kind, offset, lock, made);
+}
+
+/* Owners of objects write their states meanwhile. */
+UMF_WITHOUT_TSAN static void states_copy(uint8_t *to, const uint8_t *from, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        to[i] = ((const volatile uint8_t *)from)[i];
+    }
+}
+
+static void see_locked(const umf_starts_t *page, const umf_starts_sizes_t *sizes,
+                       umf_starts_seen_t *seen) {
+    seen->kind = page->kind;
+    seen->step = sizes->step[page->kind];
+    seen->first = page->bias ? seen->step - page->bias : 0;
+    seen->count =
+        seen->first < UMF_STARTS_PAGE ? (UMF_STARTS_PAGE - 1 - seen->first) / seen->step + 1 : 0;
+    states_copy(seen->states, page->states + (seen->first + page->bias) / seen->step, seen->count);
+}
+
+/* The lock keeps the states, which are replaced when the page gets objects of another size. */
+void umf_starts_see(const umf_starts_t *page, const umf_starts_sizes_t *sizes, umf_lock_t *lock,
+                    umf_starts_seen_t *seen) {
+    seen->kind = 0;
+    if (__atomic_load_n(&page->kind, __ATOMIC_RELAXED) == 0) {
+        return;
+    }
+    umf_lock(lock);
+    see_locked(page, sizes, seen);
+    umf_unlock(lock);
 }
 
 void umf_starts_drop(umf_starts_t *pages, size_t made) {

@@ -52,6 +52,18 @@ static inline uint8_t *umf_starts_find(const umf_starts_t *page, const umf_start
 uint8_t *umf_starts_make(umf_starts_t *page, const umf_starts_sizes_t *sizes, uint32_t kind,
                          size_t offset, umf_lock_t *lock, _Atomic size_t *made);
 
+/* The objects that start in a page, as they are at this moment. */
+#define UMF_STARTS_MOST (UMF_STARTS_PAGE / 8)
+typedef struct umf_starts_seen_t {
+    uint32_t kind; /* 0: none starts; the rest is not set then */
+    uint32_t step; /* distance of two starts */
+    size_t first;  /* offset of the first start in the page */
+    size_t count;
+    uint8_t states[UMF_STARTS_MOST];
+} umf_starts_seen_t;
+void umf_starts_see(const umf_starts_t *page, const umf_starts_sizes_t *sizes, umf_lock_t *lock,
+                    umf_starts_seen_t *seen);
+
 /* Frees the states of `pages`, of which `made` have any. */
 void umf_starts_drop(umf_starts_t *pages, size_t made);
 

@@ -1,0 +1,92 @@
+#include "pools/jemalloc/pages_walk.h"
+
+#include "pools/jemalloc/sizes.h"
+#include "pools/shared/walk.h"
+
+typedef struct pages_walk_t {
+    const umf_span_t *span;
+    const umf_starts_t *records;
+    umf_lock_t *lock; /* of the records */
+} pages_walk_t;
+
+/* An object that is FREE lies in a stack or a depot; one without a state was never handed out by
+ * jemalloc, or is free again. */
+static umf_record_state_t object_state(uint8_t state) {
+    return state == UMF_STATE_LIVE   ? UMF_RECORD_STATE_LIVE
+           : state == UMF_STATE_FREE ? UMF_RECORD_STATE_CACHED
+                                     : UMF_RECORD_STATE_FREE;
+}
+
+/* The pages may belong to another slab by now: an object that reaches into what was told of already
+ * is left out. */
+static void objects_tell(const umf_starts_seen_t *seen, uintptr_t page, uintptr_t *end,
+                         umf_walk_t *walk) {
+    size_t size = umf_jemalloc_sizes.size[seen->kind - 1];
+    for (size_t i = seen->count; i-- > 0;) {
+        uintptr_t object = page + seen->first + i * seen->step;
+        if (object + size <= *end) {
+            umf_walk_add(walk, object, size, 1, object_state(seen->states[i]));
+            *end = object;
+        }
+    }
+}
+
+static void slab_tell(const pages_walk_t *walked, const umf_range_piece_t *piece,
+                      umf_walk_t *walk) {
+    size_t first = (piece->base - walked->span->base) >> UMF_PAGE_SHIFT;
+    uintptr_t end = piece->base + piece->size;
+    umf_starts_seen_t seen;
+    for (size_t i = piece->size >> UMF_PAGE_SHIFT; i-- > 0;) {
+        umf_starts_see(&walked->records[first + i], &umf_jemalloc_sizes.starts, walked->lock,
+                       &seen);
+        if (seen.kind) {
+            objects_tell(&seen, piece->base + (i << UMF_PAGE_SHIFT), &end, walk);
+        }
+    }
+}
+
+/* Pages without objects are of a slab of which nothing was handed out yet, or of a block that a
+ * thread withholds. */
+static bool has_objects(const pages_walk_t *walked, const umf_range_piece_t *piece) {
+    const umf_starts_t *record =
+        walked->records + ((piece->base - walked->span->base) >> UMF_PAGE_SHIFT);
+    bool has_any = false;
+    for (size_t i = 0; i < piece->size >> UMF_PAGE_SHIFT && !has_any; i++) {
+        has_any = __atomic_load_n(&record[i].kind, __ATOMIC_RELAXED) != 0;
+    }
+    return has_any;
+}
+
+static void used_tell(const umf_range_piece_t *piece, umf_walk_t *walk, void *arg) {
+    const pages_walk_t *walked = arg;
+    size_t first = (piece->base - walked->span->base) >> UMF_PAGE_SHIFT;
+    if (__atomic_load_n(&walked->records[first].own, __ATOMIC_ACQUIRE)) {
+        umf_walk_live(piece, walk, NULL);
+    } else if (has_objects(walked, piece)) {
+        slab_tell(walked, piece, walk);
+    } else {
+        umf_walk_add(walk, piece->base, piece->size, 1, UMF_RECORD_STATE_CACHED);
+    }
+}
+
+/* A span that no shard has is wholly free, and on its way to or from the provider. */
+void umf_pages_walk(umf_pages_t *pages, umf_lock_t *lock, const umf_span_t *span,
+                    umf_walk_t *walk) {
+    umf_pages_span_t *record = span->cookie;
+    pages_walk_t walked = {span, (const umf_starts_t *)(uintptr_t)record->records, lock};
+    uint32_t count = atomic_load_explicit(&pages->shard_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        umf_pages_shard_t *shard = pages->shards[i];
+        umf_walk_range_t divided = {
+            .lock = &shard->lock,
+            .range = &shard->range,
+            .isolated = &shard->isolated,
+            .used = used_tell,
+            .arg = &walked,
+        };
+        if (umf_walk_range(&divided, span->base, walk)) {
+            return;
+        }
+    }
+    umf_walk_add(walk, span->base, span->size, 1, UMF_RECORD_STATE_FREE);
+}

@@ -1,0 +1,26 @@
+/* Walks (core/walk.h) of spans that are divided by ds/range. */
+#ifndef UMF_SRC_POOLS_SHARED_WALK_H
+#define UMF_SRC_POOLS_SHARED_WALK_H
+
+#include "base/lock.h"
+#include "core/walk.h"
+#include "ds/list.h"
+#include "ds/range.h"
+
+typedef struct umf_walk_range_t {
+    umf_lock_t *lock;
+    umf_range_t *const *range;  /* Sync: lock; may point to NULL */
+    const umf_list_t *isolated; /* pools/shared/purge.h. Sync: lock */
+    /* Tells what a used piece has in it, with no lock held. */
+    void (*used)(const umf_range_piece_t *piece, umf_walk_t *walk, void *arg);
+    void *arg;
+} umf_walk_range_t;
+
+/* Tells of the region that starts at `region`, from high addresses to low. false: the range has no
+ * such region; nothing is told. */
+bool umf_walk_range(const umf_walk_range_t *divided, uintptr_t region, umf_walk_t *walk);
+
+/* A used piece that is one live block. */
+void umf_walk_live(const umf_range_piece_t *piece, umf_walk_t *walk, void *arg);
+
+#endif
