@@ -290,6 +290,12 @@ void run_programs();
 std::string proxy_path();
 int run_system_child(const std::string &what, const std::string &arg1, const std::string &arg2);
 
+// --- snapshot.cpp
+// ------------------------------------------------------------------------------------
+
+void run_snapshot();
+int child_snapshot();
+
 int run_ir();
 int run_ir_child(const std::string &op, uint64_t n);
 

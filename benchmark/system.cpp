@@ -712,7 +712,7 @@ const struct {
     {"thread", run_threads},     {"many pools", run_many_pools},
     {"start", run_start},        {"preload", run_preload},
     {"topology", run_topology},  {"ipc first", run_ipc_first},
-    {"ipc cold", run_ipc_cold},
+    {"ipc cold", run_ipc_cold},  {"snapshot", run_snapshot},
 };
 
 } // namespace
@@ -726,6 +726,9 @@ void run_system_cases() {
 }
 
 int run_system_child(const std::string &what, const std::string &arg1, const std::string &arg2) {
+    if (what == "snapshot") { // its threads have a CPU each
+        return child_snapshot();
+    }
     pin_to_cpu(0);
     if (what == "topology") {
         return child_topology();

@@ -1,7 +1,166 @@
+#include "record/snapshot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
 #include <umf/record.h>
 
-#include "system/common.h"
+#include "base/log.h"
+#include "record/snapshot_own.h"
+#include "system/os.h"
+
+#define ALIGNMENT 64u
+
+/* --- the file --- */
+
+typedef struct layout_t {
+    umf_record_header_t header;
+    umf_items_t objects; /* umf_record_object_t */
+    const umf_items_t *items[UMF_RECORD_SECTIONS];
+} layout_t;
+
+static uint64_t clock_ns(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static umf_record_header_t header_make(void) {
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    umf_record_header_t header = {
+        .version = UMF_RECORD_VERSION,
+        .kind = UMF_RECORD_FILE_SNAPSHOT,
+        .flags = UMF_RECORD_HAS_ENDED,
+        .pid = (uint32_t)umf_os_pid(),
+        .ticks = {now, now},
+        .ns = {now, now},
+        .ticks_per_second = 1000000000u,
+        .realtime = clock_ns(CLOCK_REALTIME),
+        .rate = 1,
+        .max_size = UINT64_MAX,
+    };
+    memcpy(header.magic, UMF_RECORD_MAGIC, sizeof(header.magic));
+    return header;
+}
+
+static void layout_make(layout_t *layout) {
+    uint64_t offset = umf_align_up(sizeof(layout->header), ALIGNMENT);
+    for (size_t i = 0; i < UMF_RECORD_SECTIONS; i++) {
+        const umf_items_t *items = layout->items[i];
+        if (items) {
+            layout->header.sections[i] = (umf_record_section_t){
+                .offset = offset,
+                .capacity = items->count,
+                .count = items->count,
+                .item_size = (uint32_t)items->size,
+            };
+            offset += umf_align_up(items->count * items->size, ALIGNMENT);
+        }
+    }
+    layout->header.file_size = offset;
+}
+
+/* The header comes last: a file that has one is whole. */
+static int layout_write(const layout_t *layout, int fd) {
+    int error = umf_os_truncate(fd, layout->header.file_size);
+    for (size_t i = 0; i < UMF_RECORD_SECTIONS && error == 0; i++) {
+        if (layout->items[i]) {
+            error = umf_items_write(layout->items[i], fd, layout->header.sections[i].offset);
+        }
+    }
+    return error ? error : umf_os_write_at(fd, &layout->header, sizeof(layout->header), 0);
+}
+
+static bool objects_copy(const umf_snapshot_t *snapshot, umf_items_t *objects) {
+    bool is_done = true;
+    for (size_t i = 0; i < snapshot->objects.count && is_done; i++) {
+        umf_record_object_t *item = umf_items_add(objects);
+        is_done = item != NULL;
+        if (item) {
+            *item = umf_snapshot_object(snapshot, i)->item;
+        }
+    }
+    return is_done;
+}
+
+static int snapshot_save(const umf_snapshot_t *snapshot, int fd) {
+    layout_t layout = {.header = header_make(), .objects = {.size = sizeof(umf_record_object_t)}};
+    bool is_all = snapshot->what == UMF_SNAPSHOT_ALL;
+    int error = ENOMEM;
+    if (objects_copy(snapshot, &layout.objects)) {
+        layout.items[UMF_RECORD_OBJECTS] = &layout.objects;
+        layout.items[UMF_RECORD_SPANS] = is_all ? &snapshot->spans : NULL;
+        layout.items[UMF_RECORD_RUNS] = is_all ? &snapshot->runs : NULL;
+        layout_make(&layout);
+        error = layout_write(&layout, fd);
+    }
+    umf_items_fini(&layout.objects);
+    return error;
+}
+
+static void snapshot_fini(umf_snapshot_t *snapshot) {
+    umf_items_t *items[] = {&snapshot->objects, &snapshot->seen, &snapshot->order, &snapshot->spans,
+                            &snapshot->runs};
+    for (size_t i = 0; i < UMF_COUNT_OF(items); i++) {
+        umf_items_fini(items[i]);
+    }
+    umf_hash_fini(&snapshot->numbers);
+}
+
+int umf_snapshot_write(int fd, umf_snapshot_what_t what) {
+    umf_snapshot_t snapshot = {
+        .what = what,
+        .objects = {.size = sizeof(umf_snapshot_object_t)},
+        .seen = {.size = sizeof(umf_snapshot_seen_t)},
+        .order = {.size = sizeof(uint32_t)},
+        .spans = {.size = sizeof(umf_record_span_t)},
+        .runs = {.size = sizeof(umf_record_run_t)},
+    };
+    umf_snapshot_objects(&snapshot);
+    if (!snapshot.is_short) {
+        umf_snapshot_spans(&snapshot);
+    }
+    int error = snapshot.is_short ? ENOMEM : snapshot_save(&snapshot, fd);
+    snapshot_fini(&snapshot);
+    return error;
+}
+
+/* --- the public function --- */
+
+/* Written under another name, so that a file that exists is replaced by a whole one. */
+static int write_to(const char *path, const char *fresh) {
+    int fd = -1;
+    int error = umf_os_open(fresh, O_RDWR | O_CREAT | O_TRUNC, 0666, &fd);
+    if (error != 0) {
+        return error;
+    }
+    error = umf_snapshot_write(fd, UMF_SNAPSHOT_ALL);
+    umf_os_close(fd);
+    if (error == 0) {
+        error = umf_os_rename(fresh, path);
+    }
+    if (error != 0) {
+        umf_os_unlink(fresh);
+    }
+    return error;
+}
 
 UMF_API_EXT_1 umf_result_t umfRecordSnapshot(const char *path) {
-    return path ? UMF_RESULT_ERROR_NOT_SUPPORTED : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    char fresh[4096];
+    if (!path) {
+        UMF_LOG_ERROR("path is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    int length = snprintf(fresh, sizeof(fresh), "%s.%d.new", path, umf_os_pid());
+    int error = (size_t)length < sizeof(fresh) ? write_to(path, fresh) : ENAMETOOLONG;
+    if (error == 0) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "the snapshot %s could not be written",
+                  path);
+    return error == ENOMEM ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+                           : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 }
