@@ -406,8 +406,8 @@ static void *coalescing_aligned_malloc(void *self, size_t size, size_t alignment
 }
 
 static inline bool is_isolated(const shard_t *shard, const void *ptr) {
-    return umf_unlikely(!umf_list_is_empty(&shard->isolated)) &&
-           umf_isolated_has(&shard->isolated, (uintptr_t)ptr);
+    return umf_unlikely(!umf_list_is_empty(&shard->part.isolated)) &&
+           umf_purge_has_isolated(&shard->part, (uintptr_t)ptr);
 }
 
 /* --- free ------------------------------------------------------------------------------------- */
@@ -571,6 +571,9 @@ static umf_result_t pool_build(coalescing_pool_t *pool, umf_memory_provider_hand
     }
     umf_content_init(&pool->content, pool->tracked);
     umf_purge_init(&pool->purge, pool->tracked, pool->page);
+    pool->purge.pool = pool;
+    pool->purge.part = umf_coalescing_shard_part;
+    pool->purge.withheld = &pool->withheld;
     return UMF_RESULT_SUCCESS;
 
 shards:

@@ -29,9 +29,8 @@ typedef struct umf_coalescing_shard_t {
     uint32_t index;     /* Immutable. The cookie of its spans */
     uint32_t threads;   /* that allocate here, of those that have contended. Sync: atomic */
     _Alignas(UMF_CACHE_ISOLATION) umf_lock_t lock; /* isolated from what others read without it */
-    size_t live;            /* blocks in use, and withheld ones. Sync: lock */
-    umf_list_t isolated;    /* free segments that are being purged: no user owns them. Sync: lock */
-    uintptr_t decay_cursor; /* where the next decay pass begins. Sync: lock */
+    size_t live; /* blocks in use, and withheld ones. Sync: lock */
+    umf_purge_part_t part;
 } umf_coalescing_shard_t;
 
 typedef struct umf_coalescing_pool_t {
@@ -42,7 +41,6 @@ typedef struct umf_coalescing_pool_t {
     umf_withheld_t withheld; /* isolated segments, and spans on their way */
     umf_purge_t purge;
     umf_decay_t decay;
-    _Atomic uint32_t decay_shard;  /* where the next decay pass begins */
     size_t page;                   /* the provider's smallest page. Immutable */
     umf_thread_slot_owner_t slots; /* umf_coalescing_reuse_slots_t of each thread */
     /* At first there is one; NULL follows the last. Each is set once. Sync: atomic */

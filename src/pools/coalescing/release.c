@@ -99,90 +99,6 @@ void umf_coalescing_release_surplus(coalescing_pool_t *pool, shard_t *shard, uin
     umf_withheld_end(&part);
 }
 
-/* --- purging free segments -------------------------------------------------------------------- */
-
-static void reintegrate_locked(shard_t *shard, umf_isolated_t *isolated, bool is_clean) {
-    umf_assert_locked(&shard->lock);
-    for (size_t i = 0; i < isolated->count; i++) {
-        uintptr_t base = isolated->segments[i].base;
-        if (is_clean) {
-            umf_range_free_clean(shard->range, base, 0, NULL);
-        } else {
-            umf_range_free(shard->range, base, 0, NULL);
-        }
-    }
-    umf_isolated_end(isolated);
-}
-
-bool umf_coalescing_inherit_locked(shard_t *shard) {
-    umf_isolated_t *isolated;
-    bool inherits = false;
-    while ((isolated = umf_isolated_inherit(&shard->isolated)) != NULL) {
-        reintegrate_locked(shard, isolated, false);
-        inherits = true;
-    }
-    return inherits;
-}
-
-/* Isolates the next free segments, from high addresses to low. */
-static umf_isolated_t *isolate(coalescing_pool_t *pool, shard_t *shard, umf_isolate_choice_t choice,
-                               uintptr_t *cursor) {
-    umf_lock(&shard->lock);
-    umf_isolated_t *isolated =
-        umf_isolate(&shard->isolated, shard->range, choice, cursor, pool->page);
-    umf_unlock(&shard->lock);
-    return isolated;
-}
-
-/* Purges without the lock and lowers `*bytes`, down to 0, then frees the segments. */
-static void purge_isolated(coalescing_pool_t *pool, shard_t *shard, umf_isolated_t *isolated,
-                           size_t *bytes) {
-    unsigned forks = isolated->forks;
-    for (size_t i = 0; i < isolated->count; i++) {
-        size_t size = isolated->segments[i].size;
-        umf_purge(&pool->purge, isolated->segments[i].base, size);
-        *bytes -= size < *bytes ? size : *bytes;
-    }
-    umf_lock(&shard->lock);
-    if (umf_isolated_is_listed(&shard->isolated, isolated, forks)) {
-        reintegrate_locked(shard, isolated, true);
-    }
-    umf_unlock(&shard->lock);
-}
-
-/* Purges the next free segments of a shard. false: there are no more. */
-static bool purge_next(coalescing_pool_t *pool, shard_t *shard, umf_isolate_choice_t choice,
-                       uintptr_t *cursor, size_t *bytes) {
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pool->withheld, &part);
-    umf_isolated_t *isolated = isolate(pool, shard, choice, cursor);
-    if (isolated) {
-        purge_isolated(pool, shard, isolated, bytes);
-    }
-    umf_withheld_end(&part);
-    return isolated != NULL;
-}
-
-/* Purges in batches until `*bytes` is 0. true: there may be more in this shard. */
-static bool purge_shard(coalescing_pool_t *pool, shard_t *shard, umf_isolate_choice_t choice,
-                        uintptr_t *cursor, size_t *bytes) {
-    bool goes_on = true;
-    while (goes_on && *bytes) {
-        goes_on =
-            umf_purge_is_possible(&pool->purge) && purge_next(pool, shard, choice, cursor, bytes);
-    }
-    return goes_on;
-}
-
-static void purge(coalescing_pool_t *pool) {
-    shard_t *shard;
-    for (size_t i = 0; (shard = umf_coalescing_shard(pool, i)); i++) {
-        uintptr_t cursor = UINTPTR_MAX;
-        size_t bytes = SIZE_MAX;
-        purge_shard(pool, shard, umf_range_take_free, &cursor, &bytes);
-    }
-}
-
 /* --- both ------------------------------------------------------------------------------------- */
 
 static void release_above(coalescing_pool_t *pool, size_t keep) {
@@ -209,33 +125,10 @@ static void release_surplus(coalescing_pool_t *pool) {
     }
 }
 
-/* true: there may be more in this shard. */
-static bool shard_decay(coalescing_pool_t *pool, shard_t *shard, size_t *bytes) {
-    bool goes_on = purge_shard(pool, shard, umf_range_take_idle, &shard->decay_cursor, bytes);
-    if (!goes_on) {
-        umf_lock(&shard->lock);
-        shard->decay_cursor = UINTPTR_MAX;
-        umf_unlock(&shard->lock);
-    }
-    return goes_on;
-}
-
-/* true: there may be more. */
-static bool decay_pass(coalescing_pool_t *pool) {
-    uint32_t i = atomic_load_explicit(&pool->decay_shard, memory_order_relaxed);
-    size_t bytes = UMF_DECAY_BYTES;
-    shard_t *shard;
-    while ((shard = umf_coalescing_shard(pool, i)) && !shard_decay(pool, shard, &bytes)) {
-        i++;
-    }
-    atomic_store_explicit(&pool->decay_shard, shard ? i : 0, memory_order_relaxed);
-    return shard != NULL;
-}
-
 void umf_coalescing_decay_now(coalescing_pool_t *pool) {
     int saved_errno = errno; /* the caller may be malloc or free, which must not change it */
     umf_coalescing_reclaim(pool);
-    if (decay_pass(pool)) {
+    if (umf_purge_decay(&pool->purge)) {
         umf_decay_go_on(&pool->decay);
     } else {
         drop_bookkeeping(pool);
@@ -250,7 +143,7 @@ umf_result_t umf_coalescing_trim(void *self, size_t keep) {
     umf_coalescing_reclaim(pool);
     release_above(pool, keep);
     if (keep != SIZE_MAX) {
-        purge(pool);
+        umf_purge_all(&pool->purge);
         release_above(pool, keep < pool->params.retain ? keep : pool->params.retain);
         drop_bookkeeping(pool);
     }

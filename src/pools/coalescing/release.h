@@ -18,9 +18,6 @@ UMF_COLD void umf_coalescing_release(umf_coalescing_pool_t *pool, size_t bytes);
 UMF_COLD void umf_coalescing_release_surplus(umf_coalescing_pool_t *pool,
                                              umf_coalescing_shard_t *shard, uintptr_t base);
 
-/* In a child of fork: frees what a trim had isolated that does not run here. false: nothing. */
-bool umf_coalescing_inherit_locked(umf_coalescing_shard_t *shard);
-
 /* Makes a decay pass if one is due (cache/decay.h): purges the pages of segments that were free for
  * a while. Call it with no lock held. */
 UMF_COLD void umf_coalescing_decay_now(umf_coalescing_pool_t *pool);

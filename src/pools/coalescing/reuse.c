@@ -111,5 +111,5 @@ bool umf_coalescing_reclaim_locked(shard_t *shard) {
     umf_assert_locked(&shard->lock);
     size_t count = umf_range_reclaim(shard->range);
     shard->live -= count;
-    return umf_coalescing_inherit_locked(shard) || count > 0;
+    return umf_purge_inherit_locked(&shard->part) || count > 0;
 }

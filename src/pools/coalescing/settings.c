@@ -32,7 +32,7 @@ void umf_coalescing_choose_defaults(coalescing_pool_t *pool) {
 static void count_used_memory(const shard_t *shard, size_t *bytes) {
     *bytes += umf_range_used_bytes(shard->range);
     /* Isolated segments are free for users, though the range counts them as used. */
-    *bytes -= umf_isolated_bytes(&shard->isolated);
+    *bytes -= umf_purge_isolated_bytes(&shard->part);
 }
 
 static void count_reserved_memory(const shard_t *shard, size_t *bytes) {

@@ -14,7 +14,7 @@ typedef umf_coalescing_reuse_slots_t reuse_slots_t;
  * others contend for the lock because they free its blocks. */
 #define SHARD_CONTENTIONS_MAX 16
 
-static shard_t *shard_create(uint32_t index) {
+static shard_t *shard_create(coalescing_pool_t *pool, uint32_t index) {
     shard_t *shard = umf_meta_alloc(sizeof(*shard));
     if (!shard) {
         return NULL;
@@ -25,21 +25,20 @@ static shard_t *shard_create(uint32_t index) {
         return NULL;
     }
     shard->index = index;
-    shard->decay_cursor = UINTPTR_MAX;
-    umf_list_init(&shard->isolated);
     umf_lock_init(&shard->lock, UMF_RANK_PAGES);
+    umf_purge_part_init(&shard->part, &pool->purge, &shard->lock, &shard->range);
     return shard;
 }
 
 static void shard_destroy(shard_t *shard) {
-    umf_isolated_fini(&shard->isolated);
+    umf_purge_part_fini(&shard->part);
     umf_lock_destroy(&shard->lock);
     umf_range_destroy(shard->range);
     umf_meta_free(shard, sizeof(*shard));
 }
 
 umf_result_t umf_coalescing_shards_init(coalescing_pool_t *pool) {
-    pool->shards[0] = shard_create(0);
+    pool->shards[0] = shard_create(pool, 0);
     return pool->shards[0] ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
@@ -47,6 +46,11 @@ void umf_coalescing_shards_fini(coalescing_pool_t *pool) {
     for (size_t i = 0; pool->shards[i]; i++) {
         shard_destroy(pool->shards[i]);
     }
+}
+
+umf_purge_part_t *umf_coalescing_shard_part(void *pool, uint32_t index) {
+    shard_t *shard = umf_coalescing_shard(pool, index);
+    return shard ? &shard->part : NULL;
 }
 
 /* Adds a shard and locks it. NULL: there are enough, there is no memory, or another thread was
@@ -58,7 +62,7 @@ static shard_t *shard_add_locked(coalescing_pool_t *pool) {
     while (umf_coalescing_shard(pool, index)) {
         index++;
     }
-    shard_t *shard = index < limit ? shard_create(index) : NULL;
+    shard_t *shard = index < limit ? shard_create(pool, index) : NULL;
     if (!shard) {
         return NULL;
     }

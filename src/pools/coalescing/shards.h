@@ -20,6 +20,9 @@
 umf_result_t umf_coalescing_shards_init(umf_coalescing_pool_t *pool);
 void umf_coalescing_shards_fini(umf_coalescing_pool_t *pool);
 
+/* For purges of all shards. */
+umf_purge_part_t *umf_coalescing_shard_part(void *pool, uint32_t index);
+
 /* Chooses a shard for the calling thread, which has none so far. */
 UMF_COLD umf_coalescing_shard_t *umf_coalescing_shard_enter(umf_coalescing_pool_t *pool);
 /* The calling thread found the lock of its shard `own` taken. Returns that shard, or another one

@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "cache/decay.h"
 
 #define SPAN_MIN ((size_t)2 << 20)
 #define SPAN_MAX ((size_t)64 << 20)
@@ -17,6 +16,13 @@
 
 typedef umf_pages_shard_t shard_t;
 
+static umf_purge_part_t *part_at(void *pages, uint32_t index) {
+    return index < umf_pages_shard_count(pages) ? &((umf_pages_t *)pages)->shards[index]->part
+                                                : NULL;
+}
+
+static void fell_free(void *pages, umf_purge_part_t *part, uintptr_t base);
+
 void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t granule,
                     size_t record_size, void (*drop)(umf_pages_span_t *span)) {
     pages->tracked = tracked;
@@ -25,8 +31,11 @@ void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t 
     pages->record_size = record_size;
     pages->drop = drop;
     umf_purge_init(&pages->purge, tracked, pages->granule);
+    pages->purge.pool = pages;
+    pages->purge.part = part_at;
+    pages->purge.fell_free = fell_free;
+    pages->purge.withheld = &pages->withheld;
     pages->withheld = (umf_withheld_t){0};
-    atomic_init(&pages->decay_shard, 0);
     atomic_init(&pages->is_full, false);
     atomic_init(&pages->has_surplus, false);
     umf_pages_shards_init(pages);
@@ -356,26 +365,12 @@ static umf_result_t grow_aligned(umf_pages_t *pages, size_t need, size_t alignme
     return span_create(pages, need, pages->alignment);
 }
 
-static void put_locked(umf_pages_t *pages, shard_t *shard, uintptr_t base, size_t size,
-                       bool is_clean);
-
-static void reintegrate_locked(umf_pages_t *pages, shard_t *shard, umf_isolated_t *isolated,
-                               bool is_clean) {
-    for (size_t i = 0; i < isolated->count; i++) {
-        put_locked(pages, shard, isolated->segments[i].base, isolated->segments[i].size, is_clean);
-    }
-    umf_isolated_end(isolated);
-}
-
 /* In a child of fork: frees what threads of the parent were purging. */
 static void inherit(umf_pages_t *pages) {
     for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
         shard_t *shard = pages->shards[i];
-        umf_isolated_t *isolated;
         umf_lock(&shard->lock);
-        while ((isolated = umf_isolated_inherit(&shard->isolated)) != NULL) {
-            reintegrate_locked(pages, shard, isolated, false);
-        }
+        umf_purge_inherit_locked(&shard->part);
         umf_unlock(&shard->lock);
     }
 }
@@ -449,11 +444,13 @@ static void span_fell_free_locked(umf_pages_t *pages, shard_t *shard, uintptr_t 
     }
 }
 
-static void put_locked(umf_pages_t *pages, shard_t *shard, uintptr_t base, size_t size,
-                       bool is_clean) {
+static void fell_free(void *pages, umf_purge_part_t *part, uintptr_t base) {
+    span_fell_free_locked(pages, UMF_CONTAINER_OF(part, shard_t, part), base);
+}
+
+static void put_locked(umf_pages_t *pages, shard_t *shard, uintptr_t base, size_t size) {
     umf_range_freed_t freed;
-    umf_result_t result = is_clean ? umf_range_free_clean(shard->range, base, size, &freed)
-                                   : umf_range_free(shard->range, base, size, &freed);
+    umf_result_t result = umf_range_free(shard->range, base, size, &freed);
     if (result == UMF_RESULT_SUCCESS && freed.whole_region) {
         span_fell_free_locked(pages, shard, freed.free_base);
     }
@@ -469,7 +466,7 @@ void umf_pages_put_many(umf_pages_t *pages, size_t size, void *const *segments, 
         shard_t *shard = umf_pages_shard_of(pages, segments[i]);
         umf_lock(&shard->lock);
         do {
-            put_locked(pages, shard, (uintptr_t)segments[i++], size, false);
+            put_locked(pages, shard, (uintptr_t)segments[i++], size);
         } while (i < n && umf_pages_shard_of(pages, segments[i]) == shard);
         umf_unlock(&shard->lock);
     }
@@ -485,78 +482,8 @@ umf_result_t umf_pages_split(umf_pages_t *pages, void *ptr, size_t total, size_t
 
 /* --- decay and trim --- */
 
-/* Isolates free segments, which `choice` selects. */
-static umf_isolated_t *isolate(umf_pages_t *pages, shard_t *shard, umf_isolate_choice_t choice,
-                               uintptr_t *cursor) {
-    umf_lock(&shard->lock);
-    umf_isolated_t *isolated =
-        shard->range ? umf_isolate(&shard->isolated, shard->range, choice, cursor, pages->granule)
-                     : NULL;
-    umf_unlock(&shard->lock);
-    return isolated;
-}
-
-/* Purges without the lock and lowers `*bytes`, down to 0, then frees the segments. */
-static void purge_isolated(umf_pages_t *pages, shard_t *shard, umf_isolated_t *isolated,
-                           size_t *bytes) {
-    unsigned forks = isolated->forks;
-    for (size_t i = 0; i < isolated->count; i++) {
-        size_t size = isolated->segments[i].size;
-        umf_purge(&pages->purge, isolated->segments[i].base, size);
-        *bytes -= size < *bytes ? size : *bytes;
-    }
-    umf_lock(&shard->lock);
-    if (umf_isolated_is_listed(&shard->isolated, isolated, forks)) {
-        reintegrate_locked(pages, shard, isolated, true);
-    }
-    umf_unlock(&shard->lock);
-}
-
-/* Purges the next segments. false: there are no more. */
-static bool purge_next(umf_pages_t *pages, shard_t *shard, umf_isolate_choice_t choice,
-                       uintptr_t *cursor, size_t *bytes) {
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pages->withheld, &part);
-    umf_isolated_t *isolated = isolate(pages, shard, choice, cursor);
-    if (isolated) {
-        purge_isolated(pages, shard, isolated, bytes);
-    }
-    umf_withheld_end(&part);
-    return isolated != NULL;
-}
-
-/* Purges segments in batches until `*bytes` is 0. The last batch may go beyond it. true: there may
- * be more. */
-static bool purge_segments(umf_pages_t *pages, shard_t *shard, umf_isolate_choice_t choice,
-                           uintptr_t *cursor, size_t *bytes) {
-    bool goes_on = true;
-    while (goes_on && *bytes) {
-        goes_on =
-            umf_purge_is_possible(&pages->purge) && purge_next(pages, shard, choice, cursor, bytes);
-    }
-    return goes_on;
-}
-
-/* Purges what has decayed in a shard. true: there may be more. */
-static bool shard_decay(umf_pages_t *pages, shard_t *shard, size_t *bytes) {
-    bool goes_on = purge_segments(pages, shard, umf_range_take_idle, &shard->decay_cursor, bytes);
-    if (!goes_on) {
-        umf_lock(&shard->lock);
-        shard->decay_cursor = UINTPTR_MAX;
-        umf_unlock(&shard->lock);
-    }
-    return goes_on;
-}
-
 bool umf_pages_decay(umf_pages_t *pages) {
-    size_t bytes = UMF_DECAY_BYTES;
-    uint32_t i = atomic_load_explicit(&pages->decay_shard, memory_order_relaxed);
-    while (i < umf_pages_shard_count(pages) && !shard_decay(pages, pages->shards[i], &bytes)) {
-        i++;
-    }
-    bool goes_on = i < umf_pages_shard_count(pages);
-    atomic_store_explicit(&pages->decay_shard, goes_on ? i : 0, memory_order_relaxed);
-    return goes_on;
+    return umf_purge_decay(&pages->purge);
 }
 
 static void drop_bookkeeping(shard_t *shard) {
@@ -570,11 +497,7 @@ static void drop_bookkeeping(shard_t *shard) {
 void umf_pages_trim(umf_pages_t *pages) {
     inherit(pages);
     release_all_free(pages);
-    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
-        uintptr_t cursor = UINTPTR_MAX;
-        size_t bytes = SIZE_MAX;
-        purge_segments(pages, pages->shards[i], umf_range_take_free, &cursor, &bytes);
-    }
+    umf_purge_all(&pages->purge);
     umf_pages_settle(pages);
     for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
         drop_bookkeeping(pages->shards[i]);

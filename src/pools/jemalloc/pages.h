@@ -51,8 +51,7 @@ struct umf_pages_shard_t {
     umf_range_t *range; /* NULL before the first span. Sync: lock, as the rest */
     umf_list_t spans, surplus;
     umf_pages_span_t *reserve; /* a span that fell wholly free and is kept; may be in use again */
-    uintptr_t decay_cursor;    /* where the next decay pass begins */
-    umf_list_t isolated;       /* free segments that are being purged */
+    umf_purge_part_t part;
 };
 
 typedef struct umf_pages_t {
@@ -63,9 +62,8 @@ typedef struct umf_pages_t {
     void (*drop)(umf_pages_span_t *span); /* Immutable after init, as all above */
     umf_purge_t purge;
     _Atomic bool has_surplus;
-    _Atomic bool is_full;         /* the provider had no memory when it was last asked */
-    umf_withheld_t withheld;      /* isolated segments, and spans on their way */
-    _Atomic uint32_t decay_shard; /* the shard where the next decay pass begins */
+    _Atomic bool is_full;    /* the provider had no memory when it was last asked */
+    umf_withheld_t withheld; /* isolated segments, and spans on their way */
     _Atomic uint32_t shard_count;
     umf_pages_shard_t *shards[UMF_PAGES_SHARDS_MAX]; /* Published by shard_count */
     umf_pages_shard_t first;

@@ -7,26 +7,25 @@
 
 typedef umf_pages_shard_t shard_t;
 
-static void shard_init(shard_t *shard) {
+static void shard_init(umf_pages_t *pages, shard_t *shard) {
     shard->is_taking = false;
     shard->elsewhere = 0;
     shard->range = NULL;
     shard->reserve = NULL;
-    shard->decay_cursor = UINTPTR_MAX;
     umf_list_init(&shard->spans);
     umf_list_init(&shard->surplus);
-    umf_list_init(&shard->isolated);
     umf_lock_init(&shard->lock, UMF_RANK_PAGES);
+    umf_purge_part_init(&shard->part, &pages->purge, &shard->lock, &shard->range);
 }
 
 void umf_pages_shards_init(umf_pages_t *pages) {
-    shard_init(&pages->first);
+    shard_init(pages, &pages->first);
     pages->shards[0] = &pages->first;
     atomic_init(&pages->shard_count, 1);
 }
 
 static void shard_fini(shard_t *shard) {
-    umf_isolated_fini(&shard->isolated);
+    umf_purge_part_fini(&shard->part);
     if (shard->range) {
         umf_range_destroy(shard->range);
     }
@@ -58,7 +57,7 @@ static bool shard_add_locked(umf_pages_t *pages) {
     shard_t *shard = umf_meta_alloc(shard_bytes());
     if (shard) {
         uint32_t count = umf_pages_shard_count(pages);
-        shard_init(shard);
+        shard_init(pages, shard);
         pages->shards[count] = shard;
         atomic_store_explicit(&pages->shard_count, count + 1, memory_order_release);
     }

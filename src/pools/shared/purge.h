@@ -1,61 +1,68 @@
 /*
- * Purging what is free.
+ * Purging what is free: on a trim all of it, at a decay pass what has not been in use for a while.
  *
- * The free segments of a range are isolated while they are purged without the lock: for the range
- * they are used, so no thread allocates them. The isolated segments of a shard are listed, because
- * in a child of fork the thread that would put them back may not exist.
+ * A pool has one or more parts, ranges with a lock each. Free segments of a range are isolated
+ * while they are purged without the lock: for the range they are used, so no thread allocates them,
+ * and the pool counts as one that withholds memory (cache/withheld.h). The isolated segments of a
+ * part are listed, because in a child of fork the thread that would put them back may not exist.
  */
 #ifndef UMF_SRC_POOLS_SHARED_PURGE_H
 #define UMF_SRC_POOLS_SHARED_PURGE_H
 
 #include <stdatomic.h>
 
+#include "base/lock.h"
+#include "cache/withheld.h"
 #include "core/tracked_provider.h"
 #include "ds/list.h"
 #include "ds/range.h"
 
-/* How the provider of a pool purges. */
+typedef struct umf_purge_part_t umf_purge_part_t;
+
 typedef struct umf_purge_t {
     umf_tracked_provider_t *tracked;
-    size_t
-        page; /* the provider's smallest page; only whole pages are purged. Immutable, as above */
-    _Atomic int mode; /* the operations that it does not support are not asked for again */
+    size_t page; /* the provider's smallest page; only whole pages are purged. Immutable, as above
+                    and the next four, which only pools with parts set */
+    void *pool;
+    umf_purge_part_t *(*part)(void *pool, uint32_t index); /* NULL: there are no more */
+    /* A region became wholly free because a segment was put back. Called with the lock. May be
+     * NULL. */
+    void (*fell_free)(void *pool, umf_purge_part_t *part, uintptr_t base);
+    umf_withheld_t *withheld;
+    _Atomic int
+        mode; /* the operations that the provider does not support are not asked for again */
+    _Atomic uint32_t decay_part; /* where the next decay pass begins */
 } umf_purge_t;
+
+struct umf_purge_part_t {
+    umf_purge_t *purge; /* Immutable, as the next two */
+    umf_lock_t *lock;
+    umf_range_t **range;    /* it has NULL before there is memory. Sync: lock, as the rest */
+    umf_list_t isolated;    /* free segments that are being purged: no user owns them */
+    uintptr_t decay_cursor; /* where the next decay pass begins */
+};
 
 void umf_purge_init(umf_purge_t *purge, umf_tracked_provider_t *tracked, size_t page);
 /* false: the provider cannot purge in any way. */
 bool umf_purge(umf_purge_t *purge, uintptr_t base, size_t size);
-bool umf_purge_is_possible(const umf_purge_t *purge);
 
-#define UMF_ISOLATED_MAX 32
+void umf_purge_part_init(umf_purge_part_t *part, umf_purge_t *purge, umf_lock_t *lock,
+                         umf_range_t **range);
+/* Forgets what a child of fork has not inherited. */
+void umf_purge_part_fini(umf_purge_part_t *part);
 
-typedef struct umf_isolated_t {
-    umf_list_t link;
-    unsigned forks; /* umf_fork_count() when they were isolated */
-    size_t count;
-    umf_range_segment_t segments[UMF_ISOLATED_MAX];
-} umf_isolated_t;
+/* Purges all free segments of all parts. */
+void umf_purge_all(umf_purge_t *purge);
+/* A decay pass (cache/decay.h): purges segments that have been free for a while. true: there may be
+ * more. */
+bool umf_purge_decay(umf_purge_t *purge);
 
-/* umf_range_take_free or umf_range_take_idle. */
-typedef size_t (*umf_isolate_choice_t)(umf_range_t *range, uintptr_t *cursor, size_t min,
-                                       umf_range_segment_t *segments, size_t n);
+/* With the lock of the part. */
 
-/* All of these are called with the lock of the range and the list. */
-
-/* Isolates free segments. NULL: `choice` finds no more, or there is no memory to list them. */
-umf_isolated_t *umf_isolate(umf_list_t *list, umf_range_t *range, umf_isolate_choice_t choice,
-                            uintptr_t *cursor, size_t min);
-/* Those of a thread of the parent process. NULL: there are none. */
-umf_isolated_t *umf_isolated_inherit(const umf_list_t *list);
-/* Are they still listed? Not if a child of fork, which called fork while it purged, has inherited
- * them. `forks`: their member. */
-bool umf_isolated_is_listed(const umf_list_t *list, const umf_isolated_t *isolated, unsigned forks);
+/* In a child of fork: frees what threads of the parent were purging. false: nothing. */
+bool umf_purge_inherit_locked(umf_purge_part_t *part);
 /* Is the segment at `base` isolated? */
-bool umf_isolated_has(const umf_list_t *list, uintptr_t base);
-size_t umf_isolated_bytes(const umf_list_t *list);
-/* They are free again for the range. */
-void umf_isolated_end(umf_isolated_t *isolated);
-/* The range is about to go: forgets what a child of fork has not inherited. */
-void umf_isolated_fini(umf_list_t *list);
+bool umf_purge_has_isolated(const umf_purge_part_t *part, uintptr_t base);
+size_t umf_purge_isolated_bytes(const umf_purge_part_t *part);
 
 #endif
