@@ -54,6 +54,7 @@ static struct {
     umf_record_header_t *header;
     umf_record_block_t *open[THREADS];
     uint64_t next_block, now;
+    bool is_single; /* all is done by one thread */
     pool_t pools[3];
 } sample;
 
@@ -159,6 +160,7 @@ static umf_record_block_t *begin_block(unsigned thread) {
 
 static void event(unsigned thread, umf_record_event_kind_t kind, uint32_t owner, uint32_t stack,
                   uint64_t address, uint64_t size) {
+    thread = sample.is_single ? 0 : thread;
     umf_record_block_t *block = sample.open[thread];
     if (!block || block->count == UMF_RECORD_BLOCK_EVENTS) {
         block = begin_block(thread);
@@ -412,6 +414,7 @@ static void recording(const char *path, uint64_t events, uint64_t blocks, bool f
 /* What recording makes, but all of it in 4 KB. */
 static void tiny(const char *path) {
     create(path, (uint64_t[UMF_RECORD_SECTIONS]){6, 1024, 1, 24, 8, 1});
+    sample.is_single = true;
     sample.header->flags = UMF_RECORD_HAS_STACKS | UMF_RECORD_HAS_LIVE;
     text("");
     make_objects();

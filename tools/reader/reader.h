@@ -39,7 +39,7 @@ typedef struct umf_reader_info_t {
     uint32_t pid;
     uint64_t realtime; /* of the start, CLOCK_REALTIME in ns */
     uint64_t dropped, live_dropped, rate, min_size, max_size; /* see umf_record_header_t */
-    uint64_t event_count; /* in the blocks; those with an unknown kind among them are left out */
+    uint64_t event_count;      /* in the blocks; those of an unknown kind are not handed out */
     int64_t first_ns, last_ns; /* times of the first and the last event; 0 without any */
     uint32_t object_count;     /* numbers are 1 to object_count - 1 */
     uint32_t stack_count;      /* likewise */
@@ -103,7 +103,8 @@ typedef struct umf_reader_event_t {
 
 typedef struct umf_reader_cursor_t umf_reader_cursor_t;
 
-/* All events of all threads by time. NULL: `error` says why. Ends before the reader does. */
+/* All events of all threads. Their times ascend, between first_ns and last_ns. NULL: `error` says
+ * why. Ends before the reader does. */
 umf_reader_cursor_t *umf_reader_iterate(const umf_reader_t *reader, umf_reader_error_t *error);
 bool umf_reader_next(umf_reader_cursor_t *cursor, umf_reader_event_t *event);
 void umf_reader_cursor_free(umf_reader_cursor_t *cursor);
@@ -137,6 +138,7 @@ typedef enum umf_reader_change_kind_t {
     UMF_READER_RESTORED,     /* the free of `what` was refused: it lives on */
     UMF_READER_FREE_UNKNOWN, /* nothing is known of what was freed: allocated before the start */
     UMF_READER_BAD_FREE,     /* a free of what did not live was refused */
+    UMF_READER_ENDED,        /* a pool ended, and with it what lived in it: `what` has the sum */
 } umf_reader_change_kind_t;
 
 typedef struct umf_reader_change_t {
