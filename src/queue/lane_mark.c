@@ -9,7 +9,15 @@
 
 static bool turn_try(umf_lane_t *lane) {
     unsigned mine = umf_fork_count() + 1, now = atomic_load(&lane->turn);
-    return now != mine && atomic_compare_exchange_strong(&lane->turn, &now, mine);
+    if (now == mine || !atomic_compare_exchange_strong(&lane->turn, &now, mine)) {
+        return false;
+    }
+    if (now != 0) {
+        /* The thread did not come along, and may have ended marks that are still listed. Those are
+         * left as they are; the next one stands behind all frees. */
+        lane->mark_count = 0;
+    }
+    return true;
 }
 
 static void turn_wait(umf_lane_t *lane) {

@@ -1,6 +1,7 @@
 // A fork while threads allocate and free on queues: the child goes on alone.
 
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -131,6 +132,13 @@ TEST_P(QueueFork, AChildAllocatesFreesTrimsAndDestroys) {
             }
         });
     }
+    auto join = [&](void *) {
+        is_over = true;
+        for (std::thread &each : threads) {
+            each.join();
+        }
+    };
+    std::unique_ptr<void, decltype(join)> joiner(&is_over, join); // also where an assertion fails
     for (size_t round = 0; round < 5 + scaled(50); round++) {
         void *inherited = umfPoolMallocOn(pool, 5000, 0, &queues[3]);
         ASSERT_NE(inherited, nullptr);
@@ -149,10 +157,7 @@ TEST_P(QueueFork, AChildAllocatesFreesTrimsAndDestroys) {
         ASSERT_EQ(status, 0) << round;
         ASSERT_EQ(umfFreeOn(inherited, &queues[3]), OK);
     }
-    is_over = true;
-    for (std::thread &each : threads) {
-        each.join();
-    }
+    joiner.reset();
     EXPECT_EQ(umfPoolDestroy(pool), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
