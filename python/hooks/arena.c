@@ -1,14 +1,18 @@
-/* Arenas: how pinned memory of the host is made and given back, unit by unit, by several threads.
- */
+/* Arenas: how pinned memory of the host is made and given back, unit by unit. */
 #include "arena.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 12 };
+enum { MAX_THREADS = 16 };
+
+#define HUGE_PAGE ((size_t)2 << 20)
+/* What a thread touches at a time: a part of a unit, so that the first unit is ready soon. */
+#define PART ((size_t)32 << 20)
 
 /* Arenas without backups that the next call uses. */
 static arena_t *kept;
@@ -36,7 +40,7 @@ int arena_host_alloc(void **memory, size_t size) {
 }
 
 /* By the runtime if it is in the process, as it then knows the memory; else by the driver. */
-CUresult arena_pin(void *memory, size_t size) {
+static CUresult host_pin(void *memory, size_t size) {
     int (*pin)(void *, size_t, unsigned);
     *(void **)&pin = dlsym(RTLD_DEFAULT, "cudaHostRegister");
     return pin ? (CUresult)pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE)
@@ -62,21 +66,134 @@ size_t arena_unit_size(const arena_t *arena, size_t unit) {
     return rest < ARENA_UNIT ? rest : ARENA_UNIT;
 }
 
-/* Runs a function in up to as many threads as there are units. This thread is one of them, so it
- * goes on where no other can be started. */
-void arena_in_threads(size_t units, void *(*function)(void *), void *arg) {
+/* Runs `help` in up to as many threads as there is work for, and `lead` in this one: it goes on
+ * where no other can be started. The threads block all signals, which belong to the application. */
+static void in_threads(size_t count, void *(*help)(void *), void *(*lead)(void *), void *arg) {
     pthread_t threads[MAX_THREADS];
+    sigset_t all, before;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     size_t wanted = cpus > MAX_THREADS ? MAX_THREADS : cpus > 1 ? (size_t)cpus : 1, started = 0;
-    wanted = wanted < units ? wanted : units;
-    while (started + 1 < wanted && pthread_create(&threads[started], NULL, function, arg) == 0) {
+    wanted = wanted < count ? wanted : count;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (started + 1 < wanted && pthread_create(&threads[started], NULL, help, arg) == 0) {
         started++;
     }
-    function(arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    lead(arg);
     while (started > 0) {
         pthread_join(threads[--started], NULL);
     }
 }
+
+/* --- new units: several threads touch them, this one pins each as soon as it is touched ---------
+ */
+
+typedef struct making_t {
+    arena_t *arena;
+    CUresult (*use)(void *arg, size_t unit);
+    void *arg;
+    atomic_size_t next; /* the part that is touched next */
+    atomic_bool is_over;
+    pthread_mutex_t mutex; /* of the units' touched */
+    pthread_cond_t turn;   /* a unit was touched */
+    CUresult result;
+} making_t;
+
+static size_t part_size(const arena_t *arena, size_t part) {
+    size_t rest = arena->size - part * PART;
+    return rest < PART ? rest : PART;
+}
+
+/* Makes the pages of the next part resident. false: there is none. */
+static bool touch_next(making_t *making) {
+    size_t part = atomic_fetch_add(&making->next, 1), unit = part * PART / ARENA_UNIT;
+    if (unit >= arena_units(making->arena) || part * PART >= making->arena->size) {
+        return false;
+    }
+    size_t size = part_size(making->arena, part), page = (size_t)sysconf(_SC_PAGESIZE);
+    volatile char *memory = making->arena->memory + part * PART;
+    for (size_t at = 0; at < size; at += page) {
+        memory[at] = 0;
+    }
+    pthread_mutex_lock(&making->mutex);
+    making->arena->units[unit].touched += size;
+    if (making->arena->units[unit].touched == arena_unit_size(making->arena, unit)) {
+        pthread_cond_signal(&making->turn);
+    }
+    pthread_mutex_unlock(&making->mutex);
+    return true;
+}
+
+/* Helps while the unit is not wholly touched; waits for others at the end. */
+static void wait_for_touch(making_t *making, size_t unit) {
+    bool has_more = true;
+    pthread_mutex_lock(&making->mutex);
+    while (making->arena->units[unit].touched < arena_unit_size(making->arena, unit)) {
+        if (has_more) {
+            pthread_mutex_unlock(&making->mutex);
+            has_more = touch_next(making);
+            pthread_mutex_lock(&making->mutex);
+        } else {
+            pthread_cond_wait(&making->turn, &making->mutex);
+        }
+    }
+    pthread_mutex_unlock(&making->mutex);
+}
+
+static CUresult unit_make(making_t *making, size_t number) {
+    unit_t *unit = &making->arena->units[number];
+    if (unit->is_pinned) {
+        return CUDA_SUCCESS;
+    }
+    wait_for_touch(making, number);
+    CUresult result = host_pin(making->arena->memory + number * ARENA_UNIT,
+                               arena_unit_size(making->arena, number));
+    unit->is_pinned = result == CUDA_SUCCESS;
+    return result;
+}
+
+static void *help_making(void *arg) {
+    making_t *making = arg;
+    while (!atomic_load(&making->is_over) && touch_next(making)) {
+    }
+    return NULL;
+}
+
+static void *lead_making(void *arg) {
+    making_t *making = arg;
+    CUresult result = CUDA_SUCCESS;
+    for (size_t unit = 0; unit < arena_units(making->arena) && result == CUDA_SUCCESS; unit++) {
+        result = unit_make(making, unit);
+        if (result == CUDA_SUCCESS) {
+            result = making->use(making->arg, unit);
+        }
+    }
+    making->result = result;
+    atomic_store(&making->is_over, true);
+    return NULL;
+}
+
+static bool is_whole(const arena_t *arena) {
+    size_t units = 0;
+    while (!arena->is_driver_own && units < arena_units(arena) && arena->units[units].is_pinned) {
+        units++;
+    }
+    return units == arena_units(arena);
+}
+
+CUresult arena_make_units(arena_t *arena, CUresult (*use)(void *arg, size_t unit), void *arg) {
+    making_t making = {.arena = arena,
+                       .use = use,
+                       .arg = arg,
+                       .mutex = PTHREAD_MUTEX_INITIALIZER,
+                       .turn = PTHREAD_COND_INITIALIZER};
+    size_t parts = is_whole(arena) ? 0 : (arena->size + PART - 1) / PART;
+    in_threads(1 + parts, help_making, lead_making, &making);
+    return making.result;
+}
+
+/* --- the end ---------------------------------------------------------------------------------- */
 
 /* An arena that ends, unit by unit. */
 typedef struct ending_t {
@@ -93,7 +210,7 @@ static void *end_units(void *arg) {
     size_t unit;
     while ((unit = atomic_fetch_add(&ending->next_unit, 1)) < arena_units(arena)) {
         char *memory = arena->memory + unit * ARENA_UNIT;
-        if (arena->is_pinned[unit]) {
+        if (arena->units[unit].is_pinned) {
             host_unpin(memory);
         }
         madvise(memory, arena_unit_size(arena, unit), MADV_DONTNEED);
@@ -109,19 +226,11 @@ static void arena_destroy(arena_t *arena) {
         arena_host_free(arena->memory);
     } else {
         ending_t ending = {.arena = arena, .device = cuda_current_device()};
-        arena_in_threads(arena_units(arena), end_units, &ending);
+        in_threads(arena_units(arena), end_units, end_units, &ending);
         munmap(arena->memory, arena->size);
     }
-    free(arena->is_pinned);
+    free(arena->units);
     free(arena);
-}
-
-static bool is_whole(const arena_t *arena) {
-    size_t units = 0;
-    while (!arena->is_driver_own && units < arena_units(arena) && arena->is_pinned[units]) {
-        units++;
-    }
-    return units == arena_units(arena);
 }
 
 /* false: nothing is kept. */
@@ -173,11 +282,22 @@ void arena_release(arena_t *arena) {
     }
 }
 
+/* On whole huge pages where it has some: a driver pins these several times faster. */
 char *arena_map(size_t size) {
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), spare = size < HUGE_PAGE ? 0 : HUGE_PAGE;
+    size = (size + page - 1) / page * page;
+    char *memory = mmap(NULL, size + spare, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         return NULL;
+    }
+    if (spare) {
+        size_t head = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+        if (head) {
+            munmap(memory, head);
+        }
+        munmap(memory + head + size, spare - head);
+        memory += head;
     }
     madvise(memory, size, MADV_HUGEPAGE);
     return memory;
@@ -197,7 +317,7 @@ bool arena_flags_work(void) {
     }
     unsigned flags = 0;
     bool has = true;
-    if (arena_pin(memory, page) == CUDA_SUCCESS) {
+    if (host_pin(memory, page) == CUDA_SUCCESS) {
         has = get_flags(&flags, memory) == 0;
         host_unpin(memory);
     }
@@ -212,12 +332,12 @@ static arena_t *arena_create(size_t size, failure_t *error) {
     arena_t *arena = calloc(1, sizeof(*arena));
     if (arena) {
         arena->size = size;
-        arena->is_pinned = calloc(arena_units(arena), sizeof(*arena->is_pinned));
-        arena->memory = arena->is_pinned ? arena_map(size) : NULL;
+        arena->units = calloc(arena_units(arena), sizeof(*arena->units));
+        arena->memory = arena->units ? arena_map(size) : NULL;
     }
     if (!arena || !arena->memory) {
         if (arena) {
-            free(arena->is_pinned);
+            free(arena->units);
         }
         free(arena);
         error->result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;

@@ -1,6 +1,7 @@
 /*
- * Arenas: pinned memory of the host that several backups share. It is made in units, which threads
- * pin side by side.
+ * Arenas: pinned memory of the host that several backups share. It is made in units, on huge pages.
+ * A driver pins touched huge pages at copy speed; small pages, untouched ones, or many ranges that
+ * many threads pin at once are several times slower. So several threads touch, and one pins.
  */
 #ifndef UMF_PYTHON_HOOKS_ARENA_H
 #define UMF_PYTHON_HOOKS_ARENA_H
@@ -12,11 +13,16 @@
 
 #define ARENA_UNIT ((size_t)256 << 20) /* a multiple of all page sizes */
 
+typedef struct unit_t {
+    size_t touched; /* bytes */
+    bool is_pinned;
+} unit_t;
+
 typedef struct arena_t {
     char *memory;
     size_t size;
-    atomic_size_t users;  /* backups in it */
-    bool *is_pinned;      /* one for each unit, written by the thread that makes it */
+    atomic_size_t users; /* backups in it */
+    unit_t *units;
     bool is_driver_own;   /* allocated by the driver, not pinned by it */
     struct arena_t *next; /* in the list of those that are kept */
 } arena_t;
@@ -30,9 +36,9 @@ void arenas_retain(bool is_on);
 
 size_t arena_units(const arena_t *arena);
 size_t arena_unit_size(const arena_t *arena, size_t unit);
-CUresult arena_pin(void *memory, size_t size);
-/* Runs a function in up to as many threads as there are units, this one among them. */
-void arena_in_threads(size_t units, void *(*function)(void *), void *arg);
+/* Pins the units that are not pinned, in order, and calls `use` for each as soon as it is. The
+ * context of the device is current. Ends at the first failure. */
+CUresult arena_make_units(arena_t *arena, CUresult (*use)(void *arg, size_t unit), void *arg);
 
 /* Ordinary memory of the host; NULL if there is none. munmap gives it back. */
 char *arena_map(size_t size);

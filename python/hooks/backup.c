@@ -1,20 +1,17 @@
 /*
- * Backups. New pinned memory is made for all blocks of a call at once, in units: threads touch a
- * unit, pin it, and queue the copies into it, so that the device copies while the next units are
- * made ready. Pinning block by block takes ten times as long.
+ * Backups. New pinned memory is made for all blocks of a call at once, in units (arena.h): the
+ * copies into a unit are queued as soon as it is pinned, so that the device copies while the next
+ * units are made ready. Pinning block by block takes ten times as long.
  */
 #include "backup.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include "arena.h"
 
 /* --- the work of one call --------------------------------------------------------------------- */
 
@@ -24,10 +21,7 @@ typedef struct work_t {
     size_t count;
     bool is_load;
     CUstream stream;
-    int device;
     arena_t *arena; /* being made, or NULL */
-    atomic_size_t next_unit;
-    atomic_int failed; /* a CUresult */
 } work_t;
 
 static CUresult copy_range(const work_t *work, const keep_t *keep, size_t from, size_t to) {
@@ -38,7 +32,8 @@ static CUresult copy_range(const work_t *work, const keep_t *keep, size_t from, 
 }
 
 /* Those parts of the backups in the arena that lie in one unit of it. */
-static CUresult copy_unit(const work_t *work, size_t unit) {
+static CUresult copy_unit(void *arg, size_t unit) {
+    const work_t *work = arg;
     char *start = work->arena->memory + unit * ARENA_UNIT;
     char *end = start + arena_unit_size(work->arena, unit);
     CUresult result = CUDA_SUCCESS;
@@ -52,47 +47,6 @@ static CUresult copy_unit(const work_t *work, size_t unit) {
         }
     }
     return result;
-}
-
-static CUresult make_unit(work_t *work, size_t unit) {
-    char *memory = work->arena->memory + unit * ARENA_UNIT;
-    size_t size = arena_unit_size(work->arena, unit), page = (size_t)sysconf(_SC_PAGESIZE);
-    if (work->arena->is_pinned[unit]) { /* kept from an earlier call */
-        return copy_unit(work, unit);
-    }
-    for (size_t at = 0; at < size; at += page) {
-        ((volatile char *)memory)[at] = 0;
-    }
-    CUresult result = arena_pin(memory, size);
-    if (result == CUDA_SUCCESS) {
-        work->arena->is_pinned[unit] = true;
-        result = copy_unit(work, unit);
-    }
-    return result;
-}
-
-static void *make_units(void *arg) {
-    work_t *work = arg;
-    CUresult result = cuda_enter(work->device);
-    if (result != CUDA_SUCCESS) {
-        atomic_store(&work->failed, result);
-        return NULL;
-    }
-    size_t unit;
-    while ((unit = atomic_fetch_add(&work->next_unit, 1)) < arena_units(work->arena) &&
-           !atomic_load(&work->failed)) {
-        result = make_unit(work, unit);
-        if (result != CUDA_SUCCESS) {
-            atomic_store(&work->failed, result);
-        }
-    }
-    cuda_leave();
-    return NULL;
-}
-
-static CUresult make_arena(work_t *work) {
-    arena_in_threads(arena_units(work->arena), make_units, work);
-    return (CUresult)atomic_load(&work->failed);
 }
 
 /* --- room ------------------------------------------------------------------------------------- */
@@ -309,7 +263,7 @@ static bool work_run(work_t *work, const backup_options_t *options, failure_t *e
     }
     result = copy_rest(work);
     if (result == CUDA_SUCCESS && work->arena) {
-        result = make_arena(work);
+        result = arena_make_units(work->arena, copy_unit, work);
     }
     CUresult waited = cuda()->stream_synchronize(work->stream);
     result = result == CUDA_SUCCESS ? waited : result;
@@ -340,7 +294,7 @@ static bool device_run(keep_t *keeps, size_t count, bool is_load, const backup_o
         error->result = UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
         return fail(error, "device %d cannot be waited for: %s", device, cuda_text(result));
     }
-    work_t work = {.keeps = keeps, .count = count, .is_load = is_load, .device = device};
+    work_t work = {.keeps = keeps, .count = count, .is_load = is_load};
     bool is_done = work_run(&work, options, error);
     cuda_leave();
     return is_done;

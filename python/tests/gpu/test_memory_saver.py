@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import threading
 
 import pytest
@@ -174,6 +175,32 @@ def test_pinned_memory_is_made_in_several_units(saver):
     saver.resume("units")
     for number, tensor in enumerate(tensors):
         assert torch.equal(tensor.cpu(), values + number)
+
+
+@needs_fake
+def test_one_thread_pins_whole_huge_pages():
+    """Several threads that pin at once, or pages that are not huge, take several times as long."""
+    code = """
+import os
+os.dup2(1, 2)
+import torch
+from umf.torch_memory_saver import torch_memory_saver as saver
+if os.environ["UMF_TEST_HOOK_MODE"] == "torch":
+    saver.hook_mode = "torch"
+with saver.region("a", enable_cpu_backup=True):
+    tensors = [torch.empty(300 << 20, dtype=torch.uint8, device="cuda") for _ in range(2)]
+torch.cuda.synchronize()
+print("pause", flush=True)
+saver.pause()
+print("paused", flush=True)
+"""
+    lines = run_python(code, env={"UMF_TEST_HOOK_MODE": MODE, "SOFT_CUDART_TRACE": "1"})
+    lines = lines[lines.index("pause\n") : lines.index("paused\n")]
+    made = re.findall(r"register 0x(\w+) (\d+) in (\d+): 0", lines)
+    sizes = [int(size) for _, size, _ in made if int(size) > MIB]  # a page asks whether flags work
+    assert sizes == [256 * MIB, 256 * MIB, 88 * MIB] and "host alloc" not in lines
+    assert len({thread for _, _, thread in made}) == 1
+    assert all(int(at, 16) % (2 * MIB) == 0 for at, size, _ in made if int(size) > MIB)
 
 
 @needs_fake
