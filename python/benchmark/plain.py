@@ -1,6 +1,9 @@
 """Memory of a GPU by plain calls of the driver, block by block: what others do to pause it."""
 
 import ctypes
+import mmap
+import os
+import threading
 import time
 
 _DEVICE_MEMORY = 1  # CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE
@@ -27,6 +30,9 @@ class _Access(ctypes.Structure):
 
 _U64, _POINTER = ctypes.c_uint64, ctypes.c_void_p
 _ARGUMENTS = {
+    "cuInit": [ctypes.c_uint],
+    "cuDevicePrimaryCtxRetain": [_POINTER, ctypes.c_int],
+    "cuCtxSetCurrent": [_POINTER],
     "cuMemAddressReserve": [_POINTER, _U64, _U64, _U64, _U64],
     "cuMemAddressFree": [_U64, _U64],
     "cuMemCreate": [_POINTER, _U64, _POINTER, _U64],
@@ -36,6 +42,8 @@ _ARGUMENTS = {
     "cuMemRelease": [_U64],
     "cuMemHostAlloc": [_POINTER, _U64, ctypes.c_uint],
     "cuMemFreeHost": [_U64],
+    "cuMemHostRegister_v2": [_U64, _U64, ctypes.c_uint],
+    "cuMemHostUnregister": [_U64],
     "cuMemcpyDtoH_v2": [_U64, _U64, _U64],
     "cuMemcpyHtoD_v2": [_U64, _U64, _U64],
     "cuDriverGetVersion": [_POINTER],
@@ -43,12 +51,18 @@ _ARGUMENTS = {
 
 
 class _Driver:
+    """The driver, with the context that torch uses on device 0 current in this thread."""
+
     def __init__(self):
         library = ctypes.CDLL("libcuda.so.1")
         for name, arguments in _ARGUMENTS.items():
             function = getattr(library, name)
             function.argtypes = arguments
             setattr(self, name, self._checked(name, function))
+        context = _POINTER()
+        self.cuInit(0)
+        self.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+        self.cuCtxSetCurrent(context)
         version = ctypes.c_int()
         start = time.perf_counter()
         for _ in range(1000):
@@ -63,6 +77,45 @@ class _Driver:
                 raise RuntimeError(f"{name} failed with {result}")
 
         return call
+
+
+def _available():
+    with open("/proc/meminfo") as lines:
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+
+
+def warm_host(nbytes):
+    """Touches and pins that much of the host once, and gives it back; returns the bytes.
+
+    A virtual machine gets its memory from its host at the first touch, and its devices reach a page
+    after the first pinning. Both take seconds, once, whoever comes first.
+    """
+    driver, part = _Driver(), 1 << 30
+    count = min(nbytes, _available() // 10 * 9) // part
+    if count == 0:
+        return 0
+    memory = mmap.mmap(-1, count * part, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = (ctypes.c_char * (count * part)).from_buffer(memory)
+    parts = [ctypes.addressof(whole) + at * part for at in range(count)]
+    workers = os.cpu_count() or 1
+
+    def touch(first):
+        for address in parts[first::workers]:
+            ctypes.memset(address, 0, part)
+
+    threads = [threading.Thread(target=touch, args=(first,)) for first in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for address in parts:
+        driver.cuMemHostRegister_v2(address, part, 0)
+    for address in parts:
+        driver.cuMemHostUnregister(address)
+    del whole
+    memory.close()
+    return count * part
 
 
 class Blocks:

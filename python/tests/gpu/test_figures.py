@@ -1,0 +1,31 @@
+"""benchmark/figures.py, tried on the software runtime: what it prints means nothing there."""
+
+import subprocess
+import sys
+
+import pytest
+from gpu_helpers import needs_fake
+from helpers import ROOT
+
+BENCHMARK = ROOT / "python" / "benchmark"
+
+
+@needs_fake
+@pytest.mark.parametrize("part", ["memory_saver", "memory_saver_lost"])
+def test_a_part_works_alone(part, monkeypatch):
+    monkeypatch.setenv("UMF_TEST_GPU", "soft")
+    done = subprocess.run(
+        [sys.executable, BENCHMARK / "figures.py", "--gib", "0.0625", part],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_fake
+def test_the_host_is_touched_and_pinned(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARK))
+    from plain import warm_host
+
+    assert warm_host((1 << 30) + 1) == 1 << 30
+    assert warm_host(1) == 0
