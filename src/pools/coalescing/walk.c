@@ -10,9 +10,7 @@ void umf_coalescing_walk(void *self, const umf_span_t *span, umf_walk_t *walk) {
     umf_coalescing_shard_t *shard;
     for (size_t i = 0; (shard = umf_coalescing_shard(pool, i)) != NULL; i++) {
         umf_walk_range_t divided = {
-            .lock = &shard->lock,
-            .range = &shard->range,
-            .isolated = &shard->isolated,
+            .part = &shard->part,
             .used = umf_walk_live,
         };
         if (umf_walk_range(&divided, span->base, walk)) {

@@ -78,9 +78,7 @@ void umf_pages_walk(umf_pages_t *pages, umf_lock_t *lock, const umf_span_t *span
     for (uint32_t i = 0; i < count; i++) {
         umf_pages_shard_t *shard = pages->shards[i];
         umf_walk_range_t divided = {
-            .lock = &shard->lock,
-            .range = &shard->range,
-            .isolated = &shard->isolated,
+            .part = &shard->part,
             .used = used_tell,
             .arg = &walked,
         };

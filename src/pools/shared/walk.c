@@ -5,8 +5,6 @@
  */
 #include "pools/shared/walk.h"
 
-#include "pools/shared/purge.h"
-
 #define PORTION 512
 
 typedef struct portion_t {
@@ -17,23 +15,23 @@ typedef struct portion_t {
 
 static void portion_read_locked(const umf_walk_range_t *divided, uintptr_t region, uintptr_t below,
                                 portion_t *portion) {
-    portion->count = umf_range_pieces(*divided->range, region, below, portion->pieces, PORTION,
-                                      &portion->is_last);
-    for (size_t i = 0; i < portion->count && !umf_list_is_empty(divided->isolated); i++) {
-        if (umf_isolated_has(divided->isolated, portion->pieces[i].base)) {
+    portion->count = umf_range_pieces(*divided->part->range, region, below, portion->pieces,
+                                      PORTION, &portion->is_last);
+    for (size_t i = 0; i < portion->count && !umf_list_is_empty(&divided->part->isolated); i++) {
+        if (umf_purge_has_isolated(divided->part, portion->pieces[i].base)) {
             portion->pieces[i].use = UMF_RANGE_IS_FREE;
         }
     }
 }
 
 static bool first_read(const umf_walk_range_t *divided, uintptr_t region, portion_t *portion) {
-    umf_lock(divided->lock);
-    bool is_there = *divided->range != NULL;
+    umf_lock(divided->part->lock);
+    bool is_there = *divided->part->range != NULL;
     if (is_there) {
         portion_read_locked(divided, region, 0, portion);
         is_there = portion->count > 0;
     }
-    umf_unlock(divided->lock);
+    umf_unlock(divided->part->lock);
     return is_there;
 }
 
@@ -42,14 +40,14 @@ static bool first_read(const umf_walk_range_t *divided, uintptr_t region, portio
 static size_t next_read(const umf_walk_range_t *divided, uintptr_t region, const portion_t *last,
                         portion_t *next) {
     size_t kept = last->count;
-    umf_lock(divided->lock);
-    while (kept > 0 && !umf_range_used_size(*divided->range, last->pieces[kept - 1].base)) {
+    umf_lock(divided->part->lock);
+    while (kept > 0 && !umf_range_used_size(*divided->part->range, last->pieces[kept - 1].base)) {
         kept--;
     }
     if (kept > 0) {
         portion_read_locked(divided, region, last->pieces[kept - 1].base, next);
     }
-    umf_unlock(divided->lock);
+    umf_unlock(divided->part->lock);
     return kept;
 }
 

@@ -2,15 +2,12 @@
 #ifndef UMF_SRC_POOLS_SHARED_WALK_H
 #define UMF_SRC_POOLS_SHARED_WALK_H
 
-#include "base/lock.h"
 #include "core/walk.h"
-#include "ds/list.h"
 #include "ds/range.h"
+#include "pools/shared/purge.h"
 
 typedef struct umf_walk_range_t {
-    umf_lock_t *lock;
-    umf_range_t *const *range;  /* Sync: lock; may point to NULL */
-    const umf_list_t *isolated; /* pools/shared/purge.h. Sync: lock */
+    const umf_purge_part_t *part;
     /* Tells what a used piece has in it, with no lock held. */
     void (*used)(const umf_range_piece_t *piece, umf_walk_t *walk, void *arg);
     void *arg;
