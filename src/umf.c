@@ -43,7 +43,6 @@ static void start_locked(void) {
     umf_suspend_init();
     umf_movement_init();
     umf_lanes_init();
-    umf_record_init();
 }
 
 UMF_API_1_0 umf_result_t umfInit(void) {
@@ -53,6 +52,7 @@ UMF_API_1_0 umf_result_t umfInit(void) {
     }
     umf_started++;
     umf_unlock(&start_lock);
+    umf_record_init(); /* may call the loader, so not under the lock */
     return UMF_RESULT_SUCCESS;
 }
 
@@ -71,6 +71,7 @@ UMF_API_1_0 umf_result_t umfTearDown(void) {
     umf_lock(&start_lock);
     bool last = umf_started == 1 && least == 0;
     if (last) {
+        umf_record_fini(); /* says what lives while there are pools */
         umf_core_teardown();
         umf_ctl_teardown();
         umf_memspace_teardown();
@@ -94,10 +95,12 @@ UMF_API_1_0 int umfGetCurrentVersion(void) {
 
 __attribute__((constructor)) static void load(void) {
     umf_fork_register_outer();
+    umf_record_fork_register();
     umfInit();
 }
 
 __attribute__((destructor)) static void unload(void) {
+    umf_record_fini();
     umfTearDown();
     umf_reclaim_thread_stop();
     umf_broker_stop(); /* even if the program has started the library more often than stopped it */

@@ -10,7 +10,19 @@
  * read. */
 void umf_record_settings_init(void);
 
-/* Starts what UMF_RECORD asks for. Called at each start of the library, as its last step. */
+/* Starts what UMF_RECORD asks for. Called at each start of the library, as its last step, with no
+ * lock held; only the first call has an effect. */
 void umf_record_init(void);
+
+/* Ends a recording that runs. */
+void umf_record_fini(void);
+
+/* A child of fork does not record, or into a file of its own. Called after umf_fork_register_outer,
+ * so that the child's locks are free by then. */
+void umf_record_fork_register(void);
+
+/* A copy of the descriptor of the running recording's file. EBADF: nothing is recorded, or the
+ * program has closed it. */
+int umf_record_dup(int *fd);
 
 #endif

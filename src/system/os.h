@@ -123,6 +123,21 @@ int umf_os_dax_probe(void);
  */
 void umf_os_set_dax_dir(const char *dir);
 
+/* A mapping of this process, as /proc/self/maps has it. */
+typedef struct umf_os_region_t {
+    uint64_t base, size;
+    uint64_t offset;  /* in the file */
+    bool is_code;     /* it can be executed */
+    const char *path; /* "" if it has none */
+} umf_os_region_t;
+
+/* Visits all mappings by ascending address until `visit` returns false. `buffer` has room for a
+ * line. Allocates nothing and takes no lock. */
+int umf_os_each_region(char *buffer, size_t size,
+                       bool (*visit)(const umf_os_region_t *mapping, void *arg), void *arg);
+/* Reads memory of this process; an error if it is not there. Some sandboxes refuse it. */
+int umf_os_read_memory(uint64_t address, void *buffer, size_t size);
+
 /* Does the address lie in the heap of malloc that grows by brk? Such memory is there. */
 bool umf_os_is_in_heap(uintptr_t addr, size_t size);
 /* Is it in variables of the program itself? */

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "system/os_own.h"
@@ -278,4 +279,72 @@ int umf_os_pidfd_id(int pidfd, uint64_t *id) {
     }
     *id = info.st_ino | UMF_OS_PIDFD_ID;
     return 0;
+}
+
+/* --- mappings --- */
+
+/* "7f12a000-7f12c000 r-xp 00001000 08:01 1234    /usr/lib/x.so" */
+static bool os_mapping_parse(const char *line, umf_os_region_t *mapping) {
+    char *at;
+    mapping->base = strtoull(line, &at, 16);
+    mapping->size = *at == '-' ? strtoull(at + 1, &at, 16) - mapping->base : 0;
+    if (mapping->size == 0 || strlen(at) < 6) {
+        return false;
+    }
+    mapping->is_code = at[3] == 'x';
+    mapping->offset = strtoull(at + 6, &at, 16);
+    for (int fields = 0; fields < 2; fields++) { /* device and inode */
+        at += strspn(at, " ");
+        at += strcspn(at, " ");
+    }
+    mapping->path = at + strspn(at, " ");
+    return true;
+}
+
+/* Visits the whole lines of a text; the number of bytes they have. 0: there is none, or it shall
+ * end. */
+static size_t os_mapping_lines(char *text, size_t length,
+                               bool (*visit)(const umf_os_region_t *, void *), void *arg) {
+    umf_os_region_t mapping;
+    size_t done = 0;
+    char *end;
+    while ((end = memchr(text + done, '\n', length - done)) != NULL) {
+        *end = 0;
+        if (os_mapping_parse(text + done, &mapping) && !visit(&mapping, arg)) {
+            return 0;
+        }
+        done = (size_t)(end - text) + 1;
+    }
+    return done;
+}
+
+int umf_os_each_region(char *buffer, size_t size,
+                       bool (*visit)(const umf_os_region_t *mapping, void *arg), void *arg) {
+    int fd;
+    size_t length = 0;
+    int error = umf_os_open("/proc/self/maps", O_RDONLY, 0, &fd);
+    while (error == 0) {
+        ssize_t got = read(fd, buffer + length, size - length);
+        if (got <= 0) {
+            break;
+        }
+        length += (size_t)got;
+        size_t done = os_mapping_lines(buffer, length, visit, arg);
+        if (done == 0) {
+            break;
+        }
+        length -= done;
+        memmove(buffer, buffer + done, length);
+    }
+    if (error == 0) {
+        umf_os_close(fd);
+    }
+    return error;
+}
+
+int umf_os_read_memory(uint64_t address, void *buffer, size_t size) {
+    struct iovec to = {buffer, size}, from = {(void *)(uintptr_t)address, size};
+    int error = os_fault("read_memory");
+    ssize_t got = error == 0 ? process_vm_readv(getpid(), &to, 1, &from, 1, 0) : -1;
+    return error != 0 ? error : got == -1 ? errno : (size_t)got == size ? 0 : EFAULT;
 }

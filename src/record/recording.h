@@ -1,0 +1,209 @@
+/*
+ * The running recording, and what the files of this folder know of each other.
+ *
+ * A thread that records writes into a block of the file that is its own, and takes no lock at an
+ * event. Tables that threads share are in private memory: numbers of objects, the hash of stacks,
+ * the windows of the table of what lives. They and the mapping of the file go when the recording
+ * ends: umf_record_settle has waited for the threads that are inside by then.
+ */
+#ifndef UMF_SRC_RECORD_RECORDING_H
+#define UMF_SRC_RECORD_RECORDING_H
+
+#include <stdatomic.h>
+
+#include <umf/record.h>
+#include <umf/record_format.h>
+
+#include "base/lock.h"
+#include "base/thread_slot.h"
+#include "core/event.h"
+#include "record/clock.h"
+#include "system/common.h"
+
+#define UMF_RECORD_QUEUES 254u        /* that get a number of their own */
+#define UMF_RECORD_NUMBERS (1u << 20) /* indices of pools */
+#define UMF_RECORD_LIVE_WINDOW 256u   /* items that have one lock */
+#define UMF_RECORD_NUMBER_IGNORED UINT32_MAX
+
+typedef struct umf_record_live_window_t {
+    _Atomic bool is_locked;
+    uint32_t count; /* Sync: is_locked */
+} umf_record_live_window_t;
+
+typedef struct umf_record_handle_t {
+    _Atomic(const void *) handle;
+    _Atomic uint32_t number;
+} umf_record_handle_t;
+
+/* Immutable after the start, except what says how it is synchronised. A child of fork finds it
+ * zeroed. */
+typedef struct umf_recording_t {
+    bool is_running;
+    bool has_filter; /* only some pools */
+    bool tells_live; /* what lives is told at the end */
+    bool keeps_live; /* there is a table of what lives */
+    bool by_environment;
+    uint64_t generation; /* differs between recordings */
+    umf_record_clock_t clock;
+    unsigned stack_depth;
+    size_t min_size, max_size, rate; /* max_size, rate: 0: no limit, all */
+
+    umf_record_header_t *header; /* of the file, and its sections */
+    umf_record_object_t *objects;
+    char *texts;
+    umf_record_module_t *modules;
+    uint64_t *stacks;
+    umf_record_event_t *live;
+    umf_record_block_t *blocks;
+    _Atomic uint8_t *touched; /* by page of the file: writes to it cannot fail */
+    _Atomic size_t touched_count;
+
+    _Atomic uint8_t *owned; /* by block: it is the current one of a thread */
+    uint32_t block_count;   /* Sync: umf_record_lock, as the next two */
+    uint32_t block_next;
+    uint64_t block_number;
+
+    _Atomic uint32_t *pool_numbers; /* by index of a pool. Sync: umf_record_lock for writers */
+    umf_record_handle_t *providers; /* a hash table. Sync: likewise */
+    bool is_out_of_objects;         /* it was logged. Sync: umf_record_lock */
+    _Atomic uint64_t *text_hash;    /* Sync: umf_record_lock */
+    _Atomic uint64_t *stack_hash;   /* hash above, index below. Sync: stack_lock for writers */
+    size_t stack_mask;
+    _Atomic bool stack_lock;
+    umf_record_live_window_t *windows;
+    size_t window_count;
+    _Atomic(const void *) queues[UMF_RECORD_QUEUES];
+    _Atomic uint32_t queue_count;
+    _Atomic bool modules_lock;
+    _Atomic uint64_t modules_ns; /* when they were looked at */
+} umf_recording_t;
+
+extern UMF_HIDDEN _Atomic(umf_recording_t *) umf_recording;
+umf_lock_t *umf_record_lock(void); /* of rank RECORD: tables to which entries are seldom added */
+
+/* What a thread has. */
+typedef struct umf_record_thread_t {
+    umf_thread_slot_t head;
+    _Atomic bool is_inside; /* Sync: only its thread writes */
+    uint8_t queue_number;   /* of `queue` */
+    uint32_t tid;
+    uint64_t generation; /* of the recording that the rest is about */
+    umf_record_block_t *block;
+    uint32_t block_index, count;
+    const void *queue;
+    umf_record_event_t freed; /* from the table of what lives, by the last free; address 0: none */
+    uint64_t freed_address;   /* of the last free that was recorded */
+    uintptr_t stack_low, stack_high, stack_end; /* known to be readable; known not to be */
+} umf_record_thread_t;
+
+/* --- a tiny lock, of which the fork handlers know nothing, because a child does not record --- */
+
+void umf_record_spin(_Atomic bool *lock);
+static inline void umf_record_unspin(_Atomic bool *lock) {
+    atomic_store_explicit(lock, false, memory_order_release);
+}
+
+/* --- record.c, options.c --- */
+
+/* What a recording is made with. Its `path` is NULL or `path_room`; `pools` is a copy. */
+typedef struct umf_record_options_t {
+    umf_record_params_t params;
+    char path_room[4096];
+    bool by_environment;
+} umf_record_options_t;
+
+/* INVALID_ARGUMENT, logged. */
+umf_result_t umf_record_params_check(const umf_record_params_t *params);
+/* Takes "file,stacks=16,leaks,size=64M,rate=100". INVALID_ARGUMENT: `why` says what is wrong. */
+umf_result_t umf_record_options_parse(umf_record_options_t *options, const char *text, char *why,
+                                      size_t why_size);
+/* The path with the number of the process in the place of %p. false: it is too long. */
+bool umf_record_path(const char *path, char *to, size_t size);
+
+/* As umfRecordStart. */
+umf_result_t umf_record_start(const umf_record_params_t *params, bool by_environment);
+/* The path of the running recording; "": it has none. */
+void umf_record_path_get(char *path, size_t size);
+
+/* --- file.c --- */
+
+/* Makes file and tables. `path` is NULL for memory. Nothing is left on failure, which is logged. */
+umf_result_t umf_record_file_make(const umf_record_params_t *params, const char *path,
+                                  umf_recording_t **made);
+/* Unmaps all that belongs to the recording, also that of the parent in a child of fork. */
+void umf_record_file_unmap(void);
+/* Writes to [at, at + size) cannot fail from now on. false: there is no space. */
+bool umf_record_touch(umf_recording_t *r, const void *at, size_t size);
+/* Writes a copy; `umfRecordSave`. */
+umf_result_t umf_record_file_save(umf_recording_t *r, const char *path);
+/* Takes the second reading of the clocks. */
+void umf_record_file_end(umf_recording_t *r, umf_record_header_t *header);
+/* A copy of the descriptor of the file. EBADF: there is none, or the program closed it. */
+int umf_record_file_dup(int *fd);
+
+/* Adds an item to a section that grows: its index, or UINT64_MAX if there is no room, which the
+ * section's count then tells. The caller has the section's lock. */
+uint64_t umf_record_item(umf_recording_t *r, umf_record_section_kind_t kind, uint64_t items);
+/* The items that were added can be read. */
+void umf_record_item_done(umf_recording_t *r, umf_record_section_kind_t kind, uint64_t items);
+
+/* --- events.c --- */
+
+umf_result_t umf_record_events_init(void);
+void umf_record_hear(const umf_event_t *event);
+umf_result_t umf_record_mark(const char *name, size_t length);
+/* Waits until no thread is inside of a recording that `umf_recording` no longer leads to. */
+void umf_record_settle(void);
+void umf_record_events_forked(void);
+/* Sums over blocks. */
+uint64_t umf_record_events_count(const umf_recording_t *r);
+
+/* --- objects.c --- */
+
+/* The number of the event's object; 0: none; UMF_RECORD_NUMBER_IGNORED: it is not recorded. */
+uint32_t umf_record_object(umf_recording_t *r, const umf_event_t *event);
+void umf_record_object_wanted(umf_recording_t *r, umf_memory_pool_handle_t pool);
+uint8_t umf_record_queue(umf_recording_t *r, umf_record_thread_t *thread, const void *queue);
+
+/* --- texts.c --- */
+
+/* The offset of a text, added if it is new; UINT64_MAX: no room. */
+uint64_t umf_record_text(umf_recording_t *r, const char *text, size_t length);
+
+/* --- live.c --- */
+
+void umf_record_live_add(umf_recording_t *r, const umf_record_event_t *event);
+/* false: it is not there. */
+bool umf_record_live_remove(umf_recording_t *r, uint64_t address, umf_record_event_t *removed);
+void umf_record_live_sum(umf_recording_t *r, uint64_t *count, uint64_t *bytes);
+
+/* What `visit` is passed is a copy. Items of pools that are gone are left out: with its pool an
+ * allocation ends. */
+void umf_record_live_each(umf_recording_t *r,
+                          void (*visit)(const umf_record_event_t *item, void *arg), void *arg);
+
+/* --- leaks.c --- */
+
+void umf_record_leaks_tell(umf_recording_t *r);
+
+/* --- stacks.c, walk.c --- */
+
+/* Loads what is needed to walk stacks. Allocates. */
+void umf_record_walk_init(void);
+unsigned umf_record_walk(umf_record_thread_t *thread, const void *frame, uint64_t *frames,
+                         unsigned depth);
+/* The index of the stack; 0: no room. */
+uint32_t umf_record_stack(umf_recording_t *r, const uint64_t *frames, unsigned count);
+
+/* --- modules.c --- */
+
+void umf_record_modules(umf_recording_t *r);
+/* At most every 100 ms. */
+void umf_record_modules_again(umf_recording_t *r, uint64_t now);
+
+static inline uint64_t umf_record_hash(uint64_t word) {
+    word *= UINT64_C(0x9E3779B97F4A7C15);
+    return word ^ word >> 32;
+}
+
+#endif

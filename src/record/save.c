@@ -1,0 +1,81 @@
+/*
+ * A copy of a recording that goes on. Blocks are copied first and the header last, so what events
+ * name is in the copy.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "record/recording.h"
+#include "system/os.h"
+
+void umf_record_file_end(umf_recording_t *r, umf_record_header_t *header) {
+    umf_record_now(&r->clock, &header->ticks[1], &header->ns[1]);
+    header->flags |= UMF_RECORD_HAS_ENDED;
+}
+
+static int write_block(umf_recording_t *r, uint64_t i, int fd) {
+    static umf_record_block_t copy; /* Sync: the RECORDER lock */
+    umf_record_block_t *block = &r->blocks[i];
+    uint64_t number = __atomic_load_n(&block->number, __ATOMIC_ACQUIRE);
+    uint32_t count = __atomic_load_n(&block->count, __ATOMIC_ACQUIRE);
+    size_t size = offsetof(umf_record_block_t, events) + count * sizeof(umf_record_event_t);
+    memcpy(&copy, block, size);
+    copy.count = count;
+    copy.number = __atomic_load_n(&block->number, __ATOMIC_ACQUIRE) == number ? number : 0;
+    return umf_os_write_at(fd, &copy, size, (uint64_t)((char *)block - (char *)r->header));
+}
+
+/* Pages that were never written stay holes. */
+static int write_pages(umf_recording_t *r, size_t first, size_t end, int fd) {
+    size_t page = umf_os_page_size();
+    int error = 0;
+    for (size_t i = first; i < end && error == 0; i++) {
+        if (atomic_load(&r->touched[i])) {
+            error = umf_os_write_at(fd, (char *)r->header + i * page, page, i * page);
+        }
+    }
+    return error;
+}
+
+static int write_all(umf_recording_t *r, int fd) {
+    const umf_record_section_t *blocks = &r->header->sections[UMF_RECORD_BLOCKS];
+    uint64_t count = __atomic_load_n(&blocks->count, __ATOMIC_ACQUIRE);
+    int error = umf_os_truncate(fd, r->header->file_size);
+    for (uint64_t i = 0; i < count && error == 0; i++) {
+        error = write_block(r, i, fd);
+    }
+    umf_record_header_t header = *r->header;
+    header.sections[UMF_RECORD_BLOCKS].count = count;
+    umf_record_file_end(r, &header);
+    if (error == 0) {
+        error = write_pages(r, 0, blocks->offset / umf_os_page_size(), fd);
+    }
+    return error ? error : umf_os_write_at(fd, &header, sizeof(header), 0);
+}
+
+/* The copy has its name when it is whole. */
+umf_result_t umf_record_file_save(umf_recording_t *r, const char *path) {
+    char part[4096];
+    int fd = -1;
+    int length = snprintf(part, sizeof(part), "%s.%d.part", path, umf_os_pid());
+    int error = length < (int)sizeof(part) ? 0 : ENAMETOOLONG;
+    if (error == 0) {
+        error = umf_os_open(part, O_RDWR | O_CREAT | O_EXCL, 0600, &fd);
+    }
+    if (error == 0) {
+        error = write_all(r, fd);
+        umf_os_close(fd);
+        error = error ? error : umf_os_rename(part, path);
+        if (error) {
+            umf_os_unlink(part);
+        }
+    }
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, "umfRecordSave", "%s cannot be written", path);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    return UMF_RESULT_SUCCESS;
+}
