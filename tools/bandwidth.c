@@ -254,7 +254,7 @@ static size_t default_size(void) {
 }
 
 int umfctl_bandwidth(void) {
-    all.size = umfctl_size ? umfctl_size : default_size();
+    all.size = umfctl_words.size ? umfctl_words.size : default_size();
     umfctl_where();
     report_section("places", "Places", 10);
     report_bytes("one copy", all.size);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "reader/json.h"
 #include "report.h"
 
 #define COLUMNS 80
@@ -37,51 +38,37 @@ static struct {
 
 /* --- pieces ----------------------------------------------------------------------------------- */
 
-/* Length of the UTF-8 character at `s`, 0 if there is none: broken, overlong or a surrogate. */
-static size_t utf8_length(const unsigned char *s) {
-    static const unsigned char least_second[] = {[0xe0 - 0xc0] = 0xa0, [0xf0 - 0xc0] = 0x90};
-    if (s[0] < 0x80) {
-        return 1;
-    }
-    size_t length = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (s[0] < 0xc2 || s[0] > 0xf4) {
-        return 0;
-    }
-    for (size_t i = 1; i < length; i++) {
-        if ((s[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    size_t row = (size_t)(s[0] - 0xc0);
-    bool overlong = row < sizeof(least_second) && s[1] < least_second[row];
-    bool beyond = (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f);
-    return overlong || beyond ? 0 : length;
+static void json_string(const char *text) {
+    umf_reader_json_string(stdout, text, '\0');
 }
 
-static void json_string(const char *text) {
-    const unsigned char *s = (const unsigned char *)text;
-    putchar('"');
-    while (*s) {
-        size_t length = utf8_length(s);
-        if (length == 0) {
-            fputs("\\ufffd", stdout);
-            length = 1;
-        } else if (*s == '"' || *s == '\\') {
-            printf("\\%c", *s);
-        } else if (*s < 0x20 || *s == 0x7f) {
-            printf("\\u%04x", *s);
-        } else {
-            fwrite(s, 1, length, stdout);
-        }
-        s += length;
+static void json_lines(const char *text) {
+    putchar('[');
+    for (const char *line = text; *line;) {
+        fputs(line == text ? "" : ", ", stdout);
+        umf_reader_json_string(stdout, line, '\n');
+        line += strcspn(line, "\n");
+        line += *line == '\n';
     }
-    putchar('"');
+    putchar(']');
+}
+
+static void json_value(const report_value_t *value) {
+    if (value->unit == REPORT_TEXT) {
+        json_string(value->text);
+    } else if (value->unit == REPORT_LINES) {
+        json_lines(value->text);
+    } else if (value->number == REPORT_UNLIMITED) {
+        fputs("null", stdout);
+    } else {
+        printf("%" PRIu64, value->number);
+    }
 }
 
 /* Prints one character for a reader. Returns its number of bytes in the text. */
 static size_t plain_char(const char *text) {
     const unsigned char *s = (const unsigned char *)text;
-    size_t length = utf8_length(s);
+    size_t length = umf_reader_utf8_length(text);
     bool shown = length == 1 ? *s >= 0x20 && *s != 0x7f : length > 1 && report.utf8 && *s != 0xc2;
     if (shown) {
         fwrite(s, 1, length, stdout);
@@ -107,7 +94,7 @@ static void spaces(unsigned count) {
 static unsigned word_columns(const char *text) {
     unsigned columns = 0;
     for (; *text && *text != ' '; columns++) {
-        size_t length = utf8_length((const unsigned char *)text);
+        size_t length = umf_reader_utf8_length(text);
         text += length ? length : 1;
     }
     return columns;
@@ -140,7 +127,7 @@ static void in_color(const char *color, const char *text) {
     printf("%s%s%s", report.color ? color : "", text, report.color && *color ? "\033[0m" : "");
 }
 
-static const char *bytes_text(uint64_t bytes, char *text, size_t size) {
+const char *report_bytes_text(uint64_t bytes, char *text, size_t size) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     size_t unit = 0;
     double value = (double)bytes;
@@ -154,7 +141,7 @@ static const char *bytes_text(uint64_t bytes, char *text, size_t size) {
 
 /* The value as a reader sees it; "" if there is none. */
 static const char *value_text(const report_value_t *value, char *text, size_t size) {
-    if (value->unit == REPORT_TEXT) {
+    if (value->unit == REPORT_TEXT || value->unit == REPORT_LINES) {
         return value->text;
     }
     if (value->unit == REPORT_NOTHING) {
@@ -168,7 +155,7 @@ static const char *value_text(const report_value_t *value, char *text, size_t si
         return text;
     }
     if (value->unit == REPORT_BYTES) {
-        return bytes_text(value->number, text, size);
+        return report_bytes_text(value->number, text, size);
     }
     snprintf(text, size, "%" PRIu64, value->number);
     return text;
@@ -188,13 +175,7 @@ static void row_as_json(const report_row_t *row) {
     if (row->value.unit != REPORT_NOTHING) {
         printf("%s\"value\": ", comma);
         comma = ", ";
-        if (row->value.unit == REPORT_TEXT) {
-            json_string(row->value.text);
-        } else if (row->value.number == REPORT_UNLIMITED) {
-            fputs("null", stdout);
-        } else {
-            printf("%" PRIu64, row->value.number);
-        }
+        json_value(&row->value);
     }
     if (row->value.unit == REPORT_BYTES || row->value.unit == REPORT_RATE) {
         printf(", \"unit\": \"%s\"", row->value.unit == REPORT_RATE ? "bytes/s" : "bytes");
@@ -257,8 +238,33 @@ void report_bytes(const char *name, uint64_t bytes) {
 
 void report_line(const char *text) {
     if (!report.json) {
-        puts(text);
+        plain_text(text);
+        putchar('\n');
+        report.section_is_empty = false;
     }
+}
+
+void report_paragraph(const char *text, unsigned indent) {
+    if (!report.json) {
+        spaces(indent);
+        wrapped(text, indent);
+        putchar('\n');
+        report.section_is_empty = false;
+    }
+}
+
+void report_members(const char *name, const report_member_t *members, size_t count) {
+    if (!report.json) {
+        return;
+    }
+    printf("%s\n    ", report.section_is_empty ? "" : ",");
+    json_string(name);
+    fputs(": {", stdout);
+    for (size_t i = 0; i < count; i++) {
+        printf("%s\"%s\": ", i == 0 ? "" : ", ", members[i].name);
+        json_value(&members[i].value);
+    }
+    putchar('}');
     report.section_is_empty = false;
 }
 

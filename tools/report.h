@@ -9,6 +9,7 @@
 #define UMFCTL_REPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum report_state_t {
@@ -26,6 +27,7 @@ typedef enum report_unit_t {
     REPORT_NUMBER,
     REPORT_BYTES, /* a number that is shown as KiB, MiB, ... */
     REPORT_RATE,  /* bytes in a second */
+    REPORT_LINES, /* text; in JSON an array of its lines */
 } report_unit_t;
 
 /* A number that means "no limit"; null in JSON. */
@@ -54,8 +56,24 @@ void report_text(const char *name, const char *text);
 void report_number(const char *name, uint64_t number);
 void report_bytes(const char *name, uint64_t bytes);
 
-/* A line of a table, at most 80 columns, for people only: in JSON there are rows instead. */
+/* A line of a table, at most 80 columns, for people only: in JSON there are rows or members
+ * instead. */
 void report_line(const char *text);
+
+/* A paragraph for people only, in lines of 80 columns that begin at column `indent`. */
+void report_paragraph(const char *text, unsigned indent);
+
+typedef struct report_member_t {
+    const char *name;
+    report_value_t value;
+} report_member_t;
+
+/* A member of the section with members of its own, for programs only. */
+void report_members(const char *name, const report_member_t *members, size_t count);
+
+/* A number of bytes as people see it, such as "1.5 MiB"; returns `text`. */
+const char *report_bytes_text(uint64_t bytes, char *text, size_t size);
+
 bool report_is_json(void);
 
 /* Ends the document. Returns 0, or -1 with a message if not everything could be written. */

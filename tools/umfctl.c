@@ -17,41 +17,72 @@
 #define EXIT_USAGE 2
 
 static const char usage[] =
-    "usage: umfctl <command> [--json] [--size BYTES]\n"
+    "usage: umfctl <command> [--json] [<option>...] [<file>...]\n"
     "\n"
     "  info       what there is: providers, pools, NUMA nodes, GPUs, limits that matter\n"
     "  check      tests all of it; send the output along when you report a problem\n"
     "  bandwidth  how fast data goes between any two places: memory of the host, files,\n"
     "             pinned memory, NUMA nodes, GPUs; and which way it takes\n"
+    "             --size BYTES of one copy, such as 64M; by default up to 256M\n"
     "  settings   what each provider and pool takes in creation text, with its default\n"
     "  reap       removes named shared memory that crashed processes left\n"
     "\n"
+    "Of recordings (umfRecordStart, UMF_RECORD) and snapshots:\n"
+    "\n"
+    "  trace FILE what happened: pools, the highest point, refusals, marks\n"
+    "             --events     every event, one in a line\n"
+    "  leaks FILE what lives, by the place that allocated it, the oldest first\n"
+    "             --largest    the largest first\n"
+    "             --fail       exit status 1 if anything lives\n"
+    "\n"
     "  --json     for programs instead of people\n"
-    "  --size     of one copy of bandwidth, such as 64M; by default up to 256M\n"
     "  --help     this text\n"
     "  --version  the version of umfctl\n"
     "\n"
-    "Exit status: 0 all is well; 1 a step of check, bandwidth or reap failed, or the\n"
-    "output could not be written; 2 the command line was wrong.\n";
+    "Exit status: 0 all is well; 1 a step of check, bandwidth or reap failed, a file\n"
+    "could not be read, or the output not be written; 2 the command line was wrong.\n";
 
 static const struct {
     const char *name;
     int (*run)(void);
+    const char *operands[UMFCTL_OPERANDS]; /* what messages call them */
 } commands[] = {
-    {"info", umfctl_info},         {"check", umfctl_check}, {"bandwidth", umfctl_bandwidth},
-    {"settings", umfctl_settings}, {"reap", umfctl_reap},
+    {"info", umfctl_info, {NULL}},
+    {"check", umfctl_check, {NULL}},
+    {"bandwidth", umfctl_bandwidth, {NULL}},
+    {"settings", umfctl_settings, {NULL}},
+    {"reap", umfctl_reap, {NULL}},
+    {"trace", umfctl_trace, {"a recording"}},
+    {"leaks", umfctl_leaks, {"a recording or snapshot"}},
 };
 
-size_t umfctl_size;
+umfctl_words_t umfctl_words;
+
+/* The options of commands: a switch, or one with a word behind it. */
+static const struct {
+    const char *name;
+    const char *command; /* NULL: of all */
+    bool *is_given;
+    const char **word;
+} options[] = {
+    {"--json", NULL, &umfctl_words.json, NULL},
+    {"--size", NULL, NULL, &umfctl_words.size_text},
+    {"--events", "trace", &umfctl_words.events, NULL},
+    {"--largest", "leaks", &umfctl_words.largest, NULL},
+    {"--fail", "leaks", &umfctl_words.fail, NULL},
+};
+
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+#define OPTIONS (sizeof(options) / sizeof(options[0]))
 
 /* A number of bytes from 4K to 1T. */
 static bool parse_size(const char *text) {
     static const char units[] = "KMGT";
     char *end;
-    unsigned long long number = text ? strtoull(text, &end, 10) : 0;
+    unsigned long long number = strtoull(text, &end, 10);
     const char *unit = number && number < 1024 * 1024 && *end ? strchr(units, *end) : NULL;
-    umfctl_size = unit ? (size_t)number << 10 * (unit - units + 1) : 0;
-    return unit && !end[1] && umfctl_size <= (size_t)1 << 40 && umfctl_size >= 4096;
+    umfctl_words.size = unit ? (size_t)number << 10 * (unit - units + 1) : 0;
+    return unit && !end[1] && umfctl_words.size <= (size_t)1 << 40 && umfctl_words.size >= 4096;
 }
 
 static int bad_usage(const char *what, const char *word) {
@@ -66,8 +97,8 @@ static int say(const char *text) {
     return report_end() == 0 ? 0 : 1;
 }
 
-static int run(size_t command, bool json) {
-    report_begin(commands[command].name, json);
+static int run(size_t command) {
+    report_begin(commands[command].name, umfctl_words.json);
     int status = commands[command].run();
     return report_end() == 0 ? status : 1;
 }
@@ -82,10 +113,60 @@ static bool has_streams(void) {
     return true;
 }
 
+static size_t command_of(const char *word) {
+    size_t found = 0;
+    while (found < COMMANDS && strcmp(word, commands[found].name) != 0) {
+        found++;
+    }
+    return found;
+}
+
+static size_t option_of(const char *word) {
+    size_t found = 0;
+    while (found < OPTIONS && strcmp(word, options[found].name) != 0) {
+        found++;
+    }
+    return found;
+}
+
+/* Takes an option of `command`, and the word behind it. Returns 0, or the exit status. */
+static int take_option(size_t command, char **words, int *at) {
+    size_t option = option_of(words[*at]);
+    if (option == OPTIONS) {
+        return bad_usage("unknown option", words[*at]);
+    } else if (options[option].command &&
+               (command == COMMANDS ||
+                strcmp(options[option].command, commands[command].name) != 0)) {
+        return bad_usage("not an option of this command:", words[*at]);
+    } else if (options[option].is_given) {
+        *options[option].is_given = true;
+        return 0;
+    }
+    const char *word = words[*at + 1];
+    bool is_size = options[option].word == &umfctl_words.size_text;
+    if (is_size && !(word && parse_size(word))) {
+        return bad_usage("--size is a number with K, M, G or T, not", word);
+    } else if (!word) {
+        return bad_usage("a word is missing behind", words[*at]);
+    }
+    *options[option].word = word;
+    ++*at;
+    return 0;
+}
+
+static int take_operand(size_t command, const char *word) {
+    size_t count = umfctl_words.operand_count;
+    if (count == UMFCTL_OPERANDS || !commands[command].operands[count]) {
+        return bad_usage(command_of(word) < COMMANDS ? "one command at a time, but there is also"
+                                                     : "one word too many:",
+                         word);
+    }
+    umfctl_words.operands[umfctl_words.operand_count++] = word;
+    return 0;
+}
+
 int main(int argc, char **argv) {
-    const size_t count = sizeof(commands) / sizeof(commands[0]);
-    size_t command = count;
-    bool json = false;
+    size_t command = COMMANDS;
     setlocale(LC_CTYPE, "");
     if (!has_streams()) {
         fputs("umfctl: there is no standard output\n", stderr);
@@ -94,32 +175,31 @@ int main(int argc, char **argv) {
 
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
-        size_t found = 0;
-        while (found < count && strcmp(word, commands[found].name) != 0) {
-            found++;
-        }
+        int status = 0;
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
             return say(usage);
         } else if (strcmp(word, "--version") == 0) {
             return say("umfctl " UMFCTL_VERSION "\n");
-        } else if (strcmp(word, "--json") == 0) {
-            json = true;
-        } else if (strcmp(word, "--size") == 0) {
-            if (!parse_size(argv[++i])) {
-                return bad_usage("--size is a number with K, M, G or T, not", argv[i]);
-            }
         } else if (word[0] == '-') {
-            return bad_usage("unknown option", word);
-        } else if (found == count) {
-            return bad_usage("unknown command", word);
-        } else if (command != count) {
-            return bad_usage("one command at a time, but there is also", word);
-        } else {
-            command = found;
+            status = take_option(command, argv, &i);
+        } else if (command != COMMANDS) {
+            status = take_operand(command, word);
+        } else if ((command = command_of(word)) == COMMANDS) {
+            status = bad_usage("unknown command", word);
+        }
+        if (status != 0) {
+            return status;
         }
     }
-    if (command == count) {
+    if (command == COMMANDS) {
         return bad_usage("a command is missing", NULL);
     }
-    return run(command, json);
+    size_t operands = umfctl_words.operand_count;
+    if (operands < UMFCTL_OPERANDS && commands[command].operands[operands]) {
+        fprintf(stderr, "umfctl: %s needs %s\n", commands[command].name,
+                commands[command].operands[operands]);
+        fputs("Try 'umfctl --help'.\n", stderr);
+        return EXIT_USAGE;
+    }
+    return run(command);
 }

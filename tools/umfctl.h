@@ -2,6 +2,7 @@
 #ifndef UMFCTL_H
 #define UMFCTL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 int umfctl_info(void);
@@ -9,9 +10,22 @@ int umfctl_bandwidth(void);
 int umfctl_check(void);
 int umfctl_settings(void);
 int umfctl_reap(void);
+int umfctl_trace(void);
+int umfctl_leaks(void);
 
-/* What --size says; 0: nothing. */
-extern size_t umfctl_size;
+#define UMFCTL_OPERANDS 2
+
+/* What the command line says; what it does not is 0. */
+typedef struct umfctl_words_t {
+    bool json;
+    size_t size; /* of --size */
+    const char *size_text;
+    const char *operands[UMFCTL_OPERANDS];
+    size_t operand_count;
+    bool events, largest, fail;
+} umfctl_words_t;
+
+extern umfctl_words_t umfctl_words;
 
 /* Sections that all reports begin with: library and machine. */
 void umfctl_where(void);

@@ -1,0 +1,173 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "record.h"
+#include "report.h"
+
+int record_failed(const umf_reader_error_t *error) {
+    fprintf(stderr, "umfctl: %s\n", error->text);
+    return 1;
+}
+
+umf_reader_t *record_open(const char *path) {
+    umf_reader_error_t error;
+    umf_reader_t *reader = umf_reader_open(path, &error);
+    if (!reader) {
+        record_failed(&error);
+    }
+    return reader;
+}
+
+/* --- numbers ---------------------------------------------------------------------------------- */
+
+const char *record_time(int64_t ns, char *text, size_t size) {
+    static const struct {
+        double ns;
+        const char *name;
+    } units[] = {{60e9, "min"}, {1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}};
+    size_t unit = 0;
+    double value = (double)ns, most = value < 0 ? -value : value;
+    while (unit < 4 && most < units[unit].ns) {
+        unit++;
+    }
+    snprintf(text, size, unit == 4 ? "%.0f %s" : "%.3f %s", value / units[unit].ns,
+             units[unit].name);
+    return text;
+}
+
+const char *record_number(uint64_t number, char *text, size_t size) {
+    if (number < 10000000) {
+        snprintf(text, size, "%" PRIu64, number);
+    } else {
+        snprintf(text, size, "%.1f M", (double)number / 1e6);
+    }
+    return text;
+}
+
+const char *record_allocations(uint64_t count, char *text, size_t size) {
+    snprintf(text, size, "%" PRIu64 " allocation%s", count, count == 1 ? "" : "s");
+    return text;
+}
+
+/* --- the file --------------------------------------------------------------------------------- */
+
+static void describe_time(const umf_reader_info_t *info) {
+    char text[64];
+    time_t seconds = (time_t)(info->realtime / 1000000000u);
+    struct tm parts;
+    if (gmtime_r(&seconds, &parts) && strftime(text, sizeof(text), "%F %T UTC", &parts)) {
+        report_text("began", text);
+    }
+    if (info->kind == UMF_RECORD_FILE_RECORDING) {
+        report_text("last event", record_time(info->last_ns, text, sizeof(text)));
+        bool has_ended = info->flags & UMF_RECORD_HAS_ENDED;
+        report_text("ended",
+                    has_ended ? "in an orderly way" : "no: the process goes on recording, or died");
+    }
+}
+
+static void warn(const char *name, uint64_t number, const char *note) {
+    if (number) {
+        report_row(&(report_row_t){.name = name,
+                                   .state = REPORT_WARNING,
+                                   .value = {.unit = REPORT_NUMBER, .number = number},
+                                   .note = note});
+    }
+}
+
+static void describe_limits(const umf_reader_info_t *info) {
+    if (info->rate > 1) {
+        warn("rate", info->rate, "one allocation of so many was recorded; figures are of these");
+    }
+    if (info->min_size > 0) {
+        report_bytes("from size", info->min_size);
+    }
+    if (info->max_size > 0 && info->max_size < UINT64_MAX) {
+        report_bytes("up to size", info->max_size);
+    }
+    warn("lost events", info->dropped,
+         "the oldest, as the file was full: what was allocated then is known only if it lives in "
+         "the end; record into a larger file, or larger sizes only");
+    warn("lost lives", info->live_dropped,
+         "allocations without room in the table of what lives: leaks may be missing");
+}
+
+void record_describe(const umf_reader_t *reader, const char *name, const char *title) {
+    const umf_reader_info_t *info = umf_reader_info(reader);
+    bool is_snapshot = info->kind == UMF_RECORD_FILE_SNAPSHOT;
+    char text[64];
+    report_section(name, title, 12);
+    report_text("file", info->name);
+    report_text("kind", is_snapshot ? "snapshot" : "recording");
+    report_number("process", info->pid);
+    describe_time(info);
+    if (!is_snapshot) {
+        report_number("events", info->event_count);
+        report_number("threads", info->thread_count);
+    }
+    describe_limits(info);
+    const char *note;
+    for (size_t i = 0; (note = umf_reader_note(reader, i)) != NULL; i++) {
+        snprintf(text, sizeof(text), "note %zu", i + 1);
+        report_row(&(report_row_t){.name = text, .state = REPORT_WARNING, .note = note});
+    }
+}
+
+/* --- stacks ----------------------------------------------------------------------------------- */
+
+/* What called the library says more than the library's own functions. */
+static size_t own_frames(umf_reader_t *reader, const uint64_t *frames, size_t count) {
+    size_t own = 0;
+    while (own < count) {
+        umf_reader_frame_t frame = umf_reader_resolve(reader, frames[own]);
+        const char *slash = strrchr(frame.module, '/');
+        if (strncmp(slash ? slash + 1 : frame.module, "libumf", 6) != 0) {
+            return own;
+        }
+        own++;
+    }
+    return 0;
+}
+
+const char *record_stack(umf_reader_t *reader, uint32_t stack, char *text, size_t size) {
+    const uint64_t *frames = NULL;
+    size_t count = umf_reader_stack(reader, stack, &frames), length = 0;
+    text[0] = '\0';
+    for (size_t i = own_frames(reader, frames, count); i < count; i++) {
+        char line[256];
+        umf_reader_frame_text(reader, frames[i], line, sizeof(line));
+        for (char *c = line; (c = strchr(c, '\n')) != NULL;) {
+            *c = '?';
+        }
+        if (strlen(line) + 2 > size - length) {
+            break;
+        }
+        length += (size_t)snprintf(text + length, size - length, "%s%s", length ? "\n" : "", line);
+    }
+    return text;
+}
+
+void record_print_stack(umf_reader_t *reader, uint32_t stack) {
+    char text[RECORD_STACK];
+    if (report_is_json()) {
+        return;
+    }
+    record_stack(reader, stack, text, sizeof(text));
+    for (char *line = text, *end; *line; line = end) {
+        end = line + strcspn(line, "\n");
+        end += *end ? (*end = '\0', 1) : 0;
+        char shown[81];
+        snprintf(shown, sizeof(shown), "      %.74s", line);
+        report_line(shown);
+    }
+}
+
+const char *record_place(umf_reader_t *reader, uint32_t stack, char *text, size_t size) {
+    char all[RECORD_STACK];
+    record_stack(reader, stack, all, sizeof(all));
+    all[strcspn(all, "\n")] = '\0';
+    snprintf(text, size, "%s", all[0] ? all : "a place that was not recorded (no stack)");
+    return text;
+}

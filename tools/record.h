@@ -1,0 +1,34 @@
+/* What the commands that read recordings share. */
+#ifndef UMFCTL_RECORD_H
+#define UMFCTL_RECORD_H
+
+#include "reader/reader.h"
+
+/* NULL: stderr says why. */
+umf_reader_t *record_open(const char *path);
+
+/* Says why on stderr; returns the exit status. */
+int record_failed(const umf_reader_error_t *error);
+
+/* The section that describes the file. */
+void record_describe(const umf_reader_t *reader, const char *name, const char *title);
+
+/* Each returns `text`. */
+const char *record_time(int64_t ns, char *text, size_t size);
+const char *record_number(uint64_t number, char *text, size_t size);
+/* "3 allocations" */
+const char *record_allocations(uint64_t count, char *text, size_t size);
+
+/* The frames of a stack from the one that called libumf, one in a line; for report_value_t. */
+const char *record_stack(umf_reader_t *reader, uint32_t stack, char *text, size_t size);
+
+/* Prints them below a line of a table, for people only. */
+void record_print_stack(umf_reader_t *reader, uint32_t stack);
+
+/* The place that a stack stands for: its first line, or "no stack". */
+const char *record_place(umf_reader_t *reader, uint32_t stack, char *text, size_t size);
+
+#define RECORD_LABEL 64
+#define RECORD_STACK 16384
+
+#endif
