@@ -507,6 +507,18 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @param ptr memory of the other provider
     /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if it does not
     umf_result_t (*copy_reaches)(void *provider, const void *ptr);
+
+    /// @brief Waits for all work of the device, also of queues that were destroyed.
+    ///
+    /// Asked when a pool ends: its queues may have been destroyed before, and a driver may crash
+    /// when it is asked about one that is gone. It logs nothing when it cannot wait.
+    ///
+    /// Absent: the queues that the pool knows are asked.
+    ///
+    /// @param provider the provider
+    /// @return ::UMF_RESULT_SUCCESS; any other result if it cannot wait, as while a queue is
+    ///         captured: then the queues are asked
+    umf_result_t (*settle)(void *provider);
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -514,7 +526,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     {                                                                                              \
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL     \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,    \
+            NULL                                                                                   \
     }
 
 /// @brief A kind of provider.

@@ -108,8 +108,11 @@ umf_result_t umfUseOn(const void *ptr, umf_queue_t queue);
 /// All pools forget it. What was freed on it goes back to its pool when its work has passed. No
 /// other thread may use the queue for an allocation or a free during the call.
 ///
-/// A queue that is destroyed without this call is noticed when its handle belongs to another queue
-/// and a pool asks the driver, which an allocation that is served at once does not do.
+/// Without this call the queue must exist for as long as memory that was freed on it waits: drivers
+/// crash when they are asked about a queue that is gone. Only ::umfPoolDestroy asks none, over
+/// providers that can wait for their whole device (of the kinds `cuda` and `cuda_vmm`), which it
+/// then does, unless a queue is captured. That a handle belongs to another queue is noticed when a
+/// pool asks the driver, which an allocation that is served at once does not do.
 ///
 /// @param queue the queue, which still exists; one that no pool knows is ignored
 /// @return ::UMF_RESULT_SUCCESS

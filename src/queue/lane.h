@@ -216,6 +216,8 @@ void umf_lane_block_delete(umf_lane_block_t *block);
 /* Looks how far the queue is. `waits`: until all frees so far have passed. A captured queue never
  * passes. */
 void umf_lane_update(umf_lane_t *lane, bool waits);
+/* Waits for the marks that there are; the queue is not asked. true: all frees have passed. */
+bool umf_lane_drain(umf_lane_t *lane);
 /* Takes a block whose work has not passed, after `follower` was told to wait for it on the device.
  * NULL: there is none, or that is not possible. */
 umf_lane_block_t *umf_lane_take_behind(umf_lane_t *lane, umf_queue_t follower, uint32_t class,

@@ -140,6 +140,13 @@ void umf_lane_update(umf_lane_t *lane, bool waits) {
     turn_end(lane);
 }
 
+bool umf_lane_drain(umf_lane_t *lane) {
+    turn_wait(lane);
+    poll(lane, true);
+    turn_end(lane);
+    return !is_behind(lane);
+}
+
 bool umf_lane_hold(umf_lane_t *lane) {
     turn_wait(lane);
     bool is_open = lane->kind == UMF_LANE_OPEN;

@@ -93,23 +93,50 @@ static void lane_close(umf_lane_t *lane) {
     umf_unlock(&lane->lock);
 }
 
+/* Blocks that wait for other queues have been used on their own one: together they count as a free,
+ * so that its work is waited for, too. */
+static void count_waiting(umf_lane_t *lane) {
+    umf_lock(&lane->lock);
+    lane->freed += !umf_list_is_empty(&lane->waiting);
+    umf_unlock(&lane->lock);
+}
+
+static void close_all(umf_lanes_t *lanes) {
+    UMF_LANES_EACH(lanes, lane) {
+        lane_close(lane);
+    }
+}
+
+/* Waits for all that was freed. Programs destroy their queues before their pools, and a driver may
+ * crash when it is asked about a queue that is gone: so the whole device is waited for, unless the
+ * marks that there are tell enough. false: that is not possible, as in a capture. */
+static bool wait_unasked(umf_lanes_t *lanes) {
+    umf_memory_provider_handle_t provider = lanes->pool->provider;
+    bool have_passed = true;
+    UMF_LANES_EACH(lanes, lane) {
+        have_passed = umf_lane_drain(lane) && have_passed;
+    }
+    return have_passed ||
+           (provider->ext->settle && provider->ext->settle(provider->self) == UMF_RESULT_SUCCESS);
+}
+
 static void pool_closes(umf_memory_pool_handle_t pool) {
     umf_lanes_t *lanes = umf_lanes_of(pool);
-    for (int i = 0; lanes && i < 2; i++) { /* in the second round what waited for other queues */
-        umf_lanes_update(lanes, true);
-        UMF_LANES_EACH(lanes, lane) {
-            lane_close(lane);
-        }
+    if (!lanes) {
+        return;
     }
-    if (lanes) {
-        UMF_LANES_EACH(lanes, lane) {
-            umf_lane_settle(lane);
-        }
-        UMF_LANES_EACH(lanes, lane) {
-            lane_close(lane);
-        }
-        umf_lanes_give_back(lanes, 0);
+    UMF_LANES_EACH(lanes, lane) {
+        count_waiting(lane);
     }
+    if (!wait_unasked(lanes)) {
+        umf_lanes_update(lanes, true); /* the queues must still exist */
+    }
+    close_all(lanes);
+    UMF_LANES_EACH(lanes, lane) {
+        umf_lane_settle(lane);
+    }
+    close_all(lanes);
+    umf_lanes_give_back(lanes, 0);
 }
 
 static void pool_ends(umf_memory_pool_handle_t pool) {

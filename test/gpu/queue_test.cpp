@@ -293,6 +293,25 @@ TEST_P(Queue, TheEndOfAQueueLetsItsMemoryGo) {
     EXPECT_EQ(umfFreeOn(live, first), OK);
 }
 
+// Many programs destroy their streams first, and the driver may end the process of who asks for
+// one.
+TEST_P(Queue, APoolEndsAfterItsQueues) {
+    CUstream doomed = nullptr;
+    CU(cuStreamCreate(&doomed, CU_STREAM_NON_BLOCKING));
+    void *ptr = make_busy(SMALL, doomed);
+    EXPECT_EQ(umfFreeOn(ptr, doomed), OK);
+    char *other = static_cast<char *>(make_busy(SMALL, first));
+    EXPECT_EQ(umfUseOn(other, doomed), OK);
+    EXPECT_EQ(umfFreeOn(other, first), OK);
+    CU(cuStreamDestroy(doomed));
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    if (!driver().is_real) {
+        EXPECT_EQ(driver().control()->dead_uses, 0);
+        EXPECT_STREQ(driver().faults(), "") << "the destroyed stream was waited for";
+    }
+    make(GetParam().pool);
+}
+
 // Nothing else was freed on that queue, so its end has to mark the work of what still waits.
 TEST_P(Queue, AQueueEndsWhileItsMemoryWaitsForAnother) {
     CUstream doomed = nullptr;

@@ -45,8 +45,8 @@ struct Mark {
 // without an order between the two, is a fault.
 class Device {
   public:
-    std::atomic<long> faults{0}, marks{0}, blocking_waits{0}, follows{0};
-    std::atomic<bool> can_follow{true};
+    std::atomic<long> faults{0}, marks{0}, blocking_waits{0}, follows{0}, marks_made{0};
+    std::atomic<bool> can_follow{true}, can_settle{true};
 
     DeviceQueue *open() {
         std::lock_guard<std::mutex> guard(mutex);
@@ -89,6 +89,7 @@ class Device {
         std::lock_guard<std::mutex> guard(mutex);
         *out = queue->is_captured ? nullptr : new Mark{queue->id, queue->queued};
         marks += !queue->is_captured;
+        marks_made++;
         return OK;
     }
     int wait(Mark *mark, bool may_block) {
@@ -156,6 +157,13 @@ umf_memory_provider_ext_ops_t queue_ext() {
         device.wait_for_all();
         return OK;
     };
+    ext.settle = [](void *) {
+        if (!device.can_settle) {
+            return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+        }
+        device.wait_for_all();
+        return OK;
+    };
     return ext;
 }
 
@@ -179,6 +187,7 @@ class QueuePool : public testing::TestWithParam<const umf_memory_pool_ops_t *(*)
     void SetUp() override {
         device.forget();
         device.blocking_waits = 0;
+        device.can_settle = true;
         ASSERT_EQ(umfMemoryProviderCreate(&queue_ops(), &source, &provider), OK);
         ASSERT_EQ(umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool), OK);
     }
@@ -251,6 +260,21 @@ TEST_P(QueuePool, GivesBackWhatACapturedQueueFreedAtItsEnd) {
     void *ptr = make(MiB, first);
     device.capture(first, true);
     EXPECT_EQ(umfFreeOn(ptr, first), OK);
+}
+
+// A queue may have been destroyed by then, so that no mark can be made.
+TEST_P(QueuePool, AsksNoQueueAtItsEndUnlessItMust) {
+    for (bool can_settle : {true, false}) {
+        device.can_settle = can_settle;
+        void *ptr = make(MiB, first);
+        EXPECT_EQ(umfUseOn(ptr, second), OK);
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        device.marks_made = 0;
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(device.marks_made == 0, can_settle);
+        EXPECT_FALSE(device.is_used(ptr)) << "what was freed has passed";
+        ASSERT_EQ(umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool), OK);
+    }
 }
 
 TEST_P(QueuePool, GivesToThePoolWhatWasFreeForTwoPeriods) {

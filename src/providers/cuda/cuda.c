@@ -292,6 +292,12 @@ static umf_result_t cuda_wait(void *provider, void *const *queues, size_t num_qu
                                     : umf_cuda_wait_all(cuda->driver, &places);
 }
 
+static umf_result_t cuda_settle(void *provider) {
+    const cuda_provider_t *cuda = provider;
+    const umf_cuda_places_t places = {.context = &cuda->context};
+    return umf_cuda_settle(cuda->driver, &places);
+}
+
 static umf_result_t cuda_host_pin(void *provider, void *ptr, size_t size) {
     const cuda_provider_t *cuda = provider;
     return umf_cuda_host_pin(cuda->driver, &cuda->context, ptr, size);
@@ -407,6 +413,7 @@ static const umf_memory_provider_ext_ops_t cuda_ext_ops = {
     .ipc_watch = cuda_ipc_watch,
     UMF_CUDA_QUEUE_OPS(cuda),
     .wait = cuda_wait,
+    .settle = cuda_settle,
     .host_pin = cuda_host_pin,
     .host_unpin = cuda_host_unpin,
 };

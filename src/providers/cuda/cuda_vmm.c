@@ -198,6 +198,13 @@ static umf_result_t cuda_vmm_wait(void *provider, void *const *queues, size_t nu
     return umf_cuda_wait_all(cuda->driver, &places);
 }
 
+/* Also where the user promises that no work uses freed memory: what was freed on a queue may be. */
+static umf_result_t cuda_vmm_settle(void *provider) {
+    const umf_cuda_vmm_t *cuda = provider;
+    const umf_cuda_places_t places = umf_cuda_vmm_places(cuda);
+    return umf_cuda_settle(cuda->driver, &places);
+}
+
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t cuda_vmm_ops = {
@@ -216,6 +223,7 @@ static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE | UMF_IPC_FLAG_ANY_MACHINE,
     UMF_CUDA_QUEUE_OPS(cuda_vmm),
     .wait = cuda_vmm_wait,
+    .settle = cuda_vmm_settle,
     .host_pin = umf_cuda_vmm_host_pin,
     .host_unpin = umf_cuda_vmm_host_unpin,
     .host_node = umf_cuda_vmm_host_node,
