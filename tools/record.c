@@ -149,18 +149,20 @@ const char *record_stack(umf_reader_t *reader, uint32_t stack, char *text, size_
     return text;
 }
 
+void record_print_lines(const char *lines) {
+    for (const char *line = lines; *line;) {
+        size_t length = strcspn(line, "\n");
+        char shown[81];
+        snprintf(shown, sizeof(shown), "      %.*s", length < 74 ? (int)length : 74, line);
+        report_line(shown);
+        line += length + (line[length] != '\0');
+    }
+}
+
 void record_print_stack(umf_reader_t *reader, uint32_t stack) {
     char text[RECORD_STACK];
-    if (report_is_json()) {
-        return;
-    }
-    record_stack(reader, stack, text, sizeof(text));
-    for (char *line = text, *end; *line; line = end) {
-        end = line + strcspn(line, "\n");
-        end += *end ? (*end = '\0', 1) : 0;
-        char shown[81];
-        snprintf(shown, sizeof(shown), "      %.74s", line);
-        report_line(shown);
+    if (!report_is_json()) {
+        record_print_lines(record_stack(reader, stack, text, sizeof(text)));
     }
 }
 

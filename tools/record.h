@@ -23,6 +23,7 @@ const char *record_allocations(uint64_t count, char *text, size_t size);
 const char *record_stack(umf_reader_t *reader, uint32_t stack, char *text, size_t size);
 
 /* Prints them below a line of a table, for people only. */
+void record_print_lines(const char *lines);
 void record_print_stack(umf_reader_t *reader, uint32_t stack);
 
 /* The place that a stack stands for: its first line, or "no stack". */

@@ -213,6 +213,9 @@ static void show_peak(trace_t *trace) {
     umf_reader_site_t largest[SITES_SHOWN];
     char title[128], bytes[32], when[32];
     size_t count = largest_sites(trace, peak_bytes, largest);
+    if (umf_reader_info(trace->reader)->kind == UMF_RECORD_FILE_SNAPSHOT) {
+        return;
+    }
     snprintf(title, sizeof(title), "The highest point: %s at %s",
              report_bytes_text(total->use.peak_bytes, bytes, sizeof(bytes)),
              record_time(total->peak_ns, when, sizeof(when)));

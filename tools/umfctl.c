@@ -34,6 +34,7 @@ static const char usage[] =
     "  leaks FILE what lives, by the place that allocated it, the oldest first\n"
     "             --largest    the largest first\n"
     "             --fail       exit status 1 if anything lives\n"
+    "  diff A B   what grew and shrank from one file to the other\n"
     "\n"
     "  --json     for programs instead of people\n"
     "  --help     this text\n"
@@ -54,6 +55,7 @@ static const struct {
     {"reap", umfctl_reap, {NULL}},
     {"trace", umfctl_trace, {"a recording"}},
     {"leaks", umfctl_leaks, {"a recording or snapshot"}},
+    {"diff", umfctl_diff, {"a recording or snapshot", "another recording or snapshot"}},
 };
 
 umfctl_words_t umfctl_words;

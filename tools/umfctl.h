@@ -12,6 +12,7 @@ int umfctl_settings(void);
 int umfctl_reap(void);
 int umfctl_trace(void);
 int umfctl_leaks(void);
+int umfctl_diff(void);
 
 #define UMFCTL_OPERANDS 2
 
