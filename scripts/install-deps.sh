@@ -32,6 +32,8 @@ case ${1:-} in
 "")
     packages+=("${peers[@]}" "${programs[@]}" lintian python3-pip python3-dev)
     ! emulates || packages+=(qemu-system-x86 busybox-static e2fsprogs)
+    # The test of pictures wants a browser. Ubuntu has it as a snap only.
+    ! grep -qx 'ID=debian' /etc/os-release || packages+=(chromium)
     ;;
 --bench) packages+=("${peers[@]}" "${programs[@]}" redis-server python3-pip) ;;
 --minimal) ;;

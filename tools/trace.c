@@ -462,7 +462,9 @@ int umfctl_trace(void) {
     if (!trace.reader) {
         return 1;
     }
-    int status = umfctl_words.events ? list_events(&trace) : summary(&trace);
+    int status = umfctl_words.html     ? trace_html(trace.reader, umfctl_words.html)
+                 : umfctl_words.events ? list_events(&trace)
+                                       : summary(&trace);
     umf_reader_replay_free(trace.replay);
     umf_reader_close(trace.reader);
     free(trace.marks);

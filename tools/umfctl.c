@@ -31,6 +31,7 @@ static const char usage[] =
     "\n"
     "  trace FILE what happened: pools, the highest point, refusals, marks\n"
     "             --events     every event, one in a line\n"
+    "             --html OUT   a page for a browser: time, addresses, stacks; needs no network\n"
     "  leaks FILE what lives, by the place that allocated it, the oldest first\n"
     "             --largest    the largest first\n"
     "             --fail       exit status 1 if anything lives\n"
@@ -70,6 +71,7 @@ static const struct {
     {"--json", NULL, &umfctl_words.json, NULL},
     {"--size", NULL, NULL, &umfctl_words.size_text},
     {"--events", "trace", &umfctl_words.events, NULL},
+    {"--html", "trace", NULL, &umfctl_words.html},
     {"--largest", "leaks", &umfctl_words.largest, NULL},
     {"--fail", "leaks", &umfctl_words.fail, NULL},
 };

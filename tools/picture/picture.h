@@ -1,0 +1,34 @@
+/*
+ * The picture of a recording or a snapshot: one HTML file that needs no network and nothing beside
+ * it. Its size does not grow with the number of events: time is cut into bins, pools and stacks
+ * beyond the largest are summed up, and what is left out is said. The viewer is page.html,
+ * picture.css and the scripts of this folder, which the build embeds; the data is JSON in an
+ * element that is not executed, with every `<` escaped:
+ *
+ *   file       what it is, times in ms or ns, what is lost; `notes`: what the reader found odd
+ *   objects    pools and providers that something below refers to
+ *   frames     [function, module];  stacks: lists of them, the innermost first
+ *   sites      [object, stack]: where what lives was allocated; -1: none
+ *   timeline   `pools`, `site_bytes`, `site_counts`: values at the end of each bin, or at the peak
+ * or a refusal in it, as differences, where [n] stands for n times 0 and zeros at the end are left
+ * out; `top`: the highest sum within each bin; `rest_*`: sites that are not listed marks      what
+ * happened at one moment;  refusals: when pools found no memory, and who had it maps       for each
+ * pool spans [address, size, flags] and frames: levels (a to p, 0 to 15) of all cells of all spans,
+ * each letter followed by how often it comes allocs     [address, size, object, stack, time,
+ * thread] of the largest that live at the end
+ *
+ * No function here prints, exits or has state beside its arguments.
+ */
+#ifndef UMF_PICTURE_H
+#define UMF_PICTURE_H
+
+#include "../reader/reader.h"
+
+/* Takes a part of the file; false: it could not, and no more comes. */
+typedef bool (*umf_picture_sink_t)(void *arg, const char *bytes, size_t size);
+
+/* False: `error` says why; what the sink has got so far is worth nothing then. */
+bool umf_picture_write(umf_reader_t *reader, umf_picture_sink_t sink, void *arg,
+                       umf_reader_error_t *error);
+
+#endif
