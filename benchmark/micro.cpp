@@ -379,9 +379,17 @@ template <size_t SIZE> std::shared_ptr<Blocks> blocks_of() {
     return blocks;
 }
 
+// false, with the reason: another libumf with the same API does not have them.
+bool has_copies(std::string &why) {
+    const bool has = UMF_BENCH_OPTIONAL(umfCopy) && UMF_BENCH_OPTIONAL(umfFill);
+    why = has ? why : "this libumf has no umfCopy";
+    return has;
+}
+
 // Threads that a copy starts run where this one may.
 struct Unpinned final : Job {
     std::shared_ptr<Blocks> blocks = blocks_of<256 * MIB>();
+    decltype(&umfCopy) copy = UMF_BENCH_OPTIONAL(umfCopy);
     bool by_umf;
     explicit Unpinned(bool umf) : by_umf(umf) {}
     void prepare(int) override {
@@ -394,7 +402,7 @@ struct Unpinned final : Job {
             if (!by_umf) {
                 memcpy(blocks->to, blocks->from, blocks->size);
                 asm volatile("" : : "r"(blocks->to) : "memory");
-            } else if (umfCopy(blocks->to, blocks->from, blocks->size, nullptr)) {
+            } else if (copy(blocks->to, blocks->from, blocks->size, nullptr)) {
                 failed++;
             }
         }
@@ -402,12 +410,16 @@ struct Unpinned final : Job {
 };
 
 template <size_t SIZE, bool BY_UMF> std::unique_ptr<Job> make_copy(std::string &why) {
+    if (BY_UMF && !has_copies(why)) {
+        return nullptr;
+    }
+    const auto copy = UMF_BENCH_OPTIONAL(umfCopy);
     auto blocks = blocks_of<SIZE>();
     const bool ready = blocks->from != nullptr;
     const std::string error = blocks->pool.error;
-    return job_if(ready, error, why, [b = std::move(blocks)](uint64_t) {
+    return job_if(ready, error, why, [copy, b = std::move(blocks)](uint64_t) {
         if (BY_UMF) {
-            return umfCopy(b->to, b->from, SIZE, nullptr) == UMF_RESULT_SUCCESS;
+            return copy(b->to, b->from, SIZE, nullptr) == UMF_RESULT_SUCCESS;
         }
         memcpy(b->to, b->from, SIZE);
         asm volatile("" : : "r"(b->to) : "memory");
@@ -416,12 +428,16 @@ template <size_t SIZE, bool BY_UMF> std::unique_ptr<Job> make_copy(std::string &
 }
 
 template <size_t SIZE, bool BY_UMF> std::unique_ptr<Job> make_fill(std::string &why) {
+    if (BY_UMF && !has_copies(why)) {
+        return nullptr;
+    }
+    const auto fill = UMF_BENCH_OPTIONAL(umfFill);
     auto blocks = blocks_of<SIZE>();
     const bool ready = blocks->from != nullptr;
     const std::string error = blocks->pool.error;
-    return job_if(ready, error, why, [b = std::move(blocks)](uint64_t) {
+    return job_if(ready, error, why, [fill, b = std::move(blocks)](uint64_t) {
         if (BY_UMF) {
-            return umfFill(b->to, "f", 1, SIZE, nullptr) == UMF_RESULT_SUCCESS;
+            return fill(b->to, "f", 1, SIZE, nullptr) == UMF_RESULT_SUCCESS;
         }
         memset(b->to, 'f', SIZE);
         asm volatile("" : : "r"(b->to) : "memory");
@@ -430,6 +446,9 @@ template <size_t SIZE, bool BY_UMF> std::unique_ptr<Job> make_fill(std::string &
 }
 
 template <bool BY_UMF> std::unique_ptr<Job> make_large_copy(std::string &why) {
+    if (BY_UMF && !has_copies(why)) {
+        return nullptr;
+    }
     auto job = std::make_unique<Unpinned>(BY_UMF);
     why = "no memory";
     return job->blocks->from ? std::move(job) : nullptr;

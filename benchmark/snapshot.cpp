@@ -21,7 +21,8 @@ constexpr size_t POOLS = 10000, SPANS = 1000000, SPAN = 4096;
 
 bool fill(std::vector<umf_memory_pool_handle_t> &pools) {
     for (umf_memory_pool_handle_t &pool : pools) {
-        if (umfPoolCreateFromText("proxy over os", &pool) != UMF_RESULT_SUCCESS) {
+        if (UMF_BENCH_OPTIONAL(umfPoolCreateFromText)("proxy over os", &pool) !=
+            UMF_RESULT_SUCCESS) {
             return false;
         }
     }
@@ -53,6 +54,11 @@ void work(const std::vector<umf_memory_pool_handle_t> &pools, const std::atomic<
 int child_snapshot() {
     std::vector<umf_memory_pool_handle_t> pools(POOLS);
     const std::string path = "/dev/shm/umf-bench-" + std::to_string(getpid());
+    const auto snapshot = UMF_BENCH_OPTIONAL(umfRecordSnapshot);
+    if (!snapshot) {
+        printf("this libumf has no umfRecordSnapshot\n");
+        return 1;
+    }
     if (!fill(pools)) {
         printf("no memory for %zu spans\n", SPANS);
         return 1;
@@ -66,7 +72,7 @@ int child_snapshot() {
     bool is_good = true;
     for (int i = 0; i < 3 && is_good; ++i) {
         const uint64_t begin = now_ns();
-        is_good = umfRecordSnapshot(path.c_str()) == UMF_RESULT_SUCCESS;
+        is_good = snapshot(path.c_str()) == UMF_RESULT_SUCCESS;
         best = std::min(best, now_ns() - begin);
     }
     phase = 2;
