@@ -145,6 +145,12 @@ void run_peer(const Memory &device, size_t size) {
     }
     const Memory other("cuda:device=1,memory_type=device", size);
     CUstream stream = nullptr;
+    CUcontext there = nullptr;
+    GPU_CALL(cuDevicePrimaryCtxRetain(&there, 1));
+    if (driver.cuCtxEnablePeerAccess) {
+        driver.cuCtxEnablePeerAccess(there,
+                                     0); // without it, the driver's copies go through the host
+    }
     GPU_CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     const double peer = rate(size, [&] {
         return driver.cuMemcpyAsync(other.device(), device.device(), size, stream) ==
@@ -153,6 +159,7 @@ void run_peer(const Memory &device, size_t size) {
     });
     compare("device to device, peer", size, rate_of_umf(other.ptr, device.ptr, size), peer, 0.97);
     GPU_CALL(cuStreamDestroy(stream));
+    GPU_CALL(cuDevicePrimaryCtxRelease(1));
 }
 
 void run_host(size_t size) {

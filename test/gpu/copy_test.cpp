@@ -325,6 +325,31 @@ TEST_F(CopyOnQueue, a_copy_can_be_captured) {
     give("cuda_host", pinned);
 }
 
+TEST_F(CopyOnQueue, a_second_gpu_is_asked_for_access_once) {
+    NEEDS_FAKE()
+    const long &asked = driver().control()->calls[FAKE_cuCtxEnablePeerAccess];
+    for (bool lacks_peers : {false, true}) {
+        driver().control()->lacks_peers = lacks_peers;
+        umf_memory_pool_handle_t pool = nullptr;
+        ASSERT_EQ(umfPoolCreateFromText("proxy over cuda:device=1", &pool), OK);
+        char *near = take_filled("cuda_device"), *back = take("cuda_device");
+        void *peer = umfPoolMalloc(pool, MiB);
+        const long before = asked;
+        for (int round = 0; round < 3; round++) {
+            ASSERT_EQ(umfCopy(peer, near, MiB, nullptr), OK);
+            ASSERT_EQ(umfCopy(back, peer, MiB, nullptr), OK);
+        }
+        EXPECT_TRUE(is_filled_at("cuda_device", back));
+        EXPECT_EQ(asked - before, lacks_peers ? 0 : 2) << "the context of each destination";
+        EXPECT_EQ(driver().control()->staged_copies > 0, lacks_peers);
+        give("cuda_device", near);
+        give("cuda_device", back);
+        umfPoolFree(pool, peer);
+        umfPoolDestroy(pool);
+    }
+    driver().control()->lacks_peers = 0;
+}
+
 TEST_F(CopyOnQueue, a_second_gpu_is_copied_to_and_from) {
     if (!has_second_gpu()) {
         GTEST_SKIP() << "no second GPU that reaches the first";
@@ -341,6 +366,9 @@ TEST_F(CopyOnQueue, a_second_gpu_is_copied_to_and_from) {
     ASSERT_EQ(umfCopy(peer, near, MiB, nullptr), OK);
     ASSERT_EQ(umfCopy(back, peer, MiB, nullptr), OK);
     EXPECT_TRUE(is_filled_at("cuda_vmm", back));
+    if (!driver().is_real) {
+        EXPECT_EQ(driver().control()->staged_copies, 0) << "from peer to peer";
+    }
     give("cuda_device", near);
     give("cuda_vmm", back);
     umfPoolFree(pool, peer);

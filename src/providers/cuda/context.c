@@ -2,6 +2,7 @@
 #include "providers/cuda/context.h"
 
 #include "base/log.h"
+#include "providers/cuda/copy.h"
 
 static CUresult witness_ask(const umf_cuda_driver_t *driver, const void *witness,
                             unsigned long long *id) {
@@ -186,6 +187,7 @@ umf_result_t umf_cuda_context_take(const umf_cuda_driver_t *driver, CUcontext gi
     if (result != UMF_RESULT_SUCCESS) {
         umf_cuda_context_drop(driver, &made);
     } else {
+        umf_cuda_reach_forget(made.handle);
         *context = made;
     }
     return result;

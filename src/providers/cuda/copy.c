@@ -100,30 +100,6 @@ umf_result_t umf_cuda_op_copy_domain(void *provider, const void **domain) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Is it virtual memory that the device has no access to? Drivers that cannot tell say no. */
-static bool is_without_access(const umf_cuda_driver_t *driver, int device, CUdeviceptr ptr) {
-    const CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-    unsigned long long flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    return driver->cuMemGetAccess && driver->cuMemGetAccess(&flags, &place, ptr) == CUDA_SUCCESS &&
-           flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
-}
-
-umf_result_t umf_cuda_copy_reaches(const umf_cuda_driver_t *driver,
-                                   const umf_cuda_context_t *context, const void *ptr) {
-    CUdeviceptr addr = (CUdeviceptr)(uintptr_t)ptr;
-    int own = context->device;
-    if (!is_without_access(driver, context->device, addr)) {
-        return UMF_RESULT_SUCCESS;
-    }
-    /* Memory that not even its own device has access to is none that the answer is about. */
-    return driver->cuPointerGetAttribute &&
-                   driver->cuPointerGetAttribute(&own, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, addr) ==
-                       CUDA_SUCCESS &&
-                   !is_without_access(driver, own, addr)
-               ? UMF_RESULT_ERROR_NOT_SUPPORTED
-               : UMF_RESULT_SUCCESS;
-}
-
 /* --- events ----------------------------------------------------------------------------------- */
 
 umf_result_t umf_cuda_queue_join(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,

@@ -22,8 +22,12 @@ umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_conte
 /* All memory of the driver is one domain: it copies between any two contexts. Virtual memory is the
  * exception, where the device has no access. */
 umf_result_t umf_cuda_op_copy_domain(void *provider, const void **domain);
+/* Gives the context access to that of the memory, once, if the devices can: then the driver copies
+ * from peer to peer. */
 umf_result_t umf_cuda_copy_reaches(const umf_cuda_driver_t *driver,
                                    const umf_cuda_context_t *context, const void *ptr);
+/* The handle may be that of a new context, which has no access yet. */
+void umf_cuda_reach_forget(CUcontext context);
 
 umf_result_t umf_cuda_queue_join(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
                                  void *queue, void *const *events, size_t num_events);

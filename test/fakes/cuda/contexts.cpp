@@ -163,7 +163,7 @@ CUresult fake_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
 // --- contexts ------------------------------------------------------------------------------------
 
 static CUctx_st *make_context(int device, bool primary) {
-    auto *context = driver::kept(new CUctx_st{device, primary, 1, nullptr, CUDA_SUCCESS, {}});
+    auto *context = driver::kept(new CUctx_st{device, primary, 1, nullptr, CUDA_SUCCESS, {}, {}});
     context->null_stream = make_stream(context, true);
     get().contexts.insert(context);
     get().control.contexts++;
@@ -214,6 +214,10 @@ static void end_context(CUctx_st *context) {
         s.control.objects--;
         at = s.memory.erase(at);
     }
+    context->peers.clear();
+    for (CUctx_st *each : s.contexts) {
+        each->peers.erase(context);
+    }
     s.contexts.erase(context);
     s.control.contexts--;
 }
@@ -238,6 +242,19 @@ CUresult fake_cuCtxDestroy(CUcontext context) {
     }
     end_context(context);
     return CUDA_SUCCESS;
+}
+
+CUresult fake_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+    ENTER_CONTEXT(FAKE_cuCtxEnablePeerAccess)
+    MEET(meet_captures())
+    if (flags || !get().contexts.count(peer)) {
+        return flags ? CUDA_ERROR_INVALID_VALUE : dead();
+    }
+    if (peer->device == context->device || get().control.lacks_peers) {
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
+    return context->peers.insert(peer).second ? CUDA_SUCCESS
+                                              : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
 
 CUresult fake_cuCtxPushCurrent(CUcontext context) {

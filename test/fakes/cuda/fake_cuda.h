@@ -82,6 +82,7 @@ typedef struct fake_cuda_t {
     long dead_uses;        /* a context, or a stream of one, was used that is destroyed: the real
                             * driver ends the process then */
     long rdma_made;        /* handles of memory for GPUDirect RDMA */
+    long staged_copies;    /* between devices whose contexts have no access to each other */
     long per_thread_calls; /* of forms for the default stream of the thread */
 } fake_cuda_t;
 

@@ -29,6 +29,7 @@ struct CUctx_st {
     fake::Stream *null_stream;
     CUresult broken;                                      // sticky
     std::map<std::thread::id, fake::Stream *> per_thread; // default streams
+    std::set<CUctx_st *> peers;                           // whose memory it may access
 };
 
 namespace fake {

@@ -72,11 +72,23 @@ WITHOUT_ASAN static uint32_t device_differing(const volatile uint32_t *from, uin
     return count;
 }
 
+// Memory of another device to whose context this one has no access: the driver copies it by way of
+// the host.
+static bool is_staged(const CUctx_st *context, uintptr_t at) {
+    auto found = driver::holding(get().memory, at, 1);
+    if (found == get().memory.end() || found->second.kind != DEVICE) {
+        return false;
+    }
+    const Memory &memory = found->second;
+    return memory.device != context->device && !context->peers.count(memory.context);
+}
+
 static CUresult copy_now(CUctx_st *context, uintptr_t to, uintptr_t from, size_t size) {
     if (!is_reachable(to, size, context->device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) ||
         !is_reachable(from, size, context->device, CU_MEM_ACCESS_FLAGS_PROT_READ)) {
         return illegal(context);
     }
+    get().control.staged_copies += is_staged(context, to) || is_staged(context, from);
     device_copy(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), size);
     return CUDA_SUCCESS;
 }
