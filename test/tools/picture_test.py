@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Tests the picture of a recording in a browser: picture_test.py <umfctl> <record_sample> <folder to work in>
+"""Tests the picture of a recording in a browser:
+picture_test.py <umfctl> <record_sample> <folder to work in> [<page of the guide> <folder of the examples>]
 
-Looks at what is drawn (elements, texts, colours of points) in every view, at 1280 and 800 points, light and dark.
-The pictures stay in the folder. 77: there is no browser.
+Looks at what is drawn (elements, texts, colours of points) in every view, at 1280 and 800 points, light and dark; runs
+the commands of the guide and looks at what they made. The pictures stay in the folder. 77: there is no browser.
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -132,9 +134,9 @@ class Test:
             if role in roles and not node.get("ignored"):
                 self.check(node.get("name", {}).get("value"), "a %s has no name" % role)
 
-    def views(self, name, page, tabs):
+    def views(self, name, page, tabs, windows=WINDOWS):
         """Takes a picture of each view in each window."""
-        for width, scheme in WINDOWS:
+        for width, scheme in windows:
             self.open(page, width, scheme)
             self.has_names()
             for tab in tabs:
@@ -154,9 +156,11 @@ def timeline(test, page):
     left, top, width, height = chart_box(test)
     bottom = top + height
     test.equal(test.js("document.getElementById('chart').dataset.areas"), "4", "areas by pool")
-    test.equal(test.point("chart", left + width / 2 - 3, bottom - 6), BLUE, "weights, at the bottom")
-    test.equal(test.point("chart", left + width / 2 - 3, top + height * 0.28), ORANGE, "kv cache, above")
-    test.equal(test.point("chart", left + width * 0.45, 30), PINK, "the sleep")
+    test.equal(test.point("chart", left + width * 0.35, bottom - 6), BLUE, "weights, at the bottom")
+    test.equal(test.point("chart", left + width * 0.35, top + height * 0.28), ORANGE, "kv cache, above")
+    test.equal(test.point("chart", left + width * 0.58, 34), PINK, "the sleep")
+    asleep = [test.point("chart", left + width * 0.5 + x, bottom - 6) for x in range(8)]
+    test.check(BLUE in asleep and [255, 255, 255] in asleep, "stripes where weights sleeps: %s" % asleep)
     test.check("240 MiB" in test.text("legend") and "kv cache" in test.text("legend"), "the legend: " + test.text("legend"))
     test.js("document.querySelector('[data-to=stack]').click()")
     test.equal(test.js("document.getElementById('chart').dataset.areas"), "4", "areas by stack")
@@ -312,6 +316,44 @@ def large(test, page):
     test.check("keep_batch" in test.text("refusal-text"), "functions have names: " + test.text("refusal-text"))
 
 
+def guide(test, page, examples):
+    """What the guide says of its three programs."""
+    with open(page, encoding="utf-8") as file:
+        commands = re.findall(r"```sh\n(.*?)```", file.read(), re.S)
+    test.equal(len(commands), 4, "commands of the guide")
+    path = os.pathsep.join([examples, os.path.dirname(test.umfctl), os.environ["PATH"]])
+    for command in commands:
+        subprocess.run(["sh", "-ec", command], check=True, cwd=test.folder, env=dict(os.environ, PATH=path),
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    leak_of_guide(test, test.file("leak.html"))
+    fragments_of_guide(test, test.file("fragments.html"))
+    test.open(test.file("sleep.html"))
+    test.equal(test.js("umf.model.marks.filter((mark) => mark.kind === 'suspend').length"), 4, "suspends")
+    test.equal(test.js("umf.model.marks.filter((mark) => mark.kind === 'resume').length"), 4, "resumes")
+    for name in ("leak", "fragments", "sleep"):
+        test.views(name, test.file(name + ".html"), ("flame", "map", "sites", "allocs"), WINDOWS[::3])
+
+
+def leak_of_guide(test, page):
+    test.open(page)
+    labels = test.js("Array.from(document.querySelectorAll('#flame-graph button'), (bar) => bar.getAttribute('aria-label'))")
+    test.check(any(label.startswith("open_session") for label in labels), "the function: %s" % labels)
+    test.click("tab-sites")
+    first = test.js("Array.from(document.querySelector('#sites tbody tr').cells, (cell) => cell.textContent)")
+    test.check(first[0] == first[2][1:] and first[3].startswith("sessions") and first[4].startswith("open_session"),
+               "the stack that grows: %s" % first)
+    test.equal(test.js("umf.model.allocs.length"), 1993, "sessions that are left")
+
+
+def fragments_of_guide(test, page):
+    test.open(page)
+    told = test.text("refusal-text")
+    for words in ("found no memory for 32 MiB", "30 MiB were live in 120 allocations", "it is fragmented", "keep_result"):
+        test.check(words in told, "'%s' in: %s" % (words, told))
+    test.click("tab-map")
+    test.check("lie in spans of which less than a quarter is live" in test.text("map-told"), test.text("map-told"))
+
+
 def run(test):
     server, lost, still = test.own("server"), test.own("lost"), test.own("snapshot")
     timeline(test, server)
@@ -328,7 +370,7 @@ def run(test):
     test.views("lost", lost, tabs)
     test.views("snapshot", still, tabs)
     for what in ("clean", "died", "overwritten", "tiny"):
-        test.views(what, test.sampled(what, what, 20000), ("flame", "map"))
+        test.views(what, test.sampled(what, what, 20000), ("flame", "map"), WINDOWS[::3])
     full = int(os.environ.get("UMF_TEST_SCALE", "10")) >= 100
     large(test, test.sampled("large", "demo", 10_000_000 if full else 1_000_000))
 
@@ -344,6 +386,8 @@ def main():
     test = Test(umfctl, sample, folder, path)
     try:
         run(test)
+        if len(sys.argv) > 4:
+            guide(test, *sys.argv[4:6])
     finally:
         test.browser.close()
     print("%d checks, the pictures are in %s" % (test.checks, folder))

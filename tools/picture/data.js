@@ -80,15 +80,15 @@
     }
 
     /* Functions of the allocator itself say nothing about who asked. */
-    function is_plumbing(name) {
-        return /^(umf[A-Z_]|malloc$|calloc$|realloc$|operator new|_Zn[wa]|aligned_alloc$|posix_memalign$)/.test(name);
+    function is_plumbing([name, module]) {
+        return /^libumf(_proxy)?\.so/.test(module) || /^(umf[A-Z_]|malloc$|calloc$|realloc$|operator new|_Zn[wa]|aligned_alloc$|posix_memalign$)/.test(name);
     }
 
     /* Indices of the frames that matter, the innermost first. */
     function own_frames(model, stack) {
         const frames = stack < 0 ? [] : model.stacks[stack];
         let first = 0;
-        while (first < frames.length - 1 && is_plumbing(model.frames[frames[first]][0])) {
+        while (first < frames.length - 1 && is_plumbing(model.frames[frames[first]])) {
             first++;
         }
         return frames.slice(first);
@@ -114,6 +114,7 @@
     function with_rest(list, bins, key, name, rest) {
         const shown = list.slice(0, SERIES).map((item, index) => ({
             name: item.name,
+            object: item.object,
             values: item[key],
             colour: umf.PALETTE[index],
         }));

@@ -38,7 +38,8 @@
         map.spans.forEach((span, index) => {
             const cells = cells_of(map, span);
             if (!frame.there || frame.there[index] === "1") {
-                list.push({ base: span[0], size: span[1], flags: span[2], first, cells });
+                const flags = span[2] | (frame.asleep ? AWAY : 0);
+                list.push({ base: span[0], size: span[1], flags, first, cells });
             }
             first += cells;
         });
@@ -78,7 +79,7 @@
             umf.bytes(told.live) + " live", map.knows_cache ? umf.bytes(told.cached) + " cached" : "",
             umf.bytes(told.free) + (map.knows_cache ? " free" : " free or cached"),
             frame.unknown_bytes ? umf.bytes(frame.unknown_bytes) + " unknown" : "",
-            told.away ? umf.bytes(told.away) + " asleep" : ""].filter((part) => part);
+            told.away ? (frame.asleep ? "all of it" : umf.bytes(told.away)) + " asleep" : ""].filter((part) => part);
         let text = parts.join(", ") + ".";
         if (told.free > 0 && frame.largest !== null) {
             const lost = Math.max(0, 1 - frame.largest / told.free);

@@ -63,6 +63,7 @@
                 below[x] += Math.max(0, item.values[chosen[x]]);
             }
             area(context, box, lower, below, scale, item.colour);
+            draw_asleep(context, box, item, lower, below, scale, [from, to]);
             if (is_wide) {
                 context.strokeStyle = umf.colour("page");
                 context.lineWidth = 0.6;
@@ -86,6 +87,34 @@
         context.closePath();
         context.fillStyle = colour;
         context.fill();
+    }
+
+    /* Lines over what has no physical memory, because its pool is asleep. */
+    function draw_asleep(context, box, item, lower, upper, scale, [from, to]) {
+        const at = (time) => Math.round(((time - from) / (to - from)) * upper.length);
+        for (const sleep of sleeps().filter((one) => one.object === item.object)) {
+            const first = Math.max(0, at(sleep.from));
+            const last = Math.min(upper.length, at(sleep.to));
+            if (first < last) {
+                const part = { left: box.left + first, top: box.top, height: box.height };
+                area(context, part, lower.subarray(first, last), upper.subarray(first, last), scale, stripes(context));
+            }
+        }
+    }
+
+    function stripes(context) {
+        const tile = document.createElement("canvas");
+        tile.width = tile.height = 8;
+        const inside = tile.getContext("2d");
+        inside.strokeStyle = umf.colour("page");
+        inside.lineWidth = 3;
+        for (const shift of [-8, 0, 8]) {
+            inside.beginPath();
+            inside.moveTo(shift, 8);
+            inside.lineTo(shift + 8, 0);
+            inside.stroke();
+        }
+        return context.createPattern(tile, "repeat");
     }
 
     /* A round step for about `count` parts: 1, 2, 5 of time; powers of two of bytes. */
@@ -195,7 +224,7 @@
 
     function label(context, mark, x, next) {
         const text = mark.kind === "mark" ? umf.fit(context, mark.text, Math.min(150, next - x - 18)) : "";
-        if (text.length > 2) {
+        if (text === mark.text || text.length > 6) {
             context.textAlign = "left";
             context.fillText(text, x + 8, 10);
         }
