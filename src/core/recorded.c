@@ -1,10 +1,11 @@
 #include "core/recorded.h"
 
+#include "base/thread_slot.h"
 #include "core/hold.h"
 #include "track/map.h"
 
 /* Index of the pool; 0: the thread is in no call that is told of. */
-static __thread uint32_t inside;
+static UMF_THREAD_SLOT_TLS uint32_t inside;
 
 uint32_t umf_recorded_enter(umf_memory_pool_handle_t pool) {
     uint32_t before = inside;

@@ -110,7 +110,8 @@ UMF_COLD static bool block_next(umf_recording_t *r, umf_record_thread_t *thread)
     return thread->block != NULL;
 }
 
-static void put(umf_recording_t *r, umf_record_thread_t *thread, const umf_record_event_t *event) {
+UMF_INLINE void put(umf_recording_t *r, umf_record_thread_t *thread,
+                    const umf_record_event_t *event) {
     bool has_room = thread->block && thread->count < EVENTS;
     if (umf_unlikely(!has_room) && !block_next(r, thread)) {
         drop(r, 1);
@@ -144,21 +145,25 @@ static bool is_of_size(const umf_recording_t *r, uint64_t size) {
     return size >= r->min_size && (r->max_size == 0 || size <= r->max_size);
 }
 
-static bool alloc_is_wanted(umf_recording_t *r, const umf_record_event_t *event) {
-    bool is_wanted = is_of_size(r, event->size) && is_of_rate(r, event->address);
-    if (is_wanted && r->keeps_live) {
-        umf_record_live_add(r, event);
+/* What can be told before the stack is walked. */
+static bool may_be_wanted(const umf_recording_t *r, const umf_event_t *event) {
+    switch (event->kind) {
+    case UMF_RECORD_ALLOC:
+        return is_of_size(r, event->size) && is_of_rate(r, event->address);
+    case UMF_RECORD_FREE:
+    case UMF_RECORD_FREE_REFUSED:
+        return is_of_rate(r, event->address);
+    default:
+        return true;
     }
-    return is_wanted;
 }
 
 /* With limits of the size only what is in the table was recorded. */
 static bool free_is_wanted(umf_recording_t *r, umf_record_thread_t *thread,
                            umf_record_event_t *event) {
-    bool is_wanted = is_of_rate(r, event->address);
-    thread->freed_address = 0;
+    bool is_wanted = true;
     thread->freed.address = 0;
-    if (is_wanted && r->keeps_live) {
+    if (r->keeps_live) {
         bool is_known = umf_record_live_remove(r, event->address, &thread->freed);
         event->size = is_known ? thread->freed.size : 0;
         is_wanted = is_known || (r->min_size == 0 && r->max_size == 0);
@@ -181,7 +186,10 @@ static bool is_wanted(umf_recording_t *r, umf_record_thread_t *thread, umf_recor
                       umf_record_event_kind_t kind) {
     switch (kind) {
     case UMF_RECORD_ALLOC:
-        return alloc_is_wanted(r, event);
+        if (r->keeps_live) {
+            umf_record_live_add(r, event);
+        }
+        return true;
     case UMF_RECORD_FREE:
         return free_is_wanted(r, thread, event);
     case UMF_RECORD_FREE_REFUSED:
@@ -191,36 +199,41 @@ static bool is_wanted(umf_recording_t *r, umf_record_thread_t *thread, umf_recor
     }
 }
 
-static uint32_t stack_of(umf_recording_t *r, umf_record_thread_t *thread, const void *frame) {
-    uint64_t frames[UMF_RECORD_FRAMES];
-    if (r->stack_depth == 0 || thread == &orphan) {
-        return 0;
-    }
-    unsigned count = umf_record_walk(thread, frame, frames, r->stack_depth);
-    return count > 0 ? umf_record_stack(r, frames, count) : 0;
-}
-
-static void thread_begin(umf_recording_t *r, umf_record_thread_t *thread) {
+UMF_COLD static void thread_begin(umf_recording_t *r, umf_record_thread_t *thread) {
     thread->generation = r->generation;
     thread->block = NULL;
     thread->queue = NULL;
     thread->freed_address = 0;
+    memset(thread->seen, 0, sizeof(thread->seen));
     thread->tid = thread == &orphan ? 0 : (uint32_t)umf_os_tid();
 }
 
-static void note(umf_recording_t *r, umf_record_thread_t *thread, const umf_event_t *event,
-                 const void *frame) {
+/* The number of the object, as umf_record_object says; most events are of pools that have one. */
+UMF_INLINE uint32_t object_of(umf_recording_t *r, const umf_event_t *event) {
+    bool is_usual = event->pool && event->kind < UMF_RECORD_CREATE;
+    uint32_t number =
+        is_usual ? atomic_load_explicit(&r->pool_numbers[event->pool->index], memory_order_relaxed)
+                 : 0;
+    return umf_likely(number != 0) ? number : umf_record_object(r, event);
+}
+
+UMF_INLINE void note(umf_recording_t *r, umf_record_thread_t *thread, const umf_event_t *event,
+                     const umf_record_frame_t *frame) {
     umf_record_event_t item = {.address = event->address, .size = event->size};
     if (umf_unlikely(thread->generation != r->generation)) {
         thread_begin(r, thread);
     }
-    uint32_t object = umf_record_object(r, event);
-    if (object == UMF_RECORD_NUMBER_IGNORED && event->kind != UMF_RECORD_MARK) {
+    uint32_t object = object_of(r, event), stack = 0;
+    if (object == UMF_RECORD_NUMBER_IGNORED ||
+        (umf_unlikely(r->has_limits) && !may_be_wanted(r, event))) {
         return;
     }
-    uint8_t queue = umf_record_queue(r, thread, event->queue);
+    uint8_t queue = event->queue ? umf_record_queue(r, thread, event->queue) : 0;
     item.ticks = umf_record_ticks(&r->clock);
-    item.what = UMF_RECORD_WHAT(event->kind, queue, object, stack_of(r, thread, frame));
+    if (r->stack_depth > 0 && thread != &orphan) {
+        stack = umf_record_walk(r, thread, frame);
+    }
+    item.what = UMF_RECORD_WHAT(event->kind, queue, object, stack);
     if (is_wanted(r, thread, &item, event->kind)) {
         put(r, thread, &item);
     }
@@ -231,7 +244,7 @@ static void note(umf_recording_t *r, umf_record_thread_t *thread, const umf_even
 
 /* --- threads --- */
 
-static bool enter(umf_record_thread_t *thread) {
+UMF_INLINE bool enter(umf_record_thread_t *thread) {
     if (atomic_load_explicit(&thread->is_inside, memory_order_relaxed)) {
         return false;
     }
@@ -244,11 +257,11 @@ static bool enter(umf_record_thread_t *thread) {
     return true;
 }
 
-static void leave(umf_record_thread_t *thread) {
+UMF_INLINE void leave(umf_record_thread_t *thread) {
     atomic_store_explicit(&thread->is_inside, false, memory_order_release);
 }
 
-static umf_recording_t *running(void) {
+UMF_INLINE umf_recording_t *running(void) {
     umf_recording_t *r = atomic_load_explicit(&umf_recording, memory_order_acquire);
     return r && r->is_running ? r : NULL;
 }
@@ -265,7 +278,7 @@ static void thread_exit(umf_thread_slot_owner_t *of, umf_thread_slot_t *block) {
     }
 }
 
-static umf_record_thread_t *thread_get(void) {
+UMF_INLINE umf_record_thread_t *thread_get(void) {
     umf_thread_slot_t *slot = umf_thread_slot_get(owner.index);
     if (umf_unlikely(!slot->owner)) {
         slot = umf_thread_slot_make(&owner);
@@ -274,7 +287,7 @@ static umf_record_thread_t *thread_get(void) {
 }
 
 /* A signal handler may have interrupted the thread that has it. */
-static bool orphan_enter(void) {
+UMF_COLD static bool orphan_enter(void) {
     for (unsigned round = 0; round < ORPHAN_ROUNDS; round++) {
         if (!atomic_exchange(&orphan.is_inside, true)) {
             return true;
@@ -285,26 +298,26 @@ static bool orphan_enter(void) {
 }
 
 /* The thread's part, inside of which it is now; NULL: it was inside already. */
-static umf_record_thread_t *begin(void) {
+UMF_INLINE umf_record_thread_t *begin(void) {
     umf_record_thread_t *thread = thread_get();
     bool is_in = thread ? enter(thread) : orphan_enter();
     return !is_in ? NULL : thread ? thread : &orphan;
 }
 
-void umf_record_hear(const umf_event_t *event) {
-    UMF_KEEP_ERRNO;
+void umf_record_hear(const umf_event_t *event) { /* umf_event_tell keeps errno */
+    umf_record_frame_t frame = UMF_RECORD_FRAME_HERE;
     umf_record_thread_t *thread = begin();
     if (umf_likely(thread != NULL)) {
         umf_recording_t *r = running();
         if (umf_likely(r != NULL)) {
-            note(r, thread, event, __builtin_frame_address(0));
+            note(r, thread, event, &frame);
         }
         leave(thread);
     }
 }
 
 static umf_result_t mark(umf_recording_t *r, umf_record_thread_t *thread, const char *name,
-                         size_t length, const void *frame) {
+                         size_t length, const umf_record_frame_t *frame) {
     uint64_t text = umf_record_text(r, name, length);
     if (text == UINT64_MAX) {
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
@@ -320,11 +333,12 @@ static umf_result_t mark(umf_recording_t *r, umf_record_thread_t *thread, const 
 umf_result_t umf_record_mark(const char *name, size_t length) {
     UMF_KEEP_ERRNO;
     umf_result_t result = UMF_RESULT_SUCCESS;
+    umf_record_frame_t frame = UMF_RECORD_FRAME_HERE;
     umf_record_thread_t *thread = umf_event_is_heard() ? begin() : NULL;
     if (thread) {
         umf_recording_t *r = running();
         if (r) {
-            result = mark(r, thread, name, length, __builtin_frame_address(0));
+            result = mark(r, thread, name, length, &frame);
         }
         leave(thread);
     }

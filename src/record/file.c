@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "record/recording.h"
+#include "record/rules.h"
 #include "system/os.h"
 
 #define OBJECTS 16384u
@@ -21,7 +22,7 @@
 #define STACKS_MAX (((size_t)1 << 24) - 1)
 #define PROVIDERS 32768u
 #define TEXT_HASH 16384u
-#define PRIVATE_MAPS 10
+#define PRIVATE_MAPS 12
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -209,6 +210,7 @@ static bool map_tables(umf_recording_t *r, size_t size) {
            map_private(TEXT_HASH * sizeof(*r->text_hash), &r->text_hash) &&
            map_private(r->block_count + 1, &r->owned) &&
            (!r->stacks || map_private(stacks * sizeof(*r->stack_hash), &r->stack_hash)) &&
+           (!r->stacks || !umf_record_rules_init() || map_private(sizeof(*r->rules), &r->rules)) &&
            (!r->live || map_private(r->window_count * sizeof(*r->windows), &r->windows));
 }
 
@@ -220,6 +222,7 @@ static void take_params(umf_recording_t *r, const umf_record_params_t *params) {
     r->rate = params->rate > 0 ? params->rate : 1;
     /* The size of a freed block is that of the table. */
     r->keeps_live = r->tells_live || r->min_size > 0 || r->max_size > 0;
+    r->has_limits = r->min_size > 0 || r->max_size > 0 || r->rate > 1;
     r->has_filter = params->pools != NULL;
     umf_record_clock_init(&r->clock);
 }

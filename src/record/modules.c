@@ -149,3 +149,20 @@ void umf_record_modules_again(umf_recording_t *r, uint64_t now) {
         umf_record_modules(r);
     }
 }
+
+static bool find_own(const umf_os_region_t *region, void *arg) {
+    umf_recording_t *r = arg;
+    const char *slash = strrchr(region->path, '/');
+    bool is_it = (uintptr_t)&umf_record_hear - region->base < region->size;
+    if (is_it && slash && strncmp(slash, "/libumf.so", 10) == 0) {
+        r->own_code = region->base;
+        r->own_size = region->size;
+    }
+    return !is_it;
+}
+
+void umf_record_modules_own(umf_recording_t *r) {
+    umf_record_spin(&r->modules_lock);
+    umf_os_each_region(lines, sizeof(lines), find_own, r);
+    umf_record_unspin(&r->modules_lock);
+}

@@ -154,9 +154,6 @@ static uint8_t queue_find(umf_recording_t *r, const void *queue) {
 }
 
 uint8_t umf_record_queue(umf_recording_t *r, umf_record_thread_t *thread, const void *queue) {
-    if (!queue) {
-        return 0;
-    }
     if (thread->queue != queue) {
         thread->queue_number = queue_find(r, queue);
         thread->queue = queue;

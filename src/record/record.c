@@ -75,6 +75,7 @@ static umf_result_t start_locked(void) {
     r->generation = ++generations;
     r->is_running = true;
     current = r;
+    umf_record_modules_own(r);
     umf_record_modules(r);
     begin_pools(r);
     return UMF_RESULT_SUCCESS;

@@ -40,6 +40,7 @@ typedef struct umf_record_handle_t {
 typedef struct umf_recording_t {
     bool is_running;
     bool has_filter; /* only some pools */
+    bool has_limits; /* not all sizes or addresses are recorded */
     bool tells_live; /* what lives is told at the end */
     bool keeps_live; /* there is a table of what lives */
     bool by_environment;
@@ -69,17 +70,29 @@ typedef struct umf_recording_t {
     _Atomic uint64_t *text_hash;    /* Sync: umf_record_lock */
     _Atomic uint64_t *stack_hash;   /* hash above, index below. Sync: stack_lock for writers */
     size_t stack_mask;
+    struct umf_record_rules_t *rules; /* NULL: there are none */
     _Atomic bool stack_lock;
     umf_record_live_window_t *windows;
     size_t window_count;
     _Atomic(const void *) queues[UMF_RECORD_QUEUES];
     _Atomic uint32_t queue_count;
     _Atomic bool modules_lock;
-    _Atomic uint64_t modules_ns; /* when they were looked at */
+    _Atomic uint64_t modules_ns;  /* when they were looked at */
+    uintptr_t own_code, own_size; /* of this library, if it is one of its own; size 0: it is not */
 } umf_recording_t;
 
 extern UMF_HIDDEN _Atomic(umf_recording_t *) umf_recording;
 umf_lock_t *umf_record_lock(void); /* of rank RECORD: tables to which entries are seldom added */
+
+/* A stack that a thread had, to know it again: where its return addresses lie, in words from the
+ * stack pointer at its beginning. */
+typedef struct umf_record_seen_t {
+    uintptr_t address, fp, end; /* as umf_record_frame_t; end 0: not used */
+    uint32_t index;             /* of the stack */
+    uint32_t count;
+    uint16_t slots[UMF_RECORD_FRAMES]; /* UINT16_MAX: that frame's address is `address` */
+} umf_record_seen_t;
+#define UMF_RECORD_SEEN 32u
 
 /* What a thread has. */
 typedef struct umf_record_thread_t {
@@ -94,6 +107,7 @@ typedef struct umf_record_thread_t {
     umf_record_event_t freed; /* from the table of what lives, by the last free; address 0: none */
     uint64_t freed_address;   /* of the last free that was recorded */
     uintptr_t stack_low, stack_high, stack_end; /* known to be readable; known not to be */
+    umf_record_seen_t seen[UMF_RECORD_SEEN];
 } umf_record_thread_t;
 
 /* --- a tiny lock, of which the fork handlers know nothing, because a child does not record --- */
@@ -190,14 +204,28 @@ void umf_record_leaks_tell(umf_recording_t *r);
 
 /* Loads what is needed to walk stacks. Allocates. */
 void umf_record_walk_init(void);
-unsigned umf_record_walk(umf_record_thread_t *thread, const void *frame, uint64_t *frames,
-                         unsigned depth);
+/* Where a walk begins: the frame of the caller of a function of ours. */
+typedef struct umf_record_frame_t {
+    uintptr_t fp, end; /* frame pointer of the caller, and its stack pointer */
+    uintptr_t address; /* of return, in the caller */
+} umf_record_frame_t;
+/* In the function itself, which must be compiled with a frame pointer. */
+#define UMF_RECORD_FRAME_HERE                                                                      \
+    {                                                                                              \
+        *(const uintptr_t *)__builtin_frame_address(0), (uintptr_t)__builtin_dwarf_cfa(),          \
+            (uintptr_t)__builtin_return_address(0)                                                 \
+    }
+/* The index of the calling thread's stack; 0: it has none, or there is no room. */
+uint32_t umf_record_walk(umf_recording_t *r, umf_record_thread_t *thread,
+                         const umf_record_frame_t *from);
 /* The index of the stack; 0: no room. */
 uint32_t umf_record_stack(umf_recording_t *r, const uint64_t *frames, unsigned count);
 
 /* --- modules.c --- */
 
 void umf_record_modules(umf_recording_t *r);
+/* Finds the library itself, whose frames stacks do not begin with. */
+void umf_record_modules_own(umf_recording_t *r);
 /* At most every 100 ms. */
 void umf_record_modules_again(umf_recording_t *r, uint64_t now);
 

@@ -1,31 +1,33 @@
 /*
- * Return addresses of the calling thread: along frame pointers, which takes a few nanoseconds for
- * each frame, or with the unwinder of the compiler, which takes about a hundred.
+ * Return addresses of the calling thread, by the rules of rules.h: a few nanoseconds for each
+ * frame. Code without unwind information is taken for one that has frame pointers, as compilers at
+ * run time make it; where there are no rules at all (other C libraries than glibc 2.35) that goes
+ * for all code. What neither can pass is left to the unwinder of the compiler, which takes a
+ * hundred nanoseconds and more for each frame.
  *
- * Frame pointers are there in programs compiled with -fno-omit-frame-pointer (and in many
- * distributions). Code without them that lies between does not end the walk as long as it leaves
- * the register alone; its own frames are missing then. A walk that finds fewer than two frames is
- * made again by the unwinder.
- *
- * A frame pointer is read only from pages of the stack that are known to be readable. Each page is
- * tried once for a thread.
+ * A word is read only from pages of the stack that are known to be readable. Each page is tried
+ * once for a thread.
  */
 #include <unwind.h>
 
 #include "base/dl.h"
 #include "record/recording.h"
+#include "record/rules.h"
 #include "system/os.h"
 
 #define PAGES_TRIED 1024u /* at once */
 #define LOWEST_CODE 4096u
 
 typedef _Unwind_Reason_Code (*backtrace_t)(_Unwind_Trace_Fn visit, void *arg);
-static backtrace_t unwinder; /* NULL: there is none. Immutable after the first start */
+static _Atomic(backtrace_t) unwinder; /* NULL: there is none */
 
-/* Makes [low, high) longer by pages that can be read, up to and with that of `address`. */
-static bool stack_grow(umf_record_thread_t *thread, uintptr_t address) {
+/* Makes [low, high) longer by pages that can be read, up to and with that of the word. */
+UMF_COLD static bool stack_reaches(umf_record_thread_t *thread, uintptr_t address) {
     size_t page = umf_os_page_size();
-    uintptr_t last = umf_align_down(address, page);
+    uintptr_t last = umf_align_down(address + sizeof(address) - 1, page);
+    if (address < thread->stack_low || last < address - page) {
+        return false;
+    }
     if (thread->stack_end != 0 && last >= thread->stack_end) {
         return false;
     }
@@ -55,42 +57,102 @@ static void stack_begin(umf_record_thread_t *thread, uintptr_t pointer) {
     thread->stack_low = low;
 }
 
-static inline bool is_readable(umf_record_thread_t *thread, uintptr_t at) {
-    return at % sizeof(void *) == 0 && at >= thread->stack_low &&
-           (umf_likely(at + 2 * sizeof(void *) <= thread->stack_high) ||
-            stack_grow(thread, at + 2 * sizeof(void *) - 1));
+UMF_INLINE bool is_readable(umf_record_thread_t *thread, uintptr_t at) {
+    uintptr_t size = thread->stack_high - thread->stack_low;
+    return umf_likely(at - thread->stack_low <= size - sizeof(at)) || stack_reaches(thread, at);
 }
 
 #if defined(__x86_64__) || defined(__aarch64__)
-__attribute__((no_sanitize("address", "thread"))) static unsigned
-walk_frames(umf_record_thread_t *thread, const void *frame, uint64_t *frames, unsigned depth) {
-    uintptr_t at = (uintptr_t)frame;
-    unsigned count = 0;
-    if (at < thread->stack_low || at >= thread->stack_high) {
-        stack_begin(thread, at);
-    }
-    while (count < depth && is_readable(thread, at)) {
-        const uintptr_t *record = (const uintptr_t *)at;
-        if (record[1] < LOWEST_CODE) {
-            break;
-        }
-        frames[count++] = record[1];
-        if (record[0] <= at) {
-            break;
-        }
-        at = record[0];
-    }
-    return count;
-}
+#define HAS_FRAME_RECORDS 1 /* the caller's frame pointer, then the return address */
 #else
-static unsigned walk_frames(umf_record_thread_t *thread, const void *frame, uint64_t *frames,
-                            unsigned depth) {
-    (void)thread, (void)frame, (void)frames, (void)depth, (void)is_readable;
-    return 0;
-}
+#define HAS_FRAME_RECORDS 0
 #endif
 
+#if defined(__aarch64__)
+#define CODE_MASK ((UINT64_C(1) << 48) - 1) /* return addresses may be signed */
+#else
+#define CODE_MASK UINT64_MAX
+#endif
+
+static const umf_record_rule_t frame_record = {
+    .kind = UMF_RECORD_RULE_FP, .saved = UMF_RECORD_SAVED_AT_END, .fp = -2, .ra = -1, .offset = 16};
+
+typedef struct walk_t {
+    umf_record_thread_t *thread;
+    uintptr_t sp, fp, address;
+    uintptr_t slot; /* where `address` was read; 0: nowhere */
+    bool is_odd;    /* it ended at what only the unwinder can pass */
+} walk_t;
+
+__attribute__((no_sanitize("address", "thread"))) static uintptr_t read_at(uintptr_t at) {
+    return *(const uintptr_t *)at;
+}
+
+static bool read_word(const walk_t *walk, uintptr_t at, uintptr_t *word) {
+    bool is_there = is_readable(walk->thread, at);
+    *word = is_there ? read_at(at) : 0;
+    return is_there;
+}
+
+static inline uintptr_t words(int count) {
+    return (uintptr_t)(intptr_t)count * sizeof(uintptr_t);
+}
+
+static bool step(walk_t *walk, umf_record_rule_t rule) {
+    uintptr_t base = rule.kind == UMF_RECORD_RULE_SP ? walk->sp : walk->fp;
+    uintptr_t end = base + (uintptr_t)(intptr_t)rule.offset, fp = walk->fp;
+    if (umf_unlikely(rule.kind == UMF_RECORD_RULE_FP_DEREF) && !read_word(walk, end, &end)) {
+        return false;
+    }
+    if (rule.saved != UMF_RECORD_SAVED_NOT) {
+        base = umf_likely(rule.saved == UMF_RECORD_SAVED_AT_END) ? end : walk->fp;
+        if (!read_word(walk, base + words(rule.fp), &fp)) {
+            return false;
+        }
+    }
+    walk->slot = end + words(rule.ra);
+    if (end <= walk->sp || !read_word(walk, walk->slot, &walk->address)) {
+        return false;
+    }
+    walk->sp = end;
+    walk->fp = fp;
+    walk->address &= CODE_MASK;
+    return walk->address >= LOWEST_CODE;
+}
+
+static bool walk_on(walk_t *walk, umf_record_rules_t *rules) {
+    umf_record_rule_t rule = rules ? umf_record_rule(rules, walk->address) : frame_record;
+    if (umf_likely(rule.kind >= UMF_RECORD_RULE_SP && rule.kind < UMF_RECORD_RULE_END)) {
+        return step(walk, rule);
+    }
+    walk->is_odd = rule.kind == UMF_RECORD_RULE_ODD;
+    return rule.kind == UMF_RECORD_RULE_NONE && step(walk, frame_record);
+}
+
+static bool is_own(const umf_recording_t *r, uint64_t address) {
+    return address - r->own_code < r->own_size;
+}
+
+/* Frames of this library at the beginning are left out. false: it did not get to the end. */
+static bool walk_frames(walk_t *walk, const umf_recording_t *r, uint64_t *frames,
+                        umf_record_seen_t *seen) {
+    uintptr_t first = walk->sp;
+    if (first < walk->thread->stack_low || first >= walk->thread->stack_high) {
+        stack_begin(walk->thread, first);
+    }
+    seen->count = 0;
+    do {
+        uintptr_t place = walk->slot != 0 ? (walk->slot - first) / sizeof(first) : UINT16_MAX;
+        seen->end = place <= UINT16_MAX ? seen->end : 0;
+        seen->slots[seen->count] = (uint16_t)place;
+        frames[seen->count] = walk->address;
+        seen->count += seen->count > 0 || !is_own(r, walk->address);
+    } while (seen->count < r->stack_depth && walk_on(walk, r->rules));
+    return !walk->is_odd && (seen->count > 1 || seen->count == r->stack_depth);
+}
+
 typedef struct unwound_t {
+    const umf_recording_t *r; /* NULL: all frames */
     uint64_t first; /* the return address of the frame that frames begin with; 0: it was found */
     uint64_t *frames;
     unsigned count, depth;
@@ -102,36 +164,76 @@ static _Unwind_Reason_Code visit(struct _Unwind_Context *context, void *arg) {
     if (address == unwound->first) {
         unwound->first = 0;
     }
-    if (unwound->first == 0 && address != 0) {
+    bool is_left_out = unwound->r && unwound->count == 0 && is_own(unwound->r, address);
+    if (unwound->first == 0 && address != 0 && !is_left_out) {
         unwound->frames[unwound->count++] = address;
     }
     return unwound->count < unwound->depth ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
-static unsigned unwind(uint64_t first, uint64_t *frames, unsigned depth) {
-    unwound_t unwound = {.first = first, .frames = frames, .depth = depth};
-    unwinder(visit, &unwound);
-    return unwound.count;
+/* --- stacks that are known --- */
+
+static umf_record_seen_t *seen_of(umf_record_thread_t *thread, const umf_record_frame_t *from) {
+    uint64_t hash = umf_record_hash(from->address ^ from->end << 16 ^ from->fp);
+    return &thread->seen[(hash >> 20) % UMF_RECORD_SEEN];
 }
 
-unsigned umf_record_walk(umf_record_thread_t *thread, const void *frame, uint64_t *frames,
-                         unsigned depth) {
-    unsigned count = walk_frames(thread, frame, frames, depth);
-    if (umf_unlikely(count < 2 && count < depth && unwinder)) {
-        unsigned unwound = unwind(count > 0 ? frames[0] : 0, frames, depth);
-        count = unwound > count ? unwound : count;
+/* A stack is the same if it begins in the same frame and the same return addresses lie where its
+ * last walk found them. The pages were read by that walk. */
+static bool is_seen(const umf_recording_t *r, const umf_record_seen_t *seen,
+                    const umf_record_frame_t *from) {
+    if (seen->end != from->end || seen->address != from->address || seen->fp != from->fp) {
+        return false;
     }
-    return count;
+    const uint64_t *frames = r->stacks + seen->index + 1;
+    uint64_t differs = 0;
+    for (uint32_t i = 0; i < seen->count; i++) {
+        uint16_t slot = seen->slots[i];
+        uint64_t address =
+            slot == UINT16_MAX ? from->address : read_at(from->end + words(slot)) & CODE_MASK;
+        differs |= address ^ frames[i];
+    }
+    return differs == 0;
+}
+
+static uint32_t walk_new(umf_recording_t *r, umf_record_thread_t *thread,
+                         const umf_record_frame_t *from, umf_record_seen_t *seen) {
+    uint64_t frames[UMF_RECORD_FRAMES];
+    unsigned count = 0;
+    bool is_whole = false;
+    walk_t walk = {.thread = thread, .sp = from->end, .fp = from->fp, .address = from->address};
+    *seen = (umf_record_seen_t){.address = from->address, .fp = from->fp, .end = from->end};
+    if (HAS_FRAME_RECORDS) {
+        is_whole = walk_frames(&walk, r, frames, seen);
+        count = seen->count;
+    }
+    if (umf_unlikely(!is_whole) && unwinder) {
+        unwound_t unwound = {
+            .r = r, .first = from->address, .frames = frames, .depth = r->stack_depth};
+        unwinder(visit, &unwound);
+        count = unwound.count > count ? unwound.count : count;
+    }
+    seen->index = count > 0 ? umf_record_stack(r, frames, count) : 0;
+    seen->end = is_whole && seen->index != 0 ? seen->end : 0;
+    return seen->index;
+}
+
+uint32_t umf_record_walk(umf_recording_t *r, umf_record_thread_t *thread,
+                         const umf_record_frame_t *from) {
+    umf_record_seen_t *seen = seen_of(thread, from);
+    return umf_likely(is_seen(r, seen, from)) ? seen->index : walk_new(r, thread, from, seen);
 }
 
 /* The first walk of the unwinder may allocate. */
 void umf_record_walk_init(void) {
     uint64_t frames[2];
+    umf_record_rules_init();
     void *library = unwinder ? NULL : umf_dl_find("libgcc_s.so.1", NULL, 0);
     if (library) {
         unwinder = (backtrace_t)(uintptr_t)umf_dl_symbol(library, "_Unwind_Backtrace");
     }
     if (unwinder) {
-        unwind(0, frames, 2);
+        unwound_t unwound = {.frames = frames, .depth = 2};
+        unwinder(visit, &unwound);
     }
 }

@@ -10,6 +10,13 @@
 #include <thread>
 #include <vector>
 
+#include <alloca.h>
+#if __has_include(<execinfo.h>)
+#include <execinfo.h>
+#define HAS_BACKTRACE 1
+#else
+#define HAS_BACKTRACE 0
+#endif
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -622,6 +629,104 @@ TEST(record, stacks_lead_to_the_program_and_are_there_once) {
     EXPECT_TRUE(is_mapped);
     EXPECT_TRUE(has_id);
 }
+
+#if HAS_BACKTRACE
+
+namespace {
+
+// Frames as the C library's own unwinder finds them, from a function that allocates.
+struct Unwound {
+    umf_memory_pool_handle_t pool;
+    std::vector<uint64_t> frames;
+    void *block = nullptr;
+};
+
+__attribute__((noinline)) void bottom(Unwound *unwound) {
+    void *frames[64];
+    int count = backtrace(frames, 64);
+    for (int i = 1; i < count; i++) { // without this function
+        unwound->frames.push_back(reinterpret_cast<uint64_t>(frames[i]));
+    }
+    unwound->block = umfPoolMalloc(unwound->pool, 99);
+    *static_cast<volatile char *>(unwound->block) = 1;
+}
+
+// Frames of changing size, aligned ones, those of a signal and of the C library, which has no frame
+// pointers.
+__attribute__((noinline)) void plain(Unwound *unwound) {
+    bottom(unwound);
+    asm volatile("");
+}
+__attribute__((noinline)) void growing(Unwound *unwound, size_t size) {
+    volatile char *room = static_cast<volatile char *>(alloca(size));
+    room[0] = 1;
+    plain(unwound);
+    room[size - 1] = 1;
+}
+__attribute__((noinline)) void aligned(Unwound *unwound) {
+    alignas(64) volatile char room[256];
+    room[0] = 1;
+    growing(unwound, 100 + 8 * (reinterpret_cast<uintptr_t>(&room) % 7));
+    room[255] = 1;
+}
+Unwound *in_handler;
+void handler(int) {
+    aligned(in_handler);
+}
+__attribute__((noinline)) void signalled(Unwound *unwound) {
+    in_handler = unwound;
+    raise(SIGUSR2);
+}
+int compare(const void *a, const void *b) {
+    (void)b;
+    aligned(*static_cast<Unwound *const *>(a));
+    return 0;
+}
+__attribute__((noinline)) void through_libc(Unwound *unwound) {
+    Unwound *list[] = {unwound, unwound};
+    qsort(list, 2, sizeof(list[0]), compare);
+}
+
+} // namespace
+
+TEST(record, stacks_are_those_of_the_unwinder_of_the_system) {
+    Folder folder;
+    std::string path = folder / "run";
+    umf_record_params_t params = with(path);
+    params.stack_depth = 64;
+    Pool pool;
+    signal(SIGUSR2, handler);
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    void (*const ways[])(Unwound *) = {bottom, plain, aligned, signalled, through_libc};
+    std::vector<Unwound> all;
+    for (int round = 0; round < 3; round++) { // the later rounds find them known
+        for (auto way : ways) {
+            Unwound unwound{pool.pool, {}};
+            way(&unwound);
+            std::thread([&] { way(&unwound); }).join();
+            unwound.frames.clear();
+            way(&unwound);
+            all.push_back(unwound);
+        }
+    }
+    ASSERT_EQ(umfRecordStop(), OK);
+    File file(path);
+    std::map<uint64_t, std::set<std::vector<uint64_t>>> stacks; // of the blocks, by address
+    for (const auto &event : file.of(UMF_RECORD_ALLOC)) {
+        auto stack = file.stack(event);
+        auto first = reinterpret_cast<uint64_t>(&bottom);
+        while (!stack.empty() && stack[0] - first >= 400) {
+            stack.erase(stack.begin()); // of the library
+        }
+        ASSERT_FALSE(stack.empty());
+        stacks[event.address].emplace(stack.begin() + 1, stack.end());
+    }
+    for (auto &unwound : all) {
+        EXPECT_EQ(stacks[reinterpret_cast<uint64_t>(unwound.block)].count(unwound.frames), 1u);
+    }
+}
+
+#endif
 
 // --- start, stop, errors ---
 
