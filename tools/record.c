@@ -117,25 +117,11 @@ void record_describe(const umf_reader_t *reader, const char *name, const char *t
 
 /* --- stacks ----------------------------------------------------------------------------------- */
 
-/* What called the library says more than the library's own functions. */
-static size_t own_frames(umf_reader_t *reader, const uint64_t *frames, size_t count) {
-    size_t own = 0;
-    while (own < count) {
-        umf_reader_frame_t frame = umf_reader_resolve(reader, frames[own]);
-        const char *slash = strrchr(frame.module, '/');
-        if (strncmp(slash ? slash + 1 : frame.module, "libumf", 6) != 0) {
-            return own;
-        }
-        own++;
-    }
-    return 0;
-}
-
 const char *record_stack(umf_reader_t *reader, uint32_t stack, char *text, size_t size) {
     const uint64_t *frames = NULL;
-    size_t count = umf_reader_stack(reader, stack, &frames), length = 0;
+    size_t count = umf_reader_caller_stack(reader, stack, &frames), length = 0;
     text[0] = '\0';
-    for (size_t i = own_frames(reader, frames, count); i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         char line[256];
         umf_reader_frame_text(reader, frames[i], line, sizeof(line));
         for (char *c = line; (c = strchr(c, '\n')) != NULL;) {

@@ -29,8 +29,9 @@ void record_print_stack(umf_reader_t *reader, uint32_t stack);
 /* The place that a stack stands for: its first line, or "no stack". */
 const char *record_place(umf_reader_t *reader, uint32_t stack, char *text, size_t size);
 
-/* Writes the picture of a recording or a snapshot; returns the exit status. */
-int trace_html(umf_reader_t *reader, const char *path);
+/* Writes the files that the command line asks for; returns the exit status. */
+bool trace_has_exports(void);
+int trace_export(umf_reader_t *reader);
 
 #define RECORD_LABEL 64
 #define RECORD_STACK 16384

@@ -462,7 +462,7 @@ int umfctl_trace(void) {
     if (!trace.reader) {
         return 1;
     }
-    int status = umfctl_words.html     ? trace_html(trace.reader, umfctl_words.html)
+    int status = trace_has_exports()   ? trace_export(trace.reader)
                  : umfctl_words.events ? list_events(&trace)
                                        : summary(&trace);
     umf_reader_replay_free(trace.replay);

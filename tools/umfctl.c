@@ -32,6 +32,9 @@ static const char usage[] =
     "  trace FILE what happened: pools, the highest point, refusals, marks\n"
     "             --events     every event, one in a line\n"
     "             --html OUT   a page for a browser: time, addresses, stacks; needs no network\n"
+    "             --chrome OUT for chrome://tracing and Perfetto\n"
+    "             --pytorch OUT\n"
+    "                          a snapshot of PyTorch, for its memory_viz\n"
     "  leaks FILE what lives, by the place that allocated it, the oldest first\n"
     "             --largest    the largest first\n"
     "             --fail       exit status 1 if anything lives\n"
@@ -72,6 +75,8 @@ static const struct {
     {"--size", NULL, NULL, &umfctl_words.size_text},
     {"--events", "trace", &umfctl_words.events, NULL},
     {"--html", "trace", NULL, &umfctl_words.html},
+    {"--chrome", "trace", NULL, &umfctl_words.chrome},
+    {"--pytorch", "trace", NULL, &umfctl_words.pytorch},
     {"--largest", "leaks", &umfctl_words.largest, NULL},
     {"--fail", "leaks", &umfctl_words.fail, NULL},
 };

@@ -24,7 +24,7 @@ typedef struct umfctl_words_t {
     const char *operands[UMFCTL_OPERANDS];
     size_t operand_count;
     bool events, largest, fail;
-    const char *html; /* of --html */
+    const char *html, *chrome, *pytorch; /* files to write */
 } umfctl_words_t;
 
 extern umfctl_words_t umfctl_words;

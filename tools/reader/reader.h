@@ -83,6 +83,10 @@ typedef struct umf_reader_frame_t {
 /* The frames of a stack, the innermost first; returns how many. Stack 0 has none. */
 size_t umf_reader_stack(const umf_reader_t *reader, uint32_t stack, const uint64_t **frames);
 
+/* Likewise from the caller of libumf on: what called the library says more than its own functions.
+ */
+size_t umf_reader_caller_stack(umf_reader_t *reader, uint32_t stack, const uint64_t **frames);
+
 /* What is at a return address. Opens files that the recording names; texts live with the reader. */
 umf_reader_frame_t umf_reader_resolve(umf_reader_t *reader, uint64_t address);
 
@@ -194,5 +198,8 @@ const umf_reader_site_t *umf_reader_replay_site(umf_reader_replay_t *replay, uin
 /* Everything that lives in pools, in no order: `position` begins with 0; NULL behind the last. */
 const umf_reader_live_t *umf_reader_replay_next(const umf_reader_replay_t *replay,
                                                 size_t *position);
+/* Likewise what providers have given; the object is the pool, or the provider. */
+const umf_reader_live_t *umf_reader_replay_next_provided(const umf_reader_replay_t *replay,
+                                                         size_t *position);
 
 #endif

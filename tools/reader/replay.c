@@ -480,3 +480,14 @@ const umf_reader_live_t *umf_reader_replay_next(const umf_reader_replay_t *repla
     }
     return NULL;
 }
+
+const umf_reader_live_t *umf_reader_replay_next_provided(const umf_reader_replay_t *replay,
+                                                         size_t *position) {
+    while (*position <= replay->provided.mask) {
+        const umf_reader_live_t *slot = &replay->provided.slots[(*position)++];
+        if (slot->address) {
+            return slot;
+        }
+    }
+    return NULL;
+}

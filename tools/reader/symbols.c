@@ -232,10 +232,29 @@ umf_reader_frame_t umf_reader_resolve(umf_reader_t *reader, uint64_t address) {
     return slot->frame;
 }
 
+static const char *file_of(const umf_reader_frame_t *frame) {
+    const char *slash = strrchr(frame->module, '/');
+    return slash ? slash + 1 : frame->module;
+}
+
+size_t umf_reader_caller_stack(umf_reader_t *reader, uint32_t stack, const uint64_t **frames) {
+    const uint64_t *all = NULL;
+    size_t count = umf_reader_stack(reader, stack, &all), own = 0;
+    while (own < count) {
+        umf_reader_frame_t frame = umf_reader_resolve(reader, all[own]);
+        if (strncmp(file_of(&frame), "libumf", 6) != 0) {
+            break;
+        }
+        own++;
+    }
+    own = own < count ? own : 0;
+    *frames = all + own;
+    return count - own;
+}
+
 const char *umf_reader_frame_text(umf_reader_t *reader, uint64_t address, char *text, size_t size) {
     umf_reader_frame_t frame = umf_reader_resolve(reader, address);
-    const char *slash = strrchr(frame.module, '/');
-    const char *file = slash ? slash + 1 : frame.module;
+    const char *file = file_of(&frame);
     if (frame.function) {
         snprintf(text, size, "%s+0x%" PRIx64 " (%s)", frame.function, frame.offset, file);
     } else if (*file) {

@@ -1,0 +1,66 @@
+"""Checks a snapshot that umfctl wrote: pytorch_check.py <pickle> <segments> <live bytes> [<_memory_viz.py>]
+
+What lives must be the same in the segments and by the events, and blocks must cover their segment.
+"""
+import pickle
+import sys
+
+
+def live_by_events(trace):
+    live = {}
+    for entry in trace:
+        assert isinstance(entry["size"], int) and isinstance(entry["stream"], int), entry
+        assert entry["time_us"] > 1_500_000_000_000_000, entry
+        for frame in entry["frames"]:
+            assert set(frame) == {"filename", "line", "name"}, frame
+        if entry["action"] == "alloc":
+            live[entry["addr"]] = entry["size"]
+        elif entry["action"] == "free_completed":
+            assert live.pop(entry["addr"]) == entry["size"], entry
+        elif entry["action"] == "oom":
+            assert "device_free" in entry and "addr" not in entry
+        else:
+            assert entry["action"] in ("free_requested", "segment_alloc", "segment_free"), entry
+    return live
+
+
+def check(snapshot, segment_count, live_bytes):
+    segments = snapshot["segments"]
+    assert len(segments) == segment_count, len(segments)
+    live = {}
+    for segment in segments:
+        at = segment["address"]
+        for block in segment["blocks"]:
+            assert block["address"] == at, (segment["address"], block)
+            at += block["size"]
+            if block["state"] == "active_allocated":
+                live[block["address"]] = block["size"]
+        assert at == segment["address"] + segment["total_size"], segment["address"]
+        assert segment["allocated_size"] == sum(
+            block["size"] for block in segment["blocks"] if block["state"] == "active_allocated"
+        )
+    assert sum(live.values()) == live_bytes, sum(live.values())
+    (trace,) = snapshot["device_traces"]
+    if trace:
+        assert live_by_events(trace) == live
+
+
+def main():
+    with open(sys.argv[1], "rb") as file:
+        snapshot = pickle.load(file)
+    check(snapshot, int(sys.argv[2]), int(sys.argv[3]))
+    if len(sys.argv) > 4:
+        import runpy
+
+        viewer = runpy.run_path(sys.argv[4])
+        assert "MiB" in viewer["segsum"](snapshot)
+        assert "active_allocated" in viewer["segments"](snapshot, format_flamegraph=str)
+        assert viewer["memory"](snapshot, format_flamegraph=str)
+        assert viewer["compare"](snapshot["segments"], [], format_flamegraph=str)
+        assert "<html" in viewer["trace_plot"](snapshot)
+        assert "<html" in viewer["segment_plot"](snapshot)
+        if snapshot["device_traces"][0]:
+            assert "alloc" in viewer["trace"](snapshot)
+
+
+main()

@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# Tests what umfctl makes of recordings: record_test.sh <umfctl> <record_sample> <folder to work in>
+# [<torch/cuda/_memory_viz.py>]
+set -euo pipefail
+
+umfctl=$1 sample=$2 work=$3 viewer=${4:-}
+here=$(cd "$(dirname "$0")" && pwd)
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+export LC_ALL=C
+unset NO_COLOR
+python=$(command -v python3 || true)
+
+fail() {
+    printf 'record_test: %s\n' "$*" >&2
+    exit 1
+}
+
+# expect_status <status> <command>...: output is in out and err.
+expect_status() {
+    local status=0
+    "${@:2}" >out 2>err || status=$?
+    [ $status -eq "$1" ] || {
+        cat out err >&2
+        fail "status $status, expected $1: ${*:2}"
+    }
+    [ "$(wc -L <out)" -le 80 ] || [[ " $* " = *" --json "* ]] || fail "wider than 80 columns: ${*:2}"
+}
+
+expect_in() { # <file> <pattern>
+    grep -Eq -e "$2" "$1" || {
+        cat "$1" >&2
+        fail "no '$2' in the output above"
+    }
+}
+
+expect_not_in() { # <file> <pattern>
+    if grep -Eq -e "$2" "$1"; then
+        cat "$1" >&2
+        fail "'$2' is in the output above"
+    fi
+}
+
+expect_json() { # <expression about the document d>
+    [ -n "$python" ] || return 0
+    "$python" -c 'import json, sys; d = json.load(open("out")); assert eval(sys.argv[1]), d' "$1" ||
+        fail "not in the JSON: $1"
+}
+
+for what in demo clean overwritten died tiny snapshot grown; do
+    "$sample" $what.umfrec $what
+done
+
+# --- the command line ---
+
+expect_status 2 "$umfctl" trace
+expect_in err 'trace needs a recording'
+expect_status 2 "$umfctl" diff demo.umfrec
+expect_in err 'diff needs another'
+expect_status 2 "$umfctl" leaks demo.umfrec clean.umfrec
+expect_in err 'one word too many'
+expect_status 2 "$umfctl" trace demo.umfrec --largest
+expect_in err 'not an option of this command'
+expect_status 2 "$umfctl" trace demo.umfrec --chrome
+expect_in err 'a word is missing'
+
+# --- trace: each planted fault is found ---
+
+expect_status 0 "$umfctl" trace demo.umfrec
+expect_in out 'weights #3 +113 MiB +13 MiB +128 MiB +52 +208 +156$'
+expect_in out '^The highest point: 113 MiB at 2\.543 ms$'
+expect_in out '^ +forward_pass\+0x1 \(umf_test_record_sample\)$'
+expect_in out '^Out of memory$'
+tr -s ' \n' ' ' <out >sentence
+expect_in sentence 'thread 4321 wanted 512 MiB from weights #3 and got none\. The pool held 128 MiB, of which 113 MiB were in use\. Just before, its provider cuda_vmm #1 had refused 512 MiB\. The most, 100 MiB in 1 allocation of weights #3, was from forward_pass'
+expect_in out '^  x refused +1$'
+expect_in out '^ +2\.543 ms +13 MiB  evaluation$'
+expect_not_in out $'\033'
+expect_not_in out 'lost events'
+expect_status 0 "$umfctl" trace demo.umfrec --json
+expect_json 'd["pools"]["weights #3"]["peak"] == 118489088 and d["pools"]["kv \"cache\" #5"]["allocs"] == 6160'
+expect_json 'd["refusal"]["last"]["size"] == 512 << 20 and d["refusal"]["last"]["stack"][0].startswith("backward_pass")'
+expect_json 'd["peak"]["1"]["bytes"] == 100 << 20 and len(d["marks"]) == 41'
+
+expect_status 0 "$umfctl" trace clean.umfrec
+expect_not_in out 'Out of memory|^Frees|lost'
+expect_status 0 "$umfctl" trace overwritten.umfrec
+expect_in out '^  ! lost events +12460$'
+expect_status 0 "$umfctl" trace died.umfrec
+expect_in out '^    ended +no: the process goes on recording, or died$'
+expect_status 0 "$umfctl" trace tiny.umfrec
+expect_in out 'the file is cut off'
+expect_status 0 "$umfctl" trace snapshot.umfrec
+expect_in out '^    activations #4 +896 KiB +64 KiB +896 KiB +1 +20 +19$'
+
+expect_status 0 "$umfctl" trace tiny.umfrec --events
+expect_in out '^ +51\.978 us +4321 out of memory +512 MiB'
+expect_in out ' free refused '
+expect_in out ' suspend +0 activations #4$'
+[ "$(wc -l <out)" -eq 19 ] || fail "18 events and a heading were expected"
+expect_status 0 "$umfctl" trace tiny.umfrec --events --json
+expect_json 'len(d["events"]) == 18 and d["events"]["2"]["stack"][0].startswith("keep_batch")'
+
+# Colours on a terminal only.
+if command -v script >/dev/null; then
+    TERM=xterm script -qec "'$umfctl' trace demo.umfrec" /dev/null >out </dev/null
+    expect_in out $'\033\\[1m'
+fi
+
+# --- leaks ---
+
+expect_status 0 "$umfctl" leaks demo.umfrec
+expect_in out '^  ! lives +13 MiB$'
+expect_in out '^ +13 MiB  52 allocations, weights #3, 2\.523 ms to 1\.069 us old$'
+expect_in out '^ +keep_batch\+0x1'
+expect_in out 'the table of what lives'
+expect_not_in out 'forward_pass'
+expect_status 1 "$umfctl" leaks demo.umfrec --fail
+expect_status 0 "$umfctl" leaks clean.umfrec --fail
+expect_in out '^  \+ lives +0 bytes$'
+expect_status 0 "$umfctl" leaks overwritten.umfrec
+expect_in out '^ +13 MiB  52 allocations'
+expect_status 1 "$umfctl" leaks died.umfrec --fail
+expect_in out 'some of it may be freed yet'
+expect_in out '^    source +the events$'
+expect_in out '^ +13 MiB  52 allocations'
+expect_status 0 "$umfctl" leaks demo.umfrec --json
+expect_json 'd["leaks"]["1"]["count"] == 52 and d["leaks"]["1"]["pool"] == "weights #3"'
+expect_status 0 "$umfctl" leaks snapshot.umfrec --largest
+[ "$(grep -o '#[345]' out | tr -d '\n')" = '#3#4#5' ] || fail "the largest do not come first"
+
+# --- diff ---
+
+expect_status 0 "$umfctl" diff snapshot.umfrec grown.umfrec
+expect_in out '^ +\+768 bytes  kv "cache": 512 bytes in 1, then 1\.2 KiB in 1$'
+expect_in out '^ +grow_cache \(umf_test_record_sample\)$'
+expect_not_in out 'weights'
+expect_status 0 "$umfctl" diff demo.umfrec clean.umfrec
+expect_in out '^ +-13 MiB  weights: 13 MiB in 52, then 0 bytes in 0$'
+expect_status 0 "$umfctl" diff clean.umfrec demo.umfrec --json
+expect_json 'd["places"]["1"]["bytes_after"] == 13 << 20 and d["places"]["1"]["stack"][0].startswith("keep_batch")'
+
+# --- files for others ---
+
+expect_status 0 "$umfctl" trace demo.umfrec --chrome demo.json --pytorch demo.pickle
+expect_status 0 "$umfctl" trace snapshot.umfrec --pytorch snapshot.pickle
+if [ -n "$python" ]; then
+    "$python" -B "$here/chrome_check.py" demo.json 3 42 1 || fail "the Chrome trace is not right"
+    viewers=()
+    [ ! -e "$viewer" ] || viewers=("$viewer")
+    "$python" -B "$here/pytorch_check.py" demo.pickle 85 13631488 "${viewers[@]}" >out 2>&1 ||
+        fail "PyTorch's snapshot of the recording is not right: $(cat out)"
+    "$python" -B "$here/pytorch_check.py" snapshot.pickle 3 1114624 "${viewers[@]}" >out 2>&1 ||
+        fail "PyTorch's snapshot of the snapshot is not right: $(cat out)"
+fi
+expect_status 1 "$umfctl" trace demo.umfrec --chrome ./demo.umfrec
+expect_in err 'it is the recording'
+expect_status 1 "$umfctl" trace demo.umfrec --chrome none/x
+expect_in err 'none/x cannot be written: No such file'
+if [ -w /dev/full ]; then
+    expect_status 1 "$umfctl" trace demo.umfrec --pytorch /dev/full
+    expect_in err '/dev/full cannot be written: No space left on device'
+fi
+
+# --- damaged files: a message, and no file is changed ---
+
+expect_status 1 "$umfctl" trace .
+expect_in err '\.: not a file, but a folder$'
+expect_status 1 "$umfctl" leaks /dev/null
+expect_in err 'not a file, but a pipe or device'
+expect_status 1 "$umfctl" trace nothing
+expect_in err 'nothing: No such file or directory$'
+printf 'hello' >text.umfrec
+expect_status 1 "$umfctl" trace text.umfrec
+expect_in err 'text.umfrec: not a recording'
+head -c 300 demo.umfrec >head.umfrec
+expect_status 1 "$umfctl" trace head.umfrec
+expect_in err 'its header is cut off: it has 300 bytes, not [0-9]+$'
+cp demo.umfrec version.umfrec
+printf '\7' | dd of=version.umfrec bs=1 seek=8 conv=notrunc status=none
+expect_status 1 "$umfctl" trace version.umfrec
+expect_in err 'it has version 7 of the format, this reads 1$'
+# Cut off anywhere: what is left is read.
+size=$(stat -c %s demo.umfrec)
+for part in 1 2 3 5 7; do
+    head -c $((size * part / 8)) demo.umfrec >cut.umfrec
+    expect_status 0 "$umfctl" trace cut.umfrec
+    expect_in out 'the file is cut off'
+    expect_status 0 "$umfctl" leaks cut.umfrec
+done
+echo "record_test: umfctl reads recordings"
