@@ -6,8 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
+
+#include <umf/experimental/ctl.h>
 
 namespace bench {
 
@@ -327,6 +330,54 @@ void run_thread_memory() {
 // --- what nobody uses
 // ---------------------------------------------------------------------------------------------
 
+// What a pool holds. Memory of a device (the first one) is what its driver says is in use; the CPU
+// may not touch it. Memory that a program gave to a fixed provider stays resident whoever has it,
+// so it is what the pool has of it. Other memory is what is resident.
+struct Meter {
+    int (*device_info)(size_t *free, size_t *total) = nullptr;
+    umf_memory_provider_handle_t fixed = nullptr;
+
+    bool open_device() {
+        void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+        const auto function = [&](auto &pointer, const char *name) {
+            pointer = reinterpret_cast<std::decay_t<decltype(pointer)>>(
+                library ? dlsym(library, name) : nullptr);
+            return pointer != nullptr;
+        };
+        int (*init)(unsigned) = nullptr, (*retain)(void **, int) = nullptr,
+            (*set)(void *) = nullptr;
+        void *context = nullptr;
+        return function(device_info, "cuMemGetInfo_v2") && function(init, "cuInit") &&
+               function(retain, "cuDevicePrimaryCtxRetain") && function(set, "cuCtxSetCurrent") &&
+               init(0) == 0 && retain(&context, 0) == 0 && set(context) == 0;
+    }
+
+    bool is_exact() const {
+        return device_info || fixed;
+    }
+
+    size_t bytes() const {
+        size_t free = 0, total = 0;
+        if (device_info) {
+            return device_info(&free, &total) == 0 ? total - free : 0;
+        }
+        if (fixed) {
+            const auto get = UMF_BENCH_OPTIONAL(umfCtlGet);
+            get("umf.provider.by_handle.{}.stats.allocated_memory", &total, sizeof(total), fixed);
+            return total;
+        }
+        return resident_bytes();
+    }
+
+    void touch(void *ptr, size_t size) const {
+        if (ptr && !is_exact()) {
+            memset(ptr, 1, size);
+        }
+    }
+};
+
+Meter meter;
+
 const size_t held_sizes[] = {64, 1000, 5000, 30 << 10, 64 << 10, 300 << 10, 1 << 20};
 
 // `bytes` of each size, written and freed in a random order. A proxy pool needs a page for each
@@ -336,9 +387,7 @@ void use_all_sizes(umf_memory_pool_handle_t pool, size_t bytes) {
         std::vector<void *> ptrs(bytes / std::max(size, size_t{4096}) + 1);
         for (void *&ptr : ptrs) {
             ptr = umfPoolMalloc(pool, size);
-            if (ptr) {
-                memset(ptr, 1, size);
-            }
+            meter.touch(ptr, size);
         }
         shuffle(ptrs);
         std::for_each(ptrs.begin(), ptrs.end(), [&](void *ptr) { umfPoolFree(pool, ptr); });
@@ -367,7 +416,7 @@ double held_by_idle(umf_memory_pool_handle_t pool, umf_memory_pool_handle_t trim
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, nullptr, 25);
     Idler idler = {pool, &barrier};
-    const double before = static_cast<double>(resident_bytes());
+    const double before = static_cast<double>(meter.bytes());
     for (pthread_t &thread : threads) {
         if (pthread_create(&thread, nullptr, be_idle, &idler) != 0) {
             _exit(1);
@@ -375,7 +424,7 @@ double held_by_idle(umf_memory_pool_handle_t pool, umf_memory_pool_handle_t trim
     }
     pthread_barrier_wait(&barrier);
     umfPoolTrimMemory(trimmed, 0);
-    const double held = static_cast<double>(resident_bytes()) - before;
+    const double held = static_cast<double>(meter.bytes()) - before;
     pthread_barrier_wait(&barrier);
     for (const pthread_t thread : threads) {
         pthread_join(thread, nullptr);
@@ -384,22 +433,40 @@ double held_by_idle(umf_memory_pool_handle_t pool, umf_memory_pool_handle_t trim
     return held / 24 / 1024;
 }
 
-// Beyond 1.1 times what is live, after some seconds in which one size hits.
-double held_under_hits(umf_memory_pool_handle_t pool, unsigned seconds) {
-    const size_t before = resident_bytes(), size = 16384;
-    std::vector<void *> live(1024);
-    for (void *&ptr : live) {
-        ptr = umfPoolMalloc(pool, size);
-        memset(ptr, 1, size);
-    }
-    use_all_sizes(pool, 8 << 20);
+void hit(umf_memory_pool_handle_t pool, unsigned seconds) {
     for (const uint64_t end = now_ns() + seconds * UINT64_C(1000000000); now_ns() < end;) {
         for (int i = 0; i < 10000; ++i) {
             umfPoolFree(pool, umfPoolMalloc(pool, 64));
         }
     }
-    return static_cast<double>(resident_bytes()) - static_cast<double>(before) -
-           1.1 * static_cast<double>(live.size() * size);
+}
+
+// Nobody calls the pool. The library's own thread ticks.
+void be_quiet(umf_memory_pool_handle_t, unsigned seconds) {
+    const auto set = UMF_BENCH_OPTIONAL(umfCtlSet);
+    bool is_on = true;
+    set("umf.reclaim.background", &is_on, sizeof(is_on));
+    usleep(seconds * 1000000);
+    is_on = false;
+    set("umf.reclaim.background", &is_on, sizeof(is_on));
+}
+
+// MiB beyond 1.1 times what is live, after some seconds in which the program does `what`.
+double held_after(umf_memory_pool_handle_t pool, unsigned seconds,
+                  void (*what)(umf_memory_pool_handle_t pool, unsigned seconds)) {
+    const size_t before = meter.bytes(), size = 16384;
+    std::vector<void *> live(1024);
+    for (void *&ptr : live) {
+        ptr = umfPoolMalloc(pool, size);
+        meter.touch(ptr, size);
+    }
+    use_all_sizes(pool, 8 << 20);
+    what(pool, seconds);
+    const double held = static_cast<double>(meter.bytes()) - static_cast<double>(before) -
+                        1.1 * static_cast<double>(live.size() * size);
+    std::for_each(live.begin(), live.end(), [&](void *ptr) { umfPoolFree(pool, ptr); });
+    umfPoolTrimMemory(pool, 0);
+    return held / (1 << 20);
 }
 
 // Child: a pool over a provider.
@@ -409,14 +476,22 @@ int child_held(const std::string &kind, const std::string &provider, unsigned se
         printf("%s\n", pool.error.c_str());
         return 1;
     }
-    umfPoolFree(pool.handle, umfPoolMalloc(pool.handle, 64));
-    const double before = static_cast<double>(resident_bytes());
+    if (provider == "cuda_vmm" && !meter.open_device()) {
+        printf("no CUDA driver\n");
+        return 1;
+    }
+    meter.fixed = provider == "fixed" ? pool.provider.handle : nullptr;
+    if (!meter.is_exact()) { // what the first allocation of a process touches is not measured
+        umfPoolFree(pool.handle, umfPoolMalloc(pool.handle, 64));
+    }
+    const double before = static_cast<double>(meter.bytes());
     use_all_sizes(pool.handle, 16 << 20);
     umfPoolTrimMemory(pool.handle, 0);
-    printf("trimmed %.3f\n", (static_cast<double>(resident_bytes()) - before) / (1 << 20));
+    printf("trimmed %.3f\n", (static_cast<double>(meter.bytes()) - before) / (1 << 20));
     const double nothing = held_by_idle(nullptr, pool.handle);
     printf("idle %.1f\n", held_by_idle(pool.handle, pool.handle) - nothing);
-    printf("hits %.3f\n", held_under_hits(pool.handle, seconds) / (1 << 20));
+    printf("hits %.3f\n", held_after(pool.handle, seconds, hit));
+    printf("quiet %.3f\n", held_after(pool.handle, seconds, be_quiet));
     return 0;
 }
 
@@ -429,21 +504,22 @@ void run_held_one(const char *kind, const char *provider, unsigned seconds) {
         print_absent(name, error);
         return;
     }
-    printf("  %-44s %12.2f %12.0f %12.2f\n", name.c_str(), values.at("trimmed"), values.at("idle"),
-           values.at("hits"));
+    printf("  %-44s %12.2f %12.0f %12.2f %12.2f\n", name.c_str(), values.at("trimmed"),
+           values.at("idle"), values.at("hits"), values.at("quiet"));
     fflush(stdout);
     report.add("held/trimmed/" + name, "MiB", values.at("trimmed"));
     report.add("held/idle/" + name, "KiB", values.at("idle"));
     report.add("held/hits/" + name, "MiB", values.at("hits"));
+    report.add("held/quiet/" + name, "MiB", values.at("quiet"));
 }
 
 void run_held() {
     const unsigned seconds = options.quick ? QUICK_DECAY_SECONDS : DECAY_SECONDS + 1;
     print_title("held: MiB resident after a trim with nothing live, KiB for each of 24 idle "
                 "threads after another thread's trim, MiB beyond 1.1 x live after " +
-                std::to_string(seconds) + " s of hits of one size");
+                std::to_string(seconds) + " s of hits of one size, and without any call");
     for (size_t i = 0; i < pool_kind_count; ++i) {
-        for (const char *provider : {"os", "linux_vmm"}) {
+        for (const char *provider : {"os", "fixed", "linux_vmm", "cuda_vmm"}) {
             run_held_one(pool_kinds[i].name, provider, seconds);
         }
     }

@@ -353,9 +353,9 @@ Provider::Provider(const char *kind) {
             return;
         }
         result = create_fixed(range, range_size, &handle);
-    } else if (name == "linux_vmm") {
+    } else if (name.find("_vmm") != std::string::npos) {
         const auto create = UMF_BENCH_OPTIONAL(umfMemoryProviderCreateFromText);
-        result = create ? create("linux_vmm", &handle) : UMF_RESULT_ERROR_NOT_SUPPORTED;
+        result = create ? create(kind, &handle) : UMF_RESULT_ERROR_NOT_SUPPORTED;
     } else {
         result = umfMemoryProviderCreate(user_kind_ops(name), &calls, &handle);
     }
