@@ -5,12 +5,12 @@
 
 #define SECOND UINT64_C(1000000000)
 
-#define TICKS 5 /* in a period */
+#define TICKS 2 /* in a period */
 
 /* The time between decay passes while there is more to give back. */
 #define SOON (SECOND / 20)
 
-_Atomic uint64_t umf_decay_period = 5 * SECOND;
+_Atomic uint64_t umf_decay_period = 2 * SECOND;
 
 uint64_t umf_decay_now(void) {
     struct timespec now;

@@ -19,7 +19,8 @@ typedef struct umf_decay_t {
     _Atomic uint64_t next; /* when the next pass is due, in nanoseconds; 0: the clock is not set */
 } umf_decay_t;
 
-/* The period in nanoseconds: 5 s. Tests make it shorter. */
+/* The period in nanoseconds: 2 s. What a thread keeps, the slab it lies in and what the provider
+ * keeps decay one after the other, within five periods. Tests make it shorter. */
 extern _Atomic uint64_t umf_decay_period;
 
 /* The time between two ticks, in nanoseconds. */

@@ -19,6 +19,7 @@
 #include <umf/text.h>
 
 #include "fakes/child.h"
+#include "fakes/decay_period.h"
 #include "fakes/fake_provider.h"
 #include "fakes/other_thread.h"
 #include "fakes/scale.h"
@@ -666,6 +667,30 @@ TEST_F(Scalable, TrimReachesOtherThreads) {
     EXPECT_GT(before, fake.live_bytes());
     step = 2;
     other.join();
+    EXPECT_EQ(umfPoolFree(pool, keep), OK);
+}
+
+// A program that only hits, and one whose other pools tick.
+TEST_F(Scalable, WhatOneTbbKeepsDecays) {
+    std::vector<char *> live;
+    char *keep;
+    {
+        DecayPeriod endless(DecayPeriod::ENDLESS);
+        ASSERT_EQ(create(), OK);
+        keep = alloc(100);
+        for (size_t i = 0; i < 300; i++) {
+            live.push_back(alloc(140000 + i * 1000));
+        }
+        for (char *p : live) {
+            EXPECT_EQ(umfPoolFree(pool, p), OK);
+        }
+    }
+    EXPECT_GT(fake.live_bytes(), 10 * MiB);
+    DecayPeriod none(DecayPeriod::NONE);
+    for (int i = 0; i < 50000; i++) {
+        EXPECT_EQ(umfPoolFree(pool, alloc(64)), OK);
+    }
+    EXPECT_LE(fake.live_bytes(), 4 * MiB);
     EXPECT_EQ(umfPoolFree(pool, keep), OK);
 }
 

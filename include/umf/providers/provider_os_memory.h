@@ -17,7 +17,7 @@
  * changed is reset; NUMA policy and advice that it gave may stay.
  *
  * The exception is memory that pools free, up to 8 MiB of it at once. It keeps its content and its
- * pages, and can be touched, for pools over the same provider: for 5 seconds if no pool takes it,
+ * pages, and can be touched, for pools over the same provider: for 2 seconds if no pool takes it,
  * and until one of these pools is trimmed or destroyed. Memory that is kept and memory in use are
  * together no more than what was in use lately, and 64 MiB. So protection that the program changed
  * on memory of a pool must be changed back before it is freed.

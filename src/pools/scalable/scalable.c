@@ -104,6 +104,9 @@ typedef struct scalable_pool_t {
      * released and memory that comes out is acquired: oneTBB keeps that order inside, but neither
      * the language nor a tool can see it. */
     _Atomic int64_t out_count;
+    _Atomic uint32_t takes;        /* how often oneTBB was asked for memory */
+    _Atomic uint32_t takes_seen;   /* at the last decay pass */
+    _Atomic bool has_given;        /* oneTBB got memory back since it was last trimmed */
     _Atomic(const void *) trimmer; /* the thread that trims: the hook gives it no memory. Cleared
                                       before it leaves oneTBB */
     umf_withheld_t withheld; /* what the trimmer has taken, and memory on its way out of oneTBB */
@@ -419,6 +422,7 @@ static void *take_one(const scalable_pool_t *pool, const take_t *take) {
 static bool take(void *self, void *request) {
     scalable_pool_t *pool = self;
     take_t *take = request;
+    atomic_fetch_add_explicit(&pool->takes, 1, memory_order_relaxed);
     umf_tbb_enter();
     for (take->got = 0; take->got < take->n; take->got++) {
         if ((take->items[take->got].object = take_one(pool, take)) == NULL) {
@@ -493,6 +497,9 @@ static size_t unmark_all(scalable_pool_t *pool, umf_item_t *items, size_t n) {
 
 static void give_back(scalable_pool_t *pool, const umf_item_t *items, size_t n) {
     int saved_errno = errno;
+    if (!atomic_load_explicit(&pool->has_given, memory_order_relaxed)) {
+        atomic_store_explicit(&pool->has_given, true, memory_order_relaxed);
+    }
     umf_tbb_enter();
     atomic_fetch_sub_explicit(&pool->out_count, (int64_t)n, memory_order_release);
     for (size_t i = 0; i < n; i++) {
@@ -514,9 +521,22 @@ static void scalable_thread_begins(void *arg) {
     umf_tbb_thread_begins();
 }
 
+/* oneTBB does not tell for how long its memory has been free. So it is trimmed once no thread has
+ * asked it for memory since the last pass. */
+static void below_decay(scalable_pool_t *pool) {
+    uint32_t takes = atomic_load_explicit(&pool->takes, memory_order_relaxed);
+    bool is_idle =
+        atomic_exchange_explicit(&pool->takes_seen, takes, memory_order_relaxed) == takes;
+    if (is_idle && atomic_exchange_explicit(&pool->has_given, false, memory_order_relaxed)) {
+        below_trim(pool, false);
+    }
+}
+
 static bool scalable_decay(void *arg, bool is_new) {
     scalable_pool_t *pool = arg;
     if (is_new) {
+        umf_reuse_slots_release(&pool->reuse_slots);
+        below_decay(pool);
         umf_provider_drop_reusable(pool->tracked, true);
     }
     return false;
