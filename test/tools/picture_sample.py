@@ -5,6 +5,8 @@
             a pool, marks and frames have names that would run if they became part of a page
   lost      the same, where the oldest events are lost and the process died
   snapshot  pools with spans that are live, cached, free, asleep and unknown
+  short     a few events of each kind that the picture knows, cut off behind the last: corpora of fuzz targets are
+            made of this and of snapshot
 """
 import random
 import struct
@@ -166,6 +168,27 @@ def server(lost):
     return r, {"flags": 1, "dropped": len(r.events)} if lost else {"flags": 5}
 
 
+def short():
+    r = Recording(1)
+    pool = Pool(r, r.object(PROVIDER, 0, "os"), "pool", 0x7F20_0000_0000, MIB)
+    stack = r.stack(0x401200, 0x402000)
+    r.event(MARK, address=r.text("begin"))
+    blocks = []
+    for _ in range(12):
+        r.now += 1000
+        blocks.append(pool.alloc(MIB // 4, stack))
+    for block in blocks[::2]:
+        pool.free(block)
+    r.event(FREE, pool.number, 0x1000)
+    r.event(PROVIDER_FREE, pool.number, pool.base + 2 * MIB, MIB)
+    r.event(TRIM, pool.number, pool.held, pool.held - MIB)
+    r.event(SUSPEND, pool.number, 0, pool.held)
+    r.now += 1000
+    r.event(RESUME, pool.number, 0, pool.held)
+    pool.refuse(MIB // 2, stack)
+    return r, {"flags": 5}
+
+
 def snapshot():
     r = Recording(2)
     provider = r.object(PROVIDER, 0, "os", (48 * MIB, 9, 48 * MIB, 64 * MIB, 0))
@@ -188,8 +211,12 @@ def snapshot():
 
 
 def main():
-    recording, how = snapshot() if sys.argv[2] == "snapshot" else server(sys.argv[2] == "lost")
+    what = sys.argv[2]
+    recording, how = {"snapshot": snapshot, "short": short}.get(what, lambda: server(what == "lost"))()
     recording.write(sys.argv[1], **how)
+    if what == "short":
+        with open(sys.argv[1], "rb+") as file:
+            file.truncate(len(file.read().rstrip(b"\0")) + 8)
 
 
 if __name__ == "__main__":

@@ -29,14 +29,12 @@
         return best;
     }
 
-    const cells_of = (map, span) => Math.max(1, Math.ceil(span[1] / map.cell));
-
     /* Spans that are there, with their first cell among all of the map. */
     function spans_of(map, frame) {
         const list = [];
         let first = 0;
         map.spans.forEach((span, index) => {
-            const cells = cells_of(map, span);
+            const cells = span[3];
             if (!frame.there || frame.there[index] === "1") {
                 const flags = span[2] | (frame.asleep ? AWAY : 0);
                 list.push({ base: span[0], size: span[1], flags, first, cells });

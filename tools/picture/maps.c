@@ -279,8 +279,9 @@ static void write_spans(picture_out_t *out, const picture_ranges_t *ranges) {
         if (range->cells > 0) {
             picture_open(out, '[');
             picture_hex(out, range->base);
-            picture_number(out, (int64_t)range->size);
+            picture_number(out, (int64_t)(range->size & INT64_MAX));
             picture_number(out, range->flags | (range->is_span ? 0 : SPAN_SEEN));
+            picture_number(out, range->cells);
             picture_close(out, ']');
         }
     }

@@ -3,19 +3,21 @@
  * it. Its size does not grow with the number of events: time is cut into bins, pools and stacks
  * beyond the largest are summed up, and what is left out is said. The viewer is page.html,
  * picture.css and the scripts of this folder, which the build embeds; the data is JSON in an
- * element that is not executed, with every `<` escaped:
+ * element that is not executed, with every `<` escaped. Its members:
  *
- *   file       what it is, times in ms or ns, what is lost; `notes`: what the reader found odd
- *   objects    pools and providers that something below refers to
- *   frames     [function, module];  stacks: lists of them, the innermost first
- *   sites      [object, stack]: where what lives was allocated; -1: none
- *   timeline   `pools`, `site_bytes`, `site_counts`: values at the end of each bin, or at the peak
+ * - file: what it is, times in ms or ns, what is lost; `notes`: what the reader found odd
+ * - objects: pools and providers that something else refers to
+ * - frames: [function, module]
+ * - stacks: lists of frames, the innermost first
+ * - sites: [object, stack], where what lives was allocated; -1: none
+ * - timeline: `pools`, `site_bytes`, `site_counts`: values at the end of each bin, or at the peak
  * or a refusal in it, as differences, where [n] stands for n times 0 and zeros at the end are left
- * out; `top`: the highest sum within each bin; `rest_*`: sites that are not listed marks      what
- * happened at one moment;  refusals: when pools found no memory, and who had it maps       for each
- * pool spans [address, size, flags] and frames: levels (a to p, 0 to 15) of all cells of all spans,
- * each letter followed by how often it comes allocs     [address, size, object, stack, time,
- * thread] of the largest that live at the end
+ * out; `top`: the highest sum within each bin; `rest_*`: sites that are not listed
+ * - marks: what happened at one moment
+ * - refusals: when pools found no memory, and who had it
+ * - maps: for each pool spans [address, size, flags, cells] and frames: levels (a to p, 0 to 15) of
+ *   all cells of all spans, each letter followed by how often it comes
+ * - allocs: [address, size, object, stack, time, thread] of the largest that live at the end
  *
  * No function here prints, exits or has state beside its arguments.
  */
