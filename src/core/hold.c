@@ -184,7 +184,6 @@ static void hold_install_locked(umf_memory_pool_handle_t pool) {
     umf_hold_try_free_t try_free = is_held ? hold_try_free : pool->try_free_unheld;
     atomic_store_explicit(&pool->is_held, is_held || pool->is_watched, memory_order_release);
     __atomic_store_n(&pool->free_unrecorded, free_at, __ATOMIC_RELEASE);
-    __atomic_store_n(&pool->try_free_unrecorded, try_free, __ATOMIC_RELEASE);
     __atomic_store_n(&pool->free_at, is_recorded ? umf_recorded_free_at : free_at,
                      __ATOMIC_RELEASE);
     __atomic_store_n(&pool->try_free, is_recorded ? umf_recorded_try_free : try_free,

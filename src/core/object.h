@@ -102,7 +102,6 @@ struct umf_memory_pool_t {
     umf_result_t (*free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
     bool (*try_free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
     umf_result_t (*free_unrecorded)(void *pool, void *ptr, umf_map_entry_t entry);
-    bool (*try_free_unrecorded)(void *pool, void *ptr, umf_map_entry_t entry);
     _Atomic size_t aside;  /* freed objects that are set aside */
     _Atomic(void *) lanes; /* queue/lanes.c; Sync: atomic, published once */
 

@@ -472,7 +472,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
         }
     }
     pool->free_unheld = pool->free_unrecorded = pool->free_at;
-    pool->try_free_unheld = pool->try_free_unrecorded = pool->try_free;
+    pool->try_free_unheld = pool->try_free;
     if (name) {
         umf_names_add(name, pool);
     }

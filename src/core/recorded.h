@@ -29,8 +29,8 @@ typedef umf_result_t (*umf_recorded_free_t)(umf_memory_pool_handle_t pool, void 
 UMF_COLD umf_result_t umf_recorded_free(umf_memory_pool_handle_t pool, void *ptr, const void *queue,
                                         umf_recorded_free_t free, const void *arg);
 
-/* free_at and try_free of recorded pools, which end in the pool's free_unrecorded and
- * try_free_unrecorded. */
+/* free_at of recorded pools, which ends in the pool's free_unrecorded, and try_free, which never
+ * frees: its caller goes on to free_at. */
 umf_result_t umf_recorded_free_at(void *self, void *ptr, umf_map_entry_t entry);
 bool umf_recorded_try_free(void *self, void *ptr, umf_map_entry_t entry);
 

@@ -138,6 +138,7 @@ TEST_P(Recorded, TellsEachAllocationAndFreeOnce) {
 }
 
 TEST_P(Recorded, TellsOfEveryEntrance) {
+    size_t not_moved = 0;
     make();
     warm_up();
     begin();
@@ -156,6 +157,7 @@ TEST_P(Recorded, TellsOfEveryEntrance) {
                 EXPECT_EQ(told.live.size(), 1u);
                 EXPECT_EQ(umfPoolRealloc(pool, moved, 0), nullptr);
             } else {
+                not_moved++;
                 EXPECT_EQ(told.live.at(uint64_t(zero)), 2 * size) << "it is still there";
                 EXPECT_EQ(umfFree(zero), OK);
             }
@@ -168,6 +170,7 @@ TEST_P(Recorded, TellsOfEveryEntrance) {
         }
         EXPECT_TRUE(told.live.empty()) << size;
     }
+    EXPECT_EQ(told.kinds[UMF_RECORD_FREE_REFUSED], not_moved) << "a try is no wrong free";
     EXPECT_EQ(told.odd, 0u);
 }
 
