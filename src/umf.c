@@ -14,6 +14,7 @@
 #include "numa/memspace.h"
 #include "peer/broker.h"
 #include "queue/lanes.h"
+#include "record/attach.h"
 #include "record/record.h"
 #include "suspend/suspend.h"
 #include "topology/topology.h"
@@ -43,6 +44,7 @@ static void start_locked(void) {
     umf_suspend_init();
     umf_movement_init();
     umf_lanes_init();
+    umf_attach_init();
 }
 
 UMF_API_1_0 umf_result_t umfInit(void) {
@@ -83,6 +85,7 @@ UMF_API_1_0 umf_result_t umfTearDown(void) {
     umf_unlock(&start_lock);
     if (last) {
         umf_reclaim_thread_stop(); /* waits for a thread, so not under the lock, as the next */
+        umf_attach_stop();
         umf_broker_stop();
         umf_registry_teardown(); /* unloads plugins, which run their code, so not under the lock */
     }
@@ -100,6 +103,7 @@ __attribute__((constructor)) static void load(void) {
 }
 
 __attribute__((destructor)) static void unload(void) {
+    umf_attach_stop();
     umf_record_fini();
     umfTearDown();
     umf_reclaim_thread_stop();

@@ -22,6 +22,10 @@ void umf_core_export_ends(umf_span_t *span, umf_memory_provider_handle_t provide
     TELL(export_ends, span, provider)
 }
 
+void umf_core_pool_begins(umf_memory_pool_handle_t pool) {
+    TELL(pool_begins, pool)
+}
+
 void umf_core_pool_closes(umf_memory_pool_handle_t pool) {
     TELL(pool_closes, pool)
 }

@@ -14,6 +14,8 @@ typedef struct umf_listener_t {
     /* The export of the span becomes invalid: the allocation is about to go back to its provider,
      * to be split or to be merged. Called for spans with an export. */
     void (*export_ends)(umf_span_t *span, umf_memory_provider_handle_t provider);
+    /* The pool has been created. */
+    void (*pool_begins)(umf_memory_pool_handle_t pool);
     /* The pool is about to be finalized, and can still free. No other thread uses it. */
     void (*pool_closes)(umf_memory_pool_handle_t pool);
     /* The pool is about to be destroyed. Its provider still exists. */
@@ -44,6 +46,7 @@ void umf_core_listen(umf_listener_t *listener);
 
 /* Each function calls all listeners. */
 void umf_core_export_ends(umf_span_t *span, umf_memory_provider_handle_t provider);
+void umf_core_pool_begins(umf_memory_pool_handle_t pool);
 void umf_core_pool_closes(umf_memory_pool_handle_t pool);
 void umf_core_pool_ends(umf_memory_pool_handle_t pool);
 bool umf_core_gives_back(umf_memory_pool_handle_t pool, bool waits);

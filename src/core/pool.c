@@ -8,6 +8,7 @@
 #include "cache/magazine.h"
 #include "core/ctl_nodes.h"
 #include "core/group.h"
+#include "core/listener.h"
 #include "core/names.h"
 #include "core/object.h"
 #include "core/pressure.h"
@@ -478,6 +479,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     }
     umf_reclaim_begin(pool);
     UMF_EVENT(.kind = UMF_RECORD_CREATE, .pool = pool);
+    umf_core_pool_begins(pool);
     *hPool = pool;
     return UMF_RESULT_SUCCESS;
 }

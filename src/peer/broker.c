@@ -4,21 +4,16 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 #include "base/lock.h"
 #include "base/log.h"
 #include "peer/broker_own.h"
 #include "peer/process.h"
+#include "peer/thread.h"
 #include "system/os.h"
 
-/* Only used pages cost memory, and sanitizers use many. */
-#define BROKER_STACK ((size_t)256 << 10)
-
-/* In ms. TICK: without an event the thread checks so often whether the program has ended but for
- * this thread. PAUSE: without free descriptors it accepts nobody for so long. */
-#define BROKER_TICK 2000
+/* In ms: without free descriptors it accepts nobody for so long. */
 #define BROKER_PAUSE 50
 
 UMF_LOCK_STATIC(broker_lock, UMF_RANK_BROKER);
@@ -106,7 +101,7 @@ typedef struct broker_turn_t {
 } broker_turn_t;
 
 static int turn_timeout(const broker_turn_t *turn, uint64_t now) {
-    uint64_t end = now + BROKER_TICK;
+    uint64_t end = now + UMF_PEER_TICK;
     if (turn->count > 0 && connections[0].deadline < end) {
         end = connections[0].deadline;
     }
@@ -165,53 +160,26 @@ static bool broker_serve(void) {
 
 static void broker_end_locked(void);
 
-/* The last thread of a program runs its exit handlers. This one has a usual stack, and signals. */
-static void *broker_be_last(void *arg) {
-    (void)arg;
-    sigset_t none;
+static void broker_end(void) {
     umf_lock(&broker_lock);
     broker_end_locked();
     umf_unlock(&broker_lock);
-    sigemptyset(&none);
-    pthread_sigmask(SIG_SETMASK, &none, NULL);
-    return NULL;
 }
+
+static void (*const broker_is_last)(void) = broker_end;
 
 static void *broker_run(void *arg) {
     (void)arg;
-    pthread_t last;
     pthread_setname_np(pthread_self(), "umf-broker");
     umf_os_own_thread_begins();
     bool is_last = broker_serve();
     umf_os_own_thread_ends();
     connections_close();
     atomic_store_explicit(&broker_runs, 0, memory_order_release);
-    if (is_last && pthread_create(&last, NULL, broker_be_last, NULL) == 0) {
-        pthread_detach(last);
+    if (is_last) {
+        umf_peer_thread_leave(&broker_is_last);
     }
     return NULL;
-}
-
-/* The thread blocks all signals, because they belong to the application. */
-static int broker_start_thread(void) {
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    int error = pthread_attr_init(&attributes);
-    if (error != 0) {
-        return error;
-    }
-    pthread_attr_setstacksize(&attributes, BROKER_STACK);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&broker_thread, &attributes, broker_run, NULL);
-    if (error == EINVAL) {
-        /* The thread-local memory of the program does not fit our stack, so the default size is
-         * used. */
-        error = pthread_create(&broker_thread, NULL, broker_run, NULL);
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error;
 }
 
 /* --- start and stop --- */
@@ -270,7 +238,7 @@ static int broker_start_locked(uint32_t pid) {
     broker_owner = pid;
     atomic_store_explicit(&broker_stops, false, memory_order_release);
     atomic_store_explicit(&broker_runs, pid, memory_order_release);
-    error = broker_start_thread();
+    error = umf_peer_thread_start(&broker_thread, broker_run);
     if (error != 0) {
         atomic_store_explicit(&broker_runs, 0, memory_order_release);
         umf_broker_unlisten(&broker_listener);

@@ -1,8 +1,11 @@
 /* The node "umf.record" of settings. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "ctl/ctl.h"
 #include "ctl/field.h"
+#include "record/attach.h"
 #include "record/record.h"
 #include "record/recording.h"
 
@@ -62,6 +65,14 @@ static umf_result_t stop(void *object) {
     return umfRecordStop();
 }
 
+UMF_FIELD_GETTER(get_attach, bool, umf_attach_get())
+
+static umf_result_t set_attach(void *object, const void *value) {
+    (void)object;
+    umf_attach_set(*(const bool *)value);
+    return UMF_RESULT_SUCCESS;
+}
+
 #define RECORD_MEMBER(kind, member)                                                                \
     .type = UMF_FIELD_##kind, .access = UMF_FIELD_READ | UMF_FIELD_WRITE,                          \
     .offset = offsetof(__typeof__(settings), member), .size = sizeof(settings.member)
@@ -103,6 +114,9 @@ static const umf_field_t settings_list[] = {
      .access = UMF_FIELD_RUN,
      .run = stop,
      .help = "ends the recording"},
+    {.path = "attach",
+     UMF_FIELD_SETTING(BOOL, get_attach, set_attach),
+     .help = "whether other programs of this user may look at this process"},
 };
 static const umf_fields_t settings_fields = UMF_FIELDS(settings_list);
 
@@ -111,6 +125,19 @@ static umf_result_t settings_query(umf_ctl_query_t *query, const char *rest) {
                          query->size, query->type, *query->args);
 }
 
+static void attach_read(const char *word) {
+    bool is_no = strcmp(word, "no") == 0;
+    if (is_no || strcmp(word, "yes") == 0) {
+        umf_attach_set(!is_no);
+    } else {
+        UMF_LOG_WARN("UMF_RECORD_ATTACH is ignored: it is neither yes nor no");
+    }
+}
+
 void umf_record_settings_init(void) {
     umf_ctl_register("record", settings_query);
+    const char *attach = secure_getenv("UMF_RECORD_ATTACH");
+    if (attach) {
+        attach_read(attach);
+    }
 }

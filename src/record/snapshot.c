@@ -110,9 +110,10 @@ static void snapshot_fini(umf_snapshot_t *snapshot) {
     umf_hash_fini(&snapshot->numbers);
 }
 
-int umf_snapshot_write(int fd, umf_snapshot_what_t what) {
+int umf_snapshot_write(int fd, umf_snapshot_what_t what, bool (*is_enough)(void)) {
     umf_snapshot_t snapshot = {
         .what = what,
+        .is_enough = is_enough,
         .objects = {.size = sizeof(umf_snapshot_object_t)},
         .seen = {.size = sizeof(umf_snapshot_seen_t)},
         .order = {.size = sizeof(uint32_t)},
@@ -120,10 +121,10 @@ int umf_snapshot_write(int fd, umf_snapshot_what_t what) {
         .runs = {.size = sizeof(umf_record_run_t)},
     };
     umf_snapshot_objects(&snapshot);
-    if (!snapshot.is_short) {
+    if (snapshot.error == 0) {
         umf_snapshot_spans(&snapshot);
     }
-    int error = snapshot.is_short ? ENOMEM : snapshot_save(&snapshot, fd);
+    int error = snapshot.error ? snapshot.error : snapshot_save(&snapshot, fd);
     snapshot_fini(&snapshot);
     return error;
 }
@@ -137,7 +138,7 @@ static int write_to(const char *path, const char *fresh) {
     if (error != 0) {
         return error;
     }
-    error = umf_snapshot_write(fd, UMF_SNAPSHOT_ALL);
+    error = umf_snapshot_write(fd, UMF_SNAPSHOT_ALL, NULL);
     umf_os_close(fd);
     if (error == 0) {
         error = umf_os_rename(fresh, path);

@@ -10,6 +10,8 @@
 #ifndef UMF_SRC_RECORD_SNAPSHOT_H
 #define UMF_SRC_RECORD_SNAPSHOT_H
 
+#include <stdbool.h>
+
 #include "system/common.h"
 
 typedef enum umf_snapshot_what_t {
@@ -17,7 +19,8 @@ typedef enum umf_snapshot_what_t {
     UMF_SNAPSHOT_ALL,
 } umf_snapshot_what_t;
 
-/* Writes a snapshot to the beginning of an empty file. 0 or an errno value. */
-int umf_snapshot_write(int fd, umf_snapshot_what_t what);
+/* Writes a snapshot to the beginning of an empty file. 0 or an errno value; ECANCELED: `is_enough`,
+ * which is asked now and then, has said so. NULL: it is never enough. */
+int umf_snapshot_write(int fd, umf_snapshot_what_t what, bool (*is_enough)(void));
 
 #endif

@@ -13,7 +13,7 @@ uint32_t umf_snapshot_number(const umf_snapshot_t *snapshot, const void *handle)
 
 static bool is_numbered(umf_snapshot_t *snapshot, const void *handle, uint32_t number) {
     bool is_done = umf_hash_put(&snapshot->numbers, (uintptr_t)handle, (void *)(uintptr_t)number);
-    snapshot->is_short |= !is_done;
+    snapshot->error = is_done ? snapshot->error : ENOMEM;
     return is_done;
 }
 
@@ -27,7 +27,7 @@ static umf_snapshot_object_t *object_add(umf_snapshot_t *snapshot, const void *h
     uint32_t number = (uint32_t)snapshot->objects.count;
     umf_snapshot_object_t *object = umf_items_add(&snapshot->objects);
     if (!object || !is_numbered(snapshot, handle, number)) {
-        snapshot->is_short = true;
+        snapshot->error = ENOMEM;
         return NULL;
     }
     object->item = (umf_record_object_t){
@@ -120,12 +120,12 @@ static bool pool_add(umf_memory_pool_handle_t pool, void *arg) {
         object->is_known = pool->fast && pool->fast->walk;
         pool_sets(snapshot, pool, number);
     }
-    return !snapshot->is_short;
+    return snapshot->error == 0;
 }
 
 void umf_snapshot_objects(umf_snapshot_t *snapshot) {
-    snapshot->is_short = !umf_items_add(&snapshot->objects);
-    if (!snapshot->is_short) {
+    umf_snapshot_need(snapshot, umf_items_add(&snapshot->objects));
+    if (snapshot->error == 0) {
         umf_reclaim_each(pool_add, snapshot);
     }
 }

@@ -2,6 +2,8 @@
 #ifndef UMF_SRC_RECORD_SNAPSHOT_OWN_H
 #define UMF_SRC_RECORD_SNAPSHOT_OWN_H
 
+#include <errno.h>
+
 #include <umf/record_format.h>
 
 #include "core/object.h"
@@ -25,13 +27,19 @@ typedef struct umf_snapshot_seen_t {
 
 typedef struct umf_snapshot_t {
     umf_snapshot_what_t what;
-    bool is_short;       /* of memory: it is given up */
-    umf_items_t objects; /* umf_snapshot_object_t; item 0 is not used */
-    umf_hash_t numbers;  /* of objects by handle, and of pools by their sets of spans */
-    umf_items_t seen;    /* umf_snapshot_seen_t */
-    umf_items_t order;   /* uint32_t: those of `seen` by object */
+    bool (*is_enough)(void); /* may be NULL */
+    int error;               /* 0, or why it is given up */
+    umf_items_t objects;     /* umf_snapshot_object_t; item 0 is not used */
+    umf_hash_t numbers;      /* of objects by handle, and of pools by their sets of spans */
+    umf_items_t seen;        /* umf_snapshot_seen_t */
+    umf_items_t order;       /* uint32_t: those of `seen` by object */
     umf_items_t spans, runs;
 } umf_snapshot_t;
+
+/* Without `memory` the snapshot is given up. */
+static inline void umf_snapshot_need(umf_snapshot_t *snapshot, const void *memory) {
+    snapshot->error = memory ? snapshot->error : ENOMEM;
+}
 
 static inline umf_snapshot_object_t *umf_snapshot_object(const umf_snapshot_t *snapshot,
                                                          size_t number) {

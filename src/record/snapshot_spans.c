@@ -16,7 +16,7 @@ static void span_note(umf_snapshot_t *snapshot, uint32_t index, const umf_span_s
     umf_snapshot_seen_t *seen = NULL;
     if (object || span->kind == UMF_SPAN_IMPORT) {
         seen = umf_items_add(&snapshot->seen);
-        snapshot->is_short |= !seen;
+        umf_snapshot_need(snapshot, seen);
     }
     if (seen) {
         *seen = (umf_snapshot_seen_t){*span, index, object};
@@ -27,7 +27,7 @@ static void span_note(umf_snapshot_t *snapshot, uint32_t index, const umf_span_s
 static void spans_note(umf_snapshot_t *snapshot) {
     uint32_t highest = umf_span_highest();
     umf_span_seen_t span;
-    for (uint32_t i = 1; i <= highest && !snapshot->is_short; i++) {
+    for (uint32_t i = 1; i <= highest && snapshot->error == 0; i++) {
         umf_span_see(i, &span);
         if (span.kind) {
             span_note(snapshot, i, &span);
@@ -37,8 +37,8 @@ static void spans_note(umf_snapshot_t *snapshot) {
 
 /* By object, so that each pool is visited once. */
 static void spans_sort(umf_snapshot_t *snapshot) {
-    for (size_t i = 0; i < snapshot->seen.count && !snapshot->is_short; i++) {
-        snapshot->is_short = !umf_items_add(&snapshot->order);
+    for (size_t i = 0; i < snapshot->seen.count && snapshot->error == 0; i++) {
+        umf_snapshot_need(snapshot, umf_items_add(&snapshot->order));
     }
     size_t first = 0;
     for (size_t i = 0; i < snapshot->objects.count; i++) {
@@ -47,7 +47,7 @@ static void spans_sort(umf_snapshot_t *snapshot) {
         first += object->count;
         object->count = 0;
     }
-    for (size_t i = 0; i < snapshot->seen.count && !snapshot->is_short; i++) {
+    for (size_t i = 0; i < snapshot->seen.count && snapshot->error == 0; i++) {
         const umf_snapshot_seen_t *seen = umf_items_at(&snapshot->seen, i);
         umf_snapshot_object_t *object = umf_snapshot_object(snapshot, seen->object);
         *(uint32_t *)umf_items_at(&snapshot->order, object->first + object->count++) = (uint32_t)i;
@@ -69,7 +69,7 @@ static void run_tell(umf_walk_t *walk, const umf_record_run_t *run) {
     }
     if (mine->snapshot->what == UMF_SNAPSHOT_ALL) {
         umf_record_run_t *kept = umf_items_add(&mine->snapshot->runs);
-        mine->snapshot->is_short |= !kept;
+        umf_snapshot_need(mine->snapshot, kept);
         if (kept) {
             *kept = *run;
         }
@@ -99,10 +99,10 @@ static uint32_t span_flags(const umf_snapshot_object_t *object, const umf_span_s
 
 static void span_add(umf_snapshot_t *snapshot, const umf_record_span_t *span, size_t first_run) {
     umf_record_span_t *kept = NULL;
-    if (snapshot->what == UMF_SNAPSHOT_ALL && !snapshot->is_short) {
+    if (snapshot->what == UMF_SNAPSHOT_ALL && snapshot->error == 0) {
         runs_ascend(snapshot, first_run);
         kept = umf_items_add(&snapshot->spans);
-        snapshot->is_short |= !kept;
+        umf_snapshot_need(snapshot, kept);
     }
     if (kept) {
         *kept = *span;
@@ -194,7 +194,7 @@ typedef struct snapshot_visit_t {
 static void some_visit(umf_memory_pool_handle_t pool, void *arg) {
     snapshot_visit_t *visit = arg;
     umf_snapshot_t *snapshot = visit->snapshot;
-    for (size_t i = 0; i < SPANS_AT_ONCE && visit->next < visit->end && !snapshot->is_short; i++) {
+    for (size_t i = 0; i < SPANS_AT_ONCE && visit->next < visit->end && snapshot->error == 0; i++) {
         uint32_t at = *(uint32_t *)umf_items_at(&snapshot->order, visit->next++);
         span_visit(snapshot, pool, umf_items_at(&snapshot->seen, at));
     }
@@ -204,7 +204,10 @@ static void some_visit(umf_memory_pool_handle_t pool, void *arg) {
 static void object_visit(umf_snapshot_t *snapshot, size_t number) {
     const umf_snapshot_object_t *object = umf_snapshot_object(snapshot, number);
     snapshot_visit_t visit = {snapshot, object->first, object->first + object->count};
-    while (visit.next < visit.end && !snapshot->is_short) {
+    while (visit.next < visit.end && snapshot->error == 0) {
+        if (snapshot->is_enough && snapshot->is_enough()) {
+            snapshot->error = ECANCELED;
+        }
         if (number == 0) {
             some_visit(NULL, &visit);
         } else if (!umf_reclaim_one(object->index, some_visit, &visit)) {
@@ -222,7 +225,7 @@ static void figures_end(umf_record_object_t *item, bool is_known) {
 void umf_snapshot_spans(umf_snapshot_t *snapshot) {
     spans_note(snapshot);
     spans_sort(snapshot);
-    for (size_t i = 0; i < snapshot->objects.count && !snapshot->is_short; i++) {
+    for (size_t i = 0; i < snapshot->objects.count && snapshot->error == 0; i++) {
         object_visit(snapshot, i);
     }
     for (size_t i = 1; i < snapshot->objects.count; i++) {

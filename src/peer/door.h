@@ -1,0 +1,40 @@
+/*
+ * Door: where other programs of the same user, and of root, find this process by its number, to
+ * look at it (docs/ipc.md). The broker (peer/broker.h) is found only by those who have a handle.
+ *
+ * A socket in the abstract namespace and a thread, which are there from the moment the door is
+ * opened. The thread serves one request at a time: the broker has a thread of its own, so nobody
+ * who shares memory waits for an inspector.
+ */
+#ifndef UMF_SRC_PEER_DOOR_H
+#define UMF_SRC_PEER_DOOR_H
+
+#include "system/common.h"
+
+#define UMF_DOOR_GUESTS 8u /* connections at a time */
+
+/* Both are called by the door's thread, with no lock held. */
+typedef struct umf_door_ops_t {
+    /* Something may have arrived: reads one message and answers. false: the connection is to be
+     * closed. */
+    bool (*serve)(unsigned guest, int connection);
+    /* The connection of this guest is closed now. */
+    void (*leaves)(unsigned guest);
+    /* Tells a process why it may not come in. */
+    void (*refuse)(int connection, bool is_full);
+} umf_door_ops_t;
+
+/* Opens the door of this process unless it is open. No lock may be held. `ops` stays. false: it
+ * cannot be opened, which a debug message explains. */
+bool umf_door_open(const umf_door_ops_t *ops);
+
+/* Closes it and waits for the thread; `ops` is not used any more. */
+void umf_door_close(void);
+
+/* Whether it is open in this process. Cheap. */
+bool umf_door_is_open(void);
+
+/* Whether it is about to be closed: what takes long shall end. */
+bool umf_door_is_closing(void);
+
+#endif

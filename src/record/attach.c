@@ -1,0 +1,162 @@
+/* When the door is open, and the messages that go through it. */
+#include "record/attach.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/dl.h"
+#include "base/log.h"
+#include "core/listener.h"
+#include "core/object.h"
+#include "peer/door.h"
+#include "peer/process.h"
+#include "record/attach_own.h"
+#include "system/os.h"
+#include "system/socket.h"
+
+_Static_assert(sizeof(umf_attach_request_t) == 64, "requests travel between processes");
+_Static_assert(sizeof(umf_attach_reply_t) == 256, "replies travel between processes");
+
+/* --- messages --- */
+
+void umf_attach_fail(umf_attach_answer_t *answer, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(answer->reply.text, sizeof(answer->reply.text), format, args);
+    va_end(args);
+    answer->reply.status = UMF_ATTACH_FAILED;
+}
+
+static umf_attach_answer_t answer_make(uint32_t kind, umf_attach_status_t status) {
+    return (umf_attach_answer_t){
+        .reply =
+            {
+                .magic = UMF_ATTACH_MAGIC,
+                .version = UMF_ATTACH_VERSION,
+                .status = (uint32_t)status,
+                .kind = kind,
+            },
+        .fd = -1,
+    };
+}
+
+/* Never waits: a guest that does not read gets no answer, and has to go. */
+static bool answer_send(int connection, const umf_attach_answer_t *answer) {
+    int error = umf_socket_send(connection, &answer->reply, sizeof(answer->reply), answer->fd);
+    if (answer->fd != -1) {
+        umf_os_close(answer->fd);
+    }
+    return error == 0;
+}
+
+static bool is_request(const umf_attach_request_t *request, size_t got) {
+    return got == sizeof(*request) && request->magic == UMF_ATTACH_MAGIC &&
+           request->version == UMF_ATTACH_VERSION;
+}
+
+static bool serve(unsigned guest, int connection) {
+    umf_attach_request_t request;
+    size_t got = 0;
+    int error = umf_socket_receive(connection, &request, sizeof(request), &got, NULL);
+    if (error == EAGAIN) {
+        return true;
+    }
+    if (error != 0 || got == 0) {
+        return false;
+    }
+    if (!is_request(&request, got)) {
+        umf_attach_answer_t unknown = answer_make(0, UMF_ATTACH_UNKNOWN);
+        answer_send(connection, &unknown);
+        return false;
+    }
+    umf_attach_answer_t answer = answer_make(request.kind, UMF_ATTACH_DONE);
+    umf_attach_serve(guest, &request, &answer);
+    return answer_send(connection, &answer);
+}
+
+static void refuse(int connection, bool is_full) {
+    umf_attach_answer_t answer = answer_make(0, is_full ? UMF_ATTACH_FULL : UMF_ATTACH_DENIED);
+    answer_send(connection, &answer);
+}
+
+static const umf_door_ops_t door_ops = {
+    .serve = serve, .leaves = umf_attach_forget, .refuse = refuse};
+
+/* --- when --- */
+
+typedef enum attach_may_t { MAY_UNSET, MAY, MAY_NOT } attach_may_t;
+
+static _Atomic int attach_may;        /* attach_may_t */
+static _Atomic uint32_t attach_tried; /* pid of the process in which it was tried last */
+
+static bool may_open(void) {
+    int may = atomic_load(&attach_may);
+    return may == MAY || (may == MAY_UNSET && !umf_os_has_filter());
+}
+
+/* Tried once in each process, because what stops it usually stays. */
+static UMF_COLD void try_open(uint32_t pid) {
+    if (atomic_exchange(&attach_tried, pid) != pid && may_open()) {
+        umf_door_open(&door_ops);
+    }
+}
+
+static bool was_tried(void) {
+    return atomic_load_explicit(&attach_tried, memory_order_relaxed) == umf_process_pid();
+}
+
+static void open_once(void) {
+    if (umf_unlikely(!was_tried())) {
+        try_open(umf_process_pid());
+    }
+}
+
+/* Does this library serve the program's malloc? */
+static bool is_malloc(void) {
+    static _Atomic int known; /* 0: not known yet; else 1 plus the answer */
+    int is = atomic_load_explicit(&known, memory_order_relaxed);
+    if (is == 0) {
+        is = 1 + umf_dl_is_from("malloc_usable_size", "libumf_proxy.so");
+        atomic_store_explicit(&known, is, memory_order_relaxed);
+    }
+    return is == 2;
+}
+
+static void pool_begins(umf_memory_pool_handle_t pool) {
+    (void)pool;
+    if (umf_unlikely(!was_tried()) && !is_malloc()) {
+        open_once();
+    }
+}
+
+/* A child of fork that goes on with its parent's pools is found from a tick on. */
+static void ticks(umf_memory_pool_handle_t pool) {
+    (void)pool;
+    open_once();
+}
+
+void umf_attach_set(bool may) {
+    atomic_store(&attach_may, may ? MAY : MAY_NOT);
+    atomic_store(&attach_tried, 0);
+    if (!may) {
+        umf_door_close();
+    } else if (umf_pool_highest_index() > 0) {
+        open_once();
+    }
+}
+
+bool umf_attach_get(void) {
+    return may_open();
+}
+
+void umf_attach_init(void) {
+    static umf_listener_t listener = {.pool_begins = pool_begins, .ticks = ticks};
+    umf_core_listen(&listener);
+}
+
+void umf_attach_stop(void) {
+    umf_door_close();
+    atomic_store(&attach_tried, 0);
+}

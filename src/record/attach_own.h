@@ -1,0 +1,24 @@
+/* The inside of attaching, for its files. */
+#ifndef UMF_SRC_RECORD_ATTACH_OWN_H
+#define UMF_SRC_RECORD_ATTACH_OWN_H
+
+#include <umf/record_attach.h>
+
+#include "system/common.h"
+
+/* What is answered, and the descriptor that goes with it; -1: none. */
+typedef struct umf_attach_answer_t {
+    umf_attach_reply_t reply;
+    int fd;
+} umf_attach_answer_t;
+
+__attribute__((format(printf, 2, 3))) void umf_attach_fail(umf_attach_answer_t *answer,
+                                                           const char *format, ...);
+
+/* attach_serve.c: does what is asked for. `guest`: who asks. */
+void umf_attach_serve(unsigned guest, const umf_attach_request_t *request,
+                      umf_attach_answer_t *answer);
+/* The guest has gone. */
+void umf_attach_forget(unsigned guest);
+
+#endif

@@ -1,0 +1,244 @@
+/* What inspectors ask for. Their bytes are another program's: every number is checked before it is
+ * used, and a handle is looked up. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <umf/record.h>
+#include <umf/result.h>
+#include <umf/suspend.h>
+
+#include "base/memory_file.h"
+#include "core/object.h"
+#include "core/reclaim.h"
+#include "peer/door.h"
+#include "record/attach_own.h"
+#include "record/record.h"
+#include "record/snapshot.h"
+#include "system/os.h"
+
+static void fail_system(umf_attach_answer_t *answer, const char *what, int error) {
+    char buffer[128];
+    umf_attach_fail(answer, "%s: %s", what, umf_os_error_text(error, buffer, sizeof(buffer)));
+}
+
+/* --- snapshots --- */
+
+static void give_snapshot(umf_snapshot_what_t what, umf_attach_answer_t *answer) {
+    int fd = -1;
+    int error = umf_memory_file("umf-snapshot", &fd);
+    if (error == 0) {
+        error = umf_snapshot_write(fd, what, umf_door_is_closing);
+    }
+    if (error == 0) {
+        answer->fd = fd;
+        return;
+    }
+    fail_system(answer, "the snapshot could not be made", error);
+    if (fd != -1) {
+        umf_os_close(fd);
+    }
+}
+
+static void serve_figures(unsigned guest, const umf_attach_request_t *request,
+                          umf_attach_answer_t *answer) {
+    (void)guest, (void)request;
+    give_snapshot(UMF_SNAPSHOT_FIGURES, answer);
+}
+
+static void serve_snapshot(unsigned guest, const umf_attach_request_t *request,
+                           umf_attach_answer_t *answer) {
+    (void)guest, (void)request;
+    give_snapshot(UMF_SNAPSHOT_ALL, answer);
+}
+
+/* --- recordings --- */
+
+/* The guest that has started the recording that runs; UMF_DOOR_GUESTS: none has. Only the door's
+ * thread has it, and whoever waits for that to end. */
+static unsigned recorder = UMF_DOOR_GUESTS;
+
+static bool is_recording(void) {
+    umf_record_state_report_t report = UMF_RECORD_STATE_REPORT_INIT;
+    return umfRecordGetState(&report) == UMF_RESULT_SUCCESS && report.is_running;
+}
+
+/* A descriptor of its own, which can only be read. */
+static void give_recording(umf_attach_answer_t *answer) {
+    int fd = -1;
+    int error = umf_record_dup(&fd);
+    if (error == 0) {
+        char path[64];
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        error = umf_os_open(path, O_RDONLY, 0, &answer->fd);
+        umf_os_close(fd);
+    }
+    if (error != 0) {
+        fail_system(answer,
+                    is_recording() ? "the recording cannot be passed on" : "nothing is recorded",
+                    error);
+    }
+}
+
+static void serve_live(unsigned guest, const umf_attach_request_t *request,
+                       umf_attach_answer_t *answer) {
+    (void)guest, (void)request;
+    if (is_recording()) {
+        give_recording(answer);
+    } else {
+        umf_attach_fail(answer, "nothing is recorded");
+    }
+}
+
+static void record_end(void) {
+    recorder = UMF_DOOR_GUESTS;
+    if (is_recording()) {
+        umfRecordStop();
+    }
+}
+
+/* What is wrong with the numbers umfRecordStart finds, and the program's log tells. */
+static void serve_record(unsigned guest, const umf_attach_request_t *request,
+                         umf_attach_answer_t *answer) {
+    umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
+    params.size = request->size;
+    params.stack_depth = request->stack_depth;
+    params.leaks = request->leaks != 0;
+    params.min_size = request->min_size;
+    params.max_size = request->max_size;
+    params.rate = request->rate;
+    if (is_recording()) {
+        umf_attach_fail(answer, "a recording is running already");
+        return;
+    }
+    umf_result_t result = umfRecordStart(&params);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_attach_fail(answer, "the recording could not be started: %s", umfResultText(result));
+        return;
+    }
+    recorder = guest;
+    give_recording(answer);
+    if (answer->fd == -1) {
+        record_end();
+    }
+}
+
+static void serve_stop(unsigned guest, const umf_attach_request_t *request,
+                       umf_attach_answer_t *answer) {
+    (void)request;
+    if (recorder == guest) {
+        record_end();
+    } else {
+        umf_attach_fail(answer, "this connection has started no recording");
+    }
+}
+
+/* --- pools --- */
+
+typedef struct wanted_t {
+    uint64_t handle;
+    bool is_there;
+    umf_result_t result;
+    char name[UMF_NAMES_LENGTH + 1];
+} wanted_t;
+
+static bool trim_it(umf_memory_pool_handle_t pool, void *arg) {
+    wanted_t *wanted = arg;
+    wanted->is_there = (uintptr_t)pool == wanted->handle;
+    if (wanted->is_there) {
+        wanted->result = umf_pool_trim(pool, 0, false);
+    }
+    return !wanted->is_there;
+}
+
+static bool name_it(umf_memory_pool_handle_t pool, void *arg) {
+    wanted_t *wanted = arg;
+    wanted->is_there = (uintptr_t)pool == wanted->handle;
+    if (wanted->is_there) {
+        memcpy(wanted->name, pool->named.name, sizeof(wanted->name));
+    }
+    return !wanted->is_there;
+}
+
+static void fail_pool(const wanted_t *wanted, const char *what, umf_attach_answer_t *answer) {
+    if (!wanted->is_there) {
+        umf_attach_fail(answer, "there is no such pool any more");
+    } else if (wanted->result != UMF_RESULT_SUCCESS) {
+        umf_attach_fail(answer, "the pool cannot be %s: %s", what, umfResultText(wanted->result));
+    }
+}
+
+static void serve_trim(unsigned guest, const umf_attach_request_t *request,
+                       umf_attach_answer_t *answer) {
+    wanted_t wanted = {.handle = request->object};
+    (void)guest;
+    umf_reclaim_each(trim_it, &wanted);
+    fail_pool(&wanted, "trimmed", answer);
+}
+
+/* A pool that was found by its name is not destroyed before it is put back (core/names.h); a visit
+ * would keep the suspend itself waiting. */
+static void with_pinned(wanted_t *wanted, umf_result_t (*change)(umf_memory_pool_handle_t *pool)) {
+    umf_reclaim_each(name_it, wanted);
+    wanted->is_there = false;
+    umf_memory_pool_handle_t pool = umf_names_next(wanted->name, NULL);
+    while (pool && (uintptr_t)pool != wanted->handle) {
+        pool = umf_names_next(wanted->name, pool);
+    }
+    if (pool) {
+        wanted->is_there = true;
+        wanted->result = change(&pool);
+        umf_names_put(pool);
+    }
+}
+
+static umf_result_t suspend(umf_memory_pool_handle_t *pool) {
+    return umfPoolsSuspend(pool, 1, NULL, NULL);
+}
+
+static umf_result_t resume(umf_memory_pool_handle_t *pool) {
+    return umfPoolsResume(pool, 1, NULL, NULL);
+}
+
+static void serve_suspend(unsigned guest, const umf_attach_request_t *request,
+                          umf_attach_answer_t *answer) {
+    wanted_t wanted = {.handle = request->object};
+    (void)guest;
+    with_pinned(&wanted, suspend);
+    fail_pool(&wanted, "suspended", answer);
+}
+
+static void serve_resume(unsigned guest, const umf_attach_request_t *request,
+                         umf_attach_answer_t *answer) {
+    wanted_t wanted = {.handle = request->object};
+    (void)guest;
+    with_pinned(&wanted, resume);
+    fail_pool(&wanted, "resumed", answer);
+}
+
+/* --- all --- */
+
+typedef void (*serve_t)(unsigned guest, const umf_attach_request_t *request,
+                        umf_attach_answer_t *answer);
+
+void umf_attach_serve(unsigned guest, const umf_attach_request_t *request,
+                      umf_attach_answer_t *answer) {
+    static const serve_t kinds[] = {
+        [UMF_ATTACH_FIGURES] = serve_figures, [UMF_ATTACH_SNAPSHOT] = serve_snapshot,
+        [UMF_ATTACH_LIVE] = serve_live,       [UMF_ATTACH_RECORD] = serve_record,
+        [UMF_ATTACH_STOP] = serve_stop,       [UMF_ATTACH_TRIM] = serve_trim,
+        [UMF_ATTACH_SUSPEND] = serve_suspend, [UMF_ATTACH_RESUME] = serve_resume,
+    };
+    if (request->kind < UMF_COUNT_OF(kinds) && kinds[request->kind]) {
+        kinds[request->kind](guest, request, answer);
+    } else {
+        answer->reply.status = UMF_ATTACH_UNKNOWN;
+    }
+}
+
+void umf_attach_forget(unsigned guest) {
+    if (recorder == guest) {
+        record_end();
+    }
+}

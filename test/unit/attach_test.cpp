@@ -1,0 +1,513 @@
+// Attaching (src/record/attach*.c, src/peer/door.c): other programs look at this process.
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <umf.h>
+#include <umf/experimental/ctl.h>
+#include <umf/memory_pool_ext.h>
+#include <umf/record.h>
+#include <umf/suspend.h>
+#include <umf/text.h>
+
+#include <gtest/gtest.h>
+
+#include "fakes/attach.h"
+#include "fakes/scale.h"
+#include "fakes/snapshot.h"
+
+namespace {
+
+struct Pool {
+    umf_memory_pool_handle_t handle = nullptr;
+    explicit Pool(const char *text = "disjoint over os") {
+        EXPECT_EQ(umfPoolCreateFromText(text, &handle), UMF_RESULT_SUCCESS);
+    }
+    ~Pool() {
+        umfPoolDestroy(handle);
+    }
+    Pool(const Pool &) = delete;
+    Pool &operator=(const Pool &) = delete;
+};
+
+size_t threads_of_this_process() {
+    size_t count = 0;
+    DIR *folder = opendir("/proc/self/task");
+    while (dirent *entry = readdir(folder)) {
+        count += entry->d_name[0] != '.';
+    }
+    closedir(folder);
+    return count;
+}
+
+// Runs it in a child; its result is the exit status.
+pid_t in_child(const std::function<int()> &run) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit(run());
+    }
+    return pid;
+}
+
+int status_of(pid_t pid) {
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+TEST(Attach, WithoutAPoolThereIsNothing) {
+    EXPECT_EQ(status_of(in_child([] {
+                  umf_memory_provider_handle_t provider;
+                  umfMemoryProviderCreateFromText("os", &provider);
+                  umfMemoryProviderDestroy(provider);
+                  return threads_of_this_process() == 1 && !Visit().is_open() ? 0 : 1;
+              })),
+              0);
+}
+
+TEST(Attach, TheFirstPoolOpensTheDoor) {
+    EXPECT_EQ(status_of(in_child([] {
+                  Pool pool;
+                  return Visit().is_open() ? 0 : 1;
+              })),
+              0);
+}
+
+TEST(Attach, AChildListensForItself) {
+    Pool pool;
+    EXPECT_TRUE(Visit().is_open());
+    EXPECT_EQ(status_of(in_child([&] {
+                  if (Visit().is_open()) {
+                      return 1;
+                  }
+                  Pool own;
+                  Visit visit;
+                  if (visit.ask(UMF_ATTACH_FIGURES) != UMF_ATTACH_DONE) {
+                      return 2;
+                  }
+                  Snapshot snapshot(visit.file());
+                  return snapshot.header.pid == (uint32_t)getpid() && snapshot.number(own.handle) &&
+                                 snapshot.number(pool.handle)
+                             ? 0
+                             : 3;
+              })),
+              0);
+    EXPECT_TRUE(Visit().is_open());
+}
+
+TEST(Attach, ASettingTurnsItOff) {
+    EXPECT_EQ(status_of(in_child([] {
+                  bool may = false;
+                  if (umfCtlSet("umf.record.attach", &may, sizeof(may)) != UMF_RESULT_SUCCESS) {
+                      return 1;
+                  }
+                  Pool pool;
+                  if (Visit().is_open()) {
+                      return 2;
+                  }
+                  may = true;
+                  umfCtlSet("umf.record.attach", &may, sizeof(may));
+                  if (!Visit().is_open()) {
+                      return 3;
+                  }
+                  may = false;
+                  umfCtlSet("umf.record.attach", &may, sizeof(may));
+                  return !Visit().is_open() && threads_of_this_process() == 1 ? 0 : 4;
+              })),
+              0);
+}
+
+TEST(Attach, ATearDownClosesTheDoor) {
+    EXPECT_EQ(status_of(in_child([] {
+                  umf_memory_pool_handle_t pool;
+                  umfPoolCreateFromText("disjoint over os", &pool);
+                  Visit visit;
+                  umfPoolDestroy(pool);
+                  umfTearDown();
+                  return threads_of_this_process() == 1 && !Visit().is_open() ? 0 : 1;
+              })),
+              0);
+}
+
+TEST(Attach, FiguresAndSnapshots) {
+    Pool pool;
+    void *ptr = umfPoolMalloc(pool.handle, 1000);
+    Visit visit;
+    ASSERT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    {
+        Snapshot snapshot(visit.file());
+        EXPECT_EQ(snapshot.of(pool.handle).live_count, 1u);
+        EXPECT_GE(snapshot.of(pool.handle).live, 1000u);
+        EXPECT_GE(snapshot.of(pool.handle).held, snapshot.of(pool.handle).live);
+        EXPECT_EQ(snapshot.header.sections[UMF_RECORD_SPANS].offset, 0u);
+    }
+    ASSERT_EQ(visit.ask(UMF_ATTACH_SNAPSHOT), UMF_ATTACH_DONE);
+    EXPECT_EQ(Snapshot(visit.file()).state_at(ptr), (uint32_t)UMF_RECORD_STATE_LIVE);
+    umfPoolFree(pool.handle, ptr);
+}
+
+TEST(Attach, PoolsAreTrimmedSuspendedAndResumed) {
+    Pool pool("disjoint over linux_vmm");
+    void *ptr = umfPoolMalloc(pool.handle, 3 << 20);
+    Visit visit;
+    EXPECT_EQ(visit.ask(UMF_ATTACH_TRIM, pool.handle), UMF_ATTACH_DONE);
+    EXPECT_EQ(visit.ask(UMF_ATTACH_SUSPEND, pool.handle), UMF_ATTACH_DONE) << visit.reply.text;
+    ASSERT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    EXPECT_GT(Snapshot(visit.file()).of(pool.handle).away, 0u);
+    EXPECT_EQ(visit.ask(UMF_ATTACH_RESUME, pool.handle), UMF_ATTACH_DONE) << visit.reply.text;
+    memset(ptr, 1, 3 << 20);
+    umfPoolFree(pool.handle, ptr);
+}
+
+bool is_recording() {
+    umf_record_state_report_t report = UMF_RECORD_STATE_REPORT_INIT;
+    umfRecordGetState(&report);
+    return report.is_running != 0;
+}
+
+std::string bytes_of(const Visit &visit) {
+    std::ifstream file(visit.file(), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Attach, ARecordingRunsUntilItsVisitorGoes) {
+    Pool pool;
+    Visit other;
+    EXPECT_EQ(other.ask(UMF_ATTACH_LIVE), UMF_ATTACH_FAILED);
+    {
+        Visit visit;
+        umf_attach_request_t request = Visit::request(UMF_ATTACH_RECORD);
+        request.size = 1 << 20;
+        request.leaks = 1;
+        ASSERT_TRUE(visit.send(&request, sizeof(request)));
+        ASSERT_TRUE(visit.receive());
+        ASSERT_EQ(visit.reply.status, (uint32_t)UMF_ATTACH_DONE) << visit.reply.text;
+        EXPECT_TRUE(is_recording());
+        EXPECT_EQ(bytes_of(visit).substr(0, 8), UMF_RECORD_MAGIC);
+        EXPECT_EQ(fcntl(visit.given, F_GETFL) & O_ACCMODE, O_RDONLY);
+        EXPECT_EQ(other.ask(UMF_ATTACH_RECORD), UMF_ATTACH_FAILED);
+        EXPECT_STREQ(other.reply.text, "a recording is running already");
+        EXPECT_EQ(other.ask(UMF_ATTACH_STOP), UMF_ATTACH_FAILED);
+        EXPECT_EQ(other.ask(UMF_ATTACH_LIVE), UMF_ATTACH_DONE);
+        EXPECT_EQ(bytes_of(other).substr(0, 8), UMF_RECORD_MAGIC);
+        EXPECT_TRUE(is_recording());
+    }
+    /* The door's thread notices it by itself; a request that follows is served after that. */
+    for (int i = 0; i < 1000 && is_recording(); i++) {
+        EXPECT_EQ(other.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    }
+    EXPECT_FALSE(is_recording());
+    EXPECT_EQ(other.ask(UMF_ATTACH_RECORD), UMF_ATTACH_DONE) << other.reply.text;
+    EXPECT_EQ(other.ask(UMF_ATTACH_STOP), UMF_ATTACH_DONE);
+    EXPECT_FALSE(is_recording());
+}
+
+// A recording of the program itself is nobody else's to stop.
+TEST(Attach, TheProgramsOwnRecordingStays) {
+    Pool pool;
+    ASSERT_EQ(umfRecordStart(nullptr), UMF_RESULT_SUCCESS);
+    {
+        Visit visit;
+        EXPECT_EQ(visit.ask(UMF_ATTACH_STOP), UMF_ATTACH_FAILED);
+        EXPECT_EQ(visit.ask(UMF_ATTACH_RECORD), UMF_ATTACH_FAILED);
+    }
+    EXPECT_EQ(Visit().ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    EXPECT_TRUE(is_recording());
+    EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
+}
+
+TEST(Attach, HandlesThatAreNone) {
+    Pool pool;
+    int local = 0;
+    Visit visit;
+    for (uint32_t kind : {UMF_ATTACH_TRIM, UMF_ATTACH_SUSPEND, UMF_ATTACH_RESUME}) {
+        for (const void *handle : {(const void *)nullptr, (const void *)&local, (const void *)-1,
+                                   (const void *)((char *)pool.handle + 16)}) {
+            EXPECT_EQ(visit.ask(kind, handle), UMF_ATTACH_FAILED);
+            EXPECT_STRNE(visit.reply.text, "");
+        }
+    }
+}
+
+// After each of them the process answers others as before.
+TEST(Attach, BadMessages) {
+    Pool pool;
+    const umf_attach_request_t good = Visit::request(UMF_ATTACH_FIGURES);
+    std::vector<std::string> bad = {"", "x", std::string(63, 'x'), std::string(64, '\0'),
+                                    std::string(4096, 'x')};
+    auto with = [&](void (*change)(umf_attach_request_t *)) {
+        umf_attach_request_t changed = good;
+        change(&changed);
+        bad.emplace_back((const char *)&changed, sizeof(changed));
+    };
+    with([](umf_attach_request_t *request) { request->magic++; });
+    with([](umf_attach_request_t *request) { request->version = 0; });
+    with([](umf_attach_request_t *request) { request->version++; });
+    bad.emplace_back(std::string((const char *)&good, sizeof(good)) + "more");
+    for (const std::string &bytes : bad) {
+        Visit visit;
+        ASSERT_TRUE(visit.is_open());
+        visit.send(bytes.data(), bytes.size());
+        if (visit.receive()) {
+            EXPECT_EQ(visit.reply.status, (uint32_t)UMF_ATTACH_UNKNOWN);
+        }
+        EXPECT_FALSE(visit.receive()) << "the connection should be closed";
+    }
+    for (uint32_t kind : {0u, 9u, 255u, UINT32_MAX}) {
+        Visit visit;
+        EXPECT_EQ(visit.ask(kind), UMF_ATTACH_UNKNOWN);
+    }
+    std::mt19937 random(25);
+    for (size_t i = 0; i < scaled(2000); i++) {
+        umf_attach_request_t request = good;
+        request.kind = (uint32_t)(1 + random() % 10);
+        for (size_t at = offsetof(umf_attach_request_t, stack_depth); at < sizeof(request); at++) {
+            ((char *)&request)[at] = (char)(random() % 4 ? 0 : random());
+        }
+        Visit visit;
+        ASSERT_TRUE(visit.send(&request, sizeof(request)));
+        ASSERT_TRUE(visit.receive());
+    }
+    Visit visit;
+    EXPECT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+}
+
+size_t open_descriptors() {
+    size_t count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (readdir(folder)) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+TEST(Attach, DescriptorsThatComeAlongAreNotTakenIn) {
+    Pool pool;
+    Visit warm;
+    ASSERT_EQ(warm.ask(UMF_ATTACH_TRIM), UMF_ATTACH_FAILED);
+    size_t before = open_descriptors();
+    umf_attach_request_t request = Visit::request(UMF_ATTACH_TRIM);
+    for (int i = 0; i < 20; i++) {
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+        iovec bytes{&request, sizeof(request)};
+        msghdr message{};
+        message.msg_iov = &bytes;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof(control);
+        cmsghdr *head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(head), &warm.fd, sizeof(int));
+        ASSERT_GT(sendmsg(warm.fd, &message, MSG_NOSIGNAL), 0);
+        ASSERT_TRUE(warm.receive());
+    }
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(Attach, OnlySoManyAtOnce) {
+    Pool pool;
+    std::vector<std::unique_ptr<Visit>> visits;
+    for (int i = 0; i < 8; i++) {
+        visits.push_back(std::make_unique<Visit>());
+        ASSERT_EQ(visits.back()->ask(UMF_ATTACH_TRIM), UMF_ATTACH_FAILED);
+    }
+    Visit late;
+    ASSERT_TRUE(late.receive());
+    EXPECT_EQ(late.reply.status, (uint32_t)UMF_ATTACH_FULL);
+    visits.pop_back();
+    /* The one that has left is noticed before the next is let in, or at the latest by its turn. */
+    for (int i = 0; i < 1000; i++) {
+        Visit next;
+        if (next.ask(UMF_ATTACH_TRIM) == UMF_ATTACH_FAILED) {
+            return;
+        }
+    }
+    FAIL() << "the place of the one that has left stays taken";
+}
+
+TEST(Attach, OtherUsersAreRefused) {
+    if (getuid() != 0) {
+        GTEST_SKIP() << "needs root, to be another user";
+    }
+    pid_t target = getpid();
+    Pool pool;
+    EXPECT_EQ(status_of(in_child([&] {
+                  if (setuid(65534) != 0) {
+                      return 1;
+                  }
+                  Visit visit(target);
+                  return visit.receive() && visit.reply.status == UMF_ATTACH_DENIED &&
+                                 !visit.receive()
+                             ? 0
+                             : 2;
+              })),
+              0);
+}
+
+// A user's process answers root.
+TEST(Attach, RootMayLookAtAll) {
+    if (getuid() != 0) {
+        GTEST_SKIP() << "needs root, to be another user";
+    }
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    pid_t pid = in_child([&] {
+        if (setuid(65534) != 0) {
+            return 1;
+        }
+        Pool pool;
+        char byte = 1;
+        return write(ends[1], &byte, 1) == 1 && pause() != 0 ? 0 : 0;
+    });
+    char byte;
+    ASSERT_EQ(read(ends[0], &byte, 1), 1);
+    EXPECT_EQ(Visit(pid).ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    kill(pid, SIGKILL);
+    status_of(pid);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST(Attach, AProgramMayCloseItsDescriptors) {
+    EXPECT_EQ(status_of(in_child([] {
+                  Pool pool;
+                  Visit visit;
+                  for (int fd = 3; fd < 200; fd++) {
+                      close(fd);
+                  }
+                  visit.fd = -1;
+                  void *ptr = umfPoolMalloc(pool.handle, 10);
+                  umfPoolFree(pool.handle, ptr);
+                  return 0;
+              })),
+              0);
+}
+
+// A program ends while an inspector waits for a snapshot.
+TEST(Attach, AnExitWaitsForNobody) {
+    for (int i = 0; i < 20; i++) {
+        int ends[2], go[2];
+        ASSERT_EQ(pipe(ends), 0);
+        ASSERT_EQ(pipe(go), 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+            close(go[1]);
+            Pool pool;
+            for (int n = 0; n < 20000; n++) {
+                (void)!umfPoolMalloc(pool.handle, 3000);
+            }
+            char byte = 1;
+            exit(write(ends[1], &byte, 1) == 1 && read(go[0], &byte, 1) == 0 ? 0 : 1);
+        }
+        char byte;
+        ASSERT_EQ(read(ends[0], &byte, 1), 1);
+        Visit visit(pid);
+        umf_attach_request_t request = Visit::request(UMF_ATTACH_SNAPSHOT);
+        visit.send(&request, sizeof(request));
+        close(go[1]);
+        visit.receive();
+        EXPECT_EQ(status_of(pid), 0);
+        for (int fd : {ends[0], ends[1], go[0]}) {
+            close(fd);
+        }
+    }
+}
+
+void work(umf_memory_pool_handle_t pool, unsigned seed, const std::atomic<bool> &ends) {
+    std::mt19937 random(seed);
+    std::vector<void *> mine(128);
+    while (!ends) {
+        void *&ptr = mine[random() % mine.size()];
+        umfPoolFree(pool, ptr);
+        ptr = umfPoolMalloc(pool, 1 + random() % 5000);
+    }
+    for (void *ptr : mine) {
+        umfPoolFree(pool, ptr);
+    }
+}
+
+// One that works until it is killed.
+int work_in_child(int ready) {
+    std::atomic<bool> never{false};
+    Pool pools[3] = {Pool("disjoint over os"), Pool("jemalloc over os"), Pool("proxy over os")};
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 3; i++) {
+        threads.emplace_back([&, i] { work(pools[i].handle, i, never); });
+    }
+    char byte = 1;
+    (void)!write(ready, &byte, 1);
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    return 0;
+}
+
+// Visitors come, ask, and go or are killed.
+int visit_often(pid_t target, unsigned seed) {
+    std::mt19937 random(seed);
+    for (;;) {
+        Visit visit(target);
+        for (unsigned n = random() % 4; n > 0 && visit.is_open(); n--) {
+            visit.ask(random() % 3 ? UMF_ATTACH_FIGURES : UMF_ATTACH_SNAPSHOT);
+        }
+    }
+    return 0;
+}
+
+// 1,000 times at full scale; the process under load notices nothing.
+TEST(Attach, VisitorsAreKilledAtAnyTime) {
+    Pool pool;
+    std::atomic<bool> ends{false};
+    std::thread thread([&] { work(pool.handle, 1, ends); });
+    std::mt19937 random(25);
+    pid_t target = getpid();
+    for (size_t i = 0; i < scaled(1000); i++) {
+        pid_t visitor = in_child([&] { return visit_often(target, (unsigned)i); });
+        usleep((useconds_t)(random() % 5000));
+        kill(visitor, SIGKILL);
+        EXPECT_EQ(status_of(visitor), 1000 + SIGKILL);
+    }
+    ends = true;
+    thread.join();
+    EXPECT_EQ(Visit().ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+}
+
+// The process that is looked at is killed at any time: the visitor hears the end, or has a whole
+// snapshot.
+TEST(Attach, TheProcessIsKilledAtAnyTime) {
+    std::mt19937 random(26);
+    for (size_t i = 0; i < scaled(1000); i++) {
+        int ends[2];
+        ASSERT_EQ(pipe(ends), 0);
+        pid_t pid = in_child([&] { return work_in_child(ends[1]); });
+        char byte;
+        ASSERT_EQ(read(ends[0], &byte, 1), 1);
+        Visit visit(pid);
+        umf_attach_request_t request = Visit::request(UMF_ATTACH_SNAPSHOT);
+        visit.send(&request, sizeof(request));
+        usleep((useconds_t)(random() % 3000));
+        kill(pid, SIGKILL);
+        if (visit.receive()) {
+            ASSERT_EQ(visit.reply.status, (uint32_t)UMF_ATTACH_DONE);
+            EXPECT_EQ(Snapshot(visit.file()).header.pid, (uint32_t)pid);
+        }
+        status_of(pid);
+        close(ends[0]);
+        close(ends[1]);
+    }
+}
+
+} // namespace
