@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "attach.h"
 #include "groups.h"
 #include "record.h"
 #include "report.h"
@@ -156,8 +158,14 @@ static int show(leaks_t *leaks) {
     return umfctl_words.fail && leaks->groups.count > 0;
 }
 
+/* A file, or a process if there is no such file. */
+static umf_reader_t *open_operand(const char *word) {
+    uint32_t pid = attach_pid(word);
+    return pid == 0 || access(word, F_OK) == 0 ? record_open(word) : attach_live(pid);
+}
+
 int umfctl_leaks(void) {
-    leaks_t leaks = {.reader = record_open(umfctl_words.operands[0])};
+    leaks_t leaks = {.reader = open_operand(umfctl_words.operands[0])};
     if (!leaks.reader) {
         return 1;
     }

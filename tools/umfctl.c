@@ -17,7 +17,7 @@
 #define EXIT_USAGE 2
 
 static const char usage[] =
-    "usage: umfctl <command> [--json] [<option>...] [<file>...]\n"
+    "usage: umfctl <command> [--json] [<option>...] [<process> or <file>...]\n"
     "\n"
     "  info       what there is: providers, pools, NUMA nodes, GPUs, limits that matter\n"
     "  check      tests all of it; send the output along when you report a problem\n"
@@ -26,6 +26,25 @@ static const char usage[] =
     "             --size BYTES of one copy, such as 64M; by default up to 256M\n"
     "  settings   what each provider and pool takes in creation text, with its default\n"
     "  reap       removes named shared memory that crashed processes left\n"
+    "\n"
+    "Of processes of this user that have pools (root: of all users):\n"
+    "\n"
+    "  top [PID]  pools and providers: what lives, what is held; a live screen on a terminal\n"
+    "             --interval SECONDS  between two looks; by default 1\n"
+    "             -n COUNT     so many looks, as plain text\n"
+    "  metrics [PID]\n"
+    "             the same as text for Prometheus\n"
+    "  snapshot PID\n"
+    "             what there is now, down to each block, into a file\n"
+    "             -o FILE      by default umf-PID.umfsnap\n"
+    "  record PID what happens from now on, into a file, until Ctrl-C\n"
+    "             -o FILE      by default umf-PID.umfrec\n"
+    "             --seconds N  no longer than that\n"
+    "             --stacks     who allocates\n"
+    "             --leaks      with a table of what lives, and stacks\n"
+    "             --size BYTES of the recording; by default 256M\n"
+    "  leaks PID  as of a file, if the process records; else of what is recorded now\n"
+    "             --seconds N  for so long; by default 10\n"
     "\n"
     "Of recordings (umfRecordStart, UMF_RECORD) and snapshots:\n"
     "\n"
@@ -51,34 +70,49 @@ static const struct {
     const char *name;
     int (*run)(void);
     const char *operands[UMFCTL_OPERANDS]; /* what messages call them */
+    bool needs_none;                       /* they may be left out */
 } commands[] = {
-    {"info", umfctl_info, {NULL}},
-    {"check", umfctl_check, {NULL}},
-    {"bandwidth", umfctl_bandwidth, {NULL}},
-    {"settings", umfctl_settings, {NULL}},
-    {"reap", umfctl_reap, {NULL}},
-    {"trace", umfctl_trace, {"a recording"}},
-    {"leaks", umfctl_leaks, {"a recording or snapshot"}},
-    {"diff", umfctl_diff, {"a recording or snapshot", "another recording or snapshot"}},
+    {"info", umfctl_info, {NULL}, true},
+    {"check", umfctl_check, {NULL}, true},
+    {"bandwidth", umfctl_bandwidth, {NULL}, true},
+    {"settings", umfctl_settings, {NULL}, true},
+    {"reap", umfctl_reap, {NULL}, true},
+    {"top", umfctl_top, {"the number of a process"}, true},
+    {"metrics", umfctl_metrics, {"the number of a process"}, true},
+    {"snapshot", umfctl_snapshot, {"the number of a process"}, false},
+    {"record", umfctl_record, {"the number of a process"}, false},
+    {"trace", umfctl_trace, {"a recording"}, false},
+    {"leaks", umfctl_leaks, {"a recording or snapshot, or the number of a process"}, false},
+    {"diff", umfctl_diff, {"a recording or snapshot", "another recording or snapshot"}, false},
 };
 
 umfctl_words_t umfctl_words;
 
-/* The options of commands: a switch, or one with a word behind it. */
+/* What -n says. */
+static double times;
+
+/* The options of commands: a switch, or one with a word or a number behind it. */
 static const struct {
     const char *name;
-    const char *command; /* NULL: of all */
+    const char *commands; /* with a space before and behind each; NULL: of all */
     bool *is_given;
     const char **word;
+    double *number;
 } options[] = {
-    {"--json", NULL, &umfctl_words.json, NULL},
-    {"--size", NULL, NULL, &umfctl_words.size_text},
-    {"--events", "trace", &umfctl_words.events, NULL},
-    {"--html", "trace", NULL, &umfctl_words.html},
-    {"--chrome", "trace", NULL, &umfctl_words.chrome},
-    {"--pytorch", "trace", NULL, &umfctl_words.pytorch},
-    {"--largest", "leaks", &umfctl_words.largest, NULL},
-    {"--fail", "leaks", &umfctl_words.fail, NULL},
+    {"--json", NULL, &umfctl_words.json, NULL, NULL},
+    {"--size", NULL, NULL, &umfctl_words.size_text, NULL},
+    {"--events", " trace ", &umfctl_words.events, NULL, NULL},
+    {"--html", " trace ", NULL, &umfctl_words.html, NULL},
+    {"--chrome", " trace ", NULL, &umfctl_words.chrome, NULL},
+    {"--pytorch", " trace ", NULL, &umfctl_words.pytorch, NULL},
+    {"--largest", " leaks ", &umfctl_words.largest, NULL, NULL},
+    {"--fail", " leaks ", &umfctl_words.fail, NULL, NULL},
+    {"-o", " snapshot record ", NULL, &umfctl_words.output, NULL},
+    {"--stacks", " record ", &umfctl_words.stacks, NULL, NULL},
+    {"--leaks", " record ", &umfctl_words.leaks, NULL, NULL},
+    {"--seconds", " record leaks ", NULL, NULL, &umfctl_words.seconds},
+    {"--interval", " top ", NULL, NULL, &umfctl_words.interval},
+    {"-n", " top ", NULL, NULL, &times},
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -138,14 +172,26 @@ static size_t option_of(const char *word) {
     return found;
 }
 
+static bool is_option_of(size_t option, size_t command) {
+    char name[32];
+    snprintf(name, sizeof(name), " %s ", command < COMMANDS ? commands[command].name : "");
+    return !options[option].commands || strstr(options[option].commands, name);
+}
+
+/* From a thousandth to a million. */
+static bool parse_number(const char *word, double *number) {
+    char *end;
+    double read = strtod(word, &end);
+    *number = read;
+    return *word >= '0' && *word <= '9' && *end == '\0' && read >= 0.001 && read <= 1e6;
+}
+
 /* Takes an option of `command`, and the word behind it. Returns 0, or the exit status. */
 static int take_option(size_t command, char **words, int *at) {
     size_t option = option_of(words[*at]);
     if (option == OPTIONS) {
         return bad_usage("unknown option", words[*at]);
-    } else if (options[option].command &&
-               (command == COMMANDS ||
-                strcmp(options[option].command, commands[command].name) != 0)) {
+    } else if (!is_option_of(option, command)) {
         return bad_usage("not an option of this command:", words[*at]);
     } else if (options[option].is_given) {
         *options[option].is_given = true;
@@ -158,8 +204,12 @@ static int take_option(size_t command, char **words, int *at) {
     } else if (!word) {
         return bad_usage("a word is missing behind", words[*at]);
     }
-    *options[option].word = word;
     ++*at;
+    if (options[option].word) {
+        *options[option].word = word;
+    } else if (!parse_number(word, options[option].number)) {
+        return bad_usage("a number from 0.001 to 1000000 is wanted, not", word);
+    }
     return 0;
 }
 
@@ -204,11 +254,13 @@ int main(int argc, char **argv) {
         return bad_usage("a command is missing", NULL);
     }
     size_t operands = umfctl_words.operand_count;
-    if (operands < UMFCTL_OPERANDS && commands[command].operands[operands]) {
+    if (!commands[command].needs_none && operands < UMFCTL_OPERANDS &&
+        commands[command].operands[operands]) {
         fprintf(stderr, "umfctl: %s needs %s\n", commands[command].name,
                 commands[command].operands[operands]);
         fputs("Try 'umfctl --help'.\n", stderr);
         return EXIT_USAGE;
     }
+    umfctl_words.times = (unsigned)times;
     return run(command);
 }

@@ -13,6 +13,10 @@ int umfctl_reap(void);
 int umfctl_trace(void);
 int umfctl_leaks(void);
 int umfctl_diff(void);
+int umfctl_snapshot(void);
+int umfctl_record(void);
+int umfctl_top(void);
+int umfctl_metrics(void);
 
 #define UMFCTL_OPERANDS 2
 
@@ -25,6 +29,10 @@ typedef struct umfctl_words_t {
     size_t operand_count;
     bool events, largest, fail;
     const char *html, *chrome, *pytorch; /* files to write */
+    bool stacks, leaks;
+    const char *output;       /* of -o */
+    double seconds, interval; /* 0: not given */
+    unsigned times;           /* of -n */
 } umfctl_words_t;
 
 extern umfctl_words_t umfctl_words;

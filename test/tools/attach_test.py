@@ -1,0 +1,435 @@
+"""Tests what umfctl does with a process: top, metrics, snapshot, record, leaks.
+
+attach_test.py <umfctl> <pools_sample> <folder to work in>
+
+The live screen runs in a pseudo terminal; a small emulation of it (Screen) knows what is to be seen.
+"""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+UMFCTL, SAMPLE, WORK = sys.argv[1:4]
+os.makedirs(WORK, exist_ok=True)
+for variable in ("NO_COLOR", "UMF_RECORD", "UMF_CONF"):
+    os.environ.pop(variable, None)
+# The machine of the test may have a filter of system calls, under which the door stays closed.
+os.environ["UMF_RECORD_ATTACH"] = "yes"
+
+
+def note(text):
+    print("attach_test:", text, flush=True)
+
+
+def check(condition, *what):
+    if not condition:
+        raise AssertionError(" ".join(str(part) for part in what))
+
+
+class Sample:
+    """A process with two pools."""
+
+    def __init__(self, **environment):
+        self.process = subprocess.Popen([SAMPLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, **environment})
+        word, number = self.process.stdout.readline().split()
+        check(word == "ready", word)
+        self.pid = int(number)
+
+    def grow(self):
+        self.process.stdin.write("grow\n")
+        self.process.stdin.flush()
+        check(self.process.stdout.readline() == "grown\n")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+
+def run(*words, status=0):
+    done = subprocess.run([UMFCTL, *map(str, words)], capture_output=True, text=True, cwd=WORK, timeout=120,
+                          stdin=subprocess.DEVNULL)
+    check(done.returncode == status, words, "status", done.returncode, done.stdout, done.stderr)
+    return done.stdout if status == 0 else done.stderr
+
+
+# --- without a terminal ---
+
+
+def test_top_as_text(sample):
+    text = run("top", sample.pid)
+    check(max(map(len, text.splitlines())) <= 80, "wider than 80 columns")
+    check("\033" not in text, "colours without a terminal")
+    check(re.search(r"^  small #\d+ +\d", text, re.M), text)
+    check(re.search(r"^  large #\d+ +5\.0M ", text, re.M), text)
+    check(text.index("large") < text.index("small"), "not sorted by what is held")
+    check(text.count("POOL OR PROVIDER") == 1)
+    check(run("top", sample.pid, "-n", 2, "--interval", 0.1).count("POOL OR PROVIDER") == 2)
+    check(str(sample.pid) in run("top"), "not among all processes")
+
+
+def test_json(sample):
+    document = json.loads(run("top", sample.pid, "--json"))
+    rows = document["process %d" % sample.pid]
+    small = next(row for row in rows.values() if row["name"] == "small")
+    large = next(row for row in rows.values() if row["name"] == "large")
+    check(small["live_count"] == 100 and small["live"] >= 100000, small)
+    check(large["live"] == 5 << 20 and large["held"] >= large["live"], large)
+    parents = {row["number"]: row for row in rows.values()}
+    check(parents[large["parent"]]["kind"] == "provider", rows)
+    check(document["process %d" % sample.pid] == json.loads(run("metrics", sample.pid, "--json"))[
+        "process %d" % sample.pid])
+    for command in ("snapshot", "record"):
+        options = ["--seconds", 0.1] if command == "record" else []
+        document = json.loads(run(command, sample.pid, "-o", "x", "--json", *options))
+        check(document["file"]["process"]["value"] == sample.pid, document)
+
+
+def test_metrics(sample):
+    text = run("metrics", sample.pid)
+    check(re.search(r'^umf_live_allocations\{pid="%d",process="[^"]*",kind="pool",number="\d+",name="small"\} 100$'
+                    % sample.pid, text, re.M), text)
+    try:
+        from prometheus_client.parser import text_string_to_metric_families
+    except ImportError:
+        note("skipped: Prometheus' own parser; python3-prometheus-client is not installed")
+        return
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    check(families["umf_live_bytes"].type == "gauge", families)
+    check(any(one.labels["name"] == "large" and one.value == 5 << 20 for one in families["umf_live_bytes"].samples))
+
+
+def test_files(sample):
+    run("snapshot", sample.pid, "-o", "one.umfsnap")
+    check(open(os.path.join(WORK, "one.umfsnap"), "rb").read(8) == b"UMFREC\r\n")
+    run("diff", "one.umfsnap", "one.umfsnap")
+    recorder = record(sample, "-o", "one.umfrec", "--leaks")
+    sample.grow()
+    recorder.send_signal(signal.SIGINT)
+    recorder.communicate(timeout=60)
+    check(recorder.returncode == 0)
+    document = json.loads(run("leaks", "one.umfrec", "--json"))
+    check("10" in json.dumps(document) and "large" in json.dumps(document), document)
+    check(os.listdir(WORK) and not [name for name in os.listdir(WORK) if name.endswith(".new")], "something is left")
+
+
+def record(sample, *words):
+    """A umfctl that records the process already."""
+    recorder = subprocess.Popen([UMFCTL, "record", str(sample.pid), *words], cwd=WORK, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+    said = recorder.stderr.readline()
+    check("is being recorded" in said, said)
+    return recorder
+
+
+def test_leaks_of_a_process():
+    with Sample(UMF_RECORD="leaks") as sample:
+        text = run("leaks", sample.pid)
+        check("small" in text and "large" in text, text)
+
+
+def test_a_recording_outlives_its_process():
+    with Sample() as sample:
+        recorder = record(sample, "-o", "dead.umfrec")
+        sample.grow()
+        sample.process.kill()
+        _, said = recorder.communicate(timeout=60)
+    check(recorder.returncode == 0 and "is kept" in said, recorder.returncode, said)
+    check("large" in run("trace", "dead.umfrec"))
+
+
+def test_a_killed_recorder_stops_the_recording(sample):
+    recorder = record(sample)
+    check("running already" in run("record", sample.pid, status=1))
+    recorder.kill()
+    recorder.communicate()
+    for _ in range(500):
+        done = subprocess.run([UMFCTL, "record", str(sample.pid), "-o", "next", "--seconds", "0.001"], cwd=WORK,
+                              capture_output=True, text=True, timeout=60)
+        if done.returncode == 0:
+            return
+    raise AssertionError("it goes on: " + done.stderr)
+
+
+def test_refusals():
+    check("there is no process 4000000" in run("top", 4000000, status=1))
+    check("is not the number of a process" in run("top", "abc", status=2))
+    check("is not the number of a process" in run("snapshot", "abc", status=1))
+    check("does not use libumf" in run("snapshot", os.getpid(), status=1))
+    with Sample(UMF_RECORD_ATTACH="no") as sample:
+        said = run("snapshot", sample.pid, status=1)
+        check("does not listen" in said or "does not use libumf" in said, said)
+        check(str(sample.pid) not in run("top", sample.pid, status=1).split("process")[0])
+    with Sample() as sample:
+        check("cannot be written" in run("snapshot", sample.pid, "-o", "no/where", status=1))
+        if os.getuid() == 0:
+            done = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", UMFCTL, "snapshot", str(sample.pid)],
+                                  capture_output=True, text=True, cwd="/", timeout=60)
+            check(done.returncode == 1 and "another user" in done.stderr, done.stderr)
+        os.kill(sample.pid, signal.SIGKILL)
+        sample.process.wait()
+        check("there is no process" in run("top", sample.pid, status=1))
+
+
+# --- on a terminal ---
+
+
+class Screen:
+    """A terminal of so many rows and columns: what an xterm shows after what was written to it."""
+
+    def __init__(self, words, rows=24, columns=80):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ["TERM"] = "xterm"
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            os.execv(UMFCTL, [UMFCTL, *map(str, words)])
+        self.resize(rows, columns)
+        self.written = ""
+
+    def resize(self, rows, columns):
+        self.rows, self.columns = rows, columns
+        self.cells = [[" "] * columns for _ in range(rows)]
+        self.row = self.column = 0
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def text(self):
+        return "\n".join("".join(row).rstrip() for row in self.cells)
+
+    def send(self, keys):
+        os.write(self.fd, keys.encode())
+
+    def read(self, seconds):
+        """Takes in what is written within that time. False: the program has ended."""
+        ready, _, _ = select.select([self.fd], [], [], seconds)
+        if not ready:
+            return True
+        try:
+            piece = os.read(self.fd, 65536).decode(errors="replace")
+        except OSError:
+            return False
+        self.written += piece
+        self.show(piece)
+        return piece != ""
+
+    def wait_for(self, pattern):
+        end = time.monotonic() + 60
+        while not re.search(pattern, self.text(), re.M):
+            check(time.monotonic() < end and self.read(5), "no", pattern, "in\n" + self.text())
+
+    def end(self):
+        while self.read(60):
+            pass
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+    # Sequences of xterm that ncurses uses; those that only change looks fall through.
+    SEQUENCE = re.compile(r"\033\[([?0-9;]*)([A-Za-z])|\033[()].|\033.|[\x0e\x0f]")
+
+    def show(self, piece):
+        at = 0
+        while at < len(piece):
+            found = self.SEQUENCE.match(piece, at)
+            if found:
+                self.control(found.group(1) or "", found.group(2) or "")
+                at = found.end()
+            else:
+                self.put(piece[at])
+                at += 1
+
+    def put(self, character):
+        if character == "\r":
+            self.column = 0
+        elif character == "\n":
+            self.row = min(self.row + 1, self.rows - 1)
+        elif character == "\b":
+            self.column = max(self.column - 1, 0)
+        elif character >= " " and self.row < self.rows:
+            self.column = min(self.column, self.columns - 1)
+            self.cells[self.row][self.column] = character
+            self.column += 1
+
+    def control(self, words, letter):
+        numbers = [int(word) if word.isdigit() else 0 for word in words.split(";")] if words else []
+        first = numbers[0] if numbers else 0
+        if letter == "H":
+            self.row = (first or 1) - 1
+            self.column = (numbers[1] if len(numbers) > 1 else 1) - 1
+        elif letter == "d":
+            self.row = (first or 1) - 1
+        elif letter == "G":
+            self.column = (first or 1) - 1
+        elif letter == "A":
+            self.row = max(self.row - (first or 1), 0)
+        elif letter == "B":
+            self.row = min(self.row + (first or 1), self.rows - 1)
+        elif letter == "C":
+            self.column += first or 1
+        elif letter == "D":
+            self.column = max(self.column - (first or 1), 0)
+        elif letter == "J":
+            if first == 0:
+                self.clear(self.row, self.column)
+            else:
+                self.cells = [[" "] * self.columns for _ in range(self.rows)]
+        elif letter == "K":
+            row = self.cells[min(self.row, self.rows - 1)]
+            span = range(self.column + 1) if first == 1 else range(self.column, self.columns)
+            for column in span:
+                if column < self.columns:
+                    row[column] = " "
+        elif letter == "X":
+            for column in range(self.column, min(self.column + (first or 1), self.columns)):
+                self.cells[self.row][column] = " "
+        elif letter == "b":
+            last = self.cells[self.row][max(self.column - 1, 0)]
+            for _ in range(first or 1):
+                self.put(last)
+        elif letter == "P":
+            row = self.cells[self.row]
+            del row[self.column:self.column + (first or 1)]
+            row.extend(" " * (self.columns - len(row)))
+
+    def clear(self, row, column):
+        for at in range(column, self.columns):
+            self.cells[row][at] = " "
+        for below in range(row + 1, self.rows):
+            self.cells[below] = [" "] * self.columns
+
+
+def is_restored(screen):
+    """The alternate screen is left, and the cursor is visible."""
+    written = screen.written
+    return written.rfind("\033[?1049l") > written.rfind("\033[?1049h") and (
+        max(written.rfind("\033[?25h"), written.rfind("\033[?12;25h"), written.rfind("\033[?12l\033[?25h"))
+        > written.rfind("\033[?25l"))
+
+
+def choose(screen, name):
+    """Moves down until the pool is the chosen one: opening another says so."""
+    for _ in range(20):
+        screen.send("\n")
+        for _ in range(200):
+            screen.read(0.05)
+            if re.search(r"^(\S+) #\d+: \d+ span|choose a pool", screen.text(), re.M):
+                break
+        if re.search(r"^%s #\d+: " % name, screen.text(), re.M):
+            return
+        if "choose a pool" not in screen.text():
+            screen.send("q")
+            screen.wait_for("POOL OR PROVIDER")
+        screen.send("\033OB")
+        while "choose a pool" in screen.text():
+            screen.read(5)
+    raise AssertionError("cannot open " + name + "\n" + screen.text())
+
+
+def test_screen(sample):
+    screen = Screen(["top", sample.pid, "--interval", 0.2])
+    screen.wait_for(r"^  large #\d+ +5\.0M")
+    screen.wait_for(r"q quit")
+    check(screen.text().index("large") < screen.text().index("small"), screen.text())
+    screen.send("n")
+    screen.wait_for(r"(?s)OS #.*small #|small #.*OS #|LINUX_VMM")
+    sample.grow()
+    screen.wait_for(r"^  large #\d+ +15\.0M")
+    screen.send("?")
+    screen.wait_for(r"allocations that live")
+    screen.send("q")
+    screen.wait_for("POOL OR PROVIDER")
+    screen.send("h")
+    choose(screen, "large")
+    screen.wait_for(r"^largest free piece")
+    screen.wait_for(r"#{20}")
+    screen.send("q")
+    screen.wait_for("POOL OR PROVIDER")
+    screen.send("t")
+    screen.wait_for(r"large #\d+ is trimmed")
+    screen.send("s")
+    screen.wait_for(r"suspend large #\d+\?.*\(y/n\)")
+    screen.send("n")
+    screen.wait_for("not suspended")
+    screen.send("s")
+    screen.wait_for(r"\(y/n\)")
+    screen.send("y")
+    screen.wait_for(r"large #\d+ is suspended")
+    screen.wait_for(r"^  large #\d+ .* 1[56]\.0M +15 ")
+    screen.send("w")
+    screen.wait_for(r"large #\d+ is resumed")
+    screen.resize(12, 60)
+    screen.wait_for("POOL OR PROVIDER")
+    screen.resize(30, 100)
+    screen.wait_for("q quit")
+    screen.send("q")
+    check(screen.end() == 0)
+    check(is_restored(screen), "the terminal is not restored")
+
+
+def test_screen_of_a_process_that_ends():
+    with Sample() as sample:
+        screen = Screen(["top", sample.pid, "--interval", 0.1])
+        screen.wait_for(r"^  large #")
+        sample.process.kill()
+        sample.process.wait()
+        check(screen.end() == 1)
+        check("has ended" in screen.written and is_restored(screen), screen.written[-300:])
+
+
+def test_signals_restore_the_terminal(sample):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        screen = Screen(["top", sample.pid])
+        screen.wait_for(r"^  large #")
+        os.kill(screen.pid, number)
+        check(screen.end() == 0, number)
+        check(is_restored(screen), number)
+
+
+def test_a_terminal_without_colours(sample):
+    os.environ["NO_COLOR"] = "1"
+    screen = Screen(["top", sample.pid])
+    screen.wait_for(r"^  large #")
+    screen.send("q")
+    check(screen.end() == 0)
+    check(not re.search(r"\033\[3[0-7]m", screen.written), "colours in spite of NO_COLOR")
+    del os.environ["NO_COLOR"]
+
+
+def has_screen():
+    with Sample() as sample:
+        screen = Screen(["top", sample.pid, "--interval", 0.2])
+        while screen.read(2) and "POOL OR PROVIDER" not in screen.text():
+            pass
+        screen.send("q")
+        screen.end()
+        return "built without ncurses" not in screen.written
+
+
+def main():
+    tests = [(name, test) for name, test in sorted(globals().items()) if name.startswith("test_")]
+    screens = has_screen()
+    if not screens:
+        note("skipped: the live screen; this umfctl was built without ncurses (package libncurses-dev)")
+    for name, test in tests:
+        if not screens and ("screen" in name or "terminal" in name):
+            continue
+        if test.__code__.co_argcount:
+            with Sample() as sample:
+                test(sample)
+        else:
+            test()
+        note(name + " passed")
+
+
+main()

@@ -1,0 +1,46 @@
+/*
+ * A program to look at: pools with known content. It says "ready" and its number, then obeys the
+ * lines that it reads: "grow" allocates more, "end" ends it.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <umf/memory_pool.h>
+#include <umf/text.h>
+
+static umf_memory_pool_handle_t make(const char *text) {
+    umf_memory_pool_handle_t pool = NULL;
+    if (umfPoolCreateFromText(text, &pool) != UMF_RESULT_SUCCESS) {
+        fprintf(stderr, "pools_sample: %s\n", umfTextError());
+    }
+    return pool;
+}
+
+static int fill(umf_memory_pool_handle_t pool, size_t size, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        if (!umfPoolMalloc(pool, size)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int main(void) {
+    umf_memory_pool_handle_t small = make("disjoint:name=small over os");
+    umf_memory_pool_handle_t large = make("coalescing:name=large over linux_vmm");
+    if (!small || !large || fill(small, 1000, 100) || fill(large, 1 << 20, 5)) {
+        return 1;
+    }
+    printf("ready %d\n", (int)getpid());
+    fflush(stdout);
+    char line[64];
+    while (fgets(line, sizeof(line), stdin) && strcmp(line, "end\n") != 0) {
+        if (strcmp(line, "grow\n") == 0) {
+            fill(large, 1 << 20, 10);
+            puts("grown");
+            fflush(stdout);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,48 @@
+/*
+ * Looks at other processes (umf/record_attach.h). What they answer is checked before it is used;
+ * none can keep the tool waiting for long.
+ */
+#ifndef UMFCTL_ATTACH_H
+#define UMFCTL_ATTACH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <umf/record_attach.h>
+
+#include "reader/reader.h"
+
+typedef struct attach_t {
+    int fd; /* -1: there is no connection */
+    uint32_t pid;
+    bool is_gone;    /* the process has ended, or has closed the connection */
+    char error[512]; /* why the last call failed */
+} attach_t;
+
+/* The number of a process. 0: the word is none. */
+uint32_t attach_pid(const char *word);
+
+/* False: `error` says why. */
+bool attach_open(attach_t *attach, uint32_t pid);
+void attach_close(attach_t *attach);
+
+/* Sends a request and waits for the answer. `*fd` gets the descriptor that comes with it, -1 if
+ * none does; with NULL it is closed. False: `error` says why; the connection stays unless
+ * `is_gone`. */
+bool attach_ask(attach_t *attach, const umf_attach_request_t *request, int *fd);
+umf_attach_request_t attach_request(umf_attach_kind_t kind, uint64_t object);
+
+/* A snapshot of that kind. NULL: `error` says why. */
+umf_reader_t *attach_snapshot(attach_t *attach, umf_attach_kind_t kind);
+
+/* inspect.c: what lives in the process: of the recording that runs there, else of one that is made
+ * now. NULL: stderr says why. */
+umf_reader_t *attach_live(uint32_t pid);
+
+/* The processes of this pid namespace that listen, in ascending order; returns how many. */
+unsigned attach_list(uint32_t *pids, unsigned most);
+
+/* The name of a process's program; returns `text`. */
+const char *attach_name(uint32_t pid, char *text, size_t size);
+
+#endif

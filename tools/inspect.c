@@ -1,0 +1,259 @@
+/* Commands that take a file from a process: snapshot and record. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "attach.h"
+#include "report.h"
+#include "umfctl.h"
+
+#define COPY_BUFFER ((size_t)1 << 20)
+
+static int failed(const char *text) {
+    fprintf(stderr, "umfctl: %s\n", text);
+    return 1;
+}
+
+static int failed_file(const char *what, const char *path) {
+    fprintf(stderr, "umfctl: %s %s: %s\n", path, what, strerror(errno));
+    return 1;
+}
+
+/* --- copies of files -------------------------------------------------------------------------- */
+
+/* A part without holes. The file may shrink meanwhile. */
+static bool copy_part(int from, int to, off_t at, off_t end, char *buffer) {
+    while (at < end) {
+        size_t want = (size_t)(end - at) < COPY_BUFFER ? (size_t)(end - at) : COPY_BUFFER;
+        ssize_t got = pread(from, buffer, want, at);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return got == 0;
+        }
+        if (pwrite(to, buffer, (size_t)got, at) != got) {
+            return false;
+        }
+        at += got;
+    }
+    return true;
+}
+
+/* Holes stay holes: a recording takes no more of the disk than is recorded. */
+static bool copy_all(int from, int to, off_t *bytes) {
+    char *buffer = malloc(COPY_BUFFER);
+    struct stat file;
+    bool is_done = buffer && fstat(from, &file) == 0 && ftruncate(to, file.st_size) == 0;
+    *bytes = 0;
+    for (off_t at = 0, end; is_done && at < file.st_size; at = end) {
+        off_t data = lseek(from, at, SEEK_DATA);
+        if (data < 0 && errno == ENXIO) {
+            break;
+        }
+        at = data < 0 ? at : data;
+        end = lseek(from, at, SEEK_HOLE);
+        end = end <= at || end > file.st_size ? file.st_size : end;
+        is_done = copy_part(from, to, at, end, buffer);
+        *bytes += end - at;
+    }
+    free(buffer);
+    return is_done;
+}
+
+/* Written under another name first, so that a file that exists is replaced by a whole one. */
+static int save(int from, const char *path, off_t *bytes) {
+    char fresh[4200];
+    snprintf(fresh, sizeof(fresh), "%s.%d.new", path, (int)getpid());
+    int to = open(fresh, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (to == -1) {
+        return failed_file("cannot be written", path);
+    }
+    int status = copy_all(from, to, bytes) ? 0 : failed_file("cannot be written", path);
+    close(to);
+    if (status == 0 && rename(fresh, path) != 0) {
+        status = failed_file("cannot be written", path);
+    }
+    if (status != 0) {
+        unlink(fresh);
+    }
+    return status;
+}
+
+static const char *path_for(uint32_t pid, const char *ending, char *text, size_t size) {
+    if (umfctl_words.output) {
+        return umfctl_words.output;
+    }
+    snprintf(text, size, "umf-%u.%s", pid, ending);
+    return text;
+}
+
+static bool open_operand(attach_t *attach) {
+    uint32_t pid = attach_pid(umfctl_words.operands[0]);
+    if (pid == 0) {
+        fprintf(stderr, "umfctl: '%s' is not the number of a process\n", umfctl_words.operands[0]);
+        return false;
+    }
+    if (!attach_open(attach, pid)) {
+        failed(attach->error);
+        return false;
+    }
+    return true;
+}
+
+static void describe(const char *path, off_t bytes, uint32_t pid) {
+    report_section("file", "File", 10);
+    report_text("path", path);
+    report_bytes("size", (uint64_t)bytes);
+    report_number("process", pid);
+}
+
+/* --- snapshot --------------------------------------------------------------------------------- */
+
+int umfctl_snapshot(void) {
+    attach_t attach;
+    umf_attach_request_t request = attach_request(UMF_ATTACH_SNAPSHOT, 0);
+    char name[64];
+    off_t bytes;
+    int fd = -1;
+    if (!open_operand(&attach)) {
+        return 1;
+    }
+    const char *path = path_for(attach.pid, "umfsnap", name, sizeof(name));
+    int status = attach_ask(&attach, &request, &fd) ? save(fd, path, &bytes) : failed(attach.error);
+    if (status == 0) {
+        describe(path, bytes, attach.pid);
+    }
+    if (fd != -1) {
+        close(fd);
+    }
+    attach_close(&attach);
+    return status;
+}
+
+/* --- record ----------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t is_interrupted;
+
+static void interrupt(int number) {
+    (void)number;
+    is_interrupted = 1;
+}
+
+static uint64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Until the time is over, a signal, or the end of the process. */
+static void wait_for_end(const attach_t *attach, double seconds) {
+    struct pollfd wait = {.fd = attach->fd, .events = POLLIN};
+    uint64_t end = seconds > 0 ? now_ms() + (uint64_t)(seconds * 1000) : UINT64_MAX;
+    sigset_t stops, before;
+    struct sigaction action = {.sa_handler = interrupt};
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGTERM);
+    sigaddset(&stops, SIGHUP);
+    sigprocmask(SIG_BLOCK, &stops, &before); /* so that none comes before the wait */
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    bool goes_on = true;
+    for (uint64_t now = now_ms(); goes_on && !is_interrupted && now < end; now = now_ms()) {
+        uint64_t left = end - now < 3600000 ? end - now : 3600000;
+        struct timespec time = {(time_t)(left / 1000), (long)(left % 1000) * 1000000};
+        goes_on = ppoll(&wait, 1, &time, &before) <= 0;
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+static int record(attach_t *attach, bool leaks, double seconds, int *fd) {
+    umf_attach_request_t request = attach_request(UMF_ATTACH_RECORD, 0);
+    umf_attach_request_t stop = attach_request(UMF_ATTACH_STOP, 0);
+    request.size = umfctl_words.size;
+    request.stack_depth = umfctl_words.stacks || leaks ? 16 : 0;
+    request.leaks = leaks;
+    if (!attach_ask(attach, &request, fd)) {
+        return failed(attach->error);
+    }
+    fprintf(stderr, "umfctl: process %u is being recorded; Ctrl-C ends that\n", attach->pid);
+    wait_for_end(attach, seconds);
+    if (!attach_ask(attach, &stop, NULL)) {
+        fprintf(stderr, "umfctl: %s; what was recorded until then is kept\n", attach->error);
+    }
+    return 0;
+}
+
+int umfctl_record(void) {
+    attach_t attach;
+    char name[64];
+    off_t bytes;
+    int fd = -1;
+    if (!open_operand(&attach)) {
+        return 1;
+    }
+    const char *path = path_for(attach.pid, "umfrec", name, sizeof(name));
+    int status = record(&attach, umfctl_words.leaks, umfctl_words.seconds, &fd);
+    if (status == 0) {
+        status = save(fd, path, &bytes);
+    }
+    if (status == 0) {
+        describe(path, bytes, attach.pid);
+    }
+    if (fd != -1) {
+        close(fd);
+    }
+    attach_close(&attach);
+    return status;
+}
+
+/* --- what lives ------------------------------------------------------------------------------- */
+
+#define LEAKS_SECONDS 10
+
+static int live_descriptor(attach_t *attach, int *fd) {
+    umf_attach_request_t live = attach_request(UMF_ATTACH_LIVE, 0);
+    double seconds = umfctl_words.seconds > 0 ? umfctl_words.seconds : LEAKS_SECONDS;
+    if (umfctl_words.seconds <= 0 && attach_ask(attach, &live, fd)) {
+        return 0;
+    }
+    if (attach->is_gone) {
+        return failed(attach->error);
+    }
+    fprintf(stderr, "umfctl: of what process %u allocates in %g s the rest will be shown\n",
+            attach->pid, seconds);
+    return record(attach, true, seconds, fd);
+}
+
+umf_reader_t *attach_live(uint32_t pid) {
+    attach_t attach;
+    umf_reader_error_t error;
+    umf_reader_t *reader = NULL;
+    char name[32];
+    int fd = -1;
+    if (!attach_open(&attach, pid)) {
+        failed(attach.error);
+        return NULL;
+    }
+    snprintf(name, sizeof(name), "process %u", pid);
+    if (live_descriptor(&attach, &fd) == 0) {
+        reader = umf_reader_open_fd(fd, name, &error);
+        if (!reader) {
+            failed(error.text);
+        }
+    }
+    if (fd != -1) {
+        close(fd);
+    }
+    attach_close(&attach);
+    return reader;
+}

@@ -1,0 +1,63 @@
+/* What umfctl top and metrics know of processes: a row for each pool and provider. */
+#ifndef UMFCTL_TOP_H
+#define UMFCTL_TOP_H
+
+#include "attach.h"
+
+#define TOP_PROCESSES 64u
+
+typedef enum top_key_t {
+    TOP_HELD,
+    TOP_LIVE,
+    TOP_PEAK,
+    TOP_AWAY,
+    TOP_GROWTH,
+    TOP_NAME,
+} top_key_t;
+
+typedef struct top_row_t {
+    uint32_t process; /* index in `guests` */
+    uint32_t number;  /* of the object in its process */
+    umf_record_object_t object;
+    bool has_growth;
+    double growth; /* bytes in use in a second, since the last sample */
+} top_row_t;
+
+typedef struct top_t {
+    uint32_t pid; /* 0: all */
+    top_key_t key;
+    attach_t guests[TOP_PROCESSES];
+    char names[TOP_PROCESSES][32];
+    unsigned guest_count;
+    top_row_t *rows, *before;
+    size_t count, before_count;
+    double time;    /* of the rows, in seconds */
+    char note[512]; /* the last thing that went wrong; "" */
+} top_t;
+
+/* Connects, and takes the first sample. False: `note` says why there is nothing. */
+bool top_begin(top_t *top, uint32_t pid);
+/* Asks everybody again, and new processes, too, if all are wanted. False: nobody is left. */
+bool top_sample(top_t *top);
+void top_end(top_t *top);
+
+void top_sort(top_t *top);
+/* The words of a row; "-" if it is not known. Each returns `text`. */
+const char *top_bytes(uint64_t bytes, char *text, size_t size);
+const char *top_label(const top_t *top, const top_row_t *row, char *text, size_t size);
+#define TOP_LINE 81
+void top_line(const top_t *top, const top_row_t *row, char line[TOP_LINE]);
+extern const char top_head[];
+
+/* Sums of a process. */
+typedef struct top_sum_t {
+    uint64_t live, held, away;
+    size_t pools;
+} top_sum_t;
+top_sum_t top_sum(const top_t *top, uint32_t process);
+
+/* top_screen.c: the live screen. Returns the exit status. */
+bool top_has_screen(void);
+int top_screen(top_t *top, double interval);
+
+#endif

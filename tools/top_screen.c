@@ -1,0 +1,451 @@
+/*
+ * The live screen of umfctl top, by ncurses. Keys: see `keys` below. The terminal is restored on
+ * every way out: signals only set a flag, which the loop looks at.
+ */
+#include "top.h"
+
+#ifndef UMFCTL_WITH_CURSES
+
+bool top_has_screen(void) {
+    return false;
+}
+
+int top_screen(top_t *top, double interval) {
+    (void)top, (void)interval;
+    return 1;
+}
+
+#else
+
+#include <curses.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <term.h>
+#include <unistd.h>
+
+static const char keys[] = "sort: h held l live p peak a away g growth n name   enter open   "
+                           "? help   q quit";
+
+static const char *const help[] = {
+    "Each process has a block; its pools and providers are sorted within it.",
+    "",
+    "  LIVE     bytes that the program has allocated from the pool",
+    "  HELD     bytes that the pool has from its provider",
+    "  PEAK     the most that a provider gave out",
+    "  AWAY     bytes without memory, because the pool is suspended",
+    "  BLOCKS   allocations that live",
+    "  GROWTH/s how LIVE changes in a second",
+    "  -        the pool or provider cannot tell",
+    "",
+    "  up, down    choose a pool            enter   its spans: is it fragmented?",
+    "  h l p a g n sort                     t       trim it: unused memory goes back",
+    "  space       now, not in a second     s       suspend it, after a question",
+    "  q, escape   back, or quit            w       wake it: resume",
+};
+
+typedef enum view_t { VIEW_LIST, VIEW_POOL, VIEW_HELP } view_t;
+
+typedef struct screen_t {
+    top_t *top;
+    view_t view;
+    size_t chosen;  /* index of a row */
+    size_t first;   /* line at the top */
+    bool is_asking; /* whether to suspend */
+    char status[160];
+    umf_reader_t *snapshot; /* of the pool that is open */
+    uint32_t number;        /* its object there */
+} screen_t;
+
+static volatile sig_atomic_t is_ended;
+
+static void end(int number) {
+    (void)number;
+    is_ended = 1;
+}
+
+bool top_has_screen(void) {
+    int error = 0;
+    return setupterm(NULL, STDOUT_FILENO, &error) == OK;
+}
+
+/* --- drawing ---------------------------------------------------------------------------------- */
+
+static void put(int line, attr_t look, const char *text) {
+    attron(look);
+    mvaddnstr(line, 0, text, COLS);
+    attroff(look);
+}
+
+static attr_t look_of(const screen_t *screen, size_t row) {
+    const top_row_t *shown = &screen->top->rows[row];
+    attr_t look = shown->object.kind == UMF_RECORD_OBJECT_POOL ? A_NORMAL : A_DIM;
+    look |= shown->object.flags & UMF_RECORD_OBJECT_IS_ASLEEP ? COLOR_PAIR(2) : 0;
+    look |= shown->has_growth && shown->growth > 0 ? COLOR_PAIR(1) : 0;
+    return row == screen->chosen ? A_REVERSE : look;
+}
+
+static void title_make(const top_t *top, uint32_t process, char *text, size_t size) {
+    char live[16], held[16], away[16];
+    top_sum_t sum = top_sum(top, process);
+    snprintf(text, size, "%u %.31s: %zu pool%s, %s live of %s held%s%s", top->guests[process].pid,
+             top->names[process], sum.pools, sum.pools == 1 ? "" : "s",
+             top_bytes(sum.live, live, sizeof(live)), top_bytes(sum.held, held, sizeof(held)),
+             sum.away ? ", away " : "", sum.away ? top_bytes(sum.away, away, sizeof(away)) : "");
+}
+
+/* The lines of the list: a title for each process, and its rows. `line` of the chosen row. */
+static size_t list_draw(screen_t *screen, int from, int to, bool is_drawn, size_t *chosen) {
+    const top_t *top = screen->top;
+    size_t line = 0;
+    char text[160];
+    for (size_t i = 0; i < top->count; i++) {
+        bool is_first = i == 0 || top->rows[i - 1].process != top->rows[i].process;
+        for (int part = is_first ? 0 : 1; part < 2; part++, line++) {
+            int at = from + (int)line - (int)screen->first;
+            *chosen = part == 1 && i == screen->chosen ? line : *chosen;
+            if (!is_drawn || line < screen->first || at >= to) {
+                continue;
+            }
+            if (part == 0) {
+                title_make(top, top->rows[i].process, text, sizeof(text));
+            } else {
+                top_line(top, &top->rows[i], text);
+            }
+            put(at, part == 0 ? A_BOLD : look_of(screen, i), text);
+        }
+    }
+    return line;
+}
+
+static void list_show(screen_t *screen) {
+    int to = LINES - 2;
+    size_t room = to > 1 ? (size_t)(to - 1) : 1, chosen = 0;
+    list_draw(screen, 1, to, false, &chosen);
+    if (chosen < screen->first || chosen >= screen->first + room) {
+        screen->first = chosen < room ? 0 : chosen - room / 2;
+    }
+    screen->first = chosen + 1 <= room && screen->first > chosen ? 0 : screen->first;
+    put(0, A_UNDERLINE, top_head);
+    list_draw(screen, 1, to, true, &chosen);
+}
+
+static void help_show(void) {
+    put(0, A_BOLD, "umfctl top");
+    for (size_t i = 0; i < sizeof(help) / sizeof(help[0]); i++) {
+        put(2 + (int)i, A_NORMAL, help[i]);
+    }
+}
+
+/* --- a pool ----------------------------------------------------------------------------------- */
+
+typedef struct use_t {
+    uint64_t bytes[UMF_RECORD_STATE_UNKNOWN + 1];
+    uint64_t total, largest_free;
+} use_t;
+
+static void span_use(const umf_reader_t *reader, const umf_record_span_t *span, use_t *use) {
+    size_t count;
+    const umf_record_run_t *runs = umf_reader_runs(reader, &count);
+    for (uint32_t i = 0; i < span->run_count && (size_t)span->first_run + i < count; i++) {
+        const umf_record_run_t *run = &runs[span->first_run + i];
+        uint64_t bytes = run->size * run->count;
+        if (run->state <= UMF_RECORD_STATE_UNKNOWN) {
+            use->bytes[run->state] += bytes;
+        }
+        if (run->state == UMF_RECORD_STATE_FREE && bytes > use->largest_free) {
+            use->largest_free = bytes;
+        }
+    }
+    use->total += span->size;
+}
+
+/* What is live as '#', cached as 'o', free as '.', unknown as '?', by address. */
+static void bar_make(const umf_reader_t *reader, const umf_record_span_t *span, char *bar,
+                     size_t width) {
+    static const char marks[] = " #o.?";
+    size_t count;
+    const umf_record_run_t *runs = umf_reader_runs(reader, &count);
+    memset(bar, '.', width);
+    bar[width] = '\0';
+    for (uint32_t i = 0; i < span->run_count && (size_t)span->first_run + i < count; i++) {
+        const umf_record_run_t *run = &runs[span->first_run + i];
+        uint64_t from = run->base - span->base, bytes = run->size * run->count;
+        if (span->size == 0 || from > span->size || bytes > span->size - from || run->state > 4 ||
+            run->state == UMF_RECORD_STATE_FREE) {
+            continue;
+        }
+        size_t first = (size_t)((double)from / (double)span->size * (double)width);
+        size_t last = (size_t)((double)(from + bytes - 1) / (double)span->size * (double)width);
+        for (size_t at = first; at <= last && at < width; at++) {
+            bar[at] = bar[at] == '#' ? '#' : marks[run->state];
+        }
+    }
+}
+
+static void span_show(const umf_reader_t *reader, const umf_record_span_t *span, int line) {
+    char bar[41], text[160], size[16], live[16];
+    use_t use = {{0}, 0, 0};
+    span_use(reader, span, &use);
+    bar_make(reader, span, bar, sizeof(bar) - 1);
+    snprintf(text, sizeof(text), "  %014llx %8s %8s  %s%s", (unsigned long long)span->base,
+             top_bytes(span->size, size, sizeof(size)),
+             top_bytes(use.bytes[UMF_RECORD_STATE_LIVE], live, sizeof(live)), bar,
+             span->flags & UMF_RECORD_SPAN_IS_AWAY ? " away" : "");
+    put(line, A_NORMAL, text);
+}
+
+static void sums_show(const screen_t *screen, const use_t *use, size_t spans) {
+    static const char *const names[] = {"", "live", "cached", "free", "unknown"};
+    char text[160], total[16], part[16];
+    int length =
+        snprintf(text, sizeof(text), "%.47s #%u: %zu span%s, %s held",
+                 umf_reader_object(screen->snapshot, screen->number)->name, screen->number, spans,
+                 spans == 1 ? "" : "s", top_bytes(use->total, total, sizeof(total)));
+    for (size_t i = 1; i <= UMF_RECORD_STATE_UNKNOWN && length < 140; i++) {
+        if (use->bytes[i]) {
+            length += snprintf(text + length, sizeof(text) - (size_t)length, ", %s %s",
+                               top_bytes(use->bytes[i], part, sizeof(part)), names[i]);
+        }
+    }
+    put(0, A_BOLD, text);
+    double free_bytes = (double)use->bytes[UMF_RECORD_STATE_FREE];
+    snprintf(text, sizeof(text), "largest free piece %s, %.0f%% of what is free lies elsewhere",
+             top_bytes(use->largest_free, part, sizeof(part)),
+             free_bytes > 0 ? 100 * (1 - (double)use->largest_free / free_bytes) : 0);
+    put(1, A_NORMAL, text);
+    put(2, A_UNDERLINE, "  ADDRESS            SIZE     LIVE  # live, o cached, . free, ? unknown");
+}
+
+static void pool_show(screen_t *screen) {
+    size_t count, own = 0;
+    use_t use = {{0}, 0, 0};
+    const umf_record_span_t *spans = umf_reader_spans(screen->snapshot, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (spans[i].object != screen->number) {
+            continue;
+        }
+        span_use(screen->snapshot, &spans[i], &use);
+        if (own >= screen->first && 3 + (int)(own - screen->first) < LINES - 2) {
+            span_show(screen->snapshot, &spans[i], 3 + (int)(own - screen->first));
+        }
+        own++;
+    }
+    sums_show(screen, &use, own);
+}
+
+static void draw(screen_t *screen) {
+    erase();
+    if (screen->view == VIEW_HELP) {
+        help_show();
+    } else if (screen->view == VIEW_POOL) {
+        pool_show(screen);
+    } else {
+        list_show(screen);
+    }
+    put(LINES - 2, screen->is_asking ? A_BOLD : A_NORMAL, screen->status);
+    put(LINES - 1, A_DIM, screen->view == VIEW_LIST ? keys : "q back   ? help");
+    refresh();
+}
+
+/* --- keys ------------------------------------------------------------------------------------- */
+
+static const top_row_t *chosen_pool(screen_t *screen) {
+    const top_t *top = screen->top;
+    const top_row_t *row = screen->chosen < top->count ? &top->rows[screen->chosen] : NULL;
+    if (row && row->object.kind != UMF_RECORD_OBJECT_POOL) {
+        snprintf(screen->status, sizeof(screen->status), "this is a provider; choose a pool");
+        row = NULL;
+    }
+    return row;
+}
+
+static void change_pool(screen_t *screen, umf_attach_kind_t kind, const char *done) {
+    const top_row_t *row = chosen_pool(screen);
+    if (row) {
+        char label[64];
+        attach_t *guest = &screen->top->guests[row->process];
+        umf_attach_request_t request = attach_request(kind, row->object.handle);
+        bool is_done = attach_ask(guest, &request, NULL);
+        snprintf(screen->status, sizeof(screen->status), "%.60s %.90s",
+                 is_done ? top_label(screen->top, row, label, sizeof(label)) : "",
+                 is_done ? done : guest->error);
+    }
+}
+
+static void ask_suspend(screen_t *screen) {
+    const top_row_t *row = chosen_pool(screen);
+    if (row) {
+        char label[64];
+        snprintf(screen->status, sizeof(screen->status),
+                 "suspend %.40s? the program fails if it uses the memory (y/n)",
+                 top_label(screen->top, row, label, sizeof(label)));
+        screen->is_asking = true;
+    }
+}
+
+static void pool_close(screen_t *screen) {
+    if (screen->snapshot) {
+        umf_reader_close(screen->snapshot);
+    }
+    screen->snapshot = NULL;
+    screen->view = VIEW_LIST;
+    screen->first = 0;
+}
+
+static void pool_open(screen_t *screen) {
+    const top_row_t *row = chosen_pool(screen);
+    attach_t *guest = row ? &screen->top->guests[row->process] : NULL;
+    screen->snapshot = guest ? attach_snapshot(guest, UMF_ATTACH_SNAPSHOT) : NULL;
+    uint32_t count = screen->snapshot ? umf_reader_info(screen->snapshot)->object_count : 0;
+    for (uint32_t i = 1; i < count; i++) {
+        if (umf_reader_object(screen->snapshot, i)->handle == row->object.handle) {
+            screen->number = i;
+            screen->view = VIEW_POOL;
+            screen->first = 0;
+            return;
+        }
+    }
+    if (guest) {
+        snprintf(screen->status, sizeof(screen->status), "%.150s",
+                 screen->snapshot ? "there is no such pool any more" : guest->error);
+        pool_close(screen);
+    }
+}
+
+static void scroll_by(screen_t *screen, int by) {
+    size_t *at = screen->view == VIEW_POOL ? &screen->first : &screen->chosen;
+    size_t most = screen->view == VIEW_POOL ? SIZE_MAX : screen->top->count;
+    if (by < 0) {
+        *at = *at > (size_t)-by ? *at - (size_t)-by : 0;
+    } else if (most > 0) {
+        *at = *at + (size_t)by < most ? *at + (size_t)by : most - 1;
+    }
+}
+
+static void sort_by(screen_t *screen, top_key_t key) {
+    screen->top->key = key;
+    top_sort(screen->top);
+    screen->chosen = screen->first = 0;
+}
+
+/* Keys of the list. */
+static void list_key(screen_t *screen, int key) {
+    static const struct {
+        int key;
+        top_key_t by;
+    } sorts[] = {{'h', TOP_HELD}, {'l', TOP_LIVE},   {'p', TOP_PEAK},
+                 {'a', TOP_AWAY}, {'g', TOP_GROWTH}, {'n', TOP_NAME}};
+    for (size_t i = 0; i < sizeof(sorts) / sizeof(sorts[0]); i++) {
+        if (key == sorts[i].key) {
+            sort_by(screen, sorts[i].by);
+        }
+    }
+    if (key == '\n' || key == '\r' || key == KEY_ENTER) {
+        pool_open(screen);
+    } else if (key == 't') {
+        change_pool(screen, UMF_ATTACH_TRIM, "is trimmed");
+    } else if (key == 's') {
+        ask_suspend(screen);
+    } else if (key == 'w') {
+        change_pool(screen, UMF_ATTACH_RESUME, "is resumed");
+    }
+}
+
+/* False: the screen ends. */
+static bool press(screen_t *screen, int key) {
+    if (screen->is_asking) {
+        screen->is_asking = false;
+        snprintf(screen->status, sizeof(screen->status), "not suspended");
+        if (key == 'y') {
+            change_pool(screen, UMF_ATTACH_SUSPEND, "is suspended; w wakes it");
+        }
+        return true;
+    }
+    screen->status[0] = '\0';
+    if (key == 'q' || key == 27) {
+        if (screen->view == VIEW_LIST) {
+            return false;
+        }
+        pool_close(screen);
+    } else if (key == '?') {
+        screen->view = screen->view == VIEW_HELP ? VIEW_LIST : VIEW_HELP;
+    } else if (key == KEY_UP || key == KEY_DOWN) {
+        scroll_by(screen, key == KEY_UP ? -1 : 1);
+    } else if (key == KEY_PPAGE || key == KEY_NPAGE) {
+        scroll_by(screen, key == KEY_PPAGE ? -10 : 10);
+    } else if (screen->view == VIEW_LIST) {
+        list_key(screen, key);
+    }
+    return true;
+}
+
+/* --- the loop --------------------------------------------------------------------------------- */
+
+static void begin(void) {
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    struct sigaction action = {.sa_handler = end};
+    initscr();
+    cbreak();
+    noecho();
+    keypad(stdscr, TRUE);
+    set_escdelay(25);
+    curs_set(0);
+    const char *no_color = getenv("NO_COLOR");
+    if (has_colors() && !(no_color && *no_color)) {
+        start_color();
+        use_default_colors();
+        init_pair(1, COLOR_YELLOW, -1);
+        init_pair(2, COLOR_CYAN, -1);
+    }
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+        sigaction(signals[i], &action, NULL);
+    }
+}
+
+/* The chosen object stays chosen, wherever it is sorted to. */
+static bool sample(screen_t *screen) {
+    top_t *top = screen->top;
+    uint64_t handle = screen->chosen < top->count ? top->rows[screen->chosen].object.handle : 0;
+    uint32_t process = screen->chosen < top->count ? top->rows[screen->chosen].process : 0;
+    bool is_left = top_sample(top);
+    for (size_t i = 0; i < top->count; i++) {
+        if (top->rows[i].object.handle == handle && top->rows[i].process == process) {
+            screen->chosen = i;
+        }
+    }
+    if (screen->chosen >= top->count) {
+        screen->chosen = 0;
+    }
+    return is_left;
+}
+
+int top_screen(top_t *top, double interval) {
+    screen_t screen = {.top = top};
+    bool goes_on = true, is_left = true;
+    begin();
+    while (goes_on && is_left && !is_ended) {
+        draw(&screen);
+        timeout((int)(interval * 1000));
+        int key = getch();
+        if (is_ended) {
+            break;
+        }
+        if (key == KEY_RESIZE) {
+            continue;
+        }
+        goes_on = key == ERR || press(&screen, key);
+        if (goes_on && (key == ERR || key == ' ' || key == 't' || key == 'y' || key == 'w')) {
+            is_left = sample(&screen);
+        }
+    }
+    pool_close(&screen);
+    endwin();
+    if (!is_left) {
+        fprintf(stderr, "umfctl: %s\n", top->note[0] ? top->note : "nobody is left to look at");
+    }
+    return is_left ? 0 : 1;
+}
+
+#endif

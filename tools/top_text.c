@@ -1,0 +1,211 @@
+/* umfctl top where there is no terminal, and umfctl metrics. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "report.h"
+#include "top.h"
+#include "umfctl.h"
+
+static int failed(const char *text) {
+    fprintf(stderr, "umfctl: %s\n", text);
+    return 1;
+}
+
+/* --- for people and programs ------------------------------------------------------------------ */
+
+static report_value_t figure(uint64_t number) {
+    return (report_value_t){.unit = REPORT_BYTES, .number = number};
+}
+
+/* What is not known is null. */
+static void row_members(const top_t *top, const top_row_t *row) {
+    const umf_record_object_t *object = &row->object;
+    char label[64], name[sizeof(object->name) + 1] = {0};
+    memcpy(name, object->name, sizeof(object->name));
+    bool is_pool = object->kind == UMF_RECORD_OBJECT_POOL;
+    report_member_t members[] = {
+        {"kind", {.unit = REPORT_TEXT, .text = is_pool ? "pool" : "provider"}},
+        {"name", {.unit = REPORT_TEXT, .text = name}},
+        {"number", figure(row->number)},
+        {"parent", figure(object->parent)},
+        {"live", figure(object->live)},
+        {"live_count", figure(object->live_count)},
+        {"held", figure(object->held)},
+        {"peak", figure(object->peak)},
+        {"away", figure(object->away)},
+    };
+    report_members(top_label(top, row, label, sizeof(label)), members,
+                   sizeof(members) / sizeof(members[0]));
+}
+
+static void process_show(const top_t *top, uint32_t process) {
+    char key[32], title[128], line[TOP_LINE], live[16], held[16], name[33];
+    top_sum_t sum = top_sum(top, process);
+    snprintf(key, sizeof(key), "process %u", top->guests[process].pid);
+    snprintf(name, sizeof(name), "%s", top->names[process]);
+    snprintf(title, sizeof(title), "%u %s: %zu pool%s, %s live of %s held",
+             top->guests[process].pid, name, sum.pools, sum.pools == 1 ? "" : "s",
+             top_bytes(sum.live, live, sizeof(live)), top_bytes(sum.held, held, sizeof(held)));
+    report_section(key, title, 0);
+    report_line(top_head);
+    for (size_t i = 0; i < top->count; i++) {
+        if (top->rows[i].process == process) {
+            top_line(top, &top->rows[i], line);
+            report_line(line);
+            row_members(top, &top->rows[i]);
+        }
+    }
+}
+
+static void show(const top_t *top) {
+    for (unsigned i = 0; i < top->guest_count; i++) {
+        if (top->guests[i].fd != -1) {
+            process_show(top, i);
+        }
+    }
+}
+
+static void pause_for(double seconds) {
+    struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    fflush(stdout);
+    nanosleep(&time, NULL);
+}
+
+/* JSON is one document, so it has one sample. */
+static int show_often(top_t *top, double interval, unsigned times) {
+    bool is_left = true;
+    for (unsigned i = 0; i < times && is_left; i++) {
+        if (i > 0) {
+            pause_for(interval);
+            is_left = top_sample(top);
+        }
+        if (is_left && (i + 1 == times || !report_is_json())) {
+            show(top);
+        }
+    }
+    return is_left ? 0 : failed(top->note[0] ? top->note : "nobody is left to look at");
+}
+
+static bool operand_pid(uint32_t *pid) {
+    const char *word = umfctl_words.operand_count ? umfctl_words.operands[0] : NULL;
+    *pid = word ? attach_pid(word) : 0;
+    if (word && *pid == 0) {
+        fprintf(stderr, "umfctl: '%s' is not the number of a process\n", word);
+        return false;
+    }
+    return true;
+}
+
+int umfctl_top(void) {
+    static top_t top;
+    uint32_t pid;
+    double interval = umfctl_words.interval > 0 ? umfctl_words.interval : 1;
+    unsigned times = umfctl_words.times;
+    bool is_screen =
+        isatty(STDOUT_FILENO) && isatty(STDIN_FILENO) && times == 0 && !umfctl_words.json;
+    if (!operand_pid(&pid)) {
+        return 2;
+    }
+    if (is_screen && !top_has_screen()) {
+        fputs("umfctl: built without ncurses, or TERM is not known: here is one sample\n", stderr);
+        is_screen = false;
+    }
+    int status = 0;
+    if (!top_begin(&top, pid)) {
+        status = failed(top.note);
+    } else if (is_screen) {
+        status = top_screen(&top, interval);
+    } else {
+        status = show_often(&top, interval, times ? times : 1);
+    }
+    top_end(&top);
+    return status;
+}
+
+/* --- metrics ---------------------------------------------------------------------------------- */
+
+static void label_write(const char *text, size_t most) {
+    for (size_t i = 0; i < most && text[i]; i++) {
+        if (text[i] == '\n') {
+            fputs("\\n", stdout);
+        } else {
+            printf("%s%c", text[i] == '"' || text[i] == '\\' ? "\\" : "",
+                   (unsigned char)text[i] < 0x80 ? text[i] : '?');
+        }
+    }
+}
+
+typedef struct metric_t {
+    const char *name, *help;
+    uint64_t (*value)(const umf_record_object_t *object);
+} metric_t;
+
+static uint64_t live(const umf_record_object_t *object) {
+    return object->live;
+}
+static uint64_t live_count(const umf_record_object_t *object) {
+    return object->live_count;
+}
+static uint64_t held(const umf_record_object_t *object) {
+    return object->held;
+}
+static uint64_t peak(const umf_record_object_t *object) {
+    return object->peak;
+}
+static uint64_t away(const umf_record_object_t *object) {
+    return object->away;
+}
+
+static const metric_t metrics[] = {
+    {"umf_live_bytes", "Bytes that the program has allocated from a pool.", live},
+    {"umf_live_allocations", "Allocations that the program has from a pool.", live_count},
+    {"umf_held_bytes", "Bytes that a pool has from its provider, or a provider gave out.", held},
+    {"umf_peak_bytes", "The most bytes that were held so far.", peak},
+    {"umf_away_bytes", "Bytes without physical memory, because the pool is suspended.", away},
+};
+
+static void sample_write(const top_t *top, const metric_t *metric, const top_row_t *row) {
+    const umf_record_object_t *object = &row->object;
+    uint64_t value = metric->value(object);
+    if (value == UMF_RECORD_UNKNOWN) {
+        return;
+    }
+    printf("%s{pid=\"%u\",process=\"", metric->name, top->guests[row->process].pid);
+    label_write(top->names[row->process], sizeof(top->names[0]));
+    printf("\",kind=\"%s\",number=\"%u\",name=\"",
+           object->kind == UMF_RECORD_OBJECT_POOL ? "pool" : "provider", row->number);
+    label_write(object->name, sizeof(object->name));
+    printf("\"} %" PRIu64 "\n", value);
+}
+
+static void metrics_write(const top_t *top) {
+    for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+        printf("# HELP %s %s\n# TYPE %s gauge\n", metrics[i].name, metrics[i].help,
+               metrics[i].name);
+        for (size_t row = 0; row < top->count; row++) {
+            sample_write(top, &metrics[i], &top->rows[row]);
+        }
+    }
+}
+
+int umfctl_metrics(void) {
+    static top_t top;
+    uint32_t pid;
+    if (!operand_pid(&pid)) {
+        return 2;
+    }
+    bool is_open = top_begin(&top, pid);
+    if (is_open && report_is_json()) {
+        show(&top);
+    } else if (is_open) {
+        metrics_write(&top);
+    } else {
+        failed(top.note);
+    }
+    top_end(&top);
+    return is_open ? 0 : 1;
+}
