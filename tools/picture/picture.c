@@ -9,8 +9,11 @@
 
 static bool prepare(picture_t *picture) {
     const umf_reader_info_t *info = picture->info;
-    /* What the last events of a full recording tell begins with the first of them. */
+    /* What the last events of a full recording tell begins with the first of them. Times of a
+     * damaged file may be anything within 62 bits and a sign, so that differences have room. */
+    const int64_t least = -((int64_t)1 << 61);
     picture->origin = info->dropped > 0 || info->first_ns < 0 ? info->first_ns : 0;
+    picture->origin = picture->origin < least ? least : picture->origin;
     int64_t length = info->last_ns - picture->origin;
     picture->length = length > 1 ? (uint64_t)length : 1;
     picture->objects = picture_take(picture, info->object_count + 1u, sizeof(picture_object_t));
