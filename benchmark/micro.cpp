@@ -4,6 +4,7 @@
 #include <umf/copy.h>
 #include <umf/experimental/memory_properties.h>
 #include <umf/ipc.h>
+#include <umf/record.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -454,6 +455,67 @@ template <bool BY_UMF> std::unique_ptr<Job> make_large_copy(std::string &why) {
     return job->blocks->from ? std::move(job) : nullptr;
 }
 
+// --- recording
+// -----------------------------------------------------------------------------------------------
+
+// Calls of a pool that are recorded or not, from so many frames. The recording is in memory and
+// small, so that its pages are there after a part of a round.
+struct Calls final : Job {
+    Pool pool{"disjoint", "os"};
+    decltype(&umfRecordStart) start = UMF_BENCH_OPTIONAL(umfRecordStart);
+    decltype(&umfRecordStop) stop = UMF_BENCH_OPTIONAL(umfRecordStop);
+    bool is_recorded;
+    unsigned frames;
+    void *block = nullptr;
+    Calls(bool recorded, unsigned depth) : is_recorded(recorded), frames(depth) {}
+    ~Calls() override {
+        if (block) {
+            umfFree(block);
+        }
+    }
+    void prepare(int) override {
+        umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
+        params.size = 2 * MIB;
+        params.stack_depth = frames;
+        failed += is_recorded && start(&params) != UMF_RESULT_SUCCESS;
+        call(200000);
+    }
+    void finish(int) override {
+        failed += is_recorded && stop() != UMF_RESULT_SUCCESS;
+    }
+    void run(int) override {
+        below(frames, ops);
+    }
+    __attribute__((noinline)) void below(unsigned depth, uint64_t count) {
+        if (depth > 0) {
+            below(depth - 1, count);
+        } else {
+            call(count);
+        }
+        asm volatile("" : : : "memory"); /* a frame of its own */
+    }
+    void call(uint64_t count) {
+        for (uint64_t i = 0; i < count; i++) {
+            if (block) {
+                umfFree(block);
+                block = nullptr;
+            } else {
+                block = umfPoolMalloc(pool.handle, 64);
+                failed += block == nullptr;
+            }
+        }
+    }
+};
+
+template <bool RECORDED, unsigned FRAMES> std::unique_ptr<Job> make_calls(std::string &why) {
+    auto job = std::make_unique<Calls>(RECORDED, FRAMES);
+    if (!job->pool.handle || !job->start || !job->stop) {
+        why = job->pool.handle ? "this libumf has no umfRecordStart" : job->pool.error;
+        return nullptr;
+    }
+    return job;
+}
+
 } // namespace
 
 // The first row is the loop itself; it is subtracted from the others.
@@ -497,6 +559,9 @@ const Micro micros[] = {
     {"copy", "umfFill 1 MiB", make_fill<MIB, true>, 0},
     {"copy", "memcpy 256 MiB", make_large_copy<false>, 0},
     {"copy", "umfCopy 256 MiB", make_large_copy<true>, 0},
+    {"record", "a call that is not recorded", make_calls<false, 0>, 20000},
+    {"record", "a recorded call", make_calls<true, 0>, 20000},
+    {"record", "a recorded call with a stack of 16 frames", make_calls<true, 16>, 20000},
 };
 const size_t micro_count = sizeof(micros) / sizeof(micros[0]);
 

@@ -323,9 +323,7 @@ static umf_result_t mark(umf_recording_t *r, umf_record_thread_t *thread, const 
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     umf_event_t event = {.kind = UMF_RECORD_MARK, .address = text};
-    if (r->stack_depth > 0) {
-        umf_record_modules(r);
-    }
+    umf_record_modules_again(r, umf_record_ns(CLOCK_MONOTONIC));
     note(r, thread, &event, frame);
     return UMF_RESULT_SUCCESS;
 }

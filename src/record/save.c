@@ -16,13 +16,22 @@ void umf_record_file_end(umf_recording_t *r, umf_record_header_t *header) {
     header->flags |= UMF_RECORD_HAS_ENDED;
 }
 
+static umf_record_block_t copy; /* Sync: the RECORDER lock. Room for a block, or for a page */
+
+/* Threads write meanwhile. What is half written is not counted yet, or found out by its number. */
+__attribute__((no_sanitize("thread"))) static void copy_shared(void *to, const void *from,
+                                                               size_t size) {
+    for (size_t i = 0; i < size / sizeof(uint64_t); i++) {
+        ((uint64_t *)to)[i] = ((const volatile uint64_t *)from)[i];
+    }
+}
+
 static int write_block(umf_recording_t *r, uint64_t i, int fd) {
-    static umf_record_block_t copy; /* Sync: the RECORDER lock */
     umf_record_block_t *block = &r->blocks[i];
     uint64_t number = __atomic_load_n(&block->number, __ATOMIC_ACQUIRE);
     uint32_t count = __atomic_load_n(&block->count, __ATOMIC_ACQUIRE);
     size_t size = offsetof(umf_record_block_t, events) + count * sizeof(umf_record_event_t);
-    memcpy(&copy, block, size);
+    copy_shared(&copy, block, size);
     copy.count = count;
     copy.number = __atomic_load_n(&block->number, __ATOMIC_ACQUIRE) == number ? number : 0;
     return umf_os_write_at(fd, &copy, size, (uint64_t)((char *)block - (char *)r->header));
@@ -31,10 +40,11 @@ static int write_block(umf_recording_t *r, uint64_t i, int fd) {
 /* Pages that were never written stay holes. */
 static int write_pages(umf_recording_t *r, size_t first, size_t end, int fd) {
     size_t page = umf_os_page_size();
-    int error = 0;
+    int error = page <= sizeof(copy) ? 0 : ENOMEM;
     for (size_t i = first; i < end && error == 0; i++) {
         if (atomic_load(&r->touched[i])) {
-            error = umf_os_write_at(fd, (char *)r->header + i * page, page, i * page);
+            copy_shared(&copy, (char *)r->header + i * page, page);
+            error = umf_os_write_at(fd, &copy, page, i * page);
         }
     }
     return error;
@@ -47,7 +57,8 @@ static int write_all(umf_recording_t *r, int fd) {
     for (uint64_t i = 0; i < count && error == 0; i++) {
         error = write_block(r, i, fd);
     }
-    umf_record_header_t header = *r->header;
+    umf_record_header_t header;
+    copy_shared(&header, r->header, sizeof(header));
     header.sections[UMF_RECORD_BLOCKS].count = count;
     umf_record_file_end(r, &header);
     if (error == 0) {
