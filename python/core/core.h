@@ -102,12 +102,14 @@ PyObject *umf_py_pool_wait_pending(PyObject *pool, PyObject *args);
 
 /* Functions of the module, in one table for each file. */
 extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_dlpack_functions[],
-    umf_py_ipc_functions[], umf_py_copy_functions[], umf_py_queue_functions[];
+    umf_py_ipc_functions[], umf_py_copy_functions[], umf_py_queue_functions[],
+    umf_py_record_functions[], umf_py_recording_functions[];
 
 bool umf_py_add_provider(PyObject *module);
 bool umf_py_add_pool(PyObject *module);
 bool umf_py_add_buffer(PyObject *module);
 bool umf_py_add_job(PyObject *module);
+bool umf_py_add_recording(PyObject *module);
 /* Makes a heap type of `spec`, keeps it in `*type` and adds it to the module. */
 bool umf_py_add_type(PyObject *module, PyType_Spec *spec, const char *name, PyTypeObject **type);
 

@@ -27,6 +27,7 @@ from ._errors import (
     ProviderError,
 )
 from ._memory import Buffer, IPCHandle, Pool, Provider, Residency, Statistics, from_dlpack
+from ._record import Event, Leak, Recording, RecordingState, record, snapshot
 from ._suspend import Job, Report, resume, resume_async, suspend, suspend_async, trim
 
 __version__ = _core.VERSION
@@ -36,17 +37,21 @@ __all__ = [
     "CallbackError",
     "DependencyError",
     "Error",
+    "Event",
     "IPCHandle",
     "InvalidAlignmentError",
     "InvalidArgumentError",
     "InvalidPathError",
     "Job",
+    "Leak",
     "NotSupportedError",
     "OutOfMemoryError",
     "OutOfResourcesError",
     "Pool",
     "Provider",
     "ProviderError",
+    "Recording",
+    "RecordingState",
     "Report",
     "Residency",
     "Statistics",
@@ -55,8 +60,10 @@ __all__ = [
     "from_dlpack",
     "info",
     "queue_ends",
+    "record",
     "resume",
     "resume_async",
+    "snapshot",
     "suspend",
     "suspend_async",
     "trim",
