@@ -200,7 +200,7 @@ def snapshot():
         base = 0x7F10_0000_0000 + (index << 36)
         runs = {"busy": [(12 * MIB, 1, 1), (1 * MIB, 1, 2), (3 * MIB, 1, 3)],
                 "scattered": [(MIB // 4, 1, 1), (MIB // 4, 1, 2), (MIB // 2, 1, 3)] * 16,
-                "asleep": [(6 * MIB, 1, 1), (2 * MIB, 1, 3)], "opaque": []}[name]
+                "asleep": [(6 * MIB, 1, 1), (2 * MIB, 1, 3)], "opaque": [(2 * MIB, 1, 1), (6 * MIB, 1, 4)]}[name]
         first, address = len(r.runs), base
         for run_size, count, state in runs:
             r.runs.append(struct.pack("<QQII", address, run_size, count, state))

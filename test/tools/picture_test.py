@@ -306,7 +306,10 @@ def snapshot(test, page):
     test.choose_pool(names.index("asleep"))
     test.equal(test.point("map-canvas", x + 3, y + 1), PINK, "asleep")
     test.choose_pool(names.index("opaque"))
-    test.check("8 MiB unknown" in test.text("map-told"), "unknown: " + test.text("map-told"))
+    test.check("2 MiB live" in test.text("map-told") and "6 MiB unknown" in test.text("map-told"), test.text("map-told"))
+    last = test.js("Number(document.getElementById('map-canvas').height)") - 9
+    hatched = {tuple(test.point("map-canvas", x + 1 + dot, last)) for dot in range(6)}
+    test.equal(len(hatched), 2, "colours of what the pool cannot tell")
 
 
 def large(test, page):

@@ -123,13 +123,15 @@
         return { x: LEFT + (at % columns) * CELL, y: (span.row + Math.floor(at / columns)) * ROW + 2 };
     }
 
-    function draw_cell(context, span, x, y, live, cached, colours) {
+    /* `levels`: of what is live, cached, unknown. */
+    function draw_cell(context, span, x, y, levels, colours) {
         const height = ROW - 3;
         const width = CELL - 1;
+        const [used, kept, dark] = levels.map((level) => Math.round((level / 15) * height));
         context.fillStyle = span.flags & (UNKNOWN | SEEN) ? colours.unknown : colours.free;
         context.fillRect(x, y, width, height);
-        const used = Math.round((live / 15) * height);
-        const kept = Math.round((cached / 15) * height);
+        context.fillStyle = colours.unknown;
+        context.fillRect(x, y, width, dark);
         context.fillStyle = COLOURS.cached;
         context.fillRect(x, y + height - used - kept, width, kept);
         context.fillStyle = COLOURS.live;
@@ -156,7 +158,8 @@
         const colours = { free: umf.colour("free"), soft: umf.colour("soft"), unknown: hatch(context) };
         const live = umf.levels(frame.live, spans.total);
         const cached = umf.levels(frame.cached, spans.total);
-        place = { map, spans, columns, live, cached };
+        const unknown = umf.levels(frame.unknown, spans.total);
+        place = { map, spans, columns, live, cached, unknown };
         let labelled = -1;
         for (const span of spans.list) {
             if (span.row !== labelled) {
@@ -165,7 +168,8 @@
             }
             for (let cell = 0; cell < span.cells; cell++) {
                 const { x, y } = position(span, cell, columns);
-                draw_cell(context, span, x, y, live[span.first + cell], cached[span.first + cell], colours);
+                const at = span.first + cell;
+                draw_cell(context, span, x, y, [live[at], cached[at], unknown[at]], colours);
             }
         }
         canvas.dataset.cells = spans.list.reduce((all, span) => all + span.cells, 0);
@@ -207,7 +211,7 @@
         if (has(AWAY)) {
             add(COLOURS.asleep, "asleep: no physical memory");
         }
-        if (has(UNKNOWN)) {
+        if (has(UNKNOWN) || frame.unknown_bytes > 0) {
             add("", "the pool cannot tell", "unknown");
         }
         if (has(SEEN)) {
@@ -217,7 +221,7 @@
     }
 
     function cell_text(index) {
-        const { map, spans, live, cached } = place;
+        const { map, spans, live, cached, unknown } = place;
         const span = spans.list.find((one) => index >= one.first && index < one.first + one.cells);
         if (!span) {
             return "";
@@ -226,7 +230,7 @@
         const address = "0x" + (BigInt(span.base) + BigInt(cell) * BigInt(map.cell)).toString(16);
         const share = (level) => "about " + Math.round((level / 15) * 100) + " %";
         const state = span.flags & UNKNOWN ? "the pool cannot tell" : share(live[index]) + " live" +
-            (map.knows_cache ? ", " + share(cached[index]) + " cached" : "");
+            (map.knows_cache ? ", " + share(cached[index]) + " cached" : "") + (unknown[index] ? ", " + share(unknown[index]) + " unknown" : "");
         const words = [[AWAY, "asleep"], [IMPORT, "opened from another process"], [EXPORTED, "exported"]]
             .filter(([flag]) => span.flags & flag).map(([, word]) => ", " + word).join("");
         return address + ", " + umf.bytes(cell_bytes(map, span, cell)) + ": " + state + (span.flags & SEEN ? "\nseen from " : "\nspan ") + span.base + ", " +

@@ -225,6 +225,7 @@ static void frame_of_snapshot(picture_t *picture, picture_map_t *map) {
     frame->cached_bytes = fill(picture, map, UMF_RECORD_STATE_CACHED);
     frame->cached = picture_cells_levels(picture, map);
     frame->unknown_bytes = fill(picture, map, UMF_RECORD_STATE_UNKNOWN);
+    frame->unknown = picture_cells_levels(picture, map);
     frame->held = held_now(&picture->objects[map->object].ranges);
     frame->is_exact = true;
     look_at_spans(picture, map, frame);
@@ -252,6 +253,8 @@ static void write_frame(picture_out_t *out, const picture_frame_t *frame) {
     picture_text(out, frame->live ? frame->live : "");
     picture_key(out, "cached");
     picture_text(out, frame->cached ? frame->cached : "");
+    picture_key(out, "unknown");
+    picture_text(out, frame->unknown ? frame->unknown : "");
     if (frame->there) {
         picture_key(out, "there");
         picture_text(out, frame->there);

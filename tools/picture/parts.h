@@ -53,7 +53,7 @@ typedef struct picture_site_t {
 
 typedef struct picture_frame_t {
     int64_t t;
-    const char *live, *cached, *there; /* NULL: no such */
+    const char *live, *cached, *unknown, *there; /* NULL: no such */
     uint64_t held, live_bytes, cached_bytes, unknown_bytes, largest;
     bool knows_largest, is_exact, is_asleep;
 } picture_frame_t;
