@@ -28,6 +28,19 @@ static uint64_t clock_ns(clockid_t clock) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* Times of what lives are by the recording's clock. */
+static void header_take(umf_record_header_t *header, const umf_record_header_t *recording) {
+    memcpy(header->ticks, recording->ticks, sizeof(header->ticks));
+    memcpy(header->ns, recording->ns, sizeof(header->ns));
+    header->ticks_per_second = recording->ticks_per_second;
+    header->realtime = recording->realtime;
+    header->live_dropped = recording->live_dropped;
+    header->rate = recording->rate;
+    header->min_size = recording->min_size;
+    header->max_size = recording->max_size;
+    header->flags |= recording->flags & (UMF_RECORD_HAS_LIVE | UMF_RECORD_HAS_STACKS);
+}
+
 static umf_record_header_t header_make(void) {
     uint64_t now = clock_ns(CLOCK_MONOTONIC);
     umf_record_header_t header = {
@@ -94,6 +107,13 @@ static int snapshot_save(const umf_snapshot_t *snapshot, int fd) {
         layout.items[UMF_RECORD_OBJECTS] = &layout.objects;
         layout.items[UMF_RECORD_SPANS] = is_all ? &snapshot->spans : NULL;
         layout.items[UMF_RECORD_RUNS] = is_all ? &snapshot->runs : NULL;
+        if (snapshot->has_live) {
+            header_take(&layout.header, &snapshot->recording);
+            layout.items[UMF_RECORD_TEXTS] = &snapshot->texts;
+            layout.items[UMF_RECORD_MODULES] = &snapshot->modules;
+            layout.items[UMF_RECORD_STACKS] = &snapshot->stacks;
+            layout.items[UMF_RECORD_LIVE] = &snapshot->live;
+        }
         layout_make(&layout);
         error = layout_write(&layout, fd);
     }
@@ -102,8 +122,9 @@ static int snapshot_save(const umf_snapshot_t *snapshot, int fd) {
 }
 
 static void snapshot_fini(umf_snapshot_t *snapshot) {
-    umf_items_t *items[] = {&snapshot->objects, &snapshot->seen, &snapshot->order, &snapshot->spans,
-                            &snapshot->runs};
+    umf_items_t *items[] = {&snapshot->objects, &snapshot->seen,   &snapshot->order,
+                            &snapshot->spans,   &snapshot->runs,   &snapshot->texts,
+                            &snapshot->modules, &snapshot->stacks, &snapshot->live};
     for (size_t i = 0; i < UMF_COUNT_OF(items); i++) {
         umf_items_fini(items[i]);
     }
@@ -119,6 +140,10 @@ int umf_snapshot_write(int fd, umf_snapshot_what_t what, bool (*is_enough)(void)
         .order = {.size = sizeof(uint32_t)},
         .spans = {.size = sizeof(umf_record_span_t)},
         .runs = {.size = sizeof(umf_record_run_t)},
+        .texts = {.size = 1},
+        .modules = {.size = sizeof(umf_record_module_t)},
+        .stacks = {.size = sizeof(uint64_t)},
+        .live = {.size = sizeof(umf_record_event_t)},
     };
     umf_snapshot_objects(&snapshot);
     if (snapshot.error == 0) {

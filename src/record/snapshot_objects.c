@@ -21,15 +21,27 @@ static void set_name(umf_record_object_t *item, const char *name) {
     strncpy(item->name, name ? name : "", sizeof(item->name) - 1);
 }
 
+/* The number that the recording has given it, if it is in one, or a new one. 0: no memory. */
+static uint32_t number_get(umf_snapshot_t *snapshot, const void *handle,
+                           umf_record_object_kind_t kind) {
+    uint32_t number = umf_snapshot_number(snapshot, handle);
+    if (number && umf_snapshot_object(snapshot, number)->item.kind == (uint32_t)kind) {
+        return number;
+    }
+    number = (uint32_t)snapshot->objects.count;
+    umf_snapshot_need(snapshot, umf_items_add(&snapshot->objects));
+    return snapshot->error == 0 && is_numbered(snapshot, handle, number) ? number : 0;
+}
+
 /* NULL: no memory. */
 static umf_snapshot_object_t *object_add(umf_snapshot_t *snapshot, const void *handle,
-                                         umf_record_object_kind_t kind) {
-    uint32_t number = (uint32_t)snapshot->objects.count;
-    umf_snapshot_object_t *object = umf_items_add(&snapshot->objects);
-    if (!object || !is_numbered(snapshot, handle, number)) {
-        snapshot->error = ENOMEM;
+                                         umf_record_object_kind_t kind, uint32_t *number) {
+    *number = number_get(snapshot, handle, kind);
+    umf_snapshot_object_t *object = *number ? umf_snapshot_object(snapshot, *number) : NULL;
+    if (!object) {
         return NULL;
     }
+    object->is_visited = true;
     object->item = (umf_record_object_t){
         .kind = (uint32_t)kind,
         .handle = (uintptr_t)handle,
@@ -59,11 +71,14 @@ static uint64_t provider_counter(umf_memory_provider_handle_t provider, const ch
  * nothing but the name, because nobody has promised that the rest may be asked at any time. */
 static uint32_t provider_add(umf_snapshot_t *snapshot, umf_memory_provider_handle_t provider) {
     uint32_t number = umf_snapshot_number(snapshot, provider);
-    umf_snapshot_object_t *object =
-        number ? NULL : object_add(snapshot, provider, UMF_RECORD_OBJECT_PROVIDER);
     const char *name = NULL;
-    if (!object) {
+    if (number && umf_snapshot_object(snapshot, number)->is_visited) {
         return number;
+    }
+    umf_snapshot_object_t *object =
+        object_add(snapshot, provider, UMF_RECORD_OBJECT_PROVIDER, &number);
+    if (!object) {
+        return 0;
     }
     if (provider->ops.get_name(provider->self, &name) == UMF_RESULT_SUCCESS) {
         set_name(&object->item, name);
@@ -72,7 +87,7 @@ static uint32_t provider_add(umf_snapshot_t *snapshot, umf_memory_provider_handl
         object->item.held = provider_counter(provider, "stats.allocated_memory");
         object->item.peak = provider_counter(provider, "stats.peak_memory");
     }
-    return (uint32_t)snapshot->objects.count - 1;
+    return number;
 }
 
 /* --- pools --- */
@@ -101,8 +116,8 @@ static void pool_sets(umf_snapshot_t *snapshot, umf_memory_pool_handle_t pool, u
 static bool pool_add(umf_memory_pool_handle_t pool, void *arg) {
     umf_snapshot_t *snapshot = arg;
     uint32_t parent = provider_add(snapshot, pool->provider->root);
-    uint32_t number = (uint32_t)snapshot->objects.count;
-    umf_snapshot_object_t *object = object_add(snapshot, pool, UMF_RECORD_OBJECT_POOL);
+    uint32_t number;
+    umf_snapshot_object_t *object = object_add(snapshot, pool, UMF_RECORD_OBJECT_POOL, &number);
     const char *name = NULL;
     if (!object) {
         return false;
@@ -125,6 +140,9 @@ static bool pool_add(umf_memory_pool_handle_t pool, void *arg) {
 
 void umf_snapshot_objects(umf_snapshot_t *snapshot) {
     umf_snapshot_need(snapshot, umf_items_add(&snapshot->objects));
+    if (snapshot->error == 0 && snapshot->what == UMF_SNAPSHOT_ALL) {
+        umf_snapshot_recording(snapshot);
+    }
     if (snapshot->error == 0) {
         umf_reclaim_each(pool_add, snapshot);
     }

@@ -15,6 +15,7 @@
 typedef struct umf_snapshot_object_t {
     umf_record_object_t item; /* first */
     uint32_t index;           /* of a pool, in umf_pool_table */
+    bool is_visited;          /* it exists; its figures are set */
     bool is_known;            /* a pool: all of its live blocks have a known size */
     size_t first, count;      /* its spans in `order` */
 } umf_snapshot_object_t;
@@ -34,6 +35,10 @@ typedef struct umf_snapshot_t {
     umf_items_t seen;        /* umf_snapshot_seen_t */
     umf_items_t order;       /* uint32_t: those of `seen` by object */
     umf_items_t spans, runs;
+    /* Of the recording, if one with `leaks` runs: */
+    bool has_live;
+    umf_record_header_t recording;
+    umf_items_t texts, modules, stacks, live;
 } umf_snapshot_t;
 
 /* Without `memory` the snapshot is given up. */
@@ -45,6 +50,9 @@ static inline umf_snapshot_object_t *umf_snapshot_object(const umf_snapshot_t *s
                                                          size_t number) {
     return umf_items_at(&snapshot->objects, number);
 }
+
+/* snapshot_recording.c: what lives, with what that names. */
+void umf_snapshot_recording(umf_snapshot_t *snapshot);
 
 /* snapshot_objects.c: all pools, and the providers below them. */
 void umf_snapshot_objects(umf_snapshot_t *snapshot);

@@ -18,6 +18,8 @@ struct Snapshot {
     std::vector<umf_record_object_t> objects;
     std::vector<umf_record_span_t> spans;
     std::vector<umf_record_run_t> runs;
+    std::vector<umf_record_event_t> live;
+    std::vector<uint64_t> stacks;
 
     explicit Snapshot(const std::string &path) {
         std::ifstream file(path, std::ios::binary);
@@ -34,13 +36,16 @@ struct Snapshot {
         load(UMF_RECORD_OBJECTS, objects);
         load(UMF_RECORD_SPANS, spans);
         load(UMF_RECORD_RUNS, runs);
+        load(UMF_RECORD_LIVE, live);
+        load(UMF_RECORD_STACKS, stacks);
         check();
     }
 
     // 0: none.
     uint32_t number(const void *handle) const {
         for (uint32_t i = 1; i < objects.size(); i++) {
-            if (objects[i].handle == (uintptr_t)handle) {
+            if (objects[i].handle == (uintptr_t)handle &&
+                !(objects[i].flags & UMF_RECORD_OBJECT_IS_GONE)) {
                 return i;
             }
         }
@@ -117,7 +122,7 @@ struct Snapshot {
     }
 
     void check() {
-        std::vector<uint64_t> held(objects.size()), live(objects.size());
+        std::vector<uint64_t> held(objects.size()), used(objects.size());
         for (const umf_record_span_t &span : spans) {
             check_span(span);
             if (::testing::Test::HasFatalFailure()) {
@@ -126,7 +131,7 @@ struct Snapshot {
             held[span.object] += span.flags & UMF_RECORD_SPAN_IS_IMPORT ? 0 : span.size;
             for (uint32_t i = 0; i < span.run_count; i++) {
                 const umf_record_run_t &run = runs[span.first_run + i];
-                live[span.object] += run.state == UMF_RECORD_STATE_LIVE ? run.size * run.count : 0;
+                used[span.object] += run.state == UMF_RECORD_STATE_LIVE ? run.size * run.count : 0;
             }
         }
         for (size_t i = 1; i < objects.size(); i++) {
@@ -137,7 +142,7 @@ struct Snapshot {
                 EXPECT_EQ(object.held, held[i]) << object.name;
             }
             if (is_told && object.live != UMF_RECORD_UNKNOWN) {
-                EXPECT_EQ(object.live, live[i]) << object.name;
+                EXPECT_EQ(object.live, used[i]) << object.name;
             }
             EXPECT_LT(object.parent, objects.size());
         }

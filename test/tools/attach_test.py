@@ -138,6 +138,9 @@ def test_leaks_of_a_process():
     with Sample(UMF_RECORD="leaks") as sample:
         text = run("leaks", sample.pid)
         check("small" in text and "large" in text, text)
+        run("snapshot", sample.pid, "-o", "leaks.umfsnap")
+        text = run("leaks", "leaks.umfsnap")
+        check("small" in text and "large" in text and "100 allocations" in text, text)
 
 
 def test_a_recording_outlives_its_process():

@@ -51,7 +51,9 @@ struct Pool {
         umfPoolGetMemoryProvider(handle, &provider);
     }
     ~Pool() {
-        umfPoolDestroy(handle);
+        if (handle) {
+            umfPoolDestroy(handle);
+        }
     }
     Pool(const Pool &) = delete;
     Pool &operator=(const Pool &) = delete;
@@ -324,6 +326,51 @@ TEST(Snapshot, WhatIsExportedAndImported) {
     EXPECT_EQ(snapshot.span_at(opened)->object, snapshot.number(pool.provider));
     EXPECT_EQ(umfCloseIPCHandle(opened), UMF_RESULT_SUCCESS);
     EXPECT_EQ(umfPutIPCHandle(ipc), UMF_RESULT_SUCCESS);
+    umfPoolFree(pool.handle, ptr);
+}
+
+// The snapshot of a process that records with `leaks` has what lives, with stacks, and its objects
+// have the numbers that those name.
+TEST(Snapshot, WhatLivesOfARecording) {
+    Pool before("disjoint"), gone("proxy");
+    umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
+    params.leaks = 1;
+    params.stack_depth = 8;
+    params.size = 1 << 20;
+    ASSERT_EQ(umfRecordStart(&params), UMF_RESULT_SUCCESS);
+    Pool after("coalescing");
+    void *kept[] = {umfPoolMalloc(before.handle, 700), umfPoolMalloc(after.handle, 7000)};
+    umfPoolFree(before.handle, umfPoolMalloc(before.handle, 800));
+    umfPoolDestroy(gone.handle);
+    gone.handle = nullptr;
+    Snapshot snapshot = take();
+    EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
+    EXPECT_TRUE(snapshot.header.flags & UMF_RECORD_HAS_LIVE);
+    ASSERT_EQ(snapshot.live.size(), 2u);
+    for (const umf_record_event_t &event : snapshot.live) {
+        bool is_first = event.address == (uintptr_t)kept[0];
+        EXPECT_EQ(event.address, (uintptr_t)kept[is_first ? 0 : 1]);
+        EXPECT_EQ(event.size, is_first ? 700u : 7000u);
+        EXPECT_EQ(UMF_RECORD_EVENT_OBJECT(event.what),
+                  snapshot.number((is_first ? before : after).handle));
+        EXPECT_LT(UMF_RECORD_EVENT_STACK(event.what), snapshot.stacks.size());
+        EXPECT_NE(UMF_RECORD_EVENT_STACK(event.what), 0u);
+    }
+    EXPECT_EQ(snapshot.state_at(kept[1]), (uint32_t)UMF_RECORD_STATE_LIVE);
+    umfPoolFree(before.handle, kept[0]);
+    umfPoolFree(after.handle, kept[1]);
+}
+
+TEST(Snapshot, WhatLivesOfARecordingWithoutStacks) {
+    Pool pool("disjoint");
+    umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
+    params.leaks = 1;
+    ASSERT_EQ(umfRecordStart(&params), UMF_RESULT_SUCCESS);
+    void *ptr = umfPoolMalloc(pool.handle, 700);
+    Snapshot snapshot = take();
+    EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(snapshot.live.size(), 1u);
+    EXPECT_EQ(snapshot.live[0].address, (uintptr_t)ptr);
     umfPoolFree(pool.handle, ptr);
 }
 
