@@ -265,8 +265,9 @@ const char *top_label(const top_t *top, const top_row_t *row, char *text, size_t
 void top_line(const top_t *top, const top_row_t *row, char line[TOP_LINE]) {
     char label[64], live[16], held[16], peak[16], away[16], count[16], growth[24];
     bool is_pool = row->object.kind == UMF_RECORD_OBJECT_POOL;
-    snprintf(line, TOP_LINE, "%s%-*.*s %8s %8s %8s %8s %7s %10s", is_pool ? "  " : "    ",
-             is_pool ? 23 : 21, is_pool ? 23 : 21, top_label(top, row, label, sizeof(label)),
+    snprintf(line, TOP_LINE, "%s%-*.*s %8.8s %8.8s %8.8s %8.8s %7.7s %10.10s",
+             is_pool ? "  " : "    ", is_pool ? 23 : 21, is_pool ? 23 : 21,
+             top_label(top, row, label, sizeof(label)),
              top_bytes(row->object.live, live, sizeof(live)),
              top_bytes(row->object.held, held, sizeof(held)),
              top_bytes(row->object.peak, peak, sizeof(peak)),
