@@ -133,17 +133,3 @@ size_t umf_reuse_slots_count(umf_reuse_slots_t *slots, uint32_t slot) {
     }
     return search.found;
 }
-
-UMF_COLD bool umf_reuse_slots_release(umf_reuse_slots_t *slots) {
-    bool has_any = false;
-    for (uint32_t slot = 0; slot < slots->count; slot++) {
-        uintptr_t object;
-        /* The count bounds the loop: threads may put objects as fast as they are taken. */
-        for (size_t n = umf_reuse_slots_count(slots, slot);
-             n && (object = umf_reuse_slots_take_each(slots, slot)) != 0; n--) {
-            slots->leave(slots->pool, object);
-            has_any = true;
-        }
-    }
-    return has_any;
-}

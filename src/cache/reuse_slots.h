@@ -43,14 +43,6 @@ void umf_reuse_slots_init(umf_reuse_slots_t *slots, uint32_t count, void *pool,
 /* Drops what is withheld. Waits for threads that are ending; after it no thread calls `leave`. */
 void umf_reuse_slots_fini(umf_reuse_slots_t *slots);
 
-/* The slot for a block of `bytes`, which is more than `least`, a power of two. Each power of two
- * has two slots: one for its lower and one for its upper half. */
-static inline uint32_t umf_reuse_slot_of(size_t bytes, size_t least) {
-    uint32_t bit = 63u - (uint32_t)__builtin_clzll(bytes - 1);
-    uint32_t half = (uint32_t)((bytes - 1) >> (bit - 1)) & 1;
-    return 2 * (bit - (uint32_t)__builtin_ctzll(least)) + half;
-}
-
 /* Takes an object of any thread. 0: there is none. It may miss an object that is put at the same
  * time. Every UMF_REUSE_SLOTS_TAKEN_MAX-th call of a thread finds nothing on purpose, so that the
  * caller allocates: otherwise threads that need more objects than there are would take them from
@@ -61,8 +53,6 @@ uintptr_t umf_reuse_slots_take_any(umf_reuse_slots_t *slots, uint32_t slot);
 uintptr_t umf_reuse_slots_take_each(umf_reuse_slots_t *slots, uint32_t slot);
 /* The same, except for the calling thread's own object. */
 uintptr_t umf_reuse_slots_take_others(umf_reuse_slots_t *slots, uint32_t slot);
-/* Passes the objects of all threads to `leave`. false: there were none. */
-bool umf_reuse_slots_release(umf_reuse_slots_t *slots);
 /* How many threads have an object in this slot. */
 size_t umf_reuse_slots_count(umf_reuse_slots_t *slots, uint32_t slot);
 

@@ -2,10 +2,10 @@
  * The jemalloc pool.
  *
  * It has three layers. Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering
- * anything else, and each thread withholds a few blocks of up to 2 MiB (cache/reuse_slots.h). Below
- * them, jemalloc cuts slabs into objects of up to 14 KiB, in arenas of this pool. Larger objects
- * are segments of the page cache (pools/jemalloc/pages.h), which also supplies jemalloc's slabs. If
- * jemalloc has no arena left for a pool, every object comes from the page cache.
+ * anything else. Below them, jemalloc cuts slabs into objects of up to 14 KiB, in arenas of this
+ * pool. Larger objects are segments of the page cache (pools/jemalloc/pages.h), which also supplies
+ * jemalloc's slabs. If jemalloc has no arena left for a pool, every object comes from the page
+ * cache.
  *
  * jemalloc calls the pool through extent hooks. A hook must not enter jemalloc again, not even
  * through another pool: the allocation would come from jemalloc's own memory instead of the arena.
@@ -30,7 +30,6 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "cache/magazine.h"
-#include "cache/reuse_slots.h"
 #include "core/content.h"
 #include "core/reclaim.h"
 #include "ctl/params.h"
@@ -45,12 +44,6 @@
 
 #define BATCH 64 /* large objects that are moved at once, through an array on the stack */
 #define BIN_LARGEST UMF_JEMALLOC_BIN_LARGEST
-#define WITHHELD_LARGEST ((size_t)2 << 20) /* larger blocks are not withheld */
-/* Two slots for each power of two from BIN_LARGEST on. */
-#define REUSE_SLOTS 8
-_Static_assert(BIN_LARGEST << REUSE_SLOTS / 2 == WITHHELD_LARGEST,
-               "two slots for each power of two");
-
 _Static_assert(UMF_PAGE_SIZE == UMF_STARTS_PAGE, "a record is for a page");
 
 /*
@@ -76,12 +69,11 @@ typedef umf_starts_t page_t;
 
 typedef struct jemalloc_pool_t {
     umf_magazines_t magazines;
-    umf_reuse_slots_t reuse_slots; /* of blocks: the address, with the pages in its low bits */
     umf_tracked_provider_t *tracked;
     umf_content_t content;
     umf_pages_t pages;
     extent_hooks_t hooks;
-    _Atomic int64_t large_count; /* live blocks without bin, and withheld ones */
+    _Atomic int64_t large_count; /* live blocks without bin */
     bool is_closing;             /* the spans are about to go: hooks put nothing back */
     umf_lock_t lock;
     umf_arenas_t arenas;
@@ -198,27 +190,7 @@ static const extent_hooks_t jemalloc_hooks = {
     .split = hook_split,
 };
 
-/* --- withheld blocks: no user owns them, and the record of their first page says so --- */
-
-static bool can_withhold(size_t bytes) {
-    return bytes > BIN_LARGEST && bytes <= WITHHELD_LARGEST;
-}
-
-static uint32_t slot_of(size_t bytes) {
-    return umf_reuse_slot_of(bytes, BIN_LARGEST);
-}
-
-static uintptr_t withheld_entry(void *ptr, size_t bytes) {
-    return (uintptr_t)ptr | bytes >> UMF_PAGE_SHIFT;
-}
-
-static void *withheld_ptr(uintptr_t withheld) {
-    return (void *)umf_align_down(withheld, UMF_PAGE_SIZE);
-}
-
-static size_t withheld_bytes(uintptr_t withheld) {
-    return withheld % UMF_PAGE_SIZE << UMF_PAGE_SHIFT;
-}
+/* --- blocks --- */
 
 static void block_set_size(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     const umf_pages_span_t *span = umf_pages_find(&pool->pages, ptr);
@@ -226,42 +198,10 @@ static void block_set_size(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     __atomic_store_n(&page->own, (uint32_t)(bytes >> UMF_PAGE_SHIFT), __ATOMIC_RELEASE);
 }
 
-/* Takes the block that this thread has withheld, if it has exactly this size. NULL: there is none.
- */
-static void *take_withheld(jemalloc_pool_t *pool, size_t bytes) {
-    uint32_t slot = slot_of(bytes);
-    uintptr_t withheld = umf_reuse_slots_peek(&pool->reuse_slots, slot);
-    if (withheld_bytes(withheld) != bytes ||
-        !umf_reuse_slots_take(&pool->reuse_slots, slot, withheld)) {
-        return NULL;
-    }
-    block_set_size(pool, withheld_ptr(withheld), bytes);
-    return withheld_ptr(withheld);
-}
-
 static void block_release(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     umf_pages_put(&pool->pages, ptr, bytes);
     atomic_fetch_sub_explicit(&pool->large_count, 1, memory_order_relaxed);
     umf_pages_settle(&pool->pages);
-}
-
-static void leave_withheld(void *self, uintptr_t withheld) {
-    block_release(self, withheld_ptr(withheld), withheld_bytes(withheld));
-}
-
-/* Withholds the block in place of one of another size. false: the slot has one of this size. */
-static bool withhold(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
-    uint32_t slot = slot_of(bytes);
-    uintptr_t old = umf_reuse_slots_peek(&pool->reuse_slots, slot);
-    if (umf_unlikely(old != 0)) {
-        if (withheld_bytes(old) == bytes) {
-            return false;
-        }
-        if (umf_reuse_slots_take(&pool->reuse_slots, slot, old)) {
-            leave_withheld(pool, old);
-        }
-    }
-    return umf_reuse_slots_put(&pool->reuse_slots, slot, withheld_entry(ptr, bytes));
 }
 
 /* --- between magazines and jemalloc or the page cache --- */
@@ -321,18 +261,14 @@ static size_t refill_from_pages(jemalloc_pool_t *pool, const refill_t *refill) {
     return got;
 }
 
-/* Before the provider is asked, withheld blocks and most large objects go back to the page cache.
- */
+/* Before the provider is asked, most large objects go back to the page cache. */
 static void release_some(jemalloc_pool_t *pool, uint32_t bin) {
-    umf_reuse_slots_release(&pool->reuse_slots);
     umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
 }
 
 /* Before a request fails, all free objects go back: each may keep a slab from being free. */
-static void give_back(void *self) {
-    jemalloc_pool_t *pool = self;
-    umf_reuse_slots_release(&pool->reuse_slots);
-    umf_magazines_trim(&pool->magazines);
+static void give_back(void *pool) {
+    umf_magazines_trim(&((jemalloc_pool_t *)pool)->magazines);
 }
 
 static UMF_COLD bool reclaim(jemalloc_pool_t *pool, bool (*attempt)(void *pool, void *request),
@@ -390,7 +326,7 @@ static bool refill_or_grow(void *self, void *request) {
     return is_done;
 }
 
-/* In order of cost: what is at hand, withheld blocks and large objects, the provider, all caches.
+/* In order of cost: what is at hand, large objects, the provider, all caches.
  */
 static bool refill_below(jemalloc_pool_t *pool, refill_t *refill) {
     if (refill_at_hand(pool, refill)) {
@@ -465,13 +401,10 @@ static void jemalloc_flush(void *self, uint32_t bin, umf_item_t *items, size_t n
     umf_pages_settle(&pool->pages);
 }
 
-/* jemalloc keeps no free extents. So only the page cache decays; withheld blocks go there first. */
-static bool jemalloc_decay(void *self, bool is_new) {
-    jemalloc_pool_t *pool = self;
-    if (is_new) {
-        umf_reuse_slots_release(&pool->reuse_slots);
-    }
-    return umf_pages_decay(&pool->pages);
+/* jemalloc keeps no free extents. So only the page cache decays. */
+static bool jemalloc_decay(void *pool, bool is_new) {
+    (void)is_new;
+    return umf_pages_decay(&((jemalloc_pool_t *)pool)->pages);
 }
 
 static const umf_magazine_ops_t jemalloc_magazine_ops = {
@@ -507,10 +440,6 @@ static __attribute__((noinline)) void *large_alloc(jemalloc_pool_t *pool, size_t
         bytes >> UMF_PAGE_SHIFT > UINT32_MAX) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
-    if (can_withhold(bytes) && alignment == UMF_PAGE_SIZE &&
-        umf_likely((ptr = take_withheld(pool, bytes)) != NULL)) {
-        return ptr;
-    }
     ptr = umf_pages_take(&pool->pages, bytes, alignment);
     if (!ptr && !(ptr = large_alloc_slow(pool, bytes, alignment))) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
@@ -537,11 +466,8 @@ static __attribute__((noinline)) umf_result_t large_free(jemalloc_pool_t *pool, 
     if (pages == 0) {
         return refuse(pool, ptr);
     }
-    size_t bytes = (size_t)pages << UMF_PAGE_SHIFT;
-    if (!can_withhold(bytes) || !withhold(pool, ptr, bytes)) {
-        block_release(pool, ptr, bytes);
-        umf_magazines_decay(&pool->magazines);
-    }
+    block_release(pool, ptr, (size_t)pages << UMF_PAGE_SHIFT);
+    umf_magazines_decay(&pool->magazines);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -777,7 +703,6 @@ static umf_result_t pool_build(jemalloc_pool_t *pool, const umf_jemalloc_pool_pa
         return result;
     }
     pool->magazines.bytes_max = params->thread_cache;
-    umf_reuse_slots_init(&pool->reuse_slots, REUSE_SLOTS, pool, leave_withheld);
     umf_content_init(&pool->content, pool->tracked);
     umf_pages_init(&pool->pages, pool->tracked, page, sizeof(page_t), states_drop);
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
@@ -823,8 +748,7 @@ static umf_result_t jemalloc_initialize(umf_memory_provider_handle_t provider, c
 
 static umf_result_t jemalloc_finalize(void *self) {
     jemalloc_pool_t *pool = self;
-    umf_magazines_fini(&pool->magazines); /* waits for ending threads, like the next call */
-    umf_reuse_slots_fini(&pool->reuse_slots);
+    umf_magazines_fini(&pool->magazines); /* waits for ending threads */
     pool->is_closing = true;
     bool is_unused = umf_arenas_fini(&pool->arenas);
     umf_result_t result = umf_pages_fini(&pool->pages);
@@ -849,7 +773,6 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
     (void)keep;
     jemalloc_pool_t *pool = self;
     umf_magazines_trim(&pool->magazines);
-    umf_reuse_slots_release(&pool->reuse_slots);
     umf_arenas_purge(&pool->arenas);
     umf_pages_trim(&pool->pages);
     return UMF_RESULT_SUCCESS;
@@ -858,12 +781,8 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
 /* Without arenas `large_count` may be negative, see refill_without_arena. */
 static size_t jemalloc_alloc_count(void *self) {
     jemalloc_pool_t *pool = self;
-    int64_t withheld = 0;
-    for (uint32_t slot = 0; slot < REUSE_SLOTS; slot++) {
-        withheld += (int64_t)umf_reuse_slots_count(&pool->reuse_slots, slot);
-    }
     int64_t count = (int64_t)umf_magazines_live(&pool->magazines) +
-                    atomic_load_explicit(&pool->large_count, memory_order_relaxed) - withheld;
+                    atomic_load_explicit(&pool->large_count, memory_order_relaxed);
     return count > 0 ? (size_t)count : 0;
 }
 

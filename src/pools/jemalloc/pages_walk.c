@@ -45,8 +45,8 @@ static void slab_tell(const pages_walk_t *walked, const umf_range_piece_t *piece
     }
 }
 
-/* Pages without objects are of a slab of which nothing was handed out yet, or of a block that a
- * thread withholds. */
+/* Pages without objects are of a slab of which nothing was handed out yet, or of a block on its way
+ * between the page cache and a user. */
 static bool has_objects(const pages_walk_t *walked, const umf_range_piece_t *piece) {
     const umf_starts_t *record =
         walked->records + ((piece->base - walked->span->base) >> UMF_PAGE_SHIFT);

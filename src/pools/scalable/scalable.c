@@ -2,8 +2,8 @@
  * The scalable pool.
  *
  * Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering anything else. Their
- * sizes are the size classes of oneTBB. Each thread withholds a few larger blocks of up to 2 MiB
- * (cache/reuse_slots.h). Everything else comes from a memory pool of oneTBB (pools/scalable/tbb.h),
+ * sizes are the size classes of oneTBB. Everything else comes from a memory pool of oneTBB
+ * (pools/scalable/tbb.h),
  * which takes its memory from the provider through two hooks.
  *
  * oneTBB trusts every pointer that it is given. Therefore each span has a record of where objects
@@ -26,7 +26,6 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "cache/magazine.h"
-#include "cache/reuse_slots.h"
 #include "cache/withheld.h"
 #include "core/reclaim.h"
 #include "ctl/params.h"
@@ -54,11 +53,6 @@
 #define ALIGNMENT_IN_BINS 1024 /* blocks with a larger alignment have no bin */
 
 #define BIN_LARGEST ((size_t)128 << 10)
-/* Larger blocks are not withheld. Each power of two from BIN_LARGEST up to here has two slots. */
-#define WITHHELD_LARGEST ((size_t)2 << 20)
-#define REUSE_SLOTS 8
-_Static_assert(BIN_LARGEST << REUSE_SLOTS / 2 == WITHHELD_LARGEST,
-               "two slots for each power of two");
 
 static const uint16_t small_sizes[] = {16,   32,   48,   64,   80,
                                        96,   112,  128,  160,  192,
@@ -95,7 +89,6 @@ typedef struct record_t {
 
 typedef struct scalable_pool_t {
     umf_magazines_t magazines;
-    umf_reuse_slots_t reuse_slots; /* of blocks: the address; their state is NONE */
     const umf_tbb_t *tbb;
     _Atomic(void *) below; /* oneTBB's pool. Used between umf_tbb_enter and leave, changed while all
                               are stopped */
@@ -437,7 +430,6 @@ static bool take(void *self, void *request) {
 /* All free objects go back to oneTBB, which can then cut others from their memory. */
 static void give_back_all(void *self) {
     scalable_pool_t *pool = self;
-    umf_reuse_slots_release(&pool->reuse_slots);
     umf_magazines_trim(&pool->magazines);
     below_trim(pool, true);
 }
@@ -535,7 +527,6 @@ static void below_decay(scalable_pool_t *pool) {
 static bool scalable_decay(void *arg, bool is_new) {
     scalable_pool_t *pool = arg;
     if (is_new) {
-        umf_reuse_slots_release(&pool->reuse_slots);
         below_decay(pool);
         umf_provider_drop_reusable(pool->tracked, true);
     }
@@ -548,41 +539,6 @@ static const umf_magazine_ops_t scalable_magazine_ops = {
     .decay_pass = scalable_decay,
     .thread_begins = scalable_thread_begins,
 };
-
-/* --- withheld blocks --- */
-
-static void leave_withheld(void *arg, uintptr_t withheld) {
-    umf_item_t block = {.object = (void *)withheld};
-    give_back(arg, &block, 1);
-}
-
-/* Takes the block that this thread has withheld, if it has exactly this size. NULL: there is none.
- */
-static void *take_withheld(scalable_pool_t *pool, size_t size) {
-    uint32_t slot = umf_reuse_slot_of(size, BIN_LARGEST);
-    uintptr_t withheld = umf_reuse_slots_peek(&pool->reuse_slots, slot);
-    if (!withheld || !umf_reuse_slots_take(&pool->reuse_slots, slot, withheld)) {
-        return NULL;
-    }
-    /* A slot serves a range of sizes, but a block must fit exactly. Another one is given back. */
-    if (pool->tbb->pool_msize(below_of(pool), (void *)withheld) != size) {
-        leave_withheld(pool, withheld);
-        return NULL;
-    }
-    return (void *)withheld;
-}
-
-/* false: the slot is occupied, or the block is too large, or it is an aligned one of a size that
- * has a bin, which no thread would take back. */
-static bool withhold(scalable_pool_t *pool, void *ptr) {
-    size_t size = pool->tbb->pool_msize(below_of(pool), ptr);
-    if (size <= BIN_LARGEST || size > WITHHELD_LARGEST) {
-        return false;
-    }
-    umf_tbb_thread_begins(); /* an ending thread enters oneTBB to free what it has withheld */
-    return umf_reuse_slots_put(&pool->reuse_slots, umf_reuse_slot_of(size, BIN_LARGEST),
-                               (uintptr_t)ptr);
-}
 
 /* --- blocks without bin --- */
 
@@ -604,15 +560,11 @@ static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t ali
     }
     /* A small aligned request takes a large block: a slab's page has objects of one size only. */
     size_t bytes = size > BIN_SMALL_LARGEST ? size : BIN_SMALL_LARGEST + 1;
-    umf_item_t block = {
-        .object = alignment == 0 && bytes <= WITHHELD_LARGEST ? take_withheld(pool, bytes) : NULL};
-    if (!block.object) {
-        umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
-                                    UMF_MAGAZINE_WAITING_MAX);
-    }
+    umf_item_t block = {0};
+    umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
+                                UMF_MAGAZINE_WAITING_MAX);
     take_t take = {.size = bytes, .alignment = alignment, .items = &block, .n = 1};
-    bool is_got = block.object || take_or_reclaim(pool, &take);
-    return is_got ? block_mark(pool, &block) : NULL;
+    return take_or_reclaim(pool, &take) ? block_mark(pool, &block) : NULL;
 }
 
 static UMF_COLD umf_result_t refuse(const scalable_pool_t *pool, const void *ptr) {
@@ -630,9 +582,7 @@ static __attribute__((noinline)) umf_result_t block_free(scalable_pool_t *pool, 
                                                   __ATOMIC_RELEASE, __ATOMIC_RELAXED))) {
         return refuse(pool, ptr);
     }
-    if (!withhold(pool, ptr)) {
-        give_back(pool, &(umf_item_t){.object = ptr}, 1);
-    }
+    give_back(pool, &(umf_item_t){.object = ptr}, 1);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -824,7 +774,6 @@ static umf_result_t pool_build(scalable_pool_t *pool, const umf_scalable_pool_pa
         goto below;
     }
     pool->magazines.bytes_max = params->thread_cache;
-    umf_reuse_slots_init(&pool->reuse_slots, REUSE_SLOTS, pool, leave_withheld);
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     return UMF_RESULT_SUCCESS;
 
@@ -867,8 +816,7 @@ static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, c
 
 static umf_result_t scalable_finalize(void *arg) {
     scalable_pool_t *pool = arg;
-    umf_magazines_fini(&pool->magazines); /* waits for ending threads, like the next call */
-    umf_reuse_slots_fini(&pool->reuse_slots);
+    umf_magazines_fini(&pool->magazines); /* waits for ending threads */
     umf_tbb_pool_destroy(pool->tbb, pool->below);
     spans_free(pool, umf_tracked_find_any);
     bool has_left = umf_tracked_span_count(pool->tracked) > 0;
@@ -887,7 +835,6 @@ static umf_result_t scalable_trim(void *arg, size_t keep) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_magazines_trim(&pool->magazines);
-    umf_reuse_slots_release(&pool->reuse_slots);
     below_trim(pool, false);
     return UMF_RESULT_SUCCESS;
 }
@@ -905,9 +852,6 @@ static size_t scalable_alloc_count(void *arg) {
     scalable_pool_t *pool = arg;
     int64_t blocks = atomic_load_explicit(&pool->out_count, memory_order_relaxed) -
                      umf_magazines_out(&pool->magazines);
-    for (uint32_t slot = 0; slot < REUSE_SLOTS; slot++) {
-        blocks -= (int64_t)umf_reuse_slots_count(&pool->reuse_slots, slot);
-    }
     return umf_magazines_live(&pool->magazines) + (blocks > 0 ? (size_t)blocks : 0);
 }
 
