@@ -2,8 +2,8 @@
 # Runs a real program with the proxy library in front of it and compares what it says with what it
 # says without: programs.sh <libumf_proxy.so> <program>
 #
-# Each program does the same work plain, with the default options, with a threshold, and with shared
-# pages where it does not fork and go on (docs/man/umf_proxy.7 tells why). A part of UMF_PROXY that
+# Each program does the same work plain, with the default options, with a threshold, with shared pages
+# where it does not fork and go on (docs/man/umf_proxy.7 tells why), and while it is recorded. A part of UMF_PROXY that
 # means nothing makes every process with the library in it say so in the log.
 set -euo pipefail
 
@@ -31,7 +31,7 @@ run() {
         timeout $timeout "$@"
     else
         UMF_LOG="level:warning;output:file,$work/log" UMF_PROXY="$marker;$options" \
-            LD_PRELOAD=$library timeout $timeout "$@"
+            UMF_RECORD=$record LD_PRELOAD=$library timeout $timeout "$@"
     fi
 }
 
@@ -241,7 +241,8 @@ in_empty_folder() {
 }
 
 failed=0
-with() { # <options>
+with() { # <options> [<UMF_RECORD>]
+    local record=${2-}
     in_empty_folder
     : >"$work/log"
     local status=0
@@ -278,4 +279,11 @@ case $program in
 gcc | sqlite3 | node) with "page.disposition=shared-fd" ;;
 redis) with "page.disposition=shared-shm" ;;
 esac
+
+# Every process and every child of fork has a recording of its own.
+mkdir "$work/recordings"
+with "" "$work/recordings/%p,stacks,size=2M"
+files=$(find "$work/recordings" -type f -size -2049k | wc -l)
+echo "$program: $files recordings"
+[ "$files" -gt 0 ] || { echo "$program: nothing was recorded"; failed=1; }
 exit $failed
