@@ -13,6 +13,9 @@
 #include <umf/record.h>
 #include <umf/text.h>
 
+/* Stays a function of its own when it is compiled, so that stacks have its name. */
+#define FUNCTION static __attribute__((noinline))
+
 #define MIB ((size_t)1 << 20)
 enum { LIMIT = 128, BLOCKS = 120, STEPS = 6 };
 
@@ -23,15 +26,15 @@ static void *fill(void *block, size_t size) {
     return block ? memset(block, 1, size) : NULL;
 }
 
-static void *keep_result(size_t size) {
+FUNCTION void *keep_result(size_t size) {
     return fill(umfPoolMalloc(pool, size), size);
 }
 
-static void *take_scratch(size_t size) {
+FUNCTION void *take_scratch(size_t size) {
     return fill(umfPoolMalloc(pool, size), size);
 }
 
-static void run_step(int step) {
+FUNCTION void run_step(int step) {
     char name[32];
     snprintf(name, sizeof(name), "step %d", step);
     umfRecordMark(name);

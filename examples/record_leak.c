@@ -12,12 +12,15 @@
 #include <umf/record.h>
 #include <umf/text.h>
 
+/* Stays a function of its own when it is compiled, so that stacks have its name. */
+#define FUNCTION static __attribute__((noinline))
+
 enum { REQUESTS = 20000, OPEN = 64 };
 
 static umf_memory_pool_handle_t requests, sessions;
 static void *open_sessions[OPEN];
 
-static void *parse_request(size_t number) {
+FUNCTION void *parse_request(size_t number) {
     char *text = umfPoolMalloc(requests, 500 + number % 1000);
     if (text) {
         memset(text, 'r', 500);
@@ -25,7 +28,7 @@ static void *parse_request(size_t number) {
     return text;
 }
 
-static void *open_session(void) {
+FUNCTION void *open_session(void) {
     void *session = umfPoolMalloc(sessions, 4000);
     if (session) {
         memset(session, 0, 4000);
@@ -34,13 +37,13 @@ static void *open_session(void) {
 }
 
 /* The fault: a session that took an error is forgotten, not freed. */
-static void close_session(void *session, int has_error) {
+FUNCTION void close_session(void *session, int has_error) {
     if (!has_error) {
         umfFree(session);
     }
 }
 
-static void handle_request(size_t number) {
+FUNCTION void handle_request(size_t number) {
     void **place = &open_sessions[number % OPEN];
     void *request = parse_request(number);
     if (*place) {

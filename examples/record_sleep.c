@@ -12,6 +12,9 @@
 #include <umf/suspend.h>
 #include <umf/text.h>
 
+/* Stays a function of its own when it is compiled, so that stacks have its name. */
+#define FUNCTION static __attribute__((noinline))
+
 #define MIB ((size_t)1 << 20)
 enum { LAYERS = 12, TURNS = 4 };
 
@@ -21,7 +24,7 @@ typedef struct model_t {
     char *layers[LAYERS];
 } model_t;
 
-static int load_weights(model_t *model, const char *text) {
+FUNCTION int load_weights(model_t *model, const char *text) {
     if (umfPoolCreateFromText(text, &model->pool) != UMF_RESULT_SUCCESS) {
         return 0;
     }
@@ -36,7 +39,7 @@ static int load_weights(model_t *model, const char *text) {
 }
 
 /* A few answers, each with a buffer of its own. */
-static int answer(model_t *model) {
+FUNCTION int answer(model_t *model) {
     umfRecordMark(model->name);
     int sum = 0;
     for (int i = 0; i < 50; i++) {
