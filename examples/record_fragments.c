@@ -22,16 +22,16 @@ enum { LIMIT = 128, BLOCKS = 120, STEPS = 6 };
 static umf_memory_pool_handle_t pool;
 static void *results[BLOCKS], *scratch[BLOCKS];
 
-static void *fill(void *block, size_t size) {
-    return block ? memset(block, 1, size) : NULL;
+static void *fill(void *block, int with, size_t size) {
+    return block ? memset(block, with, size) : NULL;
 }
 
 FUNCTION void *keep_result(size_t size) {
-    return fill(umfPoolMalloc(pool, size), size);
+    return fill(umfPoolMalloc(pool, size), 'r', size);
 }
 
 FUNCTION void *take_scratch(size_t size) {
-    return fill(umfPoolMalloc(pool, size), size);
+    return fill(umfPoolMalloc(pool, size), 's', size);
 }
 
 FUNCTION void run_step(int step) {

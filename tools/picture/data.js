@@ -84,14 +84,28 @@
         return /^libumf(_proxy)?\.so/.test(module) || /^(umf[A-Z_]|malloc$|calloc$|realloc$|operator new|_Zn[wa]|aligned_alloc$|posix_memalign$)/.test(name);
     }
 
+    /* Nor do those that every thread begins in. */
+    function is_start([name]) {
+        return /^(_start|__libc_start_(call_)?main(_impl)?|start_thread|(__)?clone3?)$/.test(name);
+    }
+
+    /* Without what compilers and linkers append for parts, copies and versions. */
+    function short_name([name, module]) {
+        return [name.replace(/(\.(constprop|isra|part|cold|lto_priv)(\.\d+)?)+$/, "").replace(/@@?GLIBC_.*$/, ""), module];
+    }
+
     /* Indices of the frames that matter, the innermost first. */
     function own_frames(model, stack) {
         const frames = stack < 0 ? [] : model.stacks[stack];
         let first = 0;
-        while (first < frames.length - 1 && is_plumbing(model.frames[frames[first]])) {
+        let end = frames.length;
+        while (first < end - 1 && is_plumbing(model.frames[frames[first]])) {
             first++;
         }
-        return frames.slice(first);
+        while (end > first + 1 && is_start(model.frames[frames[end - 1]])) {
+            end--;
+        }
+        return frames.slice(first, end);
     }
 
     /* One series for each stack, whatever its pools, the largest first. */
@@ -141,7 +155,7 @@
         const model = {
             file: data.file,
             objects,
-            frames: data.frames,
+            frames: data.frames.map(short_name),
             stacks: data.stacks,
             marks: data.marks,
             marks_left: data.marks_left,
