@@ -371,6 +371,15 @@ umf_result_t umf_record_events_init(void) {
     return result;
 }
 
+static void put_outside(umf_thread_slot_t *block, void *arg) {
+    (void)arg;
+    atomic_store(&((umf_record_thread_t *)block)->is_inside, false);
+}
+
+/* Threads of the parent that were inside do not exist. */
 void umf_record_events_forked(void) {
     atomic_store(&orphan.is_inside, false);
+    if (has_owner) {
+        umf_thread_slot_each(&owner, put_outside, NULL);
+    }
 }

@@ -255,7 +255,7 @@ static bool make_mapped(const umf_record_params_t *params, size_t size, int fd,
     return map_tables(r, size);
 }
 
-static bool is_written(const char *path) {
+bool umf_record_file_is_written(const char *path) {
     int fd = -1;
     if (umf_os_open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0, &fd) != 0) {
         return false;
@@ -281,7 +281,7 @@ static int open_file(const char *path, int *fd) {
     if (!path) {
         return umf_memory_file("umf_record", fd);
     }
-    if (is_written(path)) {
+    if (umf_record_file_is_written(path)) {
         UMF_LOG_ERROR("another process records into %s: with %%p in the path each process has a "
                       "file of its own",
                       path);

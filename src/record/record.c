@@ -172,11 +172,11 @@ static bool has_own_file_in_child(void) {
  * those of the parent, which are recorded. */
 static void forked(void) {
     umf_lock(&recorder_lock);
+    umf_record_events_forked();
     if (current) {
         current = NULL;
         umf_event_listen(NULL);
         atomic_store(&umf_recording, NULL);
-        umf_record_events_forked();
         umf_record_file_unmap();
         if (!has_own_file_in_child() || start_locked() != UMF_RESULT_SUCCESS) {
             umf_reclaim_each(end_one, NULL);
@@ -196,24 +196,35 @@ void umf_record_fork_register(void) {
 
 /* --- the environment --- */
 
+/* A program that a recorded one starts has the same environment. That it does not record is no
+ * mistake of the user, who is told of the others at the level that is written without a log. */
+static bool is_inherited(const umf_record_params_t *params) {
+    static char path[4096];
+    bool is_busy = params->path && umf_record_path(params->path, path, sizeof(path)) &&
+                   umf_record_file_is_written(path);
+    if (is_busy) {
+        UMF_LOG_INFO("nothing is recorded: another process records into %s, and with %%p in the "
+                     "path each process would have a file of its own",
+                     path);
+    }
+    return is_busy;
+}
+
 void umf_record_init(void) {
     static atomic_flag is_done = ATOMIC_FLAG_INIT;
     static umf_record_options_t options;
-    char why[256];
+    umf_log_heard_t heard = {0};
     const char *text = atomic_flag_test_and_set(&is_done) ? NULL : secure_getenv("UMF_RECORD");
     if (!text || !*text) {
         return;
     }
-    if (umf_record_options_parse(&options, text, why, sizeof(why)) != UMF_RESULT_SUCCESS) {
-        /* The level that is written without a log, because nobody else tells the user. */
-        UMF_LOG_FATAL("nothing is recorded, because of UMF_RECORD: %s", why);
-        return;
+    umf_result_t result = umf_record_options_parse(&options, text, heard.text, sizeof(heard.text));
+    if (result == UMF_RESULT_SUCCESS && !is_inherited(&options.params)) {
+        umf_log_hear(&heard);
+        result = umf_record_start(&options.params, true);
+        umf_log_hear_end(&heard);
     }
-    umf_log_heard_t heard;
-    umf_log_hear(&heard);
-    umf_result_t result = umf_record_start(&options.params, true);
-    umf_log_hear_end(&heard);
-    if (result == UMF_RESULT_ERROR_INVALID_ARGUMENT) {
+    if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_FATAL("nothing is recorded, because of UMF_RECORD: %s", heard.text);
     }
 }

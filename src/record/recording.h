@@ -144,6 +144,8 @@ void umf_record_path_get(char *path, size_t size);
 /* Makes file and tables. `path` is NULL for memory. Nothing is left on failure, which is logged. */
 umf_result_t umf_record_file_make(const umf_record_params_t *params, const char *path,
                                   umf_recording_t **made);
+/* Does another process record into the file? */
+bool umf_record_file_is_written(const char *path);
 /* Unmaps all that belongs to the recording, also that of the parent in a child of fork. */
 void umf_record_file_unmap(void);
 /* Writes to [at, at + size) cannot fail from now on. false: there is no space. */

@@ -978,6 +978,36 @@ TEST(record, a_child_of_fork_has_a_file_of_its_own_if_its_path_is_another) {
     EXPECT_EQ(other.header.pid, static_cast<uint32_t>(child));
 }
 
+TEST(record, a_child_of_fork_records_after_threads_of_the_parent_were_inside) {
+    Folder folder;
+    umf_record_params_t params = with(folder / "run", MIB);
+    params.leaks = 1;
+    Pool pool;
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    std::atomic<bool> ends{false};
+    std::vector<std::thread> list;
+    for (int i = 0; i < 4; i++) {
+        list.emplace_back([&] {
+            while (!ends) {
+                pool.pairs(10);
+            }
+        });
+    }
+    for (size_t i = 0; i < scaled(200); i++) {
+        EXPECT_TRUE(in_child([&] {
+            umf_record_params_t own = with(folder / "child", MIB);
+            bool has_started = umfRecordStart(&own) == OK;
+            pool.pairs(10);
+            return has_started && umfRecordStop() == OK;
+        }));
+    }
+    ends = true;
+    for (auto &thread : list) {
+        thread.join();
+    }
+    ASSERT_EQ(umfRecordStop(), OK);
+}
+
 TEST(record, a_file_that_another_process_writes_is_not_replaced) {
     Folder folder;
     std::string path = folder / "run";
@@ -1105,4 +1135,16 @@ TEST(record, wrong_words_in_the_environment_are_named) {
     }
     std::string text = run_with("/tmp/run,size=1000", "pairs");
     EXPECT_NE(text.find("at least 1 MiB"), std::string::npos) << text;
+    text = run_with("/nonexistent/run", "pairs");
+    EXPECT_NE(text.find("/nonexistent/run cannot be made"), std::string::npos) << text;
+}
+
+TEST(record, a_program_that_a_recorded_one_starts_leaves_its_file_alone_and_says_nothing) {
+    Folder folder;
+    umf_record_params_t params = with(folder / "run");
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    umfRecordMark("mine");
+    EXPECT_EQ(run_with(folder / "run", "pairs"), "");
+    ASSERT_EQ(umfRecordStop(), OK);
+    EXPECT_EQ(File(folder / "run").kinds[UMF_RECORD_MARK], 1u);
 }
