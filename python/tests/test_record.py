@@ -176,8 +176,8 @@ def test_a_snapshot_has_every_pool(pool):
     assert any(
         span["address"] <= kept.ptr < span["address"] + span["size"] for span in mine["spans"]
     )
-    for live in taken["allocations"]:
-        assert live["address"] == more.ptr and live["size"] == 200 * KIB
+    (live,) = [one for one in taken["allocations"] if one["address"] == more.ptr]
+    assert live["size"] == 200 * KIB and live["pool"] == mine["name"]
     assert umf.snapshot()["allocations"] == []
     kept.free()
     more.free()
