@@ -38,6 +38,10 @@ bool umf_core_gives_back(umf_memory_pool_handle_t pool, bool waits) {
     return is_any;
 }
 
+void umf_core_frees_often(void) {
+    TELL(frees_often)
+}
+
 void umf_core_ticks(umf_memory_pool_handle_t pool) {
     TELL(ticks, pool)
 }

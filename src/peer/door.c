@@ -303,9 +303,11 @@ bool umf_door_is_closing(void) {
     return atomic_load_explicit(&door_stops, memory_order_acquire);
 }
 
-bool umf_door_open(const umf_door_ops_t *ops) {
+int umf_door_open(const umf_door_ops_t *ops) {
     int error = 0;
-    umf_lock(&door_lock);
+    if (!umf_trylock(&door_lock)) {
+        return EBUSY;
+    }
     if (!umf_door_is_open()) {
         error = door_open_locked(umf_process_pid(), ops);
     }
@@ -314,7 +316,7 @@ bool umf_door_open(const umf_door_ops_t *ops) {
         umf_log_write(UMF_LOG_LEVEL_DEBUG, error, __func__,
                       "other programs cannot look at this process");
     }
-    return error == 0;
+    return error;
 }
 
 /* A socket that is shut down wakes the thread. */

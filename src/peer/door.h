@@ -24,9 +24,10 @@ typedef struct umf_door_ops_t {
     void (*refuse)(int connection, bool is_full);
 } umf_door_ops_t;
 
-/* Opens the door of this process unless it is open. No lock may be held. `ops` stays. false: it
- * cannot be opened, which a debug message explains. */
-bool umf_door_open(const umf_door_ops_t *ops);
+/* Opens the door of this process unless it is open. A free may call it, whatever the thread is
+ * doing: it never waits for a lock. `ops` stays. EBUSY: another thread opens or closes it; other
+ * errors: it cannot be opened, which a debug message tells. */
+int umf_door_open(const umf_door_ops_t *ops);
 
 /* Closes it and waits for the thread; `ops` is not used any more. */
 void umf_door_close(void);

@@ -98,8 +98,9 @@ static bool may_open(void) {
 
 /* Tried once in each process, because what stops it usually stays. */
 static UMF_COLD void try_open(uint32_t pid) {
-    if (atomic_exchange(&attach_tried, pid) != pid && may_open()) {
-        umf_door_open(&door_ops);
+    if (atomic_exchange(&attach_tried, pid) != pid && may_open() &&
+        umf_door_open(&door_ops) == EBUSY) {
+        atomic_store(&attach_tried, 0);
     }
 }
 
@@ -131,9 +132,8 @@ static void pool_begins(umf_memory_pool_handle_t pool) {
     }
 }
 
-/* A child of fork that goes on with its parent's pools is found from a tick on. */
-static void ticks(umf_memory_pool_handle_t pool) {
-    (void)pool;
+/* A child of fork that goes on with its parent's pools is found when it has freed often. */
+static void frees_often(void) {
     open_once();
 }
 
@@ -152,7 +152,7 @@ bool umf_attach_get(void) {
 }
 
 void umf_attach_init(void) {
-    static umf_listener_t listener = {.pool_begins = pool_begins, .ticks = ticks};
+    static umf_listener_t listener = {.pool_begins = pool_begins, .frees_often = frees_often};
     umf_core_listen(&listener);
 }
 

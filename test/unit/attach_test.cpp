@@ -108,6 +108,18 @@ TEST(Attach, AChildListensForItself) {
     EXPECT_TRUE(Visit().is_open());
 }
 
+// One that makes no pool is found when it has freed often.
+TEST(Attach, AChildThatGoesOnWithItsParentsPools) {
+    Pool pool;
+    EXPECT_EQ(status_of(in_child([&] {
+                  for (int i = 0; i < 20000; i++) {
+                      umfPoolFree(pool.handle, umfPoolMalloc(pool.handle, 100));
+                  }
+                  return Visit().is_open() ? 0 : 1;
+              })),
+              0);
+}
+
 TEST(Attach, ASettingTurnsItOff) {
     EXPECT_EQ(status_of(in_child([] {
                   bool may = false;
