@@ -6,12 +6,6 @@
 #include "base/meta.h"
 #include "system/os.h"
 
-/* If other threads have drained its depot, a thread allocates as many new objects as it gave.
- * Otherwise threads that need more objects than there are would take them from each other: each
- * would have neighbours of the others' objects, whose states share cache lines. A thread that only
- * takes has no such credit. */
-#define GIVEN_MAX 16384
-
 struct umf_depot_t {
     umf_lock_t lock;
     _Atomic size_t count; /* objects. Sync: lock, as the rest; without the lock it is a hint */
@@ -89,16 +83,16 @@ static uint32_t depot_next(const umf_depots_t *depots, uint32_t index) {
     return index + 1 < depots->limit ? index + 1 : 0;
 }
 
-static void note_contention(umf_depot_thread_t *thread) {
-    if (thread) {
-        thread->is_contended = true;
+static void note_contention(bool *is_contended) {
+    if (is_contended) {
+        *is_contended = true;
     }
 }
 
 /* Locks the thread's own depot. The wait is short. In another depot are other threads' objects. */
-static void lock_own(umf_depot_t *depot, umf_depot_thread_t *thread) {
+static void lock_own(umf_depot_t *depot, bool *is_contended) {
     if (!umf_trylock(&depot->lock)) {
-        note_contention(thread);
+        note_contention(is_contended);
         umf_lock(&depot->lock);
     }
 }
@@ -115,23 +109,6 @@ static size_t take_locked(umf_depot_t *depot, umf_item_t *items, size_t n) {
     return taken;
 }
 
-/* The thread's own depot is empty: true if it has the credit to allocate instead of taking. */
-static bool deserves_new(umf_depot_thread_t *thread, size_t n) {
-    bool deserves = thread && thread->given >= n;
-    if (deserves) {
-        thread->given = (uint16_t)(thread->given - n);
-    }
-    return deserves;
-}
-
-/* The depot to ask after the thread's own. A consumer returns to the depot where it last found
- * objects, because each depot that it tries costs a cache miss. */
-static uint32_t after_own(const umf_depots_t *depots, const umf_depot_thread_t *thread,
-                          uint32_t own) {
-    uint32_t found = thread ? thread->found : 0;
-    return found ? found - 1 : depot_next(depots, own);
-}
-
 /* Takes from one depot without waiting for its lock. `locked` keeps the first one that was
  * locked. */
 static size_t take_from(umf_depot_t *depot, umf_depot_t **locked, umf_item_t *items, size_t n) {
@@ -144,33 +121,26 @@ static size_t take_from(umf_depot_t *depot, umf_depot_t **locked, umf_item_t *it
     return taken;
 }
 
-static size_t take_own(umf_depot_t *depot, umf_depot_thread_t *thread, umf_item_t *items,
-                       size_t n) {
-    lock_own(depot, thread);
+static size_t take_own(umf_depot_t *depot, bool *is_contended, umf_item_t *items, size_t n) {
+    lock_own(depot, is_contended);
     size_t taken = take_locked(depot, items, n);
     umf_unlock(&depot->lock);
     return taken;
 }
 
-size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
-                       umf_item_t *items, size_t n) {
+size_t umf_depots_take(umf_depots_t *depots, uint32_t number, bool *is_contended, umf_item_t *items,
+                       size_t n) {
     uint32_t own = own_depot(depots, number);
     umf_depot_t *locked = NULL;
-    bool is_empty = depot_count(depot_at(depots, own)) == 0;
-    if (is_empty && deserves_new(thread, n)) {
-        return 0;
-    }
-    size_t taken = is_empty ? 0 : take_own(depot_at(depots, own), thread, items, n);
-    for (uint32_t i = 0, at = after_own(depots, thread, own); i < depots->limit && !taken;
-         i++, at = depot_next(depots, at)) {
+    size_t taken = depot_count(depot_at(depots, own))
+                       ? take_own(depot_at(depots, own), is_contended, items, n)
+                       : 0;
+    for (uint32_t at = depot_next(depots, own); at != own && !taken; at = depot_next(depots, at)) {
         umf_depot_t *depot = depot_at(depots, at);
         taken = depot_count(depot) ? take_from(depot, &locked, items, n) : 0;
-        if (taken && thread) {
-            thread->found = (uint8_t)(at + 1);
-        }
     }
     if (locked) {
-        note_contention(thread);
+        note_contention(is_contended);
     }
     /* A wait is cheaper than a refill from the pool, which would also add objects to the cache. */
     if (!taken && locked) {
@@ -195,20 +165,20 @@ static bool give_locked(const umf_depots_t *depots, umf_depot_t *depot, const um
     return fits;
 }
 
-static bool give_own(umf_depots_t *depots, uint32_t own, umf_depot_thread_t *thread,
+static bool give_own(umf_depots_t *depots, uint32_t own, bool *is_contended,
                      const umf_item_t *items, size_t n) {
     umf_depot_t *depot = depot_made(depots, own);
     if (!depot || depot_count(depot) + n > depots->capacity) {
         return false;
     }
-    lock_own(depot, thread);
+    lock_own(depot, is_contended);
     bool is_given = give_locked(depots, depot, items, n);
     umf_unlock(&depot->lock);
     return is_given;
 }
 
 /* Gives to any depot but the thread's own, which is full. */
-static bool give_others(umf_depots_t *depots, uint32_t own, umf_depot_thread_t *thread,
+static bool give_others(umf_depots_t *depots, uint32_t own, bool *is_contended,
                         const umf_item_t *items, size_t n) {
     umf_depot_t *locked = NULL;
     bool is_given = false;
@@ -226,7 +196,7 @@ static bool give_others(umf_depots_t *depots, uint32_t own, umf_depot_thread_t *
         }
     }
     if (locked) {
-        note_contention(thread);
+        note_contention(is_contended);
     }
     /* A wait is cheaper than a flush to the pool, which takes the pool's own locks. */
     if (!is_given && locked) {
@@ -237,16 +207,11 @@ static bool give_others(umf_depots_t *depots, uint32_t own, umf_depot_thread_t *
     return is_given;
 }
 
-bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
+bool umf_depots_give(umf_depots_t *depots, uint32_t number, bool *is_contended,
                      const umf_item_t *items, size_t n) {
     uint32_t own = own_depot(depots, number);
-    bool is_given =
-        give_own(depots, own, thread, items, n) || give_others(depots, own, thread, items, n);
-    if (is_given && thread) {
-        size_t given = thread->given + n;
-        thread->given = (uint16_t)(given < GIVEN_MAX ? given : GIVEN_MAX);
-    }
-    return is_given;
+    return give_own(depots, own, is_contended, items, n) ||
+           give_others(depots, own, is_contended, items, n);
 }
 
 /* --- counts --- */

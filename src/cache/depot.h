@@ -34,25 +34,19 @@ typedef struct umf_depots_t {
     _Atomic(umf_depot_t *) at[UMF_DEPOTS_MAX]; /* by the threads' numbers; each is set once */
 } umf_depots_t;
 
-/* What the depots of one bin record about one thread. */
-typedef struct umf_depot_thread_t {
-    uint16_t given;    /* objects it gave, up to a limit: credit to allocate new ones */
-    uint8_t found;     /* index + 1 of the depot of others that last had objects; 0: none yet */
-    bool is_contended; /* it found a depot locked */
-} umf_depot_thread_t;
-
 /* NULL when out of memory. */
 umf_depots_t *umf_depots_create(size_t capacity);
 /* Drops the objects in the depots: they belong to the pool. NULL: does nothing. */
 void umf_depots_destroy(umf_depots_t *depots);
 
-/* `number`: the calling thread's number. `thread`: its record, NULL if it has none. */
+/* `number`: the calling thread's number. `is_contended` is set if it finds a depot locked; may be
+ * NULL. */
 
-/* Takes up to `n` objects. 0: there are none, or the thread should allocate a new one instead. */
-size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
-                       umf_item_t *items, size_t n);
+/* Takes up to `n` objects. 0: there are none. */
+size_t umf_depots_take(umf_depots_t *depots, uint32_t number, bool *is_contended, umf_item_t *items,
+                       size_t n);
 /* Gives all `n` objects. false: no depot has room, and none was given. */
-bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_thread_t *thread,
+bool umf_depots_give(umf_depots_t *depots, uint32_t number, bool *is_contended,
                      const umf_item_t *items, size_t n);
 
 /* Objects in all depots. */

@@ -86,14 +86,15 @@ static uint32_t thread_number(const umf_magazines_t *m) {
 static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, umf_item_t *items,
                          size_t n) {
     umf_depots_t *depots = depots_of(m, bin);
-    return depots ? umf_depots_take(depots, thread_number(m), mag ? &mag->depots : NULL, items, n)
+    return depots ? umf_depots_take(depots, thread_number(m), mag ? &mag->is_contended : NULL,
+                                    items, n)
                   : 0;
 }
 
 static bool depot_give(umf_magazines_t *m, uint32_t bin, uint32_t number, umf_magazine_t *mag,
                        umf_item_t *items, size_t n) {
     umf_depots_t *depots = depots_made(m, bin);
-    return depots && umf_depots_give(depots, number, mag ? &mag->depots : NULL, items, n);
+    return depots && umf_depots_give(depots, number, mag ? &mag->is_contended : NULL, items, n);
 }
 
 /* Counts in the thread's own cache, because a shared counter would be contended by all misses. A
@@ -292,11 +293,11 @@ static void magazine_free_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t
 /* false: the stack stays as it is. */
 static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t old = magazine_capacity(mag), count = magazine_count(mag);
-    size_t most = mag->depots.is_contended ? m->capacity[bin].contended : m->capacity[bin].usual;
+    size_t most = mag->is_contended ? m->capacity[bin].contended : m->capacity[bin].usual;
     size_t capacity = 2 * old < most ? 2 * old : most;
     /* A stack grows only if its capacity costs exchanges: it alternates between empty and full, or
      * the depots are contended. A thread that only frees needs no larger stack. */
-    if (!(mag->was_refilled || mag->depots.is_contended) || capacity <= old) {
+    if (!(mag->was_refilled || mag->is_contended) || capacity <= old) {
         return false;
     }
     umf_item_t *stack = stack_make(m, bin, capacity, old);
@@ -307,7 +308,7 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
     memcpy(stack, small, count * sizeof(umf_item_t));
     magazine_set_stack(mag, stack, count, capacity);
     umf_meta_free(small, stack_bytes(old));
-    mag->was_refilled = mag->depots.is_contended = false;
+    mag->was_refilled = mag->is_contended = false;
     return true;
 }
 
@@ -344,7 +345,7 @@ static void stack_put_back(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag
 static void magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     held_stack_t stack = stack_take(mag);
     size_t batch = stack.capacity / 2, rest = stack.count - batch;
-    mag->was_refilled = mag->depots.is_contended = false;
+    mag->was_refilled = mag->is_contended = false;
     pass_on(m, bin, mag, stack.items, batch);
     memmove(stack.items, stack.items + batch, rest * sizeof(umf_item_t));
     stack_put_back(m, bin, mag, &stack, rest);
@@ -551,7 +552,7 @@ static void *pop_with(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
         magazine_set_top(mag, mag->top - 1);
         return hand_out(mag->top);
     }
-    if (mag->depots.is_contended) { /* a larger stack comes to the depots less often */
+    if (mag->is_contended) { /* a larger stack comes to the depots less often */
         magazine_grow(m, bin, mag);
     }
     size_t batch = magazine_capacity(mag) / 2;
@@ -559,11 +560,6 @@ static void *pop_with(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     if (!got) {
         got = stack_refill(m, bin, mag, batch);
         reverse(mag->base, got);
-    }
-    /* The depots may have sent the thread away to allocate new objects (GIVEN_FOR_NEW). If the pool
-     * has no memory, it takes what other threads gave. */
-    if (!got && m->ops->refill) {
-        got = depot_take(m, bin, NULL, mag->base, batch);
     }
     if (!got) {
         return NULL;

@@ -25,30 +25,22 @@ static void objects_of(void **objects, umf_item_t *items, size_t n) {
 }
 
 size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **objects, size_t n) {
-    umf_depot_thread_t known = {thread->given, thread->found, thread->is_contended};
     umf_item_t *items = calloc(n, sizeof(*items));
-    size_t taken =
-        umf_depots_take(depots, thread->number, thread->is_known ? &known : NULL, items, n);
+    size_t taken = umf_depots_take(depots, thread->number,
+                                   thread->is_known ? &thread->is_contended : NULL, items, n);
     objects_of(objects, items, taken);
-    thread->given = known.given;
-    thread->found = known.found;
-    thread->is_contended = known.is_contended;
     return taken;
 }
 
 bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const *objects,
                       size_t n) {
-    umf_depot_thread_t known = {thread->given, thread->found, thread->is_contended};
     umf_item_t *items = calloc(n, sizeof(*items));
     for (size_t i = 0; i < n; i++) {
         items[i].object = objects[i];
     }
-    bool is_given =
-        umf_depots_give(depots, thread->number, thread->is_known ? &known : NULL, items, n);
+    bool is_given = umf_depots_give(depots, thread->number,
+                                    thread->is_known ? &thread->is_contended : NULL, items, n);
     free(items);
-    thread->given = known.given;
-    thread->found = known.found;
-    thread->is_contended = known.is_contended;
     return is_given;
 }
 

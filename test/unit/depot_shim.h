@@ -14,8 +14,6 @@ typedef struct umf_depots_t shim_depots_t;
 
 typedef struct shim_thread_t {
     uint32_t number;
-    uint16_t given;
-    uint8_t found;
     bool is_contended, is_known; /* known: it has a magazine of its own */
 } shim_thread_t;
 

@@ -863,7 +863,7 @@ TEST_F(Magazines, NoMemoryInThePool) {
     EXPECT_EQ(shim_live(m), 2u);
 }
 
-// A thread that has given many should have new ones rather than those of others, if there are any.
+// Also a thread that has given many.
 TEST_F(Magazines, WithoutMemoryOthersDepotsServe) {
     create(8);
     limit = 100;
