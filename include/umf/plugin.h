@@ -248,7 +248,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*vm_attach)(void *provider, void *const *pieces, size_t count);
 
-    /// @brief Undoes `vm_create`: as `vm_detach`, but pieces that are attached stay so.
+    /// @brief Undoes `vm_create`: as `vm_detach`, but pieces that are attached stay so. The library
+    ///        does not call it; it may be NULL.
     ///
     /// @param provider the provider
     /// @param pieces as given to `vm_create`

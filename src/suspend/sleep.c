@@ -12,8 +12,7 @@ umf_lock_t *const umf_sleep_lock = &sleep_lock;
 /* --- start and end ---------------------------------------------------------------------------- */
 
 static bool ext_has_vm(const umf_memory_provider_ext_ops_t *ext) {
-    return ext->vm_find && ext->vm_detach && ext->vm_create && ext->vm_attach && ext->vm_discard &&
-           ext->wait;
+    return ext->vm_find && ext->vm_detach && ext->vm_create && ext->vm_attach && ext->wait;
 }
 
 /* Without a claim, a suspend would detach memory of other pools, too. */

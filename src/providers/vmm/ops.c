@@ -111,10 +111,6 @@ umf_result_t umf_vmm_op_attach(void *provider, void *const *pieces, size_t count
     return umf_vmm_attach(provider, pieces, count);
 }
 
-umf_result_t umf_vmm_op_discard(void *provider, void *const *pieces, size_t count) {
-    return umf_vmm_discard(provider, pieces, count);
-}
-
 umf_result_t umf_vmm_op_claim(void *provider, void *const *pieces, const size_t *allocations,
                               size_t count, int *claimed) {
     return umf_vmm_claim(provider, pieces, allocations, count, claimed);

@@ -35,7 +35,6 @@ umf_result_t umf_vmm_op_find(void *provider, const void *ptr, umf_vm_piece_t *pi
 umf_result_t umf_vmm_op_detach(void *provider, void *const *pieces, size_t count);
 umf_result_t umf_vmm_op_create(void *provider, void *const *pieces, size_t count, size_t *missing);
 umf_result_t umf_vmm_op_attach(void *provider, void *const *pieces, size_t count);
-umf_result_t umf_vmm_op_discard(void *provider, void *const *pieces, size_t count);
 umf_result_t umf_vmm_op_claim(void *provider, void *const *pieces, const size_t *allocations,
                               size_t count, int *claimed);
 umf_result_t umf_vmm_op_release(void *provider, void *const *pieces, size_t count);
@@ -54,8 +53,8 @@ umf_result_t umf_vmm_op_release(void *provider, void *const *pieces, size_t coun
 #define UMF_VMM_EXT_OPS                                                                            \
     .ipc_watch = umf_vmm_op_ipc_watch, .ipc_check = umf_vmm_op_ipc_check,                          \
     .vm_find = umf_vmm_op_find, .vm_detach = umf_vmm_op_detach, .vm_create = umf_vmm_op_create,    \
-    .vm_attach = umf_vmm_op_attach, .vm_discard = umf_vmm_op_discard,                              \
-    .vm_claim = umf_vmm_op_claim, .vm_release = umf_vmm_op_release,                                \
-    .free_batch = umf_vmm_op_free_batch, .free_pending = umf_vmm_op_free_pending
+    .vm_attach = umf_vmm_op_attach, .vm_claim = umf_vmm_op_claim,                                  \
+    .vm_release = umf_vmm_op_release, .free_batch = umf_vmm_op_free_batch,                         \
+    .free_pending = umf_vmm_op_free_pending
 
 #endif

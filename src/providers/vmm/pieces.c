@@ -223,10 +223,6 @@ umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     return vmm_take_away(vmm, pieces, count, UMF_VMM_ATTACHED);
 }
 
-umf_result_t umf_vmm_discard(umf_vmm_t *vmm, void *const *pieces, size_t count) {
-    return vmm_take_away(vmm, pieces, count, UMF_VMM_MAPPED);
-}
-
 /* --- attaching -------------------------------------------------------------------------------- */
 
 /* Bytes of physical memory that the pieces lack. */
@@ -255,7 +251,7 @@ umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, s
         if (result != UMF_RESULT_SUCCESS) {
             *missing = vmm_missing(vmm, pieces, count);
             /* All or nothing. If the release fails, too, the next call uses that memory. */
-            umf_vmm_discard(vmm, pieces, count);
+            vmm_take_away(vmm, pieces, count, UMF_VMM_MAPPED);
             return result;
         }
         vmm_set_state(vmm, piece, UMF_VMM_CREATED);

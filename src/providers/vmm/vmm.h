@@ -118,7 +118,6 @@ umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece
 umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count);
 umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, size_t *missing);
 umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count);
-umf_result_t umf_vmm_discard(umf_vmm_t *vmm, void *const *pieces, size_t count);
 umf_result_t umf_vmm_claim(umf_vmm_t *vmm, void *const *pieces, const size_t *allocations,
                            size_t count, int *claimed);
 umf_result_t umf_vmm_release(umf_vmm_t *vmm, void *const *pieces, size_t count);
