@@ -39,7 +39,11 @@ bool umf_core_gives_back(umf_memory_pool_handle_t pool, bool waits) {
 }
 
 void umf_core_frees_often(void) {
-    TELL(frees_often)
+    for (const umf_listener_t *l = listeners; l; l = l->next) {
+        if (l->frees_often) {
+            l->frees_often();
+        }
+    }
 }
 
 void umf_core_ticks(umf_memory_pool_handle_t pool) {
