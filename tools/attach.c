@@ -320,6 +320,12 @@ static bool wait_for_answer(attach_t *attach) {
     return fail(attach, "process %u does not answer; is it stopped?", attach->pid);
 }
 
+static bool is_file(attach_t *attach, int fd) {
+    struct stat file;
+    return (fd != -1 && fstat(fd, &file) == 0 && S_ISREG(file.st_mode)) ||
+           fail(attach, "process %u answers without a file", attach->pid);
+}
+
 bool attach_ask(attach_t *attach, const umf_attach_request_t *request, int *fd) {
     umf_attach_reply_t reply = {0};
     int given = -1;
@@ -334,7 +340,7 @@ bool attach_ask(attach_t *attach, const umf_attach_request_t *request, int *fd) 
     bool is_done = got <= 0 ? fail_gone(attach)
                    : !is_reply(&reply, got)
                        ? fail(attach, "process %u answers in another language", attach->pid)
-                       : judge(attach, &reply);
+                       : judge(attach, &reply) && (!fd || is_file(attach, given));
     if (given != -1 && (!is_done || !fd)) {
         close(given);
         given = -1;

@@ -26,8 +26,8 @@ uint32_t attach_pid(const char *word);
 bool attach_open(attach_t *attach, uint32_t pid);
 void attach_close(attach_t *attach);
 
-/* Sends a request and waits for the answer. `*fd` gets the descriptor that comes with it, -1 if
- * none does; with NULL it is closed. False: `error` says why; the connection stays unless
+/* Sends a request and waits for the answer. `*fd` gets the file that comes with it, -1 if it
+ * fails; NULL: none is wanted. False: `error` says why; the connection stays unless
  * `is_gone`. */
 bool attach_ask(attach_t *attach, const umf_attach_request_t *request, int *fd);
 umf_attach_request_t attach_request(umf_attach_kind_t kind, uint64_t object);

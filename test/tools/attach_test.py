@@ -9,9 +9,11 @@ import fcntl
 import json
 import os
 import pty
+import random
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -184,6 +186,80 @@ def test_refusals():
         os.kill(sample.pid, signal.SIGKILL)
         sample.process.wait()
         check("there is no process" in run("top", sample.pid, status=1))
+
+
+# --- a process that lies ---
+
+
+def door(pid):
+    """A socket under the name of this process's door."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.bind("\0umf-door-%d-%d" % (os.stat("/proc/self/ns/pid").st_ino, pid))
+    made.listen(8)
+    return made
+
+
+def answer(status=0, kind=2, text=b"", magic=0x41464D55, version=1):
+    return struct.pack("<IIII240s", magic, version, status, kind, text)
+
+
+def asked_once(listener, reply, descriptors=()):
+    """What umfctl says to that answer."""
+    asking = subprocess.Popen([UMFCTL, "snapshot", str(os.getpid()), "-o", "lies"], cwd=WORK, stderr=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True)
+    connection, _ = listener.accept()
+    connection.recv(4096)
+    if reply is not None:
+        socket.send_fds(connection, [reply], list(descriptors))
+    connection.close()
+    _, said = asking.communicate(timeout=60)
+    check(asking.returncode in (0, 1) and "Sanitizer" not in said, asking.returncode, said)
+    return asking.returncode, said
+
+
+def test_answers_that_are_none():
+    listener = door(os.getpid())
+    for reply in (b"x", b"y" * 255, b"z" * 4096, answer(magic=1), answer(version=2), answer(status=99)):
+        status, said = asked_once(listener, reply)
+        check(status == 1 and "umfctl: process" in said, reply[:20], said)
+    check("has closed the connection" in asked_once(listener, None)[1])
+    check("this is another user" in asked_once(listener, answer(status=1))[1])
+    said = asked_once(listener, answer(status=4, text=b"\x1b[31m" + b"A" * 235))[1]
+    check("\x1b" not in said and "AAAA" in said, "control characters reach the terminal")
+    check("without a file" in asked_once(listener, answer())[1])
+    listener.close()
+
+
+def test_files_that_are_none():
+    """What top shows of snapshots that are damaged."""
+    listener = door(os.getpid())
+    with open(os.path.join(WORK, "whole.umfsnap"), "wb") as file, Sample() as sample:
+        run("snapshot", sample.pid, "-o", file.name)
+        whole = open(file.name, "rb").read()
+    damaged = random.Random(25)
+    for _ in range(30):
+        lies = bytearray(whole[:damaged.randrange(len(whole))] if damaged.random() < 0.5 else whole)
+        for _ in range(damaged.randrange(8)):
+            if lies:
+                lies[damaged.randrange(min(len(lies), 600))] = damaged.randrange(256)
+        path = os.path.join(WORK, "damaged")
+        with open(path, "wb") as file:
+            file.write(lies)
+        asking = subprocess.Popen([UMFCTL, "top", str(os.getpid())], stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  text=True)
+        connection, _ = listener.accept()
+        connection.recv(4096)
+        with open(path, "rb") as file:
+            socket.send_fds(connection, [answer(kind=1)], [file.fileno()])
+        out, said = asking.communicate(timeout=60)
+        connection.close()
+        check(asking.returncode in (0, 1) and "Sanitizer" not in said, asking.returncode, said)
+        check(max(map(len, out.splitlines()), default=0) <= 80, out)
+    for descriptor in ("/dev/null", "/dev/zero", "/"):
+        opened = os.open(descriptor, os.O_RDONLY)
+        check("without a file" in asked_once(listener, answer(), [opened])[1], descriptor)
+        os.close(opened)
+    listener.close()
 
 
 # --- on a terminal ---
