@@ -396,6 +396,22 @@ TEST(Attach, RootMayLookAtAll) {
     close(ends[1]);
 }
 
+TEST(Attach, AProcessEndsWithItsFirstThread) {
+    if (UMF_TEST_TSAN || UMF_TEST_ASAN) {
+        GTEST_SKIP() << "sanitizers need the first thread for their own end";
+    }
+    int status = -1;
+    std::thread([&] {
+        status = status_of(in_child([] {
+            umf_memory_pool_handle_t pool;
+            umfPoolCreateFromText("disjoint over os", &pool);
+            pthread_exit(nullptr);
+            return 1;
+        }));
+    }).join();
+    EXPECT_EQ(status, 0);
+}
+
 TEST(Attach, AProgramMayCloseItsDescriptors) {
     EXPECT_EQ(status_of(in_child([] {
                   Pool pool;
