@@ -134,7 +134,7 @@ def server(lost):
     grow = r.stack(0x401200, 0x401A00, 0x402000)
     parse = r.stack(0x401300, 0x401B00, 0x402000)
     keep = r.stack(0x401400, 0x401B00, 0x402000)
-    r.event(MARK, address=r.text("start " + HOSTILE + "\u2028<!--"))
+    r.event(MARK, address=r.text("start </script x> <!-- <script x>" + HOSTILE + "\u2028<!--"))
     for _ in range(20):
         r.now += 40_000_000
         weights.alloc(12 * MIB, load)

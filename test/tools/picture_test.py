@@ -317,6 +317,9 @@ def large(test, page):
         test.open(page)
     print("the page of many events opens in %s ms" % test.js("document.documentElement.dataset.openMs"))
     test.check("keep_batch" in test.text("refusal-text"), "functions have names: " + test.text("refusal-text"))
+    # Of many events in one bin: what was there at the refusal.
+    test.equal(test.js("umf.flame_tree(umf.state.moment, 'bytes').value"), test.js("umf.model.refusals[0].total"),
+               "what lived at the refusal")
 
 
 def guide(test, page, examples):
