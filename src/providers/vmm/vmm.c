@@ -44,13 +44,22 @@ static size_t vmm_above_locked(const umf_vmm_t *vmm, uintptr_t addr) {
     return low;
 }
 
+static bool vmm_has_locked(const umf_vmm_t *vmm, size_t at, uintptr_t addr) {
+    return at < vmm->piece_count && addr - vmm->pieces[at]->base < vmm->pieces[at]->size;
+}
+
+/* Most callers go through many pieces in the order of their addresses. */
 umf_vmm_piece_t *umf_vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr) {
     umf_assert_locked(&vmm->lock);
-    size_t above = vmm_above_locked(vmm, addr);
-    if (above == 0 || addr - vmm->pieces[above - 1]->base >= vmm->pieces[above - 1]->size) {
+    size_t at = vmm->found;
+    if (!vmm_has_locked(vmm, at, addr) && !vmm_has_locked(vmm, ++at, addr)) {
+        at = vmm_above_locked(vmm, addr) - 1;
+    }
+    if (!vmm_has_locked(vmm, at, addr)) {
         return NULL;
     }
-    return vmm->pieces[above - 1];
+    vmm->found = at;
+    return vmm->pieces[at];
 }
 
 bool umf_vmm_grow(void **array, size_t *room, size_t item_size) {

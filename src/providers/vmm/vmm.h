@@ -85,7 +85,8 @@ struct umf_vmm_t {
     umf_range_t *range;
     umf_vmm_piece_t **pieces; /* by address. Sync: lock, as all members below */
     size_t piece_count, piece_room;
-    umf_vmm_piece_t *retired;          /* without allocations, still mapped */
+    size_t found;             /* the index of the piece that was asked for last; only a hint */
+    umf_vmm_piece_t *retired; /* without allocations, still mapped */
     struct umf_vmm_pending_t *pending; /* the same behind marks, oldest first: pending.c */
     _Atomic unsigned finishing;        /* a thread finishes them; see pending.c */
     size_t batches;       /* batches of frees in progress: retired pieces wait for their end */
