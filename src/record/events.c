@@ -182,8 +182,8 @@ static bool refusal_is_wanted(umf_recording_t *r, umf_record_thread_t *thread,
     return is_wanted;
 }
 
-static bool is_wanted(umf_recording_t *r, umf_record_thread_t *thread, umf_record_event_t *event,
-                      umf_record_event_kind_t kind) {
+UMF_INLINE bool is_wanted(umf_recording_t *r, umf_record_thread_t *thread,
+                          umf_record_event_t *event, umf_record_event_kind_t kind) {
     switch (kind) {
     case UMF_RECORD_ALLOC:
         if (r->keeps_live) {
