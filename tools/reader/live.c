@@ -1,6 +1,7 @@
 /* The section of what lives: a table with holes, in a file with holes. */
 #include <stdlib.h>
 
+#include "live_table.h"
 #include "own.h"
 
 #define CHUNK 2048u /* items that are read at once */
@@ -66,15 +67,34 @@ static bool keep_all(loading_t *loading, umf_record_event_t *chunk) {
     return true;
 }
 
+/* While a writer moves an item it is there twice. */
+static bool drop_repeated(umf_reader_t *reader) {
+    live_table_t table;
+    size_t kept = 0;
+    bool is_done = live_table_init(&table);
+    for (size_t i = 0; is_done && i < reader->live_count; i++) {
+        const umf_reader_live_t *live = &reader->live[i];
+        if (!live_table_find(&table, live->address, live->object)) {
+            is_done = live_table_add(&table, live);
+            reader->live[kept++] = *live;
+        }
+    }
+    reader->live_count = is_done ? kept : reader->live_count;
+    live_table_free(&table);
+    return is_done;
+}
+
 bool reader_load_live(umf_reader_t *reader, umf_reader_error_t *error) {
     loading_t loading = {reader, 0};
     umf_record_event_t *chunk = reader_memory(reader, CHUNK, sizeof(*chunk), error);
-    bool is_kept = chunk && keep_all(&loading, chunk);
+    if (!chunk) {
+        return false;
+    }
+    bool has_ended = reader->info.flags & UMF_RECORD_HAS_ENDED;
+    bool is_kept = keep_all(&loading, chunk) && (has_ended || drop_repeated(reader));
     free(chunk);
-    return is_kept || !chunk
-               ? is_kept
-               : reader_fail(error, "%s: there is no memory for a table of %zu allocations",
-                             reader->name, reader->live_count);
+    return is_kept || reader_fail(error, "%s: there is no memory for a table of %zu allocations",
+                                  reader->name, reader->live_count);
 }
 
 const umf_reader_live_t *umf_reader_live(const umf_reader_t *reader, size_t *count) {

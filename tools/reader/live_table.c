@@ -18,6 +18,7 @@ static bool make(live_table_t *table, unsigned bits) {
 }
 
 bool live_table_init(live_table_t *table) {
+    *table = (live_table_t){0};
     return make(table, FIRST_BITS);
 }
 

@@ -128,7 +128,7 @@ const umf_reader_live_t *umf_reader_live(const umf_reader_t *reader, size_t *cou
 
 /*
  * A replay applies events, one after the other, and knows what lives. It begins with what
- * UMF_RECORD_LIVE has from before the first event, for this has lived all the time.
+ * UMF_RECORD_LIVE has and no event has allocated, for this has lived all the time.
  */
 typedef struct umf_reader_replay_t umf_reader_replay_t;
 

@@ -372,18 +372,46 @@ bool umf_reader_replay_apply(umf_reader_replay_t *replay, const umf_reader_event
 
 /* --- begin, run, end -------------------------------------------------------------------------- */
 
-/* What lives in the end and is older than all events has lived all the time. */
-static bool begin_with_live(umf_reader_replay_t *replay) {
+/* Finds the allocations of the table whose events are there: they begin with these. */
+static void find_events(const umf_reader_t *reader, const live_table_t *table) {
+    for (uint64_t i = 0; table->count && i < reader->info.event_count; i++) {
+        const umf_record_event_t *event = &reader->events[i];
+        umf_reader_live_t *live =
+            UMF_RECORD_EVENT_KIND(event->what) == UMF_RECORD_ALLOC
+                ? live_table_find(table, event->address, reader_object_of(reader, event->what))
+                : NULL;
+        if (live && umf_reader_ns(reader, event->ticks) >= live->ns) {
+            live->site = 0;
+        }
+    }
+}
+
+/* What lives in the end, and whose allocation is not among the events, has lived all the time. */
+static bool begin_with(umf_reader_replay_t *replay, live_table_t *table) {
     const umf_reader_t *reader = replay->reader;
     for (size_t i = 0; i < reader->live_count; i++) {
-        umf_reader_live_t what = reader->live[i];
-        bool is_old = reader->info.event_count == 0 || what.ns < reader->info.first_ns;
-        if (is_old && !live_table_find(&replay->live, what.address, what.object) &&
-            !put_in(replay, &what)) {
+        const umf_reader_live_t *live = &reader->live[i];
+        bool is_gone = reader->objects[live->object].flags & UMF_RECORD_OBJECT_IS_GONE;
+        if (!is_gone && !live_table_find(table, live->address, live->object) &&
+            !live_table_add(table, live)) {
+            return false;
+        }
+    }
+    find_events(reader, table);
+    for (size_t i = 0; i <= table->mask; i++) {
+        umf_reader_live_t *live = &table->slots[i];
+        if (live->address && live->site == NO_SITE && !put_in(replay, live)) {
             return false;
         }
     }
     return true;
+}
+
+static bool begin_with_live(umf_reader_replay_t *replay) {
+    live_table_t table;
+    bool is_done = live_table_init(&table) && begin_with(replay, &table);
+    live_table_free(&table);
+    return is_done;
 }
 
 static bool make_parts(umf_reader_replay_t *replay, umf_reader_error_t *error) {

@@ -248,7 +248,7 @@ size_t umf_reader_caller_stack(umf_reader_t *reader, uint32_t stack, const uint6
         own++;
     }
     own = own < count ? own : 0;
-    *frames = all + own;
+    *frames = count ? all + own : NULL;
     return count - own;
 }
 

@@ -135,8 +135,8 @@ static void *load(umf_reader_t *reader, umf_record_section_kind_t kind, size_t m
     uint64_t capacity = reader_capacity(reader, kind);
     *count = section->count < capacity ? section->count : capacity;
     if (section->offset && section->count > section->capacity) {
-        reader_note(reader, "section %s is full: it has %" PRIu64 " of %" PRIu64 " items",
-                    kinds[kind].name, section->capacity, section->count);
+        reader_note(reader, "section %s is full: some of what came later is missing in it",
+                    kinds[kind].name);
     }
     size_t bytes = (size_t)*count * kinds[kind].item_size;
     void *items = reader_memory(reader, bytes + more, 1, error);

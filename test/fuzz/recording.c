@@ -1,0 +1,118 @@
+/*
+ * Recordings and snapshots: any file is refused with a reason, or read; what is handed out is in
+ * range, and sums agree.
+ */
+#include "fuzz/support.h"
+
+#include <string.h>
+
+#include "reader/reader.h"
+
+static void read_stack(const umf_reader_t *reader, uint32_t stack, uint64_t *sum) {
+    const uint64_t *frames = NULL;
+    size_t count = umf_reader_stack(reader, stack, &frames);
+    FUZZ_CHECK(count <= UMF_RECORD_FRAMES);
+    for (size_t i = 0; i < count; i++) {
+        *sum += frames[i];
+    }
+}
+
+static void read_tables(const umf_reader_t *reader) {
+    const umf_reader_info_t *info = umf_reader_info(reader);
+    uint64_t sum = 0;
+    size_t spans, runs, live;
+    for (uint32_t i = 0; i <= info->object_count; i++) {
+        const umf_record_object_t *object = umf_reader_object(reader, i);
+        FUZZ_CHECK(object->parent < info->object_count && strlen(object->name) < 48);
+    }
+    for (uint32_t i = 0; i <= info->stack_count; i++) {
+        read_stack(reader, i, &sum);
+    }
+    const umf_record_span_t *span = umf_reader_spans(reader, &spans);
+    umf_reader_runs(reader, &runs);
+    for (size_t i = 0; i < spans; i++) {
+        FUZZ_CHECK(span[i].object < info->object_count);
+        FUZZ_CHECK((size_t)span[i].first_run + span[i].run_count <= runs);
+    }
+    const umf_reader_live_t *item = umf_reader_live(reader, &live);
+    for (size_t i = 0; i < live; i++) {
+        FUZZ_CHECK(item[i].object < info->object_count && item[i].stack < info->stack_count);
+    }
+    for (size_t i = 0; umf_reader_note(reader, i); i++) {
+        FUZZ_CHECK(i < 100);
+    }
+}
+
+static void check_event(const umf_reader_t *reader, const umf_reader_event_t *event, int64_t last) {
+    const umf_reader_info_t *info = umf_reader_info(reader);
+    FUZZ_CHECK(event->ns >= last && event->ns <= info->last_ns);
+    FUZZ_CHECK(event->object < info->object_count && event->stack < info->stack_count);
+    FUZZ_CHECK(event->thread < info->thread_count);
+    FUZZ_CHECK(event->kind >= UMF_RECORD_ALLOC && event->kind <= UMF_RECORD_MARK);
+    FUZZ_CHECK(event->kind != UMF_RECORD_MARK || umf_reader_text(reader, event->address));
+}
+
+static void read_events(const umf_reader_t *reader) {
+    const umf_reader_info_t *info = umf_reader_info(reader);
+    umf_reader_cursor_t *cursor = umf_reader_iterate(reader, NULL);
+    umf_reader_event_t event;
+    uint64_t count = 0;
+    FUZZ_CHECK(cursor);
+    for (int64_t last = info->first_ns; umf_reader_next(cursor, &event); last = event.ns) {
+        check_event(reader, &event, last);
+        count++;
+    }
+    FUZZ_CHECK(count <= info->event_count);
+    umf_reader_cursor_free(cursor);
+}
+
+/* What lives is the sum of the sites, of the pools, and of what is listed. */
+static void check_sums(const umf_reader_t *reader, umf_reader_replay_t *replay) {
+    umf_reader_use_t total = umf_reader_replay_total(replay)->use, sites = {0}, listed = {0};
+    const umf_reader_site_t *site;
+    for (uint32_t i = 0; (site = umf_reader_replay_site(replay, i)) != NULL; i++) {
+        sites.bytes += site->use.bytes;
+        sites.count += site->use.count;
+        sites.peak_bytes += site->use.peak_bytes;
+        sites.refused_bytes += site->use.refused_bytes;
+    }
+    FUZZ_CHECK(sites.bytes == total.bytes && sites.count == total.count);
+    FUZZ_CHECK(sites.peak_bytes == total.peak_bytes);
+    FUZZ_CHECK(sites.refused_bytes == total.refused_bytes);
+    const umf_reader_live_t *live;
+    for (size_t at = 0; (live = umf_reader_replay_next(replay, &at)) != NULL; listed.count++) {
+        listed.bytes += live->size;
+    }
+    FUZZ_CHECK(listed.bytes == total.bytes && listed.count == total.count);
+    for (size_t at = 0; umf_reader_replay_next_provided(replay, &at) != NULL;) {
+    }
+    for (uint32_t i = 0; i < umf_reader_info(reader)->object_count; i++) {
+        listed.bytes -= umf_reader_replay_object(replay, i)->use.bytes;
+    }
+    FUZZ_CHECK(listed.bytes == 0);
+}
+
+static void read_replay(const umf_reader_t *reader) {
+    const umf_reader_info_t *info = umf_reader_info(reader);
+    umf_reader_replay_t *replay = umf_reader_replay_begin(reader, NULL);
+    FUZZ_CHECK(replay);
+    FUZZ_CHECK(umf_reader_replay_run(replay, info->first_ns / 2 + info->last_ns / 2, NULL));
+    check_sums(reader, replay);
+    FUZZ_CHECK(umf_reader_replay_run(replay, INT64_MAX, NULL));
+    check_sums(reader, replay);
+    umf_reader_replay_free(replay);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    umf_reader_error_t error = {""};
+    umf_reader_t *reader = umf_reader_open_bytes(data, size, "input", &error);
+    if (!reader) {
+        FUZZ_CHECK(strncmp(error.text, "input: ", 7) == 0);
+        return 0;
+    }
+    read_tables(reader);
+    read_events(reader);
+    read_replay(reader);
+    umf_reader_close(reader);
+    return 0;
+}
