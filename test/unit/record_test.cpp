@@ -68,9 +68,11 @@ struct File {
     std::map<int, size_t> kinds;
 
     explicit File(const std::string &path) {
-        std::ifstream in(path, std::ios::binary);
+        std::ifstream in(path, std::ios::binary | std::ios::ate);
         EXPECT_TRUE(in.good()) << path;
-        bytes.assign(std::istreambuf_iterator<char>(in), {});
+        bytes.resize(in.good() ? static_cast<size_t>(in.tellg()) : 0);
+        in.seekg(0);
+        in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
         if (bytes.size() < sizeof(header)) {
             ADD_FAILURE() << "no header in " << bytes.size() << " bytes";
             return;
