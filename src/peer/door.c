@@ -8,7 +8,6 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "peer/process.h"
 #include "peer/thread.h"
 #include "system/os.h"
 #include "system/socket.h"
@@ -296,7 +295,7 @@ static int door_open_locked(uint32_t pid, const umf_door_ops_t *ops) {
 }
 
 bool umf_door_is_open(void) {
-    return atomic_load_explicit(&door_opens, memory_order_acquire) == umf_process_pid();
+    return atomic_load_explicit(&door_opens, memory_order_acquire) == (uint32_t)umf_os_pid();
 }
 
 bool umf_door_is_closing(void) {
@@ -309,7 +308,7 @@ int umf_door_open(const umf_door_ops_t *ops) {
         return EBUSY;
     }
     if (!umf_door_is_open()) {
-        error = door_open_locked(umf_process_pid(), ops);
+        error = door_open_locked((uint32_t)umf_os_pid(), ops);
     }
     umf_unlock(&door_lock);
     if (error != 0) {

@@ -11,7 +11,6 @@
 #include "core/listener.h"
 #include "core/object.h"
 #include "peer/door.h"
-#include "peer/process.h"
 #include "record/attach_own.h"
 #include "system/os.h"
 #include "system/socket.h"
@@ -105,12 +104,12 @@ static UMF_COLD void try_open(uint32_t pid) {
 }
 
 static bool was_tried(void) {
-    return atomic_load_explicit(&attach_tried, memory_order_relaxed) == umf_process_pid();
+    return atomic_load_explicit(&attach_tried, memory_order_relaxed) == (uint32_t)umf_os_pid();
 }
 
 static void open_once(void) {
     if (umf_unlikely(!was_tried())) {
-        try_open(umf_process_pid());
+        try_open((uint32_t)umf_os_pid());
     }
 }
 
