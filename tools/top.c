@@ -66,56 +66,56 @@ static void process_rows(top_t *top, uint32_t process, const umf_reader_t *reade
 }
 
 static void process_sample(top_t *top, uint32_t process, double seconds, size_t *from) {
-    attach_t *guest = &top->guests[process];
-    umf_reader_t *reader = guest->fd != -1 ? attach_snapshot(guest, UMF_ATTACH_FIGURES) : NULL;
+    attach_t *target = &top->targets[process];
+    umf_reader_t *reader = target->fd != -1 ? attach_snapshot(target, UMF_ATTACH_FIGURES) : NULL;
     if (reader) {
         process_rows(top, process, reader, seconds, from);
         umf_reader_close(reader);
-    } else if (guest->fd != -1) {
-        snprintf(top->note, sizeof(top->note), "%s", guest->error);
-        attach_close(guest);
+    } else if (target->fd != -1) {
+        snprintf(top->note, sizeof(top->note), "%s", target->error);
+        attach_close(target);
     }
 }
 
 static bool is_known(const top_t *top, uint32_t pid) {
     bool is = false;
-    for (unsigned i = 0; i < top->guest_count; i++) {
-        is |= top->guests[i].pid == pid && top->guests[i].fd != -1;
+    for (unsigned i = 0; i < top->target_count; i++) {
+        is |= top->targets[i].pid == pid && top->targets[i].fd != -1;
     }
     return is;
 }
 
-static void guest_add(top_t *top, uint32_t pid) {
+static void target_add(top_t *top, uint32_t pid) {
     unsigned at = 0;
-    while (at < top->guest_count && top->guests[at].fd != -1) {
+    while (at < top->target_count && top->targets[at].fd != -1) {
         at++;
     }
     if (at == TOP_PROCESSES || is_known(top, pid)) {
         return;
     }
-    if (!attach_open(&top->guests[at], pid)) {
-        snprintf(top->note, sizeof(top->note), "%s", top->guests[at].error);
+    if (!attach_open(&top->targets[at], pid)) {
+        snprintf(top->note, sizeof(top->note), "%s", top->targets[at].error);
     }
     attach_name(pid, top->names[at], sizeof(top->names[at]));
-    top->guest_count += at == top->guest_count;
+    top->target_count += at == top->target_count;
 }
 
 /* Those of other users are not asked: each would only say no. */
-static void guests_find(top_t *top) {
+static void targets_find(top_t *top) {
     uint32_t pids[1024];
     unsigned count = attach_list(pids, 1024);
     char note[sizeof(top->note)];
     memcpy(note, top->note, sizeof(note));
     for (unsigned i = 0; i < count; i++) {
-        guest_add(top, pids[i]);
+        target_add(top, pids[i]);
     }
     memcpy(top->note, note, sizeof(note));
 }
 
-static unsigned guests_open(const top_t *top) {
+static unsigned targets_open(const top_t *top) {
     unsigned count = 0;
-    for (unsigned i = 0; i < top->guest_count; i++) {
-        count += top->guests[i].fd != -1;
+    for (unsigned i = 0; i < top->target_count; i++) {
+        count += top->targets[i].fd != -1;
     }
     return count;
 }
@@ -123,7 +123,7 @@ static unsigned guests_open(const top_t *top) {
 bool top_sample(top_t *top) {
     size_t from = 0;
     if (top->pid == 0) {
-        guests_find(top);
+        targets_find(top);
     }
     free(top->before);
     top->before = top->rows;
@@ -132,20 +132,20 @@ bool top_sample(top_t *top) {
     top->count = 0;
     double time = now(), seconds = top->time > 0 ? time - top->time : 0;
     top->time = time;
-    for (uint32_t i = 0; i < top->guest_count; i++) {
+    for (uint32_t i = 0; i < top->target_count; i++) {
         process_sample(top, i, seconds, &from);
     }
     top_sort(top);
-    return guests_open(top) > 0;
+    return targets_open(top) > 0;
 }
 
 bool top_begin(top_t *top, uint32_t pid) {
     *top = (top_t){.pid = pid};
     for (unsigned i = 0; i < TOP_PROCESSES; i++) {
-        top->guests[i].fd = -1;
+        top->targets[i].fd = -1;
     }
     if (pid != 0) {
-        guest_add(top, pid);
+        target_add(top, pid);
     }
     if (top_sample(top)) {
         return true;
@@ -157,8 +157,8 @@ bool top_begin(top_t *top, uint32_t pid) {
 }
 
 void top_end(top_t *top) {
-    for (unsigned i = 0; i < top->guest_count; i++) {
-        attach_close(&top->guests[i]);
+    for (unsigned i = 0; i < top->target_count; i++) {
+        attach_close(&top->targets[i]);
     }
     free(top->rows);
     free(top->before);

@@ -16,7 +16,7 @@ typedef enum top_key_t {
 } top_key_t;
 
 typedef struct top_row_t {
-    uint32_t process; /* index in `guests` */
+    uint32_t process; /* index in `targets` */
     uint32_t number;  /* of the object in its process */
     umf_record_object_t object;
     bool has_growth;
@@ -26,9 +26,9 @@ typedef struct top_row_t {
 typedef struct top_t {
     uint32_t pid; /* 0: all */
     top_key_t key;
-    attach_t guests[TOP_PROCESSES];
+    attach_t targets[TOP_PROCESSES];
     char names[TOP_PROCESSES][32];
-    unsigned guest_count;
+    unsigned target_count;
     top_row_t *rows, *before;
     size_t count, before_count;
     double time;    /* of the rows, in seconds */

@@ -89,7 +89,7 @@ static attr_t look_of(const screen_t *screen, size_t row) {
 static void title_make(const top_t *top, uint32_t process, char *text, size_t size) {
     char live[16], held[16], away[16];
     top_sum_t sum = top_sum(top, process);
-    snprintf(text, size, "%u %.31s: %zu pool%s, %s live of %s held%s%s", top->guests[process].pid,
+    snprintf(text, size, "%u %.31s: %zu pool%s, %s live of %s held%s%s", top->targets[process].pid,
              top->names[process], sum.pools, sum.pools == 1 ? "" : "s",
              top_bytes(sum.live, live, sizeof(live)), top_bytes(sum.held, held, sizeof(held)),
              sum.away ? ", away " : "", sum.away ? top_bytes(sum.away, away, sizeof(away)) : "");
@@ -265,12 +265,12 @@ static void change_pool(screen_t *screen, umf_attach_kind_t kind, const char *do
     const top_row_t *row = chosen_pool(screen);
     if (row) {
         char label[64];
-        attach_t *guest = &screen->top->guests[row->process];
+        attach_t *target = &screen->top->targets[row->process];
         umf_attach_request_t request = attach_request(kind, row->object.handle);
-        bool is_done = attach_ask(guest, &request, NULL);
+        bool is_done = attach_ask(target, &request, NULL);
         snprintf(screen->status, sizeof(screen->status), "%.60s %.90s",
                  is_done ? top_label(screen->top, row, label, sizeof(label)) : "",
-                 is_done ? done : guest->error);
+                 is_done ? done : target->error);
     }
 }
 
@@ -296,8 +296,8 @@ static void pool_close(screen_t *screen) {
 
 static void pool_open(screen_t *screen) {
     const top_row_t *row = chosen_pool(screen);
-    attach_t *guest = row ? &screen->top->guests[row->process] : NULL;
-    screen->snapshot = guest ? attach_snapshot(guest, UMF_ATTACH_SNAPSHOT) : NULL;
+    attach_t *target = row ? &screen->top->targets[row->process] : NULL;
+    screen->snapshot = target ? attach_snapshot(target, UMF_ATTACH_SNAPSHOT) : NULL;
     uint32_t count = screen->snapshot ? umf_reader_info(screen->snapshot)->object_count : 0;
     for (uint32_t i = 1; i < count; i++) {
         if (umf_reader_object(screen->snapshot, i)->handle == row->object.handle) {
@@ -307,9 +307,9 @@ static void pool_open(screen_t *screen) {
             return;
         }
     }
-    if (guest) {
+    if (target) {
         snprintf(screen->status, sizeof(screen->status), "%.150s",
-                 screen->snapshot ? "there is no such pool any more" : guest->error);
+                 screen->snapshot ? "there is no such pool any more" : target->error);
         pool_close(screen);
     }
 }

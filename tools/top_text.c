@@ -45,10 +45,10 @@ static void row_members(const top_t *top, const top_row_t *row) {
 static void process_show(const top_t *top, uint32_t process) {
     char key[32], title[128], line[TOP_LINE], live[16], held[16], name[33];
     top_sum_t sum = top_sum(top, process);
-    snprintf(key, sizeof(key), "process %u", top->guests[process].pid);
+    snprintf(key, sizeof(key), "process %u", top->targets[process].pid);
     snprintf(name, sizeof(name), "%s", top->names[process]);
     snprintf(title, sizeof(title), "%u %s: %zu pool%s, %s live of %s held",
-             top->guests[process].pid, name, sum.pools, sum.pools == 1 ? "" : "s",
+             top->targets[process].pid, name, sum.pools, sum.pools == 1 ? "" : "s",
              top_bytes(sum.live, live, sizeof(live)), top_bytes(sum.held, held, sizeof(held)));
     report_section(key, title, 0);
     report_line(top_head);
@@ -62,8 +62,8 @@ static void process_show(const top_t *top, uint32_t process) {
 }
 
 static void show(const top_t *top) {
-    for (unsigned i = 0; i < top->guest_count; i++) {
-        if (top->guests[i].fd != -1) {
+    for (unsigned i = 0; i < top->target_count; i++) {
+        if (top->targets[i].fd != -1) {
             process_show(top, i);
         }
     }
@@ -174,7 +174,7 @@ static void sample_write(const top_t *top, const metric_t *metric, const top_row
     if (value == UMF_RECORD_UNKNOWN) {
         return;
     }
-    printf("%s{pid=\"%u\",process=\"", metric->name, top->guests[row->process].pid);
+    printf("%s{pid=\"%u\",process=\"", metric->name, top->targets[row->process].pid);
     label_write(top->names[row->process], sizeof(top->names[0]));
     printf("\",kind=\"%s\",number=\"%u\",name=\"",
            object->kind == UMF_RECORD_OBJECT_POOL ? "pool" : "provider", row->number);

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /// @brief The name of the socket, for printf with an `unsigned long long` and an `unsigned`.
-#define UMF_ATTACH_NAME "umf-door-%llu-%u"
+#define UMF_ATTACH_NAME "umf-attach-%llu-%u"
 /// @brief The first member of each message.
 #define UMF_ATTACH_MAGIC 0x41464d55u
 /// @brief The version of the messages that this header describes. Others are refused.

@@ -1,4 +1,4 @@
-/* When the door is open, and the messages that go through it. */
+/* When the attach socket is open, and its messages. */
 #include "record/attach.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "core/listener.h"
 #include "core/object.h"
-#include "peer/door.h"
+#include "peer/attach_socket.h"
 #include "record/attach_own.h"
 #include "system/os.h"
 #include "system/socket.h"
@@ -41,7 +41,7 @@ static umf_attach_answer_t answer_make(uint32_t kind, umf_attach_status_t status
     };
 }
 
-/* Never waits: a guest that does not read gets no answer, and has to go. */
+/* Never waits: a client that does not read gets no answer, and has to go. */
 static bool answer_send(int connection, const umf_attach_answer_t *answer) {
     int error = umf_socket_send(connection, &answer->reply, sizeof(answer->reply), answer->fd);
     if (answer->fd != -1) {
@@ -55,7 +55,7 @@ static bool is_request(const umf_attach_request_t *request, size_t got) {
            request->version == UMF_ATTACH_VERSION;
 }
 
-static bool serve(unsigned guest, int connection) {
+static bool serve(unsigned client, int connection) {
     umf_attach_request_t request;
     size_t got = 0;
     int error = umf_socket_receive(connection, &request, sizeof(request), &got, NULL);
@@ -71,7 +71,7 @@ static bool serve(unsigned guest, int connection) {
         return false;
     }
     umf_attach_answer_t answer = answer_make(request.kind, UMF_ATTACH_DONE);
-    umf_attach_serve(guest, &request, &answer);
+    umf_attach_serve(client, &request, &answer);
     return answer_send(connection, &answer);
 }
 
@@ -80,7 +80,7 @@ static void refuse(int connection, bool is_full) {
     answer_send(connection, &answer);
 }
 
-static const umf_door_ops_t door_ops = {
+static const umf_attach_socket_ops_t attach_ops = {
     .serve = serve, .leaves = umf_attach_forget, .refuse = refuse};
 
 /* --- when --- */
@@ -98,7 +98,7 @@ static bool may_open(void) {
 /* Tried once in each process, because what stops it usually stays. */
 static UMF_COLD void try_open(uint32_t pid) {
     if (atomic_exchange(&attach_tried, pid) != pid && may_open() &&
-        umf_door_open(&door_ops) == EBUSY) {
+        umf_attach_socket_open(&attach_ops) == EBUSY) {
         atomic_store(&attach_tried, 0);
     }
 }
@@ -140,7 +140,7 @@ void umf_attach_set(bool may) {
     atomic_store(&attach_may, may ? MAY : MAY_NOT);
     atomic_store(&attach_tried, 0);
     if (!may) {
-        umf_door_close();
+        umf_attach_socket_close();
     } else if (umf_pool_highest_index() > 0) {
         open_once();
     }
@@ -156,6 +156,6 @@ void umf_attach_init(void) {
 }
 
 void umf_attach_stop(void) {
-    umf_door_close();
+    umf_attach_socket_close();
     atomic_store(&attach_tried, 0);
 }

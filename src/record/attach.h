@@ -6,17 +6,17 @@
 
 #include "system/common.h"
 
-/* Called at each start of the library. From now on the first pool opens the door (peer/door.h). In
- * a program whose malloc the library is a tick does (core/reclaim.h), so that programs that end at
- * once do not pay for it. */
+/* Called at each start of the library. From now on the first pool opens the attach socket
+ * (peer/attach_socket.h). In a program whose malloc the library is a tick does (core/reclaim.h), so
+ * that programs that end at once do not pay for it. */
 void umf_attach_init(void);
 
-/* The setting "umf.record.attach". Unset, the door is opened unless a filter of system calls
- * watches this process, which may not expect it. */
+/* The setting "umf.record.attach". Unset, the attach socket is opened unless a filter of system
+ * calls watches this process, which may not expect it. */
 void umf_attach_set(bool may);
 bool umf_attach_get(void);
 
-/* Closes the door, and ends what its guests have started. */
+/* Closes the attach socket, and ends what its clients have started. */
 void umf_attach_stop(void);
 
 #endif

@@ -15,10 +15,10 @@ typedef struct umf_attach_answer_t {
 __attribute__((format(printf, 2, 3))) void umf_attach_fail(umf_attach_answer_t *answer,
                                                            const char *format, ...);
 
-/* attach_serve.c: does what is asked for. `guest`: who asks. */
-void umf_attach_serve(unsigned guest, const umf_attach_request_t *request,
+/* attach_serve.c: does what is asked for. `client`: who asks. */
+void umf_attach_serve(unsigned client, const umf_attach_request_t *request,
                       umf_attach_answer_t *answer);
-/* The guest has gone. */
-void umf_attach_forget(unsigned guest);
+/* The client has gone. */
+void umf_attach_forget(unsigned client);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/memory_file.h"
 #include "core/object.h"
 #include "core/reclaim.h"
-#include "peer/door.h"
+#include "peer/attach_socket.h"
 #include "record/attach_own.h"
 #include "record/record.h"
 #include "record/snapshot.h"
@@ -29,7 +29,7 @@ static void give_snapshot(umf_snapshot_what_t what, umf_attach_answer_t *answer)
     int fd = -1;
     int error = umf_memory_file("umf-snapshot", &fd);
     if (error == 0) {
-        error = umf_snapshot_write(fd, what, umf_door_is_closing);
+        error = umf_snapshot_write(fd, what, umf_attach_socket_is_closing);
     }
     if (error == 0) {
         answer->fd = fd;
@@ -41,23 +41,23 @@ static void give_snapshot(umf_snapshot_what_t what, umf_attach_answer_t *answer)
     }
 }
 
-static void serve_figures(unsigned guest, const umf_attach_request_t *request,
+static void serve_figures(unsigned client, const umf_attach_request_t *request,
                           umf_attach_answer_t *answer) {
-    (void)guest, (void)request;
+    (void)client, (void)request;
     give_snapshot(UMF_SNAPSHOT_FIGURES, answer);
 }
 
-static void serve_snapshot(unsigned guest, const umf_attach_request_t *request,
+static void serve_snapshot(unsigned client, const umf_attach_request_t *request,
                            umf_attach_answer_t *answer) {
-    (void)guest, (void)request;
+    (void)client, (void)request;
     give_snapshot(UMF_SNAPSHOT_ALL, answer);
 }
 
 /* --- recordings --- */
 
-/* The guest that has started the recording that runs; UMF_DOOR_GUESTS: none has. Only the door's
- * thread has it, and whoever waits for that to end. */
-static unsigned recorder = UMF_DOOR_GUESTS;
+/* The client that has started the recording that runs; UMF_ATTACH_CLIENTS: none has. Only the
+ * attach socket's thread has it, and whoever waits for that to end. */
+static unsigned recorder = UMF_ATTACH_CLIENTS;
 
 static bool is_recording(void) {
     umf_record_state_report_t report = UMF_RECORD_STATE_REPORT_INIT;
@@ -81,9 +81,9 @@ static void give_recording(umf_attach_answer_t *answer) {
     }
 }
 
-static void serve_live(unsigned guest, const umf_attach_request_t *request,
+static void serve_live(unsigned client, const umf_attach_request_t *request,
                        umf_attach_answer_t *answer) {
-    (void)guest, (void)request;
+    (void)client, (void)request;
     if (is_recording()) {
         give_recording(answer);
     } else {
@@ -92,14 +92,14 @@ static void serve_live(unsigned guest, const umf_attach_request_t *request,
 }
 
 static void record_end(void) {
-    recorder = UMF_DOOR_GUESTS;
+    recorder = UMF_ATTACH_CLIENTS;
     if (is_recording()) {
         umfRecordStop();
     }
 }
 
 /* What is wrong with the numbers umfRecordStart finds, and the program's log tells. */
-static void serve_record(unsigned guest, const umf_attach_request_t *request,
+static void serve_record(unsigned client, const umf_attach_request_t *request,
                          umf_attach_answer_t *answer) {
     umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
     params.size = request->size;
@@ -117,17 +117,17 @@ static void serve_record(unsigned guest, const umf_attach_request_t *request,
         umf_attach_fail(answer, "the recording could not be started: %s", umfResultText(result));
         return;
     }
-    recorder = guest;
+    recorder = client;
     give_recording(answer);
     if (answer->fd == -1) {
         record_end();
     }
 }
 
-static void serve_stop(unsigned guest, const umf_attach_request_t *request,
+static void serve_stop(unsigned client, const umf_attach_request_t *request,
                        umf_attach_answer_t *answer) {
     (void)request;
-    if (recorder == guest) {
+    if (recorder == client) {
         record_end();
     } else {
         umf_attach_fail(answer, "this connection has started no recording");
@@ -169,10 +169,10 @@ static void fail_pool(const wanted_t *wanted, const char *what, umf_attach_answe
     }
 }
 
-static void serve_trim(unsigned guest, const umf_attach_request_t *request,
+static void serve_trim(unsigned client, const umf_attach_request_t *request,
                        umf_attach_answer_t *answer) {
     wanted_t wanted = {.handle = request->object};
-    (void)guest;
+    (void)client;
     umf_reclaim_each(trim_it, &wanted);
     fail_pool(&wanted, "trimmed", answer);
 }
@@ -201,28 +201,28 @@ static umf_result_t resume(umf_memory_pool_handle_t *pool) {
     return umfPoolsResume(pool, 1, NULL, NULL);
 }
 
-static void serve_suspend(unsigned guest, const umf_attach_request_t *request,
+static void serve_suspend(unsigned client, const umf_attach_request_t *request,
                           umf_attach_answer_t *answer) {
     wanted_t wanted = {.handle = request->object};
-    (void)guest;
+    (void)client;
     with_pinned(&wanted, suspend);
     fail_pool(&wanted, "suspended", answer);
 }
 
-static void serve_resume(unsigned guest, const umf_attach_request_t *request,
+static void serve_resume(unsigned client, const umf_attach_request_t *request,
                          umf_attach_answer_t *answer) {
     wanted_t wanted = {.handle = request->object};
-    (void)guest;
+    (void)client;
     with_pinned(&wanted, resume);
     fail_pool(&wanted, "resumed", answer);
 }
 
 /* --- all --- */
 
-typedef void (*serve_t)(unsigned guest, const umf_attach_request_t *request,
+typedef void (*serve_t)(unsigned client, const umf_attach_request_t *request,
                         umf_attach_answer_t *answer);
 
-void umf_attach_serve(unsigned guest, const umf_attach_request_t *request,
+void umf_attach_serve(unsigned client, const umf_attach_request_t *request,
                       umf_attach_answer_t *answer) {
     static const serve_t kinds[] = {
         [UMF_ATTACH_FIGURES] = serve_figures, [UMF_ATTACH_SNAPSHOT] = serve_snapshot,
@@ -231,14 +231,14 @@ void umf_attach_serve(unsigned guest, const umf_attach_request_t *request,
         [UMF_ATTACH_SUSPEND] = serve_suspend, [UMF_ATTACH_RESUME] = serve_resume,
     };
     if (request->kind < UMF_COUNT_OF(kinds) && kinds[request->kind]) {
-        kinds[request->kind](guest, request, answer);
+        kinds[request->kind](client, request, answer);
     } else {
         answer->reply.status = UMF_ATTACH_UNKNOWN;
     }
 }
 
-void umf_attach_forget(unsigned guest) {
-    if (recorder == guest) {
+void umf_attach_forget(unsigned client) {
+    if (recorder == client) {
         record_end();
     }
 }

@@ -15,7 +15,7 @@
 
 #include <umf/record_attach.h>
 
-// A connection to the door of a process.
+// A connection to the attach socket of a process.
 class Visit {
   public:
     explicit Visit(pid_t pid = getpid()) {

@@ -24,7 +24,7 @@ UMFCTL, SAMPLE, WORK = sys.argv[1:4]
 os.makedirs(WORK, exist_ok=True)
 for variable in ("NO_COLOR", "UMF_RECORD", "UMF_CONF"):
     os.environ.pop(variable, None)
-# The machine of the test may have a filter of system calls, under which the door stays closed.
+# The machine of the test may have a filter of system calls, under which the attach socket stays closed.
 os.environ["UMF_RECORD_ATTACH"] = "yes"
 
 
@@ -191,10 +191,10 @@ def test_refusals():
 # --- a process that lies ---
 
 
-def door(pid):
-    """A socket under the name of this process's door."""
+def attach_socket(pid):
+    """A socket under the name of this process's attach socket."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    made.bind("\0umf-door-%d-%d" % (os.stat("/proc/self/ns/pid").st_ino, pid))
+    made.bind("\0umf-attach-%d-%d" % (os.stat("/proc/self/ns/pid").st_ino, pid))
     made.listen(8)
     return made
 
@@ -218,7 +218,7 @@ def asked_once(listener, reply, descriptors=()):
 
 
 def test_answers_that_are_none():
-    listener = door(os.getpid())
+    listener = attach_socket(os.getpid())
     for reply in (b"x", b"y" * 255, b"z" * 4096, answer(magic=1), answer(version=2), answer(status=99)):
         status, said = asked_once(listener, reply)
         check(status == 1 and "umfctl: process" in said, reply[:20], said)
@@ -232,7 +232,7 @@ def test_answers_that_are_none():
 
 def test_files_that_are_none():
     """What top shows of snapshots that are damaged."""
-    listener = door(os.getpid())
+    listener = attach_socket(os.getpid())
     with open(os.path.join(WORK, "whole.umfsnap"), "wb") as file, Sample() as sample:
         run("snapshot", sample.pid, "-o", file.name)
         whole = open(file.name, "rb").read()

@@ -1,4 +1,4 @@
-// Attaching (src/record/attach*.c, src/peer/door.c): other programs look at this process.
+// Attaching (src/record/attach*.c, src/peer/attach_socket.c): other programs look at this process.
 #include <atomic>
 #include <csignal>
 #include <fstream>
@@ -78,7 +78,7 @@ TEST(Attach, WithoutAPoolThereIsNothing) {
               0);
 }
 
-TEST(Attach, TheFirstPoolOpensTheDoor) {
+TEST(Attach, TheFirstPoolOpensTheSocket) {
     EXPECT_EQ(status_of(in_child([] {
                   Pool pool;
                   return Visit().is_open() ? 0 : 1;
@@ -142,7 +142,7 @@ TEST(Attach, ASettingTurnsItOff) {
               0);
 }
 
-TEST(Attach, ATearDownClosesTheDoor) {
+TEST(Attach, ATearDownClosesTheSocket) {
     EXPECT_EQ(status_of(in_child([] {
                   umf_memory_pool_handle_t pool;
                   umfPoolCreateFromText("disjoint over os", &pool);
@@ -217,7 +217,7 @@ TEST(Attach, ARecordingRunsUntilItsVisitorGoes) {
         EXPECT_EQ(bytes_of(other).substr(0, 8), UMF_RECORD_MAGIC);
         EXPECT_TRUE(is_recording());
     }
-    /* The door's thread notices it by itself; a request that follows is served after that. */
+    /* The socket's thread notices it by itself; a request that follows is served after that. */
     for (int i = 0; i < 1000 && is_recording(); i++) {
         EXPECT_EQ(other.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
     }
