@@ -19,7 +19,10 @@
 #define LOWEST_CODE 4096u
 
 typedef _Unwind_Reason_Code (*backtrace_t)(_Unwind_Trace_Fn visit, void *arg);
-static _Atomic(backtrace_t) unwinder; /* NULL: there is none */
+/* Looked up, so that the library does not depend on libgcc_s. NULL: there is none. */
+static _Atomic(backtrace_t) unwinder;
+typedef _Unwind_Ptr (*address_of_t)(struct _Unwind_Context *context);
+static _Atomic(address_of_t) address_of; /* set before `unwinder` */
 
 /* Makes [low, high) longer by pages that can be read, up to and with that of the word. */
 UMF_COLD static bool stack_reaches(umf_record_thread_t *thread, uintptr_t address) {
@@ -160,7 +163,7 @@ typedef struct unwound_t {
 
 static _Unwind_Reason_Code visit(struct _Unwind_Context *context, void *arg) {
     unwound_t *unwound = arg;
-    uint64_t address = _Unwind_GetIP(context);
+    uint64_t address = address_of(context);
     if (address == unwound->first) {
         unwound->first = 0;
     }
@@ -230,7 +233,9 @@ void umf_record_walk_init(void) {
     umf_record_rules_init();
     void *library = unwinder ? NULL : umf_dl_find("libgcc_s.so.1", NULL, 0);
     if (library) {
-        unwinder = (backtrace_t)(uintptr_t)umf_dl_symbol(library, "_Unwind_Backtrace");
+        address_of = (address_of_t)(uintptr_t)umf_dl_symbol(library, "_Unwind_GetIP");
+        unwinder =
+            address_of ? (backtrace_t)(uintptr_t)umf_dl_symbol(library, "_Unwind_Backtrace") : NULL;
     }
     if (unwinder) {
         unwound_t unwound = {.frames = frames, .depth = 2};
