@@ -67,7 +67,11 @@ static void end(int number) {
 
 bool top_has_screen(void) {
     int error = 0;
-    return setupterm(NULL, STDOUT_FILENO, &error) == OK;
+    bool is_known = setupterm(NULL, STDOUT_FILENO, &error) == OK;
+    if (is_known) {
+        del_curterm(cur_term);
+    }
+    return is_known;
 }
 
 /* --- drawing ---------------------------------------------------------------------------------- */
@@ -383,10 +387,14 @@ static bool press(screen_t *screen, int key) {
 
 /* --- the loop --------------------------------------------------------------------------------- */
 
-static void begin(void) {
+/* NULL: the terminal cannot be used. */
+static SCREEN *begin(void) {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     struct sigaction action = {.sa_handler = end};
-    initscr();
+    SCREEN *terminal = newterm(NULL, stdout, stdin);
+    if (!terminal) {
+        return NULL;
+    }
     cbreak();
     noecho();
     keypad(stdscr, TRUE);
@@ -402,6 +410,7 @@ static void begin(void) {
     for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
         sigaction(signals[i], &action, NULL);
     }
+    return terminal;
 }
 
 /* The chosen object stays chosen, wherever it is sorted to. */
@@ -424,7 +433,13 @@ static bool sample(screen_t *screen) {
 int top_screen(top_t *top, double interval) {
     screen_t screen = {.top = top};
     bool goes_on = true, is_left = true;
-    begin();
+    SCREEN *terminal = begin();
+    if (!terminal) {
+        const char *name = getenv("TERM");
+        fprintf(stderr, "umfctl: the terminal '%s' (TERM) is not known; -n 1 prints plain text\n",
+                name ? name : "");
+        return 1;
+    }
     while (goes_on && is_left && !is_ended) {
         draw(&screen);
         timeout((int)(interval * 1000));
@@ -442,6 +457,7 @@ int top_screen(top_t *top, double interval) {
     }
     pool_close(&screen);
     endwin();
+    delscreen(terminal);
     if (!is_left) {
         fprintf(stderr, "umfctl: %s\n", top->note[0] ? top->note : "nobody is left to look at");
     }

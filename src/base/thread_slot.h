@@ -51,6 +51,7 @@ typedef struct umf_thread_slot_tls_t {
     bool is_inside;      /* between enter and leave. Sync: atomic, only its thread writes */
     uint16_t number;     /* of the thread, from 1; 0: not assigned yet */
     bool is_telling;     /* core/pressure.c: the thread is in a callback */
+    bool is_nested;      /* core/reclaim.c: it serves a request of one */
     uint32_t frees_left; /* until the next tick, see core/reclaim.h */
     struct umf_thread_slot_table_t *table;
     uint64_t next_id; /* the next id of a span (track/span.h); reserved for this thread */

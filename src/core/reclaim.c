@@ -295,12 +295,11 @@ static bool is_absurd(void) {
 /* A request of a callback is served from what its pool keeps free. In this thread another one is
  * waiting for the callback. */
 static bool reclaim_nested(const umf_shortage_t *shortage) {
-    static __thread bool is_nested;
     bool is_served = false;
-    if (umf_pressure_is_telling() && !is_nested) {
-        is_nested = true;
+    if (umf_pressure_is_telling() && !umf_thread_slot_tls.is_nested) {
+        umf_thread_slot_tls.is_nested = true;
         is_served = reclaim_own(shortage);
-        is_nested = false;
+        umf_thread_slot_tls.is_nested = false;
     }
     return is_served;
 }

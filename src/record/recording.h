@@ -86,11 +86,17 @@ umf_lock_t *umf_record_lock(void); /* of rank RECORD: tables to which entries ar
 
 /* A stack that a thread had, to know it again: where its return addresses lie, in words from the
  * stack pointer at its beginning. */
+#define UMF_RECORD_SEEN_OWN 8u
 typedef struct umf_record_seen_t {
     uintptr_t address, fp, end; /* as umf_record_frame_t; end 0: not used */
     uint32_t index;             /* of the stack */
     uint32_t count;
     uint16_t slots[UMF_RECORD_FRAMES]; /* UINT16_MAX: that frame's address is `address` */
+    /* Frames of this library before them. Which they are says how long they are, and so where the
+     * program's first return address lies. */
+    uint32_t own_count;
+    uint16_t own_slots[UMF_RECORD_SEEN_OWN];
+    uintptr_t own[UMF_RECORD_SEEN_OWN];
 } umf_record_seen_t;
 #define UMF_RECORD_SEEN 32u
 

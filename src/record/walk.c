@@ -136,20 +136,33 @@ static bool is_own(const umf_recording_t *r, uint64_t address) {
     return address - r->own_code < r->own_size;
 }
 
-/* Frames of this library at the beginning are left out. false: it did not get to the end. */
+/* A frame of this library at the beginning, which is left out. */
+static void note_own(umf_record_seen_t *seen, uintptr_t address, uint16_t slot) {
+    if (seen->own_count == UMF_RECORD_SEEN_OWN) {
+        seen->end = 0; /* too many to recognise the stack again */
+        return;
+    }
+    seen->own[seen->own_count] = address;
+    seen->own_slots[seen->own_count++] = slot;
+}
+
+/* false: it did not get to the end. */
 static bool walk_frames(walk_t *walk, const umf_recording_t *r, uint64_t *frames,
                         umf_record_seen_t *seen) {
     uintptr_t first = walk->sp;
     if (first < walk->thread->stack_low || first >= walk->thread->stack_high) {
         stack_begin(walk->thread, first);
     }
-    seen->count = 0;
+    seen->count = seen->own_count = 0;
     do {
         uintptr_t place = walk->slot != 0 ? (walk->slot - first) / sizeof(first) : UINT16_MAX;
         seen->end = place <= UINT16_MAX ? seen->end : 0;
+        if (seen->count == 0 && is_own(r, walk->address)) {
+            note_own(seen, walk->address, (uint16_t)place);
+            continue;
+        }
         seen->slots[seen->count] = (uint16_t)place;
-        frames[seen->count] = walk->address;
-        seen->count += seen->count > 0 || !is_own(r, walk->address);
+        frames[seen->count++] = walk->address;
     } while (seen->count < r->stack_depth && walk_on(walk, r->rules));
     return !walk->is_odd && (seen->count > 1 || seen->count == r->stack_depth);
 }
@@ -183,6 +196,10 @@ static umf_record_seen_t *seen_of(umf_record_thread_t *thread, const umf_record_
 
 /* A stack is the same if it begins in the same frame and the same return addresses lie where its
  * last walk found them. The pages were read by that walk. */
+static uint64_t address_in(const umf_record_frame_t *from, uint16_t slot) {
+    return slot == UINT16_MAX ? from->address : read_at(from->end + words(slot)) & CODE_MASK;
+}
+
 static bool is_seen(const umf_recording_t *r, const umf_record_seen_t *seen,
                     const umf_record_frame_t *from) {
     if (seen->end != from->end || seen->address != from->address || seen->fp != from->fp) {
@@ -190,11 +207,11 @@ static bool is_seen(const umf_recording_t *r, const umf_record_seen_t *seen,
     }
     const uint64_t *frames = r->stacks + seen->index + 1;
     uint64_t differs = 0;
+    for (uint32_t i = 0; i < seen->own_count; i++) {
+        differs |= address_in(from, seen->own_slots[i]) ^ seen->own[i];
+    }
     for (uint32_t i = 0; i < seen->count; i++) {
-        uint16_t slot = seen->slots[i];
-        uint64_t address =
-            slot == UINT16_MAX ? from->address : read_at(from->end + words(slot)) & CODE_MASK;
-        differs |= address ^ frames[i];
+        differs |= address_in(from, seen->slots[i]) ^ frames[i];
     }
     return differs == 0;
 }

@@ -259,34 +259,6 @@ TEST_P(ProxyRest, LargeOnesDoNot) {
     EXPECT_EQ(alloc(MOST), p);
 }
 
-// Threads would take each other's spans for ever, which lie beside one another.
-TEST_P(ProxyRest, WhoseSpansOthersTookGetsNewOnes) {
-    if (std::thread::hardware_concurrency() < 2) {
-        GTEST_SKIP() << "one CPU: threads have one depot";
-    }
-    constexpr size_t COUNT = 20, STACK = 2; // of spans of this size
-    std::vector<void *> spans(COUNT);
-    auto alloc_all = [&](size_t n) {
-        std::generate_n(spans.begin(), n, [&] { return alloc(MOST); });
-    };
-    auto free_all = [&](size_t n) { std::for_each_n(spans.begin(), n, [&](void *p) { free(p); }); };
-    warm_up();
-    alloc_all(COUNT);
-    free_all(COUNT);
-    OtherThread other;
-    other([&] {
-        Untouched of_the_source{*source};
-        alloc_all(COUNT - STACK);
-        free_all(COUNT - STACK);
-    });
-    alloc_all(STACK);
-    const size_t calls = source->calls();
-    void *p = alloc(MOST);
-    EXPECT_EQ(source->calls(), calls + 1) << "not the other's";
-    free(p);
-    free_all(STACK);
-}
-
 TEST_P(ProxyRest, SizeZeroIsTheProviders) {
     warm_up();
     rest(1), rest(MOST);
