@@ -153,27 +153,31 @@ static uint64_t now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Until the time is over, a signal, or the end of the process. */
-static void wait_for_end(const attach_t *attach, double seconds) {
-    struct pollfd wait = {.fd = attach->fd, .events = POLLIN};
-    uint64_t end = seconds > 0 ? now_ms() + (uint64_t)(seconds * 1000) : UINT64_MAX;
-    sigset_t stops, before;
+/* From now on signals that ask for the end wait until somebody waits for them. */
+static void hold_signals(sigset_t *before) {
     struct sigaction action = {.sa_handler = interrupt};
+    sigset_t stops;
     sigemptyset(&stops);
     sigaddset(&stops, SIGINT);
     sigaddset(&stops, SIGTERM);
     sigaddset(&stops, SIGHUP);
-    sigprocmask(SIG_BLOCK, &stops, &before); /* so that none comes before the wait */
+    sigprocmask(SIG_BLOCK, &stops, before);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
+}
+
+/* Until the time is over, a signal, or the end of the process. `before`: of hold_signals. */
+static void wait_for_end(const attach_t *attach, double seconds, const sigset_t *before) {
+    struct pollfd wait = {.fd = attach->fd, .events = POLLIN};
+    uint64_t end = seconds > 0 ? now_ms() + (uint64_t)(seconds * 1000) : UINT64_MAX;
     bool goes_on = true;
     for (uint64_t now = now_ms(); goes_on && !is_interrupted && now < end; now = now_ms()) {
         uint64_t left = end - now < 3600000 ? end - now : 3600000;
         struct timespec time = {(time_t)(left / 1000), (long)(left % 1000) * 1000000};
-        goes_on = ppoll(&wait, 1, &time, &before) <= 0;
+        goes_on = ppoll(&wait, 1, &time, before) <= 0;
     }
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    sigprocmask(SIG_SETMASK, before, NULL);
 }
 
 static int record(attach_t *attach, bool leaks, double seconds, int *fd) {
@@ -185,8 +189,10 @@ static int record(attach_t *attach, bool leaks, double seconds, int *fd) {
     if (!attach_ask(attach, &request, fd)) {
         return failed(attach->error);
     }
+    sigset_t before;
+    hold_signals(&before); /* who reads the next line may end it at once */
     fprintf(stderr, "umfctl: process %u is being recorded; Ctrl-C ends that\n", attach->pid);
-    wait_for_end(attach, seconds);
+    wait_for_end(attach, seconds, &before);
     if (!attach_ask(attach, &stop, NULL)) {
         fprintf(stderr, "umfctl: %s; what was recorded until then is kept\n", attach->error);
     }
