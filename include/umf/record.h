@@ -37,8 +37,8 @@ typedef struct umf_record_params_t {
     /// The file, which is replaced if it exists; NULL: memory that goes with the recording and that
     /// ::umfRecordSave writes to a file. `%p` in it becomes the number of the process.
     const char *path;
-    /// Bytes of the file, at least 1 MiB; 0: 256 MiB. It takes no more of the disk than is
-    /// recorded.
+    /// Bytes of the file, at least 1 MiB, at most 64 GiB; 0: 256 MiB. It takes no more of the disk
+    /// than is recorded.
     size_t size;
     /// The most frames of a stack, up to 64; 0: no stacks.
     unsigned stack_depth;

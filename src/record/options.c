@@ -8,6 +8,8 @@
 #include "system/os.h"
 
 #define SIZE_MIN_BYTES ((size_t)1 << 20)
+/* The end of a recording looks at all of its tables, whose size is a part of the file's. */
+#define SIZE_MAX_BYTES ((size_t)64 << 30)
 #define DEPTH_DEFAULT 16u
 
 #define REFUSE(...)                                                                                \
@@ -40,8 +42,10 @@ umf_result_t umf_record_params_check(const umf_record_params_t *params) {
     if (params->path && !*params->path) {
         REFUSE("path is empty: name a file, or pass NULL for memory");
     }
-    if (params->size != 0 && params->size < SIZE_MIN_BYTES) {
-        REFUSE("size is %zu bytes, it must be at least 1 MiB, or 0 for the default", params->size);
+    if (params->size != 0 && (params->size < SIZE_MIN_BYTES || params->size > SIZE_MAX_BYTES)) {
+        REFUSE(
+            "size is %zu bytes, it must be at least 1 MiB and at most 64 GiB, or 0 for the default",
+            params->size);
     }
     if (params->stack_depth > UMF_RECORD_FRAMES) {
         REFUSE("stack_depth is %u, at most %u frames are possible", params->stack_depth,

@@ -774,6 +774,7 @@ TEST(record, wrong_parameters_are_refused_with_a_reason) {
         {[](umf_record_params_t &p) { p.struct_size = 8; }, "struct_size is 8"},
         {[](umf_record_params_t &p) { p.path = ""; }, "path is empty"},
         {[](umf_record_params_t &p) { p.size = MIB - 1; }, "at least 1 MiB"},
+        {[](umf_record_params_t &p) { p.size = (size_t{64} << 30) + 1; }, "at most 64 GiB"},
         {[](umf_record_params_t &p) { p.stack_depth = 65; }, "at most 64 frames"},
         {[](umf_record_params_t &p) { p.min_size = 2, p.max_size = 1; }, "more than max_size"},
         {[](umf_record_params_t &p) { p.pool_count = 1; }, "pools is NULL"},
@@ -811,9 +812,9 @@ TEST(record, a_file_that_cannot_be_made_is_named) {
     umf_record_params_t params = with("/nonexistent/run");
     EXPECT_EQ(umfRecordStart(&params), REFUSED);
     EXPECT_EQ(log.count("/nonexistent/run"), 1u) << log.text();
-    params = UMF_RECORD_PARAMS_INIT;
+    params.path = nullptr;
     params.size = SIZE_MAX / 2;
-    EXPECT_EQ(umfRecordStart(&params), REFUSED);
+    EXPECT_EQ(umfRecordStart(&params), WRONG);
     EXPECT_EQ(state().is_running, 0);
 }
 
