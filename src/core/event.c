@@ -1,7 +1,5 @@
 #include "core/event.h"
 
-#include "system/keep_errno.h"
-
 _Atomic(umf_event_listener_t) umf_event_listener;
 
 void umf_event_listen(umf_event_listener_t listener) {
@@ -11,7 +9,6 @@ void umf_event_listen(umf_event_listener_t listener) {
 void umf_event_tell(const umf_event_t *event) {
     umf_event_listener_t listener = atomic_load_explicit(&umf_event_listener, memory_order_acquire);
     if (listener) {
-        UMF_KEEP_ERRNO;
         listener(event);
     }
 }

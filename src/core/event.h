@@ -1,7 +1,7 @@
 /*
  * Events: what pools and providers do, for the one who records it (record/). Nobody listens most of
  * the time; then a place that tells costs a load and a branch, and allocations and frees of pools
- * cost nothing: they tell only for pools that are watched with umf_recorded_begin.
+ * cost nothing: they tell only for pools that are recorded (umf_recorded_begin).
  */
 #ifndef UMF_SRC_CORE_EVENT_H
 #define UMF_SRC_CORE_EVENT_H
@@ -48,7 +48,7 @@ static inline bool umf_event_is_heard(void) {
     } while (0)
 
 /* Allocations, frees and refusals of the pool are told from now on, until the end. A pool that is
- * watched serves no request from the caches of threads inline. Begin and end may be repeated. The
+ * recorded serves no request from the caches of threads inline. Begin and end may be repeated. The
  * pool must not be destroyed meanwhile. */
 void umf_recorded_begin(umf_memory_pool_handle_t pool);
 void umf_recorded_end(umf_memory_pool_handle_t pool);
