@@ -10,7 +10,6 @@
 typedef struct pending_t {
     umf_list_t link; /* Sync: pending_lock */
     bool is_taken;   /* a thread asks whether it is done. Sync: pending_lock */
-    unsigned forks;  /* number of forks when it was queued */
     umf_memory_provider_handle_t provider;
     const umf_memory_provider_ext_ops_t *ext;
     void *self;
@@ -22,6 +21,7 @@ typedef struct pending_t {
 
 UMF_LOCK_STATIC(pending_lock, UMF_RANK_SUSPEND);
 static umf_list_t pendings = {&pendings, &pendings}; /* oldest first. Sync: pending_lock */
+static unsigned pending_forks; /* umf_fork_count() of what is listed. Sync: pending_lock */
 
 static size_t pending_bytes(size_t count) {
     return sizeof(pending_t) + count * sizeof(uint32_t);
@@ -31,8 +31,18 @@ static void pending_free(pending_t *pending) {
     umf_meta_free(pending, pending_bytes(pending->count));
 }
 
-static void pending_link(pending_t *pending) {
+/* Takes the lock. A child of fork forgets the work of its parent: nothing is in use by it here, and
+ * the thread that ends a mark did not come along. */
+static void pendings_lock(void) {
     umf_lock(&pending_lock);
+    if (umf_unlikely(pending_forks != umf_fork_count())) {
+        pending_forks = umf_fork_count();
+        umf_list_init(&pendings);
+    }
+}
+
+static void pending_link(pending_t *pending) {
+    pendings_lock();
     umf_list_add_tail(&pendings, &pending->link);
     umf_unlock(&pending_lock);
 }
@@ -44,7 +54,7 @@ typedef bool (*is_meant_t)(const pending_t *pending, const void *what);
 static pending_t *pending_take(is_meant_t is_meant, const void *what, bool *others) {
     pending_t *found = NULL;
     *others = false;
-    umf_lock(&pending_lock);
+    pendings_lock();
     for (umf_list_t *at = pendings.next; at != &pendings && !found; at = at->next) {
         pending_t *pending = UMF_CONTAINER_OF(at, pending_t, link);
         if (is_meant(pending, what)) {
@@ -69,8 +79,7 @@ static void pending_end(pending_t *pending) {
     umf_lock(&pending_lock);
     umf_list_remove(&pending->link);
     umf_unlock(&pending_lock);
-    bool is_ours = pending->forks == umf_fork_count(); /* the counts begin at 0 in a child */
-    for (size_t i = 0; is_ours && i < pending->count; i++) {
+    for (size_t i = 0; i < pending->count; i++) {
         umf_use_end(pending->spans[i]);
     }
     pending_free(pending);
@@ -146,7 +155,6 @@ static size_t sides_spans(const umf_side_t *sides, size_t count) {
 static void pending_fill(pending_t *pending, const umf_side_t *mover, umf_side_t *sides,
                          size_t count) {
     size_t at = 0;
-    pending->forks = umf_fork_count();
     pending->provider = mover->provider;
     pending->ext = mover->ext;
     pending->self = mover->self;
