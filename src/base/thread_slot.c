@@ -20,6 +20,7 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/meta.h"
@@ -34,11 +35,13 @@ typedef struct umf_thread_slot_table_t {
     _Atomic(umf_thread_slot_t *)
         *blocks;                /* Sync: THREAD_SLOT lock, or its own thread for reading */
     uint32_t count;             /* likewise */
+    uint32_t end;               /* no block has this index or one above. Sync: its own thread */
     umf_thread_slot_t *exiting; /* Sync: THREAD_SLOT lock */
     unsigned fork_count;        /* when `exiting` was set. Sync: THREAD_SLOT lock */
     bool is_ending;             /* Sync: THREAD_SLOT lock */
     umf_thread_slot_tls_t *tls; /* Immutable, as the next */
     unsigned made_fork_count;
+    _Atomic(umf_thread_slot_t *) first[UMF_THREAD_SLOT_COUNT_MIN]; /* `blocks` until it grows */
 } umf_thread_slot_table_t;
 
 const union umf_thread_slot_empty_t umf_thread_slot_empty;
@@ -161,12 +164,16 @@ static void slot_unlink_locked(umf_thread_slot_owner_t *owner, umf_thread_slot_t
     }
 }
 
-/* Takes a block out of its thread's table. The store releases, because a thread that ends may free
- * the table as soon as it sees it. */
-static void slot_detach_locked(umf_thread_slot_t *block, uint32_t index) {
+static umf_thread_slot_t *table_block(const umf_thread_slot_table_t *table, uint32_t index) {
+    return atomic_load_explicit(&table->blocks[index], memory_order_relaxed);
+}
+
+/* Takes a block out of its thread's table. */
+static void slot_detach_locked(umf_thread_slot_t *block) {
     umf_thread_slot_table_t *table = block->thread;
-    if (atomic_load_explicit(&table->blocks[index], memory_order_relaxed) == block) {
-        atomic_store_explicit(&table->blocks[index], LOCAL_EMPTY, memory_order_release);
+    uint32_t index = block->owner->index;
+    if (table_block(table, index) == block) {
+        atomic_store_explicit(&table->blocks[index], LOCAL_EMPTY, memory_order_relaxed);
     }
 }
 
@@ -195,7 +202,7 @@ void umf_thread_slot_owner_close(umf_thread_slot_owner_t *owner) {
     slot_wait_exits_locked(owner);
     for (umf_thread_slot_t *block = owner->first; block; block = block->next) {
         if (block->thread) {
-            slot_detach_locked(block, owner->index);
+            slot_detach_locked(block);
             block->thread = NULL;
         }
     }
@@ -229,38 +236,26 @@ void umf_thread_slot_each(umf_thread_slot_owner_t *owner,
 
 /* --- the end of a thread --- */
 
-/* Takes the block of one owner out of the table and marks it. NULL: there is none. */
-static umf_thread_slot_t *table_begin_exit(umf_thread_slot_table_t *table, uint32_t index) {
-    if (atomic_load_explicit(&table->blocks[index], memory_order_acquire) == LOCAL_EMPTY) {
-        return NULL;
-    }
-    umf_lock(&slot_lock);
-    umf_thread_slot_t *block = atomic_load_explicit(&table->blocks[index], memory_order_relaxed);
-    if (block != LOCAL_EMPTY) {
-        slot_detach_locked(block, index);
-        table->exiting = block;
-        table->fork_count = umf_fork_count();
-    }
-    umf_unlock(&slot_lock);
-    return block != LOCAL_EMPTY ? block : NULL;
-}
-
-static void table_exit_one(umf_thread_slot_table_t *table, uint32_t index) {
-    umf_thread_slot_t *block = table_begin_exit(table, index);
-    if (!block) {
-        return;
-    }
+/* Releases the lock while the owner is called. */
+static void slot_exit_locked(umf_thread_slot_table_t *table, umf_thread_slot_t *block) {
     umf_thread_slot_owner_t *owner = block->owner;
+    slot_detach_locked(block);
+    table->exiting = block;
+    table->fork_count = umf_fork_count();
+    umf_unlock(&slot_lock);
     if (owner->thread_exit) {
         owner->thread_exit(owner, block);
     }
     umf_lock(&slot_lock);
-    uint32_t size = owner->size;
     table->exiting = NULL;
     slot_unlink_locked(owner, block);
-    umf_unlock(&slot_lock);
-    /* The owner may be destroyed from here on. */
-    umf_meta_free(block, size);
+    umf_meta_free(block, owner->size);
+}
+
+static void table_free_grown(umf_thread_slot_table_t *table) {
+    if (table->blocks != table->first) {
+        umf_meta_free(table->blocks, slot_array_size(table->count));
+    }
 }
 
 /*
@@ -273,12 +268,15 @@ static void table_on_thread_exit(void *arg) {
     umf_thread_slot_tls.is_ending = true;
     umf_lock(&slot_lock);
     table->is_ending = true; /* from here on no other thread takes a block from the table */
-    umf_unlock(&slot_lock);
-    for (uint32_t index = 0; index < table->count; index++) {
-        table_exit_one(table, index);
+    for (uint32_t index = 0; index < table->end; index++) {
+        umf_thread_slot_t *block = table_block(table, index);
+        if (block != LOCAL_EMPTY) {
+            slot_exit_locked(table, block);
+        }
     }
+    umf_unlock(&slot_lock);
     umf_thread_slot_tls = (umf_thread_slot_tls_t){LOCAL_TLS_NONE, .is_ending = true};
-    umf_meta_free(table->blocks, slot_array_size(table->count));
+    table_free_grown(table);
     umf_meta_free(table, sizeof(*table));
 }
 
@@ -321,10 +319,14 @@ static umf_thread_slot_table_t *table_get(void) {
     if (!table) {
         return NULL;
     }
+    memcpy(table->first, slot_none, sizeof(slot_none));
+    table->blocks = table->first;
+    table->count = UMF_THREAD_SLOT_COUNT_MIN;
     table->tls = &umf_thread_slot_tls;
     table->made_fork_count = umf_fork_count();
     /* Set before the key is used: that may allocate and return here if we are malloc. */
     umf_thread_slot_tls.table = table;
+    umf_thread_slot_tls.blocks = table->blocks;
     if (slot_key_get()) {
         pthread_setspecific(slot_key, table);
     }
@@ -333,7 +335,7 @@ static umf_thread_slot_table_t *table_get(void) {
 
 /* Makes room for `index`. */
 static bool table_grow(umf_thread_slot_table_t *table, uint32_t index) {
-    uint32_t count = table->count ? table->count : UMF_THREAD_SLOT_COUNT_MIN;
+    uint32_t count = table->count;
     while (count <= index) {
         count *= 2;
     }
@@ -341,21 +343,15 @@ static bool table_grow(umf_thread_slot_table_t *table, uint32_t index) {
     if (!blocks) {
         return false;
     }
-    _Atomic(umf_thread_slot_t *) *old = table->blocks;
-    uint32_t old_count = table->count;
-    for (uint32_t i = old_count; i < count; i++) {
-        atomic_init(&blocks[i], LOCAL_EMPTY);
+    for (uint32_t i = table->count; i < count; i += UMF_THREAD_SLOT_COUNT_MIN) {
+        memcpy(&blocks[i], slot_none, sizeof(slot_none));
     }
     umf_lock(&slot_lock);
-    for (uint32_t i = 0; i < old_count; i++) {
-        atomic_init(&blocks[i], atomic_load_explicit(&old[i], memory_order_relaxed));
-    }
-    table->blocks = blocks;
-    table->count = count;
+    memcpy(blocks, table->blocks, slot_array_size(table->count));
+    table_free_grown(table);
+    table->blocks = umf_thread_slot_tls.blocks = blocks;
+    table->count = umf_thread_slot_tls.count = count;
     umf_unlock(&slot_lock);
-    umf_thread_slot_tls.blocks = blocks;
-    umf_thread_slot_tls.count = count;
-    umf_meta_free(old, slot_array_size(old_count));
     return true;
 }
 
@@ -368,11 +364,11 @@ static umf_thread_slot_t *slot_create(umf_thread_slot_owner_t *owner,
     block->owner = owner;
     block->thread = table;
     umf_lock(&slot_lock);
-    umf_thread_slot_t *found =
-        atomic_load_explicit(&table->blocks[owner->index], memory_order_relaxed);
+    umf_thread_slot_t *found = table_block(table, owner->index);
     if (umf_likely(found == LOCAL_EMPTY)) {
         slot_link_locked(owner, block);
         atomic_store_explicit(&table->blocks[owner->index], block, memory_order_relaxed);
+        table->end = owner->index < table->end ? table->end : owner->index + 1;
     }
     umf_unlock(&slot_lock);
     if (umf_unlikely(found != LOCAL_EMPTY)) { /* another thread had hidden it for a moment */
@@ -417,7 +413,7 @@ static bool slot_may_be_taken_locked(const umf_thread_slot_owner_t *owner,
                                      const umf_thread_slot_t *block) {
     const umf_thread_slot_table_t *table = block->thread;
     return table && table != umf_thread_slot_tls.table && !table->is_ending &&
-           atomic_load_explicit(&table->blocks[owner->index], memory_order_relaxed) == block;
+           table_block(table, owner->index) == block;
 }
 
 /* Replaces the blocks in the tables of their threads. false: there are none. */

@@ -367,21 +367,28 @@ static void cache_empty(umf_magazines_t *m, umf_cache_t *cache) {
     }
 }
 
-/* The thread ends: its objects go to the depots as far as these have room, else to the pool. */
-static void cache_hand_over(umf_magazines_t *m, umf_cache_t *cache) {
-    for (uint32_t bin = 0; bin < m->bins; bin++) {
-        umf_magazine_t *mag = &cache->bins[bin];
-        size_t count = magazine_count(mag);
-        if (count && depot_give(m, bin, cache->number, NULL, mag->base, count)) {
-            magazine_set_top(mag, mag->base);
-        }
-    }
-    cache_empty(m, cache);
-}
-
 static void cache_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
     for (uint32_t bin = 0; bin < m->bins; bin++) {
         magazine_free_stack(m, bin, &cache->bins[bin]);
+    }
+}
+
+/* The thread ends: its objects go to the depots as far as these have room, else to the pool. */
+static void magazine_hand_over(umf_magazines_t *m, uint32_t bin, uint32_t number,
+                               umf_magazine_t *mag) {
+    size_t count = magazine_count(mag);
+    if (count && depot_give(m, bin, number, NULL, mag->base, count)) {
+        magazine_set_top(mag, mag->base);
+    }
+    magazine_empty(m, bin, mag);
+    magazine_free_stack(m, bin, mag);
+}
+
+static void cache_hand_over(umf_magazines_t *m, umf_cache_t *cache) {
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        if (cache->bins[bin].base) {
+            magazine_hand_over(m, bin, cache->number, &cache->bins[bin]);
+        }
     }
 }
 
@@ -409,7 +416,6 @@ static void number_put(umf_magazines_t *m, uint32_t number) {
 static void thread_exit(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block) {
     umf_magazines_t *m = magazines_of(owner);
     cache_hand_over(m, (umf_cache_t *)block);
-    cache_free_stacks(m, (umf_cache_t *)block);
     count_out(m, __atomic_exchange_n(&((umf_cache_t *)block)->out, 0, __ATOMIC_RELAXED));
     number_put(m, ((umf_cache_t *)block)->number);
 }
