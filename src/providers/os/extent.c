@@ -63,6 +63,11 @@ static uint32_t pages_of(const umf_os_extents_t *extents, size_t size) {
     return (uint32_t)(size / extents->page_size);
 }
 
+static umf_os_run_t run_of(const umf_os_extents_t *extents, const os_extent_t *extent,
+                           uintptr_t base, size_t size) {
+    return (umf_os_run_t){pages_of(extents, base - extent->base), pages_of(extents, size)};
+}
+
 static bool is_empty(const umf_os_extents_t *extents, const os_extent_t *extent) {
     return extent->free + extent->gone_count == pages_of(extents, EXTENT_SIZE);
 }
@@ -291,7 +296,8 @@ static void *piece_alloc_new(umf_os_extents_t *extents, umf_os_run_t run, uint32
     return piece;
 }
 
-static int piece_alloc(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step, void **ptr) {
+static __attribute__((noinline)) int piece_alloc(umf_os_extents_t *extents, umf_os_run_t run,
+                                                 uint32_t step, void **ptr) {
     umf_lock(&extents->lock);
     void *piece = find_room_locked(extents, run, step);
     umf_unlock(&extents->lock);
@@ -311,19 +317,20 @@ static bool can_wait(uintptr_t base, size_t size) {
     return base % EXTENT_SIZE == 0 && size >= EXTENT_SIZE && size <= WAIT_SIZE_MAX;
 }
 
-static bool clear_take(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
+UMF_INLINE bool clear_take(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
     uintptr_t base;
     umf_lock(&extents->lock);
     bool is_there = umf_os_maps_take(&extents->clear_maps, size, alignment, &base);
     umf_unlock(&extents->lock);
-    if (is_there && umf_os_protect((void *)base, size, extents->protection) != 0) {
-        unmap_range(base, size);
+    if (!is_there) {
         return false;
     }
-    if (is_there) {
-        *ptr = (void *)base;
+    *ptr = (void *)base;
+    if (umf_os_protect(*ptr, size, extents->protection) == 0) {
+        return true;
     }
-    return is_there;
+    unmap_range(base, size);
+    return false;
 }
 
 /* Unmaps the oldest until at most `most` bytes are left. */
@@ -338,13 +345,15 @@ static void clear_shrink(umf_os_extents_t *extents, size_t most) {
     umf_unlock(&extents->lock);
 }
 
+/* Locked memory, which MADV_DONTNEED refuses, is unmapped. */
 static int mapping_free(umf_os_extents_t *extents, uintptr_t base, size_t size) {
-    if (!can_wait(base, size) || drop_content(base, size, PROT_NONE) != 0) {
+    void *ptr = (void *)base;
+    if (!can_wait(base, size) || umf_os_protect(ptr, size, PROT_NONE) != 0 ||
+        umf_os_advise(ptr, size, MADV_DONTNEED) != 0) {
         return unmap_range(base, size);
     }
-    umf_os_mapping_t mapping = {base, size, 0};
     umf_lock(&extents->lock);
-    bool is_put = umf_os_maps_put(&extents->clear_maps, mapping);
+    bool is_put = umf_os_maps_put(&extents->clear_maps, base, size, 0);
     bool is_full = extents->clear_maps.bytes > CLEAR_MAX;
     umf_unlock(&extents->lock);
     if (is_full) {
@@ -369,7 +378,7 @@ static uint32_t piece_step(const umf_os_extents_t *extents, size_t size, size_t 
     return pages_of(extents, own > alignment ? own : alignment);
 }
 
-static int alloc_clear(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
+UMF_INLINE int alloc_clear(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
     if (is_piece(extents, size, alignment)) {
         umf_os_run_t run = {0, pages_of(extents, size)};
         if (piece_alloc(extents, run, piece_step(extents, size, alignment), ptr) == 0) {
@@ -519,10 +528,9 @@ static int forbid_access(const umf_os_extents_t *extents, uintptr_t base, size_t
 /* Frees live pages of one extent. They stay taken until they are without content. Pages that can be
  * neither made inaccessible (a process may have too many mappings) nor cleared are unmapped; that
  * hole is not used again. */
-static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, umf_os_run_t run,
+static int piece_free(umf_os_extents_t *extents, os_extent_t *extent, uintptr_t base, size_t size,
                       bool is_of_pool) {
-    uintptr_t base = extent->base + run.at * extents->page_size;
-    size_t size = run.count * extents->page_size;
+    umf_os_run_t run = run_of(extents, extent, base, size);
     /* A use after free of a user's memory should fault. A pool's pieces return to use at once. */
     if (!is_of_pool && forbid_access(extents, base, size) == 0) {
         retire_pages(extents, extent, run);
@@ -540,9 +548,6 @@ static uintptr_t part_end_locked(umf_os_extents_t *extents, const os_extent_t *e
                                  uintptr_t base, uintptr_t end) {
     uintptr_t next = base / EXTENT_SIZE * EXTENT_SIZE + EXTENT_SIZE;
     umf_assert_locked(&extents->lock);
-    if (!extent && (base >= extents->high || end <= extents->low)) {
-        return end;
-    }
     while (!extent && next < end && !extent_at_locked(extents, next)) {
         next += EXTENT_SIZE;
     }
@@ -552,21 +557,21 @@ static uintptr_t part_end_locked(umf_os_extents_t *extents, const os_extent_t *e
 /* Frees what lies in one extent, or in none, and begins at `*base`, which becomes its end. */
 static int free_part(umf_os_extents_t *extents, uintptr_t *base, uintptr_t end, bool is_of_pool) {
     uintptr_t at = *base;
-    umf_os_run_t run = {0, 0};
+    os_extent_t *extent = NULL;
     umf_lock(&extents->lock);
-    os_extent_t *extent = extent_at_locked(extents, at);
-    *base = part_end_locked(extents, extent, at, end);
-    if (extent) {
-        run = (umf_os_run_t){pages_of(extents, at - extent->base), pages_of(extents, *base - at)};
+    *base = end;
+    if (umf_unlikely(at < extents->high && end > extents->low)) {
+        extent = extent_at_locked(extents, at);
+        *base = part_end_locked(extents, extent, at, end);
     }
-    bool waits = !extent && (umf_os_maps_has(&extents->dirty_maps, at) ||
-                             umf_os_maps_has(&extents->clear_maps, at));
-    bool is_live = extent ? is_live_locked(extents, extent, run) : !waits;
+    bool is_live = extent ? is_live_locked(extents, extent, run_of(extents, extent, at, *base - at))
+                          : !umf_os_maps_has(&extents->dirty_maps, at) &&
+                                !umf_os_maps_has(&extents->clear_maps, at);
     umf_unlock(&extents->lock);
     if (!is_live) {
         return EINVAL;
     }
-    return extent ? piece_free(extents, extent, run, is_of_pool)
+    return extent ? piece_free(extents, extent, at, *base - at, is_of_pool)
                   : mapping_free(extents, at, *base - at);
 }
 
@@ -831,8 +836,7 @@ static bool keep_mapping_locked(umf_os_extents_t *extents, uintptr_t base, size_
             return false;
         }
     }
-    umf_os_mapping_t mapping = {base, size, extents->now};
-    return umf_os_maps_put(&extents->dirty_maps, mapping);
+    return umf_os_maps_put(&extents->dirty_maps, base, size, extents->now);
 }
 
 static bool keep_piece_locked(umf_os_extents_t *extents, uintptr_t base, size_t size) {
@@ -840,7 +844,7 @@ static bool keep_piece_locked(umf_os_extents_t *extents, uintptr_t base, size_t 
     if (!extent || base + size > extent->base + EXTENT_SIZE) {
         return false;
     }
-    umf_os_run_t run = {pages_of(extents, base - extent->base), pages_of(extents, size)};
+    umf_os_run_t run = run_of(extents, extent, base, size);
     /* A double free or a foreign range must not become dirty: free_range refuses it. */
     bool is_live = is_live_locked(extents, extent, run);
     if (is_live) {

@@ -19,12 +19,7 @@ void umf_os_maps_fini(umf_os_maps_t *maps) {
     umf_hash_fini(&maps->at);
 }
 
-bool umf_os_maps_has(const umf_os_maps_t *maps, uintptr_t base) {
-    return maps->bytes && (maps->front.base == base || umf_hash_get(&maps->at, base) != NULL);
-}
-
-/* Moves the front mapping to the others, to make room for a newer one. */
-static bool front_join(umf_os_maps_t *maps) {
+bool umf_os_maps_join(umf_os_maps_t *maps) {
     other_t *other = umf_meta_alloc(sizeof(*other));
     if (!other) {
         return false;
@@ -35,15 +30,6 @@ static bool front_join(umf_os_maps_t *maps) {
         return false;
     }
     umf_list_add(&maps->others, &other->link);
-    return true;
-}
-
-bool umf_os_maps_put(umf_os_maps_t *maps, umf_os_mapping_t mapping) {
-    if (umf_os_maps_has(maps, mapping.base) || (maps->front.base && !front_join(maps))) {
-        return false;
-    }
-    maps->front = mapping;
-    maps->bytes += mapping.size;
     return true;
 }
 
@@ -63,22 +49,12 @@ static umf_os_mapping_t take_other(umf_os_maps_t *maps, other_t *other) {
     return mapping;
 }
 
-static bool fits(const umf_os_mapping_t *mapping, size_t size, size_t alignment) {
-    return mapping->size == size && (!alignment || mapping->base % alignment == 0);
-}
-
-bool umf_os_maps_take(umf_os_maps_t *maps, size_t size, size_t alignment, uintptr_t *base) {
-    /* The front needs neither hash nor list: a pool that frees and allocates one
-     * size stays here. */
-    if (maps->front.base && fits(&maps->front, size, alignment)) {
-        *base = take_front(maps).base;
-        return true;
-    }
+bool umf_os_maps_take_other(umf_os_maps_t *maps, size_t size, size_t alignment, uintptr_t *base) {
     uint32_t tries = 0;
     for (umf_list_t *link = maps->others.next; link != &maps->others && tries < TRIES;
          link = link->next, tries++) {
         other_t *other = UMF_CONTAINER_OF(link, other_t, link);
-        if (fits(&other->mapping, size, alignment)) {
+        if (umf_os_mapping_fits(&other->mapping, size, alignment)) {
             *base = take_other(maps, other).base;
             return true;
         }
