@@ -114,8 +114,8 @@ static umf_result_t cuda_vmm_start(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_para
         result = umf_cuda_vmm_try_share(cuda, granularity);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_vmm_init(&cuda->vmm, umf_cuda_vmm_choose_backend(cuda->share), cuda,
-                              granularity, wanted->piece_size);
+        result = umf_vmm_init(&cuda->vmm, umf_cuda_vmm_choose_backend(cuda->share), granularity,
+                              wanted->piece_size);
     }
     if (result != UMF_RESULT_SUCCESS) {
         umf_cuda_context_drop(cuda->driver, &cuda->context);

@@ -265,8 +265,7 @@ static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted
     if (result == UMF_RESULT_SUCCESS) {
         result = ze_vmm_check_page_size(page_size);
     }
-    return result ? result
-                  : umf_vmm_init(&ze->vmm, &ze_vmm_backend, ze, page_size, wanted->piece_size);
+    return result ? result : umf_vmm_init(&ze->vmm, &ze_vmm_backend, page_size, wanted->piece_size);
 }
 
 static umf_result_t ze_vmm_initialize(const void *params, void **provider) {

@@ -18,8 +18,20 @@ static uint64_t handle_sum(const umf_vmm_handle_t *handle) {
     return umf_sum(&copy, sizeof(copy));
 }
 
-size_t umf_vmm_handle_size(void) {
-    return sizeof(umf_vmm_handle_t);
+umf_result_t umf_vmm_check_share(const umf_vmm_t *vmm) {
+    if (vmm->ops->export || vmm->ops->export_token) {
+        return UMF_RESULT_SUCCESS;
+    }
+    UMF_LOG_ERROR("%s", vmm->ops->private_text);
+    return vmm->ops->private_result;
+}
+
+umf_result_t umf_vmm_handle_size(void *provider, size_t *size) {
+    umf_result_t result = umf_vmm_check_share(provider);
+    if (result == UMF_RESULT_SUCCESS) {
+        *size = sizeof(umf_vmm_handle_t);
+    }
+    return result;
 }
 
 void umf_vmm_handle_write(const umf_vmm_t *vmm, umf_vmm_handle_t *handle, void *data) {
@@ -62,6 +74,10 @@ static bool handle_board_is_valid(const umf_vmm_handle_t *handle) {
 }
 
 umf_result_t umf_vmm_handle_read(const umf_vmm_t *vmm, const void *data, umf_vmm_handle_t *handle) {
+    umf_result_t result = umf_vmm_check_share(vmm);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
     memcpy(handle, data, sizeof(*handle));
     if (!handle_is_ours(handle, vmm->ops->kind)) {
         UMF_LOG_ERROR("this is not a description of memory by a provider of this kind, it is of "

@@ -157,13 +157,13 @@ static umf_result_t open_import_token(umf_vmm_t *vmm, const umf_vmm_handle_t *ha
                                       const umf_vmm_source_t *source, umf_physical_t *physical) {
     umf_physical_t made;
     umf_result_t result =
-        vmm->ops->import_token(vmm->backend, handle->token, (size_t)handle->piece_size, &made);
+        vmm->ops->import_token(vmm, handle->token, (size_t)handle->piece_size, &made);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     result = source ? umf_vmm_source_check(source, handle) : UMF_RESULT_SUCCESS;
     if (result != UMF_RESULT_SUCCESS) {
-        vmm->ops->destroy(vmm->backend, made);
+        vmm->ops->destroy(vmm, made);
         return result;
     }
     *physical = made;
@@ -185,7 +185,7 @@ static umf_result_t open_import(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
     }
     result = umf_vmm_source_check(source, handle);
     if (result == UMF_RESULT_SUCCESS) {
-        result = vmm->ops->import(vmm->backend, fd, (size_t)handle->piece_size, physical);
+        result = vmm->ops->import(vmm, fd, (size_t)handle->piece_size, physical);
     }
     umf_os_close(fd);
     return result;
@@ -199,14 +199,14 @@ static umf_result_t import_map(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, i
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = vmm->ops->reserve(vmm->backend, import->size, vmm->granularity, &import->base);
+    result = vmm->ops->reserve(vmm, import->size, vmm->granularity, &import->base);
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_vmm_map(vmm, import->base, import->size, physical);
         if (result != UMF_RESULT_SUCCESS) {
-            vmm->ops->unreserve(vmm->backend, import->base, import->size);
+            vmm->ops->unreserve(vmm, import->base, import->size);
         }
     }
-    umf_result_t released = vmm->ops->destroy(vmm->backend, physical);
+    umf_result_t released = vmm->ops->destroy(vmm, physical);
     import->physical = physical;
     import->holds_physical = released != UMF_RESULT_SUCCESS;
     return result;
@@ -214,12 +214,12 @@ static umf_result_t import_map(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, i
 
 /* After a failure the piece stays mapped. */
 static umf_result_t import_unmap(umf_vmm_t *vmm, const import_t *import) {
-    umf_result_t result = vmm->ops->unmap(vmm->backend, import->base, import->size);
+    umf_result_t result = vmm->ops->unmap(vmm, import->base, import->size);
     if (result == UMF_RESULT_SUCCESS) {
         if (import->holds_physical) {
-            vmm->ops->destroy(vmm->backend, import->physical);
+            vmm->ops->destroy(vmm, import->physical);
         }
-        vmm->ops->unreserve(vmm->backend, import->base, import->size);
+        vmm->ops->unreserve(vmm, import->base, import->size);
     }
     return result;
 }
@@ -359,7 +359,8 @@ static umf_result_t open_watched(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
     return result;
 }
 
-umf_result_t umf_vmm_open_handle(umf_vmm_t *vmm, const void *data, void **ptr) {
+umf_result_t umf_vmm_open_handle(void *provider, void *data, void **ptr) {
+    umf_vmm_t *vmm = provider;
     umf_vmm_handle_t handle;
     umf_result_t result = umf_vmm_handle_read(vmm, data, &handle);
     if (result != UMF_RESULT_SUCCESS) {
@@ -408,14 +409,18 @@ static bool opened_put_back(umf_vmm_t *vmm, const void *ptr, opened_t *opened) {
     return is_done;
 }
 
-umf_result_t umf_vmm_close_handle(umf_vmm_t *vmm, void *ptr, size_t size) {
+umf_result_t umf_vmm_close_handle(void *provider, void *ptr, size_t size) {
+    umf_vmm_t *vmm = provider;
     bool is_last = false;
+    umf_result_t result = umf_vmm_check_share(vmm);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
     opened_t *opened = opened_withdraw(vmm, ptr, size, &is_last);
     if (!opened) {
         UMF_LOG_ERROR("%zu bytes at %p were not opened by this provider", size, ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = UMF_RESULT_SUCCESS;
     if (is_last) {
         result = umf_vmm_settle(vmm);
         result = result == UMF_RESULT_SUCCESS ? import_unmap(vmm, opened->import) : result;
@@ -428,7 +433,8 @@ umf_result_t umf_vmm_close_handle(umf_vmm_t *vmm, void *ptr, size_t size) {
     return result;
 }
 
-umf_result_t umf_vmm_check_handle(umf_vmm_t *vmm, const void *data, size_t size) {
+umf_result_t umf_vmm_check_handle(void *provider, const void *data, size_t size) {
+    umf_vmm_t *vmm = provider;
     umf_vmm_handle_t handle;
     umf_result_t result = umf_vmm_handle_read(vmm, data, &handle);
     if (result == UMF_RESULT_SUCCESS &&
@@ -440,8 +446,9 @@ umf_result_t umf_vmm_check_handle(umf_vmm_t *vmm, const void *data, size_t size)
     return result;
 }
 
-umf_result_t umf_vmm_watch_handle(umf_vmm_t *vmm, const void *data, const uint64_t **word,
+umf_result_t umf_vmm_watch_handle(void *provider, const void *data, const uint64_t **word,
                                   uint64_t *expected) {
+    umf_vmm_t *vmm = provider;
     umf_vmm_handle_t handle;
     umf_result_t result = umf_vmm_handle_read(vmm, data, &handle);
     if (result != UMF_RESULT_SUCCESS) {

@@ -14,11 +14,11 @@ typedef struct umf_vmm_imports_t {
     struct umf_vmm_source_t *sources;
 } umf_vmm_imports_t;
 
-/* The bodies of the provider's operations. */
-umf_result_t umf_vmm_open_handle(umf_vmm_t *vmm, const void *data, void **ptr);
-umf_result_t umf_vmm_close_handle(umf_vmm_t *vmm, void *ptr, size_t size);
-umf_result_t umf_vmm_check_handle(umf_vmm_t *vmm, const void *data, size_t size);
-umf_result_t umf_vmm_watch_handle(umf_vmm_t *vmm, const void *data, const uint64_t **word,
+/* Operations of the provider. */
+umf_result_t umf_vmm_open_handle(void *provider, void *data, void **ptr);
+umf_result_t umf_vmm_close_handle(void *provider, void *ptr, size_t size);
+umf_result_t umf_vmm_check_handle(void *provider, const void *data, size_t size);
+umf_result_t umf_vmm_watch_handle(void *provider, const void *data, const uint64_t **word,
                                   uint64_t *expected);
 
 /* Open blocks stay mapped. */

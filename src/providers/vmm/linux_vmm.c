@@ -160,7 +160,7 @@ static umf_result_t linux_vmm_initialize(const void *params, void **provider) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     umf_result_t result =
-        umf_vmm_init(&made->vmm, &linux_vmm_backend, made, umf_os_page_size(), wanted->piece_size);
+        umf_vmm_init(&made->vmm, &linux_vmm_backend, umf_os_page_size(), wanted->piece_size);
     if (result != UMF_RESULT_SUCCESS) {
         umf_meta_free(made, sizeof(*made));
         return result;

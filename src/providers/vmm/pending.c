@@ -122,7 +122,7 @@ static umf_vmm_piece_t *remove_oldest(umf_vmm_t *vmm) {
 }
 
 umf_result_t umf_vmm_settle(umf_vmm_t *vmm) {
-    return vmm->ops->settle ? vmm->ops->settle(vmm->backend) : UMF_RESULT_SUCCESS;
+    return vmm->ops->settle ? vmm->ops->settle(vmm) : UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t settle_and_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *first) {
@@ -141,7 +141,7 @@ static umf_result_t mark_retired(umf_vmm_t *vmm) {
     }
     umf_vmm_pending_t *pending = vmm->ops->mark ? umf_meta_alloc(sizeof(*pending)) : NULL;
     umf_result_t result =
-        pending ? vmm->ops->mark(vmm->backend, &pending->mark) : UMF_RESULT_ERROR_NOT_SUPPORTED;
+        pending ? vmm->ops->mark(vmm, &pending->mark) : UMF_RESULT_ERROR_NOT_SUPPORTED;
     if (result == UMF_RESULT_SUCCESS) {
         pending->pieces = first;
         pending->bytes = bytes_of(first);
@@ -160,7 +160,7 @@ static umf_result_t mark_retired(umf_vmm_t *vmm) {
 static umf_result_t finish(umf_vmm_t *vmm, bool waits) {
     umf_result_t failure = UMF_RESULT_SUCCESS;
     for (umf_vmm_pending_t *next;
-         (next = oldest(vmm)) && vmm->ops->mark_passed(vmm->backend, next->mark, waits);) {
+         (next = oldest(vmm)) && vmm->ops->mark_passed(vmm, next->mark, waits);) {
         umf_result_t result = unmake_all(vmm, remove_oldest(vmm));
         failure = failure ? failure : result;
     }
@@ -201,9 +201,10 @@ bool umf_vmm_has_pending(umf_vmm_t *vmm) {
     return has;
 }
 
-umf_result_t umf_vmm_free_pending(umf_vmm_t *vmm, bool waits, size_t *left) {
+umf_result_t umf_vmm_free_pending(void *provider, int may_block, size_t *left) {
+    umf_vmm_t *vmm = provider;
     umf_result_t result =
-        umf_vmm_has_pending(vmm) ? mark_and_finish(vmm, waits) : UMF_RESULT_SUCCESS;
+        umf_vmm_has_pending(vmm) ? mark_and_finish(vmm, may_block != 0) : UMF_RESULT_SUCCESS;
     *left = 0;
     umf_lock(&vmm->lock);
     for (const umf_vmm_pending_t *at = vmm->pending; at; at = at->next) {

@@ -9,7 +9,8 @@
 
 /* --- finding and claiming --------------------------------------------------------------------- */
 
-umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece) {
+umf_result_t umf_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece) {
+    umf_vmm_t *vmm = provider;
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     umf_lock(&vmm->lock);
     const umf_vmm_piece_t *found = umf_vmm_piece_locked(vmm, (uintptr_t)ptr);
@@ -76,8 +77,9 @@ static umf_vmm_piece_t *vmm_release_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piec
     return NULL;
 }
 
-umf_result_t umf_vmm_claim(umf_vmm_t *vmm, void *const *pieces, const size_t *allocations,
+umf_result_t umf_vmm_claim(void *provider, void *const *pieces, const size_t *allocations,
                            size_t count, int *claimed) {
+    umf_vmm_t *vmm = provider;
     bool is_done = true;
     umf_lock(&vmm->lock);
     for (size_t i = 0; i < count; i++) {
@@ -118,7 +120,8 @@ static bool vmm_are_claimed(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     return true;
 }
 
-umf_result_t umf_vmm_release(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+umf_result_t umf_vmm_release(void *provider, void *const *pieces, size_t count) {
+    umf_vmm_t *vmm = provider;
     if (!vmm_are_claimed(vmm, pieces, count)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -182,7 +185,7 @@ static umf_result_t vmm_unmap(umf_vmm_t *vmm, void *const *pieces, size_t count,
         size_t size;
         n = vmm_run_length(vmm, &pieces[i], count - i, UMF_VMM_MAPPED, also, &size);
         umf_result_t result =
-            n ? vmm->ops->unmap(vmm->backend, (uintptr_t)pieces[i], size) : UMF_RESULT_SUCCESS;
+            n ? vmm->ops->unmap(vmm, (uintptr_t)pieces[i], size) : UMF_RESULT_SUCCESS;
         if (result != UMF_RESULT_SUCCESS) {
             return result;
         }
@@ -201,7 +204,7 @@ static umf_result_t vmm_destroy(umf_vmm_t *vmm, void *const *pieces, size_t coun
         }
         /* A descriptor for other processes would keep the physical memory resident. */
         umf_vmm_unshare(vmm, piece);
-        umf_result_t result = vmm->ops->destroy(vmm->backend, piece->physical);
+        umf_result_t result = vmm->ops->destroy(vmm, piece->physical);
         if (result != UMF_RESULT_SUCCESS) {
             return result;
         }
@@ -219,8 +222,8 @@ static umf_result_t vmm_take_away(umf_vmm_t *vmm, void *const *pieces, size_t co
     return result == UMF_RESULT_SUCCESS ? vmm_destroy(vmm, pieces, count) : result;
 }
 
-umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
-    return vmm_take_away(vmm, pieces, count, UMF_VMM_ATTACHED);
+umf_result_t umf_vmm_detach(void *provider, void *const *pieces, size_t count) {
+    return vmm_take_away(provider, pieces, count, UMF_VMM_ATTACHED);
 }
 
 /* --- attaching -------------------------------------------------------------------------------- */
@@ -235,7 +238,8 @@ static size_t vmm_missing(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     return bytes;
 }
 
-umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, size_t *missing) {
+umf_result_t umf_vmm_create(void *provider, void *const *pieces, size_t count, size_t *missing) {
+    umf_vmm_t *vmm = provider;
     if (!vmm_are_claimed(vmm, pieces, count)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -247,7 +251,7 @@ umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, s
         if (piece->state != UMF_VMM_DETACHED) {
             continue;
         }
-        umf_result_t result = vmm->ops->create(vmm->backend, piece->size, &piece->physical);
+        umf_result_t result = vmm->ops->create(vmm, piece->size, &piece->physical);
         if (result != UMF_RESULT_SUCCESS) {
             *missing = vmm_missing(vmm, pieces, count);
             /* All or nothing. If the release fails, too, the next call uses that memory. */
@@ -265,8 +269,7 @@ static umf_result_t vmm_map_all(umf_vmm_t *vmm, void *const *pieces, size_t coun
         if (piece->state != UMF_VMM_CREATED) {
             continue;
         }
-        umf_result_t result =
-            vmm->ops->map(vmm->backend, piece->base, piece->size, piece->physical);
+        umf_result_t result = vmm->ops->map(vmm, piece->base, piece->size, piece->physical);
         if (result != UMF_RESULT_SUCCESS) {
             return result;
         }
@@ -289,7 +292,8 @@ static umf_result_t vmm_allow_all(umf_vmm_t *vmm, void *const *pieces, size_t co
     return UMF_RESULT_SUCCESS;
 }
 
-umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count) {
+umf_result_t umf_vmm_attach(void *provider, void *const *pieces, size_t count) {
+    umf_vmm_t *vmm = provider;
     if (!vmm_are_claimed(vmm, pieces, count)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

@@ -239,7 +239,8 @@ void umf_vmm_share_drop_piece_locked(umf_vmm_share_t *share, umf_vmm_piece_share
     memset(piece->token, 0, sizeof(piece->token));
 }
 
-umf_result_t umf_vmm_put_handle(umf_vmm_t *vmm, const void *data) {
+umf_result_t umf_vmm_put_handle(void *provider, void *data) {
+    umf_vmm_t *vmm = provider;
     umf_vmm_handle_t handle;
     umf_result_t result = umf_vmm_handle_read(vmm, data, &handle);
     if (result != UMF_RESULT_SUCCESS) {

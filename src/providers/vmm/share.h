@@ -51,7 +51,8 @@ typedef struct umf_vmm_place_t {
     size_t piece_size;
 } umf_vmm_place_t;
 
-size_t umf_vmm_handle_size(void);
+/* The result of all sharing operations of a back end without sharing. Logs if not SUCCESS. */
+umf_result_t umf_vmm_check_share(const umf_vmm_t *vmm);
 
 /*
  * Describes an allocation of a piece that has a descriptor. OUT_OF_HOST_MEMORY, or OUT_OF_RESOURCES
@@ -71,8 +72,8 @@ void umf_vmm_share_drop_piece_locked(umf_vmm_share_t *share, umf_vmm_piece_share
 /* Voids all descriptions and closes all descriptors. */
 void umf_vmm_share_fini(umf_vmm_t *vmm);
 
-/* The body of the provider's operation. umf_vmm_get_handle is in vmm.h, the others are in
- * import.h. */
-umf_result_t umf_vmm_put_handle(umf_vmm_t *vmm, const void *data);
+/* Operations of the provider. umf_vmm_get_handle is in vmm.h, the others are in import.h. */
+umf_result_t umf_vmm_handle_size(void *provider, size_t *size);
+umf_result_t umf_vmm_put_handle(void *provider, void *data);
 
 #endif

@@ -12,9 +12,9 @@
 #include "providers/shared/requested.h"
 #include "system/os.h"
 
-umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, void *backend,
-                          size_t granularity, size_t piece_size) {
-    *vmm = (umf_vmm_t){.ops = ops, .backend = backend, .granularity = granularity};
+umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, size_t granularity,
+                          size_t piece_size) {
+    *vmm = (umf_vmm_t){.ops = ops, .granularity = granularity};
     if (!umf_round_up(piece_size ? piece_size : 1, granularity, &vmm->piece_size)) {
         UMF_LOG_ERROR("a piece size of %zu bytes is too large", piece_size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -107,18 +107,18 @@ static void vmm_piece_destroy(umf_vmm_piece_t *piece) {
 /* --- creating and releasing pieces ------------------------------------------------------------ */
 
 umf_result_t umf_vmm_allow(umf_vmm_t *vmm, uintptr_t base, size_t size) {
-    return vmm->ops->allow ? vmm->ops->allow(vmm->backend, base, size) : UMF_RESULT_SUCCESS;
+    return vmm->ops->allow ? vmm->ops->allow(vmm, base, size) : UMF_RESULT_SUCCESS;
 }
 
 umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physical_t physical) {
-    umf_result_t result = vmm->ops->map(vmm->backend, base, size, physical);
+    umf_result_t result = vmm->ops->map(vmm, base, size, physical);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     result = umf_vmm_allow(vmm, base, size);
     if (result != UMF_RESULT_SUCCESS) {
         /* Memory without access is of no use: the caller sees mapped and accessible, or neither. */
-        vmm->ops->unmap(vmm->backend, base, size);
+        vmm->ops->unmap(vmm, base, size);
     }
     return result;
 }
@@ -132,11 +132,11 @@ static umf_result_t vmm_piece_make(umf_vmm_t *vmm, size_t size, size_t alignment
     }
     piece->size = size;
     umf_list_init(&piece->share.exports);
-    umf_result_t result = vmm->ops->reserve(vmm->backend, size, alignment, &piece->base);
+    umf_result_t result = vmm->ops->reserve(vmm, size, alignment, &piece->base);
     if (result != UMF_RESULT_SUCCESS) {
         goto free_piece;
     }
-    result = vmm->ops->create(vmm->backend, size, &piece->physical);
+    result = vmm->ops->create(vmm, size, &piece->physical);
     if (result != UMF_RESULT_SUCCESS) {
         goto unreserve;
     }
@@ -148,9 +148,9 @@ static umf_result_t vmm_piece_make(umf_vmm_t *vmm, size_t size, size_t alignment
     return UMF_RESULT_SUCCESS;
 
 destroy_physical:
-    vmm->ops->destroy(vmm->backend, piece->physical);
+    vmm->ops->destroy(vmm, piece->physical);
 unreserve:
-    vmm->ops->unreserve(vmm->backend, piece->base, size);
+    vmm->ops->unreserve(vmm, piece->base, size);
 free_piece:
     vmm_piece_destroy(piece);
     return result;
@@ -166,14 +166,14 @@ umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     umf_result_t unmapped = UMF_RESULT_SUCCESS, destroyed = UMF_RESULT_SUCCESS;
     umf_vmm_unshare(vmm, piece);
     if (umf_vmm_is_mapped(piece)) {
-        unmapped = vmm->ops->unmap(vmm->backend, piece->base, piece->size);
+        unmapped = vmm->ops->unmap(vmm, piece->base, piece->size);
     }
     if (piece->state != UMF_VMM_DETACHED) {
-        destroyed = vmm->ops->destroy(vmm->backend, piece->physical);
+        destroyed = vmm->ops->destroy(vmm, piece->physical);
     }
     /* Addresses that are still mapped must not be reserved by others. */
     umf_result_t unreserved = unmapped == UMF_RESULT_SUCCESS
-                                  ? vmm->ops->unreserve(vmm->backend, piece->base, piece->size)
+                                  ? vmm->ops->unreserve(vmm, piece->base, piece->size)
                                   : UMF_RESULT_SUCCESS;
     vmm_piece_destroy(piece);
     return unmapped ? unmapped : destroyed ? destroyed : unreserved;
@@ -279,7 +279,8 @@ static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_request_t *
     return result;
 }
 
-umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void **ptr) {
+umf_result_t umf_vmm_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
+    umf_vmm_t *vmm = provider;
     vmm_request_t request = {.requested = size, .alignment = vmm->granularity};
     if (size == 0 || !umf_round_up(size, vmm->granularity, &request.size)) {
         UMF_LOG_ERROR("%zu bytes cannot be allocated", size);
@@ -385,7 +386,8 @@ static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
     return UMF_RESULT_SUCCESS;
 }
 
-umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size) {
+umf_result_t umf_vmm_free(void *provider, void *ptr, size_t size) {
+    umf_vmm_t *vmm = provider;
     umf_vmm_piece_t *retired = NULL;
     size_t requested;
     if (!ptr) {
@@ -404,7 +406,8 @@ umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size) {
     return UMF_RESULT_SUCCESS;
 }
 
-umf_result_t umf_vmm_free_batch(umf_vmm_t *vmm, bool begins) {
+umf_result_t umf_vmm_free_batch(void *provider, int begins) {
+    umf_vmm_t *vmm = provider;
     umf_lock(&vmm->lock);
     vmm->batches = begins ? vmm->batches + 1 : vmm->batches - 1;
     bool is_over = vmm->batches == 0;
@@ -431,7 +434,8 @@ static umf_result_t vmm_split_locked(umf_vmm_t *vmm, uintptr_t base, size_t tota
     return result;
 }
 
-umf_result_t umf_vmm_split(umf_vmm_t *vmm, void *ptr, size_t total, size_t first) {
+umf_result_t umf_vmm_split(void *provider, void *ptr, size_t total, size_t first) {
+    umf_vmm_t *vmm = provider;
     umf_lock(&vmm->lock);
     umf_result_t result = vmm_split_locked(vmm, (uintptr_t)ptr, total, first);
     umf_unlock(&vmm->lock);
@@ -461,7 +465,8 @@ static umf_result_t vmm_merge_locked(umf_vmm_t *vmm, uintptr_t low, uintptr_t hi
     return result;
 }
 
-umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total) {
+umf_result_t umf_vmm_merge(void *provider, void *low, void *high, size_t total) {
+    umf_vmm_t *vmm = provider;
     umf_lock(&vmm->lock);
     umf_result_t result = vmm_merge_locked(vmm, (uintptr_t)low, (uintptr_t)high, total);
     umf_unlock(&vmm->lock);
@@ -487,7 +492,7 @@ static umf_vmm_piece_t *vmm_allocated_locked(umf_vmm_t *vmm, uintptr_t base, siz
 
 static umf_result_t vmm_export_token(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     unsigned char token[UMF_VMM_TOKEN_SIZE];
-    umf_result_t result = vmm->ops->export_token(vmm->backend, piece->physical, token);
+    umf_result_t result = vmm->ops->export_token(vmm, piece->physical, token);
     if (result == UMF_RESULT_SUCCESS) {
         umf_lock(&vmm->lock);
         memcpy(piece->share.token, token, sizeof(token));
@@ -504,7 +509,7 @@ static umf_result_t vmm_export(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     if (vmm->ops->export_token) {
         return vmm_export_token(vmm, piece);
     }
-    umf_result_t result = vmm->ops->export(vmm->backend, piece->physical, &fd);
+    umf_result_t result = vmm->ops->export(vmm, piece->physical, &fd);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -522,8 +527,13 @@ static umf_result_t vmm_export(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     return result;
 }
 
-umf_result_t umf_vmm_get_handle(umf_vmm_t *vmm, const void *ptr, size_t size, void *data) {
+umf_result_t umf_vmm_get_handle(void *provider, const void *ptr, size_t size, void *data) {
+    umf_vmm_t *vmm = provider;
     umf_vmm_place_t place;
+    umf_result_t result = umf_vmm_check_share(vmm);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
     umf_lock(&vmm->lock);
     umf_vmm_piece_t *piece = vmm_allocated_locked(vmm, (uintptr_t)ptr, size, &place);
     bool is_attached = piece && piece->state == UMF_VMM_ATTACHED;
@@ -541,7 +551,7 @@ umf_result_t umf_vmm_get_handle(umf_vmm_t *vmm, const void *ptr, size_t size, vo
     if (!vmm->ops->is_boardless) {
         umf_ticket_prepare();
     }
-    umf_result_t result = is_exported ? UMF_RESULT_SUCCESS : vmm_export(vmm, piece);
+    result = is_exported ? UMF_RESULT_SUCCESS : vmm_export(vmm, piece);
     if (result == UMF_RESULT_SUCCESS) {
         umf_lock(&vmm->lock);
         result = umf_vmm_share_describe_locked(vmm, &piece->share, &place, data);

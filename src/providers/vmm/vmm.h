@@ -29,8 +29,9 @@
 typedef uint64_t umf_physical_t; /* the back end's handle */
 
 /*
- * Results are those of the provider's operations; the back end has logged the cause. Sizes are
- * multiples of the granularity. No lock is held.
+ * `backend` is the provider, whose state begins with its umf_vmm_t. Results are those of the
+ * provider's operations; the back end has logged the cause. Sizes are multiples of the granularity.
+ * No lock is held.
  */
 typedef struct umf_vmm_backend_t {
     umf_result_t (*reserve)(void *backend, size_t size, size_t alignment, uintptr_t *base);
@@ -77,7 +78,6 @@ typedef struct umf_vmm_piece_t umf_vmm_piece_t;
 
 struct umf_vmm_t {
     const umf_vmm_backend_t *ops; /* Immutable after init, as all members without a note */
-    void *backend;
     size_t granularity;
     size_t piece_size; /* smallest piece made for an allocation */
     umf_stats_t stats; /* requested sizes */
@@ -98,36 +98,36 @@ struct umf_vmm_t {
 };
 
 /* `granularity` is a power of two; `piece_size` is rounded up to it. */
-umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, void *backend,
-                          size_t granularity, size_t piece_size);
+umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, size_t granularity,
+                          size_t piece_size);
 /* Releases all pieces. */
 void umf_vmm_fini(umf_vmm_t *vmm);
 
 /* Maps all of `physical` at `base` and gives access. */
 umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physical_t physical);
 
-/* The bodies of the provider's operations of the same names. */
-umf_result_t umf_vmm_alloc(umf_vmm_t *vmm, size_t size, size_t alignment, void **ptr);
-umf_result_t umf_vmm_free(umf_vmm_t *vmm, void *ptr, size_t size);
-umf_result_t umf_vmm_free_batch(umf_vmm_t *vmm, bool begins);
-umf_result_t umf_vmm_free_pending(umf_vmm_t *vmm, bool waits, size_t *left);
-umf_result_t umf_vmm_split(umf_vmm_t *vmm, void *ptr, size_t total, size_t first);
-umf_result_t umf_vmm_merge(umf_vmm_t *vmm, void *low, void *high, size_t total);
+/* The operations of a provider, whose state begins with its umf_vmm_t. */
+umf_result_t umf_vmm_alloc(void *provider, size_t size, size_t alignment, void **ptr);
+umf_result_t umf_vmm_free(void *provider, void *ptr, size_t size);
+umf_result_t umf_vmm_free_batch(void *provider, int begins);
+umf_result_t umf_vmm_free_pending(void *provider, int may_block, size_t *left);
+umf_result_t umf_vmm_split(void *provider, void *ptr, size_t total, size_t first);
+umf_result_t umf_vmm_merge(void *provider, void *low, void *high, size_t total);
 
-/* The bodies of the extension operations of the same names (umf/plugin.h): pieces.c. */
-umf_result_t umf_vmm_find(umf_vmm_t *vmm, const void *ptr, umf_vm_piece_t *piece);
-umf_result_t umf_vmm_detach(umf_vmm_t *vmm, void *const *pieces, size_t count);
-umf_result_t umf_vmm_create(umf_vmm_t *vmm, void *const *pieces, size_t count, size_t *missing);
-umf_result_t umf_vmm_attach(umf_vmm_t *vmm, void *const *pieces, size_t count);
-umf_result_t umf_vmm_claim(umf_vmm_t *vmm, void *const *pieces, const size_t *allocations,
+/* Those of the extension (umf/plugin.h): pieces.c. */
+umf_result_t umf_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece);
+umf_result_t umf_vmm_detach(void *provider, void *const *pieces, size_t count);
+umf_result_t umf_vmm_create(void *provider, void *const *pieces, size_t count, size_t *missing);
+umf_result_t umf_vmm_attach(void *provider, void *const *pieces, size_t count);
+umf_result_t umf_vmm_claim(void *provider, void *const *pieces, const size_t *allocations,
                            size_t count, int *claimed);
-umf_result_t umf_vmm_release(umf_vmm_t *vmm, void *const *pieces, size_t count);
+umf_result_t umf_vmm_release(void *provider, void *const *pieces, size_t count);
 
 /*
  * Describes the allocation at `ptr` for other processes. INVALID_ARGUMENT: not an allocation of
  * that size; OUT_OF_RESOURCES: it has no physical memory at present, or too many are described. The
  * other IPC operations are in share.h and import.h.
  */
-umf_result_t umf_vmm_get_handle(umf_vmm_t *vmm, const void *ptr, size_t size, void *data);
+umf_result_t umf_vmm_get_handle(void *provider, const void *ptr, size_t size, void *data);
 
 #endif
