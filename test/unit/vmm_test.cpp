@@ -1,4 +1,5 @@
-/* The inside of providers/vmm/vmm.c: what is left when there is no memory for its bookkeeping. */
+/* The inside of providers/vmm: what is left when there is no memory for its bookkeeping, and a fork
+ * while a mark ends. */
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 extern "C" {
 #include "base/meta.h"
 #include "system/os.h"
+#include "vmm_shim.h"
 }
 
 namespace {
@@ -47,6 +49,11 @@ TEST(Vmm, WithoutBookkeepingNothingStays) {
         EXPECT_EQ(umf_meta_used(), used) << nth.runs();
     }
     EXPECT_GT(failures, 40u);
+}
+
+TEST(Vmm, AChildOfForkEndsNoMarkThatItsParentHasEnded) {
+    EXPECT_EQ(shim_fork_while_a_mark_ends(false), 0);
+    EXPECT_EQ(shim_fork_while_a_mark_ends(true), 0);
 }
 
 } // namespace

@@ -26,26 +26,6 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* --- the turn: one thread at a time finishes; a forked child has no other threads --- */
-
-static bool turn_try(umf_vmm_t *vmm) {
-    unsigned mine = umf_fork_count() + 1, now = atomic_load(&vmm->finishing);
-    return now != mine && atomic_compare_exchange_strong(&vmm->finishing, &now, mine);
-}
-
-static bool turn_take(umf_vmm_t *vmm, bool waits) {
-    bool is_mine = turn_try(vmm);
-    for (unsigned round = 0; waits && !is_mine; round++) {
-        umf_pause(round);
-        is_mine = turn_try(vmm);
-    }
-    return is_mine;
-}
-
-static void turn_end(umf_vmm_t *vmm) {
-    atomic_store(&vmm->finishing, 0);
-}
-
 /* --- retired pieces --- */
 
 static void push_retired(umf_vmm_t *vmm, umf_vmm_piece_t *first) {
@@ -110,7 +90,7 @@ static umf_vmm_pending_t *oldest(umf_vmm_t *vmm) {
     return pending;
 }
 
-/* The oldest, whose mark is ended. Its pieces are the caller's. */
+/* Takes the oldest off the list; its mark has ended. Its pieces are the caller's. */
 static umf_vmm_piece_t *remove_oldest(umf_vmm_t *vmm) {
     umf_lock(&vmm->lock);
     umf_vmm_pending_t *pending = vmm->pending;
@@ -120,6 +100,36 @@ static umf_vmm_piece_t *remove_oldest(umf_vmm_t *vmm) {
     umf_meta_free(pending, sizeof(*pending));
     return pieces;
 }
+
+/* --- the turn: one thread at a time finishes; a forked child has no other threads --- */
+
+static bool turn_try(umf_vmm_t *vmm) {
+    unsigned mine = umf_fork_count() + 1, now = atomic_load(&vmm->finishing);
+    if (now == mine || !atomic_compare_exchange_strong(&vmm->finishing, &now, mine)) {
+        return false;
+    }
+    if (now != 0 && oldest(vmm)) {
+        /* The thread did not come along, and may have ended the oldest mark, which is still listed.
+         * That one is left as it is, and its pieces get another one. */
+        push_retired(vmm, remove_oldest(vmm));
+    }
+    return true;
+}
+
+static bool turn_take(umf_vmm_t *vmm, bool waits) {
+    bool is_mine = turn_try(vmm);
+    for (unsigned round = 0; waits && !is_mine; round++) {
+        umf_pause(round);
+        is_mine = turn_try(vmm);
+    }
+    return is_mine;
+}
+
+static void turn_end(umf_vmm_t *vmm) {
+    atomic_store(&vmm->finishing, 0);
+}
+
+/* --- finishing --- */
 
 umf_result_t umf_vmm_settle(umf_vmm_t *vmm) {
     return vmm->ops->settle ? vmm->ops->settle(vmm) : UMF_RESULT_SUCCESS;
@@ -216,6 +226,7 @@ umf_result_t umf_vmm_free_pending(void *provider, int may_block, size_t *left) {
 }
 
 void umf_vmm_unmake_pending(umf_vmm_t *vmm) {
+    turn_take(vmm, true);
     finish(vmm, true);
     unmake_all(vmm, pop_retired(vmm));
 }
