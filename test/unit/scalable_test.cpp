@@ -26,6 +26,7 @@
 #include "fakes/threads.h"
 
 extern "C" {
+#include "base/meta.h"
 #include "system/os.h"
 }
 
@@ -327,7 +328,7 @@ TEST_F(Scalable, MemoryTheCpuCannotWrite) {
         fake.protection = protection;
         ASSERT_EQ(create(), OK);
         std::string log = log_of([&] {
-            for (size_t size : {100, 9000, 5000000}) {
+            for (size_t size : {100, 9000, 5000000, 64 << 20}) {
                 EXPECT_EQ(umfPoolMalloc(pool, size), nullptr);
                 EXPECT_EQ(last_error(), UNKNOWN);
             }
@@ -408,6 +409,70 @@ TEST_F(Scalable, WhatTheProviderNeverTakesBack) {
     }
 }
 
+// --- direct blocks ---
+
+// Neither a record for each page nor a header: of the block nothing is touched.
+TEST_F(Scalable, DirectBlocksCostNothingForTheirSize) {
+    ASSERT_EQ(create(), OK);
+    EXPECT_EQ(umfPoolFree(pool, alloc(100)), OK);
+    size_t metadata = umf_meta_used();
+    char *p = alloc(64 * MiB);
+    EXPECT_EQ(fake.last_size, 64 * MiB);
+    EXPECT_LT(umf_meta_used() - metadata, 4096u);
+    unsigned char resident = 0xff;
+    ASSERT_EQ(mincore(p, 4096, &resident), 0);
+    EXPECT_EQ(resident & 1, 0);
+    size_t usable = 0;
+    EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
+    EXPECT_EQ(usable, 64 * MiB);
+    memset(p, 1, usable);
+    EXPECT_EQ(umfPoolFree(pool, p), OK);
+    EXPECT_EQ(umf_meta_used(), metadata);
+}
+
+TEST_F(Scalable, DirectBlocksAreMultiplesOfTheGranularity) {
+    ASSERT_EQ(umfScalablePoolParamsSetGranularity(params, 5 * MiB), OK);
+    ASSERT_EQ(create(), OK);
+    EXPECT_EQ(umfPoolFree(pool, alloc(64 * MiB + 1)), OK);
+    EXPECT_EQ(fake.last_size, 65 * MiB);
+    EXPECT_EQ(umfPoolFree(pool, alloc(65 * MiB)), OK);
+    EXPECT_EQ(fake.last_size, 65 * MiB);
+}
+
+TEST_F(Scalable, DirectBlocksAreKeptWithAllMemory) {
+    ASSERT_EQ(umfScalablePoolParamsSetKeepAllMemory(params, true), OK);
+    ASSERT_EQ(create(), OK);
+    EXPECT_EQ(umfPoolFree(pool, alloc(64 * MiB)), OK);
+    EXPECT_EQ(fake.frees, 0u);
+}
+
+TEST_F(Scalable, DirectBlocksAreCounted) {
+    ASSERT_EQ(create(), OK);
+    char *p = alloc(64 * MiB);
+    size_t count = 0;
+    auto counted = [&] {
+        EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &count, sizeof(count), pool),
+                  OK);
+        return count;
+    };
+    EXPECT_EQ(counted(), 1u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(umfPoolFree(pool, p), OK);
+    EXPECT_EQ(counted(), 0u);
+}
+
+// Of several frees at once one passes.
+TEST_F(Scalable, DirectBlocksAreFreedOnce) {
+    ASSERT_EQ(create(), OK);
+    for (size_t round = 0; round < scaled(500); round++) {
+        char *p = alloc(64 * MiB);
+        std::atomic<int> freed{0};
+        run_threads(3, [&](int) { freed += umfPoolFree(pool, p) == OK; });
+        ASSERT_EQ(freed, 1);
+    }
+    EXPECT_EQ(fake.live(), 0u);
+}
+
 // --- pointers ---
 
 class Pointers : public Scalable, public testing::WithParamInterface<umf_pool_create_flags_t> {
@@ -438,10 +503,11 @@ TEST_P(Pointers, EveryOtherAddressIsRefused) {
 
 TEST_P(Pointers, InsideAnObject) {
     ASSERT_EQ(create(GetParam()), OK);
-    for (size_t size : {1, 16, 100, 1024, 3000, 8128, 8129, 100000}) {
+    for (size_t size : {1, 16, 100, 1024, 3000, 8128, 8129, 100000, 64 << 20}) {
         char *p = alloc(size);
-        for (size_t offset :
-             {size_t{1}, size_t{8}, size_t{15}, size / 2 | 1, size - 1 + !(size - 1)}) {
+        for (size_t offset : {size_t{1}, size_t{8}, size_t{15}, size / 2, size / 2 | 1,
+                              size - 1 + !(size - 1), size > 4096 ? size_t{4096} : size_t{1}}) {
+            offset += offset == 0;
             ASSERT_NO_FATAL_FAILURE(expect_refused(p + offset)) << offset << " in " << size;
         }
         EXPECT_EQ(umfPoolFree(pool, p), OK);

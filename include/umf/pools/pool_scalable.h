@@ -12,6 +12,8 @@
  *   UMF_MEM_MAP_SHARED) only one of the two may go on using the pool.
  * - It takes memory in blocks of the granularity, often four at once, and gives a block back only
  *   when nothing in it is in use or cached. By itself it does so late or never.
+ *   The exception: blocks of 64 MiB and more, and of at least the granularity, that are allocated
+ *   without an alignment. Each is an allocation of the provider, and goes back when it is freed.
  * - umfPoolTrimMemory empties the caches of oneTBB and ignores its byte count. If then nothing at
  *   all is in use or cached, everything goes back. Otherwise these blocks are still held: those
  *   with an object in use, however small; those with the slabs (16 KiB) that a thread using the

@@ -4,7 +4,8 @@
  * Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering anything else. Their
  * sizes are the size classes of oneTBB. Everything else comes from a memory pool of oneTBB
  * (pools/scalable/tbb.h),
- * which takes its memory from the provider through two hooks.
+ * which takes its memory from the provider through two hooks. Blocks so large that oneTBB would
+ * pass each request on to the provider do not go through it: they are direct blocks, each a span.
  *
  * oneTBB trusts every pointer that it is given. Therefore each span has a record of where objects
  * start and which of them users own (pools/shared/starts.h). All other pointers (interior, foreign
@@ -54,6 +55,9 @@
 
 #define BIN_LARGEST ((size_t)128 << 10)
 
+/* oneTBB keeps no free blocks of this size or more, header included. */
+#define DIRECT_SMALLEST ((size_t)64 << 20)
+
 static const uint16_t small_sizes[] = {16,   32,   48,   64,   80,
                                        96,   112,  128,  160,  192,
                                        224,  256,  320,  384,  448,
@@ -79,13 +83,18 @@ typedef struct umf_scalable_pool_params_t {
 /* The record of a page. All its objects have one size, because oneTBB's slabs are larger. */
 typedef umf_starts_t page_t;
 
-/* The record of a span, which points to it. It has a record for each page that the span touches. */
+/* The record of a span, which points to it. It has a record for each page, counted from the start
+ * of the span. A direct block has one for all of it. */
 typedef struct record_t {
     size_t size;          /* of this record in bytes */
     _Atomic size_t made;  /* pages with states */
-    _Atomic bool is_lost; /* oneTBB has given the span up, but the provider refused it */
+    _Atomic bool is_lost; /* nobody uses the span, but the provider has refused it */
+    uint8_t page_shift;   /* UMF_STARTS_PAGE_SHIFT or DIRECT_SHIFT */
+    uint8_t direct;       /* the state of a direct block */
     page_t pages[];
 } record_t;
+
+#define DIRECT_SHIFT 63 /* every address of the span has page 0 */
 
 typedef struct scalable_pool_t {
     umf_magazines_t magazines;
@@ -97,6 +106,8 @@ typedef struct scalable_pool_t {
      * released and memory that comes out is acquired: oneTBB keeps that order inside, but neither
      * the language nor a tool can see it. */
     _Atomic int64_t out_count;
+    _Atomic size_t direct_count;   /* live direct blocks */
+    _Atomic bool has_written;      /* the CPU can write to the provider's memory, as was tried */
     _Atomic uint32_t takes;        /* how often oneTBB was asked for memory */
     _Atomic uint32_t takes_seen;   /* at the last decay pass */
     _Atomic bool has_given;        /* oneTBB got memory back since it was last trimmed */
@@ -168,13 +179,30 @@ static inline uint32_t large_bin_of(size_t size) {
 
 /* --- records --- */
 
-static record_t *record_make(size_t span_size) {
-    size_t size = sizeof(record_t) + ((span_size >> UMF_STARTS_PAGE_SHIFT) + 2) * sizeof(page_t);
+static record_t *record_alloc(size_t pages, uint8_t page_shift) {
+    size_t size = sizeof(record_t) + pages * sizeof(page_t);
     record_t *record = umf_meta_alloc(size);
     if (record) {
         record->size = size;
+        record->page_shift = page_shift;
     }
     return record;
+}
+
+static record_t *record_make(size_t span_size) {
+    return record_alloc((span_size >> UMF_STARTS_PAGE_SHIFT) + 1, UMF_STARTS_PAGE_SHIFT);
+}
+
+static record_t *record_make_direct(void) {
+    record_t *record = record_alloc(1, DIRECT_SHIFT);
+    if (record) {
+        record->pages[0] = (page_t){.states = &record->direct, .kind = BIN_NONE + 1};
+    }
+    return record;
+}
+
+static inline bool is_direct(const umf_span_t *span) {
+    return ((const record_t *)span->cookie)->page_shift == DIRECT_SHIFT;
 }
 
 static void record_free(record_t *record) {
@@ -184,13 +212,22 @@ static void record_free(record_t *record) {
 
 static inline page_t *page_of(const umf_span_t *span, const void *ptr) {
     record_t *record = span->cookie;
-    return &record->pages[((uintptr_t)ptr >> UMF_STARTS_PAGE_SHIFT) -
-                          (span->base >> UMF_STARTS_PAGE_SHIFT)];
+    return &record->pages[((uintptr_t)ptr - span->base) >> record->page_shift];
 }
 
-/* The state of the object at `ptr`. NULL: no object can start there. */
-static inline uint8_t *state_of(const page_t *page, const void *ptr) {
-    return umf_starts_find(page, &bins.starts, (uintptr_t)ptr % UMF_STARTS_PAGE);
+/* Objects start at offsets in pages that are counted from the start of the span. */
+static inline size_t offset_of(const umf_span_t *span, const void *ptr) {
+    return ((uintptr_t)ptr - span->base) % UMF_STARTS_PAGE;
+}
+
+/* The state of the object at `ptr`. NULL: no object can start there. In a direct block, one may be
+ * found at the start of every page, so the caller looks at the address (is_start). */
+static inline uint8_t *state_of(const page_t *page, const umf_span_t *span, const void *ptr) {
+    return umf_starts_find(page, &bins.starts, offset_of(span, ptr));
+}
+
+static bool is_start(const umf_span_t *span, const void *ptr) {
+    return !is_direct(span) || (uintptr_t)ptr == span->base;
 }
 
 static inline uint32_t page_bin(const page_t *page) {
@@ -213,9 +250,9 @@ static size_t mark(scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_
         if (!span_holds(span, object)) {
             span = umf_tracked_find(pool->tracked, object);
         }
-        items[i].state = umf_starts_make(page_of(span, object), &bins.starts, bin + 1,
-                                         (uintptr_t)object % UMF_STARTS_PAGE, &pool->lock,
-                                         &((record_t *)span->cookie)->made);
+        items[i].state =
+            umf_starts_make(page_of(span, object), &bins.starts, bin + 1, offset_of(span, object),
+                            &pool->lock, &((record_t *)span->cookie)->made);
         if (!items[i].state) {
             return i;
         }
@@ -226,7 +263,7 @@ static size_t mark(scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_
 
 /* false: the object is not handed out. Of two frees at the same moment this is the second. */
 static bool unmark(const umf_span_t *span, const void *object) {
-    uint8_t *state = state_of(page_of(span, object), object);
+    uint8_t *state = state_of(page_of(span, object), span, object);
     return state && __atomic_exchange_n(state, UMF_STATE_NONE, __ATOMIC_RELEASE) != UMF_STATE_NONE;
 }
 
@@ -246,7 +283,7 @@ static umf_result_t span_free(scalable_pool_t *pool, umf_span_t *span) {
     return result;
 }
 
-/* The same for a span that oneTBB has given up. */
+/* The same for a span that nobody uses. */
 static umf_result_t span_return(scalable_pool_t *pool, umf_span_t *span) {
     umf_result_t result = span_free(pool, span);
     if (result != UMF_RESULT_SUCCESS) {
@@ -255,26 +292,32 @@ static umf_result_t span_return(scalable_pool_t *pool, umf_span_t *span) {
     return result;
 }
 
-static int hook_free(intptr_t id, void *ptr, size_t size) {
-    scalable_pool_t *pool = (scalable_pool_t *)id;
-    /* Pairs with the release in `give_back`: all users of the span are done with it. */
-    atomic_load_explicit(&pool->out_count, memory_order_acquire);
-    umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
-    if (!span) {
-        return -1;
-    }
+/* Returns it for the first time. */
+static umf_result_t span_give(scalable_pool_t *pool, umf_span_t *span) {
+    size_t size = span->size;
+    void *ptr = (void *)span->base;
     umf_result_t result = span_return(pool, span);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("pool %s: the provider does not take back %zu bytes at %p (%s); they are "
                       "offered to it again on trim and at the end of the pool",
                       pool->name, size, ptr, umfResultName(result));
     }
-    return result == UMF_RESULT_SUCCESS ? 0 : -1;
+    return result;
+}
+
+static int hook_free(intptr_t id, void *ptr, size_t size) {
+    (void)size;
+    scalable_pool_t *pool = (scalable_pool_t *)id;
+    /* Pairs with the release in `give_back`: all users of the span are done with it. */
+    atomic_load_explicit(&pool->out_count, memory_order_acquire);
+    umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
+    return span && span_give(pool, span) == UMF_RESULT_SUCCESS ? 0 : -1;
 }
 
 /* oneTBB writes its data into the memory and would crash if the CPU cannot. */
-static bool is_writable(const scalable_pool_t *pool, void *ptr) {
+static bool is_writable(scalable_pool_t *pool, void *ptr) {
     if (umf_os_probe_write(ptr) != EFAULT) {
+        atomic_store_explicit(&pool->has_written, true, memory_order_relaxed);
         return true;
     }
     UMF_LOG_ERROR("pool %s: the CPU cannot write to memory of the provider at %p, and a scalable "
@@ -283,26 +326,28 @@ static bool is_writable(const scalable_pool_t *pool, void *ptr) {
     return false;
 }
 
-static void *hook_alloc(intptr_t id, size_t *size) {
-    scalable_pool_t *pool = (scalable_pool_t *)id;
-    /* The trimmer asks for memory only so that oneTBB empties its caches. */
-    if (atomic_load_explicit(&pool->trimmer, memory_order_relaxed) == this_thread()) {
-        return NULL;
-    }
-    record_t *record = record_make(*size);
+/* `record` may be NULL: there is no memory for it. `tries_write`: the CPU must be able to write. */
+static void *span_take(scalable_pool_t *pool, size_t size, record_t *record, bool tries_write) {
+    void *ptr = NULL;
     if (!record) {
         return refuse_memory();
     }
-    void *ptr = NULL;
-    if (umf_tracked_alloc(pool->tracked, *size, 0, 0, record, &ptr) != UMF_RESULT_SUCCESS || !ptr) {
+    if (umf_tracked_alloc(pool->tracked, size, 0, 0, record, &ptr) != UMF_RESULT_SUCCESS || !ptr) {
         umf_meta_free(record, record->size);
         return refuse_memory();
     }
-    if (!is_writable(pool, ptr)) {
-        hook_free(id, ptr, *size);
+    if (tries_write && !is_writable(pool, ptr)) {
+        span_give(pool, umf_tracked_find(pool->tracked, ptr));
         return NULL;
     }
     return ptr;
+}
+
+static void *hook_alloc(intptr_t id, size_t *size) {
+    scalable_pool_t *pool = (scalable_pool_t *)id;
+    /* The trimmer asks for memory only so that oneTBB empties its caches. */
+    bool is_trimmer = atomic_load_explicit(&pool->trimmer, memory_order_relaxed) == this_thread();
+    return is_trimmer ? NULL : span_take(pool, *size, record_make(*size), true);
 }
 
 /* Only one of several trims gets the span. */
@@ -434,16 +479,17 @@ static void give_back_all(void *self) {
     below_trim(pool, true);
 }
 
-static bool take_or_reclaim(scalable_pool_t *pool, take_t *request) {
+static bool try_or_reclaim(scalable_pool_t *pool, bool (*attempt)(void *pool, void *request),
+                           void *request) {
     umf_shortage_t shortage = {
         .tracked = pool->tracked,
         .withheld = &pool->withheld,
         .pool = pool,
         .give_back = give_back_all,
-        .attempt = take,
+        .attempt = attempt,
         .request = request,
     };
-    return umf_likely(take(pool, request)) || umf_reclaim(&shortage);
+    return umf_likely(attempt(pool, request)) || umf_reclaim(&shortage);
 }
 
 static void give_back(scalable_pool_t *pool, const umf_item_t *items, size_t n);
@@ -459,11 +505,11 @@ static size_t scalable_refill(void *arg, uint32_t bin, umf_item_t *items, size_t
     /* Comes before oneTBB is entered: oneTBB may ask the hook for memory, and the hook cannot
      * release anything because it must not enter oneTBB again. */
     umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
-    take_t take = {.size = bins.size[bin], .items = items, .n = n};
-    take_or_reclaim(pool, &take);
-    size_t marked = mark(pool, bin, items, take.got);
-    if (umf_unlikely(marked < take.got)) {
-        no_states(pool, items + marked, take.got - marked);
+    take_t request = {.size = bins.size[bin], .items = items, .n = n};
+    try_or_reclaim(pool, take, &request);
+    size_t marked = mark(pool, bin, items, request.got);
+    if (umf_unlikely(marked < request.got)) {
+        no_states(pool, items + marked, request.got - marked);
     }
     return marked;
 }
@@ -540,6 +586,43 @@ static const umf_magazine_ops_t scalable_magazine_ops = {
     .thread_begins = scalable_thread_begins,
 };
 
+/* --- direct blocks --- */
+
+typedef struct direct_t {
+    size_t size;
+    void *ptr;
+} direct_t;
+
+static bool take_direct(void *self, void *request) {
+    scalable_pool_t *pool = self;
+    direct_t *direct = request;
+    direct->ptr = span_take(pool, direct->size, record_make_direct(),
+                            !atomic_load_explicit(&pool->has_written, memory_order_relaxed));
+    return direct->ptr != NULL;
+}
+
+static bool has_direct(const scalable_pool_t *pool, size_t size, size_t alignment) {
+    return size >= DIRECT_SMALLEST && size >= pool->policy.granularity && alignment == 0 &&
+           !keeps_all(pool);
+}
+
+static void *direct_alloc(scalable_pool_t *pool, size_t size) {
+    size_t rest = size % pool->policy.granularity;
+    direct_t direct = {.size = rest ? size + pool->policy.granularity - rest : size};
+    if (!try_or_reclaim(pool, take_direct, &direct)) {
+        return NULL;
+    }
+    umf_span_t *span = umf_tracked_find(pool->tracked, direct.ptr);
+    umf_state_set(&((record_t *)span->cookie)->direct, UMF_STATE_LIVE);
+    atomic_fetch_add_explicit(&pool->direct_count, 1, memory_order_relaxed);
+    return direct.ptr;
+}
+
+static void direct_free(scalable_pool_t *pool, umf_span_t *span) {
+    atomic_fetch_sub_explicit(&pool->direct_count, 1, memory_order_relaxed);
+    span_give(pool, span);
+}
+
 /* --- blocks without bin --- */
 
 /* Marks a block as live. NULL: there is no memory for its state, and the block is freed. */
@@ -552,19 +635,25 @@ static void *block_mark(scalable_pool_t *pool, umf_item_t *item) {
     return item->object;
 }
 
+static void *block_alloc(scalable_pool_t *pool, size_t size, size_t alignment) {
+    umf_item_t block = {0};
+    take_t request = {.size = size, .alignment = alignment, .items = &block, .n = 1};
+    return try_or_reclaim(pool, take, &request) ? block_mark(pool, &block) : NULL;
+}
+
 static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t alignment) {
     fail();
     if (size > SIZE_LIMIT || alignment > SIZE_LIMIT) {
         umf_tell_refused("scalable", scalable_last_error);
         return NULL;
     }
-    /* A small aligned request takes a large block: a slab's page has objects of one size only. */
-    size_t bytes = size > BIN_SMALL_LARGEST ? size : BIN_SMALL_LARGEST + 1;
-    umf_item_t block = {0};
     umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
                                 UMF_MAGAZINE_WAITING_MAX);
-    take_t take = {.size = bytes, .alignment = alignment, .items = &block, .n = 1};
-    return take_or_reclaim(pool, &take) ? block_mark(pool, &block) : NULL;
+    if (has_direct(pool, size, alignment)) {
+        return direct_alloc(pool, size);
+    }
+    /* A small aligned request takes a large block: a slab's page has objects of one size only. */
+    return block_alloc(pool, size > BIN_SMALL_LARGEST ? size : BIN_SMALL_LARGEST + 1, alignment);
 }
 
 static UMF_COLD umf_result_t refuse(const scalable_pool_t *pool, const void *ptr) {
@@ -575,14 +664,19 @@ static UMF_COLD umf_result_t refuse(const scalable_pool_t *pool, const void *ptr
 }
 
 /* If several threads free the same block, the exchange lets one pass. */
-static __attribute__((noinline)) umf_result_t block_free(scalable_pool_t *pool, void *ptr,
-                                                         uint8_t *state) {
+static __attribute__((noinline)) umf_result_t block_free(scalable_pool_t *pool, umf_span_t *span,
+                                                         void *ptr, uint8_t *state) {
     uint8_t live = UMF_STATE_LIVE;
-    if (umf_unlikely(!__atomic_compare_exchange_n(state, &live, UMF_STATE_NONE, false,
+    if (umf_unlikely(!is_start(span, ptr) ||
+                     !__atomic_compare_exchange_n(state, &live, UMF_STATE_NONE, false,
                                                   __ATOMIC_RELEASE, __ATOMIC_RELAXED))) {
         return refuse(pool, ptr);
     }
-    give_back(pool, &(umf_item_t){.object = ptr}, 1);
+    if (is_direct(span)) {
+        direct_free(pool, span);
+    } else {
+        give_back(pool, &(umf_item_t){.object = ptr}, 1);
+    }
     return UMF_RESULT_SUCCESS;
 }
 
@@ -598,15 +692,15 @@ static UMF_COLD umf_result_t free_slow(scalable_pool_t *pool, uint32_t bin, void
     return UMF_RESULT_SUCCESS;
 }
 
-static inline umf_result_t free_in(scalable_pool_t *pool, void *ptr, const umf_span_t *span) {
+static inline umf_result_t free_in(scalable_pool_t *pool, void *ptr, umf_span_t *span) {
     const page_t *page = page_of(span, ptr);
-    uint8_t *state = state_of(page, ptr);
+    uint8_t *state = state_of(page, span, ptr);
     if (umf_unlikely(!state)) {
         return refuse(pool, ptr);
     }
     uint32_t bin = page_bin(page);
     if (umf_unlikely(bin == BIN_NONE)) {
-        return block_free(pool, ptr, state);
+        return block_free(pool, span, ptr, state);
     }
     return umf_likely(umf_magazine_try_free(&pool->magazines, umf_magazine_offset(bin), ptr, state))
                ? UMF_RESULT_SUCCESS
@@ -622,7 +716,7 @@ static umf_result_t scalable_free(void *arg, void *ptr) {
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
-    const umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
+    umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     return span ? free_in(pool, ptr, span) : refuse(pool, ptr);
 }
 
@@ -686,11 +780,12 @@ static void *scalable_calloc(void *arg, size_t num, size_t size) {
 /* The usable size of a live allocation; 0: `ptr` is none. */
 static size_t usable_size(scalable_pool_t *pool, const void *ptr) {
     const umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
-    const uint8_t *state = span ? state_of(page_of(span, ptr), ptr) : NULL;
-    if (!state || umf_state(state) != UMF_STATE_LIVE) {
+    const uint8_t *state = span ? state_of(page_of(span, ptr), span, ptr) : NULL;
+    if (!state || umf_state(state) != UMF_STATE_LIVE || !is_start(span, ptr)) {
         return 0;
     }
-    return pool->tbb->pool_msize(below_of(pool), (void *)(uintptr_t)ptr);
+    return is_direct(span) ? span->size
+                           : pool->tbb->pool_msize(below_of(pool), (void *)(uintptr_t)ptr);
 }
 
 static umf_result_t scalable_usable_size(void *arg, const void *ptr, size_t *size) {
@@ -852,7 +947,8 @@ static size_t scalable_alloc_count(void *arg) {
     scalable_pool_t *pool = arg;
     int64_t blocks = atomic_load_explicit(&pool->out_count, memory_order_relaxed) -
                      umf_magazines_out(&pool->magazines);
-    return umf_magazines_live(&pool->magazines) + (blocks > 0 ? (size_t)blocks : 0);
+    return umf_magazines_live(&pool->magazines) + (blocks > 0 ? (size_t)blocks : 0) +
+           atomic_load_explicit(&pool->direct_count, memory_order_relaxed);
 }
 
 static size_t scalable_thread_cache(void *arg) {
@@ -876,6 +972,13 @@ static void scalable_tick(void *self) {
 }
 
 static void scalable_walk(void *self, const umf_span_t *span, umf_walk_t *walk) {
+    if (is_direct(span)) {
+        umf_walk_add(walk, span->base, span->size, 1,
+                     umf_state(&((record_t *)span->cookie)->direct) == UMF_STATE_LIVE
+                         ? UMF_RECORD_STATE_LIVE
+                         : UMF_RECORD_STATE_FREE);
+        return;
+    }
     umf_scalable_walk_t walked = {
         .pages = ((const record_t *)span->cookie)->pages,
         .starts = &bins.starts,

@@ -30,17 +30,15 @@ static void objects_tell(const umf_starts_seen_t *seen, uintptr_t page, size_t s
 
 void umf_scalable_walk(const umf_scalable_walk_t *walked, const umf_span_t *span,
                        umf_walk_t *walk) {
-    uintptr_t first = span->base >> UMF_STARTS_PAGE_SHIFT;
-    uintptr_t last = (span->base + span->size - 1) >> UMF_STARTS_PAGE_SHIFT;
     uintptr_t end = span->base;
     umf_starts_seen_t seen;
-    for (uintptr_t page = first; page <= last; page++) {
-        umf_starts_see(&walked->pages[page - first], walked->starts, walked->lock, &seen);
+    for (size_t page = 0; page << UMF_STARTS_PAGE_SHIFT < span->size; page++) {
+        umf_starts_see(&walked->pages[page], walked->starts, walked->lock, &seen);
         if (seen.kind > walked->bins) {
             block_see(&seen, walk);
         } else if (seen.kind) {
-            objects_tell(&seen, page << UMF_STARTS_PAGE_SHIFT, walked->size[seen.kind - 1], &end,
-                         walk);
+            objects_tell(&seen, span->base + (page << UMF_STARTS_PAGE_SHIFT),
+                         walked->size[seen.kind - 1], &end, walk);
         }
     }
     gap_tell(&end, span->base + span->size, walk);
