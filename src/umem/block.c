@@ -21,7 +21,7 @@ static size_t larger(size_t a, size_t b) {
 static uintptr_t block_take(umemVirtual *ctx, const char *what, size_t size, size_t alignment) {
     bool is_host = ctx->type == umemHostDevice;
     size_t lead = is_host && alignment <= HOST_LEAD ? HOST_LEAD : 0, total;
-    umf_memory_pool_handle_t pool = umem_pool_of(ctx, umemMemoryError);
+    umf_memory_pool_handle_t pool = umem_pool_of(ctx, alignment, umemMemoryError);
     if (!pool) {
         return 0;
     }

@@ -60,7 +60,7 @@ static bool find_provider(umemVirtual *ctx, umf_memory_provider_handle_t *provid
     if (place_of(ctx) == UMF_PLACE_HOST) {
         return true;
     }
-    umf_memory_pool_handle_t pool = umem_pool_of(ctx, umemRuntimeError);
+    umf_memory_pool_handle_t pool = umem_pool_of(ctx, 1, umemRuntimeError);
     return pool && umfPoolGetMemoryProvider(pool, provider) == UMF_RESULT_SUCCESS;
 }
 

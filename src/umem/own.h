@@ -51,9 +51,9 @@ typedef struct umem_why_t {
     char text[384];
 } umem_why_t;
 
-/* The pool of a context's memory. NULL: it cannot be made. The status is `error` then, or IOError
- * for a file. */
-umf_memory_pool_handle_t umem_pool_of(umemVirtual *ctx, umemStatusType error);
+/* The pool of a context's blocks of an alignment. NULL: it cannot be made. The status is `error`
+ * then, or IOError for a file. */
+umf_memory_pool_handle_t umem_pool_of(umemVirtual *ctx, size_t alignment, umemStatusType error);
 umf_memory_pool_handle_t umem_pool_of_host(umem_why_t *why);
 /* The pool of memory of a device. */
 umf_memory_pool_handle_t umem_pool_of_device(int device, umem_why_t *why);
@@ -75,7 +75,8 @@ umf_memory_pool_handle_t umem_mmap_pool(umemMMap *ctx, umem_why_t *why);
 void umem_mmap_add_block(umemVirtual *ctx);
 
 /* rmm.c */
-umf_memory_pool_handle_t umem_rmm_pool(int device, umem_why_t *why);
+/* The pool of blocks of an alignment: the options of rmmInitialize choose it. */
+umf_memory_pool_handle_t umem_rmm_pool(int device, size_t alignment, umem_why_t *why);
 
 /* block.c */
 uintptr_t umem_block_alloc(umemVirtual *const ctx, size_t nbytes);

@@ -209,7 +209,7 @@ static umf_memory_pool_handle_t pinned_pool(unsigned flags, umem_why_t *why) {
     return cuda_pool(PINNED, "host", atomic_load(&device), flags, why);
 }
 
-static umf_memory_pool_handle_t pool_of(umemVirtual *ctx, umem_why_t *why) {
+static umf_memory_pool_handle_t pool_of(umemVirtual *ctx, size_t alignment, umem_why_t *why) {
     switch (ctx->type) {
     case umemHostDevice:
         return umem_pool_of_host(why);
@@ -221,7 +221,7 @@ static umf_memory_pool_handle_t pool_of(umemVirtual *ctx, umem_why_t *why) {
         return cuda_pool(MANAGED, "shared", umem_current_device(), ((umemCudaManaged *)ctx)->flags,
                          why);
     case umemRMMDevice:
-        return umem_rmm_pool(((umemRMM *)ctx)->device, why);
+        return umem_rmm_pool(((umemRMM *)ctx)->device, alignment, why);
     case umemMMapDevice:
         return umem_mmap_pool((umemMMap *)ctx, why);
     default:
@@ -230,9 +230,9 @@ static umf_memory_pool_handle_t pool_of(umemVirtual *ctx, umem_why_t *why) {
     }
 }
 
-umf_memory_pool_handle_t umem_pool_of(umemVirtual *ctx, umemStatusType error) {
+umf_memory_pool_handle_t umem_pool_of(umemVirtual *ctx, size_t alignment, umemStatusType error) {
     umem_why_t why = {""};
-    umf_memory_pool_handle_t pool = pool_of(ctx, &why);
+    umf_memory_pool_handle_t pool = pool_of(ctx, alignment, &why);
     if (!pool) {
         umem_set_status(ctx, ctx->type == umemMMapDevice ? umemIOError : error, why.text);
     }

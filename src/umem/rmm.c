@@ -114,9 +114,10 @@ static void log_clear(void) {
 
 /* --- options ---------------------------------------------------------------------------------- */
 
-umf_memory_pool_handle_t umem_rmm_pool(int device, umem_why_t *why) {
-    return atomic_load(&is_pooled) ? umem_pool_of_device(device, why)
-                                   : umem_pool_of_driver(device, why);
+/* The driver aligns its allocations to no more than its own unit. */
+umf_memory_pool_handle_t umem_rmm_pool(int device, size_t alignment, umem_why_t *why) {
+    bool is_from_pool = atomic_load(&is_pooled) || alignment > UMEM_FUNDAMENTAL_CUDA_ALIGN;
+    return is_from_pool ? umem_pool_of_device(device, why) : umem_pool_of_driver(device, why);
 }
 
 /* Which error it is that there is no pool, or that it gives no memory. */
@@ -168,7 +169,7 @@ rmmError_t rmmFinalize(void) {
 
 static rmmError_t take(void **ptr, size_t size) {
     umem_why_t why;
-    umf_memory_pool_handle_t pool = umem_rmm_pool(umem_current_device(), &why);
+    umf_memory_pool_handle_t pool = umem_rmm_pool(umem_current_device(), 1, &why);
     void *made = pool ? umfPoolMalloc(pool, size) : NULL;
     if (!made) {
         return error_of(pool);

@@ -266,6 +266,21 @@ TEST_F(Cuda, RulesOfAllKinds) {
     }
 }
 
+// A driver aligns its allocations to no more than a unit of its own.
+TEST_F(Cuda, AlignmentsBeyondTheDriversUnit) {
+    for (const Kind &kind : kinds()) {
+        SCOPED_TRACE(kind.name);
+        auto ctx = kind.make(folder);
+        for (size_t alignment = 512; alignment <= size_t(4) << 20; alignment *= 2) {
+            uintptr_t block = umem_aligned_alloc(ctx.get(), alignment, 0);
+            ASSERT_NE(block, 0u) << alignment << ": " << umem_get_message(ctx.get());
+            EXPECT_EQ(block % alignment, 0u);
+            umem_aligned_free(ctx.get(), block);
+        }
+        EXPECT_OK(ctx.get());
+    }
+}
+
 TEST_F(Cuda, AllPairsCopy) {
     for (const Kind &from : kinds()) {
         for (const Kind &to : kinds()) {
