@@ -142,11 +142,10 @@ static umf_result_t batch_run(umf_move_t *move, const umf_copy_item_t *items, si
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfCopyBatch(const umf_copy_item_t *items, size_t count,
-                                        const umf_copy_params_t *params, size_t *failed) {
-    UMF_KEEP_ERRNO;
+static umf_result_t batch_make(const umf_copy_item_t *items, size_t count,
+                               const umf_copy_params_t *params, size_t *failed) {
     umf_move_t move;
-    size_t bytes, at = count;
+    size_t bytes;
     umf_result_t result = umf_move_begin(&move, params);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -160,11 +159,19 @@ UMF_API_EXT_1 umf_result_t umfCopyBatch(const umf_copy_item_t *items, size_t cou
         UMF_LOG_ERROR("no memory for a batch of %zu copies", count);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    result = batch_run(&move, items, count, sides, &at);
+    result = batch_run(&move, items, count, sides, failed);
     result = umf_move_end(&move, result, sides, 2 * count);
     if (sides) {
         umf_meta_free(sides, bytes);
     }
+    return result;
+}
+
+UMF_API_EXT_1 umf_result_t umfCopyBatch(const umf_copy_item_t *items, size_t count,
+                                        const umf_copy_params_t *params, size_t *failed) {
+    UMF_KEEP_ERRNO;
+    size_t at = count;
+    umf_result_t result = batch_make(items, count, params, &at);
     if (result != UMF_RESULT_SUCCESS && failed) {
         *failed = at;
     }
@@ -233,13 +240,13 @@ UMF_API_EXT_1 umf_result_t umfCopyRows(const umf_copy_rows_t *rows,
     umf_side_t sides[2];
     sides[0].span = sides[1].span = 0;
     umf_move_t move;
-    if (!rows || rows->struct_size < sizeof(*rows)) {
-        UMF_LOG_ERROR("rows is NULL, or its struct_size is too small");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
     umf_result_t result = umf_move_begin(&move, params);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
+    }
+    if (!rows || rows->struct_size < sizeof(*rows)) {
+        UMF_LOG_ERROR("rows is NULL, or its struct_size is too small");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (rows->size && rows->count) {
         result = rows_run(&move, rows, sides);

@@ -21,6 +21,9 @@ umf_result_t umf_move_begin(umf_move_t *move, const umf_copy_params_t *params) {
     if (umf_likely(!params)) {
         return UMF_RESULT_SUCCESS;
     }
+    if (params->struct_size >= sizeof(*params) && params->done) {
+        *params->done = 0;
+    }
     if (!params_are_valid(params)) {
         UMF_LOG_ERROR("params is not valid: its struct_size is too small, wait_events is NULL but "
                       "not num_wait_events 0, or to_kind or from_kind is none of "

@@ -269,6 +269,32 @@ TEST_F(Copy, the_route_is_told_and_refused_as_the_copy) {
     EXPECT_EQ(route, UMF_COPY_ROUTE_NONE);
 }
 
+// Whatever is refused, the outputs of a failure are written.
+TEST_F(Copy, a_refused_call_tells_that_nothing_was_done) {
+    char a[8], b[8];
+    size_t done = 4711, failed = 4711;
+    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
+    params.done = &done;
+    EXPECT_EQ(umfFill(a, nullptr, 1, 1, &params), BAD);
+    EXPECT_EQ(done, 0u);
+    done = 4711;
+    EXPECT_EQ(umfCopyRows(nullptr, &params), BAD);
+    EXPECT_EQ(done, 0u);
+    done = 4711;
+    EXPECT_EQ(umfCopyBatch(nullptr, 2, &params, &failed), BAD);
+    EXPECT_EQ(done, 0u);
+    EXPECT_EQ(failed, 2u) << "none of them";
+    done = failed = 4711;
+    params.num_wait_events = 1;
+    umf_copy_item_t item = {a, b, 1};
+    EXPECT_EQ(umfCopyBatch(&item, 1, &params, &failed), BAD);
+    EXPECT_EQ(done, 0u);
+    EXPECT_EQ(failed, 1u) << "none of them";
+    failed = 4711;
+    EXPECT_EQ(umfCopyBatch(&item, SIZE_MAX, nullptr, &failed), BAD);
+    EXPECT_EQ(failed, SIZE_MAX);
+}
+
 TEST_F(Copy, bad_arguments_are_refused) {
     char a[16] = "", b[16] = "b";
     size_t done = 4711;
