@@ -24,11 +24,11 @@
  *   less than one span for each shard, or if a third of what it holds is in use. Before an
  *   allocation fails for lack of memory, all shards are asked.
  * - A thread that frees a block and allocates the same size again and again gets the same block
- *   without a lock, from one of up to eight reuse slots of the thread. A block in a slot is free in
- *   every respect: other requests take it before the provider is asked, it joins its neighbours
- *   before anything is counted or given back, and a second free of it is refused. With a limit for
- *   free spans (umfCoalescingPoolParamsSetRetain) there are no reuse slots. For many small objects
- *   a disjoint or jemalloc pool is faster.
+ *   without a lock, from the reuse slot of the thread. A block in the slot is free in every
+ * respect: other requests take it before the provider is asked, it joins its neighbours before
+ * anything is counted or given back, and a second free of it is refused. With a limit for free
+ * spans (umfCoalescingPoolParamsSetRetain) there are no reuse slots. For many small objects a
+ * disjoint or jemalloc pool is faster.
  *
  * Giving memory back. A span that is wholly free is kept up to the limit that
  * umfCoalescingPoolParamsSetRetain sets, by default without limit. It goes back

@@ -413,10 +413,9 @@ static inline bool is_isolated(const shard_t *shard, const void *ptr) {
 /* --- free ------------------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool, void *ptr,
-                                                         umf_map_entry_t entry,
-                                                         umf_coalescing_reuse_slot_t *found) {
+                                                         umf_map_entry_t entry) {
     shard_t *shard = umf_coalescing_shard_of(pool, ptr, entry);
-    umf_coalescing_reuse_slot_t *room = umf_coalescing_reuse_room(pool, shard, found);
+    umf_coalescing_thread_t *thread = umf_coalescing_reuse_room(pool, shard);
     umf_range_freed_t freed;
     umf_lock(&shard->lock);
     /* For the range an isolated segment is used, but no user owns it: its free is an error. */
@@ -427,8 +426,8 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
         shard->live--;
         is_whole = freed.whole_region && pool->params.retain != SIZE_MAX;
-        if (umf_likely(room != NULL)) {
-            umf_coalescing_reuse_note_locked(shard, room, (uintptr_t)ptr, freed.size);
+        if (umf_likely(thread != NULL)) {
+            umf_coalescing_reuse_note_locked(shard, thread, (uintptr_t)ptr, freed.size);
         }
     }
     umf_unlock(&shard->lock);
@@ -440,10 +439,8 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
 
 /* `entry`: the map entry of `ptr`, or 0 if it is not looked up. */
 static inline umf_result_t put(coalescing_pool_t *pool, void *ptr, umf_map_entry_t entry) {
-    umf_coalescing_reuse_slot_t *found;
-    return umf_likely(umf_coalescing_reuse_put(pool, ptr, &found))
-               ? UMF_RESULT_SUCCESS
-               : put_locked(pool, ptr, entry, found);
+    return umf_likely(umf_coalescing_reuse_put(pool, ptr)) ? UMF_RESULT_SUCCESS
+                                                           : put_locked(pool, ptr, entry);
 }
 
 static umf_result_t coalescing_free_at(void *self, void *ptr, umf_map_entry_t entry) {

@@ -42,7 +42,7 @@ typedef struct umf_coalescing_pool_t {
     umf_purge_t purge;
     umf_decay_t decay;
     size_t page;                   /* the provider's smallest page. Immutable */
-    umf_thread_slot_owner_t slots; /* umf_coalescing_reuse_slots_t of each thread */
+    umf_thread_slot_owner_t slots; /* umf_coalescing_thread_t of each thread */
     /* At first there is one; NULL follows the last. Each is set once. Sync: atomic */
     umf_coalescing_shard_t *shards[UMF_COALESCING_SHARDS_MAX + 1];
 } umf_coalescing_pool_t;

@@ -6,13 +6,10 @@
 
 typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_shard_t shard_t;
-typedef umf_coalescing_reuse_slots_t reuse_slots_t;
+typedef umf_coalescing_thread_t thread_t;
 
 /* So many allocations from other threads' shards count as one contention. */
 #define SHARD_ELSEWHERE_MAX 32
-/* After so many contentions a thread leaves its shard even if no other thread allocates there:
- * others contend for the lock because they free its blocks. */
-#define SHARD_CONTENTIONS_MAX 16
 
 static shard_t *shard_create(coalescing_pool_t *pool, uint32_t index) {
     shard_t *shard = umf_meta_alloc(sizeof(*shard));
@@ -82,21 +79,21 @@ static uint32_t threads_of(const shard_t *shard) {
 }
 
 /* Makes `shard` the thread's shard. The thread is already counted in `threads`. */
-static void settle(const shard_t *shard, reuse_slots_t *slots) {
-    slots->shard = shard->index;
-    slots->contentions = 0;
-    slots->is_of_shard = true;
+static void settle(const shard_t *shard, thread_t *thread) {
+    thread->shard = shard->index;
+    thread->is_of_shard = true;
 }
 
-static void join(shard_t *shard, reuse_slots_t *slots) {
+static void join(shard_t *shard, thread_t *thread) {
     __atomic_fetch_add(&shard->threads, 1, __ATOMIC_RELAXED);
-    settle(shard, slots);
+    settle(shard, thread);
 }
 
-void umf_coalescing_shard_leave(coalescing_pool_t *pool, reuse_slots_t *slots) {
-    if (slots->is_of_shard) {
-        __atomic_fetch_sub(&umf_coalescing_shard(pool, slots->shard)->threads, 1, __ATOMIC_RELAXED);
-        slots->is_of_shard = false;
+void umf_coalescing_shard_leave(coalescing_pool_t *pool, thread_t *thread) {
+    if (thread->is_of_shard) {
+        __atomic_fetch_sub(&umf_coalescing_shard(pool, thread->shard)->threads, 1,
+                           __ATOMIC_RELAXED);
+        thread->is_of_shard = false;
     }
 }
 
@@ -121,11 +118,11 @@ static shard_t *shard_count_in(coalescing_pool_t *pool) {
 }
 
 shard_t *umf_coalescing_shard_enter(coalescing_pool_t *pool) {
-    reuse_slots_t *slots = (reuse_slots_t *)umf_thread_slot_make(&pool->slots);
-    if (slots && !slots->is_of_shard) {
-        settle(shard_count_in(pool), slots);
+    thread_t *thread = (thread_t *)umf_thread_slot_make(&pool->slots);
+    if (thread && !thread->is_of_shard) {
+        settle(shard_count_in(pool), thread);
     }
-    return umf_coalescing_shard(pool, slots ? slots->shard : 0);
+    return umf_coalescing_shard(pool, thread ? thread->shard : 0);
 }
 
 /* The shard with the fewest threads, not counting the caller. NULL: none has fewer than `own`. */
@@ -158,52 +155,52 @@ static shard_t *other_shard(coalescing_pool_t *pool, const shard_t *own) {
 shard_t *umf_coalescing_shard_contended(coalescing_pool_t *pool, shard_t *own) {
     /* Comes before any lock is taken: it may allocate, and calls this pool again if the library
      * stands in for malloc. */
-    reuse_slots_t *slots = (reuse_slots_t *)umf_thread_slot_make(&pool->slots);
+    thread_t *thread = (thread_t *)umf_thread_slot_make(&pool->slots);
     shard_t *shard = NULL;
-    if (slots) {
-        if (!slots
-                 ->is_of_shard) { /* in a pool of one shard only threads that contend are counted */
-            join(own, slots);
+    if (thread) {
+        /* In a pool of one shard only threads that contend are counted. */
+        if (!thread->is_of_shard) {
+            join(own, thread);
         }
-        slots->is_contended = true;
-        bool should_migrate = ++slots->contentions % SHARD_CONTENTIONS_MAX == 0;
-        shard = threads_of(own) > 1 || should_migrate ? other_shard(pool, own) : NULL;
+        thread->is_contended = true;
+        shard = threads_of(own) > 1 ? other_shard(pool, own) : NULL;
     }
     if (!shard) { /* a thread that stays waits for the lock */
         umf_lock(&own->lock);
         return own;
     }
-    umf_coalescing_shard_leave(pool, slots);
-    join(shard, slots);
+    umf_coalescing_shard_leave(pool, thread);
+    join(shard, thread);
     return shard;
 }
 
 void umf_coalescing_shard_found(coalescing_pool_t *pool, shard_t *shard) {
-    reuse_slots_t *slots = umf_coalescing_reuse_slots(pool);
-    if (!slots->head.owner) {
+    thread_t *thread = umf_coalescing_thread(pool);
+    if (!thread->head.owner) {
         return;
     }
     if (threads_of(shard)) {
         /* Others allocate there and will contend sooner or later. */
-        slots->is_contended = slots->is_contended || ++slots->elsewhere % SHARD_ELSEWHERE_MAX == 0;
+        thread->is_contended =
+            thread->is_contended || ++thread->elsewhere % SHARD_ELSEWHERE_MAX == 0;
     } else {
-        umf_coalescing_shard_leave(pool, slots);
-        join(shard, slots);
+        umf_coalescing_shard_leave(pool, thread);
+        join(shard, thread);
     }
 }
 
 void umf_coalescing_shard_note_contention(const coalescing_pool_t *pool) {
-    reuse_slots_t *slots = umf_coalescing_reuse_slots(pool);
-    if (slots->head.owner) {
-        slots->is_contended = true;
+    thread_t *thread = umf_coalescing_thread(pool);
+    if (thread->head.owner) {
+        thread->is_contended = true;
     }
 }
 
 bool umf_coalescing_shard_is_contended(const coalescing_pool_t *pool) {
-    reuse_slots_t *slots = umf_coalescing_reuse_slots(pool);
-    bool is_contended = slots->is_contended;
-    if (is_contended) { /* no write if nothing changes: the slots may be the shared empty block */
-        slots->is_contended = false;
+    thread_t *thread = umf_coalescing_thread(pool);
+    bool is_contended = thread->is_contended;
+    if (is_contended) { /* no write if nothing changes: it may be the shared empty block */
+        thread->is_contended = false;
     }
     return is_contended;
 }

@@ -3,9 +3,8 @@
  *
  * A pool begins with one shard, where every thread allocates. A thread that contends for its lock
  * migrates: to a shard without threads, else to a new shard (at most one for each CPU), else to a
- * shard with fewer threads. A thread also migrates if it often finds the lock taken although no
- * other thread allocates there: others free its blocks. As soon as there are several shards, a new
- * thread starts in the one with the fewest threads.
+ * shard with fewer threads. As soon as there are several shards, a new thread starts in the one
+ * with the fewest threads.
  *
  * A block goes back into the shard it came from, which its span records. A thread that holds the
  * lock of a shard does not wait for the lock of another.
@@ -37,8 +36,8 @@ void umf_coalescing_shard_found(umf_coalescing_pool_t *pool, umf_coalescing_shar
 void umf_coalescing_shard_note_contention(const umf_coalescing_pool_t *pool);
 /* Has the calling thread contended since the last call? */
 bool umf_coalescing_shard_is_contended(const umf_coalescing_pool_t *pool);
-/* The thread of these slots ends: it is no longer counted in its shard. */
-void umf_coalescing_shard_leave(umf_coalescing_pool_t *pool, umf_coalescing_reuse_slots_t *slots);
+/* The thread ends: it is no longer counted in its shard. */
+void umf_coalescing_shard_leave(umf_coalescing_pool_t *pool, umf_coalescing_thread_t *thread);
 
 /* Calls `count` for every shard under its lock. `count` changes the total, which is 0 at first. */
 size_t umf_coalescing_count(umf_coalescing_pool_t *pool,
@@ -60,9 +59,9 @@ umf_coalescing_shard_next(const umf_coalescing_pool_t *pool, const umf_coalescin
 }
 
 static inline umf_coalescing_shard_t *umf_coalescing_shard_lock(umf_coalescing_pool_t *pool) {
-    const umf_coalescing_reuse_slots_t *slots = umf_coalescing_reuse_slots(pool);
-    umf_coalescing_shard_t *own = umf_coalescing_shard(pool, slots->shard);
-    if (umf_unlikely(umf_coalescing_shard(pool, 1) != NULL) && umf_unlikely(!slots->is_of_shard)) {
+    const umf_coalescing_thread_t *thread = umf_coalescing_thread(pool);
+    umf_coalescing_shard_t *own = umf_coalescing_shard(pool, thread->shard);
+    if (umf_unlikely(umf_coalescing_shard(pool, 1) != NULL) && umf_unlikely(!thread->is_of_shard)) {
         own = umf_coalescing_shard_enter(pool);
     }
     return umf_likely(umf_trylock(&own->lock)) ? own : umf_coalescing_shard_contended(pool, own);
