@@ -12,12 +12,12 @@ static CUresult witness_ask(const umf_cuda_driver_t *driver, const void *witness
 
 /* Checks the number of the witness. The driver may have reused its address; the memory there then
  * has another number. */
-static CUresult context_check(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context) {
+static CUresult context_check(const umf_cuda_context_t *context) {
     if (!context->witness) {
         return CUDA_SUCCESS;
     }
     unsigned long long id = 0;
-    CUresult result = witness_ask(driver, context->witness, &id);
+    CUresult result = witness_ask(context->driver, context->witness, &id);
     bool is_gone =
         result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && id != context->witness_id);
     return is_gone ? CUDA_ERROR_CONTEXT_IS_DESTROYED : result;
@@ -29,7 +29,7 @@ static CUresult context_check(const umf_cuda_driver_t *driver, const umf_cuda_co
  * ends the capture, unless the calling thread's mode is relaxed. */
 static CUresult scope_relax(const umf_cuda_driver_t *driver, umf_cuda_scope_t *scope) {
     CUresult result = CUDA_SUCCESS;
-    *scope = (umf_cuda_scope_t){.callers_mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    *scope = (umf_cuda_scope_t){.driver = driver, .callers_mode = CU_STREAM_CAPTURE_MODE_RELAXED};
     if (driver->cuThreadExchangeStreamCaptureMode) {
         result = driver->cuThreadExchangeStreamCaptureMode(&scope->callers_mode);
         scope->is_relaxed = result == CUDA_SUCCESS;
@@ -38,57 +38,54 @@ static CUresult scope_relax(const umf_cuda_driver_t *driver, umf_cuda_scope_t *s
 }
 
 /* Restoring a mode fails only while the driver shuts down. */
-static void scope_unrelax(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope) {
+static void scope_unrelax(const umf_cuda_scope_t *scope) {
     CUstreamCaptureMode mode = scope->callers_mode;
     if (scope->is_relaxed) {
-        driver->cuThreadExchangeStreamCaptureMode(&mode);
+        scope->driver->cuThreadExchangeStreamCaptureMode(&mode);
     }
 }
 
 /* Makes the provider's context current. The caller's context may be destroyed, too; a push leaves
  * its handle untouched on the stack below. */
-static CUresult scope_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                            umf_cuda_scope_t *scope) {
-    CUresult result = context_check(driver, context);
+static CUresult scope_enter(const umf_cuda_context_t *context, umf_cuda_scope_t *scope) {
+    CUresult result = context_check(context);
     if (result == CUDA_SUCCESS) {
-        result = driver->cuCtxGetCurrent(&scope->callers);
+        result = context->driver->cuCtxGetCurrent(&scope->callers);
     }
     if (result != CUDA_SUCCESS || scope->callers == context->handle) {
         return result;
     }
-    if (driver->cuCtxPushCurrent && driver->cuCtxPopCurrent) {
-        result = driver->cuCtxPushCurrent(context->handle);
+    if (context->driver->cuCtxPushCurrent && context->driver->cuCtxPopCurrent) {
+        result = context->driver->cuCtxPushCurrent(context->handle);
         scope->is_pushed = result == CUDA_SUCCESS;
     } else {
-        result = driver->cuCtxSetCurrent(context->handle);
+        result = context->driver->cuCtxSetCurrent(context->handle);
         scope->is_set = result == CUDA_SUCCESS;
     }
     return result;
 }
 
-CUresult umf_cuda_enter(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                        umf_cuda_scope_t *scope) {
-    CUresult result = scope_relax(driver, scope);
+CUresult umf_cuda_enter(const umf_cuda_context_t *context, umf_cuda_scope_t *scope) {
+    CUresult result = scope_relax(context->driver, scope);
     if (result == CUDA_SUCCESS) {
-        result = scope_enter(driver, context, scope);
+        result = scope_enter(context, scope);
     }
     if (result != CUDA_SUCCESS) {
-        scope_unrelax(driver, scope);
+        scope_unrelax(scope);
         *scope = (umf_cuda_scope_t){0};
     }
     return result;
 }
 
-CUresult umf_cuda_leave(const umf_cuda_driver_t *driver, const umf_cuda_scope_t *scope,
-                        CUresult result) {
+CUresult umf_cuda_leave(const umf_cuda_scope_t *scope, CUresult result) {
     CUcontext left;
     CUresult restored = CUDA_SUCCESS;
     if (scope->is_pushed) {
-        restored = driver->cuCtxPopCurrent(&left);
+        restored = scope->driver->cuCtxPopCurrent(&left);
     } else if (scope->is_set) {
-        restored = driver->cuCtxSetCurrent(scope->callers);
+        restored = scope->driver->cuCtxSetCurrent(scope->callers);
     }
-    scope_unrelax(driver, scope);
+    scope_unrelax(scope);
     return result == CUDA_SUCCESS ? restored : result;
 }
 
@@ -100,7 +97,7 @@ CUresult umf_cuda_primary_retain(const umf_cuda_driver_t *driver, CUdevice devic
     CUresult result = scope_relax(driver, &scope);
     if (result == CUDA_SUCCESS) {
         result = driver->cuDevicePrimaryCtxRetain(context, device);
-        scope_unrelax(driver, &scope);
+        scope_unrelax(&scope);
     }
     return result;
 }
@@ -109,7 +106,7 @@ CUresult umf_cuda_primary_release(const umf_cuda_driver_t *driver, CUdevice devi
     umf_cuda_scope_t scope;
     scope_relax(driver, &scope);
     CUresult result = driver->cuDevicePrimaryCtxRelease(device);
-    scope_unrelax(driver, &scope);
+    scope_unrelax(&scope);
     return result;
 }
 
@@ -127,93 +124,94 @@ static umf_result_t check_device(const umf_cuda_driver_t *driver, CUdevice devic
         umf_cuda_native = CUDA_ERROR_INVALID_DEVICE;
         return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
     }
-    return umf_cuda_result(driver, result, "counting the devices");
+    return umf_cuda_result(result, "counting the devices");
 }
 
-static umf_result_t take_primary(const umf_cuda_driver_t *driver, umf_cuda_context_t *context) {
-    if (!driver->cuInit || !driver->cuDevicePrimaryCtxRetain ||
-        !driver->cuDevicePrimaryCtxRelease) {
+static umf_result_t take_primary(umf_cuda_context_t *context) {
+    if (!context->driver->cuInit || !context->driver->cuDevicePrimaryCtxRetain ||
+        !context->driver->cuDevicePrimaryCtxRelease) {
         UMF_LOG_ERROR("this CUDA driver is too old for primary contexts: give the provider a "
                       "context in its parameters");
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    umf_result_t result = umf_cuda_result(driver, driver->cuInit(0), "initialising CUDA");
+    umf_result_t result = umf_cuda_result(context->driver->cuInit(0), "initialising CUDA");
     if (result == UMF_RESULT_SUCCESS) {
-        result = check_device(driver, context->device);
+        result = check_device(context->driver, context->device);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_cuda_result(driver,
-                                 umf_cuda_primary_retain(driver, context->device, &context->handle),
-                                 "retaining the primary context");
+        result = umf_cuda_result(
+            umf_cuda_primary_retain(context->driver, context->device, &context->handle),
+            "retaining the primary context");
     }
     context->is_primary = result == UMF_RESULT_SUCCESS;
     return result;
 }
 
-static CUresult witness_make(const umf_cuda_driver_t *driver, umf_cuda_context_t *context) {
+static CUresult witness_make(umf_cuda_context_t *context) {
     void *made = NULL;
-    CUresult result = driver->cuMemHostAlloc(&made, 1, 0);
+    CUresult result = context->driver->cuMemHostAlloc(&made, 1, 0);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = witness_ask(driver, made, &context->witness_id);
+    result = witness_ask(context->driver, made, &context->witness_id);
     if (result != CUDA_SUCCESS) {
-        driver->cuMemFreeHost(made);
+        context->driver->cuMemFreeHost(made);
         return result;
     }
     context->witness = made;
     return CUDA_SUCCESS;
 }
 
-static umf_result_t take_witness(const umf_cuda_driver_t *driver, umf_cuda_context_t *context) {
-    if (!driver->cuPointerGetAttribute) {
+static umf_result_t take_witness(umf_cuda_context_t *context) {
+    if (!context->driver->cuPointerGetAttribute) {
         return UMF_RESULT_SUCCESS;
     }
     umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(driver, context, &scope);
+    CUresult result = umf_cuda_enter(context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = umf_cuda_leave(driver, &scope, witness_make(driver, context));
+        result = umf_cuda_leave(&scope, witness_make(context));
     }
-    return umf_cuda_result(driver, result, "making memory in the provider's context");
+    return umf_cuda_result(result, "making memory in the provider's context");
 }
 
-umf_result_t umf_cuda_context_take(const umf_cuda_driver_t *driver, CUcontext given,
-                                   CUdevice device, umf_cuda_context_t *context) {
-    umf_cuda_context_t made = {.handle = given, .device = device};
-    umf_result_t result = given ? check_device(driver, device) : take_primary(driver, &made);
+umf_result_t umf_cuda_context_take(umf_cuda_context_t *context, CUcontext given, CUdevice device) {
+    context->handle = given;
+    context->device = device;
+    umf_result_t result = given ? check_device(context->driver, device) : take_primary(context);
     if (result == UMF_RESULT_SUCCESS) {
-        result = take_witness(driver, &made);
+        result = take_witness(context);
     }
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_cuda_context_drop(driver, &made);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_cuda_reach_forget(context->handle);
     } else {
-        umf_cuda_reach_forget(made.handle);
-        *context = made;
+        umf_cuda_context_drop(context);
     }
     return result;
 }
 
-void umf_cuda_context_drop(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context) {
+void umf_cuda_context_drop(const umf_cuda_context_t *context) {
     if (context->witness) {
         umf_cuda_scope_t scope;
-        CUresult result = umf_cuda_enter(driver, context, &scope);
+        CUresult result = umf_cuda_enter(context, &scope);
         if (result == CUDA_SUCCESS) {
-            result = umf_cuda_leave(driver, &scope, driver->cuMemFreeHost(context->witness));
+            result = umf_cuda_leave(&scope, context->driver->cuMemFreeHost(context->witness));
         }
-        umf_cuda_given_back(driver, result, "giving back memory in the provider's context");
+        umf_cuda_given_back(result, "giving back memory in the provider's context");
     }
     if (context->is_primary) {
-        umf_cuda_given_back(driver, umf_cuda_primary_release(driver, context->device),
+        umf_cuda_given_back(umf_cuda_primary_release(context->driver, context->device),
                             "releasing the primary context");
     }
 }
 
 /* --- properties ------------------------------------------------------------------------------- */
 
-umf_result_t umf_cuda_property(const umf_cuda_context_t *context, umf_usm_memory_type_t type,
-                               umf_memory_property_id_t id, void *value) {
+umf_result_t umf_cuda_op_property(void *provider, const void *ptr, umf_memory_property_id_t id,
+                                  void *value) {
+    const umf_cuda_context_t *context = provider;
+    (void)ptr;
     const umf_gpu_memory_t memory = {
-        .type = type,
+        .type = context->memory_type,
         .context = context->handle,
         .device = &context->device,
         .device_size = sizeof(context->device),

@@ -9,88 +9,99 @@ static bool can_copy(const umf_cuda_driver_t *driver) {
            driver->cuMemcpyAsync && driver->cuMemsetD8Async;
 }
 
-umf_result_t umf_cuda_queue_create(const umf_cuda_driver_t *driver,
-                                   const umf_cuda_context_t *context, void **queue) {
-    if (!can_copy(driver)) {
+umf_result_t umf_cuda_op_queue_create(void *provider, void **queue) {
+    const umf_cuda_context_t *context = provider;
+    if (!can_copy(context->driver)) {
         UMF_LOG_ERROR("this CUDA driver is too old to copy memory for the provider");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     CUstream stream = NULL;
     CUresult result;
-    UMF_CUDA_CALL(driver, context, result, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    UMF_CUDA_CALL(context, result, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     if (result == CUDA_SUCCESS) {
         *queue = stream;
     }
-    return umf_cuda_result(driver, result, "making a stream");
+    return umf_cuda_result(result, "making a stream");
 }
 
 /* The driver destroys a stream at once and goes on with its work, on memory that is about to go. */
-umf_result_t umf_cuda_queue_destroy(const umf_cuda_driver_t *driver,
-                                    const umf_cuda_context_t *context, void *queue) {
+umf_result_t umf_cuda_op_queue_destroy(void *provider, void *queue) {
+    const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(driver, context, &scope);
+    CUresult result = umf_cuda_enter(context, &scope);
     if (result == CUDA_SUCCESS) {
-        driver->cuStreamSynchronize(queue); /* the error of its work belongs to who waited for it */
-        result = umf_cuda_leave(driver, &scope, driver->cuStreamDestroy(queue));
+        /* The error of its work belongs to who waited for it. */
+        context->driver->cuStreamSynchronize(queue);
+        result = umf_cuda_leave(&scope, context->driver->cuStreamDestroy(queue));
     }
-    return umf_cuda_given_back(driver, result, "destroying a stream");
+    return umf_cuda_given_back(result, "destroying a stream");
 }
 
-umf_result_t umf_cuda_queue_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                                 void *queue) {
-    return umf_cuda_wait_for(driver, context, &queue, 1, NULL, 0);
+umf_result_t umf_cuda_op_queue_wait(void *provider, void *queue) {
+    return umf_cuda_op_wait_for(provider, &queue, 1, NULL, 0);
 }
 
-umf_result_t umf_cuda_copy(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                           void *queue, void *dst, const void *src, size_t size) {
+umf_result_t umf_cuda_op_copy(void *provider, void *queue, void *dst, const void *src,
+                              size_t size) {
+    const umf_cuda_context_t *context = provider;
     CUresult result;
     UMF_CUDA_CALL(
-        driver, context, result,
+        context, result,
         cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, size, queue));
-    return umf_cuda_result(driver, result, "copying memory");
+    return umf_cuda_result(result, "copying memory");
 }
 
 #define ROWS_PITCH_MAX ((size_t)INT32_MAX) /* of all devices so far */
 
-umf_result_t umf_cuda_copy_rows(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                                void *queue, const CUDA_MEMCPY2D *rows) {
+umf_result_t umf_cuda_op_copy_rows(void *provider, void *queue, void *dst, size_t dst_pitch,
+                                   const void *src, size_t src_pitch, size_t size, size_t count) {
+    const umf_cuda_context_t *context = provider;
+    const CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                                .srcDevice = (CUdeviceptr)(uintptr_t)src,
+                                .srcPitch = src_pitch,
+                                .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                                .dstDevice = (CUdeviceptr)(uintptr_t)dst,
+                                .dstPitch = dst_pitch,
+                                .WidthInBytes = size,
+                                .Height = count};
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    if (driver->cuMemcpy2DAsync && rows->srcPitch <= ROWS_PITCH_MAX &&
-        rows->dstPitch <= ROWS_PITCH_MAX) {
-        UMF_CUDA_CALL(driver, context, result, cuMemcpy2DAsync(rows, queue));
+    if (context->driver->cuMemcpy2DAsync && src_pitch <= ROWS_PITCH_MAX &&
+        dst_pitch <= ROWS_PITCH_MAX) {
+        UMF_CUDA_CALL(context, result, cuMemcpy2DAsync(&rows, queue));
     }
     return result == CUDA_ERROR_INVALID_VALUE ? UMF_RESULT_ERROR_NOT_SUPPORTED
-                                              : umf_cuda_result(driver, result, "copying rows");
+                                              : umf_cuda_result(result, "copying rows");
 }
 
-umf_result_t umf_cuda_fill(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                           void *queue, void *dst, uint8_t value, size_t size) {
+umf_result_t umf_cuda_op_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size) {
+    const umf_cuda_context_t *context = provider;
     CUresult result;
-    UMF_CUDA_CALL(driver, context, result,
+    UMF_CUDA_CALL(context, result,
                   cuMemsetD8Async((CUdeviceptr)(uintptr_t)dst, value, size, queue));
-    return umf_cuda_result(driver, result, "filling memory");
+    return umf_cuda_result(result, "filling memory");
 }
 
 static bool can_pin(const umf_cuda_driver_t *driver) {
     return driver->cuMemHostRegister && driver->cuMemHostUnregister;
 }
 
-umf_result_t umf_cuda_host_pin(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                               void *ptr, size_t size) {
+umf_result_t umf_cuda_op_host_pin(void *provider, void *ptr, size_t size) {
+    const umf_cuda_context_t *context = provider;
     CUresult result = CUDA_SUCCESS;
-    if (can_pin(driver)) {
-        UMF_CUDA_CALL(driver, context, result, cuMemHostRegister(ptr, size, 0));
+    if (can_pin(context->driver)) {
+        UMF_CUDA_CALL(context, result, cuMemHostRegister(ptr, size, 0));
     }
-    return umf_cuda_result(driver, result, "pinning host memory");
+    return umf_cuda_result(result, "pinning host memory");
 }
 
-umf_result_t umf_cuda_host_unpin(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                                 void *ptr) {
+umf_result_t umf_cuda_op_host_unpin(void *provider, void *ptr, size_t size) {
+    const umf_cuda_context_t *context = provider;
+    (void)size;
     CUresult result = CUDA_SUCCESS;
-    if (can_pin(driver)) {
-        UMF_CUDA_CALL(driver, context, result, cuMemHostUnregister(ptr));
+    if (can_pin(context->driver)) {
+        UMF_CUDA_CALL(context, result, cuMemHostUnregister(ptr));
     }
-    return umf_cuda_given_back(driver, result, "unpinning host memory");
+    return umf_cuda_given_back(result, "unpinning host memory");
 }
 
 umf_result_t umf_cuda_op_copy_domain(void *provider, const void **domain) {
@@ -102,30 +113,31 @@ umf_result_t umf_cuda_op_copy_domain(void *provider, const void **domain) {
 
 /* --- events ----------------------------------------------------------------------------------- */
 
-umf_result_t umf_cuda_queue_join(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                                 void *queue, void *const *events, size_t num_events) {
-    if (!driver->cuStreamWaitEvent) {
+umf_result_t umf_cuda_op_queue_join(void *provider, void *queue, void *const *events,
+                                    size_t num_events) {
+    const umf_cuda_context_t *context = provider;
+    if (!context->driver->cuStreamWaitEvent) {
         UMF_LOG_ERROR("this CUDA driver is too old to let a stream wait for events");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(driver, context, &scope);
+    CUresult result = umf_cuda_enter(context, &scope);
     if (result == CUDA_SUCCESS) {
         for (size_t i = 0; i < num_events && result == CUDA_SUCCESS; i++) {
-            result = driver->cuStreamWaitEvent(queue, events[i], 0);
+            result = context->driver->cuStreamWaitEvent(queue, events[i], 0);
         }
-        result = umf_cuda_leave(driver, &scope, result);
+        result = umf_cuda_leave(&scope, result);
     }
-    return umf_cuda_result(driver, result, "letting a stream wait for an event");
+    return umf_cuda_result(result, "letting a stream wait for an event");
 }
 
-umf_result_t umf_cuda_event_record(const umf_cuda_driver_t *driver,
-                                   const umf_cuda_context_t *context, void *event, void *queue) {
+umf_result_t umf_cuda_op_event_record(void *provider, void *event, void *queue) {
+    const umf_cuda_context_t *context = provider;
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-    if (driver->cuEventRecord) {
-        UMF_CUDA_CALL(driver, context, result, cuEventRecord(event, queue));
+    if (context->driver->cuEventRecord) {
+        UMF_CUDA_CALL(context, result, cuEventRecord(event, queue));
     }
-    return umf_cuda_result(driver, result, "recording an event");
+    return umf_cuda_result(result, "recording an event");
 }
 
 /* The mark of an idle stream. */
@@ -171,46 +183,47 @@ static CUresult mark_make(const umf_cuda_driver_t *driver, CUstream stream, CUev
     return result;
 }
 
-umf_result_t umf_cuda_queue_mark(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                                 void *queue, void **mark) {
-    if (!driver->cuEventCreate || !driver->cuEventRecord || !driver->cuEventQuery ||
-        !driver->cuEventSynchronize || !driver->cuEventDestroy) {
+umf_result_t umf_cuda_op_queue_mark(void *provider, void *queue, void **mark) {
+    const umf_cuda_context_t *context = provider;
+    if (!context->driver->cuEventCreate || !context->driver->cuEventRecord ||
+        !context->driver->cuEventQuery || !context->driver->cuEventSynchronize ||
+        !context->driver->cuEventDestroy) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_cuda_scope_t scope;
     CUevent made = NULL;
-    CUresult result = umf_cuda_enter(driver, context, &scope);
+    CUresult result = umf_cuda_enter(context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = umf_cuda_leave(driver, &scope, mark_make(driver, queue, &made));
+        result = umf_cuda_leave(&scope, mark_make(context->driver, queue, &made));
     }
     if (result == CUDA_SUCCESS) {
         *mark = made;
     }
-    return umf_cuda_result(driver, result, "marking a stream");
+    return umf_cuda_result(result, "marking a stream");
 }
 
 /* A mark that gives an error has passed: its context has ended, or work on it failed. One whose
  * context cannot be entered has not. */
-int umf_cuda_mark_wait(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                       void *mark, int may_block) {
+int umf_cuda_op_mark_wait(void *provider, void *mark, int may_block) {
+    const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;
     if (mark == MARK_PASSED) {
         return 1;
     }
-    CUresult entered = umf_cuda_enter(driver, context, &scope), result = CUDA_ERROR_NOT_READY;
+    CUresult entered = umf_cuda_enter(context, &scope), result = CUDA_ERROR_NOT_READY;
     if (umf_cuda_has_ended(entered)) {
         result = entered;
     } else if (may_block) {
-        result = driver->cuEventSynchronize(mark);
+        result = context->driver->cuEventSynchronize(mark);
     } else if (entered == CUDA_SUCCESS) {
-        result = driver->cuEventQuery(mark);
+        result = context->driver->cuEventQuery(mark);
     }
     bool has_passed = result != CUDA_ERROR_NOT_READY;
     if (has_passed) {
-        driver->cuEventDestroy(mark);
+        context->driver->cuEventDestroy(mark);
     }
     if (entered == CUDA_SUCCESS) {
-        umf_cuda_leave(driver, &scope, CUDA_SUCCESS);
+        umf_cuda_leave(&scope, CUDA_SUCCESS);
     }
     return has_passed;
 }
@@ -260,32 +273,32 @@ static CUresult ask_stream(const umf_cuda_driver_t *driver, CUstream stream,
                : result;
 }
 
-static CUresult ask_in(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                       CUstream stream, stream_facts_t *facts) {
+static CUresult ask_in(const umf_cuda_context_t *context, CUstream stream, stream_facts_t *facts) {
     umf_cuda_scope_t scope;
     CUcontext current;
-    if (!is_default(stream) && driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
+    if (!is_default(stream) && context->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
         current == context->handle) {
-        return ask_stream(driver, stream, facts);
+        return ask_stream(context->driver, stream, facts);
     }
-    CUresult result = umf_cuda_enter(driver, context, &scope);
+    CUresult result = umf_cuda_enter(context, &scope);
     return result == CUDA_SUCCESS
-               ? umf_cuda_leave(driver, &scope, ask_stream(driver, stream, facts))
+               ? umf_cuda_leave(&scope, ask_stream(context->driver, stream, facts))
                : result;
 }
 
 /* The number of the driver, with a bit so that it is not 0. */
-umf_result_t umf_cuda_queue_id(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                               void *queue, uint64_t *id, int *is_of_thread, int *is_captured) {
-    bool is_of_this_thread =
-        queue == CU_STREAM_PER_THREAD || (!queue && driver == umf_cuda_driver_per_thread());
+umf_result_t umf_cuda_op_queue_id(void *provider, void *queue, uint64_t *id, int *is_of_thread,
+                                  int *is_captured) {
+    const umf_cuda_context_t *context = provider;
+    bool is_of_this_thread = queue == CU_STREAM_PER_THREAD ||
+                             (!queue && context->driver == umf_cuda_driver_per_thread());
     stream_facts_t facts = {
         .context = context->handle,
         .number = is_of_this_thread ? umf_thread_slot_number() : (uintptr_t)queue,
     };
-    CUresult result = ask_in(driver, context, queue, &facts);
+    CUresult result = ask_in(context, queue, &facts);
     if (result != CUDA_SUCCESS) {
-        umf_cuda_result(driver, result, "asking which stream a queue is");
+        umf_cuda_result(result, "asking which stream a queue is");
         UMF_LOG_ERROR("queue %p is no stream: it was destroyed, or never made", queue);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -311,17 +324,17 @@ static CUresult follow(const umf_cuda_driver_t *driver, CUstream stream, CUevent
     return mark == MARK_PASSED ? CUDA_SUCCESS : driver->cuStreamWaitEvent(stream, mark, 0);
 }
 
-umf_result_t umf_cuda_queue_follow(const umf_cuda_driver_t *driver,
-                                   const umf_cuda_context_t *context, void *queue, void *mark) {
+umf_result_t umf_cuda_op_queue_follow(void *provider, void *queue, void *mark) {
+    const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;
-    if (!driver->cuStreamWaitEvent) {
+    if (!context->driver->cuStreamWaitEvent) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    CUresult result = umf_cuda_enter(driver, context, &scope);
+    CUresult result = umf_cuda_enter(context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = umf_cuda_leave(driver, &scope, follow(driver, queue, mark));
+        result = umf_cuda_leave(&scope, follow(context->driver, queue, mark));
     }
     return umf_cuda_is_of_capture(result)
                ? UMF_RESULT_ERROR_NOT_SUPPORTED
-               : umf_cuda_result(driver, result, "letting a stream wait for an event");
+               : umf_cuda_result(result, "letting a stream wait for an event");
 }

@@ -16,9 +16,7 @@
 #include "providers/shared/name.h"
 
 typedef struct cuda_provider_t {
-    const umf_cuda_driver_t *driver; /* Immutable after create, as all members without a note */
-    umf_cuda_context_t context;
-    umf_usm_memory_type_t memory_type;
+    umf_cuda_context_t context; /* Immutable after create, as all members without a note */
     unsigned flags;
     size_t min_page_size, recommended_page_size;
     char name[UMF_NAME_MAX];
@@ -26,18 +24,10 @@ typedef struct cuda_provider_t {
     umf_lock_t lock;   /* UMF_RANK_PROVIDER */
     umf_hash_t sizes;  /* requested size + 1 by address. Sync: lock */
 } cuda_provider_t;
-
-static umf_result_t cuda_result(const cuda_provider_t *cuda, CUresult result, const char *what) {
-    return umf_cuda_result(cuda->driver, result, what);
-}
-
-static umf_result_t cuda_given_back(const cuda_provider_t *cuda, CUresult result,
-                                    const char *what) {
-    return umf_cuda_given_back(cuda->driver, result, what);
-}
+UMF_CUDA_CONTEXT_FIRST(cuda_provider_t);
 
 /* Runs one call of the driver in the provider's context. */
-#define IN_CONTEXT(cuda, result, call) UMF_CUDA_CALL((cuda)->driver, &(cuda)->context, result, call)
+#define IN_CONTEXT(cuda, result, call) UMF_CUDA_CALL(&(cuda)->context, result, call)
 
 /* --- creation --------------------------------------------------------------------------------- */
 
@@ -71,13 +61,13 @@ static umf_result_t cuda_read_page_sizes(cuda_provider_t *cuda) {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->context.device},
     };
-    CUresult result = cuda->driver->cuMemGetAllocationGranularity(&cuda->min_page_size, &properties,
-                                                                  CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    CUresult result = cuda->context.driver->cuMemGetAllocationGranularity(
+        &cuda->min_page_size, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (result == CUDA_SUCCESS) {
-        result = cuda->driver->cuMemGetAllocationGranularity(
+        result = cuda->context.driver->cuMemGetAllocationGranularity(
             &cuda->recommended_page_size, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     }
-    return cuda_result(cuda, result, "asking for the allocation granularity");
+    return umf_cuda_result(result, "asking for the allocation granularity");
 }
 
 static umf_result_t cuda_initialize(const void *params, void **provider) {
@@ -96,11 +86,11 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
     if (!cuda) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    cuda->driver = driver;
-    cuda->memory_type = wanted->memory_type;
+    cuda->context.driver = driver;
+    cuda->context.memory_type = wanted->memory_type;
     cuda->flags = wanted->alloc_flags;
     umf_name_copy(cuda->name, wanted->name);
-    result = umf_cuda_context_take(driver, wanted->context, wanted->device, &cuda->context);
+    result = umf_cuda_context_take(&cuda->context, wanted->context, wanted->device);
     if (result != UMF_RESULT_SUCCESS) {
         goto free_provider;
     }
@@ -113,7 +103,7 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
     return UMF_RESULT_SUCCESS;
 
 drop_context:
-    umf_cuda_context_drop(driver, &cuda->context);
+    umf_cuda_context_drop(&cuda->context);
 free_provider:
     umf_meta_free(cuda, sizeof(*cuda));
     return result;
@@ -121,7 +111,7 @@ free_provider:
 
 static umf_result_t cuda_finalize(void *provider) {
     cuda_provider_t *cuda = provider;
-    umf_cuda_context_drop(cuda->driver, &cuda->context);
+    umf_cuda_context_drop(&cuda->context);
     umf_lock_destroy(&cuda->lock);
     umf_hash_fini(&cuda->sizes);
     umf_meta_free(cuda, sizeof(*cuda));
@@ -133,14 +123,14 @@ static umf_result_t cuda_finalize(void *provider) {
 static CUresult cuda_call_alloc(const cuda_provider_t *cuda, size_t size, void **ptr) {
     CUdeviceptr address = 0;
     CUresult result;
-    switch (cuda->memory_type) {
+    switch (cuda->context.memory_type) {
     case UMF_MEMORY_TYPE_HOST:
-        return cuda->driver->cuMemHostAlloc(ptr, size, cuda->flags);
+        return cuda->context.driver->cuMemHostAlloc(ptr, size, cuda->flags);
     case UMF_MEMORY_TYPE_DEVICE:
-        result = cuda->driver->cuMemAlloc(&address, size);
+        result = cuda->context.driver->cuMemAlloc(&address, size);
         break;
     default:
-        result = cuda->driver->cuMemAllocManaged(
+        result = cuda->context.driver->cuMemAllocManaged(
             &address, size, cuda->flags ? cuda->flags : (unsigned)CU_MEM_ATTACH_GLOBAL);
     }
     if (result == CUDA_SUCCESS) {
@@ -150,9 +140,9 @@ static CUresult cuda_call_alloc(const cuda_provider_t *cuda, size_t size, void *
 }
 
 static CUresult cuda_call_free(const cuda_provider_t *cuda, void *ptr) {
-    return cuda->memory_type == UMF_MEMORY_TYPE_HOST
-               ? cuda->driver->cuMemFreeHost(ptr)
-               : cuda->driver->cuMemFree((CUdeviceptr)(uintptr_t)ptr);
+    return cuda->context.memory_type == UMF_MEMORY_TYPE_HOST
+               ? cuda->context.driver->cuMemFreeHost(ptr)
+               : cuda->context.driver->cuMemFree((CUdeviceptr)(uintptr_t)ptr);
 }
 
 static bool cuda_remember(cuda_provider_t *cuda, const void *ptr, size_t size) {
@@ -193,7 +183,7 @@ static umf_result_t cuda_alloc(void *provider, size_t size, size_t alignment, vo
     umf_cuda_scope_t scope;
     void *made = NULL;
     umf_result_t kept = UMF_RESULT_SUCCESS;
-    CUresult result = umf_cuda_enter(cuda->driver, &cuda->context, &scope);
+    CUresult result = umf_cuda_enter(&cuda->context, &scope);
     if (result == CUDA_SUCCESS) {
         result = cuda_call_alloc(cuda, size, &made);
     }
@@ -203,9 +193,9 @@ static umf_result_t cuda_alloc(void *provider, size_t size, size_t alignment, vo
     if (kept != UMF_RESULT_SUCCESS) {
         cuda_call_free(cuda, made);
     }
-    result = umf_cuda_leave(cuda->driver, &scope, result);
+    result = umf_cuda_leave(&scope, result);
     if (result != CUDA_SUCCESS || kept != UMF_RESULT_SUCCESS) {
-        return result != CUDA_SUCCESS ? cuda_result(cuda, result, "allocating memory") : kept;
+        return result != CUDA_SUCCESS ? umf_cuda_result(result, "allocating memory") : kept;
     }
     umf_stats_add(&cuda->stats, size);
     *ptr = made;
@@ -228,11 +218,11 @@ static umf_result_t cuda_free(void *provider, void *ptr, size_t size) {
         return UMF_RESULT_SUCCESS;
     }
     umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(cuda->driver, &cuda->context, &scope);
+    CUresult result = umf_cuda_enter(&cuda->context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = umf_cuda_leave(cuda->driver, &scope, cuda_call_free(cuda, ptr));
+        result = umf_cuda_leave(&scope, cuda_call_free(cuda, ptr));
     }
-    umf_result_t told = cuda_given_back(cuda, result, "freeing memory");
+    umf_result_t told = umf_cuda_given_back(result, "freeing memory");
     if (told != UMF_RESULT_SUCCESS) {
         /* Its slot was just emptied, so this cannot fail. */
         cuda_remember(cuda, ptr, requested);
@@ -243,12 +233,6 @@ static umf_result_t cuda_free(void *provider, void *ptr, size_t size) {
 }
 
 /* --- facts ------------------------------------------------------------------------------------ */
-
-static umf_result_t cuda_get_last_native_error(void *provider, const char **message,
-                                               int32_t *code) {
-    return umf_cuda_native_error(provider ? ((cuda_provider_t *)provider)->driver : NULL, message,
-                                 code);
-}
 
 static umf_result_t cuda_get_min_page_size(void *provider, const void *ptr, size_t *page_size) {
     (void)ptr;
@@ -270,45 +254,6 @@ static umf_result_t cuda_ctl(void *provider, umf_ctl_query_source_t source, cons
     return umf_stats_ctl(&((cuda_provider_t *)provider)->stats, name, arg, size, type, args);
 }
 
-/* --- properties ------------------------------------------------------------------------------- */
-
-static umf_result_t cuda_get_property(void *provider, const void *ptr, umf_memory_property_id_t id,
-                                      void *value) {
-    const cuda_provider_t *cuda = provider;
-    (void)ptr;
-    return umf_cuda_property(&cuda->context, cuda->memory_type, id, value);
-}
-
-/* --- data ------------------------------------------------------------------------------------- */
-
-UMF_CUDA_QUEUE_FUNCTIONS(cuda, cuda_provider_t);
-
-static umf_result_t cuda_wait(void *provider, void *const *queues, size_t num_queues,
-                              void *const *events, size_t num_events) {
-    const cuda_provider_t *cuda = provider;
-    const umf_cuda_places_t places = {.context = &cuda->context};
-    return num_queues || num_events ? umf_cuda_wait_for(cuda->driver, &cuda->context, queues,
-                                                        num_queues, events, num_events)
-                                    : umf_cuda_wait_all(cuda->driver, &places);
-}
-
-static umf_result_t cuda_settle(void *provider) {
-    const cuda_provider_t *cuda = provider;
-    const umf_cuda_places_t places = {.context = &cuda->context};
-    return umf_cuda_settle(cuda->driver, &places);
-}
-
-static umf_result_t cuda_host_pin(void *provider, void *ptr, size_t size) {
-    const cuda_provider_t *cuda = provider;
-    return umf_cuda_host_pin(cuda->driver, &cuda->context, ptr, size);
-}
-
-static umf_result_t cuda_host_unpin(void *provider, void *ptr, size_t size) {
-    const cuda_provider_t *cuda = provider;
-    (void)size;
-    return umf_cuda_host_unpin(cuda->driver, &cuda->context, ptr);
-}
-
 /* --- IPC: the driver's own handles ------------------------------------------------------------ */
 
 static umf_result_t cuda_get_ipc_handle_size(void *provider, size_t *size) {
@@ -323,7 +268,7 @@ static umf_result_t cuda_get_ipc_handle(void *provider, const void *ptr, size_t 
     CUipcMemHandle handle;
     CUresult made;
     IN_CONTEXT(cuda, made, cuIpcGetMemHandle(&handle, (CUdeviceptr)(uintptr_t)ptr));
-    umf_result_t result = cuda_result(cuda, made, "getting an IPC handle");
+    umf_result_t result = umf_cuda_result(made, "getting an IPC handle");
     if (result == UMF_RESULT_SUCCESS) {
         memcpy(data, &handle, sizeof(handle));
         umf_cuda_own_add(&handle, (void *)(uintptr_t)ptr, &cuda->context);
@@ -353,15 +298,14 @@ static umf_result_t cuda_open_ipc_handle(void *provider, void *data, void **ptr)
     if (result == CUDA_SUCCESS) {
         *ptr = (void *)(uintptr_t)address;
     }
-    return cuda_result(cuda, result, "opening an IPC handle");
+    return umf_cuda_result(result, "opening an IPC handle");
 }
 
 /* Frees memory, in its own context, that its producer freed while it was open in this process. */
-static umf_result_t cuda_free_late(const cuda_provider_t *cuda, const umf_cuda_context_t *context,
-                                   void *ptr) {
+static umf_result_t cuda_free_late(const umf_cuda_context_t *context, void *ptr) {
     CUresult result;
-    UMF_CUDA_CALL(cuda->driver, context, result, cuMemFree((CUdeviceptr)(uintptr_t)ptr));
-    return cuda_given_back(cuda, result, "freeing memory that was shared");
+    UMF_CUDA_CALL(context, result, cuMemFree((CUdeviceptr)(uintptr_t)ptr));
+    return umf_cuda_given_back(result, "freeing memory that was shared");
 }
 
 static umf_result_t cuda_close_ipc_handle(void *provider, void *ptr, size_t size) {
@@ -369,11 +313,11 @@ static umf_result_t cuda_close_ipc_handle(void *provider, void *ptr, size_t size
     (void)size;
     umf_cuda_context_t freed_in;
     if (umf_cuda_own_close(ptr, &freed_in)) {
-        return freed_in.handle ? cuda_free_late(cuda, &freed_in, ptr) : UMF_RESULT_SUCCESS;
+        return freed_in.handle ? cuda_free_late(&freed_in, ptr) : UMF_RESULT_SUCCESS;
     }
     CUresult result;
     IN_CONTEXT(cuda, result, cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)ptr));
-    return cuda_given_back(cuda, result, "closing an IPC handle");
+    return umf_cuda_given_back(result, "closing an IPC handle");
 }
 
 /* Only allocations of this process can be watched. */
@@ -397,25 +341,18 @@ static const umf_memory_provider_ops_t cuda_ops = {
     UMF_PROVIDER_OPS(cuda),
     .alloc = cuda_alloc,
     .free = cuda_free,
-    .get_last_native_error = cuda_get_last_native_error,
     .get_recommended_page_size = cuda_get_recommended_page_size,
     .get_min_page_size = cuda_get_min_page_size,
     .get_name = cuda_get_name,
     UMF_IPC_OPS(cuda),
     .ext_ctl = cuda_ctl,
-    .ext_get_allocation_properties = cuda_get_property,
-    .ext_get_allocation_properties_size = umf_cuda_op_property_size,
-    .get_cache_line_size = umf_cuda_op_cache_line_size,
+    UMF_CUDA_OPS,
 };
 
 static const umf_memory_provider_ext_ops_t cuda_ext_ops = {
     .struct_size = sizeof(cuda_ext_ops),
     .ipc_watch = cuda_ipc_watch,
-    UMF_CUDA_QUEUE_OPS(cuda),
-    .wait = cuda_wait,
-    .settle = cuda_settle,
-    .host_pin = cuda_host_pin,
-    .host_unpin = cuda_host_unpin,
+    UMF_CUDA_EXT_OPS,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfCUDAMemoryProviderOps(void) {

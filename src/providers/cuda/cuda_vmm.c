@@ -54,26 +54,25 @@ static void cuda_vmm_describe(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_params_t 
     properties->location =
         (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = wanted->device};
     properties->requestedHandleTypes = umf_cuda_vmm_handle_type(wanted->share);
-    cuda->access[cuda->access_count++] = (CUmemAccessDesc){
+    cuda->access[cuda->context.access_count++] = (CUmemAccessDesc){
         .location = properties->location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     for (size_t i = 0; i < wanted->peer_count; i++) {
-        cuda->access[cuda->access_count++] = (CUmemAccessDesc){
+        cuda->access[cuda->context.access_count++] = (CUmemAccessDesc){
             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = wanted->peers[i]},
             .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     }
-    if (cuda->is_of_host) {
+    if (cuda->context.memory_type == UMF_MEMORY_TYPE_HOST) {
         properties->location =
             (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = wanted->host_node};
-        cuda->access[cuda->access_count++] = (CUmemAccessDesc){
+        cuda->access[cuda->context.access_count++] = (CUmemAccessDesc){
             .location = properties->location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     }
 }
 
 static umf_result_t cuda_vmm_check_device(const umf_cuda_vmm_t *cuda) {
     int can = 0;
-    umf_result_t result = umf_cuda_vmm_result(
-        cuda,
-        cuda->driver->cuDeviceGetAttribute(
+    umf_result_t result = umf_cuda_result(
+        cuda->context.driver->cuDeviceGetAttribute(
             &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, cuda->context.device),
         "asking the device for virtual memory");
     if (result == UMF_RESULT_SUCCESS && !can) {
@@ -87,27 +86,25 @@ static umf_result_t cuda_vmm_check_device(const umf_cuda_vmm_t *cuda) {
 /* A device that cannot answer counts as one without RDMA. */
 static void cuda_vmm_ask_rdma(umf_cuda_vmm_t *cuda) {
     int can = 0;
-    CUresult result = cuda->driver->cuDeviceGetAttribute(
+    CUresult result = cuda->context.driver->cuDeviceGetAttribute(
         &can, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, cuda->context.device);
     cuda->properties.allocFlags.gpuDirectRDMACapable = result == CUDA_SUCCESS && can;
 }
 
 static umf_result_t cuda_vmm_start(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
-    umf_result_t result =
-        umf_cuda_context_take(cuda->driver, wanted->context, wanted->device, &cuda->context);
+    umf_result_t result = umf_cuda_context_take(&cuda->context, wanted->context, wanted->device);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     size_t granularity = 0;
     result = cuda_vmm_check_device(cuda);
     if (result == UMF_RESULT_SUCCESS) {
-        if (wanted->gpudirect_rdma && !cuda->is_of_host) {
+        if (wanted->gpudirect_rdma && cuda->context.memory_type == UMF_MEMORY_TYPE_DEVICE) {
             cuda_vmm_ask_rdma(cuda);
         }
-        result = umf_cuda_vmm_result(
-            cuda,
-            cuda->driver->cuMemGetAllocationGranularity(&granularity, &cuda->properties,
-                                                        CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+        result = umf_cuda_result(
+            cuda->context.driver->cuMemGetAllocationGranularity(
+                &granularity, &cuda->properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
             "asking for the allocation granularity");
     }
     if (result == UMF_RESULT_SUCCESS) {
@@ -118,7 +115,7 @@ static umf_result_t cuda_vmm_start(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_para
                               wanted->piece_size);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        umf_cuda_context_drop(cuda->driver, &cuda->context);
+        umf_cuda_context_drop(&cuda->context);
     }
     return result;
 }
@@ -138,10 +135,12 @@ static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
     if (!cuda) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    cuda->driver = wanted->per_thread_stream ? umf_cuda_driver_per_thread() : driver;
+    cuda->context.driver = wanted->per_thread_stream ? umf_cuda_driver_per_thread() : driver;
     cuda->share = wanted->share;
     cuda->free_policy = wanted->free_policy;
-    cuda->is_of_host = wanted->host_node >= 0;
+    cuda->context.memory_type =
+        wanted->host_node >= 0 ? UMF_MEMORY_TYPE_HOST : UMF_MEMORY_TYPE_DEVICE;
+    cuda->context.access = cuda->access;
     umf_name_copy(cuda->name, wanted->name);
     cuda_vmm_describe(cuda, wanted);
     umf_result_t result = cuda_vmm_start(cuda, wanted);
@@ -157,7 +156,7 @@ static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
 static umf_result_t cuda_vmm_finalize(void *provider) {
     umf_cuda_vmm_t *cuda = provider;
     umf_vmm_fini(&cuda->vmm);
-    umf_cuda_context_drop(cuda->driver, &cuda->context);
+    umf_cuda_context_drop(&cuda->context);
     umf_lock_destroy(&cuda->lock);
     umf_hash_fini(&cuda->peers);
     umf_meta_free(cuda, sizeof(*cuda));
@@ -166,66 +165,20 @@ static umf_result_t cuda_vmm_finalize(void *provider) {
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static umf_result_t cuda_vmm_get_last_native_error(void *provider, const char **message,
-                                                   int32_t *code) {
-    return umf_cuda_native_error(provider ? ((umf_cuda_vmm_t *)provider)->driver : NULL, message,
-                                 code);
-}
-
 UMF_PROVIDER_GET_NAME(cuda_vmm, umf_cuda_vmm_t, umf_cuda_vmm_params)
-
-static umf_result_t cuda_vmm_get_property(void *provider, const void *ptr,
-                                          umf_memory_property_id_t id, void *value) {
-    const umf_cuda_vmm_t *cuda = provider;
-    (void)ptr;
-    return umf_cuda_property(&cuda->context,
-                             cuda->is_of_host ? UMF_MEMORY_TYPE_HOST : UMF_MEMORY_TYPE_DEVICE, id,
-                             value);
-}
-
-/* --- data ------------------------------------------------------------------------------------- */
-
-UMF_CUDA_QUEUE_FUNCTIONS(cuda_vmm, umf_cuda_vmm_t);
-
-static umf_result_t cuda_vmm_wait(void *provider, void *const *queues, size_t num_queues,
-                                  void *const *events, size_t num_events) {
-    const umf_cuda_vmm_t *cuda = provider;
-    if (num_queues || num_events) {
-        return umf_cuda_wait_for(cuda->driver, &cuda->context, queues, num_queues, events,
-                                 num_events);
-    }
-    const umf_cuda_places_t places = umf_cuda_vmm_places(cuda);
-    return umf_cuda_wait_all(cuda->driver, &places);
-}
-
-/* Also where the user promises that no work uses freed memory: what was freed on a queue may be. */
-static umf_result_t cuda_vmm_settle(void *provider) {
-    const umf_cuda_vmm_t *cuda = provider;
-    const umf_cuda_places_t places = umf_cuda_vmm_places(cuda);
-    return umf_cuda_settle(cuda->driver, &places);
-}
-
-/* --- tables ----------------------------------------------------------------------------------- */
 
 static const umf_memory_provider_ops_t cuda_vmm_ops = {
     UMF_PROVIDER_OPS(cuda_vmm),
     UMF_VMM_OPS,
-    .get_last_native_error = cuda_vmm_get_last_native_error,
     .get_name = cuda_vmm_get_name,
-    .ext_get_allocation_properties = cuda_vmm_get_property,
-    .ext_get_allocation_properties_size = umf_cuda_op_property_size,
-    .get_cache_line_size = umf_cuda_op_cache_line_size,
+    UMF_CUDA_OPS,
 };
 
 static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .struct_size = sizeof(cuda_vmm_ext_ops),
     UMF_VMM_EXT_OPS,
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE | UMF_IPC_FLAG_ANY_MACHINE,
-    UMF_CUDA_QUEUE_OPS(cuda_vmm),
-    .wait = cuda_vmm_wait,
-    .settle = cuda_vmm_settle,
-    .host_pin = umf_cuda_vmm_host_pin,
-    .host_unpin = umf_cuda_vmm_host_unpin,
+    UMF_CUDA_EXT_OPS,
     .host_node = umf_cuda_vmm_host_node,
     .peer_alloc = umf_cuda_vmm_peer_alloc,
     .peer_free = umf_cuda_vmm_peer_free,

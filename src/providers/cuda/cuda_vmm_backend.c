@@ -12,8 +12,8 @@
 #define GIVE_BACK(cuda, result, call)                                                              \
     do {                                                                                           \
         umf_cuda_scope_t scope_;                                                                   \
-        umf_cuda_enter((cuda)->driver, &(cuda)->context, &scope_);                                 \
-        result = umf_cuda_leave((cuda)->driver, &scope_, (cuda)->driver->call);                    \
+        umf_cuda_enter(&(cuda)->context, &scope_);                                                 \
+        result = umf_cuda_leave(&scope_, (cuda)->context.driver->call);                            \
     } while (0)
 
 static umf_result_t cuda_vmm_reserve(void *backend, size_t size, size_t alignment,
@@ -25,14 +25,14 @@ static umf_result_t cuda_vmm_reserve(void *backend, size_t size, size_t alignmen
     if (result == CUDA_SUCCESS) {
         *base = (uintptr_t)address;
     }
-    return umf_cuda_vmm_result(cuda, result, "reserving addresses");
+    return umf_cuda_result(result, "reserving addresses");
 }
 
 static umf_result_t cuda_vmm_unreserve(void *backend, uintptr_t base, size_t size) {
     const umf_cuda_vmm_t *cuda = backend;
     CUresult result;
     GIVE_BACK(cuda, result, cuMemAddressFree((CUdeviceptr)base, size));
-    return umf_cuda_vmm_given_back(cuda, result, "giving back addresses");
+    return umf_cuda_given_back(result, "giving back addresses");
 }
 
 /* Creates physical memory. RDMA access for other devices on the bus is optional: if creation fails
@@ -56,14 +56,14 @@ static umf_result_t cuda_vmm_create(void *backend, size_t size, umf_physical_t *
     if (result == CUDA_SUCCESS) {
         *physical = handle;
     }
-    return umf_cuda_vmm_result(cuda, result, "making physical memory");
+    return umf_cuda_result(result, "making physical memory");
 }
 
 static umf_result_t cuda_vmm_destroy(void *backend, umf_physical_t physical) {
     const umf_cuda_vmm_t *cuda = backend;
     CUresult result;
     GIVE_BACK(cuda, result, cuMemRelease((CUmemGenericAllocationHandle)physical));
-    return umf_cuda_vmm_given_back(cuda, result, "giving back physical memory");
+    return umf_cuda_given_back(result, "giving back physical memory");
 }
 
 static umf_result_t cuda_vmm_map(void *backend, uintptr_t base, size_t size,
@@ -73,44 +73,37 @@ static umf_result_t cuda_vmm_map(void *backend, uintptr_t base, size_t size,
     UMF_CUDA_VMM_CALL(
         cuda, result,
         cuMemMap((CUdeviceptr)base, size, 0, (CUmemGenericAllocationHandle)physical, 0));
-    return umf_cuda_vmm_result(cuda, result, "mapping memory");
+    return umf_cuda_result(result, "mapping memory");
 }
 
 static umf_result_t cuda_vmm_allow(void *backend, uintptr_t base, size_t size) {
     const umf_cuda_vmm_t *cuda = backend;
     CUresult result;
-    UMF_CUDA_VMM_CALL(cuda, result,
-                      cuMemSetAccess((CUdeviceptr)base, size, cuda->access, cuda->access_count));
-    return umf_cuda_vmm_result(cuda, result, "letting devices at memory");
+    UMF_CUDA_VMM_CALL(
+        cuda, result,
+        cuMemSetAccess((CUdeviceptr)base, size, cuda->access, cuda->context.access_count));
+    return umf_cuda_result(result, "letting devices at memory");
 }
 
 static umf_result_t cuda_vmm_unmap(void *backend, uintptr_t base, size_t size) {
     const umf_cuda_vmm_t *cuda = backend;
     CUresult result;
     GIVE_BACK(cuda, result, cuMemUnmap((CUdeviceptr)base, size));
-    return umf_cuda_vmm_given_back(cuda, result, "unmapping memory");
+    return umf_cuda_given_back(result, "unmapping memory");
 }
 
 static umf_result_t cuda_vmm_settle(void *backend) {
     const umf_cuda_vmm_t *cuda = backend;
-    const umf_cuda_places_t places = umf_cuda_vmm_places(cuda);
     /* With the policy IMMEDIATE the user promises that no work uses freed memory. */
-    return cuda->free_policy == UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE
-               ? UMF_RESULT_SUCCESS
-               : umf_cuda_settle(cuda->driver, &places);
+    return cuda->free_policy == UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE ? UMF_RESULT_SUCCESS
+                                                                   : umf_cuda_op_settle(backend);
 }
 
 static umf_result_t cuda_vmm_mark(void *backend, void **mark) {
     const umf_cuda_vmm_t *cuda = backend;
-    const umf_cuda_places_t places = umf_cuda_vmm_places(cuda);
     return cuda->free_policy == UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE
                ? UMF_RESULT_ERROR_NOT_SUPPORTED
-               : umf_cuda_mark_all(cuda->driver, &places, mark);
-}
-
-static bool cuda_vmm_mark_passed(void *backend, void *mark, bool waits) {
-    const umf_cuda_vmm_t *cuda = backend;
-    return umf_cuda_mark_passed(cuda->driver, &cuda->context, mark, waits);
+               : umf_cuda_mark_all(&cuda->context, mark);
 }
 
 static umf_result_t cuda_vmm_export(void *backend, umf_physical_t physical, int *fd) {
@@ -120,7 +113,7 @@ static umf_result_t cuda_vmm_export(void *backend, umf_physical_t physical, int 
     UMF_CUDA_VMM_CALL(cuda, result,
                       cuMemExportToShareableHandle(&made, (CUmemGenericAllocationHandle)physical,
                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    umf_result_t outcome = umf_cuda_vmm_result(cuda, result, "exporting physical memory");
+    umf_result_t outcome = umf_cuda_result(result, "exporting physical memory");
     if (outcome != UMF_RESULT_SUCCESS) {
         return outcome;
     }
@@ -147,7 +140,7 @@ static umf_result_t cuda_vmm_import(void *backend, int fd, size_t size, umf_phys
     if (result == CUDA_SUCCESS) {
         *physical = handle;
     }
-    return umf_cuda_vmm_result(cuda, result, "importing physical memory");
+    return umf_cuda_result(result, "importing physical memory");
 }
 
 _Static_assert(sizeof(CUmemFabricHandle) == UMF_VMM_TOKEN_SIZE, "a token is a fabric handle");
@@ -163,7 +156,7 @@ static umf_result_t cuda_vmm_export_fabric(void *backend, umf_physical_t physica
     if (result == CUDA_SUCCESS) {
         memcpy(token, &handle, sizeof(handle));
     }
-    return umf_cuda_vmm_result(cuda, result, "exporting physical memory to the fabric");
+    return umf_cuda_result(result, "exporting physical memory to the fabric");
 }
 
 static umf_result_t cuda_vmm_import_fabric(void *backend, const unsigned char *token, size_t size,
@@ -179,14 +172,14 @@ static umf_result_t cuda_vmm_import_fabric(void *backend, const unsigned char *t
     if (result == CUDA_SUCCESS) {
         *physical = handle;
     }
-    return umf_cuda_vmm_result(cuda, result, "importing physical memory from the fabric");
+    return umf_cuda_result(result, "importing physical memory from the fabric");
 }
 
 #define BACKEND_COMMON                                                                             \
     .reserve = cuda_vmm_reserve, .unreserve = cuda_vmm_unreserve, .create = cuda_vmm_create,       \
     .destroy = cuda_vmm_destroy, .map = cuda_vmm_map, .allow = cuda_vmm_allow,                     \
     .unmap = cuda_vmm_unmap, .settle = cuda_vmm_settle, .mark = cuda_vmm_mark,                     \
-    .mark_passed = cuda_vmm_mark_passed, .is_device = true
+    .mark_passed = umf_cuda_mark_passed, .is_device = true
 
 static const umf_vmm_backend_t cuda_vmm_backend = {
     BACKEND_COMMON,
@@ -250,10 +243,10 @@ static umf_result_t cuda_vmm_try_fabric(umf_cuda_vmm_t *cuda, size_t granularity
     CUresult made = cuda_vmm_create_at(cuda, cuda->properties, granularity, &handle);
     /* A lack of memory says nothing about fabric handles. */
     if (made == CUDA_ERROR_OUT_OF_MEMORY) {
-        return umf_cuda_vmm_result(cuda, made, "trying fabric handles");
+        return umf_cuda_result(made, "trying fabric handles");
     }
     if (made != CUDA_SUCCESS) {
-        umf_cuda_vmm_result(cuda, made, "trying fabric handles");
+        umf_cuda_result(made, "trying fabric handles");
         UMF_LOG_ERROR("device %d has fabric handles, but this machine or process is not set up for "
                       "them (IMEX channels): share by UMF_CUDA_VMM_SHARE_FD",
                       cuda->context.device);
@@ -266,7 +259,7 @@ static umf_result_t cuda_vmm_try_fabric(umf_cuda_vmm_t *cuda, size_t granularity
 
 umf_result_t umf_cuda_vmm_try_share(umf_cuda_vmm_t *cuda, size_t granularity) {
     bool is_fabric = umf_cuda_vmm_handle_type(cuda->share) == CU_MEM_HANDLE_TYPE_FABRIC;
-    const umf_cuda_driver_t *driver = cuda->driver;
+    const umf_cuda_driver_t *driver = cuda->context.driver;
     int can = 0;
     if (cuda->share == UMF_CUDA_VMM_SHARE_NONE) {
         return UMF_RESULT_SUCCESS;
@@ -283,7 +276,7 @@ umf_result_t umf_cuda_vmm_try_share(umf_cuda_vmm_t *cuda, size_t granularity) {
                   : CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
         cuda->context.device);
     if (asked != CUDA_SUCCESS || !can) {
-        umf_cuda_vmm_result(cuda, asked, "asking the device how it can share memory");
+        umf_cuda_result(asked, "asking the device how it can share memory");
         UMF_LOG_ERROR("device %d cannot share memory by %s", cuda->context.device,
                       is_fabric ? "fabric handles: use UMF_CUDA_VMM_SHARE_FD" : "descriptors");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;

@@ -9,38 +9,24 @@
 #include "providers/vmm/ops.h"
 
 typedef struct umf_cuda_vmm_t {
-    umf_vmm_t vmm;
-    const umf_cuda_driver_t *driver; /* Immutable after create, as all members without a note */
-    umf_cuda_context_t context;
-    umf_cuda_vmm_share_t share;
+    union {
+        umf_vmm_t vmm;
+        umf_cuda_context_t context; /* in the head of vmm */
+    };
+    umf_cuda_vmm_share_t share; /* Immutable after create, as all members without a note */
     umf_cuda_vmm_free_policy_t free_policy;
-    bool is_of_host;
     CUmemAllocationProp properties;
     CUmemAccessDesc access[UMF_CUDA_VMM_PEERS + 2];
-    size_t access_count;
     char name[UMF_NAME_MAX];
     umf_lock_t lock;  /* UMF_RANK_PROVIDER */
     umf_hash_t peers; /* handles of peer_alloc by address. Sync: lock */
 } umf_cuda_vmm_t;
 UMF_VMM_FIRST(umf_cuda_vmm_t);
-
-static inline umf_result_t umf_cuda_vmm_result(const umf_cuda_vmm_t *cuda, CUresult result,
-                                               const char *what) {
-    return umf_cuda_result(cuda->driver, result, what);
-}
-
-static inline umf_result_t umf_cuda_vmm_given_back(const umf_cuda_vmm_t *cuda, CUresult result,
-                                                   const char *what) {
-    return umf_cuda_given_back(cuda->driver, result, what);
-}
+UMF_VMM_HEAD_FITS(umf_cuda_context_t);
+UMF_CUDA_CONTEXT_FIRST(umf_cuda_vmm_t);
 
 /* Runs one call of the driver in the provider's context. */
-#define UMF_CUDA_VMM_CALL(cuda, result, call)                                                      \
-    UMF_CUDA_CALL((cuda)->driver, &(cuda)->context, result, call)
-
-static inline umf_cuda_places_t umf_cuda_vmm_places(const umf_cuda_vmm_t *cuda) {
-    return (umf_cuda_places_t){&cuda->context, cuda->access, cuda->access_count};
-}
+#define UMF_CUDA_VMM_CALL(cuda, result, call) UMF_CUDA_CALL(&(cuda)->context, result, call)
 
 /* cuda_vmm_backend.c */
 
@@ -51,8 +37,6 @@ CUmemAllocationHandleType umf_cuda_vmm_handle_type(umf_cuda_vmm_share_t share);
 umf_result_t umf_cuda_vmm_try_share(umf_cuda_vmm_t *cuda, size_t granularity);
 
 /* cuda_vmm_peer.c: operations of umf_memory_provider_ext_ops_t */
-umf_result_t umf_cuda_vmm_host_pin(void *provider, void *ptr, size_t size);
-umf_result_t umf_cuda_vmm_host_unpin(void *provider, void *ptr, size_t size);
 umf_result_t umf_cuda_vmm_host_node(void *provider, unsigned *node);
 umf_result_t umf_cuda_vmm_peer_alloc(void *provider, int device, size_t size, void **ptr);
 umf_result_t umf_cuda_vmm_peer_free(void *provider, void *ptr, size_t size);

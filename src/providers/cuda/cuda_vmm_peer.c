@@ -9,25 +9,15 @@
 #include "base/log.h"
 #include "system/os.h"
 
-umf_result_t umf_cuda_vmm_host_pin(void *provider, void *ptr, size_t size) {
-    const umf_cuda_vmm_t *cuda = provider;
-    return umf_cuda_host_pin(cuda->driver, &cuda->context, ptr, size);
-}
-
-umf_result_t umf_cuda_vmm_host_unpin(void *provider, void *ptr, size_t size) {
-    const umf_cuda_vmm_t *cuda = provider;
-    (void)size;
-    return umf_cuda_host_unpin(cuda->driver, &cuda->context, ptr);
-}
-
 /* The node of the device on the bus, as the system tells it, for drivers that do not.
  * -1: unknown. */
 static int cuda_vmm_node_of_bus(const umf_cuda_vmm_t *cuda) {
     char bus[32] = "", path[96], text[16] = "";
     size_t length = 0;
     int fd;
-    if (!cuda->driver->cuDeviceGetPCIBusId ||
-        cuda->driver->cuDeviceGetPCIBusId(bus, sizeof(bus), cuda->context.device) != CUDA_SUCCESS) {
+    if (!cuda->context.driver->cuDeviceGetPCIBusId ||
+        cuda->context.driver->cuDeviceGetPCIBusId(bus, sizeof(bus), cuda->context.device) !=
+            CUDA_SUCCESS) {
         return -1;
     }
     for (char *at = bus; *at; at++) {
@@ -47,8 +37,8 @@ static int cuda_vmm_node_of_bus(const umf_cuda_vmm_t *cuda) {
 umf_result_t umf_cuda_vmm_host_node(void *provider, unsigned *node) {
     const umf_cuda_vmm_t *cuda = provider;
     int found = -1;
-    CUresult result = cuda->driver->cuDeviceGetAttribute(&found, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
-                                                         cuda->context.device);
+    CUresult result = cuda->context.driver->cuDeviceGetAttribute(
+        &found, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, cuda->context.device);
     if (result != CUDA_SUCCESS || found < 0) {
         found = cuda_vmm_node_of_bus(cuda);
     }
@@ -62,11 +52,11 @@ umf_result_t umf_cuda_vmm_host_node(void *provider, unsigned *node) {
 static CUresult cuda_vmm_map_for(const umf_cuda_vmm_t *cuda, uintptr_t base, size_t size,
                                  CUmemGenericAllocationHandle handle, const CUmemAccessDesc *access,
                                  size_t count) {
-    CUresult result = cuda->driver->cuMemMap((CUdeviceptr)base, size, 0, handle, 0);
+    CUresult result = cuda->context.driver->cuMemMap((CUdeviceptr)base, size, 0, handle, 0);
     if (result == CUDA_SUCCESS) {
-        result = cuda->driver->cuMemSetAccess((CUdeviceptr)base, size, access, count);
+        result = cuda->context.driver->cuMemSetAccess((CUdeviceptr)base, size, access, count);
         if (result != CUDA_SUCCESS) {
-            cuda->driver->cuMemUnmap((CUdeviceptr)base, size);
+            cuda->context.driver->cuMemUnmap((CUdeviceptr)base, size);
         }
     }
     return result;
@@ -79,14 +69,14 @@ static CUresult cuda_vmm_map_anywhere(const umf_cuda_vmm_t *cuda,
     CUmemAccessDesc access[2] = {cuda->access[0], cuda->access[0]};
     access[1].location.id = device;
     CUdeviceptr address = 0;
-    CUresult result = cuda->driver->cuMemAddressReserve(&address, size, 0, 0, 0);
+    CUresult result = cuda->context.driver->cuMemAddressReserve(&address, size, 0, 0, 0);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = cuda_vmm_map_for(cuda, (uintptr_t)address, size, handle, access,
                               device == cuda->context.device ? 1 : 2);
     if (result != CUDA_SUCCESS) {
-        cuda->driver->cuMemAddressFree(address, size);
+        cuda->context.driver->cuMemAddressFree(address, size);
         return result;
     }
     *base = (uintptr_t)address;
@@ -94,8 +84,8 @@ static CUresult cuda_vmm_map_anywhere(const umf_cuda_vmm_t *cuda,
 }
 
 static void cuda_vmm_unmap_anywhere(const umf_cuda_vmm_t *cuda, uintptr_t base, size_t size) {
-    cuda->driver->cuMemUnmap((CUdeviceptr)base, size);
-    cuda->driver->cuMemAddressFree((CUdeviceptr)base, size);
+    cuda->context.driver->cuMemUnmap((CUdeviceptr)base, size);
+    cuda->context.driver->cuMemAddressFree((CUdeviceptr)base, size);
 }
 
 static bool cuda_vmm_remember(umf_cuda_vmm_t *cuda, umf_hash_t *hash, uintptr_t base,
@@ -122,7 +112,7 @@ static umf_result_t cuda_vmm_adopt(umf_cuda_vmm_t *cuda, umf_hash_t *hash,
     umf_cuda_scope_t scope;
     uintptr_t made = 0;
     bool kept = true;
-    CUresult result = umf_cuda_enter(cuda->driver, &cuda->context, &scope);
+    CUresult result = umf_cuda_enter(&cuda->context, &scope);
     bool entered = result == CUDA_SUCCESS;
     if (entered) {
         result = cuda_vmm_map_anywhere(cuda, handle, size, device, &made);
@@ -134,10 +124,10 @@ static umf_result_t cuda_vmm_adopt(umf_cuda_vmm_t *cuda, umf_hash_t *hash,
         }
     }
     if (result != CUDA_SUCCESS || !kept) {
-        cuda->driver->cuMemRelease(handle);
+        cuda->context.driver->cuMemRelease(handle);
     }
     if (entered) {
-        result = umf_cuda_leave(cuda->driver, &scope, result);
+        result = umf_cuda_leave(&scope, result);
     }
     if (!kept) {
         UMF_LOG_ERROR("no memory for bookkeeping");
@@ -146,7 +136,7 @@ static umf_result_t cuda_vmm_adopt(umf_cuda_vmm_t *cuda, umf_hash_t *hash,
     if (result == CUDA_SUCCESS) {
         *base = made;
     }
-    return umf_cuda_vmm_result(cuda, result, "mapping memory");
+    return umf_cuda_result(result, "mapping memory");
 }
 
 static umf_result_t cuda_vmm_abandon(umf_cuda_vmm_t *cuda, umf_hash_t *hash, void *ptr,
@@ -158,17 +148,17 @@ static umf_result_t cuda_vmm_abandon(umf_cuda_vmm_t *cuda, umf_hash_t *hash, voi
     }
     umf_cuda_scope_t scope;
     /* Virtual memory outlives contexts, so this is done even if the context cannot be entered. */
-    umf_cuda_enter(cuda->driver, &cuda->context, &scope);
+    umf_cuda_enter(&cuda->context, &scope);
     cuda_vmm_unmap_anywhere(cuda, (uintptr_t)ptr, size);
-    CUresult result = umf_cuda_leave(cuda->driver, &scope, cuda->driver->cuMemRelease(handle));
-    return umf_cuda_vmm_given_back(cuda, result, "unmapping memory");
+    CUresult result = umf_cuda_leave(&scope, cuda->context.driver->cuMemRelease(handle));
+    return umf_cuda_given_back(result, "unmapping memory");
 }
 
 static bool cuda_vmm_reaches(const umf_cuda_vmm_t *cuda, int device) {
     int can = 0;
     return device == cuda->context.device ||
-           (cuda->driver->cuDeviceCanAccessPeer &&
-            cuda->driver->cuDeviceCanAccessPeer(&can, cuda->context.device, device) ==
+           (cuda->context.driver->cuDeviceCanAccessPeer &&
+            cuda->context.driver->cuDeviceCanAccessPeer(&can, cuda->context.device, device) ==
                 CUDA_SUCCESS &&
             can);
 }
@@ -190,7 +180,7 @@ umf_result_t umf_cuda_vmm_peer_alloc(void *provider, int device, size_t size, vo
     CUmemGenericAllocationHandle handle = 0;
     CUresult made;
     UMF_CUDA_VMM_CALL(cuda, made, cuMemCreate(&handle, rounded, &properties, 0));
-    umf_result_t result = umf_cuda_vmm_result(cuda, made, "making memory on another device");
+    umf_result_t result = umf_cuda_result(made, "making memory on another device");
     uintptr_t base = 0;
     if (result == UMF_RESULT_SUCCESS) {
         result = cuda_vmm_adopt(cuda, &cuda->peers, handle, rounded, device, &base);

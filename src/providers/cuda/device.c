@@ -28,7 +28,7 @@ static umf_result_t device_driver(int device, const void *output, const umf_cuda
         UMF_LOG_ERROR("this CUDA driver is too old to name devices: install a newer one");
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    result = umf_cuda_result(*driver, (*driver)->cuDeviceGetCount(count), "counting the devices");
+    result = umf_cuda_result((*driver)->cuDeviceGetCount(count), "counting the devices");
     if (result == UMF_RESULT_SUCCESS && (device < 0 || device >= *count)) {
         UMF_LOG_ERROR("there is no device %d among the %d of this machine", device, *count);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -62,7 +62,7 @@ UMF_API_EXT_1 umf_result_t umfCUDADeviceCurrent(int *device) {
     if (got == CUDA_SUCCESS) {
         *device = found;
     }
-    return umf_cuda_result(driver, got, "asking for the current device");
+    return umf_cuda_result(got, "asking for the current device");
 }
 
 static bool device_is_retained(int device) {
@@ -85,7 +85,7 @@ UMF_API_EXT_1 umf_result_t umfCUDADeviceMakeCurrent(int device) {
             umf_cuda_primary_release(driver, device);
         }
     }
-    return umf_cuda_result(driver, made, "making a device current");
+    return umf_cuda_result(made, "making a device current");
 }
 
 UMF_API_EXT_1 umf_result_t umfCUDADeviceReaches(int device, int peer, bool *reaches) {
@@ -96,7 +96,7 @@ UMF_API_EXT_1 umf_result_t umfCUDADeviceReaches(int device, int peer, bool *reac
         result = device_driver(peer, reaches, &driver, &count);
     }
     if (result == UMF_RESULT_SUCCESS && !can && driver->cuDeviceCanAccessPeer) {
-        result = umf_cuda_result(driver, driver->cuDeviceCanAccessPeer(&can, device, peer),
+        result = umf_cuda_result(driver->cuDeviceCanAccessPeer(&can, device, peer),
                                  "asking whether a device reaches another");
     }
     if (result == UMF_RESULT_SUCCESS) {
@@ -108,13 +108,13 @@ UMF_API_EXT_1 umf_result_t umfCUDADeviceReaches(int device, int peer, bool *reac
 /* Memory is counted in a context, for which the primary one is retained. */
 static CUresult device_count_memory(const umf_cuda_driver_t *driver, int device, size_t *left,
                                     size_t *total) {
-    umf_cuda_context_t context = {.device = device};
+    umf_cuda_context_t context = {.driver = driver, .device = device};
     if (!driver->cuMemGetInfo) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     CUresult result = umf_cuda_primary_retain(driver, device, &context.handle);
     if (result == CUDA_SUCCESS) {
-        UMF_CUDA_CALL(driver, &context, result, cuMemGetInfo(left, total));
+        UMF_CUDA_CALL(&context, result, cuMemGetInfo(left, total));
         umf_cuda_primary_release(driver, device);
     }
     return result;
@@ -133,7 +133,7 @@ UMF_API_EXT_1 umf_result_t umfCUDADeviceMemory(int device, size_t *left, size_t 
         *left = found_left;
         *total = found_total;
     }
-    return umf_cuda_result(driver, got, "asking for the memory of a device");
+    return umf_cuda_result(got, "asking for the memory of a device");
 }
 
 UMF_API_EXT_1 umf_result_t umfCUDADeviceHasManagedMemory(int device, bool *has) {
@@ -150,5 +150,5 @@ UMF_API_EXT_1 umf_result_t umfCUDADeviceHasManagedMemory(int device, bool *has) 
     if (got == CUDA_SUCCESS) {
         *has = managed != 0;
     }
-    return umf_cuda_result(driver, got, "asking whether a device has managed memory");
+    return umf_cuda_result(got, "asking whether a device has managed memory");
 }

@@ -128,10 +128,10 @@ const umf_cuda_driver_t *umf_cuda_driver_per_thread(void) {
 
 /* --- errors ----------------------------------------------------------------------------------- */
 
-static const char *cuda_text(const umf_cuda_driver_t *driver, CUresult result) {
+static const char *cuda_text(CUresult result) {
     const char *name = NULL, *description = NULL;
-    driver->cuGetErrorName(result, &name);
-    driver->cuGetErrorString(result, &description);
+    cuda_driver.cuGetErrorName(result, &name);
+    cuda_driver.cuGetErrorString(result, &description);
     char *line = umf_message_buffer(UMF_MESSAGE_BUFFER_NATIVE);
     if (!line) {
         return name ? name : "unknown error";
@@ -170,29 +170,27 @@ static const char *cuda_hint(CUresult result) {
     return "";
 }
 
-umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, const char *what) {
+umf_result_t umf_cuda_result(CUresult result, const char *what) {
     if (result != CUDA_SUCCESS) {
         umf_cuda_native = (int32_t)result;
         umf_log_level_t level = cuda_is_gone(result) ? UMF_LOG_LEVEL_DEBUG : UMF_LOG_LEVEL_ERROR;
-        umf_log_write(level, 0, __func__, "%s failed: %s%s", what, cuda_text(driver, result),
+        umf_log_write(level, 0, __func__, "%s failed: %s%s", what, cuda_text(result),
                       cuda_hint(result));
     }
     return cuda_map(result);
 }
 
-umf_result_t umf_cuda_given_back(const umf_cuda_driver_t *driver, CUresult result,
-                                 const char *what) {
-    umf_result_t told = umf_cuda_result(driver, result, what);
+umf_result_t umf_cuda_given_back(CUresult result, const char *what) {
+    umf_result_t told = umf_cuda_result(result, what);
     return cuda_is_gone(result) ? UMF_RESULT_SUCCESS : told;
 }
 
-umf_result_t umf_cuda_native_error(const umf_cuda_driver_t *driver, const char **message,
-                                   int32_t *code) {
-    driver = driver ? driver : umf_cuda_driver(NULL, 0);
+umf_result_t umf_cuda_op_native_error(void *provider, const char **message, int32_t *code) {
+    (void)provider;
     if (!umf_native_has_places(message, code)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    *message = driver ? cuda_text(driver, (CUresult)umf_cuda_native) : "no CUDA driver";
+    *message = umf_cuda_driver(NULL, 0) ? cuda_text((CUresult)umf_cuda_native) : "no CUDA driver";
     *code = umf_cuda_native;
     return UMF_RESULT_SUCCESS;
 }
@@ -216,7 +214,7 @@ umf_result_t umf_cuda_probe(char *why, size_t why_size) {
         result = driver->cuDeviceGetCount(&count);
     }
     if (result != CUDA_SUCCESS) {
-        snprintf(why, why_size, "the CUDA driver does not start: %s", cuda_text(driver, result));
+        snprintf(why, why_size, "the CUDA driver does not start: %s", cuda_text(result));
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
     if (count == 0) {

@@ -42,14 +42,13 @@ const umf_cuda_driver_t *umf_cuda_driver_per_thread(void);
  * Converts the result of a driver call, CUDA_SUCCESS included. A failure is stored for the thread
  * and logged with `what` was tried. While the driver shuts down, it is logged at level debug only.
  */
-umf_result_t umf_cuda_result(const umf_cuda_driver_t *driver, CUresult result, const char *what);
+umf_result_t umf_cuda_result(CUresult result, const char *what);
 
 /*
  * Converts the result of a call that gave something back. If the driver or its context has ended,
  * the memory ended with it: that is a success.
  */
-umf_result_t umf_cuda_given_back(const umf_cuda_driver_t *driver, CUresult result,
-                                 const char *what);
+umf_result_t umf_cuda_given_back(CUresult result, const char *what);
 
 /* The driver's last error. One for both kinds of provider, because thread-local memory is scarce.
  */
@@ -62,9 +61,8 @@ umf_result_t umf_cuda_probe(char *why, size_t why_size);
 #define UMF_CUDA_CACHE_LINE_SIZE 128
 umf_result_t umf_cuda_op_cache_line_size(void *provider, size_t *size);
 
-/* The body of get_last_native_error: "<name> - <description>", valid until the thread asks again.
- * `driver` is NULL if there is no provider. */
-umf_result_t umf_cuda_native_error(const umf_cuda_driver_t *driver, const char **message,
-                                   int32_t *code);
+/* The operation get_last_native_error: "<name> - <description>", valid until the thread asks again.
+ */
+umf_result_t umf_cuda_op_native_error(void *provider, const char **message, int32_t *code);
 
 #endif

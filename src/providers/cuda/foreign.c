@@ -7,20 +7,7 @@
 
 #include "providers/cuda/copy.h"
 
-typedef struct cuda_foreign_t {
-    const umf_cuda_driver_t *driver;
-    umf_cuda_context_t context;
-} cuda_foreign_t;
-
-_Static_assert(sizeof(cuda_foreign_t) <= UMF_FOREIGN_SELF_SIZE, "it fits");
-
-UMF_CUDA_WORK_FUNCTIONS(cuda_foreign, cuda_foreign_t);
-
-static umf_result_t cuda_foreign_wait(void *provider, void *const *queues, size_t num_queues,
-                                      void *const *events, size_t num_events) {
-    const cuda_foreign_t *self = provider;
-    return umf_cuda_wait_for(self->driver, &self->context, queues, num_queues, events, num_events);
-}
+_Static_assert(sizeof(umf_cuda_context_t) <= UMF_FOREIGN_SELF_SIZE, "it fits");
 
 static umf_result_t stream_of_thread(void *provider, void **queue) {
     (void)provider;
@@ -37,17 +24,8 @@ static const umf_memory_provider_ext_ops_t cuda_foreign_ext = {
     .struct_size = sizeof(cuda_foreign_ext),
     .queue_create = stream_of_thread,
     .queue_destroy = stream_stays,
-    .queue_wait = cuda_foreign_queue_wait,
-    .copy = cuda_foreign_copy,
-    .fill = cuda_foreign_fill,
-    .copy_rows = cuda_foreign_copy_rows,
-    .wait = cuda_foreign_wait,
-    .copy_domain = umf_cuda_op_copy_domain,
-    .copy_reaches = cuda_foreign_copy_reaches,
-    .queue_join = cuda_foreign_queue_join,
-    .event_record = cuda_foreign_event_record,
-    .queue_mark = cuda_foreign_queue_mark,
-    .mark_wait = cuda_foreign_mark_wait,
+    UMF_CUDA_WORK_OPS,
+    .wait = umf_cuda_op_wait_for,
 };
 
 static bool ask(const umf_cuda_driver_t *driver, const void *ptr, CUpointer_attribute attribute,
@@ -93,11 +71,11 @@ static bool cuda_foreign_find(const void *ptr, umf_foreign_t *memory) {
                                                 : UMF_MEMORY_TYPE_DEVICE;
     ask(driver, ptr, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, &memory->device);
     find_range(driver, ptr, memory);
-    cuda_foreign_t *self = (cuda_foreign_t *)memory->self;
-    self->driver = driver;
-    self->context = (umf_cuda_context_t){.handle = context_of(driver, ptr),
-                                         .device = memory->device < 0 ? 0 : memory->device};
-    if (!self->context.handle) {
+    umf_cuda_context_t *self = (umf_cuda_context_t *)memory->self;
+    *self = (umf_cuda_context_t){.driver = driver,
+                                 .handle = context_of(driver, ptr),
+                                 .device = memory->device < 0 ? 0 : memory->device};
+    if (!self->handle) {
         memory->ext = NULL;
     }
     return true;

@@ -44,23 +44,22 @@ static CUresult record_current(const umf_cuda_driver_t *driver, CUcontext contex
     return result;
 }
 
-static CUresult record(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                       mark_event_t *made) {
+static CUresult record(const umf_cuda_context_t *context, mark_event_t *made) {
     umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(driver, context, &scope);
+    CUresult result = umf_cuda_enter(context, &scope);
     return result == CUDA_SUCCESS
-               ? umf_cuda_leave(driver, &scope, record_current(driver, context->handle, made))
+               ? umf_cuda_leave(&scope, record_current(context->driver, context->handle, made))
                : result;
 }
 
 /* A primary context stays retained until the mark ends, so that its event does. */
 static CUresult record_primary(const umf_cuda_driver_t *driver, CUdevice device, CUcontext but,
                                mark_event_t *made) {
-    umf_cuda_context_t primary = {.device = device};
+    umf_cuda_context_t primary = {.driver = driver, .device = device};
     if (!umf_cuda_primary_use(driver, device, &primary.handle)) {
         return CUDA_SUCCESS;
     }
-    CUresult result = primary.handle == but ? CUDA_SUCCESS : record(driver, &primary, made);
+    CUresult result = primary.handle == but ? CUDA_SUCCESS : record(&primary, made);
     made->device = device;
     made->is_retained = made->event != NULL;
     if (!made->is_retained) {
@@ -69,14 +68,13 @@ static CUresult record_primary(const umf_cuda_driver_t *driver, CUdevice device,
     return result;
 }
 
-static CUresult record_places(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places,
-                              mark_t *mark) {
-    CUcontext own = places->context->handle;
-    CUresult result = record(driver, places->context, &mark->events[0]);
-    for (size_t i = 0; i < places->access_count && !umf_cuda_is_of_capture(result); i++) {
-        const CUmemLocation *at = &places->access[i].location;
+static CUresult record_places(const umf_cuda_context_t *context, mark_t *mark) {
+    CUcontext own = context->handle;
+    CUresult result = record(context, &mark->events[0]);
+    for (size_t i = 0; i < context->access_count && !umf_cuda_is_of_capture(result); i++) {
+        const CUmemLocation *at = &context->access[i].location;
         if (at->type == CU_MEM_LOCATION_TYPE_DEVICE) {
-            CUresult next = record_primary(driver, at->id, own, &mark->events[1 + i]);
+            CUresult next = record_primary(context->driver, at->id, own, &mark->events[1 + i]);
             result = result == CUDA_SUCCESS || umf_cuda_is_of_capture(next) ? next : result;
         }
     }
@@ -98,14 +96,14 @@ static void end(const umf_cuda_driver_t *driver, mark_t *mark, bool is_alive) {
 
 /* What cannot be marked for another reason than a capture is waited for: a wait knows a context
  * that has ended. */
-static umf_result_t mark_result(const umf_cuda_driver_t *driver, CUresult result) {
+static umf_result_t mark_result(CUresult result) {
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         UMF_LOG_DEBUG("queued work is not marked, because that would end the capture of a blocking "
                       "stream");
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     if (umf_cuda_is_of_capture(result)) {
-        umf_cuda_result(driver, result,
+        umf_cuda_result(result,
                         "marking queued work while a stream is captured of which umfCaptureBegins "
                         "was not told");
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
@@ -113,29 +111,28 @@ static umf_result_t mark_result(const umf_cuda_driver_t *driver, CUresult result
     return result == CUDA_SUCCESS ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-umf_result_t umf_cuda_mark_all(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places,
-                               void **mark) {
+umf_result_t umf_cuda_mark_all(const umf_cuda_context_t *context, void **mark) {
     const void *queue;
-    if (!can_mark(driver)) {
+    if (!can_mark(context->driver)) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    mark_t *made = umf_meta_alloc(mark_bytes(1 + places->access_count));
+    mark_t *made = umf_meta_alloc(mark_bytes(1 + context->access_count));
     if (!made) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    made->count = 1 + places->access_count;
+    made->count = 1 + context->access_count;
     if (!umf_capture_enter_wait(&queue)) {
         UMF_LOG_DEBUG("queued work is not marked, because that would end the capture of queue %p",
                       queue);
-        end(driver, made, true);
+        end(context->driver, made, true);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    umf_result_t result = mark_result(driver, record_places(driver, places, made));
+    umf_result_t result = mark_result(record_places(context, made));
     umf_capture_leave_wait();
     if (result == UMF_RESULT_SUCCESS) {
         *mark = made;
     } else {
-        end(driver, made, true);
+        end(context->driver, made, true);
     }
     return result;
 }
@@ -155,17 +152,17 @@ static bool has_passed(const umf_cuda_driver_t *driver, const mark_t *mark, bool
 
 /* A mark that gives an error has passed: its context has ended, or work on it failed. One whose
  * context cannot be entered has not. */
-bool umf_cuda_mark_passed(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                          void *mark, bool waits) {
+bool umf_cuda_mark_passed(void *provider, void *mark, bool waits) {
+    const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;
-    CUresult entered = umf_cuda_enter(driver, context, &scope);
+    CUresult entered = umf_cuda_enter(context, &scope);
     bool is_alive = !umf_cuda_has_ended(entered), may_ask = entered == CUDA_SUCCESS || waits;
-    bool passed = !is_alive || (may_ask && has_passed(driver, mark, waits));
+    bool passed = !is_alive || (may_ask && has_passed(context->driver, mark, waits));
     if (passed) {
-        end(driver, mark, is_alive);
+        end(context->driver, mark, is_alive);
     }
     if (entered == CUDA_SUCCESS) {
-        umf_cuda_leave(driver, &scope, CUDA_SUCCESS);
+        umf_cuda_leave(&scope, CUDA_SUCCESS);
     }
     return passed;
 }

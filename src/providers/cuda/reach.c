@@ -50,19 +50,19 @@ static bool ask(const umf_cuda_driver_t *driver, void *value, CUpointer_attribut
 
 /* Without access the driver copies by way of the host, at a tenth of the speed. Once asked, the
  * access stays. */
-static void reach_context(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                          CUdeviceptr ptr) {
+static void reach_context(const umf_cuda_context_t *context, CUdeviceptr ptr) {
     CUcontext other = NULL;
     CUresult result;
     int device = context->device, can = 0;
-    if (!driver->cuCtxEnablePeerAccess || !driver->cuDeviceCanAccessPeer ||
-        !ask(driver, &other, CU_POINTER_ATTRIBUTE_CONTEXT, ptr) || !other ||
+    if (!context->driver->cuCtxEnablePeerAccess || !context->driver->cuDeviceCanAccessPeer ||
+        !ask(context->driver, &other, CU_POINTER_ATTRIBUTE_CONTEXT, ptr) || !other ||
         other == context->handle || !pair_is_new(context->handle, other) ||
-        !ask(driver, &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr) ||
-        driver->cuDeviceCanAccessPeer(&can, context->device, device) != CUDA_SUCCESS || !can) {
+        !ask(context->driver, &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr) ||
+        context->driver->cuDeviceCanAccessPeer(&can, context->device, device) != CUDA_SUCCESS ||
+        !can) {
         return;
     }
-    UMF_CUDA_CALL(driver, context, result, cuCtxEnablePeerAccess(other, 0));
+    UMF_CUDA_CALL(context, result, cuCtxEnablePeerAccess(other, 0));
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
         UMF_LOG_DEBUG(
             "copies from and to memory of device %d are not from peer to peer: the driver "
@@ -81,17 +81,17 @@ static bool is_without_access(const umf_cuda_driver_t *driver, int device, CUdev
            flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
-umf_result_t umf_cuda_copy_reaches(const umf_cuda_driver_t *driver,
-                                   const umf_cuda_context_t *context, const void *ptr) {
+umf_result_t umf_cuda_op_copy_reaches(void *provider, const void *ptr) {
+    const umf_cuda_context_t *context = provider;
     CUdeviceptr addr = (CUdeviceptr)(uintptr_t)ptr;
     int own = context->device;
-    if (!is_without_access(driver, context->device, addr)) {
-        reach_context(driver, context, addr);
+    if (!is_without_access(context->driver, context->device, addr)) {
+        reach_context(context, addr);
         return UMF_RESULT_SUCCESS;
     }
     /* Memory that not even its own device has access to is none that the answer is about. */
-    return ask(driver, &own, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, addr) &&
-                   !is_without_access(driver, own, addr)
+    return ask(context->driver, &own, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, addr) &&
+                   !is_without_access(context->driver, own, addr)
                ? UMF_RESULT_ERROR_NOT_SUPPORTED
                : UMF_RESULT_SUCCESS;
 }

@@ -22,10 +22,10 @@ static CUresult wait_current(const umf_cuda_driver_t *driver) {
                                                           : driver->cuCtxSynchronize();
 }
 
-static CUresult wait_context(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context) {
+static CUresult wait_context(const umf_cuda_context_t *context) {
     umf_cuda_scope_t scope;
-    CUresult result = umf_cuda_enter(driver, context, &scope);
-    return result == CUDA_SUCCESS ? umf_cuda_leave(driver, &scope, wait_current(driver)) : result;
+    CUresult result = umf_cuda_enter(context, &scope);
+    return result == CUDA_SUCCESS ? umf_cuda_leave(&scope, wait_current(context->driver)) : result;
 }
 
 static bool can_find_primary(const umf_cuda_driver_t *driver) {
@@ -43,11 +43,11 @@ bool umf_cuda_primary_use(const umf_cuda_driver_t *driver, CUdevice device, CUco
 
 /* Waits for a primary context, which is retained meanwhile so that it cannot end. */
 static CUresult wait_primary(const umf_cuda_driver_t *driver, CUdevice device, CUcontext but) {
-    umf_cuda_context_t primary = {.device = device};
+    umf_cuda_context_t primary = {.driver = driver, .device = device};
     if (!umf_cuda_primary_use(driver, device, &primary.handle)) {
         return CUDA_SUCCESS;
     }
-    CUresult result = primary.handle == but ? CUDA_SUCCESS : wait_context(driver, &primary);
+    CUresult result = primary.handle == but ? CUDA_SUCCESS : wait_context(&primary);
     umf_cuda_primary_release(driver, device);
     return result;
 }
@@ -57,13 +57,13 @@ static CUresult graver(CUresult first, CUresult next) {
     return first == CUDA_SUCCESS || umf_cuda_is_of_capture(next) ? next : first;
 }
 
-static CUresult wait_places(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places) {
-    CUcontext own = places->context->handle;
-    CUresult result = wait_context(driver, places->context);
-    for (size_t i = 0; i < places->access_count && !umf_cuda_is_of_capture(result); i++) {
-        const CUmemLocation *at = &places->access[i].location;
+static CUresult wait_places(const umf_cuda_context_t *context) {
+    CUcontext own = context->handle;
+    CUresult result = wait_context(context);
+    for (size_t i = 0; i < context->access_count && !umf_cuda_is_of_capture(result); i++) {
+        const CUmemLocation *at = &context->access[i].location;
         if (at->type == CU_MEM_LOCATION_TYPE_DEVICE) {
-            result = graver(result, wait_primary(driver, at->id, own));
+            result = graver(result, wait_primary(context->driver, at->id, own));
         }
     }
     return result;
@@ -77,38 +77,35 @@ static void tell_capture(umf_log_level_t level, const char *which, const void *q
 }
 
 /* Waits, and logs captures. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture, already logged. */
-static CUresult wait_untold(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places,
-                            umf_log_level_t level) {
+static CUresult wait_untold(const umf_cuda_context_t *context, umf_log_level_t level) {
     const void *queue;
     if (!umf_capture_enter_wait(&queue)) {
         tell_capture(level, "queue", queue);
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    CUresult result = wait_places(driver, places);
+    CUresult result = wait_places(context);
     umf_capture_leave_wait();
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
-        tell_capture(level, "a blocking stream of context", places->context->handle);
+        tell_capture(level, "a blocking stream of context", context->handle);
     } else if (umf_cuda_is_of_capture(result)) {
-        umf_cuda_result(driver, result,
-                        "waiting for queued work while a stream is captured of which "
-                        "umfCaptureBegins was not told");
+        umf_cuda_result(result, "waiting for queued work while a stream is captured of which "
+                                "umfCaptureBegins was not told");
     }
     return umf_cuda_is_of_capture(result) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
 }
 
-umf_result_t umf_cuda_wait_all(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places) {
-    CUresult result = wait_untold(driver, places, UMF_LOG_LEVEL_ERROR);
-    return umf_cuda_is_of_capture(result)
-               ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
-               : umf_cuda_result(driver, result, "waiting for queued work");
+static umf_result_t wait_all(const umf_cuda_context_t *context) {
+    CUresult result = wait_untold(context, UMF_LOG_LEVEL_ERROR);
+    return umf_cuda_is_of_capture(result) ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
+                                          : umf_cuda_result(result, "waiting for queued work");
 }
 
-umf_result_t umf_cuda_settle(const umf_cuda_driver_t *driver, const umf_cuda_places_t *places) {
-    CUresult result = wait_untold(driver, places, UMF_LOG_LEVEL_DEBUG);
+umf_result_t umf_cuda_op_settle(void *provider) {
+    CUresult result = wait_untold(provider, UMF_LOG_LEVEL_DEBUG);
     if (umf_cuda_is_of_capture(result)) {
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    umf_cuda_result(driver, result, "waiting for queued work");
+    umf_cuda_result(result, "waiting for queued work");
     return UMF_RESULT_SUCCESS;
 }
 
@@ -136,22 +133,30 @@ static size_t find_captured(const umf_cuda_driver_t *driver, void *const *queues
     return at;
 }
 
-umf_result_t umf_cuda_wait_for(const umf_cuda_driver_t *driver, const umf_cuda_context_t *context,
-                               void *const *queues, size_t num_queues, void *const *events,
-                               size_t num_events) {
+umf_result_t umf_cuda_op_wait_for(void *provider, void *const *queues, size_t num_queues,
+                                  void *const *events, size_t num_events) {
+    const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;
     size_t captured = num_queues;
-    CUresult result = umf_cuda_enter(driver, context, &scope);
+    CUresult result = umf_cuda_enter(context, &scope);
     if (result == CUDA_SUCCESS) {
-        captured = find_captured(driver, queues, num_queues);
-        result = captured < num_queues ? CUDA_SUCCESS
-                                       : wait_each(driver, queues, num_queues, events, num_events);
-        result = umf_cuda_leave(driver, &scope, result);
+        captured = find_captured(context->driver, queues, num_queues);
+        result = captured < num_queues
+                     ? CUDA_SUCCESS
+                     : wait_each(context->driver, queues, num_queues, events, num_events);
+        result = umf_cuda_leave(&scope, result);
     }
     if (captured < num_queues) {
         UMF_LOG_ERROR("queue %p is captured, so it cannot be waited for: end the capture first",
                       queues[captured]);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    return umf_cuda_result(driver, result, "waiting for queued work");
+    return umf_cuda_result(result, "waiting for queued work");
+}
+
+umf_result_t umf_cuda_op_wait(void *provider, void *const *queues, size_t num_queues,
+                              void *const *events, size_t num_events) {
+    return num_queues || num_events
+               ? umf_cuda_op_wait_for(provider, queues, num_queues, events, num_events)
+               : wait_all(provider);
 }

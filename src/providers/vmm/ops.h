@@ -9,6 +9,8 @@
 
 #define UMF_VMM_FIRST(type)                                                                        \
     _Static_assert(offsetof(type, vmm) == 0, "the operations of vmm take a provider for it")
+#define UMF_VMM_HEAD_FITS(type)                                                                    \
+    _Static_assert(sizeof(type) <= sizeof(((umf_vmm_t *)0)->head), "fits")
 
 umf_result_t umf_vmm_op_page_size(void *provider, size_t size, size_t *page_size);
 umf_result_t umf_vmm_op_min_page_size(void *provider, const void *ptr, size_t *page_size);

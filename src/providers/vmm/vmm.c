@@ -14,7 +14,8 @@
 
 umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, size_t granularity,
                           size_t piece_size) {
-    *vmm = (umf_vmm_t){.ops = ops, .granularity = granularity};
+    vmm->ops = ops;
+    vmm->granularity = granularity;
     if (!umf_round_up(piece_size ? piece_size : 1, granularity, &vmm->piece_size)) {
         UMF_LOG_ERROR("a piece size of %zu bytes is too large", piece_size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;

@@ -77,6 +77,9 @@ typedef struct umf_vmm_backend_t {
 typedef struct umf_vmm_piece_t umf_vmm_piece_t;
 
 struct umf_vmm_t {
+    /* The back end's own, so that operations for all kinds over its driver find it at the start of
+     * a provider's state. */
+    _Alignas(16) char head[64];
     const umf_vmm_backend_t *ops; /* Immutable after init, as all members without a note */
     size_t granularity;
     size_t piece_size; /* smallest piece made for an allocation */
@@ -97,7 +100,8 @@ struct umf_vmm_t {
     umf_vmm_imports_t imports;
 };
 
-/* `granularity` is a power of two; `piece_size` is rounded up to it. */
+/* `vmm` is zeroed but for its head; `granularity` is a power of two; `piece_size` is rounded up to
+ * it. */
 umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, size_t granularity,
                           size_t piece_size);
 /* Releases all pieces. */
