@@ -6,27 +6,26 @@
 
 #define GROUPS_MAX 32
 
-static bool can_copy(const umf_ze_driver_t *driver) {
-    return driver->zeCommandListCreateImmediate && driver->zeCommandListDestroy &&
-           driver->zeCommandListAppendMemoryCopy && driver->zeCommandListAppendMemoryFill;
+static bool can_copy(void) {
+    return umf_ze.zeCommandListCreateImmediate && umf_ze.zeCommandListDestroy &&
+           umf_ze.zeCommandListAppendMemoryCopy && umf_ze.zeCommandListAppendMemoryFill;
 }
 
 /* The first group of engines that can copy; compute engines can, too. */
-static ze_result_t find_group(const umf_ze_driver_t *driver, ze_device_handle_t device,
-                              uint32_t *ordinal) {
+static ze_result_t find_group(ze_device_handle_t device, uint32_t *ordinal) {
     ze_command_queue_group_properties_t groups[GROUPS_MAX] = {0};
     uint32_t count = 0;
     *ordinal = 0;
-    if (!driver->zeDeviceGetCommandQueueGroupProperties) {
+    if (!umf_ze.zeDeviceGetCommandQueueGroupProperties) {
         return ZE_RESULT_SUCCESS;
     }
-    ze_result_t result = driver->zeDeviceGetCommandQueueGroupProperties(device, &count, NULL);
+    ze_result_t result = umf_ze.zeDeviceGetCommandQueueGroupProperties(device, &count, NULL);
     count = count < GROUPS_MAX ? count : GROUPS_MAX;
     for (uint32_t i = 0; i < count; i++) {
         groups[i].stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES;
     }
     if (result == ZE_RESULT_SUCCESS && count) {
-        result = driver->zeDeviceGetCommandQueueGroupProperties(device, &count, groups);
+        result = umf_ze.zeDeviceGetCommandQueueGroupProperties(device, &count, groups);
     }
     for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && i < count; i++) {
         if (groups[i].flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY) {
@@ -37,13 +36,13 @@ static ze_result_t find_group(const umf_ze_driver_t *driver, ze_device_handle_t 
     return result;
 }
 
-umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handle_t context,
-                                 ze_device_handle_t device, void **queue) {
-    if (!device) {
+umf_result_t umf_ze_op_queue_create(void *provider, void **queue) {
+    const umf_ze_memory_t *memory = provider;
+    if (!memory->device) {
         UMF_LOG_ERROR("the provider has no device that could copy; the CPU can");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    if (!can_copy(driver)) {
+    if (!can_copy()) {
         UMF_LOG_ERROR("this Level Zero loader has no immediate command lists to copy memory with");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
@@ -53,9 +52,9 @@ umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handl
         .priority = ZE_COMMAND_QUEUE_PRIORITY_NORMAL,
     };
     ze_command_list_handle_t list = NULL;
-    ze_result_t result = find_group(driver, device, &desc.ordinal);
+    ze_result_t result = find_group(memory->device, &desc.ordinal);
     if (result == ZE_RESULT_SUCCESS) {
-        result = driver->zeCommandListCreateImmediate(context, device, &desc, &list);
+        result = umf_ze.zeCommandListCreateImmediate(memory->context, memory->device, &desc, &list);
     }
     if (result == ZE_RESULT_SUCCESS) {
         *queue = list;
@@ -63,10 +62,14 @@ umf_result_t umf_ze_queue_create(const umf_ze_driver_t *driver, ze_context_handl
     return umf_ze_result(result, "making a command list");
 }
 
+umf_result_t umf_ze_op_copy_domain(void *provider, const void **domain) {
+    *domain = ((umf_ze_memory_t *)provider)->context;
+    return UMF_RESULT_SUCCESS;
+}
+
 umf_result_t umf_ze_op_queue_destroy(void *provider, void *queue) {
     (void)provider;
-    return umf_ze_given_back(umf_ze_driver(NULL, 0)->zeCommandListDestroy(queue),
-                             "destroying a command list");
+    return umf_ze_given_back(umf_ze.zeCommandListDestroy(queue), "destroying a command list");
 }
 
 /* Nothing to wait for: each command has ended when it returns. */
@@ -77,42 +80,39 @@ umf_result_t umf_ze_op_queue_wait(void *provider, void *queue) {
 
 umf_result_t umf_ze_op_copy(void *provider, void *queue, void *dst, const void *src, size_t size) {
     (void)provider;
-    return umf_ze_result(
-        umf_ze_driver(NULL, 0)->zeCommandListAppendMemoryCopy(queue, dst, src, size, NULL, 0, NULL),
-        "copying memory");
+    return umf_ze_result(umf_ze.zeCommandListAppendMemoryCopy(queue, dst, src, size, NULL, 0, NULL),
+                         "copying memory");
 }
 
 umf_result_t umf_ze_op_fill(void *provider, void *queue, void *dst, uint8_t value, size_t size) {
     (void)provider;
-    return umf_ze_result(umf_ze_driver(NULL, 0)->zeCommandListAppendMemoryFill(
-                             queue, dst, &value, sizeof(value), size, NULL, 0, NULL),
+    return umf_ze_result(umf_ze.zeCommandListAppendMemoryFill(queue, dst, &value, sizeof(value),
+                                                              size, NULL, 0, NULL),
                          "filling memory");
 }
 
 umf_result_t umf_ze_op_queue_join(void *provider, void *queue, void *const *events,
                                   size_t num_events) {
-    const umf_ze_driver_t *driver = umf_ze_driver(NULL, 0);
     ze_result_t result = ZE_RESULT_SUCCESS;
     (void)provider;
-    if (!driver->zeCommandListAppendWaitOnEvents) {
+    if (!umf_ze.zeCommandListAppendWaitOnEvents) {
         UMF_LOG_ERROR("this Level Zero loader cannot let a command list wait for events");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     for (size_t i = 0; i < num_events && result == ZE_RESULT_SUCCESS; i++) {
         ze_event_handle_t event = events[i];
-        result = driver->zeCommandListAppendWaitOnEvents(queue, 1, &event);
+        result = umf_ze.zeCommandListAppendWaitOnEvents(queue, 1, &event);
     }
     return umf_ze_result(result, "letting a command list wait for an event");
 }
 
 umf_result_t umf_ze_op_event_record(void *provider, void *event, void *queue) {
-    const umf_ze_driver_t *driver = umf_ze_driver(NULL, 0);
     (void)provider;
-    if (!driver->zeCommandListAppendSignalEvent) {
+    if (!umf_ze.zeCommandListAppendSignalEvent) {
         UMF_LOG_ERROR("this Level Zero loader cannot signal events");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    return umf_ze_result(driver->zeCommandListAppendSignalEvent(queue, event),
+    return umf_ze_result(umf_ze.zeCommandListAppendSignalEvent(queue, event),
                          "signalling an event");
 }
 
@@ -124,42 +124,41 @@ typedef struct ze_mark_t {
     ze_event_handle_t event;
 } ze_mark_t;
 
-static bool can_mark(const umf_ze_driver_t *driver) {
-    return driver->zeEventPoolCreate && driver->zeEventPoolDestroy && driver->zeEventCreate &&
-           driver->zeEventDestroy && driver->zeEventHostSynchronize &&
-           driver->zeCommandListAppendSignalEvent;
+static bool can_mark(void) {
+    return umf_ze.zeEventPoolCreate && umf_ze.zeEventPoolDestroy && umf_ze.zeEventCreate &&
+           umf_ze.zeEventDestroy && umf_ze.zeEventHostSynchronize &&
+           umf_ze.zeCommandListAppendSignalEvent;
 }
 
 /* What fails is tried once more: a context whose events are alive cannot be destroyed. */
-static void mark_end(const umf_ze_driver_t *driver, ze_mark_t *mark) {
-    if (mark->event && driver->zeEventDestroy(mark->event) != ZE_RESULT_SUCCESS) {
-        driver->zeEventDestroy(mark->event);
+static void mark_end(ze_mark_t *mark) {
+    if (mark->event && umf_ze.zeEventDestroy(mark->event) != ZE_RESULT_SUCCESS) {
+        umf_ze.zeEventDestroy(mark->event);
     }
-    if (mark->pool && driver->zeEventPoolDestroy(mark->pool) != ZE_RESULT_SUCCESS) {
-        driver->zeEventPoolDestroy(mark->pool);
+    if (mark->pool && umf_ze.zeEventPoolDestroy(mark->pool) != ZE_RESULT_SUCCESS) {
+        umf_ze.zeEventPoolDestroy(mark->pool);
     }
     umf_meta_free(mark, sizeof(*mark));
 }
 
-static ze_result_t mark_make(const umf_ze_driver_t *driver, ze_context_handle_t context,
-                             ze_command_list_handle_t list, ze_mark_t *mark) {
+static ze_result_t mark_make(ze_context_handle_t context, ze_command_list_handle_t list,
+                             ze_mark_t *mark) {
     const ze_event_pool_desc_t pool = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
                                        .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE,
                                        .count = 1};
     const ze_event_desc_t event = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC,
                                    .signal = ZE_EVENT_SCOPE_FLAG_HOST,
                                    .wait = ZE_EVENT_SCOPE_FLAG_HOST};
-    ze_result_t result = driver->zeEventPoolCreate(context, &pool, 0, NULL, &mark->pool);
+    ze_result_t result = umf_ze.zeEventPoolCreate(context, &pool, 0, NULL, &mark->pool);
     if (result == ZE_RESULT_SUCCESS) {
-        result = driver->zeEventCreate(mark->pool, &event, &mark->event);
+        result = umf_ze.zeEventCreate(mark->pool, &event, &mark->event);
     }
-    return result == ZE_RESULT_SUCCESS ? driver->zeCommandListAppendSignalEvent(list, mark->event)
+    return result == ZE_RESULT_SUCCESS ? umf_ze.zeCommandListAppendSignalEvent(list, mark->event)
                                        : result;
 }
 
-umf_result_t umf_ze_queue_mark(const umf_ze_driver_t *driver, ze_context_handle_t context,
-                               void *queue, void **mark) {
-    if (!can_mark(driver)) {
+umf_result_t umf_ze_op_queue_mark(void *provider, void *queue, void **mark) {
+    if (!can_mark()) {
         UMF_LOG_ERROR("this Level Zero loader has no events");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
@@ -168,24 +167,23 @@ umf_result_t umf_ze_queue_mark(const umf_ze_driver_t *driver, ze_context_handle_
         UMF_LOG_ERROR("no memory for bookkeeping");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    ze_result_t result = mark_make(driver, context, queue, made);
+    ze_result_t result = mark_make(((umf_ze_memory_t *)provider)->context, queue, made);
     if (result == ZE_RESULT_SUCCESS) {
         *mark = made;
     } else {
-        mark_end(driver, made);
+        mark_end(made);
     }
     return umf_ze_result(result, "marking a command list");
 }
 
 /* A mark that gives an error has passed: its device is lost, or work on it failed. */
 int umf_ze_op_mark_wait(void *provider, void *mark, int may_block) {
-    const umf_ze_driver_t *driver = umf_ze_driver(NULL, 0);
     ze_mark_t *made = mark;
     (void)provider;
-    bool has_passed = driver->zeEventHostSynchronize(made->event, may_block ? UINT64_MAX : 0) !=
+    bool has_passed = umf_ze.zeEventHostSynchronize(made->event, may_block ? UINT64_MAX : 0) !=
                       ZE_RESULT_NOT_READY;
     if (has_passed) {
-        mark_end(driver, made);
+        mark_end(made);
     }
     return has_passed;
 }

@@ -16,12 +16,12 @@ static const umf_dl_symbol_t ze_symbols[] = {
 };
 
 static pthread_once_t ze_once = PTHREAD_ONCE_INIT;
-static umf_ze_driver_t ze_driver; /* Immutable after ze_load, as all variables below */
+umf_ze_driver_t umf_ze; /* Immutable after ze_load, as all variables below */
 
 __thread int32_t umf_ze_native;
 
 static const char *ze_fill(void *library) {
-    return umf_dl_fill(library, ze_symbols, UMF_COUNT_OF(ze_symbols), &ze_driver);
+    return umf_dl_fill(library, ze_symbols, UMF_COUNT_OF(ze_symbols), &umf_ze);
 }
 
 static umf_gpu_library_t ze_library = {
@@ -42,9 +42,9 @@ static void ze_load(void) {
     umf_gpu_library_load(&ze_library);
 }
 
-const umf_ze_driver_t *umf_ze_driver(char *why, size_t why_size) {
+bool umf_ze_is_there(char *why, size_t why_size) {
     pthread_once(&ze_once, ze_load);
-    return umf_gpu_library_is_there(&ze_library, why, why_size) ? &ze_driver : NULL;
+    return umf_gpu_library_is_there(&ze_library, why, why_size);
 }
 
 /* --- errors ----------------------------------------------------------------------------------- */

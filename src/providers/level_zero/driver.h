@@ -28,12 +28,15 @@ typedef struct umf_ze_driver_t {
 #undef UMF_ZE
 } umf_ze_driver_t;
 
+/* The loader's functions. Valid after umf_ze_is_there has found it. */
+extern umf_ze_driver_t umf_ze;
+
 /*
  * Looks the loader up once: among the libraries that the process has loaded, then on the system.
- * NULL if the loader or a required function is missing; `why` (may be NULL) then receives the
- * reason and what to do.
+ * false: the loader or a required function is missing; `why` (may be NULL) then receives the reason
+ * and what to do.
  */
-const umf_ze_driver_t *umf_ze_driver(char *why, size_t why_size);
+bool umf_ze_is_there(char *why, size_t why_size);
 
 /*
  * Converts the result of a call, ZE_RESULT_SUCCESS included. A failure is stored for the thread and

@@ -32,8 +32,10 @@ _Static_assert(sizeof(ze_handle_t) == 16 + 88 + 8 + ZE_MAX_IPC_HANDLE_SIZE, "han
 
 /* --- the bytes -------------------------------------------------------------------------------- */
 
-size_t umf_ze_ipc_size(void) {
-    return sizeof(ze_handle_t);
+umf_result_t umf_ze_get_ipc_handle_size(void *provider, size_t *size) {
+    (void)provider;
+    *size = sizeof(ze_handle_t);
+    return UMF_RESULT_SUCCESS;
 }
 
 /* The sum of all fields, with `check` taken as 0. */
@@ -67,7 +69,8 @@ static void handle_write(ze_handle_t *handle, void *data) {
     memcpy(data, handle, sizeof(*handle));
 }
 
-umf_result_t umf_ze_ipc_check(const void *data, size_t size) {
+umf_result_t umf_ze_ipc_check(void *provider, const void *data, size_t size) {
+    (void)provider;
     ze_handle_t handle;
     umf_result_t result = handle_read(data, &handle);
     if (result == UMF_RESULT_SUCCESS && handle.size != size) {
@@ -100,17 +103,18 @@ static bool ticket_is_own(const umf_fd_ticket_t *ticket) {
 
 /* Older loaders have no such function; the descriptor is closed when the memory is freed. */
 static umf_result_t driver_put(const umf_ze_provider_t *ze, ze_ipc_mem_handle_t handle) {
-    if (!ze->driver->zeMemPutIpcHandle) {
+    if (!umf_ze.zeMemPutIpcHandle) {
         return UMF_RESULT_SUCCESS;
     }
-    return umf_ze_result(ze->driver->zeMemPutIpcHandle(ze->context, handle),
+    return umf_ze_result(umf_ze.zeMemPutIpcHandle(ze->memory.context, handle),
                          "putting an IPC handle");
 }
 
 static umf_result_t get_driver_handle(const umf_ze_provider_t *ze, const void *ptr,
                                       ze_handle_t *handle) {
-    umf_result_t result = umf_ze_result(
-        ze->driver->zeMemGetIpcHandle(ze->context, ptr, &handle->driver), "getting an IPC handle");
+    umf_result_t result =
+        umf_ze_result(umf_ze.zeMemGetIpcHandle(ze->memory.context, ptr, &handle->driver),
+                      "getting an IPC handle");
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -147,7 +151,7 @@ static umf_result_t query_export(const umf_ze_provider_t *ze, const void *ptr, i
         .pNext = &exported,
     };
     umf_result_t result =
-        umf_ze_result(ze->driver->zeMemGetAllocProperties(ze->context, ptr, &properties, NULL),
+        umf_ze_result(umf_ze.zeMemGetAllocProperties(ze->memory.context, ptr, &properties, NULL),
                       "exporting memory (it must be memory of a device, allocated while "
                       "params.use_import_export_for_IPC was 1)");
     if (result == UMF_RESULT_SUCCESS && exported.fd < 0) {
@@ -215,7 +219,8 @@ static umf_result_t get_export(umf_ze_provider_t *ze, const void *ptr, ze_handle
     return result;
 }
 
-umf_result_t umf_ze_ipc_get(umf_ze_provider_t *ze, const void *ptr, size_t size, void *data) {
+umf_result_t umf_ze_get_ipc_handle(void *provider, const void *ptr, size_t size, void *data) {
+    umf_ze_provider_t *ze = provider;
     if (!umf_ze_alloc_is_listed(ze, ptr)) {
         UMF_LOG_ERROR("%p is not an allocation of this provider, or freed already", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -234,7 +239,7 @@ umf_result_t umf_ze_ipc_get(umf_ze_provider_t *ze, const void *ptr, size_t size,
     return result;
 }
 
-umf_result_t umf_ze_ipc_put(umf_ze_provider_t *ze, const void *data) {
+umf_result_t umf_ze_put_ipc_handle(void *provider, void *data) {
     ze_handle_t handle;
     umf_result_t result = handle_read(data, &handle);
     if (result != UMF_RESULT_SUCCESS) {
@@ -249,7 +254,7 @@ umf_result_t umf_ze_ipc_put(umf_ze_provider_t *ze, const void *data) {
         umf_os_close(handle.ticket.fd); /* the copy of export_copy */
         return UMF_RESULT_SUCCESS;
     }
-    return driver_put(ze, handle.driver);
+    return driver_put(provider, handle.driver);
 }
 
 /* --- the consumer's side ---------------------------------------------------------------------- */
@@ -265,7 +270,7 @@ static ze_result_t open_import(const umf_ze_provider_t *ze, int fd, size_t size,
         .pNext = &import,
         .ordinal = ze->ordinal,
     };
-    return ze->driver->zeMemAllocDevice(ze->context, &desc, size, 0, ze->device, ptr);
+    return umf_ze.zeMemAllocDevice(ze->memory.context, &desc, size, 0, ze->memory.device, ptr);
 }
 
 /* Opens the memory; `fd` is a descriptor of this process for the file that the ticket names. */
@@ -276,7 +281,7 @@ static ze_result_t open_with(const umf_ze_provider_t *ze, const ze_handle_t *han
     }
     ze_ipc_mem_handle_t local = handle->driver;
     memcpy(local.data, &fd, sizeof(fd));
-    return ze->driver->zeMemOpenIpcHandle(ze->context, ze->device, local, 0, ptr);
+    return umf_ze.zeMemOpenIpcHandle(ze->memory.context, ze->memory.device, local, 0, ptr);
 }
 
 static umf_result_t open_any(const umf_ze_provider_t *ze, const ze_handle_t *handle, void **ptr) {
@@ -296,8 +301,8 @@ static umf_result_t open_any(const umf_ze_provider_t *ze, const ze_handle_t *han
 }
 
 static ze_result_t close_any(const umf_ze_provider_t *ze, ze_way_t way, void *ptr) {
-    return way == ZE_WAY_EXPORT ? ze->driver->zeMemFree(ze->context, ptr)
-                                : ze->driver->zeMemCloseIpcHandle(ze->context, ptr);
+    return way == ZE_WAY_EXPORT ? umf_ze.zeMemFree(ze->memory.context, ptr)
+                                : umf_ze.zeMemCloseIpcHandle(ze->memory.context, ptr);
 }
 
 static bool opened_add(umf_ze_provider_t *ze, const void *ptr, ze_way_t way) {
@@ -315,11 +320,12 @@ static ze_way_t opened_remove(umf_ze_provider_t *ze, const void *ptr) {
     return (ze_way_t)way;
 }
 
-umf_result_t umf_ze_ipc_open(umf_ze_provider_t *ze, const void *data, void **ptr) {
+umf_result_t umf_ze_open_ipc_handle(void *provider, void *data, void **ptr) {
+    umf_ze_provider_t *ze = provider;
     ze_handle_t handle;
     void *made = NULL;
     umf_result_t result = handle_read(data, &handle);
-    if (result == UMF_RESULT_SUCCESS && !ze->device) {
+    if (result == UMF_RESULT_SUCCESS && !ze->memory.device) {
         UMF_LOG_ERROR("a provider of host memory has no device to open shared memory on");
         result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -338,7 +344,9 @@ umf_result_t umf_ze_ipc_open(umf_ze_provider_t *ze, const void *data, void **ptr
     return UMF_RESULT_SUCCESS;
 }
 
-umf_result_t umf_ze_ipc_close(umf_ze_provider_t *ze, void *ptr) {
+umf_result_t umf_ze_close_ipc_handle(void *provider, void *ptr, size_t size) {
+    umf_ze_provider_t *ze = provider;
+    (void)size;
     ze_way_t way = opened_remove(ze, ptr);
     if (!way) {
         UMF_LOG_ERROR("%p was not opened by this provider, or is closed already", ptr);

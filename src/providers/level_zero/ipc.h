@@ -8,14 +8,12 @@
 
 #include "providers/level_zero/provider.h"
 
-/* The same for every allocation. */
-size_t umf_ze_ipc_size(void);
-
-/* As the operations of umf_memory_provider_ops_t and its extension. */
-umf_result_t umf_ze_ipc_get(umf_ze_provider_t *ze, const void *ptr, size_t size, void *data);
-umf_result_t umf_ze_ipc_put(umf_ze_provider_t *ze, const void *data);
-umf_result_t umf_ze_ipc_check(const void *data, size_t size);
-umf_result_t umf_ze_ipc_open(umf_ze_provider_t *ze, const void *data, void **ptr);
-umf_result_t umf_ze_ipc_close(umf_ze_provider_t *ze, void *ptr);
+/* The operations of umf_memory_provider_ops_t and its extension. */
+umf_result_t umf_ze_get_ipc_handle_size(void *provider, size_t *size);
+umf_result_t umf_ze_get_ipc_handle(void *provider, const void *ptr, size_t size, void *data);
+umf_result_t umf_ze_put_ipc_handle(void *provider, void *data);
+umf_result_t umf_ze_ipc_check(void *provider, const void *data, size_t size);
+umf_result_t umf_ze_open_ipc_handle(void *provider, void *data, void **ptr);
+umf_result_t umf_ze_close_ipc_handle(void *provider, void *ptr, size_t size);
 
 #endif

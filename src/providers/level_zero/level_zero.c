@@ -25,7 +25,7 @@ static ze_result_t ze_call_alloc_host(const umf_ze_provider_t *ze, size_t size, 
         .stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC,
         .pNext = &relaxed,
     };
-    return ze->driver->zeMemAllocHost(ze->context, &host, size, alignment, ptr);
+    return umf_ze.zeMemAllocHost(ze->memory.context, &host, size, alignment, ptr);
 }
 
 static ze_result_t ze_call_alloc_device(const umf_ze_provider_t *ze, size_t size, size_t alignment,
@@ -46,32 +46,33 @@ static ze_result_t ze_call_alloc_device(const umf_ze_provider_t *ze, size_t size
     if (size > ze->max_alloc_size) {
         device.pNext = &relaxed;
     }
-    if (ze->memory_type == UMF_MEMORY_TYPE_SHARED) {
-        return ze->driver->zeMemAllocShared(ze->context, &device, &host, size, alignment,
-                                            ze->device, ptr);
+    if (ze->memory.memory_type == UMF_MEMORY_TYPE_SHARED) {
+        return umf_ze.zeMemAllocShared(ze->memory.context, &device, &host, size, alignment,
+                                       ze->memory.device, ptr);
     }
     if (__atomic_load_n(&ze->exports, __ATOMIC_RELAXED)) {
         exported.pNext = device.pNext;
         device.pNext = &exported;
     }
-    return ze->driver->zeMemAllocDevice(ze->context, &device, size, alignment, ze->device, ptr);
+    return umf_ze.zeMemAllocDevice(ze->memory.context, &device, size, alignment, ze->memory.device,
+                                   ptr);
 }
 
 static ze_result_t ze_call_free(const umf_ze_provider_t *ze, void *ptr) {
     if (!ze->free_policy) {
-        return ze->driver->zeMemFree(ze->context, ptr);
+        return umf_ze.zeMemFree(ze->memory.context, ptr);
     }
     ze_memory_free_ext_desc_t desc = {
         .stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
         .freePolicy = ze->free_policy,
     };
-    return ze->driver->zeMemFreeExt(ze->context, &desc, ptr);
+    return umf_ze.zeMemFreeExt(ze->memory.context, &desc, ptr);
 }
 
 /* Allocates memory and makes it resident. After a failure nothing stays allocated. */
 static ze_result_t ze_call_alloc(umf_ze_provider_t *ze, size_t size, size_t alignment, void **ptr) {
     void *made = NULL;
-    ze_result_t result = ze->memory_type == UMF_MEMORY_TYPE_HOST
+    ze_result_t result = ze->memory.memory_type == UMF_MEMORY_TYPE_HOST
                              ? ze_call_alloc_host(ze, size, alignment, &made)
                              : ze_call_alloc_device(ze, size, alignment, &made);
     if (result != ZE_RESULT_SUCCESS) {
@@ -90,7 +91,7 @@ static ze_result_t ze_call_page_size(const umf_ze_provider_t *ze, const void *pt
     ze_memory_allocation_properties_t properties = {
         .stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES,
     };
-    ze_result_t result = ze->driver->zeMemGetAllocProperties(ze->context, ptr, &properties, NULL);
+    ze_result_t result = umf_ze.zeMemGetAllocProperties(ze->memory.context, ptr, &properties, NULL);
     if (result == ZE_RESULT_SUCCESS) {
         *size = (size_t)properties.pageSize;
     }
@@ -156,7 +157,7 @@ static umf_result_t ze_set_free_policy(umf_ze_provider_t *ze, const umf_ze_param
             ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE,
     };
     ze->free_policy = flags[params->free_policy];
-    if (ze->free_policy && !ze->driver->zeMemFreeExt) {
+    if (ze->free_policy && !umf_ze.zeMemFreeExt) {
         UMF_LOG_ERROR("this Level Zero loader has no function zeMemFreeExt, which free policies "
                       "need: install a newer one, or use the default policy");
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
@@ -165,17 +166,17 @@ static umf_result_t ze_set_free_policy(umf_ze_provider_t *ze, const umf_ze_param
 }
 
 static umf_result_t ze_use_handles(umf_ze_provider_t *ze, const umf_ze_params_t *params) {
-    ze->context = params->context;
-    ze->device = params->device;
+    ze->memory.context = params->context;
+    ze->memory.device = params->device;
     return umf_ze_resident_init(ze, params->resident, params->resident_count);
 }
 
 /* Looks for devices of the same driver, because only they can share the context. */
-static umf_result_t ze_find_resident(umf_ze_provider_t *ze, const umf_ze_numbers_t *numbers,
-                                     ze_driver_handle_t owner, ze_device_handle_t *devices) {
+static umf_result_t ze_find_resident(const umf_ze_numbers_t *numbers, ze_driver_handle_t owner,
+                                     ze_device_handle_t *devices) {
     for (uint32_t i = 0; i < numbers->resident_count; i++) {
-        umf_result_t result = umf_ze_find_beside(ze->driver, owner, numbers->device.any_type,
-                                                 numbers->resident[i], &devices[i]);
+        umf_result_t result =
+            umf_ze_find_beside(owner, numbers->device.any_type, numbers->resident[i], &devices[i]);
         if (result != UMF_RESULT_SUCCESS) {
             return result;
         }
@@ -186,28 +187,29 @@ static umf_result_t ze_find_resident(umf_ze_provider_t *ze, const umf_ze_numbers
 static umf_result_t ze_use_numbers(umf_ze_provider_t *ze, const umf_ze_numbers_t *numbers) {
     umf_ze_place_t place;
     ze_device_handle_t resident[UMF_ZE_NUMBERS_MAX];
-    umf_result_t result = umf_ze_find_device(ze->driver, &numbers->device, &place);
+    umf_result_t result = umf_ze_find_device(&numbers->device, &place);
     if (result == UMF_RESULT_SUCCESS) {
-        result = ze_find_resident(ze, numbers, place.owner, resident);
+        result = ze_find_resident(numbers, place.owner, resident);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_ze_make_context(ze->driver, place.owner, &ze->context);
+        result = umf_ze_make_context(place.owner, &ze->memory.context);
     }
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    ze->owns_context = true;
-    ze->device = ze->memory_type == UMF_MEMORY_TYPE_HOST ? NULL : place.device;
+    ze->memory.owns_context = true;
+    ze->memory.device = ze->memory.memory_type == UMF_MEMORY_TYPE_HOST ? NULL : place.device;
     return umf_ze_resident_init(ze, resident, numbers->resident_count);
 }
 
 static umf_result_t ze_read_limit(umf_ze_provider_t *ze) {
     ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
-    if (!ze->device) {
+    if (!ze->memory.device) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_result_t result = umf_ze_result(ze->driver->zeDeviceGetProperties(ze->device, &properties),
-                                        "asking for the properties of the device");
+    umf_result_t result =
+        umf_ze_result(umf_ze.zeDeviceGetProperties(ze->memory.device, &properties),
+                      "asking for the properties of the device");
     ze->max_alloc_size = properties.maxMemAllocSize;
     return result;
 }
@@ -235,7 +237,7 @@ static umf_result_t ze_start(umf_ze_provider_t *ze, const umf_ze_params_t *param
         result = ze_read_limit(ze);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_ze_cache_line_size(ze->driver, ze->device, &ze->cache_line_size);
+        result = umf_ze_cache_line_size(ze->memory.device, &ze->memory.cache_line_size);
     }
     return result == UMF_RESULT_SUCCESS ? ze_read_page_size(ze) : result;
 }
@@ -245,9 +247,9 @@ static umf_result_t ze_release(umf_ze_provider_t *ze) {
     if (ze->resident) {
         umf_ze_resident_fini(ze);
     }
-    if (ze->owns_context) {
-        result =
-            umf_ze_given_back(ze->driver->zeContextDestroy(ze->context), "destroying the context");
+    if (ze->memory.owns_context) {
+        result = umf_ze_given_back(umf_ze.zeContextDestroy(ze->memory.context),
+                                   "destroying the context");
     }
     umf_hash_fini(&ze->opened);
     umf_lock_destroy(&ze->lock);
@@ -262,8 +264,7 @@ static umf_result_t ze_initialize(const void *params, void **provider) {
         return result;
     }
     char why[512];
-    const umf_ze_driver_t *driver = umf_ze_driver(why, sizeof(why));
-    if (!driver) {
+    if (!umf_ze_is_there(why, sizeof(why))) {
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
@@ -271,8 +272,7 @@ static umf_result_t ze_initialize(const void *params, void **provider) {
     if (!ze) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    ze->driver = driver;
-    ze->memory_type = wanted->memory_type;
+    ze->memory.memory_type = wanted->memory_type;
     ze->ordinal = wanted->device_ordinal;
     umf_name_copy(ze->name, wanted->name);
     umf_lock_init(&ze->lock, UMF_RANK_PROVIDER);
@@ -358,19 +358,7 @@ static umf_result_t ze_get_recommended_page_size(void *provider, size_t size, si
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t ze_get_cache_line_size(void *provider, size_t *size) {
-    *size = ((umf_ze_provider_t *)provider)->cache_line_size;
-    return UMF_RESULT_SUCCESS;
-}
-
 UMF_PROVIDER_GET_NAME(ze, umf_ze_provider_t, umf_ze_params)
-
-static umf_result_t ze_get_property(void *provider, const void *ptr, umf_memory_property_id_t id,
-                                    void *value) {
-    const umf_ze_provider_t *ze = provider;
-    (void)ptr;
-    return umf_ze_property(ze->context, ze->device, ze->memory_type, id, value);
-}
 
 /* --- settings --------------------------------------------------------------------------------- */
 
@@ -400,60 +388,14 @@ static umf_result_t ze_ctl(void *provider, umf_ctl_query_source_t source, const 
 
 /* --- data ------------------------------------------------------------------------------------- */
 
-static umf_result_t ze_queue_create(void *provider, void **queue) {
-    const umf_ze_provider_t *ze = provider;
-    return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
-}
-
-static umf_result_t ze_queue_mark(void *provider, void *queue, void **mark) {
-    const umf_ze_provider_t *ze = provider;
-    return umf_ze_queue_mark(ze->driver, ze->context, queue, mark);
-}
-
 static umf_result_t ze_wait(void *provider, void *const *queues, size_t num_queues,
                             void *const *events, size_t num_events) {
+    (void)provider;
     if (!num_queues && !num_events) {
         UMF_LOG_ERROR("a Level Zero provider waits for queues and events that are named only");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    return umf_ze_wait_for(((umf_ze_provider_t *)provider)->driver, queues, num_queues, events,
-                           num_events);
-}
-
-/* Memory of one context: a command list of another one does not know it. */
-static umf_result_t ze_copy_domain(void *provider, const void **domain) {
-    *domain = ((const umf_ze_provider_t *)provider)->context;
-    return UMF_RESULT_SUCCESS;
-}
-
-/* --- IPC -------------------------------------------------------------------------------------- */
-
-static umf_result_t ze_get_ipc_handle_size(void *provider, size_t *size) {
-    (void)provider;
-    *size = umf_ze_ipc_size();
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t ze_get_ipc_handle(void *provider, const void *ptr, size_t size, void *data) {
-    return umf_ze_ipc_get(provider, ptr, size, data);
-}
-
-static umf_result_t ze_put_ipc_handle(void *provider, void *data) {
-    return umf_ze_ipc_put(provider, data);
-}
-
-static umf_result_t ze_open_ipc_handle(void *provider, void *data, void **ptr) {
-    return umf_ze_ipc_open(provider, data, ptr);
-}
-
-static umf_result_t ze_close_ipc_handle(void *provider, void *ptr, size_t size) {
-    (void)size;
-    return umf_ze_ipc_close(provider, ptr);
-}
-
-static umf_result_t ze_ipc_check(void *provider, const void *data, size_t size) {
-    (void)provider;
-    return umf_ze_ipc_check(data, size);
+    return umf_ze_wait_for(queues, num_queues, events, num_events);
 }
 
 /* --- tables ----------------------------------------------------------------------------------- */
@@ -462,24 +404,18 @@ static const umf_memory_provider_ops_t ze_ops = {
     UMF_PROVIDER_OPS(ze),
     .alloc = ze_alloc,
     .free = ze_free,
-    .get_last_native_error = umf_ze_native_error,
     .get_recommended_page_size = ze_get_recommended_page_size,
     .get_min_page_size = ze_get_min_page_size,
     .get_name = ze_get_name,
-    UMF_IPC_OPS(ze),
+    UMF_IPC_OPS(umf_ze),
     .ext_ctl = ze_ctl,
-    .ext_get_allocation_properties = ze_get_property,
-    .ext_get_allocation_properties_size = umf_ze_op_property_size,
-    .get_cache_line_size = ze_get_cache_line_size,
+    UMF_ZE_OPS,
 };
 
 static const umf_memory_provider_ext_ops_t ze_ext_ops = {
     .struct_size = sizeof(ze_ext_ops),
-    .ipc_check = ze_ipc_check,
-    .queue_create = ze_queue_create,
-    .queue_mark = ze_queue_mark,
+    .ipc_check = umf_ze_ipc_check,
     UMF_ZE_QUEUE_OPS,
-    .copy_domain = ze_copy_domain,
     .wait = ze_wait,
 };
 

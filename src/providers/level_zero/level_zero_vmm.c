@@ -20,20 +20,22 @@
 #define LARGE_SIZE ((size_t)1 << 30)
 
 typedef struct ze_vmm_t {
-    umf_vmm_t vmm;
-    const umf_ze_driver_t *driver; /* Immutable after create, as all members without a note */
-    ze_context_handle_t context;
-    ze_device_handle_t device;
-    bool owns_context;
-    bool any_type; /* numbers of peer devices count devices that are no GPUs, too */
+    union {
+        umf_vmm_t vmm;
+        umf_ze_memory_t memory; /* in the head of vmm */
+    };
+    /* Immutable after create, as all members without a note. Numbers of peer devices count devices
+     * that are no GPUs, too. */
+    bool any_type;
     umf_level_zero_vmm_free_policy_t free_policy;
     umf_ze_wait_t wait;
-    size_t cache_line_size;
     char name[UMF_NAME_MAX];
     umf_lock_t lock;  /* UMF_RANK_PROVIDER */
     umf_hash_t wider; /* ze_vmm_range_t by aligned address. Sync: lock */
 } ze_vmm_t;
 UMF_VMM_FIRST(ze_vmm_t);
+UMF_VMM_HEAD_FITS(umf_ze_memory_t);
+UMF_ZE_MEMORY_FIRST(ze_vmm_t);
 
 /* A reservation that is larger than the range in use, so that it contains an aligned one. */
 typedef struct ze_vmm_range_t {
@@ -75,8 +77,8 @@ static umf_result_t ze_vmm_reserve_wider(ze_vmm_t *ze, size_t size, size_t align
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umf_ze_result(
-        ze->driver->zeVirtualMemReserve(ze->context, ze_vmm_request(range->size, alignment),
-                                        range->size, &range->start),
+        umf_ze.zeVirtualMemReserve(ze->memory.context, ze_vmm_request(range->size, alignment),
+                                   range->size, &range->start),
         "reserving addresses");
     if (result != UMF_RESULT_SUCCESS) {
         umf_meta_free(range, sizeof(*range));
@@ -87,7 +89,7 @@ static umf_result_t ze_vmm_reserve_wider(ze_vmm_t *ze, size_t size, size_t align
     bool is_kept = umf_hash_put(&ze->wider, aligned, range);
     umf_unlock(&ze->lock);
     if (!is_kept) {
-        ze->driver->zeVirtualMemFree(ze->context, range->start, range->size);
+        umf_ze.zeVirtualMemFree(ze->memory.context, range->start, range->size);
         umf_meta_free(range, sizeof(*range));
         UMF_LOG_ERROR("no memory for bookkeeping");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -99,9 +101,10 @@ static umf_result_t ze_vmm_reserve_wider(ze_vmm_t *ze, size_t size, size_t align
 static umf_result_t ze_vmm_reserve(void *backend, size_t size, size_t alignment, uintptr_t *base) {
     ze_vmm_t *ze = backend;
     void *start = NULL;
-    umf_result_t result = umf_ze_result(
-        ze->driver->zeVirtualMemReserve(ze->context, ze_vmm_request(size, alignment), size, &start),
-        "reserving addresses");
+    umf_result_t result =
+        umf_ze_result(umf_ze.zeVirtualMemReserve(ze->memory.context,
+                                                 ze_vmm_request(size, alignment), size, &start),
+                      "reserving addresses");
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -109,7 +112,7 @@ static umf_result_t ze_vmm_reserve(void *backend, size_t size, size_t alignment,
         *base = (uintptr_t)start;
         return UMF_RESULT_SUCCESS;
     }
-    result = ze_vmm_given_back(ze->driver->zeVirtualMemFree(ze->context, start, size),
+    result = ze_vmm_given_back(umf_ze.zeVirtualMemFree(ze->memory.context, start, size),
                                "giving back addresses");
     return result ? result : ze_vmm_reserve_wider(ze, size, alignment, base);
 }
@@ -119,9 +122,9 @@ static umf_result_t ze_vmm_unreserve(void *backend, uintptr_t base, size_t size)
     umf_lock(&ze->lock);
     ze_vmm_range_t *wider = umf_hash_remove(&ze->wider, base);
     umf_unlock(&ze->lock);
-    ze_result_t result = wider
-                             ? ze->driver->zeVirtualMemFree(ze->context, wider->start, wider->size)
-                             : ze->driver->zeVirtualMemFree(ze->context, (void *)base, size);
+    ze_result_t result =
+        wider ? umf_ze.zeVirtualMemFree(ze->memory.context, wider->start, wider->size)
+              : umf_ze.zeVirtualMemFree(ze->memory.context, (void *)base, size);
     umf_meta_free(wider, sizeof(*wider));
     return ze_vmm_given_back(result, "giving back addresses");
 }
@@ -134,7 +137,8 @@ static umf_result_t ze_vmm_create(void *backend, size_t size, umf_physical_t *ph
     const ze_vmm_t *ze = backend;
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = size};
     ze_physical_mem_handle_t handle = NULL;
-    ze_result_t made = ze->driver->zePhysicalMemCreate(ze->context, ze->device, &desc, &handle);
+    ze_result_t made =
+        umf_ze.zePhysicalMemCreate(ze->memory.context, ze->memory.device, &desc, &handle);
     umf_result_t result = umf_ze_result(made, "making physical memory");
     if (made == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -151,22 +155,23 @@ static ze_physical_mem_handle_t ze_vmm_handle(umf_physical_t physical) {
 
 static umf_result_t ze_vmm_destroy(void *backend, umf_physical_t physical) {
     const ze_vmm_t *ze = backend;
-    return ze_vmm_given_back(ze->driver->zePhysicalMemDestroy(ze->context, ze_vmm_handle(physical)),
-                             "giving back physical memory");
+    return ze_vmm_given_back(
+        umf_ze.zePhysicalMemDestroy(ze->memory.context, ze_vmm_handle(physical)),
+        "giving back physical memory");
 }
 
 static umf_result_t ze_vmm_map(void *backend, uintptr_t base, size_t size,
                                umf_physical_t physical) {
     const ze_vmm_t *ze = backend;
-    return umf_ze_result(ze->driver->zeVirtualMemMap(ze->context, (void *)base, size,
-                                                     ze_vmm_handle(physical), 0,
-                                                     ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE),
+    return umf_ze_result(umf_ze.zeVirtualMemMap(ze->memory.context, (void *)base, size,
+                                                ze_vmm_handle(physical), 0,
+                                                ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE),
                          "mapping memory");
 }
 
 static umf_result_t ze_vmm_unmap(void *backend, uintptr_t base, size_t size) {
     const ze_vmm_t *ze = backend;
-    return ze_vmm_given_back(ze->driver->zeVirtualMemUnmap(ze->context, (void *)base, size),
+    return ze_vmm_given_back(umf_ze.zeVirtualMemUnmap(ze->memory.context, (void *)base, size),
                              "unmapping memory");
 }
 
@@ -204,41 +209,41 @@ static const umf_vmm_backend_t ze_vmm_backend = {
 
 /* --- creation --------------------------------------------------------------------------------- */
 
-static bool driver_has_vmm(const umf_ze_driver_t *driver) {
-    return driver->zeVirtualMemReserve && driver->zeVirtualMemFree &&
-           driver->zeVirtualMemQueryPageSize && driver->zeVirtualMemMap &&
-           driver->zeVirtualMemUnmap && driver->zePhysicalMemCreate && driver->zePhysicalMemDestroy;
+static bool driver_has_vmm(void) {
+    return umf_ze.zeVirtualMemReserve && umf_ze.zeVirtualMemFree &&
+           umf_ze.zeVirtualMemQueryPageSize && umf_ze.zeVirtualMemMap && umf_ze.zeVirtualMemUnmap &&
+           umf_ze.zePhysicalMemCreate && umf_ze.zePhysicalMemDestroy;
 }
 
-static const umf_ze_driver_t *ze_vmm_driver(char *why, size_t why_size) {
-    const umf_ze_driver_t *driver = umf_ze_driver(why, why_size);
-    if (driver && !driver_has_vmm(driver)) {
+static bool ze_vmm_is_there(char *why, size_t why_size) {
+    bool is_there = umf_ze_is_there(why, why_size);
+    if (is_there && !driver_has_vmm()) {
         snprintf(why, why_size,
                  "this Level Zero loader has no virtual memory: install a newer one (libze1)");
-        return NULL;
+        return false;
     }
-    return driver;
+    return is_there;
 }
 
 static umf_result_t ze_vmm_take_context(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted) {
     if (wanted->context) {
-        ze->context = wanted->context;
-        ze->device = wanted->device;
+        ze->memory.context = wanted->context;
+        ze->memory.device = wanted->device;
         return UMF_RESULT_SUCCESS;
     }
     umf_ze_place_t place;
-    umf_result_t result = umf_ze_find_device(ze->driver, &wanted->request, &place);
+    umf_result_t result = umf_ze_find_device(&wanted->request, &place);
     if (result == UMF_RESULT_SUCCESS) {
-        ze->device = place.device;
-        result = umf_ze_make_context(ze->driver, place.owner, &ze->context);
-        ze->owns_context = result == UMF_RESULT_SUCCESS;
+        ze->memory.device = place.device;
+        result = umf_ze_make_context(place.owner, &ze->memory.context);
+        ze->memory.owns_context = result == UMF_RESULT_SUCCESS;
     }
     return result;
 }
 
 static void ze_vmm_drop_context(ze_vmm_t *ze) {
-    if (ze->owns_context) {
-        ze_vmm_given_back(ze->driver->zeContextDestroy(ze->context), "destroying the context");
+    if (ze->memory.owns_context) {
+        ze_vmm_given_back(umf_ze.zeContextDestroy(ze->memory.context), "destroying the context");
     }
 }
 
@@ -253,14 +258,14 @@ static umf_result_t ze_vmm_check_page_size(size_t page_size) {
 
 static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted) {
     size_t page_size = 0;
-    umf_result_t result = umf_ze_cache_line_size(ze->driver, ze->device, &ze->cache_line_size);
+    umf_result_t result = umf_ze_cache_line_size(ze->memory.device, &ze->memory.cache_line_size);
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_ze_wait_init(ze->driver, ze->device, &ze->wait);
+        result = umf_ze_wait_init(ze->memory.device, &ze->wait);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_ze_result(
-            ze->driver->zeVirtualMemQueryPageSize(ze->context, ze->device, LARGE_SIZE, &page_size),
-            "asking for the page size");
+        result = umf_ze_result(umf_ze.zeVirtualMemQueryPageSize(
+                                   ze->memory.context, ze->memory.device, LARGE_SIZE, &page_size),
+                               "asking for the page size");
     }
     if (result == UMF_RESULT_SUCCESS) {
         result = ze_vmm_check_page_size(page_size);
@@ -274,8 +279,7 @@ static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     char why[512];
-    const umf_ze_driver_t *driver = ze_vmm_driver(why, sizeof(why));
-    if (!driver) {
+    if (!ze_vmm_is_there(why, sizeof(why))) {
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
@@ -283,7 +287,7 @@ static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
     if (!ze) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    ze->driver = driver;
+    ze->memory.memory_type = UMF_MEMORY_TYPE_DEVICE;
     ze->any_type = wanted->request.any_type;
     ze->free_policy = wanted->free_policy;
     umf_name_copy(ze->name, wanted->name);
@@ -313,37 +317,9 @@ static umf_result_t ze_vmm_finalize(void *provider) {
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static umf_result_t ze_vmm_get_cache_line_size(void *provider, size_t *size) {
-    *size = ((ze_vmm_t *)provider)->cache_line_size;
-    return UMF_RESULT_SUCCESS;
-}
-
 UMF_PROVIDER_GET_NAME(ze_vmm, ze_vmm_t, umf_ze_vmm_params)
 
-static umf_result_t ze_vmm_get_property(void *provider, const void *ptr,
-                                        umf_memory_property_id_t id, void *value) {
-    const ze_vmm_t *ze = provider;
-    (void)ptr;
-    return umf_ze_property(ze->context, ze->device, UMF_MEMORY_TYPE_DEVICE, id, value);
-}
-
 /* --- data ------------------------------------------------------------------------------------- */
-
-static umf_result_t ze_vmm_queue_create(void *provider, void **queue) {
-    const ze_vmm_t *ze = provider;
-    return umf_ze_queue_create(ze->driver, ze->context, ze->device, queue);
-}
-
-static umf_result_t ze_vmm_queue_mark(void *provider, void *queue, void **mark) {
-    const ze_vmm_t *ze = provider;
-    return umf_ze_queue_mark(ze->driver, ze->context, queue, mark);
-}
-
-/* Memory of one context: a command list of another one does not know it. */
-static umf_result_t ze_vmm_copy_domain(void *provider, const void **domain) {
-    *domain = ((const ze_vmm_t *)provider)->context;
-    return UMF_RESULT_SUCCESS;
-}
 
 /* A driver that cannot wait is not waited for; provider_level_zero_vmm.h says so. */
 static umf_result_t ze_vmm_wait_all(const ze_vmm_t *ze) {
@@ -364,8 +340,7 @@ static umf_result_t ze_vmm_wait_all(const ze_vmm_t *ze) {
 
 static umf_result_t ze_vmm_wait(void *provider, void *const *queues, size_t num_queues,
                                 void *const *events, size_t num_events) {
-    return num_queues || num_events ? umf_ze_wait_for(((ze_vmm_t *)provider)->driver, queues,
-                                                      num_queues, events, num_events)
+    return num_queues || num_events ? umf_ze_wait_for(queues, num_queues, events, num_events)
                                     : ze_vmm_wait_all(provider);
 }
 
@@ -373,24 +348,23 @@ static umf_result_t ze_vmm_wait(void *provider, void *const *queues, size_t num_
 
 static bool ze_vmm_reaches(const ze_vmm_t *ze, ze_device_handle_t device) {
     ze_bool_t can = 0;
-    return device == ze->device ||
-           (ze->driver->zeDeviceCanAccessPeer &&
-            ze->driver->zeDeviceCanAccessPeer(ze->device, device, &can) == ZE_RESULT_SUCCESS &&
+    return device == ze->memory.device ||
+           (umf_ze.zeDeviceCanAccessPeer &&
+            umf_ze.zeDeviceCanAccessPeer(ze->memory.device, device, &can) == ZE_RESULT_SUCCESS &&
             can);
 }
 
 /* Looks among the devices of the same driver: others cannot have memory in the context. */
 static umf_result_t ze_vmm_find_peer(const ze_vmm_t *ze, int number, ze_device_handle_t *peer) {
     ze_driver_handle_t owner;
-    umf_result_t result = umf_ze_result(umf_ze_owner(ze->driver, ze->device, &owner),
+    umf_result_t result = umf_ze_result(umf_ze_owner(ze->memory.device, &owner),
                                         "looking for the driver of a device");
     if (result == UMF_RESULT_SUCCESS && !owner) {
         UMF_LOG_ERROR("no Level Zero driver of this machine lists the device %p",
-                      (void *)ze->device);
+                      (void *)ze->memory.device);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    return result ? result
-                  : umf_ze_find_beside(ze->driver, owner, ze->any_type, (unsigned)number, peer);
+    return result ? result : umf_ze_find_beside(owner, ze->any_type, (unsigned)number, peer);
 }
 
 static umf_result_t ze_vmm_peer_alloc(void *provider, int device, size_t size, void **ptr) {
@@ -413,7 +387,7 @@ static umf_result_t ze_vmm_peer_alloc(void *provider, int device, size_t size, v
         .pNext = &relaxed,
     };
     void *made = NULL;
-    result = umf_ze_result(ze->driver->zeMemAllocDevice(ze->context, &desc, size, 0, peer, &made),
+    result = umf_ze_result(umf_ze.zeMemAllocDevice(ze->memory.context, &desc, size, 0, peer, &made),
                            "making memory on another device");
     if (result == UMF_RESULT_SUCCESS) {
         *ptr = made;
@@ -424,7 +398,7 @@ static umf_result_t ze_vmm_peer_alloc(void *provider, int device, size_t size, v
 static umf_result_t ze_vmm_peer_free(void *provider, void *ptr, size_t size) {
     const ze_vmm_t *ze = provider;
     (void)size;
-    return ze_vmm_given_back(ze->driver->zeMemFree(ze->context, ptr),
+    return ze_vmm_given_back(umf_ze.zeMemFree(ze->memory.context, ptr),
                              "giving back memory of another device");
 }
 
@@ -433,21 +407,15 @@ static umf_result_t ze_vmm_peer_free(void *provider, void *ptr, size_t size) {
 static const umf_memory_provider_ops_t ze_vmm_ops = {
     UMF_PROVIDER_OPS(ze_vmm),
     UMF_VMM_OPS,
-    .get_last_native_error = umf_ze_native_error,
     .get_name = ze_vmm_get_name,
-    .ext_get_allocation_properties = ze_vmm_get_property,
-    .ext_get_allocation_properties_size = umf_ze_op_property_size,
-    .get_cache_line_size = ze_vmm_get_cache_line_size,
+    UMF_ZE_OPS,
 };
 
 static const umf_memory_provider_ext_ops_t ze_vmm_ext_ops = {
     .struct_size = sizeof(ze_vmm_ext_ops),
     UMF_VMM_EXT_OPS,
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
-    .queue_create = ze_vmm_queue_create,
-    .queue_mark = ze_vmm_queue_mark,
     UMF_ZE_QUEUE_OPS,
-    .copy_domain = ze_vmm_copy_domain,
     .wait = ze_vmm_wait,
     .peer_alloc = ze_vmm_peer_alloc,
     .peer_free = ze_vmm_peer_free,
@@ -458,8 +426,8 @@ UMF_API_EXT_1 const umf_memory_provider_ops_t *umfLevelZeroVmmMemoryProviderOps(
 }
 
 static umf_result_t ze_vmm_probe(char *why, size_t why_size) {
-    return ze_vmm_driver(why, why_size) ? umf_ze_probe(why, why_size)
-                                        : UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    return ze_vmm_is_there(why, why_size) ? umf_ze_probe(why, why_size)
+                                          : UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
 }
 
 UMF_PROVIDER_DESCRIPTOR(level_zero_vmm, umf_ze_vmm_params, .ops = &ze_vmm_ops,

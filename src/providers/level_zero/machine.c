@@ -27,55 +27,53 @@ typedef struct drivers_t {
     uint32_t count;
 } drivers_t;
 
-static ze_result_t list_drivers(const umf_ze_driver_t *driver, drivers_t *drivers) {
+static ze_result_t list_drivers(drivers_t *drivers) {
     drivers->count = 0;
-    ze_result_t result = driver->zeDriverGet(&drivers->count, NULL);
+    ze_result_t result = umf_ze.zeDriverGet(&drivers->count, NULL);
     if (result != ZE_RESULT_SUCCESS || drivers->count == 0) {
         return result;
     }
     drivers->count = drivers->count < DRIVERS_MAX ? drivers->count : DRIVERS_MAX;
-    return driver->zeDriverGet(&drivers->count, drivers->list);
+    return umf_ze.zeDriverGet(&drivers->count, drivers->list);
 }
 
-ze_result_t umf_ze_list_devices(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                                umf_ze_devices_list_t *devices) {
+ze_result_t umf_ze_list_devices(ze_driver_handle_t owner, umf_ze_devices_list_t *devices) {
     devices->count = 0;
-    ze_result_t result = driver->zeDeviceGet(owner, &devices->count, NULL);
+    ze_result_t result = umf_ze.zeDeviceGet(owner, &devices->count, NULL);
     if (result != ZE_RESULT_SUCCESS || devices->count == 0) {
         return result;
     }
     devices->count = devices->count < UMF_ZE_DEVICES_MAX ? devices->count : UMF_ZE_DEVICES_MAX;
-    return driver->zeDeviceGet(owner, &devices->count, devices->list);
+    return umf_ze.zeDeviceGet(owner, &devices->count, devices->list);
 }
 
 /* --- by number -------------------------------------------------------------------------------- */
 
-static bool can_find(const umf_ze_driver_t *driver) {
-    return driver->zeInit && driver->zeDriverGet && driver->zeDeviceGet;
+static bool can_find(void) {
+    return umf_ze.zeInit && umf_ze.zeDriverGet && umf_ze.zeDeviceGet;
 }
 
-static ze_result_t device_counts(const umf_ze_driver_t *driver, ze_device_handle_t device,
-                                 bool any_type, bool *counts) {
+static ze_result_t device_counts(ze_device_handle_t device, bool any_type, bool *counts) {
     ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
     ze_result_t result =
-        any_type ? ZE_RESULT_SUCCESS : driver->zeDeviceGetProperties(device, &properties);
+        any_type ? ZE_RESULT_SUCCESS : umf_ze.zeDeviceGetProperties(device, &properties);
     *counts = any_type || (result == ZE_RESULT_SUCCESS && properties.type == ZE_DEVICE_TYPE_GPU);
     return result;
 }
 
 /* Keeps the devices that count; `*seen` grows by all devices. */
-static ze_result_t list_counted(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                                bool any_type, umf_ze_devices_list_t *devices, unsigned *seen) {
+static ze_result_t list_counted(ze_driver_handle_t owner, bool any_type,
+                                umf_ze_devices_list_t *devices, unsigned *seen) {
     umf_ze_devices_list_t all;
     devices->count = 0;
-    ze_result_t result = umf_ze_list_devices(driver, owner, &all);
+    ze_result_t result = umf_ze_list_devices(owner, &all);
     if (result != ZE_RESULT_SUCCESS) {
         return result;
     }
     *seen += all.count;
     for (uint32_t i = 0; i < all.count && result == ZE_RESULT_SUCCESS; i++) {
         bool counts;
-        result = device_counts(driver, all.list[i], any_type, &counts);
+        result = device_counts(all.list[i], any_type, &counts);
         if (counts) {
             devices->list[devices->count++] = all.list[i];
         }
@@ -90,10 +88,10 @@ typedef struct search_t {
     unsigned counted; /* devices that count in the requested driver */
 } search_t;
 
-static ze_result_t search_owner(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                                const umf_ze_request_t *request, search_t *search) {
+static ze_result_t search_owner(ze_driver_handle_t owner, const umf_ze_request_t *request,
+                                search_t *search) {
     umf_ze_devices_list_t devices;
-    ze_result_t result = list_counted(driver, owner, request->any_type, &devices, &search->seen);
+    ze_result_t result = list_counted(owner, request->any_type, &devices, &search->seen);
     if (result != ZE_RESULT_SUCCESS) {
         return result;
     }
@@ -109,13 +107,12 @@ static bool is_no_driver(ze_result_t result) {
     return result == ZE_RESULT_ERROR_UNINITIALIZED || result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
 }
 
-static ze_result_t search_machine(const umf_ze_driver_t *driver, const umf_ze_request_t *request,
-                                  search_t *search) {
+static ze_result_t search_machine(const umf_ze_request_t *request, search_t *search) {
     drivers_t drivers;
     *search = (search_t){.place = {NULL, NULL}};
-    ze_result_t result = driver->zeInit(0);
+    ze_result_t result = umf_ze.zeInit(0);
     if (result == ZE_RESULT_SUCCESS) {
-        result = list_drivers(driver, &drivers);
+        result = list_drivers(&drivers);
     }
     if (result != ZE_RESULT_SUCCESS) {
         return is_no_driver(result) ? ZE_RESULT_SUCCESS : result;
@@ -123,12 +120,12 @@ static ze_result_t search_machine(const umf_ze_driver_t *driver, const umf_ze_re
     search->drivers = drivers.count;
     if (request->names_driver) {
         return request->driver < drivers.count
-                   ? search_owner(driver, drivers.list[request->driver], request, search)
+                   ? search_owner(drivers.list[request->driver], request, search)
                    : ZE_RESULT_SUCCESS;
     }
     for (uint32_t i = 0; i < drivers.count && search->counted == 0 && result == ZE_RESULT_SUCCESS;
          i++) {
-        result = search_owner(driver, drivers.list[i], request, search);
+        result = search_owner(drivers.list[i], request, search);
     }
     return result;
 }
@@ -175,15 +172,14 @@ static umf_result_t conclude(ze_result_t result, const umf_ze_request_t *request
     return told;
 }
 
-umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_request_t *request,
-                                umf_ze_place_t *place) {
-    if (!can_find(driver)) {
+umf_result_t umf_ze_find_device(const umf_ze_request_t *request, umf_ze_place_t *place) {
+    if (!can_find()) {
         UMF_LOG_ERROR("this Level Zero loader cannot list devices (zeInit, zeDriverGet, "
                       "zeDeviceGet): give the provider a context and a device");
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
     search_t search;
-    ze_result_t found = search_machine(driver, request, &search);
+    ze_result_t found = search_machine(request, &search);
     umf_result_t result = conclude(found, request, &search);
     if (result == UMF_RESULT_SUCCESS) {
         *place = search.place;
@@ -191,11 +187,11 @@ umf_result_t umf_ze_find_device(const umf_ze_driver_t *driver, const umf_ze_requ
     return result;
 }
 
-umf_result_t umf_ze_find_beside(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                                bool any_type, unsigned number, ze_device_handle_t *device) {
+umf_result_t umf_ze_find_beside(ze_driver_handle_t owner, bool any_type, unsigned number,
+                                ze_device_handle_t *device) {
     const umf_ze_request_t request = {.names_driver = true, .any_type = any_type, .device = number};
     search_t search = {.drivers = 1};
-    ze_result_t found = search_owner(driver, owner, &request, &search);
+    ze_result_t found = search_owner(owner, &request, &search);
     umf_result_t result = conclude(found, &request, &search);
     if (result == UMF_RESULT_SUCCESS) {
         *device = search.place.device;
@@ -215,39 +211,37 @@ static bool lists_device(const umf_ze_devices_list_t *devices, ze_device_handle_
 }
 
 /* Whether `device` is a sub-device of one of the devices. */
-static ze_result_t lists_part(const umf_ze_driver_t *driver, const umf_ze_devices_list_t *devices,
-                              ze_device_handle_t device, bool *lists) {
+static ze_result_t lists_part(const umf_ze_devices_list_t *devices, ze_device_handle_t device,
+                              bool *lists) {
     ze_result_t result = ZE_RESULT_SUCCESS;
     *lists = false;
     for (uint32_t i = 0; i < devices->count && !*lists && result == ZE_RESULT_SUCCESS; i++) {
         umf_ze_devices_list_t parts = {.count = UMF_ZE_DEVICES_MAX};
-        result = driver->zeDeviceGetSubDevices(devices->list[i], &parts.count, parts.list);
+        result = umf_ze.zeDeviceGetSubDevices(devices->list[i], &parts.count, parts.list);
         *lists = result == ZE_RESULT_SUCCESS && lists_device(&parts, device);
     }
     return result;
 }
 
-static ze_result_t owns(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                        ze_device_handle_t device, bool *does) {
+static ze_result_t owns(ze_driver_handle_t owner, ze_device_handle_t device, bool *does) {
     umf_ze_devices_list_t devices;
     *does = false;
-    ze_result_t result = umf_ze_list_devices(driver, owner, &devices);
+    ze_result_t result = umf_ze_list_devices(owner, &devices);
     if (result != ZE_RESULT_SUCCESS) {
         return result;
     }
     *does = lists_device(&devices, device);
-    return *does || !driver->zeDeviceGetSubDevices ? ZE_RESULT_SUCCESS
-                                                   : lists_part(driver, &devices, device, does);
+    return *does || !umf_ze.zeDeviceGetSubDevices ? ZE_RESULT_SUCCESS
+                                                  : lists_part(&devices, device, does);
 }
 
-ze_result_t umf_ze_owner(const umf_ze_driver_t *driver, ze_device_handle_t device,
-                         ze_driver_handle_t *owner) {
+ze_result_t umf_ze_owner(ze_device_handle_t device, ze_driver_handle_t *owner) {
     drivers_t drivers = {.count = 0};
     *owner = NULL;
-    ze_result_t result = can_find(driver) ? list_drivers(driver, &drivers) : ZE_RESULT_SUCCESS;
+    ze_result_t result = can_find() ? list_drivers(&drivers) : ZE_RESULT_SUCCESS;
     for (uint32_t i = 0; i < drivers.count && !*owner && result == ZE_RESULT_SUCCESS; i++) {
         bool is_found;
-        result = owns(driver, drivers.list[i], device, &is_found);
+        result = owns(drivers.list[i], device, &is_found);
         *owner = is_found ? drivers.list[i] : NULL;
     }
     return result;
@@ -255,15 +249,14 @@ ze_result_t umf_ze_owner(const umf_ze_driver_t *driver, ze_device_handle_t devic
 
 /* --- contexts --------------------------------------------------------------------------------- */
 
-umf_result_t umf_ze_make_context(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                                 ze_context_handle_t *context) {
-    if (!driver->zeContextCreate || !driver->zeContextDestroy) {
+umf_result_t umf_ze_make_context(ze_driver_handle_t owner, ze_context_handle_t *context) {
+    if (!umf_ze.zeContextCreate || !umf_ze.zeContextDestroy) {
         UMF_LOG_ERROR("this Level Zero loader cannot make a context (zeContextCreate, "
                       "zeContextDestroy): give the provider one");
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
     const ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
-    return umf_ze_result(driver->zeContextCreate(owner, &desc, context), "making a context");
+    return umf_ze_result(umf_ze.zeContextCreate(owner, &desc, context), "making a context");
 }
 
 /* --- cache lines ------------------------------------------------------------------------------ */
@@ -277,11 +270,10 @@ static bool names_extension(const ze_driver_extension_properties_t *list, uint32
     return false;
 }
 
-static ze_result_t has_extension(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                                 bool *has) {
+static ze_result_t has_extension(ze_driver_handle_t owner, bool *has) {
     uint32_t count = 0;
     *has = false;
-    ze_result_t result = driver->zeDriverGetExtensionProperties(owner, &count, NULL);
+    ze_result_t result = umf_ze.zeDriverGetExtensionProperties(owner, &count, NULL);
     if (result != ZE_RESULT_SUCCESS || count == 0) {
         return result;
     }
@@ -291,22 +283,21 @@ static ze_result_t has_extension(const umf_ze_driver_t *driver, ze_driver_handle
     if (!list) {
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    result = driver->zeDriverGetExtensionProperties(owner, &count, list);
+    result = umf_ze.zeDriverGetExtensionProperties(owner, &count, list);
     *has = result == ZE_RESULT_SUCCESS && names_extension(list, count < room ? count : room);
     umf_meta_free(list, room * sizeof(*list));
     return result;
 }
 
 /* A device that does not know its cache line leaves `size` unchanged. */
-static ze_result_t ask_device(const umf_ze_driver_t *driver, ze_device_handle_t device,
-                              size_t *size) {
+static ze_result_t ask_device(ze_device_handle_t device, size_t *size) {
     cache_line_t line = {.stype = (ze_structure_type_t)CACHE_LINE_STRUCTURE};
     ze_device_cache_properties_t properties = {
         .stype = ZE_STRUCTURE_TYPE_DEVICE_CACHE_PROPERTIES,
         .pNext = &line,
     };
     uint32_t count = 1;
-    ze_result_t result = driver->zeDeviceGetCacheProperties(device, &count, &properties);
+    ze_result_t result = umf_ze.zeDeviceGetCacheProperties(device, &count, &properties);
     if (result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE ||
         result == ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION) {
         return ZE_RESULT_SUCCESS;
@@ -317,34 +308,33 @@ static ze_result_t ask_device(const umf_ze_driver_t *driver, ze_device_handle_t 
     return result;
 }
 
-static ze_result_t ask_driver(const umf_ze_driver_t *driver, ze_driver_handle_t owner,
-                              ze_device_handle_t device, size_t *size, bool *is_done) {
+static ze_result_t ask_driver(ze_driver_handle_t owner, ze_device_handle_t device, size_t *size,
+                              bool *is_done) {
     bool has;
     umf_ze_devices_list_t devices;
-    ze_result_t result = has_extension(driver, owner, &has);
+    ze_result_t result = has_extension(owner, &has);
     if (result != ZE_RESULT_SUCCESS || !has) {
         return result;
     }
-    result = umf_ze_list_devices(driver, owner, &devices);
+    result = umf_ze_list_devices(owner, &devices);
     if (result != ZE_RESULT_SUCCESS || devices.count == 0 ||
         (device && !lists_device(&devices, device))) {
         return result;
     }
     *is_done = true;
-    return ask_device(driver, device ? device : devices.list[0], size);
+    return ask_device(device ? device : devices.list[0], size);
 }
 
-umf_result_t umf_ze_cache_line_size(const umf_ze_driver_t *driver, ze_device_handle_t device,
-                                    size_t *size) {
+umf_result_t umf_ze_cache_line_size(ze_device_handle_t device, size_t *size) {
     drivers_t drivers;
     size_t found = CACHE_LINE_SIZE_DEFAULT;
     ze_result_t result = ZE_RESULT_SUCCESS;
-    if (driver->zeDriverGet && driver->zeDriverGetExtensionProperties && driver->zeDeviceGet &&
-        driver->zeDeviceGetCacheProperties) {
+    if (umf_ze.zeDriverGet && umf_ze.zeDriverGetExtensionProperties && umf_ze.zeDeviceGet &&
+        umf_ze.zeDeviceGetCacheProperties) {
         bool is_done = false;
-        result = list_drivers(driver, &drivers);
+        result = list_drivers(&drivers);
         for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && !is_done && i < drivers.count; i++) {
-            result = ask_driver(driver, drivers.list[i], device, &found, &is_done);
+            result = ask_driver(drivers.list[i], device, &found, &is_done);
         }
     }
     if (result == ZE_RESULT_SUCCESS) {
@@ -353,13 +343,20 @@ umf_result_t umf_ze_cache_line_size(const umf_ze_driver_t *driver, ze_device_han
     return umf_ze_result(result, "asking for the cache line size");
 }
 
-umf_result_t umf_ze_property(ze_context_handle_t context, ze_device_handle_t device,
-                             umf_usm_memory_type_t type, umf_memory_property_id_t id, void *value) {
+umf_result_t umf_ze_op_cache_line_size(void *provider, size_t *size) {
+    *size = ((umf_ze_memory_t *)provider)->cache_line_size;
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_ze_op_property(void *provider, const void *ptr, umf_memory_property_id_t id,
+                                void *value) {
+    const umf_ze_memory_t *ze = provider;
+    (void)ptr;
     const umf_gpu_memory_t memory = {
-        .type = type,
-        .context = context,
-        .device = &device,
-        .device_size = sizeof(device),
+        .type = ze->memory_type,
+        .context = ze->context,
+        .device = &ze->device,
+        .device_size = sizeof(ze->device),
     };
     return umf_gpu_property(&memory, id, value);
 }
@@ -372,14 +369,12 @@ umf_result_t umf_ze_op_property_size(void *provider, umf_memory_property_id_t id
 /* --- probe ------------------------------------------------------------------------------------ */
 
 umf_result_t umf_ze_probe(char *why, size_t why_size) {
-    const umf_ze_driver_t *driver = umf_ze_driver(why, why_size);
-    if (!driver) {
+    if (!umf_ze_is_there(why, why_size)) {
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
     const umf_ze_request_t any = {.device = 0};
     search_t search = {.drivers = 0};
-    ze_result_t result =
-        can_find(driver) ? search_machine(driver, &any, &search) : ZE_RESULT_SUCCESS;
+    ze_result_t result = can_find() ? search_machine(&any, &search) : ZE_RESULT_SUCCESS;
     if (result != ZE_RESULT_SUCCESS) {
         snprintf(why, why_size, "the Level Zero driver does not start (error 0x%x)",
                  (unsigned)result);

@@ -8,7 +8,7 @@
 #include "base/lock.h"
 #include "ctl/field.h"
 #include "ds/hash.h"
-#include "providers/level_zero/driver.h"
+#include "providers/level_zero/machine.h"
 
 /* An immutable set of devices. A change replaces it by a new one. */
 typedef struct umf_ze_devices_t {
@@ -25,15 +25,11 @@ typedef enum umf_ze_export_owner_t {
 } umf_ze_export_owner_t;
 
 typedef struct umf_ze_provider_t {
-    const umf_ze_driver_t *driver; /* Immutable after create, as all members without a note */
-    ze_context_handle_t context;
-    ze_device_handle_t device; /* NULL for memory of the host */
-    umf_usm_memory_type_t memory_type;
+    umf_ze_memory_t memory; /* Immutable after create, as all members without a note */
     uint32_t ordinal;
     ze_driver_memory_free_policy_ext_flags_t free_policy; /* 0: zeMemFree */
     uint64_t max_alloc_size;                              /* larger requests relax the limits */
-    size_t min_page_size, cache_line_size;
-    bool owns_context;
+    size_t min_page_size;
     char name[UMF_NAME_MAX];
     int exports;                /* params.use_import_export_for_IPC. Sync: atomic, relaxed */
     int export_owner;           /* umf_ze_export_owner_t. Sync: atomic, relaxed */
@@ -46,5 +42,6 @@ typedef struct umf_ze_provider_t {
     int changer;                /* pid of that change, 0: none. Sync: lock */
     umf_event_count_t turn;     /* changes, and frees that wait for one, wait on it */
 } umf_ze_provider_t;
+UMF_ZE_MEMORY_FIRST(umf_ze_provider_t);
 
 #endif

@@ -75,7 +75,8 @@ ze_result_t umf_ze_resident_make(umf_ze_provider_t *ze, void *ptr, size_t size) 
     umf_ze_devices_t *devices = devices_get(ze);
     ze_result_t result = ZE_RESULT_SUCCESS;
     for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && i < devices->count; i++) {
-        result = ze->driver->zeContextMakeMemoryResident(ze->context, devices->list[i], ptr, size);
+        result =
+            umf_ze.zeContextMakeMemoryResident(ze->memory.context, devices->list[i], ptr, size);
     }
     devices_put(ze, devices);
     return result;
@@ -247,8 +248,8 @@ static ze_result_t visit(const change_t *change, uintptr_t address) {
     if (umf_provider_is_tracked(change->provider, ptr)) {
         result =
             change->is_adding
-                ? ze->driver->zeContextMakeMemoryResident(ze->context, change->device, ptr, size)
-                : ze->driver->zeContextEvictMemory(ze->context, change->device, ptr, size);
+                ? umf_ze.zeContextMakeMemoryResident(ze->memory.context, change->device, ptr, size)
+                : umf_ze.zeContextEvictMemory(ze->memory.context, change->device, ptr, size);
     }
     visit_leave(ze);
     return result;

@@ -21,13 +21,12 @@ typedef struct umf_ze_wait_t {
 /* Prepares waits for work on memory of `device`: work of that device, and of the devices of its
  * driver that reach it. Fails only if a call of the driver does; a driver that cannot wait is no
  * failure. */
-umf_result_t umf_ze_wait_init(const umf_ze_driver_t *driver, ze_device_handle_t device,
-                              umf_ze_wait_t *wait);
+umf_result_t umf_ze_wait_init(ze_device_handle_t device, umf_ze_wait_t *wait);
 
 ze_result_t umf_ze_wait_all(const umf_ze_wait_t *wait);
 
 /* Waits for command queues and events. NOT_SUPPORTED: the loader has no functions for that. */
-umf_result_t umf_ze_wait_for(const umf_ze_driver_t *driver, void *const *queues, size_t num_queues,
-                             void *const *events, size_t num_events);
+umf_result_t umf_ze_wait_for(void *const *queues, size_t num_queues, void *const *events,
+                             size_t num_events);
 
 #endif
