@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* --- the work of one call --------------------------------------------------------------------- */
@@ -144,8 +145,10 @@ static bool transfer(int fd, char *buffer, size_t size, size_t at, bool is_load)
     while (done < size) {
         ssize_t now = is_load ? pread(fd, buffer + done, size - done, (off_t)(at + done))
                               : pwrite(fd, buffer + done, size - done, (off_t)(at + done));
-        if (now <= 0 && errno != EINTR) {
-            errno = now == 0 ? EIO : errno;
+        if (now == 0) {
+            errno = EIO; /* the file is shorter than the block */
+        }
+        if (now == 0 || (now < 0 && errno != EINTR)) {
             return false;
         }
         done += now > 0 ? (size_t)now : 0;
@@ -179,6 +182,18 @@ static bool file_copy(const work_t *work, keep_t *keep, int fd, char *chunk, siz
     return true;
 }
 
+/* The folder and those above it. */
+static void make_folders(const char *folder) {
+    char *path = strdup(folder);
+    for (char *end = path ? strchr(path + 1, '/') : NULL; end; end = strchr(end + 1, '/')) {
+        *end = '\0';
+        mkdir(path, 0700);
+        *end = '/';
+    }
+    free(path);
+    mkdir(folder, 0700);
+}
+
 static char *file_name(const backup_options_t *options, const block_t *block) {
     char *path = NULL;
     int length = asprintf(&path, "%s/torch_memory_saver_%ld_%p", options->folder, (long)getpid(),
@@ -192,6 +207,8 @@ static bool file_move(const work_t *work, keep_t *keep, const backup_options_t *
     if (!work->is_load) {
         backup->path = file_name(options, keep->block);
         backup->size = keep->block->size;
+        backup->owner = getpid();
+        make_folders(options->folder); /* what is wrong with it, the file says */
     }
     int flags = work->is_load ? O_RDONLY : O_RDWR | O_CREAT | O_TRUNC;
     int fd = backup->path ? open(backup->path, flags | O_CLOEXEC, 0600) : -1;
@@ -324,6 +341,12 @@ static bool run_all(keep_t *keeps, size_t count, bool is_load, const backup_opti
     return true;
 }
 
+void backup_remove_file(const backup_t *backup) {
+    if (backup->path && backup->owner == getpid()) {
+        unlink(backup->path);
+    }
+}
+
 bool backup_is_full(const backup_t *backup) {
     return backup->memory || backup->path;
 }
@@ -334,10 +357,8 @@ void backup_drop(backup_t *backup) {
     } else if (backup->memory) {
         munmap(backup->memory, backup->size);
     }
-    if (backup->path) {
-        unlink(backup->path);
-        free(backup->path);
-    }
+    backup_remove_file(backup);
+    free(backup->path);
     *backup = (backup_t){.kind = backup->kind};
 }
 

@@ -5,6 +5,8 @@
 #ifndef UMF_PYTHON_HOOKS_BACKUP_H
 #define UMF_PYTHON_HOOKS_BACKUP_H
 
+#include <sys/types.h>
+
 #include "arena.h"
 
 typedef enum backup_kind_t {
@@ -20,6 +22,7 @@ typedef struct backup_t {
     size_t size;
     arena_t *arena; /* PINNED: memory that several backups share, or NULL: it is its own */
     char *path;     /* DISK */
+    pid_t owner;    /* DISK: the process that wrote it */
 } backup_t;
 
 /* One copy: a block and where its content is kept. Pinned memory goes back when the last backup of
@@ -42,6 +45,8 @@ bool backups_save(keep_t *keeps, size_t count, const backup_options_t *options, 
 bool backups_load(keep_t *keeps, size_t count, const backup_options_t *options, failure_t *error);
 /* Gives memory or file back; does nothing for a backup that has none. */
 void backup_drop(backup_t *backup);
+/* Removes its file, if it has one. A child of fork leaves the files of its parent alone. */
+void backup_remove_file(const backup_t *backup);
 /* Whether it has content. */
 bool backup_is_full(const backup_t *backup);
 

@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cuda.h"
 #include "saver_own.h"
@@ -94,9 +92,6 @@ static const char *folder_locked(void) {
         const char *wanted = getenv("TMS_DISK_BACKUP_DIR"), *temporary = getenv("TMPDIR");
         wanted = wanted && *wanted ? wanted : temporary && *temporary ? temporary : "/tmp";
         folder = strdup(wanted);
-    }
-    if (folder) {
-        mkdir(folder, 0700); /* what is wrong with it, the first file says */
     }
     return folder ? folder : "/tmp";
 }
@@ -277,10 +272,14 @@ static size_t count_families_locked(void) {
     return count;
 }
 
+/* NULL and "" are all tags. */
+static bool is_of(const family_t *family, const char *tag) {
+    return !tag || !*tag || strcmp(family->tag, tag) == 0;
+}
+
 static void choose_families_locked(move_t *move, const char *tag, bool is_asleep) {
     for (family_t *family = families; family; family = family->next) {
-        family->is_meant = family->group.is_asleep == is_asleep &&
-                           (!tag || !*tag || strcmp(family->tag, tag) == 0);
+        family->is_meant = family->group.is_asleep == is_asleep && is_of(family, tag);
         if (family->is_meant) {
             move->groups[move->group_count++] = &family->group;
         }
@@ -349,13 +348,19 @@ static bool resume_locked(move_t *move, failure_t *error) {
         groups_sleep(move->groups, move->group_count, &again); /* the backups are whole */
         return false;
     }
-    for (size_t i = 0; i < move->count; i++) {
-        backup_t *backup = &move->entries[i]->backup;
-        if (!retain_locked() || backup->kind == BACKUP_DISK) {
-            backup_drop(backup);
+    return true;
+}
+
+/* Of a tag that was resumed, now or before: retained ones go with the first resume that does not
+ * retain. */
+static void drop_backups_locked(const char *tag) {
+    for (size_t i = 0; i < table.count; i++) {
+        entry_t *entry = (entry_t *)table.blocks[i];
+        bool is_retained = retain_locked() && entry->backup.kind != BACKUP_DISK;
+        if (is_of(entry->family, tag) && !is_retained) {
+            backup_drop(&entry->backup);
         }
     }
-    return true;
 }
 
 static int change(const char *tag, bool to_sleep) {
@@ -367,6 +372,9 @@ static int change(const char *tag, bool to_sleep) {
     if (is_done) {
         is_done = to_sleep ? pause_locked(&move, &error) : resume_locked(&move, &error);
         move_end(&move);
+    }
+    if (is_done && !to_sleep) {
+        drop_backups_locked(tag);
     }
     pthread_mutex_unlock(&mutex);
     pthread_rwlock_unlock(&moving);
@@ -413,9 +421,6 @@ saver_state_t saver_state_of(const void *ptr) {
 /* Files have names, so they go with the process. */
 static void __attribute__((destructor)) remove_files(void) {
     for (size_t i = 0; i < table.count; i++) {
-        const entry_t *entry = (const entry_t *)table.blocks[i];
-        if (entry->backup.path) {
-            unlink(entry->backup.path);
-        }
+        backup_remove_file(&((const entry_t *)table.blocks[i])->backup);
     }
 }

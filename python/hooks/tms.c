@@ -57,7 +57,7 @@ EXPORTED const char *tms_get_cpu_backup_backend(void) {
 }
 
 EXPORTED void tms_set_disk_backup_dir(const char *folder) {
-    if (folder) {
+    if (folder && *folder) {
         saver_set_folder(folder);
     }
 }

@@ -8,7 +8,7 @@ pools that nobody wants any more wait until none is entered.
 import contextlib
 import os
 import threading
-from typing import Any, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 _Entered = Tuple[int, Any]
 
@@ -85,12 +85,19 @@ def drop_unwanted() -> None:
 # --- settings of torch's allocator ---
 
 
-def settings() -> str:
-    """All of them as one text, as they are now."""
+def _live() -> Dict[str, Any]:
     import torch
 
-    if torch.cuda.is_initialized():
-        live = torch.cuda.memory._snapshot().get("allocator_settings", {})
+    if not torch.cuda.is_initialized():
+        return {}
+    live: Dict[str, Any] = torch.cuda.memory._snapshot().get("allocator_settings", {})
+    return live
+
+
+def settings() -> str:
+    """The text that set them last."""
+    live = _live()
+    if live:
         return str(live.get("PYTORCH_CUDA_ALLOC_CONF", ""))
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         if os.environ.get(name):
@@ -99,7 +106,7 @@ def settings() -> str:
 
 
 def set_settings(text: str) -> None:
-    """Sets those in the text, and all others to their defaults."""
+    """Sets those in the text, and most others to their defaults."""
     import torch
 
     set_all: Any = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
@@ -111,16 +118,22 @@ def has_expandable_segments(text: str) -> bool:
     return any(one.replace(" ", "") == "expandable_segments:True" for one in text.split(","))
 
 
+def are_segments_expandable() -> bool:
+    """Whether they are on now: a later text that does not name them leaves them on."""
+    return has_expandable_segments(settings()) or bool(_live().get("expandable_segments"))
+
+
 @contextlib.contextmanager
 def without_expandable_segments() -> Iterator[None]:
     """They are no memory of a pool's allocator. All settings are as before afterwards."""
-    before = settings()
-    if not has_expandable_segments(before):
+    if not are_segments_expandable():
         yield
         return
-    others = [one for one in before.split(",") if not one.strip().startswith("expandable_segments")]
-    set_settings(",".join([*others, "expandable_segments:False"]))
+    before = settings()
+    others = [one for one in before.split(",") if "expandable_segments" not in one]
+    set_settings(",".join([*filter(None, others), "expandable_segments:False"]))
     try:
         yield
     finally:
+        set_settings(",".join([*filter(None, others), "expandable_segments:True"]))
         set_settings(before)

@@ -228,6 +228,78 @@ def test_a_failed_sleep_leaves_all_awake(allocator, monkeypatch):
     assert states(allocator) == {"weights": (False, False)} and holds(tensor, 1)
 
 
+def test_a_failed_sleep_gives_back_what_a_replaced_function_took(allocator, monkeypatch):
+    with allocator.use_memory_pool("weights"):
+        tensors = [full(24, 1), full(24, 2)]
+    own, calls = cumem.unmap_and_release, []
+
+    def second_fails(handle):
+        calls.append(handle)
+        if len(calls) == 2:
+            raise KeyError
+        own(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cumem, "unmap_and_release", second_fails)
+        with pytest.raises(KeyError):
+            allocator.sleep("weights")
+    assert states(allocator) == {"weights": (False, False)}
+    assert holds(tensors[0], 1) and holds(tensors[1], 2)
+
+
+@pytest.mark.parametrize("what", ["create_and_map", "cudaMemcpy"])
+def test_a_failed_wake_up_takes_what_a_replaced_function_gave(allocator, monkeypatch, what):
+    with allocator.use_memory_pool("weights"):
+        tensors = [full(24, 1), full(24, 2)]
+    allocator.sleep("weights")
+    asleep, calls = used(), []
+    where = cumem if what == "create_and_map" else cumem.libcudart
+    own = getattr(where, what)
+
+    def second_fails(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyError
+        own(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, what, second_fails)
+        with pytest.raises(KeyError):
+            allocator.wake_up()
+    assert states(allocator) == {"weights": (True, True)} and used() == asleep
+    allocator.wake_up()
+    assert holds(tensors[0], 1) and holds(tensors[1], 2)
+
+
+def test_a_copy_that_is_replaced_in_the_class_is_called(allocator, monkeypatch):
+    with allocator.use_memory_pool("weights"):
+        tensor = full(24, 1)
+    kind, calls = type(cumem.libcudart), []
+    own = kind.cudaMemcpy
+    monkeypatch.setattr(kind, "cudaMemcpy", lambda *args: (calls.append("copy"), own(*args)))
+    allocator.sleep("weights")
+    allocator.wake_up()
+    assert calls == ["copy", "copy"] and holds(tensor, 1)
+
+
+def test_expandable_segments_that_the_last_settings_do_not_name(allocator):
+    def live():
+        return torch.cuda.memory._snapshot()["allocator_settings"]
+
+    before = _torch_pools.settings()
+    _torch_pools.set_settings("expandable_segments:True")
+    _torch_pools.set_settings("max_split_size_mb:128")
+    try:
+        outside = live()
+        assert outside["expandable_segments"]
+        with allocator.use_memory_pool("weights"):
+            assert not live()["expandable_segments"]
+        assert live() == outside
+    finally:
+        _torch_pools.set_settings("expandable_segments:False")
+        _torch_pools.set_settings(before or "expandable_segments:False")
+
+
 def test_the_pool_of_graphs(allocator):
     with allocator.cudagraph_pool() as first:
         assert allocator.current_tag == "cudagraph" and len(first) == 2

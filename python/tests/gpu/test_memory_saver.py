@@ -3,7 +3,9 @@
 import ctypes
 import os
 import re
+import sys
 import threading
+import types
 
 import pytest
 from gpu_helpers import MIB, full, holds, needs_fake, needs_gpu, torch, used
@@ -391,6 +393,153 @@ def test_live_expandable_segments_are_refused(saver):
             TorchMemorySaver()._ensure_initialized()
     finally:
         _torch_pools.set_settings(before or "expandable_segments:False")
+
+
+def test_expandable_segments_that_the_last_settings_do_not_name(saver):
+    before = _torch_pools.settings()
+    _torch_pools.set_settings("expandable_segments:True")
+    _torch_pools.set_settings("max_split_size_mb:128")
+    try:
+        with pytest.raises(RuntimeError, match="expandable_segments"):
+            TorchMemorySaver()._ensure_initialized()
+    finally:
+        _torch_pools.set_settings("expandable_segments:False")
+        _torch_pools.set_settings(before or "expandable_segments:False")
+
+
+@pytest.mark.parametrize("bad", [3, b"bytes", "a\0b", "x" * 256])
+def test_tags_that_cannot_be(saver, bad):
+    for call in (saver.pause, saver.resume):
+        with pytest.raises(ValueError, match="tag must be"):
+            call(bad)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("TMS_INIT_ENABLE", "2"),
+        ("TMS_RETAIN_CPU_BACKUP", "on"),
+        ("TMS_INIT_CPU_BACKUP_BACKEND", "tape"),
+        ("TMS_DISK_BACKUP_CHUNK_MB", "0"),
+        ("TMS_DISK_BACKUP_CHUNK_MB", "many"),
+    ],
+)
+def test_words_of_the_environment_that_are_unknown(saver, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"{name} must be .*{value}"):
+        TorchMemorySaver()._ensure_initialized()
+
+
+@pytest.mark.parametrize("bad", [-1, 1 << 64, "much"])
+def test_margins_that_cannot_be(saver, bad):
+    with pytest.raises(ValueError, match="memory_margin_bytes must be"):
+        saver.memory_margin_bytes = bad
+
+
+def test_a_resume_of_what_is_awake_drops_what_was_retained(saver):
+    with saver.region("once", enable_cpu_backup=True):
+        tensor = full(4, 1)
+    saver.retain_cpu_backup = True
+    saver.pause("once")
+    saver.resume("once")
+    saver.retain_cpu_backup = False
+    assert saver.get_cpu_backup(tensor) is not None
+    saver.resume("once")
+    assert saver.get_cpu_backup(tensor) is None and holds(tensor, 1)
+
+
+def test_a_folder_that_was_removed_is_made_again(saver, tmp_path):
+    folder = tmp_path / "one" / "two"
+    saver.set_disk_backup_dir(folder)
+    with saver.region("again", enable_disk_backup=True):
+        tensor = full(24, 3)
+    folder.rmdir()
+    folder.parent.rmdir()
+    saver.pause("again")
+    assert len(list(folder.iterdir())) == 1
+    saver.resume("again")
+    assert holds(tensor, 3)
+    with pytest.raises(ValueError, match="path must name a folder"):
+        saver.set_disk_backup_dir("")
+    saver.set_disk_backup_dir(tmp_path)
+
+
+def test_a_forked_child_leaves_the_files_of_its_parent(tmp_path):
+    code = """
+import os, sys, torch
+from umf.torch_memory_saver import torch_memory_saver as saver
+if os.environ["UMF_TEST_HOOK_MODE"] == "torch":
+    saver.hook_mode = "torch"
+saver.set_disk_backup_dir(sys.argv[1])
+with saver.region("a", enable_disk_backup=True):
+    tensor = torch.empty(4 << 20, dtype=torch.uint8, device="cuda")
+saver.pause()
+child = os.fork()
+if child == 0:
+    sys.exit(0)  # not os._exit: the child ends as a program does
+os.waitpid(child, 0)
+assert len(os.listdir(sys.argv[1])) == 1
+saver.resume()
+"""
+    run_python(code, tmp_path, env={"UMF_TEST_HOOK_MODE": MODE})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_was_cut_fails_the_resume(saver, tmp_path):
+    saver.set_disk_backup_dir(tmp_path)
+    with saver.region("cut", enable_disk_backup=True):
+        tensor = full(32, 5)
+    saver.pause("cut")
+    (file,) = tmp_path.iterdir()
+    content = file.read_bytes()
+    os.truncate(file, 100)
+    errno = ctypes.CDLL(None).__errno_location
+    errno.restype = ctypes.POINTER(ctypes.c_int)
+    for _ in range(2):
+        errno()[0] = 4  # EINTR of an earlier call
+        with pytest.raises(RuntimeError, match=file.name):
+            saver.resume("cut")
+    file.write_bytes(content)
+    saver.resume("cut")
+    assert holds(tensor, 5)
+
+
+class _Torch:
+    """As much of torch as names of files need."""
+
+    def __init__(self, cuda=None, hip=None, xpu=False):
+        self.version = types.SimpleNamespace(cuda=cuda, hip=hip)
+        self.xpu = types.SimpleNamespace(is_available=lambda: xpu)
+
+
+def test_the_file_is_that_of_the_torch_in_use(tmp_path, monkeypatch):
+    package = tmp_path / "package"
+    package.mkdir()
+    for name in ("hook.abi3.so", "hook_cu12.abi3.so", "hook_cu13.abi3.so"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(utils, "__file__", str(package / "utils.py"))
+
+    def found(**kind):
+        monkeypatch.setitem(sys.modules, "torch", _Torch(**kind))
+        return utils.get_binary_path_from_package("hook")
+
+    assert found(cuda="12.4") == tmp_path / "hook_cu12.abi3.so"
+    assert found(cuda="13.0") == tmp_path / "hook_cu13.abi3.so"
+    assert found(hip="6.2") == found(xpu=True) == tmp_path / "hook.abi3.so"
+    for kind in ({"cuda": "11.8"}, {}):
+        with pytest.raises(RuntimeError):
+            found(**kind)
+    (package / "hook_cu13.abi3.so").touch()
+    assert found(cuda="13.0") == package / "hook_cu13.abi3.so"
+    (package / "hook_cu13.other.so").touch()
+    with pytest.raises(RuntimeError, match="more than one"):
+        found(cuda="13.0")
+
+
+def test_the_file_where_users_say_that_there_is_an_xpu(monkeypatch):
+    monkeypatch.setattr(utils, "is_xpu", lambda: True)
+    path = utils.get_binary_path_from_package("torch_memory_saver_hook_mode_torch")
+    assert path.name == "torch_memory_saver_hook_mode_torch.abi3.so"
 
 
 def test_the_preload_mode_needs_one_entry(monkeypatch):

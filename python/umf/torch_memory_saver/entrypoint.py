@@ -13,7 +13,7 @@ from .. import _torch_pools
 from .binary_wrapper import BinaryWrapper
 from .hooks.base import HookUtilBase
 from .hooks.mode_preload import configure_subprocess
-from .utils import is_xpu
+from .utils import check_environment, is_xpu
 
 __all__ = ["TorchMemorySaver", "configure_subprocess", "is_xpu"]
 
@@ -133,7 +133,12 @@ class TorchMemorySaver:
         return self._ensure_initialized().get_cpu_backup(x, zero_copy)
 
     def set_disk_backup_dir(self, path: Any) -> None:
-        """The folder for backups on disk; it is created."""
+        """The folder for backups on disk; it is created.
+
+        Raises:
+            ValueError: the path is empty.
+            OSError: it cannot be created.
+        """
         self._ensure_initialized().set_disk_backup_dir(path)
 
     @property
@@ -152,8 +157,8 @@ class TorchMemorySaver:
 
     @memory_margin_bytes.setter
     def memory_margin_bytes(self, value: int) -> None:
-        if value < 0:
-            raise ValueError(f"memory_margin_bytes must not be negative, it is {value}")
+        if not isinstance(value, int) or not 0 <= value < 1 << 64:
+            raise ValueError(f"memory_margin_bytes must be 0 to {(1 << 64) - 1}, it is {value!r}")
         self._ensure_initialized()._binary_wrapper.cdll.set_memory_margin_bytes(value)
 
     @property
@@ -203,13 +208,15 @@ def _check_backup(enable_cpu_backup: bool, backend: Optional[str]) -> None:
 
 
 def _check_expandable_segments() -> None:
-    texts = {name: os.environ.get(name, "") for name in _SETTINGS}
-    texts["the settings of torch's allocator"] = _torch_pools.settings()
-    for name, text in texts.items():
-        if _torch_pools.has_expandable_segments(text):
-            raise RuntimeError(
-                f"torch_memory_saver does not work with expandable_segments:True, it is in {name}"
-            )
+    names = [
+        name for name in _SETTINGS if _torch_pools.has_expandable_segments(os.environ.get(name, ""))
+    ]
+    if not names and _torch_pools.are_segments_expandable():
+        names = ["the settings of torch's allocator"]
+    if names:
+        raise RuntimeError(
+            f"torch_memory_saver does not work with expandable_segments:True, it is in {names[0]}"
+        )
 
 
 _Key = Tuple[str, bool, bool, str, int]
@@ -222,6 +229,8 @@ class _TorchMemorySaverImpl:
         import torch
 
         _check_expandable_segments()
+        check_environment()
+        self._environment_backend()
         if torch.version.cuda is None:
             raise RuntimeError(
                 "umf.torch_memory_saver needs torch with CUDA; this one computes on "
@@ -235,6 +244,7 @@ class _TorchMemorySaverImpl:
         self._pools_of_graphs: List[Tuple[Any, Any]] = []
         self._named_pools: Dict[Tuple[str, Any], Any] = {}
         self._lock = threading.Lock()
+        self._process = os.getpid()
         atexit.register(self._release)
 
     # --- configuration of the thread ---
@@ -362,9 +372,10 @@ class _TorchMemorySaverImpl:
 
     @staticmethod
     def _encoded(tag: Optional[str]) -> Optional[bytes]:
-        if tag is not None and not isinstance(tag, str):
-            raise ValueError(f"tag must be a str or None, it is {tag!r}")
-        return tag.encode() if tag else None
+        if tag is None or tag == "":
+            return None
+        _check_tag(tag)
+        return tag.encode()
 
     def _raise(self, what: str, tag: Optional[str]) -> None:
         of = f"tag {tag!r}" if tag else "all tags"
@@ -402,11 +413,15 @@ class _TorchMemorySaverImpl:
         return view if zero_copy else view.clone()
 
     def set_disk_backup_dir(self, path: Any) -> None:
+        if not os.fspath(path):
+            raise ValueError("path must name a folder, it is empty")
         os.makedirs(path, exist_ok=True)
         self._binary_wrapper.cdll.tms_set_disk_backup_dir(os.fsencode(path))
 
     def _release(self) -> None:
-        """Pools before the allocator, while torch is still whole."""
+        """Pools before the allocator, while torch is still whole. A child of fork has no GPU."""
+        if os.getpid() != self._process:
+            return
         _torch_pools.drop(list(self._mem_pools.values()))
         self._mem_pools.clear()
         self._named_pools.clear()

@@ -3,7 +3,28 @@
 import contextlib
 import os
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator
+
+
+_WORDS = ("", "1", "true", "TRUE", "yes", "YES", "0", "false", "FALSE", "no", "NO")
+_FLAGS = (
+    "TMS_INIT_ENABLE",
+    "TMS_INIT_ENABLE_CPU_BACKUP",
+    "TMS_INIT_ENABLE_DISK_BACKUP",
+    "TMS_RETAIN_CPU_BACKUP",
+)
+
+
+def check_environment() -> None:
+    """ValueError if a variable that the hook libraries read has a value that they would not know."""
+    for name in _FLAGS:
+        value = os.environ.get(name, "")
+        if value not in _WORDS:
+            raise ValueError(f"{name} must be one of {', '.join(_WORDS[1:])}; it is {value!r}")
+    name = "TMS_DISK_BACKUP_CHUNK_MB"
+    value = os.environ.get(name, "")
+    if value and not (value.isdecimal() and int(value) > 0):
+        raise ValueError(f"{name} must be a number of MiB above 0, it is {value!r}")
 
 
 @contextlib.contextmanager
@@ -24,7 +45,7 @@ def is_xpu() -> bool:
     """Whether torch computes on GPUs by Intel, and none by NVIDIA or AMD is here."""
     import torch
 
-    return torch.version.cuda is None and torch.version.hip is None and _has_xpu()
+    return torch.version.cuda is None and not _is_rocm() and _has_xpu()
 
 
 def _has_xpu() -> bool:
@@ -33,11 +54,20 @@ def _has_xpu() -> bool:
     return hasattr(torch, "xpu") and torch.xpu.is_available()
 
 
-def _cuda_major() -> Optional[str]:
+def _is_rocm() -> bool:
     import torch
 
-    version = torch.version.cuda
-    return version.split(".", 1)[0] if version else None
+    return getattr(torch.version, "hip", None) is not None
+
+
+def _pattern(stem: str) -> str:
+    import torch
+
+    if is_xpu() or _is_rocm():
+        return f"{stem}.*.so"
+    if not torch.version.cuda:
+        raise RuntimeError(f"no {stem} is for this torch: it computes on the CPU only")
+    return f"{stem}_cu{torch.version.cuda.split('.', 1)[0]}.*.so"
 
 
 def get_binary_path_from_package(stem: str) -> Path:
@@ -46,8 +76,7 @@ def get_binary_path_from_package(stem: str) -> Path:
     Raises:
         RuntimeError: there is none, or more than one.
     """
-    major = _cuda_major()
-    pattern = f"{stem}_cu{major}.*.so" if major else f"{stem}.*.so"
+    pattern = _pattern(stem)
     here = Path(__file__).parent
     for folder in (here, here.parent):
         found = sorted(folder.glob(pattern))

@@ -86,6 +86,7 @@ class _CudaRuntime:
 
 
 libcudart: Any = _CudaRuntime()
+_OWN_COPY = _CudaRuntime.cudaMemcpy
 
 
 def create_and_map(allocation_handle: HandleType) -> None:
@@ -140,7 +141,7 @@ def _is_replaced(name: str) -> bool:
 
 def _copies_itself() -> bool:
     """Whether nobody has replaced what copies."""
-    return type(libcudart) is _CudaRuntime and not vars(libcudart)
+    return getattr(libcudart.cudaMemcpy, "__func__", None) is _OWN_COPY
 
 
 def _host_tensor(address: int, size: int) -> Any:
@@ -187,20 +188,29 @@ def _copy_back(records: _Records) -> None:
         libcudart.cudaMemcpy(pointer, host, size)
 
 
+def _mark(records: _Records, is_asleep: bool) -> None:
+    for _, data in records:
+        data.is_asleep = is_asleep
+
+
 def _take_memory(records: _Records) -> None:
     if not _is_replaced("unmap_and_release"):
         _module._sleep(tuple((data.handle[2],) for _, data in records))
+        _mark(records, True)
         return
-    for _, data in records:
-        unmap_and_release(data.handle)
+    for one in records:
+        unmap_and_release(one[1].handle)
+        _mark([one], True)
 
 
 def _give_memory(records: _Records) -> None:
     if not _is_replaced("create_and_map"):
         _module._wake(tuple((data.handle[2],) for _, data in records))
+        _mark(records, False)
         return
-    for _, data in records:
-        create_and_map(data.handle)
+    for one in records:
+        create_and_map(one[1].handle)
+        _mark([one], False)
 
 
 def _put_to_sleep(records: _Records, kept: _Records) -> None:
@@ -211,24 +221,33 @@ def _put_to_sleep(records: _Records, kept: _Records) -> None:
         return
     if not _is_capturing():
         torch.cuda.synchronize()
-    tensors = _copied(kept) if kept else []
-    _take_memory(records)
-    for (_, data), tensor in zip(kept, tensors):
+    for (_, data), tensor in zip(kept, _copied(kept) if kept else []):
         data.cpu_backup_tensor = tensor
-    for _, data in records:
-        data.is_asleep = True
+    try:
+        _take_memory(records)
+    except BaseException:
+        _wake([one for one in records if one[1].is_asleep])
+        raise
+    finally:
+        for _, data in records:
+            if not data.is_asleep:
+                data.cpu_backup_tensor = None
 
 
 def _wake(records: _Records) -> None:
+    """All of `records`, or none."""
     if not records:
         return
-    _give_memory(records)
-    kept = [(pointer, data) for pointer, data in records if data.cpu_backup_tensor is not None]
-    if kept:
-        _copy_back(kept)
-    for _, data in records:
+    kept = [one for one in records if one[1].cpu_backup_tensor is not None]
+    try:
+        _give_memory(records)
+        if kept:
+            _copy_back(kept)
+    except BaseException:
+        _take_memory([one for one in records if not one[1].is_asleep])
+        raise
+    for _, data in kept:
         data.cpu_backup_tensor = None
-        data.is_asleep = False
 
 
 def _is_capturing() -> bool:
